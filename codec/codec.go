@@ -1,0 +1,104 @@
+// Package codec turns values into bytes and back, with the standard library alone.
+//
+// [JSON] and [Gob] take any type they can; [Bytes] and [String] store what they are given. Each
+// satisfies bale.Codec, which asks for two functions: an own codec is as easily written.
+package codec
+
+import (
+	"bytes"
+	"encoding/gob"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// JSON encodes with encoding/json: the same bytes as json.Marshal.
+type JSON[T any] struct{}
+
+// appender is a writer that appends. Encoders that keep their writer are pooled with it.
+type appender struct{ b []byte }
+
+func (a *appender) Write(p []byte) (int, error) {
+	a.b = append(a.b, p...)
+	return len(p), nil
+}
+
+type jsonEncoder struct {
+	out appender
+	enc *json.Encoder
+}
+
+// An Encoder writes straight into our buffer, where json.Marshal would allocate one of its own for each
+// value.
+var jsonEncoders = sync.Pool{New: func() any {
+	e := new(jsonEncoder)
+	e.enc = json.NewEncoder(&e.out)
+	return e
+}}
+
+// Append appends the JSON of v to dst.
+func (JSON[T]) Append(dst []byte, v T) ([]byte, error) {
+	e := jsonEncoders.Get().(*jsonEncoder)
+	defer jsonEncoders.Put(e)
+	e.out.b = dst
+	err := e.enc.Encode(v)
+	out := e.out.b
+	e.out.b = nil
+	if err != nil {
+		return dst, err
+	}
+	return out[:len(out)-1], nil // Encode ends in a newline, which Marshal does not
+}
+
+// Decode reads the JSON src, a single value, into *v.
+func (JSON[T]) Decode(src []byte, v *T) error { return json.Unmarshal(src, v) }
+
+// Gob encodes with encoding/gob, each value on its own. That repeats the description of the
+// type in each: several times the size of JSON for small values, which only a dictionary takes back.
+type Gob[T any] struct{}
+
+// Append appends the gob of v to dst.
+func (Gob[T]) Append(dst []byte, v T) ([]byte, error) {
+	out := appender{dst}
+	if err := gob.NewEncoder(&out).Encode(&v); err != nil {
+		return dst, err
+	}
+	return out.b, nil
+}
+
+// Decode reads the gob src into *v.
+func (Gob[T]) Decode(src []byte, v *T) error {
+	r := bytes.NewReader(src)
+	if err := gob.NewDecoder(r).Decode(v); err != nil {
+		return err
+	}
+	if r.Len() > 0 {
+		return fmt.Errorf("codec: %d bytes after the gob: %w", r.Len(), io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// Bytes stores bytes as they are.
+type Bytes struct{}
+
+// Append appends v to dst.
+func (Bytes) Append(dst []byte, v []byte) ([]byte, error) { return append(dst, v...), nil }
+
+// Decode copies src into *v, which is never nil afterwards.
+func (Bytes) Decode(src []byte, v *[]byte) error {
+	*v = append(make([]byte, 0, len(src)), src...)
+	return nil
+}
+
+// String stores strings as they are.
+type String struct{}
+
+// Append appends v to dst.
+func (String) Append(dst []byte, v string) ([]byte, error) { return append(dst, v...), nil }
+
+// Decode copies src into *v.
+func (String) Decode(src []byte, v *string) error {
+	*v = string(src)
+	return nil
+}

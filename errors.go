@@ -1,0 +1,94 @@
+package bale
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/balekv/bale/frame"
+)
+
+// The causes of failure, to be told apart by errors.Is. What a caller gets is one of them
+// wrapped in a [KeyError], a [DecodeError] or both, except for ErrNotFound, which [Cache.Get] returns as it is.
+// A value that cannot be read is never deleted or overwritten for it.
+var (
+	// ErrNotFound: the key does not exist, or has expired.
+	ErrNotFound = errors.New("key not found")
+
+	// ErrCorrupt: the value is a frame, but its content is not what its header says: it was cut,
+	// changed, or written with another dictionary.
+	ErrCorrupt = errors.New("corrupt value")
+
+	// ErrTooLarge: the decoded value is larger than PackerOptions.MaxSize.
+	ErrTooLarge = errors.New("value too large")
+
+	// ErrUnknownDictionary: the value was written with a dictionary that the Packer was not given.
+	ErrUnknownDictionary = errors.New("unknown dictionary")
+
+	// ErrUnknownAlgorithm: the value was written with an algorithm that the Packer does not have, or
+	// by a later version of bale.
+	ErrUnknownAlgorithm = errors.New("unknown algorithm")
+
+	// ErrInvalid: an argument or option is out of range.
+	ErrInvalid = errors.New("invalid argument")
+)
+
+// DecodeError says how a value was packed that could not be unpacked.
+type DecodeError struct {
+	Algorithm    frame.Algorithm
+	DictionaryID frame.DictionaryID // zero for none
+	Err          error
+}
+
+func (e *DecodeError) Error() string {
+	if e.DictionaryID != 0 {
+		return fmt.Sprintf("packed with %v, dictionary %v: %v", e.Algorithm, e.DictionaryID, e.Err)
+	}
+	return fmt.Sprintf("packed with %v: %v", e.Algorithm, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// KeyError says which operation on which key failed. It never holds the value.
+type KeyError struct {
+	Op  string // "get", "set", "delete", "touch", or a Redis command
+	Key string
+	Err error
+}
+
+func (e *KeyError) Error() string { return fmt.Sprintf("bale: %s %q: %v", e.Op, e.Key, e.Err) }
+
+// Unwrap returns the cause.
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// KeyErrors are the failures of an operation on many keys, one for each key that
+// failed; the other keys succeeded unless the operation's comment says otherwise.
+type KeyErrors []*KeyError
+
+// keysShown bounds the length of the message of KeyErrors.
+const keysShown = 3
+
+func (e KeyErrors) Error() string {
+	var b strings.Builder
+	for i, err := range e {
+		if i == keysShown {
+			fmt.Fprintf(&b, "; and %d more", len(e)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns all the failures.
+func (e KeyErrors) Unwrap() []error {
+	errs := make([]error, len(e))
+	for i, err := range e {
+		errs[i] = err
+	}
+	return errs
+}

@@ -1,0 +1,29 @@
+// Package bufpool lends byte buffers, so that packing and unpacking allocate
+// nothing once they are warm.
+package bufpool
+
+import "sync"
+
+// MaxCap is the capacity in bytes above which a buffer is not kept. 1 MiB holds all but
+// the rarest cached values; what is larger is left to the garbage collector, so that one huge
+// value does not stay in memory for ever.
+const MaxCap = 1 << 20
+
+// Buffer is a lent buffer. B may be appended to and replaced.
+type Buffer struct{ B []byte }
+
+var pool = sync.Pool{New: func() any { return new(Buffer) }}
+
+// Get lends an empty buffer.
+func Get() *Buffer {
+	b := pool.Get().(*Buffer)
+	b.B = b.B[:0]
+	return b
+}
+
+// Put gives a buffer back. Neither b nor anything that aliases b.B may be used afterwards.
+func Put(b *Buffer) {
+	if cap(b.B) <= MaxCap {
+		pool.Put(b)
+	}
+}

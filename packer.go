@@ -1,0 +1,287 @@
+package bale
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
+)
+
+// Compressor makes and reads the payloads of one algorithm; the packages below compress
+// have them. It is an alias, so that those packages need not import this one.
+type Compressor = compress.Compressor
+
+const (
+	defaultMinSize = 64       // bytes; smaller ones gain less than the header costs, and Redis allocates in steps of 16
+	defaultMaxSize = 64 << 20 // bytes
+	defaultMinGain = 0.05
+)
+
+// PackerOptions are the settings of a [Packer]; the zero value is useful.
+type PackerOptions struct {
+	// Compressor is what values are written with. Defaults to zstd at its fastest level. It stays the
+	// caller's, to be closed after the Packer.
+	Compressor Compressor
+
+	// Readers are read with beside Compressor: one for each pair of algorithm and dictionary that
+	// stored values may have. Every algorithm of this module without a dictionary
+	// is read anyway. They stay the caller's.
+	Readers []Compressor
+
+	// MinSize is the size in bytes below which a value is stored plain without being tried. Defaults
+	// to 64; at least 1.
+	MinSize int
+
+	// MinGain is the part of its size that a value must get smaller by to be stored packed: reading it
+	// plain is cheaper. Defaults to 0.05; below 1. Negative means that a single byte is enough.
+	MinGain float64
+
+	// NoChecksum leaves out the checksum over the content: 4 bytes less for each value, and a wrong
+	// byte may go unnoticed. Values that have one are still verified.
+	NoChecksum bool
+
+	// MaxSize is the largest decoded value in bytes. A frame that claims more is ErrTooLarge, before
+	// anything is allocated for it; a larger value is stored plain, so that no Packer
+	// writes what it would not read. Defaults to 64 MiB.
+	MaxSize int
+
+	// Strict takes a value that starts like a frame but whose header does not check for a damaged
+	// frame, ErrCorrupt, rather than for a foreign value. For caches where every writer
+	// packs: they escape values that happen to start so.
+	Strict bool
+}
+
+// Packer turns bytes into fewer bytes and back. It writes with one compressor and reads with
+// all those it was given, so that a fleet can change settings while old values live on. Make one with
+// [NewPacker]; it is safe for concurrent use.
+type Packer struct {
+	writer     Compressor
+	minSize    int
+	minGain    float64
+	maxSize    int
+	noChecksum bool
+	strict     bool
+
+	readers map[readerKey]Compressor
+	// defaults are the algorithms of this module for which no reader was given, made when first
+	// met.
+	defaults [16]func() (Compressor, error)
+
+	mu    sync.Mutex
+	owned []Compressor // those of defaults that were made
+}
+
+type readerKey struct {
+	algorithm  frame.Algorithm
+	dictionary frame.DictionaryID
+}
+
+// NewPacker makes a Packer.
+func NewPacker(o PackerOptions) (*Packer, error) {
+	p := &Packer{
+		writer:     o.Compressor,
+		minSize:    o.MinSize,
+		minGain:    o.MinGain,
+		maxSize:    o.MaxSize,
+		noChecksum: o.NoChecksum,
+		strict:     o.Strict,
+		readers:    map[readerKey]Compressor{},
+	}
+	if p.minSize == 0 {
+		p.minSize = defaultMinSize
+	}
+	if p.maxSize == 0 {
+		p.maxSize = defaultMaxSize
+	}
+	if p.minGain == 0 {
+		p.minGain = defaultMinGain
+	}
+	switch {
+	case p.minSize < 0:
+		return nil, fmt.Errorf("bale: %w: MinSize is %d, must be at least 1, or 0 for %d", ErrInvalid, o.MinSize, defaultMinSize)
+	case p.maxSize < 0:
+		return nil, fmt.Errorf("bale: %w: MaxSize is %d, must be at least 1, or 0 for %d", ErrInvalid, o.MaxSize, defaultMaxSize)
+	case p.minGain >= 1 || math.IsNaN(p.minGain):
+		return nil, fmt.Errorf("bale: %w: MinGain is %v, must be below 1, or 0 for %v", ErrInvalid, o.MinGain, defaultMinGain)
+	}
+	for _, s := range compress.Settings() {
+		if p.defaults[s.Algorithm] != nil {
+			continue // a level is a writer's setting; one reads them all
+		}
+		p.defaults[s.Algorithm] = sync.OnceValues(func() (Compressor, error) {
+			c, err := compress.Setting{Algorithm: s.Algorithm}.New(nil)
+			if err != nil {
+				return nil, err
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.owned = append(p.owned, c)
+			return c, nil
+		})
+	}
+	if p.writer == nil {
+		w, err := p.defaults[frame.Zstd]()
+		if err != nil {
+			return nil, fmt.Errorf("bale: default compressor: %w", err)
+		}
+		p.writer = w
+	}
+	for _, r := range slices.Concat([]Compressor{p.writer}, o.Readers) {
+		if r == nil {
+			return nil, fmt.Errorf("bale: %w: a Reader is nil", ErrInvalid)
+		}
+		if r.Algorithm() >= frame.Algorithm(len(p.defaults)) {
+			return nil, fmt.Errorf("bale: %w: a frame has no room for %v", ErrInvalid, r.Algorithm())
+		}
+		key := readerKey{r.Algorithm(), r.DictionaryID()}
+		if _, ok := p.readers[key]; !ok { // the writer before the others
+			p.readers[key] = r
+		}
+		if key.dictionary == 0 {
+			p.defaults[key.algorithm] = func() (Compressor, error) { return p.readers[key], nil }
+		}
+	}
+	return p, nil
+}
+
+// MaxPackedLen is how much room in bytes dst must have for [Packer.Pack] not to allocate, for a
+// value of n bytes and the compressors of this module: the largest bound among them is Snappy's,
+// 32+n+n/6, and a header comes before it.
+func MaxPackedLen(n int) int { return n + n/6 + 32 + frame.MaxHeaderSize }
+
+// Pack appends the stored form of src to dst and returns it: a frame, or src itself where that is
+// not larger by MinGain. On an error it returns dst as it was. It keeps no reference
+// to dst or src, which must not overlap.
+func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
+	escape := frame.HasMagic(src)
+	if len(src) > p.maxSize && escape {
+		return dst, fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
+	}
+	if len(src) >= p.minSize && len(src) <= p.maxSize && p.writer.Algorithm() != frame.Stored {
+		packed, ok, err := p.compress(dst, src)
+		if err != nil {
+			return dst, fmt.Errorf("pack with %v: %w", p.writer.Algorithm(), err)
+		}
+		if ok {
+			return packed, nil
+		}
+		dst = packed
+	}
+	if escape {
+		dst = p.header(frame.Stored, 0, src).Append(dst)
+	}
+	return append(dst, src...), nil
+}
+
+// compress appends a frame if that is small enough; else it returns dst, perhaps with more room.
+func (p *Packer) compress(dst, src []byte) ([]byte, bool, error) {
+	n := len(dst)
+	h := p.header(p.writer.Algorithm(), p.writer.DictionaryID(), src)
+	dst = slices.Grow(dst, MaxPackedLen(len(src)))
+	payload := n + h.PayloadOffset()
+	out, err := p.writer.Compress(dst[:payload], src)
+	if err != nil {
+		return dst, false, err
+	}
+	if gain := len(src) - (len(out) - n); gain < max(1, int(p.minGain*float64(len(src)))) {
+		return out[:n], false, nil
+	}
+	h.Append(out[:n])
+	return out, true, nil
+}
+
+func (p *Packer) header(a frame.Algorithm, d frame.DictionaryID, src []byte) frame.Header {
+	h := frame.Header{Algorithm: a, DictionaryID: d, Length: uint64(len(src))}
+	if !p.noChecksum {
+		h.HasChecksum = true
+		h.Checksum = frame.Checksum(src)
+	}
+	return h
+}
+
+// Unpack appends the content of the stored value src to dst and returns it. A value that is not a frame is
+// appended as it is. On an error, a [DecodeError], it returns dst as it was. It allocates nothing
+// when dst has room for the content, and keeps no reference to dst or src, which must not
+// overlap.
+func (p *Packer) Unpack(dst, src []byte) ([]byte, error) {
+	h, offset, packed, err := p.parse(src)
+	if err != nil {
+		return dst, err
+	}
+	if !packed {
+		return append(dst, src...), nil
+	}
+	return p.decode(dst, src[offset:], h)
+}
+
+// parse tells frames from plain values, for callers that need no copy of plain ones.
+func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err error) {
+	h, offset, packed = frame.Parse(src)
+	if !packed && p.strict && frame.HasMagic(src) {
+		return h, 0, false, fmt.Errorf("%w: starts like a frame, but the header does not check", ErrCorrupt)
+	}
+	return h, offset, packed, nil
+}
+
+// decode appends the content of a payload.
+func (p *Packer) decode(dst, payload []byte, h frame.Header) ([]byte, error) {
+	fail := func(cause, err error) ([]byte, error) {
+		return dst, &DecodeError{h.Algorithm, h.DictionaryID, fmt.Errorf("%w: %w", cause, err)}
+	}
+	if h.Length > uint64(p.maxSize) {
+		return fail(ErrTooLarge, fmt.Errorf("%d bytes decoded, and MaxSize is %d", h.Length, p.maxSize))
+	}
+	r, err := p.reader(h)
+	if err != nil {
+		return dst, &DecodeError{h.Algorithm, h.DictionaryID, err}
+	}
+	out, err := r.Decompress(dst, payload, int(h.Length))
+	switch {
+	case errors.Is(err, os.ErrClosed):
+		return dst, &DecodeError{h.Algorithm, h.DictionaryID, err}
+	case err != nil:
+		return fail(ErrCorrupt, err)
+	case len(out)-len(dst) != int(h.Length):
+		return fail(ErrCorrupt, fmt.Errorf("%d bytes decoded, %d expected", len(out)-len(dst), h.Length))
+	case h.HasChecksum && frame.Checksum(out[len(dst):]) != h.Checksum:
+		return fail(ErrCorrupt, errors.New("the checksum of the content differs"))
+	}
+	return out, nil
+}
+
+// reader finds what reads the frame's payload.
+func (p *Packer) reader(h frame.Header) (Compressor, error) {
+	if h.Version != frame.V1 {
+		return nil, fmt.Errorf("%w: frame version %d, this reader knows version %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V1)
+	}
+	if h.DictionaryID == 0 {
+		if r := p.defaults[h.Algorithm]; r != nil {
+			return r()
+		}
+		return nil, fmt.Errorf("%w: add its compressor to PackerOptions.Readers, or upgrade bale", ErrUnknownAlgorithm)
+	}
+	if r := p.readers[readerKey{h.Algorithm, h.DictionaryID}]; r != nil {
+		return r, nil
+	}
+	if p.defaults[h.Algorithm] == nil {
+		return nil, ErrUnknownAlgorithm
+	}
+	return nil, fmt.Errorf("%w: add a compressor that has it to PackerOptions.Readers", ErrUnknownDictionary)
+}
+
+// Close lets go of the compressors that the Packer made for itself. The Packer must not be in use.
+func (p *Packer) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	for _, c := range p.owned {
+		err = errors.Join(err, c.Close())
+	}
+	p.owned = nil
+	return err
+}

@@ -1,0 +1,174 @@
+// Package redisproc runs private redis-server processes on loopback, for tests and measurements that need a
+// real one.
+//
+// [Start] runs a single server and [StartCluster] a Redis Cluster; [ForTest] and [ClusterForTest]
+// do so for a test. Servers keep nothing on disk, listen on 127.0.0.1 alone, and end with Close and,
+// on Linux, with the process that started them however that ends.
+package redisproc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// ErrNotInstalled says that PATH has neither redis-server nor valkey-server.
+var ErrNotInstalled = errors.New("redisproc: no redis-server in PATH (Debian: apt-get install redis-server)")
+
+const (
+	startTimeout = 10 * time.Second // a server answers within 0.1 s; a busy machine takes longer
+	stopTimeout  = 5 * time.Second  // from the wish to end to the end by force
+	startTries   = 5                // a free port may be taken before the server binds it
+)
+
+// Server is a running redis-server.
+type Server struct {
+	port int
+	cmd  *exec.Cmd
+	dir  string
+	done chan struct{} // closed when the process has ended
+	log  *bytes.Buffer // its output; to be read after done
+}
+
+// Start runs a redis-server on a free port with persistence off, and returns when it answers. Further
+// args are settings as on its command line, for example "--maxmemory", "100mb". The caller closes
+// it.
+func Start(ctx context.Context, args ...string) (*Server, error) {
+	path, err := lookPath()
+	if err != nil {
+		return nil, err
+	}
+	var last error
+	for range startTries {
+		s, err := start(ctx, path, args)
+		if err == nil {
+			return s, nil
+		}
+		last = err
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, last
+}
+
+func lookPath() (string, error) {
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", ErrNotInstalled
+}
+
+func start(ctx context.Context, path string, args []string) (*Server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, fmt.Errorf("redisproc: no free port: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "bale-redis-")
+	if err != nil {
+		return nil, fmt.Errorf("redisproc: %w", err)
+	}
+	s := &Server{port: port, dir: dir, done: make(chan struct{}), log: new(bytes.Buffer)}
+	s.cmd = exec.Command(path, append([]string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+		"--dir", dir, "--daemonize", "no", "--databases", "16",
+	}, args...)...)
+	s.cmd.Dir = dir
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.SysProcAttr = attributes()
+
+	started := make(chan error)
+	go func() {
+		// The kernel ends the child when the thread that started it ends, so the thread must
+		// stay (Linux, PR_SET_PDEATHSIG).
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := s.cmd.Start()
+		started <- err
+		if err == nil {
+			s.cmd.Wait() // how it ended does not matter: the log says
+		}
+		close(s.done)
+	}()
+	if err := <-started; err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("redisproc: %w", err)
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("redisproc: %s on port %d: %w; it said:\n%s", filepath.Base(path), port, err, s.log)
+	}
+	return s, nil
+}
+
+// awaitReady waits for the server to answer PING.
+func (s *Server) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		reply, err := s.command(ctx, "PING")
+		if err == nil && reply == "+PONG" {
+			return nil
+		}
+		select {
+		case <-s.done:
+			return errors.New("ended at start")
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Addr is the server's address, host:port.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// URL is the server's address as Redis clients take it.
+func (s *Server) URL() string { return "redis://" + s.Addr() }
+
+// PID is the id of the server's process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Close ends the server and removes its directory.
+func (s *Server) Close() error {
+	select {
+	case <-s.done:
+	default:
+		s.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-s.done:
+		case <-time.After(stopTimeout):
+			s.cmd.Process.Kill()
+			<-s.done
+		}
+	}
+	return os.RemoveAll(s.dir)
+}
+
+// freePort finds a port that is free now, and whose cluster bus port (10,000 above) exists.
+func freePort() (int, error) {
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			return 0, err
+		}
+		if port <= 55000 {
+			return port, nil
+		}
+	}
+}

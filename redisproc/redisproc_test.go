@@ -1,0 +1,52 @@
+package redisproc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestServerAnswersAndEnds(t *testing.T) {
+	ForTest(t) // skips where there is no server
+	s, err := Start(context.Background(), "--maxmemory", "64mb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.command(t.Context(), "CONFIG GET maxmemory"); err != nil || !strings.HasPrefix(got, "*2") {
+		t.Errorf("CONFIG GET: %q, %v", got, err)
+	}
+	pid, dir := s.PID(), s.dir
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("process %d is still there: %v", pid, err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("directory %s is still there: %v", dir, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}
+
+func TestBadSettingSaysWhatTheServerSaid(t *testing.T) {
+	ForTest(t)
+	_, err := Start(context.Background(), "--no-such-setting", "1")
+	if err == nil || !strings.Contains(err.Error(), "no-such-setting") {
+		t.Errorf("error %v does not hold the server's message", err)
+	}
+}
+
+func TestClusterForms(t *testing.T) {
+	c := ClusterForTest(t, 3)
+	for _, s := range c.Servers {
+		info, err := s.command(t.Context(), "CLUSTER INFO")
+		if err != nil || !strings.Contains(info, "cluster_slots_ok:16384") {
+			t.Errorf("%s: %v\n%s", s.Addr(), err, info)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package redisproc
+
+import (
+	"context"
+	"errors"
+	"os"
+)
+
+// RequireEnv names the variable that, when not empty, makes a test without a redis-server fail
+// instead of skip. Continuous integration sets it.
+const RequireEnv = "BALE_REQUIRE_REDIS"
+
+// TB is what is needed of testing.TB, which this package does not import so that programs can use it.
+type TB interface {
+	Helper()
+	Skipf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Cleanup(func())
+}
+
+// ForTest runs a server until the test ends. Without a redis-server the test is skipped,
+// or fails where [RequireEnv] is set.
+func ForTest(tb TB, args ...string) *Server {
+	tb.Helper()
+	s, err := Start(context.Background(), args...)
+	return keep(tb, s, err)
+}
+
+// ClusterForTest runs a cluster until the test ends, like [ForTest].
+func ClusterForTest(tb TB, n int) *Cluster {
+	tb.Helper()
+	c, err := StartCluster(context.Background(), n)
+	return keep(tb, c, err)
+}
+
+func keep[T interface{ Close() error }](tb TB, s T, err error) T {
+	tb.Helper()
+	switch {
+	case errors.Is(err, ErrNotInstalled) && os.Getenv(RequireEnv) == "":
+		tb.Skipf("%v", err)
+	case err != nil:
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Errorf("redisproc: close: %v", err)
+		}
+	})
+	return s
+}

@@ -1,0 +1,90 @@
+package bale
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Store is what a [Cache] needs of a Redis client. The adapters have one for each client; an own
+// one must be safe for concurrent use and must not keep a value after it returned.
+//
+// An operation on many keys goes as one command or one pipeline, and the client splits it by
+// slot on a cluster. If it fails for some keys only, the error is a [KeyErrors] for them.
+type Store interface {
+	// Get returns the value of a key, which belongs to the caller, or ErrNotFound.
+	Get(ctx context.Context, key string) ([]byte, error)
+
+	// Set writes a value and its expiry at once: no moment has one without the other.
+	Set(ctx context.Context, key string, value []byte, e Expiry) error
+
+	// GetMany returns the values in the order of keys, nil for a key that does not exist.
+	GetMany(ctx context.Context, keys []string) ([][]byte, error)
+
+	// SetMany writes each item as Set does. It is not a transaction.
+	SetMany(ctx context.Context, items []Item) error
+
+	// Delete removes keys and returns how many of them there were.
+	Delete(ctx context.Context, keys []string) (int, error)
+
+	// Touch sets the expiry of a key and reports whether the key exists.
+	Touch(ctx context.Context, key string, e Expiry) (bool, error)
+}
+
+// Item is one value to be stored.
+type Item struct {
+	Key    string
+	Value  []byte
+	Expiry Expiry
+}
+
+// Expiry says when a value ends: after a time, at a time, or never. The zero Expiry is the
+// cache's default ([Options].TTL); a [Store] takes it for never. Redis keeps expiries to the millisecond: anything
+// finer is rounded up.
+type Expiry struct {
+	In    time.Duration // from now; not negative
+	At    time.Time
+	Never bool
+}
+
+// TTL expires a value after d, which is not negative.
+func TTL(d time.Duration) Expiry { return Expiry{In: d} }
+
+// ExpireAt expires a value at t. A time in the past makes it expire at once.
+func ExpireAt(t time.Time) Expiry { return Expiry{At: t} }
+
+// Validate reports an Expiry that contradicts itself or is out of range.
+func (e Expiry) Validate() error {
+	set := 0
+	for _, is := range []bool{e.In != 0, !e.At.IsZero(), e.Never} {
+		if is {
+			set++
+		}
+	}
+	switch {
+	case set > 1:
+		return fmt.Errorf("%w: an expiry is one of In, At and Never, not %d of them", ErrInvalid, set)
+	case e.In < 0:
+		return fmt.Errorf("%w: expiry in %v, must not be negative", ErrInvalid, e.In)
+	case !e.At.IsZero() && e.At.UnixMilli() <= 0:
+		return fmt.Errorf("%w: expiry at %v, must be after 1970", ErrInvalid, e.At)
+	}
+	return nil
+}
+
+// Millis is the expiry as Redis takes it: milliseconds from now (PX), or milliseconds since 1970 (PXAT) if
+// absolute; zero for never.
+func (e Expiry) Millis() (ms int64, absolute bool) {
+	if !e.At.IsZero() {
+		return ceilMillis(time.Duration(e.At.Nanosecond()%int(time.Millisecond))) + e.At.UnixMilli(), true
+	}
+	return ceilMillis(e.In), false
+}
+
+func ceilMillis(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
+}
