@@ -1,0 +1,30 @@
+# The modules of this repository, the core first.
+MODULES := . goredis cmd/bale examples
+
+# How many hostile inputs the deterministic fuzz test tries.
+FUZZ_N ?= 20000
+
+.PHONY: test vet race fuzz bench figures lint
+
+# Every module's tests, vet, and the import rules (internal/lint).
+test: vet
+	@set -e; for m in $(MODULES); do echo "== test $$m"; (cd $$m && go test $(GOTESTFLAGS) ./...); done
+
+vet:
+	@set -e; for m in $(MODULES); do echo "== vet $$m"; (cd $$m && go vet ./...); done
+
+race:
+	@$(MAKE) test GOTESTFLAGS=-race
+
+# A million hostile inputs, and each fuzz target for a while.
+fuzz:
+	BALE_FUZZ_N=1000000 go test -run TestHostileInput -v .
+	@set -e; for t in FuzzUnpack FuzzRoundTrip FuzzMutated; do go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .; done
+	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 60s ./frame
+
+# The benchmarks behind docs/figures.md.
+bench:
+	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem ./...); done
+
+lint:
+	@set -e; for m in $(MODULES); do (cd $$m && golangci-lint run ./...); done

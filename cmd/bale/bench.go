@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/mem"
+	"golang.org/x/term"
+
+	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/compress"
+)
+
+type benchCommand struct {
+	Data        []string      `placeholder:"FILE|DIR|-" sep:"none" help:"Values to measure on: a file or stdin (-) with one on each line, or a folder with one in each file. Repeatable. Default: built-in profiles, sessions, logs and random bytes."`
+	Redis       string        `placeholder:"URL" help:"Redis to measure through, for example redis://127.0.0.1:6379. It gets keys bale:bench:*, which are removed. Default: a private redis-server, or an embedded stand-in where none is installed."`
+	Codec       []string      `default:"json" placeholder:"LIST" help:"Serializers: json, gob, raw (the bytes as they are). Default: ${default}."`
+	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:fastest,zstd:default,zstd:better" placeholder:"LIST" help:"Compressors, with a level where wanted. Default: ${default}."`
+	Concurrency []int         `default:"1,64" placeholder:"LIST" help:"How many callers at once, 1 to 10000. Default: ${default}."`
+	Duration    time.Duration `default:"1s" placeholder:"D" help:"How long each cell is measured, in all rounds. Default: ${default}."`
+	Repeat      int           `default:"3" placeholder:"N" help:"Rounds that the duration is split into; cells take turns in random order. Default: ${default}."`
+	Values      int           `default:"10000" placeholder:"N" help:"How many values of each set are used; of more, a random sample. Default: ${default}."`
+	Seed        uint64        `default:"1" placeholder:"N" help:"Seed of built-in values, samples and order. Default: ${default}."`
+	JSON        string        `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	Stages      bool          `help:"Show the percentiles of every stage, too."`
+	Embedded    bool          `help:"Use the embedded stand-in even where a redis-server is installed."`
+}
+
+// Help is shown below the options.
+func (benchCommand) Help() string {
+	return `Each cell is a combination of data, codec, compressor and callers. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED, and the exit status is 1.
+
+Examples:
+  bale bench
+  bale bench --data values.ndjson
+  bale bench --data values.ndjson --compress none,zstd:better --concurrency 1,64,1000
+  bale bench --codec json,gob,raw --duration 500ms --json results.json
+  redis-cli --raw GET user:1 | bale bench --data -`
+}
+
+// maxValue is the largest value in bytes that the bench reads: what a Packer unpacks by default.
+const maxValue = 64 << 20
+
+// maxConcurrency bounds what a slip of the hand can start.
+const maxConcurrency = 10_000
+
+func (b *benchCommand) config() (lab.Config, error) {
+	c := lab.Config{Codecs: b.Codec, Concurrency: b.Concurrency, Duration: b.Duration, Rounds: b.Repeat, Seed: b.Seed}
+	for _, name := range b.Codec {
+		if !slices.Contains(dataset.Codecs(), name) {
+			return c, fmt.Errorf("%w: --codec %q; there are %s", errUsage, name, strings.Join(dataset.Codecs(), ", "))
+		}
+	}
+	for _, name := range b.Compress {
+		setting, err := compress.Parse(name)
+		if err != nil {
+			return c, fmt.Errorf("%w: --compress: %w", errUsage, err)
+		}
+		c.Compress = append(c.Compress, setting)
+	}
+	for _, n := range b.Concurrency {
+		if n < 1 || n > maxConcurrency {
+			return c, fmt.Errorf("%w: --concurrency %d, must be 1 to %d", errUsage, n, maxConcurrency)
+		}
+	}
+	switch {
+	case b.Repeat < 1 || b.Repeat > 1000:
+		return c, fmt.Errorf("%w: --repeat %d, must be 1 to 1000", errUsage, b.Repeat)
+	case b.Duration < time.Duration(b.Repeat)*time.Millisecond:
+		return c, fmt.Errorf("%w: --duration %v, must be at least a millisecond for each of %d rounds", errUsage, b.Duration, b.Repeat)
+	case b.Values < 1:
+		return c, fmt.Errorf("%w: --values %d, must be at least 1", errUsage, b.Values)
+	case b.Embedded && b.Redis != "":
+		return c, fmt.Errorf("%w: --embedded and --redis exclude each other", errUsage)
+	}
+	return c, nil
+}
+
+// Run measures and reports.
+func (b *benchCommand) Run(ctx context.Context, s *streams) error {
+	c, err := b.config()
+	if err != nil {
+		return err
+	}
+	if c.Datasets, err = b.load(s); err != nil {
+		return err
+	}
+	dataset.RegisterGob()
+	out, err := b.openJSON(s) // before the measuring, not after it
+	if err != nil {
+		return err
+	}
+	server, err := b.open(ctx)
+	if err != nil {
+		return err
+	}
+	var stopProgress func()
+	c.Progress, stopProgress = showProgress(s.err)
+	result, err := lab.Run(ctx, server, c)
+	stopProgress()
+	err = errors.Join(err, server.Close())
+	if result != nil {
+		b.environment(result, server, c)
+		if out != nil {
+			err = errors.Join(err, report.WriteJSON(out, result), out.Close())
+		}
+		if b.JSON != "-" {
+			report.Table(s.out, result, report.Options{Stages: b.Stages})
+		}
+		if failed := countFailed(result); failed > 0 && err == nil {
+			err = fmt.Errorf("%d of %d cells FAILED", failed, len(result.Cells))
+		}
+	}
+	return err
+}
+
+func countFailed(r *lab.Result) (n int) {
+	for _, c := range r.Cells {
+		if !c.Verified {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *benchCommand) load(s *streams) ([]*dataset.Dataset, error) {
+	if len(b.Data) == 0 {
+		return dataset.BuiltIn(b.Seed)
+	}
+	var sets []*dataset.Dataset
+	for _, path := range b.Data {
+		d, err := dataset.Load(path, s.in, dataset.Limits{Values: b.Values, ValueSize: maxValue, Seed: b.Seed})
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(sets, func(o *dataset.Dataset) bool { return o.Name == d.Name }) {
+			d.Name = fmt.Sprintf("%s-%d", d.Name, len(sets)+1)
+		}
+		sets = append(sets, d)
+	}
+	return sets, nil
+}
+
+func (b *benchCommand) open(ctx context.Context) (*lab.Server, error) {
+	if b.Embedded {
+		return lab.OpenEmbedded(ctx)
+	}
+	return lab.OpenServer(ctx, b.Redis)
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+func (b *benchCommand) openJSON(s *streams) (io.WriteCloser, error) {
+	switch b.JSON {
+	case "":
+		return nil, nil
+	case "-":
+		return nopCloser{s.out}, nil
+	}
+	f, err := os.Create(b.JSON)
+	if err != nil {
+		return nil, fmt.Errorf("--json: %w", err)
+	}
+	return f, nil
+}
+
+// environment fills in what is known only here.
+func (b *benchCommand) environment(r *lab.Result, server *lab.Server, c lab.Config) {
+	e := &r.Environment
+	e.Time = time.Now().UTC().Truncate(time.Second)
+	e.Command = b.command()
+	e.Bale, e.Go, e.OS = version(), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
+	e.Cores, e.CPU = runtime.NumCPU(), "unknown CPU"
+	if info, err := cpu.Info(); err == nil && len(info) > 0 {
+		e.CPU = strings.TrimSpace(info[0].ModelName)
+	}
+	if m, err := mem.VirtualMemory(); err == nil {
+		e.MemoryBytes = m.Total
+	}
+	e.RedisVersion, e.Embedded, e.Private = server.Version, server.Embedded, server.Private
+	for _, d := range c.Datasets {
+		if d.Note != "" {
+			e.Notes = append(e.Notes, d.Note)
+		}
+	}
+	if e.Rounds < c.Rounds {
+		e.Notes = append(e.Notes, fmt.Sprintf("INTERRUPTED after %d of %d rounds", e.Rounds, c.Rounds))
+	}
+}
+
+// command is the call that repeats the run, without the address of the server, which may hold a password.
+func (b *benchCommand) command() []string {
+	args := []string{"bale", "bench"}
+	for _, d := range b.Data {
+		args = append(args, "--data", d)
+	}
+	if b.Embedded {
+		args = append(args, "--embedded")
+	}
+	return append(args,
+		"--codec", strings.Join(b.Codec, ","), "--compress", strings.Join(b.Compress, ","),
+		"--concurrency", strings.Trim(strings.ReplaceAll(fmt.Sprint(b.Concurrency), " ", ","), "[]"),
+		"--duration", b.Duration.String(), "--repeat", fmt.Sprint(b.Repeat), "--values", fmt.Sprint(b.Values), "--seed", fmt.Sprint(b.Seed))
+}
+
+// progressInterval is the shortest time between two looks of the progress line.
+const progressInterval = 100 * time.Millisecond
+
+// showProgress keeps a line on w if that is a terminal. Call stop before writing anything else.
+func showProgress(w io.Writer) (update func(done, total int, what string), stop func()) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil, func() {}
+	}
+	const eraseLine = "\r\x1b[K"
+	start := time.Now()
+	var shown time.Time
+	update = func(done, total int, what string) {
+		now := time.Now()
+		if now.Sub(shown) < progressInterval {
+			return
+		}
+		shown = now
+		left := "" // what is left can be told once a few steps are done
+		if done > 3 {
+			rest := time.Duration(float64(now.Sub(start)) / float64(done) * float64(total-done))
+			left = fmt.Sprintf(", about %v left", rest.Round(time.Second))
+		}
+		fmt.Fprintf(w, "%s%3d%%%s  %s", eraseLine, 100*done/total, left, what)
+	}
+	return update, func() { fmt.Fprint(w, eraseLine) }
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
+)
+
+type inspectCommand struct {
+	File  string   `arg:"" optional:"" placeholder:"FILE" help:"The stored value; - or nothing for stdin."`
+	Redis string   `placeholder:"URL" help:"Read the value from this Redis, which is not changed."`
+	Key   string   `placeholder:"K" help:"The key of the value in Redis."`
+	Field string   `placeholder:"F" help:"The field, if the key is a hash."`
+	Dict  []string `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
+}
+
+// Help is shown below the options.
+func (inspectCommand) Help() string {
+	return `Shows the header, the sizes, and the decoded value when it is JSON. The exit status is 1 when the value is damaged.
+
+Examples:
+  bale inspect value.packed
+  bale pack < value.json | bale inspect
+  bale inspect --redis redis://127.0.0.1:6379 --key user:1`
+}
+
+// Run explains a value.
+func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
+	switch {
+	case (c.Redis == "") != (c.Key == ""):
+		return fmt.Errorf("%w: --redis and --key go together", errUsage)
+	case c.Redis != "" && c.File != "":
+		return fmt.Errorf("%w: either a file or --redis", errUsage)
+	case c.Field != "" && c.Key == "":
+		return fmt.Errorf("%w: --field goes with --key", errUsage)
+	}
+	stored, err := c.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	fields, packed := frame.Describe(stored)
+	for _, f := range fields {
+		fmt.Fprintln(s.out, f)
+	}
+	if !packed {
+		showValue(s.out, stored)
+		return nil
+	}
+	packer, err := newReader(c.Dict, maxValue)
+	if err != nil {
+		return err
+	}
+	defer packer.Close()
+	value, err := packer.Unpack(nil, stored)
+	switch {
+	case errors.Is(err, bale.ErrUnknownDictionary):
+		fmt.Fprintln(s.out, "content: not decoded, for it needs the dictionary: give it with --dict")
+		return nil
+	case err != nil:
+		return err
+	}
+	fmt.Fprintf(s.out, "content: %d bytes stored in %d (ratio %.2f)", len(value), len(stored), float64(len(value))/float64(len(stored)))
+	if h, _, _ := frame.Parse(stored); h.HasChecksum {
+		fmt.Fprint(s.out, ", the checksum matches")
+	}
+	fmt.Fprintln(s.out)
+	showValue(s.out, value)
+	return nil
+}
+
+// showValue prints a value that is JSON.
+func showValue(w io.Writer, value []byte) {
+	var indented bytes.Buffer
+	if json.Indent(&indented, value, "", "  ") != nil {
+		fmt.Fprintln(w, "value: not JSON")
+		return
+	}
+	fmt.Fprintln(w, indented.String())
+}
+
+func (c *inspectCommand) read(ctx context.Context, s *streams) ([]byte, error) {
+	switch {
+	case c.Redis != "":
+		return c.fetch(ctx)
+	case c.File == "" || c.File == "-":
+		b, err := io.ReadAll(s.in)
+		if err != nil {
+			return nil, fmt.Errorf("stdin: %w", err)
+		}
+		return b, nil
+	}
+	return os.ReadFile(c.File)
+}
+
+func (c *inspectCommand) fetch(ctx context.Context) ([]byte, error) {
+	o, err := redis.ParseURL(c.Redis)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --redis: %w", errUsage, err)
+	}
+	client := redis.NewClient(o)
+	defer client.Close()
+	get := client.Get(ctx, c.Key)
+	if c.Field != "" {
+		get = client.HGet(ctx, c.Key, c.Field)
+	}
+	b, err := get.Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, &bale.KeyError{Op: "get", Key: c.Key, Err: bale.ErrNotFound}
+	}
+	if err != nil {
+		return nil, &bale.KeyError{Op: "get", Key: c.Key, Err: err}
+	}
+	return b, nil
+}

@@ -1,0 +1,571 @@
+// Package lab measures what each way to serialize and compress costs and saves, end to end: a
+// value is serialized, compressed, SET, GET, decompressed and deserialized, through a real Redis.
+//
+// [Run] measures a matrix of cells. Cells are interleaved in rounds of random order, so that whatever drifts
+// hits all alike, and every value that comes back is compared with the one that went in.
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/shirou/gopsutil/v4/process"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/goredis"
+)
+
+// Client is the name of the Redis client that is measured.
+const Client = "goredis"
+
+// Config says what to measure.
+type Config struct {
+	Datasets    []*dataset.Dataset
+	Codecs      []string
+	Compress    []compress.Setting
+	Concurrency []int
+	Duration    time.Duration // to measure each cell for, in all rounds
+	Rounds      int
+	Seed        uint64 // of the order of cells and values
+
+	// Progress is called before each step, if it is set; total never changes.
+	Progress func(done, total int, what string)
+
+	wrap func(bale.Store) bale.Store // for tests: a store with faults
+}
+
+const (
+	warmUpShare  = 5                    // a fifth of a round's time is run before measuring starts
+	memoryKeys   = 10_000               // used_memory is compared over at least so many keys,
+	memoryBytes  = 128 << 20            // unless they were more bytes than this
+	usageSamples = 500                  // keys that MEMORY USAGE is asked for
+	rssInterval  = 5 * time.Millisecond // between looks at the resident set
+	clearTimeout = 30 * time.Second     // for removing the keys at the end, also after Ctrl-C
+	batchKeys    = 100                  // keys in a pipeline while filling,
+	batchBytes   = 4 << 20              // and bytes
+	shards       = 16                   // histograms that callers share, to spread their locks
+	opTimeout    = 10 * time.Second     // for one command; a slower server fails the cell
+)
+
+// variant is what determines the stored bytes: all that is measured once for several cells.
+type variant struct {
+	data     *dataset.Dataset
+	codec    string
+	setting  compress.Setting
+	coder    dataset.Coder
+	packer   *bale.Packer
+	plain    int64
+	stored   int64
+	keys     int
+	perKey   *float64
+	usageKey *float64
+	failure  failure
+}
+
+// cell is a variant at a concurrency.
+type cell struct {
+	*variant
+	concurrency int
+	latency     *histograms
+	rates       []float64
+	operations  int64
+	allocs      uint64
+	allocBytes  uint64
+	peakRSS     int64
+	failure     failure
+}
+
+// failure keeps the first error of many goroutines.
+type failure struct{ first atomic.Pointer[error] }
+
+func (f *failure) set(err error) { f.first.CompareAndSwap(nil, &err) }
+
+func (f *failure) get() error {
+	if p := f.first.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// errMismatch says that a value came back different.
+var errMismatch = errors.New("MISMATCH: a value read back differs from the one written")
+
+// run is the state of a Run.
+type run struct {
+	Config
+	server  *Server
+	client  *redis.Client
+	store   bale.Store
+	keys    []string
+	process *process.Process
+	shards  [shards]struct {
+		sync.Mutex
+		*histograms
+	}
+	done, total int
+}
+
+// Run measures all cells. A cell that fails, or has one value come back different, is in the result with
+// Verified false; the error is for what ends the whole run. When ctx ends before, the
+// result holds the rounds that were completed, if any, along with ctx's error.
+func Run(ctx context.Context, server *Server, c Config) (result *Result, err error) {
+	r := &run{Config: c, server: server}
+	if r.process, err = process.NewProcess(int32(os.Getpid())); err != nil {
+		return nil, fmt.Errorf("own process: %w", err)
+	}
+	for i := range r.shards {
+		r.shards[i].histograms = newHistograms()
+	}
+	o := *server.Options
+	o.PoolSize = slices.Max(c.Concurrency)
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries = -1 // a retry would hide a failure in a latency
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = opTimeout, opTimeout, opTimeout
+	r.client = redis.NewClient(&o)
+	r.store = goredis.NewStore(r.client)
+	if c.wrap != nil {
+		r.store = c.wrap(r.store)
+	}
+	r.keys = r.keysOf()
+	defer func() {
+		cleanUp, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
+		defer cancel()
+		err = errors.Join(err, server.clear(cleanUp, r.keys), r.client.Close())
+	}()
+
+	variants, cells, err := r.matrix()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, v := range variants {
+			v.packer.Close()
+		}
+	}()
+	r.total = len(variants) + len(cells)*c.Rounds
+	for _, v := range variants {
+		r.step("filling " + v.String())
+		if err := r.fill(ctx, v); err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			v.failure.set(err)
+		}
+	}
+	rng := rand.New(rand.NewPCG(c.Seed, 0))
+	rounds := 0
+	for ; rounds < c.Rounds && ctx.Err() == nil; rounds++ {
+		for _, i := range rng.Perm(len(cells)) {
+			r.step(fmt.Sprintf("round %d of %d", rounds+1, c.Rounds))
+			if ctx.Err() == nil {
+				r.measure(ctx, cells[i], uint64(rounds))
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		rounds--
+	}
+	if rounds < 1 {
+		return nil, ctx.Err()
+	}
+	result = &Result{Environment: Environment{Seed: c.Seed, DurationS: c.Duration.Seconds(), Rounds: rounds}}
+	for _, cell := range cells {
+		result.Cells = append(result.Cells, cell.result())
+	}
+	return result, ctx.Err()
+}
+
+func (r *run) step(what string) {
+	if r.Progress != nil {
+		r.Progress(r.done, r.total, what)
+	}
+	r.done++
+}
+
+// keysOf names the keys of the run. All cells use the same ones, so that the data set in
+// Redis stays small, and a value of another cell that stayed behind would be found as a mismatch. Within a cell
+// each caller has keys of its own, for a codec may write a value in more than one way (gob and its maps), and
+// each caller must find its own bytes.
+func (r *run) keysOf() []string {
+	n := slices.Max(r.Concurrency)
+	for _, d := range r.Datasets {
+		n = max(n, r.keyCount(d), len(d.Raw))
+	}
+	keys := make([]string, n)
+	prefix := fmt.Sprintf("bale:bench:%08x", rand.Uint32()) // not the seed: two runs may share a server
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%s:%06d", prefix, i)
+	}
+	return keys
+}
+
+// keyCount is over how many keys the memory of a set is measured: a multiple of its values.
+func (r *run) keyCount(d *dataset.Dataset) int {
+	n := len(d.Raw)
+	keys := n * max(1, (memoryKeys+n-1)/n)
+	mean := max(1, d.RawBytes()/int64(n))
+	return max(1, min(keys, int(memoryBytes/mean)))
+}
+
+func (r *run) matrix() ([]*variant, []*cell, error) {
+	var variants []*variant
+	var cells []*cell
+	for _, d := range r.Datasets {
+		for _, codec := range r.Codecs {
+			coder, err := d.Coder(codec)
+			if err != nil {
+				return nil, nil, err
+			}
+			for _, setting := range r.Compress {
+				compressor, err := setting.New(nil)
+				if err != nil {
+					return nil, nil, err
+				}
+				packer, err := bale.NewPacker(bale.PackerOptions{Compressor: compressor})
+				if err != nil {
+					return nil, nil, err
+				}
+				v := &variant{data: d, codec: codec, setting: setting, coder: coder, packer: packer, keys: r.keyCount(d)}
+				variants = append(variants, v)
+				for _, n := range r.Concurrency {
+					cells = append(cells, &cell{variant: v, concurrency: n, latency: newHistograms()})
+				}
+			}
+		}
+	}
+	return variants, cells, nil
+}
+
+func (v *variant) String() string {
+	return fmt.Sprintf("%s %s %s", v.data.Name, v.codec, v.setting)
+}
+
+// fill stores every value, measures the memory that Redis takes for it, and verifies that each
+// comes back.
+func (r *run) fill(ctx context.Context, v *variant) error {
+	stored := make([][]byte, len(v.data.Raw))
+	for i := range stored {
+		plain, err := v.coder.Encode(nil, i)
+		if err != nil {
+			return fmt.Errorf("serialize value %d: %w", i, err)
+		}
+		packed, err := v.packer.Pack(nil, plain)
+		if err != nil {
+			return fmt.Errorf("pack value %d: %w", i, err)
+		}
+		stored[i] = slices.Clip(packed)
+		v.plain += int64(len(plain))
+		v.stored += int64(len(packed))
+	}
+	keys := r.keys[:v.keys]
+	if err := r.server.clear(ctx, r.keys); err != nil {
+		return err
+	}
+	var before int64
+	var err error
+	if !r.server.Embedded {
+		if before, err = r.server.usedMemory(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.roundTrip(ctx, v, stored, 0, len(keys)); err != nil {
+		return err
+	}
+	if !r.server.Embedded {
+		after, err := r.server.usedMemory(ctx)
+		if err != nil {
+			return err
+		}
+		perKey := float64(after-before) / float64(len(keys))
+		v.perKey = &perKey
+		if err := r.memoryUsage(ctx, v, keys); err != nil {
+			return err
+		}
+	}
+	// Values that were too many to be measured are verified all the same.
+	return r.roundTrip(ctx, v, stored, len(keys), len(stored))
+}
+
+// roundTrip writes values to the keys from start up to end, beginning again when there are fewer values, and
+// compares what it reads back: all of it byte by byte, and each value once after decoding.
+func (r *run) roundTrip(ctx context.Context, v *variant, stored [][]byte, start, end int) error {
+	for start < end {
+		next, size := start, 0
+		var items []bale.Item
+		for ; next < end && next-start < batchKeys && size < batchBytes; next++ {
+			value := stored[next%len(stored)]
+			items = append(items, bale.Item{Key: r.keys[next], Value: value})
+			size += len(value)
+		}
+		if err := r.store.SetMany(ctx, items); err != nil {
+			return err
+		}
+		got, err := r.store.GetMany(ctx, r.keys[start:next])
+		if err != nil {
+			return err
+		}
+		for i := range items {
+			if !bytes.Equal(got[i], items[i].Value) {
+				return errMismatch
+			}
+			if start+i < len(stored) {
+				if err := v.verify(got[i], start+i); err != nil {
+					return err
+				}
+			}
+		}
+		start = next
+	}
+	return nil
+}
+
+// verify decodes a stored value all the way and compares it with value i.
+func (v *variant) verify(stored []byte, i int) error {
+	plain, err := v.packer.Unpack(nil, stored)
+	if err != nil {
+		return err
+	}
+	if err := v.coder.Verify(plain, i); err != nil {
+		return fmt.Errorf("%w: %w", errMismatch, err)
+	}
+	return nil
+}
+
+// memoryUsage asks Redis what single keys take.
+func (r *run) memoryUsage(ctx context.Context, v *variant, keys []string) error {
+	n := min(usageSamples, len(keys))
+	usage := make([]*redis.IntCmd, n)
+	if _, err := r.server.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range usage {
+			usage[i] = p.MemoryUsage(ctx, keys[i*len(keys)/n])
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("MEMORY USAGE: %w", err)
+	}
+	sum := int64(0)
+	for _, u := range usage {
+		sum += u.Val()
+	}
+	mean := float64(sum) / float64(n)
+	v.usageKey = &mean
+	return nil
+}
+
+// measure runs a cell for its share of a round.
+func (r *run) measure(ctx context.Context, c *cell, round uint64) {
+	if c.variant.failure.get() != nil || c.failure.get() != nil {
+		return
+	}
+	for i := range r.shards {
+		r.shards[i].reset()
+	}
+	// Each cell starts from the same heap, so that none pays for the garbage of the one before.
+	debug.FreeOSMemory()
+	slice := r.Duration / time.Duration(r.Rounds)
+	var measuring atomic.Bool
+	var operations atomic.Int64
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for caller := range c.concurrency {
+		rng := rand.New(rand.NewPCG(r.Seed, round<<32|uint64(caller)))
+		callers.Go(func() { r.call(ctx, c, caller, rng, &measuring, &operations, stop) })
+	}
+	sleep(ctx, slice/warmUpShare)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	watch := r.watchRSS()
+	measuring.Store(true)
+	start := time.Now()
+	sleep(ctx, slice)
+	measuring.Store(false)
+	elapsed := time.Since(start)
+	n := operations.Load()
+	peak := watch()
+	runtime.ReadMemStats(&after)
+	close(stop)
+	callers.Wait()
+	if ctx.Err() != nil {
+		return // a round that was cut short is no measurement
+	}
+	for i := range r.shards {
+		c.latency.merge(r.shards[i].histograms)
+	}
+	c.operations += n
+	c.rates = append(c.rates, float64(n)/elapsed.Seconds())
+	c.allocs += after.Mallocs - before.Mallocs
+	c.allocBytes += after.TotalAlloc - before.TotalAlloc
+	c.peakRSS = max(c.peakRSS, peak)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// call is one caller: it writes values and reads them back until stop is closed.
+func (r *run) call(ctx context.Context, c *cell, caller int, rng *rand.Rand, measuring *atomic.Bool, operations *atomic.Int64, stop <-chan struct{}) {
+	shard := &r.shards[caller%shards]
+	own := len(r.keys) / c.concurrency
+	keys := r.keys[caller*own:][:own]
+	var op operation
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		i := rng.IntN(len(c.data.Raw))
+		if err := op.run(ctx, r.store, c.variant, i, keys[i%own]); err != nil {
+			if ctx.Err() == nil {
+				c.failure.set(err)
+			}
+			return
+		}
+		if !measuring.Load() {
+			continue
+		}
+		operations.Add(1)
+		times := op.times()
+		shard.Lock()
+		shard.record(&times)
+		shard.Unlock()
+	}
+}
+
+// operation is a value on its way, with the buffers and the clock of one caller. The lab itself allocates
+// nothing for it, so that the allocations it reports are the library's and the client's.
+type operation struct {
+	plain, packed, unpacked []byte
+	at                      [7]time.Time // before the first stage, and after each
+}
+
+// run takes value i through all stages and compares what came back.
+func (o *operation) run(ctx context.Context, store bale.Store, v *variant, i int, key string) (err error) {
+	o.at[0] = time.Now()
+	if o.plain, err = v.coder.Encode(o.plain[:0], i); err != nil {
+		return fmt.Errorf("serialize value %d: %w", i, err)
+	}
+	o.at[1] = time.Now()
+	if o.packed, err = v.packer.Pack(o.packed[:0], o.plain); err != nil {
+		return fmt.Errorf("pack value %d: %w", i, err)
+	}
+	o.at[2] = time.Now()
+	if err := store.Set(ctx, key, o.packed, bale.Expiry{}); err != nil {
+		return fmt.Errorf("set: %w", err)
+	}
+	o.at[3] = time.Now()
+	stored, err := store.Get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("get: %w", err)
+	}
+	o.at[4] = time.Now()
+	if o.unpacked, err = v.packer.Unpack(o.unpacked[:0], stored); err != nil {
+		return fmt.Errorf("unpack value %d: %w", i, err)
+	}
+	o.at[5] = time.Now()
+	if err := v.coder.Decode(o.unpacked); err != nil {
+		return fmt.Errorf("deserialize value %d: %w", i, err)
+	}
+	o.at[6] = time.Now()
+	if !bytes.Equal(o.unpacked, o.plain) {
+		return errMismatch
+	}
+	return nil
+}
+
+// times are how long the stages took, and all of them together.
+func (o *operation) times() (t [7]time.Duration) {
+	for i := range 6 {
+		t[i] = o.at[i+1].Sub(o.at[i])
+	}
+	t[6] = o.at[6].Sub(o.at[0])
+	return t
+}
+
+// watchRSS watches the resident set until the function that it returns is called, which
+// returns by how many bytes it rose at most.
+func (r *run) watchRSS() func() int64 {
+	rss := func() int64 {
+		m, err := r.process.MemoryInfo()
+		if err != nil {
+			return 0
+		}
+		return int64(m.RSS)
+	}
+	start := rss()
+	peak := start
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ticker := time.NewTicker(rssInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stop:
+				peak = max(peak, rss())
+				return
+			case <-ticker.C:
+				peak = max(peak, rss())
+			}
+		}
+	}()
+	return func() int64 {
+		close(stop)
+		<-stopped
+		return peak - start
+	}
+}
+
+func (c *cell) result() Cell {
+	out := Cell{
+		Client: Client, Dataset: c.data.Name, Codec: c.codec, Compress: c.setting.String(), Concurrency: c.concurrency,
+		Values: len(c.data.Raw), RawBytes: c.data.RawBytes(), PlainBytes: c.plain, StoredBytes: c.stored,
+		RedisBytesPerKey: c.perKey, MemoryUsagePerKey: c.usageKey, Keys: c.keys,
+		Operations: c.operations, OpsPerSecond: median(c.rates), OpsPerSecondRounds: c.rates,
+		PeakRSSBytes: c.peakRSS, Stages: c.latency.stages(),
+	}
+	if c.stored > 0 {
+		out.Ratio = float64(out.RawBytes) / float64(c.stored)
+	}
+	if c.operations > 0 {
+		out.AllocsPerOp = float64(c.allocs) / float64(c.operations)
+		out.BytesPerOp = float64(c.allocBytes) / float64(c.operations)
+	}
+	err := errors.Join(c.variant.failure.get(), c.failure.get())
+	if err == nil && c.operations == 0 {
+		err = errors.New("no operation was completed within a round: use a longer --duration")
+	}
+	out.Verified = err == nil
+	if err != nil {
+		out.Error = err.Error()
+	}
+	return out
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	if n := len(v); n%2 == 1 {
+		return v[n/2]
+	}
+	return math.Round((v[len(v)/2-1]+v[len(v)/2])/2*1000) / 1000
+}

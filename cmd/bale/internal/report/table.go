@@ -1,0 +1,261 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/balekv/bale/cmd/bale/internal/lab"
+)
+
+// Width is how many columns the tables take at most.
+const Width = 100
+
+// best marks the best cell of its column, among those with as many callers.
+const best = "*"
+
+// Options say how much to show.
+type Options struct {
+	Stages bool // the percentiles of each stage of each cell, too
+}
+
+// Table writes the result as tables, one for each set of values, and ends in a sentence that says what
+// to choose.
+func Table(w io.Writer, r *lab.Result, o Options) {
+	e := r.Environment
+	fmt.Fprintf(w, "Redis %s, %s, %d cores, %s\n", e.RedisVersion, e.Go, e.Cores, e.CPU)
+	fmt.Fprintf(w, "%d rounds, %.3g s a cell. Ratio: to the values as given. B/key: in Redis. P50 to P99.9: of the whole\n"+
+		"operation, us. Allocs, B/op: in this process. RSS: peak over the start, MiB. %s: best of its callers\n", e.Rounds, e.DurationS, best)
+	if e.Embedded {
+		fmt.Fprintln(w, "EMBEDDED SERVER: no redis-server was found, so this is miniredis within this process. Ratios are\n"+
+			"exact; latencies mean little, and bytes a key are unknown. Debian: apt-get install redis-server")
+	}
+	for _, note := range e.Notes {
+		fmt.Fprintln(w, note)
+	}
+	for _, cells := range byDataset(r.Cells) {
+		slices.SortStableFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) })
+		first := cells[0]
+		fmt.Fprintf(w, "\n%s: %d values of %.0f bytes in the mean\n", first.Dataset, first.Values, float64(first.RawBytes)/float64(first.Values))
+		summary(w, cells)
+		fmt.Fprintln(w, "\nwhere the time goes: median of each stage, us")
+		medians(w, cells)
+		if o.Stages {
+			fmt.Fprintln(w, "\nlatency of each stage, us")
+			percentiles(w, cells)
+		}
+	}
+	fmt.Fprintln(w)
+	for _, c := range r.Cells {
+		if !c.Verified {
+			fmt.Fprintf(w, "FAILED %s %s %s, %d callers: %s\n", c.Dataset, c.Codec, c.Compress, c.Concurrency, c.Error)
+		}
+	}
+	for line := range strings.Lines(text.WrapSoft(Verdict(r), Width)) {
+		fmt.Fprintln(w, strings.TrimSpace(line))
+	}
+}
+
+// byDataset splits cells into runs of one data set, each a copy.
+func byDataset(cells []lab.Cell) [][]lab.Cell {
+	var groups [][]lab.Cell
+	for i, c := range cells {
+		if i == 0 || c.Dataset != cells[i-1].Dataset {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], c)
+	}
+	return groups
+}
+
+// newTable makes a table with so many spaces between columns, the first left of which are aligned to the left.
+func newTable(w io.Writer, gap, left int, header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	style := table.StyleLight
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Options.SeparateHeader = true
+	style.Format.Header = text.FormatDefault
+	style.Box.PaddingLeft = ""
+	style.Box.PaddingRight = strings.Repeat(" ", gap)
+	t.SetStyle(style)
+	columns := make([]table.ColumnConfig, len(header))
+	for i := range columns {
+		columns[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight}
+		if i < left {
+			columns[i].Align, columns[i].AlignHeader = text.AlignLeft, text.AlignLeft
+		}
+	}
+	t.SetColumnConfigs(columns)
+	t.AppendHeader(header)
+	t.SuppressTrailingSpaces()
+	return t
+}
+
+// figure is a column of the summary.
+type figure struct {
+	name   string
+	value  func(lab.Cell) float64 // NaN for unknown
+	format string
+	sign   int // +1 where more is better, -1 where less is, 0 where neither is marked
+}
+
+var figures = []figure{
+	{"ratio", func(c lab.Cell) float64 { return c.Ratio }, "%.2f", +1},
+	{"B/key", func(c lab.Cell) float64 { return orNaN(c.RedisBytesPerKey) }, "%.0f", -1},
+	{"values/s", func(c lab.Cell) float64 { return c.OpsPerSecond }, "%.0f", +1},
+	{"P50", func(c lab.Cell) float64 { return c.Stages["total"].P50 }, "%.0f", -1},
+	{"P95", func(c lab.Cell) float64 { return c.Stages["total"].P95 }, "%.0f", 0},
+	{"P99", func(c lab.Cell) float64 { return c.Stages["total"].P99 }, "%.0f", -1},
+	{"P99.9", func(c lab.Cell) float64 { return c.Stages["total"].P999 }, "%.0f", 0},
+	{"allocs", func(c lab.Cell) float64 { return c.AllocsPerOp }, "%.0f", 0},
+	{"B/op", func(c lab.Cell) float64 { return c.BytesPerOp }, "%.0f", 0},
+	{"RSS", func(c lab.Cell) float64 { return float64(c.PeakRSSBytes) / (1 << 20) }, "%.1f", 0},
+}
+
+func orNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
+}
+
+// compared gives a cell's figure as it is shown; two that look alike are equally good.
+func (f figure) compared(c lab.Cell) string { return fmt.Sprintf(f.format, f.value(c)) }
+
+func summary(w io.Writer, cells []lab.Cell) {
+	header := []any{"codec", "compress", "callers"}
+	for _, f := range figures {
+		header = append(header, f.name)
+	}
+	t := newTable(w, 1, 2, header...)
+	for _, c := range cells {
+		row := table.Row{c.Codec, c.Compress, c.Concurrency}
+		for _, f := range figures {
+			row = append(row, f.show(c, cells))
+		}
+		t.AppendRow(row)
+	}
+	t.Render()
+}
+
+// show is a cell's figure, marked if it is the best among those with as many callers.
+func (f figure) show(c lab.Cell, cells []lab.Cell) string {
+	switch {
+	case !c.Verified && f.name == figures[0].name:
+		return "FAILED"
+	case !c.Verified, math.IsNaN(f.value(c)):
+		return "-"
+	case f.sign == 0:
+		return f.compared(c)
+	}
+	var top lab.Cell
+	rivals := 0
+	for _, r := range cells {
+		if !r.Verified || r.Concurrency != c.Concurrency {
+			continue
+		}
+		if rivals++; rivals == 1 || float64(f.sign)*f.value(r) > float64(f.sign)*f.value(top) {
+			top = r
+		}
+	}
+	if rivals > 1 && f.compared(top) == f.compared(c) {
+		return f.compared(c) + best
+	}
+	return f.compared(c)
+}
+
+func medians(w io.Writer, cells []lab.Cell) {
+	header := []any{"codec", "compress", "callers"}
+	for _, s := range lab.Stages {
+		header = append(header, s)
+	}
+	t := newTable(w, 2, 2, header...)
+	for _, c := range cells {
+		if !c.Verified {
+			continue
+		}
+		row := table.Row{c.Codec, c.Compress, c.Concurrency}
+		for _, s := range lab.Stages {
+			row = append(row, fmt.Sprintf("%.1f", c.Stages[s].P50))
+		}
+		t.AppendRow(row)
+	}
+	t.Render()
+}
+
+func percentiles(w io.Writer, cells []lab.Cell) {
+	t := newTable(w, 2, 4, "codec", "compress", "callers", "stage", "P50", "P95", "P99", "P99.9", "mean")
+	for _, c := range cells {
+		if !c.Verified {
+			continue
+		}
+		for _, name := range lab.Stages {
+			s := c.Stages[name]
+			row := table.Row{c.Codec, c.Compress, fmt.Sprint(c.Concurrency), name}
+			for _, v := range []float64{s.P50, s.P95, s.P99, s.P999, s.Mean} {
+				row = append(row, fmt.Sprintf("%.2f", v))
+			}
+			t.AppendRow(row)
+		}
+	}
+	t.Render()
+}
+
+const (
+	minSaving     = 0.05 // of the bytes a key, below which compressing is not worth its trouble
+	minThroughput = 0.50 // of that of plain values, which a choice must keep
+	asGood        = 1.03 // times the fewest bytes: among such cells the fastest is chosen
+)
+
+// Verdict says in one sentence what to choose and what it saves. For each set of values it looks at the
+// verified cells with the most callers that keep at least half of the throughput of the plain
+// values, and chooses the fastest of those within 3% of the fewest bytes: as Redis allocates them, or
+// stored ones where those are unknown. Memory is what costs, so it comes first; the throughput is
+// said beside it, measured with client and server on one machine, where compressing takes the most.
+func Verdict(r *lab.Result) string {
+	var parts []string
+	for _, cells := range byDataset(r.Cells) {
+		parts = append(parts, choose(cells))
+	}
+	return "Choose " + strings.Join(parts, "; ") + "."
+}
+
+func choose(cells []lab.Cell) string {
+	name := cells[0].Dataset
+	callers := slices.MaxFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
+	cells = slices.DeleteFunc(slices.Clone(cells), func(c lab.Cell) bool { return !c.Verified || c.Concurrency != callers })
+	if len(cells) == 0 {
+		return "nothing for " + name + ": no cell was verified"
+	}
+	// What to compare with: plain values of the first codec, or whatever comes first.
+	base := cells[max(0, slices.IndexFunc(cells, func(c lab.Cell) bool { return c.Compress == "none" }))]
+	cells = slices.DeleteFunc(cells, func(c lab.Cell) bool { return c.OpsPerSecond < minThroughput*base.OpsPerSecond })
+	fewest := bytesPerKey(slices.MinFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(bytesPerKey(a), bytesPerKey(b)) }))
+	cells = slices.DeleteFunc(cells, func(c lab.Cell) bool { return bytesPerKey(c) > asGood*fewest })
+	choice := slices.MaxFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.OpsPerSecond, b.OpsPerSecond) })
+	saving := 1 - bytesPerKey(choice)/bytesPerKey(base)
+	what := "stored"
+	if base.RedisBytesPerKey != nil {
+		what = "in Redis"
+	}
+	if saving < minSaving {
+		return fmt.Sprintf("%s + %s for %s: nothing that keeps %.0f%% of its throughput with %d callers saves %.0f%% of its %.0f bytes a key %s",
+			base.Codec, base.Compress, name, 100*minThroughput, callers, 100*minSaving, bytesPerKey(base), what)
+	}
+	return fmt.Sprintf("%s + %s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s + %s with %d callers",
+		choice.Codec, choice.Compress, name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.OpsPerSecond/base.OpsPerSecond, base.Codec, base.Compress, callers)
+}
+
+func bytesPerKey(c lab.Cell) float64 {
+	if c.RedisBytesPerKey != nil {
+		return *c.RedisBytesPerKey
+	}
+	return float64(c.StoredBytes) / float64(c.Values)
+}

@@ -1,0 +1,115 @@
+package report
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/balekv/bale/cmd/bale/internal/lab"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// cell makes a cell with figures that are told apart in the table.
+func cell(dataset, compress string, callers int, stored int64, perKey, rate, p50 float64) lab.Cell {
+	stages := map[string]lab.Stage{}
+	for i, name := range lab.Stages {
+		f := p50 * float64(i+1) / 7
+		stages[name] = lab.Stage{P50: f, P95: 2 * f, P99: 3 * f, P999: 4 * f, Mean: 1.5 * f}
+	}
+	c := lab.Cell{
+		Client: "goredis", Dataset: dataset, Codec: "json", Compress: compress, Concurrency: callers, Values: 2512,
+		RawBytes: 2_105_591, StoredBytes: stored, Ratio: 2_105_591 / float64(stored), RedisBytesPerKey: &perKey,
+		OpsPerSecond: rate, AllocsPerOp: 98.2, BytesPerOp: 7086, PeakRSSBytes: 28 << 20, Verified: true, Stages: stages, Operations: 1000,
+	}
+	return c
+}
+
+func result() *lab.Result {
+	failed := cell("movies", "gzip", 64, 1_300_000, 675, 26_948, 2486)
+	failed.Verified, failed.Error = false, "MISMATCH: a value read back differs from the one written"
+	return &lab.Result{
+		Environment: lab.Environment{Go: "go1.26.8", CPU: "Some CPU", Cores: 2, RedisVersion: "7.0.15", Rounds: 3, DurationS: 1,
+			Notes: []string{"movies: a sample of 2512 of its 9000 values"}},
+		Cells: []lab.Cell{
+			cell("movies", "none", 1, 2_105_591, 1018, 10_601, 67),
+			cell("movies", "none", 64, 2_105_591, 1018, 38_659, 1696),
+			cell("movies", "zstd:fastest", 1, 1_350_000, 688, 9_133, 122),
+			cell("movies", "zstd:fastest", 64, 1_350_000, 688, 30_117, 2140),
+			cell("movies", "zstd:better", 1, 1_308_000, 669, 8_753, 118),
+			cell("movies", "zstd:better", 64, 1_308_000, 669, 28_271, 2343),
+			failed,
+			cell("random", "none", 64, 2_105_591, 1018, 38_659, 1696),
+			cell("random", "zstd:fastest", 64, 2_105_591, 1018, 31_000, 1896),
+		},
+	}
+}
+
+func TestTable(t *testing.T) {
+	for _, test := range []struct {
+		golden  string
+		options Options
+		change  func(*lab.Result)
+	}{
+		{"testdata/table.txt", Options{}, func(*lab.Result) {}},
+		{"testdata/stages.txt", Options{Stages: true}, func(r *lab.Result) { r.Cells = r.Cells[:2] }},
+		{"testdata/embedded.txt", Options{}, func(r *lab.Result) {
+			r.Environment.Embedded, r.Environment.RedisVersion = true, "miniredis"
+			for i := range r.Cells {
+				r.Cells[i].RedisBytesPerKey = nil
+			}
+		}},
+	} {
+		r := result()
+		test.change(r)
+		var got bytes.Buffer
+		Table(&got, r, test.options)
+		if *update {
+			if err := os.WriteFile(test.golden, got.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(test.golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.golden, diff)
+		}
+		for line := range strings.Lines(got.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > Width {
+				t.Errorf("%s: line of %d columns, more than %d: %s", test.golden, n, Width, line)
+			}
+			if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
+				t.Errorf("%s: line ends in spaces: %q", test.golden, line)
+			}
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		cells []lab.Cell
+		want  string
+	}{
+		{"the fastest of the smallest", []lab.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 510, 90, 1), cell("m", "zstd:better", 64, 49, 500, 80, 1)},
+			"Choose json + zstd for m: 510 bytes a key in Redis instead of 1000 (49% less), at 0.90 times the throughput of json + none with 64 callers."},
+		{"not at any price", []lab.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "s2", 64, 80, 800, 95, 1), cell("m", "zstd:best", 64, 40, 400, 10, 1)},
+			"Choose json + s2 for m: 800 bytes a key in Redis instead of 1000 (20% less), at 0.95 times the throughput of json + none with 64 callers."},
+		{"nothing to save", []lab.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 99, 990, 95, 1)},
+			"Choose json + none for m: nothing that keeps 50% of its throughput with 64 callers saves 5% of its 1000 bytes a key in Redis."},
+		{"the most callers count", []lab.Cell{cell("m", "none", 1, 100, 1000, 100, 1), cell("m", "zstd", 1, 50, 500, 10, 1), cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 500, 60, 1)},
+			"Choose json + zstd for m: 500 bytes a key in Redis instead of 1000 (50% less), at 0.60 times the throughput of json + none with 64 callers."},
+		{"nothing verified", []lab.Cell{{Dataset: "m", Concurrency: 1}}, "Choose nothing for m: no cell was verified."},
+	} {
+		if got := Verdict(&lab.Result{Cells: test.cells}); got != test.want {
+			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
+		}
+	}
+}

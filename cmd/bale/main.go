@@ -1,0 +1,104 @@
+// Command bale measures, packs and explains values for Redis. Run bale --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// The exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal ends the work in hand and cleans up; a second one ends the process.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// cli is the command line.
+type cli struct {
+	Bench   benchCommand     `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
+	Pack    packCommand      `cmd:"" help:"Pack stdin to stdout."`
+	Unpack  unpackCommand    `cmd:"" help:"Unpack stdin to stdout; what is not packed comes out as it is."`
+	Inspect inspectCommand   `cmd:"" help:"Explain a stored value field by field."`
+	Version kong.VersionFlag `help:"Print the version and end."`
+}
+
+// streams are what a command reads and writes: results to out, everything else to err.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// errUsage marks errors in how the command was called.
+var errUsage = errors.New("wrong usage")
+
+// run is the whole command; it returns the exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	var c cli
+	exited := -1
+	parser, err := kong.New(&c,
+		kong.Name("bale"),
+		kong.Description("Keeps values in Redis small, and shows by measurement what that saves."),
+		kong.Vars{"version": version()},
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { exited = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	)
+	if err != nil {
+		fmt.Fprintln(stderr, "bale:", err)
+		return exitFailed
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 { // --help and --version say all there is to say
+		return exited
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "bale: %v (see bale --help)\n", err)
+		return exitUsage
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	err = command.Run(&streams{stdin, stdout, stderr})
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errUsage):
+		fmt.Fprintf(stderr, "bale %s: %v (see bale %[1]s --help)\n", command.Command(), err)
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintf(stderr, "bale %s: interrupted\n", command.Command())
+	default:
+		fmt.Fprintf(stderr, "bale %s: %v\n", command.Command(), err)
+	}
+	return exitFailed
+}
+
+// version is the module's version, or the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return info.Main.Version + " " + s.Value
+		}
+	}
+	return info.Main.Version
+}

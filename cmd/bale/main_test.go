@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/redisproc"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"bale": main})
+}
+
+// TestScripts runs the command as a user does; testdata/script has a session for each thing it does.
+func TestScripts(t *testing.T) {
+	_, err := exec.LookPath("redis-server")
+	installed := err == nil
+	if !installed && os.Getenv(redisproc.RequireEnv) != "" {
+		t.Fatal("no redis-server in PATH")
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			if !installed {
+				return nil
+			}
+			// A server of the script's own, for what needs --redis.
+			s, err := redisproc.Start(context.Background())
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { s.Close() })
+			env.Setenv("REDIS_URL", s.URL())
+			return nil
+		},
+		Condition: func(cond string) (bool, error) { return installed && cond == "redis", nil },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"change":    change,
+			"unbase64":  unbase64,
+			"cells":     cells,
+			"redis-set": redisSet,
+			"redis-has": redisHas,
+			"same":      same,
+		},
+	})
+}
+
+// change FILE OFFSET adds one to the byte at an offset, counted from the end when negative.
+func change(ts *testscript.TestScript, neg bool, args []string) {
+	b := []byte(ts.ReadFile(args[0]))
+	offset, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	if offset < 0 {
+		offset += len(b)
+	}
+	b[offset]++
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o644))
+}
+
+// unbase64 FROM TO decodes a file.
+func unbase64(ts *testscript.TestScript, neg bool, args []string) {
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(ts.ReadFile(args[0])))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o644))
+}
+
+// same A B compares two files byte by byte.
+func same(ts *testscript.TestScript, neg bool, args []string) {
+	if equal := ts.ReadFile(args[0]) == ts.ReadFile(args[1]); equal == neg {
+		ts.Fatalf("%s and %s are the same: %v", args[0], args[1], equal)
+	}
+}
+
+func client(ts *testscript.TestScript) *redis.Client {
+	o, err := redis.ParseURL(ts.Getenv("REDIS_URL"))
+	ts.Check(err)
+	c := redis.NewClient(o)
+	ts.Defer(func() { c.Close() })
+	return c
+}
+
+// redis-set KEY FILE stores a file.
+func redisSet(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(client(ts).Set(context.Background(), args[0], ts.ReadFile(args[1]), 0).Err())
+}
+
+// redis-has PATTERN says whether there are keys.
+func redisHas(ts *testscript.TestScript, neg bool, args []string) {
+	keys, err := client(ts).Keys(context.Background(), args[0]).Result()
+	ts.Check(err)
+	if (len(keys) > 0) == neg {
+		ts.Fatalf("keys %v", keys)
+	}
+}
+
+// cells FILE N checks the JSON of bale bench: N cells, every one of them verified, every figure there.
+func cells(ts *testscript.TestScript, neg bool, args []string) {
+	var r lab.Result
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &r))
+	if want, _ := strconv.Atoi(args[1]); len(r.Cells) != want {
+		ts.Fatalf("%d cells, want %d", len(r.Cells), want)
+	}
+	for _, c := range r.Cells {
+		if !c.Verified || c.Error != "" {
+			ts.Fatalf("%+v", c)
+		}
+		if c.RawBytes == 0 || c.StoredBytes == 0 || math.Abs(c.Ratio-float64(c.RawBytes)/float64(c.StoredBytes)) > 1e-9 {
+			ts.Fatalf("ratio of %+v", c)
+		}
+		if c.Values == 0 || c.Operations == 0 || c.OpsPerSecond <= 0 || c.AllocsPerOp <= 0 || c.BytesPerOp <= 0 {
+			ts.Fatalf("figures of %+v", c)
+		}
+		if (c.RedisBytesPerKey == nil) != r.Environment.Embedded || !r.Environment.Embedded && *c.RedisBytesPerKey < float64(c.StoredBytes)/float64(c.Values) {
+			ts.Fatalf("bytes a key of %+v", c)
+		}
+		for _, name := range lab.Stages {
+			s := c.Stages[name]
+			if s.Mean <= 0 || s.P50 <= 0 || s.P95 < s.P50 || s.P99 < s.P95 || s.P999 < s.P99 {
+				ts.Fatalf("stage %s of %+v", name, c)
+			}
+		}
+	}
+}
+
+// TestJSONFields checks the names that others read.
+func TestJSONFields(t *testing.T) {
+	b, err := json.Marshal(lab.Cell{Stages: map[string]lab.Stage{"total": {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"client", "codec", "compress", "dataset", "concurrency", "values", "raw_bytes", "stored_bytes", "ratio",
+		"redis_bytes_per_key", "ops_per_second", "allocs_per_op", "bytes_per_op", "verified", "stages"} {
+		if _, ok := got[name]; !ok {
+			t.Errorf("no field %q", name)
+		}
+	}
+	want := map[string]any{"p50_us": 0.0, "p95_us": 0.0, "p99_us": 0.0, "p999_us": 0.0, "mean_us": 0.0}
+	if diff := cmp.Diff(want, got["stages"].(map[string]any)["total"]); diff != "" {
+		t.Errorf("stage (-want +got):\n%s", diff)
+	}
+}
+
+// TestExamplesOfHelpAreKnown parses every example that --help shows.
+func TestExamplesOfHelpAreKnown(t *testing.T) {
+	n := 0
+	for _, verb := range []string{"bench", "pack", "unpack", "inspect"} {
+		var out, errs bytes.Buffer
+		if code := run(context.Background(), []string{verb, "--help"}, strings.NewReader(""), &out, &errs); code != exitDone {
+			t.Fatalf("%s --help: exit %d, %s", verb, code, &errs)
+		}
+		_, examples, ok := strings.Cut(out.String(), "Examples:")
+		if !ok || !strings.Contains(examples, "bale "+verb) {
+			t.Errorf("%s --help has no example:\n%s", verb, &out)
+		}
+		n += strings.Count(examples, "bale "+verb)
+	}
+	if n < 8 {
+		t.Errorf("%d examples", n)
+	}
+}
+
+// TestInterruptEndsTheServer ends a bench by a signal and looks for what it left behind.
+func TestInterruptEndsTheServer(t *testing.T) {
+	redisproc.ForTest(t) // skips where there is no server
+	tmp := t.TempDir()
+	var stderr bytes.Buffer
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan int)
+	t.Setenv("TMPDIR", tmp)
+	go func() {
+		done <- run(ctx, []string{"bench", "--duration", "60s", "--repeat", "1", "--concurrency", "2"}, strings.NewReader(""), &bytes.Buffer{}, &stderr)
+	}()
+	for len(entries(t, tmp)) == 0 { // the server's directory
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	if code := <-done; code != exitFailed {
+		t.Errorf("exit %d, want %d", code, exitFailed)
+	}
+	if !strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("stderr %q", &stderr)
+	}
+	if left := entries(t, tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func entries(t *testing.T, dir string) []string {
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}

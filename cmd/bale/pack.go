@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+type packCommand struct {
+	Compress string   `default:"zstd:fastest" placeholder:"SETTING" help:"none, snappy, s2, lz4, gzip or zstd, with a level where wanted: zstd:better. Default: ${default}."`
+	Dict     string   `placeholder:"FILE" type:"existingfile" help:"Compress with this dictionary."`
+	MaxSize  byteSize `default:"64MiB" placeholder:"N" help:"The largest value that is packed; a larger one is stored as it is. Default: ${default}."`
+}
+
+// Help is shown below the options.
+func (packCommand) Help() string {
+	return `A value that does not get smaller comes out as it is, as bale stores it.
+
+Examples:
+  bale pack < value.json > value.packed
+  bale pack --compress zstd:better < value.json | redis-cli -x SET user:1
+  bale pack --compress zstd --dict users.dict < value.json > value.packed`
+}
+
+// Run packs.
+func (p *packCommand) Run(s *streams) error {
+	setting, err := compress.Parse(p.Compress)
+	if err != nil {
+		return fmt.Errorf("%w: --compress: %w", errUsage, err)
+	}
+	var d *dict.Dictionary
+	if p.Dict != "" {
+		if d, err = readDictionary(p.Dict); err != nil {
+			return err
+		}
+	}
+	c, err := setting.New(d)
+	if errors.Is(err, compress.ErrNoDictionary) {
+		return fmt.Errorf("%w: --dict: %w", errUsage, err)
+	} else if err != nil {
+		return err
+	}
+	defer c.Close()
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressor: c, MaxSize: int(p.MaxSize)})
+	if err != nil {
+		return err
+	}
+	defer packer.Close()
+	value, err := io.ReadAll(s.in)
+	if err != nil {
+		return fmt.Errorf("stdin: %w", err)
+	}
+	packed, err := packer.Pack(nil, value)
+	if err != nil {
+		return err
+	}
+	_, err = s.out.Write(packed)
+	return err
+}
+
+type unpackCommand struct {
+	Dict    []string `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
+	MaxSize byteSize `default:"64MiB" placeholder:"N" help:"The largest value that is unpacked. Default: ${default}."`
+}
+
+// Help is shown below the options.
+func (unpackCommand) Help() string {
+	return `A damaged value gives no output but an error, and exit status 1.
+
+Examples:
+  bale unpack < value.packed
+  redis-cli --raw GET user:1 | head -c -1 | bale unpack
+  bale unpack --dict users.dict < value.packed`
+}
+
+// Run unpacks.
+func (u *unpackCommand) Run(s *streams) error {
+	packer, err := newReader(u.Dict, u.MaxSize)
+	if err != nil {
+		return err
+	}
+	defer packer.Close()
+	// What cannot be a frame goes straight through, whatever its size. A frame is never larger than the
+	// largest one that holds MaxSize bytes.
+	start := make([]byte, 2)
+	n, err := io.ReadFull(s.in, start)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return fmt.Errorf("stdin: %w", err)
+	}
+	in := io.MultiReader(bytes.NewReader(start[:n]), s.in)
+	if !frame.HasMagic(start[:n]) {
+		_, err := io.Copy(s.out, in)
+		return err
+	}
+	limit := bale.MaxPackedLen(int(u.MaxSize))
+	stored, err := io.ReadAll(io.LimitReader(in, int64(limit)+1))
+	if err != nil {
+		return fmt.Errorf("stdin: %w", err)
+	}
+	if h, _, packed := frame.Parse(stored); len(stored) > limit {
+		if !packed {
+			_, err := io.Copy(s.out, io.MultiReader(bytes.NewReader(stored), in))
+			return err
+		}
+		if h.Length <= uint64(u.MaxSize) {
+			return fmt.Errorf("%w: a frame of %d bytes decoded has more than %d", bale.ErrCorrupt, h.Length, limit)
+		}
+	}
+	value, err := packer.Unpack(nil, stored)
+	if err != nil {
+		return err
+	}
+	_, err = s.out.Write(value)
+	return err
+}
+
+// newReader makes a Packer that reads every algorithm with every one of the dictionaries.
+func newReader(dictionaries []string, maxSize byteSize) (*bale.Packer, error) {
+	o := bale.PackerOptions{MaxSize: int(maxSize)}
+	for _, path := range dictionaries {
+		d, err := readDictionary(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range []frame.Algorithm{frame.S2, frame.LZ4, frame.Zstd} {
+			c, err := compress.Setting{Algorithm: a}.New(d)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			o.Readers = append(o.Readers, c)
+		}
+	}
+	return bale.NewPacker(o)
+}
+
+func readDictionary(path string) (*dict.Dictionary, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	d, err := dict.New(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// byteSize is a size on the command line: 1000, 64KiB, 64MiB, 1GiB.
+type byteSize int
+
+var byteUnits = []struct {
+	name string
+	size int
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
+
+// UnmarshalText reads the size.
+func (b *byteSize) UnmarshalText(text []byte) error {
+	for _, u := range byteUnits {
+		if digits, ok := strings.CutSuffix(string(text), u.name); ok {
+			n, err := strconv.Atoi(digits)
+			if err != nil || n < 1 || n > math.MaxInt/2/u.size {
+				break
+			}
+			*b = byteSize(n * u.size)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no size in bytes: 1000, 64KiB, 64MiB, 1GiB", text)
+}
+
+// String is the size in the largest unit that divides it.
+func (b byteSize) String() string {
+	for _, u := range byteUnits {
+		if int(b)%u.size == 0 {
+			return strconv.Itoa(int(b)/u.size) + u.name
+		}
+	}
+	return strconv.Itoa(int(b))
+}

@@ -1,0 +1,46 @@
+// Command hook packs the values of a program that knows nothing of it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/goredis"
+)
+
+func main() {
+	if err := run(context.Background(), os.Getenv("REDIS_ADDR"), os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, addr string, out io.Writer) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	if err != nil {
+		return err
+	}
+	hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{"page:*"}})
+	if err != nil {
+		return err
+	}
+	rdb.AddHook(hook)
+
+	// From here on it is the program as it was.
+	page := strings.Repeat("<p>Hello, hello, hello.</p>", 100)
+	if err := rdb.Set(ctx, "page:home", page, 0).Err(); err != nil {
+		return err
+	}
+	got, err := rdb.Get(ctx, "page:home").Result()
+	fmt.Fprintln(out, "the same page:", got == page)
+	return err
+}
