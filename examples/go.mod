@@ -1,6 +1,6 @@
 module github.com/balekv/bale/examples
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/balekv/bale v0.0.0
