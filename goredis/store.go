@@ -1,30 +1,32 @@
-// Package goredis keeps bale's values in Redis through go-redis.
 package goredis
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
 )
 
-// Store is a [bale.Store] over a go-redis client: standalone, Sentinel or Cluster. It is safe for
+// Store is a [bale.Store] over a go-redis client: standalone, Sentinel, Cluster or Ring. It is safe for
 // concurrent use.
 type Store struct {
-	client  redis.UniversalClient
-	cluster bool
+	client redis.UniversalClient
+
+	// single says that all keys are on one server, so that commands of many keys need not be
+	// split.
+	single bool
 }
 
 var _ bale.Store = (*Store)(nil)
 
-// NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
+// NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use. It should
+// not have a [Hook] as well: a Cache's values are packed already, and would be escaped.
 func NewStore(client redis.UniversalClient) *Store {
-	_, cluster := client.(*redis.ClusterClient)
-	return &Store{client, cluster}
+	_, single := client.(*redis.Client)
+	return &Store{client, single}
 }
 
 // Get implements [bale.Store].
@@ -36,25 +38,47 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return b, err
 }
 
-// Set implements [bale.Store].
-func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
+// set is SET with the expiry in the same command. Both forms have milliseconds, which go-redis' own methods round to
+// seconds for absolute expiries.
+func set(ctx context.Context, key string, value []byte, e bale.Expiry) *redis.StatusCmd {
 	ms, absolute := e.Millis()
 	switch {
 	case ms == 0:
-		return s.client.Set(ctx, key, value, 0).Err()
+		return redis.NewStatusCmd(ctx, "set", key, value)
 	case absolute:
-		return s.client.SetArgs(ctx, key, value, redis.SetArgs{ExpireAt: time.UnixMilli(ms)}).Err()
+		return redis.NewStatusCmd(ctx, "set", key, value, "pxat", ms)
 	}
-	return s.client.Set(ctx, key, value, time.Duration(ms)*time.Millisecond).Err()
+	return redis.NewStatusCmd(ctx, "set", key, value, "px", ms)
 }
 
-// GetMany implements [bale.Store].
+// Set implements [bale.Store].
+func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
+	return s.client.Process(ctx, set(ctx, key, value, e))
+}
+
+// GetMany implements [bale.Store]: one MGET where all keys are on one server, else one pipeline, which the
+// client splits by slot.
 func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	values := make([][]byte, len(keys))
-	replies, err := s.client.MGet(ctx, keys...).Result()
-	for i, r := range replies {
-		if v, ok := r.(string); ok {
-			values[i] = []byte(v)
+	if len(keys) == 0 {
+		return values, nil
+	}
+	if s.single {
+		replies, err := s.client.MGet(ctx, keys...).Result()
+		if err != nil {
+			return values, err
+		}
+		for i, r := range replies {
+			if v, ok := r.(string); ok {
+				values[i] = []byte(v)
+			}
+		}
+		return values, nil
+	}
+	cmds, err := s.pipeline(ctx, "get", keys, func(key string) redis.Cmder { return redis.NewStringCmd(ctx, "get", key) })
+	for i, cmd := range cmds {
+		if cmd.Err() == nil {
+			values[i], _ = cmd.(*redis.StringCmd).Bytes() // no error: checked
 		}
 	}
 	return values, err
@@ -62,27 +86,92 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 
 // SetMany implements [bale.Store].
 func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
-	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, i := range items {
-			(&Store{client: nil}).set(ctx, p, i)
-		}
+	if len(items) == 0 {
 		return nil
+	}
+	keys := make([]string, len(items))
+	for i, item := range items {
+		keys[i] = item.Key
+	}
+	next := 0
+	_, err := s.pipeline(ctx, "set", keys, func(string) redis.Cmder {
+		item := items[next]
+		next++
+		return set(ctx, item.Key, item.Value, item.Expiry)
 	})
 	return err
 }
 
-func (s *Store) set(ctx context.Context, c redis.Cmdable, i bale.Item) {
-	ms, _ := i.Expiry.Millis()
-	c.Set(ctx, i.Key, i.Value, time.Duration(ms)*time.Millisecond)
+// pipeline sends a command for each key. The error is a KeyErrors if the server refused some, and
+// the common cause if none was answered. A key that does not exist is no error.
+func (s *Store) pipeline(ctx context.Context, op string, keys []string, command func(key string) redis.Cmder) ([]redis.Cmder, error) {
+	cmds := make([]redis.Cmder, len(keys))
+	p := s.client.Pipeline()
+	for i, key := range keys {
+		cmds[i] = command(key)
+		if err := p.Process(ctx, cmds[i]); err != nil {
+			return nil, err
+		}
+	}
+	_, execErr := p.Exec(ctx)
+	var failed bale.KeyErrors
+	answered := false
+	for i, cmd := range cmds {
+		err := cmd.Err()
+		var reply redis.Error
+		if err == nil || errors.As(err, &reply) {
+			answered = true
+		}
+		if err != nil && !errors.Is(err, redis.Nil) {
+			failed = append(failed, &bale.KeyError{Op: op, Key: keys[i], Err: err})
+		}
+	}
+	switch {
+	case len(failed) == 0:
+		return cmds, nil
+	case !answered:
+		return cmds, fmt.Errorf("pipeline: %w", execErr)
+	}
+	return cmds, failed
 }
 
-// Delete implements [bale.Store].
+// Delete implements [bale.Store]. It unlinks: the memory of large values is freed in the background, and
+// not while other callers wait.
 func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
-	n, err := s.client.Del(ctx, keys...).Result()
-	return int(n), err
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	if s.single {
+		n, err := s.client.Unlink(ctx, keys...).Result()
+		return int(n), err
+	}
+	cmds, err := s.pipeline(ctx, "delete", keys, func(key string) redis.Cmder { return redis.NewIntCmd(ctx, "unlink", key) })
+	n := 0
+	for _, cmd := range cmds {
+		n += int(cmd.(*redis.IntCmd).Val())
+	}
+	return n, err
 }
 
 // Touch implements [bale.Store].
 func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
-	return false, fmt.Errorf("not yet")
+	ms, absolute := e.Millis()
+	switch {
+	case ms == 0:
+		// PERSIST says 0 for a key that has no expiry as for one that does not exist.
+		p := s.client.Pipeline()
+		p.Persist(ctx, key)
+		exists := p.Exists(ctx, key)
+		_, err := p.Exec(ctx)
+		return exists.Val() > 0, err
+	case absolute:
+		return s.touch(ctx, "pexpireat", key, ms)
+	}
+	return s.touch(ctx, "pexpire", key, ms)
+}
+
+func (s *Store) touch(ctx context.Context, command, key string, ms int64) (bool, error) {
+	cmd := redis.NewBoolCmd(ctx, command, key, ms)
+	err := s.client.Process(ctx, cmd)
+	return cmd.Val(), err
 }

@@ -1,0 +1,35 @@
+// Package goredis keeps bale's values in Redis through go-redis (v9).
+//
+// [NewStore] makes the Store of a typed bale.Cache. [NewHook] makes a hook that packs the values of a
+// program that knows nothing of bale; it is added to the client by one line:
+//
+//	rdb.AddHook(hook)
+//
+// # What the hook does
+//
+// It packs the values of SET and its relatives and of hashes as they are written, and unpacks them in the replies, in
+// single commands, pipelines and transactions, with typed methods and with Do. Values that
+// were stored without it are handed out as they are. A value that cannot be unpacked is the error of
+// its command, a *bale.KeyError, and never handed out packed.
+//
+// Commands that work on a value's bytes inside the server (APPEND, GETRANGE, STRLEN, SETBIT, PFADD and their
+// like) cannot work on packed ones: on keys in scope they fail with a [CommandError], before anything is sent. INCR and its kin
+// work, for short values such as numbers are never packed.
+//
+// # Rolling it out, and out again
+//
+//  1. Every process gets the hook with [HookOptions].ReadOnly: it unpacks, but does not pack.
+//  2. When all have it, ReadOnly is taken away process by process. Values are packed as they are written.
+//
+// To leave, set ReadOnly everywhere; values become plain as they are rewritten or expire. Then take the hook
+// away.
+//
+// # What it cannot do
+//
+//   - Scripts and functions (EVAL, FCALL) see packed bytes. They pass, unless [HookOptions].RefuseScripts is set.
+//   - SORT with BY or GET patterns reads keys that the hook does not know of; so do the modules' commands. They pass.
+//   - Clients without the hook see packed bytes.
+//   - Auto-pipelining with FullDuplex sends a command before hooks have changed it, as its documentation says: do not
+//     combine them. Auto-pipelining without FullDuplex works.
+//   - Other hooks see packed values if they were added after this one, and plain ones if before.
+package goredis

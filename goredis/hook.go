@@ -1,0 +1,358 @@
+package goredis
+
+import (
+	"context"
+	"encoding"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
+)
+
+// HookOptions are the settings of a [Hook]; the zero value is useful.
+type HookOptions struct {
+	// Match are patterns of the keys in scope, in the syntax of Redis' KEYS: "user:*". A key that
+	// matches any of them is. Defaults to all keys.
+	Match []string
+
+	// Exclude are patterns of keys that are out of scope even if they match. Their values are neither packed nor
+	// unpacked, and no command on them is refused.
+	Exclude []string
+
+	// ReadOnly unpacks but does not pack: the first phase of a roll-out, and the last one of leaving.
+	ReadOnly bool
+
+	// RefuseScripts refuses EVAL, FCALL and their kin if a key that they declare is in scope: scripts see
+	// packed bytes.
+	RefuseScripts bool
+}
+
+// Hook packs values as they are written and unpacks them as they are read. Make one with [NewHook] and add it
+// to any number of clients with AddHook; it is safe for concurrent use.
+type Hook struct {
+	packer  *bale.Packer
+	options HookOptions
+	scratch sync.Pool // of *[]byte, to pack into
+}
+
+var _ redis.Hook = (*Hook)(nil)
+
+// maxScratch is the largest buffer in bytes that is kept for packing.
+const maxScratch = 1 << 20
+
+// NewHook makes a Hook.
+func NewHook(packer *bale.Packer, o HookOptions) (*Hook, error) {
+	if packer == nil {
+		return nil, fmt.Errorf("goredis: %w: no Packer", bale.ErrInvalid)
+	}
+	for _, patterns := range [][]string{o.Match, o.Exclude} {
+		for _, p := range patterns {
+			if err := checkGlob(p); err != nil {
+				return nil, fmt.Errorf("goredis: %w: pattern %q %w", bale.ErrInvalid, p, err)
+			}
+		}
+	}
+	return &Hook{packer: packer, options: o, scratch: sync.Pool{New: func() any { return new([]byte) }}}, nil
+}
+
+// inScope reports whether the hook deals with a key.
+func (h *Hook) inScope(key string) bool {
+	for _, p := range h.options.Exclude {
+		if glob(p, key) {
+			return false
+		}
+	}
+	for _, p := range h.options.Match {
+		if glob(p, key) {
+			return true
+		}
+	}
+	return len(h.options.Match) == 0
+}
+
+// DialHook implements [redis.Hook].
+func (h *Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements [redis.Hook].
+func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c, err := h.prepare(cmd)
+		if err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		err = next(ctx, cmd)
+		c.restore()
+		if failure := h.finish(c); failure != nil {
+			return failure
+		}
+		return err
+	}
+}
+
+// ProcessPipelineHook implements [redis.Hook], for transactions too.
+func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		calls := make([]call, 0, len(cmds))
+		send := make([]redis.Cmder, 0, len(cmds))
+		var refused error
+		for _, cmd := range cmds {
+			c, err := h.prepare(cmd)
+			if err != nil {
+				cmd.SetErr(err)
+				if refused == nil {
+					refused = err
+				}
+				continue
+			}
+			calls = append(calls, c)
+			send = append(send, cmd)
+		}
+		defer func() { // also when a hook further down panics
+			for _, c := range calls {
+				c.restore()
+			}
+		}()
+		if refused != nil && isTransaction(cmds) {
+			for _, cmd := range send {
+				cmd.SetErr(fmt.Errorf("bale: the transaction was not sent: %w", refused))
+			}
+			return refused
+		}
+		var err error
+		if len(send) > 0 {
+			err = next(ctx, send)
+		}
+		changed := refused != nil
+		for _, c := range calls {
+			c.restore()
+			changed = h.finish(c) != nil || changed
+		}
+		if !changed {
+			return err
+		}
+		// As go-redis does: the error of the first command that failed.
+		for _, cmd := range cmds {
+			if err := cmd.Err(); err != nil {
+				return err
+			}
+		}
+		return err
+	}
+}
+
+func isTransaction(cmds []redis.Cmder) bool {
+	return len(cmds) > 0 && cmds[0].Name() == "multi"
+}
+
+// call is a command under way. The zero call is one that the hook has nothing to do with.
+type call struct {
+	cmd   redis.Cmder
+	name  string
+	keys  span
+	reply reply
+	saved []argument
+}
+
+// argument is one that was replaced, to be put back.
+type argument struct {
+	at    int
+	value any
+}
+
+// restore puts the application's arguments back, so that whoever looks at the command, or sends it again, finds it
+// as it was.
+func (c *call) restore() {
+	for _, a := range c.saved {
+		c.cmd.Args()[a.at] = a.value
+	}
+	c.saved = nil
+}
+
+// prepare packs the values of a command in place of the plain ones. The error is for a command that must not
+// be sent, whose arguments are then as they were.
+func (h *Hook) prepare(cmd redis.Cmder) (call, error) {
+	args := cmd.Args()
+	spec, name := lookup(args)
+	if spec == nil {
+		return call{}, nil
+	}
+	keys, values := spec.spans(args)
+	c := call{cmd: cmd, name: name, keys: keys, reply: spec.reply}
+	if spec.replyIf != nil {
+		c.reply = spec.replyIf(args)
+	}
+	if reason := h.refusal(spec, cmd, c.reply); reason != "" {
+		for i := keys.first; i <= keys.last; i += keys.step {
+			if key := text(args[i]); h.inScope(key) {
+				return call{}, &CommandError{name, key, reason}
+			}
+		}
+		return call{}, nil // out of scope, all of it
+	}
+	if h.options.ReadOnly {
+		return c, nil
+	}
+	for i := values.first; i <= values.last; i += values.step {
+		key := text(args[c.keyOf(i)])
+		if !h.inScope(key) {
+			continue
+		}
+		packed, err := h.pack(args[i])
+		if err != nil {
+			c.restore()
+			return call{}, &bale.KeyError{Op: name, Key: key, Err: err}
+		}
+		if packed != nil {
+			c.saved = append(c.saved, argument{i, args[i]})
+			args[i] = packed
+		}
+	}
+	return c, nil
+}
+
+// keyOf is the position of the key of the value at i: the only key, or the one before the value.
+func (c *call) keyOf(i int) int {
+	if c.keys.first == c.keys.last {
+		return c.keys.first
+	}
+	return i - 1
+}
+
+// lookup finds what is known of a command. Names are in lower case, unless they come from Do.
+func lookup(args []any) (*command, string) {
+	if len(args) == 0 {
+		return nil, ""
+	}
+	name, ok := args[0].(string)
+	if !ok {
+		name = text(args[0])
+	}
+	spec, ok := commands[name]
+	if !ok {
+		name = strings.ToLower(name)
+		if spec, ok = commands[name]; !ok {
+			return nil, ""
+		}
+	}
+	return spec, name
+}
+
+// refusal is why a command must not be sent for keys in scope, or empty.
+func (h *Hook) refusal(spec *command, cmd redis.Cmder, r reply) string {
+	switch {
+	case spec.refuse != "":
+		return spec.refuse
+	case spec.script && h.options.RefuseScripts:
+		return "scripts see packed bytes, and HookOptions.RefuseScripts is set"
+	}
+	if spec.refuseIf != nil {
+		if reason := spec.refuseIf(cmd.Args()); reason != "" {
+			return reason
+		}
+	}
+	if r != noValues {
+		switch cmd.(type) {
+		case *redis.RawCmd, *redis.RawWriteToCmd, *redis.ZeroCopyStringCmd:
+			return fmt.Sprintf("a %T hands out the reply's bytes as they are", cmd)
+		}
+	}
+	return ""
+}
+
+// pack returns the packed form of an argument, or nil if that is the argument itself. The bytes are newly
+// allocated, not pooled: after a time-out, go-redis may still be writing them.
+func (h *Hook) pack(arg any) (any, error) {
+	plain, err := content(arg)
+	if err != nil || plain == nil {
+		return nil, err
+	}
+	scratch := h.scratch.Get().(*[]byte)
+	defer func() {
+		if cap(*scratch) <= maxScratch {
+			h.scratch.Put(scratch)
+		}
+	}()
+	packed, err := h.packer.Pack((*scratch)[:0], plain)
+	*scratch = packed[:0]
+	if err != nil {
+		return nil, err
+	}
+	if !frame.HasMagic(packed) {
+		return nil, nil // it did not get smaller
+	}
+	return append(make([]byte, 0, len(packed)), packed...), nil
+}
+
+// content is what go-redis would send for an argument that can hold a value; nil for numbers, times and the
+// like, which stay as they are.
+func content(arg any) ([]byte, error) {
+	switch v := arg.(type) {
+	case string:
+		return unsafeBytes(v), nil
+	case []byte:
+		return v, nil
+	case *string:
+		if v == nil {
+			return nil, nil
+		}
+		return unsafeBytes(*v), nil
+	case net.IP:
+		return v, nil
+	case time.Time, *time.Time: // marshalers, but go-redis writes them as text
+		return nil, nil
+	case encoding.BinaryMarshaler:
+		b, err := v.MarshalBinary()
+		if err != nil {
+			return nil, fmt.Errorf("marshal: %w", err)
+		}
+		return b, nil
+	}
+	return nil, nil
+}
+
+// unsafeBytes are the bytes of a string, to be read only.
+func unsafeBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// text is an argument as a key.
+func text(arg any) string {
+	switch v := arg.(type) {
+	case string:
+		return v
+	case nil:
+		return ""
+	}
+	b, err := content(arg)
+	if err == nil && b != nil {
+		return string(b)
+	}
+	return fmt.Sprint(arg)
+}
+
+// finish unpacks the values of a reply. If one cannot be unpacked, that is the command's error, and the
+// command holds no value.
+func (h *Hook) finish(c call) error {
+	if c.reply == noValues || c.cmd == nil || c.cmd.Err() != nil {
+		return nil
+	}
+	u := unpacking{h: h, call: c, args: c.cmd.Args()}
+	u.replace()
+	var err error
+	switch len(u.failed) {
+	case 0:
+		return nil
+	case 1:
+		err = u.failed[0]
+	default:
+		err = u.failed
+	}
+	c.cmd.SetErr(err)
+	return err
+}

@@ -1,0 +1,202 @@
+package goredis
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"unsafe"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
+)
+
+// unpacking replaces the values of one reply. Lists and maps are replaced as a whole when a value in
+// them is, never changed in place: a client-side cache may hold the same ones.
+type unpacking struct {
+	h *Hook
+	call
+	args   []any
+	failed bale.KeyErrors
+}
+
+// replace unpacks what the command holds. If that fails for any value the command is left without one.
+func (u *unpacking) replace() {
+	switch cmd := u.cmd.(type) {
+	case *redis.StringCmd:
+		replaceIn(u, cmd.Val(), u.first, cmd.SetVal)
+	case *redis.StatusCmd:
+		replaceIn(u, cmd.Val(), u.first, cmd.SetVal)
+	case *redis.SliceCmd:
+		replaceIn(u, cmd.Val(), u.list, cmd.SetVal)
+	case *redis.StringSliceCmd:
+		replaceIn(u, cmd.Val(), u.strings, cmd.SetVal)
+	case *redis.MapStringStringCmd:
+		replaceIn(u, cmd.Val(), u.hash, cmd.SetVal)
+	case *redis.KeyValueSliceCmd:
+		replaceIn(u, cmd.Val(), u.pairs, cmd.SetVal)
+	case *redis.ScanCmd:
+		page, cursor := cmd.Val()
+		replaceIn(u, page, u.strings, func(page []string) { cmd.SetVal(page, cursor) })
+	case *redis.Cmd:
+		replaceIn(u, cmd.Val(), u.any, cmd.SetVal)
+	}
+}
+
+// replaceIn replaces a value by what unpack makes of it, by the zero value if something in it failed.
+func replaceIn[T any](u *unpacking, v T, unpack func(T) (T, bool), set func(T)) {
+	v, changed := unpack(v)
+	if len(u.failed) > 0 {
+		var zero T
+		set(zero)
+	} else if changed {
+		set(v)
+	}
+}
+
+// first is the value of the first key.
+func (u *unpacking) first(s string) (string, bool) { return u.value(s, u.keys.first, nil) }
+
+// value unpacks a string that is the value of the key at a position, of the given field in a hash.
+func (u *unpacking) value(s string, key int, field any) (string, bool) {
+	if !frame.HasMagic(s) {
+		return s, false
+	}
+	name := ""
+	if key < len(u.args) {
+		name = text(u.args[key])
+	}
+	if !u.h.inScope(name) {
+		return s, false
+	}
+	plain, err := u.h.packer.Unpack(nil, unsafeBytes(s))
+	if err != nil {
+		if field != nil {
+			err = fmt.Errorf("field %q: %w", text(field), err)
+		}
+		u.failed = append(u.failed, &bale.KeyError{Op: u.name, Key: name, Err: err})
+		return "", true
+	}
+	// Nobody else has these bytes.
+	return unsafe.String(unsafe.SliceData(plain), len(plain)), true
+}
+
+// place says whether element i of a flat list is a value, of which key, and of which field.
+func (u *unpacking) place(i int, element func(int) any) (key int, field any, ok bool) {
+	switch u.reply {
+	case keyValues:
+		return u.keys.first + i*u.keys.step, nil, true
+	case listValues:
+		return u.keys.first, nil, true
+	case pairValues, scanValues:
+		if i%2 == 1 {
+			return u.keys.first, element(i - 1), true
+		}
+	}
+	return 0, nil, false
+}
+
+func (u *unpacking) strings(list []string) ([]string, bool) {
+	changed := false
+	for i, s := range list {
+		key, field, ok := u.place(i, func(i int) any { return list[i] })
+		if !ok {
+			continue
+		}
+		if plain, is := u.value(s, key, field); is {
+			if !changed {
+				list, changed = slices.Clone(list), true
+			}
+			list[i] = plain
+		}
+	}
+	return list, changed
+}
+
+func (u *unpacking) list(list []any) ([]any, bool) {
+	changed := false
+	put := func(i int, v any) {
+		if !changed {
+			list, changed = slices.Clone(list), true
+		}
+		list[i] = v
+	}
+	for i, element := range list {
+		switch v := element.(type) {
+		case string:
+			if key, field, ok := u.place(i, func(i int) any { return list[i] }); ok {
+				if plain, is := u.value(v, key, field); is {
+					put(i, plain)
+				}
+			}
+		case []any: // a scan's page after its cursor, or a pair of RESP3
+			if inner, is := u.list(v); is {
+				put(i, inner)
+			}
+		case map[any]any:
+			if inner, is := u.document(v); is {
+				put(i, inner)
+			}
+		}
+	}
+	return list, changed
+}
+
+func (u *unpacking) hash(m map[string]string) (map[string]string, bool) {
+	changed := false
+	for field, s := range m {
+		if plain, is := u.value(s, u.keys.first, field); is {
+			if !changed {
+				m, changed = maps.Clone(m), true
+			}
+			m[field] = plain
+		}
+	}
+	return m, changed
+}
+
+func (u *unpacking) document(m map[any]any) (map[any]any, bool) {
+	changed := false
+	for field, v := range m {
+		s, ok := v.(string)
+		if !ok {
+			continue
+		}
+		if plain, is := u.value(s, u.keys.first, field); is {
+			if !changed {
+				m, changed = maps.Clone(m), true
+			}
+			m[field] = plain
+		}
+	}
+	return m, changed
+}
+
+func (u *unpacking) pairs(list []redis.KeyValue) ([]redis.KeyValue, bool) {
+	changed := false
+	for i, pair := range list {
+		if plain, is := u.value(pair.Value, u.keys.first, pair.Key); is {
+			if !changed {
+				list, changed = slices.Clone(list), true
+			}
+			list[i].Value = plain
+		}
+	}
+	return list, changed
+}
+
+// any unpacks the reply of Do, whose shape depends on the protocol.
+func (u *unpacking) any(v any) (any, bool) {
+	switch v := v.(type) {
+	case string:
+		if u.reply == oneValue {
+			return u.first(v)
+		}
+	case []any:
+		return u.list(v)
+	case map[any]any:
+		return u.document(v)
+	}
+	return v, false
+}
