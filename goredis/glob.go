@@ -89,7 +89,7 @@ func class(pattern string, c byte) (in bool, rest string, ok bool) {
 		}
 		low, high := p[0], p[0]
 		p = p[1:]
-		if len(p) > 1 && p[0] == '-' && p[1] != ']' {
+		if len(p) > 1 && p[0] == '-' { // "[a-]" is a range up to "]", and does not end
 			high = p[1]
 			p = p[2:]
 		}

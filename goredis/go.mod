@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/balekv/bale v0.0.0
+	github.com/google/go-cmp v0.7.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.uber.org/goleak v1.3.0
 )

@@ -1,7 +1,7 @@
 // Package redisproc runs private redis-server processes on loopback, for tests and measurements that need a
 // real one.
 //
-// [Start] runs a single server and [StartCluster] a Redis Cluster; [ForTest] and [ClusterForTest]
+// [Start] runs a single server and [StartCluster] a Redis Cluster; [ForTest], [ClusterForTest] and [SentinelForTest]
 // do so for a test. Servers keep nothing on disk, listen on 127.0.0.1 alone, and end with Close and,
 // on Linux, with the process that started them however that ends.
 package redisproc
@@ -43,13 +43,33 @@ type Server struct {
 // args are settings as on its command line, for example "--maxmemory", "100mb". The caller closes
 // it.
 func Start(ctx context.Context, args ...string) (*Server, error) {
+	return startWith(ctx, func(port int, dir string) ([]string, error) {
+		return append([]string{
+			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, "--daemonize", "no",
+		}, args...), nil
+	})
+}
+
+// StartSentinel runs a sentinel that watches a server under a name, with a quorum of one. The caller closes
+// it.
+func StartSentinel(ctx context.Context, name string, master *Server) (*Server, error) {
+	return startWith(ctx, func(port int, dir string) ([]string, error) {
+		// A sentinel takes its settings from a file alone, which it rewrites.
+		path := filepath.Join(dir, "sentinel.conf")
+		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 1\n", port, dir, name, master.port)
+		return []string{path, "--sentinel"}, os.WriteFile(path, []byte(text), 0o600)
+	})
+}
+
+// startWith runs a server with the arguments for a port and a directory of its own.
+func startWith(ctx context.Context, arguments func(port int, dir string) ([]string, error)) (*Server, error) {
 	path, err := lookPath()
 	if err != nil {
 		return nil, err
 	}
 	var last error
 	for range startTries {
-		s, err := start(ctx, path, args)
+		s, err := start(ctx, path, arguments)
 		if err == nil {
 			return s, nil
 		}
@@ -70,7 +90,7 @@ func lookPath() (string, error) {
 	return "", ErrNotInstalled
 }
 
-func start(ctx context.Context, path string, args []string) (*Server, error) {
+func start(ctx context.Context, path string, arguments func(port int, dir string) ([]string, error)) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, fmt.Errorf("redisproc: no free port: %w", err)
@@ -80,10 +100,12 @@ func start(ctx context.Context, path string, args []string) (*Server, error) {
 		return nil, fmt.Errorf("redisproc: %w", err)
 	}
 	s := &Server{port: port, dir: dir, done: make(chan struct{}), log: new(bytes.Buffer)}
-	s.cmd = exec.Command(path, append([]string{
-		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-		"--dir", dir, "--daemonize", "no", "--databases", "16",
-	}, args...)...)
+	args, err := arguments(port, dir)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, fmt.Errorf("redisproc: %w", err)
+	}
+	s.cmd = exec.Command(path, args...)
 	s.cmd.Dir = dir
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = attributes()

@@ -34,6 +34,13 @@ func ClusterForTest(tb TB, n int) *Cluster {
 	return keep(tb, c, err)
 }
 
+// SentinelForTest runs a sentinel until the test ends, like [ForTest].
+func SentinelForTest(tb TB, name string, master *Server) *Server {
+	tb.Helper()
+	s, err := StartSentinel(context.Background(), name, master)
+	return keep(tb, s, err)
+}
+
 func keep[T interface{ Close() error }](tb TB, s T, err error) T {
 	tb.Helper()
 	switch {

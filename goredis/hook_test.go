@@ -1,0 +1,728 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/redisproc"
+)
+
+// big is a value that packs well.
+func big(seed string) string { return strings.Repeat("a value that repeats itself, "+seed+"; ", 20) }
+
+func newPacker(t testing.TB, o bale.PackerOptions) *bale.Packer {
+	t.Helper()
+	p, err := bale.NewPacker(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func newHook(t testing.TB, o HookOptions) *Hook {
+	t.Helper()
+	h, err := NewHook(newPacker(t, bale.PackerOptions{}), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// clients are two clients of an empty server: one with a hook, one without.
+func clients(t testing.TB, o HookOptions, protocol int) (hooked, raw *redis.Client) {
+	t.Helper()
+	server := redisproc.ForTest(t)
+	options := func() *redis.Options { return &redis.Options{Addr: server.Addr(), Protocol: protocol} }
+	hooked, raw = redis.NewClient(options()), redis.NewClient(options())
+	hooked.AddHook(newHook(t, o))
+	t.Cleanup(func() { hooked.Close(); raw.Close() })
+	return hooked, raw
+}
+
+func isPacked(s string) bool {
+	_, _, ok := frame.Parse([]byte(s))
+	return ok
+}
+
+// sender sends commands in one of the ways there are, and gives the reply to the last one.
+type sender struct {
+	name string
+	send func(ctx context.Context, c redis.UniversalClient, cmd redis.Cmder) error
+}
+
+var senders = []sender{
+	{"single", func(ctx context.Context, c redis.UniversalClient, cmd redis.Cmder) error { return c.Process(ctx, cmd) }},
+	{"pipeline", func(ctx context.Context, c redis.UniversalClient, cmd redis.Cmder) error {
+		p := c.Pipeline()
+		p.Ping(ctx)
+		p.Process(ctx, cmd)
+		_, err := p.Exec(ctx)
+		return err
+	}},
+	{"transaction", func(ctx context.Context, c redis.UniversalClient, cmd redis.Cmder) error {
+		p := c.TxPipeline()
+		p.Process(ctx, cmd)
+		_, err := p.Exec(ctx)
+		return err
+	}},
+}
+
+// TestWritesArePackedAndReadsUnpacked takes every command that writes or reads values through every way
+// to send it, in both protocols, with typed replies and with Do's.
+func TestWritesArePackedAndReadsUnpacked(t *testing.T) {
+	ctx := t.Context()
+	a, b := big("a"), big("b")
+	hashSet := []any{"hset", "h", "f", a, "g", b}
+	do := func(args ...any) redis.Cmder { return redis.NewCmd(ctx, args...) }
+	for _, test := range []struct {
+		before []any                     // sent through the hook beforehand
+		cmd    func() redis.Cmder        // the command
+		reply  any                       // what it must reply, nil for whatever
+		get    func(cmd redis.Cmder) any // how to read the reply; default: Val of a *redis.Cmd
+		stored map[string]string         // strings, or key.field of hashes, that must be stored packed and decode to these
+	}{
+		{cmd: func() redis.Cmder { return do("SET", "k", a) }, reply: "OK", stored: map[string]string{"k": a}},
+		{cmd: func() redis.Cmder { return do("set", "k", a, "ex", 100, "nx") }, reply: "OK", stored: map[string]string{"k": a}},
+		{before: []any{"set", "k", b}, cmd: func() redis.Cmder { return do("set", "k", a, "xx", "keepttl") }, reply: "OK", stored: map[string]string{"k": a}},
+		{before: []any{"set", "k", b}, cmd: func() redis.Cmder { return do("set", "k", a, "get") }, reply: b, stored: map[string]string{"k": a}},
+		{before: []any{"set", "k", b}, cmd: func() redis.Cmder {
+			return redis.NewStatusCmd(ctx, "set", "k", a, "pxat", time.Now().Add(time.Hour).UnixMilli(), "get")
+		}, reply: b,
+			get: func(c redis.Cmder) any { return c.(*redis.StatusCmd).Val() }, stored: map[string]string{"k": a}},
+		{cmd: func() redis.Cmder { return do("setex", "k", 100, a) }, stored: map[string]string{"k": a}},
+		{cmd: func() redis.Cmder { return do("psetex", "k", 100000, a) }, stored: map[string]string{"k": a}},
+		{cmd: func() redis.Cmder { return do("setnx", "k", a) }, reply: int64(1), stored: map[string]string{"k": a}},
+		{before: []any{"set", "k", b}, cmd: func() redis.Cmder { return do("getset", "k", a) }, reply: b, stored: map[string]string{"k": a}},
+		{before: []any{"set", "k", b}, cmd: func() redis.Cmder { return do("getex", "k", "ex", 10) }, reply: b, stored: map[string]string{"k": b}},
+		{before: []any{"set", "k", b}, cmd: func() redis.Cmder { return do("getdel", "k") }, reply: b},
+		{before: []any{"set", "k", b}, cmd: func() redis.Cmder { return do("get", "k") }, reply: b},
+		{before: []any{"set", "k", b}, cmd: func() redis.Cmder { return redis.NewStringCmd(ctx, "get", "k") }, reply: b, get: func(c redis.Cmder) any { return c.(*redis.StringCmd).Val() }},
+		{cmd: func() redis.Cmder { return do("mset", "k", a, "l", b, "m", "short") }, stored: map[string]string{"k": a, "l": b}},
+		{cmd: func() redis.Cmder { return do("msetnx", "k", a, "l", b) }, reply: int64(1), stored: map[string]string{"k": a, "l": b}},
+		{before: []any{"mset", "k", a, "l", b}, cmd: func() redis.Cmder { return do("mget", "k", "none", "l") }, reply: []any{a, nil, b}},
+		{before: []any{"mset", "k", a, "l", b}, cmd: func() redis.Cmder { return redis.NewSliceCmd(ctx, "mget", "k", "none", "l") }, reply: []any{a, nil, b}, get: func(c redis.Cmder) any { return c.(*redis.SliceCmd).Val() }},
+		{cmd: func() redis.Cmder { return do("hset", "h", "f", a, "n", 1, "g", b) }, reply: int64(3), stored: map[string]string{"h.f": a, "h.g": b}},
+		{cmd: func() redis.Cmder { return do("hmset", "h", "f", a) }, stored: map[string]string{"h.f": a}},
+		{cmd: func() redis.Cmder { return do("hsetnx", "h", "f", a) }, reply: int64(1), stored: map[string]string{"h.f": a}},
+		{before: hashSet, cmd: func() redis.Cmder { return do("hget", "h", "f") }, reply: a},
+		{before: hashSet, cmd: func() redis.Cmder { return do("hmget", "h", "g", "none", "f") }, reply: []any{b, nil, a}},
+		{before: hashSet, cmd: func() redis.Cmder { return redis.NewSliceCmd(ctx, "hmget", "h", "g", "none") }, reply: []any{b, nil}, get: func(c redis.Cmder) any { return c.(*redis.SliceCmd).Val() }},
+		{before: hashSet, cmd: func() redis.Cmder { return do("hvals", "h") }, reply: []any{a, b}},
+		{before: hashSet, cmd: func() redis.Cmder { return redis.NewStringSliceCmd(ctx, "hvals", "h") }, reply: []string{a, b}, get: func(c redis.Cmder) any { return c.(*redis.StringSliceCmd).Val() }},
+		{before: hashSet, cmd: func() redis.Cmder { return do("hgetall", "h") }, reply: "a map", get: func(c redis.Cmder) any { // a list in RESP2
+			return shape(c.(*redis.Cmd).Val(), map[string]string{"f": a, "g": b})
+		}},
+		{before: hashSet, cmd: func() redis.Cmder { return redis.NewMapStringStringCmd(ctx, "hgetall", "h") }, reply: map[string]string{"f": a, "g": b}, get: func(c redis.Cmder) any { return c.(*redis.MapStringStringCmd).Val() }},
+		{before: hashSet, cmd: func() redis.Cmder { return redis.NewKeyValueSliceCmd(ctx, "hrandfield", "h", 2, "withvalues") }, reply: map[string]string{"f": a, "g": b}, get: func(c redis.Cmder) any {
+			m := map[string]string{}
+			for _, p := range c.(*redis.KeyValueSliceCmd).Val() {
+				m[p.Key] = p.Value
+			}
+			return m
+		}},
+		{before: hashSet, cmd: func() redis.Cmder { return do("hrandfield", "h", 2, "withvalues") }, reply: "a map", get: func(c redis.Cmder) any {
+			return shape(c.(*redis.Cmd).Val(), map[string]string{"f": a, "g": b})
+		}},
+		{before: hashSet, cmd: func() redis.Cmder { return redis.NewScanCmd(ctx, nil, "hscan", "h", 0) }, reply: []string{"f", a, "g", b}, get: func(c redis.Cmder) any { page, _ := c.(*redis.ScanCmd).Val(); return page }},
+		{before: hashSet, cmd: func() redis.Cmder { return do("hscan", "h", 0) }, reply: []any{"0", []any{"f", a, "g", b}}},
+	} {
+		for _, protocol := range []int{2, 3} {
+			hooked, raw := clients(t, HookOptions{}, protocol)
+			for _, s := range senders {
+				t.Run(fmt.Sprintf("%s/%s/RESP%d", shorter(test.cmd()), s.name, protocol), func(t *testing.T) {
+					if err := raw.FlushAll(ctx).Err(); err != nil {
+						t.Fatal(err)
+					}
+					if test.before != nil {
+						if err := hooked.Do(ctx, test.before...).Err(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					cmd := test.cmd()
+					args := append([]any(nil), cmd.Args()...)
+					if err := s.send(ctx, hooked, cmd); err != nil {
+						t.Fatal(err)
+					}
+					if diff := gocmp(args, cmd.Args()); diff != "" {
+						t.Errorf("arguments were changed:\n%s", diff)
+					}
+					if test.reply != nil {
+						get := test.get
+						if get == nil {
+							get = func(c redis.Cmder) any { return c.(*redis.Cmd).Val() }
+						}
+						if diff := gocmp(test.reply, get(cmd)); diff != "" {
+							t.Errorf("reply (-want +got):\n%s", diff)
+						}
+					}
+					for name, want := range test.stored {
+						var stored string
+						if key, field, hash := strings.Cut(name, "."); hash {
+							stored = raw.HGet(ctx, key, field).Val()
+						} else {
+							stored = raw.Get(ctx, name).Val()
+						}
+						plain, err := newPacker(t, bale.PackerOptions{}).Unpack(nil, []byte(stored))
+						if !isPacked(stored) || err != nil || string(plain) != want {
+							t.Errorf("%s is stored as %d bytes, packed %v, %v", name, len(stored), isPacked(stored), err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func gocmp(want, got any) string { return cmp.Diff(want, got) }
+
+// shape flattens what Do replies for fields and values, and says "a map" if it is the wanted one.
+func shape(v any, want map[string]string) any {
+	got := map[string]string{}
+	switch v := v.(type) {
+	case map[any]any:
+		for field, value := range v {
+			got[field.(string)] = value.(string)
+		}
+	case []any:
+		for i := 0; i < len(v); i++ {
+			if pair, ok := v[i].([]any); ok {
+				got[pair[0].(string)] = pair[1].(string)
+			} else {
+				got[v[i].(string)] = v[i+1].(string)
+				i++
+			}
+		}
+	}
+	if cmp.Equal(want, got) {
+		return "a map"
+	}
+	return v
+}
+
+// shorter names a test by its command without the values.
+func shorter(cmd redis.Cmder) string {
+	var parts []string
+	for _, a := range cmd.Args() {
+		if s := fmt.Sprint(a); len(s) < 20 {
+			parts = append(parts, s)
+		}
+	}
+	return fmt.Sprintf("%T %s", cmd, strings.Join(parts, " "))
+}
+
+func TestTypedMethods(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	v := big("typed")
+	if err := hooked.Set(ctx, "k", []byte(v), time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := hooked.GetEx(ctx, "k", time.Minute).Result(); got != v || err != nil {
+		t.Errorf("GetEx: %v", err)
+	}
+	if got, err := hooked.SetArgs(ctx, "k", big("new"), redis.SetArgs{Get: true, TTL: time.Hour}).Result(); got != v || err != nil {
+		t.Errorf("SetArgs with Get: %v", err)
+	}
+	if _, err := hooked.SetArgs(ctx, "none", v, redis.SetArgs{Get: true}).Result(); !errors.Is(err, redis.Nil) {
+		t.Errorf("SetArgs with Get of a key that was not there: %v", err)
+	}
+	type row struct {
+		Name string `redis:"name"`
+		N    int    `redis:"n"`
+	}
+	if err := hooked.HSet(ctx, "h", row{v, 7}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var got row
+	if err := hooked.HGetAll(ctx, "h").Scan(&got); err != nil || got != (row{v, 7}) {
+		t.Errorf("struct: %v, %v", got.N, err)
+	}
+	if s := raw.HGet(ctx, "h", "name").Val(); !isPacked(s) {
+		t.Error("the field of a struct is not packed")
+	}
+	if n, err := hooked.HIncrBy(ctx, "h", "n", 1).Result(); n != 8 || err != nil {
+		t.Errorf("HIncrBy: %d, %v", n, err)
+	}
+	if err := hooked.Set(ctx, "n", 41, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := hooked.Incr(ctx, "n").Result(); n != 42 || err != nil {
+		t.Errorf("Incr: %d, %v", n, err)
+	}
+	var fields []string
+	iter := hooked.HScan(ctx, "h", 0, "", 10).Iterator()
+	for iter.Next(ctx) {
+		fields = append(fields, iter.Val())
+	}
+	if diff := gocmp([]string{"name", v, "n", "8"}, fields); diff != "" || iter.Err() != nil {
+		t.Errorf("HScan: %v\n%s", iter.Err(), diff)
+	}
+	// A transaction with WATCH.
+	err := hooked.Watch(ctx, func(tx *redis.Tx) error {
+		old, err := tx.Get(ctx, "k").Result()
+		if err != nil || old != big("new") {
+			t.Errorf("Get within Watch: %v", err)
+		}
+		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Set(ctx, "k", big("watched"), 0)
+			return nil
+		})
+		return err
+	}, "k")
+	if err != nil || hooked.Get(ctx, "k").Val() != big("watched") || !isPacked(raw.Get(ctx, "k").Val()) {
+		t.Errorf("Watch: %v", err)
+	}
+}
+
+// binary is a value that marshals itself.
+type binary string
+
+func (b binary) MarshalBinary() ([]byte, error) {
+	if b == "" {
+		return nil, errors.New("nothing to marshal")
+	}
+	return []byte(b), nil
+}
+
+func TestArgumentTypes(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	v := big("argument")
+	at := time.Now()
+	for name, test := range map[string]struct {
+		arg    any
+		packed bool
+	}{
+		"string": {v, true}, "bytes": {[]byte(v), true}, "pointer": {&v, true}, "marshaler": {binary(v), true},
+		"ip": {net.IP(v), true}, "int": {12, false}, "float": {1.5, false}, "bool": {true, false}, "time": {at, false}, "duration": {time.Second, false},
+		"nil": {nil, false}, "nil pointer": {(*string)(nil), false}, "empty": {"", false}, "short": {"short", false},
+	} {
+		plain := raw.Set(ctx, name, test.arg, 0)
+		want := raw.Get(ctx, name).Val()
+		if plain.Err() != nil {
+			t.Fatal(plain.Err())
+		}
+		if err := hooked.Set(ctx, name, test.arg, 0).Err(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := raw.Get(ctx, name).Val(); isPacked(got) != test.packed {
+			t.Errorf("%s: packed %v", name, isPacked(got))
+		}
+		if got := hooked.Get(ctx, name).Val(); got != want {
+			t.Errorf("%s: %q comes back, without the hook %q", name, got, want)
+		}
+	}
+	if err := hooked.Set(ctx, "k", binary(""), 0).Err(); err == nil || !strings.Contains(err.Error(), "nothing to marshal") {
+		t.Errorf("failing marshaler: %v", err)
+	}
+	// The same command sent again is packed once.
+	cmd := redis.NewStatusCmd(ctx, "set", "again", v)
+	for range 2 {
+		if err := hooked.Process(ctx, cmd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := hooked.Get(ctx, "again").Val(); got != v {
+		t.Error("a command sent twice stores another value")
+	}
+	// The application's own bytes stay as they are.
+	own := []byte(v)
+	if err := hooked.Set(ctx, "own", own, 0).Err(); err != nil || string(own) != v {
+		t.Errorf("own bytes changed, %v", err)
+	}
+	// A value that looks like a frame comes back as it is.
+	packed := raw.Get(ctx, "own").Val()
+	for _, s := range []string{packed, "\xba\x1e", "\xba\x1e and more"} {
+		if err := hooked.Set(ctx, "frame", s, 0).Err(); err != nil || hooked.Get(ctx, "frame").Val() != s {
+			t.Errorf("%q: %v", s[:2], err)
+		}
+	}
+}
+
+func TestPlainValuesStay(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	for _, v := range []string{"", "plain", big("plain"), "\xba\x1e\x05 no frame", "\xba"} {
+		raw.Set(ctx, "k", v, 0)
+		raw.HSet(ctx, "h", "f", v)
+		if got, err := hooked.Get(ctx, "k").Result(); got != v || err != nil {
+			t.Errorf("%q: %q, %v", v, got, err)
+		}
+		if got, err := hooked.HGetAll(ctx, "h").Result(); got["f"] != v || err != nil {
+			t.Errorf("%q in a hash: %q, %v", v, got, err)
+		}
+	}
+	if _, err := hooked.Get(ctx, "none").Result(); !errors.Is(err, redis.Nil) {
+		t.Errorf("missing key: %v", err)
+	}
+}
+
+// refused are commands that must not reach the server.
+var refused = [][]any{
+	{"APPEND", "k", "x"}, {"setrange", "k", 0, "x"}, {"getrange", "k", 0, 1}, {"substr", "k", 0, 1}, {"strlen", "k"}, {"hstrlen", "k", "f"},
+	{"setbit", "k", 1, 1}, {"getbit", "k", 1}, {"bitcount", "k"}, {"bitpos", "k", 1}, {"bitop", "and", "other:1", "k"}, {"bitop", "not", "k", "other:1"},
+	{"bitfield", "k", "get", "u8", 0}, {"bitfield_ro", "k", "get", "u8", 0}, {"lcs", "other:1", "k"}, {"pfadd", "k", "x"}, {"pfcount", "other:1", "k"},
+	{"pfmerge", "k", "other:1"}, {"digest", "k"}, {"set", "k", "v", "ifeq", "old"}, {"set", "k", "v", "IFDNE", "ff"}, {"delex", "k", "IFEQ", "v"},
+}
+
+func TestRefusedBeforeTheyAreSent(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{Exclude: []string{"other:*"}}, 3)
+	v := big("kept")
+	for _, args := range refused {
+		for _, s := range senders {
+			raw.FlushAll(ctx)
+			hooked.Set(ctx, "k", v, 0)
+			before := calls(t, raw, args[0].(string))
+			cmd := redis.NewCmd(ctx, args...)
+			err := s.send(ctx, hooked, cmd)
+			var refusal *CommandError
+			if !errors.As(err, &refusal) || !errors.Is(err, ErrCommand) || refusal.Command != strings.ToLower(args[0].(string)) || refusal.Key != "k" {
+				t.Errorf("%v %s: error %v", args, s.name, err)
+			}
+			if !errors.Is(cmd.Err(), ErrCommand) {
+				t.Errorf("%v %s: the command's error is %v", args, s.name, cmd.Err())
+			}
+			if after := calls(t, raw, args[0].(string)); after != before {
+				t.Errorf("%v %s: was sent", args, s.name)
+			}
+			if got := hooked.Get(ctx, "k").Val(); got != v {
+				t.Errorf("%v %s: changed the value", args, s.name)
+			}
+		}
+	}
+	// Out of scope they work.
+	if n, err := hooked.Append(ctx, "other:1", "abc").Result(); n != 3 || err != nil {
+		t.Errorf("append out of scope: %d, %v", n, err)
+	}
+	// What hands out the reply's bytes as they are.
+	for _, cmd := range []redis.Cmder{redis.NewRawCmd(ctx, "get", "k"), redis.NewRawCmd(ctx, "mget", "other:1", "k")} {
+		if err := hooked.Process(ctx, cmd); !errors.Is(err, ErrCommand) {
+			t.Errorf("%T %s: %v", cmd, cmd.Name(), err)
+		}
+	}
+	if err := hooked.Process(ctx, redis.NewRawCmd(ctx, "get", "other:1")); err != nil {
+		t.Errorf("raw out of scope: %v", err)
+	}
+}
+
+// calls is how often the server has run a command, failed calls and those within transactions included.
+func calls(t *testing.T, c *redis.Client, command string) string {
+	t.Helper()
+	stats, err := c.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(stats) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+strings.ToLower(command)+":"); ok {
+			if command != "set" {
+				return rest
+			}
+			// Of SET the test itself sends one each time.
+			return ""
+		}
+	}
+	return ""
+}
+
+func TestPipelineWithRefusedCommand(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	p := hooked.Pipeline()
+	first := p.Set(ctx, "a", big("a"), 0)
+	bad := p.StrLen(ctx, "a")
+	last := p.Get(ctx, "a")
+	if _, err := p.Exec(ctx); !errors.Is(err, ErrCommand) {
+		t.Errorf("Exec: %v", err)
+	}
+	if first.Err() != nil || !errors.Is(bad.Err(), ErrCommand) || last.Val() != big("a") || last.Err() != nil {
+		t.Errorf("errors %v, %v, %v", first.Err(), bad.Err(), last.Err())
+	}
+
+	tx := hooked.TxPipeline()
+	set := tx.Set(ctx, "b", big("b"), 0)
+	bad = tx.StrLen(ctx, "b")
+	if _, err := tx.Exec(ctx); !errors.Is(err, ErrCommand) {
+		t.Errorf("Exec: %v", err)
+	}
+	if !errors.Is(set.Err(), ErrCommand) || !strings.Contains(set.Err().Error(), "the transaction was not sent") || !errors.Is(bad.Err(), ErrCommand) {
+		t.Errorf("errors %v, %v", set.Err(), bad.Err())
+	}
+	if raw.Exists(ctx, "b").Val() != 0 {
+		t.Error("the transaction was sent")
+	}
+	if got := set.Args()[2]; got != big("b") {
+		t.Error("arguments are not restored")
+	}
+}
+
+// damage changes a byte of the content of a stored value.
+func damage(s string) string { return s[:len(s)-1] + string(s[len(s)-1]^1) }
+
+func TestWhatCannotBeUnpacked(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	good := big("good")
+	hooked.MSet(ctx, "good", good, "bad", big("bad"))
+	hooked.HSet(ctx, "h", "good", good, "bad", big("bad"))
+	bad := damage(raw.Get(ctx, "bad").Val())
+	raw.MSet(ctx, "bad", bad, "bad2", bad)
+	raw.HSet(ctx, "h", "bad", bad)
+
+	check := func(name string, err error, val any, zero any) {
+		t.Helper()
+		var ke *bale.KeyError
+		var de *bale.DecodeError
+		if !errors.Is(err, bale.ErrCorrupt) || !errors.As(err, &ke) || !errors.As(err, &de) || de.Algorithm != frame.Zstd {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if strings.Contains(fmt.Sprint(err), "repeats itself") {
+			t.Errorf("%s: the error holds the value: %v", name, err)
+		}
+		if diff := gocmp(zero, val); diff != "" {
+			t.Errorf("%s: a value is handed out: %s", name, diff)
+		}
+	}
+	get := hooked.Get(ctx, "bad")
+	check("get", get.Err(), get.Val(), "")
+	do := hooked.Do(ctx, "get", "bad")
+	check("do get", do.Err(), do.Val(), nil)
+	mget := hooked.MGet(ctx, "good", "bad", "bad2")
+	check("mget", mget.Err(), mget.Val(), []any(nil))
+	var many bale.KeyErrors
+	if !errors.As(mget.Err(), &many) || len(many) != 2 || many[0].Key != "bad" || many[1].Key != "bad2" {
+		t.Errorf("mget: %v", mget.Err())
+	}
+	all := hooked.HGetAll(ctx, "h")
+	check("hgetall", all.Err(), all.Val(), map[string]string(nil))
+	if !strings.Contains(all.Err().Error(), `field "bad"`) {
+		t.Errorf("the field is not named: %v", all.Err())
+	}
+	vals := hooked.HVals(ctx, "h")
+	check("hvals", vals.Err(), vals.Val(), []string(nil))
+	old := hooked.SetArgs(ctx, "bad2", good, redis.SetArgs{Get: true})
+	check("set get", old.Err(), old.Val(), "")
+
+	for _, pipeline := range []func() redis.Pipeliner{hooked.Pipeline, hooked.TxPipeline} {
+		p := pipeline()
+		one, two, three := p.Get(ctx, "good"), p.Get(ctx, "bad"), p.HGet(ctx, "h", "good")
+		_, err := p.Exec(ctx)
+		check("Exec", err, nil, nil)
+		check("pipeline", two.Err(), two.Val(), "")
+		if one.Val() != good || one.Err() != nil || three.Val() != good || three.Err() != nil {
+			t.Errorf("others: %v, %v", one.Err(), three.Err())
+		}
+	}
+	if raw.Get(ctx, "bad").Val() != bad {
+		t.Error("the stored value was touched")
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	reader := redis.NewClient(&redis.Options{Addr: raw.Options().Addr})
+	defer reader.Close()
+	reader.AddHook(newHook(t, HookOptions{ReadOnly: true}))
+	v := big("read only")
+	hooked.Set(ctx, "packed", v, 0)
+	if got, err := reader.Get(ctx, "packed").Result(); got != v || err != nil {
+		t.Errorf("get: %v", err)
+	}
+	reader.Set(ctx, "plain", v, 0)
+	if got := raw.Get(ctx, "plain").Val(); got != v {
+		t.Error("packed in spite of ReadOnly")
+	}
+	if err := reader.StrLen(ctx, "packed").Err(); !errors.Is(err, ErrCommand) {
+		t.Errorf("strlen: %v", err)
+	}
+}
+
+func TestScope(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{Match: []string{"user:*", "page:?"}, Exclude: []string{"user:0*"}}, 3)
+	v := big("scope")
+	for key, packed := range map[string]bool{"user:1": true, "page:a": true, "page:ab": false, "user:01": false, "other": false} {
+		hooked.Set(ctx, key, v, 0)
+		if got := isPacked(raw.Get(ctx, key).Val()); got != packed {
+			t.Errorf("%s: packed %v", key, got)
+		}
+	}
+	hooked.MSet(ctx, "user:1", v, "other", v)
+	if !isPacked(raw.Get(ctx, "user:1").Val()) || isPacked(raw.Get(ctx, "other").Val()) {
+		t.Error("mset with keys in and out of scope")
+	}
+	// Out of scope nothing is unpacked either.
+	packed := raw.Get(ctx, "user:1").Val()
+	raw.Set(ctx, "other", packed, 0)
+	if diff := gocmp([]any{v, packed}, hooked.MGet(ctx, "user:1", "other").Val()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestScripts(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	v := big("script")
+	hooked.Set(ctx, "k", v, 0)
+	script := "return redis.call('strlen', KEYS[1])"
+	if n, err := hooked.Eval(ctx, script, []string{"k"}).Int(); err != nil || n >= len(v) {
+		t.Errorf("scripts see packed bytes: %d, %v", n, err)
+	}
+	strict := redis.NewClient(&redis.Options{Addr: raw.Options().Addr})
+	defer strict.Close()
+	strict.AddHook(newHook(t, HookOptions{RefuseScripts: true, Match: []string{"k"}}))
+	if err := strict.Eval(ctx, script, []string{"x", "k"}).Err(); !errors.Is(err, ErrCommand) {
+		t.Errorf("in scope: %v", err)
+	}
+	if err := strict.EvalSha(ctx, "00", []string{"k"}).Err(); !errors.Is(err, ErrCommand) {
+		t.Errorf("in scope: %v", err)
+	}
+	for _, keys := range [][]string{{"x"}, nil} {
+		if err := strict.Eval(ctx, "return 1", keys).Err(); err != nil {
+			t.Errorf("out of scope: %v", err)
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	ctx := t.Context()
+	cluster := redisproc.ClusterForTest(t, 3)
+	hooked, raw := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	defer hooked.Close()
+	defer raw.Close()
+	hooked.AddHook(newHook(t, HookOptions{}))
+	p := hooked.Pipeline()
+	for i := range 100 {
+		p.Set(ctx, fmt.Sprint("key:", i), big(fmt.Sprint(i)), 0)
+	}
+	if _, err := p.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p = hooked.Pipeline()
+	var keys []string
+	for i := range 100 {
+		keys = append(keys, fmt.Sprint("key:", i))
+		p.Get(ctx, keys[i])
+	}
+	cmds, err := p.Exec(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		want := big(fmt.Sprint(i))
+		if cmds[i].(*redis.StringCmd).Val() != want || hooked.Get(ctx, key).Val() != want {
+			t.Errorf("%s comes back different", key)
+		}
+		if !isPacked(raw.Get(ctx, key).Val()) {
+			t.Errorf("%s is not packed", key)
+		}
+	}
+	tx := hooked.TxPipeline()
+	tx.Set(ctx, "{a}1", big("1"), 0)
+	got := tx.Get(ctx, "{a}1")
+	if _, err := tx.Exec(ctx); err != nil || got.Val() != big("1") {
+		t.Errorf("transaction: %v", err)
+	}
+	if err := hooked.MSet(ctx, "{a}1", big("1"), "{a}2", big("2")).Err(); err != nil {
+		t.Error(err)
+	}
+	if diff := gocmp([]any{big("1"), big("2")}, hooked.MGet(ctx, "{a}1", "{a}2").Val()); diff != "" {
+		t.Errorf("MGet: %s", diff)
+	}
+}
+
+func TestAutoPipeline(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	ap, err := hooked.AutoPipeline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ap.Close()
+	for i := range 50 {
+		key := fmt.Sprint("key:", i)
+		if err := ap.Set(ctx, key, big(key), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ap.Get(ctx, key).Result(); got != big(key) || err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		if !isPacked(raw.Get(ctx, key).Val()) {
+			t.Errorf("%s is not packed", key)
+		}
+	}
+	if err := ap.StrLen(ctx, "key:1").Err(); !errors.Is(err, ErrCommand) {
+		t.Errorf("strlen: %v", err)
+	}
+}
+
+func TestNewHookRefusesBadOptions(t *testing.T) {
+	for name, o := range map[string]HookOptions{"open class": {Match: []string{"a[bc"}}, "open escape": {Exclude: []string{`a\`}}} {
+		if _, err := NewHook(newPacker(t, bale.PackerOptions{}), o); !errors.Is(err, bale.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := NewHook(nil, HookOptions{}); !errors.Is(err, bale.ErrInvalid) {
+		t.Errorf("no packer: %v", err)
+	}
+}
+
+// TestAnyArguments sends what no server would take: the hook must pass it on and not panic.
+func TestAnyArguments(t *testing.T) {
+	ctx := t.Context()
+	hook := newHook(t, HookOptions{RefuseScripts: true, Match: []string{"k"}})
+	process := hook.ProcessHook(func(context.Context, redis.Cmder) error { return nil })
+	odd := []any{nil, "k", "2", -1, 1 << 60, int64(3), []byte("k"), 1.5, true, big("x"), []byte(big("y")), struct{}{}, "fields", "withvalues"}
+	names := []any{"", nil, 5, []byte("GET"), "nonsense"}
+	for name := range commands {
+		names = append(names, name, strings.ToUpper(name))
+	}
+	for _, name := range names {
+		for n := range 5 {
+			for i := range odd {
+				args := []any{name}
+				for j := range n {
+					args = append(args, odd[(i+j*3)%len(odd)])
+				}
+				before := fmt.Sprint(args)
+				if err := process(ctx, redis.NewCmd(ctx, args...)); err != nil && !errors.Is(err, ErrCommand) {
+					t.Errorf("%v: %v", args, err)
+				}
+				if fmt.Sprint(args) != before {
+					t.Errorf("%v: arguments changed", name)
+				}
+			}
+		}
+	}
+	if err := process(ctx, redis.NewCmd(ctx)); err != nil {
+		t.Errorf("no arguments: %v", err)
+	}
+}
+
+// TestHookAllocations pins what the hook adds to commands whose values it leaves alone: nothing.
+func TestHookAllocations(t *testing.T) {
+	ctx := t.Context()
+	hook := newHook(t, HookOptions{Match: []string{"user:*"}})
+	get := redis.NewStringCmd(ctx, "get", "user:1")
+	process := hook.ProcessHook(func(_ context.Context, cmd redis.Cmder) error {
+		get.SetVal("plain")
+		return nil
+	})
+	for _, cmd := range []redis.Cmder{get, redis.NewIntCmd(ctx, "lpush", "user:1", "x"), redis.NewStatusCmd(ctx, "set", "user:1", 5)} {
+		if n := testing.AllocsPerRun(100, func() { process(ctx, cmd) }); n > 0 {
+			t.Errorf("%s: %v allocations", cmd.Name(), n)
+		}
+	}
+}
