@@ -8,6 +8,14 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 )
 
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
 replace (
 	github.com/balekv/bale => ../
 	github.com/balekv/bale/goredis => ../goredis
