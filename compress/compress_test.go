@@ -1,0 +1,408 @@
+package compress
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/testvalues"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// variant is a setting with a dictionary or none.
+type variant struct {
+	Setting
+	dictionary *dict.Dictionary
+	name       string
+}
+
+func (v variant) String() string { return v.Setting.String() + v.name }
+
+func (v variant) make(t testing.TB) Compressor {
+	t.Helper()
+	c, err := v.Setting.New(v.dictionary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// variants is every setting with every kind of dictionary that it takes.
+func variants(t testing.TB) []variant {
+	t.Helper()
+	raw, err := dict.New(testvalues.RawDictionary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("../frame/testdata/trained.dict")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trained, err := dict.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []variant
+	for _, s := range Settings() {
+		all = append(all, variant{s, nil, ""})
+		if s.TakesDictionary() {
+			all = append(all, variant{s, raw, "+raw"}, variant{s, trained, "+trained"})
+		} else if _, err := s.New(raw); !errors.Is(err, ErrNoDictionary) && s.String() != "lz4:best" {
+			t.Errorf("%v with a dictionary: %v", s, err)
+		}
+	}
+	return all
+}
+
+// sizes go through the limits of every format: tokens of 15 and 255, blocks, windows and the small and large
+// contexts of zstd.
+var sizes = []int{0, 1, 2, 3, 4, 5, 11, 12, 13, 14, 15, 16, 17, 31, 63, 64, 65, 254, 255, 256, 257, 450, 1023, 1024, 1025, 3800, 16383, 16384, 65535, 65536, 65537, 131073, 1 << 20, 3 << 20}
+
+func TestRoundTrip(t *testing.T) {
+	for _, v := range variants(t) {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			c := v.make(t)
+			if c.Algorithm() != v.Algorithm || c.DictionaryID() != v.dictionary.ID() {
+				t.Errorf("%v, dictionary %v", c.Algorithm(), c.DictionaryID())
+			}
+			for _, kind := range testvalues.Kinds {
+				for _, size := range sizes {
+					if size > 200_000 && (v.Level == "best" && v.dictionary != nil || testing.Short()) {
+						continue // seconds for each
+					}
+					checkRoundTrip(t, c, fmt.Sprintf("%s of %d bytes", kind, size), testvalues.Of(kind, size))
+				}
+			}
+			for i := range 50 {
+				checkRoundTrip(t, c, "profile", testvalues.Profile(i))
+			}
+			corpora, err := testvalues.Corpora()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, values := range corpora {
+				for i, value := range values[:min(len(values), 100)] {
+					checkRoundTrip(t, c, fmt.Sprint(name, i), value)
+				}
+			}
+		})
+	}
+}
+
+func checkRoundTrip(t *testing.T, c Compressor, name string, src []byte) {
+	t.Helper()
+	original := bytes.Clone(src)
+	payload, err := c.Compress([]byte("before"), src)
+	if err != nil || !bytes.HasPrefix(payload, []byte("before")) {
+		t.Fatalf("%s: compress: %v", name, err)
+	}
+	payload = payload[len("before"):]
+	if bound := len(src) + len(src)/6 + 32; len(payload) > bound {
+		t.Errorf("%s: payload of %d bytes, more than %d", name, len(payload), bound)
+	}
+	// Room to the byte, behind it what must not be touched.
+	dst := append(make([]byte, 0, len("before")+len(src)+8), "before"...)
+	guard := dst[:cap(dst)][len("before")+len(src):]
+	copy(guard, "guarding")
+	got, err := c.Decompress(dst, payload, len(src))
+	if err != nil || string(got[:6]) != "before" || !bytes.Equal(got[6:], src) {
+		t.Fatalf("%s: decompress: %v", name, err)
+	}
+	if string(guard) != "guarding" {
+		t.Errorf("%s: written behind the end: %q", name, guard)
+	}
+	if !bytes.Equal(src, original) {
+		t.Errorf("%s: the source was changed", name)
+	}
+	// Sizes that the payload does not have.
+	for _, size := range []int{len(src) - 1, len(src) + 1, 2*len(src) + 100} {
+		if size < 0 {
+			continue
+		}
+		if got, err := c.Decompress([]byte("before"), payload, size); err == nil || string(got) != "before" {
+			t.Errorf("%s: %d bytes pass for %d: %v, %d bytes appended", name, len(src), size, err, len(got)-6)
+		}
+	}
+}
+
+// TestDamagedPayloads cuts and changes payloads: an error or other content is right (the frame's checksum tells), a
+// panic or a byte written behind the end is not.
+func TestDamagedPayloads(t *testing.T) {
+	for _, v := range variants(t) {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			c := v.make(t)
+			src := testvalues.Profile(1)
+			payload, err := c.Compress(nil, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dst := make([]byte, len(src)+64)
+			try := func(payload []byte) {
+				t.Helper()
+				guard := dst[len(src):]
+				for i := range guard {
+					guard[i] = 0xA5
+				}
+				got, err := c.Decompress(dst[:0], payload, len(src))
+				if err == nil && len(got) != len(src) || err != nil && len(got) != 0 {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+				for i, b := range guard {
+					if b != 0xA5 {
+						t.Fatalf("written %d bytes behind the end", i)
+					}
+				}
+			}
+			for n := range payload {
+				try(payload[:n])
+			}
+			for bit := range len(payload) * 8 {
+				payload[bit/8] ^= 1 << (bit % 8)
+				try(payload)
+				payload[bit/8] ^= 1 << (bit % 8)
+			}
+		})
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	for _, v := range variants(t) {
+		c := v.make(t)
+		var callers sync.WaitGroup
+		for caller := range 8 {
+			callers.Go(func() {
+				for i := range 20 {
+					src := testvalues.Profile(caller*20 + i)
+					payload, err := c.Compress(nil, src)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if got, err := c.Decompress(nil, payload, len(src)); err != nil || !bytes.Equal(got, src) {
+						t.Errorf("%v: %v", v, err)
+					}
+				}
+			})
+		}
+		callers.Wait()
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector empties pools")
+	}
+	for _, v := range variants(t) {
+		c := v.make(t)
+		for _, src := range [][]byte{testvalues.Profile(1), testvalues.Page(1)} {
+			payload, err := c.Compress(nil, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dst := make([]byte, 0, 2*len(src)+100)
+			if n := testing.AllocsPerRun(50, func() { c.Compress(dst, src) }); n > 0 {
+				t.Errorf("%v: compressing %d bytes allocates %v times", v, len(src), n)
+			}
+			if n := testing.AllocsPerRun(50, func() { c.Decompress(dst, payload, len(src)) }); n > 0 {
+				t.Errorf("%v: decompressing %d bytes allocates %v times", v, len(src), n)
+			}
+		}
+	}
+}
+
+// TestDictionaryPays: with a dictionary of similar values each is smaller than without, and only the same dictionary
+// reads it.
+func TestDictionaryPays(t *testing.T) {
+	for _, v := range variants(t) {
+		if v.dictionary == nil {
+			continue
+		}
+		with, without := v.make(t), variant{Setting: v.Setting}.make(t)
+		sizeWith, sizeWithout := 0, 0
+		for i := range 100 {
+			src := testvalues.Profile(i)
+			a, err := with.Compress(nil, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := without.Compress(nil, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sizeWith, sizeWithout = sizeWith+len(a), sizeWithout+len(b)
+			if got, err := without.Decompress(nil, a, len(src)); err == nil && bytes.Equal(got, src) {
+				t.Errorf("%v: read without the dictionary", v)
+			}
+		}
+		if float64(sizeWith) > 0.8*float64(sizeWithout) {
+			t.Errorf("%v: %d bytes with, %d without a dictionary", v, sizeWith, sizeWithout)
+		}
+	}
+}
+
+func TestZstdPayloadLeavesOutMagicAndID(t *testing.T) {
+	for _, v := range variants(t) {
+		if v.Algorithm != frame.Zstd {
+			continue
+		}
+		c := v.make(t)
+		for _, size := range []int{1, 200, 450, 2000, 70000, 300000} {
+			payload, err := c.Compress(nil, testvalues.Of("json", size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.HasPrefix(payload, []byte{0x28, 0xB5, 0x2F, 0xFD}) || payload[0]&3 != 0 {
+				t.Errorf("%v, %d bytes: payload starts with %x", v, size, payload[:4])
+			}
+		}
+	}
+}
+
+// TestFrameOverhead checks what package frame says that a frame costs over the bare payload.
+func TestFrameOverhead(t *testing.T) {
+	for _, v := range variants(t) {
+		for _, size := range []int{100, 127, 128, 16383, 16384, 2<<20 - 1} {
+			h := frame.Header{Algorithm: v.Algorithm, DictionaryID: v.dictionary.ID(), HasChecksum: true, Length: uint64(size)}
+			over := h.PayloadOffset()
+			length := 1
+			if size >= 128 {
+				length++
+			}
+			if size >= 16384 {
+				length++
+			}
+			want := 9 + length
+			switch v.Algorithm {
+			case frame.Snappy, frame.S2:
+				want = 9
+			case frame.Zstd:
+				over -= 4 // the magic number that is left out
+				want -= 4
+			}
+			if v.dictionary != nil {
+				want += 4
+			}
+			if over != want {
+				t.Errorf("%v, %d bytes: a frame costs %d bytes, want %d", v, size, over, want)
+			}
+			if over > 12 && (v.dictionary == nil || v.Algorithm == frame.Zstd) {
+				t.Errorf("%v, %d bytes: a frame costs %d bytes, more than 12", v, size, over)
+			}
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, s := range Settings() {
+		got, err := Parse(s.String())
+		if err != nil || got != s {
+			t.Errorf("%v: %v, %v", s, got, err)
+		}
+		if s.Algorithm.String() != s.String() {
+			if _, err := Parse(s.Algorithm.String()); err != nil {
+				t.Errorf("%v without level: %v", s, err)
+			}
+		}
+	}
+	for _, name := range []string{"", "zstd:", "zstd:huge", "none:fast", "brotli", "ZSTD", "zstd:fastest:", "s2 "} {
+		if s, err := Parse(name); !errors.Is(err, ErrSetting) || !strings.Contains(err.Error(), "zstd:better") {
+			t.Errorf("%q: %v, %v", name, s, err)
+		}
+	}
+	if _, err := (Setting{frame.Zstd, "huge"}).New(nil); !errors.Is(err, ErrSetting) {
+		t.Errorf("New: %v", err)
+	}
+	if (Setting{}).String() != "none" {
+		t.Errorf("zero setting is %q", Setting{})
+	}
+}
+
+func TestClosed(t *testing.T) {
+	c, err := Setting{Algorithm: frame.Zstd}.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, err := c.Compress(nil, testvalues.Profile(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if _, err := c.Compress(nil, testvalues.Profile(1)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("compress: %v", err)
+	}
+	if _, err := c.Decompress(nil, payload, 450); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("decompress: %v", err)
+	}
+}
+
+func TestBadDictionaries(t *testing.T) {
+	trained, err := os.ReadFile("../frame/testdata/trained.dict")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A dictionary that is cut or changed is refused or works; it does not panic later.
+	for i := 16; i < len(trained); i += 7 {
+		changed := bytes.Clone(trained)
+		changed[i] ^= 0xff
+		for _, b := range [][]byte{trained[:i], changed} {
+			d, err := dict.New(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range Settings() {
+				if !s.TakesDictionary() || s.Level == "best" {
+					continue
+				}
+				c, err := s.New(d)
+				if err != nil {
+					continue
+				}
+				src := testvalues.Profile(i)
+				payload, err := c.Compress(nil, src)
+				if err != nil {
+					continue
+				}
+				if got, err := c.Decompress(nil, payload, len(src)); err != nil || !bytes.Equal(got, src) {
+					t.Errorf("%v with a damaged dictionary (%d bytes, byte %d): %v", s, len(b), i, err)
+				}
+			}
+		}
+	}
+}
+
+// FuzzDictionary takes any value with any dictionary through the formats that have one; lz4's encoder is ours, its decoder
+// is not.
+func FuzzDictionary(f *testing.F) {
+	f.Add(testvalues.RawDictionary(), testvalues.Profile(1))
+	f.Add(testvalues.Of("zeros", 100), testvalues.Of("zeros", 1000))
+	f.Add(testvalues.Of("text", 70000), testvalues.Of("text", 70000))
+	f.Fuzz(func(t *testing.T, dictionary, src []byte) {
+		d, err := dict.New(dictionary)
+		if err != nil {
+			return
+		}
+		for _, name := range []string{"lz4", "s2", "s2:better", "zstd"} {
+			s, err := Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.New(d)
+			if err != nil {
+				continue // it looks like a trained dictionary, and is none
+			}
+			checkRoundTrip(t, c, name, src)
+		}
+	})
+}
