@@ -60,7 +60,7 @@ func TestDocumentedCommands(t *testing.T) {
 				}
 				n++
 				t.Run(filepath.Base(path)+": "+line, func(t *testing.T) {
-					cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis))
+					cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, t.TempDir()))
 					cmd.Dir = repository
 					cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BALE_FUZZ_N=100")
 					var out bytes.Buffer
@@ -88,7 +88,9 @@ var (
 )
 
 // shorten makes a documented command quick and points it at the test's server.
-func shorten(line string, redis *redisproc.Server) string {
+// Files that it writes go to a folder of the test's.
+func shorten(line string, redis *redisproc.Server, dir string) string {
+	line = strings.ReplaceAll(line, "results.json", filepath.Join(dir, "results.json"))
 	line = strings.ReplaceAll(line, "redis://127.0.0.1:6379", redis.URL())
 	line = strings.ReplaceAll(line, "redis-cli ", "redis-cli -u "+redis.URL()+" ")
 	line = fuzzN.ReplaceAllString(line, "BALE_FUZZ_N=100")

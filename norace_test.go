@@ -1,0 +1,5 @@
+//go:build !race
+
+package bale
+
+const raceEnabled = false

@@ -1,0 +1,458 @@
+package bale
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/compress/none"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/bufpool"
+	"github.com/balekv/bale/internal/testvalues"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// everyPacker writes with each setting in turn, and reads with the dictionaries of testdata as well.
+func everyPacker(t testing.TB, o PackerOptions) []*Packer {
+	t.Helper()
+	o.Readers = dictionaryReaders(t)
+	var all []*Packer
+	for _, s := range compress.Settings() {
+		o.Compressor = newCompressor(t, s, nil)
+		all = append(all, newPacker(t, o))
+		if s.TakesDictionary() && s.Level != "best" {
+			o.Compressor = newCompressor(t, s, readDict(t, trainedDictFile))
+			all = append(all, newPacker(t, o))
+		}
+	}
+	return all
+}
+
+func mustPack(t testing.TB, p *Packer, src []byte) []byte {
+	t.Helper()
+	packed, err := p.Pack([]byte("before"), src)
+	if err != nil || !bytes.HasPrefix(packed, []byte("before")) {
+		t.Fatalf("pack %d bytes: %v", len(src), err)
+	}
+	return packed[len("before"):]
+}
+
+func checkUnpack(t testing.TB, p *Packer, packed, want []byte) {
+	t.Helper()
+	got, err := p.Unpack([]byte("before"), packed)
+	if err != nil || !bytes.HasPrefix(got, []byte("before")) || !bytes.Equal(got[len("before"):], want) {
+		t.Fatalf("unpack to %d bytes: %d bytes, %v", len(want), len(got)-len("before"), err)
+	}
+}
+
+func TestEveryPackerReadsWhatEveryPackerWrote(t *testing.T) {
+	values := [][]byte{nil, []byte("x"), []byte("12345"), testvalues.Profile(1), testvalues.Page(1), testvalues.Of("random", 1000), testvalues.Of("zeros", 100_000),
+		[]byte("\xba"), []byte("\xba\x1e"), []byte("\xba\x1e\x05\x00\x00\x00"), append([]byte("\xba\x1e"), testvalues.Of("zeros", 1000)...)}
+	packers := everyPacker(t, PackerOptions{})
+	// Whole frames, and frames of frames, are values like any other.
+	for _, p := range packers {
+		frames := mustPack(t, p, testvalues.Page(2))
+		values = append(values, frames, mustPack(t, p, frames))
+	}
+	for _, writer := range packers {
+		for _, src := range values {
+			packed := mustPack(t, writer, src)
+			if len(packed) > len(src)+frame.MaxHeaderSize || !frame.HasMagic(src) && len(packed) > len(src) {
+				t.Errorf("%d bytes are stored as %d", len(src), len(packed))
+			}
+			for _, reader := range packers {
+				checkUnpack(t, reader, packed, src)
+			}
+		}
+	}
+}
+
+func TestStoredPlain(t *testing.T) {
+	zeros := testvalues.Of("zeros", 1000)
+	for _, test := range []struct {
+		name   string
+		o      PackerOptions
+		src    []byte
+		packed bool
+	}{
+		{"a number", PackerOptions{}, []byte("42"), false},
+		{"below MinSize", PackerOptions{}, zeros[:63], false},
+		{"MinSize", PackerOptions{}, zeros[:64], true},
+		{"own MinSize", PackerOptions{MinSize: 30}, zeros[:30], true},
+		{"below own MinSize", PackerOptions{MinSize: 500}, zeros[:499], false},
+		{"random", PackerOptions{}, testvalues.Of("random", 1000), false},
+		{"random with any gain", PackerOptions{MinGain: -1}, testvalues.Of("random", 1000), false},
+		{"too little gain", PackerOptions{MinGain: 0.9}, testvalues.Profile(1), false},
+		{"enough gain", PackerOptions{MinGain: 0.9}, zeros, true},
+		{"none", PackerOptions{Compressor: none.New()}, zeros, false},
+		{"above MaxSize", PackerOptions{MaxSize: 999}, zeros, false},
+		{"MaxSize", PackerOptions{MaxSize: 1000}, zeros, true},
+		{"starts like a frame", PackerOptions{}, []byte("\xba\x1e"), true},
+	} {
+		p := newPacker(t, test.o)
+		stored := mustPack(t, p, test.src)
+		if _, _, ok := frame.Parse(stored); ok != test.packed {
+			t.Errorf("%s: packed %v", test.name, ok)
+		}
+		if !test.packed && !bytes.Equal(stored, test.src) {
+			t.Errorf("%s: not stored as it is", test.name)
+		}
+		checkUnpack(t, p, stored, test.src)
+	}
+}
+
+func TestChecksum(t *testing.T) {
+	src := testvalues.Profile(1)
+	with, without := mustPack(t, newPacker(t, PackerOptions{}), src), mustPack(t, newPacker(t, PackerOptions{NoChecksum: true}), src)
+	if len(with)-len(without) != 4 {
+		t.Errorf("%d bytes with a checksum, %d without", len(with), len(without))
+	}
+	// Who writes none verifies all the same.
+	changed := frame.Header{Algorithm: frame.Stored, HasChecksum: true, Checksum: 1, Length: 4}.Append(nil)
+	if _, err := newPacker(t, PackerOptions{NoChecksum: true}).Unpack(nil, append(changed, "that"...)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestUnpackErrors(t *testing.T) {
+	src := testvalues.Profile(3)
+	packed := mustPack(t, newPacker(t, PackerOptions{}), src)
+	damaged := bytes.Clone(packed)
+	damaged[len(damaged)-1] ^= 1
+	withDictionary := mustPack(t, newPacker(t, PackerOptions{Compressor: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, readDict(t, trainedDictFile))}), src)
+	header := func(h frame.Header) []byte { return append(h.Append(nil), "payload"...) }
+	for _, test := range []struct {
+		name    string
+		o       PackerOptions
+		stored  []byte
+		want    error
+		message string
+	}{
+		{"damaged", PackerOptions{}, damaged, ErrCorrupt, "packed with zstd: corrupt value: "},
+		{"cut", PackerOptions{}, packed[:len(packed)/2], ErrCorrupt, "packed with zstd: corrupt value: "},
+		{"too large", PackerOptions{MaxSize: 100}, packed, ErrTooLarge, fmt.Sprintf("packed with zstd: value too large: %d bytes decoded, and MaxSize is 100", len(src))},
+		{"huge", PackerOptions{}, header(frame.Header{Algorithm: frame.LZ4, Length: math.MaxInt64}), ErrTooLarge, "packed with lz4: value too large"},
+		{"dictionary", PackerOptions{}, withDictionary, ErrUnknownDictionary, "packed with zstd, dictionary " + readDict(t, trainedDictFile).ID().String() + ": unknown dictionary"},
+		{"algorithm", PackerOptions{}, header(frame.Header{Algorithm: 11, Length: 1}), ErrUnknownAlgorithm, "packed with algorithm 11: unknown algorithm"},
+		{"algorithm with dictionary", PackerOptions{}, header(frame.Header{Algorithm: 11, DictionaryID: 5, Length: 1}), ErrUnknownAlgorithm, "packed with algorithm 11, dictionary 00000005: unknown algorithm"},
+		{"version", PackerOptions{}, header(frame.Header{Version: 3, Algorithm: frame.Zstd, Length: 1}), ErrUnknownAlgorithm, "frame version 3"},
+	} {
+		dst := []byte("before")
+		got, err := newPacker(t, test.o).Unpack(dst, test.stored)
+		var de *DecodeError
+		if !errors.Is(err, test.want) || !errors.As(err, &de) || !strings.Contains(fmt.Sprint(err), test.message) {
+			t.Errorf("%s: error %v, want %q", test.name, err, test.message)
+		}
+		if string(got) != "before" {
+			t.Errorf("%s: %d bytes are handed out", test.name, len(got)-6)
+		}
+		for _, class := range []error{ErrCorrupt, ErrTooLarge, ErrUnknownDictionary, ErrUnknownAlgorithm, ErrNotFound, ErrInvalid} {
+			if errors.Is(err, class) != (class == test.want) {
+				t.Errorf("%s: error %v is %v", test.name, err, class)
+			}
+		}
+		if strings.Contains(fmt.Sprint(err), "example.com") {
+			t.Errorf("%s: the error holds the value", test.name)
+		}
+	}
+	if _, err := newPacker(t, PackerOptions{Strict: true}).Unpack(nil, []byte("\xba\x1e\x00\x00\x00\x00")); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("strict: %v", err)
+	}
+	if _, err := newPacker(t, PackerOptions{MaxSize: 10}).Pack(nil, []byte("\xba\x1e and more than that")); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a large value that would have to be escaped: %v", err)
+	}
+}
+
+// TestForgedLengthAllocatesNothing: what a frame claims is checked before anything is allocated for it.
+func TestForgedLengthAllocatesNothing(t *testing.T) {
+	p := newPacker(t, PackerOptions{MaxSize: 1 << 20})
+	for a := range frame.Algorithm(6) {
+		stored := append(frame.Header{Algorithm: a, Length: 1 << 40}.Append(nil), "payload"...)
+		if a.LengthInPayload() {
+			stored = append(frame.Header{Algorithm: a, Length: 1 << 40}.Append(nil), 0x80, 0x80, 0x80, 0x80, 0x80, 0x20)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := p.Unpack(nil, stored)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, ErrTooLarge) || after.TotalAlloc-before.TotalAlloc > 64<<10 {
+			t.Errorf("%v: %v, %d bytes allocated", a, err, after.TotalAlloc-before.TotalAlloc)
+		}
+	}
+}
+
+// fake is a compressor that does not keep its word.
+type fake struct {
+	none.Compressor
+	algorithm frame.Algorithm
+	err       error
+	out       string
+}
+
+func (f *fake) Algorithm() frame.Algorithm               { return f.algorithm }
+func (f *fake) Compress(dst, src []byte) ([]byte, error) { return append(dst, "small"...), f.err }
+func (f *fake) Decompress(dst, src []byte, size int) ([]byte, error) {
+	return append(dst, f.out...), f.err
+}
+
+func TestReadersOfOthers(t *testing.T) {
+	src := testvalues.Of("zeros", 100)
+	broken := errors.New("broken")
+	writer := &fake{algorithm: 12, err: broken}
+	if got, err := newPacker(t, PackerOptions{Compressor: writer}).Pack([]byte("before"), src); !errors.Is(err, broken) || string(got) != "before" {
+		t.Errorf("pack: %q, %v", got, err)
+	}
+	writer.err = nil
+	p := newPacker(t, PackerOptions{Compressor: writer})
+	packed := mustPack(t, p, src)
+	for out, want := range map[string]error{string(src): nil, string(src[:99]): ErrCorrupt, string(src) + "x": ErrCorrupt, strings.Repeat("x", 100): ErrCorrupt} {
+		writer.out = out
+		if got, err := p.Unpack(nil, packed); !errors.Is(err, want) || (want != nil) != (err != nil) || err != nil && len(got) > 0 {
+			t.Errorf("a reader that gives %d bytes: %d bytes, %v", len(out), len(got), err)
+		}
+	}
+	writer.err = os.ErrClosed
+	if _, err := p.Unpack(nil, packed); !errors.Is(err, os.ErrClosed) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("a closed reader: %v", err)
+	}
+}
+
+func TestPackerOptionsAreChecked(t *testing.T) {
+	for name, o := range map[string]PackerOptions{
+		"MinSize": {MinSize: -1}, "MaxSize": {MaxSize: -1}, "MinGain": {MinGain: 1}, "MinGain NaN": {MinGain: math.NaN()},
+		"nil reader": {Readers: []Compressor{nil}}, "algorithm 16": {Compressor: &fake{algorithm: 16}},
+	} {
+		if _, err := NewPacker(o); !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "bale: invalid argument: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPackAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector empties pools")
+	}
+	for _, p := range everyPacker(t, PackerOptions{}) {
+		for _, src := range [][]byte{testvalues.Profile(1), testvalues.Page(1), testvalues.Of("random", 1000)} {
+			packed := mustPack(t, p, src)
+			dst := make([]byte, 0, MaxPackedLen(len(src)))
+			if n := testing.AllocsPerRun(50, func() { p.Pack(dst, src) }); n > 0 {
+				t.Errorf("%v: packing %d bytes allocates %v times", p.writer.Algorithm(), len(src), n)
+			}
+			dst = make([]byte, 0, len(src))
+			if n := testing.AllocsPerRun(50, func() { p.Unpack(dst, packed) }); n > 0 {
+				t.Errorf("%v: unpacking %d bytes allocates %v times", p.writer.Algorithm(), len(src), n)
+			}
+		}
+	}
+}
+
+func TestMaxPackedLen(t *testing.T) {
+	for _, p := range everyPacker(t, PackerOptions{MinGain: -1}) {
+		for _, n := range []int{64, 65, 1000, 70_000, 300_000} {
+			dst := make([]byte, 0, MaxPackedLen(n))
+			got, err := p.Pack(dst, testvalues.Of("random", n))
+			if err != nil || &got[0] != &dst[:1][0] {
+				t.Errorf("%v: %d bytes do not fit into MaxPackedLen, %v", p.writer.Algorithm(), n, err)
+			}
+		}
+	}
+}
+
+func TestPoolsKeepNoLargeBuffers(t *testing.T) {
+	large := bufpool.Get()
+	large.B = make([]byte, bufpool.MaxCap+1)
+	bufpool.Put(large)
+	for range 100 {
+		if b := bufpool.Get(); cap(b.B) > bufpool.MaxCap {
+			t.Fatalf("a buffer of %d bytes was kept", cap(b.B))
+		}
+	}
+}
+
+// mutate changes a value as faults do: flipped bits, changed bytes, cuts, insertions.
+func mutate(rng *rand.Rand, b []byte) []byte {
+	b = bytes.Clone(b)
+	for range 1 + rng.IntN(3) {
+		if len(b) == 0 {
+			return b
+		}
+		at := rng.IntN(len(b))
+		switch rng.IntN(6) {
+		case 0:
+			b[at] ^= 1 << rng.IntN(8)
+		case 1:
+			b[at] = byte(rng.Uint32())
+		case 2:
+			b = b[:at]
+		case 3:
+			b = slices.Insert(b, at, byte(rng.Uint32()))
+		case 4:
+			b = slices.Delete(b, at, min(len(b), at+1+rng.IntN(8)))
+		case 5: // within the header, where it tells most
+			b[rng.IntN(min(len(b), 20))] ^= 1 << rng.IntN(8)
+		}
+	}
+	return b
+}
+
+// forged is a frame with a valid header over arbitrary bytes: what the header's check does not keep out.
+func forged(rng *rand.Rand, payload []byte) []byte {
+	h := frame.Header{
+		Algorithm: frame.Algorithm(rng.IntN(7)), HasChecksum: rng.IntN(2) == 0, Checksum: rng.Uint32(), Length: rng.Uint64() >> rng.IntN(64),
+	}
+	if rng.IntN(4) == 0 {
+		h.DictionaryID = frame.DictionaryID(rng.Uint32())
+	}
+	if h.Algorithm.LengthInPayload() {
+		// The payload must start with the length that the check covers.
+		plain := h
+		plain.Algorithm = frame.Stored
+		length := plain.Append(nil)[h.PayloadOffset():]
+		payload = append(length, payload...)
+	}
+	return append(h.Append(nil), payload...)
+}
+
+// checkHostile unpacks a value that may have been made by anyone. What comes out must be an error, the original content,
+// or for a value that is no frame the value itself. Frames without a checksum may decode to other content.
+func checkHostile(t testing.TB, p *Packer, dst, stored, original []byte, maxSize int) {
+	got, err := p.Unpack(dst[:0], stored)
+	h, _, isFrame := frame.Parse(stored)
+	switch {
+	case err != nil:
+		if len(got) != 0 {
+			t.Fatalf("an error and %d bytes: %v", len(got), err)
+		}
+		if !isFrame {
+			t.Fatalf("a value that is no frame: %v", err)
+		}
+	case !isFrame:
+		if !bytes.Equal(got, stored) {
+			t.Fatal("a foreign value was changed")
+		}
+	case len(got) > maxSize || uint64(len(got)) != h.Length:
+		t.Fatalf("%d bytes decoded, the header says %d", len(got), h.Length)
+	case h.HasChecksum && frame.Checksum(got) != h.Checksum:
+		t.Fatal("content with another checksum")
+	case original != nil && h.HasChecksum && !bytes.Equal(got, original):
+		t.Fatalf("wrong data: %v", h.Algorithm)
+	}
+}
+
+// TestHostileInput tries damaged and forged values, BALE_FUZZ_N of them or 20,000, and watches the memory: a call may
+// allocate the limit on the decoded size and 16 MiB, garbage included, and nothing of it may stay.
+func TestHostileInput(t *testing.T) {
+	n := 20_000
+	if s := os.Getenv("BALE_FUZZ_N"); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const maxSize = 8 << 20
+	readers := dictionaryReaders(t)
+	var frames, contents [][]byte
+	for _, p := range everyPacker(t, PackerOptions{}) {
+		for i := range 3 {
+			for _, src := range [][]byte{testvalues.Profile(i), testvalues.Page(i), testvalues.Of("zeros", 5000), []byte("\xba\x1e escaped")} {
+				frames, contents = append(frames, mustPack(t, p, src)), append(contents, src)
+			}
+		}
+	}
+	p := newPacker(t, PackerOptions{MaxSize: maxSize, Readers: readers})
+	for i := range frames { // the contexts are made before the memory is measured
+		checkUnpack(t, p, frames[i], contents[i])
+	}
+	dst := make([]byte, 0, 64<<10)
+	var start, end runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&start)
+	allocated := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	rng := rand.New(rand.NewPCG(1, 2))
+	frameSeen, errorSeen := 0, 0
+	var peak uint64
+	for i := range n {
+		k := rng.IntN(len(frames))
+		var stored, original []byte
+		if i%4 == 0 {
+			payload := frames[k][min(len(frames[k]), rng.IntN(16)):]
+			stored = forged(rng, payload)
+		} else {
+			stored, original = mutate(rng, frames[k]), contents[k]
+		}
+		metrics.Read(allocated)
+		before := allocated[0].Value.Uint64()
+		checkHostile(t, p, dst, stored, original, maxSize)
+		metrics.Read(allocated)
+		peak = max(peak, allocated[0].Value.Uint64()-before)
+		if _, _, ok := frame.Parse(stored); ok {
+			frameSeen++
+			if _, err := p.Unpack(dst[:0], stored); err != nil {
+				errorSeen++
+			}
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&end)
+	kept := int64(end.HeapAlloc) - int64(start.HeapAlloc)
+	t.Logf("%d values, %d of them frames, %d errors; a call allocated at most %.1f MiB, and %.1f MiB were kept in the end",
+		n, frameSeen, errorSeen, float64(peak)/(1<<20), float64(kept)/(1<<20))
+	if frameSeen < n/4 || errorSeen < n/5 {
+		t.Errorf("only %d frames and %d errors among %d: the test does not reach the decoders", frameSeen, errorSeen, n)
+	}
+	if peak > maxSize+16<<20 || kept > 16<<20 {
+		t.Errorf("a call allocated %d MiB, more than the limit and 16 MiB, or %d MiB were kept", peak>>20, kept>>20)
+	}
+}
+
+// FuzzUnpack: arbitrary bytes never panic, never come back as wrong data, and never are more than the limit.
+func FuzzUnpack(f *testing.F) {
+	for _, p := range everyPacker(f, PackerOptions{}) {
+		f.Add(mustPack(f, p, testvalues.Profile(1)))
+		f.Add(mustPack(f, p, testvalues.Of("zeros", 2000)))
+	}
+	const maxSize = 1 << 20
+	p := newPacker(f, PackerOptions{MaxSize: maxSize, Readers: dictionaryReaders(f)})
+	f.Fuzz(func(t *testing.T, stored []byte) { checkHostile(t, p, nil, stored, nil, maxSize) })
+}
+
+// FuzzRoundTrip: any value comes back, through every setting, read by one Packer.
+func FuzzRoundTrip(f *testing.F) {
+	packers := everyPacker(f, PackerOptions{MinSize: 1, MinGain: -1})
+	reader := newPacker(f, PackerOptions{Readers: dictionaryReaders(f)})
+	f.Add(testvalues.Profile(1))
+	f.Add([]byte("\xba\x1e"))
+	f.Add(mustPack(f, packers[len(packers)-1], testvalues.Profile(1)))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		for _, p := range packers {
+			checkUnpack(t, reader, mustPack(t, p, src), src)
+		}
+	})
+}
+
+// FuzzMutated: a frame that was changed is an error or the original content, whatever was changed.
+func FuzzMutated(f *testing.F) {
+	packers := everyPacker(f, PackerOptions{})
+	reader := newPacker(f, PackerOptions{Readers: dictionaryReaders(f)})
+	for i := range packers {
+		f.Add(testvalues.Profile(i), uint8(i), uint64(i))
+	}
+	f.Fuzz(func(t *testing.T, src []byte, which uint8, seed uint64) {
+		packed := mustPack(t, packers[int(which)%len(packers)], src)
+		checkHostile(t, reader, nil, mutate(rand.New(rand.NewPCG(seed, 0)), packed), src, defaultMaxSize)
+	})
+}
