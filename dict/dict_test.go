@@ -1,0 +1,45 @@
+package dict
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"testing"
+)
+
+func TestDictionary(t *testing.T) {
+	b := []byte("what all the values have in common")
+	d, err := New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(b)
+	if want := binary.LittleEndian.Uint32(sum[:]); uint32(d.ID()) != want {
+		t.Errorf("id %v, want %08x", d.ID(), want)
+	}
+	again, err := New(bytes.Clone(b))
+	if err != nil || again.ID() != d.ID() {
+		t.Errorf("the same bytes are %v and %v, %v", d.ID(), again.ID(), err)
+	}
+	other, err := New(append(bytes.Clone(b), '!'))
+	if err != nil || other.ID() == d.ID() {
+		t.Errorf("other bytes are %v too, %v", d.ID(), err)
+	}
+	b[0] = 'X'
+	if d.Bytes()[0] != 'w' {
+		t.Error("the dictionary changed with the bytes that it was made of")
+	}
+	if string(d.Tail(6)) != "common" || !bytes.Equal(d.Tail(1000), d.Bytes()) {
+		t.Errorf("tail %q", d.Tail(6))
+	}
+	var none *Dictionary
+	if none.ID() != 0 || none.Bytes() != nil || len(none.Tail(5)) != 0 {
+		t.Error("no dictionary is not empty")
+	}
+	for _, n := range []int{0, MinSize - 1, MaxSize + 1} {
+		if _, err := New(make([]byte, n)); !errors.Is(err, ErrSize) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
