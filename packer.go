@@ -61,6 +61,7 @@ type PackerOptions struct {
 // [NewPacker]; it is safe for concurrent use.
 type Packer struct {
 	writer     Compressor
+	written    readerKey // what a frame of the writer's says
 	minSize    int
 	minGain    float64
 	maxSize    int
@@ -76,6 +77,7 @@ type Packer struct {
 	owned []Compressor // those of defaults that were made
 }
 
+// readerKey is what a frame says of how its payload was made.
 type readerKey struct {
 	algorithm  frame.Algorithm
 	dictionary frame.DictionaryID
@@ -131,6 +133,7 @@ func NewPacker(o PackerOptions) (*Packer, error) {
 		}
 		p.writer = w
 	}
+	p.written = readerKey{p.writer.Algorithm(), p.writer.DictionaryID()}
 	for _, r := range slices.Concat([]Compressor{p.writer}, o.Readers) {
 		if r == nil {
 			return nil, fmt.Errorf("bale: %w: a Reader is nil", ErrInvalid)
@@ -139,11 +142,12 @@ func NewPacker(o PackerOptions) (*Packer, error) {
 			return nil, fmt.Errorf("bale: %w: a frame has no room for %v", ErrInvalid, r.Algorithm())
 		}
 		key := readerKey{r.Algorithm(), r.DictionaryID()}
-		if _, ok := p.readers[key]; !ok { // the writer before the others
-			p.readers[key] = r
+		if p.readers[key] != nil {
+			continue // the writer goes before the others
 		}
+		p.readers[key] = r
 		if key.dictionary == 0 {
-			p.defaults[key.algorithm] = func() (Compressor, error) { return p.readers[key], nil }
+			p.defaults[key.algorithm] = func() (Compressor, error) { return r, nil }
 		}
 	}
 	return p, nil
@@ -162,10 +166,10 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 	if len(src) > p.maxSize && escape {
 		return dst, fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
 	}
-	if len(src) >= p.minSize && len(src) <= p.maxSize && p.writer.Algorithm() != frame.Stored {
+	if len(src) >= p.minSize && len(src) <= p.maxSize && p.written.algorithm != frame.Stored {
 		packed, ok, err := p.compress(dst, src)
 		if err != nil {
-			return dst, fmt.Errorf("pack with %v: %w", p.writer.Algorithm(), err)
+			return dst, fmt.Errorf("pack with %v: %w", p.written.algorithm, err)
 		}
 		if ok {
 			return packed, nil
@@ -173,7 +177,7 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 		dst = packed
 	}
 	if escape {
-		dst = p.header(frame.Stored, 0, src).Append(dst)
+		dst = p.header(readerKey{algorithm: frame.Stored}, src).Append(dst)
 	}
 	return append(dst, src...), nil
 }
@@ -181,7 +185,7 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 // compress appends a frame if that is small enough; else it returns dst, perhaps with more room.
 func (p *Packer) compress(dst, src []byte) ([]byte, bool, error) {
 	n := len(dst)
-	h := p.header(p.writer.Algorithm(), p.writer.DictionaryID(), src)
+	h := p.header(p.written, src)
 	dst = slices.Grow(dst, MaxPackedLen(len(src)))
 	payload := n + h.PayloadOffset()
 	out, err := p.writer.Compress(dst[:payload], src)
@@ -195,8 +199,8 @@ func (p *Packer) compress(dst, src []byte) ([]byte, bool, error) {
 	return out, true, nil
 }
 
-func (p *Packer) header(a frame.Algorithm, d frame.DictionaryID, src []byte) frame.Header {
-	h := frame.Header{Algorithm: a, DictionaryID: d, Length: uint64(len(src))}
+func (p *Packer) header(key readerKey, src []byte) frame.Header {
+	h := frame.Header{Algorithm: key.algorithm, DictionaryID: key.dictionary, Length: uint64(len(src))}
 	if !p.noChecksum {
 		h.HasChecksum = true
 		h.Checksum = frame.Checksum(src)
@@ -230,32 +234,40 @@ func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err
 
 // decode appends the content of a payload.
 func (p *Packer) decode(dst, payload []byte, h frame.Header) ([]byte, error) {
-	fail := func(cause, err error) ([]byte, error) {
-		return dst, &DecodeError{h.Algorithm, h.DictionaryID, fmt.Errorf("%w: %w", cause, err)}
-	}
-	if h.Length > uint64(p.maxSize) {
-		return fail(ErrTooLarge, fmt.Errorf("%d bytes decoded, and MaxSize is %d", h.Length, p.maxSize))
-	}
-	r, err := p.reader(h)
+	out, err := p.decompress(dst, payload, &h)
 	if err != nil {
 		return dst, &DecodeError{h.Algorithm, h.DictionaryID, err}
 	}
+	return out, nil
+}
+
+func (p *Packer) decompress(dst, payload []byte, h *frame.Header) ([]byte, error) {
+	if h.Length > uint64(p.maxSize) {
+		return nil, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize)
+	}
+	r, err := p.reader(h)
+	if err != nil {
+		return nil, err
+	}
 	out, err := r.Decompress(dst, payload, int(h.Length))
-	switch {
-	case errors.Is(err, os.ErrClosed):
-		return dst, &DecodeError{h.Algorithm, h.DictionaryID, err}
-	case err != nil:
-		return fail(ErrCorrupt, err)
-	case len(out)-len(dst) != int(h.Length):
-		return fail(ErrCorrupt, fmt.Errorf("%d bytes decoded, %d expected", len(out)-len(dst), h.Length))
-	case h.HasChecksum && frame.Checksum(out[len(dst):]) != h.Checksum:
-		return fail(ErrCorrupt, errors.New("the checksum of the content differs"))
+	if err != nil {
+		if errors.Is(err, os.ErrClosed) {
+			return nil, err // says nothing about the value
+		}
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	content := out[len(dst):]
+	if uint64(len(content)) != h.Length {
+		return nil, fmt.Errorf("%w: %d bytes decoded, %d expected", ErrCorrupt, len(content), h.Length)
+	}
+	if h.HasChecksum && frame.Checksum(content) != h.Checksum {
+		return nil, fmt.Errorf("%w: the checksum of the content differs", ErrCorrupt)
 	}
 	return out, nil
 }
 
 // reader finds what reads the frame's payload.
-func (p *Packer) reader(h frame.Header) (Compressor, error) {
+func (p *Packer) reader(h *frame.Header) (Compressor, error) {
 	if h.Version != frame.V1 {
 		return nil, fmt.Errorf("%w: frame version %d, this reader knows version %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V1)
 	}

@@ -79,6 +79,7 @@ var (
 	dictMagic = []byte{0x37, 0xA4, 0x30, 0xEC}
 
 	errClosed = fmt.Errorf("zstd: compressor is closed: %w", os.ErrClosed)
+	errShort  = errors.New("zstd: payload is cut short")
 )
 
 // Compressor makes and reads Zstandard frames without magic number and dictionary id. It is safe for
@@ -207,22 +208,30 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	id := byte(0)
-	if c.trained {
-		id = embeddedID
-	}
-	head, skip := rewriteID(src, id)
-	if skip == 0 {
-		return dst, errors.New("zstd: payload is cut short")
+	if len(src) == 0 {
+		return dst, errShort
 	}
 	buf := bufpool.Get()
-	defer bufpool.Put(buf)
 	buf.B = append(buf.B, magic...)
-	buf.B = append(buf.B, head.bytes[:head.n]...)
-	buf.B = append(buf.B, src[skip:]...)
+	if !c.trained && src[0]&idFlag == 0 {
+		buf.B = append(buf.B, src...) // as it is, but for the magic number
+	} else {
+		id := byte(0)
+		if c.trained {
+			id = embeddedID
+		}
+		head, skip := rewriteID(src, id)
+		if skip == 0 {
+			bufpool.Put(buf)
+			return dst, errShort
+		}
+		buf.B = append(buf.B, head.bytes[:head.n]...)
+		buf.B = append(buf.B, src[skip:]...)
+	}
 	dst = slices.Grow(dst, size)
 	n := len(dst)
 	out, err := d.DecodeAll(buf.B, dst[n:n:n+size])
+	bufpool.Put(buf)
 	if err != nil {
 		return dst, err
 	}
@@ -239,6 +248,12 @@ func (c *Compressor) Close() error {
 	return nil
 }
 
+// The bits of a frame's descriptor.
+const (
+	idFlag        = 0x03 // the size of the dictionary id: 0, 1, 2 or 4 bytes
+	singleSegment = 0x20 // no window follows
+)
+
 // header is the start of a Zstandard frame: descriptor, window, dictionary id.
 type header struct {
 	bytes [3]byte
@@ -252,7 +267,6 @@ func rewriteID(b []byte, id byte) (h header, skip int) {
 	if len(b) == 0 {
 		return h, 0
 	}
-	const idFlag, singleSegment = 0x03, 0x20
 	descriptor := b[0]
 	skip = 1
 	h.bytes[0] = descriptor &^ idFlag
