@@ -42,6 +42,7 @@ const (
 	listValues       // a list of values of the first key
 	pairValues       // fields and values of the first key, in turn or as a map
 	scanValues       // a cursor, and fields and values in turn
+	anyValues        // values of unknown keys, anywhere
 )
 
 var (
@@ -84,6 +85,9 @@ var commands = map[string]*command{
 	"hgetall":    {keys: firstKey, reply: pairValues},
 	"hrandfield": {keys: firstKey, replyIf: option("withvalues", pairValues, noValues)},
 	"hscan":      {keys: firstKey, replyIf: option("novalues", noValues, scanValues)},
+
+	// Of a transaction by hand, on a connection of its own: TxPipeline has its replies in its commands.
+	"exec": {reply: anyValues},
 
 	"append":      {keys: firstKey, refuse: bytesInServer},
 	"setrange":    {keys: firstKey, refuse: bytesInServer},

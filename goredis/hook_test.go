@@ -285,6 +285,41 @@ func TestTypedMethods(t *testing.T) {
 	}
 }
 
+// TestTransactionByHand reads values in the reply of an EXEC of one's own.
+func TestTransactionByHand(t *testing.T) {
+	ctx := t.Context()
+	for _, protocol := range []int{2, 3} {
+		hooked, raw := clients(t, HookOptions{Match: []string{"k", "h"}}, protocol)
+		v := big("by hand")
+		hooked.Set(ctx, "k", v, 0)
+		hooked.HSet(ctx, "h", "f", v)
+		exec := func() *redis.Cmd {
+			conn := hooked.Conn()
+			defer conn.Close()
+			for _, args := range [][]any{{"multi"}, {"get", "k"}, {"hgetall", "h"}, {"mget", "k", "none"}, {"set", "k", v, "get"}} {
+				if err := conn.Do(ctx, args...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return conn.Do(ctx, "exec")
+		}
+		var hash any = []any{"f", v}
+		if protocol == 3 {
+			hash = map[any]any{"f": v}
+		}
+		if diff := gocmp([]any{v, hash, []any{v, nil}, v}, exec().Val()); diff != "" {
+			t.Error(diff)
+		}
+		if !isPacked(raw.Get(ctx, "k").Val()) {
+			t.Error("not packed")
+		}
+		raw.Set(ctx, "k", damage(raw.Get(ctx, "k").Val()), 0)
+		if cmd := exec(); !errors.Is(cmd.Err(), bale.ErrCorrupt) || cmd.Val() != nil {
+			t.Errorf("damaged: %v", cmd.Err())
+		}
+	}
+}
+
 // binary is a value that marshals itself.
 type binary string
 

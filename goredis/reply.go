@@ -58,17 +58,20 @@ func replaceIn[T any](u *unpacking, v T, unpack func(T) (T, bool), set func(T)) 
 // first is the value of the first key.
 func (u *unpacking) first(s string) (string, bool) { return u.value(s, u.keys.first, nil) }
 
-// value unpacks a string that is the value of the key at a position, of the given field in a hash.
+// value unpacks a string that is the value of the key at a position, of the given field in a hash. Where the
+// key is not known, every frame is unpacked: better than to hand out a packed value.
 func (u *unpacking) value(s string, key int, field any) (string, bool) {
 	if !frame.HasMagic(s) {
 		return s, false
 	}
 	name := ""
-	if key < len(u.args) {
-		name = text(u.args[key])
-	}
-	if !u.h.inScope(name) {
-		return s, false
+	if u.reply != anyValues {
+		if key < len(u.args) {
+			name = text(u.args[key])
+		}
+		if !u.h.inScope(name) {
+			return s, false
+		}
 	}
 	plain, err := u.h.packer.Unpack(nil, unsafeBytes(s))
 	if err != nil {
@@ -87,7 +90,7 @@ func (u *unpacking) place(i int, element func(int) any) (key int, field any, ok 
 	switch u.reply {
 	case keyValues:
 		return u.keys.first + i*u.keys.step, nil, true
-	case listValues:
+	case listValues, anyValues:
 		return u.keys.first, nil, true
 	case pairValues, scanValues:
 		if i%2 == 1 {
