@@ -78,7 +78,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			for _, kind := range testvalues.Kinds {
 				for _, size := range sizes {
-					if size > 200_000 && (v.Level == "best" && v.dictionary != nil || testing.Short()) {
+					if size > 200_000 && (v.Level == "best" && v.dictionary != nil || raceEnabled) {
 						continue // seconds for each
 					}
 					checkRoundTrip(t, c, fmt.Sprintf("%s of %d bytes", kind, size), testvalues.Of(kind, size))

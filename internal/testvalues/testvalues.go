@@ -30,13 +30,14 @@ func Page(i int) []byte {
 	return fmt.Appendf(nil, `{"page":%d,"users":[%s]}`, i, bytes.Join(list, []byte(",")))
 }
 
-// LogBatch is a batch of log lines, about 3.8 KB: a service that serves a few routes, a line a second.
-func LogBatch(i int) []byte {
-	messages := []string{"GET /api/v1/products served from cache", "cache miss, loading from database", "token refreshed"}
+// LogBatch is a batch of log lines, 3.8 to 4.1 KB: a service that says one to three different messages, a line a
+// second.
+func LogBatch(i, messages int) []byte {
+	texts := []string{"GET /api/v1/products served from cache", "cache miss, loading from database", "token refreshed"}[:messages]
 	var b []byte
 	for line := range 31 {
 		b = fmt.Appendf(b, `{"time":"2026-01-01T00:%02d:%02dZ","level":"info","service":"checkout","message":"%s","status":200}`+"\n",
-			i%60, line, messages[line%3])
+			i%60, line, texts[line%messages])
 	}
 	return b
 }
