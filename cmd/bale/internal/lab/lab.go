@@ -49,7 +49,7 @@ type Config struct {
 }
 
 const (
-	warmUpShare  = 5                    // a fifth of a round's time is run before measuring starts
+	warmUpShare  = 5                    // a fifth of a round's time is run before measuring starts, at least
 	memoryKeys   = 10_000               // used_memory is compared over at least so many keys,
 	memoryBytes  = 128 << 20            // unless they were more bytes than this
 	usageSamples = 500                  // keys that MEMORY USAGE is asked for
@@ -385,16 +385,24 @@ func (r *run) measure(ctx context.Context, c *cell, round uint64) {
 		rng := rand.New(rand.NewPCG(r.Seed, round<<32|uint64(caller)))
 		callers.Go(func() { r.call(ctx, c, caller, rng, &measuring, &operations, stop) })
 	}
+	// It is warm after a share of the time, and not before each caller can have had a turn: a thousand of them
+	// take a while to connect.
 	sleep(ctx, slice/warmUpShare)
+	for began := time.Now(); operations.Load() < int64(c.concurrency) && c.failure.get() == nil && time.Since(began) < opTimeout; {
+		sleep(ctx, time.Millisecond)
+		if ctx.Err() != nil {
+			break
+		}
+	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	watch := r.watchRSS()
 	measuring.Store(true)
-	start := time.Now()
+	start, done := time.Now(), operations.Load()
 	sleep(ctx, slice)
 	measuring.Store(false)
 	elapsed := time.Since(start)
-	n := operations.Load()
+	n := operations.Load() - done
 	peak := watch()
 	runtime.ReadMemStats(&after)
 	close(stop)
@@ -438,10 +446,10 @@ func (r *run) call(ctx context.Context, c *cell, caller int, rng *rand.Rand, mea
 			}
 			return
 		}
+		operations.Add(1)
 		if !measuring.Load() {
 			continue
 		}
-		operations.Add(1)
 		times := op.times()
 		shard.Lock()
 		shard.record(&times)
