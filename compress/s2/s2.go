@@ -4,8 +4,6 @@ package s2
 
 import (
 	"fmt"
-	"slices"
-
 	"github.com/klauspost/compress/s2"
 
 	"github.com/balekv/bale/compress/internal/block"
@@ -72,15 +70,7 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 
 // Decompress appends the size bytes that the block src holds to dst.
 func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
-	if err := block.CheckLength(src, size); err != nil {
-		return dst, err
-	}
-	dst = slices.Grow(dst, size)
-	n := len(dst)
-	if _, err := c.decode(dst[n:n:n+size], src); err != nil {
-		return dst, err
-	}
-	return dst[:n+size], nil
+	return block.Decode(dst, src, size, c.decode)
 }
 
 // Close does nothing.

@@ -3,8 +3,6 @@
 package snappy
 
 import (
-	"slices"
-
 	"github.com/klauspost/compress/s2"
 
 	"github.com/balekv/bale/compress/internal/block"
@@ -31,16 +29,8 @@ func (*Compressor) Compress(dst, src []byte) ([]byte, error) {
 
 // Decompress appends the size bytes that the block src holds to dst.
 func (*Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
-	if err := block.CheckLength(src, size); err != nil {
-		return dst, err
-	}
-	dst = slices.Grow(dst, size)
-	n := len(dst)
 	// The Snappy format is a subset of S2's, so this decoder reads both.
-	if _, err := s2.Decode(dst[n:n:n+size], src); err != nil {
-		return dst, err
-	}
-	return dst[:n+size], nil
+	return block.Decode(dst, src, size, s2.Decode)
 }
 
 // Close does nothing.

@@ -3,7 +3,6 @@
 package block
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -22,16 +21,19 @@ func Append(dst, src []byte, encode func(dst, src []byte) []byte) ([]byte, error
 	return dst[:n+len(encode(dst[n:n+bound:n+bound], src))], nil
 }
 
-var errLength = errors.New("block does not hold the length it should")
-
-// CheckLength verifies that block says that it decodes to size bytes.
-func CheckLength(block []byte, size int) error {
+// Decode appends the content of a block, which must be size bytes long, as decode finds it.
+func Decode(dst, block []byte, size int, decode func(dst, src []byte) ([]byte, error)) ([]byte, error) {
 	n, err := s2.DecodedLen(block)
 	if err != nil {
-		return err
+		return dst, err
 	}
 	if n != size {
-		return errLength
+		return dst, fmt.Errorf("block holds %d bytes, %d expected", n, size)
 	}
-	return nil
+	dst = slices.Grow(dst, size)
+	at := len(dst)
+	if _, err := decode(dst[at:at:at+size], block); err != nil {
+		return dst, err
+	}
+	return dst[:at+size], nil
 }
