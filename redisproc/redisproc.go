@@ -17,12 +17,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
 
 // ErrNotInstalled says that PATH has neither redis-server nor valkey-server.
 var ErrNotInstalled = errors.New("redisproc: no redis-server in PATH (Debian: apt-get install redis-server)")
+
+var errPortTaken = errors.New("the port was taken meanwhile")
 
 const (
 	startTimeout = 10 * time.Second // a server answers within 0.1 s; a busy machine takes longer
@@ -74,7 +77,7 @@ func startWith(ctx context.Context, arguments func(port int, dir string) ([]stri
 			return s, nil
 		}
 		last = err
-		if ctx.Err() != nil {
+		if !errors.Is(err, errPortTaken) {
 			break
 		}
 	}
@@ -129,6 +132,9 @@ func start(ctx context.Context, path string, arguments func(port int, dir string
 	}
 	if err := s.awaitReady(ctx); err != nil {
 		s.Close()
+		if strings.Contains(s.log.String(), "Address already in use") {
+			err = errPortTaken
+		}
 		return nil, fmt.Errorf("redisproc: %s on port %d: %w; it said:\n%s", filepath.Base(path), port, err, s.log)
 	}
 	return s, nil

@@ -92,13 +92,27 @@ func (c *inspectCommand) read(ctx context.Context, s *streams) ([]byte, error) {
 	case c.Redis != "":
 		return c.fetch(ctx)
 	case c.File == "" || c.File == "-":
-		b, err := io.ReadAll(s.in)
-		if err != nil {
-			return nil, fmt.Errorf("stdin: %w", err)
-		}
-		return b, nil
+		return readStored(s.in, "stdin")
 	}
-	return os.ReadFile(c.File)
+	f, err := os.Open(c.File)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readStored(f, c.File)
+}
+
+// readStored reads a stored value, which is bounded as that of a Packer is.
+func readStored(r io.Reader, name string) ([]byte, error) {
+	limit := bale.MaxPackedLen(maxValue)
+	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(b) > limit {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", bale.ErrTooLarge, name, limit)
+	}
+	return b, nil
 }
 
 func (c *inspectCommand) fetch(ctx context.Context) ([]byte, error) {

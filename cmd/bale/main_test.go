@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/redisproc"
 )
 
@@ -134,6 +135,39 @@ func cells(ts *testscript.TestScript, neg bool, args []string) {
 			if s.Mean <= 0 || s.P50 <= 0 || s.P95 < s.P50 || s.P99 < s.P95 || s.P999 < s.P99 {
 				ts.Fatalf("stage %s of %+v", name, c)
 			}
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	damaged := string(append(frame.Header{Algorithm: frame.Zstd, Length: 5}.Append(nil), "xxxxx"...))
+	for _, test := range []struct {
+		args  []string
+		stdin string
+		want  int
+	}{
+		{[]string{"--version"}, "", exitDone}, {[]string{"--help"}, "", exitDone}, {nil, "", exitDone}, {[]string{"pack"}, "value", exitDone}, {[]string{"unpack"}, "plain", exitDone},
+		{[]string{"unpack"}, damaged, exitFailed}, {[]string{"inspect", "nowhere"}, "", exitFailed}, {[]string{"bench", "--data", "nowhere", "--embedded"}, "", exitFailed},
+		{[]string{"nonsense"}, "", exitUsage}, {[]string{"bench", "--nonsense"}, "", exitUsage}, {[]string{"pack", "--compress", "brotli"}, "", exitUsage}, {[]string{"bench", "--repeat", "0"}, "", exitUsage},
+		{[]string{"bench", "--redis", "redis://127.0.0.1:1", "--embedded"}, "", exitUsage}, {[]string{"inspect", "--key", "k"}, "", exitUsage}, {[]string{"unpack", "--dict", "nowhere"}, "", exitUsage},
+	} {
+		var out, errs bytes.Buffer
+		if got := run(context.Background(), test.args, strings.NewReader(test.stdin), &out, &errs); got != test.want {
+			t.Errorf("bale %v: exit %d, want %d: %s", test.args, got, test.want, &errs)
+		}
+		if (errs.Len() > 0) != (test.want != exitDone) || strings.Count(errs.String(), "\n") > 1 {
+			t.Errorf("bale %v: stderr %q", test.args, &errs)
+		}
+	}
+}
+
+// TestLargeValuesGoThrough packs and unpacks more than --max-size: as it is, and not within memory.
+func TestLargeValuesGoThrough(t *testing.T) {
+	large := strings.Repeat("0123456789", 1000)
+	for _, verb := range []string{"pack", "unpack"} {
+		var out, errs bytes.Buffer
+		if code := run(context.Background(), []string{verb, "--max-size", "1KiB"}, strings.NewReader(large), &out, &errs); code != exitDone || out.String() != large {
+			t.Errorf("%s: exit %d, %d bytes, %s", verb, code, out.Len(), &errs)
 		}
 	}
 }

@@ -56,9 +56,13 @@ func (p *packCommand) Run(s *streams) error {
 		return err
 	}
 	defer packer.Close()
-	value, err := io.ReadAll(s.in)
+	value, err := io.ReadAll(io.LimitReader(s.in, int64(p.MaxSize)+1))
 	if err != nil {
 		return fmt.Errorf("stdin: %w", err)
+	}
+	if len(value) > int(p.MaxSize) && !frame.HasMagic(value) {
+		_, err := io.Copy(s.out, io.MultiReader(bytes.NewReader(value), s.in)) // as it is, whatever its size
+		return err
 	}
 	packed, err := packer.Pack(nil, value)
 	if err != nil {
