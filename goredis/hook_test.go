@@ -761,3 +761,27 @@ func TestHookAllocations(t *testing.T) {
 		}
 	}
 }
+
+// TestClientSideCache has go-redis keep replies: it keeps packed ones, each hit is unpacked anew, and a list that was
+// replaced is not the cached one.
+func TestClientSideCache(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	cached := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 3, ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
+	defer cached.Close()
+	cached.AddHook(newHook(t, HookOptions{}))
+	v := big("cached")
+	cached.MSet(ctx, "k", v, "l", v)
+	cached.HSet(ctx, "h", "f", v)
+	for i := range 5 {
+		if got, err := cached.Get(ctx, "k").Result(); got != v || err != nil {
+			t.Errorf("get %d: %v", i, err)
+		}
+		if diff := gocmp([]any{v, v}, cached.MGet(ctx, "k", "l").Val()); diff != "" {
+			t.Errorf("mget %d: %s", i, diff)
+		}
+		if diff := gocmp(map[string]string{"f": v}, cached.HGetAll(ctx, "h").Val()); diff != "" {
+			t.Errorf("hgetall %d: %s", i, diff)
+		}
+	}
+}
