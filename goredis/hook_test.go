@@ -285,41 +285,6 @@ func TestTypedMethods(t *testing.T) {
 	}
 }
 
-// TestTransactionByHand reads values in the reply of an EXEC of one's own.
-func TestTransactionByHand(t *testing.T) {
-	ctx := t.Context()
-	for _, protocol := range []int{2, 3} {
-		hooked, raw := clients(t, HookOptions{Match: []string{"k", "h"}}, protocol)
-		v := big("by hand")
-		hooked.Set(ctx, "k", v, 0)
-		hooked.HSet(ctx, "h", "f", v)
-		exec := func() *redis.Cmd {
-			conn := hooked.Conn()
-			defer conn.Close()
-			for _, args := range [][]any{{"multi"}, {"get", "k"}, {"hgetall", "h"}, {"mget", "k", "none"}, {"set", "k", v, "get"}} {
-				if err := conn.Do(ctx, args...).Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return conn.Do(ctx, "exec")
-		}
-		var hash any = []any{"f", v}
-		if protocol == 3 {
-			hash = map[any]any{"f": v}
-		}
-		if diff := gocmp([]any{v, hash, []any{v, nil}, v}, exec().Val()); diff != "" {
-			t.Error(diff)
-		}
-		if !isPacked(raw.Get(ctx, "k").Val()) {
-			t.Error("not packed")
-		}
-		raw.Set(ctx, "k", damage(raw.Get(ctx, "k").Val()), 0)
-		if cmd := exec(); !errors.Is(cmd.Err(), bale.ErrCorrupt) || cmd.Val() != nil {
-			t.Errorf("damaged: %v", cmd.Err())
-		}
-	}
-}
-
 // binary is a value that marshals itself.
 type binary string
 
@@ -631,78 +596,6 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-func TestCluster(t *testing.T) {
-	ctx := t.Context()
-	cluster := redisproc.ClusterForTest(t, 3)
-	hooked, raw := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-	defer hooked.Close()
-	defer raw.Close()
-	hooked.AddHook(newHook(t, HookOptions{}))
-	p := hooked.Pipeline()
-	for i := range 100 {
-		p.Set(ctx, fmt.Sprint("key:", i), big(fmt.Sprint(i)), 0)
-	}
-	if _, err := p.Exec(ctx); err != nil {
-		t.Fatal(err)
-	}
-	p = hooked.Pipeline()
-	var keys []string
-	for i := range 100 {
-		keys = append(keys, fmt.Sprint("key:", i))
-		p.Get(ctx, keys[i])
-	}
-	cmds, err := p.Exec(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, key := range keys {
-		want := big(fmt.Sprint(i))
-		if cmds[i].(*redis.StringCmd).Val() != want || hooked.Get(ctx, key).Val() != want {
-			t.Errorf("%s comes back different", key)
-		}
-		if !isPacked(raw.Get(ctx, key).Val()) {
-			t.Errorf("%s is not packed", key)
-		}
-	}
-	tx := hooked.TxPipeline()
-	tx.Set(ctx, "{a}1", big("1"), 0)
-	got := tx.Get(ctx, "{a}1")
-	if _, err := tx.Exec(ctx); err != nil || got.Val() != big("1") {
-		t.Errorf("transaction: %v", err)
-	}
-	if err := hooked.MSet(ctx, "{a}1", big("1"), "{a}2", big("2")).Err(); err != nil {
-		t.Error(err)
-	}
-	if diff := gocmp([]any{big("1"), big("2")}, hooked.MGet(ctx, "{a}1", "{a}2").Val()); diff != "" {
-		t.Errorf("MGet: %s", diff)
-	}
-}
-
-func TestAutoPipeline(t *testing.T) {
-	ctx := t.Context()
-	hooked, raw := clients(t, HookOptions{}, 3)
-	ap, err := hooked.AutoPipeline()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ap.Close()
-	for i := range 50 {
-		key := fmt.Sprint("key:", i)
-		if err := ap.Set(ctx, key, big(key), 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := ap.Get(ctx, key).Result(); got != big(key) || err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-		if !isPacked(raw.Get(ctx, key).Val()) {
-			t.Errorf("%s is not packed", key)
-		}
-	}
-	if err := ap.StrLen(ctx, "key:1").Err(); !errors.Is(err, ErrCommand) {
-		t.Errorf("strlen: %v", err)
-	}
-}
-
 func TestNewHookRefusesBadOptions(t *testing.T) {
 	for name, o := range map[string]HookOptions{"open class": {Match: []string{"a[bc"}}, "open escape": {Exclude: []string{`a\`}}} {
 		if _, err := NewHook(newPacker(t, bale.PackerOptions{}), o); !errors.Is(err, bale.ErrInvalid) {
@@ -758,30 +651,6 @@ func TestHookAllocations(t *testing.T) {
 	for _, cmd := range []redis.Cmder{get, redis.NewIntCmd(ctx, "lpush", "user:1", "x"), redis.NewStatusCmd(ctx, "set", "user:1", 5)} {
 		if n := testing.AllocsPerRun(100, func() { process(ctx, cmd) }); n > 0 {
 			t.Errorf("%s: %v allocations", cmd.Name(), n)
-		}
-	}
-}
-
-// TestClientSideCache has go-redis keep replies: it keeps packed ones, each hit is unpacked anew, and a list that was
-// replaced is not the cached one.
-func TestClientSideCache(t *testing.T) {
-	ctx := t.Context()
-	server := redisproc.ForTest(t)
-	cached := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 3, ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
-	defer cached.Close()
-	cached.AddHook(newHook(t, HookOptions{}))
-	v := big("cached")
-	cached.MSet(ctx, "k", v, "l", v)
-	cached.HSet(ctx, "h", "f", v)
-	for i := range 5 {
-		if got, err := cached.Get(ctx, "k").Result(); got != v || err != nil {
-			t.Errorf("get %d: %v", i, err)
-		}
-		if diff := gocmp([]any{v, v}, cached.MGet(ctx, "k", "l").Val()); diff != "" {
-			t.Errorf("mget %d: %s", i, diff)
-		}
-		if diff := gocmp(map[string]string{"f": v}, cached.HGetAll(ctx, "h").Val()); diff != "" {
-			t.Errorf("hgetall %d: %s", i, diff)
 		}
 	}
 }

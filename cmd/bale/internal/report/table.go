@@ -54,7 +54,7 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 	fmt.Fprintln(w)
 	for _, c := range r.Cells {
 		if !c.Verified {
-			fmt.Fprintf(w, "FAILED %s %s %s, %d callers: %s\n", c.Dataset, c.Codec, c.Compress, c.Concurrency, c.Error)
+			fmt.Fprintf(w, "FAILED %s %s %s, %s: %s\n", c.Dataset, c.Codec, c.Compress, count(c.Concurrency), c.Error)
 		}
 	}
 	for line := range strings.Lines(text.WrapSoft(Verdict(r), Width)) {
@@ -246,11 +246,18 @@ func choose(cells []lab.Cell) string {
 		what = "in Redis"
 	}
 	if saving < minSaving {
-		return fmt.Sprintf("%s + %s for %s: nothing that keeps %.0f%% of its throughput with %d callers saves %.0f%% of its %.0f bytes a key %s",
-			base.Codec, base.Compress, name, 100*minThroughput, callers, 100*minSaving, bytesPerKey(base), what)
+		return fmt.Sprintf("%s + %s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
+			base.Codec, base.Compress, name, 100*minThroughput, count(callers), 100*minSaving, bytesPerKey(base), what)
 	}
-	return fmt.Sprintf("%s + %s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s + %s with %d callers",
-		choice.Codec, choice.Compress, name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.OpsPerSecond/base.OpsPerSecond, base.Codec, base.Compress, callers)
+	return fmt.Sprintf("%s + %s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s + %s with %s",
+		choice.Codec, choice.Compress, name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.OpsPerSecond/base.OpsPerSecond, base.Codec, base.Compress, count(callers))
+}
+
+func count(callers int) string {
+	if callers == 1 {
+		return "1 caller"
+	}
+	return fmt.Sprintf("%d callers", callers)
 }
 
 func bytesPerKey(c lab.Cell) float64 {
