@@ -30,8 +30,9 @@ type Options struct {
 func Table(w io.Writer, r *lab.Result, o Options) {
 	e := r.Environment
 	fmt.Fprintf(w, "Redis %s, %s, %d cores, %s\n", e.RedisVersion, e.Go, e.Cores, e.CPU)
-	fmt.Fprintf(w, "%d rounds, %.3g s a cell. Ratio: to the values as given. B/key: in Redis. P50 to P99.9: of the whole\n"+
-		"operation, us. Allocs, B/op: in this process. RSS: peak over the start, MiB. %s: best of its callers\n", e.Rounds, e.DurationS, best)
+	fmt.Fprintf(w, "%d rounds, %.3g s a cell. Ratio: to the values as given. B/key: of used_memory; usage: by MEMORY USAGE.\n"+
+		"P50 to P99.9: of the whole operation, us. Allocs, B/op: in this process. RSS: peak over the start,\n"+
+		"MiB. %s: best of its callers\n", e.Rounds, e.DurationS, best)
 	if e.Embedded {
 		fmt.Fprintln(w, "EMBEDDED SERVER: no redis-server was found, so this is miniredis within this process. Ratios are\n"+
 			"exact; latencies mean little, and bytes a key are unknown. Debian: apt-get install redis-server")
@@ -109,6 +110,7 @@ type figure struct {
 var figures = []figure{
 	{"ratio", func(c lab.Cell) float64 { return c.Ratio }, "%.2f", +1},
 	{"B/key", func(c lab.Cell) float64 { return orNaN(c.RedisBytesPerKey) }, "%.0f", -1},
+	{"usage", func(c lab.Cell) float64 { return orNaN(c.MemoryUsagePerKey) }, "%.0f", 0},
 	{"values/s", func(c lab.Cell) float64 { return c.OpsPerSecond }, "%.0f", +1},
 	{"P50", func(c lab.Cell) float64 { return c.Stages["total"].P50 }, "%.0f", -1},
 	{"P95", func(c lab.Cell) float64 { return c.Stages["total"].P95 }, "%.0f", 0},

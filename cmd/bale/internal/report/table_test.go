@@ -22,9 +22,10 @@ func cell(dataset, compress string, callers int, stored int64, perKey, rate, p50
 		f := p50 * float64(i+1) / 7
 		stages[name] = lab.Stage{P50: f, P95: 2 * f, P99: 3 * f, P999: 4 * f, Mean: 1.5 * f}
 	}
+	usage := perKey - 8
 	c := lab.Cell{
 		Client: "goredis", Dataset: dataset, Codec: "json", Compress: compress, Concurrency: callers, Values: 2512,
-		RawBytes: 2_105_591, StoredBytes: stored, Ratio: 2_105_591 / float64(stored), RedisBytesPerKey: &perKey,
+		RawBytes: 2_105_591, StoredBytes: stored, Ratio: 2_105_591 / float64(stored), RedisBytesPerKey: &perKey, MemoryUsagePerKey: &usage,
 		OpsPerSecond: rate, AllocsPerOp: 98.2, BytesPerOp: 7086, PeakRSSBytes: 28 << 20, Verified: true, Stages: stages, Operations: 1000,
 	}
 	return c
@@ -61,7 +62,7 @@ func TestTable(t *testing.T) {
 		{"testdata/embedded.txt", Options{}, func(r *lab.Result) {
 			r.Environment.Embedded, r.Environment.RedisVersion = true, "miniredis"
 			for i := range r.Cells {
-				r.Cells[i].RedisBytesPerKey = nil
+				r.Cells[i].RedisBytesPerKey, r.Cells[i].MemoryUsagePerKey = nil, nil
 			}
 		}},
 	} {
