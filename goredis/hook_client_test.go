@@ -1,9 +1,12 @@
 package goredis
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -141,6 +144,55 @@ func TestClientSideCache(t *testing.T) {
 		}
 		if diff := gocmp(map[string]string{"f": v}, cached.HGetAll(ctx, "h").Val()); diff != "" {
 			t.Errorf("hgetall %d: %s", i, diff)
+		}
+	}
+}
+
+// TestStoreOverAutoPipeline cancels writes that are under way and uses their buffers again: what is stored is a value that
+// was given, never what the buffer held later.
+func TestStoreOverAutoPipeline(t *testing.T) {
+	for name, open := range map[string]func(*redis.Client) (*redis.AutoPipeliner, error){
+		"blocking": (*redis.Client).AutoPipeline, "asynchronous": (*redis.Client).AsyncAutoPipeline,
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
+			defer rdb.Close()
+			ap, err := open(rdb)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ap.Close()
+			testCancelledWrites(t, NewStore(ap))
+		})
+	}
+}
+
+func testCancelledWrites(t *testing.T, s *Store) {
+	value := make([]byte, 64<<10)
+	for i := range 300 {
+		for j := range value {
+			value[j] = 'v'
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
+		s.Set(ctx, fmt.Sprint("k", i%10), value, bale.Expiry{})
+		for j := range value {
+			value[j] = 'X'
+		}
+		cancel()
+	}
+	if err := s.Set(t.Context(), "last", value[:1], bale.Expiry{}); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := s.Touch(t.Context(), "last", bale.TTL(time.Hour)); !ok || err != nil {
+		t.Errorf("touch: %v, %v", ok, err)
+	}
+	for i := range 10 {
+		got, err := s.Get(t.Context(), fmt.Sprint("k", i))
+		if err != nil && !errors.Is(err, bale.ErrNotFound) {
+			t.Fatal(err)
+		}
+		if bytes.ContainsRune(got, 'X') {
+			t.Errorf("k%d holds what the buffer was used for later", i)
 		}
 	}
 }

@@ -53,7 +53,13 @@ func set(ctx context.Context, key string, value []byte, e bale.Expiry) *redis.St
 
 // Set implements [bale.Store].
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
-	return s.client.Process(ctx, set(ctx, key, value, e))
+	cmd := set(ctx, key, value, e)
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return err
+	}
+	// An asynchronous client (AsyncAutoPipeline) has only queued it: this waits until the value is sent, and the
+	// caller's buffer free.
+	return cmd.Err()
 }
 
 // GetMany implements [bale.Store]: one MGET where all keys are on one server, else one pipeline, which the
@@ -172,6 +178,8 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 
 func (s *Store) touch(ctx context.Context, command, key string, ms int64) (bool, error) {
 	cmd := redis.NewBoolCmd(ctx, command, key, ms)
-	err := s.client.Process(ctx, cmd)
-	return cmd.Val(), err
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return false, err
+	}
+	return cmd.Result()
 }
