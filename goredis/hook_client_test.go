@@ -100,28 +100,37 @@ func TestCluster(t *testing.T) {
 }
 
 func TestAutoPipeline(t *testing.T) {
-	ctx := t.Context()
-	hooked, raw := clients(t, HookOptions{}, 3)
-	ap, err := hooked.AutoPipeline()
-	if err != nil {
-		t.Fatal(err)
+	for name, open := range autoPipelines {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			hooked, raw := clients(t, HookOptions{}, 3)
+			ap, err := open(hooked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ap.Close()
+			for i := range 50 {
+				key := fmt.Sprint("key:", i)
+				if err := ap.Set(ctx, key, big(key), 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := ap.Get(ctx, key).Result(); got != big(key) || err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+				if !isPacked(raw.Get(ctx, key).Val()) {
+					t.Errorf("%s is not packed", key)
+				}
+			}
+			if err := ap.StrLen(ctx, "key:1").Err(); !errors.Is(err, ErrCommand) {
+				t.Errorf("strlen: %v", err)
+			}
+		})
 	}
-	defer ap.Close()
-	for i := range 50 {
-		key := fmt.Sprint("key:", i)
-		if err := ap.Set(ctx, key, big(key), 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := ap.Get(ctx, key).Result(); got != big(key) || err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-		if !isPacked(raw.Get(ctx, key).Val()) {
-			t.Errorf("%s is not packed", key)
-		}
-	}
-	if err := ap.StrLen(ctx, "key:1").Err(); !errors.Is(err, ErrCommand) {
-		t.Errorf("strlen: %v", err)
-	}
+}
+
+// autoPipelines are the two faces of go-redis' auto-pipelining.
+var autoPipelines = map[string]func(*redis.Client) (*redis.AutoPipeliner, error){
+	"blocking": (*redis.Client).AutoPipeline, "asynchronous": (*redis.Client).AsyncAutoPipeline,
 }
 
 // TestClientSideCache has go-redis keep replies: it keeps packed ones, each hit is unpacked anew, and a list that was
@@ -151,9 +160,7 @@ func TestClientSideCache(t *testing.T) {
 // TestStoreOverAutoPipeline cancels writes that are under way and uses their buffers again: what is stored is a value that
 // was given, never what the buffer held later.
 func TestStoreOverAutoPipeline(t *testing.T) {
-	for name, open := range map[string]func(*redis.Client) (*redis.AutoPipeliner, error){
-		"blocking": (*redis.Client).AutoPipeline, "asynchronous": (*redis.Client).AsyncAutoPipeline,
-	} {
+	for name, open := range autoPipelines {
 		t.Run(name, func(t *testing.T) {
 			rdb := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
 			defer rdb.Close()
