@@ -78,7 +78,7 @@ func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
 	var v T
 	stored, err := c.store.Get(ctx, key)
 	if err == nil {
-		err = c.decode(stored, &v)
+		err = c.decode(ctx, stored, &v)
 	}
 	if err != nil {
 		var zero T // a failed decode may have filled a part of v
@@ -124,7 +124,7 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 			continue
 		}
 		var v T
-		if err := c.decode(s, &v); err != nil {
+		if err := c.decode(ctx, s, &v); err != nil {
 			failed = append(failed, &KeyError{"get", keys[i], err})
 			continue
 		}
@@ -218,7 +218,7 @@ func (c *Cache[T]) encode(dst []byte, v T) ([]byte, error) {
 }
 
 // decode reads a stored value into *v.
-func (c *Cache[T]) decode(stored []byte, v *T) error {
+func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T) error {
 	h, offset, packed, err := c.packer.parse(stored)
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (c *Cache[T]) decode(stored []byte, v *T) error {
 	if packed {
 		buf := bufpool.Get()
 		defer bufpool.Put(buf)
-		if buf.B, err = c.packer.decode(buf.B, stored[offset:], h); err != nil {
+		if buf.B, err = c.packer.decode(ctx, buf.B, stored[offset:], &h); err != nil {
 			return err
 		}
 		plain = buf.B

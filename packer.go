@@ -1,6 +1,7 @@
 package bale
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -33,6 +34,14 @@ type PackerOptions struct {
 	// is read anyway. They stay the caller's.
 	Readers []Compressor
 
+	// Dictionaries, in place of Compressor and beside Readers, supplies compressors whose dictionaries change
+	// while the Packer runs: a dict.Group. It stays the caller's.
+	Dictionaries Dictionaries
+
+	// Engine makes the compressors that the Packer was not given. Defaults to pure Go; module czstd has
+	// another.
+	Engine compress.Engine
+
 	// MinSize is the size in bytes below which a value is stored plain without being tried. Defaults
 	// to 64; at least 1.
 	MinSize int
@@ -56,12 +65,29 @@ type PackerOptions struct {
 	Strict bool
 }
 
+// Dictionaries supplies a [Packer] with compressors whose dictionaries come and go while it runs. It is
+// safe for concurrent use.
+type Dictionaries interface {
+	// Writer is what values are written with at the moment. It is called for each value: it must not block, and
+	// its compressor is used right away.
+	Writer() Compressor
+
+	// Reader returns what reads payloads of an algorithm with a dictionary. It may wait for the
+	// dictionary to be fetched, but not for long and not beyond ctx; an error is the caller's
+	// ErrUnknownDictionary.
+	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
+
+	// Packed is told of each value that was tried: the value, which it must not keep, and how many bytes
+	// are stored for it. It must not block.
+	Packed(plain []byte, stored int)
+}
+
 // Packer turns bytes into fewer bytes and back. It writes with one compressor and reads with
 // all those it was given, so that a fleet can change settings while old values live on. Make one with
 // [NewPacker]; it is safe for concurrent use.
 type Packer struct {
-	writer     Compressor
-	written    readerKey // what a frame of the writer's says
+	writer     Compressor // nil where dynamic has it
+	dynamic    Dictionaries
 	minSize    int
 	minGain    float64
 	maxSize    int
@@ -87,6 +113,7 @@ type readerKey struct {
 func NewPacker(o PackerOptions) (*Packer, error) {
 	p := &Packer{
 		writer:     o.Compressor,
+		dynamic:    o.Dictionaries,
 		minSize:    o.MinSize,
 		minGain:    o.MinGain,
 		maxSize:    o.MaxSize,
@@ -111,12 +138,15 @@ func NewPacker(o PackerOptions) (*Packer, error) {
 	case p.minGain >= 1 || math.IsNaN(p.minGain):
 		return nil, fmt.Errorf("bale: %w: MinGain is %v, must be below 1, or 0 for %v", ErrInvalid, o.MinGain, defaultMinGain)
 	}
+	if p.dynamic != nil && p.writer != nil {
+		return nil, fmt.Errorf("bale: %w: Compressor and Dictionaries exclude each other", ErrInvalid)
+	}
 	for _, s := range compress.Settings() {
 		if p.defaults[s.Algorithm] != nil {
 			continue // a level is a writer's setting; one reads them all
 		}
 		p.defaults[s.Algorithm] = sync.OnceValues(func() (Compressor, error) {
-			c, err := compress.Setting{Algorithm: s.Algorithm}.New(nil)
+			c, err := o.Engine.New(compress.Setting{Algorithm: s.Algorithm}, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -126,15 +156,18 @@ func NewPacker(o PackerOptions) (*Packer, error) {
 			return c, nil
 		})
 	}
-	if p.writer == nil {
+	given := o.Readers
+	if p.writer == nil && p.dynamic == nil {
 		w, err := p.defaults[frame.Zstd]()
 		if err != nil {
 			return nil, fmt.Errorf("bale: default compressor: %w", err)
 		}
 		p.writer = w
 	}
-	p.written = readerKey{p.writer.Algorithm(), p.writer.DictionaryID()}
-	for _, r := range slices.Concat([]Compressor{p.writer}, o.Readers) {
+	if p.writer != nil {
+		given = slices.Concat([]Compressor{p.writer}, given)
+	}
+	for _, r := range given {
 		if r == nil {
 			return nil, fmt.Errorf("bale: %w: a Reader is nil", ErrInvalid)
 		}
@@ -166,10 +199,21 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 	if len(src) > p.maxSize && escape {
 		return dst, fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
 	}
-	if len(src) >= p.minSize && len(src) <= p.maxSize && p.written.algorithm != frame.Stored {
-		packed, ok, err := p.compress(dst, src)
+	if len(src) >= p.minSize && len(src) <= p.maxSize {
+		w := p.writer
+		if p.dynamic != nil {
+			w = p.dynamic.Writer()
+		}
+		packed, ok, err := p.compress(w, dst, src)
 		if err != nil {
-			return dst, fmt.Errorf("pack with %v: %w", p.written.algorithm, err)
+			return dst, fmt.Errorf("pack with %v: %w", w.Algorithm(), err)
+		}
+		if p.dynamic != nil {
+			stored := len(src)
+			if ok {
+				stored = len(packed) - len(dst)
+			}
+			p.dynamic.Packed(src, stored)
 		}
 		if ok {
 			return packed, nil
@@ -183,12 +227,16 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 }
 
 // compress appends a frame if that is small enough; else it returns dst, perhaps with more room.
-func (p *Packer) compress(dst, src []byte) ([]byte, bool, error) {
+func (p *Packer) compress(w Compressor, dst, src []byte) ([]byte, bool, error) {
+	key := readerKey{w.Algorithm(), w.DictionaryID()}
+	if key.algorithm == frame.Stored {
+		return dst, false, nil
+	}
 	n := len(dst)
-	h := p.header(p.written, src)
+	h := p.header(key, src)
 	dst = slices.Grow(dst, MaxPackedLen(len(src)))
 	payload := n + h.PayloadOffset()
-	out, err := p.writer.Compress(dst[:payload], src)
+	out, err := w.Compress(dst[:payload], src)
 	if err != nil {
 		return dst, false, err
 	}
@@ -213,6 +261,12 @@ func (p *Packer) header(key readerKey, src []byte) frame.Header {
 // when dst has room for the content, and keeps no reference to dst or src, which must not
 // overlap.
 func (p *Packer) Unpack(dst, src []byte) ([]byte, error) {
+	return p.UnpackContext(context.Background(), dst, src)
+}
+
+// UnpackContext is Unpack that ends with ctx where it has to wait for a dictionary, which happens with
+// PackerOptions.Dictionaries alone.
+func (p *Packer) UnpackContext(ctx context.Context, dst, src []byte) ([]byte, error) {
 	h, offset, packed, err := p.parse(src)
 	if err != nil {
 		return dst, err
@@ -220,7 +274,7 @@ func (p *Packer) Unpack(dst, src []byte) ([]byte, error) {
 	if !packed {
 		return append(dst, src...), nil
 	}
-	return p.decode(dst, src[offset:], h)
+	return p.decode(ctx, dst, src[offset:], &h)
 }
 
 // parse tells frames from plain values, for callers that need no copy of plain ones.
@@ -233,19 +287,19 @@ func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err
 }
 
 // decode appends the content of a payload.
-func (p *Packer) decode(dst, payload []byte, h frame.Header) ([]byte, error) {
-	out, err := p.decompress(dst, payload, &h)
+func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Header) ([]byte, error) {
+	out, err := p.decompress(ctx, dst, payload, h)
 	if err != nil {
 		return dst, &DecodeError{h.Algorithm, h.DictionaryID, err}
 	}
 	return out, nil
 }
 
-func (p *Packer) decompress(dst, payload []byte, h *frame.Header) ([]byte, error) {
+func (p *Packer) decompress(ctx context.Context, dst, payload []byte, h *frame.Header) ([]byte, error) {
 	if h.Length > uint64(p.maxSize) {
 		return nil, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize)
 	}
-	r, err := p.reader(h)
+	r, err := p.reader(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +321,7 @@ func (p *Packer) decompress(dst, payload []byte, h *frame.Header) ([]byte, error
 }
 
 // reader finds what reads the frame's payload.
-func (p *Packer) reader(h *frame.Header) (Compressor, error) {
+func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error) {
 	if h.Version != frame.V1 {
 		return nil, fmt.Errorf("%w: frame version %d, this reader knows version %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V1)
 	}
@@ -283,7 +337,14 @@ func (p *Packer) reader(h *frame.Header) (Compressor, error) {
 	if p.defaults[h.Algorithm] == nil {
 		return nil, ErrUnknownAlgorithm
 	}
-	return nil, fmt.Errorf("%w: add a compressor that has it to PackerOptions.Readers", ErrUnknownDictionary)
+	if p.dynamic == nil {
+		return nil, fmt.Errorf("%w: add a compressor that has it to PackerOptions.Readers", ErrUnknownDictionary)
+	}
+	r, err := p.dynamic.Reader(ctx, h.Algorithm, h.DictionaryID)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnknownDictionary, err)
+	}
+	return r, nil
 }
 
 // Close lets go of the compressors that the Packer made for itself. The Packer must not be in use.

@@ -19,7 +19,6 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"github.com/balekv/bale/compress"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/testvalues"
 )
@@ -71,13 +70,13 @@ func readVectors(t *testing.T) []vector {
 	return all
 }
 
-func readDict(t testing.TB, path string) *dict.Dictionary {
+func readDict(t testing.TB, path string) *frame.Dictionary {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dict.New(b)
+	d, err := frame.NewDictionary(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +95,7 @@ func dictionaryReaders(t testing.TB) []Compressor {
 	return readers
 }
 
-func newCompressor(t testing.TB, s compress.Setting, d *dict.Dictionary) Compressor {
+func newCompressor(t testing.TB, s compress.Setting, d *frame.Dictionary) Compressor {
 	t.Helper()
 	c, err := s.New(d)
 	if err != nil {

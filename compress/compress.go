@@ -8,6 +8,7 @@ package compress
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/balekv/bale/compress/gzip"
@@ -16,7 +17,6 @@ import (
 	"github.com/balekv/bale/compress/s2"
 	"github.com/balekv/bale/compress/snappy"
 	"github.com/balekv/bale/compress/zstd"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
@@ -51,14 +51,28 @@ var (
 type Setting struct {
 	Algorithm frame.Algorithm
 
-	// Level is the level's name, empty for the algorithm's default one.
+	// Level is the level's name, empty for the algorithm's default one. For zstd it may also be a number from
+	// 1 to 22, as libzstd counts: the pure-Go compressor takes its nearest level (1 and 2 are fastest,
+	// 3 to 5 default, 6 to 9 better, the others best).
 	Level string
+}
+
+// Engine makes the compressor of a setting with a dictionary, nil for none. A nil Engine is
+// [Setting.New]: pure Go. Module czstd has another.
+type Engine func(Setting, *frame.Dictionary) (Compressor, error)
+
+// New makes a compressor, which the caller closes.
+func (e Engine) New(s Setting, d *frame.Dictionary) (Compressor, error) {
+	if e == nil {
+		return s.New(d)
+	}
+	return e(s, d)
 }
 
 // A level is what Setting.Level can be: its name, and how to make its compressor.
 type level struct {
 	name string
-	make func(*dict.Dictionary) (Compressor, error)
+	make func(*frame.Dictionary) (Compressor, error)
 }
 
 // levels lists the levels of an algorithm, the default one first.
@@ -81,8 +95,8 @@ func levels(a frame.Algorithm) []level {
 }
 
 // plain wraps a compressor that takes no dictionary.
-func plain(a frame.Algorithm, make func() (Compressor, error)) func(*dict.Dictionary) (Compressor, error) {
-	return func(d *dict.Dictionary) (Compressor, error) {
+func plain(a frame.Algorithm, make func() (Compressor, error)) func(*frame.Dictionary) (Compressor, error) {
+	return func(d *frame.Dictionary) (Compressor, error) {
 		if d != nil {
 			return nil, fmt.Errorf("%w: %v; zstd, s2 and lz4 do at their default level, zstd and s2 at every level", ErrNoDictionary, a)
 		}
@@ -90,22 +104,22 @@ func plain(a frame.Algorithm, make func() (Compressor, error)) func(*dict.Dictio
 	}
 }
 
-func s2Level(l s2.Level) func(*dict.Dictionary) (Compressor, error) {
-	return func(d *dict.Dictionary) (Compressor, error) { return s2.New(s2.Options{Level: l, Dictionary: d}) }
+func s2Level(l s2.Level) func(*frame.Dictionary) (Compressor, error) {
+	return func(d *frame.Dictionary) (Compressor, error) { return s2.New(s2.Options{Level: l, Dictionary: d}) }
 }
 
-func lz4Level(l lz4.Level) func(*dict.Dictionary) (Compressor, error) {
-	return func(d *dict.Dictionary) (Compressor, error) {
+func lz4Level(l lz4.Level) func(*frame.Dictionary) (Compressor, error) {
+	return func(d *frame.Dictionary) (Compressor, error) {
 		return lz4.New(lz4.Options{Level: l, Dictionary: d})
 	}
 }
 
-func gzipLevel(l gzip.Level) func(*dict.Dictionary) (Compressor, error) {
+func gzipLevel(l gzip.Level) func(*frame.Dictionary) (Compressor, error) {
 	return plain(frame.Gzip, func() (Compressor, error) { return gzip.New(gzip.Options{Level: l}) })
 }
 
-func zstdLevel(l zstd.Level) func(*dict.Dictionary) (Compressor, error) {
-	return func(d *dict.Dictionary) (Compressor, error) {
+func zstdLevel(l zstd.Level) func(*frame.Dictionary) (Compressor, error) {
+	return func(d *frame.Dictionary) (Compressor, error) {
 		return zstd.New(zstd.Options{Level: l, Dictionary: d})
 	}
 }
@@ -141,7 +155,7 @@ func Parse(name string) (Setting, error) {
 			return s, nil
 		}
 	}
-	return Setting{}, fmt.Errorf("%w: %q; there are %v", ErrSetting, name, Settings())
+	return Setting{}, fmt.Errorf("%w: %q; there are %v, and zstd:1 to zstd:22", ErrSetting, name, Settings())
 }
 
 func (s Setting) find() (level, bool) {
@@ -150,8 +164,14 @@ func (s Setting) find() (level, bool) {
 			return l, true
 		}
 	}
+	if n, err := strconv.Atoi(s.Level); err == nil && s.Algorithm == frame.Zstd && n >= 1 && n <= maxZstdLevel && strconv.Itoa(n) == s.Level {
+		return level{s.Level, zstdLevel(zstd.NearestLevel(n))}, true
+	}
 	return level{}, false
 }
+
+// maxZstdLevel is libzstd's highest level.
+const maxZstdLevel = 22
 
 // TakesDictionary reports whether New accepts a dictionary.
 func (s Setting) TakesDictionary() bool {
@@ -166,10 +186,10 @@ func (s Setting) TakesDictionary() bool {
 
 // New makes the setting's compressor with a dictionary, or with none when d is nil. The caller
 // closes it.
-func (s Setting) New(d *dict.Dictionary) (Compressor, error) {
+func (s Setting) New(d *frame.Dictionary) (Compressor, error) {
 	l, ok := s.find()
 	if !ok {
-		return nil, fmt.Errorf("%w: %q; there are %v", ErrSetting, s, Settings())
+		return nil, fmt.Errorf("%w: %q; there are %v, and zstd:1 to zstd:22", ErrSetting, s, Settings())
 	}
 	return l.make(d)
 }

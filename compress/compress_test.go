@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/testvalues"
 )
@@ -21,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // variant is a setting with a dictionary or none.
 type variant struct {
 	Setting
-	dictionary *dict.Dictionary
+	dictionary *frame.Dictionary
 	name       string
 }
 
@@ -40,7 +39,7 @@ func (v variant) make(t testing.TB) Compressor {
 // variants is every setting with every kind of dictionary that it takes.
 func variants(t testing.TB) []variant {
 	t.Helper()
-	raw, err := dict.New(testvalues.RawDictionary())
+	raw, err := frame.NewDictionary(testvalues.RawDictionary())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +47,7 @@ func variants(t testing.TB) []variant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trained, err := dict.New(b)
+	trained, err := frame.NewDictionary(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +356,7 @@ func TestBadDictionaries(t *testing.T) {
 		changed := bytes.Clone(trained)
 		changed[i] ^= 0xff
 		for _, b := range [][]byte{trained[:i], changed} {
-			d, err := dict.New(b)
+			d, err := frame.NewDictionary(b)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -389,7 +388,7 @@ func FuzzDictionary(f *testing.F) {
 	f.Add(testvalues.Of("zeros", 100), testvalues.Of("zeros", 1000))
 	f.Add(testvalues.Of("text", 70000), testvalues.Of("text", 70000))
 	f.Fuzz(func(t *testing.T, dictionary, src []byte) {
-		d, err := dict.New(dictionary)
+		d, err := frame.NewDictionary(dictionary)
 		if err != nil {
 			return
 		}

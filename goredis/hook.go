@@ -90,7 +90,7 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		err = next(ctx, cmd)
 		c.restore()
-		if failure := h.finish(c); failure != nil {
+		if failure := h.finish(ctx, c); failure != nil {
 			return failure
 		}
 		return err
@@ -133,7 +133,7 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		changed := refused != nil
 		for _, c := range calls {
 			c.restore()
-			changed = h.finish(c) != nil || changed
+			changed = h.finish(ctx, c) != nil || changed
 		}
 		if !changed {
 			return err
@@ -338,11 +338,11 @@ func text(arg any) string {
 
 // finish unpacks the values of a reply. If one cannot be unpacked, that is the command's error, and the
 // command holds no value.
-func (h *Hook) finish(c call) error {
+func (h *Hook) finish(ctx context.Context, c call) error {
 	if c.reply == noValues || c.cmd == nil || c.cmd.Err() != nil {
 		return nil
 	}
-	u := unpacking{h: h, call: c, args: c.cmd.Args()}
+	u := unpacking{ctx: ctx, h: h, call: c, args: c.cmd.Args()}
 	u.replace()
 	var err error
 	switch len(u.failed) {

@@ -1,6 +1,7 @@
 package goredis
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +16,8 @@ import (
 // unpacking replaces the values of one reply. Lists and maps are replaced as a whole when a value in
 // them is, never changed in place: a client-side cache may hold the same ones.
 type unpacking struct {
-	h *Hook
+	ctx context.Context // of the command
+	h   *Hook
 	call
 	args   []any
 	failed bale.KeyErrors
@@ -73,7 +75,7 @@ func (u *unpacking) value(s string, key int, field any) (string, bool) {
 			return s, false
 		}
 	}
-	plain, err := u.h.packer.Unpack(nil, unsafeBytes(s))
+	plain, err := u.h.packer.UnpackContext(u.ctx, nil, unsafeBytes(s))
 	if err != nil {
 		if field != nil {
 			err = fmt.Errorf("field %q: %w", text(field), err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/compress"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
@@ -38,7 +37,7 @@ func (p *packCommand) Run(s *streams) error {
 	if err != nil {
 		return fmt.Errorf("%w: --compress: %w", errUsage, err)
 	}
-	var d *dict.Dictionary
+	var d *frame.Dictionary
 	if p.Dict != "" {
 		if d, err = readDictionary(p.Dict); err != nil {
 			return err
@@ -147,12 +146,12 @@ func newReader(dictionaries []string, maxSize byteSize) (*bale.Packer, error) {
 	return bale.NewPacker(o)
 }
 
-func readDictionary(path string) (*dict.Dictionary, error) {
+func readDictionary(path string) (*frame.Dictionary, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	d, err := dict.New(b)
+	d, err := frame.NewDictionary(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

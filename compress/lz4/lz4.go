@@ -9,7 +9,6 @@ import (
 
 	"github.com/pierrec/lz4/v4"
 
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
@@ -27,7 +26,7 @@ type Options struct {
 	Level Level
 
 	// Dictionary is what values have in common, or nil. The last 64 KiB of it count.
-	Dictionary *dict.Dictionary
+	Dictionary *frame.Dictionary
 }
 
 // maxOffset is how far back an LZ4 match can reach, and so the size of a dictionary.

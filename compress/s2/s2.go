@@ -7,7 +7,6 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"github.com/balekv/bale/compress/internal/block"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
@@ -26,7 +25,7 @@ type Options struct {
 	Level Level
 
 	// Dictionary is what values have in common, or nil. The last 64 KiB of it count.
-	Dictionary *dict.Dictionary
+	Dictionary *frame.Dictionary
 }
 
 // Compressor makes and reads S2 blocks. It is safe for concurrent use. Blocks are made and

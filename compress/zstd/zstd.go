@@ -18,7 +18,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/bufpool"
 )
@@ -45,6 +44,11 @@ const (
 	Best
 )
 
+// NearestLevel is the level that comes closest to one of libzstd's numbers, 1 to 22.
+func NearestLevel(n int) Level {
+	return Level(zstd.EncoderLevelFromZstd(n) - zstd.SpeedFastest)
+}
+
 // Options are the settings of a Compressor; the zero value is useful.
 type Options struct {
 	// Level defaults to Fastest.
@@ -52,7 +56,7 @@ type Options struct {
 
 	// Dictionary is what values have in common, or nil: one made by zstd's trainer, or plain
 	// content.
-	Dictionary *dict.Dictionary
+	Dictionary *frame.Dictionary
 
 	// Concurrency is how many values are compressed, and how many decompressed, at a time; further
 	// callers wait. Each holds the memory of its level. Defaults to GOMAXPROCS, for Best to

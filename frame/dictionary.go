@@ -1,8 +1,4 @@
-// Package dict holds compression dictionaries: bytes that values have in common, given to
-// compressor and decompressor beforehand, so that a small value need not repeat them.
-//
-// [New] makes a [Dictionary] of bytes and names it by its content.
-package dict
+package frame
 
 import (
 	"bytes"
@@ -10,41 +6,40 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-
-	"github.com/balekv/bale/frame"
 )
 
-// MinSize and MaxSize bound a dictionary, in bytes. Below 16 bytes there is nothing that a
+// MinDictionarySize and MaxDictionarySize bound a dictionary, in bytes. Below 16 bytes there is nothing that a
 // compressor could refer to (and s2 refuses it). Above 1 MiB a dictionary no longer pays for cached
 // values: on the corpora that the design was measured on, the best ones had 16 to 112 KiB.
 const (
-	MinSize = 16
-	MaxSize = 1 << 20
+	MinDictionarySize = 16
+	MaxDictionarySize = 1 << 20
 )
 
-// ErrSize says that the bytes are too few or too many for a dictionary.
-var ErrSize = errors.New("dict: size out of range")
+// ErrDictionarySize says that the bytes are too few or too many for a dictionary.
+var ErrDictionarySize = errors.New("dictionary size out of range")
 
-// Dictionary is an immutable dictionary, named by its content. It is safe for
-// concurrent use.
+// Dictionary is the bytes that a [DictionaryID] names: what values have in common, given to compressor and
+// decompressor beforehand, so that a small value need not repeat them. It is immutable and safe for concurrent
+// use. Package dict trains dictionaries and rolls them out.
 type Dictionary struct {
-	id    frame.DictionaryID
+	id    DictionaryID
 	bytes []byte
 }
 
-// New makes a dictionary of a copy of b: MinSize to MaxSize bytes, in the format of
+// NewDictionary makes a dictionary of a copy of b: MinDictionarySize to MaxDictionarySize bytes, in the format of
 // zstd's trainer (starting with 37 A4 30 EC) or any bytes that values have in common,
 // the most common last.
-func New(b []byte) (*Dictionary, error) {
-	if len(b) < MinSize || len(b) > MaxSize {
-		return nil, fmt.Errorf("%w: %d bytes, must be %d to %d", ErrSize, len(b), MinSize, MaxSize)
+func NewDictionary(b []byte) (*Dictionary, error) {
+	if len(b) < MinDictionarySize || len(b) > MaxDictionarySize {
+		return nil, fmt.Errorf("%w: %d bytes, must be %d to %d", ErrDictionarySize, len(b), MinDictionarySize, MaxDictionarySize)
 	}
 	return &Dictionary{id: contentID(b), bytes: bytes.Clone(b)}, nil
 }
 
 // ID names the dictionary: the first 32 bits of the SHA-256 of its bytes, little endian
 // (the next 32 bits should those be zero, which means "none").
-func (d *Dictionary) ID() frame.DictionaryID {
+func (d *Dictionary) ID() DictionaryID {
 	if d == nil {
 		return 0
 	}
@@ -66,11 +61,11 @@ func (d *Dictionary) Tail(n int) []byte {
 	return b[max(0, len(b)-n):]
 }
 
-func contentID(b []byte) frame.DictionaryID {
+func contentID(b []byte) DictionaryID {
 	sum := sha256.Sum256(b)
 	for i := 0; i < len(sum); i += 4 {
 		if id := binary.LittleEndian.Uint32(sum[i:]); id != 0 {
-			return frame.DictionaryID(id)
+			return DictionaryID(id)
 		}
 	}
 	return 1 // 256 zero bits: not to be expected, but never "none"

@@ -1,4 +1,4 @@
-package dict
+package frame
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 func TestDictionary(t *testing.T) {
 	b := []byte("what all the values have in common")
-	d, err := New(b)
+	d, err := NewDictionary(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,11 +18,11 @@ func TestDictionary(t *testing.T) {
 	if want := binary.LittleEndian.Uint32(sum[:]); uint32(d.ID()) != want {
 		t.Errorf("id %v, want %08x", d.ID(), want)
 	}
-	again, err := New(bytes.Clone(b))
+	again, err := NewDictionary(bytes.Clone(b))
 	if err != nil || again.ID() != d.ID() {
 		t.Errorf("the same bytes are %v and %v, %v", d.ID(), again.ID(), err)
 	}
-	other, err := New(append(bytes.Clone(b), '!'))
+	other, err := NewDictionary(append(bytes.Clone(b), '!'))
 	if err != nil || other.ID() == d.ID() {
 		t.Errorf("other bytes are %v too, %v", d.ID(), err)
 	}
@@ -37,8 +37,8 @@ func TestDictionary(t *testing.T) {
 	if none.ID() != 0 || none.Bytes() != nil || len(none.Tail(5)) != 0 {
 		t.Error("no dictionary is not empty")
 	}
-	for _, n := range []int{0, MinSize - 1, MaxSize + 1} {
-		if _, err := New(make([]byte, n)); !errors.Is(err, ErrSize) {
+	for _, n := range []int{0, MinDictionarySize - 1, MaxDictionarySize + 1} {
+		if _, err := NewDictionary(make([]byte, n)); !errors.Is(err, ErrDictionarySize) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
