@@ -87,6 +87,7 @@ type Dictionaries interface {
 // [NewPacker]; it is safe for concurrent use.
 type Packer struct {
 	writer     Compressor // nil where dynamic has it
+	written    readerKey  // what a frame of the writer's says
 	dynamic    Dictionaries
 	minSize    int
 	minGain    float64
@@ -165,6 +166,7 @@ func NewPacker(o PackerOptions) (*Packer, error) {
 		p.writer = w
 	}
 	if p.writer != nil {
+		p.written = readerKey{p.writer.Algorithm(), p.writer.DictionaryID()}
 		given = slices.Concat([]Compressor{p.writer}, given)
 	}
 	for _, r := range given {
@@ -187,9 +189,9 @@ func NewPacker(o PackerOptions) (*Packer, error) {
 }
 
 // MaxPackedLen is how much room in bytes dst must have for [Packer.Pack] not to allocate, for a
-// value of n bytes and the compressors of this module: the largest bound among them is Snappy's,
+// value of n bytes and the compressors of this module: the largest bounds among them are libzstd's, n+n/256+64, and Snappy's,
 // 32+n+n/6, and a header comes before it.
-func MaxPackedLen(n int) int { return n + n/6 + 32 + frame.MaxHeaderSize }
+func MaxPackedLen(n int) int { return n + n/6 + 64 + frame.MaxHeaderSize }
 
 // Pack appends the stored form of src to dst and returns it: a frame, or src itself where that is
 // not larger by MinGain. On an error it returns dst as it was. It keeps no reference
@@ -281,43 +283,43 @@ func (p *Packer) UnpackContext(ctx context.Context, dst, src []byte) ([]byte, er
 func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err error) {
 	h, offset, packed = frame.Parse(src)
 	if !packed && p.strict && frame.HasMagic(src) {
-		return h, 0, false, fmt.Errorf("%w: starts like a frame, but the header does not check", ErrCorrupt)
+		err = fmt.Errorf("%w: starts like a frame, but the header does not check", ErrCorrupt)
 	}
-	return h, offset, packed, nil
+	return h, offset, packed, err
 }
 
 // decode appends the content of a payload.
 func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Header) ([]byte, error) {
-	out, err := p.decompress(ctx, dst, payload, h)
+	if h.Length > uint64(p.maxSize) {
+		return dst, decodeError(h, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize))
+	}
+	// Most values were written as they are written now: that reader is found without a look at the map.
+	r := p.writer
+	if r == nil || h.Algorithm != p.written.algorithm || h.DictionaryID != p.written.dictionary || h.Version != frame.V1 {
+		var err error
+		if r, err = p.reader(ctx, h); err != nil {
+			return dst, decodeError(h, err)
+		}
+	}
+	out, err := r.Decompress(dst, payload, int(h.Length))
 	if err != nil {
-		return dst, &DecodeError{h.Algorithm, h.DictionaryID, err}
+		if !errors.Is(err, os.ErrClosed) { // which says nothing about the value
+			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		return dst, decodeError(h, err)
+	}
+	content := out[len(dst):]
+	if uint64(len(content)) != h.Length {
+		return dst, decodeError(h, fmt.Errorf("%w: %d bytes decoded, %d expected", ErrCorrupt, len(content), h.Length))
+	}
+	if h.HasChecksum && frame.Checksum(content) != h.Checksum {
+		return dst, decodeError(h, fmt.Errorf("%w: the checksum of the content differs", ErrCorrupt))
 	}
 	return out, nil
 }
 
-func (p *Packer) decompress(ctx context.Context, dst, payload []byte, h *frame.Header) ([]byte, error) {
-	if h.Length > uint64(p.maxSize) {
-		return nil, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize)
-	}
-	r, err := p.reader(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	out, err := r.Decompress(dst, payload, int(h.Length))
-	if err != nil {
-		if errors.Is(err, os.ErrClosed) {
-			return nil, err // says nothing about the value
-		}
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	content := out[len(dst):]
-	if uint64(len(content)) != h.Length {
-		return nil, fmt.Errorf("%w: %d bytes decoded, %d expected", ErrCorrupt, len(content), h.Length)
-	}
-	if h.HasChecksum && frame.Checksum(content) != h.Checksum {
-		return nil, fmt.Errorf("%w: the checksum of the content differs", ErrCorrupt)
-	}
-	return out, nil
+func decodeError(h *frame.Header, err error) error {
+	return &DecodeError{h.Algorithm, h.DictionaryID, err}
 }
 
 // reader finds what reads the frame's payload.
