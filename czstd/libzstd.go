@@ -103,7 +103,7 @@ var errMemory = errors.New("libzstd got no memory")
 // state is what a Compressor has of libzstd.
 type state struct {
 	digested atomic.Pointer[digested] // nil once closed
-	contexts sync.Pool                // of *context, for compressing
+	contexts sync.Pool                // of *workspace, for compressing
 }
 
 // digested is a dictionary ready for use, zero for none.
@@ -112,16 +112,16 @@ type digested struct {
 	free                 func() // nil where there is nothing to free
 }
 
-// context is libzstd's memory for one call at a time.
-type context struct{ p C.uintptr_t }
+// workspace is libzstd's memory for one call at a time.
+type workspace struct{ p C.uintptr_t }
 
 // decoders are contexts for decompressing, which have no settings of their own.
 var decoders = sync.Pool{New: func() any {
 	d := C.bale_newDCtx()
 	if d == nil {
-		return (*context)(nil)
+		return (*workspace)(nil)
 	}
-	c := &context{C.uintptr_t(uintptr(unsafe.Pointer(d)))}
+	c := &workspace{C.uintptr_t(uintptr(unsafe.Pointer(d)))}
 	runtime.AddCleanup(c, func(d *C.ZSTD_DCtx) { C.ZSTD_freeDCtx(d) }, d)
 	return c
 }}
@@ -131,9 +131,9 @@ func (s *state) open(level int, dictionary []byte) error {
 	s.contexts.New = func() any {
 		p := C.bale_newCCtx(C.int(level))
 		if p == nil {
-			return (*context)(nil)
+			return (*workspace)(nil)
 		}
-		c := &context{C.uintptr_t(uintptr(unsafe.Pointer(p)))}
+		c := &workspace{C.uintptr_t(uintptr(unsafe.Pointer(p)))}
 		runtime.AddCleanup(c, func(p *C.ZSTD_CCtx) { C.ZSTD_freeCCtx(p) }, p)
 		return c
 	}
@@ -186,7 +186,7 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 	if d == nil {
 		return dst, errClosed
 	}
-	ctx := c.contexts.Get().(*context)
+	ctx := c.contexts.Get().(*workspace)
 	if ctx == nil {
 		return dst, errMemory
 	}
@@ -214,7 +214,7 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	if d == nil {
 		return dst, errClosed
 	}
-	ctx := decoders.Get().(*context)
+	ctx := decoders.Get().(*workspace)
 	if ctx == nil {
 		return dst, errMemory
 	}

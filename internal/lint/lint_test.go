@@ -18,7 +18,7 @@ var core = Rules{
 	Skip:        []string{"czstd", "goredis", "cmd", "examples"},
 	RootFiles:   10,
 	RootExports: 30,
-	Standard:    []string{"frame", "codec", "redisproc", "internal/bufpool", "internal/lint", "internal/testvalues"},
+	Standard:    []string{"frame", "codec", "redismem", "redisproc", "internal/bufpool", "internal/lint", "internal/testvalues"},
 }
 
 func TestCoreKeepsTheRules(t *testing.T) {

@@ -1,0 +1,37 @@
+package dict
+
+import "errors"
+
+// The reasons why there is no dictionary, and what a Registry refuses, to be told apart by errors.Is.
+var (
+	// ErrNoDictionary: no dictionary can be made of the samples, or none saves enough to pay for itself.
+	ErrNoDictionary = errors.New("no dictionary")
+
+	// ErrTooFew: there are too few samples. It comes with ErrNoDictionary.
+	ErrTooFew = errors.New("too few samples")
+
+	// ErrUnknown: the registry does not hold the dictionary.
+	ErrUnknown = errors.New("the registry does not hold the dictionary")
+
+	// ErrCorrupt: the bytes in the registry are not those of the dictionary, or not a state of a group.
+	ErrCorrupt = errors.New("corrupt registry entry")
+
+	// ErrCollision: another dictionary has the same id. With ids of 32 bits that is one chance in a million for a fleet
+	// of a hundred dictionaries; train with another seed or size.
+	ErrCollision = errors.New("another dictionary has this id")
+
+	// ErrNotInGroup: the dictionary was not published to the group.
+	ErrNotInGroup = errors.New("not published to the group")
+
+	// ErrGrace: the dictionary was published so lately that not every reader may have it.
+	ErrGrace = errors.New("the grace period since publishing is not over")
+
+	// ErrInUse: a current or previous dictionary is not removed.
+	ErrInUse = errors.New("the dictionary is in use")
+
+	// ErrConflict: others changed the group again and again meanwhile.
+	ErrConflict = errors.New("the group was changed by others")
+
+	// ErrInvalid: an argument or option is out of range.
+	ErrInvalid = errors.New("invalid argument")
+)

@@ -1,0 +1,178 @@
+package dict
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"index/suffixarray"
+	"io"
+	"slices"
+	"strings"
+)
+
+// minSecret is the length in bytes from which on an excluded value is looked for elsewhere in the samples and in the
+// dictionary. Shorter ones ("true", "42") are in anything.
+const minSecret = 6
+
+// excluder blanks the values of fields in JSON samples, and looks after them in what comes of it.
+type excluder struct {
+	fields  []string // names, or paths from the root: "user.token"
+	secrets map[string]bool
+}
+
+func newExcluder(fields []string) *excluder {
+	return &excluder{fields: fields, secrets: map[string]bool{}}
+}
+
+func (e *excluder) matches(path []string) bool {
+	for _, f := range e.fields {
+		if f == path[len(path)-1] || strings.Contains(f, ".") && f == strings.Join(path, ".") {
+			return true
+		}
+	}
+	return false
+}
+
+// span is a part of a sample.
+type span struct{ from, to int }
+
+// collect finds the values of the fields in a sample and remembers them. It is false for a sample that is not
+// JSON: nobody can tell what is in there.
+func (e *excluder) collect(sample []byte) ([]span, bool) {
+	type level struct {
+		object bool
+		key    bool // the next token is a name
+		hidden bool // everything below belongs to an excluded field
+	}
+	var (
+		spans []span
+		stack []level
+		path  []string
+		d     = json.NewDecoder(bytes.NewReader(sample))
+	)
+	d.UseNumber()
+	values := 0
+	for {
+		before := d.InputOffset()
+		token, err := d.Token()
+		if err == io.EOF {
+			return spans, len(stack) == 0 && values > 0
+		}
+		if err != nil {
+			return nil, false
+		}
+		if len(stack) > 0 {
+			if top := &stack[len(stack)-1]; top.object && top.key {
+				if name, ok := token.(string); ok {
+					path[len(path)-1] = name
+					top.key = false
+					continue
+				}
+			}
+		}
+		hidden := false
+		if len(stack) > 0 {
+			top := stack[len(stack)-1]
+			hidden = top.hidden || top.object && token != json.Delim('}') && e.matches(path)
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			object := token == json.Delim('{')
+			stack = append(stack, level{object: object, key: object, hidden: hidden})
+			if object {
+				path = append(path, "")
+			}
+			continue
+		case json.Delim('}'), json.Delim(']'):
+			if stack[len(stack)-1].object {
+				path = path[:len(path)-1]
+			}
+			stack = stack[:len(stack)-1]
+		default:
+			if hidden {
+				spans = append(spans, e.hide(sample, int(before), int(d.InputOffset()), token)...)
+			}
+		}
+		if len(stack) == 0 {
+			values++
+		} else if top := &stack[len(stack)-1]; top.object {
+			top.key = true
+		}
+	}
+}
+
+// hide remembers a scalar value, as it is written and as it is meant, and returns where its characters are.
+func (e *excluder) hide(sample []byte, from, to int, token json.Token) []span {
+	// Between the end of the token before and this one there are only spaces, ':' and ','.
+	for from < to && strings.IndexByte(" \t\r\n:,", sample[from]) >= 0 {
+		from++
+	}
+	if s, ok := token.(string); ok {
+		from, to = from+1, to-1
+		e.remember(s)
+	}
+	if from >= to {
+		return nil
+	}
+	e.remember(string(sample[from:to]))
+	return []span{{from, to}}
+}
+
+func (e *excluder) remember(value string) {
+	if len(value) >= minSecret {
+		e.secrets[value] = true
+	}
+}
+
+// redact returns the samples without the values of the fields, and how many were left out because they are not
+// JSON.
+func (e *excluder) redact(samples [][]byte) (redacted [][]byte, skipped int) {
+	spans := make([][]span, len(samples))
+	for i, s := range samples {
+		found, ok := e.collect(s)
+		if !ok {
+			skipped++
+			continue
+		}
+		spans[i] = append(found, span{len(s), len(s)})
+	}
+	// A value may stand elsewhere, too: an e-mail address in a text, a token in a URL.
+	for i, s := range samples {
+		if spans[i] == nil {
+			continue
+		}
+		var b []byte
+		at := 0
+		own := map[string]bool{}
+		for _, cut := range spans[i] {
+			b = append(b, s[at:cut.from]...)
+			at = cut.to
+			if cut.to-cut.from >= minSecret {
+				own[string(s[cut.from:cut.to])] = true
+			}
+		}
+		for secret := range own {
+			b = bytes.ReplaceAll(b, []byte(secret), nil)
+		}
+		redacted = append(redacted, b)
+	}
+	return redacted, skipped
+}
+
+// verify looks for the values in a dictionary.
+func (e *excluder) verify(d *Dictionary) error {
+	if len(e.secrets) == 0 {
+		return nil
+	}
+	index := suffixarray.New(d.Bytes())
+	found := 0
+	for secret := range e.secrets {
+		if len(index.Lookup([]byte(secret), 1)) > 0 {
+			found++
+		}
+	}
+	if found > 0 {
+		return fmt.Errorf("it holds %d values of the excluded fields %s, which stand in other fields too: exclude those as well", found, strings.Join(slices.Sorted(slices.Values(e.fields)), ", "))
+	}
+	return nil
+}

@@ -1,0 +1,540 @@
+package dict
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/redismem"
+)
+
+const (
+	minDictionary  = 2 << 10   // bytes; the smallest size that is tried
+	defaultMaxSize = 128 << 10 // bytes
+	libzstdDefault = 112 << 10 // bytes; the size that the zstd tool makes by default
+	defaultMinGain = 0.05
+	minSamples     = 20
+
+	// samplesPerByte is how many bytes of samples there are at most for each byte of the largest dictionary: more
+	// than the hundred that zdict.h recommends do not make a better one.
+	samplesPerByte = 100
+
+	searchBytes = 4 << 20 // of held-out values, for the search
+	slowBytes   = 4 << 20 // of samples, for slow builders
+	slowSizes   = 2       // at how many sizes they are tried
+	costTime    = 100 * time.Millisecond
+
+	// A smaller dictionary is taken where it comes this near to the best one: it is faster, and takes less memory in every
+	// program.
+	tie = 0.005
+
+	packedGain = 0.05 // what a value must get smaller by to be stored packed: the Packer's default
+)
+
+// TrainOptions are the settings of [Train]; the zero value is useful.
+type TrainOptions struct {
+	// Setting is what values will be written with, and candidates are measured with. Defaults to zstd at the engine's default level.
+	Setting compress.Setting
+
+	// Engine makes the compressor of the setting. Defaults to pure Go.
+	Engine compress.Engine
+
+	// Builders are who makes the candidates. Defaults to [Builders].
+	Builders []Builder
+
+	// MaxSize is the size in bytes of the largest dictionary that is tried. Defaults to 128 KiB; 2 KiB to
+	// frame.MaxDictionarySize.
+	MaxSize int
+
+	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over compression
+	// without one. Defaults to 0.05; below 1. Negative means that a single byte is enough.
+	MinGain float64
+
+	// Exclude are fields of JSON values: names, at any depth, or paths from the root ("user.token"). Their values
+	// never enter the dictionary, and samples that are not JSON are left out. A dictionary that holds such a
+	// value of 6 or more bytes all the same, from another field, is not offered.
+	Exclude []string
+
+	// Workers is how many candidates are made and measured at a time. Defaults to GOMAXPROCS. It does not
+	// change the result.
+	Workers int
+
+	// Progress is called after each candidate, if it is set, from one goroutine at a time. The total may grow.
+	Progress func(done, total int, what string)
+}
+
+func (o TrainOptions) withDefaults() (TrainOptions, error) {
+	if o.Setting == (compress.Setting{}) {
+		o.Setting = compress.Setting{Algorithm: frame.Zstd}
+	}
+	if o.Builders == nil {
+		o.Builders = Builders()
+	}
+	if o.MaxSize == 0 {
+		o.MaxSize = defaultMaxSize
+	}
+	if o.MinGain == 0 {
+		o.MinGain = defaultMinGain
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	switch {
+	case !o.Setting.TakesDictionary():
+		return o, fmt.Errorf("dict: %w: %v takes no dictionary; zstd and s2 do, and lz4 at its default level", ErrInvalid, o.Setting)
+	case o.MaxSize < minDictionary || o.MaxSize > frame.MaxDictionarySize:
+		return o, fmt.Errorf("dict: %w: MaxSize is %d, must be %d to %d", ErrInvalid, o.MaxSize, minDictionary, frame.MaxDictionarySize)
+	case !(o.MinGain < 1):
+		return o, fmt.Errorf("dict: %w: MinGain is %v, must be below 1", ErrInvalid, o.MinGain)
+	case o.Workers < 0:
+		return o, fmt.Errorf("dict: %w: Workers is %d, must not be negative", ErrInvalid, o.Workers)
+	}
+	return o, nil
+}
+
+// Measure is what values take, stored in one way.
+type Measure struct {
+	Values         int   `json:"values"`
+	RawBytes       int64 `json:"raw_bytes"`
+	PayloadBytes   int64 `json:"payload_bytes"`   // compressed, without bale's header
+	StoredBytes    int64 `json:"stored_bytes"`    // frames, or the values as they are where that is smaller
+	AllocatedBytes int64 `json:"allocated_bytes"` // as Redis allocates them, see package redismem; without keys
+
+	// CompressNs and DecompressNs are the time for a value, on one processor; measured for the winner alone.
+	CompressNs   float64 `json:"compress_ns,omitempty"`
+	DecompressNs float64 `json:"decompress_ns,omitempty"`
+}
+
+// Ratio is RawBytes over StoredBytes.
+func (m Measure) Ratio() float64 {
+	if m.StoredBytes == 0 {
+		return 0
+	}
+	return float64(m.RawBytes) / float64(m.StoredBytes)
+}
+
+// PayloadRatio is RawBytes over PayloadBytes: what other tools call the ratio.
+func (m Measure) PayloadRatio() float64 {
+	if m.PayloadBytes == 0 {
+		return 0
+	}
+	return float64(m.RawBytes) / float64(m.PayloadBytes)
+}
+
+// AllocatedPerValue is AllocatedBytes for one value.
+func (m Measure) AllocatedPerValue() float64 {
+	if m.Values == 0 {
+		return 0
+	}
+	return float64(m.AllocatedBytes) / float64(m.Values)
+}
+
+// Candidate is a dictionary that was tried.
+type Candidate struct {
+	Builder string             `json:"builder"`
+	Params  string             `json:"params,omitempty"`
+	Asked   int                `json:"asked_size"` // the size that the builder was given
+	Size    int                `json:"size"`
+	ID      frame.DictionaryID `json:"id,omitempty"`
+	HeldOut Measure            `json:"held_out"`
+	Error   string             `json:"error,omitempty"` // why there is none, or why it was not taken
+}
+
+// Training is what Train found.
+type Training struct {
+	Dictionary *Dictionary // nil when there is none that pays
+	Winner     Candidate   // what Dictionary is of the candidates
+	Setting    compress.Setting
+
+	Samples       int   // values trained on
+	SampleBytes   int64 // and their size
+	HeldOut       int   // values measured on
+	Excluded      int   // samples left out since they are not JSON and fields are excluded
+	NotVerifiable int   // candidates that did not pass the round trip
+
+	Without, With Measure // held-out values, compressed without a dictionary and with it
+	Candidates    []Candidate
+}
+
+// PaysFrom is how many values the dictionary must serve before it has saved the memory that it takes itself.
+func (t *Training) PaysFrom() int {
+	saved := t.Without.AllocatedPerValue() - t.With.AllocatedPerValue()
+	if t.Dictionary == nil || saved <= 0 {
+		return 0
+	}
+	return int(float64(redismem.String(len(t.Dictionary.Bytes())))/saved) + 1
+}
+
+// Train makes the dictionary that saves most. Every other sample is trained on; the others are held out, and
+// candidates of all builders and several sizes are measured on those. The one with the fewest bytes as
+// Redis allocates them wins, or the smallest that comes within half a percent of it and is no worse than any Baseline. It has proved a full round trip over all held-out
+// values, read by pure Go too. The figures are those of the best of many, and so a little better than what later values will
+// give.
+//
+// When no dictionary pays the error is ErrNoDictionary, and the Training holds the figures all the same. The same
+// samples and options give the same dictionary. It needs memory for some copies of the samples that it trains on: at most a hundred
+// times MaxSize, of more every n-th.
+func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t := &trainer{options: o, result: &Training{Setting: o.Setting}}
+	return t.result, t.run(ctx, samples)
+}
+
+// trainer is the state of a Train.
+type trainer struct {
+	options TrainOptions
+	result  *Training
+	exclude *excluder
+	train   [][]byte
+	heldOut [][]byte
+	search  [][]byte // the part of heldOut that candidates are compared on
+	lock    sync.Mutex
+	tried   []*trial
+	done    int
+	total   int
+}
+
+// trial is a candidate with its bytes.
+type trial struct {
+	builder    *Builder
+	index      int // of the builder
+	dictionary *Dictionary
+	Candidate
+}
+
+func (t *trainer) run(ctx context.Context, samples [][]byte) error {
+	samples = slices.DeleteFunc(slices.Clone(samples), func(s []byte) bool { return len(s) == 0 })
+	for i, s := range samples {
+		if i%2 == 0 {
+			t.train = append(t.train, s)
+		} else {
+			t.heldOut = append(t.heldOut, s)
+		}
+	}
+	if len(t.options.Exclude) > 0 {
+		t.exclude = newExcluder(t.options.Exclude)
+		t.train, t.result.Excluded = t.exclude.redact(t.train)
+	}
+	t.train = thin(t.train, samplesPerByte*t.options.MaxSize)
+	t.search = thin(t.heldOut, searchBytes)
+	r := t.result
+	r.Samples, r.HeldOut = len(t.train), len(t.heldOut)
+	for _, s := range t.train {
+		r.SampleBytes += int64(len(s))
+	}
+	if len(t.train)+len(t.heldOut) < minSamples || len(t.train) < minSamples/2 {
+		why := ""
+		if r.Excluded > 0 {
+			why = fmt.Sprintf(" (%d were left out: with excluded fields every sample must be JSON)", r.Excluded)
+		}
+		return fmt.Errorf("dict: %w: %w: %d values%s, must be %d at least; some thousands are better", ErrNoDictionary, ErrTooFew, len(t.train)+len(t.heldOut), why, minSamples)
+	}
+	plain, err := t.options.Engine.New(t.options.Setting, nil)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	if r.Without, err = measure(plain, t.heldOut); err != nil {
+		return err
+	}
+	t.time(ctx, plain, &r.Without)
+	if err := t.searchAll(ctx); err != nil {
+		return err
+	}
+	return t.choose(ctx)
+}
+
+// searchAll tries all builders at all sizes, then slow ones and the sizes between at the best places.
+func (t *trainer) searchAll(ctx context.Context) error {
+	var sizes []int
+	for s := minDictionary; s <= t.options.MaxSize; s *= 2 {
+		sizes = append(sizes, s)
+	}
+	for _, s := range []int{libzstdDefault, t.options.MaxSize} {
+		if s <= t.options.MaxSize && !slices.Contains(sizes, s) {
+			sizes = append(sizes, s)
+		}
+	}
+	slices.Sort(sizes)
+	var first, second []*trial
+	for i := range t.options.Builders {
+		b := &t.options.Builders[i]
+		if !b.Slow {
+			for _, s := range sizes {
+				first = append(first, &trial{builder: b, index: i, Candidate: Candidate{Builder: b.Name, Params: b.Params, Asked: s}})
+			}
+		}
+	}
+	if err := t.try(ctx, first, t.train); err != nil {
+		return err
+	}
+	// Between the best size and its neighbours, with the builders that did best; and the slow builders.
+	var near, best []int
+	for _, c := range t.ranked() {
+		if len(best) < slowSizes && !slices.Contains(best, c.Asked) {
+			best = append(best, c.Asked)
+		}
+		if len(near) < 3 && !slices.Contains(near, c.index) {
+			near = append(near, c.index)
+			for _, s := range []int{c.Asked / 4 * 3, c.Asked / 8 * 7, c.Asked / 4 * 5, c.Asked / 2 * 3} {
+				if s >= minDictionary && s <= t.options.MaxSize && !slices.Contains(sizes, s) {
+					second = append(second, &trial{builder: c.builder, index: c.index, Candidate: Candidate{Builder: c.Builder, Params: c.Params, Asked: s}})
+				}
+			}
+		}
+	}
+	if err := t.try(ctx, second, t.train); err != nil {
+		return err
+	}
+	if len(best) == 0 { // no builder had anything: perhaps a slow one has
+		best = []int{min(16<<10, t.options.MaxSize)}
+	}
+	var slow []*trial
+	for i := range t.options.Builders {
+		if b := &t.options.Builders[i]; b.Slow {
+			for _, s := range best {
+				slow = append(slow, &trial{builder: b, index: i, Candidate: Candidate{Builder: b.Name, Params: b.Params, Asked: s}})
+			}
+		}
+	}
+	return t.try(ctx, slow, thin(t.train, slowBytes))
+}
+
+// try makes and measures candidates, several at a time.
+func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte) error {
+	t.tried = append(t.tried, trials...)
+	t.total += len(trials)
+	next := make(chan *trial)
+	var workers sync.WaitGroup
+	for range t.options.Workers {
+		workers.Go(func() {
+			for c := range next {
+				c.measure(t, samples)
+				t.lock.Lock()
+				t.done++
+				if t.options.Progress != nil {
+					t.options.Progress(t.done, t.total, fmt.Sprintf("%v, %d KiB", c.builder, c.Asked>>10))
+				}
+				t.lock.Unlock()
+			}
+		})
+	}
+	for _, c := range trials {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- c
+	}
+	close(next)
+	workers.Wait()
+	return ctx.Err()
+}
+
+// measure fills in the candidate; whatever fails is its Error.
+func (c *trial) measure(t *trainer, samples [][]byte) {
+	d, err := c.builder.build(samples, c.Asked)
+	if err == nil {
+		c.Size, c.ID = len(d.Bytes()), d.ID()
+		if c.Size > c.Asked {
+			err = fmt.Errorf("%v made %d bytes where %d were asked for", c.builder, c.Size, c.Asked)
+		}
+	}
+	var compressor compress.Compressor
+	if err == nil {
+		compressor, err = guard(func() (compress.Compressor, error) { return t.options.Engine.New(t.options.Setting, d) })
+	}
+	if err == nil {
+		c.HeldOut, err = guard(func() (Measure, error) { return measure(compressor, t.search) })
+		compressor.Close()
+	}
+	if err != nil {
+		c.Error = err.Error()
+		return
+	}
+	c.dictionary = d
+}
+
+// guard takes a panic of experimental code for an error.
+func guard[T any](f func() (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+// ranked are the candidates that there are, the best first.
+func (t *trainer) ranked() []*trial {
+	ranked := slices.DeleteFunc(slices.Clone(t.tried), func(c *trial) bool { return c.dictionary == nil || c.Error != "" })
+	slices.SortStableFunc(ranked, func(a, b *trial) int {
+		return cmp.Or(cmp.Compare(a.HeldOut.AllocatedBytes, b.HeldOut.AllocatedBytes), cmp.Compare(a.Size, b.Size))
+	})
+	return ranked
+}
+
+// best is the candidate to take, nil when there is none.
+func (t *trainer) best() *trial {
+	ranked := t.ranked()
+	if len(ranked) == 0 {
+		return nil
+	}
+	best := ranked[0]
+	allocated, stored := int64(math.MaxInt64), int64(math.MaxInt64)
+	for _, c := range ranked {
+		if c.builder.Baseline {
+			allocated, stored = min(allocated, c.HeldOut.AllocatedBytes), min(stored, c.HeldOut.StoredBytes)
+		}
+	}
+	enough := int64(float64(best.HeldOut.AllocatedBytes) * (1 + tie))
+	for _, c := range ranked {
+		if c.Size < best.Size && c.HeldOut.AllocatedBytes <= min(enough, allocated) && c.HeldOut.StoredBytes <= stored {
+			best = c
+		}
+	}
+	return best
+}
+
+// choose takes the best candidate that passes every check.
+func (t *trainer) choose(ctx context.Context) error {
+	r := t.result
+	defer func() {
+		for _, c := range t.tried {
+			r.Candidates = append(r.Candidates, c.Candidate)
+		}
+	}()
+	refused := ""
+	for c := t.best(); c != nil; c = t.best() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		with, err := guard(func() (Measure, error) { return t.validate(c.dictionary) })
+		if err != nil {
+			c.Error = err.Error()
+			r.NotVerifiable++
+			refused = fmt.Sprintf("; the best one was refused: %v", err)
+			continue
+		}
+		r.With, r.Winner = with, c.Candidate
+		gain := 1 - float64(with.AllocatedBytes)/float64(r.Without.AllocatedBytes)
+		if gain <= 0 || gain < t.options.MinGain {
+			return fmt.Errorf("dict: %w pays: the best of %d, %v with %d bytes, takes %.0f bytes a value in Redis where there are %.0f without (%.1f%% less, must be %.1f%%)%s",
+				ErrNoDictionary, len(t.tried), c.builder, c.Size, with.AllocatedPerValue(), r.Without.AllocatedPerValue(), 100*gain, 100*max(0, t.options.MinGain), refused)
+		}
+		compressor, err := t.options.Engine.New(t.options.Setting, c.dictionary)
+		if err != nil {
+			return err
+		}
+		defer compressor.Close()
+		t.time(ctx, compressor, &r.With)
+		r.Dictionary = c.dictionary
+		return nil
+	}
+	reason := ""
+	if len(t.tried) > 0 {
+		reason = ": " + t.tried[0].Error
+	}
+	return fmt.Errorf("dict: %w: none of %d attempts gave one%s%s", ErrNoDictionary, len(t.tried), reason, refused)
+}
+
+// validate proves that every held-out value comes back, through the engine and through pure Go, and that nothing is in
+// the dictionary that must not be.
+func (t *trainer) validate(d *Dictionary) (Measure, error) {
+	if t.exclude != nil {
+		if err := t.exclude.verify(d); err != nil {
+			return Measure{}, err
+		}
+	}
+	c, err := t.options.Engine.New(t.options.Setting, d)
+	if err != nil {
+		return Measure{}, err
+	}
+	defer c.Close()
+	readers := []compress.Compressor{c}
+	if t.options.Engine != nil {
+		pure, err := t.options.Setting.New(d)
+		if err != nil {
+			return Measure{}, fmt.Errorf("pure Go cannot use it: %w", err)
+		}
+		defer pure.Close()
+		readers = append(readers, pure)
+	}
+	var packed, back []byte
+	for i, v := range t.heldOut {
+		if packed, err = c.Compress(packed[:0], v); err != nil {
+			return Measure{}, fmt.Errorf("value %d: %w", i, err)
+		}
+		for _, r := range readers {
+			if back, err = r.Decompress(back[:0], packed, len(v)); err != nil {
+				return Measure{}, fmt.Errorf("value %d does not come back: %w", i, err)
+			}
+			if !bytes.Equal(back, v) {
+				return Measure{}, fmt.Errorf("value %d comes back different", i)
+			}
+		}
+	}
+	return measure(c, t.heldOut)
+}
+
+// measure stores values as a Packer with default options does, and counts.
+func measure(c compress.Compressor, values [][]byte) (Measure, error) {
+	m := Measure{Values: len(values)}
+	header := frame.Header{Algorithm: c.Algorithm(), DictionaryID: c.DictionaryID(), HasChecksum: true}
+	var payload []byte
+	var err error
+	for _, v := range values {
+		if payload, err = c.Compress(payload[:0], v); err != nil {
+			return m, err
+		}
+		header.Length = uint64(len(v))
+		stored := header.PayloadOffset() + len(payload)
+		if len(v)-stored < max(1, int(packedGain*float64(len(v)))) {
+			stored = len(v)
+		}
+		m.RawBytes += int64(len(v))
+		m.PayloadBytes += int64(len(payload))
+		m.StoredBytes += int64(stored)
+		m.AllocatedBytes += int64(redismem.String(stored))
+	}
+	return m, nil
+}
+
+// time measures what it costs to compress and decompress a value.
+func (t *trainer) time(ctx context.Context, c compress.Compressor, m *Measure) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	values := make([][]byte, 0, 1000)
+	payloads := make([][]byte, 0, 1000)
+	for range min(1000, len(t.heldOut)) {
+		v := t.heldOut[rng.IntN(len(t.heldOut))]
+		p, err := c.Compress(nil, v)
+		if err != nil {
+			return
+		}
+		values, payloads = append(values, v), append(payloads, p)
+	}
+	var dst []byte
+	each := func(f func(i int)) float64 {
+		n, start := 0, time.Now()
+		for time.Since(start) < costTime && ctx.Err() == nil {
+			for i := range values {
+				f(i)
+			}
+			n += len(values)
+		}
+		return float64(time.Since(start).Nanoseconds()) / float64(max(1, n))
+	}
+	m.CompressNs = each(func(i int) { dst, _ = c.Compress(dst[:0], values[i]) })
+	m.DecompressNs = each(func(i int) { dst, _ = c.Decompress(dst[:0], payloads[i], len(values[i])) })
+}
