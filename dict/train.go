@@ -59,6 +59,10 @@ type TrainOptions struct {
 	// without one. Defaults to 0.05; below 1. Negative means that a single byte is enough.
 	MinGain float64
 
+	// Current is the dictionary that is in use, if there is one: a new one must then save MinGain of the memory that
+	// values take with Current.
+	Current *Dictionary
+
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root ("user.token"). Their values
 	// never enter the dictionary, and samples that are not JSON are left out. A dictionary that holds such a
 	// value of 6 or more bytes all the same, from another field, is not offered.
@@ -161,8 +165,10 @@ type Training struct {
 	Excluded      int   // samples left out since they are not JSON and fields are excluded
 	NotVerifiable int   // candidates that did not pass the round trip
 
-	Without, With Measure // held-out values, compressed without a dictionary and with it
-	Candidates    []Candidate
+	// The held-out values, compressed without a dictionary, with the Dictionary, and with
+	// TrainOptions.Current, if there is one.
+	Without, With, Current Measure
+	Candidates             []Candidate
 }
 
 // PaysFrom is how many values the dictionary must serve before it has saved the memory that it takes itself.
@@ -250,6 +256,16 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 		return err
 	}
 	t.time(ctx, plain, &r.Without)
+	if t.options.Current != nil {
+		current, err := t.options.Engine.New(t.options.Setting, t.options.Current)
+		if err != nil {
+			return err
+		}
+		defer current.Close()
+		if r.Current, err = measure(current, t.heldOut); err != nil {
+			return err
+		}
+	}
 	if err := t.searchAll(ctx); err != nil {
 		return err
 	}
@@ -428,10 +444,14 @@ func (t *trainer) choose(ctx context.Context) error {
 			continue
 		}
 		r.With, r.Winner = with, c.Candidate
-		gain := 1 - float64(with.AllocatedBytes)/float64(r.Without.AllocatedBytes)
+		against, name := r.Without, "without one"
+		if t.options.Current != nil && r.Current.AllocatedBytes < against.AllocatedBytes {
+			against, name = r.Current, "with the current one"
+		}
+		gain := 1 - float64(with.AllocatedBytes)/float64(against.AllocatedBytes)
 		if gain <= 0 || gain < t.options.MinGain {
-			return fmt.Errorf("dict: %w pays: the best of %d, %v with %d bytes, takes %.0f bytes a value in Redis where there are %.0f without (%.1f%% less, must be %.1f%%)%s",
-				ErrNoDictionary, len(t.tried), c.builder, c.Size, with.AllocatedPerValue(), r.Without.AllocatedPerValue(), 100*gain, 100*max(0, t.options.MinGain), refused)
+			return fmt.Errorf("dict: %w pays: the best of %d, %v with %d bytes, takes %.0f bytes a value in Redis where there are %.0f %s (%.1f%% less, must be %.1f%%)%s",
+				ErrNoDictionary, len(t.tried), c.builder, c.Size, with.AllocatedPerValue(), against.AllocatedPerValue(), name, 100*gain, 100*max(0, t.options.MinGain), refused)
 		}
 		compressor, err := t.options.Engine.New(t.options.Setting, c.dictionary)
 		if err != nil {

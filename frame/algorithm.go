@@ -45,10 +45,3 @@ func ParseAlgorithm(s string) (Algorithm, error) {
 	}
 	return 0, fmt.Errorf("frame: no algorithm is called %q; there are %q", s, names)
 }
-
-// DictionaryID names a dictionary by its content; zero means none. Package dict
-// computes it.
-type DictionaryID uint32
-
-// String is the id as eight hexadecimal digits.
-func (id DictionaryID) String() string { return fmt.Sprintf("%08x", uint32(id)) }

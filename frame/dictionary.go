@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // MinDictionarySize and MaxDictionarySize bound a dictionary, in bytes. Below 16 bytes there is nothing that a
@@ -18,6 +19,40 @@ const (
 
 // ErrDictionarySize says that the bytes are too few or too many for a dictionary.
 var ErrDictionarySize = errors.New("dictionary size out of range")
+
+// DictionaryID names a dictionary by its content, see [Dictionary.ID]; zero means none.
+type DictionaryID uint32
+
+// noDictionary is how the zero id is written.
+const noDictionary = "none"
+
+// String is the id as eight hexadecimal digits, or "none".
+func (id DictionaryID) String() string {
+	if id == 0 {
+		return noDictionary
+	}
+	return fmt.Sprintf("%08x", uint32(id))
+}
+
+// ParseDictionaryID is the inverse of [DictionaryID.String].
+func ParseDictionaryID(s string) (DictionaryID, error) {
+	if s == noDictionary {
+		return 0, nil
+	}
+	if id, err := strconv.ParseUint(s, 16, 32); err == nil && DictionaryID(id).String() == s {
+		return DictionaryID(id), nil
+	}
+	return 0, fmt.Errorf("frame: %q is no dictionary id: eight lower-case hexadecimal digits, or %q", s, noDictionary)
+}
+
+// MarshalText is String.
+func (id DictionaryID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText is [ParseDictionaryID].
+func (id *DictionaryID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseDictionaryID(string(text))
+	return err
+}
 
 // Dictionary is the bytes that a [DictionaryID] names: what values have in common, given to compressor and
 // decompressor beforehand, so that a small value need not repeat them. It is immutable and safe for concurrent

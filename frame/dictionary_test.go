@@ -43,3 +43,17 @@ func TestDictionary(t *testing.T) {
 		}
 	}
 }
+
+func TestDictionaryID(t *testing.T) {
+	for _, id := range []DictionaryID{0, 1, 0x0abcdef1, 0xffffffff} {
+		got, err := ParseDictionaryID(id.String())
+		if err != nil || got != id {
+			t.Errorf("%v parses as %v, %v", id, got, err)
+		}
+	}
+	for _, s := range []string{"", "1", "0ABCDEF1", "00000000", "123456789", "-0000001", "None"} {
+		if id, err := ParseDictionaryID(s); err == nil {
+			t.Errorf("%q parses as %v", s, id)
+		}
+	}
+}

@@ -13,13 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
 // HookOptions are the settings of a [Hook]; the zero value is useful.
 type HookOptions struct {
 	// Match are patterns of the keys in scope, in the syntax of Redis' KEYS: "user:*". A key that
-	// matches any of them is. Defaults to all keys.
+	// matches any of them is. Defaults to all keys; those of a dictionary registry (bale:dict:*) are never.
 	Match []string
 
 	// Exclude are patterns of keys that are out of scope even if they match. Their values are neither packed nor
@@ -64,6 +65,9 @@ func NewHook(packer *bale.Packer, o HookOptions) (*Hook, error) {
 
 // inScope reports whether the hook deals with a key.
 func (h *Hook) inScope(key string) bool {
+	if strings.HasPrefix(key, dict.DefaultPrefix) {
+		return false // packed with themselves, dictionaries could not be read
+	}
 	for _, p := range h.options.Exclude {
 		if glob(p, key) {
 			return false

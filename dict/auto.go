@@ -1,0 +1,353 @@
+package dict
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	mathrand "math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	defaultInterval    = 30 * time.Second
+	defaultMinValues   = 1000
+	defaultSampleBytes = 8 << 20
+	defaultDecay       = 0.85
+	defaultRetry       = time.Hour
+	halfLife           = 5000 // values after which one counts half
+	leaseTTL           = 30 * time.Second
+	leaseRenewals      = 3 // in a TTL
+)
+
+// Auto trains and replaces a group's dictionary by itself; the zero value is useful. Each program of the fleet that has it
+// watches how much smaller its own values get. When the group has no dictionary yet and enough was written, or when the
+// ratio decays against the one at training, one of them (a lease in Redis) takes a sample of the values that it is writing, trains
+// in the background, and publishes; after the registry's grace period any of them activates. A program that
+// is killed in the middle leaves nothing behind but a lease that runs out.
+type Auto struct {
+	// Interval is how often it looks, give or take a fifth. Defaults to 30 seconds.
+	Interval time.Duration
+
+	// MinValues is how many values must have been written since the writer last changed before anything is said of the ratio, and
+	// how many a sample is taken from. Defaults to 1000; at least 20.
+	MinValues int
+
+	// SampleBytes bounds the sample in bytes. Defaults to 8 MiB.
+	SampleBytes int
+
+	// Decay is the part of the ratio at training that the live ratio may sink to. Defaults to 0.85; between 0
+	// and 1. The live ratio is a mean over bytes in which a value counts half after 5000 more.
+	Decay float64
+
+	// Retry is how long the fleet waits after a training that gave nothing. Defaults to an hour.
+	Retry time.Duration
+
+	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
+	// defaults to 1, and then it takes half of one processor at most.
+	Train TrainOptions
+}
+
+// autopilot is an Auto at work.
+type autopilot struct {
+	group *Group
+	Auto
+
+	training atomic.Bool
+	sampling atomic.Bool
+	lock     sync.Mutex
+	sample   [][]byte
+	size     int // of the sample, in bytes
+	seen     int // values that were offered to it
+
+	// What was last seen of the writer, and its live ratio.
+	writer                    *writer
+	values, plain, stored     int64
+	weightedPlain, weightedIn float64
+}
+
+func newAutopilot(g *Group, o Auto) (*autopilot, error) {
+	a := &autopilot{group: g, Auto: o}
+	if a.Interval == 0 {
+		a.Interval = defaultInterval
+	}
+	if a.MinValues == 0 {
+		a.MinValues = defaultMinValues
+	}
+	if a.SampleBytes == 0 {
+		a.SampleBytes = defaultSampleBytes
+	}
+	if a.Decay == 0 {
+		a.Decay = defaultDecay
+	}
+	if a.Retry == 0 {
+		a.Retry = defaultRetry
+	}
+	if a.Train.Workers == 0 {
+		a.Train.Workers = 1
+	}
+	a.Train.Setting, a.Train.Engine = g.options.Setting, g.options.Engine
+	if _, err := a.Train.withDefaults(); err != nil {
+		return nil, err
+	}
+	switch {
+	case a.Interval < 0 || a.Retry < 0:
+		return nil, fmt.Errorf("dict: %w: Auto: Interval %v and Retry %v must not be negative", ErrInvalid, o.Interval, o.Retry)
+	case a.MinValues < minSamples:
+		return nil, fmt.Errorf("dict: %w: Auto: MinValues is %d, must be %d at least", ErrInvalid, o.MinValues, minSamples)
+	case a.SampleBytes < minDictionary:
+		return nil, fmt.Errorf("dict: %w: Auto: SampleBytes is %d, must be %d at least", ErrInvalid, o.SampleBytes, minDictionary)
+	case !(a.Decay > 0 && a.Decay < 1):
+		return nil, fmt.Errorf("dict: %w: Auto: Decay is %v, must be between 0 and 1", ErrInvalid, o.Decay)
+	}
+	return a, nil
+}
+
+// offer gives a value to the sample, if one is being taken. The writer of the value never waits: while another value is being
+// added this one is passed over.
+func (a *autopilot) offer(value []byte) {
+	if !a.sampling.Load() || len(value) > a.SampleBytes/minSamples || !a.lock.TryLock() {
+		return
+	}
+	defer a.lock.Unlock()
+	a.seen++
+	// As many as fit, and then each value with the same chance (Vitter's algorithm R), by bytes as well as it
+	// goes.
+	if a.size+len(value) <= a.SampleBytes {
+		a.sample = append(a.sample, bytes.Clone(value))
+		a.size += len(value)
+		return
+	}
+	if i := mathrand.IntN(a.seen); i < len(a.sample) {
+		if size := a.size - len(a.sample[i]) + len(value); size <= a.SampleBytes {
+			a.sample[i], a.size = bytes.Clone(value), size
+		}
+	}
+}
+
+// run looks at the group from time to time until Close.
+func (a *autopilot) run() {
+	for {
+		if !a.sleep(a.group.ctx, time.Duration(float64(a.Interval)*(1+pollJitter*(2*mathrand.Float64()-1)))) {
+			return
+		}
+		if err := a.look(a.group.ctx); err != nil && a.group.ctx.Err() == nil {
+			a.group.log.Warn("dictionary not renewed", "err", err)
+		}
+	}
+}
+
+func (a *autopilot) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// ratio is the live ratio of the present writer, and over how many values; a new writer begins anew.
+func (a *autopilot) ratio() (ratio float64, values int64) {
+	w := a.group.writer.Load()
+	if w != a.writer {
+		a.writer, a.values, a.plain, a.stored, a.weightedPlain, a.weightedIn = w, 0, 0, 0, 0, 0
+	}
+	values, plain, stored := w.values.Load(), w.plainBytes.Load(), w.storedBytes.Load()
+	fade := math.Exp2(-float64(values-a.values) / halfLife)
+	a.weightedPlain = a.weightedPlain*fade + float64(plain-a.plain)
+	a.weightedIn = a.weightedIn*fade + float64(stored-a.stored)
+	a.values, a.plain, a.stored = values, plain, stored
+	if a.weightedIn == 0 {
+		return 0, values
+	}
+	return a.weightedPlain / a.weightedIn, values
+}
+
+// reason says why a new dictionary is needed, or nothing.
+func (a *autopilot) reason(s *State) string {
+	ratio, values := a.ratio()
+	if values < int64(a.MinValues) || a.writer.key.id != s.Current {
+		return ""
+	}
+	if s.Current == 0 {
+		if s.Previous != 0 || a.hasActivated(s) {
+			return "" // somebody switched it off
+		}
+		return fmt.Sprintf("no dictionary yet, %d values written", values)
+	}
+	e := s.Find(s.Current)
+	if e == nil || e.Info.Ratio == 0 || ratio >= a.Decay*e.Info.Ratio {
+		return ""
+	}
+	return fmt.Sprintf("the ratio is %.2f, and was %.2f at training", ratio, e.Info.Ratio)
+}
+
+func (a *autopilot) hasActivated(s *State) bool {
+	for _, e := range s.Dictionaries {
+		if !e.Activated.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// look does what is to be done at the moment.
+func (a *autopilot) look(ctx context.Context) error {
+	g := a.group
+	s, err := g.registry.State(ctx, g.name)
+	if err != nil {
+		return err
+	}
+	if ids := pending(s); len(ids) > 0 {
+		a.ratio()
+		e := s.Find(ids[0])
+		if !e.Info.Auto {
+			return nil // published by a person, who will activate it
+		}
+		err := g.registry.Activate(ctx, g.name, e.ID, false)
+		if errors.Is(err, ErrGrace) {
+			return nil
+		}
+		return err
+	}
+	why := a.reason(s)
+	if why == "" {
+		return nil
+	}
+	l, err := acquire(ctx, g.registry, g.name)
+	if l == nil || err != nil {
+		return err // somebody else is at it
+	}
+	g.log.Info("taking a sample for a new dictionary", "why", why)
+	a.training.Store(true)
+	defer a.training.Store(false)
+	err = a.renew(l.ctx, s)
+	keep := time.Duration(0)
+	if errors.Is(err, ErrNoDictionary) {
+		keep = a.Retry // the others would find no more
+	}
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.FetchTimeout)
+	defer cancel()
+	return errors.Join(err, l.release(release, keep))
+}
+
+// renew takes a sample, trains and publishes. The context ends with the lease.
+func (a *autopilot) renew(ctx context.Context, s *State) error {
+	g := a.group
+	samples, err := a.collect(ctx)
+	if err != nil {
+		return err
+	}
+	o := a.Train
+	if s.Current != 0 {
+		if o.Current = g.dictionary(s.Current); o.Current == nil {
+			return fmt.Errorf("dict: %v: %w", s.Current, ErrUnknown)
+		}
+	}
+	if o.Workers == 1 {
+		last := time.Now()
+		o.Progress = func(int, int, string) { // rest as long as each candidate took
+			a.sleep(ctx, time.Since(last))
+			last = time.Now()
+		}
+	}
+	t, err := Train(ctx, samples, o)
+	if err != nil {
+		return err
+	}
+	info := t.Info()
+	info.Auto = true
+	if err := g.registry.Publish(ctx, g.name, t.Dictionary, info); err != nil {
+		return err
+	}
+	g.log.Info("dictionary published", "id", t.Dictionary.ID(), "ratio", info.Ratio, "bytes", len(t.Dictionary.Bytes()))
+	return nil
+}
+
+// collect takes a sample of the values that are being written, until enough were offered.
+func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
+	a.lock.Lock()
+	a.sample, a.size, a.seen = nil, 0, 0
+	a.lock.Unlock()
+	a.sampling.Store(true)
+	defer a.sampling.Store(false)
+	for {
+		if !a.sleep(ctx, a.Interval/10+time.Millisecond) {
+			return nil, context.Cause(ctx)
+		}
+		a.lock.Lock()
+		enough := a.seen >= a.MinValues
+		if enough {
+			sample := a.sample
+			a.sample, a.size = nil, 0
+			a.lock.Unlock()
+			return sample, nil
+		}
+		a.lock.Unlock()
+	}
+}
+
+// lease is the right of one program of the fleet to train for a group.
+type lease struct {
+	registry *Registry
+	key      string
+	token    []byte
+	ctx      context.Context // ends when the lease does
+	end      context.CancelCauseFunc
+	renewed  chan struct{}
+}
+
+var errLeaseLost = errors.New("dict: the lease was lost")
+
+// acquire takes the lease of a group, and renews it until release; nil when another program has it.
+func acquire(ctx context.Context, r *Registry, group string) (*lease, error) {
+	l := &lease{registry: r, key: r.leaseKey(group), token: []byte(rand.Text()), renewed: make(chan struct{})}
+	ok, err := r.store.Swap(ctx, l.key, nil, l.token, leaseTTL)
+	if err != nil || !ok {
+		return nil, err
+	}
+	l.ctx, l.end = context.WithCancelCause(ctx)
+	go l.renew()
+	return l, nil
+}
+
+func (l *lease) renew() {
+	defer close(l.renewed)
+	ticker := time.NewTicker(leaseTTL / leaseRenewals)
+	defer ticker.Stop()
+	valid := time.Now().Add(leaseTTL)
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		before := time.Now()
+		ok, err := l.registry.store.Swap(l.ctx, l.key, l.token, l.token, leaseTTL)
+		switch {
+		case err == nil && ok:
+			valid = before.Add(leaseTTL)
+		case err == nil || time.Now().After(valid):
+			l.end(errLeaseLost)
+			return
+		}
+	}
+}
+
+// release gives the lease back, or keeps everybody off for a while longer.
+func (l *lease) release(ctx context.Context, keep time.Duration) error {
+	l.end(context.Canceled)
+	<-l.renewed
+	value := l.token
+	if keep == 0 {
+		value = nil
+	}
+	_, err := l.registry.store.Swap(ctx, l.key, l.token, value, keep)
+	return err
+}

@@ -1,0 +1,157 @@
+package dict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/balekv/bale/compress"
+)
+
+// traffic packs values through a group until the test ends.
+func traffic(t *testing.T, g *Group, value func(i int) []byte) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		var dst []byte
+		var err error
+		for i := 0; ctx.Err() == nil; i++ {
+			v := value(i)
+			if dst, err = g.Writer().Compress(dst[:0], v); err != nil {
+				t.Error(err)
+				return
+			}
+			g.Packed(v, len(dst)+12)
+		}
+	})
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+func auto() *Auto {
+	return &Auto{Interval: 20 * time.Millisecond, MinValues: 200, Train: quick(TrainOptions{MaxSize: 4 << 10})}
+}
+
+// TestAuto: a group without a dictionary gets one by itself, and another when its values change.
+func TestAuto(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 50*time.Millisecond)
+	g := open(t, r, GroupOptions{Auto: auto()})
+	all := profiles(500)
+	stop := traffic(t, g, func(i int) []byte { return all[i%500] })
+	eventually(t, "a first dictionary", func() bool { return g.Writer().DictionaryID() != 0 })
+	first := g.Writer().DictionaryID()
+	s, err := r.State(ctx, "g")
+	must(t, err)
+	e := s.Find(first)
+	if !e.Info.Auto || e.Info.Ratio < 2 || e.Activated.Sub(e.Published) < 50*time.Millisecond {
+		t.Errorf("%+v", e)
+	}
+	eventually(t, "the lease is given back", func() bool { v, err := m.Get(ctx, r.leaseKey("g")); return err == nil && v[0] == nil })
+	time.Sleep(200 * time.Millisecond) // the values are as before: nothing is to be done
+	if s, err = r.State(ctx, "g"); err != nil || len(s.Dictionaries) != 1 {
+		t.Fatalf("%d dictionaries, %v", len(s.Dictionaries), err)
+	}
+	stop()
+	others := many(500, session)
+	traffic(t, g, func(i int) []byte { return others[i%500] })
+	eventually(t, "a second dictionary", func() bool { id := g.Writer().DictionaryID(); return id != 0 && id != first })
+	if s, err = r.State(ctx, "g"); err != nil || s.Previous != first {
+		t.Errorf("the previous one is %v, %v", s.Previous, err)
+	}
+}
+
+// session is a value that profiles have nothing in common with.
+func session(i int) []byte {
+	r := rand.New(rand.NewPCG(uint64(i), 5))
+	return fmt.Appendf(nil, `<session token="%016x%016x%016x%016x" user="%d" agent="Mozilla/5.0 (X11; Linux x86_64; rv:139.0) Gecko/20100101 Firefox/139.0" scopes="read write purchase" cart="%x"/>`,
+		r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64(), r.Uint32(), r.Uint64())
+}
+
+// TestAutoGivesUp: values without anything in common are not trained on again and again.
+func TestAutoGivesUp(t *testing.T) {
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	g := open(t, r, GroupOptions{Auto: auto()})
+	values := randomValues(300, 300)
+	traffic(t, g, func(i int) []byte { return values[i%300] })
+	eventually(t, "the lease is kept", func() bool {
+		m.lock.Lock()
+		defer m.lock.Unlock()
+		return time.Until(m.expires[r.leaseKey("g")]) > defaultRetry/2
+	})
+	if s, err := r.State(context.Background(), "g"); err != nil || len(s.Dictionaries) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestLease: one at a time; it passes on when it is given back or runs out, and the work of who lost it ends.
+func TestLease(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	first, err := acquire(ctx, r, "g")
+	if err != nil || first == nil {
+		t.Fatal(err)
+	}
+	if second, err := acquire(ctx, r, "g"); second != nil || err != nil {
+		t.Fatalf("a second one: %v", err)
+	}
+	must(t, first.release(ctx, 0))
+	second, err := acquire(ctx, r, "g")
+	if err != nil || second == nil {
+		t.Fatal(err)
+	}
+	must(t, first.release(ctx, 0)) // not his any more
+	if v, err := m.Get(ctx, r.leaseKey("g")); err != nil || v[0] == nil {
+		t.Fatal("the lease of another was given back")
+	}
+	must(t, second.release(ctx, time.Hour))
+	if third, err := acquire(ctx, r, "g"); third != nil || err != nil {
+		t.Errorf("everybody should be kept off: %v", err)
+	}
+	m.setDown(true)
+	if _, err := acquire(ctx, r, "g"); !errors.Is(err, errDown) {
+		t.Errorf("no answer: %v", err)
+	}
+}
+
+// TestOfferIsBounded: the sample keeps within its bytes, and holds early and late values.
+func TestOfferIsBounded(t *testing.T) {
+	r := newRegistry(t, newMemory(), 0)
+	o := auto()
+	o.SampleBytes = 100 << 10
+	o.Interval = time.Hour
+	g := open(t, r, GroupOptions{Auto: o, Setting: compress.Setting{}})
+	a := g.auto
+	a.offer(profiles(1)[0])
+	if a.seen != 0 {
+		t.Error("a sample is taken though none was asked for")
+	}
+	a.sampling.Store(true)
+	for i, v := range profiles(3000) {
+		v[0] = byte(i / 12) // its time
+		a.offer(v)
+	}
+	a.offer(make([]byte, 50<<10))
+	size, late := 0, 0
+	for _, v := range a.sample {
+		size += len(v)
+		if v[0] > 125 {
+			late++
+		}
+	}
+	if size > o.SampleBytes || size != a.size || size < o.SampleBytes/2 {
+		t.Errorf("%d bytes in the sample, counted %d", size, a.size)
+	}
+	if share := float64(late) / float64(len(a.sample)); share < 0.3 || share > 0.7 {
+		t.Errorf("%.2f of the sample are of the later half", share)
+	}
+}

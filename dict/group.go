@@ -1,0 +1,623 @@
+package dict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
+)
+
+const (
+	defaultPoll         = 10 * time.Second
+	pollJitter          = 0.2 // of the poll, either way, so that a fleet does not poll in step
+	defaultFetchTimeout = time.Second
+	defaultKeep         = 16 << 20               // bytes
+	missingFor          = 5 * time.Second        // a dictionary that the registry does not hold
+	failedFor           = 200 * time.Millisecond // one that could not be fetched
+	maxMissing          = 1000                   // ids that are remembered as missing
+	prefetched          = 4                      // published dictionaries that are fetched before they are activated
+	firstRetry          = 10 * time.Millisecond
+	listenRetry         = time.Second
+)
+
+// GroupOptions are the settings of a [Group]; the zero value is useful.
+type GroupOptions struct {
+	// Setting is what values are written with, with the group's dictionary or without. Defaults to zstd at the
+	// engine's default level.
+	Setting compress.Setting
+
+	// Engine makes the compressors. Defaults to pure Go.
+	Engine compress.Engine
+
+	// ReadOnly writes without a dictionary, and reads all: the first phase of a roll-out.
+	ReadOnly bool
+
+	// Poll is how often the group's state is looked at, give or take a fifth; a change is usually heard of at
+	// once. Defaults to 10 seconds.
+	Poll time.Duration
+
+	// FetchTimeout is how long readers wait for an unknown dictionary at most. Defaults to a second.
+	FetchTimeout time.Duration
+
+	// Keep is how many bytes of dictionaries are kept for reading; those in use stay beyond it. A dictionary ready for
+	// use takes several times its bytes. Defaults to 16 MiB.
+	Keep int
+
+	// Bundled are dictionaries that the program brings along, which it reads without a registry: see [ReadFS].
+	Bundled []*Dictionary
+
+	// Auto, when it is not nil, trains and replaces the group's dictionary by itself.
+	Auto *Auto
+
+	// Log gets what happens in the background. Defaults to nowhere.
+	Log *slog.Logger
+}
+
+// Group is a group of a registry in a running program. It follows the group's state in the background: the current
+// dictionary becomes its writer, and it fetches what readers need. It is a bale.Dictionaries, to be given to one or several
+// Packers. When Redis does not answer it goes on with what it has. It is safe for concurrent use.
+type Group struct {
+	registry *Registry
+	name     string
+	options  GroupOptions
+	log      *slog.Logger
+	plain    compress.Compressor // without a dictionary
+	bundled  map[frame.DictionaryID]*Dictionary
+
+	writer  atomic.Pointer[writer]
+	readers atomic.Pointer[map[readerKey]*reader] // copied to be changed, under lock
+	clock   atomic.Int64                          // rises with each fetch; what was used last is kept
+
+	lock    sync.Mutex
+	state   *State // the last one known
+	lastErr error
+	synced  time.Time
+	held    map[frame.DictionaryID]*Dictionary // those of the readers, and of the group's state
+	flights map[readerKey]*flight
+	missing map[readerKey]missing
+
+	wake   chan struct{}
+	wanted chan frame.DictionaryID
+	auto   *autopilot
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	ctx    context.Context // ends with Close
+}
+
+type readerKey struct {
+	algorithm frame.Algorithm
+	id        frame.DictionaryID
+}
+
+// writer is what values are written with, and what came of it.
+type writer struct {
+	compressor  compress.Compressor
+	key         readerKey
+	values      atomic.Int64
+	plainBytes  atomic.Int64
+	storedBytes atomic.Int64
+}
+
+// reader is a compressor for reading.
+type reader struct {
+	compress.Compressor
+	used atomic.Int64 // the clock when it was last asked for
+}
+
+// flight is one fetch that several callers wait for.
+type flight struct {
+	done   chan struct{}
+	reader compress.Compressor
+	err    error
+}
+
+// missing is a dictionary that could not be had.
+type missing struct {
+	until time.Time
+	err   error
+}
+
+// Open starts to follow a group. It looks at the group's state once, for FetchTimeout at most; if Redis does not
+// answer in that time it goes on in the background, without a dictionary so long. The error is for options
+// alone. The caller closes the Group after the last use of the Packers that have it.
+func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Group, error) {
+	if err := CheckGroup(group); err != nil {
+		return nil, err
+	}
+	if o.Setting == (compress.Setting{}) {
+		o.Setting = compress.Setting{Algorithm: frame.Zstd}
+	}
+	if o.Poll == 0 {
+		o.Poll = defaultPoll
+	}
+	if o.FetchTimeout == 0 {
+		o.FetchTimeout = defaultFetchTimeout
+	}
+	if o.Keep == 0 {
+		o.Keep = defaultKeep
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case !o.Setting.TakesDictionary():
+		return nil, fmt.Errorf("dict: %w: %v takes no dictionary; zstd and s2 do, and lz4 at its default level", ErrInvalid, o.Setting)
+	case o.ReadOnly && o.Auto != nil:
+		return nil, fmt.Errorf("dict: %w: ReadOnly and Auto exclude each other", ErrInvalid)
+	case o.Poll < 0 || o.FetchTimeout < 0 || o.Keep < 0:
+		return nil, fmt.Errorf("dict: %w: Poll %v, FetchTimeout %v and Keep %d must not be negative", ErrInvalid, o.Poll, o.FetchTimeout, o.Keep)
+	}
+	plain, err := o.Engine.New(o.Setting, nil)
+	if err != nil {
+		return nil, fmt.Errorf("dict: %w: %w", ErrInvalid, err)
+	}
+	g := &Group{
+		registry: r, name: group, options: o, log: o.Log.With("group", group), plain: plain,
+		bundled: map[frame.DictionaryID]*Dictionary{}, held: map[frame.DictionaryID]*Dictionary{},
+		flights: map[readerKey]*flight{}, missing: map[readerKey]missing{},
+		wake: make(chan struct{}, 1), wanted: make(chan frame.DictionaryID, 16),
+	}
+	for _, d := range o.Bundled {
+		g.bundled[d.ID()] = d
+	}
+	g.readers.Store(&map[readerKey]*reader{})
+	g.write(plain)
+	if o.Auto != nil {
+		if g.auto, err = newAutopilot(g, *o.Auto); err != nil {
+			return nil, errors.Join(err, plain.Close())
+		}
+	}
+	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	first, cancel := context.WithTimeout(ctx, o.FetchTimeout)
+	g.sync(first)
+	cancel()
+	g.work.Go(g.follow)
+	g.work.Go(g.listen)
+	if g.auto != nil {
+		g.work.Go(g.auto.run)
+	}
+	return g, nil
+}
+
+// Close ends the background work and lets go of the compressors, which must not be in use.
+func (g *Group) Close() error {
+	g.cancel()
+	g.work.Wait()
+	err := g.plain.Close()
+	for _, r := range *g.readers.Load() {
+		err = errors.Join(err, r.Close())
+	}
+	return err
+}
+
+// Writer implements bale.Dictionaries: the compressor with the current dictionary, or without one.
+func (g *Group) Writer() compress.Compressor { return g.writer.Load().compressor }
+
+// Packed implements bale.Dictionaries.
+func (g *Group) Packed(plain []byte, stored int) {
+	w := g.writer.Load()
+	w.values.Add(1)
+	w.plainBytes.Add(int64(len(plain)))
+	w.storedBytes.Add(int64(stored))
+	if g.auto != nil {
+		g.auto.offer(plain)
+	}
+}
+
+// write makes a compressor the writer.
+func (g *Group) write(c compress.Compressor) {
+	key := readerKey{c.Algorithm(), c.DictionaryID()}
+	if old := g.writer.Load(); old != nil && old.key == key {
+		return
+	}
+	g.writer.Store(&writer{compressor: c, key: key})
+}
+
+// Reader implements bale.Dictionaries. A dictionary that is not at hand is fetched from the registry, once for all
+// callers that wait; what cannot be had is not asked for again for some seconds.
+func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
+	key := readerKey{a, id}
+	if w := g.writer.Load(); w.key == key {
+		return w.compressor, nil
+	}
+	if r := (*g.readers.Load())[key]; r != nil {
+		if now := g.clock.Load(); r.used.Load() != now {
+			r.used.Store(now)
+		}
+		return r.Compressor, nil
+	}
+	f, err := g.fly(key)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-f.done:
+		return f.reader, f.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fly starts a fetch or finds the one that is under way.
+func (g *Group) fly(key readerKey) (*flight, error) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	if r := (*g.readers.Load())[key]; r != nil { // it has just arrived
+		f := &flight{done: make(chan struct{}), reader: r.Compressor}
+		close(f.done)
+		return f, nil
+	}
+	if m, ok := g.missing[key]; ok {
+		if time.Now().Before(m.until) {
+			return nil, m.err
+		}
+		delete(g.missing, key)
+	}
+	if f := g.flights[key]; f != nil {
+		return f, nil
+	}
+	if g.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	f := &flight{done: make(chan struct{})}
+	g.flights[key] = f
+	g.work.Go(func() {
+		ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
+		defer cancel()
+		f.reader, f.err = g.load(ctx, key)
+		g.lock.Lock()
+		delete(g.flights, key)
+		if f.err != nil && g.ctx.Err() == nil {
+			if len(g.missing) >= maxMissing { // somebody sends garbage; forget it all
+				clear(g.missing)
+			}
+			again := failedFor
+			if errors.Is(f.err, ErrUnknown) || errors.Is(f.err, ErrCorrupt) {
+				again = missingFor
+			}
+			g.missing[key] = missing{time.Now().Add(again), f.err}
+		}
+		g.lock.Unlock()
+		close(f.done)
+	})
+	return f, nil
+}
+
+var errClosed = errors.New("dict: group is closed")
+
+// load makes the reader of a dictionary, fetching it if need be.
+func (g *Group) load(ctx context.Context, key readerKey) (compress.Compressor, error) {
+	if !(compress.Setting{Algorithm: key.algorithm}).TakesDictionary() {
+		return nil, fmt.Errorf("dict: %w: %v takes no dictionary", ErrInvalid, key.algorithm)
+	}
+	g.lock.Lock()
+	d := g.held[key.id]
+	g.lock.Unlock()
+	if d == nil {
+		d = g.bundled[key.id]
+	}
+	if d == nil {
+		var err error
+		if d, err = g.fetch(ctx, key.id); err != nil {
+			return nil, err
+		}
+	}
+	return g.keep(key, d)
+}
+
+// fetch asks the registry, and if that does not have the dictionary, whoever else in the fleet may: a registry that was emptied
+// is filled again by them.
+func (g *Group) fetch(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
+	d, err := g.registry.Fetch(ctx, id)
+	if !errors.Is(err, ErrUnknown) {
+		return d, err
+	}
+	if notify := g.registry.store.Notify(ctx, g.registry.channel(), wantMessage+id.String()); notify != nil {
+		return nil, err
+	}
+	for wait := firstRetry; ; wait *= 2 {
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+		}
+		if d, again := g.registry.Fetch(ctx, id); !errors.Is(again, ErrUnknown) && ctx.Err() == nil {
+			return d, again
+		}
+	}
+}
+
+// keep makes a reader and adds it to those at hand; what was not used for long goes.
+func (g *Group) keep(key readerKey, d *Dictionary) (compress.Compressor, error) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	readers := *g.readers.Load()
+	if r := readers[key]; r != nil {
+		return r.Compressor, nil
+	}
+	s := compress.Setting{Algorithm: key.algorithm}
+	if key.algorithm == g.options.Setting.Algorithm {
+		s = g.options.Setting // it may become the writer
+	}
+	c, err := g.options.Engine.New(s, d)
+	if err != nil {
+		return nil, fmt.Errorf("dict: %v: %w", key.id, err)
+	}
+	r := &reader{Compressor: c}
+	r.used.Store(g.clock.Add(1))
+	more := make(map[readerKey]*reader, len(readers)+1)
+	size := len(d.Bytes())
+	for k, r := range readers {
+		more[k] = r
+		size += len(g.held[k.id].Bytes())
+	}
+	more[key] = r
+	g.held[key.id] = d
+	for size > g.options.Keep {
+		var oldest readerKey
+		for k, r := range more {
+			if k != key && !g.inUse(k.id) && (oldest.id == 0 || r.used.Load() < more[oldest].used.Load()) {
+				oldest = k
+			}
+		}
+		if oldest.id == 0 {
+			break
+		}
+		size -= len(g.held[oldest.id].Bytes())
+		// Somebody may be reading with it: the garbage collector closes it.
+		delete(more, oldest)
+	}
+	for id := range g.held {
+		if !g.inUse(id) && !slices.ContainsFunc(allAlgorithms, func(a frame.Algorithm) bool { return more[readerKey{a, id}] != nil }) {
+			delete(g.held, id)
+		}
+	}
+	g.readers.Store(&more)
+	return c, nil
+}
+
+// allAlgorithms are those that take a dictionary.
+var allAlgorithms = []frame.Algorithm{frame.Zstd, frame.S2, frame.LZ4}
+
+// inUse reports whether a dictionary is one of the group's that must stay at hand.
+func (g *Group) inUse(id frame.DictionaryID) bool {
+	if g.state == nil {
+		return false
+	}
+	return id == g.state.Current || id == g.state.Previous || slices.Contains(pending(g.state), id)
+}
+
+// pending are the dictionaries that were published and may be activated next.
+func pending(s *State) (ids []frame.DictionaryID) {
+	for _, e := range s.Dictionaries {
+		if e.Activated.IsZero() && len(ids) < prefetched {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
+}
+
+// follow looks at the registry when it is time or something was heard.
+func (g *Group) follow() {
+	for {
+		jitter := 1 + pollJitter*(2*rand.Float64()-1)
+		timer := time.NewTimer(time.Duration(float64(g.options.Poll) * jitter))
+		select {
+		case <-g.ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-g.wake:
+			timer.Stop()
+		case id := <-g.wanted:
+			timer.Stop()
+			g.provide(id)
+			continue
+		}
+		ctx, cancel := context.WithTimeout(g.ctx, max(g.options.FetchTimeout, g.options.Poll))
+		g.sync(ctx)
+		cancel()
+	}
+}
+
+// listen hears of changes until Close.
+func (g *Group) listen() {
+	for g.ctx.Err() == nil {
+		err := g.registry.store.Listen(g.ctx, g.registry.channel(), func(message string) {
+			if id, ok := strings.CutPrefix(message, wantMessage); ok {
+				if id, err := frame.ParseDictionaryID(id); err == nil {
+					select {
+					case g.wanted <- id:
+					default: // the next poll looks after it
+					}
+				}
+				return
+			}
+			if group, ok := strings.CutPrefix(message, changedMessage); ok && group != g.name {
+				return
+			}
+			select {
+			case g.wake <- struct{}{}:
+			default:
+			}
+		})
+		if g.ctx.Err() != nil {
+			return
+		}
+		g.log.Warn("not listening for changes, polling alone", "err", err)
+		select {
+		case <-g.ctx.Done():
+		case <-time.After(listenRetry):
+		}
+	}
+}
+
+// provide puts a dictionary that somebody misses back into the registry, if it is at hand.
+func (g *Group) provide(id frame.DictionaryID) {
+	d := g.dictionary(id)
+	if d == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
+	defer cancel()
+	if err := g.registry.put(ctx, d); err != nil {
+		g.log.Warn("dictionary could not be put back into the registry", "id", id, "err", err)
+		return
+	}
+	g.log.Info("dictionary put back into the registry", "id", id)
+	g.sync(ctx)
+}
+
+// dictionary is the one of an id, if it is at hand.
+func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	if d := g.held[id]; d != nil {
+		return d
+	}
+	return g.bundled[id]
+}
+
+// sync takes over the registry's state of the group, and gives back to the registry what it lost.
+func (g *Group) sync(ctx context.Context) {
+	err := g.takeOver(ctx)
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	g.lastErr = err
+	if err == nil {
+		g.synced = time.Now()
+	} else if g.ctx.Err() == nil {
+		g.log.Warn("dictionaries are not up to date", "err", err)
+	}
+}
+
+func (g *Group) takeOver(ctx context.Context) error {
+	s, err := g.registry.State(ctx, g.name)
+	if err != nil {
+		return err // Redis does not answer, or the state is damaged: as before
+	}
+	g.lock.Lock()
+	known := g.state
+	g.lock.Unlock()
+	if known != nil && s.Epoch < known.Epoch {
+		// The registry was emptied, or set back by a fail-over. What is not in it must not be written with until it is there
+		// again.
+		g.write(g.plain)
+		if err := g.registry.restore(ctx, known, g.dictionary); err != nil {
+			return err
+		}
+		g.log.Info("group put back into the registry", "epoch", known.Epoch)
+		if s, err = g.registry.State(ctx, g.name); err != nil {
+			return err
+		}
+	}
+	g.lock.Lock()
+	g.state = s
+	g.lock.Unlock()
+	failed := g.fetchAll(ctx, s)
+	return errors.Join(failed, g.follows(ctx, s))
+}
+
+// fetchAll has the group's dictionaries at hand before they are needed, and in the registry.
+func (g *Group) fetchAll(ctx context.Context, s *State) error {
+	var ids []frame.DictionaryID
+	for _, id := range append([]frame.DictionaryID{s.Current, s.Previous}, pending(s)...) {
+		if id != 0 && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = g.registry.dataKey(id)
+	}
+	exists, err := g.registry.store.Exists(ctx, keys...)
+	if err != nil {
+		return fmt.Errorf("dict: group %q: %w", g.name, err)
+	}
+	var failed error
+	for i, id := range ids {
+		if exists[i] {
+			_, err = g.load(ctx, readerKey{g.options.Setting.Algorithm, id})
+		} else if d := g.dictionary(id); d != nil {
+			err = g.registry.put(ctx, d)
+		} else {
+			err = fmt.Errorf("dict: group %q: %v: %w", g.name, id, ErrUnknown)
+		}
+		if err != nil {
+			failed = errors.Join(failed, err)
+			if id == g.writer.Load().key.id && !exists[i] {
+				g.write(g.plain) // the registry does not hold it, and nobody could read what is written with it
+			}
+		}
+	}
+	return failed
+}
+
+// follows makes the current dictionary the writer, once the registry holds it and it is at hand.
+func (g *Group) follows(ctx context.Context, s *State) error {
+	if s.Current == 0 || g.options.ReadOnly {
+		g.write(g.plain)
+		return nil
+	}
+	key := readerKey{g.options.Setting.Algorithm, s.Current}
+	if g.writer.Load().key == key {
+		return nil
+	}
+	exists, err := g.registry.store.Exists(ctx, g.registry.dataKey(s.Current))
+	if err != nil {
+		return err
+	}
+	c, err := g.load(ctx, key)
+	if err != nil {
+		return err // with the old one so long
+	}
+	if !exists[0] {
+		return nil // fetchAll has said why
+	}
+	g.write(c)
+	g.log.Info("writing with a dictionary", "id", s.Current, "epoch", s.Epoch)
+	return nil
+}
+
+// Status is what a Group knows of itself.
+type Status struct {
+	Group   string             `json:"group"`
+	Writing frame.DictionaryID `json:"writing"` // what values are written with now
+	State   *State             `json:"state"`   // as last read, nil before that
+	Synced  time.Time          `json:"synced"`  // when the registry last answered
+	Err     error              `json:"-"`       // why the last look failed, nil if it did not
+
+	// Values and Ratio are the values written since the writer last changed, and their bytes over what is stored for
+	// them.
+	Values int64   `json:"values"`
+	Ratio  float64 `json:"ratio"`
+
+	// Training says that Auto is taking a sample or training in this program.
+	Training bool `json:"training"`
+}
+
+// Status returns the present state.
+func (g *Group) Status() Status {
+	w := g.writer.Load()
+	s := Status{Group: g.name, Writing: w.key.id, Values: w.values.Load()}
+	if stored := w.storedBytes.Load(); stored > 0 {
+		s.Ratio = float64(w.plainBytes.Load()) / float64(stored)
+	}
+	s.Training = g.auto != nil && g.auto.training.Load()
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	s.State, s.Synced, s.Err = g.state, g.synced, g.lastErr
+	return s
+}

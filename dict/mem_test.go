@@ -1,0 +1,145 @@
+package dict
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errDown = errors.New("the server does not answer")
+
+// memory is a Store in memory, which can be emptied and can fail. The real one is tested in module goredis.
+type memory struct {
+	lock      sync.Mutex
+	values    map[string][]byte
+	expires   map[string]time.Time
+	listeners map[chan string]bool
+	down      bool
+	gets      map[string]int
+}
+
+func newMemory() *memory {
+	return &memory{values: map[string][]byte{}, expires: map[string]time.Time{}, listeners: map[chan string]bool{}, gets: map[string]int{}}
+}
+
+func (m *memory) do(f func()) error {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	if m.down {
+		return errDown
+	}
+	for k, at := range m.expires {
+		if time.Now().After(at) {
+			delete(m.values, k)
+			delete(m.expires, k)
+		}
+	}
+	f()
+	return nil
+}
+
+func (m *memory) setDown(down bool) {
+	m.lock.Lock()
+	m.down = down
+	m.lock.Unlock()
+}
+
+func (m *memory) flush() {
+	m.lock.Lock()
+	clear(m.values)
+	clear(m.expires)
+	m.lock.Unlock()
+}
+
+func (m *memory) set(key string, value []byte) {
+	m.lock.Lock()
+	m.values[key] = value
+	m.lock.Unlock()
+}
+
+func (m *memory) Get(ctx context.Context, keys ...string) (values [][]byte, err error) {
+	err = m.do(func() {
+		for _, k := range keys {
+			m.gets[k]++
+			values = append(values, bytes.Clone(m.values[k]))
+		}
+	})
+	return values, err
+}
+
+func (m *memory) Exists(ctx context.Context, keys ...string) (exists []bool, err error) {
+	err = m.do(func() {
+		for _, k := range keys {
+			exists = append(exists, m.values[k] != nil)
+		}
+	})
+	return exists, err
+}
+
+func (m *memory) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (ok bool, err error) {
+	err = m.do(func() {
+		if there := m.values[key]; (there == nil) != (old == nil) || !bytes.Equal(there, old) {
+			return
+		}
+		ok = true
+		delete(m.expires, key)
+		if value == nil {
+			delete(m.values, key)
+			return
+		}
+		m.values[key] = bytes.Clone(value)
+		if ttl > 0 {
+			m.expires[key] = time.Now().Add(ttl)
+		}
+	})
+	return ok, err
+}
+
+func (m *memory) Notify(ctx context.Context, channel, message string) error {
+	return m.do(func() {
+		for l := range m.listeners {
+			select {
+			case l <- message:
+			default:
+			}
+		}
+	})
+}
+
+func (m *memory) Listen(ctx context.Context, channel string, receive func(string)) error {
+	messages := make(chan string, 100)
+	if err := m.do(func() { m.listeners[messages] = true }); err != nil {
+		return err
+	}
+	defer func() {
+		m.lock.Lock()
+		delete(m.listeners, messages)
+		m.lock.Unlock()
+	}()
+	receive("")
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case message := <-messages:
+			receive(message)
+		}
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 seconds: %s", what)
+		}
+	}
+}

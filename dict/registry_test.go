@@ -1,0 +1,486 @@
+package dict
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
+)
+
+func newRegistry(t *testing.T, s Store, grace time.Duration) *Registry {
+	t.Helper()
+	r, err := NewRegistry(s, RegistryOptions{Grace: grace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// dictionaryOf makes a small dictionary; each i makes another one.
+func dictionaryOf(t testing.TB, i int) *Dictionary {
+	t.Helper()
+	d, err := New(fmt.Appendf(nil, `%04d "country":"DE","language":"de","plan":"pro","verified":true,"settings":{"theme":"dark","timezone":"Europe/Berlin"}`, i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRegistry(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, time.Hour)
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	r.now = func() time.Time { return now }
+	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+
+	s, err := r.State(ctx, "g")
+	if diff := cmp.Diff(&State{Group: "g"}, s); diff != "" || err != nil {
+		t.Fatalf("a group that does not exist (-want +got):\n%s%v", diff, err)
+	}
+	must(t, r.Publish(ctx, "g", a, Info{Ratio: 3}))
+	must(t, r.Publish(ctx, "g", a, Info{Ratio: 4})) // the same bytes are one dictionary
+	must(t, r.Publish(ctx, "a", a, Info{}))
+	if groups, err := r.Groups(ctx); err != nil || !cmp.Equal(groups, []string{"a", "g"}) {
+		t.Errorf("groups %q, %v", groups, err)
+	}
+	if got, err := r.Fetch(ctx, a.ID()); err != nil || !bytes.Equal(got.Bytes(), a.Bytes()) {
+		t.Errorf("fetch: %v", err)
+	}
+	if err := r.Activate(ctx, "g", a.ID(), false); !errors.Is(err, ErrGrace) {
+		t.Errorf("within the grace period: %v", err)
+	}
+	now = now.Add(time.Hour)
+	must(t, r.Activate(ctx, "g", a.ID(), false))
+	must(t, r.Activate(ctx, "g", a.ID(), false)) // nothing changes
+	must(t, r.Publish(ctx, "g", b, Info{}))
+	must(t, r.Activate(ctx, "g", b.ID(), true))
+	want := &State{Group: "g", Epoch: 4, Current: b.ID(), Previous: a.ID(), Dictionaries: []Entry{
+		{ID: b.ID(), Size: len(b.Bytes()), Published: now, Activated: now},
+		{ID: a.ID(), Size: len(a.Bytes()), Published: now.Add(-time.Hour), Activated: now, Info: Info{Ratio: 3}},
+	}}
+	if s, err = r.State(ctx, "g"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, s); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+	must(t, r.Rollback(ctx, "g"))
+	if s, err = r.State(ctx, "g"); err != nil || s.Current != a.ID() || s.Previous != b.ID() {
+		t.Errorf("after rollback: %+v, %v", s, err)
+	}
+	for _, id := range []frame.DictionaryID{a.ID(), b.ID()} {
+		if err := r.Remove(ctx, "g", id); !errors.Is(err, ErrInUse) {
+			t.Errorf("remove one in use: %v", err)
+		}
+	}
+	must(t, r.Activate(ctx, "g", 0, false)) // without a dictionary
+	must(t, r.Activate(ctx, "g", b.ID(), false))
+	must(t, r.Remove(ctx, "g", a.ID()))
+	if _, err := r.Fetch(ctx, a.ID()); err != nil {
+		t.Errorf("a dictionary that another group has is gone: %v", err)
+	}
+	must(t, r.Remove(ctx, "a", a.ID()))
+	if _, err := r.Fetch(ctx, a.ID()); !errors.Is(err, ErrUnknown) {
+		t.Errorf("removed from both groups: %v", err)
+	}
+}
+
+func TestRegistryRefuses(t *testing.T) {
+	ctx := context.Background()
+	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+	truncated := a.Bytes()[:len(a.Bytes())-1]
+	for _, test := range []struct {
+		name string
+		do   func(*Registry, *memory) error
+		want error
+	}{
+		{"activate what is not there", func(r *Registry, m *memory) error { return r.Activate(ctx, "g", b.ID(), true) }, ErrUnknown},
+		{"activate in the wrong group", func(r *Registry, m *memory) error { return r.Activate(ctx, "other", a.ID(), true) }, ErrNotInGroup},
+		{"activate a truncated one", func(r *Registry, m *memory) error {
+			m.set(r.dataKey(a.ID()), truncated)
+			return r.Activate(ctx, "g", a.ID(), true)
+		}, ErrCorrupt},
+		{"activate an exchanged one", func(r *Registry, m *memory) error {
+			m.set(r.dataKey(a.ID()), b.Bytes())
+			return r.Activate(ctx, "g", a.ID(), true)
+		}, ErrCorrupt},
+		{"fetch an empty one", func(r *Registry, m *memory) error {
+			m.set(r.dataKey(a.ID()), []byte{})
+			_, err := r.Fetch(ctx, a.ID())
+			return err
+		}, ErrCorrupt},
+		{"publish over other bytes", func(r *Registry, m *memory) error {
+			m.set(r.dataKey(b.ID()), truncated)
+			return r.Publish(ctx, "g", b, Info{})
+		}, ErrCorrupt},
+		{"publish nothing", func(r *Registry, m *memory) error { return r.Publish(ctx, "g", nil, Info{}) }, ErrInvalid},
+		{"a group without a name", func(r *Registry, m *memory) error { return r.Publish(ctx, "", a, Info{}) }, ErrInvalid},
+		{"a group with a space", func(r *Registry, m *memory) error { return r.Rollback(ctx, "a b") }, ErrInvalid},
+		{"rollback of nothing", func(r *Registry, m *memory) error { return r.Rollback(ctx, "g") }, ErrNotInGroup},
+		{"remove what is not there", func(r *Registry, m *memory) error { return r.Remove(ctx, "g", b.ID()) }, ErrNotInGroup},
+		{"a damaged state", func(r *Registry, m *memory) error {
+			m.set(r.groupKey("g"), []byte("{"))
+			return r.Activate(ctx, "g", a.ID(), true)
+		}, ErrCorrupt},
+		{"the state of another group", func(r *Registry, m *memory) error {
+			m.set(r.groupKey("g"), []byte(`{"group":"h"}`))
+			return r.Publish(ctx, "g", b, Info{})
+		}, ErrCorrupt},
+		{"a damaged list", func(r *Registry, m *memory) error {
+			m.set(r.groupsKey(), []byte("{"))
+			return r.Publish(ctx, "new", a, Info{})
+		}, ErrCorrupt},
+		{"no answer", func(r *Registry, m *memory) error { m.setDown(true); return r.Publish(ctx, "g", b, Info{}) }, errDown},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := newMemory()
+			r := newRegistry(t, m, 0)
+			must(t, r.Publish(ctx, "g", a, Info{}))
+			before, _ := r.State(ctx, "g")
+			err := test.do(r, m)
+			if !errors.Is(err, test.want) {
+				t.Fatalf("%v, want %v", err, test.want)
+			}
+			m.setDown(false)
+			if after, err := r.State(ctx, "g"); err == nil && !cmp.Equal(before, after) {
+				t.Errorf("the group has changed:\n%s", cmp.Diff(before, after))
+			}
+			if _, err := r.Fetch(ctx, b.ID()); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrCorrupt) {
+				t.Errorf("the other dictionary is there: %v", err)
+			}
+		})
+	}
+	if _, err := NewRegistry(nil, RegistryOptions{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("no store: %v", err)
+	}
+	if _, err := NewRegistry(newMemory(), RegistryOptions{Grace: -1}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("grace: %v", err)
+	}
+}
+
+// TestPublishAtOnce: many at once lose nothing.
+func TestPublishAtOnce(t *testing.T) {
+	r := newRegistry(t, newMemory(), 0)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			if err := r.Publish(context.Background(), "g", dictionaryOf(t, i), Info{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	s, err := r.State(context.Background(), "g")
+	if err != nil || len(s.Dictionaries) != 8 || s.Epoch != 8 {
+		t.Errorf("%d dictionaries, epoch %d, %v", len(s.Dictionaries), s.Epoch, err)
+	}
+}
+
+func open(t *testing.T, r *Registry, o GroupOptions) *Group {
+	t.Helper()
+	if o.Poll == 0 {
+		o.Poll = time.Hour // what is to be heard of must be heard at once
+	}
+	g, err := r.Open(context.Background(), "g", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func writes(g *Group, id frame.DictionaryID) func() bool {
+	return func() bool { return g.Writer().DictionaryID() == id }
+}
+
+// TestGroupFollows: what is activated is written with, at once and without a restart.
+func TestGroupFollows(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	g := open(t, r, GroupOptions{})
+	reading := open(t, r, GroupOptions{ReadOnly: true})
+	if g.Writer().DictionaryID() != 0 || g.Writer().Algorithm() != frame.Zstd {
+		t.Fatalf("writes with %v, %v", g.Writer().Algorithm(), g.Writer().DictionaryID())
+	}
+	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+	must(t, r.Publish(ctx, "g", a, Info{}))
+	eventually(t, "published is at hand", func() bool { return g.dictionary(a.ID()) != nil })
+	if g.Writer().DictionaryID() != 0 {
+		t.Error("published is not activated")
+	}
+	must(t, r.Activate(ctx, "g", a.ID(), true))
+	eventually(t, "the first dictionary", writes(g, a.ID()))
+	must(t, r.Publish(ctx, "g", b, Info{}))
+	must(t, r.Activate(ctx, "g", b.ID(), true))
+	eventually(t, "the second dictionary", writes(g, b.ID()))
+	must(t, r.Rollback(ctx, "g"))
+	eventually(t, "the first one again", writes(g, a.ID()))
+	must(t, r.Activate(ctx, "g", 0, false))
+	eventually(t, "no dictionary", writes(g, 0))
+	if reading.Writer().DictionaryID() != 0 {
+		t.Error("a read-only group writes with a dictionary")
+	}
+	status := g.Status()
+	if status.Writing != 0 || status.State.Epoch != 6 || status.Err != nil || status.Synced.IsZero() {
+		t.Errorf("%+v", status)
+	}
+}
+
+// TestGroupReads: unknown ids are fetched once for all, kept within bounds, and remembered when they are missing.
+func TestGroupReads(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	bundled := dictionaryOf(t, 100)
+	g := open(t, r, GroupOptions{Keep: 3 * len(bundled.Bytes()), FetchTimeout: 100 * time.Millisecond, Bundled: []*Dictionary{bundled}})
+	var all []*Dictionary
+	for i := range 6 {
+		d := dictionaryOf(t, i)
+		must(t, r.put(ctx, d)) // of no group
+		all = append(all, d)
+	}
+	value := []byte(`{"country":"DE","language":"de","plan":"pro","verified":true}`)
+	for _, setting := range []compress.Setting{{Algorithm: frame.Zstd}, {Algorithm: frame.S2}, {Algorithm: frame.LZ4}} {
+		w, err := setting.New(all[0])
+		must(t, err)
+		payload, err := w.Compress(nil, value)
+		must(t, err)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				c, err := g.Reader(ctx, setting.Algorithm, all[0].ID())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := c.Decompress(nil, payload, len(value)); err != nil || !bytes.Equal(got, value) {
+					t.Errorf("%v: %q, %v", setting, got, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if n := m.gets[r.dataKey(all[0].ID())]; n != 1 {
+		t.Errorf("the dictionary was fetched %d times", n)
+	}
+	for range 3 {
+		for _, d := range all {
+			if _, err := g.Reader(ctx, frame.Zstd, d.ID()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(*g.readers.Load()); n > 3 || len(g.held) > 3 {
+		t.Errorf("%d readers and %d dictionaries are kept, in the room of 3", n, len(g.held))
+	}
+	if c, err := g.Reader(ctx, frame.Zstd, bundled.ID()); err != nil || c.DictionaryID() != bundled.ID() {
+		t.Errorf("bundled: %v", err)
+	}
+	if _, err := g.Reader(ctx, frame.Gzip, all[0].ID()); !errors.Is(err, ErrInvalid) {
+		t.Errorf("gzip with a dictionary: %v", err)
+	}
+	unknown := dictionaryOf(t, 999).ID()
+	if _, err := g.Reader(ctx, frame.Zstd, unknown); !errors.Is(err, ErrUnknown) {
+		t.Errorf("unknown: %v", err)
+	}
+	asked := m.gets[r.dataKey(unknown)]
+	if _, err := g.Reader(ctx, frame.Zstd, unknown); !errors.Is(err, ErrUnknown) || m.gets[r.dataKey(unknown)] != asked {
+		t.Errorf("unknown again: %v, asked %d times and then %d", err, asked, m.gets[r.dataKey(unknown)])
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := g.Reader(cancelled, frame.Zstd, dictionaryOf(t, 998).ID()); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that does not wait: %v", err)
+	}
+	m.setDown(true)
+	if _, err := g.Reader(ctx, frame.Zstd, dictionaryOf(t, 997).ID()); !errors.Is(err, errDown) {
+		t.Errorf("no answer: %v", err)
+	}
+	if _, err := g.Reader(ctx, frame.Zstd, bundled.ID()); err != nil {
+		t.Errorf("bundled, without a registry: %v", err)
+	}
+	m.setDown(false)
+}
+
+// TestGroupKeepsGoing: a server that does not answer changes nothing, also at the start.
+func TestGroupKeepsGoing(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	a := dictionaryOf(t, 1)
+	must(t, r.Publish(ctx, "g", a, Info{}))
+	must(t, r.Activate(ctx, "g", a.ID(), true))
+	g := open(t, r, GroupOptions{Poll: 5 * time.Millisecond})
+	if g.Writer().DictionaryID() != a.ID() {
+		t.Fatal("Open does not wait for the dictionary")
+	}
+	m.setDown(true)
+	late := open(t, r, GroupOptions{Poll: 5 * time.Millisecond})
+	eventually(t, "the failure is known", func() bool { return errors.Is(g.Status().Err, errDown) && errors.Is(late.Status().Err, errDown) })
+	if g.Writer().DictionaryID() != a.ID() || late.Writer().DictionaryID() != 0 {
+		t.Errorf("writing with %v and %v", g.Writer().DictionaryID(), late.Writer().DictionaryID())
+	}
+	m.setDown(false)
+	eventually(t, "the late one has caught up", writes(late, a.ID()))
+	// Damage in the registry does not reach those that hold the dictionary, and those that do not write without it.
+	m.set(r.dataKey(a.ID()), []byte("something quite different"))
+	other := open(t, r, GroupOptions{Poll: 5 * time.Millisecond})
+	eventually(t, "the damage is known", func() bool { return errors.Is(other.Status().Err, ErrCorrupt) })
+	if g.Writer().DictionaryID() != a.ID() || other.Writer().DictionaryID() != 0 {
+		t.Errorf("writing with %v and %v", g.Writer().DictionaryID(), other.Writer().DictionaryID())
+	}
+}
+
+// TestGroupRestores: a registry that was emptied, or set back, is filled again by those who hold what was in it.
+func TestGroupRestores(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+	must(t, r.Publish(ctx, "g", a, Info{Ratio: 2}))
+	must(t, r.Activate(ctx, "g", a.ID(), true))
+	backup, err := m.Get(ctx, r.groupKey("g"))
+	must(t, err)
+	g := open(t, r, GroupOptions{Poll: 5 * time.Millisecond})
+	must(t, r.Publish(ctx, "g", b, Info{}))
+	must(t, r.Activate(ctx, "g", b.ID(), true))
+	eventually(t, "the second dictionary", writes(g, b.ID()))
+	before, err := r.State(ctx, "g")
+	must(t, err)
+
+	restored := func() bool {
+		s, err := r.State(ctx, "g")
+		if err != nil || !cmp.Equal(before, s) {
+			return false
+		}
+		_, errA := r.Fetch(ctx, a.ID())
+		_, errB := r.Fetch(ctx, b.ID())
+		groups, err := r.Groups(ctx)
+		return errA == nil && errB == nil && err == nil && cmp.Equal(groups, []string{"g"})
+	}
+	m.flush()
+	eventually(t, "all is back after a flush", restored)
+	eventually(t, "and written with", writes(g, b.ID()))
+	m.set(r.groupKey("g"), backup[0])
+	eventually(t, "all is back after a fail-over to an older copy", restored)
+	m.lock.Lock()
+	delete(m.values, r.dataKey(b.ID()))
+	m.lock.Unlock()
+	eventually(t, "a lost dictionary is back", restored)
+}
+
+// TestGroupHeals: a reader that meets a dictionary which the registry lost has it from whoever holds it.
+func TestGroupHeals(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	a := dictionaryOf(t, 1)
+	must(t, r.Publish(ctx, "g", a, Info{}))
+	must(t, r.Activate(ctx, "g", a.ID(), true))
+	holder := open(t, r, GroupOptions{})
+	if holder.Writer().DictionaryID() != a.ID() {
+		t.Fatal("the holder does not hold it")
+	}
+	eventually(t, "the holder listens", func() bool { m.lock.Lock(); defer m.lock.Unlock(); return len(m.listeners) > 0 })
+	m.flush()
+	reader, err := r.Open(ctx, "other", GroupOptions{Poll: time.Hour, FetchTimeout: 10 * time.Second})
+	must(t, err)
+	defer reader.Close()
+	c, err := reader.Reader(ctx, frame.Zstd, a.ID())
+	if err != nil || c.DictionaryID() != a.ID() {
+		t.Fatalf("%v", err)
+	}
+}
+
+// TestGroupWithoutWhatIsLost: what the registry lost and nobody can give back is not written with.
+func TestGroupWithoutWhatIsLost(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	a := dictionaryOf(t, 1)
+	must(t, r.Publish(ctx, "g", a, Info{}))
+	must(t, r.Activate(ctx, "g", a.ID(), true))
+	m.lock.Lock()
+	delete(m.values, r.dataKey(a.ID()))
+	m.lock.Unlock()
+	g := open(t, r, GroupOptions{})
+	if g.Writer().DictionaryID() != 0 || !errors.Is(g.Status().Err, ErrUnknown) {
+		t.Errorf("writes with %v, %v", g.Writer().DictionaryID(), g.Status().Err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	r := newRegistry(t, newMemory(), 0)
+	for name, o := range map[string]GroupOptions{
+		"gzip":     {Setting: compress.Setting{Algorithm: frame.Gzip}},
+		"level":    {Setting: compress.Setting{Algorithm: frame.Zstd, Level: "99"}},
+		"poll":     {Poll: -1},
+		"readonly": {ReadOnly: true, Auto: &Auto{}},
+		"auto":     {Auto: &Auto{Decay: 2}},
+		"values":   {Auto: &Auto{MinValues: 1}},
+		"sample":   {Auto: &Auto{SampleBytes: 1}},
+		"interval": {Auto: &Auto{Interval: -1}},
+		"train":    {Auto: &Auto{Train: TrainOptions{MaxSize: 1}}},
+	} {
+		if g, err := r.Open(context.Background(), "g", o); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v, %v", name, g, err)
+		}
+	}
+	if _, err := r.Open(context.Background(), "", GroupOptions{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("no name: %v", err)
+	}
+}
+
+func BenchmarkGroup(b *testing.B) {
+	ctx := context.Background()
+	r, err := NewRegistry(newMemory(), RegistryOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := dictionaryOf(b, 1)
+	if err := errors.Join(r.Publish(ctx, "g", d, Info{}), r.Publish(ctx, "g", dictionaryOf(b, 2), Info{}), r.Activate(ctx, "g", dictionaryOf(b, 2).ID(), true)); err != nil {
+		b.Fatal(err)
+	}
+	g, err := r.Open(ctx, "g", GroupOptions{Auto: &Auto{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.Close()
+	value := profiles(1)[0]
+	b.Run("write", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			g.Writer()
+			g.Packed(value, 100)
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := g.Reader(ctx, frame.Zstd, d.ID()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

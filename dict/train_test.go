@@ -1,0 +1,404 @@
+package dict
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/testvalues"
+	"github.com/balekv/bale/redismem"
+)
+
+func profiles(n int) [][]byte { return many(n, testvalues.Profile) }
+
+func logs(n int) [][]byte { return many(n, func(i int) []byte { return testvalues.LogBatch(i, 3)[:900] }) }
+
+func many(n int, value func(i int) []byte) [][]byte {
+	values := make([][]byte, n)
+	for i := range values {
+		values[i] = value(i)
+	}
+	return values
+}
+
+func randomValues(n, size int) [][]byte {
+	r := rand.NewChaCha8([32]byte{3})
+	values := make([][]byte, n)
+	for i := range values {
+		values[i] = make([]byte, size)
+		r.Read(values[i])
+	}
+	return values
+}
+
+// quick trains with a few builders, so that a test takes no longer than need be.
+func quick(o TrainOptions) TrainOptions {
+	if o.Builders == nil {
+		for _, b := range Builders() {
+			if strings.Contains(b.Params, "k=256") || strings.Contains(b.Params, "k=2048") {
+				o.Builders = append(o.Builders, b)
+			}
+		}
+	}
+	if o.MaxSize == 0 {
+		o.MaxSize = 16 << 10
+	}
+	return o
+}
+
+func TestTrain(t *testing.T) {
+	values := profiles(600)
+	for _, name := range []string{"zstd", "zstd:better", "s2", "lz4"} {
+		t.Run(name, func(t *testing.T) {
+			setting, err := compress.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps := 0
+			o := quick(TrainOptions{Setting: setting, Progress: func(done, total int, what string) {
+				if steps++; done != steps || done > total || what == "" {
+					t.Errorf("progress %d of %d: %q", done, total, what)
+				}
+			}})
+			got, err := Train(context.Background(), values, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Samples != 300 || got.HeldOut != 300 || steps != len(got.Candidates) {
+				t.Errorf("%d samples, %d held out, %d steps for %d candidates", got.Samples, got.HeldOut, steps, len(got.Candidates))
+			}
+			if got.With.Ratio() < 1.7*got.Without.Ratio() {
+				t.Errorf("ratio %.2f with, %.2f without", got.With.Ratio(), got.Without.Ratio())
+			}
+			if got.Winner.ID != got.Dictionary.ID() || got.Winner.Size != len(got.Dictionary.Bytes()) {
+				t.Errorf("the winner is %+v, the dictionary %v of %d bytes", got.Winner, got.Dictionary.ID(), len(got.Dictionary.Bytes()))
+			}
+			if n := got.PaysFrom(); n < 10 || n > 1000 {
+				t.Errorf("pays from %d values on", n)
+			}
+			if got.With.CompressNs <= 0 || got.With.DecompressNs <= 0 {
+				t.Errorf("no costs: %+v", got.With)
+			}
+			// The figures, counted again.
+			c, err := setting.New(got.Dictionary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			var raw, payload, allocated int64
+			for i := 1; i < len(values); i += 2 {
+				p, err := c.Compress(nil, values[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := frame.Header{Algorithm: setting.Algorithm, DictionaryID: got.Dictionary.ID(), HasChecksum: true, Length: uint64(len(values[i]))}
+				raw, payload = raw+int64(len(values[i])), payload+int64(len(p))
+				allocated += int64(redismem.String(h.PayloadOffset() + len(p)))
+			}
+			if raw != got.With.RawBytes || payload != got.With.PayloadBytes || allocated != got.With.AllocatedBytes {
+				t.Errorf("counted %d %d %d, reported %+v", raw, payload, allocated, got.With)
+			}
+			o.Workers, o.Progress = 1, nil
+			again, err := Train(context.Background(), values, o)
+			if err != nil || again.Dictionary.ID() != got.Dictionary.ID() {
+				t.Errorf("again, with one worker: %v, %v; was %v", again.Dictionary.ID(), err, got.Dictionary.ID())
+			}
+		})
+	}
+}
+
+// TestTrainOnCorpora: pure Go finds a dictionary that pays on real values, too.
+func TestTrainOnCorpora(t *testing.T) {
+	corpora, err := testvalues.Corpora()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, values := range corpora {
+		got, err := Train(context.Background(), values, TrainOptions{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		t.Logf("%s: %s %s, %d bytes: ratio %.2f (payload alone %.2f), without %.2f", name, got.Winner.Builder, got.Winner.Params, got.Winner.Size, got.With.Ratio(), got.With.PayloadRatio(), got.Without.Ratio())
+		for _, c := range got.Candidates {
+			if c.Builder == "klauspost" && c.Error == "" && c.HeldOut.AllocatedBytes < got.With.AllocatedBytes {
+				t.Errorf("%s: klauspost's builder is better: %+v", name, c)
+			}
+		}
+	}
+}
+
+func TestTrainRefuses(t *testing.T) {
+	ctx := context.Background()
+	for _, test := range []struct {
+		name    string
+		values  [][]byte
+		options TrainOptions
+		want    error
+		says    string
+	}{
+		{"nothing", nil, TrainOptions{}, ErrTooFew, "0 values"},
+		{"few", profiles(19), TrainOptions{}, ErrTooFew, "19 values"},
+		{"empty ones", make([][]byte, 100), TrainOptions{}, ErrTooFew, "0 values"},
+		{"random", randomValues(100, 300), TrainOptions{}, ErrNoDictionary, "0.0% less"},
+		{"no gain", profiles(200), TrainOptions{MinGain: 0.99}, ErrNoDictionary, "% less, must be 99.0%"},
+		{"text with excluded fields", bytes.Split(bytes.Repeat([]byte("not JSON\n"), 50), []byte("\n"))[:50], TrainOptions{Exclude: []string{"a"}}, ErrTooFew, "25 were left out"},
+		{"gzip", profiles(100), TrainOptions{Setting: compress.Setting{Algorithm: frame.Gzip}}, ErrInvalid, "gzip takes no dictionary"},
+		{"size", profiles(100), TrainOptions{MaxSize: 100}, ErrInvalid, "MaxSize is 100"},
+		{"gain", profiles(100), TrainOptions{MinGain: 1}, ErrInvalid, "MinGain is 1"},
+		{"workers", profiles(100), TrainOptions{Workers: -1}, ErrInvalid, "Workers is -1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := Train(ctx, test.values, quick(test.options))
+			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+				t.Fatalf("%v, want %v with %q", err, test.want, test.says)
+			}
+			if got != nil && got.Dictionary != nil {
+				t.Error("a dictionary all the same")
+			}
+		})
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	o := quick(TrainOptions{Progress: func(done, _ int, _ string) {
+		if done == 2 {
+			cancel()
+		}
+	}})
+	if _, err := Train(cancelled, profiles(400), o); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	// The same value again and again has no need of a dictionary that is larger than the value; whatever comes of it
+	// must not fail in another way.
+	if _, err := Train(ctx, bytes.Split(bytes.Repeat(append(profiles(1)[0], '\n'), 100), []byte("\n"))[:100], quick(TrainOptions{})); err != nil && !errors.Is(err, ErrNoDictionary) {
+		t.Errorf("uniform: %v", err)
+	}
+}
+
+// TestTrainGuards: builders that panic, or make what nobody can use, do no harm.
+func TestTrainGuards(t *testing.T) {
+	good := quick(TrainOptions{}).Builders
+	bad := []Builder{
+		{Name: "panics", Build: func([][]byte, int) ([]byte, error) { panic("index out of range") }},
+		{Name: "fails", Build: func([][]byte, int) ([]byte, error) { return nil, errors.New("no luck") }},
+		{Name: "empty", Build: func([][]byte, int) ([]byte, error) { return nil, nil }},
+		{Name: "broken", Build: func(_ [][]byte, size int) ([]byte, error) {
+			return append([]byte{0x37, 0xA4, 0x30, 0xEC}, bytes.Repeat([]byte{0xFF}, size-4)...), nil
+		}},
+		{Name: "large", Build: func(_ [][]byte, size int) ([]byte, error) { return bytes.Repeat([]byte("x"), size+1), nil }},
+	}
+	got, err := Train(context.Background(), profiles(300), TrainOptions{Builders: append(bad, good...), MaxSize: 8 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := map[string]string{"panics": "panicked: index out of range", "fails": "no luck", "empty": "0 bytes", "broken": "not usable", "large": "where"}
+	seen := map[string]bool{}
+	for _, c := range got.Candidates {
+		if want, ok := says[c.Builder]; ok {
+			seen[c.Builder] = true
+			if !strings.Contains(c.Error, want) {
+				t.Errorf("%s: %q, want %q", c.Builder, c.Error, want)
+			}
+		}
+	}
+	if len(seen) != len(bad) {
+		t.Errorf("tried %v", seen)
+	}
+	if _, err := Train(context.Background(), profiles(300), TrainOptions{Builders: bad}); !errors.Is(err, ErrNoDictionary) {
+		t.Errorf("with bad builders alone: %v", err)
+	}
+}
+
+// liar is an engine whose compressor, with a dictionary, does not give back what it got.
+type liar struct{ compress.Compressor }
+
+func (l liar) Decompress(dst, src []byte, size int) ([]byte, error) {
+	return append(dst, make([]byte, size)...), nil
+}
+
+func TestTrainValidates(t *testing.T) {
+	o := quick(TrainOptions{Engine: func(s compress.Setting, d *Dictionary) (compress.Compressor, error) {
+		c, err := s.New(d)
+		return liar{c}, err
+	}})
+	got, err := Train(context.Background(), profiles(100), o)
+	if !errors.Is(err, ErrNoDictionary) || !strings.Contains(err.Error(), "comes back different") {
+		t.Errorf("%v", err)
+	}
+	if got.NotVerifiable == 0 {
+		t.Error("no candidate is said to have failed")
+	}
+}
+
+// TestTrainAgainstCurrent: a new dictionary must be better than the one in use.
+func TestTrainAgainstCurrent(t *testing.T) {
+	ctx := context.Background()
+	values := profiles(600)
+	first, err := Train(ctx, values, quick(TrainOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Train(ctx, values, quick(TrainOptions{Current: first.Dictionary})); !errors.Is(err, ErrNoDictionary) || !strings.Contains(err.Error(), "with the current one") {
+		t.Errorf("the same again: %v", err)
+	}
+	other := logs(300)
+	if _, err := Train(ctx, other, quick(TrainOptions{Current: first.Dictionary})); err != nil {
+		t.Errorf("other values: %v", err)
+	}
+}
+
+func secretProfile(i int) []byte {
+	r := rand.New(rand.NewPCG(uint64(i), 7))
+	email := fmt.Sprintf("someone%d@private.example", r.IntN(5)) // often the same, so that a trainer would want it
+	return fmt.Appendf(nil, `{"id":%d,"email":%q,"name":"user","token":"tok_%d_secret","note":"write to %s","card":{"number":"4111 1111 1111 %04d","ccv":[1234567,"abcdefgh%d"]},"plan":"pro","city":"Springfield","settings":{"theme":"dark","token":"inner%d"}}`,
+		i, email, r.IntN(3), email, r.IntN(3), r.IntN(2), r.IntN(2))
+}
+
+func TestExclude(t *testing.T) {
+	var values [][]byte
+	for i := range 400 {
+		values = append(values, secretProfile(i))
+	}
+	secrets := []string{"private.example", "someone", "tok_", "_secret", "4111", "1234567", "abcdefgh", "inner0", "inner1"}
+	without, err := Train(context.Background(), values, quick(TrainOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaked := 0
+	for _, s := range secrets {
+		if bytes.Contains(without.Dictionary.Bytes(), []byte(s)) {
+			leaked++
+		}
+	}
+	if leaked < len(secrets)/2 {
+		t.Fatalf("only %d of the values enter a dictionary even where they may: the test shows nothing", leaked)
+	}
+	got, err := Train(context.Background(), append(values, []byte("not JSON"), []byte("nor this"), []byte(`{"cut":`), []byte(`{"cut":`)), quick(TrainOptions{Exclude: []string{"email", "token", "card"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Excluded != 2 {
+		t.Errorf("%d samples were left out, want 2", got.Excluded)
+	}
+	for _, s := range secrets {
+		if bytes.Contains(got.Dictionary.Bytes(), []byte(s)) {
+			t.Errorf("%q is in the dictionary", s)
+		}
+	}
+	// A path excludes one of the two tokens alone.
+	got, err = Train(context.Background(), values, quick(TrainOptions{Exclude: []string{"settings.token"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := got.Dictionary.Bytes(); bytes.Contains(d, []byte("inner")) || !bytes.Contains(d, []byte("_secret")) {
+		t.Error("settings.token is not what was left out")
+	}
+	// In another field of other values the same content is found out.
+	for i := range values {
+		values[i] = append(bytes.TrimSuffix(values[i], []byte("}")), fmt.Sprintf(`,"friend":"someone%d@private.example"}`, i%5)...)
+	}
+	if _, err := Train(context.Background(), values, quick(TrainOptions{Exclude: []string{"email"}})); !errors.Is(err, ErrNoDictionary) || !strings.Contains(err.Error(), "excluded fields email") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for _, test := range []struct{ fields, in, want string }{
+		{"a", `{"a":"secret1","b":2}`, `{"a":"","b":2}`},
+		{"a", `{ "a" : 12345678 , "b" : "x" }`, `{ "a" :  , "b" : "x" }`},
+		{"a", `{"a":{"x":"secret1","y":[true,"secret2",{"z":null}]},"b":"keep"}`, `{"a":{"x":"","y":[,"",{"z":}]},"b":"keep"}`},
+		{"a", `[{"a":"secret1"},{"b":{"a":""}},"a"]`, `[{"a":""},{"b":{"a":""}},"a"]`},
+		{"b.a", `{"a":"kept","b":{"a":"secret1"},"c":{"b":{"a":"kept"}}}`, `{"a":"kept","b":{"a":""},"c":{"b":{"a":"kept"}}}`},
+		{"a", `{"a":"sec\u0072et","t":"it is sec\u0072et"}`, `{"a":"","t":"it is "}`},
+		{"a,b", `{"a":"x","b":"y","c":"z"}`, `{"a":"","b":"","c":"z"}`},
+		{"a", `"a"`, `"a"`},
+	} {
+		got, skipped := newExcluder(strings.Split(test.fields, ",")).redact([][]byte{[]byte(test.in)})
+		if skipped != 0 {
+			t.Errorf("%s is taken for something else than JSON", test.in)
+			continue
+		}
+		if diff := cmp.Diff(test.want, string(got[0])); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.in, diff)
+		}
+	}
+	for _, in := range []string{"", "{", `{"a"}`, `[1,`, "text", `{"a":1}}`, `{"a":1]`} {
+		if got, skipped := newExcluder([]string{"a"}).redact([][]byte{[]byte(in)}); skipped != 1 {
+			t.Errorf("%q is taken for JSON: %q", in, got)
+		}
+	}
+}
+
+// FuzzRedact: whatever the sample, no value of the field is left where it was, and nothing panics.
+func FuzzRedact(f *testing.F) {
+	f.Add([]byte(`{"a":"secret12","b":[{"a":12345678}]}`))
+	f.Add([]byte(`{"a":{"b":["secret12"]}}`))
+	f.Add(secretProfile(1))
+	f.Fuzz(func(t *testing.T, sample []byte) {
+		e := newExcluder([]string{"a"})
+		got, skipped := e.redact([][]byte{sample})
+		if skipped == 1 {
+			return
+		}
+		again := newExcluder([]string{"a"})
+		if left, ok := again.collect(got[0]); ok && len(left) > 0 {
+			for _, s := range left {
+				if s.to > s.from {
+					t.Fatalf("%q of %q is left", got[0][s.from:s.to], got[0])
+				}
+			}
+		}
+	})
+}
+
+func TestCover(t *testing.T) {
+	values := profiles(300)
+	for _, k := range []int{16, 64, 1000, 1 << 20} {
+		for _, size := range []int{100, 4 << 10, 1 << 20} {
+			got := cover(values, size, k, 8)
+			if len(got) > size {
+				t.Errorf("k=%d: %d bytes where %d were asked for", k, len(got), size)
+			}
+			if k < 1<<20 && size < 1<<20 && len(got) < size/2 {
+				t.Errorf("k=%d: %d bytes of %d", k, len(got), size)
+			}
+		}
+	}
+	if got := cover([][]byte{[]byte("short")}, 100, 64, 8); got != nil {
+		t.Errorf("of too little: %q", got)
+	}
+}
+
+func TestReadFS(t *testing.T) {
+	a, b := bytes.Repeat([]byte("a"), 20), bytes.Repeat([]byte("b"), 30)
+	got, err := ReadFS(fstest.MapFS{"a.dict": {Data: a}, "b.dict": {Data: b}, "other.txt": {Data: []byte("x")}})
+	if err != nil || len(got) != 2 || !bytes.Equal(got[0].Bytes(), a) || !bytes.Equal(got[1].Bytes(), b) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for name, fsys := range map[string]fstest.MapFS{"none": {}, "short": {"a.dict": {Data: []byte("x")}}} {
+		if _, err := ReadFS(fsys); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func BenchmarkCover(b *testing.B) {
+	values := profiles(2500)
+	size := 0
+	for _, v := range values {
+		size += len(v)
+	}
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	for b.Loop() {
+		cover(values, 64<<10, 256, 8)
+	}
+}

@@ -1,0 +1,103 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/dict"
+)
+
+// DictStore is a [dict.Store] over a go-redis client. It is safe for concurrent use.
+type DictStore struct {
+	client redis.UniversalClient
+}
+
+var _ dict.Store = (*DictStore)(nil)
+
+// NewDictStore makes a DictStore. The client stays the caller's. A [Hook] on it leaves the registry's keys alone as long as they
+// start with [dict.DefaultPrefix].
+func NewDictStore(client redis.UniversalClient) *DictStore { return &DictStore{client} }
+
+// Get implements [dict.Store].
+func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+	return NewStore(s.client).GetMany(ctx, keys)
+}
+
+// Exists implements [dict.Store].
+func (s *DictStore) Exists(ctx context.Context, keys ...string) ([]bool, error) {
+	exists := make([]bool, len(keys))
+	if len(keys) == 0 {
+		return exists, nil
+	}
+	cmds, err := NewStore(s.client).pipeline(ctx, "exists", keys, func(key string) redis.Cmder { return redis.NewIntCmd(ctx, "exists", key) })
+	for i, cmd := range cmds {
+		exists[i] = cmd.(*redis.IntCmd).Val() > 0
+	}
+	return exists, err
+}
+
+// swap is compare-and-swap: the key, the old value, the new one, whether that is to be stored at all, and its
+// milliseconds.
+var swap = redis.NewScript(strings.TrimSpace(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '0' then
+  redis.call('DEL', KEYS[1])
+elseif ARGV[4] == '0' then
+  redis.call('SET', KEYS[1], ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
+end
+return 1`))
+
+// Swap implements [dict.Store].
+func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	switch {
+	case old == nil && value == nil:
+		exists, err := s.Exists(ctx, key)
+		return err == nil && !exists[0], err
+	case old == nil:
+		args := []any{"set", key, value, "nx"}
+		if ttl > 0 {
+			args = append(args, "px", ttl.Milliseconds())
+		}
+		err := s.client.Do(ctx, args...).Err()
+		if errors.Is(err, redis.Nil) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	n, err := swap.Run(ctx, s.client, []string{key}, old, value, value != nil, ttl.Milliseconds()).Int()
+	return n == 1, err
+}
+
+// Notify implements [dict.Store].
+func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
+	return s.client.Publish(ctx, channel, message).Err()
+}
+
+// Listen implements [dict.Store]. A connection that breaks is made anew.
+func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
+	subscription := s.client.Subscribe(ctx, channel)
+	defer subscription.Close()
+	messages := subscription.ChannelWithSubscriptions()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case m, ok := <-messages:
+			if !ok {
+				return errors.New("the subscription was closed")
+			}
+			switch m := m.(type) {
+			case *redis.Subscription:
+				receive("")
+			case *redis.Message:
+				receive(m.Payload)
+			}
+		}
+	}
+}
