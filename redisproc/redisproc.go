@@ -36,8 +36,10 @@ const (
 // Server is a running redis-server.
 type Server struct {
 	port int
-	cmd  *exec.Cmd
 	dir  string
+	path string
+	args []string
+	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
 	log  *bytes.Buffer // its output; to be read after done
 }
@@ -102,42 +104,64 @@ func start(ctx context.Context, path string, arguments func(port int, dir string
 	if err != nil {
 		return nil, fmt.Errorf("redisproc: %w", err)
 	}
-	s := &Server{port: port, dir: dir, done: make(chan struct{}), log: new(bytes.Buffer)}
-	args, err := arguments(port, dir)
-	if err != nil {
+	s := &Server{port: port, dir: dir, path: path}
+	if s.args, err = arguments(port, dir); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("redisproc: %w", err)
 	}
-	s.cmd = exec.Command(path, args...)
-	s.cmd.Dir = dir
+	if err := s.launch(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// launch runs the process and waits for it to answer.
+func (s *Server) launch(ctx context.Context) error {
+	s.done, s.log = make(chan struct{}), new(bytes.Buffer)
+	s.cmd = exec.Command(s.path, s.args...)
+	s.cmd.Dir = s.dir
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = attributes()
-
+	cmd, done := s.cmd, s.done
 	started := make(chan error)
 	go func() {
 		// The kernel ends the child when the thread that started it ends, so the thread must
 		// stay (Linux, PR_SET_PDEATHSIG).
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := s.cmd.Start()
+		err := cmd.Start()
 		started <- err
 		if err == nil {
-			s.cmd.Wait() // how it ended does not matter: the log says
+			cmd.Wait() // how it ended does not matter: the log says
 		}
-		close(s.done)
+		close(done)
 	}()
 	if err := <-started; err != nil {
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("redisproc: %w", err)
+		return fmt.Errorf("redisproc: %w", err)
 	}
 	if err := s.awaitReady(ctx); err != nil {
-		s.Close()
+		s.kill()
 		if strings.Contains(s.log.String(), "Address already in use") {
 			err = errPortTaken
 		}
-		return nil, fmt.Errorf("redisproc: %s on port %d: %w; it said:\n%s", filepath.Base(path), port, err, s.log)
+		return fmt.Errorf("redisproc: %s on port %d: %w; it said:\n%s", filepath.Base(s.path), s.port, err, s.log)
 	}
-	return s, nil
+	return nil
+}
+
+func (s *Server) kill() {
+	if s.cmd.Process != nil {
+		s.cmd.Process.Kill()
+	}
+	<-s.done
+}
+
+// Restart kills the server and runs it again on the same port, without waiting for its clients: with
+// persistence off, as it is by default, it is empty then. It must not be called at once with other methods.
+func (s *Server) Restart(ctx context.Context) error {
+	s.kill()
+	return s.launch(ctx)
 }
 
 // awaitReady waits for the server to answer PING.
@@ -177,8 +201,7 @@ func (s *Server) Close() error {
 		select {
 		case <-s.done:
 		case <-time.After(stopTimeout):
-			s.cmd.Process.Kill()
-			<-s.done
+			s.kill()
 		}
 	}
 	return os.RemoveAll(s.dir)

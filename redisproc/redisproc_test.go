@@ -50,3 +50,18 @@ func TestClusterForms(t *testing.T) {
 		}
 	}
 }
+
+func TestRestartEmpties(t *testing.T) {
+	s := ForTest(t)
+	ctx := context.Background()
+	addr := s.Addr()
+	if _, err := s.command(ctx, "SET a 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := s.command(ctx, "DBSIZE"); err != nil || reply != ":0" || s.Addr() != addr {
+		t.Errorf("%q, %v at %s, was at %s", reply, err, s.Addr(), addr)
+	}
+}

@@ -1,0 +1,285 @@
+package goredis
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/redisproc"
+)
+
+func TestDictStore(t *testing.T) {
+	for name, open := range deployments {
+		t.Run(name, func(t *testing.T) {
+			client := open(t)
+			t.Cleanup(func() { client.Close() })
+			testDictStore(t, NewDictStore(client), client)
+		})
+	}
+}
+
+func testDictStore(t *testing.T, s *DictStore, client redis.UniversalClient) {
+	ctx := t.Context()
+	large := bytes.Repeat([]byte{0, 0xFF, '\n', 'x'}, 100<<10)
+	for _, step := range []struct {
+		name       string
+		old, value []byte
+		want       bool
+		after      []byte
+	}{
+		{"create", nil, []byte("1"), true, []byte("1")},
+		{"create what exists", nil, []byte("2"), false, []byte("1")},
+		{"replace another", []byte("3"), []byte("2"), false, []byte("1")},
+		{"replace", []byte("1"), large, true, large},
+		{"replace large", large, []byte("2"), true, []byte("2")},
+		{"delete another", []byte("1"), nil, false, []byte("2")},
+		{"nothing by nothing, but there is something", nil, nil, false, []byte("2")},
+		{"delete", []byte("2"), nil, true, nil},
+		{"delete what is gone", []byte("2"), nil, false, nil},
+		{"replace what is gone", []byte("2"), []byte("3"), false, nil},
+		{"nothing by nothing", nil, nil, true, nil},
+		{"create empty", nil, []byte{}, true, []byte{}},
+		{"replace empty", []byte{}, []byte("4"), true, []byte("4")},
+	} {
+		ok, err := s.Swap(ctx, "swap", step.old, step.value, 0)
+		if err != nil || ok != step.want {
+			t.Errorf("%s: %v, %v", step.name, ok, err)
+		}
+		values, err := s.Get(ctx, "swap", "none")
+		if err != nil || (values[0] == nil) != (step.after == nil) || !bytes.Equal(values[0], step.after) || values[1] != nil {
+			t.Errorf("%s: afterwards %d bytes, %v", step.name, len(values[0]), err)
+		}
+		if exists, err := s.Exists(ctx, "none", "swap"); err != nil || exists[0] || exists[1] != (step.after != nil) {
+			t.Errorf("%s: exists %v, %v", step.name, exists, err)
+		}
+	}
+	for name, old := range map[string][]byte{"new": nil, "old": []byte("1")} {
+		key := "ttl:" + name
+		if old != nil {
+			if ok, err := s.Swap(ctx, key, nil, old, 0); err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+		}
+		if ok, err := s.Swap(ctx, key, old, []byte("2"), 1500*time.Millisecond); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		if ttl, err := client.PTTL(ctx, key).Result(); err != nil || ttl <= time.Second || ttl > 1500*time.Millisecond {
+			t.Errorf("%s expires in %v, %v", name, ttl, err)
+		}
+	}
+	// One of many wins.
+	var wg sync.WaitGroup
+	won := make(chan int, 20)
+	for i := range 20 {
+		wg.Go(func() {
+			ok, err := s.Swap(ctx, "race", nil, fmt.Append(nil, i), 0)
+			if err != nil {
+				t.Error(err)
+			}
+			if ok {
+				won <- i
+			}
+		})
+	}
+	wg.Wait()
+	if len(won) != 1 {
+		t.Errorf("%d of 20 won", len(won))
+	}
+	listening, stop := context.WithCancel(ctx)
+	heard := make(chan string, 10)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Listen(listening, "news", func(m string) { heard <- m }) }()
+	if m := <-heard; m != "" {
+		t.Errorf("heard %q first", m)
+	}
+	if err := s.Notify(ctx, "news", "hello"); err != nil {
+		t.Error(err)
+	}
+	if m := <-heard; m != "hello" {
+		t.Errorf("heard %q", m)
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("listening ended with %v", err)
+	}
+}
+
+// rollOut publishes and activates a dictionary.
+func rollOut(t *testing.T, r *dict.Registry, group string, content string) *dict.Dictionary {
+	t.Helper()
+	d, err := dict.New([]byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.Publish(t.Context(), group, d, dict.Info{}), r.Activate(t.Context(), group, d.ID(), true)); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func openGroup(t *testing.T, client redis.UniversalClient, group string, o dict.GroupOptions) (*dict.Registry, *dict.Group, *bale.Packer) {
+	t.Helper()
+	r, err := dict.NewRegistry(NewDictStore(client), dict.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Open(t.Context(), group, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := bale.NewPacker(bale.PackerOptions{Dictionaries: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { errors.Join(p.Close(), g.Close()) })
+	return r, g, p
+}
+
+func wait(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 seconds: %s", what)
+		}
+	}
+}
+
+const common = `"country":"DE","language":"de","plan":"pro","verified":true,"settings":{"theme":"dark","timezone":"Europe/Berlin"}}`
+
+// TestGroupThroughRedis: a Cache and a Hook on one client with one group; the hook leaves the registry alone.
+func TestGroupThroughRedis(t *testing.T) {
+	for _, name := range []string{"standalone", "cluster"} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			client := deployments[name](t)
+			t.Cleanup(func() { client.Close() })
+			r, g, p := openGroup(t, client, "users", dict.GroupOptions{})
+			hook, err := NewHook(p, HookOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain := deploymentsClient(client)
+			t.Cleanup(func() { plain.Close() })
+			client.AddHook(hook)
+			first := rollOut(t, r, "users", "1 "+common)
+			wait(t, "the dictionary is written with", func() bool { return g.Writer().DictionaryID() == first.ID() })
+			value := `{"id":1,"name":"Ada",` + common
+			if err := client.Set(ctx, "user:1", value, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			stored, err := plain.Get(ctx, "user:1").Bytes()
+			if h, _, ok := frame.Parse(stored); err != nil || !ok || h.DictionaryID != first.ID() || len(stored) > len(value)/2 {
+				t.Fatalf("stored %d bytes of %d, %+v, %v", len(stored), len(value), h, err)
+			}
+			second := rollOut(t, r, "users", "2 "+common)
+			wait(t, "the other dictionary is written with", func() bool { return g.Writer().DictionaryID() == second.ID() })
+			if got, err := client.Get(ctx, "user:1").Result(); err != nil || got != value {
+				t.Errorf("%q, %v", got, err)
+			}
+			// A program that comes later reads all, and one without a registry says what is missing.
+			_, _, late := openGroup(t, plain, "users", dict.GroupOptions{})
+			if got, err := late.UnpackContext(ctx, nil, stored); err != nil || string(got) != value {
+				t.Errorf("late: %q, %v", got, err)
+			}
+			alone, err := bale.NewPacker(bale.PackerOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := alone.Unpack(nil, stored); !errors.Is(err, bale.ErrUnknownDictionary) || len(got) > 0 || !strings.Contains(err.Error(), first.ID().String()) {
+				t.Errorf("alone: %q, %v", got, err)
+			}
+			if raw, err := plain.Get(ctx, dict.DefaultPrefix+"data:"+first.ID().String()).Bytes(); err != nil || !bytes.Equal(raw, first.Bytes()) {
+				t.Errorf("the registry's own key: %d bytes, %v", len(raw), err)
+			}
+		})
+	}
+}
+
+// deploymentsClient is another client for the same servers, without hooks.
+func deploymentsClient(client redis.UniversalClient) redis.UniversalClient {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		o := *c.Options()
+		return redis.NewClusterClient(&o)
+	case *redis.Client:
+		o := *c.Options()
+		return redis.NewClient(&o)
+	}
+	panic("no such client")
+}
+
+// TestUnknownDictionaryIsBounded: a value whose dictionary nobody has is an error within the time that was given,
+// and the value stays.
+func TestUnknownDictionaryIsBounded(t *testing.T) {
+	ctx := t.Context()
+	client := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
+	t.Cleanup(func() { client.Close() })
+	d, err := dict.New([]byte(common))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := frame.Header{Algorithm: frame.Zstd, DictionaryID: d.ID(), HasChecksum: true, Length: 3}.Append(nil)
+	stored = append(stored, "payload"...)
+	if err := client.Set(ctx, "k", stored, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, _, p := openGroup(t, client, "users", dict.GroupOptions{FetchTimeout: 50 * time.Millisecond})
+	cache, err := bale.New(NewStore(client), bale.Options[string]{Packer: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		var failure *bale.KeyError
+		if _, err := cache.Get(ctx, "k"); !errors.Is(err, bale.ErrUnknownDictionary) || !errors.Is(err, dict.ErrUnknown) || !errors.As(err, &failure) || failure.Key != "k" {
+			t.Errorf("%v", err)
+		}
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := p.UnpackContext(cancelled, nil, append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 77, Length: 3}.Append(nil), 0)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that does not wait: %v", err)
+	}
+	if got, err := client.Get(ctx, "k").Bytes(); err != nil || !bytes.Equal(got, stored) {
+		t.Errorf("the value has changed: %v", err)
+	}
+}
+
+// TestRestartedEmpty: the registry of a server that comes back empty is filled again by the program, which does not write with a
+// dictionary until it is.
+func TestRestartedEmpty(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	r, g, p := openGroup(t, client, "users", dict.GroupOptions{Poll: 50 * time.Millisecond})
+	d := rollOut(t, r, "users", common)
+	wait(t, "the dictionary is written with", func() bool { return g.Writer().DictionaryID() == d.ID() })
+	packed, err := p.Pack(nil, []byte(`{"id":1,`+common))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Get(ctx, "user:1").Result(); !errors.Is(err, redis.Nil) {
+		t.Fatalf("the server is not empty: %v", err)
+	}
+	_, _, late := openGroup(t, client, "users", dict.GroupOptions{FetchTimeout: 10 * time.Second})
+	if _, err := late.UnpackContext(ctx, nil, packed); err != nil {
+		t.Errorf("a value written before: %v", err)
+	}
+	wait(t, "the group is back", func() bool {
+		s, err := r.State(ctx, "users")
+		return err == nil && s.Current == d.ID() && g.Writer().DictionaryID() == d.ID()
+	})
+}
