@@ -22,7 +22,7 @@ typedef struct ZSTD_CDict_s ZSTD_CDict;
 typedef struct ZSTD_DDict_s ZSTD_DDict;
 typedef struct { int contentSizeFlag; int checksumFlag; int noDictIDFlag; } ZSTD_frameParameters;
 
-unsigned ZSTD_versionNumber(void);
+const char* ZSTD_versionString(void);
 unsigned ZSTD_isError(size_t);
 const char* ZSTD_getErrorName(size_t);
 ZSTD_CCtx* ZSTD_createCCtx(void);
@@ -249,8 +249,8 @@ func libError(result C.int64_t) error {
 	return fmt.Errorf("czstd: %s", C.GoString(C.bale_error(result)))
 }
 
-// version is that of the linked library: 10507 for 1.5.7.
-func version() int { return int(C.ZSTD_versionNumber()) }
+// Version is that of the libzstd in use: "1.5.7".
+func Version() string { return C.GoString(C.ZSTD_versionString()) }
 
 // address is where a slice's bytes are, as the functions above take it.
 func address(b []byte) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

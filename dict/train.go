@@ -68,6 +68,11 @@ type TrainOptions struct {
 	// value of 6 or more bytes all the same, from another field, is not offered.
 	Exclude []string
 
+	// Refit makes the dictionary anew in the end, of all samples, by the builder and with the size that won. It is better
+	// then than the figures say, which are those of the one it was chosen by; for those who measure on values of
+	// their own.
+	Refit bool
+
 	// Workers is how many candidates are made and measured at a time. Defaults to GOMAXPROCS. It does not
 	// change the result.
 	Workers int
@@ -156,7 +161,7 @@ type Candidate struct {
 // Training is what Train found.
 type Training struct {
 	Dictionary *Dictionary // nil when there is none that pays
-	Winner     Candidate   // what Dictionary is of the candidates
+	Winner     Candidate   // what Dictionary is of the candidates, or was made after with Refit
 	Setting    compress.Setting
 
 	Samples       int   // values trained on
@@ -269,7 +274,7 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	if err := t.searchAll(ctx); err != nil {
 		return err
 	}
-	return t.choose(ctx)
+	return t.choose(ctx, samples)
 }
 
 // searchAll tries all builders at all sizes, then slow ones and the sizes between at the best places.
@@ -424,7 +429,7 @@ func (t *trainer) best() *trial {
 }
 
 // choose takes the best candidate that passes every check.
-func (t *trainer) choose(ctx context.Context) error {
+func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 	r := t.result
 	defer func() {
 		for _, c := range t.tried {
@@ -460,6 +465,9 @@ func (t *trainer) choose(ctx context.Context) error {
 		defer compressor.Close()
 		t.time(ctx, compressor, &r.With)
 		r.Dictionary = c.dictionary
+		if t.options.Refit {
+			t.refit(c, samples)
+		}
 		return nil
 	}
 	reason := ""
@@ -467,6 +475,24 @@ func (t *trainer) choose(ctx context.Context) error {
 		reason = ": " + t.tried[0].Error
 	}
 	return fmt.Errorf("dict: %w: none of %d attempts gave one%s%s", ErrNoDictionary, len(t.tried), reason, refused)
+}
+
+// refit replaces the winner by what its builder makes of all samples, unless that fails a check.
+func (t *trainer) refit(c *trial, samples [][]byte) {
+	if t.exclude != nil {
+		samples, _ = t.exclude.redact(samples)
+	}
+	limit := samplesPerByte * t.options.MaxSize
+	if c.builder.Slow {
+		limit = slowBytes
+	}
+	d, err := c.builder.build(thin(samples, limit), c.Asked)
+	if err == nil {
+		_, err = guard(func() (Measure, error) { return t.validate(d) })
+	}
+	if err == nil {
+		t.result.Dictionary = d
+	}
 }
 
 // validate proves that every held-out value comes back, through the engine and through pure Go, and that nothing is in

@@ -137,6 +137,33 @@ func TestTrainOnCorpora(t *testing.T) {
 	}
 }
 
+func TestTrainRefit(t *testing.T) {
+	values := profiles(200)
+	once, err := Train(context.Background(), values, quick(TrainOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Train(context.Background(), values, quick(TrainOptions{Refit: true}))
+	if err != nil || again.Winner != once.Winner || again.Dictionary.ID() == once.Dictionary.ID() {
+		t.Fatalf("%v %+v, was %v %+v; %v", again.Dictionary.ID(), again.Winner, once.Dictionary.ID(), once.Winner, err)
+	}
+	size := func(d *Dictionary) int64 {
+		c, err := once.Setting.New(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		m, err := measure(c, profiles(1000)[200:]) // values that neither has seen
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.StoredBytes
+	}
+	if a, b := size(again.Dictionary), size(once.Dictionary); a >= b {
+		t.Errorf("of all samples it is no better: %d bytes, of half of them %d", a, b)
+	}
+}
+
 func TestTrainRefuses(t *testing.T) {
 	ctx := context.Background()
 	for _, test := range []struct {

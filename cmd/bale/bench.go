@@ -96,7 +96,7 @@ func (b *benchCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	dataset.RegisterGob()
-	out, err := b.openJSON(s) // before the measuring, not after it
+	out, err := openJSON(b.JSON, s) // before the measuring, not after it
 	if err != nil {
 		return err
 	}
@@ -162,30 +162,13 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-func (b *benchCommand) openJSON(s *streams) (io.WriteCloser, error) {
-	switch b.JSON {
-	case "":
-		return nil, nil
-	case "-":
-		return nopCloser{s.out}, nil
-	}
-	f, err := os.Create(b.JSON)
-	if err != nil {
-		return nil, fmt.Errorf("--json: %w", err)
-	}
-	return f, nil
-}
-
 // environment fills in what is known only here.
 func (b *benchCommand) environment(r *lab.Result, server *lab.Server, c lab.Config) {
 	e := &r.Environment
 	e.Time = time.Now().UTC().Truncate(time.Second)
 	e.Command = b.command()
 	e.Bale, e.Go, e.OS = version(), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
-	e.Cores, e.CPU = runtime.NumCPU(), "unknown CPU"
-	if info, err := cpu.Info(); err == nil && len(info) > 0 {
-		e.CPU = strings.TrimSpace(info[0].ModelName)
-	}
+	e.Cores, e.CPU = runtime.NumCPU(), cpuName()
 	if m, err := mem.VirtualMemory(); err == nil {
 		e.MemoryBytes = m.Total
 	}
@@ -198,6 +181,13 @@ func (b *benchCommand) environment(r *lab.Result, server *lab.Server, c lab.Conf
 	if e.Rounds < c.Rounds {
 		e.Notes = append(e.Notes, fmt.Sprintf("INTERRUPTED after %d of %d rounds", e.Rounds, c.Rounds))
 	}
+}
+
+func cpuName() string {
+	if info, err := cpu.Info(); err == nil && len(info) > 0 {
+		return strings.TrimSpace(info[0].ModelName)
+	}
+	return "unknown CPU"
 }
 
 // command is the call that repeats the run, without the address of the server, which may hold a password.

@@ -7,6 +7,7 @@ require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/balekv/bale v0.0.0
+	github.com/balekv/bale/czstd v0.0.0
 	github.com/balekv/bale/goredis v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
@@ -29,6 +30,7 @@ require (
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/tklauser/go-sysconf v0.4.0 // indirect
 	github.com/tklauser/numcpus v0.12.0 // indirect
+	github.com/valyala/gozstd v1.24.0 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	github.com/yusufpapurcu/wmi v1.2.4 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
@@ -39,5 +41,6 @@ require (
 
 replace (
 	github.com/balekv/bale => ../..
+	github.com/balekv/bale/czstd => ../../czstd
 	github.com/balekv/bale/goredis => ../../goredis
 )

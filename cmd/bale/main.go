@@ -31,6 +31,7 @@ func main() {
 // cli is the command line.
 type cli struct {
 	Bench   benchCommand     `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
+	Train   trainCommand     `cmd:"" help:"Train a compression dictionary on values from files or a live Redis, and say what it saves."`
 	Pack    packCommand      `cmd:"" help:"Pack stdin to stdout."`
 	Unpack  unpackCommand    `cmd:"" help:"Unpack stdin to stdout; what is not packed comes out as it is."`
 	Inspect inspectCommand   `cmd:"" help:"Explain a stored value field by field."`

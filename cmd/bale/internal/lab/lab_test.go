@@ -222,19 +222,6 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-func TestRedactURL(t *testing.T) {
-	for in, want := range map[string]string{
-		"redis://user:pass@host:1/0": "redis://***@host:1/0",
-		"redis://user:p@ss@host":     "redis://***@host",
-		"redis://host:1":             "redis://host:1",
-		"nonsense":                   "nonsense",
-	} {
-		if got := redactURL(in); got != want {
-			t.Errorf("redactURL(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 // BenchmarkRecord is what the lab adds to an operation: all stages recorded under the lock of a shard.
 func BenchmarkRecord(b *testing.B) {
 	h := newHistograms()

@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/bale/internal/keyspace"
 	"github.com/balekv/bale/redisproc"
 )
 
@@ -31,7 +32,7 @@ func OpenServer(ctx context.Context, url string) (*Server, error) {
 	if url != "" {
 		o, err := redis.ParseURL(url)
 		if err != nil {
-			return nil, fmt.Errorf("redis URL %q: %w (an example: redis://127.0.0.1:6379/0)", redactURL(url), err)
+			return nil, fmt.Errorf("redis URL %q: %w (an example: redis://127.0.0.1:6379/0)", keyspace.Redact(url), err)
 		}
 		return connect(ctx, &Server{Options: o, close: func() error { return nil }})
 	}
@@ -140,14 +141,4 @@ func (s *Server) clear(ctx context.Context, keys []string) error {
 		keys = keys[n:]
 	}
 	return nil
-}
-
-// redactURL leaves the password out of what is shown.
-func redactURL(url string) string {
-	if scheme, rest, ok := strings.Cut(url, "://"); ok {
-		if i := strings.LastIndex(rest, "@"); i >= 0 {
-			return scheme + "://***@" + rest[i+1:]
-		}
-	}
-	return url
 }

@@ -4,12 +4,10 @@ package report
 import (
 	"encoding/json"
 	"io"
-
-	"github.com/balekv/bale/cmd/bale/internal/lab"
 )
 
 // WriteJSON writes the result as indented JSON.
-func WriteJSON(w io.Writer, r *lab.Result) error {
+func WriteJSON(w io.Writer, r any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(r)

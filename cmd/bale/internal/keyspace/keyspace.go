@@ -1,0 +1,142 @@
+// Package keyspace walks the keys of a live Redis, reading only and at a bounded rate. Every command that looks at a
+// server's data stands on it.
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	pageSize    = 100 // keys asked for at a time
+	replyWithin = 10 * time.Second
+)
+
+// Open connects to the server at a URL, or to the whole cluster that it is a part of. The caller closes the
+// client.
+func Open(ctx context.Context, url string) (redis.UniversalClient, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("redis URL %q: %w (an example: redis://127.0.0.1:6379/0)", Redact(url), err)
+	}
+	o.DisableIdentity = true // one round trip less for each connection
+	o.ContextTimeoutEnabled = true
+	o.ReadTimeout, o.WriteTimeout = replyWithin, replyWithin
+	client := redis.NewClient(o)
+	info, err := client.Info(ctx, "server").Result()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w", o.Addr, err), client.Close())
+	}
+	if !strings.Contains(info, "redis_mode:cluster") {
+		return client, nil
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		DisableIdentity: true, ContextTimeoutEnabled: true, ReadTimeout: replyWithin, WriteTimeout: replyWithin,
+	})
+	return cluster, client.Close()
+}
+
+// Next says how a walk goes on after a page of keys.
+type Next int
+
+const (
+	More     Next = iota // with the next page
+	NextNode             // with the next master of the cluster
+	Stop                 // not at all
+)
+
+// Walk calls page with all keys of a type ("string") that match a pattern, some at a time. It asks for at most
+// rate keys a second, 0 for no limit. A key that is written or removed meanwhile may be missed, or seen twice,
+// as SCAN has it. On a cluster it goes over the masters, one after another.
+func Walk(ctx context.Context, client redis.UniversalClient, match, kind string, rate int, page func(ctx context.Context, node *redis.Client, keys []string) (Next, error)) error {
+	p := pacer{rate: rate, start: time.Now()}
+	walk := func(ctx context.Context, node *redis.Client) (Next, error) {
+		var cursor uint64
+		for {
+			keys, next, err := node.ScanType(ctx, cursor, match, pageSize, kind).Result()
+			if err != nil {
+				return Stop, fmt.Errorf("SCAN: %w", err)
+			}
+			if len(keys) > 0 {
+				if next, err := page(ctx, node, keys); err != nil || next != More {
+					return next, err
+				}
+			}
+			if cursor = next; cursor == 0 {
+				return More, nil
+			}
+			// The server looks at as many keys as were asked for, whether they match or not.
+			if err := p.wait(ctx, pageSize); err != nil {
+				return Stop, err
+			}
+		}
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		nodes, err := masters(ctx, cluster)
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			if next, err := walk(ctx, n); err != nil || next == Stop {
+				return err
+			}
+		}
+		return nil
+	}
+	_, err := walk(ctx, client.(*redis.Client))
+	return err
+}
+
+// masters are the nodes of a cluster that hold its keys.
+func masters(ctx context.Context, cluster *redis.ClusterClient) ([]*redis.Client, error) {
+	var lock sync.Mutex
+	var nodes []*redis.Client
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+		lock.Lock()
+		nodes = append(nodes, n)
+		lock.Unlock()
+		return nil
+	})
+	return nodes, err
+}
+
+// pacer keeps a rate.
+type pacer struct {
+	rate  int
+	start time.Time
+	done  int
+}
+
+func (p *pacer) wait(ctx context.Context, n int) error {
+	p.done += n
+	if p.rate <= 0 {
+		return ctx.Err()
+	}
+	ahead := time.Duration(float64(p.done)/float64(p.rate)*float64(time.Second)) - time.Since(p.start)
+	if ahead <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(ahead):
+		return nil
+	}
+}
+
+// Redact leaves the password out of a URL that is shown.
+func Redact(url string) string {
+	if scheme, rest, ok := strings.Cut(url, "://"); ok {
+		if i := strings.LastIndex(rest, "@"); i >= 0 {
+			return scheme + "://***@" + rest[i+1:]
+		}
+	}
+	return url
+}

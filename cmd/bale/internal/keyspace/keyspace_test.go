@@ -1,0 +1,121 @@
+package keyspace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/redisproc"
+)
+
+func TestRedact(t *testing.T) {
+	for in, want := range map[string]string{
+		"redis://user:pass@host:1/0": "redis://***@host:1/0",
+		"redis://user:p@ss@host":     "redis://***@host",
+		"redis://host:1":             "redis://host:1",
+		"nonsense":                   "nonsense",
+	} {
+		if got := Redact(in); got != want {
+			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestOpenFails(t *testing.T) {
+	for _, url := range []string{"nonsense", "redis://127.0.0.1:1"} {
+		if c, err := Open(t.Context(), url); err == nil {
+			c.Close()
+			t.Errorf("%s: no error", url)
+		}
+	}
+}
+
+// servers are a single one and a cluster, each with a user who may read only.
+func servers(t *testing.T) map[string]redis.UniversalClient {
+	all := map[string]redis.UniversalClient{}
+	for name, addr := range map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]} {
+		c, err := Open(t.Context(), "redis://"+addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		all[name] = c
+	}
+	if _, ok := all["cluster"].(*redis.ClusterClient); !ok {
+		t.Fatal("the cluster was not recognised")
+	}
+	return all
+}
+
+func TestSample(t *testing.T) {
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			for i := range 1000 {
+				if err := errors.Join(client.Set(ctx, fmt.Sprintf("user:%d", i), fmt.Sprintf("value %d", i), 0).Err(), client.Set(ctx, fmt.Sprintf("other:%d", i), "x", 0).Err()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(client.HSet(ctx, "user:hash", "a", "b").Err(), client.Set(ctx, "user:large", make([]byte, 1000), 0).Err(), client.Set(ctx, "user:bad", "bad", 0).Err()); err != nil {
+				t.Fatal(err)
+			}
+			bad := errors.New("bad")
+			options := SampleOptions{Match: "user:*", Values: 5000, Bytes: 1 << 20, Size: 100, Unpack: func(_ context.Context, v []byte) ([]byte, error) {
+				if string(v) == "bad" {
+					return nil, bad
+				}
+				return v, nil
+			}}
+			s, err := Sample(ctx, client, options)
+			if err != nil || len(s.Values) != 1000 || s.TooLarge != 1 || s.Unread != 1 || !errors.Is(s.Err, bad) || s.Keys != 1002 {
+				t.Fatalf("%d values, %+v, %v", len(s.Values), s, err)
+			}
+			seen := map[string]bool{}
+			for _, v := range s.Values {
+				if !bytes.HasPrefix(v, []byte("value ")) || seen[string(v)] {
+					t.Fatalf("%q", v)
+				}
+				seen[string(v)] = true
+			}
+			options.Values = 300
+			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 300 {
+				t.Errorf("%d of 300, %v", len(s.Values), err)
+			}
+			options.Bytes = 500
+			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) < 30 || len(s.Values) > 60 {
+				t.Errorf("%d values in 500 bytes, %v", len(s.Values), err)
+			}
+			cancelled, cancel := context.WithCancel(ctx)
+			options.Progress = func(int) { cancel() }
+			options.Values, options.Bytes = 5000, 1<<20
+			if s, err = Sample(cancelled, client, options); !errors.Is(err, context.Canceled) || len(s.Values) == 0 {
+				t.Errorf("%d values, %v", len(s.Values), err)
+			}
+		})
+	}
+}
+
+func TestWalkKeepsItsRate(t *testing.T) {
+	client := servers(t)["standalone"]
+	for i := range 1000 {
+		if err := client.Set(t.Context(), fmt.Sprint(i), "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start, keys := time.Now(), 0
+	if err := Walk(t.Context(), client, "", "string", 5000, func(_ context.Context, _ *redis.Client, k []string) (Next, error) {
+		keys += len(k)
+		return More, nil
+	}); err != nil || keys != 1000 {
+		t.Fatalf("%d keys, %v", keys, err)
+	}
+	// No upper bound: the machine may be busy.
+	if took := time.Since(start); took < 150*time.Millisecond {
+		t.Errorf("1000 keys in %v, at 5000 a second", took)
+	}
+}

@@ -1,0 +1,113 @@
+package keyspace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// SampleOptions bound a sample.
+type SampleOptions struct {
+	Match  string // pattern of keys, all if empty
+	Values int    // how many are read at most
+	Bytes  int    // and how many bytes of them
+	Size   int    // a larger value is passed over
+	Rate   int    // keys a second, 0 for no limit
+
+	// Unpack turns a stored value into the plain one.
+	Unpack func(ctx context.Context, stored []byte) ([]byte, error)
+
+	Progress func(values int)
+}
+
+// Sampled is what a sample holds, and what it passed over.
+type Sampled struct {
+	Values   [][]byte
+	Keys     int // seen
+	TooLarge int
+	Gone     int   // expired or removed between SCAN and GET, or overwritten by another type
+	Unread   int   // packed values that could not be unpacked
+	Err      error // why, of the first one
+}
+
+// Sample reads string values in the order in which SCAN finds them, which is that of the server's hash table, and so as good
+// as random. On a cluster each master gives its share. What was read until ctx ended comes along with its error.
+func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) (*Sampled, error) {
+	s := &Sampled{}
+	size := 0
+	shares, share := 1, 0
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		nodes, err := masters(ctx, cluster)
+		if err != nil {
+			return s, err
+		}
+		shares = len(nodes)
+	}
+	var last *redis.Client
+	limit := func() int { return o.Values * share / shares }
+	err := Walk(ctx, client, o.Match, "string", o.Rate, func(ctx context.Context, node *redis.Client, keys []string) (Next, error) {
+		if node != last {
+			last, share = node, share+1
+		}
+		s.Keys += len(keys)
+		lengths := make([]*redis.IntCmd, len(keys))
+		if _, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, k := range keys {
+				lengths[i] = p.StrLen(ctx, k)
+			}
+			return nil
+		}); err != nil && !isReply(err) {
+			return Stop, err
+		}
+		var values []*redis.StringCmd
+		if _, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, k := range keys {
+				switch n := lengths[i].Val(); {
+				case lengths[i].Err() != nil || n == 0:
+					s.Gone++
+				case n > int64(o.Size):
+					s.TooLarge++
+				default:
+					values = append(values, p.Get(ctx, k))
+				}
+			}
+			return nil
+		}); err != nil && !isReply(err) {
+			return Stop, err
+		}
+		for _, cmd := range values {
+			stored, err := cmd.Bytes()
+			if err != nil {
+				s.Gone++
+				continue
+			}
+			plain, err := o.Unpack(ctx, stored)
+			if err != nil {
+				if s.Unread++; s.Err == nil {
+					s.Err = err
+				}
+				continue
+			}
+			if size += len(plain); size > o.Bytes {
+				return Stop, nil
+			}
+			if s.Values = append(s.Values, bytes.Clone(plain)); len(s.Values) >= limit() {
+				return NextNode, nil // it has given its share
+			}
+		}
+		if o.Progress != nil {
+			o.Progress(len(s.Values))
+		}
+		return More, nil
+	})
+	return s, err
+}
+
+// isReply reports an error that a server answered with for one command of a pipeline, such as a key of another
+// type.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}

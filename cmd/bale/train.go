@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/cmd/bale/internal/keyspace"
+	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/dict"
+)
+
+type trainCommand struct {
+	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" required:"" help:"Values to train on: a file or stdin (-) with one on each line, or a folder with one in each file. Repeatable."`
+	Redis    string   `placeholder:"URL" xor:"from" required:"" help:"Take a sample of the values in this Redis, or cluster, reading only."`
+	Match    string   `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
+	Sample   int      `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
+	MaxRate  int      `default:"5000" placeholder:"N" help:"With --redis: how many keys a second are looked at, at most; 0 for no limit. Default: ${default}."`
+	Compress string   `default:"zstd" placeholder:"SETTING" help:"What values will be compressed with: zstd, with a level where wanted (zstd:3, zstd/go), s2 or lz4. Default: ${default}."`
+	MaxSize  byteSize `default:"128KiB" placeholder:"N" help:"The largest dictionary that is tried. Default: ${default}."`
+	MinGain  float64  `default:"0.05" placeholder:"PART" help:"The part of the memory that it must save over compression without one. Default: ${default}."`
+	Exclude  []string `placeholder:"FIELDS" help:"Fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
+	Current  string   `placeholder:"FILE" type:"existingfile" help:"The dictionary in use: the new one must save so much over it."`
+	Seed     uint64   `default:"1" placeholder:"N" help:"Seed of the sample. Default: ${default}."`
+	Out      string   `placeholder:"FILE" required:"" help:"Where the dictionary goes."`
+	JSON     string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	All      bool     `help:"Show every dictionary that was tried."`
+}
+
+// Help is shown below the options.
+func (trainCommand) Help() string {
+	return `Every other value is trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one that takes the fewest bytes as Redis allocates them wins. Where none saves enough there is none, and the exit status is 1.
+
+A dictionary is made of pieces of the values: who can read it can read those. Keep secrets out of it with --exclude.
+
+Examples:
+  bale train --data values.ndjson --out users.dict
+  bale train --data values.ndjson --out users.dict --exclude email,token
+  bale train --redis redis://127.0.0.1:6379 --match 'user:*' --out users.dict
+  bale train --data values.ndjson --compress s2 --max-size 64KiB --out users.dict`
+}
+
+// maxSample bounds a sample in bytes.
+const maxSample = 1 << 30
+
+// Run trains.
+func (c *trainCommand) Run(ctx context.Context, s *streams) error {
+	setting, err := engine.Parse(c.Compress)
+	if err != nil {
+		return fmt.Errorf("%w: --compress: %w", errUsage, err)
+	}
+	if !setting.TakesDictionary() {
+		return fmt.Errorf("%w: --compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level", errUsage, setting)
+	}
+	switch {
+	case c.Match != "" && c.Redis == "":
+		return fmt.Errorf("%w: --match is for --redis", errUsage)
+	case c.Sample < 1:
+		return fmt.Errorf("%w: --sample %d, must be at least 1", errUsage, c.Sample)
+	case c.MaxRate < 0:
+		return fmt.Errorf("%w: --max-rate %d, must not be negative", errUsage, c.MaxRate)
+	}
+	var current *dict.Dictionary
+	if c.Current != "" {
+		if current, err = readDictionary(c.Current); err != nil {
+			return err
+		}
+	}
+	progress, stop := showProgress(s.err)
+	defer stop()
+	values, source, err := c.values(ctx, s, progress)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	training, err := dict.Train(ctx, values, dict.TrainOptions{
+		Setting: setting.Setting, Engine: setting.Engine(), Builders: engine.Builders(), MaxSize: int(c.MaxSize), MinGain: c.MinGain,
+		Exclude: c.Exclude, Current: current, Progress: progress,
+	})
+	stop()
+	if errors.Is(err, dict.ErrInvalid) {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if err != nil && !errors.Is(err, dict.ErrNoDictionary) {
+		return err
+	}
+	if training.Dictionary != nil {
+		if err := writeFile(c.Out, training.Dictionary.Bytes()); err != nil {
+			return err
+		}
+	}
+	r := &report.Training{
+		Training: training, Source: source, Compress: setting.String(), Seconds: time.Since(start).Seconds(), File: c.Out,
+		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(), CPU: cpuName(),
+	}
+	if err != nil {
+		r.Reason = err.Error()
+	}
+	return errors.Join(err, c.report(s, r))
+}
+
+func (c *trainCommand) report(s *streams, r *report.Training) error {
+	if c.JSON != "-" {
+		r.Write(s.out, c.All)
+	}
+	out, err := openJSON(c.JSON, s)
+	if out == nil || err != nil {
+		return err
+	}
+	return errors.Join(report.WriteJSON(out, r.JSON()), out.Close())
+}
+
+// values reads what to train on, and says where it comes from.
+func (c *trainCommand) values(ctx context.Context, s *streams, progress func(done, total int, what string)) ([][]byte, string, error) {
+	if c.Redis == "" {
+		var values [][]byte
+		var notes string
+		for _, path := range c.Data {
+			d, err := dataset.Load(path, s.in, dataset.Limits{Values: c.Sample, ValueSize: maxValue, Seed: c.Seed})
+			if err != nil {
+				return nil, "", err
+			}
+			values = append(values, d.Raw...)
+			if notes += ", " + d.Name; d.Note != "" {
+				notes += " (" + d.Note + ")"
+			}
+		}
+		return values, notes[2:], nil
+	}
+	client, err := keyspace.Open(ctx, c.Redis)
+	if err != nil {
+		return nil, "", err
+	}
+	defer client.Close()
+	packer, err := newServerReader(client)
+	if err != nil {
+		return nil, "", err
+	}
+	defer packer.Close()
+	sampled, err := keyspace.Sample(ctx, client, keyspace.SampleOptions{
+		Match: c.Match, Values: c.Sample, Bytes: maxSample, Size: int(frameLimit(c.MaxSize)), Rate: c.MaxRate,
+		Unpack: func(ctx context.Context, stored []byte) ([]byte, error) {
+			return packer.UnpackContext(ctx, nil, stored)
+		},
+		Progress: func(n int) {
+			if progress != nil {
+				progress(n, c.Sample, fmt.Sprintf("%d values read", n))
+			}
+		},
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	source := fmt.Sprintf("%s, %d keys looked at", keyspace.Redact(c.Redis), sampled.Keys)
+	if n := sampled.TooLarge; n > 0 {
+		source += fmt.Sprintf(", %d passed over as too large", n)
+	}
+	if n := sampled.Unread; n > 0 {
+		source += fmt.Sprintf(", %d that could not be unpacked (%v)", n, sampled.Err)
+	}
+	return sampled.Values, source, nil
+}
+
+// frameLimit is the largest value that a dictionary of a size has anything to say to: one a hundred times as large is little
+// helped by it.
+func frameLimit(dictionary byteSize) byteSize { return 100 * dictionary }
+
+// writeFile writes a file as a whole or not at all.
+func writeFile(path string, b []byte) error {
+	partial := path + ".partial"
+	if err := os.WriteFile(partial, b, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(partial, path); err != nil {
+		return errors.Join(err, os.Remove(partial))
+	}
+	return nil
+}
+
+// openJSON opens where --json goes; nil for nowhere.
+func openJSON(path string, s *streams) (io.WriteCloser, error) {
+	switch path {
+	case "":
+		return nil, nil
+	case "-":
+		return nopCloser{s.out}, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("--json: %w", err)
+	}
+	return f, nil
+}
