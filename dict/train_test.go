@@ -20,7 +20,9 @@ import (
 
 func profiles(n int) [][]byte { return many(n, testvalues.Profile) }
 
-func logs(n int) [][]byte { return many(n, func(i int) []byte { return testvalues.LogBatch(i, 3)[:900] }) }
+func logs(n int) [][]byte {
+	return many(n, func(i int) []byte { return testvalues.LogBatch(i, 3)[:900] })
+}
 
 func many(n int, value func(i int) []byte) [][]byte {
 	values := make([][]byte, n)
@@ -138,7 +140,7 @@ func TestTrainOnCorpora(t *testing.T) {
 }
 
 func TestTrainRefit(t *testing.T) {
-	values := profiles(200)
+	values := profiles(40)
 	once, err := Train(context.Background(), values, quick(TrainOptions{}))
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +155,7 @@ func TestTrainRefit(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		m, err := measure(c, profiles(1000)[200:]) // values that neither has seen
+		m, err := measure(c, profiles(1000)[40:]) // values that neither has seen
 		if err != nil {
 			t.Fatal(err)
 		}
