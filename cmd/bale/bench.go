@@ -16,16 +16,16 @@ import (
 	"golang.org/x/term"
 
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/cmd/bale/internal/lab"
 	"github.com/balekv/bale/cmd/bale/internal/report"
-	"github.com/balekv/bale/compress"
 )
 
 type benchCommand struct {
 	Data        []string      `placeholder:"FILE|DIR|-" sep:"none" help:"Values to measure on: a file or stdin (-) with one on each line, or a folder with one in each file. Repeatable. Default: built-in profiles, sessions, logs and random bytes."`
 	Redis       string        `placeholder:"URL" help:"Redis to measure through, for example redis://127.0.0.1:6379. It gets keys bale:bench:*, which are removed. Default: a private redis-server, or an embedded stand-in where none is installed."`
 	Codec       []string      `default:"json" placeholder:"LIST" help:"Serializers: json, gob, raw (the bytes as they are). Default: ${default}."`
-	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:fastest,zstd:default,zstd:better" placeholder:"LIST" help:"Compressors, with a level where wanted. Default: ${default}."`
+	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, +dict for a dictionary. Default: ${default}."`
 	Concurrency []int         `default:"1,64" placeholder:"LIST" help:"How many callers at once, 1 to 10000. Default: ${default}."`
 	Duration    time.Duration `default:"1s" placeholder:"D" help:"How long each cell is measured, in all rounds. Default: ${default}."`
 	Repeat      int           `default:"3" placeholder:"N" help:"Rounds that the duration is split into; cells take turns in random order. Default: ${default}."`
@@ -40,10 +40,12 @@ type benchCommand struct {
 func (benchCommand) Help() string {
 	return `Each cell is a combination of data, codec, compressor and callers. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED, and the exit status is 1.
 
+With +dict a dictionary is trained on every other value first, and everything is measured on the others alone.
+
 Examples:
   bale bench
   bale bench --data values.ndjson
-  bale bench --data values.ndjson --compress none,zstd:better --concurrency 1,64,1000
+  bale bench --data values.ndjson --compress none,zstd:3,zstd:3+dict --concurrency 1,64,1000
   bale bench --codec json,gob,raw --duration 500ms --json results.json
   redis-cli --raw GET user:1 | bale bench --data -`
 }
@@ -62,7 +64,7 @@ func (b *benchCommand) config() (lab.Config, error) {
 		}
 	}
 	for _, name := range b.Compress {
-		setting, err := compress.Parse(name)
+		setting, err := engine.Parse(name)
 		if err != nil {
 			return c, fmt.Errorf("%w: --compress: %w", errUsage, err)
 		}
@@ -173,6 +175,7 @@ func (b *benchCommand) environment(r *lab.Result, server *lab.Server, c lab.Conf
 		e.MemoryBytes = m.Total
 	}
 	e.RedisVersion, e.Embedded, e.Private = server.Version, server.Embedded, server.Private
+	e.Zstd = engine.Name
 	for _, d := range c.Datasets {
 		if d.Note != "" {
 			e.Notes = append(e.Notes, d.Note)

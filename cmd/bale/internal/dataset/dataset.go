@@ -39,6 +39,34 @@ func (d *Dataset) RawBytes() int64 {
 	return n
 }
 
+// Halves splits the set: every other value to train on, the others to measure on.
+func (d *Dataset) Halves() (train, measure *Dataset) {
+	return d.half(0), d.half(1)
+}
+
+func (d *Dataset) half(first int) *Dataset {
+	h := &Dataset{Name: d.Name, Kind: d.Kind, Note: d.Note, coders: map[string]func() (Coder, error){}}
+	for i := first; i < len(d.Raw); i += 2 {
+		h.Raw = append(h.Raw, d.Raw[i])
+	}
+	for name, make := range d.coders {
+		h.coders[name] = func() (Coder, error) {
+			c, err := make()
+			return halved{c, first}, err
+		}
+	}
+	return h
+}
+
+// halved is a Coder of every other value.
+type halved struct {
+	Coder
+	first int
+}
+
+func (h halved) Encode(dst []byte, i int) ([]byte, error) { return h.Coder.Encode(dst, h.first+2*i) }
+func (h halved) Verify(src []byte, i int) error           { return h.Coder.Verify(src, h.first+2*i) }
+
 // Coder serializes the values of a set with one codec. It is safe for concurrent use.
 type Coder interface {
 	// Encode appends the encoding of value i to dst.

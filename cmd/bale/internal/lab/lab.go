@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,10 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/goredis"
 )
 
@@ -36,7 +40,7 @@ const Client = "goredis"
 type Config struct {
 	Datasets    []*dataset.Dataset
 	Codecs      []string
-	Compress    []compress.Setting
+	Compress    []engine.Setting
 	Concurrency []int
 	Duration    time.Duration // to measure each cell for, in all rounds
 	Rounds      int
@@ -63,17 +67,20 @@ const (
 
 // variant is what determines the stored bytes: all that is measured once for several cells.
 type variant struct {
-	data     *dataset.Dataset
-	codec    string
-	setting  compress.Setting
-	coder    dataset.Coder
-	packer   *bale.Packer
-	plain    int64
-	stored   int64
-	keys     int
-	perKey   *float64
-	usageKey *float64
-	failure  failure
+	data       *dataset.Dataset
+	codec      string
+	setting    engine.Setting
+	dict       *dict.Dictionary
+	report     int // of dict, among those of the run
+	coder      dataset.Coder
+	packer     *bale.Packer
+	compressor compress.Compressor
+	plain      int64
+	stored     int64
+	keys       int
+	perKey     *float64
+	usageKey   *float64
+	failure    failure
 }
 
 // cell is a variant at a concurrency.
@@ -117,6 +124,8 @@ type run struct {
 		*histograms
 	}
 	done, total int
+
+	dictionaries []Dictionary
 }
 
 // Run measures all cells. A cell that fails, or has one value come back different, is in the result with
@@ -147,16 +156,17 @@ func Run(ctx context.Context, server *Server, c Config) (result *Result, err err
 		err = errors.Join(err, server.clear(cleanUp, r.keys), r.client.Close())
 	}()
 
-	variants, cells, err := r.matrix()
+	variants, cells, err := r.matrix(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		for _, v := range variants {
 			v.packer.Close()
+			v.compressor.Close()
 		}
 	}()
-	r.total = len(variants) + len(cells)*c.Rounds
+	r.total = r.done + len(variants) + len(cells)*c.Rounds
 	for _, v := range variants {
 		r.step("filling " + v.String())
 		if err := r.fill(ctx, v); err != nil {
@@ -182,7 +192,7 @@ func Run(ctx context.Context, server *Server, c Config) (result *Result, err err
 	if rounds < 1 {
 		return nil, ctx.Err()
 	}
-	result = &Result{Environment: Environment{Seed: c.Seed, DurationS: c.Duration.Seconds(), Rounds: rounds}}
+	result = &Result{Dictionaries: r.dictionaries, Environment: Environment{Seed: c.Seed, DurationS: c.Duration.Seconds(), Rounds: rounds}}
 	for _, cell := range cells {
 		result.Cells = append(result.Cells, cell.result())
 	}
@@ -205,13 +215,16 @@ func (r *run) keysOf() []string {
 	for _, d := range r.Datasets {
 		n = max(n, r.keyCount(d), len(d.Raw))
 	}
-	keys := make([]string, n)
+	keys := make([]string, n+1)
 	prefix := fmt.Sprintf("bale:bench:%08x", rand.Uint32()) // not the seed: two runs may share a server
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%s:%06d", prefix, i)
 	}
 	return keys
 }
+
+// dictKey is the key of a dictionary while the memory is measured: the last one, which no value has.
+func (r *run) dictKey() string { return r.keys[len(r.keys)-1] }
 
 // keyCount is over how many keys the memory of a set is measured: a multiple of its values.
 func (r *run) keyCount(d *dataset.Dataset) int {
@@ -221,25 +234,41 @@ func (r *run) keyCount(d *dataset.Dataset) int {
 	return max(1, min(keys, int(memoryBytes/mean)))
 }
 
-func (r *run) matrix() ([]*variant, []*cell, error) {
+// matrix makes the variants and cells. Where a setting asks for a dictionary that is trained on one half of the values, and
+// all settings are measured on the other.
+func (r *run) matrix(ctx context.Context) ([]*variant, []*cell, error) {
+	r.total = len(r.Datasets) * len(r.Codecs) * len(r.Compress) * (1 + len(r.Concurrency)*r.Rounds)
 	var variants []*variant
 	var cells []*cell
 	for _, d := range r.Datasets {
+		train, measured := d, d
+		if slices.ContainsFunc(r.Compress, func(s engine.Setting) bool { return s.Dict }) {
+			train, measured = d.Halves()
+			if len(measured.Raw) == 0 {
+				return nil, nil, fmt.Errorf("%s has a single value, and none is left to train a dictionary on", d.Name)
+			}
+		}
 		for _, codec := range r.Codecs {
-			coder, err := d.Coder(codec)
+			coder, err := measured.Coder(codec)
 			if err != nil {
 				return nil, nil, err
 			}
 			for _, setting := range r.Compress {
-				compressor, err := setting.New(nil)
-				if err != nil {
+				v := &variant{data: measured, codec: codec, setting: setting, coder: coder, keys: r.keyCount(measured)}
+				if setting.Dict {
+					if err := r.train(ctx, v, train); err != nil {
+						return nil, nil, err
+					}
+					if v.dict == nil {
+						continue
+					}
+				}
+				if v.compressor, err = setting.New(v.dict); err != nil {
 					return nil, nil, err
 				}
-				packer, err := bale.NewPacker(bale.PackerOptions{Compressor: compressor})
-				if err != nil {
+				if v.packer, err = bale.NewPacker(bale.PackerOptions{Compressor: v.compressor, Engine: setting.Engine()}); err != nil {
 					return nil, nil, err
 				}
-				v := &variant{data: d, codec: codec, setting: setting, coder: coder, packer: packer, keys: r.keyCount(d)}
 				variants = append(variants, v)
 				for _, n := range r.Concurrency {
 					cells = append(cells, &cell{variant: v, concurrency: n, latency: newHistograms()})
@@ -250,6 +279,43 @@ func (r *run) matrix() ([]*variant, []*cell, error) {
 	return variants, cells, nil
 }
 
+// train trains the dictionary of a variant, if one pays.
+func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) error {
+	coder, err := data.Coder(v.codec)
+	if err != nil {
+		return err
+	}
+	samples := make([][]byte, len(data.Raw))
+	for i := range samples {
+		if samples[i], err = coder.Encode(nil, i); err != nil {
+			return fmt.Errorf("serialize value %d: %w", i, err)
+		}
+	}
+	start := time.Now()
+	t, err := dict.Train(ctx, samples, dict.TrainOptions{
+		Setting: v.setting.Setting, Engine: v.setting.Engine(), Builders: engine.Builders(), Refit: true,
+		Progress: func(done, total int, what string) {
+			if r.Progress != nil {
+				r.Progress(r.done, r.total, fmt.Sprintf("training for %v: %d of %d, %s", v, done, total, what))
+			}
+		},
+	})
+	report := Dictionary{Dataset: data.Name, Codec: v.codec, Compress: v.setting.String(), Samples: len(samples), Seconds: time.Since(start).Seconds()}
+	switch {
+	case errors.Is(err, dict.ErrNoDictionary):
+		report.Reason = strings.TrimPrefix(err.Error(), "dict: ")
+	case err != nil:
+		return err
+	default:
+		v.dict = t.Dictionary
+		report.ID, report.Bytes, report.Tried = t.Dictionary.ID(), len(t.Dictionary.Bytes()), len(t.Candidates)
+		report.Builder = strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params)
+	}
+	r.dictionaries = append(r.dictionaries, report)
+	v.report = len(r.dictionaries) - 1
+	return nil
+}
+
 func (v *variant) String() string {
 	return fmt.Sprintf("%s %s %s", v.data.Name, v.codec, v.setting)
 }
@@ -258,6 +324,7 @@ func (v *variant) String() string {
 // comes back.
 func (r *run) fill(ctx context.Context, v *variant) error {
 	stored := make([][]byte, len(v.data.Raw))
+	payload := 0
 	for i := range stored {
 		plain, err := v.coder.Encode(nil, i)
 		if err != nil {
@@ -268,6 +335,10 @@ func (r *run) fill(ctx context.Context, v *variant) error {
 			return fmt.Errorf("pack value %d: %w", i, err)
 		}
 		stored[i] = slices.Clip(packed)
+		payload += len(packed)
+		if _, offset, ok := frame.Parse(packed); ok {
+			payload -= offset
+		}
 		v.plain += int64(len(plain))
 		v.stored += int64(len(packed))
 	}
@@ -279,6 +350,13 @@ func (r *run) fill(ctx context.Context, v *variant) error {
 	var err error
 	if !r.server.Embedded {
 		if before, err = r.server.usedMemory(ctx); err != nil {
+			return err
+		}
+	}
+	if v.dict != nil {
+		r.dictionaries[v.report].Payload = float64(v.plain) / float64(payload)
+		// Its bytes are a part of what the values take.
+		if err := r.store.Set(ctx, r.dictKey(), v.dict.Bytes(), bale.Expiry{}); err != nil {
 			return err
 		}
 	}
@@ -430,7 +508,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // call is one caller: it writes values and reads them back until stop is closed.
 func (r *run) call(ctx context.Context, c *cell, caller int, rng *rand.Rand, measuring *atomic.Bool, operations *atomic.Int64, stop <-chan struct{}) {
 	shard := &r.shards[caller%shards]
-	own := len(r.keys) / c.concurrency
+	own := (len(r.keys) - 1) / c.concurrency
 	keys := r.keys[caller*own:][:own]
 	var op operation
 	for {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
-	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/redisproc"
 )
 
@@ -28,7 +28,7 @@ func config(t *testing.T, settings ...string) Config {
 	}
 	c := Config{Datasets: sets[:1], Codecs: []string{"json"}, Concurrency: []int{1, 4}, Duration: 40 * time.Millisecond, Rounds: 2, Seed: 1}
 	for _, name := range settings {
-		s, err := compress.Parse(name)
+		s, err := engine.Parse(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,6 +93,43 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 	}
 	if keys, err := server.client.DBSize(t.Context()).Result(); err != nil || keys != 0 {
 		t.Errorf("%d keys left, %v", keys, err)
+	}
+}
+
+// TestDictionaries: trained on one half, measured on the other, with their bytes in those of the keys; where none pays there
+// is a reason and no cell.
+func TestDictionaries(t *testing.T) {
+	server := realServer(t)
+	c := config(t, "none", "s2", "s2+dict")
+	sets, err := dataset.BuiltIn(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Datasets, c.Concurrency = []*dataset.Dataset{sets[0], sets[3]}, []int{2}
+	r, err := Run(t.Context(), server, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Dictionaries) != 2 || len(r.Cells) != 5 {
+		t.Fatalf("%d dictionaries, %d cells", len(r.Dictionaries), len(r.Cells))
+	}
+	d, none := r.Dictionaries[0], r.Dictionaries[1]
+	if d.Samples != len(sets[0].Raw)/2 || d.ID == 0 || d.Bytes < 1000 || d.Builder == "" || d.Payload < 2 || d.Reason != "" || d.Tried < 20 || d.Seconds <= 0 {
+		t.Errorf("%+v", d)
+	}
+	if none.ID != 0 || none.Dataset != "random" || !strings.Contains(none.Reason, "no dictionary") {
+		t.Errorf("%+v", none)
+	}
+	plain, with := r.Cells[1], r.Cells[2]
+	if with.Compress != "s2+dict" || !with.Verified || with.Values != len(sets[0].Raw)/2 || plain.Values != with.Values || plain.RawBytes != with.RawBytes {
+		t.Errorf("%+v", with)
+	}
+	if with.Ratio < 2*plain.Ratio {
+		t.Errorf("ratio %.2f with, %.2f without", with.Ratio, plain.Ratio)
+	}
+	// Over all keys, MEMORY USAGE does not have the dictionary, and used_memory does.
+	if extra := (*with.RedisBytesPerKey - *with.MemoryUsagePerKey) - (*plain.RedisBytesPerKey - *plain.MemoryUsagePerKey); math.Abs(extra*float64(with.Keys)-float64(d.Bytes)) > 0.5*float64(d.Bytes)+8192 {
+		t.Errorf("%.1f bytes a key more, of %d keys, for a dictionary of %d", extra, with.Keys, d.Bytes)
 	}
 }
 

@@ -4,12 +4,32 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/balekv/bale/frame"
 )
 
 // Result is what a run found; its JSON is the output of bale bench --json.
 type Result struct {
 	Environment Environment `json:"environment"`
 	Cells       []Cell      `json:"cells"`
+
+	// Dictionaries are those of the settings with "+dict", one for each set of values, codec and setting.
+	Dictionaries []Dictionary `json:"dictionaries,omitempty"`
+}
+
+// Dictionary is one that was trained on the half of a set that is not measured.
+type Dictionary struct {
+	Dataset  string             `json:"dataset"`
+	Codec    string             `json:"codec"`
+	Compress string             `json:"compress"`
+	ID       frame.DictionaryID `json:"id"`
+	Bytes    int                `json:"bytes"` // counted in the bytes a key of its cells
+	Builder  string             `json:"builder,omitempty"`
+	Samples  int                `json:"samples"`                 // trained on
+	Tried    int                `json:"tried"`                   // candidates
+	Seconds  float64            `json:"seconds"`                 // to train
+	Reason   string             `json:"reason,omitempty"`        // why there is none; then there are no cells
+	Payload  float64            `json:"payload_ratio,omitempty"` // serialized bytes over compressed ones, without headers, of the measured half
 }
 
 // Environment says where and how the figures were taken.
@@ -23,6 +43,7 @@ type Environment struct {
 	Cores        int       `json:"cores"`
 	MemoryBytes  uint64    `json:"memory_bytes"`
 	RedisVersion string    `json:"redis_version"`
+	Zstd         string    `json:"zstd"` // what zstd is where it is not pure Go
 	Embedded     bool      `json:"embedded"`
 	Private      bool      `json:"private"`
 	Seed         uint64    `json:"seed"`
@@ -42,11 +63,11 @@ type Cell struct {
 	Values      int     `json:"values"`
 	RawBytes    int64   `json:"raw_bytes"`    // of all values as they were given
 	PlainBytes  int64   `json:"plain_bytes"`  // serialized
-	StoredBytes int64   `json:"stored_bytes"` // packed
+	StoredBytes int64   `json:"stored_bytes"` // packed; without the dictionary
 	Ratio       float64 `json:"ratio"`        // RawBytes / StoredBytes
 
-	// RedisBytesPerKey is the difference of used_memory over Keys keys, divided by them: value, key and
-	// table. Null for the embedded server, which has no such figure.
+	// RedisBytesPerKey is the difference of used_memory over Keys keys, divided by them: value, key, table,
+	// and the dictionary, if there is one. Null for the embedded server, which has no such figure.
 	RedisBytesPerKey *float64 `json:"redis_bytes_per_key"`
 	// MemoryUsagePerKey is the mean of MEMORY USAGE over a sample of the keys.
 	MemoryUsagePerKey *float64 `json:"memory_usage_per_key"`

@@ -29,7 +29,7 @@ type Options struct {
 // to choose.
 func Table(w io.Writer, r *lab.Result, o Options) {
 	e := r.Environment
-	fmt.Fprintf(w, "Redis %s, %s, %d cores, %s\n", e.RedisVersion, e.Go, e.Cores, e.CPU)
+	fmt.Fprintf(w, "Redis %s, %s, zstd by %s, %d cores, %s\n", e.RedisVersion, e.Go, e.Zstd, e.Cores, e.CPU)
 	fmt.Fprintf(w, "%d rounds, %.3g s a cell. Ratio: to the values as given. B/key: of used_memory; usage: by MEMORY USAGE.\n"+
 		"P50 to P99.9: of the whole operation, us. Allocs, B/op: in this process. RSS: peak over the start,\n"+
 		"MiB. %s: best of its callers\n", e.Rounds, e.DurationS, best)
@@ -45,6 +45,7 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 		first := cells[0]
 		fmt.Fprintf(w, "\n%s: %d values of %.0f bytes in the mean\n", first.Dataset, first.Values, float64(first.RawBytes)/float64(first.Values))
 		summary(w, cells)
+		dictionaries(w, r.Dictionaries, first.Dataset)
 		fmt.Fprintln(w, "\nwhere the time goes: median of each stage, us")
 		medians(w, cells)
 		if o.Stages {
@@ -58,9 +59,7 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 			fmt.Fprintf(w, "FAILED %s %s %s, %s: %s\n", c.Dataset, c.Codec, c.Compress, count(c.Concurrency), c.Error)
 		}
 	}
-	for line := range strings.Lines(text.WrapSoft(Verdict(r), Width)) {
-		fmt.Fprintln(w, strings.TrimSpace(line))
-	}
+	wrapped(w, Verdict(r))
 }
 
 // byDataset splits cells into runs of one data set, each a copy.
@@ -171,6 +170,29 @@ func (f figure) show(c lab.Cell, cells []lab.Cell) string {
 		return f.compared(c) + best
 	}
 	return f.compared(c)
+}
+
+// dictionaries says what the settings with a dictionary cost beside: it was trained on values that are not measured, and its
+// bytes are in those of the keys.
+func dictionaries(w io.Writer, all []lab.Dictionary, dataset string) {
+	shown := slices.DeleteFunc(slices.Clone(all), func(d lab.Dictionary) bool { return d.Dataset != dataset })
+	if len(shown) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\ndictionaries, trained on as many other values; their bytes are in B/key")
+	t := newTable(w, 2, 3, "codec", "compress", "builder", "bytes", "payload ratio", "seconds")
+	none := ""
+	for _, d := range shown {
+		if d.Reason != "" {
+			none += fmt.Sprintf("%s %s: %s\n", d.Codec, d.Compress, d.Reason)
+			continue
+		}
+		t.AppendRow(table.Row{d.Codec, d.Compress, d.Builder, d.Bytes, fmt.Sprintf("%.2f", d.Payload), fmt.Sprintf("%.1f", d.Seconds)})
+	}
+	if t.Length() > 0 {
+		t.Render()
+	}
+	wrapped(w, none)
 }
 
 func medians(w io.Writer, cells []lab.Cell) {

@@ -52,13 +52,7 @@ func (r *Training) Write(w io.Writer, all bool) {
 		r.candidates(w, all)
 	}
 	fmt.Fprintln(w)
-	for _, line := range []string{r.verdict(), r.Lacking} {
-		if line != "" {
-			for line := range strings.Lines(text.WrapSoft(line, Width)) {
-				fmt.Fprintln(w, strings.TrimSpace(line))
-			}
-		}
-	}
+	wrapped(w, r.verdict()+"\n"+r.Lacking)
 }
 
 func (r *Training) candidates(w io.Writer, all bool) {
@@ -79,21 +73,30 @@ func (r *Training) candidates(w io.Writer, all bool) {
 			return false
 		})
 	}
-	t := newTable(w, 2, 1, "builder", "bytes", "ratio", "payload alone", "B/value in Redis", "")
+	t := newTable(w, 2, 2, "builder", "", "bytes", "ratio", "payload alone", "B/value in Redis")
+	failed := ""
 	for _, c := range shown {
-		name, note := strings.TrimSpace(c.Builder+" "+c.Params), c.Error
+		name, note := strings.TrimSpace(c.Builder+" "+c.Params), ""
+		if c.Error != "" {
+			failed += fmt.Sprintf("%s, %d bytes: %s\n", name, c.Asked, strings.TrimPrefix(c.Error, c.Builder+": "))
+			continue
+		}
 		if r.isWinner(c) {
 			note = "chosen"
 		}
-		if c.Error != "" {
-			t.AppendRow(table.Row{name, c.Asked, "-", "-", "-", text.Trim(note, Width/2)})
-			continue
-		}
-		t.AppendRow(table.Row{name, c.Size, fmt.Sprintf("%.2f", c.HeldOut.Ratio()), fmt.Sprintf("%.2f", c.HeldOut.PayloadRatio()), fmt.Sprintf("%.0f", c.HeldOut.AllocatedPerValue()), note})
+		t.AppendRow(table.Row{name, note, c.Size, fmt.Sprintf("%.2f", c.HeldOut.Ratio()), fmt.Sprintf("%.2f", c.HeldOut.PayloadRatio()), fmt.Sprintf("%.0f", c.HeldOut.AllocatedPerValue())})
 	}
-	t.SetColumnConfigs([]table.ColumnConfig{{Number: 6, Align: text.AlignLeft}, {Number: 2, Align: text.AlignRight, AlignHeader: text.AlignRight}, {Number: 3, Align: text.AlignRight, AlignHeader: text.AlignRight},
-		{Number: 4, Align: text.AlignRight, AlignHeader: text.AlignRight}, {Number: 5, Align: text.AlignRight, AlignHeader: text.AlignRight}})
-	t.Render()
+	if t.Length() > 0 {
+		t.Render()
+	}
+	wrapped(w, failed)
+}
+
+// wrapped writes text in lines that fit.
+func wrapped(w io.Writer, s string) {
+	for line := range strings.Lines(text.WrapSoft(s, Width)) {
+		fmt.Fprintln(w, strings.TrimSpace(line))
+	}
 }
 
 func (r *Training) isWinner(c dict.Candidate) bool {
