@@ -396,9 +396,12 @@ func (g *Group) inUse(id frame.DictionaryID) bool {
 	return id == g.state.Current || id == g.state.Previous || slices.Contains(pending(g.state), id)
 }
 
-// pending are the dictionaries that were published and may be activated next.
+// pending are the dictionaries that were published after the current one, and may be activated next.
 func pending(s *State) (ids []frame.DictionaryID) {
 	for _, e := range s.Dictionaries {
+		if e.ID == s.Current {
+			break
+		}
 		if e.Activated.IsZero() && len(ids) < prefetched {
 			ids = append(ids, e.ID)
 		}

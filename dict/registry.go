@@ -91,6 +91,7 @@ type Entry struct {
 	Size      int                `json:"size"`
 	Published time.Time          `json:"published"`
 	Activated time.Time          `json:"activated,omitzero"` // when it last became the current one; zero for never
+	Retired   time.Time          `json:"retired,omitzero"`   // when it last ceased to be the current one
 	Info      Info               `json:"info,omitzero"`
 }
 
@@ -113,6 +114,38 @@ func (s *State) Find(id frame.DictionaryID) *Entry {
 		}
 	}
 	return nil
+}
+
+// use makes a dictionary the current one.
+func (s *State) use(id frame.DictionaryID, now time.Time) {
+	if e := s.Find(s.Current); e != nil {
+		e.Retired = now
+	}
+	if e := s.Find(id); e != nil {
+		e.Activated, e.Retired = now, time.Time{}
+	}
+	s.Current = id
+}
+
+// Collectable are the dictionaries of a group that nobody writes with any more: neither the current nor the previous one, and retired
+// for longer than the grace period. Those that were never activated are not among them. Values may refer to them.
+func (r *Registry) Collectable(s *State) (ids []frame.DictionaryID) {
+	for _, e := range s.Dictionaries {
+		if e.ID != s.Current && e.ID != s.Previous && !e.Retired.IsZero() && r.now().Sub(e.Retired) > r.grace {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
+}
+
+func (r *Registry) time() time.Time { return r.now().UTC().Truncate(time.Millisecond) }
+
+// DataKey is the key of a dictionary's bytes; with zero it is the pattern of all such keys.
+func (r *Registry) DataKey(id frame.DictionaryID) string {
+	if id == 0 {
+		return r.prefix + "data:*"
+	}
+	return r.dataKey(id)
 }
 
 func (r *Registry) groupsKey() string           { return r.prefix + "groups" }
@@ -247,13 +280,17 @@ func (r *Registry) Publish(ctx context.Context, group string, d *Dictionary, inf
 	if err := r.addGroup(ctx, group); err != nil {
 		return err
 	}
-	return r.change(ctx, group, func(s *State) (bool, error) {
+	if err := r.change(ctx, group, func(s *State) (bool, error) {
 		if s.Find(d.ID()) != nil {
 			return false, nil
 		}
-		s.Dictionaries = slices.Insert(s.Dictionaries, 0, Entry{ID: d.ID(), Size: len(d.Bytes()), Published: r.now().UTC().Truncate(time.Millisecond), Info: info})
+		s.Dictionaries = slices.Insert(s.Dictionaries, 0, Entry{ID: d.ID(), Size: len(d.Bytes()), Published: r.time(), Info: info})
 		return true, nil
-	})
+	}); err != nil {
+		return err
+	}
+	// Somebody may have removed it from another group meanwhile, and the bytes with it.
+	return r.put(ctx, d)
 }
 
 // put stores the bytes of a dictionary.
@@ -321,9 +358,9 @@ func (r *Registry) Activate(ctx context.Context, group string, id frame.Dictiona
 			if left := e.Published.Add(r.grace).Sub(r.now()); left > 0 && !force && e.Activated.IsZero() {
 				return false, fmt.Errorf("dict: activate %v: %w: %v of %v left", id, ErrGrace, left.Round(time.Millisecond), r.grace)
 			}
-			e.Activated = r.now().UTC().Truncate(time.Millisecond)
 		}
-		s.Previous, s.Current = s.Current, id
+		s.Previous = s.Current
+		s.use(id, r.time())
 		return true, nil
 	})
 }
@@ -335,7 +372,9 @@ func (r *Registry) Rollback(ctx context.Context, group string) error {
 		if s.Current == 0 && s.Previous == 0 {
 			return false, fmt.Errorf("dict: rollback of group %q: %w: nothing was ever activated", group, ErrNotInGroup)
 		}
-		s.Current, s.Previous = s.Previous, s.Current
+		previous := s.Previous
+		s.Previous = s.Current
+		s.use(previous, r.time())
 		return true, nil
 	})
 }
@@ -357,6 +396,11 @@ func (r *Registry) Remove(ctx context.Context, group string, id frame.Dictionary
 	}); err != nil {
 		return err
 	}
+	return r.RemoveOrphan(ctx, id)
+}
+
+// RemoveOrphan removes the bytes of a dictionary that no group has, and leaves one alone that a group has.
+func (r *Registry) RemoveOrphan(ctx context.Context, id frame.DictionaryID) error {
 	groups, err := r.Groups(ctx)
 	if err != nil {
 		return err

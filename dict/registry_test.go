@@ -72,7 +72,7 @@ func TestRegistry(t *testing.T) {
 	must(t, r.Activate(ctx, "g", b.ID(), true))
 	want := &State{Group: "g", Epoch: 4, Current: b.ID(), Previous: a.ID(), Dictionaries: []Entry{
 		{ID: b.ID(), Size: len(b.Bytes()), Published: now, Activated: now},
-		{ID: a.ID(), Size: len(a.Bytes()), Published: now.Add(-time.Hour), Activated: now, Info: Info{Ratio: 3}},
+		{ID: a.ID(), Size: len(a.Bytes()), Published: now.Add(-time.Hour), Activated: now, Retired: now, Info: Info{Ratio: 3}},
 	}}
 	if s, err = r.State(ctx, "g"); err != nil {
 		t.Fatal(err)
@@ -89,8 +89,20 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("remove one in use: %v", err)
 		}
 	}
+	if ids := r.Collectable(s); len(ids) != 0 {
+		t.Errorf("collectable %v, and all are in use", ids)
+	}
 	must(t, r.Activate(ctx, "g", 0, false)) // without a dictionary
 	must(t, r.Activate(ctx, "g", b.ID(), false))
+	s, err = r.State(ctx, "g")
+	must(t, err)
+	if ids := r.Collectable(s); len(ids) != 0 {
+		t.Errorf("collectable %v, within the grace period", ids)
+	}
+	now = now.Add(time.Hour + time.Second)
+	if ids := r.Collectable(s); !cmp.Equal(ids, []frame.DictionaryID{a.ID()}) {
+		t.Errorf("collectable %v", ids)
+	}
 	must(t, r.Remove(ctx, "g", a.ID()))
 	if _, err := r.Fetch(ctx, a.ID()); err != nil {
 		t.Errorf("a dictionary that another group has is gone: %v", err)

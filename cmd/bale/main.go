@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -32,6 +33,7 @@ func main() {
 type cli struct {
 	Bench   benchCommand     `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
 	Train   trainCommand     `cmd:"" help:"Train a compression dictionary on values from files or a live Redis, and say what it saves."`
+	Dict    dictCommand      `cmd:"" help:"List, publish, activate, roll back, collect, export and import dictionaries."`
 	Pack    packCommand      `cmd:"" help:"Pack stdin to stdout."`
 	Unpack  unpackCommand    `cmd:"" help:"Unpack stdin to stdout; what is not packed comes out as it is."`
 	Inspect inspectCommand   `cmd:"" help:"Explain a stored value field by field."`
@@ -76,16 +78,18 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	err = command.Run(&streams{stdin, stdout, stderr})
+	// Without the arguments: "dict publish <file>".
+	name, _, _ := strings.Cut(command.Command(), " <")
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errUsage):
-		fmt.Fprintf(stderr, "bale %s: %v (see bale %[1]s --help)\n", command.Command(), err)
+		fmt.Fprintf(stderr, "bale %s: %v (see bale %[1]s --help)\n", name, err)
 		return exitUsage
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "bale %s: interrupted\n", command.Command())
+		fmt.Fprintf(stderr, "bale %s: interrupted\n", name)
 	default:
-		fmt.Fprintf(stderr, "bale %s: %v\n", command.Command(), err)
+		fmt.Fprintf(stderr, "bale %s: %v\n", name, err)
 	}
 	return exitFailed
 }

@@ -6,9 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,8 +40,12 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			if !installed {
-				return nil
+			values, err := os.ReadFile(filepath.Join(repository, "examples", "profiles.ndjson"))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(env.WorkDir, "profiles.ndjson"), values, 0o600)
+			}
+			if err != nil || !installed {
+				return err
 			}
 			// A server of the script's own, for what needs --redis.
 			s, err := redisproc.Start(context.Background())
@@ -51,15 +57,20 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) { return installed && cond == "redis", nil },
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+		Cmds: with(dictScripts, map[string]func(*testscript.TestScript, bool, []string){
 			"change":    change,
 			"unbase64":  unbase64,
 			"cells":     cells,
 			"redis-set": redisSet,
 			"redis-has": redisHas,
 			"same":      same,
-		},
+		}),
 	})
+}
+
+func with(a, b map[string]func(*testscript.TestScript, bool, []string)) map[string]func(*testscript.TestScript, bool, []string) {
+	maps.Copy(a, b)
+	return a
 }
 
 // change FILE OFFSET adds one to the byte at an offset, counted from the end when negative.

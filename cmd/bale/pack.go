@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 )
@@ -33,9 +34,12 @@ Examples:
 
 // Run packs.
 func (p *packCommand) Run(s *streams) error {
-	setting, err := compress.Parse(p.Compress)
+	setting, err := engine.Parse(p.Compress)
 	if err != nil {
 		return fmt.Errorf("%w: --compress: %w", errUsage, err)
+	}
+	if setting.Dict {
+		return fmt.Errorf("%w: --compress %s: the dictionary is given with --dict", errUsage, setting)
 	}
 	var d *frame.Dictionary
 	if p.Dict != "" {
@@ -129,14 +133,14 @@ func (u *unpackCommand) Run(s *streams) error {
 
 // newReader makes a Packer that reads every algorithm with every one of the dictionaries.
 func newReader(dictionaries []string, maxSize byteSize) (*bale.Packer, error) {
-	o := bale.PackerOptions{MaxSize: int(maxSize)}
+	o := bale.PackerOptions{MaxSize: int(maxSize), Engine: engine.Default}
 	for _, path := range dictionaries {
 		d, err := readDictionary(path)
 		if err != nil {
 			return nil, err
 		}
 		for _, a := range []frame.Algorithm{frame.S2, frame.LZ4, frame.Zstd} {
-			c, err := compress.Setting{Algorithm: a}.New(d)
+			c, err := engine.Default.New(compress.Setting{Algorithm: a}, d)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}

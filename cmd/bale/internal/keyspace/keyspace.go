@@ -52,7 +52,7 @@ const (
 	Stop                 // not at all
 )
 
-// Walk calls page with all keys of a type ("string") that match a pattern, some at a time. It asks for at most
+// Walk calls page with all keys of a type ("string", or all if it is empty) that match a pattern, some at a time. It asks for at most
 // rate keys a second, 0 for no limit. A key that is written or removed meanwhile may be missed, or seen twice,
 // as SCAN has it. On a cluster it goes over the masters, one after another.
 func Walk(ctx context.Context, client redis.UniversalClient, match, kind string, rate int, page func(ctx context.Context, node *redis.Client, keys []string) (Next, error)) error {
@@ -60,7 +60,7 @@ func Walk(ctx context.Context, client redis.UniversalClient, match, kind string,
 	walk := func(ctx context.Context, node *redis.Client) (Next, error) {
 		var cursor uint64
 		for {
-			keys, next, err := node.ScanType(ctx, cursor, match, pageSize, kind).Result()
+			keys, next, err := scan(ctx, node, cursor, match, kind)
 			if err != nil {
 				return Stop, fmt.Errorf("SCAN: %w", err)
 			}
@@ -92,6 +92,13 @@ func Walk(ctx context.Context, client redis.UniversalClient, match, kind string,
 	}
 	_, err := walk(ctx, client.(*redis.Client))
 	return err
+}
+
+func scan(ctx context.Context, node *redis.Client, cursor uint64, match, kind string) ([]string, uint64, error) {
+	if kind == "" {
+		return node.Scan(ctx, cursor, match, pageSize).Result()
+	}
+	return node.ScanType(ctx, cursor, match, pageSize, kind).Result()
 }
 
 // masters are the nodes of a cluster that hold its keys.

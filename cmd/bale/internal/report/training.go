@@ -113,33 +113,35 @@ func (r *Training) verdict() string {
 		r.Dictionary.ID(), len(r.Dictionary.Bytes()), strings.TrimSpace(r.Winner.Builder+" "+r.Winner.Params), r.File, 100*saved, r.Without.AllocatedPerValue(), r.PaysFrom(), len(r.Candidates))
 }
 
+// TrainingJSON is the report for machines.
+type TrainingJSON struct {
+	Source      string           `json:"source"`
+	Compress    string           `json:"compress"`
+	Engine      string           `json:"engine"`
+	Go          string           `json:"go"`
+	CPU         string           `json:"cpu"`
+	Cores       int              `json:"cores"`
+	Seconds     float64          `json:"seconds"`
+	Samples     int              `json:"samples"`
+	SampleBytes int64            `json:"sample_bytes"`
+	HeldOut     int              `json:"held_out"`
+	Excluded    int              `json:"excluded"`
+	File        string           `json:"file,omitempty"`
+	Reason      string           `json:"reason,omitempty"`
+	Lacking     string           `json:"lacking,omitempty"`
+	PaysFrom    int              `json:"pays_from_values,omitempty"`
+	Winner      *dict.Candidate  `json:"winner,omitempty"`
+	Without     dict.Measure     `json:"without"`
+	Current     *dict.Measure    `json:"current,omitempty"`
+	With        *dict.Measure    `json:"with,omitempty"`
+	Ratio       float64          `json:"ratio,omitempty"`         // with the dictionary
+	Payload     float64          `json:"payload_ratio,omitempty"` // without bale's headers
+	Candidates  []dict.Candidate `json:"candidates"`
+}
+
 // JSON is the report for machines.
-func (r *Training) JSON() any {
-	type result struct {
-		Source      string           `json:"source"`
-		Compress    string           `json:"compress"`
-		Engine      string           `json:"engine"`
-		Go          string           `json:"go"`
-		CPU         string           `json:"cpu"`
-		Cores       int              `json:"cores"`
-		Seconds     float64          `json:"seconds"`
-		Samples     int              `json:"samples"`
-		SampleBytes int64            `json:"sample_bytes"`
-		HeldOut     int              `json:"held_out"`
-		Excluded    int              `json:"excluded"`
-		File        string           `json:"file,omitempty"`
-		Reason      string           `json:"reason,omitempty"`
-		Lacking     string           `json:"lacking,omitempty"`
-		PaysFrom    int              `json:"pays_from_values,omitempty"`
-		Winner      *dict.Candidate  `json:"winner,omitempty"`
-		Without     dict.Measure     `json:"without"`
-		Current     *dict.Measure    `json:"current,omitempty"`
-		With        *dict.Measure    `json:"with,omitempty"`
-		Ratio       float64          `json:"ratio,omitempty"`
-		Payload     float64          `json:"payload_ratio,omitempty"`
-		Candidates  []dict.Candidate `json:"candidates"`
-	}
-	out := result{
+func (r *Training) JSON() *TrainingJSON {
+	out := &TrainingJSON{
 		Source: r.Source, Compress: r.Compress, Engine: r.Engine, Go: r.Go, CPU: r.CPU, Cores: r.Cores, Seconds: r.Seconds, Samples: r.Samples, SampleBytes: r.SampleBytes,
 		HeldOut: r.HeldOut, Excluded: r.Excluded, Reason: r.Reason, Lacking: r.Lacking, Without: r.Without, Candidates: r.Candidates,
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// dictScripts are what the scripts about dictionaries need.
+var dictScripts = map[string]func(*testscript.TestScript, bool, []string){
+	"redis-load":        redisLoad,
+	"redis-load-packed": redisLoad,
+	"redis-clear":       redisClear,
+	"redis-hide":        redisHide,
+	"redis-reader":      redisReader,
+	"dict-id":           dictID,
+}
+
+// redis-load PREFIX FILE [DICTIONARY] stores each line of a file, packed if there is a dictionary.
+func redisLoad(ts *testscript.TestScript, neg bool, args []string) {
+	c := client(ts)
+	pack := func(v []byte) []byte { return v }
+	if len(args) == 3 {
+		pack = packer(ts, args[2])
+	}
+	for i, line := range strings.Split(strings.TrimSpace(ts.ReadFile(args[1])), "\n") {
+		ts.Check(c.Set(context.Background(), fmt.Sprint(args[0], i), pack([]byte(line)), 0).Err())
+	}
+}
+
+// packer packs with a dictionary in a file.
+func packer(ts *testscript.TestScript, file string) func([]byte) []byte {
+	d, err := dict.New([]byte(ts.ReadFile(file)))
+	ts.Check(err)
+	c, err := engine.Default.New(compress.Setting{Algorithm: frame.Zstd}, d)
+	ts.Check(err)
+	ts.Defer(func() { c.Close() })
+	p, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+	ts.Check(err)
+	return func(v []byte) []byte {
+		packed, err := p.Pack(nil, v)
+		ts.Check(err)
+		return packed
+	}
+}
+
+// redis-clear PREFIX removes keys, in all databases that the scripts use.
+func redisClear(ts *testscript.TestScript, neg bool, args []string) {
+	ctx := context.Background()
+	for db := range 4 {
+		o := *client(ts).Options()
+		o.DB = db
+		c := redis.NewClient(&o)
+		keys, err := c.Keys(ctx, args[0]+"*").Result()
+		if err == nil && len(keys) > 0 {
+			err = c.Del(ctx, keys...).Err()
+		}
+		ts.Check(errors.Join(err, c.Close()))
+	}
+}
+
+// redis-hide WHERE DICTIONARY puts a packed value where one has to look for it, under the key "hidden".
+func redisHide(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, c := context.Background(), client(ts)
+	value := packer(ts, args[1])([]byte(strings.SplitN(ts.ReadFile("profiles.ndjson"), "\n", 2)[0]))
+	switch args[0] {
+	case "hash":
+		for i := range 1000 {
+			ts.Check(c.HSet(ctx, "hidden", fmt.Sprint(i), "plain").Err())
+		}
+		ts.Check(c.HSet(ctx, "hidden", "field", value).Err())
+	case "list":
+		ts.Check(c.RPush(ctx, "hidden", "plain", "plain", value).Err())
+	case "otherdb":
+		o := *c.Options()
+		o.DB = 3
+		other := redis.NewClient(&o)
+		ts.Check(errors.Join(other.Set(ctx, "hidden", value, 0).Err(), other.Close()))
+	}
+}
+
+// redis-reader makes a user who may read only, and sets READER_URL.
+func redisReader(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(client(ts).Do(context.Background(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@read", "+@connection", "+info").Err())
+	ts.Setenv("READER_URL", strings.Replace(ts.Getenv("REDIS_URL"), "redis://", "redis://reader:secret@", 1))
+}
+
+// dict-id FILE VARIABLE sets a variable to the id of a dictionary.
+func dictID(ts *testscript.TestScript, neg bool, args []string) {
+	b, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	d, err := dict.New(b)
+	ts.Check(err)
+	ts.Setenv(args[1], d.ID().String())
+}
