@@ -20,8 +20,8 @@ const (
 	defaultDecay       = 0.85
 	defaultRetry       = time.Hour
 	halfLife           = 5000 // values after which one counts half
-	leaseTTL           = 30 * time.Second
-	leaseRenewals      = 3 // in a TTL
+	defaultLease       = 30 * time.Second
+	leaseRenewals      = 3 // in its time
 )
 
 // Auto trains and replaces a group's dictionary by itself; the zero value is useful. Each program of the fleet that has it
@@ -46,6 +46,9 @@ type Auto struct {
 
 	// Retry is how long the fleet waits after a training that gave nothing. Defaults to an hour.
 	Retry time.Duration
+
+	// Lease is how long after a program was killed another one may train in its place. Defaults to 30 seconds.
+	Lease time.Duration
 
 	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
 	// defaults to 1, and then it takes half of one processor at most.
@@ -87,6 +90,9 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 	if a.Retry == 0 {
 		a.Retry = defaultRetry
 	}
+	if a.Lease == 0 {
+		a.Lease = defaultLease
+	}
 	if a.Train.Workers == 0 {
 		a.Train.Workers = 1
 	}
@@ -95,8 +101,8 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 		return nil, err
 	}
 	switch {
-	case a.Interval < 0 || a.Retry < 0:
-		return nil, fmt.Errorf("dict: %w: Auto: Interval %v and Retry %v must not be negative", ErrInvalid, o.Interval, o.Retry)
+	case a.Interval < 0 || a.Retry < 0 || a.Lease < 0:
+		return nil, fmt.Errorf("dict: %w: Auto: Interval %v, Retry %v and Lease %v must not be negative", ErrInvalid, o.Interval, o.Retry, o.Lease)
 	case a.MinValues < minSamples:
 		return nil, fmt.Errorf("dict: %w: Auto: MinValues is %d, must be %d at least", ErrInvalid, o.MinValues, minSamples)
 	case a.SampleBytes < minDictionary:
@@ -220,7 +226,7 @@ func (a *autopilot) look(ctx context.Context) error {
 	if why == "" {
 		return nil
 	}
-	l, err := acquire(ctx, g.registry, g.name)
+	l, err := acquire(ctx, g.registry, g.name, a.Lease)
 	if l == nil || err != nil {
 		return err // somebody else is at it
 	}
@@ -297,6 +303,7 @@ func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 type lease struct {
 	registry *Registry
 	key      string
+	ttl      time.Duration
 	token    []byte
 	ctx      context.Context // ends when the lease does
 	end      context.CancelCauseFunc
@@ -306,9 +313,9 @@ type lease struct {
 var errLeaseLost = errors.New("dict: the lease was lost")
 
 // acquire takes the lease of a group, and renews it until release; nil when another program has it.
-func acquire(ctx context.Context, r *Registry, group string) (*lease, error) {
-	l := &lease{registry: r, key: r.leaseKey(group), token: []byte(rand.Text()), renewed: make(chan struct{})}
-	ok, err := r.store.Swap(ctx, l.key, nil, l.token, leaseTTL)
+func acquire(ctx context.Context, r *Registry, group string, ttl time.Duration) (*lease, error) {
+	l := &lease{registry: r, ttl: ttl, key: r.leaseKey(group), token: []byte(rand.Text()), renewed: make(chan struct{})}
+	ok, err := r.store.Swap(ctx, l.key, nil, l.token, ttl)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -319,9 +326,9 @@ func acquire(ctx context.Context, r *Registry, group string) (*lease, error) {
 
 func (l *lease) renew() {
 	defer close(l.renewed)
-	ticker := time.NewTicker(leaseTTL / leaseRenewals)
+	ticker := time.NewTicker(l.ttl / leaseRenewals)
 	defer ticker.Stop()
-	valid := time.Now().Add(leaseTTL)
+	valid := time.Now().Add(l.ttl)
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -329,10 +336,10 @@ func (l *lease) renew() {
 		case <-ticker.C:
 		}
 		before := time.Now()
-		ok, err := l.registry.store.Swap(l.ctx, l.key, l.token, l.token, leaseTTL)
+		ok, err := l.registry.store.Swap(l.ctx, l.key, l.token, l.token, l.ttl)
 		switch {
 		case err == nil && ok:
-			valid = before.Add(leaseTTL)
+			valid = before.Add(l.ttl)
 		case err == nil || time.Now().After(valid):
 			l.end(errLeaseLost)
 			return

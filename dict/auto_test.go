@@ -97,15 +97,15 @@ func TestLease(t *testing.T) {
 	ctx := context.Background()
 	m := newMemory()
 	r := newRegistry(t, m, 0)
-	first, err := acquire(ctx, r, "g")
+	first, err := acquire(ctx, r, "g", time.Minute)
 	if err != nil || first == nil {
 		t.Fatal(err)
 	}
-	if second, err := acquire(ctx, r, "g"); second != nil || err != nil {
+	if second, err := acquire(ctx, r, "g", time.Minute); second != nil || err != nil {
 		t.Fatalf("a second one: %v", err)
 	}
 	must(t, first.release(ctx, 0))
-	second, err := acquire(ctx, r, "g")
+	second, err := acquire(ctx, r, "g", time.Minute)
 	if err != nil || second == nil {
 		t.Fatal(err)
 	}
@@ -114,13 +114,50 @@ func TestLease(t *testing.T) {
 		t.Fatal("the lease of another was given back")
 	}
 	must(t, second.release(ctx, time.Hour))
-	if third, err := acquire(ctx, r, "g"); third != nil || err != nil {
+	if third, err := acquire(ctx, r, "g", time.Minute); third != nil || err != nil {
 		t.Errorf("everybody should be kept off: %v", err)
 	}
 	m.setDown(true)
-	if _, err := acquire(ctx, r, "g"); !errors.Is(err, errDown) {
+	if _, err := acquire(ctx, r, "g", time.Minute); !errors.Is(err, errDown) {
 		t.Errorf("no answer: %v", err)
 	}
+}
+
+// TestLeaseIsLost: who cannot renew it stops.
+func TestLeaseIsLost(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	l, err := acquire(ctx, r, "g", 30*time.Millisecond)
+	if err != nil || l == nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if l.ctx.Err() != nil {
+		t.Fatal("it was not renewed")
+	}
+	m.flush() // and so it is anybody's
+	<-l.ctx.Done()
+	if !errors.Is(context.Cause(l.ctx), errLeaseLost) {
+		t.Errorf("%v", context.Cause(l.ctx))
+	}
+	second, err := acquire(ctx, r, "g", time.Minute)
+	if err != nil || second == nil {
+		t.Fatal(err)
+	}
+	must(t, l.release(ctx, 0))
+	if v, err := m.Get(ctx, r.leaseKey("g")); err != nil || v[0] == nil {
+		t.Error("the lease of another was given back")
+	}
+	must(t, second.release(ctx, 0))
+	third, err := acquire(ctx, r, "g", 20*time.Millisecond)
+	if err != nil || third == nil {
+		t.Fatal(err)
+	}
+	m.setDown(true)
+	<-third.ctx.Done() // no answer for as long as it was given
+	m.setDown(false)
+	must(t, third.release(ctx, 0))
 }
 
 // TestOfferIsBounded: the sample keeps within its bytes, and holds early and late values.

@@ -22,6 +22,7 @@ type memory struct {
 	expires   map[string]time.Time
 	listeners map[chan string]bool
 	down      bool
+	left      int // calls until it goes down, if not zero
 	gets      map[string]int
 }
 
@@ -32,6 +33,11 @@ func newMemory() *memory {
 func (m *memory) do(f func()) error {
 	m.lock.Lock()
 	defer m.lock.Unlock()
+	if m.left > 0 {
+		if m.left--; m.left == 0 {
+			m.down = true
+		}
+	}
 	if m.down {
 		return errDown
 	}

@@ -186,6 +186,48 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 }
 
+// TestInterrupted: a change that ends after any of its steps, as when the program is killed, is done or not done, and can be
+// repeated.
+func TestInterrupted(t *testing.T) {
+	ctx := context.Background()
+	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+	for name, change := range map[string]func(*Registry) error{
+		"publish":  func(r *Registry) error { return r.Publish(ctx, "g", b, Info{}) },
+		"activate": func(r *Registry) error { return r.Activate(ctx, "g", a.ID(), true) },
+		"remove":   func(r *Registry) error { return r.Remove(ctx, "g", a.ID()) },
+	} {
+		for steps := 1; ; steps++ {
+			m := newMemory()
+			r := newRegistry(t, m, 0)
+			must(t, r.Publish(ctx, "g", a, Info{}))
+			before, err := r.State(ctx, "g")
+			must(t, err)
+			m.left = steps
+			err = change(r)
+			ended := m.left > 0
+			m.left = 0
+			m.setDown(false)
+			after, stateErr := r.State(ctx, "g")
+			must(t, stateErr)
+			if after.Epoch != before.Epoch && after.Epoch != before.Epoch+1 {
+				t.Errorf("%s, %d steps: epoch %d, was %d", name, steps, after.Epoch, before.Epoch)
+			}
+			for _, e := range after.Dictionaries {
+				if _, err := r.Fetch(ctx, e.ID); err != nil {
+					t.Errorf("%s, %d steps: the group names a dictionary that is not there: %v", name, steps, err)
+				}
+			}
+			if again := change(r); again != nil && !(name == "remove" && errors.Is(again, ErrNotInGroup)) {
+				t.Errorf("%s, %d steps, again: %v", name, steps, again)
+			}
+			if ended {
+				must(t, err)
+				break
+			}
+		}
+	}
+}
+
 // TestPublishAtOnce: many at once lose nothing.
 func TestPublishAtOnce(t *testing.T) {
 	r := newRegistry(t, newMemory(), 0)

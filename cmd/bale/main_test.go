@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"bale": main})
+	testscript.Main(m, map[string]func(){"bale": main, "fleet": fleetMain})
 }
 
 // TestScripts runs the command as a user does; testdata/script has a session for each thing it does.
