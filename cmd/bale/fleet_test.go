@@ -236,6 +236,18 @@ func startFleet(t *testing.T, c fleetConfig) *fleetProcess {
 	return p
 }
 
+// stopAll ends processes at once, and returns their reports in their order.
+func stopAll(t *testing.T, all []*fleetProcess) (reports []fleetReport) {
+	t.Helper()
+	for _, p := range all {
+		p.stdin.Close()
+	}
+	for _, p := range all {
+		reports = append(reports, p.stop(t))
+	}
+	return reports
+}
+
 // stop ends the process, and fails the test for whatever went wrong in it.
 func (p *fleetProcess) stop(t *testing.T) fleetReport {
 	t.Helper()
@@ -323,8 +335,8 @@ func TestFleetRollsOver(t *testing.T) {
 	operator(t, url, "activate", third.String(), "--group", fleetGroup, "--force")
 	phase()
 	var operations int64
-	for _, p := range all {
-		r := p.stop(t)
+	for i, r := range stopAll(t, all) {
+		p := all[i]
 		operations += r.Operations
 		if p.config.Role != "writer" {
 			continue
@@ -397,8 +409,8 @@ func TestFleetSurvivesAnEmptyRedis(t *testing.T) {
 	}
 	restored("FLUSHALL")
 	missing := int64(0)
-	for _, p := range all {
-		missing += p.stop(t).Missing
+	for _, r := range stopAll(t, all) {
+		missing += r.Missing
 	}
 	if missing == 0 {
 		t.Error("nobody noticed that the server was empty")
@@ -465,10 +477,9 @@ func TestFleetTrainsByItself(t *testing.T) {
 	if state, err = registry.State(ctx, fleetGroup); err != nil || len(state.Dictionaries) != 1 || !state.Dictionaries[0].Info.Auto {
 		t.Errorf("%+v, %v", state, err)
 	}
-	for _, p := range all {
-		if r := p.stop(t); r.Used[state.Current] == 0 {
-			t.Errorf("writer %d wrote without it: %v", p.config.Number, r.Used)
+	for i, r := range stopAll(t, append(all, reader)) {
+		if i < len(all) && r.Used[state.Current] == 0 {
+			t.Errorf("writer %d wrote without it: %v", all[i].config.Number, r.Used)
 		}
 	}
-	reader.stop(t)
 }
