@@ -70,14 +70,6 @@ type groupFlag struct {
 	Group string `required:"" placeholder:"NAME" help:"The group: a name for keys whose values look alike, such as user:profile."`
 }
 
-func parseID(s string) (frame.DictionaryID, error) {
-	id, err := frame.ParseDictionaryID(s)
-	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errUsage, err)
-	}
-	return id, nil
-}
-
 type scanFlags struct {
 	MaxRate int `default:"10000" placeholder:"N" help:"How many keys a second a scan looks at, at most; 0 for no limit. Default: ${default}."`
 }
@@ -161,7 +153,7 @@ func findReferences(ctx context.Context, client redis.UniversalClient, rate int,
 
 type dictShow struct {
 	registryFlags
-	Dictionary string `arg:"" placeholder:"ID|FILE" help:"The dictionary's id, or a file."`
+	Dictionary string `arg:"" name:"id|file" help:"The dictionary: its id, or its file."`
 }
 
 // Help is shown below the options.
@@ -181,9 +173,9 @@ func (c *dictShow) Run(ctx context.Context, s *streams) error {
 		report.ShowDictionary(s.out, d, nil)
 		return nil
 	}
-	id, err := parseID(c.Dictionary)
+	id, err := idOf(c.Dictionary)
 	if err != nil {
-		return fmt.Errorf("%w, and there is no such file", err)
+		return err
 	}
 	return c.with(ctx, func(r *dict.Registry) error {
 		d, err := r.Fetch(ctx, id)
@@ -262,7 +254,7 @@ func usageIfInvalid(err error) error {
 type dictActivate struct {
 	registryFlags
 	groupFlag
-	ID    string `arg:"" help:"The dictionary's id; none to write without one."`
+	ID    string `arg:"" name:"id|file" help:"The dictionary: its id, or its file; none to write without one."`
 	Force bool   `help:"Do not wait for the grace period: readers that do not have it yet will fetch it when they meet it."`
 }
 
@@ -270,12 +262,13 @@ type dictActivate struct {
 func (dictActivate) Help() string {
 	return `Examples:
   bale dict activate 0a1b2c3d --group user:profile
+  bale dict activate users.dict --group user:profile
   bale dict activate none --group user:profile`
 }
 
 // Run activates.
 func (c *dictActivate) Run(ctx context.Context, s *streams) error {
-	id, err := parseID(c.ID)
+	id, err := idOf(c.ID)
 	if err != nil {
 		return err
 	}
@@ -290,6 +283,22 @@ func (c *dictActivate) Run(ctx context.Context, s *streams) error {
 		fmt.Fprintf(s.out, "%s is written with %s now.\n", c.Group, named(id))
 		return nil
 	})
+}
+
+// idOf is an id as it is written, or that of the dictionary in a file.
+func idOf(s string) (frame.DictionaryID, error) {
+	if _, err := os.Stat(s); err == nil {
+		d, err := readDictionary(s)
+		if err != nil {
+			return 0, err
+		}
+		return d.ID(), nil
+	}
+	id, err := frame.ParseDictionaryID(s)
+	if err != nil {
+		return 0, fmt.Errorf("%w: there is no file %q, and %w", errUsage, s, err)
+	}
+	return id, nil
 }
 
 func named(id frame.DictionaryID) string {

@@ -42,7 +42,7 @@ func documents(t *testing.T) map[string]string {
 // Redis of the test's own takes the place of the one at the default port.
 func TestDocumentedCommands(t *testing.T) {
 	redis := redisproc.ForTest(t)
-	dir := t.TempDir()
+	dir, files := t.TempDir(), t.TempDir()
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "bale"), ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -60,7 +60,7 @@ func TestDocumentedCommands(t *testing.T) {
 				}
 				n++
 				t.Run(filepath.Base(path)+": "+line, func(t *testing.T) {
-					cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, t.TempDir()))
+					cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, files))
 					cmd.Dir = repository
 					cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BALE_FUZZ_N=100")
 					var out bytes.Buffer
@@ -84,18 +84,21 @@ var (
 	benchRun  = regexp.MustCompile(`(\bbale bench\b[^|>]*)`)
 	benchTime = regexp.MustCompile(`-benchtime \S+`)
 	goBench   = regexp.MustCompile(`go test (.*-bench\b)`)
+	written   = regexp.MustCompile(`\b(results\.json|users\.(dict|json)|live\.dict|dictionaries)\b`)
+	graceful  = regexp.MustCompile(`(bale dict (activate|gc)\b)`)
 	fuzzN     = regexp.MustCompile(`BALE_FUZZ_N=\d+`)
 )
 
 // shorten makes a documented command quick and points it at the test's server.
 // Files that it writes go to a folder of the test's.
 func shorten(line string, redis *redisproc.Server, dir string) string {
-	line = strings.ReplaceAll(line, "results.json", filepath.Join(dir, "results.json"))
+	line = written.ReplaceAllStringFunc(line, func(name string) string { return filepath.Join(dir, name) })
 	line = strings.ReplaceAll(line, "redis://127.0.0.1:6379", redis.URL())
 	line = strings.ReplaceAll(line, "redis-cli ", "redis-cli -u "+redis.URL()+" ")
 	line = fuzzN.ReplaceAllString(line, "BALE_FUZZ_N=100")
 	line = benchTime.ReplaceAllString(line, "")
 	line = goBench.ReplaceAllString(line, "go test -benchtime 1x -count 1 $1")
+	line = graceful.ReplaceAllString(line, "$1 --grace 0s ")
 	return benchRun.ReplaceAllString(line, "$1 --duration 30ms --repeat 1 ")
 }
 
