@@ -21,6 +21,8 @@ fuzz:
 	BALE_FUZZ_N=1000000 go test -run TestHostileInput -v .
 	@set -e; for t in FuzzUnpack FuzzRoundTrip FuzzMutated; do go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .; done
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 60s ./frame
+	go test -run '^$$' -fuzz '^FuzzRedact$$' -fuzztime 60s ./dict
+	@set -e; for t in FuzzEngines FuzzPayload; do (cd czstd && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .); done
 
 # The benchmarks behind docs/figures.md.
 bench:

@@ -130,10 +130,6 @@ type Header struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum is the checksum of content that a frame carries: CRC-32C (Castagnoli,
-// RFC 3720), which amd64 and arm64 compute in hardware.
-func Checksum(content []byte) uint32 { return crc32.Checksum(content, castagnoli) }
-
 // HasMagic reports whether b starts with the two magic bytes. All frames do, and by
 // chance one in 65,536 of random values; no text does.
 func HasMagic[B []byte | string](b B) bool {
@@ -238,9 +234,16 @@ func (h Header) Known() bool { return h.Version == V1 && h.Algorithm.Known() }
 
 // check computes the check over a header, skipping the place of the check itself.
 func check(header []byte) uint16 {
-	c := crc32.Update(0, castagnoli, header[:checkOffset])
-	c = crc32.Update(c, castagnoli, header[fixedSize:])
+	c := crc32.Update(afterTag[header[checkOffset-1]], castagnoli, header[fixedSize:])
 	return uint16(c>>16) ^ uint16(c)
 }
+
+// afterTag is the CRC of the magic and each tag: a call less for each value.
+var afterTag = func() (table [256]uint32) {
+	for tag := range table {
+		table[tag] = crc32.Checksum([]byte{magic0, magic1, byte(tag)}, castagnoli)
+	}
+	return table
+}()
 
 func uvarintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
