@@ -22,6 +22,19 @@ func hasInstructions() bool
 //go:noescape
 func checksumLanes(p *byte, length, lane int, shift2, shift1 uint64) uint32
 
+// update continues a CRC-32C over length bytes at p.
+//
+//go:noescape
+func update(crc uint32, p *byte, length int) uint32
+
+// updateShort is crc32.Update for the few bytes of a header, for which that takes longest to get to its loop.
+func updateShort(crc uint32, b []byte) uint32 {
+	if useLanes && len(b) > 0 {
+		return update(crc, &b[0], len(b))
+	}
+	return crc32.Update(crc, castagnoli, b)
+}
+
 var useLanes = hasInstructions()
 
 // shifts[i] moves a CRC past 8*i bytes: x^(64*i-33) modulo the polynomial, bits reflected, the -33 being what the product of two reflected numbers

@@ -69,3 +69,34 @@ done:
 	NOTL AX
 	MOVL AX, ret+40(FP)
 	RET
+
+// func update(crc uint32, p *byte, length int) uint32
+TEXT ·update(SB), NOSPLIT, $0-28
+	MOVL crc+0(FP), AX
+	MOVQ p+8(FP), SI
+	MOVQ length+16(FP), CX
+	NOTL AX
+	CMPQ CX, $8
+	JLT  rest
+
+word:
+	CRC32Q (SI), AX
+	ADDQ   $8, SI
+	SUBQ   $8, CX
+	CMPQ   CX, $8
+	JGE    word
+
+rest:
+	TESTQ  CX, CX
+	JEQ    end
+
+byte:
+	CRC32B (SI), AX
+	INCQ   SI
+	DECQ   CX
+	JNZ    byte
+
+end:
+	NOTL AX
+	MOVL AX, ret+24(FP)
+	RET

@@ -20,6 +20,13 @@ func TestChecksum(t *testing.T) {
 			}
 		}
 	}
+	for n := range 64 {
+		for _, crc := range []uint32{0, 1, 0xFFFFFFFF, 0xDEADBEEF} {
+			if got, want := updateShort(crc, b[n%5:][:n]), crc32.Update(crc, castagnoli, b[n%5:][:n]); got != want {
+				t.Fatalf("update of %08x by %d bytes: %08x, want %08x", crc, n, got, want)
+			}
+		}
+	}
 	for range 10000 { // and sparse bits
 		clear(b)
 		n := 1 + rand.IntN(4<<10)

@@ -234,7 +234,7 @@ func (h Header) Known() bool { return h.Version == V1 && h.Algorithm.Known() }
 
 // check computes the check over a header, skipping the place of the check itself.
 func check(header []byte) uint16 {
-	c := crc32.Update(afterTag[header[checkOffset-1]], castagnoli, header[fixedSize:])
+	c := updateShort(afterTag[header[checkOffset-1]], header[fixedSize:])
 	return uint16(c>>16) ^ uint16(c)
 }
 
