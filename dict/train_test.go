@@ -120,6 +120,9 @@ func TestTrain(t *testing.T) {
 
 // TestTrainOnCorpora: pure Go finds a dictionary that pays on real values, too.
 func TestTrainOnCorpora(t *testing.T) {
+	if raceEnabled {
+		t.Skip("takes minutes with the race detector; .ci/run has it without")
+	}
 	corpora, err := testvalues.Corpora()
 	if err != nil {
 		t.Fatal(err)
