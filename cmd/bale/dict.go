@@ -102,7 +102,7 @@ func (c *dictList) Run(ctx context.Context, s *streams) error {
 	}
 	var refs *keyspace.References
 	if c.Scan {
-		if refs, err = findReferences(ctx, client, c.MaxRate, s); err != nil {
+		if refs, err = findReferences(ctx, client, c.Prefix, c.MaxRate, s); err != nil {
 			return err
 		}
 	}
@@ -136,15 +136,15 @@ func groupStates(ctx context.Context, r *dict.Registry, group string) ([]*dict.S
 	return states, nil
 }
 
-// findReferences scans the server, with progress.
-func findReferences(ctx context.Context, client redis.UniversalClient, rate int, s *streams) (*keyspace.References, error) {
+// findReferences scans the server but for the registry's own keys, with progress.
+func findReferences(ctx context.Context, client redis.UniversalClient, prefix string, rate int, s *streams) (*keyspace.References, error) {
 	progress, stop := showProgress(s.err)
 	defer stop()
 	total, err := keyspace.Count(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	return keyspace.FindReferences(ctx, client, "", rate, func(keys int64) {
+	return keyspace.FindReferences(ctx, client, "", prefix, rate, func(keys int64) {
 		if progress != nil {
 			progress(int(keys), int(max(total, keys, 1)), fmt.Sprintf("%d keys looked at", keys))
 		}
@@ -392,7 +392,7 @@ func (c *dictGC) Run(ctx context.Context, s *streams) error {
 		fmt.Fprintln(s.out, "Nothing to remove: every dictionary is in use, previous, or retired too lately.")
 		return nil
 	}
-	refs, err := findReferences(ctx, client, c.MaxRate, s)
+	refs, err := findReferences(ctx, client, c.Prefix, c.MaxRate, s)
 	if err != nil {
 		return err
 	}

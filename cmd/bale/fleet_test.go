@@ -381,7 +381,7 @@ func TestFleetSurvivesAnEmptyRedis(t *testing.T) {
 		t.Helper()
 		start := time.Now()
 		for {
-			refs, err := keyspace.FindReferences(ctx, client, "value:*", 0, nil)
+			refs, err := keyspace.FindReferences(ctx, client, "value:*", "", 0, nil)
 			if err == nil && refs.ByID[id] != nil && refs.ByID[id].Values > 100 {
 				if d, err := registry.Fetch(ctx, id); err == nil && d.ID() == id {
 					if s, err := registry.State(ctx, fleetGroup); err == nil && s.Current == id {

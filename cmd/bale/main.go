@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/redis/go-redis/v9"
 )
 
 // The exit codes.
@@ -23,11 +24,17 @@ const (
 )
 
 func main() {
+	redis.SetLogger(silence{}) // what matters comes back as an error
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal ends the work in hand and cleans up; a second one ends the process.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
+
+// silence is a logger of go-redis that says nothing.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
 
 // cli is the command line.
 type cli struct {

@@ -3,6 +3,8 @@ package keyspace
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,9 +13,9 @@ import (
 
 // Reference is what values a dictionary was used for.
 type Reference struct {
-	Values      int64 // strings, and values within hashes and other types
-	PlainBytes  int64
-	StoredBytes int64
+	Values      int64 `json:"values"` // strings, and values within hashes and other types
+	PlainBytes  int64 `json:"plain_bytes"`
+	StoredBytes int64 `json:"stored_bytes"`
 }
 
 // References are the dictionaries that values refer to.
@@ -29,11 +31,15 @@ const headerBytes = frame.MaxHeaderSize
 // elements is how many elements of a large value are read at a time.
 const elements = 100
 
-// FindReferences looks at every value of every type in every database, at its first bytes where Redis can give those alone. A
+// FindReferences looks at every value of every type in every database, but for keys that start with skip (if it is not empty), at its first bytes where Redis can give those alone. A
 // value that is moved meanwhile (RENAME, COPY, RESTORE) may be missed.
-func FindReferences(ctx context.Context, client redis.UniversalClient, match string, rate int, progress func(keys int64)) (*References, error) {
+func FindReferences(ctx context.Context, client redis.UniversalClient, match, skip string, rate int, progress func(keys int64)) (*References, error) {
 	r := &References{ByID: map[frame.DictionaryID]*Reference{}}
 	look := func(ctx context.Context, node *redis.Client, keys []string) (Next, error) {
+		keys = slices.DeleteFunc(keys, func(k string) bool { return skip != "" && strings.HasPrefix(k, skip) })
+		if len(keys) == 0 {
+			return More, nil
+		}
 		kinds := make([]*redis.StatusCmd, len(keys))
 		starts := make([]*redis.StringCmd, len(keys))
 		lengths := make([]*redis.IntCmd, len(keys))
