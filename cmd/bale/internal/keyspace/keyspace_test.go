@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/redisproc"
 )
 
@@ -117,5 +118,62 @@ func TestWalkKeepsItsRate(t *testing.T) {
 	// No upper bound: the machine may be busy.
 	if took := time.Since(start); took < 150*time.Millisecond {
 		t.Errorf("1000 keys in %v, at 5000 a second", took)
+	}
+}
+
+func TestFindReferences(t *testing.T) {
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			value := func(id frame.DictionaryID) string {
+				return string(frame.Header{Algorithm: frame.Zstd, DictionaryID: id, HasChecksum: true, Length: 100}.Append(nil)) + "payload"
+			}
+			size := int64(len(value(1)))
+			fields := map[string]any{}
+			for i := range 500 {
+				fields[fmt.Sprint(i)] = "plain"
+			}
+			fields["packed"] = value(3)
+			for i := range 300 {
+				if err := client.Set(ctx, fmt.Sprint("string:", i), value(1), 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(
+				client.Set(ctx, "plain", "plain", 0).Err(), client.Set(ctx, "none", value(0), 0).Err(), client.Set(ctx, "skip:1", value(9), 0).Err(),
+				client.HSet(ctx, "hash", fields).Err(),
+				client.RPush(ctx, "list", "plain", value(4)).Err(), client.SAdd(ctx, "set", "plain", value(5)).Err(),
+				client.ZAdd(ctx, "zset", redis.Z{Score: 1, Member: value(6)}).Err(),
+				client.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: []any{"field", value(7)}}).Err(),
+			); err != nil {
+				t.Fatal(err)
+			}
+			ids := map[frame.DictionaryID]int64{0: 1, 1: 300, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1}
+			if single, ok := client.(*redis.Client); ok {
+				o := *single.Options()
+				o.DB = 5
+				other := redis.NewClient(&o)
+				if err := errors.Join(other.Set(ctx, "elsewhere", value(8), 0).Err(), other.Close()); err != nil {
+					t.Fatal(err)
+				}
+				ids[8] = 1
+			}
+			r, err := FindReferences(ctx, client, "", "skip:", 0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.ByID) != len(ids) {
+				t.Errorf("%d ids, want %d", len(r.ByID), len(ids))
+			}
+			for id, n := range ids {
+				if ref := r.ByID[id]; ref == nil || ref.Values != n || ref.PlainBytes != 100*n || id != 0 && ref.StoredBytes != size*n {
+					t.Errorf("%v: %+v, want %d values", id, ref, n)
+				}
+			}
+			n, err := Count(ctx, client)
+			if err != nil || n < r.Keys {
+				t.Errorf("%d keys, %d looked at, %v", n, r.Keys, err)
+			}
+		})
 	}
 }
