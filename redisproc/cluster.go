@@ -1,11 +1,9 @@
 package redisproc
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -42,7 +40,7 @@ func StartCluster(ctx context.Context, n int) (_ *Cluster, err error) {
 			"CLUSTER MEET 127.0.0.1 " + strconv.Itoa(c.Servers[0].port),
 		}
 		for _, command := range commands {
-			if reply, err := s.command(ctx, command); err != nil || reply != "+OK" {
+			if reply, err := s.Do(ctx, strings.Fields(command)...); err != nil || reply != "OK" {
 				return nil, fmt.Errorf("redisproc: %s: %s: %w", command, reply, err)
 			}
 		}
@@ -62,7 +60,7 @@ func StartCluster(ctx context.Context, n int) (_ *Cluster, err error) {
 // agreed reports whether every server knows an owner of every slot and every other server.
 func (c *Cluster) agreed(ctx context.Context) bool {
 	for _, s := range c.Servers {
-		info, err := s.command(ctx, "CLUSTER INFO")
+		info, err := s.Do(ctx, "CLUSTER", "INFO")
 		if err != nil || !strings.Contains(info, "cluster_state:ok") ||
 			!strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Servers))) {
 			return false
@@ -87,43 +85,4 @@ func (c *Cluster) Close() error {
 		err = errors.Join(err, s.Close())
 	}
 	return err
-}
-
-// command sends an inline command and returns the reply, a simple or bulk string. It is for setting up;
-// tests use a client.
-func (s *Server) command(ctx context.Context, command string) (string, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", s.Addr())
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		conn.SetDeadline(deadline)
-	}
-	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
-		return "", err
-	}
-	r := bufio.NewReader(conn)
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	line = strings.TrimSpace(line)
-	if size, ok := strings.CutPrefix(line, "$"); ok {
-		n, err := strconv.Atoi(size)
-		if err != nil || n < 0 {
-			return "", fmt.Errorf("redisproc: reply %q", line)
-		}
-		bulk := make([]byte, n)
-		for read := 0; read < n; {
-			k, err := r.Read(bulk[read:])
-			if err != nil {
-				return "", err
-			}
-			read += k
-		}
-		return string(bulk), nil
-	}
-	return line, nil
 }

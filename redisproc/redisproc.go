@@ -169,8 +169,8 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
-		reply, err := s.command(ctx, "PING")
-		if err == nil && reply == "+PONG" {
+		reply, err := s.Do(ctx, "PING")
+		if err == nil && reply == "PONG" {
 			return nil
 		}
 		select {

@@ -15,7 +15,7 @@ func TestServerAnswersAndEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.command(t.Context(), "CONFIG GET maxmemory"); err != nil || !strings.HasPrefix(got, "*2") {
+	if got, err := s.Do(t.Context(), "CONFIG", "GET", "maxmemory"); err != nil || got != "maxmemory\n67108864" {
 		t.Errorf("CONFIG GET: %q, %v", got, err)
 	}
 	pid, dir := s.PID(), s.dir
@@ -44,7 +44,7 @@ func TestBadSettingSaysWhatTheServerSaid(t *testing.T) {
 func TestClusterForms(t *testing.T) {
 	c := ClusterForTest(t, 3)
 	for _, s := range c.Servers {
-		info, err := s.command(t.Context(), "CLUSTER INFO")
+		info, err := s.Do(t.Context(), "CLUSTER", "INFO")
 		if err != nil || !strings.Contains(info, "cluster_slots_ok:16384") {
 			t.Errorf("%s: %v\n%s", s.Addr(), err, info)
 		}
@@ -55,13 +55,35 @@ func TestRestartEmpties(t *testing.T) {
 	s := ForTest(t)
 	ctx := context.Background()
 	addr := s.Addr()
-	if _, err := s.command(ctx, "SET a 1"); err != nil {
+	if _, err := s.Do(ctx, "SET", "a", "1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if reply, err := s.command(ctx, "DBSIZE"); err != nil || reply != ":0" || s.Addr() != addr {
+	if reply, err := s.Do(ctx, "DBSIZE"); err != nil || reply != "0" || s.Addr() != addr {
 		t.Errorf("%q, %v at %s, was at %s", reply, err, s.Addr(), addr)
+	}
+}
+
+func TestDo(t *testing.T) {
+	s := ForTest(t)
+	ctx := t.Context()
+	for _, test := range []struct {
+		command string
+		want    string
+		err     string
+	}{
+		{"SET k \x00binary\xff", "OK", ""},
+		{"GET k", "\x00binary\xff", ""},
+		{"GET none", "", "redisproc: GET: redisproc: nil"},
+		{"STRLEN k", "8", ""},
+		{"MGET k none k", "\x00binary\xff\n\n\x00binary\xff", ""},
+		{"NOSUCH", "", "redisproc: NOSUCH: ERR unknown command"},
+	} {
+		got, err := s.Do(ctx, strings.Split(test.command, " ")...)
+		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.HasPrefix(err.Error(), test.err) {
+			t.Errorf("%s: %q, %v", test.command, got, err)
+		}
 	}
 }
