@@ -1,10 +1,9 @@
 package goredis
 
 import (
-	"bytes"
-	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/storetest"
 )
 
 // deployments are the ways to run Redis, each with a client for it.
@@ -33,139 +33,18 @@ var deployments = map[string]func(t *testing.T) redis.UniversalClient{
 }
 
 func TestStore(t *testing.T) {
-	for name, open := range deployments {
-		t.Run(name, func(t *testing.T) {
-			client := open(t)
-			t.Cleanup(func() { client.Close() })
-			testStore(t, NewStore(client), client)
-		})
-	}
-}
-
-func testStore(t *testing.T, s *Store, client redis.UniversalClient) {
-	ctx := t.Context()
-	t.Run("values", func(t *testing.T) {
-		for _, n := range []int{0, 1, 100, 64 << 10, 8 << 20} {
-			value := bytes.Repeat([]byte{0, 0xff, 'x'}, n/3+1)[:n]
-			key := "binary\x00\xff:" + fmt.Sprint(n)
-			if err := s.Set(ctx, key, value, bale.Expiry{}); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := s.Get(ctx, key); err != nil || got == nil || !bytes.Equal(got, value) {
-				t.Errorf("%d bytes: %d come back, %v", n, len(got), err)
-			}
+	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
+		o := &redis.UniversalOptions{
+			Addrs: d.Addrs, MasterName: d.Master, Username: d.Username, Password: d.Password, IsClusterMode: d.Kind == storetest.Cluster,
+			ContextTimeoutEnabled: true, DialTimeout: time.Second,
 		}
-		if _, err := s.Get(ctx, "none"); !errors.Is(err, bale.ErrNotFound) {
-			t.Errorf("missing key: %v", err)
+		if d.CA != nil {
+			o.TLSConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+			o.TLSConfig.RootCAs.AppendCertsFromPEM(d.CA)
 		}
-	})
-	t.Run("expiry", func(t *testing.T) {
-		at := time.Now().Add(time.Hour + 123456*time.Microsecond)
-		for name, e := range map[string]bale.Expiry{"px": bale.TTL(1500 * time.Millisecond), "long": bale.TTL(100 * time.Hour), "never": {Never: true}, "zero": {}, "pxat": bale.ExpireAt(at)} {
-			for how, set := range map[string]func(key string) error{
-				"set":     func(key string) error { return s.Set(ctx, key, []byte("v"), e) },
-				"setmany": func(key string) error { return s.SetMany(ctx, []bale.Item{{Key: key, Value: []byte("v"), Expiry: e}}) },
-				"touch": func(key string) error {
-					if err := client.Set(ctx, key, "v", 5*time.Minute).Err(); err != nil {
-						return err
-					}
-					if ok, err := s.Touch(ctx, key, e); !ok || err != nil {
-						return fmt.Errorf("touch: %v, %w", ok, err)
-					}
-					return nil
-				},
-			} {
-				key := name + how
-				before := time.Now()
-				if err := set(key); err != nil {
-					t.Fatal(err)
-				}
-				ends, err := client.PExpireTime(ctx, key).Result()
-				if err != nil {
-					t.Fatal(err)
-				}
-				after := time.Now()
-				ms, absolute := e.Millis()
-				switch {
-				case ms == 0:
-					if ends > 0 {
-						t.Errorf("%s: expires at %v", key, ends)
-					}
-				case absolute:
-					if ends.Milliseconds() != at.UnixMilli()+1 { // rounded up
-						t.Errorf("%s: expires at %d, want %d", key, ends.Milliseconds(), at.UnixMilli()+1)
-					}
-				default: // between the moments before and after
-					if low, high := before.UnixMilli()+ms, after.UnixMilli()+ms; ends.Milliseconds() < low || ends.Milliseconds() > high {
-						t.Errorf("%s: expires at %d, want %d to %d", key, ends.Milliseconds(), low, high)
-					}
-				}
-			}
-		}
-		for _, e := range []bale.Expiry{{}, bale.TTL(time.Hour), bale.ExpireAt(at)} {
-			if ok, err := s.Touch(ctx, "none", e); ok || err != nil {
-				t.Errorf("touch of a missing key: %v, %v", ok, err)
-			}
-		}
-		if err := s.Set(ctx, "eternal", nil, bale.Expiry{}); err != nil {
-			t.Fatal(err)
-		}
-		if ok, err := s.Touch(ctx, "eternal", bale.Expiry{Never: true}); !ok || err != nil {
-			t.Errorf("touch of a key without expiry: %v, %v", ok, err)
-		}
-		if err := s.Set(ctx, "past", []byte("v"), bale.ExpireAt(time.Now().Add(-time.Hour))); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Get(ctx, "past"); !errors.Is(err, bale.ErrNotFound) {
-			t.Errorf("expired before it was set: %v", err)
-		}
-	})
-	t.Run("many", func(t *testing.T) {
-		var items []bale.Item
-		var keys []string
-		for i := range 1000 {
-			keys = append(keys, fmt.Sprint("many:", i))
-			items = append(items, bale.Item{Key: keys[i], Value: []byte(strings.Repeat("x", i))})
-		}
-		if err := s.SetMany(ctx, items); err != nil {
-			t.Fatal(err)
-		}
-		got, err := s.GetMany(ctx, append([]string{"none"}, keys...))
-		if err != nil || got[0] != nil {
-			t.Fatalf("missing key: %v, %v", got[0], err)
-		}
-		for i, v := range got[1:] {
-			if v == nil || len(v) != i {
-				t.Errorf("value %d has %d bytes", i, len(v))
-			}
-		}
-		if n, err := s.Delete(ctx, append([]string{"none"}, keys[:500]...)); n != 500 || err != nil {
-			t.Errorf("%d deleted, %v", n, err)
-		}
-		if got, err := s.GetMany(ctx, keys); err != nil || got[499] != nil || got[500] == nil {
-			t.Errorf("after Delete: %v", err)
-		}
-		for name, err := range map[string]error{"set": s.SetMany(ctx, nil), "get": errorOf(s.GetMany(ctx, nil)), "delete": errorOf(s.Delete(ctx, nil))} {
-			if err != nil {
-				t.Errorf("%s of nothing: %v", name, err)
-			}
-		}
-	})
-	t.Run("cancelled", func(t *testing.T) {
-		cancelled, cancel := context.WithCancel(ctx)
-		cancel()
-		for name, err := range map[string]error{
-			"get": errorOf(s.Get(cancelled, "k")), "set": s.Set(cancelled, "k", nil, bale.Expiry{}), "getmany": errorOf(s.GetMany(cancelled, []string{"k", "l"})),
-			"setmany": s.SetMany(cancelled, []bale.Item{{Key: "k"}}), "delete": errorOf(s.Delete(cancelled, []string{"k"})), "touch": errorOf(s.Touch(cancelled, "k", bale.TTL(time.Hour))),
-		} {
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v", name, err)
-			}
-			var many bale.KeyErrors
-			if errors.As(err, &many) {
-				t.Errorf("%s: blames the keys: %v", name, err)
-			}
-		}
+		client := redis.NewUniversalClient(o)
+		t.Cleanup(func() { client.Close() })
+		return NewStore(client)
 	})
 }
 

@@ -26,6 +26,9 @@ type Rules struct {
 
 	// Standard are the packages (folders) that import the standard library alone.
 	Standard []string
+
+	// Above are the packages (folders) that may import the root, and that nothing imports.
+	Above []string
 }
 
 // Check returns a line for each place that breaks a rule.
@@ -112,11 +115,16 @@ func (c *checker) imports(name, dir, imported string) {
 	switch {
 	case imported == "C":
 		c.broken("%s: cgo", name)
-	case imported == c.Module && dir != ".":
+	case imported == c.Module && dir != "." && !slices.Contains(c.Above, dir):
 		c.broken("%s: imports the root, which is above it", name)
 	case imported == c.Module || strings.HasPrefix(imported, c.Module+"/"):
 		if slices.Contains(c.Standard, dir) {
 			c.broken("%s: imports %s, and may import the standard library alone", name, imported)
+		}
+		for _, above := range c.Above {
+			if imported == c.Module+"/"+above {
+				c.broken("%s: imports %s, which is above it", name, imported)
+			}
 		}
 		for _, skip := range c.Skip {
 			if module := c.Module + "/" + skip; imported == module || strings.HasPrefix(imported, module+"/") {

@@ -19,6 +19,7 @@ var core = Rules{
 	RootFiles:   10,
 	RootExports: 30,
 	Standard:    []string{"frame", "codec", "redismem", "redisproc", "internal/bufpool", "internal/lint", "internal/testvalues"},
+	Above:       []string{"storetest"},
 }
 
 func TestCoreKeepsTheRules(t *testing.T) {
@@ -59,9 +60,11 @@ func TestRulesCanBeBroken(t *testing.T) {
 		"a_test.go":         file("package a\n\nimport _ \"example.com/anything\"\n\nfunc init() {}\n"),
 		"low/low.go":        file("package low\n\nimport (\n\t_ \"C\"\n\t_ \"fmt\"\n\t_ \"m\"\n\t_ \"example.com/allowed/sub\"\n\t_ \"example.com/forbidden\"\n\t_ \"m/nested/x\"\n)\n\nfunc init() {}\n"),
 		"std/std.go":        file("// Package std is documented.\npackage std\n\nimport (\n\t_ \"m/low\"\n\t_ \"example.com/allowed\"\n)\n"),
+		"top/top.go":        file("// Package top is documented.\npackage top\n\nimport _ \"m\"\n"),
+		"low/low2.go":       file("package low\n\nimport _ \"m/top\"\n"),
 		"nested/x/x.go":     file("package x\n\nimport _ \"example.com/forbidden\"\n"),
 		"low/testdata/x.go": file("not Go"),
-	}, Rules{Module: "m", External: []string{"example.com/allowed"}, Skip: []string{"nested"}, RootFiles: 1, RootExports: 2, Standard: []string{"std"}})
+	}, Rules{Module: "m", External: []string{"example.com/allowed"}, Skip: []string{"nested"}, RootFiles: 1, RootExports: 2, Standard: []string{"std"}, Above: []string{"top"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +74,7 @@ func TestRulesCanBeBroken(t *testing.T) {
 		"low/low.go: imports example.com/forbidden, which the module does not depend on",
 		"low/low.go: imports m/nested/x, a module above it",
 		"low/low.go: imports the root, which is above it",
+		"low/low2.go: imports m/top, which is above it",
 		"low: no package comment",
 		"std/std.go: imports example.com/allowed, and may import the standard library alone",
 		"std/std.go: imports m/low, and may import the standard library alone",
