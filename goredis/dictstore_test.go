@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,102 +14,11 @@ import (
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/storetest"
 )
 
 func TestDictStore(t *testing.T) {
-	for name, open := range deployments {
-		t.Run(name, func(t *testing.T) {
-			client := open(t)
-			t.Cleanup(func() { client.Close() })
-			testDictStore(t, NewDictStore(client), client)
-		})
-	}
-}
-
-func testDictStore(t *testing.T, s *DictStore, client redis.UniversalClient) {
-	ctx := t.Context()
-	large := bytes.Repeat([]byte{0, 0xFF, '\n', 'x'}, 100<<10)
-	for _, step := range []struct {
-		name       string
-		old, value []byte
-		want       bool
-		after      []byte
-	}{
-		{"create", nil, []byte("1"), true, []byte("1")},
-		{"create what exists", nil, []byte("2"), false, []byte("1")},
-		{"replace another", []byte("3"), []byte("2"), false, []byte("1")},
-		{"replace", []byte("1"), large, true, large},
-		{"replace large", large, []byte("2"), true, []byte("2")},
-		{"delete another", []byte("1"), nil, false, []byte("2")},
-		{"nothing by nothing, but there is something", nil, nil, false, []byte("2")},
-		{"delete", []byte("2"), nil, true, nil},
-		{"delete what is gone", []byte("2"), nil, false, nil},
-		{"replace what is gone", []byte("2"), []byte("3"), false, nil},
-		{"nothing by nothing", nil, nil, true, nil},
-		{"create empty", nil, []byte{}, true, []byte{}},
-		{"replace empty", []byte{}, []byte("4"), true, []byte("4")},
-	} {
-		ok, err := s.Swap(ctx, "swap", step.old, step.value, 0)
-		if err != nil || ok != step.want {
-			t.Errorf("%s: %v, %v", step.name, ok, err)
-		}
-		values, err := s.Get(ctx, "swap", "none")
-		if err != nil || (values[0] == nil) != (step.after == nil) || !bytes.Equal(values[0], step.after) || values[1] != nil {
-			t.Errorf("%s: afterwards %d bytes, %v", step.name, len(values[0]), err)
-		}
-		if exists, err := s.Exists(ctx, "none", "swap"); err != nil || exists[0] || exists[1] != (step.after != nil) {
-			t.Errorf("%s: exists %v, %v", step.name, exists, err)
-		}
-	}
-	for name, old := range map[string][]byte{"new": nil, "old": []byte("1")} {
-		key := "ttl:" + name
-		if old != nil {
-			if ok, err := s.Swap(ctx, key, nil, old, 0); err != nil || !ok {
-				t.Fatal(ok, err)
-			}
-		}
-		if ok, err := s.Swap(ctx, key, old, []byte("2"), 1500*time.Millisecond); err != nil || !ok {
-			t.Fatal(ok, err)
-		}
-		if ttl, err := client.PTTL(ctx, key).Result(); err != nil || ttl <= time.Second || ttl > 1500*time.Millisecond {
-			t.Errorf("%s expires in %v, %v", name, ttl, err)
-		}
-	}
-	// One of many wins.
-	var wg sync.WaitGroup
-	won := make(chan int, 20)
-	for i := range 20 {
-		wg.Go(func() {
-			ok, err := s.Swap(ctx, "race", nil, fmt.Append(nil, i), 0)
-			if err != nil {
-				t.Error(err)
-			}
-			if ok {
-				won <- i
-			}
-		})
-	}
-	wg.Wait()
-	if len(won) != 1 {
-		t.Errorf("%d of 20 won", len(won))
-	}
-	listening, stop := context.WithCancel(ctx)
-	heard := make(chan string, 10)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Listen(listening, "news", func(m string) { heard <- m }) }()
-	if m := <-heard; m != "" {
-		t.Errorf("heard %q first", m)
-	}
-	if err := s.Notify(ctx, "news", "hello"); err != nil {
-		t.Error(err)
-	}
-	if m := <-heard; m != "hello" {
-		t.Errorf("heard %q", m)
-	}
-	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("listening ended with %v", err)
-	}
+	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) })
 }
 
 // rollOut publishes and activates a dictionary.

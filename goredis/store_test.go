@@ -32,20 +32,23 @@ var deployments = map[string]func(t *testing.T) redis.UniversalClient{
 	},
 }
 
+// connect makes a client for a deployment.
+func connect(t *testing.T, d storetest.Deployment) redis.UniversalClient {
+	o := &redis.UniversalOptions{
+		Addrs: d.Addrs, MasterName: d.Master, Username: d.Username, Password: d.Password, IsClusterMode: d.Kind == storetest.Cluster,
+		ContextTimeoutEnabled: true, DialTimeout: time.Second,
+	}
+	if d.CA != nil {
+		o.TLSConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+		o.TLSConfig.RootCAs.AppendCertsFromPEM(d.CA)
+	}
+	client := redis.NewUniversalClient(o)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
-		o := &redis.UniversalOptions{
-			Addrs: d.Addrs, MasterName: d.Master, Username: d.Username, Password: d.Password, IsClusterMode: d.Kind == storetest.Cluster,
-			ContextTimeoutEnabled: true, DialTimeout: time.Second,
-		}
-		if d.CA != nil {
-			o.TLSConfig = &tls.Config{RootCAs: x509.NewCertPool()}
-			o.TLSConfig.RootCAs.AppendCertsFromPEM(d.CA)
-		}
-		client := redis.NewUniversalClient(o)
-		t.Cleanup(func() { client.Close() })
-		return NewStore(client)
-	})
+	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store { return NewStore(connect(t, d)) })
 }
 
 func errorOf[T any](_ T, err error) error { return err }

@@ -1,0 +1,93 @@
+package rueidis
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/balekv/bale/dict"
+)
+
+// DictStore is a [dict.Store] over a rueidis client. It is safe for concurrent use.
+type DictStore struct {
+	client rueidis.Client
+}
+
+var _ dict.Store = (*DictStore)(nil)
+
+// NewDictStore makes a DictStore. The client stays the caller's.
+func NewDictStore(client rueidis.Client) *DictStore { return &DictStore{client} }
+
+// Get implements [dict.Store].
+func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+	return NewStore(s.client, StoreOptions{}).GetMany(ctx, keys)
+}
+
+// Exists implements [dict.Store].
+func (s *DictStore) Exists(ctx context.Context, keys ...string) ([]bool, error) {
+	exists := make([]bool, len(keys))
+	if len(keys) == 0 {
+		return exists, nil
+	}
+	commands := make(rueidis.Commands, len(keys))
+	for i, k := range keys {
+		commands[i] = s.client.B().Exists().Key(k).Build()
+	}
+	store := NewStore(s.client, StoreOptions{})
+	return exists, store.each(ctx, "exists", keys, s.client.DoMulti(ctx, commands...), func(i int, r rueidis.RedisResult) (err error) {
+		exists[i], err = r.AsBool()
+		return err
+	})
+}
+
+// swap is compare-and-swap: the key, the old value, the new one, whether that is to be stored at all, and its
+// milliseconds.
+var swap = rueidis.NewLuaScript(strings.TrimSpace(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '0' then
+  redis.call('DEL', KEYS[1])
+elseif ARGV[4] == '0' then
+  redis.call('SET', KEYS[1], ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
+end
+return 1`))
+
+// Swap implements [dict.Store].
+func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	switch {
+	case old == nil && value == nil:
+		exists, err := s.Exists(ctx, key)
+		return err == nil && !exists[0], err
+	case old == nil:
+		create := s.client.B().Set().Key(key).Value(string(value)).Nx()
+		command := create.Build
+		if ttl > 0 {
+			command = create.PxMilliseconds(ttl.Milliseconds()).Build
+		}
+		err := s.client.Do(ctx, command()).Error()
+		if rueidis.IsRedisNil(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	keep := "1"
+	if value == nil {
+		keep = "0"
+	}
+	return swap.Exec(ctx, s.client, []string{key}, []string{string(old), string(value), keep, strconv.FormatInt(ttl.Milliseconds(), 10)}).AsBool()
+}
+
+// Notify implements [dict.Store].
+func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
+	return s.client.Do(ctx, s.client.B().Publish().Channel(channel).Message(message).Build()).Error()
+}
+
+// Listen implements [dict.Store].
+func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
+	return s.client.Receive(rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { receive("") }),
+		s.client.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) { receive(m.Message) })
+}
