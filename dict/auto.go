@@ -21,7 +21,9 @@ const (
 	defaultRetry       = time.Hour
 	halfLife           = 5000 // values after which one counts half
 	defaultLease       = 30 * time.Second
-	leaseRenewals      = 3 // in its time
+	leaseRenewals      = 3   // in its time
+	patience           = 20  // intervals to take a sample in
+	engineGap          = 0.8 // what another engine than the one at training may come to of its ratio
 )
 
 // Auto trains and replaces a group's dictionary by itself; the zero value is useful. Each program of the fleet that has it
@@ -41,7 +43,8 @@ type Auto struct {
 	SampleBytes int
 
 	// Decay is the part of the ratio at training that the live ratio may sink to. Defaults to 0.85; between 0
-	// and 1. The live ratio is a mean over bytes in which a value counts half after 5000 more.
+	// and 1. The live ratio is a mean over bytes in which a value counts half after 5000 more. A program with another
+	// engine than the one that trained takes its own first ratio instead, down to 0.8 of the one at training.
 	Decay float64
 
 	// Retry is how long the fleet waits after a training that gave nothing. Defaults to an hour.
@@ -71,6 +74,7 @@ type autopilot struct {
 	writer                    *writer
 	values, plain, stored     int64
 	weightedPlain, weightedIn float64
+	atStart                   float64 // the live ratio over the first MinValues
 }
 
 func newAutopilot(g *Group, o Auto) (*autopilot, error) {
@@ -162,7 +166,7 @@ func (a *autopilot) sleep(ctx context.Context, d time.Duration) bool {
 func (a *autopilot) ratio() (ratio float64, values int64) {
 	w := a.group.writer.Load()
 	if w != a.writer {
-		a.writer, a.values, a.plain, a.stored, a.weightedPlain, a.weightedIn = w, 0, 0, 0, 0, 0
+		a.writer, a.values, a.plain, a.stored, a.weightedPlain, a.weightedIn, a.atStart = w, 0, 0, 0, 0, 0, 0
 	}
 	values, plain, stored := w.values.Load(), w.plainBytes.Load(), w.storedBytes.Load()
 	fade := math.Exp2(-float64(values-a.values) / halfLife)
@@ -172,7 +176,11 @@ func (a *autopilot) ratio() (ratio float64, values int64) {
 	if a.weightedIn == 0 {
 		return 0, values
 	}
-	return a.weightedPlain / a.weightedIn, values
+	ratio = a.weightedPlain / a.weightedIn
+	if a.atStart == 0 && values >= int64(a.MinValues) {
+		a.atStart = ratio
+	}
+	return ratio, values
 }
 
 // reason says why a new dictionary is needed, or nothing.
@@ -188,10 +196,16 @@ func (a *autopilot) reason(s *State) string {
 		return fmt.Sprintf("no dictionary yet, %d values written", values)
 	}
 	e := s.Find(s.Current)
-	if e == nil || e.Info.Ratio == 0 || ratio >= a.Decay*e.Info.Ratio {
+	if e == nil || e.Info.Ratio == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the ratio is %.2f, and was %.2f at training", ratio, e.Info.Ratio)
+	// This program's engine may not be the one that the ratio was measured with: what it came to in the beginning counts, unless
+	// the values had changed by then.
+	expected := min(e.Info.Ratio, max(a.atStart, engineGap*e.Info.Ratio))
+	if ratio >= a.Decay*expected {
+		return ""
+	}
+	return fmt.Sprintf("the ratio is %.2f, and %.2f is to be expected (%.2f at training)", ratio, expected, e.Info.Ratio)
 }
 
 func (a *autopilot) hasActivated(s *State) bool {
@@ -276,14 +290,20 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 	return nil
 }
 
-// collect takes a sample of the values that are being written, until enough were offered.
+var errIdle = errors.New("dict: too little was written to take a sample")
+
+// collect takes a sample of the values that are being written, until enough were offered. A program that has fallen idle lets another
+// one try.
 func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Lock()
 	a.sample, a.size, a.seen = nil, 0, 0
 	a.lock.Unlock()
 	a.sampling.Store(true)
 	defer a.sampling.Store(false)
-	for {
+	for start := time.Now(); ; {
+		if time.Since(start) > patience*a.Interval {
+			return nil, errIdle
+		}
 		if !a.sleep(ctx, a.Interval/10+time.Millisecond) {
 			return nil, context.Cause(ctx)
 		}

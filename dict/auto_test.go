@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
 )
 
 // traffic packs values through a group until the test ends.
@@ -90,6 +91,73 @@ func TestAutoGivesUp(t *testing.T) {
 	if s, err := r.State(context.Background(), "g"); err != nil || len(s.Dictionaries) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
+}
+
+// TestAutoReason: when a new dictionary is needed.
+func TestAutoReason(t *testing.T) {
+	const id = 7
+	type written struct{ values, plain, stored int64 }
+	for name, test := range map[string]struct {
+		current, previous frame.DictionaryID
+		trained           float64 // ratio
+		writer            frame.DictionaryID
+		written           []written
+		want              bool // after the last of them
+	}{
+		"no dictionary, little written":    {written: []written{{199, 1e6, 1e6}}},
+		"no dictionary, enough written":    {written: []written{{200, 1e6, 1e6}}, want: true},
+		"switched off by a person":         {previous: 5, written: []written{{1000, 1e6, 1e6}}},
+		"as at training":                   {current: id, trained: 4, writer: id, written: []written{{1000, 400, 100}}},
+		"too little to say":                {current: id, trained: 4, writer: id, written: []written{{199, 100, 100}}},
+		"bad from the start":               {current: id, trained: 4, writer: id, written: []written{{1000, 200, 100}}, want: true},
+		"another engine, from the start":   {current: id, trained: 4, writer: id, written: []written{{1000, 330, 100}, {50_000, 3300, 1000}}},
+		"another engine, and then decayed": {current: id, trained: 4, writer: id, written: []written{{1000, 330, 100}, {50_000, 25_000, 10_000}}, want: true},
+		"decayed":                          {current: id, trained: 4, writer: id, written: []written{{1000, 400, 100}, {100_000, 30_000, 10_000}}, want: true},
+		"a bad moment among many values":   {current: id, trained: 4, writer: id, written: []written{{10_000, 40_000, 10_000}, {200, 100, 100}}},
+		"not written with yet":             {current: id, trained: 4, writer: 0, written: []written{{1000, 100, 100}}},
+		"nothing known of the training":    {current: id, writer: id, written: []written{{1000, 100, 100}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := open(t, newRegistry(t, newMemory(), 0), GroupOptions{Auto: &Auto{Interval: time.Hour, MinValues: 200}})
+			w := &writer{compressor: g.plain, key: readerKey{frame.Zstd, test.writer}}
+			g.writer.Store(w)
+			s := &State{Group: "g", Current: test.current, Previous: test.previous, Dictionaries: []Entry{{ID: id, Activated: time.Now(), Info: Info{Ratio: test.trained}}}}
+			if test.current == 0 && test.previous == 0 {
+				s.Dictionaries = nil
+			}
+			why := ""
+			for _, more := range test.written {
+				w.values.Add(more.values)
+				w.plainBytes.Add(more.plain)
+				w.storedBytes.Add(more.stored)
+				why = g.auto.reason(s)
+			}
+			if (why != "") != test.want {
+				t.Errorf("%q", why)
+			}
+		})
+	}
+}
+
+// TestAutoIdle: a program that falls idle gives the lease back.
+func TestAutoIdle(t *testing.T) {
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	o := auto()
+	o.Interval = 2 * time.Millisecond
+	g := open(t, r, GroupOptions{Auto: o})
+	for _, v := range profiles(200) { // enough to begin with
+		g.Packed(v, len(v))
+	}
+	eventually(t, "the lease is taken", func() bool {
+		m.lock.Lock()
+		defer m.lock.Unlock()
+		return m.gets[r.groupKey("g")] > 0 && g.Status().Training
+	})
+	eventually(t, "it is given back", func() bool {
+		v, err := m.Get(context.Background(), r.leaseKey("g"))
+		return err == nil && v[0] == nil && !g.Status().Training
+	})
 }
 
 // TestLease: one at a time; it passes on when it is given back or runs out, and the work of who lost it ends.

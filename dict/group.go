@@ -190,7 +190,9 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 
 // Close ends the background work and lets go of the compressors, which must not be in use.
 func (g *Group) Close() error {
+	g.lock.Lock() // no flight starts after it
 	g.cancel()
+	g.lock.Unlock()
 	g.work.Wait()
 	err := g.plain.Close()
 	for _, r := range *g.readers.Load() {
