@@ -1,0 +1,127 @@
+package redigo
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/balekv/bale/dict"
+)
+
+// reconnect is how long Listen waits between attempts.
+const reconnect = time.Second
+
+// DictStore is a [dict.Store] over a redigo pool. It is safe for concurrent use.
+type DictStore struct {
+	pool *redis.Pool
+}
+
+var _ dict.Store = (*DictStore)(nil)
+
+// NewDictStore makes a DictStore. The pool stays the caller's.
+func NewDictStore(pool *redis.Pool) *DictStore { return &DictStore{pool} }
+
+// Get implements [dict.Store].
+func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+	return NewStore(s.pool).GetMany(ctx, keys)
+}
+
+// Exists implements [dict.Store].
+func (s *DictStore) Exists(ctx context.Context, keys ...string) ([]bool, error) {
+	exists := make([]bool, len(keys))
+	if len(keys) == 0 {
+		return exists, nil
+	}
+	commands := make([][]any, len(keys))
+	for i, k := range keys {
+		commands[i] = []any{k}
+	}
+	replies, err := pipeline(ctx, s.pool, "EXISTS", keys, commands)
+	for i, r := range replies {
+		exists[i] = r == int64(1)
+	}
+	return exists, err
+}
+
+// swap is compare-and-swap: the key, the old value, the new one, whether that is to be stored at all, and its
+// milliseconds.
+var swap = redis.NewScript(1, strings.TrimSpace(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '0' then
+  redis.call('DEL', KEYS[1])
+elseif ARGV[4] == '0' then
+  redis.call('SET', KEYS[1], ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
+end
+return 1`))
+
+// Swap implements [dict.Store].
+func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
+	switch {
+	case old == nil && value == nil:
+		exists, err := s.Exists(ctx, key)
+		return err == nil && !exists[0], err
+	case old == nil:
+		args := []any{key, owned(ctx, value), "NX"}
+		if ttl > 0 {
+			args = append(args, "PX", ttl.Milliseconds())
+		}
+		reply, err := do(ctx, s.pool, "SET", args...)
+		return err == nil && reply != nil, err
+	}
+	conn, err := s.pool.GetContext(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	keep := 1
+	if value == nil {
+		keep = 0
+	}
+	return redis.Bool(swap.DoContext(ctx, conn, key, owned(ctx, old), owned(ctx, value), keep, ttl.Milliseconds()))
+}
+
+// Notify implements [dict.Store].
+func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
+	_, err := do(ctx, s.pool, "PUBLISH", channel, message)
+	return err
+}
+
+// Listen implements [dict.Store], on a connection of its own.
+func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
+	for {
+		_ = s.listen(ctx, channel, receive) // and again, whatever it was
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(reconnect):
+		}
+	}
+}
+
+// listen is one connection's worth.
+func (s *DictStore) listen(ctx context.Context, channel string, receive func(message string)) (err error) {
+	conn, err := s.pool.GetContext(ctx)
+	if err != nil {
+		return err
+	}
+	subscription := redis.PubSubConn{Conn: conn}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if err := subscription.Subscribe(channel); err != nil {
+		return err
+	}
+	for {
+		switch m := subscription.ReceiveContext(ctx).(type) {
+		case redis.Subscription:
+			receive("")
+		case redis.Message:
+			receive(string(m.Data))
+		case error:
+			return m
+		}
+	}
+}
