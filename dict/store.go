@@ -28,3 +28,16 @@ type Store interface {
 	// messages may have been missed. It returns when ctx ends, or when it cannot listen at all.
 	Listen(ctx context.Context, channel string, receive func(message string)) error
 }
+
+// SwapScript is Swap with an old value as a Lua script, for the adapters: KEYS[1] is the key, ARGV the old value, the new one, "0"
+// to delete the key in place of storing it, and the milliseconds that it is to live, "0" for ever. It returns 1 if it did so.
+const SwapScript = `
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '0' then
+  redis.call('DEL', KEYS[1])
+elseif ARGV[4] == '0' then
+  redis.call('SET', KEYS[1], ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
+end
+return 1`

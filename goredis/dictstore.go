@@ -3,7 +3,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,18 +39,7 @@ func (s *DictStore) Exists(ctx context.Context, keys ...string) ([]bool, error) 
 	return exists, err
 }
 
-// swap is compare-and-swap: the key, the old value, the new one, whether that is to be stored at all, and its
-// milliseconds.
-var swap = redis.NewScript(strings.TrimSpace(`
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-if ARGV[3] == '0' then
-  redis.call('DEL', KEYS[1])
-elseif ARGV[4] == '0' then
-  redis.call('SET', KEYS[1], ARGV[2])
-else
-  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
-end
-return 1`))
+var swap = redis.NewScript(dict.SwapScript)
 
 // Swap implements [dict.Store].
 func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {

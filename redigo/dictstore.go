@@ -3,7 +3,6 @@ package redigo
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -46,18 +45,7 @@ func (s *DictStore) Exists(ctx context.Context, keys ...string) ([]bool, error) 
 	return exists, err
 }
 
-// swap is compare-and-swap: the key, the old value, the new one, whether that is to be stored at all, and its
-// milliseconds.
-var swap = redis.NewScript(1, strings.TrimSpace(`
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-if ARGV[3] == '0' then
-  redis.call('DEL', KEYS[1])
-elseif ARGV[4] == '0' then
-  redis.call('SET', KEYS[1], ARGV[2])
-else
-  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
-end
-return 1`))
+var swap = redis.NewScript(1, dict.SwapScript)
 
 // Swap implements [dict.Store].
 func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
