@@ -26,6 +26,7 @@ type benchCommand struct {
 	Redis       string        `placeholder:"URL" help:"Redis to measure through, for example redis://127.0.0.1:6379. It gets keys bale:bench:*, which are removed. Default: a private redis-server, or an embedded stand-in where none is installed."`
 	Codec       []string      `default:"json" placeholder:"LIST" help:"Serializers: json, gob, raw (the bytes as they are). Default: ${default}."`
 	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, +dict for a dictionary. Default: ${default}."`
+	Client      []string      `default:"goredis" placeholder:"LIST" help:"Redis clients: goredis, rueidis, redigo. Default: ${default}."`
 	Concurrency []int         `default:"1,64" placeholder:"LIST" help:"How many callers at once, 1 to 10000. Default: ${default}."`
 	Duration    time.Duration `default:"1s" placeholder:"D" help:"How long each cell is measured, in all rounds. Default: ${default}."`
 	Repeat      int           `default:"3" placeholder:"N" help:"Rounds that the duration is split into; cells take turns in random order. Default: ${default}."`
@@ -46,6 +47,7 @@ Examples:
   bale bench
   bale bench --data values.ndjson
   bale bench --data values.ndjson --compress none,zstd:3,zstd:3+dict --concurrency 1,64,1000
+  bale bench --data values.ndjson --client goredis,rueidis,redigo --compress none,zstd:3+dict
   bale bench --codec json,gob,raw --duration 500ms --json results.json
   redis-cli --raw GET user:1 | bale bench --data -`
 }
@@ -57,10 +59,15 @@ const maxValue = 64 << 20
 const maxConcurrency = 10_000
 
 func (b *benchCommand) config() (lab.Config, error) {
-	c := lab.Config{Codecs: b.Codec, Concurrency: b.Concurrency, Duration: b.Duration, Rounds: b.Repeat, Seed: b.Seed}
+	c := lab.Config{Codecs: b.Codec, Clients: b.Client, Concurrency: b.Concurrency, Duration: b.Duration, Rounds: b.Repeat, Seed: b.Seed}
 	for _, name := range b.Codec {
 		if !slices.Contains(dataset.Codecs(), name) {
 			return c, fmt.Errorf("%w: --codec %q; there are %s", errUsage, name, strings.Join(dataset.Codecs(), ", "))
+		}
+	}
+	for i, name := range b.Client {
+		if !slices.Contains(lab.Clients, name) || slices.Contains(b.Client[:i], name) {
+			return c, fmt.Errorf("%w: --client %q; there are %s, each once", errUsage, name, strings.Join(lab.Clients, ", "))
 		}
 	}
 	for _, name := range b.Compress {
@@ -203,7 +210,7 @@ func (b *benchCommand) command() []string {
 		args = append(args, "--embedded")
 	}
 	return append(args,
-		"--codec", strings.Join(b.Codec, ","), "--compress", strings.Join(b.Compress, ","),
+		"--client", strings.Join(b.Client, ","), "--codec", strings.Join(b.Codec, ","), "--compress", strings.Join(b.Compress, ","),
 		"--concurrency", strings.Trim(strings.ReplaceAll(fmt.Sprint(b.Concurrency), " ", ","), "[]"),
 		"--duration", b.Duration.String(), "--repeat", fmt.Sprint(b.Repeat), "--values", fmt.Sprint(b.Values), "--seed", fmt.Sprint(b.Seed))
 }

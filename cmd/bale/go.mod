@@ -9,9 +9,13 @@ require (
 	github.com/balekv/bale v0.0.0
 	github.com/balekv/bale/czstd v0.0.0
 	github.com/balekv/bale/goredis v0.0.0
+	github.com/balekv/bale/redigo v0.0.0
+	github.com/balekv/bale/rueidis v0.0.0
+	github.com/gomodule/redigo v1.9.3
 	github.com/google/go-cmp v0.7.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/shirou/gopsutil/v4 v4.26.10
 	go.uber.org/goleak v1.3.0
@@ -35,12 +39,14 @@ require (
 	github.com/yusufpapurcu/wmi v1.2.4 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/text v0.22.0 // indirect
-	golang.org/x/tools v0.26.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
+	golang.org/x/tools v0.48.0 // indirect
 )
 
 replace (
 	github.com/balekv/bale => ../..
 	github.com/balekv/bale/czstd => ../../czstd
 	github.com/balekv/bale/goredis => ../../goredis
+	github.com/balekv/bale/redigo => ../../redigo
+	github.com/balekv/bale/rueidis => ../../rueidis
 )

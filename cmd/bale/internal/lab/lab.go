@@ -30,16 +30,13 @@ import (
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/goredis"
 )
-
-// Client is the name of the Redis client that is measured.
-const Client = "goredis"
 
 // Config says what to measure.
 type Config struct {
 	Datasets    []*dataset.Dataset
 	Codecs      []string
+	Clients     []string // of Clients; goredis if empty
 	Compress    []engine.Setting
 	Concurrency []int
 	Duration    time.Duration // to measure each cell for, in all rounds
@@ -86,6 +83,7 @@ type variant struct {
 // cell is a variant at a concurrency.
 type cell struct {
 	*variant
+	client      *client
 	concurrency int
 	latency     *histograms
 	rates       []float64
@@ -115,8 +113,7 @@ var errMismatch = errors.New("MISMATCH: a value read back differs from the one w
 type run struct {
 	Config
 	server  *Server
-	client  *redis.Client
-	store   bale.Store
+	clients []*client
 	keys    []string
 	process *process.Process
 	shards  [shards]struct {
@@ -139,21 +136,17 @@ func Run(ctx context.Context, server *Server, c Config) (result *Result, err err
 	for i := range r.shards {
 		r.shards[i].histograms = newHistograms()
 	}
-	o := *server.Options
-	o.PoolSize = slices.Max(c.Concurrency)
-	o.ContextTimeoutEnabled = true
-	o.MaxRetries = -1 // a retry would hide a failure in a latency
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = opTimeout, opTimeout, opTimeout
-	r.client = redis.NewClient(&o)
-	r.store = goredis.NewStore(r.client)
-	if c.wrap != nil {
-		r.store = c.wrap(r.store)
+	if len(r.Clients) == 0 {
+		r.Clients = Clients[:1]
+	}
+	if err := r.dialAll(*server.Options, slices.Max(c.Concurrency)); err != nil {
+		return nil, errors.Join(err, r.closeAll())
 	}
 	r.keys = r.keysOf()
 	defer func() {
 		cleanUp, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
 		defer cancel()
-		err = errors.Join(err, server.clear(cleanUp, r.keys), r.client.Close())
+		err = errors.Join(err, server.clear(cleanUp, r.keys), r.closeAll())
 	}()
 
 	variants, cells, err := r.matrix(ctx)
@@ -237,7 +230,7 @@ func (r *run) keyCount(d *dataset.Dataset) int {
 // matrix makes the variants and cells. Where a setting asks for a dictionary that is trained on one half of the values, and
 // all settings are measured on the other.
 func (r *run) matrix(ctx context.Context) ([]*variant, []*cell, error) {
-	r.total = len(r.Datasets) * len(r.Codecs) * len(r.Compress) * (1 + len(r.Concurrency)*r.Rounds)
+	r.total = len(r.Datasets) * len(r.Codecs) * len(r.Compress) * (1 + len(r.Clients)*len(r.Concurrency)*r.Rounds)
 	var variants []*variant
 	var cells []*cell
 	for _, d := range r.Datasets {
@@ -270,8 +263,10 @@ func (r *run) matrix(ctx context.Context) ([]*variant, []*cell, error) {
 					return nil, nil, err
 				}
 				variants = append(variants, v)
-				for _, n := range r.Concurrency {
-					cells = append(cells, &cell{variant: v, concurrency: n, latency: newHistograms()})
+				for _, client := range r.clients {
+					for _, n := range r.Concurrency {
+						cells = append(cells, &cell{variant: v, client: client, concurrency: n, latency: newHistograms()})
+					}
 				}
 			}
 		}
@@ -356,7 +351,7 @@ func (r *run) fill(ctx context.Context, v *variant) error {
 	if v.dict != nil {
 		r.dictionaries[v.report].Payload = float64(v.plain) / float64(payload)
 		// Its bytes are a part of what the values take.
-		if err := r.store.Set(ctx, r.dictKey(), v.dict.Bytes(), bale.Expiry{}); err != nil {
+		if err := r.clients[0].store.Set(ctx, r.dictKey(), v.dict.Bytes(), bale.Expiry{}); err != nil {
 			return err
 		}
 	}
@@ -389,10 +384,10 @@ func (r *run) roundTrip(ctx context.Context, v *variant, stored [][]byte, start,
 			items = append(items, bale.Item{Key: r.keys[next], Value: value})
 			size += len(value)
 		}
-		if err := r.store.SetMany(ctx, items); err != nil {
+		if err := r.clients[0].store.SetMany(ctx, items); err != nil {
 			return err
 		}
-		got, err := r.store.GetMany(ctx, r.keys[start:next])
+		got, err := r.clients[0].store.GetMany(ctx, r.keys[start:next])
 		if err != nil {
 			return err
 		}
@@ -518,7 +513,7 @@ func (r *run) call(ctx context.Context, c *cell, caller int, rng *rand.Rand, mea
 		default:
 		}
 		i := rng.IntN(len(c.data.Raw))
-		if err := op.run(ctx, r.store, c.variant, i, keys[i%own]); err != nil {
+		if err := op.run(ctx, c.client.store, c.variant, i, keys[i%own]); err != nil {
 			if ctx.Err() == nil {
 				c.failure.set(err)
 			}
@@ -621,7 +616,7 @@ func (r *run) watchRSS() func() int64 {
 
 func (c *cell) result() Cell {
 	out := Cell{
-		Client: Client, Dataset: c.data.Name, Codec: c.codec, Compress: c.setting.String(), Concurrency: c.concurrency,
+		Client: c.client.name, Dataset: c.data.Name, Codec: c.codec, Compress: c.setting.String(), Concurrency: c.concurrency,
 		Values: len(c.data.Raw), RawBytes: c.data.RawBytes(), PlainBytes: c.plain, StoredBytes: c.stored,
 		RedisBytesPerKey: c.perKey, MemoryUsagePerKey: c.usageKey, Keys: c.keys,
 		Operations: c.operations, OpsPerSecond: median(c.rates), OpsPerSecondRounds: c.rates,

@@ -96,6 +96,50 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 	}
 }
 
+// TestClients: each client takes each value through, and comes with figures of its own.
+func TestClients(t *testing.T) {
+	for name, open := range map[string]func() *Server{
+		"real": func() *Server { return realServer(t) },
+		"embedded": func() *Server {
+			s, err := OpenEmbedded(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			return s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := config(t, "none", "s2")
+			c.Clients = Clients
+			r, err := Run(t.Context(), open(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Cells) != 2*3*2 {
+				t.Fatalf("%d cells", len(r.Cells))
+			}
+			seen := map[string]int{}
+			for _, cell := range r.Cells {
+				seen[cell.Client]++
+				if !cell.Verified || cell.Operations == 0 {
+					t.Errorf("%s %s, %d callers: %s", cell.Client, cell.Compress, cell.Concurrency, cell.Error)
+				}
+			}
+			for _, name := range Clients {
+				if seen[name] != 4 {
+					t.Errorf("%d cells of %s", seen[name], name)
+				}
+			}
+		})
+	}
+	c := config(t, "none")
+	c.Clients = []string{"nobody"}
+	if _, err := Run(t.Context(), realServer(t), c); err == nil {
+		t.Error("a client that does not exist is accepted")
+	}
+}
+
 // TestDictionaries: trained on one half, measured on the other, with their bytes in those of the keys; where none pays there
 // is a reason and no cell.
 func TestDictionaries(t *testing.T) {

@@ -56,7 +56,7 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 	fmt.Fprintln(w)
 	for _, c := range r.Cells {
 		if !c.Verified {
-			fmt.Fprintf(w, "FAILED %s %s %s, %s: %s\n", c.Dataset, c.Codec, c.Compress, count(c.Concurrency), c.Error)
+			fmt.Fprintf(w, "FAILED %s %s, %s: %s\n", c.Dataset, strings.ReplaceAll(title(c, severalClients(r.Cells)), " + ", " "), count(c.Concurrency), c.Error)
 		}
 	}
 	wrapped(w, Verdict(r))
@@ -130,14 +130,33 @@ func orNaN(v *float64) float64 {
 // compared gives a cell's figure as it is shown; two that look alike are equally good.
 func (f figure) compared(c lab.Cell) string { return fmt.Sprintf(f.format, f.value(c)) }
 
+// named puts what tells cells apart before the other columns: codec and compressor, and the client where there are
+// several.
+func named(cells []lab.Cell) (header []any, row func(c lab.Cell) table.Row) {
+	if !severalClients(cells) {
+		return []any{"codec", "compress"}, func(c lab.Cell) table.Row { return table.Row{c.Codec, c.Compress} }
+	}
+	return []any{"client", "codec", "compress"}, func(c lab.Cell) table.Row { return table.Row{c.Client, c.Codec, c.Compress} }
+}
+
+func severalClients(cells []lab.Cell) bool {
+	return slices.ContainsFunc(cells, func(c lab.Cell) bool { return c.Client != cells[0].Client })
+}
+
 func summary(w io.Writer, cells []lab.Cell) {
-	header := []any{"codec", "compress", "callers"}
+	header, name := named(cells)
+	left := len(header)
+	header = append(header, "callers")
+	figures := figures
+	if severalClients(cells) { // who need the room
+		figures = slices.DeleteFunc(slices.Clone(figures), func(f figure) bool { return f.name == "usage" || f.name == "RSS" })
+	}
 	for _, f := range figures {
 		header = append(header, f.name)
 	}
-	t := newTable(w, 1, 2, header...)
+	t := newTable(w, 1, left, header...)
 	for _, c := range cells {
-		row := table.Row{c.Codec, c.Compress, c.Concurrency}
+		row := append(name(c), c.Concurrency)
 		for _, f := range figures {
 			row = append(row, f.show(c, cells))
 		}
@@ -196,16 +215,18 @@ func dictionaries(w io.Writer, all []lab.Dictionary, dataset string) {
 }
 
 func medians(w io.Writer, cells []lab.Cell) {
-	header := []any{"codec", "compress", "callers"}
+	header, name := named(cells)
+	left := len(header)
+	header = append(header, "callers")
 	for _, s := range lab.Stages {
 		header = append(header, s)
 	}
-	t := newTable(w, 2, 2, header...)
+	t := newTable(w, 2-left/3, left, header...) // with clients there is less room
 	for _, c := range cells {
 		if !c.Verified {
 			continue
 		}
-		row := table.Row{c.Codec, c.Compress, c.Concurrency}
+		row := append(name(c), c.Concurrency)
 		for _, s := range lab.Stages {
 			row = append(row, fmt.Sprintf("%.1f", c.Stages[s].P50))
 		}
@@ -215,14 +236,15 @@ func medians(w io.Writer, cells []lab.Cell) {
 }
 
 func percentiles(w io.Writer, cells []lab.Cell) {
-	t := newTable(w, 2, 4, "codec", "compress", "callers", "stage", "P50", "P95", "P99", "P99.9", "mean")
+	header, label := named(cells)
+	t := newTable(w, 2, len(header)+2, append(header, "callers", "stage", "P50", "P95", "P99", "P99.9", "mean")...)
 	for _, c := range cells {
 		if !c.Verified {
 			continue
 		}
 		for _, name := range lab.Stages {
 			s := c.Stages[name]
-			row := table.Row{c.Codec, c.Compress, fmt.Sprint(c.Concurrency), name}
+			row := append(label(c), fmt.Sprint(c.Concurrency), name)
 			for _, v := range []float64{s.P50, s.P95, s.P99, s.P999, s.Mean} {
 				row = append(row, fmt.Sprintf("%.2f", v))
 			}
@@ -252,7 +274,7 @@ func Verdict(r *lab.Result) string {
 }
 
 func choose(cells []lab.Cell) string {
-	name := cells[0].Dataset
+	name, several := cells[0].Dataset, severalClients(cells)
 	callers := slices.MaxFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
 	cells = slices.DeleteFunc(slices.Clone(cells), func(c lab.Cell) bool { return !c.Verified || c.Concurrency != callers })
 	if len(cells) == 0 {
@@ -270,11 +292,19 @@ func choose(cells []lab.Cell) string {
 		what = "in Redis"
 	}
 	if saving < minSaving {
-		return fmt.Sprintf("%s + %s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
-			base.Codec, base.Compress, name, 100*minThroughput, count(callers), 100*minSaving, bytesPerKey(base), what)
+		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
+			title(base, several), name, 100*minThroughput, count(callers), 100*minSaving, bytesPerKey(base), what)
 	}
-	return fmt.Sprintf("%s + %s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s + %s with %s",
-		choice.Codec, choice.Compress, name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.OpsPerSecond/base.OpsPerSecond, base.Codec, base.Compress, count(callers))
+	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s with %s",
+		title(choice, several), name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.OpsPerSecond/base.OpsPerSecond, title(base, several), count(callers))
+}
+
+// title is what tells a cell apart in a sentence.
+func title(c lab.Cell, client bool) string {
+	if client {
+		return c.Client + " + " + c.Codec + " + " + c.Compress
+	}
+	return c.Codec + " + " + c.Compress
 }
 
 func count(callers int) string {

@@ -64,6 +64,17 @@ func TestTable(t *testing.T) {
 		change  func(*lab.Result)
 	}{
 		{"testdata/table.txt", Options{}, func(*lab.Result) {}},
+		{"testdata/clients.txt", Options{Stages: true}, func(r *lab.Result) {
+			r.Cells = r.Cells[:2]
+			r.Cells[1].Compress = "zstd:3/go+dict"
+			for _, name := range []string{"rueidis", "redigo"} {
+				for _, c := range r.Cells[:2] {
+					c.Client, c.OpsPerSecond = name, c.OpsPerSecond*1.1
+					r.Cells = append(r.Cells, c)
+				}
+			}
+			r.Cells[3].Verified, r.Cells[3].Error = false, "MISMATCH"
+		}},
 		{"testdata/stages.txt", Options{Stages: true}, func(r *lab.Result) { r.Cells = r.Cells[:2] }},
 		{"testdata/embedded.txt", Options{}, func(r *lab.Result) {
 			r.Environment.Embedded, r.Environment.RedisVersion = true, "miniredis"
