@@ -92,6 +92,7 @@ func (m *memory) Exists(ctx context.Context, keys ...string) (exists []bool, err
 func (m *memory) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (ok bool, err error) {
 	err = m.do(func() {
 		if there := m.values[key]; (there == nil) != (old == nil) || !bytes.Equal(there, old) {
+			ok = value != nil && there != nil && bytes.Equal(there, value)
 			return
 		}
 		ok = true

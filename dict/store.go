@@ -2,6 +2,7 @@ package dict
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -16,7 +17,8 @@ type Store interface {
 	// Exists reports which keys exist.
 	Exists(ctx context.Context, keys ...string) ([]bool, error)
 
-	// Swap replaces the value of a key if it is old, in one step, and reports whether it did. Nil is no value: with
+	// Swap replaces the value of a key if it is old, in one step, and reports whether it did, or found the value there
+	// already. Nil is no value: with
 	// a nil old it creates the key, with a nil value it deletes it. The key expires after ttl, with zero
 	// never.
 	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
@@ -29,15 +31,32 @@ type Store interface {
 	Listen(ctx context.Context, channel string, receive func(message string)) error
 }
 
-// SwapScript is Swap with an old value as a Lua script, for the adapters: KEYS[1] is the key, ARGV the old value, the new one, "0"
-// to delete the key in place of storing it, and the milliseconds that it is to live, "0" for ever. It returns 1 if it did so.
+// SwapScript is Swap as a Lua script, for the adapters: of one key, with [SwapArguments]. It returns 1 if it did so, and also where it finds
+// the value there already: a client that lost the reply has sent it again.
 const SwapScript = `
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-if ARGV[3] == '0' then
+local there = redis.call('GET', KEYS[1])
+if (ARGV[3] == '1' and there ~= ARGV[1]) or (ARGV[3] == '0' and there) then
+  if ARGV[4] == '1' and there == ARGV[2] then return 1 end
+  return 0
+end
+if ARGV[4] == '0' then
   redis.call('DEL', KEYS[1])
-elseif ARGV[4] == '0' then
+elseif ARGV[5] == '0' then
   redis.call('SET', KEYS[1], ARGV[2])
 else
-  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[5])
 end
 return 1`
+
+// SwapArguments are those of [SwapScript]: the old value, the new one, whether each is a value at all, and the milliseconds that the key is
+// to live, rounded up, 0 for ever. They are copies.
+func SwapArguments(old, value []byte, ttl time.Duration) []string {
+	is := func(v []byte) string {
+		if v == nil {
+			return "0"
+		}
+		return "1"
+	}
+	ms := (ttl + time.Millisecond - 1) / time.Millisecond
+	return []string{string(old), string(value), is(old), is(value), strconv.FormatInt(int64(ms), 10)}
+}

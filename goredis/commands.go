@@ -84,7 +84,7 @@ var commands = map[string]*command{
 	"hvals":      {keys: firstKey, reply: listValues},
 	"hgetall":    {keys: firstKey, reply: pairValues},
 	"hrandfield": {keys: firstKey, replyIf: option("withvalues", pairValues, noValues)},
-	"hscan":      {keys: firstKey, replyIf: option("novalues", noValues, scanValues)},
+	"hscan":      {keys: firstKey, replyIf: scanOption},
 
 	// Of a transaction by hand, on a connection of its own: TxPipeline has its replies in its commands.
 	"exec": {reply: anyValues},
@@ -121,7 +121,7 @@ var commands = map[string]*command{
 func option(name string, with, without reply) func([]any) reply {
 	return func(args []any) reply {
 		for _, a := range args[min(2, len(args)):] {
-			if s, ok := a.(string); ok && strings.EqualFold(s, name) {
+			if strings.EqualFold(text(a), name) {
 				return with
 			}
 		}
@@ -129,11 +129,24 @@ func option(name string, with, without reply) func([]any) reply {
 	}
 }
 
+// scanOption looks for NOVALUES among the options of HSCAN key cursor, of which the others have a value.
+func scanOption(args []any) reply {
+	for i := 3; i < len(args); i++ {
+		switch strings.ToLower(text(args[i])) {
+		case "novalues":
+			return noValues
+		case "match", "count":
+			i++
+		}
+	}
+	return scanValues
+}
+
 // compares refuses the options that compare the stored bytes, from an argument on.
 func compares(from int) func([]any) string {
 	return func(args []any) string {
 		for _, a := range args[min(from, len(args)):] {
-			if s, ok := a.(string); ok && len(s) > 3 && (strings.EqualFold(s[:3], "ifd") || strings.EqualFold(s, "ifeq") || strings.EqualFold(s, "ifne")) {
+			if s := text(a); len(s) > 3 && (strings.EqualFold(s[:3], "ifd") || strings.EqualFold(s, "ifeq") || strings.EqualFold(s, "ifne")) {
 				return comparesBytes
 			}
 		}
@@ -160,7 +173,7 @@ func numbered(at, step int) func([]any) (keys, values span) {
 // hashFields finds the values of HSETEX key ... FIELDS n field value ...
 func hashFields(args []any) (keys, values span) {
 	for i := 2; i < len(args); i++ {
-		if s, ok := args[i].(string); ok && strings.EqualFold(s, "fields") {
+		if strings.EqualFold(text(args[i]), "fields") {
 			if n, ok := number(args, i+1); ok && n > 0 {
 				return firstKey, span{i + 3, min(i+1+2*n, len(args)-1), 2}
 			}
@@ -180,8 +193,8 @@ func number(args []any, at int) (int, bool) {
 		n = v
 	case int64:
 		n = int(min(v, int64(len(args))))
-	case string:
-		if i, err := strconv.Atoi(v); err == nil {
+	default:
+		if i, err := strconv.Atoi(text(v)); err == nil {
 			n = i
 		}
 	}

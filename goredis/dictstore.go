@@ -43,22 +43,11 @@ var swap = redis.NewScript(dict.SwapScript)
 
 // Swap implements [dict.Store].
 func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	switch {
-	case old == nil && value == nil:
-		exists, err := s.Exists(ctx, key)
-		return err == nil && !exists[0], err
-	case old == nil:
-		args := []any{"set", key, value, "nx"}
-		if ttl > 0 {
-			args = append(args, "px", ttl.Milliseconds())
-		}
-		err := s.client.Do(ctx, args...).Err()
-		if errors.Is(err, redis.Nil) {
-			return false, nil
-		}
-		return err == nil, err
+	args := make([]any, 0, 5)
+	for _, a := range dict.SwapArguments(old, value, ttl) {
+		args = append(args, a)
 	}
-	n, err := swap.Run(ctx, s.client, []string{key}, old, value, value != nil, ttl.Milliseconds()).Int()
+	n, err := swap.Run(ctx, s.client, []string{key}, args...).Int()
 	return n == 1, err
 }
 

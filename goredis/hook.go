@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -92,6 +93,7 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			cmd.SetErr(err)
 			return err
 		}
+		defer c.restore() // also when a hook further down panics
 		err = next(ctx, cmd)
 		c.restore()
 		if failure := h.finish(ctx, c); failure != nil {
@@ -152,8 +154,10 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
+// isTransaction reports a MULTI anywhere in a pipeline: what a refused command leaves out of it must not be executed without
+// it.
 func isTransaction(cmds []redis.Cmder) bool {
-	return len(cmds) > 0 && cmds[0].Name() == "multi"
+	return slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "multi" })
 }
 
 // call is a command under way. The zero call is one that the hook has nothing to do with.
@@ -174,7 +178,7 @@ type argument struct {
 // restore puts the application's arguments back, so that whoever looks at the command, or sends it again, finds it
 // as it was.
 func (c *call) restore() {
-	for _, a := range c.saved {
+	for _, a := range slices.Backward(c.saved) { // an argument may be there twice
 		c.cmd.Args()[a.at] = a.value
 	}
 	c.saved = nil
@@ -194,6 +198,9 @@ func (h *Hook) prepare(cmd redis.Cmder) (call, error) {
 		c.reply = spec.replyIf(args)
 	}
 	if reason := h.refusal(spec, cmd, c.reply); reason != "" {
+		if c.reply == anyValues {
+			return call{}, &CommandError{name, "", reason}
+		}
 		for i := keys.first; i <= keys.last; i += keys.step {
 			if key := text(args[i]); h.inScope(key) {
 				return call{}, &CommandError{name, key, reason}
@@ -264,7 +271,11 @@ func (h *Hook) refusal(spec *command, cmd redis.Cmder, r reply) string {
 	}
 	if r != noValues {
 		switch cmd.(type) {
-		case *redis.RawCmd, *redis.RawWriteToCmd, *redis.ZeroCopyStringCmd:
+		case *redis.StringCmd, *redis.StatusCmd, *redis.SliceCmd, *redis.StringSliceCmd, *redis.MapStringStringCmd, *redis.KeyValueSliceCmd, *redis.ScanCmd, *redis.Cmd:
+			// what unpacking.replace deals with
+		case *redis.IntCmd, *redis.BoolCmd, *redis.FloatCmd, *redis.IntSliceCmd, *redis.BoolSliceCmd, *redis.DurationCmd, *redis.TimeCmd:
+			// hold no bytes
+		default:
 			return fmt.Sprintf("a %T hands out the reply's bytes as they are", cmd)
 		}
 	}
@@ -292,13 +303,22 @@ func (h *Hook) pack(arg any) (any, error) {
 	if !frame.HasMagic(packed) {
 		return nil, nil // it did not get smaller
 	}
-	return append(make([]byte, 0, len(packed)), packed...), nil
+	return packedArgument(append(make([]byte, 0, len(packed)), packed...)), nil
 }
+
+// packedArgument is a value that a hook has packed. A program may queue one slice of arguments twice, and the second command
+// then finds the value as the first one left it: it must not be packed again.
+type packedArgument []byte
+
+// MarshalBinary is how go-redis asks for the bytes to send.
+func (p packedArgument) MarshalBinary() ([]byte, error) { return p, nil }
 
 // content is what go-redis would send for an argument that can hold a value; nil for numbers, times and the
 // like, which stay as they are.
 func content(arg any) ([]byte, error) {
 	switch v := arg.(type) {
+	case packedArgument:
+		return nil, nil
 	case string:
 		return unsafeBytes(v), nil
 	case []byte:

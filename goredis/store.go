@@ -108,6 +108,8 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 	return err
 }
 
+var errNotSent = errors.New("the command was not sent")
+
 // pipeline sends a command for each key. The error is a KeyErrors if the server refused some, and
 // the common cause if none was answered. A key that does not exist is no error.
 func (s *Store) pipeline(ctx context.Context, op string, keys []string, command func(key string) redis.Cmder) ([]redis.Cmder, error) {
@@ -119,13 +121,18 @@ func (s *Store) pipeline(ctx context.Context, op string, keys []string, command 
 			return nil, err
 		}
 	}
+	for _, cmd := range cmds {
+		cmd.SetErr(errNotSent) // until a reply says otherwise: the client does not mark every command that it did not send
+	}
 	_, execErr := p.Exec(ctx)
 	var failed bale.KeyErrors
 	answered := false
 	for i, cmd := range cmds {
 		err := cmd.Err()
-		var reply redis.Error
-		if err == nil || errors.As(err, &reply) {
+		if errors.Is(err, errNotSent) && execErr != nil {
+			err = execErr
+			cmd.SetErr(err)
+		} else if _, refused := errors.AsType[redis.Error](err); err == nil || refused {
 			answered = true
 		}
 		if err != nil && !errors.Is(err, redis.Nil) {
@@ -136,7 +143,7 @@ func (s *Store) pipeline(ctx context.Context, op string, keys []string, command 
 	case len(failed) == 0:
 		return cmds, nil
 	case !answered:
-		return cmds, fmt.Errorf("pipeline: %w", execErr)
+		return cmds, fmt.Errorf("pipeline: %w", failed[0].Err)
 	}
 	return cmds, failed
 }

@@ -49,28 +49,12 @@ var swap = redis.NewScript(1, dict.SwapScript)
 
 // Swap implements [dict.Store].
 func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
-	switch {
-	case old == nil && value == nil:
-		exists, err := s.Exists(ctx, key)
-		return err == nil && !exists[0], err
-	case old == nil:
-		args := []any{key, owned(ctx, value), "NX"}
-		if ttl > 0 {
-			args = append(args, "PX", ttl.Milliseconds())
-		}
-		reply, err := do(ctx, s.pool, "SET", args...)
-		return err == nil && reply != nil, err
-	}
 	conn, err := s.pool.GetContext(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	keep := 1
-	if value == nil {
-		keep = 0
-	}
-	return redis.Bool(swap.DoContext(ctx, conn, key, owned(ctx, old), owned(ctx, value), keep, ttl.Milliseconds()))
+	return redis.Bool(swap.DoContext(ctx, conn, redis.Args{key}.AddFlat(dict.SwapArguments(old, value, ttl))...))
 }
 
 // Notify implements [dict.Store].

@@ -2,7 +2,6 @@ package rueidis
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -46,27 +45,7 @@ var swap = rueidis.NewLuaScript(dict.SwapScript)
 
 // Swap implements [dict.Store].
 func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	switch {
-	case old == nil && value == nil:
-		exists, err := s.Exists(ctx, key)
-		return err == nil && !exists[0], err
-	case old == nil:
-		create := s.client.B().Set().Key(key).Value(string(value)).Nx()
-		command := create.Build
-		if ttl > 0 {
-			command = create.PxMilliseconds(ttl.Milliseconds()).Build
-		}
-		err := s.client.Do(ctx, command()).Error()
-		if rueidis.IsRedisNil(err) {
-			return false, nil
-		}
-		return err == nil, err
-	}
-	keep := "1"
-	if value == nil {
-		keep = "0"
-	}
-	return swap.Exec(ctx, s.client, []string{key}, []string{string(old), string(value), keep, strconv.FormatInt(ttl.Milliseconds(), 10)}).AsBool()
+	return swap.Exec(ctx, s.client, []string{key}, dict.SwapArguments(old, value, ttl)).AsBool()
 }
 
 // Notify implements [dict.Store].

@@ -40,9 +40,11 @@ func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 	}{
 		{"create", nil, []byte("1"), true, []byte("1")},
 		{"create what exists", nil, []byte("2"), false, []byte("1")},
+		{"create again, the reply having been lost", nil, []byte("1"), true, []byte("1")},
 		{"replace another", []byte("3"), []byte("2"), false, []byte("1")},
 		{"replace", []byte("1"), large, true, large},
 		{"replace large", large, []byte("2"), true, []byte("2")},
+		{"replace again", large, []byte("2"), true, []byte("2")},
 		{"delete another", []byte("1"), nil, false, []byte("2")},
 		{"nothing by nothing, but there is something", nil, nil, false, []byte("2")},
 		{"delete", []byte("2"), nil, true, nil},

@@ -134,6 +134,27 @@ func testAccess(t *testing.T, open Open[bale.Store]) {
 	}
 }
 
+// testRefused: a connection that the server refuses fails every call; none looks done, and no key looks missing.
+func testRefused(t *testing.T, open Open[bale.Store]) {
+	d := deploy(t, Standalone)
+	d.do(t, "ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all")
+	d.do(t, "ACL", "SETUSER", "default", "off")
+	for name, login := range map[string][2]string{"wrong password": {"app", "wrong"}, "no password": {}} {
+		d.Username, d.Password = login[0], login[1]
+		s := open(t, d)
+		if s == nil {
+			continue // a client that says so at once
+		}
+		for what, call := range calls(s) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			if err := call(ctx); err == nil || errors.Is(err, bale.ErrNotFound) {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+			cancel()
+		}
+	}
+}
+
 func testTLS(t *testing.T, open Open[bale.Store]) {
 	dir := t.TempDir()
 	ca := certificate(t, dir)

@@ -51,7 +51,7 @@ type Deployment struct {
 }
 
 // Open makes a store over a client of its own, which is closed by t.Cleanup. The client must end with the context of a call, also while
-// it waits for a server, and give up retrying within some seconds.
+// it waits for a server, and give up retrying within some seconds. One that cannot log in may be nil.
 type Open[S any] func(t *testing.T, d Deployment) S
 
 // Run tests a Store on all kinds of deployments, but those named.
@@ -73,6 +73,7 @@ func Run(t *testing.T, open Open[bale.Store], without ...Kind) {
 	t.Run("slow", func(t *testing.T) { testSlow(t, open) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, open) })
 	t.Run("access", func(t *testing.T) { testAccess(t, open) })
+	t.Run("refused", func(t *testing.T) { testRefused(t, open) })
 	t.Run("tls", func(t *testing.T) { testTLS(t, open) })
 	if !slices.Contains(without, Cluster) {
 		t.Run("moving slot", func(t *testing.T) { testMovingSlot(t, open) })
