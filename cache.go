@@ -246,7 +246,7 @@ func (c *Cache[T]) expiry(e Expiry) (Expiry, error) {
 	if err := e.Validate(); err != nil {
 		return e, err
 	}
-	if e == (Expiry{}) {
+	if e.In == 0 && e.At.IsZero() && !e.Never { // the zero time has a location in some time zones
 		e = c.ttl
 	}
 	if c.jitter > 0 && e.In > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 )
 
 // keySeparator stands between the parts of a key.
@@ -31,7 +32,8 @@ func (k Key) Validate() error {
 			return fmt.Errorf("bale: %w: a key needs a %s", ErrInvalid, part.name)
 		}
 		if i := strings.IndexFunc(part.value, notNameRune); i >= 0 {
-			return fmt.Errorf("bale: %w: the %s %q of a key may hold letters, digits, '-', '_' and '.', not %q", ErrInvalid, part.name, part.value, part.value[i:i+1])
+			_, size := utf8.DecodeRuneInString(part.value[i:])
+			return fmt.Errorf("bale: %w: the %s %q of a key may hold letters, digits, '-', '_' and '.', not %q", ErrInvalid, part.name, part.value, part.value[i:i+size])
 		}
 	}
 	if k.ID == "" {

@@ -111,7 +111,7 @@ type readerKey struct {
 }
 
 // NewPacker makes a Packer.
-func NewPacker(o PackerOptions) (*Packer, error) {
+func NewPacker(o PackerOptions) (_ *Packer, err error) {
 	p := &Packer{
 		writer:     o.Compressor,
 		dynamic:    o.Dictionaries,
@@ -122,6 +122,11 @@ func NewPacker(o PackerOptions) (*Packer, error) {
 		strict:     o.Strict,
 		readers:    map[readerKey]Compressor{},
 	}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
 	if p.minSize == 0 {
 		p.minSize = defaultMinSize
 	}

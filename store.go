@@ -47,10 +47,10 @@ type Expiry struct {
 	Never bool
 }
 
-// TTL expires a value after d, which is not negative.
+// TTL expires a value after d, which is not negative; zero is the zero Expiry, and not "at once".
 func TTL(d time.Duration) Expiry { return Expiry{In: d} }
 
-// ExpireAt expires a value at t. A time in the past makes it expire at once.
+// ExpireAt expires a value at t. A time in the past makes it expire at once; the zero time is the zero Expiry.
 func ExpireAt(t time.Time) Expiry { return Expiry{At: t} }
 
 // Validate reports an Expiry that contradicts itself or is out of range.

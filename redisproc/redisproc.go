@@ -194,6 +194,9 @@ func (s *Server) PID() int { return s.cmd.Process.Pid }
 
 // Close ends the server and removes its directory.
 func (s *Server) Close() error {
+	if s.cmd == nil || s.cmd.Process == nil { // it never ran
+		return os.RemoveAll(s.dir)
+	}
 	select {
 	case <-s.done:
 	default:

@@ -87,3 +87,20 @@ func TestDo(t *testing.T) {
 		}
 	}
 }
+
+// TestCannotStart: a program that is no program is an error, and leaves nothing behind.
+func TestCannotStart(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/redis-server", []byte("#!/no/such/interpreter\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	t.Setenv("TMPDIR", dir)
+	if s, err := Start(context.Background()); err == nil {
+		s.Close()
+		t.Error("it runs")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%d entries are left, %v", len(left), err)
+	}
+}

@@ -94,8 +94,14 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 	return out, nil
 }
 
+// maxExpansion is how many bytes one of a member can stand for: a match of 258 bytes takes 2 bits at least.
+const maxExpansion = 1032
+
 // Decompress appends the size bytes that the member src holds to dst.
 func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
+	if size > maxExpansion*len(src) {
+		return dst, fmt.Errorf("gzip: %d bytes cannot hold %d", len(src), size)
+	}
 	r := c.readers.Get().(*reader)
 	defer c.readers.Put(r)
 	r.src.Reset(src)

@@ -90,8 +90,14 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 	return dst[:n+size], nil
 }
 
+// maxExpansion is how many bytes one of a block can stand for: a byte of a length counts up to 255.
+const maxExpansion = 255
+
 // Decompress appends the size bytes that the block src holds to dst.
 func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
+	if size > maxExpansion*len(src) {
+		return dst, fmt.Errorf("lz4: %d bytes cannot hold %d", len(src), size)
+	}
 	dst = slices.Grow(dst, size)
 	n := len(dst)
 	if len(src) == 1 && src[0] == 0 && size == 0 {
