@@ -32,7 +32,7 @@ func (s *DictStore) Exists(ctx context.Context, keys ...string) ([]bool, error) 
 	}
 	commands := make(rueidis.Commands, len(keys))
 	for i, k := range keys {
-		commands[i] = s.client.B().Exists().Key(k).Build()
+		commands[i] = s.client.B().Exists().Key(k).Build().Pin()
 	}
 	store := NewStore(s.client, StoreOptions{})
 	return exists, store.each(ctx, "exists", keys, s.client.DoMulti(ctx, commands...), func(i int, r rueidis.RedisResult) (err error) {
@@ -50,11 +50,11 @@ func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl
 
 // Notify implements [dict.Store].
 func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
-	return s.client.Do(ctx, s.client.B().Publish().Channel(channel).Message(message).Build()).Error()
+	return s.client.Do(ctx, s.client.B().Publish().Channel(channel).Message(message).Build().Pin()).Error()
 }
 
 // Listen implements [dict.Store].
 func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
 	return s.client.Receive(rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { receive("") }),
-		s.client.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) { receive(m.Message) })
+		s.client.B().Subscribe().Channel(channel).Build().Pin(), func(m rueidis.PubSubMessage) { receive(m.Message) })
 }

@@ -27,6 +27,9 @@ type StoreOptions struct {
 }
 
 // Store is a [bale.Store] over a rueidis client. It is safe for concurrent use.
+//
+// Its commands are pinned: the client would use a command's memory again as soon as its call ends, which on a connection that breaks
+// may be while the writer of the connection still reads it.
 type Store struct {
 	client  rueidis.Client
 	options StoreOptions
@@ -43,10 +46,10 @@ func NewStore(client rueidis.Client, o StoreOptions) *Store {
 // Get implements [bale.Store].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	if s.options.CacheTTL > 0 {
-		r := s.client.DoCache(ctx, s.client.B().Get().Key(key).Cache(), s.options.CacheTTL)
+		r := s.client.DoCache(ctx, s.client.B().Get().Key(key).Cache().Pin(), s.options.CacheTTL)
 		return s.value(r)
 	}
-	return s.value(s.client.Do(ctx, s.client.B().Get().Key(key).Build()))
+	return s.value(s.client.Do(ctx, s.client.B().Get().Key(key).Build().Pin()))
 }
 
 // value is that of a reply, as the caller's own.
@@ -72,11 +75,11 @@ func (s *Store) set(key string, value []byte, e bale.Expiry) rueidis.Completed {
 	ms, absolute := e.Millis()
 	switch {
 	case ms == 0:
-		return command.Build()
+		return command.Build().Pin()
 	case absolute:
-		return command.PxatMillisecondsTimestamp(ms).Build()
+		return command.PxatMillisecondsTimestamp(ms).Build().Pin()
 	}
-	return command.PxMilliseconds(ms).Build()
+	return command.PxMilliseconds(ms).Build().Pin()
 }
 
 // Set implements [bale.Store].
@@ -94,11 +97,11 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	case s.options.CacheTTL > 0:
 		commands := make([]rueidis.CacheableTTL, len(keys))
 		for i, k := range keys {
-			commands[i] = rueidis.CT(s.client.B().Get().Key(k).Cache(), s.options.CacheTTL)
+			commands[i] = rueidis.CT(s.client.B().Get().Key(k).Cache().Pin(), s.options.CacheTTL)
 		}
 		return values, s.each(ctx, "get", keys, s.client.DoMultiCache(ctx, commands...), s.into(values))
 	case s.single:
-		replies, err := s.client.Do(ctx, s.client.B().Mget().Key(keys...).Build()).ToArray()
+		replies, err := s.client.Do(ctx, s.client.B().Mget().Key(keys...).Build().Pin()).ToArray()
 		if err != nil {
 			return values, err
 		}
@@ -111,7 +114,7 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	}
 	commands := make(rueidis.Commands, len(keys))
 	for i, k := range keys {
-		commands[i] = s.client.B().Get().Key(k).Build()
+		commands[i] = s.client.B().Get().Key(k).Build().Pin()
 	}
 	return values, s.each(ctx, "get", keys, s.client.DoMulti(ctx, commands...), s.into(values))
 }
@@ -170,12 +173,12 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 		return 0, nil
 	}
 	if s.single {
-		n, err := s.client.Do(ctx, s.client.B().Unlink().Key(keys...).Build()).AsInt64()
+		n, err := s.client.Do(ctx, s.client.B().Unlink().Key(keys...).Build().Pin()).AsInt64()
 		return int(n), err
 	}
 	commands := make(rueidis.Commands, len(keys))
 	for i, k := range keys {
-		commands[i] = s.client.B().Unlink().Key(k).Build()
+		commands[i] = s.client.B().Unlink().Key(k).Build().Pin()
 	}
 	deleted := 0
 	err := s.each(ctx, "delete", keys, s.client.DoMulti(ctx, commands...), func(_ int, r rueidis.RedisResult) error {
@@ -193,13 +196,13 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	switch {
 	case ms == 0:
 		// PERSIST says 0 for a key that has no expiry as for one that does not exist.
-		replies := s.client.DoMulti(ctx, b.Persist().Key(key).Build(), b.Exists().Key(key).Build())
+		replies := s.client.DoMulti(ctx, b.Persist().Key(key).Build().Pin(), b.Exists().Key(key).Build().Pin())
 		if err := replies[0].Error(); err != nil {
 			return false, err
 		}
 		return replies[1].AsBool()
 	case absolute:
-		return s.client.Do(ctx, b.Pexpireat().Key(key).MillisecondsTimestamp(ms).Build()).AsBool()
+		return s.client.Do(ctx, b.Pexpireat().Key(key).MillisecondsTimestamp(ms).Build().Pin()).AsBool()
 	}
-	return s.client.Do(ctx, b.Pexpire().Key(key).Milliseconds(ms).Build()).AsBool()
+	return s.client.Do(ctx, b.Pexpire().Key(key).Milliseconds(ms).Build().Pin()).AsBool()
 }
