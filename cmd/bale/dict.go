@@ -221,7 +221,8 @@ func (c *dictPublish) Run(ctx context.Context, s *streams) error {
 		if err := r.Publish(ctx, c.Group, d, info); err != nil {
 			return usageIfInvalid(err)
 		}
-		fmt.Fprintf(s.out, "Dictionary %v, %d bytes, is published to %s. Activate it in %v:\n  bale dict activate %v --group %s\n", d.ID(), len(d.Bytes()), c.Group, c.Grace, d.ID(), c.Group)
+		fmt.Fprintf(s.out, "Dictionary %v, %d bytes, is published to %s. Activate it in %v:\n  bale dict activate %v --group %s --redis %s --prefix %s --grace %v\n",
+			d.ID(), len(d.Bytes()), c.Group, c.Grace, d.ID(), c.Group, keyspace.Redact(c.Redis), c.Prefix, c.Grace)
 		return nil
 	})
 }

@@ -99,7 +99,7 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = benchTime.ReplaceAllString(line, "")
 	line = goBench.ReplaceAllString(line, "go test -benchtime 1x -count 1 $1")
 	line = graceful.ReplaceAllString(line, "$1 --grace 0s ")
-	return benchRun.ReplaceAllString(line, "$1 --duration 30ms --repeat 1 ")
+	return benchRun.ReplaceAllString(line, "$1 --duration 150ms --repeat 1 ")
 }
 
 // TestDocumentedCode finds every go block of the documents in the examples, which are compiled and

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -63,8 +64,16 @@ func (c *trainCommand) Run(ctx context.Context, s *streams) error {
 		return fmt.Errorf("%w: --match is for --redis", errUsage)
 	case c.Sample < 1:
 		return fmt.Errorf("%w: --sample %d, must be at least 1", errUsage, c.Sample)
+	case c.JSON == c.Out:
+		return fmt.Errorf("%w: --json and --out are the same file", errUsage)
 	case c.MaxRate < 0:
 		return fmt.Errorf("%w: --max-rate %d, must not be negative", errUsage, c.MaxRate)
+	}
+	if info, err := os.Stat(c.Out); err == nil && info.IsDir() {
+		return fmt.Errorf("--out: %s is a folder", c.Out)
+	}
+	if _, err := os.Stat(filepath.Dir(c.Out)); err != nil { // before the training, not after it
+		return fmt.Errorf("--out: %w", err)
 	}
 	var current *dict.Dictionary
 	if c.Current != "" {
