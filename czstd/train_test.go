@@ -48,7 +48,7 @@ func TestTrainBeatsDefaults(t *testing.T) {
 			}
 			var train, heldOut [][]byte
 			for i, v := range values {
-				if i%2 == 0 {
+				if dict.InTraining(i) {
 					train = append(train, v)
 				} else {
 					heldOut = append(heldOut, v)

@@ -36,7 +36,7 @@ type trainCommand struct {
 
 // Help is shown below the options.
 func (trainCommand) Help() string {
-	return `Every other value is trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one that takes the fewest bytes as Redis allocates them wins. Where none saves enough there is none, and the exit status is 1.
+	return `Half of the values are trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one that takes the fewest bytes as Redis allocates them wins. Where none saves enough there is none, and the exit status is 1.
 
 A dictionary is made of pieces of the values: who can read it can read those. Keep secrets out of it with --exclude.
 
