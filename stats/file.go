@@ -1,0 +1,214 @@
+package stats
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/balekv/bale/frame"
+)
+
+// The file of [NewFile] is a magic, and then batches until the end. Integers are uvarints, those of times zig-zag varints; a string is its length
+// and its bytes. A batch is
+//
+//	length of what follows
+//	From and To, in nanoseconds since 1970
+//	dropped
+//	number of new groups, and their names: groups are numbered from 0 in the order in which the file names them
+//	number of events, and for each
+//	    group, op, class, bits (1 timed), keys, hits, misses, errors, algorithm, dictionary, fresh, plain, stored
+//	    if timed the times of all stages in nanoseconds: first their number
+const fileMagic = "bale stats 1\n"
+
+// maxFileBatch bounds in bytes what [Read] allocates for a batch: 4,096 events of the greatest length, and their groups.
+const maxFileBatch = 4 << 20
+
+// ErrFormat: what is read is not a file of [NewFile], or a damaged one.
+var ErrFormat = errors.New("stats: not a file of events")
+
+// File is a [Sink] that writes a compact file: some 20 bytes an event. Make one with [NewFile].
+type File struct {
+	w      io.Writer
+	groups map[string]uint64
+	buf    []byte
+	begun  bool
+	broken error // a Write that failed in the middle
+}
+
+// NewFile makes a File. Each batch is one Write to w, which stays the caller's.
+func NewFile(w io.Writer) *File { return &File{w: w, groups: map[string]uint64{}} }
+
+// Write implements [Sink].
+func (f *File) Write(_ context.Context, b *Batch) error {
+	if f.broken != nil {
+		return fmt.Errorf("an earlier batch was cut: %w", f.broken)
+	}
+	p := binary.AppendVarint(nil, b.From.UnixNano())
+	p = binary.AppendVarint(p, b.To.UnixNano())
+	p = binary.AppendUvarint(p, b.Dropped)
+	var fresh []string
+	for _, g := range b.Groups {
+		if _, known := f.groups[g]; !known {
+			f.groups[g] = uint64(len(f.groups))
+			fresh = append(fresh, g)
+		}
+	}
+	p = binary.AppendUvarint(p, uint64(len(fresh)))
+	for _, g := range fresh {
+		p = binary.AppendUvarint(p, uint64(len(g)))
+		p = append(p, g...)
+	}
+	p = binary.AppendUvarint(p, uint64(len(b.Events)))
+	for i := range b.Events {
+		p = appendEvent(p, f.groups[b.Groups[i]], &b.Events[i])
+	}
+	f.buf = f.buf[:0]
+	if !f.begun {
+		f.buf = append(f.buf, fileMagic...)
+	}
+	f.buf = binary.AppendUvarint(f.buf, uint64(len(p)))
+	f.buf = append(f.buf, p...)
+	n, err := f.w.Write(f.buf)
+	if err != nil {
+		if n > 0 {
+			f.broken = err
+		} else {
+			for _, g := range fresh {
+				delete(f.groups, g) // their names are not there; they are the last numbers
+			}
+		}
+		return err
+	}
+	f.begun = true
+	return nil
+}
+
+func appendEvent(p []byte, group uint64, e *Event) []byte {
+	p = binary.AppendUvarint(p, group)
+	timed := byte(0)
+	if e.Timed {
+		timed = 1
+	}
+	p = append(p, byte(e.Op), byte(e.Class), timed)
+	for _, v := range []uint64{uint64(e.Keys), uint64(e.Hits), uint64(e.Misses), uint64(e.Errors), uint64(e.Algorithm), uint64(e.DictionaryID), uint64(e.Fresh), uint64(e.Plain), uint64(e.Stored)} {
+		p = binary.AppendUvarint(p, v)
+	}
+	if e.Timed {
+		p = append(p, Stages)
+		for _, d := range e.Times {
+			p = binary.AppendUvarint(p, uint64(max(d, 0)))
+		}
+	}
+	return p
+}
+
+// Read reads a file and calls each for all its batches, which it must not keep. A file that ends within a batch, as that of a program that was killed may,
+// is ErrFormat and io.ErrUnexpectedEOF, after the batches before.
+func Read(r io.Reader, each func(b *Batch) error) error {
+	in := bufio.NewReader(r)
+	magic := make([]byte, len(fileMagic))
+	if _, err := io.ReadFull(in, magic); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return err
+	}
+	if string(magic) != fileMagic {
+		return fmt.Errorf("%w: it does not start with %q", ErrFormat, fileMagic)
+	}
+	var groups []string
+	var batch Batch
+	for {
+		size, err := binary.ReadUvarint(in)
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil && size > maxFileBatch {
+			return fmt.Errorf("%w: a batch of %d bytes, more than %d", ErrFormat, size, maxFileBatch)
+		}
+		var p bytes.Buffer
+		if err == nil {
+			_, err = io.CopyN(&p, in, int64(size)) // grows with what is there, not with what is claimed
+		}
+		if err != nil {
+			if err == io.EOF || err == io.ErrUnexpectedEOF {
+				return fmt.Errorf("%w: it ends within a batch: %w", ErrFormat, io.ErrUnexpectedEOF)
+			}
+			return err
+		}
+		d := decoder{p: p.Bytes()}
+		groups = d.batch(&batch, groups)
+		if d.failed || len(d.p) > 0 {
+			return fmt.Errorf("%w: a batch does not end where it should", ErrFormat)
+		}
+		if err := each(&batch); err != nil {
+			return err
+		}
+	}
+}
+
+// decoder reads a batch; once it has failed it reads zeros.
+type decoder struct {
+	p      []byte
+	failed bool
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.p)
+	if n <= 0 {
+		d.failed, d.p = true, nil
+		return 0
+	}
+	d.p = d.p[n:]
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.p)
+	if n <= 0 {
+		d.failed, d.p = true, nil
+		return 0
+	}
+	d.p = d.p[n:]
+	return v
+}
+
+func (d *decoder) batch(b *Batch, groups []string) []string {
+	b.From, b.To = time.Unix(0, d.varint()), time.Unix(0, d.varint())
+	b.Dropped = d.uvarint()
+	for n := d.uvarint(); n > 0 && !d.failed; n-- {
+		size := d.uvarint()
+		if size > uint64(len(d.p)) {
+			d.failed = true
+			return groups
+		}
+		groups = append(groups, string(d.p[:size]))
+		d.p = d.p[size:]
+	}
+	b.Groups, b.Events = b.Groups[:0], b.Events[:0]
+	for n := d.uvarint(); n > 0 && !d.failed; n-- {
+		var e Event
+		group := d.uvarint()
+		if group >= uint64(len(groups)) {
+			d.failed = true
+			return groups
+		}
+		e.Op, e.Class = Op(d.uvarint()), Class(d.uvarint())
+		e.Timed = d.uvarint()&1 != 0
+		e.Keys, e.Hits, e.Misses, e.Errors = int32(d.uvarint()), int32(d.uvarint()), int32(d.uvarint()), int32(d.uvarint())
+		e.Algorithm, e.DictionaryID = frame.Algorithm(d.uvarint()), frame.DictionaryID(d.uvarint())
+		e.Fresh = uint8(d.uvarint())
+		e.Plain, e.Stored = int(d.uvarint()), int(d.uvarint())
+		if e.Timed {
+			for stage, n := uint64(0), d.uvarint(); stage < n && !d.failed; stage++ {
+				if t := d.uvarint(); stage < Stages { // a later version may have more
+					e.Times[stage] = time.Duration(t)
+				}
+			}
+		}
+		b.Groups, b.Events = append(b.Groups, groups[group]), append(b.Events, e)
+	}
+	return groups
+}

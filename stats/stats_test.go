@@ -1,0 +1,463 @@
+package stats
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/balekv/bale/frame"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func event(r *rand.Rand) Event {
+	e := Event{
+		Op: Op(r.IntN(Ops)), Class: Class(r.IntN(Classes)), Keys: r.Int32N(5), Hits: r.Int32N(1000), Misses: r.Int32N(3), Errors: r.Int32N(3),
+		Algorithm: frame.Zstd, DictionaryID: frame.DictionaryID(r.Uint32()), Fresh: uint8(r.IntN(3)), Plain: r.IntN(1 << 20), Stored: r.IntN(1 << 20),
+	}
+	if r.IntN(2) == 0 {
+		e.Timed = true
+		for i := range e.Times {
+			e.Times[i] = time.Duration(r.Int64N(int64(time.Second)))
+		}
+	}
+	return e
+}
+
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range Ops {
+		seen[Op(i).String()] = true
+	}
+	for i := range Stages {
+		seen[Stage(i).String()] = true
+	}
+	for i := range Classes {
+		seen[Class(i).String()] = true
+	}
+	if len(seen) != Ops+Stages+Classes-1 || seen[""] { // "load" is both
+		t.Errorf("%d names: %v", len(seen), seen)
+	}
+	if got := Op(200).String(); got != "op 200" {
+		t.Error(got)
+	}
+}
+
+// TestCounters: what many callers count at once adds up.
+func TestCounters(t *testing.T) {
+	c := NewCounters(CountersOptions{TimeEvery: 1})
+	ctx := t.Context()
+	var callers sync.WaitGroup
+	const n, rounds = 8, 1000
+	for range n {
+		callers.Go(func() {
+			for range rounds {
+				if !c.Timed(ctx) {
+					t.Error("not timed")
+				}
+				get := Event{Op: Get, Keys: 1, Hits: 1, Plain: 1000, Stored: 250, Timed: true}
+				get.Times[Store] = 100 * time.Microsecond
+				c.Record(ctx, get)
+				c.Record(ctx, Event{Op: Get, Keys: 1, Misses: 1})
+				c.Record(ctx, Event{Op: Get, Keys: 1, Errors: 1, Class: Corrupt})
+				c.Record(ctx, Event{Op: GetMany, Keys: 10, Hits: 6, Misses: 3, Errors: 1, Class: UnknownDictionary, Plain: 60, Stored: 50})
+				c.Record(ctx, Event{Op: Set, Keys: 1, Plain: 100, Stored: 50, Algorithm: frame.Zstd, DictionaryID: 7, Fresh: 2})
+				c.Record(ctx, Event{Op: SetMany, Keys: 0})
+				c.Record(ctx, Event{Op: Ops})
+			}
+		})
+	}
+	callers.Wait()
+	const all = n * rounds
+	want := Snapshot{Fresh: 2 * all, Algorithm: frame.Zstd, DictionaryID: 7}
+	want.Ops[Get] = OpStats{Count: 3 * all, Keys: 3 * all, Hits: all, Misses: all, Plain: 1000 * all, Stored: 250 * all}
+	want.Ops[Get].Errors[Corrupt] = all
+	want.Ops[GetMany] = OpStats{Count: all, Keys: 10 * all, Hits: 6 * all, Misses: 3 * all, Plain: 60 * all, Stored: 50 * all}
+	want.Ops[GetMany].Errors[UnknownDictionary] = all
+	want.Ops[Set] = OpStats{Count: all, Keys: all, Plain: 100 * all, Stored: 50 * all}
+	want.Ops[SetMany] = OpStats{Count: all}
+	got := c.Snapshot()
+	times := &got.Ops[Get].Times[Store]
+	if times.Count != all || times.Sum != all*100*time.Microsecond {
+		t.Errorf("%d times, %v together", times.Count, times.Sum)
+	}
+	if q := times.Quantile(0.5); q < 100*time.Microsecond || q > 119*time.Microsecond {
+		t.Errorf("the median of 100us is %v", q)
+	}
+	*times = Histogram{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if r := got.Ops[Get].Ratio(); r != 4 {
+		t.Errorf("ratio %v", r)
+	}
+	if r := (&OpStats{}).Ratio(); r != 1 {
+		t.Errorf("ratio of nothing %v", r)
+	}
+}
+
+// TestBuckets: each duration is in the bucket whose bounds hold it.
+func TestBuckets(t *testing.T) {
+	var h Histogram
+	durations := []time.Duration{0, 1, 119, 120, time.Second, time.Second + 1, 64 * time.Second, 65 * time.Second, math.MaxInt64}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 10_000 {
+		durations = append(durations, time.Duration(math.Exp(r.Float64()*43)))
+	}
+	for _, d := range durations {
+		i := bucket(d)
+		above := time.Duration(-1)
+		if i > 0 {
+			above = h.Bound(i - 1)
+		}
+		if d > h.Bound(i) || d <= above {
+			t.Errorf("%v is in bucket %d, from %v to %v", d, i, above, h.Bound(i))
+		}
+	}
+	if b := h.Bound(-HistogramFirst); b != time.Second {
+		t.Errorf("no bucket ends at a second, but at %v", b)
+	}
+	if h.Quantile(0.5) != 0 {
+		t.Error("an empty histogram has a median")
+	}
+}
+
+func TestTimeEvery(t *testing.T) {
+	for every, want := range map[int][2]int{1: {100_000, 100_000}, 0: {2_600, 3_650}, 1000: {30, 250}, -1: {0, 0}} {
+		c := NewCounters(CountersOptions{TimeEvery: every})
+		timed := 0
+		for range 100_000 {
+			if c.Timed(t.Context()) {
+				timed++
+			}
+		}
+		if timed < want[0] || timed > want[1] { // eight standard deviations and more
+			t.Errorf("TimeEvery %d times %d of 100,000", every, timed)
+		}
+	}
+}
+
+func TestMulti(t *testing.T) {
+	a, b := NewCounters(CountersOptions{TimeEvery: -1}), NewCounters(CountersOptions{TimeEvery: 1})
+	m := Multi(a, b)
+	if !m.Timed(t.Context()) || Multi(a).Timed(t.Context()) {
+		t.Error("timed is not what one of them wants")
+	}
+	m.Record(t.Context(), Event{Op: Get, Keys: 1})
+	if a.Snapshot().Ops[Get].Count != 1 || b.Snapshot().Ops[Get].Count != 1 {
+		t.Error("not both were told")
+	}
+}
+
+// memory is a Sink that keeps what it gets, and can be held up.
+type memory struct {
+	sync.Mutex
+	groups  []string
+	events  []Event
+	dropped uint64
+	from    []time.Time
+	hold    chan struct{} // Write waits for it
+	err     error
+}
+
+func (m *memory) Write(_ context.Context, b *Batch) error {
+	if m.hold != nil {
+		<-m.hold
+	}
+	m.Lock()
+	defer m.Unlock()
+	m.groups, m.events = append(m.groups, b.Groups...), append(m.events, b.Events...)
+	m.dropped += b.Dropped
+	m.from = append(m.from, b.From, b.To)
+	return m.err
+}
+
+// TestRing: each event arrives once and in its caller's order, or is counted as dropped.
+func TestRing(t *testing.T) {
+	for name, o := range map[string]RingOptions{"wide": {}, "narrow": {Size: 5, Interval: time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			sink := &memory{}
+			r, err := NewRing(sink, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const callers, each = 8, 5000
+			var wg sync.WaitGroup
+			for c := range callers {
+				group := string(rune('a' + c))
+				recorder := r.Group(group)
+				wg.Go(func() {
+					for i := range each {
+						recorder.Record(t.Context(), Event{Op: Set, Plain: i, Stored: c})
+					}
+				})
+			}
+			wg.Wait()
+			if err := r.Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+			next := map[string]int{}
+			for i, e := range sink.events {
+				g := sink.groups[i]
+				if g != string(rune('a'+e.Stored)) || e.Plain < next[g] {
+					t.Fatalf("event %d of %s comes after %d, with %d", e.Plain, g, next[g], e.Stored)
+				}
+				next[g] = e.Plain + 1
+			}
+			dropped, delivered := r.Dropped()
+			if int(delivered) != len(sink.events) || delivered+dropped != callers*each || sink.dropped != dropped {
+				t.Errorf("%d delivered of %d, %d dropped, of which the sink knows %d", delivered, callers*each, dropped, sink.dropped)
+			}
+			for i := 1; i < len(sink.from); i++ {
+				if sink.from[i].Before(sink.from[i-1]) {
+					t.Errorf("times %v and %v", sink.from[i-1], sink.from[i])
+				}
+			}
+		})
+	}
+}
+
+// TestRingDropsRatherThanWaits: a sink that hangs holds nobody up.
+func TestRingDropsRatherThanWaits(t *testing.T) {
+	sink := &memory{hold: make(chan struct{})}
+	r, err := NewRing(sink, RingOptions{Size: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := r.Group("g")
+	for range 1000 {
+		recorder.Record(t.Context(), Event{})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Flush(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("flush of a ring whose sink hangs: %v", err)
+	}
+	close(sink.hold)
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	dropped, delivered := r.Dropped()
+	if delivered > 16 || delivered < 8 || dropped+delivered != 1000 || int(delivered) != len(sink.events) {
+		t.Errorf("%d delivered, %d dropped", delivered, dropped)
+	}
+	recorder.Record(t.Context(), Event{}) // no panic
+	if err := r.Flush(t.Context()); err == nil {
+		t.Error("a closed ring can be flushed")
+	}
+}
+
+func TestRingTellsOfFailures(t *testing.T) {
+	broken := errors.New("the disk is full")
+	var told []error
+	r, err := NewRing(&memory{err: broken}, RingOptions{Failed: func(err error) { told = append(told, err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Group("").Record(t.Context(), Event{})
+	if err := r.Close(); !errors.Is(err, broken) || len(told) != 1 || !errors.Is(told[0], broken) {
+		t.Errorf("%v, told %v", err, told)
+	}
+	for name, o := range map[string]RingOptions{"size": {Size: 1}, "size ": {Size: 1<<24 + 1}, "interval": {Interval: -1}} {
+		if _, err := NewRing(&memory{}, o); err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.TrimSpace(name)) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if _, err := NewRing(nil, RingOptions{}); err == nil {
+		t.Error("a ring without a sink")
+	}
+}
+
+// TestFile: what is written is read, batch by batch.
+func TestFile(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	var buf bytes.Buffer
+	f := NewFile(&buf)
+	var want []Batch
+	for n := range 5 {
+		b := Batch{From: time.Unix(int64(n), 5), To: time.Unix(int64(n+1), 7), Dropped: uint64(n)}
+		for range n * 20 {
+			b.Groups, b.Events = append(b.Groups, string(rune('a'+r.IntN(n+1)))), append(b.Events, event(r))
+		}
+		for i := range b.Events {
+			if b.Events[i].Timed {
+				b.Events[i].Times[Unpack] = 0
+			}
+		}
+		want = append(want, b)
+		if err := f.Write(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := buf.Bytes()
+	var got []Batch
+	keep := func(b *Batch) error {
+		got = append(got, Batch{b.From, b.To, append([]string(nil), b.Groups...), append([]Event(nil), b.Events...), b.Dropped})
+		return nil
+	}
+	if err := Read(bytes.NewReader(file), keep); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	// Cut anywhere, it is an error after all whole batches, or the end of one.
+	whole := 0
+	for n := range file {
+		got = nil
+		err := Read(bytes.NewReader(file[:n]), keep)
+		switch {
+		case err == nil:
+			whole++
+		case !errors.Is(err, ErrFormat) || n > len(fileMagic) && !errors.Is(err, io.ErrUnexpectedEOF):
+			t.Fatalf("cut at %d: %v", n, err)
+		}
+		for i := range got {
+			if len(got[i].Events) != len(want[i].Events) {
+				t.Fatalf("cut at %d: %d events in batch %d", n, len(got[i].Events), i)
+			}
+		}
+	}
+	if whole != len(want) { // the magic alone, and each batch but the last
+		t.Errorf("%d prefixes are whole files", whole)
+	}
+	if err := Read(bytes.NewReader(file), func(*Batch) error { return io.ErrClosedPipe }); err != io.ErrClosedPipe {
+		t.Error(err)
+	}
+}
+
+// failing fails at its first write, after some bytes.
+type failing struct {
+	bytes.Buffer
+	after int
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.after >= 0 {
+		n, _ := f.Buffer.Write(p[:f.after])
+		f.after = -1
+		return n, io.ErrShortWrite
+	}
+	return f.Buffer.Write(p)
+}
+
+func TestFileAfterAFailedWrite(t *testing.T) {
+	b := Batch{Groups: []string{"g"}, Events: []Event{{Op: Set}}}
+	clean, cut := &failing{after: 0}, &failing{after: 10}
+	for _, w := range []*failing{clean, cut} {
+		f := NewFile(w)
+		if err := f.Write(t.Context(), &b); !errors.Is(err, io.ErrShortWrite) {
+			t.Error(err)
+		}
+		if err := f.Write(t.Context(), &b); (err == nil) != (w == clean) {
+			t.Errorf("after a failed write: %v", err)
+		}
+	}
+	n := 0
+	if err := Read(&clean.Buffer, func(b *Batch) error { n += len(b.Events); return nil }); err != nil || n != 1 {
+		t.Errorf("%d events, %v", n, err)
+	}
+}
+
+// FuzzRead: no input panics or makes Read keep more than it was given.
+func FuzzRead(f *testing.F) {
+	var buf bytes.Buffer
+	file := NewFile(&buf)
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 3 {
+		if err := file.Write(f.Context(), &Batch{Groups: []string{"a", "b"}, Events: []Event{event(r), event(r)}, From: time.Unix(1, 2)}); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(buf.Bytes())
+	f.Add([]byte(fileMagic))
+	f.Add([]byte(fileMagic + "\xff\xff\xff\xff\x01"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		events := 0
+		err := Read(bytes.NewReader(data), func(b *Batch) error {
+			if len(b.Events) != len(b.Groups) {
+				t.Errorf("%d events of %d groups", len(b.Events), len(b.Groups))
+			}
+			events += len(b.Events)
+			return nil
+		})
+		if err != nil && !errors.Is(err, ErrFormat) {
+			t.Error(err)
+		}
+		if events > len(data)/12 {
+			t.Errorf("%d events in %d bytes", events, len(data))
+		}
+	})
+}
+
+// recorders are those whose cost counts.
+func recorders(tb testing.TB) map[string]Recorder {
+	ring, err := NewRing(discard{}, RingOptions{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { ring.Close() })
+	return map[string]Recorder{"counters": NewCounters(CountersOptions{}), "counters timing all": NewCounters(CountersOptions{TimeEvery: 1}), "ring": ring.Group("g")}
+}
+
+type discard struct{}
+
+func (discard) Write(context.Context, *Batch) error { return nil }
+
+// record is what a cache does for a Get: it asks, reads the clock where it should, and tells.
+func record(ctx context.Context, r Recorder, clock time.Time) {
+	e := Event{Op: Get, Keys: 1, Hits: 1, Plain: 838, Stored: 200, Algorithm: frame.Zstd, DictionaryID: 77}
+	if e.Timed = r.Timed(ctx); e.Timed {
+		last := time.Since(clock)
+		for _, s := range []Stage{Store, Unpack, Decode} {
+			now := time.Since(clock)
+			e.Times[s] = now - last
+			last = now
+		}
+	}
+	r.Record(ctx, e)
+}
+
+// BenchmarkRecorder is what a recorder costs an operation, the clock included. With the default sample it is to be 40 ns at
+// most.
+func BenchmarkRecorder(b *testing.B) {
+	clock := time.Now()
+	for name, r := range recorders(b) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				record(b.Context(), r, clock)
+			}
+		})
+		b.Run(name+" by all processors", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					record(context.Background(), r, clock)
+				}
+			})
+		})
+	}
+}
+
+func TestRecordersAllocateNothing(t *testing.T) {
+	clock := time.Now()
+	for name, r := range recorders(t) {
+		if n := testing.AllocsPerRun(1000, func() { record(t.Context(), r, clock) }); n >= 1 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
