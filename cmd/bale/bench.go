@@ -26,7 +26,7 @@ type benchCommand struct {
 	Redis       string        `placeholder:"URL" help:"Redis to measure through, for example redis://127.0.0.1:6379. It gets keys bale:bench:*, which are removed. Default: a private redis-server, or an embedded stand-in where none is installed."`
 	Codec       []string      `default:"json" placeholder:"LIST" help:"Serializers: json, gob, raw (the bytes as they are). Default: ${default}."`
 	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, +dict for a dictionary. Default: ${default}."`
-	Client      []string      `default:"goredis" placeholder:"LIST" help:"Redis clients: goredis, rueidis, redigo. Default: ${default}."`
+	Client      []string      `default:"goredis" placeholder:"LIST" help:"Redis clients: goredis, rueidis, redigo, with a number of connections where wanted (redigo:16), +auto for go-redis' auto-pipelining, -auto for rueidis without its own. Default: ${default}."`
 	Concurrency []int         `default:"1,64" placeholder:"LIST" help:"How many callers at once, 1 to 10000. Default: ${default}."`
 	Duration    time.Duration `default:"1s" placeholder:"D" help:"How long each cell is measured, in all rounds. Default: ${default}."`
 	Repeat      int           `default:"3" placeholder:"N" help:"Rounds that the duration is split into; cells take turns in random order. Default: ${default}."`
@@ -41,13 +41,16 @@ type benchCommand struct {
 func (benchCommand) Help() string {
 	return `Each cell is a combination of data, codec, compressor and callers. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED, and the exit status is 1.
 
-With +dict a dictionary is trained on every other value first, and everything is measured on the others alone.
+With +dict a dictionary is trained on half of the values first, and everything is measured on the others alone.
+
+Clients: goredis and redigo have as many connections as there are callers, at most; :N makes them N. goredis+auto pipelines the commands of all callers over one connection, goredis:N+auto over N. rueidis pipelines them over 1, 2 or 4 by itself, rueidis:N over N (a power of two); rueidis-auto and rueidis:N-auto have a pool as the others have.
 
 Examples:
   bale bench
   bale bench --data values.ndjson
   bale bench --data values.ndjson --compress none,zstd:3,zstd:3+dict --concurrency 1,64,1000
   bale bench --data values.ndjson --client goredis,rueidis,redigo --compress none,zstd:3+dict
+  bale bench --client goredis,goredis+auto,rueidis,rueidis:1,rueidis-auto,redigo:16 --concurrency 64
   bale bench --codec json,gob,raw --duration 500ms --json results.json
   redis-cli --raw GET user:1 | bale bench --data -`
 }
@@ -59,16 +62,21 @@ const maxValue = 64 << 20
 const maxConcurrency = 10_000
 
 func (b *benchCommand) config() (lab.Config, error) {
-	c := lab.Config{Codecs: b.Codec, Clients: b.Client, Concurrency: b.Concurrency, Duration: b.Duration, Rounds: b.Repeat, Seed: b.Seed}
+	c := lab.Config{Codecs: b.Codec, Concurrency: b.Concurrency, Duration: b.Duration, Rounds: b.Repeat, Seed: b.Seed}
 	for _, name := range b.Codec {
 		if !slices.Contains(dataset.Codecs(), name) {
 			return c, fmt.Errorf("%w: --codec %q; there are %s", errUsage, name, strings.Join(dataset.Codecs(), ", "))
 		}
 	}
-	for i, name := range b.Client {
-		if !slices.Contains(lab.Clients, name) || slices.Contains(b.Client[:i], name) {
-			return c, fmt.Errorf("%w: --client %q; there are %s, each once", errUsage, name, strings.Join(lab.Clients, ", "))
+	for _, name := range b.Client {
+		client, err := lab.ParseClient(name)
+		if err != nil {
+			return c, fmt.Errorf("%w: --client: %w", errUsage, err)
 		}
+		if slices.Contains(c.Clients, client) {
+			return c, fmt.Errorf("%w: --client %s is there twice", errUsage, name)
+		}
+		c.Clients = append(c.Clients, client)
 	}
 	for _, name := range b.Compress {
 		setting, err := engine.Parse(name)

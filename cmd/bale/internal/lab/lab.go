@@ -36,7 +36,7 @@ import (
 type Config struct {
 	Datasets    []*dataset.Dataset
 	Codecs      []string
-	Clients     []string // of Clients; goredis if empty
+	Clients     []ClientSetting // goredis if empty
 	Compress    []engine.Setting
 	Concurrency []int
 	Duration    time.Duration // to measure each cell for, in all rounds
@@ -137,7 +137,7 @@ func Run(ctx context.Context, server *Server, c Config) (result *Result, err err
 		r.shards[i].histograms = newHistograms()
 	}
 	if len(r.Clients) == 0 {
-		r.Clients = Clients[:1]
+		r.Clients = []ClientSetting{{Name: Clients[0]}}
 	}
 	if err := r.dialAll(*server.Options, slices.Max(c.Concurrency)); err != nil {
 		return nil, errors.Join(err, r.closeAll())

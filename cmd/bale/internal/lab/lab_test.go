@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,28 +98,68 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 	}
 }
 
-// TestClients: each client takes each value through, and comes with figures of its own.
-func TestClients(t *testing.T) {
-	for name, open := range map[string]func() *Server{
-		"real": func() *Server { return realServer(t) },
-		"embedded": func() *Server {
-			s, err := OpenEmbedded(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.Close() })
-			return s
-		},
+// variants are all that a client can be set to.
+var variants = []string{
+	"goredis", "goredis:2", "goredis+auto", "goredis:1+auto", "goredis:2+auto",
+	"rueidis", "rueidis:1", "rueidis:4", "rueidis-auto", "rueidis:2-auto", "redigo", "redigo:2",
+}
+
+func TestParseClient(t *testing.T) {
+	for in, want := range map[string]ClientSetting{
+		"goredis": {"goredis", 0, false}, "goredis:16": {"goredis", 16, false}, "goredis+auto": {"goredis", 0, true}, "goredis:16+auto": {"goredis", 16, true},
+		"rueidis": {"rueidis", 0, true}, "rueidis:256": {"rueidis", 256, true}, "rueidis-auto": {"rueidis", 0, false}, "rueidis:3-auto": {"rueidis", 3, false},
+		"redigo": {"redigo", 0, false}, "redigo:10000": {"redigo", 10_000, false},
 	} {
+		got, err := ParseClient(in)
+		if err != nil || got != want || got.String() != in {
+			t.Errorf("%s: %+v, which is %s, %v; want %+v", in, got, got, err, want)
+		}
+	}
+	for _, in := range variants {
+		if got, err := ParseClient(in); err != nil || got.String() != in {
+			t.Errorf("%s: %s, %v", in, got, err)
+		}
+	}
+	for in, want := range map[string]string{
+		"": "there are goredis[:N][+auto], rueidis[:N][-auto] or redigo[:N]", "nobody": "there are goredis", "Goredis": "there are", "goredis+pool": "there are", ":4": "there are",
+		"goredis:": "must be 1 to 10000", "goredis:0": "must be 1 to 10000", "redigo:10001": "must be 1 to 10000", "goredis:x": "must be 1 to 10000", "goredis:-1": "must be 1 to 10000",
+		"rueidis:3": "another power of two up to 256", "rueidis:512": "another power of two up to 256",
+		"goredis-auto": "redigo never", "redigo+auto": "redigo never", "redigo-auto": "redigo never", "rueidis+auto": "rueidis unless it has -auto", "goredis:04": "goredis[:N]",
+		"goredis+auto:4": "there are", "goredis-auto+auto": "redigo never",
+	} {
+		if got, err := ParseClient(in); !errors.Is(err, ErrClient) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %+v, %v; want %q", in, got, err, want)
+		}
+	}
+}
+
+// TestClients: each client in each of its settings takes each value through, over the connections that it was given, and comes with
+// figures of its own.
+func TestClients(t *testing.T) {
+	embedded := func(t *testing.T) *Server {
+		s, err := OpenEmbedded(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	for name, open := range map[string]func(*testing.T) *Server{"real": realServer, "embedded": embedded} {
 		t.Run(name, func(t *testing.T) {
 			c := config(t, "none", "s2")
-			c.Clients = Clients
-			r, err := Run(t.Context(), open(), c)
+			for _, name := range variants {
+				s, err := ParseClient(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Clients = append(c.Clients, s)
+			}
+			r, err := Run(t.Context(), open(t), c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(r.Cells) != 2*3*2 {
-				t.Fatalf("%d cells", len(r.Cells))
+			if want := 2 * len(variants) * len(c.Concurrency); len(r.Cells) != want {
+				t.Fatalf("%d cells, want %d", len(r.Cells), want)
 			}
 			seen := map[string]int{}
 			for _, cell := range r.Cells {
@@ -126,7 +168,7 @@ func TestClients(t *testing.T) {
 					t.Errorf("%s %s, %d callers: %s", cell.Client, cell.Compress, cell.Concurrency, cell.Error)
 				}
 			}
-			for _, name := range Clients {
+			for _, name := range variants {
 				if seen[name] != 4 {
 					t.Errorf("%d cells of %s", seen[name], name)
 				}
@@ -134,9 +176,77 @@ func TestClients(t *testing.T) {
 		})
 	}
 	c := config(t, "none")
-	c.Clients = []string{"nobody"}
-	if _, err := Run(t.Context(), realServer(t), c); err == nil {
-		t.Error("a client that does not exist is accepted")
+	c.Clients = []ClientSetting{{Name: "nobody"}}
+	if _, err := Run(t.Context(), embedded(t), c); !errors.Is(err, ErrClient) {
+		t.Errorf("a client that does not exist: %v", err)
+	}
+}
+
+// TestConnections counts what a server sees of each client, with many callers at once.
+func TestConnections(t *testing.T) {
+	const callers = 32
+	server := realServer(t)
+	for name, bounds := range map[string][2]int{ // fewer than all, where those were enough for the callers at hand
+		"goredis": {4, callers}, "goredis:3": {3, 3}, "goredis+auto": {1, 1}, "goredis:4+auto": {2, 4}, "redigo": {4, callers}, "redigo:3": {3, 3},
+		// Without auto-pipelining rueidis has one beside its pool, which it dialed to see whether there is a server.
+		"rueidis:1": {1, 1}, "rueidis:8": {3, 8}, "rueidis-auto": {4, callers + 1}, "rueidis:3-auto": {4, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := ParseClient(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			connections := func() int {
+				list, err := server.client.ClientList(t.Context()).Result()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return strings.Count(list, "\n")
+			}
+			before := connections()
+			c, err := dial(s, *server.Options, callers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all sync.WaitGroup
+			stop := make(chan struct{})
+			for i := range callers {
+				all.Go(func() {
+					key, value := fmt.Sprint("key:", i), []byte(fmt.Sprint("value ", i))
+					for n := 0; ; n++ {
+						if err := c.store.Set(t.Context(), key, value, bale.Expiry{}); err != nil {
+							t.Error(err)
+							return
+						}
+						if got, err := c.store.Get(t.Context(), key); err != nil || !bytes.Equal(got, value) {
+							t.Errorf("%q, %v", got, err)
+							return
+						}
+						select {
+						case <-stop:
+							if n > 100 {
+								return
+							}
+						default:
+						}
+					}
+				})
+			}
+			for began := time.Now(); connections()-before < bounds[0] && time.Since(began) < opTimeout; {
+				time.Sleep(time.Millisecond)
+			}
+			close(stop)
+			all.Wait()
+			if n := connections() - before; n < bounds[0] || n > bounds[1] {
+				t.Errorf("%d connections, want %d to %d", n, bounds[0], bounds[1])
+			}
+			if err := c.close(); err != nil {
+				t.Error(err)
+			}
+			for connections() > before { // until the server has seen the last of them
+				time.Sleep(time.Millisecond)
+			}
+		})
 	}
 }
 

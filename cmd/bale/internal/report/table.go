@@ -1,12 +1,14 @@
 package report
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -139,18 +141,40 @@ func named(cells []lab.Cell) (header []any, row func(c lab.Cell) table.Row) {
 	return []any{"client", "codec", "compress"}, func(c lab.Cell) table.Row { return table.Row{c.Client, c.Codec, c.Compress} }
 }
 
+// fitting writes the first of some forms of a table that is not wider than Width, the last one whatever its width.
+func fitting(w io.Writer, forms ...func(io.Writer)) {
+	var b bytes.Buffer
+	for _, form := range forms {
+		b.Reset()
+		form(&b)
+		if header, _, _ := strings.Cut(b.String(), "\n"); utf8.RuneCountInString(header) <= Width {
+			break
+		}
+	}
+	w.Write(b.Bytes())
+}
+
 func severalClients(cells []lab.Cell) bool {
 	return slices.ContainsFunc(cells, func(c lab.Cell) bool { return c.Client != cells[0].Client })
 }
 
+// spared are the figures that a summary does without where it is too wide, those first that tell least.
+var spared = [][]string{nil, {"usage", "RSS"}, {"usage", "RSS", "B/op"}, {"usage", "RSS", "B/op", "P95"}, {"usage", "RSS", "B/op", "P95", "allocs"}}
+
 func summary(w io.Writer, cells []lab.Cell) {
+	var forms []func(io.Writer)
+	for _, without := range spared {
+		forms = append(forms, func(w io.Writer) {
+			summaryOf(w, cells, slices.DeleteFunc(slices.Clone(figures), func(f figure) bool { return slices.Contains(without, f.name) }))
+		})
+	}
+	fitting(w, forms...)
+}
+
+func summaryOf(w io.Writer, cells []lab.Cell, figures []figure) {
 	header, name := named(cells)
 	left := len(header)
 	header = append(header, "callers")
-	figures := figures
-	if severalClients(cells) { // who need the room
-		figures = slices.DeleteFunc(slices.Clone(figures), func(f figure) bool { return f.name == "usage" || f.name == "RSS" })
-	}
 	for _, f := range figures {
 		header = append(header, f.name)
 	}
@@ -214,14 +238,24 @@ func dictionaries(w io.Writer, all []lab.Dictionary, dataset string) {
 	wrapped(w, none)
 }
 
+// shortStages are lab.Stages where there is little room.
+var shortStages = []string{"ser.", "comp.", "set", "get", "decomp.", "deser.", "total"}
+
 func medians(w io.Writer, cells []lab.Cell) {
+	form := func(gap int, stages []string) func(io.Writer) {
+		return func(w io.Writer) { mediansOf(w, cells, gap, stages) }
+	}
+	fitting(w, form(2, lab.Stages), form(1, lab.Stages), form(1, shortStages))
+}
+
+func mediansOf(w io.Writer, cells []lab.Cell, gap int, stages []string) {
 	header, name := named(cells)
 	left := len(header)
 	header = append(header, "callers")
-	for _, s := range lab.Stages {
+	for _, s := range stages {
 		header = append(header, s)
 	}
-	t := newTable(w, 2-left/3, left, header...) // with clients there is less room
+	t := newTable(w, gap, left, header...)
 	for _, c := range cells {
 		if !c.Verified {
 			continue
@@ -236,8 +270,15 @@ func medians(w io.Writer, cells []lab.Cell) {
 }
 
 func percentiles(w io.Writer, cells []lab.Cell) {
+	form := func(gap int) func(io.Writer) {
+		return func(w io.Writer) { percentilesOf(w, cells, gap) }
+	}
+	fitting(w, form(2), form(1))
+}
+
+func percentilesOf(w io.Writer, cells []lab.Cell, gap int) {
 	header, label := named(cells)
-	t := newTable(w, 2, len(header)+2, append(header, "callers", "stage", "P50", "P95", "P99", "P99.9", "mean")...)
+	t := newTable(w, gap, len(header)+2, append(header, "callers", "stage", "P50", "P95", "P99", "P99.9", "mean")...)
 	for _, c := range cells {
 		if !c.Verified {
 			continue

@@ -67,7 +67,7 @@ func TestTable(t *testing.T) {
 		{"testdata/clients.txt", Options{Stages: true}, func(r *lab.Result) {
 			r.Cells = r.Cells[:2]
 			r.Cells[1].Compress = "zstd:3/go+dict"
-			for _, name := range []string{"rueidis", "redigo"} {
+			for _, name := range []string{"goredis:16+auto", "rueidis", "rueidis:256-auto", "redigo"} {
 				for _, c := range r.Cells[:2] {
 					c.Client, c.OpsPerSecond = name, c.OpsPerSecond*1.1
 					r.Cells = append(r.Cells, c)
