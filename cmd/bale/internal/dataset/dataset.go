@@ -13,6 +13,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/dict"
 )
 
 // Dataset is a named set of values.
@@ -39,33 +40,37 @@ func (d *Dataset) RawBytes() int64 {
 	return n
 }
 
-// Halves splits the set: every other value to train on, the others to measure on.
+// Halves splits the set: the values to train on, by dict.InTraining, and the others to measure on.
 func (d *Dataset) Halves() (train, measure *Dataset) {
-	return d.half(0), d.half(1)
+	return d.half(true), d.half(false)
 }
 
-func (d *Dataset) half(first int) *Dataset {
+func (d *Dataset) half(training bool) *Dataset {
 	h := &Dataset{Name: d.Name, Kind: d.Kind, Note: d.Note, coders: map[string]func() (Coder, error){}}
-	for i := first; i < len(d.Raw); i += 2 {
-		h.Raw = append(h.Raw, d.Raw[i])
+	var places []int
+	for i, v := range d.Raw {
+		if dict.InTraining(i) == training {
+			places = append(places, i)
+			h.Raw = append(h.Raw, v)
+		}
 	}
 	for name, make := range d.coders {
 		h.coders[name] = func() (Coder, error) {
 			c, err := make()
-			return halved{c, first}, err
+			return halved{c, places}, err
 		}
 	}
 	return h
 }
 
-// halved is a Coder of every other value.
+// halved is a Coder of the values at some places.
 type halved struct {
 	Coder
-	first int
+	places []int
 }
 
-func (h halved) Encode(dst []byte, i int) ([]byte, error) { return h.Coder.Encode(dst, h.first+2*i) }
-func (h halved) Verify(src []byte, i int) error           { return h.Coder.Verify(src, h.first+2*i) }
+func (h halved) Encode(dst []byte, i int) ([]byte, error) { return h.Coder.Encode(dst, h.places[i]) }
+func (h halved) Verify(src []byte, i int) error           { return h.Coder.Verify(src, h.places[i]) }
 
 // Coder serializes the values of a set with one codec. It is safe for concurrent use.
 type Coder interface {

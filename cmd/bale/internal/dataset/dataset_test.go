@@ -83,6 +83,37 @@ func TestBuiltIn(t *testing.T) {
 	}
 }
 
+// TestHalves: each value is in one half, and neither half has one kind alone where two of them alternate.
+func TestHalves(t *testing.T) {
+	var in strings.Builder
+	for i := range 101 {
+		fmt.Fprintf(&in, "{\"kind\":%d,\"id\":%d}\n", i%2, i)
+	}
+	d, err := Load("-", strings.NewReader(in.String()), limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	train, measure := d.Halves()
+	for _, half := range []*Dataset{train, measure} {
+		checkCoders(t, half)
+		first := 0
+		for _, v := range half.Raw {
+			if bytes.Contains(v, []byte(`"kind":0`)) {
+				first++
+			}
+		}
+		if n := len(half.Raw); n < 50 || n > 51 || first < 24 || first > 27 {
+			t.Errorf("%d values, %d of the first kind", n, first)
+		}
+	}
+	all := slices.Concat(train.Raw, measure.Raw)
+	slices.SortFunc(all, bytes.Compare)
+	want := slices.SortedFunc(slices.Values(d.Raw), bytes.Compare)
+	if !slices.EqualFunc(all, want, bytes.Equal) {
+		t.Error("the halves are not the whole")
+	}
+}
+
 var limits = Limits{Values: 1000, ValueSize: 1000, Seed: 1}
 
 func TestLoad(t *testing.T) {

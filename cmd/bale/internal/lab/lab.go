@@ -286,6 +286,8 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 			return fmt.Errorf("serialize value %d: %w", i, err)
 		}
 	}
+	// Train halves by the sequence that the set was halved by, and half of a half by that is every other value again.
+	rand.New(rand.NewPCG(r.Seed, 1)).Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
 	start := time.Now()
 	t, err := dict.Train(ctx, samples, dict.TrainOptions{
 		Setting: v.setting.Setting, Engine: v.setting.Engine(), Builders: engine.Builders(), Refit: true,

@@ -292,6 +292,34 @@ func TestDictionaries(t *testing.T) {
 	}
 }
 
+// TestAlternatingValues: where two kinds of values alternate, the dictionary is trained on both, and chosen by both.
+func TestAlternatingValues(t *testing.T) {
+	server, err := OpenEmbedded(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	var values strings.Builder
+	kinds := [2]string{"the quick brown fox jumps over the lazy dog, and runs", "pack my box with five dozen liquor jugs; sphinx of quartz"}
+	for i := range 400 {
+		fmt.Fprintf(&values, "{\"id\":%d,\"text\":%q}\n", 7919*i, kinds[i%2])
+	}
+	c := config(t, "s2+dict")
+	c.Concurrency = []int{1}
+	d, err := dataset.Load("-", strings.NewReader(values.String()), dataset.Limits{Values: 1000, ValueSize: 1000, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Datasets = []*dataset.Dataset{d}
+	r, err := Run(t.Context(), server, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := r.Dictionaries[0]; d.Reason != "" || d.Payload < 2.5 {
+		t.Errorf("%+v", d)
+	}
+}
+
 // liar returns another value than was written, now and then.
 type liar struct {
 	bale.Store
