@@ -109,6 +109,10 @@ func (b *benchCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	return b.run(ctx, s, c)
+}
+
+func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err error) {
 	if c.Datasets, err = b.load(s); err != nil {
 		return err
 	}
@@ -117,20 +121,21 @@ func (b *benchCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	defer out.discard()
 	server, err := b.open(ctx)
 	if err != nil {
 		return err
 	}
-	var stopProgress func()
-	c.Progress, stopProgress = showProgress(s.err)
+	progress, stopProgress := showProgress(s.err)
+	if c.Progress == nil {
+		c.Progress = progress
+	}
 	result, err := lab.Run(ctx, server, c)
 	stopProgress()
 	err = errors.Join(err, server.Close())
 	if result != nil {
 		b.environment(result, server, c)
-		if out != nil {
-			err = errors.Join(err, report.WriteJSON(out, result), out.Close())
-		}
+		err = errors.Join(err, out.write(result))
 		if b.JSON != "-" {
 			report.Table(s.out, result, report.Options{Stages: b.Stages})
 		}
@@ -175,10 +180,6 @@ func (b *benchCommand) open(ctx context.Context) (*lab.Server, error) {
 	return lab.OpenServer(ctx, b.Redis)
 }
 
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
-
 // environment fills in what is known only here.
 func (b *benchCommand) environment(r *lab.Result, server *lab.Server, c lab.Config) {
 	e := &r.Environment
@@ -196,8 +197,8 @@ func (b *benchCommand) environment(r *lab.Result, server *lab.Server, c lab.Conf
 			e.Notes = append(e.Notes, d.Note)
 		}
 	}
-	if e.Rounds < c.Rounds {
-		e.Notes = append(e.Notes, fmt.Sprintf("INTERRUPTED after %d of %d rounds", e.Rounds, c.Rounds))
+	if e.Interrupted {
+		e.Notes = append(e.Notes, fmt.Sprintf("INTERRUPTED: these are figures of %d of %d rounds, for %d of %d cells", e.Rounds, c.Rounds, len(r.Cells), len(r.Cells)+e.CellsLeftOut))
 	}
 }
 

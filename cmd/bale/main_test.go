@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -227,13 +228,13 @@ func TestExamplesOfHelpAreKnown(t *testing.T) {
 // TestInterruptEndsTheServer ends a bench by a signal and looks for what it left behind.
 func TestInterruptEndsTheServer(t *testing.T) {
 	redisproc.ForTest(t) // skips where there is no server
-	tmp := t.TempDir()
-	var stderr bytes.Buffer
+	tmp, results := t.TempDir(), t.TempDir()
+	var stdout, stderr bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan int)
 	t.Setenv("TMPDIR", tmp)
 	go func() {
-		done <- run(ctx, []string{"bench", "--duration", "60s", "--repeat", "1", "--concurrency", "2"}, strings.NewReader(""), &bytes.Buffer{}, &stderr)
+		done <- run(ctx, []string{"bench", "--duration", "60s", "--repeat", "1", "--concurrency", "2", "--json", filepath.Join(results, "out.json")}, strings.NewReader(""), &stdout, &stderr)
 	}()
 	for len(entries(t, tmp)) == 0 { // the server's directory
 		time.Sleep(10 * time.Millisecond)
@@ -245,8 +246,59 @@ func TestInterruptEndsTheServer(t *testing.T) {
 	if !strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("stderr %q", &stderr)
 	}
+	if stdout.Len() > 0 {
+		t.Errorf("stdout %q", &stdout)
+	}
+	if left := entries(t, results); len(left) > 0 {
+		t.Errorf("results that are none: %v", left)
+	}
 	if left := entries(t, tmp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestInterruptedBench ends a bench by a signal after its first cell: that one is shown, in the JSON too, and there is no advice.
+func TestInterruptedBench(t *testing.T) {
+	results := t.TempDir()
+	path := filepath.Join(results, "out.json")
+	values := filepath.Join(repository, "examples", "profiles.ndjson")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var stdout bytes.Buffer
+	b := benchCommand{
+		Data: []string{values}, Codec: []string{"json"}, Compress: []string{"none", "s2", "gzip"}, Client: []string{"goredis"}, Concurrency: []int{1},
+		Duration: 50 * time.Millisecond, Repeat: 1, Values: 10, JSON: path, Embedded: true,
+	}
+	c, err := b.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Progress = func(done, _ int, _ string) {
+		if done == 5 { // three are filled, and two cells measured
+			cancel()
+		}
+	}
+	if err := b.run(ctx, &streams{strings.NewReader(""), &stdout, io.Discard}, c); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 round, 0.05 s a cell", "INTERRUPTED: these are figures of 1 of 1 rounds, for 2 of 3 cells", "No advice"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, &stdout)
+		}
+	}
+	if strings.Contains(stdout.String(), "Choose") {
+		t.Errorf("advice:\n%s", &stdout)
+	}
+	var r lab.Result
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil || !r.Environment.Interrupted || len(r.Cells) != 2 {
+		t.Errorf("%+v, %v", r.Environment, err)
+	}
+	if left := entries(t, results); len(left) != 1 {
+		t.Errorf("%v", left)
 	}
 }
 

@@ -119,10 +119,10 @@ func (c *trainCommand) report(s *streams, r *report.Training) error {
 		r.Write(s.out, c.All)
 	}
 	out, err := openJSON(c.JSON, s)
-	if out == nil || err != nil {
+	if err != nil {
 		return err
 	}
-	return errors.Join(report.WriteJSON(out, r.JSON()), out.Close())
+	return out.write(r.JSON())
 }
 
 // values reads what to train on, and says where it comes from.
@@ -180,9 +180,12 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 // helped by it.
 func frameLimit(dictionary byteSize) byteSize { return 100 * dictionary }
 
+// partialSuffix is added to the name of a file until all of it is written.
+const partialSuffix = ".partial"
+
 // writeFile writes a file as a whole or not at all.
 func writeFile(path string, b []byte) error {
-	partial := path + ".partial"
+	partial := path + partialSuffix
 	if err := os.WriteFile(partial, b, 0o600); err != nil {
 		return err
 	}
@@ -192,17 +195,63 @@ func writeFile(path string, b []byte) error {
 	return nil
 }
 
-// openJSON opens where --json goes; nil for nowhere.
-func openJSON(path string, s *streams) (io.WriteCloser, error) {
+// jsonFile is where --json goes; nil is nowhere. A file appears, or is replaced, when all of it is written.
+type jsonFile struct {
+	to   io.Writer
+	file *os.File // nil for stdout
+	path string   // that file is renamed to; empty where it is written in place
+}
+
+// openJSON opens where --json goes.
+func openJSON(path string, s *streams) (*jsonFile, error) {
 	switch path {
 	case "":
 		return nil, nil
 	case "-":
-		return nopCloser{s.out}, nil
+		return &jsonFile{to: s.out}, nil
 	}
-	f, err := os.Create(path)
+	j := &jsonFile{path: path}
+	partial := path + partialSuffix
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		partial, j.path = path, "" // a pipe or a terminal
+	}
+	f, err := os.Create(partial)
 	if err != nil {
 		return nil, fmt.Errorf("--json: %w", err)
 	}
-	return f, nil
+	j.to, j.file = f, f
+	return j, nil
+}
+
+// write writes all there is to write.
+func (j *jsonFile) write(v any) error {
+	if j == nil {
+		return nil
+	}
+	err := report.WriteJSON(j.to, v)
+	if f := j.file; f != nil {
+		j.file = nil
+		if err = errors.Join(err, f.Close()); j.path != "" {
+			if err == nil {
+				err = os.Rename(f.Name(), j.path)
+			} else {
+				err = errors.Join(err, os.Remove(f.Name()))
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("--json: %w", err)
+	}
+	return nil
+}
+
+// discard ends what was not written.
+func (j *jsonFile) discard() {
+	if j == nil || j.file == nil {
+		return
+	}
+	j.file.Close()
+	if j.path != "" {
+		os.Remove(j.file.Name())
+	}
 }

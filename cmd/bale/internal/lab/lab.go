@@ -127,7 +127,8 @@ type run struct {
 
 // Run measures all cells. A cell that fails, or has one value come back different, is in the result with
 // Verified false; the error is for what ends the whole run. When ctx ends before, the
-// result holds the rounds that were completed, if any, along with ctx's error.
+// result holds the cells that were measured in every whole round, and in one at least, along with ctx's error; it is nil where
+// there is no such cell.
 func Run(ctx context.Context, server *Server, c Config) (result *Result, err error) {
 	r := &run{Config: c, server: server}
 	if r.process, err = process.NewProcess(int32(os.Getpid())); err != nil {
@@ -180,14 +181,19 @@ func Run(ctx context.Context, server *Server, c Config) (result *Result, err err
 		}
 	}
 	if ctx.Err() != nil {
-		rounds--
+		rounds = max(1, rounds-1)
 	}
-	if rounds < 1 {
-		return nil, ctx.Err()
-	}
-	result = &Result{Dictionaries: r.dictionaries, Environment: Environment{Seed: c.Seed, DurationS: c.Duration.Seconds(), Rounds: rounds}}
+	result = &Result{Dictionaries: r.dictionaries, Environment: Environment{
+		Seed: c.Seed, DurationS: c.Duration.Seconds() * float64(rounds) / float64(c.Rounds), Rounds: rounds, Interrupted: ctx.Err() != nil,
+	}}
 	for _, cell := range cells {
-		result.Cells = append(result.Cells, cell.result())
+		if ctx.Err() == nil || len(cell.rates) >= rounds || cell.failed() != nil {
+			result.Cells = append(result.Cells, cell.result())
+		}
+	}
+	result.Environment.CellsLeftOut = len(cells) - len(result.Cells)
+	if len(result.Cells) == 0 && ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	return result, ctx.Err()
 }
@@ -443,7 +449,7 @@ func (r *run) memoryUsage(ctx context.Context, v *variant, keys []string) error 
 
 // measure runs a cell for its share of a round.
 func (r *run) measure(ctx context.Context, c *cell, round uint64) {
-	if c.variant.failure.get() != nil || c.failure.get() != nil {
+	if c.failed() != nil {
 		return
 	}
 	for i := range r.shards {
@@ -616,6 +622,8 @@ func (r *run) watchRSS() func() int64 {
 	}
 }
 
+func (c *cell) failed() error { return errors.Join(c.variant.failure.get(), c.failure.get()) }
+
 func (c *cell) result() Cell {
 	out := Cell{
 		Client: c.client.name, Dataset: c.data.Name, Codec: c.codec, Compress: c.setting.String(), Concurrency: c.concurrency,
@@ -631,7 +639,7 @@ func (c *cell) result() Cell {
 		out.AllocsPerOp = float64(c.allocs) / float64(c.operations)
 		out.BytesPerOp = float64(c.allocBytes) / float64(c.operations)
 	}
-	err := errors.Join(c.variant.failure.get(), c.failure.get())
+	err := c.failed()
 	if err == nil && c.operations == 0 {
 		err = errors.New("no operation was completed within a round: use a longer --duration")
 	}

@@ -406,32 +406,58 @@ func TestLostValuesFailTheCell(t *testing.T) {
 	}
 }
 
-func TestInterruptedRunKeepsWholeRounds(t *testing.T) {
+// TestInterrupted: the result says so, and has the cells that were measured in every whole round, or in the first one; figures of
+// a round that was cut short are none.
+func TestInterrupted(t *testing.T) {
 	server, err := OpenEmbedded(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	c := config(t, "none")
-	c.Rounds = 3
-	c.Progress = func(done, total int, what string) {
-		if done == 1+2*2+1 { // in the middle of the third round
-			cancel()
-		}
-	}
-	r, err := Run(ctx, server, c)
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-	if r == nil || r.Environment.Rounds != 2 {
-		t.Fatalf("result %+v", r)
-	}
-	for _, cell := range r.Cells {
-		if n := len(cell.OpsPerSecondRounds); !cell.Verified || n < 2 {
-			t.Errorf("%d rounds of a cell, error %q", n, cell.Error)
-		}
+	for _, test := range []struct {
+		name                 string
+		step                 int // the run ends before this one; the first fills, and then there are two cells a round
+		cells, rounds, fewer int
+	}{
+		{"while filling", 0, 0, 0, 0},
+		{"before the first cell", 1, 0, 0, 0},
+		{"in the first round", 2, 1, 1, 1},
+		{"in the second round", 4, 2, 1, 0},
+		{"in the third round", 6, 2, 2, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := config(t, "none")
+			c.Rounds, c.Duration = 3, 60*time.Millisecond
+			c.Progress = func(done, total int, what string) {
+				if done == test.step {
+					cancel()
+				}
+			}
+			r, err := Run(ctx, server, c)
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+			if test.cells == 0 {
+				if r != nil {
+					t.Errorf("result %+v", r)
+				}
+				return
+			}
+			if r == nil || len(r.Cells) != test.cells {
+				t.Fatalf("result %+v", r)
+			}
+			e := r.Environment
+			if want := 0.02 * float64(test.rounds); !e.Interrupted || e.Rounds != test.rounds || e.CellsLeftOut != test.fewer || math.Abs(e.DurationS-want) > 1e-9 {
+				t.Errorf("%+v", e)
+			}
+			for _, cell := range r.Cells {
+				if n := len(cell.OpsPerSecondRounds); !cell.Verified || n < test.rounds {
+					t.Errorf("%d rounds of a cell, error %q", n, cell.Error)
+				}
+			}
+		})
 	}
 }
 

@@ -47,8 +47,10 @@ type Environment struct {
 	Embedded     bool      `json:"embedded"`
 	Private      bool      `json:"private"`
 	Seed         uint64    `json:"seed"`
-	DurationS    float64   `json:"duration_s"` // measured for each cell, in all rounds
-	Rounds       int       `json:"rounds"`     // completed
+	DurationS    float64   `json:"duration_s"` // measured for each cell, in all of Rounds
+	Rounds       int       `json:"rounds"`     // that every cell was measured in; one more for some where Interrupted
+	Interrupted  bool      `json:"interrupted,omitempty"`
+	CellsLeftOut int       `json:"cells_left_out,omitempty"` // where Interrupted: those that were not measured in a whole round
 	Notes        []string  `json:"notes,omitempty"`
 }
 

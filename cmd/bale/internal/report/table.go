@@ -32,9 +32,12 @@ type Options struct {
 func Table(w io.Writer, r *lab.Result, o Options) {
 	e := r.Environment
 	fmt.Fprintf(w, "Redis %s, %s, zstd by %s, %d cores, %s\n", e.RedisVersion, e.Go, e.Zstd, e.Cores, e.CPU)
-	fmt.Fprintf(w, "%d rounds, %.3g s a cell. Ratio: to the values as given. B/key: of used_memory; usage: by MEMORY USAGE.\n"+
-		"P50 to P99.9: of the whole operation, us. Allocs, B/op: in this process. RSS: peak over the start,\n"+
-		"MiB. %s: best of its callers\n", e.Rounds, e.DurationS, best)
+	rounds := fmt.Sprintf("%d rounds", e.Rounds)
+	if e.Rounds == 1 {
+		rounds = "1 round"
+	}
+	wrapped(w, fmt.Sprintf("%s, %.3g s a cell. Ratio: to the values as given. B/key: of used_memory; usage: by MEMORY USAGE. "+
+		"P50 to P99.9: of the whole operation, us. Allocs, B/op: in this process. RSS: peak over the start, MiB. %s: best of its callers", rounds, e.DurationS, best))
 	if e.Embedded {
 		fmt.Fprintln(w, "EMBEDDED SERVER: no redis-server was found, so this is miniredis within this process. Ratios are\n"+
 			"exact; latencies mean little, and bytes a key are unknown. Debian: apt-get install redis-server")
@@ -60,6 +63,10 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 		if !c.Verified {
 			fmt.Fprintf(w, "FAILED %s %s, %s: %s\n", c.Dataset, strings.ReplaceAll(title(c, severalClients(r.Cells)), " + ", " "), count(c.Concurrency), c.Error)
 		}
+	}
+	if e.Interrupted {
+		fmt.Fprintln(w, "No advice: the run was interrupted.")
+		return
 	}
 	wrapped(w, Verdict(r))
 }

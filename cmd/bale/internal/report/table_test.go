@@ -75,6 +75,11 @@ func TestTable(t *testing.T) {
 			}
 			r.Cells[3].Verified, r.Cells[3].Error = false, "MISMATCH"
 		}},
+		{"testdata/interrupted.txt", Options{}, func(r *lab.Result) {
+			r.Cells, r.Dictionaries = r.Cells[:3], nil
+			r.Environment.Interrupted, r.Environment.Rounds, r.Environment.DurationS, r.Environment.CellsLeftOut = true, 1, 1./3, 6
+			r.Environment.Notes = append(r.Environment.Notes, "INTERRUPTED: these are figures of 1 of 3 rounds, for 3 of 9 cells")
+		}},
 		{"testdata/stages.txt", Options{Stages: true}, func(r *lab.Result) { r.Cells = r.Cells[:2] }},
 		{"testdata/embedded.txt", Options{}, func(r *lab.Result) {
 			r.Environment.Embedded, r.Environment.RedisVersion = true, "miniredis"
