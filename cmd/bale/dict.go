@@ -28,6 +28,7 @@ type dictCommand struct {
 	Publish  dictPublish  `cmd:"" help:"Put a dictionary into a group, for readers to fetch."`
 	Activate dictActivate `cmd:"" help:"Make a published dictionary the one that values are written with."`
 	Rollback dictRollback `cmd:"" help:"Write with the dictionary before the current one again."`
+	Remove   dictRemove   `cmd:"" help:"Take back a dictionary that no value refers to."`
 	GC       dictGC       `cmd:"" name:"gc" help:"Remove the dictionaries that no value refers to any more."`
 	Export   dictExport   `cmd:"" help:"Write the dictionaries of a group to files, to be bundled with a program or imported."`
 	Import   dictImport   `cmd:"" help:"Put the dictionaries of a folder into the registry."`
@@ -200,7 +201,7 @@ type dictPublish struct {
 
 // Help is shown below the options.
 func (dictPublish) Help() string {
-	return `Readers fetch it; writers use it once it is activated. Whoever can read the registry can read the pieces of values that a dictionary is made of.
+	return `Readers fetch it; writers use it once it is activated. Whoever can read the registry can read the pieces of values that a dictionary is made of. A file of any other format than a zstd dictionary's is used as plain content: pieces that values have in common.
 
 Examples:
   bale dict publish users.dict --group user:profile
@@ -220,6 +221,10 @@ func (c *dictPublish) Run(ctx context.Context, s *streams) error {
 	return c.with(ctx, func(r *dict.Registry) error {
 		if err := r.Publish(ctx, c.Group, d, info); err != nil {
 			return usageIfInvalid(err)
+		}
+		if c.Training == "" && !report.IsZstdDictionary(d) {
+			fmt.Fprintf(s.err, "bale dict publish: warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v --group %s\n",
+				c.File, d.ID(), c.Group)
 		}
 		fmt.Fprintf(s.out, "Dictionary %v, %d bytes, is published to %s. Activate it in %v:\n  bale dict activate %v --group %s --redis %s --prefix %s --grace %v\n",
 			d.ID(), len(d.Bytes()), c.Group, c.Grace, d.ID(), c.Group, keyspace.Redact(c.Redis), c.Prefix, c.Grace)
@@ -335,6 +340,85 @@ func (c *dictRollback) Run(ctx context.Context, s *streams) error {
 		fmt.Fprintf(s.out, "%s is written with %s again, and no more with %s.\n", c.Group, named(st.Current), named(st.Previous))
 		return nil
 	})
+}
+
+type dictRemove struct {
+	registryFlags
+	scanFlags
+	groupFlag
+	ID    string `arg:"" name:"id|file" help:"The dictionary: its id, or its file."`
+	Force bool   `help:"Remove it without a look at the values: those that were written with it cannot be read any more."`
+}
+
+// Help is shown below the options.
+func (dictRemove) Help() string {
+	return `For what was published by mistake. The current and the previous dictionary stay, and one that was retired within the grace period; every value of every type in every database of the server is looked at, and one that a value refers to stays, too. Values elsewhere, in a backup or another Redis, are not seen.
+
+Examples:
+  bale dict remove 0a1b2c3d --group user:profile
+  bale dict remove wrong.dict --group user:profile`
+}
+
+// Run removes.
+func (c *dictRemove) Run(ctx context.Context, s *streams) error {
+	id, err := idOf(c.ID)
+	if err != nil {
+		return err
+	}
+	r, client, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	states, err := groupStates(ctx, r, c.Group)
+	if err != nil {
+		return usageIfInvalid(err)
+	}
+	st := states[0]
+	e := st.Find(id)
+	switch {
+	case e == nil:
+		return fmt.Errorf("%s has no dictionary %v: bale dict list shows what it has", c.Group, id)
+	case id == st.Current:
+		return fmt.Errorf("%v is what %s is written with: activate another one, or none, first", id, c.Group)
+	case id == st.Previous:
+		return fmt.Errorf("%v is what a rollback of %s goes back to: it stays until it is neither the current nor the previous one", id, c.Group)
+	}
+	why := "without a look at the values"
+	if !c.Force {
+		if why, err = c.prove(ctx, s, r, client, st, e); err != nil {
+			return err
+		}
+	}
+	if err := r.Remove(ctx, c.Group, id); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "%v of %s is removed: %s\n", id, c.Group, why)
+	return nil
+}
+
+// prove says why nothing is lost with a dictionary, or is an error.
+func (c *dictRemove) prove(ctx context.Context, s *streams, r *dict.Registry, client redis.UniversalClient, st *dict.State, e *dict.Entry) (string, error) {
+	if !e.Activated.IsZero() && !slices.Contains(r.Collectable(st), e.ID) {
+		return "", fmt.Errorf("%v was retired less than %v ago: some writer may still use it", e.ID, c.Grace)
+	}
+	all, err := groupStates(ctx, r, "")
+	if err != nil {
+		return "", err
+	}
+	for _, other := range all {
+		if other.Group != st.Group && other.Find(e.ID) != nil {
+			return fmt.Sprintf("%s keeps it", other.Group), nil
+		}
+	}
+	refs, err := findReferences(ctx, client, c.Prefix, c.MaxRate, s)
+	if err != nil {
+		return "", err
+	}
+	if ref := refs.ByID[e.ID]; ref != nil {
+		return "", fmt.Errorf("%v stays: %d values refer to it, and could not be read without it; --force removes it all the same", e.ID, ref.Values)
+	}
+	return fmt.Sprintf("no value of %d keys refers to it", refs.Keys), nil
 }
 
 type dictGC struct {

@@ -126,10 +126,16 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%ds", max(0, d/time.Second))
 }
 
+// IsZstdDictionary reports a dictionary in zstd's format, which starts with the magic number 0xEC30A437 (RFC 8878, section 5). Any other
+// is plain content.
+func IsZstdDictionary(d *dict.Dictionary) bool {
+	return bytes.HasPrefix(d.Bytes(), []byte{0x37, 0xA4, 0x30, 0xEC})
+}
+
 // ShowDictionary writes what is known of a dictionary, without its content.
 func ShowDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State) {
 	format := "plain content"
-	if bytes.HasPrefix(d.Bytes(), []byte{0x37, 0xA4, 0x30, 0xEC}) {
+	if IsZstdDictionary(d) {
 		format = "zstd, with entropy tables"
 	}
 	fmt.Fprintf(w, "id        %v\nbytes     %d\nformat    %s\n", d.ID(), len(d.Bytes()), format)
