@@ -87,6 +87,14 @@ func (c *trainCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	left := make([]report.LeftOut, len(c.Exclude))
+	for i, n := range dataset.CountFields(values, c.Exclude) {
+		left[i] = report.LeftOut{Field: c.Exclude[i], Values: n}
+		if n == 0 {
+			stop()
+			fmt.Fprintf(s.err, "bale train: WARNING: no value has the field %q, so nothing is left out for it. Is it spelled so? A name counts at any depth, a path from the root (user.token).\n", c.Exclude[i])
+		}
+	}
 	start := time.Now()
 	training, err := dict.Train(ctx, values, dict.TrainOptions{
 		Setting: setting.Setting, Engine: setting.Engine(), Builders: engine.Builders(), MaxSize: int(c.MaxSize), MinGain: c.MinGain,
@@ -105,6 +113,7 @@ func (c *trainCommand) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	r := &report.Training{
+		LeftOut: left, Values: len(values),
 		Training: training, Source: source, Compress: setting.String(), Seconds: time.Since(start).Seconds(), File: c.Out,
 		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(), CPU: cpuName(),
 	}

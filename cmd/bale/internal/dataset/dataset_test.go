@@ -114,6 +114,21 @@ func TestHalves(t *testing.T) {
 	}
 }
 
+func TestCountFields(t *testing.T) {
+	values := [][]byte{
+		[]byte(`{"user":{"token":"a","name":"b"},"token":1}`),
+		[]byte(`[{"user":[{"token":null}]}]`),
+		[]byte(`{"a.b":1} {"deep":{"user":{"token":2}}}`),
+		[]byte(`{"token":1`),
+		[]byte(`text`),
+		nil,
+	}
+	fields := []string{"token", "user.token", "name", "Token", "a.b", "user", "user.name.x", "deep.user.token"}
+	if diff := cmp.Diff([]int{3, 2, 1, 0, 1, 3, 0, 1}, CountFields(values, fields)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 var limits = Limits{Values: 1000, ValueSize: 1000, Seed: 1}
 
 func TestLoad(t *testing.T) {

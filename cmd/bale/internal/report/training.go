@@ -19,12 +19,20 @@ type Training struct {
 	Source   string // where the values come from
 	Compress string // as it was asked for
 	Seconds  float64
-	File     string // where the dictionary went
-	Reason   string // why there is none
+	Values   int       // there were, before anything was left out
+	LeftOut  []LeftOut // the fields that were asked to be
+	File     string    // where the dictionary went
+	Reason   string    // why there is none
 	Engine   string
 	Lacking  string // what another build would have tried, if anything
 	Go, CPU  string
 	Cores    int
+}
+
+// LeftOut is a field whose contents stay out of a dictionary.
+type LeftOut struct {
+	Field  string `json:"field"`
+	Values int    `json:"values"` // that have it
 }
 
 // Write writes the report; all is for every candidate, else the best of each builder.
@@ -32,6 +40,9 @@ func (r *Training) Write(w io.Writer, all bool) {
 	fmt.Fprintf(w, "%s\n%d values of %.0f bytes in the mean trained on, %d held out", r.Source, r.Samples, mean(r.SampleBytes, r.Samples), r.HeldOut)
 	if r.Excluded > 0 {
 		fmt.Fprintf(w, ", %d left out since they are not JSON", r.Excluded)
+	}
+	for i, l := range r.LeftOut {
+		fmt.Fprintf(w, "%s%s in %d of %d values", map[bool]string{true: "\ncontents left out: ", false: ", "}[i == 0], l.Field, l.Values, r.Values)
 	}
 	fmt.Fprintf(w, "\n%d dictionaries tried in %.1f s with %s; %s, %d cores, %s\n", len(r.Candidates), r.Seconds, r.Engine, r.Go, r.Cores, r.CPU)
 	if r.Without.Values > 0 {
@@ -125,7 +136,8 @@ type TrainingJSON struct {
 	Samples     int              `json:"samples"`
 	SampleBytes int64            `json:"sample_bytes"`
 	HeldOut     int              `json:"held_out"`
-	Excluded    int              `json:"excluded"`
+	Excluded    int              `json:"excluded"` // left out since they are not JSON
+	LeftOut     []LeftOut        `json:"left_out,omitempty"`
 	File        string           `json:"file,omitempty"`
 	Reason      string           `json:"reason,omitempty"`
 	Lacking     string           `json:"lacking,omitempty"`
@@ -143,7 +155,7 @@ type TrainingJSON struct {
 func (r *Training) JSON() *TrainingJSON {
 	out := &TrainingJSON{
 		Source: r.Source, Compress: r.Compress, Engine: r.Engine, Go: r.Go, CPU: r.CPU, Cores: r.Cores, Seconds: r.Seconds, Samples: r.Samples, SampleBytes: r.SampleBytes,
-		HeldOut: r.HeldOut, Excluded: r.Excluded, Reason: r.Reason, Lacking: r.Lacking, Without: r.Without, Candidates: r.Candidates,
+		HeldOut: r.HeldOut, Excluded: r.Excluded, LeftOut: r.LeftOut, Reason: r.Reason, Lacking: r.Lacking, Without: r.Without, Candidates: r.Candidates,
 	}
 	if r.Current.Values > 0 {
 		out.Current = &r.Current

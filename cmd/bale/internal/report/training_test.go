@@ -32,6 +32,7 @@ func training(t *testing.T) *Training {
 			Dictionary: d, Winner: candidates[2], Setting: compress.Setting{Algorithm: frame.Zstd}, Samples: 1256, SampleBytes: 1_052_000, HeldOut: 1256, Excluded: 3,
 			Without: without, With: with, Candidates: candidates,
 		},
+		Values: 2515, LeftOut: []LeftOut{{"email", 2512}, {"user.token", 17}},
 		Source: "movies (a sample of 2512 of its 9000 values)", Compress: "zstd:3", Seconds: 7.13, File: "movies.dict", Engine: "libzstd 1.5.7", Go: "go1.26.8", CPU: "Some CPU", Cores: 2,
 	}
 }
@@ -46,6 +47,7 @@ func TestTraining(t *testing.T) {
 			r.Write(w, false)
 		},
 		"testdata/too-few.txt": func(r *Training, w *bytes.Buffer) {
+			r.LeftOut = nil
 			r.Training = &dict.Training{Samples: 5, SampleBytes: 1000, HeldOut: 5}
 			r.Reason = "dict: no dictionary: too few samples: 10 values"
 			r.Write(w, false)
