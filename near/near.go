@@ -1,0 +1,561 @@
+// Package near keeps decoded values in the process, in front of a bale.Cache: a value that is there costs tens of nanoseconds, and
+// no round trip, no decompression and no decoding.
+//
+// [New] puts a [Cache] before a bale.Cache; [Options] bound its memory and the age of what it serves. With [Invalidations] (package
+// github.com/balekv/bale/rueidis has them) the server says which keys have changed, by whomever, and they are
+// dropped at once; without, values are kept for a second.
+//
+// What it promises: a value that a call returns was in Redis at the call, or not longer than Options.MaxAge before it, whatever becomes of
+// connections and servers. And after a Set or Delete through a Cache has returned, no call of the same Cache returns what was there
+// before. It is for reads from masters: a replica that lags behind may return, and leave here for MaxAge, what has changed before. Below it
+// there should be no other cache in the process (StoreOptions.CacheTTL of package rueidis), whose age would be added.
+//
+// Nothing is released yet: until version 1 the API may change.
+package near
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/maypok86/otter/v2/stats"
+
+	"github.com/balekv/bale"
+)
+
+const (
+	defaultMaxBytes    = 64 << 20
+	minMaxBytes        = 64 << 10
+	defaultMaxAge      = time.Second
+	defaultListeningMA = time.Minute // with Invalidations
+	largestPart        = 16          // a single value takes at most this part of MaxBytes
+	largestEntry       = 1 << 30     // and at most this
+	shards             = 256         // locks; taken for misses and changes alone
+	listenAgain        = time.Second // after Listen has failed
+	resolution         = time.Second // of the clock by which memory is freed
+)
+
+// Options are the settings of a [Cache]; the zero value is useful.
+type Options[T any] struct {
+	// MaxBytes bounds what all kept values take, in bytes, together with their keys and what the cache itself needs for each. It is never
+	// exceeded, as Size counts. A value that takes more than a 16th of it, or than 1 GiB, is not kept. Defaults to 64 MiB; at least 64 KiB.
+	MaxBytes int64
+
+	// MaxAge is how long a value is kept, counted from before it was asked of Redis: the longest time that a value can be served after it was
+	// changed, deleted or has expired, when Invalidations do not say so, because there are none or their connection is
+	// lost. Defaults to 1 s, or 1 min with Invalidations.
+	MaxAge time.Duration
+
+	// Size returns how many bytes a decoded value takes. It is called once for each value that is kept. Defaults to an
+	// estimate by reflection, which follows pointers, and does not keep values of more than a million parts or 100 levels.
+	Size func(key string, v T) int
+
+	// Clone makes the copy that a caller gets. Defaults to none: all callers share what is kept, and must not change
+	// what a value points to (slices, maps, pointers).
+	Clone func(T) T
+
+	// Invalidations tell what has changed in Redis. Defaults to none.
+	Invalidations Invalidations
+
+	// Log is told when Invalidations fail. Defaults to nothing.
+	Log *slog.Logger
+}
+
+// Invalidations tell which keys have changed. An implementation is safe for concurrent use, and can serve several caches.
+type Invalidations interface {
+	// Listen calls changed with keys that have changed, expired or been deleted, by this program too. It calls it with nil when any key may have:
+	// when it has begun to listen (so that from then on it misses nothing), has lost the connection or begun again, and
+	// when the server was emptied. Calls may come from several goroutines at once; changed does not wait for anything, and keeps no
+	// reference to keys. Listen connects again by itself. It returns when ctx ends, with its error, or with what makes
+	// listening impossible, and changed is not called any more then.
+	Listen(ctx context.Context, changed func(keys []string)) error
+}
+
+// Stats counts what a [Cache] has done.
+type Stats struct {
+	Hits          uint64 // values that were kept
+	Misses        uint64 // values that were not, or too old; several calls that wait for one reading are all counted
+	Bytes         int64  // that the kept values take
+	Entries       int    // kept values
+	Evictions     uint64 // values that were dropped to make room
+	TooLarge      uint64 // values that were not kept because they take more than a 16th of MaxBytes, or 1 GiB
+	Invalidations uint64 // keys that were said to have changed, kept or not
+	Resets        uint64 // times that any key may have changed, and all was dropped
+}
+
+// Cache is a bale.Cache that keeps decoded values in the process. Make one with [New]; it is safe for concurrent use. What
+// goes to Redis past it, by the same process or others, is noticed by Invalidations or after MaxAge.
+type Cache[T any] struct {
+	cache   *bale.Cache[T]
+	entries *otter.Cache[string, *entry[T]]
+	maxAge  time.Duration
+	clone   func(T) T
+	size    func(string, T) int
+
+	maxBytes int64
+	largest  int64
+	bytes    atomic.Int64 // of entries, and of those that are about to be
+
+	seed   maphash.Seed
+	shards [shards]shard[T]
+	start  time.Time // of the clock that ages are counted by, which is monotonic
+	coarse *otter.CoarseClock
+
+	counts                               *stats.Counter // of hits and misses
+	evictions, tooLarge, changes, resets atomic.Uint64
+
+	closed  atomic.Bool
+	cancel  context.CancelFunc
+	stopped chan struct{} // closed when nobody listens any more
+}
+
+// entry is a kept value. It is not changed any more.
+type entry[T any] struct {
+	v    T
+	read time.Duration // when Redis was asked, on the Cache's clock
+	size int64
+}
+
+// shard has the readings of some keys that are under way. Its lock is held too while their entries are changed.
+type shard[T any] struct {
+	mu      sync.Mutex
+	flights map[string]*flight[T]
+	_       [48]byte // the next one's lock is in another cache line
+}
+
+// flight is a reading of one key, for all who want it. It stands in its shard as long as its value may be kept and others may wait
+// for it: what changes the key takes it out.
+type flight[T any] struct {
+	began time.Duration
+	done  chan struct{} // closed when the fields below are set
+	v     T
+	err   error
+	again bool // it failed for the context of the one who read: the others have to read themselves
+}
+
+// New puts a Cache in front of another, which stays the caller's. It is to be closed, for it starts goroutines.
+func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
+	if o.MaxBytes == 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	if o.MaxAge == 0 {
+		o.MaxAge = defaultMaxAge
+		if o.Invalidations != nil {
+			o.MaxAge = defaultListeningMA
+		}
+	}
+	switch {
+	case cache == nil:
+		return nil, fmt.Errorf("near: %w: no bale.Cache", bale.ErrInvalid)
+	case o.MaxBytes < minMaxBytes:
+		return nil, fmt.Errorf("near: %w: MaxBytes is %d, must be at least %d, or 0 for %d", bale.ErrInvalid, o.MaxBytes, minMaxBytes, defaultMaxBytes)
+	case o.MaxAge < 0:
+		return nil, fmt.Errorf("near: %w: MaxAge is %v, must not be negative", bale.ErrInvalid, o.MaxAge)
+	}
+	if o.Size == nil {
+		o.Size = newEstimator[T]().size
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Cache[T]{
+		coarse: otter.NewCoarseClock(resolution),
+		cache:  cache, maxAge: o.MaxAge, clone: o.Clone, size: o.Size,
+		maxBytes: o.MaxBytes, largest: min(o.MaxBytes/largestPart, largestEntry),
+		seed: maphash.MakeSeed(), start: time.Now(), counts: stats.NewCounter(), stopped: make(chan struct{}),
+	}
+	for i := range c.shards {
+		c.shards[i].flights = map[string]*flight[T]{}
+	}
+	var err error
+	c.entries, err = otter.New(&otter.Options[string, *entry[T]]{
+		// Entries are removed some time after they were inserted: there is room for one more beside as many as may be.
+		MaximumWeight: uint64(o.MaxBytes - c.largest),
+		Weigher:       func(_ string, e *entry[T]) uint32 { return uint32(e.size) },
+		// This frees memory, when it gets to it; how old a value may be is decided when it is read. So a clock will do that is cheap
+		// to read, for otter reads it at each hit.
+		ExpiryCalculator: otter.ExpiryWriting[string, *entry[T]](o.MaxAge + resolution),
+		Clock:            c.coarse,
+		OnAtomicDeletion: func(e otter.DeletionEvent[string, *entry[T]]) {
+			c.bytes.Add(-e.Value.size)
+			if e.Cause == otter.CauseOverflow {
+				c.evictions.Add(1)
+			}
+		},
+	})
+	if err != nil {
+		c.coarse.Stop()
+		return nil, fmt.Errorf("near: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	if o.Invalidations == nil {
+		close(c.stopped)
+	} else {
+		go c.listen(ctx, o.Invalidations, o.Log)
+	}
+	return c, nil
+}
+
+// listen hears of changes until ctx ends.
+func (c *Cache[T]) listen(ctx context.Context, from Invalidations, log *slog.Logger) {
+	defer close(c.stopped)
+	for {
+		err := from.Listen(ctx, c.changed)
+		if ctx.Err() != nil {
+			return
+		}
+		c.dropAll()
+		log.Warn("near: nobody says what changes in Redis; values may be served until they are MaxAge old", "error", err, "max_age", c.maxAge, "again_in", listenAgain)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+func (c *Cache[T]) changed(keys []string) {
+	if keys == nil {
+		c.dropAll()
+		return
+	}
+	c.changes.Add(uint64(len(keys)))
+	c.drop(keys...)
+}
+
+// Close stops the goroutines and lets go of the values. It waits for Listen to return. The Cache can still be used: it keeps nothing then.
+func (c *Cache[T]) Close() {
+	c.closed.Store(true)
+	c.cancel()
+	<-c.stopped
+	c.dropAll()
+	c.entries.StopAllGoroutines()
+	c.coarse.Stop()
+}
+
+// Stats returns the counts so far.
+func (c *Cache[T]) Stats() Stats {
+	s := c.counts.Snapshot()
+	return Stats{
+		Hits: s.Hits, Misses: s.Misses, Bytes: c.bytes.Load(), Entries: c.entries.EstimatedSize(), Evictions: c.evictions.Load(),
+		TooLarge: c.tooLarge.Load(), Invalidations: c.changes.Load(), Resets: c.resets.Load(),
+	}
+}
+
+// now is the time on the Cache's clock.
+func (c *Cache[T]) now() time.Duration { return time.Since(c.start) }
+
+func (c *Cache[T]) shard(key string) *shard[T] {
+	return &c.shards[maphash.String(c.seed, key)%shards]
+}
+
+// kept returns the value of a key if it is kept, and young enough for a call that came at now.
+func (c *Cache[T]) kept(key string, now time.Duration) (v T, ok bool) {
+	e, ok := c.entries.GetIfPresent(key)
+	if !ok || now-e.read > c.maxAge {
+		return v, false
+	}
+	return e.v, true
+}
+
+// give is what a caller gets of a value that is shared.
+func (c *Cache[T]) give(v T) T {
+	if c.clone != nil {
+		return c.clone(v)
+	}
+	return v
+}
+
+// join returns the reading of a key that is under way, or begins one, which is the caller's to do and to finish. If a reading has ended
+// meanwhile it returns its value and no flight.
+func (c *Cache[T]) join(key string, now time.Duration) (f *flight[T], mine bool, v T) {
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v, ok := c.kept(key, now); ok {
+		return nil, false, v
+	}
+	if f = s.flights[key]; f != nil && now-f.began <= c.maxAge {
+		return f, false, v
+	}
+	f = &flight[T]{began: c.now(), done: make(chan struct{})}
+	s.flights[key] = f
+	return f, true, v
+}
+
+// finish ends a reading: its value is kept if nothing has changed the key since it began.
+func (c *Cache[T]) finish(key string, f *flight[T], size int64) {
+	s := c.shard(key)
+	s.mu.Lock()
+	if s.flights[key] == f {
+		delete(s.flights, key)
+		if f.err == nil {
+			c.keep(key, f, size)
+		}
+	}
+	s.mu.Unlock()
+	close(f.done)
+}
+
+// keep inserts the value of a flight, under the shard's lock.
+func (c *Cache[T]) keep(key string, f *flight[T], size int64) {
+	if size > c.largest {
+		c.tooLarge.Add(1)
+		c.entries.Invalidate(key) // one that is too old
+		return
+	}
+	if c.closed.Load() {
+		return
+	}
+	if c.bytes.Add(size) > c.maxBytes {
+		c.entries.CleanUp() // what is to be removed is removed now
+		if c.bytes.Load() > c.maxBytes {
+			c.bytes.Add(-size) // others have taken the room meanwhile
+			return
+		}
+	}
+	c.entries.Set(key, &entry[T]{f.v, f.began, size})
+}
+
+// weigh is what a value takes if it is kept.
+func (c *Cache[T]) weigh(key string, v T) int64 {
+	return min(int64(max(0, c.size(key, v))), 2*largestEntry) + int64(len(key)) + overhead
+}
+
+// read does the reading of a key, for all who wait for it.
+func (c *Cache[T]) read(ctx context.Context, key string, f *flight[T], from func(context.Context) (T, error)) (T, error) {
+	f.again = true // if it panics
+	f.err = errors.New("near: the reading was given up")
+	var size int64
+	defer func() { c.finish(key, f, size) }()
+	v, err := from(ctx)
+	if err == nil {
+		size = c.weigh(key, v)
+	}
+	f.v, f.err, f.again = v, err, givenUp(ctx, err)
+	return v, err
+}
+
+// givenUp reports whether an error may be the caller's own: that of its context.
+func givenUp(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() != nil && !errors.Is(err, bale.ErrNotFound)
+}
+
+// Get returns the value of a key, or bale.ErrNotFound, which is not kept. Calls for one key share one reading; each ends with its own ctx, and if that
+// of the one who reads ends, another reads.
+func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
+	now := c.now()
+	if v, ok := c.kept(key, now); ok {
+		c.counts.RecordHits(1)
+		return c.give(v), nil
+	}
+	c.counts.RecordMisses(1)
+	return c.miss(ctx, key, now, func(ctx context.Context) (T, error) { return c.cache.Get(ctx, key) })
+}
+
+// miss reads a key, or waits for one who does.
+func (c *Cache[T]) miss(ctx context.Context, key string, now time.Duration, from func(context.Context) (T, error)) (T, error) {
+	for {
+		f, mine, v := c.join(key, now)
+		var err error
+		switch {
+		case f == nil:
+		case mine:
+			v, err = c.read(ctx, key, f, from)
+		default:
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return v, &bale.KeyError{Op: "get", Key: key, Err: ctx.Err()}
+			}
+			if f.again {
+				continue
+			}
+			v, err = f.v, f.err
+		}
+		if err != nil {
+			return v, err
+		}
+		return c.give(v), nil
+	}
+}
+
+// waiting is a key that somebody else reads.
+type waiting[T any] struct {
+	key string
+	f   *flight[T]
+}
+
+// GetMany returns the values of those keys that exist; those that are not kept are read at once. Errors are like bale.Cache.GetMany's.
+func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, error) {
+	now := c.now()
+	values := make(map[string]T, len(keys))
+	var missing []string
+	for _, key := range keys {
+		if v, ok := c.kept(key, now); ok {
+			values[key] = c.give(v)
+		} else {
+			missing = append(missing, key)
+		}
+	}
+	c.counts.RecordHits(len(keys) - len(missing))
+	c.counts.RecordMisses(len(missing))
+	var failed bale.KeyErrors
+	for len(missing) > 0 {
+		var mine, others []waiting[T]
+		for _, key := range missing {
+			switch f, own, v := c.join(key, now); {
+			case f == nil:
+				values[key] = c.give(v)
+			case own:
+				mine = append(mine, waiting[T]{key, f})
+			default:
+				others = append(others, waiting[T]{key, f})
+			}
+		}
+		if err := c.readMany(ctx, mine, values); err != nil {
+			var some bale.KeyErrors
+			if !errors.As(err, &some) {
+				return values, err
+			}
+			failed = append(failed, some...)
+		}
+		// Only now, when those who wait for this call have what they wait for: two calls never wait for each other.
+		missing = missing[:0]
+		for _, w := range others {
+			select {
+			case <-w.f.done:
+			case <-ctx.Done():
+				return values, fmt.Errorf("near: get of %d keys: %w", len(keys), ctx.Err())
+			}
+			switch err := w.f.err; {
+			case w.f.again:
+				missing = append(missing, w.key)
+			case err == nil:
+				values[w.key] = c.give(w.f.v)
+			case !errors.Is(err, bale.ErrNotFound):
+				failed = append(failed, keyError(w.key, err))
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return values, failed
+	}
+	return values, nil
+}
+
+// readMany does the readings of keys, into values too. Its error is the Cache's.
+func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], values map[string]T) error {
+	if len(mine) == 0 {
+		return nil
+	}
+	keys := make([]string, len(mine))
+	sizes := make([]int64, len(mine))
+	for i, w := range mine {
+		keys[i] = w.key
+		w.f.again, w.f.err = true, errors.New("near: the reading was given up") // if it panics
+	}
+	defer func() {
+		for i, w := range mine {
+			c.finish(w.key, w.f, sizes[i])
+		}
+	}()
+	got, err := c.cache.GetMany(ctx, keys...)
+	var some bale.KeyErrors
+	errs := make(map[string]error)
+	if errors.As(err, &some) {
+		for _, e := range some {
+			errs[e.Key] = e
+		}
+	}
+	for i, w := range mine {
+		v, ok := got[w.key]
+		if ok {
+			sizes[i] = c.weigh(w.key, v)
+			values[w.key] = c.give(v)
+			w.f.v, w.f.err, w.f.again = v, nil, false
+			continue
+		}
+		e := errs[w.key]
+		switch {
+		case e == nil && err != nil && some == nil: // all failed alike
+			e = keyError(w.key, err)
+		case e == nil:
+			e = bale.ErrNotFound
+		}
+		w.f.err, w.f.again = e, givenUp(ctx, e)
+	}
+	return err
+}
+
+// keyError is an error as that of a key.
+func keyError(key string, err error) *bale.KeyError {
+	var e *bale.KeyError
+	if errors.As(err, &e) && e.Key == key {
+		return e
+	}
+	return &bale.KeyError{Op: "get", Key: key, Err: err}
+}
+
+// The methods that write drop what is kept when Redis has answered, whatever it said: a value that was read before cannot be kept any more then,
+// and one that was read after is the new one, or a later one. The new value is not kept: whether another has been written after it, only
+// Redis knows.
+
+// Set writes a value like bale.Cache.Set.
+func (c *Cache[T]) Set(ctx context.Context, key string, v T, e bale.Expiry) error {
+	defer c.drop(key)
+	return c.cache.Set(ctx, key, v, e)
+}
+
+// SetMany writes values like bale.Cache.SetMany.
+func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e bale.Expiry) error {
+	defer func() {
+		for key := range values {
+			c.drop(key)
+		}
+	}()
+	return c.cache.SetMany(ctx, values, e)
+}
+
+// Delete removes keys like bale.Cache.Delete.
+func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
+	defer c.drop(keys...)
+	return c.cache.Delete(ctx, keys...)
+}
+
+// Touch gives a key another expiry like bale.Cache.Touch. The value is read again when it is asked for, for it may have ended.
+func (c *Cache[T]) Touch(ctx context.Context, key string, e bale.Expiry) error {
+	defer c.drop(key)
+	return c.cache.Touch(ctx, key, e)
+}
+
+// drop removes keys: neither what is kept of them nor what is being read is served to a call that comes after it.
+func (c *Cache[T]) drop(keys ...string) {
+	for _, key := range keys {
+		s := c.shard(key)
+		s.mu.Lock()
+		delete(s.flights, key)
+		c.entries.Invalidate(key)
+		s.mu.Unlock()
+	}
+}
+
+// dropAll removes all keys.
+func (c *Cache[T]) dropAll() {
+	c.resets.Add(1)
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		clear(s.flights)
+		s.mu.Unlock()
+	}
+	// What is inserted from here on was read from here on.
+	c.entries.InvalidateAll()
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package near
+
+const raceEnabled = false
