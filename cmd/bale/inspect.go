@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/bale/internal/keyspace"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
@@ -21,11 +23,13 @@ type inspectCommand struct {
 	Key   string   `placeholder:"K" help:"The key of the value in Redis."`
 	Field string   `placeholder:"F" help:"The field, if the key is a hash."`
 	Dict  []string `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
+
+	Prefix string `default:"bale:dict:" placeholder:"TEXT" help:"With --redis: what the keys of the registry start with, whose dictionaries the value is read with. Default: ${default}."`
 }
 
 // Help is shown below the options.
 func (inspectCommand) Help() string {
-	return `Shows the header, the sizes, and the decoded value when it is JSON. The exit status is 1 when the value is damaged.
+	return `Shows the header, the sizes, and the decoded value when it is JSON. With --redis the dictionary comes from the registry that is in that Redis. The exit status is 1 when the value is damaged.
 
 Examples:
   bale inspect value.packed
@@ -43,7 +47,19 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 	case c.Field != "" && c.Key == "":
 		return fmt.Errorf("%w: --field goes with --key", errUsage)
 	}
-	stored, err := c.read(ctx, s)
+	var client redis.UniversalClient
+	var registry bale.Dictionaries
+	if c.Redis != "" {
+		var err error
+		if client, err = keyspace.Open(ctx, c.Redis); err != nil {
+			return err
+		}
+		defer client.Close()
+		if registry, err = newRegistryReader(client, c.Prefix); err != nil {
+			return err
+		}
+	}
+	stored, err := c.read(ctx, s, client)
 	if err != nil {
 		return err
 	}
@@ -55,15 +71,18 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 		showValue(s.out, stored)
 		return nil
 	}
-	packer, err := newReader(c.Dict, maxValue)
+	packer, err := newReader(c.Dict, maxValue, registry)
 	if err != nil {
 		return err
 	}
 	defer packer.Close()
-	value, err := packer.Unpack(nil, stored)
+	value, err := packer.UnpackContext(ctx, nil, stored)
 	switch {
-	case errors.Is(err, bale.ErrUnknownDictionary):
-		fmt.Fprintln(s.out, "content: not decoded, for it needs the dictionary: give it with --dict")
+	case errors.Is(err, dict.ErrUnknown):
+		fmt.Fprintf(s.out, "content: not decoded, for it needs the dictionary, which the registry (prefix %s) does not hold: give it with --dict FILE, or the registry's --prefix\n", c.Prefix)
+		return nil
+	case errors.Is(err, bale.ErrUnknownDictionary) && registry == nil:
+		fmt.Fprintln(s.out, "content: not decoded, for it needs the dictionary: give it with --dict FILE")
 		return nil
 	case err != nil:
 		return err
@@ -87,10 +106,11 @@ func showValue(w io.Writer, value []byte) {
 	fmt.Fprintln(w, indented.String())
 }
 
-func (c *inspectCommand) read(ctx context.Context, s *streams) ([]byte, error) {
+// read reads from the client, if there is one.
+func (c *inspectCommand) read(ctx context.Context, s *streams, client redis.UniversalClient) ([]byte, error) {
 	switch {
-	case c.Redis != "":
-		return c.fetch(ctx)
+	case client != nil:
+		return c.fetch(ctx, client)
 	case c.File == "" || c.File == "-":
 		return readStored(s.in, "stdin")
 	}
@@ -115,13 +135,7 @@ func readStored(r io.Reader, name string) ([]byte, error) {
 	return b, nil
 }
 
-func (c *inspectCommand) fetch(ctx context.Context) ([]byte, error) {
-	o, err := redis.ParseURL(c.Redis)
-	if err != nil {
-		return nil, fmt.Errorf("%w: --redis: %w", errUsage, err)
-	}
-	client := redis.NewClient(o)
-	defer client.Close()
+func (c *inspectCommand) fetch(ctx context.Context, client redis.UniversalClient) ([]byte, error) {
 	get := client.Get(ctx, c.Key)
 	if c.Field != "" {
 		get = client.HGet(ctx, c.Key, c.Field)

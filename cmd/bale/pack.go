@@ -92,7 +92,7 @@ Examples:
 
 // Run unpacks.
 func (u *unpackCommand) Run(s *streams) error {
-	packer, err := newReader(u.Dict, u.MaxSize)
+	packer, err := newReader(u.Dict, u.MaxSize, nil)
 	if err != nil {
 		return err
 	}
@@ -131,9 +131,10 @@ func (u *unpackCommand) Run(s *streams) error {
 	return err
 }
 
-// newReader makes a Packer that reads every algorithm with every one of the dictionaries.
-func newReader(dictionaries []string, maxSize byteSize) (*bale.Packer, error) {
-	o := bale.PackerOptions{MaxSize: int(maxSize), Engine: engine.Default}
+// newReader makes a Packer that reads every algorithm with every one of the dictionaries in files, and with those of more, if it is
+// not nil.
+func newReader(dictionaries []string, maxSize byteSize, more bale.Dictionaries) (*bale.Packer, error) {
+	o := bale.PackerOptions{MaxSize: int(maxSize), Engine: engine.Default, Dictionaries: more}
 	for _, path := range dictionaries {
 		d, err := readDictionary(path)
 		if err != nil {

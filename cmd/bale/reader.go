@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/compress/none"
@@ -28,16 +27,13 @@ type readerKey struct {
 	id        frame.DictionaryID
 }
 
-// newServerReader makes a Packer that unpacks whatever a server holds.
-func newServerReader(client redis.UniversalClient) (*bale.Packer, error) {
-	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
+// newRegistryReader reads with the dictionaries of the registry with a prefix on a server.
+func newRegistryReader(client redis.UniversalClient, prefix string) (*registryReader, error) {
+	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{Prefix: prefix})
 	if err != nil {
 		return nil, err
 	}
-	return bale.NewPacker(bale.PackerOptions{
-		Dictionaries: &registryReader{registry: registry, readers: map[readerKey]compress.Compressor{}},
-		Engine:       engine.Default,
-	})
+	return &registryReader{registry: registry, readers: map[readerKey]compress.Compressor{}}, nil
 }
 
 // Writer implements bale.Dictionaries.

@@ -21,6 +21,7 @@ type trainCommand struct {
 	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" required:"" help:"Values to train on: a file or stdin (-) with one on each line, or a folder with one in each file. Repeatable."`
 	Redis    string   `placeholder:"URL" xor:"from" required:"" help:"Take a sample of the values in this Redis, or cluster, reading only."`
 	Match    string   `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
+	Prefix   string   `default:"bale:dict:" placeholder:"TEXT" help:"With --redis: what the keys of the registry start with, whose dictionaries packed values are read with. Default: ${default}."`
 	Sample   int      `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
 	MaxRate  int      `default:"5000" placeholder:"N" help:"With --redis: how many keys a second are looked at, at most; 0 for no limit. Default: ${default}."`
 	Compress string   `default:"zstd" placeholder:"SETTING" help:"What values will be compressed with: zstd, with a level where wanted (zstd:3, zstd/go), s2 or lz4. Default: ${default}."`
@@ -156,13 +157,17 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 		return nil, "", err
 	}
 	defer client.Close()
-	packer, err := newServerReader(client)
+	registry, err := newRegistryReader(client, c.Prefix)
+	if err != nil {
+		return nil, "", err
+	}
+	packer, err := newReader(nil, maxValue, registry)
 	if err != nil {
 		return nil, "", err
 	}
 	defer packer.Close()
 	sampled, err := keyspace.Sample(ctx, client, keyspace.SampleOptions{
-		Match: c.Match, Values: c.Sample, Bytes: maxSample, Size: int(frameLimit(c.MaxSize)), Rate: c.MaxRate,
+		Match: c.Match, Skip: c.Prefix, Values: c.Sample, Bytes: maxSample, Size: int(frameLimit(c.MaxSize)), Rate: c.MaxRate,
 		Unpack: func(ctx context.Context, stored []byte) ([]byte, error) {
 			return packer.UnpackContext(ctx, nil, stored)
 		},

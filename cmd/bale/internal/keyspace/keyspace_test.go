@@ -83,6 +83,11 @@ func TestSample(t *testing.T) {
 				}
 				seen[string(v)] = true
 			}
+			options.Skip = "user:1"
+			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 1000-111 || s.Keys != 1002-111 {
+				t.Errorf("without user:1*: %d values, %+v, %v", len(s.Values), s, err)
+			}
+			options.Skip = ""
 			options.Values = 300
 			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 300 {
 				t.Errorf("%d of 300, %v", len(s.Values), err)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -11,6 +13,7 @@ import (
 // SampleOptions bound a sample.
 type SampleOptions struct {
 	Match  string // pattern of keys, all if empty
+	Skip   string // keys that start so are passed over, none if empty
 	Values int    // how many are read at most
 	Bytes  int    // and how many bytes of them
 	Size   int    // a larger value is passed over
@@ -50,6 +53,10 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 	err := Walk(ctx, client, o.Match, "string", o.Rate, func(ctx context.Context, node *redis.Client, keys []string) (Next, error) {
 		if node != last {
 			last, share = node, share+1
+		}
+		keys = slices.DeleteFunc(keys, func(k string) bool { return o.Skip != "" && strings.HasPrefix(k, o.Skip) })
+		if len(keys) == 0 {
+			return More, nil
 		}
 		s.Keys += len(keys)
 		lengths := make([]*redis.IntCmd, len(keys))
