@@ -1,0 +1,22 @@
+module github.com/balekv/bale/codecs
+
+go 1.26.0
+
+replace github.com/balekv/bale => ../
+
+require (
+	github.com/balekv/bale v0.0.0
+	github.com/fxamacker/cbor/v2 v2.9.6
+	github.com/goccy/go-json v0.12.0
+	github.com/google/go-cmp v0.7.0
+	github.com/vmihailenco/msgpack/v5 v5.4.1
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	github.com/stretchr/testify v1.10.0 // indirect
+	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	github.com/x448/float16 v0.8.4 // indirect
+)
