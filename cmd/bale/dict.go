@@ -107,7 +107,7 @@ func (c *dictList) Run(ctx context.Context, s *streams) error {
 			return err
 		}
 	}
-	list := report.NewDictionaries(states, refs, time.Now())
+	list := report.NewDictionaries(states, refs, c.Prefix, time.Now())
 	if c.JSON {
 		return report.WriteJSON(s.out, list)
 	}
@@ -302,7 +302,7 @@ func idOf(s string) (frame.DictionaryID, error) {
 	}
 	id, err := frame.ParseDictionaryID(s)
 	if err != nil {
-		return 0, fmt.Errorf("%w: there is no file %q, and %w", errUsage, s, err)
+		return 0, fmt.Errorf("%w: there is no file %q, and it is no dictionary id: eight lower-case hexadecimal digits", errUsage, s)
 	}
 	return id, nil
 }
@@ -330,6 +330,9 @@ Examples:
 // Run rolls back.
 func (c *dictRollback) Run(ctx context.Context, s *streams) error {
 	return c.with(ctx, func(r *dict.Registry) error {
+		if _, err := groupStates(ctx, r, c.Group); err != nil {
+			return usageIfInvalid(err)
+		}
 		if err := r.Rollback(ctx, c.Group); err != nil {
 			return usageIfInvalid(err)
 		}

@@ -8,12 +8,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/bale/internal/keyspace"
 )
 
 // The exit codes.
@@ -72,15 +76,22 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintln(stderr, "bale:", err)
 		return exitFailed
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	command, err := parser.Parse(args)
 	if exited >= 0 { // --help and --version say all there is to say
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "bale: %v (see bale --help)\n", err)
+		name := "bale"
+		if e, ok := errors.AsType[*kong.ParseError](err); ok {
+			name = commandOf(e.Context)
+		}
+		fmt.Fprintf(stderr, "%s: %v (see %[1]s --help)\n", name, err)
 		return exitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
@@ -90,16 +101,33 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, errUsage):
-		fmt.Fprintf(stderr, "bale %s: %v (see bale %[1]s --help)\n", name, err)
+	case errors.Is(err, errUsage), errors.Is(err, keyspace.ErrURL):
+		fmt.Fprintf(stderr, "bale %s: %s (see bale %[1]s --help)\n", name, told(err))
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintf(stderr, "bale %s: interrupted\n", name)
 	default:
-		fmt.Fprintf(stderr, "bale %s: %v\n", name, err)
+		fmt.Fprintf(stderr, "bale %s: %s\n", name, told(err))
 	}
 	return exitFailed
 }
+
+// commandOf is the command as far as it was understood: "bale dict publish".
+func commandOf(c *kong.Context) string {
+	name := "bale"
+	for _, p := range c.Path {
+		if p.Command != nil {
+			name += " " + p.Command.Name
+		}
+	}
+	return name
+}
+
+// packagePrefix is what errors of the library start with, for programs to know where they come from.
+var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame): `)
+
+// told is an error for people, who know what they called.
+func told(err error) string { return packagePrefix.ReplaceAllString(err.Error(), "$1") }
 
 // version is the module's version, or the commit it was built from.
 func version() string {

@@ -124,6 +124,9 @@ func (u *unpackCommand) Run(s *streams) error {
 		}
 	}
 	value, err := packer.Unpack(nil, stored)
+	if e, ok := errors.AsType[*bale.DecodeError](err); ok && errors.Is(err, bale.ErrUnknownDictionary) {
+		return &bale.DecodeError{Algorithm: e.Algorithm, DictionaryID: e.DictionaryID, Err: fmt.Errorf("%w: give it with --dict FILE", bale.ErrUnknownDictionary)}
+	}
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 type trainCommand struct {
-	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" required:"" help:"Values to train on: a file or stdin (-) with one on each line, or a folder with one in each file. Repeatable."`
-	Redis    string   `placeholder:"URL" xor:"from" required:"" help:"Take a sample of the values in this Redis, or cluster, reading only."`
+	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values to train on: a file or stdin (-) with one on each line, or a folder with one in each file. Repeatable."`
+	Redis    string   `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only."`
 	Match    string   `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
 	Prefix   string   `default:"bale:dict:" placeholder:"TEXT" help:"With --redis: what the keys of the registry start with, whose dictionaries packed values are read with. Default: ${default}."`
 	Sample   int      `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
@@ -37,7 +37,7 @@ type trainCommand struct {
 
 // Help is shown below the options.
 func (trainCommand) Help() string {
-	return `Half of the values are trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one that takes the fewest bytes as Redis allocates them wins. Where none saves enough there is none, and the exit status is 1.
+	return `The values come from files (--data) or from a Redis (--redis). Half of them are trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one that takes the fewest bytes as Redis allocates them wins. Where none saves enough there is none, and the exit status is 1.
 
 A dictionary is made of pieces of the values: who can read it can read those. Keep secrets out of it with --exclude.
 
@@ -69,6 +69,9 @@ func (c *trainCommand) Run(ctx context.Context, s *streams) error {
 		return fmt.Errorf("%w: --json and --out are the same file", errUsage)
 	case c.MaxRate < 0:
 		return fmt.Errorf("%w: --max-rate %d, must not be negative", errUsage, c.MaxRate)
+	}
+	if len(c.Data) == 0 && c.Redis == "" {
+		return fmt.Errorf("%w: where do the values come from? Either --data or --redis says so", errUsage)
 	}
 	if info, err := os.Stat(c.Out); err == nil && info.IsDir() {
 		return fmt.Errorf("--out: %s is a folder", c.Out)
@@ -119,7 +122,7 @@ func (c *trainCommand) Run(ctx context.Context, s *streams) error {
 		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(), CPU: cpuName(),
 	}
 	if err != nil {
-		r.Reason = err.Error()
+		r.Reason = told(err)
 	}
 	return errors.Join(err, c.report(s, r))
 }

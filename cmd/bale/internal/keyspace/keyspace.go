@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -18,12 +19,31 @@ const (
 	replyWithin = 10 * time.Second
 )
 
+// ErrURL says that a URL is none of a Redis.
+var ErrURL = errors.New("no redis URL")
+
+// ParseURL reads a URL; its error never shows a password.
+func ParseURL(s string) (*redis.Options, error) {
+	scheme, _, ok := strings.Cut(s, "://")
+	if !ok || scheme != "redis" && scheme != "rediss" && scheme != "unix" {
+		return nil, fmt.Errorf("%w: %q; one starts with redis://, rediss:// or unix://, for example redis://127.0.0.1:6379/0", ErrURL, Redact(s))
+	}
+	o, err := redis.ParseURL(s)
+	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // the rest of it is the URL
+		}
+		return nil, fmt.Errorf("%w: %q: %w; for example redis://127.0.0.1:6379/0", ErrURL, Redact(s), err)
+	}
+	return o, nil
+}
+
 // Open connects to the server at a URL, or to the whole cluster that it is a part of. The caller closes the
 // client.
-func Open(ctx context.Context, url string) (redis.UniversalClient, error) {
-	o, err := redis.ParseURL(url)
+func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
+	o, err := ParseURL(at)
 	if err != nil {
-		return nil, fmt.Errorf("redis URL %q: %w (an example: redis://127.0.0.1:6379/0)", Redact(url), err)
+		return nil, err
 	}
 	o.DisableIdentity = true // one round trip less for each connection
 	o.ContextTimeoutEnabled = true
@@ -139,11 +159,11 @@ func (p *pacer) wait(ctx context.Context, n int) error {
 }
 
 // Redact leaves the password out of a URL that is shown.
-func Redact(url string) string {
-	if scheme, rest, ok := strings.Cut(url, "://"); ok {
+func Redact(s string) string {
+	if scheme, rest, ok := strings.Cut(s, "://"); ok {
 		if i := strings.LastIndex(rest, "@"); i >= 0 {
 			return scheme + "://***@" + rest[i+1:]
 		}
 	}
-	return url
+	return s
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,23 @@ func TestRedact(t *testing.T) {
 	} {
 		if got := Redact(in); got != want {
 			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for in, want := range map[string]string{
+		"": `no redis URL: ""; one starts with redis://`, "localhost:6379": "one starts with redis://, rediss:// or unix://", "://x": "one starts with redis://",
+		"http://user:secret@host": `"http://***@host"; one starts`, "redis://user:sec ret@host:1/0": `"redis://***@host:1/0": `, "redis://host/x": "invalid database number",
+	} {
+		_, err := ParseURL(in)
+		if !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sec") {
+			t.Errorf("%q: %v; want %q", in, err, want)
+		}
+	}
+	for _, in := range []string{"redis://host:1/2", "rediss://user:secret@host", "unix:///tmp/redis.sock"} {
+		if _, err := ParseURL(in); err != nil {
+			t.Errorf("%q: %v", in, err)
 		}
 	}
 }

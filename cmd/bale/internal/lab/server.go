@@ -30,9 +30,9 @@ type Server struct {
 // embedded one where none is installed. The caller closes it.
 func OpenServer(ctx context.Context, url string) (*Server, error) {
 	if url != "" {
-		o, err := redis.ParseURL(url)
+		o, err := keyspace.ParseURL(url)
 		if err != nil {
-			return nil, fmt.Errorf("redis URL %q: %w (an example: redis://127.0.0.1:6379/0)", keyspace.Redact(url), err)
+			return nil, err
 		}
 		return connect(ctx, &Server{Options: o, close: func() error { return nil }})
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -20,6 +22,7 @@ type Dictionaries struct {
 	// Values that refer to dictionaries that no group has, by a scan.
 	Unknown map[frame.DictionaryID]*keyspace.Reference `json:"unknown,omitempty"`
 
+	prefix  string
 	now     time.Time
 	scanned *keyspace.References
 }
@@ -30,9 +33,9 @@ type Group struct {
 	References map[frame.DictionaryID]*keyspace.Reference `json:"references,omitempty"` // by a scan
 }
 
-// NewDictionaries makes the report of states; refs is nil without a scan.
-func NewDictionaries(states []*dict.State, refs *keyspace.References, now time.Time) *Dictionaries {
-	d := &Dictionaries{now: now, scanned: refs, Groups: []Group{}}
+// NewDictionaries makes the report of the states in the registry with a prefix; refs is nil without a scan.
+func NewDictionaries(states []*dict.State, refs *keyspace.References, prefix string, now time.Time) *Dictionaries {
+	d := &Dictionaries{prefix: prefix, now: now, scanned: refs, Groups: []Group{}}
 	known := map[frame.DictionaryID]bool{0: true}
 	for _, s := range states {
 		g := Group{State: s}
@@ -88,8 +91,8 @@ func (d *Dictionaries) Write(w io.Writer) {
 	if d.scanned != nil {
 		fmt.Fprintf(w, "%d keys looked at; %d values are not packed\n", d.scanned.Keys, d.scanned.Foreign)
 	}
-	for id, ref := range d.Unknown {
-		fmt.Fprintf(w, "UNKNOWN dictionary %v: %d values refer to it, and no group has it\n", id, ref.Values)
+	for _, id := range slices.Sorted(maps.Keys(d.Unknown)) {
+		fmt.Fprintf(w, "UNKNOWN dictionary %v: %d values refer to it, and no group in this registry (prefix %s) has it\n", id, d.Unknown[id].Values, d.prefix)
 	}
 }
 

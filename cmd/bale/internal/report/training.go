@@ -116,7 +116,7 @@ func (r *Training) isWinner(c dict.Candidate) bool {
 
 func (r *Training) verdict() string {
 	if r.Dictionary == nil {
-		return "No dictionary was written: " + strings.TrimPrefix(r.Reason, "dict: ") + "."
+		return "No dictionary was written: " + strings.TrimPrefix(r.Reason, dict.ErrNoDictionary.Error()+": ") + "."
 	}
 	saved := 1 - float64(r.With.AllocatedBytes)/float64(r.Without.AllocatedBytes)
 	return fmt.Sprintf("Dictionary %v, %d bytes by %s, is in %s. It saves %.0f%% of the %.0f bytes that Redis takes for a value without one, and its own memory from %d values on. "+

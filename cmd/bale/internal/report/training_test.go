@@ -43,13 +43,13 @@ func TestTraining(t *testing.T) {
 		"testdata/training-all.txt": func(r *Training, w *bytes.Buffer) { r.Write(w, true) },
 		"testdata/no-dictionary.txt": func(r *Training, w *bytes.Buffer) {
 			r.Dictionary, r.With, r.Lacking = nil, dict.Measure{}, "This bale was built without cgo."
-			r.Reason = "dict: no dictionary pays: the best of 5 takes as much as none"
+			r.Reason = "no dictionary pays: the best of 5 takes as much as none"
 			r.Write(w, false)
 		},
 		"testdata/too-few.txt": func(r *Training, w *bytes.Buffer) {
 			r.LeftOut = nil
 			r.Training = &dict.Training{Samples: 5, SampleBytes: 1000, HeldOut: 5}
-			r.Reason = "dict: no dictionary: too few samples: 10 values"
+			r.Reason = "no dictionary: too few samples: 10 values"
 			r.Write(w, false)
 		},
 		"testdata/training.json": func(r *Training, w *bytes.Buffer) {
