@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/bufpool"
+	"github.com/balekv/bale/stats"
 )
 
 // Codec turns values into bytes and back; package codec has JSON, gob and raw bytes. An
@@ -38,21 +40,29 @@ type Options[T any] struct {
 	// Jitter shortens each TTL at random by up to this part of it, 0 to 1, so that values set together do not
 	// expire together. Defaults to 0. Absolute expiries are kept.
 	Jitter float64
+
+	// Load is for [Cache.GetOrLoad].
+	Load LoadOptions
+
+	// Recorder is told of each operation; nil for none.
+	Recorder stats.Recorder
 }
 
 // Cache keeps values of one type in a [Store]. Make one with [New]; it is safe for concurrent
 // use.
 type Cache[T any] struct {
-	store  Store
-	codec  Codec[T]
-	packer *Packer
-	ttl    Expiry
-	jitter float64
+	store    Store
+	codec    Codec[T]
+	packer   *Packer
+	ttl      Expiry
+	jitter   float64
+	recorder stats.Recorder
+	loader[T]
 }
 
 // New makes a Cache over a store.
 func New[T any](store Store, o Options[T]) (*Cache[T], error) {
-	c := &Cache[T]{store: store, codec: o.Codec, packer: o.Packer, ttl: TTL(o.TTL), jitter: o.Jitter}
+	c := &Cache[T]{store: store, codec: o.Codec, packer: o.Packer, ttl: TTL(o.TTL), jitter: o.Jitter, recorder: o.Recorder}
 	switch {
 	case store == nil:
 		return nil, fmt.Errorf("bale: %w: no Store", ErrInvalid)
@@ -60,6 +70,9 @@ func New[T any](store Store, o Options[T]) (*Cache[T], error) {
 		return nil, fmt.Errorf("bale: %w: TTL is %v, must not be negative", ErrInvalid, o.TTL)
 	case !(o.Jitter >= 0 && o.Jitter <= 1):
 		return nil, fmt.Errorf("bale: %w: Jitter is %v, must be 0 to 1", ErrInvalid, o.Jitter)
+	}
+	if err := c.loader.init(o.Load); err != nil {
+		return nil, err
 	}
 	if c.codec == nil {
 		c.codec = codec.JSON[T]{}
@@ -75,36 +88,65 @@ func New[T any](store Store, o Options[T]) (*Cache[T], error) {
 
 // Get returns the value of a key, or ErrNotFound.
 func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
-	var v T
+	v, fresh, err := c.get(ctx, key, c.recorder)
+	if err == nil && fresh.expired(time.Now) {
+		var zero T
+		return zero, ErrNotFound // what is kept in case that it cannot be loaded is for GetOrLoad alone
+	}
+	return v, err
+}
+
+// get is Get that says how fresh the value is, and returns one that is kept beyond its expiry, too.
+func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder) (v T, fresh freshness, err error) {
+	rec := begin(ctx, recorder, stats.Get, 1)
 	stored, err := c.store.Get(ctx, key)
+	rec.stage(stats.Store)
 	if err == nil {
-		err = c.decode(ctx, stored, &v)
+		fresh, err = c.decode(ctx, stored, &v, &rec)
 	}
-	if err != nil {
+	switch {
+	case err == nil && fresh.expired(time.Now):
+		rec.event.Misses = 1
+	case err == nil:
+		rec.event.Hits = 1
+	case errors.Is(err, ErrNotFound):
+		rec.event.Misses = 1
+		rec.end(ctx, nil)
+		return v, fresh, ErrNotFound
+	default:
 		var zero T // a failed decode may have filled a part of v
-		if errors.Is(err, ErrNotFound) {
-			return zero, ErrNotFound
-		}
-		return zero, &KeyError{"get", key, err}
+		v, err = zero, &KeyError{"get", key, err}
 	}
-	return v, nil
+	rec.end(ctx, err)
+	return v, fresh, err
 }
 
 // Set writes a value, with its expiry in the same command.
 func (c *Cache[T]) Set(ctx context.Context, key string, v T, e Expiry) error {
 	expiry, err := c.expiry(e)
+	if err == nil {
+		err = c.set(ctx, key, v, expiry, nil)
+	}
 	if err != nil {
 		return &KeyError{"set", key, err}
 	}
+	return nil
+}
+
+// set writes a value with an expiry that is resolved. A nil v writes that there is none.
+func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *frame.Freshness) error {
+	rec := begin(ctx, c.recorder, stats.Set, 1)
 	packed := bufpool.Get()
 	defer bufpool.Put(packed)
-	if packed.B, err = c.encode(packed.B, v); err != nil {
-		return &KeyError{"set", key, err}
+	before := cap(packed.B)
+	var err error
+	if packed.B, err = c.encode(packed.B, v, fresh, &rec); err == nil {
+		rec.grown(before, packed.B)
+		err = c.store.Set(ctx, key, packed.B, e)
+		rec.stage(stats.Store)
 	}
-	if err := c.store.Set(ctx, key, packed.B, expiry); err != nil {
-		return &KeyError{"set", key, err}
-	}
-	return nil
+	rec.end(ctx, err)
+	return err
 }
 
 // GetMany returns the values of those keys that exist, read by one command or one pipeline. If
@@ -114,9 +156,13 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 	if len(keys) == 0 {
 		return values, nil
 	}
+	rec := begin(ctx, c.recorder, stats.GetMany, len(keys))
 	stored, err := c.store.GetMany(ctx, keys)
+	rec.stage(stats.Store)
 	var failed KeyErrors
 	if err != nil && !errors.As(err, &failed) {
+		rec.event.Errors = int32(len(keys))
+		rec.end(ctx, err)
 		return values, fmt.Errorf("bale: get of %d keys: %w", len(keys), err)
 	}
 	for i, s := range stored {
@@ -124,15 +170,21 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 			continue
 		}
 		var v T
-		if err := c.decode(ctx, s, &v); err != nil {
+		switch fresh, err := c.decode(ctx, s, &v, &rec); {
+		case err == nil && !fresh.expired(time.Now):
+			values[keys[i]] = v
+			rec.event.Hits++
+		case err != nil && !errors.Is(err, ErrNotFound):
 			failed = append(failed, &KeyError{"get", keys[i], err})
-			continue
 		}
-		values[keys[i]] = v
 	}
+	rec.event.Errors = int32(len(failed))
+	rec.event.Misses = rec.event.Keys - rec.event.Hits - rec.event.Errors
 	if len(failed) > 0 {
+		rec.end(ctx, failed[0])
 		return values, failed
 	}
+	rec.end(ctx, nil)
 	return values, nil
 }
 
@@ -143,17 +195,33 @@ func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e Expiry) e
 	if len(values) == 0 {
 		return nil
 	}
+	rec := begin(ctx, c.recorder, stats.SetMany, len(values))
+	err := c.setMany(ctx, values, e, &rec)
+	rec.event.Errors = int32(len(values))
+	if failed, some := errors.AsType[KeyErrors](err); some {
+		rec.event.Errors = int32(len(failed))
+	} else if err != nil {
+		err = fmt.Errorf("bale: set of %d keys: %w", len(values), err)
+	} else {
+		rec.event.Errors = 0
+	}
+	rec.end(ctx, err)
+	return err
+}
+
+func (c *Cache[T]) setMany(ctx context.Context, values map[string]T, e Expiry, rec *recording) error {
 	packed := bufpool.Get()
 	defer bufpool.Put(packed)
+	before := cap(packed.B)
 	items := make([]Item, 0, len(values))
 	ends := make([]int, 0, len(values))
 	var failed KeyErrors
 	for key, v := range values {
 		expiry, err := c.expiry(e)
 		if err != nil {
-			return fmt.Errorf("bale: set of %d keys: %w", len(values), err)
+			return err
 		}
-		if packed.B, err = c.encode(packed.B, v); err != nil {
+		if packed.B, err = c.encode(packed.B, v, nil, rec); err != nil {
 			failed = append(failed, &KeyError{"set", key, err})
 			continue
 		}
@@ -163,18 +231,18 @@ func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e Expiry) e
 	if len(failed) > 0 {
 		return failed
 	}
+	rec.grown(before, packed.B)
 	start := 0
 	for i, end := range ends { // only now, for packed.B moved while it grew
 		items[i].Value = packed.B[start:end:end]
 		start = end
 	}
-	if err := c.store.SetMany(ctx, items); err != nil {
-		if errors.As(err, &failed) {
-			return failed
-		}
-		return fmt.Errorf("bale: set of %d keys: %w", len(values), err)
+	err := c.store.SetMany(ctx, items)
+	rec.stage(stats.Store)
+	if errors.As(err, &failed) {
+		return failed // without what the store put around it
 	}
-	return nil
+	return err
 }
 
 // Delete removes keys and returns how many of them there were.
@@ -182,63 +250,101 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
+	rec := begin(ctx, c.recorder, stats.Delete, len(keys))
 	n, err := c.store.Delete(ctx, keys)
+	rec.stage(stats.Store)
 	if err != nil {
-		return n, fmt.Errorf("bale: delete of %d keys: %w", len(keys), err)
+		rec.event.Errors = int32(len(keys))
+		if failed, some := errors.AsType[KeyErrors](err); some {
+			rec.event.Errors = int32(len(failed))
+		}
+		err = fmt.Errorf("bale: delete of %d keys: %w", len(keys), err)
 	}
-	return n, nil
+	rec.end(ctx, err)
+	return n, err
 }
 
 // Touch gives a key another expiry without reading it. The zero Expiry is the cache's default. A key that
-// does not exist is ErrNotFound.
+// does not exist is ErrNotFound. What [Cache.GetOrLoad] loaded expires when its load said, or earlier.
 func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
 	expiry, err := c.expiry(e)
 	if err != nil {
 		return &KeyError{"touch", key, err}
 	}
+	rec := begin(ctx, c.recorder, stats.Touch, 1)
 	ok, err := c.store.Touch(ctx, key, expiry)
-	if err != nil {
-		return &KeyError{"touch", key, err}
+	rec.stage(stats.Store)
+	switch {
+	case err != nil:
+		err = &KeyError{"touch", key, err}
+	case !ok:
+		rec.event.Misses = 1
+		err = ErrNotFound
 	}
-	if !ok {
-		return ErrNotFound
-	}
-	return nil
+	rec.end(ctx, err)
+	return err
 }
 
-// encode appends the stored form of v to dst.
-func (c *Cache[T]) encode(dst []byte, v T) ([]byte, error) {
+// errCodec is the class of what a codec says.
+type errCodec struct {
+	what string
+	err  error
+}
+
+func (e *errCodec) Error() string { return e.what + ": " + e.err.Error() }
+func (e *errCodec) Unwrap() error { return e.err }
+
+// encode appends the stored form of v to dst, with a freshness if there is one; that of no value at all if it says so.
+func (c *Cache[T]) encode(dst []byte, v T, fresh *frame.Freshness, rec *recording) ([]byte, error) {
 	plain := bufpool.Get()
 	defer bufpool.Put(plain)
-	var err error
-	if plain.B, err = c.codec.Append(plain.B, v); err != nil {
-		return dst, fmt.Errorf("encode: %w", err)
+	if fresh == nil || !fresh.Absent {
+		before := cap(plain.B)
+		var err error
+		if plain.B, err = c.codec.Append(plain.B, v); err != nil {
+			return dst, &errCodec{"encode", err}
+		}
+		rec.grown(before, plain.B)
 	}
-	return c.packer.Pack(dst, plain.B)
+	rec.stage(stats.Encode)
+	n := len(dst)
+	dst, how, err := c.packer.pack(dst, plain.B, fresh)
+	if err == nil {
+		rec.packed(how, len(plain.B), len(dst)-n)
+	}
+	rec.stage(stats.Pack)
+	return dst, err
 }
 
 // decode reads a stored value into *v.
-func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T) error {
+func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recording) (fresh freshness, err error) {
 	h, offset, packed, err := c.packer.parse(stored)
 	if err != nil {
-		return err
+		return fresh, err
 	}
 	plain := stored
 	if packed {
 		buf := bufpool.Get()
 		defer bufpool.Put(buf)
-		if buf.B, err = c.packer.decode(ctx, buf.B, stored[offset:], &h); err != nil {
-			return err
+		before := cap(buf.B)
+		buf.B, fresh.Freshness, err = c.packer.decode(ctx, buf.B, stored[offset:], &h)
+		rec.stage(stats.Unpack)
+		if err != nil {
+			return fresh, err
 		}
+		rec.grown(before, buf.B)
 		plain = buf.B
 	}
-	if err := c.codec.Decode(plain, v); err != nil {
+	rec.packed(readerKey{h.Algorithm, h.DictionaryID}, len(plain), len(stored))
+	err = c.codec.Decode(plain, v)
+	rec.stage(stats.Decode)
+	if err != nil {
 		if packed {
 			err = &DecodeError{h.Algorithm, h.DictionaryID, err}
 		}
-		return fmt.Errorf("decode: %w", err)
+		return fresh, &errCodec{"decode", err}
 	}
-	return nil
+	return fresh, nil
 }
 
 // expiry resolves the default and the jitter.

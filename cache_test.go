@@ -64,6 +64,24 @@ func (m *memory) Set(_ context.Context, key string, value []byte, e Expiry) erro
 	return nil
 }
 
+func (m *memory) Swap(_ context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return false, m.fail
+	}
+	v, ok := m.values[key]
+	if ok != (old != nil) || !bytes.Equal(v, old) {
+		return false, nil
+	}
+	if value == nil {
+		delete(m.values, key)
+	} else {
+		m.values[key], m.expiries[key] = bytes.Clone(value), TTL(ttl)
+	}
+	return true, nil
+}
+
 func (m *memory) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	values := make([][]byte, len(keys))
 	var failed KeyErrors

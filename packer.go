@@ -196,24 +196,35 @@ func NewPacker(o PackerOptions) (_ *Packer, err error) {
 // MaxPackedLen is how much room in bytes dst must have for [Packer.Pack] not to allocate, for a
 // value of n bytes and the compressors of this module: the largest bounds among them are libzstd's, n+n/256+64, and Snappy's,
 // 32+n+n/6, and a header comes before it.
-func MaxPackedLen(n int) int { return n + n/6 + 64 + frame.MaxHeaderSize }
+func MaxPackedLen(n int) int { return n + n/6 + 64 + frame.MaxHeaderSize + frame.FreshnessSize }
 
 // Pack appends the stored form of src to dst and returns it: a frame, or src itself where that is
 // not larger by MinGain. On an error it returns dst as it was. It keeps no reference
 // to dst or src, which must not overlap.
 func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
+	dst, _, err := p.pack(dst, src, nil)
+	return dst, err
+}
+
+// pack is Pack that says how it packed. With a freshness the stored form is always a frame that ends in it, but where src is beyond MaxSize.
+func (p *Packer) pack(dst, src []byte, fresh *frame.Freshness) ([]byte, readerKey, error) {
+	plain := readerKey{}
 	escape := frame.HasMagic(src)
 	if len(src) > p.maxSize && escape {
-		return dst, fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
+		return dst, plain, fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
+	}
+	if len(src) > p.maxSize {
+		fresh = nil // no reader would take it
 	}
 	if len(src) >= p.minSize && len(src) <= p.maxSize {
 		w := p.writer
 		if p.dynamic != nil {
 			w = p.dynamic.Writer()
 		}
-		packed, ok, err := p.compress(w, dst, src)
+		key := readerKey{w.Algorithm(), w.DictionaryID()}
+		packed, ok, err := p.compress(w, key, dst, src, fresh)
 		if err != nil {
-			return dst, fmt.Errorf("pack with %v: %w", w.Algorithm(), err)
+			return dst, key, fmt.Errorf("pack with %v: %w", w.Algorithm(), err)
 		}
 		if p.dynamic != nil {
 			stored := len(src)
@@ -223,24 +234,27 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 			p.dynamic.Packed(src, stored)
 		}
 		if ok {
-			return packed, nil
+			return packed, key, nil
 		}
 		dst = packed
 	}
-	if escape {
-		dst = p.header(readerKey{algorithm: frame.Stored}, src).Append(dst)
+	if escape || fresh != nil {
+		dst = p.header(plain, src, fresh).Append(dst)
 	}
-	return append(dst, src...), nil
+	dst = append(dst, src...)
+	if fresh != nil {
+		dst = fresh.Append(dst)
+	}
+	return dst, plain, nil
 }
 
 // compress appends a frame if that is small enough; else it returns dst, perhaps with more room.
-func (p *Packer) compress(w Compressor, dst, src []byte) ([]byte, bool, error) {
-	key := readerKey{w.Algorithm(), w.DictionaryID()}
+func (p *Packer) compress(w Compressor, key readerKey, dst, src []byte, fresh *frame.Freshness) ([]byte, bool, error) {
 	if key.algorithm == frame.Stored {
 		return dst, false, nil
 	}
 	n := len(dst)
-	h := p.header(key, src)
+	h := p.header(key, src, fresh)
 	dst = slices.Grow(dst, MaxPackedLen(len(src)))
 	payload := n + h.PayloadOffset()
 	out, err := w.Compress(dst[:payload], src)
@@ -251,11 +265,17 @@ func (p *Packer) compress(w Compressor, dst, src []byte) ([]byte, bool, error) {
 		return out[:n], false, nil
 	}
 	h.Append(out[:n])
+	if fresh != nil {
+		out = fresh.Append(out)
+	}
 	return out, true, nil
 }
 
-func (p *Packer) header(key readerKey, src []byte) frame.Header {
+func (p *Packer) header(key readerKey, src []byte, fresh *frame.Freshness) frame.Header {
 	h := frame.Header{Algorithm: key.algorithm, DictionaryID: key.dictionary, Length: uint64(len(src))}
+	if fresh != nil {
+		h.Version = frame.V2
+	}
 	if !p.noChecksum {
 		h.HasChecksum = true
 		h.Checksum = frame.Checksum(src)
@@ -264,7 +284,7 @@ func (p *Packer) header(key readerKey, src []byte) frame.Header {
 }
 
 // Unpack appends the content of the stored value src to dst and returns it. A value that is not a frame is
-// appended as it is. On an error, a [DecodeError], it returns dst as it was. It allocates nothing
+// appended as it is, and one that says that there is no value is ErrNotFound. On an error, a [DecodeError], it returns dst as it was. It allocates nothing
 // when dst has room for the content, and keeps no reference to dst or src, which must not
 // overlap.
 func (p *Packer) Unpack(dst, src []byte) ([]byte, error) {
@@ -281,7 +301,8 @@ func (p *Packer) UnpackContext(ctx context.Context, dst, src []byte) ([]byte, er
 	if !packed {
 		return append(dst, src...), nil
 	}
-	return p.decode(ctx, dst, src[offset:], &h)
+	dst, _, err = p.decode(ctx, dst, src[offset:], &h)
+	return dst, err
 }
 
 // parse tells frames from plain values, for callers that need no copy of plain ones.
@@ -293,17 +314,31 @@ func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err
 	return h, offset, packed, err
 }
 
-// decode appends the content of a payload.
-func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Header) ([]byte, error) {
+// decode appends the content of a payload, and returns how fresh it is if its frame says so.
+func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Header) ([]byte, frame.Freshness, error) {
+	var fresh frame.Freshness
+	if h.Version == frame.V2 {
+		f, kind, size, ok := frame.ParseTrailer(payload)
+		switch {
+		case ok && f.Absent:
+			return dst, f, decodeError(h, ErrNotFound)
+		case ok:
+			fresh, payload = f, payload[:len(payload)-size]
+		case kind == frame.FreshnessTrailer:
+			return dst, f, decodeError(h, fmt.Errorf("%w: the trailer does not check", ErrCorrupt))
+		default:
+			return dst, f, decodeError(h, fmt.Errorf("%w: the frame has a trailer of kind %d: upgrade bale", ErrUnknownAlgorithm, kind))
+		}
+	}
 	if h.Length > uint64(p.maxSize) {
-		return dst, decodeError(h, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize))
+		return dst, fresh, decodeError(h, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize))
 	}
 	// Most values were written as they are written now: that reader is found without a look at the map.
 	r := p.writer
-	if r == nil || h.Algorithm != p.written.algorithm || h.DictionaryID != p.written.dictionary || h.Version != frame.V1 {
+	if r == nil || h.Algorithm != p.written.algorithm || h.DictionaryID != p.written.dictionary || h.Version > frame.V2 {
 		var err error
 		if r, err = p.reader(ctx, h); err != nil {
-			return dst, decodeError(h, err)
+			return dst, fresh, decodeError(h, err)
 		}
 	}
 	out, err := r.Decompress(dst, payload, int(h.Length))
@@ -311,16 +346,16 @@ func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Heade
 		if !errors.Is(err, os.ErrClosed) { // which says nothing about the value
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
-		return dst, decodeError(h, err)
+		return dst, fresh, decodeError(h, err)
 	}
 	content := out[len(dst):]
 	if uint64(len(content)) != h.Length {
-		return dst, decodeError(h, fmt.Errorf("%w: %d bytes decoded, %d expected", ErrCorrupt, len(content), h.Length))
+		return dst, fresh, decodeError(h, fmt.Errorf("%w: %d bytes decoded, %d expected", ErrCorrupt, len(content), h.Length))
 	}
 	if h.HasChecksum && frame.Checksum(content) != h.Checksum {
-		return dst, decodeError(h, fmt.Errorf("%w: the checksum of the content differs", ErrCorrupt))
+		return dst, fresh, decodeError(h, fmt.Errorf("%w: the checksum of the content differs", ErrCorrupt))
 	}
-	return out, nil
+	return out, fresh, nil
 }
 
 func decodeError(h *frame.Header, err error) error {
@@ -329,8 +364,11 @@ func decodeError(h *frame.Header, err error) error {
 
 // reader finds what reads the frame's payload.
 func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error) {
-	if h.Version != frame.V1 {
-		return nil, fmt.Errorf("%w: frame version %d, this reader knows version %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V1)
+	if h.Version > frame.V2 {
+		return nil, fmt.Errorf("%w: frame version %d, this reader knows versions up to %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V2)
+	}
+	if h.Algorithm == frame.Chunks {
+		return nil, fmt.Errorf("%w: the value is a stream, in chunks under other keys: read it with package stream", ErrUnknownAlgorithm)
 	}
 	if h.DictionaryID == 0 {
 		if r := p.defaults[h.Algorithm]; r != nil {

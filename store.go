@@ -18,7 +18,8 @@ type Store interface {
 	// Set writes a value and its expiry at once: no moment has one without the other.
 	Set(ctx context.Context, key string, value []byte, e Expiry) error
 
-	// GetMany returns the values in the order of keys, nil for a key that does not exist.
+	// GetMany returns the values in the order of keys, nil for a key that does not exist. A key that holds something else than a
+	// string may be taken for one that does not exist, as MGET does.
 	GetMany(ctx context.Context, keys []string) ([][]byte, error)
 
 	// SetMany writes each item as Set does. It is not a transaction.
@@ -29,6 +30,11 @@ type Store interface {
 
 	// Touch sets the expiry of a key and reports whether the key exists.
 	Touch(ctx context.Context, key string, e Expiry) (bool, error)
+
+	// Swap replaces the value of a key if it is old, in one step, and reports whether it did, or found the new value there
+	// already. Nil is no value: with a nil old it creates the key, with a nil value it deletes it. The key expires after ttl, with zero
+	// never.
+	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
 }
 
 // Item is one value to be stored.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
@@ -45,6 +46,7 @@ type vector struct {
 // vectorErrors are the classes that Error names.
 var vectorErrors = map[string]error{
 	"corrupt": ErrCorrupt, "too large": ErrTooLarge, "unknown dictionary": ErrUnknownDictionary, "unknown algorithm": ErrUnknownAlgorithm,
+	"not found": ErrNotFound,
 }
 
 func readVectors(t *testing.T) []vector {
@@ -158,7 +160,12 @@ func TestVectorsByStockLibraries(t *testing.T) {
 		if !ok || v.Error != "" {
 			continue
 		}
-		got, err := stockDecode(h, stored[offset:], dictionaries[h.DictionaryID])
+		payload := stored[offset:]
+		if h.Version == frame.V2 {
+			_, _, size, _ := frame.ParseTrailer(payload)
+			payload = payload[:len(payload)-size]
+		}
+		got, err := stockDecode(h, payload, dictionaries[h.DictionaryID])
 		if err != nil || hex.EncodeToString(got) != v.Content {
 			t.Errorf("%s: %v", v.Name, err)
 		}
@@ -294,4 +301,24 @@ func writeVectors(t *testing.T) {
 	add(vector{Name: "unknown dictionary", Error: "unknown dictionary"}, append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 0x12345678, Length: 4}.Append(nil), "xxxx"...), nil)
 	add(vector{Name: "unknown algorithm", Error: "unknown algorithm"}, append(frame.Header{Algorithm: 9, Length: 4}.Append(nil), "xxxx"...), nil)
 	add(vector{Name: "unknown version", Error: "unknown algorithm"}, append(frame.Header{Version: 2, Algorithm: frame.Zstd, Length: 4}.Append(nil), "xxxx"...), nil)
+	fresh := frame.Freshness{Expires: time.UnixMilli(1_800_000_000_123), Took: 45 * time.Millisecond}
+	packFresh := func(o PackerOptions, src []byte, f frame.Freshness) []byte {
+		stored, _, err := newPacker(t, o).pack(nil, src, &f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored
+	}
+	add(vector{Name: "version 2: fresh"}, packFresh(PackerOptions{}, content, fresh), content)
+	add(vector{Name: "version 2: fresh, with the trained dictionary"},
+		packFresh(PackerOptions{Compressor: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, readDict(t, trainedDictFile))}, content, fresh), content)
+	add(vector{Name: "version 2: fresh s2"}, packFresh(PackerOptions{Compressor: newCompressor(t, compress.Setting{Algorithm: frame.S2}, nil)}, testvalues.Page(7), fresh), testvalues.Page(7))
+	add(vector{Name: "version 2: fresh and not packed"}, packFresh(PackerOptions{}, []byte("12"), fresh), []byte("12"))
+	add(vector{Name: "version 2: fresh and empty, for ever"}, packFresh(PackerOptions{}, nil, frame.Freshness{}), nil)
+	add(vector{Name: "version 2: no value", Error: "not found"}, packFresh(PackerOptions{}, nil, frame.Freshness{Expires: fresh.Expires, Absent: true}), nil)
+	damaged := packFresh(PackerOptions{}, content, fresh)
+	damaged[len(damaged)-1] ^= 1
+	add(vector{Name: "version 2: damaged trailer", Error: "corrupt"}, damaged, nil)
+	add(vector{Name: "version 2: no trailer", Error: "corrupt"}, append(frame.Header{Version: frame.V2, Length: 2}.Append(nil), "12"...), nil)
+	add(vector{Name: "chunks are not a value", Error: "unknown algorithm"}, append(frame.Header{Algorithm: frame.Chunks, Length: 4}.Append(nil), "xxxx"...), nil)
 }

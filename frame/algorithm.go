@@ -17,9 +17,10 @@ const (
 	LZ4    Algorithm = 3
 	Gzip   Algorithm = 4
 	Zstd   Algorithm = 5
+	Chunks Algorithm = 6 // the payload says which other keys have the content
 )
 
-var names = [...]string{Stored: "none", Snappy: "snappy", S2: "s2", LZ4: "lz4", Gzip: "gzip", Zstd: "zstd"}
+var names = [...]string{Stored: "none", Snappy: "snappy", S2: "s2", LZ4: "lz4", Gzip: "gzip", Zstd: "zstd", Chunks: "chunks"}
 
 // Known reports whether the package knows the algorithm.
 func (a Algorithm) Known() bool { return int(a) < len(names) }

@@ -54,8 +54,35 @@ func Describe(b []byte) ([]Field, bool) {
 		length.Value += " (the payload's own first field)"
 	}
 	payload := b[offset:]
-	return append(fields, length,
-		Field{offset, payload[:min(len(payload), payloadShown)], "payload", fmt.Sprintf("%d bytes of %v", len(payload), h.Algorithm)}), true
+	var trailer []Field
+	if h.Version == V2 {
+		f, kind, size, ok := ParseTrailer(payload)
+		at := len(b) - size
+		switch {
+		case ok:
+			payload = payload[:len(payload)-size]
+			trailer = []Field{{at, b[at:], "freshness", f.String()}}
+		case kind == FreshnessTrailer:
+			trailer = []Field{{at, nil, "freshness", "damaged"}}
+		default:
+			trailer = []Field{{at, nil, "trailer", fmt.Sprintf("of kind %d, which this version does not know", kind)}}
+		}
+	}
+	fields = append(fields, length,
+		Field{offset, payload[:min(len(payload), payloadShown)], "payload", fmt.Sprintf("%d bytes of %v", len(payload), h.Algorithm)})
+	return append(fields, trailer...), true
+}
+
+// String says what the trailer means, for a person.
+func (f Freshness) String() string {
+	until := "good for ever"
+	if !f.Expires.IsZero() {
+		until = "good until " + f.Expires.UTC().Format("2006-01-02 15:04:05.000 UTC")
+	}
+	if f.Absent {
+		return "there is no value, " + until
+	}
+	return fmt.Sprintf("%s, took %v to load", until, f.Took)
 }
 
 func choose(cond bool, s string) string {

@@ -17,7 +17,9 @@
 //	+--------------------------------------------+
 //	| decoded length (uvarint, 1 to 9 bytes)     |
 //	+--------------------------------------------+
-//	| payload, to the end of the value           |
+//	| payload                                    |
+//	+--------------------------------------------+
+//	| trailer, to the end of the value           |   from version 2 on
 //	+--------------------------------------------+
 //
 //	tag:  7 6   5   4   3 2 1 0
@@ -61,6 +63,26 @@
 //	         28 B5 2F FD in front and decode. Its dictionary is used as the zstd tools
 //	         use one: a trained dictionary if it starts with 37 A4 30 EC, plain
 //	         content otherwise.
+//	chunks   a manifest (package stream): the value is larger than one key should be, and in other keys. What a reader of single values
+//	         can do is to say so. The length in the header is that of the manifest.
+//
+// # Trailers
+//
+// A frame of version 2 is one of version 1 with a trailer behind the payload, which says something of the value and is no part of its
+// content. It ends in its kind and a check, so that a reader who does not know the kind knows that. There is one kind so far:
+//
+//	 0                          6                8       9       11
+//	+--------------------------+----------------+-------+-------+
+//	| expires (48 bit)         | took (16 bit)  |  0x01 | check |
+//	+--------------------------+----------------+-------+-------+
+//
+// Its fields:
+//
+//   - expires is when the value is to be loaded anew from where it came from, in milliseconds since 1970, 0 for never. It may stay in
+//     Redis longer, to be at hand when it cannot be loaded.
+//   - took is how many milliseconds that took, at most 65,534. 65,535 says that there is no value: it was looked for, and is not there. The content
+//     is empty then.
+//   - check is made like the header's, over the 9 bytes before it.
 //
 // # What a frame costs
 //
@@ -68,7 +90,7 @@
 // 16 KiB, 3 below 2 MiB. Snappy and s2 bring the length with them, so that they
 // cost 9 at any size; zstd leaves out 4 bytes of magic and costs 6 to 8; lz4 and gzip
 // cost 10 to 12. A dictionary id adds 4, of which zstd saves the up to 4 that its own frame
-// would have held. Without the checksum everything is 4 bytes less.
+// would have held. Without the checksum everything is 4 bytes less. A trailer of version 2 adds 11.
 //
 // # Compatibility
 //
@@ -107,8 +129,11 @@ const MaxHeaderSize = fixedSize + checksumSize + dictionarySize + 9
 type Version uint8
 
 const (
-	// V1 is the first layout: all that the package comment describes.
+	// V1 is the first layout: all that the package comment describes but the trailer.
 	V1 Version = 1
+
+	// V2 adds a trailer: see [Freshness].
+	V2 Version = 2
 )
 
 // Header is what stands in front of a payload.
@@ -230,7 +255,7 @@ func Parse(b []byte) (h Header, offset int, ok bool) {
 
 // Known reports whether this package knows the header's version and algorithm, and so what
 // the payload is.
-func (h Header) Known() bool { return h.Version == V1 && h.Algorithm.Known() }
+func (h Header) Known() bool { return h.Version <= V2 && h.Algorithm.Known() }
 
 // check computes the check over a header, skipping the place of the check itself.
 func check(header []byte) uint16 {

@@ -19,6 +19,7 @@ var headers = []Header{
 	{Version: V1, Algorithm: Gzip, HasChecksum: true, Checksum: 0xffffffff, Length: 2<<20 - 1},
 	{Version: V1, Algorithm: Zstd, DictionaryID: 1, HasChecksum: true, Checksum: 7, Length: 2 << 20},
 	{Version: V1, Algorithm: 15, HasChecksum: true, Length: math.MaxInt64},
+	{Version: V2, Algorithm: Chunks, HasChecksum: true, Checksum: 3, Length: 77},
 	{Version: 4, Algorithm: Zstd, Length: 5},
 }
 
@@ -49,7 +50,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 		if offset != want || offset != h.PayloadOffset() || offset > MaxHeaderSize {
 			t.Errorf("%+v: offset %d, want %d, PayloadOffset %d", h, offset, want, h.PayloadOffset())
 		}
-		if known := h.Version == V1 && h.Algorithm <= Zstd; h.Known() != known {
+		if known := h.Version <= V2 && h.Algorithm <= Chunks; h.Known() != known {
 			t.Errorf("%+v: known %v", h, h.Known())
 		}
 	}
@@ -175,7 +176,16 @@ func TestDescribe(t *testing.T) {
 	// The fields of every header lie one after the other.
 	for _, h := range headers {
 		b := whole(h)
+		if h.Version == V2 {
+			b = Freshness{Took: 1}.Append(b)
+		}
 		fields, ok := Describe(b)
+		if h.Version == V2 {
+			if last := fields[len(fields)-1]; last.Name != "freshness" || last.Offset != len(b)-FreshnessSize {
+				t.Errorf("%+v: %v", h, fields)
+			}
+			fields = fields[:len(fields)-1]
+		}
 		at := 0
 		for _, f := range fields[:len(fields)-1] {
 			if f.Offset != at {

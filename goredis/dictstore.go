@@ -43,11 +43,15 @@ var swap = redis.NewScript(dict.SwapScript)
 
 // Swap implements [dict.Store].
 func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.client, key, old, value, ttl)
+}
+
+func swapIn(ctx context.Context, client redis.UniversalClient, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	args := make([]any, 0, 5)
 	for _, a := range dict.SwapArguments(old, value, ttl) {
 		args = append(args, a)
 	}
-	n, err := swap.Run(ctx, s.client, []string{key}, args...).Int()
+	n, err := swap.Run(ctx, client, []string{key}, args...).Int()
 	return n == 1, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -189,4 +190,9 @@ func (s *Store) touch(ctx context.Context, command, key string, ms int64) (bool,
 		return false, err
 	}
 	return cmd.Result()
+}
+
+// Swap implements [bale.Store].
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.client, key, old, value, ttl)
 }

@@ -48,13 +48,18 @@ func (s *DictStore) Exists(ctx context.Context, keys ...string) ([]bool, error) 
 var swap = redis.NewScript(1, dict.SwapScript)
 
 // Swap implements [dict.Store].
-func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
-	conn, err := s.pool.GetContext(ctx)
+func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.pool, key, old, value, ttl)
+}
+
+func swapIn(ctx context.Context, pool *redis.Pool, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
+	conn, err := pool.GetContext(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	return redis.Bool(swap.DoContext(ctx, conn, redis.Args{key}.AddFlat(dict.SwapArguments(old, value, ttl))...))
+	swapped, err = redis.Bool(swap.DoContext(ctx, conn, redis.Args{key}.AddFlat(dict.SwapArguments(old, value, ttl))...))
+	return swapped, ended(ctx, err)
 }
 
 // Notify implements [dict.Store].

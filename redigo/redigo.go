@@ -183,3 +183,8 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	}
 	return redis.Bool(do(ctx, s.pool, "PEXPIRE", key, ms))
 }
+
+// Swap implements [bale.Store].
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.pool, key, old, value, ttl)
+}

@@ -45,7 +45,11 @@ var swap = rueidis.NewLuaScript(dict.SwapScript)
 
 // Swap implements [dict.Store].
 func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swap.Exec(ctx, s.client, []string{key}, dict.SwapArguments(old, value, ttl)).AsBool()
+	return swapIn(ctx, s.client, key, old, value, ttl)
+}
+
+func swapIn(ctx context.Context, client rueidis.Client, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swap.Exec(ctx, client, []string{key}, dict.SwapArguments(old, value, ttl)).AsBool()
 }
 
 // Notify implements [dict.Store].

@@ -206,3 +206,8 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	}
 	return s.client.Do(ctx, b.Pexpire().Key(key).Milliseconds(ms).Build().Pin()).AsBool()
 }
+
+// Swap implements [bale.Store].
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.client, key, old, value, ttl)
+}

@@ -31,6 +31,41 @@ func RunDict(t *testing.T, open Open[dict.Store], without ...Kind) {
 
 func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 	ctx := t.Context()
+	testSwap(t, s, func(key string) ([]byte, error) {
+		values, err := s.Get(ctx, key, "none")
+		if err != nil || values[1] != nil {
+			return nil, fmt.Errorf("%d bytes of no value, %w", len(values[1]), err)
+		}
+		exists, err := s.Exists(ctx, "none", key)
+		if err != nil || exists[0] || exists[1] != (values[0] != nil) {
+			t.Errorf("exists %v, %v", exists, err)
+		}
+		return values[0], nil
+	}, d)
+	listening, stop := context.WithCancel(ctx)
+	heard := make(chan string, 10)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Listen(listening, "news", func(m string) { heard <- m }) }()
+	if m := <-heard; m != "" {
+		t.Errorf("heard %q first", m)
+	}
+	if err := s.Notify(ctx, "news", "hello"); err != nil {
+		t.Error(err)
+	}
+	if m := <-heard; m != "hello" {
+		t.Errorf("heard %q", m)
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("listening ended with %v", err)
+	}
+}
+
+// testSwap is of a bale.Store and of a dict.Store. What get returns is nil for a key that does not exist.
+func testSwap(t *testing.T, s interface {
+	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
+}, get func(key string) ([]byte, error), d Deployment) {
+	ctx := t.Context()
 	large := bytes.Repeat([]byte{0, 0xFF, '\n', 'x'}, 100<<10)
 	for _, step := range []struct {
 		name       string
@@ -58,12 +93,9 @@ func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 		if err != nil || ok != step.want {
 			t.Errorf("%s: %v, %v", step.name, ok, err)
 		}
-		values, err := s.Get(ctx, "swap", "none")
-		if err != nil || (values[0] == nil) != (step.after == nil) || !bytes.Equal(values[0], step.after) || values[1] != nil {
-			t.Errorf("%s: afterwards %d bytes, %v", step.name, len(values[0]), err)
-		}
-		if exists, err := s.Exists(ctx, "none", "swap"); err != nil || exists[0] || exists[1] != (step.after != nil) {
-			t.Errorf("%s: exists %v, %v", step.name, exists, err)
+		value, err := get("swap")
+		if err != nil || (value == nil) != (step.after == nil) || !bytes.Equal(value, step.after) {
+			t.Errorf("%s: afterwards %d bytes, %v", step.name, len(value), err)
 		}
 	}
 	for name, old := range map[string][]byte{"new": nil, "old": []byte("1")} {
@@ -97,22 +129,5 @@ func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 	wg.Wait()
 	if len(won) != 1 {
 		t.Errorf("%d of 20 won", len(won))
-	}
-	listening, stop := context.WithCancel(ctx)
-	heard := make(chan string, 10)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Listen(listening, "news", func(m string) { heard <- m }) }()
-	if m := <-heard; m != "" {
-		t.Errorf("heard %q first", m)
-	}
-	if err := s.Notify(ctx, "news", "hello"); err != nil {
-		t.Error(err)
-	}
-	if m := <-heard; m != "hello" {
-		t.Errorf("heard %q", m)
-	}
-	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("listening ended with %v", err)
 	}
 }

@@ -66,6 +66,15 @@ func Run(t *testing.T, open Open[bale.Store], without ...Kind) {
 			t.Run("values", func(t *testing.T) { testValues(t, s) })
 			t.Run("expiry", func(t *testing.T) { testExpiry(t, s, d) })
 			t.Run("many", func(t *testing.T) { testMany(t, s) })
+			t.Run("swap", func(t *testing.T) {
+				testSwap(t, s, func(key string) ([]byte, error) {
+					v, err := s.Get(t.Context(), key)
+					if errors.Is(err, bale.ErrNotFound) {
+						return nil, nil
+					}
+					return v, err
+				}, d)
+			})
 			t.Run("cancelled", func(t *testing.T) { testCancelled(t, s) })
 			t.Run("buffers", func(t *testing.T) { testBuffers(t, s) })
 		})
@@ -297,6 +306,7 @@ func calls(s bale.Store) map[string]func(ctx context.Context) error {
 		"setmany": func(ctx context.Context) error { return s.SetMany(ctx, []bale.Item{{Key: "k"}, {Key: "l"}}) },
 		"delete":  func(ctx context.Context) error { return errorOf(s.Delete(ctx, []string{"k", "l"})) },
 		"touch":   func(ctx context.Context) error { return errorOf(s.Touch(ctx, "k", bale.TTL(time.Hour))) },
+		"swap":    func(ctx context.Context) error { return errorOf(s.Swap(ctx, "k", nil, []byte("v"), time.Hour)) },
 	}
 }
 

@@ -1,0 +1,107 @@
+package bale
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stats"
+)
+
+// clock is where times are counted from: reading the monotonic clock alone takes half as long as reading both.
+var clock = time.Now()
+
+// recording is an operation under way that a Recorder will be told of. Without a Recorder it does nothing.
+type recording struct {
+	recorder stats.Recorder
+	event    stats.Event
+	last     time.Duration // since clock, when the stage before ended
+}
+
+func begin(ctx context.Context, r stats.Recorder, op stats.Op, keys int) recording {
+	rec := recording{recorder: r}
+	if r == nil {
+		return rec
+	}
+	rec.event.Op, rec.event.Keys = op, int32(keys)
+	if rec.event.Timed = r.Timed(ctx); rec.event.Timed {
+		rec.last = time.Since(clock)
+	}
+	return rec
+}
+
+// stage says that a stage has ended, which began when the one before did.
+func (r *recording) stage(s stats.Stage) {
+	if r.event.Timed {
+		now := time.Since(clock)
+		r.event.Times[s] += now - r.last
+		r.last = now
+	}
+}
+
+// packed says how a value is stored.
+func (r *recording) packed(how readerKey, plain, stored int) {
+	r.event.Algorithm, r.event.DictionaryID = how.algorithm, how.dictionary
+	r.event.Plain += plain
+	r.event.Stored += stored
+}
+
+// grown says how large a buffer was before it was used.
+func (r *recording) grown(before int, b []byte) {
+	if cap(b) != before {
+		r.event.Fresh++
+	}
+}
+
+// end tells the Recorder. An operation of one key that failed has one error.
+func (r *recording) end(ctx context.Context, err error) {
+	if r.recorder == nil {
+		return
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		r.event.Class = class(err)
+		if r.event.Keys == 1 {
+			r.event.Errors = 1
+		}
+	}
+	r.recorder.Record(ctx, r.event)
+}
+
+// class tells errors apart.
+func class(err error) stats.Class {
+	for _, c := range []struct {
+		err   error
+		class stats.Class
+	}{
+		{context.Canceled, stats.Canceled}, {context.DeadlineExceeded, stats.Timeout}, {os.ErrDeadlineExceeded, stats.Timeout},
+		{ErrCorrupt, stats.Corrupt}, {ErrTooLarge, stats.TooLarge}, {ErrUnknownDictionary, stats.UnknownDictionary},
+		{ErrUnknownAlgorithm, stats.UnknownAlgorithm}, {ErrInvalid, stats.Invalid},
+	} {
+		if errors.Is(err, c.err) {
+			return c.class
+		}
+	}
+	if _, ok := errors.AsType[*errCodec](err); ok {
+		return stats.Codec
+	}
+	if _, ok := errors.AsType[*errLoad](err); ok {
+		return stats.Loader
+	}
+	if timeout, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); ok && timeout.Timeout() {
+		return stats.Timeout
+	}
+	return stats.Server
+}
+
+// freshness is that of a value that was read; zero for one that says nothing of it.
+type freshness struct{ frame.Freshness }
+
+// expired reports whether the value is kept only in case that it cannot be loaded anew.
+func (f *freshness) expired(now func() time.Time) bool {
+	return !f.Expires.IsZero() && !now().Before(f.Expires)
+}
