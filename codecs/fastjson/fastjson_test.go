@@ -168,24 +168,39 @@ func TestAllocations(t *testing.T) {
 	codectest.Pin(t, Codec[*codectest.Profile]{}, &codectest.Ada, 1, 16)
 }
 
-// FuzzDecode compares with encoding/json.
 func FuzzDecode(f *testing.F) {
+	for _, b := range seeds(f) {
+		f.Add(b)
+	}
+	f.Fuzz(hostile)
+}
+
+// TestMutated is the fuzz test that runs always.
+func TestMutated(t *testing.T) {
+	codectest.Mutate(t, seeds(t), func(src []byte) { hostile(t, src) })
+}
+
+func seeds(t testing.TB) [][]byte {
+	var all [][]byte
 	for _, v := range []any{codectest.Sample(), codectest.Ada} {
 		b, err := json.Marshal(v)
 		if err != nil {
-			f.Fatal(err)
+			t.Fatal(err)
 		}
-		f.Add(b)
+		all = append(all, b)
 	}
 	for _, s := range []string{"", "[", "nul", `{"a":1,"a":2}`, `"\ud800"`, `[1e400]`, "[1]x", `{"ID":1,"iD":2}`, "\xff", `{"blob":"!"}`, "-0", `{"at":"x"}`} {
-		f.Add([]byte(s))
+		all = append(all, []byte(s))
 	}
-	f.Fuzz(func(t *testing.T, src []byte) {
-		codectest.Fuzz(t, Codec[codectest.Record]{}, src, func(a, b codectest.Record) bool { return cmp.Equal(a, b, codectest.Equal) })
-		against[codectest.Record](t, src)
-		against[any](t, src)
-		against[tree](t, src)
-	})
+	return all
+}
+
+// hostile is what must hold for all bytes, encoding/json's opinion among it.
+func hostile(t *testing.T, src []byte) {
+	codectest.Fuzz(t, Codec[codectest.Record]{}, src, func(a, b codectest.Record) bool { return cmp.Equal(a, b, codectest.Equal) })
+	against[codectest.Record](t, src)
+	against[any](t, src)
+	against[tree](t, src)
 }
 
 // against decodes src with this package and with encoding/json: the same values, and errors for the same bytes.
