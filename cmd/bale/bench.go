@@ -22,7 +22,7 @@ import (
 )
 
 type benchCommand struct {
-	Data        []string      `placeholder:"FILE|DIR|-" sep:"none" help:"Values to measure on: a file or stdin (-) with one on each line, or a folder with one in each file. Repeatable. Default: built-in profiles, sessions, logs and random bytes."`
+	Data        []string      `placeholder:"FILE|DIR|-" sep:"none" help:"Values to measure on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable. Default: built-in profiles, sessions, logs and random bytes."`
 	Redis       string        `placeholder:"URL" help:"Redis to measure through, for example redis://127.0.0.1:6379. It gets keys bale:bench:*, which are removed. Default: a private redis-server, or an embedded stand-in where none is installed."`
 	Codec       []string      `default:"json" placeholder:"LIST" help:"Serializers: json, gob, raw (the bytes as they are). Default: ${default}."`
 	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, +dict for a dictionary. Default: ${default}."`
@@ -39,7 +39,7 @@ type benchCommand struct {
 
 // Help is shown below the options.
 func (benchCommand) Help() string {
-	return `Each cell is a combination of data, codec, compressor and callers. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED, and the exit status is 1.
+	return `Each cell is a combination of data, codec, compressor and callers. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED; one that could not be measured, for a time-out or too short a time, is in ERROR. The exit status is 1 in both cases.
 
 With +dict a dictionary is trained on half of the values first, and everything is measured on the others alone.
 
@@ -139,20 +139,35 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 		if b.JSON != "-" {
 			report.Table(s.out, result, report.Options{Stages: b.Stages})
 		}
-		if failed := countFailed(result); failed > 0 && err == nil {
-			err = fmt.Errorf("%d of %d cells FAILED", failed, len(result.Cells))
+		if err == nil {
+			err = failures(result)
 		}
 	}
 	return err
 }
 
-func countFailed(r *lab.Result) (n int) {
+// failures is an error that counts the cells that have no figures.
+func failures(r *lab.Result) error {
+	wrong, unmeasured := 0, 0
 	for _, c := range r.Cells {
-		if !c.Verified {
-			n++
+		switch {
+		case c.Mismatch:
+			wrong++
+		case !c.Verified:
+			unmeasured++
 		}
 	}
-	return n
+	var errs []string
+	if wrong > 0 {
+		errs = append(errs, fmt.Sprintf("%d of %d cells FAILED: what came back was not what went in", wrong, len(r.Cells)))
+	}
+	if unmeasured > 0 {
+		errs = append(errs, fmt.Sprintf("%d of %d cells in ERROR: they could not be measured", unmeasured, len(r.Cells)))
+	}
+	if errs == nil {
+		return nil
+	}
+	return errors.New(strings.Join(errs, "; "))
 }
 
 func (b *benchCommand) load(s *streams) ([]*dataset.Dataset, error) {

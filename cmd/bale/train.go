@@ -18,7 +18,7 @@ import (
 )
 
 type trainCommand struct {
-	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values to train on: a file or stdin (-) with one on each line, or a folder with one in each file. Repeatable."`
+	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values to train on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
 	Redis    string   `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only."`
 	Match    string   `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
 	Prefix   string   `default:"bale:dict:" placeholder:"TEXT" help:"With --redis: what the keys of the registry start with, whose dictionaries packed values are read with. Default: ${default}."`
@@ -188,7 +188,7 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 		source += fmt.Sprintf(", %d passed over as too large", n)
 	}
 	if n := sampled.Unread; n > 0 {
-		source += fmt.Sprintf(", %d that could not be unpacked (%v)", n, sampled.Err)
+		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, told(sampled.Err))
 	}
 	return sampled.Values, source, nil
 }

@@ -83,6 +83,27 @@ func TestBuiltIn(t *testing.T) {
 	}
 }
 
+func TestNotes(t *testing.T) {
+	for in, want := range map[string]string{
+		"{\n  \"a\": 1\n}\n":                  "looks like JSON over several lines",
+		"[\n  {\"a\": 1},\n  {\"a\": 2}\n]\n": "looks like JSON over several lines",
+		"{\"a\": 1,\n \"b\": 2}\n":            "looks like JSON over several lines",
+		"[{\"a\":1},{\"a\":2}]\n":             "a single value, which is a list: jq -c '.[]'",
+		"{\"a\":1}\nnot JSON\n":               "taken for text, since not every value is JSON",
+		"{\"a\":1}\n":                         "",
+		"[1]\n[2]\n":                          "",
+		"text {\nmore\n":                      "",
+	} {
+		d, err := Load("-", strings.NewReader(in), limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(d.Note, want) || (want == "") != (d.Note == "") {
+			t.Errorf("%q: note %q, want %q", in, d.Note, want)
+		}
+	}
+}
+
 // TestHalves: each value is in one half, and neither half has one kind alone where two of them alternate.
 func TestHalves(t *testing.T) {
 	var in strings.Builder

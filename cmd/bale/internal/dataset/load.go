@@ -39,6 +39,10 @@ func Load(path string, stdin io.Reader, limits Limits) (*Dataset, error) {
 	switch {
 	case s.seen > len(s.kept):
 		d.Note = fmt.Sprintf("%s: a sample of %d of its %d values", name, len(s.kept), s.seen)
+	case d.Kind != "json" && s.firstJSON && s.openEnded:
+		d.Note = fmt.Sprintf("%s: looks like JSON over several lines, and each line was taken for a value: jq -c . makes a line of each document, jq -c '.[]' of each element of a list", name)
+	case d.Kind == "json" && s.seen == 1 && s.firstList:
+		d.Note = fmt.Sprintf("%s: a single value, which is a list: jq -c '.[]' makes a line of each element", name)
 	case d.Kind != "json" && s.firstJSON:
 		d.Note = fmt.Sprintf("%s: taken for %s, since not every value is JSON", name, d.Kind)
 	}
@@ -51,12 +55,16 @@ type sample struct {
 	rng       *rand.Rand
 	kept      [][]byte
 	seen      int
-	firstJSON bool // the first value looks like JSON
+	firstJSON bool // the first value looks like JSON,
+	firstList bool // like a list,
+	openEnded bool // and like the first line of one that goes on
 }
 
 func (s *sample) add(v []byte) {
 	if s.seen++; s.seen == 1 {
 		s.firstJSON = v[0] == '{' || v[0] == '['
+		s.firstList = v[0] == '['
+		s.openEnded = strings.IndexByte("{[,:", v[len(v)-1]) >= 0
 	}
 	if len(s.kept) < s.limits.Values {
 		s.kept = append(s.kept, bytes.Clone(v))

@@ -569,7 +569,7 @@ func (o *operation) run(ctx context.Context, store bale.Store, v *variant, i int
 		return fmt.Errorf("unpack value %d: %w", i, err)
 	}
 	o.at[5] = time.Now()
-	if err := v.coder.Decode(o.unpacked); err != nil {
+	if err := v.coder.Decode(o.unpacked); err != nil && bytes.Equal(o.unpacked, o.plain) {
 		return fmt.Errorf("deserialize value %d: %w", i, err)
 	}
 	o.at[6] = time.Now()
@@ -646,6 +646,7 @@ func (c *cell) result() Cell {
 	out.Verified = err == nil
 	if err != nil {
 		out.Error = err.Error()
+		out.Mismatch = errors.Is(err, errMismatch) || errors.Is(err, bale.ErrCorrupt)
 	}
 	return out
 }

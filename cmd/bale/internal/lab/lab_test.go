@@ -346,26 +346,34 @@ func TestOneWrongValueFailsTheCell(t *testing.T) {
 		name string
 		lie  func(int64, []byte) ([]byte, error)
 		want string
+
+		mismatch bool
 	}{
 		{"another value", func(n int64, v []byte) ([]byte, error) {
 			if n == 20 {
 				return []byte(`{"id":1}`), nil
 			}
 			return v, nil
-		}, "MISMATCH"},
+		}, "MISMATCH", true},
+		{"no JSON", func(n int64, v []byte) ([]byte, error) {
+			if n == 20 {
+				return []byte("{"), nil
+			}
+			return v, nil
+		}, "MISMATCH", true},
 		{"a flipped bit", func(n int64, v []byte) ([]byte, error) {
 			if n == 20 {
 				v = bytes.Clone(v)
 				v[len(v)-3] ^= 1
 			}
 			return v, nil
-		}, "corrupt value"},
+		}, "corrupt value", true},
 		{"a failing server", func(n int64, v []byte) ([]byte, error) {
 			if n == 20 {
 				return nil, errBroken
 			}
 			return v, nil
-		}, "get: broken"},
+		}, "get: broken", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := config(t, "zstd")
@@ -375,8 +383,8 @@ func TestOneWrongValueFailsTheCell(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if cell := r.Cells[0]; cell.Verified || !strings.Contains(cell.Error, test.want) {
-				t.Errorf("verified %v, error %q; want %q", cell.Verified, cell.Error, test.want)
+			if cell := r.Cells[0]; cell.Verified || cell.Mismatch != test.mismatch || !strings.Contains(cell.Error, test.want) {
+				t.Errorf("verified %v, mismatch %v, error %q; want %q", cell.Verified, cell.Mismatch, cell.Error, test.want)
 			}
 		})
 	}

@@ -82,7 +82,8 @@ type Cell struct {
 	BytesPerOp         float64   `json:"bytes_per_op"`
 	PeakRSSBytes       int64     `json:"peak_rss_bytes"` // of this process, over the start of the cell's round
 
-	Verified bool             `json:"verified"` // every value read back was the one written
+	Verified bool             `json:"verified"`           // every value read back was the one written
+	Mismatch bool             `json:"mismatch,omitempty"` // one was another, or damaged; else a cell that is not Verified could not be measured
 	Error    string           `json:"error,omitempty"`
 	Stages   map[string]Stage `json:"stages"`
 }

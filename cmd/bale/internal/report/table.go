@@ -36,14 +36,16 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 	if e.Rounds == 1 {
 		rounds = "1 round"
 	}
-	wrapped(w, fmt.Sprintf("%s, %.3g s a cell. Ratio: to the values as given. B/key: of used_memory; usage: by MEMORY USAGE. "+
+	hanging(w, "", fmt.Sprintf("%s, %.3g s a cell. Ratio: to the values as given. B/key: of used_memory; usage: by MEMORY USAGE. "+
 		"P50 to P99.9: of the whole operation, us. Allocs, B/op: in this process. RSS: peak over the start, MiB. %s: best of its callers", rounds, e.DurationS, best))
+	notes := slices.Clone(e.Notes)
 	if e.Embedded {
-		fmt.Fprintln(w, "EMBEDDED SERVER: no redis-server was found, so this is miniredis within this process. Ratios are\n"+
-			"exact; latencies mean little, and bytes a key are unknown. Debian: apt-get install redis-server")
+		notes = slices.Insert(notes, 0, "EMBEDDED SERVER: no redis-server was found, or it was asked for: this is miniredis within this process. Ratios are exact; latencies mean little, "+
+			"and bytes a key are unknown. Debian: apt-get install redis-server")
 	}
-	for _, note := range e.Notes {
-		fmt.Fprintln(w, note)
+	if len(notes) > 0 {
+		fmt.Fprintln(w)
+		wrapped(w, strings.Join(notes, "\n"))
 	}
 	for _, cells := range byDataset(r.Cells) {
 		slices.SortStableFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) })
@@ -58,10 +60,14 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 			percentiles(w, cells)
 		}
 	}
+	for _, name := range withoutCells(r) {
+		fmt.Fprintf(w, "\n%s: not measured, for every setting needs a dictionary, and none pays\n", name)
+		dictionaries(w, r.Dictionaries, name)
+	}
 	fmt.Fprintln(w)
 	for _, c := range r.Cells {
 		if !c.Verified {
-			fmt.Fprintf(w, "FAILED %s %s, %s: %s\n", c.Dataset, strings.ReplaceAll(title(c, severalClients(r.Cells)), " + ", " "), count(c.Concurrency), c.Error)
+			wrapped(w, fmt.Sprintf("%s %s %s, %s: %s", Failure(c), c.Dataset, strings.ReplaceAll(title(c, severalClients(r.Cells)), " + ", " "), count(c.Concurrency), c.Error))
 		}
 	}
 	if e.Interrupted {
@@ -69,6 +75,27 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 		return
 	}
 	wrapped(w, Verdict(r))
+}
+
+// withoutCells are the data sets that there are dictionaries, or reasons for none, and no cells of.
+func withoutCells(r *lab.Result) (names []string) {
+	if r.Environment.Interrupted {
+		return nil
+	}
+	for _, d := range r.Dictionaries {
+		if !slices.Contains(names, d.Dataset) && !slices.ContainsFunc(r.Cells, func(c lab.Cell) bool { return c.Dataset == d.Dataset }) {
+			names = append(names, d.Dataset)
+		}
+	}
+	return names
+}
+
+// Failure is what a cell without figures is called: FAILED is one that had wrong data back, ERROR one that could not be measured.
+func Failure(c lab.Cell) string {
+	if c.Mismatch {
+		return "FAILED"
+	}
+	return "ERROR"
 }
 
 // byDataset splits cells into runs of one data set, each a copy.
@@ -200,7 +227,7 @@ func summaryOf(w io.Writer, cells []lab.Cell, figures []figure) {
 func (f figure) show(c lab.Cell, cells []lab.Cell) string {
 	switch {
 	case !c.Verified && f.name == figures[0].name:
-		return "FAILED"
+		return Failure(c)
 	case !c.Verified, math.IsNaN(f.value(c)):
 		return "-"
 	case f.sign == 0:
@@ -230,7 +257,7 @@ func dictionaries(w io.Writer, all []lab.Dictionary, dataset string) {
 		return
 	}
 	fmt.Fprintln(w, "\ndictionaries, trained on as many other values; their bytes are in B/key")
-	t := newTable(w, 2, 3, "codec", "compress", "builder", "bytes", "payload ratio", "seconds")
+	t := newTable(w, 2, 3, "codec", "compress", "builder", "bytes", "ratio without headers", "seconds")
 	none := ""
 	for _, d := range shown {
 		if d.Reason != "" {
@@ -308,17 +335,17 @@ const (
 	asGood        = 1.03 // times the fewest bytes: among such cells the fastest is chosen
 )
 
-// Verdict says in one sentence what to choose and what it saves. For each set of values it looks at the
+// Verdict says in a line for each set of values what to choose and what it saves. It looks at the
 // verified cells with the most callers that keep at least half of the throughput of the plain
 // values, and chooses the fastest of those within 3% of the fewest bytes: as Redis allocates them, or
 // stored ones where those are unknown. Memory is what costs, so it comes first; the throughput is
 // said beside it, measured with client and server on one machine, where compressing takes the most.
 func Verdict(r *lab.Result) string {
-	var parts []string
+	var lines []string
 	for _, cells := range byDataset(r.Cells) {
-		parts = append(parts, choose(cells))
+		lines = append(lines, "Choose "+choose(cells)+".")
 	}
-	return "Choose " + strings.Join(parts, "; ") + "."
+	return strings.Join(lines, "\n")
 }
 
 func choose(cells []lab.Cell) string {

@@ -34,7 +34,7 @@ func cell(dataset, compress string, callers int, stored int64, perKey, rate, p50
 
 func result() *lab.Result {
 	failed := cell("movies", "gzip", 64, 1_300_000, 675, 26_948, 2486)
-	failed.Verified, failed.Error = false, "MISMATCH: a value read back differs from the one written"
+	failed.Verified, failed.Mismatch, failed.Error = false, true, "MISMATCH: a value read back differs from the one written"
 	return &lab.Result{
 		Environment: lab.Environment{Go: "go1.26.8", CPU: "Some CPU", Zstd: "libzstd 1.5.7", Cores: 2, RedisVersion: "7.0.15", Rounds: 3, DurationS: 1,
 			Notes: []string{"movies: a sample of 2512 of its 9000 values"}},
@@ -73,7 +73,12 @@ func TestTable(t *testing.T) {
 					r.Cells = append(r.Cells, c)
 				}
 			}
-			r.Cells[3].Verified, r.Cells[3].Error = false, "MISMATCH"
+			r.Cells[3].Verified, r.Cells[3].Error = false, "get: i/o timeout"
+		}},
+		{"testdata/no-cells.txt", Options{}, func(r *lab.Result) {
+			r.Cells, r.Environment.Notes = nil, append(r.Environment.Notes, "random: another note")
+			r.Dictionaries = append(r.Dictionaries[2:], r.Dictionaries[2])
+			r.Dictionaries[1].Compress = "s2+dict"
 		}},
 		{"testdata/interrupted.txt", Options{}, func(r *lab.Result) {
 			r.Cells, r.Dictionaries = r.Cells[:3], nil

@@ -47,7 +47,7 @@ func (r *Training) Write(w io.Writer, all bool) {
 	fmt.Fprintf(w, "\n%d dictionaries tried in %.1f s with %s; %s, %d cores, %s\n", len(r.Candidates), r.Seconds, r.Engine, r.Go, r.Cores, r.CPU)
 	if r.Without.Values > 0 {
 		fmt.Fprintf(w, "\non held-out values, %s:\n", r.Compress)
-		t := newTable(w, 2, 1, "", "ratio", "payload alone", "B/value in Redis", "compress us", "decompress us")
+		t := newTable(w, 2, 1, "", "ratio", "without headers", "B/value in Redis", "compress us", "decompress us")
 		row := func(name string, m dict.Measure) {
 			if m.Values > 0 {
 				t.AppendRow(table.Row{name, fmt.Sprintf("%.2f", m.Ratio()), fmt.Sprintf("%.2f", m.PayloadRatio()), fmt.Sprintf("%.0f", m.AllocatedPerValue()), micros(m.CompressNs), micros(m.DecompressNs)})
@@ -84,7 +84,7 @@ func (r *Training) candidates(w io.Writer, all bool) {
 			return false
 		})
 	}
-	t := newTable(w, 2, 2, "builder", "", "bytes", "ratio", "payload alone", "B/value in Redis")
+	t := newTable(w, 2, 2, "builder", "", "bytes", "ratio", "without headers", "B/value in Redis")
 	failed := ""
 	for _, c := range shown {
 		name, note := strings.TrimSpace(c.Builder+" "+c.Params), ""
@@ -103,10 +103,17 @@ func (r *Training) candidates(w io.Writer, all bool) {
 	wrapped(w, failed)
 }
 
-// wrapped writes text in lines that fit.
-func wrapped(w io.Writer, s string) {
-	for line := range strings.Lines(text.WrapSoft(s, Width)) {
-		fmt.Fprintln(w, strings.TrimSpace(line))
+// wrapped writes each line of a text in lines that fit, those after its first a little to the right.
+func wrapped(w io.Writer, s string) { hanging(w, "  ", s) }
+
+// hanging is wrapped with any indent.
+func hanging(w io.Writer, indent, s string) {
+	for line := range strings.Lines(s) {
+		before := ""
+		for part := range strings.Lines(text.WrapSoft(strings.TrimSpace(line), Width-len(indent))) {
+			fmt.Fprintln(w, before+strings.TrimSpace(part))
+			before = indent
+		}
 	}
 }
 
