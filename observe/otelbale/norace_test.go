@@ -1,0 +1,5 @@
+//go:build !race
+
+package otelbale_test
+
+const raceEnabled = false
