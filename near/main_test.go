@@ -126,6 +126,16 @@ func (g *gated) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	return v, err
 }
 
+// next waits for the next one.
+func next(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatal("nobody reads Redis")
+	}
+}
+
 // proxy forwards connections, and can be frozen: connections stay open, and nothing comes through.
 type proxy struct {
 	listener net.Listener

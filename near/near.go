@@ -107,19 +107,23 @@ type Cache[T any] struct {
 	start  time.Time // of the clock that ages are counted by, which is monotonic
 	coarse *otter.CoarseClock
 
-	counts                               *stats.Counter // of hits and misses
-	evictions, tooLarge, changes, resets atomic.Uint64
+	counts                       *stats.Counter // of hits and misses
+	evictions, tooLarge, changes atomic.Uint64
+
+	resets atomic.Uint64 // of all that is kept; entries of before are not served
+	sweep  chan struct{} // has one when there are entries of before a reset
 
 	closed  atomic.Bool
 	cancel  context.CancelFunc
-	stopped chan struct{} // closed when nobody listens any more
+	running sync.WaitGroup
 }
 
 // entry is a kept value. It is not changed any more.
 type entry[T any] struct {
-	v    T
-	read time.Duration // when Redis was asked, on the Cache's clock
-	size int64
+	v      T
+	read   time.Duration // when Redis was asked, on the Cache's clock
+	resets uint64        // that there had been then
+	size   int64
 }
 
 // shard has the readings of some keys that are under way. Its lock is held too while their entries are changed.
@@ -132,11 +136,12 @@ type shard[T any] struct {
 // flight is a reading of one key, for all who want it. It stands in its shard as long as its value may be kept and others may wait
 // for it: what changes the key takes it out.
 type flight[T any] struct {
-	began time.Duration
-	done  chan struct{} // closed when the fields below are set
-	v     T
-	err   error
-	again bool // it failed for the context of the one who read: the others have to read themselves
+	began  time.Duration
+	resets uint64        // that there had been when it began
+	done   chan struct{} // closed when the fields below are set
+	v      T
+	err    error
+	again  bool // it failed for the context of the one who read: the others have to read themselves
 }
 
 // New puts a Cache in front of another, which stays the caller's. It is to be closed, for it starts goroutines.
@@ -168,7 +173,7 @@ func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 		coarse: otter.NewCoarseClock(resolution),
 		cache:  cache, maxAge: o.MaxAge, clone: o.Clone, size: o.Size,
 		maxBytes: o.MaxBytes, largest: min(o.MaxBytes/largestPart, largestEntry),
-		seed: maphash.MakeSeed(), start: time.Now(), counts: stats.NewCounter(), stopped: make(chan struct{}),
+		seed: maphash.MakeSeed(), start: time.Now(), counts: stats.NewCounter(), sweep: make(chan struct{}, 1),
 	}
 	for i := range c.shards {
 		c.shards[i].flights = map[string]*flight[T]{}
@@ -195,23 +200,21 @@ func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	if o.Invalidations == nil {
-		close(c.stopped)
-	} else {
-		go c.listen(ctx, o.Invalidations, o.Log)
+	if o.Invalidations != nil {
+		c.running.Go(func() { c.listen(ctx, o.Invalidations, o.Log) })
+		c.running.Go(func() { c.sweeper(ctx) })
 	}
 	return c, nil
 }
 
 // listen hears of changes until ctx ends.
 func (c *Cache[T]) listen(ctx context.Context, from Invalidations, log *slog.Logger) {
-	defer close(c.stopped)
 	for {
 		err := from.Listen(ctx, c.changed)
 		if ctx.Err() != nil {
 			return
 		}
-		c.dropAll()
+		c.reset()
 		log.Warn("near: nobody says what changes in Redis; values may be served until they are MaxAge old", "error", err, "max_age", c.maxAge, "again_in", listenAgain)
 		select {
 		case <-ctx.Done():
@@ -223,7 +226,7 @@ func (c *Cache[T]) listen(ctx context.Context, from Invalidations, log *slog.Log
 
 func (c *Cache[T]) changed(keys []string) {
 	if keys == nil {
-		c.dropAll()
+		c.reset()
 		return
 	}
 	c.changes.Add(uint64(len(keys)))
@@ -234,8 +237,9 @@ func (c *Cache[T]) changed(keys []string) {
 func (c *Cache[T]) Close() {
 	c.closed.Store(true)
 	c.cancel()
-	<-c.stopped
-	c.dropAll()
+	c.running.Wait()
+	c.reset()
+	c.entries.InvalidateAll()
 	c.entries.StopAllGoroutines()
 	c.coarse.Stop()
 }
@@ -259,7 +263,7 @@ func (c *Cache[T]) shard(key string) *shard[T] {
 // kept returns the value of a key if it is kept, and young enough for a call that came at now.
 func (c *Cache[T]) kept(key string, now time.Duration) (v T, ok bool) {
 	e, ok := c.entries.GetIfPresent(key)
-	if !ok || now-e.read > c.maxAge {
+	if !ok || now-e.read > c.maxAge || e.resets != c.resets.Load() {
 		return v, false
 	}
 	return e.v, true
@@ -285,7 +289,7 @@ func (c *Cache[T]) join(key string, now time.Duration) (f *flight[T], mine bool,
 	if f = s.flights[key]; f != nil && now-f.began <= c.maxAge {
 		return f, false, v
 	}
-	f = &flight[T]{began: c.now(), done: make(chan struct{})}
+	f = &flight[T]{began: c.now(), resets: c.resets.Load(), done: make(chan struct{})}
 	s.flights[key] = f
 	return f, true, v
 }
@@ -314,14 +318,26 @@ func (c *Cache[T]) keep(key string, f *flight[T], size int64) {
 	if c.closed.Load() {
 		return
 	}
-	if c.bytes.Add(size) > c.maxBytes {
+	if !c.reserve(size) {
 		c.entries.CleanUp() // what is to be removed is removed now
-		if c.bytes.Load() > c.maxBytes {
-			c.bytes.Add(-size) // others have taken the room meanwhile
-			return
+		if !c.reserve(size) {
+			return // others have taken the room meanwhile
 		}
 	}
-	c.entries.Set(key, &entry[T]{f.v, f.began, size})
+	c.entries.Set(key, &entry[T]{f.v, f.began, f.resets, size})
+}
+
+// reserve counts the bytes of an entry that is about to be inserted, if there is room for them.
+func (c *Cache[T]) reserve(size int64) bool {
+	for {
+		n := c.bytes.Load()
+		if n+size > c.maxBytes {
+			return false
+		}
+		if c.bytes.CompareAndSwap(n, n+size) {
+			return true
+		}
+	}
 }
 
 // weigh is what a value takes if it is kept.
@@ -547,8 +563,8 @@ func (c *Cache[T]) drop(keys ...string) {
 	}
 }
 
-// dropAll removes all keys.
-func (c *Cache[T]) dropAll() {
+// reset removes all keys at once: memory is freed by and by, for the connection that calls this has more to tell.
+func (c *Cache[T]) reset() {
 	c.resets.Add(1)
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -556,6 +572,20 @@ func (c *Cache[T]) dropAll() {
 		clear(s.flights)
 		s.mu.Unlock()
 	}
-	// What is inserted from here on was read from here on.
-	c.entries.InvalidateAll()
+	select {
+	case c.sweep <- struct{}{}:
+	default:
+	}
+}
+
+// sweeper frees the memory of what was reset, until ctx ends.
+func (c *Cache[T]) sweeper(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.sweep:
+			c.entries.InvalidateAll()
+		}
+	}
 }

@@ -9,7 +9,7 @@ import (
 
 const (
 	// overhead is what an entry takes beside its key and value, in bytes: measured with small values, by TestOverhead.
-	overhead = 200
+	overhead = 128
 
 	maxParts = 1 << 20 // of a value whose size is estimated: some 10 ms
 	maxDepth = 100
