@@ -129,6 +129,11 @@ func compareGolden(t *testing.T, path string, got []byte) {
 	}
 }
 
+func by(client string, c lab.Cell) lab.Cell {
+	c.Client = client
+	return c
+}
+
 func TestVerdict(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -143,6 +148,10 @@ func TestVerdict(t *testing.T) {
 			"Choose json + none for m: nothing that keeps 50% of its throughput with 64 callers saves 5% of its 1000 bytes a key in Redis."},
 		{"the most callers count", []lab.Cell{cell("m", "none", 1, 100, 1000, 100, 1), cell("m", "zstd", 1, 50, 500, 10, 1), cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 500, 60, 1)},
 			"Choose json + zstd for m: 500 bytes a key in Redis instead of 1000 (50% less), at 0.60 times the throughput of json + none with 64 callers."},
+		{"the fastest client", []lab.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis+auto", cell("m", "none", 64, 100, 1000, 290, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 200, 1))},
+			"Choose goredis+auto + json + none for m: 2.90 times the throughput of goredis + json + none with 64 callers, and nothing that keeps 50% of that saves 5% of its 1000 bytes a key in Redis."},
+		{"the fastest client of the smallest", []lab.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis", cell("m", "s2", 64, 50, 500, 90, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 200, 1))},
+			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.00 times the throughput of goredis + json + none with 64 callers."},
 		{"nothing verified", []lab.Cell{{Dataset: "m", Concurrency: 1}}, "Choose nothing for m: no cell was verified."},
 	} {
 		if got := Verdict(&lab.Result{Cells: test.cells}); got != test.want {
