@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/batch"
 	"github.com/balekv/bale/redisproc"
 	"github.com/balekv/bale/storetest"
 )
@@ -49,6 +50,18 @@ func connect(t *testing.T, d storetest.Deployment) redis.UniversalClient {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store { return NewStore(connect(t, d)) })
+}
+
+// TestStoreInBatches: a buffer between does everything that a Store must, too.
+func TestStoreInBatches(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
+		s, err := batch.New(NewStore(connect(t, d)), batch.Options{Wait: true, Delay: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	})
 }
 
 func errorOf[T any](_ T, err error) error { return err }

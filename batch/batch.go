@@ -1,0 +1,548 @@
+// Package batch writes many values as few pipelines: [Store] stands between a bale.Cache, or whoever else writes, and the
+// bale.Store of a client.
+//
+// A Set returns when its value is in the buffer, or with [Options].Wait when it is in Redis. The buffer goes out when it has enough
+// values or the first of them has waited long enough. What is buffered is seen by the Store's own Get at once, and by other programs when
+// it has been sent: do not use it for what must not get lost when the process dies.
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/stats"
+)
+
+// Options are the settings of a [Store]; the zero value is useful.
+type Options struct {
+	// Entries is how many values make a pipeline. Defaults to 100. What comes while a pipeline is on its way waits for
+	// it and goes as one, so that a busy Store's pipelines get longer.
+	Entries int
+
+	// Delay is how long a value waits at most for others. Defaults to 50 ms.
+	Delay time.Duration
+
+	// MaxBytes bounds the keys and values that wait or are on their way. Defaults to 16 MiB; a value that does not fit alone is
+	// sent at once and alone.
+	MaxBytes int
+
+	// Drop makes a Set that finds the buffer full fail with [ErrFull]. By default it waits for room, until its context ends.
+	Drop bool
+
+	// Wait makes Set return when the value is in Redis or has failed to get there: its error is that of the value. By default it
+	// returns when the value is in the buffer, and Failed is told of errors.
+	Wait bool
+
+	// Failed is told of the values that did not get to Redis, with their keys. It is called by the Store's goroutines, several at once, which wait
+	// for it: it must not wait for the Store.
+	Failed func(bale.KeyErrors)
+
+	// Lanes is how many pipelines can be on their way at once. A key is always in the same lane, so that its values
+	// arrive in their order. Defaults to 4; 1 to 64.
+	Lanes int
+
+	// Timeout ends a pipeline that is not answered. Defaults to 10 s.
+	Timeout time.Duration
+
+	// Recorder is told of each pipeline, as stats.Flush; nil for none.
+	Recorder stats.Recorder
+}
+
+const (
+	defaultEntries  = 100
+	defaultDelay    = 50 * time.Millisecond
+	defaultMaxBytes = 16 << 20
+	defaultLanes    = 4
+	maxLanes        = 64
+	defaultTimeout  = 10 * time.Second
+
+	entryBytes = 96 // what an entry takes beside its key and value: Item, index, map
+)
+
+// ErrFull: the buffer has no room for a value, and Drop is set.
+var ErrFull = errors.New("batch: the buffer is full")
+
+// Store is a bale.Store whose Set and SetMany go through a buffer. Make one with [New]; it is safe for concurrent use.
+type Store struct {
+	store   bale.Store
+	options Options
+	seed    maphash.Seed
+	lanes   []*lane
+	stop    chan struct{}
+	once    sync.Once
+	done    sync.WaitGroup
+}
+
+var _ bale.Store = (*Store)(nil)
+
+// lane is one of the buffers of a Store, with a goroutine of its own that sends it.
+type lane struct {
+	*Store
+	maxBytes int
+
+	mu      sync.Mutex
+	filling *buffer
+	sent    *buffer       // on its way; empty when none is
+	room    chan struct{} // if somebody waits for room: closed when there is some
+	closed  bool
+	failed  bale.KeyErrors // that nobody was told of: for the next Flush
+	more    int            // of those, how many beyond keptErrors
+
+	begun chan struct{} // the first value has come
+	full  chan struct{} // enough have
+	flush chan chan struct{}
+}
+
+// keptErrors bounds the errors that a lane keeps where nobody is told of them.
+const keptErrors = 1000
+
+// buffer is the values of one pipeline. The values are in one block of memory; it is all used again.
+type buffer struct {
+	items   []bale.Item // without their values until it is sent
+	places  []place     // of the values in bytes
+	index   map[string]int
+	bytes   []byte
+	size    int // as MaxBytes counts
+	first   time.Time
+	outcome *outcome
+}
+
+type place struct{ start, end int }
+
+// outcome is what became of a buffer's values; it outlives the buffer, whose callers may read it later.
+type outcome struct {
+	done chan struct{} // closed when the rest is there
+	errs map[string]error
+}
+
+func newBuffer() *buffer { return &buffer{index: map[string]int{}} }
+
+func (b *buffer) reset(maxBytes int) {
+	clear(b.items)
+	clear(b.index)
+	b.items, b.places, b.bytes, b.size, b.outcome = b.items[:0], b.places[:0], b.bytes[:0], 0, nil
+	if cap(b.bytes) > 2*maxBytes {
+		b.bytes = nil
+	}
+}
+
+// value is a copy of that of a key, with whether there is one: nil for one that expires before it gets to Redis.
+func (b *buffer) value(key string) ([]byte, bool) {
+	i, ok := b.index[key]
+	if !ok || !b.items[i].Expiry.At.IsZero() && !time.Now().Before(b.items[i].Expiry.At) {
+		return nil, ok
+	}
+	v := make([]byte, b.places[i].end-b.places[i].start) // not nil, even if it is empty
+	copy(v, b.bytes[b.places[i].start:])
+	return v, true
+}
+
+// New makes a Store over another, which stays the caller's, to be closed after this one.
+func New(store bale.Store, o Options) (*Store, error) {
+	for _, f := range []struct {
+		name             string
+		value            *int
+		fallback, lo, hi int
+	}{
+		{"Entries", &o.Entries, defaultEntries, 1, 1 << 20}, {"MaxBytes", &o.MaxBytes, defaultMaxBytes, 1 << 10, 1 << 40}, {"Lanes", &o.Lanes, defaultLanes, 1, maxLanes},
+	} {
+		if *f.value == 0 {
+			*f.value = f.fallback
+		}
+		if *f.value < f.lo || *f.value > f.hi {
+			return nil, fmt.Errorf("batch: %w: %s is %d, must be %d to %d, or 0 for %d", bale.ErrInvalid, f.name, *f.value, f.lo, f.hi, f.fallback)
+		}
+	}
+	for _, f := range []struct {
+		name     string
+		value    *time.Duration
+		fallback time.Duration
+	}{{"Delay", &o.Delay, defaultDelay}, {"Timeout", &o.Timeout, defaultTimeout}} {
+		if *f.value == 0 {
+			*f.value = f.fallback
+		}
+		if *f.value < 0 {
+			return nil, fmt.Errorf("batch: %w: %s is %v, must not be negative", bale.ErrInvalid, f.name, *f.value)
+		}
+	}
+	if store == nil {
+		return nil, fmt.Errorf("batch: %w: no Store", bale.ErrInvalid)
+	}
+	s := &Store{store: store, options: o, seed: maphash.MakeSeed(), stop: make(chan struct{})}
+	for range o.Lanes {
+		l := &lane{Store: s, maxBytes: o.MaxBytes / o.Lanes, filling: newBuffer(), sent: newBuffer(),
+			begun: make(chan struct{}, 1), full: make(chan struct{}, 1), flush: make(chan chan struct{})}
+		s.lanes = append(s.lanes, l)
+		s.done.Go(l.run)
+	}
+	return s, nil
+}
+
+func (s *Store) lane(key string) *lane {
+	return s.lanes[maphash.String(s.seed, key)%uint64(len(s.lanes))]
+}
+
+var errClosed = fmt.Errorf("batch: the Store is closed: %w", os.ErrClosed)
+
+// Set implements bale.Store: see [Options].Wait for when it returns. The value is copied. An expiry counts from when it reaches Redis.
+func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
+	out, err := s.lane(key).put(ctx, key, value, e)
+	if err != nil || !s.options.Wait {
+		return err
+	}
+	return out.of(ctx, key)
+}
+
+// SetMany implements bale.Store, as many Sets would.
+func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
+	var failed bale.KeyErrors
+	outcomes := make([]*outcome, len(items))
+	for i, item := range items {
+		var err error
+		if outcomes[i], err = s.lane(item.Key).put(ctx, item.Key, item.Value, item.Expiry); err != nil {
+			failed = append(failed, &bale.KeyError{Op: "set", Key: item.Key, Err: err})
+		}
+	}
+	for i, out := range outcomes {
+		if out == nil || !s.options.Wait {
+			continue
+		}
+		if err := out.of(ctx, items[i].Key); err != nil {
+			failed = append(failed, &bale.KeyError{Op: "set", Key: items[i].Key, Err: err})
+		}
+	}
+	switch {
+	case len(failed) == 0:
+		return nil
+	case len(failed) == len(items) && ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return failed
+}
+
+// of waits for what becomes of a value.
+func (o *outcome) of(ctx context.Context, key string) error {
+	select {
+	case <-o.done:
+		return o.errs[key]
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// put adds a value to the buffer, when there is room.
+func (l *lane) put(ctx context.Context, key string, value []byte, e bale.Expiry) (*outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	need := len(key) + len(value) + entryBytes
+	l.mu.Lock()
+	for {
+		if l.closed {
+			l.mu.Unlock()
+			return nil, errClosed
+		}
+		// What is larger than all the room there is comes alone.
+		if used := l.filling.size + l.sent.size; used+need <= l.maxBytes || used == 0 {
+			break
+		}
+		if l.options.Drop {
+			l.mu.Unlock()
+			l.record(ctx, stats.Event{Keys: 1, Errors: 1, Class: stats.Dropped})
+			return nil, ErrFull
+		}
+		if l.room == nil {
+			l.room = make(chan struct{})
+		}
+		room := l.room
+		signal(l.full)
+		l.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		l.mu.Lock()
+	}
+	defer l.mu.Unlock()
+	b := l.filling
+	if len(b.items) == 0 {
+		b.outcome = &outcome{done: make(chan struct{})}
+		b.first = time.Now()
+		signal(l.begun)
+	}
+	at := place{len(b.bytes), len(b.bytes) + len(value)}
+	b.bytes = append(b.bytes, value...)
+	b.size += need
+	if i, again := b.index[key]; again { // what was to be written before will never be seen
+		b.items[i].Expiry, b.places[i] = e, at
+	} else {
+		b.index[key] = len(b.items)
+		b.items, b.places = append(b.items, bale.Item{Key: key, Expiry: e}), append(b.places, at)
+	}
+	if len(b.items) == l.options.Entries || b.size > l.maxBytes {
+		signal(l.full)
+	}
+	return b.outcome, nil
+}
+
+// signal leaves word for the lane's goroutine, unless there is some already.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run sends what there is when it is time.
+func (l *lane) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		var flushed chan struct{}
+		select {
+		case <-l.begun:
+			l.mu.Lock()
+			left := l.options.Delay - time.Since(l.filling.first)
+			l.mu.Unlock()
+			timer.Reset(left)
+			continue
+		case <-timer.C:
+		case <-l.full:
+		case flushed = <-l.flush:
+		case <-l.stop:
+			l.send()
+			return
+		}
+		l.send()
+		timer.Stop() // the next values have sent word of their own
+		if flushed != nil {
+			close(flushed)
+		}
+	}
+}
+
+// send sends what there is as one pipeline.
+func (l *lane) send() {
+	l.mu.Lock()
+	b := l.filling
+	if len(b.items) == 0 {
+		l.mu.Unlock()
+		return
+	}
+	l.filling, l.sent = l.sent, b
+	l.mu.Unlock()
+
+	for i, at := range b.places { // nobody else changes it any more
+		b.items[i].Value = b.bytes[at.start:at.end:at.end]
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.options.Timeout)
+	start := time.Now()
+	err := l.store.SetMany(ctx, b.items)
+	took := time.Since(start)
+	cancel()
+
+	var failed bale.KeyErrors
+	if err != nil && !errors.As(err, &failed) {
+		for _, item := range b.items {
+			failed = append(failed, &bale.KeyError{Op: "set", Key: item.Key, Err: err})
+		}
+	}
+	out := b.outcome
+	if len(failed) > 0 {
+		out.errs = make(map[string]error, len(failed))
+		for _, f := range failed {
+			out.errs[f.Key] = f.Err
+		}
+	}
+	e := stats.Event{Keys: int32(len(b.items)), Errors: int32(len(failed)), Plain: len(b.bytes), Stored: len(b.bytes), Timed: true}
+	e.Times[stats.Store] = took
+	if len(failed) > 0 {
+		e.Class = stats.Server
+		if errors.Is(failed[0], context.DeadlineExceeded) {
+			e.Class = stats.Timeout
+		}
+	}
+	l.record(ctx, e)
+
+	told := l.options.Failed != nil || l.options.Wait
+	l.mu.Lock()
+	b.reset(l.maxBytes)
+	if !told {
+		kept := min(len(failed), keptErrors-len(l.failed))
+		l.failed = append(l.failed, failed[:kept]...)
+		l.more += len(failed) - kept
+	}
+	if l.room != nil {
+		close(l.room)
+		l.room = nil
+	}
+	l.mu.Unlock()
+	close(out.done)
+	if len(failed) > 0 && l.options.Failed != nil {
+		l.options.Failed(failed)
+	}
+}
+
+func (s *Store) record(ctx context.Context, e stats.Event) {
+	if s.options.Recorder != nil {
+		e.Op = stats.Flush
+		s.options.Recorder.Record(ctx, e)
+	}
+}
+
+// errors are those that nobody was told of.
+func (s *Store) errors() error {
+	var failed bale.KeyErrors
+	more := 0
+	for _, l := range s.lanes {
+		l.mu.Lock()
+		failed, more = append(failed, l.failed...), more+l.more
+		l.failed, l.more = nil, 0
+		l.mu.Unlock()
+	}
+	switch {
+	case len(failed) == 0:
+		return nil
+	case more > 0:
+		return fmt.Errorf("%w; and %d more failed", failed, more)
+	}
+	return failed
+}
+
+// Flush sends what is buffered and returns when all of it has got to Redis, or has failed to. Where nobody else was told of errors (neither
+// Failed nor Wait is set), it returns those since the last Flush, as bale.KeyErrors: the first 1,000 of each lane.
+func (s *Store) Flush(ctx context.Context) error {
+	if err := s.settle(ctx, s.lanes); err != nil {
+		return err
+	}
+	return s.errors()
+}
+
+// settle has lanes send what they have.
+func (s *Store) settle(ctx context.Context, lanes []*lane) error {
+	flushed := make([]chan struct{}, len(lanes))
+	for i, l := range lanes {
+		flushed[i] = make(chan struct{})
+		select {
+		case l.flush <- flushed[i]:
+		case <-s.stop: // Close sends everything
+			s.done.Wait()
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	for _, f := range flushed {
+		select {
+		case <-f:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// settleKeys does so for those that have values of keys, for what must come after them.
+func (s *Store) settleKeys(ctx context.Context, keys ...string) error {
+	var lanes []*lane
+	for _, key := range keys {
+		l := s.lane(key)
+		if _, is := l.buffered(key); is && !slices.Contains(lanes, l) {
+			lanes = append(lanes, l)
+		}
+	}
+	return s.settle(ctx, lanes)
+}
+
+// Close sends what is buffered, waits for it, and ends the Store's goroutines; a Set after it, or one that waits for room, fails. It returns the errors that
+// Flush would. The store below stays open.
+func (s *Store) Close() error {
+	for _, l := range s.lanes {
+		l.mu.Lock()
+		l.closed = true
+		if l.room != nil {
+			close(l.room)
+			l.room = nil
+		}
+		l.mu.Unlock()
+	}
+	s.once.Do(func() { close(s.stop) })
+	s.done.Wait()
+	return s.errors()
+}
+
+// buffered is a copy of the value of a key that waits or is on its way.
+func (l *lane) buffered(key string) (value []byte, is bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range [...]*buffer{l.filling, l.sent} {
+		if v, ok := b.value(key); ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// Get implements bale.Store. A value that is buffered is returned as it will be.
+func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+	if v, is := s.lane(key).buffered(key); is {
+		if v == nil {
+			return nil, bale.ErrNotFound
+		}
+		return v, nil
+	}
+	return s.store.Get(ctx, key)
+}
+
+// GetMany implements bale.Store, as Get does.
+func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
+	values := make([][]byte, len(keys))
+	var ask []string
+	var places []int
+	for i, key := range keys {
+		var is bool
+		if values[i], is = s.lane(key).buffered(key); !is {
+			ask, places = append(ask, key), append(places, i)
+		}
+	}
+	if len(ask) == 0 {
+		return values, nil
+	}
+	stored, err := s.store.GetMany(ctx, ask)
+	for i, v := range stored {
+		values[places[i]] = v
+	}
+	return values, err
+}
+
+// Delete implements bale.Store. Values of the keys that are buffered are written first.
+func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
+	if err := s.settleKeys(ctx, keys...); err != nil {
+		return 0, err
+	}
+	return s.store.Delete(ctx, keys)
+}
+
+// Touch implements bale.Store. A value of the key that is buffered is written first.
+func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
+	if err := s.settleKeys(ctx, key); err != nil {
+		return false, err
+	}
+	return s.store.Touch(ctx, key, e)
+}
+
+// Swap implements bale.Store. A value of the key that is buffered is written first.
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	if err := s.settleKeys(ctx, key); err != nil {
+		return false, err
+	}
+	return s.store.Swap(ctx, key, old, value, ttl)
+}
