@@ -7,7 +7,7 @@
 //
 // What it promises: a value that a call returns was in Redis at the call, or not longer than Options.MaxAge before it, whatever becomes of
 // connections and servers. And after a Set or Delete through a Cache has returned, no call of the same Cache returns what was there
-// before. It is for reads from masters: a replica that lags behind may return, and leave here for MaxAge, what has changed before. Below it
+// before; of what GetOrLoad loads, bale.Cache.GetOrLoad says how old it may be. It is for reads from masters: a replica that lags behind may return, and leave here for MaxAge, what has changed before. Below it
 // there should be no other cache in the process (StoreOptions.CacheTTL of package rueidis), whose age would be added.
 //
 // Nothing is released yet: until version 1 the API may change.
@@ -130,7 +130,8 @@ type entry[T any] struct {
 type shard[T any] struct {
 	mu      sync.Mutex
 	flights map[string]*flight[T]
-	_       [48]byte // the next one's lock is in another cache line
+	loads   map[string]*loads
+	_       [40]byte // the next one's lock is in another cache line
 }
 
 // flight is a reading of one key, for all who want it. It stands in its shard as long as its value may be kept and others may wait
@@ -142,6 +143,11 @@ type flight[T any] struct {
 	v      T
 	err    error
 	again  bool // it failed for the context of the one who read: the others have to read themselves
+}
+
+// loads are the calls of GetOrLoad for one key that may keep what they get. They do not wait for each other: bale.Cache.GetOrLoad lets them.
+type loads struct {
+	n int
 }
 
 // New puts a Cache in front of another, which stays the caller's. It is to be closed, for it starts goroutines.
@@ -176,7 +182,7 @@ func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 		seed: maphash.MakeSeed(), start: time.Now(), counts: stats.NewCounter(), sweep: make(chan struct{}, 1),
 	}
 	for i := range c.shards {
-		c.shards[i].flights = map[string]*flight[T]{}
+		c.shards[i].flights, c.shards[i].loads = map[string]*flight[T]{}, map[string]*loads{}
 	}
 	var err error
 	c.entries, err = otter.New(&otter.Options[string, *entry[T]]{
@@ -301,16 +307,16 @@ func (c *Cache[T]) finish(key string, f *flight[T], size int64) {
 	if s.flights[key] == f {
 		delete(s.flights, key)
 		if f.err == nil {
-			c.keep(key, f, size)
+			c.keep(key, &entry[T]{f.v, f.began, f.resets, size})
 		}
 	}
 	s.mu.Unlock()
 	close(f.done)
 }
 
-// keep inserts the value of a flight, under the shard's lock.
-func (c *Cache[T]) keep(key string, f *flight[T], size int64) {
-	if size > c.largest {
+// keep inserts an entry, under the shard's lock.
+func (c *Cache[T]) keep(key string, e *entry[T]) {
+	if e.size > c.largest {
 		c.tooLarge.Add(1)
 		c.entries.Invalidate(key) // one that is too old
 		return
@@ -318,13 +324,13 @@ func (c *Cache[T]) keep(key string, f *flight[T], size int64) {
 	if c.closed.Load() {
 		return
 	}
-	if !c.reserve(size) {
+	if !c.reserve(e.size) {
 		c.entries.CleanUp() // what is to be removed is removed now
-		if !c.reserve(size) {
+		if !c.reserve(e.size) {
 			return // others have taken the room meanwhile
 		}
 	}
-	c.entries.Set(key, &entry[T]{f.v, f.began, f.resets, size})
+	c.entries.Set(key, e)
 }
 
 // reserve counts the bytes of an entry that is about to be inserted, if there is room for them.
@@ -520,6 +526,57 @@ func keyError(key string, err error) *bale.KeyError {
 	return &bale.KeyError{Op: "get", Key: key, Err: err}
 }
 
+// GetOrLoad returns the value of a key, or loads and stores it like bale.Cache.GetOrLoad, which is asked when no value is kept: ahead of its expiry a
+// value is loaded then at the earliest. What it gives is kept, except for an old value in place of one that could not be loaded.
+func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, load func(context.Context) (T, error)) (T, error) {
+	began := c.now()
+	if v, ok := c.kept(key, began); ok {
+		c.counts.RecordHits(1)
+		return c.give(v), nil
+	}
+	c.counts.RecordMisses(1)
+	got := &entry[T]{read: began}
+	s := c.shard(key)
+	s.mu.Lock()
+	got.resets = c.resets.Load()
+	l := s.loads[key]
+	if l == nil {
+		l = new(loads)
+		s.loads[key] = l
+	}
+	l.n++
+	s.mu.Unlock()
+
+	keep := false
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.n--
+		if s.loads[key] != l {
+			return // the key has changed since
+		}
+		if l.n == 0 {
+			delete(s.loads, key)
+		}
+		if _, ok := c.kept(key, began); keep && !ok {
+			c.keep(key, got)
+		}
+	}()
+	var failed atomic.Bool
+	v, err := c.cache.GetOrLoad(ctx, key, e, func(ctx context.Context) (T, error) {
+		v, err := load(ctx)
+		failed.Store(err != nil)
+		return v, err
+	})
+	if err != nil {
+		return v, err
+	}
+	if !failed.Load() {
+		got.v, got.size, keep = v, c.weigh(key, v), true
+	}
+	return c.give(v), nil
+}
+
 // The methods that write drop what is kept when Redis has answered, whatever it said: a value that was read before cannot be kept any more then,
 // and one that was read after is the new one, or a later one. The new value is not kept: whether another has been written after it, only
 // Redis knows.
@@ -558,6 +615,7 @@ func (c *Cache[T]) drop(keys ...string) {
 		s := c.shard(key)
 		s.mu.Lock()
 		delete(s.flights, key)
+		delete(s.loads, key)
 		c.entries.Invalidate(key)
 		s.mu.Unlock()
 	}
@@ -570,6 +628,7 @@ func (c *Cache[T]) reset() {
 		s := &c.shards[i]
 		s.mu.Lock()
 		clear(s.flights)
+		clear(s.loads)
 		s.mu.Unlock()
 	}
 	select {

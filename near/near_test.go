@@ -432,6 +432,94 @@ func TestErrorsAreNotKept(t *testing.T) {
 	}
 }
 
+// TestGetOrLoad: what was loaded is kept, unless it has changed meanwhile, or is older than it should be.
+func TestGetOrLoad(t *testing.T) {
+	ctx := t.Context()
+	cache, err := bale.New(newStore(t, redisproc.ForTest(t).Addr()), bale.Options[int]{Load: bale.LoadOptions{StaleIfError: time.Hour, Beta: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cache.Close() })
+	near, err := New(cache, Options[int]{MaxAge: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(near.Close)
+	loads := 0
+	var meanwhile func()
+	var fails error
+	get := func(want int, wantErr error, wantHit bool) {
+		t.Helper()
+		hits := near.Stats().Hits
+		got, err := near.GetOrLoad(ctx, "k", bale.TTL(50*time.Millisecond), func(context.Context) (int, error) {
+			loads++
+			if meanwhile != nil {
+				meanwhile()
+			}
+			return loads, fails
+		})
+		if got != want || !errors.Is(err, wantErr) || near.Stats().Hits-hits == 1 != wantHit {
+			t.Errorf("got %d, %v, a hit %v; want %d, %v, %v", got, err, near.Stats().Hits-hits == 1, want, wantErr, wantHit)
+		}
+	}
+	get(1, nil, false)
+	get(1, nil, true)
+	if got, err := near.Get(ctx, "k"); err != nil || got != 1 {
+		t.Errorf("%d, %v", got, err)
+	}
+	near.drop("k")
+	await(t, "the value does not expire", func() bool {
+		_, err := cache.Get(ctx, "k")
+		return errors.Is(err, bale.ErrNotFound)
+	})
+	fails = errors.New("no such luck")
+	get(1, nil, false) // the old one
+	get(1, nil, false) // is not kept
+	if _, err := near.Delete(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	get(0, fails, false)
+	get(0, fails, false)
+	fails = bale.ErrNotFound
+	get(0, bale.ErrNotFound, false)
+	fails = nil
+	meanwhile = func() { near.drop("k") }
+	get(loads+1, nil, false)
+	meanwhile = nil
+	for i := range near.shards {
+		if n := len(near.shards[i].loads); n > 0 {
+			t.Errorf("%d loads are left", n)
+		}
+	}
+	if _, err := near.Delete(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	get(loads+1, nil, false)
+	get(loads, nil, true)
+
+	if _, err := near.Delete(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var concurrent atomic.Int64
+	for range 100 {
+		all.Go(func() {
+			got, err := near.GetOrLoad(ctx, "k", bale.Expiry{}, func(context.Context) (int, error) {
+				concurrent.Add(1)
+				time.Sleep(time.Millisecond)
+				return -1, nil
+			})
+			if err != nil || got != -1 {
+				t.Errorf("%d, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := concurrent.Load(); n != 1 {
+		t.Errorf("%d loads at once", n)
+	}
+}
+
 // TestClone: what a caller does to its value, nobody else sees.
 func TestClone(t *testing.T) {
 	ctx := t.Context()
@@ -525,6 +613,23 @@ func TestMemory(t *testing.T) {
 	if n := near.Stats().TooLarge; n != 2 {
 		t.Errorf("%d values were too large", n)
 	}
+	// As many as can, of the largest size there may be: otter alone removes them too late.
+	var writers sync.WaitGroup
+	part := strings.Repeat("x", maxBytes/largestPart-1000)
+	for w := range 8 {
+		writers.Go(func() {
+			for i := range 2000 {
+				if _, err := near.miss(ctx, fmt.Sprint(w, i), near.now(), func(context.Context) (string, error) { return part, nil }); err != nil {
+					t.Error(err)
+				}
+				if n := near.Stats().Bytes; n > maxBytes {
+					t.Errorf("%d bytes are kept", n)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
 	near.Close()
 	if s := near.Stats(); s.Bytes != 0 || s.Entries != 0 {
 		t.Errorf("nothing is kept: %+v", s)
