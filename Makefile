@@ -23,6 +23,7 @@ fuzz:
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 60s ./frame
 	go test -run '^$$' -fuzz '^FuzzRedact$$' -fuzztime 60s ./dict
 	@set -e; for t in FuzzEngines FuzzPayload; do (cd czstd && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .); done
+	@set -e; for p in msgpack cbor protobuf fastjson; do (cd codecs && go test -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 60s -fuzzminimizetime 10x ./$$p); done
 
 # The benchmarks behind docs/figures.md.
 bench:

@@ -8,10 +8,19 @@
 //
 // Each has a Codec whose zero value is useful, and a New that takes Options. All of them append, keep nothing of what they
 // read, and treat it as bytes that anybody may have written: how deep it may nest is limited, a length that it
-// claims is believed only when so many bytes are there, and bytes after the value are an error.
+// claims is believed only when so many bytes are there, and bytes after the value are an error (after a protocol buffer, which
+// has no end of its own, unless they are fields).
 //
-// Which one: a struct of 407 bytes of JSON, the profile of this package's benchmark, is 371 bytes of CBOR and 337 of MessagePack, and compressed
-// with a dictionary all of them are about as small. So choose by speed, and by who else reads the values.
+// Which one: the profiles of the repository's examples take, in the mean, these bytes (TestSizes; pure Go zstd, the dictionary trained
+// on other profiles), and one like them these microseconds (BenchmarkProfile; Go 1.26, two cores, the best of 30 runs):
+//
+//	          plain  zstd  with a dictionary  Append  Decode
+//	JSON        407   313                125    0.91    4.38
+//	fastjson    407   313                125    0.38    0.83
+//	msgpack     322   295                114    0.80    1.52
+//	cbor        339   296                124    0.57    1.59
+//
+// With a dictionary all are about as small, so choose by speed and by who else reads the values.
 package codecs
 
 import "errors"

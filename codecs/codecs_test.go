@@ -49,10 +49,10 @@ func BenchmarkProfile(b *testing.B) {
 		}
 		b.Run(c.name+"/append", func(b *testing.B) {
 			b.ReportAllocs()
-			b.ReportMetric(float64(len(dst)), "bytes")
 			for b.Loop() {
 				dst, _ = c.codec.Append(dst[:0], codectest.Ada)
 			}
+			b.ReportMetric(float64(len(dst)), "bytes")
 		})
 		b.Run(c.name+"/decode", func(b *testing.B) {
 			b.ReportAllocs()
@@ -93,7 +93,7 @@ func TestSizes(t *testing.T) {
 			}
 			samples = append(samples, b)
 		}
-		trained, err := dict.Train(t.Context(), samples, dict.TrainOptions{MaxSize: 16 << 10})
+		trained, err := dict.Train(t.Context(), samples, dict.TrainOptions{MaxSize: 16 << 10, Builders: dict.Builders()[:6]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestSizes(t *testing.T) {
 		t.Logf("%-8s %5.0f bytes, zstd %5.0f, with a dictionary %5.0f", c.name, got[c.name].plain, got[c.name].compressed, got[c.name].dictionary)
 	}
 	for name, s := range got {
-		if s.dictionary > s.plain/2.5 || s.dictionary > 1.1*got["msgpack"].dictionary || s.compressed > 1.1*got["msgpack"].compressed {
+		if s.dictionary > s.plain/2.5 || s.dictionary > 1.15*got["msgpack"].dictionary || s.compressed > 1.15*got["msgpack"].compressed {
 			t.Errorf("with %s compression saves less: %v", name, got)
 		}
 	}
