@@ -240,9 +240,8 @@ func TestLate(t *testing.T) {
 	ctx := t.Context()
 	server := redisproc.ForTest(t)
 	store := &gated{Store: newStore(t, server.Addr()), gate: make(chan struct{}), read: make(chan struct{}, 1)}
-	const maxAge = 20 * time.Millisecond
+	const maxAge = 200 * time.Millisecond
 	near := newCache(t, store, Options[string]{MaxAge: maxAge})
-	do(t, server, "SET k a")
 	got := make(chan string, 2)
 	get := func() {
 		v, err := near.Get(ctx, "k")
@@ -251,11 +250,29 @@ func TestLate(t *testing.T) {
 		}
 		got <- v
 	}
+	late := func() {
+		t.Helper()
+		do(t, server, "SET k a")
+		go get()
+		next(t, store.read) // Redis has answered
+		do(t, server, "SET k b")
+		began := near.now()
+		await(t, "time stands still", func() bool { return near.now()-began > maxAge })
+	}
+	late()
+	store.gate <- struct{}{}
+	if v := <-got; v != "a" {
+		t.Errorf("got %q", v)
+	}
 	go get()
-	next(t, store.read) // Redis has answered
-	do(t, server, "SET k b")
-	began := near.now()
-	await(t, "time stands still", func() bool { return near.now()-began > maxAge })
+	next(t, store.read)
+	store.gate <- struct{}{}
+	if v := <-got; v != "b" {
+		t.Errorf("then %q", v)
+	}
+
+	near.drop("k")
+	late()
 	go get()
 	next(t, store.read) // the second call reads by itself
 	close(store.gate)

@@ -36,8 +36,8 @@ type InvalidationsOptions struct {
 
 // Invalidations say which keys have changed on the servers of a client, by whomever: what package github.com/balekv/bale/near needs. They are
 // Redis' client tracking in broadcasting mode, over RESP3, by a dedicated connection to each node: on a cluster to replicas too, so that the
-// changes that one makes when it has become a master are not missed. It is safe for concurrent use; each
-// Listen has connections of its own.
+// changes that one makes when it has become a master are not missed. The client's user must be allowed HELLO, CLIENT TRACKING and PING. It is safe
+// for concurrent use; each Listen has connections of its own, from the client's pool for blocking commands.
 type Invalidations struct {
 	client  rueidis.Client
 	options InvalidationsOptions

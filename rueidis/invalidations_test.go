@@ -139,6 +139,24 @@ func TestInvalidations(t *testing.T) {
 	}
 }
 
+// TestInvalidationsOfSentinel: the master that a sentinel names is listened to.
+func TestInvalidationsOfSentinel(t *testing.T) {
+	master := redisproc.ForTest(t)
+	sentinel := redisproc.SentinelForTest(t, "main", master)
+	client := connect(t, storetest.Deployment{Kind: storetest.Sentinel, Addrs: []string{sentinel.Addr()}, Master: "main"})
+	i, err := NewInvalidations(client, InvalidationsOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := new(heard)
+	listen(t, i, h)
+	h.await(t, "it does not say that it listens", func() bool { return h.resets > 0 })
+	if _, err := master.Do(t.Context(), "SET", "k", "x"); err != nil {
+		t.Fatal(err)
+	}
+	h.await(t, "a change is not told", func() bool { return slices.Equal(h.keys, []string{"k"}) })
+}
+
 // TestInvalidationsNeedRESP3: where the server would say nothing, that is said.
 func TestInvalidationsNeedRESP3(t *testing.T) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
