@@ -1,5 +1,5 @@
 # The modules of this repository, the core first.
-MODULES := . czstd goredis rueidis redigo observe near codecs cmd/bale examples
+MODULES := . czstd goredis rueidis redigo observe near codecs rivals cmd/bale examples
 
 # How many hostile inputs the deterministic fuzz test tries.
 FUZZ_N ?= 20000

@@ -1,7 +1,7 @@
 // Package stats is the seam between bale and whatever watches it: each operation of a Cache is told to a [Recorder] as an [Event].
 //
 // [Counters] is the recorder for most programs: it counts, and keeps histograms of how long stages take, at a cost of some tens of
-// nanoseconds. Package github.com/balekv/bale/observe shows them to Prometheus, and has a recorder for OpenTelemetry. [Ring] takes
+// nanoseconds. Module github.com/balekv/bale/observe shows them to Prometheus (package prom), and has a recorder for OpenTelemetry (otelbale). [Ring] takes
 // events off the hot path altogether, to a [Sink]: a compact file ([NewFile]), or whatever else there is. No event has a key or a value.
 package stats
 

@@ -15,7 +15,7 @@ const module = "github.com/balekv/bale"
 var core = Rules{
 	Module:      module,
 	External:    []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4"},
-	Skip:        []string{"czstd", "goredis", "rueidis", "redigo", "observe", "near", "codecs", "cmd", "examples"},
+	Skip:        []string{"czstd", "goredis", "rueidis", "redigo", "observe", "near", "codecs", "rivals", "cmd", "examples"},
 	RootFiles:   10,
 	RootExports: 30,
 	Standard:    []string{"frame", "codec", "redismem", "redisproc", "internal/bufpool", "internal/lint", "internal/testvalues"},
@@ -34,7 +34,7 @@ func TestCoreKeepsTheRules(t *testing.T) {
 
 // TestNestedModulesStayOut: the internal packages of the root are not for them, though Go would allow it.
 func TestNestedModulesStayOut(t *testing.T) {
-	for _, dir := range []string{"czstd", "goredis", "rueidis", "redigo", "observe", "near", "codecs", "cmd/bale", "examples"} {
+	for _, dir := range []string{"czstd", "goredis", "rueidis", "redigo", "observe", "near", "codecs", "rivals", "cmd/bale", "examples"} {
 		cmd := exec.Command("go", "list", "-test", "-f", `{{join .Imports "\n"}}`, "./...")
 		cmd.Dir = "../../" + dir
 		out, err := cmd.Output()
