@@ -486,6 +486,10 @@ func TestGetOrLoad(t *testing.T) {
 	meanwhile = func() { near.drop("k") }
 	get(loads+1, nil, false)
 	meanwhile = nil
+	hits := near.Stats().Hits
+	if _, err := near.Get(ctx, "k"); err != nil && !errors.Is(err, bale.ErrNotFound) || near.Stats().Hits > hits {
+		t.Errorf("what has changed during its load is kept; %v", err)
+	}
 	for i := range near.shards {
 		if n := len(near.shards[i].loads); n > 0 {
 			t.Errorf("%d loads are left", n)
@@ -646,6 +650,23 @@ func TestMemoryIsFreed(t *testing.T) {
 		t.Fatalf("%v, %+v", err, near.Stats())
 	}
 	await(t, "nothing is freed", func() bool { return near.Stats().Bytes == 0 })
+}
+
+// TestReset: nothing of before is served, though its memory is freed later.
+func TestReset(t *testing.T) {
+	server := redisproc.ForTest(t)
+	near := newCache(t, newStore(t, server.Addr()), Options[string]{MaxAge: time.Hour})
+	do(t, server, "SET k a")
+	kept(t, near, "k", "a")
+	do(t, server, "SET k b")
+	near.changed(nil)
+	if near.Stats().Bytes == 0 {
+		t.Error("the memory was freed at once, and this test shows nothing")
+	}
+	if got, err := near.Get(t.Context(), "k"); err != nil || got != "b" {
+		t.Errorf("%q, %v", got, err)
+	}
+	kept(t, near, "k", "b")
 }
 
 // TestMemoryAfterReset: what cannot be served any more is not kept either.
