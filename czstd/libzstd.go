@@ -252,5 +252,16 @@ func libError(result C.int64_t) error {
 // Version is that of the libzstd in use: "1.5.7".
 func Version() string { return C.GoString(C.ZSTD_versionString()) }
 
-// address is where a slice's bytes are, as the functions above take it.
-func address(b []byte) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+// address is where a slice's bytes are, as the functions above take it: an integer, which nobody corrects when the stack that it points
+// into moves. So the bytes must not be on a stack, and they are not where the compiler believes that the sink keeps them.
+func address(b []byte) C.uintptr_t {
+	if never {
+		sink = b
+	}
+	return C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+}
+
+var (
+	never bool // is not set anywhere
+	sink  []byte
+)
