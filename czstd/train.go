@@ -38,6 +38,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/balekv/bale/dict"
@@ -91,8 +92,14 @@ func defaultTrainer(dst unsafe.Pointer, size C.size_t, samples unsafe.Pointer, s
 	return C.ZDICT_trainFromBuffer(dst, size, samples, sizes, n)
 }
 
+// covering is held by the one that makes a cover: where the C library has no qsort_r, libzstd sorts by way of a global variable
+// (g_coverCtx in cover.c), and gozstd's archives for some systems are built so.
+var covering sync.Mutex
+
 func coverTrainer(k, d int) trainer {
 	return func(dst unsafe.Pointer, size C.size_t, samples unsafe.Pointer, sizes *C.size_t, n C.uint) C.size_t {
+		covering.Lock()
+		defer covering.Unlock()
 		return C.bale_cover(dst, size, samples, sizes, n, C.uint(k), C.uint(d))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/balekv/bale/compress"
@@ -113,6 +114,35 @@ func TestTrainerIsDeterministic(t *testing.T) {
 		if err != nil || !bytes.Equal(first, again) {
 			t.Errorf("%v makes another dictionary, %v", &b, err)
 		}
+	}
+}
+
+// TestTrainersAtOnce: builders do not disturb each other.
+func TestTrainersAtOnce(t *testing.T) {
+	sets := make([][][]byte, 4)
+	for i := range 400 {
+		sets[i%4] = append(sets[i%4], profile(i))
+	}
+	for _, b := range Builders() {
+		if b.Params != "k=512 d=8" {
+			continue // one of fastcover, one of cover
+		}
+		alone := make([][]byte, len(sets))
+		for i, samples := range sets {
+			var err error
+			if alone[i], err = b.Build(samples, 8<<10); err != nil {
+				t.Fatalf("%v: %v", &b, err)
+			}
+		}
+		var wg sync.WaitGroup
+		for i, samples := range sets {
+			wg.Go(func() {
+				if got, err := b.Build(samples, 8<<10); err != nil || !bytes.Equal(got, alone[i]) {
+					t.Errorf("%v makes another dictionary beside others, %v", &b, err)
+				}
+			})
+		}
+		wg.Wait()
 	}
 }
 
