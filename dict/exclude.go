@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // minSecret is the length in bytes from which on an excluded value is looked for elsewhere in the samples and in the
@@ -34,9 +35,12 @@ func (e *excluder) matches(path []string) bool {
 }
 
 // span is a part of a sample.
-type span struct{ from, to int }
+type span struct {
+	from, to  int
+	elsewhere bool // what stands there is to be left out elsewhere, too
+}
 
-// collect finds the values of the fields in a sample and remembers them. It is false for a sample that is not
+// collect finds the values of the fields in a sample, with all names inside them, and remembers them. It is false for a sample that is not
 // JSON: nobody can tell what is in there.
 func (e *excluder) collect(sample []byte) ([]span, bool) {
 	type level struct {
@@ -66,6 +70,9 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 				if name, ok := token.(string); ok {
 					path[len(path)-1] = name
 					top.key = false
+					if top.hidden {
+						spans = append(spans, e.hide(sample, int(before), int(d.InputOffset()), token, !isWord(name))...)
+					}
 					continue
 				}
 			}
@@ -90,7 +97,7 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 			stack = stack[:len(stack)-1]
 		default:
 			if hidden {
-				spans = append(spans, e.hide(sample, int(before), int(d.InputOffset()), token)...)
+				spans = append(spans, e.hide(sample, int(before), int(d.InputOffset()), token, true)...)
 			}
 		}
 		if len(stack) == 0 {
@@ -101,21 +108,32 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 	}
 }
 
-// hide remembers a scalar value, as it is written and as it is meant, and returns where its characters are.
-func (e *excluder) hide(sample []byte, from, to int, token json.Token) []span {
+// isWord tells the name of a field from what is data itself, such as the addresses in {"ada@example.com": {"role": "owner"}}. A word
+// stands in many places, and gives nothing away there.
+func isWord(name string) bool {
+	return !strings.ContainsFunc(name, func(c rune) bool { return c != '_' && c != '-' && !unicode.IsLetter(c) })
+}
+
+// hide returns where the characters of a scalar value or a name are, and if it is to be looked for elsewhere remembers it, as it
+// is written and as it is meant.
+func (e *excluder) hide(sample []byte, from, to int, token json.Token, elsewhere bool) []span {
 	// Between the end of the token before and this one there are only spaces, ':' and ','.
 	for from < to && strings.IndexByte(" \t\r\n:,", sample[from]) >= 0 {
 		from++
 	}
 	if s, ok := token.(string); ok {
 		from, to = from+1, to-1
-		e.remember(s)
+		if elsewhere {
+			e.remember(s)
+		}
 	}
 	if from >= to {
 		return nil
 	}
-	e.remember(string(sample[from:to]))
-	return []span{{from, to}}
+	if elsewhere {
+		e.remember(string(sample[from:to]))
+	}
+	return []span{{from, to, elsewhere && to-from >= minSecret}}
 }
 
 func (e *excluder) remember(value string) {
@@ -134,7 +152,7 @@ func (e *excluder) redact(samples [][]byte) (redacted [][]byte, skipped int) {
 			skipped++
 			continue
 		}
-		spans[i] = append(found, span{len(s), len(s)})
+		spans[i] = append(found, span{from: len(s), to: len(s)})
 	}
 	// A value may stand elsewhere, too: an e-mail address in a text, a token in a URL.
 	for i, s := range samples {
@@ -147,7 +165,7 @@ func (e *excluder) redact(samples [][]byte) (redacted [][]byte, skipped int) {
 		for _, cut := range spans[i] {
 			b = append(b, s[at:cut.from]...)
 			at = cut.to
-			if cut.to-cut.from >= minSecret {
+			if cut.elsewhere {
 				own[string(s[cut.from:cut.to])] = true
 			}
 		}

@@ -64,9 +64,10 @@ type TrainOptions struct {
 	// values take with Current.
 	Current *Dictionary
 
-	// Exclude are fields of JSON values: names, at any depth, or paths from the root ("user.token"). Their values
-	// never enter the dictionary, and samples that are not JSON are left out. A dictionary that holds such a
-	// value of 6 or more bytes all the same, from another field, is not offered.
+	// Exclude are fields of JSON values: names, at any depth, or paths from the root ("user.token"). Their values,
+	// with the names inside them, never enter the dictionary, and samples that are not JSON are left out. A dictionary that holds such a
+	// value of 6 or more bytes all the same, from another field, is not offered; nor one that holds such a name, unless it is a word
+	// of letters, '_' and '-'.
 	Exclude []string
 
 	// Refit makes the dictionary anew in the end, of all samples, by the builder and with the size that won. It is better

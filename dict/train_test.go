@@ -360,11 +360,34 @@ func TestExclude(t *testing.T) {
 	}
 }
 
+// TestExcludeNames: the names inside an excluded object are left out with it.
+func TestExcludeNames(t *testing.T) {
+	var values [][]byte
+	for i := range 400 {
+		values = append(values, fmt.Appendf(nil, `{"id":%d,"kind":"share","by_email":{"ada@private.example":{"role":"owner"},"bob%d@private.example":{"role":"reader"}},"n":%d}`, i*7919, i%7, i*31))
+	}
+	o := quick(TrainOptions{MaxSize: 4 << 10, MinGain: -1})
+	without, err := Train(context.Background(), values, o)
+	if err != nil || !bytes.Contains(without.Dictionary.Bytes(), []byte("private.example")) {
+		t.Fatalf("the addresses do not enter the dictionary even where they may: %v", err)
+	}
+	o.Exclude = []string{"by_email"}
+	got, err := Train(context.Background(), values, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(got.Dictionary.Bytes(), []byte("private.example")) {
+		t.Error("an address is in the dictionary")
+	}
+}
+
 func TestRedact(t *testing.T) {
 	for _, test := range []struct{ fields, in, want string }{
 		{"a", `{"a":"secret1","b":2}`, `{"a":"","b":2}`},
 		{"a", `{ "a" : 12345678 , "b" : "x" }`, `{ "a" :  , "b" : "x" }`},
-		{"a", `{"a":{"x":"secret1","y":[true,"secret2",{"z":null}]},"b":"keep"}`, `{"a":{"x":"","y":[,"",{"z":}]},"b":"keep"}`},
+		{"a", `{"a":{"x":"secret1","y":[true,"secret2",{"z":null}]},"b":"keep"}`, `{"a":{"":"","":[,"",{"":}]},"b":"keep"}`},
+		{"a", `{"a":{"ada@example.com":{"role":"owner"}},"by":"ada@example.com","role":"owner"}`, `{"a":{"":{"":""}},"by":"","role":"owner"}`},
+		{"a", `{"a":[{ "currency" : 1 }],"b":{"currency":"currency"}}`, `{"a":[{ "" :  }],"b":{"currency":"currency"}}`},
 		{"a", `[{"a":"secret1"},{"b":{"a":""}},"a"]`, `[{"a":""},{"b":{"a":""}},"a"]`},
 		{"b.a", `{"a":"kept","b":{"a":"secret1"},"c":{"b":{"a":"kept"}}}`, `{"a":"kept","b":{"a":""},"c":{"b":{"a":"kept"}}}`},
 		{"a", `{"a":"sec\u0072et","t":"it is sec\u0072et"}`, `{"a":"","t":"it is "}`},
