@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ const (
 	missingFor          = 5 * time.Second        // a dictionary that the registry does not hold
 	failedFor           = 200 * time.Millisecond // one that could not be fetched
 	maxMissing          = 1000                   // ids that are remembered as missing
+	providedFor         = time.Second            // a dictionary that was put back is not put back again
 	prefetched          = 4                      // published dictionaries that are fetched before they are activated
 	firstRetry          = 10 * time.Millisecond
 	listenRetry         = time.Second
@@ -413,25 +415,32 @@ func pending(s *State) (ids []frame.DictionaryID) {
 
 // follow looks at the registry when it is time or something was heard.
 func (g *Group) follow() {
+	poll := time.NewTimer(g.untilPoll())
+	defer poll.Stop()
+	provided := map[frame.DictionaryID]time.Time{}
 	for {
-		jitter := 1 + pollJitter*(2*rand.Float64()-1)
-		timer := time.NewTimer(time.Duration(float64(g.options.Poll) * jitter))
 		select {
 		case <-g.ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-poll.C:
 		case <-g.wake:
-			timer.Stop()
-		case id := <-g.wanted:
-			timer.Stop()
-			g.provide(id)
+		case id := <-g.wanted: // which puts off no poll
+			if time.Since(provided[id]) > providedFor {
+				maps.DeleteFunc(provided, func(_ frame.DictionaryID, at time.Time) bool { return time.Since(at) > providedFor })
+				provided[id] = time.Now()
+				g.provide(id)
+			}
 			continue
 		}
 		ctx, cancel := context.WithTimeout(g.ctx, max(g.options.FetchTimeout, g.options.Poll))
 		g.sync(ctx)
 		cancel()
+		poll.Reset(g.untilPoll())
 	}
+}
+
+func (g *Group) untilPoll() time.Duration {
+	return time.Duration(float64(g.options.Poll) * (1 + pollJitter*(2*rand.Float64()-1)))
 }
 
 // listen hears of changes until Close.
@@ -439,10 +448,10 @@ func (g *Group) listen() {
 	for g.ctx.Err() == nil {
 		err := g.registry.store.Listen(g.ctx, g.registry.channel(), func(message string) {
 			if id, ok := strings.CutPrefix(message, wantMessage); ok {
-				if id, err := frame.ParseDictionaryID(id); err == nil {
+				if id, err := frame.ParseDictionaryID(id); err == nil && g.dictionary(id) != nil {
 					select {
 					case g.wanted <- id:
-					default: // the next poll looks after it
+					default: // who wants it asks again
 					}
 				}
 				return

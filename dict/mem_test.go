@@ -22,12 +22,13 @@ type memory struct {
 	expires   map[string]time.Time
 	listeners map[chan string]bool
 	down      bool
-	left      int // calls until it goes down, if not zero
-	gets      map[string]int
+	left      int            // calls until it goes down, if not zero
+	gets      map[string]int // how often each key was asked for
+	swaps     map[string]int // and was to be changed
 }
 
 func newMemory() *memory {
-	return &memory{values: map[string][]byte{}, expires: map[string]time.Time{}, listeners: map[chan string]bool{}, gets: map[string]int{}}
+	return &memory{values: map[string][]byte{}, expires: map[string]time.Time{}, listeners: map[chan string]bool{}, gets: map[string]int{}, swaps: map[string]int{}}
 }
 
 func (m *memory) do(f func()) error {
@@ -91,6 +92,7 @@ func (m *memory) Exists(ctx context.Context, keys ...string) (exists []bool, err
 
 func (m *memory) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (ok bool, err error) {
 	err = m.do(func() {
+		m.swaps[key]++
 		if there := m.values[key]; (there == nil) != (old == nil) || !bytes.Equal(there, old) {
 			ok = value != nil && there != nil && bytes.Equal(there, value)
 			return

@@ -467,6 +467,33 @@ func TestGroupHeals(t *testing.T) {
 	}
 }
 
+// TestGroupPollsWhatever: a group that hears all the time of dictionaries which others want looks at its own as often as ever, and
+// puts a dictionary back once for many who want it.
+func TestGroupPollsWhatever(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	a := dictionaryOf(t, 1)
+	must(t, r.Publish(ctx, "g", a, Info{}))
+	open(t, r, GroupOptions{Poll: 20 * time.Millisecond})
+	eventually(t, "the group listens", func() bool { m.lock.Lock(); defer m.lock.Unlock(); return len(m.listeners) > 0 })
+	count := func(of map[string]int, key string) int { m.lock.Lock(); defer m.lock.Unlock(); return of[key] }
+	for _, wanted := range []*Dictionary{dictionaryOf(t, 2), a} { // one that it does not hold, and one that it does
+		before, put := count(m.gets, r.groupKey("g")), count(m.swaps, r.dataKey(a.ID()))
+		messages := 0
+		for start := time.Now(); count(m.gets, r.groupKey("g")) < before+20; time.Sleep(time.Millisecond) {
+			if time.Since(start) > 20*time.Second {
+				t.Fatalf("wanted %v: looked %d times", wanted.ID(), count(m.gets, r.groupKey("g"))-before)
+			}
+			must(t, m.Notify(ctx, "", wantMessage+wanted.ID().String()))
+			messages++
+		}
+		if n := count(m.swaps, r.dataKey(a.ID())) - put; (n > 0) != (wanted == a) || n > messages/4 {
+			t.Errorf("wanted %v %d times: put back %d times", wanted.ID(), messages, n)
+		}
+	}
+}
+
 // TestGroupWithoutWhatIsLost: what the registry lost and nobody can give back is not written with.
 func TestGroupWithoutWhatIsLost(t *testing.T) {
 	ctx := context.Background()
