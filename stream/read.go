@@ -1,0 +1,266 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
+)
+
+// Reader reads a stream. It must be closed. It is for one goroutine at a time.
+type Reader struct {
+	streams *Streams
+	key     string
+	info    Info
+	decoder *zstd.Decoder // nil once closed
+	chunks  *chunkReader
+	read    int64
+	err     error // for ever after
+}
+
+// GetReader opens the value of a key, or returns ErrNotFound. The first bytes are there, the others are read as they are wanted, until the context ends or
+// the Reader is closed. A byte is handed out only when its chunk has been verified; the whole value has been when Read returns io.EOF.
+func (s *Streams) GetReader(ctx context.Context, key string) (*Reader, error) {
+	const tries = 4 // a value that is replaced so often between two commands has a problem of its own
+	for try := 1; ; try++ {
+		_, m, err := s.head(ctx, key)
+		if err != nil {
+			return nil, notFound("get", key, err)
+		}
+		if m.Size > s.options.MaxSize {
+			return nil, &bale.KeyError{Op: "get", Key: key, Err: fmt.Errorf("%w: %d bytes, and Options.MaxSize is %d", bale.ErrTooLarge, m.Size, s.options.MaxSize)}
+		}
+		c := newChunkReader(ctx, s, key, m)
+		if err := c.next(); err == nil || err == io.EOF {
+			decoder, err := s.decoder(c)
+			if err != nil {
+				c.close()
+				return nil, &bale.KeyError{Op: "get", Key: key, Err: err}
+			}
+			return &Reader{streams: s, key: key, info: m.Info, decoder: decoder, chunks: c}, nil
+		} else if c.close(); !errors.Is(err, ErrReplaced) || try == tries {
+			return nil, &bale.KeyError{Op: "get", Key: key, Err: err}
+		}
+	}
+}
+
+func (s *Streams) decoder(source io.Reader) (*zstd.Decoder, error) {
+	decoder, _ := s.decoders.Get().(*zstd.Decoder)
+	if decoder == nil {
+		var err error
+		decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := decoder.Reset(source); err != nil {
+		s.decoders.Put(decoder)
+		return nil, err
+	}
+	return decoder, nil
+}
+
+// Info says what the value is.
+func (r *Reader) Info() Info { return r.info }
+
+// Read implements io.Reader.
+func (r *Reader) Read(p []byte) (int, error) {
+	if r.err != nil {
+		return 0, r.err
+	}
+	n, err := r.decoder.Read(p)
+	r.read += int64(n)
+	return r.verdict(n, err)
+}
+
+// verdict makes of what the decoder says what the caller gets: never more bytes than the value has, and an end only where it ends.
+func (r *Reader) verdict(n int, err error) (int, error) {
+	if over := r.read - r.info.Size; over > 0 {
+		n -= int(min(over, int64(n)))
+		err = fmt.Errorf("%w: it is longer than the %d bytes that it says", bale.ErrCorrupt, r.info.Size)
+	}
+	switch {
+	case err == nil:
+		return n, nil
+	case err == io.EOF && r.read == r.info.Size && r.chunks.ended():
+		r.err = io.EOF
+		return n, io.EOF
+	case err == io.EOF:
+		err = fmt.Errorf("%w: it ends after %d of %d bytes", bale.ErrCorrupt, r.read, r.info.Size)
+	case r.chunks.err != nil && r.chunks.err != io.EOF:
+		err = r.chunks.err // rather than what the decoder makes of it
+	case !errors.Is(err, bale.ErrCorrupt):
+		err = fmt.Errorf("%w: %w", bale.ErrCorrupt, err)
+	}
+	r.err = &bale.KeyError{Op: "get", Key: r.key, Err: err}
+	return n, r.err
+}
+
+// WriteTo implements io.WriterTo, which spares io.Copy a buffer.
+func (r *Reader) WriteTo(w io.Writer) (int64, error) {
+	if r.err != nil {
+		if r.err == io.EOF {
+			return 0, nil
+		}
+		return 0, r.err
+	}
+	start := r.read
+	c := counting{r, w, nil}
+	_, err := r.decoder.WriteTo(&c)
+	if c.err != nil {
+		r.err = c.err // what the writer did not take is lost
+		return r.read - start, c.err
+	}
+	if err == nil {
+		err = io.EOF
+	}
+	if _, err = r.verdict(0, err); err == io.EOF {
+		err = nil
+	}
+	return r.read - start, err
+}
+
+// counting is where a WriteTo goes: no more bytes than the value has.
+type counting struct {
+	r   *Reader
+	w   io.Writer
+	err error // the writer's own
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	n := min(int64(len(p)), c.r.info.Size-c.r.read)
+	written, err := c.w.Write(p[:n])
+	c.err = err
+	c.r.read += int64(written)
+	if err == nil && int(n) < len(p) {
+		c.r.read += int64(len(p)) - n // for the verdict
+		err = bale.ErrCorrupt
+	}
+	return written, err
+}
+
+// Close ends reading. It is not needed for the value to have been verified.
+func (r *Reader) Close() error {
+	if r.decoder == nil {
+		return nil
+	}
+	r.chunks.close()
+	_ = r.decoder.Reset(nil) // lets go of the chunks
+	r.streams.decoders.Put(r.decoder)
+	r.decoder = nil
+	if r.err == nil {
+		r.err = fmt.Errorf("stream: reader is closed: %w", os.ErrClosed)
+	}
+	return nil
+}
+
+// chunkReader reads the chunks of a value one after another, some of them ahead.
+type chunkReader struct {
+	*Streams
+	manifest
+	key     string
+	ctx     context.Context
+	cancel  context.CancelFunc
+	ahead   []chan fetched // of the chunks that are asked for, in order
+	asked   int
+	taken   int
+	current bytes.Reader
+	err     error
+}
+
+type fetched struct {
+	content []byte
+	err     error
+}
+
+func newChunkReader(ctx context.Context, s *Streams, key string, m manifest) *chunkReader {
+	c := &chunkReader{Streams: s, manifest: m, key: key}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	return c
+}
+
+// close waits for the chunks that are on their way.
+func (c *chunkReader) close() {
+	c.cancel()
+	for _, a := range c.ahead {
+		<-a
+	}
+	c.ahead = nil
+	c.current.Reset(nil)
+}
+
+// ended reports whether all has been read.
+func (c *chunkReader) ended() bool { return c.taken == c.Chunks && c.current.Len() == 0 }
+
+// next makes the next chunk the current one; io.EOF after the last.
+func (c *chunkReader) next() error {
+	if c.err == nil && c.taken == c.Chunks {
+		c.err = io.EOF
+	}
+	if c.err != nil {
+		return c.err
+	}
+	for c.asked < c.Chunks && len(c.ahead) < c.options.Parallel {
+		i, a := c.asked, make(chan fetched, 1)
+		c.ahead, c.asked = append(c.ahead, a), c.asked+1
+		go func() {
+			content, err := c.fetch(i)
+			a <- fetched{content, err}
+		}()
+	}
+	f := <-c.ahead[0]
+	c.ahead = c.ahead[1:]
+	if f.err != nil {
+		c.err = f.err
+		return f.err
+	}
+	c.taken++
+	c.current.Reset(f.content)
+	return nil
+}
+
+// fetch reads chunk i and verifies it.
+func (c *chunkReader) fetch(i int) ([]byte, error) {
+	stored, err := c.store.Get(c.ctx, chunkKey(c.key, c.generation, i))
+	if errors.Is(err, bale.ErrNotFound) {
+		return nil, c.missing(i)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("chunk %d: %w", i, err)
+	}
+	h, offset, ok := frame.Parse(stored)
+	content := stored[offset:]
+	if !ok || h.Algorithm != frame.Stored || !h.HasChecksum || uint64(len(content)) != h.Length || frame.Checksum(content) != h.Checksum {
+		return nil, fmt.Errorf("%w: chunk %d is damaged", bale.ErrCorrupt, i)
+	}
+	return content, nil
+}
+
+// missing says why a chunk is not there.
+func (c *chunkReader) missing(i int) error {
+	_, m, err := c.head(c.ctx, c.key)
+	switch {
+	case errors.Is(err, bale.ErrNotFound) || errors.Is(err, ErrNotStream) || err == nil && m.generation != c.generation:
+		return ErrReplaced
+	case err != nil:
+		return fmt.Errorf("chunk %d is missing: %w", i, err)
+	}
+	return fmt.Errorf("%w: chunk %d is missing", bale.ErrCorrupt, i)
+}
+
+// Read implements io.Reader for the decoder.
+func (c *chunkReader) Read(p []byte) (int, error) {
+	for c.current.Len() == 0 {
+		if err := c.next(); err != nil {
+			return 0, err
+		}
+	}
+	return c.current.Read(p)
+}

@@ -1,0 +1,471 @@
+// Package stream keeps values in Redis that are too large for one key, or for memory: a value is compressed while it is read and stored as chunks, in memory
+// that does not grow with it. Redis strings end at 512 MB; a stream at 10 GiB unless [Options] says otherwise.
+//
+// [Streams.PutReader] writes a value, and [Streams.GetReader] reads it. A reader sees the old value or the new one, never a mixture: chunks are written under new
+// keys each time, and the key itself says which belong to the value, so that one command changes it. A write that ends half-way leaves the old value; its chunks expire.
+//
+// The chunks of all a value are one Zstandard stream (RFC 8878): put together without their headers (package frame) they are what the zstd tool reads.
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/balekv/bale"
+	balezstd "github.com/balekv/bale/compress/zstd"
+	"github.com/balekv/bale/frame"
+)
+
+// Options are the settings of [Streams]; the zero value is useful.
+type Options struct {
+	// Chunk is how many bytes of the compressed stream a key holds. Defaults to 1 MiB; 64 KiB to 64 MiB. Larger ones are
+	// fewer commands and hold the server, which does one thing at a time, longer.
+	Chunk int
+
+	// Level is that of package compress/zstd. Defaults to Fastest. Higher levels have larger windows, and find what is alike further apart: 4 MiB, 8, 8 and 8.
+	Level balezstd.Level
+
+	// MaxSize is the largest value in bytes that is written or read, decompressed. Defaults to 10 GiB.
+	MaxSize int64
+
+	// Lease is how long the chunks of an unfinished value live after the last of them was written: what an interrupted write leaves is gone after it.
+	// Defaults to 5 min; at least 1 s. The source must give a chunk's worth of bytes more often than that.
+	Lease time.Duration
+
+	// Grace is how long the chunks of a value that was replaced or deleted live on for those who are reading it. Defaults to 1 min; at least 1 ms.
+	Grace time.Duration
+
+	// Parallel is how many chunks are on their way at a time, and how many are read ahead. Defaults to 2; 1 to 16. Each holds a chunk's memory.
+	Parallel int
+}
+
+const (
+	defaultChunk    = 1 << 20
+	minChunk        = 64 << 10
+	maxChunk        = 64 << 20
+	defaultMaxSize  = 10 << 30
+	defaultLease    = 5 * time.Minute
+	minLease        = time.Second
+	defaultGrace    = time.Minute
+	defaultParallel = 2
+	maxParallel     = 16
+
+	// cleanTime is how long a failed write tries to remove its chunks, whatever became of its context.
+	cleanTime = 10 * time.Second
+
+	// maxWindow is the largest window of a stream that is read, in bytes: what the levels here need at most. It bounds a decoder's memory.
+	maxWindow = 8 << 20
+)
+
+var (
+	// ErrNotStream: the key holds a value that was not written by this package.
+	ErrNotStream = errors.New("not a stream")
+
+	// ErrReplaced: the value was replaced or deleted while it was read, longer than Options.Grace ago. What was read so far is of the old value.
+	ErrReplaced = errors.New("the value was replaced while it was read")
+
+	// ErrLease: the source gave its bytes so slowly that chunks expired meanwhile.
+	ErrLease = errors.New("chunks expired before the value was complete")
+)
+
+// Info says what a stream is.
+type Info struct {
+	Size   int64 // bytes of the value
+	Stored int64 // bytes of all chunks
+	Chunks int
+}
+
+// Streams keeps large values in a bale.Store. Make it with [New]; it is safe for concurrent use.
+type Streams struct {
+	store    bale.Store
+	options  Options
+	encoders sync.Pool // *zstd.Encoder
+	decoders sync.Pool // *zstd.Decoder
+	buffers  sync.Pool // *[]byte, of a chunk and its header
+}
+
+// New makes Streams. The store stays the caller's.
+func New(store bale.Store, o Options) (*Streams, error) {
+	if o.Chunk == 0 {
+		o.Chunk = defaultChunk
+	}
+	if o.MaxSize == 0 {
+		o.MaxSize = defaultMaxSize
+	}
+	if o.Lease == 0 {
+		o.Lease = defaultLease
+	}
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Parallel == 0 {
+		o.Parallel = defaultParallel
+	}
+	switch {
+	case store == nil:
+		return nil, fmt.Errorf("stream: %w: no Store", bale.ErrInvalid)
+	case o.Chunk < minChunk || o.Chunk > maxChunk:
+		return nil, fmt.Errorf("stream: %w: Chunk is %d, must be %d to %d, or 0 for %d", bale.ErrInvalid, o.Chunk, minChunk, maxChunk, defaultChunk)
+	case o.Level > balezstd.Best:
+		return nil, fmt.Errorf("stream: %w: no Level %d", bale.ErrInvalid, o.Level)
+	case o.MaxSize < 0:
+		return nil, fmt.Errorf("stream: %w: MaxSize is %d, must not be negative", bale.ErrInvalid, o.MaxSize)
+	case o.Lease < minLease:
+		return nil, fmt.Errorf("stream: %w: Lease is %v, must be at least %v, or 0 for %v", bale.ErrInvalid, o.Lease, minLease, defaultLease)
+	case o.Grace < time.Millisecond:
+		return nil, fmt.Errorf("stream: %w: Grace is %v, must be at least 1ms, or 0 for %v", bale.ErrInvalid, o.Grace, defaultGrace)
+	case o.Parallel < 1 || o.Parallel > maxParallel:
+		return nil, fmt.Errorf("stream: %w: Parallel is %d, must be 1 to %d, or 0 for %d", bale.ErrInvalid, o.Parallel, maxParallel, defaultParallel)
+	}
+	return &Streams{store: store, options: o}, nil
+}
+
+// chunkKey is where a chunk is. In a cluster the chunks of a value are on all nodes, unless the key has a hash tag.
+func chunkKey(key, generation string, i int) string {
+	return key + ":" + generation + ":" + strconv.Itoa(i)
+}
+
+// PutReader stores what the source gives until its end, and returns what that was. The old value of the key stays until all is there. The source is
+// read by the calling goroutine.
+//
+// On an error the key is as it was, but for one: if the store fails in the very end of a value that never expires, the value is there, and its chunks may
+// expire.
+func (s *Streams) PutReader(ctx context.Context, key string, source io.Reader, e bale.Expiry) (Info, error) {
+	if err := e.Validate(); err != nil {
+		return Info{}, &bale.KeyError{Op: "put", Key: key, Err: err}
+	}
+	w := s.newWriter(ctx, key)
+	info, err := w.put(source, e)
+	if err != nil {
+		return Info{}, &bale.KeyError{Op: "put", Key: key, Err: err}
+	}
+	return info, nil
+}
+
+// Delete removes a value and reports whether there was one. Its chunks live on for the grace period.
+func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
+	for {
+		old, m, err := s.head(ctx, key)
+		switch {
+		case errors.Is(err, bale.ErrNotFound):
+			return false, nil
+		case err != nil:
+			return false, &bale.KeyError{Op: "delete", Key: key, Err: err}
+		}
+		ok, err := s.store.Swap(ctx, key, old, nil, 0)
+		if err != nil {
+			return false, &bale.KeyError{Op: "delete", Key: key, Err: err}
+		}
+		if ok {
+			_, err = s.touch(ctx, key, m.generation, m.Chunks, bale.TTL(s.options.Grace))
+			if err != nil {
+				err = &bale.KeyError{Op: "delete", Key: key, Err: fmt.Errorf("it is deleted, but not its chunks: %w", err)}
+			}
+			return true, err
+		}
+	}
+}
+
+// Stat says what the value of a key is, without reading it.
+func (s *Streams) Stat(ctx context.Context, key string) (Info, error) {
+	_, m, err := s.head(ctx, key)
+	if err != nil {
+		return Info{}, notFound("stat", key, err)
+	}
+	return m.Info, nil
+}
+
+// notFound leaves ErrNotFound as it is, as bale.Cache does.
+func notFound(op, key string, err error) error {
+	if errors.Is(err, bale.ErrNotFound) {
+		return bale.ErrNotFound
+	}
+	return &bale.KeyError{Op: op, Key: key, Err: err}
+}
+
+// head reads what the key holds.
+func (s *Streams) head(ctx context.Context, key string) (stored []byte, m manifest, err error) {
+	if stored, err = s.store.Get(ctx, key); err != nil {
+		return nil, m, err
+	}
+	m, err = parseManifest(stored)
+	return stored, m, err
+}
+
+// each calls do for 0 to n-1, some at a time, until one fails.
+func (s *Streams) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next sync.Mutex
+	i := 0
+	var wg sync.WaitGroup
+	for range min(n, s.options.Parallel) {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				next.Lock()
+				mine := i
+				i++
+				next.Unlock()
+				if mine >= n {
+					return
+				}
+				if err := do(ctx, mine); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// touch gives the chunks of a value another expiry, and says whether all are there.
+func (s *Streams) touch(ctx context.Context, key, generation string, chunks int, e bale.Expiry) (all bool, err error) {
+	missing := errors.New("missing")
+	err = s.each(ctx, chunks, func(ctx context.Context, i int) error {
+		ok, err := s.store.Touch(ctx, chunkKey(key, generation, i), e)
+		if err == nil && !ok {
+			err = missing
+		}
+		return err
+	})
+	if errors.Is(err, missing) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// writer is a PutReader under way: an io.Writer of the compressed stream.
+type writer struct {
+	*Streams
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	key        string
+	generation string
+	buffer     []byte // the chunk that fills: room for a header, and then the bytes so far
+	chunks     int    // sent or on their way
+	stored     int64
+	renewed    time.Time // when the chunks got their lease
+	slots      chan struct{}
+	sending    sync.WaitGroup
+}
+
+func (s *Streams) newWriter(ctx context.Context, key string) *writer {
+	w := &writer{Streams: s, key: key, generation: rand.Text(), renewed: time.Now(), slots: make(chan struct{}, s.options.Parallel)}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	return w
+}
+
+func (w *writer) put(source io.Reader, e bale.Expiry) (info Info, err error) {
+	defer w.cancel(nil)
+	size, err := w.compress(source)
+	if err == nil {
+		err = w.flush()
+	}
+	w.sending.Wait()
+	if cause := context.Cause(w.ctx); cause != nil {
+		err = cause // of a chunk that failed, rather than what the encoder makes of it
+	}
+	info = Info{Size: size, Stored: w.stored, Chunks: w.chunks}
+	if err == nil {
+		err = w.commit(info, e)
+	}
+	if err != nil {
+		w.clean()
+	}
+	return info, err
+}
+
+// compress takes the source through an encoder.
+func (w *writer) compress(source io.Reader) (size int64, err error) {
+	encoder, _ := w.encoders.Get().(*zstd.Encoder)
+	if encoder == nil {
+		encoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true),
+			zstd.WithEncoderLevel(zstd.SpeedFastest+zstd.EncoderLevel(w.options.Level)), zstd.WithWindowSize(window(w.options.Level)), zstd.WithLowerEncoderMem(true))
+		if err != nil {
+			return 0, err
+		}
+	}
+	defer func() {
+		encoder.Reset(nil)
+		w.encoders.Put(encoder)
+	}()
+	encoder.Reset(w)
+	if size, err = encoder.ReadFrom(&limited{w.ctx, source, w.options.MaxSize}); err != nil {
+		return size, err
+	}
+	return size, encoder.Close() // a stream that is not closed has not written all
+}
+
+// window is that of a level in bytes, the library's own where that is not larger than maxWindow.
+func window(l balezstd.Level) int {
+	if l == balezstd.Fastest {
+		return 4 << 20
+	}
+	return maxWindow
+}
+
+// limited is a source that ends with its context, and fails beyond a number of bytes.
+type limited struct {
+	ctx    context.Context
+	source io.Reader
+	left   int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.ctx.Err() != nil {
+		return 0, context.Cause(l.ctx)
+	}
+	n, err := l.source.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return n, fmt.Errorf("%w: the source has more than Options.MaxSize bytes", bale.ErrTooLarge)
+	}
+	return n, err
+}
+
+// headRoom is what the header of a chunk takes at most.
+const headRoom = frame.MaxHeaderSize
+
+// Write takes bytes of the compressed stream.
+func (w *writer) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		if w.buffer == nil {
+			if b, _ := w.buffers.Get().(*[]byte); b != nil {
+				w.buffer = (*b)[:headRoom]
+			} else {
+				w.buffer = make([]byte, headRoom, headRoom+w.options.Chunk)
+			}
+		}
+		take := min(len(p), headRoom+w.options.Chunk-len(w.buffer))
+		w.buffer, p = append(w.buffer, p[:take]...), p[take:]
+		if len(w.buffer) == headRoom+w.options.Chunk {
+			if err := w.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// flush sends what there is as a chunk.
+func (w *writer) flush() error {
+	if w.buffer == nil {
+		return nil
+	}
+	select {
+	case w.slots <- struct{}{}:
+	case <-w.ctx.Done():
+		return context.Cause(w.ctx)
+	}
+	if err := w.renew(); err != nil {
+		<-w.slots
+		return err
+	}
+	buffer := w.buffer
+	key := chunkKey(w.key, w.generation, w.chunks)
+	w.buffer = nil
+	w.chunks++
+	chunk := seal(buffer)
+	w.stored += int64(len(chunk))
+	w.sending.Go(func() {
+		if err := w.store.Set(w.ctx, key, chunk, bale.TTL(w.options.Lease)); err != nil {
+			w.cancel(fmt.Errorf("chunk: %w", err))
+		}
+		w.buffers.Put(&buffer)
+		<-w.slots
+	})
+	return nil
+}
+
+// seal puts a header before the bytes of a chunk: that of a stored value.
+func seal(buffer []byte) []byte {
+	content := buffer[headRoom:]
+	h := frame.Header{Algorithm: frame.Stored, HasChecksum: true, Checksum: frame.Checksum(content), Length: uint64(len(content))}
+	start := headRoom - h.PayloadOffset()
+	h.Append(buffer[:start])
+	return buffer[start:]
+}
+
+// renew gives the chunks so far their lease anew when half of it is over.
+func (w *writer) renew() error {
+	if time.Since(w.renewed) < w.options.Lease/2 {
+		return nil
+	}
+	w.sending.Wait() // what is on its way is not there yet
+	w.renewed = time.Now()
+	return w.extend(w.chunks, bale.TTL(w.options.Lease))
+}
+
+func (w *writer) extend(chunks int, e bale.Expiry) error {
+	all, err := w.touch(w.ctx, w.key, w.generation, chunks, e)
+	if err == nil && !all {
+		err = fmt.Errorf("%w: raise Options.Lease, which is %v", ErrLease, w.options.Lease)
+	}
+	return err
+}
+
+// commit makes the chunks the value of the key.
+func (w *writer) commit(info Info, e bale.Expiry) error {
+	ttl := time.Duration(0)
+	lasting := bale.TTL(w.options.Lease) // of chunks that never expire, until the key is theirs: else they would stay if this ends in between
+	if ms, absolute := e.Millis(); ms > 0 {
+		ttl = time.Duration(ms) * time.Millisecond
+		if absolute {
+			ttl = max(time.Until(time.UnixMilli(ms)), time.Millisecond)
+		}
+		lasting = bale.TTL(ttl + w.options.Grace)
+	}
+	if err := w.extend(w.chunks, lasting); err != nil {
+		return err
+	}
+	head := manifest{generation: w.generation, Info: info}.append(nil)
+	for {
+		old, m, err := w.head(w.ctx, w.key)
+		if err != nil && !errors.Is(err, bale.ErrNotFound) && !errors.Is(err, ErrNotStream) {
+			return err
+		}
+		ok, err := w.store.Swap(w.ctx, w.key, old, head, ttl)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue // another writer was there first, and the later one wins
+		}
+		if ttl == 0 {
+			if err := w.extend(w.chunks, bale.Expiry{Never: true}); err != nil {
+				return fmt.Errorf("the value is there, but its chunks may expire: %w", err)
+			}
+			// Another writer may have replaced the value before, and its word on these chunks is undone now.
+			if _, now, err := w.head(w.ctx, w.key); err == nil && now.generation != w.generation || errors.Is(err, bale.ErrNotFound) {
+				_, _ = w.touch(w.ctx, w.key, w.generation, w.chunks, bale.TTL(w.options.Grace))
+			}
+		}
+		if m.Chunks > 0 {
+			// Nobody is helped by an error: they expire with the value that they were.
+			_, _ = w.touch(w.ctx, w.key, m.generation, m.Chunks, bale.TTL(w.options.Grace))
+		}
+		return nil
+	}
+}
+
+// clean removes the chunks of a value that did not come to be, unless the key has them.
+func (w *writer) clean() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), cleanTime)
+	defer cancel()
+	if _, m, err := w.head(ctx, w.key); err != nil && !errors.Is(err, bale.ErrNotFound) && !errors.Is(err, ErrNotStream) || m.generation == w.generation {
+		return
+	}
+	_ = w.each(ctx, w.chunks, func(ctx context.Context, i int) error {
+		_, err := w.store.Delete(ctx, []string{chunkKey(w.key, w.generation, i)})
+		return err
+	})
+}
