@@ -29,8 +29,9 @@ const (
 // Auto trains and replaces a group's dictionary by itself; the zero value is useful. Each program of the fleet that has it
 // watches how much smaller its own values get. When the group has no dictionary yet and enough was written, or when the
 // ratio decays against the one at training, one of them (a lease in Redis) takes a sample of the values that it is writing, trains
-// in the background, and publishes; after the registry's grace period any of them activates. A program that
-// is killed in the middle leaves nothing behind but a lease that runs out.
+// in the background, and publishes; after the registry's grace period any of them activates, unless somebody has rolled back or
+// activated another one or none meanwhile: then that stays until the ratio decays again. A program that is killed in the middle
+// leaves nothing behind but a lease that runs out.
 type Auto struct {
 	// Interval is how often it looks, give or take a fifth. Defaults to 30 seconds.
 	Interval time.Duration
@@ -217,6 +218,19 @@ func (a *autopilot) hasActivated(s *State) bool {
 	return false
 }
 
+// awaiting is the dictionary that is to be activated next: the newest that was published since the current one became that. Who rolled
+// back, or activated another or none, decided on those before.
+func awaiting(s *State) *Entry {
+	for _, id := range pending(s) {
+		if e := s.Find(id); e.Published.After(s.changed()) {
+			return e
+		}
+	}
+	return nil
+}
+
+var errDecided = errors.New("dict: another dictionary was activated, or none, while this one was in training")
+
 // look does what is to be done at the moment.
 func (a *autopilot) look(ctx context.Context) error {
 	g := a.group
@@ -224,13 +238,16 @@ func (a *autopilot) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ids := pending(s); len(ids) > 0 {
+	if e := awaiting(s); e != nil {
 		a.ratio()
-		e := s.Find(ids[0])
 		if !e.Info.Auto {
 			return nil // published by a person, who will activate it
 		}
-		err := g.registry.Activate(ctx, g.name, e.ID, false)
+		// By then somebody may have decided otherwise.
+		err := g.registry.activate(ctx, g.name, e.ID, false, func(s *State) bool {
+			now := awaiting(s)
+			return now != nil && now.ID == e.ID
+		})
 		if errors.Is(err, ErrGrace) {
 			return nil
 		}
@@ -283,7 +300,12 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 	}
 	info := t.Info()
 	info.Auto = true
-	if err := g.registry.Publish(ctx, g.name, t.Dictionary, info); err != nil {
+	if err := g.registry.publish(ctx, g.name, t.Dictionary, info, func(now *State) error {
+		if now.Current != s.Current || !now.changed().Equal(s.changed()) {
+			return errDecided
+		}
+		return nil
+	}); err != nil {
 		return err
 	}
 	g.log.Info("dictionary published", "id", t.Dictionary.ID(), "ratio", info.Ratio, "bytes", len(t.Dictionary.Bytes()))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -157,6 +158,92 @@ func TestAutoIdle(t *testing.T) {
 	eventually(t, "it is given back", func() bool {
 		v, err := m.Get(context.Background(), r.leaseKey("g"))
 		return err == nil && v[0] == nil && !g.Status().Training
+	})
+}
+
+// TestAutoLeavesDecisions: what Auto published before a person rolled back, or activated another dictionary or none, stays where it is.
+func TestAutoLeavesDecisions(t *testing.T) {
+	ctx := context.Background()
+	a, b, c := dictionaryOf(t, 1), dictionaryOf(t, 2), dictionaryOf(t, 3)
+	for name, test := range map[string]struct {
+		decide func(*Registry) error
+		want   frame.DictionaryID
+	}{
+		"nobody decided": {func(r *Registry) error { return nil }, b.ID()},
+		"rolled back": {func(r *Registry) error {
+			return errors.Join(r.Publish(ctx, "g", c, Info{}), r.Activate(ctx, "g", c.ID(), true), r.Rollback(ctx, "g"))
+		}, a.ID()},
+		"switched off": {func(r *Registry) error { return r.Activate(ctx, "g", 0, false) }, 0},
+		"forced before": {func(r *Registry) error {
+			return errors.Join(r.Activate(ctx, "g", b.ID(), true), r.Activate(ctx, "g", a.ID(), true))
+		}, a.ID()},
+	} {
+		for _, old := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, old state %v", name, old), func(t *testing.T) {
+				m := newMemory()
+				r := newRegistry(t, m, time.Minute)
+				now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+				r.now = func() time.Time { now = now.Add(10 * time.Millisecond); return now }
+				must(t, r.Publish(ctx, "g", a, Info{}))
+				must(t, r.Activate(ctx, "g", a.ID(), true))
+				must(t, r.Publish(ctx, "g", b, Info{Auto: true}))
+				must(t, test.decide(r))
+				if old {
+					raw := string(m.values[r.groupKey("g")])
+					without := regexp.MustCompile(`"changed":"[^"]*",`).ReplaceAllString(raw, "")
+					if without == raw {
+						t.Fatalf("no time in %s", raw)
+					}
+					m.set(r.groupKey("g"), []byte(without))
+				}
+				g := open(t, newRegistry(t, m, time.Nanosecond), GroupOptions{Auto: &Auto{Interval: time.Hour}})
+				must(t, g.auto.look(ctx))
+				if s, err := r.State(ctx, "g"); err != nil || s.Current != test.want {
+					t.Errorf("current is %v, want %v (a %v, b %v, c %v), %v", s.Current, test.want, a.ID(), b.ID(), c.ID(), err)
+				}
+			})
+		}
+	}
+}
+
+// TestAutoLeavesLateDecisions: also one that comes while Auto trains, or between its look and its change.
+func TestAutoLeavesLateDecisions(t *testing.T) {
+	ctx := context.Background()
+	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+	t.Run("in training", func(t *testing.T) {
+		r := newRegistry(t, newMemory(), time.Nanosecond)
+		must(t, r.Publish(ctx, "g", a, Info{}))
+		must(t, r.Activate(ctx, "g", a.ID(), true))
+		g := open(t, r, GroupOptions{Auto: auto()})
+		before, err := r.State(ctx, "g")
+		must(t, err)
+		must(t, r.Activate(ctx, "g", 0, false))
+		all := profiles(500)
+		traffic(t, g, func(i int) []byte { return all[i%500] })
+		if err := g.auto.renew(ctx, before); !errors.Is(err, errDecided) {
+			t.Errorf("renewed: %v", err)
+		}
+		if s, err := r.State(ctx, "g"); err != nil || len(s.Dictionaries) != 1 {
+			t.Errorf("published all the same: %+v, %v", s, err)
+		}
+	})
+	t.Run("in between", func(t *testing.T) {
+		m := newMemory()
+		r := newRegistry(t, m, time.Nanosecond)
+		must(t, r.Publish(ctx, "g", a, Info{}))
+		must(t, r.Activate(ctx, "g", a.ID(), true))
+		time.Sleep(2 * time.Millisecond) // the unit of a state's times is one
+		must(t, r.Publish(ctx, "g", b, Info{Auto: true}))
+		h := &hooked{memory: m}
+		g, err := newRegistry(t, h, time.Nanosecond).Open(ctx, "g", GroupOptions{Poll: time.Hour, Auto: &Auto{Interval: time.Hour}})
+		must(t, err)
+		defer g.Close()
+		time.Sleep(2 * time.Millisecond)
+		h.afterGet(r.dataKey(b.ID()), func() { must(t, r.Activate(ctx, "g", 0, false)) }) // Activate fetches before it swaps
+		must(t, g.auto.look(ctx))
+		if s, err := r.State(ctx, "g"); err != nil || s.Current != 0 {
+			t.Errorf("current is %v, %v", s.Current, err)
+		}
 	})
 }
 

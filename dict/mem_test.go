@@ -143,6 +143,49 @@ func (m *memory) Listen(ctx context.Context, channel string, receive func(string
 	}
 }
 
+// hooked is a memory in which something happens right after a key was read or changed, once.
+type hooked struct {
+	*memory
+	hook       sync.Mutex
+	read, swap map[string]func()
+}
+
+func (h *hooked) afterGet(key string, do func())  { h.after(&h.read, key, do) }
+func (h *hooked) afterSwap(key string, do func()) { h.after(&h.swap, key, do) }
+
+func (h *hooked) after(of *map[string]func(), key string, do func()) {
+	h.hook.Lock()
+	defer h.hook.Unlock()
+	if *of == nil {
+		*of = map[string]func(){}
+	}
+	(*of)[key] = do
+}
+
+func (h *hooked) run(of map[string]func(), key string) {
+	h.hook.Lock()
+	do := of[key]
+	delete(of, key)
+	h.hook.Unlock()
+	if do != nil {
+		do()
+	}
+}
+
+func (h *hooked) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+	values, err := h.memory.Get(ctx, keys...)
+	for _, k := range keys {
+		h.run(h.read, k)
+	}
+	return values, err
+}
+
+func (h *hooked) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	ok, err := h.memory.Swap(ctx, key, old, value, ttl)
+	h.run(h.swap, key)
+	return ok, err
+}
+
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()

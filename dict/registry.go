@@ -101,9 +101,22 @@ type State struct {
 	// Epoch rises with every change.
 	Epoch int64 `json:"epoch"`
 	// Current is what writers use, zero for no dictionary; Previous is what it was before.
-	Current      frame.DictionaryID `json:"current"`
-	Previous     frame.DictionaryID `json:"previous"`
-	Dictionaries []Entry            `json:"dictionaries"`
+	Current  frame.DictionaryID `json:"current"`
+	Previous frame.DictionaryID `json:"previous"`
+	// Changed is when Current last changed; zero for never, and in a state that was written before there was this field.
+	Changed      time.Time `json:"changed,omitzero"`
+	Dictionaries []Entry   `json:"dictionaries"`
+}
+
+// changed is Changed, or in an old state what the entries say of it.
+func (s *State) changed() time.Time {
+	at := s.Changed
+	if at.IsZero() {
+		for _, e := range s.Dictionaries {
+			at = slices.MaxFunc([]time.Time{at, e.Activated, e.Retired}, time.Time.Compare)
+		}
+	}
+	return at
 }
 
 // Find returns the entry of a dictionary, nil when it is not in the group. The entry is part of the State.
@@ -124,7 +137,7 @@ func (s *State) use(id frame.DictionaryID, now time.Time) {
 	if e := s.Find(id); e != nil {
 		e.Activated, e.Retired = now, time.Time{}
 	}
-	s.Current = id
+	s.Current, s.Changed = id, now
 }
 
 // Collectable are the dictionaries of a group that nobody writes with any more: neither the current nor the previous one, and retired
@@ -261,6 +274,11 @@ func (r *Registry) change(ctx context.Context, group string, change func(*State)
 // Publish puts a dictionary into a group, for readers to fetch; writers use it once it is activated. Publishing it
 // again, to any group, stores nothing twice and does not start the grace period anew.
 func (r *Registry) Publish(ctx context.Context, group string, d *Dictionary, info Info) error {
+	return r.publish(ctx, group, d, info, func(*State) error { return nil })
+}
+
+// publish is Publish unless the group's state is against it.
+func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, info Info, allowed func(*State) error) error {
 	if err := CheckGroup(group); err != nil {
 		return err
 	}
@@ -283,6 +301,9 @@ func (r *Registry) Publish(ctx context.Context, group string, d *Dictionary, inf
 	if err := r.change(ctx, group, func(s *State) (bool, error) {
 		if s.Find(d.ID()) != nil {
 			return false, nil
+		}
+		if err := allowed(s); err != nil {
+			return false, err
 		}
 		s.Dictionaries = slices.Insert(s.Dictionaries, 0, Entry{ID: d.ID(), Size: len(d.Bytes()), Published: r.time(), Info: info})
 		return true, nil
@@ -341,13 +362,18 @@ func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionar
 // grace period since publishing is over it is ErrGrace, unless forced: readers that do not have it yet will fetch it when they meet
 // it.
 func (r *Registry) Activate(ctx context.Context, group string, id frame.DictionaryID, force bool) error {
+	return r.activate(ctx, group, id, force, func(*State) bool { return true })
+}
+
+// activate is Activate unless the group's state is against it, and then does nothing.
+func (r *Registry) activate(ctx context.Context, group string, id frame.DictionaryID, force bool, allowed func(*State) bool) error {
 	if id != 0 {
 		if _, err := r.Fetch(ctx, id); err != nil { // what cannot be read must not be written with
 			return err
 		}
 	}
 	return r.change(ctx, group, func(s *State) (bool, error) {
-		if s.Current == id {
+		if s.Current == id || !allowed(s) {
 			return false, nil
 		}
 		if id != 0 {

@@ -70,7 +70,7 @@ func TestRegistry(t *testing.T) {
 	must(t, r.Activate(ctx, "g", a.ID(), false)) // nothing changes
 	must(t, r.Publish(ctx, "g", b, Info{}))
 	must(t, r.Activate(ctx, "g", b.ID(), true))
-	want := &State{Group: "g", Epoch: 4, Current: b.ID(), Previous: a.ID(), Dictionaries: []Entry{
+	want := &State{Group: "g", Epoch: 4, Current: b.ID(), Previous: a.ID(), Changed: now, Dictionaries: []Entry{
 		{ID: b.ID(), Size: len(b.Bytes()), Published: now, Activated: now},
 		{ID: a.ID(), Size: len(a.Bytes()), Published: now.Add(-time.Hour), Activated: now, Retired: now, Info: Info{Ratio: 3}},
 	}}
