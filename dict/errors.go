@@ -29,6 +29,10 @@ var (
 	// ErrInUse: a current or previous dictionary is not removed.
 	ErrInUse = errors.New("the dictionary is in use")
 
+	// ErrUnlisted: the registry has lost its list of groups, so that nobody can tell which dictionaries are in use. Programs that run put
+	// their groups back on it at their next look, and so does publishing to a group.
+	ErrUnlisted = errors.New("the registry has no list of groups")
+
 	// ErrConflict: others changed the group again and again meanwhile.
 	ErrConflict = errors.New("the group was changed by others")
 

@@ -537,8 +537,12 @@ func (g *Group) takeOver(ctx context.Context) error {
 	g.lock.Lock()
 	g.state = s
 	g.lock.Unlock()
-	failed := g.fetchAll(ctx, s)
-	return errors.Join(failed, g.follows(ctx, s))
+	var unlisted error
+	if s.Epoch > 0 {
+		// Whoever collects takes what no listed group has for garbage.
+		unlisted = g.registry.addGroup(ctx, g.name)
+	}
+	return errors.Join(unlisted, g.fetchAll(ctx, s), g.follows(ctx, s))
 }
 
 // fetchAll has the group's dictionaries at hand before they are needed, and in the registry.

@@ -153,6 +153,14 @@ func (r *Registry) Collectable(s *State) (ids []frame.DictionaryID) {
 
 func (r *Registry) time() time.Time { return r.now().UTC().Truncate(time.Millisecond) }
 
+// GroupKey is the key of a group's state; without a name it is the pattern of all such keys.
+func (r *Registry) GroupKey(name string) string {
+	if name == "" {
+		name = "*"
+	}
+	return r.groupKey(name)
+}
+
 // DataKey is the key of a dictionary's bytes; with zero it is the pattern of all such keys.
 func (r *Registry) DataKey(id frame.DictionaryID) string {
 	if id == 0 {
@@ -196,7 +204,7 @@ func (r *Registry) groups(ctx context.Context) (names []string, raw []byte, err 
 	return names, values[0], nil
 }
 
-// addGroup puts a name on the list of groups.
+// addGroup puts a name on the list of groups, if it is not there.
 func (r *Registry) addGroup(ctx context.Context, name string) error {
 	for range swapAttempts {
 		names, raw, err := r.groups(ctx)
@@ -285,10 +293,8 @@ func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, inf
 	if d == nil {
 		return fmt.Errorf("dict: %w: no dictionary to publish", ErrInvalid)
 	}
-	if s, err := r.State(ctx, group); err != nil {
+	if _, err := r.State(ctx, group); err != nil {
 		return err // a damaged group: nothing is written
-	} else if s.Find(d.ID()) != nil {
-		return r.put(ctx, d)
 	}
 	// The bytes go first, so that a group never names a dictionary that is not there; a list that names a group which
 	// does not exist yet is harmless.
@@ -425,11 +431,15 @@ func (r *Registry) Remove(ctx context.Context, group string, id frame.Dictionary
 	return r.RemoveOrphan(ctx, id)
 }
 
-// RemoveOrphan removes the bytes of a dictionary that no group has, and leaves one alone that a group has.
+// RemoveOrphan removes the bytes of a dictionary that no group has, and leaves one alone that a group has. Without a list
+// of groups nobody knows, and it is ErrUnlisted.
 func (r *Registry) RemoveOrphan(ctx context.Context, id frame.DictionaryID) error {
-	groups, err := r.Groups(ctx)
+	groups, raw, err := r.groups(ctx)
 	if err != nil {
 		return err
+	}
+	if raw == nil {
+		return fmt.Errorf("dict: remove %v: %w", id, ErrUnlisted)
 	}
 	for _, name := range groups {
 		s, err := r.State(ctx, name)

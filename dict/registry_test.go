@@ -228,6 +228,49 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestListIsLost: a registry that lost its list of groups removes nothing, and has the list back from the programs that run, or from
+// who publishes.
+func TestListIsLost(t *testing.T) {
+	ctx := context.Background()
+	d := dictionaryOf(t, 1)
+	setUp := func(t *testing.T) (*memory, *Registry) {
+		m := newMemory()
+		r := newRegistry(t, m, time.Nanosecond)
+		must(t, r.Publish(ctx, "g", d, Info{}))
+		must(t, r.Activate(ctx, "g", d.ID(), true))
+		return m, r
+	}
+	lose := func(m *memory, r *Registry) { m.lock.Lock(); delete(m.values, r.groupsKey()); m.lock.Unlock() }
+	listed := func(r *Registry) bool {
+		names, err := r.Groups(ctx)
+		return err == nil && cmp.Equal(names, []string{"g"})
+	}
+	t.Run("removal", func(t *testing.T) {
+		m, r := setUp(t)
+		lose(m, r)
+		if err := r.RemoveOrphan(ctx, d.ID()); !errors.Is(err, ErrUnlisted) {
+			t.Errorf("%v", err)
+		}
+		if _, err := r.Fetch(ctx, d.ID()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("program", func(t *testing.T) {
+		m, r := setUp(t)
+		open(t, r, GroupOptions{Poll: 5 * time.Millisecond})
+		lose(m, r)
+		eventually(t, "the group is listed", func() bool { return listed(r) })
+	})
+	t.Run("publish", func(t *testing.T) {
+		m, r := setUp(t)
+		lose(m, r)
+		must(t, r.Publish(ctx, "g", d, Info{}))
+		if !listed(r) {
+			t.Error("the group is not listed")
+		}
+	})
+}
+
 // TestPublishAtOnce: many at once lose nothing.
 func TestPublishAtOnce(t *testing.T) {
 	r := newRegistry(t, newMemory(), 0)
