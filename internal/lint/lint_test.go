@@ -19,7 +19,7 @@ var core = Rules{
 	RootFiles:   10,
 	RootExports: 30,
 	Standard:    []string{"frame", "codec", "redismem", "redisproc", "internal/bufpool", "internal/lint", "internal/testvalues"},
-	Above:       []string{"storetest", "batch", "stream"},
+	Above:       []string{"storetest", "batch", "stream", "ready"},
 }
 
 func TestCoreKeepsTheRules(t *testing.T) {
