@@ -227,24 +227,33 @@ func TestAutoLeavesLateDecisions(t *testing.T) {
 			t.Errorf("published all the same: %+v, %v", s, err)
 		}
 	})
-	t.Run("in between", func(t *testing.T) {
-		m := newMemory()
-		r := newRegistry(t, m, time.Nanosecond)
-		must(t, r.Publish(ctx, "g", a, Info{}))
-		must(t, r.Activate(ctx, "g", a.ID(), true))
-		time.Sleep(2 * time.Millisecond) // the unit of a state's times is one
-		must(t, r.Publish(ctx, "g", b, Info{Auto: true}))
-		h := &hooked{memory: m}
-		g, err := newRegistry(t, h, time.Nanosecond).Open(ctx, "g", GroupOptions{Poll: time.Hour, Auto: &Auto{Interval: time.Hour}})
-		must(t, err)
-		defer g.Close()
-		time.Sleep(2 * time.Millisecond)
-		h.afterGet(r.dataKey(b.ID()), func() { must(t, r.Activate(ctx, "g", 0, false)) }) // Activate fetches before it swaps
-		must(t, g.auto.look(ctx))
-		if s, err := r.State(ctx, "g"); err != nil || s.Current != 0 {
-			t.Errorf("current is %v, %v", s.Current, err)
-		}
-	})
+	for calls := 1; calls <= 8; calls++ { // a look that activates makes six
+		t.Run(fmt.Sprint("after ", calls, " calls"), func(t *testing.T) {
+			h := &hooked{memory: newMemory()}
+			r := newRegistry(t, h.memory, time.Nanosecond)
+			now := time.Now().Add(-time.Minute)
+			r.now = func() time.Time { now = now.Add(10 * time.Millisecond); return now }
+			must(t, r.Publish(ctx, "g", a, Info{}))
+			must(t, r.Activate(ctx, "g", a.ID(), true))
+			must(t, r.Publish(ctx, "g", b, Info{Auto: true}))
+			g := open(t, newRegistry(t, h, time.Nanosecond), GroupOptions{Auto: &Auto{Interval: time.Hour}})
+			decided := make(chan struct{})
+			h.after(calls, func() { must(t, r.Activate(ctx, "g", 0, false)); close(decided) })
+			must(t, g.auto.look(ctx))
+			for done := false; !done; {
+				select {
+				case <-decided:
+					done = true
+				default:
+					_, err := g.registry.State(ctx, "g") // a call
+					must(t, err)
+				}
+			}
+			if s, err := r.State(ctx, "g"); err != nil || s.Current != 0 {
+				t.Errorf("current is %v, %v", s.Current, err)
+			}
+		})
+	}
 }
 
 // TestLease: one at a time; it passes on when it is given back or runs out, and the work of who lost it ends.

@@ -143,47 +143,38 @@ func (m *memory) Listen(ctx context.Context, channel string, receive func(string
 	}
 }
 
-// hooked is a memory in which something happens right after a key was read or changed, once.
+// hooked is a memory in which something happens in between: after so many calls that read or change a key.
 type hooked struct {
 	*memory
-	hook       sync.Mutex
-	read, swap map[string]func()
+	lock sync.Mutex
+	left int
+	do   func()
 }
 
-func (h *hooked) afterGet(key string, do func())  { h.after(&h.read, key, do) }
-func (h *hooked) afterSwap(key string, do func()) { h.after(&h.swap, key, do) }
-
-func (h *hooked) after(of *map[string]func(), key string, do func()) {
-	h.hook.Lock()
-	defer h.hook.Unlock()
-	if *of == nil {
-		*of = map[string]func(){}
-	}
-	(*of)[key] = do
+func (h *hooked) after(calls int, do func()) {
+	h.lock.Lock()
+	h.left, h.do = calls, do
+	h.lock.Unlock()
 }
 
-func (h *hooked) run(of map[string]func(), key string) {
-	h.hook.Lock()
-	do := of[key]
-	delete(of, key)
-	h.hook.Unlock()
-	if do != nil {
-		do()
+func (h *hooked) called() {
+	h.lock.Lock()
+	h.left--
+	now := h.left == 0
+	h.lock.Unlock()
+	if now {
+		h.do()
 	}
 }
 
 func (h *hooked) Get(ctx context.Context, keys ...string) ([][]byte, error) {
-	values, err := h.memory.Get(ctx, keys...)
-	for _, k := range keys {
-		h.run(h.read, k)
-	}
-	return values, err
+	defer h.called()
+	return h.memory.Get(ctx, keys...)
 }
 
 func (h *hooked) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	ok, err := h.memory.Swap(ctx, key, old, value, ttl)
-	h.run(h.swap, key)
-	return ok, err
+	defer h.called()
+	return h.memory.Swap(ctx, key, old, value, ttl)
 }
 
 // eventually waits for a condition.

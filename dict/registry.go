@@ -3,8 +3,9 @@ package dict
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
-
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ type RegistryOptions struct {
 //
 //	<prefix>groups         the names of all groups (JSON)
 //	<prefix>group:<name>   the state of a group (JSON, see [State])
-//	<prefix>data:<id>      the bytes of a dictionary
+//	<prefix>data:<id>      the bytes of a dictionary, and while it is being removed a mark
 //
 // A dictionary is immutable, so that readers may keep it for ever; the state of a group changes by compare-and-swap. It
 // is safe for concurrent use and holds nothing: [Registry.Open] makes the part that lives in a program.
@@ -320,27 +321,31 @@ func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, inf
 	return r.put(ctx, d)
 }
 
-// put stores the bytes of a dictionary.
+// put stores the bytes of a dictionary, also where it is being removed.
 func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 	key := r.dataKey(d.ID())
-	created, err := r.store.Swap(ctx, key, nil, d.Bytes(), 0)
-	if err != nil {
-		return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
+	var there []byte
+	for range swapAttempts {
+		done, err := r.store.Swap(ctx, key, there, d.Bytes(), 0)
+		if err != nil {
+			return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
+		}
+		if done { // or it was there
+			return nil
+		}
+		values, err := r.store.Get(ctx, key)
+		if err != nil {
+			return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
+		}
+		if there = values[0]; there == nil || bytes.Equal(contentOf(there, d.ID()), d.Bytes()) {
+			continue
+		}
+		if other, err := New(there); err == nil && other.ID() == d.ID() {
+			return fmt.Errorf("dict: publish %v: %w", d.ID(), ErrCollision)
+		}
+		return fmt.Errorf("dict: publish %v: %w: key %q holds other bytes; delete it and publish again", d.ID(), ErrCorrupt, key)
 	}
-	if created {
-		return nil
-	}
-	values, err := r.store.Get(ctx, key)
-	if err != nil {
-		return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
-	}
-	if bytes.Equal(values[0], d.Bytes()) {
-		return nil
-	}
-	if there, err := New(values[0]); err == nil && there.ID() == d.ID() {
-		return fmt.Errorf("dict: publish %v: %w", d.ID(), ErrCollision)
-	}
-	return fmt.Errorf("dict: publish %v: %w: key %q holds other bytes; delete it and publish again", d.ID(), ErrCorrupt, key)
+	return fmt.Errorf("dict: publish %v: %w", d.ID(), ErrConflict)
 }
 
 // Fetch returns a dictionary by its id: ErrUnknown when the registry does not hold it, ErrCorrupt when the
@@ -354,7 +359,7 @@ func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionar
 	if values[0] == nil {
 		return nil, fmt.Errorf("dict: fetch %v: %w", id, ErrUnknown)
 	}
-	d, err := New(values[0])
+	d, err := New(contentOf(values[0], id))
 	if err != nil {
 		return nil, fmt.Errorf("dict: fetch %v: %w: key %q: %w", id, ErrCorrupt, key, err)
 	}
@@ -441,21 +446,64 @@ func (r *Registry) RemoveOrphan(ctx context.Context, id frame.DictionaryID) erro
 	if raw == nil {
 		return fmt.Errorf("dict: remove %v: %w", id, ErrUnlisted)
 	}
-	for _, name := range groups {
-		s, err := r.State(ctx, name)
-		if err != nil {
-			return err
-		}
-		if s.Find(id) != nil {
-			return nil
-		}
+	if used, err := r.used(ctx, groups, id); err != nil || used {
+		return err
 	}
-	values, err := r.store.Get(ctx, r.dataKey(id))
+	key := r.dataKey(id)
+	values, err := r.store.Get(ctx, key)
 	if err != nil || values[0] == nil {
 		return err
 	}
-	_, err = r.store.Swap(ctx, r.dataKey(id), values[0], nil, 0)
-	return err
+	// Somebody may be about to publish it to a group. Publish puts the bytes once more in the end: it either finds the mark then,
+	// and takes it away, so that they stay; or it was done before the mark, and the second look finds the group.
+	content := contentOf(values[0], id)
+	marked := slices.Concat(content, []byte(removalMark), []byte(rand.Text()))
+	if ok, err := r.store.Swap(ctx, key, values[0], marked, 0); err != nil || !ok {
+		return err
+	}
+	used := true
+	if groups, raw, err = r.groups(ctx); err == nil && raw != nil {
+		used, err = r.used(ctx, groups, id)
+	}
+	left := content
+	if err == nil && !used {
+		left = nil
+	}
+	_, swapErr := r.store.Swap(ctx, key, marked, left, 0)
+	return errors.Join(err, swapErr)
+}
+
+// used reports whether one of the groups has a dictionary.
+func (r *Registry) used(ctx context.Context, groups []string, id frame.DictionaryID) (bool, error) {
+	for _, name := range groups {
+		s, err := r.State(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		if s.Find(id) != nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// removalMark, and 26 random characters that tell one removal from another, come after the bytes of a dictionary that is being
+// removed. It is good until it is gone.
+const (
+	removalMark = "\x00bale:removing:"
+	markSize    = len(removalMark) + 26 // of rand.Text
+)
+
+// contentOf are the bytes of a dictionary, in a value that may have the mark of a removal.
+func contentOf(value []byte, id frame.DictionaryID) []byte {
+	n := len(value) - markSize
+	if n < 0 || !bytes.HasPrefix(value[n:], []byte(removalMark)) {
+		return value
+	}
+	if d, err := New(value); err == nil && d.ID() == id {
+		return value // which ends so by itself
+	}
+	return value[:n]
 }
 
 // restore brings back what a program knows of a group to a registry that lost it, or a part of it.

@@ -228,6 +228,96 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestRemoveAtOnce: a dictionary that is published and activated while it is being removed as nobody's, or the other way round, is there
+// in the end, whatever comes in between; and can be read all the time.
+func TestRemoveAtOnce(t *testing.T) {
+	ctx := context.Background()
+	d := dictionaryOf(t, 1)
+	for _, outer := range []string{"remove", "publish"} {
+		for calls, ended := 1, false; !ended; calls++ {
+			h := &hooked{memory: newMemory()}
+			slow, quick := newRegistry(t, h, 0), newRegistry(t, h.memory, 0)
+			must(t, quick.Publish(ctx, "other", dictionaryOf(t, 2), Info{}))
+			must(t, quick.put(ctx, d)) // of no group
+			remove := func(r *Registry) { must(t, r.RemoveOrphan(ctx, d.ID())) }
+			publish := func(r *Registry) {
+				must(t, r.Publish(ctx, "new", d, Info{}))
+				must(t, r.Activate(ctx, "new", d.ID(), true))
+			}
+			reached := false
+			if outer == "remove" {
+				h.after(calls, func() { reached = true; publish(quick) })
+				remove(slow)
+			} else {
+				h.after(calls, func() { reached = true; remove(quick) })
+				publish(slow)
+			}
+			ended = !reached
+			if s, err := quick.State(ctx, "new"); ended && outer == "remove" && err == nil {
+				if _, err := quick.Fetch(ctx, d.ID()); !errors.Is(err, ErrUnknown) {
+					t.Errorf("nothing came in between, and it is not removed: %v", err)
+				}
+			} else if err != nil || s.Current != d.ID() {
+				t.Errorf("%s, after %d calls: current is %v, %v", outer, calls, s.Current, err)
+			} else if !bytes.Equal(h.values[quick.dataKey(d.ID())], d.Bytes()) {
+				t.Errorf("%s, after %d calls: the group names a dictionary that is not there", outer, calls)
+			}
+			if ended && calls < 6 {
+				t.Errorf("%s makes only %d calls: the test shows nothing", outer, calls-1)
+			}
+		}
+	}
+}
+
+// TestRemovalInterrupted: a program that is killed while it removes a dictionary leaves it good, for readers, for who publishes it
+// and for another removal.
+func TestRemovalInterrupted(t *testing.T) {
+	ctx := context.Background()
+	d := dictionaryOf(t, 1)
+	marks := 0
+	for steps := 1; steps <= 10; steps++ {
+		for name, then := range map[string]func(*Registry) error{
+			"read":    func(r *Registry) error { _, err := r.Fetch(ctx, d.ID()); return err },
+			"publish": func(r *Registry) error { return r.Publish(ctx, "new", d, Info{}) },
+			"remove":  func(r *Registry) error { return r.RemoveOrphan(ctx, d.ID()) },
+		} {
+			m := newMemory()
+			r := newRegistry(t, m, 0)
+			must(t, r.Publish(ctx, "other", dictionaryOf(t, 2), Info{}))
+			must(t, r.put(ctx, d))
+			m.left = steps
+			err := r.RemoveOrphan(ctx, d.ID())
+			m.left = 0
+			m.setDown(false)
+			if err == nil {
+				continue
+			}
+			value := m.values[r.dataKey(d.ID())]
+			if len(value) > len(d.Bytes()) {
+				marks++
+			}
+			if err := then(r); err != nil {
+				t.Errorf("%s after %d steps: %v", name, steps, err)
+			}
+			value = m.values[r.dataKey(d.ID())]
+			if name == "publish" && !bytes.Equal(value, d.Bytes()) || name == "remove" && value != nil {
+				t.Errorf("%s after %d steps: %q is left", name, steps, value)
+			}
+		}
+	}
+	if marks == 0 {
+		t.Error("no removal was interrupted half way")
+	}
+	// One that ends like a mark by itself is taken whole.
+	own, err := New(append(bytes.Clone(d.Bytes()), removalMark+"ABCDEFGHIJKLMNOPQRSTUVWXYZ"...))
+	must(t, err)
+	r := newRegistry(t, newMemory(), 0)
+	must(t, r.Publish(ctx, "g", own, Info{}))
+	if got, err := r.Fetch(ctx, own.ID()); err != nil || !bytes.Equal(got.Bytes(), own.Bytes()) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestListIsLost: a registry that lost its list of groups removes nothing, and has the list back from the programs that run, or from
 // who publishes.
 func TestListIsLost(t *testing.T) {
