@@ -2,6 +2,7 @@
 package examples
 
 import (
+	"bytes"
 	"os/exec"
 	"testing"
 
@@ -14,11 +15,16 @@ func TestExamples(t *testing.T) {
 		"./cache":      "Ada Lovelace, in fewer than 200 bytes: true\n",
 		"./hook":       "the same page: true\n",
 		"./dictionary": "the same profile: true, in less than half of its bytes: true\n",
+		"./guide": "loaded Ada Lovelace\n2 of three there, 1 of two deleted\n" +
+			"loaded Ada Lovelace; user 404 is not there: true\nnear: Ada Lovelace\n/ready: 200, true\n/metrics: 200, true\n" +
+			"both ends of the batch are there: true\n18000000 bytes as fewer than 180000: true\n",
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", "run", program)
 		cmd.Env = append(cmd.Environ(), "REDIS_ADDR="+redis.Addr())
-		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
-			t.Errorf("%s: %v\n got %q\nwant %q", program, err, out, want)
+		var logged bytes.Buffer
+		cmd.Stderr = &logged
+		if out, err := cmd.Output(); err != nil || string(out) != want {
+			t.Errorf("%s: %v\n got %q\nwant %q\n%s", program, err, out, want, &logged)
 		}
 	}
 }

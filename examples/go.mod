@@ -4,19 +4,40 @@ go 1.26.0
 
 require (
 	github.com/balekv/bale v0.0.0
+	github.com/balekv/bale/codecs v0.0.0-00010101000000-000000000000
+	github.com/balekv/bale/czstd v0.0.0-00010101000000-000000000000
 	github.com/balekv/bale/goredis v0.0.0
+	github.com/balekv/bale/near v0.0.0-00010101000000-000000000000
+	github.com/balekv/bale/observe v0.0.0-00010101000000-000000000000
+	github.com/balekv/bale/rueidis v0.0.0
+	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
 )
 
 require (
+	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/goccy/go-json v0.12.0 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/maypok86/otter/v2 v2.4.0 // indirect
+	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	github.com/prometheus/client_model v0.6.3 // indirect
+	github.com/prometheus/common v0.72.0 // indirect
+	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/valyala/gozstd v1.24.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace (
 	github.com/balekv/bale => ../
+	github.com/balekv/bale/codecs => ../codecs
+	github.com/balekv/bale/czstd => ../czstd
 	github.com/balekv/bale/goredis => ../goredis
+	github.com/balekv/bale/near => ../near
+	github.com/balekv/bale/observe => ../observe
+	github.com/balekv/bale/rueidis => ../rueidis
 )

@@ -1,0 +1,273 @@
+// Command guide is the code of docs/guide.md, whole: a service's caches from the first line to production.
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+	rueidislib "github.com/redis/rueidis"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/batch"
+	"github.com/balekv/bale/codecs/fastjson"
+	"github.com/balekv/bale/czstd"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/goredis"
+	"github.com/balekv/bale/near"
+	"github.com/balekv/bale/observe/prom"
+	"github.com/balekv/bale/ready"
+	"github.com/balekv/bale/rueidis"
+	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/stream"
+)
+
+// User is what the service caches.
+type User struct {
+	ID    int      `json:"id"`
+	Name  string   `json:"name"`
+	Email string   `json:"email"`
+	Tags  []string `json:"tags"`
+}
+
+// database is where users come from: user 404 does not exist.
+func database(_ context.Context, id int) (User, error) {
+	if id == 404 {
+		return User{}, sql.ErrNoRows
+	}
+	return User{id, "Ada Lovelace", fmt.Sprintf("ada%d@example.com", id), []string{"mathematics", "engines"}}, nil
+}
+
+func main() {
+	ctx, out := context.Background(), os.Stdout
+	for _, step := range []func(context.Context, string, io.Writer) error{firstLine, production, writes, large} {
+		if err := step(ctx, os.Getenv("REDIS_ADDR"), out); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// firstLine is the smallest useful cache.
+func firstLine(ctx context.Context, addr string, out io.Writer) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	users, err := bale.New(goredis.NewStore(rdb), bale.Options[User]{TTL: time.Hour, Jitter: 0.1})
+	if err != nil {
+		return err
+	}
+	defer users.Close()
+
+	user, err := users.GetOrLoad(ctx, "shop:user:1001", bale.Expiry{}, func(ctx context.Context) (User, error) {
+		return database(ctx, 1001)
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "loaded %s\n", user.Name)
+
+	if err := users.Set(ctx, "shop:user:1002", user, bale.TTL(time.Minute)); err != nil {
+		return err
+	}
+	many, err := users.GetMany(ctx, "shop:user:1001", "shop:user:1002", "shop:user:1003")
+	if err != nil {
+		return err // a bale.KeyErrors names the keys that could not be read; many has the others
+	}
+	deleted, err := users.Delete(ctx, "shop:user:1002", "shop:user:1003")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d of three there, %d of two deleted\n", len(many), deleted)
+	return nil
+}
+
+// production is what a service has.
+func production(ctx context.Context, addr string, out io.Writer) error {
+	client, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	store := rueidis.NewStore(client, rueidis.StoreOptions{})
+
+	// Dictionaries, trained and renewed while the service runs.
+	registry, err := dict.NewRegistry(rueidis.NewDictStore(client), dict.RegistryOptions{})
+	if err != nil {
+		return err
+	}
+	group, err := registry.Open(ctx, "shop:user", dict.GroupOptions{
+		Engine: czstd.Engine,
+		Auto:   &dict.Auto{Train: dict.TrainOptions{Builders: czstd.Builders(), Exclude: []string{"email"}}},
+		Log:    slog.Default(),
+	})
+	if err != nil {
+		return err
+	}
+	defer group.Close()
+	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: group, Engine: czstd.Engine})
+	if err != nil {
+		return err
+	}
+	defer packer.Close()
+
+	// Metrics.
+	collector, err := prom.NewCollector(prom.Options{})
+	if err != nil {
+		return err
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collector)
+
+	users, err := bale.New(store, bale.Options[User]{
+		Packer:   packer,
+		Codec:    fastjson.Codec[User]{},
+		TTL:      time.Hour,
+		Jitter:   0.1,
+		Recorder: collector.Group("shop:user"),
+		Load: bale.LoadOptions{
+			NegativeTTL:  time.Minute,
+			StaleIfError: 6 * time.Hour,
+			Lock:         10 * time.Second,
+			Timeout:      5 * time.Second,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer users.Close()
+
+	load := func(id int) func(context.Context) (User, error) {
+		return func(ctx context.Context) (User, error) {
+			user, err := database(ctx, id)
+			if errors.Is(err, sql.ErrNoRows) {
+				return user, fmt.Errorf("user %d: %w", id, bale.ErrNotFound) // remembered for NegativeTTL
+			}
+			return user, err
+		}
+	}
+	user, err := users.GetOrLoad(ctx, "shop:user:1001", bale.Expiry{}, load(1001))
+	if err != nil {
+		return err
+	}
+	_, err = users.GetOrLoad(ctx, "shop:user:404", bale.Expiry{}, load(404))
+	fmt.Fprintf(out, "loaded %s; user 404 is not there: %v\n", user.Name, errors.Is(err, bale.ErrNotFound))
+
+	// The hottest values, decoded, in the process.
+	invalidations, err := rueidis.NewInvalidations(client, rueidis.InvalidationsOptions{Prefixes: []string{"shop:user:"}})
+	if err != nil {
+		return err
+	}
+	hot, err := near.New(users, near.Options[User]{MaxBytes: 128 << 20, Invalidations: invalidations})
+	if err != nil {
+		return err
+	}
+	defer hot.Close()
+	if user, err = hot.Get(ctx, "shop:user:1001"); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "near: %s\n", user.Name)
+
+	// Readiness.
+	readiness, err := ready.New(ready.Options{Store: store, Packer: packer, Groups: []*dict.Group{group}})
+	if err != nil {
+		return err
+	}
+	defer readiness.Close()
+	if err := readiness.Wait(ctx); err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /ready", readiness)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+
+	for _, path := range []string{"/ready", "/metrics"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		fmt.Fprintf(out, "%s: %d, %v\n", path, w.Code, strings.Contains(w.Body.String(), `"ready"`) || strings.Contains(w.Body.String(), `bale_operations_total{group="shop:user"`))
+	}
+	return nil
+}
+
+// writes sends many values as few pipelines, and keeps a record of what it does.
+func writes(ctx context.Context, addr string, out io.Writer) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+
+	file, err := os.CreateTemp("", "bale-*.stats")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	ring, err := stats.NewRing(stats.NewFile(file), stats.RingOptions{})
+	if err != nil {
+		return err
+	}
+	defer ring.Close()
+
+	buffered, err := batch.New(goredis.NewStore(rdb), batch.Options{
+		Entries:  100,
+		Delay:    50 * time.Millisecond,
+		MaxBytes: 32 << 20,
+		Failed:   func(failed bale.KeyErrors) { slog.Error("not cached", "err", failed) },
+		Recorder: ring.Group("shop:event"),
+	})
+	if err != nil {
+		return err
+	}
+	defer buffered.Close() // sends what is left, and waits for it
+	events, err := bale.New(buffered, bale.Options[User]{TTL: time.Hour, Recorder: ring.Group("shop:event")})
+	if err != nil {
+		return err
+	}
+	for i := range 1000 {
+		if err := events.Set(ctx, fmt.Sprint("shop:event:", i), User{ID: i}, bale.Expiry{}); err != nil {
+			return err
+		}
+	}
+	if err := buffered.Flush(ctx); err != nil {
+		return err
+	}
+	n, err := rdb.Exists(ctx, "shop:event:0", "shop:event:999").Result()
+	fmt.Fprintf(out, "both ends of the batch are there: %v\n", n == 2)
+	return err
+}
+
+// large keeps values that no key should hold whole.
+func large(ctx context.Context, addr string, out io.Writer) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	source := strings.NewReader(strings.Repeat("a line of the log\n", 1_000_000))
+
+	streams, err := stream.New(goredis.NewStore(rdb), stream.Options{})
+	if err != nil {
+		return err
+	}
+	info, err := streams.PutReader(ctx, "shop:log:2026-11-21", source, bale.TTL(24*time.Hour))
+	if err != nil {
+		return err
+	}
+	reader, err := streams.GetReader(ctx, "shop:log:2026-11-21")
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	var destination bytes.Buffer
+	if _, err := io.Copy(&destination, reader); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d bytes as fewer than %d: %v\n", destination.Len(), info.Size/100, info.Stored < info.Size/100)
+	return nil
+}
