@@ -94,6 +94,7 @@ var (
 func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = written.ReplaceAllStringFunc(line, func(name string) string { return filepath.Join(dir, name) })
 	line = strings.ReplaceAll(line, "redis://127.0.0.1:6379", redis.URL())
+	line = strings.ReplaceAll(line, "127.0.0.1:6379", redis.Addr())
 	line = strings.ReplaceAll(line, "redis-cli ", "redis-cli -u "+redis.URL()+" ")
 	line = fuzzN.ReplaceAllString(line, "BALE_FUZZ_N=100")
 	line = benchTime.ReplaceAllString(line, "")
