@@ -47,7 +47,8 @@ type GroupOptions struct {
 	// once. Defaults to 10 seconds.
 	Poll time.Duration
 
-	// FetchTimeout is how long readers wait for an unknown dictionary at most. Defaults to a second.
+	// FetchTimeout is how long readers wait for an unknown dictionary at most, and Open and Close for Redis. Defaults to a
+	// second.
 	FetchTimeout time.Duration
 
 	// Keep is how many bytes of dictionaries are kept for reading; those in use stay beyond it. A dictionary ready for
@@ -120,6 +121,10 @@ type flight struct {
 	done   chan struct{}
 	reader compress.Compressor
 	err    error
+
+	// A Store may not heed its context: the callers wait until this one ends, and the flight goes on.
+	ctx   context.Context
+	soFar atomic.Pointer[error] // what the callers get then, if it is known
 }
 
 // missing is a dictionary that could not be had.
@@ -179,23 +184,49 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 		}
 	}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	first, cancel := context.WithTimeout(ctx, o.FetchTimeout)
-	g.sync(first)
-	cancel()
-	g.work.Go(g.follow)
+	looked := make(chan struct{})
+	g.work.Go(func() {
+		ctx, cancel := context.WithTimeout(g.ctx, o.FetchTimeout)
+		g.sync(ctx)
+		cancel()
+		close(looked)
+		g.follow()
+	})
 	g.work.Go(g.listen)
 	if g.auto != nil {
 		g.work.Go(g.auto.run)
 	}
+	g.await(ctx, looked)
 	return g, nil
 }
 
-// Close ends the background work and lets go of the compressors, which must not be in use.
+// await waits for FetchTimeout at most, also where a Store does not heed its context, and reports whether it was long enough.
+func (g *Group) await(ctx context.Context, done <-chan struct{}) bool {
+	timer := time.NewTimer(g.options.FetchTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return false
+}
+
+// Close ends the background work and lets go of the compressors, which must not be in use. What does not end within FetchTimeout,
+// a call to Redis or a builder of Auto's training, ends by itself later.
 func (g *Group) Close() error {
 	g.lock.Lock() // no flight starts after it
 	g.cancel()
 	g.lock.Unlock()
-	g.work.Wait()
+	ended := make(chan struct{})
+	go func() {
+		g.work.Wait()
+		close(ended)
+	}()
+	if !g.await(context.Background(), ended) {
+		g.log.Warn("closed, and some background work has not ended yet")
+	}
 	err := g.plain.Close()
 	for _, r := range *g.readers.Load() {
 		err = errors.Join(err, r.Close())
@@ -248,7 +279,20 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 		return f.reader, f.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case <-f.ctx.Done():
 	}
+	select {
+	case <-f.done:
+		return f.reader, f.err
+	default:
+	}
+	if g.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	if err := f.soFar.Load(); err != nil {
+		return nil, *err
+	}
+	return nil, fmt.Errorf("dict: fetch %v: no answer within %v: %w", id, g.options.FetchTimeout, context.DeadlineExceeded)
 }
 
 // fly starts a fetch or finds the one that is under way.
@@ -256,7 +300,7 @@ func (g *Group) fly(key readerKey) (*flight, error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	if r := (*g.readers.Load())[key]; r != nil { // it has just arrived
-		f := &flight{done: make(chan struct{}), reader: r.Compressor}
+		f := &flight{done: make(chan struct{}), reader: r.Compressor, ctx: g.ctx}
 		close(f.done)
 		return f, nil
 	}
@@ -272,12 +316,12 @@ func (g *Group) fly(key readerKey) (*flight, error) {
 	if g.ctx.Err() != nil {
 		return nil, errClosed
 	}
-	f := &flight{done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
+	f := &flight{done: make(chan struct{}), ctx: ctx}
 	g.flights[key] = f
 	g.work.Go(func() {
-		ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
 		defer cancel()
-		f.reader, f.err = g.load(ctx, key)
+		f.reader, f.err = g.load(ctx, key, f)
 		g.lock.Lock()
 		delete(g.flights, key)
 		if f.err != nil && g.ctx.Err() == nil {
@@ -298,8 +342,8 @@ func (g *Group) fly(key readerKey) (*flight, error) {
 
 var errClosed = errors.New("dict: group is closed")
 
-// load makes the reader of a dictionary, fetching it if need be.
-func (g *Group) load(ctx context.Context, key readerKey) (compress.Compressor, error) {
+// load makes the reader of a dictionary, fetching it if need be, for a flight or for nil.
+func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Compressor, error) {
 	if !(compress.Setting{Algorithm: key.algorithm}).TakesDictionary() {
 		return nil, fmt.Errorf("dict: %w: %v takes no dictionary", ErrInvalid, key.algorithm)
 	}
@@ -311,7 +355,7 @@ func (g *Group) load(ctx context.Context, key readerKey) (compress.Compressor, e
 	}
 	if d == nil {
 		var err error
-		if d, err = g.fetch(ctx, key.id); err != nil {
+		if d, err = g.fetch(ctx, key.id, f); err != nil {
 			return nil, err
 		}
 	}
@@ -320,10 +364,15 @@ func (g *Group) load(ctx context.Context, key readerKey) (compress.Compressor, e
 
 // fetch asks the registry, and if that does not have the dictionary, whoever else in the fleet may: a registry that was emptied
 // is filled again by them.
-func (g *Group) fetch(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
+func (g *Group) fetch(ctx context.Context, id frame.DictionaryID, f *flight) (*Dictionary, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.options.FetchTimeout)
+	defer cancel()
 	d, err := g.registry.Fetch(ctx, id)
 	if !errors.Is(err, ErrUnknown) {
 		return d, err
+	}
+	if f != nil {
+		f.soFar.Store(&err)
 	}
 	if notify := g.registry.store.Notify(ctx, g.registry.channel(), wantMessage+id.String()); notify != nil {
 		return nil, err
@@ -347,6 +396,9 @@ func (g *Group) keep(key readerKey, d *Dictionary) (compress.Compressor, error) 
 	readers := *g.readers.Load()
 	if r := readers[key]; r != nil {
 		return r.Compressor, nil
+	}
+	if g.ctx.Err() != nil {
+		return nil, errClosed // nobody would close it
 	}
 	s := compress.Setting{Algorithm: key.algorithm}
 	if key.algorithm == g.options.Setting.Algorithm {
@@ -567,7 +619,7 @@ func (g *Group) fetchAll(ctx context.Context, s *State) error {
 	var failed error
 	for i, id := range ids {
 		if exists[i] {
-			_, err = g.load(ctx, readerKey{g.options.Setting.Algorithm, id})
+			_, err = g.load(ctx, readerKey{g.options.Setting.Algorithm, id}, nil)
 		} else if d := g.dictionary(id); d != nil {
 			err = g.registry.put(ctx, d)
 		} else {
@@ -597,7 +649,7 @@ func (g *Group) follows(ctx context.Context, s *State) error {
 	if err != nil {
 		return err
 	}
-	c, err := g.load(ctx, key)
+	c, err := g.load(ctx, key, nil)
 	if err != nil {
 		return err // with the old one so long
 	}

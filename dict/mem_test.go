@@ -23,6 +23,7 @@ type memory struct {
 	listeners map[chan string]bool
 	down      bool
 	left      int            // calls until it goes down, if not zero
+	stuck     chan struct{}  // until it is closed no call returns, whatever its context says
 	gets      map[string]int // how often each key was asked for
 	swaps     map[string]int // and was to be changed
 }
@@ -33,6 +34,11 @@ func newMemory() *memory {
 
 func (m *memory) do(f func()) error {
 	m.lock.Lock()
+	if stuck := m.stuck; stuck != nil {
+		m.lock.Unlock()
+		<-stuck
+		m.lock.Lock()
+	}
 	defer m.lock.Unlock()
 	if m.left > 0 {
 		if m.left--; m.left == 0 {
@@ -56,6 +62,13 @@ func (m *memory) setDown(down bool) {
 	m.lock.Lock()
 	m.down = down
 	m.lock.Unlock()
+}
+
+// count is how often a key is in gets or swaps.
+func (m *memory) count(of map[string]int, key string) int {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return of[key]
 }
 
 func (m *memory) flush() {

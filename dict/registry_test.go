@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -468,7 +469,7 @@ func TestGroupReads(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	if n := m.gets[r.dataKey(all[0].ID())]; n != 1 {
+	if n := m.count(m.gets, r.dataKey(all[0].ID())); n != 1 {
 		t.Errorf("the dictionary was fetched %d times", n)
 	}
 	for range 3 {
@@ -491,9 +492,10 @@ func TestGroupReads(t *testing.T) {
 	if _, err := g.Reader(ctx, frame.Zstd, unknown); !errors.Is(err, ErrUnknown) {
 		t.Errorf("unknown: %v", err)
 	}
-	asked := m.gets[r.dataKey(unknown)]
-	if _, err := g.Reader(ctx, frame.Zstd, unknown); !errors.Is(err, ErrUnknown) || m.gets[r.dataKey(unknown)] != asked {
-		t.Errorf("unknown again: %v, asked %d times and then %d", err, asked, m.gets[r.dataKey(unknown)])
+	eventually(t, "nobody asks any more", func() bool { g.lock.Lock(); defer g.lock.Unlock(); return len(g.flights) == 0 })
+	asked := m.count(m.gets, r.dataKey(unknown))
+	if _, err := g.Reader(ctx, frame.Zstd, unknown); !errors.Is(err, ErrUnknown) || m.count(m.gets, r.dataKey(unknown)) != asked {
+		t.Errorf("unknown again: %v, asked %d times and then %d", err, asked, m.count(m.gets, r.dataKey(unknown)))
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
@@ -537,6 +539,52 @@ func TestGroupKeepsGoing(t *testing.T) {
 	if g.Writer().DictionaryID() != a.ID() || other.Writer().DictionaryID() != 0 {
 		t.Errorf("writing with %v and %v", g.Writer().DictionaryID(), other.Writer().DictionaryID())
 	}
+}
+
+// TestStoreThatHangs: a Store that heeds no context keeps nobody waiting. Here it hangs until all is over that must not wait for it.
+func TestStoreThatHangs(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+	must(t, errors.Join(r.Publish(ctx, "g", a, Info{}), r.Activate(ctx, "g", a.ID(), true), r.put(ctx, b)))
+	o := GroupOptions{FetchTimeout: 30 * time.Millisecond, Poll: time.Minute}
+	g := open(t, r, o)
+	closed, err := r.Open(ctx, "g", o)
+	must(t, err)
+	eventually(t, "the dictionary", writes(g, a.ID()))
+	m.lock.Lock()
+	stuck := make(chan struct{})
+	m.stuck = stuck
+	m.lock.Unlock()
+	for range 100 { // the first one waits; the others need not
+		if _, err := g.Reader(ctx, frame.Zstd, b.ID()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), b.ID().String()) {
+			t.Fatalf("%v", err)
+		}
+	}
+	if c, err := g.Reader(ctx, frame.Zstd, a.ID()); err != nil || c.DictionaryID() != a.ID() {
+		t.Errorf("the one at hand: %v", err)
+	}
+	late := open(t, r, o)
+	if late.Writer().DictionaryID() != 0 {
+		t.Errorf("writes with %v", late.Writer().DictionaryID())
+	}
+	if _, err := closed.Reader(ctx, frame.Zstd, b.ID()); !errors.Is(err, context.DeadlineExceeded) { // and that flight is not over
+		t.Errorf("%v", err)
+	}
+	must(t, closed.Close())
+	if _, err := closed.Reader(ctx, frame.Zstd, b.ID()); !errors.Is(err, errClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	m.lock.Lock()
+	m.stuck = nil
+	m.lock.Unlock()
+	close(stuck)
+	eventually(t, "the flight has landed", func() bool {
+		c, err := g.Reader(ctx, frame.Zstd, b.ID())
+		return err == nil && c.DictionaryID() == b.ID()
+	})
+	eventually(t, "the late one has caught up", writes(late, a.ID()))
 }
 
 // TestGroupRestores: a registry that was emptied, or set back, is filled again by those who hold what was in it.
@@ -610,18 +658,17 @@ func TestGroupPollsWhatever(t *testing.T) {
 	must(t, r.Publish(ctx, "g", a, Info{}))
 	open(t, r, GroupOptions{Poll: 20 * time.Millisecond})
 	eventually(t, "the group listens", func() bool { m.lock.Lock(); defer m.lock.Unlock(); return len(m.listeners) > 0 })
-	count := func(of map[string]int, key string) int { m.lock.Lock(); defer m.lock.Unlock(); return of[key] }
 	for _, wanted := range []*Dictionary{dictionaryOf(t, 2), a} { // one that it does not hold, and one that it does
-		before, put := count(m.gets, r.groupKey("g")), count(m.swaps, r.dataKey(a.ID()))
+		before, put := m.count(m.gets, r.groupKey("g")), m.count(m.swaps, r.dataKey(a.ID()))
 		messages := 0
-		for start := time.Now(); count(m.gets, r.groupKey("g")) < before+20; time.Sleep(time.Millisecond) {
+		for start := time.Now(); m.count(m.gets, r.groupKey("g")) < before+20; time.Sleep(time.Millisecond) {
 			if time.Since(start) > 20*time.Second {
-				t.Fatalf("wanted %v: looked %d times", wanted.ID(), count(m.gets, r.groupKey("g"))-before)
+				t.Fatalf("wanted %v: looked %d times", wanted.ID(), m.count(m.gets, r.groupKey("g"))-before)
 			}
 			must(t, m.Notify(ctx, "", wantMessage+wanted.ID().String()))
 			messages++
 		}
-		if n := count(m.swaps, r.dataKey(a.ID())) - put; (n > 0) != (wanted == a) || n > messages/4 {
+		if n := m.count(m.swaps, r.dataKey(a.ID())) - put; (n > 0) != (wanted == a) || n > messages/4 {
 			t.Errorf("wanted %v %d times: put back %d times", wanted.ID(), messages, n)
 		}
 	}
@@ -638,9 +685,10 @@ func TestGroupWithoutWhatIsLost(t *testing.T) {
 	m.lock.Lock()
 	delete(m.values, r.dataKey(a.ID()))
 	m.lock.Unlock()
-	g := open(t, r, GroupOptions{})
-	if g.Writer().DictionaryID() != 0 || !errors.Is(g.Status().Err, ErrUnknown) {
-		t.Errorf("writes with %v, %v", g.Writer().DictionaryID(), g.Status().Err)
+	g := open(t, r, GroupOptions{FetchTimeout: 100 * time.Millisecond})
+	eventually(t, "the loss is known", func() bool { return errors.Is(g.Status().Err, ErrUnknown) })
+	if g.Writer().DictionaryID() != 0 {
+		t.Errorf("writes with %v", g.Writer().DictionaryID())
 	}
 }
 
