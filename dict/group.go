@@ -574,17 +574,16 @@ func (g *Group) takeOver(ctx context.Context) error {
 	g.lock.Lock()
 	known := g.state
 	g.lock.Unlock()
+	var lost error
 	if known != nil && s.Epoch < known.Epoch {
 		// The registry was emptied, or set back by a fail-over. What is not in it must not be written with until it is there
 		// again.
 		g.write(g.plain)
-		if err := g.registry.restore(ctx, known, g.dictionary); err != nil {
-			return err
+		lost = g.registry.restore(ctx, known, g.dictionary)
+		if s, err = g.registry.State(ctx, g.name); err != nil || s.Epoch < known.Epoch {
+			return errors.Join(lost, err)
 		}
-		g.log.Info("group put back into the registry", "epoch", known.Epoch)
-		if s, err = g.registry.State(ctx, g.name); err != nil {
-			return err
-		}
+		g.log.Info("group put back into the registry", "epoch", s.Epoch)
 	}
 	g.lock.Lock()
 	g.state = s
@@ -594,7 +593,7 @@ func (g *Group) takeOver(ctx context.Context) error {
 		// Whoever collects takes what no listed group has for garbage.
 		unlisted = g.registry.addGroup(ctx, g.name)
 	}
-	return errors.Join(unlisted, g.fetchAll(ctx, s), g.follows(ctx, s))
+	return errors.Join(lost, unlisted, g.fetchAll(ctx, s), g.follows(ctx, s))
 }
 
 // fetchAll has the group's dictionaries at hand before they are needed, and in the registry.

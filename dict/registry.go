@@ -21,6 +21,7 @@ const (
 	defaultGrace = time.Minute
 	swapAttempts = 20 // of a change to a group, until others let it through
 	maxGroupName = 200
+	maxEpoch     = 1 << 53 // a change each millisecond for 285,000 years
 )
 
 // RegistryOptions are the settings of a [Registry]; the zero value is useful.
@@ -104,7 +105,7 @@ type State struct {
 	// Current is what writers use, zero for no dictionary; Previous is what it was before.
 	Current  frame.DictionaryID `json:"current"`
 	Previous frame.DictionaryID `json:"previous"`
-	// Changed is when Current last changed; zero for never, and in a state that was written before there was this field.
+	// Changed is when Current last changed, later each time; zero for never, and in a state that was written before there was this field.
 	Changed      time.Time `json:"changed,omitzero"`
 	Dictionaries []Entry   `json:"dictionaries"`
 }
@@ -132,13 +133,17 @@ func (s *State) Find(id frame.DictionaryID) *Entry {
 
 // use makes a dictionary the current one.
 func (s *State) use(id frame.DictionaryID, now time.Time) {
+	changed := now
+	if last := s.changed(); !now.After(last) { // by another clock
+		changed = last.Add(time.Millisecond)
+	}
 	if e := s.Find(s.Current); e != nil {
 		e.Retired = now
 	}
 	if e := s.Find(id); e != nil {
 		e.Activated, e.Retired = now, time.Time{}
 	}
-	s.Current, s.Changed = id, now
+	s.Current, s.Changed = id, changed
 }
 
 // Collectable are the dictionaries of a group that nobody writes with any more: neither the current nor the previous one, and retired
@@ -248,6 +253,9 @@ func (r *Registry) state(ctx context.Context, group string) (s *State, raw []byt
 	if err := json.Unmarshal(values[0], s); err != nil || s.Group != group {
 		return nil, nil, fmt.Errorf("dict: %w: key %q is not the state of group %q (it says %q): %w", ErrCorrupt, r.groupKey(group), group, s.Group, err)
 	}
+	if s.Epoch < 0 || s.Epoch > maxEpoch {
+		return nil, nil, fmt.Errorf("dict: %w: key %q says epoch %d, which no group comes to; delete it, and programs that follow the group put it back", ErrCorrupt, r.groupKey(group), s.Epoch)
+	}
 	return s, values[0], nil
 }
 
@@ -262,7 +270,9 @@ func (r *Registry) change(ctx context.Context, group string, change func(*State)
 		if changed, err := change(s); err != nil || !changed {
 			return err
 		}
-		s.Epoch++
+		if s.Epoch++; s.Epoch > maxEpoch {
+			return fmt.Errorf("dict: %w: group %q is at its last epoch", ErrCorrupt, group)
+		}
 		value, err := json.Marshal(s)
 		if err != nil {
 			return err
@@ -506,44 +516,61 @@ func contentOf(value []byte, id frame.DictionaryID) []byte {
 	return value[:n]
 }
 
-// restore brings back what a program knows of a group to a registry that lost it, or a part of it.
+// restore brings back what a program knows of a group to a registry that lost it, or a part of it. What others have published or
+// activated there since stays. A dictionary that cannot be put back stops no other; it is in the error.
 func (r *Registry) restore(ctx context.Context, known *State, held func(frame.DictionaryID) *Dictionary) error {
+	var failed error
+	there := map[frame.DictionaryID]bool{0: true}
 	for _, e := range known.Dictionaries {
-		d := held(e.ID)
-		if d == nil {
-			if e.ID == known.Current {
-				return fmt.Errorf("dict: restore group %q: %w: %v", known.Group, ErrUnknown, e.ID)
+		if d := held(e.ID); d != nil {
+			err := r.put(ctx, d)
+			if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrCollision) {
+				return err // no answer, as for the others
 			}
-			continue
-		}
-		if err := r.put(ctx, d); err != nil {
-			return err
+			there[e.ID] = err == nil
+			failed = errors.Join(failed, err)
 		}
 	}
 	if err := r.addGroup(ctx, known.Group); err != nil {
 		return err
 	}
-	value, err := json.Marshal(known)
-	if err != nil {
-		return err
-	}
-	for range swapAttempts {
-		s, raw, err := r.state(ctx, known.Group)
-		if err != nil {
-			return err
-		}
+	return errors.Join(failed, r.change(ctx, known.Group, func(s *State) (bool, error) {
 		if s.Epoch >= known.Epoch {
-			return nil // another program was faster, or knew more
+			return false, nil // another program was faster, or knew more
 		}
-		ok, err := r.store.Swap(ctx, r.groupKey(known.Group), raw, value, 0)
-		if err != nil {
-			return err
-		}
-		if ok {
-			return nil
+		s.merge(known, there[known.Current], r.time())
+		return true, nil
+	}))
+}
+
+// merge adds what is known to a state that knows less. The later decision on what is the current dictionary holds, the known one
+// only if it is usable.
+func (s *State) merge(known *State, usable bool, now time.Time) {
+	decided := usable && known.changed().After(s.changed())
+	all := slices.Clone(known.Dictionaries)
+	for _, e := range s.Dictionaries {
+		if i := slices.IndexFunc(all, func(other Entry) bool { return other.ID == e.ID }); i < 0 {
+			i = slices.IndexFunc(all, func(other Entry) bool { return other.Published.Before(e.Published) })
+			if i < 0 {
+				i = len(all)
+			}
+			all = slices.Insert(all, i, e)
+		} else if !decided {
+			all[i] = e
 		}
 	}
-	return fmt.Errorf("dict: restore group %q: %w", known.Group, ErrConflict)
+	s.Epoch = max(s.Epoch, known.Epoch)
+	s.Dictionaries = all
+	if decided {
+		s.Current, s.Previous, s.Changed = known.Current, known.Previous, known.changed()
+	}
+	for i := range all {
+		if e := &all[i]; e.ID == s.Current {
+			e.Retired = time.Time{}
+		} else if !e.Activated.IsZero() && e.Retired.IsZero() {
+			e.Retired = now
+		}
+	}
 }
 
 // Messages on the channel.
