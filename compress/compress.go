@@ -31,8 +31,8 @@ type Compressor interface {
 	Compress(dst, src []byte) ([]byte, error)
 
 	// Decompress appends the content of the payload src, which is size bytes long, to dst. It
-	// allocates no more than size bytes for it, and a payload that decodes to more or
-	// fewer bytes is an error. The caller has made sure that size is acceptable.
+	// allocates no more than size bytes for it, nor (those of this module) more than a payload of src's make can hold. One that
+	// decodes to more or fewer bytes, or does not end where src does, is an error. The caller has made sure that size is acceptable.
 	Decompress(dst, src []byte, size int) ([]byte, error)
 
 	// Close lets go of what the compressor holds. It must not be in use.

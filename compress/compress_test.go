@@ -2,9 +2,12 @@ package compress
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +127,9 @@ func checkRoundTrip(t *testing.T, c Compressor, name string, src []byte) {
 	if !bytes.Equal(src, original) {
 		t.Errorf("%s: the source was changed", name)
 	}
+	if got, err := c.Decompress(nil, payload, len(src)); err != nil || !bytes.Equal(got, src) { // and with no room at all
+		t.Errorf("%s: decompress into a new buffer: %v", name, err)
+	}
 	// Sizes that the payload does not have.
 	for _, size := range []int{len(src) - 1, len(src) + 1, 2*len(src) + 100} {
 		if size < 0 {
@@ -173,6 +179,95 @@ func TestDamagedPayloads(t *testing.T) {
 				payload[bit/8] ^= 1 << (bit % 8)
 			}
 		})
+	}
+}
+
+// forged are payloads of a few bytes that claim to hold size bytes.
+func forged(a frame.Algorithm, size int) map[string][]byte {
+	switch a {
+	case frame.Snappy, frame.S2:
+		claim := binary.AppendUvarint(nil, uint64(size))
+		return map[string][]byte{
+			"no element":   claim,
+			"a literal":    append(slices.Clip(claim), 0, 'x'),
+			"a long one":   append(slices.Clip(claim), 63<<2, 0xff, 0xff, 0xff, 0x03, 'x'),
+			"a repeat":     append(slices.Clip(claim), 0, 'x', 1, 1, 7<<2|1, 0, 0xff, 0xff, 0xff),
+			"a cut repeat": append(slices.Clip(claim), 0, 'x', 1, 1, 7<<2|1, 0),
+		}
+	case frame.Zstd:
+		claim := binary.LittleEndian.AppendUint32([]byte{2<<6 | 1<<5}, uint32(size)) // in a single segment
+		block := func(kind, n int) []byte {
+			h := n<<3 | kind<<1 | 1
+			return append(slices.Clip(claim), byte(h), byte(h>>8), byte(h>>16), 'x', 'x', 'x', 'x')[:len(claim)+3+[]int{n, 1, n}[kind]]
+		}
+		return map[string][]byte{
+			"no block": claim, "a raw block": block(0, 4), "the same byte": block(1, 128<<10), "a compressed block": block(2, 4),
+			"no size": {0, 0x80, 4<<3 | 2<<1 | 1, 0, 0, 'x', 'x', 'x', 'x'},
+		}
+	}
+	return map[string][]byte{"bytes": []byte("a few bytes")}
+}
+
+// TestForgedLength: what a payload of a few bytes claims to hold is not allocated for it.
+func TestForgedLength(t *testing.T) {
+	const size, limit = 64 << 20, 1 << 20
+	for _, v := range variants(t) {
+		c := v.make(t)
+		checkRoundTrip(t, c, "profile", testvalues.Profile(1)) // its contexts are made
+		for name, payload := range forged(v.Algorithm, size) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			got, err := c.Decompress(nil, payload, size)
+			runtime.ReadMemStats(&after)
+			if v.Algorithm != frame.Stored && err == nil {
+				t.Errorf("%v: %s pass for %d bytes", v, name, len(got))
+			}
+			if n := after.TotalAlloc - before.TotalAlloc; n > limit {
+				t.Errorf("%v: %s: %d bytes allocated for a payload of %d", v, name, n, len(payload))
+			}
+		}
+	}
+}
+
+// TestLongRepeats: a payload that is all but nothing beside its content may be all right.
+func TestLongRepeats(t *testing.T) {
+	src := make([]byte, 40<<20) // several of S2's longest repeats, hundreds of zstd's blocks
+	for _, name := range []string{"s2", "s2:better", "snappy", "lz4", "gzip:fastest", "zstd", "zstd:default"} {
+		s, err := Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := variant{Setting: s}.make(t)
+		payload, err := c.Compress(nil, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Decompress(nil, payload, len(src)); err != nil || !bytes.Equal(got, src) {
+			t.Errorf("%v: %d bytes: %v", s, len(payload), err)
+		}
+	}
+}
+
+// TestBytesAfterTheEnd: what follows a payload makes it another one, be it a frame that has no content.
+func TestBytesAfterTheEnd(t *testing.T) {
+	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
+	for _, v := range variants(t) {
+		c := v.make(t)
+		for _, size := range []int{5, 450, 70_000, 300_000} {
+			src := testvalues.Of("json", size)
+			payload, err := c.Compress(nil, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, more := range map[string][]byte{
+				"a byte": {1}, "two": {1, 2}, "three": {1, 2, 3}, "a skippable frame": {0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0},
+				"an empty frame": append(slices.Clip(magic), 1<<5, 0, 1, 0, 0), "its own": payload,
+			} {
+				if _, err := c.Decompress(nil, append(slices.Clip(payload), more...), size); err == nil {
+					t.Errorf("%v: %d bytes with %s after them pass", v, size, name)
+				}
+			}
+		}
 	}
 }
 

@@ -211,8 +211,8 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if len(src) == 0 {
-		return dst, errShort
+	if err := check(src, size); err != nil {
+		return dst, err
 	}
 	buf := bufpool.Get()
 	buf.B = append(buf.B, magic...)
@@ -254,8 +254,67 @@ func (c *Compressor) Close() error {
 // The bits of a frame's descriptor.
 const (
 	idFlag        = 0x03 // the size of the dictionary id: 0, 1, 2 or 4 bytes
+	checksumFlag  = 0x04 // a checksum of 4 bytes follows the last block
 	singleSegment = 0x20 // no window follows
+	sizeShift     = 6    // the size of the content's size: 0 (1 with singleSegment), 2, 4 or 8 bytes
 )
+
+// The kinds of blocks; a block of three bytes' header and one byte can stand for maxBlock bytes, and so can a short compressed one.
+const (
+	rawBlock = iota
+	rleBlock
+	compressedBlock
+	maxBlock = 128 << 10
+)
+
+// check goes from block to block of a frame (after the magic number) before anything is allocated for it: the blocks must be able to
+// hold size bytes, and nothing may follow them, where the library would look for further frames. The layout is that of RFC 8878,
+// 3.1.1.
+func check(b []byte, size int) error {
+	if len(b) == 0 {
+		return errShort
+	}
+	descriptor := b[0]
+	at := 1 + [...]int{0, 1, 2, 4}[descriptor&idFlag] + [...]int{0, 2, 4, 8}[descriptor>>sizeShift]
+	if descriptor&singleSegment == 0 || descriptor>>sizeShift == 0 {
+		at++ // the window, or a size of one byte
+	}
+	most := 0
+	for last := false; !last; {
+		if at+3 > len(b) {
+			return errShort
+		}
+		block := int(b[at]) | int(b[at+1])<<8 | int(b[at+2])<<16
+		last = block&1 != 0
+		n := block >> 3
+		at += 3
+		switch block >> 1 & 3 {
+		case rawBlock:
+			most += n
+			at += n
+		case rleBlock:
+			most += n
+			at++
+		case compressedBlock:
+			most += maxBlock
+			at += n
+		default:
+			return errors.New("zstd: a block is of no kind that there is")
+		}
+	}
+	if descriptor&checksumFlag != 0 {
+		at += 4
+	}
+	switch {
+	case at > len(b):
+		return errShort
+	case at < len(b):
+		return fmt.Errorf("zstd: %d bytes after the end", len(b)-at)
+	case size > most:
+		return fmt.Errorf("zstd: %d bytes cannot hold %d", len(b), size)
+	}
+	return nil
+}
 
 // header is the start of a Zstandard frame: descriptor, window, dictionary id.
 type header struct {
