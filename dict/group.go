@@ -29,6 +29,7 @@ const (
 	prefetched          = 4                      // published dictionaries that are fetched before they are activated
 	firstRetry          = 10 * time.Millisecond
 	listenRetry         = time.Second
+	lapsePolls          = 3 // in which a writer must have had an answer at least, where its Poll is long for the grace period
 )
 
 // GroupOptions are the settings of a [Group]; the zero value is useful.
@@ -44,7 +45,7 @@ type GroupOptions struct {
 	ReadOnly bool
 
 	// Poll is how often the group's state is looked at, give or take a fifth; a change is usually heard of at
-	// once. Defaults to 10 seconds.
+	// once. Defaults to 10 seconds; no longer than the registry's grace period.
 	Poll time.Duration
 
 	// FetchTimeout is how long readers wait for an unknown dictionary at most, and Open and Close for Redis. Defaults to a
@@ -67,7 +68,8 @@ type GroupOptions struct {
 
 // Group is a group of a registry in a running program. It follows the group's state in the background: the current
 // dictionary becomes its writer, and it fetches what readers need. It is a bale.Dictionaries, to be given to one or several
-// Packers. When Redis does not answer it goes on with what it has. It is safe for concurrent use.
+// Packers. When Redis does not answer it goes on with what it has, and after five grace periods of the registry writes without a
+// dictionary: the one it has may be retired by then, and collected. It is safe for concurrent use.
 type Group struct {
 	registry *Registry
 	name     string
@@ -87,6 +89,9 @@ type Group struct {
 	held    map[frame.DictionaryID]*Dictionary // those of the readers, and of the group's state
 	flights map[readerKey]*flight
 	missing map[readerKey]missing
+
+	lapse      *time.Timer // runs out lapseAfter the last answer
+	lapseAfter time.Duration
 
 	wake   chan struct{}
 	wanted chan frame.DictionaryID
@@ -184,6 +189,11 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 		}
 	}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	g.lapseAfter = max(lapseGraces*r.grace, lapsePolls*o.Poll)
+	g.lapse = time.AfterFunc(g.lapseAfter, func() {
+		g.log.Warn("no answer of the registry: writing without a dictionary", "for", g.lapseAfter)
+		g.write(plain)
+	})
 	looked := make(chan struct{})
 	g.work.Go(func() {
 		ctx, cancel := context.WithTimeout(g.ctx, o.FetchTimeout)
@@ -219,6 +229,7 @@ func (g *Group) Close() error {
 	g.lock.Lock() // no flight starts after it
 	g.cancel()
 	g.lock.Unlock()
+	g.lapse.Stop()
 	ended := make(chan struct{})
 	go func() {
 		g.work.Wait()
@@ -559,9 +570,7 @@ func (g *Group) sync(ctx context.Context) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.lastErr = err
-	if err == nil {
-		g.synced = time.Now()
-	} else if g.ctx.Err() == nil {
+	if err != nil && g.ctx.Err() == nil {
 		g.log.Warn("dictionaries are not up to date", "err", err)
 	}
 }
@@ -586,7 +595,10 @@ func (g *Group) takeOver(ctx context.Context) error {
 		g.log.Info("group put back into the registry", "epoch", s.Epoch)
 	}
 	g.lock.Lock()
-	g.state = s
+	g.state, g.synced = s, time.Now()
+	if g.ctx.Err() == nil {
+		g.lapse.Reset(g.lapseAfter)
+	}
 	g.lock.Unlock()
 	var unlisted error
 	if s.Epoch > 0 {
@@ -645,15 +657,16 @@ func (g *Group) follows(ctx context.Context, s *State) error {
 		return nil
 	}
 	exists, err := g.registry.store.Exists(ctx, g.registry.dataKey(s.Current))
-	if err != nil {
+	var c compress.Compressor
+	if err == nil {
+		c, err = g.load(ctx, key, nil)
+	}
+	if err != nil || !exists[0] { // of which fetchAll has said why
+		// With the old one so long, as long as nobody collects it.
+		if old := g.writer.Load().key.id; old != s.Previous {
+			g.write(g.plain)
+		}
 		return err
-	}
-	c, err := g.load(ctx, key, nil)
-	if err != nil {
-		return err // with the old one so long
-	}
-	if !exists[0] {
-		return nil // fetchAll has said why
 	}
 	g.write(c)
 	g.log.Info("writing with a dictionary", "id", s.Current, "epoch", s.Epoch)
@@ -665,7 +678,7 @@ type Status struct {
 	Group   string             `json:"group"`
 	Writing frame.DictionaryID `json:"writing"` // what values are written with now
 	State   *State             `json:"state"`   // as last read, nil before that
-	Synced  time.Time          `json:"synced"`  // when the registry last answered
+	Synced  time.Time          `json:"synced"`  // when the state was read
 	Err     error              `json:"-"`       // why the last look failed, nil if it did not
 
 	// Values and Ratio are the values written since the writer last changed, and their bytes over what is stored for

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,6 +189,19 @@ func (h *hooked) Get(ctx context.Context, keys ...string) ([][]byte, error) {
 func (h *hooked) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	defer h.called()
 	return h.memory.Swap(ctx, key, old, value, ttl)
+}
+
+// cutOff is a program's own way to a memory, which can be cut.
+type cutOff struct {
+	*memory
+	cut atomic.Bool
+}
+
+func (c *cutOff) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+	if c.cut.Load() {
+		return nil, errDown
+	}
+	return c.memory.Get(ctx, keys...)
 }
 
 // eventually waits for a condition.

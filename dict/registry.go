@@ -21,6 +21,7 @@ const (
 	defaultGrace = time.Minute
 	swapAttempts = 20 // of a change to a group, until others let it through
 	maxGroupName = 200
+	lapseGraces  = 5       // how long writers go on without an answer of the registry, in grace periods
 	maxEpoch     = 1 << 53 // a change each millisecond for 285,000 years
 )
 
@@ -32,7 +33,9 @@ type RegistryOptions struct {
 
 	// Grace is how long after it was published a dictionary may become the current one: long enough for every reader to
 	// poll once. Defaults to a minute. The clocks of those who publish and activate should agree to a few
-	// seconds.
+	// seconds. A writer that has had no answer of the registry for five times as long goes on without a dictionary, for what it
+	// has may be retired; after six times as long that may be collected. So all programs have the same Grace, none longer a
+	// GroupOptions.Poll.
 	Grace time.Duration
 }
 
@@ -147,10 +150,10 @@ func (s *State) use(id frame.DictionaryID, now time.Time) {
 }
 
 // Collectable are the dictionaries of a group that nobody writes with any more: neither the current nor the previous one, and retired
-// for longer than the grace period. Those that were never activated are not among them. Values may refer to them.
+// for longer than six grace periods, one more than a writer goes on that cannot hear of it. Those that were never activated are not among them. Values may refer to them.
 func (r *Registry) Collectable(s *State) (ids []frame.DictionaryID) {
 	for _, e := range s.Dictionaries {
-		if e.ID != s.Current && e.ID != s.Previous && !e.Retired.IsZero() && r.now().Sub(e.Retired) > r.grace {
+		if e.ID != s.Current && e.ID != s.Previous && !e.Retired.IsZero() && r.now().Sub(e.Retired) > (lapseGraces+1)*r.grace {
 			ids = append(ids, e.ID)
 		}
 	}

@@ -3,9 +3,11 @@ package dict
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,7 +104,11 @@ func TestRegistry(t *testing.T) {
 	if ids := r.Collectable(s); len(ids) != 0 {
 		t.Errorf("collectable %v, within the grace period", ids)
 	}
-	now = now.Add(time.Hour + time.Second)
+	now = now.Add(5*time.Hour + time.Second)
+	if ids := r.Collectable(s); len(ids) != 0 {
+		t.Errorf("collectable %v, and a writer that hears nothing may have it", ids)
+	}
+	now = now.Add(time.Hour)
 	if ids := r.Collectable(s); !cmp.Equal(ids, []frame.DictionaryID{a.ID()}) {
 		t.Errorf("collectable %v", ids)
 	}
@@ -548,6 +554,69 @@ func TestGroupKeepsGoing(t *testing.T) {
 	eventually(t, "the damage is known", func() bool { return errors.Is(other.Status().Err, ErrCorrupt) })
 	if g.Writer().DictionaryID() != a.ID() || other.Writer().DictionaryID() != 0 {
 		t.Errorf("writing with %v and %v", g.Writer().DictionaryID(), other.Writer().DictionaryID())
+	}
+}
+
+// TestGroupCutOff: a writer that hears nothing any more does not write with what may be collected, and does again when it hears.
+func TestGroupCutOff(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	mine := &cutOff{memory: m}
+	const grace = 200 * time.Millisecond
+	r := newRegistry(t, m, grace)
+	a, b, c := dictionaryOf(t, 1), dictionaryOf(t, 2), dictionaryOf(t, 3)
+	must(t, errors.Join(r.Publish(ctx, "g", a, Info{}), r.Activate(ctx, "g", a.ID(), true)))
+	g := open(t, newRegistry(t, mine, grace), GroupOptions{Poll: grace})
+	eventually(t, "the first dictionary", writes(g, a.ID()))
+	mine.cut.Store(true)
+	for _, d := range []*Dictionary{b, c} {
+		must(t, errors.Join(r.Publish(ctx, "g", d, Info{}), r.Activate(ctx, "g", d.ID(), true)))
+	}
+	eventually(t, "a program that hears nothing is known to write without", func() bool {
+		wrote := g.Writer().DictionaryID() // before the look at what is collectable, which is later only
+		s, err := r.State(ctx, "g")
+		must(t, err)
+		collectable := slices.Contains(r.Collectable(s), a.ID())
+		if collectable && wrote == a.ID() && g.Writer().DictionaryID() == a.ID() {
+			t.Fatal("it is collected, and still written with")
+		}
+		return collectable
+	})
+	must(t, r.Remove(ctx, "g", a.ID()))
+	if !errors.Is(g.Status().Err, errDown) {
+		t.Errorf("%v", g.Status().Err)
+	}
+	mine.cut.Store(false)
+	eventually(t, "it hears again", writes(g, c.ID()))
+}
+
+// TestGroupCannotHaveTheNext: a group that cannot have the current dictionary goes on with the previous one, and with none that is
+// neither.
+func TestGroupCannotHaveTheNext(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	a := dictionaryOf(t, 1)
+	must(t, errors.Join(r.Publish(ctx, "g", a, Info{}), r.Activate(ctx, "g", a.ID(), true)))
+	g := open(t, r, GroupOptions{FetchTimeout: 20 * time.Millisecond})
+	for i, want := range []frame.DictionaryID{a.ID(), 0} {
+		s, err := r.State(ctx, "g")
+		must(t, err)
+		lost := dictionaryOf(t, 100+i)
+		s.Dictionaries = slices.Insert(s.Dictionaries, 0, Entry{ID: lost.ID(), Published: time.Now()})
+		s.Previous, s.Epoch = s.Current, s.Epoch+1
+		s.use(lost.ID(), time.Now())
+		raw, err := json.Marshal(s)
+		must(t, err)
+		m.set(r.groupKey("g"), raw)
+		must(t, m.Notify(ctx, "", changedMessage+"g"))
+		eventually(t, "the group has looked", func() bool {
+			now := g.Status()
+			return now.State.Epoch == s.Epoch && now.Err != nil && strings.Contains(now.Err.Error(), lost.ID().String())
+		})
+		if g.Writer().DictionaryID() != want {
+			t.Errorf("%d dictionaries later: writes with %v, want %v", i+1, g.Writer().DictionaryID(), want)
+		}
 	}
 }
 
