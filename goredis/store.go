@@ -39,22 +39,26 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return b, err
 }
 
-// set is SET with the expiry in the same command. Both forms have milliseconds, which go-redis' own methods round to
+// setArgs is the most that appendSet appends.
+const setArgs = 5
+
+// appendSet appends the arguments of SET with the expiry in the same command. Both forms have milliseconds, which go-redis' own methods round to
 // seconds for absolute expiries.
-func set(ctx context.Context, key string, value []byte, e bale.Expiry) *redis.StatusCmd {
+func appendSet(args []any, key string, value []byte, e bale.Expiry) []any {
+	args = append(args, "set", key, value)
 	ms, absolute := e.Millis()
 	switch {
 	case ms == 0:
-		return redis.NewStatusCmd(ctx, "set", key, value)
+		return args
 	case absolute:
-		return redis.NewStatusCmd(ctx, "set", key, value, "pxat", ms)
+		return append(args, "pxat", ms)
 	}
-	return redis.NewStatusCmd(ctx, "set", key, value, "px", ms)
+	return append(args, "px", ms)
 }
 
 // Set implements [bale.Store].
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
-	cmd := set(ctx, key, value, e)
+	cmd := redis.NewStatusCmd(ctx, appendSet(make([]any, 0, setArgs), key, value, e)...)
 	if err := s.client.Process(ctx, cmd); err != nil {
 		return err
 	}
@@ -101,10 +105,12 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 		keys[i] = item.Key
 	}
 	next := 0
+	args := make([]any, 0, setArgs*len(items)) // of all commands
 	_, err := s.pipeline(ctx, "set", keys, func(string) redis.Cmder {
-		item := items[next]
+		item, start := items[next], len(args)
 		next++
-		return set(ctx, item.Key, item.Value, item.Expiry)
+		args = appendSet(args, item.Key, item.Value, item.Expiry)
+		return redis.NewStatusCmd(ctx, args[start:len(args):len(args)]...)
 	})
 	return err
 }

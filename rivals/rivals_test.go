@@ -275,12 +275,14 @@ func BenchmarkBatch(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer batched.Close()
-	contest(b, callers, n,
-		contestant{"single", func(ctx context.Context, i int) error { return rdb.Set(ctx, keys[i], encoded[i], time.Hour).Err() }, nil},
-		contestant{"batch", func(ctx context.Context, i int) error {
-			return batched.Set(ctx, keys[i], encoded[i], bale.TTL(time.Hour))
-		},
-			func() error { return batched.Flush(context.Background()) }})
+	for name, ttl := range map[string]time.Duration{"ttl": time.Hour, "no ttl": 0} {
+		b.Run(name, func(b *testing.B) {
+			contest(b, callers, n,
+				contestant{"single", func(ctx context.Context, i int) error { return rdb.Set(ctx, keys[i], encoded[i], ttl).Err() }, nil},
+				contestant{"batch", func(ctx context.Context, i int) error { return batched.Set(ctx, keys[i], encoded[i], bale.TTL(ttl)) },
+					func() error { return batched.Flush(context.Background()) }})
+		})
+	}
 	for i, key := range keys {
 		if got, err := store.Get(b.Context(), key); err != nil || string(got) != string(encoded[i]) {
 			b.Fatalf("%s: %d bytes, %v", key, len(got), err)
