@@ -22,6 +22,8 @@ fuzz:
 	@set -e; for t in FuzzUnpack FuzzRoundTrip FuzzMutated; do go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .; done
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 60s ./frame
 	go test -run '^$$' -fuzz '^FuzzRedact$$' -fuzztime 60s ./dict
+	go test -run '^$$' -fuzz '^FuzzRead$$' -fuzztime 60s ./stats
+	go test -run '^$$' -fuzz '^FuzzManifest$$' -fuzztime 60s ./stream
 	@set -e; for t in FuzzEngines FuzzPayload; do (cd czstd && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .); done
 	@set -e; for p in msgpack cbor protobuf fastjson; do (cd codecs && go test -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 60s -fuzzminimizetime 10x ./$$p); done
 

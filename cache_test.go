@@ -436,3 +436,58 @@ func TestKeyErrorsMessage(t *testing.T) {
 		t.Error("the causes are not found")
 	}
 }
+
+// TestNothingHandedOutIsUsedAgain: what a caller was given stays as it is, whatever others do, and what it handed in is its own again at
+// once. With the race detector the pools' buffers are overwritten as they are given back.
+func TestNothingHandedOutIsUsedAgain(t *testing.T) {
+	c, err := New(newMemory(), Options[[]byte]{Codec: codec.Bytes{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := t.Context()
+	value := func(w, i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "value %d of %d, ", i, w), 10+i%5) }
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			var held, want [][]byte
+			for i := range 200 {
+				key, v := fmt.Sprint(w, ":", i), value(w, i)
+				if i%7 == 0 {
+					v = v[:20] // stored as it is
+				}
+				kept := bytes.Clone(v)
+				if err := c.Set(ctx, key, v, Expiry{}); err != nil {
+					t.Error(err)
+				}
+				clear(v)
+				got, err := c.Get(ctx, key)
+				if err != nil {
+					t.Error(err)
+				}
+				many, err := c.GetMany(ctx, key)
+				if err != nil {
+					t.Error(err)
+				}
+				loaded, err := c.GetOrLoad(ctx, "shared"+fmt.Sprint(i), Expiry{}, func(context.Context) ([]byte, error) { return value(0, i), nil })
+				if err != nil {
+					t.Error(err)
+				}
+				held, want = append(held, got, many[key], loaded), append(want, kept, kept, value(0, i))
+				packed, err := c.packer.Pack(nil, kept)
+				if err != nil {
+					t.Error(err)
+				}
+				held, want = append(held, packed), append(want, bytes.Clone(packed))
+			}
+			for i := range held {
+				if !bytes.Equal(held[i], want[i]) {
+					t.Errorf("what was handed out has changed to %.20q, want %.20q", held[i], want[i])
+					return
+				}
+				clear(held[i]) // the caller's own
+			}
+		})
+	}
+	wg.Wait()
+}

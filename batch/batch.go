@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/internal/bufpool"
 	"github.com/balekv/bale/stats"
 )
 
@@ -125,6 +126,7 @@ type outcome struct {
 func newBuffer() *buffer { return &buffer{index: map[string]int{}} }
 
 func (b *buffer) reset(maxBytes int) {
+	bufpool.Poison(b.bytes)
 	clear(b.items)
 	clear(b.index)
 	b.items, b.places, b.bytes, b.size, b.outcome = b.items[:0], b.places[:0], b.bytes[:0], 0, nil

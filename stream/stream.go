@@ -22,6 +22,7 @@ import (
 	"github.com/balekv/bale"
 	balezstd "github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/bufpool"
 )
 
 // Options are the settings of [Streams]; the zero value is useful.
@@ -380,6 +381,7 @@ func (w *writer) flush() error {
 		if err := w.store.Set(w.ctx, key, chunk, bale.TTL(w.options.Lease)); err != nil {
 			w.cancel(fmt.Errorf("chunk: %w", err))
 		}
+		bufpool.Poison(buffer)
 		w.buffers.Put(&buffer)
 		<-w.slots
 	})

@@ -23,6 +23,7 @@ func Get() *Buffer {
 
 // Put gives a buffer back. Neither b nor anything that aliases b.B may be used afterwards.
 func Put(b *Buffer) {
+	Poison(b.B)
 	if cap(b.B) <= MaxCap {
 		pool.Put(b)
 	}
