@@ -3,6 +3,7 @@ package redigo
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -10,8 +11,11 @@ import (
 	"github.com/balekv/bale/dict"
 )
 
-// reconnect is how long Listen waits between attempts.
-const reconnect = time.Second
+// Listen waits so long between attempts, and gives up after so many in a row that heard nothing.
+const (
+	reconnect   = time.Second
+	maxFailures = 3
+)
 
 // DictStore is a [dict.Store] over a redigo pool. It is safe for concurrent use.
 type DictStore struct {
@@ -68,10 +72,19 @@ func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
 	return err
 }
 
-// Listen implements [dict.Store], on a connection of its own.
+// Listen implements [dict.Store], on a connection of its own that the pool dials and does not count. A connection that breaks is made
+// anew; what keeps several in a row from hearing anything is returned.
 func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
-	for {
-		_ = s.listen(ctx, channel, receive) // and again, whatever it was
+	for failures := 0; ; {
+		heard, err := s.listen(ctx, channel, receive)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if heard {
+			failures = 0
+		} else if failures++; failures == maxFailures {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -80,25 +93,40 @@ func (s *DictStore) Listen(ctx context.Context, channel string, receive func(mes
 	}
 }
 
-// listen is one connection's worth.
-func (s *DictStore) listen(ctx context.Context, channel string, receive func(message string)) (err error) {
-	conn, err := s.pool.GetContext(ctx)
+// listen is one connection's worth, and reports whether it heard anything.
+func (s *DictStore) listen(ctx context.Context, channel string, receive func(message string)) (heard bool, err error) {
+	conn, err := s.dial(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
+	end := sync.OnceValue(conn.Close)
+	defer end()
+	defer context.AfterFunc(ctx, func() { end() })()
 	subscription := redis.PubSubConn{Conn: conn}
-	defer func() { err = errors.Join(err, conn.Close()) }()
 	if err := subscription.Subscribe(channel); err != nil {
-		return err
+		return false, err
 	}
 	for {
-		switch m := subscription.ReceiveContext(ctx).(type) {
+		// However long nothing is said: the connection's own timeout is for replies.
+		switch m := subscription.ReceiveWithTimeout(0).(type) {
 		case redis.Subscription:
 			receive("")
 		case redis.Message:
 			receive(string(m.Data))
 		case error:
-			return m
+			return heard, m
 		}
+		heard = true
 	}
+}
+
+// dial makes a connection as the pool does, which need not have one left.
+func (s *DictStore) dial(ctx context.Context) (redis.Conn, error) {
+	switch {
+	case s.pool.DialContext != nil:
+		return s.pool.DialContext(ctx)
+	case s.pool.Dial != nil:
+		return s.pool.Dial()
+	}
+	return nil, errors.New("redigo: the pool has neither Dial nor DialContext")
 }
