@@ -48,6 +48,7 @@ type cli struct {
 	Pack    packCommand      `cmd:"" help:"Pack stdin to stdout."`
 	Unpack  unpackCommand    `cmd:"" help:"Unpack stdin to stdout; what is not packed comes out as it is."`
 	Inspect inspectCommand   `cmd:"" help:"Explain a stored value field by field."`
+	Stats   statsCommand     `cmd:"" help:"Sum up what a program's operations did, from the files of events it wrote."`
 	Version kong.VersionFlag `help:"Print the version and end."`
 }
 
@@ -124,7 +125,7 @@ func commandOf(c *kong.Context) string {
 }
 
 // packagePrefix is what errors of the library start with, for programs to know where they come from.
-var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame): `)
+var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame|stats|stream): `)
 
 // told is an error for people, who know what they called.
 func told(err error) string { return packagePrefix.ReplaceAllString(err.Error(), "$1") }

@@ -27,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"bale": main, "fleet": fleetMain})
+	testscript.Main(m, map[string]func(){"bale": main, "fleet": fleetMain, "events": eventsMain})
 }
 
 // TestScripts runs the command as a user does; testdata/script has a session for each thing it does.
@@ -65,6 +65,8 @@ func TestScripts(t *testing.T) {
 			"redis-set": redisSet,
 			"redis-has": redisHas,
 			"same":      same,
+			"examples":  examples,
+			"cut":       cut,
 		}),
 	})
 }
@@ -209,7 +211,7 @@ func TestJSONFields(t *testing.T) {
 // TestExamplesOfHelpAreKnown parses every example that --help shows.
 func TestExamplesOfHelpAreKnown(t *testing.T) {
 	n := 0
-	for _, verb := range []string{"bench", "pack", "unpack", "inspect"} {
+	for _, verb := range []string{"bench", "pack", "unpack", "inspect", "stats"} {
 		var out, errs bytes.Buffer
 		if code := run(context.Background(), []string{verb, "--help"}, strings.NewReader(""), &out, &errs); code != exitDone {
 			t.Fatalf("%s --help: exit %d, %s", verb, code, &errs)

@@ -181,7 +181,7 @@ func fitting(w io.Writer, forms ...func(io.Writer)) {
 	for _, form := range forms {
 		b.Reset()
 		form(&b)
-		if header, _, _ := strings.Cut(b.String(), "\n"); utf8.RuneCountInString(header) <= Width {
+		if !slices.ContainsFunc(strings.Split(b.String(), "\n"), func(line string) bool { return utf8.RuneCountInString(line) > Width }) {
 			break
 		}
 	}
