@@ -119,7 +119,7 @@ func newCache(tb testing.TB, store bale.Store, c bale.Codec[account], p *bale.Pa
 }
 
 func newGoRedis(tb testing.TB, addr string, callers int) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers, PoolTimeout: time.Minute})
 	tb.Cleanup(func() { rdb.Close() })
 	return rdb
 }
