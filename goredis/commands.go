@@ -26,6 +26,9 @@ type command struct {
 
 	// script marks commands that run code inside the server.
 	script bool
+
+	// moves marks commands that put the value of the first key under the second one as it is.
+	moves bool
 }
 
 // span is every step-th argument from first up to last; last counts from the end when it is negative. The zero
@@ -55,6 +58,8 @@ var (
 const (
 	bytesInServer = "it works on the value's bytes inside the server"
 	comparesBytes = "it compares the value's bytes inside the server"
+	handsOutBytes = "it hands out the value's bytes as they are, in a form that RESTORE alone reads"
+	movesBytes    = "it puts the value's bytes as they are under a key that is not in scope, where they would be read packed"
 )
 
 // commands are those that the hook deals with; all others pass. Where a command is newer than the Redis at hand,
@@ -64,7 +69,7 @@ var commands = map[string]*command{
 	"getdel": {keys: firstKey, reply: oneValue},
 	"getex":  {keys: firstKey, reply: oneValue},
 	"getset": {keys: firstKey, values: second, reply: oneValue},
-	"set":    {keys: firstKey, values: second, reply: oneValue, refuseIf: compares(3)},
+	"set":    {keys: firstKey, values: second, replyIf: option(3, "get", oneValue, noValues), refuseIf: compares(3)},
 	"setex":  {keys: firstKey, values: third},
 	"psetex": {keys: firstKey, values: third},
 	"setnx":  {keys: firstKey, values: second},
@@ -83,8 +88,9 @@ var commands = map[string]*command{
 	"hgetex":     {keys: firstKey, reply: listValues},
 	"hvals":      {keys: firstKey, reply: listValues},
 	"hgetall":    {keys: firstKey, reply: pairValues},
-	"hrandfield": {keys: firstKey, replyIf: option("withvalues", pairValues, noValues)},
+	"hrandfield": {keys: firstKey, replyIf: option(2, "withvalues", pairValues, noValues)},
 	"hscan":      {keys: firstKey, replyIf: scanOption},
+	"himport":    {find: imported},
 
 	// Of a transaction by hand, on a connection of its own: TxPipeline has its replies in its commands.
 	"exec": {reply: anyValues},
@@ -108,6 +114,12 @@ var commands = map[string]*command{
 	"pfmerge":     {keys: allKeys, refuse: bytesInServer},
 	"digest":      {keys: firstKey, refuse: comparesBytes},
 	"delex":       {keys: firstKey, refuseIf: compares(2)},
+	"dump":        {keys: firstKey, refuse: handsOutBytes},
+
+	// Into the scope they pass: plain values there are read as they are.
+	"rename":   {keys: span{1, 2, 1}, moves: true},
+	"renamenx": {keys: span{1, 2, 1}, moves: true},
+	"copy":     {keys: span{1, 2, 1}, moves: true},
 
 	"eval":       {find: numbered(2, 1), script: true},
 	"eval_ro":    {find: numbered(2, 1), script: true},
@@ -117,11 +129,22 @@ var commands = map[string]*command{
 	"fcall_ro":   {find: numbered(2, 1), script: true},
 }
 
-// option chooses by an argument that is there or not.
-func option(name string, with, without reply) func([]any) reply {
+// word is an argument as the name of an option. Numbers are none, and not worth to be written out for it.
+func word(arg any) string {
+	switch v := arg.(type) {
+	case string:
+		return v
+	case int, int64, float64, bool:
+		return ""
+	}
+	return text(arg)
+}
+
+// option chooses by an argument, from one on, that is there or not.
+func option(from int, name string, with, without reply) func([]any) reply {
 	return func(args []any) reply {
-		for _, a := range args[min(2, len(args)):] {
-			if strings.EqualFold(text(a), name) {
+		for _, a := range args[min(from, len(args)):] {
+			if strings.EqualFold(word(a), name) {
 				return with
 			}
 		}
@@ -132,7 +155,7 @@ func option(name string, with, without reply) func([]any) reply {
 // scanOption looks for NOVALUES among the options of HSCAN key cursor, of which the others have a value.
 func scanOption(args []any) reply {
 	for i := 3; i < len(args); i++ {
-		switch strings.ToLower(text(args[i])) {
+		switch strings.ToLower(word(args[i])) {
 		case "novalues":
 			return noValues
 		case "match", "count":
@@ -146,7 +169,7 @@ func scanOption(args []any) reply {
 func compares(from int) func([]any) string {
 	return func(args []any) string {
 		for _, a := range args[min(from, len(args)):] {
-			if s := text(a); len(s) > 3 && (strings.EqualFold(s[:3], "ifd") || strings.EqualFold(s, "ifeq") || strings.EqualFold(s, "ifne")) {
+			if s := word(a); len(s) > 3 && (strings.EqualFold(s[:3], "ifd") || strings.EqualFold(s, "ifeq") || strings.EqualFold(s, "ifne")) {
 				return comparesBytes
 			}
 		}
@@ -173,13 +196,21 @@ func numbered(at, step int) func([]any) (keys, values span) {
 // hashFields finds the values of HSETEX key ... FIELDS n field value ...
 func hashFields(args []any) (keys, values span) {
 	for i := 2; i < len(args); i++ {
-		if strings.EqualFold(text(args[i]), "fields") {
+		if strings.EqualFold(word(args[i]), "fields") {
 			if n, ok := number(args, i+1); ok && n > 0 {
 				return firstKey, span{i + 3, min(i+1+2*n, len(args)-1), 2}
 			}
 		}
 	}
 	return firstKey, span{}
+}
+
+// imported finds the values of HIMPORT SET key fieldset value ..., the names of whose fields were sent before.
+func imported(args []any) (keys, values span) {
+	if len(args) > 2 && strings.EqualFold(word(args[1]), "set") {
+		return second, span{4, -1, 1}
+	}
+	return span{}, span{}
 }
 
 // number reads an argument that counts what follows it: at most as many as there are.

@@ -13,8 +13,9 @@
 // its command, a *bale.KeyError, and never handed out packed.
 //
 // Commands that work on a value's bytes inside the server (APPEND, GETRANGE, STRLEN, SETBIT, PFADD and their
-// like) cannot work on packed ones: on keys in scope they fail with a [CommandError], before anything is sent. INCR and its kin
-// work, for short values such as numbers are never packed.
+// like) cannot work on packed ones: on keys in scope they fail with a [CommandError], before anything is sent. So do those that would take
+// packed bytes out of the scope: RENAME and COPY to a key that is not in it, and DUMP. INCR and its kin work, for values below
+// 64 bytes (bale.PackerOptions.MinSize) are never packed, nor are numbers that are not given as text.
 //
 // # Rolling it out, and out again
 //

@@ -5,7 +5,10 @@ import (
 	"strings"
 )
 
-var errPattern = errors.New("ends within a class or an escape")
+var (
+	errPattern = errors.New("ends within a class or an escape")
+	errRange   = errors.New("has a range from ASCII to a byte beyond it, which servers read as their machine does; write the bytes out")
+)
 
 // checkGlob reports a pattern that glob cannot read.
 func checkGlob(pattern string) error {
@@ -16,9 +19,9 @@ func checkGlob(pattern string) error {
 				return errPattern
 			}
 		case '[':
-			_, rest, ok := class(pattern[i:], 0)
-			if !ok {
-				return errPattern
+			_, rest, err := class(pattern[i:], 0)
+			if err != nil {
+				return err
 			}
 			i = len(pattern) - len(rest) - 1
 		}
@@ -75,28 +78,33 @@ func one(pattern, s string) (rest string, ok bool) {
 	return pattern[1:], pattern[0] == s[0]
 }
 
-// class matches c with the class that the pattern starts with, and returns the rest of the pattern. It
-// reports false when the class does not end.
-func class(pattern string, c byte) (in bool, rest string, ok bool) {
+// class matches c with the class that the pattern starts with, and returns the rest of the pattern. The
+// error is for a class that checkGlob refuses.
+func class(pattern string, c byte) (in bool, rest string, err error) {
 	p := pattern[1:]
 	negated := strings.HasPrefix(p, "^")
 	if negated {
 		p = p[1:]
 	}
 	for len(p) > 0 && p[0] != ']' {
-		if p[0] == '\\' && len(p) > 1 {
-			p = p[1:]
+		if p[0] == '\\' && len(p) > 1 { // it starts no range: `[\a-c]` is "a", "-" and "c"
+			in = in || p[1] == c
+			p = p[2:]
+			continue
 		}
 		low, high := p[0], p[0]
 		p = p[1:]
 		if len(p) > 1 && p[0] == '-' { // "[a-]" is a range up to "]", and does not end
 			high = p[1]
 			p = p[2:]
+			if (low^high)&0x80 != 0 {
+				err = errRange
+			}
 		}
 		in = in || min(low, high) <= c && c <= max(low, high)
 	}
 	if p == "" {
-		return false, "", false
+		return false, "", errPattern
 	}
-	return in != negated, p[1:], true
+	return in != negated, p[1:], err
 }

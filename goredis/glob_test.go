@@ -1,6 +1,8 @@
 package goredis
 
 import (
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,50 @@ func TestGlobTerminates(t *testing.T) {
 	// Exponential for a matcher that tries every star again.
 	if glob(strings.Repeat("a*", 30)+"b", strings.Repeat("a", 500)) {
 		t.Error("matches")
+	}
+}
+
+// TestGlobLikeRedis asks the server for its keys by patterns made of all that means something in one.
+func TestGlobLikeRedis(t *testing.T) {
+	ctx := t.Context()
+	rdb := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
+	defer rdb.Close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	random := func(alphabet string, n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = alphabet[rng.IntN(len(alphabet))]
+		}
+		return string(b)
+	}
+	keys := strings.Split(`abcdefghij-]\[^*?!z`, "")
+	for range 100 {
+		keys = append(keys, random(`abc-]\[^*?`, 2+rng.IntN(3)))
+	}
+	for _, key := range keys {
+		if err := rdb.Set(ctx, key, "", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	patterns := []string{`[\a-c]`, `[\a-]`, `[a\-c]`, `[a-\]]`, `[\]-a]`, `[^\a-c]`, `[\^a]`, `[^]`, `[^^]`, `[]`, `[-a]`, `[a-c-e]`, `[c-a]`, `[a\]*`, `\[a]`, `\a`}
+	for range 4000 {
+		patterns = append(patterns, random(`abcd-]\[[^*?`, 1+rng.IntN(7)))
+	}
+	for _, pattern := range patterns {
+		if checkGlob(pattern) != nil {
+			continue
+		}
+		want, err := rdb.Keys(ctx, pattern).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(want)
+		got := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !glob(pattern, key) })
+		if !slices.Equal(got, want) {
+			t.Errorf("%q matches %q, Redis says %q", pattern, got, want)
+		}
 	}
 }
 

@@ -263,6 +263,11 @@ func (h *Hook) refusal(spec *command, cmd redis.Cmder, r reply) string {
 		return spec.refuse
 	case spec.script && h.options.RefuseScripts:
 		return "scripts see packed bytes, and HookOptions.RefuseScripts is set"
+	case spec.moves:
+		if args := cmd.Args(); len(args) > 2 && h.inScope(text(args[1])) && !h.inScope(text(args[2])) {
+			return movesBytes
+		}
+		return ""
 	}
 	if spec.refuseIf != nil {
 		if reason := spec.refuseIf(cmd.Args()); reason != "" {

@@ -374,6 +374,7 @@ var refused = [][]any{
 	{"setbit", "k", 1, 1}, {"getbit", "k", 1}, {"bitcount", "k"}, {"bitpos", "k", 1}, {"bitop", "and", "other:1", "k"}, {"bitop", "not", "k", "other:1"},
 	{"bitfield", "k", "get", "u8", 0}, {"bitfield_ro", "k", "get", "u8", 0}, {"lcs", "other:1", "k"}, {"pfadd", "k", "x"}, {"pfcount", "other:1", "k"},
 	{"pfmerge", "k", "other:1"}, {"digest", "k"}, {"set", "k", "v", "ifeq", "old"}, {"set", "k", "v", "IFDNE", "ff"}, {"delex", "k", "IFEQ", "v"},
+	{"dump", "k"}, {"RENAME", "k", "other:1"}, {"renamenx", "k", "other:1"}, {"copy", "k", "other:1"}, {"copy", "k", "other:1", "DB", 1, "REPLACE"},
 }
 
 func TestRefusedBeforeTheyAreSent(t *testing.T) {
@@ -414,6 +415,87 @@ func TestRefusedBeforeTheyAreSent(t *testing.T) {
 	}
 	if err := hooked.Process(ctx, redis.NewRawCmd(ctx, "get", "other:1")); err != nil {
 		t.Errorf("raw out of scope: %v", err)
+	}
+}
+
+// TestMovedValues: a value that is moved within the scope, into it or outside of it is read as it was.
+func TestMovedValues(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{Exclude: []string{"other:*"}}, 3)
+	v := big("moved")
+	for _, to := range []struct{ src, dst string }{{"k", "l"}, {"other:1", "k"}, {"other:1", "other:2"}} {
+		for _, args := range [][]any{{"rename", to.src, to.dst}, {"renamenx", to.src, to.dst}, {"copy", to.src, to.dst}} {
+			raw.FlushAll(ctx)
+			hooked.Set(ctx, to.src, v, 0)
+			if err := hooked.Do(ctx, args...).Err(); err != nil {
+				t.Errorf("%v: %v", args, err)
+			}
+			if got, err := hooked.Get(ctx, to.dst).Result(); got != v || err != nil {
+				t.Errorf("%v: %d bytes, %v", args, len(got), err)
+			}
+		}
+	}
+	// What another client has dumped is restored as it was, packed or not.
+	for _, key := range []string{"k", "other:1"} {
+		raw.FlushAll(ctx)
+		hooked.Set(ctx, key, v, 0)
+		if err := hooked.Restore(ctx, "l", 0, raw.Dump(ctx, key).Val()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := hooked.Get(ctx, "l").Result(); got != v || err != nil {
+			t.Errorf("restored from %s: %d bytes, %v", key, len(got), err)
+		}
+	}
+}
+
+// TestRawSet: a SET whose reply holds no value works with every type of command.
+func TestRawSet(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	v := big("raw")
+	for _, args := range [][]any{{"set", "k", v}, {"set", "get", v, "ex", 100}, {"set", "k", "get", "px", int64(100)}} {
+		if err := hooked.Process(ctx, redis.NewRawCmd(ctx, args...)); err != nil {
+			t.Errorf("%v: %v", args[1:], err)
+		}
+	}
+	if !isPacked(raw.Get(ctx, "get").Val()) {
+		t.Error("not packed")
+	}
+	if err := hooked.Process(ctx, redis.NewRawCmd(ctx, "set", "k", v, "ex", 100, "GET")); !errors.Is(err, ErrCommand) {
+		t.Errorf("with GET: %v", err)
+	}
+}
+
+// TestNumbers: which numbers the server can count with.
+func TestNumbers(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	text := func(digits int) string { return "1." + strings.Repeat("0", digits-2) }
+	for name, test := range map[string]struct {
+		arg    any
+		packed bool
+	}{
+		"int": {41, false}, "text": {"41", false}, "float": {1e300, false}, // 301 digits, as go-redis writes it
+		"63 bytes": {text(63), false}, "64 bytes": {text(64), true},
+		"64 bytes that do not repeat": {"1.37592635827364091827364501928374657283910293847561029384756102", true}, // there are but ten digits
+	} {
+		if err := hooked.Set(ctx, name, test.arg, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := isPacked(raw.Get(ctx, name).Val()); got != test.packed {
+			t.Errorf("%s: packed %v", name, got)
+		}
+		_, err := hooked.IncrByFloat(ctx, name, 1).Result()
+		if (err != nil) != test.packed || err != nil && !strings.Contains(err.Error(), "not a valid float") {
+			t.Errorf("%s: INCRBYFLOAT: %v", name, err)
+		}
+		if err == nil && isPacked(raw.Get(ctx, name).Val()) {
+			t.Errorf("%s: packed after INCRBYFLOAT", name)
+		}
+		hooked.HSet(ctx, "h", name, test.arg)
+		if _, err := hooked.HIncrByFloat(ctx, "h", name, 1).Result(); (err != nil) != test.packed {
+			t.Errorf("%s: HINCRBYFLOAT: %v", name, err)
+		}
 	}
 }
 
@@ -597,7 +679,7 @@ func TestScripts(t *testing.T) {
 }
 
 func TestNewHookRefusesBadOptions(t *testing.T) {
-	for name, o := range map[string]HookOptions{"open class": {Match: []string{"a[bc"}}, "open escape": {Exclude: []string{`a\`}}} {
+	for name, o := range map[string]HookOptions{"open class": {Match: []string{"a[bc"}}, "open escape": {Exclude: []string{`a\`}}, "range beyond ASCII": {Match: []string{"[a-\xff]*"}}} {
 		if _, err := NewHook(newPacker(t, bale.PackerOptions{}), o); !errors.Is(err, bale.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -648,7 +730,8 @@ func TestHookAllocations(t *testing.T) {
 		get.SetVal("plain")
 		return nil
 	})
-	for _, cmd := range []redis.Cmder{get, redis.NewIntCmd(ctx, "lpush", "user:1", "x"), redis.NewStatusCmd(ctx, "set", "user:1", 5)} {
+	for _, cmd := range []redis.Cmder{get, redis.NewIntCmd(ctx, "lpush", "user:1", "x"), redis.NewStatusCmd(ctx, "set", "user:1", 5),
+		redis.NewStatusCmd(ctx, "set", "user:1", 5, "px", int64(5000), "nx")} {
 		if n := testing.AllocsPerRun(100, func() { process(ctx, cmd) }); n > 0 {
 			t.Errorf("%s: %v allocations", cmd.Name(), n)
 		}
