@@ -231,7 +231,7 @@ func TestForgedLength(t *testing.T) {
 
 // TestLongRepeats: a payload that is all but nothing beside its content may be all right.
 func TestLongRepeats(t *testing.T) {
-	src := make([]byte, 40<<20) // several of S2's longest repeats, hundreds of zstd's blocks
+	src := make([]byte, 20<<20) // more than S2's longest repeat, many of zstd's blocks
 	for _, name := range []string{"s2", "s2:better", "snappy", "lz4", "gzip:fastest", "zstd", "zstd:default"} {
 		s, err := Parse(name)
 		if err != nil {
@@ -253,7 +253,7 @@ func TestBytesAfterTheEnd(t *testing.T) {
 	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
 	for _, v := range variants(t) {
 		c := v.make(t)
-		for _, size := range []int{5, 450, 70_000, 300_000} {
+		for _, size := range []int{5, 450, 70_000} {
 			src := testvalues.Of("json", size)
 			payload, err := c.Compress(nil, src)
 			if err != nil {
