@@ -60,10 +60,23 @@ func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
 	return s.client.Publish(ctx, channel, message).Err()
 }
 
-// Listen implements [dict.Store]. A connection that breaks is made anew.
+// Listen implements [dict.Store]. What keeps it from hearing anything in the beginning is returned; later, go-redis makes a
+// connection that breaks anew.
 func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
 	subscription := s.client.Subscribe(ctx, channel)
 	defer subscription.Close()
+	defer context.AfterFunc(ctx, func() { subscription.Close() })() // Receive does not heed ctx
+	// The channel of messages below tells of no errors: a user who may not subscribe, for one.
+	switch first, err := subscription.Receive(ctx); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return err
+	default:
+		if _, ok := first.(*redis.Subscription); ok {
+			receive("")
+		}
+	}
 	messages := subscription.ChannelWithSubscriptions()
 	for {
 		select {
@@ -71,6 +84,9 @@ func (s *DictStore) Listen(ctx context.Context, channel string, receive func(mes
 			return ctx.Err()
 		case m, ok := <-messages:
 			if !ok {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
 				return errors.New("the subscription was closed")
 			}
 			switch m := m.(type) {

@@ -21,6 +21,72 @@ func TestDictStore(t *testing.T) {
 	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) })
 }
 
+// TestListenSaysWhyNot: what keeps it from listening at all is returned; and it ends with its context where the
+// server does not answer.
+func TestListenSaysWhyNot(t *testing.T) {
+	server := redisproc.ForTest(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { admin.Close() })
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]redis.Options{
+		"NOPERM":    {Username: "app", Password: "secret"},
+		"WRONGPASS": {Username: "nobody", Password: "secret"},
+	} {
+		o.Addr = server.Addr()
+		client := redis.NewClient(&o)
+		t.Cleanup(func() { client.Close() })
+		if err := NewDictStore(client).Listen(t.Context(), "news", func(m string) { t.Errorf("heard %q", m) }); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%v, want %s", err, name)
+		}
+	}
+	if err := admin.Do(t.Context(), "CLIENT", "PAUSE", 600_000, "ALL").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: 100 * time.Millisecond, DialerRetries: 1})
+	t.Cleanup(func() { client.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := NewDictStore(client).Listen(ctx, "news", func(m string) { t.Errorf("heard %q", m) }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("paused: %v", err)
+	}
+}
+
+// TestServerThatHangs: FetchTimeout holds with a client that does not heed its contexts (go-redis does with ContextTimeoutEnabled
+// alone).
+func TestServerThatHangs(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: 2 * time.Second, MaxRetries: -1})
+	t.Cleanup(func() { client.Close() })
+	r, err := dict.NewRegistry(NewDictStore(client), dict.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := dict.GroupOptions{FetchTimeout: 20 * time.Millisecond}
+	g, err := r.Open(ctx, "users", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { admin.Close() })
+	if err := admin.Do(ctx, "CLIENT", "PAUSE", 600_000, "ALL").Err(); err != nil {
+		t.Fatal(err)
+	}
+	// All of it is over before the client's first timeout, or this would be another error.
+	if _, err := g.Reader(ctx, frame.Zstd, 77); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 20ms") {
+		t.Errorf("%v", err)
+	}
+	late, err := r.Open(ctx, "users", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(late.Close(), g.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // rollOut publishes and activates a dictionary.
 func rollOut(t *testing.T, r *dict.Registry, group string, content string) *dict.Dictionary {
 	t.Helper()
