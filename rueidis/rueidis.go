@@ -3,7 +3,8 @@
 //
 // The client pipelines the commands of all callers by itself, and can keep what it read in the process, invalidated by the server:
 // see [StoreOptions].CacheTTL. Standalone, Sentinel and Cluster go through the client's own types. valkey-go is the same
-// client under another name; an adapter for it is this package with the import exchanged.
+// client under other names; valkey.sh writes this package for it. It is not a module of its own, for that would be the same code twice. Either client speaks to
+// either server.
 package rueidis
 
 import (
