@@ -21,6 +21,7 @@ const (
 	defaultRetry       = time.Hour
 	halfLife           = 5000 // values after which one counts half
 	defaultLease       = 30 * time.Second
+	minLease           = time.Second
 	leaseRenewals      = 3   // in its time
 	patience           = 20  // intervals to take a sample in
 	engineGap          = 0.8 // what another engine than the one at training may come to of its ratio
@@ -51,7 +52,7 @@ type Auto struct {
 	// Retry is how long the fleet waits after a training that gave nothing. Defaults to an hour.
 	Retry time.Duration
 
-	// Lease is how long after a program was killed another one may train in its place. Defaults to 30 seconds.
+	// Lease is how long after a program was killed another one may train in its place. Defaults to 30 seconds; at least one.
 	Lease time.Duration
 
 	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
@@ -106,8 +107,10 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 		return nil, err
 	}
 	switch {
-	case a.Interval < 0 || a.Retry < 0 || a.Lease < 0:
-		return nil, fmt.Errorf("dict: %w: Auto: Interval %v, Retry %v and Lease %v must not be negative", ErrInvalid, o.Interval, o.Retry, o.Lease)
+	case a.Interval < 0 || a.Retry < 0:
+		return nil, fmt.Errorf("dict: %w: Auto: Interval %v and Retry %v must not be negative", ErrInvalid, o.Interval, o.Retry)
+	case a.Lease < minLease:
+		return nil, fmt.Errorf("dict: %w: Auto: Lease is %v, must be %v at least", ErrInvalid, o.Lease, minLease)
 	case a.MinValues < minSamples:
 		return nil, fmt.Errorf("dict: %w: Auto: MinValues is %d, must be %d at least", ErrInvalid, o.MinValues, minSamples)
 	case a.SampleBytes < minDictionary:

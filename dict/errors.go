@@ -33,7 +33,7 @@ var (
 	// their groups back on it at their next look, and so does publishing to a group.
 	ErrUnlisted = errors.New("the registry has no list of groups")
 
-	// ErrConflict: others changed the group again and again meanwhile.
+	// ErrConflict: others changed the group meanwhile, again and again or in a way that matters.
 	ErrConflict = errors.New("the group was changed by others")
 
 	// ErrInvalid: an argument or option is out of range.

@@ -28,7 +28,8 @@ const (
 	providedFor         = time.Second            // a dictionary that was put back is not put back again
 	prefetched          = 4                      // published dictionaries that are fetched before they are activated
 	firstRetry          = 10 * time.Millisecond
-	listenRetry         = time.Second
+	listenRetry         = time.Second // and twice as long each time, while nothing is heard
+	maxListenRetry      = 30 * time.Second
 	lapsePolls          = 3 // in which a writer must have had an answer at least, where its Poll is long for the grace period
 )
 
@@ -508,8 +509,11 @@ func (g *Group) untilPoll() time.Duration {
 
 // listen hears of changes until Close.
 func (g *Group) listen() {
-	for g.ctx.Err() == nil {
+	var heard atomic.Bool
+	for retry := listenRetry; ; retry = min(2*retry, maxListenRetry) {
+		heard.Store(false)
 		err := g.registry.store.Listen(g.ctx, g.registry.channel(), func(message string) {
+			heard.Store(true)
 			if id, ok := strings.CutPrefix(message, wantMessage); ok {
 				if id, err := frame.ParseDictionaryID(id); err == nil && g.dictionary(id) != nil {
 					select {
@@ -530,10 +534,14 @@ func (g *Group) listen() {
 		if g.ctx.Err() != nil {
 			return
 		}
-		g.log.Warn("not listening for changes, polling alone", "err", err)
+		if heard.Load() {
+			retry = listenRetry
+		}
+		g.log.Warn("not listening for changes, polling alone", "err", err, "again_in", retry)
 		select {
 		case <-g.ctx.Done():
-		case <-time.After(listenRetry):
+			return
+		case <-time.After(retry):
 		}
 	}
 }

@@ -418,13 +418,24 @@ func (r *Registry) activate(ctx context.Context, group string, id frame.Dictiona
 // Rollback makes the previous dictionary the current one again, and the current one the previous. A group that
 // had none before writes without a dictionary then.
 func (r *Registry) Rollback(ctx context.Context, group string) error {
+	before, err := r.State(ctx, group)
+	if err != nil {
+		return err
+	}
+	if before.Previous != 0 {
+		if _, err := r.Fetch(ctx, before.Previous); err != nil { // as in Activate
+			return err
+		}
+	}
 	return r.change(ctx, group, func(s *State) (bool, error) {
 		if s.Current == 0 && s.Previous == 0 {
 			return false, fmt.Errorf("dict: rollback of group %q: %w: nothing was ever activated", group, ErrNotInGroup)
 		}
-		previous := s.Previous
+		if s.Previous != before.Previous {
+			return false, fmt.Errorf("dict: rollback of group %q: %w: the previous dictionary is %v, and was %v", group, ErrConflict, s.Previous, before.Previous)
+		}
 		s.Previous = s.Current
-		s.use(previous, r.time())
+		s.use(before.Previous, r.time())
 		return true, nil
 	})
 }

@@ -153,6 +153,17 @@ func TestRegistryRefuses(t *testing.T) {
 		{"publish nothing", func(r *Registry, m *memory) error { return r.Publish(ctx, "g", nil, Info{}) }, ErrInvalid},
 		{"a group without a name", func(r *Registry, m *memory) error { return r.Publish(ctx, "", a, Info{}) }, ErrInvalid},
 		{"a group with a space", func(r *Registry, m *memory) error { return r.Rollback(ctx, "a b") }, ErrInvalid},
+		{"rollback to what is not there", func(r *Registry, m *memory) error {
+			must(t, errors.Join(r.Publish(ctx, "h", a, Info{}), r.Publish(ctx, "h", b, Info{})))
+			must(t, errors.Join(r.Activate(ctx, "h", b.ID(), true), r.Activate(ctx, "h", a.ID(), true)))
+			m.set(r.dataKey(b.ID()), truncated)
+			defer func() {
+				if s, err := r.State(ctx, "h"); err != nil || s.Current != a.ID() || s.Previous != b.ID() {
+					t.Errorf("%+v, %v", s, err)
+				}
+			}()
+			return r.Rollback(ctx, "h")
+		}, ErrCorrupt},
 		{"rollback of nothing", func(r *Registry, m *memory) error { return r.Rollback(ctx, "g") }, ErrNotInGroup},
 		{"remove what is not there", func(r *Registry, m *memory) error { return r.Remove(ctx, "g", b.ID()) }, ErrNotInGroup},
 		{"a damaged state", func(r *Registry, m *memory) error {
@@ -332,6 +343,38 @@ func TestRemovalInterrupted(t *testing.T) {
 	must(t, r.Publish(ctx, "g", own, Info{}))
 	if got, err := r.Fetch(ctx, own.ID()); err != nil || !bytes.Equal(got.Bytes(), own.Bytes()) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRollbackAtOnce: a rollback that another change comes before does not go to what was not looked at.
+func TestRollbackAtOnce(t *testing.T) {
+	ctx := context.Background()
+	a, b, c := dictionaryOf(t, 1), dictionaryOf(t, 2), dictionaryOf(t, 3)
+	conflicts := 0
+	for calls := 1; calls <= 4; calls++ { // it makes four
+		h := &hooked{memory: newMemory()}
+		r, other := newRegistry(t, h, 0), newRegistry(t, h.memory, 0)
+		for _, d := range []*Dictionary{a, b} {
+			must(t, errors.Join(other.Publish(ctx, "g", d, Info{}), other.Activate(ctx, "g", d.ID(), true)))
+		}
+		h.after(calls, func() {
+			must(t, errors.Join(other.Publish(ctx, "g", c, Info{}), other.Activate(ctx, "g", c.ID(), true)))
+		})
+		err := r.Rollback(ctx, "g")
+		s, stateErr := other.State(ctx, "g")
+		must(t, stateErr)
+		switch {
+		case errors.Is(err, ErrConflict):
+			conflicts++
+			if s.Current != c.ID() || s.Previous != b.ID() {
+				t.Errorf("after %d calls: refused, and current is %v", calls, s.Current)
+			}
+		case err != nil || s.Current != c.ID() || s.Previous != a.ID(): // it was done before
+			t.Errorf("after %d calls: %+v, %v", calls, s, err)
+		}
+	}
+	if conflicts == 0 {
+		t.Error("nothing came in between")
 	}
 }
 
@@ -902,6 +945,7 @@ func TestOpenRefuses(t *testing.T) {
 		"values":   {Auto: &Auto{MinValues: 1}},
 		"sample":   {Auto: &Auto{SampleBytes: 1}},
 		"interval": {Auto: &Auto{Interval: -1}},
+		"lease":    {Auto: &Auto{Lease: time.Second - 1}},
 		"train":    {Auto: &Auto{Train: TrainOptions{MaxSize: 1}}},
 	} {
 		if g, err := r.Open(context.Background(), "g", o); !errors.Is(err, ErrInvalid) {

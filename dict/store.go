@@ -27,7 +27,7 @@ type Store interface {
 	Notify(ctx context.Context, channel, message string) error
 
 	// Listen calls receive for each message, one after another, and with an empty one whenever it has connected, for
-	// messages may have been missed. It returns when ctx ends, or when it cannot listen at all.
+	// messages may have been missed. It returns when ctx ends, or with the reason when it cannot listen; it is called again then.
 	Listen(ctx context.Context, channel string, receive func(message string)) error
 }
 
