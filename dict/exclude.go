@@ -2,6 +2,7 @@ package dict
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"index/suffixarray"
@@ -144,37 +145,88 @@ func (e *excluder) remember(value string) {
 
 // redact returns the samples without the values of the fields, and how many were left out because they are not
 // JSON.
-func (e *excluder) redact(samples [][]byte) (redacted [][]byte, skipped int) {
-	spans := make([][]span, len(samples))
-	for i, s := range samples {
-		found, ok := e.collect(s)
+func (e *excluder) redact(ctx context.Context, samples [][]byte) (redacted [][]byte, skipped int, err error) {
+	for _, s := range samples {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
+		spans, ok := e.collect(s)
 		if !ok {
 			skipped++
 			continue
 		}
-		spans[i] = append(found, span{from: len(s), to: len(s)})
-	}
-	// A value may stand elsewhere, too: an e-mail address in a text, a token in a URL.
-	for i, s := range samples {
-		if spans[i] == nil {
-			continue
-		}
-		var b []byte
+		b := make([]byte, 0, len(s))
 		at := 0
-		own := map[string]bool{}
-		for _, cut := range spans[i] {
+		var own []string
+		for _, cut := range spans {
 			b = append(b, s[at:cut.from]...)
 			at = cut.to
 			if cut.elsewhere {
-				own[string(s[cut.from:cut.to])] = true
+				own = append(own, string(s[cut.from:cut.to]))
 			}
 		}
-		for secret := range own {
-			b = bytes.ReplaceAll(b, []byte(secret), nil)
-		}
-		redacted = append(redacted, b)
+		// A value may stand elsewhere, too: an e-mail address in a text, a token in a URL.
+		redacted = append(redacted, newCutter(own).cut(append(b, s[at:]...)))
 	}
-	return redacted, skipped
+	return redacted, skipped, nil
+}
+
+// cutter takes strings of minSecret bytes or more out of texts, in time that hardly depends on how many they are.
+type cutter struct {
+	words  []string        // sorted, each once
+	prefix []int           // of each word: the longest other one that it starts with, or -1
+	starts map[string]bool // the first minSecret bytes of the words
+}
+
+func newCutter(words []string) *cutter {
+	slices.Sort(words)
+	c := &cutter{words: slices.Compact(words), starts: map[string]bool{}}
+	for i, w := range c.words {
+		c.starts[w[:minSecret]] = true
+		// In order, what a word starts with comes before it, and all in between start so, too: it is the word before, or one that this
+		// starts with.
+		j := i - 1
+		for j >= 0 && !strings.HasPrefix(w, c.words[j]) {
+			j = c.prefix[j]
+		}
+		c.prefix = append(c.prefix, j)
+	}
+	return c
+}
+
+// cut returns a text, which it may overwrite, without the words: from left to right, the longest that stands at a place.
+func (c *cutter) cut(text []byte) []byte {
+	if len(c.words) == 0 {
+		return text
+	}
+	from, kept := string(text), text[:0]
+	for len(from) > 0 {
+		n := c.longest(from)
+		if n == 0 {
+			kept = append(kept, from[0])
+			n = 1
+		}
+		from = from[n:]
+	}
+	return kept
+}
+
+// longest is the length of the longest word that a text starts with, or zero.
+func (c *cutter) longest(text string) int {
+	if len(text) < minSecret || !c.starts[text[:minSecret]] {
+		return 0
+	}
+	i, found := slices.BinarySearch(c.words, text)
+	if !found {
+		i-- // as in newCutter
+	}
+	for i >= 0 && !strings.HasPrefix(text, c.words[i]) {
+		i = c.prefix[i]
+	}
+	if i < 0 {
+		return 0
+	}
+	return len(c.words[i])
 }
 
 // verify looks for the values in a dictionary.

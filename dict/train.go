@@ -243,7 +243,10 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	}
 	if len(t.options.Exclude) > 0 {
 		t.exclude = newExcluder(t.options.Exclude)
-		t.train, t.result.Excluded = t.exclude.redact(t.train)
+		var err error
+		if t.train, t.result.Excluded, err = t.exclude.redact(ctx, t.train); err != nil {
+			return err
+		}
 	}
 	t.train = thin(t.train, samplesPerByte*t.options.MaxSize)
 	t.search = thin(t.heldOut, searchBytes)
@@ -477,7 +480,7 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 		t.time(ctx, compressor, &r.With)
 		r.Dictionary = c.dictionary
 		if t.options.Refit {
-			t.refit(c, samples)
+			return t.refit(ctx, c, samples)
 		}
 		return nil
 	}
@@ -489,9 +492,12 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 }
 
 // refit replaces the winner by what its builder makes of all samples, unless that fails a check.
-func (t *trainer) refit(c *trial, samples [][]byte) {
+func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	if t.exclude != nil {
-		samples, _ = t.exclude.redact(samples)
+		var err error
+		if samples, _, err = t.exclude.redact(ctx, samples); err != nil {
+			return err
+		}
 	}
 	limit := samplesPerByte * t.options.MaxSize
 	if c.builder.Slow {
@@ -504,6 +510,7 @@ func (t *trainer) refit(c *trial, samples [][]byte) {
 	if err == nil {
 		t.result.Dictionary = d
 	}
+	return ctx.Err()
 }
 
 // validate proves that every held-out value comes back, through the engine and through pure Go, and that nothing is in

@@ -3,9 +3,11 @@ package dict
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -394,8 +396,8 @@ func TestRedact(t *testing.T) {
 		{"a,b", `{"a":"x","b":"y","c":"z"}`, `{"a":"","b":"","c":"z"}`},
 		{"a", `"a"`, `"a"`},
 	} {
-		got, skipped := newExcluder(strings.Split(test.fields, ",")).redact([][]byte{[]byte(test.in)})
-		if skipped != 0 {
+		got, skipped, err := newExcluder(strings.Split(test.fields, ",")).redact(context.Background(), [][]byte{[]byte(test.in)})
+		if skipped != 0 || err != nil {
 			t.Errorf("%s is taken for something else than JSON", test.in)
 			continue
 		}
@@ -404,9 +406,58 @@ func TestRedact(t *testing.T) {
 		}
 	}
 	for _, in := range []string{"", "{", `{"a"}`, `[1,`, "text", `{"a":1}}`, `{"a":1]`} {
-		if got, skipped := newExcluder([]string{"a"}).redact([][]byte{[]byte(in)}); skipped != 1 {
+		if got, skipped, err := newExcluder([]string{"a"}).redact(context.Background(), [][]byte{[]byte(in)}); skipped != 1 || err != nil {
 			t.Errorf("%q is taken for JSON: %q", in, got)
 		}
+	}
+}
+
+func TestRedactEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if got, _, err := newExcluder([]string{"a"}).redact(ctx, [][]byte{[]byte(`{"a":1}`)}); !errors.Is(err, context.Canceled) || got != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestCutter: as the slow and simple way does it, for words that begin, end and contain each other.
+func TestCutter(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	random := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "aab"[r.IntN(3)]
+		}
+		return string(b)
+	}
+	cut := 0
+	for range 2000 {
+		var words []string
+		for range r.IntN(12) {
+			words = append(words, random(minSecret+r.IntN(8)))
+		}
+		text := random(r.IntN(200))
+		var want []byte
+		for i := 0; i < len(text); {
+			longest := 0
+			for _, w := range words {
+				if strings.HasPrefix(text[i:], w) {
+					longest = max(longest, len(w))
+				}
+			}
+			if longest == 0 {
+				want = append(want, text[i])
+				longest = 1
+			}
+			i += longest
+		}
+		cut += len(text) - len(want)
+		if got := newCutter(slices.Clone(words)).cut([]byte(text)); !bytes.Equal(got, want) {
+			t.Fatalf("%q without %q: %q, want %q", text, words, got, want)
+		}
+	}
+	if cut < 1000 {
+		t.Errorf("only %d bytes were cut: the test shows nothing", cut)
 	}
 }
 
@@ -417,7 +468,10 @@ func FuzzRedact(f *testing.F) {
 	f.Add(secretProfile(1))
 	f.Fuzz(func(t *testing.T, sample []byte) {
 		e := newExcluder([]string{"a"})
-		got, skipped := e.redact([][]byte{sample})
+		got, skipped, err := e.redact(context.Background(), [][]byte{sample})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if skipped == 1 {
 			return
 		}
@@ -460,6 +514,28 @@ func TestReadFS(t *testing.T) {
 		if _, err := ReadFS(fsys); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// BenchmarkRedact: the time for a byte must not rise with the number of values.
+func BenchmarkRedact(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var members []string
+			for i := range n {
+				members = append(members, fmt.Sprintf("user-%08d-abcdefgh", i*7919))
+			}
+			sample, err := json.Marshal(map[string]any{"members": members, "text": strings.Repeat("user-00000000-something else ", n)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(sample)))
+			for b.Loop() {
+				if _, _, err := newExcluder([]string{"members"}).redact(context.Background(), [][]byte{sample}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
