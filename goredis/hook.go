@@ -366,7 +366,7 @@ func text(arg any) string {
 }
 
 // finish unpacks the values of a reply. If one cannot be unpacked, that is the command's error, and the
-// command holds no value.
+// command holds no value. A single one that says that there is no value is redis.Nil, as a key that does not exist is.
 func (h *Hook) finish(ctx context.Context, c call) error {
 	if c.reply == noValues || c.cmd == nil || c.cmd.Err() != nil {
 		return nil
@@ -374,10 +374,12 @@ func (h *Hook) finish(ctx context.Context, c call) error {
 	u := unpacking{ctx: ctx, h: h, call: c, args: c.cmd.Args()}
 	u.replace()
 	var err error
-	switch len(u.failed) {
-	case 0:
+	switch {
+	case u.none:
+		err = redis.Nil
+	case len(u.failed) == 0:
 		return nil
-	case 1:
+	case len(u.failed) == 1:
 		err = u.failed[0]
 	default:
 		err = u.failed

@@ -15,6 +15,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/stream"
 )
 
 // big is a value that packs well.
@@ -608,6 +609,112 @@ func TestWhatCannotBeUnpacked(t *testing.T) {
 	}
 	if raw.Get(ctx, "bad").Val() != bad {
 		t.Error("the stored value was touched")
+	}
+}
+
+// TestNoValue: what GetOrLoad keeps of a key that has no value, or has none any more, reads as a key that does not exist.
+func TestNoValue(t *testing.T) {
+	ctx := t.Context()
+	v := "there" // short, so that the hash keeps its order
+	for _, protocol := range []int{2, 3} {
+		hooked, raw := clients(t, HookOptions{}, protocol)
+		cache, err := bale.New(NewStore(raw), bale.Options[string]{Load: bale.LoadOptions{NegativeTTL: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cache.GetOrLoad(ctx, "negative", bale.TTL(time.Hour), func(context.Context) (string, error) { return "", bale.ErrNotFound }); !errors.Is(err, bale.ErrNotFound) {
+			t.Fatal(err)
+		}
+		trailer := func(expires time.Time) string {
+			b := frame.Header{Version: frame.V2, Length: uint64(len(v))}.Append(nil)
+			return string(frame.Freshness{Expires: expires}.Append(append(b, v...)))
+		}
+		stale, fresh := trailer(time.Now().Add(-time.Second)), trailer(time.Now().Add(time.Hour))
+		for name, gone := range map[string]string{"negative": raw.Get(ctx, "negative").Val(), "stale": stale} {
+			if !isPacked(gone) {
+				t.Fatalf("%s is no frame", name)
+			}
+			raw.FlushAll(ctx)
+			set := func() { raw.MSet(ctx, "k", gone, "fresh", fresh) }
+			set()
+			raw.HSet(ctx, "h", "f", v, "gone", gone)
+			for _, s := range senders {
+				for _, args := range [][]any{{"get", "k"}, {"getex", "k"}, {"getdel", "k"}, {"getset", "k", v}, {"set", "k", v, "get"}, {"hget", "h", "gone"}} {
+					for _, cmd := range []redis.Cmder{redis.NewCmd(ctx, args...), redis.NewStringCmd(ctx, args...)} {
+						set()
+						err := s.send(ctx, hooked, cmd)
+						if err != redis.Nil || cmd.Err() != redis.Nil {
+							t.Errorf("%s: %v %s: %v, %v", name, args[0], s.name, err, cmd.Err())
+						}
+						if do, ok := cmd.(*redis.Cmd); ok && do.Val() != nil {
+							t.Errorf("%s: %v %s: value %q", name, args[0], s.name, do.Val())
+						}
+					}
+				}
+			}
+			set()
+			for _, test := range []struct {
+				cmd  redis.Cmder
+				want any
+			}{
+				{redis.NewSliceCmd(ctx, "mget", "fresh", "k", "none"), []any{v, nil, nil}},
+				{redis.NewCmd(ctx, "mget", "fresh", "k", "none"), []any{v, nil, nil}},
+				{redis.NewSliceCmd(ctx, "hmget", "h", "gone", "f"), []any{nil, v}},
+				{redis.NewStringSliceCmd(ctx, "hvals", "h"), []string{v, ""}},
+				{redis.NewMapStringStringCmd(ctx, "hgetall", "h"), map[string]string{"f": v}},
+				{redis.NewCmd(ctx, "hscan", "h", 0), []any{"0", []any{"f", v, "gone", nil}}},
+				{redis.NewScanCmd(ctx, nil, "hscan", "h", 0), []string{"f", v, "gone", ""}},
+				{redis.NewCmd(ctx, "hgetall", "h"), map[int]any{2: []any{"f", v, "gone", nil}, 3: map[any]any{"f": v, "gone": nil}}[protocol]},
+			} {
+				if err := hooked.Process(ctx, test.cmd); err != nil {
+					t.Errorf("%s: %s: %v", name, test.cmd.Name(), err)
+				}
+				var got any
+				switch cmd := test.cmd.(type) {
+				case *redis.Cmd:
+					got = cmd.Val()
+				case *redis.SliceCmd:
+					got = cmd.Val()
+				case *redis.StringSliceCmd:
+					got = cmd.Val()
+				case *redis.MapStringStringCmd:
+					got = cmd.Val()
+				case *redis.ScanCmd:
+					got, _ = cmd.Val()
+				}
+				if diff := gocmp(test.want, got); diff != "" {
+					t.Errorf("%s: %T %s: %s", name, test.cmd, test.cmd.Name(), diff)
+				}
+			}
+			p := hooked.Pipeline()
+			one, two := p.Get(ctx, "fresh"), p.Get(ctx, "k")
+			if _, err := p.Exec(ctx); err != redis.Nil || one.Val() != v || two.Err() != redis.Nil {
+				t.Errorf("%s: pipeline: %v, %v", name, err, two.Err())
+			}
+		}
+	}
+}
+
+// TestStreamedValue: a value in chunks is not the hook's to read, and its error says whose it is.
+func TestStreamedValue(t *testing.T) {
+	ctx := t.Context()
+	hooked, raw := clients(t, HookOptions{}, 3)
+	streams, err := stream.New(NewStore(raw), stream.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := streams.PutReader(ctx, "k", strings.NewReader(big("streamed")), bale.Expiry{}); err != nil {
+		t.Fatal(err)
+	}
+	get, mget := hooked.Get(ctx, "k"), hooked.MGet(ctx, "none", "k")
+	for _, err := range []error{get.Err(), mget.Err()} {
+		var key *bale.KeyError
+		if !errors.As(err, &key) || key.Key != "k" || !errors.Is(err, bale.ErrUnknownAlgorithm) || !strings.Contains(err.Error(), "package stream") {
+			t.Errorf("%v", err)
+		}
+	}
+	if get.Val() != "" || mget.Val() != nil {
+		t.Error("a value is handed out")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/redis/go-redis/v9"
@@ -21,7 +22,17 @@ type unpacking struct {
 	call
 	args   []any
 	failed bale.KeyErrors
+	none   bool // the only value says that there is none
 }
+
+// outcome is what became of a value.
+type outcome uint8
+
+const (
+	kept     outcome = iota // it is plain already, or out of scope
+	replaced                // by its content, or by nothing if it could not be unpacked
+	absent                  // the frame says that there is no value, or none any more
+)
 
 // replace unpacks what the command holds. If that fails for any value the command is left without one.
 func (u *unpacking) replace() {
@@ -58,13 +69,17 @@ func replaceIn[T any](u *unpacking, v T, unpack func(T) (T, bool), set func(T)) 
 }
 
 // first is the value of the first key.
-func (u *unpacking) first(s string) (string, bool) { return u.value(s, u.keys.first, nil) }
+func (u *unpacking) first(s string) (string, bool) {
+	plain, o := u.value(s, u.keys.first, nil)
+	u.none = o == absent
+	return plain, o != kept
+}
 
 // value unpacks a string that is the value of the key at a position, of the given field in a hash. Where the
 // key is not known, every frame is unpacked: better than to hand out a packed value.
-func (u *unpacking) value(s string, key int, field any) (string, bool) {
+func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	if !frame.HasMagic(s) {
-		return s, false
+		return s, kept
 	}
 	name := ""
 	if u.reply != anyValues {
@@ -72,19 +87,30 @@ func (u *unpacking) value(s string, key int, field any) (string, bool) {
 			name = text(u.args[key])
 		}
 		if !u.h.inScope(name) {
-			return s, false
+			return s, kept
 		}
 	}
-	plain, err := u.h.packer.UnpackContext(u.ctx, nil, unsafeBytes(s))
+	stored := unsafeBytes(s)
+	if header, payload, ok := frame.Parse(stored); ok && header.Version == frame.V2 && gone(stored[payload:]) {
+		return "", absent
+	}
+	plain, err := u.h.packer.UnpackContext(u.ctx, nil, stored)
 	if err != nil {
 		if field != nil {
 			err = fmt.Errorf("field %q: %w", text(field), err)
 		}
 		u.failed = append(u.failed, &bale.KeyError{Op: u.name, Key: name, Err: err})
-		return "", true
+		return "", replaced
 	}
 	// Nobody else has these bytes.
-	return unsafe.String(unsafe.SliceData(plain), len(plain)), true
+	return unsafe.String(unsafe.SliceData(plain), len(plain)), replaced
+}
+
+// gone reports whether the trailer of a frame says that there is no value, or that it is kept beyond its expiry, which is for
+// bale.Cache.GetOrLoad alone.
+func gone(payload []byte) bool {
+	fresh, _, _, ok := frame.ParseTrailer(payload)
+	return ok && (fresh.Absent || !fresh.Expires.IsZero() && !time.Now().Before(fresh.Expires))
 }
 
 // place says whether element i of a flat list is a value, of which key, and of which field.
@@ -109,7 +135,7 @@ func (u *unpacking) strings(list []string) ([]string, bool) {
 		if !ok {
 			continue
 		}
-		if plain, is := u.value(s, key, field); is {
+		if plain, o := u.value(s, key, field); o != kept { // "" for an absent one, as go-redis has it
 			if !changed {
 				list, changed = slices.Clone(list), true
 			}
@@ -131,8 +157,11 @@ func (u *unpacking) list(list []any) ([]any, bool) {
 		switch v := element.(type) {
 		case string:
 			if key, field, ok := u.place(i, func(i int) any { return list[i] }); ok {
-				if plain, is := u.value(v, key, field); is {
+				switch plain, o := u.value(v, key, field); o {
+				case replaced:
 					put(i, plain)
+				case absent:
+					put(i, nil)
 				}
 			}
 		case []any: // a scan's page after its cursor, or a pair of RESP3
@@ -151,11 +180,15 @@ func (u *unpacking) list(list []any) ([]any, bool) {
 func (u *unpacking) hash(m map[string]string) (map[string]string, bool) {
 	changed := false
 	for field, s := range m {
-		if plain, is := u.value(s, u.keys.first, field); is {
-			if !changed {
-				m, changed = maps.Clone(m), true
-			}
+		plain, o := u.value(s, u.keys.first, field)
+		if o != kept && !changed {
+			m, changed = maps.Clone(m), true
+		}
+		switch o {
+		case replaced:
 			m[field] = plain
+		case absent:
+			delete(m, field)
 		}
 	}
 	return m, changed
@@ -168,11 +201,15 @@ func (u *unpacking) document(m map[any]any) (map[any]any, bool) {
 		if !ok {
 			continue
 		}
-		if plain, is := u.value(s, u.keys.first, field); is {
-			if !changed {
-				m, changed = maps.Clone(m), true
-			}
+		plain, o := u.value(s, u.keys.first, field)
+		if o != kept && !changed {
+			m, changed = maps.Clone(m), true
+		}
+		switch o {
+		case replaced:
 			m[field] = plain
+		case absent:
+			m[field] = nil
 		}
 	}
 	return m, changed
@@ -181,7 +218,7 @@ func (u *unpacking) document(m map[any]any) (map[any]any, bool) {
 func (u *unpacking) pairs(list []redis.KeyValue) ([]redis.KeyValue, bool) {
 	changed := false
 	for i, pair := range list {
-		if plain, is := u.value(pair.Value, u.keys.first, pair.Key); is {
+		if plain, o := u.value(pair.Value, u.keys.first, pair.Key); o != kept {
 			if !changed {
 				list, changed = slices.Clone(list), true
 			}
@@ -196,7 +233,11 @@ func (u *unpacking) any(v any) (any, bool) {
 	switch v := v.(type) {
 	case string:
 		if u.reply == oneValue {
-			return u.first(v)
+			plain, changed := u.first(v)
+			if u.none {
+				return nil, true
+			}
+			return plain, changed
 		}
 	case []any:
 		return u.list(v)
