@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -222,14 +223,21 @@ func (c *dictPublish) Run(ctx context.Context, s *streams) error {
 		if err := r.Publish(ctx, c.Group, d, info); err != nil {
 			return usageIfInvalid(err)
 		}
-		if c.Training == "" && !report.IsZstdDictionary(d) {
-			fmt.Fprintf(s.err, "bale dict publish: warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v --group %s\n",
-				c.File, d.ID(), c.Group)
+		if c.Training == "" {
+			warnOfPlain(s.err, "publish", c.File, d, c.Group)
 		}
 		fmt.Fprintf(s.out, "Dictionary %v, %d bytes, is published to %s. Activate it in %v:\n  bale dict activate %v --group %s --redis %s --prefix %s --grace %v\n",
 			d.ID(), len(d.Bytes()), c.Group, c.Grace, d.ID(), c.Group, keyspace.Redact(c.Redis), c.Prefix, c.Grace)
 		return nil
 	})
+}
+
+// warnOfPlain says of what is no zstd dictionary that it is used as plain content, which may have been meant otherwise.
+func warnOfPlain(w io.Writer, verb, what string, d *dict.Dictionary, group string) {
+	if !report.IsZstdDictionary(d) {
+		fmt.Fprintf(w, "bale dict %s: warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v --group %s\n",
+			verb, what, d.ID(), group)
+	}
 }
 
 func (c *dictPublish) info(d *dict.Dictionary) (dict.Info, error) {
@@ -594,11 +602,15 @@ func (c *dictImport) Run(ctx context.Context, s *streams) error {
 		slices.SortStableFunc(all, func(a, b *dict.Dictionary) int { return age(&exported, b.ID()) - age(&exported, a.ID()) })
 		for _, d := range all {
 			var info dict.Info
-			if e := exported.Find(d.ID()); e != nil {
+			e := exported.Find(d.ID())
+			if e != nil {
 				info = e.Info
 			}
 			if err := r.Publish(ctx, c.Group, d, info); err != nil {
 				return usageIfInvalid(err)
+			}
+			if e == nil { // what was exported was published once, and warned of then
+				warnOfPlain(s.err, "import", "dictionary "+d.ID().String(), d, c.Group)
 			}
 			fmt.Fprintf(s.out, "%v is in %s\n", d.ID(), c.Group)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,7 +30,7 @@ type inspectCommand struct {
 
 // Help is shown below the options.
 func (inspectCommand) Help() string {
-	return `Shows the header, the sizes, and the decoded value when it is JSON. With --redis the dictionary comes from the registry that is in that Redis. The exit status is 1 when the value is damaged.
+	return `Shows the header, the sizes, and the decoded value when it is JSON. With --redis the dictionary comes from the registry that is in that Redis. A value that was loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit status is 1 when the value is damaged or not whole.
 
 Examples:
   bale inspect value.packed
@@ -71,6 +72,15 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 		showValue(s.out, stored)
 		return nil
 	}
+	h, offset, _ := frame.Parse(stored)
+	absent := showFreshness(s.out, &h, stored[offset:], time.Now())
+	switch {
+	case h.Algorithm == frame.Chunks && !absent:
+		return c.showStream(ctx, s.out, client, stored)
+	case absent:
+		fmt.Fprintln(s.out, "content: none, for the frame says that there is no value: it was looked for and not found")
+		return nil
+	}
 	packer, err := newReader(c.Dict, maxValue, registry)
 	if err != nil {
 		return err
@@ -88,12 +98,30 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	fmt.Fprintf(s.out, "content: %d bytes stored in %d (ratio %.2f)", len(value), len(stored), float64(len(value))/float64(len(stored)))
-	if h, _, _ := frame.Parse(stored); h.HasChecksum {
+	if h.HasChecksum {
 		fmt.Fprint(s.out, ", the checksum matches")
 	}
 	fmt.Fprintln(s.out)
 	showValue(s.out, value)
 	return nil
+}
+
+// showFreshness says whether a value that was loaded has expired, and reports one that says that there is none.
+func showFreshness(w io.Writer, h *frame.Header, payload []byte, now time.Time) (absent bool) {
+	if h.Version != frame.V2 {
+		return false
+	}
+	f, _, _, ok := frame.ParseTrailer(payload)
+	switch left := f.Expires.Sub(now); {
+	case !ok: // which Describe has said
+	case f.Expires.IsZero():
+		fmt.Fprintln(w, "fresh: for ever")
+	case left > 0:
+		fmt.Fprintf(w, "fresh: for another %s\n", about(left))
+	default:
+		fmt.Fprintf(w, "expired: %s ago, and to be loaded anew; it is kept in case that fails\n", about(-left))
+	}
+	return ok && f.Absent
 }
 
 // showValue prints a value that is JSON.

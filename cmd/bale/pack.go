@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ type unpackCommand struct {
 
 // Help is shown below the options.
 func (unpackCommand) Help() string {
-	return `A damaged value gives no output but an error, and exit status 1.
+	return `A damaged value gives no output but an error, and exit status 1; so does a frame that says that there is no value, and a stream, whose content is under other keys.
 
 Examples:
   bale unpack < value.packed
@@ -91,7 +92,7 @@ Examples:
 }
 
 // Run unpacks.
-func (u *unpackCommand) Run(s *streams) error {
+func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 	packer, err := newReader(u.Dict, u.MaxSize, nil)
 	if err != nil {
 		return err
@@ -123,7 +124,13 @@ func (u *unpackCommand) Run(s *streams) error {
 			return fmt.Errorf("%w: a frame of %d bytes decoded has more than %d", bale.ErrCorrupt, h.Length, limit)
 		}
 	}
-	value, err := packer.Unpack(nil, stored)
+	if h, _, _ := frame.Parse(stored); h.Algorithm == frame.Chunks && h.Version == frame.V1 {
+		return errStream(ctx, stored)
+	}
+	value, err := packer.UnpackContext(ctx, nil, stored)
+	if errors.Is(err, bale.ErrNotFound) {
+		return errors.New("there is no value: the frame says that it was looked for and not found (bale inspect shows for how long that is good)")
+	}
 	if e, ok := errors.AsType[*bale.DecodeError](err); ok && errors.Is(err, bale.ErrUnknownDictionary) {
 		return &bale.DecodeError{Algorithm: e.Algorithm, DictionaryID: e.DictionaryID, Err: fmt.Errorf("%w: give it with --dict FILE", bale.ErrUnknownDictionary)}
 	}

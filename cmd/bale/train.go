@@ -187,6 +187,9 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 	if n := sampled.TooLarge; n > 0 {
 		source += fmt.Sprintf(", %d passed over as too large", n)
 	}
+	if n := sampled.Streams; n > 0 {
+		source += fmt.Sprintf(", %d of streams passed over", n)
+	}
 	if n := sampled.Unread; n > 0 {
 		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, told(sampled.Err))
 	}

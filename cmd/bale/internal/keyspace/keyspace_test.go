@@ -5,14 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/goredis"
 	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/stream"
 )
 
 func TestRedact(t *testing.T) {
@@ -88,10 +92,23 @@ func TestSample(t *testing.T) {
 				if string(v) == "bad" {
 					return nil, bad
 				}
+				if string(v) == "absent" {
+					return nil, fmt.Errorf("packed with none: %w", bale.ErrNotFound)
+				}
 				return v, nil
 			}}
+			streams, err := stream.New(goredis.NewStore(client), stream.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := streams.PutReader(ctx, "user:stream", strings.NewReader("content"), bale.Expiry{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Set(ctx, "user:absent", "absent", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
 			s, err := Sample(ctx, client, options)
-			if err != nil || len(s.Values) != 1000 || s.TooLarge != 1 || s.Unread != 1 || !errors.Is(s.Err, bad) || s.Keys != 1002 {
+			if err != nil || len(s.Values) != 1000 || s.TooLarge != 1 || s.Unread != 1 || !errors.Is(s.Err, bad) || s.Keys != 1005 || s.Streams != 2 || s.Gone != 1 {
 				t.Fatalf("%d values, %+v, %v", len(s.Values), s, err)
 			}
 			seen := map[string]bool{}
@@ -102,7 +119,7 @@ func TestSample(t *testing.T) {
 				seen[string(v)] = true
 			}
 			options.Skip = "user:1"
-			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 1000-111 || s.Keys != 1002-111 {
+			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 1000-111 || s.Keys != 1005-111 {
 				t.Errorf("without user:1*: %d values, %+v, %v", len(s.Values), s, err)
 			}
 			options.Skip = ""
@@ -171,7 +188,19 @@ func TestFindReferences(t *testing.T) {
 			); err != nil {
 				t.Fatal(err)
 			}
-			ids := map[frame.DictionaryID]int64{0: 1, 1: 300, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1}
+			streams, err := stream.New(goredis.NewStore(client), stream.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := streams.PutReader(ctx, "chunked", strings.NewReader("content"), bale.Expiry{}); err != nil {
+				t.Fatal(err)
+			}
+			// A frame of version 2 refers to its dictionary as one of version 1 does.
+			fresh := frame.Header{Version: frame.V2, Algorithm: frame.Zstd, DictionaryID: 10, Length: 100}.Append(nil)
+			if err := client.Set(ctx, "fresh", frame.Freshness{Expires: time.Now()}.Append(append(fresh, make([]byte, int(size)-len(fresh)-frame.FreshnessSize)...)), 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			ids := map[frame.DictionaryID]int64{10: 1, 1: 300, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1}
 			if single, ok := client.(*redis.Client); ok {
 				o := *single.Options()
 				o.DB = 5
@@ -185,17 +214,61 @@ func TestFindReferences(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if r.Streams != 1 || r.ByID[0].Values != 2 { // the one chunk is a frame, too
+				t.Errorf("%d streams, %+v", r.Streams, r.ByID[0])
+			}
+			delete(r.ByID, 0)
 			if len(r.ByID) != len(ids) {
 				t.Errorf("%d ids, want %d", len(r.ByID), len(ids))
 			}
 			for id, n := range ids {
-				if ref := r.ByID[id]; ref == nil || ref.Values != n || ref.PlainBytes != 100*n || id != 0 && ref.StoredBytes != size*n {
+				if ref := r.ByID[id]; ref == nil || ref.Values != n || ref.PlainBytes != 100*n || ref.StoredBytes != size*n {
 					t.Errorf("%v: %+v, want %d values", id, ref, n)
 				}
 			}
 			n, err := Count(ctx, client)
 			if err != nil || n < r.Keys {
 				t.Errorf("%d keys, %d looked at, %v", n, r.Keys, err)
+			}
+		})
+	}
+}
+
+// TestLookAt looks for chunks on one server, and on all nodes of a cluster.
+func TestLookAt(t *testing.T) {
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			const n = 2*pageSize + 50
+			key := func(i int) string { return fmt.Sprint("chunk:", i) }
+			for i := range n {
+				if err := client.Set(ctx, key(i), "12345", time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c, err := LookAt(ctx, client, n, key)
+			if err != nil || c.Bytes != 5*n || c.Absent != 0 || c.Missing != nil || c.Shortest < 30*time.Minute || c.Longest > time.Hour {
+				t.Fatalf("%+v, %v", c, err)
+			}
+			if err := errors.Join(client.Persist(ctx, key(0)).Err(), client.Del(ctx, key(3)).Err(), client.Del(ctx, key(220)).Err(), client.LPush(ctx, key(220), "x").Err(), client.PExpire(ctx, key(1), 30*time.Second).Err()); err != nil {
+				t.Fatal(err)
+			}
+			c, err = LookAt(ctx, client, n+10, key)
+			if err != nil || c.Bytes != 5*(n-2) || c.Absent != 12 || !slices.Equal(c.Missing, []int{3, 220, 250, 251, 252}) || c.Longest != ForEver || c.Shortest > 30*time.Second {
+				t.Errorf("%+v, %v", c, err)
+			}
+			if c, err := LookAt(ctx, client, 0, key); err != nil || c.Bytes != 0 || c.Shortest != ForEver {
+				t.Errorf("%+v, %v", c, err)
+			}
+			for k, want := range map[string]time.Duration{key(0): ForEver, "nowhere": 0} {
+				if got, err := Lives(ctx, client, k); err != nil || got != want {
+					t.Errorf("%s: %v, %v", k, got, err)
+				}
+			}
+			cancelled, cancel := context.WithCancel(ctx)
+			cancel()
+			if _, err := LookAt(cancelled, client, n, key); !errors.Is(err, context.Canceled) {
+				t.Error(err)
 			}
 		})
 	}

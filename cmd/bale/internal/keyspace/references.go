@@ -23,6 +23,7 @@ type References struct {
 	ByID    map[frame.DictionaryID]*Reference // zero is for frames without a dictionary
 	Keys    int64                             // looked at
 	Foreign int64                             // values that are not frames
+	Streams int64                             // values that are in chunks under other keys, whose manifests ByID has not
 }
 
 // headerBytes is enough of a value to read its header.
@@ -90,6 +91,10 @@ func (r *References) add(start string, length int64) {
 	h, _, ok := frame.Parse([]byte(start))
 	if !ok {
 		r.Foreign++
+		return
+	}
+	if h.Algorithm == frame.Chunks {
+		r.Streams++
 		return
 	}
 	ref := r.ByID[h.DictionaryID]

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
 )
 
 // SampleOptions bound a sample.
@@ -30,7 +34,8 @@ type Sampled struct {
 	Values   [][]byte
 	Keys     int // seen
 	TooLarge int
-	Gone     int   // expired or removed between SCAN and GET, or overwritten by another type
+	Streams  int   // manifests and chunks of streams, which no dictionary is for
+	Gone     int   // expired or removed between SCAN and GET, overwritten by another type, or loaded with the result that there is none
 	Unread   int   // packed values that could not be unpacked
 	Err      error // why, of the first one
 }
@@ -69,6 +74,7 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 			return Stop, err
 		}
 		var values []*redis.StringCmd
+		var named []string // their keys
 		if _, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, k := range keys {
 				switch n := lengths[i].Val(); {
@@ -77,20 +83,28 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 				case n > int64(o.Size):
 					s.TooLarge++
 				default:
-					values = append(values, p.Get(ctx, k))
+					values, named = append(values, p.Get(ctx, k)), append(named, k)
 				}
 			}
 			return nil
 		}); err != nil && !isReply(err) {
 			return Stop, err
 		}
-		for _, cmd := range values {
+		for i, cmd := range values {
 			stored, err := cmd.Bytes()
 			if err != nil {
 				s.Gone++
 				continue
 			}
+			if ofStream(named[i], stored) {
+				s.Streams++
+				continue
+			}
 			plain, err := o.Unpack(ctx, stored)
+			if errors.Is(err, bale.ErrNotFound) {
+				s.Gone++
+				continue
+			}
 			if err != nil {
 				if s.Unread++; s.Err == nil {
 					s.Err = err
@@ -112,9 +126,21 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 	return s, err
 }
 
+// chunkKey is what the key of a stream's chunk ends in: a generation (crypto/rand.Text) and a number.
+var chunkKey = regexp.MustCompile(`:[A-Z2-7]{26}:[0-9]+$`)
+
+// ofStream reports the manifest or a chunk of a stream.
+func ofStream(key string, stored []byte) bool {
+	h, _, ok := frame.Parse(stored)
+	return ok && (h.Algorithm == frame.Chunks || h.Algorithm == frame.Stored && chunkKey.MatchString(key))
+}
+
 // isReply reports an error that a server answered with for one command of a pipeline, such as a key of another
 // type.
 func isReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
 }
+
+// isWrongType reports the error of a command for a key of another type.
+func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }

@@ -89,7 +89,11 @@ func (d *Dictionaries) Write(w io.Writer) {
 		t.Render()
 	}
 	if d.scanned != nil {
-		fmt.Fprintf(w, "%d keys looked at; %d values are not packed\n", d.scanned.Keys, d.scanned.Foreign)
+		fmt.Fprintf(w, "%d keys looked at; %d values are not packed", d.scanned.Keys, d.scanned.Foreign)
+		if n := d.scanned.Streams; n > 0 {
+			fmt.Fprintf(w, "; %d are streams, which use no dictionary", n)
+		}
+		fmt.Fprintln(w)
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.Unknown)) {
 		fmt.Fprintf(w, "UNKNOWN dictionary %v: %d values refer to it, and no group in this registry (prefix %s) has it\n", id, d.Unknown[id].Values, d.prefix)

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/bale/internal/keyspace"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stream"
+)
+
+// manifest is what the key of a stream says of it.
+type manifest struct {
+	stream.Info
+	generation string
+}
+
+// readManifest reads the manifest that a stored value is.
+func readManifest(ctx context.Context, stored []byte) (manifest, error) {
+	streams, err := stream.New(oneValue{value: stored}, stream.Options{})
+	if err != nil {
+		return manifest{}, err
+	}
+	info, err := streams.Stat(ctx, "")
+	if e, ok := errors.AsType[*bale.KeyError](err); ok {
+		err = e.Err // there is no key
+	}
+	if err != nil {
+		return manifest{}, err
+	}
+	_, offset, _ := frame.Parse(stored)
+	payload := stored[offset:] // version, length of the generation, generation: Stat has seen that they are there
+	return manifest{info, string(payload[2 : 2+int(payload[1])])}, nil
+}
+
+// oneValue is a Store to be read, with the same value for every key.
+type oneValue struct {
+	bale.Store
+	value []byte
+}
+
+func (o oneValue) Get(context.Context, string) ([]byte, error) { return o.value, nil }
+
+// chunk is the key of a chunk.
+func (m *manifest) chunk(key string, i int) string {
+	return key + ":" + m.generation + ":" + strconv.Itoa(i)
+}
+
+// keys says where the chunks are.
+func (m *manifest) keys(key string) string {
+	switch m.Chunks {
+	case 0:
+		return "there is none"
+	case 1:
+		return m.chunk(key, 0)
+	}
+	return fmt.Sprintf("%s to %d", m.chunk(key, 0), m.Chunks-1)
+}
+
+// String is what the stream is, for a person.
+func (m *manifest) String() string {
+	s := fmt.Sprintf("a stream of %d bytes, stored in %d bytes", m.Size, m.Stored)
+	if m.Stored > 0 {
+		s += fmt.Sprintf(" (ratio %.2f)", float64(m.Size)/float64(m.Stored))
+	}
+	if m.Chunks == 1 {
+		return s + ", 1 chunk, generation " + m.generation
+	}
+	return s + fmt.Sprintf(", %d chunks, generation %s", m.Chunks, m.generation)
+}
+
+// errStream says that a value is a stream, and how to get it.
+func errStream(ctx context.Context, stored []byte) error {
+	m, err := readManifest(ctx, stored)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("it is %v: its content is under other keys of the same Redis (%s), and a program reads it with stream.Streams.GetReader; bale inspect --redis URL --key KEY shows whether all is there",
+		&m, m.keys("KEY"))
+}
+
+// showStream explains a stream, and looks for its chunks if there is a client.
+func (c *inspectCommand) showStream(ctx context.Context, w io.Writer, client redis.UniversalClient, stored []byte) error {
+	m, err := readManifest(ctx, stored)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "content: %v\n", &m)
+	if client == nil || c.Field != "" {
+		fmt.Fprintf(w, "chunks: %s\n", m.keys("KEY"))
+		return nil
+	}
+	fmt.Fprintf(w, "chunks: %s\n", m.keys(c.Key))
+	lives, err := keyspace.Lives(ctx, client, c.Key)
+	if err != nil {
+		return err
+	}
+	chunks, err := keyspace.LookAt(ctx, client, m.Chunks, func(i int) string { return m.chunk(c.Key, i) })
+	if err != nil {
+		return err
+	}
+	if len(chunks.Missing) > 0 || chunks.Bytes != m.Stored {
+		if now, err := c.fetch(ctx, client); err != nil || string(now) != string(stored) {
+			return errors.Join(errors.New("the stream was replaced or deleted while it was looked at: look again"), err)
+		}
+	}
+	switch n := chunks.Absent; {
+	case n > 0:
+		return fmt.Errorf("%w: %d of %d chunks are missing, the first ones are %d", bale.ErrCorrupt, n, m.Chunks, chunks.Missing)
+	case chunks.Bytes != m.Stored:
+		return fmt.Errorf("%w: the chunks have %d bytes, and the manifest says %d", bale.ErrCorrupt, chunks.Bytes, m.Stored)
+	}
+	fmt.Fprintf(w, "the key lives %s; all chunks are there, with %d bytes", lifetime(lives), chunks.Bytes)
+	switch {
+	case m.Chunks == 0:
+	case chunks.Shortest == chunks.Longest:
+		fmt.Fprintf(w, ", and live %s", lifetime(chunks.Shortest))
+	default:
+		fmt.Fprintf(w, ", and live %s to %s", lifetime(chunks.Shortest), lifetime(chunks.Longest))
+	}
+	fmt.Fprintln(w)
+	if m.Chunks > 0 && chunks.Shortest < lives {
+		fmt.Fprintln(w, "WARNING: chunks expire before the key does, and the value is lost then. Right after it was written that lasts for a moment")
+	}
+	return nil
+}
+
+// lifetime says how long a key lives.
+func lifetime(d time.Duration) string {
+	if d == keyspace.ForEver {
+		return "for ever"
+	}
+	return about(d)
+}
+
+// about is a time to the second, a short one to the millisecond.
+func about(d time.Duration) string {
+	if d < 10*time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
