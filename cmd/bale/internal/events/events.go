@@ -234,6 +234,9 @@ func (r *reading) next() error {
 	batch, err, ok := r.pull()
 	r.batch = batch
 	shown := fmt.Sprintf("what is before is shown, %d batches", r.batches)
+	if r.batches == 1 {
+		shown = "what is before is shown, 1 batch"
+	}
 	switch {
 	case ok && err == nil:
 		r.batches++

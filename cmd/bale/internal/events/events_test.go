@@ -229,7 +229,7 @@ func TestWhatIsWhole(t *testing.T) {
 			}
 		case err != nil || s.Events != 1 || (len(s.Warnings) == 1) != (n > first):
 			t.Errorf("%d bytes: %+v, %v", n, s, err)
-		case n > first && s.Warnings[0] != "app ends within a batch, as that of a program that was killed may: what is before is shown, 1 batches":
+		case n > first && s.Warnings[0] != "app ends within a batch, as that of a program that was killed may: what is before is shown, 1 batch":
 			t.Errorf("%d bytes: %v", n, s.Warnings)
 		}
 	}
