@@ -267,7 +267,7 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 		return err
 	}
 	defer plain.Close()
-	if r.Without, err = measure(plain, t.heldOut); err != nil {
+	if r.Without, err = measure(ctx, plain, t.heldOut); err != nil {
 		return err
 	}
 	t.time(ctx, plain, &r.Without)
@@ -277,7 +277,7 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 			return err
 		}
 		defer current.Close()
-		if r.Current, err = measure(current, t.heldOut); err != nil {
+		if r.Current, err = measure(ctx, current, t.heldOut); err != nil {
 			return err
 		}
 	}
@@ -352,7 +352,7 @@ func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte) er
 	for range t.options.Workers {
 		workers.Go(func() {
 			for c := range next {
-				c.measure(t, samples)
+				c.measure(ctx, t, samples)
 				t.lock.Lock()
 				t.done++
 				if t.options.Progress != nil {
@@ -374,7 +374,7 @@ func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte) er
 }
 
 // measure fills in the candidate; whatever fails is its Error.
-func (c *trial) measure(t *trainer, samples [][]byte) {
+func (c *trial) measure(ctx context.Context, t *trainer, samples [][]byte) {
 	d, err := c.builder.build(samples, c.Asked)
 	if err == nil {
 		c.Size, c.ID = len(d.Bytes()), d.ID()
@@ -387,7 +387,7 @@ func (c *trial) measure(t *trainer, samples [][]byte) {
 		compressor, err = guard(func() (compress.Compressor, error) { return t.options.Engine.New(t.options.Setting, d) })
 	}
 	if err == nil {
-		c.HeldOut, err = guard(func() (Measure, error) { return measure(compressor, t.search) })
+		c.HeldOut, err = guard(func() (Measure, error) { return measure(ctx, compressor, t.search) })
 		compressor.Close()
 	}
 	if err != nil {
@@ -455,7 +455,10 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		with, err := guard(func() (Measure, error) { return t.validate(c.dictionary) })
+		with, err := guard(func() (Measure, error) { return t.validate(ctx, c.dictionary) })
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
 			c.Error = err.Error()
 			r.NotVerifiable++
@@ -505,7 +508,7 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	}
 	d, err := c.builder.build(thin(samples, limit), c.Asked)
 	if err == nil {
-		_, err = guard(func() (Measure, error) { return t.validate(d) })
+		_, err = guard(func() (Measure, error) { return t.validate(ctx, d) })
 	}
 	if err == nil {
 		t.result.Dictionary = d
@@ -515,7 +518,7 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 
 // validate proves that every held-out value comes back, through the engine and through pure Go, and that nothing is in
 // the dictionary that must not be.
-func (t *trainer) validate(d *Dictionary) (Measure, error) {
+func (t *trainer) validate(ctx context.Context, d *Dictionary) (Measure, error) {
 	if t.exclude != nil {
 		if err := t.exclude.verify(d); err != nil {
 			return Measure{}, err
@@ -537,6 +540,9 @@ func (t *trainer) validate(d *Dictionary) (Measure, error) {
 	}
 	var packed, back []byte
 	for i, v := range t.heldOut {
+		if err := ctx.Err(); err != nil {
+			return Measure{}, err
+		}
 		if packed, err = c.Compress(packed[:0], v); err != nil {
 			return Measure{}, fmt.Errorf("value %d: %w", i, err)
 		}
@@ -549,16 +555,19 @@ func (t *trainer) validate(d *Dictionary) (Measure, error) {
 			}
 		}
 	}
-	return measure(c, t.heldOut)
+	return measure(ctx, c, t.heldOut)
 }
 
 // measure stores values as a Packer with default options does, and counts.
-func measure(c compress.Compressor, values [][]byte) (Measure, error) {
+func measure(ctx context.Context, c compress.Compressor, values [][]byte) (Measure, error) {
 	m := Measure{Values: len(values)}
 	header := frame.Header{Algorithm: c.Algorithm(), DictionaryID: c.DictionaryID(), HasChecksum: true}
 	var payload []byte
 	var err error
 	for _, v := range values {
+		if err := ctx.Err(); err != nil {
+			return m, err
+		}
 		if payload, err = c.Compress(payload[:0], v); err != nil {
 			return m, err
 		}
@@ -583,7 +592,7 @@ func (t *trainer) time(ctx context.Context, c compress.Compressor, m *Measure) {
 	for range min(1000, len(t.heldOut)) {
 		v := t.heldOut[rng.IntN(len(t.heldOut))]
 		p, err := c.Compress(nil, v)
-		if err != nil {
+		if err != nil || ctx.Err() != nil {
 			return
 		}
 		values, payloads = append(values, v), append(payloads, p)
@@ -593,6 +602,9 @@ func (t *trainer) time(ctx context.Context, c compress.Compressor, m *Measure) {
 		n, start := 0, time.Now()
 		for time.Since(start) < costTime && ctx.Err() == nil {
 			for i := range values {
+				if ctx.Err() != nil {
+					return 0
+				}
 				f(i)
 			}
 			n += len(values)

@@ -178,7 +178,7 @@ func TestTrainRefit(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		m, err := measure(c, profiles(1000)[40:]) // values that neither has seen
+		m, err := measure(context.Background(), c, profiles(1000)[40:]) // values that neither has seen
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,6 +287,62 @@ func TestTrainValidates(t *testing.T) {
 	}
 	if got.NotVerifiable == 0 {
 		t.Error("no candidate is said to have failed")
+	}
+}
+
+// watched calls back before each value that it compresses or decompresses.
+type watched struct {
+	compress.Compressor
+	before func(dictionary, decompress bool)
+}
+
+func (w watched) Compress(dst, src []byte) ([]byte, error) {
+	w.before(w.DictionaryID() != 0, false)
+	return w.Compressor.Compress(dst, src)
+}
+
+func (w watched) Decompress(dst, src []byte, size int) ([]byte, error) {
+	w.before(w.DictionaryID() != 0, true)
+	return w.Compressor.Decompress(dst, src, size)
+}
+
+// TestTrainEndsAtOnce: once it is cancelled no more values are compressed, whatever it was at.
+func TestTrainEndsAtOnce(t *testing.T) {
+	for name, when := range map[string]struct {
+		dictionary, decompress bool
+		call                   int // of that kind
+	}{
+		"measured without a dictionary": {false, false, 50},
+		"timed":                         {false, false, 150},
+		"timed again and again":         {false, true, 50},
+		"a candidate is measured":       {true, false, 50},
+		"the winner is proved":          {true, true, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			calls, after := 0, 0
+			o := quick(TrainOptions{Workers: 1, Engine: func(s compress.Setting, d *Dictionary) (compress.Compressor, error) {
+				c, err := s.New(d)
+				return watched{c, func(dictionary, decompress bool) {
+					if ctx.Err() != nil {
+						after++
+					}
+					if dictionary == when.dictionary && decompress == when.decompress {
+						if calls++; calls == when.call {
+							cancel()
+						}
+					}
+				}}, err
+			}})
+			got, err := Train(ctx, profiles(200), o)
+			if !errors.Is(err, context.Canceled) || got.Dictionary != nil {
+				t.Errorf("%v, %v", got.Dictionary, err)
+			}
+			if after > 2 { // what it had begun with a value
+				t.Errorf("%d calls after it was cancelled", after)
+			}
+		})
 	}
 }
 
