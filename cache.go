@@ -112,6 +112,7 @@ func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder)
 	case errors.Is(err, ErrNotFound):
 		rec.event.Misses = 1
 		rec.end(ctx, nil)
+		fresh.Absent = fresh.Absent && !fresh.expired(time.Now)
 		return v, fresh, ErrNotFound
 	default:
 		var zero T // a failed decode may have filled a part of v
@@ -125,7 +126,9 @@ func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder)
 func (c *Cache[T]) Set(ctx context.Context, key string, v T, e Expiry) error {
 	expiry, err := c.expiry(e)
 	if err == nil {
+		c.overtake(key)
 		err = c.set(ctx, key, v, expiry, nil)
+		c.overtake(key)
 	}
 	if err != nil {
 		return &KeyError{"set", key, err}
@@ -133,7 +136,7 @@ func (c *Cache[T]) Set(ctx context.Context, key string, v T, e Expiry) error {
 	return nil
 }
 
-// set writes a value with an expiry that is resolved. A nil v writes that there is none.
+// set writes a value with an expiry that is resolved. One that says when it expires stays longer, for when it cannot be loaded.
 func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *frame.Freshness) error {
 	rec := begin(ctx, c.recorder, stats.Set, 1)
 	packed := bufpool.Get()
@@ -142,6 +145,9 @@ func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *fr
 	var err error
 	if packed.B, err = c.encode(packed.B, v, fresh, &rec); err == nil {
 		rec.grown(before, packed.B)
+		if _, _, is := frame.Parse(packed.B); is && fresh != nil { // what is too large to be packed does not say it
+			e = e.later(c.options.StaleIfError)
+		}
 		err = c.store.Set(ctx, key, packed.B, e)
 		rec.stage(stats.Store)
 	}
@@ -196,7 +202,13 @@ func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e Expiry) e
 		return nil
 	}
 	rec := begin(ctx, c.recorder, stats.SetMany, len(values))
+	for key := range values {
+		c.overtake(key)
+	}
 	err := c.setMany(ctx, values, e, &rec)
+	for key := range values {
+		c.overtake(key)
+	}
 	rec.event.Errors = int32(len(values))
 	if failed, some := errors.AsType[KeyErrors](err); some {
 		rec.event.Errors = int32(len(failed))
@@ -245,13 +257,15 @@ func (c *Cache[T]) setMany(ctx context.Context, values map[string]T, e Expiry, r
 	return err
 }
 
-// Delete removes keys and returns how many of them there were.
+// Delete removes keys and returns how many of them there were; one for which it is only remembered that there is no value counts.
 func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
 	rec := begin(ctx, c.recorder, stats.Delete, len(keys))
+	c.overtake(keys...)
 	n, err := c.store.Delete(ctx, keys)
+	c.overtake(keys...)
 	rec.stage(stats.Store)
 	if err != nil {
 		rec.event.Errors = int32(len(keys))
@@ -265,7 +279,7 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 }
 
 // Touch gives a key another expiry without reading it. The zero Expiry is the cache's default. A key that
-// does not exist is ErrNotFound. What [Cache.GetOrLoad] loaded expires when its load said, or earlier.
+// does not exist is ErrNotFound. What [Cache.GetOrLoad] has stored expires when its load said, or earlier.
 func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
 	expiry, err := c.expiry(e)
 	if err != nil {
@@ -294,18 +308,16 @@ type errCodec struct {
 func (e *errCodec) Error() string { return e.what + ": " + e.err.Error() }
 func (e *errCodec) Unwrap() error { return e.err }
 
-// encode appends the stored form of v to dst, with a freshness if there is one; that of no value at all if it says so.
+// encode appends the stored form of v to dst, with a freshness if there is one.
 func (c *Cache[T]) encode(dst []byte, v T, fresh *frame.Freshness, rec *recording) ([]byte, error) {
 	plain := bufpool.Get()
 	defer bufpool.Put(plain)
-	if fresh == nil || !fresh.Absent {
-		before := cap(plain.B)
-		var err error
-		if plain.B, err = c.codec.Append(plain.B, v); err != nil {
-			return dst, &errCodec{"encode", err}
-		}
-		rec.grown(before, plain.B)
+	before := cap(plain.B)
+	var err error
+	if plain.B, err = c.codec.Append(plain.B, v); err != nil {
+		return dst, &errCodec{"encode", err}
 	}
+	rec.grown(before, plain.B)
 	rec.stage(stats.Encode)
 	n := len(dst)
 	dst, how, err := c.packer.pack(dst, plain.B, fresh)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/balekv/bale/frame"
@@ -30,8 +31,8 @@ type LoadOptions struct {
 	// NegativeTTL is how long it is kept that there is no value, where the loader said ErrNotFound. Defaults to 0, not at all.
 	NegativeTTL time.Duration
 
-	// StaleIfError is how long beyond its expiry a value is still given out if its load fails. It stays in Redis so much longer. Other loads than
-	// those of GetOrLoad do not see it. Defaults to 0, not at all.
+	// StaleIfError is how long beyond its expiry a value is still given out if its load fails. It stays in Redis so much longer. Get and GetMany do not
+	// see it then; a Packer and a hook, which know nothing of expiries, do. Defaults to 0, not at all.
 	StaleIfError time.Duration
 
 	// Lock, if not 0, lets one process at a time load a key: the others wait for what it stores. It is how long the lock lives in
@@ -57,8 +58,9 @@ const (
 type loader[T any] struct {
 	options LoadOptions
 
+	flying     atomic.Int64 // flights, so that who writes need not take mu where there are none
 	mu         sync.Mutex
-	flights    map[string]*flight[T] // by key
+	flights    map[string]*flight[T] // by key; one that was overtaken by a write is not here any more
 	refreshing int
 	closed     bool
 	running    sync.WaitGroup
@@ -67,9 +69,12 @@ type loader[T any] struct {
 // flight is one load under way and all that wait for it.
 type flight[T any] struct {
 	cancel  context.CancelFunc
-	waiting int           // callers, under loader.mu; when the last one leaves the load is cancelled
-	done    chan struct{} // closed when what follows is there
+	waiting int // callers, under loader.mu; when the last one leaves the load is cancelled
 
+	storing   sync.Mutex // held while what was loaded is stored
+	overtaken bool       // under storing: the key was written or deleted since, so that nothing is to be stored
+
+	done  chan struct{} // closed when what follows is there
 	value T
 	plain []byte // value encoded, if several wait: the first one gets value, each other one a copy of its own
 	first sync.Once
@@ -117,27 +122,41 @@ func (e *errLoad) Unwrap() error { return e.err }
 // The cache never stands in the way of a value: if Redis cannot be read, or what is there cannot be unpacked, the value is loaded; if it cannot be stored, it is
 // returned all the same, and the Recorder is told. What cannot be unpacked is left as it is.
 //
+// A load that a Set, SetMany or Delete of the same Cache overtakes is not stored. One of another process, or past the Cache, can be overwritten by a load that began
+// before it: what is written there and must not be seen old should be deleted after a moment again, or have a short expiry.
+//
 // Loaded values are stored with their expiry inside, by this machine's clock, and expire by it.
 func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (T, error) {
+	v, _, err := c.Fetch(ctx, key, e, load)
+	return v, err
+}
+
+// Fetch is GetOrLoad that says whether the value is an old one, beyond its expiry, given out because its load failed: see LoadOptions.StaleIfError.
+func (c *Cache[T]) Fetch(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (v T, stale bool, err error) {
 	var zero T
 	expiry, err := c.expiry(e)
 	if err != nil {
-		return zero, &KeyError{"load", key, err}
+		return zero, false, &KeyError{"load", key, err}
 	}
 	v, fresh, err := c.get(ctx, key, c.recorder)
-	l := loading[T]{c, key, expiry, load, errors.Is(err, ErrNotFound) || err == nil}
+	l := loading[T]{cache: c, key: key, expiry: expiry, load: load, readable: errors.Is(err, ErrNotFound) || err == nil, seen: fresh.Expires}
 	switch {
 	case err == nil && !fresh.expired(time.Now):
 		if c.early(&fresh) {
 			c.refresh(ctx, l)
 		}
-		return v, nil
+		return v, false, nil
 	case fresh.Absent:
-		return zero, ErrNotFound
+		return zero, false, ErrNotFound
 	case ctx.Err() != nil:
-		return zero, &KeyError{"load", key, context.Cause(ctx)}
+		return zero, false, &KeyError{"load", key, context.Cause(ctx)}
 	}
-	return c.join(ctx, l)
+	hasOld := err == nil
+	loaded, err := c.join(ctx, l)
+	if _, failed := errors.AsType[*errLoad](err); failed && hasOld && !errors.Is(err, ErrNotFound) && time.Now().Before(fresh.Expires.Add(c.options.StaleIfError)) {
+		return v, true, nil
+	}
+	return loaded, false, err
 }
 
 // Close ends the loads of [Cache.GetOrLoad] that still run, and waits for their loaders to return. Afterwards nothing is loaded any more. The Store and the
@@ -153,7 +172,12 @@ func (c *Cache[T]) Close() error {
 	return nil
 }
 
-var errClosed = fmt.Errorf("the cache is closed: %w", os.ErrClosed)
+var (
+	errClosed = fmt.Errorf("the cache is closed: %w", os.ErrClosed)
+
+	// errNotLoaded: another process is at it, and nobody was to wait.
+	errNotLoaded = errors.New("not loaded")
+)
 
 // early reports whether a value is to be loaded before it expires.
 func (l *loader[T]) early(f *freshness) bool {
@@ -164,12 +188,32 @@ func (l *loader[T]) early(f *freshness) bool {
 	return ahead >= float64(time.Until(f.Expires))
 }
 
+// overtake lets the loads of keys come to nothing in Redis: the keys are being written. A write calls it before and after: one that stores at the moment is waited for, and one that
+// begins meanwhile may have read what was there before.
+func (l *loader[T]) overtake(keys ...string) {
+	if l.flying.Load() == 0 {
+		return
+	}
+	for _, key := range keys {
+		l.mu.Lock()
+		f := l.flights[key]
+		delete(l.flights, key)
+		l.mu.Unlock()
+		if f != nil {
+			f.storing.Lock()
+			f.overtaken = true
+			f.storing.Unlock()
+		}
+	}
+}
+
 // loading is one call of GetOrLoad.
 type loading[T any] struct {
 	cache  *Cache[T]
 	key    string
 	expiry Expiry
 	load   func(context.Context) (T, error)
+	seen   time.Time // when the value expires that the caller saw
 
 	// readable says that Redis answered, with a value or none: it is worth asking again, and nothing is lost by storing.
 	readable bool
@@ -189,38 +233,36 @@ func (l *loader[T]) refresh(ctx context.Context, call loading[T]) {
 
 // join waits for the load of a key, which it starts if nobody has.
 func (l *loader[T]) join(ctx context.Context, call loading[T]) (v T, err error) {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return v, &KeyError{"load", call.key, errClosed}
-	}
-	f := l.flights[call.key]
-	if f == nil {
-		f = l.start(ctx, call, false)
-	}
-	f.waiting++
-	l.mu.Unlock()
-
-	select {
-	case <-f.done:
-	case <-ctx.Done():
+	var f *flight[T]
+	for f == nil {
 		l.mu.Lock()
-		f.waiting--
-		if f.waiting == 0 {
-			f.cancel()
-			if l.flights[call.key] == f {
-				delete(l.flights, call.key) // who comes now is not to get an error that is not his own
-			}
+		if l.closed {
+			l.mu.Unlock()
+			return v, &KeyError{"load", call.key, errClosed}
 		}
+		f = l.flights[call.key]
+		if f == nil {
+			f = l.start(ctx, call, false)
+		}
+		f.waiting++
 		l.mu.Unlock()
-		return v, &KeyError{"load", call.key, context.Cause(ctx)}
+
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			l.leave(call.key, f)
+			return v, &KeyError{"load", call.key, context.Cause(ctx)}
+		}
+		if errors.Is(f.err, errNotLoaded) {
+			f = nil // a refresh that gave up; this caller does not
+		}
 	}
 	if f.err != nil {
 		return v, &KeyError{"load", call.key, f.err}
 	}
 	mine := false
 	f.first.Do(func() { mine = true })
-	if mine || f.plain == nil {
+	if mine {
 		return f.value, nil
 	}
 	if err := call.cache.codec.Decode(f.plain, &v); err != nil {
@@ -230,14 +272,31 @@ func (l *loader[T]) join(ctx context.Context, call loading[T]) (v T, err error) 
 	return v, nil
 }
 
+// leave cancels a load that nobody waits for any more.
+func (l *loader[T]) leave(key string, f *flight[T]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f.waiting--; f.waiting > 0 {
+		return
+	}
+	f.cancel()
+	if l.flights[key] == f {
+		delete(l.flights, key) // who comes now is not to get an error that is not his own
+	}
+}
+
 // start starts a load; mu is locked.
 func (l *loader[T]) start(ctx context.Context, call loading[T], ahead bool) *flight[T] {
 	f := &flight[T]{done: make(chan struct{})}
 	ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), l.options.Timeout)
 	l.flights[call.key] = f
+	l.flying.Add(1)
 	l.running.Go(func() {
 		defer f.cancel()
-		f.value, f.err = call.run(ctx, ahead)
+		f.err = guard("loading", func() (err error) {
+			f.value, err = call.run(ctx, f, ahead)
+			return err
+		})
 		l.mu.Lock()
 		if l.flights[call.key] == f {
 			delete(l.flights, call.key)
@@ -251,44 +310,81 @@ func (l *loader[T]) start(ctx context.Context, call loading[T], ahead bool) *fli
 		}
 		l.mu.Unlock()
 		if several && f.err == nil {
-			if plain, err := call.cache.codec.Append(nil, f.value); err == nil { // else all share it
-				f.plain = plain
-			}
+			f.err = guard("encoding", func() (err error) {
+				if f.plain, err = call.cache.codec.Append(nil, f.value); err != nil {
+					return &errCodec{"encode", err}
+				}
+				return nil
+			})
 		}
+		l.flying.Add(-1)
 		close(f.done)
 	})
 	return f
 }
 
+// guard makes an error of whatever ends a function of the user's: a panic, or the end of its goroutine, which is one of its own.
+func guard(what string, do func() error) (err error) {
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		finished := false
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("%s panicked: %v\n%s", what, p, debug.Stack())
+			} else if !finished {
+				err = fmt.Errorf("%s ended its goroutine", what)
+			}
+		}()
+		err = do()
+		finished = true
+	}()
+	<-returned
+	return err
+}
+
 // run is a load from beginning to end.
-func (l *loading[T]) run(ctx context.Context, ahead bool) (v T, err error) {
+func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, err error) {
 	o := &l.cache.options
-	var stale T
-	until := time.Time{} // the end of stale's time
-	// look reports whether the value is there after all.
+	var zero T
+	var stored []byte // what is there, of a value that has expired
+	// look reports whether the value is there after all, or is said not to be.
 	look := func() (found bool) {
 		var fresh freshness
-		v, fresh, err = l.cache.get(ctx, l.key, nil)
-		switch {
-		case err == nil && !fresh.expired(time.Now):
-			return !ahead
-		case err == nil:
-			stale, until = v, fresh.Expires.Add(o.StaleIfError)
+		stored, err = l.cache.store.Get(ctx, l.key)
+		if err == nil {
+			rec := recording{}
+			fresh, err = l.cache.decode(ctx, stored, &v, &rec)
 		}
-		return fresh.Absent
+		switch {
+		case err == nil:
+			return !fresh.expired(time.Now) && (!ahead || fresh.Expires.After(l.seen))
+		case !errors.Is(err, ErrNotFound):
+			l.readable = false // by this process, but perhaps by another
+		case fresh.Absent && !fresh.expired(time.Now):
+			err = ErrNotFound
+			return true
+		}
+		return false
 	}
 	if l.readable {
 		// Somebody may have stored it between the caller's look and now.
-		if !ahead && look() {
+		if look() {
 			return v, err
 		}
 		if o.Lock > 0 {
-			unlock, found := l.lock(ctx, ahead, look)
+			unlock, found, lockErr := l.lock(ctx, ahead, look)
 			if found {
 				return v, err
 			}
+			if lockErr != nil {
+				return zero, lockErr
+			}
 			defer unlock()
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return zero, err
 	}
 	op := stats.Load
 	if ahead {
@@ -296,78 +392,63 @@ func (l *loading[T]) run(ctx context.Context, ahead bool) (v T, err error) {
 	}
 	rec := begin(ctx, l.cache.recorder, op, 1)
 	start := time.Now()
-	v, err = l.call(ctx)
+	err = guard("the loader", func() (err error) {
+		v, err = l.load(ctx)
+		return err
+	})
+	if err != nil {
+		v, err = zero, &errLoad{err}
+	}
 	took := time.Since(start)
 	rec.stage(stats.Loading)
 	rec.end(ctx, err)
+
+	f.storing.Lock()
+	defer f.storing.Unlock()
+	if f.overtaken || !l.readable {
+		return v, err
+	}
+	// The loader may have used up its time: what it brought is stored all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Timeout)
+	defer cancel()
 	switch {
 	case err == nil:
-		l.store(ctx, v, &frame.Freshness{Took: took})
-	case errors.Is(err, ErrNotFound):
-		if o.NegativeTTL > 0 {
-			l.expiry = TTL(o.NegativeTTL)
-			l.store(ctx, v, &frame.Freshness{Absent: true})
+		fresh := frame.Freshness{Took: took}
+		if e := l.expiry; e.In > 0 {
+			fresh.Expires = time.Now().Add(e.In)
+		} else {
+			fresh.Expires = e.At
 		}
-	case time.Now().Before(until):
-		return stale, nil
+		_ = l.cache.set(ctx, l.key, v, l.expiry, &fresh) // told to the Recorder, and no reason to withhold the value
+	case errors.Is(err, ErrNotFound) && o.NegativeTTL > 0:
+		l.remember(ctx, stored)
 	}
 	return v, err
 }
 
-// call calls the loader, and comes back whatever it does.
-func (l *loading[T]) call(ctx context.Context) (v T, err error) {
-	returned := make(chan struct{})
-	go func() {
-		defer close(returned)
-		finished := false
-		defer func() {
-			if p := recover(); p != nil {
-				err = &errLoad{fmt.Errorf("the loader panicked: %v\n%s", p, debug.Stack())}
-			} else if !finished {
-				err = &errLoad{errors.New("the loader ended its goroutine")}
-			}
-		}()
-		v, err = l.load(ctx)
-		finished = true
-	}()
-	<-returned
+// remember stores that there is no value, in place of what was there: nothing, or a value that has expired. What came since stays.
+func (l *loading[T]) remember(ctx context.Context, old []byte) {
+	ttl := l.cache.options.NegativeTTL
+	absent, _, err := l.cache.packer.pack(nil, nil, &frame.Freshness{Expires: time.Now().Add(ttl), Absent: true})
+	if err == nil {
+		_, err = l.cache.store.Swap(ctx, l.key, old, absent, ttl)
+	}
 	if err != nil {
-		var zero T
-		v = zero
-		if _, ours := errors.AsType[*errLoad](err); !ours {
-			err = &errLoad{err}
-		}
+		rec := begin(ctx, l.cache.recorder, stats.Set, 1)
+		rec.end(ctx, err)
 	}
-	return v, err
-}
-
-// store writes what was loaded, with when it expires.
-func (l *loading[T]) store(ctx context.Context, v T, fresh *frame.Freshness) {
-	if !l.readable {
-		return
-	}
-	e := l.expiry
-	switch {
-	case e.In > 0:
-		fresh.Expires = time.Now().Add(e.In)
-		e.In += l.cache.options.StaleIfError
-	case !e.At.IsZero():
-		fresh.Expires = e.At
-		e.At = e.At.Add(l.cache.options.StaleIfError)
-	}
-	_ = l.cache.set(ctx, l.key, v, e, fresh) // told to the Recorder, and no reason to withhold the value
 }
 
 // lock waits until this process may load the key, or look finds it. Where Redis does not give a lock, everybody may.
-func (l *loading[T]) lock(ctx context.Context, ahead bool, look func() bool) (unlock func(), found bool) {
+func (l *loading[T]) lock(ctx context.Context, ahead bool, look func() bool) (unlock func(), found bool, err error) {
 	token := []byte(rand.Text())
 	key := l.key + lockSuffix
 	for wait := minLockWait; ; wait = min(2*wait, maxLockWait) {
 		ok, err := l.cache.store.Swap(ctx, key, nil, token, l.cache.options.Lock)
-		if err != nil {
-			return func() {}, false
-		}
-		if ok {
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return func() {}, false, nil
+		case ok:
 			unlock = func() {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
 				defer cancel()
@@ -375,20 +456,19 @@ func (l *loading[T]) lock(ctx context.Context, ahead bool, look func() bool) (un
 			}
 			if look() {
 				unlock()
-				return nil, true
+				return nil, true, nil
 			}
-			return unlock, false
-		}
-		if ahead {
-			return nil, true // another process is at it
+			return unlock, false, nil
+		case ahead:
+			return nil, false, errNotLoaded
 		}
 		select {
 		case <-ctx.Done():
-			return func() {}, false
+			return nil, false, ctx.Err()
 		case <-time.After(wait/2 + mathrand.N(wait)):
 		}
 		if look() {
-			return nil, true
+			return nil, true, nil
 		}
 	}
 }

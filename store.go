@@ -87,6 +87,17 @@ func (e Expiry) Millis() (ms int64, absolute bool) {
 	return ceilMillis(e.In), false
 }
 
+// later is an expiry so much later, if it ends at all.
+func (e Expiry) later(d time.Duration) Expiry {
+	if e.In > 0 {
+		e.In += d
+	}
+	if !e.At.IsZero() {
+		e.At = e.At.Add(d)
+	}
+	return e
+}
+
 func ceilMillis(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {

@@ -1,0 +1,408 @@
+package bale
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/balekv/bale/frame"
+)
+
+func (s *clockwork) Touch(_ context.Context, key string, e Expiry) (bool, error) {
+	s.expire()
+	s.mu.Lock()
+	_, ok := s.values[key]
+	s.mu.Unlock()
+	if ok {
+		s.ending(key, e)
+	}
+	return ok, nil
+}
+
+// slow is a clockwork whose swaps, or whose replies to gets, take a while.
+type slow struct {
+	*clockwork
+	swap, get time.Duration
+}
+
+func (s *slow) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	time.Sleep(s.swap)
+	return s.clockwork.Swap(ctx, key, old, value, ttl)
+}
+
+func (s *slow) Get(ctx context.Context, key string) ([]byte, error) {
+	v, err := s.clockwork.Get(ctx, key)
+	time.Sleep(s.get)
+	return v, err
+}
+
+// TestNegativeEndsInTime: what is remembered not to be there is asked for again after NegativeTTL, whatever else is configured.
+func TestNegativeEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, newClockwork(), LoadOptions{NegativeTTL: time.Second, StaleIfError: time.Hour})
+		exists := false
+		load := func(context.Context) (string, error) {
+			if exists {
+				return "real", nil
+			}
+			return "", ErrNotFound
+		}
+		c.GetOrLoad(t.Context(), "k", Expiry{}, load)
+		exists = true
+		time.Sleep(59 * time.Minute)
+		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); err != nil {
+			t.Errorf("59 min after NegativeTTL of 1 s: %q, %v", v, err)
+		}
+	})
+}
+
+// TestTouchOfNegative: a Touch does not make it last longer.
+func TestTouchOfNegative(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, newClockwork(), LoadOptions{NegativeTTL: time.Second})
+		exists := false
+		load := func(context.Context) (string, error) {
+			if exists {
+				return "real", nil
+			}
+			return "", ErrNotFound
+		}
+		c.GetOrLoad(t.Context(), "k", Expiry{}, load)
+		if err := c.Touch(t.Context(), "k", Expiry{Never: true}); err != nil {
+			t.Error(err)
+		}
+		exists = true
+		time.Sleep(1000 * time.Hour)
+		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); err != nil {
+			t.Errorf("1000 h after NegativeTTL of 1 s: %q, %v", v, err)
+		}
+		if n, _ := c.Delete(t.Context(), "k"); n != 1 {
+		}
+	})
+}
+
+// TestJoinerOfARefreshThatGivesUp: who waits for a refresh that leaves the load to another process makes a load of his own.
+func TestJoinerOfARefreshThatGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{clockwork: newClockwork()}
+		c, _ := newLoading(t, store, LoadOptions{Lock: 10 * time.Second, Beta: 1e18})
+		load := func(context.Context) (string, error) { time.Sleep(time.Millisecond); return "real", nil }
+		c.GetOrLoad(t.Context(), "k", TTL(time.Second), load)
+		time.Sleep(999 * time.Millisecond)
+		store.clockwork.Set(t.Context(), "k:lock", []byte("another process"), TTL(5*time.Second))
+		store.swap = 10 * time.Millisecond                                                              // a round trip
+		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), load); v != "real" || err != nil { // starts the refresh
+			t.Fatal(v, err)
+		}
+		time.Sleep(5 * time.Millisecond) // now it has expired
+		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), load); v != "real" || err != nil {
+			t.Errorf("got %q, %v", v, err)
+		}
+	})
+}
+
+// TestStaleWhileARefreshFails: who waits for a refresh that fails gets the old value.
+func TestStaleWhileARefreshFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, newClockwork(), LoadOptions{StaleIfError: time.Hour, Beta: 1e18})
+		down := false
+		load := func(context.Context) (string, error) {
+			if down {
+				time.Sleep(3 * time.Second)
+				return "", errors.New("down")
+			}
+			time.Sleep(time.Millisecond)
+			return "real", nil
+		}
+		c.GetOrLoad(t.Context(), "k", TTL(10*time.Second), load)
+		down = true
+		time.Sleep(9 * time.Second)
+		c.GetOrLoad(t.Context(), "k", TTL(10*time.Second), load) // starts a refresh, which takes 3 s
+		time.Sleep(2 * time.Second)                              // expired 1 s ago
+		if v, err := c.GetOrLoad(t.Context(), "k", TTL(10*time.Second), load); v != "real" || err != nil {
+			t.Errorf("got %q, %v", v, err)
+		}
+	})
+}
+
+// TestUnreadableFoundUnderTheLock: what another process stored meanwhile and this one cannot read stays.
+func TestUnreadableFoundUnderTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newClockwork()
+		c, _ := newLoading(t, store, LoadOptions{Lock: 10 * time.Second})
+		store.Set(t.Context(), "k:lock", []byte("other process"), TTL(5*time.Second))
+		// what the other process will write: with a dictionary that we do not have
+		h := frame.Header{Algorithm: frame.Zstd, DictionaryID: 77, Length: 3}
+		unreadable := append(h.Append(nil), "xyz"...)
+		if _, err := newPacker(t, PackerOptions{}).Unpack(nil, unreadable); !errors.Is(err, ErrUnknownDictionary) {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			store.Set(context.Background(), "k", unreadable, TTL(time.Hour))
+			store.Swap(context.Background(), "k:lock", []byte("other process"), nil, 0)
+		}()
+		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) { return "mine", nil }); v != "mine" || err != nil {
+			t.Errorf("%q, %v", v, err)
+		}
+		if got, _ := store.Get(t.Context(), "k"); string(got) != string(unreadable) {
+			t.Errorf("the unreadable value of the other process was overwritten")
+		}
+	})
+}
+
+// TestLargeValueEndsInTime: a value that is too large to say when it expires ends in Redis when it should.
+func TestLargeValueEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPacker(t, PackerOptions{MaxSize: 1000})
+		c, err := New(newClockwork(), Options[string]{Packer: p, Load: LoadOptions{StaleIfError: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { return strings.Repeat("x", 2000), nil })
+		time.Sleep(59 * time.Minute)
+		if v, err := c.Get(t.Context(), "k"); err != ErrNotFound {
+			t.Errorf("59 min after its TTL of 1 s Get returns %d bytes, %v", len(v), err)
+		}
+	})
+}
+
+// TestNegativeDoesNotShadow: a value that was written during the load stays.
+func TestNegativeDoesNotShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, newClockwork(), LoadOptions{NegativeTTL: time.Minute})
+		c.GetOrLoad(t.Context(), "k", Expiry{}, func(ctx context.Context) (string, error) {
+			// the user is created now, by somebody else
+			if err := c.Set(ctx, "k", "created", TTL(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			return "", ErrNotFound
+		})
+		if v, err := c.Get(t.Context(), "k"); v != "created" {
+			t.Errorf("got %q, %v", v, err)
+		}
+	})
+}
+
+// TestDeleteIsNotUndone: a load that began before a Delete is not stored, and not joined.
+func TestDeleteIsNotUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, newClockwork(), LoadOptions{Beta: 1e18})
+		var db atomic.Value
+		db.Store("old")
+		load := func(ctx context.Context) (string, error) {
+			v := db.Load().(string)
+			time.Sleep(time.Second)
+			return v, nil
+		}
+		c.GetOrLoad(t.Context(), "k", TTL(time.Hour), load)
+		c.GetOrLoad(t.Context(), "k", TTL(time.Hour), load) // a hit; refresh in the background
+		time.Sleep(time.Millisecond)
+		db.Store("new")
+		c.Delete(t.Context(), "k")
+		v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Hour), load)
+		if v != "new" {
+			t.Errorf("after Delete GetOrLoad: got %q, %v", v, err)
+		}
+		v, err = c.Get(t.Context(), "k")
+		if v != "new" {
+			t.Errorf("after Delete Get: got %q, %v", v, err)
+		}
+	})
+}
+
+// TestLockTimesOut: waiting for a lock in vain is an error, and no load.
+func TestLockTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newClockwork()
+		store.Set(t.Context(), "k:lock", []byte("slow process"), TTL(time.Minute))
+		var loads, dead atomic.Int64
+		var wg sync.WaitGroup
+		for range 20 { // processes
+			c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute, Timeout: 5 * time.Second})
+			wg.Go(func() {
+				c.GetOrLoad(t.Context(), "k", Expiry{}, func(ctx context.Context) (string, error) {
+					loads.Add(1)
+					if ctx.Err() != nil {
+						dead.Add(1)
+					}
+					return "v", nil
+				})
+			})
+		}
+		wg.Wait()
+		if n := loads.Load(); n > 0 {
+			t.Errorf("%d loads at once while another process has the lock, %d with a context that has ended", n, dead.Load())
+		}
+	})
+}
+
+// TestNobodyIsLeftToLoadFor: a load whose callers have left while it waits for the lock does not begin.
+func TestNobodyIsLeftToLoadFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newClockwork()
+		store.Set(t.Context(), "k:lock", []byte("slow process"), TTL(time.Minute))
+		c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		n := 0
+		c.GetOrLoad(ctx, "k", Expiry{}, func(ctx context.Context) (string, error) { n++; return "v", nil })
+		synctest.Wait()
+		c.Close()
+		if n != 0 {
+			t.Errorf("loader called %d times after its only caller has left", n)
+		}
+	})
+}
+
+// TestSlowLoadIsStored: a loader that needs longer than its time has its value stored all the same.
+func TestSlowLoadIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, ctxStore{newClockwork()}, LoadOptions{Timeout: time.Second})
+		n := 0
+		load := func(ctx context.Context) (string, error) { n++; time.Sleep(2 * time.Second); return "v", nil }
+		for range 3 {
+			if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); v != "v" || err != nil {
+				t.Errorf("%q, %v", v, err)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d loads", n)
+		}
+	})
+}
+
+type ctxStore struct{ *clockwork }
+
+func (s ctxStore) Set(ctx context.Context, key string, value []byte, e Expiry) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.clockwork.Set(ctx, key, value, e)
+}
+
+// TestStaleWhenRedisFails: the old value that the caller has seen is enough.
+func TestStaleWhenRedisFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &failSecond{clockwork: newClockwork()}
+		c, _ := newLoading(t, s, LoadOptions{StaleIfError: time.Hour, Beta: -1})
+		fail := false
+		load := func(ctx context.Context) (string, error) {
+			if fail {
+				return "", errors.New("down")
+			}
+			return "v", nil
+		}
+		c.GetOrLoad(t.Context(), "k", TTL(time.Second), load)
+		time.Sleep(2 * time.Second)
+		fail = true
+		s.on.Store(true)
+		v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), load)
+		if v != "v" {
+			t.Errorf("%q, %v", v, err)
+		}
+	})
+}
+
+// failSecond fails from the second Get on.
+type failSecond struct {
+	*clockwork
+	n  atomic.Int64
+	on atomic.Bool
+}
+
+func (s *failSecond) Get(ctx context.Context, key string) ([]byte, error) {
+	if s.on.Load() && s.n.Add(1) > 1 {
+		return nil, errors.New("redis down")
+	}
+	return s.clockwork.Get(ctx, key)
+}
+
+// TestOneRefresh: callers whose read was answered before a refresh stored its value do not start another one.
+func TestOneRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, &slow{clockwork: newClockwork(), get: time.Millisecond}, LoadOptions{Beta: 1})
+		src := &source{takes: 100 * time.Millisecond}
+		c.GetOrLoad(t.Context(), "k", TTL(time.Minute), src.load)
+		time.Sleep(time.Minute - 200*time.Millisecond)
+		before := src.loads.Load()
+		var wg sync.WaitGroup
+		for range 1500 { // 10 calls a ms for 150 ms; it would expire in 200
+			for range 10 {
+				wg.Go(func() { c.GetOrLoad(t.Context(), "k", TTL(time.Minute), src.load) })
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		time.Sleep(time.Second)
+		wg.Wait()
+		if n := src.loads.Load() - before; n != 1 {
+			t.Errorf("%d refreshes of one value", n)
+		}
+	})
+}
+
+// TestPanickingCodec: it harms those who wait, with an error, and nobody else.
+func TestPanickingCodec(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(newClockwork(), Options[string]{Codec: panicking{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { time.Sleep(1); return "v", nil })
+				if err == nil || !strings.Contains(err.Error(), "panicked: the codec") {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+type panicking struct{}
+
+func (panicking) Append([]byte, string) ([]byte, error) { panic("the codec") }
+func (panicking) Decode([]byte, *string) error          { return nil }
+
+// TestCodecThatCannotEncode: nobody shares a value; those who would have to get an error.
+func TestCodecThatCannotEncode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(newClockwork(), Options[map[string]int]{Codec: refusing{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		load := func(context.Context) (map[string]int, error) { time.Sleep(time.Second); return map[string]int{}, nil }
+		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); v == nil || err != nil {
+			t.Errorf("alone: %v, %v", v, err)
+		}
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load)
+				if err == nil {
+					v["a"] = i // the race detector looks on
+				} else if !errors.Is(err, errRefusing) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+var errRefusing = errors.New("no encoding")
+
+type refusing struct{}
+
+func (refusing) Append(dst []byte, _ map[string]int) ([]byte, error) { return dst, errRefusing }
+func (refusing) Decode([]byte, *map[string]int) error                { return nil }
