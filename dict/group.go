@@ -643,6 +643,8 @@ func (g *Group) fetchAll(ctx context.Context, s *State) error {
 			err = g.registry.put(ctx, d)
 		} else {
 			err = fmt.Errorf("dict: group %q: %v: %w", g.name, id, ErrUnknown)
+			// Who has it puts it back, and the next poll finds it.
+			_ = g.registry.store.Notify(ctx, g.registry.channel(), wantMessage+id.String())
 		}
 		if err != nil {
 			failed = errors.Join(failed, err)
@@ -666,10 +668,10 @@ func (g *Group) follows(ctx context.Context, s *State) error {
 	}
 	exists, err := g.registry.store.Exists(ctx, g.registry.dataKey(s.Current))
 	var c compress.Compressor
-	if err == nil {
+	if err == nil && exists[0] {
 		c, err = g.load(ctx, key, nil)
 	}
-	if err != nil || !exists[0] { // of which fetchAll has said why
+	if c == nil { // fetchAll has said what is not there
 		// With the old one so long, as long as nobody collects it.
 		if old := g.writer.Load().key.id; old != s.Previous {
 			g.write(g.plain)
