@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -107,8 +108,12 @@ func (c *inspectCommand) showStream(ctx context.Context, w io.Writer, client red
 		return err
 	}
 	if len(chunks.Missing) > 0 || chunks.Bytes != m.Stored {
-		if now, err := c.fetch(ctx, client); err != nil || string(now) != string(stored) {
-			return errors.Join(errors.New("the stream was replaced or deleted while it was looked at: look again"), err)
+		now, err := c.fetch(ctx, client)
+		if err != nil && !errors.Is(err, bale.ErrNotFound) {
+			return err
+		}
+		if !bytes.Equal(now, stored) {
+			return errors.New("the stream was replaced or deleted while it was looked at: look again")
 		}
 	}
 	switch n := chunks.Absent; {
