@@ -17,6 +17,8 @@
 // packed bytes out of the scope: RENAME and COPY to a key that is not in it, and DUMP. INCR and its kin work, for values below
 // 64 bytes (bale.PackerOptions.MinSize) are never packed, nor are numbers that are not given as text.
 //
+// [HookOptions].Recorder is told what it does, as that of a bale.Cache is: what is read and written, how it is packed, hits, errors, times.
+//
 // # Rolling it out, and out again
 //
 //  1. Every process gets the hook with [HookOptions].ReadOnly: it unpacks, but does not pack.

@@ -8,6 +8,9 @@ import (
 // ErrCommand is the class of all [CommandError] values.
 var ErrCommand = errors.New("command does not work on packed values")
 
+// errMarshal is the class of what a value's MarshalBinary says.
+var errMarshal = errors.New("marshal")
+
 // CommandError says that a command was not sent, because it would work on the packed bytes of a
 // value.
 type CommandError struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stats"
 )
 
 // HookOptions are the settings of a [Hook]; the zero value is useful.
@@ -34,6 +35,14 @@ type HookOptions struct {
 	// RefuseScripts refuses EVAL, FCALL and their kin if a key that they declare is in scope: scripts see
 	// packed bytes.
 	RefuseScripts bool
+
+	// Recorder is told of each command that reads or writes values of keys in scope; nil for none. A command for one value is a
+	// stats.Get or stats.Set, one that can have many (MGET, HGETALL, MSET, HSET and their like) a stats.GetMany or stats.SetMany: its keys
+	// are the keys or fields in scope. What reads and writes (GETSET, SET with GET) is a stats.Set, and its old value is not counted.
+	// Numbers, and with ReadOnly what marshals itself, have no bytes. Of a pipeline each command is told, each with the whole
+	// pipeline's time in Redis. Commands that are refused are not told, nor are the reads of a transaction by hand (MULTI and EXEC
+	// sent as commands of their own).
+	Recorder stats.Recorder
 }
 
 // Hook packs values as they are written and unpacks them as they are read. Make one with [NewHook] and add it
@@ -42,6 +51,8 @@ type Hook struct {
 	packer  *bale.Packer
 	options HookOptions
 	scratch sync.Pool // of *[]byte, to pack into
+
+	recordings sync.Pool // of *recordings
 }
 
 var _ redis.Hook = (*Hook)(nil)
@@ -61,7 +72,10 @@ func NewHook(packer *bale.Packer, o HookOptions) (*Hook, error) {
 			}
 		}
 	}
-	return &Hook{packer: packer, options: o, scratch: sync.Pool{New: func() any { return new([]byte) }}}, nil
+	return &Hook{packer: packer, options: o,
+		scratch:    sync.Pool{New: func() any { return new([]byte) }},
+		recordings: sync.Pool{New: func() any { return new(recordings) }},
+	}, nil
 }
 
 // inScope reports whether the hook deals with a key.
@@ -88,17 +102,23 @@ func (h *Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements [redis.Hook].
 func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c, err := h.prepare(cmd)
+		recs := h.recordingsOf(1)
+		rec := recs.at(0)
+		c, err := h.prepare(ctx, cmd, rec)
 		if err != nil {
 			cmd.SetErr(err)
 			return err
 		}
 		defer c.restore() // also when a hook further down panics
 		err = next(ctx, cmd)
+		rec.stage(stats.Store)
 		c.restore()
-		if failure := h.finish(ctx, c); failure != nil {
-			return failure
+		failure, failed := h.finish(ctx, c, rec)
+		if failure != nil {
+			err = failure
 		}
+		h.tell(ctx, rec, err, failed)
+		h.done(recs)
 		return err
 	}
 }
@@ -108,9 +128,11 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		calls := make([]call, 0, len(cmds))
 		send := make([]redis.Cmder, 0, len(cmds))
+		recs := h.recordingsOf(len(cmds))
 		var refused error
 		for _, cmd := range cmds {
-			c, err := h.prepare(cmd)
+			rec := recs.at(len(calls)) // one of a command that is refused is used for the next
+			c, err := h.prepare(ctx, cmd, rec)
 			if err != nil {
 				cmd.SetErr(err)
 				if refused == nil {
@@ -134,13 +156,30 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		}
 		var err error
 		if len(send) > 0 {
+			var started time.Duration
+			if recs != nil {
+				started = time.Since(clock)
+			}
 			err = next(ctx, send)
+			recs.sent(started)
 		}
+		unsent := recs != nil && err != nil && !slices.ContainsFunc(send, func(cmd redis.Cmder) bool { return cmd.Err() != nil })
 		changed := refused != nil
-		for _, c := range calls {
+		for i, c := range calls {
 			c.restore()
-			changed = h.finish(ctx, c) != nil || changed
+			rec := recs.at(i)
+			rec.start()
+			failure, failed := h.finish(ctx, c, rec)
+			changed = failure != nil || changed
+			if rec == nil {
+				continue
+			}
+			if failure = send[i].Err(); unsent {
+				failure = err
+			}
+			h.tell(ctx, rec, failure, failed)
 		}
+		h.done(recs)
 		if !changed {
 			return err
 		}
@@ -186,7 +225,7 @@ func (c *call) restore() {
 
 // prepare packs the values of a command in place of the plain ones. The error is for a command that must not
 // be sent, whose arguments are then as they were.
-func (h *Hook) prepare(cmd redis.Cmder) (call, error) {
+func (h *Hook) prepare(ctx context.Context, cmd redis.Cmder, rec *recording) (call, error) {
 	args := cmd.Args()
 	spec, name := lookup(args)
 	if spec == nil {
@@ -208,7 +247,13 @@ func (h *Hook) prepare(cmd redis.Cmder) (call, error) {
 		}
 		return call{}, nil // out of scope, all of it
 	}
+	if rec != nil {
+		h.begin(ctx, rec, spec, &c, values)
+	}
 	if h.options.ReadOnly {
+		if rec != nil && rec.on {
+			h.countPlain(rec, &c, values)
+		}
 		return c, nil
 	}
 	for i := values.first; i <= values.last; i += values.step {
@@ -216,15 +261,23 @@ func (h *Hook) prepare(cmd redis.Cmder) (call, error) {
 		if !h.inScope(key) {
 			continue
 		}
-		packed, err := h.pack(args[i])
+		packed, err := h.pack(args[i], rec)
 		if err != nil {
 			c.restore()
-			return call{}, &bale.KeyError{Op: name, Key: key, Err: err}
+			err = &bale.KeyError{Op: name, Key: key, Err: err}
+			h.tell(ctx, rec, err, 0)
+			if rec != nil {
+				*rec = recording{}
+			}
+			return call{}, err
 		}
 		if packed != nil {
 			c.saved = append(c.saved, argument{i, args[i]})
 			args[i] = packed
 		}
+	}
+	if values.first <= values.last {
+		rec.stage(stats.Pack)
 	}
 	return c, nil
 }
@@ -289,7 +342,10 @@ func (h *Hook) refusal(spec *command, cmd redis.Cmder, r reply) string {
 
 // pack returns the packed form of an argument, or nil if that is the argument itself. The bytes are newly
 // allocated, not pooled: after a time-out, go-redis may still be writing them.
-func (h *Hook) pack(arg any) (any, error) {
+func (h *Hook) pack(arg any, rec *recording) (any, error) {
+	if p, ok := arg.(packedArgument); ok && rec != nil {
+		rec.stored(p)
+	}
 	plain, err := content(arg)
 	if err != nil || plain == nil {
 		return nil, err
@@ -300,10 +356,17 @@ func (h *Hook) pack(arg any) (any, error) {
 			h.scratch.Put(scratch)
 		}
 	}()
+	room := cap(*scratch)
 	packed, err := h.packer.Pack((*scratch)[:0], plain)
 	*scratch = packed[:0]
 	if err != nil {
 		return nil, err
+	}
+	if rec != nil {
+		rec.stored(packed)
+		if cap(packed) != room {
+			rec.event.Fresh++
+		}
 	}
 	if !frame.HasMagic(packed) {
 		return nil, nil // it did not get smaller
@@ -340,7 +403,7 @@ func content(arg any) ([]byte, error) {
 	case encoding.BinaryMarshaler:
 		b, err := v.MarshalBinary()
 		if err != nil {
-			return nil, fmt.Errorf("marshal: %w", err)
+			return nil, fmt.Errorf("%w: %w", errMarshal, err)
 		}
 		return b, nil
 	}
@@ -366,24 +429,26 @@ func text(arg any) string {
 }
 
 // finish unpacks the values of a reply. If one cannot be unpacked, that is the command's error, and the
-// command holds no value. A single one that says that there is no value is redis.Nil, as a key that does not exist is.
-func (h *Hook) finish(ctx context.Context, c call) error {
+// command holds no value; failed is of how many. A single one that says that there is no value is redis.Nil, as a key that does not exist is.
+func (h *Hook) finish(ctx context.Context, c call, rec *recording) (err error, failed int) {
 	if c.reply == noValues || c.cmd == nil || c.cmd.Err() != nil {
-		return nil
+		return nil, 0
 	}
 	u := unpacking{ctx: ctx, h: h, call: c, args: c.cmd.Args()}
+	if rec != nil && rec.on {
+		u.rec = rec
+	}
 	u.replace()
-	var err error
 	switch {
 	case u.none:
 		err = redis.Nil
 	case len(u.failed) == 0:
-		return nil
+		return nil, 0
 	case len(u.failed) == 1:
 		err = u.failed[0]
 	default:
 		err = u.failed
 	}
 	c.cmd.SetErr(err)
-	return err
+	return err, len(u.failed)
 }

@@ -22,7 +22,8 @@ type unpacking struct {
 	call
 	args   []any
 	failed bale.KeyErrors
-	none   bool // the only value says that there is none
+	none   bool       // the only value says that there is none
+	rec    *recording // nil if the command is not told
 }
 
 // outcome is what became of a value.
@@ -70,15 +71,24 @@ func replaceIn[T any](u *unpacking, v T, unpack func(T) (T, bool), set func(T)) 
 
 // first is the value of the first key.
 func (u *unpacking) first(s string) (string, bool) {
+	u.queued(s)
 	plain, o := u.value(s, u.keys.first, nil)
 	u.none = o == absent
 	return plain, o != kept
 }
 
+// queued looks for the reply to a command of a transaction by hand: the value that it reads comes with EXEC.
+func (u *unpacking) queued(s string) {
+	if u.rec != nil && s == "QUEUED" && u.rec.reads() {
+		u.rec.on = false
+	}
+}
+
 // value unpacks a string that is the value of the key at a position, of the given field in a hash. Where the
 // key is not known, every frame is unpacked: better than to hand out a packed value.
 func (u *unpacking) value(s string, key int, field any) (string, outcome) {
-	if !frame.HasMagic(s) {
+	magic := frame.HasMagic(s)
+	if !magic && u.rec == nil {
 		return s, kept
 	}
 	name := ""
@@ -90,8 +100,13 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 			return s, kept
 		}
 	}
+	if !magic {
+		u.rec.read(s)
+		return s, kept
+	}
 	stored := unsafeBytes(s)
 	if header, payload, ok := frame.Parse(stored); ok && header.Version == frame.V2 && gone(stored[payload:]) {
+		u.rec.missed()
 		return "", absent
 	}
 	plain, err := u.h.packer.UnpackContext(u.ctx, nil, stored)
@@ -101,6 +116,10 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 		}
 		u.failed = append(u.failed, &bale.KeyError{Op: u.name, Key: name, Err: err})
 		return "", replaced
+	}
+	if u.rec != nil {
+		u.rec.read(s)
+		u.rec.unpacked = true
 	}
 	// Nobody else has these bytes.
 	return unsafe.String(unsafe.SliceData(plain), len(plain)), replaced
@@ -135,6 +154,10 @@ func (u *unpacking) strings(list []string) ([]string, bool) {
 		if !ok {
 			continue
 		}
+		if s == "" && u.reply == listValues && u.name != "hvals" { // what go-redis makes of a field that is not there
+			u.rec.missed()
+			continue
+		}
 		if plain, o := u.value(s, key, field); o != kept { // "" for an absent one, as go-redis has it
 			if !changed {
 				list, changed = slices.Clone(list), true
@@ -155,6 +178,10 @@ func (u *unpacking) list(list []any) ([]any, bool) {
 	}
 	for i, element := range list {
 		switch v := element.(type) {
+		case nil:
+			if key, _, ok := u.place(i, func(int) any { return nil }); ok && u.rec != nil && key < len(u.args) && u.h.inScope(text(u.args[key])) {
+				u.rec.missed()
+			}
 		case string:
 			if key, field, ok := u.place(i, func(i int) any { return list[i] }); ok {
 				switch plain, o := u.value(v, key, field); o {
@@ -239,6 +266,7 @@ func (u *unpacking) any(v any) (any, bool) {
 			}
 			return plain, changed
 		}
+		u.queued(v)
 	case []any:
 		return u.list(v)
 	case map[any]any:
