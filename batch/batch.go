@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -38,7 +39,7 @@ type Options struct {
 	Drop bool
 
 	// Wait makes Set return when the value is in Redis or has failed to get there: its error is that of the value. By default it
-	// returns when the value is in the buffer, and Failed is told of errors.
+	// returns when the value is in the buffer, and Failed is told of errors, or else the next Flush.
 	Wait bool
 
 	// Failed is told of the values that did not get to Redis, with their keys. It is called by the Store's goroutines, several at once, which wait
@@ -121,6 +122,9 @@ type place struct{ start, end int }
 type outcome struct {
 	done chan struct{} // closed when the rest is there
 	errs map[string]error
+
+	mu   sync.Mutex
+	left map[string]bool // keys whose callers have not waited
 }
 
 func newBuffer() *buffer { return &buffer{index: map[string]int{}} }
@@ -153,7 +157,7 @@ func New(store bale.Store, o Options) (*Store, error) {
 		value            *int
 		fallback, lo, hi int
 	}{
-		{"Entries", &o.Entries, defaultEntries, 1, 1 << 20}, {"MaxBytes", &o.MaxBytes, defaultMaxBytes, 1 << 10, 1 << 40}, {"Lanes", &o.Lanes, defaultLanes, 1, maxLanes},
+		{"Entries", &o.Entries, defaultEntries, 1, 1 << 20}, {"MaxBytes", &o.MaxBytes, defaultMaxBytes, 1 << 10, math.MaxInt}, {"Lanes", &o.Lanes, defaultLanes, 1, maxLanes},
 	} {
 		if *f.value == 0 {
 			*f.value = f.fallback
@@ -235,6 +239,12 @@ func (o *outcome) of(ctx context.Context, key string) error {
 	case <-o.done:
 		return o.errs[key]
 	case <-ctx.Done():
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.left == nil {
+			o.left = map[string]bool{}
+		}
+		o.left[key] = true
 		return context.Cause(ctx)
 	}
 }
@@ -342,8 +352,10 @@ func (l *lane) send() {
 	l.filling, l.sent = l.sent, b
 	l.mu.Unlock()
 
+	bytes := 0
 	for i, at := range b.places { // nobody else changes it any more
 		b.items[i].Value = b.bytes[at.start:at.end:at.end]
+		bytes += at.end - at.start
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.options.Timeout)
 	start := time.Now()
@@ -364,7 +376,7 @@ func (l *lane) send() {
 			out.errs[f.Key] = f.Err
 		}
 	}
-	e := stats.Event{Keys: int32(len(b.items)), Errors: int32(len(failed)), Plain: len(b.bytes), Stored: len(b.bytes), Timed: true}
+	e := stats.Event{Keys: int32(len(b.items)), Errors: int32(len(failed)), Plain: bytes, Stored: bytes, Timed: true}
 	e.Times[stats.Store] = took
 	if len(failed) > 0 {
 		e.Class = stats.Server
@@ -374,13 +386,10 @@ func (l *lane) send() {
 	}
 	l.record(ctx, e)
 
-	told := l.options.Failed != nil || l.options.Wait
 	l.mu.Lock()
 	b.reset(l.maxBytes)
-	if !told {
-		kept := min(len(failed), keptErrors-len(l.failed))
-		l.failed = append(l.failed, failed[:kept]...)
-		l.more += len(failed) - kept
+	if l.options.Failed == nil {
+		l.keep(failed, out)
 	}
 	if l.room != nil {
 		close(l.room)
@@ -390,6 +399,21 @@ func (l *lane) send() {
 	close(out.done)
 	if len(failed) > 0 && l.options.Failed != nil {
 		l.options.Failed(failed)
+	}
+}
+
+// keep keeps errors that nobody is told of.
+func (l *lane) keep(failed bale.KeyErrors, out *outcome) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	for _, f := range failed {
+		switch {
+		case l.options.Wait && !out.left[f.Key]: // its caller is
+		case len(l.failed) < keptErrors:
+			l.failed = append(l.failed, f)
+		default:
+			l.more++
+		}
 	}
 }
 
@@ -419,8 +443,8 @@ func (s *Store) errors() error {
 	return failed
 }
 
-// Flush sends what is buffered and returns when all of it has got to Redis, or has failed to. Where nobody else was told of errors (neither
-// Failed nor Wait is set), it returns those since the last Flush, as bale.KeyErrors: the first 1,000 of each lane.
+// Flush sends what is buffered and returns when all of it has got to Redis, or has failed to. Where nobody else was told of errors (Failed is not set, and
+// no caller waits), it returns those since the last Flush, as bale.KeyErrors: the first 1,000 of each lane.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.settle(ctx, s.lanes); err != nil {
 		return err
@@ -541,9 +565,9 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	return s.store.Touch(ctx, key, e)
 }
 
-// Swap implements bale.Store. A value of the key that is buffered is written first.
+// Swap implements bale.Store. All that is buffered is written first, and not that of its key alone: who takes or gives back a lock by it speaks of other keys.
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	if err := s.settleKeys(ctx, key); err != nil {
+	if err := s.settle(ctx, s.lanes); err != nil {
 		return false, err
 	}
 	return s.store.Swap(ctx, key, old, value, ttl)

@@ -535,6 +535,56 @@ func TestPipelineTimesOut(t *testing.T) {
 	})
 }
 
+// TestWhoDoesNotWait: the error of a value whose caller has left is for Flush.
+func TestWhoDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.fail, m.takes = errors.New("refused by Redis"), time.Second
+		s := newStore(t, m, Options{Wait: true})
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if err := s.Set(ctx, "k", []byte("v"), bale.Expiry{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := s.Flush(t.Context()); !errors.Is(err, m.fail) {
+			t.Errorf("Flush: %v", err)
+		}
+	})
+}
+
+// TestSentBytes: what is overwritten in the buffer is not sent, and not told as sent.
+func TestSentBytes(t *testing.T) {
+	m := newMemory()
+	c := stats.NewCounters(stats.CountersOptions{})
+	s := newStore(t, m, Options{Recorder: c})
+	for range 10 {
+		if err := s.Set(t.Context(), "k", make([]byte, 1000), bale.Expiry{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if o := c.Snapshot().Ops[stats.Flush]; o.Stored != 1000 || o.Keys != 1 {
+		t.Errorf("%d keys, %d bytes", o.Keys, o.Stored)
+	}
+}
+
+// TestSwapComesAfterAll: a lock is given back after what was written under it is there.
+func TestSwapComesAfterAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.takes = time.Second
+		s := newStore(t, m, Options{})
+		for i := range 20 {
+			s.Set(t.Context(), fmt.Sprint("k", i), []byte("v"), bale.Expiry{})
+		}
+		if _, err := s.Swap(t.Context(), "lock", []byte("mine"), nil, 0); err != nil || len(m.values) != 20 {
+			t.Errorf("%d of 20 values were there before, %v", len(m.values), err)
+		}
+	})
+}
+
 // BenchmarkSet is what a Set costs its caller, the store below costing nothing.
 func BenchmarkSet(b *testing.B) {
 	s, err := New(nowhere{}, Options{})

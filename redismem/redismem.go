@@ -30,7 +30,7 @@ const (
 func String(n int) int {
 	header := 3 // sdshdr8, and so on: object.c and sds.h
 	switch {
-	case n >= 1<<32:
+	case uint64(n) >= 1<<32:
 		header = 17
 	case n >= 1<<16:
 		header = 9

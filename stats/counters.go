@@ -54,7 +54,7 @@ func NewCounters(o CountersOptions) *Counters {
 	if every == 0 {
 		every = defaultTimeEvery
 	}
-	return &Counters{timeEvery: uint32(min(max(every, 0), math.MaxUint32))}
+	return &Counters{timeEvery: uint32(min(max(every, 0), math.MaxInt32))}
 }
 
 // Timed implements [Recorder].

@@ -199,7 +199,7 @@ func (d *decoder) batch(b *Batch, groups []string) []string {
 		e.Timed = d.uvarint()&1 != 0
 		e.Keys, e.Hits, e.Misses, e.Errors = int32(d.uvarint()), int32(d.uvarint()), int32(d.uvarint()), int32(d.uvarint())
 		e.Algorithm, e.DictionaryID = frame.Algorithm(d.uvarint()), frame.DictionaryID(d.uvarint())
-		e.Fresh = uint8(d.uvarint())
+		e.Fresh = int32(d.uvarint())
 		e.Plain, e.Stored = int(d.uvarint()), int(d.uvarint())
 		if e.Timed {
 			for stage, n := uint64(0), d.uvarint(); stage < n && !d.failed; stage++ {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -197,23 +198,32 @@ func (r *Ring) drain() {
 		case <-r.stop:
 			stopped = true
 		}
-		r.empty(&batch)
+		r.empty(&batch, flushed != nil || stopped)
 		if flushed != nil {
 			close(flushed)
 		}
 		if stopped {
+			r.dropped.Add(r.next.Load() - r.read.Load())
 			return
 		}
 	}
 }
 
-// empty hands over what the ring holds, in batches.
-func (r *Ring) empty(b *Batch) {
+// patience is how long a Flush or Close waits for a caller that has taken a slot and not yet written it, because its thread was interrupted between the two. What comes behind
+// it waits, too.
+const patience = 100 * time.Millisecond
+
+// empty hands over what the ring holds, in batches. All means what others are about to write, too.
+func (r *Ring) empty(b *Batch, all bool) {
+	began := time.Now()
 	for last := r.next.Load(); r.read.Load() < last; { // not what comes meanwhile, which might never end
 		b.Groups, b.Events = b.Groups[:0], b.Events[:0]
 		n := r.read.Load()
 		for ; n < last && len(b.Events) < batchSize; n++ {
 			s := &r.slots[n&r.mask]
+			for all && s.turn.Load() != n+1 && time.Since(began) < patience {
+				runtime.Gosched()
+			}
 			if s.turn.Load() != n+1 {
 				last = n // taken, and not yet written
 				break

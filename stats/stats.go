@@ -37,7 +37,7 @@ type Event struct {
 	DictionaryID frame.DictionaryID
 
 	// Fresh are the buffers that had to be made or to grow for the operation, in place of one that was used before.
-	Fresh uint8
+	Fresh int32
 
 	// Plain and Stored are the bytes of the values, serialized and as they are in Redis.
 	Plain, Stored int

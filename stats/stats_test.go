@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func event(r *rand.Rand) Event {
 	e := Event{
 		Op: Op(r.IntN(Ops)), Class: Class(r.IntN(Classes)), Keys: r.Int32N(5), Hits: r.Int32N(1000), Misses: r.Int32N(3), Errors: r.Int32N(3),
-		Algorithm: frame.Zstd, DictionaryID: frame.DictionaryID(r.Uint32()), Fresh: uint8(r.IntN(3)), Plain: r.IntN(1 << 20), Stored: r.IntN(1 << 20),
+		Algorithm: frame.Zstd, DictionaryID: frame.DictionaryID(r.Uint32()), Fresh: r.Int32N(1000), Plain: r.IntN(1 << 20), Stored: r.IntN(1 << 20),
 	}
 	if r.IntN(2) == 0 {
 		e.Timed = true
@@ -227,6 +227,37 @@ func TestRing(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRingWaitsForWhoIsWriting: what comes behind a caller that was interrupted as it wrote is not forgotten by Flush, and not lost uncounted by Close.
+func TestRingWaitsForWhoIsWriting(t *testing.T) {
+	for _, comesBack := range []bool{true, false} {
+		sink := &memory{}
+		r, err := NewRing(sink, RingOptions{Interval: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.next.Add(1) // it has its slot
+		for range 10 {
+			r.Group("g").Record(t.Context(), Event{Op: Get})
+		}
+		if comesBack {
+			go func() {
+				time.Sleep(time.Millisecond)
+				r.slots[0].turn.Store(1)
+			}()
+			if err := r.Flush(t.Context()); err != nil || len(sink.events) != 11 {
+				t.Errorf("%d of 11 events, %v", len(sink.events), err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		dropped, delivered := r.Dropped()
+		if delivered+dropped != 11 || comesBack && dropped != 0 {
+			t.Errorf("%d delivered, %d dropped", delivered, dropped)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -37,8 +38,8 @@ type Options struct {
 	// MaxSize is the largest value in bytes that is written or read, decompressed. Defaults to 10 GiB.
 	MaxSize int64
 
-	// Lease is how long the chunks of an unfinished value live after the last of them was written: what an interrupted write leaves is gone after it.
-	// Defaults to 5 min; at least 1 s. The source must give a chunk's worth of bytes more often than that.
+	// Lease is how long the chunks of an unfinished value live: what an interrupted write leaves is gone after it. It is renewed while the write goes on, however slowly
+	// the source gives its bytes. Defaults to 5 min; at least 1 s.
 	Lease time.Duration
 
 	// Grace is how long the chunks of a value that was replaced or deleted live on for those who are reading it. Defaults to 1 min; at least 1 ms.
@@ -59,8 +60,8 @@ const (
 	defaultParallel = 2
 	maxParallel     = 16
 
-	// cleanTime is how long a failed write tries to remove its chunks, whatever became of its context.
-	cleanTime = 10 * time.Second
+	// cleanTime is how long chunks are removed, or given an end, after the context of their caller has ended.
+	cleanTime = 30 * time.Second
 
 	// maxWindow is the largest window of a stream that is read, in bytes: what the levels here need at most. It bounds a decoder's memory.
 	maxWindow = 8 << 20
@@ -73,8 +74,8 @@ var (
 	// ErrReplaced: the value was replaced or deleted while it was read, longer than Options.Grace ago. What was read so far is of the old value.
 	ErrReplaced = errors.New("the value was replaced while it was read")
 
-	// ErrLease: the source gave its bytes so slowly that chunks expired meanwhile.
-	ErrLease = errors.New("chunks expired before the value was complete")
+	// ErrLease: chunks were lost before the value was complete: the lease could not be renewed in time, or Redis has evicted them.
+	ErrLease = errors.New("chunks were lost before the value was complete")
 )
 
 // Info says what a stream is.
@@ -137,8 +138,8 @@ func chunkKey(key, generation string, i int) string {
 // PutReader stores what the source gives until its end, and returns what that was. The old value of the key stays until all is there. The source is
 // read by the calling goroutine.
 //
-// On an error the key is as it was, but for one: if the store fails in the very end of a value that never expires, the value is there, and its chunks may
-// expire.
+// On an error the key is as it was, unless the store fails in the very end, when it is to change the key: nobody can say then whether it did. The new value is there for the
+// lease, or the old one as before.
 func (s *Streams) PutReader(ctx context.Context, key string, source io.Reader, e bale.Expiry) (Info, error) {
 	if err := e.Validate(); err != nil {
 		return Info{}, &bale.KeyError{Op: "put", Key: key, Err: err}
@@ -166,8 +167,7 @@ func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
 			return false, &bale.KeyError{Op: "delete", Key: key, Err: err}
 		}
 		if ok {
-			_, err = s.touch(ctx, key, m.generation, m.Chunks, bale.TTL(s.options.Grace))
-			if err != nil {
+			if err = s.retire(ctx, key, m.generation, m.Chunks, s.options.Grace); err != nil {
 				err = &bale.KeyError{Op: "delete", Key: key, Err: fmt.Errorf("it is deleted, but not its chunks: %w", err)}
 			}
 			return true, err
@@ -228,20 +228,15 @@ func (s *Streams) each(ctx context.Context, n int, do func(ctx context.Context, 
 	return context.Cause(ctx)
 }
 
-// touch gives the chunks of a value another expiry, and says whether all are there.
-func (s *Streams) touch(ctx context.Context, key, generation string, chunks int, e bale.Expiry) (all bool, err error) {
-	missing := errors.New("missing")
-	err = s.each(ctx, chunks, func(ctx context.Context, i int) error {
-		ok, err := s.store.Touch(ctx, chunkKey(key, generation, i), e)
-		if err == nil && !ok {
-			err = missing
-		}
+// retire lets the chunks of a value that is no longer the key's expire, after the grace period; those that are gone already are none of its business. It
+// goes on when the context of its caller ends, who has what he wanted.
+func (s *Streams) retire(ctx context.Context, key, generation string, chunks int, after time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+	defer cancel()
+	return s.each(ctx, chunks, func(ctx context.Context, i int) error {
+		_, err := s.store.Touch(ctx, chunkKey(key, generation, i), bale.TTL(after))
 		return err
 	})
-	if errors.Is(err, missing) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // writer is a PutReader under way: an io.Writer of the compressed stream.
@@ -254,14 +249,19 @@ type writer struct {
 	buffer     []byte // the chunk that fills: room for a header, and then the bytes so far
 	chunks     int    // sent or on their way
 	stored     int64
-	renewed    time.Time // when the chunks got their lease
 	slots      chan struct{}
 	sending    sync.WaitGroup
+
+	arrived  atomic.Int64  // how many of the first chunks are there
+	last     chan struct{} // closed when the chunk that was sent last and all before it are
+	leasing  chan struct{} // closed when renewing has ended
+	finished chan struct{} // closed to end it
 }
 
 func (s *Streams) newWriter(ctx context.Context, key string) *writer {
-	w := &writer{Streams: s, key: key, generation: rand.Text(), renewed: time.Now(), slots: make(chan struct{}, s.options.Parallel)}
+	w := &writer{Streams: s, key: key, generation: rand.Text(), slots: make(chan struct{}, s.options.Parallel), leasing: make(chan struct{}), finished: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	go w.renew()
 	return w
 }
 
@@ -272,17 +272,47 @@ func (w *writer) put(source io.Reader, e bale.Expiry) (info Info, err error) {
 		err = w.flush()
 	}
 	w.sending.Wait()
+	close(w.finished)
+	<-w.leasing
 	if cause := context.Cause(w.ctx); cause != nil {
 		err = cause // of a chunk that failed, rather than what the encoder makes of it
 	}
 	info = Info{Size: size, Stored: w.stored, Chunks: w.chunks}
-	if err == nil {
-		err = w.commit(info, e)
-	}
 	if err != nil {
 		w.clean()
+		return info, err
 	}
-	return info, err
+	return info, w.commit(info, e)
+}
+
+// renew gives the chunks their lease anew, three times as often as it runs out.
+func (w *writer) renew() {
+	defer close(w.leasing)
+	ticker := time.NewTicker(w.options.Lease / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-w.finished:
+			return
+		case <-w.ctx.Done():
+			return
+		case <-ticker.C:
+			if err := w.extend(int(w.arrived.Load()), bale.TTL(w.options.Lease)); err != nil {
+				w.cancel(err)
+			}
+		}
+	}
+}
+
+// extend gives the first chunks another expiry. One that is not there is an error.
+func (w *writer) extend(chunks int, e bale.Expiry) error {
+	return w.each(w.ctx, chunks, func(ctx context.Context, i int) error {
+		ok, err := w.store.Touch(ctx, chunkKey(w.key, w.generation, i), e)
+		if err == nil && !ok {
+			err = ErrLease
+		}
+		return err
+	})
 }
 
 // compress takes the source through an encoder.
@@ -367,16 +397,15 @@ func (w *writer) flush() error {
 	case <-w.ctx.Done():
 		return context.Cause(w.ctx)
 	}
-	if err := w.renew(); err != nil {
-		<-w.slots
-		return err
-	}
 	buffer := w.buffer
 	key := chunkKey(w.key, w.generation, w.chunks)
 	w.buffer = nil
 	w.chunks++
 	chunk := seal(buffer)
 	w.stored += int64(len(chunk))
+	before := w.last
+	sent := make(chan struct{})
+	w.last = sent
 	w.sending.Go(func() {
 		if err := w.store.Set(w.ctx, key, chunk, bale.TTL(w.options.Lease)); err != nil {
 			w.cancel(fmt.Errorf("chunk: %w", err))
@@ -384,6 +413,11 @@ func (w *writer) flush() error {
 		bufpool.Poison(buffer)
 		w.buffers.Put(&buffer)
 		<-w.slots
+		if before != nil {
+			<-before // so that arrived are the first ones
+		}
+		w.arrived.Add(1)
+		close(sent)
 	})
 	return nil
 }
@@ -397,75 +431,61 @@ func seal(buffer []byte) []byte {
 	return buffer[start:]
 }
 
-// renew gives the chunks so far their lease anew when half of it is over.
-func (w *writer) renew() error {
-	if time.Since(w.renewed) < w.options.Lease/2 {
-		return nil
-	}
-	w.sending.Wait() // what is on its way is not there yet
-	w.renewed = time.Now()
-	return w.extend(w.chunks, bale.TTL(w.options.Lease))
-}
-
-func (w *writer) extend(chunks int, e bale.Expiry) error {
-	all, err := w.touch(w.ctx, w.key, w.generation, chunks, e)
-	if err == nil && !all {
-		err = fmt.Errorf("%w: raise Options.Lease, which is %v", ErrLease, w.options.Lease)
-	}
-	return err
-}
-
 // commit makes the chunks the value of the key.
 func (w *writer) commit(info Info, e bale.Expiry) error {
-	ttl := time.Duration(0)
+	// The end is one moment, however long the following takes.
+	var end time.Time
 	lasting := bale.TTL(w.options.Lease) // of chunks that never expire, until the key is theirs: else they would stay if this ends in between
 	if ms, absolute := e.Millis(); ms > 0 {
-		ttl = time.Duration(ms) * time.Millisecond
-		if absolute {
-			ttl = max(time.Until(time.UnixMilli(ms)), time.Millisecond)
+		if end = time.Now().Add(time.Duration(ms) * time.Millisecond); absolute {
+			end = time.UnixMilli(ms)
 		}
-		lasting = bale.TTL(ttl + w.options.Grace)
+		lasting = bale.ExpireAt(end.Add(w.options.Grace))
 	}
 	if err := w.extend(w.chunks, lasting); err != nil {
+		w.clean()
 		return err
 	}
 	head := manifest{generation: w.generation, Info: info}.append(nil)
-	for {
-		old, m, err := w.head(w.ctx, w.key)
+	var old manifest
+	for swapped := false; !swapped; { // while other writers are there first; the last one wins
+		stored, m, err := w.head(w.ctx, w.key)
 		if err != nil && !errors.Is(err, bale.ErrNotFound) && !errors.Is(err, ErrNotStream) {
+			w.clean()
 			return err
 		}
-		ok, err := w.store.Swap(w.ctx, w.key, old, head, ttl)
-		if err != nil {
+		ttl := time.Duration(0)
+		if !end.IsZero() {
+			ttl = max(time.Until(end), time.Millisecond)
+		}
+		if swapped, err = w.store.Swap(w.ctx, w.key, stored, head, ttl); err != nil {
+			// Perhaps it was done, or will be: the chunks stay for a while.
+			_ = w.retire(w.ctx, w.key, w.generation, w.chunks, w.options.Lease)
 			return err
 		}
-		if !ok {
-			continue // another writer was there first, and the later one wins
-		}
-		if ttl == 0 {
-			if err := w.extend(w.chunks, bale.Expiry{Never: true}); err != nil {
-				return fmt.Errorf("the value is there, but its chunks may expire: %w", err)
-			}
-			// Another writer may have replaced the value before, and its word on these chunks is undone now.
-			if _, now, err := w.head(w.ctx, w.key); err == nil && now.generation != w.generation || errors.Is(err, bale.ErrNotFound) {
-				_, _ = w.touch(w.ctx, w.key, w.generation, w.chunks, bale.TTL(w.options.Grace))
-			}
-		}
-		if m.Chunks > 0 {
-			// Nobody is helped by an error: they expire with the value that they were.
-			_, _ = w.touch(w.ctx, w.key, m.generation, m.Chunks, bale.TTL(w.options.Grace))
-		}
+		old = m
+	}
+	if old.Chunks > 0 && old.generation != w.generation {
+		defer func() { _ = w.retire(w.ctx, w.key, old.generation, old.Chunks, w.options.Grace) }() // the value is there; nobody is helped by an error
+	}
+	if !end.IsZero() {
 		return nil
 	}
+	if err := w.extend(w.chunks, bale.Expiry{Never: true}); err != nil {
+		return fmt.Errorf("the value is there, but its chunks may expire: %w", err)
+	}
+	// Another writer may have replaced the value before, and its word on these chunks is undone now.
+	_, now, err := w.head(context.WithoutCancel(w.ctx), w.key)
+	if err == nil && now.generation != w.generation || errors.Is(err, bale.ErrNotFound) || errors.Is(err, ErrNotStream) {
+		_ = w.retire(w.ctx, w.key, w.generation, w.chunks, w.options.Grace)
+	}
+	return nil
 }
 
-// clean removes the chunks of a value that did not come to be, unless the key has them.
+// clean removes the chunks of a value that did not come to be.
 func (w *writer) clean() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), cleanTime)
 	defer cancel()
-	if _, m, err := w.head(ctx, w.key); err != nil && !errors.Is(err, bale.ErrNotFound) && !errors.Is(err, ErrNotStream) || m.generation == w.generation {
-		return
-	}
 	_ = w.each(ctx, w.chunks, func(ctx context.Context, i int) error {
 		_, err := w.store.Delete(ctx, []string{chunkKey(w.key, w.generation, i)})
 		return err
