@@ -36,7 +36,7 @@ type Record struct {
 	ByName   map[string]Inner  `json:"by_name"`
 	Words    map[string]string `json:"words"`
 	NoMap    map[string]int    `json:"no_map"`
-	Grid     [][]int           `json:"grid"`
+	Grid     [][]int64           `json:"grid"`
 	Pair     [2]int16          `json:"pair"`
 	Any      any               `json:"any"`
 	Left     string            `json:"left,omitempty"`
@@ -61,7 +61,7 @@ func Sample() Record {
 		Empty:  []string{},
 		ByName: map[string]Inner{"": {}, "ключ": {Text: "значение"}},
 		Words:  map[string]string{"a": "1", "b": ""},
-		Grid:   [][]int{{}, nil, {-129, 65536, 1 << 40}},
+		Grid:   [][]int64{{}, nil, {-129, 65536, 1 << 40}},
 		Pair:   [2]int16{-32768, 32767},
 		Any:    map[string]any{"list": []any{"x", nil, true, 1.5}, "map": map[string]any{}},
 	}
