@@ -36,7 +36,7 @@ type Record struct {
 	ByName   map[string]Inner  `json:"by_name"`
 	Words    map[string]string `json:"words"`
 	NoMap    map[string]int    `json:"no_map"`
-	Grid     [][]int64           `json:"grid"`
+	Grid     [][]int64         `json:"grid"`
 	Pair     [2]int16          `json:"pair"`
 	Any      any               `json:"any"`
 	Left     string            `json:"left,omitempty"`
