@@ -89,7 +89,7 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	cmds, err := s.pipeline(ctx, "get", keys, func(key string) redis.Cmder { return redis.NewStringCmd(ctx, "get", key) })
 	for i, cmd := range cmds {
 		if cmd.Err() == nil {
-			values[i], _ = cmd.(*redis.StringCmd).Bytes() // no error: checked
+			values[i] = append([]byte{}, cmd.(*redis.StringCmd).Val()...) // not nil, even if it is empty
 		}
 	}
 	return values, err

@@ -164,7 +164,7 @@ func (r *Reader) Close() error {
 // chunkReader reads the chunks of a value one after another, some of them ahead.
 type chunkReader struct {
 	*Streams
-	manifest
+	Manifest
 	key     string
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -180,8 +180,8 @@ type fetched struct {
 	err     error
 }
 
-func newChunkReader(ctx context.Context, s *Streams, key string, m manifest) *chunkReader {
-	c := &chunkReader{Streams: s, manifest: m, key: key}
+func newChunkReader(ctx context.Context, s *Streams, key string, m Manifest) *chunkReader {
+	c := &chunkReader{Streams: s, Manifest: m, key: key}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	return c
 }
@@ -228,7 +228,7 @@ func (c *chunkReader) next() error {
 
 // fetch reads chunk i and verifies it.
 func (c *chunkReader) fetch(i int) ([]byte, error) {
-	stored, err := c.store.Get(c.ctx, chunkKey(c.key, c.generation, i))
+	stored, err := c.store.Get(c.ctx, c.ChunkKey(c.key, i))
 	if errors.Is(err, bale.ErrNotFound) {
 		return nil, c.missing(i)
 	}
@@ -247,7 +247,7 @@ func (c *chunkReader) fetch(i int) ([]byte, error) {
 func (c *chunkReader) missing(i int) error {
 	_, m, err := c.head(c.ctx, c.key)
 	switch {
-	case errors.Is(err, bale.ErrNotFound) || errors.Is(err, ErrNotStream) || err == nil && m.generation != c.generation:
+	case errors.Is(err, bale.ErrNotFound) || errors.Is(err, ErrNotStream) || err == nil && m.Generation != c.Generation:
 		return ErrReplaced
 	case err != nil:
 		return fmt.Errorf("chunk %d is missing: %w", i, err)

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,11 +129,6 @@ func New(store bale.Store, o Options) (*Streams, error) {
 	return &Streams{store: store, options: o}, nil
 }
 
-// chunkKey is where a chunk is. In a cluster the chunks of a value are on all nodes, unless the key has a hash tag.
-func chunkKey(key, generation string, i int) string {
-	return key + ":" + generation + ":" + strconv.Itoa(i)
-}
-
 // PutReader stores what the source gives until its end, and returns what that was. The old value of the key stays until all is there. The source is
 // read by the calling goroutine.
 //
@@ -167,7 +161,7 @@ func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
 			return false, &bale.KeyError{Op: "delete", Key: key, Err: err}
 		}
 		if ok {
-			if err = s.retire(ctx, key, m.generation, m.Chunks, s.options.Grace); err != nil {
+			if err = s.retire(ctx, key, &m, s.options.Grace); err != nil {
 				err = &bale.KeyError{Op: "delete", Key: key, Err: fmt.Errorf("it is deleted, but not its chunks: %w", err)}
 			}
 			return true, err
@@ -193,11 +187,11 @@ func notFound(op, key string, err error) error {
 }
 
 // head reads what the key holds.
-func (s *Streams) head(ctx context.Context, key string) (stored []byte, m manifest, err error) {
+func (s *Streams) head(ctx context.Context, key string) (stored []byte, m Manifest, err error) {
 	if stored, err = s.store.Get(ctx, key); err != nil {
 		return nil, m, err
 	}
-	m, err = parseManifest(stored)
+	m, err = ParseManifest(stored)
 	return stored, m, err
 }
 
@@ -230,11 +224,11 @@ func (s *Streams) each(ctx context.Context, n int, do func(ctx context.Context, 
 
 // retire lets the chunks of a value that is no longer the key's expire, after the grace period; those that are gone already are none of its business. It
 // goes on when the context of its caller ends, who has what he wanted.
-func (s *Streams) retire(ctx context.Context, key, generation string, chunks int, after time.Duration) error {
+func (s *Streams) retire(ctx context.Context, key string, m *Manifest, after time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 	defer cancel()
-	return s.each(ctx, chunks, func(ctx context.Context, i int) error {
-		_, err := s.store.Touch(ctx, chunkKey(key, generation, i), bale.TTL(after))
+	return s.each(ctx, m.Chunks, func(ctx context.Context, i int) error {
+		_, err := s.store.Touch(ctx, m.ChunkKey(key, i), bale.TTL(after))
 		return err
 	})
 }
@@ -242,15 +236,13 @@ func (s *Streams) retire(ctx context.Context, key, generation string, chunks int
 // writer is a PutReader under way: an io.Writer of the compressed stream.
 type writer struct {
 	*Streams
-	ctx        context.Context
-	cancel     context.CancelCauseFunc
-	key        string
-	generation string
-	buffer     []byte // the chunk that fills: room for a header, and then the bytes so far
-	chunks     int    // sent or on their way
-	stored     int64
-	slots      chan struct{}
-	sending    sync.WaitGroup
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	key      string
+	manifest Manifest // of what was sent or is on its way
+	buffer   []byte   // the chunk that fills: room for a header, and then the bytes so far
+	slots    chan struct{}
+	sending  sync.WaitGroup
 
 	arrived  atomic.Int64  // how many of the first chunks are there
 	last     chan struct{} // closed when the chunk that was sent last and all before it are
@@ -259,7 +251,7 @@ type writer struct {
 }
 
 func (s *Streams) newWriter(ctx context.Context, key string) *writer {
-	w := &writer{Streams: s, key: key, generation: rand.Text(), slots: make(chan struct{}, s.options.Parallel), leasing: make(chan struct{}), finished: make(chan struct{})}
+	w := &writer{Streams: s, key: key, manifest: Manifest{Generation: rand.Text()}, slots: make(chan struct{}, s.options.Parallel), leasing: make(chan struct{}), finished: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	go w.renew()
 	return w
@@ -267,7 +259,7 @@ func (s *Streams) newWriter(ctx context.Context, key string) *writer {
 
 func (w *writer) put(source io.Reader, e bale.Expiry) (info Info, err error) {
 	defer w.cancel(nil)
-	size, err := w.compress(source)
+	w.manifest.Size, err = w.compress(source)
 	if err == nil {
 		err = w.flush()
 	}
@@ -277,12 +269,11 @@ func (w *writer) put(source io.Reader, e bale.Expiry) (info Info, err error) {
 	if cause := context.Cause(w.ctx); cause != nil {
 		err = cause // of a chunk that failed, rather than what the encoder makes of it
 	}
-	info = Info{Size: size, Stored: w.stored, Chunks: w.chunks}
 	if err != nil {
 		w.clean()
-		return info, err
+		return w.manifest.Info, err
 	}
-	return info, w.commit(info, e)
+	return w.manifest.Info, w.commit(e)
 }
 
 // renew gives the chunks their lease anew, three times as often as it runs out.
@@ -307,7 +298,7 @@ func (w *writer) renew() {
 // extend gives the first chunks another expiry. One that is not there is an error.
 func (w *writer) extend(chunks int, e bale.Expiry) error {
 	return w.each(w.ctx, chunks, func(ctx context.Context, i int) error {
-		ok, err := w.store.Touch(ctx, chunkKey(w.key, w.generation, i), e)
+		ok, err := w.store.Touch(ctx, w.manifest.ChunkKey(w.key, i), e)
 		if err == nil && !ok {
 			err = ErrLease
 		}
@@ -398,11 +389,11 @@ func (w *writer) flush() error {
 		return context.Cause(w.ctx)
 	}
 	buffer := w.buffer
-	key := chunkKey(w.key, w.generation, w.chunks)
+	key := w.manifest.ChunkKey(w.key, w.manifest.Chunks)
 	w.buffer = nil
-	w.chunks++
 	chunk := seal(buffer)
-	w.stored += int64(len(chunk))
+	w.manifest.Chunks++
+	w.manifest.Stored += int64(len(chunk))
 	before := w.last
 	sent := make(chan struct{})
 	w.last = sent
@@ -432,7 +423,7 @@ func seal(buffer []byte) []byte {
 }
 
 // commit makes the chunks the value of the key.
-func (w *writer) commit(info Info, e bale.Expiry) error {
+func (w *writer) commit(e bale.Expiry) error {
 	// The end is one moment, however long the following takes.
 	var end time.Time
 	lasting := bale.TTL(w.options.Lease) // of chunks that never expire, until the key is theirs: else they would stay if this ends in between
@@ -442,12 +433,12 @@ func (w *writer) commit(info Info, e bale.Expiry) error {
 		}
 		lasting = bale.ExpireAt(end.Add(w.options.Grace))
 	}
-	if err := w.extend(w.chunks, lasting); err != nil {
+	if err := w.extend(w.manifest.Chunks, lasting); err != nil {
 		w.clean()
 		return err
 	}
-	head := manifest{generation: w.generation, Info: info}.append(nil)
-	var old manifest
+	head := w.manifest.append(nil)
+	var old Manifest
 	for swapped := false; !swapped; { // while other writers are there first; the last one wins
 		stored, m, err := w.head(w.ctx, w.key)
 		if err != nil && !errors.Is(err, bale.ErrNotFound) && !errors.Is(err, ErrNotStream) {
@@ -460,24 +451,24 @@ func (w *writer) commit(info Info, e bale.Expiry) error {
 		}
 		if swapped, err = w.store.Swap(w.ctx, w.key, stored, head, ttl); err != nil {
 			// Perhaps it was done, or will be: the chunks stay for a while.
-			_ = w.retire(w.ctx, w.key, w.generation, w.chunks, w.options.Lease)
+			_ = w.retire(w.ctx, w.key, &w.manifest, w.options.Lease)
 			return err
 		}
 		old = m
 	}
-	if old.Chunks > 0 && old.generation != w.generation {
-		defer func() { _ = w.retire(w.ctx, w.key, old.generation, old.Chunks, w.options.Grace) }() // the value is there; nobody is helped by an error
+	if old.Chunks > 0 && old.Generation != w.manifest.Generation {
+		defer func() { _ = w.retire(w.ctx, w.key, &old, w.options.Grace) }() // the value is there; nobody is helped by an error
 	}
 	if !end.IsZero() {
 		return nil
 	}
-	if err := w.extend(w.chunks, bale.Expiry{Never: true}); err != nil {
+	if err := w.extend(w.manifest.Chunks, bale.Expiry{Never: true}); err != nil {
 		return fmt.Errorf("the value is there, but its chunks may expire: %w", err)
 	}
 	// Another writer may have replaced the value before, and its word on these chunks is undone now.
 	_, now, err := w.head(context.WithoutCancel(w.ctx), w.key)
-	if err == nil && now.generation != w.generation || errors.Is(err, bale.ErrNotFound) || errors.Is(err, ErrNotStream) {
-		_ = w.retire(w.ctx, w.key, w.generation, w.chunks, w.options.Grace)
+	if err == nil && now.Generation != w.manifest.Generation || errors.Is(err, bale.ErrNotFound) || errors.Is(err, ErrNotStream) {
+		_ = w.retire(w.ctx, w.key, &w.manifest, w.options.Grace)
 	}
 	return nil
 }
@@ -486,8 +477,8 @@ func (w *writer) commit(info Info, e bale.Expiry) error {
 func (w *writer) clean() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), cleanTime)
 	defer cancel()
-	_ = w.each(ctx, w.chunks, func(ctx context.Context, i int) error {
-		_, err := w.store.Delete(ctx, []string{chunkKey(w.key, w.generation, i)})
+	_ = w.each(ctx, w.manifest.Chunks, func(ctx context.Context, i int) error {
+		_, err := w.store.Delete(ctx, []string{w.manifest.ChunkKey(w.key, i)})
 		return err
 	})
 }

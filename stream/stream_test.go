@@ -271,13 +271,13 @@ func TestStockDecoder(t *testing.T) {
 	if err != nil || info.Chunks < 3 {
 		t.Fatal(info, err)
 	}
-	head, err := parseManifest(m.values["k"])
+	head, err := ParseManifest(m.values["k"])
 	if err != nil {
 		t.Fatal(err)
 	}
 	var whole []byte
 	for i := range info.Chunks {
-		chunk := m.values[chunkKey("k", head.generation, i)]
+		chunk := m.values[head.ChunkKey("k", i)]
 		_, offset, ok := frame.Parse(chunk)
 		if !ok || len(chunk) > minChunk+headRoom {
 			t.Fatalf("chunk %d of %d bytes", i, len(chunk))
@@ -563,28 +563,28 @@ func TestOldOrNew(t *testing.T) {
 // TestDamage: each damage is an error that says so, before a byte of its chunk is handed out.
 func TestDamage(t *testing.T) {
 	value := lines(6 << 20)
-	for name, damage := range map[string]func(m *memory, head manifest){
-		"flipped": func(m *memory, head manifest) { m.values[chunkKey("k", head.generation, 2)][1000] ^= 1 },
-		"cut": func(m *memory, head manifest) {
-			k := chunkKey("k", head.generation, 2)
+	for name, damage := range map[string]func(m *memory, head Manifest){
+		"flipped": func(m *memory, head Manifest) { m.values[head.ChunkKey("k", 2)][1000] ^= 1 },
+		"cut": func(m *memory, head Manifest) {
+			k := head.ChunkKey("k", 2)
 			m.values[k] = m.values[k][:1000]
 		},
-		"missing":       func(m *memory, head manifest) { delete(m.values, chunkKey("k", head.generation, 2)) },
-		"first missing": func(m *memory, head manifest) { delete(m.values, chunkKey("k", head.generation, 0)) },
-		"swapped": func(m *memory, head manifest) {
-			a, b := chunkKey("k", head.generation, 1), chunkKey("k", head.generation, 2)
+		"missing":       func(m *memory, head Manifest) { delete(m.values, head.ChunkKey("k", 2)) },
+		"first missing": func(m *memory, head Manifest) { delete(m.values, head.ChunkKey("k", 0)) },
+		"swapped": func(m *memory, head Manifest) {
+			a, b := head.ChunkKey("k", 1), head.ChunkKey("k", 2)
 			m.values[a], m.values[b] = m.values[b], m.values[a]
 		},
-		"shorter than it says": func(m *memory, head manifest) { head.Size++; m.values["k"] = head.append(nil) },
-		"longer than it says":  func(m *memory, head manifest) { head.Size -= 100_000; m.values["k"] = head.append(nil) },
-		"one chunk less":       func(m *memory, head manifest) { head.Chunks--; m.values["k"] = head.append(nil) },
-		"another stream after": func(m *memory, head manifest) {
-			k := chunkKey("k", head.generation, head.Chunks)
-			m.values[k] = m.values[chunkKey("k", head.generation, 0)]
+		"shorter than it says": func(m *memory, head Manifest) { head.Size++; m.values["k"] = head.append(nil) },
+		"longer than it says":  func(m *memory, head Manifest) { head.Size -= 100_000; m.values["k"] = head.append(nil) },
+		"one chunk less":       func(m *memory, head Manifest) { head.Chunks--; m.values["k"] = head.append(nil) },
+		"another stream after": func(m *memory, head Manifest) {
+			k := head.ChunkKey("k", head.Chunks)
+			m.values[k] = m.values[head.ChunkKey("k", 0)]
 			head.Chunks++
 			m.values["k"] = head.append(nil)
 		},
-		"manifest": func(m *memory, head manifest) { v := m.values["k"]; v[len(v)-1] ^= 1 },
+		"manifest": func(m *memory, head Manifest) { v := m.values["k"]; v[len(v)-1] ^= 1 },
 	} {
 		for _, how := range []string{"Read", "WriteTo"} {
 			m := newMemory()
@@ -592,7 +592,7 @@ func TestDamage(t *testing.T) {
 			if _, err := s.PutReader(t.Context(), "k", bytes.NewReader(value), bale.Expiry{}); err != nil {
 				t.Fatal(err)
 			}
-			head, err := parseManifest(m.values["k"])
+			head, err := ParseManifest(m.values["k"])
 			if err != nil || head.Chunks < 5 {
 				t.Fatal(head, err)
 			}
@@ -643,7 +643,7 @@ func TestNotStreams(t *testing.T) {
 	if _, err := s.Stat(t.Context(), "none"); err != bale.ErrNotFound {
 		t.Error(err)
 	}
-	m.values["huge"] = manifest{generation: "x", Info: Info{Size: 101, Stored: 5, Chunks: 1}}.append(nil)
+	m.values["huge"] = (&Manifest{Generation: "x", Info: Info{Size: 101, Stored: 5, Chunks: 1}}).append(nil)
 	if _, err := s.GetReader(t.Context(), "huge"); !errors.Is(err, bale.ErrTooLarge) {
 		t.Error(err)
 	}
@@ -839,15 +839,15 @@ func TestOptions(t *testing.T) {
 
 // FuzzManifest: no input panics, and what passes is written alike.
 func FuzzManifest(f *testing.F) {
-	f.Add(manifest{generation: "GENERATION", Info: Info{1 << 30, 1 << 20, 20}}.append(nil)[9:])
+	f.Add((&Manifest{Generation: "GENERATION", Info: Info{1 << 30, 1 << 20, 20}}).append(nil)[10:])
 	f.Add([]byte{1, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, p []byte) {
 		stored := append(frame.Header{Algorithm: frame.Chunks, HasChecksum: true, Checksum: frame.Checksum(p), Length: uint64(len(p))}.Append(nil), p...)
-		m, err := parseManifest(stored)
+		m, err := ParseManifest(stored)
 		if err != nil {
 			return
 		}
-		again, err := parseManifest(m.append(nil))
+		again, err := ParseManifest(m.append(nil))
 		if err != nil || again != m {
 			t.Errorf("%+v becomes %+v, %v", m, again, err)
 		}

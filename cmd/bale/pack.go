@@ -125,7 +125,7 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	if h, _, _ := frame.Parse(stored); h.Algorithm == frame.Chunks && h.Version == frame.V1 {
-		return errStream(ctx, stored)
+		return errStream(stored)
 	}
 	value, err := packer.UnpackContext(ctx, nil, stored)
 	if errors.Is(err, bale.ErrNotFound) {

@@ -6,104 +6,53 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/keyspace"
-	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stream"
 )
 
-// manifest is what the key of a stream says of it.
-type manifest struct {
-	stream.Info
-	generation string
-}
-
-// readManifest reads the manifest that a stored value is.
-func readManifest(ctx context.Context, stored []byte) (manifest, error) {
-	streams, err := stream.New(oneValue{value: stored}, stream.Options{})
-	if err != nil {
-		return manifest{}, err
-	}
-	info, err := streams.Stat(ctx, "")
-	if e, ok := errors.AsType[*bale.KeyError](err); ok {
-		err = e.Err // there is no key
-	}
-	if err != nil {
-		return manifest{}, err
-	}
-	_, offset, _ := frame.Parse(stored)
-	payload := stored[offset:] // version, length of the generation, generation: Stat has seen that they are there
-	return manifest{info, string(payload[2 : 2+int(payload[1])])}, nil
-}
-
-// oneValue is a Store to be read, with the same value for every key.
-type oneValue struct {
-	bale.Store
-	value []byte
-}
-
-func (o oneValue) Get(context.Context, string) ([]byte, error) { return o.value, nil }
-
-// chunk is the key of a chunk.
-func (m *manifest) chunk(key string, i int) string {
-	return key + ":" + m.generation + ":" + strconv.Itoa(i)
-}
-
-// keys says where the chunks are.
-func (m *manifest) keys(key string) string {
+// chunkKeys says where the chunks are.
+func chunkKeys(m *stream.Manifest, key string) string {
 	switch m.Chunks {
 	case 0:
 		return "there is none"
 	case 1:
-		return m.chunk(key, 0)
+		return m.ChunkKey(key, 0)
 	}
-	return fmt.Sprintf("%s to %d", m.chunk(key, 0), m.Chunks-1)
-}
-
-// String is what the stream is, for a person.
-func (m *manifest) String() string {
-	s := fmt.Sprintf("a stream of %d bytes, stored in %d bytes", m.Size, m.Stored)
-	if m.Stored > 0 {
-		s += fmt.Sprintf(" (ratio %.2f)", float64(m.Size)/float64(m.Stored))
-	}
-	if m.Chunks == 1 {
-		return s + ", 1 chunk, generation " + m.generation
-	}
-	return s + fmt.Sprintf(", %d chunks, generation %s", m.Chunks, m.generation)
+	return fmt.Sprintf("%s to %d", m.ChunkKey(key, 0), m.Chunks-1)
 }
 
 // errStream says that a value is a stream, and how to get it.
-func errStream(ctx context.Context, stored []byte) error {
-	m, err := readManifest(ctx, stored)
+func errStream(stored []byte) error {
+	m, err := stream.ParseManifest(stored)
 	if err != nil {
 		return err
 	}
 	return fmt.Errorf("it is %v: its content is under other keys of the same Redis (%s), and a program reads it with stream.Streams.GetReader; bale inspect --redis URL --key KEY shows whether all is there",
-		&m, m.keys("KEY"))
+		&m, chunkKeys(&m, "KEY"))
 }
 
 // showStream explains a stream, and looks for its chunks if there is a client.
 func (c *inspectCommand) showStream(ctx context.Context, w io.Writer, client redis.UniversalClient, stored []byte) error {
-	m, err := readManifest(ctx, stored)
+	m, err := stream.ParseManifest(stored)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "content: %v\n", &m)
 	if client == nil || c.Field != "" {
-		fmt.Fprintf(w, "chunks: %s\n", m.keys("KEY"))
+		fmt.Fprintf(w, "chunks: %s\n", chunkKeys(&m, "KEY"))
 		return nil
 	}
-	fmt.Fprintf(w, "chunks: %s\n", m.keys(c.Key))
+	fmt.Fprintf(w, "chunks: %s\n", chunkKeys(&m, c.Key))
 	lives, err := keyspace.Lives(ctx, client, c.Key)
 	if err != nil {
 		return err
 	}
-	chunks, err := keyspace.LookAt(ctx, client, m.Chunks, func(i int) string { return m.chunk(c.Key, i) })
+	chunks, err := keyspace.LookAt(ctx, client, m.Chunks, func(i int) string { return m.ChunkKey(c.Key, i) })
 	if err != nil {
 		return err
 	}
