@@ -386,7 +386,10 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error
 		return nil, fmt.Errorf("%w: add a compressor that has it to PackerOptions.Readers", ErrUnknownDictionary)
 	}
 	r, err := p.dynamic.Reader(ctx, h.Algorithm, h.DictionaryID)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound): // the dictionary, not the value
+		return nil, fmt.Errorf("%w: %v", ErrUnknownDictionary, err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnknownDictionary, err)
 	}
 	return r, nil

@@ -104,3 +104,16 @@ func TestCannotStart(t *testing.T) {
 		t.Errorf("%d entries are left, %v", len(left), err)
 	}
 }
+
+// TestStartWithPassword: a server that asks who it is has started.
+func TestStartWithPassword(t *testing.T) {
+	ForTest(t) // skips where there is no redis-server
+	s, err := Start(t.Context(), "--requirepass", "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Do(t.Context(), "GET", "k"); err == nil {
+		t.Error("it asks nobody")
+	}
+}
