@@ -39,7 +39,7 @@ type dictCommand struct {
 type registryFlags struct {
 	Redis  string        `default:"redis://127.0.0.1:6379" placeholder:"URL" help:"The Redis, or a node of the cluster, that the registry is in. Default: ${default}."`
 	Prefix string        `default:"bale:dict:" placeholder:"TEXT" help:"What the registry's keys start with. Default: ${default}."`
-	Grace  time.Duration `default:"1m" placeholder:"D" help:"How long after publishing a dictionary may be activated, and after it was used last removed. Default: ${default}."`
+	Grace  time.Duration `default:"1m" placeholder:"D" help:"How long after publishing a dictionary may be activated, and six times as long after it was used last removed. Default: ${default}."`
 }
 
 // open connects to the registry.
@@ -363,7 +363,7 @@ type dictRemove struct {
 
 // Help is shown below the options.
 func (dictRemove) Help() string {
-	return `For what was published by mistake. The current and the previous dictionary stay, and one that was retired within the grace period; every value of every type in every database of the server is looked at, and one that a value refers to stays, too. Values elsewhere, in a backup or another Redis, are not seen.
+	return `For what was published by mistake. The current and the previous dictionary stay, and one that was retired less than six grace periods ago; every value of every type in every database of the server is looked at, and one that a value refers to stays, too. Values elsewhere, in a backup or another Redis, are not seen.
 
 Examples:
   bale dict remove 0a1b2c3d --group user:profile
@@ -411,7 +411,7 @@ func (c *dictRemove) Run(ctx context.Context, s *streams) error {
 // prove says why nothing is lost with a dictionary, or is an error.
 func (c *dictRemove) prove(ctx context.Context, s *streams, r *dict.Registry, client redis.UniversalClient, st *dict.State, e *dict.Entry) (string, error) {
 	if !e.Activated.IsZero() && !slices.Contains(r.Collectable(st), e.ID) {
-		return "", fmt.Errorf("%v was retired less than %v ago: some writer may still use it", e.ID, c.Grace)
+		return "", fmt.Errorf("%v was retired less than six grace periods of %v ago: some writer may still use it", e.ID, c.Grace)
 	}
 	all, err := groupStates(ctx, r, "")
 	if err != nil {
@@ -447,6 +447,23 @@ Examples:
   bale dict gc --apply`
 }
 
+// allListed: a group that the registry has and its list of groups has not would lose what it is written with.
+func (c *dictGC) allListed(ctx context.Context, r *dict.Registry, client redis.UniversalClient, states []*dict.State) error {
+	listed := map[string]bool{}
+	for _, st := range states {
+		listed[r.GroupKey(st.Group)] = true
+	}
+	return keyspace.Walk(ctx, client, r.GroupKey(""), "string", c.MaxRate, func(_ context.Context, _ *redis.Client, keys []string) (keyspace.Next, error) {
+		for _, k := range keys {
+			if !listed[k] {
+				return keyspace.Stop, fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again",
+					strings.TrimPrefix(k, strings.TrimSuffix(r.GroupKey(""), "*")))
+			}
+		}
+		return keyspace.More, nil
+	})
+}
+
 // Run collects.
 func (c *dictGC) Run(ctx context.Context, s *streams) error {
 	r, client, err := c.open(ctx)
@@ -461,6 +478,9 @@ func (c *dictGC) Run(ctx context.Context, s *streams) error {
 	var candidates []candidate
 	states, err := groupStates(ctx, r, "")
 	if err != nil {
+		return err
+	}
+	if err := c.allListed(ctx, r, client, states); err != nil {
 		return err
 	}
 	known := map[frame.DictionaryID]bool{}
