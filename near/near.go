@@ -6,8 +6,11 @@
 // dropped at once; without, values are kept for a second.
 //
 // What it promises: a value that a call returns was in Redis at the call, or not longer than Options.MaxAge before it, whatever becomes of
-// connections and servers. And after a Set or Delete through a Cache has returned, no call of the same Cache returns what was there
-// before; of what GetOrLoad loads, bale.Cache.GetOrLoad says how old it may be. It is for reads from masters: a replica that lags behind may return, and leave here for MaxAge, what has changed before. Below it
+// connections and servers. What GetOrLoad loads counts as in Redis when its load ends, even if it was not stored. And after a
+// Set or Delete through a Cache has returned, no call of the same Cache returns what was there before, unless others have written it again, as
+// a load can that began earlier in another process or through another bale.Cache.
+//
+// It is for reads from masters: a replica that lags behind may return, and leave here for MaxAge, what has changed before. Below it
 // there should be no other cache in the process (StoreOptions.CacheTTL of package rueidis), whose age would be added.
 //
 // Nothing is released yet: until version 1 the API may change.
@@ -19,6 +22,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,26 +133,40 @@ type entry[T any] struct {
 // shard has the readings of some keys that are under way. Its lock is held too while their entries are changed.
 type shard[T any] struct {
 	mu      sync.Mutex
-	flights map[string]*flight[T]
-	loads   map[string]*loads
-	_       [40]byte // the next one's lock is in another cache line
+	flights map[want]*flight[T]
+	_       [48]byte // the next one's lock is in another cache line
+}
+
+// want is what calls share a flight for. Those that load have flights of their own: a Get does not wait for a load.
+type want struct {
+	key  string
+	load bool
+}
+
+// op is what an error calls it.
+func (w want) op() string {
+	if w.load {
+		return "load"
+	}
+	return "get"
 }
 
 // flight is a reading of one key, for all who want it. It stands in its shard as long as its value may be kept and others may wait
 // for it: what changes the key takes it out.
 type flight[T any] struct {
-	began  time.Duration
-	resets uint64        // that there had been when it began
-	done   chan struct{} // closed when the fields below are set
-	v      T
-	err    error
-	again  bool // it failed for the context of the one who read: the others have to read themselves
+	began   time.Duration
+	resets  uint64             // that there had been when it began
+	waiting int                // calls, with that which began it, under the shard's lock
+	cancel  context.CancelFunc // of one that loads, for the last call that leaves
+
+	done  chan struct{} // closed when the fields below are set
+	v     T
+	err   error
+	size  int64 // what the value takes, or 0 for one that is not to be kept
+	again bool  // it failed for the context of the one who read: the others have to read themselves
 }
 
-// loads are the calls of GetOrLoad for one key that may keep what they get. They do not wait for each other: bale.Cache.GetOrLoad lets them.
-type loads struct {
-	n int
-}
+var errGivenUp = errors.New("near: the reading was given up")
 
 // New puts a Cache in front of another, which stays the caller's. It is to be closed, for it starts goroutines.
 func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
@@ -182,7 +200,7 @@ func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 		seed: maphash.MakeSeed(), start: time.Now(), counts: stats.NewCounter(), sweep: make(chan struct{}, 1),
 	}
 	for i := range c.shards {
-		c.shards[i].flights, c.shards[i].loads = map[string]*flight[T]{}, map[string]*loads{}
+		c.shards[i].flights = map[want]*flight[T]{}
 	}
 	var err error
 	c.entries, err = otter.New(&otter.Options[string, *entry[T]]{
@@ -285,29 +303,44 @@ func (c *Cache[T]) give(v T) T {
 
 // join returns the reading of a key that is under way, or begins one, which is the caller's to do and to finish. If a reading has ended
 // meanwhile it returns its value and no flight.
-func (c *Cache[T]) join(key string, now time.Duration) (f *flight[T], mine bool, v T) {
-	s := c.shard(key)
+func (c *Cache[T]) join(w want, now time.Duration) (f *flight[T], mine bool, v T) {
+	s := c.shard(w.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, ok := c.kept(key, now); ok {
+	if v, ok := c.kept(w.key, now); ok {
 		return nil, false, v
 	}
-	if f = s.flights[key]; f != nil && now-f.began <= c.maxAge {
+	if f = s.flights[w]; f != nil && now-f.began <= c.maxAge {
+		f.waiting++
 		return f, false, v
 	}
-	f = &flight[T]{began: c.now(), resets: c.resets.Load(), done: make(chan struct{})}
-	s.flights[key] = f
+	f = &flight[T]{began: c.now(), resets: c.resets.Load(), waiting: 1, done: make(chan struct{})}
+	s.flights[w] = f
 	return f, true, v
 }
 
-// finish ends a reading: its value is kept if nothing has changed the key since it began.
-func (c *Cache[T]) finish(key string, f *flight[T], size int64) {
-	s := c.shard(key)
+// leave is for a call that does not wait any longer. A load for which none does is cancelled; one who comes now does not get its error.
+func (c *Cache[T]) leave(w want, f *flight[T]) {
+	s := c.shard(w.key)
 	s.mu.Lock()
-	if s.flights[key] == f {
-		delete(s.flights, key)
-		if f.err == nil {
-			c.keep(key, &entry[T]{f.v, f.began, f.resets, size})
+	defer s.mu.Unlock()
+	if f.waiting--; f.waiting > 0 {
+		return
+	}
+	f.cancel()
+	if s.flights[w] == f {
+		delete(s.flights, w)
+	}
+}
+
+// finish ends a reading: its value is kept if nothing has changed the key since it began, and nobody has read it later.
+func (c *Cache[T]) finish(w want, f *flight[T]) {
+	s := c.shard(w.key)
+	s.mu.Lock()
+	if s.flights[w] == f {
+		delete(s.flights, w)
+		if e, ok := c.entries.GetIfPresent(w.key); f.size > 0 && (!ok || e.read < f.began) {
+			c.keep(w.key, &entry[T]{f.v, f.began, f.resets, f.size})
 		}
 	}
 	s.mu.Unlock()
@@ -352,17 +385,21 @@ func (c *Cache[T]) weigh(key string, v T) int64 {
 }
 
 // read does the reading of a key, for all who wait for it.
-func (c *Cache[T]) read(ctx context.Context, key string, f *flight[T], from func(context.Context) (T, error)) (T, error) {
-	f.again = true // if it panics
-	f.err = errors.New("near: the reading was given up")
-	var size int64
-	defer func() { c.finish(key, f, size) }()
-	v, err := from(ctx)
-	if err == nil {
-		size = c.weigh(key, v)
+func (c *Cache[T]) read(ctx context.Context, w want, f *flight[T], from func(context.Context) (v T, stale bool, err error)) {
+	f.err, f.again = errGivenUp, !w.load // if it panics
+	defer func() {
+		if w.load { // on a goroutine of its own, where nobody else recovers
+			if p := recover(); p != nil {
+				f.err = &bale.KeyError{Op: "load", Key: w.key, Err: fmt.Errorf("panicked: %v\n%s", p, debug.Stack())}
+			}
+		}
+		c.finish(w, f)
+	}()
+	v, stale, err := from(ctx)
+	if err == nil && !stale {
+		f.size = c.weigh(w.key, v)
 	}
 	f.v, f.err, f.again = v, err, givenUp(ctx, err)
-	return v, err
 }
 
 // givenUp reports whether an error may be the caller's own: that of its context.
@@ -379,33 +416,47 @@ func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
 		return c.give(v), nil
 	}
 	c.counts.RecordMisses(1)
-	return c.miss(ctx, key, now, func(ctx context.Context) (T, error) { return c.cache.Get(ctx, key) })
+	return c.miss(ctx, want{key, false}, now, func(ctx context.Context) (v T, stale bool, err error) {
+		v, err = c.cache.Get(ctx, key)
+		return v, false, err
+	})
 }
 
 // miss reads a key, or waits for one who does.
-func (c *Cache[T]) miss(ctx context.Context, key string, now time.Duration, from func(context.Context) (T, error)) (T, error) {
+func (c *Cache[T]) miss(ctx context.Context, w want, now time.Duration, from func(context.Context) (v T, stale bool, err error)) (T, error) {
 	for {
-		f, mine, v := c.join(key, now)
-		var err error
+		f, mine, v := c.join(w, now)
 		switch {
 		case f == nil:
+			return c.give(v), nil
+		case mine && w.load:
+			// It outlives this call, if others wait.
+			var loadCtx context.Context
+			loadCtx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
+			go func() {
+				defer f.cancel()
+				c.read(loadCtx, w, f, from)
+			}()
 		case mine:
-			v, err = c.read(ctx, key, f, from)
+			c.read(ctx, w, f, from)
+			if f.err != nil {
+				return v, f.err
+			}
+			return c.give(f.v), nil
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			c.leave(w, f)
+			return v, &bale.KeyError{Op: w.op(), Key: w.key, Err: context.Cause(ctx)}
+		}
+		switch {
+		case f.again:
+		case f.err != nil:
+			return v, f.err
 		default:
-			select {
-			case <-f.done:
-			case <-ctx.Done():
-				return v, &bale.KeyError{Op: "get", Key: key, Err: ctx.Err()}
-			}
-			if f.again {
-				continue
-			}
-			v, err = f.v, f.err
+			return c.give(f.v), nil
 		}
-		if err != nil {
-			return v, err
-		}
-		return c.give(v), nil
 	}
 }
 
@@ -433,7 +484,7 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 	for len(missing) > 0 {
 		var mine, others []waiting[T]
 		for _, key := range missing {
-			switch f, own, v := c.join(key, now); {
+			switch f, own, v := c.join(want{key, false}, now); {
 			case f == nil:
 				values[key] = c.give(v)
 			case own:
@@ -479,14 +530,13 @@ func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], values map[s
 		return nil
 	}
 	keys := make([]string, len(mine))
-	sizes := make([]int64, len(mine))
 	for i, w := range mine {
 		keys[i] = w.key
-		w.f.again, w.f.err = true, errors.New("near: the reading was given up") // if it panics
+		w.f.err, w.f.again = errGivenUp, true // if it panics
 	}
 	defer func() {
-		for i, w := range mine {
-			c.finish(w.key, w.f, sizes[i])
+		for _, w := range mine {
+			c.finish(want{w.key, false}, w.f)
 		}
 	}()
 	got, err := c.cache.GetMany(ctx, keys...)
@@ -497,12 +547,11 @@ func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], values map[s
 			errs[e.Key] = e
 		}
 	}
-	for i, w := range mine {
+	for _, w := range mine {
 		v, ok := got[w.key]
 		if ok {
-			sizes[i] = c.weigh(w.key, v)
 			values[w.key] = c.give(v)
-			w.f.v, w.f.err, w.f.again = v, nil, false
+			w.f.v, w.f.err, w.f.again, w.f.size = v, nil, false, c.weigh(w.key, v)
 			continue
 		}
 		e := errs[w.key]
@@ -528,53 +577,21 @@ func keyError(key string, err error) *bale.KeyError {
 
 // GetOrLoad returns the value of a key, or loads and stores it like bale.Cache.GetOrLoad, which is asked when no value is kept: ahead of its expiry a
 // value is loaded then at the earliest. What it gives is kept, except for an old value in place of one that could not be loaded.
+//
+// Calls for one key share one reading and one load: those of the first, with its expiry and the values of its ctx. Each ends with its own ctx; the
+// load's ends when all have left. A panic makes an error for all of them.
 func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, load func(context.Context) (T, error)) (T, error) {
-	began := c.now()
-	if v, ok := c.kept(key, began); ok {
+	now := c.now()
+	if v, ok := c.kept(key, now); ok {
 		c.counts.RecordHits(1)
 		return c.give(v), nil
 	}
 	c.counts.RecordMisses(1)
-	got := &entry[T]{read: began}
-	s := c.shard(key)
-	s.mu.Lock()
-	got.resets = c.resets.Load()
-	l := s.loads[key]
-	if l == nil {
-		l = new(loads)
-		s.loads[key] = l
+	if err := e.Validate(); err != nil { // not for the others
+		var zero T
+		return zero, &bale.KeyError{Op: "load", Key: key, Err: err}
 	}
-	l.n++
-	s.mu.Unlock()
-
-	keep := false
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		l.n--
-		if s.loads[key] != l {
-			return // the key has changed since
-		}
-		if l.n == 0 {
-			delete(s.loads, key)
-		}
-		if _, ok := c.kept(key, began); keep && !ok {
-			c.keep(key, got)
-		}
-	}()
-	var failed atomic.Bool
-	v, err := c.cache.GetOrLoad(ctx, key, e, func(ctx context.Context) (T, error) {
-		v, err := load(ctx)
-		failed.Store(err != nil)
-		return v, err
-	})
-	if err != nil {
-		return v, err
-	}
-	if !failed.Load() {
-		got.v, got.size, keep = v, c.weigh(key, v), true
-	}
-	return c.give(v), nil
+	return c.miss(ctx, want{key, true}, now, func(ctx context.Context) (v T, stale bool, err error) { return c.cache.Fetch(ctx, key, e, load) })
 }
 
 // The methods that write drop what is kept when Redis has answered, whatever it said: a value that was read before cannot be kept any more then,
@@ -614,8 +631,8 @@ func (c *Cache[T]) drop(keys ...string) {
 	for _, key := range keys {
 		s := c.shard(key)
 		s.mu.Lock()
-		delete(s.flights, key)
-		delete(s.loads, key)
+		delete(s.flights, want{key, false})
+		delete(s.flights, want{key, true})
 		c.entries.Invalidate(key)
 		s.mu.Unlock()
 	}
@@ -628,7 +645,6 @@ func (c *Cache[T]) reset() {
 		s := &c.shards[i]
 		s.mu.Lock()
 		clear(s.flights)
-		clear(s.loads)
 		s.mu.Unlock()
 	}
 	select {

@@ -162,10 +162,13 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 					runtime.Gosched() // or these have the processors to themselves
 				}
 				var err error
-				if i%2 == 0 {
+				switch i % 3 {
+				case 0:
 					_, err = near.Get(ctx, "k")
-				} else {
+				case 1:
 					_, err = near.GetMany(ctx, "k", "l")
+				default:
+					_, err = near.GetOrLoad(ctx, "k", bale.Expiry{}, none)
 				}
 				if err != nil && !errors.Is(err, bale.ErrNotFound) {
 					t.Error(err)
@@ -184,6 +187,10 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 		}
 		if got, err := near.GetMany(ctx, "k"); err != nil || got["k"] != n {
 			t.Errorf("%d was set, then got %d, %v", n, got["k"], err)
+			break
+		}
+		if got, err := near.GetOrLoad(ctx, "k", bale.Expiry{}, none); err != nil || got != n {
+			t.Errorf("%d was set, then got %d, %v", n, got, err)
 			break
 		}
 	}
@@ -432,6 +439,9 @@ func TestErrorsAreNotKept(t *testing.T) {
 	}
 }
 
+// none is a loader that has nothing.
+func none(context.Context) (int, error) { return 0, bale.ErrNotFound }
+
 // TestGetOrLoad: what was loaded is kept, unless it has changed meanwhile, or is older than it should be.
 func TestGetOrLoad(t *testing.T) {
 	ctx := t.Context()
@@ -490,38 +500,12 @@ func TestGetOrLoad(t *testing.T) {
 	if _, err := near.Get(ctx, "k"); err != nil && !errors.Is(err, bale.ErrNotFound) || near.Stats().Hits > hits {
 		t.Errorf("what has changed during its load is kept; %v", err)
 	}
-	for i := range near.shards {
-		if n := len(near.shards[i].loads); n > 0 {
-			t.Errorf("%d loads are left", n)
-		}
-	}
+	quiet(t, near)
 	if _, err := near.Delete(ctx, "k"); err != nil {
 		t.Fatal(err)
 	}
 	get(loads+1, nil, false)
 	get(loads, nil, true)
-
-	if _, err := near.Delete(ctx, "k"); err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	var concurrent atomic.Int64
-	for range 100 {
-		all.Go(func() {
-			got, err := near.GetOrLoad(ctx, "k", bale.Expiry{}, func(context.Context) (int, error) {
-				concurrent.Add(1)
-				time.Sleep(time.Millisecond)
-				return -1, nil
-			})
-			if err != nil || got != -1 {
-				t.Errorf("%d, %v", got, err)
-			}
-		})
-	}
-	all.Wait()
-	if n := concurrent.Load(); n != 1 {
-		t.Errorf("%d loads at once", n)
-	}
 }
 
 // TestClone: what a caller does to its value, nobody else sees.
@@ -543,6 +527,26 @@ func TestClone(t *testing.T) {
 			t.Fatalf("%q, %v", many, err)
 		}
 		clear(many["k"])
+	}
+	if _, err := near.Delete(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	began, gate := near.Stats().Misses, make(chan struct{})
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			got, err := near.GetOrLoad(ctx, "k", bale.Expiry{}, func(context.Context) ([]string, error) { <-gate; return slices.Clone(want), nil })
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%q, %v", got, err)
+			}
+			clear(got)
+		})
+	}
+	await(t, "not all have missed", func() bool { return near.Stats().Misses == began+10 })
+	close(gate)
+	all.Wait()
+	if got, err := near.Get(ctx, "k"); err != nil || !slices.Equal(got, want) {
+		t.Errorf("what is kept is %q, %v", got, err)
 	}
 }
 
@@ -623,7 +627,7 @@ func TestMemory(t *testing.T) {
 	for w := range 8 {
 		writers.Go(func() {
 			for i := range 2000 {
-				if _, err := near.miss(ctx, fmt.Sprint(w, i), near.now(), func(context.Context) (string, error) { return part, nil }); err != nil {
+				if _, err := near.miss(ctx, want{fmt.Sprint(w, i), false}, near.now(), func(context.Context) (string, bool, error) { return part, false, nil }); err != nil {
 					t.Error(err)
 				}
 				if n := near.Stats().Bytes; n > maxBytes {
@@ -743,6 +747,14 @@ func TestAllocations(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+	load := func(context.Context) (string, error) { return "", bale.ErrNotFound }
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := near.GetOrLoad(ctx, "k", bale.Expiry{}, load); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations by GetOrLoad", n)
 	}
 }
 

@@ -79,14 +79,17 @@ func (l *ledger) run(t *testing.T, writer *bale.Cache[int], reader *Cache[int], 
 					before := l.now()
 					var got map[string]int
 					var err error
-					if r%2 == 0 {
-						var n int
+					var n int
+					switch r % 3 {
+					case 0:
 						n, err = reader.Get(ctx, key)
-						if err == nil {
-							got = map[string]int{key: n}
-						}
-					} else {
+					case 1:
+						n, err = reader.GetOrLoad(ctx, key, bale.Expiry{}, none)
+					default:
 						got, err = reader.GetMany(ctx, l.keys...)
+					}
+					if got == nil && err == nil {
+						got = map[string]int{key: n}
 					}
 					if err != nil && !errors.Is(err, bale.ErrNotFound) && !errorsAllowed {
 						t.Error(err)

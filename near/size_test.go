@@ -98,9 +98,9 @@ func TestOverhead(t *testing.T) {
 	for i := range n {
 		key := fmt.Sprintf("a key of some length: %10d", i)
 		f := &flight[string]{v: strings.Repeat("x", 64)}
-		near.shard(key).flights[key] = f
-		f.done = make(chan struct{})
-		near.finish(key, f, near.weigh(key, f.v))
+		near.shard(key).flights[want{key, false}] = f
+		f.done, f.size = make(chan struct{}), near.weigh(key, f.v)
+		near.finish(want{key, false}, f)
 	}
 	near.entries.CleanUp()
 	used, counted := memory()-before, float64(near.Stats().Bytes)
