@@ -261,10 +261,12 @@ func BenchmarkBatch(b *testing.B) {
 	const callers = 1000
 	rdb := newGoRedis(b, server.Addr(), callers)
 	const n = 100_000 // keys, each written once in a turn: what is written again before it was sent is sent once only
-	keys, encoded := make([]string, n), make([][]byte, n)
+	keys, encoded := make([]string, n), make([][]byte, values)
 	for i := range n {
-		var err error
 		keys[i] = fmt.Sprint("batch:", i)
+	}
+	for i := range values {
+		var err error
 		if encoded[i], err = json.Marshal(newAccount(i)); err != nil {
 			b.Fatal(err)
 		}
@@ -278,13 +280,13 @@ func BenchmarkBatch(b *testing.B) {
 	for name, ttl := range map[string]time.Duration{"ttl": time.Hour, "no ttl": 0} {
 		b.Run(name, func(b *testing.B) {
 			contest(b, callers, n,
-				contestant{"single", func(ctx context.Context, i int) error { return rdb.Set(ctx, keys[i], encoded[i], ttl).Err() }, nil},
-				contestant{"batch", func(ctx context.Context, i int) error { return batched.Set(ctx, keys[i], encoded[i], bale.TTL(ttl)) },
+				contestant{"single", func(ctx context.Context, i int) error { return rdb.Set(ctx, keys[i], encoded[i%values], ttl).Err() }, nil},
+				contestant{"batch", func(ctx context.Context, i int) error { return batched.Set(ctx, keys[i], encoded[i%values], bale.TTL(ttl)) },
 					func() error { return batched.Flush(context.Background()) }})
 		})
 	}
 	for i, key := range keys {
-		if got, err := store.Get(b.Context(), key); err != nil || string(got) != string(encoded[i]) {
+		if got, err := store.Get(b.Context(), key); err != nil || string(got) != string(encoded[i%values]) {
 			b.Fatalf("%s: %d bytes, %v", key, len(got), err)
 		}
 	}
