@@ -401,6 +401,27 @@ func TestContextsOfLoaders(t *testing.T) {
 	}
 }
 
+// TestLeftLoadIsNotJoined: one who comes when all have left a load does not wait for its end, nor get its error.
+func TestLeftLoadIsNotJoined(t *testing.T) {
+	near, _ := over(t, newStore(t, redisproc.ForTest(t).Addr()), Options[int]{}, bale.LoadOptions{})
+	w := want{"k", true}
+	hold := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if v, err := near.miss(ctx, w, near.now(), func(ctx context.Context) (int, bool, error) {
+		<-ctx.Done()
+		<-hold
+		return 0, false, ctx.Err()
+	}); !errors.Is(err, context.Canceled) {
+		t.Errorf("one who gives up: %d, %v", v, err)
+	}
+	quiet(t, near)
+	if v, err := near.miss(t.Context(), w, near.now(), func(context.Context) (int, bool, error) { return 1, false, nil }); v != 1 || err != nil {
+		t.Errorf("%d, %v", v, err)
+	}
+	close(hold)
+}
+
 // TestPanicWhileLoading: whatever panics, all who wait are told.
 func TestPanicWhileLoading(t *testing.T) {
 	const callers = 3
@@ -440,16 +461,24 @@ func TestPanicWhileLoading(t *testing.T) {
 	}
 }
 
-// TestInvalidExpiry: it is an error of the one who gives it alone.
+// TestInvalidExpiry: it is an error of the one who gives it alone, also if others load.
 func TestInvalidExpiry(t *testing.T) {
-	ctx := t.Context()
-	store := &gated{Store: newStore(t, redisproc.ForTest(t).Addr())}
-	near, _ := over(t, store, Options[int]{}, bale.LoadOptions{})
+	near, _ := over(t, newStore(t, redisproc.ForTest(t).Addr()), Options[int]{}, bale.LoadOptions{})
+	loading, gate := make(chan struct{}, 1), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		v, err := near.GetOrLoad(t.Context(), "k", bale.TTL(time.Hour), func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil })
+		if v != 1 || err != nil {
+			t.Errorf("%d, %v", v, err)
+		}
+	})
+	next(t, loading)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // so that it does not wait
 	var keyErr *bale.KeyError
 	if _, err := near.GetOrLoad(ctx, "k", bale.TTL(-1), none); !errors.Is(err, bale.ErrInvalid) || !errors.As(err, &keyErr) || keyErr.Key != "k" {
 		t.Error(err)
 	}
-	if n := store.gets.Load(); n != 0 {
-		t.Errorf("%d readings", n)
-	}
+	close(gate)
+	all.Wait()
 }
