@@ -143,12 +143,12 @@ type want struct {
 	load bool
 }
 
-// op is what an error calls it.
-func (w want) op() string {
+// gaveUp is the error of a call whose context ended while it waited, as bale.Cache has it.
+func (w want) gaveUp(ctx context.Context) error {
 	if w.load {
-		return "load"
+		return &bale.KeyError{Op: "load", Key: w.key, Err: context.Cause(ctx)}
 	}
-	return "get"
+	return &bale.KeyError{Op: "get", Key: w.key, Err: ctx.Err()}
 }
 
 // flight is a reading of one key, for all who want it. It stands in its shard as long as its value may be kept and others may wait
@@ -448,7 +448,7 @@ func (c *Cache[T]) miss(ctx context.Context, w want, now time.Duration, from fun
 		case <-f.done:
 		case <-ctx.Done():
 			c.leave(w, f)
-			return v, &bale.KeyError{Op: w.op(), Key: w.key, Err: context.Cause(ctx)}
+			return v, w.gaveUp(ctx)
 		}
 		switch {
 		case f.again:
