@@ -462,13 +462,14 @@ func (w *writer) commit(e bale.Expiry) error {
 	if !end.IsZero() {
 		return nil
 	}
-	if err := w.extend(w.manifest.Chunks, bale.Expiry{Never: true}); err != nil {
-		return fmt.Errorf("the value is there, but its chunks may expire: %w", err)
-	}
-	// Another writer may have replaced the value before, and its word on these chunks is undone now.
-	_, now, err := w.head(context.WithoutCancel(w.ctx), w.key)
-	if err == nil && now.Generation != w.manifest.Generation || errors.Is(err, bale.ErrNotFound) || errors.Is(err, ErrNotStream) {
+	err := w.extend(w.manifest.Chunks, bale.Expiry{Never: true})
+	// Another writer may have replaced the value before, and its word on these chunks is undone now, or has come true already.
+	_, now, headErr := w.head(context.WithoutCancel(w.ctx), w.key)
+	switch {
+	case headErr == nil && now.Generation != w.manifest.Generation || errors.Is(headErr, bale.ErrNotFound) || errors.Is(headErr, ErrNotStream):
 		_ = w.retire(w.ctx, w.key, &w.manifest, w.options.Grace)
+	case err != nil:
+		return fmt.Errorf("the value is there, but its chunks may expire: %w", err)
 	}
 	return nil
 }
