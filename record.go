@@ -61,7 +61,7 @@ func (r *recording) end(ctx context.Context, err error) {
 		return
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		r.event.Class = class(err)
+		r.event.Class = ErrorClass(err)
 		if r.event.Keys == 1 {
 			r.event.Errors = 1
 		}
@@ -69,8 +69,14 @@ func (r *recording) end(ctx context.Context, err error) {
 	r.recorder.Record(ctx, r.event)
 }
 
-// class tells errors apart.
-func class(err error) stats.Class {
+// ErrorClass is the class by which a Recorder is told of an error that the packages of bale return; of a [KeyErrors] its first one's.
+func ErrorClass(err error) stats.Class {
+	if err == nil {
+		return stats.OK
+	}
+	if many, ok := errors.AsType[KeyErrors](err); ok && len(many) > 0 {
+		err = many[0]
+	}
 	for _, c := range []struct {
 		err   error
 		class stats.Class

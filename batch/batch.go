@@ -379,10 +379,7 @@ func (l *lane) send() {
 	e := stats.Event{Keys: int32(len(b.items)), Errors: int32(len(failed)), Plain: bytes, Stored: bytes, Timed: true}
 	e.Times[stats.Store] = took
 	if len(failed) > 0 {
-		e.Class = stats.Server
-		if errors.Is(failed[0], context.DeadlineExceeded) {
-			e.Class = stats.Timeout
-		}
+		e.Class = bale.ErrorClass(failed)
 	}
 	l.record(ctx, e)
 

@@ -3,7 +3,6 @@ package goredis
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"time"
 
@@ -156,30 +155,12 @@ func (h *Hook) tell(ctx context.Context, r *recording, err error, failed int) {
 	h.options.Recorder.Record(ctx, r.event)
 }
 
-// errorClass tells errors apart; of many values' errors it is the first one's.
+// errorClass tells errors apart, that of an argument's MarshalBinary from a server's.
 func errorClass(err error) stats.Class {
-	if many, ok := errors.AsType[bale.KeyErrors](err); ok && len(many) > 0 {
-		err = many[0]
+	if errors.Is(err, errMarshal) {
+		return stats.Codec
 	}
-	for _, c := range []struct {
-		err   error
-		class stats.Class
-	}{
-		{context.Canceled, stats.Canceled}, {context.DeadlineExceeded, stats.Timeout}, {os.ErrDeadlineExceeded, stats.Timeout},
-		{bale.ErrCorrupt, stats.Corrupt}, {bale.ErrTooLarge, stats.TooLarge}, {bale.ErrUnknownDictionary, stats.UnknownDictionary},
-		{bale.ErrUnknownAlgorithm, stats.UnknownAlgorithm}, {bale.ErrInvalid, stats.Invalid}, {errMarshal, stats.Codec},
-	} {
-		if errors.Is(err, c.err) {
-			return c.class
-		}
-	}
-	if timeout, ok := errors.AsType[interface {
-		error
-		Timeout() bool
-	}](err); ok && timeout.Timeout() {
-		return stats.Timeout
-	}
-	return stats.Server
+	return bale.ErrorClass(err)
 }
 
 // countPlain counts values that are written as they are.

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stats"
 )
 
 // Reader reads a stream. It must be closed. It is for one goroutine at a time.
@@ -23,11 +25,25 @@ type Reader struct {
 	chunks  *chunkReader
 	read    int64
 	err     error // for ever after
+
+	start time.Time
+	told  bool // the Recorder has been
 }
 
 // GetReader opens the value of a key, or returns ErrNotFound. The first bytes are there, the others are read as they are wanted, until the context ends or
 // the Reader is closed. A byte is handed out only when its chunk has been verified; the whole value has been when Read returns io.EOF.
 func (s *Streams) GetReader(ctx context.Context, key string) (*Reader, error) {
+	start := time.Now()
+	r, err := s.open(ctx, key)
+	if err != nil {
+		s.record(ctx, stats.Get, start, 0, 0, err)
+		return nil, err
+	}
+	r.start = start
+	return r, nil
+}
+
+func (s *Streams) open(ctx context.Context, key string) (*Reader, error) {
 	const tries = 4 // a value that is replaced so often between two commands has a problem of its own
 	for try := 1; ; try++ {
 		_, m, err := s.head(ctx, key)
@@ -91,6 +107,7 @@ func (r *Reader) verdict(n int, err error) (int, error) {
 		return n, nil
 	case err == io.EOF && r.read == r.info.Size && r.chunks.ended():
 		r.err = io.EOF
+		r.tell(nil)
 		return n, io.EOF
 	case err == io.EOF:
 		err = fmt.Errorf("%w: it ends after %d of %d bytes", bale.ErrCorrupt, r.read, r.info.Size)
@@ -100,7 +117,16 @@ func (r *Reader) verdict(n int, err error) (int, error) {
 		err = fmt.Errorf("%w: %w", bale.ErrCorrupt, err)
 	}
 	r.err = &bale.KeyError{Op: "get", Key: r.key, Err: err}
+	r.tell(r.err)
 	return n, r.err
+}
+
+// tell tells the Recorder, once.
+func (r *Reader) tell(err error) {
+	if !r.told {
+		r.told = true
+		r.streams.record(r.chunks.ctx, stats.Get, r.start, r.read, r.info.Stored, err)
+	}
 }
 
 // WriteTo implements io.WriterTo, which spares io.Copy a buffer.
@@ -151,6 +177,7 @@ func (r *Reader) Close() error {
 	if r.decoder == nil {
 		return nil
 	}
+	r.tell(nil)
 	r.chunks.close()
 	_ = r.decoder.Reset(nil) // lets go of the chunks
 	r.streams.decoders.Put(r.decoder)

@@ -23,6 +23,7 @@ import (
 	balezstd "github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/bufpool"
+	"github.com/balekv/bale/stats"
 )
 
 // Options are the settings of [Streams]; the zero value is useful.
@@ -46,6 +47,10 @@ type Options struct {
 
 	// Parallel is how many chunks are on their way at a time, and how many are read ahead. Defaults to 2; 1 to 16. Each holds a chunk's memory.
 	Parallel int
+
+	// Recorder is told of each PutReader as stats.Set, and of each Reader as stats.Get when it has come to its end or is closed; the time of all is that of
+	// stats.Store. Nil for none.
+	Recorder stats.Recorder
 }
 
 const (
@@ -135,15 +140,38 @@ func New(store bale.Store, o Options) (*Streams, error) {
 // On an error the key is as it was, unless the store fails in the very end, when it is to change the key: nobody can say then whether it did. The new value is there for the
 // lease, or the old one as before.
 func (s *Streams) PutReader(ctx context.Context, key string, source io.Reader, e bale.Expiry) (Info, error) {
-	if err := e.Validate(); err != nil {
-		return Info{}, &bale.KeyError{Op: "put", Key: key, Err: err}
-	}
-	w := s.newWriter(ctx, key)
-	info, err := w.put(source, e)
+	start := time.Now()
+	info, err := s.put(ctx, key, source, e)
 	if err != nil {
-		return Info{}, &bale.KeyError{Op: "put", Key: key, Err: err}
+		info, err = Info{}, &bale.KeyError{Op: "put", Key: key, Err: err}
 	}
-	return info, nil
+	s.record(ctx, stats.Set, start, info.Size, info.Stored, err)
+	return info, err
+}
+
+func (s *Streams) put(ctx context.Context, key string, source io.Reader, e bale.Expiry) (Info, error) {
+	if err := e.Validate(); err != nil {
+		return Info{}, err
+	}
+	return s.newWriter(ctx, key).put(source, e)
+}
+
+// record tells the Recorder of a value that was written or read.
+func (s *Streams) record(ctx context.Context, op stats.Op, start time.Time, size, stored int64, err error) {
+	if s.options.Recorder == nil {
+		return
+	}
+	e := stats.Event{Op: op, Keys: 1, Algorithm: frame.Zstd, Plain: int(size), Stored: int(stored), Timed: true}
+	e.Times[stats.Store] = time.Since(start)
+	switch {
+	case errors.Is(err, bale.ErrNotFound):
+		e.Misses = 1
+	case err != nil:
+		e.Class, e.Errors = bale.ErrorClass(err), 1
+	case op == stats.Get:
+		e.Hits = 1
+	}
+	s.options.Recorder.Record(ctx, e)
 }
 
 // Delete removes a value and reports whether there was one. Its chunks live on for the grace period.

@@ -21,6 +21,7 @@ import (
 	"github.com/balekv/bale"
 	balezstd "github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stats"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -662,6 +663,38 @@ func TestNotStreams(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// TestRecorder: it is told of each value once, with its sizes and what became of it.
+func TestRecorder(t *testing.T) {
+	m := newMemory()
+	counters := stats.NewCounters(stats.CountersOptions{})
+	s := newStreams(t, m, Options{Chunk: minChunk, Recorder: counters})
+	value := lines(1 << 20)
+	info, err := s.PutReader(t.Context(), "k", bytes.NewReader(value), bale.Expiry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(t, s, "k"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.GetReader(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close() // before its end
+	s.GetReader(t.Context(), "none")
+	m.values["plain"] = []byte("x")
+	s.GetReader(t.Context(), "plain")
+	s.PutReader(t.Context(), "k", iotest.ErrReader(io.ErrClosedPipe), bale.Expiry{})
+	got := counters.Snapshot()
+	put, get := got.Ops[stats.Set], got.Ops[stats.Get]
+	if put.Count != 2 || put.Plain != uint64(info.Size) || put.Stored != uint64(info.Stored) || put.Errors[stats.Server] != 1 || put.Times[stats.Store].Count != 2 {
+		t.Errorf("put: %d, %d bytes as %d, errors %v", put.Count, put.Plain, put.Stored, put.Errors)
+	}
+	if get.Count != 4 || get.Hits != 2 || get.Misses != 1 || get.Errors[stats.Server] != 1 || get.Plain != uint64(info.Size) {
+		t.Errorf("get: %d, %d hits, %d misses, %d bytes, errors %v", get.Count, get.Hits, get.Misses, get.Plain, get.Errors)
+	}
+}
 
 // forever are the keys that never expire.
 func (m *memory) forever() (keys []string) {
