@@ -33,8 +33,7 @@ type Options[T any] struct {
 	// can be shared by caches.
 	Packer *Packer
 
-	// TTL is how long values live that are set with the zero Expiry. Zero means for ever; negative
-	// is an error.
+	// TTL is how long values live that are set with the zero Expiry, at least a millisecond. Zero means for ever.
 	TTL time.Duration
 
 	// Jitter shortens each TTL at random by up to this part of it, 0 to 1, so that values set together do not
@@ -66,8 +65,8 @@ func New[T any](store Store, o Options[T]) (*Cache[T], error) {
 	switch {
 	case store == nil:
 		return nil, fmt.Errorf("bale: %w: no Store", ErrInvalid)
-	case o.TTL < 0:
-		return nil, fmt.Errorf("bale: %w: TTL is %v, must not be negative", ErrInvalid, o.TTL)
+	case o.TTL != 0 && o.TTL < time.Millisecond:
+		return nil, fmt.Errorf("bale: %w: TTL is %v, must be at least 1ms, or 0 for ever", ErrInvalid, o.TTL)
 	case !(o.Jitter >= 0 && o.Jitter <= 1):
 		return nil, fmt.Errorf("bale: %w: Jitter is %v, must be 0 to 1", ErrInvalid, o.Jitter)
 	}
@@ -299,6 +298,9 @@ func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
 	return err
 }
 
+// maxString is the size in bytes of the largest string that Redis keeps (proto-max-bulk-len).
+const maxString = 512 << 20
+
 // errCodec is the class of what a codec says.
 type errCodec struct {
 	what string
@@ -307,6 +309,9 @@ type errCodec struct {
 
 func (e *errCodec) Error() string { return e.what + ": " + e.err.Error() }
 func (e *errCodec) Unwrap() error { return e.err }
+
+// Is makes it ErrCodec.
+func (e *errCodec) Is(target error) bool { return target == ErrCodec }
 
 // encode appends the stored form of v to dst, with a freshness if there is one.
 func (c *Cache[T]) encode(dst []byte, v T, fresh *frame.Freshness, rec *recording) ([]byte, error) {
@@ -321,6 +326,9 @@ func (c *Cache[T]) encode(dst []byte, v T, fresh *frame.Freshness, rec *recordin
 	rec.stage(stats.Encode)
 	n := len(dst)
 	dst, how, err := c.packer.pack(dst, plain.B, fresh)
+	if err == nil && len(dst)-n > maxString {
+		return dst[:n], fmt.Errorf("%w: %d bytes, and Redis keeps at most %d under a key: package stream keeps more", ErrTooLarge, len(dst)-n, maxString)
+	}
 	if err == nil {
 		rec.packed(how, len(plain.B), len(dst)-n)
 	}

@@ -29,6 +29,9 @@ var (
 	// by a later version of bale.
 	ErrUnknownAlgorithm = errors.New("unknown algorithm")
 
+	// ErrCodec: the codec cannot write a value, or read one, which another codec may have written.
+	ErrCodec = errors.New("codec")
+
 	// ErrInvalid: an argument or option is out of range.
 	ErrInvalid = errors.New("invalid argument")
 )

@@ -41,12 +41,17 @@ type LoadOptions struct {
 
 	// Timeout ends the context of a load. Defaults to 30 s.
 	Timeout time.Duration
+
+	// Patience is how long GetOrLoad waits for Redis in one step at most, before it does without: when it reads, takes the lock and stores. It is at most half of
+	// what is left of the caller's deadline. The client must honour contexts (of go-redis, ContextTimeoutEnabled). Defaults to 500 ms.
+	Patience time.Duration
 }
 
 const (
 	defaultBeta        = 1
 	defaultRefreshes   = 64
 	defaultLoadTimeout = 30 * time.Second
+	defaultPatience    = 500 * time.Millisecond
 
 	lockSuffix  = ":lock"
 	minLockWait = 2 * time.Millisecond // between two looks at a lock that another process has, doubled each time
@@ -85,9 +90,9 @@ func (l *loader[T]) init(o LoadOptions) error {
 	for _, d := range []struct {
 		name string
 		d    time.Duration
-	}{{"NegativeTTL", o.NegativeTTL}, {"StaleIfError", o.StaleIfError}, {"Lock", o.Lock}, {"Timeout", o.Timeout}} {
-		if d.d < 0 {
-			return fmt.Errorf("bale: %w: Load.%s is %v, must not be negative", ErrInvalid, d.name, d.d)
+	}{{"NegativeTTL", o.NegativeTTL}, {"StaleIfError", o.StaleIfError}, {"Lock", o.Lock}, {"Timeout", o.Timeout}, {"Patience", o.Patience}} {
+		if d.d != 0 && d.d < time.Millisecond {
+			return fmt.Errorf("bale: %w: Load.%s is %v, must be at least 1ms, or 0", ErrInvalid, d.name, d.d)
 		}
 	}
 	if math.IsNaN(o.Beta) || o.Refreshes < 0 {
@@ -101,6 +106,9 @@ func (l *loader[T]) init(o LoadOptions) error {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultLoadTimeout
+	}
+	if o.Patience == 0 {
+		o.Patience = defaultPatience
 	}
 	l.options, l.flights = o, map[string]*flight[T]{}
 	return nil
@@ -138,7 +146,9 @@ func (c *Cache[T]) Fetch(ctx context.Context, key string, e Expiry, load func(co
 	if err != nil {
 		return zero, false, &KeyError{"load", key, err}
 	}
-	v, fresh, err := c.get(ctx, key, c.recorder)
+	patient, cancel := c.patient(ctx)
+	v, fresh, err := c.get(patient, key, c.recorder)
+	cancel()
 	l := loading[T]{cache: c, key: key, expiry: expiry, load: load, readable: errors.Is(err, ErrNotFound) || err == nil, seen: fresh.Expires}
 	switch {
 	case err == nil && !fresh.expired(time.Now):
@@ -157,6 +167,15 @@ func (c *Cache[T]) Fetch(ctx context.Context, key string, e Expiry, load func(co
 		return v, true, nil
 	}
 	return loaded, false, err
+}
+
+// patient is the context for one step with Redis.
+func (l *loader[T]) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	d := l.options.Patience
+	if deadline, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(deadline)/2)
+	}
+	return context.WithTimeout(ctx, d)
 }
 
 // Close ends the loads of [Cache.GetOrLoad] that still run, and waits for their loaders to return. Afterwards nothing is loaded any more. The Store and the
@@ -351,6 +370,8 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, er
 	// look reports whether the value is there after all, or is said not to be.
 	look := func() (found bool) {
 		var fresh freshness
+		ctx, cancel := l.cache.patient(ctx)
+		defer cancel()
 		stored, err = l.cache.store.Get(ctx, l.key)
 		if err == nil {
 			rec := recording{}
@@ -409,7 +430,7 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, er
 		return v, err
 	}
 	// The loader may have used up its time: what it brought is stored all the same.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Timeout)
+	ctx, cancel := l.cache.patient(context.WithoutCancel(ctx))
 	defer cancel()
 	switch {
 	case err == nil:
@@ -444,7 +465,9 @@ func (l *loading[T]) lock(ctx context.Context, ahead bool, look func() bool) (un
 	token := []byte(rand.Text())
 	key := l.key + lockSuffix
 	for wait := minLockWait; ; wait = min(2*wait, maxLockWait) {
-		ok, err := l.cache.store.Swap(ctx, key, nil, token, l.cache.options.Lock)
+		patient, cancel := l.cache.patient(ctx)
+		ok, err := l.cache.store.Swap(patient, key, nil, token, l.cache.options.Lock)
+		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return func() {}, false, nil

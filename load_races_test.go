@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stats"
 )
 
 func (s *clockwork) Touch(_ context.Context, key string, e Expiry) (bool, error) {
@@ -406,3 +407,89 @@ type refusing struct{}
 
 func (refusing) Append(dst []byte, _ map[string]int) ([]byte, error) { return dst, errRefusing }
 func (refusing) Decode([]byte, *map[string]int) error                { return nil }
+
+// hanging is a Store that answers nothing while it hangs, as a client does that tries again until the context ends.
+type hanging struct {
+	*clockwork
+	hangs atomic.Bool
+}
+
+func (h *hanging) wait(ctx context.Context) error {
+	if !h.hangs.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hanging) Get(ctx context.Context, key string) ([]byte, error) {
+	if err := h.wait(ctx); err != nil {
+		return nil, err
+	}
+	return h.clockwork.Get(ctx, key)
+}
+
+func (h *hanging) Set(ctx context.Context, key string, value []byte, e Expiry) error {
+	if err := h.wait(ctx); err != nil {
+		return err
+	}
+	return h.clockwork.Set(ctx, key, value, e)
+}
+
+// TestRedisHangs: GetOrLoad does without it after Patience, or half of its caller's time.
+func TestRedisHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{clockwork: newClockwork()}
+		store.hangs.Store(true)
+		c, counters := newLoading(t, store, LoadOptions{Lock: time.Minute})
+		load := func(context.Context) (string, error) { return "loaded", nil }
+		for _, test := range []struct{ deadline, want time.Duration }{{0, defaultPatience}, {time.Hour, defaultPatience}, {300 * time.Millisecond, 150 * time.Millisecond}} {
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if test.deadline > 0 {
+				ctx, cancel = context.WithTimeout(ctx, test.deadline)
+			}
+			start := time.Now()
+			if v, err := c.GetOrLoad(ctx, "k", Expiry{}, load); v != "loaded" || err != nil || time.Since(start) != test.want {
+				t.Errorf("deadline %v: %q, %v after %v", test.deadline, v, err, time.Since(start))
+			}
+			cancel()
+		}
+		if n := counters.Snapshot().Ops[stats.Get].Errors[stats.Timeout]; n != 3 {
+			t.Errorf("%d timeouts are told", n)
+		}
+		// It stops in the middle: the value is there, and it is not waited for long that it is stored.
+		store.hangs.Store(false)
+		start := time.Now()
+		if v, err := c.GetOrLoad(t.Context(), "l", Expiry{}, func(context.Context) (string, error) {
+			store.hangs.Store(true)
+			return "loaded", nil
+		}); v != "loaded" || err != nil || time.Since(start) != defaultPatience {
+			t.Errorf("%q, %v after %v", v, err, time.Since(start))
+		}
+	})
+}
+
+// TestMistakesOfUnit: a number without its unit is nanoseconds, which nobody means.
+func TestMistakesOfUnit(t *testing.T) {
+	for name, o := range map[string]Options[int]{"TTL": {TTL: 60}, "Load.NegativeTTL": {Load: LoadOptions{NegativeTTL: 60}}, "Load.Lock": {Load: LoadOptions{Lock: 1}}, "Load.Patience": {Load: LoadOptions{Patience: -1}}} {
+		if _, err := New(newMemory(), o); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), name+" is") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := TTL(60).Validate(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "60ns") {
+		t.Error(err)
+	}
+}
+
+// TestErrCodec: what a codec refuses is told from what cannot be unpacked.
+func TestErrCodec(t *testing.T) {
+	store := newMemory()
+	c, err := New(store, Options[int]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.values["k"] = []byte("not JSON")
+	if _, err := c.Get(t.Context(), "k"); !errors.Is(err, ErrCodec) || errors.Is(err, ErrCorrupt) || ErrorClass(err) != stats.Codec {
+		t.Error(err)
+	}
+}

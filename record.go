@@ -83,14 +83,11 @@ func ErrorClass(err error) stats.Class {
 	}{
 		{context.Canceled, stats.Canceled}, {context.DeadlineExceeded, stats.Timeout}, {os.ErrDeadlineExceeded, stats.Timeout},
 		{ErrCorrupt, stats.Corrupt}, {ErrTooLarge, stats.TooLarge}, {ErrUnknownDictionary, stats.UnknownDictionary},
-		{ErrUnknownAlgorithm, stats.UnknownAlgorithm}, {ErrInvalid, stats.Invalid},
+		{ErrUnknownAlgorithm, stats.UnknownAlgorithm}, {ErrCodec, stats.Codec}, {ErrInvalid, stats.Invalid},
 	} {
 		if errors.Is(err, c.err) {
 			return c.class
 		}
-	}
-	if _, ok := errors.AsType[*errCodec](err); ok {
-		return stats.Codec
 	}
 	if _, ok := errors.AsType[*errLoad](err); ok {
 		return stats.Loader

@@ -46,14 +46,14 @@ type Item struct {
 
 // Expiry says when a value ends: after a time, at a time, or never. The zero Expiry is the
 // cache's default ([Options].TTL); a [Store] takes it for never. Redis keeps expiries to the millisecond: anything
-// finer is rounded up.
+// finer is rounded up, and less than one is an error, for it is most often a number without its unit.
 type Expiry struct {
-	In    time.Duration // from now; not negative
+	In    time.Duration // from now; at least a millisecond
 	At    time.Time
 	Never bool
 }
 
-// TTL expires a value after d, which is not negative; zero is the zero Expiry, and not "at once".
+// TTL expires a value after d, which is at least a millisecond; zero is the zero Expiry, and not "at once".
 func TTL(d time.Duration) Expiry { return Expiry{In: d} }
 
 // ExpireAt expires a value at t. A time in the past makes it expire at once; the zero time is the zero Expiry.
@@ -70,8 +70,8 @@ func (e Expiry) Validate() error {
 	switch {
 	case set > 1:
 		return fmt.Errorf("%w: an expiry is one of In, At and Never, not %d of them", ErrInvalid, set)
-	case e.In < 0:
-		return fmt.Errorf("%w: expiry in %v, must not be negative", ErrInvalid, e.In)
+	case e.In != 0 && e.In < time.Millisecond:
+		return fmt.Errorf("%w: expiry in %v, must be at least 1ms", ErrInvalid, e.In)
 	case !e.At.IsZero() && e.At.UnixMilli() <= 0:
 		return fmt.Errorf("%w: expiry at %v, must be after 1970", ErrInvalid, e.At)
 	}

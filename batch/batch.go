@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -68,8 +67,13 @@ const (
 	entryBytes = 96 // what an entry takes beside its key and value: Item, index, map
 )
 
-// ErrFull: the buffer has no room for a value, and Drop is set.
-var ErrFull = errors.New("batch: the buffer is full")
+var (
+	// ErrFull: the buffer has no room for a value, and Drop is set.
+	ErrFull = errors.New("batch: the buffer is full")
+
+	// ErrClosed: the Store is closed, and takes no more values.
+	ErrClosed = errors.New("batch: the Store is closed")
+)
 
 // Store is a bale.Store whose Set and SetMany go through a buffer. Make one with [New]; it is safe for concurrent use.
 type Store struct {
@@ -195,8 +199,6 @@ func (s *Store) lane(key string) *lane {
 	return s.lanes[maphash.String(s.seed, key)%uint64(len(s.lanes))]
 }
 
-var errClosed = fmt.Errorf("batch: the Store is closed: %w", os.ErrClosed)
-
 // Set implements bale.Store: see [Options].Wait for when it returns. The value is copied. An expiry counts from when it reaches Redis.
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
 	out, err := s.lane(key).put(ctx, key, value, e)
@@ -259,7 +261,7 @@ func (l *lane) put(ctx context.Context, key string, value []byte, e bale.Expiry)
 	for {
 		if l.closed {
 			l.mu.Unlock()
-			return nil, errClosed
+			return nil, ErrClosed
 		}
 		// What is larger than all the room there is comes alone.
 		if used := l.filling.size + l.sent.size; used+need <= l.maxBytes || used == 0 {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -431,7 +430,7 @@ func TestOthersComeAfter(t *testing.T) {
 					t.Error(n, err)
 				}
 			case "2":
-				if ok, err := s.Touch(ctx, "a", bale.TTL(1)); !ok || err != nil {
+				if ok, err := s.Touch(ctx, "a", bale.TTL(time.Second)); !ok || err != nil {
 					t.Error(ok, err)
 				}
 			case "3":
@@ -468,7 +467,7 @@ func TestCloseLosesNothing(t *testing.T) {
 				for i := range 1000 {
 					key := fmt.Sprint(w, ":", i)
 					err := s.Set(t.Context(), key, []byte(key), bale.Expiry{})
-					if errors.Is(err, os.ErrClosed) {
+					if errors.Is(err, ErrClosed) {
 						return
 					}
 					if err != nil {
@@ -495,7 +494,7 @@ func TestCloseLosesNothing(t *testing.T) {
 			}
 			return true
 		})
-		if err := s.Set(t.Context(), "k", nil, bale.Expiry{}); !errors.Is(err, os.ErrClosed) {
+		if err := s.Set(t.Context(), "k", nil, bale.Expiry{}); !errors.Is(err, ErrClosed) {
 			t.Errorf("Set after Close: %v", err)
 		}
 		if err := s.Flush(t.Context()); err != nil {
