@@ -37,7 +37,7 @@ type Options[T any] struct {
 	TTL time.Duration
 
 	// Jitter shortens each TTL at random by up to this part of it, 0 to 1, so that values set together do not
-	// expire together. Defaults to 0. Absolute expiries are kept.
+	// expire together. Defaults to 0. Absolute expiries are kept, and so is never.
 	Jitter float64
 
 	// Load is for [Cache.GetOrLoad].
