@@ -53,7 +53,7 @@ type Options[T any] struct {
 
 	// MaxAge is how long a value is kept, counted from before it was asked of Redis: the longest time that a value can be served after it was
 	// changed, deleted or has expired, when Invalidations do not say so, because there are none or their connection is
-	// lost. Defaults to 1 s, or 1 min with Invalidations.
+	// lost. Defaults to 1 s, or 1 min with Invalidations; of keys that they do not cover it is 1 s at most.
 	MaxAge time.Duration
 
 	// Size returns how many bytes a decoded value takes. It is called once for each value that is kept. Defaults to an
@@ -79,6 +79,9 @@ type Invalidations interface {
 	// reference to keys. Listen connects again by itself. It returns when ctx ends, with its error, or with what makes
 	// listening impossible, and changed is not called any more then.
 	Listen(ctx context.Context, changed func(keys []string)) error
+
+	// Covers reports whether Listen tells of a key.
+	Covers(key string) bool
 }
 
 // Stats counts what a [Cache] has done.
@@ -99,6 +102,7 @@ type Cache[T any] struct {
 	cache   *bale.Cache[T]
 	entries *otter.Cache[string, *entry[T]]
 	maxAge  time.Duration
+	covers  func(key string) bool // nil for all
 	clone   func(T) T
 	size    func(string, T) int
 
@@ -126,7 +130,8 @@ type Cache[T any] struct {
 type entry[T any] struct {
 	v      T
 	read   time.Duration // when Redis was asked, on the Cache's clock
-	resets uint64        // that there had been then
+	maxAge time.Duration
+	resets uint64 // that there had been then
 	size   int64
 }
 
@@ -222,6 +227,9 @@ func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 		c.coarse.Stop()
 		return nil, fmt.Errorf("near: %w", err)
 	}
+	if o.Invalidations != nil {
+		c.covers = o.Invalidations.Covers
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	if o.Invalidations != nil {
@@ -287,10 +295,18 @@ func (c *Cache[T]) shard(key string) *shard[T] {
 // kept returns the value of a key if it is kept, and young enough for a call that came at now.
 func (c *Cache[T]) kept(key string, now time.Duration) (v T, ok bool) {
 	e, ok := c.entries.GetIfPresent(key)
-	if !ok || now-e.read > c.maxAge || e.resets != c.resets.Load() {
+	if !ok || now-e.read > e.maxAge || e.resets != c.resets.Load() {
 		return v, false
 	}
 	return e.v, true
+}
+
+// maxAgeOf is how old a value may get: where nobody says what becomes of its key, as old as without Invalidations.
+func (c *Cache[T]) maxAgeOf(key string) time.Duration {
+	if c.covers == nil || c.covers(key) {
+		return c.maxAge
+	}
+	return min(c.maxAge, defaultMaxAge)
 }
 
 // give is what a caller gets of a value that is shared.
@@ -340,7 +356,7 @@ func (c *Cache[T]) finish(w want, f *flight[T]) {
 	if s.flights[w] == f {
 		delete(s.flights, w)
 		if e, ok := c.entries.GetIfPresent(w.key); f.size > 0 && (!ok || e.read < f.began) {
-			c.keep(w.key, &entry[T]{f.v, f.began, f.resets, f.size})
+			c.keep(w.key, &entry[T]{f.v, f.began, c.maxAgeOf(w.key), f.resets, f.size})
 		}
 	}
 	s.mu.Unlock()

@@ -715,6 +715,8 @@ func (f *failing) Listen(context.Context, func([]string)) error {
 	return errors.New("no such luck")
 }
 
+func (*failing) Covers(string) bool { return true }
+
 // TestListenFails: it is told, and tried again; values are kept for MaxAge meanwhile.
 func TestListenFails(t *testing.T) {
 	server := redisproc.ForTest(t)
@@ -786,4 +788,46 @@ func BenchmarkGetKept(b *testing.B) {
 			}
 		})
 	})
+}
+
+// TestKeysThatAreNotCovered: of what nobody tells, values get no older than without Invalidations.
+func TestKeysThatAreNotCovered(t *testing.T) {
+	cache, err := bale.New(newStore(t, redisproc.ForTest(t).Addr()), bale.Options[int]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := New(cache, Options[int]{Invalidations: prefixed("user:")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	await(t, "it does not listen", func() bool { return near.resets.Load() > 0 })
+	for key, want := range map[string]time.Duration{"user:1": time.Minute, "use": time.Second, "other": time.Second} {
+		if got := near.maxAgeOf(key); got != want {
+			t.Errorf("%s gets %v old, want %v", key, got, want)
+		}
+		if err := cache.Set(t.Context(), key, 1, bale.Expiry{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := near.Get(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if _, kept := near.kept(key, near.now()+want-100*time.Millisecond); !kept {
+			t.Errorf("%s is not kept until it is %v old", key, want)
+		}
+		if _, kept := near.kept(key, near.now()+want+time.Millisecond); kept {
+			t.Errorf("%s is kept longer", key)
+		}
+	}
+}
+
+// prefixed are Invalidations that never tell, of keys that begin so.
+type prefixed string
+
+func (p prefixed) Covers(key string) bool { return strings.HasPrefix(key, string(p)) }
+
+func (prefixed) Listen(ctx context.Context, changed func([]string)) error {
+	changed(nil)
+	<-ctx.Done()
+	return ctx.Err()
 }

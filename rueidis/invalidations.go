@@ -44,6 +44,11 @@ type Invalidations struct {
 	track   []string // the command
 }
 
+// Covers reports whether a key begins with one of the Prefixes.
+func (i *Invalidations) Covers(key string) bool {
+	return len(i.options.Prefixes) == 0 || slices.ContainsFunc(i.options.Prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
+}
+
 // NewInvalidations makes Invalidations. The client stays the caller's, to be closed after the last Listen has ended. A cluster's
 // nodes are those that the client knows: it learns of changes when its commands meet them, or regularly with
 // rueidis.ClientOption.ClusterOption.ShardsRefreshInterval, so the client of the Store is the best, and another should have that set.
