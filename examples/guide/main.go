@@ -52,9 +52,13 @@ func database(_ context.Context, id int) (User, error) {
 }
 
 func main() {
+	addr := os.Getenv("REDIS_ADDR")
+	if addr == "" {
+		log.Fatal("set REDIS_ADDR to the address of a Redis, for example 127.0.0.1:6379")
+	}
 	ctx, out := context.Background(), os.Stdout
 	for _, step := range []func(context.Context, string, io.Writer) error{firstLine, production, writes, large} {
-		if err := step(ctx, os.Getenv("REDIS_ADDR"), out); err != nil {
+		if err := step(ctx, addr, out); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -95,7 +99,7 @@ func firstLine(ctx context.Context, addr string, out io.Writer) error {
 
 // production is what a service has.
 func production(ctx context.Context, addr string, out io.Writer) error {
-	client, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: 2 * time.Second})
+	client, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: 2 * time.Second, DisableRetry: true})
 	if err != nil {
 		return err
 	}

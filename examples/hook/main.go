@@ -16,7 +16,11 @@ import (
 )
 
 func main() {
-	if err := run(context.Background(), os.Getenv("REDIS_ADDR"), os.Stdout); err != nil {
+	addr := os.Getenv("REDIS_ADDR")
+	if addr == "" {
+		log.Fatal("set REDIS_ADDR to the address of a Redis, for example 127.0.0.1:6379")
+	}
+	if err := run(context.Background(), addr, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
