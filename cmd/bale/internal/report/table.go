@@ -36,8 +36,15 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 	if e.Rounds == 1 {
 		rounds = "1 round"
 	}
-	hanging(w, "", fmt.Sprintf("%s, %.3g s a cell. Ratio: to the values as given. B/key: of used_memory; usage: by MEMORY USAGE. "+
-		"P50 to P99.9: of the whole operation, us. Allocs, B/op: in this process. RSS: peak over the start, MiB. %s: best of its callers", rounds, e.DurationS, best))
+	groups := byDataset(r.Cells)
+	for _, cells := range groups {
+		slices.SortStableFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) })
+	}
+	without := leftOut(groups)
+	hanging(w, "", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, legend(without)))
+	if len(without) > 0 {
+		fmt.Fprintf(w, "Left out for width: %s; --json has them\n", strings.Join(without, ", "))
+	}
 	notes := slices.Clone(e.Notes)
 	if e.Embedded {
 		notes = slices.Insert(notes, 0, "EMBEDDED SERVER: no redis-server was found, or it was asked for: this is miniredis within this process. Ratios are exact; latencies mean little, "+
@@ -47,11 +54,10 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 		fmt.Fprintln(w)
 		wrapped(w, strings.Join(notes, "\n"))
 	}
-	for _, cells := range byDataset(r.Cells) {
-		slices.SortStableFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) })
+	for _, cells := range groups {
 		first := cells[0]
 		fmt.Fprintf(w, "\n%s: %d values of %.0f bytes in the mean\n", first.Dataset, first.Values, float64(first.RawBytes)/float64(first.Values))
-		summary(w, cells)
+		summary(w, cells, without)
 		dictionaries(w, r.Dictionaries, first.Dataset)
 		fmt.Fprintln(w, "\nwhere the time goes: median of each stage, us")
 		medians(w, cells)
@@ -181,28 +187,58 @@ func fitting(w io.Writer, forms ...func(io.Writer)) {
 	for _, form := range forms {
 		b.Reset()
 		form(&b)
-		if !slices.ContainsFunc(strings.Split(b.String(), "\n"), func(line string) bool { return utf8.RuneCountInString(line) > Width }) {
+		if fits(b.String()) {
 			break
 		}
 	}
 	w.Write(b.Bytes())
 }
 
+func fits(text string) bool {
+	return !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > Width })
+}
+
 func severalClients(cells []lab.Cell) bool {
 	return slices.ContainsFunc(cells, func(c lab.Cell) bool { return c.Client != cells[0].Client })
 }
 
-// spared are the figures that a summary does without where it is too wide, those first that tell least.
+// spared are the figures that the summaries do without where one is too wide, those first that tell least.
 var spared = [][]string{nil, {"usage", "RSS"}, {"usage", "RSS", "B/op"}, {"usage", "RSS", "B/op", "P95"}, {"usage", "RSS", "B/op", "P95", "allocs"}}
 
-func summary(w io.Writer, cells []lab.Cell) {
-	var forms []func(io.Writer)
-	for _, without := range spared {
-		forms = append(forms, func(w io.Writer) {
-			summaryOf(w, cells, slices.DeleteFunc(slices.Clone(figures), func(f figure) bool { return slices.Contains(without, f.name) }))
-		})
+// leftOut are the figures without which every summary fits, the same in all, so that one legend explains them.
+func leftOut(groups [][]lab.Cell) []string {
+	widest := 0
+	for _, cells := range groups {
+		for widest < len(spared)-1 {
+			var b strings.Builder
+			summary(&b, cells, spared[widest])
+			if fits(b.String()) {
+				break
+			}
+			widest++
+		}
 	}
-	fitting(w, forms...)
+	return spared[widest]
+}
+
+// legend explains the figures that are shown.
+func legend(without []string) string {
+	shown := func(figure, about string) string {
+		if slices.Contains(without, figure) {
+			return ""
+		}
+		return about
+	}
+	return "Ratio: to the values as given. B/key: of used_memory" + shown("usage", "; usage: by MEMORY USAGE") +
+		". P50 to P99.9: of the whole operation, us." +
+		shown("allocs", " Allocs"+shown("B/op", ", B/op")+": in this process.") +
+		shown("RSS", " RSS: peak over the start, MiB.") +
+		" " + best + ": best of its callers"
+}
+
+// summary is a table of all figures but some.
+func summary(w io.Writer, cells []lab.Cell, without []string) {
+	summaryOf(w, cells, slices.DeleteFunc(slices.Clone(figures), func(f figure) bool { return slices.Contains(without, f.name) }))
 }
 
 func summaryOf(w io.Writer, cells []lab.Cell, figures []figure) {
@@ -377,8 +413,21 @@ func choose(cells []lab.Cell) string {
 		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
 			title(base, several), name, 100*minThroughput, count(callers), 100*minSaving, bytesPerKey(base), what)
 	}
-	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s with %s",
-		title(choice, several), name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.OpsPerSecond/base.OpsPerSecond, title(base, several), count(callers))
+	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s with %s%s",
+		title(choice, several), name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.OpsPerSecond/base.OpsPerSecond, title(base, several), count(callers),
+		withoutCompression(choice, base, verified))
+}
+
+// withoutCompression compares a choice with plain values by its own client, where the base is by another: the throughput
+// of the two together tells nothing of what compressing takes.
+func withoutCompression(choice, base lab.Cell, verified []lab.Cell) string {
+	i := slices.IndexFunc(verified, func(c lab.Cell) bool {
+		return c.Client == choice.Client && c.Codec == choice.Codec && c.Compress == "none"
+	})
+	if choice.Client == base.Client || choice.Compress == "none" || i < 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%.2f times %s)", choice.OpsPerSecond/verified[i].OpsPerSecond, title(verified[i], true))
 }
 
 // title is what tells a cell apart in a sentence.

@@ -75,6 +75,11 @@ func TestTable(t *testing.T) {
 			}
 			r.Cells[3].Verified, r.Cells[3].Error = false, "get: i/o timeout"
 		}},
+		{"testdata/narrow.txt", Options{}, func(r *lab.Result) { // the second table, too, does without what the first has no room for
+			r.Cells, r.Dictionaries = append(r.Cells[:2], r.Cells[7:]...), nil
+			r.Cells[0].Client, r.Cells[1].Client = "goredis:16+auto", "rueidis:256-auto"
+			r.Cells[0].Codec, r.Cells[1].Compress = "a-long-codec", "zstd:3/go+dict"
+		}},
 		{"testdata/no-cells.txt", Options{}, func(r *lab.Result) {
 			r.Cells, r.Environment.Notes = nil, append(r.Environment.Notes, "random: another note")
 			r.Dictionaries = append(r.Dictionaries[2:], r.Dictionaries[2])
@@ -152,6 +157,8 @@ func TestVerdict(t *testing.T) {
 			"Choose goredis+auto + json + none for m: 2.90 times the throughput of goredis + json + none with 64 callers, and nothing that keeps 50% of that saves 5% of its 1000 bytes a key in Redis."},
 		{"the fastest client of the smallest", []lab.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis", cell("m", "s2", 64, 50, 500, 90, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 200, 1))},
 			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.00 times the throughput of goredis + json + none with 64 callers."},
+		{"another client, beside its own plain values", []lab.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 250, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 210, 1))},
+			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.10 times the throughput of goredis + json + none with 64 callers (0.84 times rueidis + json + none)."},
 		{"nothing verified", []lab.Cell{{Dataset: "m", Concurrency: 1}}, "Choose nothing for m: no cell was verified."},
 	} {
 		if got := Verdict(&lab.Result{Cells: test.cells}); got != test.want {
