@@ -35,6 +35,7 @@ func (inspectCommand) Help() string {
 Examples:
   bale inspect value.packed
   bale pack < value.json | bale inspect
+  redis-cli --raw GET user:1 | bale inspect
   bale inspect --redis redis://127.0.0.1:6379 --key user:1`
 }
 
@@ -64,6 +65,14 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	packer, err := newReader(c.Dict, maxValue, registry)
+	if err != nil {
+		return err
+	}
+	defer packer.Close()
+	if client == nil {
+		stored = withoutNewline(ctx, packer, stored, s.err)
+	}
 	fields, packed := frame.Describe(stored)
 	for _, f := range fields {
 		fmt.Fprintln(s.out, f)
@@ -81,11 +90,6 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 		fmt.Fprintln(s.out, "content: none, for the frame says that there is no value: it was looked for and not found")
 		return nil
 	}
-	packer, err := newReader(c.Dict, maxValue, registry)
-	if err != nil {
-		return err
-	}
-	defer packer.Close()
 	value, err := packer.UnpackContext(ctx, nil, stored)
 	switch {
 	case errors.Is(err, dict.ErrUnknown):

@@ -15,6 +15,7 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stream"
 )
 
 type packCommand struct {
@@ -83,11 +84,11 @@ type unpackCommand struct {
 
 // Help is shown below the options.
 func (unpackCommand) Help() string {
-	return `A damaged value gives no output but an error, and exit status 1; so does a frame that says that there is no value, and a stream, whose content is under other keys.
+	return `A damaged value gives no output but an error, and exit status 1; so does a frame that says that there is no value, and a stream, whose content is under other keys. The newline that redis-cli appends to a value is left out.
 
 Examples:
   bale unpack < value.packed
-  redis-cli --raw GET user:1 | head -c -1 | bale unpack
+  redis-cli --raw GET user:1 | bale unpack
   bale unpack --dict users.dict < value.packed`
 }
 
@@ -115,6 +116,9 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return fmt.Errorf("stdin: %w", err)
 	}
+	if len(stored) <= limit {
+		stored = withoutNewline(ctx, packer, stored, s.err)
+	}
 	if h, _, packed := frame.Parse(stored); len(stored) > limit {
 		if !packed {
 			_, err := io.Copy(s.out, io.MultiReader(bytes.NewReader(stored), in))
@@ -139,6 +143,31 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 	}
 	_, err = s.out.Write(value)
 	return err
+}
+
+// withoutNewline leaves out the newline that redis-cli appends to a value, and says so, if stored is a frame that decodes only without it.
+func withoutNewline(ctx context.Context, packer *bale.Packer, stored []byte, w io.Writer) []byte {
+	shorter, ends := bytes.CutSuffix(stored, []byte("\n"))
+	if !ends || decodes(ctx, packer, stored) || !decodes(ctx, packer, shorter) {
+		return stored
+	}
+	fmt.Fprintln(w, "the last byte, a newline as redis-cli appends, was left out")
+	return shorter
+}
+
+// decodes reports whether stored is a whole frame: of a value, of a stream, or one that says that there is no value. One that needs a
+// dictionary that the packer does not have counts as not whole.
+func decodes(ctx context.Context, packer *bale.Packer, stored []byte) bool {
+	h, _, packed := frame.Parse(stored)
+	switch {
+	case !packed:
+		return false
+	case h.Algorithm == frame.Chunks && h.Version == frame.V1:
+		_, err := stream.ParseManifest(stored)
+		return err == nil
+	}
+	_, err := packer.UnpackContext(ctx, nil, stored)
+	return err == nil || errors.Is(err, bale.ErrNotFound)
 }
 
 // newReader makes a Packer that reads every algorithm with every one of the dictionaries in files, and with those of more, if it is
