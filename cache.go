@@ -97,7 +97,8 @@ func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
 
 // get is Get that says how fresh the value is, and returns one that is kept beyond its expiry, too.
 func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder) (v T, fresh freshness, err error) {
-	rec := begin(ctx, recorder, stats.Get, 1)
+	var rec recording
+	rec.begin(ctx, recorder, stats.Get, 1)
 	stored, err := c.store.Get(ctx, key)
 	rec.stage(stats.Store)
 	if err == nil {
@@ -137,7 +138,8 @@ func (c *Cache[T]) Set(ctx context.Context, key string, v T, e Expiry) error {
 
 // set writes a value with an expiry that is resolved. One that says when it expires stays longer, for when it cannot be loaded.
 func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *frame.Freshness) error {
-	rec := begin(ctx, c.recorder, stats.Set, 1)
+	var rec recording
+	rec.begin(ctx, c.recorder, stats.Set, 1)
 	packed := bufpool.Get()
 	defer bufpool.Put(packed)
 	before := cap(packed.B)
@@ -161,7 +163,8 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 	if len(keys) == 0 {
 		return values, nil
 	}
-	rec := begin(ctx, c.recorder, stats.GetMany, len(keys))
+	var rec recording
+	rec.begin(ctx, c.recorder, stats.GetMany, len(keys))
 	stored, err := c.store.GetMany(ctx, keys)
 	rec.stage(stats.Store)
 	var failed KeyErrors
@@ -200,7 +203,8 @@ func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e Expiry) e
 	if len(values) == 0 {
 		return nil
 	}
-	rec := begin(ctx, c.recorder, stats.SetMany, len(values))
+	var rec recording
+	rec.begin(ctx, c.recorder, stats.SetMany, len(values))
 	for key := range values {
 		c.overtake(key)
 	}
@@ -261,7 +265,8 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	rec := begin(ctx, c.recorder, stats.Delete, len(keys))
+	var rec recording
+	rec.begin(ctx, c.recorder, stats.Delete, len(keys))
 	c.overtake(keys...)
 	n, err := c.store.Delete(ctx, keys)
 	c.overtake(keys...)
@@ -284,7 +289,8 @@ func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
 	if err != nil {
 		return &KeyError{"touch", key, err}
 	}
-	rec := begin(ctx, c.recorder, stats.Touch, 1)
+	var rec recording
+	rec.begin(ctx, c.recorder, stats.Touch, 1)
 	ok, err := c.store.Touch(ctx, key, expiry)
 	rec.stage(stats.Store)
 	switch {

@@ -411,7 +411,8 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, er
 	if ahead {
 		op = stats.Refresh
 	}
-	rec := begin(ctx, l.cache.recorder, op, 1)
+	var rec recording
+	rec.begin(ctx, l.cache.recorder, op, 1)
 	start := time.Now()
 	err = guard("the loader", func() (err error) {
 		v, err = l.load(ctx)
@@ -455,7 +456,8 @@ func (l *loading[T]) remember(ctx context.Context, old []byte) {
 		_, err = l.cache.store.Swap(ctx, l.key, old, absent, ttl)
 	}
 	if err != nil {
-		rec := begin(ctx, l.cache.recorder, stats.Set, 1)
+		var rec recording
+		rec.begin(ctx, l.cache.recorder, stats.Set, 1)
 		rec.end(ctx, err)
 	}
 }
