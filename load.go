@@ -43,7 +43,8 @@ type LoadOptions struct {
 	Timeout time.Duration
 
 	// Patience is how long GetOrLoad waits for Redis in one step at most, before it does without: when it reads, takes the lock and stores. It is at most half of
-	// what is left of the caller's deadline. The client must honour contexts (of go-redis, ContextTimeoutEnabled). Defaults to 500 ms.
+	// what is left of the caller's deadline. The client must honour contexts (of go-redis, ContextTimeoutEnabled). A Redis that is slow and not down should be waited for: each
+	// caller that does not adds to the loads. Defaults to 2 s.
 	Patience time.Duration
 }
 
@@ -51,7 +52,7 @@ const (
 	defaultBeta        = 1
 	defaultRefreshes   = 64
 	defaultLoadTimeout = 30 * time.Second
-	defaultPatience    = 500 * time.Millisecond
+	defaultPatience    = 2 * time.Second
 
 	lockSuffix  = ":lock"
 	minLockWait = 2 * time.Millisecond // between two looks at a lock that another process has, doubled each time

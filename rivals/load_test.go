@@ -26,7 +26,7 @@ func TestOneLoad(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", processes), func(t *testing.T) {
 				var caches []*bale.Cache[account]
 				for range processes {
-					c, err := bale.New(store, bale.Options[account]{Load: bale.LoadOptions{Lock: time.Minute}})
+					c, err := bale.New(store, bale.Options[account]{Load: bale.LoadOptions{Lock: time.Minute, Patience: time.Minute}}) // ten thousand callers take the race detector a while
 					if err != nil {
 						t.Fatal(err)
 					}
