@@ -110,7 +110,8 @@ func appendEvent(p []byte, group uint64, e *Event) []byte {
 // Read reads a file and calls each for all its batches, which it must not keep. A file that ends within a batch, as that of a program that was killed may,
 // is ErrFormat and io.ErrUnexpectedEOF, after the batches before.
 func Read(r io.Reader, each func(b *Batch) error) error {
-	in := bufio.NewReader(r)
+	from := source{r: r}
+	in := bufio.NewReader(&from)
 	magic := make([]byte, len(fileMagic))
 	if _, err := io.ReadFull(in, magic); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return err
@@ -136,6 +137,9 @@ func Read(r io.Reader, each func(b *Batch) error) error {
 			if err == io.EOF || err == io.ErrUnexpectedEOF {
 				return fmt.Errorf("%w: it ends within a batch: %w", ErrFormat, io.ErrUnexpectedEOF)
 			}
+			if from.err == nil {
+				return fmt.Errorf("%w: the size of a batch: %w", ErrFormat, err)
+			}
 			return err
 		}
 		d := decoder{p: p.Bytes()}
@@ -147,6 +151,20 @@ func Read(r io.Reader, each func(b *Batch) error) error {
 			return err
 		}
 	}
+}
+
+// source is a Reader that remembers its error, to tell it from what is made of its bytes.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
 }
 
 // decoder reads a batch; once it has failed it reads zeros.

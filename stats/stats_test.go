@@ -416,6 +416,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(buf.Bytes())
 	f.Add([]byte(fileMagic))
 	f.Add([]byte(fileMagic + "\xff\xff\xff\xff\x01"))
+	f.Add([]byte(fileMagic + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		events := 0
 		err := Read(bytes.NewReader(data), func(b *Batch) error {
