@@ -22,8 +22,8 @@ const defaultTimeEvery = 32
 
 // Counters counts what operations do. It is safe for concurrent use and allocates nothing for an operation.
 type Counters struct {
-	timeEvery uint32 // 0 for never
-	shards    [counterShards]counterShard
+	sampler
+	shards [counterShards]counterShard
 
 	// Histograms are not sharded: few operations are timed.
 	histograms [Ops][Stages]histogram
@@ -54,16 +54,23 @@ type opCounters struct {
 
 // NewCounters makes Counters.
 func NewCounters(o CountersOptions) *Counters {
-	every := o.TimeEvery
+	return &Counters{sampler: newSampler(o.TimeEvery)}
+}
+
+// sampler chooses one operation of so many at random; 0 is none.
+type sampler uint32
+
+// newSampler takes what [CountersOptions].TimeEvery does.
+func newSampler(every int) sampler {
 	if every == 0 {
 		every = defaultTimeEvery
 	}
-	return &Counters{timeEvery: uint32(min(max(every, 0), math.MaxInt32))}
+	return sampler(min(max(every, 0), math.MaxInt32))
 }
 
 // Timed implements [Recorder].
-func (c *Counters) Timed(context.Context) bool {
-	return c.timeEvery == 1 || c.timeEvery != 0 && rand.Uint32N(c.timeEvery) == 0
+func (s sampler) Timed(context.Context) bool {
+	return s == 1 || s != 0 && rand.Uint32N(uint32(s)) == 0
 }
 
 // Record implements [Recorder].

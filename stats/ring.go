@@ -55,9 +55,9 @@ type Sink interface {
 // Ring takes events from many callers to a [Sink], which a goroutine of its own calls. A caller never waits, neither for another one nor for the
 // sink: where the ring is full, the event is dropped and counted. Make one with [NewRing].
 type Ring struct {
-	sink     Sink
-	options  RingOptions
-	counters Counters // for its sampling alone
+	sink    Sink
+	options RingOptions
+	sampler sampler
 
 	slots []slot
 	mask  uint64
@@ -108,7 +108,7 @@ func NewRing(sink Sink, o RingOptions) (*Ring, error) {
 		sink: sink, options: o, slots: make([]slot, size), mask: size - 1,
 		wake: make(chan struct{}, 1), flush: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	r.counters.timeEvery = NewCounters(CountersOptions{TimeEvery: o.TimeEvery}).timeEvery
+	r.sampler = newSampler(o.TimeEvery)
 	for i := range r.slots {
 		r.slots[i].turn.Store(uint64(i))
 	}
@@ -124,7 +124,7 @@ type ringGroup struct {
 	name string
 }
 
-func (g *ringGroup) Timed(ctx context.Context) bool { return g.ring.counters.Timed(ctx) }
+func (g *ringGroup) Timed(ctx context.Context) bool { return g.ring.sampler.Timed(ctx) }
 
 func (g *ringGroup) Record(_ context.Context, e Event) { g.ring.put(g.name, &e) }
 
