@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrNil is the reply for no value.
@@ -24,22 +25,36 @@ func (s *Server) Do(ctx context.Context, args ...string) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		conn.SetDeadline(deadline)
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })() // it ends what waits for the server
+	var commands strings.Builder
+	if s.password != "" {
+		appendCommand(&commands, "AUTH", s.password)
 	}
-	var command strings.Builder
-	fmt.Fprintf(&command, "*%d\r\n", len(args))
-	for _, a := range args {
-		fmt.Fprintf(&command, "$%d\r\n%s\r\n", len(a), a)
-	}
-	if _, err := io.WriteString(conn, command.String()); err != nil {
+	appendCommand(&commands, args...)
+	if _, err := io.WriteString(conn, commands.String()); err != nil {
 		return "", err
 	}
-	reply, err := readReply(bufio.NewReader(conn))
+	r := bufio.NewReader(conn)
+	if s.password != "" {
+		if _, err := readReply(r); err != nil {
+			return "", fmt.Errorf("redisproc: AUTH: %w", err)
+		}
+	}
+	reply, err := readReply(r)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return "", fmt.Errorf("redisproc: %s: %w", args[0], err)
 	}
 	return reply, nil
+}
+
+func appendCommand(b *strings.Builder, args ...string) {
+	fmt.Fprintf(b, "*%d\r\n", len(args))
+	for _, a := range args {
+		fmt.Fprintf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
 }
 
 func readReply(r *bufio.Reader) (string, error) {

@@ -1,13 +1,12 @@
 // Package redisproc runs private redis-server processes on loopback, for tests and measurements that need a
 // real one.
 //
-// [Start] runs a single server and [StartCluster] a Redis Cluster; [ForTest], [ClusterForTest] and [SentinelForTest]
+// [Start] runs a single server, [StartFile] one that loads an RDB file and [StartCluster] a Redis Cluster; [ForTest], [ClusterForTest] and [SentinelForTest]
 // do so for a test. Servers keep nothing on disk, listen on 127.0.0.1 alone, and end with Close and,
 // on Linux, with the process that started them however that ends.
 package redisproc
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,13 @@ import (
 // ErrNotInstalled says that PATH has neither redis-server nor valkey-server.
 var ErrNotInstalled = errors.New("redisproc: no redis-server in PATH (Debian: apt-get install redis-server)")
 
-var errPortTaken = errors.New("the port was taken meanwhile")
+var (
+	errPortTaken = errors.New("the port was taken meanwhile")
+	errEnded     = errors.New("ended at start")
+)
+
+// programs are the servers there are, the first choice first.
+var programs = []string{"redis-server", "valkey-server"}
 
 const (
 	startTimeout = 10 * time.Second // a server answers within 0.1 s; a busy machine takes longer
@@ -35,46 +40,54 @@ const (
 
 // Server is a running redis-server.
 type Server struct {
-	port int
-	dir  string
-	path string
-	args []string
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
-	log  *bytes.Buffer // its output; to be read after done
+	port     int
+	dir      string
+	path     string
+	args     []string
+	password string   // empty for none
+	loading  *loading // nil if there is nothing to be loaded
+	cmd      *exec.Cmd
+	done     chan struct{} // closed when the process has ended
+	log      *output
 }
 
 // Start runs a redis-server on a free port with persistence off, and returns when it answers. Further
 // args are settings as on its command line, for example "--maxmemory", "100mb". The caller closes
 // it.
 func Start(ctx context.Context, args ...string) (*Server, error) {
-	return startWith(ctx, func(port int, dir string) ([]string, error) {
-		return append([]string{
-			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, "--daemonize", "no",
-		}, args...), nil
+	return startWith(ctx, programs, func(s *Server) error {
+		s.args = append(s.arguments(), args...)
+		return nil
 	})
+}
+
+// arguments are those that every server has.
+func (s *Server) arguments() []string {
+	return []string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir, "--daemonize", "no"}
 }
 
 // StartSentinel runs a sentinel that watches a server under a name, with a quorum of one. The caller closes
 // it.
 func StartSentinel(ctx context.Context, name string, master *Server) (*Server, error) {
-	return startWith(ctx, func(port int, dir string) ([]string, error) {
+	return startWith(ctx, programs, func(s *Server) error {
 		// A sentinel takes its settings from a file alone, which it rewrites.
-		path := filepath.Join(dir, "sentinel.conf")
-		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 1\n", port, dir, name, master.port)
-		return []string{path, "--sentinel"}, os.WriteFile(path, []byte(text), 0o600)
+		path := filepath.Join(s.dir, "sentinel.conf")
+		s.args = []string{path, "--sentinel"}
+		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 1\n", s.port, s.dir, name, master.port)
+		return os.WriteFile(path, []byte(text), 0o600)
 	})
 }
 
-// startWith runs a server with the arguments for a port and a directory of its own.
-func startWith(ctx context.Context, arguments func(port int, dir string) ([]string, error)) (*Server, error) {
-	path, err := lookPath()
+// startWith runs the first of the programs that there is, with a port and a directory of its own, which prepare makes
+// its arguments of.
+func startWith(ctx context.Context, programs []string, prepare func(*Server) error) (*Server, error) {
+	path, err := lookPath(programs)
 	if err != nil {
 		return nil, err
 	}
 	var last error
 	for range startTries {
-		s, err := start(ctx, path, arguments)
+		s, err := start(ctx, path, prepare)
 		if err == nil {
 			return s, nil
 		}
@@ -86,8 +99,8 @@ func startWith(ctx context.Context, arguments func(port int, dir string) ([]stri
 	return nil, last
 }
 
-func lookPath() (string, error) {
-	for _, name := range []string{"redis-server", "valkey-server"} {
+func lookPath(programs []string) (string, error) {
+	for _, name := range programs {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil
 		}
@@ -95,7 +108,7 @@ func lookPath() (string, error) {
 	return "", ErrNotInstalled
 }
 
-func start(ctx context.Context, path string, arguments func(port int, dir string) ([]string, error)) (*Server, error) {
+func start(ctx context.Context, path string, prepare func(*Server) error) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, fmt.Errorf("redisproc: no free port: %w", err)
@@ -105,7 +118,7 @@ func start(ctx context.Context, path string, arguments func(port int, dir string
 		return nil, fmt.Errorf("redisproc: %w", err)
 	}
 	s := &Server{port: port, dir: dir, path: path}
-	if s.args, err = arguments(port, dir); err != nil {
+	if err := prepare(s); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("redisproc: %w", err)
 	}
@@ -118,7 +131,7 @@ func start(ctx context.Context, path string, arguments func(port int, dir string
 
 // launch runs the process and waits for it to answer.
 func (s *Server) launch(ctx context.Context) error {
-	s.done, s.log = make(chan struct{}), new(bytes.Buffer)
+	s.done, s.log = make(chan struct{}), new(output)
 	s.cmd = exec.Command(s.path, s.args...)
 	s.cmd.Dir = s.dir
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
@@ -140,12 +153,22 @@ func (s *Server) launch(ctx context.Context) error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("redisproc: %w", err)
 	}
-	if err := s.awaitReady(ctx); err != nil {
-		s.kill()
+	await := s.awaitReady
+	if s.loading != nil {
+		await = func(ctx context.Context) error { return s.loading.await(ctx, s) }
+	}
+	if err := await(ctx); err != nil {
+		state := ""
+		select {
+		case <-s.done:
+			state = s.cmd.ProcessState.String()
+		default:
+			s.kill()
+		}
 		if strings.Contains(s.log.String(), "Address already in use") {
 			err = errPortTaken
 		}
-		return fmt.Errorf("redisproc: %s on port %d: %w; it said:\n%s", filepath.Base(s.path), s.port, err, s.log)
+		return &StartError{Program: filepath.Base(s.path), Port: s.port, State: state, Log: s.log.String(), Err: err}
 	}
 	return nil
 }
@@ -175,7 +198,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-s.done:
-			return errors.New("ended at start")
+			return errEnded
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
 		case <-time.After(5 * time.Millisecond):
@@ -186,8 +209,13 @@ func (s *Server) awaitReady(ctx context.Context) error {
 // Addr is the server's address, host:port.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL is the server's address as Redis clients take it.
-func (s *Server) URL() string { return "redis://" + s.Addr() }
+// URL is the server's address as Redis clients take it, with its password if it was given one by [StartFile].
+func (s *Server) URL() string {
+	if s.password != "" {
+		return "redis://:" + s.password + "@" + s.Addr()
+	}
+	return "redis://" + s.Addr()
+}
 
 // PID is the id of the server's process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
