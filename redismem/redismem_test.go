@@ -1,9 +1,9 @@
 package redismem
 
 import (
-	"bufio"
 	"fmt"
-	"net"
+	"math"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,45 +17,29 @@ func TestClass(t *testing.T) {
 			t.Errorf("Class(%d) = %d, want %d", n, got, want)
 		}
 	}
+	for n, want := range map[int]int{0: 8, 9: 16, 17: 24, 24: 24, 25: 32, 33: 40, 41: 48, 49: 56, 57: 64, 64: 64, 65: 80, 81: 96, 128: 128, 129: 160, 1025: 1280} {
+		if got := (Server{FineClasses: true}).Class(n); got != want {
+			t.Errorf("Class(%d) = %d with fine classes, want %d", n, got, want)
+		}
+	}
 }
 
 // TestString compares the model with a real server, at the borders of every class up to 128 KiB and between them.
 func TestString(t *testing.T) {
 	s := redisproc.ForTest(t)
-	conn, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	replies := bufio.NewReader(conn)
-	usage := func(n int) int {
-		t.Helper()
-		fmt.Fprintf(conn, "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n%s\r\n", n, strings.Repeat("x", n))
-		fmt.Fprint(conn, "MEMORY USAGE k\r\n")
-		if ok, err := replies.ReadString('\n'); err != nil || ok != "+OK\r\n" {
-			t.Fatalf("SET: %q, %v", ok, err)
-		}
-		line, err := replies.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := strconv.Atoi(strings.Trim(line, ":\r\n"))
-		if err != nil {
-			t.Fatalf("MEMORY USAGE: %q", line)
-		}
-		return v
-	}
-	// What is beside the value is the same for all: the key and its entry.
-	const beside = 32
+	m := modelOf(t, s)
+	m.MemoryUsage = true
+	c := dial(t, s)
 	checked := 0
 	for n := 1; n < 128<<10; n += 1 + n/37 {
-		for _, n := range []int{n, Class(n) - 4, Class(n) - 6, Class(n) - 10} {
+		for _, n := range []int{n, m.Class(n) - 4, m.Class(n) - 6, m.Class(n) - 10} {
 			if n < 1 {
 				continue
 			}
 			checked++
-			got, want := String(n)+beside, usage(n)
-			if n >= 32<<10 && got+Class(n+64)-Class(n) == want {
+			c.do("SET", "k", strings.Repeat("x", n))
+			got, want := m.Key(1, false)+m.String(n), c.usages("k")[0]
+			if n >= 32<<10 && got+m.Class(n+64)-m.Class(n) == want {
 				continue // kept in a buffer somewhat larger
 			}
 			if got != want {
@@ -65,5 +49,271 @@ func TestString(t *testing.T) {
 	}
 	if checked < 500 {
 		t.Errorf("only %d sizes checked", checked)
+	}
+}
+
+// numbers are whole numbers at the borders of how Redis keeps them, and texts that are nearly such.
+var numbers = []string{
+	"0", "1", "-1", "127", "128", "4095", "4096", "-4096", "-4097", "9999", "10000", "32767", "32768", "-32768", "-32769",
+	"8388607", "8388608", "-8388608", "-8388609", "2147483647", "2147483648", "-2147483648", "-2147483649",
+	"999999999999999999", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809",
+	"18446744073709551616", "12345678901234567890", "123456789012345678901", "-12345678901234567890",
+	"", "-", "--1", "+1", "-0", "00", "007", "-07", "1.0", " 1", "1 ", "1e3", "0x1", "٣", "1\x00", "/", ":",
+}
+
+func TestWhole(t *testing.T) {
+	for _, v := range numbers {
+		want, err := strconv.ParseInt(v, 10, 64)
+		exact := err == nil && strconv.FormatInt(want, 10) == v
+		if !exact {
+			want = 0
+		}
+		if got, ok := whole([]byte(v)); got != want || ok != exact {
+			t.Errorf("whole(%q) = %d, %v, want %d, %v", v, got, ok, want, exact)
+		}
+	}
+}
+
+func TestValue(t *testing.T) {
+	s := redisproc.ForTest(t)
+	m := modelOf(t, s)
+	c := dial(t, s)
+	for _, policy := range []string{"noeviction", "allkeys-lru"} {
+		c.do("CONFIG", "SET", "maxmemory", "1gb", "maxmemory-policy", policy)
+		m.Unshared = policy != "noeviction"
+		for _, v := range numbers {
+			c.do("SET", "k", v)
+			size := m.Value([]byte(v))
+			shared := c.do("OBJECT", "REFCOUNT", "k") != "1"
+			if shared != (size == 0) {
+				t.Errorf("%s: %q: the model says %d bytes, but that it is shared is %v", policy, v, size, shared)
+			}
+			said := m
+			said.MemoryUsage = true
+			if got, want := said.Key(1, false)+said.Value([]byte(v)), c.usages("k")[0]; got != want {
+				t.Errorf("%s: %q: the model says %d, Redis %d", policy, v, got, want)
+			}
+		}
+	}
+}
+
+// TestKey compares the model with MEMORY USAGE for names of each length, and with used_memory for some lengths,
+// by themselves: their value takes nothing.
+func TestKey(t *testing.T) {
+	t.Run("single", func(t *testing.T) { testKey(t, redisproc.ForTest(t)) })
+	t.Run("cluster", func(t *testing.T) { testKey(t, redisproc.ClusterForTest(t, 1).Servers[0]) })
+}
+
+func testKey(t *testing.T, s *redisproc.Server) {
+	m := modelOf(t, s)
+	said := m
+	said.MemoryUsage = true
+	c := dial(t, s)
+	for n := 1; n <= 300; n++ {
+		name := strings.Repeat("k", n)
+		c.do("SET", name, "1")
+		for _, expires := range []bool{false, true} {
+			if expires {
+				c.do("PEXPIRE", name, "3600000")
+			}
+			if got, want := said.Key(n, expires)+objectSize, c.usages(name)[0]; got != want {
+				t.Errorf("a name of %d bytes, expires %v: the model says %d, Redis %d", n, expires, got, want)
+			}
+		}
+	}
+	c.do("FLUSHALL", "SYNC")
+	c.conn.Close()
+	const keys = 20000 // of which the table has 32768 buckets
+	for _, n := range []int{5, 15, 22, 31, 32, 60, 252, 253, 300} {
+		for _, expiring := range []int{0, 3000, keys} {
+			before := used(t, s, 0, 0)
+			c := dial(t, s)
+			model := Table(keys) + Table(expiring)
+			for i := range keys {
+				name := fmt.Sprintf("%0*d", n, i)
+				if i < expiring {
+					c.send("SET", name, "1", "PX", "3600000")
+				} else {
+					c.send("SET", name, "1")
+				}
+				model += m.Key(n, i < expiring)
+			}
+			c.replies()
+			c.conn.Close()
+			grown := used(t, s, keys, expiring) - before
+			// A server's memory for itself varies by some KB.
+			if off := grown - model; off < -32<<10 || off > 32<<10 {
+				t.Errorf("%d names of %d bytes, %d expire: the model says %d, Redis has grown by %d (%+d)", keys, n, expiring, model, grown, off)
+			}
+			c = dial(t, s)
+			c.do("FLUSHALL", "SYNC")
+			c.conn.Close()
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	for keys, want := range map[int]int{-1: 0, 0: 0, 1: 32, 4: 32, 5: 64, 8: 64, 9: 128, 512: 4096, 513: 8192, 100000: 1 << 20} {
+		if got := Table(keys); got != want {
+			t.Errorf("Table(%d) = %d, want %d", keys, got, want)
+		}
+	}
+}
+
+// TestKeySpace compares the model of a key space of many kinds of keys with what MEMORY USAGE says of each key,
+// and with what the server has grown by.
+func TestKeySpace(t *testing.T) {
+	s := redisproc.ForTest(t)
+	m := modelOf(t, s)
+	testKeySpace(t, s, m, 100_000)
+}
+
+func TestKeySpaceOfCluster(t *testing.T) {
+	s := redisproc.ClusterForTest(t, 1).Servers[0]
+	m := modelOf(t, s)
+	testKeySpace(t, s, m, 20_000)
+}
+
+func testKeySpace(t *testing.T, s *redisproc.Server, m Server, keys int) {
+	const tolerance = 3 // percent
+	// Bytes: as modelled, as modelled in the terms of MEMORY USAGE, and as that says.
+	type sum struct{ keys, model, said, usage int }
+	said := m
+	said.MemoryUsage = true
+	kinds := []string{"string", "number", "listpack", "table"}
+	sums := make([]sum, len(kinds))
+	rng := rand.New(rand.NewPCG(7, 7))
+	random := func(low, high float64) string { // sizes are skewed: as many of 5 to 50 bytes as of 50 to 500
+		b := make([]byte, int(low*math.Pow(high/low, rng.Float64())))
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		return string(b)
+	}
+	// The first use of a command takes memory for the server's own figures.
+	warm := dial(t, s)
+	warm.do("SET", "k", "v")
+	warm.do("HSET", "h", "f", "v")
+	warm.do("PEXPIRE", "h", "3600000")
+	warm.usages("h")
+	warm.do("FLUSHALL", "SYNC")
+	warm.conn.Close()
+	before := used(t, s, 0, 0)
+
+	c := dial(t, s)
+	var names []string
+	var kindOf []int
+	expiring := 0
+	for i := range keys {
+		name := "k:" + strconv.Itoa(i) + ":" + strings.Repeat("n", rng.IntN(60)*rng.IntN(2))
+		expires := rng.IntN(3) == 0
+		kind, size, saidSize := 0, m.Key(len(name), expires), said.Key(len(name), expires)
+		switch n := rng.IntN(1000); {
+		case n < 600:
+			v := random(5, 5000)
+			size += m.Value([]byte(v))
+			saidSize += said.Value([]byte(v))
+			c.send("SET", name, v)
+		case n < 800:
+			kind = 1
+			v := strconv.FormatUint(rng.Uint64()>>(1+rng.IntN(63)), 10)
+			size += m.Value([]byte(v))
+			saidSize += said.Value([]byte(v))
+			c.send("SET", name, v)
+		default:
+			kind = 2
+			fields, longest := 1+rng.IntN(30), 64.0
+			if n >= 995 {
+				kind, fields, longest = 3, 100+rng.IntN(900), 300
+			}
+			h, saidHash := Hash{Server: m}, Hash{Server: said}
+			command := []string{"HSET", name}
+			for f := range fields {
+				field, v := "f"+strconv.Itoa(f), random(1, longest)
+				if rng.IntN(3) == 0 {
+					v = strconv.Itoa(rng.IntN(1 << 20))
+				}
+				command = append(command, field, v)
+				h.Add([]byte(field), []byte(v))
+				saidHash.Add([]byte(field), []byte(v))
+			}
+			c.send(command...)
+			size += h.Bytes()
+			saidSize += saidHash.Bytes()
+		}
+		if expires {
+			c.send("PEXPIRE", name, "3600000")
+			expiring++
+		}
+		names, kindOf = append(names, name), append(kindOf, kind)
+		sums[kind].keys++
+		sums[kind].model += size
+		sums[kind].said += saidSize
+		if c.sent >= 1000 {
+			c.replies()
+		}
+	}
+	c.replies()
+	for from := 0; from < keys; from += 1000 {
+		to := min(from+1000, keys)
+		for i, usage := range c.usages(names[from:to]...) {
+			sums[kindOf[from+i]].usage += usage
+		}
+	}
+	c.conn.Close()
+	grown := used(t, s, keys, expiring) - before
+
+	var all sum
+	for i, sum := range sums {
+		t.Logf("%-8s %6d keys: model %9d, MEMORY USAGE %9d (%+.2f%%), in its terms %9d (%+.3f%%)",
+			kinds[i], sum.keys, sum.model, sum.usage, off(sum.model, sum.usage), sum.said, off(sum.said, sum.usage))
+		if sum.keys == 0 {
+			t.Errorf("no key is a %s", kinds[i])
+		}
+		if p := off(sum.said, sum.usage); math.Abs(p) > tolerance {
+			t.Errorf("%s: the model, in the terms of MEMORY USAGE, is off it by %+.2f%%", kinds[i], p)
+		}
+		all.model += sum.model
+		all.said += sum.said
+		all.usage += sum.usage
+	}
+	t.Logf("%-8s %6d keys: model %9d, MEMORY USAGE %9d (%+.2f%%), in its terms %9d (%+.3f%%)",
+		"all", keys, all.model, all.usage, off(all.model, all.usage), all.said, off(all.said, all.usage))
+	all.model += Table(keys) + Table(expiring)
+	t.Logf("with their tables:    model %9d, used_memory grew by %d (%+.3f%%)", all.model, grown, off(all.model, grown))
+	if p := off(all.model, grown); math.Abs(p) > tolerance {
+		t.Errorf("the model is off used_memory by %+.2f%%", p)
+	}
+}
+
+// off is how much more a is than b, in percent.
+func off(a, b int) float64 { return 100 * float64(a-b) / float64(b) }
+
+func TestAllocs(t *testing.T) {
+	field, value, number := []byte("name"), []byte("some value"), []byte("-1234567")
+	m := Server{Cluster: true}
+	var h Hash
+	sum := 0
+	if n := testing.AllocsPerRun(100, func() {
+		sum += m.Value(value) + m.Value(number) + m.Key(20, true) + Table(1000)
+		h.Add(field, value)
+		h.Add(field, number)
+		sum += h.Bytes()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+var sink int
+
+func BenchmarkValue(b *testing.B) {
+	for _, v := range []string{"some text of a value", "-1234567890123"} {
+		b.Run(v, func(b *testing.B) {
+			b.ReportAllocs()
+			v := []byte(v)
+			for b.Loop() {
+				sink += Server{}.Value(v)
+			}
+		})
 	}
 }

@@ -1,0 +1,91 @@
+package redismem
+
+// Hash adds up what Redis allocates for one hash, field by field, without its key: [Hash.Add] for each field, then
+// [Hash.Bytes]. The zero value is an empty hash on the zero [Server]. It allocates nothing and keeps none of what it is
+// given; it is not for concurrent use.
+type Hash struct {
+	Server Server // to be set before the first Add
+
+	fields   int
+	listpack int  // bytes of its entries, if it is a listpack
+	table    int  // bytes of its entries, if it is a table
+	long     bool // it has a field or value that is too long for a listpack
+}
+
+const (
+	dictSize       = 56 // dict
+	listpackBeside = 7  // bytes of a listpack beside its entries: 6 before and 1 after them
+)
+
+// Add adds a field that the hash does not have yet.
+func (h *Hash) Add(field, value []byte) {
+	s := h.Server
+	h.fields++
+	h.listpack += listpackEntry(field) + listpackEntry(value)
+	h.table += s.structure(entrySize) + s.text(len(field)) + s.text(len(value))
+	h.long = h.long || max(len(field), len(value)) > setting(s.HashMaxListpackValue, 64)
+}
+
+// Bytes is what Redis allocates for the fields that were added: one listpack, or a hash table where these are too many or
+// too long for it. A hash stays a table that once was one, whatever has been deleted from it since. One that has
+// just grown beyond a power of two of fields has its former table, too, which is up to 8 bytes a field and goes with
+// further reads and writes.
+func (h *Hash) Bytes() int {
+	s := h.Server
+	switch {
+	case h.fields == 0:
+		return 0 // Redis has no empty hashes
+	case h.long || h.fields > setting(s.HashMaxListpackEntries, 512):
+		return s.Class(objectSize) + s.structure(dictSize) + Table(h.fields) + h.table
+	}
+	return s.Class(objectSize) + s.Class(listpackBeside+h.listpack)
+}
+
+// setting is a limit as Redis has it: 0 in [Server] is the default, and below that 0.
+func setting(n, or int) int {
+	if n == 0 {
+		return or
+	}
+	return max(n, 0)
+}
+
+// listpackEntry is the size of v as an entry of a listpack: a whole number or a text, and behind it its
+// length, for reading backwards (listpack.c, lpEncodeGetType and lpEncodeBacklen).
+func listpackEntry(v []byte) int {
+	n, ok := whole(v)
+	if !ok {
+		size := len(v)
+		switch {
+		case size < 1<<6:
+			size += 1
+		case size < 1<<12:
+			size += 2
+		default:
+			size += 5
+		}
+		switch {
+		case size <= 127:
+			return size + 1
+		case size < 1<<14-1:
+			return size + 2
+		case size < 1<<21-1:
+			return size + 3
+		case size < 1<<28-1:
+			return size + 4
+		}
+		return size + 5
+	}
+	switch {
+	case n >= 0 && n <= 127:
+		return 1 + 1
+	case n >= -1<<12 && n < 1<<12:
+		return 2 + 1
+	case n >= -1<<15 && n < 1<<15:
+		return 3 + 1
+	case n >= -1<<23 && n < 1<<23:
+		return 4 + 1
+	case n >= -1<<31 && n < 1<<31:
+		return 5 + 1
+	}
+	return 9 + 1
+}
