@@ -1,8 +1,8 @@
 package redismem
 
 // Hash adds up what Redis allocates for one hash, field by field, without its key: [Hash.Add] for each field, then
-// [Hash.Bytes]. The zero value is an empty hash on the zero [Server]. It allocates nothing and keeps none of what it is
-// given; it is not for concurrent use.
+// [Hash.Bytes]. The zero value is an empty hash on the zero [Server]. It allocates nothing and keeps none of what
+// it is given; it is not for concurrent use.
 type Hash struct {
 	Server Server // to be set before the first Add
 
@@ -26,10 +26,10 @@ func (h *Hash) Add(field, value []byte) {
 	h.long = h.long || max(len(field), len(value)) > setting(s.HashMaxListpackValue, 64)
 }
 
-// Bytes is what Redis allocates for the fields that were added: one listpack, or a hash table where these are too many or
-// too long for it. A hash stays a table that once was one, whatever has been deleted from it since. One that has
-// just grown beyond a power of two of fields has its former table, too, which is up to 8 bytes a field and goes with
-// further reads and writes.
+// Bytes is what Redis allocates for the fields that were added: one listpack, or a hash table where these are too
+// many or too long for it. A hash stays a table that once was one, whatever has been deleted from it since. One
+// that has just grown beyond a power of two of fields has its former table, too, which is up to 8 bytes a field
+// and goes with further reads and writes.
 func (h *Hash) Bytes() int {
 	s := h.Server
 	switch {

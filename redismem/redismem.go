@@ -1,15 +1,17 @@
 // Package redismem says how many bytes Redis allocates for what it stores, which is more than the bytes that one
 // writes: [Class] for an allocation, [String] for a value of so many bytes, and the methods of [Server] for values
-// by their content, for keys, and, with [Hash], for hashes. A whole key space is the sum over its keys of [Server.Key] and
-// the value, and [Table] of the number of keys, and Table of the number of those that expire.
+// by their content, for keys, and, with [Hash], for hashes. A whole key space is the sum over its keys of
+// [Server.Key] and of the value, and [Table] of the number of keys, and Table of the number of those that expire.
 //
 // The model is Redis 7.0 with jemalloc, on a 64-bit machine, with hash tables that are not just growing. Tests
-// compare it with a server's used_memory, and with its MEMORY USAGE, which counts less: see the field MemoryUsage.
+// compare it with a server's used_memory, and with its MEMORY USAGE, which counts less: see the field
+// MemoryUsage.
 //
-// Other versions were not measured. Redis 7.2 is much the same. 7.4 has in a cluster a table of keys for each slot, in place
-// of 16 bytes in each key's entry, and fields of hashes that can expire. Valkey 8.0 keeps a key's name in its
-// entry, and Redis 8.2 and Valkey 8.1 keep it beside the value. These take less for each key (Valkey 8.1 says 20 to 30 bytes),
-// so that for them the model is too high for small values, and close for large ones.
+// Other versions were not measured. As far as is known, Redis 7.2 is much the same. 7.4 has in a cluster a table
+// of keys for each slot, in place of 16 bytes in each key's entry, and fields of hashes that can expire. Valkey 8.0
+// keeps a key's name in its entry, and Redis 8.2 and Valkey 8.1 keep it beside the value. These take less for each
+// key (Valkey 8.1 says 20 to 30 bytes less), so that for them the model is too high for small values, and close
+// for large ones.
 package redismem
 
 import "math/bits"
@@ -27,12 +29,12 @@ type Server struct {
 	Cluster bool
 
 	// MemoryUsage counts as the command MEMORY USAGE does with SAMPLES 0, to compare with it, instead of what is
-	// allocated: the entry of a key or a field is 24 bytes, though the allocator may take 32, a shared number is 16, and an
-	// expiry nothing.
+	// allocated: the entry of a key or a field is 24 bytes, though the allocator may take 32, a shared number is
+	// 16, and an expiry nothing.
 	MemoryUsage bool
 
-	// Unshared says that whole numbers below 10,000 are values of their own, which otherwise all keys share. They are where
-	// maxmemory is set with a policy of LRU or LFU.
+	// Unshared says that whole numbers from 0 to 9999 are values of their own, which otherwise all keys share. They
+	// are where maxmemory is set with a policy of LRU or LFU.
 	Unshared bool
 
 	// HashMaxListpackEntries is the setting of that name: the fields of the largest hash that is one listpack.
