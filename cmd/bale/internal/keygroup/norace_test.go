@@ -1,0 +1,5 @@
+//go:build !race
+
+package keygroup
+
+const raceEnabled = false
