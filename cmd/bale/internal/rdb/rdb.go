@@ -68,8 +68,8 @@ type Database struct {
 }
 
 // Load loads the file into a private redis-server on loopback, which keeps nothing, and returns when it is there. That takes about as long as a
-// restart of the server that wrote it, and as much memory; ctx ends it at once. Progress, if not nil, is told the part that is
-// loaded, 0 to 1. Nothing is written to the file or beside it. The caller closes what it gets.
+// restart of the server that wrote it, and as much memory; ctx ends it at once. Progress, if not nil, is told the part that is loaded, 0 to 1.
+// Nothing is written to the file or beside it. The caller closes what it gets.
 func Load(ctx context.Context, path string, progress func(fraction float64)) (*Loaded, error) {
 	h, err := ReadHeader(path)
 	if err != nil {
@@ -167,7 +167,7 @@ var (
 	module     = regexp.MustCompile(`module data I can't load: no matching module(?: type)? '([^']*)'`)
 	tooMany    = regexp.MustCompile(`configured to handle more than [0-9]+ databases`)
 	noMemory   = regexp.MustCompile(`(?i)out of memory`)
-	damage     = regexp.MustCompile(`Wrong RDB checksum|Short read|Internal error in RDB|Unexpected EOF|Unknown RDB|(?i)corrupt|Fatal error loading the DB|Guru Meditation|ASSERTION FAILED`)
+	damage     = regexp.MustCompile(`Wrong RDB checksum|Short read|Internal error in RDB|Unexpected EOF|Unknown RDB|Fatal error loading the DB|(?i)corrupt`)
 	itsVersion = regexp.MustCompile(`Redis version=([^,\s]+)|(?:Valkey|valkey) version=([^,\s]+)`)
 )
 
@@ -190,9 +190,11 @@ func (l *Loaded) explain(path string, err error) error {
 		if by == "" {
 			by = "a later server"
 		}
-		return fmt.Errorf("%w: %s has format %d, written by %s, which %s does not read: put a server of at least that version in PATH", ErrNewer, path, l.Version, by, has)
+		return fmt.Errorf("%w: %s has format %d, written by %s, which %s does not read: put a server of at least that version in PATH",
+			ErrNewer, path, l.Version, by, has)
 	case module.MatchString(log):
-		return fmt.Errorf("%w: %s has data of the module type %q: bale advise can look at the live server instead", ErrModules, path, module.FindStringSubmatch(log)[1])
+		return fmt.Errorf("%w: %s has data of the module type %q: bale advise can look at the live server instead",
+			ErrModules, path, module.FindStringSubmatch(log)[1])
 	case tooMany.MatchString(log):
 		return fmt.Errorf("%s has more than %d databases, which are not supported: bale advise can look at the live server instead", path, databases)
 	case noMemory.MatchString(log), strings.Contains(e.State, "killed"):
@@ -200,7 +202,8 @@ func (l *Loaded) explain(path string, err error) error {
 		if len(l.Warnings) > 0 {
 			doubts = "; " + strings.Join(l.Warnings, "; ")
 		}
-		return fmt.Errorf("%w: loading %s: %s was ended, as the system does where memory is short (%s)%s", ErrMemory, path, e.Program, cmp.Or(e.State, "it gave up"), doubts)
+		return fmt.Errorf("%w: loading %s: %s was ended, as the system does where memory is short (%s)%s",
+			ErrMemory, path, e.Program, cmp.Or(e.State, "it gave up"), doubts)
 	case damage.MatchString(log), strings.HasPrefix(e.State, "signal: "):
 		return fmt.Errorf("%w: %s: %s says: %s", ErrDamaged, path, e.Program, cmp.Or(complaint(log), e.State))
 	}
