@@ -32,11 +32,11 @@ const (
 //
 //	ACL SETUSER bale on >PASSWORD %R~* +info +ping +scan +type +pttl +strlen +getrange +hlen +hscan +object|encoding +memory|usage
 //
-// where "+@read +info +ping" is shorter, and allows to read by all commands. A database other than 0 takes +select, a cluster +cluster|slots, and its
-// replicas +readonly. Redis before 7.0 has no %R~* but ~*. Without +memory|usage the memory that keys take is
-// estimated. With +client|setname, administrators see who reads; with +client|no-touch (from Redis 7.2, and Valkey) reading does not
-// make keys look used, which matters where the least used ones are evicted. (+@connection has all of these, and CLIENT KILL.)
-// Users are set on each server: one that a replica does not know is why its master is read.
+// where "+@read +info +ping" is shorter, and allows to read by all commands. A database other than 0 takes +select, a cluster +cluster|slots, and
+// its replicas +readonly. Redis before 7.0 has no %R~* but ~*. Without +object|encoding and +memory|usage the memory that keys take is estimated.
+// With +client|setname, administrators see who reads; with +client|no-touch (from Redis 7.2, and Valkey) reading does not make keys look used, which
+// matters where the least used ones are evicted. (+@connection has all of these, and CLIENT KILL.) Users are set on each server: one that a replica
+// does not know is why its master is read.
 type Topology struct {
 	Nodes   []Node // which have all keys, each key once
 	Masters int
@@ -48,17 +48,17 @@ type Topology struct {
 
 // Node is a server to read from.
 type Node struct {
-	// Client is for this server alone, in the database of the client that Nodes was given. Plain commands and pipelines work on it, on a cluster as far as the
-	// keys are this server's.
+	// Client is for this server alone, in the database of the client that Nodes was given. Plain commands and pipelines work on it, on a cluster
+	// as far as the keys are this server's.
 	Client  *redis.Client
 	Addr    string
 	Replica bool
 	Keys    int64 // in the database, as the server counts them, those that have expired and are not yet removed included
 }
 
-// Nodes finds where to read without a burden to masters. A replica is chosen if it answers within two seconds to the same user and
-// password, belongs to the master, is in step with it and does not load; of several the one that is the least behind. Otherwise it is the master,
-// and a note says why. If the client's server is itself a replica, it is that one. The caller closes the topology; the client remains its own.
+// Nodes finds where to read without a burden to masters. A replica is chosen if it answers within some seconds to the same user and password,
+// belongs to the master, is in step with it and does not load; of several, the one that is the least behind. Otherwise it is the master, and a note
+// says why. If the client's server is itself a replica, it is that one. The caller closes the topology; the client remains its own.
 func Nodes(ctx context.Context, client redis.UniversalClient) (*Topology, error) {
 	t := &Topology{Masters: 1}
 	var err error
@@ -239,8 +239,8 @@ func open(ctx context.Context, o redis.Options, readOnly bool) (*member, error) 
 	return m, nil
 }
 
-// greet prepares a connection. A server that does not know a command, or a user who may not run it, is no reason to give up, but for READONLY, which a replica in a
-// cluster does not answer without.
+// greet prepares a connection. A server that does not know a command, or a user who may not run it, is no reason to give up, but for READONLY,
+// without which a replica in a cluster does not answer.
 func greet(ctx context.Context, c *redis.Conn, readOnly, named bool) error {
 	var must *redis.StatusCmd
 	commands, _ := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -320,7 +320,8 @@ func (m *member) behind(master *member) error {
 	return nil
 }
 
-// check runs each command that reading takes, so that all that is not allowed is said at once. What is not allowed and can be done without goes into notes.
+// check runs each command that reading takes, so that all that is not allowed is said at once. What is not allowed and can be done without goes
+// into notes.
 func (m *member) check(ctx context.Context) error {
 	commands, err := m.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.Ping(ctx)
@@ -398,8 +399,8 @@ func denial(user string, commands []string) error {
 	return fmt.Errorf("%w: the user %q may not run %s; ACL SETUSER %s +%s allows it", ErrDenied, user, names, user, strings.Join(commands, " +"))
 }
 
-// Explain makes an error of a command that a user may not run one that wraps [ErrDenied] and has the rule that is lacking. The user is that of the URL, empty for the default one. Other
-// errors come back as they are.
+// Explain makes an error of a command that a user may not run one that wraps [ErrDenied] and has the rule that is lacking. The user is that of
+// the URL, empty for the default one. Other errors come back as they are.
 func Explain(err error, user string) error {
 	if err == nil || errors.Is(err, ErrDenied) {
 		return err
