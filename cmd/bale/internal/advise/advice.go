@@ -75,12 +75,13 @@ type Interval struct {
 
 // Total is the answer in one line.
 type Total struct {
-	Now      int64    `json:"now"`      // bytes of all groups, with keys and their entries
-	Saving   Interval `json:"saving"`   // bytes, with the dictionaries' own taken off
-	Month    Interval `json:"month"`    // USD a month, if there is a price
-	Network  Interval `json:"network"`  // bytes a second that reads save, at the hits that the server counted; 0 if it did not
-	CPU      float64  `json:"cpu"`      // processors that unpacking takes at those hits
-	OutReach int64    `json:"outreach"` // bytes of what packing does not apply to
+	Now      int64    `json:"now"`          // bytes of all groups, with keys and their entries, and of the tables
+	Tables   int64    `json:"tables"`       // of those: what keys are found by, which packing does not change
+	Saving   Interval `json:"saving"`       // bytes, with the dictionaries' own taken off
+	Month    Interval `json:"month"`        // USD a month, if there is a price
+	Network  Interval `json:"network"`      // bytes a second that reads save, at the hits that the server counted; 0 if it did not
+	CPU      float64  `json:"cpu"`          // processors that unpacking takes at those hits
+	OutReach int64    `json:"out_of_reach"` // bytes of what packing does not apply to
 }
 
 // The kinds of keys, as TYPE says them. Packing applies to strings and to the values of hashes.
@@ -150,6 +151,7 @@ type Option struct {
 	Ratio      float64  `json:"ratio"`                // bytes of values as they are to bytes as stored, headers included
 	Bytes      int64    `json:"bytes"`                // of the group, in place of Group.Now; the dictionary's included
 	Saving     Interval `json:"saving"`               // bytes
+	Later      float64  `json:"later"`                // the part of the bytes of keys that come later that it saves: the dictionary was not trained on those
 	Network    float64  `json:"network"`              // bytes that a read of one value saves
 	Pack       Cost     `json:"pack"`
 	Unpack     Cost     `json:"unpack"`

@@ -22,6 +22,8 @@ type Dataset struct {
 	// Raw are the values as they were given. Ratios are taken against their size, so that serializers compare as well
 	// as compressors.
 	Raw [][]byte
+	// Total is how many there were, of which Raw is a sample.
+	Total int
 	// Kind says what the values are taken for: "json", "text", "binary", or the Go type of a
 	// built-in set.
 	Kind string

@@ -36,6 +36,7 @@ func Load(path string, stdin io.Reader, limits Limits) (*Dataset, error) {
 		return nil, fmt.Errorf("%w: %s holds no value", ErrData, path)
 	}
 	d := newDynamic(name, s.kept)
+	d.Total = s.seen
 	switch {
 	case s.seen > len(s.kept):
 		d.Note = fmt.Sprintf("%s: a sample of %d of its %d values", name, len(s.kept), s.seen)

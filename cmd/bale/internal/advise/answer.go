@@ -1,0 +1,232 @@
+package advise
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/balekv/bale/cmd/bale/internal/content"
+	"github.com/balekv/bale/redismem"
+)
+
+const (
+	resamples  = 300  // of the bootstrap; its 2.5% and 97.5% quantiles are the interval
+	confidence = 0.95 // of the intervals
+
+	minSaving = 0.05 // of a group's memory, below which it is not worth a change
+	sameWorth = 0.02 // of a group's memory: of options that are so close to the best one, the cheapest is recommended
+
+	dictionaryKey = 24 // bytes of the name that a dictionary has in Redis: bale:dict:data:0a1b2c3d
+)
+
+// estimator turns a sample into bytes of the whole group, and draws it again and again to say how sure that is (the bootstrap: Efron, 1979).
+type estimator struct {
+	*groupSample
+	keys float64
+	rng  *rand.Rand
+
+	draws []draw
+	exact float64 // how much of the deviations is left, the sample being a part of the keys: 0 when it is all of them
+}
+
+// draw is the sample drawn once more: how often each entry is in it.
+type draw struct {
+	sizes    float64 // the mean bytes of a key
+	others   []int   // entries that no dictionary was trained on
+	trainees []int
+}
+
+func newEstimator(g *groupSample, keys int64, seed uint64) *estimator {
+	e := &estimator{groupSample: g, keys: float64(keys), rng: rand.New(rand.NewPCG(seed, uint64(keys)))}
+	e.exact = math.Sqrt(max(0, 1-float64(len(g.sizes))/e.keys))
+	var others, trainees []int
+	for i, t := range g.trained {
+		if t {
+			trainees = append(trainees, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	e.draws = append(e.draws, draw{e.meanSize(func(i int) int { return i }), others, trainees})
+	for range resamples {
+		e.draws = append(e.draws, draw{e.meanSize(func(int) int { return e.rng.IntN(len(g.sizes)) }), e.again(others), e.again(trainees)})
+	}
+	return e
+}
+
+func (e *estimator) meanSize(at func(i int) int) float64 {
+	sum := 0.0
+	for i := range e.sizes {
+		sum += float64(e.sizes[at(i)].now)
+	}
+	return sum / float64(max(1, len(e.sizes)))
+}
+
+func (e *estimator) again(from []int) []int {
+	drawn := make([]int, len(from))
+	for i := range drawn {
+		drawn[i] = from[e.rng.IntN(len(from))]
+	}
+	return drawn
+}
+
+// ratio is the part that is left of what is summed up over some entries.
+func ratio(at []int, before, after []float64) (float64, bool) {
+	var b, a float64
+	for _, i := range at {
+		b, a = b+before[i], a+after[i]
+	}
+	return a / b, b > 0
+}
+
+// left is the part of the group's bytes that is left: a dictionary knows the values that it was trained on better than others, and
+// those are so many of the group.
+func (e *estimator) left(d draw, before, after []float64, dictionary bool) float64 {
+	others, ok := ratio(d.others, before, after)
+	trainees, trained := ratio(d.trainees, before, after)
+	switch {
+	case !ok && !trained:
+		return 1
+	case !ok:
+		return trainees
+	case !trained:
+		return others
+	}
+	part := 0.5 // without a dictionary both are alike
+	if dictionary {
+		part = min(1, float64(len(d.trainees))/e.keys)
+	}
+	return part*trainees + (1-part)*others
+}
+
+// saving is what a trial saves of a group, and its interval as one estimate for each draw, the first being the sample itself.
+func (e *estimator) saving(t *trial) []float64 {
+	own := 0.0
+	if t.dictionary != nil {
+		own = float64(redismem.String(len(t.dictionary.Bytes())) + e.memory.Key(dictionaryKey, false))
+	}
+	all := make([]float64, len(e.draws))
+	for i, d := range e.draws {
+		all[i] = e.keys*d.sizes*(1-e.left(d, e.before, t.after, t.dictionary != nil)) - own
+	}
+	return e.shrunk(all)
+}
+
+// network is likewise what reading one value saves.
+func (e *estimator) network(t *trial) []float64 {
+	mean := 0.0
+	for _, w := range e.wire {
+		mean += w
+	}
+	mean /= float64(max(1, e.items))
+	all := make([]float64, len(e.draws))
+	for i, d := range e.draws {
+		all[i] = mean * (1 - e.left(d, e.wire, t.wire, t.dictionary != nil))
+	}
+	return e.shrunk(all)
+}
+
+// shrunk takes off of deviations what cannot be, the population being finite.
+func (e *estimator) shrunk(all []float64) []float64 {
+	for i := range all[1:] {
+		all[i+1] = all[0] + e.exact*(all[i+1]-all[0])
+	}
+	return all
+}
+
+// interval is the estimate with the quantiles of the draws.
+func interval(all []float64) Interval {
+	if len(all) == 0 {
+		return Interval{}
+	}
+	sorted := slices.Sorted(slices.Values(all[1:]))
+	tail := (1 - confidence) / 2
+	return Interval{Low: min(all[0], quantile(sorted, tail)), Estimate: all[0], High: max(all[0], quantile(sorted, 1-tail))}
+}
+
+// sum adds up what was drawn for several groups.
+func sum(into, all []float64, times float64) []float64 {
+	if into == nil {
+		into = make([]float64, resamples+1)
+	}
+	for i, v := range all {
+		into[i] += times * v
+	}
+	return into
+}
+
+// evaluate fills in what the options of a group save, and recommends one of them.
+func evaluate(g *Group, t *tried, e *estimator, budget time.Duration) (chosen []float64, network []float64) {
+	limit := budget.Seconds() * 1e6
+	savings := map[*trial][]float64{}
+	for _, tr := range t.trials {
+		all := e.saving(tr)
+		savings[tr] = all
+		tr.Saving = interval(all)
+		tr.Bytes = g.Now - int64(all[0])
+		// What comes later is like what no dictionary was trained on.
+		if r, ok := ratio(e.draws[0].others, e.wire, tr.wire); ok {
+			tr.Ratio = 1 / r
+		}
+		if r, ok := ratio(e.draws[0].others, e.before, tr.after); ok {
+			tr.Later = 1 - r
+		}
+		tr.Network = e.network(tr)[0]
+		tr.InBudget = tr.Pack.Mean <= limit && tr.Unpack.Mean <= limit
+	}
+	slices.SortStableFunc(t.trials, func(a, b *trial) int { return int(a.Bytes - b.Bytes) })
+	g.Chosen = -1
+	for i, tr := range t.trials {
+		g.Options = append(g.Options, tr.Option)
+		if tr.Encoding == "" && tr.InBudget && g.Chosen < 0 {
+			g.Chosen = i
+		}
+	}
+	if g.Chosen < 0 {
+		if len(t.trials) > 0 {
+			g.Why = fmt.Sprintf("nothing packs and unpacks a value within %v", budget)
+		}
+		return nil, nil
+	}
+	best := t.trials[g.Chosen]
+	for i, tr := range t.trials {
+		near := tr.Saving.Estimate >= best.Saving.Estimate-sameWorth*float64(g.Now)
+		if tr.Encoding == "" && tr.InBudget && near && tr.Pack.Mean+tr.Unpack.Mean < t.trials[g.Chosen].Pack.Mean+t.trials[g.Chosen].Unpack.Mean {
+			g.Chosen = i
+		}
+	}
+	tr := t.trials[g.Chosen]
+	if s := tr.Saving; s.Estimate < minSaving*float64(g.Now) || s.Low <= 0 {
+		g.Chosen = -1
+		g.Why = whyNot(g, best)
+		return nil, nil
+	}
+	g.Saving = tr.Saving
+	return savings[tr], e.network(tr)
+}
+
+// whyNot says why a group is better left alone.
+func whyNot(g *Group, best *trial) string {
+	main := g.Formats[0].Name
+	part := best.Saving.Estimate / float64(max(1, g.Now))
+	switch {
+	case main == content.Number.String():
+		return "numbers, which stay as they are for INCR and its like"
+	case main == content.Bale.String():
+		return "packed by bale already"
+	case content.ParseKind(main).Compressed():
+		return fmt.Sprintf("%s already: the best of %d settings saves %.1f%%", map[bool]string{true: "random or encrypted", false: "compressed (" + main + ")"}[main == content.Random.String()], len(g.Options), 100*part)
+	case g.Size.P90 < smallValue:
+		return fmt.Sprintf("too small: 9 values in 10 have %d bytes or less", g.Size.P90)
+	case best.Saving.Low <= 0 && best.Saving.Estimate > 0:
+		return fmt.Sprintf("a sample of %d values does not show that it saves anything (%.1f%% at the best)", g.Sampled, 100*part)
+	case part <= 0:
+		return fmt.Sprintf("none of %d settings saves anything", len(g.Options))
+	}
+	return fmt.Sprintf("the best of %d settings saves %.1f%%, which is not worth a change", len(g.Options), 100*part)
+}
+
+// smallValue is the size in bytes below which a Packer does not try to pack.
+const smallValue = 64

@@ -1,0 +1,148 @@
+package advise
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// next says what to do with the largest saving; the others are done likewise.
+func (a *Advice) next(o *Options) {
+	i := slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" })
+	if i < 0 { // none that a pattern finds
+		i = slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 })
+	}
+	if i < 0 {
+		return
+	}
+	g := &a.Groups[i]
+	chosen := g.Options[g.Chosen]
+	n := &nexter{setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match, url: o.URL, data: a.Server == nil}
+	if n.name = dictionaryGroup(g.Name); a.Server == nil || o.HideKeys {
+		n.name = "values"
+	}
+	if n.match == "" {
+		n.match = "PATTERN" // of keys that are hidden, or come later
+	}
+	others := -1
+	for _, g := range a.Groups {
+		if g.Chosen >= 0 {
+			others++
+		}
+	}
+	if chosen.Dictionary > 0 {
+		a.Next = n.withDictionary(o)
+	} else {
+		a.Next = n.plain()
+	}
+	if others > 0 {
+		a.Next[0].What = fmt.Sprintf("Begin with %s, which saves most; the %d others go the same way. %s", g.Name, others, a.Next[0].What)
+	}
+}
+
+// nexter writes the next steps of a group.
+type nexter struct {
+	setting string
+	maxSize int    // of the dictionary, in bytes
+	name    string // of the group of dictionaries
+	match   string
+	url     string
+	data    bool // the values come from files
+}
+
+func (n *nexter) withDictionary(o *Options) []Step {
+	from := fmt.Sprintf("--redis %s --match %s", quoted(n.url), quoted(n.match))
+	if n.data {
+		from = "--data " + quoted(o.Source)
+	}
+	at := fmt.Sprintf("--redis %s --group %s", quoted(n.url), quoted(n.name))
+	file := strings.ReplaceAll(n.name, ":", "-") + ".dict"
+	return []Step{
+		{What: "Make a dictionary of values as they are now, and see what it saves. It holds pieces of them: --exclude keeps the contents of fields out.",
+			Code: fmt.Sprintf("bale train %s --compress %s --max-size %dKiB --out %s --json %[4]s.json", from, n.setting, (n.maxSize+1<<10-1)>>10, quoted(file))},
+		{What: "Put it into the registry in Redis. Nothing is written with it yet.",
+			Code: fmt.Sprintf("bale dict publish %s %s --training %[1]s.json", quoted(file), at)},
+		{What: "Let every program read what will be packed, and still write as it does. This is for a go-redis client, rdb; bale.Cache takes the same packer.", Go: true, Code: n.program(true)},
+		{What: "When all programs run with that, take ReadOnly out of them, and switch the dictionary on. From then on they write packed values.",
+			Code: fmt.Sprintf("bale dict activate %s %s", quoted(file), at)},
+		n.migrate(fmt.Sprintf(" --dict current --group %s", quoted(n.name))),
+		n.verify(), n.revert(),
+	}
+}
+
+func (n *nexter) plain() []Step {
+	return []Step{
+		{What: "Let every program read what will be packed, and still write as it does. This is for a go-redis client, rdb; bale.Cache takes the same packer.", Go: true, Code: n.program(false)},
+		{What: "When all programs run with that, take ReadOnly out of them. From then on they write packed values."},
+		n.migrate(""), n.verify(), n.revert(),
+	}
+}
+
+func (n *nexter) migrate(dictionary string) Step {
+	command := fmt.Sprintf("bale migrate --redis %s --match %s --compress %s%s", quoted(n.url), quoted(n.match), n.setting, dictionary)
+	return Step{What: "Pack what is there already, while the programs run.", Code: command + " --dry-run\n" + command}
+}
+
+func (n *nexter) verify() Step {
+	return Step{What: "See that every value can be read.", Code: fmt.Sprintf("bale verify --redis %s --match %s", quoted(n.url), quoted(n.match))}
+}
+
+func (n *nexter) revert() Step {
+	return Step{What: "The way back, at any time: ReadOnly again in all programs, and then", Code: fmt.Sprintf("bale migrate --revert --redis %s --match %s", quoted(n.url), quoted(n.match))}
+}
+
+// program is what a program needs: lines that compile in a function that returns an error.
+func (n *nexter) program(dictionary bool) string {
+	const failed = "if err != nil {\n\treturn err\n}\n"
+	withEngine := ""
+	if engine.Default != nil {
+		withEngine = "Engine: czstd.Engine, "
+	}
+	setting, _ := compress.Parse(n.setting)
+	written := fmt.Sprintf("compress.Setting{Algorithm: frame.%s, Level: %q}", goNames[setting.Algorithm], setting.Level)
+	var code string
+	if dictionary {
+		code = "registry, err := dict.NewRegistry(goredis.NewDictStore(rdb), dict.RegistryOptions{})\n" + failed +
+			fmt.Sprintf("group, err := registry.Open(ctx, %q, dict.GroupOptions{%sSetting: %s})\n", n.name, withEngine, written) + failed +
+			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{%sDictionaries: group})\n", withEngine) + failed
+	} else {
+		by := written + ".New(nil)"
+		if withEngine != "" {
+			by = fmt.Sprintf("czstd.Engine.New(%s, nil)", written)
+		}
+		code = fmt.Sprintf("compressor, err := %s\n", by) + failed +
+			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{%sCompressor: compressor})\n", withEngine) + failed
+	}
+	return code + fmt.Sprintf("hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{%q}, ReadOnly: true})\n", n.match) + failed + "rdb.AddHook(hook)\n"
+}
+
+// goNames are the algorithms as Go spells them.
+var goNames = map[frame.Algorithm]string{frame.Snappy: "Snappy", frame.S2: "S2", frame.LZ4: "LZ4", frame.Gzip: "Gzip", frame.Zstd: "Zstd"}
+
+// quoted is a word for a shell.
+func quoted(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+=,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// dictionaryGroup is a name for a group of keys in the registry: the words of its pattern.
+func dictionaryGroup(pattern string) string {
+	words := strings.FieldsFunc(pattern, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.')
+	})
+	name := strings.Trim(strings.Join(words, ":"), ".-")
+	if dict.CheckGroup(name) != nil {
+		return "values"
+	}
+	return name
+}

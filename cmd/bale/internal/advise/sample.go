@@ -1,0 +1,157 @@
+package advise
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// entry is a key that was looked at.
+type entry struct {
+	rank     uint64 // a hash of its name: the keys with the lowest ones are the sample
+	name     string
+	kind     string
+	expires  bool
+	ttl      time.Duration // if it expires
+	size     int64         // of a string, in bytes; of anything else its elements
+	encoding string        // of a hash, as OBJECT ENCODING says it
+	now      int64         // bytes, modelled; of another type than string and hash as MEMORY USAGE says
+	told     int64         // bytes as MEMORY USAGE should say them
+	usage    int64         // MEMORY USAGE, 0 where it was not asked for
+	read     int64         // bytes of items
+	items    []item        // what could be packed; nil where it was not read or is let go
+}
+
+// item is a value: of a string, or of a field of a hash.
+type item struct {
+	name []byte // of the field
+	head []byte // the value, or its first part
+	size int64  // of the whole value
+}
+
+// tally is what is known of a group of keys. Its sample are the keys with the lowest ranks ("bottom-k sampling", Cohen and Kaplan,
+// 2007): uniform, the same for the same keys in whatever order they come, and the sample of two groups together is made of the two samples.
+type tally struct {
+	seen    int64
+	entries []*entry
+	limits  *limits
+
+	// A key with a rank at or above these is in no sample any more.
+	entriesBelow, valuesBelow uint64
+}
+
+// limits bound all samples together.
+type limits struct {
+	entries, values int   // of a group: keys that are looked at, and whose values are kept of those
+	allEntries      int   // of all groups
+	allBytes        int64 // of the values kept of all groups
+
+	keptEntries int
+	keptBytes   int64
+	tallies     map[*tally]struct{}
+}
+
+func newLimits(values int, entries int, allBytes int64) *limits {
+	return &limits{values: values, entries: sizesPerValue * values, allEntries: entries, allBytes: allBytes, tallies: map[*tally]struct{}{}}
+}
+
+const (
+	// The mean size of a group's keys takes more keys than the ratio of their values, and costs less to find out.
+	sizesPerValue = 4
+
+	minValues = 50 // of a group, however many groups there are
+)
+
+func (l *limits) newTally() *tally {
+	t := &tally{limits: l, entriesBelow: ^uint64(0), valuesBelow: ^uint64(0)}
+	l.tallies[t] = struct{}{}
+	return t
+}
+
+// rank hashes a name: FNV-1a, and a finalizer (MurmurHash3's) that makes its upper bits depend on all of them.
+func rank(seed uint64, name string) uint64 {
+	h := uint64(14695981039346656037) ^ seed*0x9E3779B97F4A7C15
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return bits.RotateLeft64(h^h>>33, 17)
+}
+
+// wants reports whether a key with a rank is to be looked at, and whether its value is to be read.
+func (t *tally) wants(rank uint64) (look, read bool) {
+	return rank < t.entriesBelow, rank < t.valuesBelow
+}
+
+// add takes a key that was looked at.
+func (t *tally) add(e *entry) {
+	if look, read := t.wants(e.rank); !look {
+		return
+	} else if !read {
+		e.drop()
+	}
+	t.entries = append(t.entries, e)
+	t.limits.keptEntries++
+	t.limits.keptBytes += e.read
+	if len(t.entries) >= 2*t.limits.entries {
+		t.shrink()
+	}
+	t.limits.keep()
+}
+
+// drop lets go of the values.
+func (e *entry) drop() { e.items, e.read = nil, 0 }
+
+// merge takes over all of another tally.
+func (t *tally) merge(o *tally) {
+	t.seen += o.seen
+	t.entriesBelow, t.valuesBelow = min(t.entriesBelow, o.entriesBelow), min(t.valuesBelow, o.valuesBelow)
+	t.entries = append(t.entries, o.entries...)
+	o.entries = nil
+	delete(t.limits.tallies, o)
+	t.shrink()
+}
+
+// shrink keeps what the limits allow. A key that SCAN gave twice is kept once.
+func (t *tally) shrink() {
+	slices.SortFunc(t.entries, func(a, b *entry) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name)) })
+	kept := t.entries[:0]
+	values := 0
+	for _, e := range t.entries {
+		last := len(kept) - 1
+		switch {
+		case e.rank >= t.entriesBelow, last >= 0 && kept[last].rank == e.rank && kept[last].name == e.name:
+		case len(kept) == t.limits.entries:
+			t.entriesBelow = e.rank
+		default:
+			held := e.read
+			if e.rank >= t.valuesBelow || values == t.limits.values {
+				t.valuesBelow = min(t.valuesBelow, e.rank)
+				e.drop()
+			}
+			if e.items != nil {
+				values++
+			}
+			t.limits.keptBytes += e.read - held
+			kept = append(kept, e)
+			continue
+		}
+		t.limits.keptEntries--
+		t.limits.keptBytes -= e.read
+	}
+	clear(t.entries[len(kept):])
+	t.entries = kept
+}
+
+// keep halves the samples of all groups when they are too much together.
+func (l *limits) keep() {
+	for (l.keptBytes > l.allBytes || l.keptEntries > l.allEntries) && l.values > minValues {
+		l.values = max(minValues, l.values/2)
+		l.entries = sizesPerValue * l.values
+		for t := range l.tallies {
+			t.shrink()
+		}
+	}
+}

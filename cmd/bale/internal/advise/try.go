@@ -1,0 +1,412 @@
+package advise
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/bale/internal/content"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// The settings that are tried on every group, and those that are with a dictionary. Levels above them cost several times as much for a
+// few percent; bale bench measures any.
+var (
+	plainSettings = []string{"snappy", "s2", "lz4", "gzip", "zstd:1", "zstd:3", "zstd:9"}
+	dictSettings  = []string{"lz4+dict", "s2+dict", "zstd:1+dict", "zstd:3+dict", "zstd:9+dict"}
+	encodings     = []encoding{{"msgpack", content.ToMsgpack}, {"cbor", content.ToCBOR}}
+)
+
+type encoding struct {
+	name string
+	to   func(dst, json []byte) ([]byte, error)
+}
+
+const (
+	timedItems  = 200 // of the values that dictionaries were not trained on
+	timedRounds = 5   // of which the quickest counts, for each value
+
+	minTraining = 40   // items, below which no dictionary is tried
+	mostJSON    = 0.95 // of the items, from which on they are re-encoded, too
+)
+
+// trial is what an option does to the sample of a group.
+type trial struct {
+	Option
+	after      []float64 // bytes of each entry
+	wire       []float64 // bytes of its values, as stored
+	dictionary *dict.Dictionary
+}
+
+// tried is a group with all that was tried on it.
+type tried struct {
+	*groupSample
+	trials []*trial
+}
+
+// groupSample is the sample of a group, with the numbers that all its trials share.
+type groupSample struct {
+	memory    *memory
+	entries   []*entry // whose values were read
+	sizes     []*entry // all that were looked at
+	trained   []bool   // of entries: those that dictionaries are trained on
+	before    []float64
+	wire      []float64 // bytes of the values of each entry
+	items     int
+	keepItems map[*item]bool // that are never packed
+
+	maxDictionary int // bytes
+}
+
+// A dictionary takes memory itself: it may have so small a part of that of its group.
+const (
+	dictionaryPart    = 32
+	minDictionarySize = 2 << 10
+	maxDictionarySize = 128 << 10
+)
+
+func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
+	g := &groupSample{memory: m, sizes: all, keepItems: map[*item]bool{}}
+	now := int64(0)
+	for _, e := range all {
+		now += e.now
+	}
+	if len(all) > 0 {
+		most := float64(now) / float64(len(all)) * float64(keys) / dictionaryPart
+		g.maxDictionary = int(min(maxDictionarySize, max(minDictionarySize, most))) &^ (1<<10 - 1)
+	}
+	for _, e := range all {
+		if e.items == nil {
+			continue
+		}
+		wire := int64(0)
+		for i := range e.items {
+			it := &e.items[i]
+			wire += it.size
+			if kind := content.Detect(it.head, int64(len(it.head)) == it.size); kind.Untouchable() {
+				g.keepItems[it] = true
+			}
+		}
+		g.trained = append(g.trained, dict.InTraining(len(g.entries)))
+		g.entries = append(g.entries, e)
+		g.before = append(g.before, float64(e.now))
+		g.wire = append(g.wire, float64(wire))
+		g.items += len(e.items)
+	}
+	return g
+}
+
+// values are those of the entries that dictionaries are trained on and of the others, so mixed that dict.Train divides them so.
+func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]byte, error) {
+	var halves [2][][]byte
+	for i, e := range g.entries {
+		half := 0
+		if !g.trained[i] {
+			half = 1
+		}
+		for j := range e.items {
+			if g.keepItems[&e.items[j]] {
+				continue
+			}
+			v := e.items[j].head
+			if encode != nil {
+				var err error
+				if v, err = encode(nil, v); err != nil {
+					return nil, err
+				}
+			}
+			halves[half] = append(halves[half], v)
+		}
+	}
+	var mixed [][]byte
+	for i := 0; ; i++ {
+		half := 0
+		if !dict.InTraining(i) {
+			half = 1
+		}
+		if len(halves[half]) == 0 {
+			return mixed, nil
+		}
+		mixed = append(mixed, halves[half][0])
+		halves[half] = halves[half][1:]
+	}
+}
+
+// errEncoding says that a group's values cannot be re-encoded.
+var errEncoding = errors.New("cannot be re-encoded")
+
+// measure stores the whole sample in one way, and proves that every value comes back.
+func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d *dict.Dictionary, enc *encoding) (*trial, error) {
+	c, err := setting.New(d)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressor: c, Engine: setting.Engine()})
+	if err != nil {
+		return nil, err
+	}
+	defer packer.Close()
+	t := &trial{Option: Option{Setting: setting.Setting.String()}, dictionary: d}
+	if d != nil {
+		t.Dictionary = len(d.Bytes())
+	}
+	if enc != nil {
+		t.Encoding = enc.name
+	}
+	var encoded, packed, back []byte
+	var timed [][]byte
+	for i, e := range g.entries {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		stored := make([]int64, len(e.items))
+		wire := int64(0)
+		for j := range e.items {
+			it := &e.items[j]
+			stored[j] = it.size
+			if !g.keepItems[it] {
+				v := it.head
+				if enc != nil {
+					if encoded, err = enc.to(encoded[:0], v); err != nil {
+						return nil, fmt.Errorf("%w: %w", errEncoding, err)
+					}
+					v = encoded
+				}
+				if packed, err = packer.Pack(packed[:0], v); err != nil {
+					return nil, err
+				}
+				if back, err = packer.Unpack(back[:0], packed); err != nil {
+					return nil, err
+				}
+				if !bytes.Equal(back, v) {
+					return nil, fmt.Errorf("a value comes back different with %s", setting)
+				}
+				if stored[j] = int64(len(packed)); it.size > int64(len(it.head)) {
+					stored[j] = int64(float64(it.size) * float64(len(packed)) / float64(len(it.head)))
+				}
+				if !g.trained[i] && len(timed) < timedItems {
+					timed = append(timed, bytes.Clone(v))
+				}
+			}
+			wire += stored[j]
+		}
+		t.wire = append(t.wire, float64(wire))
+		t.after = append(t.after, float64(g.bytes(e, stored)))
+	}
+	return t, t.time(ctx, packer, timed)
+}
+
+// bytes is what an entry takes with its values stored in so many bytes.
+func (g *groupSample) bytes(e *entry, stored []int64) int64 {
+	if e.kind == Hash {
+		return g.memory.key(e) + g.memory.hash(e, stored)
+	}
+	if it := e.items[0]; stored[0] == it.size {
+		return e.now
+	}
+	return g.memory.key(e) + g.memory.string(nil, stored[0])
+}
+
+// time measures what each of some values takes to pack and to unpack: the quickest of several rounds, for the machine may be busy
+// with others.
+func (t *trial) time(ctx context.Context, packer *bale.Packer, values [][]byte) error {
+	if len(values) == 0 {
+		return nil
+	}
+	pack, unpack := make([]float64, len(values)), make([]float64, len(values))
+	var packed, back []byte
+	for round := range timedRounds {
+		for i, v := range values {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			var err error
+			start := time.Now()
+			if packed, err = packer.Pack(packed[:0], v); err != nil {
+				return err
+			}
+			between := time.Now()
+			if back, err = packer.Unpack(back[:0], packed); err != nil {
+				return err
+			}
+			end := time.Now()
+			p, u := between.Sub(start).Seconds()*1e6, end.Sub(between).Seconds()*1e6
+			if round == 0 || p < pack[i] {
+				pack[i] = p
+			}
+			if round == 0 || u < unpack[i] {
+				unpack[i] = u
+			}
+		}
+	}
+	t.Pack, t.Unpack = cost(pack), cost(unpack)
+	return nil
+}
+
+func cost(us []float64) Cost {
+	slices.Sort(us)
+	sum := 0.0
+	for _, v := range us {
+		sum += v
+	}
+	return Cost{Mean: sum / float64(len(us)), P50: quantile(us, 0.5), P99: quantile(us, 0.99)}
+}
+
+// quantile of sorted values: the smallest that at least so many are not above.
+func quantile[T any](sorted []T, q float64) T {
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+// effort is how much time a group is worth.
+type effort int
+
+const (
+	quick    effort = iota // no dictionaries
+	some                   // a dictionary for zstd
+	thorough               // for every compressor and encoding
+)
+
+// tryAll tries the settings on a group.
+func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (*tried, error) {
+	r := &tried{groupSample: g}
+	add := func(name string, d *dict.Dictionary, enc *encoding) error {
+		setting, err := engine.Parse(name)
+		if err != nil {
+			return err
+		}
+		t, err := g.measure(ctx, setting, d, enc)
+		if errors.Is(err, errEncoding) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		r.trials = append(r.trials, t)
+		return nil
+	}
+	for _, name := range plainSettings {
+		if err := add(name, nil, nil); err != nil {
+			return r, err
+		}
+	}
+	json := len(formats) > 0 && formats[0].Name == content.JSON.String() && formats[0].Part >= mostJSON
+	if json {
+		for i := range encodings {
+			if err := add("none", nil, &encodings[i]); err != nil {
+				return r, err
+			}
+		}
+	}
+	trained := map[frame.Algorithm]*dict.Dictionary{} // that of s2 serves lz4, too: both look back 64 KiB, and know no tables
+	for _, name := range dictSettings {
+		setting, err := engine.Parse(name)
+		if err != nil {
+			return r, err
+		}
+		if how == quick || how == some && setting.Algorithm != frame.Zstd {
+			continue
+		}
+		by := setting.Algorithm
+		if by == frame.LZ4 {
+			by = frame.S2
+		}
+		d, ok := trained[by]
+		if !ok {
+			if d, err = g.train(ctx, by, nil, how == thorough && by == frame.Zstd); err != nil {
+				return r, err
+			}
+			trained[by] = d
+		}
+		if d == nil {
+			continue
+		}
+		if err := add(name, d, nil); err != nil {
+			return r, err
+		}
+	}
+	if json && how == thorough {
+		for i := range encodings {
+			d, err := g.train(ctx, frame.Zstd, &encodings[i], false)
+			if errors.Is(err, errEncoding) || err == nil && d == nil {
+				continue
+			}
+			if err != nil {
+				return r, err
+			}
+			if err := add("zstd:3+dict", d, &encodings[i]); err != nil {
+				return r, err
+			}
+		}
+	}
+	return r, nil
+}
+
+// train makes a dictionary of the half of the sample that is for that; nil when none is worth it.
+func (g *groupSample) train(ctx context.Context, a frame.Algorithm, enc *encoding, thorough bool) (*dict.Dictionary, error) {
+	var encode func(dst, src []byte) ([]byte, error)
+	if enc != nil {
+		encode = enc.to
+	}
+	values, err := g.values(encode)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errEncoding, err)
+	}
+	if len(values) < minTraining {
+		return nil, nil
+	}
+	setting := compress.Setting{Algorithm: a}
+	if a == frame.Zstd {
+		setting.Level = "3"
+	}
+	t, err := dict.Train(ctx, values, dict.TrainOptions{Setting: setting, Engine: engine.Default, Builders: builders(thorough), MaxSize: g.maxDictionary})
+	if errors.Is(err, dict.ErrNoDictionary) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.Dictionary, nil
+}
+
+// builders are those that are tried: of the best encoding of a large group all quick ones, else a few of different kinds. bale train tries
+// all there are.
+func builders(thorough bool) []dict.Builder {
+	all := engine.Builders()
+	first := all[0].Name // libzstd's, where there is libzstd
+	name, _, _ := strings.Cut(first, " ")
+	return slices.DeleteFunc(all, func(b dict.Builder) bool {
+		return b.Slow || !strings.HasPrefix(b.Name, name) || !thorough && !slices.Contains(fewParams, b.Params)
+	})
+}
+
+// fewParams are segments of such lengths that one of them is close to the best on every corpus.
+var fewParams = []string{"k=256 d=6", "k=1024 d=6", "k=4096 d=6", "k=8192 d=8", "k=256 d=8", "k=1024 d=8"}
+
+// formatsOf counts what the items of a sample are.
+func formatsOf(entries []*entry) []Format {
+	counts := map[string]int{}
+	total := 0
+	for _, e := range entries {
+		for _, it := range e.items {
+			counts[content.Detect(it.head, int64(len(it.head)) == it.size).String()]++
+			total++
+		}
+	}
+	var all []Format
+	for name, n := range counts {
+		all = append(all, Format{Name: name, Part: float64(n) / float64(total)})
+	}
+	slices.SortFunc(all, func(a, b Format) int { return cmp.Or(cmp.Compare(b.Part, a.Part), cmp.Compare(a.Name, b.Name)) })
+	return all
+}
