@@ -45,6 +45,8 @@ type cli struct {
 	Bench   benchCommand     `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
 	Train   trainCommand     `cmd:"" help:"Train a compression dictionary on values from files or a live Redis, and say what it saves."`
 	Dict    dictCommand      `cmd:"" help:"List, publish, activate, roll back, remove, collect, export and import dictionaries."`
+	Migrate migrateCommand   `cmd:"" help:"Pack what a Redis holds, in place, while programs run, or unpack it again."`
+	Verify  verifyCommand    `cmd:"" help:"Read every value of a Redis, and say which cannot be unpacked."`
 	Pack    packCommand      `cmd:"" help:"Pack stdin to stdout."`
 	Unpack  unpackCommand    `cmd:"" help:"Unpack stdin to stdout; what is not packed comes out as it is."`
 	Inspect inspectCommand   `cmd:"" help:"Explain a stored value field by field."`
