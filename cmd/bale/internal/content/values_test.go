@@ -64,7 +64,9 @@ var kinds = []struct {
 		return fmt.Appendf(nil, "x%x", randomBytes(t, rng, size/2))
 	}},
 	{"msgpack", content.Msgpack, asMsgpack},
-	{"msgpack array", content.Msgpack, func(t testing.TB, rng *rand.Rand, size int) []byte { return encoded(t, msgpack.Marshal, list(rng, size)) }},
+	{"msgpack array", content.Msgpack, func(t testing.TB, rng *rand.Rand, size int) []byte {
+		return encoded(t, msgpack.Marshal, list(rng, size))
+	}},
 	{"cbor", content.CBOR, asCBOR},
 	{"cbor array", content.CBOR, func(t testing.TB, rng *rand.Rand, size int) []byte { return encoded(t, cbor.Marshal, list(rng, size)) }},
 	{"protobuf", content.Protobuf, asProtobuf},
@@ -163,7 +165,9 @@ func asMsgpack(t testing.TB, rng *rand.Rand, size int) []byte {
 	return encoded(t, msgpack.Marshal, object(rng, size))
 }
 
-func asCBOR(t testing.TB, rng *rand.Rand, size int) []byte { return encoded(t, cbor.Marshal, object(rng, size)) }
+func asCBOR(t testing.TB, rng *rand.Rand, size int) []byte {
+	return encoded(t, cbor.Marshal, object(rng, size))
+}
 
 func asText(_ testing.TB, rng *rand.Rand, size int) []byte { return []byte(sentence(rng, size)) }
 
