@@ -256,6 +256,50 @@ var wild = []pattern{
 	{"asynq:{default}:t:*", func(r *source) string { return "asynq:{default}:t:" + r.uuid() }},
 }
 
+// blind were written after the rules, to see what they make of them.
+var blind = []pattern{
+	{"resque:gitlab:cron_job:*", func(r *source) string { return "resque:gitlab:cron_job:" + r.word() + "_worker" }},
+	{"cache:gitlab:root_ref:*:*", func(r *source) string { return "cache:gitlab:root_ref:" + r.word() + "/" + r.word() + ":" + r.number() }},
+	{"wp:session_tokens:*", func(r *source) string { return "wp:session_tokens:" + r.number() }},
+	{"wp_:posts:*", func(r *source) string { return "wp_:posts:" + r.number() }},
+	{"wp_:post_meta:*", func(r *source) string { return "wp_:post_meta:" + r.number() }},
+	{"zc:k:*", func(r *source) string {
+		return "zc:k:" + r.of("0123456789abcdef", 3) + "_" + strings.ToUpper(r.word()) + "_" + strings.ToUpper(r.word()) + "_" + strings.ToUpper(r.sha1())
+	}},
+	{"c:1:project:*:*", func(r *source) string { return "c:1:project:" + r.number() + ":" + r.of("0123456789abcdef", 8) }},
+	{"bull:{orders}:*:logs", func(r *source) string { return "bull:{orders}:" + r.number() + ":logs" }},
+	{"bull:rep:repeat:*:*", func(r *source) string { return "bull:rep:repeat:" + r.md5() + ":" + fmt.Sprint(r.time().UnixMilli()) }},
+	{"nextjs:*", func(r *source) string { return "nextjs:/blog/" + r.slug() }},
+	{"apq:*", func(r *source) string { return "apq:" + r.sha256() }},
+	{"keyv:users:*", func(r *source) string { return "keyv:users:" + r.mail() }},
+	{"t_*:docs:*", func(r *source) string { return "t_" + r.of(base62, 6) + ":docs:" + r.uuid() }},
+	{"billing:cus_*", func(r *source) string { return "billing:cus_" + r.of(base62, 14) }},
+	{"geo:*", func(r *source) string { return "geo:" + r.of("0123456789bcdefghjkmnpqrstuvwxyz", 7) }},
+	{"item:*", func(r *source) string { return "item:" + r.of("0123456789abcdef", 24) }},
+	{"wallet:*", func(r *source) string { return "wallet:0x" + r.of("0123456789abcdefABCDEF", 40) }},
+	{"otp:+*", func(r *source) string { return "otp:+49" + r.of(digitsOnly, 10) }},
+	{"dev:*:*:*:*:*:*", func(r *source) string {
+		h := r.md5()
+		return "dev:" + h[:2] + ":" + h[2:4] + ":" + h[4:6] + ":" + h[6:8] + ":" + h[8:10] + ":" + h[10:12]
+	}},
+	{"flask_cache_view//*/*", func(r *source) string { return "flask_cache_view//" + r.word() + "/" + r.number() }},
+	{"fn:get_user(*, *", func(r *source) string { return "fn:get_user(" + r.number() + ", '" + r.word() + "')" }},
+	{"totp:*", func(r *source) string { return "totp:" + r.of("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 16) }},
+	{"push:fcm:*:*", func(r *source) string { return "push:fcm:" + r.of(base62, 22) + ":APA91b" + r.of(base62+"-_", 134) }},
+	{"csrf:*", func(r *source) string { return "csrf:" + base64.StdEncoding.EncodeToString(r.bytes(32)) }},
+	{"nick:*", func(r *source) string { return "nick:" + r.of(smallOnly, 8) + "." + r.of(smallOnly, 2) }},
+	{"report:*:pdf", func(r *source) string {
+		return "report:" + r.time().Format("2006-01-02") + "_" + r.time().Format("2006-01-02") + ":pdf"
+	}},
+	{"quota:*:*", func(r *source) string { return "quota:" + r.number() + ":" + r.time().Format("2006-01") }},
+	{"stats.timers.*.p95", func(r *source) string { return "stats.timers." + r.word() + r.word() + ".p95" }},
+	{"*::*", func(r *source) string { return "\xac\xed\x00\x05t\x00\x12com.acme.User::" + r.number() }},
+	{"products::*", func(r *source) string { return "products::" + r.number() }},
+	{"搜索:*", func(r *source) string {
+		return "搜索:" + string([]rune{rune(0x4e00 + r.IntN(20000)), rune(0x4e00 + r.IntN(20000))})
+	}},
+}
+
 // keys makes n different keys of each pattern, in the order of a seed.
 func keys(patterns []pattern, n int, seed uint64) []string {
 	r := newSource(seed)

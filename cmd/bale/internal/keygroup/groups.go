@@ -114,13 +114,7 @@ func (n *node[T]) place(sep string) (words []*node[T], keys int64) {
 
 func (f *Finder[T]) settle(n *node[T], sep string, first bool) {
 	f.joinCodes(n, sep)
-	for _, form := range slices.Clone(n.forms) {
-		words, _ := n.place(sep)
-		words = slices.DeleteFunc(words, func(c *node[T]) bool { return c.keys >= frequent || !form.match([]byte(c.edge)) })
-		if len(words) > 0 {
-			f.collapse(n, sep, form.edge[len(sep):], words)
-		}
-	}
+	f.joinForms(n, sep)
 
 	words, keys := n.place(sep)
 	star := n.children[sep+"*"]
@@ -145,10 +139,10 @@ func (f *Finder[T]) settle(n *node[T], sep string, first bool) {
 	}
 
 	words, _ = n.place(sep)
-	if star = n.children[sep+"*"]; !first && star != nil && star.keys*2 >= keys {
-		f.collapse(n, sep, "*", slices.DeleteFunc(words, func(c *node[T]) bool {
-			return c.wild && c.keys*20 >= keys || !alike(c, star)
-		}))
+	if star = n.children[sep+"*"]; !first && star != nil && (star.keys*2 >= keys || star.catches && star.keys*10 >= keys) {
+		if words = slices.DeleteFunc(words, func(c *node[T]) bool { return c.wild && c.keys*20 >= keys || !alike(c, star) }); len(words) > 0 {
+			f.collapse(n, sep, "*", words)
+		}
 		return
 	}
 	if len(words) <= fewAlike {
@@ -172,6 +166,39 @@ func (n *node[T]) forks() bool {
 		}
 	}
 	return len(n.children) > 0
+}
+
+// joinForms joins rare words at a place into the labels with one * that they match: cus_AbCdE into cus_*, beside many of which it is.
+func (f *Finder[T]) joinForms(n *node[T], sep string) {
+	words, _ := n.place(sep)
+	forms := slices.Clone(n.forms)
+	for _, c := range words {
+		prefix, suffix, ok := strings.Cut(c.edge, "*")
+		if ok && c.keys >= frequent && len(prefix) > len(sep) && !strings.ContainsAny(c.label(), "\\") && !strings.Contains(suffix, "*") {
+			forms = append(forms, form{edge: c.edge, prefix: prefix, suffix: suffix})
+		}
+	}
+	for _, form := range forms {
+		into := n.children[form.edge]
+		if into == nil || form.prefix[:min(len(sep), len(form.prefix))] != sep {
+			continue
+		}
+		known := slices.Contains(n.forms, form)
+		words, _ := n.place(sep)
+		words = slices.DeleteFunc(words, func(c *node[T]) bool {
+			if c == into || c.keys >= frequent || c.keys*10 > into.keys || !form.match([]byte(c.edge)) {
+				return true
+			}
+			return !known && strings.ContainsFunc(c.edge[len(form.prefix):len(c.edge)-len(form.suffix)], func(r rune) bool { return r < 0x80 && inner(byte(r)) })
+		})
+		if len(words) == 0 || !known && len(n.forms) >= maxForms {
+			continue
+		}
+		f.collapse(n, sep, form.edge[len(sep):], words)
+		if !known {
+			n.forms = append(n.forms, form)
+		}
+	}
 }
 
 // alike reports whether all that has a tenth or more of what is below a is below b too.

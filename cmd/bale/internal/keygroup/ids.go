@@ -2,23 +2,26 @@ package keygroup
 
 import "strings"
 
-// json reports whether what looks like JSON starts at i.
-func json(key string, i int) bool {
+// json returns the end of what looks like JSON and starts at i, 0 for none.
+func json(key string, i int) int {
 	if i+1 >= len(key) || key[i] != '{' && key[i] != '[' {
-		return false
+		return 0
 	}
-	next := key[i+1]
-	return next == '"' || next == '\'' || key[i] == '[' && next == '{'
+	if next := key[i+1]; next != '"' && next != '\'' && (key[i] != '[' || next != '{') {
+		return 0
+	}
+	if e := strings.LastIndexAny(key[i:], "}]"); e > 0 {
+		return i + e + 1
+	}
+	return 0
 }
 
 // wholeID returns the end of an id that only a part as a whole is: one that starts at i. The part ends at segment as far as separators go, but
 // the id may have such in it. Zero is for none.
 func wholeID(key string, i, segment int, primary, seen uint16) int {
 	switch b := key[i]; {
-	case json(key, i):
-		if e := strings.LastIndexAny(key, "}]"); e > i {
-			return e + 1
-		}
+	case b == '{' || b == '[':
+		return json(key, i)
 	case b == '"' || b == '\'' || b == '`':
 		if e := strings.IndexByte(key[i+1:], b); e >= 0 {
 			return i + 1 + e + 1
@@ -103,7 +106,13 @@ func idAt(key string, i, segment int, primary, seen uint16) int {
 		if primary == colon && seen&slash != 0 {
 			extra = "-_+=~/"
 		}
-		if e := run(key, i, extra); e-i >= 12 && random(key[i:e]) {
+		// In cus_NffrFeUfNV2Hib the word in front is none of the id.
+		first := i
+		for is(key, first, lower) {
+			first++
+		}
+		named := first-i >= 2 && first-i <= 10 && first < len(key) && key[first] == '_'
+		if e := run(key, i, extra); !named && e-i >= 12 && random(key[i:e]) {
 			return e
 		}
 	}

@@ -168,7 +168,8 @@ func (f *Finder[T]) find(key string) *group[T] {
 	}
 	if n == nil || n.leaf == nil {
 		// Where branches were joined, the key may have been counted beside a word that came later.
-		if n = f.root.search(parts); n == nil {
+		steps := maxSteps
+		if n = f.root.search(parts, &steps); n == nil {
 			return nil
 		}
 	}

@@ -111,7 +111,7 @@ func (l *lexer) split(key string) []part {
 	for i := 0; i < len(key); {
 		start := len(l.buf)
 		from := i
-		for is(key, i, primary) && !json(key, i) {
+		for is(key, i, primary) && json(key, i) == 0 {
 			i++
 		}
 		if i-from > maxSep || len(l.parts) == maxDepth-1 {
@@ -168,7 +168,7 @@ func (l *lexer) label(key string, end *int, i int, primary uint16, binaryEnd int
 		seen |= classes[key[segment]]
 		segment++
 	}
-	if segment == i && !json(key, i) {
+	if segment == i && json(key, i) == 0 {
 		*end = i
 		return p
 	}

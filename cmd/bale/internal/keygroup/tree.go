@@ -11,7 +11,9 @@ import (
 const (
 	maxLeaves = 4096
 	maxNodes  = 16384
-	maxRaw    = 64 // bytes that are kept of the one value of an id
+	maxRaw    = 64   // bytes that are kept of the one value of an id
+	maxForms  = 64   // of a node
+	maxSteps  = 1000 // of a search
 )
 
 // node is a place in the tree: what a key was up to some part of it.
@@ -75,8 +77,11 @@ func (n *node[T]) star(sep []byte) *node[T] {
 	return n.children[string(append(append(b[:0], sep...), '*'))]
 }
 
-// search returns the leaf for parts, whichever way.
-func (n *node[T]) search(parts []part) *node[T] {
+// search returns the leaf for parts, whichever way, in not more steps than given.
+func (n *node[T]) search(parts []part, steps *int) *node[T] {
+	if *steps--; *steps < 0 {
+		return nil
+	}
 	if len(parts) == 0 || n.rest {
 		if n.leaf == nil {
 			return nil
@@ -85,19 +90,19 @@ func (n *node[T]) search(parts []part) *node[T] {
 	}
 	p := &parts[0]
 	if c := n.children[string(p.edge)]; c != nil {
-		if leaf := c.search(parts[1:]); leaf != nil {
+		if leaf := c.search(parts[1:], steps); leaf != nil {
 			return leaf
 		}
 	}
 	for _, f := range n.forms {
 		if c := n.children[f.edge]; c != nil && f.match(p.edge) {
-			if leaf := c.search(parts[1:]); leaf != nil {
+			if leaf := c.search(parts[1:], steps); leaf != nil {
 				return leaf
 			}
 		}
 	}
 	if c := n.star(p.edge[:p.sep]); c != nil {
-		return c.search(parts[1:])
+		return c.search(parts[1:], steps)
 	}
 	return nil
 }
@@ -365,6 +370,9 @@ const (
 // them into * if not.
 func (f *Finder[T]) generalize(n *node[T], sep string, joined []*node[T]) {
 	forms := formsOf(joined, len(sep))
+	if len(n.forms)+len(forms) > maxForms {
+		forms = nil
+	}
 	for _, form := range forms {
 		var some []*node[T]
 		joined = slices.DeleteFunc(joined, func(c *node[T]) bool {
