@@ -117,7 +117,7 @@ func snappyBlock(v []byte, whole bool) (Kind, bool) {
 		case tagCopy1:
 			i += 2
 			length = uint64(tag>>2&7) + 4
-			if o := uint64(tag&0xe0)<<3 | number&0xff; o != 0 {
+			if o := uint64(tag&0xe0)<<3 | number&0xff; o != 0 || i > len(v) {
 				offset = o
 				break
 			}

@@ -100,7 +100,7 @@ var marks = []struct {
 // Random takes at least 64 bytes: fewer cannot be told from a structure, and are Binary. It says that single bytes are spread
 // evenly, so that random bytes in base64 or hexadecimal digits are Text, which does compress, to 3/4 or half its size.
 //
-// Detect allocates nothing to speak of, and takes time in proportion to v.
+// Detect takes time in proportion to v, and allocates next to nothing: for zlib some KB, whatever it decompresses to.
 func Detect(v []byte, whole bool) Kind {
 	if len(v) == 0 {
 		return Empty
@@ -123,6 +123,15 @@ func Detect(v []byte, whole bool) Kind {
 			return format.kind
 		}
 	}
+	// Before MessagePack: a block that is one literal holds what was compressed as it is, and two bytes that may open an array around it.
+	if k, ok := snappyBlock(v, whole); ok {
+		return k
+	}
+	if last := len(v) - 1; whole && v[last] == goRedisS2 {
+		if _, ok := snappyBlock(v[:last], true); ok {
+			return GoRedisCacheS2
+		}
+	}
 	end, ok := msgpackItem(v, whole)
 	switch {
 	case ok && end == len(v):
@@ -135,14 +144,6 @@ func Detect(v []byte, whole bool) Kind {
 	}
 	if isProtobuf(v, whole) {
 		return Protobuf
-	}
-	if k, ok := snappyBlock(v, whole); ok {
-		return k
-	}
-	if last := len(v) - 1; whole && v[last] == goRedisS2 {
-		if _, ok := snappyBlock(v[:last], true); ok {
-			return GoRedisCacheS2
-		}
 	}
 	if isRandom(v) {
 		return Random

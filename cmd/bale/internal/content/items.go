@@ -22,6 +22,7 @@ type walk struct {
 type level struct {
 	left  uint64 // items, keys included; of an indefinite one an even number that is never reached
 	pairs bool
+	piece byte // the major type of CBOR that its items have, for the pieces of a string
 }
 
 const indefinite = math.MaxUint64 - 1
@@ -62,7 +63,7 @@ func (w *walk) open(n uint64, pairs bool) (last, ok bool) {
 		return false, false
 	}
 	w.items++
-	w.levels[w.depth] = level{n, pairs}
+	w.levels[w.depth] = level{left: n, pairs: pairs}
 	w.depth++
 	return false, true
 }
@@ -203,8 +204,10 @@ const maxValue = 512 << 20
 // cborItem is msgpackItem for CBOR (RFC 8949).
 func cborItem(v []byte, whole bool) (end int, ok bool) {
 	var w walk
+	tagged := false
 	for i := 0; i < len(v); {
 		major, info := v[i]>>5, v[i]&0x1f
+		isBreak := v[i] == 0xff // of a map, an array or a string without a length
 		i++
 		n := uint64(info)
 		switch {
@@ -230,12 +233,19 @@ func cborItem(v []byte, whole bool) (end int, ok bool) {
 		if w.items == 0 && major != 4 && major != 5 && (major != 6 || i > 16) {
 			return 0, false
 		}
-		if major == 6 {
-			continue // a tag says something of the item behind it
+		if w.depth > 0 {
+			if piece := w.levels[w.depth-1].piece; piece != 0 && !isBreak && (major != piece || info == 31) {
+				return 0, false
+			}
 		}
-		if w.isKey() && (major > 3 || info == 31) && !(major == 7 && info == 31) {
+		if major == 6 {
+			tagged = true // which says something of the item behind it
+			continue
+		}
+		if isBreak && tagged || w.isKey() && (major > 3 || info == 31) && !isBreak {
 			return 0, false
 		}
+		tagged = false
 		last := false
 		switch major {
 		case 2, 3:
@@ -243,6 +253,7 @@ func cborItem(v []byte, whole bool) (end int, ok bool) {
 				if last, ok = w.open(indefinite, false); !ok {
 					return 0, false
 				}
+				w.levels[w.depth-1].piece = major
 				break
 			}
 			if major == 3 && !w.string(v[i:], n) {
@@ -268,7 +279,7 @@ func cborItem(v []byte, whole bool) (end int, ok bool) {
 				return 0, false
 			}
 		case 7:
-			if info == 31 { // a break
+			if isBreak {
 				top := w.depth - 1
 				if top < 0 || w.levels[top].left <= maxValue*2 || w.levels[top].pairs && !w.isKey() {
 					return 0, false

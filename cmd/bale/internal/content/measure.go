@@ -96,7 +96,7 @@ func newGrams(values [][]byte) *grams {
 	for v := range looked(values) {
 		n += len(v)
 	}
-	size := bits.Len(uint(2 * n))
+	size := bits.Len(uint(max(1, 2*n) - 1)) // rounded up to a power of two
 	g := &grams{make([]uint64, 1<<size), 64 - size}
 	for v := range looked(values) {
 		for i := 0; i+gramSize <= len(v); i++ {

@@ -209,8 +209,10 @@ func number[N notation](dst, s []byte, format N) ([]byte, bool) {
 	if negative {
 		digits = s[1:]
 	}
-	if n, err := strconv.ParseUint(string(digits), 10, 64); err == nil && (!negative || n > 0 && n <= 1<<63) {
-		return format.integer(dst, negative, n), true
+	if bytes.IndexAny(digits, ".eE") < 0 { // for the error of ParseUint is memory
+		if n, err := strconv.ParseUint(string(digits), 10, 64); err == nil && (!negative || n > 0 && n <= 1<<63) {
+			return format.integer(dst, negative, n), true
+		}
 	}
 	f, err := strconv.ParseFloat(string(s), 64)
 	if err != nil || !keeps(f, digits) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"strconv"
 )
 
 // textual finds the formats that are written in characters. JSON and PHP may hold bytes that are no text.
@@ -86,12 +85,16 @@ func isPHP(v []byte, whole bool) bool {
 
 // phpLength reads "123:", at the start of v.
 func phpLength(v []byte) (n int, rest []byte, ok bool) {
-	colon := bytes.IndexByte(v[:min(len(v), 11)], ':')
-	if colon < 0 {
-		return 0, nil, false
+	for i, c := range v[:min(len(v), 10)] { // 9 digits: nothing in Redis is longer than 512 MiB
+		switch {
+		case c == ':':
+			return n, v[i+1:], i > 0
+		case c < '0' || c > '9':
+			return 0, nil, false
+		}
+		n = n*10 + int(c-'0')
 	}
-	u, err := strconv.ParseUint(string(v[:colon]), 10, 31)
-	return int(u), v[colon+1:], err == nil
+	return 0, nil, false
 }
 
 // phpKey reports whether v starts with the key of an array: i:0; or s:2:"id";
