@@ -228,7 +228,7 @@ func TestAdviceHTMLInBrowser(t *testing.T) {
 		headings []string
 		pictures int
 	}{
-		{"all", advice(), views, headings, 2*detailedGroups - 1}, // counters have neither sizes nor options
+		{"all", advice(), views, headings, 2 * detailedGroups}, // counters have no options
 		{"files", files(), views[:3], []string{headings[0], headings[1], headings[2], headings[3], headings[6], headings[7]}, 3},
 		{"none", nothing(), views[1:3], headings[7:], 0},
 		{"unmoved", unmoved(), views[1:3], headings, 0},

@@ -33,6 +33,8 @@ const (
 	nameInTable    = 72  // columns
 	nameInFull     = 600
 	sampleInFull   = 400
+
+	worthSaying = 0.01 // of a group's memory, that another option would save
 )
 
 var (
@@ -200,16 +202,19 @@ func totals(a *advise.Advice) []pageFigure {
 		return nil
 	}
 	t, now := a.Total, a.Total.Now
-	note := fmt.Sprintf("between %s and %s after, with 95%% confidence", amount(float64(now)-t.Saving.High), amount(float64(now)-t.Saving.Low))
+	note := "with the keys and their entries"
 	if t.OutReach > 0 {
 		note = fmt.Sprintf("%s of it in types that packing does not apply to", amount(float64(t.OutReach)))
 	}
+	if !slices.ContainsFunc(a.Groups, func(g advise.Group) bool { return chosenOf(&g) != nil }) {
+		return []pageFigure{{"Memory now", amount(float64(now)), note}}
+	}
 	all := []pageFigure{
 		{"Memory, now → after", amount(float64(now)) + " → " + amount(float64(now)-t.Saving.Estimate), note},
-		{"Saved", part(t.Saving.Estimate, now), fmt.Sprintf("%s to %s with 95%% confidence", part(t.Saving.Low, now), part(t.Saving.High, now))},
+		{"Saved", part(t.Saving.Estimate, now), partBounds(t.Saving, now) + " with 95% confidence"},
 	}
 	if a.Price > 0 {
-		all = append(all, pageFigure{"Saved a month", money(t.Month.Estimate), fmt.Sprintf("%s to %s, at %s for a GiB and month", money(t.Month.Low), money(t.Month.High), money(a.Price))})
+		all = append(all, pageFigure{"Saved a month", money(t.Month.Estimate), bounds(t.Month, money, "%s to %s, ") + fmt.Sprintf("at %s for a GiB and month", money(a.Price))})
 	}
 	if t.Network.Estimate != 0 {
 		all = append(all, pageFigure{"Network", amount(t.Network.Estimate) + "/s less", fmt.Sprintf("for reads; unpacking them takes %s of one processor", share(t.CPU))})
@@ -239,7 +244,10 @@ func settingOf(o *advise.Option) string {
 	if o.Dictionary > 0 {
 		s += "+dict"
 	}
-	if o.Encoding != "" {
+	switch {
+	case o.Encoding != "" && s == "none":
+		s = o.Encoding
+	case o.Encoding != "":
 		s = o.Encoding + ", " + s
 	}
 	return printable(s)
@@ -307,8 +315,8 @@ func verdictOf(g *advise.Group) string {
 	if o.Dictionary > 0 {
 		dictionary = fmt.Sprintf(" with a dictionary of %s", amount(float64(o.Dictionary)))
 	}
-	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s to %s with 95%% confidence). Packing takes %s us a value, unpacking %s.",
-		settingOf(o), dictionary, o.Ratio, amount(float64(o.Bytes)), amount(float64(g.Now)), part(g.Saving.Estimate, g.Now), part(g.Saving.Low, g.Now), part(g.Saving.High, g.Now),
+	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s with 95%% confidence). Packing takes %s us a value, unpacking %s.",
+		settingOf(o), dictionary, o.Ratio, amount(float64(o.Bytes)), amount(float64(g.Now)), part(g.Saving.Estimate, g.Now), partBounds(g.Saving, g.Now),
 		microseconds(o.Pack.Mean), microseconds(o.Unpack.Mean))
 	if g.Why != "" {
 		s += " See to this first: " + strings.TrimSuffix(printable(g.Why), ".") + "."
@@ -324,11 +332,12 @@ func others(a *advise.Advice, g *advise.Group) string {
 	}
 	s := "No other option within the budget saves much more, and of those that save about as much it takes the least time."
 	smaller := g.Options[:g.Chosen]
-	if i := slices.IndexFunc(smaller, func(o advise.Option) bool { return !o.InBudget && o.Encoding == "" }); i >= 0 {
+	worth := func(s advise.Option) bool { return float64(o.Bytes-s.Bytes) >= worthSaying*float64(g.Now) }
+	if i := slices.IndexFunc(smaller, func(s advise.Option) bool { return !s.InBudget && s.Encoding == "" && worth(s) }); i >= 0 {
 		s += fmt.Sprintf(" %s would need %s less, but takes %s us to pack and %s to unpack: more than the budget of %s.", settingOf(&smaller[i]),
 			amount(float64(o.Bytes-smaller[i].Bytes)), microseconds(smaller[i].Pack.Mean), microseconds(smaller[i].Unpack.Mean), budgetOf(a.Budget))
 	}
-	if i := slices.IndexFunc(smaller, func(o advise.Option) bool { return o.InBudget && o.Encoding != "" }); i >= 0 {
+	if i := slices.IndexFunc(smaller, func(s advise.Option) bool { return s.InBudget && s.Encoding != "" && worth(s) }); i >= 0 {
 		s += fmt.Sprintf(" A program that writes %s in the first place would need %s less (%s).", printable(smaller[i].Encoding), amount(float64(o.Bytes-smaller[i].Bytes)), settingOf(&smaller[i]))
 	}
 	return s
@@ -352,11 +361,14 @@ func facts(a *advise.Advice, g *advise.Group, chosen *advise.Option) []pageFact 
 		all = append(all, pageFact{"Found by", keyName(g.Match, nameInFull), true})
 	}
 	if chosen != nil {
-		saved := fmt.Sprintf("%s, between %s and %s", amount(g.Saving.Estimate), amount(g.Saving.Low), amount(g.Saving.High))
+		saved := amount(g.Saving.Estimate) + bounds(g.Saving, amount, ", between %s and %s")
 		if a.Price > 0 {
-			saved += fmt.Sprintf("; %s a month, between %s and %s", money(g.Month.Estimate), money(g.Month.Low), money(g.Month.High))
+			saved += fmt.Sprintf("; %s a month", money(g.Month.Estimate)) + bounds(g.Month, money, ", between %s and %s")
 		}
 		add("Saves", saved)
+		if chosen.Later > 0 && g.Saving.Estimate/float64(max(g.Now, 1))-chosen.Later >= 0.005 {
+			add("Later", share(chosen.Later)+" of keys that come later: the dictionary was not trained on those")
+		}
 		if chosen.Network != 0 {
 			add("Network", amount(chosen.Network)+" less for each read of a value")
 		}
@@ -484,6 +496,24 @@ func amount(n float64) string {
 		sign, n = "−", -n
 	}
 	return sign + size(uint64(n))
+}
+
+// bounds are those of an interval, nothing where they look alike.
+func bounds(i advise.Interval, show func(float64) string, format string) string {
+	low, high := show(i.Low), show(i.High)
+	if low == high {
+		return ""
+	}
+	return fmt.Sprintf(format, low, high)
+}
+
+// partBounds are those of an interval as parts of a whole, in percent, with a digit more where they would look alike.
+func partBounds(i advise.Interval, of int64) string {
+	low, high := part(i.Low, of), part(i.High, of)
+	if low == high && of > 0 {
+		low, high = fmt.Sprintf("%.1f%%", 100*i.Low/float64(of)), fmt.Sprintf("%.1f%%", 100*i.High/float64(of))
+	}
+	return low + " to " + high
 }
 
 // part is a part of a whole, in percent.

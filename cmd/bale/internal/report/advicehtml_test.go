@@ -37,7 +37,7 @@ func options(now int64, size, gain, budget float64) (all []advise.Option) {
 		pack := o.pack * (0.6 + size/1000)
 		all = append(all, advise.Option{
 			Setting: o.setting, Encoding: o.encoding, Dictionary: o.dictionary, Ratio: ratio, Bytes: now - int64(saved), Saving: advise.Interval{Low: saved * 0.94, Estimate: saved, High: saved * 1.05},
-			Network: size * (1 - 1/ratio), Pack: advise.Cost{Mean: pack, P50: pack * 0.9, P99: pack * 2.7}, Unpack: advise.Cost{Mean: pack * 0.3, P50: pack * 0.28, P99: pack * 0.9}, InBudget: pack <= budget,
+			Later: 0.83 * (1 - 1/ratio), Network: size * (1 - 1/ratio), Pack: advise.Cost{Mean: pack, P50: pack * 0.9, P99: pack * 2.7}, Unpack: advise.Cost{Mean: pack * 0.3, P50: pack * 0.28, P99: pack * 0.9}, InBudget: pack <= budget,
 		})
 	}
 	return all
@@ -94,7 +94,7 @@ func advice() *advise.Advice {
 	group("long:"+strings.Repeat("abcdefghi:", 49)+"*", advise.String, 21_000, 410, 0.9, 3, "")
 	group("котики:*:фото", advise.String, 9000, 380, 0.9, 6, "")
 	group("thumb:*", advise.String, 120_000, 9200, 0.02, -1, "compressed (JPEG) already: the best of 14 settings saves 0.4%").Formats = []advise.Format{{Name: "JPEG", Part: 1}}
-	group("counter:*", advise.String, 5_100_000, 6, 0, -1, "too small: 9 values in 10 have 8 bytes or less").Sizes = nil
+	group("counter:*", advise.String, 5_100_000, 6, 0, -1, "too small: 9 values in 10 have 8 bytes or less").Sizes = []advise.Bucket{{Class: 8, Before: 1, After: 1}}
 	group("slow:*", advise.String, 44_000, 1200, 0.4, -1, "nothing packs and unpacks a value within 10us")
 	out := group("leaderboard:*", "zset", 1200, 880_000, 0, -1, "out of reach: packing is for strings and the values of hashes")
 	out.Sampled, out.Sizes, out.Formats, out.Entropy, out.Common, out.Match = 0, nil, nil, 0, 0, ""
@@ -114,7 +114,7 @@ func advice() *advise.Advice {
 		{What: "Make a dictionary for shop:user:*:profile.", Code: "bale train --redis redis://cache.example:6379/0 --match 'shop:user:*:profile' --out profile.dict\n"},
 		{What: "Read packed values everywhere first, then write them.", Code: "hook, err := goredis.NewHook(packer, goredis.HookOptions{\n\tMatch:    []string{\"shop:user:*:profile\"},\n\tReadOnly: true,\n})\n", Go: true},
 		{What: "Look at what it saves after a day.", Code: "bale advise redis://cache.example:6379/0 --match 'shop:user:*:profile' --html after.html"},
-		{What: "Tell those who read with other clients."},
+		{What: "Tell those who read " + hostile + " with other clients.", Code: "echo '" + hostile + "\u202e'"},
 	}
 	return a
 }
@@ -226,8 +226,12 @@ func TestAdviceHTMLAnswers(t *testing.T) {
 		{one, "Leave it as it is: there is no setting to recommend for the only group of keys."},
 		{nothing(), "There is nothing to say: no keys were found."},
 	} {
-		if got := adviceHTML(t, c.advice); !strings.Contains(got, c.want) {
+		got := adviceHTML(t, c.advice)
+		if !strings.Contains(got, c.want) {
 			t.Errorf("no %q in %q", c.want, regexp.MustCompile("<h1.*</h1>").FindString(got))
+		}
+		if saves := strings.Contains(c.want, "save"); strings.Contains(got, "<dt>Saved</dt>") != saves {
+			t.Errorf("%s: says it what part is saved? %v", c.want, !saves)
 		}
 	}
 }
@@ -236,6 +240,9 @@ func TestAdviceHTMLIsClosed(t *testing.T) {
 	got := adviceHTML(t, advice())
 	if n := strings.Count(got, "<script"); n != 1 {
 		t.Errorf("%d scripts, want the page's own alone", n)
+	}
+	if !strings.Contains(got, `content="default-src 'none'; img-src data:; style-src 'sha256-`) {
+		t.Error("its policy lets others in")
 	}
 	if strings.Contains(got, "<img") {
 		t.Error("a picture")
@@ -315,6 +322,8 @@ func TestAdviceFigures(t *testing.T) {
 		share(0): "0%", share(0.0001): "<0.1%", share(0.0312): "3.1%", share(0.0996): "10%", share(-0.38): "−38%",
 		money(41.2): "$41.20", money(-1234.4): "−$1,234", amount(-2048): "−2.0 KiB", microseconds(0.04): "0.04", microseconds(1.23): "1.2", microseconds(1234.4): "1,234", microseconds(99.6): "100",
 		unbroken("3.7 GiB, 12 B in 1 s, 3 seconds"): "3.7\u00a0GiB, 12\u00a0B in 1\u00a0s, 3 seconds", thousands(-1234567): "-1,234,567", thousands(-123): "-123", thousands(1000): "1,000", span(4): "4.0 s", span(90_000): "25.0 h", span(200_000): "2.3 days", span(600): "10 min", span(61): "61 s",
+		partBounds(advise.Interval{Low: 67, High: 69}, 100): "67% to 69%", partBounds(advise.Interval{Low: 678, High: 682}, 1000): "67.8% to 68.2%",
+		bounds(advise.Interval{Low: 1, High: 2}, money, "%s-%s"): "$1.00-$2.00", bounds(advise.Interval{Low: 1, High: 1.001}, money, "%s-%s"): "", settingOf(&advise.Option{Setting: "none", Encoding: "cbor"}): "cbor",
 		budgetOf(1500 * time.Nanosecond): "1.5 us", classLabel(48): "48", classLabel(1536): "1.5K", classLabel(4 << 20): "4M", tickBytes(2 << 30): "2 GiB",
 		keyName("a\\b", 9): "a\\b", keyName("", 9): `""`, keyName("a\nb\x1b", 20): `a\nb\x1b`, keyName("abcdefgh", 5): "abcd…",
 	} {

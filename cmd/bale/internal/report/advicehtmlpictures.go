@@ -149,7 +149,7 @@ func savings(groups []advise.Group, wide bool) *drawing {
 // distribution draws the classes of memory that a group's values take, before and after.
 func distribution(id string, g *advise.Group) *drawing {
 	d := &drawing{ID: id, Width: 360, Height: 212, Title: "Values by the memory that one takes, before and after"}
-	const left, right, top, bottom = 34.0, 358.0, 34.0, 186.0
+	const left, right, top, bottom = 38.0, 358.0, 34.0, 186.0
 	sizes := merged(g.Sizes)
 	rare := func(b advise.Bucket) bool { return max(b.Before, b.After) < 0.001 }
 	for len(sizes) > 1 && rare(sizes[0]) {
