@@ -58,7 +58,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) { return installed && cond == "redis", nil },
-		Cmds: with(with(dictScripts, streamScripts), map[string]func(*testscript.TestScript, bool, []string){
+		Cmds: with(with(with(dictScripts, migrateScripts), streamScripts), map[string]func(*testscript.TestScript, bool, []string){
 			"change":    change,
 			"unbase64":  unbase64,
 			"cells":     cells,

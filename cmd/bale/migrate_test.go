@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/keyspace"
 	"github.com/balekv/bale/cmd/bale/internal/migrate"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/redisproc"
 )
@@ -445,4 +447,23 @@ func TestGroupOf(t *testing.T) {
 			t.Errorf("%q: %q, want %q", pattern, got, want)
 		}
 	}
+}
+
+var migrateScripts = map[string]func(*testscript.TestScript, bool, []string){
+	"redis-state":  redisState,
+	"redis-append": redisAppend,
+}
+
+// redis-state FILE makes the file that bale migrate --match 'user:*' --resume FILE leaves when it ends before its first page.
+func redisState(ts *testscript.TestScript, neg bool, args []string) {
+	c := client(ts)
+	places, err := keyspace.Places(context.Background(), c)
+	ts.Check(err)
+	m := migrateCommand{Match: []string{"user:*"}, Prefix: dict.DefaultPrefix, Resume: ts.MkAbs(args[0])}
+	ts.Check(m.save(migrate.NewState(m.settings(c), places)))
+}
+
+// redis-append uses a command that works inside of a value.
+func redisAppend(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(client(ts).Append(context.Background(), "log", "line").Err())
 }

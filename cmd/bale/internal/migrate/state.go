@@ -61,7 +61,7 @@ func ReadState(path string, settings map[string]string, places []keyspace.Place)
 	}
 	known := false
 	for i, now := range places {
-		at := slices.IndexFunc(s.Places, func(p keyspace.Place) bool { return p.RunID == now.RunID })
+		at := slices.IndexFunc(s.Places, func(p keyspace.Place) bool { return p.RunID == now.RunID && (p.RunID != "" || p.Addr == now.Addr) })
 		if at >= 0 {
 			known = true
 			places[i].Pattern, places[i].Cursor, places[i].Done = s.Places[at].Pattern, s.Places[at].Cursor, s.Places[at].Done
