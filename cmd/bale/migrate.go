@@ -588,15 +588,14 @@ var inPlaceCommands = []string{"append", "setrange", "setbit", "getbit", "bitcou
 
 // warnOfInPlace says which of those commands programs have used. Where the server does not tell, it says nothing.
 func warnOfInPlace(ctx context.Context, w io.Writer, client redis.UniversalClient) {
-	info, err := client.InfoMap(ctx, "commandstats").Result()
+	stats, err := keyspace.CommandCalls(ctx, client)
 	if err != nil {
 		return
 	}
 	var used []string
 	for _, name := range inPlaceCommands {
-		var calls int64
-		if _, err := fmt.Sscanf(info["Commandstats"]["cmdstat_"+name], "calls=%d,", &calls); err == nil && calls > 0 {
-			used = append(used, fmt.Sprintf("%s (%d times)", strings.ToUpper(name), calls))
+		if n := stats[name]; n > 0 {
+			used = append(used, fmt.Sprintf("%s (%d times)", strings.ToUpper(name), n))
 		}
 	}
 	if len(used) > 0 {

@@ -24,6 +24,7 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/migrate"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/goredis"
 	"github.com/balekv/bale/redisproc"
 )
 
@@ -362,7 +363,7 @@ func TestMigrateBesidePrograms(t *testing.T) {
 				}()
 				do()
 			}
-			args := []string{"migrate", "--redis", url, "--match", "app:*", "--match", "static:*", "--rate", "8000"}
+			args := []string{"migrate", "--redis", url, "--match", "app:*", "--match", "static:*", "--rate", "4000"}
 			beside(func() {
 				r := killed(t, random, 4, filepath.Join(t.TempDir(), "state"), args...)
 				// What is killed between two saves of the file counts what it has done as done already.
@@ -436,6 +437,105 @@ func TestMigrateInterrupted(t *testing.T) {
 	}
 	if _, err := os.Stat(resume); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestMigrateTrainsOnce: a dictionary that was published before the command ended is the one that it goes on with; it is trained on fields of hashes, too.
+func TestMigrateTrainsOnce(t *testing.T) {
+	server := redisproc.ForTest(t)
+	client, err := keyspace.Open(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for i := range 10 {
+		var fields []any
+		for j := range 40 {
+			v, err := json.Marshal(newFleetValue(fmt.Sprint(j), int64(100*i+j)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fields = append(fields, fmt.Sprint(j), v)
+		}
+		if err := client.HSet(t.Context(), fmt.Sprintf("app:%d:data", i), fields...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resume := filepath.Join(t.TempDir(), "state")
+	args := []string{"migrate", "--redis", server.URL(), "--match", "app:*:data", "--rate", "0", "--dict", "auto", "--resume", resume}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan int)
+	var out, errs bytes.Buffer
+	go func() {
+		done <- run(ctx, append(slices.Clone(args), "--grace", "1h"), strings.NewReader(""), &out, &errs)
+	}()
+	var s migrate.State
+	for s.Dictionary == 0 {
+		if b, err := os.ReadFile(resume); err == nil && json.Unmarshal(b, &s) != nil {
+			t.Fatal("the file is not whole")
+		}
+		select {
+		case code := <-done:
+			t.Fatalf("exit %d: %s", code, &errs)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	cancel()
+	if code := <-done; code != exitFailed || !strings.Contains(errs.String(), "interrupted") || !strings.Contains(out.String(), "It is published to app:data, and is activated in 1h0m0s") {
+		t.Errorf("exit %d, %s\n%s", code, &errs, &out)
+	}
+	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := registry.State(t.Context(), "app:data"); err != nil || st.Current != 0 || st.Find(s.Dictionary) == nil {
+		t.Errorf("%+v, %v", st, err)
+	}
+	out.Reset()
+	if code := run(t.Context(), append(args, "--force"), strings.NewReader(""), &out, &errs); code != exitDone || strings.Contains(out.String(), "Trained") || !strings.Contains(out.String(), "packed: 400 values") {
+		t.Errorf("exit %d, %s\n%s", code, &errs, &out)
+	}
+	if st, err := registry.State(t.Context(), "app:data"); err != nil || st.Current != s.Dictionary || len(st.Dictionaries) != 1 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestMigrateExamples runs the examples of --help.
+func TestMigrateExamples(t *testing.T) {
+	server := redisproc.ForTest(t)
+	client, err := keyspace.Open(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	values, err := os.ReadFile(filepath.Join(repository, "examples", "profiles.ndjson"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(strings.TrimSpace(string(values)), "\n") {
+		if err := client.Set(t.Context(), fmt.Sprint("user:", i), line, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	for _, help := range []string{migrateCommand{}.Help(), verifyCommand{}.Help()} {
+		_, examples, _ := strings.Cut(help, "Examples:")
+		for line := range strings.Lines(examples) {
+			line = strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(line), "redis://127.0.0.1:6379", server.URL()), "users.state", filepath.Join(t.TempDir(), "users.state"))
+			args := strings.Fields(strings.ReplaceAll(line, "'", ""))
+			if len(args) == 0 {
+				continue
+			}
+			n++
+			var out, errs bytes.Buffer
+			if code := run(t.Context(), args[1:], strings.NewReader(""), &out, &errs); code != exitDone || out.Len() == 0 || errs.Len() > 0 {
+				t.Errorf("%s: exit %d, %s", line, code, &errs)
+			}
+		}
+	}
+	if n != 6 {
+		t.Errorf("%d examples", n)
 	}
 }
 

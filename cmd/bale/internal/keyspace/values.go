@@ -157,6 +157,28 @@ func UsedMemory(ctx context.Context, client redis.UniversalClient) (int64, error
 	return total, nil
 }
 
+// CommandCalls are how often a client's servers have been sent each command since they started.
+func CommandCalls(ctx context.Context, client redis.UniversalClient) (map[string]int64, error) {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	calls := map[string]int64{}
+	for addr, n := range nodes {
+		info, err := n.InfoMap(ctx, "commandstats").Result()
+		if err != nil {
+			return nil, fmt.Errorf("INFO of %s: %w", addr, err)
+		}
+		for name, stats := range info["Commandstats"] {
+			var c int64
+			if _, err := fmt.Sscanf(stats, "calls=%d,", &c); err == nil {
+				calls[strings.TrimPrefix(name, "cmdstat_")] += c
+			}
+		}
+	}
+	return calls, nil
+}
+
 // valueReader is a reading under way.
 type valueReader struct {
 	ValuesOptions

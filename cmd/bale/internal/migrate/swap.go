@@ -176,9 +176,10 @@ func (s *swapper) knowsExpiry(ctx context.Context, c redis.UniversalClient, key 
 		return knows, nil
 	}
 	err := c.Eval(ctx, expiryScript, []string{key}).Err()
-	if err != nil && !strings.Contains(err.Error(), "nknown") {
+	unknown := err != nil && strings.Contains(err.Error(), "nknown") // "Unknown Redis command called from script"
+	if err != nil && !unknown && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return false, err
 	}
-	s.expiry[c] = err == nil
-	return err == nil, nil
+	s.expiry[c] = !unknown
+	return !unknown, nil
 }
