@@ -75,6 +75,10 @@ type TrainOptions struct {
 	// their own.
 	Refit bool
 
+	// NoTimes leaves out Measure.CompressNs and DecompressNs, which take half a second to measure; for those who train many
+	// dictionaries, or measure times themselves.
+	NoTimes bool
+
 	// Workers is how many candidates are made and measured at a time. Defaults to GOMAXPROCS. It does not
 	// change the result.
 	Workers int
@@ -586,6 +590,9 @@ func measure(ctx context.Context, c compress.Compressor, values [][]byte) (Measu
 
 // time measures what it costs to compress and decompress a value.
 func (t *trainer) time(ctx context.Context, c compress.Compressor, m *Measure) {
+	if t.options.NoTimes {
+		return
+	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	values := make([][]byte, 0, 1000)
 	payloads := make([][]byte, 0, 1000)

@@ -170,7 +170,7 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 	}
 	defer packer.Close()
 	sampled, err := keyspace.Sample(ctx, client, keyspace.SampleOptions{
-		Match: c.Match, Skip: c.Prefix, Values: c.Sample, Bytes: maxSample, Size: int(frameLimit(c.MaxSize)), Rate: c.MaxRate,
+		Match: c.Match, Skip: c.Prefix, Values: c.Sample, Bytes: maxSample, Size: int(frameLimit(c.MaxSize)), Rate: c.MaxRate, Seed: c.Seed,
 		Unpack: func(ctx context.Context, stored []byte) ([]byte, error) {
 			return packer.UnpackContext(ctx, nil, stored)
 		},

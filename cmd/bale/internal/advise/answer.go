@@ -18,6 +18,8 @@ const (
 	minSaving = 0.05 // of a group's memory, below which it is not worth a change
 	sameWorth = 0.02 // of a group's memory: of options that are so close to the best one, the cheapest is recommended
 
+	cheaper = 0.9 // of the time, above which another one is not: clocks are not that sure
+
 	dictionaryKey = 24 // bytes of the name that a dictionary has in Redis: bale:dict:data:0a1b2c3d
 )
 
@@ -28,7 +30,9 @@ type estimator struct {
 	rng  *rand.Rand
 
 	draws []draw
-	exact float64 // how much of the deviations is left, the sample being a part of the keys: 0 when it is all of them
+
+	// How much of the deviations is left for a sample that is a good part of the keys: 0 when it is all of them.
+	ofSizes, ofValues float64
 }
 
 // draw is the sample drawn once more: how often each entry is in it.
@@ -40,7 +44,8 @@ type draw struct {
 
 func newEstimator(g *groupSample, keys int64, seed uint64) *estimator {
 	e := &estimator{groupSample: g, keys: float64(keys), rng: rand.New(rand.NewPCG(seed, uint64(keys)))}
-	e.exact = math.Sqrt(max(0, 1-float64(len(g.sizes))/e.keys))
+	e.ofSizes = math.Sqrt(max(0, 1-float64(len(g.sizes))/e.keys))
+	e.ofValues = math.Sqrt(max(0, 1-float64(len(g.entries))/e.keys))
 	var others, trainees []int
 	for i, t := range g.trained {
 		if t {
@@ -101,17 +106,18 @@ func (e *estimator) left(d draw, before, after []float64, dictionary bool) float
 	return part*trainees + (1-part)*others
 }
 
-// saving is what a trial saves of a group, and its interval as one estimate for each draw, the first being the sample itself.
+// saving is what a trial saves of a group: one estimate for each draw, the first being the sample itself.
 func (e *estimator) saving(t *trial) []float64 {
 	own := 0.0
 	if t.dictionary != nil {
 		own = float64(redismem.String(len(t.dictionary.Bytes())) + e.memory.Key(dictionaryKey, false))
 	}
-	all := make([]float64, len(e.draws))
+	all := e.saved(e.before, t.after, t.dictionary != nil)
 	for i, d := range e.draws {
-		all[i] = e.keys*d.sizes*(1-e.left(d, e.before, t.after, t.dictionary != nil)) - own
+		size := e.draws[0].sizes + e.ofSizes*(d.sizes-e.draws[0].sizes)
+		all[i] = e.keys*size*all[i] - own
 	}
-	return e.shrunk(all)
+	return all
 }
 
 // network is likewise what reading one value saves.
@@ -121,17 +127,19 @@ func (e *estimator) network(t *trial) []float64 {
 		mean += w
 	}
 	mean /= float64(max(1, e.items))
-	all := make([]float64, len(e.draws))
-	for i, d := range e.draws {
-		all[i] = mean * (1 - e.left(d, e.wire, t.wire, t.dictionary != nil))
+	all := e.saved(e.wire, t.wire, t.dictionary != nil)
+	for i := range all {
+		all[i] *= mean
 	}
-	return e.shrunk(all)
+	return all
 }
 
-// shrunk takes off of deviations what cannot be, the population being finite.
-func (e *estimator) shrunk(all []float64) []float64 {
-	for i := range all[1:] {
-		all[i+1] = all[0] + e.exact*(all[i+1]-all[0])
+// saved is the part that is saved, for each draw.
+func (e *estimator) saved(before, after []float64, dictionary bool) []float64 {
+	all := make([]float64, len(e.draws))
+	for i, d := range e.draws {
+		all[i] = 1 - e.left(d, before, after, dictionary)
+		all[i] = all[0] + e.ofValues*(all[i]-all[0])
 	}
 	return all
 }
@@ -177,7 +185,7 @@ func evaluate(g *Group, t *tried, e *estimator, budget time.Duration) (chosen []
 		tr.InBudget = tr.Pack.Mean <= limit && tr.Unpack.Mean <= limit
 	}
 	slices.SortStableFunc(t.trials, func(a, b *trial) int { return int(a.Bytes - b.Bytes) })
-	g.Chosen = -1
+	g.Chosen, g.Options, g.Saving, g.Why = -1, nil, Interval{}, ""
 	for i, tr := range t.trials {
 		g.Options = append(g.Options, tr.Option)
 		if tr.Encoding == "" && tr.InBudget && g.Chosen < 0 {
@@ -193,7 +201,7 @@ func evaluate(g *Group, t *tried, e *estimator, budget time.Duration) (chosen []
 	best := t.trials[g.Chosen]
 	for i, tr := range t.trials {
 		near := tr.Saving.Estimate >= best.Saving.Estimate-sameWorth*float64(g.Now)
-		if tr.Encoding == "" && tr.InBudget && near && tr.Pack.Mean+tr.Unpack.Mean < t.trials[g.Chosen].Pack.Mean+t.trials[g.Chosen].Unpack.Mean {
+		if tr.Encoding == "" && tr.InBudget && near && tr.Pack.Mean+tr.Unpack.Mean < cheaper*(t.trials[g.Chosen].Pack.Mean+t.trials[g.Chosen].Unpack.Mean) {
 			g.Chosen = i
 		}
 	}

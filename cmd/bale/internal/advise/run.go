@@ -260,7 +260,13 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 				}
 				continue
 			}
-			save, net := evaluate(g, t, newEstimator(s, g.Keys, o.Seed), o.Budget)
+			e := newEstimator(s, g.Keys, o.Seed)
+			save, net := evaluate(g, t, e, o.Budget)
+			if g.Chosen >= 0 && how == thorough {
+				if err = t.refine(ctx, t.trials[g.Chosen]); err == nil {
+					save, net = evaluate(g, t, e, o.Budget)
+				}
+			}
 			if save != nil {
 				saved = sum(saved, save, 1)
 				reads := a.reads() * float64(g.Keys) / float64(max(1, a.Scan.Keys))

@@ -2,7 +2,6 @@ package advise
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 	"time"
 )
@@ -67,17 +66,6 @@ func (l *limits) newTally() *tally {
 	t := &tally{limits: l, entriesBelow: ^uint64(0), valuesBelow: ^uint64(0)}
 	l.tallies[t] = struct{}{}
 	return t
-}
-
-// rank hashes a name: FNV-1a, and a finalizer (MurmurHash3's) that makes its upper bits depend on all of them.
-func rank(seed uint64, name string) uint64 {
-	h := uint64(14695981039346656037) ^ seed*0x9E3779B97F4A7C15
-	for i := range len(name) {
-		h = (h ^ uint64(name[i])) * 1099511628211
-	}
-	h = (h ^ h>>33) * 0xff51afd7ed558ccd
-	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
-	return bits.RotateLeft64(h^h>>33, 17)
 }
 
 // wants reports whether a key with a rank is to be looked at, and whether its value is to be read.

@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/balekv/bale/cmd/bale/internal/keyspace"
 )
 
-func fill(t *tally, keys []string, read int) {
+func feed(t *tally, keys []string, read int) {
 	for _, k := range keys {
 		t.seen++
-		r := rank(1, k)
+		r := keyspace.Rank(1, k)
 		look, value := t.wants(r)
 		if !look {
 			continue
@@ -47,7 +49,7 @@ func numbered(from, to int) []string {
 func TestSampleIsThatOfTheKeys(t *testing.T) {
 	keys := numbered(0, 20_000)
 	whole := newLimits(100, 1<<20, 1<<30).newTally()
-	fill(whole, keys, 10)
+	feed(whole, keys, 10)
 	want, wantValues := names(whole, false), names(whole, true)
 	if len(want) != 400 || len(wantValues) != 100 || !slices.Equal(want[:100], wantValues) {
 		t.Fatalf("%d keys, %d values", len(want), len(wantValues))
@@ -58,7 +60,7 @@ func TestSampleIsThatOfTheKeys(t *testing.T) {
 	parts := make([]*tally, 7)
 	for i := range parts {
 		parts[i] = l.newTally()
-		fill(parts[i], again[i*len(again)/7:(i+1)*len(again)/7], 10)
+		feed(parts[i], again[i*len(again)/7:(i+1)*len(again)/7], 10)
 	}
 	for _, p := range parts[1:] {
 		parts[0].merge(p)
@@ -77,7 +79,7 @@ func TestSampleIsThatOfTheKeys(t *testing.T) {
 // TestSampleIsUniform: consecutive names are no closer to one another in it than any.
 func TestSampleIsUniform(t *testing.T) {
 	tl := newLimits(1000, 1<<20, 1<<30).newTally()
-	fill(tl, numbered(0, 100_000), 0)
+	feed(tl, numbered(0, 100_000), 0)
 	sum, n := 0.0, 0
 	for _, k := range names(tl, false) {
 		var i int
@@ -97,7 +99,7 @@ func TestSampleIsBounded(t *testing.T) {
 	var all []*tally
 	for g := range 50 {
 		all = append(all, l.newTally())
-		fill(all[g], numbered(g*10_000, (g+1)*10_000), 100)
+		feed(all[g], numbered(g*10_000, (g+1)*10_000), 100)
 		if l.keptEntries > 20_000 || l.keptBytes > 1<<20 {
 			t.Fatalf("group %d: %d entries, %d bytes kept", g, l.keptEntries, l.keptBytes)
 		}

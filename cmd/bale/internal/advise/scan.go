@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/bale/internal/keygroup"
+	"github.com/balekv/bale/cmd/bale/internal/keyspace"
 )
 
 const (
@@ -131,7 +132,7 @@ func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) (
 		t := s.finder.Add(k)
 		t.seen++
 		s.scan.Seen++
-		r := rank(s.options.Seed, k)
+		r := keyspace.Rank(s.options.Seed, k)
 		if wanted, value := t.wants(r); wanted {
 			looks = append(looks, &look{entry: &entry{rank: r, name: strings.Clone(k)}, value: value && s.scan.BytesRead < s.options.MaxBytes})
 		}

@@ -323,7 +323,7 @@ func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (
 		}
 		d, ok := trained[by]
 		if !ok {
-			if d, err = g.train(ctx, by, nil, how == thorough && by == frame.Zstd); err != nil {
+			if d, err = g.train(ctx, trainedFor[by], nil, how == thorough && by == frame.Zstd); err != nil {
 				return r, err
 			}
 			trained[by] = d
@@ -337,7 +337,7 @@ func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (
 	}
 	if json && how == thorough {
 		for i := range encodings {
-			d, err := g.train(ctx, frame.Zstd, &encodings[i], false)
+			d, err := g.train(ctx, trainedFor[frame.Zstd], &encodings[i], false)
 			if errors.Is(err, errEncoding) || err == nil && d == nil {
 				continue
 			}
@@ -353,7 +353,7 @@ func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (
 }
 
 // train makes a dictionary of the half of the sample that is for that; nil when none is worth it.
-func (g *groupSample) train(ctx context.Context, a frame.Algorithm, enc *encoding, thorough bool) (*dict.Dictionary, error) {
+func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *encoding, thorough bool) (*dict.Dictionary, error) {
 	var encode func(dst, src []byte) ([]byte, error)
 	if enc != nil {
 		encode = enc.to
@@ -365,11 +365,11 @@ func (g *groupSample) train(ctx context.Context, a frame.Algorithm, enc *encodin
 	if len(values) < minTraining {
 		return nil, nil
 	}
-	setting := compress.Setting{Algorithm: a}
-	if a == frame.Zstd {
-		setting.Level = "3"
+	size := 0
+	for _, v := range values {
+		size += len(v)
 	}
-	t, err := dict.Train(ctx, values, dict.TrainOptions{Setting: setting, Engine: engine.Default, Builders: builders(thorough), MaxSize: g.maxDictionary})
+	t, err := dict.Train(ctx, values, dict.TrainOptions{Setting: setting, Engine: engine.Default, Builders: builders(thorough, size), MaxSize: g.maxDictionary, NoTimes: true})
 	if errors.Is(err, dict.ErrNoDictionary) {
 		return nil, nil
 	}
@@ -379,16 +379,42 @@ func (g *groupSample) train(ctx context.Context, a frame.Algorithm, enc *encodin
 	return t.Dictionary, nil
 }
 
-// builders are those that are tried: of the best encoding of a large group all quick ones, else a few of different kinds. bale train tries
-// all there are.
-func builders(thorough bool) []dict.Builder {
+// trainedFor are the settings that dictionaries are made for at first: they are good for the algorithm's other levels, too.
+var trainedFor = map[frame.Algorithm]compress.Setting{frame.Zstd: {Algorithm: frame.Zstd, Level: "3"}, frame.S2: {Algorithm: frame.S2}}
+
+// refine makes a dictionary for a trial's own setting, if it has another one's.
+func (r *tried) refine(ctx context.Context, t *trial) error {
+	setting, err := engine.Parse(t.Setting)
+	if err != nil || t.dictionary == nil || setting.Setting == trainedFor[setting.Algorithm] {
+		return err
+	}
+	d, err := r.train(ctx, setting.Setting, nil, true)
+	if err != nil || d == nil {
+		return err
+	}
+	better, err := r.measure(ctx, setting, d, nil)
+	if err != nil {
+		return err
+	}
+	*t = *better
+	return nil
+}
+
+// builders are those that are tried: of the best encoding of a large group all quick ones, and the slow ones where there is little to train
+// on; else a few of different kinds. bale train tries all there are.
+func builders(thorough bool, bytes int) []dict.Builder {
 	all := engine.Builders()
-	first := all[0].Name // libzstd's, where there is libzstd
-	name, _, _ := strings.Cut(first, " ")
+	name, _, _ := strings.Cut(all[0].Name, " ") // libzstd's, where there is libzstd
 	return slices.DeleteFunc(all, func(b dict.Builder) bool {
-		return b.Slow || !strings.HasPrefix(b.Name, name) || !thorough && !slices.Contains(fewParams, b.Params)
+		if thorough {
+			return b.Slow && bytes > slowBytes || !b.Slow && !strings.HasPrefix(b.Name, name)
+		}
+		return b.Slow || !strings.HasPrefix(b.Name, name) || !slices.Contains(fewParams, b.Params)
 	})
 }
+
+// slowBytes is how many bytes of values slow builders get through in about a second.
+const slowBytes = 512 << 10
 
 // fewParams are segments of such lengths that one of them is close to the best on every corpus.
 var fewParams = []string{"k=256 d=6", "k=1024 d=6", "k=4096 d=6", "k=8192 d=8", "k=256 d=8", "k=1024 d=8"}

@@ -51,7 +51,7 @@ func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
 	client := redis.NewClient(o)
 	info, err := client.Info(ctx, "server").Result()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w", o.Addr, err), client.Close())
+		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w", o.Addr, Explain(err, o.Username)), client.Close())
 	}
 	if !strings.Contains(info, "redis_mode:cluster") {
 		return client, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,7 @@ type SampleOptions struct {
 	Bytes  int    // and how many bytes of them
 	Size   int    // a larger value is passed over
 	Rate   int    // keys a second, 0 for no limit
+	Seed   uint64 // of the order that the values are returned in, which is that of Rank
 
 	// Unpack turns a stored value into the plain one.
 	Unpack func(ctx context.Context, stored []byte) ([]byte, error)
@@ -40,10 +42,24 @@ type Sampled struct {
 	Err      error // why, of the first one
 }
 
+// Rank is a hash of a key's name (FNV-1a, and a finalizer, MurmurHash3's, that makes its upper bits depend on all of them). Keys in its order
+// are as good as shuffled, and for a seed always the same way.
+func Rank(seed uint64, name string) uint64 {
+	h := uint64(14695981039346656037) ^ seed*0x9E3779B97F4A7C15
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
 // Sample reads string values in the order in which SCAN finds them, which is that of the server's hash table, and so as good
-// as random. On a cluster each master gives its share. What was read until ctx ended comes along with its error.
+// as random, and different for each start of a server: it returns them in the order of their keys' ranks. On a cluster each master gives its share. What was read until ctx ended comes along with its error.
 func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) (*Sampled, error) {
 	s := &Sampled{}
+	var ranks []uint64
+	defer func() { sort.Sort(byRank{ranks, s.Values}) }()
 	size := 0
 	shares, share := 1, 0
 	if cluster, ok := client.(*redis.ClusterClient); ok {
@@ -114,6 +130,7 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 			if size += len(plain); size > o.Bytes {
 				return Stop, nil
 			}
+			ranks = append(ranks, Rank(o.Seed, named[i]))
 			if s.Values = append(s.Values, bytes.Clone(plain)); len(s.Values) >= limit() {
 				return NextNode, nil // it has given its share
 			}
@@ -124,6 +141,19 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 		return More, nil
 	})
 	return s, err
+}
+
+// byRank sorts values by their ranks.
+type byRank struct {
+	ranks  []uint64
+	values [][]byte
+}
+
+func (b byRank) Len() int           { return len(b.ranks) }
+func (b byRank) Less(i, j int) bool { return b.ranks[i] < b.ranks[j] }
+func (b byRank) Swap(i, j int) {
+	b.ranks[i], b.ranks[j] = b.ranks[j], b.ranks[i]
+	b.values[i], b.values[j] = b.values[j], b.values[i]
 }
 
 // chunkKey is what the key of a stream's chunk ends in: a generation (crypto/rand.Text) and a number.

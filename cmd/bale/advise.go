@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/balekv/bale/cmd/bale/internal/advise"
+	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/cmd/bale/internal/keyspace"
+	"github.com/balekv/bale/cmd/bale/internal/rdb"
+	"github.com/balekv/bale/cmd/bale/internal/report"
+)
+
+type adviseCommand struct {
+	Redis string   `placeholder:"URL" xor:"from" help:"A Redis, or a node of a cluster, which is only read: its replicas where it has some."`
+	RDB   string   `name:"rdb" placeholder:"FILE" xor:"from" help:"An RDB file (BGSAVE, redis-cli --rdb FILE), which is loaded into a private redis-server and not changed."`
+	Data  []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values that are in no Redis yet: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Each is a group. Repeatable."`
+	DB    int      `name:"db" default:"-1" placeholder:"N" help:"With --rdb: the database. Default: the one with most keys."`
+
+	Match     []string      `sep:"none" placeholder:"PATTERN" help:"The keys that are looked at, for example 'user:*'. Repeatable. Default: all."`
+	Group     []string      `sep:"none" placeholder:"PATTERN" help:"Keys that are a group of their own, beside the groups that are found. Repeatable."`
+	Sample    int           `default:"4000" placeholder:"N" help:"How many values of a group are tried at most. Default: ${default}."`
+	MaxRate   int           `default:"50000" placeholder:"KEYS" help:"How many keys a second the server goes over, at most, and never more than it does in a tenth of its time; 0 for as quick as it answers. Default: ${default}."`
+	MaxBytes  byteSize      `default:"256MiB" placeholder:"N" help:"How many bytes of values are read, at most. Default: ${default}."`
+	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value may take, and unpacking it, in the mean: recommended is what saves most within that. Default: ${default}."`
+	Price     float64       `placeholder:"USD" help:"What a GiB of Redis costs a month."`
+	Prefix    string        `default:"bale:dict:" placeholder:"TEXT" help:"What the keys of the registry of dictionaries start with, which are passed over. Default: ${default}."`
+	Seed      uint64        `default:"1" placeholder:"N" help:"Seed of the samples: the same keys and seed give the same ones. Default: ${default}."`
+
+	JSON        string `name:"json" placeholder:"FILE" help:"Write the answer as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	HTML        string `name:"html" placeholder:"FILE" help:"Write the answer as a page with pictures, too: one file that needs no network."`
+	All         bool   `help:"Show all that was tried on each group."`
+	ShowSamples bool   `help:"Show some values of each group. Without it no report holds any part of a value."`
+	HideKeys    bool   `help:"Show no names or patterns of keys."`
+}
+
+// Help is shown below the options.
+func (adviseCommand) Help() string {
+	return `Finds the groups of keys that there are, tries compressors and dictionaries on a sample of each group's values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
+
+Nothing is written to the server. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret %R~* +@read +info +ping (and +select for a database other than 0, +cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is for what was seen until then (exit status 1); a second one ends the command.
+
+Examples:
+  bale advise --redis redis://127.0.0.1:6379
+  bale advise --redis redis://127.0.0.1:6379 --price 12.5 --html report.html
+  bale advise --redis redis://127.0.0.1:6379 --match 'user:*' --match 'session:*' --cpu-budget 10us
+  bale advise --rdb dump.rdb --json advice.json
+  bale advise --data values.ndjson`
+}
+
+// Run advises.
+func (c *adviseCommand) Run(ctx context.Context, s *streams) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	out, err := openJSON(c.JSON, s) // before the work, not after it
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	if c.HTML != "" {
+		if err := writable(c.HTML); err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+	}
+	progress, stop := showProgress(s.err)
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		stop()
+		fmt.Fprintln(s.err, "bale advise: interrupted; the answer will be for what was seen (once more to end at once)")
+	})()
+	a, err := c.advise(ctx, s, progress)
+	stop()
+	if a == nil {
+		return err
+	}
+	a.Engine, a.Lacking, a.Go, a.CPU, a.Cores = engine.Name, engine.Lacking, runtime.Version(), cpuName(), runtime.NumCPU()
+	err = errors.Join(err, out.write(a))
+	if c.JSON != "-" {
+		report.WriteAdvice(s.out, a, c.All)
+	}
+	if c.HTML != "" {
+		err = errors.Join(err, c.writeHTML(a))
+	}
+	return err
+}
+
+func (c *adviseCommand) check() error {
+	switch {
+	case c.Redis == "" && c.RDB == "" && len(c.Data) == 0:
+		return fmt.Errorf("%w: what is it about? --redis, --rdb or --data says so", errUsage)
+	case len(c.Data) > 0 && len(c.Match)+len(c.Group) > 0:
+		return fmt.Errorf("%w: --match and --group are for keys, and --data has none", errUsage)
+	case c.DB >= 0 && c.RDB == "":
+		return fmt.Errorf("%w: --db is for --rdb; a URL ends in its database: redis://127.0.0.1:6379/%d", errUsage, c.DB)
+	case c.Sample < 2:
+		return fmt.Errorf("%w: --sample %d, must be at least 2", errUsage, c.Sample)
+	case c.MaxRate < 0:
+		return fmt.Errorf("%w: --max-rate %d, must not be negative", errUsage, c.MaxRate)
+	case c.CPUBudget <= 0:
+		return fmt.Errorf("%w: --cpu-budget %v, must be more than nothing", errUsage, c.CPUBudget)
+	case c.Price < 0 || math.IsNaN(c.Price) || math.IsInf(c.Price, 0):
+		return fmt.Errorf("%w: --price %v, must be an amount of USD", errUsage, c.Price)
+	}
+	return nil
+}
+
+// writable says early what would go wrong late.
+func writable(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a folder", path)
+	}
+	_, err := os.Stat(filepath.Dir(path))
+	return err
+}
+
+func (c *adviseCommand) advise(ctx context.Context, s *streams, progress func(done, total int, what string)) (*advise.Advice, error) {
+	o := advise.Options{
+		Match: c.Match, Groups: c.Group, Skip: c.Prefix, Sample: c.Sample, Rate: c.MaxRate, MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
+		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Progress: progress,
+	}
+	switch {
+	case len(c.Data) > 0:
+		return c.values(ctx, s, o)
+	case c.RDB != "":
+		return c.file(ctx, o, progress)
+	}
+	o.Source = keyspace.Redact(c.Redis)
+	o.URL = o.Source
+	gentle()
+	return c.server(ctx, c.Redis, o)
+}
+
+func (c *adviseCommand) server(ctx context.Context, url string, o advise.Options) (*advise.Advice, error) {
+	client, err := keyspace.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return advise.Redis(ctx, client, o)
+}
+
+// file looks at an RDB file by way of a server of its own, which nobody else uses.
+func (c *adviseCommand) file(ctx context.Context, o advise.Options, progress func(done, total int, what string)) (*advise.Advice, error) {
+	loaded, err := rdb.Load(ctx, c.RDB, func(part float64) {
+		if progress != nil {
+			progress(int(1000*part), 1000, "loading "+c.RDB)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer loaded.Close()
+	largest := rdb.Database{Number: max(0, c.DB)}
+	for _, d := range loaded.Databases {
+		if c.DB < 0 && d.Keys > largest.Keys {
+			largest = d
+		}
+	}
+	o.Source, o.URL, o.Rate = c.RDB, "redis://127.0.0.1:6379", 0
+	a, err := c.server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number), o)
+	if a == nil {
+		return nil, err
+	}
+	a.Server.Hits, a.Server.Misses, a.Server.InPlace = 0, 0, nil // those of the private server
+	a.Warnings = append(a.Warnings, loaded.Warnings...)
+	if loaded.Expired > 0 {
+		a.Warnings = append(a.Warnings, fmt.Sprintf("%d keys of the file had expired since it was written, and are not counted.", loaded.Expired))
+	}
+	for _, d := range loaded.Databases {
+		if d.Number != largest.Number {
+			a.Warnings = append(a.Warnings, fmt.Sprintf("Database %d of the file holds %d keys more: --db %[1]d.", d.Number, d.Keys))
+		}
+	}
+	return a, err
+}
+
+func (c *adviseCommand) values(ctx context.Context, s *streams, o advise.Options) (*advise.Advice, error) {
+	var sets []advise.Set
+	for _, path := range c.Data {
+		d, err := dataset.Load(path, s.in, dataset.Limits{Values: c.Sample, ValueSize: maxValue, Seed: c.Seed})
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, advise.Set{Name: d.Name, Values: d.Raw, Total: int64(d.Total)})
+	}
+	o.Source, o.URL = strings.Join(c.Data, ", "), "redis://127.0.0.1:6379"
+	return advise.Values(ctx, sets, o)
+}
+
+func (c *adviseCommand) writeHTML(a *advise.Advice) error {
+	var page strings.Builder
+	if err := report.WriteAdviceHTML(&page, a); err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	if err := writeFile(c.HTML, []byte(page.String())); err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	return nil
+}
