@@ -258,10 +258,21 @@ func statics(t *testing.T, client redis.UniversalClient, n int, packer *bale.Pac
 func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...string) migrationReport {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
-	args = append(args, "--resume", resume, "--json", report)
-	resumed := 0
-	for n := 0; n < kills; {
-		cmd := exec.Command("bale", args...)
+	args = append(args, "--resume", resume, "--json", report, "--rate")
+	progress := func() int64 {
+		b, err := os.ReadFile(resume)
+		if err != nil {
+			return 0
+		}
+		var s migrate.State
+		if err := json.Unmarshal(b, &s); err != nil {
+			t.Fatalf("the file to resume from is not whole: %v", err)
+		}
+		return s.Result.Keys
+	}
+	last := int64(0)
+	for n := range kills {
+		cmd := exec.Command("bale", append(slices.Clone(args), "2000")...) // all keys in eight seconds
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := cmd.Start(); err != nil {
@@ -269,30 +280,22 @@ func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...s
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		select {
-		case err := <-ended:
-			t.Fatalf("it ended before it was killed %d times: %v\n%s", kills, err, &out)
-		case <-time.After(time.Duration(50+random.IntN(700)) * time.Millisecond):
-			cmd.Process.Kill()
-			<-ended
-			n++
-		}
-		if b, err := os.ReadFile(resume); err == nil {
-			var s migrate.State
-			if err := json.Unmarshal(b, &s); err != nil {
-				t.Fatalf("the file to resume from is not whole: %v", err)
-			}
-			if slices.ContainsFunc(s.Places, func(p keyspace.Place) bool { return p.Cursor != 0 || p.Done }) {
-				resumed++
+		for waiting := n > 0; waiting; { // the first one at any time, the others when they have got further
+			select {
+			case err := <-ended:
+				t.Fatalf("it ended before it was killed %d times: %v\n%s", kills, err, &out)
+			case <-time.After(2 * time.Millisecond):
+				waiting = progress() <= last
 			}
 		}
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+		cmd.Process.Kill()
+		<-ended
+		last = progress()
 	}
-	if resumed == 0 {
-		t.Error("no run was killed in the middle")
-	}
-	out, err := exec.Command("bale", args...).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "from where") {
-		t.Fatalf("%v\n%s", err, out)
+	out, err := exec.Command("bale", append(slices.Clone(args), "8000")...).CombinedOutput()
+	if err != nil || last == 0 || !strings.Contains(string(out), "from where") {
+		t.Fatalf("%d keys before, %v\n%s", last, err, out)
 	}
 	if _, err := os.Stat(resume); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file to resume from is still there: %v", err)
@@ -363,7 +366,7 @@ func TestMigrateBesidePrograms(t *testing.T) {
 				}()
 				do()
 			}
-			args := []string{"migrate", "--redis", url, "--match", "app:*", "--match", "static:*", "--rate", "4000"}
+			args := []string{"migrate", "--redis", url, "--match", "app:*", "--match", "static:*"}
 			beside(func() {
 				r := killed(t, random, 4, filepath.Join(t.TempDir(), "state"), args...)
 				// What is killed between two saves of the file counts what it has done as done already.

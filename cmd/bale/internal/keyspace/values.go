@@ -253,13 +253,13 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 	return next, err
 }
 
-// isMoved reports a key that another node of the cluster has.
-func isMoved(err error) bool {
+// IsMoved reports a key that another node of the cluster has.
+func IsMoved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
-// pipeline sends some commands at once. The error is for what is none of a single command.
-func pipeline(ctx context.Context, c redis.UniversalClient, n int, command func(p redis.Pipeliner, i int)) error {
+// Pipeline sends n commands, or n groups of them, at once. The error is for what is none of a single command.
+func Pipeline(ctx context.Context, c redis.UniversalClient, n int, command func(p redis.Pipeliner, i int)) error {
 	if n == 0 {
 		return nil
 	}
@@ -279,7 +279,7 @@ func pipeline(ctx context.Context, c redis.UniversalClient, n int, command func(
 func (r *valueReader) from(c redis.UniversalClient, keys []string) (moved []string, next Next, err error) {
 	kinds, lengths := make([]*redis.StatusCmd, len(keys)), make([]*redis.IntCmd, len(keys))
 	// STRLEN of another type than a string is an error, which does no harm.
-	if err := pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) {
+	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) {
 		kinds[i], lengths[i] = p.Type(r.alive, keys[i]), p.StrLen(r.alive, keys[i])
 	}); err != nil {
 		return nil, Stop, err
@@ -289,7 +289,7 @@ func (r *valueReader) from(c redis.UniversalClient, keys []string) (moved []stri
 	for i, k := range keys {
 		kind, err := kinds[i].Result()
 		switch {
-		case isMoved(err):
+		case IsMoved(err):
 			moved = append(moved, k)
 			continue
 		case err != nil:
@@ -303,7 +303,7 @@ func (r *valueReader) from(c redis.UniversalClient, keys []string) (moved []stri
 		case "string":
 			n, err := lengths[i].Result()
 			switch {
-			case isMoved(err):
+			case IsMoved(err):
 				moved = append(moved, k)
 			case isWrongType(err): // by now
 				r.looked.Gone++
@@ -347,7 +347,7 @@ func (r *valueReader) strings(c redis.UniversalClient, keys []string) (moved []s
 		return nil, Stop, err
 	}
 	replies := make([]*redis.StringCmd, len(keys))
-	if err := pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = p.Get(r.alive, keys[i]) }); err != nil {
+	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = p.Get(r.alive, keys[i]) }); err != nil {
 		return nil, Stop, err
 	}
 	values := make([]Value, 0, len(keys))
@@ -356,7 +356,7 @@ func (r *valueReader) strings(c redis.UniversalClient, keys []string) (moved []s
 		switch {
 		case errors.Is(err, redis.Nil), isWrongType(err):
 			r.looked.Gone++
-		case isMoved(err):
+		case IsMoved(err):
 			moved = append(moved, k)
 		case err != nil:
 			return nil, Stop, fmt.Errorf("GET %q: %w", k, err)
@@ -383,7 +383,7 @@ func (r *valueReader) hashes(c redis.UniversalClient, keys []string) (moved []st
 		return nil, Stop, err
 	}
 	replies := make([]*redis.ScanCmd, len(keys))
-	if err := pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = p.HScan(r.alive, keys[i], 0, "", elements) }); err != nil {
+	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = p.HScan(r.alive, keys[i], 0, "", elements) }); err != nil {
 		return nil, Stop, err
 	}
 	var values []Value
@@ -393,7 +393,7 @@ func (r *valueReader) hashes(c redis.UniversalClient, keys []string) (moved []st
 		switch {
 		case isWrongType(err):
 			r.looked.Gone++
-		case isMoved(err):
+		case IsMoved(err):
 			moved = append(moved, k)
 		case err != nil:
 			return nil, Stop, fmt.Errorf("HSCAN %q: %w", k, err)
@@ -432,7 +432,7 @@ func (r *valueReader) rest(c redis.UniversalClient, key string, cursor uint64) (
 		case isWrongType(err):
 			r.looked.Gone++
 			return false, More, nil
-		case isMoved(err):
+		case IsMoved(err):
 			return true, More, nil
 		case err != nil:
 			return false, Stop, fmt.Errorf("HSCAN %q: %w", key, err)

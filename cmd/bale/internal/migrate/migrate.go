@@ -173,22 +173,14 @@ func (m *migration) done(c change) {
 
 // reread reads values that have changed.
 func (m *migration) reread(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) ([]keyspace.Value, error) {
-	if len(values) == 0 {
-		return nil, nil
-	}
 	replies := make([]*redis.StringCmd, len(values))
-	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, v := range values {
-			if v.InHash {
-				replies[i] = p.HGet(ctx, v.Key, v.Field)
-			} else {
-				replies[i] = p.Get(ctx, v.Key)
-			}
+	if err := keyspace.Pipeline(ctx, node, len(values), func(p redis.Pipeliner, i int) {
+		if v := values[i]; v.InHash {
+			replies[i] = p.HGet(ctx, v.Key, v.Field)
+		} else {
+			replies[i] = p.Get(ctx, v.Key)
 		}
-		return nil
-	})
-	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
+	}); err != nil {
 		return nil, err
 	}
 	var now []keyspace.Value
@@ -202,7 +194,7 @@ func (m *migration) reread(ctx context.Context, node redis.UniversalClient, valu
 			now = append(now, v)
 		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"):
 			m.result.leave(v, Gone)
-		case isMoved(err):
+		case keyspace.IsMoved(err):
 			now = append(now, v) // the next swap says so again
 		default:
 			return nil, fmt.Errorf("key %q: %w", v.Key, err)

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,7 +95,7 @@ func (s *swapper) swap(ctx context.Context, c redis.UniversalClient, changes []c
 	expiry := false
 	if i := slices.IndexFunc(changes, func(c change) bool { return c.value.InHash }); i >= 0 {
 		var err error
-		if expiry, err = s.knowsExpiry(ctx, c, changes[i].value.Key); isMoved(err) {
+		if expiry, err = s.knowsExpiry(ctx, c, changes[i].value.Key); keyspace.IsMoved(err) {
 			for i := range outcomes {
 				outcomes[i] = elsewhere
 			}
@@ -122,7 +121,7 @@ func (s *swapper) swap(ctx context.Context, c redis.UniversalClient, changes []c
 				repeat = append(repeat, i)
 			case isFull(err) && s.full != nil:
 				repeat, next, full = append(repeat, i), s.full, err
-			case isMoved(err):
+			case keyspace.IsMoved(err):
 				outcomes[i] = elsewhere
 			case full != nil && strings.Contains(err.Error(), "ompil"): // a Redis before 7 does not take the flag
 				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, full)
@@ -140,31 +139,19 @@ func (s *swapper) swap(ctx context.Context, c redis.UniversalClient, changes []c
 // send sends the script for each of some changes. The error is for what is none of a single one.
 func (s *swapper) send(ctx context.Context, c redis.UniversalClient, changes []change, which []int, whole, expiry bool) ([]*redis.Cmd, error) {
 	replies := make([]*redis.Cmd, len(which))
-	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for n, i := range which {
-			v := changes[i].value
-			script, args := s.scripts.forString, []any{v.Stored, changes[i].next}
-			if v.InHash {
-				script, args = s.scripts.forField, append(args, v.Field, expiry)
-			}
-			if keys := []string{v.Key}; whole {
-				replies[n] = p.Eval(ctx, script.source, keys, args...)
-			} else {
-				replies[n] = p.EvalSha(ctx, script.sha, keys, args...)
-			}
+	err := keyspace.Pipeline(ctx, c, len(which), func(p redis.Pipeliner, n int) {
+		v, next := changes[which[n]].value, changes[which[n]].next
+		script, args := s.scripts.forString, []any{v.Stored, next}
+		if v.InHash {
+			script, args = s.scripts.forField, append(args, v.Field, expiry)
 		}
-		return nil
+		if keys := []string{v.Key}; whole {
+			replies[n] = p.Eval(ctx, script.source, keys, args...)
+		} else {
+			replies[n] = p.EvalSha(ctx, script.sha, keys, args...)
+		}
 	})
-	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
-		return nil, err
-	}
-	return replies, nil
-}
-
-// isMoved reports a key that another node of the cluster has.
-func isMoved(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
+	return replies, err
 }
 
 // isFull reports a server that takes no writes for lack of memory.
