@@ -96,6 +96,8 @@ func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 	if c.JSON == "-" {
 		say = s.err
 	}
+	c.announce(say, client, setting, state.Dictionary, resumed)
+	warnOfInPlace(ctx, s.err, client)
 	var d *dict.Dictionary
 	if d, err = c.dictionary(ctx, s, say, client, registry, setting, state); err != nil {
 		return err
@@ -107,8 +109,6 @@ func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 	}
 	defer reader.close()
 	defer packer.Close()
-	c.announce(say, client, setting, d, resumed)
-	warnOfInPlace(ctx, s.err, client)
 	if !resumed {
 		if state.UsedMemory, err = keyspace.UsedMemory(ctx, client); err != nil {
 			return err
@@ -319,6 +319,9 @@ func (c *migrateCommand) dictionary(ctx context.Context, s *streams, say io.Writ
 		if id == 0 {
 			return nil, nil // "none"
 		}
+	}
+	if c.Dict == dictCurrent {
+		fmt.Fprintf(say, "%s is written with %s.\n", c.Group, named(id))
 	}
 	d, err := r.Fetch(ctx, id)
 	if errors.Is(err, dict.ErrUnknown) {
@@ -565,7 +568,17 @@ func (r *storedReader) close() error {
 }
 
 // announce says what is going to be changed.
-func (c *migrateCommand) announce(w io.Writer, client redis.UniversalClient, setting engine.Setting, d *dict.Dictionary, resumed bool) {
+func (c *migrateCommand) announce(w io.Writer, client redis.UniversalClient, setting engine.Setting, id frame.DictionaryID, resumed bool) {
+	with := named(id)
+	switch {
+	case id != 0: // of the run that is resumed
+	case c.Dict == dictAuto:
+		with = "a dictionary that is trained first"
+	case c.Dict == dictCurrent:
+		with = "the current dictionary of " + c.Group
+	case c.Dict != "" && c.Dict != frame.DictionaryID(0).String():
+		with = "dictionary " + c.Dict
+	}
 	at := fmt.Sprintf("keys like %s in %s, database %d", quotedPatterns(c.Match), keyspace.Redact(c.Redis), databaseOf(client))
 	if resumed {
 		at += ", from where " + c.Resume + " says"
@@ -576,10 +589,10 @@ func (c *migrateCommand) announce(w io.Writer, client redis.UniversalClient, set
 	case c.Revert:
 		fmt.Fprintf(w, "UNPACKS the values of %s, in place. No program should pack what it writes there any more: what one packs meanwhile may stay packed.\n", at)
 	case c.DryRun:
-		fmt.Fprintf(w, "DRY RUN, nothing is changed: this is what packing the values of %s, with %s and %s, would do.\n", at, setting, named(d.ID()))
+		fmt.Fprintf(w, "DRY RUN, nothing is changed: this is what packing the values of %s, with %s and %s, would do.\n", at, setting, with)
 	default:
 		fmt.Fprintf(w, "PACKS the values of %s, in place, with %s and %s.\n"+
-			"Every program that reads them must unpack by now (a goredis.Hook, with ReadOnly at first, or a bale.Cache): others see packed bytes. --revert undoes it.\n", at, setting, named(d.ID()))
+			"Every program that reads them must unpack by now (a goredis.Hook, with ReadOnly at first, or a bale.Cache): others see packed bytes. --revert undoes it.\n", at, setting, with)
 	}
 }
 
