@@ -14,6 +14,7 @@ func TestExamples(t *testing.T) {
 	for program, want := range map[string]string{
 		"./cache":      "Ada Lovelace, in fewer than 200 bytes: true\n",
 		"./hook":       "the same page: true\n",
+		"./rollout":    "reads packed: true, writes plain: true\n",
 		"./dictionary": "the same profile: true, in less than half of its bytes: true\n",
 		"./guide": "loaded Ada Lovelace\n2 of three there, 1 of two deleted\n" +
 			"loaded Ada Lovelace; user 404 is not there: true\nnear: Ada Lovelace\n/ready: 200, true\n/metrics: 200, true\n" +
@@ -25,6 +26,27 @@ func TestExamples(t *testing.T) {
 		cmd.Stderr = &logged
 		if out, err := cmd.Output(); err != nil || string(out) != want {
 			t.Errorf("%s: %v\n got %q\nwant %q\n%s", program, err, out, want, &logged)
+		}
+	}
+}
+
+func TestFill(t *testing.T) {
+	redis := redisproc.ForTest(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-n", "700"}, "700 keys written\n"},
+		{[]string{"profiles.ndjson"}, "200 keys written\n"},
+	} {
+		out, err := exec.CommandContext(t.Context(), "go", append([]string{"run", "./fill", "-redis", redis.URL()}, c.args...)...).CombinedOutput()
+		if err != nil || string(out) != c.want {
+			t.Errorf("%q: %v, %s", c.args, err, out)
+		}
+	}
+	for _, key := range []string{"shop:user:*:profile", "shop:product:*", "shop:cart:*", "shop:session:*", "shop:views:*", "shop:sales:*", "profiles:199"} {
+		if keys, err := redis.Do(t.Context(), "KEYS", key); err != nil || keys == "" {
+			t.Errorf("no key %s, %v", key, err)
 		}
 	}
 }

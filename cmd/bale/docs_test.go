@@ -84,8 +84,9 @@ var (
 	benchRun  = regexp.MustCompile(`(\bbale bench\b[^|>]*)`)
 	benchTime = regexp.MustCompile(`-benchtime \S+`)
 	goBench   = regexp.MustCompile(`go test (.*-bench\b)`)
-	written   = regexp.MustCompile(`\b(results\.json|users\.(dict|json)|live\.dict|dictionaries)\b`)
+	written   = regexp.MustCompile(`\b(results\.json|report\.html|dump\.rdb|migrate\.progress|(users|shop-user)\.(dict|json)|live\.dict|dictionaries)\b`)
 	graceful  = regexp.MustCompile(`(bale dict (activate|gc)\b)`)
+	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
 	fuzzN     = regexp.MustCompile(`BALE_FUZZ_N=\d+`)
 )
 
@@ -100,6 +101,7 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = benchTime.ReplaceAllString(line, "")
 	line = goBench.ReplaceAllString(line, "go test -benchtime 1x -count 1 $1")
 	line = graceful.ReplaceAllString(line, "$1 --grace 0s ")
+	line = rated.ReplaceAllString(line, "$1 --rate 0")
 	return benchRun.ReplaceAllString(line, "$1 --duration 150ms --repeat 1 ")
 }
 

@@ -53,7 +53,7 @@ func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w", o.Addr, Explain(err, o.Username)), client.Close())
 	}
-	if !strings.Contains(info, "redis_mode:cluster") {
+	if !strings.Contains(info, "_mode:cluster") { // redis_mode; Valkey says server_mode
 		return client, nil
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{

@@ -94,11 +94,11 @@ func adviceSource(a *advise.Advice) string {
 }
 
 func adviceTable(w io.Writer, groups []*advise.Group) {
-	t := newTable(w, 2, 3, "group", "values", "with", "keys", "bytes", "now", "then", "saves", "pack us", "unpack")
+	t := newTable(w, 2, 3, "group", "values", "with", "keys", "now", "then", "saves", "pack us", "unpack")
 	for _, g := range groups {
 		o := g.Options[g.Chosen]
 		t.AppendRow(table.Row{
-			keyName(g.Name, shownAdvice), text.Snip(contents(g), shownContents, "…"), adviceSetting(o), thousands(g.Keys), fmt.Sprintf("%.0f", g.Size.Mean), amount(float64(g.Now)), amount(float64(o.Bytes)),
+			keyName(g.Name, shownAdvice), text.Snip(contents(g), shownContents, "…"), adviceSetting(o), thousands(g.Keys), amount(float64(g.Now)), amount(float64(o.Bytes)),
 			percents(g.Saving, g.Now), microseconds(o.Pack.Mean), microseconds(o.Unpack.Mean),
 		})
 	}
@@ -106,11 +106,11 @@ func adviceTable(w io.Writer, groups []*advise.Group) {
 }
 
 func leftTable(w io.Writer, groups []*advise.Group) {
-	t := newTable(w, 2, 2, "group", "values", "keys", "bytes", "now")
+	t := newTable(w, 2, 2, "group", "values", "keys", "now")
 	why := map[string][]string{}
 	var reasons []string
 	for _, g := range groups {
-		t.AppendRow(table.Row{keyName(g.Name, shownAdvice), contents(g), thousands(g.Keys), fmt.Sprintf("%.0f", g.Size.Mean), amount(float64(g.Now))})
+		t.AppendRow(table.Row{keyName(g.Name, shownAdvice), contents(g), thousands(g.Keys), amount(float64(g.Now))})
 		if why[g.Why] == nil {
 			reasons = append(reasons, g.Why)
 		}
@@ -127,7 +127,7 @@ func adviceOptions(w io.Writer, g *advise.Group) {
 	if len(g.Options) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%s: %s of %s, %.1f bits of information a byte, %s in common with one another\n", keyName(g.Name, Width), thousands(int64(g.Sampled)), contents(g), g.Entropy, share(g.Common))
+	fmt.Fprintf(w, "\n%s: %s of %s, of %.0f bytes in the mean, %.1f bits of information a byte, %s in common with one another\n", keyName(g.Name, Width), thousands(int64(g.Sampled)), contents(g), g.Size.Mean, g.Entropy, share(g.Common))
 	t := newTable(w, 2, 2, "with", "", "dictionary", "ratio", "then", "saves", "pack us", "P99", "unpack us", "P99")
 	for i, o := range g.Options {
 		note := ""
