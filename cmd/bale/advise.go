@@ -190,7 +190,7 @@ func (c *adviseCommand) values(ctx context.Context, s *streams, o advise.Options
 		if err != nil {
 			return nil, err
 		}
-		sets = append(sets, advise.Set{Name: d.Name, Values: d.Raw, Total: int64(d.Total)})
+		sets = append(sets, advise.Set{Name: d.Name, File: path, Values: d.Raw, Total: int64(d.Total)})
 	}
 	o.Source, o.URL = strings.Join(c.Data, ", "), "redis://127.0.0.1:6379"
 	return advise.Values(ctx, sets, o)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/balekv/bale/cmd/bale/internal/advise"
 	"github.com/balekv/bale/redisproc"
@@ -202,6 +203,71 @@ func order(rng *rand.Rand, i int) string {
 		i, first[rng.IntN(8)], last[rng.IntN(8)], rng.IntN(1e6), []string{"DE", "FR", "US", "JP"}[rng.IntN(4)], rng.IntN(10) == 0, []string{"paid", "shipped", "open", "returned"}[rng.IntN(4)], rng.IntN(1000), rng.IntN(100),
 		rng.IntN(1e6), 1+rng.IntN(5), rng.IntN(300), rng.IntN(1e6), 1+rng.IntN(5), rng.IntN(300), rng.IntN(200), []string{"Berlin", "Paris", "Boston", "Kyoto"}[rng.IntN(4)], []string{"DHL", "UPS", "FedEx"}[rng.IntN(3)],
 		rng.Uint64(), 1+rng.IntN(28), rng.IntN(24), rng.IntN(60), rng.IntN(60), rng.Uint64())
+}
+
+// TestNextLinesCompile puts the lines of Go of a next step into a program, for each kind of them.
+func TestNextLinesCompile(t *testing.T) {
+	kinds := map[string][]string{
+		"dictionary": {"--data", filepath.Join(repository, "examples", "profiles.ndjson")},
+		"plain":      {"--data", filepath.Join(repository, "examples", "profiles.ndjson"), "--sample", "30"}, // too few to train on
+	}
+	for name, args := range kinds {
+		t.Run(name, func(t *testing.T) {
+			a := ask(t, args...)
+			i := slices.IndexFunc(a.Next, func(s advise.Step) bool { return s.Go })
+			if i < 0 || strings.Contains(a.Next[i].Code, "dict.NewRegistry") != (name == "dictionary") {
+				t.Fatalf("%+v", a.Next)
+			}
+			program := `package program
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/czstd"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/goredis"
+)
+
+// Not all kinds use all of these.
+var _ = []any{compress.Setting{}, czstd.Engine, dict.RegistryOptions{}, frame.Zstd}
+
+func attach(ctx context.Context, rdb *redis.Client) error {
+` + a.Next[i].Code + `
+	return nil
+}
+`
+			// A file that is nowhere but in the build's overlay, for the module's dependencies.
+			dir := t.TempDir()
+			source, overlay := filepath.Join(dir, "program.go"), filepath.Join(dir, "overlay.json")
+			at, err := filepath.Abs(filepath.Join("internal", "program", "program.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := json.Marshal(map[string]any{"Replace": map[string]string{at: source}})
+			if err := errors.Join(err, os.WriteFile(source, []byte(program), 0o600), os.WriteFile(overlay, b, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command("go", "build", "-overlay", overlay, "./internal/program").CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s\n%s", err, out, program)
+			}
+		})
+	}
+}
+
+// redis-save FILE writes the server's RDB file.
+func redisSave(ts *testscript.TestScript, neg bool, args []string) {
+	c := client(ts)
+	dir, err := c.ConfigGet(context.Background(), "dir").Result()
+	ts.Check(err)
+	ts.Check(c.Save(context.Background()).Err())
+	b, err := os.ReadFile(filepath.Join(dir["dir"], "dump.rdb"))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
 }
 
 // BenchmarkAdvise asks about a million keys of 500 bytes, in a process of its own.

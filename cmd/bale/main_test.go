@@ -59,14 +59,15 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: func(cond string) (bool, error) { return installed && cond == "redis", nil },
 		Cmds: with(with(with(dictScripts, migrateScripts), streamScripts), map[string]func(*testscript.TestScript, bool, []string){
-			"change":    change,
-			"unbase64":  unbase64,
-			"cells":     cells,
-			"redis-set": redisSet,
-			"redis-has": redisHas,
-			"same":      same,
-			"examples":  examples,
-			"cut":       cut,
+			"change":     change,
+			"unbase64":   unbase64,
+			"cells":      cells,
+			"redis-set":  redisSet,
+			"redis-has":  redisHas,
+			"redis-save": redisSave,
+			"same":       same,
+			"examples":   examples,
+			"cut":        cut,
 		}),
 	})
 }

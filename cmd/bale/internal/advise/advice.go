@@ -27,6 +27,8 @@ type Advice struct {
 	TopKeys  []Key         `json:"top_keys,omitempty"` // the largest that were looked at, largest first
 	Warnings []string      `json:"warnings,omitempty"`
 	Next     []Step        `json:"next"`
+
+	files map[string]string // that groups of values come from, by their names
 }
 
 // Server is what a server says of itself.
@@ -49,10 +51,10 @@ type Server struct {
 
 // Scan is what was looked at.
 type Scan struct {
-	Keys        int64   `json:"keys"`     // there are, as far as is known
-	Seen        int64   `json:"seen"`     // whose names were seen
-	LookedAt    int64   `json:"lookedat"` // of those, whose type, size and expiry were asked for
-	Values      int     `json:"values"`   // values, or fields of hashes, that were tried
+	Keys        int64   `json:"keys"`      // there are, as far as is known
+	Seen        int64   `json:"seen"`      // whose names were seen
+	LookedAt    int64   `json:"looked_at"` // of those, whose type, size and expiry were asked for
+	Values      int     `json:"values"`    // values, or fields of hashes, that were tried
 	BytesRead   int64   `json:"bytes_read"`
 	Interrupted bool    `json:"interrupted,omitempty"`
 	Reason      string  `json:"reason,omitempty"` // why not all keys were seen

@@ -22,7 +22,7 @@ func (a *Advice) next(o *Options) {
 	}
 	g := &a.Groups[i]
 	chosen := g.Options[g.Chosen]
-	n := &nexter{setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match, url: o.URL, data: a.Server == nil}
+	n := &nexter{setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match, url: quoted(o.URL), file: a.files[g.Name]}
 	if n.name = dictionaryGroup(g.Name); a.Server == nil || o.HideKeys {
 		n.name = "values"
 	}
@@ -35,15 +35,27 @@ func (a *Advice) next(o *Options) {
 			others++
 		}
 	}
+	if strings.Contains(o.URL, secret) {
+		n.url = `"$REDIS_URL"`
+	}
 	if chosen.Dictionary > 0 {
-		a.Next = n.withDictionary(o)
+		a.Next = n.withDictionary()
 	} else {
 		a.Next = n.plain()
 	}
-	if others > 0 {
+	if n.url != quoted(o.URL) {
+		a.Next[0].What += " In these commands REDIS_URL is the URL of this server with a user who may write: export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
+	}
+	switch {
+	case others == 1:
+		a.Next[0].What = fmt.Sprintf("Begin with %s, which saves most; the other group goes the same way. %s", g.Name, a.Next[0].What)
+	case others > 1:
 		a.Next[0].What = fmt.Sprintf("Begin with %s, which saves most; the %d others go the same way. %s", g.Name, others, a.Next[0].What)
 	}
 }
+
+// secret is what stands in a URL in place of a user and password.
+const secret = "***@"
 
 // nexter writes the next steps of a group.
 type nexter struct {
@@ -52,15 +64,15 @@ type nexter struct {
 	name    string // of the group of dictionaries
 	match   string
 	url     string
-	data    bool // the values come from files
+	file    string // that the values come from, if they do
 }
 
-func (n *nexter) withDictionary(o *Options) []Step {
-	from := fmt.Sprintf("--redis %s --match %s", quoted(n.url), quoted(n.match))
-	if n.data {
-		from = "--data " + quoted(o.Source)
+func (n *nexter) withDictionary() []Step {
+	from := fmt.Sprintf("--redis %s --match %s", n.url, quoted(n.match))
+	if n.file != "" {
+		from = "--data " + quoted(n.file)
 	}
-	at := fmt.Sprintf("--redis %s --group %s", quoted(n.url), quoted(n.name))
+	at := fmt.Sprintf("--redis %s --group %s", n.url, quoted(n.name))
 	file := strings.ReplaceAll(n.name, ":", "-") + ".dict"
 	return []Step{
 		{What: "Make a dictionary of values as they are now, and see what it saves. It holds pieces of them: --exclude keeps the contents of fields out.",
@@ -84,16 +96,16 @@ func (n *nexter) plain() []Step {
 }
 
 func (n *nexter) migrate(dictionary string) Step {
-	command := fmt.Sprintf("bale migrate --redis %s --match %s --compress %s%s", quoted(n.url), quoted(n.match), n.setting, dictionary)
+	command := fmt.Sprintf("bale migrate --redis %s --match %s --compress %s%s", n.url, quoted(n.match), n.setting, dictionary)
 	return Step{What: "Pack what is there already, while the programs run.", Code: command + " --dry-run\n" + command}
 }
 
 func (n *nexter) verify() Step {
-	return Step{What: "See that every value can be read.", Code: fmt.Sprintf("bale verify --redis %s --match %s", quoted(n.url), quoted(n.match))}
+	return Step{What: "See that every value can be read.", Code: fmt.Sprintf("bale verify --redis %s --match %s", n.url, quoted(n.match))}
 }
 
 func (n *nexter) revert() Step {
-	return Step{What: "The way back, at any time: ReadOnly again in all programs, and then", Code: fmt.Sprintf("bale migrate --revert --redis %s --match %s", quoted(n.url), quoted(n.match))}
+	return Step{What: "The way back, at any time: ReadOnly again in all programs, and then", Code: fmt.Sprintf("bale migrate --revert --redis %s --match %s", n.url, quoted(n.match))}
 }
 
 // program is what a program needs: lines that compile in a function that returns an error.
@@ -113,7 +125,7 @@ func (n *nexter) program(dictionary bool) string {
 	} else {
 		by := written + ".New(nil)"
 		if withEngine != "" {
-			by = fmt.Sprintf("czstd.Engine.New(%s, nil)", written)
+			by = fmt.Sprintf("czstd.Engine(%s, nil)", written)
 		}
 		code = fmt.Sprintf("compressor, err := %s\n", by) + failed +
 			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{%sCompressor: compressor})\n", withEngine) + failed

@@ -314,7 +314,7 @@ func TestValues(t *testing.T) {
 	}
 	o := options()
 	o.Price = 10
-	a, err := Values(t.Context(), []Set{{"profiles", values, 3_000_000}, {"few", values[:3], 3}}, o)
+	a, err := Values(t.Context(), []Set{{"profiles", "p.ndjson", values, 3_000_000}, {"few", "f.ndjson", values[:3], 3}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestValues(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if a, err := Values(cancelled, []Set{{"profiles", values, 300}}, o); !errors.Is(err, context.Canceled) || a == nil || a.Groups[0].Chosen >= 0 {
+	if a, err := Values(cancelled, []Set{{"profiles", "p.ndjson", values, 300}}, o); !errors.Is(err, context.Canceled) || a == nil || a.Groups[0].Chosen >= 0 {
 		t.Errorf("%v", err)
 	}
 }

@@ -131,6 +131,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 // Set is values without keys, as they come from a file.
 type Set struct {
 	Name   string
+	File   string // that they come from
 	Values [][]byte
 	Total  int64 // values there are, of which Values are a sample
 }
@@ -138,7 +139,7 @@ type Set struct {
 // Values is what could be saved of values that are not in a Redis yet.
 func Values(ctx context.Context, sets []Set, o Options) (*Advice, error) {
 	begin := time.Now()
-	a := &Advice{Source: o.Source, Time: begin, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
+	a := &Advice{Source: o.Source, Time: begin, Budget: o.Budget, Price: o.Price, Seed: o.Seed, files: map[string]string{}}
 	m := &memory{}
 	var groups []*found
 	for _, s := range sets {
@@ -150,6 +151,7 @@ func Values(ctx context.Context, sets []Set, o Options) (*Advice, error) {
 			f.entries = append(f.entries, e)
 			a.Scan.BytesRead += e.size
 		}
+		a.files[s.Name] = s.File
 		a.Scan.Keys += s.Total
 		a.Scan.Seen += s.Total
 		a.Scan.LookedAt += int64(len(s.Values))
