@@ -26,6 +26,9 @@ fuzz:
 	go test -run '^$$' -fuzz '^FuzzManifest$$' -fuzztime 60s ./stream
 	@set -e; for t in FuzzEngines FuzzPayload; do (cd czstd && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .); done
 	@set -e; for p in msgpack cbor protobuf fastjson; do (cd codecs && go test -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 60s -fuzzminimizetime 10x ./$$p); done
+	@set -e; for t in FuzzDetect FuzzSnappy FuzzReencode; do (cd cmd/bale && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s -fuzzminimizetime 1x ./internal/content); done
+	cd cmd/bale && go test -run '^$$' -fuzz '^FuzzAdd$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/keygroup
+	cd cmd/bale && go test -run '^$$' -fuzz '^FuzzHeader$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/rdb
 
 # The benchmarks behind docs/figures.md.
 bench:
