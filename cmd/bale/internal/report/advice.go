@@ -35,7 +35,7 @@ func WriteAdvice(w io.Writer, a *advise.Advice, all bool) {
 		}
 	}
 	if len(worth) > 0 {
-		fmt.Fprintln(w, "\nwhat compression saves, in the bytes that Redis allocates:")
+		fmt.Fprintln(w, "\nwhat compression saves, in the bytes that Redis allocates; processor time is us for a value, and so\nseconds for a million:")
 		adviceTable(w, worth)
 	}
 	if len(left) > 0 {
@@ -94,7 +94,7 @@ func adviceSource(a *advise.Advice) string {
 }
 
 func adviceTable(w io.Writer, groups []*advise.Group) {
-	t := newTable(w, 2, 3, "group", "values", "with", "keys", "now", "then", "saves", "pack us", "unpack")
+	t := newTable(w, 2, 3, "group", "values", "with", "keys", "now", "then", "saves", "pack", "unpack")
 	for _, g := range groups {
 		o := g.Options[g.Chosen]
 		t.AppendRow(table.Row{
