@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/balekv/bale/cmd/bale/internal/advise"
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
 	"github.com/balekv/bale/cmd/bale/internal/engine"
@@ -75,7 +77,7 @@ func (c *adviseCommand) Run(ctx context.Context, s *streams) error {
 	defer stop()
 	defer context.AfterFunc(ctx, func() {
 		stop()
-		fmt.Fprintln(s.err, "bale advise: interrupted; the answer will be for what was seen (once more to end at once)")
+		fmt.Fprintln(s.err, "bale advise: interrupted; what was seen until now is worked on (once more to end at once)")
 	})()
 	a, err := c.advise(ctx, s, progress)
 	stop()
@@ -145,6 +147,9 @@ func (c *adviseCommand) server(ctx context.Context, url string, o advise.Options
 		return nil, err
 	}
 	defer client.Close()
+	if single, ok := client.(*redis.Client); ok {
+		o.Database = single.Options().DB
+	}
 	return advise.Redis(ctx, client, o)
 }
 
@@ -165,12 +170,11 @@ func (c *adviseCommand) file(ctx context.Context, o advise.Options, progress fun
 			largest = d
 		}
 	}
-	o.Source, o.URL, o.Rate = c.RDB, "redis://127.0.0.1:6379", 0
+	o.Source, o.Rate, o.Private = c.RDB, 0, true
 	a, err := c.server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number), o)
 	if a == nil {
 		return nil, err
 	}
-	a.Server.Hits, a.Server.Misses, a.Server.InPlace = 0, 0, nil // those of the private server
 	a.Warnings = append(a.Warnings, loaded.Warnings...)
 	if loaded.Expired > 0 {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("%d keys of the file had expired since it was written, and are not counted.", loaded.Expired))
@@ -192,7 +196,7 @@ func (c *adviseCommand) values(ctx context.Context, s *streams, o advise.Options
 		}
 		sets = append(sets, advise.Set{Name: d.Name, File: path, Values: d.Raw, Total: int64(d.Total)})
 	}
-	o.Source, o.URL = strings.Join(c.Data, ", "), "redis://127.0.0.1:6379"
+	o.Source = strings.Join(c.Data, ", ")
 	return advise.Values(ctx, sets, o)
 }
 

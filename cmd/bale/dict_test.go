@@ -21,6 +21,7 @@ import (
 var dictScripts = map[string]func(*testscript.TestScript, bool, []string){
 	"redis-load":        redisLoad,
 	"redis-load-packed": redisLoad,
+	"redis-load-hash":   redisLoadHash,
 	"redis-clear":       redisClear,
 	"redis-hide":        redisHide,
 	"redis-reader":      redisReader,
@@ -36,6 +37,14 @@ func redisLoad(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	for i, line := range strings.Split(strings.TrimSpace(ts.ReadFile(args[1])), "\n") {
 		ts.Check(c.Set(context.Background(), fmt.Sprint(args[0], i), pack([]byte(line)), 0).Err())
+	}
+}
+
+// redis-load-hash KEY FILE stores each line of a file as a field.
+func redisLoadHash(ts *testscript.TestScript, neg bool, args []string) {
+	c := client(ts)
+	for i, line := range strings.Split(strings.TrimSpace(ts.ReadFile(args[1])), "\n") {
+		ts.Check(c.HSet(context.Background(), args[0], fmt.Sprint(i), line).Err())
 	}
 }
 

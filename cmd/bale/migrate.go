@@ -433,30 +433,45 @@ func (c *migrateCommand) sample(ctx context.Context, client redis.UniversalClien
 	if len(values) >= autoSample {
 		return values, nil
 	}
+	fields, err := sampleFields(ctx, client, packer, keyspace.ValuesOptions{Match: c.Match, Skip: []string{c.Prefix}, Size: maxSampled, Rate: c.Rate}, 1, autoSample-len(values), func(n int) { tell(len(values) + n) })
+	return append(values, fields...), err
+}
+
+// sampleFields reads so many values of hashes, in the order of the ranks of their keys and fields. On a cluster each master gives its share.
+func sampleFields(ctx context.Context, client redis.UniversalClient, packer *bale.Packer, o keyspace.ValuesOptions, seed uint64, most int, tell func(n int)) ([][]byte, error) {
 	nodes, err := keyspace.Places(ctx, client)
 	if err != nil {
 		return nil, err
 	}
+	type field struct {
+		rank  uint64
+		value []byte
+	}
+	var fields []field
 	var last redis.UniversalClient
-	limit, share := len(values), (autoSample-len(values)+len(nodes)-1)/len(nodes)
-	err = keyspace.ReadValues(ctx, client, keyspace.ValuesOptions{
-		Match: c.Match, Skip: []string{c.Prefix}, Kind: "hash", Size: maxSampled, Rate: c.Rate, Places: nodes,
-		Values: func(ctx context.Context, node redis.UniversalClient, some []keyspace.Value) (keyspace.Next, error) {
-			if node != last {
-				last, limit = node, min(limit+share, autoSample)
+	limit, share := 0, (most+len(nodes)-1)/len(nodes)
+	o.Kind, o.Places = "hash", nodes
+	o.Values = func(ctx context.Context, node redis.UniversalClient, some []keyspace.Value) (keyspace.Next, error) {
+		if node != last {
+			last, limit = node, min(limit+share, most)
+		}
+		for _, v := range some {
+			if len(fields) >= limit {
+				return keyspace.NextNode, nil
 			}
-			for _, v := range some {
-				if len(values) >= limit {
-					return keyspace.NextNode, nil
-				}
-				if plain, err := packer.UnpackContext(ctx, nil, v.Stored); err == nil && len(plain) > 0 {
-					values = append(values, plain)
-				}
+			if plain, err := packer.UnpackContext(ctx, nil, v.Stored); err == nil && len(plain) > 0 {
+				fields = append(fields, field{keyspace.Rank(seed, v.Key+"\x00"+v.Field), plain})
 			}
-			tell(len(values))
-			return keyspace.More, nil
-		},
-	})
+		}
+		tell(len(fields))
+		return keyspace.More, nil
+	}
+	err = keyspace.ReadValues(ctx, client, o)
+	slices.SortFunc(fields, func(a, b field) int { return cmp.Compare(a.rank, b.rank) })
+	values := make([][]byte, len(fields))
+	for i, f := range fields {
+		values[i] = f.value
+	}
 	return values, err
 }
 

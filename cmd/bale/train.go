@@ -19,7 +19,7 @@ import (
 
 type trainCommand struct {
 	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values to train on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
-	Redis    string   `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only."`
+	Redis    string   `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only: of strings, and where there are none to speak of, of the fields of hashes."`
 	Match    string   `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
 	Prefix   string   `default:"bale:dict:" placeholder:"TEXT" help:"With --redis: what the keys of the registry start with, whose dictionaries packed values are read with. Default: ${default}."`
 	Sample   int      `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
@@ -184,6 +184,23 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 		return nil, "", err
 	}
 	source := fmt.Sprintf("%s, %d keys looked at", keyspace.Redact(c.Redis), sampled.Keys)
+	if len(sampled.Values) < fewStrings {
+		match := []string{c.Match}
+		if c.Match == "" {
+			match = nil
+		}
+		fields, err := sampleFields(ctx, client, packer, keyspace.ValuesOptions{Match: match, Skip: []string{c.Prefix}, Size: int(frameLimit(c.MaxSize)), Rate: c.MaxRate}, c.Seed, c.Sample-len(sampled.Values), func(n int) {
+			if progress != nil {
+				progress(n, c.Sample, fmt.Sprintf("%d values of hashes read", n))
+			}
+		})
+		if err != nil {
+			return nil, "", err
+		}
+		if sampled.Values = append(sampled.Values, fields...); len(fields) > 0 {
+			source += fmt.Sprintf(", and %d values of hashes", len(fields))
+		}
+	}
 	if n := sampled.TooLarge; n > 0 {
 		source += fmt.Sprintf(", %d passed over as too large", n)
 	}
@@ -195,6 +212,9 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 	}
 	return sampled.Values, source, nil
 }
+
+// fewStrings is how many strings there must be for hashes not to be looked at: they are elsewhere then.
+const fewStrings = 20
 
 // frameLimit is the largest value that a dictionary of a size has anything to say to: one a hundred times as large is little
 // helped by it.

@@ -27,8 +27,6 @@ type Advice struct {
 	TopKeys  []Key         `json:"top_keys,omitempty"` // the largest that were looked at, largest first
 	Warnings []string      `json:"warnings,omitempty"`
 	Next     []Step        `json:"next"`
-
-	files map[string]string // that groups of values come from, by their names
 }
 
 // Server is what a server says of itself.
@@ -42,11 +40,14 @@ type Server struct {
 	Policy     string  `json:"maxmemory_policy,omitempty"`
 	Hits       int64   `json:"keyspace_hits"`
 	Misses     int64   `json:"keyspace_misses"`
-	Seconds    float64 `json:"stats_seconds"` // that Hits and Misses are over
+	Reads      float64 `json:"reads"` // a second, since the start: hits without those by commands that this one looks at keys with
+	Keys       int64   `json:"keys"`  // in all databases
 
 	// InPlace are the calls since the server's start of commands that work inside of a value, which packing would
 	// break: "append": 12.
 	InPlace map[string]int64 `json:"in_place,omitempty"`
+
+	databases map[int]int64 // the keys in each
 }
 
 // Scan is what was looked at.
@@ -114,6 +115,9 @@ type Group struct {
 	Month    Interval `json:"month"`             // USD, if there is a price
 	Why      string   `json:"why,omitempty"`     // why there is no recommendation, or what to see to first
 	Samples  []string `json:"samples,omitempty"` // values, if they were asked for
+
+	file  string   // that its values come from, if they do
+	names []string // of some of its keys
 }
 
 // Sizes are bytes as they are stored.

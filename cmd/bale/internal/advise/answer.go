@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -20,7 +21,7 @@ const (
 
 	cheaper = 0.9 // of the time, above which another one is not: clocks are not that sure
 
-	dictionaryKey = 24 // bytes of the name that a dictionary has in Redis: bale:dict:data:0a1b2c3d
+	dictionaryKey = len("bale:dict:data:0a1b2c3d") // bytes of the name that a dictionary has in Redis
 )
 
 // estimator turns a sample into bytes of the whole group, and draws it again and again to say how sure that is (the bootstrap: Efron, 1979).
@@ -45,7 +46,7 @@ type draw struct {
 func newEstimator(g *groupSample, keys int64, seed uint64) *estimator {
 	e := &estimator{groupSample: g, keys: float64(keys), rng: rand.New(rand.NewPCG(seed, uint64(keys)))}
 	e.ofSizes = math.Sqrt(max(0, 1-float64(len(g.sizes))/e.keys))
-	e.ofValues = math.Sqrt(max(0, 1-float64(len(g.entries))/e.keys))
+	e.ofValues = math.Sqrt(max(0, 1-g.read))
 	var others, trainees []int
 	for i, t := range g.trained {
 		if t {
@@ -78,17 +79,25 @@ func (e *estimator) again(from []int) []int {
 }
 
 // ratio is the part that is left of what is summed up over some entries.
-func ratio(at []int, before, after []float64) (float64, bool) {
+func ratio(at []int, before, after func(i int) float64) (float64, bool) {
 	var b, a float64
 	for _, i := range at {
-		b, a = b+before[i], a+after[i]
+		b, a = b+before(i), a+after(i)
 	}
-	return a / b, b > 0
+	if b == 0 {
+		return 1, false
+	}
+	return a / b, true
 }
 
+func (g *groupSample) before(i int) float64     { return g.pieces[i].before }
+func (g *groupSample) wireBefore(i int) float64 { return g.pieces[i].wire }
+func (t *trial) afterOf(i int) float64          { return t.after[i] }
+func (t *trial) wireOf(i int) float64           { return t.wire[i] }
+
 // left is the part of the group's bytes that is left: a dictionary knows the values that it was trained on better than others, and
-// those are so many of the group.
-func (e *estimator) left(d draw, before, after []float64, dictionary bool) float64 {
+// those are so many of all.
+func (e *estimator) left(d draw, before, after func(i int) float64, dictionary bool) float64 {
 	others, ok := ratio(d.others, before, after)
 	trainees, trained := ratio(d.trainees, before, after)
 	switch {
@@ -101,7 +110,7 @@ func (e *estimator) left(d draw, before, after []float64, dictionary bool) float
 	}
 	part := 0.5 // without a dictionary both are alike
 	if dictionary {
-		part = min(1, float64(len(d.trainees))/e.keys)
+		part = e.read * float64(len(d.trainees)) / float64(len(d.trainees)+len(d.others))
 	}
 	return part*trainees + (1-part)*others
 }
@@ -112,7 +121,7 @@ func (e *estimator) saving(t *trial) []float64 {
 	if t.dictionary != nil {
 		own = float64(redismem.String(len(t.dictionary.Bytes())) + e.memory.Key(dictionaryKey, false))
 	}
-	all := e.saved(e.before, t.after, t.dictionary != nil)
+	all := e.saved(e.before, t.afterOf, t.dictionary != nil)
 	for i, d := range e.draws {
 		size := e.draws[0].sizes + e.ofSizes*(d.sizes-e.draws[0].sizes)
 		all[i] = e.keys*size*all[i] - own
@@ -123,11 +132,11 @@ func (e *estimator) saving(t *trial) []float64 {
 // network is likewise what reading one value saves.
 func (e *estimator) network(t *trial) []float64 {
 	mean := 0.0
-	for _, w := range e.wire {
-		mean += w
+	for _, p := range e.pieces {
+		mean += p.wire
 	}
 	mean /= float64(max(1, e.items))
-	all := e.saved(e.wire, t.wire, t.dictionary != nil)
+	all := e.saved(e.wireBefore, t.wireOf, t.dictionary != nil)
 	for i := range all {
 		all[i] *= mean
 	}
@@ -135,7 +144,7 @@ func (e *estimator) network(t *trial) []float64 {
 }
 
 // saved is the part that is saved, for each draw.
-func (e *estimator) saved(before, after []float64, dictionary bool) []float64 {
+func (e *estimator) saved(before, after func(i int) float64, dictionary bool) []float64 {
 	all := make([]float64, len(e.draws))
 	for i, d := range e.draws {
 		all[i] = 1 - e.left(d, before, after, dictionary)
@@ -175,16 +184,21 @@ func evaluate(g *Group, t *tried, e *estimator, budget time.Duration) (chosen []
 		tr.Saving = interval(all)
 		tr.Bytes = g.Now - int64(all[0])
 		// What comes later is like what no dictionary was trained on.
-		if r, ok := ratio(e.draws[0].others, e.wire, tr.wire); ok {
+		later := e.draws[0].others
+		if len(later) == 0 {
+			later = e.draws[0].trainees
+		}
+		tr.Ratio = 1
+		if r, ok := ratio(later, e.wireBefore, tr.wireOf); ok && r > 0 {
 			tr.Ratio = 1 / r
 		}
-		if r, ok := ratio(e.draws[0].others, e.before, tr.after); ok {
+		if r, ok := ratio(later, e.before, tr.afterOf); ok {
 			tr.Later = 1 - r
 		}
 		tr.Network = e.network(tr)[0]
 		tr.InBudget = tr.Pack.Mean <= limit && tr.Unpack.Mean <= limit
 	}
-	slices.SortStableFunc(t.trials, func(a, b *trial) int { return int(a.Bytes - b.Bytes) })
+	slices.SortStableFunc(t.trials, func(a, b *trial) int { return cmp.Compare(a.Bytes, b.Bytes) })
 	g.Chosen, g.Options, g.Saving, g.Why = -1, nil, Interval{}, ""
 	for i, tr := range t.trials {
 		g.Options = append(g.Options, tr.Option)
@@ -199,14 +213,15 @@ func evaluate(g *Group, t *tried, e *estimator, budget time.Duration) (chosen []
 		return nil, nil
 	}
 	best := t.trials[g.Chosen]
+	worth := func(tr *trial) bool { return tr.Saving.Estimate >= minSaving*float64(g.Now) && tr.Saving.Low > 0 }
 	for i, tr := range t.trials {
 		near := tr.Saving.Estimate >= best.Saving.Estimate-sameWorth*float64(g.Now)
-		if tr.Encoding == "" && tr.InBudget && near && tr.Pack.Mean+tr.Unpack.Mean < cheaper*(t.trials[g.Chosen].Pack.Mean+t.trials[g.Chosen].Unpack.Mean) {
+		if tr.Encoding == "" && tr.InBudget && near && worth(tr) == worth(best) && tr.Pack.Mean+tr.Unpack.Mean < cheaper*(t.trials[g.Chosen].Pack.Mean+t.trials[g.Chosen].Unpack.Mean) {
 			g.Chosen = i
 		}
 	}
 	tr := t.trials[g.Chosen]
-	if s := tr.Saving; s.Estimate < minSaving*float64(g.Now) || s.Low <= 0 {
+	if !worth(tr) {
 		g.Chosen = -1
 		g.Why = whyNot(g, best)
 		return nil, nil

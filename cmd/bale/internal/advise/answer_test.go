@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/balekv/bale/dict"
 )
 
 // TestIntervalsHoldTheTruth draws samples of a population that is known, and counts how often the interval has its saving in it.
@@ -28,12 +26,13 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 		for try := range tries {
 			g := &groupSample{memory: &memory{}}
 			tr := &trial{}
-			for n, i := range rng.Perm(keys)[:sampled] {
+			for _, i := range rng.Perm(keys)[:sampled] {
 				e := &entry{name: fmt.Sprint(i), now: int64(before[i])}
-				g.entries, g.sizes = append(g.entries, e), append(g.sizes, e)
-				g.trained = append(g.trained, dict.InTraining(n))
-				g.before, tr.after = append(g.before, before[i]), append(tr.after, after[i])
+				g.sizes = append(g.sizes, e)
+				g.add(piece{entry: e, before: before[i]})
+				tr.after = append(tr.after, after[i])
 			}
+			g.read = float64(sampled) / keys
 			i := interval(newEstimator(g, keys, uint64(try)).saving(tr))
 			if i.Low > i.Estimate || i.Estimate > i.High {
 				t.Fatalf("%+v", i)
@@ -60,9 +59,11 @@ func TestNoIntervalWhereAllIsKnown(t *testing.T) {
 	tr := &trial{}
 	for i := range 100 {
 		e := &entry{name: fmt.Sprint(i), now: int64(100 + i)}
-		g.entries, g.sizes, g.trained = append(g.entries, e), append(g.sizes, e), append(g.trained, dict.InTraining(i))
-		g.before, tr.after = append(g.before, float64(e.now)), append(tr.after, 50)
+		g.sizes = append(g.sizes, e)
+		g.add(piece{entry: e, before: float64(e.now)})
+		tr.after = append(tr.after, 50)
 	}
+	g.read = 1
 	i := interval(newEstimator(g, 100, 1).saving(tr))
 	if i.Low != i.High || i.Estimate < 9949 || i.Estimate > 9951 { // the sum of 100..199 less 50 each
 		t.Errorf("%+v", i)

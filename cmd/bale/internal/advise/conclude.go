@@ -16,22 +16,26 @@ const laterDiffers = 0.01
 // conclude adds what to see to, and what to do next.
 func (a *Advice) conclude(o *Options) {
 	if a.Scan.Interrupted {
-		a.warn("%s after %d keys of about %d: the counts of groups are scaled up to all keys, and rare groups may be missing.", capital(a.Scan.Reason), a.Scan.Seen, a.Scan.Keys)
+		a.warn("NOT ALL WAS SEEN: %s, after %d keys of about %d. The counts of groups are scaled up to all keys, rare groups may be missing, and groups that were not tried save nothing here.",
+			a.Scan.Reason, a.Scan.Seen, a.Scan.Keys)
 	}
 	if s := a.Server; s != nil && len(s.InPlace) > 0 {
 		var calls []string
 		own := ""
 		for _, name := range slices.Sorted(maps.Keys(s.InPlace)) {
-			calls = append(calls, fmt.Sprintf("%s (%d calls)", strings.ToUpper(name), s.InPlace[name]))
+			calls = append(calls, fmt.Sprintf("%s (%d)", strings.ToUpper(name), s.InPlace[name]))
 			if ownCommands[name] {
 				own = " (This command itself calls GETRANGE and STRLEN: those of former runs are counted.)"
 			}
 		}
-		a.warn("The server has had %s since its start. On packed values they fail or see packed bytes: leave the keys that they work on as they are. "+
+		a.warn("The server has had calls of %s since its start. On packed values they fail or see packed bytes: leave the keys that they work on as they are. "+
 			"Which these are, the server does not tell.%s", strings.Join(calls, ", "), own)
 	}
-	if s := a.Server; s != nil && s.Hits == 0 {
-		a.warn("The server has counted no hits yet: nothing is known of what reads would save.")
+	if s := a.Server; s != nil && s.Reads == 0 && !o.Private {
+		a.warn("The server has counted no reads of values yet: nothing is known of what they would save.")
+	}
+	if o.HideKeys {
+		a.hide()
 	}
 	for i := range a.Groups {
 		g := &a.Groups[i]
@@ -42,28 +46,20 @@ func (a *Advice) conclude(o *Options) {
 			a.warn("%s: a good part of its %d keys are those that the dictionary was trained on, and it knows them better than others: of values that come later it saves %.0f%%.", g.Name, g.Keys, 100*later)
 		}
 	}
-	if o.HideKeys {
-		a.hide()
-	}
 	a.next(o)
 }
-
-func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // hide puts numbers in place of all names of keys.
 func (a *Advice) hide() {
 	for i := range a.Groups {
 		g := &a.Groups[i]
 		hidden := fmt.Sprintf("group %d", i+1)
-		for j := range a.Warnings {
-			a.Warnings[j] = strings.Replace(a.Warnings[j], g.Name+":", hidden+":", 1)
-		}
 		for j := range a.TopKeys {
 			if a.TopKeys[j].Group == g.Name {
 				a.TopKeys[j].Group = hidden
 			}
 		}
-		g.Name, g.Match = hidden, ""
+		g.Name, g.Match, g.names = hidden, "", nil
 	}
 	for i := range a.TopKeys {
 		a.TopKeys[i].Name = fmt.Sprintf("key %d", i+1)

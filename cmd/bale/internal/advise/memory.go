@@ -33,28 +33,52 @@ func (m *memory) string(start []byte, size int64) int64 {
 // hash is a hash whose items have the sizes that stored says, or their own if it is nil. It stays in the encoding that it has. Of one that
 // was read in part the rest is taken to be like it.
 func (m *memory) hash(e *entry, stored []int64) int64 {
-	h := redismem.Hash{Server: m.Server}
-	h.Server.HashMaxListpackEntries, h.Server.HashMaxListpackValue = math.MaxInt, math.MaxInt
-	if e.encoding == "hashtable" {
-		h.Server.HashMaxListpackEntries = -1
-	}
+	h := m.empty(e)
 	for i, it := range e.items {
-		v := it.head
-		if stored != nil && stored[i] != it.size || it.size != int64(len(v)) {
-			n := it.size
-			if stored != nil {
-				n = stored[i]
-			}
-			v = m.blank(n)
+		n := it.size
+		if stored != nil {
+			n = stored[i]
 		}
-		h.Add(it.name, v)
+		h.Add(it.name, m.value(it, n))
 	}
 	bytes := int64(h.Bytes())
-	if n, read := e.size, int64(len(e.items)); n > read && e.encoding == "hashtable" {
+	if n, read := e.size, int64(len(e.items)); n > read {
+		if e.encoding == "listpack" {
+			return bytes * n / read
+		}
 		fixed, table := int64(m.Class(objectSize)+m.Class(dictSize)), int64(redismem.Table(int(read)))
 		bytes = (bytes-fixed-table)*n/read + fixed + int64(redismem.Table(int(n)))
 	}
 	return bytes
+}
+
+// field is what a field takes within a hash, beside others.
+func (m *memory) field(e *entry, it item, stored int64) int64 {
+	h := m.empty(e)
+	h.Add(nil, nil)
+	one := h.Bytes()
+	h.Add(it.name, m.value(it, stored))
+	return int64(h.Bytes() - one)
+}
+
+// empty is a hash in the encoding that it has, or that it would have by the server's own settings.
+func (m *memory) empty(e *entry) redismem.Hash {
+	h := redismem.Hash{Server: m.Server}
+	switch {
+	case e.encoding == "listpack":
+		h.Server.HashMaxListpackEntries, h.Server.HashMaxListpackValue = math.MaxInt, math.MaxInt
+	case e.encoding == "hashtable" || e.size > int64(len(e.items)):
+		h.Server.HashMaxListpackEntries = -1
+	}
+	return h
+}
+
+// value is a value of a size for the model, which looks at the content of numbers alone.
+func (m *memory) value(it item, n int64) []byte {
+	if n == it.size && n == int64(len(it.head)) {
+		return it.head
+	}
+	return m.blank(n)
 }
 
 // blank is a value of a size that is no number; the model looks at nothing else.

@@ -3,9 +3,12 @@ package advise
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/cmd/bale/internal/keygroup"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -13,8 +16,12 @@ import (
 
 // next says what to do with the largest saving; the others are done likewise.
 func (a *Advice) next(o *Options) {
-	i := slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" })
-	if i < 0 { // none that a pattern finds
+	a.Next = []Step{}
+	i := slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" && len(a.caught(&g)) == 0 })
+	if i < 0 { // none that has a pattern of its own
+		i = slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" })
+	}
+	if i < 0 {
 		i = slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 })
 	}
 	if i < 0 {
@@ -22,7 +29,7 @@ func (a *Advice) next(o *Options) {
 	}
 	g := &a.Groups[i]
 	chosen := g.Options[g.Chosen]
-	n := &nexter{setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match, url: quoted(o.URL), file: a.files[g.Name]}
+	n := &nexter{setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match, url: quoted(o.URL), file: g.file}
 	if n.name = dictionaryGroup(g.Name); a.Server == nil || o.HideKeys {
 		n.name = "values"
 	}
@@ -35,7 +42,7 @@ func (a *Advice) next(o *Options) {
 			others++
 		}
 	}
-	if strings.Contains(o.URL, secret) {
+	if o.URL == "" || strings.Contains(o.URL, secret) {
 		n.url = `"$REDIS_URL"`
 	}
 	if chosen.Dictionary > 0 {
@@ -44,7 +51,10 @@ func (a *Advice) next(o *Options) {
 		a.Next = n.plain()
 	}
 	if n.url != quoted(o.URL) {
-		a.Next[0].What += " In these commands REDIS_URL is the URL of this server with a user who may write: export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
+		a.Next[0].What += " In these commands REDIS_URL is the URL of the server, with a user who may write: export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
+	}
+	if caught := a.caught(g); len(caught) > 0 {
+		a.Next[0].What += fmt.Sprintf(" BEWARE: the pattern %s catches keys of %s as well; HookOptions.Exclude leaves them out of the hook, and bale migrate packs them, too.", g.Match, strings.Join(caught, ", "))
 	}
 	switch {
 	case others == 1:
@@ -52,6 +62,20 @@ func (a *Advice) next(o *Options) {
 	case others > 1:
 		a.Next[0].What = fmt.Sprintf("Begin with %s, which saves most; the %d others go the same way. %s", g.Name, others, a.Next[0].What)
 	}
+}
+
+// caught are other groups with keys that a group's pattern is like.
+func (a *Advice) caught(g *Group) (names []string) {
+	for i := range a.Groups {
+		o := &a.Groups[i]
+		if o.Name == g.Name && o.Type == g.Type || !reachable(o.Type) {
+			continue
+		}
+		if slices.ContainsFunc(o.names, func(name string) bool { return keygroup.Match(g.Match, name) }) {
+			names = append(names, o.Name)
+		}
+	}
+	return names
 }
 
 // secret is what stands in a URL in place of a user and password.
@@ -141,10 +165,21 @@ func quoted(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+=,", r)
 	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+	switch {
+	case s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0:
 		return s
+	case utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0:
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	var b strings.Builder // bash, ksh and zsh know $'...'
+	for _, c := range []byte(s) {
+		if c < ' ' || c >= 0x7F || c == '\'' || c == '\\' {
+			fmt.Fprintf(&b, `\x%02x`, c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return "$'" + b.String() + "'"
 }
 
 // dictionaryGroup is a name for a group of keys in the registry: the words of its pattern.

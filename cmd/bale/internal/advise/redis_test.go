@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/keyspace"
 	"github.com/balekv/bale/redisproc"
 )
@@ -235,7 +237,7 @@ func TestInterrupted(t *testing.T) {
 	if g := groupOf(t, a, "user:*:profile", String); g.Chosen < 0 || g.Keys < 700 || g.Keys > 1300 {
 		t.Errorf("%+v", g)
 	}
-	if !strings.Contains(strings.Join(a.Warnings, "\n"), "Interrupted after") {
+	if !strings.Contains(strings.Join(a.Warnings, "\n"), "NOT ALL WAS SEEN") {
 		t.Errorf("%q", a.Warnings)
 	}
 }
@@ -330,5 +332,246 @@ func TestValues(t *testing.T) {
 	cancel()
 	if a, err := Values(cancelled, []Set{{"profiles", "p.ndjson", values, 300}}, o); !errors.Is(err, context.Canceled) || a == nil || a.Groups[0].Chosen >= 0 {
 		t.Errorf("%v", err)
+	}
+}
+
+// load stores keys by one pipeline.
+func load(t *testing.T, client redis.UniversalClient, add func(p redis.Pipeliner)) {
+	t.Helper()
+	if _, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		add(p)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOddKeySpaces: what a review found to be answered wrongly.
+func TestOddKeySpaces(t *testing.T) {
+	ctx := t.Context()
+	for name, c := range map[string]struct {
+		fill  func(p redis.Pipeliner, rng *rand.Rand)
+		set   func(o *Options)
+		check func(t *testing.T, a *Advice)
+	}{
+		"one large hash": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for i := range 3000 {
+					p.HSet(ctx, "users", fmt.Sprint("user:", i), profile(rng, i))
+				}
+			},
+			check: func(t *testing.T, a *Advice) {
+				g := a.Groups[0]
+				if g.Type != Hash || g.Keys != 1 || g.Fields != 3000 || g.Chosen < 0 || g.Options[g.Chosen].Dictionary == 0 || g.Sampled < 200 || g.Saving.Low >= g.Saving.High {
+					t.Errorf("%+v", g)
+				}
+				if off := float64(a.Model.Modelled)/float64(a.Model.Measured) - 1; math.Abs(off) > 0.03 {
+					t.Errorf("the model is %.1f%% off", 100*off)
+				}
+			},
+		},
+		"many lists": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for g := range 50 {
+					for i := range 20 {
+						p.RPush(ctx, fmt.Sprintf("list%c%c:%d", 'a'+g/10, 'a'+g%10, i), profile(rng, i), profile(rng, i))
+					}
+				}
+				for i := range 300 {
+					p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
+				}
+			},
+			check: func(t *testing.T, a *Advice) {
+				if g := groupOf(t, a, "user:*", String); g.Chosen < 0 || g.Options[g.Chosen].Dictionary == 0 {
+					t.Errorf("%+v", g)
+				}
+			},
+		},
+		"what is too large to be packed stays": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for i := range 100 {
+					p.HSet(ctx, fmt.Sprint("h:", i), "text", profile(rng, i), "more", profile(rng, i))
+				}
+				noise := make([]byte, 600<<10)
+				for i := range noise {
+					noise[i] = byte(rng.Uint32())
+				}
+				for i := range 10 {
+					p.HSet(ctx, fmt.Sprint("h:", 100+i), "blob", noise)
+				}
+			},
+			check: func(t *testing.T, a *Advice) {
+				if g := groupOf(t, a, "h:*", Hash); g.Now < 6<<20 || g.Saving.Estimate > 100<<10 {
+					t.Errorf("%d now, %+v", g.Now, g.Saving)
+				}
+			},
+		},
+		"hashes and the bytes that are read": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for i := range 300 {
+					for j := range 60 {
+						p.HSet(ctx, fmt.Sprint("h:", i), fmt.Sprint(j), strings.Repeat("x", 2000))
+					}
+				}
+			},
+			set: func(o *Options) { o.MaxBytes = 1 << 20 },
+			check: func(t *testing.T, a *Advice) {
+				// A page may be under way; all of them have 36 MB.
+				if a.Scan.BytesRead < 1<<20 || a.Scan.BytesRead > 32<<20 {
+					t.Errorf("%d bytes read", a.Scan.BytesRead)
+				}
+				if g := groupOf(t, a, "h:*", Hash); g.Keys != 300 || math.Abs(float64(g.Now)/float64(300*60*2100)-1) > 0.1 {
+					t.Errorf("%d keys, %d bytes", g.Keys, g.Now)
+				}
+			},
+		},
+		"a pattern that catches others' keys": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for i := range 400 {
+					p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
+					p.Set(ctx, fmt.Sprintf("user:%d:note", i), strings.Repeat("x", 20), 0)
+				}
+			},
+			check: func(t *testing.T, a *Advice) {
+				if !strings.Contains(a.Next[0].What, "BEWARE: the pattern user:* catches keys of user:*:note as well") {
+					t.Errorf("%+v", a.Next[0])
+				}
+			},
+		},
+		"names that are no text": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for i := range 100 {
+					p.Set(ctx, fmt.Sprintf("it's $(x) \x1b[31m\u009b\u202e:%d", i), profile(rng, i), 0)
+				}
+			},
+			check: func(t *testing.T, a *Advice) {
+				code := a.Next[0].Code
+				for _, c := range []string{"\x1b", "\u009b", "\u202e"} {
+					if strings.Contains(code, c) {
+						t.Errorf("%q", code)
+					}
+				}
+				words := strings.SplitN(code, "--match ", 2)[1]
+				words = words[:strings.Index(words, " --compress")]
+				out, err := exec.Command("bash", "-c", "printf %s "+words).Output()
+				if err != nil || string(out) != a.Groups[0].Match {
+					t.Errorf("%s is %q for a shell, %v; want %q", words, out, err, a.Groups[0].Match)
+				}
+			},
+		},
+		"a key that may not be read": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for i := range 300 {
+					p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
+					p.Set(ctx, fmt.Sprint("hidden:", i), profile(rng, i), 0)
+				}
+				p.Do(ctx, "ACL", "SETUSER", "part", "on", ">secret", "%R~user:*", "%R~bale:advise", "+@read", "+info", "+ping")
+			},
+			set: func(o *Options) { o.URL = "part" },
+			check: func(t *testing.T, a *Advice) {
+				if g := groupOf(t, a, "user:*", String); g.Chosen < 0 || g.Keys != 300 {
+					t.Errorf("%+v", g)
+				}
+				if warnings := strings.Join(a.Warnings, "\n"); !strings.Contains(warnings, "did not tell of 300 of the keys") || strings.Contains(warnings, "hidden:1") {
+					t.Errorf("%q", warnings)
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redisproc.ForTest(t)
+			client, err := keyspace.Open(ctx, s.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			load(t, client, func(p redis.Pipeliner) { c.fill(p, rand.New(rand.NewPCG(1, 2))) })
+			o := options()
+			if c.set != nil {
+				c.set(&o)
+			}
+			if o.URL == "part" {
+				part, err := keyspace.Open(ctx, strings.Replace(s.URL(), "redis://", "redis://part:secret@", 1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer part.Close()
+				client = part
+			}
+			a, err := Redis(ctx, client, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.check(t, a)
+		})
+	}
+}
+
+// TestReadsAreThoseOfOthers: what this command reads itself is no reason to expect savings.
+func TestReadsAreThoseOfOthers(t *testing.T) {
+	s := redisproc.ForTest(t)
+	ctx := t.Context()
+	client, err := keyspace.Open(ctx, s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	load(t, client, func(p redis.Pipeliner) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i := range 500 {
+			p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
+			p.HSet(ctx, fmt.Sprint("cart:", i), "a", profile(rng, i))
+		}
+	})
+	for range 3 {
+		a, err := Redis(ctx, client, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Server.Reads != 0 {
+			t.Errorf("%v reads a second, and there were none", a.Server.Reads)
+		}
+	}
+}
+
+// TestGoneMeanwhile: a key that goes, or is written, between two questions about it.
+func TestGoneMeanwhile(t *testing.T) {
+	ctx := context.Background()
+	look := func(size int64, start string, value bool) *look {
+		l := &look{entry: &entry{name: "k", kind: String}, value: value, size: redis.NewIntCmd(ctx), start: redis.NewStringCmd(ctx)}
+		l.size.SetVal(size)
+		l.start.SetVal(start)
+		return l
+	}
+	s := &scanner{}
+	if s.takeString(look(100, "", true)) {
+		t.Error("a key that has gone is there")
+	}
+	l := look(100, "0123456789", true)
+	if !s.takeString(l) || l.entry.size != 10 || l.entry.items[0].size != 10 {
+		t.Errorf("%+v", l.entry)
+	}
+	l = look(10, strings.Repeat("x", 20), true)
+	if !s.takeString(l) || l.entry.size != 20 {
+		t.Errorf("%+v", l.entry)
+	}
+	if l = look(0, "", true); !s.takeString(l) || l.entry.items != nil {
+		t.Errorf("%+v", l.entry)
+	}
+}
+
+func TestPatternsAreChecked(t *testing.T) {
+	s := redisproc.ForTest(t)
+	client, err := keyspace.Open(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, p := range []string{"a\\", "a[", ""} {
+		o := options()
+		o.Match = []string{"b*", p}
+		if _, err := Redis(t.Context(), client, o); !errors.Is(err, bale.ErrInvalid) {
+			t.Errorf("%q: %v", p, err)
+		}
 	}
 }

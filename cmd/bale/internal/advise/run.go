@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,6 +37,9 @@ type Options struct {
 	Price  float64       // USD for a GiB and month
 	Seed   uint64
 
+	Database int  // that is looked at
+	Private  bool // the server is one of our own, for a file: what it has counted says nothing
+
 	ShowSamples bool // some values of each group are in the answer
 	HideKeys    bool // no name or pattern of a key is in the answer
 
@@ -48,15 +53,16 @@ const (
 	topKeys = 20
 
 	// A dictionary takes some seconds to make: it is tried for the largest groups, of those that matter.
-	dictGroups     = 40
 	thoroughGroups = 8
+	someGroups     = 40
 	triedPart      = 0.001 // of the memory of all groups
 
 	formatItems  = 2000 // of which formats, entropy and likeness are told
 	shownSamples = 3
-	shownSample  = 200 // bytes
-	assumedKey   = 24  // bytes of the key of a value that came from a file
-	largeField   = 256 << 10
+	shownSample  = 200       // bytes
+	assumedKey   = 24        // bytes of the key of a value that came from a file
+	largeField   = 256 << 10 // bytes in the mean, from which on the fields of a hash are not read
+	knownNames   = 100       // of a group, to see whose keys a pattern catches
 	gibibyte     = 1 << 30
 	modelOffBy   = 0.03 // from which on the answer warns
 )
@@ -72,6 +78,9 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	if err := a.Server.read(ctx, client); err != nil { // before any other command, which it would count
 		return nil, err
 	}
+	if o.Private {
+		a.Server.Hits, a.Server.Misses, a.Server.Reads, a.Server.UsedMemory, a.Server.InPlace = 0, 0, 0, 0, nil
+	}
 	topology, err := keyspace.Nodes(ctx, client)
 	if err != nil {
 		return nil, err
@@ -81,6 +90,11 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	a.Server.Cluster = topology.Cluster
 	s.memory.Cluster = topology.Cluster
 	s.memory.Unshared = a.Server.MaxMemory > 0 && (strings.Contains(a.Server.Policy, "lru") || strings.Contains(a.Server.Policy, "lfu"))
+	for _, p := range o.Match {
+		if err := keygroup.CheckPattern(p); err != nil {
+			return nil, err
+		}
+	}
 	if len(o.Match) == 1 {
 		s.pattern = o.Match[0]
 	} else if len(o.Match) > 1 {
@@ -101,17 +115,28 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 			break
 		}
 	}
+	if err == nil {
+		err = s.deepen(ctx)
+	}
 	s.scan.Seconds = time.Since(s.start).Seconds()
 	a.Scan = s.scan
-	if err != nil {
-		if ctx.Err() == nil {
-			return nil, err
-		}
+	switch {
+	case err != nil && ctx.Err() != nil:
 		a.Scan.Interrupted, a.Scan.Reason = true, "interrupted"
 		ctx, err = context.WithoutCancel(ctx), ctx.Err() // a second interrupt ends the process
+	case err != nil && s.scan.Seen == 0:
+		return nil, err
+	case err != nil:
+		a.Scan.Interrupted, a.Scan.Reason = true, "the server did not answer any more"
 	}
 	if s.scan.BytesRead >= o.MaxBytes {
 		a.warn("After %d bytes of values no more were read (--max-bytes): what came later is in the counts, and not in the samples.", s.scan.BytesRead)
+	}
+	if s.failed > 0 {
+		a.warn("The server did not tell of %d of the keys that were looked at (%s): those that this user may not read, or that a cluster was moving.", s.failed, s.failure)
+	}
+	if s.limits.values < o.Sample {
+		a.warn("There are so many groups, or so large values, that of each group at most %d values were kept (--sample %d).", s.limits.values, o.Sample)
 	}
 	groups, names := s.groups(a)
 	for _, k := range s.largest {
@@ -123,6 +148,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	a.model(s)
 	a.Total.Tables = tables(groups)
 	err = errors.Join(err, a.answer(ctx, groups, &s.memory, &o))
+	a.elsewhere(&o)
 	a.conclude(&o)
 	a.Seconds = time.Since(begin).Seconds()
 	return a, err
@@ -139,11 +165,11 @@ type Set struct {
 // Values is what could be saved of values that are not in a Redis yet.
 func Values(ctx context.Context, sets []Set, o Options) (*Advice, error) {
 	begin := time.Now()
-	a := &Advice{Source: o.Source, Time: begin, Budget: o.Budget, Price: o.Price, Seed: o.Seed, files: map[string]string{}}
+	a := &Advice{Source: o.Source, Time: begin, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
 	m := &memory{}
 	var groups []*found
 	for _, s := range sets {
-		f := &found{name: s.Name, kind: String, keys: s.Total}
+		f := &found{name: s.Name, kind: String, keys: s.Total, file: s.File}
 		for i, v := range s.Values {
 			e := &entry{rank: uint64(i), name: strings.Repeat("k", assumedKey), kind: String, size: int64(len(v)), ttl: -1}
 			e.items = []item{{head: v[:min(len(v), headBytes)], size: int64(len(v))}}
@@ -151,7 +177,6 @@ func Values(ctx context.Context, sets []Set, o Options) (*Advice, error) {
 			f.entries = append(f.entries, e)
 			a.Scan.BytesRead += e.size
 		}
-		a.files[s.Name] = s.File
 		a.Scan.Keys += s.Total
 		a.Scan.Seen += s.Total
 		a.Scan.LookedAt += int64(len(s.Values))
@@ -174,6 +199,16 @@ type found struct {
 	kind        string
 	keys        int64
 	entries     []*entry
+	file        string
+}
+
+// elsewhere tells of the databases that were not looked at.
+func (a *Advice) elsewhere(o *Options) {
+	for _, db := range slices.Sorted(maps.Keys(a.Server.databases)) {
+		if n := a.Server.databases[db]; db != o.Database && n > 0 && !o.Private {
+			a.warn("Database %d holds %d keys more: a URL that ends in /%[1]d is for it.", db, n)
+		}
+	}
 }
 
 // groups are what the finder found, divided by type, and counted up to all keys where not all were seen.
@@ -190,8 +225,12 @@ func (s *scanner) groups(a *Advice) ([]*found, map[*tally]string) {
 	for _, g := range s.finder.Groups() {
 		names[g.Value] = g.Name
 		g.Value.shrink()
-		kinds := map[string]*found{}
+		kinds, sampled, valued := map[string]*found{}, map[string]int{}, 0
 		for _, e := range g.Value.entries {
+			if e.sampled {
+				sampled[e.kind]++
+				valued++
+			}
 			f := kinds[e.kind]
 			if f == nil {
 				f = &found{name: g.Name, match: g.Match, kind: e.kind}
@@ -201,8 +240,11 @@ func (s *scanner) groups(a *Advice) ([]*found, map[*tally]string) {
 			f.entries = append(f.entries, e)
 		}
 		for _, f := range kinds {
-			f.keys = int64(math.Round(scale * float64(g.Value.seen) * float64(len(f.entries)) / float64(len(g.Value.entries))))
-			f.keys = max(f.keys, int64(len(f.entries)))
+			part := float64(len(f.entries)) / float64(len(g.Value.entries))
+			if valued > 0 { // some that were looked at were not kept, by their types
+				part = float64(sampled[f.kind]) / float64(valued)
+			}
+			f.keys = max(int64(math.Round(scale*float64(g.Value.seen)*part)), int64(len(f.entries)))
 		}
 	}
 	return all, names
@@ -218,6 +260,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		samples[i] = newGroupSample(m, f.entries, f.keys)
 		described[i] = describe(f, samples[i], o)
 		order[i] = i
+		described[i].file = f.file
 		if reachable(f.kind) {
 			total += described[i].Now
 		} else {
@@ -230,11 +273,24 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(described[y].Now, described[x].Now) })
 	var saved, network []float64
 	var err error
-	for rankBySize, i := range order {
+	nth, untried := 0, 0
+	for done, i := range order {
 		g, s := &described[i], samples[i]
 		g.Chosen = -1
 		if o.Progress != nil {
-			o.Progress(rankBySize, len(order), fmt.Sprintf("trying %d values of %s", s.items, g.Name))
+			o.Progress(done, len(order), fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
+		}
+		how := quick
+		if reachable(g.Type) {
+			switch nth++; {
+			case float64(g.Now) < triedPart*float64(total):
+			case nth <= thoroughGroups:
+				how = thorough
+			case nth <= someGroups:
+				how = some
+			default:
+				how = little
+			}
 		}
 		switch {
 		case !reachable(g.Type):
@@ -242,45 +298,50 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		case err != nil:
 			g.Why = "not tried: interrupted"
 		case s.items == 0:
-			g.Why = "no value of it was read"
-		case len(s.keepItems) == s.items:
+			g.Why = "too large to be packed, or to be read"
+			if g.Size.Max <= packedMax {
+				g.Why = "no value of it was read"
+			}
+		case len(s.kept) == s.items:
 			g.Why = "already packed by bale, or of a kind that the server works on: " + g.Formats[0].Name
 		default:
-			how := quick
-			switch {
-			case float64(g.Now) < triedPart*float64(total):
-			case rankBySize < thoroughGroups:
-				how = thorough
-			case rankBySize < dictGroups:
-				how = some
-			}
 			var t *tried
+			e := newEstimator(s, g.Keys, o.Seed)
 			if t, err = tryAll(ctx, s, how, g.Formats); err != nil {
-				g.Why = "not tried to the end: " + err.Error()
+				g.Why = "not tried: interrupted"
 				if ctx.Err() == nil {
-					return fmt.Errorf("%s: %w", g.Name, err)
+					return fmt.Errorf("a group of %d keys: %w", g.Keys, err)
 				}
 				continue
 			}
-			e := newEstimator(s, g.Keys, o.Seed)
 			save, net := evaluate(g, t, e, o.Budget)
 			if g.Chosen >= 0 && how == thorough {
 				if err = t.refine(ctx, t.trials[g.Chosen]); err == nil {
 					save, net = evaluate(g, t, e, o.Budget)
 				}
 			}
+			if how == quick {
+				untried++
+			}
 			if save != nil {
 				saved = sum(saved, save, 1)
-				reads := a.reads() * float64(g.Keys) / float64(max(1, a.Scan.Keys))
+				reads := a.reads() * float64(g.Keys) / float64(max(1, a.keys()))
 				network = sum(network, net, reads)
 				a.Total.CPU += reads * g.Options[g.Chosen].Unpack.Mean / 1e6
 				g.Month = g.Saving.times(o.Price / gibibyte)
-				g.Sizes = distribution(m, s, t.trials[g.Chosen])
 			}
-			if g.Chosen < 0 {
-				g.Sizes = distribution(m, s, nil)
+			var chosen *trial
+			if g.Chosen >= 0 {
+				chosen = t.trials[g.Chosen]
 			}
+			g.Sizes = distribution(m, s, chosen)
 		}
+	}
+	if err != nil && !a.Scan.Interrupted {
+		a.Scan.Interrupted, a.Scan.Reason = true, "interrupted while groups were tried"
+	}
+	if untried > 0 {
+		a.warn("%s of less than %.1f%% of the memory each: no dictionaries were tried on those.", plural(untried, "group"), 100*triedPart)
 	}
 	a.Total.Saving, a.Total.Network = interval(saved), interval(network)
 	a.Total.Month = a.Total.Saving.times(o.Price / gibibyte)
@@ -313,10 +374,25 @@ func (i Interval) times(f float64) Interval { return Interval{i.Low * f, i.Estim
 
 // reads is how many keys are read a second, 0 where it is not known.
 func (a *Advice) reads() float64 {
-	if a.Server == nil || a.Server.Seconds == 0 {
+	if a.Server == nil {
 		return 0
 	}
-	return float64(a.Server.Hits) / a.Server.Seconds
+	return a.Server.Reads
+}
+
+// keys is how many there are that reads are spread over: those of all the server.
+func (a *Advice) keys() int64 {
+	if a.Server == nil {
+		return a.Scan.Keys
+	}
+	return max(a.Server.Keys, a.Scan.Keys)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // describe is what a group is, before anything is tried.
@@ -325,7 +401,10 @@ func describe(f *found, s *groupSample, o *Options) Group {
 	var names, now, elements, expiring float64
 	var sizes []int64
 	var lives []float64
-	for _, e := range f.entries {
+	for i, e := range f.entries {
+		if i < knownNames && f.file == "" {
+			g.names = append(g.names, e.name)
+		}
 		names += float64(len(e.name))
 		now += float64(e.now)
 		elements += float64(e.size)
@@ -345,8 +424,12 @@ func describe(f *found, s *groupSample, o *Options) Group {
 		g.TTL.P50, g.TTL.P90 = quantile(lives, 0.5), quantile(lives, 0.9)
 	}
 	var values, train, heldOut [][]byte
-	for i, e := range s.entries {
-		for _, it := range e.items {
+	var shown []item
+	for i, p := range s.pieces {
+		for _, it := range p.items {
+			if len(shown) < shownSamples {
+				shown = append(shown, it)
+			}
 			if f.kind == Hash {
 				sizes = append(sizes, it.size)
 			}
@@ -372,24 +455,35 @@ func describe(f *found, s *groupSample, o *Options) Group {
 		g.Size = Sizes{sum / float64(len(sizes)), quantile(sizes, 0.5), quantile(sizes, 0.9), quantile(sizes, 0.99), sizes[len(sizes)-1]}
 	}
 	if len(values) > 0 {
-		g.Formats = formatsOf(s.entries)
+		g.Formats = formatsOf(s.pieces)
 		g.Entropy = content.Entropy(values)
 		g.Common = content.Common(train, heldOut)
 	}
 	if o.ShowSamples {
-		for _, v := range values[:min(len(values), shownSamples)] {
-			cut := ""
-			if len(v) > shownSample {
-				v, cut = v[:shownSample], fmt.Sprintf(" ... %d bytes", len(v))
-			}
-			text := string(v)
-			if strconv.Quote(text) != `"`+text+`"` && !strings.Contains(text, `"`) {
-				text = strconv.Quote(text)
-			}
-			g.Samples = append(g.Samples, text+cut)
+		for _, it := range shown {
+			g.Samples = append(g.Samples, excerpt(it))
 		}
 	}
 	return g
+}
+
+// excerpt is the start of a value, as text if it is some.
+func excerpt(it item) string {
+	v := it.head[:min(len(it.head), shownSample)]
+	for cut := len(v); len(v) > 0 && cut-len(v) < utf8.UTFMax && !utf8.Valid(v); { // a character that was cut
+		v = v[:len(v)-1]
+	}
+	if !utf8.Valid(v) {
+		v = it.head[:min(len(it.head), shownSample)]
+	}
+	text := string(v)
+	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) || !utf8.Valid(v) {
+		text = strconv.Quote(text)
+	}
+	if it.size > shownSample {
+		text += fmt.Sprintf(" ... %d bytes", it.size)
+	}
+	return text
 }
 
 // distribution is the classes of memory that values take, before and after.
@@ -403,14 +497,17 @@ func distribution(m *memory, s *groupSample, t *trial) []Bucket {
 		}
 		return b
 	}
-	n := float64(len(s.entries))
-	for i, e := range s.entries {
-		at(e.now - m.key(e)).Before += 1 / n
-		after := e.now
+	n := float64(len(s.pieces))
+	for i, p := range s.pieces {
+		before, after := int64(p.before), int64(p.before)
 		if t != nil {
 			after = int64(t.after[i])
 		}
-		at(after - m.key(e)).After += 1 / n
+		if !p.alone {
+			before, after = before-m.key(p.entry), after-m.key(p.entry)
+		}
+		at(before).Before += 1 / n
+		at(after).After += 1 / n
 	}
 	var all []Bucket
 	for _, b := range counts {
@@ -432,8 +529,10 @@ func (a *Advice) model(s *scanner) {
 			}
 		}
 	}
-	if m.Keys == 0 {
+	if s.noUsage {
 		a.warn("The server gave no MEMORY USAGE, so that the model of its memory is not checked, and lists, sets and other types count as nothing.")
+	}
+	if m.Keys == 0 {
 		return
 	}
 	a.Model = m

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // entry is a key that was looked at.
@@ -20,6 +22,9 @@ type entry struct {
 	usage    int64         // MEMORY USAGE, 0 where it was not asked for
 	read     int64         // bytes of items
 	items    []item        // what could be packed; nil where it was not read or is let go
+	sampled  bool          // it is one of those whose values are tried, where there are any
+	rough    bool          // now is MEMORY USAGE
+	node     *redis.Client // that has it
 }
 
 // item is a value: of a string, or of a field of a hash.
@@ -35,6 +40,7 @@ type tally struct {
 	seen    int64
 	entries []*entry
 	limits  *limits
+	held    int // entries that are sampled
 
 	// A key with a rank at or above these is in no sample any more.
 	entriesBelow, valuesBelow uint64
@@ -83,14 +89,17 @@ func (t *tally) add(e *entry) {
 	t.entries = append(t.entries, e)
 	t.limits.keptEntries++
 	t.limits.keptBytes += e.read
-	if len(t.entries) >= 2*t.limits.entries {
+	if e.sampled {
+		t.held++
+	}
+	if len(t.entries) >= 2*t.limits.entries || t.held >= 2*t.limits.values {
 		t.shrink()
 	}
 	t.limits.keep()
 }
 
 // drop lets go of the values.
-func (e *entry) drop() { e.items, e.read = nil, 0 }
+func (e *entry) drop() { e.items, e.read, e.sampled = nil, 0, false }
 
 // merge takes over all of another tally.
 func (t *tally) merge(o *tally) {
@@ -119,7 +128,7 @@ func (t *tally) shrink() {
 				t.valuesBelow = min(t.valuesBelow, e.rank)
 				e.drop()
 			}
-			if e.items != nil {
+			if e.sampled {
 				values++
 			}
 			t.limits.keptBytes += e.read - held
@@ -130,16 +139,31 @@ func (t *tally) shrink() {
 		t.limits.keptBytes -= e.read
 	}
 	clear(t.entries[len(kept):])
-	t.entries = kept
+	t.entries, t.held = kept, values
 }
 
-// keep halves the samples of all groups when they are too much together.
+// keep makes the samples smaller when they are too much together: first what they hold beyond their limits goes, and if that is not enough the
+// limits are halved.
 func (l *limits) keep() {
-	for (l.keptBytes > l.allBytes || l.keptEntries > l.allEntries) && l.values > minValues {
+	over := func(part float64) bool {
+		return float64(l.keptBytes) > part*float64(l.allBytes) || float64(l.keptEntries) > part*float64(l.allEntries)
+	}
+	if !over(1) {
+		return
+	}
+	l.shrink()
+	for over(roomAfter) && l.values > minValues {
 		l.values = max(minValues, l.values/2)
 		l.entries = sizesPerValue * l.values
-		for t := range l.tallies {
-			t.shrink()
-		}
+		l.shrink()
 	}
 }
+
+func (l *limits) shrink() {
+	for t := range l.tallies {
+		t.shrink()
+	}
+}
+
+// roomAfter is how full it may be after making room, for that not to be done again at once.
+const roomAfter = 0.75

@@ -18,7 +18,7 @@ func feed(t *tally, keys []string, read int) {
 		if !look {
 			continue
 		}
-		e := &entry{rank: r, name: k, kind: String}
+		e := &entry{rank: r, name: k, kind: String, sampled: value}
 		if value {
 			e.items, e.read = []item{{head: make([]byte, read)}}, int64(read)
 		}

@@ -31,30 +31,39 @@ func (s *Server) read(ctx context.Context, client redis.UniversalClient) error {
 	})
 }
 
+// info is what a master said.
+type info struct {
+	numbers map[string]int64
+	own     int64 // calls of commands that count as hits and read no value as a whole
+}
+
 // describe adds what a master says of itself.
 func (s *Server) describe(ctx context.Context, node *redis.Client) error {
-	for _, section := range []string{"server", "memory", "stats", "commandstats"} {
-		info, err := node.Info(ctx, section).Result()
+	n := info{numbers: map[string]int64{}}
+	for _, section := range []string{"server", "memory", "stats", "commandstats", "keyspace"} {
+		text, err := node.Info(ctx, section).Result()
 		if err != nil {
 			return fmt.Errorf("INFO %s: %w", section, err)
 		}
-		for line := range strings.Lines(info) {
+		for line := range strings.Lines(text) {
 			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-				s.set(name, value)
+				s.set(name, value, &n)
 			}
 		}
 	}
 	s.Masters++
+	if seconds := float64(n.numbers["uptime_in_seconds"]); seconds > 0 {
+		s.Reads += float64(max(0, n.numbers["keyspace_hits"]-n.own)) / seconds
+	}
 	return nil
 }
 
-func (s *Server) set(name, value string) {
+func (s *Server) set(name, value string, of *info) {
 	n, _ := strconv.ParseInt(value, 10, 64)
+	of.numbers[name] = n
 	switch name {
 	case "redis_version", "valkey_version": // Valkey gives both, and its own last
 		s.Version = value
-	case "uptime_in_seconds":
-		s.Seconds = max(s.Seconds, float64(n))
 	case "used_memory":
 		s.UsedMemory += n
 	case "maxmemory":
@@ -66,15 +75,36 @@ func (s *Server) set(name, value string) {
 	case "keyspace_misses":
 		s.Misses += n
 	}
+	if db, ok := strings.CutPrefix(name, "db"); ok {
+		keys, _, _ := strings.Cut(strings.TrimPrefix(value, "keys="), ",")
+		number, err := strconv.Atoi(db)
+		if n, keysErr := strconv.ParseInt(keys, 10, 64); err == nil && keysErr == nil {
+			if s.databases == nil {
+				s.databases = map[int]int64{}
+			}
+			s.databases[number] += n
+			s.Keys += n
+		}
+	}
 	command, ok := strings.CutPrefix(name, "cmdstat_")
-	if !ok || !inPlace[command] {
+	if !ok {
 		return
 	}
-	calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
-	if n, err := strconv.ParseInt(calls, 10, 64); err == nil && n > 0 {
+	text, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+	calls, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || calls == 0 {
+		return
+	}
+	if looking[command] {
+		of.own += calls
+	}
+	if inPlace[command] {
 		if s.InPlace == nil {
 			s.InPlace = map[string]int64{}
 		}
-		s.InPlace[command] += n
+		s.InPlace[command] += calls
 	}
 }
+
+// looking are the commands that this one looks at keys with, and that count as hits though nobody gets a value by them.
+var looking = map[string]bool{"type": true, "pttl": true, "ttl": true, "strlen": true, "getrange": true, "hlen": true, "hscan": true, "object|encoding": true}

@@ -36,14 +36,15 @@ const (
 	timedItems  = 200 // of the values that dictionaries were not trained on
 	timedRounds = 5   // of which the quickest counts, for each value
 
-	minTraining = 40   // items, below which no dictionary is tried
-	mostJSON    = 0.95 // of the items, from which on they are re-encoded, too
+	minTraining = 40      // items, below which no dictionary is tried
+	trainBytes  = 4 << 20 // of them, above which no more are trained on: it takes a second for a megabyte
+	mostJSON    = 0.95    // of the items, from which on they are re-encoded, too
 )
 
 // trial is what an option does to the sample of a group.
 type trial struct {
 	Option
-	after      []float64 // bytes of each entry
+	after      []float64 // bytes of each piece
 	wire       []float64 // bytes of its values, as stored
 	dictionary *dict.Dictionary
 }
@@ -54,71 +55,115 @@ type tried struct {
 	trials []*trial
 }
 
-// groupSample is the sample of a group, with the numbers that all its trials share.
-type groupSample struct {
-	memory    *memory
-	entries   []*entry // whose values were read
-	sizes     []*entry // all that were looked at
-	trained   []bool   // of entries: those that dictionaries are trained on
-	before    []float64
-	wire      []float64 // bytes of the values of each entry
-	items     int
-	keepItems map[*item]bool // that are never packed
-
-	maxDictionary int // bytes
+// piece is what a sample is made of: a key with all that was read of it, or, where there are few keys, one field of a hash.
+type piece struct {
+	*entry
+	items  []item
+	alone  bool    // a field by itself
+	before float64 // bytes
+	wire   float64 // bytes of its values
 }
 
-// A dictionary takes memory itself: it may have so small a part of that of its group.
+// groupSample is the sample of a group, with the numbers that all its trials share.
+type groupSample struct {
+	memory  *memory
+	sizes   []*entry // all that were looked at
+	pieces  []piece  // whose values were read
+	trained []bool   // of pieces: those that dictionaries are trained on
+	items   int
+	kept    map[*item]bool // that are never packed
+
+	read          float64 // the part of the bytes of all the group's values that was read
+	maxDictionary int     // bytes
+}
+
 const (
+	// A dictionary takes memory itself: it may have so small a part of that of its group.
 	dictionaryPart    = 32
 	minDictionarySize = 2 << 10
 	maxDictionarySize = 128 << 10
+
+	// With fewer hashes than these they are tried field by field: their fields are what is alike.
+	fewHashes = 200
 )
 
 func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
-	g := &groupSample{memory: m, sizes: all, keepItems: map[*item]bool{}}
-	now := int64(0)
+	g := &groupSample{memory: m, sizes: all, kept: map[*item]bool{}}
+	hashes := 0
+	var now, told, usage, read, there float64
 	for _, e := range all {
-		now += e.now
-	}
-	if len(all) > 0 {
-		most := float64(now) / float64(len(all)) * float64(keys) / dictionaryPart
-		g.maxDictionary = int(min(maxDictionarySize, max(minDictionarySize, most))) &^ (1<<10 - 1)
+		if e.kind == Hash && e.items != nil {
+			hashes++
+			told, usage = told+float64(e.now), usage+float64(e.usage)
+		}
 	}
 	for _, e := range all {
+		if e.rough && usage > 0 { // MEMORY USAGE counts a little less than there is
+			e.now = int64(float64(e.usage) * told / usage)
+		}
+		now += float64(e.now)
+		if e.sampled && e.items == nil && reachable(e.kind) { // too large to be packed, or to be read: it stays as it is
+			g.add(piece{entry: e, before: float64(e.now)})
+			continue
+		}
 		if e.items == nil {
 			continue
 		}
-		wire := int64(0)
+		bytes := 0.0
 		for i := range e.items {
 			it := &e.items[i]
-			wire += it.size
-			if kind := content.Detect(it.head, int64(len(it.head)) == it.size); kind.Untouchable() {
-				g.keepItems[it] = true
+			read += float64(len(it.head))
+			bytes += float64(it.size)
+			if kind := content.Detect(it.head, int64(len(it.head)) == it.size); kind.Untouchable() || len(it.head) == 0 {
+				g.kept[it] = true
 			}
 		}
-		g.trained = append(g.trained, dict.InTraining(len(g.entries)))
-		g.entries = append(g.entries, e)
-		g.before = append(g.before, float64(e.now))
-		g.wire = append(g.wire, float64(wire))
 		g.items += len(e.items)
+		if e.kind == Hash {
+			there += bytes * float64(e.size) / float64(len(e.items))
+		} else {
+			there += bytes
+		}
+		if e.kind != Hash || hashes >= fewHashes || e.encoding == "listpack" || len(e.items) < 2 {
+			g.add(piece{entry: e, items: e.items, before: float64(e.now), wire: bytes})
+			continue
+		}
+		for i := range e.items {
+			it := e.items[i]
+			g.add(piece{entry: e, items: e.items[i : i+1], alone: true, before: float64(m.field(e, it, it.size)), wire: float64(it.size)})
+		}
+	}
+	values := 0
+	for _, e := range all {
+		if e.items != nil {
+			values++
+		}
+	}
+	if there > 0 {
+		g.read = min(1, read/there*float64(values)/float64(keys))
+	}
+	if len(all) > 0 {
+		most := now / float64(len(all)) * float64(keys) / dictionaryPart
+		g.maxDictionary = int(min(maxDictionarySize, max(minDictionarySize, most))) &^ (1<<10 - 1)
 	}
 	return g
 }
 
-// values are those of the entries that dictionaries are trained on and of the others, so mixed that dict.Train divides them so.
+func (g *groupSample) add(p piece) {
+	g.trained = append(g.trained, dict.InTraining(len(g.pieces)))
+	g.pieces = append(g.pieces, p)
+}
+
+// values are those of the pieces that dictionaries are trained on and of the others, so mixed that dict.Train divides them so.
 func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]byte, error) {
 	var halves [2][][]byte
-	for i, e := range g.entries {
-		half := 0
-		if !g.trained[i] {
-			half = 1
-		}
-		for j := range e.items {
-			if g.keepItems[&e.items[j]] {
+	for i, p := range g.pieces {
+		half := half(!g.trained[i])
+		for j := range p.items {
+			if g.kept[&p.items[j]] || p.items[j].size < smallValue {
 				continue
 			}
-			v := e.items[j].head
+			v := p.items[j].head
 			if encode != nil {
 				var err error
 				if v, err = encode(nil, v); err != nil {
@@ -129,15 +174,14 @@ func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]
 		}
 	}
 	var mixed [][]byte
+	bytes := 0
 	for i := 0; ; i++ {
-		half := 0
-		if !dict.InTraining(i) {
-			half = 1
-		}
-		if len(halves[half]) == 0 {
+		half := half(!dict.InTraining(i))
+		if len(halves[half]) == 0 || bytes > trainBytes {
 			return mixed, nil
 		}
 		mixed = append(mixed, halves[half][0])
+		bytes += len(halves[half][0])
 		halves[half] = halves[half][1:]
 	}
 }
@@ -165,17 +209,20 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d *di
 		t.Encoding = enc.name
 	}
 	var encoded, packed, back []byte
-	var timed [][]byte
-	for i, e := range g.entries {
+	var timed [2][]timedValue // those that dictionaries were trained on, and others
+	for i, p := range g.pieces {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		stored := make([]int64, len(e.items))
+		if p.items == nil {
+			t.after, t.wire = append(t.after, p.before), append(t.wire, p.wire)
+			continue
+		}
+		stored := make([]int64, len(p.items))
 		wire := int64(0)
-		for j := range e.items {
-			it := &e.items[j]
-			stored[j] = it.size
-			if !g.keepItems[it] {
+		for j := range p.items {
+			it := &p.items[j]
+			if stored[j] = it.size; !g.kept[it] {
 				v := it.head
 				if enc != nil {
 					if encoded, err = enc.to(encoded[:0], v); err != nil {
@@ -192,35 +239,52 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d *di
 				if !bytes.Equal(back, v) {
 					return nil, fmt.Errorf("a value comes back different with %s", setting)
 				}
-				if stored[j] = int64(len(packed)); it.size > int64(len(it.head)) {
-					stored[j] = int64(float64(it.size) * float64(len(packed)) / float64(len(it.head)))
-				}
-				if !g.trained[i] && len(timed) < timedItems {
-					timed = append(timed, bytes.Clone(v))
+				whole := float64(it.size) / float64(len(it.head))
+				stored[j] = int64(math.Round(whole * float64(len(packed))))
+				if some := &timed[half(!g.trained[i])]; len(*some) < timedItems {
+					*some = append(*some, timedValue{bytes.Clone(v), whole})
 				}
 			}
 			wire += stored[j]
 		}
 		t.wire = append(t.wire, float64(wire))
-		t.after = append(t.after, float64(g.bytes(e, stored)))
+		t.after = append(t.after, float64(g.bytes(p, stored)))
 	}
-	return t, t.time(ctx, packer, timed)
+	if len(timed[1]) == 0 {
+		timed[1] = timed[0]
+	}
+	return t, t.time(ctx, packer, timed[1])
 }
 
-// bytes is what an entry takes with its values stored in so many bytes.
-func (g *groupSample) bytes(e *entry, stored []int64) int64 {
-	if e.kind == Hash {
-		return g.memory.key(e) + g.memory.hash(e, stored)
+func half(other bool) int {
+	if other {
+		return 1
 	}
-	if it := e.items[0]; stored[0] == it.size {
-		return e.now
+	return 0
+}
+
+// bytes is what a piece takes with its values stored in so many bytes.
+func (g *groupSample) bytes(p piece, stored []int64) int64 {
+	switch {
+	case p.alone:
+		return g.memory.field(p.entry, p.items[0], stored[0])
+	case p.kind == Hash:
+		return g.memory.key(p.entry) + g.memory.hash(p.entry, stored)
+	case stored[0] == p.items[0].size:
+		return p.now
 	}
-	return g.memory.key(e) + g.memory.string(nil, stored[0])
+	return g.memory.key(p.entry) + g.memory.string(nil, stored[0])
+}
+
+// timedValue is a value, or the first part of one that is so many times as large.
+type timedValue struct {
+	bytes []byte
+	times float64
 }
 
 // time measures what each of some values takes to pack and to unpack: the quickest of several rounds, for the machine may be busy
-// with others.
-func (t *trial) time(ctx context.Context, packer *bale.Packer, values [][]byte) error {
+// with others. Of a part of a value it is taken for so many times as long.
+func (t *trial) time(ctx context.Context, packer *bale.Packer, values []timedValue) error {
 	if len(values) == 0 {
 		return nil
 	}
@@ -233,7 +297,7 @@ func (t *trial) time(ctx context.Context, packer *bale.Packer, values [][]byte) 
 			}
 			var err error
 			start := time.Now()
-			if packed, err = packer.Pack(packed[:0], v); err != nil {
+			if packed, err = packer.Pack(packed[:0], v.bytes); err != nil {
 				return err
 			}
 			between := time.Now()
@@ -241,7 +305,7 @@ func (t *trial) time(ctx context.Context, packer *bale.Packer, values [][]byte) 
 				return err
 			}
 			end := time.Now()
-			p, u := between.Sub(start).Seconds()*1e6, end.Sub(between).Seconds()*1e6
+			p, u := v.times*between.Sub(start).Seconds()*1e6, v.times*end.Sub(between).Seconds()*1e6
 			if round == 0 || p < pack[i] {
 				pack[i] = p
 			}
@@ -273,8 +337,9 @@ type effort int
 
 const (
 	quick    effort = iota // no dictionaries
-	some                   // a dictionary for zstd
-	thorough               // for every compressor and encoding
+	little                 // a dictionary for zstd, by one builder
+	some                   // by some builders
+	thorough               // by all of them, and for every compressor and encoding
 )
 
 // tryAll tries the settings on a group.
@@ -314,7 +379,7 @@ func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (
 		if err != nil {
 			return r, err
 		}
-		if how == quick || how == some && setting.Algorithm != frame.Zstd {
+		if how == quick || how < thorough && setting.Algorithm != frame.Zstd {
 			continue
 		}
 		by := setting.Algorithm
@@ -323,7 +388,7 @@ func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (
 		}
 		d, ok := trained[by]
 		if !ok {
-			if d, err = g.train(ctx, trainedFor[by], nil, how == thorough && by == frame.Zstd); err != nil {
+			if d, err = g.train(ctx, trainedFor[by], nil, effortFor(how, by)); err != nil {
 				return r, err
 			}
 			trained[by] = d
@@ -337,7 +402,7 @@ func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (
 	}
 	if json && how == thorough {
 		for i := range encodings {
-			d, err := g.train(ctx, trainedFor[frame.Zstd], &encodings[i], false)
+			d, err := g.train(ctx, trainedFor[frame.Zstd], &encodings[i], some)
 			if errors.Is(err, errEncoding) || err == nil && d == nil {
 				continue
 			}
@@ -353,7 +418,7 @@ func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (
 }
 
 // train makes a dictionary of the half of the sample that is for that; nil when none is worth it.
-func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *encoding, thorough bool) (*dict.Dictionary, error) {
+func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *encoding, how effort) (*dict.Dictionary, error) {
 	var encode func(dst, src []byte) ([]byte, error)
 	if enc != nil {
 		encode = enc.to
@@ -369,7 +434,7 @@ func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *
 	for _, v := range values {
 		size += len(v)
 	}
-	t, err := dict.Train(ctx, values, dict.TrainOptions{Setting: setting, Engine: engine.Default, Builders: builders(thorough, size), MaxSize: g.maxDictionary, NoTimes: true})
+	t, err := dict.Train(ctx, values, dict.TrainOptions{Setting: setting, Engine: engine.Default, Builders: builders(how, size), MaxSize: g.maxDictionary, NoTimes: true})
 	if errors.Is(err, dict.ErrNoDictionary) {
 		return nil, nil
 	}
@@ -382,34 +447,52 @@ func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *
 // trainedFor are the settings that dictionaries are made for at first: they are good for the algorithm's other levels, too.
 var trainedFor = map[frame.Algorithm]compress.Setting{frame.Zstd: {Algorithm: frame.Zstd, Level: "3"}, frame.S2: {Algorithm: frame.S2}}
 
-// refine makes a dictionary for a trial's own setting, if it has another one's.
+// refine makes a dictionary for a trial's own setting, if it has another one's, and takes it if it is better. Only ctx's end is an error: the
+// trial is good without.
 func (r *tried) refine(ctx context.Context, t *trial) error {
 	setting, err := engine.Parse(t.Setting)
 	if err != nil || t.dictionary == nil || setting.Setting == trainedFor[setting.Algorithm] {
-		return err
+		return nil
 	}
-	d, err := r.train(ctx, setting.Setting, nil, true)
+	d, err := r.train(ctx, setting.Setting, nil, thorough)
 	if err != nil || d == nil {
-		return err
+		return ctx.Err()
 	}
 	better, err := r.measure(ctx, setting, d, nil)
 	if err != nil {
-		return err
+		return ctx.Err()
 	}
-	*t = *better
+	var now, then float64
+	for i := range t.after {
+		now, then = now+t.after[i], then+better.after[i]
+	}
+	if then < now {
+		*t = *better
+	}
 	return nil
+}
+
+// effortFor is less for what is not zstd: it seldom wins.
+func effortFor(how effort, a frame.Algorithm) effort {
+	if a != frame.Zstd {
+		return min(how, some)
+	}
+	return how
 }
 
 // builders are those that are tried: of the best encoding of a large group all quick ones, and the slow ones where there is little to train
 // on; else a few of different kinds. bale train tries all there are.
-func builders(thorough bool, bytes int) []dict.Builder {
+func builders(how effort, bytes int) []dict.Builder {
 	all := engine.Builders()
 	name, _, _ := strings.Cut(all[0].Name, " ") // libzstd's, where there is libzstd
 	return slices.DeleteFunc(all, func(b dict.Builder) bool {
-		if thorough {
-			return b.Slow && bytes > slowBytes || !b.Slow && !strings.HasPrefix(b.Name, name)
+		if b.Slow {
+			return how < thorough || bytes > slowBytes
 		}
-		return b.Slow || !strings.HasPrefix(b.Name, name) || !slices.Contains(fewParams, b.Params)
+		if !strings.HasPrefix(b.Name, name) {
+			return true
+		}
+		return how < thorough && !slices.Contains(fewParams, b.Params) || how == little && !slices.Contains(oneParams, b.Params)
 	})
 }
 
@@ -419,12 +502,15 @@ const slowBytes = 512 << 10
 // fewParams are segments of such lengths that one of them is close to the best on every corpus.
 var fewParams = []string{"k=256 d=6", "k=1024 d=6", "k=4096 d=6", "k=8192 d=8", "k=256 d=8", "k=1024 d=8"}
 
+// oneParams is the middle one, for libzstd and for pure Go.
+var oneParams = []string{"k=1024 d=6", "k=1024 d=8"}
+
 // formatsOf counts what the items of a sample are.
-func formatsOf(entries []*entry) []Format {
+func formatsOf(pieces []piece) []Format {
 	counts := map[string]int{}
 	total := 0
-	for _, e := range entries {
-		for _, it := range e.items {
+	for _, p := range pieces {
+		for _, it := range p.items {
 			counts[content.Detect(it.head, int64(len(it.head)) == it.size).String()]++
 			total++
 		}

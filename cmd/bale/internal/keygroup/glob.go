@@ -2,8 +2,25 @@ package keygroup
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+
+	"github.com/balekv/bale"
 )
+
+// Match reports whether a key matches a pattern of SCAN. The pattern has passed CheckPattern.
+func Match(pattern, key string) bool { return glob(pattern, key) }
+
+// CheckPattern reports a pattern that nothing can be matched with: it is empty, or ends within a class or an escape.
+func CheckPattern(pattern string) error {
+	if pattern == "" {
+		return fmt.Errorf("keygroup: %w: an empty pattern", bale.ErrInvalid)
+	}
+	if err := checkGlob(pattern); err != nil {
+		return fmt.Errorf("keygroup: %w: pattern %q: %w", bale.ErrInvalid, pattern, err)
+	}
+	return nil
+}
 
 var errPattern = errors.New("ends within a class or an escape")
 

@@ -80,11 +80,8 @@ func New[T any](o Options, make func() T, merge func(into, from T)) (*Finder[T],
 		return nil, fmt.Errorf("keygroup: %w: %d patterns, must be fewer than the %d groups of Max", bale.ErrInvalid, len(o.Patterns), o.Max)
 	}
 	for _, p := range o.Patterns {
-		if p == "" {
-			return nil, fmt.Errorf("keygroup: %w: an empty pattern", bale.ErrInvalid)
-		}
-		if err := checkGlob(p); err != nil {
-			return nil, fmt.Errorf("keygroup: %w: pattern %q: %w", bale.ErrInvalid, p, err)
+		if err := CheckPattern(p); err != nil {
+			return nil, err
 		}
 		f.given = append(f.given, given[T]{pattern: p})
 	}

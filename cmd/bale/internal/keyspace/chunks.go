@@ -36,7 +36,7 @@ func LookAt(ctx context.Context, client redis.UniversalClient, n int, key func(i
 				lengths[i], lives[i] = p.StrLen(ctx, key(start+i)), p.PTTL(ctx, key(start+i))
 			}
 			return nil
-		}); err != nil && !isReply(err) {
+		}); err != nil && !IsReply(err) {
 			return nil, err
 		}
 		for i := range page {

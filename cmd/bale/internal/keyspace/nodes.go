@@ -213,7 +213,7 @@ func askReplica(ctx context.Context, o redis.Options, addr string, cluster bool)
 
 // open asks a server for its state, by a client of our own.
 func open(ctx context.Context, o redis.Options, readOnly bool) (*member, error) {
-	o.MaxRetries = 0 // the default; the clients of a cluster's nodes have none
+	o.MaxRetries = 1 // a broken connection is no reason to end; a server that does not answer is not asked again and again
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	before, named := o.OnConnect, o.ClientName != ""
@@ -254,7 +254,7 @@ func greet(ctx context.Context, c *redis.Conn, readOnly, named bool) error {
 		return nil
 	})
 	for _, command := range commands {
-		if err := command.Err(); err != nil && (!isReply(err) || must != nil && command == redis.Cmder(must)) {
+		if err := command.Err(); err != nil && (!IsReply(err) || must != nil && command == redis.Cmder(must)) {
 			return err
 		}
 	}
@@ -336,7 +336,7 @@ func (m *member) check(ctx context.Context) error {
 		p.MemoryUsage(ctx, probeKey)
 		return nil
 	})
-	if err != nil && !isReply(err) && !errors.Is(err, redis.Nil) {
+	if err != nil && !IsReply(err) && !errors.Is(err, redis.Nil) {
 		return err
 	}
 	var denied, missed []string

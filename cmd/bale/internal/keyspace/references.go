@@ -50,7 +50,7 @@ func FindReferences(ctx context.Context, client redis.UniversalClient, match, sk
 				kinds[i], starts[i], lengths[i] = p.Type(ctx, k), p.GetRange(ctx, k, 0, headerBytes-1), p.StrLen(ctx, k)
 			}
 			return nil
-		}); err != nil && !isReply(err) {
+		}); err != nil && !IsReply(err) {
 			return Stop, err
 		}
 		for i, k := range keys {
@@ -64,7 +64,7 @@ func FindReferences(ctx context.Context, client redis.UniversalClient, match, sk
 			case "hash", "list", "set", "zset", "stream":
 				err = r.within(ctx, node, kind, k)
 			}
-			if err != nil && !isReply(err) {
+			if err != nil && !IsReply(err) {
 				return Stop, fmt.Errorf("key %q: %w", k, err)
 			}
 		}

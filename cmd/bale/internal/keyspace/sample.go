@@ -86,7 +86,7 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 				lengths[i] = p.StrLen(ctx, k)
 			}
 			return nil
-		}); err != nil && !isReply(err) {
+		}); err != nil && !IsReply(err) {
 			return Stop, err
 		}
 		var values []*redis.StringCmd
@@ -103,7 +103,7 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 				}
 			}
 			return nil
-		}); err != nil && !isReply(err) {
+		}); err != nil && !IsReply(err) {
 			return Stop, err
 		}
 		for i, cmd := range values {
@@ -165,9 +165,9 @@ func ofStream(key string, stored []byte) bool {
 	return ok && (h.Algorithm == frame.Chunks || h.Algorithm == frame.Stored && chunkKey.MatchString(key))
 }
 
-// isReply reports an error that a server answered with for one command of a pipeline, such as a key of another
+// IsReply reports an error that a server answered with for one command of a pipeline, such as a key of another
 // type.
-func isReply(err error) bool {
+func IsReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
 }

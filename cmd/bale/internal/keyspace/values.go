@@ -269,7 +269,7 @@ func Pipeline(ctx context.Context, c redis.UniversalClient, n int, command func(
 		}
 		return nil
 	})
-	if err != nil && !isReply(err) && !errors.Is(err, redis.Nil) {
+	if err != nil && !IsReply(err) && !errors.Is(err, redis.Nil) {
 		return err
 	}
 	return nil

@@ -65,9 +65,9 @@ func WriteAdvice(w io.Writer, a *advise.Advice, all bool) {
 	}
 	for i, step := range a.Next {
 		fmt.Fprintln(w)
-		hanging(w, "   ", fmt.Sprintf("%d. %s", i+1, step.What))
+		hanging(w, "   ", fmt.Sprintf("%d. %s", i+1, printable(step.What)))
 		for line := range strings.Lines(step.Code) {
-			fmt.Fprintln(w, "   "+strings.TrimRight(line, "\n"))
+			fmt.Fprintln(w, "   "+printableLines(strings.TrimRight(line, "\n")))
 		}
 	}
 }
@@ -83,7 +83,10 @@ func adviceSource(a *advise.Advice) string {
 		if s.Replica {
 			b.WriteString(", read from replicas")
 		}
-		fmt.Fprintf(&b, ", used_memory %s; ", amount(float64(s.UsedMemory)))
+		if s.UsedMemory > 0 {
+			fmt.Fprintf(&b, ", used_memory %s", amount(float64(s.UsedMemory)))
+		}
+		b.WriteString("; ")
 	}
 	fmt.Fprintf(&b, "%s seen, %s of them looked at, %s of values tried, %s in all, %s. Zstd by %s, %s, %s, %s.", pluralOf(a.Scan.Seen, "key"), thousands(a.Scan.LookedAt),
 		thousands(int64(a.Scan.Values)), amount(float64(a.Scan.BytesRead)), span(a.Seconds), a.Engine, a.Go, plural(a.Cores, "core"), a.CPU)
@@ -197,19 +200,33 @@ func adviceTotal(a *advise.Advice) string {
 	t := a.Total
 	reach := t.Now - t.OutReach
 	if !slices.ContainsFunc(a.Groups, func(g advise.Group) bool { return g.Chosen >= 0 }) {
+		if a.Scan.Interrupted {
+			return "No answer: it was interrupted before anything was found that is worth a change."
+		}
 		return fmt.Sprintf("Nothing to do: of the %s of these keys no compression saves what is worth a change.", amount(float64(t.Now)))
 	}
 	s := fmt.Sprintf("In all these keys take %s", amount(float64(t.Now)))
+	if a.Scan.Interrupted {
+		s = fmt.Sprintf("NOT ALL WAS SEEN. As far as it was, these keys take %s", amount(float64(t.Now)))
+	}
 	if float64(t.OutReach) > 0.01*float64(t.Now) {
 		s += fmt.Sprintf(" (%s of strings and hashes, which can be packed)", amount(float64(reach)))
 	}
-	s += fmt.Sprintf(", and would take %s: %s less (95%% sure: %s to %s), %s of it.", amount(float64(t.Now)-t.Saving.Estimate), amount(t.Saving.Estimate), amount(t.Saving.Low), amount(t.Saving.High), part(t.Saving.Estimate, t.Now))
+	s += fmt.Sprintf(", and would take %s: %s less", amount(float64(t.Now)-t.Saving.Estimate), amount(t.Saving.Estimate))
+	if low, high := amount(t.Saving.Low), amount(t.Saving.High); low != high {
+		s += fmt.Sprintf(" (95%% sure: %s to %s)", low, high)
+	}
+	s += fmt.Sprintf(", %s of it.", part(t.Saving.Estimate, t.Now))
 	if a.Price > 0 {
-		s += fmt.Sprintf(" At %s for a GiB and month that is %s a month (%s to %s).", money(a.Price), money(t.Month.Estimate), money(t.Month.Low), money(t.Month.High))
+		s += fmt.Sprintf(" At %s for a GiB and month that is %s a month", money(a.Price), money(t.Month.Estimate))
+		if low, high := money(t.Month.Low), money(t.Month.High); low != high {
+			s += fmt.Sprintf(" (%s to %s)", low, high)
+		}
+		s += "."
 	}
 	if t.Network.Estimate >= 1 {
-		s += fmt.Sprintf(" Reads move %s a second less, at the %.0f hits a second that the server has counted since its start (%s of all reads), if they are spread evenly over its keys; unpacking them takes %s of a processor.",
-			amount(t.Network.Estimate), float64(a.Server.Hits)/a.Server.Seconds, part(float64(a.Server.Hits), a.Server.Hits+a.Server.Misses), share(t.CPU))
+		s += fmt.Sprintf(" Reads move %s a second less, at the %.0f reads a second that the server has had since its start (%s found something), if they are spread evenly over its keys; unpacking them takes %s of a processor.",
+			amount(t.Network.Estimate), a.Server.Reads, part(float64(a.Server.Hits), a.Server.Hits+a.Server.Misses), share(t.CPU))
 	}
 	return s
 }

@@ -458,9 +458,8 @@ func measured(a *advise.Advice) (all []pageFact) {
 			server += ", " + printable(s.Policy)
 		}
 		add("Server", server)
-		if reads := s.Hits + s.Misses; reads > 0 && s.Seconds > 0 {
-			add("Reads", fmt.Sprintf("%s hits and %s misses in %s: %s reads/s, %s of them hits", thousands(s.Hits), thousands(s.Misses), span(s.Seconds),
-				thousands(int64(math.Round(float64(reads)/s.Seconds))), share(float64(s.Hits)/float64(reads))))
+		if reads := s.Hits + s.Misses; reads > 0 && s.Reads > 0 {
+			add("Reads", fmt.Sprintf("%.1f values a second since the start; %s hits and %s misses, %s of them hits", s.Reads, thousands(s.Hits), thousands(s.Misses), share(float64(s.Hits)/float64(reads))))
 		}
 	}
 	s := a.Scan

@@ -62,7 +62,7 @@ func advice() *advise.Advice {
 	a := &advise.Advice{
 		Source: "redis://cache.example:6379/0", Time: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC), Budget: 10 * time.Microsecond, Price: 12.5, Seed: 1, Engine: "libzstd 1.5.7", Go: "go1.26.8",
 		CPU: "AMD EPYC", Cores: 2, Seconds: 94.2,
-		Server: &advise.Server{Version: "7.0.15", Cluster: true, Masters: 3, Replica: true, UsedMemory: 13_900 * mebibyte, MaxMemory: 16 << 30, Policy: "allkeys-lru", Hits: 812_345_678, Misses: 91_234_567, Seconds: 1_209_600,
+		Server: &advise.Server{Version: "7.0.15", Cluster: true, Masters: 3, Replica: true, UsedMemory: 13_900 * mebibyte, MaxMemory: 16 << 30, Policy: "allkeys-lru", Hits: 812_345_678, Misses: 91_234_567, Reads: 671.6, Keys: 40_000_000,
 			InPlace: map[string]int64{"append": 12, "setrange": 3, "strlen": 120_345}},
 		Scan:  advise.Scan{Keys: 14_213_007, Seen: 9_120_412, LookedAt: 81_200, Values: 61_344, BytesRead: 58 * mebibyte, Interrupted: true, Reason: "interrupted", Seconds: 61.7},
 		Model: &advise.Model{Keys: 1000, Modelled: 1_093_000, Measured: 1_004_000},
