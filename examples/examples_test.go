@@ -36,8 +36,8 @@ func TestFill(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-n", "700"}, "700 keys written\n"},
-		{[]string{"profiles.ndjson"}, "200 keys written\n"},
+		{[]string{"-n", "700"}, "700 values written\n"},
+		{[]string{"profiles.ndjson"}, "200 values written\n"},
 	} {
 		out, err := exec.CommandContext(t.Context(), "go", append([]string{"run", "./fill", "-redis", redis.URL()}, c.args...)...).CombinedOutput()
 		if err != nil || string(out) != c.want {

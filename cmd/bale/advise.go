@@ -31,7 +31,7 @@ type adviseCommand struct {
 	Group     []string      `sep:"none" placeholder:"PATTERN" help:"Keys that are a group of their own, beside the groups that are found. Repeatable."`
 	Sample    int           `default:"4000" placeholder:"N" help:"How many values of a group are tried at most. Default: ${default}."`
 	MaxRate   int           `default:"50000" placeholder:"KEYS" help:"How many keys a second the server goes over, at most, and never more than it does in a tenth of its time; 0 for as quick as it answers. Default: ${default}."`
-	MaxBytes  byteSize      `default:"256MiB" placeholder:"N" help:"How many bytes of values are read, at most. Default: ${default}."`
+	MaxBytes  byteSize      `default:"256MiB" placeholder:"N" help:"After how many bytes of values no more are read. Default: ${default}."`
 	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value may take, and unpacking it, in the mean: recommended is what saves most within that. Default: ${default}."`
 	Price     float64       `placeholder:"USD" help:"What a GiB of Redis costs a month."`
 	Prefix    string        `default:"bale:dict:" placeholder:"TEXT" help:"What the keys of the registry of dictionaries start with, which are passed over. Default: ${default}."`
@@ -86,11 +86,11 @@ func (c *adviseCommand) Run(ctx context.Context, s *streams) error {
 	}
 	a.Engine, a.Lacking, a.Go, a.CPU, a.Cores = engine.Name, engine.Lacking, runtime.Version(), cpuName(), runtime.NumCPU()
 	err = errors.Join(err, out.write(a))
-	if c.JSON != "-" {
-		report.WriteAdvice(s.out, a, c.All)
-	}
 	if c.HTML != "" {
 		err = errors.Join(err, c.writeHTML(a))
+	}
+	if c.JSON != "-" { // in the end: who reads it may stop before all is written
+		report.WriteAdvice(s.out, a, c.All)
 	}
 	return err
 }

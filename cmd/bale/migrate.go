@@ -52,9 +52,11 @@ func (migrateCommand) Help() string {
 
 FIRST every program that reads the keys must be able to unpack:
   1. Roll out the programs with bale: a bale.Cache, or a goredis.Hook with ReadOnly, which unpacks but does not pack. With a dictionary they follow its group (dict.Registry.Open).
-  2. bale migrate --dry-run, then bale migrate. Programs that still write plain values do no harm: run it again later.
-  3. Let the programs pack what they write: take ReadOnly away.
+  2. Let the programs pack what they write: take ReadOnly away, and with a dictionary activate it (bale dict activate). This may also come after the next step: programs that still write plain values do no harm, and it can be run again.
+  3. bale migrate --dry-run, then bale migrate.
   4. bale verify.
+
+The user needs to read and to write: ACL SETUSER mover on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +info +publish.
 
 The way back: let programs write plain values (ReadOnly again), bale migrate --revert, bale verify, which then counts plain values alone; in the end take bale out of the programs.
 
@@ -309,7 +311,11 @@ func (c *migrateCommand) dictionary(ctx context.Context, s *streams, say io.Writ
 			return nil, err
 		}
 		if id = st.Current; id == 0 {
-			return nil, fmt.Errorf("group %q is written with no dictionary: give --dict ID, or --dict auto to make one", c.Group)
+			hint := "give --dict ID, or --dict auto to make one"
+			if i := slices.IndexFunc(st.Dictionaries, func(e dict.Entry) bool { return e.Activated.IsZero() }); i >= 0 {
+				hint = fmt.Sprintf("%v is published there, and waits for bale dict activate %[1]v --group %s", st.Dictionaries[i].ID, c.Group)
+			}
+			return nil, fmt.Errorf("group %q is written with no dictionary: %s", c.Group, hint)
 		}
 	} else {
 		var err error

@@ -23,11 +23,11 @@ import (
 )
 
 type verifyCommand struct {
-	Redis  string `required:"" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
-	Match  string `placeholder:"PATTERN" help:"The keys whose values are read, for example 'user:*'. Default: all."`
-	Rate   int    `default:"5000" placeholder:"N" help:"How many keys, and fields of hashes, a second are read, at most; 0 for no limit. Default: ${default}."`
-	Prefix string `default:"bale:dict:" placeholder:"TEXT" help:"What the keys of the registry start with, whose dictionaries packed values are read with. Default: ${default}."`
-	JSON   string `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	Redis  string   `required:"" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
+	Match  []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
+	Rate   int      `default:"5000" placeholder:"N" help:"How many keys, and fields of hashes, a second are read, at most; 0 for no limit. Default: ${default}."`
+	Prefix string   `default:"bale:dict:" placeholder:"TEXT" help:"What the keys of the registry start with, whose dictionaries packed values are read with. Default: ${default}."`
+	JSON   string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
 // Help is shown below the options.
@@ -48,7 +48,7 @@ const badNamed = 100
 type verification struct {
 	Redis    string            `json:"redis"`
 	Database int               `json:"database"`
-	Match    string            `json:"match,omitempty"`
+	Match    []string          `json:"match,omitempty"`
 	Keys     int64             `json:"keys"`   // looked at
 	Values   int64             `json:"values"` // read: strings, and fields of hashes
 	Plain    migrate.Tally     `json:"plain"`
@@ -133,12 +133,8 @@ func (v *verifier) run(ctx context.Context, s *streams, c *verifyCommand) error 
 	defer stop()
 	start := time.Now()
 	defer func() { v.found.Seconds = time.Since(start).Seconds() }()
-	var match []string
-	if c.Match != "" {
-		match = []string{c.Match}
-	}
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
-		Match: match, Skip: []string{c.Prefix, dict.DefaultPrefix}, Rate: c.Rate, Size: bale.MaxPackedLen(maxValue),
+		Match: c.Match, Skip: []string{c.Prefix, dict.DefaultPrefix}, Rate: c.Rate, Size: bale.MaxPackedLen(maxValue),
 		Values: func(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
 			for _, value := range values {
 				if err := v.value(ctx, value); err != nil {
@@ -295,7 +291,14 @@ func (r *verification) write(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, "\n%d keys looked at in %.1f s, %d values read: ", r.Keys, r.Seconds, r.Values)
-	if r.Bad == 0 {
+	switch {
+	case r.Bad == 0 && !r.Complete:
+		fmt.Fprintln(w, "those can be unpacked; the others were not checked")
+		return
+	case r.Bad == 0 && r.Keys == 0:
+		fmt.Fprintln(w, "there is nothing to check")
+		return
+	case r.Bad == 0:
 		fmt.Fprintln(w, "all can be unpacked")
 		return
 	}

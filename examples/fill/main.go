@@ -25,7 +25,7 @@ import (
 
 func main() {
 	url := flag.String("redis", "redis://127.0.0.1:6379", "the Redis to fill")
-	n := flag.Int("n", 20000, "how many keys, when there are no files")
+	n := flag.Int("n", 20000, "how many values, when there are no files")
 	flag.Parse()
 	if err := run(context.Background(), *url, *n, flag.Args(), os.Stdout); err != nil {
 		log.Fatal(err)
@@ -59,19 +59,19 @@ func run(ctx context.Context, url string, n int, files []string, out io.Writer) 
 	if err := w.flush(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d keys written\n", w.keys)
+	fmt.Fprintf(out, "%d values written\n", w.values)
 	return nil
 }
 
 // writer sends commands by pipelines.
 type writer struct {
-	pipe redis.Pipeliner
-	keys int
+	pipe   redis.Pipeliner
+	values int
 }
 
-// next counts a key whose command is in the pipeline.
+// next counts a value whose command is in the pipeline.
 func (w *writer) next(ctx context.Context) error {
-	w.keys++
+	w.values++
 	if w.pipe.Len() < pipeline {
 		return nil
 	}

@@ -182,6 +182,7 @@ func evaluate(g *Group, t *tried, e *estimator, budget time.Duration) (chosen []
 		all := e.saving(tr)
 		savings[tr] = all
 		tr.Saving = interval(all)
+		tr.Saving.High = min(tr.Saving.High, float64(max(g.Now, int64(tr.Saving.Estimate)))) // not more than there is
 		tr.Bytes = g.Now - int64(all[0])
 		// What comes later is like what no dictionary was trained on.
 		later := e.draws[0].others
@@ -235,10 +236,10 @@ func whyNot(g *Group, best *trial) string {
 	main := g.Formats[0].Name
 	part := best.Saving.Estimate / float64(max(1, g.Now))
 	switch {
+	case slices.ContainsFunc(g.Formats, func(f Format) bool { return f.Name == content.Bale.String() && f.Part >= somePacked }):
+		return "packed by bale already, as far as it is worth it"
 	case main == content.Number.String():
 		return "numbers, which stay as they are for INCR and its like"
-	case main == content.Bale.String():
-		return "packed by bale already"
 	case content.ParseKind(main).Compressed():
 		return fmt.Sprintf("%s already: the best of %d settings saves %.1f%%", map[bool]string{true: "random or encrypted", false: "compressed (" + main + ")"}[main == content.Random.String()], len(g.Options), 100*part)
 	case g.Size.P90 < smallValue:
@@ -250,6 +251,9 @@ func whyNot(g *Group, best *trial) string {
 	}
 	return fmt.Sprintf("the best of %d settings saves %.1f%%, which is not worth a change", len(g.Options), 100*part)
 }
+
+// somePacked is the part of a group's values that are packed from which on one takes it for packed.
+const somePacked = 0.2
 
 // smallValue is the size in bytes below which a Packer does not try to pack.
 const smallValue = 64

@@ -8,7 +8,10 @@ import (
 )
 
 // ownCommands are those of inPlace that bale uses to look at values.
-var ownCommands = map[string]bool{"getrange": true, "strlen": true}
+var ownCommands = map[string]bool{"getrange": true, "strlen": true, "hstrlen": true, "eval": true, "evalsha": true}
+
+// tooMuch is how many times what there is an estimate may be.
+const tooMuch = 1.1
 
 // laterDiffers is the part of the memory from which on what comes later is worth a word.
 const laterDiffers = 0.01
@@ -19,13 +22,16 @@ func (a *Advice) conclude(o *Options) {
 		a.warn("NOT ALL WAS SEEN: %s, after %d keys of about %d. The counts of groups are scaled up to all keys, rare groups may be missing, and groups that were not tried save nothing here.",
 			a.Scan.Reason, a.Scan.Seen, a.Scan.Keys)
 	}
+	if s := a.Server; s != nil && s.UsedMemory > 0 && float64(a.Total.Now) > tooMuch*float64(s.UsedMemory) {
+		a.warn("These keys seem to take more than the server has in all (%d bytes): a few large ones in the samples stand for too many. --group gives those a group of their own.", s.UsedMemory)
+	}
 	if s := a.Server; s != nil && len(s.InPlace) > 0 {
 		var calls []string
 		own := ""
 		for _, name := range slices.Sorted(maps.Keys(s.InPlace)) {
 			calls = append(calls, fmt.Sprintf("%s (%d)", strings.ToUpper(name), s.InPlace[name]))
 			if ownCommands[name] {
-				own = " (This command itself calls GETRANGE and STRLEN: those of former runs are counted.)"
+				own = " (Some may be bale's own: it calls GETRANGE and STRLEN, and bale migrate scripts.)"
 			}
 		}
 		a.warn("The server has had calls of %s since its start. On packed values they fail or see packed bytes: leave the keys that they work on as they are. "+

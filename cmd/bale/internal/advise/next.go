@@ -53,6 +53,9 @@ func (a *Advice) next(o *Options) {
 	if n.url != quoted(o.URL) {
 		a.Next[0].What += " In these commands REDIS_URL is the URL of the server, with a user who may write: export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
 	}
+	if g.Match == "" {
+		a.Next[0].What += " PATTERN is for the pattern of their keys."
+	}
 	if caught := a.caught(g); len(caught) > 0 {
 		a.Next[0].What += fmt.Sprintf(" BEWARE: the pattern %s catches keys of %s as well; HookOptions.Exclude leaves them out of the hook, and bale migrate packs them, too.", g.Match, strings.Join(caught, ", "))
 	}
@@ -104,7 +107,7 @@ func (n *nexter) withDictionary() []Step {
 		{What: "Put it into the registry in Redis. Nothing is written with it yet.",
 			Code: fmt.Sprintf("bale dict publish %s %s --training %[1]s.json", quoted(file), at)},
 		{What: "Let every program read what will be packed, and still write as it does. This is for a go-redis client, rdb; bale.Cache takes the same packer.", Go: true, Code: n.program(true)},
-		{What: "When all programs run with that, take ReadOnly out of them, and switch the dictionary on. From then on they write packed values.",
+		{What: "When all programs run with that, take ReadOnly out of them, and switch the dictionary on, a minute after it was published or later. From then on they write packed values.",
 			Code: fmt.Sprintf("bale dict activate %s %s", quoted(file), at)},
 		n.migrate(fmt.Sprintf(" --dict current --group %s", quoted(n.name))),
 		n.verify(), n.revert(),

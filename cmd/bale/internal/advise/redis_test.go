@@ -223,7 +223,7 @@ func TestInterrupted(t *testing.T) {
 	defer cancel()
 	o := options()
 	o.Progress = func(done, total int, what string) {
-		if done > 2000 {
+		if done > 150 {
 			cancel()
 		}
 	}

@@ -67,6 +67,12 @@ const (
 	modelOffBy   = 0.03 // from which on the answer warns
 )
 
+// Progress is counted in so many parts, those of the scan first.
+const (
+	progressAll  = 1000
+	progressScan = 500
+)
+
 // gone is what PTTL says of a key that does not exist.
 const gone = -2 * time.Nanosecond
 
@@ -241,7 +247,7 @@ func (s *scanner) groups(a *Advice) ([]*found, map[*tally]string) {
 		}
 		for _, f := range kinds {
 			part := float64(len(f.entries)) / float64(len(g.Value.entries))
-			if valued > 0 { // some that were looked at were not kept, by their types
+			if all := int64(len(g.Value.entries)); valued > 0 && all < g.Value.seen { // some were not kept, by their types
 				part = float64(sampled[f.kind]) / float64(valued)
 			}
 			f.keys = max(int64(math.Round(scale*float64(g.Value.seen)*part)), int64(len(f.entries)))
@@ -278,7 +284,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		g, s := &described[i], samples[i]
 		g.Chosen = -1
 		if o.Progress != nil {
-			o.Progress(done, len(order), fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
+			o.Progress(progressScan+(progressAll-progressScan)*done/len(order), progressAll, fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
 		}
 		how := quick
 		if reachable(g.Type) {
@@ -322,6 +328,9 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			}
 			if how == quick {
 				untried++
+			}
+			if how > quick && s.items < minTraining && g.Keys > int64(2*o.Sample) {
+				a.warn("%s: of %d values no dictionary can be made: --sample is too small.", shownName(g, o), s.items)
 			}
 			if save != nil {
 				saved = sum(saved, save, 1)
@@ -386,6 +395,14 @@ func (a *Advice) keys() int64 {
 		return a.Scan.Keys
 	}
 	return max(a.Server.Keys, a.Scan.Keys)
+}
+
+// shownName is a group's name for a warning.
+func shownName(g *Group, o *Options) string {
+	if o.HideKeys {
+		return "a group"
+	}
+	return g.Name
 }
 
 func plural(n int, what string) string {

@@ -72,7 +72,7 @@ func (s *scanner) node(ctx context.Context, node *redis.Client) error {
 		}
 		busy := time.Since(start) - time.Duration(trips+1)*idle
 		if s.options.Progress != nil {
-			s.options.Progress(int(s.scan.Seen), int(max(s.scan.Keys, s.scan.Seen, 1)), fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
+			s.options.Progress(int(progressScan*min(s.asked, s.scan.Keys)/max(s.scan.Keys, 1)), progressAll, fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
 		}
 		if cursor = next; cursor == 0 {
 			return nil

@@ -49,9 +49,11 @@ func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
 	o.ContextTimeoutEnabled = true
 	o.ReadTimeout, o.WriteTimeout = replyWithin, replyWithin
 	client := redis.NewClient(o)
-	info, err := client.Info(ctx, "server").Result()
+	first, cancel := context.WithTimeout(ctx, replyWithin)
+	defer cancel()
+	info, err := client.Info(first, "server").Result()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w", o.Addr, Explain(err, o.Username)), client.Close())
+		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w%s", o.Addr, Explain(err, o.Username), hint(ctx, o, err)), client.Close())
 	}
 	if !strings.Contains(info, "_mode:cluster") { // redis_mode; Valkey says server_mode
 		return client, nil
@@ -61,6 +63,17 @@ func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
 		DisableIdentity: true, ContextTimeoutEnabled: true, ReadTimeout: replyWithin, WriteTimeout: replyWithin,
 	})
 	return cluster, client.Close()
+}
+
+// hint is what may help to get an answer.
+func hint(ctx context.Context, o *redis.Options, err error) string {
+	switch {
+	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
+		return "; a URL with a user and password is redis://USER:PASSWORD@HOST:PORT"
+	case o.TLSConfig != nil && ctx.Err() == nil && !IsReply(err):
+		return "; does it speak TLS? The URL of one that does not starts with redis://"
+	}
+	return ""
 }
 
 // Next says how a walk goes on after a page of keys.

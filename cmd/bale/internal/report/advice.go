@@ -203,6 +203,9 @@ func adviceTotal(a *advise.Advice) string {
 		if a.Scan.Interrupted {
 			return "No answer: it was interrupted before anything was found that is worth a change."
 		}
+		if len(a.Groups) == 0 {
+			return "There are no keys here, or none that is like --match."
+		}
 		return fmt.Sprintf("Nothing to do: of the %s of these keys no compression saves what is worth a change.", amount(float64(t.Now)))
 	}
 	s := fmt.Sprintf("In all these keys take %s", amount(float64(t.Now)))
