@@ -211,7 +211,7 @@ func totals(a *advise.Advice) []pageFigure {
 	}
 	all := []pageFigure{
 		{"Memory, now → after", amount(float64(now)) + " → " + amount(float64(now)-t.Saving.Estimate), note},
-		{"Saved", part(t.Saving.Estimate, now), partBounds(t.Saving, now) + " with 95% confidence"},
+		{"Saved", part(t.Saving.Estimate, now), surely(t.Saving, now)},
 	}
 	if a.Price > 0 {
 		all = append(all, pageFigure{"Saved a month", money(t.Month.Estimate), bounds(t.Month, money, "%s to %s, ") + fmt.Sprintf("at %s for a GiB and month", money(a.Price))})
@@ -315,8 +315,8 @@ func verdictOf(g *advise.Group) string {
 	if o.Dictionary > 0 {
 		dictionary = fmt.Sprintf(" with a dictionary of %s", amount(float64(o.Dictionary)))
 	}
-	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s with 95%% confidence). Packing takes %s us a value, unpacking %s.",
-		settingOf(o), dictionary, o.Ratio, amount(float64(o.Bytes)), amount(float64(g.Now)), part(g.Saving.Estimate, g.Now), partBounds(g.Saving, g.Now),
+	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s). Packing takes %s us a value, unpacking %s.",
+		settingOf(o), dictionary, o.Ratio, amount(float64(o.Bytes)), amount(float64(g.Now)), part(g.Saving.Estimate, g.Now), surely(g.Saving, g.Now),
 		microseconds(o.Pack.Mean), microseconds(o.Unpack.Mean))
 	if g.Why != "" {
 		s += " See to this first: " + strings.TrimSuffix(printable(g.Why), ".") + "."
@@ -504,6 +504,14 @@ func bounds(i advise.Interval, show func(float64) string, format string) string 
 		return ""
 	}
 	return fmt.Sprintf(format, low, high)
+}
+
+// surely says how sure a saving is.
+func surely(i advise.Interval, of int64) string {
+	if i.Low == i.High {
+		return "all values were tried"
+	}
+	return partBounds(i, of) + " with 95% confidence"
 }
 
 // partBounds are those of an interval as parts of a whole, in percent, with a digit more where they would look alike.
