@@ -291,6 +291,13 @@ func (f *Finder[T]) joinCodes(n *node[T], sep string) {
 // rare reports whether a group is.
 func (f *Finder[T]) rare(keys int64) bool { return keys < rareKeys && keys*rarePart < f.keys }
 
+// meant reports whether what a branch beside a binary one starts with is no chance of binary names: it has many keys, and one in 9000 names of random bytes
+// starts with a given byte and a separator, but one in two million with two.
+func (f *Finder[T]) meant(n, binary *node[T]) bool {
+	literal := len(n.label()) - strings.Count(n.label(), "*")
+	return !f.rare(n.keys) && literal > 0 && (literal > 1 || n.keys*rarePart >= binary.keys)
+}
+
 // gather merges rare groups: into the group around each, else into one of what their keys begin with, else into the others.
 func (f *Finder[T]) gather() {
 	into := func(a, n *node[T], enough bool) bool {
@@ -316,7 +323,7 @@ func (f *Finder[T]) gather() {
 			}
 			below := append(above[i+1:len(above):len(above)], n)[0]
 			for _, c := range a.sorted() {
-				if c.binary && strings.HasPrefix(below.edge, c.sepOf()) && into(c, n, true) {
+				if c.binary && strings.HasPrefix(below.edge, c.sepOf()) && !f.meant(below, c) && into(c, n, true) {
 					return
 				}
 			}

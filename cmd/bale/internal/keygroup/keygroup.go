@@ -10,7 +10,8 @@
 //     that are rare: user:ada, user:bob. Words stay where they are few, or have many keys each: rate:GET, rate:POST. Beside ids
 //     a word stays only if it has many keys and what is below it is not what is below the ids.
 //   - When the tree is at its bound, the places with the most rare words are joined first; when that is not enough, the rarest branches are
-//     cut to `*`. So memory has a bound, whatever the keys.
+//     cut to `*`. So memory has a bound, whatever the keys. A word that turns out to have many keys after it was joined is a word again;
+//     the keys before that, some 16 of them, stay in `*`.
 //
 // Groups decides with all that was counted, by the same rules: the order of keys matters only for what had to be joined for the bound.
 // There a rare group, which has less than a thousandth of all keys and fewer than 100, joins the group around it, or the others of its prefix;
@@ -56,7 +57,9 @@ type Finder[T any] struct {
 	lexer lexer
 	keys  int64
 
-	leaves, nodes int // of the tree
+	leaves, nodes int    // of the tree
+	made          uint64 // nodes that were made
+	joined        []slot // what words that were joined are, nil before the first
 }
 
 // given is a group of Options.Patterns.
@@ -118,7 +121,7 @@ func (f *Finder[T]) add(key string) *group[T] {
 			break
 		}
 		c := n.next(&p)
-		if c == nil {
+		if c == nil || c.edge != string(p.edge) && !p.whole && f.returns(n, p.edge) {
 			c = f.newNode(n, &p)
 		}
 		c.keys++

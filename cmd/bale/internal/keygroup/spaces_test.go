@@ -19,7 +19,7 @@ func crowded(r *source, ids, binaries int) (keys []string, want map[string]int64
 		want[name] = int64(n)
 	}
 	group("user/*", 3000, func(i int) string { return fmt.Sprint("user/", i) })
-	group("rails:cache:views/products/*/*", 300, func(i int) string {
+	group("rails:cache:views/products/*", 300, func(i int) string {
 		return fmt.Sprintf("rails:cache:views/products/%d-20260101/%s", i, r.md5())
 	})
 	group("queue:*", 500, func(i int) string { return fmt.Sprint("queue:", i) })

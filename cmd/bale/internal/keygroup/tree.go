@@ -18,6 +18,7 @@ const (
 
 // node is a place in the tree: what a key was up to some part of it.
 type node[T any] struct {
+	id       uint64 // among all nodes that were made
 	edge     string // of the part: its separators and label, as a glob; the key in its parent's children
 	sep      int    // how many bytes of edge are separators
 	keys     int64  // that went through
@@ -115,9 +116,16 @@ func (f *Finder[T]) newNode(n *node[T], p *part) *node[T] {
 			c.raw = strings.Clone(p.raw)
 		}
 	}
-	f.attach(n, c)
-	f.nodes++
+	f.enter(n, c)
 	return c
+}
+
+// enter attaches a node that was made.
+func (f *Finder[T]) enter(n, c *node[T]) {
+	f.nodes++
+	f.made++
+	c.id = f.made
+	f.attach(n, c)
 }
 
 func (f *Finder[T]) attach(n, c *node[T]) {
@@ -125,6 +133,44 @@ func (f *Finder[T]) attach(n, c *node[T]) {
 		n.children = make(map[string]*node[T])
 	}
 	n.children[c.edge] = c
+}
+
+// slot is where words that were joined are counted until they have enough keys to be words again. All whose hash leads there share
+// it: the key of another one takes one away. So a word returns that has more keys than the others of its slot together, whatever their number.
+type slot struct {
+	hash uint64 // of the node and the edge
+	keys int
+}
+
+// Bounds of slots.
+const (
+	slots    = 4096 // as maxLeaves: 64 KiB
+	returned = 16   // keys that make a joined word one of its own; they stay where they are
+)
+
+// returns counts the key of a word that was joined with others at a node. It reports whether it has to have a node again.
+func (f *Finder[T]) returns(n *node[T], edge []byte) bool {
+	if f.joined == nil {
+		f.joined = make([]slot, slots)
+	}
+	hash := (uint64(14695981039346656037) ^ n.id) * 1099511628211 // FNV-1a
+	for _, b := range edge {
+		hash = (hash ^ uint64(b)) * 1099511628211
+	}
+	s := &f.joined[(hash^hash>>32)%slots]
+	switch {
+	case s.hash == hash:
+		s.keys++
+	case s.keys == 0:
+		*s = slot{hash: hash, keys: 1}
+	default:
+		s.keys--
+	}
+	if s.hash != hash || s.keys < returned {
+		return false
+	}
+	*s = slot{}
+	return true
 }
 
 // saw notes what a part was.
@@ -166,8 +212,7 @@ func (f *Finder[T]) collapse(n *node[T], sep, label string, joined []*node[T]) *
 	into := n.children[edge]
 	if into == nil {
 		into = &node[T]{edge: edge, sep: len(sep), wild: true, whole: label == "*"}
-		f.nodes++
-		f.attach(n, into)
+		f.enter(n, into)
 	}
 	into.varied, into.raw = true, ""
 	for _, c := range joined {
