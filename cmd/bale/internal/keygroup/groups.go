@@ -16,6 +16,7 @@ const (
 	rareKeys  = 100 // a group with fewer keys is rare, if it has less than
 	rarePart  = 1000
 	fewGroups = 10 // rare groups that stay
+	chance    = 50 // less than this part of the keys at a place of ids is there by chance
 )
 
 // Groups returns what was found, at most Options.Max groups, largest first. It merges groups to that end; more keys may be added after it.
@@ -140,7 +141,7 @@ func (f *Finder[T]) settle(n *node[T], sep string, first bool) {
 
 	words, _ = n.place(sep)
 	if star = n.children[sep+"*"]; !first && star != nil && (star.keys*2 >= keys || star.catches && star.keys*10 >= keys) {
-		if words = slices.DeleteFunc(words, func(c *node[T]) bool { return c.wild && c.keys*20 >= keys || !alike(c, star) }); len(words) > 0 {
+		if words = slices.DeleteFunc(words, func(c *node[T]) bool { return named(c, keys) || !alike(c, star) }); len(words) > 0 {
 			f.collapse(n, sep, "*", words)
 		}
 		return
@@ -156,6 +157,16 @@ func (f *Finder[T]) settle(n *node[T], sep string, first bool) {
 	if len(same)*10 >= len(words)*9 {
 		f.generalize(n, sep, same)
 	}
+}
+
+// named reports whether a label with a * is one to keep beside ids at a place with so many keys: it has many of them, or not few and a word of its own,
+// as session-*.
+func named[T any](n *node[T], keys int64) bool {
+	if !n.wild || n.keys*20 >= keys {
+		return n.wild
+	}
+	return n.keys >= rareKeys && n.keys*200 >= keys && slices.ContainsFunc(strings.FieldsFunc(n.label(), func(r rune) bool { return r < 0x80 && inner(byte(r)) }),
+		func(word string) bool { return len(word) > 2 && !strings.Contains(word, "*") })
 }
 
 // forks reports whether there is more than one way down from n.
@@ -201,25 +212,24 @@ func (f *Finder[T]) joinForms(n *node[T], sep string) {
 	}
 }
 
-// alike reports whether all that has a tenth or more of what is below a is below b too.
+// alike reports whether all that has a tenth or more of what is below a is below b too, and is there no chance: it has a part of b's keys.
 func alike[T any](a, b *node[T]) bool {
 	if b.rest {
 		return true
 	}
 	small := make(map[string]int64)
-	left := a.keys
+	left := a.ends()
 	for _, c := range a.children {
-		left -= c.keys
 		if c.keys*10 < a.keys {
 			small[c.sepOf()] += c.keys
 			continue
 		}
 		to := b.next(&part{edge: []byte(c.edge), sep: c.sep})
-		if to == nil || !alike(c, to) {
+		if to == nil || to.keys*chance < b.keys || !alike(c, to) {
 			return false
 		}
 	}
-	if left*10 >= a.keys && b.leaf == nil {
+	if left*10 >= a.keys && b.ends()*chance < b.keys {
 		return false
 	}
 	for sep, keys := range small {
@@ -235,6 +245,15 @@ func alike[T any](a, b *node[T]) bool {
 		}
 	}
 	return true
+}
+
+// ends returns how many keys end at n.
+func (n *node[T]) ends() int64 {
+	keys := n.keys
+	for _, c := range n.children {
+		keys -= c.keys
+	}
+	return keys
 }
 
 // joinCodes joins the codes of languages, countries and currencies at a place where there are many: as the whole label, or at the same
