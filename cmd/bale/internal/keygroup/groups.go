@@ -310,8 +310,8 @@ func (f *Finder[T]) joinCodes(n *node[T], sep string) {
 // rare reports whether a group is.
 func (f *Finder[T]) rare(keys int64) bool { return keys < rareKeys && keys*rarePart < f.keys }
 
-// meant reports whether what a branch beside a binary one starts with is no chance of binary names: it has many keys, and one in 9000 names of random bytes
-// starts with a given byte and a separator, but one in two million with two.
+// meant reports whether what a branch beside a binary one starts with is no chance of binary names: it has many keys, and one in 9000
+// names of random bytes starts with a given byte and a separator, but only one in two million with two such bytes.
 func (f *Finder[T]) meant(n, binary *node[T]) bool {
 	literal := len(n.label()) - strings.Count(n.label(), "*")
 	return !f.rare(n.keys) && literal > 0 && (literal > 1 || n.keys*rarePart >= binary.keys)

@@ -152,3 +152,24 @@ func TestPrefixesStayBesideManyRareWords(t *testing.T) {
 		}
 	}
 }
+
+// A key of more than maxLength bytes is `*` with all the rest of it.
+func TestPrefixesStayBesideLongKeys(t *testing.T) {
+	for _, word := range []string{"", "app:"} {
+		r := newSource(2)
+		keys := many(3000, "zz:#")
+		for range 3000 {
+			keys = append(keys, word+r.of(smallOnly, 600))
+		}
+		want := map[string]int64{"zz:*": 3000}
+		for _, p := range []string{"queue:*", "tags:*:x"} {
+			want[word+p] = 100
+			keys = append(keys, many(100, word+strings.ReplaceAll(p, "*", "#"))...)
+		}
+		orders(t, keys, func(t *testing.T, keys []string) {
+			f, groups := groupsOf(t, Options{}, keys)
+			wantWithin(t, groups, want, 0)
+			check(t, f, groups, keys)
+		})
+	}
+}
