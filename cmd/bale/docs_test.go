@@ -62,7 +62,7 @@ func TestDocumentedCommands(t *testing.T) {
 				t.Run(filepath.Base(path)+": "+line, func(t *testing.T) {
 					cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, files))
 					cmd.Dir = repository
-					cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BALE_FUZZ_N=100")
+					cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BALE_FUZZ_N=100", "BALE_BENCH_KEYS=2000", "BALE_BENCH_TURN=100ms")
 					var out bytes.Buffer
 					cmd.Stdout, cmd.Stderr = &out, &out
 					if err := cmd.Run(); err != nil {
@@ -97,6 +97,7 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = strings.ReplaceAll(line, "redis://127.0.0.1:6379", redis.URL())
 	line = strings.ReplaceAll(line, "127.0.0.1:6379", redis.Addr())
 	line = strings.ReplaceAll(line, "redis-cli ", "redis-cli -u "+redis.URL()+" ")
+	line = strings.ReplaceAll(line, "-n 300000", "-n 3000")
 	line = fuzzN.ReplaceAllString(line, "BALE_FUZZ_N=100")
 	line = benchTime.ReplaceAllString(line, "")
 	line = goBench.ReplaceAllString(line, "go test -benchtime 1x -count 1 $1")
