@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"slices"
 	"sync"
@@ -121,14 +122,19 @@ func newCache(tb testing.TB, store bale.Store, c bale.Codec[account], p *bale.Pa
 	return made
 }
 
+// patience is how long a client waits for an answer: these are measured, not limited, and a busy machine may stand still for longer than a client's default.
+const patience = time.Minute
+
 func newGoRedis(tb testing.TB, addr string, callers int) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers, PoolTimeout: time.Minute})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers, PoolTimeout: patience,
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience})
 	tb.Cleanup(func() { rdb.Close() })
 	return rdb
 }
 
 func newRueidis(tb testing.TB, addr string) rueidislib.Client {
-	client, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true})
+	client, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true,
+		Dialer: net.Dialer{Timeout: patience}, ConnWriteTimeout: patience})
 	if err != nil {
 		tb.Fatal(err)
 	}
