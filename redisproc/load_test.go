@@ -43,7 +43,7 @@ func TestStartFile(t *testing.T) {
 	if len(told) == 0 || told[len(told)-1] != 1 {
 		t.Errorf("progress %v", told)
 	}
-	stranger := &Server{port: s.port}
+	stranger := &Server{host: s.host, port: s.port}
 	if _, err := stranger.Do(t.Context(), "GET", "a"); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 		t.Errorf("without the password: %v", err)
 	}

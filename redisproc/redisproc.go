@@ -1,9 +1,9 @@
 // Package redisproc runs private redis-server processes on loopback, for tests and measurements that need a
 // real one.
 //
-// [Start] runs a single server, [StartFile] one that loads an RDB file and [StartCluster] a Redis Cluster; [ForTest], [ClusterForTest] and [SentinelForTest]
-// do so for a test. Servers keep nothing on disk, listen on 127.0.0.1 alone, and end with Close and,
-// on Linux, with the process that started them however that ends.
+// [Start] runs a single server, [StartWith] one on another address or through another command, [StartFile] one that loads an RDB file and [StartCluster] a
+// Redis Cluster; [ForTest], [ClusterForTest] and [SentinelForTest] do so for a test. Unless they are told otherwise, servers keep nothing on disk and listen on
+// 127.0.0.1 alone. They end with Close and, on Linux, with the process that started them however that ends.
 package redisproc
 
 import (
@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -38,11 +39,16 @@ const (
 	startTries   = 5                // a free port may be taken before the server binds it
 )
 
+// loopback is where servers listen unless Options say otherwise.
+const loopback = "127.0.0.1"
+
 // Server is a running redis-server.
 type Server struct {
+	host     string
 	port     int
 	dir      string
 	path     string
+	prefix   []string // the command that runs the program; empty for none
 	args     []string
 	password string   // empty for none
 	loading  *loading // nil if there is nothing to be loaded
@@ -55,15 +61,43 @@ type Server struct {
 // args are settings as on its command line, for example "--maxmemory", "100mb". The caller closes
 // it.
 func Start(ctx context.Context, args ...string) (*Server, error) {
+	return StartWith(ctx, Options{Args: args})
+}
+
+// Options say where and how a server runs.
+type Options struct {
+	// Args are settings as on the server's command line, for example "--maxmemory", "100mb". They come last and win over those that
+	// every server has: with "--appendonly", "yes" it keeps its data in its directory, which [Server.Restart] leaves and [Server.Close] removes.
+	Args []string
+
+	// Host is the IP address to listen on; 127.0.0.1 by default. The server asks nobody who he is: whoever reaches another address can use it, unless Args have
+	// "--requirepass".
+	Host string
+
+	// Prefix is a command that runs the server, for example "ip", "netns", "exec", "name"; none by default. It has to become the server (exec) and not to start it
+	// beside itself, so that [Server.PID] is the server's and the server ends with us. Host is an address where it runs, which can be reached from here.
+	Prefix []string
+}
+
+// StartWith runs a server as [Start] does, where and how Options say. The caller closes it.
+func StartWith(ctx context.Context, o Options) (*Server, error) {
 	return startWith(ctx, programs, func(s *Server) error {
-		s.args = append(s.arguments(), args...)
+		if o.Host != "" {
+			s.host = o.Host
+		}
+		s.prefix = o.Prefix
+		s.args = append(s.arguments(), o.Args...)
 		return nil
 	})
 }
 
 // arguments are those that every server has.
 func (s *Server) arguments() []string {
-	return []string{"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir, "--daemonize", "no"}
+	args := []string{"--port", strconv.Itoa(s.port), "--bind", s.host, "--save", "", "--appendonly", "no", "--dir", s.dir, "--daemonize", "no"}
+	if s.host != loopback {
+		args = append(args, "--protected-mode", "no") // which would refuse all that does not come over loopback
+	}
+	return args
 }
 
 // StartSentinel runs a sentinel that watches a server under a name, with a quorum of one. The caller closes
@@ -117,7 +151,7 @@ func start(ctx context.Context, path string, prepare func(*Server) error) (*Serv
 	if err != nil {
 		return nil, fmt.Errorf("redisproc: %w", err)
 	}
-	s := &Server{port: port, dir: dir, path: path}
+	s := &Server{host: loopback, port: port, dir: dir, path: path}
 	if err := prepare(s); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("redisproc: %w", err)
@@ -132,7 +166,8 @@ func start(ctx context.Context, path string, prepare func(*Server) error) (*Serv
 // launch runs the process and waits for it to answer.
 func (s *Server) launch(ctx context.Context) error {
 	s.done, s.log = make(chan struct{}), new(output)
-	s.cmd = exec.Command(s.path, s.args...)
+	command := slices.Concat(s.prefix, []string{s.path}, s.args)
+	s.cmd = exec.Command(command[0], command[1:]...)
 	s.cmd.Dir = s.dir
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = attributes()
@@ -180,7 +215,7 @@ func (s *Server) kill() {
 	<-s.done
 }
 
-// Restart kills the server and runs it again on the same port, without waiting for its clients: with
+// Restart kills the server and runs it again on the same address, without waiting for its clients: with
 // persistence off, as it is by default, it is empty then. It must not be called at once with other methods.
 func (s *Server) Restart(ctx context.Context) error {
 	s.kill()
@@ -207,7 +242,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 }
 
 // Addr is the server's address, host:port.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }
 
 // URL is the server's address as Redis clients take it, with its password if it was given one by [StartFile].
 func (s *Server) URL() string {
@@ -241,7 +276,7 @@ func (s *Server) Close() error {
 // freePort finds a port that is free now, and whose cluster bus port (10,000 above) exists.
 func freePort() (int, error) {
 	for range 100 { // where only high ports are handed out there may be none
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", loopback+":0")
 		if err != nil {
 			return 0, err
 		}
