@@ -1,0 +1,93 @@
+package latency
+
+import (
+	"math"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Histogram is a distribution of latencies, right to 0.1%. It is not safe for concurrent use while it is merged into. A nil or zero
+// Histogram is empty.
+type Histogram struct {
+	hdr     *hdrhistogram.Histogram // nil for none
+	clamped int64
+}
+
+// Merge adds the latencies of another one, which stays as it is.
+func (h *Histogram) Merge(from *Histogram) {
+	if from == nil || from.hdr == nil {
+		return
+	}
+	if h.hdr == nil {
+		h.hdr = hdrhistogram.New(1, int64(Max), digits)
+	}
+	h.hdr.Merge(from.hdr)
+	h.clamped += from.clamped
+}
+
+// Count is how many latencies there are.
+func (h *Histogram) Count() int64 {
+	if h == nil || h.hdr == nil {
+		return 0
+	}
+	return h.hdr.TotalCount()
+}
+
+// Clamped is how many of them were longer than [Max]: where it is not zero, the longest latencies and the mean are lower bounds.
+func (h *Histogram) Clamped() int64 {
+	if h == nil {
+		return 0
+	}
+	return h.clamped
+}
+
+// Quantile is the latency that a part q of all, 0 to 1, took at most: the end of its bucket, as HdrHistogram has it, but for
+// q = 0 the start of the first. It is zero where there are no latencies.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.Count() == 0 {
+		return 0
+	}
+	return min(Max, time.Duration(h.hdr.ValueAtPercentile(q*100)))
+}
+
+// Mean is the mean latency in nanoseconds, zero where there are none.
+func (h *Histogram) Mean() float64 {
+	if h.Count() == 0 {
+		return 0
+	}
+	return h.hdr.Mean()
+}
+
+// Point is one of a plot of latencies by percentile.
+type Point struct {
+	Quantile float64       // 0 to 1
+	Value    time.Duration // as Histogram.Quantile has it
+}
+
+// Axis is where the point lies on the axis of an HDR plot, on which as much is between 90% and 99% as between 99% and 99.9%: 1 / (1 -
+// Quantile), of which the plot takes the logarithm. It is infinite for the longest latency.
+func (p Point) Axis() float64 { return 1 / (1 - p.Quantile) }
+
+// quantiles are the lines of an HDR plot: even steps on its axis, from where half of all are, to one in 100,000.
+var quantiles = []float64{
+	0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.9975, 0.999, 0.9995, 0.99975, 0.9999, 0.99995, 0.999975, 0.99999,
+}
+
+// Points are the latencies by percentile, for an HDR plot: 0, 25, 50, 75, 90, 95, 97.5, 99 and so on up to 99.999, as far as there is at least
+// one latency beyond, and the longest one at 100. There are at most 18, and none where there are no latencies.
+func (h *Histogram) Points() []Point {
+	n := h.Count()
+	if n == 0 {
+		return nil
+	}
+	var points []Point
+	for _, q := range quantiles {
+		// The difference is not quite what it looks like: 1 - 0.99 is below 0.01, and 100 values have one beyond 99%.
+		if q > 0.5 && math.Round((1-q)*float64(n)*1e6) < 1e6 {
+			break
+		}
+		points = append(points, Point{q, h.Quantile(q)})
+	}
+	return append(points, Point{1, h.Quantile(1)})
+}
