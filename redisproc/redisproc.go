@@ -226,15 +226,25 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	done := s.done
+	go func() { // an address that nobody has may not answer for seconds
+		select {
+		case <-done:
+			end(errEnded)
+		case <-ctx.Done():
+		}
+	}()
 	for {
 		reply, err := s.Do(ctx, "PING")
 		if err == nil && reply == "PONG" || err != nil && strings.Contains(err.Error(), "NOAUTH ") { // one that asks who it is answers, too
 			return nil
 		}
 		select {
-		case <-s.done:
-			return errEnded
 		case <-ctx.Done():
+			if context.Cause(ctx) == errEnded {
+				return errEnded
+			}
 			return errors.Join(ctx.Err(), err)
 		case <-time.After(5 * time.Millisecond):
 		}
