@@ -18,6 +18,19 @@
 //	bale_dictionary_info{group,algorithm,dictionary}    1 for what the group wrote last with
 //	bale_ring_events_total{outcome}                     of the stats.Ring that it was given: delivered or dropped
 //
+// [Collector.Dictionary] adds what a group's dict.Group knows, so that the ratio as it is can be held against that at training, and
+// [Collector.Pool] what a client's pool of connections does:
+//
+//	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
+//	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
+//	bale_dictionary_synced_timestamp_seconds{group}     when the registry last answered
+//	bale_pool_waits_total{pool}                         callers that had to wait for a connection
+//	bale_pool_wait_seconds_total{pool}                  and how long, together: its rate is how many wait at a time
+//	bale_pool_timeouts_total{pool}                      callers that gave up waiting
+//	bale_pool_connections{pool,state}                   idle or busy
+//
+// The folder ops of the repository has a Grafana dashboard and alert rules made of all these.
+//
 // The histogram has classic buckets and native ones at once; which of them it keeps is Prometheus' choice. No label is ever a key or a
 // part of one, for no stats.Event has any.
 package prom
@@ -27,11 +40,13 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/observe/internal/group"
 	"github.com/balekv/bale/stats"
@@ -69,7 +84,12 @@ type Collector struct {
 	ring    *stats.Ring
 	collect sync.Mutex
 
+	poolLock sync.Mutex
+	pools    map[string]func() PoolStats
+
 	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
+	published, trained, synced                                         *prometheus.Desc // of dictionaries
+	waits, waited, timeouts, connections                               *prometheus.Desc // of pools
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -78,6 +98,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 type groupMetrics struct {
 	name     string
 	counters *stats.Counters
+	status   atomic.Pointer[func() dict.Status] // of its dictionaries
 
 	totals group.Totals                   // under Collector.collect, as all below
 	labels map[labelsKey][]*dto.LabelPair // as they were made for a scrape before
@@ -97,7 +118,7 @@ func NewCollector(o Options) (*Collector, error) {
 	if o.Buckets == nil {
 		o.Buckets = defaultBuckets
 	}
-	c := &Collector{ring: o.Ring}
+	c := &Collector{ring: o.Ring, pools: map[string]func() PoolStats{}}
 	for _, b := range o.Buckets {
 		if !(b >= 1./(1<<22) && b <= 64) {
 			return nil, fmt.Errorf("prom: %w: Buckets has %v, must be 2^-22 to 64 seconds", bale.ErrInvalid, b)
@@ -123,6 +144,13 @@ func NewCollector(o Options) (*Collector, error) {
 	c.fresh = desc("fresh_buffers_total", "Buffers that had to be made or to grow, in place of one that was used before.", "group")
 	c.dictionary = desc("dictionary_info", "What the group wrote last with. The value is 1.", "group", "algorithm", "dictionary")
 	c.events = desc("ring_events_total", "Events that the ring has delivered, or dropped for it was full.", "outcome")
+	c.published = desc("dictionary_published_timestamp_seconds", "When the dictionary that the group writes with was published.", "group")
+	c.trained = desc("dictionary_training_ratio", "Ratio that the dictionary came to at training, on values it had not seen.", "group")
+	c.synced = desc("dictionary_synced_timestamp_seconds", "When the registry of dictionaries last answered.", "group")
+	c.waits = desc("pool_waits_total", "Callers that had to wait for a connection of the pool.", "pool")
+	c.waited = desc("pool_wait_seconds_total", "Time that callers waited for a connection of the pool, together.", "pool")
+	c.timeouts = desc("pool_timeouts_total", "Callers that gave up waiting for a connection of the pool.", "pool")
+	c.connections = desc("pool_connections", "Connections of the pool, idle or busy.", "pool", "state")
 	// A name that is no name for Prometheus: its library would say so only when the collector is registered.
 	if err := prometheus.NewPedanticRegistry().Register(c); err != nil {
 		return nil, fmt.Errorf("prom: %w: Namespace is %q: %w", bale.ErrInvalid, o.Namespace, err)
@@ -136,7 +164,8 @@ func (c *Collector) Group(name string) *stats.Counters { return c.groups.Get(nam
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.operations, c.keys, c.plain, c.stored, c.stages, c.fresh, c.dictionary, c.events} {
+	for _, d := range []*prometheus.Desc{c.operations, c.keys, c.plain, c.stored, c.stages, c.fresh, c.dictionary, c.events,
+		c.published, c.trained, c.synced, c.waits, c.waited, c.timeouts, c.connections} {
 		to <- d
 	}
 }
@@ -149,7 +178,9 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	for _, g := range c.groups.All() {
 		s = g.counters.Snapshot()
 		c.group(to, g, &s)
+		c.dictionaries(to, g)
 	}
+	c.poolMetrics(to)
 	if c.ring != nil {
 		dropped, delivered := c.ring.Dropped()
 		to <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(delivered), "delivered")
