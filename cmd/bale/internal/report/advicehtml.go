@@ -2,15 +2,11 @@ package report
 
 import (
 	"cmp"
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"fmt"
-	"html/template"
 	"io"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,15 +35,8 @@ const (
 
 var (
 	//go:embed advicehtml.html
-	adviceMarkup string
-	//go:embed advicehtml.css
-	adviceStyle string
-	//go:embed advicehtml.js
-	adviceScript string
-
-	advicePageTemplate = template.Must(template.New("advice").Funcs(template.FuncMap{"unbroken": unbroken}).Parse(adviceMarkup))
-
-	figureAndUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B|us|s|min|h|days)\b`)
+	adviceMarkup       string
+	advicePageTemplate = newTemplate("advice", adviceMarkup)
 )
 
 // WriteAdviceHTML writes the advice as one HTML file that needs nothing else: no script, font or picture from elsewhere, which its
@@ -59,10 +48,7 @@ func WriteAdviceHTML(w io.Writer, a *advise.Advice) error {
 
 // advicePage is what the template shows.
 type advicePage struct {
-	Style                 template.CSS
-	Script                template.JS
-	StyleHash, ScriptHash string // for the policy: nothing else runs
-
+	Page         page
 	Source, Time string
 	Answer       string
 	Figures      []pageFigure
@@ -81,17 +67,6 @@ type advicePage struct {
 	Facts        []pageFact
 	Budget       string
 }
-
-type pageFigure struct{ Label, Value, Note string }
-
-// pageFact is a line of a list; Code is for what people type or machines read.
-type pageFact struct {
-	Name, Value string
-	Code        bool
-}
-
-// unbroken keeps figures and their units on one line.
-func unbroken(s string) string { return figureAndUnit.ReplaceAllString(s, "$1\u00a0$2") }
 
 // pageCell is an amount as it is shown, and as it is sorted by.
 type pageCell struct {
@@ -127,7 +102,7 @@ type pageReason struct{ Why, Groups, Names string }
 
 func newAdvicePage(a *advise.Advice) *advicePage {
 	p := &advicePage{
-		Style: template.CSS(adviceStyle), Script: template.JS(adviceScript), StyleHash: hashOf(adviceStyle), ScriptHash: hashOf(adviceScript),
+		Page:   newPage("bale advise: "+printable(a.Source), "To the answer", "", ""),
 		Source: printable(a.Source), Time: a.Time.UTC().Format("2 January 2006, 15:04 UTC"), Groups: len(a.Groups), Priced: a.Price > 0,
 		Answer: answer(a), Figures: totals(a), Reasons: reasons(a.Groups), Facts: measured(a), Budget: budgetOf(a.Budget),
 	}
@@ -160,12 +135,6 @@ func newAdvicePage(a *advise.Advice) *advicePage {
 		p.Next = append(p.Next, advise.Step{What: printable(s.What), Code: printableLines(strings.TrimRight(s.Code, "\n")), Go: s.Go})
 	}
 	return p
-}
-
-// hashOf is the source of a content security policy that allows exactly this.
-func hashOf(content string) string {
-	h := sha256.Sum256([]byte(content))
-	return "sha256-" + base64.StdEncoding.EncodeToString(h[:])
 }
 
 func answer(a *advise.Advice) string {

@@ -335,7 +335,7 @@ func TestAdviceFigures(t *testing.T) {
 
 // TestAdviceHTMLContrast: text has 4.5:1 against its ground, and what is drawn 3:1 (WCAG 2.2, 1.4.3 and 1.4.11, level AA).
 func TestAdviceHTMLContrast(t *testing.T) {
-	themes := regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(adviceStyle, -1)
+	themes := regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(pageStyle, -1)
 	if len(themes) != 2 {
 		t.Fatalf("%d themes, want light and dark", len(themes))
 	}
@@ -373,7 +373,7 @@ func TestAdviceHTMLContrast(t *testing.T) {
 			}
 		}
 	}
-	if loose := regexp.MustCompile(`(?:color|fill|stroke|background|border[a-z-]*):[^;}]*#[0-9a-f]+`).FindString(adviceStyle); loose != "" {
+	if loose := regexp.MustCompile(`(?:color|fill|stroke|background|border[a-z-]*):[^;}]*#[0-9a-f]+`).FindString(pageStyle); loose != "" {
 		t.Errorf("a colour beside the themes: %s", loose)
 	}
 }

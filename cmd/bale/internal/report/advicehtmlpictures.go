@@ -11,49 +11,6 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/advise"
 )
 
-// drawing is a picture: marks in the units of its view box. The template writes it as SVG.
-type drawing struct {
-	ID, Class     string
-	Width, Height px
-	Title, Desc   string // for those who do not see it
-	Marks         []mark
-}
-
-// px is a length, written to a tenth.
-type px float64
-
-func (p px) String() string { return strconv.FormatFloat(math.Round(float64(p)*10)/10, 'f', -1, 64) }
-
-// mark is a part of a picture. Its class says in the style how it looks; Hover is what a pointer is told.
-type mark struct {
-	Kind   string // rect, line, text, circle, cross
-	Class  string
-	X, Y   px
-	W, H   px // of a line, X and Y of its other end; of a circle and a cross, W is the radius
-	Anchor string
-	Text   string
-	Hover  string
-}
-
-func (d *drawing) rect(class string, x, y, w, h px, hover string) {
-	d.Marks = append(d.Marks, mark{Kind: "rect", Class: class, X: x, Y: y, W: max(w, 0), H: max(h, 0), Hover: hover})
-}
-
-func (d *drawing) line(class string, x, y, x2, y2 px) {
-	d.Marks = append(d.Marks, mark{Kind: "line", Class: class, X: x, Y: y, W: x2, H: y2})
-}
-
-func (d *drawing) text(class, anchor string, x, y px, s string) {
-	d.Marks = append(d.Marks, mark{Kind: "text", Class: class, X: x, Y: y, Anchor: anchor, Text: s})
-}
-
-func (d *drawing) point(kind, class string, x, y, r px, hover string) {
-	d.Marks = append(d.Marks, mark{Kind: kind, Class: class, X: x, Y: y, W: r, Hover: hover})
-}
-
-// column is what a column of text takes at most in the fonts of the page, at the 11.5 units of the style.
-const column = 7.4
-
 // savings draws what each group takes, what of it stays and what is saved, with the interval that the border between them is in.
 // Wide is for screens and paper: a line for each group; else its name stands above its bar.
 func savings(groups []advise.Group, wide bool) *drawing {
@@ -278,11 +235,11 @@ func costs(id string, g *advise.Group, budget time.Duration) *drawing {
 	}
 	atY := func(ratio float64) px { return px(bottom - (bottom-top)*ratio/(float64(ticks)*step)) }
 
-	d.point("circle", "point", left+6, 9, 4, "")
+	d.circle("point", left+6, 9, 4, "")
 	d.text("label", "", left+15, 13, "with a dictionary")
-	d.point("circle", "hollow", left+141, 9, 4, "")
+	d.circle("hollow", left+141, 9, 4, "")
 	d.text("label", "", left+150, 13, "without")
-	d.point("cross", "over", left+212, 9, 3.5, "")
+	d.cross("over", left+212, 9, 3.5, "")
 	d.text("label", "", left+221, 13, "over budget")
 	for i := range ticks + 1 {
 		y := atY(float64(i) * step)
@@ -313,32 +270,18 @@ func costs(id string, g *advise.Group, budget time.Duration) *drawing {
 	d.Desc = fmt.Sprintf("%s from a ratio of %s; the table has them all.", capital(plural(len(g.Options), "option")), ratioRange(g.Options))
 	if o := chosenOf(g); o != nil {
 		x, y := atX(o.Pack.Mean), atY(o.Ratio)
-		d.point("circle", "ring", x, y, 8, "")
+		d.circle("ring", x, y, 8, "")
 		costPoint(d, o, x, y)
 		label := settingOf(o)
-		half := px(column * float64(text.StringWidth(label)) / 2)
-		inside := func(x px) px { return min(max(x, left+half+2), right-half) }
-		type place struct{ x, y px }
-		best, fewest := place{}, math.MaxInt
-		for _, at := range []place{{inside(x), y - 14}, {inside(x), y + 23}, {x - half - 14, y + 4}, {x + half + 14, y + 4}, {inside(x - half), y - 26}, {inside(x - half), y + 35}, {inside(x + half), y - 26}} {
-			if at.x != inside(at.x) || at.y < top+10 || at.y > bottom-4 {
-				continue
-			}
-			covered := 0
-			for _, o := range g.Options {
-				if px, py := atX(o.Pack.Mean), atY(o.Ratio); max(px-at.x, at.x-px) < half+5 && py > at.y-14 && py < at.y+7 {
-					covered++
-				}
-			}
-			if line := atX(limit); limit > 0 && max(line-at.x, at.x-line) < half+2 {
-				covered++
-			}
-			if covered < fewest {
-				best, fewest = at, covered
-			}
+		r := room{left: left, right: right, top: top, bottom: bottom}
+		if limit > 0 {
+			r.upright = atX(limit)
 		}
-		if fewest < math.MaxInt {
-			d.text("chosen", "middle", best.x, best.y, label)
+		for _, o := range g.Options {
+			r.points = append(r.points, place{atX(o.Pack.Mean), atY(o.Ratio)})
+		}
+		if at, ok := r.label(x, y, label); ok {
+			d.text("chosen", "middle", at.x, at.y, label)
 		}
 		d.Desc += fmt.Sprintf(" Chosen is %s with a ratio of %.2f at %s us.", label, o.Ratio, microseconds(o.Pack.Mean))
 	}
@@ -349,11 +292,11 @@ func costPoint(d *drawing, o *advise.Option, x, y px) {
 	hover := fmt.Sprintf("%s: ratio %.2f, %s us to pack, %s to unpack", settingOf(o), o.Ratio, microseconds(o.Pack.Mean), microseconds(o.Unpack.Mean))
 	switch {
 	case !o.InBudget:
-		d.point("cross", "over", x, y, 3.5, hover)
+		d.cross("over", x, y, 3.5, hover)
 	case o.Dictionary > 0:
-		d.point("circle", "point", x, y, 4, hover)
+		d.circle("point", x, y, 4, hover)
 	default:
-		d.point("circle", "hollow", x, y, 4, hover)
+		d.circle("hollow", x, y, 4, hover)
 	}
 }
 
@@ -363,41 +306,6 @@ func ratioRange(options []advise.Option) string {
 		low, high = min(low, o.Ratio), max(high, o.Ratio)
 	}
 	return fmt.Sprintf("%.2f to %.2f", low, high)
-}
-
-// niceStep divides up to most into at most n steps of 1, 2 or 5 times a power of ten.
-func niceStep(most float64, n int) (step float64, steps int) {
-	power := math.Pow(10, math.Floor(math.Log10(most/float64(n))))
-	for _, f := range []float64{1, 2, 5, 10} {
-		step = f * power
-		if most/step <= float64(n) {
-			break
-		}
-	}
-	return step, int(most/step + 1e-9)
-}
-
-// byteStep is niceStep in the unit of most.
-func byteStep(most float64, n int) (step float64, steps int) {
-	unit := 1.0
-	for most/unit >= 1024 {
-		unit *= 1024
-	}
-	step, steps = niceStep(max(most, 1)/unit, n)
-	return step * unit, steps
-}
-
-// tickBytes is a number of bytes without digits that say nothing.
-func tickBytes(n float64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	unit := 0
-	for n >= 1024 && unit < len(units)-1 {
-		n, unit = n/1024, unit+1
-	}
-	if n == 0 {
-		return "0"
-	}
-	return strconv.FormatFloat(math.Round(n*100)/100, 'f', -1, 64) + " " + units[unit]
 }
 
 // classLabel is a class of memory, as short as can be.
