@@ -186,6 +186,7 @@ func deploymentsClient(client redis.UniversalClient) redis.UniversalClient {
 		return redis.NewClusterClient(&o)
 	case *redis.Client:
 		o := *c.Options()
+		o.PushNotificationProcessor = nil // is one client's
 		return redis.NewClient(&o)
 	}
 	panic("no such client")

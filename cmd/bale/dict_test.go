@@ -69,7 +69,7 @@ func redisClear(ts *testscript.TestScript, neg bool, args []string) {
 	ctx := context.Background()
 	for db := range 4 {
 		o := *client(ts).Options()
-		o.DB = db
+		o.DB, o.PushNotificationProcessor = db, nil
 		c := redis.NewClient(&o)
 		keys, err := c.Keys(ctx, args[0]+"*").Result()
 		if err == nil && len(keys) > 0 {
@@ -93,7 +93,7 @@ func redisHide(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(c.RPush(ctx, "hidden", "plain", "plain", value).Err())
 	case "otherdb":
 		o := *c.Options()
-		o.DB = 3
+		o.DB, o.PushNotificationProcessor = 3, nil
 		other := redis.NewClient(&o)
 		ts.Check(errors.Join(other.Set(ctx, "hidden", value, 0).Err(), other.Close()))
 	}

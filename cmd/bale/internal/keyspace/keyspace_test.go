@@ -203,7 +203,7 @@ func TestFindReferences(t *testing.T) {
 			ids := map[frame.DictionaryID]int64{10: 1, 1: 300, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1}
 			if single, ok := client.(*redis.Client); ok {
 				o := *single.Options()
-				o.DB = 5
+				o.DB, o.PushNotificationProcessor = 5, nil
 				other := redis.NewClient(&o)
 				if err := errors.Join(other.Set(ctx, "elsewhere", value(8), 0).Err(), other.Close()); err != nil {
 					t.Fatal(err)

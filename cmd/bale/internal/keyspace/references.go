@@ -174,7 +174,7 @@ func databases(ctx context.Context, client redis.UniversalClient) (all []redis.U
 			continue
 		}
 		o := *single.Options()
-		o.DB = db
+		o.DB, o.PushNotificationProcessor = db, nil // a processor is one client's: go-redis logs an error for the second
 		all = append(all, redis.NewClient(&o))
 	}
 	return all, closeAll, nil
