@@ -19,3 +19,12 @@ func Builders() []dict.Builder { return dict.Builders() }
 // Lacking says what a build with cgo would have in addition.
 const Lacking = "This bale was built without cgo: libzstd's compressor and its builders were not tried. They make values smaller and write them several times " +
 	"faster; docs/figures.md says by how much on the project's corpora."
+
+func (s Setting) naiveZstd(dict []byte) (compressFunc, decompressFunc) {
+	return naiveGoZstd(s.Setting, dict)
+}
+
+func (s Setting) streamZstd(c *streams, dict []byte) error {
+	c.goZstd(s.Setting, dict)
+	return nil
+}

@@ -96,9 +96,9 @@ func (r *Recorder) Reset() {
 	}
 }
 
-// stage counts the latencies of one stage in a shard. A processor adds to a counter that is in its cache in about 5 ns, as much as a
-// lock takes to be taken, and no goroutine waits for one that was taken off its processor. A counter of 32 bits would halve
-// the memory but overflow in hours of a run that is watched.
+// stage counts the latencies of one stage in a shard. To add to a counter takes 6 to 7 ns of a processor's time, as does HdrHistogram
+// behind a lock taken once an operation; but here nobody waits for a goroutine that was taken off its processor with the lock in its
+// hand, and a Snapshot holds nobody up. Counters of 32 bits would halve the memory but overflow in hours of a run that is watched.
 type stage struct {
 	counts  [buckets]atomic.Uint64
 	clamped atomic.Uint64
