@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -39,6 +40,7 @@ type contestant struct {
 // of the others over the first's ("x-NAME", the median over all rounds), and the allocations an operation.
 func contest(b *testing.B, callers, n int, all ...contestant) {
 	b.Helper()
+	n = operations(b, n)
 	turn := func(c contestant) (perSecond, allocs float64) {
 		var next atomic.Int64
 		var wg sync.WaitGroup
@@ -90,6 +92,17 @@ func contest(b *testing.B, callers, n int, all ...contestant) {
 		}
 	}
 	b.ReportMetric(0, "ns/op") // of a round, which says nothing
+}
+
+// operations are n, or as many as BALE_BENCH_OPS says, which is for fewer.
+func operations(b *testing.B, n int) int {
+	b.Helper()
+	if v := os.Getenv("BALE_BENCH_OPS"); v != "" {
+		if _, err := fmt.Sscan(v, &n); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return n
 }
 
 func median(v []float64) float64 {
@@ -304,7 +317,7 @@ func BenchmarkBatch(b *testing.B) {
 				}})
 		})
 	}
-	for i, key := range keys {
+	for i, key := range keys[:min(keyCount, operations(b, n))] {
 		if got, err := store.Get(b.Context(), key); err != nil || string(got) != string(encoded[i%values]) {
 			b.Fatalf("%s: %d bytes, %v", key, len(got), err)
 		}

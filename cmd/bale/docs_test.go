@@ -39,55 +39,83 @@ func documents(t *testing.T) map[string]string {
 }
 
 // TestDocumentedCommands runs every line of every sh block of the documents, with the measuring cut short: a
-// Redis of the test's own takes the place of the one at the default port.
+// Redis of the test's own takes the place of the one at the default port. A document's lines are run in their order, and the documents
+// at the same time.
 func TestDocumentedCommands(t *testing.T) {
-	redis := redisproc.ForTest(t)
-	dir, files := t.TempDir(), t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "bale"), ".")
+	redisproc.ForTest(t)
+	binaries := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(binaries, "bale"), ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	n := 0
 	for path, text := range documents(t) {
-		for _, block := range fence.FindAllStringSubmatch(text, -1) {
-			if block[1] != "sh" {
-				continue
-			}
-			for line := range strings.Lines(block[2]) {
-				line = strings.TrimSpace(line)
-				if line == "" || strings.HasPrefix(line, "#") || notRun[line] {
-					continue
-				}
-				n++
-				t.Run(filepath.Base(path)+": "+line, func(t *testing.T) {
-					cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, files))
-					cmd.Dir = repository
-					cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "BALE_FUZZ_N=100", "BALE_BENCH_KEYS=2000", "BALE_BENCH_TURN=100ms")
-					var out bytes.Buffer
-					cmd.Stdout, cmd.Stderr = &out, &out
-					if err := cmd.Run(); err != nil {
-						t.Errorf("%v\n%s", err, &out)
-					}
-					if out.Len() == 0 && !strings.Contains(line, ">") {
-						t.Error("it says nothing")
-					}
-				})
-			}
+		lines := commands(text)
+		if n += len(lines); len(lines) == 0 {
+			continue
 		}
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			t.Parallel()
+			redis, files := redisproc.ForTest(t), t.TempDir()
+			for _, line := range lines {
+				t.Run(line, func(t *testing.T) { runDocumented(t, line, redis, files, binaries) })
+			}
+		})
 	}
 	if n < 5 {
 		t.Errorf("only %d commands found", n)
 	}
 }
 
+// commands are the lines of a document's sh blocks that are to be run.
+func commands(text string) (lines []string) {
+	for _, block := range fence.FindAllStringSubmatch(text, -1) {
+		if block[1] != "sh" {
+			continue
+		}
+		for line := range strings.Lines(block[2]) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !notRun[line] {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
+}
+
+func runDocumented(t *testing.T, line string, redis *redisproc.Server, files, binaries string) {
+	cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, files))
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "PATH="+binaries+":"+os.Getenv("PATH"), "BALE_BENCH_KEYS=500", "BALE_BENCH_TURN=100ms", "BALE_BENCH_OPS=2000")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	for _, named := range []struct {
+		in    *regexp.Regexp
+		shown string
+	}{{goBench, "Benchmark"}, {goTest, "Test"}} {
+		if named.in.MatchString(line) {
+			if !regexp.MustCompile(`(?m)^` + named.shown).Match(out.Bytes()) {
+				t.Errorf("it names no %s that there is\n%s", named.shown, &out)
+			}
+			break
+		}
+	}
+	if out.Len() == 0 && !strings.Contains(line, ">") {
+		t.Error("it says nothing")
+	}
+}
+
 var (
 	benchRun  = regexp.MustCompile(`(\bbale bench\b[^|>]*)`)
-	benchTime = regexp.MustCompile(`-benchtime \S+`)
-	goBench   = regexp.MustCompile(`go test (.*-bench\b)`)
+	goBench   = regexp.MustCompile(`\bgo test .*-bench\b`)
+	goTest    = regexp.MustCompile(`\bgo test .*-run\b`)
+	measuring = regexp.MustCompile(`-(benchtime|count)[ =]\S+`)
 	written   = regexp.MustCompile(`\b(results\.json|report\.html|dump\.rdb|migrate\.progress|(users|shop-user)\.(dict|json)|live\.dict|dictionaries)\b`)
 	graceful  = regexp.MustCompile(`(bale dict (activate|gc)\b)`)
 	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
-	fuzzN     = regexp.MustCompile(`BALE_FUZZ_N=\d+`)
+	filled    = regexp.MustCompile(`-n (20000|300000)\b`)
 )
 
 // shorten makes a documented command quick and points it at the test's server.
@@ -97,13 +125,24 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = strings.ReplaceAll(line, "redis://127.0.0.1:6379", redis.URL())
 	line = strings.ReplaceAll(line, "127.0.0.1:6379", redis.Addr())
 	line = strings.ReplaceAll(line, "redis-cli ", "redis-cli -u "+redis.URL()+" ")
-	line = strings.ReplaceAll(line, "-n 300000", "-n 3000")
-	line = fuzzN.ReplaceAllString(line, "BALE_FUZZ_N=100")
-	line = benchTime.ReplaceAllString(line, "")
-	line = goBench.ReplaceAllString(line, "go test -benchtime 1x -count 1 $1")
+	line = filled.ReplaceAllString(line, "-n 3000")
+	switch {
+	case goBench.MatchString(line):
+		line = measuring.ReplaceAllString(line, "")
+		line = strings.Replace(line, "-bench ", "-benchtime 1x -count 1 -bench ", 1)
+	case goTest.MatchString(line): // a test, which runs by itself: that there is one by that name
+		line = strings.NewReplacer("-run ", "-list ", "-v ", "").Replace(line)
+	}
 	line = graceful.ReplaceAllString(line, "$1 --grace 0s ")
 	line = rated.ReplaceAllString(line, "$1 --rate 0")
-	return benchRun.ReplaceAllString(line, "$1 --duration 150ms --repeat 1 ")
+	return benchRun.ReplaceAllStringFunc(line, func(command string) string {
+		command += " --duration 150ms --repeat 1 "
+		// A few cells of the matrix, where it is the whole one.
+		if !strings.Contains(command, "--compress") {
+			command += "--compress none,zstd:3+dict "
+		}
+		return command
+	})
 }
 
 // TestDocumentedCode finds every go block of the documents in the examples, which are compiled and
