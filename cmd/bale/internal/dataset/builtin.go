@@ -1,98 +1,96 @@
 package dataset
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/balekv/bale/cmd/bale/internal/dataset/shop"
+	"github.com/balekv/bale/cmd/bale/internal/dataset/shop/shoppb"
 )
 
-// The types of the built-in sets: what a shop keeps in its cache.
-type (
-	// Profile is a user's profile, about 450 bytes of JSON.
-	Profile struct {
-		ID        int64     `json:"id"`
-		Name      string    `json:"name"`
-		Email     string    `json:"email"`
-		Country   string    `json:"country"`
-		Language  string    `json:"language"`
-		Avatar    string    `json:"avatar_url"`
-		Plan      string    `json:"plan"`
-		Verified  bool      `json:"verified"`
-		Balance   int       `json:"balance_cents"`
-		CreatedAt time.Time `json:"created_at"`
-		Settings  Settings  `json:"settings"`
-		Tags      []string  `json:"tags"`
-	}
-
-	// Settings are a part of a Profile.
-	Settings struct {
-		Theme         string `json:"theme"`
-		Newsletter    bool   `json:"newsletter"`
-		Notifications string `json:"notifications"`
-		Timezone      string `json:"timezone"`
-	}
-
-	// Session is a login with a cart, about 800 bytes of JSON.
-	Session struct {
-		Token     string    `json:"token"`
-		UserID    int64     `json:"user_id"`
-		IP        string    `json:"ip"`
-		UserAgent string    `json:"user_agent"`
-		ExpiresAt time.Time `json:"expires_at"`
-		Scopes    []string  `json:"scopes"`
-		Cart      []Item    `json:"cart"`
-	}
-
-	// Item is a line of a cart.
-	Item struct {
-		SKU      string `json:"sku"`
-		Title    string `json:"title"`
-		Quantity int    `json:"quantity"`
-		Price    int    `json:"price_cents"`
-	}
-
-	// LogBatch is what a service sent in a moment, about 12 KB of JSON.
-	LogBatch struct {
-		Service string     `json:"service"`
-		Host    string     `json:"host"`
-		Entries []LogEntry `json:"entries"`
-	}
-
-	// LogEntry is a line of a log.
-	LogEntry struct {
-		Time    time.Time `json:"time"`
-		Level   string    `json:"level"`
-		Message string    `json:"message"`
-		TraceID string    `json:"trace_id"`
-		Micros  int       `json:"duration_us"`
-	}
-)
-
-// The sizes of the built-in sets, in values: enough for a dictionary to be trained on later, few enough
-// to be made in a moment.
+// The sizes of the built-in sets, in values: enough for a dictionary to be trained on, few enough to be made in a moment.
 const (
-	builtInValues = 2000
-	builtInLogs   = 200
-	logEntries    = 80
-	randomSize    = 1024 // bytes
+	builtInValues  = 2000
+	builtInLogs    = 200
+	builtInTexts   = 1000
+	builtInFields  = 400 // of 100 fields
+	builtInLarge   = 100 // of 1,000 fields
+	builtInBatches = 4   // of 10 MB
+	logEntries     = 80
+	batchEntries   = 62_500 // 10 MB of JSON
+	randomSize     = 1024   // bytes
 )
 
-// BuiltIn makes the built-in sets from a seed: profiles, sessions, logs, random. The same seed
-// makes the same values.
+// set is a built-in set: its name and how to make it.
+type set struct {
+	name string
+	make func(name string, seed uint64) (*Dataset, error)
+}
+
+// builtIn are the sets, in the order that Names gives.
+func builtIn() []set {
+	return []set{
+		{"profiles", generated[shoppb.Profile](builtInValues, profile)},
+		{"sessions", generated[shoppb.Session](builtInValues, session)},
+		{"logs", generated[shoppb.LogBatch](builtInLogs, func(rng *rand.Rand, _ int) shop.LogBatch { return logBatch(rng, logEntries) })},
+		{"text", texts},
+		{"protobuf", messages},
+		{"random", random},
+		{"fields10", generated[shoppb.Fields10](builtInValues, filled[shop.Fields10])},
+		{"fields100", generated[shoppb.Fields100](builtInFields, filled[shop.Fields100])},
+		{"fields1000", generated[shoppb.Fields1000](builtInLarge, filled[shop.Fields1000])},
+		{"log10mb", generated[shoppb.LogBatch](builtInBatches, func(rng *rand.Rand, _ int) shop.LogBatch { return logBatch(rng, batchEntries) })},
+	}
+}
+
+// Names are the built-in sets: profiles of users (about 450 bytes of JSON), sessions with a cart (800 bytes), logs (batches of 12 KB), text
+// (2 KB of prose), protobuf (the bytes of profiles as protocol buffers), random (1 KB), fields10, fields100 and fields1000 (structs with
+// so many fields of mixed types: about 375 bytes, 3.6 KB and 37 KB) and log10mb (batches of logs of 10 MB).
+func Names() []string {
+	var names []string
+	for _, s := range builtIn() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// Make makes a built-in set from a seed; the same seed makes the same values. It takes a moment, but for log10mb, which takes about a second.
+func Make(name string, seed uint64) (*Dataset, error) {
+	for _, s := range builtIn() {
+		if s.name == name {
+			return s.make(name, seed)
+		}
+	}
+	return nil, fmt.Errorf("no built-in set %q; there are %q", name, Names())
+}
+
+// BuiltIn makes the sets of a quick run from a seed: profiles, sessions, logs, random. The same seed makes the same values.
 func BuiltIn(seed uint64) ([]*Dataset, error) {
-	profiles, err := generate("profiles", builtInValues, seed, profile)
-	if err != nil {
-		return nil, err
+	var sets []*Dataset
+	for _, name := range []string{"profiles", "sessions", "logs", "random"} {
+		d, err := Make(name, seed)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, d)
 	}
-	sessions, err := generate("sessions", builtInValues, seed, session)
-	if err != nil {
-		return nil, err
+	return sets, nil
+}
+
+// generated makes a set of a type that has generated code; M is its message.
+func generated[M, T any, P code[T], PM message[M]](n int, make1 func(*rand.Rand, int) T) func(string, uint64) (*Dataset, error) {
+	return func(name string, seed uint64) (*Dataset, error) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		values := make([]T, n)
+		for i := range values {
+			values[i] = make1(rng, i)
+		}
+		return newGenerated[M, T, P, PM](name, values)
 	}
-	logs, err := generate("logs", builtInLogs, seed, logBatch)
-	if err != nil {
-		return nil, err
-	}
+}
+
+func random(name string, seed uint64) (*Dataset, error) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	blobs := make([][]byte, builtInValues)
 	for i := range blobs {
@@ -101,22 +99,35 @@ func BuiltIn(seed uint64) ([]*Dataset, error) {
 			blobs[i][j] = byte(rng.Uint32())
 		}
 	}
-	return []*Dataset{profiles, sessions, logs, newTyped("random", "binary", blobs, blobs)}, nil
+	return newBytes(name, Typed, blobs), nil
 }
 
-func generate[T any](name string, n int, seed uint64, make1 func(*rand.Rand, int) T) (*Dataset, error) {
-	rng := rand.New(rand.NewPCG(seed, 0))
-	values := make([]T, n)
-	raw := make([][]byte, n)
-	for i := range values {
-		values[i] = make1(rng, i)
-		b, err := json.Marshal(values[i])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		raw[i] = b
+func texts(name string, seed uint64) (*Dataset, error) {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	raw := make([][]byte, builtInTexts)
+	for i := range raw {
+		raw[i] = text(rng, 1800+rng.IntN(500))
 	}
-	return newTyped(name, fmt.Sprintf("%T", values[0]), values, raw), nil
+	return newText(name, Typed, raw), nil
+}
+
+// messages makes the profiles as a program stores them that speaks protocol buffers: as bytes.
+func messages(name string, seed uint64) (*Dataset, error) {
+	profiles, err := Make("profiles", seed)
+	if err != nil {
+		return nil, err
+	}
+	coder, err := profiles.Coder("protobuf")
+	if err != nil {
+		return nil, err
+	}
+	raw := make([][]byte, len(profiles.Raw))
+	for i := range raw {
+		if raw[i], err = coder.Encode(nil, i); err != nil {
+			return nil, err
+		}
+	}
+	return newBytes(name, Typed, raw), nil
 }
 
 // epoch keeps the sets the same at every run.
@@ -128,11 +139,12 @@ func within(rng *rand.Rand, d time.Duration) time.Time {
 
 func pick(rng *rand.Rand, from ...string) string { return from[rng.IntN(len(from))] }
 
-func hex(rng *rand.Rand, digits int) string {
-	const alphabet = "0123456789abcdef"
-	b := make([]byte, digits)
+func hexDigits(rng *rand.Rand, n int) string { return digits(rng, n, "0123456789abcdef") }
+
+func digits(rng *rand.Rand, n int, alphabet string) string {
+	b := make([]byte, n)
 	for i := range b {
-		b[i] = alphabet[rng.IntN(16)]
+		b[i] = alphabet[rng.IntN(len(alphabet))]
 	}
 	return string(b)
 }
@@ -145,36 +157,36 @@ func last(rng *rand.Rand) string {
 	return pick(rng, "Lovelace", "Hopper", "Nakamura", "García", "Schmidt", "Okafor", "Novak", "Rossi", "Kim", "Andersen", "Dubois", "Silva", "Haddad", "Müller", "Kowalski", "Singh")
 }
 
-func profile(rng *rand.Rand, i int) Profile {
+func profile(rng *rand.Rand, i int) shop.Profile {
 	f, l := first(rng), last(rng)
 	id := 100_000 + int64(i)*17 + rng.Int64N(17)
 	tags := []string{}
 	for range 1 + rng.IntN(3) {
 		tags = append(tags, pick(rng, "early-adopter", "newsletter", "vip", "beta", "wholesale", "returns-often"))
 	}
-	return Profile{
+	return shop.Profile{
 		ID: id, Name: f + " " + l, Email: fmt.Sprintf("user%d@%s", id, pick(rng, "example.com", "example.org", "mail.example.net")),
 		Country: pick(rng, "DE", "FR", "US", "JP", "BR", "NG", "IN", "PL"), Language: pick(rng, "de", "fr", "en", "ja", "pt", "hi", "pl"),
-		Avatar: "https://cdn.example.com/avatars/" + hex(rng, 32) + ".png",
+		Avatar: "https://cdn.example.com/avatars/" + hexDigits(rng, 32) + ".png",
 		Plan:   pick(rng, "free", "free", "free", "pro", "team"), Verified: rng.IntN(3) > 0, Balance: rng.IntN(100_000),
 		CreatedAt: within(rng, 3*365*24*time.Hour),
-		Settings: Settings{pick(rng, "light", "dark", "system"), rng.IntN(2) == 0, pick(rng, "all", "mentions", "none"),
-			pick(rng, "Europe/Berlin", "America/New_York", "Asia/Tokyo", "Africa/Lagos", "America/Sao_Paulo")},
+		Settings: shop.Settings{Theme: pick(rng, "light", "dark", "system"), Newsletter: rng.IntN(2) == 0, Notifications: pick(rng, "all", "mentions", "none"),
+			Timezone: pick(rng, "Europe/Berlin", "America/New_York", "Asia/Tokyo", "Africa/Lagos", "America/Sao_Paulo")},
 		Tags: tags,
 	}
 }
 
-func session(rng *rand.Rand, _ int) Session {
-	s := Session{
-		Token: hex(rng, 64), UserID: 100_000 + rng.Int64N(40_000),
+func session(rng *rand.Rand, _ int) shop.Session {
+	s := shop.Session{
+		Token: hexDigits(rng, 64), UserID: 100_000 + rng.Int64N(40_000),
 		IP:        fmt.Sprintf("203.0.113.%d", rng.IntN(256)),
 		UserAgent: fmt.Sprintf("Mozilla/5.0 (%s) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/%d.0.0.0 Safari/537.36", pick(rng, "X11; Linux x86_64", "Windows NT 10.0; Win64; x64", "Macintosh; Intel Mac OS X 10_15_7"), 120+rng.IntN(30)),
 		ExpiresAt: within(rng, 30*24*time.Hour),
 		Scopes:    []string{"read:profile", "write:cart", pick(rng, "read:orders", "read:invoices")},
-		Cart:      []Item{},
+		Cart:      []shop.Item{},
 	}
 	for range 1 + rng.IntN(10) {
-		s.Cart = append(s.Cart, Item{
+		s.Cart = append(s.Cart, shop.Item{
 			SKU:   fmt.Sprintf("%s-%05d", pick(rng, "SHOE", "BOOK", "LAMP", "DESK", "CABLE"), rng.IntN(100_000)),
 			Title: pick(rng, "Trail running shoe", "Reading lamp, brass", "Standing desk, oak", "Cable, USB-C, 2 m", "The Art of Small Values", "Notebook, dotted, A5"),
 			Price: 199 + rng.IntN(50_000), Quantity: 1 + rng.IntN(3),
@@ -183,13 +195,13 @@ func session(rng *rand.Rand, _ int) Session {
 	return s
 }
 
-func logBatch(rng *rand.Rand, _ int) LogBatch {
-	b := LogBatch{Service: pick(rng, "checkout", "catalog", "search", "auth"), Host: fmt.Sprintf("node-%02d.eu-central.example.com", rng.IntN(40))}
+func logBatch(rng *rand.Rand, entries int) shop.LogBatch {
+	b := shop.LogBatch{Service: pick(rng, "checkout", "catalog", "search", "auth"), Host: fmt.Sprintf("node-%02d.eu-central.example.com", rng.IntN(40))}
 	at := within(rng, 24*time.Hour)
-	for range logEntries {
+	for range entries {
 		at = at.Add(time.Duration(rng.IntN(250)) * time.Millisecond)
-		b.Entries = append(b.Entries, LogEntry{
-			Time: at, Level: pick(rng, "info", "info", "info", "debug", "warn", "error"), TraceID: hex(rng, 32), Micros: 100 + rng.IntN(90_000),
+		b.Entries = append(b.Entries, shop.LogEntry{
+			Time: at, Level: pick(rng, "info", "info", "info", "debug", "warn", "error"), TraceID: hexDigits(rng, 32), Micros: 100 + rng.IntN(90_000),
 			Message: pick(rng, "GET /api/v1/products served from cache", "cache miss, loading from database", "payment authorised", "token refreshed", "slow query: SELECT * FROM orders WHERE user_id = $1", "upstream timed out, retrying"),
 		})
 	}

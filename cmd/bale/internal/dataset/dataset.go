@@ -1,20 +1,33 @@
-// Package dataset holds the values that the lab measures on: the user's own, read by [Load], or
-// realistic ones, made by [BuiltIn].
+// Package dataset holds the values that the lab measures on, and the serializers that it measures: the user's own values, read by
+// [Load], or realistic ones, made by [Make] and [Sized].
+//
+// There are two tracks, which are not to be compared with each other. In the [Typed] one a value is of a Go type that is known when the program
+// is built, with generated code for the libraries that need it. In the [Dynamic] one it is a document, which a program decodes
+// into any; [Dataset.Dynamic] puts a built-in set there.
+//
+// # Numbers of documents
+//
+// With the JSON libraries a number is a float64, which is what each of them makes of it, where all numbers of the set are written as encoding/json
+// writes a float64; else (12.50, or an id of 20 digits) it is a json.Number in the whole set, so that no digit is lost. Gob, MessagePack and CBOR
+// hold what a program would have put there: int64, or uint64, for what is written as an integer and fits, and else float64 if its shortest decimal
+// is that number. Where one of them is neither, gob holds the json.Number, and the others have no coder: [ErrNoCoder].
 package dataset
 
 import (
-	"bytes"
-	"encoding/gob"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"reflect"
-	"slices"
-	"unicode/utf8"
 
-	"github.com/balekv/bale"
-	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/dict"
 )
+
+// The tracks. Results of one say nothing about those of the other.
+const (
+	Typed   = "typed"   // values of Go types, with generated code where a library needs it
+	Dynamic = "dynamic" // values that are decoded into any
+)
+
+// ErrNoCoder says that a codec cannot serialize a set; what wraps it says why.
+var ErrNoCoder = errors.New("not possible")
 
 // Dataset is a named set of values.
 type Dataset struct {
@@ -27,6 +40,8 @@ type Dataset struct {
 	// Kind says what the values are taken for: "json", "text", "binary", or the Go type of a
 	// built-in set.
 	Kind string
+	// Track is Typed or Dynamic.
+	Track string
 	// Note says what a reader of the results should know about the set, or is empty.
 	Note string
 
@@ -48,7 +63,7 @@ func (d *Dataset) Halves() (train, measure *Dataset) {
 }
 
 func (d *Dataset) half(training bool) *Dataset {
-	h := &Dataset{Name: d.Name, Kind: d.Kind, Note: d.Note, coders: map[string]func() (Coder, error){}}
+	h := &Dataset{Name: d.Name, Kind: d.Kind, Track: d.Track, Note: d.Note, coders: map[string]func() (Coder, error){}}
 	var places []int
 	for i, v := range d.Raw {
 		if dict.InTraining(i) == training {
@@ -74,7 +89,7 @@ type halved struct {
 func (h halved) Encode(dst []byte, i int) ([]byte, error) { return h.Coder.Encode(dst, h.places[i]) }
 func (h halved) Verify(src []byte, i int) error           { return h.Coder.Verify(src, h.places[i]) }
 
-// Coder serializes the values of a set with one codec. It is safe for concurrent use.
+// Coder serializes the values of a set with one codec, as who knows the library would write it. It is safe for concurrent use.
 type Coder interface {
 	// Encode appends the encoding of value i to dst.
 	Encode(dst []byte, i int) ([]byte, error)
@@ -82,18 +97,16 @@ type Coder interface {
 	// Decode decodes src and throws the result away.
 	Decode(src []byte) error
 
-	// Verify decodes src and compares the result with value i.
+	// Verify decodes src and compares the result with value i. Times are the same that are the same instant, and what
+	// decodes src must have kept nothing of its memory.
 	Verify(src []byte, i int) error
 }
 
-// Codecs are the names that Coder takes.
-func Codecs() []string { return []string{"json", "gob", "raw"} }
-
-// Coder returns the values ready to be serialized by a codec.
+// Coder returns the values ready to be serialized by a codec. Where it cannot serialize them the error is ErrNoCoder.
 func (d *Dataset) Coder(name string) (Coder, error) {
 	make, ok := d.coders[name]
 	if !ok {
-		return nil, fmt.Errorf("no codec %q; there are %q", name, Codecs())
+		return nil, d.noCoder(name)
 	}
 	c, err := make()
 	if err != nil {
@@ -102,136 +115,16 @@ func (d *Dataset) Coder(name string) (Coder, error) {
 	return c, nil
 }
 
-// typed serializes values of one Go type.
-type typed[T any] struct {
-	codec  bale.Codec[T]
-	values []T
-}
-
-func (c typed[T]) Encode(dst []byte, i int) ([]byte, error) { return c.codec.Append(dst, c.values[i]) }
-
-func (c typed[T]) Decode(src []byte) error {
-	var v T
-	return c.codec.Decode(src, &v)
-}
-
-func (c typed[T]) Verify(src []byte, i int) error {
-	var v T
-	if err := c.codec.Decode(src, &v); err != nil {
-		return err
+// noCoder says why there is none.
+func (d *Dataset) noCoder(name string) error {
+	for _, c := range CodecInfos() {
+		switch {
+		case c.Name != name:
+		case d.Track == Dynamic:
+			return fmt.Errorf("%s as %s: %w: it needs code generated for a Go type, which only sets of the typed track have", d.Name, name, ErrNoCoder)
+		default:
+			return fmt.Errorf("%s as %s: %w: it needs code generated for a struct, and these values are %s", d.Name, name, ErrNoCoder, d.Kind)
+		}
 	}
-	if !reflect.DeepEqual(v, c.values[i]) {
-		return fmt.Errorf("value %d comes back different", i)
-	}
-	return nil
-}
-
-// newTyped makes a set of Go values; raw are their JSON, or they themselves when they are bytes.
-func newTyped[T any](name, kind string, values []T, raw [][]byte) *Dataset {
-	return &Dataset{Name: name, Kind: kind, Raw: raw, coders: map[string]func() (Coder, error){
-		"json": func() (Coder, error) { return typed[T]{codec.JSON[T]{}, values}, nil },
-		"gob":  func() (Coder, error) { return typed[T]{codec.Gob[T]{}, values}, nil },
-		"raw":  func() (Coder, error) { return typed[[]byte]{codec.Bytes{}, raw}, nil },
-	}}
-}
-
-// newDynamic makes a set of values of which only the bytes are known.
-func newDynamic(name string, raw [][]byte) *Dataset {
-	switch {
-	case !slices.ContainsFunc(raw, func(v []byte) bool { return !json.Valid(v) }):
-		return &Dataset{Name: name, Kind: "json", Raw: raw, coders: map[string]func() (Coder, error){
-			"json": func() (Coder, error) { return newDocuments(raw, jsonDocument{}, func(v any) any { return v }) },
-			"gob":  func() (Coder, error) { return newDocuments(raw, gobDocument{}, withoutNil) },
-			"raw":  func() (Coder, error) { return typed[[]byte]{codec.Bytes{}, raw}, nil },
-		}}
-	case !slices.ContainsFunc(raw, func(v []byte) bool { return !utf8.Valid(v) }):
-		values := make([]string, len(raw))
-		for i, v := range raw {
-			values[i] = string(v)
-		}
-		return newTyped(name, "text", values, raw)
-	}
-	return newTyped(name, "binary", raw, raw)
-}
-
-// newDocuments decodes JSON values into any, which is what a program has that knows no type for them.
-func newDocuments(raw [][]byte, c bale.Codec[any], prepare func(any) any) (Coder, error) {
-	values := make([]any, len(raw))
-	for i, r := range raw {
-		if err := (jsonDocument{}).Decode(r, &values[i]); err != nil {
-			return nil, fmt.Errorf("value %d: %w", i, err)
-		}
-		values[i] = prepare(values[i])
-	}
-	return typed[any]{c, values}, nil
-}
-
-// jsonDocument is bale's JSON codec, but for numbers: they keep their digits, where float64 would
-// lose some of large ids.
-type jsonDocument struct{ codec.JSON[any] }
-
-func (jsonDocument) Decode(src []byte, v *any) error {
-	d := json.NewDecoder(bytes.NewReader(src))
-	d.UseNumber()
-	return d.Decode(v)
-}
-
-// gobDocument encodes documents with gob, which needs the types named that an any may hold.
-type gobDocument struct{ codec.Gob[document] }
-
-type document struct{ V any }
-
-// What gob cannot encode within an any is stood for by a type of its own: nil, and what is empty, which
-// it does not tell from nil.
-type (
-	null      struct{ Null bool }
-	emptyList struct{ Empty bool }
-	emptyMap  struct{ Empty bool }
-)
-
-func (c gobDocument) Append(dst []byte, v any) ([]byte, error) {
-	return c.Gob.Append(dst, document{v})
-}
-
-func (c gobDocument) Decode(src []byte, v *any) error {
-	var d document
-	err := c.Gob.Decode(src, &d)
-	*v = d.V
-	return err
-}
-
-// RegisterGob tells gob the types that a document is made of. Gob keeps them for the whole process, so it
-// is for the program to call, once, before a coder "gob" is used.
-func RegisterGob() {
-	gob.Register(map[string]any{})
-	gob.Register([]any{})
-	gob.Register(json.Number(""))
-	gob.Register(null{})
-	gob.Register(emptyList{})
-	gob.Register(emptyMap{})
-}
-
-// withoutNil makes a document fit for gob.
-func withoutNil(v any) any {
-	switch v := v.(type) {
-	case nil:
-		return null{true}
-	case []any:
-		if len(v) == 0 {
-			return emptyList{true}
-		}
-		for i := range v {
-			v[i] = withoutNil(v[i])
-		}
-		return v
-	case map[string]any:
-		if len(v) == 0 {
-			return emptyMap{true}
-		}
-		for k := range v {
-			v[k] = withoutNil(v[k])
-		}
-		return v
-	}
-	return v
+	return fmt.Errorf("no codec %q; there are %q", name, Codecs())
 }

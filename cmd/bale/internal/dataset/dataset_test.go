@@ -2,6 +2,8 @@ package dataset
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 )
 
 func TestMain(m *testing.M) {
@@ -18,33 +21,147 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checkCoders takes every value through every codec, and makes sure that Verify can tell values apart.
-func checkCoders(t *testing.T, d *Dataset) {
+// checkCoders takes the values, or about so many of them, through every codec that the set's track has, and makes sure that Verify can tell values
+// apart.
+func checkCoders(t *testing.T, d *Dataset, most int) {
 	t.Helper()
-	for _, name := range Codecs() {
+	for _, info := range CodecInfos() {
+		c, err := d.Coder(info.Name)
+		if generated := info.Typed && !info.Dynamic; generated && (d.Track == Dynamic || d.Kind == "text" || d.Kind == "binary") {
+			if !errors.Is(err, ErrNoCoder) {
+				t.Errorf("%s as %s: error %v, want ErrNoCoder", d.Name, info.Name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(d.Raw); i += 1 + len(d.Raw)/most {
+			b, err := c.Encode([]byte("before"), i)
+			if err != nil {
+				t.Fatalf("%s %s: value %d: %v", d.Name, info.Name, i, err)
+			}
+			if !bytes.HasPrefix(b, []byte("before")) {
+				t.Fatalf("%s %s: value %d does not append", d.Name, info.Name, i)
+			}
+			b = bytes.TrimPrefix(b, []byte("before"))
+			if err := c.Decode(b); err != nil {
+				t.Errorf("%s %s: value %d: decode: %v", d.Name, info.Name, i, err)
+			}
+			if err := c.Verify(b, i); err != nil {
+				t.Errorf("%s %s: value %d: %v", d.Name, info.Name, i, err)
+			}
+			if other := (i + 1) % len(d.Raw); !bytes.Equal(d.Raw[i], d.Raw[other]) && c.Verify(b, other) == nil {
+				t.Errorf("%s %s: value %d passes for value %d", d.Name, info.Name, i, other)
+			}
+		}
+	}
+	if _, err := d.Coder("xml"); err == nil || errors.Is(err, ErrNoCoder) {
+		t.Errorf("codec xml: error %v", err)
+	}
+}
+
+// small are the built-in sets that a test can take whole.
+func small() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool { return name == "log10mb" })
+}
+
+// TestMake takes every set through every codec in both tracks.
+func TestMake(t *testing.T) {
+	// The mean sizes that the comment of Names promises.
+	sizes := map[string][2]int64{
+		"profiles": {400, 550}, "sessions": {700, 900}, "logs": {10_000, 16_000}, "text": {1900, 2200}, "protobuf": {190, 210}, "random": {1024, 1024},
+		"fields10": {365, 385}, "fields100": {3550, 3700}, "fields1000": {36_000, 38_000}, "log10mb": {10_000_000, 10_100_000},
+	}
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			d, err := Make(name, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mean, bounds := d.RawBytes()/int64(len(d.Raw)), sizes[name]; mean < bounds[0] || mean > bounds[1] {
+				t.Errorf("%d bytes in the mean, want %v", mean, bounds)
+			}
+			if d.Name != name || d.Track != Typed {
+				t.Errorf("%s, %s", d.Name, d.Track)
+			}
+			if name == "log10mb" {
+				checkBatches(t, d)
+				return
+			}
+			checkCoders(t, d, 20)
+			dynamic, err := d.Dynamic()
+			if d.Kind == "text" || d.Kind == "binary" {
+				if !errors.Is(err, ErrNoCoder) {
+					t.Errorf("dynamic: error %v, want ErrNoCoder", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if dynamic.Name != name || dynamic.Track != Dynamic || &dynamic.Raw[0] != &d.Raw[0] {
+				t.Errorf("%s, %s", dynamic.Name, dynamic.Track)
+			}
+			dynamic.Raw = dynamic.Raw[:40]
+			checkCoders(t, dynamic, 20)
+		})
+	}
+	if _, err := Make("nothing", 1); err == nil || !strings.Contains(err.Error(), "profiles") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// checkBatches tries the codecs of which each does its work in another way on values of 10 MB.
+func checkBatches(t *testing.T, d *Dataset) {
+	for _, name := range []string{"json", "msgp", "raw"} {
 		c, err := d.Coder(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range d.Raw {
-			b, err := c.Encode([]byte("before"), i)
-			if err != nil {
-				t.Fatalf("%s %s: value %d: %v", d.Name, name, i, err)
-			}
-			b = bytes.TrimPrefix(b, []byte("before"))
-			if err := c.Decode(b); err != nil {
-				t.Errorf("%s %s: value %d: decode: %v", d.Name, name, i, err)
-			}
-			if err := c.Verify(b, i); err != nil {
-				t.Errorf("%s %s: value %d: %v", d.Name, name, i, err)
-			}
-			if other := (i + 1) % len(d.Raw); !bytes.Equal(d.Raw[i], d.Raw[other]) && c.Verify(b, other) == nil {
-				t.Errorf("%s %s: value %d passes for value %d", d.Name, name, i, other)
-			}
+		b, err := c.Encode(nil, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Verify(b, 1); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := d.Coder("xml"); err == nil {
-		t.Error("no error for codec xml")
+	train, measure := d.Halves()
+	if len(train.Raw) == 0 || len(measure.Raw) == 0 {
+		t.Errorf("halves of %d and %d values", len(train.Raw), len(measure.Raw))
+	}
+}
+
+// TestFrozen keeps the values of the sets, for published figures speak of them.
+func TestFrozen(t *testing.T) {
+	got := map[string]string{}
+	for _, name := range small() {
+		for _, seed := range []uint64{1, 7} {
+			d, err := Make(name, seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := sha256.New()
+			for _, v := range d.Raw[:100] {
+				h.Write(v)
+			}
+			got[fmt.Sprint(name, " ", seed)] = hex.EncodeToString(h.Sum(nil)[:8])
+		}
+	}
+	want := map[string]string{
+		"profiles 1": "dbc746a3ac4e7626", "profiles 7": "86c4d603d89c9bfb",
+		"sessions 1": "8c1a21272635d157", "sessions 7": "d017a7fac6cdece7",
+		"logs 1": "16cb6a7b47c51cc5", "logs 7": "b3ca0b54fb08e7b4",
+		"text 1": "a196db13f4dcf466", "text 7": "2b75f5ca3eaaeb58",
+		"protobuf 1": "71409f3246c47136", "protobuf 7": "953f2ca501daff96",
+		"random 1": "6f28de75b14b9d4c", "random 7": "580c7d446ff536c3",
+		"fields10 1": "5b405118bdb279e4", "fields10 7": "b76b40ea488d10e6",
+		"fields100 1": "fdaa3927973f00c5", "fields100 7": "5ee62422c49e56f1",
+		"fields1000 1": "165f7b77fea07da9", "fields1000 7": "f7f42aa97cccd170",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -53,33 +170,72 @@ func TestBuiltIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := BuiltIn(7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := BuiltIn(8)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var names []string
-	for i, d := range sets {
+	for _, d := range sets {
 		names = append(names, d.Name)
-		checkCoders(t, d)
-		if !slices.EqualFunc(d.Raw, again[i].Raw, bytes.Equal) {
-			t.Errorf("%s: the same seed makes other values", d.Name)
-		}
-		if slices.EqualFunc(d.Raw, other[i].Raw, bytes.Equal) {
-			t.Errorf("%s: another seed makes the same values", d.Name)
-		}
 	}
 	if diff := cmp.Diff([]string{"profiles", "sessions", "logs", "random"}, names); diff != "" {
 		t.Error(diff)
 	}
-	// The sizes that the comments of the types promise.
-	for i, bounds := range [][2]int64{{400, 550}, {700, 900}, {10_000, 16_000}, {1024, 1024}} {
-		if mean := sets[i].RawBytes() / int64(len(sets[i].Raw)); mean < bounds[0] || mean > bounds[1] {
-			t.Errorf("%s: %d bytes in the mean, want %v", sets[i].Name, mean, bounds)
+}
+
+func TestSized(t *testing.T) {
+	for _, size := range []int{1, 2, 100, 511, 512, 513, 600, 1000, 1024, 4096, 65_537, 1 << 20} {
+		d, err := Sized(size, 1)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if len(d.Raw) < 2 || len(d.Raw) > 2000 || d.Name != fmt.Sprintf("%dB", size) || d.Track != Typed {
+			t.Errorf("%s of the %s track has %d values", d.Name, d.Track, len(d.Raw))
+		}
+		for i, v := range d.Raw {
+			if len(v) != size {
+				t.Fatalf("%s: value %d has %d bytes", d.Name, i, len(v))
+			}
+		}
+		again, err := Sized(size, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.EqualFunc(d.Raw, again.Raw, bytes.Equal) {
+			t.Errorf("%s: the same seed makes other values", d.Name)
+		}
+		checkCoders(t, d, 3)
+	}
+	for _, size := range []int{-1, 0, MaxSized + 1} {
+		if _, err := Sized(size, 1); err == nil {
+			t.Errorf("%d bytes are taken", size)
+		}
+	}
+}
+
+// TestCompressibility: zstd leaves of a listing about what it leaves of real JSON, and of prose what it leaves of English.
+func TestCompressibility(t *testing.T) {
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer enc.Close()
+	ratio := func(v []byte) float64 { return float64(len(v)) / float64(len(enc.EncodeAll(v, nil))) }
+	for _, size := range []int{4096, 65_536, 1 << 20} {
+		d, err := Sized(size, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := ratio(d.Raw[0]); r < 1.7 || r > 2.5 {
+			t.Errorf("%s: %.2f", d.Name, r)
+		}
+	}
+	d, err := Make("text", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// English prose: 1.6 to 1.9 a value of 2 KB, 2.5 to 3 where there is much of it.
+	if r := ratio(d.Raw[0]); r < 1.5 || r > 2 {
+		t.Errorf("a text: %.2f", r)
+	}
+	if r := ratio(bytes.Join(d.Raw, nil)); r < 2.3 || r > 3.2 {
+		t.Errorf("all texts: %.2f", r)
 	}
 }
 
@@ -116,7 +272,7 @@ func TestHalves(t *testing.T) {
 	}
 	train, measure := d.Halves()
 	for _, half := range []*Dataset{train, measure} {
-		checkCoders(t, half)
+		checkCoders(t, half, 20)
 		first := 0
 		for _, v := range half.Raw {
 			if bytes.Contains(v, []byte(`"kind":0`)) {
@@ -185,7 +341,7 @@ func TestLoad(t *testing.T) {
 		if d.Name != test.name || d.Kind != test.kind || len(d.Raw) != test.values {
 			t.Errorf("%s: %q, %s, %d values; want %+v", test.path, d.Name, d.Kind, len(d.Raw), test)
 		}
-		checkCoders(t, d)
+		checkCoders(t, d, 20)
 	}
 	for _, path := range []string{write("empty", ""), write("blank", "\n \n"), write("long", strings.Repeat("x", 1001)), filepath.Join(dir, "nowhere"), t.TempDir()} {
 		if _, err := Load(path, nil, limits); !errors.Is(err, ErrData) {

@@ -35,7 +35,7 @@ func Load(path string, stdin io.Reader, limits Limits) (*Dataset, error) {
 	if len(s.kept) == 0 {
 		return nil, fmt.Errorf("%w: %s holds no value", ErrData, path)
 	}
-	d := newDynamic(name, s.kept)
+	d := newUntyped(name, s.kept)
 	d.Total = s.seen
 	switch {
 	case s.seen > len(s.kept):
