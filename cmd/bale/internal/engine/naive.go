@@ -16,14 +16,11 @@ import (
 // newNaive makes a compressor that keeps nothing from value to value.
 func (s Setting) newNaive(d *frame.Dictionary) (compress.Compressor, error) {
 	// A dictionary that cannot be read, or a level that is not there, is to fail here, as it does for the other forms.
-	c, err := s.Engine().New(s.Setting, d)
+	pooled, err := s.Engine().New(s.Setting, d)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Close(); err != nil {
-		return nil, err
-	}
-	n := naive{algorithm: s.Algorithm, id: d.ID()}
+	n := naive{algorithm: s.Algorithm, id: d.ID(), pooled: pooled}
 	if s.Algorithm == frame.Zstd {
 		n.compress, n.decompress = s.naiveZstd(d.Bytes())
 		return &n, nil
@@ -34,6 +31,9 @@ func (s Setting) newNaive(d *frame.Dictionary) (compress.Compressor, error) {
 	n.decompress = func(dst, src []byte, size int) ([]byte, error) {
 		return once(s.Setting, d, func(c compress.Compressor, dst, src []byte) ([]byte, error) { return c.Decompress(dst, src, size) }, dst, src)
 	}
+	if s.Algorithm == frame.LZ4 {
+		n.decompress = pooled.Decompress // blocks are read without a context, and a dictionary as it is
+	}
 	return &n, nil
 }
 
@@ -43,6 +43,7 @@ type naive struct {
 	id         frame.DictionaryID
 	compress   compressFunc
 	decompress decompressFunc
+	pooled     compress.Compressor // for what needs no context
 }
 
 type (
@@ -53,7 +54,7 @@ type (
 func (n *naive) Algorithm() frame.Algorithm               { return n.algorithm }
 func (n *naive) DictionaryID() frame.DictionaryID         { return n.id }
 func (n *naive) Compress(dst, src []byte) ([]byte, error) { return n.compress(dst, src) }
-func (n *naive) Close() error                             { return nil }
+func (n *naive) Close() error                             { return n.pooled.Close() }
 func (n *naive) Decompress(dst, src []byte, size int) ([]byte, error) {
 	return n.decompress(dst, src, size)
 }
