@@ -1,0 +1,138 @@
+package serve
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/observe/prom"
+	"github.com/balekv/bale/stats"
+)
+
+// Metrics are what /metrics shows of a run. Make them with [NewMetrics]; they are safe for concurrent use.
+type Metrics struct {
+	registry  *prometheus.Registry
+	collector *prom.Collector
+
+	steps, stepsDone, cells, cellsDone, rounds, round, cell *prometheus.Desc
+
+	lock     sync.Mutex
+	progress Progress
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	Steps, Done      int // of all that there is to do: dictionaries, filling, and each turn of each cell
+	Cells, CellsDone int // combinations of the matrix; done are those that were measured in every round
+	Rounds, Round    int // the round is 0 before the first
+
+	// Cell is the one under measurement, nil in between.
+	Cell *outcome.Identity
+}
+
+// NewMetrics makes Metrics.
+func NewMetrics() (*Metrics, error) {
+	collector, err := prom.NewCollector(prom.Options{})
+	if err != nil {
+		return nil, err
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("bale_lab_"+name, help, labels, nil)
+	}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(), collector: collector,
+		steps:     desc("steps", "Steps that the run has."),
+		stepsDone: desc("steps_done", "Steps that are done."),
+		cells:     desc("cells", "Cells that the run has."),
+		cellsDone: desc("cells_done", "Cells that were measured in every round."),
+		rounds:    desc("rounds", "Rounds that the run has."),
+		round:     desc("round", "The present round; 0 before the first."),
+		cell: desc("cell_info", "The cell under measurement. The value is 1.",
+			"dataset", "track", "codec", "compress", "client", "server", "batch", "concurrency", "rate"),
+	}
+	for _, c := range []prometheus.Collector{
+		collector, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), progressCollector{m},
+		// Beside its defaults: what the garbage collector takes of the processors, and how long it stops the world.
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsGC)),
+	} {
+		if err := m.registry.Register(c); err != nil {
+			return nil, fmt.Errorf("serve: metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// Group is the Recorder of all operations of a set of values in one form, whatever the client and load. The name of its group is
+// DATASET/CODEC/COMPRESS.
+func (m *Metrics) Group(dataset, codec, compress string) *stats.Counters {
+	return m.collector.Group(groupName(dataset, codec, compress))
+}
+
+func groupName(dataset, codec, compress string) string { return dataset + "/" + codec + "/" + compress }
+
+// Trained shows the dictionary of a group, which was trained at that time.
+func (m *Metrics) Trained(dataset, codec, compress string, d *dict.Dictionary, info dict.Info, at time.Time) {
+	state := &dict.State{Current: d.ID(), Dictionaries: []dict.Entry{{ID: d.ID(), Published: at, Info: info}}}
+	m.collector.Dictionary(groupName(dataset, codec, compress), func() dict.Status {
+		return dict.Status{Writing: d.ID(), State: state, Synced: time.Now()}
+	})
+}
+
+// Pool shows the connections of a client, until it is called with nil before the client is closed; see [prom.Collector.Pool].
+func (m *Metrics) Pool(client string, pool func() prom.PoolStats) { m.collector.Pool(client, pool) }
+
+// Progress shows how far the run is.
+func (m *Metrics) Progress(p Progress) {
+	if p.Cell != nil {
+		cell := *p.Cell // the caller's may change
+		p.Cell = &cell
+	}
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	m.progress = p
+}
+
+func (m *Metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+// progressCollector has the metrics of the progress. It is a type of its own so that Metrics is not a Collector for all to see.
+type progressCollector struct{ *Metrics }
+
+// Describe implements prometheus.Collector.
+func (c progressCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.steps, c.stepsDone, c.cells, c.cellsDone, c.rounds, c.round, c.cell} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c progressCollector) Collect(to chan<- prometheus.Metric) {
+	c.lock.Lock()
+	p := c.progress
+	c.lock.Unlock()
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		for i := range labels { // names of files may be anything
+			labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
+		}
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	gauge(c.steps, p.Steps)
+	gauge(c.stepsDone, p.Done)
+	gauge(c.cells, p.Cells)
+	gauge(c.cellsDone, p.CellsDone)
+	gauge(c.rounds, p.Rounds)
+	gauge(c.round, p.Round)
+	if i := p.Cell; i != nil {
+		gauge(c.cell, 1, i.Dataset, i.Track, i.Codec, i.Compress, i.Client, i.Server, i.Batch, strconv.Itoa(i.Concurrency), strconv.FormatFloat(i.Rate, 'g', -1, 64))
+	}
+}
