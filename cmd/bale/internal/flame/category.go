@@ -53,7 +53,7 @@ var runtimeFunctions = []struct {
 	prefix   string
 	category Category
 }{
-	{"gc", GC}, {"bgsweep", GC}, {"bgscavenge", GC}, {"sweepone", GC}, {"deductSweepCredit", GC}, {"scanobject", GC}, {"scanSpan", GC},
+	{"gc", GC}, {"_GC", GC}, {"bgsweep", GC}, {"bgscavenge", GC}, {"sweepone", GC}, {"deductSweepCredit", GC}, {"scanobject", GC}, {"scanSpan", GC},
 	{"markroot", GC}, {"greyobject", GC}, {"wbBufFlush", GC}, {"bulkBarrier", GC}, {"(*gcWork)", GC}, {"(*sweepLocked)", GC}, {"(*scavenge", GC},
 
 	{"schedule", Scheduler}, {"findRunnable", Scheduler}, {"park_m", Scheduler}, {"goschedImpl", Scheduler}, {"gopreempt_m", Scheduler},

@@ -93,6 +93,7 @@ type frame struct {
 	category Category
 	value    int64 // with its children's
 	children map[string]*frame
+	sorted   []*frame // the children, the largest first
 	kept     bool
 }
 
@@ -108,16 +109,15 @@ func (f *frame) child(function string) *frame {
 	return c
 }
 
-// sorted are the children, the largest first.
-func (f *frame) sorted() []*frame {
-	all := make([]*frame, 0, len(f.children))
+// sort sorts the children, and theirs.
+func (f *frame) sort() {
 	for _, c := range f.children {
-		all = append(all, c)
+		f.sorted = append(f.sorted, c)
+		c.sort()
 	}
-	slices.SortFunc(all, func(a, b *frame) int {
+	slices.SortFunc(f.sorted, func(a, b *frame) int {
 		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.function, b.function))
 	})
-	return all
 }
 
 // New makes a tree of a profile, which stays as it is.
@@ -163,6 +163,7 @@ func New(p *profile.Profile, o Options) (*Tree, error) {
 		}
 	}
 	smallest := max(1, int64(o.MinShare*float64(t.Total)))
+	root.sort()
 	all := root.bySize()
 	// Each node that is kept may take an "(other)" with it, so that how many can be is found by trying: one can.
 	for least, beyond := 1, min(o.MaxNodes, len(all))+1; least < beyond; {
@@ -184,7 +185,7 @@ func New(p *profile.Profile, o Options) (*Tree, error) {
 func (f *frame) bySize() []*frame {
 	all := []*frame{f}
 	for i := 0; i < len(all); i++ {
-		all = append(all, all[i].sorted()...)
+		all = append(all, all[i].sorted...)
 	}
 	slices.SortStableFunc(all, func(a, b *frame) int { return cmp.Compare(b.value, a.value) })
 	return all
@@ -194,7 +195,7 @@ func (f *frame) bySize() []*frame {
 func (f *frame) append(nodes []Node, depth int, smallest int64) []Node {
 	nodes = append(nodes, Node{short(f.function), depth, f.value, f.category})
 	folded := int64(0)
-	for _, c := range f.sorted() {
+	for _, c := range f.sorted {
 		if c.kept {
 			nodes = c.append(nodes, depth+1, smallest)
 		} else {

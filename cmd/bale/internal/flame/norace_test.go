@@ -1,0 +1,5 @@
+//go:build !race
+
+package flame
+
+const race = false
