@@ -133,6 +133,10 @@ func (c progressCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(c.rounds, p.Rounds)
 	gauge(c.round, p.Round)
 	if i := p.Cell; i != nil {
-		gauge(c.cell, 1, i.Dataset, i.Track, i.Codec, i.Compress, i.Client, i.Server, i.Batch, strconv.Itoa(i.Concurrency), strconv.FormatFloat(i.Rate, 'g', -1, 64))
+		rate := "" // in a closed loop
+		if i.Rate != 0 {
+			rate = strconv.FormatFloat(i.Rate, 'f', -1, 64)
+		}
+		gauge(c.cell, 1, i.Dataset, i.Track, i.Codec, i.Compress, i.Client, i.Server, i.Batch, strconv.Itoa(i.Concurrency), rate)
 	}
 }

@@ -337,7 +337,7 @@ func TestMetrics(t *testing.T) {
 		`bale_dictionary_published_timestamp_seconds{group="profiles/json/zstd:3+dict"} 1000`,
 		`bale_pool_waits_total{pool="goredis"} 5`,
 		`bale_lab_steps 7`, `bale_lab_steps_done 3`, `bale_lab_cells 4`, `bale_lab_cells_done 1`, `bale_lab_rounds 6`, `bale_lab_round 2`,
-		`bale_lab_cell_info{batch="mset:10",client="goredis",codec="json",compress="none",concurrency="64",dataset="profi�les",rate="1e+06",server="",track="dynamic"} 1`,
+		`bale_lab_cell_info{batch="mset:10",client="goredis",codec="json",compress="none",concurrency="64",dataset="profi�les",rate="1000000",server="",track="dynamic"} 1`,
 	} {
 		want[line] = true
 	}
