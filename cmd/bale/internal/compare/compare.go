@@ -207,6 +207,24 @@ func Compare(before, after *Run, o Options) (*Report, error) {
 	return r, nil
 }
 
+// PairsNeeded are as many pairs of figures as can prove a change in a cell and unit of two runs among all that the gate is on.
+func PairsNeeded(before, after *Run, gate Gate) int {
+	if len(gate.limits) == 0 {
+		gate = DefaultGate()
+	}
+	both := map[key]bool{}
+	for _, s := range after.Series {
+		both[s.key()] = true
+	}
+	family := 0
+	for _, s := range before.Series {
+		if _, gated := gate.of(s.Unit); gated && both[s.key()] && !s.Exact {
+			family++
+		}
+	}
+	return roundsNeeded(family, true)
+}
+
 // key tells series of a run apart.
 type key struct{ pkg, name, unit string }
 
@@ -413,6 +431,7 @@ func (r *Report) judge() {
 		if c.Gate == "" {
 			continue
 		}
+		c.Verdict, c.Reason = "", ""
 		proven := c.Exact || *c.PCorrected < alpha
 		switch {
 		case proven && c.low > 0 && c.worse > c.floor && !(c.Exact && c.low <= c.floor):
