@@ -20,7 +20,25 @@ import (
 	"github.com/balekv/bale/redisproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// keeperEnv makes this test's program open a link with a server and wait to be killed.
+const keeperEnv = "LINK_TEST_KEEPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(keeperEnv) == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	l, err := Open(context.Background(), Setting{Bits: 1e9})
+	if err == nil {
+		var s *redisproc.Server
+		if s, err = redisproc.StartWith(context.Background(), redisproc.Options{Host: l.ServerIP(), Prefix: l.Prefix()}); err == nil {
+			fmt.Println(l.name, s.PID())
+			select {} // until it is killed
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
 
 // requireEnv names the variable that, when not empty, makes a test fail instead of skip where no network can be limited.
 const requireEnv = "BALE_REQUIRE_LINK"
@@ -403,6 +421,52 @@ func TestStale(t *testing.T) {
 	}
 	if devices := ip("-oneline link"); strings.Contains(devices, stale) {
 		t.Errorf("the device is still there:\n%s", devices)
+	}
+}
+
+// TestKilled: a process that is killed takes its server along, and the next link that is opened removes the network.
+func TestKilled(t *testing.T) {
+	serve(t, open(t, Setting{Bits: 1e9})) // skips where there can be none
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper := exec.Command(program)
+	keeper.Env = append(os.Environ(), keeperEnv+"=1", "TMPDIR="+t.TempDir())
+	keeper.Stderr = os.Stderr
+	out, err := keeper.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var name string
+	var pid int
+	if _, err := fmt.Fscanln(out, &name, &pid); err != nil {
+		t.Fatal(err)
+	}
+	namespace := "/run/netns/" + name
+	if _, err := os.Stat(namespace); err != nil {
+		t.Error(err)
+	}
+	if err := keeper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	keeper.Wait()
+	// A process that has ended is there until its parent, which is not this one, has asked how; its program is not.
+	program = fmt.Sprintf("/proc/%d/exe", pid)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Readlink(program); err != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the server, process %d, is still there", pid)
+		}
+	}
+	open(t, Setting{Bits: 1e9})
+	if _, err := os.Stat(namespace); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", namespace, err)
 	}
 }
 
