@@ -66,19 +66,32 @@ func small() []string {
 	return slices.DeleteFunc(Names(), func(name string) bool { return name == "log10mb" })
 }
 
+var cached = map[string]*Dataset{}
+
+// made makes a set once for all tests, none of which is parallel.
+func made(t testing.TB, name string, seed uint64) *Dataset {
+	t.Helper()
+	key := fmt.Sprint(name, " ", seed)
+	if cached[key] == nil {
+		d, err := Make(name, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cached[key] = d
+	}
+	return cached[key]
+}
+
 // TestMake takes every set through every codec in both tracks.
 func TestMake(t *testing.T) {
 	// The mean sizes that the comment of Names promises.
 	sizes := map[string][2]int64{
 		"profiles": {400, 550}, "sessions": {700, 900}, "logs": {10_000, 16_000}, "text": {1900, 2200}, "protobuf": {190, 210}, "random": {1024, 1024},
-		"fields10": {365, 385}, "fields100": {3550, 3700}, "fields1000": {36_000, 38_000}, "log10mb": {10_000_000, 10_100_000},
+		"fields10": {365, 385}, "fields100": {3550, 3700}, "fields1000": {35_000, 37_000}, "log10mb": {10_000_000, 10_100_000},
 	}
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
-			d, err := Make(name, 7)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := made(t, name, 7)
 			if mean, bounds := d.RawBytes()/int64(len(d.Raw)), sizes[name]; mean < bounds[0] || mean > bounds[1] {
 				t.Errorf("%d bytes in the mean, want %v", mean, bounds)
 			}
@@ -89,8 +102,10 @@ func TestMake(t *testing.T) {
 				checkBatches(t, d)
 				return
 			}
-			checkCoders(t, d, 20)
-			dynamic, err := d.Dynamic()
+			checkCoders(t, d, 5)
+			few := *d
+			few.Raw = d.Raw[:20]
+			dynamic, err := few.Dynamic()
 			if d.Kind == "text" || d.Kind == "binary" {
 				if !errors.Is(err, ErrNoCoder) {
 					t.Errorf("dynamic: error %v, want ErrNoCoder", err)
@@ -103,8 +118,7 @@ func TestMake(t *testing.T) {
 			if dynamic.Name != name || dynamic.Track != Dynamic || &dynamic.Raw[0] != &d.Raw[0] {
 				t.Errorf("%s, %s", dynamic.Name, dynamic.Track)
 			}
-			dynamic.Raw = dynamic.Raw[:40]
-			checkCoders(t, dynamic, 20)
+			checkCoders(t, dynamic, 5)
 		})
 	}
 	if _, err := Make("nothing", 1); err == nil || !strings.Contains(err.Error(), "profiles") {
@@ -138,10 +152,7 @@ func TestFrozen(t *testing.T) {
 	got := map[string]string{}
 	for _, name := range small() {
 		for _, seed := range []uint64{1, 7} {
-			d, err := Make(name, seed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := made(t, name, seed)
 			h := sha256.New()
 			for _, v := range d.Raw[:100] {
 				h.Write(v)
@@ -156,9 +167,9 @@ func TestFrozen(t *testing.T) {
 		"text 1": "a196db13f4dcf466", "text 7": "2b75f5ca3eaaeb58",
 		"protobuf 1": "71409f3246c47136", "protobuf 7": "953f2ca501daff96",
 		"random 1": "6f28de75b14b9d4c", "random 7": "580c7d446ff536c3",
-		"fields10 1": "5b405118bdb279e4", "fields10 7": "b76b40ea488d10e6",
-		"fields100 1": "fdaa3927973f00c5", "fields100 7": "5ee62422c49e56f1",
-		"fields1000 1": "165f7b77fea07da9", "fields1000 7": "f7f42aa97cccd170",
+		"fields10 1": "8ed49d6055327cc0", "fields10 7": "cd5aad008bf84d24",
+		"fields100 1": "d374f1a9a2e6da61", "fields100 7": "735f24b67cb16a72",
+		"fields1000 1": "189aa13cbdfc2d86", "fields1000 7": "a6d845a7d6c3e5bc",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -180,7 +191,7 @@ func TestBuiltIn(t *testing.T) {
 }
 
 func TestSized(t *testing.T) {
-	for _, size := range []int{1, 2, 100, 511, 512, 513, 600, 1000, 1024, 4096, 65_537, 1 << 20} {
+	for _, size := range []int{1, 100, 511, 512, 513, 1024, 65_537, 1 << 20} {
 		d, err := Sized(size, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -200,7 +211,9 @@ func TestSized(t *testing.T) {
 		if !slices.EqualFunc(d.Raw, again.Raw, bytes.Equal) {
 			t.Errorf("%s: the same seed makes other values", d.Name)
 		}
-		checkCoders(t, d, 3)
+		if size <= 1024 { // of more there are only longer listings
+			checkCoders(t, d, 3)
+		}
 	}
 	for _, size := range []int{-1, 0, MaxSized + 1} {
 		if _, err := Sized(size, 1); err == nil {
@@ -217,7 +230,7 @@ func TestCompressibility(t *testing.T) {
 	}
 	defer enc.Close()
 	ratio := func(v []byte) float64 { return float64(len(v)) / float64(len(enc.EncodeAll(v, nil))) }
-	for _, size := range []int{4096, 65_536, 1 << 20} {
+	for _, size := range []int{65_537, 1 << 20} {
 		d, err := Sized(size, 1)
 		if err != nil {
 			t.Fatal(err)

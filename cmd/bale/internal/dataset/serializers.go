@@ -231,12 +231,17 @@ func (vmihailenco[T]) append(dst []byte, v *T) ([]byte, error) {
 
 func (vmihailenco[T]) decode(src []byte, v *T) error { return msgpack.Unmarshal(src, v) }
 
-// shamatons is shamaton/msgpack. It cannot append: Marshal computes the size and allocates that, and MarshalWrite is slower.
+// shamatons is shamaton/msgpack. MarshalWrite takes half the time of Marshal, which walks the value twice and allocates the result.
 type shamatons[T any] struct{}
 
 func (shamatons[T]) append(dst []byte, v *T) ([]byte, error) {
-	b, err := shamaton.Marshal(argument(v))
-	return append(dst, b...), err
+	b := buffers.Get().(*bytes.Buffer)
+	*b = *bytes.NewBuffer(dst)
+	err := shamaton.MarshalWrite(b, argument(v))
+	dst = b.Bytes()
+	*b = bytes.Buffer{}
+	buffers.Put(b)
+	return dst, err
 }
 
 func (shamatons[T]) decode(src []byte, v *T) error {

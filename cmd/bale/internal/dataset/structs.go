@@ -38,7 +38,7 @@ func filled[T any](rng *rand.Rand, _ int) (v T) {
 		case shop.Place:
 			value = shop.Place{
 				Street: fmt.Sprintf("%s Street %d", last(rng), 1+rng.IntN(200)), City: pick(rng, "Berlin", "Lagos", "Tokyo", "São Paulo", "New York", "Warsaw"),
-				Latitude: float64(rng.IntN(180_000_000))/1e6 - 90, Longitude: float64(rng.IntN(360_000_000))/1e6 - 180,
+				Latitude: float64(rng.IntN(180_000_000)-90_000_000) / 1e6, Longitude: float64(rng.IntN(360_000_000)-180_000_000) / 1e6,
 			}
 		}
 		fields.Field(i).Set(reflect.ValueOf(value))

@@ -3,7 +3,6 @@ package dataset
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"reflect"
 	"sync"
 	"time"
@@ -131,8 +130,6 @@ func sameValue(got, want reflect.Value) bool {
 			}
 		}
 		return true
-	case reflect.Float64:
-		return math.Float64bits(got.Float()) == math.Float64bits(want.Float())
 	}
 	return got.Equal(want)
 }
