@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,41 +20,72 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
 	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
 	"github.com/balekv/bale/cmd/bale/internal/report"
 )
 
 type benchCommand struct {
-	Data        []string      `placeholder:"FILE|DIR|-" sep:"none" help:"Values to measure on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable. Default: built-in profiles, sessions, logs and random bytes."`
-	Redis       string        `placeholder:"URL" help:"Redis to measure through, for example redis://127.0.0.1:6379. It gets keys bale:bench:*, which are removed. Default: a private redis-server, or an embedded stand-in where none is installed."`
-	Codec       []string      `default:"json" placeholder:"LIST" help:"Serializers: json, gob, raw (the bytes as they are). Default: ${default}."`
-	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, +dict for a dictionary. Default: ${default}."`
-	Client      []string      `default:"goredis" placeholder:"LIST" help:"Redis clients: goredis, rueidis, redigo, with a number of connections where wanted (redigo:16), +auto for go-redis' auto-pipelining, -auto for rueidis without its own. Default: ${default}."`
-	Concurrency []int         `default:"1,64" placeholder:"LIST" help:"How many callers at once, 1 to 10000. Default: ${default}."`
-	Duration    time.Duration `default:"1s" placeholder:"D" help:"How long each cell is measured, in all rounds. Default: ${default}."`
-	Repeat      int           `default:"3" placeholder:"N" help:"Rounds that the duration is split into; cells take turns in random order. Default: ${default}."`
-	Values      int           `default:"10000" placeholder:"N" help:"How many values of each set are used; of more, a random sample. Default: ${default}."`
-	Seed        uint64        `default:"1" placeholder:"N" help:"Seed of built-in values, samples and order. Default: ${default}."`
-	JSON        string        `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
-	Stages      bool          `help:"Show the percentiles of every stage, too."`
-	Embedded    bool          `help:"Use the embedded stand-in even where a redis-server is installed."`
+	Data        []string      `placeholder:"FILE|DIR|-" sep:"none" group:"data" help:"Values to measure on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
+	Builtin     []string      `placeholder:"LIST" group:"data" help:"Built-in values instead: ${builtin}. Default, without --data and --value-size: ${default_builtin}."`
+	ValueSize   []byteSize    `placeholder:"LIST" group:"data" help:"Built-in values of exactly so many bytes instead: 100, 1KiB, 10KiB."`
+	Track       string        `default:"typed" enum:"typed,dynamic" group:"data" help:"How a program holds built-in values: in Go types (typed) or decoded into any (dynamic), as values of --data are. Default: ${default}."`
+	Values      int           `default:"10000" placeholder:"N" group:"data" help:"How many values of each set of --data are used; of more, a random sample. Default: ${default}."`
+	Codec       []string      `default:"json" placeholder:"LIST" group:"what" help:"Serializers: ${codecs}. Default: ${default}."`
+	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" group:"what" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, /naive for a new context for each value, /stream for the streaming API, +dict for a dictionary. Default: ${default}."`
+	Client      []string      `default:"goredis" placeholder:"LIST" group:"what" help:"Redis clients: ${clients}. Default: ${default}."`
+	Batch       []string      `default:"single" placeholder:"LIST" group:"what" help:"How values travel: single, pipeline:N for N values in a pipeline, mset:N for MSET and MGET of N. Default: ${default}."`
+	Concurrency []int         `default:"1,64" placeholder:"LIST" group:"load" help:"How many callers at once, 1 to 10000. Default: ${default}."`
+	Rate        []string      `placeholder:"LIST" group:"load" help:"Operations a second that start whether those before have ended or not (open loop), with latency from when each was to start; or sweep, for rates up to where the server gives in. Default: each caller starts one when its last has ended (closed loop)."`
+	Mix         string        `placeholder:"GETS:SETS" group:"load" help:"Operations are single GETs and SETs in this proportion, such as 90:10, of keys that all callers share. Default: an operation is a value written and read back."`
+	HitRate     float64       `default:"1" placeholder:"SHARE" group:"load" help:"With --mix: the share of GETs that find a value, 0 to 1. Default: ${default}."`
+	Zipf        float64       `placeholder:"S" group:"load" help:"With --mix: some keys are more popular, by a Zipf distribution of this exponent (0.99 as in YCSB). Default: all alike."`
+	KeySize     int           `placeholder:"BYTES" group:"load" help:"Length of a key, ${min_key} at least. Default: ${min_key}."`
+	Redis       string        `placeholder:"URL" group:"server" help:"Redis to measure through, for example redis://127.0.0.1:6379. It gets keys bale:bench:*, which are removed. Default: a private redis-server, or an embedded stand-in where none is installed."`
+	AppendOnly  []string      `name:"appendonly" placeholder:"LIST" group:"server" help:"Private servers with a log of writes: no, everysec, always."`
+	IOThreads   []int         `name:"io-threads" placeholder:"LIST" group:"server" help:"Private servers with so many threads for reading and writing."`
+	MaxPolicy   []string      `name:"maxmemory-policy" placeholder:"LIST" group:"server" help:"Private servers that keep what this policy needs: noeviction, allkeys-lru, allkeys-lfu ..."`
+	Link        []string      `placeholder:"RATE[,RTT]" sep:"none" group:"server" help:"Private servers behind a limited network, such as 1gbit or 100mbit,0.5ms: in a network namespace, for root on Linux. Repeatable."`
+	Embedded    bool          `group:"server" help:"Use the embedded stand-in even where a redis-server is installed."`
+	Duration    time.Duration `default:"400ms" placeholder:"D" group:"measuring" help:"How long each cell is measured, in all rounds. Default: ${default}."`
+	Repeat      int           `default:"8" placeholder:"N" group:"measuring" help:"Rounds that the duration is split into; cells take turns in random order. Intervals need 6. Default: ${default}."`
+	Quick       bool          `group:"measuring" help:"A first look in some seconds: fewer sets, compressors and rounds where none are asked for."`
+	Seed        uint64        `default:"1" placeholder:"N" group:"measuring" help:"Seed of built-in values, samples and order. Default: ${default}."`
+	Profile     []string      `placeholder:"LIST" group:"measuring" help:"Take a pprof profile of each cell: ${profiles}. They are in --html as flame graphs, and in --profile-dir as files."`
+	ProfileDir  string        `placeholder:"DIR" group:"measuring" help:"Write the profiles into this folder."`
+	JSON        string        `name:"json" placeholder:"FILE" group:"results" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	HTML        string        `name:"html" placeholder:"FILE" group:"results" help:"Write a report with pictures, as one file that needs no network."`
+	Baseline    string        `placeholder:"FILE" group:"results" help:"Lay the results of an earlier run (of --json) beside these in --html."`
+	GoBench     string        `name:"go-bench" placeholder:"FILE" group:"results" help:"Write all rounds in the format of Go benchmarks, too, for bale compare and benchstat; - for stdout, in place of the tables."`
+	Stages      bool          `group:"results" help:"Show the percentiles of every stage, too."`
+	Serve       string        `placeholder:"ADDRESS" group:"results" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback."`
+	Push        string        `placeholder:"URL" group:"results" help:"Push the results to a Prometheus Pushgateway."`
+
+	AB       bool     `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
+	Blocks   int      `default:"10" placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: ${default}."`
+	Gate     string   `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
+	Commands []string `arg:"" optional:"" placeholder:"CMD" help:"With --ab: the two commands."`
 }
 
 // Help is shown below the options.
 func (benchCommand) Help() string {
-	return `Each cell is a combination of data, codec, compressor and callers. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED; one that could not be measured, for a time-out or too short a time, is in ERROR. The exit status is 1 in both cases.
+	return `Each cell is a combination of data, codec, compressor, client, load and server. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED; one that could not be measured, for a time-out or too short a time, is in ERROR. The exit status is 1 in both cases.
 
 With +dict a dictionary is trained on half of the values first, and everything is measured on the others alone.
 
-Clients: goredis and redigo have as many connections as there are callers, at most; :N makes them N. goredis+auto pipelines the commands of all callers over one connection, goredis:N+auto over N. rueidis pipelines them over 1, 2 or 4 by itself, rueidis:N over N (a power of two); rueidis-auto and rueidis:N-auto have a pool as the others have.
+Clients: goredis, redigo and radix have as many connections as there are callers, at most; :N makes them N. goredis+auto pipelines the commands of all callers over one connection, goredis:N+auto over N. rueidis pipelines them over 1, 2 or 4 by itself, rueidis:N over N (a power of two); rueidis-auto and rueidis:N-auto have a pool as the others have. +idle:N keeps N connections of goredis open. @twemproxy puts a twemproxy (nutcracker) between.
 
 Examples:
   bale bench
+  bale bench --quick --html report.html
   bale bench --data values.ndjson
   bale bench --data values.ndjson --compress none,zstd:3,zstd:3+dict --concurrency 1,64,1000
   bale bench --data values.ndjson --client goredis,rueidis,redigo --compress none,zstd:3+dict
   bale bench --client goredis,goredis+auto,rueidis,rueidis:1,rueidis-auto,redigo:16 --concurrency 64
+  bale bench --builtin profiles --codec json,sonic,msgpack,protobuf --compress none,zstd:3+dict
+  bale bench --builtin profiles --mix 90:10 --zipf 0.99 --rate sweep --compress none,zstd:3+dict --concurrency 64
   bale bench --codec json,gob,raw --duration 500ms --json results.json
-  redis-cli --raw GET user:1 | bale bench --data -`
+  redis-cli --raw GET user:1 | bale bench --data -
+  bale bench --ab './old.test -test.bench Pack' './new.test -test.bench Pack'`
 }
 
 // maxValue is the largest value in bytes that the bench reads: what a Packer unpacks by default.
@@ -61,8 +94,51 @@ const maxValue = 64 << 20
 // maxConcurrency bounds what a slip of the hand can start.
 const maxConcurrency = 10_000
 
+const sweepRates = "sweep"
+
+// The defaults that --quick replaces.
+var (
+	quickBuiltin  = []string{"profiles", "sessions"}
+	quickCompress = []string{"none", "s2", "zstd:3", "zstd:3+dict"}
+)
+
+const (
+	quickConcurrency = 64
+	quickRepeat      = 6
+	quickDuration    = 240 * time.Millisecond
+)
+
+// hurry replaces what was left at its default.
+func (b *benchCommand) hurry() {
+	if !b.Quick {
+		return
+	}
+	if len(b.Data)+len(b.Builtin)+len(b.ValueSize) == 0 {
+		b.Builtin = quickBuiltin
+	}
+	if strings.Join(b.Compress, ",") == defaultOf("Compress") {
+		b.Compress = quickCompress
+	}
+	if strings.Trim(strings.ReplaceAll(fmt.Sprint(b.Concurrency), " ", ","), "[]") == defaultOf("Concurrency") {
+		b.Concurrency = []int{quickConcurrency}
+	}
+	if fmt.Sprint(b.Repeat) == defaultOf("Repeat") {
+		b.Repeat = quickRepeat
+	}
+	if b.Duration.String() == defaultOf("Duration") {
+		b.Duration = quickDuration
+	}
+}
+
+// defaultOf is the default of an option of bench.
+func defaultOf(field string) string {
+	f, _ := reflect.TypeFor[benchCommand]().FieldByName(field)
+	return f.Tag.Get("default")
+}
+
 func (b *benchCommand) config() (lab.Config, error) {
-	c := lab.Config{Codecs: b.Codec, Concurrency: b.Concurrency, Duration: b.Duration, Rounds: b.Repeat, Seed: b.Seed}
+	b.hurry()
+	c := lab.Config{Codecs: b.Codec, Concurrency: b.Concurrency, Duration: b.Duration, Rounds: b.Repeat, Seed: b.Seed, KeySize: b.KeySize, Profiles: b.Profile, ProfileDir: b.ProfileDir}
 	for _, name := range b.Codec {
 		if !slices.Contains(dataset.Codecs(), name) {
 			return c, fmt.Errorf("%w: --codec %q; there are %s", errUsage, name, strings.Join(dataset.Codecs(), ", "))
@@ -79,16 +155,31 @@ func (b *benchCommand) config() (lab.Config, error) {
 		c.Clients = append(c.Clients, client)
 	}
 	for _, name := range b.Compress {
-		setting, err := engine.Parse(name)
+		setting, err := engine.ParseForm(name)
 		if err != nil {
 			return c, fmt.Errorf("%w: --compress: %w", errUsage, err)
 		}
 		c.Compress = append(c.Compress, setting)
 	}
+	for _, name := range b.Batch {
+		batch, err := lab.ParseBatch(name)
+		if err != nil {
+			return c, fmt.Errorf("%w: --batch: %w", errUsage, err)
+		}
+		c.Batches = append(c.Batches, batch)
+	}
 	for _, n := range b.Concurrency {
 		if n < 1 || n > maxConcurrency {
 			return c, fmt.Errorf("%w: --concurrency %d, must be 1 to %d", errUsage, n, maxConcurrency)
 		}
+	}
+	for _, kind := range b.Profile {
+		if !slices.Contains(lab.ProfileKinds, kind) {
+			return c, fmt.Errorf("%w: --profile %q; there are %s", errUsage, kind, strings.Join(lab.ProfileKinds, ", "))
+		}
+	}
+	if err := b.load(&c); err != nil {
+		return c, fmt.Errorf("%w: %w", errUsage, err)
 	}
 	switch {
 	case b.Repeat < 1 || b.Repeat > 1000:
@@ -99,12 +190,59 @@ func (b *benchCommand) config() (lab.Config, error) {
 		return c, fmt.Errorf("%w: --values %d, must be at least 1", errUsage, b.Values)
 	case b.Embedded && b.Redis != "":
 		return c, fmt.Errorf("%w: --embedded and --redis exclude each other", errUsage)
+	case b.KeySize != 0 && (b.KeySize < lab.MinKeySize || b.KeySize > maxKeySize):
+		return c, fmt.Errorf("%w: --key-size %d, must be %d to %d", errUsage, b.KeySize, lab.MinKeySize, maxKeySize)
+	case b.ProfileDir != "" && len(b.Profile) == 0:
+		return c, fmt.Errorf("%w: --profile-dir without --profile", errUsage)
+	case b.Baseline != "" && b.HTML == "":
+		return c, fmt.Errorf("%w: --baseline is for --html", errUsage)
+	case b.JSON == "-" && b.GoBench == "-":
+		return c, fmt.Errorf("%w: --json and --go-bench cannot both have stdout", errUsage)
 	}
 	return c, nil
 }
 
+const maxKeySize = 64 << 10
+
+// load reads how operations come.
+func (b *benchCommand) load(c *lab.Config) (err error) {
+	if c.Mix, err = lab.ParseMix(b.Mix); err != nil {
+		return fmt.Errorf("--mix: %w", err)
+	}
+	c.Mix.Misses, c.Mix.Zipf = 1-b.HitRate, b.Zipf
+	if err := c.Mix.Validate(); err != nil {
+		return fmt.Errorf("--mix, --hit-rate, --zipf: %w", err)
+	}
+	if c.Mix.Single() && slices.ContainsFunc(c.Batches, func(b lab.Batch) bool { return b.N > 0 }) {
+		return errors.New("--mix is of single values, and --batch of many")
+	}
+	for _, rate := range b.Rate {
+		if rate == sweepRates {
+			c.Sweep = true
+			continue
+		}
+		v, err := strconv.ParseFloat(rate, 64)
+		if err != nil || !(v >= 1 && v <= maxRate) {
+			return fmt.Errorf("--rate %q; it is operations a second, 1 to %d, or %s", rate, int(maxRate), sweepRates)
+		}
+		c.Rates = append(c.Rates, v)
+	}
+	if c.Sweep && len(c.Rates) > 0 {
+		return fmt.Errorf("--rate is either %s or a list of rates", sweepRates)
+	}
+	return nil
+}
+
+const maxRate = 10_000_000
+
 // Run measures and reports.
 func (b *benchCommand) Run(ctx context.Context, s *streams) error {
+	if len(b.Commands) > 0 && !b.AB {
+		return fmt.Errorf("%w: %q; arguments are the commands of --ab", errUsage, b.Commands[0])
+	}
+	if b.AB {
+		return b.twoCommands(ctx, s)
+	}
 	c, err := b.config()
 	if err != nil {
 		return err
@@ -113,30 +251,41 @@ func (b *benchCommand) Run(ctx context.Context, s *streams) error {
 }
 
 func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err error) {
-	if c.Datasets, err = b.load(s); err != nil {
+	if c.Datasets, err = b.datasets(s); err != nil {
 		return err
 	}
 	dataset.RegisterGob()
-	out, err := openJSON(b.JSON, s) // before the measuring, not after it
+	out, err := openOutputs(b, s) // before the measuring, not after it
 	if err != nil {
 		return err
 	}
 	defer out.discard()
-	server, err := b.open(ctx)
+	servers, err := b.open(ctx)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		for _, server := range servers {
+			err = errors.Join(err, server.Close())
+		}
+	}()
+	live, err := b.live(ctx, s, servers, &c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, live.Close()) }()
 	progress, stopProgress := showProgress(s.err)
 	if c.Progress == nil {
 		c.Progress = progress
 	}
-	result, err := lab.Run(ctx, server, c)
+	cells, d := lab.Estimate(len(servers), c)
+	fmt.Fprintf(s.err, "%d cells: about %v\n", cells, round(d))
+	result, err := lab.Run(ctx, servers, c)
 	stopProgress()
-	err = errors.Join(err, server.Close())
 	if result != nil {
-		b.environment(result, server, c)
-		err = errors.Join(err, out.write(result))
-		if b.JSON != "-" {
+		b.environment(result, servers, c)
+		err = errors.Join(err, out.write(result), b.push(context.WithoutCancel(ctx), s, result))
+		if b.JSON != "-" && b.GoBench != "-" {
 			report.Table(s.out, result, report.Options{Stages: b.Stages})
 		}
 		if err == nil {
@@ -146,8 +295,16 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 	return err
 }
 
+// round is a duration as one says it.
+func round(d time.Duration) time.Duration {
+	if d > time.Minute {
+		return d.Round(10 * time.Second)
+	}
+	return max(d.Round(time.Second), time.Second)
+}
+
 // failures is an error that counts the cells that have no figures.
-func failures(r *lab.Result) error {
+func failures(r *outcome.Run) error {
 	wrong, unmeasured := 0, 0
 	for _, c := range r.Cells {
 		switch {
@@ -170,11 +327,12 @@ func failures(r *lab.Result) error {
 	return errors.New(strings.Join(errs, "; "))
 }
 
-func (b *benchCommand) load(s *streams) ([]*dataset.Dataset, error) {
-	if len(b.Data) == 0 {
-		return dataset.BuiltIn(b.Seed)
+// datasets are the values to measure on.
+func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error) {
+	names := b.Builtin
+	if len(b.Data)+len(b.Builtin)+len(b.ValueSize) == 0 {
+		names = dataset.Names()
 	}
-	var sets []*dataset.Dataset
 	for _, path := range b.Data {
 		d, err := dataset.Load(path, s.in, dataset.Limits{Values: b.Values, ValueSize: maxValue, Seed: b.Seed})
 		if err != nil {
@@ -185,19 +343,70 @@ func (b *benchCommand) load(s *streams) ([]*dataset.Dataset, error) {
 		}
 		sets = append(sets, d)
 	}
+	for _, name := range names {
+		if !slices.Contains(dataset.Names(), name) {
+			return nil, fmt.Errorf("%w: --builtin %q; there are %s", errUsage, name, strings.Join(dataset.Names(), ", "))
+		}
+		d, err := dataset.Make(name, b.Seed)
+		if err == nil && b.Track == dataset.Dynamic {
+			d, err = d.Dynamic()
+		}
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, d)
+	}
+	for _, size := range b.ValueSize {
+		if size < 1 || size > maxValue {
+			return nil, fmt.Errorf("%w: --value-size %v, must be 1 to %v", errUsage, size, byteSize(maxValue))
+		}
+		d, err := dataset.Sized(int(size), b.Seed)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, d)
+	}
 	return sets, nil
 }
 
-func (b *benchCommand) open(ctx context.Context) (*lab.Server, error) {
-	if b.Embedded {
-		return lab.OpenEmbedded(ctx)
+// open makes the servers that are measured through: one, or a private one for each combination of settings.
+func (b *benchCommand) open(ctx context.Context) (servers []*lab.Server, err error) {
+	settings, err := lab.ServerSettings(b.AppendOnly, b.IOThreads, b.MaxPolicy, b.Link)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUsage, err)
 	}
-	return lab.OpenServer(ctx, b.Redis)
+	switch {
+	case len(settings) > 0 && (b.Embedded || b.Redis != ""):
+		return nil, fmt.Errorf("%w: settings of a server are for private ones, not for --redis or --embedded", errUsage)
+	case b.Embedded:
+		settings, servers = nil, make([]*lab.Server, 1)
+		servers[0], err = lab.OpenEmbedded(ctx)
+	case len(settings) == 0:
+		servers = make([]*lab.Server, 1)
+		servers[0], err = lab.OpenServer(ctx, b.Redis)
+	}
+	for _, setting := range settings {
+		var server *lab.Server
+		if server, err = lab.OpenPrivate(ctx, setting); err != nil {
+			break
+		}
+		servers = append(servers, server)
+	}
+	if err != nil {
+		for _, server := range servers {
+			if server != nil {
+				err = errors.Join(err, server.Close())
+			}
+		}
+		return nil, err
+	}
+	return servers, nil
 }
 
 // environment fills in what is known only here.
-func (b *benchCommand) environment(r *lab.Result, server *lab.Server, c lab.Config) {
+func (b *benchCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.Config) {
 	e := &r.Environment
+	server := servers[0]
 	e.Time = time.Now().UTC().Truncate(time.Second)
 	e.Command = b.command()
 	e.Bale, e.Go, e.OS = version(), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
@@ -227,16 +436,44 @@ func cpuName() string {
 // command is the call that repeats the run, without the address of the server, which may hold a password.
 func (b *benchCommand) command() []string {
 	args := []string{"bale", "bench"}
+	add := func(name, value string) {
+		if value != "" {
+			args = append(args, name, value)
+		}
+	}
 	for _, d := range b.Data {
-		args = append(args, "--data", d)
+		add("--data", d)
+	}
+	add("--builtin", strings.Join(b.Builtin, ","))
+	for _, size := range b.ValueSize {
+		add("--value-size", size.String())
+	}
+	if b.Track != dataset.Typed {
+		add("--track", b.Track)
 	}
 	if b.Embedded {
 		args = append(args, "--embedded")
 	}
-	return append(args,
-		"--client", strings.Join(b.Client, ","), "--codec", strings.Join(b.Codec, ","), "--compress", strings.Join(b.Compress, ","),
-		"--concurrency", strings.Trim(strings.ReplaceAll(fmt.Sprint(b.Concurrency), " ", ","), "[]"),
-		"--duration", b.Duration.String(), "--repeat", fmt.Sprint(b.Repeat), "--values", fmt.Sprint(b.Values), "--seed", fmt.Sprint(b.Seed))
+	list := func(of []int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(of), " ", ","), "[]") }
+	add("--client", strings.Join(b.Client, ","))
+	add("--codec", strings.Join(b.Codec, ","))
+	add("--compress", strings.Join(b.Compress, ","))
+	add("--batch", strings.Join(b.Batch, ","))
+	add("--concurrency", list(b.Concurrency))
+	add("--rate", strings.Join(b.Rate, ","))
+	if b.Mix != "" {
+		args = append(args, "--mix", b.Mix, "--hit-rate", fmt.Sprint(b.HitRate), "--zipf", fmt.Sprint(b.Zipf))
+	}
+	if b.KeySize > 0 {
+		add("--key-size", fmt.Sprint(b.KeySize))
+	}
+	add("--appendonly", strings.Join(b.AppendOnly, ","))
+	add("--io-threads", list(b.IOThreads))
+	add("--maxmemory-policy", strings.Join(b.MaxPolicy, ","))
+	for _, l := range b.Link {
+		add("--link", l)
+	}
+	return append(args, "--duration", b.Duration.String(), "--repeat", fmt.Sprint(b.Repeat), "--values", fmt.Sprint(b.Values), "--seed", fmt.Sprint(b.Seed))
 }
 
 // progressInterval is the shortest time between two looks of the progress line.

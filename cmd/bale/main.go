@@ -17,7 +17,10 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/bale/internal/compare"
+	"github.com/balekv/bale/cmd/bale/internal/dataset"
 	"github.com/balekv/bale/cmd/bale/internal/keyspace"
+	"github.com/balekv/bale/cmd/bale/internal/lab"
 )
 
 // The exit codes.
@@ -71,7 +74,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	parser, err := kong.New(&c,
 		kong.Name("bale"),
 		kong.Description("Keeps values in Redis small, and shows by measurement what that saves."),
-		kong.Vars{"version": version()},
+		kong.Vars{
+			"version": version(), "builtin": strings.Join(dataset.Names(), ", "), "default_builtin": "all of them", "codecs": strings.Join(dataset.Codecs(), ", "),
+			"clients": lab.ClientSyntax, "profiles": strings.Join(lab.ProfileKinds, ", "), "min_key": fmt.Sprint(lab.MinKeySize), "default_gate": compare.DefaultGate().String(),
+		},
+		kong.Groups{"data": "Values:", "what": "What is compared:", "load": "Load:", "server": "Server:", "measuring": "Measuring:", "results": "Results:", "two commands": "Two commands:"},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),

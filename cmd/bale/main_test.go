@@ -21,7 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/redisproc"
 )
@@ -127,7 +127,7 @@ func redisHas(ts *testscript.TestScript, neg bool, args []string) {
 
 // cells FILE N checks the JSON of bale bench: N cells, every one of them verified, every figure there.
 func cells(ts *testscript.TestScript, neg bool, args []string) {
-	var r lab.Result
+	var r outcome.Run
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &r))
 	if want, _ := strconv.Atoi(args[1]); len(r.Cells) != want {
 		ts.Fatalf("%d cells, want %d", len(r.Cells), want)
@@ -139,13 +139,13 @@ func cells(ts *testscript.TestScript, neg bool, args []string) {
 		if c.RawBytes == 0 || c.StoredBytes == 0 || math.Abs(c.Ratio-float64(c.RawBytes)/float64(c.StoredBytes)) > 1e-9 {
 			ts.Fatalf("ratio of %+v", c)
 		}
-		if c.Values == 0 || c.Operations == 0 || c.OpsPerSecond <= 0 || c.AllocsPerOp <= 0 || c.BytesPerOp <= 0 {
+		if c.Values == 0 || c.Operations == 0 || c.OpsPerSecond.Median <= 0 || c.AllocsPerOp.Median <= 0 || c.BytesPerOp.Median <= 0 {
 			ts.Fatalf("figures of %+v", c)
 		}
 		if (c.RedisBytesPerKey == nil) != r.Environment.Embedded || !r.Environment.Embedded && *c.RedisBytesPerKey < float64(c.StoredBytes)/float64(c.Values) {
 			ts.Fatalf("bytes a key of %+v", c)
 		}
-		for _, name := range lab.Stages {
+		for _, name := range outcome.Stages {
 			s := c.Stages[name]
 			if s.Mean <= 0 || s.P50 <= 0 || s.P95 < s.P50 || s.P99 < s.P95 || s.P999 < s.P99 {
 				ts.Fatalf("stage %s of %+v", name, c)
@@ -189,7 +189,7 @@ func TestLargeValuesGoThrough(t *testing.T) {
 
 // TestJSONFields checks the names that others read.
 func TestJSONFields(t *testing.T) {
-	b, err := json.Marshal(lab.Cell{Stages: map[string]lab.Stage{"total": {}}})
+	b, err := json.Marshal(outcome.Cell{Stages: map[string]outcome.Stage{"total": {}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestInterruptedBench(t *testing.T) {
 	if strings.Contains(stdout.String(), "Choose") {
 		t.Errorf("advice:\n%s", &stdout)
 	}
-	var r lab.Result
+	var r outcome.Run
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &r)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -219,79 +218,3 @@ const fewStrings = 20
 // frameLimit is the largest value that a dictionary of a size has anything to say to: one a hundred times as large is little
 // helped by it.
 func frameLimit(dictionary byteSize) byteSize { return 100 * dictionary }
-
-// partialSuffix is added to the name of a file until all of it is written.
-const partialSuffix = ".partial"
-
-// writeFile writes a file as a whole or not at all.
-func writeFile(path string, b []byte) error {
-	partial := path + partialSuffix
-	if err := os.WriteFile(partial, b, 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(partial, path); err != nil {
-		return errors.Join(err, os.Remove(partial))
-	}
-	return nil
-}
-
-// jsonFile is where --json goes; nil is nowhere. A file appears, or is replaced, when all of it is written.
-type jsonFile struct {
-	to   io.Writer
-	file *os.File // nil for stdout
-	path string   // that file is renamed to; empty where it is written in place
-}
-
-// openJSON opens where --json goes.
-func openJSON(path string, s *streams) (*jsonFile, error) {
-	switch path {
-	case "":
-		return nil, nil
-	case "-":
-		return &jsonFile{to: s.out}, nil
-	}
-	j := &jsonFile{path: path}
-	partial := path + partialSuffix
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		partial, j.path = path, "" // a pipe or a terminal
-	}
-	f, err := os.Create(partial)
-	if err != nil {
-		return nil, fmt.Errorf("--json: %w", err)
-	}
-	j.to, j.file = f, f
-	return j, nil
-}
-
-// write writes all there is to write.
-func (j *jsonFile) write(v any) error {
-	if j == nil {
-		return nil
-	}
-	err := report.WriteJSON(j.to, v)
-	if f := j.file; f != nil {
-		j.file = nil
-		if err = errors.Join(err, f.Close()); j.path != "" {
-			if err == nil {
-				err = os.Rename(f.Name(), j.path)
-			} else {
-				err = errors.Join(err, os.Remove(f.Name()))
-			}
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("--json: %w", err)
-	}
-	return nil
-}
-
-// discard ends what was not written.
-func (j *jsonFile) discard() {
-	if j == nil || j.file == nil {
-		return
-	}
-	j.file.Close()
-	if j.path != "" {
-		os.Remove(j.file.Name())
-	}
-}

@@ -91,9 +91,11 @@ func (c ClientSetting) String() string {
 
 // client is a client under measurement.
 type client struct {
-	name  string
-	store bale.Store
-	close func() error
+	name    string
+	store   bale.Store
+	batcher batcher                                    // nil if it has none
+	waits   func() (waits int64, waited time.Duration) // for a connection, so far; nil if it does not say
+	close   func() error
 }
 
 // dial makes a client for at most so many callers.
@@ -113,7 +115,11 @@ func dial(s ClientSetting, o redis.Options, callers int) (*client, error) {
 			return c, c.autoPipeline(s, o)
 		}
 		rdb := redis.NewClient(&o)
-		c.store, c.close = goredis.NewStore(rdb), rdb.Close
+		c.store, c.batcher, c.close = goredis.NewStore(rdb), goredisBatcher{rdb}, rdb.Close
+		c.waits = func() (int64, time.Duration) {
+			s := rdb.PoolStats()
+			return int64(s.WaitCount), time.Duration(s.WaitDurationNs)
+		}
 		return c, nil
 	case "rueidis":
 		options := rueidislib.ClientOption{
@@ -132,7 +138,7 @@ func dial(s ClientSetting, o redis.Options, callers int) (*client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("rueidis: %w", err)
 		}
-		c.store, c.close = rueidis.NewStore(rdb, rueidis.StoreOptions{}), func() error { rdb.Close(); return nil }
+		c.store, c.batcher, c.close = rueidis.NewStore(rdb, rueidis.StoreOptions{}), rueidisBatcher{rdb}, func() error { rdb.Close(); return nil }
 		return c, nil
 	case "redigo":
 		options := []redigolib.DialOption{
@@ -145,7 +151,11 @@ func dial(s ClientSetting, o redis.Options, callers int) (*client, error) {
 		pool := &redigolib.Pool{MaxIdle: connections, MaxActive: connections, Wait: true, IdleTimeout: time.Minute, DialContext: func(ctx context.Context) (redigolib.Conn, error) {
 			return redigolib.DialContext(ctx, "tcp", o.Addr, options...)
 		}}
-		c.store, c.close = redigo.NewStore(pool), pool.Close
+		c.store, c.batcher, c.close = redigo.NewStore(pool), redigoBatcher{pool}, pool.Close
+		c.waits = func() (int64, time.Duration) {
+			s := pool.Stats()
+			return s.WaitCount, s.WaitDuration
+		}
 		return c, nil
 	}
 	return nil, fmt.Errorf("%w: %q; there are %q", ErrClient, s.Name, Clients)
@@ -166,29 +176,30 @@ func (c *client) autoPipeline(s ClientSetting, o redis.Options) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("go-redis: %w", err), rdb.Close())
 	}
-	c.store, c.close = goredis.NewStore(pipeliner), func() error { return errors.Join(pipeliner.Close(), rdb.Close()) }
+	c.store, c.batcher, c.close = goredis.NewStore(pipeliner), goredisBatcher{rdb}, func() error { return errors.Join(pipeliner.Close(), rdb.Close()) }
 	return nil
 }
 
-// dialAll makes the clients of a run.
-func (r *run) dialAll(o redis.Options, callers int) error {
-	for _, s := range r.Clients {
-		c, err := dial(s, o, callers)
+// dial makes the clients of a run for at most so many callers, each with so many values in hand.
+func (s *Server) dial(ctx context.Context, settings []ClientSetting, callers int, wrap func(bale.Store) bale.Store) error {
+	for _, setting := range settings {
+		c, err := dial(setting, *s.Options, callers)
 		if err != nil {
 			return err
 		}
-		if r.wrap != nil {
-			c.store = r.wrap(c.store)
+		if wrap != nil {
+			c.store = wrap(c.store)
 		}
-		r.clients = append(r.clients, c)
+		s.clients = append(s.clients, c)
 	}
 	return nil
 }
 
-func (r *run) closeAll() error {
+func (s *Server) closeClients() error {
 	var err error
-	for _, c := range r.clients {
+	for _, c := range s.clients {
 		err = errors.Join(err, c.close())
 	}
+	s.clients = nil
 	return err
 }

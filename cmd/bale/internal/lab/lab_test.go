@@ -17,6 +17,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
 	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
 	"github.com/balekv/bale/redisproc"
 )
 
@@ -65,7 +66,7 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 		}
 		steps++
 	}
-	r, err := Run(t.Context(), server, c)
+	r, err := Run(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 		t.Fatalf("%d cells, %d rounds, %d steps", len(r.Cells), r.Environment.Rounds, steps)
 	}
 	for _, cell := range r.Cells {
-		if !cell.Verified || cell.Operations == 0 || len(cell.OpsPerSecondRounds) != 2 {
+		if !cell.Verified || cell.Operations == 0 || len(cell.Rounds) != 2 {
 			t.Errorf("%+v", cell)
 		}
 		// Both of Redis' own figures include the value, and they are figures of one thing.
@@ -83,7 +84,7 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 		}
 		// The stages are all there is of an operation.
 		sum := 0.0
-		for _, name := range Stages[:6] {
+		for _, name := range outcome.Stages[:6] {
 			sum += cell.Stages[name].Mean
 		}
 		if total := cell.Stages["total"].Mean; math.Abs(sum/total-1) > 0.01 {
@@ -154,7 +155,7 @@ func TestClients(t *testing.T) {
 				}
 				c.Clients = append(c.Clients, s)
 			}
-			r, err := Run(t.Context(), open(t), c)
+			r, err := Run(t.Context(), []*Server{open(t)}, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +178,7 @@ func TestClients(t *testing.T) {
 	}
 	c := config(t, "none")
 	c.Clients = []ClientSetting{{Name: "nobody"}}
-	if _, err := Run(t.Context(), embedded(t), c); !errors.Is(err, ErrClient) {
+	if _, err := Run(t.Context(), []*Server{embedded(t)}, c); !errors.Is(err, ErrClient) {
 		t.Errorf("a client that does not exist: %v", err)
 	}
 }
@@ -264,7 +265,7 @@ func TestDictionaries(t *testing.T) {
 	random, _ := sets[3].Halves()
 	random, _ = random.Halves()
 	c.Datasets, c.Concurrency = []*dataset.Dataset{profiles, random}, []int{2}
-	r, err := Run(t.Context(), server, c)
+	r, err := Run(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +312,7 @@ func TestAlternatingValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Datasets = []*dataset.Dataset{d}
-	r, err := Run(t.Context(), server, c)
+	r, err := Run(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +380,7 @@ func TestOneWrongValueFailsTheCell(t *testing.T) {
 			c := config(t, "zstd")
 			c.Concurrency = []int{2}
 			c.wrap = func(s bale.Store) bale.Store { return &liar{Store: s, lie: test.lie} }
-			r, err := Run(t.Context(), server, c)
+			r, err := Run(t.Context(), []*Server{server}, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -403,7 +404,7 @@ func TestLostValuesFailTheCell(t *testing.T) {
 	defer server.Close()
 	c := config(t, "none")
 	c.wrap = func(s bale.Store) bale.Store { return forgetful{s} }
-	r, err := Run(t.Context(), server, c)
+	r, err := Run(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +444,7 @@ func TestInterrupted(t *testing.T) {
 					cancel()
 				}
 			}
-			r, err := Run(ctx, server, c)
+			r, err := Run(ctx, []*Server{server}, c)
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
 			}
@@ -461,34 +462,10 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 			for _, cell := range r.Cells {
-				if n := len(cell.OpsPerSecondRounds); !cell.Verified || n < test.rounds {
+				if n := len(cell.Rounds); !cell.Verified || n < test.rounds {
 					t.Errorf("%d rounds of a cell, error %q", n, cell.Error)
 				}
 			}
 		})
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, test := range []struct {
-		in   []float64
-		want float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{3, 1}, 2}, {[]float64{9, 1, 2}, 2}} {
-		if got := median(test.in); got != test.want {
-			t.Errorf("median(%v) = %v, want %v", test.in, got, test.want)
-		}
-	}
-}
-
-// BenchmarkRecord is what the lab adds to an operation: all stages recorded under the lock of a shard.
-func BenchmarkRecord(b *testing.B) {
-	h := newHistograms()
-	times := [7]time.Duration{3000, 1000, 30000, 30000, 500, 7000, 71500}
-	b.ReportAllocs()
-	for b.Loop() {
-		h.record(&times)
-	}
-	if got := h[6].TotalCount(); got == 0 || h[6].ValueAtQuantile(50) < 71000 {
-		b.Fatalf("%d recorded", got)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -18,12 +17,17 @@ import (
 // Server is the Redis that is measured through.
 type Server struct {
 	Options  *redis.Options
-	Version  string // of Redis; "miniredis" when Embedded
-	Embedded bool   // miniredis, in this process: latencies and memory say nothing about Redis
-	Private  bool   // ours alone: it may be flushed
+	Version  string  // of Redis; "miniredis" when Embedded
+	Embedded bool    // miniredis, in this process: latencies and memory say nothing about Redis
+	Private  bool    // ours alone: it may be flushed
+	Here     bool    // it runs on this machine, so that it and this process share its cores
+	Setting  string  // what differs from a server as it comes: "appendonly=always"
+	LinkBits float64 // a second, of the link to it; 0 for no limit
 
-	client *redis.Client // for setting up and looking after, not for measuring
-	close  func() error
+	client  *redis.Client // for setting up and looking after, not for measuring
+	clients []*client     // to measure by
+	called  bool          // the commands that fill takes were called before
+	close   func() error
 }
 
 // OpenServer connects to the server at url, or runs a private redis-server when url is empty, or the
@@ -36,14 +40,11 @@ func OpenServer(ctx context.Context, url string) (*Server, error) {
 		}
 		return connect(ctx, &Server{Options: o, close: func() error { return nil }})
 	}
-	private, err := redisproc.Start(ctx)
+	s, err := OpenPrivate(ctx, ServerSetting{})
 	if errors.Is(err, redisproc.ErrNotInstalled) {
 		return OpenEmbedded(ctx)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return connect(ctx, &Server{Options: &redis.Options{Addr: private.Addr()}, Private: true, close: private.Close})
+	return s, err
 }
 
 // OpenEmbedded runs miniredis in this process.
@@ -53,7 +54,7 @@ func OpenEmbedded(ctx context.Context) (*Server, error) {
 		return nil, fmt.Errorf("embedded server: %w", err)
 	}
 	return connect(ctx, &Server{
-		Options: &redis.Options{Addr: m.Addr()}, Private: true, Embedded: true, Version: "miniredis",
+		Options: &redis.Options{Addr: m.Addr()}, Private: true, Embedded: true, Here: true, Version: "miniredis",
 		close: func() error { m.Close(); return nil },
 	})
 }
@@ -82,25 +83,20 @@ func connect(ctx context.Context, s *Server) (*Server, error) {
 // Close disconnects and ends the server if it is ours.
 func (s *Server) Close() error { return errors.Join(s.client.Close(), s.close()) }
 
-// info reads a section of INFO.
-func (s *Server) info(ctx context.Context, section string) (map[string]string, error) {
-	text, err := s.client.Info(ctx, section).Result()
-	if err != nil {
-		return nil, fmt.Errorf("INFO %s: %w", section, err)
+// usedMemory is the memory of the data set in bytes: what Redis allocated, less what it holds for
+// its clients, whose buffers come and go. Of so many keys it looks each place of the table up twice, for the table is rehashed a place with each look,
+// and in the background, which a busy machine comes to late. It waits until two readings agree; a busy server may never come to
+// rest, and then the last reading counts.
+func (s *Server) usedMemory(ctx context.Context, keys []string) (int64, error) {
+	names := make([]string, rehashLooks)
+	for i := range names {
+		names[i] = keys[0]
 	}
-	fields := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
+	for done := 0; done < 4*len(keys); done += rehashLooks {
+		if err := s.client.Exists(ctx, names...).Err(); err != nil {
+			return 0, fmt.Errorf("EXISTS: %w", err)
 		}
 	}
-	return fields, nil
-}
-
-// usedMemory is the memory of the data set in bytes: what Redis allocated, less what it holds for
-// its clients, whose buffers come and go. It waits until two readings agree, for the key table is rehashed in
-// the background; a busy server may never come to rest, and then the last reading counts.
-func (s *Server) usedMemory(ctx context.Context) (int64, error) {
 	var last int64 = -1
 	for range 40 {
 		info, err := s.info(ctx, "memory")
@@ -118,14 +114,15 @@ func (s *Server) usedMemory(ctx context.Context) (int64, error) {
 			break
 		}
 		last = used
-		select {
-		case <-ctx.Done():
+		sleep(ctx, 10*time.Millisecond)
+		if ctx.Err() != nil {
 			return 0, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	return last, nil
 }
+
+const rehashLooks = 1000 // in a command
 
 // clear removes the keys of a run: everything on a private server.
 func (s *Server) clear(ctx context.Context, keys []string) error {

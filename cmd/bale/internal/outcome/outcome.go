@@ -166,20 +166,19 @@ const (
 
 // Resources are what an operation, or the time of a round, took.
 type Resources struct {
-	ClientCPU float64  `json:"client_cpu"`             // cores that this process used, the load generator included
-	ServerCPU *float64 `json:"server_cpu"`             // cores that the server used; null where it does not say
-	ServerIn  float64  `json:"server_in_bytes_op"`     // bytes an operation to the server
-	ServerOut float64  `json:"server_out_bytes_op"`    // and from it
-	GCShare   float64  `json:"gc_share"`               // of the processor time of this process, in collecting garbage
-	GCCycles  float64  `json:"gc_cycles_per_s"`        // a second
-	GCPauseUS float64  `json:"gc_pause_max_us"`        // the longest stop of the world
-	RSSBytes  int64    `json:"rss_peak_bytes"`         // peak of the resident set of this process
-	RSSGrowth int64    `json:"rss_growth_bytes"`       // of which over the start of the round
-	VSSBytes  int64    `json:"vss_peak_bytes"`         // peak of the address space
-	Routines  int      `json:"goroutines"`             // peak
-	PoolWaits *float64 `json:"pool_waits_op"`          // waits for a connection, an operation; null where the client does not say
-	PoolWait  *float64 `json:"pool_wait_us_op"`        // and their time in microseconds, an operation
-	Generator *float64 `json:"generator_us,omitempty"` // what the lab itself takes of an operation, in microseconds of processor time, where it was measured
+	ClientCPU float64  `json:"client_cpu"`          // cores that this process used, the load generator included
+	ServerCPU *float64 `json:"server_cpu"`          // cores that the server used; null where it does not say
+	ServerIn  float64  `json:"server_in_bytes_op"`  // bytes an operation to the server
+	ServerOut float64  `json:"server_out_bytes_op"` // and from it
+	GCShare   float64  `json:"gc_share"`            // of the processor time of this process, in collecting garbage
+	GCCycles  float64  `json:"gc_cycles_per_s"`     // a second
+	GCPauseUS float64  `json:"gc_pause_max_us"`     // the longest stop of the world
+	RSSBytes  int64    `json:"rss_peak_bytes"`      // peak of the resident set of this process
+	RSSGrowth int64    `json:"rss_growth_bytes"`    // of which over the start of the round
+	VSSBytes  int64    `json:"vss_peak_bytes"`      // peak of the address space
+	Routines  int      `json:"goroutines"`          // peak
+	PoolWaits *float64 `json:"pool_waits_op"`       // waits for a connection, an operation; null where the client does not say
+	PoolWait  *float64 `json:"pool_wait_us_op"`     // and their time in microseconds, an operation
 }
 
 // Round is what one round of a cell found.

@@ -13,7 +13,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
 )
 
 // Width is how many columns the tables take at most.
@@ -29,16 +29,21 @@ type Options struct {
 
 // Table writes the result as tables, one for each set of values, and ends in a sentence that says what
 // to choose.
-func Table(w io.Writer, r *lab.Result, o Options) {
+func Table(w io.Writer, r *outcome.Run, o Options) {
 	e := r.Environment
 	fmt.Fprintf(w, "Redis %s, %s, zstd by %s, %d cores, %s\n", e.RedisVersion, e.Go, e.Zstd, e.Cores, e.CPU)
+	if e.Load != "" {
+		hanging(w, "", "Load: "+e.Load)
+	}
 	rounds := fmt.Sprintf("%d rounds", e.Rounds)
 	if e.Rounds == 1 {
 		rounds = "1 round"
 	}
 	groups := byDataset(r.Cells)
 	for _, cells := range groups {
-		slices.SortStableFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) })
+		slices.SortStableFunc(cells, func(a, b outcome.Cell) int {
+			return cmp.Or(cmp.Compare(a.Concurrency, b.Concurrency), cmp.Compare(a.Rate, b.Rate))
+		})
 	}
 	without := leftOut(groups)
 	hanging(w, "", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, legend(without)))
@@ -61,11 +66,14 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 		dictionaries(w, r.Dictionaries, first.Dataset)
 		fmt.Fprintln(w, "\nwhere the time goes: median of each stage, us")
 		medians(w, cells)
+		omitted(w, cells)
 		if o.Stages {
 			fmt.Fprintln(w, "\nlatency of each stage, us")
 			percentiles(w, cells)
 		}
 	}
+	sweeps(w, r)
+	skipped(w, r.Skipped)
 	for _, name := range withoutCells(r) {
 		fmt.Fprintf(w, "\n%s: not measured, for every setting needs a dictionary, and none pays\n", name)
 		dictionaries(w, r.Dictionaries, name)
@@ -73,7 +81,7 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 	fmt.Fprintln(w)
 	for _, c := range r.Cells {
 		if !c.Verified {
-			wrapped(w, fmt.Sprintf("%s %s %s, %s: %s", Failure(c), c.Dataset, strings.ReplaceAll(title(c, severalClients(r.Cells)), " + ", " "), count(c.Concurrency), c.Error))
+			wrapped(w, fmt.Sprintf("%s %s %s, %s: %s", Failure(c), c.Dataset, strings.ReplaceAll(titled(r.Cells)(c), " + ", " "), count(c.Concurrency), c.Error))
 		}
 	}
 	if e.Interrupted {
@@ -84,12 +92,12 @@ func Table(w io.Writer, r *lab.Result, o Options) {
 }
 
 // withoutCells are the data sets that there are dictionaries, or reasons for none, and no cells of.
-func withoutCells(r *lab.Result) (names []string) {
+func withoutCells(r *outcome.Run) (names []string) {
 	if r.Environment.Interrupted {
 		return nil
 	}
 	for _, d := range r.Dictionaries {
-		if !slices.Contains(names, d.Dataset) && !slices.ContainsFunc(r.Cells, func(c lab.Cell) bool { return c.Dataset == d.Dataset }) {
+		if !slices.Contains(names, d.Dataset) && !slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return c.Dataset == d.Dataset }) {
 			names = append(names, d.Dataset)
 		}
 	}
@@ -97,7 +105,7 @@ func withoutCells(r *lab.Result) (names []string) {
 }
 
 // Failure is what a cell without figures is called: FAILED is one that had wrong data back, ERROR one that could not be measured.
-func Failure(c lab.Cell) string {
+func Failure(c outcome.Cell) string {
 	if c.Mismatch {
 		return "FAILED"
 	}
@@ -105,10 +113,10 @@ func Failure(c lab.Cell) string {
 }
 
 // byDataset splits cells into runs of one data set, each a copy.
-func byDataset(cells []lab.Cell) [][]lab.Cell {
-	var groups [][]lab.Cell
+func byDataset(cells []outcome.Cell) [][]outcome.Cell {
+	var groups [][]outcome.Cell
 	for i, c := range cells {
-		if i == 0 || c.Dataset != cells[i-1].Dataset {
+		if i == 0 || c.Dataset != cells[i-1].Dataset || c.Track != cells[i-1].Track {
 			groups = append(groups, nil)
 		}
 		groups[len(groups)-1] = append(groups[len(groups)-1], c)
@@ -143,23 +151,45 @@ func newTable(w io.Writer, gap, left int, header ...any) table.Writer {
 // figure is a column of the summary.
 type figure struct {
 	name   string
-	value  func(lab.Cell) float64 // NaN for unknown
+	value  func(outcome.Cell) outcome.Estimate // its median is NaN where it is unknown
 	format string
 	sign   int // +1 where more is better, -1 where less is, 0 where neither is marked
 }
 
+func exactly(value func(outcome.Cell) float64) func(outcome.Cell) outcome.Estimate {
+	return func(c outcome.Cell) outcome.Estimate { return outcome.Estimate{Median: value(c)} }
+}
+
+// margin is the column of throughput's interval.
+const margin = "±"
+
 var figures = []figure{
-	{"ratio", func(c lab.Cell) float64 { return c.Ratio }, "%.2f", +1},
-	{"B/key", func(c lab.Cell) float64 { return orNaN(c.RedisBytesPerKey) }, "%.0f", -1},
-	{"usage", func(c lab.Cell) float64 { return orNaN(c.MemoryUsagePerKey) }, "%.0f", 0},
-	{"values/s", func(c lab.Cell) float64 { return c.OpsPerSecond }, "%.0f", +1},
-	{"P50", func(c lab.Cell) float64 { return c.Stages["total"].P50 }, "%.0f", -1},
-	{"P95", func(c lab.Cell) float64 { return c.Stages["total"].P95 }, "%.0f", 0},
-	{"P99", func(c lab.Cell) float64 { return c.Stages["total"].P99 }, "%.0f", -1},
-	{"P99.9", func(c lab.Cell) float64 { return c.Stages["total"].P999 }, "%.0f", 0},
-	{"allocs", func(c lab.Cell) float64 { return c.AllocsPerOp }, "%.0f", 0},
-	{"B/op", func(c lab.Cell) float64 { return c.BytesPerOp }, "%.0f", 0},
-	{"RSS", func(c lab.Cell) float64 { return float64(c.PeakRSSBytes) / (1 << 20) }, "%.1f", 0},
+	{"ratio", exactly(func(c outcome.Cell) float64 { return c.Ratio }), "%.2f", +1},
+	{"B/key", exactly(func(c outcome.Cell) float64 { return orNaN(c.RedisBytesPerKey) }), "%.0f", -1},
+	{"usage", exactly(func(c outcome.Cell) float64 { return orNaN(c.MemoryUsagePerKey) }), "%.0f", 0},
+	{"values/s", func(c outcome.Cell) outcome.Estimate { return c.ValuesPerSecond }, "%.0f", +1},
+	{margin, exactly(func(c outcome.Cell) float64 { return spread(c.ValuesPerSecond) }), "%.0f%%", 0},
+	{"P50", func(c outcome.Cell) outcome.Estimate { return c.P50 }, "%.0f", -1},
+	{"P99", func(c outcome.Cell) outcome.Estimate { return c.P99 }, "%.0f", -1},
+	{"P99.9", exactly(func(c outcome.Cell) float64 { return c.Stages["total"].P999 }), "%.0f", 0},
+	{"late P99", exactly(func(c outcome.Cell) float64 {
+		if c.Late == nil {
+			return math.NaN()
+		}
+		return c.Late.P99
+	}), "%.0f", 0},
+	{"allocs", func(c outcome.Cell) outcome.Estimate { return c.AllocsPerOp }, "%.0f", 0},
+	{"B/op", func(c outcome.Cell) outcome.Estimate { return c.BytesPerOp }, "%.0f", 0},
+	{"GC", exactly(func(c outcome.Cell) float64 { return 100 * c.Resources.GCShare }), "%.0f%%", 0},
+	{"RSS", exactly(func(c outcome.Cell) float64 { return float64(c.Resources.RSSBytes) / (1 << 20) }), "%.0f", 0},
+}
+
+// spread is how far an interval reaches from its median at most, in percent.
+func spread(e outcome.Estimate) float64 {
+	if e.Interval == nil || e.Median == 0 {
+		return math.NaN()
+	}
+	return 100 * max(e.Interval[1]-e.Median, e.Median-e.Interval[0]) / e.Median
 }
 
 func orNaN(v *float64) float64 {
@@ -170,15 +200,46 @@ func orNaN(v *float64) float64 {
 }
 
 // compared gives a cell's figure as it is shown; two that look alike are equally good.
-func (f figure) compared(c lab.Cell) string { return fmt.Sprintf(f.format, f.value(c)) }
+func (f figure) compared(c outcome.Cell) string { return fmt.Sprintf(f.format, f.value(c).Median) }
 
-// named puts what tells cells apart before the other columns: codec and compressor, and the client where there are
-// several.
-func named(cells []lab.Cell) (header []any, row func(c lab.Cell) table.Row) {
-	if !severalClients(cells) {
-		return []any{"codec", "compress"}, func(c lab.Cell) table.Row { return table.Row{c.Codec, c.Compress} }
+// dimension is a column that tells cells apart.
+type dimension struct {
+	name   string
+	of     func(outcome.Cell) any
+	always bool // else where cells differ in it
+}
+
+var dimensions = []dimension{
+	{"server", func(c outcome.Cell) any { return c.Server }, false},
+	{"client", func(c outcome.Cell) any { return c.Client }, false},
+	{"batch", func(c outcome.Cell) any { return cmp.Or(c.Batch, "single") }, false},
+	{"codec", func(c outcome.Cell) any { return c.Codec }, true},
+	{"compress", func(c outcome.Cell) any { return c.Compress }, true},
+}
+
+// named puts what tells cells apart before the other columns.
+func named(cells []outcome.Cell) (header []any, row func(c outcome.Cell) table.Row) {
+	var shown []dimension
+	for _, d := range dimensions {
+		if d.always || slices.ContainsFunc(cells, func(c outcome.Cell) bool { return d.of(c) != d.of(cells[0]) }) {
+			shown = append(shown, d)
+			header = append(header, d.name)
+		}
 	}
-	return []any{"client", "codec", "compress"}, func(c lab.Cell) table.Row { return table.Row{c.Client, c.Codec, c.Compress} }
+	return header, func(c outcome.Cell) (row table.Row) {
+		for _, d := range shown {
+			row = append(row, d.of(c))
+		}
+		return row
+	}
+}
+
+// loaded puts the load of a cell after its name.
+func loaded(cells []outcome.Cell) (header []any, row func(c outcome.Cell) table.Row) {
+	if !slices.ContainsFunc(cells, func(c outcome.Cell) bool { return c.Rate > 0 }) {
+		return []any{"callers"}, func(c outcome.Cell) table.Row { return table.Row{c.Concurrency} }
+	}
+	return []any{"callers", "rate"}, func(c outcome.Cell) table.Row { return table.Row{c.Concurrency, fmt.Sprintf("%.0f", c.Rate)} }
 }
 
 // fitting writes the first of some forms of a table that is not wider than Width, the last one whatever its width.
@@ -198,15 +259,15 @@ func fits(text string) bool {
 	return !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > Width })
 }
 
-func severalClients(cells []lab.Cell) bool {
-	return slices.ContainsFunc(cells, func(c lab.Cell) bool { return c.Client != cells[0].Client })
-}
-
 // spared are the figures that the summaries do without where one is too wide, those first that tell least.
-var spared = [][]string{nil, {"usage", "RSS"}, {"usage", "RSS", "B/op"}, {"usage", "RSS", "B/op", "P95"}, {"usage", "RSS", "B/op", "P95", "allocs"}}
+var spared = [][]string{nil, {"RSS"}, {"RSS", "usage"}, {"RSS", "usage", "B/op"}, {"RSS", "usage", "B/op", "GC"}, {"RSS", "usage", "B/op", "GC", "P99.9"},
+	{"RSS", "usage", "B/op", "GC", "P99.9", "allocs"}, {"RSS", "usage", "B/op", "GC", "P99.9", "allocs", limited}}
+
+// limited is the column of what kept a cell from being faster.
+const limited = "limit"
 
 // leftOut are the figures without which every summary fits, the same in all, so that one legend explains them.
-func leftOut(groups [][]lab.Cell) []string {
+func leftOut(groups [][]outcome.Cell) []string {
 	widest := 0
 	for _, cells := range groups {
 		for widest < len(spared)-1 {
@@ -230,65 +291,79 @@ func legend(without []string) string {
 		return about
 	}
 	return "Ratio: to the values as given. B/key: of used_memory" + shown("usage", "; usage: by MEMORY USAGE") +
-		". P50 to P99.9: of the whole operation, us." +
+		". " + margin + ": the 95% interval of values/s. P50 to P99.9: of the whole operation, us." +
 		shown("allocs", " Allocs"+shown("B/op", ", B/op")+": in this process.") +
-		shown("RSS", " RSS: peak over the start, MiB.") +
-		" " + best + ": best of its callers"
+		shown("GC", " GC: of its processor time.") + shown("RSS", " RSS: peak, MiB.") +
+		shown(limited, " Limit: what was busy.") +
+		" " + best + ": best of its callers, or not told from it"
 }
 
-// summary is a table of all figures but some.
-func summary(w io.Writer, cells []lab.Cell, without []string) {
-	summaryOf(w, cells, slices.DeleteFunc(slices.Clone(figures), func(f figure) bool { return slices.Contains(without, f.name) }))
-}
-
-func summaryOf(w io.Writer, cells []lab.Cell, figures []figure) {
+// summary is a table of all figures but some, and but those that no cell has.
+func summary(w io.Writer, cells []outcome.Cell, without []string) {
+	shown := slices.DeleteFunc(slices.Clone(figures), func(f figure) bool {
+		none := !slices.ContainsFunc(cells, func(c outcome.Cell) bool { return c.Verified && !math.IsNaN(f.value(c).Median) })
+		return slices.Contains(without, f.name) || none && f.name != figures[0].name
+	})
 	header, name := named(cells)
 	left := len(header)
-	header = append(header, "callers")
-	for _, f := range figures {
+	loads, load := loaded(cells)
+	header = append(header, loads...)
+	for _, f := range shown {
 		header = append(header, f.name)
+	}
+	withLimit := !slices.Contains(without, limited)
+	if withLimit {
+		header = append(header, limited)
 	}
 	t := newTable(w, 1, left, header...)
 	for _, c := range cells {
-		row := append(name(c), c.Concurrency)
-		for _, f := range figures {
+		row := append(name(c), load(c)...)
+		for _, f := range shown {
 			row = append(row, f.show(c, cells))
+		}
+		if withLimit {
+			row = append(row, cmp.Or(c.Limit, "-"))
 		}
 		t.AppendRow(row)
 	}
 	t.Render()
 }
 
-// show is a cell's figure, marked if it is the best among those with as many callers.
-func (f figure) show(c lab.Cell, cells []lab.Cell) string {
+// show is a cell's figure, marked if it is the best among those with the same load, or cannot be told from it: their intervals meet.
+func (f figure) show(c outcome.Cell, cells []outcome.Cell) string {
 	switch {
 	case !c.Verified && f.name == figures[0].name:
 		return Failure(c)
-	case !c.Verified, math.IsNaN(f.value(c)):
+	case !c.Verified, math.IsNaN(f.value(c).Median):
 		return "-"
 	case f.sign == 0:
 		return f.compared(c)
 	}
-	var top lab.Cell
+	var top outcome.Cell
 	rivals := 0
 	for _, r := range cells {
-		if !r.Verified || r.Concurrency != c.Concurrency {
+		if !r.Verified || r.Concurrency != c.Concurrency || r.Rate != c.Rate {
 			continue
 		}
-		if rivals++; rivals == 1 || float64(f.sign)*f.value(r) > float64(f.sign)*f.value(top) {
+		if rivals++; rivals == 1 || float64(f.sign)*f.value(r).Median > float64(f.sign)*f.value(top).Median {
 			top = r
 		}
 	}
-	if rivals > 1 && f.compared(top) == f.compared(c) {
+	if rivals > 1 && (f.compared(top) == f.compared(c) || meet(f.value(top), f.value(c))) {
 		return f.compared(c) + best
 	}
 	return f.compared(c)
 }
 
+// meet reports whether two intervals have something in common.
+func meet(a, b outcome.Estimate) bool {
+	return a.Interval != nil && b.Interval != nil && a.Interval[0] <= b.Interval[1] && b.Interval[0] <= a.Interval[1]
+}
+
 // dictionaries says what the settings with a dictionary cost beside: it was trained on values that are not measured, and its
 // bytes are in those of the keys.
-func dictionaries(w io.Writer, all []lab.Dictionary, dataset string) {
-	shown := slices.DeleteFunc(slices.Clone(all), func(d lab.Dictionary) bool { return d.Dataset != dataset })
+func dictionaries(w io.Writer, all []outcome.Dictionary, dataset string) {
+	shown := slices.DeleteFunc(slices.Clone(all), func(d outcome.Dictionary) bool { return d.Dataset != dataset })
 	if len(shown) == 0 {
 		return
 	}
@@ -308,20 +383,21 @@ func dictionaries(w io.Writer, all []lab.Dictionary, dataset string) {
 	wrapped(w, none)
 }
 
-// shortStages are lab.Stages where there is little room.
+// shortStages are outcome.Stages where there is little room.
 var shortStages = []string{"ser.", "comp.", "set", "get", "decomp.", "deser.", "total"}
 
-func medians(w io.Writer, cells []lab.Cell) {
+func medians(w io.Writer, cells []outcome.Cell) {
 	form := func(gap int, stages []string) func(io.Writer) {
 		return func(w io.Writer) { mediansOf(w, cells, gap, stages) }
 	}
-	fitting(w, form(2, lab.Stages), form(1, lab.Stages), form(1, shortStages))
+	fitting(w, form(2, outcome.Stages), form(1, outcome.Stages), form(1, shortStages))
 }
 
-func mediansOf(w io.Writer, cells []lab.Cell, gap int, stages []string) {
+func mediansOf(w io.Writer, cells []outcome.Cell, gap int, stages []string) {
 	header, name := named(cells)
 	left := len(header)
-	header = append(header, "callers")
+	loads, load := loaded(cells)
+	header = append(header, loads...)
 	for _, s := range stages {
 		header = append(header, s)
 	}
@@ -330,8 +406,8 @@ func mediansOf(w io.Writer, cells []lab.Cell, gap int, stages []string) {
 		if !c.Verified {
 			continue
 		}
-		row := append(name(c), c.Concurrency)
-		for _, s := range lab.Stages {
+		row := append(name(c), load(c)...)
+		for _, s := range outcome.Stages {
 			row = append(row, fmt.Sprintf("%.1f", c.Stages[s].P50))
 		}
 		t.AppendRow(row)
@@ -339,23 +415,25 @@ func mediansOf(w io.Writer, cells []lab.Cell, gap int, stages []string) {
 	t.Render()
 }
 
-func percentiles(w io.Writer, cells []lab.Cell) {
+func percentiles(w io.Writer, cells []outcome.Cell) {
 	form := func(gap int) func(io.Writer) {
 		return func(w io.Writer) { percentilesOf(w, cells, gap) }
 	}
 	fitting(w, form(2), form(1))
 }
 
-func percentilesOf(w io.Writer, cells []lab.Cell, gap int) {
+func percentilesOf(w io.Writer, cells []outcome.Cell, gap int) {
 	header, label := named(cells)
-	t := newTable(w, gap, len(header)+2, append(header, "callers", "stage", "P50", "P95", "P99", "P99.9", "mean")...)
+	loads, load := loaded(cells)
+	header = append(append(header, loads...), "stage")
+	t := newTable(w, gap, len(header), append(header, "P50", "P95", "P99", "P99.9", "mean")...)
 	for _, c := range cells {
 		if !c.Verified {
 			continue
 		}
-		for _, name := range lab.Stages {
+		for _, name := range outcome.Stages {
 			s := c.Stages[name]
-			row := append(label(c), fmt.Sprint(c.Concurrency), name)
+			row := append(label(c), append(load(c), name)...)
 			for _, v := range []float64{s.P50, s.P95, s.P99, s.P999, s.Mean} {
 				row = append(row, fmt.Sprintf("%.2f", v))
 			}
@@ -372,32 +450,35 @@ const (
 )
 
 // Verdict says in a line for each set of values what to choose and what it saves. It looks at the
-// verified cells with the most callers that keep at least half of the throughput of the plain
+// verified cells of closed loops with the most callers that keep at least half of the throughput of the plain
 // values, and chooses the fastest of those within 3% of the fewest bytes: as Redis allocates them, or
 // stored ones where those are unknown. Memory is what costs, so it comes first; the throughput is
 // said beside it, measured with client and server on one machine, where compressing takes the most.
-func Verdict(r *lab.Result) string {
+func Verdict(r *outcome.Run) string {
 	var lines []string
 	for _, cells := range byDataset(r.Cells) {
-		lines = append(lines, "Choose "+choose(cells)+".")
+		// A throughput that was asked for tells nothing.
+		if cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.Rate > 0 }); len(cells) > 0 {
+			lines = append(lines, "Choose "+choose(cells)+".")
+		}
 	}
 	return strings.Join(lines, "\n")
 }
 
-func choose(cells []lab.Cell) string {
-	name, several := cells[0].Dataset, severalClients(cells)
-	callers := slices.MaxFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
-	cells = slices.DeleteFunc(slices.Clone(cells), func(c lab.Cell) bool { return !c.Verified || c.Concurrency != callers })
+func choose(cells []outcome.Cell) string {
+	name, title := cells[0].Dataset, titled(cells)
+	callers := slices.MaxFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
+	cells = slices.DeleteFunc(slices.Clone(cells), func(c outcome.Cell) bool { return !c.Verified || c.Concurrency != callers })
 	if len(cells) == 0 {
 		return "nothing for " + name + ": no cell was verified"
 	}
 	// What to compare with: plain values of the first codec, or whatever comes first.
-	base := cells[max(0, slices.IndexFunc(cells, func(c lab.Cell) bool { return c.Compress == "none" }))]
+	base := cells[max(0, slices.IndexFunc(cells, func(c outcome.Cell) bool { return c.Compress == "none" }))]
 	verified := slices.Clone(cells)
-	cells = slices.DeleteFunc(cells, func(c lab.Cell) bool { return c.OpsPerSecond < minThroughput*base.OpsPerSecond })
-	fewest := bytesPerKey(slices.MinFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(bytesPerKey(a), bytesPerKey(b)) }))
-	cells = slices.DeleteFunc(cells, func(c lab.Cell) bool { return bytesPerKey(c) > asGood*fewest })
-	choice := slices.MaxFunc(cells, func(a, b lab.Cell) int { return cmp.Compare(a.OpsPerSecond, b.OpsPerSecond) })
+	cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.ValuesPerSecond.Median < minThroughput*base.ValuesPerSecond.Median })
+	fewest := bytesPerKey(slices.MinFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(bytesPerKey(a), bytesPerKey(b)) }))
+	cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return bytesPerKey(c) > asGood*fewest })
+	choice := slices.MaxFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) })
 	saving := 1 - bytesPerKey(choice)/bytesPerKey(base)
 	what := "stored"
 	if base.RedisBytesPerKey != nil {
@@ -405,37 +486,43 @@ func choose(cells []lab.Cell) string {
 	}
 	if saving < minSaving {
 		// Plain values, then, but by the client that is fastest with them.
-		plain := slices.DeleteFunc(slices.Clone(verified), func(c lab.Cell) bool { return c.Codec != base.Codec || c.Compress != base.Compress })
-		if c := slices.MaxFunc(plain, func(a, b lab.Cell) int { return cmp.Compare(a.OpsPerSecond, b.OpsPerSecond) }); c.Client != base.Client {
+		plain := slices.DeleteFunc(slices.Clone(verified), func(c outcome.Cell) bool { return c.Codec != base.Codec || c.Compress != base.Compress })
+		if c := slices.MaxFunc(plain, func(a, b outcome.Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) }); c.Client != base.Client {
 			return fmt.Sprintf("%s for %s: %.2f times the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
-				title(c, several), name, c.OpsPerSecond/base.OpsPerSecond, title(base, several), count(callers), 100*minThroughput, 100*minSaving, bytesPerKey(base), what)
+				title(c), name, c.ValuesPerSecond.Median/base.ValuesPerSecond.Median, title(base), count(callers), 100*minThroughput, 100*minSaving, bytesPerKey(base), what)
 		}
 		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
-			title(base, several), name, 100*minThroughput, count(callers), 100*minSaving, bytesPerKey(base), what)
+			title(base), name, 100*minThroughput, count(callers), 100*minSaving, bytesPerKey(base), what)
 	}
 	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s with %s%s",
-		title(choice, several), name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.OpsPerSecond/base.OpsPerSecond, title(base, several), count(callers),
+		title(choice), name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.ValuesPerSecond.Median/base.ValuesPerSecond.Median, title(base), count(callers),
 		withoutCompression(choice, base, verified))
 }
 
 // withoutCompression compares a choice with plain values by its own client, where the base is by another: the throughput
 // of the two together tells nothing of what compressing takes.
-func withoutCompression(choice, base lab.Cell, verified []lab.Cell) string {
-	i := slices.IndexFunc(verified, func(c lab.Cell) bool {
+func withoutCompression(choice, base outcome.Cell, verified []outcome.Cell) string {
+	i := slices.IndexFunc(verified, func(c outcome.Cell) bool {
 		return c.Client == choice.Client && c.Codec == choice.Codec && c.Compress == "none"
 	})
 	if choice.Client == base.Client || choice.Compress == "none" || i < 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%.2f times %s)", choice.OpsPerSecond/verified[i].OpsPerSecond, title(verified[i], true))
+	return fmt.Sprintf(" (%.2f times %s)", choice.ValuesPerSecond.Median/verified[i].ValuesPerSecond.Median, titled(verified)(verified[i]))
 }
 
-// title is what tells a cell apart in a sentence.
-func title(c lab.Cell, client bool) string {
-	if client {
-		return c.Client + " + " + c.Codec + " + " + c.Compress
+// titled tells the cells of a set apart in a sentence.
+func titled(cells []outcome.Cell) func(outcome.Cell) string {
+	_, row := named(cells)
+	return func(c outcome.Cell) string {
+		var words []string
+		for _, word := range row(c) {
+			if word != "" {
+				words = append(words, fmt.Sprint(word))
+			}
+		}
+		return strings.Join(words, " + ")
 	}
-	return c.Codec + " + " + c.Compress
 }
 
 func count(callers int) string {
@@ -445,7 +532,7 @@ func count(callers int) string {
 	return fmt.Sprintf("%d callers", callers)
 }
 
-func bytesPerKey(c lab.Cell) float64 {
+func bytesPerKey(c outcome.Cell) float64 {
 	if c.RedisBytesPerKey != nil {
 		return *c.RedisBytesPerKey
 	}

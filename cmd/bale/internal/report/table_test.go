@@ -11,39 +11,45 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+// about is an estimate with an interval of 1%.
+func about(v float64) outcome.Estimate {
+	return outcome.Estimate{Median: v, Interval: &[2]float64{0.99 * v, 1.01 * v}}
+}
+
 // cell makes a cell with figures that are told apart in the table.
-func cell(dataset, compress string, callers int, stored int64, perKey, rate, p50 float64) lab.Cell {
-	stages := map[string]lab.Stage{}
-	for i, name := range lab.Stages {
+func cell(dataset, compress string, callers int, stored int64, perKey, rate, p50 float64) outcome.Cell {
+	stages := map[string]outcome.Stage{}
+	for i, name := range outcome.Stages {
 		f := p50 * float64(i+1) / 7
-		stages[name] = lab.Stage{P50: f, P95: 2 * f, P99: 3 * f, P999: 4 * f, Mean: 1.5 * f}
+		stages[name] = outcome.Stage{P50: f, P95: 2 * f, P99: 3 * f, P999: 4 * f, Mean: 1.5 * f}
 	}
 	usage := perKey - 8
-	c := lab.Cell{
-		Client: "goredis", Dataset: dataset, Codec: "json", Compress: compress, Concurrency: callers, Values: 2512,
+	c := outcome.Cell{
+		Identity: outcome.Identity{Client: "goredis", Dataset: dataset, Track: "dynamic", Codec: "json", Compress: compress, Concurrency: callers}, Values: 2512,
 		RawBytes: 2_105_591, StoredBytes: stored, Ratio: 2_105_591 / float64(stored), RedisBytesPerKey: &perKey, MemoryUsagePerKey: &usage,
-		OpsPerSecond: rate, AllocsPerOp: 98.2, BytesPerOp: 7086, PeakRSSBytes: 28 << 20, Verified: true, Stages: stages, Operations: 1000,
+		OpsPerSecond: about(rate), ValuesPerSecond: about(rate), P50: about(p50), P99: about(3 * p50), AllocsPerOp: about(98.2), BytesPerOp: about(7086),
+		Resources: outcome.Resources{RSSBytes: 28 << 20, GCShare: 0.031}, Limit: outcome.LimitMachine, Verified: true, Stages: stages, Operations: 1000,
 	}
 	return c
 }
 
-func result() *lab.Result {
+func result() *outcome.Run {
 	failed := cell("movies", "gzip", 64, 1_300_000, 675, 26_948, 2486)
 	failed.Verified, failed.Mismatch, failed.Error = false, true, "MISMATCH: a value read back differs from the one written"
-	return &lab.Result{
-		Environment: lab.Environment{Go: "go1.26.8", CPU: "Some CPU", Zstd: "libzstd 1.5.7", Cores: 2, RedisVersion: "7.0.15", Rounds: 3, DurationS: 1,
+	return &outcome.Run{
+		Environment: outcome.Environment{Go: "go1.26.8", CPU: "Some CPU", Zstd: "libzstd 1.5.7", Cores: 2, RedisVersion: "7.0.15", Rounds: 3, DurationS: 1,
 			Notes: []string{"movies: a sample of 2512 of its 9000 values"}},
-		Dictionaries: []lab.Dictionary{
+		Dictionaries: []outcome.Dictionary{
 			{Dataset: "movies", Codec: "json", Compress: "zstd:3+dict", ID: 0xca49d507, Bytes: 114_688, Builder: "libzstd fastcover k=128 d=6", Samples: 1256, Tried: 280, Seconds: 3.84, Payload: 3.08},
 			{Dataset: "movies", Codec: "json", Compress: "s2+dict", ID: 7, Bytes: 65_536, Builder: "go cover k=128 d=8", Samples: 1256, Tried: 280, Seconds: 3.1, Payload: 2.2},
 			{Dataset: "random", Codec: "json", Compress: "zstd:3+dict", Samples: 1256, Seconds: 3, Reason: "no dictionary pays: the best of 280, go cover k=512 d=8 with 1851 bytes, takes 1296 bytes a value in Redis where there are 1296 without one"},
 		},
-		Cells: []lab.Cell{
+		Cells: []outcome.Cell{
 			cell("movies", "none", 1, 2_105_591, 1018, 10_601, 67),
 			cell("movies", "none", 64, 2_105_591, 1018, 38_659, 1696),
 			cell("movies", "zstd:fastest", 1, 1_350_000, 688, 9_133, 122),
@@ -61,37 +67,37 @@ func TestTable(t *testing.T) {
 	for _, test := range []struct {
 		golden  string
 		options Options
-		change  func(*lab.Result)
+		change  func(*outcome.Run)
 	}{
-		{"testdata/table.txt", Options{}, func(*lab.Result) {}},
-		{"testdata/clients.txt", Options{Stages: true}, func(r *lab.Result) {
+		{"testdata/table.txt", Options{}, func(*outcome.Run) {}},
+		{"testdata/clients.txt", Options{Stages: true}, func(r *outcome.Run) {
 			r.Cells = r.Cells[:2]
 			r.Cells[1].Compress = "zstd:3/go+dict"
 			for _, name := range []string{"goredis:16+auto", "rueidis", "rueidis:256-auto", "redigo"} {
 				for _, c := range r.Cells[:2] {
-					c.Client, c.OpsPerSecond = name, c.OpsPerSecond*1.1
+					c.Client, c.ValuesPerSecond = name, about(c.ValuesPerSecond.Median*1.1)
 					r.Cells = append(r.Cells, c)
 				}
 			}
 			r.Cells[3].Verified, r.Cells[3].Error = false, "get: i/o timeout"
 		}},
-		{"testdata/narrow.txt", Options{}, func(r *lab.Result) { // the second table, too, does without what the first has no room for
+		{"testdata/narrow.txt", Options{}, func(r *outcome.Run) { // the second table, too, does without what the first has no room for
 			r.Cells, r.Dictionaries = append(r.Cells[:2], r.Cells[7:]...), nil
 			r.Cells[0].Client, r.Cells[1].Client = "goredis:16+auto", "rueidis:256-auto"
 			r.Cells[0].Codec, r.Cells[1].Compress = "a-long-codec", "zstd:3/go+dict"
 		}},
-		{"testdata/no-cells.txt", Options{}, func(r *lab.Result) {
+		{"testdata/no-cells.txt", Options{}, func(r *outcome.Run) {
 			r.Cells, r.Environment.Notes = nil, append(r.Environment.Notes, "random: another note")
 			r.Dictionaries = append(r.Dictionaries[2:], r.Dictionaries[2])
 			r.Dictionaries[1].Compress = "s2+dict"
 		}},
-		{"testdata/interrupted.txt", Options{}, func(r *lab.Result) {
+		{"testdata/interrupted.txt", Options{}, func(r *outcome.Run) {
 			r.Cells, r.Dictionaries = r.Cells[:3], nil
 			r.Environment.Interrupted, r.Environment.Rounds, r.Environment.DurationS, r.Environment.CellsLeftOut = true, 1, 1./3, 6
 			r.Environment.Notes = append(r.Environment.Notes, "INTERRUPTED: these are figures of 1 of 3 rounds, for 3 of 9 cells")
 		}},
-		{"testdata/stages.txt", Options{Stages: true}, func(r *lab.Result) { r.Cells = r.Cells[:2] }},
-		{"testdata/embedded.txt", Options{}, func(r *lab.Result) {
+		{"testdata/stages.txt", Options{Stages: true}, func(r *outcome.Run) { r.Cells = r.Cells[:2] }},
+		{"testdata/embedded.txt", Options{}, func(r *outcome.Run) {
 			r.Environment.Embedded, r.Environment.RedisVersion = true, "miniredis"
 			for i := range r.Cells {
 				r.Cells[i].RedisBytesPerKey, r.Cells[i].MemoryUsagePerKey = nil, nil
@@ -134,7 +140,7 @@ func compareGolden(t *testing.T, path string, got []byte) {
 	}
 }
 
-func by(client string, c lab.Cell) lab.Cell {
+func by(client string, c outcome.Cell) outcome.Cell {
 	c.Client = client
 	return c
 }
@@ -142,26 +148,26 @@ func by(client string, c lab.Cell) lab.Cell {
 func TestVerdict(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		cells []lab.Cell
+		cells []outcome.Cell
 		want  string
 	}{
-		{"the fastest of the smallest", []lab.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 510, 90, 1), cell("m", "zstd:better", 64, 49, 500, 80, 1)},
+		{"the fastest of the smallest", []outcome.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 510, 90, 1), cell("m", "zstd:better", 64, 49, 500, 80, 1)},
 			"Choose json + zstd for m: 510 bytes a key in Redis instead of 1000 (49% less), at 0.90 times the throughput of json + none with 64 callers."},
-		{"not at any price", []lab.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "s2", 64, 80, 800, 95, 1), cell("m", "zstd:best", 64, 40, 400, 10, 1)},
+		{"not at any price", []outcome.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "s2", 64, 80, 800, 95, 1), cell("m", "zstd:best", 64, 40, 400, 10, 1)},
 			"Choose json + s2 for m: 800 bytes a key in Redis instead of 1000 (20% less), at 0.95 times the throughput of json + none with 64 callers."},
-		{"nothing to save", []lab.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 99, 990, 95, 1)},
+		{"nothing to save", []outcome.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 99, 990, 95, 1)},
 			"Choose json + none for m: nothing that keeps 50% of its throughput with 64 callers saves 5% of its 1000 bytes a key in Redis."},
-		{"the most callers count", []lab.Cell{cell("m", "none", 1, 100, 1000, 100, 1), cell("m", "zstd", 1, 50, 500, 10, 1), cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 500, 60, 1)},
+		{"the most callers count", []outcome.Cell{cell("m", "none", 1, 100, 1000, 100, 1), cell("m", "zstd", 1, 50, 500, 10, 1), cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 500, 60, 1)},
 			"Choose json + zstd for m: 500 bytes a key in Redis instead of 1000 (50% less), at 0.60 times the throughput of json + none with 64 callers."},
-		{"the fastest client", []lab.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis+auto", cell("m", "none", 64, 100, 1000, 290, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 200, 1))},
+		{"the fastest client", []outcome.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis+auto", cell("m", "none", 64, 100, 1000, 290, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 200, 1))},
 			"Choose goredis+auto + json + none for m: 2.90 times the throughput of goredis + json + none with 64 callers, and nothing that keeps 50% of that saves 5% of its 1000 bytes a key in Redis."},
-		{"the fastest client of the smallest", []lab.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis", cell("m", "s2", 64, 50, 500, 90, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 200, 1))},
+		{"the fastest client of the smallest", []outcome.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis", cell("m", "s2", 64, 50, 500, 90, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 200, 1))},
 			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.00 times the throughput of goredis + json + none with 64 callers."},
-		{"another client, beside its own plain values", []lab.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 250, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 210, 1))},
+		{"another client, beside its own plain values", []outcome.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 250, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 210, 1))},
 			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.10 times the throughput of goredis + json + none with 64 callers (0.84 times rueidis + json + none)."},
-		{"nothing verified", []lab.Cell{{Dataset: "m", Concurrency: 1}}, "Choose nothing for m: no cell was verified."},
+		{"nothing verified", []outcome.Cell{{Identity: outcome.Identity{Dataset: "m", Concurrency: 1}}}, "Choose nothing for m: no cell was verified."},
 	} {
-		if got := Verdict(&lab.Result{Cells: test.cells}); got != test.want {
+		if got := Verdict(&outcome.Run{Cells: test.cells}); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
 		}
 	}

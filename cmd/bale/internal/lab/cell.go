@@ -1,0 +1,310 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/bale/internal/latency"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
+)
+
+// cell is a variant on a server, by a client, with so many callers.
+type cell struct {
+	*variant
+	server      *Server
+	client      *client
+	batch       Batch
+	mix         Mix
+	concurrency int
+	rate        float64 // of the open loop, operations a second; 0 for the closed one
+	latency     [recorded]latency.Histogram
+	rounds      []outcome.Round
+	operations  int64
+	hits        int64
+	misses      int64
+	unstarted   int64
+	profiles    *profiles
+	failure     failure
+}
+
+func (c *cell) identity() outcome.Identity {
+	i := c.variant.identity()
+	i.Client, i.Server, i.Batch, i.Concurrency, i.Rate = c.client.name, c.server.Setting, c.batch.String(), c.concurrency, c.rate
+	return i
+}
+
+// matrix makes the cells.
+func (r *run) matrix(variants []*variant) {
+	for _, v := range variants {
+		for _, server := range r.servers {
+			for _, client := range server.clients {
+				for _, batch := range r.Batches {
+					for _, n := range r.Concurrency {
+						for _, rate := range r.Rates {
+							c := &cell{variant: v, server: server, client: client, batch: batch, mix: r.Mix, concurrency: n, rate: rate}
+							if reason := c.unfit(); reason != "" {
+								r.skip(c.identity(), reason)
+								continue
+							}
+							r.cells = append(r.cells, c)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// unfit says why a cell is not measured, or is empty.
+func (c *cell) unfit() string {
+	mean := c.data.RawBytes() / int64(len(c.data.Raw))
+	if inFlight := mean * int64(c.concurrency) * int64(c.batch.values()); inFlight > maxInFlight && c.concurrency*c.batch.values() > 1 {
+		return fmt.Sprintf("%d values of %d bytes at once are more than %d MiB", c.concurrency*c.batch.values(), mean, maxInFlight>>20)
+	}
+	if c.batch.N > 0 && c.client.batcher == nil {
+		return "this client's adapter has no batches"
+	}
+	return ""
+}
+
+// slice is how long a cell is measured in a round.
+func (r *run) slice() time.Duration { return r.Duration / time.Duration(r.Rounds) }
+
+// fewOperations are so few for each caller, in a round, that what is under way at its start and its end would matter.
+const fewOperations = 20
+
+// measure runs a cell for its share of a round.
+func (r *run) measure(ctx context.Context, c *cell, round int) {
+	if c.failed() != nil {
+		return
+	}
+	r.timeline.doing(c.variant.String())
+	if c.mix.Single() {
+		if err := r.loadKeys(ctx, c.client.store, c.variant); err != nil {
+			c.failure.set(err)
+			return
+		}
+	}
+	r.latency.Reset()
+	// Each cell starts from the same heap, so that none pays for the garbage of the one before.
+	debug.FreeOSMemory()
+	runtime.ReadMemStats(&r.atStart)
+	found := outcome.Round{Round: round, AtS: time.Since(r.began).Seconds()}
+	p := newPhase(r, c)
+	var callers sync.WaitGroup
+	r.start(ctx, p, &callers, uint64(round))
+	warm := p.warmUp(ctx, r.slice())
+	found.WarmUpS, found.Steady = warm.took.Seconds(), warm.steady
+
+	before, err := r.look(ctx, c)
+	if err == nil {
+		stopProfiles := c.startProfiles(r.Profiles)
+		done, from := p.done.Load(), p.now()
+		before.memory(r)
+		p.from.Store(from)
+		r.hold(ctx, p, from)
+		p.until.Store(p.now())
+		done = p.done.Load() - done
+		found.Seconds = float64(p.now()-from) / 1e9
+		stopProfiles(ctx, &c.failure)
+		var after *look
+		if after, err = r.look(ctx, c); err == nil {
+			after.memory(r)
+			defer func() {
+				if ctx.Err() == nil {
+					r.conclude(c, p, &found, before, after, done)
+				}
+			}()
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		c.failure.set(err)
+	}
+	p.end(ctx, &callers, r.slice())
+}
+
+// start sets the callers to work.
+func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, round uint64) {
+	c := p.cell
+	var starts chan start
+	if c.rate > 0 {
+		starts = make(chan start, maxBacklog)
+		callers.Go(func() { p.generate(ctx, c.rate, starts) })
+		p.starts = starts
+	}
+	own := (len(r.keys) - 1) / c.concurrency
+	var draw *popularity
+	if c.mix.Single() {
+		draw = r.Mix.popularity(c.keys)
+	}
+	for i := range c.concurrency {
+		caller := &caller{cell: c, rng: rand.New(rand.NewPCG(r.Seed, round<<32|uint64(i))), keys: r.keys[i*own:][:own]}
+		if draw != nil {
+			caller.draw, caller.keys, caller.misses = draw, r.keys, r.keys[0]+":none"
+		}
+		to := r.latency.Shard(i)
+		callers.Go(func() {
+			if starts != nil {
+				p.open(ctx, caller, to, starts)
+			} else {
+				p.closed(ctx, caller, to)
+			}
+		})
+	}
+}
+
+// hold lets the callers work for the time that is measured, and on until each had a turn from start to end, where operations take
+// longer than that.
+func (r *run) hold(ctx context.Context, p *phase, from int64) {
+	sleep(ctx, r.slice())
+	if p.cell.rate > 0 {
+		return
+	}
+	for p.measured.Load() < int64(p.cell.concurrency) && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < opTimeout {
+		sleep(ctx, time.Millisecond)
+	}
+}
+
+// end has the callers come to an end. Those of an open loop do what was to start before its end, for to leave it out would be to leave
+// out the longest waits; but not for ever.
+func (p *phase) end(ctx context.Context, callers *sync.WaitGroup, slice time.Duration) {
+	p.until.CompareAndSwap(maxTime, p.now())
+	if p.cell.rate > 0 {
+		patience := time.NewTimer(max(drainLeast, drainPatience*slice))
+		defer patience.Stop()
+		ended := make(chan struct{})
+		go func() { callers.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-patience.C:
+			p.cell.unstarted += int64(len(p.starts))
+		case <-ctx.Done():
+		}
+		close(p.stop)
+		<-ended
+		return
+	}
+	close(p.stop)
+	callers.Wait()
+}
+
+const (
+	maxBacklog    = 1 << 20 // operations of an open loop that wait for a caller
+	drainPatience = 10      // in so many times what is measured in a round they are done, or they are given up,
+	drainLeast    = 5 * time.Second
+)
+
+// conclude takes the figures of a round when its callers have ended.
+func (r *run) conclude(c *cell, p *phase, found *outcome.Round, before, after *look, done int64) {
+	measured := p.measured.Load()
+	if measured == 0 {
+		return
+	}
+	histograms := r.latency.Snapshot()
+	found.Operations = measured
+	switch {
+	case c.rate > 0:
+		// What was done in the time, of what was to start in it or before.
+		found.OpsPerSecond = float64(done) / found.Seconds
+	case done >= int64(fewOperations*c.concurrency):
+		found.OpsPerSecond = float64(done) / found.Seconds
+	default:
+		// By Little's law, for at so few it matters that operations were under way at the start and at the end.
+		found.OpsPerSecond = float64(c.concurrency) / (histograms[total].Mean() / 1e9)
+	}
+	for i := range outcome.Stages {
+		found.StagesP50 = append(found.StagesP50, us(histograms[i].Quantile(0.5)))
+	}
+	found.P99 = us(histograms[total].Quantile(0.99))
+	allocs, bytes, n := after.allocs-before.allocs, after.bytes-before.bytes, done
+	if done < int64(fewOperations*c.concurrency) && c.rate == 0 {
+		// All whole operations since the callers started, instead.
+		var now runtime.MemStats
+		runtime.ReadMemStats(&now)
+		allocs, bytes, n = now.Mallocs-r.atStart.Mallocs, now.TotalAlloc-r.atStart.TotalAlloc, p.done.Load()
+	}
+	found.AllocsPerOp, found.BytesPerOp = float64(allocs)/float64(max(1, n)), float64(bytes)/float64(max(1, n))
+	found.Resources = after.since(before, found.Seconds, done)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range histograms {
+		c.latency[i].Merge(histograms[i])
+	}
+	c.operations += measured
+	c.hits += p.hits.Load()
+	c.misses += p.misses.Load()
+	c.rounds = append(c.rounds, *found)
+}
+
+func (c *cell) failed() error { return errors.Join(c.variant.failure.get(), c.failure.get()) }
+
+// result is what was found of a cell, on a machine with so many cores.
+func (c *cell) result(cores int) outcome.Cell {
+	of := func(figure func(outcome.Round) float64) outcome.Estimate { return estimate(c.rounds, figure) }
+	out := outcome.Cell{
+		Identity: c.identity(),
+		Values:   len(c.data.Raw), RawBytes: c.data.RawBytes(), PlainBytes: c.plain, StoredBytes: c.stored,
+		RedisBytesPerKey: c.perKey, MemoryUsagePerKey: c.usageKey, Keys: c.keys,
+		Operations:   c.operations,
+		OpsPerSecond: of(func(r outcome.Round) float64 { return r.OpsPerSecond }),
+		AllocsPerOp:  of(func(r outcome.Round) float64 { return r.AllocsPerOp }),
+		BytesPerOp:   of(func(r outcome.Round) float64 { return r.BytesPerOp }),
+		P50:          of(func(r outcome.Round) float64 { return r.StagesP50[total] }),
+		P99:          of(func(r outcome.Round) float64 { return r.P99 }),
+		Hits:         c.hits, Misses: c.misses, Unstarted: c.unstarted,
+		Latency: points(&c.latency[total]), Stages: map[string]outcome.Stage{}, Rounds: slices.Clone(c.rounds), Resources: mean(c.rounds),
+		Profiles: c.profiles.results(),
+	}
+	values := float64(c.batch.values())
+	out.ValuesPerSecond = of(func(r outcome.Round) float64 { return values * r.OpsPerSecond })
+	for i, name := range outcome.Stages {
+		out.Stages[name] = stage(&c.latency[i])
+	}
+	if c.rate > 0 {
+		out.Service = points(&c.latency[service])
+		lateness := stage(&c.latency[late])
+		out.Late = &lateness
+	}
+	if c.stored > 0 {
+		out.Ratio = float64(out.RawBytes) / float64(c.stored)
+	}
+	err := c.failed()
+	switch {
+	case err != nil || c.operations > 0:
+	case c.unstarted > 0:
+		err = fmt.Errorf("the rate is far too high: %d operations waited for a caller when it was given up", c.unstarted)
+	default:
+		err = errors.New("no operation was completed within a round: use a longer --duration")
+	}
+	out.Verified = err == nil
+	if err != nil {
+		out.Error = err.Error()
+		out.Mismatch = errors.Is(err, errMismatch) || errors.Is(err, bale.ErrCorrupt)
+		return out
+	}
+	out.Limit, out.Why = limit(&out, c.server, cores)
+	return out
+}
+
+func us(d time.Duration) float64 { return float64(d) / 1e3 }
+
+func stage(h *latency.Histogram) outcome.Stage {
+	return outcome.Stage{P50: us(h.Quantile(0.5)), P95: us(h.Quantile(0.95)), P99: us(h.Quantile(0.99)), P999: us(h.Quantile(0.999)), Mean: h.Mean() / 1e3}
+}
+
+func points(h *latency.Histogram) []outcome.Point {
+	var out []outcome.Point
+	for _, p := range h.Points() {
+		out = append(out, outcome.Point{Quantile: p.Quantile, US: us(p.Value)})
+	}
+	return out
+}

@@ -1,0 +1,32 @@
+//go:build !linux
+
+package lab
+
+import "time"
+
+// residentSet reads the memory of this process.
+type residentSet struct{ run *run }
+
+func openResidentSet(r *run) *residentSet { return &residentSet{r} }
+
+// read returns the resident set and the address space in bytes; zero where they are not to be had.
+func (m *residentSet) read() (rss, vss int64) {
+	info, err := m.run.process.MemoryInfo()
+	if err != nil {
+		return 0, 0
+	}
+	return int64(info.RSS), int64(info.VMS)
+}
+
+func (m *residentSet) close() {}
+
+// processorTime is what this process has used so far.
+func processorTime(r *run) time.Duration {
+	t, err := r.process.Times()
+	if err != nil {
+		return 0
+	}
+	return time.Duration((t.User + t.System) * float64(time.Second))
+}
+
+func sleepPrecisely(d time.Duration) { time.Sleep(d) }
