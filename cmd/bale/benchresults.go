@@ -88,7 +88,9 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 	for _, c := range r.Cells {
 		name := benchmarkName(c.Identity)
 		if !c.Verified {
-			run.Failed = append(run.Failed, compare.Failure{Cell: name, Error: c.Error})
+			if c.Mismatch {
+				run.Failed = append(run.Failed, compare.Failure{Cell: name, Error: c.Error})
+			}
 			continue
 		}
 		add := func(unit string, exact bool, of func(outcome.Round) float64) {

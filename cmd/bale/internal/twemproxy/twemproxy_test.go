@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // requireEnv names the variable that, when not empty, makes a test without nutcracker fail instead of skip.
-const requireEnv = "BALE_REQUIRE_NUTCRACKER"
+const requireEnv = "BALE_REQUIRE_TWEMPROXY"
 
 // proxyForTest runs a server and a proxy before it until the test ends.
 func proxyForTest(t *testing.T, args ...string) (*redisproc.Server, *Proxy) {
