@@ -46,6 +46,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 // cli is the command line.
 type cli struct {
 	Bench   benchCommand     `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
+	Compare compareCommand   `cmd:"" help:"Say which cells of two runs got better or worse, and which noise hides."`
 	Advise  adviseCommand    `cmd:"" help:"Say what compression and dictionaries would save of a live Redis, an RDB file, or values in files."`
 	Train   trainCommand     `cmd:"" help:"Train a compression dictionary on values from files or a live Redis, and say what it saves."`
 	Dict    dictCommand      `cmd:"" help:"List, publish, activate, roll back, remove, collect, export and import dictionaries."`

@@ -457,7 +457,7 @@ func (r *Report) reason(c *Comparison) string {
 		return "the figures of one run are not the same"
 	}
 	if smallestP(c.Old.Rounds, c.New.Rounds, r.Paired)*float64(r.Family) >= alpha || c.Interval == nil {
-		return fmt.Sprintf("too few rounds: %d, and %d comparisons need %d", rounds, r.Family, max(r.RoundsNeeded, intervalRounds(r.Paired)))
+		return fmt.Sprintf("too few rounds: %d, and with %s it takes %d", rounds, count(r.Family, "comparison"), max(r.RoundsNeeded, intervalRounds(r.Paired)))
 	}
 	// An interval gets narrower with the square root of the rounds. Enough is when it excludes what is beyond the floor, or no change at all.
 	half := (c.high - c.low) / 2

@@ -50,13 +50,13 @@ func TestVerdicts(t *testing.T) {
 		{"slower, and the floor within the interval", timeUnit, around(1, .02, 8), around(1.045, .02, 8), "", false, Unmeasurable, "too noisy: 8 rounds, and it would take about"},
 		{"noise", timeUnit, around(1, .2, 8), around(1.01, .2, 8), "", false, Unmeasurable, "too noisy"},
 		{"noise that might hide a tenth", timeUnit, around(1, .3, 8), around(1.1, .3, 8), "", false, Unmeasurable, "too noisy"},
-		{"too few rounds for any", timeUnit, around(1, .001, 3), around(2, .001, 3), "", false, Unmeasurable, "too few rounds: 3, and 1 comparisons need 4"},
+		{"too few rounds for any", timeUnit, around(1, .001, 3), around(2, .001, 3), "", false, Unmeasurable, "too few rounds: 3, and with 1 comparison it takes 4"},
 		{"too few for an interval", timeUnit, around(1, .001, 3), around(1, .001, 3), "", false, Unmeasurable, "too few rounds"},
 		{"single figures", timeUnit, []float64{1}, []float64{1}, "", false, Unmeasurable, "too few rounds"},
 		{"four rounds of one cell are enough", timeUnit, around(1, .01, 4), around(1.2, .01, 4), "", false, Regression, ""},
 		{"pairs in a noisy time", timeUnit, around(1, .5, 8), around(1.1, .5, 8), "", true, Regression, ""},
 		{"pairs alike", timeUnit, around(1, .5, 8), around(1.001, .5, 8), "", true, Same, ""},
-		{"too few pairs", timeUnit, around(1, .01, 5), around(1.2, .01, 5), "", true, Unmeasurable, "too few rounds: 5, and 1 comparisons need 6"},
+		{"too few pairs", timeUnit, around(1, .01, 5), around(1.2, .01, 5), "", true, Unmeasurable, "too few rounds: 5, and with 1 comparison it takes 6"},
 		{"throughput is not gated", "values/s", around(1000, .01, 8), around(500, .01, 8), "time=5%", false, "", ""},
 		{"less throughput", "values/s", around(1000, .01, 8), around(900, .01, 8), "values/s=5%", false, Regression, ""},
 		{"more throughput", "values/s", around(1000, .01, 8), around(1100, .01, 8), "values/s=5%", false, Better, ""},
@@ -139,7 +139,7 @@ func TestHolm(t *testing.T) {
 		if c := r.Comparisons[0]; c.Verdict != want || r.Family != i+1 {
 			t.Fatalf("%d cells: %+v", i+1, c)
 		}
-		if i+1 == 400 && (r.RoundsNeeded != 9 || !strings.Contains(r.Comparisons[0].Reason, "too few rounds: 8, and 400 comparisons need 9")) {
+		if i+1 == 400 && (r.RoundsNeeded != 9 || !strings.Contains(r.Comparisons[0].Reason, "too few rounds: 8, and with 400 comparisons it takes 9")) {
 			t.Errorf("%d rounds needed, %+v", r.RoundsNeeded, r.Comparisons[0])
 		}
 	}

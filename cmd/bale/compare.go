@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/balekv/bale/cmd/bale/internal/compare"
+	"github.com/balekv/bale/cmd/bale/internal/report"
+)
+
+type compareCommand struct {
+	Old  string `arg:"" help:"The run before: a file of bale bench --json, or one in Go benchmark format, as go test -bench prints it; - for stdin."`
+	New  string `arg:"" help:"The run after."`
+	Gate string `default:"time=5%,bytes=0,allocs=0" placeholder:"LIST" help:"What may not get worse, and by how much: time, bytes, allocs, cpu, rss, p50 to p99.99, or a unit such as B/op. Default: ${default}."`
+	JSON string `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the table."`
+	All  bool   `help:"Show what did not change and what has no gate, too."`
+}
+
+// Help is shown below the options.
+func (compareCommand) Help() string {
+	return `Says which cells of two runs got better or worse, by rank tests that are corrected for as many cells as there are (Holm). A REGRESSION is a change for the worse that noise does not explain and that is beyond the floor of its gate; a cell in which noise might hide one is UNMEASURABLE, and passes no gate silently. The exit status is 1 for a regression, or for a cell that FAILED and did not before, and 2 for runs that cannot be compared.
+
+Two runs that were taken apart share no noise. For a gate on a busy machine, bale bench --ab takes two programs in turn.
+
+Gates: time is sec/op; bytes is stored-B/value and redis-B/key; allocs is allocs/op; p99 is p99-sec/op. Floors are percentages; of bytes and allocs they may be numbers of them.
+
+Examples:
+  bale compare old.json new.json
+  bale compare old.json new.json --gate time=5%,bytes=0,allocs=0,p99=10%
+  bale compare old.txt new.txt --gate time=10% --all
+  bale compare old.json new.json --json -`
+}
+
+// Run compares.
+func (c *compareCommand) Run(ctx context.Context, s *streams) error {
+	gate, err := c.gate()
+	if err != nil {
+		return err
+	}
+	if c.Old == "-" && c.New == "-" {
+		return fmt.Errorf("%w: stdin (-) is there twice", errUsage)
+	}
+	before, err := readRun(c.Old, s)
+	if err != nil {
+		return err
+	}
+	after, err := readRun(c.New, s)
+	if err != nil {
+		return err
+	}
+	out, err := openJSON(c.JSON, s)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	r, err := compare.Compare(before, after, compare.Options{Gate: gate})
+	if err != nil {
+		return incomparable(err)
+	}
+	if c.JSON != "-" {
+		report.Compare(s.out, r, report.CompareOptions{All: c.All})
+	}
+	if err := out.write(r); err != nil {
+		return err
+	}
+	return r.Err()
+}
+
+// defaultGates is what --gate is where it is not given: a gate that is given has to be of something that there is.
+const defaultGates = "time=5%,bytes=0,allocs=0"
+
+func (c *compareCommand) gate() (compare.Gate, error) {
+	if c.Gate == defaultGates {
+		return compare.Gate{}, nil
+	}
+	return parseGate(c.Gate)
+}
+
+// maxRun bounds a file of results.
+const maxRun = 1 << 30
+
+// readRun reads a run: JSON of bale bench, or Go benchmark format.
+func readRun(path string, s *streams) (*compare.Run, error) {
+	source, name := s.in, "stdin"
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			if e, ok := errors.AsType[*fs.PathError](err); ok {
+				err = e.Err
+			}
+			return nil, asUsage{fmt.Errorf("%s: %w", path, err)}
+		}
+		defer f.Close()
+		source, name = f, path
+	}
+	b, err := io.ReadAll(io.LimitReader(source, maxRun+1))
+	switch {
+	case err != nil:
+		return nil, asUsage{fmt.Errorf("%s: %w", name, err)}
+	case len(b) > maxRun:
+		return nil, asUsage{fmt.Errorf("%s is larger than %d MiB", name, maxRun>>20)}
+	}
+	var run *compare.Run
+	if bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
+		run, err = labRun(b)
+		if err != nil {
+			return nil, asUsage{fmt.Errorf("%s: %w", name, err)}
+		}
+		return run, nil
+	}
+	run, err = compare.Read(bytes.NewReader(b), name)
+	return run, incomparable(err)
+}
