@@ -50,7 +50,7 @@ func omitted(w io.Writer, cells []outcome.Cell) {
 		if n := len(c.Service); !c.Verified || n == 0 || len(c.Latency) == 0 {
 			continue
 		}
-		real, seen := quantile(c.Latency, 0.99), quantile(c.Service, 0.99)
+		real, seen := pointAt(c.Latency, 0.99), pointAt(c.Service, 0.99)
 		if real < 2*seen {
 			continue
 		}
@@ -59,8 +59,8 @@ func omitted(w io.Writer, cells []outcome.Cell) {
 	}
 }
 
-// quantile is the latency of the last point that is not beyond q.
-func quantile(points []outcome.Point, q float64) float64 {
+// pointAt is the latency of the last point that is not beyond q.
+func pointAt(points []outcome.Point, q float64) float64 {
 	v := points[0].US
 	for _, p := range points {
 		if p.Quantile <= q {
