@@ -6,6 +6,7 @@ package outcome
 import (
 	"time"
 
+	"github.com/balekv/bale/cmd/bale/internal/flame"
 	"github.com/balekv/bale/frame"
 )
 
@@ -230,6 +231,7 @@ type Profile struct {
 	File    string             `json:"file,omitempty"` // where it was written
 	Samples int64              `json:"samples"`
 	Shares  map[string]float64 `json:"shares,omitempty"` // by what the time went to; they sum to 1
+	Tree    *flame.Tree        `json:"-"`                // for a page that draws it; nil for none. The file has it in full
 }
 
 // Stages are the steps of an operation in their order, and their sum last.
