@@ -104,7 +104,7 @@ func newAdvicePage(a *advise.Advice) *advicePage {
 	p := &advicePage{
 		Page:   newPage("bale advise: "+printable(a.Source), "To the answer", "", ""),
 		Source: printable(a.Source), Time: a.Time.UTC().Format("2 January 2006, 15:04 UTC"), Groups: len(a.Groups), Priced: a.Price > 0,
-		Answer: answer(a), Figures: totals(a), Reasons: reasons(a.Groups), Facts: measured(a), Budget: budgetOf(a.Budget),
+		Answer: answer(a), Figures: totals(a), Reasons: leaveAlone(a.Groups), Facts: measured(a), Budget: budgetOf(a.Budget),
 	}
 	if len(a.Groups) > 0 {
 		p.Wide, p.Narrow = savings(a.Groups, true), savings(a.Groups, false)
@@ -371,8 +371,8 @@ func facts(a *advise.Advice, g *advise.Group, chosen *advise.Option) []pageFact 
 	return all
 }
 
-// reasons says what to leave alone, and why: groups with the same reason together, the largest first.
-func reasons(groups []advise.Group) (all []pageReason) {
+// leaveAlone says what to leave alone, and why: groups with the same reason together, the largest first.
+func leaveAlone(groups []advise.Group) (all []pageReason) {
 	by := map[string][]advise.Group{}
 	for _, g := range groups {
 		if chosenOf(&g) == nil {

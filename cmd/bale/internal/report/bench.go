@@ -2,7 +2,6 @@ package report
 
 import (
 	_ "embed"
-	"fmt"
 	"io"
 
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
@@ -34,7 +33,10 @@ type BenchOptions struct {
 // security policy sees to. All of it can be read without JavaScript, on a telephone, in the dark and on paper. A baseline, which
 // may be nil, is drawn behind the run: cells are compared with those of the same [outcome.Identity].
 func BenchHTML(w io.Writer, run, baseline *outcome.Run, o BenchOptions) error {
-	return benchTemplate.Execute(w, newBenchPage(newBenchContent(run, baseline, o), o))
+	c := newBenchContent(run, baseline, o)
+	p := benchPage{Page: newPage("bale bench: "+c.Answer, "To the answer", benchStyle, benchScript), Content: c}
+	p.Page.Live = o.Live
+	return benchTemplate.Execute(w, p)
 }
 
 // BenchShell writes the page of a run of which there is nothing to show yet.
@@ -51,20 +53,4 @@ func BenchContent(w io.Writer, run, baseline *outcome.Run, o BenchOptions) error
 type benchPage struct {
 	Page    page
 	Content *benchContent
-}
-
-func newBenchPage(c *benchContent, o BenchOptions) *benchPage {
-	p := &benchPage{Page: newPage("bale bench: "+c.Answer, "To the answer", benchStyle, benchScript), Content: c}
-	p.Page.Live = o.Live
-	return p
-}
-
-type benchContent struct {
-	Live           bool
-	Kicker, Answer string
-	Choices        []string
-}
-
-func newBenchContent(run, baseline *outcome.Run, o BenchOptions) *benchContent {
-	return &benchContent{Live: o.Live, Kicker: "bale bench", Answer: fmt.Sprintf("%s measured", plural(len(run.Cells), "cell")), Choices: o.Choices}
 }
