@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	redigolib "github.com/gomodule/redigo/redis"
+	"github.com/mediocregopher/radix/v4"
 	"github.com/redis/go-redis/v9"
 	rueidislib "github.com/redis/rueidis"
 
@@ -260,4 +261,32 @@ func (c redigoBatcher) multi(ctx context.Context, keys []string, values [][]byte
 		return nil, err
 	}
 	return redigolib.ByteSlices(conn.Do("MGET", args...))
+}
+
+type radixBatcher struct{ radix.Client }
+
+func (c radixBatcher) pipeline(ctx context.Context, keys []string, values [][]byte) ([][]byte, error) {
+	p := radix.NewPipeline()
+	out := make([][]byte, len(keys))
+	for j, key := range keys {
+		if values != nil {
+			p.Append(radix.Cmd(nil, "SET", key, string(values[j])))
+		} else {
+			p.Append(radix.Cmd(&out[j], "GET", key))
+		}
+	}
+	return out, c.Do(ctx, p)
+}
+
+func (c radixBatcher) multi(ctx context.Context, keys []string, values [][]byte) ([][]byte, error) {
+	if values != nil {
+		args := make([]string, 0, 2*len(keys))
+		for j, key := range keys {
+			args = append(args, key, string(values[j]))
+		}
+		return nil, c.Do(ctx, radix.Cmd(nil, "MSET", args...))
+	}
+	out := make([][]byte, 0, len(keys))
+	err := c.Do(ctx, radix.Cmd(&out, "MGET", keys...))
+	return out, err
 }

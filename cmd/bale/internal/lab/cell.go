@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/pprof/profile"
+
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/latency"
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
@@ -31,7 +33,7 @@ type cell struct {
 	hits        int64
 	misses      int64
 	unstarted   int64
-	profiles    *profiles
+	profiles    map[string]*profile.Profile // of all rounds, by kind
 	failure     failure
 }
 
@@ -69,9 +71,6 @@ func (c *cell) unfit() string {
 	if inFlight := mean * int64(c.concurrency) * int64(c.batch.values()); inFlight > maxInFlight && c.concurrency*c.batch.values() > 1 {
 		return fmt.Sprintf("%d values of %d bytes at once are more than %d MiB", c.concurrency*c.batch.values(), mean, maxInFlight>>20)
 	}
-	if c.batch.N > 0 && c.client.batcher == nil {
-		return "this client's adapter has no batches"
-	}
 	return ""
 }
 
@@ -104,31 +103,39 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 	warm := p.warmUp(ctx, r.slice())
 	found.WarmUpS, found.Steady = warm.took.Seconds(), warm.steady
 
-	before, err := r.look(ctx, c)
-	if err == nil {
-		stopProfiles := c.startProfiles(r.Profiles)
-		done, from := p.done.Load(), p.now()
+	before, after, done, err := r.watched(ctx, p, &found)
+	p.end(ctx, &callers, r.slice())
+	switch {
+	case ctx.Err() != nil: // a round that was cut short is no measurement
+	case err != nil:
+		c.failure.set(err)
+	default:
+		r.conclude(c, p, &found, before, after, done)
+	}
+}
+
+// watched measures what the callers do in a round's time, with a look at all resources before and after: how many operations
+// were done in between.
+func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (before, after *look, done int64, err error) {
+	stopProfiles, err := p.cell.startProfiles(r.Profiles)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if before, err = r.look(ctx, p.cell); err == nil {
 		before.memory(r)
+		from := p.now()
+		done = p.done.Load()
 		p.from.Store(from)
 		r.hold(ctx, p, from)
-		p.until.Store(p.now())
+		until := p.now()
+		p.until.Store(until)
 		done = p.done.Load() - done
-		found.Seconds = float64(p.now()-from) / 1e9
-		stopProfiles(ctx, &c.failure)
-		var after *look
-		if after, err = r.look(ctx, c); err == nil {
+		found.Seconds = float64(until-from) / 1e9
+		if after, err = r.look(ctx, p.cell); err == nil {
 			after.memory(r)
-			defer func() {
-				if ctx.Err() == nil {
-					r.conclude(c, p, &found, before, after, done)
-				}
-			}()
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		c.failure.set(err)
-	}
-	p.end(ctx, &callers, r.slice())
+	return before, after, done, errors.Join(err, stopProfiles())
 }
 
 // start sets the callers to work.
@@ -262,7 +269,6 @@ func (c *cell) result(cores int) outcome.Cell {
 		P99:          of(func(r outcome.Round) float64 { return r.P99 }),
 		Hits:         c.hits, Misses: c.misses, Unstarted: c.unstarted,
 		Latency: points(&c.latency[total]), Stages: map[string]outcome.Stage{}, Rounds: slices.Clone(c.rounds), Resources: mean(c.rounds),
-		Profiles: c.profiles.results(),
 	}
 	values := float64(c.batch.values())
 	out.ValuesPerSecond = of(func(r outcome.Round) float64 { return values * r.OpsPerSecond })

@@ -2,9 +2,11 @@ package lab
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/bits"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,24 +14,27 @@ import (
 
 	redigolib "github.com/gomodule/redigo/redis"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	rueidislib "github.com/redis/rueidis"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/bale/internal/radixstore"
+	"github.com/balekv/bale/cmd/bale/internal/twemproxy"
 	"github.com/balekv/bale/goredis"
 	"github.com/balekv/bale/redigo"
 	"github.com/balekv/bale/rueidis"
 )
 
-// Clients are the names of the Redis clients that can be measured.
-var Clients = []string{"goredis", "rueidis", "redigo"}
+// Clients are the names of the Redis clients that can be measured. radix is dormant, and shown as it is.
+var Clients = []string{"goredis", "rueidis", "redigo", "radix"}
 
 // ClientSyntax is ClientSetting as help texts show it.
-const ClientSyntax = "goredis[:N][+auto], rueidis[:N][-auto] or redigo[:N]"
+const ClientSyntax = "goredis[:N][+auto][+idle:N], rueidis[:N][-auto], redigo[:N] or radix[:N], each with @twemproxy"
 
 // ErrClient says that there is no such client, or that it has no such setting.
 var ErrClient = errors.New("no such client")
 
-// ClientSetting is a Redis client as it is measured: NAME[:CONNECTIONS][+auto|-auto].
+// ClientSetting is a Redis client as it is measured: NAME[:CONNECTIONS][+auto|-auto][+idle:N][@twemproxy].
 type ClientSetting struct {
 	Name string // of Clients
 
@@ -38,38 +43,52 @@ type ClientSetting struct {
 	Connections int
 
 	// Auto has the client gather the commands of all callers into pipelines. go-redis does so with "+auto", rueidis unless told not
-	// to with "-auto", redigo never.
+	// to with "-auto", redigo and radix never.
 	Auto bool
+
+	// Idle is how many connections go-redis keeps open where fewer are needed; none if zero.
+	Idle int
+
+	// Proxy has twemproxy (Debian's nutcracker) between client and server.
+	Proxy bool
 }
 
 const (
 	autoSuffix     = "+auto"
 	noAutoSuffix   = "-auto"
+	idleSuffix     = "+idle:"
+	proxySuffix    = "@twemproxy"
 	maxConnections = 10_000
 	maxMultiplex   = 1 << rueidislib.MaxPipelineMultiplex
 )
 
 // ParseClient reads a setting.
 func ParseClient(s string) (ClientSetting, error) {
-	rest, auto := strings.CutSuffix(s, autoSuffix)
+	rest, proxied := strings.CutSuffix(s, proxySuffix)
+	rest, idle, kept := strings.Cut(rest, idleSuffix)
+	rest, auto := strings.CutSuffix(rest, autoSuffix)
 	rest, never := strings.CutSuffix(rest, noAutoSuffix)
 	name, number, counted := strings.Cut(rest, ":")
-	c := ClientSetting{Name: name, Auto: auto || name == "rueidis" && !never}
+	c := ClientSetting{Name: name, Auto: auto || name == "rueidis" && !never, Proxy: proxied}
 	if !slices.Contains(Clients, name) {
 		return c, fmt.Errorf("%w: %q; there are %s", ErrClient, s, ClientSyntax)
 	}
+	var err error
 	if counted {
-		n, err := strconv.Atoi(number)
-		if err != nil || n < 1 || n > maxConnections {
+		if c.Connections, err = strconv.Atoi(number); err != nil || c.Connections < 1 || c.Connections > maxConnections {
 			return c, fmt.Errorf("%w: %q; the connections must be 1 to %d", ErrClient, s, maxConnections)
 		}
-		if name == "rueidis" && c.Auto && (n > maxMultiplex || bits.OnesCount(uint(n)) != 1) {
+		if name == "rueidis" && c.Auto && (c.Connections > maxMultiplex || bits.OnesCount(uint(c.Connections)) != 1) {
 			return c, fmt.Errorf("%w: %q; rueidis pipelines over 1, 2, 4 or another power of two up to %d connections", ErrClient, s, maxMultiplex)
 		}
-		c.Connections = n
+	}
+	if kept {
+		if c.Idle, err = strconv.Atoi(idle); err != nil || c.Idle < 1 || c.Idle > maxConnections || name != Clients[0] || c.Auto {
+			return c, fmt.Errorf("%w: %q; goredis without auto-pipelining can keep 1 to %d connections open", ErrClient, s, maxConnections)
+		}
 	}
 	if c.String() != s { // a setting that the client has not, or has anyway
-		return c, fmt.Errorf("%w: %q; there are %s: go-redis pipelines the commands of all callers with +auto, rueidis unless it has -auto, redigo never", ErrClient, s, ClientSyntax)
+		return c, fmt.Errorf("%w: %q; there are %s: go-redis pipelines the commands of all callers with +auto, rueidis unless it has -auto, redigo and radix never", ErrClient, s, ClientSyntax)
 	}
 	return c, nil
 }
@@ -86,6 +105,12 @@ func (c ClientSetting) String() string {
 	case c.Name == "rueidis" && !c.Auto:
 		s += noAutoSuffix
 	}
+	if c.Idle > 0 {
+		s += idleSuffix + strconv.Itoa(c.Idle)
+	}
+	if c.Proxy {
+		s += proxySuffix
+	}
 	return s
 }
 
@@ -93,72 +118,56 @@ func (c ClientSetting) String() string {
 type client struct {
 	name    string
 	store   bale.Store
-	batcher batcher                                    // nil if it has none
+	batcher batcher
 	waits   func() (waits int64, waited time.Duration) // for a connection, so far; nil if it does not say
 	close   func() error
 }
 
-// dial makes a client for at most so many callers.
-func dial(s ClientSetting, o redis.Options, callers int) (*client, error) {
+// dial makes a client for at most so many callers. The server's address in o is the proxy's where there is one.
+func dial(ctx context.Context, s ClientSetting, o redis.Options, callers int) (*client, error) {
 	connections := s.Connections
 	if connections == 0 {
 		connections = callers
 	}
 	c := &client{name: s.String()}
+	var err error
 	switch s.Name {
 	case "goredis":
-		o.PoolSize = connections
-		o.ContextTimeoutEnabled = true
-		o.MaxRetries = -1 // a retry would hide a failure in a latency
-		o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = opTimeout, opTimeout, opTimeout
-		if s.Auto {
-			return c, c.autoPipeline(s, o)
-		}
-		rdb := redis.NewClient(&o)
-		c.store, c.batcher, c.close = goredis.NewStore(rdb), goredisBatcher{rdb}, rdb.Close
-		c.waits = func() (int64, time.Duration) {
-			s := rdb.PoolStats()
-			return int64(s.WaitCount), time.Duration(s.WaitDurationNs)
-		}
-		return c, nil
+		err = c.goredis(s, o, connections)
 	case "rueidis":
-		options := rueidislib.ClientOption{
-			InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB, TLSConfig: o.TLSConfig,
-			ForceSingleClient: true, DisableCache: true, DisableRetry: true, ConnWriteTimeout: opTimeout,
-		}
-		switch {
-		case !s.Auto:
-			options.DisableAutoPipelining, options.BlockingPoolSize = true, connections
-		case s.Connections == 1:
-			options.PipelineMultiplex = -1 // zero is the default, which is more than one
-		case s.Connections > 1:
-			options.PipelineMultiplex = bits.TrailingZeros(uint(s.Connections))
-		}
-		rdb, err := rueidislib.NewClient(options)
-		if err != nil {
-			return nil, fmt.Errorf("rueidis: %w", err)
-		}
-		c.store, c.batcher, c.close = rueidis.NewStore(rdb, rueidis.StoreOptions{}), rueidisBatcher{rdb}, func() error { rdb.Close(); return nil }
-		return c, nil
+		err = c.rueidis(s, o, connections)
 	case "redigo":
-		options := []redigolib.DialOption{
-			redigolib.DialReadTimeout(opTimeout), redigolib.DialWriteTimeout(opTimeout), redigolib.DialConnectTimeout(opTimeout), redigolib.DialDatabase(o.DB),
-			redigolib.DialUsername(o.Username), redigolib.DialPassword(o.Password),
-		}
-		if o.TLSConfig != nil {
-			options = append(options, redigolib.DialUseTLS(true), redigolib.DialTLSConfig(o.TLSConfig))
-		}
-		pool := &redigolib.Pool{MaxIdle: connections, MaxActive: connections, Wait: true, IdleTimeout: time.Minute, DialContext: func(ctx context.Context) (redigolib.Conn, error) {
-			return redigolib.DialContext(ctx, "tcp", o.Addr, options...)
-		}}
-		c.store, c.batcher, c.close = redigo.NewStore(pool), redigoBatcher{pool}, pool.Close
-		c.waits = func() (int64, time.Duration) {
-			s := pool.Stats()
-			return s.WaitCount, s.WaitDuration
-		}
-		return c, nil
+		c.redigo(o, connections)
+	case "radix":
+		err = c.radix(ctx, o, connections)
+	default:
+		err = fmt.Errorf("%w: %q; there are %q", ErrClient, s.Name, Clients)
 	}
-	return nil, fmt.Errorf("%w: %q; there are %q", ErrClient, s.Name, Clients)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *client) goredis(s ClientSetting, o redis.Options, connections int) error {
+	o.PoolSize, o.MinIdleConns = connections, s.Idle
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries = -1 // a retry would hide a failure in a latency
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = opTimeout, opTimeout, opTimeout
+	if s.Proxy {
+		o.Protocol, o.Dialer = 2, twemproxy.Dial
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	}
+	if s.Auto {
+		return c.autoPipeline(s, o)
+	}
+	rdb := redis.NewClient(&o)
+	c.store, c.batcher, c.close = goredis.NewStore(rdb), goredisBatcher{rdb}, rdb.Close
+	c.waits = func() (int64, time.Duration) {
+		s := rdb.PoolStats()
+		return int64(s.WaitCount), time.Duration(s.WaitDurationNs)
+	}
+	return nil
 }
 
 // autoPipeline makes the client go-redis' auto-pipelining one: its blocking face, whose calls end when the server has answered, as
@@ -180,10 +189,71 @@ func (c *client) autoPipeline(s ClientSetting, o redis.Options) error {
 	return nil
 }
 
-// dial makes the clients of a run for at most so many callers, each with so many values in hand.
+func (c *client) rueidis(s ClientSetting, o redis.Options, connections int) error {
+	options := rueidislib.ClientOption{
+		InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB, TLSConfig: o.TLSConfig,
+		ForceSingleClient: true, DisableCache: true, DisableRetry: true, ConnWriteTimeout: opTimeout,
+	}
+	if s.Proxy {
+		options.AlwaysRESP2, options.ClientSetInfo = true, rueidislib.DisableClientSetInfo
+		options.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return twemproxy.Dial(ctx, "tcp", addr)
+		}
+	}
+	switch {
+	case !s.Auto:
+		options.DisableAutoPipelining, options.BlockingPoolSize = true, connections
+	case s.Connections == 1:
+		options.PipelineMultiplex = -1 // zero is the default, which is more than one
+	case s.Connections > 1:
+		options.PipelineMultiplex = bits.TrailingZeros(uint(s.Connections))
+	}
+	rdb, err := rueidislib.NewClient(options)
+	if err != nil {
+		return fmt.Errorf("rueidis: %w", err)
+	}
+	c.store, c.batcher, c.close = rueidis.NewStore(rdb, rueidis.StoreOptions{}), rueidisBatcher{rdb}, func() error { rdb.Close(); return nil }
+	return nil
+}
+
+func (c *client) redigo(o redis.Options, connections int) {
+	options := []redigolib.DialOption{
+		redigolib.DialReadTimeout(opTimeout), redigolib.DialWriteTimeout(opTimeout), redigolib.DialConnectTimeout(opTimeout), redigolib.DialDatabase(o.DB),
+		redigolib.DialUsername(o.Username), redigolib.DialPassword(o.Password),
+	}
+	if o.TLSConfig != nil {
+		options = append(options, redigolib.DialUseTLS(true), redigolib.DialTLSConfig(o.TLSConfig))
+	}
+	pool := &redigolib.Pool{MaxIdle: connections, MaxActive: connections, Wait: true, IdleTimeout: time.Minute, DialContext: func(ctx context.Context) (redigolib.Conn, error) {
+		return redigolib.DialContext(ctx, "tcp", o.Addr, options...)
+	}}
+	c.store, c.batcher, c.close = redigo.NewStore(pool), redigoBatcher{pool}, pool.Close
+	c.waits = func() (int64, time.Duration) {
+		s := pool.Stats()
+		return s.WaitCount, s.WaitDuration
+	}
+}
+
+func (c *client) radix(ctx context.Context, o redis.Options, connections int) error {
+	store, err := radixstore.Open(ctx, o.Addr, radixstore.Options{Connections: connections, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig})
+	if err != nil {
+		return err
+	}
+	c.store, c.batcher, c.close = store, radixBatcher{store.Client()}, store.Close
+	return nil
+}
+
+// dial makes the clients of a run for at most so many callers.
 func (s *Server) dial(ctx context.Context, settings []ClientSetting, callers int, wrap func(bale.Store) bale.Store) error {
 	for _, setting := range settings {
-		c, err := dial(setting, *s.Options, callers)
+		o := *s.Options
+		if setting.Proxy {
+			var err error
+			if o.Addr, err = s.proxied(ctx); err != nil {
+				return err
+			}
+		}
+		c, err := dial(ctx, setting, o, callers)
 		if err != nil {
 			return err
 		}
@@ -195,11 +265,29 @@ func (s *Server) dial(ctx context.Context, settings []ClientSetting, callers int
 	return nil
 }
 
+// proxied is the address of the proxy before the server, which is started if it was not.
+func (s *Server) proxied(ctx context.Context) (string, error) {
+	if s.Options.Password != "" || s.Options.DB != 0 || s.Options.TLSConfig != nil {
+		return "", fmt.Errorf("%w: twemproxy takes neither a password nor a database nor TLS", ErrClient)
+	}
+	if s.proxy == nil {
+		var err error
+		if s.proxy, err = twemproxy.Start(ctx, s.Options.Addr); err != nil {
+			return "", err
+		}
+	}
+	return s.proxy.Addr(), nil
+}
+
 func (s *Server) closeClients() error {
 	var err error
 	for _, c := range s.clients {
 		err = errors.Join(err, c.close())
 	}
 	s.clients = nil
+	if s.proxy != nil {
+		err = errors.Join(err, s.proxy.Close())
+		s.proxy = nil
+	}
 	return err
 }

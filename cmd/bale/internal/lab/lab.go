@@ -150,6 +150,7 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 	if c.Sweep {
 		r.findRates(ctx)
 	}
+	defer sampling(c.Profiles)()
 	rng := rand.New(rand.NewPCG(c.Seed, 0))
 	for round := 0; round < c.Rounds && ctx.Err() == nil; round++ {
 		for _, i := range rng.Perm(len(r.cells)) {
@@ -168,6 +169,9 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	result = r.result(ctx.Err() == nil)
+	if err := r.addProfiles(result); err != nil {
+		return nil, err
+	}
 	if len(result.Cells) == 0 && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

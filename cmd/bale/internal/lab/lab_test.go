@@ -102,14 +102,16 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 // variants are all that a client can be set to.
 var variants = []string{
 	"goredis", "goredis:2", "goredis+auto", "goredis:1+auto", "goredis:2+auto",
-	"rueidis", "rueidis:1", "rueidis:4", "rueidis-auto", "rueidis:2-auto", "redigo", "redigo:2",
+	"goredis+idle:2",
+	"rueidis", "rueidis:1", "rueidis:4", "rueidis-auto", "rueidis:2-auto", "redigo", "redigo:2", "radix", "radix:2",
 }
 
 func TestParseClient(t *testing.T) {
 	for in, want := range map[string]ClientSetting{
-		"goredis": {"goredis", 0, false}, "goredis:16": {"goredis", 16, false}, "goredis+auto": {"goredis", 0, true}, "goredis:16+auto": {"goredis", 16, true},
-		"rueidis": {"rueidis", 0, true}, "rueidis:256": {"rueidis", 256, true}, "rueidis-auto": {"rueidis", 0, false}, "rueidis:3-auto": {"rueidis", 3, false},
-		"redigo": {"redigo", 0, false}, "redigo:10000": {"redigo", 10_000, false},
+		"goredis": {Name: "goredis"}, "goredis:16": {Name: "goredis", Connections: 16}, "goredis+auto": {Name: "goredis", Auto: true}, "goredis:16+auto": {Name: "goredis", Connections: 16, Auto: true},
+		"goredis:16+idle:4": {Name: "goredis", Connections: 16, Idle: 4}, "goredis+idle:4@twemproxy": {Name: "goredis", Idle: 4, Proxy: true}, "radix": {Name: "radix"}, "radix:3@twemproxy": {Name: "radix", Connections: 3, Proxy: true},
+		"rueidis": {Name: "rueidis", Auto: true}, "rueidis:256": {Name: "rueidis", Connections: 256, Auto: true}, "rueidis-auto": {Name: "rueidis"}, "rueidis:3-auto": {Name: "rueidis", Connections: 3},
+		"redigo": {Name: "redigo"}, "redigo:10000": {Name: "redigo", Connections: 10_000},
 	} {
 		got, err := ParseClient(in)
 		if err != nil || got != want || got.String() != in {
@@ -122,11 +124,11 @@ func TestParseClient(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"": "there are goredis[:N][+auto], rueidis[:N][-auto] or redigo[:N]", "nobody": "there are goredis", "Goredis": "there are", "goredis+pool": "there are", ":4": "there are",
+		"": "there are goredis[:N][+auto][+idle:N], rueidis[:N][-auto], redigo[:N] or radix[:N], each with @twemproxy", "nobody": "there are goredis", "Goredis": "there are", "goredis+pool": "there are", ":4": "there are",
 		"goredis:": "must be 1 to 10000", "goredis:0": "must be 1 to 10000", "redigo:10001": "must be 1 to 10000", "goredis:x": "must be 1 to 10000", "goredis:-1": "must be 1 to 10000",
 		"rueidis:3": "another power of two up to 256", "rueidis:512": "another power of two up to 256",
-		"goredis-auto": "redigo never", "redigo+auto": "redigo never", "redigo-auto": "redigo never", "rueidis+auto": "rueidis unless it has -auto", "goredis:04": "goredis[:N]",
-		"goredis+auto:4": "there are", "goredis-auto+auto": "redigo never",
+		"goredis-auto": "redigo and radix never", "redigo+auto": "redigo and radix never", "redigo-auto": "redigo and radix never", "radix+auto": "redigo and radix never", "rueidis+auto": "rueidis unless it has -auto", "goredis:04": "goredis[:N]",
+		"goredis+auto:4": "there are", "goredis-auto+auto": "redigo and radix never", "redigo+idle:3": "goredis without", "goredis+auto+idle:3": "goredis without", "goredis+idle:0": "goredis without", "goredis@proxy": "there are", "@twemproxy": "there are",
 	} {
 		if got, err := ParseClient(in); !errors.Is(err, ErrClient) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want %q", in, got, err, want)
@@ -205,7 +207,7 @@ func TestConnections(t *testing.T) {
 				return strings.Count(list, "\n")
 			}
 			before := connections()
-			c, err := dial(s, *server.Options, callers)
+			c, err := dial(t.Context(), s, *server.Options, callers)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/bale/internal/keyspace"
+	"github.com/balekv/bale/cmd/bale/internal/twemproxy"
 	"github.com/balekv/bale/redisproc"
 )
 
@@ -26,6 +27,7 @@ type Server struct {
 
 	client  *redis.Client // for setting up and looking after, not for measuring
 	clients []*client     // to measure by
+	proxy   *twemproxy.Proxy // nil for none
 	called  bool          // the commands that fill takes were called before
 	close   func() error
 }

@@ -172,7 +172,7 @@ func Estimate(servers int, c Config) (cells int, d time.Duration) {
 				}
 				for _, n := range c.Concurrency {
 					for _, b := range orDefault(c.Batches) {
-						cell := &cell{variant: v, client: &client{batcher: goredisBatcher{}}, batch: b, concurrency: n}
+						cell := &cell{variant: v, batch: b, concurrency: n}
 						if cell.unfit() == "" {
 							cells += servers * len(orDefault(c.Clients)) * rates
 						}

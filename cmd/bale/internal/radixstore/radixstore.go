@@ -58,6 +58,9 @@ func Open(ctx context.Context, addr string, o Options) (*Store, error) {
 // NewStore makes a Store over a client, which Close closes.
 func NewStore(client radix.Client) *Store { return &Store{client} }
 
+// Client is the radix client below.
+func (s *Store) Client() radix.Client { return s.client }
+
 // Close closes the client.
 func (s *Store) Close() error { return s.client.Close() }
 
