@@ -22,7 +22,7 @@ type benchOutputs struct {
 func openOutputs(b *benchCommand, s *streams) (o *benchOutputs, err error) {
 	o = &benchOutputs{}
 	if b.Baseline != "" {
-		if o.baseline, err = readRun(b.Baseline); err != nil {
+		if o.baseline, err = readOutcome(b.Baseline); err != nil {
 			return nil, fmt.Errorf("--baseline: %w", err)
 		}
 	}
@@ -61,8 +61,8 @@ func pageOptions(r *outcome.Run, live bool) report.BenchOptions {
 	return o
 }
 
-// readRun reads what bale bench --json wrote.
-func readRun(path string) (*outcome.Run, error) {
+// readOutcome reads what bale bench --json wrote.
+func readOutcome(path string) (*outcome.Run, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
