@@ -91,6 +91,9 @@ func TestMake(t *testing.T) {
 	}
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
+			if raceEnabled && (name == "fields1000" || name == "log10mb") {
+				t.Skip("slow with the race detector, and a single goroutine")
+			}
 			d := made(t, name, 7)
 			if mean, bounds := d.RawBytes()/int64(len(d.Raw)), sizes[name]; mean < bounds[0] || mean > bounds[1] {
 				t.Errorf("%d bytes in the mean, want %v", mean, bounds)
@@ -192,6 +195,9 @@ func TestBuiltIn(t *testing.T) {
 
 func TestSized(t *testing.T) {
 	for _, size := range []int{1, 100, 511, 512, 513, 1024, 65_537, 1 << 20} {
+		if raceEnabled && size > 1024 {
+			continue // slow, and a single goroutine
+		}
 		d, err := Sized(size, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -224,6 +230,9 @@ func TestSized(t *testing.T) {
 
 // TestCompressibility: zstd leaves of a listing about what it leaves of real JSON, and of prose what it leaves of English.
 func TestCompressibility(t *testing.T) {
+	if raceEnabled {
+		t.Skip("slow with the race detector, and a single goroutine")
+	}
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,9 @@ func TestVerifyNoticesAliasing(t *testing.T) {
 // TestVerifyNoticesDamage changes each byte of an encoding in turn. What decodes all the same must not pass for the value, but for bytes that say nothing
 // of it: gob's, which describe the type, and the name of a field that is zero (so there is none in the value).
 func TestVerifyNoticesDamage(t *testing.T) {
+	if raceEnabled {
+		t.Skip("slow with the race detector, and a single goroutine")
+	}
 	for _, name := range []string{"profiles", "sessions", "text", "protobuf", "random", "fields10"} {
 		d, err := Make(name, 3)
 		if err != nil {
