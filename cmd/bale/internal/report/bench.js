@@ -152,6 +152,7 @@ const graphed = (data) => {
 				});
 				const zoom = (top) => figure.replaceChildren(caption, flameOf(nodes, top, Math.max(figure.clientWidth, 300), zoom), legend);
 				zoom(nodes[0]);
+				figure.scrollIntoView({ block: "nearest" });
 			});
 		}
 	};

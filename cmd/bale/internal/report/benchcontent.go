@@ -451,6 +451,9 @@ func sheetOf(id string, run *outcome.Run, all, set []*benchCell, swept map[int]b
 		s.About = fmt.Sprintf("%s of %s in the mean, as they are given", plural(first.Values, "value"), amount(float64(first.RawBytes)/float64(first.Values)))
 	}
 	ok := slices.DeleteFunc(slices.Clone(set), func(c *benchCell) bool { return !c.drawn() })
+	if n := len(set) - len(ok); n > 0 {
+		s.About = strings.Join(filled(s.About, plural(n, "cell")+" without figures"), "; ")
+	}
 	closed := slices.DeleteFunc(slices.Clone(ok), func(c *benchCell) bool { return swept[c.index] })
 	for i, p := range panelsOf(closed) {
 		s.Stages = append(s.Stages, stagesPicture(fmt.Sprintf("%s-stages-%d", id, i+1), &p, baseline))

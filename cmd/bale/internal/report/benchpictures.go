@@ -131,7 +131,7 @@ func stagesPicture(id string, p *benchPanel, baseline bool) *drawing {
 		d.rect("ghost", 296, 23, 14, 10, "")
 		d.text("label", "", 315, 32, "baseline")
 	}
-	step, ticks := niceStep(most, 4)
+	step, ticks := niceStep(most, 5)
 	bottom := px(top + row*float64(len(p.cells)))
 	for i := range ticks + 1 {
 		x := px(float64(i) * step * scale)
@@ -429,14 +429,15 @@ func costsOfCells(id string, cells []*benchCell) (*drawing, string) {
 	d.line("axis", left, bottom, right, bottom)
 	d.line("axis", zero-12, bottom, zero-12, bottom+3)
 	d.text("tick", "middle", zero-12, bottom+15, "0")
+	free := px(zero) // from where on there is room for a label
 	for _, v := range scale.ticks() {
-		x := scale.at(v)
+		x, label := scale.at(v), tickTime(v)
 		d.line("axis", x, bottom, x, bottom+3)
-		anchor := "middle"
-		if x > right-14 {
-			anchor, x = "end", right+4
+		half := px(column * float64(len(label)) / 2)
+		if x = min(x, panelWidth-half); x-half > free {
+			d.text("tick", "middle", x, bottom+15, label)
+			free = x + half + 4
 		}
-		d.text("tick", anchor, x, bottom+15, tickTime(v))
 	}
 	d.text("tick", "middle", (left+right)/2, bottom+31, "compressing and decompressing a value")
 

@@ -30,6 +30,15 @@ func allCells(id, label string, cells []*benchCell, baseline bool) template.HTML
 		g.Caption += " Percentages are the change since the baseline."
 	}
 	columns := benchColumns(cells)
+	for _, same := range []struct {
+		name string
+		part benchPart
+	}{{"Codec", partCodec}, {"Client", partClient}} {
+		if v := same.part(&cells[0].Identity); v != "" && !varies(cells, same.part) {
+			g.Caption += fmt.Sprintf(" %s of all: %s.", same.name, printable(v))
+			columns = slices.DeleteFunc(columns, func(c benchColumn) bool { return c.name == same.name })
+		}
+	}
 	for _, c := range columns {
 		g.columns = append(g.columns, gridColumn{c.name, c.group, c.text, c.rare})
 	}
@@ -267,12 +276,9 @@ func packing(c *outcome.Cell) float64 { return c.Stages["compress"].P50 + c.Stag
 // limitsOf says what kept the cells of a sheet from being faster.
 func limitsOf(id, name string, cells []*benchCell, cores int) (template.HTML, string) {
 	g := &grid{ID: id, Label: "Limits of " + name}
-	g.Caption = fmt.Sprintf("Cores that client and server used; a full bar is all %d of the machine. The client is the load generator and what is measured at once.", cores)
-	if cores == 1 {
-		g.Caption = "Cores that client and server used; a full bar is the one of the machine. The client is the load generator and what is measured at once."
-	}
-	g.columns = []gridColumn{{name: "Setting", text: true}, {name: "Load", text: true}, {name: "Limit", text: true}, {name: "Client CPU"}, {name: "Server CPU", rare: true}, {name: "GC share"}, {name: "To the server, B/op"},
-		{name: "From it, B/op"}, {name: "Pool wait, us/op", rare: true}, {name: "Why", text: true, rare: true}}
+	g.Caption = fmt.Sprintf("Cores that client and server used; a full bar is all of the machine: %d. The client is the load generator and what is measured at once. In is to the server, Out from it.", cores)
+	g.columns = []gridColumn{{name: "Setting", text: true}, {name: "Load", text: true}, {name: "Limit", text: true}, {name: "Why", text: true, rare: true}, {name: "Client CPU"}, {name: "Server CPU", rare: true}, {name: "GC share"},
+		{name: "In, B/op"}, {name: "Out, B/op"}, {name: "Pool wait, us/op", rare: true}}
 	counts := map[string]int{}
 	for _, c := range cells {
 		r := &c.Resources
@@ -285,8 +291,8 @@ func limitsOf(id, name string, cells []*benchCell, cores int) (template.HTML, st
 		if r.ServerCPU != nil {
 			server = coresCell(*r.ServerCPU, cores)
 		}
-		g.row("", gridCell{mark: swatch(c.hue), text: nameOf(c, cells, settingParts)}, gridCell{text: loadOf(c, cells)}, limit, coresCell(r.ClientCPU, cores), server, gridCell{text: share(r.GCShare)},
-			gridCell{text: roundly(r.ServerIn)}, gridCell{text: roundly(r.ServerOut)}, optional(r.PoolWait, "%.1f"), gridCell{text: printable(c.Why)})
+		g.row("", gridCell{mark: swatch(c.hue), text: nameOf(c, cells, settingParts)}, gridCell{text: loadOf(c, cells)}, limit, gridCell{text: printable(c.Why)}, coresCell(r.ClientCPU, cores), server, gridCell{text: share(r.GCShare)},
+			gridCell{text: roundly(r.ServerIn)}, gridCell{text: roundly(r.ServerOut)}, optional(r.PoolWait, "%.1f"))
 	}
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) })
 	var all []string
