@@ -275,10 +275,10 @@ func TestConcurrentUse(t *testing.T) {
 	for _, v := range variants(t) {
 		c := v.make(t)
 		var callers sync.WaitGroup
-		for caller := range 8 {
+		for caller := range 4 {
 			callers.Go(func() {
-				for i := range 20 {
-					src := testvalues.Profile(caller*20 + i)
+				for i := range 10 {
+					src := testvalues.Profile(caller*10 + i)
 					payload, err := c.Compress(nil, src)
 					if err != nil {
 						t.Error(err)

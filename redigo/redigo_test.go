@@ -17,10 +17,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// patience is how long a client waits for an answer: a busy machine may stand still for many seconds.
+const patience = time.Minute
+
 // connect makes a pool for a deployment.
 func connect(t *testing.T, d storetest.Deployment) *redis.Pool {
 	t.Helper()
-	options := []redis.DialOption{redis.DialConnectTimeout(time.Second), redis.DialReadTimeout(5 * time.Second), redis.DialWriteTimeout(5 * time.Second)}
+	options := []redis.DialOption{redis.DialConnectTimeout(patience), redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience)}
 	if d.Username != "" {
 		options = append(options, redis.DialUsername(d.Username), redis.DialPassword(d.Password))
 	}
