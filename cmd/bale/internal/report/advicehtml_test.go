@@ -335,19 +335,9 @@ func TestAdviceFigures(t *testing.T) {
 
 // TestAdviceHTMLContrast: text has 4.5:1 against its ground, and what is drawn 3:1 (WCAG 2.2, 1.4.3 and 1.4.11, level AA).
 func TestAdviceHTMLContrast(t *testing.T) {
-	themes := regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(pageStyle, -1)
-	if len(themes) != 2 {
-		t.Fatalf("%d themes, want light and dark", len(themes))
-	}
+	themes := themesOf(t, pageStyle)
 	for i, name := range []string{"light", "dark"} {
-		colours := map[string][3]float64{}
-		for _, m := range regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`).FindAllStringSubmatch(themes[i][1], -1) {
-			n, err := strconv.ParseUint(m[2], 16, 32)
-			if err != nil {
-				t.Fatal(err)
-			}
-			colours[m[1]] = [3]float64{float64(n>>16) / 255, float64(n>>8&255) / 255, float64(n&255) / 255}
-		}
+		colours := themes[i]
 		checked := map[string]bool{"rule": true} // which only decorates
 		for _, c := range []struct {
 			front, ground string
@@ -356,14 +346,8 @@ func TestAdviceHTMLContrast(t *testing.T) {
 			{"ink", "paper", 4.5}, {"muted", "paper", 4.5}, {"link", "paper", 4.5}, {"ink", "sheet", 4.5}, {"warn", "warn-ground", 4.5}, {"ink", "chosen-ground", 4.5},
 			{"stays", "paper", 3}, {"saved", "paper", 3}, {"saved", "saved-ground", 3}, {"edge", "paper", 3}, {"stays", "saved-ground", 3}, {"ink", "saved-ground", 3}, {"link", "warn-ground", 3},
 		} {
-			front, ok := colours[c.front]
-			ground, also := colours[c.ground]
-			if !ok || !also {
-				t.Fatalf("%s: no %s or %s", name, c.front, c.ground)
-			}
 			checked[c.front], checked[c.ground] = true, true
-			x, y := luminance(front), luminance(ground)
-			if got := (max(x, y) + 0.05) / (min(x, y) + 0.05); got < c.least {
+			if got := contrast(t, colours, c.front, c.ground); got < c.least {
 				t.Errorf("%s: %s on %s has a contrast of %.2f, less than %.1f", name, c.front, c.ground, got, c.least)
 			}
 		}
@@ -378,8 +362,43 @@ func TestAdviceHTMLContrast(t *testing.T) {
 	}
 }
 
+// colour is red, green and blue, 0 to 1.
+type colour = [3]float64
+
+// themesOf are the colours of a style by name: the light ones, and the dark ones.
+func themesOf(t *testing.T, style string) (themes []map[string]colour) {
+	t.Helper()
+	for _, theme := range regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(style, -1) {
+		colours := map[string]colour{}
+		for _, m := range regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`).FindAllStringSubmatch(theme[1], -1) {
+			n, err := strconv.ParseUint(m[2], 16, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			colours[m[1]] = colour{float64(n>>16) / 255, float64(n>>8&255) / 255, float64(n&255) / 255}
+		}
+		themes = append(themes, colours)
+	}
+	if len(themes) != 2 {
+		t.Fatalf("%d themes, want light and dark", len(themes))
+	}
+	return themes
+}
+
+// contrast is that of WCAG 2.2 between two colours of a theme.
+func contrast(t *testing.T, theme map[string]colour, front, ground string) float64 {
+	t.Helper()
+	f, ok := theme[front]
+	g, also := theme[ground]
+	if !ok || !also {
+		t.Fatalf("no %s or %s", front, ground)
+	}
+	x, y := luminance(f), luminance(g)
+	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
+}
+
 // luminance is the relative luminance of WCAG 2.2.
-func luminance(c [3]float64) float64 {
+func luminance(c colour) float64 {
 	for i, v := range c {
 		if v <= 0.04045 {
 			c[i] = v / 12.92

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -356,25 +357,39 @@ func TestBenchHTMLOfAnything(t *testing.T) {
 }
 
 func TestBenchPanels(t *testing.T) {
-	s := whole()
-	s.typed, s.codecs, s.clients, s.callers = s.typed[:1], []string{"json", "gob", "msgpack"}, []string{"goredis", "rueidis"}, []int{64, 1}
-	cells := benchCells(outcomeOf(s), nil)
-	panels := panelsOf(cells)
-	if len(panels) != 2*3*2 {
-		t.Errorf("%d pictures, want one for each codec, client and number of callers", len(panels))
-	}
-	if p := panels[0]; p.title != "1 caller, json, goredis" || !cmp.Equal(p.names, s.compress) {
-		t.Errorf("%q has %q", p.title, p.names)
-	}
-	n := 0
-	for _, p := range panels {
-		n += len(p.cells)
-		if len(p.cells) > panelCells {
-			t.Errorf("%q has %d cells", p.title, len(p.cells))
+	codecs := []string{"json", "jsonv2", "goccy", "sonic", "jsoniter", "easyjson", "gob", "msgpack", "shamaton", "msgp", "cbor", "protobuf", "raw"}
+	for name, c := range map[string]struct {
+		codecs, compress, clients []string
+		pictures                  int // for each number of callers
+		title                     string
+		names                     []string // of the first
+	}{
+		"compressors":             {codecs[:1], benchCompressors, []string{"goredis"}, 1, "1 caller", benchCompressors},
+		"codecs and compressors":  {codecs[:3], benchCompressors, []string{"goredis", "rueidis"}, 6, "1 caller, json, goredis", benchCompressors},
+		"codecs":                  {codecs, []string{"none"}, []string{"goredis"}, 1, "1 caller", codecs},
+		"codecs of three clients": {codecs, []string{"none"}, []string{"goredis", "rueidis", "redigo"}, 3, "1 caller, goredis", codecs},
+		"more than fit":           {append(codecs[:13:13], "a", "b"), []string{"none"}, []string{"goredis"}, 2, "1 caller", codecs[:8]},
+	} {
+		s := whole()
+		s.typed, s.codecs, s.compress, s.clients, s.callers = s.typed[:1], c.codecs, c.compress, c.clients, []int{64, 1}
+		cells := benchCells(outcomeOf(s), nil)
+		panels := panelsOf(cells)
+		if len(panels) != 2*c.pictures {
+			t.Errorf("%s: %d pictures, want %d for each number of callers", name, len(panels), c.pictures)
 		}
-	}
-	if n != len(cells) {
-		t.Errorf("%d cells in pictures, of %d", n, len(cells))
+		if p := panels[0]; p.title != c.title || !cmp.Equal(p.names, c.names) {
+			t.Errorf("%s: %q has %q, want %q with %q", name, p.title, p.names, c.title, c.names)
+		}
+		n := 0
+		for _, p := range panels {
+			n += len(p.cells)
+			if len(p.cells) > panelCells {
+				t.Errorf("%s: %q has %d cells", name, p.title, len(p.cells))
+			}
+		}
+		if n != len(cells) {
+			t.Errorf("%s: %d cells in pictures, of %d", name, n, len(cells))
+		}
 	}
 }
 
@@ -423,6 +438,42 @@ func TestLogScale(t *testing.T) {
 		if s.at(c.most) > 100 || s.at(c.least) < 0 || s.at(0) != 0 {
 			t.Errorf("%v to %v lie at %v and %v", c.least, c.most, s.at(c.least), s.at(c.most))
 		}
+	}
+}
+
+// TestBenchHTMLContrast: what is drawn has 3:1 against its ground, text 4.5:1, as in TestAdviceHTMLContrast.
+func TestBenchHTMLContrast(t *testing.T) {
+	own, all := themesOf(t, benchStyle), themesOf(t, pageStyle)
+	for i, name := range []string{"light", "dark"} {
+		checked := map[string]bool{}
+		check := func(front, ground string, least float64) {
+			t.Helper()
+			maps.Copy(all[i], own[i])
+			checked[front], checked[ground] = true, true
+			if got := contrast(t, all[i], front, ground); got < least {
+				t.Errorf("%s: %s on %s has a contrast of %.2f, less than %.1f", name, front, ground, got, least)
+			}
+		}
+		for colour := range own[i] {
+			if colour != "on-read" {
+				check(colour, "paper", 3)
+			}
+		}
+		for _, ground := range []string{"serialize", "compress", "travel", "hue-b", "hue-h", "bad"} { // bars, frames of flame graphs, badges
+			check("paper", ground, 4.5)
+		}
+		for _, ground := range []string{"serialize-read", "compress-read", "travel-read"} {
+			check("on-read", ground, 4.5)
+		}
+		check("ink", "rule", 4.5)
+		for colour := range own[i] {
+			if !checked[colour] {
+				t.Errorf("%s: %s is compared with nothing", name, colour)
+			}
+		}
+	}
+	if loose := regexp.MustCompile(`(?:color|fill|stroke|background|border[a-z-]*):[^;}]*#[0-9a-f]+`).FindString(benchStyle); loose != "" {
+		t.Errorf("a colour beside the themes: %s", loose)
 	}
 }
 

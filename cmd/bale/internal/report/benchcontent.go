@@ -16,7 +16,7 @@ import (
 
 // What the page shows at most: it stays below 1 MB with 200 cells.
 const (
-	panelCells   = 10  // of a picture; more are told apart by no one
+	panelCells   = 14  // of a picture; more are told apart by no one
 	nameColumns  = 40  // of a setting
 	failedListed = 10  // cells that have no figures, in the warnings
 	skippedRows  = 100 // of the combinations that were left out
@@ -403,19 +403,20 @@ func panelsOf(cells []*benchCell) (panels []benchPanel) {
 	}
 	groups := groupedBy(cells, func(c *benchCell) load { return load{c.Concurrency, c.Rate, c.Batch, c.Server} })
 	slices.SortStableFunc(groups, func(a, b []*benchCell) int { return a[0].Concurrency - b[0].Concurrency })
-	for _, part := range []benchPart{partClient, partCodec} {
+	for _, part := range []benchPart{partClient, partCodec, partCompress} {
 		var finer [][]*benchCell
 		for _, g := range groups {
-			if len(g) > panelCells {
-				finer = append(finer, groupedBy(g, func(c *benchCell) string { return part(&c.Identity) })...)
-			} else {
-				finer = append(finer, g)
+			split := groupedBy(g, func(c *benchCell) string { return part(&c.Identity) })
+			if len(g) <= panelCells || 2*len(split) > len(g) { // it fits, or nothing would be left to compare
+				split = [][]*benchCell{g}
 			}
+			finer = append(finer, split...)
 		}
 		groups = finer
 	}
 	for _, g := range groups {
-		for few := range slices.Chunk(g, panelCells) {
+		pictures := (len(g) + panelCells - 1) / panelCells
+		for few := range slices.Chunk(g, (len(g)+pictures-1)/pictures) {
 			panels = append(panels, panelOf(few, cells))
 		}
 	}
