@@ -125,11 +125,12 @@ func run() *outcome.Run {
 			{
 				Identity: outcome.Identity{Dataset: "profiles", Track: "dynamic", Codec: "json", Compress: "zstd:3+dict", Client: "goredis", Concurrency: 64},
 				Verified: true, Values: 100, StoredBytes: 10_000, Ratio: 4, RedisBytesPerKey: perKey(208.5),
-				OpsPerSecond: outcome.Estimate{Median: 32_652}, ValuesPerSecond: outcome.Estimate{Median: 32_652}, P50: outcome.Estimate{Median: 1919}, P99: outcome.Estimate{Median: 6484},
-				AllocsPerOp: outcome.Estimate{Median: 111},
+				OpsPerSecond: outcome.Estimate{Median: 32_652}, ValuesPerSecond: outcome.Estimate{Median: 32_652},
+				P50: outcome.Estimate{Median: 1919}, P99: outcome.Estimate{Median: 6484}, AllocsPerOp: outcome.Estimate{Median: 111},
 			},
 			{
-				Identity: outcome.Identity{Dataset: "a\xff", Track: "typed", Codec: "gob", Compress: "none", Client: "rueidis", Server: "appendonly=always", Batch: "mset:10", Concurrency: 1, Rate: 1500.5},
+				Identity: outcome.Identity{Dataset: "a\xff", Track: "typed", Codec: "gob", Compress: "none", Client: "rueidis",
+					Server: "appendonly=always", Batch: "mset:10", Concurrency: 1, Rate: 1500.5},
 				Verified: true, OpsPerSecond: outcome.Estimate{Median: 10}, ValuesPerSecond: outcome.Estimate{Median: 100},
 			},
 			{

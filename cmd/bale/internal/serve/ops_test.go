@@ -84,7 +84,8 @@ func program(t *testing.T) (addr string, groups []string) {
 	t.Cleanup(func() { rdb.Close() })
 	m.Pool("goredis", func() prom.PoolStats {
 		s := rdb.PoolStats()
-		return prom.PoolStats{Waits: uint64(s.WaitCount), Waited: time.Duration(s.WaitDurationNs), Timeouts: uint64(s.Timeouts), Open: int(s.TotalConns), Idle: int(s.IdleConns)}
+		return prom.PoolStats{Waits: uint64(s.WaitCount), Waited: time.Duration(s.WaitDurationNs), Timeouts: uint64(s.Timeouts),
+			Open: int(s.TotalConns), Idle: int(s.IdleConns)}
 	})
 	registry, err := dict.NewRegistry(goredis.NewDictStore(rdb), dict.RegistryOptions{})
 	if err != nil {
