@@ -21,7 +21,9 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/cmd/bale/internal/lab"
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/bale/internal/push"
 	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/cmd/bale/internal/serve"
 )
 
 type benchCommand struct {
@@ -60,10 +62,13 @@ type benchCommand struct {
 	Serve       string        `placeholder:"ADDRESS" group:"results" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback."`
 	Push        string        `placeholder:"URL" group:"results" help:"Push the results to a Prometheus Pushgateway."`
 
-	AB       bool     `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
-	Blocks   int      `default:"10" placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: ${default}."`
-	Gate     string   `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
-	Commands []string `arg:"" optional:"" placeholder:"CMD" help:"With --ab: the two commands."`
+	AB       bool          `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
+	Blocks   int           `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: as often as the statistics need."`
+	Gate     string        `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
+	Confirm  bool          `default:"true" negatable:"" group:"two commands" help:"With --ab: a regression is measured once more, and counts if it is found again. Default: yes."`
+	Timeout  time.Duration `default:"10m" placeholder:"D" group:"two commands" help:"With --ab: the longest that a command may run. Default: ${default}."`
+	All      bool          `group:"two commands" help:"With --ab: show what did not change, too."`
+	Commands []string      `arg:"" optional:"" name:"command" help:"With --ab: the two commands, each in quotes."`
 }
 
 // Help is shown below the options.
@@ -196,8 +201,15 @@ func (b *benchCommand) config() (lab.Config, error) {
 		return c, fmt.Errorf("%w: --profile-dir without --profile", errUsage)
 	case b.Baseline != "" && b.HTML == "":
 		return c, fmt.Errorf("%w: --baseline is for --html", errUsage)
+	case b.Serve != "" && serve.Check(b.Serve) != nil:
+		return c, fmt.Errorf("%w: --serve: %w", errUsage, serve.Check(b.Serve))
 	case b.JSON == "-" && b.GoBench == "-":
 		return c, fmt.Errorf("%w: --json and --go-bench cannot both have stdout", errUsage)
+	}
+	if b.Push != "" {
+		if _, err := push.Parse(b.Push); err != nil {
+			return c, fmt.Errorf("%w: --push: %w", errUsage, err)
+		}
 	}
 	return c, nil
 }
@@ -269,15 +281,15 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 			err = errors.Join(err, server.Close())
 		}
 	}()
-	live, err := b.live(ctx, s, servers, &c)
+	progress, stopProgress := showProgress(s.err)
+	if c.Progress == nil && progress != nil {
+		c.Progress = func(p lab.Progress) { progress(p.Done, p.Total, p.What) }
+	}
+	live, err := b.live(ctx, s, &c, out.baseline, func(r *outcome.Run) { b.environment(r, servers, c) })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, live.Close()) }()
-	progress, stopProgress := showProgress(s.err)
-	if c.Progress == nil {
-		c.Progress = progress
-	}
 	cells, d := lab.Estimate(len(servers), c)
 	fmt.Fprintf(s.err, "%d cells: about %v\n", cells, round(d))
 	result, err := lab.Run(ctx, servers, c)

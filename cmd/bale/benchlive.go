@@ -2,19 +2,132 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
 
 	"github.com/balekv/bale/cmd/bale/internal/lab"
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/bale/internal/push"
+	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/cmd/bale/internal/serve"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/observe/prom"
+	"github.com/balekv/bale/stats"
 )
 
-type livePage struct{}
+// livePage is the report of a run that goes on. It is the lab's Observer; nil where none is asked for.
+type livePage struct {
+	metrics     *serve.Metrics
+	server      *serve.Server
+	baseline    *outcome.Run
+	environment func(*outcome.Run) // fills in what the lab does not know
 
-func (*livePage) Close() error { return nil }
-
-func (b *benchCommand) live(ctx context.Context, s *streams, servers []*lab.Server, c *lab.Config) (*livePage, error) {
-	return &livePage{}, nil
+	mu     sync.Mutex
+	result func() *outcome.Run // nil before there is one
 }
 
-func (b *benchCommand) push(ctx context.Context, s *streams, r *outcome.Run) error { return nil }
+// live serves the run that c describes, if --serve asks for that.
+func (b *benchCommand) live(ctx context.Context, s *streams, c *lab.Config, baseline *outcome.Run, environment func(*outcome.Run)) (*livePage, error) {
+	if b.Serve == "" {
+		return nil, nil
+	}
+	metrics, err := serve.NewMetrics()
+	if err != nil {
+		return nil, err
+	}
+	p := &livePage{metrics: metrics, baseline: baseline, environment: environment}
+	o := serve.Options{Addr: b.Serve, Metrics: metrics}
+	o.Page = func(w io.Writer) error { return report.BenchShell(w, report.BenchOptions{Live: true}) }
+	o.Content = p.show(func(w io.Writer, r *outcome.Run) error { return report.BenchContent(w, r, baseline, pageOptions(r, true)) })
+	o.Result = p.show(func(w io.Writer, r *outcome.Run) error { return report.WriteJSON(w, r) })
+	if p.server, err = serve.Start(ctx, o); err != nil {
+		return nil, fmt.Errorf("--serve: %w", err)
+	}
+	fmt.Fprintf(s.err, "the report, live: %s\n", p.server.URL())
+	c.Observer = p
+	progress := c.Progress
+	c.Progress = func(at lab.Progress) {
+		metrics.Progress(serve.Progress{
+			Steps: at.Total, Done: at.Done, Cells: at.Cells, CellsDone: at.CellsDone, Rounds: at.Rounds, Round: at.Round, Cell: at.Cell,
+		})
+		if progress != nil {
+			progress(at)
+		}
+	}
+	return p, nil
+}
 
-func (b *benchCommand) twoCommands(ctx context.Context, s *streams) error { return nil }
+// show writes something of the result so far.
+func (p *livePage) show(write func(io.Writer, *outcome.Run) error) func(io.Writer) error {
+	return func(w io.Writer) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.result == nil {
+			return serve.ErrNotYet
+		}
+		r := p.result()
+		p.environment(r)
+		return write(w, r)
+	}
+}
+
+// Recorder implements lab.Observer.
+func (p *livePage) Recorder(dataset, codec, compress string) stats.Recorder {
+	return p.metrics.Group(dataset, codec, compress)
+}
+
+// Trained implements lab.Observer.
+func (p *livePage) Trained(dataset, codec, compress string, t *dict.Training) {
+	p.metrics.Trained(dataset, codec, compress, t.Dictionary, t.Info(), time.Now())
+}
+
+// Pool implements lab.Observer.
+func (p *livePage) Pool(client string, pool func() prom.PoolStats) { p.metrics.Pool(client, pool) }
+
+// Watch implements lab.Observer.
+func (p *livePage) Watch(result func() *outcome.Run) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.result = result
+}
+
+// Close ends it.
+func (p *livePage) Close() error {
+	if p == nil {
+		return nil
+	}
+	return p.server.Close()
+}
+
+// push sends the result to --push, if that is asked for.
+func (b *benchCommand) push(ctx context.Context, s *streams, r *outcome.Run) error {
+	if b.Push == "" {
+		return nil
+	}
+	gateway, err := push.Parse(b.Push)
+	if err != nil {
+		return fmt.Errorf("--push: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
+	defer cancel()
+	if err := gateway.Push(ctx, r); err != nil {
+		return fmt.Errorf("--push: %w", err)
+	}
+	fmt.Fprintf(s.err, "pushed to %s\n", gateway)
+	return nil
+}
+
+const pushTimeout = 30 * time.Second
+
+// twoCommands is --ab.
+func (b *benchCommand) twoCommands(ctx context.Context, s *streams) error {
+	if len(b.Commands) != 2 {
+		return fmt.Errorf("%w: --ab takes two commands, each in quotes; there are %d", errUsage, len(b.Commands))
+	}
+	return runAB(ctx, s, abOptions{
+		a: b.Commands[0], b: b.Commands[1], blocks: b.Blocks, gate: b.Gate, json: b.JSON, all: b.All, seed: b.Seed, noConfirm: !b.Confirm, timeout: b.Timeout,
+	})
+}
+

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/balekv/bale/cmd/bale/internal/lab"
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/redisproc"
@@ -276,7 +277,8 @@ func TestInterruptedBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Progress = func(done, _ int, _ string) {
+	c.Progress = func(p lab.Progress) {
+		done := p.Done
 		if done == 5 { // three are filled, and two cells measured
 			cancel()
 		}

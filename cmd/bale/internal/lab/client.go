@@ -21,6 +21,7 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/radixstore"
 	"github.com/balekv/bale/cmd/bale/internal/twemproxy"
 	"github.com/balekv/bale/goredis"
+	"github.com/balekv/bale/observe/prom"
 	"github.com/balekv/bale/redigo"
 	"github.com/balekv/bale/rueidis"
 )
@@ -119,7 +120,7 @@ type client struct {
 	name    string
 	store   bale.Store
 	batcher batcher
-	waits   func() (waits int64, waited time.Duration) // for a connection, so far; nil if it does not say
+	pool    func() prom.PoolStats // nil if it does not say
 	close   func() error
 }
 
@@ -163,9 +164,11 @@ func (c *client) goredis(s ClientSetting, o redis.Options, connections int) erro
 	}
 	rdb := redis.NewClient(&o)
 	c.store, c.batcher, c.close = goredis.NewStore(rdb), goredisBatcher{rdb}, rdb.Close
-	c.waits = func() (int64, time.Duration) {
+	c.pool = func() prom.PoolStats {
 		s := rdb.PoolStats()
-		return int64(s.WaitCount), time.Duration(s.WaitDurationNs)
+		return prom.PoolStats{
+			Waits: uint64(s.WaitCount), Waited: time.Duration(s.WaitDurationNs), Timeouts: uint64(s.Timeouts), Open: int(s.TotalConns), Idle: int(s.IdleConns),
+		}
 	}
 	return nil
 }
@@ -228,9 +231,9 @@ func (c *client) redigo(o redis.Options, connections int) {
 		return redigolib.DialContext(ctx, "tcp", o.Addr, options...)
 	}}
 	c.store, c.batcher, c.close = redigo.NewStore(pool), redigoBatcher{pool}, pool.Close
-	c.waits = func() (int64, time.Duration) {
+	c.pool = func() prom.PoolStats {
 		s := pool.Stats()
-		return s.WaitCount, s.WaitDuration
+		return prom.PoolStats{Waits: uint64(s.WaitCount), Waited: s.WaitDuration, Open: s.ActiveCount, Idle: s.IdleCount}
 	}
 }
 
@@ -243,9 +246,9 @@ func (c *client) radix(ctx context.Context, o redis.Options, connections int) er
 	return nil
 }
 
-// dial makes the clients of a run for at most so many callers.
-func (s *Server) dial(ctx context.Context, settings []ClientSetting, callers int, wrap func(bale.Store) bale.Store) error {
-	for _, setting := range settings {
+// dial makes the clients of a run.
+func (s *Server) dial(ctx context.Context, r *Config) error {
+	for _, setting := range r.Clients {
 		o := *s.Options
 		if setting.Proxy {
 			var err error
@@ -253,12 +256,15 @@ func (s *Server) dial(ctx context.Context, settings []ClientSetting, callers int
 				return err
 			}
 		}
-		c, err := dial(ctx, setting, o, callers)
+		c, err := dial(ctx, setting, o, slices.Max(r.Concurrency))
 		if err != nil {
 			return err
 		}
-		if wrap != nil {
-			c.store = wrap(c.store)
+		if r.wrap != nil {
+			c.store = r.wrap(c.store)
+		}
+		if r.Observer != nil && c.pool != nil {
+			r.Observer.Pool(s.poolName(c), c.pool)
 		}
 		s.clients = append(s.clients, c)
 	}
@@ -279,9 +285,15 @@ func (s *Server) proxied(ctx context.Context) (string, error) {
 	return s.proxy.Addr(), nil
 }
 
-func (s *Server) closeClients() error {
+// poolName tells a client's connections to one server from those to others.
+func (s *Server) poolName(c *client) string { return strings.TrimSpace(c.name + " " + s.Setting) }
+
+func (s *Server) closeClients(o Observer) error {
 	var err error
 	for _, c := range s.clients {
+		if o != nil && c.pool != nil {
+			o.Pool(s.poolName(c), nil)
+		}
 		err = errors.Join(err, c.close())
 	}
 	s.clients = nil

@@ -24,6 +24,8 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/cmd/bale/internal/latency"
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/observe/prom"
 	"github.com/balekv/bale/stats"
 )
 
@@ -52,16 +54,37 @@ type Config struct {
 	Profiles   []string
 	ProfileDir string
 
-	// Progress is called before each step, if it is set; total never changes.
-	Progress func(done, total int, what string)
+	// Progress is called before each step, if it is set; Total never changes.
+	Progress func(Progress)
 
-	// Watch is given, before the first cell, a function that makes the result as far as it is measured, at any time until Run returns.
-	Watch func(result func() *outcome.Run)
-
-	// Recorder makes what is told of every operation of the cells of a group ("DATASET/CODEC/COMPRESS"), for a live view.
-	Recorder func(group string) stats.Recorder
+	// Observer is told of the run while it goes on, if it is set.
+	Observer Observer
 
 	wrap func(bale.Store) bale.Store // for tests: a store with faults
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	Done, Total      int // steps: sets to be stored, and turns of cells
+	What             string
+	Cells, CellsDone int               // done are those that were measured in every round
+	Rounds, Round    int               // the round is 0 before the first
+	Cell             *outcome.Identity // that is measured next; nil for none
+}
+
+// Observer is told of a run while it goes on, for a live view. Its functions are called one at a time.
+type Observer interface {
+	// Recorder makes what is told of every operation with values of a set, by a codec and a compressor.
+	Recorder(dataset, codec, compress string) stats.Recorder
+
+	// Trained is told of a dictionary.
+	Trained(dataset, codec, compress string, t *dict.Training)
+
+	// Pool is told of the connections of a client that says how many there are, and with nil that it is closed.
+	Pool(client string, pool func() prom.PoolStats)
+
+	// Watch is given, before the first cell, what makes the result as far as it is measured, at any time until Run returns.
+	Watch(result func() *outcome.Run)
 }
 
 const (
@@ -110,11 +133,11 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 		cleanUp, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
 		defer cancel()
 		for _, s := range servers {
-			err = errors.Join(err, s.clear(cleanUp, r.keys), s.closeClients())
+			err = errors.Join(err, s.clear(cleanUp, r.keys), s.closeClients(c.Observer))
 		}
 	}()
 	for _, s := range servers {
-		if err := s.dial(ctx, r.Clients, slices.Max(c.Concurrency), c.wrap); err != nil {
+		if err := s.dial(ctx, &r.Config); err != nil {
 			return nil, err
 		}
 	}
@@ -130,8 +153,8 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 	r.matrix(variants)
 	r.timeline = r.watchTime()
 	defer r.timeline.stop()
-	if c.Watch != nil {
-		c.Watch(func() *outcome.Run {
+	if c.Observer != nil {
+		c.Observer.Watch(func() *outcome.Run {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return r.result(false)
@@ -154,7 +177,7 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 	rng := rand.New(rand.NewPCG(c.Seed, 0))
 	for round := 0; round < c.Rounds && ctx.Err() == nil; round++ {
 		for _, i := range rng.Perm(len(r.cells)) {
-			r.step(fmt.Sprintf("round %d of %d, %v", round+1, c.Rounds, r.cells[i].variant))
+			r.turn(round, r.cells[i])
 			if ctx.Err() == nil {
 				r.measure(ctx, r.cells[i], round)
 			}
@@ -201,10 +224,28 @@ func newRun(servers []*Server, c Config) (*run, error) {
 }
 
 func (r *run) step(what string) {
-	if r.Progress != nil {
-		r.Progress(r.done, r.total, what)
-	}
+	r.tell(what, 0, nil)
 	r.done++
+}
+
+// turn is the step of a cell.
+func (r *run) turn(round int, c *cell) {
+	i := c.identity()
+	r.tell(fmt.Sprintf("round %d of %d, %v", round+1, r.Rounds, c.variant), round+1, &i)
+	r.done++
+}
+
+func (r *run) tell(what string, round int, next *outcome.Identity) {
+	if r.Progress == nil {
+		return
+	}
+	p := Progress{Done: r.done, Total: r.total, What: what, Cells: len(r.cells), Rounds: r.Rounds, Round: round, Cell: next}
+	for _, c := range r.cells {
+		if len(c.rounds) == r.Rounds {
+			p.CellsDone++
+		}
+	}
+	r.Progress(p)
 }
 
 // steps are those of measuring.

@@ -60,7 +60,8 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 	server := realServer(t)
 	steps := 0
 	c := config(t, "none", "zstd")
-	c.Progress = func(done, total int, what string) {
+	c.Progress = func(p Progress) {
+		done, total := p.Done, p.Total
 		if done != steps || total != 2+4*2 {
 			t.Errorf("step %d of %d, want %d of 10", done, total, steps)
 		}
@@ -441,7 +442,8 @@ func TestInterrupted(t *testing.T) {
 			defer cancel()
 			c := config(t, "none")
 			c.Rounds, c.Duration = 3, 60*time.Millisecond
-			c.Progress = func(done, total int, what string) {
+			c.Progress = func(p Progress) {
+				done := p.Done
 				if done == test.step {
 					cancel()
 				}

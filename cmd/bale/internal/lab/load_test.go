@@ -228,7 +228,8 @@ func TestBatchesFindWrongValues(t *testing.T) {
 	defer server.Close()
 	c := config(t, "none")
 	c.Batches, c.Concurrency = []Batch{{N: 20}}, []int{1}
-	c.Progress = func(done, _ int, _ string) {
+	c.Progress = func(p Progress) {
+		done := p.Done
 		if done == 0 {
 			for _, client := range server.clients {
 				client.batcher = swapped{client.batcher}
@@ -254,7 +255,8 @@ func TestCoordinatedOmission(t *testing.T) {
 	c := config(t, "none")
 	c.Concurrency, c.Rates, c.Rounds, c.Duration = []int{4}, []float64{1000}, 1, 2*time.Second
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	c.Progress = func(done, _ int, what string) {
+	c.Progress = func(p Progress) {
+		what := p.What
 		if !strings.HasPrefix(what, "round 1") {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/observe/prom"
 )
 
 // cores is how many processors this process may use.
@@ -26,8 +27,7 @@ type look struct {
 	pauses     [256]uint64 // a ring of the last stops of the world, in ns
 	allocs     uint64
 	bytes      uint64
-	waits      int64 // for a connection of the pool; -1 where the client does not say
-	waited     time.Duration
+	pool       *prom.PoolStats // nil where the client does not say
 	rss, vss   int64
 	goroutines int
 }
@@ -36,9 +36,10 @@ const gcSeconds = "/cpu/classes/gc/total:cpu-seconds"
 
 // look reads what costs more to read, or allocates; memory reads the rest of it.
 func (r *run) look(ctx context.Context, c *cell) (*look, error) {
-	l := &look{server: -1, waits: -1}
-	if c.client.waits != nil {
-		l.waits, l.waited = c.client.waits()
+	l := &look{server: -1}
+	if c.client.pool != nil {
+		pool := c.client.pool()
+		l.pool = &pool
 	}
 	if !c.server.Embedded {
 		info, err := c.server.info(ctx, "cpu", "stats")
@@ -105,8 +106,8 @@ func (l *look) since(before *look, seconds float64, operations int64) outcome.Re
 		server := (l.server - before.server).Seconds() / seconds
 		u.ServerCPU = &server
 	}
-	if l.waits >= 0 {
-		waits, waited := float64(l.waits-before.waits)/ops, us(l.waited-before.waited)/ops
+	if l.pool != nil && before.pool != nil {
+		waits, waited := float64(l.pool.Waits-before.pool.Waits)/ops, us(l.pool.Waited-before.pool.Waited)/ops
 		u.PoolWaits, u.PoolWait = &waits, &waited
 	}
 	return u

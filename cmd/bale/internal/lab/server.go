@@ -25,10 +25,10 @@ type Server struct {
 	Setting  string  // what differs from a server as it comes: "appendonly=always"
 	LinkBits float64 // a second, of the link to it; 0 for no limit
 
-	client  *redis.Client // for setting up and looking after, not for measuring
-	clients []*client     // to measure by
+	client  *redis.Client    // for setting up and looking after, not for measuring
+	clients []*client        // to measure by
 	proxy   *twemproxy.Proxy // nil for none
-	called  bool          // the commands that fill takes were called before
+	called  bool             // the commands that fill takes were called before
 	close   func() error
 }
 

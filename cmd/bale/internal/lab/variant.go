@@ -98,8 +98,8 @@ func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 				if v.packer, err = bale.NewPacker(bale.PackerOptions{Compressor: v.compressor, Engine: setting.Engine()}); err != nil {
 					return variants, err
 				}
-				if r.Recorder != nil {
-					v.recorder = r.Recorder(d.Name + "/" + codec + "/" + setting.String())
+				if r.Observer != nil {
+					v.recorder = r.Observer.Recorder(d.Name, codec, setting.String())
 				}
 			}
 		}
@@ -129,9 +129,7 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 	t, err := dict.Train(ctx, samples, dict.TrainOptions{
 		Setting: v.setting.Setting, Engine: v.setting.Engine(), Builders: engine.Builders(), Refit: true,
 		Progress: func(done, total int, what string) {
-			if r.Progress != nil {
-				r.Progress(r.done, r.total, fmt.Sprintf("training for %v: %d of %d, %s", v, done, total, what))
-			}
+			r.tell(fmt.Sprintf("training for %v: %d of %d, %s", v, done, total, what), 0, nil)
 		},
 	})
 	report := outcome.Dictionary{Dataset: data.Name, Codec: v.codec, Compress: v.setting.String(), Samples: len(samples), Seconds: time.Since(start).Seconds()}
@@ -144,6 +142,9 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 		v.dict = t.Dictionary
 		report.ID, report.Bytes, report.Tried = t.Dictionary.ID(), len(t.Dictionary.Bytes()), len(t.Candidates)
 		report.Builder = strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params)
+		if r.Observer != nil {
+			r.Observer.Trained(data.Name, v.codec, v.setting.String(), t)
+		}
 	}
 	r.dictionaries = append(r.dictionaries, report)
 	v.report = len(r.dictionaries) - 1
