@@ -28,9 +28,9 @@ import (
 
 type benchCommand struct {
 	Data        []string      `placeholder:"FILE|DIR|-" sep:"none" group:"data" help:"Values to measure on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
-	Builtin     []string      `placeholder:"LIST" group:"data" help:"Built-in values instead: ${builtin}. Default, without --data and --value-size: ${default_builtin}."`
+	Builtin     []string      `placeholder:"LIST" group:"data" help:"Built-in values instead: ${builtin}. Default, without --data and --value-size: all of them."`
 	ValueSize   []byteSize    `placeholder:"LIST" group:"data" help:"Built-in values of exactly so many bytes instead: 100, 1KiB, 10KiB."`
-	Track       string        `default:"typed" enum:"typed,dynamic" group:"data" help:"How a program holds built-in values: in Go types (typed) or decoded into any (dynamic), as values of --data are. Default: ${default}."`
+	Track       []string      `default:"typed" placeholder:"LIST" group:"data" help:"How a program holds built-in values: in Go types (typed) or decoded into any (dynamic), as values of --data are. Default: ${default}."`
 	Values      int           `default:"10000" placeholder:"N" group:"data" help:"How many values of each set of --data are used; of more, a random sample. Default: ${default}."`
 	Codec       []string      `default:"json" placeholder:"LIST" group:"what" help:"Serializers: ${codecs}. Default: ${default}."`
 	Compress    []string      `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" group:"what" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, /naive for a new context for each value, /stream for the streaming API, +dict for a dictionary. Default: ${default}."`
@@ -62,13 +62,15 @@ type benchCommand struct {
 	Serve       string        `placeholder:"ADDRESS" group:"results" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback."`
 	Push        string        `placeholder:"URL" group:"results" help:"Push the results to a Prometheus Pushgateway."`
 
-	AB       bool          `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
-	Blocks   int           `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: as often as the statistics need."`
-	Gate     string        `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
-	Confirm  bool          `default:"true" negatable:"" group:"two commands" help:"With --ab: a regression is measured once more, and counts if it is found again. Default: yes."`
-	Timeout  time.Duration `default:"10m" placeholder:"D" group:"two commands" help:"With --ab: the longest that a command may run. Default: ${default}."`
-	All      bool          `group:"two commands" help:"With --ab: show what did not change, too."`
-	Commands []string      `arg:"" optional:"" name:"command" help:"With --ab: the two commands, each in quotes."`
+	AB      bool               `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
+	Blocks  int                `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: as often as the statistics need."`
+	Gate    string             `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
+	Confirm bool               `default:"true" negatable:"" group:"two commands" help:"With --ab: a regression is measured once more, and counts if it is found again. Default: yes."`
+	Timeout time.Duration      `default:"10m" placeholder:"D" group:"two commands" help:"With --ab: the longest that a command may run. Default: ${default}."`
+	All     bool               `group:"two commands" help:"With --ab: show what did not change, too."`
+	summary func(*outcome.Run) // of a study
+
+	Commands []string `arg:"" optional:"" name:"command" help:"With --ab: the two commands, each in quotes."`
 }
 
 // Help is shown below the options.
@@ -176,6 +178,11 @@ func (b *benchCommand) config() (lab.Config, error) {
 	for _, n := range b.Concurrency {
 		if n < 1 || n > maxConcurrency {
 			return c, fmt.Errorf("%w: --concurrency %d, must be 1 to %d", errUsage, n, maxConcurrency)
+		}
+	}
+	for _, track := range b.Track {
+		if track != dataset.Typed && track != dataset.Dynamic {
+			return c, fmt.Errorf("%w: --track %q; there are %s and %s", errUsage, track, dataset.Typed, dataset.Dynamic)
 		}
 	}
 	for _, kind := range b.Profile {
@@ -296,6 +303,9 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 	stopProgress()
 	if result != nil {
 		b.environment(result, servers, c)
+		if b.summary != nil {
+			b.summary(result)
+		}
 		err = errors.Join(err, out.write(result), b.push(context.WithoutCancel(ctx), s, result))
 		if b.JSON != "-" && b.GoBench != "-" {
 			report.Table(s.out, result, report.Options{Stages: b.Stages})
@@ -360,13 +370,20 @@ func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error)
 			return nil, fmt.Errorf("%w: --builtin %q; there are %s", errUsage, name, strings.Join(dataset.Names(), ", "))
 		}
 		d, err := dataset.Make(name, b.Seed)
-		if err == nil && b.Track == dataset.Dynamic {
-			d, err = d.Dynamic()
-		}
 		if err != nil {
 			return nil, err
 		}
-		sets = append(sets, d)
+		for _, track := range b.Track {
+			each := d
+			if track == dataset.Dynamic {
+				if each, err = d.Dynamic(); errors.Is(err, dataset.ErrNoCoder) && len(names) > 1 {
+					continue // one of several that is no JSON
+				} else if err != nil {
+					return nil, err
+				}
+			}
+			sets = append(sets, each)
+		}
 	}
 	for _, size := range b.ValueSize {
 		if size < 1 || size > maxValue {
@@ -460,8 +477,8 @@ func (b *benchCommand) command() []string {
 	for _, size := range b.ValueSize {
 		add("--value-size", size.String())
 	}
-	if b.Track != dataset.Typed {
-		add("--track", b.Track)
+	if track := strings.Join(b.Track, ","); track != dataset.Typed {
+		add("--track", track)
 	}
 	if b.Embedded {
 		args = append(args, "--embedded")

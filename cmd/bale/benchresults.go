@@ -54,8 +54,8 @@ func (o *benchOutputs) discard() {
 
 // pageOptions are those of a run's page. There is no advice on a part of one.
 func pageOptions(r *outcome.Run, live bool) report.BenchOptions {
-	o := report.BenchOptions{Live: live}
-	if verdict := report.Verdict(r); verdict != "" && !r.Environment.Interrupted {
+	o := report.BenchOptions{Live: live, Choices: r.Findings}
+	if verdict := report.Verdict(r); len(r.Findings) == 0 && verdict != "" && !r.Environment.Interrupted {
 		o.Choices = strings.Split(verdict, "\n")
 	}
 	return o

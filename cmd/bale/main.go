@@ -21,6 +21,7 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
 	"github.com/balekv/bale/cmd/bale/internal/keyspace"
 	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/study"
 )
 
 // The exit codes.
@@ -46,6 +47,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 // cli is the command line.
 type cli struct {
 	Bench   benchCommand     `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
+	Study   studyCommand     `cmd:"" help:"Run one of the built-in comparisons, and sum up what it shows."`
 	Compare compareCommand   `cmd:"" help:"Say which cells of two runs got better or worse, and which noise hides."`
 	Advise  adviseCommand    `cmd:"" help:"Say what compression and dictionaries would save of a live Redis, an RDB file, or values in files."`
 	Train   trainCommand     `cmd:"" help:"Train a compression dictionary on values from files or a live Redis, and say what it saves."`
@@ -72,18 +74,7 @@ var errUsage = errors.New("wrong usage")
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var c cli
 	exited := -1
-	parser, err := kong.New(&c,
-		kong.Name("bale"),
-		kong.Description("Keeps values in Redis small, and shows by measurement what that saves."),
-		kong.Vars{
-			"version": version(), "builtin": strings.Join(dataset.Names(), ", "), "default_builtin": "all of them", "codecs": strings.Join(dataset.Codecs(), ", "),
-			"clients": lab.ClientSyntax, "profiles": strings.Join(lab.ProfileKinds, ", "), "min_key": fmt.Sprint(lab.MinKeySize), "default_gate": compare.DefaultGate().String(),
-		},
-		kong.Groups{"data": "Values:", "what": "What is compared:", "load": "Load:", "server": "Server:", "measuring": "Measuring:", "results": "Results:", "two commands": "Two commands:"},
-		kong.Writers(stdout, stderr),
-		kong.Exit(func(code int) { exited = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-	)
+	parser, err := kong.New(&c, append(kongOptions(), kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }))...)
 	if err != nil {
 		fmt.Fprintln(stderr, "bale:", err)
 		return exitFailed
@@ -122,6 +113,24 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintf(stderr, "bale %s: %s\n", name, told(err))
 	}
 	return exitFailed
+}
+
+// kongOptions are those of every parser of the command line.
+func kongOptions() []kong.Option {
+	return []kong.Option{
+		kong.Name("bale"),
+		kong.Description("Keeps values in Redis small, and shows by measurement what that saves."),
+		kong.Vars{
+			"version": version(), "builtin": strings.Join(dataset.Names(), ", "), "codecs": strings.Join(dataset.Codecs(), ", "),
+			"clients": lab.ClientSyntax, "profiles": strings.Join(lab.ProfileKinds, ", "), "min_key": fmt.Sprint(lab.MinKeySize),
+			"default_gate": compare.DefaultGate().String(), "studies": strings.Join(study.Names(), ", "),
+		},
+		kong.Groups{
+			"data": "Values:", "what": "What is compared:", "load": "Load:", "server": "Server:", "measuring": "Measuring:", "results": "Results:",
+			"two commands": "Two commands:",
+		},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	}
 }
 
 // commandOf is the command as far as it was understood: "bale dict publish".

@@ -15,6 +15,9 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	Cells       []Cell      `json:"cells"`
 
+	// Findings are what a study sums up of it, in sentences.
+	Findings []string `json:"findings,omitempty"`
+
 	// Skipped are the combinations that there are no cells of, and why.
 	Skipped []Skipped `json:"skipped,omitempty"`
 

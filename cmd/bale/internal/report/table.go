@@ -88,6 +88,10 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 		fmt.Fprintln(w, "No advice: the run was interrupted.")
 		return
 	}
+	if len(r.Findings) > 0 {
+		wrapped(w, strings.Join(r.Findings, "\n"))
+		return
+	}
 	wrapped(w, Verdict(r))
 }
 

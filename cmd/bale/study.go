@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/bale/internal/study"
+)
+
+type studyCommand struct {
+	Name     string `arg:"" optional:"" help:"Which one: ${studies}. Without, they are listed."`
+	HTML     string `name:"html" placeholder:"FILE" help:"Write the report to this file. Default: study-NAME.html in this folder; none with --json -."`
+	JSON     string `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	GoBench  string `name:"go-bench" placeholder:"FILE" help:"Write all rounds in the format of Go benchmarks, too."`
+	Duration string `placeholder:"D" help:"How long each cell is measured. Default: that of bale bench."`
+	Repeat   string `placeholder:"N" help:"Rounds that the duration is split into. Default: those of bale bench."`
+	Serve    string `placeholder:"ADDRESS" help:"Show the report live at this address while the study goes on."`
+}
+
+// Help is shown below the options.
+func (studyCommand) Help() string {
+	var b strings.Builder
+	b.WriteString("A study is a comparison that is the same for everybody: a command line of bale bench, whose results are summed up in sentences.\n\nStudies:\n")
+	for _, s := range study.All() {
+		fmt.Fprintf(&b, "  %-12s %s\n", s.Name, s.About)
+	}
+	b.WriteString(`
+Examples:
+  bale study
+  bale study compressors
+  bale study clients --html clients.html --json clients.json
+  bale study dictionary --duration 2s`)
+	return b.String()
+}
+
+// Run runs a study.
+func (c *studyCommand) Run(ctx context.Context, s *streams) error {
+	if c.Name == "" {
+		for _, each := range study.All() {
+			fmt.Fprintf(s.out, "%-12s %s\n", each.Name, each.About)
+		}
+		return nil
+	}
+	chosen, err := study.Find(c.Name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	args := append([]string{"bench"}, chosen.Args...)
+	for option, value := range map[string]string{"--json": c.JSON, "--go-bench": c.GoBench, "--duration": c.Duration, "--repeat": c.Repeat, "--serve": c.Serve, "--html": c.page()} {
+		if value != "" {
+			args = append(args, option+"="+value)
+		}
+	}
+	bench, err := parseBench(args)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	bench.summary = func(r *outcome.Run) {
+		r.Environment.Study = chosen.Name
+		r.Findings = chosen.Findings(r)
+	}
+	if err := bench.Run(ctx, s); err != nil {
+		return err
+	}
+	if page := c.page(); page != "" {
+		fmt.Fprintf(s.err, "the report with pictures: %s\n", page)
+	}
+	return nil
+}
+
+// page is where the report goes.
+func (c *studyCommand) page() string {
+	if c.HTML == "" && c.JSON != "-" && c.GoBench != "-" {
+		return "study-" + c.Name + ".html"
+	}
+	return c.HTML
+}
+
+// parseBench reads a command line of bale bench.
+func parseBench(args []string) (*benchCommand, error) {
+	var c cli
+	parser, err := kong.New(&c, append(kongOptions(), kong.Exit(func(int) {}))...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := parser.Parse(args); err != nil {
+		return nil, err
+	}
+	return &c.Bench, nil
+}
