@@ -25,18 +25,16 @@ type Metrics struct {
 
 	steps, stepsDone, cells, cellsDone, rounds, round, cell *prometheus.Desc
 
-	lock     sync.Mutex
-	progress Progress
+	lock        sync.Mutex
+	total, done int
+	turn        Turn
 }
 
-// Progress is how far a run is.
-type Progress struct {
-	Steps, Done      int // of all that there is to do: dictionaries, filling, and each turn of each cell
-	Cells, CellsDone int // combinations of the matrix; done are those that were measured in every round
-	Rounds, Round    int // the round is 0 before the first
-
-	// Cell is the one under measurement, nil in between.
-	Cell *outcome.Identity
+// Turn is the measuring of a cell in a round.
+type Turn struct {
+	Cell             outcome.Identity
+	Cells, CellsDone int // of the run; done are those that were measured in every round
+	Rounds, Round    int // from 1
 }
 
 // NewMetrics makes Metrics.
@@ -71,34 +69,33 @@ func NewMetrics() (*Metrics, error) {
 	return m, nil
 }
 
-// Group is the Recorder of all operations of a set of values in one form, whatever the client and load. The name of its group is
-// DATASET/CODEC/COMPRESS; beyond two hundred of them it is "other". To be asked for once, not for each operation.
-func (m *Metrics) Group(dataset, codec, compress string) *stats.Counters {
-	return m.collector.Group(groupName(dataset, codec, compress))
-}
+// Recorder is what is told of all operations of a group: a set of values in one form, DATASET/CODEC/COMPRESS, whatever the client and the
+// load. Beyond two hundred groups they share "other". It is to be asked for once, not for each operation.
+func (m *Metrics) Recorder(group string) stats.Recorder { return m.collector.Group(group) }
 
-func groupName(dataset, codec, compress string) string { return dataset + "/" + codec + "/" + compress }
-
-// Trained shows the dictionary of a group, which was trained at that time.
-func (m *Metrics) Trained(dataset, codec, compress string, d *dict.Dictionary, info dict.Info, at time.Time) {
-	state := &dict.State{Current: d.ID(), Dictionaries: []dict.Entry{{ID: d.ID(), Published: at, Info: info}}}
-	m.collector.Dictionary(groupName(dataset, codec, compress), func() dict.Status {
-		return dict.Status{Writing: d.ID(), State: state, Synced: time.Now()}
+// Trained shows the dictionary of a group, which has just been trained.
+func (m *Metrics) Trained(group string, d *dict.Dictionary, info dict.Info) {
+	state := &dict.State{Current: d.ID(), Dictionaries: []dict.Entry{{ID: d.ID(), Published: time.Now(), Info: info}}}
+	m.collector.Dictionary(group, func() dict.Status {
+		return dict.Status{Writing: d.ID(), State: state, Synced: time.Now()} // there is no registry that could be silent
 	})
 }
 
 // Pool shows the connections of a client, until it is called with nil before the client is closed; see [prom.Collector.Pool].
 func (m *Metrics) Pool(client string, pool func() prom.PoolStats) { m.collector.Pool(client, pool) }
 
-// Progress shows how far the run is.
-func (m *Metrics) Progress(p Progress) {
-	if p.Cell != nil {
-		cell := *p.Cell // the caller's may change
-		p.Cell = &cell
-	}
+// Progress shows how many steps of the run are done, as the lab tells it.
+func (m *Metrics) Progress(done, total int, _ string) {
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	m.progress = p
+	m.done, m.total = done, total
+}
+
+// Turn shows what is being measured, until the next.
+func (m *Metrics) Turn(t Turn) {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	m.turn = t
 }
 
 func (m *Metrics) handler() http.Handler {
@@ -118,7 +115,7 @@ func (c progressCollector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c progressCollector) Collect(to chan<- prometheus.Metric) {
 	c.lock.Lock()
-	p := c.progress
+	steps, done, turn := c.total, c.done, c.turn
 	c.lock.Unlock()
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		for i := range labels { // names of files may be anything
@@ -126,13 +123,13 @@ func (c progressCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	gauge(c.steps, p.Steps)
-	gauge(c.stepsDone, p.Done)
-	gauge(c.cells, p.Cells)
-	gauge(c.cellsDone, p.CellsDone)
-	gauge(c.rounds, p.Rounds)
-	gauge(c.round, p.Round)
-	if i := p.Cell; i != nil {
+	gauge(c.steps, steps)
+	gauge(c.stepsDone, done)
+	gauge(c.cells, turn.Cells)
+	gauge(c.cellsDone, turn.CellsDone)
+	gauge(c.rounds, turn.Rounds)
+	gauge(c.round, turn.Round)
+	if i := &turn.Cell; *i != (outcome.Identity{}) {
 		rate := "" // in a closed loop
 		if i.Rate != 0 {
 			rate = strconv.FormatFloat(i.Rate, 'f', -1, 64)

@@ -96,7 +96,7 @@ func program(t *testing.T) (addr string, groups []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups = []string{groupName("profiles", "json", "zstd:3+dict"), groupName("profiles", "json", "none")}
+	groups = []string{"profiles/json/zstd:3+dict", "profiles/json/none"}
 	for i, name := range groups {
 		var o bale.PackerOptions
 		if i == 0 {
@@ -119,7 +119,7 @@ func program(t *testing.T) (addr string, groups []string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { packer.Close() })
-		cache, err := bale.New(goredis.NewStore(rdb), bale.Options[json.RawMessage]{Packer: packer, Recorder: m.collector.Group(name)})
+		cache, err := bale.New(goredis.NewStore(rdb), bale.Options[json.RawMessage]{Packer: packer, Recorder: m.Recorder(name)})
 		if err != nil {
 			t.Fatal(err)
 		}
