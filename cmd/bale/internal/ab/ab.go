@@ -3,6 +3,7 @@
 package ab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Blocks < 0 || o.Blocks > MaxBlocks {
 		return nil, fmt.Errorf("%w: %d blocks, must be 1 to %d", ErrCommand, o.Blocks, MaxBlocks)
 	}
-	s := &session{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0)), total: 2 + 4*max(o.Blocks, fewestBlocks)}
+	s := &session{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0)), total: 2 + 4*cmp.Or(o.Blocks, fewestBlocks)}
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err
 	}

@@ -162,6 +162,9 @@ func tally(t *testing.T, pairs int, o Options, cell string) (found, others int) 
 // itself is a command that runs this test.
 func itself(t *testing.T, args ...any) string {
 	t.Helper()
+	if raceEnabled {
+		t.Skip("hundreds of processes, each slow with the race detector")
+	}
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ const (
 	maxOutput = 64 << 20 // bytes of standard output that are read
 	tailBytes = 2 << 10  // of standard error, for an error's message
 	// killAfter is how long processes have to end by themselves once they are told to.
-	killAfter = 3 * time.Second
+	killAfter = 2 * time.Second
 )
 
 // shellCharacters are those that mean something to a shell anywhere in a command.
