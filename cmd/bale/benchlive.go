@@ -49,9 +49,10 @@ func (b *benchCommand) live(ctx context.Context, s *streams, c *lab.Config, base
 	c.Observer = p
 	progress := c.Progress
 	c.Progress = func(at lab.Progress) {
-		metrics.Progress(serve.Progress{
-			Steps: at.Total, Done: at.Done, Cells: at.Cells, CellsDone: at.CellsDone, Rounds: at.Rounds, Round: at.Round, Cell: at.Cell,
-		})
+		metrics.Progress(at.Done, at.Total, at.What)
+		if at.Cell != nil {
+			metrics.Turn(serve.Turn{Cells: at.Cells, CellsDone: at.CellsDone, Rounds: at.Rounds, Round: at.Round, Cell: *at.Cell})
+		}
 		if progress != nil {
 			progress(at)
 		}
@@ -74,13 +75,11 @@ func (p *livePage) show(write func(io.Writer, *outcome.Run) error) func(io.Write
 }
 
 // Recorder implements lab.Observer.
-func (p *livePage) Recorder(dataset, codec, compress string) stats.Recorder {
-	return p.metrics.Group(dataset, codec, compress)
-}
+func (p *livePage) Recorder(group string) stats.Recorder { return p.metrics.Recorder(group) }
 
 // Trained implements lab.Observer.
-func (p *livePage) Trained(dataset, codec, compress string, t *dict.Training) {
-	p.metrics.Trained(dataset, codec, compress, t.Dictionary, t.Info(), time.Now())
+func (p *livePage) Trained(group string, t *dict.Training) {
+	p.metrics.Trained(group, t.Dictionary, t.Info())
 }
 
 // Pool implements lab.Observer.

@@ -269,9 +269,9 @@ func TestInterruptedBench(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var stdout bytes.Buffer
-	b := benchCommand{
-		Data: []string{values}, Codec: []string{"json"}, Compress: []string{"none", "s2", "gzip"}, Client: []string{"goredis"}, Concurrency: []int{1},
-		Duration: 50 * time.Millisecond, Repeat: 1, Values: 10, JSON: path, Embedded: true,
+	b, err := parseBench([]string{"bench", "--data", values, "--compress", "none,s2,gzip", "--concurrency", "1", "--duration", "50ms", "--repeat", "1", "--values", "10", "--json", path, "--embedded"})
+	if err != nil {
+		t.Fatal(err)
 	}
 	c, err := b.config()
 	if err != nil {

@@ -74,11 +74,11 @@ type Progress struct {
 
 // Observer is told of a run while it goes on, for a live view. Its functions are called one at a time.
 type Observer interface {
-	// Recorder makes what is told of every operation with values of a set, by a codec and a compressor.
-	Recorder(dataset, codec, compress string) stats.Recorder
+	// Recorder makes what is told of every operation of a group: DATASET/CODEC/COMPRESS.
+	Recorder(group string) stats.Recorder
 
-	// Trained is told of a dictionary.
-	Trained(dataset, codec, compress string, t *dict.Training)
+	// Trained is told of the dictionary of a group.
+	Trained(group string, t *dict.Training)
 
 	// Pool is told of the connections of a client that says how many there are, and with nil that it is closed.
 	Pool(client string, pool func() prom.PoolStats)

@@ -56,6 +56,9 @@ func (v *variant) String() string {
 	return fmt.Sprintf("%s %s %s", v.data.Name, v.codec, v.setting)
 }
 
+// group names it for an Observer.
+func (v *variant) group() string { return v.data.Name + "/" + v.codec + "/" + v.setting.String() }
+
 func (v *variant) identity() outcome.Identity {
 	return outcome.Identity{Dataset: v.data.Name, Track: v.data.Track, Codec: v.codec, Compress: v.setting.String()}
 }
@@ -99,7 +102,7 @@ func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 					return variants, err
 				}
 				if r.Observer != nil {
-					v.recorder = r.Observer.Recorder(d.Name, codec, setting.String())
+					v.recorder = r.Observer.Recorder(v.group())
 				}
 			}
 		}
@@ -143,7 +146,7 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 		report.ID, report.Bytes, report.Tried = t.Dictionary.ID(), len(t.Dictionary.Bytes()), len(t.Candidates)
 		report.Builder = strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params)
 		if r.Observer != nil {
-			r.Observer.Trained(data.Name, v.codec, v.setting.String(), t)
+			r.Observer.Trained(v.group(), t)
 		}
 	}
 	r.dictionaries = append(r.dictionaries, report)
