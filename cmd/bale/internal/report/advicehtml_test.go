@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/balekv/bale/cmd/bale/internal/advise"
 )
@@ -194,19 +191,7 @@ func adviceHTML(t *testing.T, a *advise.Advice) string {
 
 func TestAdviceHTML(t *testing.T) {
 	for golden, a := range map[string]*advise.Advice{"testdata/advice.html": advice(), "testdata/advice-files.html": files(), "testdata/advice-none.html": nothing()} {
-		got := adviceHTML(t, a)
-		if *update {
-			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", golden, diff)
-		}
+		compareGolden(t, golden, []byte(adviceHTML(t, a)))
 	}
 }
 

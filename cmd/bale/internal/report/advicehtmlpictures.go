@@ -143,8 +143,7 @@ func distribution(id string, g *advise.Group) *drawing {
 	scale := (bottom - top) / max(most, step*float64(ticks))
 	for i := range ticks + 1 {
 		y := px(bottom - float64(i)*step*scale)
-		d.line("grid", left, y, right, y)
-		d.text("tick", "end", left-5, y+4, strconv.FormatFloat(math.Round(1000*float64(i)*step)/10, 'f', -1, 64)+"%")
+		d.across(left, right, y, strconv.FormatFloat(math.Round(1000*float64(i)*step)/10, 'f', -1, 64)+"%")
 	}
 	slot := (right - left) / float64(len(sizes))
 	labelEnd := 0.0 // where the label before ends
@@ -243,8 +242,7 @@ func costs(id string, g *advise.Group, budget time.Duration) *drawing {
 	d.text("label", "", left+221, 13, "over budget")
 	for i := range ticks + 1 {
 		y := atY(float64(i) * step)
-		d.line("grid", left, y, right, y)
-		d.text("tick", "end", left-5, y+4, strconv.FormatFloat(math.Round(float64(i)*step*10)/10, 'f', -1, 64))
+		d.across(left, right, y, strconv.FormatFloat(math.Round(float64(i)*step*10)/10, 'f', -1, 64))
 	}
 	for e := from; e <= to; e++ {
 		x := atX(math.Pow(10, e))

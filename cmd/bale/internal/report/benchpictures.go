@@ -203,15 +203,7 @@ func curve(points []outcome.Point, x func(float64) px, y logScale) string {
 	for i, p := range points {
 		places[i] = place{x(p.Quantile), y.at(p.US)}
 	}
-	var b strings.Builder
-	for i, p := range simpler(places) {
-		letter := "L"
-		if i == 0 {
-			letter = "M"
-		}
-		fmt.Fprintf(&b, "%s%v %v", letter, p.x, p.y)
-	}
-	return b.String()
+	return through(simpler(places))
 }
 
 // simpler leaves out the places that lie within half a unit of the line through the others (Ramer 1972, Douglas and Peucker 1973).
@@ -240,6 +232,13 @@ func simpler(all []place) []place {
 	return slices.Concat(before[:len(before)-1], simpler(all[at:]))
 }
 
+// shownOf are the points of a distribution from its first percent on: the very fastest operation is so much faster than the next that
+// all others would have half of the picture.
+func shownOf(points []outcome.Point) []outcome.Point {
+	i := slices.IndexFunc(points, func(p outcome.Point) bool { return p.Quantile >= 0.01 })
+	return points[max(i, 0):]
+}
+
 // latencyPicture draws how long what share of the operations took: both axes are logarithmic, so that the slowest can be seen. Nil where
 // there are no distributions.
 func latencyPicture(id string, p *benchPanel) *drawing {
@@ -266,12 +265,12 @@ func latencyPicture(id string, p *benchPanel) *drawing {
 		if len(c.Latency) < 2 {
 			continue
 		}
-		lines = append(lines, line{at: i, points: c.Latency})
-		look(c.Latency)
-		look(c.Service)
+		lines = append(lines, line{at: i, points: shownOf(c.Latency)})
+		look(shownOf(c.Latency))
+		look(shownOf(c.Service))
 		service = service || len(c.Service) > 0
 		if c.base != nil {
-			look(c.base.Latency)
+			look(shownOf(c.base.Latency))
 			base = base || len(c.base.Latency) > 1
 		}
 	}
@@ -309,8 +308,7 @@ func latencyPicture(id string, p *benchPanel) *drawing {
 		}
 	}
 	for _, v := range y.ticks() {
-		d.line("grid", left, y.at(v), right, y.at(v))
-		d.text("tick", "end", left-5, y.at(v)+4, tickTime(v))
+		d.across(left, right, y.at(v), tickTime(v))
 	}
 	for n := 0.0; n <= nines; n++ {
 		at := px(left + float64(right-left)*n/nines)
@@ -333,10 +331,10 @@ func latencyPicture(id string, p *benchPanel) *drawing {
 		p999, _ := at(c.Latency, 0.999)
 		hover := fmt.Sprintf("%s: P50 %s us, P99 %s us, P99.9 %s us", p.names[l.at], microseconds(p50), microseconds(p99), microseconds(p999))
 		if c.base != nil && len(c.base.Latency) > 1 {
-			d.path("curve base "+c.hue, curve(c.base.Latency, x, y), "baseline of "+p.names[l.at])
+			d.path("curve base "+c.hue, curve(shownOf(c.base.Latency), x, y), "baseline of "+p.names[l.at])
 		}
 		if len(c.Service) > 1 {
-			d.path("curve service "+c.hue, curve(c.Service, x, y), p.names[l.at]+", from the real start")
+			d.path("curve service "+c.hue, curve(shownOf(c.Service), x, y), p.names[l.at]+", from the real start")
 		}
 		d.path("curve "+c.hue+bold(c.Compress), curve(l.points, x, y), hover)
 		l.end = y.at(l.points[len(l.points)-1].US)
@@ -392,9 +390,10 @@ func costsOfCells(id string, cells []*benchCell) (*drawing, string) {
 	}
 	d := &drawing{ID: id, Width: panelWidth, Height: 290, Title: "How much smaller values get, against what compressing takes"}
 	const left, right, top, bottom, zero = 34.0, 394.0, 40.0, 252.0, 62.0
+	const leastPacking = 0.01 // microseconds; less is none, which a logarithm has no place for
 	least, most, highest := math.Inf(1), 0.0, 1.0
 	for _, c := range few {
-		if us := packing(c.Cell); us >= 0.01 {
+		if us := packing(c.Cell); us >= leastPacking {
 			least, most = min(least, us), max(most, us)
 		}
 		highest = max(highest, c.Ratio)
@@ -404,7 +403,7 @@ func costsOfCells(id string, cells []*benchCell) (*drawing, string) {
 	}
 	scale := newLogScale(least*0.9, most*1.1, zero+16, right-4)
 	atX := func(c *benchCell) px {
-		if us := packing(c.Cell); us >= 0.01 {
+		if us := packing(c.Cell); us >= leastPacking {
 			return scale.at(us)
 		}
 		return zero - 12
@@ -423,12 +422,13 @@ func costsOfCells(id string, cells []*benchCell) (*drawing, string) {
 	d.text("label", "", left+239, 29, "none is better")
 	for i := range ticks + 1 {
 		y := atY(float64(i) * step)
-		d.line("grid", left, y, right, y)
-		d.text("tick", "end", left-5, y+4, strconv.FormatFloat(math.Round(float64(i)*step*10)/10, 'f', -1, 64))
+		d.across(left, right, y, strconv.FormatFloat(math.Round(float64(i)*step*10)/10, 'f', -1, 64))
 	}
 	d.line("axis", left, bottom, right, bottom)
-	d.line("axis", zero-12, bottom, zero-12, bottom+3)
-	d.text("tick", "middle", zero-12, bottom+15, "0")
+	if slices.ContainsFunc(few, func(c *benchCell) bool { return packing(c.Cell) < leastPacking }) {
+		d.line("axis", zero-12, bottom, zero-12, bottom+3)
+		d.text("tick", "middle", zero-12, bottom+15, "0")
+	}
 	free := px(zero) // from where on there is room for a label
 	for _, v := range scale.ticks() {
 		x, label := scale.at(v), tickTime(v)
@@ -530,8 +530,7 @@ func sweepPicture(id string, sweep *outcome.Sweep, steps []*benchCell, name stri
 		d.text("label", "", at+24, 32, l.label)
 	}
 	for _, v := range y.ticks() {
-		d.line("grid", left, y.at(v), right, y.at(v))
-		d.text("tick", "end", left-5, y.at(v)+4, tickTime(v))
+		d.across(left, right, y.at(v), tickTime(v))
 	}
 	step, ticks := niceStep(fastest, 4)
 	for i := range ticks + 1 {
@@ -564,17 +563,13 @@ func sweepPicture(id string, sweep *outcome.Sweep, steps []*benchCell, name stri
 		{"curve", func(c *benchCell) (float64, bool) { return c.P50.Median, true }},
 		{"curve dictionary", func(c *benchCell) (float64, bool) { return c.P99.Median, true }},
 	} {
-		var b strings.Builder
+		var line []place
 		for _, c := range steps {
 			if us, ok := l.of(c); ok && us > 0 {
-				letter := "L"
-				if b.Len() == 0 {
-					letter = "M"
-				}
-				fmt.Fprintf(&b, "%s%v %v", letter, x(c.Rate), y.at(us))
+				line = append(line, place{x(c.Rate), y.at(us)})
 			}
 		}
-		d.path(l.class+" "+hue, b.String(), "")
+		d.path(l.class+" "+hue, through(line), "")
 	}
 	for _, c := range steps {
 		hover := fmt.Sprintf("%s asked for, %s done: P50 %s us, P99 %s us", thousands(int64(c.Rate)), roundly(c.OpsPerSecond.Median), microseconds(c.P50.Median), microseconds(c.P99.Median))
@@ -597,51 +592,46 @@ func timelineOf(moments []outcome.Moment) []*drawing {
 	draw := func(id, title string, tick func(float64) string, nice func(float64, int) (float64, int), all ...series) *drawing {
 		const left, right, top, bottom = 58.0, 394.0, 38.0, 150.0
 		d := &drawing{ID: id, Width: panelWidth, Height: bottom + 34, Title: title + " by time"}
-		last, most := 0.0, 0.0
+		first, last, most := moments[0].AtS, 0.0, 0.0
 		for i := range moments {
 			last = max(last, moments[i].AtS)
 			for _, s := range all {
 				most = max(most, s.of(&moments[i]))
 			}
 		}
-		last = max(last, 0.001)
+		last = max(last, first+0.001)
 		most = max(most, 1)
 		step, ticks := nice(most, 4)
 		if float64(ticks)*step < most {
 			ticks++
 		}
-		x := func(s float64) px { return px(left + (right-left)*s/last) }
+		x := func(s float64) px { return px(left + (right-left)*(s-first)/(last-first)) }
 		y := func(v float64) px { return px(bottom - (bottom-top)*v/(float64(ticks)*step)) }
 		d.text("heading", "", 0, 13, title)
 		for i := range ticks + 1 {
 			at := y(float64(i) * step)
-			d.line("grid", left, at, right, at)
-			d.text("tick", "end", left-5, at+4, tick(float64(i)*step))
+			d.across(left, right, at, tick(float64(i)*step))
 		}
-		across, marks := niceStep(last, 5)
-		for i := range marks + 1 {
-			at, anchor := x(float64(i)*across), "middle"
+		every, _ := niceStep(last-first, 5)
+		for s := math.Ceil(first/every) * every; s <= last; s += every {
+			at, anchor := x(s), "middle"
 			d.line("axis", at, bottom, at, bottom+3)
 			if at > right-16 {
 				anchor, at = "end", right+4
 			}
-			d.text("tick", anchor, at, bottom+15, short(float64(i)*across)+" s")
+			d.text("tick", anchor, at, bottom+15, short(s)+" s")
 		}
 		d.line("axis", left, bottom, right, bottom)
 		var said []string
 		for i, s := range all {
-			var b strings.Builder
+			var line []place
 			peak := 0.0
 			for j := range moments {
 				m := &moments[j]
 				peak = max(peak, s.of(m))
-				letter := "L"
-				if j == 0 {
-					letter = "M"
-				}
-				fmt.Fprintf(&b, "%s%v %v", letter, x(m.AtS), y(s.of(m)))
+				line = append(line, place{x(m.AtS), y(s.of(m))})
 			}
-			d.path("curve "+s.class, b.String(), "")
+			d.path("curve "+s.class, through(line), "")
 			said = append(said, fmt.Sprintf("%s at most %s", s.name, tick(peak)))
 			if len(all) > 1 {
 				at := px(left + 130 + 90*float64(i))
@@ -649,7 +639,7 @@ func timelineOf(moments []outcome.Moment) []*drawing {
 				d.text("label", "", at+24, 13, s.name)
 			}
 		}
-		d.Desc = fmt.Sprintf("Over %s: %s.", span(last), strings.Join(said, ", "))
+		d.Desc = fmt.Sprintf("Over %s: %s.", span(last-first), strings.Join(said, ", "))
 		return d
 	}
 	return []*drawing{

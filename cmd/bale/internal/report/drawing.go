@@ -76,6 +76,25 @@ func (d *drawing) cross(class string, x, y, r px, hover string) {
 	d.path(class, fmt.Sprintf("M%v %vm-%v -%vl%v %vm0 -%vl-%v %v", x, y, r, r, 2*r, 2*r, 2*r, 2*r, 2*r), hover)
 }
 
+// across is a line of the grid with what it stands for.
+func (d *drawing) across(left, right, y px, label string) {
+	d.line("grid", left, y, right, y)
+	d.text("tick", "end", left-5, y+4, label)
+}
+
+// through is a line through places, as the data of a path.
+func through(all []place) string {
+	var b strings.Builder
+	for i, p := range all {
+		letter := "L"
+		if i == 0 {
+			letter = "M"
+		}
+		fmt.Fprintf(&b, "%s%v %v", letter, p.x, p.y)
+	}
+	return b.String()
+}
+
 // column is what a column of text takes at most in the fonts of the page, at the 11.5 units of the style.
 const column = 7.4
 
