@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestWorkflowFlags: the commands that continuous integration runs have the flags that it gives them, and the gate is where it looks for it.
+func TestWorkflowFlags(t *testing.T) {
+	command := regexp.MustCompile(`/bale(?:-base)?" (bench|compare) (.*)`)
+	flag := regexp.MustCompile(`--[a-z][a-z-]*`)
+	n := 0
+	for _, name := range []string{".github/workflows/bench.yml", ".ci/gate"} {
+		text, err := os.ReadFile(filepath.Join(repository, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
+			n++
+			var help, errs bytes.Buffer
+			if code := run(t.Context(), []string{m[1], "--help"}, strings.NewReader(""), &help, &errs); code != exitDone {
+				t.Fatalf("exit %d: %s", code, &errs)
+			}
+			for _, f := range flag.FindAllString(m[2], -1) {
+				if !regexp.MustCompile(regexp.QuoteMeta(f) + `\b`).Match(help.Bytes()) {
+					t.Errorf("%s: bale %s has no %s", name, m[1], f)
+				}
+			}
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d commands found, want 4", n)
+	}
+}
