@@ -306,6 +306,7 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 		if b.summary != nil {
 			b.summary(result)
 		}
+		live.end(ctx, result)
 		err = errors.Join(err, out.write(result), b.push(context.WithoutCancel(ctx), s, result))
 		if b.JSON != "-" && b.GoBench != "-" {
 			report.Table(s.out, result, report.Options{Stages: b.Stages})

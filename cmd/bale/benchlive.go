@@ -26,6 +26,10 @@ type livePage struct {
 
 	mu     sync.Mutex
 	result func() *outcome.Run // nil before there is one
+	ended  *outcome.Run        // what there is in the end; nil before
+	asked  bool                // somebody has the page open
+	told   chan struct{}       // closed when who has it open was given the end
+	tell   func()              // closes told
 }
 
 // live serves the run that c describes, if --serve asks for that.
@@ -37,10 +41,17 @@ func (b *benchCommand) live(ctx context.Context, s *streams, c *lab.Config, base
 	if err != nil {
 		return nil, err
 	}
-	p := &livePage{metrics: metrics, baseline: baseline, environment: environment}
+	p := &livePage{metrics: metrics, baseline: baseline, environment: environment, told: make(chan struct{})}
+	p.tell = sync.OnceFunc(func() { close(p.told) })
 	o := serve.Options{Addr: b.Serve, Metrics: metrics}
 	o.Page = func(w io.Writer) error { return report.BenchShell(w, report.BenchOptions{Live: true}) }
-	o.Content = p.show(func(w io.Writer, r *outcome.Run) error { return report.BenchContent(w, r, baseline, pageOptions(r, true)) })
+	o.Content = p.show(func(w io.Writer, r *outcome.Run) error {
+		p.asked = true
+		if p.ended != nil {
+			p.tell()
+		}
+		return report.BenchContent(w, r, baseline, pageOptions(r, p.ended == nil))
+	})
 	o.Result = p.show(func(w io.Writer, r *outcome.Run) error { return report.WriteJSON(w, r) })
 	if p.server, err = serve.Start(ctx, o); err != nil {
 		return nil, fmt.Errorf("--serve: %w", err)
@@ -65,7 +76,10 @@ func (p *livePage) show(write func(io.Writer, *outcome.Run) error) func(io.Write
 	return func(w io.Writer) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.result == nil {
+		switch {
+		case p.ended != nil:
+			return write(w, p.ended)
+		case p.result == nil:
 			return serve.ErrNotYet
 		}
 		r := p.result()
@@ -91,6 +105,28 @@ func (p *livePage) Watch(result func() *outcome.Run) {
 	defer p.mu.Unlock()
 	p.result = result
 }
+
+// end shows the result as it is in the end. Who has the page open gets it before the server ends: the page asks every two seconds.
+func (p *livePage) end(ctx context.Context, r *outcome.Run) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.ended = r
+	asked := p.asked
+	p.mu.Unlock()
+	if !asked {
+		return
+	}
+	select {
+	case <-p.told:
+		// The answer is on its way, and Close waits for it.
+	case <-time.After(endPatience):
+	case <-ctx.Done():
+	}
+}
+
+const endPatience = 5 * time.Second
 
 // Close ends it.
 func (p *livePage) Close() error {

@@ -11,15 +11,13 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Max is the longest latency that is told from others; what is longer counts as Max, and as [Histogram.Clamped].
 const Max = time.Minute
 
 // A latency is right to 3 digits, 0.1%: two runs that differ by the lab's smallest floor of 1% are told apart ten buckets over. The
-// geometry is HdrHistogram's, so that its library reads the counts: a value below 2,048 ns has a bucket of its own, and each power of two
+// geometry is HdrHistogram's: a value below 2,048 ns has a bucket of its own, and each power of two
 // above is cut in 1,024. That is 216 KiB a stage and shard; 2 digits would take 30.
 const (
 	digits      = 3
@@ -70,20 +68,21 @@ func (r *Recorder) Shard(caller int) *Shard { return &r.shards[uint(caller)%uint
 // Snapshot is what was recorded so far, a Histogram for each stage. What is recorded meanwhile may be in it or not, and an operation in part.
 func (r *Recorder) Snapshot() []*Histogram {
 	out := make([]*Histogram, r.stages)
-	counts := make([]int64, buckets)
 	for i := range out {
-		clear(counts)
 		h := &Histogram{}
-		for s := range r.shards {
-			st := &r.shards[s].stages[i]
-			for b := range st.counts {
-				counts[b] += int64(st.counts[b].Load())
+		for b := range buckets {
+			n := int64(0)
+			for s := range r.shards {
+				n += int64(r.shards[s].stages[i].counts[b].Load())
 			}
-			h.clamped += int64(st.clamped.Load())
+			if n > 0 {
+				h.filled = append(h.filled, filled{int32(b), n})
+				h.count += n
+			}
 		}
-		h.hdr = hdrhistogram.Import(&hdrhistogram.Snapshot{
-			LowestTrackableValue: 1, HighestTrackableValue: int64(Max), SignificantFigures: digits, Counts: counts,
-		})
+		for s := range r.shards {
+			h.clamped += int64(r.shards[s].stages[i].clamped.Load())
+		}
 		out[i] = h
 	}
 	return out

@@ -56,10 +56,20 @@ func TestLikeHDR(t *testing.T) {
 	}
 	record(0, Max)
 	got := r.Snapshot()[0]
-	if diff := cmp.Diff(want.Export(), got.hdr.Export()); diff != "" {
+	counts := make([]int64, buckets)
+	for _, f := range got.filled {
+		counts[f.bucket] = f.count
+	}
+	if diff := cmp.Diff(want.Export().Counts, counts); diff != "" {
 		t.Fatalf("counts differ (-HdrHistogram +Recorder):\n%s", diff)
 	}
-	if got.Mean() != want.Mean() || got.Count() != want.TotalCount() || got.Clamped() != 0 {
+	for i := range 1001 {
+		q := float64(i) / 1000
+		if got, want := got.Quantile(q), min(Max, time.Duration(want.ValueAtPercentile(100*q))); got != want {
+			t.Errorf("quantile %v is %v, HdrHistogram's %v", q, got, want)
+		}
+	}
+	if math.Abs(got.Mean()/want.Mean()-1) > 1e-12 || got.Count() != want.TotalCount() || got.Clamped() != 0 {
 		t.Errorf("mean %v of %d, %d clamped, want %v of %d, 0", got.Mean(), got.Count(), got.Clamped(), want.Mean(), want.TotalCount())
 	}
 }
