@@ -142,7 +142,7 @@ const graphed = (data) => {
 				const nodes = nodesOf(forest, tree), what = [...row.cells].slice(0, 3).map((c) => c.textContent).join(", ");
 				const caption = document.createElement("figcaption");
 				const most = mostOf(nodes).map(([name, part]) => `${name} ${percent(part / 1e5)}`).join(", ");
-				caption.textContent = `${what}: each box is a function, as wide as what it took with all that it called, which stands below it. A click on one makes it as wide as the picture.${most ? ` Most was spent in ${most}.` : ""}`;
+				caption.textContent = `${what}: each box is a function, as wide as what it took with all that it called, which stands below it. A click on one makes it as wide as the picture; one on the topmost shows all again.${most ? ` Most was spent in ${most}.` : ""}`;
 				const legend = document.createElement("ul");
 				forest.categories.forEach((name, i) => {
 					if (!tree.shares[i]) return;

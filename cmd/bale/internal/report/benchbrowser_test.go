@@ -32,14 +32,14 @@ func TestBenchHTMLInBrowser(t *testing.T) {
 		name          string
 		run, baseline *outcome.Run
 		views         []view
-		pictures      int // that are shown at first
+		sheets        int
 	}{
-		{"bench-mixed", outcomeOf(mixed()), nil, views[:3], 0},
-		{"bench-baseline", outcomeOf(mixed()), outcomeOf(baseline), views[1:3], 0},
-		{"bench-whole", outcomeOf(whole()), nil, views[2:3], 0},
-		{"bench-open", outcomeOf(open), nil, views[:1], 0},
-		{"bench-codecs", outcomeOf(codecs), nil, views[2:3], 0},
-		{"bench-broken", broken(), nil, views[:1], 0},
+		{"bench-mixed", outcomeOf(mixed()), nil, views, 3},
+		{"bench-baseline", outcomeOf(mixed()), outcomeOf(baseline), views[1:3], 3},
+		{"bench-whole", outcomeOf(whole()), nil, views[2:3], 10},
+		{"bench-open", outcomeOf(open), nil, views[:1], 3},
+		{"bench-codecs", outcomeOf(codecs), nil, views[2:3], 1},
+		{"bench-broken", broken(), nil, views[:1], 3},
 		{"bench-none", &outcome.Run{}, nil, views[2:3], 0},
 	} {
 		for _, v := range c.views {
@@ -47,7 +47,13 @@ func TestBenchHTMLInBrowser(t *testing.T) {
 				address := fileOf(t, benchHTML(t, c.run, c.baseline, BenchOptions{Choices: benchChoices}))
 				tab, s := openAddress(t, ctx, address, v)
 				screenshot(t, tab, c.name+"-"+v.name)
+				if n, want := len(evaluate[[]string](t, tab, sheets)), map[bool]int{true: c.sheets, false: min(c.sheets, 1)}[v.noJS]; n != want {
+					t.Errorf("%d sheets are shown at first, want %d", n, want)
+				}
 				evaluate[bool](t, tab, `(() => { const s = document.getElementById("picked"); if (s) { s.value = "all"; s.dispatchEvent(new Event("change", { bubbles: true })); } return true; })()`)
+				if n := len(evaluate[[]string](t, tab, sheets)); n != c.sheets {
+					t.Errorf("of all %d sheets %d are shown", c.sheets, n)
+				}
 				found := evaluate[found](t, tab, faults)
 				screenshot(t, tab, c.name+"-"+v.name+"-open")
 				for _, f := range found.Faults {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
@@ -24,24 +23,22 @@ const (
 
 // benchContent is what the content of the page shows. Each part of it has an id that stays the same while a run goes on.
 type benchContent struct {
-	Live             bool
-	Kicker, Answer   string
-	Choices          []string
-	Figures          []pageFigure
-	Warnings         []string
-	Sheets           []benchSheet
-	Timeline         []*drawing
-	TimelineTable    template.HTML
-	Tables           []benchTable
-	Compared         string
-	Repeat           []string
-	Baseline         string
-	Skipped          template.HTML
-	SkippedMore      string
-	Dictionaries     template.HTML
-	Facts            []pageFact
-	Rounds           string
-	OpenLoop, HasCPU bool
+	Live           bool
+	Kicker, Answer string
+	Choices        []string
+	Figures        []pageFigure
+	Warnings       []string
+	Sheets         []benchSheet
+	Timeline       []*drawing
+	TimelineTable  template.HTML
+	Tables         []benchTable
+	Compared       string
+	Repeat         []string
+	Baseline       string
+	Skipped        template.HTML
+	SkippedMore    string
+	Dictionaries   template.HTML
+	Facts          []pageFact
 }
 
 // benchTable is the table of all cells of a track.
@@ -56,7 +53,6 @@ type benchSheet struct {
 	Stages                 []*drawing
 	Latency                []*drawing
 	Costs                  *drawing
-	CostsOf                string
 	Sweeps                 []*drawing
 	Figures, Limits        template.HTML
 	LimitsSummary          string
@@ -85,7 +81,7 @@ type benchPanel struct {
 
 func newBenchContent(run, baseline *outcome.Run, o BenchOptions) *benchContent {
 	e := &run.Environment
-	c := &benchContent{Live: o.Live, Kicker: kicker(run, o.Live), Rounds: plural(e.Rounds, "round"), Skipped: "", Facts: environment(e)}
+	c := &benchContent{Live: o.Live, Kicker: kicker(run, o.Live), Facts: environment(e)}
 	for _, s := range o.Choices {
 		c.Choices = append(c.Choices, printable(s))
 	}
@@ -463,7 +459,7 @@ func sheetOf(id string, run *outcome.Run, all, set []*benchCell, swept map[int]b
 		}
 	}
 	if len(ok) > 0 {
-		s.Costs, s.CostsOf = costsOfCells(id+"-costs", ok)
+		s.Costs = costsOfCells(id+"-costs", ok)
 	}
 	for i, sweep := range run.Sweeps {
 		if sweep.Dataset != first.Dataset || sweep.Track != first.Track {
@@ -528,7 +524,11 @@ func slug(name string, ids map[string]bool) string {
 	return id
 }
 
+// environment are the facts about where a run was; none as long as nothing is known of it.
 func environment(e *outcome.Environment) (all []pageFact) {
+	if e.Go == "" {
+		return nil
+	}
 	add := func(name, value string) {
 		if value != "" {
 			all = append(all, pageFact{Name: name, Value: value})
@@ -617,6 +617,3 @@ func shortCount(n float64) string {
 	}
 	return thousands(int64(n))
 }
-
-// timeOf is a moment of a run.
-func timeOf(seconds float64) string { return (time.Duration(seconds) * time.Second).String() }

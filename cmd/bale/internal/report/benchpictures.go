@@ -376,7 +376,7 @@ func bold(compress string) string {
 
 // costsOfCells draws what compressing costs and what it brings. Settings are taken where the fewest callers are, for they have a core for themselves
 // there, and by the first client.
-func costsOfCells(id string, cells []*benchCell) (*drawing, string) {
+func costsOfCells(id string, cells []*benchCell) *drawing {
 	fewest := slices.MinFunc(cells, func(a, b *benchCell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
 	type setting struct{ codec, compress string }
 	var few []*benchCell
@@ -386,7 +386,7 @@ func costsOfCells(id string, cells []*benchCell) (*drawing, string) {
 		}
 	}
 	if len(few) < 2 {
-		return nil, ""
+		return nil
 	}
 	d := &drawing{ID: id, Width: panelWidth, Height: 290, Title: "How much smaller values get, against what compressing takes"}
 	const left, right, top, bottom, zero = 34.0, 394.0, 40.0, 252.0, 62.0
@@ -482,7 +482,7 @@ func costsOfCells(id string, cells []*benchCell) (*drawing, string) {
 		names = append(names, fmt.Sprintf("%s (%.2f at %s us)", nameOf(c, few, settingParts[:2]), c.Ratio, microseconds(packing(c.Cell))))
 	}
 	d.Desc = fmt.Sprintf("Points for %s. No other has both a higher ratio and less time than %s.", plural(len(few), "setting"), strings.Join(names, ", "))
-	return d, callersOf(fewest)
+	return d
 }
 
 // frontOf are the cells that none beats in both ratio and time, by rising time.
