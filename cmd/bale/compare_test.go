@@ -83,7 +83,7 @@ func TestLabRunIsComparable(t *testing.T) {
 		}
 	}
 	if len(report.OnlyOld)+len(report.OnlyNew)+len(report.Differences) > 0 {
-		t.Errorf("%+v", report)
+		t.Errorf("not in both: %v, %v, %v", report.OnlyOld, report.OnlyNew, report.Differences)
 	}
 	if _, err := json.Marshal(report); err != nil {
 		t.Error(err)

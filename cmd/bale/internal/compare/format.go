@@ -42,13 +42,13 @@ func Read(r io.Reader, name string) (*Run, error) {
 	run := &Run{}
 	failed := &failures{}
 	reader := benchfmt.NewReader(io.TeeReader(r, failed), name)
-	index := map[key]int{}
+	index, settings := map[key]int{}, map[Setting]bool{}
 	for reader.Scan() {
 		switch record := reader.Result().(type) {
 		case *benchfmt.SyntaxError:
 			return nil, fmt.Errorf("%w: %w", ErrFormat, record)
 		case *benchfmt.Result:
-			if err := run.add(record, index); err != nil {
+			if err := run.add(record, index, settings); err != nil {
 				return nil, err
 			}
 		}
@@ -82,7 +82,7 @@ const (
 	better = "better"
 )
 
-func (run *Run) add(r *benchfmt.Result, index map[key]int) error {
+func (run *Run) add(r *benchfmt.Result, index map[key]int, settings map[Setting]bool) error {
 	pkg := ""
 	for _, c := range r.Config {
 		if !c.File {
@@ -92,12 +92,16 @@ func (run *Run) add(r *benchfmt.Result, index map[key]int) error {
 			pkg = string(c.Value)
 			continue
 		}
+		setting := Setting{c.Key, string(c.Value)}
+		if settings[setting] {
+			continue
+		}
+		settings[setting] = true
 		known := slices.IndexFunc(run.Environment, func(s Setting) bool { return s.Key == c.Key })
-		switch value := string(c.Value); {
-		case known < 0:
-			run.Environment = append(run.Environment, Setting{c.Key, value})
-		case !slices.Contains(strings.Split(run.Environment[known].Value, "; "), value): // of another file that was appended
-			run.Environment[known].Value += "; " + value
+		if known < 0 {
+			run.Environment = append(run.Environment, setting)
+		} else { // of another file that was appended
+			run.Environment[known].Value += "; " + setting.Value
 		}
 	}
 	if len(r.Name) == 0 {

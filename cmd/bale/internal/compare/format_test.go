@@ -61,7 +61,7 @@ func lab() *Run {
 	name := Name("RoundTrip", "data", "my values/1", "codec", "json", "compress", "zstd:3/go+dict", "callers", "64")
 	other := Name("RoundTrip", "data", "100%", "host", "box-12")
 	return &Run{
-		Environment: []Setting{{"cpu", "AMD EPYC"}, {"redis", "7.0.15"}},
+		Environment: []Setting{{"cpu", "AMD EPYC"}, {"redis", "7.0.15"}, {"load", "closed loop; 64 callers"}},
 		Series: []Series{
 			{Name: name, Unit: "sec/op", Values: []float64{140.3e-6, 141.2e-6, 139.9e-6, 140.1e-6, 140.2e-6, 140.4e-6}},
 			{Name: name, Unit: "p99-sec/op", Values: []float64{1e-3, 2e-3, 3e-3, 1e-3, 2e-3, 3e-3}},
@@ -127,6 +127,18 @@ func TestBenchstatReads(t *testing.T) {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
+	}
+}
+
+// TestTwoFilesInOne: what differs between them is told once.
+func TestTwoFilesInOne(t *testing.T) {
+	one := "cpu: A\nBenchmarkX 1 5 ns/op\n"
+	r, err := Read(strings.NewReader(one+one+strings.Replace(one, "A", "B", 1)+one), "both")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Setting{{"cpu", "A; B"}}, r.Environment); diff != "" || len(r.Series) != 1 || len(r.Series[0].Values) != 4 {
+		t.Errorf("%+v %s", r.Series, diff)
 	}
 }
 
