@@ -41,7 +41,8 @@ func whole() benchShape {
 
 // mixed is a small run with all that there can be.
 func mixed() benchShape {
-	return benchShape{seed: 2, typed: []string{"profile", "logs"}, dynamic: []string{"profile"}, codecs: []string{"json"}, compress: benchCompressors, clients: []string{"goredis"}, callers: []int{1, 64}, sweep: true, timeline: true,
+	return benchShape{seed: 2, typed: []string{"profile", "logs"}, dynamic: []string{"profile"}, codecs: []string{"json"}, compress: benchCompressors,
+		clients: []string{"goredis"}, callers: []int{1, 64}, sweep: true, timeline: true,
 		profiles: []string{"cpu", "heap"}}
 }
 
@@ -73,8 +74,10 @@ func outcomeOf(s benchShape) *outcome.Run {
 	r := rand.New(rand.NewPCG(s.seed, 7))
 	near := func(f, by float64) float64 { return f * (1 + by*(r.Float64()-0.5)) }
 	run := &outcome.Run{Environment: outcome.Environment{
-		Time: time.Date(2026, 11, 21, 14, 3, 0, 0, time.UTC), Command: []string{"bale", "bench", "--data", "my data.ndjson", "--compress", "none,zstd:3+dict"}, Bale: "v0.6.0", Go: "go1.26.0", OS: "linux/amd64",
-		CPU: "AMD EPYC 9R14", Cores: 2, MemoryBytes: 8 << 30, RedisVersion: "7.0.15", Zstd: "libzstd 1.5.7", Private: true, Load: "a value written and read back; closed loop", Seed: s.seed, DurationS: 1, Rounds: 7, Seconds: 412,
+		Time: time.Date(2026, 11, 21, 14, 3, 0, 0, time.UTC), Command: []string{"bale", "bench", "--data", "my data.ndjson", "--compress", "none,zstd:3+dict"},
+		Bale: "v0.6.0", Go: "go1.26.0", OS: "linux/amd64",
+		CPU: "AMD EPYC 9R14", Cores: 2, MemoryBytes: 8 << 30, RedisVersion: "7.0.15", Zstd: "libzstd 1.5.7", Private: true,
+		Load: "a value written and read back; closed loop", Seed: s.seed, DurationS: 1, Rounds: 7, Seconds: 412,
 	}}
 	estimate := func(f float64) outcome.Estimate {
 		return outcome.Estimate{Median: f, Interval: &[2]float64{f * 0.985, f * 1.02}}
@@ -110,10 +113,14 @@ func outcomeOf(s benchShape) *outcome.Run {
 		stages["total"] = outcome.Stage{P50: total, P95: total * 1.5, P99: total * 2.2, P999: total * 6, Mean: total * 1.1}
 		perKey, usage, server := 147+446/ratio, 120+446/ratio, near(0.7, 0.2)
 		c := outcome.Cell{
-			Identity: id, Values: 5000, RawBytes: 2_230_000, PlainBytes: 2_230_000, StoredBytes: int64(2_230_000 / ratio), Ratio: ratio, RedisBytesPerKey: &perKey, MemoryUsagePerKey: &usage, Keys: 5000,
-			Operations: int64(1e6 * float64(id.Concurrency) / total), OpsPerSecond: estimate(1e6 * float64(id.Concurrency) / total), ValuesPerSecond: estimate(1e6 * float64(id.Concurrency) / total),
-			AllocsPerOp: estimate(near(21, 0.05)), BytesPerOp: estimate(near(1800, 0.05)), P50: estimate(total), P99: estimate(total * 2.2), Stages: stages, Latency: points(total, near(1, 0.8)),
-			Resources: outcome.Resources{ClientCPU: near(1.2, 0.2), ServerCPU: &server, ServerIn: 120 + 446/ratio, ServerOut: 20 + 446/ratio, GCShare: near(0.03, 0.5), GCCycles: 12, GCPauseUS: near(180, 0.6),
+			Identity: id, Values: 5000, RawBytes: 2_230_000, PlainBytes: 2_230_000, StoredBytes: int64(2_230_000 / ratio), Ratio: ratio,
+			RedisBytesPerKey: &perKey, MemoryUsagePerKey: &usage, Keys: 5000,
+			Operations: int64(1e6 * float64(id.Concurrency) / total), OpsPerSecond: estimate(1e6 * float64(id.Concurrency) / total),
+			ValuesPerSecond: estimate(1e6 * float64(id.Concurrency) / total),
+			AllocsPerOp:     estimate(near(21, 0.05)), BytesPerOp: estimate(near(1800, 0.05)), P50: estimate(total), P99: estimate(total * 2.2),
+			Stages: stages, Latency: points(total, near(1, 0.8)),
+			Resources: outcome.Resources{ClientCPU: near(1.2, 0.2), ServerCPU: &server, ServerIn: 120 + 446/ratio, ServerOut: 20 + 446/ratio,
+				GCShare: near(0.03, 0.5), GCCycles: 12, GCPauseUS: near(180, 0.6),
 				RSSBytes: 61 << 20, RSSGrowth: 2 << 20, VSSBytes: 1900 << 20, Routines: 20 + id.Concurrency},
 			Limit: outcome.LimitMachine, Why: "client and server used 1.9 of 2 cores", Verified: true, Rounds: []outcome.Round{{Seconds: 0.14, Steady: true}},
 		}
@@ -129,7 +136,8 @@ func outcomeOf(s benchShape) *outcome.Run {
 		if len(s.profiles) > 0 {
 			c.Profiles = map[string]outcome.Profile{}
 			for _, kind := range s.profiles {
-				c.Profiles[kind] = outcome.Profile{File: "profiles/" + strings.ReplaceAll(id.Compress, ":", "-") + "." + kind + ".pb.gz", Samples: 980, Tree: treeOf(r, pack), Shares: map[string]float64{"compress": pack / (pack + 40), "network": 1 - pack/(pack+40) - 0.12, "gc": 0.12}}
+				c.Profiles[kind] = outcome.Profile{File: "profiles/" + strings.ReplaceAll(id.Compress, ":", "-") + "." + kind + ".pb.gz",
+					Samples: 980, Tree: treeOf(r, pack), Shares: map[string]float64{"compress": pack / (pack + 40), "network": 1 - pack/(pack+40) - 0.12, "gc": 0.12}}
 			}
 		}
 		return c
@@ -143,7 +151,8 @@ func outcomeOf(s benchShape) *outcome.Run {
 			for _, client := range s.clients {
 				for _, codec := range s.codecs {
 					for _, compress := range s.compress {
-						run.Cells = append(run.Cells, cell(outcome.Identity{Dataset: name, Track: track, Codec: codec, Compress: compress, Client: client, Concurrency: callers, Rate: s.rate}))
+						run.Cells = append(run.Cells, cell(outcome.Identity{Dataset: name, Track: track, Codec: codec, Compress: compress,
+							Client: client, Concurrency: callers, Rate: s.rate}))
 					}
 				}
 			}
@@ -151,13 +160,15 @@ func outcomeOf(s benchShape) *outcome.Run {
 		for _, codec := range s.codecs {
 			for _, compress := range s.compress {
 				if strings.Contains(compress, "+dict") {
-					run.Dictionaries = append(run.Dictionaries, outcome.Dictionary{Dataset: name, Codec: codec, Compress: compress, Bytes: 16 << 10, Builder: "cover", Samples: 5000, Tried: 12, Seconds: 1.9, Payload: 4.2})
+					run.Dictionaries = append(run.Dictionaries, outcome.Dictionary{Dataset: name, Codec: codec, Compress: compress, Bytes: 16 << 10,
+						Builder: "cover", Samples: 5000, Tried: 12, Seconds: 1.9, Payload: 4.2})
 				}
 			}
 		}
 	}
 	if s.sweep {
-		sweep := outcome.Sweep{Identity: outcome.Identity{Dataset: s.typed[0], Track: "typed", Codec: "json", Compress: "zstd:3+dict", Client: s.clients[0], Concurrency: 64}, Capacity: 21_400, Knee: 16_000}
+		sweep := outcome.Sweep{Identity: outcome.Identity{Dataset: s.typed[0], Track: "typed", Codec: "json", Compress: "zstd:3+dict",
+			Client: s.clients[0], Concurrency: 64}, Capacity: 21_400, Knee: 16_000}
 		for i, rate := range []float64{4000, 8000, 12_000, 16_000, 18_000, 20_000} {
 			id := sweep.Identity
 			id.Rate = rate
@@ -174,7 +185,8 @@ func outcomeOf(s benchShape) *outcome.Run {
 	}
 	if s.timeline {
 		for i := range 200 {
-			run.Timeline = append(run.Timeline, outcome.Moment{AtS: 7.5 + float64(i)*2.06, RSSBytes: int64(near(55<<20, 0.1)) + int64(i)<<16, HeapBytes: int64(near(16<<20, 0.9)), GCPauseUS: near(90, 1.6), GCCycles: 12, Goroutines: 70,
+			run.Timeline = append(run.Timeline, outcome.Moment{AtS: 7.5 + float64(i)*2.06, RSSBytes: int64(near(55<<20, 0.1)) + int64(i)<<16,
+				HeapBytes: int64(near(16<<20, 0.9)), GCPauseUS: near(90, 1.6), GCCycles: 12, Goroutines: 70,
 				OpsPerSecond: near(18_000, 0.5), Doing: fmt.Sprintf("round %d", i/30+1)})
 		}
 	}
@@ -288,7 +300,8 @@ func TestBenchHTMLIsClosed(t *testing.T) {
 	if strings.ContainsAny(got, "\x00\u202e\ufffd") {
 		t.Error("something is not escaped")
 	}
-	for _, want := range []string{`<b class="badge bad">FAILED</b> a value came back`, `<b class="badge bad">ERROR</b> dial tcp: connection refused\x00`, "&lt;script&gt;pwned=1", `&#39;it&#39;\&#39;&#39;s&#39;`, "easyjson needs generated code"} {
+	for _, want := range []string{`<b class="badge bad">FAILED</b> a value came back`,
+		`<b class="badge bad">ERROR</b> dial tcp: connection refused\x00`, "&lt;script&gt;pwned=1", `&#39;it&#39;\&#39;&#39;s&#39;`, "easyjson needs generated code"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s", want)
 		}
@@ -309,7 +322,9 @@ func TestBenchHTMLTracks(t *testing.T) {
 		}
 	}
 	got := benchHTML(t, outcomeOf(mixed()), nil, BenchOptions{})
-	for _, want := range []string{`<h2 id="cells-typed-heading">All cells, typed track</h2>`, `<h2 id="cells-dynamic-heading">All cells, dynamic track</h2>`, `<option value="data-profile">profile, typed</option>`, `<option value="data-profile-2">profile, dynamic</option>`} {
+	for _, want := range []string{`<h2 id="cells-typed-heading">All cells, typed track</h2>`,
+		`<h2 id="cells-dynamic-heading">All cells, dynamic track</h2>`, `<option value="data-profile">profile, typed</option>`,
+		`<option value="data-profile-2">profile, dynamic</option>`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s", want)
 		}
@@ -329,7 +344,8 @@ func TestBenchHTMLOfAnything(t *testing.T) {
 	odd.Sweeps[0].Cells = []int{-1, 10_000, 3}
 	odd.Sweeps[0].Knee = 0
 	odd.Timeline = make([]outcome.Moment, 3)
-	only := &outcome.Run{Cells: []outcome.Cell{{}}, Sweeps: make([]outcome.Sweep, 2), Timeline: make([]outcome.Moment, 1), Skipped: make([]outcome.Skipped, 200), Dictionaries: make([]outcome.Dictionary, 1)}
+	only := &outcome.Run{Cells: []outcome.Cell{{}}, Sweeps: make([]outcome.Sweep, 2), Timeline: make([]outcome.Moment, 1),
+		Skipped: make([]outcome.Skipped, 200), Dictionaries: make([]outcome.Dictionary, 1)}
 	zero := outcomeOf(mixed())
 	for i := range zero.Cells {
 		for name := range zero.Cells[i].Stages {
@@ -396,10 +412,11 @@ func TestBenchHues(t *testing.T) {
 		cells []outcome.Cell
 		want  []string
 	}{
-		"as ever":     {cells("zstd:3", "none", "zstd:19+dict", "s2"), []string{"hue-f", "hue-a", "hue-f", "hue-c"}},
-		"an unknown":  {cells("none", "brotli:4", "zstd", "xz"), []string{"hue-a", "hue-b", "hue-f", "hue-c"}},
-		"by codec":    {cells("none", "none", "none"), []string{"hue-a", "hue-b", "hue-c"}},
-		"many codecs": {cells("s2", "s2", "s2", "s2", "s2", "s2", "s2", "s2", "s2"), []string{"hue-a", "hue-b", "hue-c", "hue-d", "hue-e", "hue-f", "hue-g", "hue-h", "hue-a"}},
+		"as ever":    {cells("zstd:3", "none", "zstd:19+dict", "s2"), []string{"hue-f", "hue-a", "hue-f", "hue-c"}},
+		"an unknown": {cells("none", "brotli:4", "zstd", "xz"), []string{"hue-a", "hue-b", "hue-f", "hue-c"}},
+		"by codec":   {cells("none", "none", "none"), []string{"hue-a", "hue-b", "hue-c"}},
+		"many codecs": {cells("s2", "s2", "s2", "s2", "s2", "s2", "s2", "s2", "s2"), []string{"hue-a", "hue-b", "hue-c", "hue-d", "hue-e", "hue-f",
+			"hue-g", "hue-h", "hue-a"}},
 	} {
 		hue := huesOf(c.cells)
 		var got []string
@@ -417,7 +434,8 @@ func TestLogScale(t *testing.T) {
 		least, most float64
 		want        []float64
 	}{
-		{1, 10, []float64{1, 2, 5, 10}}, {37, 180, []float64{20, 50, 100, 200}}, {3, 40_000, []float64{10, 100, 1000, 10_000}}, {0, 0, []float64{0.001, 0.002, 0.005, 0.01}}, {5, 5, []float64{5, 10, 20, 50}},
+		{1, 10, []float64{1, 2, 5, 10}}, {37, 180, []float64{20, 50, 100, 200}}, {3, 40_000, []float64{10, 100, 1000, 10_000}},
+		{0, 0, []float64{0.001, 0.002, 0.005, 0.01}}, {5, 5, []float64{5, 10, 20, 50}},
 	} {
 		s := newLogScale(c.least, c.most, 0, 100)
 		got := s.ticks()

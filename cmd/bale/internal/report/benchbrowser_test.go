@@ -27,7 +27,8 @@ func TestBenchHTMLInBrowser(t *testing.T) {
 	open := mixed()
 	open.rate, open.sweep, open.compress, open.profiles = 4000, false, open.compress[5:], nil
 	codecs := whole()
-	codecs.typed, codecs.codecs, codecs.compress, codecs.clients = codecs.typed[:1], []string{"json", "jsonv2", "goccy", "sonic", "jsoniter", "easyjson", "gob", "msgpack", "shamaton", "msgp", "cbor", "protobuf"}, []string{"none"}, []string{"goredis", "rueidis", "redigo"}
+	codecs.typed, codecs.codecs, codecs.compress, codecs.clients = codecs.typed[:1], []string{"json", "jsonv2", "goccy", "sonic", "jsoniter",
+		"easyjson", "gob", "msgpack", "shamaton", "msgp", "cbor", "protobuf"}, []string{"none"}, []string{"goredis", "rueidis", "redigo"}
 	for _, c := range []struct {
 		name          string
 		run, baseline *outcome.Run

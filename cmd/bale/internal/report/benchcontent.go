@@ -180,7 +180,8 @@ func benchSummary(run *outcome.Run) (all []pageFigure) {
 		note = fmt.Sprintf("%d without figures", bad)
 	}
 	all = append(all, pageFigure{"Cells", thousands(int64(len(run.Cells))), note})
-	all = append(all, pageFigure{"Operations", shortCount(float64(operations)), fmt.Sprintf("%s, %s s a cell; %s in all", plural(e.Rounds, "round"), short(e.DurationS), span(e.Seconds))})
+	all = append(all, pageFigure{"Operations", shortCount(float64(operations)), fmt.Sprintf("%s, %s s a cell; %s in all", plural(e.Rounds, "round"),
+		short(e.DurationS), span(e.Seconds))})
 	server := "on a private server"
 	switch {
 	case e.Embedded:

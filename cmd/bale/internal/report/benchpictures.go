@@ -362,7 +362,8 @@ func latencyPicture(id string, p *benchPanel) *drawing {
 		d.text("name", "", right+16, places[i], text.Snip(p.names[l.at], letters, "…"))
 	}
 	first, last := p.names[lines[0].at], p.names[lines[len(lines)-1].at]
-	d.Desc = fmt.Sprintf("Lines for %s. The slowest operations take least with %s and most with %s. The table of the figures has the percentiles.", plural(len(lines), "setting"), first, last)
+	d.Desc = fmt.Sprintf("Lines for %s. The slowest operations take least with %s and most with %s. The table of the figures has the percentiles.",
+		plural(len(lines), "setting"), first, last)
 	return d
 }
 
@@ -572,7 +573,8 @@ func sweepPicture(id string, sweep *outcome.Sweep, steps []*benchCell, name stri
 		d.path(l.class+" "+hue, through(line), "")
 	}
 	for _, c := range steps {
-		hover := fmt.Sprintf("%s asked for, %s done: P50 %s us, P99 %s us", thousands(int64(c.Rate)), roundly(c.OpsPerSecond.Median), microseconds(c.P50.Median), microseconds(c.P99.Median))
+		hover := fmt.Sprintf("%s asked for, %s done: P50 %s us, P99 %s us", thousands(int64(c.Rate)), roundly(c.OpsPerSecond.Median),
+			microseconds(c.P50.Median), microseconds(c.P99.Median))
 		class := "dot "
 		if c.Rate > sweep.Knee {
 			class = "open "
@@ -644,8 +646,10 @@ func timelineOf(moments []outcome.Moment) []*drawing {
 	}
 	return []*drawing{
 		draw("time-memory", "Memory", tickBytes, byteStep,
-			series{"RSS", "hue-f", func(m *outcome.Moment) float64 { return float64(m.RSSBytes) }}, series{"heap", "hue-g", func(m *outcome.Moment) float64 { return float64(m.HeapBytes) }}),
-		draw("time-rate", "Operations a second", func(f float64) string { return thousands(int64(f)) }, niceStep, series{"throughput", "hue-a", func(m *outcome.Moment) float64 { return m.OpsPerSecond }}),
+			series{"RSS", "hue-f", func(m *outcome.Moment) float64 { return float64(m.RSSBytes) }},
+			series{"heap", "hue-g", func(m *outcome.Moment) float64 { return float64(m.HeapBytes) }}),
+		draw("time-rate", "Operations a second", func(f float64) string { return thousands(int64(f)) }, niceStep,
+			series{"throughput", "hue-a", func(m *outcome.Moment) float64 { return m.OpsPerSecond }}),
 		draw("time-pauses", "Pauses for garbage collection", tickTime, niceStep, series{"pause", "hue-d", func(m *outcome.Moment) float64 { return m.GCPauseUS }}),
 	}
 }

@@ -237,7 +237,8 @@ func figuresOf(id, name string, cells []*benchCell) template.HTML {
 			stage := c.Stages[s]
 			row = append(row, gridCell{text: microseconds(stage.P50), small: microseconds(stage.P99)})
 		}
-		row = append(row, quantileCell(c.Latency, 0.9), quantileCell(c.Latency, 0.99), quantileCell(c.Latency, 0.999), quantileCell(c.Service, 0.999), gridCell{text: microseconds(packing(c.Cell))}, gridCell{text: fmt.Sprintf("%.2f", c.Ratio)})
+		row = append(row, quantileCell(c.Latency, 0.9), quantileCell(c.Latency, 0.99), quantileCell(c.Latency, 0.999), quantileCell(c.Service, 0.999),
+			gridCell{text: microseconds(packing(c.Cell))}, gridCell{text: fmt.Sprintf("%.2f", c.Ratio)})
 		g.row("", row...)
 	}
 	return g.HTML()
@@ -277,8 +278,8 @@ func packing(c *outcome.Cell) float64 { return c.Stages["compress"].P50 + c.Stag
 func limitsOf(id, name string, cells []*benchCell, cores int) (template.HTML, string) {
 	g := &grid{ID: id, Label: "Limits of " + name}
 	g.Caption = fmt.Sprintf("Cores that client and server used; a full bar is all of the machine: %d. The client is the load generator and what is measured at once. In is to the server, Out from it.", cores)
-	g.columns = []gridColumn{{name: "Setting", text: true}, {name: "Load", text: true}, {name: "Limit", text: true}, {name: "Why", text: true, rare: true}, {name: "Client CPU"}, {name: "Server CPU", rare: true}, {name: "GC share"},
-		{name: "In, B/op"}, {name: "Out, B/op"}, {name: "Pool wait, us/op", rare: true}}
+	g.columns = []gridColumn{{name: "Setting", text: true}, {name: "Load", text: true}, {name: "Limit", text: true},
+		{name: "Why", text: true, rare: true}, {name: "Client CPU"}, {name: "Server CPU", rare: true}, {name: "GC share"}, {name: "In, B/op"}, {name: "Out, B/op"}, {name: "Pool wait, us/op", rare: true}}
 	counts := map[string]int{}
 	for _, c := range cells {
 		r := &c.Resources
@@ -291,7 +292,8 @@ func limitsOf(id, name string, cells []*benchCell, cores int) (template.HTML, st
 		if r.ServerCPU != nil {
 			server = coresCell(*r.ServerCPU, cores)
 		}
-		g.row("", gridCell{mark: swatch(c.hue), text: nameOf(c, cells, settingParts)}, gridCell{text: loadOf(c, cells)}, limit, gridCell{text: printable(c.Why)}, coresCell(r.ClientCPU, cores), server, gridCell{text: share(r.GCShare)},
+		g.row("", gridCell{mark: swatch(c.hue), text: nameOf(c, cells, settingParts)}, gridCell{text: loadOf(c, cells)}, limit,
+			gridCell{text: printable(c.Why)}, coresCell(r.ClientCPU, cores), server, gridCell{text: share(r.GCShare)},
 			gridCell{text: roundly(r.ServerIn)}, gridCell{text: roundly(r.ServerOut)}, optional(r.PoolWait, "%.1f"))
 	}
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) })
@@ -312,11 +314,13 @@ func coresCell(used float64, cores int) gridCell {
 func momentsOf(moments []outcome.Moment) template.HTML {
 	const most = 25
 	g := &grid{ID: "moments", Label: "Memory and garbage collection by time", Caption: "Some of the moments, evenly spaced."}
-	g.columns = []gridColumn{{name: "Time, s"}, {name: "RSS"}, {name: "Heap"}, {name: "GC pause, us"}, {name: "GC cycles"}, {name: "Goroutines"}, {name: "Ops/s"}, {name: "Doing", text: true}}
+	g.columns = []gridColumn{{name: "Time, s"}, {name: "RSS"}, {name: "Heap"}, {name: "GC pause, us"}, {name: "GC cycles"}, {name: "Goroutines"},
+		{name: "Ops/s"}, {name: "Doing", text: true}}
 	step := max(1, (len(moments)+most-1)/most)
 	for i := 0; i < len(moments); i += step {
 		m := &moments[i]
-		g.row("", gridCell{text: fmt.Sprintf("%.1f", m.AtS)}, inBytes(float64(m.RSSBytes)), inBytes(float64(m.HeapBytes)), gridCell{text: microseconds(m.GCPauseUS)}, gridCell{text: strconv.Itoa(m.GCCycles)},
+		g.row("", gridCell{text: fmt.Sprintf("%.1f", m.AtS)}, inBytes(float64(m.RSSBytes)), inBytes(float64(m.HeapBytes)),
+			gridCell{text: microseconds(m.GCPauseUS)}, gridCell{text: strconv.Itoa(m.GCCycles)},
 			gridCell{text: thousands(int64(m.Goroutines))}, gridCell{text: roundly(m.OpsPerSecond)}, gridCell{text: printable(m.Doing)})
 	}
 	return g.HTML()
@@ -346,14 +350,16 @@ func skippedOf(skipped []outcome.Skipped) (template.HTML, string) {
 func dictionariesOf(dictionaries []outcome.Dictionary) template.HTML {
 	g := &grid{ID: "dictionaries-table", Label: "Dictionaries"}
 	g.Caption = "Trained on the half of each set that is not measured. The payload ratio is of the other half, without headers; the bytes of a dictionary are counted in the bytes a key."
-	g.columns = []gridColumn{{name: "Dataset", text: true}, {name: "Codec", text: true}, {name: "Setting", text: true}, {name: "Bytes"}, {name: "Payload ratio", rare: true}, {name: "Builder", text: true, rare: true},
+	g.columns = []gridColumn{{name: "Dataset", text: true}, {name: "Codec", text: true}, {name: "Setting", text: true}, {name: "Bytes"},
+		{name: "Payload ratio", rare: true}, {name: "Builder", text: true, rare: true},
 		{name: "Samples"}, {name: "Tried"}, {name: "Seconds"}, {name: "Why there is none", text: true, rare: true}}
 	for _, d := range dictionaries {
 		payload, size := gridCell{}, gridCell{}
 		if d.Reason == "" {
 			payload, size = gridCell{text: fmt.Sprintf("%.2f", d.Payload)}, gridCell{text: thousands(int64(d.Bytes))}
 		}
-		g.row("", gridCell{text: printable(d.Dataset)}, gridCell{text: printable(d.Codec)}, gridCell{text: printable(d.Compress)}, size, payload, gridCell{text: printable(d.Builder)},
+		g.row("", gridCell{text: printable(d.Dataset)}, gridCell{text: printable(d.Codec)}, gridCell{text: printable(d.Compress)}, size, payload,
+			gridCell{text: printable(d.Builder)},
 			gridCell{text: thousands(int64(d.Samples))}, gridCell{text: strconv.Itoa(d.Tried)}, gridCell{text: short(d.Seconds)}, gridCell{text: printable(d.Reason)})
 	}
 	return g.HTML()
