@@ -175,8 +175,9 @@ type rowNames struct {
 func nameRows(cs []compare.Comparison) rowNames {
 	parts := make([][]compare.Part, len(cs))
 	uniform := true
+	short := shortPackages(cs)
 	for i, c := range cs {
-		parts[i] = append([]compare.Part{{Key: "package", Value: c.Package}}, compare.Parts(c.Name)...)
+		parts[i] = append([]compare.Part{{Key: "package", Value: short[c.Package]}}, compare.Parts(c.Name)...)
 		parts[i][1].Key = "benchmark"
 		uniform = uniform && len(parts[i]) == len(parts[0])
 		for k, p := range parts[i] {
@@ -211,6 +212,23 @@ func nameRows(cs []compare.Comparison) rowNames {
 	}
 	n.common = strings.Join(common, ", ")
 	return n
+}
+
+// shortPackages are the last elements of import paths, where those tell them apart.
+func shortPackages(cs []compare.Comparison) map[string]string {
+	short, whole, taken := map[string]string{}, map[string]string{}, map[string]string{}
+	unique := true
+	for _, c := range cs {
+		last := c.Package[strings.LastIndex(c.Package, "/")+1:]
+		if p, ok := taken[last]; ok && p != c.Package {
+			unique = false
+		}
+		taken[last], short[c.Package], whole[c.Package] = c.Package, last, c.Package
+	}
+	if unique {
+		return short
+	}
+	return whole
 }
 
 // comparisonTable writes the first form of the table that fits.

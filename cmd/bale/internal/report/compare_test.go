@@ -78,6 +78,22 @@ func TestCompareTable(t *testing.T) {
 		})
 	}
 	var out strings.Builder
+	for paths, want := range map[[2]string]string{{"example.com/a/codec", "example.com/a/store"}: "\ncodec    X", {"example.com/a/codec", "example.com/b/codec"}: "\nexample.com/a/codec  X"} {
+		run := &compare.Run{}
+		for _, p := range paths {
+			run.Series = append(run.Series, compare.Series{Package: p, Name: "X", Unit: "sec/op", Values: []float64{1}}, compare.Series{Package: p, Name: "Y", Unit: "sec/op", Values: []float64{1}})
+		}
+		r, err := compare.Compare(run, run, compare.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Reset()
+		Compare(&out, r, CompareOptions{All: true})
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+	out.Reset()
 	r := compared(t, lab)
 	r.Paired = true
 	AB(&out, &ab.Result{A: "./old.test", B: "./new.test", Blocks: 20, Again: r, Report: r, Interrupted: true}, CompareOptions{})
