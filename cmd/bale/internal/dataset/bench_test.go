@@ -46,7 +46,7 @@ func TestEncodeAllocations(t *testing.T) {
 	}
 	d := made(t, "profiles", 1)
 	for name, most := range map[string]float64{
-		"json": 1, "raw": 0, "json2": 0, "go-json": 0, "msgp": 0, "protobuf": 0, "msgpack": 2, "cbor": 2, "shamaton": 3, "json-iterator": 2, "sonic": 3,
+		"json": 1, "raw": 0, "json2": 0, "go-json": 0, "msgp": 0, "protobuf": 0, "msgpack": 2, "cbor": 2, "shamaton": 3, "json-iterator": 2, "sonic": 3, "ffjson": 17,
 	} {
 		c, err := d.Coder(name)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/bale/internal/dataset/shop"
+	"github.com/balekv/bale/cmd/bale/internal/dataset/shop/shopff"
 	"github.com/balekv/bale/cmd/bale/internal/dataset/shop/shoppb"
 )
 
@@ -31,16 +32,16 @@ type set struct {
 // builtIn are the sets, in the order that Names gives.
 func builtIn() []set {
 	return []set{
-		{"profiles", generated[shoppb.Profile](builtInValues, profile)},
-		{"sessions", generated[shoppb.Session](builtInValues, session)},
-		{"logs", generated[shoppb.LogBatch](builtInLogs, func(rng *rand.Rand, _ int) shop.LogBatch { return logBatch(rng, logEntries) })},
+		{"profiles", generated[shoppb.Profile](builtInValues, profile, copied[shopff.Profile])},
+		{"sessions", generated[shoppb.Session](builtInValues, session, copied[shopff.Session])},
+		{"logs", generated[shoppb.LogBatch](builtInLogs, logs(logEntries), copied[shopff.LogBatch])},
 		{"text", texts},
 		{"protobuf", messages},
 		{"random", random},
-		{"fields10", generated[shoppb.Fields10](builtInValues, filled[shop.Fields10])},
-		{"fields100", generated[shoppb.Fields100](builtInFields, filled[shop.Fields100])},
-		{"fields1000", generated[shoppb.Fields1000](builtInLarge, filled[shop.Fields1000])},
-		{"log10mb", generated[shoppb.LogBatch](builtInBatches, func(rng *rand.Rand, _ int) shop.LogBatch { return logBatch(rng, batchEntries) })},
+		{"fields10", generated[shoppb.Fields10](builtInValues, filled[shop.Fields10], copied[shopff.Fields10])},
+		{"fields100", generated[shoppb.Fields100](builtInFields, filled[shop.Fields100], copied[shopff.Fields100])},
+		{"fields1000", generated[shoppb.Fields1000](builtInLarge, filled[shop.Fields1000], notCopied)},
+		{"log10mb", generated[shoppb.LogBatch](builtInBatches, logs(batchEntries), copied[shopff.LogBatch])},
 	}
 }
 
@@ -78,15 +79,15 @@ func BuiltIn(seed uint64) ([]*Dataset, error) {
 	return sets, nil
 }
 
-// generated makes a set of a type that has generated code; M is its message.
-func generated[M, T any, P code[T], PM message[M]](n int, make1 func(*rand.Rand, int) T) func(string, uint64) (*Dataset, error) {
+// generated makes a set of a type that has generated code; M is its message, and ff makes the coder of ffjson.
+func generated[M, T any, P code[T], PM message[M]](n int, make1 func(*rand.Rand, int) T, ff func([]T) (Coder, error)) func(string, uint64) (*Dataset, error) {
 	return func(name string, seed uint64) (*Dataset, error) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		values := make([]T, n)
 		for i := range values {
 			values[i] = make1(rng, i)
 		}
-		return newGenerated[M, T, P, PM](name, values)
+		return newGenerated[M, T, P, PM](name, values, ff)
 	}
 }
 
@@ -193,6 +194,10 @@ func session(rng *rand.Rand, _ int) shop.Session {
 		})
 	}
 	return s
+}
+
+func logs(entries int) func(*rand.Rand, int) shop.LogBatch {
+	return func(rng *rand.Rand, _ int) shop.LogBatch { return logBatch(rng, entries) }
 }
 
 func logBatch(rng *rand.Rand, entries int) shop.LogBatch {

@@ -26,6 +26,7 @@ func CodecInfos() []CodecInfo {
 		{"sonic", "github.com/bytedance/sonic", "JSON, compiled while it runs", true, true},
 		{"json-iterator", "github.com/json-iterator/go", "JSON; archived by its authors", true, true},
 		{"easyjson", "github.com/mailru/easyjson", "JSON, generated code", true, false},
+		{"ffjson", "github.com/pquerna/ffjson", "JSON, generated code; unmaintained since 2019", true, false},
 		{"msgpack", "github.com/vmihailenco/msgpack/v5", "MessagePack", true, true},
 		{"shamaton", "github.com/shamaton/msgpack/v2", "MessagePack", true, true},
 		{"msgp", "github.com/tinylib/msgp", "MessagePack, generated code", true, false},

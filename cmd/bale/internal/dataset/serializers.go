@@ -17,6 +17,7 @@ import (
 	jsoniter "github.com/json-iterator/go"
 	"github.com/mailru/easyjson"
 	"github.com/mailru/easyjson/jwriter"
+	"github.com/pquerna/ffjson/ffjson"
 	shamaton "github.com/shamaton/msgpack/v2"
 	"github.com/tinylib/msgp/msgp"
 	"github.com/vmihailenco/msgpack/v5"
@@ -207,6 +208,22 @@ func (easy[T, P]) append(dst []byte, v *T) ([]byte, error) {
 }
 
 func (easy[T, P]) decode(src []byte, v *T) error { return easyjson.Unmarshal(src, P(v)) }
+
+// pquerna is ffjson, of whose types F is one. What it encodes into is its own, from its pool, where it goes back to, as its documentation advises: given
+// dst as a buffer it would put the caller's memory there. Its decoder ends with the value and does not look at what follows.
+type pquerna[F any] struct{}
+
+func (pquerna[F]) append(dst []byte, v *F) ([]byte, error) {
+	b, err := ffjson.MarshalFast(v)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, b...)
+	ffjson.Pool(b)
+	return dst, nil
+}
+
+func (pquerna[F]) decode(src []byte, v *F) error { return ffjson.UnmarshalFast(src, v) }
 
 // vmihailenco is vmihailenco/msgpack. Integers are as short as they can be, which is not its default, but what the others do.
 type vmihailenco[T any] struct{}

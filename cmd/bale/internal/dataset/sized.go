@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/bale/internal/dataset/shop"
+	"github.com/balekv/bale/cmd/bale/internal/dataset/shop/shopff"
 	"github.com/balekv/bale/cmd/bale/internal/dataset/shop/shoppb"
 )
 
@@ -43,7 +44,7 @@ func Sized(bytes int, seed uint64) (*Dataset, error) {
 		}
 		values[i] = v
 	}
-	return newGenerated[shoppb.Listing](name, values)
+	return newGenerated[shoppb.Listing](name, values, copied[shopff.Listing])
 }
 
 // listing is as long as its JSON is to be: after as many posts as there is room for, the note takes what is left.

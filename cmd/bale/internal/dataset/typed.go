@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/balekv/bale/cmd/bale/internal/dataset/shop"
 )
 
 // typed serializes values of one Go type.
@@ -72,8 +74,8 @@ func newText(name, track string, raw [][]byte) *Dataset {
 	return newSet(name, track, "text", values, raw)
 }
 
-// newGenerated makes a set of values whose type has generated code; M is the message that stands for it.
-func newGenerated[M, T any, P code[T], PM message[M]](name string, values []T) (*Dataset, error) {
+// newGenerated makes a set of values whose type has generated code; M is the message that stands for it, and ff makes the coder of ffjson.
+func newGenerated[M, T any, P code[T], PM message[M]](name string, values []T, ff func([]T) (Coder, error)) (*Dataset, error) {
 	raw := make([][]byte, len(values))
 	for i := range values {
 		b, err := json.Marshal(&values[i])
@@ -85,6 +87,7 @@ func newGenerated[M, T any, P code[T], PM message[M]](name string, values []T) (
 	d := newSet(name, Typed, fmt.Sprintf("%T", values[0]), values, raw)
 	d.coders["easyjson"] = func() (Coder, error) { return typed[T]{easy[T, P]{}, values, sameGo[T]}, nil }
 	d.coders["msgp"] = func() (Coder, error) { return typed[T]{tinylib[T, P]{}, values, sameGo[T]}, nil }
+	d.coders["ffjson"] = sync.OnceValues(func() (Coder, error) { return ff(values) })
 	// A program that uses protocol buffers holds messages: they are made once, which takes seconds for large sets, and not measured.
 	messages := sync.OnceValues(func() ([]M, error) {
 		messages := make([]M, len(raw))
@@ -100,6 +103,38 @@ func newGenerated[M, T any, P code[T], PM message[M]](name string, values []T) (
 		return typed[M]{google[M, PM]{}, m, func(got, want *M) bool { return proto.Equal(PM(got), PM(want)) }}, err
 	}
 	return d, nil
+}
+
+// copied is ffjson for the values of T as those of F, its copy in package shopff. A program that uses ffjson has such values: they are made once, and not
+// measured.
+func copied[F, T any](values []T) (Coder, error) {
+	copies := make([]F, len(values))
+	for i := range values {
+		copyValue(reflect.ValueOf(&copies[i]).Elem(), reflect.ValueOf(&values[i]).Elem())
+	}
+	return typed[F]{pquerna[F]{}, copies, sameGo[F]}, nil
+}
+
+// notCopied says why there is no copy of shop.Fields1000.
+func notCopied([]shop.Fields1000) (Coder, error) {
+	return nil, fmt.Errorf("%w: its code for 1,000 fields would take 10 s and 850 MB to compile", ErrNoCoder)
+}
+
+// copyValue sets dst, which is zero, to a value of a type with the same fields. They may share memory.
+func copyValue(dst, src reflect.Value) {
+	switch {
+	case dst.Type() == src.Type():
+		dst.Set(src)
+	case dst.Kind() == reflect.Struct:
+		for i := range dst.NumField() {
+			copyValue(dst.Field(i), src.Field(i))
+		}
+	case !src.IsNil(): // a slice
+		dst.Set(reflect.MakeSlice(dst.Type(), src.Len(), src.Len()))
+		for i := range src.Len() {
+			copyValue(dst.Index(i), src.Index(i))
+		}
+	}
 }
 
 // sameGo reports whether two values are the same: as reflect.DeepEqual does, but that times are the same at the same instant.

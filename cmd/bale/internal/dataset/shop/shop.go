@@ -3,7 +3,8 @@
 // [Fields1000] are structs with so many fields of mixed types.
 //
 // The code of easyjson and tinylib/msgp beside them is generated, and package shoppb has the same messages as protocol buffers. No type has a
-// method that another library would take for its own (MarshalJSON and its like), or that would be measuring the first one twice.
+// method that another library would take for its own (MarshalJSON and its like), or that would be measuring the first one twice: ffjson, which always
+// makes them, has a copy of the types in package shopff.
 package shop
 
 import "time"
@@ -12,6 +13,7 @@ import "time"
 //go:generate go run github.com/mailru/easyjson/easyjson -all -no_std_marshalers -output_filename easyjson.go .
 //go:generate go run github.com/tinylib/msgp -io=false -tests=false -file . -o msgp.go
 //go:generate go run ./genfields -compile shoppb
+//go:generate go run ./genffjson
 
 //msgp:tag json
 //msgp:newtime

@@ -1,5 +1,5 @@
-// Command genfields writes the structs with 10, 100 and 1,000 fields of package shop, and their messages for package shoppb. With
-// -compile it runs protoc on the messages instead, with the protoc-gen-go of this module.
+// Command genfields writes the structs with 10, 100 and 1,000 fields of package shop, their messages for package shoppb, and the copy
+// of the types in package shopff. With -compile it runs protoc on the messages instead, with the protoc-gen-go of this module.
 package main
 
 import (
@@ -7,7 +7,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
 	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,7 +76,56 @@ func write() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile("fields.go", formatted, 0o644), os.WriteFile(filepath.Join("shoppb", "fields.proto"), messages.Bytes(), 0o644))
+	return errors.Join(os.WriteFile("fields.go", formatted, 0o644), os.WriteFile(filepath.Join("shoppb", "fields.proto"), messages.Bytes(), 0o644),
+		copyTypes("shopff", "shop.go", "fields.go"))
+}
+
+// tooLarge is the type that package shopff does not have: the code that ffjson makes for it, 56,000 lines, takes 10 s and 850 MB to compile.
+const tooLarge = "Fields1000"
+
+// copyTypes writes the types of some files into a package of their own, and removes the code that was made for what they were before: it need not
+// compile with them.
+func copyTypes(name string, files ...string) error {
+	var code bytes.Buffer
+	fmt.Fprintf(&code, `%s// Package %s has the types of package shop once more, but %s, with the code of ffjson: it always makes the methods MarshalJSON and
+// UnmarshalJSON, which other libraries would use. [Types] lists them.
+package %s
+
+import "time"
+`, notice, name, tooLarge, name)
+	var names []string
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		set := token.NewFileSet()
+		tree, err := parser.ParseFile(set, file, source, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		for _, d := range tree.Decls {
+			decl, ok := d.(*ast.GenDecl)
+			if !ok || decl.Tok != token.TYPE {
+				continue
+			}
+			typ := decl.Specs[0].(*ast.TypeSpec).Name.Name
+			if typ == tooLarge {
+				continue
+			}
+			names = append(names, typ+"{}")
+			fmt.Fprintf(&code, "\n%s\n", source[set.Position(decl.Doc.Pos()).Offset:set.Position(decl.End()).Offset])
+		}
+	}
+	fmt.Fprintf(&code, "\n// Types are a value of each type.\nfunc Types() []any {\n\treturn []any{%s}\n}\n", strings.Join(names, ", "))
+	formatted, err := format.Source(code.Bytes())
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(name, "ffjson.go")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(filepath.Join(name, "types.go"), formatted, 0o644)
 }
 
 // protoc builds the generator of this module's version into a folder of its own: protoc finds it nowhere else.
