@@ -210,7 +210,8 @@ func (easy[T, P]) append(dst []byte, v *T) ([]byte, error) {
 func (easy[T, P]) decode(src []byte, v *T) error { return easyjson.Unmarshal(src, P(v)) }
 
 // pquerna is ffjson, of whose types F is one. What it encodes into is its own, from its pool, where it goes back to, as its documentation advises: given
-// dst as a buffer it would put the caller's memory there. Its decoder ends with the value and does not look at what follows.
+// dst as a buffer it would put the caller's memory there. It ends with the value and does not look at what follows. Its Decoder is not for use here: after
+// an error within a time it goes on to decode nothing, and reports nothing.
 type pquerna[F any] struct{}
 
 func (pquerna[F]) append(dst []byte, v *F) ([]byte, error) {
