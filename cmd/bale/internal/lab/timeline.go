@@ -40,6 +40,9 @@ type timeline struct {
 // watchTime begins a timeline, which looks until it is stopped.
 func (r *run) watchTime() *timeline {
 	t := &timeline{run: r, memory: openResidentSet(r), closing: make(chan struct{}), closed: make(chan struct{}), each: momentsFirst, lastAt: time.Now()}
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	t.lastGC, t.lastPause = stats.NumGC, stats.PauseTotalNs
 	go func() {
 		defer close(t.closed)
 		defer t.memory.close()
