@@ -451,10 +451,16 @@ func (b *benchCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.
 			e.Notes = append(e.Notes, d.Note)
 		}
 	}
+	if o := e.OthersCPU; o != nil && *o > muchElse*float64(e.Cores) {
+		e.Notes = append(e.Notes, fmt.Sprintf("BUSY MACHINE: other programs used %.1f of %d cores meanwhile; times are theirs, too, while bytes and ratios are exact", *o, e.Cores))
+	}
 	if e.Interrupted {
 		e.Notes = append(e.Notes, fmt.Sprintf("INTERRUPTED: these are figures of %d of %d rounds, for %d of %d cells", e.Rounds, c.Rounds, len(r.Cells), len(r.Cells)+e.CellsLeftOut))
 	}
 }
+
+// muchElse is the share of the cores from which what others use is told.
+const muchElse = 0.10
 
 func cpuName() string {
 	if info, err := cpu.Info(); err == nil && len(info) > 0 {

@@ -151,6 +151,7 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 		return nil, err
 	}
 	r.matrix(variants)
+	around, known := r.lookAround(ctx)
 	r.timeline = r.watchTime()
 	defer r.timeline.stop()
 	if c.Observer != nil {
@@ -192,6 +193,9 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	result = r.result(ctx.Err() == nil)
+	if after, ok := r.lookAround(context.WithoutCancel(ctx)); ok && known {
+		result.Environment.OthersCPU = others(around, after)
+	}
 	if err := r.addProfiles(result); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func config(t *testing.T, settings ...string) Config {
+func config(t testing.TB, settings ...string) Config {
 	t.Helper()
 	sets, err := dataset.BuiltIn(1)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/cpu"
+
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
 	"github.com/balekv/bale/observe/prom"
 )
@@ -204,4 +206,41 @@ func (s *Server) info(ctx context.Context, sections ...string) (map[string]strin
 		}
 	}
 	return fields, nil
+}
+
+// machine is what all of a machine, and of it what the run, has used of its processors so far.
+type machine struct {
+	busy, ours time.Duration
+	at         time.Time
+}
+
+// lookAround reads what the machine uses; ok is false where that is unknown.
+func (r *run) lookAround(ctx context.Context) (m machine, ok bool) {
+	times, err := cpu.TimesWithContext(ctx, false)
+	if err != nil || len(times) != 1 {
+		return m, false
+	}
+	t := times[0]
+	m = machine{time.Duration((t.User + t.System + t.Nice + t.Irq + t.Softirq + t.Steal) * float64(time.Second)), processorTime(r), time.Now()}
+	for _, s := range r.servers {
+		if s.Embedded || !s.Here {
+			continue
+		}
+		info, err := s.info(ctx, "cpu")
+		if err != nil {
+			return m, false
+		}
+		for _, name := range []string{"used_cpu_sys", "used_cpu_user", "used_cpu_sys_children", "used_cpu_user_children"} {
+			if v, err := strconv.ParseFloat(info[name], 64); err == nil {
+				m.ours += time.Duration(v * float64(time.Second))
+			}
+		}
+	}
+	return m, true
+}
+
+// others is how many cores others used between two looks.
+func others(before, after machine) *float64 {
+	v := max(0, (after.busy-before.busy-(after.ours-before.ours)).Seconds()/after.at.Sub(before.at).Seconds())
+	return &v
 }

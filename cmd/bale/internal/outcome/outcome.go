@@ -63,6 +63,7 @@ type Environment struct {
 	Private      bool      `json:"private"`
 	Load         string    `json:"load"` // what an operation is and how operations come: "a value written and read back; closed loop"
 	Seed         uint64    `json:"seed"`
+	OthersCPU    *float64  `json:"others_cpu"` // cores that other programs used meanwhile, or another machine on the same hardware took; null where unknown
 	DurationS    float64   `json:"duration_s"` // measured for each cell, in all of Rounds
 	Rounds       int       `json:"rounds"`     // that every cell was measured in; one more for some where Interrupted
 	Seconds      float64   `json:"seconds"`    // that the run took
