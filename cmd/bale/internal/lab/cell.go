@@ -93,9 +93,7 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 		}
 	}
 	r.latency.Reset()
-	// Each cell starts from the same heap, so that none pays for the garbage of the one before.
-	debug.FreeOSMemory()
-	runtime.ReadMemStats(&r.atStart)
+	r.clean()
 	found := outcome.Round{Round: round, AtS: time.Since(r.began).Seconds()}
 	p := newPhase(r, c)
 	var callers sync.WaitGroup
@@ -137,6 +135,19 @@ func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (befo
 	}
 	return before, after, done, errors.Join(err, stopProfiles())
 }
+
+// clean has each cell start from the same heap, so that none pays for the garbage of the one before. Memory goes back to the system where it is much: to
+// get it anew takes time.
+func (r *run) clean() {
+	runtime.GC()
+	runtime.ReadMemStats(&r.atStart)
+	if r.atStart.HeapIdle-r.atStart.HeapReleased > muchIdle {
+		debug.FreeOSMemory()
+		runtime.ReadMemStats(&r.atStart)
+	}
+}
+
+const muchIdle = 128 << 20
 
 // start sets the callers to work.
 func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, round uint64) {

@@ -130,7 +130,7 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 	rand.New(rand.NewPCG(r.Seed, 1)).Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
 	start := time.Now()
 	t, err := dict.Train(ctx, samples, dict.TrainOptions{
-		Setting: v.setting.Setting, Engine: v.setting.Engine(), Builders: engine.Builders(), Refit: true,
+		Setting: v.setting.Setting, Engine: v.setting.Engine(), Builders: engine.QuickBuilders(), Refit: true, NoTimes: true,
 		Progress: func(done, total int, what string) {
 			r.tell(fmt.Sprintf("training for %v: %d of %d, %s", v, done, total, what), 0, nil)
 		},
