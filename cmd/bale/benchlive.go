@@ -165,4 +165,3 @@ func (b *benchCommand) twoCommands(ctx context.Context, s *streams) error {
 		a: b.Commands[0], b: b.Commands[1], blocks: b.Blocks, gate: b.Gate, json: b.JSON, all: b.All, seed: b.Seed, noConfirm: !b.Confirm, timeout: b.Timeout,
 	})
 }
-

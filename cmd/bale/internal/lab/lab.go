@@ -90,7 +90,8 @@ type Observer interface {
 const (
 	memoryKeys   = 10_000           // used_memory is compared over at least so many keys,
 	memoryBytes  = 128 << 20        // unless they were more bytes than this
-	usageSamples = 500              // keys that MEMORY USAGE is asked for
+	usageSamples = 500              // keys that MEMORY USAGE is asked for,
+	usageStride  = 7919             // so far apart: a prime, so that they have as many values as there are
 	clearTimeout = 30 * time.Second // for removing the keys at the end, also after Ctrl-C
 	batchKeys    = 100              // keys in a pipeline while filling,
 	batchBytes   = 4 << 20          // and bytes

@@ -346,8 +346,10 @@ func TestHopelessRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cell := r.Cells[0]; cell.Verified || cell.Mismatch || cell.Unstarted == 0 || !strings.Contains(cell.Error, "far too high") {
-		t.Errorf("unstarted %d, %s", cell.Unstarted, cell.Error)
+	// Whether one of the operations that were to start in time got its turn depends on the machine.
+	cell := r.Cells[0]
+	if cell.Unstarted == 0 || cell.Mismatch || cell.Limit == outcome.LimitOffered || !cell.Verified && !strings.Contains(cell.Error, "far too high") {
+		t.Errorf("unstarted %d, limit %q, %s", cell.Unstarted, cell.Limit, cell.Error)
 	}
 }
 

@@ -99,7 +99,8 @@ func (l *look) since(before *look, seconds float64, operations int64) outcome.Re
 		RSSBytes: l.rss, RSSGrowth: max(0, l.rss-before.rss), VSSBytes: l.vss, Routines: l.goroutines,
 	}
 	if client > 0 {
-		u.GCShare = min(1, (l.gc-before.gc)/client)
+		share := min(1, (l.gc-before.gc)/client)
+		u.GCShare = &share
 	}
 	for n := before.gcCycles; n < l.gcCycles; n++ {
 		u.GCPauseUS = max(u.GCPauseUS, float64(l.pauses[n%uint32(len(l.pauses))])/1e3)
@@ -129,12 +130,14 @@ func mean(rounds []outcome.Round) outcome.Resources {
 		}
 		*to = &sum
 	}
+	cycles := 0.0
 	for _, round := range rounds {
 		u := round.Resources
+		cycles += u.GCCycles * round.Seconds
 		m.ClientCPU += u.ClientCPU / n
 		m.ServerIn += u.ServerIn / n
 		m.ServerOut += u.ServerOut / n
-		m.GCShare += u.GCShare / n
+		optional(&m.GCShare, u.GCShare)
 		m.GCCycles += u.GCCycles / n
 		m.GCPauseUS = max(m.GCPauseUS, u.GCPauseUS)
 		m.RSSBytes, m.RSSGrowth, m.VSSBytes = max(m.RSSBytes, u.RSSBytes), max(m.RSSGrowth, u.RSSGrowth), max(m.VSSBytes, u.VSSBytes)
@@ -143,12 +146,17 @@ func mean(rounds []outcome.Round) outcome.Resources {
 		optional(&m.PoolWaits, u.PoolWaits)
 		optional(&m.PoolWait, u.PoolWait)
 	}
+	if cycles < fewCycles-0.5 {
+		m.GCShare = nil
+	}
 	return m
 }
 
+const fewCycles = 3 // of the garbage collector, in all rounds, which tell what it takes
+
 const (
 	busyServer  = 0.90 // of a core: Redis does commands on one thread
-	busyMachine = 0.93 // of all cores
+	busyMachine = 0.80 // of all cores: what the kernel does between two processes is in neither's account
 	fullLink    = 0.85 // of its bits, in the fuller direction: headers and acknowledgements take the rest
 	muchWaiting = 0.30 // of the latency
 	keptRate    = 0.95 // of the rate that was asked for

@@ -135,7 +135,7 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 			r.tell(fmt.Sprintf("training for %v: %d of %d, %s", v, done, total, what), 0, nil)
 		},
 	})
-	report := outcome.Dictionary{Dataset: data.Name, Codec: v.codec, Compress: v.setting.String(), Samples: len(samples), Seconds: time.Since(start).Seconds()}
+	report := outcome.Dictionary{Dataset: data.Name, Track: data.Track, Codec: v.codec, Compress: v.setting.String(), Samples: len(samples), Seconds: time.Since(start).Seconds()}
 	switch {
 	case errors.Is(err, dict.ErrNoDictionary):
 		report.Reason = strings.TrimPrefix(err.Error(), "dict: ")
@@ -325,7 +325,7 @@ func (s *Server) memoryUsage(ctx context.Context, v *variant, keys []string) err
 	usage := make([]*redis.IntCmd, n)
 	if _, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range usage {
-			usage[i] = p.MemoryUsage(ctx, keys[i*len(keys)/n])
+			usage[i] = p.MemoryUsage(ctx, keys[i*usageStride%len(keys)])
 		}
 		return nil
 	}); err != nil {

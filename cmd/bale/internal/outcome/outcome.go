@@ -34,6 +34,7 @@ type Run struct {
 // Dictionary is one that was trained on the half of a set that is not measured.
 type Dictionary struct {
 	Dataset  string             `json:"dataset"`
+	Track    string             `json:"track"`
 	Codec    string             `json:"codec"`
 	Compress string             `json:"compress"`
 	ID       frame.DictionaryID `json:"id"`
@@ -175,7 +176,7 @@ type Resources struct {
 	ServerCPU *float64 `json:"server_cpu"`          // cores that the server used; null where it does not say
 	ServerIn  float64  `json:"server_in_bytes_op"`  // bytes an operation to the server
 	ServerOut float64  `json:"server_out_bytes_op"` // and from it
-	GCShare   float64  `json:"gc_share"`            // of the processor time of this process, in collecting garbage
+	GCShare   *float64 `json:"gc_share"`            // of the processor time of this process, in collecting garbage; null for fewer than 3 collections, which tell nothing
 	GCCycles  float64  `json:"gc_cycles_per_s"`     // a second
 	GCPauseUS float64  `json:"gc_pause_max_us"`     // the longest stop of the world
 	RSSBytes  int64    `json:"rss_peak_bytes"`      // peak of the resident set of this process

@@ -120,7 +120,7 @@ func outcomeOf(s benchShape) *outcome.Run {
 			AllocsPerOp:     estimate(near(21, 0.05)), BytesPerOp: estimate(near(1800, 0.05)), P50: estimate(total), P99: estimate(total * 2.2),
 			Stages: stages, Latency: points(total, near(1, 0.8)),
 			Resources: outcome.Resources{ClientCPU: near(1.2, 0.2), ServerCPU: &server, ServerIn: 120 + 446/ratio, ServerOut: 20 + 446/ratio,
-				GCShare: near(0.03, 0.5), GCCycles: 12, GCPauseUS: near(180, 0.6),
+				GCShare: new(near(0.03, 0.5)), GCCycles: 12, GCPauseUS: near(180, 0.6),
 				RSSBytes: 61 << 20, RSSGrowth: 2 << 20, VSSBytes: 1900 << 20, Routines: 20 + id.Concurrency},
 			Limit: outcome.LimitMachine, Why: "client and server used 1.9 of 2 cores", Verified: true, Rounds: []outcome.Round{{Seconds: 0.14, Steady: true}},
 		}

@@ -165,7 +165,7 @@ func benchColumns(cells []*benchCell) []benchColumn {
 	resource("Server CPU", func(r *outcome.Resources) gridCell { return optional(r.ServerCPU, "%.2f") })
 	resource("In B/op", func(r *outcome.Resources) gridCell { return gridCell{text: roundly(r.ServerIn)} })
 	resource("Out B/op", func(r *outcome.Resources) gridCell { return gridCell{text: roundly(r.ServerOut)} })
-	resource("GC share", func(r *outcome.Resources) gridCell { return gridCell{text: share(r.GCShare)} })
+	resource("GC share", func(r *outcome.Resources) gridCell { return sharedCell(r.GCShare) })
 	resource("GC/s", func(r *outcome.Resources) gridCell { return gridCell{text: short(r.GCCycles)} })
 	resource("GC pause, max", func(r *outcome.Resources) gridCell { return gridCell{text: microseconds(r.GCPauseUS)} })
 	resource("RSS, peak", func(r *outcome.Resources) gridCell { return inBytes(float64(r.RSSBytes)) })
@@ -293,7 +293,7 @@ func limitsOf(id, name string, cells []*benchCell, cores int) (template.HTML, st
 			server = coresCell(*r.ServerCPU, cores)
 		}
 		g.row("", gridCell{mark: swatch(c.hue), text: nameOf(c, cells, settingParts)}, gridCell{text: loadOf(c, cells)}, limit,
-			gridCell{text: printable(c.Why)}, coresCell(r.ClientCPU, cores), server, gridCell{text: share(r.GCShare)},
+			gridCell{text: printable(c.Why)}, coresCell(r.ClientCPU, cores), server, sharedCell(r.GCShare),
 			gridCell{text: roundly(r.ServerIn)}, gridCell{text: roundly(r.ServerOut)}, optional(r.PoolWait, "%.1f"))
 	}
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], cmp.Compare(a, b)) })
@@ -347,10 +347,18 @@ func skippedOf(skipped []outcome.Skipped) (template.HTML, string) {
 	return g.HTML(), more
 }
 
+// sharedCell is a share, if it is known.
+func sharedCell(s *float64) gridCell {
+	if s == nil {
+		return gridCell{}
+	}
+	return gridCell{text: share(*s)}
+}
+
 func dictionariesOf(dictionaries []outcome.Dictionary) template.HTML {
 	g := &grid{ID: "dictionaries-table", Label: "Dictionaries"}
 	g.Caption = "Trained on the half of each set that is not measured. The payload ratio is of the other half, without headers; the bytes of a dictionary are counted in the bytes a key."
-	g.columns = []gridColumn{{name: "Dataset", text: true}, {name: "Codec", text: true}, {name: "Setting", text: true}, {name: "Bytes"},
+	g.columns = []gridColumn{{name: "Dataset", text: true}, {name: "Track", text: true, rare: true}, {name: "Codec", text: true}, {name: "Setting", text: true}, {name: "Bytes"},
 		{name: "Payload ratio", rare: true}, {name: "Builder", text: true, rare: true},
 		{name: "Samples"}, {name: "Tried"}, {name: "Seconds"}, {name: "Why there is none", text: true, rare: true}}
 	for _, d := range dictionaries {
@@ -358,7 +366,7 @@ func dictionariesOf(dictionaries []outcome.Dictionary) template.HTML {
 		if d.Reason == "" {
 			payload, size = gridCell{text: fmt.Sprintf("%.2f", d.Payload)}, gridCell{text: thousands(int64(d.Bytes))}
 		}
-		g.row("", gridCell{text: printable(d.Dataset)}, gridCell{text: printable(d.Codec)}, gridCell{text: printable(d.Compress)}, size, payload,
+		g.row("", gridCell{text: printable(d.Dataset)}, gridCell{text: printable(d.Track)}, gridCell{text: printable(d.Codec)}, gridCell{text: printable(d.Compress)}, size, payload,
 			gridCell{text: printable(d.Builder)},
 			gridCell{text: thousands(int64(d.Samples))}, gridCell{text: strconv.Itoa(d.Tried)}, gridCell{text: short(d.Seconds)}, gridCell{text: printable(d.Reason)})
 	}

@@ -63,7 +63,7 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 		first := cells[0]
 		fmt.Fprintf(w, "\n%s: %d values of %.0f bytes in the mean\n", first.Dataset, first.Values, float64(first.RawBytes)/float64(first.Values))
 		summary(w, cells, without)
-		dictionaries(w, r.Dictionaries, first.Dataset)
+		dictionaries(w, r.Dictionaries, first.Dataset, first.Track)
 		fmt.Fprintln(w, "\nwhere the time goes: median of each stage, us")
 		medians(w, cells)
 		omitted(w, cells)
@@ -74,9 +74,9 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 	}
 	sweeps(w, r)
 	skipped(w, r.Skipped)
-	for _, name := range withoutCells(r) {
-		fmt.Fprintf(w, "\n%s: not measured, for every setting needs a dictionary, and none pays\n", name)
-		dictionaries(w, r.Dictionaries, name)
+	for _, d := range withoutCells(r) {
+		fmt.Fprintf(w, "\n%s: not measured, for every setting needs a dictionary, and none pays\n", d.Dataset)
+		dictionaries(w, r.Dictionaries, d.Dataset, d.Track)
 	}
 	fmt.Fprintln(w)
 	for _, c := range r.Cells {
@@ -95,17 +95,18 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 	wrapped(w, Verdict(r))
 }
 
-// withoutCells are the data sets that there are dictionaries, or reasons for none, and no cells of.
-func withoutCells(r *outcome.Run) (names []string) {
+// withoutCells has a dictionary, or the reason for none, of each set that there are no cells of.
+func withoutCells(r *outcome.Run) (first []outcome.Dictionary) {
 	if r.Environment.Interrupted {
 		return nil
 	}
 	for _, d := range r.Dictionaries {
-		if !slices.Contains(names, d.Dataset) && !slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return c.Dataset == d.Dataset }) {
-			names = append(names, d.Dataset)
+		known := slices.ContainsFunc(first, func(o outcome.Dictionary) bool { return o.Dataset == d.Dataset && o.Track == d.Track })
+		if !known && !slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return c.Dataset == d.Dataset && c.Track == d.Track }) {
+			first = append(first, d)
 		}
 	}
-	return names
+	return first
 }
 
 // Failure is what a cell without figures is called: FAILED is one that had wrong data back, ERROR one that could not be measured.
@@ -184,7 +185,7 @@ var figures = []figure{
 	}), "%.0f", 0},
 	{"allocs", func(c outcome.Cell) outcome.Estimate { return c.AllocsPerOp }, "%.0f", 0},
 	{"B/op", func(c outcome.Cell) outcome.Estimate { return c.BytesPerOp }, "%.0f", 0},
-	{"GC", exactly(func(c outcome.Cell) float64 { return 100 * c.Resources.GCShare }), "%.0f%%", 0},
+	{"GC", exactly(func(c outcome.Cell) float64 { return 100 * orNaN(c.Resources.GCShare) }), "%.0f%%", 0},
 	{"RSS", exactly(func(c outcome.Cell) float64 { return float64(c.Resources.RSSBytes) / (1 << 20) }), "%.0f", 0},
 }
 
@@ -366,8 +367,8 @@ func meet(a, b outcome.Estimate) bool {
 
 // dictionaries says what the settings with a dictionary cost beside: it was trained on values that are not measured, and its
 // bytes are in those of the keys.
-func dictionaries(w io.Writer, all []outcome.Dictionary, dataset string) {
-	shown := slices.DeleteFunc(slices.Clone(all), func(d outcome.Dictionary) bool { return d.Dataset != dataset })
+func dictionaries(w io.Writer, all []outcome.Dictionary, dataset, track string) {
+	shown := slices.DeleteFunc(slices.Clone(all), func(d outcome.Dictionary) bool { return d.Dataset != dataset || d.Track != track })
 	if len(shown) == 0 {
 		return
 	}

@@ -88,12 +88,19 @@ func pooling(r *outcome.Run) (out []string) {
 			if form == "" || !ok {
 				continue
 			}
-			out = append(out, fmt.Sprintf("%s takes %.1f us to write and read a value of %s, pooled %.1f; %.0f bytes allocated an operation, pooled %.0f; the garbage collector has %.0f%% of the processor time, pooled %.0f%%; throughput %s.",
+			out = append(out, fmt.Sprintf("%s takes %.1f us to write and read a value of %s, pooled %.1f; %.0f bytes allocated an operation, pooled %.0f; the garbage collector has %s of the processor time, pooled %s; throughput %s.",
 				c.Compress, cpu(c, "compress", "decompress"), c.Dataset, cpu(pooled, "compress", "decompress"), c.BytesPerOp.Median, pooled.BytesPerOp.Median,
-				100*c.Resources.GCShare, 100*pooled.Resources.GCShare, times(c.ValuesPerSecond, pooled.ValuesPerSecond)))
+				percent(c.Resources.GCShare), percent(pooled.Resources.GCShare), times(c.ValuesPerSecond, pooled.ValuesPerSecond)))
 		}
 	}
 	return out
+}
+
+func percent(share *float64) string {
+	if share == nil {
+		return "too little to be told"
+	}
+	return fmt.Sprintf("%.0f%%", 100**share)
 }
 
 // clients names the client with the highest throughput at each concurrency, and what a proxy costs.
@@ -142,14 +149,14 @@ func poolSizes(r *outcome.Run) (out []string) {
 	for _, g := range groups(r, func(c outcome.Cell) string { return callers(c.Concurrency) }) {
 		best := g.best(throughput)
 		for _, c := range g.cells { // in the order of their sizes
-			if throughput(c) >= enoughPool*throughput(best) {
-				out = append(out, fmt.Sprintf("%s: %s is the smallest with %.0f%% of the highest throughput (%.0f of %.0f a second, by %s); P99 %.0f us, of the highest %.0f.",
-					g.name, c.Client, 100*enoughPool, throughput(c), throughput(best), best.Client, c.P99.Median, best.P99.Median))
+			if throughput(c) >= enoughPool*throughput(best) || c.ValuesPerSecond.Interval != nil && !apart(c.ValuesPerSecond, best.ValuesPerSecond) {
+				out = append(out, fmt.Sprintf("%s: %s is the smallest with %.0f%% of the highest throughput, or not told from it (%.0f a second, %s has %.0f); P99 %.0f us, of the highest %.0f.",
+					g.name, c.Client, 100*enoughPool, throughput(c), best.Client, throughput(best), c.P99.Median, best.P99.Median))
 				break
 			}
 		}
 		if last := g.cells[0]; last.Resources.PoolWait != nil && *last.Resources.PoolWait > 0 {
-			out = append(out, fmt.Sprintf("%s: with %s an operation waits %.0f us for a connection, of %.0f in all.", g.name, last.Client, *last.Resources.PoolWait, last.Stages["total"].Mean))
+			out = append(out, fmt.Sprintf("%s: with %s an operation waits %.0f us for a connection, of %.0f in all.", g.name, last.Client, min(*last.Resources.PoolWait, last.Stages["total"].Mean), last.Stages["total"].Mean))
 		}
 	}
 	return out

@@ -52,31 +52,31 @@ func All() []Study {
 			"--compress", "none,zstd:3+dict", "--concurrency", "64",
 		}, serializers},
 		{"compressors", "snappy, s2, lz4, gzip and zstd, with and without a dictionary, by kind of data", []string{
-			"--builtin", "profiles,text,protobuf,random", "--codec", "json,raw",
+			"--builtin", "profiles,text,protobuf,random", "--codec", "raw",
 			"--compress", "none,snappy,s2,lz4,gzip,zstd:1,zstd:3,zstd:9,zstd:3/go,s2+dict,lz4+dict,zstd:1+dict,zstd:3+dict,zstd:9+dict", "--concurrency", "64",
 		}, compressors},
 		{"pooling", "a new context for each value, pooled ones and streams: time, allocations, share of the garbage collector", []string{
-			"--value-size", "4KiB", "--codec", "raw",
+			"--value-size", "4KiB", "--codec", "raw", "--duration", "2s", // for the garbage collector to have its turns
 			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3/go,zstd:3/go/naive,zstd:3/go/stream,gzip,gzip/naive,lz4,lz4/naive,lz4/stream", "--concurrency", "8",
 		}, pooling},
 		{"clients", "go-redis, rueidis, redigo and radix, by themselves and through twemproxy: 32-byte keys, 1 KB values, half GET, half SET", []string{
 			"--value-size", "1000", "--key-size", "32", "--mix", "50:50", "--codec", "raw", "--compress", "none",
-			"--client", "goredis,goredis+auto,rueidis,rueidis-auto,redigo,radix,goredis@twemproxy,rueidis@twemproxy,redigo@twemproxy,radix@twemproxy", "--concurrency", "1,64,1000",
+			"--client", "goredis,goredis+auto,rueidis,rueidis-auto,redigo,radix,goredis@twemproxy,rueidis@twemproxy,redigo@twemproxy,radix@twemproxy", "--concurrency", "1,64,1000", "--duration", "640ms",
 		}, clients},
 		{"pipeline", "one by one, pipelines and MSET, by depth", []string{
 			"--value-size", "1000", "--codec", "raw", "--compress", "none", "--batch", "single,pipeline:10,pipeline:100,pipeline:1000,mset:10,mset:100,mset:1000",
-			"--client", "goredis,rueidis,redigo", "--concurrency", "8",
+			"--client", "goredis,rueidis,redigo", "--concurrency", "8", "--duration", "1s",
 		}, pipelines},
 		{"pool-size", "how many connections go-redis' pool should have for 256 callers", []string{
 			"--value-size", "1000", "--codec", "raw", "--compress", "none", "--mix", "50:50",
-			"--client", "goredis:1,goredis:2,goredis:4,goredis:8,goredis:16,goredis:32,goredis:64,goredis:128,goredis:256,goredis:16+idle:16", "--concurrency", "256",
+			"--client", "goredis:1,goredis:2,goredis:4,goredis:8,goredis:16,goredis:32,goredis:64,goredis:128,goredis:256,goredis:16+idle:16", "--concurrency", "256", "--duration", "2s",
 		}, poolSizes},
 		{"dictionary", "contexts used again, dictionaries, streams: ratio and P99", []string{
 			"--builtin", "profiles,sessions", "--codec", "json",
-			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3+dict,zstd:3/naive+dict,zstd:3/stream+dict,zstd:3/go+dict,s2+dict,lz4+dict", "--concurrency", "8",
+			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3+dict,zstd:3/naive+dict,zstd:3/stream+dict,zstd:3/go+dict,s2+dict,lz4+dict", "--concurrency", "8", "--duration", "1s",
 		}, dictionaries},
 		{"network", "from which bandwidth on compression has the higher throughput", []string{
-			"--builtin", "sessions,logs", "--codec", "json", "--compress", "none,s2,zstd:3,zstd:3+dict", "--concurrency", "64",
+			"--builtin", "sessions", "--codec", "json", "--compress", "none,s2,zstd:3,zstd:3+dict", "--concurrency", "64", "--duration", "1s",
 			"--link", "10mbit", "--link", "100mbit", "--link", "1gbit", "--link", "10gbit",
 		}, networks},
 	}
