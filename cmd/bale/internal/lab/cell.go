@@ -203,7 +203,9 @@ func (p *phase) end(ctx context.Context, callers *sync.WaitGroup, slice time.Dur
 		select {
 		case <-ended:
 		case <-patience.C:
+			p.run.mu.Lock()
 			p.cell.unstarted += int64(len(p.starts))
+			p.run.mu.Unlock()
 		case <-ctx.Done():
 		}
 		close(p.stop)

@@ -25,7 +25,9 @@ func (r *run) findRates(ctx context.Context) {
 			continue
 		}
 		capacity := base.rounds[0].OpsPerSecond
+		r.mu.Lock()
 		r.sweeps = append(r.sweeps, outcome.Sweep{Identity: base.identity(), Capacity: capacity})
+		r.mu.Unlock()
 		for _, share := range sweepShares {
 			c := &cell{variant: base.variant, server: base.server, client: base.client, batch: base.batch, mix: base.mix, concurrency: base.concurrency}
 			c.rate = threeDigits(share * capacity)

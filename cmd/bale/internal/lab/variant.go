@@ -194,7 +194,9 @@ func (r *run) fill(ctx context.Context, v *variant) error {
 		}
 	}
 	if v.dict != nil {
+		r.mu.Lock()
 		r.dictionaries[v.report].Payload = float64(v.plain) / float64(payload)
+		r.mu.Unlock()
 		// Its bytes are a part of what the values take.
 		if err := store.Set(ctx, r.dictKey(), v.dict.Bytes(), bale.Expiry{}); err != nil {
 			return err

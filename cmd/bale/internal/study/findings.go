@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -39,7 +40,7 @@ func serializers(r *outcome.Run) (out []string) {
 	return out
 }
 
-func stored(c outcome.Cell) float64 { return float64(c.StoredBytes) / float64(c.Values) }
+func stored(c outcome.Cell) float64 { return float64(c.StoredBytes) / float64(max(1, c.Values)) }
 
 // compressors compares the ratios with and without a dictionary, by kind of data.
 func compressors(r *outcome.Run) (out []string) {
@@ -112,7 +113,7 @@ func clients(r *outcome.Run) (out []string) {
 		}
 		best := g.best(throughput)
 		out = append(out, fmt.Sprintf("%s: %s does the most, %.0f operations a second, %s go-redis with a pool; P99 %.0f us, go-redis %.0f; limit: %s.",
-			g.name, best.Client, best.OpsPerSecond.Median, times(best.OpsPerSecond, base.OpsPerSecond), best.P99.Median, base.P99.Median, best.Limit))
+			g.name, best.Client, best.OpsPerSecond.Median, times(best.OpsPerSecond, base.OpsPerSecond), best.P99.Median, base.P99.Median, limit(best)))
 		if hop, ok := g.find(func(c outcome.Cell) bool { return c.Client == "goredis@twemproxy" }); ok {
 			out = append(out, fmt.Sprintf("%s: through twemproxy go-redis has %s its throughput without.", g.name, times(hop.OpsPerSecond, base.OpsPerSecond)))
 		}
@@ -128,7 +129,10 @@ func pipelines(r *outcome.Run) (out []string) {
 			continue
 		}
 		best := g.best(throughput)
-		line := fmt.Sprintf("%s: %s does the most, %.0f values a second, %s one by one", g.name, best.Batch, best.ValuesPerSecond.Median, times(best.ValuesPerSecond, one.ValuesPerSecond))
+		line := fmt.Sprintf("%s: one by one does the most, %.0f values a second", g.name, best.ValuesPerSecond.Median)
+		if best.Batch != "" {
+			line = fmt.Sprintf("%s: %s does the most, %.0f values a second, %s one by one", g.name, best.Batch, best.ValuesPerSecond.Median, times(best.ValuesPerSecond, one.ValuesPerSecond))
+		}
 		for _, depth := range []string{"10", "100", "1000"} {
 			p, there := g.find(func(c outcome.Cell) bool { return c.Batch == "pipeline:"+depth })
 			m, also := g.find(func(c outcome.Cell) bool { return c.Batch == "mset:"+depth })
@@ -208,15 +212,19 @@ func networks(r *outcome.Run) (out []string) {
 			best := l.best(throughput)
 			name := strings.TrimPrefix(l.server, "link=")
 			if best.Compress == plain || !apart(best.ValuesPerSecond, base.ValuesPerSecond) {
-				wins = append(wins, fmt.Sprintf("over %s nothing is told to be faster than plain values (limit: %s)", name, base.Limit))
+				wins = append(wins, fmt.Sprintf("over %s nothing is told to be faster than plain values (limit: %s)", name, limit(base)))
 				continue
 			}
-			wins = append(wins, fmt.Sprintf("over %s %s has %s the throughput of plain values (limit of those: %s)", name, best.Compress, times(best.ValuesPerSecond, base.ValuesPerSecond), base.Limit))
+			wins = append(wins, fmt.Sprintf("over %s %s has %s the throughput of plain values (limit of those: %s)", name, best.Compress, times(best.ValuesPerSecond, base.ValuesPerSecond), limit(base)))
 		}
-		out = append(out, d+": "+strings.Join(wins, "; ")+".")
+		if len(wins) > 0 {
+			out = append(out, d+": "+strings.Join(wins, "; ")+".")
+		}
 	}
 	return out
 }
+
+func limit(c outcome.Cell) string { return cmp.Or(c.Limit, "unknown") }
 
 // apart reports whether the intervals of two estimates have nothing in common.
 func apart(a, b outcome.Estimate) bool {

@@ -163,7 +163,7 @@ func bytesPerKey(c outcome.Cell) float64 {
 	if c.RedisBytesPerKey != nil {
 		return *c.RedisBytesPerKey
 	}
-	return float64(c.StoredBytes) / float64(c.Values)
+	return stored(c)
 }
 
 func callers(n int) string {

@@ -1,0 +1,272 @@
+package study
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
+)
+
+// made is a verified cell: 100 values of 1000 bytes each, of which so many are stored, with 1000 values a second within 2%.
+func made(change func(*outcome.Cell)) outcome.Cell {
+	c := outcome.Cell{
+		Identity: outcome.Identity{Dataset: "profiles", Track: "typed", Codec: "json", Compress: "none", Client: "goredis", Concurrency: 8},
+		Values:   100, RawBytes: 100_000, PlainBytes: 100_000, StoredBytes: 100_000, Ratio: 1, Operations: 1000, Verified: true,
+		P99: outcome.Estimate{Median: 500}, BytesPerOp: outcome.Estimate{Median: 2000}, Limit: outcome.LimitWaiting,
+		Stages: map[string]outcome.Stage{
+			"serialize": {P50: 2}, "compress": {P50: 0.5}, "set": {P50: 50}, "get": {P50: 50}, "decompress": {P50: 0.5}, "deserialize": {P50: 4}, "total": {P50: 107, Mean: 120},
+		},
+	}
+	quick(&c, 1000)
+	change(&c)
+	return c
+}
+
+// quick has a cell do so many values a second, within 2%.
+func quick(c *outcome.Cell, values float64) {
+	c.ValuesPerSecond = outcome.Estimate{Median: values, Interval: &[2]float64{0.98 * values, 1.02 * values}}
+	c.OpsPerSecond = c.ValuesPerSecond
+}
+
+// packed has a cell store its values with a compressor, at a ratio, and the compressor take so many us a value.
+func packed(c *outcome.Cell, compressor string, ratio, us float64) {
+	c.Compress, c.Ratio, c.StoredBytes = compressor, ratio, int64(100_000/ratio)
+	c.Stages["compress"], c.Stages["decompress"] = outcome.Stage{P50: 0.75 * us}, outcome.Stage{P50: 0.25 * us}
+	key := float64(c.StoredBytes)/100 + 100
+	c.RedisBytesPerKey = &key
+}
+
+func share(v float64) *float64 { return &v }
+
+// example is a run of a study, and what is to be said of it.
+type example struct {
+	cells []outcome.Cell
+	want  []string
+}
+
+var examples = map[string]example{
+	"serializers": {
+		cells: []outcome.Cell{
+			made(func(c *outcome.Cell) { c.Concurrency = 64 }),
+			made(func(c *outcome.Cell) {
+				c.Codec, c.Stages["serialize"], c.Stages["deserialize"] = "sonic", outcome.Stage{P50: 1}, outcome.Stage{P50: 1.5}
+				quick(c, 1200)
+			}),
+			made(func(c *outcome.Cell) { c.Codec, c.StoredBytes = "protobuf", 60_000 }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3+dict", 5, 4) }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3+dict", 6.25, 4); c.Codec = "protobuf" }),
+			made(func(c *outcome.Cell) { c.Track = "dynamic" }),
+			made(func(c *outcome.Cell) { c.Track, c.Codec, c.StoredBytes = "dynamic", "msgpack", 80_000; quick(c, 1010) }),
+		},
+		want: []string{
+			"profiles, typed: sonic takes the least time to write and read a value (2.5 us, encoding/json 6.0), protobuf the fewest bytes (600, encoding/json 1000); through Redis with 8 callers sonic has 1.20 times (1.15 to 1.25) encoding/json's throughput.",
+			"profiles, typed: with a dictionary (zstd:3+dict) JSON takes 200 bytes, protobuf 160.",
+			"profiles, dynamic: json takes the least time to write and read a value (6.0 us, encoding/json 6.0), msgpack the fewest bytes (800, encoding/json 1000); through Redis with 8 callers json has 1.00 times (0.96 to 1.04: not told apart) encoding/json's throughput.",
+		},
+	},
+	"compressors": {
+		cells: []outcome.Cell{
+			made(func(c *outcome.Cell) { packed(c, "none", 1, 0.2) }),
+			made(func(c *outcome.Cell) { packed(c, "s2", 1.02, 1) }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3", 1.25, 8) }),
+			made(func(c *outcome.Cell) { packed(c, "s2+dict", 3, 2) }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3+dict", 4, 6); quick(c, 1100) }),
+			made(func(c *outcome.Cell) { packed(c, "none", 1, 0.2); c.Dataset = "random" }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3", 0.99, 1); c.Dataset = "random" }),
+		},
+		want: []string{
+			"profiles as json: without a dictionary zstd:3 is smallest (ratio 1.25, 8.0 us to write and read, 900 bytes a key instead of 1100); with one zstd:3+dict is (ratio 4.00, 6.0 us, 350 bytes a key), at 1.10 times (1.06 to 1.14) the throughput of plain values.",
+			"random as json: without a dictionary nothing saves 5%; no dictionary pays.",
+		},
+	},
+	"pooling": {
+		cells: []outcome.Cell{
+			made(func(c *outcome.Cell) {}),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3", 2, 10); c.Resources.GCShare = share(0.04) }),
+			made(func(c *outcome.Cell) {
+				packed(c, "zstd:3/naive", 2, 90)
+				c.Resources.GCShare, c.BytesPerOp.Median = share(0.31), 1_000_000
+				quick(c, 250)
+			}),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3/stream", 2, 12) }),
+			made(func(c *outcome.Cell) { packed(c, "lz4/naive", 2, 12) }), // of which there is no pooled one
+		},
+		want: []string{
+			"zstd:3/naive takes 90.0 us to write and read a value of profiles, pooled 10.0; 1000000 bytes allocated an operation, pooled 2000; the garbage collector has 31% of the processor time, pooled 4%; throughput 0.25 times (0.24 to 0.26).",
+			"zstd:3/stream takes 12.0 us to write and read a value of profiles, pooled 10.0; 2000 bytes allocated an operation, pooled 2000; the garbage collector has too little to be told of the processor time, pooled 4%; throughput 1.00 times (0.96 to 1.04: not told apart).",
+		},
+	},
+	"clients": {
+		cells: []outcome.Cell{
+			made(func(c *outcome.Cell) { c.Concurrency, c.Limit = 64, outcome.LimitMachine }),
+			made(func(c *outcome.Cell) {
+				c.Concurrency, c.Client, c.P99.Median, c.Limit = 64, "rueidis", 250, outcome.LimitServer
+				quick(c, 2000)
+			}),
+			made(func(c *outcome.Cell) { c.Concurrency, c.Client = 64, "goredis@twemproxy"; quick(c, 600) }),
+			made(func(c *outcome.Cell) { c.Concurrency = 1 }),
+		},
+		want: []string{
+			"64 callers: rueidis does the most, 2000 operations a second, 2.00 times (1.92 to 2.08) go-redis with a pool; P99 250 us, go-redis 500; limit: server.",
+			"64 callers: through twemproxy go-redis has 0.60 times (0.58 to 0.62) its throughput without.",
+			"1 caller: goredis does the most, 1000 operations a second, 1.00 times (0.96 to 1.04: not told apart) go-redis with a pool; P99 500 us, go-redis 500; limit: waiting.",
+		},
+	},
+	"pipeline": {
+		cells: []outcome.Cell{
+			made(func(c *outcome.Cell) {}),
+			made(func(c *outcome.Cell) { c.Batch = "pipeline:10"; quick(c, 4000) }),
+			made(func(c *outcome.Cell) { c.Batch = "mset:10"; quick(c, 5000) }),
+			made(func(c *outcome.Cell) { c.Client = "redigo"; quick(c, 5000) }),
+			made(func(c *outcome.Cell) { c.Client, c.Batch = "redigo", "pipeline:10"; quick(c, 4000) }),
+		},
+		want: []string{
+			"goredis: mset:10 does the most, 5000 values a second, 5.00 times (4.80 to 5.20) one by one; MSET of 10 1.25 times (1.20 to 1.30) a pipeline of as many.",
+			"redigo: one by one does the most, 5000 values a second.",
+		},
+	},
+	"pool-size": {
+		cells: []outcome.Cell{
+			made(func(c *outcome.Cell) {
+				c.Client, c.Concurrency, c.Resources.PoolWait = "goredis:1", 256, share(80)
+				quick(c, 500)
+			}),
+			made(func(c *outcome.Cell) { c.Client, c.Concurrency = "goredis:8", 256; quick(c, 980) }),
+			made(func(c *outcome.Cell) { c.Client, c.Concurrency, c.P99.Median = "goredis:64", 256, 900 }),
+		},
+		want: []string{
+			"256 callers: goredis:8 is the smallest with 95% of the highest throughput, or not told from it (980 a second, goredis:64 has 1000); P99 500 us, of the highest 900.",
+			"256 callers: with goredis:1 an operation waits 80 us for a connection, of 120 in all.",
+		},
+	},
+	"dictionary": {
+		cells: []outcome.Cell{
+			made(func(c *outcome.Cell) { packed(c, "zstd:3", 1.25, 8) }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3+dict", 4, 6); c.P99.Median = 450 }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3/naive+dict", 4, 120) }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3/stream+dict", 3.9, 7) }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3", 1.25, 8); c.Dataset = "sessions" }),
+		},
+		want: []string{
+			"profiles: with a dictionary zstd:3 has a ratio of 4.00, without 1.25; P99 450 us and 500; 350 bytes a key in Redis and 900.",
+			"profiles: digested anew for each value the dictionary takes 120.0 us to write and read with, digested once 6.0.",
+			"profiles: as a stream the same takes 7.0 us, at a ratio of 3.90.",
+		},
+	},
+	"network": {
+		cells: []outcome.Cell{
+			made(func(c *outcome.Cell) { c.Server, c.Limit = "link=10mbit", outcome.LimitNetwork }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3", 2, 8); c.Server = "link=10mbit"; quick(c, 2000) }),
+			made(func(c *outcome.Cell) { c.Server, c.Limit = "link=10gbit", outcome.LimitMachine }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3", 2, 8); c.Server = "link=10gbit"; quick(c, 1010) }),
+			made(func(c *outcome.Cell) { packed(c, "zstd:3", 2, 8); c.Server, c.Dataset = "link=10mbit", "text" }), // with none to compare
+		},
+		want: []string{
+			"profiles: over 10mbit zstd:3 has 2.00 times (1.92 to 2.08) the throughput of plain values (limit of those: network); over 10gbit nothing is told to be faster than plain values (limit: machine).",
+		},
+	},
+}
+
+func TestFindings(t *testing.T) {
+	for _, s := range All() {
+		t.Run(s.Name, func(t *testing.T) {
+			e, ok := examples[s.Name]
+			if !ok {
+				t.Fatal("no example")
+			}
+			if diff := cmp.Diff(e.want, s.Findings(&outcome.Run{Cells: e.cells})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFailedCellsAreLeftOut: a cell that failed is as one that is not there, however good its figures are.
+func TestFailedCellsAreLeftOut(t *testing.T) {
+	for _, s := range All() {
+		e := examples[s.Name]
+		all := slices.Clone(e.cells)
+		for _, c := range e.cells {
+			c.Verified, c.Mismatch, c.Error = false, true, "MISMATCH"
+			c.Ratio, c.StoredBytes, c.P99.Median = 1000, 100, 1
+			quick(&c, 1e9)
+			all = append([]outcome.Cell{c}, all...)
+		}
+		if diff := cmp.Diff(e.want, s.Findings(&outcome.Run{Cells: all})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", s.Name, diff)
+		}
+		for i := range all {
+			all[i].Verified = false
+		}
+		if found := s.Findings(&outcome.Run{Cells: all}); len(found) > 0 {
+			t.Errorf("%s of cells that failed: %q", s.Name, found)
+		}
+		if found := s.Findings(&outcome.Run{}); len(found) > 0 {
+			t.Errorf("%s of nothing: %q", s.Name, found)
+		}
+	}
+}
+
+// noSentence is what figures that are none look like, or a place that nothing was filled in.
+var noSentence = regexp.MustCompile(`NaN|Inf|%!|nil|: *[.,;)]|: does| {2}|^ |[^.]$|, \.|\(\)`)
+
+// TestFindingsOfParts: whatever cells are missing, and whatever figures, what is said is a sentence with numbers.
+func TestFindingsOfParts(t *testing.T) {
+	poorer := map[string]func(*outcome.Cell){
+		"all figures":        func(*outcome.Cell) {},
+		"without intervals":  func(c *outcome.Cell) { c.ValuesPerSecond.Interval, c.OpsPerSecond.Interval = nil, nil },
+		"without stages":     func(c *outcome.Cell) { c.Stages = nil },
+		"without resources":  func(c *outcome.Cell) { c.Resources, c.RedisBytesPerKey = outcome.Resources{}, nil },
+		"without throughput": func(c *outcome.Cell) { quick(c, 0) },
+		"without a ratio":    func(c *outcome.Cell) { c.Ratio, c.StoredBytes = 0, 0 },
+		"without anything": func(c *outcome.Cell) {
+			*c = outcome.Cell{Identity: c.Identity, Verified: true}
+		},
+	}
+	said := 0
+	for _, s := range All() {
+		e := examples[s.Name]
+		for name, poor := range poorer {
+			cells := make([]outcome.Cell, len(e.cells))
+			for i, c := range e.cells {
+				poor(&c)
+				cells[i] = c
+			}
+			for some := range 1 << len(cells) { // all choices of them
+				r := &outcome.Run{}
+				for i, c := range cells {
+					if some&(1<<i) != 0 {
+						r.Cells = append(r.Cells, c)
+					}
+				}
+				for _, line := range s.Findings(r) {
+					said++
+					if bad := noSentence.FindString(line); bad != "" {
+						t.Fatalf("%s %s: %q in %q", s.Name, name, bad, line)
+					}
+				}
+			}
+		}
+	}
+	if said < 1000 {
+		t.Errorf("%d sentences", said)
+	}
+}
+
+func TestFind(t *testing.T) {
+	for _, name := range Names() {
+		if s, err := Find(name); err != nil || s.Name != name || s.About == "" || strings.HasSuffix(s.About, ".") {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+	want := fmt.Sprintf(`no such study: "nothing"; there are %s`, strings.Join(Names(), ", "))
+	if _, err := Find("nothing"); !errors.Is(err, ErrStudy) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
