@@ -1,0 +1,487 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/shirou/gopsutil/v4/process"
+
+	"github.com/balekv/bale/redisproc"
+)
+
+// requirePrometheus names the variable that, when not empty, makes a test without a prometheus fail instead of skip.
+const requirePrometheus = "BALE_REQUIRE_PROMETHEUS"
+
+// ops is a file of the folder ops.
+func ops(path ...string) string {
+	return filepath.Join(append([]string{repository, "ops"}, path...)...)
+}
+
+// documentedInOps is the command that ops/README.md shows for a program, without its name, and with what is said in pairs replaced.
+func documentedInOps(t *testing.T, program string, replace ...string) []string {
+	t.Helper()
+	readme, err := os.ReadFile(ops("README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^` + program + ` (-.*)$`).FindSubmatch(readme)
+	if line == nil {
+		t.Fatalf("ops/README.md has no command of %s", program)
+	}
+	return strings.Fields(replaced(t, string(line[1]), replace...))
+}
+
+// replaced replaces what has to be there, in pairs.
+func replaced(t *testing.T, text string, pairs ...string) string {
+	t.Helper()
+	for pair := range slices.Chunk(pairs, 2) {
+		if !strings.Contains(text, pair[0]) {
+			t.Fatalf("there is no %q in %q", pair[0], text)
+		}
+		text = strings.ReplaceAll(text, pair[0], pair[1])
+	}
+	return text
+}
+
+// runningBench is a bale bench in a process of its own.
+type runningBench struct {
+	addr  string           // of its metrics
+	redis *process.Process // its private server
+	tmp   string           // its folder for what is temporary
+	end   func() benchEnd  // interrupts it, once
+}
+
+type benchEnd struct {
+	code           int
+	stdout, stderr string
+}
+
+// startBench runs the bench of ops/README.md.
+func startBench(t *testing.T) *runningBench {
+	t.Helper()
+	b := &runningBench{tmp: t.TempDir()}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, "bale", append([]string{"bench"}, documentedInOps(t, "bale bench", "--serve :8080", "--serve 127.0.0.1:0")...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+b.tmp)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second // then it is killed
+	var stdout, said bytes.Buffer
+	cmd.Stdout = &stdout
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.end = sync.OnceValue(func() benchEnd {
+		cancel()
+		_, _ = said.ReadFrom(stderr) // until it ends
+		_ = cmd.Wait()               // the code says it
+		return benchEnd{cmd.ProcessState.ExitCode(), stdout.String(), said.String()}
+	})
+	t.Cleanup(func() {
+		if end := b.end(); t.Failed() {
+			t.Logf("the bench says:\n%s%s", end.stderr, end.stdout)
+		}
+	})
+	const live = "the report, live: http://"
+	for lines := bufio.NewScanner(io.TeeReader(stderr, &said)); b.addr == ""; {
+		if !lines.Scan() {
+			t.Fatal("the bench ended before it said where it is")
+		}
+		if _, addr, ok := strings.Cut(lines.Text(), live); ok {
+			b.addr = strings.TrimSuffix(addr, "/")
+		}
+	}
+	self, err := process.NewProcess(int32(cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	children, err := self.Children()
+	if err != nil || len(children) != 1 {
+		t.Fatalf("not one private server: %v, %v", children, err)
+	}
+	b.redis = children[0]
+	return b
+}
+
+const (
+	scrapeInterval = "500ms"
+	rateInterval   = "4s" // what Grafana makes of $__rate_interval is at least four scrapes
+)
+
+// prometheusServer is a running prometheus.
+type prometheusServer struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+// runPrometheus runs one until the test ends, by the command and the example of ops/, but in less time.
+func runPrometheus(t *testing.T, target string) *prometheusServer {
+	t.Helper()
+	rules, err := filepath.Abs(ops("prometheus", "rules.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile(ops("prometheus", "prometheus.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nothing listens at port 1: this is no test of what was pushed.
+	config := replaced(t, string(example), " 15s", " "+scrapeInterval, " 5s", " "+scrapeInterval, "rules.yml", strconv.Quote(rules),
+		"'127.0.0.1:8080'", strconv.Quote(target), "'127.0.0.1:9091'", strconv.Quote("127.0.0.1:1"))
+	dir := t.TempDir()
+	file := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	args := documentedInOps(t, "prometheus", "ops/prometheus/prometheus.yml", file, "/tmp/bale-metrics", filepath.Join(dir, "data"), "127.0.0.1:9090", addr)
+	cmd := exec.CommandContext(ctx, "prometheus", append(args, "--log.level=warn")...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second // then it is killed
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &prometheusServer{t, "http://" + addr, &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(func() {
+		cancel()
+		if err := cmd.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("prometheus: %v\n%s", err, log.Bytes())
+		}
+		if t.Failed() {
+			t.Logf("prometheus says:\n%s", log.Bytes())
+		}
+		p.client.CloseIdleConnections()
+	})
+	return p
+}
+
+// await calls f until it says nothing more, for two minutes at most.
+func (p *prometheusServer) await(f func() string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Minute)
+	defer cancel()
+	for {
+		missing := f()
+		if missing == "" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			p.t.Fatalf("after two minutes: %s", missing)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// get asks the API, and decodes its answer into data.
+func (p *prometheusServer) get(path string, values url.Values, data any) error {
+	reply, err := p.client.Get(p.url + "/api/v1/" + path + "?" + values.Encode())
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Status string
+		Data   any
+	}{Data: data}
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Status != "success" {
+		return fmt.Errorf("%s %v: %s: %.1000s", path, values, reply.Status, body)
+	}
+	return nil
+}
+
+// labels are the values of a label of what is selected.
+func (p *prometheusServer) labels(label, selector string) (values []string, err error) {
+	err = p.get("label/"+label+"/values", url.Values{"match[]": {selector}}, &values)
+	slices.Sort(values)
+	return values, err
+}
+
+// sample is an element of a vector.
+type sample struct {
+	labels map[string]string
+	value  float64
+}
+
+// query runs an instant query, and returns those of its results that are numbers.
+func (p *prometheusServer) query(expr string) (samples []sample, err error) {
+	var answer struct {
+		ResultType string
+		Result     []struct {
+			Metric map[string]string
+			Value  [2]any // time and value, the latter as text
+		}
+	}
+	if err := p.get("query", url.Values{"query": {expr}}, &answer); err != nil {
+		return nil, err
+	}
+	if answer.ResultType != "vector" {
+		return nil, fmt.Errorf("%s: is a %s", expr, answer.ResultType)
+	}
+	for _, s := range answer.Result {
+		if v, err := strconv.ParseFloat(fmt.Sprint(s.Value[1]), 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
+			samples = append(samples, sample{s.Metric, v})
+		}
+	}
+	return samples, nil
+}
+
+// substitute puts values in the place of variables, as Grafana does in a regular expression in a string. No group is all of them.
+func substitute(expr, job, instance, group string) string {
+	quote := func(value string) string {
+		return "(" + strings.ReplaceAll(regexp.QuoteMeta(value), `\`, `\\`) + ")"
+	}
+	if group == "" {
+		group = ".*"
+	} else {
+		group = quote(group)
+	}
+	return strings.NewReplacer("$__rate_interval", rateInterval, "$job", quote(job), "$instance", quote(instance), "$group", group).Replace(expr)
+}
+
+// opsDashboard is what is asked of the dashboard's file here.
+type opsDashboard struct {
+	Panels []struct {
+		Title   string
+		Targets []struct{ RefID, Expr string }
+	}
+	Templating struct {
+		List []struct{ Name, Type, Definition string }
+	}
+}
+
+// TestOperations runs the bench and the prometheus of ops/README.md: each panel of the dashboard and each recording rule has data, the
+// dashboard's variables select, and when the bench is interrupted it leaves nothing behind.
+func TestOperations(t *testing.T) {
+	if _, err := exec.LookPath("prometheus"); err != nil {
+		if os.Getenv(requirePrometheus) != "" {
+			t.Fatal(err)
+		}
+		t.Skip("no prometheus in PATH (Debian: apt-get install prometheus)")
+	}
+	redisproc.ForTest(t) // skips where there is no server
+	var d opsDashboard
+	text, err := os.ReadFile(ops("grafana", "bale.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		job      = "bale-bench"
+		plain    = "profiles/json/none"
+		withDict = "profiles/json/zstd:3+dict"
+	)
+	bench := startBench(t)
+	p := runPrometheus(t, bench.addr)
+	p.await(func() string {
+		groups, err := p.labels("group", `{job="`+job+`"}`)
+		if err != nil {
+			return err.Error()
+		}
+		return cmp.Diff([]string{plain, withDict}, groups)
+	})
+
+	for _, v := range d.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		m := regexp.MustCompile(`^label_values\((.+), (\w+)\)$`).FindStringSubmatch(v.Definition)
+		if m == nil {
+			t.Errorf("variable %s: %q", v.Name, v.Definition)
+			continue
+		}
+		got, err := p.labels(m[2], substitute(m[1], job, bench.addr, ""))
+		want := map[string][]string{"job": {job}, "instance": {bench.addr}, "group": {plain, withDict}}[v.Name]
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("variable %s (-want +got): %v\n%s", v.Name, err, diff)
+		}
+	}
+
+	p.hasData(bench.addr, p.queries(&d, job, bench.addr, withDict), withDict)
+	p.hasNone(&d, job, bench.addr)
+
+	// A result needs a whole round.
+	p.await(func() string {
+		if found, err := p.query("bale_lab_round > 1"); err != nil || len(found) == 0 {
+			return fmt.Sprint("no second round: ", err)
+		}
+		return ""
+	})
+	end := bench.end()
+	if end.code != exitFailed || !strings.Contains(end.stderr, "bale bench: interrupted\n") || !strings.Contains(end.stdout, "INTERRUPTED: these are figures of") {
+		t.Errorf("exit %d, want %d, and the figures so far", end.code, exitFailed)
+	}
+	if running, err := bench.redis.IsRunning(); running || err != nil {
+		t.Errorf("its redis-server, process %d, runs on: %v", bench.redis.Pid, err)
+	}
+	if left := entries(t, bench.tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// query is one that has to have data.
+type query struct {
+	expr  string
+	group string // the only one that it may have; empty for any
+}
+
+// queries are those of the panels, for all groups and for one, and of the recording rules, by name.
+func (p *prometheusServer) queries(d *opsDashboard, job, instance, group string) map[string]query {
+	p.t.Helper()
+	queries := map[string]query{}
+	for _, panel := range d.Panels {
+		for _, target := range panel.Targets {
+			for _, group := range []string{"", group} {
+				queries[fmt.Sprintf("%s, %s of %q", panel.Title, target.RefID, group)] = query{substitute(target.Expr, job, instance, group), group}
+			}
+		}
+	}
+	if len(queries) < 50 {
+		p.t.Errorf("only %d queries of panels", len(queries))
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Type, Name, Health, LastError string }
+		}
+	}
+	p.await(func() string {
+		if err := p.get("rules", nil, &rules); err != nil {
+			return err.Error()
+		}
+		for _, g := range rules.Groups {
+			for _, r := range g.Rules {
+				if r.Health != "ok" {
+					return fmt.Sprintf("rule %s is %s: %s", r.Name, r.Health, r.LastError)
+				}
+			}
+		}
+		return ""
+	})
+	recorded := 0
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			if r.Type == "recording" {
+				recorded++
+				queries["rule "+r.Name] = query{fmt.Sprintf("%s{job=%q}", r.Name, job), ""}
+			}
+		}
+	}
+	if recorded < 15 {
+		p.t.Errorf("only %d recording rules", recorded)
+	}
+	return queries
+}
+
+// plausible are the bounds of what panels show of the group with a dictionary: of the bench nine GETs of ten hit, and sixteen callers
+// share two connections.
+var plausible = map[string]struct{ least, most float64 }{
+	"Operations": {1, 1e9}, "Throughput": {1, 1e9}, "Hit rate": {0.8, 0.99}, "Errors": {0, 0}, "Errors by class": {0, 0},
+	"Compression ratio": {2, 20}, "Ratio against training": {2, 20}, "Worst dictionary": {0.5, 1.5}, "Age of the dictionary": {0, 600},
+	"P99 of reads from Redis": {1e-6, 60}, "Callers that wait for a connection": {0.1, 16}, "Fresh buffers an operation": {0, 1},
+}
+
+// hasData waits for data of every query, and looks at what they are.
+func (p *prometheusServer) hasData(instance string, queries map[string]query, withDict string) {
+	p.t.Helper()
+	results := map[string][]sample{}
+	p.await(func() string {
+		var waiting []string
+		for name, q := range queries {
+			if len(results[name]) > 0 {
+				continue
+			}
+			found, err := p.query(q.expr)
+			if err != nil {
+				p.t.Fatalf("%s: %v", name, err)
+			}
+			if results[name] = found; len(found) == 0 {
+				waiting = append(waiting, name)
+			}
+		}
+		if len(waiting) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("no data for %q", waiting)
+	})
+	seen := map[string]bool{}
+	for name, found := range results {
+		title, _, _ := strings.Cut(name, ", ")
+		bounds, bounded := plausible[title]
+		for _, s := range found {
+			if got, ok := s.labels["instance"]; ok && got != instance {
+				p.t.Errorf("%s: instance %s", name, got)
+			}
+			group := queries[name].group
+			if got, ok := s.labels["group"]; ok && group != "" && got != group {
+				p.t.Errorf("%s: group %s", name, got)
+			}
+			if bounded && group == withDict {
+				seen[title] = true
+				if s.value < bounds.least || s.value > bounds.most {
+					p.t.Errorf("%s: %v of %v, want %v to %v", name, s.value, s.labels, bounds.least, bounds.most)
+				}
+			}
+		}
+	}
+	if len(seen) != len(plausible) {
+		p.t.Errorf("of the panels with bounds only these were there: %v", seen)
+	}
+}
+
+// hasNone looks at each panel with values of the variables that nothing has.
+func (p *prometheusServer) hasNone(d *opsDashboard, job, instance string) {
+	p.t.Helper()
+	for _, panel := range d.Panels {
+		for _, target := range panel.Targets {
+			exprs := []string{substitute(target.Expr, job, "nobody", ""), substitute(target.Expr, "nobody", instance, "")}
+			if strings.Contains(target.Expr, "$group") {
+				exprs = append(exprs, substitute(target.Expr, job, instance, "nobody"))
+			}
+			for _, expr := range exprs {
+				if found, err := p.query(expr); err != nil || len(found) > 0 {
+					p.t.Errorf("panel %q: %s: %v, %v", panel.Title, expr, found, err)
+				}
+			}
+		}
+	}
+}
