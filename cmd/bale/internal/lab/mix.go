@@ -62,6 +62,14 @@ func (m Mix) Validate() error {
 // Single reports whether operations are single GETs and SETs.
 func (m Mix) Single() bool { return m.Gets+m.Sets > 0 }
 
+// Proportion is GETS:SETS; empty for the zero Mix.
+func (m Mix) Proportion() string {
+	if !m.Single() {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", m.Gets, m.Sets)
+}
+
 // String says what an operation is.
 func (m Mix) String() string {
 	if !m.Single() {

@@ -62,7 +62,8 @@ type Environment struct {
 	Zstd         string    `json:"zstd"` // what zstd is where it is not pure Go
 	Embedded     bool      `json:"embedded"`
 	Private      bool      `json:"private"`
-	Load         string    `json:"load"` // what an operation is and how operations come: "a value written and read back; closed loop"
+	Load         string    `json:"load"`          // what an operation is and how operations come: "a value written and read back; closed loop"
+	Mix          string    `json:"mix,omitempty"` // GETS:SETS where operations are single ones; then an operation has but a part of the stages
 	Seed         uint64    `json:"seed"`
 	OthersCPU    *float64  `json:"others_cpu"` // cores that other programs used meanwhile, or another machine on the same hardware took; null where unknown
 	DurationS    float64   `json:"duration_s"` // measured for each cell, in all of Rounds

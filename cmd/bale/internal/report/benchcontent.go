@@ -59,6 +59,7 @@ type benchSheet struct {
 	Profiles, Graphs       template.HTML
 	ProfilesSummary        string
 	OpenLoop, Baseline     bool
+	Mix                    string // GETS:SETS
 }
 
 // benchCell is a cell as it is shown.
@@ -155,6 +156,8 @@ func benchAnswer(run *outcome.Run, sets int, o BenchOptions) string {
 		return cells + " so far"
 	case run.Environment.Interrupted:
 		return cells + ", interrupted"
+	case run.Environment.Study != "":
+		return "What the study of " + printable(run.Environment.Study) + " found"
 	case len(o.Choices) == 1:
 		return printable(o.Choices[0])
 	case len(o.Choices) > 1:
@@ -444,7 +447,7 @@ func panelOf(cells, among []*benchCell) benchPanel {
 
 func sheetOf(id string, run *outcome.Run, all, set []*benchCell, swept map[int]bool, nodes int, baseline bool) benchSheet {
 	first := set[0]
-	s := benchSheet{ID: id, Name: printable(first.Dataset), Track: printable(first.Track), Baseline: baseline}
+	s := benchSheet{ID: id, Name: printable(first.Dataset), Track: printable(first.Track), Baseline: baseline, Mix: printable(run.Environment.Mix)}
 	if first.Values > 0 {
 		s.About = fmt.Sprintf("%s of %s in the mean, as they are given", plural(first.Values, "value"), amount(float64(first.RawBytes)/float64(first.Values)))
 	}
