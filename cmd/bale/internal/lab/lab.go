@@ -309,7 +309,8 @@ func (r *run) keysOf() []string {
 		}
 	}
 	for _, d := range r.Datasets {
-		n = max(n, r.keyCount(d), len(d.Raw))
+		_, measured := r.halves(d)
+		n = max(n, r.keyCount(measured), len(d.Raw))
 	}
 	keys := make([]string, n+1)
 	prefix := fmt.Sprintf("bale:bench:%08x", rand.Uint32()) // not the seed: two runs may share a server
@@ -327,7 +328,7 @@ func (r *run) dictKey() string { return r.keys[len(r.keys)-1] }
 
 // keyCount is over how many keys the memory of a set is measured: a multiple of its values.
 func (r *run) keyCount(d *dataset.Dataset) int {
-	n := len(d.Raw)
+	n := max(1, len(d.Raw))
 	keys := n * max(1, (memoryKeys+n-1)/n)
 	mean := max(1, d.RawBytes()/int64(n))
 	return max(1, min(keys, int(memoryBytes/mean)))

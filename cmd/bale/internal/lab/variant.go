@@ -68,12 +68,9 @@ func (v *variant) identity() outcome.Identity {
 func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 	r.total = len(r.Datasets) * len(r.Codecs) * len(r.Compress) * (1 + len(r.servers)*len(r.Clients)*len(r.Batches)*len(r.Concurrency)*len(r.Rates)*r.Rounds)
 	for _, d := range r.Datasets {
-		train, measured := d, d
-		if slices.ContainsFunc(r.Compress, func(s engine.Setting) bool { return s.Dict }) {
-			train, measured = d.Halves()
-			if len(measured.Raw) == 0 {
-				return variants, fmt.Errorf("%s has a single value, and none is left to train a dictionary on", d.Name)
-			}
+		train, measured := r.halves(d)
+		if len(measured.Raw) == 0 {
+			return variants, fmt.Errorf("%s has a single value, and none is left to train a dictionary on", d.Name)
 		}
 		for _, codec := range r.Codecs {
 			coder, err := measured.Coder(codec)
@@ -108,6 +105,14 @@ func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 		}
 	}
 	return variants, nil
+}
+
+// halves are the values to train on and those to measure: the same, where no setting asks for a dictionary.
+func (r *run) halves(d *dataset.Dataset) (train, measured *dataset.Dataset) {
+	if slices.ContainsFunc(r.Compress, func(s engine.Setting) bool { return s.Dict }) {
+		return d.Halves()
+	}
+	return d, d
 }
 
 func (r *run) skip(i outcome.Identity, reason string) {

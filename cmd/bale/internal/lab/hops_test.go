@@ -1,0 +1,149 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/link"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/bale/internal/twemproxy"
+)
+
+// Variables that, when not empty, make a test fail instead of skip where its part of the machine is missing.
+const (
+	requireProxy = "BALE_REQUIRE_TWEMPROXY"
+	requireLink  = "BALE_REQUIRE_LINK"
+)
+
+// TestThroughTwemproxy: each client, one by one and in batches, over the one connection that the proxy has to the server; and the proxy
+// is gone when the run is.
+func TestThroughTwemproxy(t *testing.T) {
+	if _, err := exec.LookPath("nutcracker"); err != nil && os.Getenv(requireProxy) == "" {
+		t.Skip(twemproxy.ErrNotInstalled)
+	}
+	server := realServer(t)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp) // of the proxy
+	const callers = 16
+	c := config(t, "s2")
+	c.Concurrency, c.Batches = []int{callers}, []Batch{{}, {N: 5}, {MSet: true, N: 5}}
+	for _, name := range []string{"goredis@twemproxy", "goredis:2+auto@twemproxy", "rueidis@twemproxy", "rueidis:4-auto@twemproxy", "redigo@twemproxy", "radix:4@twemproxy"} {
+		s, err := ParseClient(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Clients = append(c.Clients, s)
+	}
+	pid, addr := 0, ""
+	c.Progress = func(p Progress) {
+		if p.Round < 2 {
+			return
+		}
+		pid, addr = server.proxy.PID(), server.proxy.Addr() // clients have their connections, for there was a round before
+		list, err := server.client.ClientList(t.Context()).Result()
+		if n := strings.Count(list, "\n"); err != nil || n > callers/2 {
+			t.Errorf("the server has %d connections, %v", n, err)
+		}
+	}
+	r, err := Run(t.Context(), []*Server{server}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := len(c.Clients) * len(c.Batches); len(r.Cells) != want {
+		t.Errorf("%d cells, want %d", len(r.Cells), want)
+	}
+	for _, cell := range r.Cells {
+		if !cell.Verified || cell.Operations == 0 || !strings.HasSuffix(cell.Client, "@twemproxy") {
+			t.Errorf("%s %s: %s", cell.Client, cell.Batch, cell.Error)
+		}
+	}
+	if pid == 0 {
+		t.Fatal("no proxy was seen")
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("process %d of the proxy is there still: %v", pid, err)
+	}
+	if conn, err := net.Dial("tcp", addr); err == nil {
+		conn.Close()
+		t.Errorf("somebody answers at %s", addr)
+	}
+	if left, err := filepath.Glob(filepath.Join(tmp, "bale-twemproxy-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	// What a proxy cannot take is said before.
+	server.Options.Password = "secret"
+	if _, err := Run(t.Context(), []*Server{server}, c); !errors.Is(err, ErrClient) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("with a password: %v", err)
+	}
+}
+
+// TestBehindALink: values that are large for a narrow link fill it, and nothing of it is left.
+func TestBehindALink(t *testing.T) {
+	near := realServer(t) // where values are stored first, which would take a while over the link
+	const bits = 4e6
+	far, err := OpenPrivate(t.Context(), ServerSetting{Link: "4mbit"})
+	if _, cannot := errors.AsType[link.Unavailable](err); cannot && os.Getenv(requireLink) == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	defer func() {
+		if !closed {
+			far.Close()
+		}
+	}()
+	if far.LinkBits != bits || far.Setting != "link=4mbit" || !far.Private || near.LinkBits != 0 {
+		t.Errorf("%+v", far)
+	}
+	values, err := dataset.Sized(16<<10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, _ = values.Halves()
+	values, _ = values.Halves()
+	c := config(t, "none", "zstd")
+	c.Datasets, c.Codecs, c.Concurrency, c.Duration = []*dataset.Dataset{values}, []string{"raw"}, []int{4}, time.Second
+	r, err := Run(t.Context(), []*Server{near, far}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	through := map[string]outcome.Cell{}
+	for _, cell := range r.Cells {
+		if !cell.Verified || cell.Operations == 0 {
+			t.Errorf("%s %s: %s", cell.Server, cell.Compress, cell.Error)
+		}
+		through[cell.Server+" "+cell.Compress] = cell
+	}
+	plain, packed := through["link=4mbit none"], through["link=4mbit zstd:3"]
+	if plain.Limit != outcome.LimitNetwork || !strings.Contains(plain.Why, "of 4 Mbit/s") {
+		t.Errorf("limit %q: %s", plain.Limit, plain.Why)
+	}
+	if other := through[" none"]; other.Limit == outcome.LimitNetwork {
+		t.Errorf("without a link the limit is %q: %s", other.Limit, other.Why)
+	}
+	// The link alone sets the pace, and so the ratio of the bytes does.
+	if much := packed.ValuesPerSecond.Median / plain.ValuesPerSecond.Median; much < 0.75*packed.Ratio {
+		t.Errorf("%.2f times the values over the same link, at a ratio of %.2f", much, packed.Ratio)
+	}
+	err, closed = far.Close(), true
+	if err != nil {
+		t.Error(err)
+	}
+	for _, what := range []string{"netns list", "-oneline link"} {
+		out, err := exec.Command("ip", strings.Fields(what)...).Output()
+		if name := fmt.Sprintf("bale-%x-", os.Getpid()); err != nil || strings.Contains(string(out), name) {
+			t.Errorf("ip %s: %v, %s of this process is there still:\n%s", what, err, name, out)
+		}
+	}
+}
