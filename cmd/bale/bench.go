@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ type benchCommand struct {
 	Profile     []string      `placeholder:"LIST" group:"measuring" help:"Take a pprof profile of each cell: ${profiles}. They are in --html as flame graphs, and in --profile-dir as files."`
 	ProfileDir  string        `placeholder:"DIR" group:"measuring" help:"Write the profiles into this folder."`
 	JSON        string        `name:"json" placeholder:"FILE" group:"results" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
-	HTML        string        `name:"html" placeholder:"FILE" group:"results" help:"Write a report with pictures, as one file that needs no network."`
+	HTML        string        `name:"html" placeholder:"FILE" group:"results" help:"Write a report with pictures, as one file that needs no network; - for stdout, in place of the tables."`
 	Baseline    string        `placeholder:"FILE" group:"results" help:"Lay the results of an earlier run (of --json) beside these in --html."`
 	GoBench     string        `name:"go-bench" placeholder:"FILE" group:"results" help:"Write all rounds in the format of Go benchmarks, too, for bale compare and benchstat; - for stdout, in place of the tables."`
 	Stages      bool          `group:"results" help:"Show the percentiles of every stage, too."`
@@ -156,15 +157,15 @@ func (b *benchCommand) config() (lab.Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("%w: --client: %w", errUsage, err)
 		}
-		if slices.Contains(c.Clients, client) {
-			return c, fmt.Errorf("%w: --client %s is there twice", errUsage, name)
-		}
 		c.Clients = append(c.Clients, client)
 	}
 	for _, name := range b.Compress {
 		setting, err := engine.ParseForm(name)
 		if err != nil {
 			return c, fmt.Errorf("%w: --compress: %w", errUsage, err)
+		}
+		if slices.ContainsFunc(c.Compress, func(o engine.Setting) bool { return o.String() == setting.String() }) { // zstd is zstd:3
+			return c, fmt.Errorf("%w: --compress %v is there twice", errUsage, setting)
 		}
 		c.Compress = append(c.Compress, setting)
 	}
@@ -210,8 +211,13 @@ func (b *benchCommand) config() (lab.Config, error) {
 		return c, fmt.Errorf("%w: --baseline is for --html", errUsage)
 	case b.Serve != "" && serve.Check(b.Serve) != nil:
 		return c, fmt.Errorf("%w: --serve: %w", errUsage, serve.Check(b.Serve))
-	case b.JSON == "-" && b.GoBench == "-":
-		return c, fmt.Errorf("%w: --json and --go-bench cannot both have stdout", errUsage)
+	case len(b.toStdout()) > 1:
+		return c, fmt.Errorf("%w: %s cannot both have stdout", errUsage, strings.Join(b.toStdout(), " and "))
+	}
+	// Two cells of one name could not be told apart.
+	if err := cmp.Or(twice("--builtin", b.Builtin), twice("--value-size", b.ValueSize), twice("--track", b.Track), twice("--codec", b.Codec),
+		twice("--client", c.Clients), twice("--batch", c.Batches), twice("--concurrency", b.Concurrency), twice("--rate", c.Rates), twice("--profile", b.Profile)); err != nil {
+		return c, err
 	}
 	if b.Push != "" {
 		if _, err := push.Parse(b.Push); err != nil {
@@ -222,6 +228,25 @@ func (b *benchCommand) config() (lab.Config, error) {
 }
 
 const maxKeySize = 64 << 10
+
+func twice[T comparable](option string, list []T) error {
+	for i, v := range list {
+		if slices.Contains(list[:i], v) {
+			return fmt.Errorf("%w: %s %v is there twice", errUsage, option, v)
+		}
+	}
+	return nil
+}
+
+// toStdout are the options whose results take the place of the tables.
+func (b *benchCommand) toStdout() (options []string) {
+	for _, o := range []struct{ option, path string }{{"--json", b.JSON}, {"--html", b.HTML}, {"--go-bench", b.GoBench}} {
+		if o.path == "-" {
+			options = append(options, o.option)
+		}
+	}
+	return options
+}
 
 // load reads how operations come.
 func (b *benchCommand) load(c *lab.Config) (err error) {
@@ -298,7 +323,11 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 	}
 	defer func() { err = errors.Join(err, live.Close()) }()
 	cells, d := lab.Estimate(len(servers), c)
-	fmt.Fprintf(s.err, "%d cells: about %v\n", cells, round(d))
+	what := "cells"
+	if cells == 1 {
+		what = "cell"
+	}
+	fmt.Fprintf(s.err, "%d %s: about %v\n", cells, what, round(d))
 	result, err := lab.Run(ctx, servers, c)
 	stopProgress()
 	if result != nil {
@@ -308,7 +337,7 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 		}
 		live.end(ctx, result)
 		err = errors.Join(err, out.write(result), b.push(context.WithoutCancel(ctx), s, result))
-		if b.JSON != "-" && b.GoBench != "-" {
+		if len(b.toStdout()) == 0 {
 			report.Table(s.out, result, report.Options{Stages: b.Stages})
 		}
 		if err == nil {

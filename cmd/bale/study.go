@@ -66,7 +66,7 @@ func (c *studyCommand) Run(ctx context.Context, s *streams) error {
 	if err := bench.Run(ctx, s); err != nil {
 		return err
 	}
-	if page := c.page(); page != "" {
+	if page := c.page(); page != "" && page != "-" {
 		fmt.Fprintf(s.err, "the report with pictures: %s\n", page)
 	}
 	return nil
