@@ -164,9 +164,6 @@ func (b *benchCommand) config() (lab.Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("%w: --compress: %w", errUsage, err)
 		}
-		if slices.ContainsFunc(c.Compress, func(o engine.Setting) bool { return o.String() == setting.String() }) { // zstd is zstd:3
-			return c, fmt.Errorf("%w: --compress %v is there twice", errUsage, setting)
-		}
 		c.Compress = append(c.Compress, setting)
 	}
 	for _, name := range b.Batch {
@@ -215,7 +212,7 @@ func (b *benchCommand) config() (lab.Config, error) {
 		return c, fmt.Errorf("%w: %s cannot both have stdout", errUsage, strings.Join(b.toStdout(), " and "))
 	}
 	// Two cells of one name could not be told apart.
-	if err := cmp.Or(twice("--builtin", b.Builtin), twice("--value-size", b.ValueSize), twice("--track", b.Track), twice("--codec", b.Codec),
+	if err := cmp.Or(twice("--builtin", b.Builtin), twice("--value-size", b.ValueSize), twice("--track", b.Track), twice("--codec", b.Codec), twice("--compress", c.Compress),
 		twice("--client", c.Clients), twice("--batch", c.Batches), twice("--concurrency", b.Concurrency), twice("--rate", c.Rates), twice("--profile", b.Profile)); err != nil {
 		return c, err
 	}
@@ -409,7 +406,7 @@ func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error)
 				if each, err = d.Dynamic(); errors.Is(err, dataset.ErrNoCoder) && len(names) > 1 {
 					continue // one of several that is no JSON
 				} else if err != nil {
-					return nil, err
+					return nil, fmt.Errorf("%w: %w", errUsage, err)
 				}
 			}
 			sets = append(sets, each)

@@ -115,7 +115,7 @@ func (o *observer) Watch(result func() *outcome.Run) {
 				if len(r.Cells) > 0 {
 					o.results.Add(1)
 				}
-				time.Sleep(time.Millisecond) // of two cores the run needs some
+				time.Sleep(10 * time.Millisecond) // of two cores the run needs some
 			}
 		})
 	}
@@ -147,8 +147,7 @@ func TestObserver(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := &observer{t: t, groups: map[string]*stats.Counters{}}
 			c := config(t, "none", "s2")
-			c.Duration = 80 * time.Millisecond
-			small(&c)
+						small(&c)
 			test.change(&c)
 			c.Observer = o
 			c.wrap = func(s bale.Store) bale.Store { return counting{s, &o.seen} }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/study"
+)
+
+// TestBenchRefuses: what cannot be, or contradicts itself, ends with exit status 2 before anything is measured, and one line that names
+// the option.
+func TestBenchRefuses(t *testing.T) {
+	t.Chdir(t.TempDir()) // for what --json and --html might leave
+	for _, test := range []struct{ args, want string }{
+		{"--codec nope", `--codec "nope"; there are json, gob, raw`},
+		{"--client nobody", `--client: no such client: "nobody"; there are goredis`},
+		{"--client redigo+auto", `redigo and radix never`},
+		{"--compress brotli", `--compress: no such setting: "brotli"`},
+		{"--compress none/naive", `none has nothing to pool`},
+		{"--batch mset", `--batch: no such batch: "mset"`},
+		{"--concurrency 0", `--concurrency 0, must be 1 to 10000`},
+		{"--concurrency 1,10001", `--concurrency 10001, must be 1 to 10000`},
+		{"--track other", `--track "other"; there are typed and dynamic`},
+		{"--profile gpu", `--profile "gpu"; there are cpu, heap, mutex, block`},
+		{"--profile-dir there", `--profile-dir without --profile`},
+		{"--mix 90", `--mix: no such mix: "90"`},
+		{"--mix 1:1 --batch mset:2", `--mix is of single values, and --batch of many`},
+		{"--mix 1:1 --hit-rate 2", `hit rate 2, must be 0 to 1`},
+		{"--hit-rate 0.5", `are of single GETs and SETs`},
+		{"--zipf 1", `are of single GETs and SETs`},
+		{"--rate 0", `--rate "0"; it is operations a second, 1 to 10000000, or sweep`},
+		{"--rate NaN", `--rate "NaN"`},
+		{"--rate 10000001", `--rate "10000001"`},
+		{"--rate sweep,100", `--rate is either sweep or a list of rates`},
+		{"--repeat 0", `--repeat 0, must be 1 to 1000`},
+		{"--repeat 1001", `--repeat 1001, must be 1 to 1000`},
+		{"--duration 5ms --repeat 6", `--duration 5ms, must be at least a millisecond for each of 6 rounds`},
+		{"--values 0", `--values 0, must be at least 1`},
+		{"--redis redis://127.0.0.1:1", `--embedded and --redis exclude each other`},
+		{"--key-size 25", `--key-size 25, must be 26 to 65536`},
+		{"--key-size 65537", `--key-size 65537, must be 26 to 65536`},
+		{"--baseline old.json", `--baseline is for --html`},
+		{"--serve 8080", `--serve: serve: address "8080": give it as HOST:PORT`},
+		{"--json - --go-bench -", `--json and --go-bench cannot both have stdout`},
+		{"--html - --json -", `--json and --html cannot both have stdout`},
+		{"--push localhost", `--push: push: the URL must begin with http`},
+		{"--builtin nonsense", `--builtin "nonsense"; there are profiles, sessions`},
+		{"--builtin random --track dynamic", `it needs values that are JSON`},
+		{"--value-size 0", `--value-size: "0" is no size in bytes`},
+		{"--value-size 1GiB", `--value-size 1GiB, must be 1 to 64MiB`},
+		{"--codec gob,json,gob", `--codec gob is there twice`},
+		{"--compress none,zstd:3,zstd:3", `--compress zstd:3 is there twice`},
+		{"--client redigo,redigo", `--client redigo is there twice`},
+		{"--batch single,mset:2,mset:2", `--batch mset:2 is there twice`},
+		{"--concurrency 4,4", `--concurrency 4 is there twice`},
+		{"--rate 100,1e2", `--rate 100 is there twice`},
+		{"--builtin text,text", `--builtin text is there twice`},
+		{"--value-size 1024,1KiB", `--value-size 1KiB is there twice`},
+		{"--track typed,typed", `--track typed is there twice`},
+		{"--profile cpu,cpu", `--profile cpu is there twice`},
+		{"--appendonly no", `settings of a server are for private ones`},
+		{"--link 1mbit", `settings of a server are for private ones`},
+		{"--link 1", `link: not a network: the rate "1"`},
+		{"--appendonly maybe", `appendonly "maybe"; there are no, everysec, always`},
+		{"--io-threads 0", `io-threads 0, must be 1 to 128`},
+		{"--maxmemory-policy all", `maxmemory-policy "all"; there are noeviction`},
+		{"some command", `"some"; arguments are the commands of --ab`},
+		{"--ab one", `--ab takes two commands, each in quotes; there are 1`},
+	} {
+		args := append([]string{"bench"}, strings.Fields(test.args)...)
+		if !strings.Contains(test.args, "--value-size") && !strings.Contains(test.args, "--builtin") {
+			args = append(args, "--value-size=100")
+		}
+		if !strings.Contains(test.args, "--ab") {
+			args = append(args, "--embedded")
+		}
+		var out, errs bytes.Buffer
+		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
+		if code != exitUsage || out.Len() > 0 || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), test.want) {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q; want %q", test.args, code, &out, &errs, test.want)
+		}
+	}
+	if left := entries(t, "."); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestQuick: --quick replaces what nobody asked for, and nothing else.
+func TestQuick(t *testing.T) {
+	type asked struct {
+		Builtin, Compress []string
+		Sizes             int
+		Concurrency       []int
+		Repeat            int
+		Duration          time.Duration
+	}
+	hurried := asked{quickBuiltin, quickCompress, 0, []int{quickConcurrency}, quickRepeat, quickDuration}
+	for args, change := range map[string]func(*asked){
+		"":                     func(*asked) {},
+		"--builtin text":       func(a *asked) { a.Builtin = []string{"text"} },
+		"--value-size 100,200": func(a *asked) { a.Builtin, a.Sizes = nil, 2 },
+		"--data there":         func(a *asked) { a.Builtin = nil },
+		"--compress gzip":      func(a *asked) { a.Compress = []string{"gzip"} },
+		"--concurrency 1,8":    func(a *asked) { a.Concurrency = []int{1, 8} },
+		"--repeat 3":           func(a *asked) { a.Repeat = 3 },
+		"--duration 1s":        func(a *asked) { a.Duration = time.Second },
+		"--builtin logs --concurrency 2 --repeat 9": func(a *asked) { a.Builtin, a.Concurrency, a.Repeat = []string{"logs"}, []int{2}, 9 },
+	} {
+		want := hurried
+		change(&want)
+		b, err := parseBench(append([]string{"bench", "--quick"}, strings.Fields(args)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := b.config()
+		if err != nil {
+			t.Fatalf("%s: %v", args, err)
+		}
+		got := asked{b.Builtin, b.Compress, len(b.ValueSize), c.Concurrency, c.Rounds, c.Duration}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("--quick %s (-want +got):\n%s", args, diff)
+		}
+	}
+}
+
+// TestStudiesAreKnown: each study is a command line of bale bench whose sets, codecs, compressors, clients and servers there are, with
+// values for all that is asked for.
+func TestStudiesAreKnown(t *testing.T) {
+	for _, s := range study.All() {
+		b, err := parseBench(append([]string{"bench"}, s.Args...))
+		if err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+			continue
+		}
+		c, err := b.config()
+		if err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+			continue
+		}
+		if _, err := lab.ServerSettings(b.AppendOnly, b.IOThreads, b.MaxPolicy, b.Link); err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+		}
+		if c.Datasets, err = b.datasets(&streams{in: strings.NewReader("")}); err != nil || len(c.Datasets) == 0 {
+			t.Errorf("%s: %d sets, %v", s.Name, len(c.Datasets), err)
+		}
+		for _, codec := range c.Codecs { // some sets are no JSON, but each codec has one that it is for
+			if !slices.ContainsFunc(c.Datasets, func(d *dataset.Dataset) bool { _, err := d.Coder(codec); return err == nil }) {
+				t.Errorf("%s: no set has values for %s", s.Name, codec)
+			}
+		}
+		if cells, d := lab.Estimate(max(1, len(b.Link)), c); cells < 4 || d > 5*time.Minute {
+			t.Errorf("%s: %d cells, %v", s.Name, cells, d)
+		}
+		if c.Rounds < 6 {
+			t.Errorf("%s: %d rounds, of which there is no interval", s.Name, c.Rounds)
+		}
+	}
+}
