@@ -180,13 +180,14 @@ func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, roun
 }
 
 // hold lets the callers work for the time that is measured, and on until each had a turn from start to end, where operations take
-// longer than that.
+// longer than that; of an open loop until there was one, for there may be fewer operations than callers.
 func (r *run) hold(ctx context.Context, p *phase, from int64) {
 	sleep(ctx, r.slice())
+	turns := int64(p.cell.concurrency)
 	if p.cell.rate > 0 {
-		return
+		turns = 1
 	}
-	for p.measured.Load() < int64(p.cell.concurrency) && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < opTimeout {
+	for p.measured.Load() < turns && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < opTimeout {
 		sleep(ctx, time.Millisecond)
 	}
 }
