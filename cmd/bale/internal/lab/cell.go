@@ -77,9 +77,6 @@ func (c *cell) unfit() string {
 // slice is how long a cell is measured in a round.
 func (r *run) slice() time.Duration { return r.Duration / time.Duration(r.Rounds) }
 
-// fewOperations are so few for each caller, in a round, that what is under way at its start and its end would matter.
-const fewOperations = 20
-
 // measure runs a cell for its share of a round.
 func (r *run) measure(ctx context.Context, c *cell, round int) {
 	if c.failed() != nil {
@@ -101,39 +98,45 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 	warm := p.warmUp(ctx, r.slice())
 	found.WarmUpS, found.Steady = warm.took.Seconds(), warm.steady
 
-	before, after, done, err := r.watched(ctx, p, &found)
+	before, after, err := r.watched(ctx, p, &found)
 	p.end(ctx, &callers, r.slice())
 	switch {
 	case ctx.Err() != nil: // a round that was cut short is no measurement
 	case err != nil:
 		c.failure.set(err)
 	default:
-		r.conclude(c, p, &found, before, after, done)
+		r.conclude(c, p, &found, before, after)
 	}
 }
 
-// watched measures what the callers do in a round's time, with a look at all resources before and after: how many operations
-// were done in between.
-func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (before, after *look, done int64, err error) {
+// watched measures what the callers do in a round's time, with a look at all resources before and after, while they are at work.
+func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (before, after *look, err error) {
 	stopProfiles, err := p.cell.startProfiles(r.Profiles)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
-	if before, err = r.look(ctx, p.cell); err == nil {
-		before.memory(r)
-		from := p.now()
-		done = p.done.Load()
+	before, after = &look{}, &look{}
+	if err = before.atServer(ctx, p); err == nil {
+		before.atOwn(ctx, p)
+		from, done := p.now(), p.done.Load()
 		p.from.Store(from)
 		r.hold(ctx, p, from)
 		until := p.now()
 		p.until.Store(until)
-		done = p.done.Load() - done
 		found.Seconds = float64(until-from) / 1e9
-		if after, err = r.look(ctx, p.cell); err == nil {
-			after.memory(r)
-		}
+		found.OpsPerSecond = float64(p.done.Load()-done) / found.Seconds // of an open loop
+		p.settle(ctx)
+		after.atOwn(ctx, p)
+		err = after.atServer(ctx, p)
 	}
-	return before, after, done, errors.Join(err, stopProfiles())
+	return before, after, errors.Join(err, stopProfiles())
+}
+
+// settle waits until every operation of a closed loop that counts has ended. The callers go on meanwhile, so that the last ones have no easier time.
+func (p *phase) settle(ctx context.Context) {
+	for began := time.Now(); p.cell.rate == 0 && p.measured.Load() < p.begun.Load() && p.cell.failure.get() == nil && ctx.Err() == nil && time.Since(began) < opTimeout; {
+		sleep(ctx, time.Millisecond)
+	}
 }
 
 // clean has each cell start from the same heap, so that none pays for the garbage of the one before. Memory goes back to the system where it is much: to
@@ -224,36 +227,24 @@ const (
 )
 
 // conclude takes the figures of a round when its callers have ended.
-func (r *run) conclude(c *cell, p *phase, found *outcome.Round, before, after *look, done int64) {
+func (r *run) conclude(c *cell, p *phase, found *outcome.Round, before, after *look) {
 	measured := p.measured.Load()
 	if measured == 0 {
 		return
 	}
 	histograms := r.latency.Snapshot()
 	found.Operations = measured
-	switch {
-	case c.rate > 0:
-		// What was done in the time, of what was to start in it or before.
-		found.OpsPerSecond = float64(done) / found.Seconds
-	case done >= int64(fewOperations*c.concurrency):
-		found.OpsPerSecond = float64(done) / found.Seconds
-	default:
-		// By Little's law, for at so few it matters that operations were under way at the start and at the end.
-		found.OpsPerSecond = float64(c.concurrency) / (histograms[total].Mean() / 1e9)
+	if c.rate == 0 {
+		// So many callers, each of whom does one in a mean cycle: no operation is cut off at the start or the end, however few there are.
+		found.OpsPerSecond = float64(c.concurrency) * float64(measured) * 1e9 / float64(p.cycles.Load())
 	}
 	for i := range outcome.Stages {
 		found.StagesP50 = append(found.StagesP50, us(histograms[i].Quantile(0.5)))
 	}
 	found.P99 = us(histograms[total].Quantile(0.99))
-	allocs, bytes, n := after.allocs-before.allocs, after.bytes-before.bytes, done
-	if done < int64(fewOperations*c.concurrency) && c.rate == 0 {
-		// All whole operations since the callers started, instead.
-		var now runtime.MemStats
-		runtime.ReadMemStats(&now)
-		allocs, bytes, n = now.Mallocs-r.atStart.Mallocs, now.TotalAlloc-r.atStart.TotalAlloc, p.done.Load()
-	}
-	found.AllocsPerOp, found.BytesPerOp = float64(allocs)/float64(max(1, n)), float64(bytes)/float64(max(1, n))
-	found.Resources = after.since(before, found.Seconds, done)
+	ops := float64(max(1, after.done-before.done))
+	found.AllocsPerOp, found.BytesPerOp = float64(after.allocs-before.allocs)/ops, float64(after.bytes-before.bytes)/ops
+	found.Resources = after.since(before)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,8 +270,8 @@ func (c *cell) result(cores int) outcome.Cell {
 		OpsPerSecond: of(func(r outcome.Round) float64 { return r.OpsPerSecond }),
 		AllocsPerOp:  of(func(r outcome.Round) float64 { return r.AllocsPerOp }),
 		BytesPerOp:   of(func(r outcome.Round) float64 { return r.BytesPerOp }),
-		P50:          of(func(r outcome.Round) float64 { return r.StagesP50[total] }),
-		P99:          of(func(r outcome.Round) float64 { return r.P99 }),
+		P50:          together(of(func(r outcome.Round) float64 { return r.StagesP50[total] }), c.latency[total].Quantile(0.5)),
+		P99:          together(of(func(r outcome.Round) float64 { return r.P99 }), c.latency[total].Quantile(0.99)),
 		Hits:         c.hits, Misses: c.misses, Unstarted: c.unstarted,
 		Latency: points(&c.latency[total]), Stages: map[string]outcome.Stage{}, Rounds: slices.Clone(c.rounds), Resources: mean(c.rounds),
 	}

@@ -473,3 +473,28 @@ func TestInterrupted(t *testing.T) {
 		})
 	}
 }
+
+// deaf says that it wrote a value, and does not.
+type deaf struct{ bale.Store }
+
+func (deaf) Set(context.Context, string, []byte, bale.Expiry) error { return nil }
+
+// TestLostWritesFailTheCell: a write that is lost leaves the value of before, which is another.
+func TestLostWritesFailTheCell(t *testing.T) {
+	server, err := OpenEmbedded(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	c := config(t, "none", "zstd")
+	c.wrap = func(s bale.Store) bale.Store { return deaf{s} }
+	r, err := Run(t.Context(), []*Server{server}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cell := range r.Cells {
+		if !cell.Mismatch {
+			t.Errorf("%+v: verified %v, error %q", cell.Identity, cell.Verified, cell.Error)
+		}
+	}
+}

@@ -453,7 +453,7 @@ func TestSettled(t *testing.T) {
 func TestLimit(t *testing.T) {
 	cell := func(client, server float64) outcome.Cell {
 		return outcome.Cell{
-			Resources: outcome.Resources{ClientCPU: client, ServerCPU: &server}, OpsPerSecond: outcome.Estimate{Median: 1000},
+			Resources: outcome.Resources{ClientCPU: client, ServerCPU: &server, ServerMain: &server}, OpsPerSecond: outcome.Estimate{Median: 1000},
 			Stages: map[string]outcome.Stage{"total": {Mean: 1000}},
 		}
 	}
@@ -462,6 +462,8 @@ func TestLimit(t *testing.T) {
 	pool.Resources.PoolWait = &wait
 	offered.Rate = 1000
 	link.Resources.ServerOut = 1100
+	elsewhere := cell(0.5, 0.3)
+	elsewhere.Resources.MachineCPU = new(1.9)
 	remote := &Server{}
 	for name, test := range map[string]struct {
 		cell   outcome.Cell
@@ -472,6 +474,7 @@ func TestLimit(t *testing.T) {
 		"both":     {cell(1.0, 0.95), &Server{Here: true}, 2, outcome.LimitMachine},
 		"server":   {cell(1.0, 0.95), &Server{Here: true}, 8, outcome.LimitServer},
 		"client":   {cell(1.95, 0.5), remote, 2, outcome.LimitClient},
+		"others":   {elsewhere, &Server{Here: true}, 2, outcome.LimitMachine},
 		"waiting":  {cell(0.5, 0.3), &Server{Here: true}, 2, outcome.LimitWaiting},
 		"pool":     {pool, remote, 2, outcome.LimitPool},
 		"offered":  {offered, remote, 2, outcome.LimitOffered},

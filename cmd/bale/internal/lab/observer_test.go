@@ -147,7 +147,7 @@ func TestObserver(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			o := &observer{t: t, groups: map[string]*stats.Counters{}}
 			c := config(t, "none", "s2")
-						small(&c)
+			small(&c)
 			test.change(&c)
 			c.Observer = o
 			c.wrap = func(s bale.Store) bale.Store { return counting{s, &o.seen} }

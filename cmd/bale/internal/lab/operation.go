@@ -42,6 +42,7 @@ type caller struct {
 	draw   *popularity // of everybody's; nil for its own
 	misses string      // begins keys that do not exist
 	times  [timed]time.Duration
+	turn   int
 	hit    int // 1 for a GET that found a value, -1 for one that did not, 0 for none
 	at     time.Time
 
@@ -56,8 +57,9 @@ func (c *caller) next(ctx context.Context) error {
 	case c.cell.batch.N > 0:
 		return c.many(ctx)
 	case !mix.Single():
-		i := c.rng.IntN(len(c.cell.data.Raw))
-		return c.roundTrip(ctx, i, c.keys[i%len(c.keys)])
+		// Keys in turn and values at random: what a key held before is most often another value, so that a write that is lost is found.
+		c.turn++
+		return c.roundTrip(ctx, c.rng.IntN(len(c.cell.data.Raw)), c.keys[c.turn%len(c.keys)])
 	case c.rng.IntN(mix.Gets+mix.Sets) < mix.Gets:
 		return c.get(ctx)
 	default:

@@ -16,7 +16,9 @@ type phase struct {
 	cell     *cell
 	began    time.Time
 	done     atomic.Int64 // operations that were completed
-	measured atomic.Int64 // of which those that count
+	begun    atomic.Int64 // of a closed loop: those that count and were begun,
+	measured atomic.Int64 // and those that count and were completed
+	cycles   atomic.Int64 // of those the times from start to start, in nanoseconds
 	hits     atomic.Int64
 	misses   atomic.Int64
 
@@ -42,22 +44,29 @@ func (p *phase) now() int64 { return int64(time.Since(p.began)) }
 // counts reports whether an operation that was to start at a time is measured.
 func (p *phase) counts(at int64) bool { return at >= p.from.Load() && at < p.until.Load() }
 
-// closed is a caller who starts an operation when its last one has ended.
+// closed is a caller who starts an operation when its last one has ended. An operation that counts is timed from its start to the start of the
+// next: a cycle, with all that the caller does in between.
 func (p *phase) closed(ctx context.Context, c *caller, to *latency.Shard) {
-	for {
+	for start := p.now(); ; {
 		select {
 		case <-p.stop:
 			return
 		default:
 		}
-		start := p.now()
+		counts := p.counts(start)
+		if counts {
+			p.begun.Add(1)
+		}
 		if !p.operate(ctx, c) {
 			return
 		}
-		if p.counts(start) {
-			p.measured.Add(1)
+		next := p.now()
+		if counts {
+			p.cycles.Add(next - start)
 			c.record(to)
+			p.count(c)
 		}
+		start = next
 	}
 }
 
@@ -71,13 +80,18 @@ func (p *phase) operate(ctx context.Context, c *caller) bool {
 	}
 	p.done.Add(1)
 	p.run.operations.Add(1)
+	return true
+}
+
+// count counts an operation that is measured.
+func (p *phase) count(c *caller) {
 	switch c.hit {
 	case 1:
 		p.hits.Add(1)
 	case -1:
 		p.misses.Add(1)
 	}
-	return true
+	p.measured.Add(1)
 }
 
 // start is an operation of the open loop: when it was to start, and when the generator said so, in nanoseconds since the phase began.
@@ -97,15 +111,16 @@ func (p *phase) open(ctx context.Context, c *caller, to *latency.Shard, starts <
 				return
 			}
 		}
+		waited := p.now() - at.intended
 		if !p.operate(ctx, c) {
 			return
 		}
 		if p.counts(at.intended) {
-			p.measured.Add(1)
 			to.Record(service, c.times[total])
 			to.Record(late, time.Duration(at.sent-at.intended))
-			c.times[total] = time.Duration(p.now() - at.intended)
+			c.times[total] += time.Duration(waited)
 			c.record(to)
+			p.count(c)
 		}
 	}
 }

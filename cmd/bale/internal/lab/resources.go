@@ -11,73 +11,122 @@ import (
 	"time"
 
 	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/process"
 
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
 	"github.com/balekv/bale/observe/prom"
 )
 
-// cores is how many processors this process may use.
-func cores() int { return runtime.GOMAXPROCS(0) }
+// cores is how many processors there are for this process and the server.
+func cores() int { return runtime.NumCPU() }
 
-// look is a look at this process and a server.
+// look is a look at this process, and one at the server, each with the time and the operations that were done by then: they are milliseconds apart
+// while a server is busy.
 type look struct {
-	client     time.Duration // processor time of this process
-	server     time.Duration // of the server's main thread, or of all of it; -1 where it does not say
-	in, out    int64         // bytes that the server read and wrote
-	gc         float64       // seconds of processor time in collecting garbage
-	gcCycles   uint32
-	pauses     [256]uint64 // a ring of the last stops of the world, in ns
-	allocs     uint64
-	bytes      uint64
-	pool       *prom.PoolStats // nil where the client does not say
-	rss, vss   int64
-	goroutines int
+	at, done int64
+	client   time.Duration // processor time of this process
+	gc       float64       // seconds of it in collecting garbage
+	gcCycles uint32
+	pauses   [256]uint64 // a ring of the last stops of the world, in ns
+	allocs   uint64
+	bytes    uint64
+	pool     *prom.PoolStats // nil where the client does not say
+	rss      int64           // now
+	peaks    peaks
+	machine  time.Duration // processor time of all programs; 0 where it is unknown
+
+	serverAt, serverDone int64
+	main                 time.Duration // processor time of the server's main thread, or of all of it; -1 where it does not say
+	server               time.Duration // of all its threads, and of the proxy before it
+	in, out              int64         // bytes that the server read and wrote
 }
 
 const gcSeconds = "/cpu/classes/gc/total:cpu-seconds"
 
-// look reads what costs more to read, or allocates; memory reads the rest of it.
-func (r *run) look(ctx context.Context, c *cell) (*look, error) {
-	l := &look{server: -1}
-	if c.client.pool != nil {
-		pool := c.client.pool()
-		l.pool = &pool
-	}
-	if !c.server.Embedded {
-		info, err := c.server.info(ctx, "cpu", "stats")
+// atServer looks at the server.
+func (l *look) atServer(ctx context.Context, p *phase) error {
+	l.main = -1
+	s := p.cell.server
+	if !s.Embedded {
+		info, err := s.info(ctx, "cpu", "stats")
 		if err != nil {
-			return nil, err
+			return err
 		}
-		l.server = serverCPU(info)
+		l.main = cpuOf(info, "used_cpu_%s_main_thread")
+		if l.server = cpuOf(info, "used_cpu_%s"); l.main < 0 {
+			l.main = l.server
+		}
+		l.server += s.proxyCPU(ctx)
 		l.in, l.out = count(info["total_net_input_bytes"]), count(info["total_net_output_bytes"])
+	}
+	l.serverAt, l.serverDone = p.now(), p.done.Load()
+	return nil
+}
+
+// atOwn looks at this process. What allocates is read outside of what is counted: before it where from is not set yet, after it later.
+func (l *look) atOwn(ctx context.Context, p *phase) {
+	beforehand := p.until.Load() == maxTime
+	if beforehand {
+		l.around(ctx, p)
+	}
+	l.at, l.done = p.now(), p.done.Load()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	l.allocs, l.bytes, l.gcCycles, l.pauses = m.Mallocs, m.TotalAlloc, m.NumGC, m.PauseNs
+	l.client = processorTime(p.run)
+	l.peaks, l.rss = p.run.timeline.read()
+	if !beforehand {
+		l.around(ctx, p)
+	}
+}
+
+func (l *look) around(ctx context.Context, p *phase) {
+	if p.cell.client.pool != nil {
+		pool := p.cell.client.pool()
+		l.pool = &pool
 	}
 	sample := []metrics.Sample{{Name: gcSeconds}}
 	metrics.Read(sample)
 	if sample[0].Value.Kind() == metrics.KindFloat64 {
 		l.gc = sample[0].Value.Float64()
 	}
-	l.client = processorTime(r)
-	return l, nil
+	l.machine = machineTime(ctx)
 }
 
-// memory reads what this process allocated, and its peaks since it was called last.
-func (l *look) memory(r *run) {
-	l.rss, l.vss, l.goroutines = r.timeline.peaks()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	l.allocs, l.bytes, l.gcCycles, l.pauses = m.Mallocs, m.TotalAlloc, m.NumGC, m.PauseNs
-}
-
-// serverCPU is the processor time of the main thread, where commands are done, or of the whole server where it does not tell them apart.
-func serverCPU(info map[string]string) time.Duration {
-	for _, of := range []string{"used_cpu_%s_main_thread", "used_cpu_%s"} {
-		sys, err1 := strconv.ParseFloat(info[fmt.Sprintf(of, "sys")], 64)
-		user, err2 := strconv.ParseFloat(info[fmt.Sprintf(of, "user")], 64)
-		if err1 == nil && err2 == nil {
-			return time.Duration((sys + user) * float64(time.Second))
-		}
+// machineTime is the processor time of all programs, and what other machines on the same hardware took; 0 where it is unknown.
+func machineTime(ctx context.Context) time.Duration {
+	times, err := cpu.TimesWithContext(ctx, false)
+	if err != nil || len(times) != 1 {
+		return 0
 	}
-	return -1
+	t := times[0]
+	return time.Duration((t.User + t.System + t.Nice + t.Irq + t.Softirq + t.Steal) * float64(time.Second))
+}
+
+// proxyCPU is the processor time of the proxy before the server; 0 without one.
+func (s *Server) proxyCPU(ctx context.Context) time.Duration {
+	if s.proxy == nil {
+		return 0
+	}
+	p, err := process.NewProcessWithContext(ctx, int32(s.proxy.PID()))
+	if err != nil {
+		return 0
+	}
+	t, err := p.TimesWithContext(ctx)
+	if err != nil {
+		return 0
+	}
+	return time.Duration((t.User + t.System) * float64(time.Second))
+}
+
+// cpuOf is the processor time of some fields of INFO; -1 where it does not say.
+func cpuOf(info map[string]string, fields string) time.Duration {
+	sys, err1 := strconv.ParseFloat(info[fmt.Sprintf(fields, "sys")], 64)
+	user, err2 := strconv.ParseFloat(info[fmt.Sprintf(fields, "user")], 64)
+	if err1 != nil || err2 != nil {
+		return -1
+	}
+	return time.Duration((sys + user) * float64(time.Second))
 }
 
 func count(s string) int64 {
@@ -88,15 +137,13 @@ func count(s string) int64 {
 	return n
 }
 
-// since is what was used from one look to another, which are some seconds and operations apart.
-func (l *look) since(before *look, seconds float64, operations int64) outcome.Resources {
-	ops := float64(max(1, operations))
+// since is what was used from one look to another.
+func (l *look) since(before *look) outcome.Resources {
+	seconds, ops := float64(l.at-before.at)/1e9, float64(max(1, l.done-before.done))
 	client := (l.client - before.client).Seconds()
 	u := outcome.Resources{
-		ClientCPU: client / seconds,
-		ServerIn:  float64(l.in-before.in) / ops, ServerOut: float64(l.out-before.out) / ops,
-		GCCycles: float64(l.gcCycles-before.gcCycles) / seconds,
-		RSSBytes: l.rss, RSSGrowth: max(0, l.rss-before.rss), VSSBytes: l.vss, Routines: l.goroutines,
+		ClientCPU: client / seconds, GCCycles: float64(l.gcCycles-before.gcCycles) / seconds,
+		RSSBytes: l.peaks.rss, RSSGrowth: max(0, l.peaks.rss-before.rss), VSSBytes: l.peaks.vss, Routines: l.peaks.goroutines,
 	}
 	if client > 0 {
 		share := min(1, (l.gc-before.gc)/client)
@@ -105,13 +152,19 @@ func (l *look) since(before *look, seconds float64, operations int64) outcome.Re
 	for n := before.gcCycles; n < l.gcCycles; n++ {
 		u.GCPauseUS = max(u.GCPauseUS, float64(l.pauses[n%uint32(len(l.pauses))])/1e3)
 	}
-	if l.server >= 0 && before.server >= 0 {
-		server := (l.server - before.server).Seconds() / seconds
-		u.ServerCPU = &server
-	}
 	if l.pool != nil && before.pool != nil {
 		waits, waited := float64(l.pool.Waits-before.pool.Waits)/ops, us(l.pool.Waited-before.pool.Waited)/ops
 		u.PoolWaits, u.PoolWait = &waits, &waited
+	}
+	if l.machine > 0 && before.machine > 0 {
+		machine := (l.machine - before.machine).Seconds() / seconds
+		u.MachineCPU = &machine
+	}
+	if l.main >= 0 && before.main >= 0 {
+		seconds, ops := float64(l.serverAt-before.serverAt)/1e9, float64(max(1, l.serverDone-before.serverDone))
+		main, all := (l.main-before.main).Seconds()/seconds, (l.server-before.server).Seconds()/seconds
+		u.ServerMain, u.ServerCPU = &main, &all
+		u.ServerIn, u.ServerOut = float64(l.in-before.in)/ops, float64(l.out-before.out)/ops
 	}
 	return u
 }
@@ -143,6 +196,8 @@ func mean(rounds []outcome.Round) outcome.Resources {
 		m.RSSBytes, m.RSSGrowth, m.VSSBytes = max(m.RSSBytes, u.RSSBytes), max(m.RSSGrowth, u.RSSGrowth), max(m.VSSBytes, u.VSSBytes)
 		m.Routines = max(m.Routines, u.Routines)
 		optional(&m.ServerCPU, u.ServerCPU)
+		optional(&m.ServerMain, u.ServerMain)
+		optional(&m.MachineCPU, u.MachineCPU)
 		optional(&m.PoolWaits, u.PoolWaits)
 		optional(&m.PoolWait, u.PoolWait)
 	}
@@ -159,6 +214,7 @@ const (
 	busyMachine = 0.80 // of all cores: what the kernel does between two processes is in neither's account
 	fullLink    = 0.85 // of its bits, in the fuller direction: headers and acknowledgements take the rest
 	muchWaiting = 0.30 // of the latency
+	muchElse    = 0.10 // of all cores
 	keptRate    = 0.95 // of the rate that was asked for
 )
 
@@ -168,9 +224,19 @@ func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
 	if c.Rate > 0 && c.OpsPerSecond.Median >= keptRate*c.Rate && c.Unstarted == 0 {
 		return outcome.LimitOffered, fmt.Sprintf("%.0f operations a second were asked for, and done", c.Rate)
 	}
-	server := 0.0
-	if u.ServerCPU != nil {
-		server = *u.ServerCPU
+	server, main := 0.0, 0.0
+	if u.ServerCPU != nil && u.ServerMain != nil {
+		server, main = *u.ServerCPU, *u.ServerMain
+	}
+	all, who := u.ClientCPU, ""
+	if s.Here {
+		all += server
+	}
+	if u.MachineCPU != nil && *u.MachineCPU > all {
+		if *u.MachineCPU > all+muchElse*float64(cores) {
+			who = fmt.Sprintf(", and other programs %.2f", *u.MachineCPU-all)
+		}
+		all = *u.MachineCPU
 	}
 	if s.LinkBits > 0 {
 		bits := 8 * max(u.ServerIn, u.ServerOut) * c.OpsPerSecond.Median
@@ -178,11 +244,11 @@ func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
 			return outcome.LimitNetwork, fmt.Sprintf("%.3g of %.3g Mbit/s", bits/1e6, s.LinkBits/1e6)
 		}
 	}
-	switch all := u.ClientCPU + server; {
-	case s.Here && all >= busyMachine*float64(cores):
-		return outcome.LimitMachine, fmt.Sprintf("this process uses %.2f and the server %.2f of %d cores: each would do more on a machine of its own", u.ClientCPU, server, cores)
-	case server >= busyServer:
-		return outcome.LimitServer, fmt.Sprintf("its main thread is busy %.0f%% of the time", 100*min(1, server))
+	switch {
+	case (s.Here || who != "") && all >= busyMachine*float64(cores):
+		return outcome.LimitMachine, fmt.Sprintf("this process uses %.2f of %d cores, the server %.2f%s: each would do more on a machine of its own", u.ClientCPU, cores, server, who)
+	case main >= busyServer:
+		return outcome.LimitServer, fmt.Sprintf("its main thread is busy %.0f%% of the time", 100*min(1, main))
 	case u.ClientCPU >= busyMachine*float64(cores):
 		return outcome.LimitClient, fmt.Sprintf("the load generator and what it measures use %.2f of %d cores", u.ClientCPU, cores)
 	case u.PoolWait != nil && *u.PoolWait >= muchWaiting*c.Stages["total"].Mean:
@@ -207,13 +273,18 @@ func (s *Server) info(ctx context.Context, sections ...string) (map[string]strin
 	if err != nil {
 		return nil, fmt.Errorf("INFO %s: %w", strings.Join(slices.Clone(sections), " "), err)
 	}
-	fields := map[string]string{}
+	return fields(text), nil
+}
+
+// fields are those of INFO's text.
+func fields(text string) map[string]string {
+	all := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
+			all[name] = value
 		}
 	}
-	return fields, nil
+	return all
 }
 
 // machine is what all of a machine, and of it what the run, has used of its processors so far.
@@ -224,13 +295,12 @@ type machine struct {
 
 // lookAround reads what the machine uses; ok is false where that is unknown.
 func (r *run) lookAround(ctx context.Context) (m machine, ok bool) {
-	times, err := cpu.TimesWithContext(ctx, false)
-	if err != nil || len(times) != 1 {
+	m = machine{machineTime(ctx), processorTime(r), time.Now()}
+	if m.busy == 0 {
 		return m, false
 	}
-	t := times[0]
-	m = machine{time.Duration((t.User + t.System + t.Nice + t.Irq + t.Softirq + t.Steal) * float64(time.Second)), processorTime(r), time.Now()}
 	for _, s := range r.servers {
+		m.ours += s.proxyCPU(ctx)
 		if s.Embedded || !s.Here {
 			continue
 		}
@@ -238,11 +308,7 @@ func (r *run) lookAround(ctx context.Context) (m machine, ok bool) {
 		if err != nil {
 			return m, false
 		}
-		for _, name := range []string{"used_cpu_sys", "used_cpu_user", "used_cpu_sys_children", "used_cpu_user_children"} {
-			if v, err := strconv.ParseFloat(info[name], 64); err == nil {
-				m.ours += time.Duration(v * float64(time.Second))
-			}
-		}
+		m.ours += max(0, cpuOf(info, "used_cpu_%s")) + max(0, cpuOf(info, "used_cpu_%s_children"))
 	}
 	return m, true
 }

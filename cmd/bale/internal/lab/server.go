@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -75,11 +77,22 @@ func connect(ctx context.Context, s *Server) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.Here = s.Here || onThisMachine(s.Options.Addr)
 	s.Version = info["redis_version"]
 	if v := info["valkey_version"]; v != "" {
 		s.Version = "Valkey " + v
 	}
 	return s, nil
+}
+
+// onThisMachine reports whether an address is a socket's, or of loopback.
+func onThisMachine(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Close disconnects and ends the server if it is ours.
@@ -101,16 +114,9 @@ func (s *Server) usedMemory(ctx context.Context, keys []string) (int64, error) {
 	}
 	var last int64 = -1
 	for range 40 {
-		info, err := s.info(ctx, "memory")
+		used, err := s.usedNow(ctx)
 		if err != nil {
 			return 0, err
-		}
-		used, err := strconv.ParseInt(info["used_memory"], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("INFO memory: used_memory: %w", err)
-		}
-		if clients, err := strconv.ParseInt(info["mem_clients_normal"], 10, 64); err == nil {
-			used -= clients
 		}
 		if used == last {
 			break
@@ -122,6 +128,32 @@ func (s *Server) usedMemory(ctx context.Context, keys []string) (int64, error) {
 		}
 	}
 	return last, nil
+}
+
+// usedNow is used_memory less what the clients hold, both of one moment: the sum that INFO has of the latter is a second old.
+func (s *Server) usedNow(ctx context.Context) (int64, error) {
+	var memory, clients *redis.StringCmd
+	if _, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		memory, clients = p.Info(ctx, "memory"), redis.NewStringCmd(ctx, "CLIENT", "LIST")
+		return p.Process(ctx, clients)
+	}); err != nil {
+		return 0, fmt.Errorf("INFO memory, CLIENT LIST: %w", err)
+	}
+	info := fields(memory.Val())
+	used, err := strconv.ParseInt(info["used_memory"], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("INFO memory: used_memory: %w", err)
+	}
+	held, known := int64(0), false
+	for word := range strings.FieldsSeq(clients.Val()) {
+		if bytes, ok := strings.CutPrefix(word, "tot-mem="); ok {
+			held, known = held+count(bytes), true
+		}
+	}
+	if !known { // before Redis 6.2
+		held = count(info["mem_clients_normal"])
+	}
+	return used - held, nil
 }
 
 const rehashLooks = 1000 // in a command

@@ -24,17 +24,16 @@ type timeline struct {
 	closed  chan struct{}
 	once    sync.Once
 
-	mu         sync.Mutex
-	rss, vss   int64 // peaks
-	goroutines int
-	what       string
-	all        []outcome.Moment
-	each       int // looks a moment
-	looks      int
-	lastAt     time.Time
-	lastOps    int64
-	lastGC     uint32
-	lastPause  uint64
+	mu        sync.Mutex
+	peaks     peaks // since they were read
+	what      string
+	all       []outcome.Moment
+	each      int // looks a moment
+	looks     int
+	lastAt    time.Time
+	lastOps   int64
+	lastGC    uint32
+	lastPause uint64
 }
 
 // watchTime begins a timeline, which looks until it is stopped.
@@ -72,20 +71,25 @@ func (t *timeline) doing(what string) {
 	t.what = what
 }
 
-// peaks are those of the resident set, the address space and the goroutines since the last call. It allocates nothing.
-func (t *timeline) peaks() (rss, vss int64, goroutines int) {
+// peaks are the most of the resident set and the address space, in bytes, and of the goroutines.
+type peaks struct {
+	rss, vss   int64
+	goroutines int
+}
+
+// read returns the peaks since the last call, and the resident set as it is. It allocates nothing.
+func (t *timeline) read() (p peaks, rss int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.peak()
-	rss, vss, goroutines = t.rss, t.vss, t.goroutines
-	t.rss, t.vss, t.goroutines = 0, 0, 0
+	p, t.peaks = t.peaks, peaks{}
 	t.peak() // the next peak is at least what there is now
-	return rss, vss, goroutines
+	return p, t.peaks.rss
 }
 
 func (t *timeline) peak() {
 	rss, vss := t.memory.read()
-	t.rss, t.vss, t.goroutines = max(t.rss, rss), max(t.vss, vss), max(t.goroutines, runtime.NumGoroutine())
+	t.peaks = peaks{max(t.peaks.rss, rss), max(t.peaks.vss, vss), max(t.peaks.goroutines, runtime.NumGoroutine())}
 }
 
 const heapBytes = "/memory/classes/heap/objects:bytes"

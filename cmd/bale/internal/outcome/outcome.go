@@ -173,19 +173,21 @@ const (
 
 // Resources are what an operation, or the time of a round, took.
 type Resources struct {
-	ClientCPU float64  `json:"client_cpu"`          // cores that this process used, the load generator included
-	ServerCPU *float64 `json:"server_cpu"`          // cores that the server used; null where it does not say
-	ServerIn  float64  `json:"server_in_bytes_op"`  // bytes an operation to the server
-	ServerOut float64  `json:"server_out_bytes_op"` // and from it
-	GCShare   *float64 `json:"gc_share"`            // of the processor time of this process, in collecting garbage; null for fewer than 3 collections, which tell nothing
-	GCCycles  float64  `json:"gc_cycles_per_s"`     // a second
-	GCPauseUS float64  `json:"gc_pause_max_us"`     // the longest stop of the world
-	RSSBytes  int64    `json:"rss_peak_bytes"`      // peak of the resident set of this process
-	RSSGrowth int64    `json:"rss_growth_bytes"`    // of which over the start of the round
-	VSSBytes  int64    `json:"vss_peak_bytes"`      // peak of the address space
-	Routines  int      `json:"goroutines"`          // peak
-	PoolWaits *float64 `json:"pool_waits_op"`       // waits for a connection, an operation; null where the client does not say
-	PoolWait  *float64 `json:"pool_wait_us_op"`     // and their time in microseconds, an operation
+	ClientCPU  float64  `json:"client_cpu"`          // cores that this process used, the load generator included
+	ServerCPU  *float64 `json:"server_cpu"`          // cores that the server used, with all its threads, and a proxy before it; null where it does not say
+	ServerMain *float64 `json:"server_main"`         // and its main thread, which does the commands
+	MachineCPU *float64 `json:"machine_cpu"`         // cores that all programs used; null where it is unknown
+	ServerIn   float64  `json:"server_in_bytes_op"`  // bytes an operation to the server
+	ServerOut  float64  `json:"server_out_bytes_op"` // and from it
+	GCShare    *float64 `json:"gc_share"`            // of the processor time of this process, in collecting garbage; null for fewer than 3 collections, which tell nothing
+	GCCycles   float64  `json:"gc_cycles_per_s"`     // a second
+	GCPauseUS  float64  `json:"gc_pause_max_us"`     // the longest stop of the world
+	RSSBytes   int64    `json:"rss_peak_bytes"`      // peak of the resident set of this process
+	RSSGrowth  int64    `json:"rss_growth_bytes"`    // of which over the start of the round
+	VSSBytes   int64    `json:"vss_peak_bytes"`      // peak of the address space
+	Routines   int      `json:"goroutines"`          // peak
+	PoolWaits  *float64 `json:"pool_waits_op"`       // waits for a connection, an operation; null where the client does not say
+	PoolWait   *float64 `json:"pool_wait_us_op"`     // and their time in microseconds, an operation
 }
 
 // Round is what one round of a cell found.
