@@ -191,6 +191,11 @@ func (b *benchCommand) config() (lab.Config, error) {
 	if err := b.load(&c); err != nil {
 		return c, fmt.Errorf("%w: %w", errUsage, err)
 	}
+	for option, n := range map[string]int{"--codec": len(b.Codec), "--compress": len(b.Compress), "--client": len(b.Client), "--batch": len(b.Batch), "--concurrency": len(b.Concurrency), "--track": len(b.Track)} {
+		if n == 0 {
+			return c, fmt.Errorf("%w: %s is empty", errUsage, option)
+		}
+	}
 	switch {
 	case b.Repeat < 1 || b.Repeat > 1000:
 		return c, fmt.Errorf("%w: --repeat %d, must be 1 to 1000", errUsage, b.Repeat)
@@ -284,6 +289,9 @@ func (b *benchCommand) Run(ctx context.Context, s *streams) error {
 	if b.AB {
 		return b.twoCommands(ctx, s)
 	}
+	if b.Gate != "" || b.Blocks != 0 || b.All || !b.Confirm {
+		return fmt.Errorf("%w: --gate, --blocks, --all and --no-confirm are for --ab; for two results there is bale compare", errUsage)
+	}
 	c, err := b.config()
 	if err != nil {
 		return err
@@ -369,6 +377,9 @@ func failures(r *outcome.Run) error {
 	}
 	if unmeasured > 0 {
 		errs = append(errs, fmt.Sprintf("%d of %d cells in ERROR: they could not be measured", unmeasured, len(r.Cells)))
+	}
+	if len(r.Cells) == 0 && !r.Environment.Interrupted {
+		errs = append(errs, "nothing was measured: no combination that was asked for is possible")
 	}
 	if errs == nil {
 		return nil

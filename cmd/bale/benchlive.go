@@ -158,6 +158,10 @@ const pushTimeout = 30 * time.Second
 
 // twoCommands is --ab.
 func (b *benchCommand) twoCommands(ctx context.Context, s *streams) error {
+	if alien := len(b.Data) + len(b.Builtin) + len(b.ValueSize) + len(b.Rate) + len(b.Profile) + len(b.Link) + len(b.AppendOnly) + len(b.IOThreads) + len(b.MaxPolicy); alien > 0 ||
+		b.Redis+b.Mix+b.HTML+b.GoBench+b.Serve+b.Push+b.Baseline+b.ProfileDir != "" || b.Embedded || b.Quick || b.Stages {
+		return fmt.Errorf("%w: with --ab the commands say what is measured; beside it there are --blocks, --gate, --confirm, --timeout, --all, --seed and --json", errUsage)
+	}
 	if len(b.Commands) != 2 {
 		return fmt.Errorf("%w: --ab takes two commands, each in quotes; there are %d", errUsage, len(b.Commands))
 	}

@@ -71,10 +71,31 @@ func readOutcome(path string) (*outcome.Run, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, fmt.Errorf("%s is no result of bale bench --json: %w", path, err)
 	}
-	if len(r.Cells) == 0 {
-		return nil, fmt.Errorf("%s has no cell: is it a result of bale bench --json?", path)
+	if err := checkRun(&r); err != nil {
+		return nil, fmt.Errorf("%s is no result of bale bench --json: %w", path, err)
 	}
 	return &r, nil
+}
+
+// checkRun says what a file lacks that is not one of bale bench --json, or one of another version.
+func checkRun(r *outcome.Run) error {
+	if len(r.Cells) == 0 {
+		return fmt.Errorf("%w: it has no cell", compare.ErrNoBenchmarks)
+	}
+	for _, c := range r.Cells {
+		if !c.Verified {
+			continue
+		}
+		if c.Values <= 0 || len(c.Rounds) == 0 || !(c.OpsPerSecond.Median > 0) {
+			return fmt.Errorf("%w: %s %s %s has no figures", compare.ErrNoBenchmarks, c.Dataset, c.Codec, c.Compress)
+		}
+		for _, round := range c.Rounds {
+			if len(round.StagesP50) != len(outcome.Stages) || !(round.OpsPerSecond > 0) {
+				return fmt.Errorf("%w: a round of %s %s %s is not whole", compare.ErrNoBenchmarks, c.Dataset, c.Codec, c.Compress)
+			}
+		}
+	}
+	return nil
 }
 
 // goBenchmarks are the rounds of a run as benchmarks of Go.
@@ -83,10 +104,10 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 	goos, goarch, _ := strings.Cut(e.OS, "/")
 	run := &compare.Run{Environment: []compare.Setting{
 		{Key: "goos", Value: goos}, {Key: "goarch", Value: goarch}, {Key: "cpu", Value: e.CPU}, {Key: "go", Value: e.Go}, {Key: "redis", Value: e.RedisVersion},
-		{Key: "zstd", Value: e.Zstd}, {Key: "load", Value: e.Load}, {Key: "bale", Value: e.Bale},
+		{Key: "zstd", Value: e.Zstd}, {Key: "load", Value: e.Load}, {Key: "seed", Value: fmt.Sprint(e.Seed)}, {Key: "bale", Value: e.Bale},
 	}}
 	for _, c := range r.Cells {
-		name := benchmarkName(c.Identity)
+		name := benchmarkName(c.Identity, c.Values, e.Mix)
 		if !c.Verified {
 			if c.Mismatch {
 				run.Failed = append(run.Failed, compare.Failure{Cell: name, Error: c.Error})
@@ -123,7 +144,7 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 }
 
 // benchmarkName is a cell's name as a benchmark.
-func benchmarkName(i outcome.Identity) string {
+func benchmarkName(i outcome.Identity, values int, mix string) string {
 	parts := []string{"data", i.Dataset, "track", i.Track, "codec", i.Codec, "compress", i.Compress, "client", i.Client}
 	if i.Server != "" {
 		parts = append(parts, "server", i.Server)
@@ -132,6 +153,11 @@ func benchmarkName(i outcome.Identity) string {
 		parts = append(parts, "batch", i.Batch)
 	}
 	parts = append(parts, "callers", fmt.Sprint(i.Concurrency))
+	// What was measured is not the same with other values, however much alike the names.
+	parts = append(parts, "values", fmt.Sprint(values))
+	if mix != "" {
+		parts = append(parts, "mix", mix)
+	}
 	if i.Rate > 0 {
 		parts = append(parts, "rate", fmt.Sprint(i.Rate))
 	}

@@ -14,8 +14,8 @@ func labRun(text []byte) (*compare.Run, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, fmt.Errorf("not the JSON of bale bench: %w", err)
 	}
-	if len(r.Cells) == 0 {
-		return nil, fmt.Errorf("%w: not the JSON of bale bench, or a run without a cell", compare.ErrNoBenchmarks)
+	if err := checkRun(&r); err != nil {
+		return nil, fmt.Errorf("not the JSON of bale bench: %w", err)
 	}
 	return goBenchmarks(&r), nil
 }

@@ -71,6 +71,9 @@ func (c *cell) unfit() string {
 	if inFlight := mean * int64(c.concurrency) * int64(c.batch.values()); inFlight > maxInFlight && c.concurrency*c.batch.values() > 1 {
 		return fmt.Sprintf("%d values of %d bytes at once are more than %d MiB", c.concurrency*c.batch.values(), mean, maxInFlight>>20)
 	}
+	if c.batch.N > 0 && c.client != nil && c.client.batcher == nil {
+		return "a client that pipelines by itself takes values one by one"
+	}
 	return ""
 }
 
@@ -157,7 +160,7 @@ func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, roun
 	c := p.cell
 	var starts chan start
 	if c.rate > 0 {
-		starts = make(chan start, maxBacklog)
+		starts = make(chan start, min(maxBacklog, int(c.rate*drainLeast.Seconds())+1))
 		callers.Go(func() { p.generate(ctx, c.rate, starts) })
 		p.starts = starts
 	}

@@ -119,7 +119,7 @@ func (c ClientSetting) String() string {
 type client struct {
 	name    string
 	store   bale.Store
-	batcher batcher
+	batcher batcher               // nil if it has none of its own
 	pool    func() prom.PoolStats // nil if it does not say
 	close   func() error
 }
@@ -188,7 +188,8 @@ func (c *client) autoPipeline(s ClientSetting, o redis.Options) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("go-redis: %w", err), rdb.Close())
 	}
-	c.store, c.batcher, c.close = goredis.NewStore(pipeliner), goredisBatcher{rdb}, func() error { return errors.Join(pipeliner.Close(), rdb.Close()) }
+	// Without a batcher: a pipeline of a program's own does not go through those of the client.
+	c.store, c.close = goredis.NewStore(pipeliner), func() error { return errors.Join(pipeliner.Close(), rdb.Close()) }
 	return nil
 }
 

@@ -127,6 +127,9 @@ type run struct {
 // there is no such cell.
 func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run, err error) {
 	r, err := newRun(servers, c)
+	if err == nil && c.ProfileDir != "" {
+		err = os.MkdirAll(c.ProfileDir, 0o755) // before the measuring, not after it
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +201,7 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 		result.Environment.OthersCPU = others(around, after)
 	}
 	if err := r.addProfiles(result); err != nil {
-		return nil, err
+		return result, err
 	}
 	if len(result.Cells) == 0 && ctx.Err() != nil {
 		return nil, ctx.Err()

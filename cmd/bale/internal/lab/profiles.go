@@ -121,11 +121,6 @@ func (r *run) addProfiles(result *outcome.Run) error {
 	if len(r.Profiles) == 0 {
 		return nil
 	}
-	if r.ProfileDir != "" {
-		if err := os.MkdirAll(r.ProfileDir, 0o755); err != nil {
-			return err
-		}
-	}
 	places := map[outcome.Identity]int{}
 	for i, c := range result.Cells {
 		places[c.Identity] = i

@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"math"
-	"slices"
 
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
 )
@@ -42,7 +41,7 @@ func (r *run) findRates(ctx context.Context) {
 // threeDigits rounds a rate, so that it can be typed.
 func threeDigits(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v))-2)
-	return max(1, math.Round(v/unit)*unit)
+	return math.Round(v/unit) * unit
 }
 
 // knee finds where a sweep's cells stopped to keep their rate.
@@ -55,8 +54,7 @@ func knee(s outcome.Sweep, cells []*cell, places map[outcome.Identity]int, resul
 			continue
 		}
 		s.Cells = append(s.Cells, place)
-		kept := results[place].Verified && c.unstarted == 0 && !slices.ContainsFunc(c.rounds, func(r outcome.Round) bool { return r.OpsPerSecond < keptRate*c.rate })
-		if kept {
+		if results[place].Limit == outcome.LimitOffered {
 			s.Knee = max(s.Knee, c.rate)
 		}
 	}

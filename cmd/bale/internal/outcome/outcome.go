@@ -4,6 +4,7 @@
 package outcome
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/balekv/bale/cmd/bale/internal/flame"
@@ -100,6 +101,22 @@ type Estimate struct {
 	// Interval holds the median of all rounds that there could be, with a confidence of 95% or a little more: two order statistics of the
 	// rounds, by the binomial distribution. Nil where there are too few rounds to say, that is fewer than 6.
 	Interval *[2]float64 `json:"interval_95,omitempty"`
+}
+
+// Times says how many times another one e is: "1.52 times (1.40 to 1.66)", with the range that their intervals leave, and whether noise may be all of it.
+func (e Estimate) Times(other Estimate) string {
+	if other.Median == 0 {
+		return "unknown times"
+	}
+	text := fmt.Sprintf("%.2f times", e.Median/other.Median)
+	if e.Interval == nil || other.Interval == nil || other.Interval[0] <= 0 {
+		return text
+	}
+	low, high := e.Interval[0]/other.Interval[1], e.Interval[1]/other.Interval[0]
+	if low <= 1 && high >= 1 {
+		return fmt.Sprintf("%s (%.2f to %.2f: not told apart)", text, low, high)
+	}
+	return fmt.Sprintf("%s (%.2f to %.2f)", text, low, high)
 }
 
 // Cell is one combination and its figures.
@@ -228,7 +245,7 @@ type Moment struct {
 type Sweep struct {
 	Identity         // with Rate 0
 	Capacity float64 `json:"capacity"` // operations a second of the closed loop
-	// Knee is the highest rate that was kept: at least 95% of it was done in every round, and nothing left unstarted. 0 if none was.
+	// Knee is the highest rate that was kept: at least 95% of it was done, by the median of the rounds, and nothing left unstarted. 0 if none was.
 	Knee float64 `json:"knee"`
 	// Cells are the places in Run.Cells of the cells, by rising rate.
 	Cells []int `json:"cells"`

@@ -35,6 +35,9 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 	if e.Load != "" {
 		hanging(w, "", "Load: "+e.Load)
 	}
+	if s := oneServer(r.Cells); s != "" {
+		hanging(w, "", "Server: "+s)
+	}
 	rounds := fmt.Sprintf("%d rounds", e.Rounds)
 	if e.Rounds == 1 {
 		rounds = "1 round"
@@ -61,7 +64,7 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 	}
 	for _, cells := range groups {
 		first := cells[0]
-		fmt.Fprintf(w, "\n%s: %d values of %.0f bytes in the mean\n", first.Dataset, first.Values, float64(first.RawBytes)/float64(first.Values))
+		fmt.Fprintf(w, "\n%s: %d values of %.0f bytes in the mean; B/key over %d keys\n", setName(first, r.Cells), first.Values, float64(first.RawBytes)/float64(first.Values), first.Keys)
 		summary(w, cells, without)
 		dictionaries(w, r.Dictionaries, first.Dataset, first.Track)
 		fmt.Fprintln(w, "\nwhere the time goes: median of each stage, us")
@@ -93,6 +96,14 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 		return
 	}
 	wrapped(w, Verdict(r))
+}
+
+// oneServer are the settings that all servers have.
+func oneServer(cells []outcome.Cell) string {
+	if len(cells) == 0 || slices.ContainsFunc(cells, func(c outcome.Cell) bool { return c.Server != cells[0].Server }) {
+		return ""
+	}
+	return cells[0].Server
 }
 
 // withoutCells has a dictionary, or the reason for none, of each set that there are no cells of.
@@ -347,7 +358,7 @@ func (f figure) show(c outcome.Cell, cells []outcome.Cell) string {
 	var top outcome.Cell
 	rivals := 0
 	for _, r := range cells {
-		if !r.Verified || r.Concurrency != c.Concurrency || r.Rate != c.Rate {
+		if !r.Verified || r.Concurrency != c.Concurrency || r.Rate != c.Rate || r.Server != c.Server {
 			continue
 		}
 		if rivals++; rivals == 1 || float64(f.sign)*f.value(r).Median > float64(f.sign)*f.value(top).Median {
@@ -462,16 +473,32 @@ const (
 func Verdict(r *outcome.Run) string {
 	var lines []string
 	for _, cells := range byDataset(r.Cells) {
-		// A throughput that was asked for tells nothing.
-		if cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.Rate > 0 }); len(cells) > 0 {
-			lines = append(lines, "Choose "+choose(cells)+".")
+		// A throughput that was asked for tells nothing; and what a server is, and how values travel, is not for a compressor to win.
+		cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.Rate > 0 })
+		for len(cells) > 0 {
+			first := cells[0]
+			same := func(c outcome.Cell) bool { return c.Server == first.Server && c.Batch == first.Batch }
+			name := setName(first, r.Cells)
+			if slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return !same(c) }) {
+				name += " " + strings.TrimSpace(cmp.Or(first.Batch, "one by one")+" "+first.Server)
+			}
+			lines = append(lines, "Choose "+choose(name, slices.DeleteFunc(slices.Clone(cells), func(c outcome.Cell) bool { return !same(c) }))+".")
+			cells = slices.DeleteFunc(cells, same)
 		}
 	}
 	return strings.Join(lines, "\n")
 }
 
-func choose(cells []outcome.Cell) string {
-	name, title := cells[0].Dataset, titled(cells)
+// setName is a set's name, with its track where there is more than one.
+func setName(c outcome.Cell, all []outcome.Cell) string {
+	if slices.ContainsFunc(all, func(o outcome.Cell) bool { return o.Track != c.Track }) {
+		return c.Dataset + ", " + c.Track
+	}
+	return c.Dataset
+}
+
+func choose(name string, cells []outcome.Cell) string {
+	title := titled(cells)
 	callers := slices.MaxFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
 	cells = slices.DeleteFunc(slices.Clone(cells), func(c outcome.Cell) bool { return !c.Verified || c.Concurrency != callers })
 	if len(cells) == 0 {
@@ -493,14 +520,14 @@ func choose(cells []outcome.Cell) string {
 		// Plain values, then, but by the client that is fastest with them.
 		plain := slices.DeleteFunc(slices.Clone(verified), func(c outcome.Cell) bool { return c.Codec != base.Codec || c.Compress != base.Compress })
 		if c := slices.MaxFunc(plain, func(a, b outcome.Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) }); c.Client != base.Client {
-			return fmt.Sprintf("%s for %s: %.2f times the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
-				title(c), name, c.ValuesPerSecond.Median/base.ValuesPerSecond.Median, title(base), count(callers), 100*minThroughput, 100*minSaving, bytesPerKey(base), what)
+			return fmt.Sprintf("%s for %s: %s the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
+				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers), 100*minThroughput, 100*minSaving, bytesPerKey(base), what)
 		}
 		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
 			title(base), name, 100*minThroughput, count(callers), 100*minSaving, bytesPerKey(base), what)
 	}
-	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %.2f times the throughput of %s with %s%s",
-		title(choice), name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.ValuesPerSecond.Median/base.ValuesPerSecond.Median, title(base), count(callers),
+	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %s the throughput of %s with %s%s",
+		title(choice), name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers),
 		withoutCompression(choice, base, verified))
 }
 
@@ -513,7 +540,7 @@ func withoutCompression(choice, base outcome.Cell, verified []outcome.Cell) stri
 	if choice.Client == base.Client || choice.Compress == "none" || i < 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%.2f times %s)", choice.ValuesPerSecond.Median/verified[i].ValuesPerSecond.Median, titled(verified)(verified[i]))
+	return fmt.Sprintf(", and at %s that of %s", choice.ValuesPerSecond.Times(verified[i].ValuesPerSecond), titled(verified)(verified[i]))
 }
 
 // titled tells the cells of a set apart in a sentence.

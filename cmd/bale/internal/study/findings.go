@@ -31,7 +31,7 @@ func serializers(r *outcome.Run) (out []string) {
 		quick := alone.best(func(c outcome.Cell) float64 { return -work(c) })
 		small := alone.best(func(c outcome.Cell) float64 { return -float64(c.StoredBytes) })
 		out = append(out, fmt.Sprintf("%s: %s takes the least time to write and read a value (%.1f us, encoding/json %.1f), %s the fewest bytes (%.0f, encoding/json %.0f); through Redis with %s %s has %s encoding/json's throughput.",
-			g.name, quick.Codec, work(quick), work(json), small.Codec, stored(small), stored(json), callers(quick.Concurrency), quick.Codec, times(quick.ValuesPerSecond, json.ValuesPerSecond)))
+			g.name, quick.Codec, work(quick), work(json), small.Codec, stored(small), stored(json), callers(quick.Concurrency), quick.Codec, quick.ValuesPerSecond.Times(json.ValuesPerSecond)))
 		dictionary, ok := g.find(func(c outcome.Cell) bool { return c.Codec == "json" && c.Compress == withD })
 		if best, there := g.find(func(c outcome.Cell) bool { return c.Codec == small.Codec && c.Compress == withD }); ok && there {
 			out = append(out, fmt.Sprintf("%s: with a dictionary (%s) JSON takes %.0f bytes, %s %.0f.", g.name, withD, stored(dictionary), small.Codec, stored(best)))
@@ -66,7 +66,7 @@ func compressors(r *outcome.Run) (out []string) {
 		}
 		if len(with.cells) > 0 {
 			d := with.best(ratio)
-			line += fmt.Sprintf("; with one %s is (ratio %.2f, %.1f us, %.0f bytes a key), at %s the throughput of plain values", d.Compress, d.Ratio, cpu(d, "compress", "decompress"), bytesPerKey(d), times(d.ValuesPerSecond, base.ValuesPerSecond))
+			line += fmt.Sprintf("; with one %s is (ratio %.2f, %.1f us, %.0f bytes a key), at %s the throughput of plain values", d.Compress, d.Ratio, cpu(d, "compress", "decompress"), bytesPerKey(d), d.ValuesPerSecond.Times(base.ValuesPerSecond))
 		} else {
 			line += "; no dictionary pays"
 		}
@@ -91,7 +91,7 @@ func pooling(r *outcome.Run) (out []string) {
 			}
 			out = append(out, fmt.Sprintf("%s takes %.1f us to write and read a value of %s, pooled %.1f; %.0f bytes allocated an operation, pooled %.0f; the garbage collector has %s of the processor time, pooled %s; throughput %s.",
 				c.Compress, cpu(c, "compress", "decompress"), c.Dataset, cpu(pooled, "compress", "decompress"), c.BytesPerOp.Median, pooled.BytesPerOp.Median,
-				percent(c.Resources.GCShare), percent(pooled.Resources.GCShare), times(c.ValuesPerSecond, pooled.ValuesPerSecond)))
+				percent(c.Resources.GCShare), percent(pooled.Resources.GCShare), c.ValuesPerSecond.Times(pooled.ValuesPerSecond)))
 		}
 	}
 	return out
@@ -113,9 +113,9 @@ func clients(r *outcome.Run) (out []string) {
 		}
 		best := g.best(throughput)
 		out = append(out, fmt.Sprintf("%s: %s does the most, %.0f operations a second, %s go-redis with a pool; P99 %.0f us, go-redis %.0f; limit: %s.",
-			g.name, best.Client, best.OpsPerSecond.Median, times(best.OpsPerSecond, base.OpsPerSecond), best.P99.Median, base.P99.Median, limit(best)))
+			g.name, best.Client, best.OpsPerSecond.Median, best.OpsPerSecond.Times(base.OpsPerSecond), best.P99.Median, base.P99.Median, limit(best)))
 		if hop, ok := g.find(func(c outcome.Cell) bool { return c.Client == "goredis@twemproxy" }); ok {
-			out = append(out, fmt.Sprintf("%s: through twemproxy go-redis has %s its throughput without.", g.name, times(hop.OpsPerSecond, base.OpsPerSecond)))
+			out = append(out, fmt.Sprintf("%s: through twemproxy go-redis has %s its throughput without.", g.name, hop.OpsPerSecond.Times(base.OpsPerSecond)))
 		}
 	}
 	return out
@@ -131,13 +131,13 @@ func pipelines(r *outcome.Run) (out []string) {
 		best := g.best(throughput)
 		line := fmt.Sprintf("%s: one by one does the most, %.0f values a second", g.name, best.ValuesPerSecond.Median)
 		if best.Batch != "" {
-			line = fmt.Sprintf("%s: %s does the most, %.0f values a second, %s one by one", g.name, best.Batch, best.ValuesPerSecond.Median, times(best.ValuesPerSecond, one.ValuesPerSecond))
+			line = fmt.Sprintf("%s: %s does the most, %.0f values a second, %s one by one", g.name, best.Batch, best.ValuesPerSecond.Median, best.ValuesPerSecond.Times(one.ValuesPerSecond))
 		}
 		for _, depth := range []string{"10", "100", "1000"} {
 			p, there := g.find(func(c outcome.Cell) bool { return c.Batch == "pipeline:"+depth })
 			m, also := g.find(func(c outcome.Cell) bool { return c.Batch == "mset:"+depth })
 			if there && also {
-				line += fmt.Sprintf("; MSET of %s %s a pipeline of as many", depth, times(m.ValuesPerSecond, p.ValuesPerSecond))
+				line += fmt.Sprintf("; MSET of %s %s a pipeline of as many", depth, m.ValuesPerSecond.Times(p.ValuesPerSecond))
 			}
 		}
 		out = append(out, line+".")
@@ -153,8 +153,8 @@ func poolSizes(r *outcome.Run) (out []string) {
 	for _, g := range groups(r, func(c outcome.Cell) string { return callers(c.Concurrency) }) {
 		best := g.best(throughput)
 		for _, c := range g.cells { // in the order of their sizes
-			if throughput(c) >= enoughPool*throughput(best) || c.ValuesPerSecond.Interval != nil && !apart(c.ValuesPerSecond, best.ValuesPerSecond) {
-				out = append(out, fmt.Sprintf("%s: %s is the smallest with %.0f%% of the highest throughput, or not told from it (%.0f a second, %s has %.0f); P99 %.0f us, of the highest %.0f.",
+			if throughput(c) >= enoughPool*throughput(best) {
+				out = append(out, fmt.Sprintf("%s: %s is the smallest with %.0f%% of the highest throughput (%.0f a second, %s has %.0f); P99 %.0f us, of the highest %.0f.",
 					g.name, c.Client, 100*enoughPool, throughput(c), best.Client, throughput(best), c.P99.Median, best.P99.Median))
 				break
 			}
@@ -215,7 +215,7 @@ func networks(r *outcome.Run) (out []string) {
 				wins = append(wins, fmt.Sprintf("over %s nothing is told to be faster than plain values (limit: %s)", name, limit(base)))
 				continue
 			}
-			wins = append(wins, fmt.Sprintf("over %s %s has %s the throughput of plain values (limit of those: %s)", name, best.Compress, times(best.ValuesPerSecond, base.ValuesPerSecond), limit(base)))
+			wins = append(wins, fmt.Sprintf("over %s %s has %s the throughput of plain values (limit of those: %s)", name, best.Compress, best.ValuesPerSecond.Times(base.ValuesPerSecond), limit(base)))
 		}
 		if len(wins) > 0 {
 			out = append(out, d+": "+strings.Join(wins, "; ")+".")

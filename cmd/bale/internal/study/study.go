@@ -133,22 +133,6 @@ func (g group) best(score func(outcome.Cell) float64) outcome.Cell {
 
 func throughput(c outcome.Cell) float64 { return c.ValuesPerSecond.Median }
 
-// times says how a is to b: "1.52 times", with the range that their intervals leave, or that they cannot be told apart.
-func times(a, b outcome.Estimate) string {
-	if b.Median == 0 {
-		return "unknown times"
-	}
-	text := fmt.Sprintf("%.2f times", a.Median/b.Median)
-	if a.Interval == nil || b.Interval == nil || b.Interval[0] <= 0 || b.Interval[1] <= 0 {
-		return text
-	}
-	low, high := a.Interval[0]/b.Interval[1], a.Interval[1]/b.Interval[0]
-	if low <= 1 && high >= 1 {
-		return fmt.Sprintf("%s (%.2f to %.2f: not told apart)", text, low, high)
-	}
-	return fmt.Sprintf("%s (%.2f to %.2f)", text, low, high)
-}
-
 // cpu is the time in us of what a codec and a compressor do.
 func cpu(c outcome.Cell, stages ...string) float64 {
 	sum := 0.0
