@@ -87,7 +87,7 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 	}
 	r.timeline.doing(c.variant.String())
 	if c.mix.Single() {
-		if err := r.loadKeys(ctx, c.client.store, c.variant); err != nil {
+		if err := r.loadKeys(ctx, c.server, c.client.store, c.variant); err != nil {
 			c.failure.set(err)
 			return
 		}

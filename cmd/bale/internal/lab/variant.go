@@ -159,10 +159,10 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 	return nil
 }
 
-// fill stores every value on the first server, measures the memory that Redis takes for it, and verifies that each
+// fill stores every value on the server with the widest link, measures the memory that Redis takes for it, and verifies that each
 // comes back.
 func (r *run) fill(ctx context.Context, v *variant) error {
-	server := r.servers[0]
+	server := r.widest()
 	store := server.clients[0].store
 	stored := make([][]byte, len(v.data.Raw))
 	v.plainOf = make([][]byte, len(v.data.Raw))
@@ -266,7 +266,7 @@ func (r *run) firstCalls(ctx context.Context, server *Server, store bale.Store) 
 // compares what it reads back: all of it byte by byte, and each value once after decoding.
 func (r *run) roundTrip(ctx context.Context, store bale.Store, v *variant, stored [][]byte, start, end int) error {
 	for start < end {
-		items := r.items(stored, start, end)
+		items := r.items(stored, start, end, batchBytes)
 		if err := store.SetMany(ctx, items); err != nil {
 			return err
 		}
@@ -291,10 +291,10 @@ func (r *run) roundTrip(ctx context.Context, store bale.Store, v *variant, store
 
 // items are the values of the keys from start on, as many as go into a pipeline: key i has value i, beginning again when there are
 // fewer values.
-func (r *run) items(stored [][]byte, start, end int) []bale.Item {
+func (r *run) items(stored [][]byte, start, end, most int) []bale.Item {
 	size := 0
 	var items []bale.Item
-	for i := start; i < end && i-start < batchKeys && size < batchBytes; i++ {
+	for i := start; i < end && i-start < batchKeys && size < most; i++ {
 		value := stored[i%len(stored)]
 		items = append(items, bale.Item{Key: r.keys[i], Value: value})
 		size += len(value)
@@ -302,10 +302,25 @@ func (r *run) items(stored [][]byte, start, end int) []bale.Item {
 	return items
 }
 
-// load writes the keys that a mix reads and writes.
-func (r *run) loadKeys(ctx context.Context, store bale.Store, v *variant) error {
+// widest is the server with the widest link, or the first without one.
+func (r *run) widest() *Server {
+	best := r.servers[0]
+	for _, s := range r.servers {
+		if best.LinkBits > 0 && (s.LinkBits == 0 || s.LinkBits > best.LinkBits) {
+			best = s
+		}
+	}
+	return best
+}
+
+// loadKeys writes the keys that a mix reads and writes, by pipelines that a link takes in a second.
+func (r *run) loadKeys(ctx context.Context, server *Server, store bale.Store, v *variant) error {
+	pipeline := batchBytes
+	if server.LinkBits > 0 {
+		pipeline = min(pipeline, int(server.LinkBits/8))
+	}
 	for start := 0; start < v.keys; {
-		items := r.items(v.packed, start, v.keys)
+		items := r.items(v.packed, start, v.keys, pipeline)
 		if err := store.SetMany(ctx, items); err != nil {
 			return err
 		}

@@ -152,19 +152,19 @@ func TestVerdict(t *testing.T) {
 		want  string
 	}{
 		{"the fastest of the smallest", []outcome.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 510, 90, 1), cell("m", "zstd:better", 64, 49, 500, 80, 1)},
-			"Choose json + zstd for m: 510 bytes a key in Redis instead of 1000 (49% less), at 0.90 times the throughput of json + none with 64 callers."},
+			"Choose json + zstd for m: 510 bytes a key in Redis instead of 1000 (49% less), at 0.90 times (0.88 to 0.92) the throughput of json + none with 64 callers."},
 		{"not at any price", []outcome.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "s2", 64, 80, 800, 95, 1), cell("m", "zstd:best", 64, 40, 400, 10, 1)},
-			"Choose json + s2 for m: 800 bytes a key in Redis instead of 1000 (20% less), at 0.95 times the throughput of json + none with 64 callers."},
+			"Choose json + s2 for m: 800 bytes a key in Redis instead of 1000 (20% less), at 0.95 times (0.93 to 0.97) the throughput of json + none with 64 callers."},
 		{"nothing to save", []outcome.Cell{cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 99, 990, 95, 1)},
 			"Choose json + none for m: nothing that keeps 50% of its throughput with 64 callers saves 5% of its 1000 bytes a key in Redis."},
 		{"the most callers count", []outcome.Cell{cell("m", "none", 1, 100, 1000, 100, 1), cell("m", "zstd", 1, 50, 500, 10, 1), cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 50, 500, 60, 1)},
-			"Choose json + zstd for m: 500 bytes a key in Redis instead of 1000 (50% less), at 0.60 times the throughput of json + none with 64 callers."},
+			"Choose json + zstd for m: 500 bytes a key in Redis instead of 1000 (50% less), at 0.60 times (0.59 to 0.61) the throughput of json + none with 64 callers."},
 		{"the fastest client", []outcome.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis+auto", cell("m", "none", 64, 100, 1000, 290, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 200, 1))},
-			"Choose goredis+auto + json + none for m: 2.90 times the throughput of goredis + json + none with 64 callers, and nothing that keeps 50% of that saves 5% of its 1000 bytes a key in Redis."},
+			"Choose goredis+auto + json + none for m: 2.90 times (2.84 to 2.96) the throughput of goredis + json + none with 64 callers, and nothing that keeps 50% of that saves 5% of its 1000 bytes a key in Redis."},
 		{"the fastest client of the smallest", []outcome.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("goredis", cell("m", "s2", 64, 50, 500, 90, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 200, 1))},
-			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.00 times the throughput of goredis + json + none with 64 callers."},
+			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.00 times (1.96 to 2.04) the throughput of goredis + json + none with 64 callers."},
 		{"another client, beside its own plain values", []outcome.Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 250, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 210, 1))},
-			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.10 times the throughput of goredis + json + none with 64 callers (0.84 times rueidis + json + none)."},
+			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.10 times (2.06 to 2.14) the throughput of goredis + json + none with 64 callers, and at 0.84 times (0.82 to 0.86) that of rueidis + json + none."},
 		{"nothing verified", []outcome.Cell{{Identity: outcome.Identity{Dataset: "m", Concurrency: 1}}}, "Choose nothing for m: no cell was verified."},
 	} {
 		if got := Verdict(&outcome.Run{Cells: test.cells}); got != test.want {

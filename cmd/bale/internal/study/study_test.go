@@ -141,7 +141,7 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { c.Client, c.Concurrency, c.P99.Median = "goredis:64", 256, 900 }),
 		},
 		want: []string{
-			"256 callers: goredis:8 is the smallest with 95% of the highest throughput, or not told from it (980 a second, goredis:64 has 1000); P99 500 us, of the highest 900.",
+			"256 callers: goredis:8 is the smallest with 95% of the highest throughput (980 a second, goredis:64 has 1000); P99 500 us, of the highest 900.",
 			"256 callers: with goredis:1 an operation waits 80 us for a connection, of 120 in all.",
 		},
 	},
