@@ -158,12 +158,12 @@ const pushTimeout = 30 * time.Second
 
 // twoCommands is --ab.
 func (b *benchCommand) twoCommands(ctx context.Context, s *streams) error {
+	if len(b.Commands) != 2 {
+		return fmt.Errorf("%w: --ab takes two commands, each in quotes; there are %d", errUsage, len(b.Commands))
+	}
 	if alien := len(b.Data) + len(b.Builtin) + len(b.ValueSize) + len(b.Rate) + len(b.Profile) + len(b.Link) + len(b.AppendOnly) + len(b.IOThreads) + len(b.MaxPolicy); alien > 0 ||
 		b.Redis+b.Mix+b.HTML+b.GoBench+b.Serve+b.Push+b.Baseline+b.ProfileDir != "" || b.Embedded || b.Quick || b.Stages {
 		return fmt.Errorf("%w: with --ab the commands say what is measured; beside it there are --blocks, --gate, --confirm, --timeout, --all, --seed and --json", errUsage)
-	}
-	if len(b.Commands) != 2 {
-		return fmt.Errorf("%w: --ab takes two commands, each in quotes; there are %d", errUsage, len(b.Commands))
 	}
 	return runAB(ctx, s, abOptions{
 		a: b.Commands[0], b: b.Commands[1], blocks: b.Blocks, gate: b.Gate, json: b.JSON, all: b.All, seed: b.Seed, noConfirm: !b.Confirm, timeout: b.Timeout,
