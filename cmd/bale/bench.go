@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/mem"
 	"golang.org/x/term"
@@ -69,6 +69,7 @@ type benchCommand struct {
 	Confirm bool               `default:"true" negatable:"" group:"two commands" help:"With --ab: a regression is measured once more, and counts if it is found again. Default: yes."`
 	Timeout time.Duration      `default:"10m" placeholder:"D" group:"two commands" help:"With --ab: the longest that a command may run. Default: ${default}."`
 	All     bool               `group:"two commands" help:"With --ab: show what did not change, too."`
+	given   map[string]bool    // options that were on the command line, by their names
 	summary func(*outcome.Run) // of a study
 
 	Commands []string `arg:"" optional:"" name:"command" help:"With --ab: the two commands, each in quotes."`
@@ -116,7 +117,18 @@ const (
 	quickDuration    = 240 * time.Millisecond
 )
 
-// hurry replaces what was left at its default.
+// AfterApply notes what was on the command line.
+func (b *benchCommand) AfterApply(c *kong.Context) error {
+	b.given = map[string]bool{}
+	for _, p := range c.Path {
+		if p.Flag != nil {
+			b.given[p.Flag.Name] = true
+		}
+	}
+	return nil
+}
+
+// hurry replaces what was not on the command line.
 func (b *benchCommand) hurry() {
 	if !b.Quick {
 		return
@@ -124,24 +136,18 @@ func (b *benchCommand) hurry() {
 	if len(b.Data)+len(b.Builtin)+len(b.ValueSize) == 0 {
 		b.Builtin = quickBuiltin
 	}
-	if strings.Join(b.Compress, ",") == defaultOf("Compress") {
+	if !b.given["compress"] {
 		b.Compress = quickCompress
 	}
-	if strings.Trim(strings.ReplaceAll(fmt.Sprint(b.Concurrency), " ", ","), "[]") == defaultOf("Concurrency") {
+	if !b.given["concurrency"] {
 		b.Concurrency = []int{quickConcurrency}
 	}
-	if fmt.Sprint(b.Repeat) == defaultOf("Repeat") {
+	if !b.given["repeat"] {
 		b.Repeat = quickRepeat
 	}
-	if b.Duration.String() == defaultOf("Duration") {
+	if !b.given["duration"] {
 		b.Duration = quickDuration
 	}
-}
-
-// defaultOf is the default of an option of bench.
-func defaultOf(field string) string {
-	f, _ := reflect.TypeFor[benchCommand]().FieldByName(field)
-	return f.Tag.Get("default")
 }
 
 func (b *benchCommand) config() (lab.Config, error) {
@@ -229,7 +235,7 @@ func (b *benchCommand) config() (lab.Config, error) {
 	return c, nil
 }
 
-const maxKeySize = 64 << 10
+const maxKeySize = 4 << 10 // bytes: there are tens of thousands of keys
 
 func twice[T comparable](option string, list []T) error {
 	for i, v := range list {

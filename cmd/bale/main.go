@@ -67,6 +67,20 @@ type streams struct {
 	out, err io.Writer
 }
 
+// checked remembers the first error of a writer whose callers do not look.
+type checked struct {
+	io.Writer
+	err error
+}
+
+func (c *checked) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	if c.err == nil && err != nil && !errors.Is(err, syscall.EPIPE) {
+		c.err = err
+	}
+	return n, err
+}
+
 // errUsage marks errors in how the command was called.
 var errUsage = errors.New("wrong usage")
 
@@ -98,7 +112,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	err = command.Run(&streams{stdin, stdout, stderr})
+	out := &checked{Writer: stdout}
+	err = command.Run(&streams{stdin, out, stderr})
+	if err == nil && out.err != nil { // a full disk, behind a redirection; whoever closed a pipe has read enough
+		err = fmt.Errorf("stdout: %w", out.err)
+	}
 	// Without the arguments: "dict publish <file>".
 	name, _, _ := strings.Cut(command.Command(), " <")
 	switch {

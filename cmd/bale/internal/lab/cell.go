@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -68,8 +70,12 @@ func (r *run) matrix(variants []*variant) {
 // unfit says why a cell is not measured, or is empty.
 func (c *cell) unfit() string {
 	mean := c.data.RawBytes() / int64(len(c.data.Raw))
-	if inFlight := mean * int64(c.concurrency) * int64(c.batch.values()); inFlight > maxInFlight && c.concurrency*c.batch.values() > 1 {
-		return fmt.Sprintf("%d values of %d bytes at once are more than %d MiB", c.concurrency*c.batch.values(), mean, maxInFlight>>20)
+	values := c.concurrency * c.batch.values()
+	switch {
+	case values > 1 && mean*int64(values) > maxInFlight:
+		return fmt.Sprintf("%d values of %d bytes at once are more than %d MiB", values, mean, maxInFlight>>20)
+	case values > maxValues:
+		return fmt.Sprintf("%d values at once are more than %d", values, maxValues)
 	}
 	if c.batch.N > 0 && c.client != nil && c.client.batcher == nil {
 		return "a client that pipelines by itself takes values one by one"
@@ -87,7 +93,7 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 	}
 	r.timeline.doing(c.variant.String())
 	if c.mix.Single() {
-		if err := r.loadKeys(ctx, c.server, c.client.store, c.variant); err != nil {
+		if err := errors.Join(r.proveWrites(ctx, c.client.store, uint64(round)), r.loadKeys(ctx, c.server, c.client.store, c.variant)); err != nil {
 			c.failure.set(err)
 			return
 		}
@@ -110,6 +116,22 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 	default:
 		r.conclude(c, p, &found, before, after)
 	}
+}
+
+// proveWrites sees that what is written is there: in a mix a key holds the same value for ever, and a write that is lost would not be noticed.
+func (r *run) proveWrites(ctx context.Context, store bale.Store, round uint64) error {
+	key, value := r.dictKey(), binary.BigEndian.AppendUint64([]byte("proof of round "), round)
+	if err := store.Set(ctx, key, value, bale.Expiry{}); err != nil {
+		return fmt.Errorf("set: %w", err)
+	}
+	got, err := store.Get(ctx, key)
+	if err != nil && !errors.Is(err, bale.ErrNotFound) {
+		return fmt.Errorf("get: %w", err)
+	}
+	if !bytes.Equal(got, value) {
+		return errMismatch
+	}
+	return nil
 }
 
 // watched measures what the callers do in a round's time, with a look at all resources before and after, while they are at work.

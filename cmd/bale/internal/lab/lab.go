@@ -96,7 +96,8 @@ const (
 	batchKeys    = 100              // keys in a pipeline while filling,
 	batchBytes   = 4 << 20          // and bytes
 	opTimeout    = 10 * time.Second // for one command; a slower server fails the cell
-	maxInFlight  = 256 << 20        // bytes of the values that all callers of a cell have in hand
+	maxInFlight  = 256 << 20        // bytes of the values that all callers of a cell have in hand,
+	maxValues    = 1_000_000        // and how many they are
 )
 
 // run is the state of a Run.
@@ -306,12 +307,14 @@ func (r *run) load() string {
 // each caller must find its own bytes; but for a mix, whose keys are everybody's.
 func (r *run) keysOf() []string {
 	n := 0
-	for _, callers := range r.Concurrency {
-		for _, b := range r.Batches {
-			n = max(n, callers*b.values())
-		}
-	}
 	for _, d := range r.Datasets {
+		for _, callers := range r.Concurrency {
+			for _, b := range r.Batches {
+				if (&cell{variant: &variant{data: d}, batch: b, concurrency: callers}).unfit() == "" {
+					n = max(n, callers*b.values())
+				}
+			}
+		}
 		_, measured := r.halves(d)
 		n = max(n, r.keyCount(measured), len(d.Raw))
 	}

@@ -486,15 +486,18 @@ func TestLostWritesFailTheCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	c := config(t, "none", "zstd")
-	c.wrap = func(s bale.Store) bale.Store { return deaf{s} }
-	r, err := Run(t.Context(), []*Server{server}, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, cell := range r.Cells {
-		if !cell.Mismatch {
-			t.Errorf("%+v: verified %v, error %q", cell.Identity, cell.Verified, cell.Error)
+	for _, mix := range []Mix{{}, {Gets: 1, Sets: 1}, {Sets: 1}} {
+		c := config(t, "none", "zstd")
+		c.Mix = mix
+		c.wrap = func(s bale.Store) bale.Store { return deaf{s} }
+		r, err := Run(t.Context(), []*Server{server}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cell := range r.Cells {
+			if !cell.Mismatch {
+				t.Errorf("%v, %+v: verified %v, error %q", mix, cell.Identity, cell.Verified, cell.Error)
+			}
 		}
 	}
 }

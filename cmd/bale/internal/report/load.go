@@ -50,6 +50,11 @@ func omitted(w io.Writer, cells []outcome.Cell) {
 		if n := len(c.Service); !c.Verified || n == 0 || len(c.Latency) == 0 {
 			continue
 		}
+		if c.Unstarted > 0 {
+			hanging(w, "  ", fmt.Sprintf("%s at %.0f/s: the rate is too high: %d operations were given up before a caller came to them, and the latencies are those of the others",
+				name(c), c.Rate, c.Unstarted))
+			continue
+		}
 		real, seen := pointAt(c.Latency, 0.99), pointAt(c.Service, 0.99)
 		if real < 2*seen {
 			continue
