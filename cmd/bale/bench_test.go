@@ -45,7 +45,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"--values 0", `--values 0, must be at least 1`},
 		{"--redis redis://127.0.0.1:1", `--embedded and --redis exclude each other`},
 		{"--key-size 25", `--key-size 25, must be 26 to 4096`},
-		{"--key-size 4097", `--key-size 65537, must be 26 to 4096`},
+		{"--key-size 4097", `--key-size 4097, must be 26 to 4096`},
 		{"--baseline old.json", `--baseline is for --html`},
 		{"--serve 8080", `--serve: serve: address "8080": give it as HOST:PORT`},
 		{"--json - --go-bench -", `--json and --go-bench cannot both have stdout`},
