@@ -155,7 +155,7 @@ func TestNumbersOfDocuments(t *testing.T) {
 		numbers  bool // json.Number, in the JSON libraries
 		refused  bool // by MessagePack and CBOR
 	}{
-		{`{"a":[1,-2,0.5,1e+21,0],"b":"1.0"}`, false, false},
+		{`{"a":[1,-2,0.5,1e+21,0,"1.0"]}`, false, false}, // a single name, for json2 writes several in any order
 		{`{"a":12.50}`, true, false},
 		{`{"a":9007199254740993}`, true, false},
 		{`{"a":[18446744073709551615,-0]}`, true, false},

@@ -89,8 +89,8 @@ func TestThroughTwemproxy(t *testing.T) {
 // TestBehindALink: values that are large for a narrow link fill it, and nothing of it is left.
 func TestBehindALink(t *testing.T) {
 	near := realServer(t) // where values are stored first, which would take a while over the link
-	const bits = 2e6
-	far, err := OpenPrivate(t.Context(), ServerSetting{Link: "2mbit"})
+	const bits = 5e5
+	far, err := OpenPrivate(t.Context(), ServerSetting{Link: "500kbit"})
 	if _, cannot := errors.AsType[link.Unavailable](err); cannot && os.Getenv(requireLink) == "" {
 		t.Skip(err)
 	}
@@ -103,7 +103,7 @@ func TestBehindALink(t *testing.T) {
 			far.Close()
 		}
 	}()
-	if far.LinkBits != bits || far.Setting != "link=2mbit" || !far.Private || near.LinkBits != 0 {
+	if far.LinkBits != bits || far.Setting != "link=500kbit" || !far.Private || near.LinkBits != 0 {
 		t.Errorf("%+v", far)
 	}
 	values, err := dataset.Sized(2000, 1)
@@ -128,8 +128,8 @@ func TestBehindALink(t *testing.T) {
 	if len(through) != 4 {
 		t.Errorf("%d cells", len(through))
 	}
-	plain, packed := through["link=2mbit none"], through["link=2mbit zstd:3"]
-	if plain.Limit != outcome.LimitNetwork || !strings.Contains(plain.Why, "of 2 Mbit/s") {
+	plain, packed := through["link=500kbit none"], through["link=500kbit zstd:3"]
+	if plain.Limit != outcome.LimitNetwork || !strings.Contains(plain.Why, "of 0.5 Mbit/s") {
 		t.Errorf("limit %q: %s", plain.Limit, plain.Why)
 	}
 	if other := through[" none"]; other.Limit == outcome.LimitNetwork {
