@@ -99,7 +99,7 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 		}
 	}
 	r.latency.Reset()
-	r.clean()
+	clean()
 	found := outcome.Round{Round: round, AtS: time.Since(r.began).Seconds()}
 	p := newPhase(r, c)
 	var callers sync.WaitGroup
@@ -169,12 +169,12 @@ func (p *phase) settle(ctx context.Context) {
 
 // clean has each cell start from the same heap, so that none pays for the garbage of the one before. Memory goes back to the system where it is much: to
 // get it anew takes time.
-func (r *run) clean() {
+func clean() {
 	runtime.GC()
-	runtime.ReadMemStats(&r.atStart)
-	if r.atStart.HeapIdle-r.atStart.HeapReleased > muchIdle {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapIdle-m.HeapReleased > muchIdle {
 		debug.FreeOSMemory()
-		runtime.ReadMemStats(&r.atStart)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -107,7 +106,6 @@ type run struct {
 	keys        []string
 	process     *process.Process
 	cores       int
-	atStart     runtime.MemStats // before the callers of a cell are started
 	began       time.Time
 	latency     *latency.Recorder
 	done, total int

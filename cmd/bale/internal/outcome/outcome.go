@@ -177,6 +177,14 @@ type Cell struct {
 	Error    string `json:"error,omitempty"`
 }
 
+// BytesPerKey is what Redis takes for a value, or what is stored where that is unknown.
+func (c *Cell) BytesPerKey() float64 {
+	if c.RedisBytesPerKey != nil {
+		return *c.RedisBytesPerKey
+	}
+	return float64(c.StoredBytes) / float64(max(1, c.Values))
+}
+
 // The limits of a cell.
 const (
 	LimitServer  = "server"  // the server's main thread is busy all the time

@@ -508,10 +508,10 @@ func choose(name string, cells []outcome.Cell) string {
 	base := cells[max(0, slices.IndexFunc(cells, func(c outcome.Cell) bool { return c.Compress == "none" }))]
 	verified := slices.Clone(cells)
 	cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.ValuesPerSecond.Median < minThroughput*base.ValuesPerSecond.Median })
-	fewest := bytesPerKey(slices.MinFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(bytesPerKey(a), bytesPerKey(b)) }))
-	cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return bytesPerKey(c) > asGood*fewest })
+	smallest := slices.MinFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(a.BytesPerKey(), b.BytesPerKey()) })
+	cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.BytesPerKey() > asGood*smallest.BytesPerKey() })
 	choice := slices.MaxFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) })
-	saving := 1 - bytesPerKey(choice)/bytesPerKey(base)
+	saving := 1 - choice.BytesPerKey()/base.BytesPerKey()
 	what := "stored"
 	if base.RedisBytesPerKey != nil {
 		what = "in Redis"
@@ -521,13 +521,13 @@ func choose(name string, cells []outcome.Cell) string {
 		plain := slices.DeleteFunc(slices.Clone(verified), func(c outcome.Cell) bool { return c.Codec != base.Codec || c.Compress != base.Compress })
 		if c := slices.MaxFunc(plain, func(a, b outcome.Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) }); c.Client != base.Client {
 			return fmt.Sprintf("%s for %s: %s the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
-				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers), 100*minThroughput, 100*minSaving, bytesPerKey(base), what)
+				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers), 100*minThroughput, 100*minSaving, base.BytesPerKey(), what)
 		}
 		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
-			title(base), name, 100*minThroughput, count(callers), 100*minSaving, bytesPerKey(base), what)
+			title(base), name, 100*minThroughput, count(callers), 100*minSaving, base.BytesPerKey(), what)
 	}
 	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %s the throughput of %s with %s%s",
-		title(choice), name, bytesPerKey(choice), what, bytesPerKey(base), 100*saving, choice.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers),
+		title(choice), name, choice.BytesPerKey(), what, base.BytesPerKey(), 100*saving, choice.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers),
 		withoutCompression(choice, base, verified))
 }
 
@@ -562,11 +562,4 @@ func count(callers int) string {
 		return "1 caller"
 	}
 	return fmt.Sprintf("%d callers", callers)
-}
-
-func bytesPerKey(c outcome.Cell) float64 {
-	if c.RedisBytesPerKey != nil {
-		return *c.RedisBytesPerKey
-	}
-	return float64(c.StoredBytes) / float64(c.Values)
 }

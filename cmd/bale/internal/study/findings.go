@@ -60,13 +60,13 @@ func compressors(r *outcome.Run) (out []string) {
 		ratio := func(c outcome.Cell) float64 { return c.Ratio }
 		best := without.best(ratio)
 		line := fmt.Sprintf("%s: without a dictionary %s is smallest (ratio %.2f, %.1f us to write and read, %.0f bytes a key instead of %.0f)",
-			g.name, best.Compress, best.Ratio, cpu(best, "compress", "decompress"), bytesPerKey(best), bytesPerKey(base))
+			g.name, best.Compress, best.Ratio, cpu(best, "compress", "decompress"), best.BytesPerKey(), base.BytesPerKey())
 		if best.Ratio/base.Ratio < 1.05 {
 			line = fmt.Sprintf("%s: without a dictionary nothing saves 5%%", g.name)
 		}
 		if len(with.cells) > 0 {
 			d := with.best(ratio)
-			line += fmt.Sprintf("; with one %s is (ratio %.2f, %.1f us, %.0f bytes a key), at %s the throughput of plain values", d.Compress, d.Ratio, cpu(d, "compress", "decompress"), bytesPerKey(d), d.ValuesPerSecond.Times(base.ValuesPerSecond))
+			line += fmt.Sprintf("; with one %s is (ratio %.2f, %.1f us, %.0f bytes a key), at %s the throughput of plain values", d.Compress, d.Ratio, cpu(d, "compress", "decompress"), d.BytesPerKey(), d.ValuesPerSecond.Times(base.ValuesPerSecond))
 		} else {
 			line += "; no dictionary pays"
 		}
@@ -175,7 +175,7 @@ func dictionaries(r *outcome.Run) (out []string) {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s: with a dictionary %s has a ratio of %.2f, without %.2f; P99 %.0f us and %.0f; %.0f bytes a key in Redis and %.0f.",
-			g.name, zstd, with.Ratio, alone.Ratio, with.P99.Median, alone.P99.Median, bytesPerKey(with), bytesPerKey(alone)))
+			g.name, zstd, with.Ratio, alone.Ratio, with.P99.Median, alone.P99.Median, with.BytesPerKey(), alone.BytesPerKey()))
 		if naive, ok := g.find(compressed("zstd:3/naive+dict")); ok {
 			out = append(out, fmt.Sprintf("%s: digested anew for each value the dictionary takes %.1f us to write and read with, digested once %.1f.",
 				g.name, cpu(naive, "compress", "decompress"), cpu(with, "compress", "decompress")))

@@ -142,14 +142,6 @@ func cpu(c outcome.Cell, stages ...string) float64 {
 	return sum
 }
 
-// bytesPerKey is what Redis takes for a value, or what is stored where that is unknown.
-func bytesPerKey(c outcome.Cell) float64 {
-	if c.RedisBytesPerKey != nil {
-		return *c.RedisBytesPerKey
-	}
-	return stored(c)
-}
-
 func callers(n int) string {
 	if n == 1 {
 		return "1 caller"
