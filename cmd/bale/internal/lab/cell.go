@@ -195,7 +195,7 @@ func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, roun
 		draw = r.Mix.popularity(c.keys)
 	}
 	for i := range c.concurrency {
-		caller := &caller{cell: c, rng: rand.New(rand.NewPCG(r.Seed, round<<32|uint64(i))), keys: r.keys[i*own:][:own]}
+		caller := &caller{cell: c, epoch: p.began, rng: rand.New(rand.NewPCG(r.Seed, round<<32|uint64(i))), keys: r.keys[i*own:][:own]}
 		if draw != nil {
 			caller.draw, caller.keys, caller.misses = draw, r.keys, r.keys[0]+":none"
 		}

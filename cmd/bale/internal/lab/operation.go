@@ -43,8 +43,9 @@ type caller struct {
 	misses string      // begins keys that do not exist
 	times  [timed]time.Duration
 	turn   int
-	hit    int // 1 for a GET that found a value, -1 for one that did not, 0 for none
-	at     time.Time
+	hit    int           // 1 for a GET that found a value, -1 for one that did not, 0 for none
+	epoch  time.Time     // what its clock counts from,
+	at     time.Duration // and when it was read last
 
 	plain, packed, unpacked []byte
 
@@ -67,12 +68,12 @@ func (c *caller) next(ctx context.Context) error {
 	}
 }
 
-// began starts the clock, and lap reads it and starts it again. A reading takes about 25 ns.
-func (c *caller) began() { c.at = time.Now() }
+// began starts the clock, and lap reads it and starts it again. A reading takes half as long as one by [time.Now], which reads two clocks.
+func (c *caller) began() { c.at = time.Since(c.epoch) }
 
 func (c *caller) lap() time.Duration {
-	now := time.Now()
-	d := now.Sub(c.at)
+	now := time.Since(c.epoch)
+	d := now - c.at
 	c.at = now
 	return d
 }
