@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/balekv/bale/cmd/bale/internal/compare"
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
@@ -18,4 +19,70 @@ func labRun(text []byte) (*compare.Run, error) {
 		return nil, fmt.Errorf("not the JSON of bale bench: %w", err)
 	}
 	return goBenchmarks(&r), nil
+}
+
+// goBenchmarks are the rounds of a run as benchmarks of Go.
+func goBenchmarks(r *outcome.Run) *compare.Run {
+	e := r.Environment
+	goos, goarch, _ := strings.Cut(e.OS, "/")
+	run := &compare.Run{Environment: []compare.Setting{
+		{Key: "goos", Value: goos}, {Key: "goarch", Value: goarch}, {Key: "cpu", Value: e.CPU}, {Key: "go", Value: e.Go}, {Key: "redis", Value: e.RedisVersion},
+		{Key: "zstd", Value: e.Zstd}, {Key: "load", Value: e.Load}, {Key: "seed", Value: fmt.Sprint(e.Seed)}, {Key: "bale", Value: e.Bale},
+	}}
+	for _, c := range r.Cells {
+		name := benchmarkName(c.Identity, c.Values, e.Mix)
+		if !c.Verified {
+			if c.Mismatch {
+				run.Failed = append(run.Failed, compare.Failure{Cell: name, Error: c.Error})
+			}
+			continue
+		}
+		add := func(unit string, exact bool, of func(outcome.Round) float64) {
+			s := compare.Series{Name: name, Unit: unit, Exact: exact}
+			for _, round := range c.Rounds {
+				s.Values = append(s.Values, of(round))
+			}
+			run.Series = append(run.Series, s)
+		}
+		once := func(unit string, v float64) {
+			add(unit, true, func(outcome.Round) float64 { return v })
+		}
+		last := len(outcome.Stages) - 1
+		if c.Rate == 0 { // otherwise it is what was asked for
+			add("sec/op", false, func(r outcome.Round) float64 { return 1 / r.OpsPerSecond })
+			add("values/s", false, func(r outcome.Round) float64 {
+				return r.OpsPerSecond * c.ValuesPerSecond.Median / c.OpsPerSecond.Median
+			})
+		}
+		add("p50-sec/op", false, func(r outcome.Round) float64 { return r.StagesP50[last] / 1e6 })
+		add("p99-sec/op", false, func(r outcome.Round) float64 { return r.P99 / 1e6 })
+		add("B/op", false, func(r outcome.Round) float64 { return r.BytesPerOp })
+		add("allocs/op", false, func(r outcome.Round) float64 { return r.AllocsPerOp })
+		once("stored-B/value", float64(c.StoredBytes)/float64(c.Values))
+		if c.RedisBytesPerKey != nil {
+			once("redis-B/key", *c.RedisBytesPerKey)
+		}
+	}
+	return run
+}
+
+// benchmarkName is a cell's name as a benchmark.
+func benchmarkName(i outcome.Identity, values int, mix string) string {
+	parts := []string{"data", i.Dataset, "track", i.Track, "codec", i.Codec, "compress", i.Compress, "client", i.Client}
+	if i.Server != "" {
+		parts = append(parts, "server", i.Server)
+	}
+	if i.Batch != "" {
+		parts = append(parts, "batch", i.Batch)
+	}
+	parts = append(parts, "callers", fmt.Sprint(i.Concurrency))
+	// What was measured is not the same with other values, however much alike the names.
+	parts = append(parts, "values", fmt.Sprint(values))
+	if mix != "" {
+		parts = append(parts, "mix", mix)
+	}
+	if i.Rate > 0 {
+		parts = append(parts, "rate", fmt.Sprint(i.Rate))
+	}
+	return compare.Name("RoundTrip", parts...)
 }
