@@ -239,7 +239,7 @@ func (c *client) redigo(o redis.Options, connections int) {
 }
 
 func (c *client) radix(ctx context.Context, o redis.Options, connections int) error {
-	store, err := radixstore.Open(ctx, o.Addr, radixstore.Options{Connections: connections, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig})
+	store, err := radixstore.Open(ctx, o.Addr, radixstore.Options{Connections: connections, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig, Timeout: opTimeout})
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,16 @@
 // Package radixstore keeps bale's values through radix, so that it can be measured beside the clients that bale has adapters for: [Open] connects, and a [Store] does the
-// rest. radix is dormant, and taken as it is.
+// rest. radix is dormant, and taken as it is, but for time-outs, which it has none of.
 //
-// Its callers share connections, and one that ends with its context may still wait for what others on its connection wait for.
+// Its callers share connections, and one whose context ends may still wait for what others on its connection wait for: [Options.Timeout] at most.
 package radixstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 
@@ -30,7 +32,13 @@ type Options struct {
 
 	// TLS is nil for plain connections.
 	TLS *tls.Config
+
+	// Timeout is for a connection to be made, for an answer from when it is awaited, and for what is written to be taken; 10 s by default. A connection
+	// on which it is over is closed, with all calls on it, and another one is made.
+	Timeout time.Duration
 }
+
+const defaultTimeout = 10 * time.Second
 
 // Store is a [bale.Store] over a radix client. It is safe for concurrent use.
 type Store struct {
@@ -39,20 +47,21 @@ type Store struct {
 
 var _ bale.Store = (*Store)(nil)
 
-// Open connects to the server at host:port. The caller closes the Store.
+// Open connects to the server at host:port. The caller closes the Store. When ctx ends so do its connections, and all calls that wait for them.
 func Open(ctx context.Context, addr string, o Options) (*Store, error) {
-	dialer := radix.Dialer{AuthUser: o.Username, AuthPass: o.Password}
-	if o.DB != 0 {
-		dialer.SelectDB = strconv.Itoa(o.DB)
-	}
+	connect := &dialer{dial: new(net.Dialer).DialContext, timeout: cmp.Or(o.Timeout, defaultTimeout), until: ctx}
 	if o.TLS != nil {
-		dialer.NetDialer = &tls.Dialer{Config: o.TLS}
+		connect.dial = (&tls.Dialer{Config: o.TLS}).DialContext
 	}
-	client, err := radix.PoolConfig{Size: o.Connections, Dialer: dialer}.New(ctx, "tcp", addr)
+	settings := radix.Dialer{AuthUser: o.Username, AuthPass: o.Password, NetDialer: connect}
+	if o.DB != 0 {
+		settings.SelectDB = strconv.Itoa(o.DB)
+	}
+	pool, err := radix.PoolConfig{Size: o.Connections, Dialer: settings}.New(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("radix: %w", err)
 	}
-	return NewStore(client), nil
+	return NewStore(client{pool, connect}), nil
 }
 
 // NewStore makes a Store over a client, which Close closes.
