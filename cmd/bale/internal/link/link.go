@@ -36,11 +36,9 @@ const cleanTime = 10 * time.Second
 // Link is a limited network. It must not be used by several goroutines at once.
 type Link struct {
 	tools
-	name    string
-	server  netip.Addr
-	setting Setting
-	handle  int // of the last queues
-	closed  bool
+	name   string
+	server netip.Addr
+	closed bool
 }
 
 // Open makes a limited network, and removes what processes that are gone have left of theirs. If it fails nothing stays; the error is an [Unavailable] where the
@@ -86,31 +84,16 @@ func Open(ctx context.Context, s Setting) (_ *Link, err error) {
 	if err := l.shape(ctx, s); err != nil {
 		return nil, err
 	}
-	l.setting = s
 	return l, nil
 }
 
-// Set changes the limits in place; connections stay. Packets on their way are lost, and sent again by their connections. If it fails, the limits are those
-// from before.
-func (l *Link) Set(ctx context.Context, s Setting) error {
-	if err := s.validate(); err != nil {
-		return fmt.Errorf("link: %w", err)
-	}
-	if err := l.shape(ctx, s); err != nil {
-		return errors.Join(err, l.shape(context.WithoutCancel(ctx), l.setting))
-	}
-	l.setting = s
-	return nil
-}
-
-// shape gives both ends new queues.
+// shape gives both ends their queues.
 func (l *Link) shape(ctx context.Context, s Setting) error {
-	l.handle = l.handle%0x7fff + 1
 	for _, end := range []struct {
 		where  []string
 		device string
 	}{{nil, l.name}, {[]string{"-netns", l.name}, inside}} {
-		for _, args := range s.queues(end.device, l.handle) {
+		for _, args := range s.queues(end.device) {
 			_, err := run(ctx, l.tc, append(end.where, args...)...)
 			if errors.Is(err, NoNetem) {
 				err = fmt.Errorf("%w; leave the delay out: --link %s", err, Setting{Bits: s.Bits})
@@ -122,9 +105,6 @@ func (l *Link) shape(ctx context.Context, s Setting) error {
 	}
 	return nil
 }
-
-// Setting is how the network is limited.
-func (l *Link) Setting() Setting { return l.setting }
 
 // Prefix is the command that runs another inside, by becoming it.
 func (l *Link) Prefix() []string { return []string{l.ip, "netns", "exec", l.name} }

@@ -101,15 +101,14 @@ const (
 	queuePackets = 100_000 // of netem
 )
 
-// queues are tc's arguments that limit a device. What the device had before is replaced, for which the handle must be another.
-func (s Setting) queues(device string, handle int) [][]string {
+// queues are tc's arguments that limit a new device.
+func (s Setting) queues(device string) [][]string {
 	burst := max(minBurst, int64(float64(s.Bits)/8*burstTime.Seconds()))
-	name := strconv.FormatInt(int64(handle), 16) + ":"
-	all := [][]string{{"qdisc", "replace", "dev", device, "root", "handle", name, "tbf",
+	all := [][]string{{"qdisc", "add", "dev", device, "root", "handle", "1:", "tbf",
 		"rate", strconv.FormatInt(s.Bits, 10) + "bit", "burst", strconv.FormatInt(burst, 10), "limit", strconv.Itoa(queueBytes)}}
 	if s.Delay > 0 {
 		each := strconv.FormatFloat(float64(s.Delay)/2/float64(time.Microsecond), 'f', -1, 64) + "us"
-		all = append(all, []string{"qdisc", "add", "dev", device, "parent", name + "1", "netem", "delay", each, "limit", strconv.Itoa(queuePackets)})
+		all = append(all, []string{"qdisc", "add", "dev", device, "parent", "1:1", "netem", "delay", each, "limit", strconv.Itoa(queuePackets)})
 	}
 	return all
 }

@@ -77,21 +77,21 @@ func TestQueues(t *testing.T) {
 		want []string
 	}{
 		{Setting{Bits: 1e9}, []string{
-			"qdisc replace dev eth0 root handle b: tbf rate 1000000000bit burst 125000 limit 16777216"}},
+			"qdisc add dev eth0 root handle 1: tbf rate 1000000000bit burst 125000 limit 16777216"}},
 		{Setting{Bits: 1e7}, []string{
-			"qdisc replace dev eth0 root handle b: tbf rate 10000000bit burst 3028 limit 16777216"}},
+			"qdisc add dev eth0 root handle 1: tbf rate 10000000bit burst 3028 limit 16777216"}},
 		{Setting{Bits: 1e9, Delay: 200 * time.Microsecond}, []string{
-			"qdisc replace dev eth0 root handle b: tbf rate 1000000000bit burst 125000 limit 16777216",
-			"qdisc add dev eth0 parent b:1 netem delay 100us limit 100000"}},
+			"qdisc add dev eth0 root handle 1: tbf rate 1000000000bit burst 125000 limit 16777216",
+			"qdisc add dev eth0 parent 1:1 netem delay 100us limit 100000"}},
 		{Setting{Bits: 1e8, Delay: time.Microsecond}, []string{
-			"qdisc replace dev eth0 root handle b: tbf rate 100000000bit burst 12500 limit 16777216",
-			"qdisc add dev eth0 parent b:1 netem delay 0.5us limit 100000"}},
+			"qdisc add dev eth0 root handle 1: tbf rate 100000000bit burst 12500 limit 16777216",
+			"qdisc add dev eth0 parent 1:1 netem delay 0.5us limit 100000"}},
 		{Setting{Bits: 1e5, Delay: 10 * time.Second}, []string{
-			"qdisc replace dev eth0 root handle b: tbf rate 100000bit burst 3028 limit 16777216",
-			"qdisc add dev eth0 parent b:1 netem delay 5000000us limit 100000"}},
+			"qdisc add dev eth0 root handle 1: tbf rate 100000bit burst 3028 limit 16777216",
+			"qdisc add dev eth0 parent 1:1 netem delay 5000000us limit 100000"}},
 	} {
 		var got []string
-		for _, args := range test.s.queues("eth0", 11) {
+		for _, args := range test.s.queues("eth0") {
 			got = append(got, strings.Join(args, " "))
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {
