@@ -75,7 +75,8 @@ func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 		for _, codec := range r.Codecs {
 			coder, err := measured.Coder(codec)
 			if errors.Is(err, dataset.ErrNoCoder) {
-				r.skip(outcome.Identity{Dataset: d.Name, Track: d.Track, Codec: codec}, err.Error())
+				_, why, _ := strings.Cut(err.Error(), dataset.ErrNoCoder.Error()+": ")
+				r.skip(outcome.Identity{Dataset: d.Name, Track: d.Track, Codec: codec}, why)
 				continue
 			}
 			if err != nil {

@@ -60,7 +60,8 @@ type Environment struct {
 	Cores        int       `json:"cores"`
 	MemoryBytes  uint64    `json:"memory_bytes"`
 	RedisVersion string    `json:"redis_version"`
-	Zstd         string    `json:"zstd"` // what zstd is where it is not pure Go
+	Zstd         string    `json:"zstd"`                // what zstd is where it is not pure Go
+	Libraries    []Library `json:"libraries,omitempty"` // what was asked for: serializers, then compressors, then clients
 	Embedded     bool      `json:"embedded"`
 	Private      bool      `json:"private"`
 	Load         string    `json:"load"`          // what an operation is and how operations come: "a value written and read back; closed loop"
@@ -73,6 +74,14 @@ type Environment struct {
 	Interrupted  bool      `json:"interrupted,omitempty"`
 	CellsLeftOut int       `json:"cells_left_out,omitempty"` // where Interrupted: those that were not measured in a whole round
 	Notes        []string  `json:"notes,omitempty"`
+}
+
+// Library is what does the work of a serializer, a compressor or a client.
+type Library struct {
+	Name    string `json:"name"`             // as the command line has it: "json", "zstd", "goredis"
+	Module  string `json:"module,omitempty"` // or package of the standard library; empty where there is none, as for raw
+	Version string `json:"version,omitempty"`
+	Note    string `json:"note,omitempty"` // what to know before it is chosen: "archived by its authors"
 }
 
 // Identity is what tells a cell from all others of its run.
