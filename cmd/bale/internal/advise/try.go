@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/balekv/bale"
@@ -483,17 +482,16 @@ func effortFor(how effort, a frame.Algorithm) effort {
 // builders are those that are tried: of the best encoding of a large group all quick ones, and the slow ones where there is little to train
 // on; else a few of different kinds. bale train tries all there are.
 func builders(how effort, bytes int) []dict.Builder {
-	all := engine.Builders()
-	name, _, _ := strings.Cut(all[0].Name, " ") // libzstd's, where there is libzstd
-	return slices.DeleteFunc(all, func(b dict.Builder) bool {
-		if b.Slow {
-			return how < thorough || bytes > slowBytes
-		}
-		if !strings.HasPrefix(b.Name, name) {
-			return true
-		}
-		return how < thorough && !slices.Contains(fewParams, b.Params) || how == little && !slices.Contains(oneParams, b.Params)
-	})
+	quick := engine.QuickBuilders()
+	if how < thorough {
+		return slices.DeleteFunc(quick, func(b dict.Builder) bool {
+			return !slices.Contains(fewParams, b.Params) || how == little && !slices.Contains(oneParams, b.Params)
+		})
+	}
+	if bytes > slowBytes {
+		return quick
+	}
+	return append(quick, slices.DeleteFunc(engine.Builders(), func(b dict.Builder) bool { return !b.Slow })...)
 }
 
 // slowBytes is how many bytes of values slow builders get through in about a second.

@@ -108,11 +108,8 @@ type Point struct {
 	Value    time.Duration // as Histogram.Quantile has it
 }
 
-// Axis is where the point lies on the axis of an HDR plot, on which as much is between 90% and 99% as between 99% and 99.9%: 1 / (1 -
-// Quantile), of which the plot takes the logarithm. It is infinite for the longest latency.
-func (p Point) Axis() float64 { return 1 / (1 - p.Quantile) }
-
-// quantiles are the lines of an HDR plot: even steps on its axis, from where half of all are, to one in 100,000.
+// quantiles are the lines of an HDR plot: even steps on its axis, on which as much is between 90% and 99% as between 99% and 99.9%, from
+// where half of all are, to one in 100,000.
 var quantiles = []float64{
 	0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.9975, 0.999, 0.9995, 0.99975, 0.9999, 0.99995, 0.999975, 0.99999,
 }

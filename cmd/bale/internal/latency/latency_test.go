@@ -202,7 +202,7 @@ func TestPoints(t *testing.T) {
 		t.Errorf("200,000 latencies have %d points, %v before the last, want %d, 99.999%%", n, points[n-2], len(quantiles)+1)
 	}
 	for i, p := range points[1:] {
-		if p.Value < points[i].Value || p.Axis() <= points[i].Axis() {
+		if p.Value < points[i].Value || p.Quantile <= points[i].Quantile {
 			t.Errorf("%v comes after %v", p, points[i])
 		}
 	}
