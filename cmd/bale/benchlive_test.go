@@ -193,7 +193,7 @@ func TestLivePage(t *testing.T) {
 	if cells, _ := metric(t, metrics, "bale_lab_cells"); cells != 2 {
 		t.Errorf("%v cells", cells)
 	}
-	if !strings.Contains(metrics, `group="100B/json/s2"`) {
+	if !strings.Contains(metrics, `group="100B/typed/json/s2"`) {
 		t.Error("no operations of s2 by their group")
 	}
 	if status, _ := b.get(t, "debug/pprof/cmdline"); status != http.StatusOK {

@@ -308,8 +308,8 @@ func TestOperations(t *testing.T) {
 	}
 	const (
 		job      = "bale-bench"
-		plain    = "profiles/json/none"
-		withDict = "profiles/json/zstd:3+dict"
+		plain    = "profiles/typed/json/none"
+		withDict = "profiles/typed/json/zstd:3+dict"
 	)
 	bench := startBench(t)
 	p := runPrometheus(t, bench.addr)

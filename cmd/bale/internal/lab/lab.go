@@ -73,7 +73,7 @@ type Progress struct {
 
 // Observer is told of a run while it goes on, for a live view. Its functions are called one at a time.
 type Observer interface {
-	// Recorder makes what is told of every operation of a group: DATASET/CODEC/COMPRESS.
+	// Recorder makes what is told of every operation of a group: DATASET/TRACK/CODEC/COMPRESS.
 	Recorder(group string) stats.Recorder
 
 	// Trained is told of the dictionary of a group.

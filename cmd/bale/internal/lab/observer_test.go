@@ -137,13 +137,21 @@ func TestObserver(t *testing.T) {
 		calls  []string
 	}{
 		{"round trips", func(c *Config) { c.Concurrency = []int{1, 4} },
-			[]string{"pool goredis", "recorder profiles/json/none", "recorder profiles/json/s2", "watch", "no pool goredis"}},
+			[]string{"pool goredis", "recorder profiles/typed/json/none", "recorder profiles/typed/json/s2", "watch", "no pool goredis"}},
 		{"a dictionary", func(c *Config) { c.Compress, c.Concurrency = config(t, "zstd:3+dict").Compress, []int{2} },
-			[]string{"pool goredis", "trained profiles/json/zstd:3+dict", "recorder profiles/json/zstd:3+dict", "watch", "no pool goredis"}},
+			[]string{"pool goredis", "trained profiles/typed/json/zstd:3+dict", "recorder profiles/typed/json/zstd:3+dict", "watch", "no pool goredis"}},
 		{"a mix", func(c *Config) { c.Mix = Mix{Gets: 3, Sets: 1, Misses: 0.25} },
-			[]string{"pool goredis", "recorder profiles/json/none", "recorder profiles/json/s2", "watch", "no pool goredis"}},
+			[]string{"pool goredis", "recorder profiles/typed/json/none", "recorder profiles/typed/json/s2", "watch", "no pool goredis"}},
+		{"both tracks", func(c *Config) {
+			dynamic, err := c.Datasets[0].Dynamic()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Datasets, c.Compress, c.Concurrency = append(c.Datasets, dynamic), c.Compress[:1], []int{2}
+		},
+			[]string{"pool goredis", "recorder profiles/typed/json/none", "recorder profiles/dynamic/json/none", "watch", "no pool goredis"}},
 		{"a sweep", func(c *Config) { c.Sweep, c.Compress, c.Concurrency = true, c.Compress[:1], []int{4} },
-			[]string{"pool goredis", "recorder profiles/json/none", "watch", "no pool goredis"}},
+			[]string{"pool goredis", "recorder profiles/typed/json/none", "watch", "no pool goredis"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := &observer{t: t, groups: map[string]*stats.Counters{}}
@@ -203,7 +211,7 @@ func TestObserverOfBatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := o.groups["profiles/json/none"].Snapshot()
+	s := o.groups["profiles/typed/json/none"].Snapshot()
 	set, get := s.Ops[stats.SetMany], s.Ops[stats.GetMany]
 	if set.Count < uint64(r.Cells[0].Operations) || get.Count != set.Count || set.Keys != 7*set.Count || get.Keys != set.Keys || get.Hits != get.Keys || get.Stored != set.Stored || s.Ops[stats.Set].Count != 0 {
 		t.Errorf("%d operations; %+v; %+v", r.Cells[0].Operations, set, get)

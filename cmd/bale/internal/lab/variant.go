@@ -57,7 +57,7 @@ func (v *variant) String() string {
 }
 
 // group names it for an Observer.
-func (v *variant) group() string { return v.data.Name + "/" + v.codec + "/" + v.setting.String() }
+func (v *variant) group() string { return v.data.Name + "/" + v.data.Track + "/" + v.codec + "/" + v.setting.String() }
 
 func (v *variant) identity() outcome.Identity {
 	return outcome.Identity{Dataset: v.data.Name, Track: v.data.Track, Codec: v.codec, Compress: v.setting.String()}

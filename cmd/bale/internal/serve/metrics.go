@@ -69,7 +69,7 @@ func NewMetrics() (*Metrics, error) {
 	return m, nil
 }
 
-// Recorder is what is told of all operations of a group: a set of values in one form, DATASET/CODEC/COMPRESS, whatever the client and the
+// Recorder is what is told of all operations of a group: a set of values in one form, DATASET/TRACK/CODEC/COMPRESS, whatever the client and the
 // load. Beyond two hundred groups they share "other". It is to be asked for once, not for each operation.
 func (m *Metrics) Recorder(group string) stats.Recorder { return m.collector.Group(group) }
 

@@ -320,7 +320,7 @@ func TestMadeOnce(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	m := newMetrics(t)
-	const group = "profiles/json/zstd:3+dict"
+	const group = "profiles/typed/json/zstd:3+dict"
 	m.Recorder(group).Record(t.Context(), stats.Event{Op: stats.Set, Keys: 1, Plain: 400, Stored: 100})
 	d, err := dict.New([]byte(strings.Repeat("what values have in common", 100)))
 	if err != nil {
@@ -333,8 +333,8 @@ func TestMetrics(t *testing.T) {
 	m.Turn(Turn{Cell: cell, Cells: 4, CellsDone: 1, Rounds: 6, Round: 2})
 	want := map[string]bool{}
 	for _, line := range []string{
-		`bale_stored_bytes_total{group="profiles/json/zstd:3+dict",op="set"} 100`,
-		`bale_dictionary_training_ratio{group="profiles/json/zstd:3+dict"} 4.5`,
+		`bale_stored_bytes_total{group="profiles/typed/json/zstd:3+dict",op="set"} 100`,
+		`bale_dictionary_training_ratio{group="profiles/typed/json/zstd:3+dict"} 4.5`,
 		`bale_pool_waits_total{pool="goredis"} 5`,
 		`bale_lab_steps 7`, `bale_lab_steps_done 3`, `bale_lab_cells 4`, `bale_lab_cells_done 1`, `bale_lab_rounds 6`, `bale_lab_round 2`,
 		`bale_lab_cell_info{batch="mset:10",client="goredis",codec="json",compress="none",concurrency="64",dataset="profi�les",rate="1000000",server="",track="dynamic"} 1`,
