@@ -495,12 +495,18 @@ func (b *benchCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.
 		}
 	}
 	if o := e.OthersCPU; o != nil && *o > muchElse*float64(e.Cores) {
-		e.Notes = append(e.Notes, fmt.Sprintf("BUSY MACHINE: other programs used %.1f of %d cores meanwhile; times are theirs, too, while bytes and ratios are exact", *o, e.Cores))
+		e.Notes = append(e.Notes, fmt.Sprintf("%s: other programs used %.1f of %d cores meanwhile; times are theirs, too, while bytes and ratios are exact", busyMachine, *o, e.Cores))
 	}
 	if e.Interrupted {
-		e.Notes = append(e.Notes, fmt.Sprintf("INTERRUPTED: these are figures of %d of %d rounds, for %d of %d cells", e.Rounds, c.Rounds, len(r.Cells), len(r.Cells)+e.CellsLeftOut))
+		e.Notes = append(e.Notes, fmt.Sprintf("%s: these are figures of %d of %d rounds, for %d of %d cells", interruptedRun, e.Rounds, c.Rounds, len(r.Cells), len(r.Cells)+e.CellsLeftOut))
 	}
 }
+
+// What notes begin with that a comparison of the run has to tell, too.
+const (
+	busyMachine    = "BUSY MACHINE"
+	interruptedRun = "INTERRUPTED"
+)
 
 // muchElse is the share of the cores from which what others use is told.
 const muchElse = 0.10

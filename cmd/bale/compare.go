@@ -16,7 +16,7 @@ import (
 type compareCommand struct {
 	Old  string `arg:"" help:"The run before: a file of bale bench --json, or one in Go benchmark format, as go test -bench prints it; - for stdin."`
 	New  string `arg:"" help:"The run after."`
-	Gate string `default:"time=5%,bytes=0,allocs=0" placeholder:"LIST" help:"What may not get worse, and by how much: time, bytes, allocs, cpu, rss, p50 to p99.99, or a unit such as B/op. Default: ${default}."`
+	Gate string `placeholder:"LIST" help:"What may not get worse, and by how much: time, bytes, allocs, cpu, rss, p50 to p99.99, or a unit such as B/op. Default: ${default_gate}."`
 	JSON string `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the table."`
 	All  bool   `help:"Show what did not change and what has no gate, too."`
 }
@@ -38,7 +38,7 @@ Examples:
 
 // Run compares.
 func (c *compareCommand) Run(ctx context.Context, s *streams) error {
-	gate, err := c.gate()
+	gate, err := parseGate(c.Gate)
 	if err != nil {
 		return err
 	}
@@ -69,16 +69,6 @@ func (c *compareCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	return r.Err()
-}
-
-// defaultGates is what --gate is where it is not given: a gate that is given has to be of something that there is.
-const defaultGates = "time=5%,bytes=0,allocs=0"
-
-func (c *compareCommand) gate() (compare.Gate, error) {
-	if c.Gate == defaultGates {
-		return compare.Gate{}, nil
-	}
-	return parseGate(c.Gate)
 }
 
 // maxRun bounds a file of results.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/balekv/bale/cmd/bale/internal/compare"
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
@@ -25,16 +26,27 @@ func labRun(text []byte) (*compare.Run, error) {
 func goBenchmarks(r *outcome.Run) *compare.Run {
 	e := r.Environment
 	goos, goarch, _ := strings.Cut(e.OS, "/")
-	run := &compare.Run{Environment: []compare.Setting{
-		{Key: "goos", Value: goos}, {Key: "goarch", Value: goarch}, {Key: "cpu", Value: e.CPU}, {Key: "go", Value: e.Go}, {Key: "redis", Value: e.RedisVersion},
-		{Key: "zstd", Value: e.Zstd}, {Key: "load", Value: e.Load}, {Key: "seed", Value: fmt.Sprint(e.Seed)}, {Key: "bale", Value: e.Bale},
-	}}
+	run := &compare.Run{
+		Environment: []compare.Setting{
+			{Key: "goos", Value: goos}, {Key: "goarch", Value: goarch}, {Key: "cpu", Value: e.CPU}, {Key: "cores", Value: fmt.Sprint(e.Cores)}, {Key: "go", Value: e.Go},
+			{Key: "redis", Value: e.RedisVersion}, {Key: "zstd", Value: e.Zstd}, {Key: "load", Value: e.Load},
+			{Key: "round", Value: roundLength(e).String()}, // a short one has fewer collections and another P99
+		},
+		Versions: []compare.Setting{{Key: "bale", Value: e.Bale}},
+	}
+	for _, note := range e.Notes {
+		if strings.HasPrefix(note, busyMachine) || strings.HasPrefix(note, interruptedRun) {
+			run.Warnings = append(run.Warnings, oneLine(note))
+		}
+	}
 	for _, c := range r.Cells {
 		name := benchmarkName(c.Identity, c.Values, e.Mix)
 		if !c.Verified {
-			if c.Mismatch {
-				run.Failed = append(run.Failed, compare.Failure{Cell: name, Error: c.Error})
+			failure := compare.Failure{Cell: name, Error: oneLine(c.Error)}
+			if !c.Mismatch {
+				failure.Error = "could not be measured: " + failure.Error
 			}
+			run.Failed = append(run.Failed, failure)
 			continue
 		}
 		add := func(unit string, exact bool, of func(outcome.Round) float64) {
@@ -65,6 +77,14 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 	}
 	return run
 }
+
+// roundLength is how long a cell was measured in a round.
+func roundLength(e outcome.Environment) time.Duration {
+	return time.Duration(e.DurationS / float64(max(1, e.Rounds)) * float64(time.Second)).Round(100 * time.Microsecond)
+}
+
+// oneLine is a text for a format of lines.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // benchmarkName is a cell's name as a benchmark.
 func benchmarkName(i outcome.Identity, values int, mix string) string {

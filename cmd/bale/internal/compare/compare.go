@@ -17,7 +17,9 @@ import (
 
 // Run is what one run measured.
 type Run struct {
-	Environment []Setting // of the machine and the programs, in order
+	Environment []Setting // in order: what has to be the same in both runs for a change to be that of the programs
+	Versions    []Setting // of what is compared: a difference may be why a figure changed
+	Warnings    []string  // of whoever measured: another program had the machine, not all rounds were taken
 	Series      []Series
 	Failed      []Failure // cells that gave wrong results, or none
 }
@@ -28,10 +30,11 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
-// Failure is a cell without figures, and why.
+// Failure is a cell without figures, or with wrong results, and why.
 type Failure struct {
-	Cell  string `json:"cell"`
-	Error string `json:"error,omitempty"`
+	Cell    string `json:"cell"`
+	Error   string `json:"error,omitempty"`
+	Package bool   `json:"package,omitempty"` // Cell is a package, which did not come to all of its benchmarks
 }
 
 // Series are the figures of one cell in one unit, one for each round. Package, Name and Unit tell it apart from others of its run.
@@ -115,7 +118,7 @@ type Difference struct {
 // Report is what came of comparing two runs.
 type Report struct {
 	Gate   string `json:"gate"`
-	Paired bool   `json:"paired"` // figures were taken in turn, and are compared block by block
+	Paired bool   `json:"paired"` // figures were taken in turn, and are compared pair by pair
 
 	Regressions  int `json:"regressions"`
 	Better       int `json:"better"`
@@ -123,20 +126,33 @@ type Report struct {
 	Unmeasurable int `json:"unmeasurable"`
 
 	Family       int `json:"family"`        // comparisons with a test and a gate, which Holm's correction is over
-	RoundsNeeded int `json:"rounds_needed"` // of each run, below which none of so many can be a regression
+	RoundsNeeded int `json:"rounds_needed"` // of each run, or pairs, below which none of so many can be a regression
+
+	// Ungated are the parts of the default gate that are of nothing: "allocs" where no cell has allocs/op. Of a gate that was asked for, each
+	// part has to be of something.
+	Ungated []string `json:"ungated,omitempty"`
 
 	Comparisons []Comparison `json:"comparisons"`
 
-	Failed      []Failure    `json:"failed,omitempty"`       // cells that failed in the new run and did not in the old one
-	StillFailed []Failure    `json:"still_failed,omitempty"` // in both
-	OnlyOld     []string     `json:"only_old,omitempty"`     // cells
-	OnlyNew     []string     `json:"only_new,omitempty"`
+	Failed      []Failure    `json:"failed,omitempty"`         // cells that failed in the new run and were right in the old one
+	StillFailed []Failure    `json:"still_failed,omitempty"`   // in both
+	NewFailed   []Failure    `json:"new_and_failed,omitempty"` // in the new run, which the old one does not have
+	Mended      []Failure    `json:"mended,omitempty"`         // in the old run alone, and right in the new one
+	OnlyOld     []string     `json:"only_old,omitempty"`       // cells, right or failed
+	OnlyNew     []string     `json:"only_new,omitempty"`       // and right
 	Differences []Difference `json:"environment_differences,omitempty"`
+	Versions    []Difference `json:"version_differences,omitempty"`
+	OldWarnings []string     `json:"old_warnings,omitempty"`
+	NewWarnings []string     `json:"new_warnings,omitempty"`
 
-	// Shift is by how much the time of the median cell changed, where there are at least four: what all cells have in common is rather
-	// the machine's than the code's.
+	Timed int `json:"timed"` // cells with a time in both runs
+	// Shift is by how much the time of the median cell changed, where at least four are timed: what all cells have in common is rather
+	// the machine's than that of any change to one of them. Of fewer it cannot be told.
 	Shift *float64 `json:"shift,omitempty"`
 }
+
+// ShiftCells are as many timed cells as Report.Shift takes: of three, a change to one and noise in another would make the median.
+const ShiftCells = 4
 
 // Err is an error that counts the regressions and what failed, or nil.
 func (r *Report) Err() error {
@@ -169,37 +185,39 @@ type Options struct {
 }
 
 // Compare compares the cells that are in both runs. Errors are of runs that have none in common, of a gate that names a unit that no
-// cell has, and of more than 1,000 rounds; [ErrIncomparable] marks them.
+// cell has, and of more than 1,000 rounds; [ErrIncomparable] marks them. The default gate may name what no cell has.
 func Compare(before, after *Run, o Options) (*Report, error) {
-	explicit := len(o.Gate.limits) > 0
-	if !explicit {
-		o.Gate = DefaultGate()
+	o.Gate = o.Gate.orDefault()
+	r := &Report{
+		Gate: o.Gate.String(), Paired: o.Paired, OldWarnings: before.Warnings, NewWarnings: after.Warnings,
+		Differences: differences(before.Environment, after.Environment), Versions: differences(before.Versions, after.Versions),
 	}
-	r := &Report{Gate: o.Gate.String(), Paired: o.Paired, Differences: differences(before.Environment, after.Environment)}
-	r.compareFailures(before, after)
+	r.compareCells(before, after)
 	rivals := map[key]Series{}
 	for _, s := range after.Series {
 		rivals[s.key()] = s
 	}
-	both := false
 	for _, a := range before.Series {
 		b, ok := rivals[a.key()]
 		if !ok {
 			continue
 		}
-		both = true
 		c, err := compareSeries(a, b, o)
 		if err != nil {
 			return nil, err
 		}
 		r.Comparisons = append(r.Comparisons, c)
 	}
-	r.OnlyOld, r.OnlyNew = without(before, after), append(r.OnlyNew, without(after, before)...)
+	both := len(r.Comparisons) > 0
 	if !both && len(r.Failed) == 0 {
 		return nil, fmt.Errorf("%w: the two runs have no cell in common: %s in the old one, %s in the new one", ErrIncomparable, some(r.OnlyOld), some(r.OnlyNew))
 	}
-	if name, ok := o.Gate.unused(r.Comparisons); ok && explicit && both {
-		return nil, fmt.Errorf("%w: the gate %s is of %s, which no cell has in both runs; there are %s", ErrIncomparable, name.Name, strings.Join(name.units(), ", "), units(r.Comparisons))
+	for _, l := range o.Gate.unused(r.Comparisons) {
+		if both && !o.Gate.isDefault() {
+			return nil, fmt.Errorf("%w: the gate %s is of %s, which no cell has in both runs; there are %s",
+				ErrIncomparable, l.Name, strings.Join(l.units(), ", "), units(r.Comparisons))
+		}
+		r.Ungated = append(r.Ungated, l.Name)
 	}
 	r.correct()
 	r.judge()
@@ -209,9 +227,7 @@ func Compare(before, after *Run, o Options) (*Report, error) {
 
 // PairsNeeded are as many pairs of figures as can prove a change in a cell and unit of two runs among all that the gate is on.
 func PairsNeeded(before, after *Run, gate Gate) int {
-	if len(gate.limits) == 0 {
-		gate = DefaultGate()
-	}
+	gate = gate.orDefault()
 	both := map[key]bool{}
 	for _, s := range after.Series {
 		both[s.key()] = true
@@ -243,43 +259,94 @@ func cell(pkg, name string) string {
 	return pkg + "." + name
 }
 
-// without are the cells of a run that the other has not: not even as a failure.
-func without(r, other *Run) (cells []string) {
-	known := map[string]bool{}
-	for _, s := range other.Series {
-		known[s.Cell()] = true
-	}
-	for _, f := range other.Failed {
-		known[f.Cell] = true
-	}
-	for _, s := range r.Series {
-		if c := s.Cell(); !known[c] {
-			known[c] = true
-			cells = append(cells, c)
+// compareCells says what became of each cell that is not right in both runs.
+func (r *Report) compareCells(before, after *Run) {
+	was, is := before.cells(), after.cells()
+	said, used := map[string]bool{}, map[*Failure]bool{}
+	for _, s := range slices.Concat(before.Series, after.Series) {
+		c := s.Cell()
+		if said[c] {
+			continue
+		}
+		said[c] = true
+		old, now := was.failure(s), is.failure(s)
+		used[old], used[now] = true, true
+		switch {
+		case old != nil && now != nil:
+			r.StillFailed = append(r.StillFailed, Failure{Cell: c, Error: now.Error})
+		case now != nil && was.measured[c]:
+			r.Failed = append(r.Failed, Failure{Cell: c, Error: now.Error})
+		case now != nil:
+			r.NewFailed = append(r.NewFailed, Failure{Cell: c, Error: now.Error})
+		case old != nil && is.measured[c]:
+			r.Mended = append(r.Mended, Failure{Cell: c, Error: old.Error})
+		case !is.measured[c]:
+			r.OnlyOld = append(r.OnlyOld, c)
+		case !was.measured[c]:
+			r.OnlyNew = append(r.OnlyNew, c)
 		}
 	}
-	return cells
+	// What is left has no figures in either run.
+	for i := range after.Failed {
+		f := &after.Failed[i]
+		switch {
+		case used[f] || is.within(f):
+		case slices.ContainsFunc(before.Failed, func(old Failure) bool { return old.Cell == f.Cell }):
+			r.StillFailed = append(r.StillFailed, *f)
+		case slices.ContainsFunc(before.Series, f.partly): // it failed beside its parts, which are right
+			r.Failed = append(r.Failed, *f)
+		default:
+			r.NewFailed = append(r.NewFailed, *f)
+		}
+	}
+	for i := range before.Failed {
+		f := &before.Failed[i]
+		if !used[f] && !was.within(f) && !slices.ContainsFunc(after.Failed, func(now Failure) bool { return now.Cell == f.Cell }) {
+			r.OnlyOld = append(r.OnlyOld, f.Cell)
+		}
+	}
 }
 
-func (r *Report) compareFailures(before, after *Run) {
-	failed := map[string]bool{}
-	for _, f := range before.Failed {
-		failed[f.Cell] = true
+// cells are those of a run, whatever came of them.
+type cells struct {
+	measured map[string]bool
+	failed   []Failure
+}
+
+func (r *Run) cells() cells {
+	c := cells{map[string]bool{}, r.Failed}
+	for _, s := range r.Series {
+		c.measured[s.Cell()] = true
 	}
-	measured := map[string]bool{}
-	for _, s := range before.Series {
-		measured[s.Cell()] = true
-	}
-	for _, f := range after.Failed {
-		switch {
-		case failed[f.Cell]:
-			r.StillFailed = append(r.StillFailed, f)
-		case measured[f.Cell]:
-			r.Failed = append(r.Failed, f)
-		default:
-			r.OnlyNew = append(r.OnlyNew, f.Cell)
+	return c
+}
+
+// failure is why a cell has no right figures in a run, or nil. That of what it is a part of is its own where it has no figures at all.
+func (cs cells) failure(s Series) *Failure {
+	for i := range cs.failed {
+		if f := &cs.failed[i]; f.of(s) || f.partly(s) && !cs.measured[s.Cell()] {
+			return f
 		}
 	}
+	return nil
+}
+
+// within says that another failure is of a part of what failed, which go test names, too.
+func (cs cells) within(f *Failure) bool {
+	return slices.ContainsFunc(cs.failed, func(o Failure) bool { return strings.HasPrefix(o.Cell, f.Cell+"/") && !f.Package })
+}
+
+// of says that a failure is a cell's. go test names what failed without the processors: X, and X-2 where it has figures.
+func (f *Failure) of(s Series) bool {
+	return !f.Package && (f.Cell == s.Cell() || f.Cell == processors.ReplaceAllString(s.Cell(), ""))
+}
+
+// partly says that a cell is a part of what failed: X/small of X, or of a package.
+func (f *Failure) partly(s Series) bool {
+	if f.Package {
+		return f.Cell == s.Package
+	}
+	return strings.HasPrefix(s.Cell(), f.Cell+"/")
 }
 
 // some is a list of names that does not get long.
@@ -305,7 +372,7 @@ func units(cs []Comparison) string {
 }
 
 // ofThisRun are the keys of lines that say which run it was, not where.
-var ofThisRun = []string{"bale", "branch", "command", "commit", "commit-time", "date", "pkg", "rounds", "runstamp", "seed", "time"}
+var ofThisRun = []string{"branch", "command", "commit", "commit-time", "date", "pkg", "runstamp", "time"}
 
 func differences(before, after []Setting) (d []Difference) {
 	value := func(settings []Setting, key string) string {
@@ -452,12 +519,16 @@ func (r *Report) judge() {
 
 // reason is why a comparison tells nothing, and how many rounds might.
 func (r *Report) reason(c *Comparison) string {
-	rounds := min(c.Old.Rounds, c.New.Rounds)
 	if c.Exact {
 		return "the figures of one run are not the same"
 	}
+	what := "rounds"
+	if r.Paired {
+		what = "pairs"
+	}
+	rounds := min(c.Old.Rounds, c.New.Rounds)
 	if smallestP(c.Old.Rounds, c.New.Rounds, r.Paired)*float64(r.Family) >= alpha || c.Interval == nil {
-		return fmt.Sprintf("too few rounds: %d, and with %s it takes %d", rounds, count(r.Family, "comparison"), max(r.RoundsNeeded, intervalRounds(r.Paired)))
+		return fmt.Sprintf("too few %s: %d, and with %s it takes %d", what, rounds, count(r.Family, "comparison"), max(r.RoundsNeeded, intervalRounds(r.Paired)))
 	}
 	// An interval gets narrower with the square root of the rounds. Enough is when it excludes what is beyond the floor, or no change at all.
 	half := (c.high - c.low) / 2
@@ -466,21 +537,20 @@ func (r *Report) reason(c *Comparison) string {
 		room = c.worse
 	}
 	if need := float64(rounds) * (half / room) * (half / room); room > 0 && need < maxRounds {
-		return fmt.Sprintf("too noisy: %d rounds, and it would take about %.0f", rounds, math.Ceil(max(need, float64(rounds+1))))
+		return fmt.Sprintf("too noisy: %d %s, and it would take about %.0f", rounds, what, math.Ceil(max(need, float64(rounds+1))))
 	}
-	return fmt.Sprintf("too noisy: %d rounds", rounds)
+	return fmt.Sprintf("too noisy: %d %s", rounds, what)
 }
 
 // shift is what the times of all cells have in common.
 func (r *Report) shift() {
-	const fewest = 4
 	var changes []float64
 	for _, c := range r.Comparisons {
 		if c.Unit == timeUnit && !c.Absolute {
 			changes = append(changes, c.Change)
 		}
 	}
-	if len(changes) >= fewest {
+	if r.Timed = len(changes); r.Timed >= ShiftCells {
 		m := median(changes)
 		r.Shift = &m
 	}

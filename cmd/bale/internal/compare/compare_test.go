@@ -3,8 +3,10 @@ package compare
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,7 +58,7 @@ func TestVerdicts(t *testing.T) {
 		{"four rounds of one cell are enough", timeUnit, around(1, .01, 4), around(1.2, .01, 4), "", false, Regression, ""},
 		{"pairs in a noisy time", timeUnit, around(1, .5, 8), around(1.1, .5, 8), "", true, Regression, ""},
 		{"pairs alike", timeUnit, around(1, .5, 8), around(1.001, .5, 8), "", true, Same, ""},
-		{"too few pairs", timeUnit, around(1, .01, 5), around(1.2, .01, 5), "", true, Unmeasurable, "too few rounds: 5, and with 1 comparison it takes 6"},
+		{"too few pairs", timeUnit, around(1, .01, 5), around(1.2, .01, 5), "", true, Unmeasurable, "too few pairs: 5, and with 1 comparison it takes 6"},
 		{"throughput is not gated", "values/s", around(1000, .01, 8), around(500, .01, 8), "time=5%", false, "", ""},
 		{"less throughput", "values/s", around(1000, .01, 8), around(900, .01, 8), "values/s=5%", false, Regression, ""},
 		{"more throughput", "values/s", around(1000, .01, 8), around(1100, .01, 8), "values/s=5%", false, Better, ""},
@@ -159,18 +161,74 @@ func TestHolm(t *testing.T) {
 	}
 }
 
-func TestCellsAndEnvironment(t *testing.T) {
-	before := &Run{
-		Environment: []Setting{{"cpu", "A"}, {"go", "1.26"}, {"commit", "1"}, {"redis", "7"}},
-		Series: []Series{{Name: "Both", Unit: timeUnit, Values: around(1, .01, 8)}, {Name: "Gone", Unit: timeUnit, Values: []float64{1}},
-			{Name: "Fails", Unit: timeUnit, Values: []float64{1}}, {Package: "a/b", Name: "Both", Unit: timeUnit, Values: []float64{1}}},
-		Failed: []Failure{{"Broken", "as ever"}},
+// TestCells: whatever became of a cell is said, and what was right and is not is an error.
+func TestCells(t *testing.T) {
+	const was, is = 1, 2 // measured in the old run, in the new one
+	for _, test := range []struct {
+		name       string
+		measured   map[string]int // cells, with their package
+		old, new   []Failure
+		want       Report
+		regression bool
+	}{
+		{name: "a cell that fails now", measured: map[string]int{"Fails": was}, new: []Failure{{Cell: "Fails", Error: "other bytes"}},
+			want: Report{Failed: []Failure{{Cell: "Fails", Error: "other bytes"}}}, regression: true},
+		{name: "one that fails now and then", measured: map[string]int{"Fails": was | is}, new: []Failure{{Cell: "Fails"}},
+			want: Report{Failed: []Failure{{Cell: "Fails"}}}, regression: true},
+		{name: "go test leaves out the processors, and names the whole too", measured: map[string]int{"p.X/a-2": was | is, "p.X/b-2": was}, new: []Failure{{Cell: "p.X/b", Error: "(0.1s)"}, {Cell: "p.X"}},
+			want: Report{Failed: []Failure{{Cell: "p.X/b-2", Error: "(0.1s)"}}}, regression: true},
+		{name: "a whole that failed before its parts", measured: map[string]int{"p.X/a-2": was, "p.X/b-2": was}, new: []Failure{{Cell: "p.X"}},
+			want: Report{Failed: []Failure{{Cell: "p.X/a-2"}, {Cell: "p.X/b-2"}}}, regression: true},
+		{name: "a whole that failed after its parts", measured: map[string]int{"p.X/a-2": was | is}, new: []Failure{{Cell: "p.X"}},
+			want: Report{Failed: []Failure{{Cell: "p.X"}}}, regression: true},
+		{name: "a package that ended early", measured: map[string]int{"p.X-2": was | is, "p.Y-2": was, "p/q.Y-2": was}, new: []Failure{{Cell: "p", Error: "build failed", Package: true}},
+			want: Report{Failed: []Failure{{Cell: "p.Y-2", Error: "build failed"}}, OnlyOld: []string{"p/q.Y-2"}}, regression: true},
+		{name: "failed in both", old: []Failure{{Cell: "Broken"}}, new: []Failure{{Cell: "Broken", Error: "as ever"}},
+			want: Report{StillFailed: []Failure{{Cell: "Broken", Error: "as ever"}}}},
+		{name: "right again", measured: map[string]int{"Mended": is}, old: []Failure{{Cell: "Mended", Error: "other bytes"}},
+			want: Report{Mended: []Failure{{Cell: "Mended", Error: "other bytes"}}}},
+		{name: "failed, and gone", old: []Failure{{Cell: "Gone"}}, want: Report{OnlyOld: []string{"Gone"}}},
+		{name: "new, and failed", new: []Failure{{Cell: "New", Error: "other bytes"}}, want: Report{NewFailed: []Failure{{Cell: "New", Error: "other bytes"}}}},
+		{name: "in one run", measured: map[string]int{"Gone": was, "New": is, "a/b.Both": was}, want: Report{OnlyOld: []string{"Gone", "a/b.Both"}, OnlyNew: []string{"New"}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			runs := [2]*Run{run(timeUnit, around(1, .01, 8)), run(timeUnit, around(1, .01, 8))}
+			runs[0].Failed, runs[1].Failed = test.old, test.new
+			for _, c := range slices.Sorted(maps.Keys(test.measured)) {
+				pkg, name, ok := strings.Cut(c, ".")
+				if !ok {
+					pkg, name = "", c
+				}
+				for side, r := range runs {
+					if test.measured[c]&(side+1) != 0 {
+						r.Series = append(r.Series, Series{Package: pkg, Name: name, Unit: timeUnit, Values: around(1, .01, 8)}, Series{Package: pkg, Name: name, Unit: "B/op", Values: []float64{1}})
+					}
+				}
+			}
+			r, err := Compare(runs[0], runs[1], Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := Report{Failed: r.Failed, StillFailed: r.StillFailed, NewFailed: r.NewFailed, Mended: r.Mended, OnlyOld: r.OnlyOld, OnlyNew: r.OnlyNew}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if err := r.Err(); errors.Is(err, ErrRegression) != test.regression || test.regression && !strings.Contains(err.Error(), "FAILED that did not before") {
+				t.Error(err)
+			}
+		})
 	}
-	after := &Run{
-		Environment: []Setting{{"cpu", "B"}, {"go", "1.26"}, {"commit", "2"}, {"valkey", "8"}},
-		Series:      []Series{{Name: "Both", Unit: timeUnit, Values: around(1, .01, 8)}, {Name: "New", Unit: timeUnit, Values: []float64{1}}, {Name: "New", Unit: allocsUnit, Values: []float64{1}}},
-		Failed:      []Failure{{"Fails", "other bytes"}, {"Broken", "as ever"}, {"NewAndBroken", ""}},
+	// Where nothing is left that could be compared, there still is an error.
+	if r, err := Compare(run(timeUnit, around(1, .01, 8)), &Run{Failed: []Failure{{Cell: "Cell0"}}}, Options{}); err != nil || !errors.Is(r.Err(), ErrRegression) {
+		t.Errorf("%+v, %v", r, err)
 	}
+}
+
+func TestWhatElseDiffers(t *testing.T) {
+	before, after := run(timeUnit, around(1, .01, 8)), run(timeUnit, around(1, .01, 8))
+	before.Environment, after.Environment = []Setting{{"cpu", "A"}, {"go", "1.26"}, {"commit", "1"}, {"redis", "7"}}, []Setting{{"cpu", "B"}, {"go", "1.26"}, {"commit", "2"}, {"valkey", "8"}}
+	before.Versions, after.Versions = []Setting{{"bale", "1"}, {"example.com/codec", "v1.0.0"}}, []Setting{{"bale", "1"}, {"example.com/codec", "v1.1.0"}}
+	before.Warnings, after.Warnings = []string{"BUSY MACHINE"}, nil
 	r, err := Compare(before, after, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -178,20 +236,44 @@ func TestCellsAndEnvironment(t *testing.T) {
 	if diff := cmp.Diff([]Difference{{"cpu", "A", "B"}, {"redis", "7", ""}, {"valkey", "", "8"}}, r.Differences); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"Gone", "a/b.Both"}, r.OnlyOld); diff != "" {
+	if diff := cmp.Diff([]Difference{{"example.com/codec", "v1.0.0", "v1.1.0"}}, r.Versions); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"NewAndBroken", "New"}, r.OnlyNew); diff != "" {
+	if diff := cmp.Diff([][]string{{"BUSY MACHINE"}, nil}, [][]string{r.OldWarnings, r.NewWarnings}); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]Failure{{"Fails", "other bytes"}}, r.Failed); diff != "" {
-		t.Error(diff)
+}
+
+// TestShift: what all times have in common is told of four and more.
+func TestShift(t *testing.T) {
+	var before, after [][]float64
+	for n := 1; n <= 5; n++ {
+		before, after = append(before, around(1, .01, 8)), append(after, around(1.1+float64(n)/100, .01, 8))
+		r, err := Compare(run(timeUnit, before...), run(timeUnit, after...), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Timed != n || (r.Shift != nil) != (n >= ShiftCells) || r.Shift != nil && math.Abs(*r.Shift-(.1+(float64(n)+1)/200)) > 1e-3 {
+			t.Errorf("%d cells: %d timed, a shift of %v", n, r.Timed, r.Shift)
+		}
 	}
-	if diff := cmp.Diff([]Failure{{"Broken", "as ever"}}, r.StillFailed); diff != "" {
-		t.Error(diff)
+}
+
+// TestDefaultGate: it may be of more than there is, given in full or not; any other may not.
+func TestDefaultGate(t *testing.T) {
+	one := run(timeUnit, around(1, .01, 8))
+	full, err := ParseGate(DefaultGate().String())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(r.Comparisons) != 1 || r.Regressions != 0 || !errors.Is(r.Err(), ErrRegression) || !strings.Contains(r.Err().Error(), "1 cell FAILED") {
-		t.Errorf("%+v, %v", r.Comparisons, r.Err())
+	for _, gate := range []Gate{{}, full} {
+		r, err := Compare(one, one, Options{Gate: gate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"bytes", "allocs"}, r.Ungated); diff != "" || r.Gate != "time=5%,bytes=0,allocs=0" {
+			t.Errorf("%s: %s", r.Gate, diff)
+		}
 	}
 }
 

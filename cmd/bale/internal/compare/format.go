@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,23 +24,13 @@ var ErrFormat = errors.New("not in Go benchmark format")
 // ErrNoBenchmarks marks text without a single benchmark.
 var ErrNoBenchmarks = errors.New("no benchmark in it")
 
-// ReadFile reads a file in Go benchmark format, as [Read] does.
-func ReadFile(path string) (*Run, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return Read(f, path)
-}
-
 // Read reads the Go benchmark format: what go test -bench prints, with each line of -count as a round, and what [Write] writes. Lines that are
 // no benchmarks are passed over, but one that begins as a benchmark and is none is an error: [ErrFormat] with a [*benchfmt.SyntaxError], whose
-// file is name. Benchmarks that go test says FAILED are in Run.Failed. Without any benchmark it is [ErrNoBenchmarks].
+// file is name. Benchmarks and packages that go test says FAILED are in Run.Failed. Without any of them it is [ErrNoBenchmarks].
 func Read(r io.Reader, name string) (*Run, error) {
 	run := &Run{}
-	failed := &failures{}
-	reader := benchfmt.NewReader(io.TeeReader(r, failed), name)
+	others := &otherLines{run: run}
+	reader := benchfmt.NewReader(io.TeeReader(r, others), name)
 	index, settings := map[key]int{}, map[Setting]bool{}
 	for reader.Scan() {
 		switch record := reader.Result().(type) {
@@ -59,7 +48,7 @@ func Read(r io.Reader, name string) (*Run, error) {
 		}
 		return nil, err
 	}
-	run.Failed = failed.done()
+	others.end()
 	if len(run.Series) == 0 && len(run.Failed) == 0 {
 		return nil, fmt.Errorf("%s: %w", name, ErrNoBenchmarks)
 	}
@@ -126,60 +115,95 @@ func (run *Run) add(r *benchfmt.Result, index map[key]int, settings map[Setting]
 	return nil
 }
 
-// failures finds the benchmarks that go test says failed, line by line in what is written to it.
-type failures struct {
-	line   []byte
-	pkg    string
-	failed []Failure
+// otherLines finds, line by line in what is written to it, what the format has no place for: benchmarks and packages that go test says
+// failed, and versions and warnings of [Write].
+type otherLines struct {
+	run  *Run
+	line []byte
+	pkg  string
 }
 
 var (
-	failedLine  = regexp.MustCompile(`^\s*--- FAIL: Benchmark(\S+)\s*(.*)`)
-	packageLine = regexp.MustCompile(`^pkg:[ \t]+(.+)`)
+	failedLine    = regexp.MustCompile(`^\s*--- FAIL: Benchmark(\S+)\s*(.*)`)
+	failedPackage = regexp.MustCompile(`^FAIL\t(\S+)[ \t]*(?:\[(.*)\])?`) // with a time, or [build failed]
+	packageLine   = regexp.MustCompile(`^pkg:[ \t]+(.+)`)
+	versionLine   = regexp.MustCompile(`^` + versionMark + `(\S+): (.+)`)
+	warningLine   = regexp.MustCompile(`^` + warningMark + `(.+)`)
 )
 
-// maxFailedLine is as much of a line as can name a failure.
-const maxFailedLine = 4096
+// What begins so is no benchmark and no line of the environment, by which benchstat would keep runs apart.
+const (
+	versionMark = "# version of "
+	warningMark = "# warning: "
+)
 
-func (f *failures) Write(b []byte) (int, error) {
+// maxOtherLine is as much of a line as is looked at.
+const maxOtherLine = 4096
+
+func (o *otherLines) Write(b []byte) (int, error) {
 	for line := range bytes.Lines(b) {
-		if room := maxFailedLine - len(f.line); room > 0 {
-			f.line = append(f.line, line[:min(room, len(line))]...)
+		if room := maxOtherLine - len(o.line); room > 0 {
+			o.line = append(o.line, line[:min(room, len(line))]...)
 		}
 		if line[len(line)-1] == '\n' {
-			f.end()
+			o.end()
 		}
 	}
 	return len(b), nil
 }
 
 // end looks at a whole line.
-func (f *failures) end() {
-	text := strings.TrimRight(strings.ToValidUTF8(string(f.line), "\uFFFD"), "\r\n")
-	f.line = f.line[:0]
+func (o *otherLines) end() {
+	text := strings.TrimRight(strings.ToValidUTF8(string(o.line), "\uFFFD"), "\r\n")
+	o.line = o.line[:0]
 	if m := packageLine.FindStringSubmatch(text); m != nil {
-		f.pkg = m[1]
+		o.pkg = m[1]
 	}
 	if m := failedLine.FindStringSubmatch(text); m != nil {
-		name := cell(f.pkg, m[1])
-		if !slices.ContainsFunc(f.failed, func(o Failure) bool { return o.Cell == name }) {
-			f.failed = append(f.failed, Failure{name, m[2]})
+		o.failed(Failure{Cell: cell(o.pkg, m[1]), Error: m[2]})
+	}
+	if m := failedPackage.FindStringSubmatch(text); m != nil {
+		// It fails because of its benchmarks, too.
+		if !slices.ContainsFunc(o.run.Failed, func(f Failure) bool { return strings.HasPrefix(f.Cell, m[1]+".") }) {
+			o.failed(Failure{Cell: m[1], Error: m[2], Package: true})
 		}
+	}
+	if m := versionLine.FindStringSubmatch(text); m != nil && !slices.Contains(o.run.Versions, Setting{m[1], m[2]}) {
+		o.run.Versions = append(o.run.Versions, Setting{m[1], m[2]})
+	}
+	if m := warningLine.FindStringSubmatch(text); m != nil && !slices.Contains(o.run.Warnings, m[1]) {
+		o.run.Warnings = append(o.run.Warnings, m[1])
 	}
 }
 
-func (f *failures) done() []Failure {
-	f.end()
-	return f.failed
+func (o *otherLines) failed(f Failure) {
+	if !slices.ContainsFunc(o.run.Failed, func(known Failure) bool { return known.Cell == f.Cell }) {
+		o.run.Failed = append(o.run.Failed, f)
+	}
 }
 
 // Write writes a run in Go benchmark format, a line for each round of each cell, so that benchstat reads it, and Read. Names must be without
-// white space, as [Name] makes them, and keys of the environment as [Setting] says; it is [ErrFormat] where they are not.
+// white space, as [Name] makes them, and keys of settings as [Setting] says; it is [ErrFormat] where they are not. Versions and warnings are lines
+// that benchstat passes over: it compares no runs whose environment differs.
 func Write(w io.Writer, run *Run) error {
 	out := bufio.NewWriter(w)
 	bw := benchfmt.NewWriter(out)
 	if err := writeUnits(bw, run.Series); err != nil {
 		return err
+	}
+	for _, v := range run.Versions {
+		if !oneWord(v.Key) || strings.ContainsAny(v.Value, "\r\n") {
+			return fmt.Errorf("%w: a version of %q", ErrFormat, v.Key)
+		}
+		if value := strings.TrimSpace(v.Value); value != "" {
+			fmt.Fprintf(out, "%s%s: %s\n", versionMark, v.Key, value)
+		}
+	}
+	for _, text := range run.Warnings {
+		if strings.TrimSpace(text) == "" || strings.ContainsAny(text, "\r\n") {
+			return fmt.Errorf("%w: a warning %q", ErrFormat, text)
+		}
+		fmt.Fprintf(out, "%s%s\n", warningMark, text)
 	}
 	var environment []benchfmt.Config
 	for _, s := range run.Environment {
@@ -225,7 +249,11 @@ func Write(w io.Writer, run *Run) error {
 		if !oneWord(f.Cell) || strings.ContainsAny(f.Error, "\r\n") {
 			return fmt.Errorf("%w: a failed cell %q", ErrFormat, f.Cell)
 		}
-		fmt.Fprintf(out, "--- FAIL: Benchmark%s %s\n", f.Cell, f.Error)
+		line := fmt.Sprintf("--- FAIL: Benchmark%s %s", f.Cell, f.Error)
+		if f.Package {
+			line = fmt.Sprintf("FAIL\t%s [%s]", f.Cell, f.Error)
+		}
+		fmt.Fprintln(out, line)
 	}
 	return out.Flush()
 }

@@ -24,12 +24,16 @@ BenchmarkJSON/size=small-2         	  100000	      1200 ns/op	     256 B/op	    
 BenchmarkJSON/size=small-2         	  100000	      1300 ns/op	     256 B/op	       3 allocs/op
 BenchmarkZero
 BenchmarkZero-2   	1000000000	         0 ns/op	   12.5 MB/s	 77 p99-ns/op
---- FAIL: BenchmarkBroken-2
+--- FAIL: BenchmarkBroken
     codec_test.go:7: not what went in
-PASS
-ok  	example.com/codec	3.1s
+FAIL
+exit status 1
+FAIL	example.com/codec	3.1s
 pkg: example.com/other
 BenchmarkJSON/size=small-2	10	5 ns/op
+PASS
+ok  	example.com/other	1.0s
+FAIL	example.com/third [build failed]
 FAIL
 `
 
@@ -49,7 +53,7 @@ func TestReadWhatGoTestPrints(t *testing.T) {
 			{Package: "example.com/codec", Name: "Zero-2", Unit: "p99-sec/op", Values: []float64{77e-9}},
 			{Package: "example.com/other", Name: "JSON/size=small-2", Unit: "sec/op", Values: []float64{5e-9}},
 		},
-		Failed: []Failure{{Cell: "example.com/codec.Broken-2"}},
+		Failed: []Failure{{Cell: "example.com/codec.Broken"}, {Cell: "example.com/third", Error: "build failed", Package: true}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-12, 0)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -62,6 +66,8 @@ func lab() *Run {
 	other := Name("RoundTrip", "data", "100%", "host", "box-12")
 	return &Run{
 		Environment: []Setting{{"cpu", "AMD EPYC"}, {"redis", "7.0.15"}, {"load", "closed loop; 64 callers"}},
+		Versions:    []Setting{{"bale", "v1.2.3 0123abc"}, {"github.com/Some/codec", "v1.0.0"}},
+		Warnings:    []string{"BUSY MACHINE: other programs used 1.5 of 2 cores meanwhile"},
 		Series: []Series{
 			{Name: name, Unit: "sec/op", Values: []float64{140.3e-6, 141.2e-6, 139.9e-6, 140.1e-6, 140.2e-6, 140.4e-6}},
 			{Name: name, Unit: "p99-sec/op", Values: []float64{1e-3, 2e-3, 3e-3, 1e-3, 2e-3, 3e-3}},
@@ -70,7 +76,7 @@ func lab() *Run {
 			{Name: name, Unit: "stored-B/value", Values: []float64{101.5}, Exact: true},
 			{Name: other, Unit: "sec/op", Values: []float64{1}},
 		},
-		Failed: []Failure{{"RoundTrip/data=bad", "4 of 100 came back changed"}},
+		Failed: []Failure{{Cell: "RoundTrip/data=bad", Error: "4 of 100 came back changed"}, {Cell: "example.com/third", Error: "build failed", Package: true}},
 	}
 }
 
@@ -99,7 +105,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestBenchstatReads what Write writes: figures, the directions and the exact units.
+// TestBenchstatReads what Write writes: figures, the directions and the exact units; and it compares runs of other versions, with warnings.
 func TestBenchstatReads(t *testing.T) {
 	dir := t.TempDir()
 	old, slower := lab(), lab()
@@ -107,6 +113,7 @@ func TestBenchstatReads(t *testing.T) {
 		slower.Series[0].Values[i] *= 2
 	}
 	slower.Series[4].Values[0] = 203
+	slower.Versions[0].Value, slower.Warnings = "v1.2.4 4567def", nil
 	for name, r := range map[string]*Run{"old": old, "new": slower} {
 		var text bytes.Buffer
 		if err := Write(&text, r); err != nil {
@@ -172,16 +179,17 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%q: %v", none, err)
 		}
 	}
-	if _, err := ReadFile(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
 	for _, bad := range []*Run{
 		{Series: []Series{{Name: "a b", Unit: "sec/op", Values: []float64{1}}}},
 		{Series: []Series{{Name: "", Unit: "sec/op", Values: []float64{1}}}},
 		{Series: []Series{{Name: "a", Unit: "sec op", Values: []float64{1}}}},
 		{Environment: []Setting{{"Go Version", "1"}}},
 		{Environment: []Setting{{"go", "1\n2"}}},
-		{Failed: []Failure{{"a b", ""}}},
+		{Failed: []Failure{{Cell: "a b"}}},
+		{Versions: []Setting{{"a b", "1"}}},
+		{Versions: []Setting{{"a", "1\n2"}}},
+		{Warnings: []string{"a\nb"}},
+		{Warnings: []string{" "}},
 	} {
 		if err := Write(&bytes.Buffer{}, bad); !errors.Is(err, ErrFormat) {
 			t.Errorf("%+v: %v", bad, err)
@@ -218,7 +226,7 @@ func FuzzRead(f *testing.F) {
 		}
 		// The order of units and packages is that of the cells; values may lose their last bit by the scale.
 		byKey := cmpopts.SortSlices(func(a, b Series) bool { return a.Package+a.Name+a.Unit < b.Package+b.Name+b.Unit })
-		opts := cmp.Options{byKey, cmpopts.EquateApprox(1e-12, 0), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Run{}, "Environment", "Failed"), cmpopts.IgnoreFields(Series{}, "Higher")}
+		opts := cmp.Options{byKey, cmpopts.EquateApprox(1e-12, 0), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Run{}, "Environment", "Failed", "Versions", "Warnings"), cmpopts.IgnoreFields(Series{}, "Higher")}
 		if diff := cmp.Diff(first, second, opts); diff != "" {
 			t.Fatalf("(-first +second):\n%s\n%s", diff, &written)
 		}

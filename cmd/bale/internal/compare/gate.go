@@ -52,6 +52,17 @@ func DefaultGate() Gate {
 	return Gate{[]limit{{Name: "time", relative: 0.05, text: "5%"}, {Name: "bytes", text: "0"}, {Name: "allocs", text: "0"}}}
 }
 
+// orDefault is the gate, or the default one for the zero one.
+func (g Gate) orDefault() Gate {
+	if len(g.limits) == 0 {
+		return DefaultGate()
+	}
+	return g
+}
+
+// isDefault says that a gate is the default one, given or not.
+func (g Gate) isDefault() bool { return g.String() == DefaultGate().String() }
+
 // ParseGate reads a list such as time=5%,bytes=0,allocs=2,p99=10%. Names are time (sec/op), bytes (stored-B/value and redis-B/key), allocs
 // (allocs/op), cpu (user+sys-sec/op), rss (peak-RSS-bytes), p50 to p99.99 (p99-sec/op), or a unit as it is (B/op). A floor is a percentage, or 0;
 // of bytes and allocs it may be a number of them. Errors are [ErrGate].
@@ -105,14 +116,14 @@ func (g Gate) of(unit string) (limit, bool) {
 	return limit{}, false
 }
 
-// unused is a limit that is of no comparison.
-func (g Gate) unused(cs []Comparison) (limit, bool) {
+// unused are the limits that are of no comparison.
+func (g Gate) unused(cs []Comparison) (unused []limit) {
 	for _, l := range g.limits {
 		if !slices.ContainsFunc(cs, func(c Comparison) bool { return c.Gate == l.Name }) {
-			return l, true
+			unused = append(unused, l)
 		}
 	}
-	return limit{}, false
+	return unused
 }
 
 func (l limit) units() []string {
