@@ -283,6 +283,65 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestUniform: a value that is no JSON among those that are is an error that says where it is and what to do, and does not show it.
+func TestUniform(t *testing.T) {
+	const secret = "sesame"
+	good, bad := `{"id":1}`, `{"id":`+secret+`}`
+	write := func(name string, lines ...string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	folder := t.TempDir()
+	for name, v := range map[string]string{"a": good, "b": bad, "c": good} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(v+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name, path, stdin string
+		want              []string // of the error
+		kind              string   // where there is none
+	}{
+		{name: "by its name", path: write("x.ndjson", good, "", bad, bad, bad), want: []string{"x.ndjson line 3 is not JSON, from byte 7 on", "by the name of .ndjson", ".txt"}},
+		{name: "by its name in capitals", path: write("x.JSONL", bad), want: []string{"x.JSONL line 1 "}},
+		{name: "a document over several lines", path: write("x.json", "{", `"id": 1`, "}"), want: []string{"x.json line 1 ", "jq -c"}},
+		{name: "most values", path: write("x.log", good, good, bad), want: []string{"x.log line 3 is not JSON, from byte 7 on, as 2 of 3 values are", ".txt"}},
+		{name: "most lines of stdin", path: "-", stdin: bad + "\n" + good + "\n[1]\n", want: []string{"stdin line 1 ", "2 of 3"}},
+		{name: "most files", path: folder, want: []string{filepath.Join(folder, "b") + " is not JSON", "leave the file out"}},
+		{name: "half of the values", path: write("x", good, bad), kind: "text"},
+		{name: "most values are numbers", path: write("x", "1", "2", "3", "four"), kind: "text"},
+		{name: "text by its name", path: write("x.txt", good, good, bad), kind: "text"},
+		{name: "JSON in a text", path: write("x.txt", good), kind: "json"},
+		{name: "JSON", path: write("x.json", good, "1", `"a"`), kind: "json"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			uniform := limits
+			uniform.Uniform = true
+			d, err := Load(test.path, strings.NewReader(test.stdin), uniform)
+			if test.want == nil {
+				if err != nil || d.Kind != test.kind {
+					t.Errorf("%+v, %v", d, err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrData) || strings.Contains(err.Error(), secret) {
+				t.Fatal(err)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not in: %v", want, err)
+				}
+			}
+			if _, err := Load(test.path, strings.NewReader(test.stdin), limits); err != nil {
+				t.Errorf("where they may be what they will: %v", err)
+			}
+		})
+	}
+}
+
 // TestHalves: each value is in one half, and neither half has one kind alone where two of them alternate.
 func TestHalves(t *testing.T) {
 	var in strings.Builder

@@ -3,6 +3,7 @@ package dataset
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,10 @@ type Limits struct {
 	Values    int    // how many values are kept; of more, a random sample
 	ValueSize int    // the largest value in bytes; a larger one is an error
 	Seed      uint64 // of the sample
+
+	// Uniform has it an error if a value is not JSON that should be: of a file .json, .jsonl or .ndjson, or where more than half of the values are objects and
+	// lists of JSON. For who decodes values a single bad one would make text of all of them. Files .txt may hold what they will.
+	Uniform bool
 }
 
 // Load reads a set of values: from a file, one on each line that is not empty; from a folder, one
@@ -35,13 +40,16 @@ func Load(path string, stdin io.Reader, limits Limits) (*Dataset, error) {
 	if len(s.kept) == 0 {
 		return nil, fmt.Errorf("%w: %s holds no value", ErrData, path)
 	}
+	if limits.Uniform && s.bad.file != "" && 2*s.documents > s.seen {
+		return nil, s.notJSON(s.bad, fmt.Sprintf("as %d of %d values are", s.documents, s.seen))
+	}
 	d := newUntyped(name, s.kept)
 	d.Total = s.seen
 	switch {
 	case s.seen > len(s.kept):
 		d.Note = fmt.Sprintf("%s: a sample of %d of its %d values", name, len(s.kept), s.seen)
 	case d.Kind != "json" && s.firstJSON && s.openEnded:
-		d.Note = fmt.Sprintf("%s: looks like JSON over several lines, and each line was taken for a value: jq -c . makes a line of each document, jq -c '.[]' of each element of a list", name)
+		d.Note = name + ": looks like JSON over several lines, and each line was taken for a value: " + toLines
 	case d.Kind == "json" && s.seen == 1 && s.firstList:
 		d.Note = fmt.Sprintf("%s: a single value, which is a list: jq -c '.[]' makes a line of each element", name)
 	case d.Kind != "json" && s.firstJSON:
@@ -59,9 +67,59 @@ type sample struct {
 	firstJSON bool // the first value looks like JSON,
 	firstList bool // like a list,
 	openEnded bool // and like the first line of one that goes on
+
+	documents int   // objects and lists of JSON
+	bad       place // of the first value that is no JSON, and may not be what it will
 }
 
-func (s *sample) add(v []byte) {
+// place is where a value was read.
+type place struct {
+	file   string
+	line   int // from 1; 0 for the whole file
+	offset int64
+}
+
+// toLines says what to do with JSON over several lines.
+const toLines = "jq -c . makes a line of each document, jq -c '.[]' of each element of a list"
+
+// notJSON says of a value that it is no JSON but should be. It does not show it.
+func (s *sample) notJSON(at place, why string) error {
+	where, what := at.file, "file"
+	if at.line > 0 {
+		where, what = fmt.Sprintf("%s line %d", at.file, at.line), "line"
+	}
+	if s.firstJSON && s.openEnded {
+		return fmt.Errorf("%w: %s is not JSON, from byte %d on, %s; it looks like JSON over several lines: %s", ErrData, where, at.offset, why, toLines)
+	}
+	return fmt.Errorf("%w: %s is not JSON, from byte %d on, %s: mend it or leave the %s out; what is meant to be text can be read from a file .txt", ErrData, where, at.offset, why, what)
+}
+
+// check counts what is JSON. It is an error if a value is not by whose file's name it should be.
+func (s *sample) check(v []byte, at place) error {
+	if !s.limits.Uniform {
+		return nil
+	}
+	var syntax *json.SyntaxError
+	if !errors.As(json.Unmarshal(v, new(json.RawMessage)), &syntax) {
+		if v = bytes.TrimSpace(v); v[0] == '{' || v[0] == '[' {
+			s.documents++
+		}
+		return nil
+	}
+	at.offset = syntax.Offset
+	switch extension := strings.ToLower(filepath.Ext(at.file)); extension {
+	case ".json", ".jsonl", ".ndjson":
+		return s.notJSON(at, "as by the name of "+extension+" it should be")
+	case ".txt":
+	default:
+		if s.bad.file == "" {
+			s.bad = at
+		}
+	}
+	return nil
+}
+
+func (s *sample) add(v []byte, at place) error {
 	if s.seen++; s.seen == 1 {
 		s.firstJSON = v[0] == '{' || v[0] == '['
 		s.firstList = v[0] == '['
@@ -72,6 +130,7 @@ func (s *sample) add(v []byte) {
 	} else if i := s.rng.IntN(s.seen); i < len(s.kept) {
 		s.kept[i] = bytes.Clone(v)
 	}
+	return s.check(v, at)
 }
 
 // read adds all values and returns the set's name.
@@ -109,7 +168,9 @@ func (s *sample) lines(name string, r io.Reader) error {
 			return tooLong()
 		}
 		if len(line) > 0 {
-			s.add(line)
+			if err := s.add(line, place{file: name, line: n}); err != nil {
+				return err
+			}
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
@@ -143,7 +204,6 @@ func (s *sample) folder(dir string) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrData, err)
 		}
-		s.add(b)
-		return nil
+		return s.add(b, place{file: path})
 	})
 }
