@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,11 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 			{Key: "round", Value: roundLength(e).String()}, // a short one has fewer collections and another P99
 		},
 		Versions: []compare.Setting{{Key: "bale", Value: e.Bale}},
+	}
+	for _, l := range e.Libraries {
+		if v := (compare.Setting{Key: l.Module, Value: l.Version}); v.Key != "" && v.Value != "" && !slices.Contains(run.Versions, v) {
+			run.Versions = append(run.Versions, v)
+		}
 	}
 	for _, note := range e.Notes {
 		if strings.HasPrefix(note, busyMachine) || strings.HasPrefix(note, interruptedRun) {

@@ -190,7 +190,7 @@ func Compare(before, after *Run, o Options) (*Report, error) {
 	o.Gate = o.Gate.orDefault()
 	r := &Report{
 		Gate: o.Gate.String(), Paired: o.Paired, OldWarnings: before.Warnings, NewWarnings: after.Warnings,
-		Differences: differences(before.Environment, after.Environment), Versions: differences(before.Versions, after.Versions),
+		Differences: differences(before.Environment, after.Environment), Versions: changed(before.Versions, after.Versions),
 	}
 	r.compareCells(before, after)
 	rivals := map[key]Series{}
@@ -394,6 +394,11 @@ func differences(before, after []Setting) (d []Difference) {
 	return d
 }
 
+// changed are the differences of settings that are in both runs: one may have measured more than the other.
+func changed(before, after []Setting) []Difference {
+	return slices.DeleteFunc(differences(before, after), func(d Difference) bool { return d.Old == "" || d.New == "" })
+}
+
 // compareSeries estimates the change and tests it; there is no verdict yet.
 func compareSeries(a, b Series, o Options) (Comparison, error) {
 	if len(a.Values) == 0 || len(b.Values) == 0 {
@@ -422,10 +427,7 @@ func compareSeries(a, b Series, o Options) (Comparison, error) {
 		c.Change = c.ratio(median(y) - median(x))
 		c.Interval = &Interval{c.ratio(slices.Min(y) - slices.Max(x)), c.ratio(slices.Max(y) - slices.Min(x))}
 	default:
-		e := unpaired(x, y)
-		if o.Paired {
-			e = paired(x, y)
-		}
+		e := estimateOf(o.Paired, x, y)
 		c.Change, c.P = c.ratio(e.shift), &e.p
 		if e.bounded {
 			c.Interval = &Interval{c.ratio(e.low), c.ratio(e.high)}

@@ -227,7 +227,7 @@ func TestCells(t *testing.T) {
 func TestWhatElseDiffers(t *testing.T) {
 	before, after := run(timeUnit, around(1, .01, 8)), run(timeUnit, around(1, .01, 8))
 	before.Environment, after.Environment = []Setting{{"cpu", "A"}, {"go", "1.26"}, {"commit", "1"}, {"redis", "7"}}, []Setting{{"cpu", "B"}, {"go", "1.26"}, {"commit", "2"}, {"valkey", "8"}}
-	before.Versions, after.Versions = []Setting{{"bale", "1"}, {"example.com/codec", "v1.0.0"}}, []Setting{{"bale", "1"}, {"example.com/codec", "v1.1.0"}}
+	before.Versions, after.Versions = []Setting{{"bale", "1"}, {"example.com/codec", "v1.0.0"}, {"example.com/other", "v1.0.0"}}, []Setting{{"bale", "1"}, {"example.com/codec", "v1.1.0"}}
 	before.Warnings, after.Warnings = []string{"BUSY MACHINE"}, nil
 	r, err := Compare(before, after, Options{})
 	if err != nil {

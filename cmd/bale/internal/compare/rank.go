@@ -17,6 +17,13 @@ type estimate struct {
 	p         float64 // two-sided
 }
 
+func estimateOf(pairs bool, x, y []float64) estimate {
+	if pairs {
+		return paired(x, y)
+	}
+	return unpaired(x, y)
+}
+
 // unpaired compares two independent samples: Mann and Whitney's test, exact up to 50 values (25 with ties), and the estimate and interval
 // that belong to it. The shift is the median of all differences of a y to an x, and the interval holds those shifts that the test would not
 // reject (Hodges and Lehmann 1963; Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 4.2 and 4.3).
