@@ -187,7 +187,6 @@ func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, roun
 	if c.rate > 0 {
 		starts = make(chan start, min(maxBacklog, int(c.rate*drainLeast.Seconds())+1))
 		callers.Go(func() { p.generate(ctx, c.rate, starts) })
-		p.starts = starts
 	}
 	own := (len(r.keys) - 1) / c.concurrency
 	var draw *popularity
@@ -235,13 +234,12 @@ func (p *phase) end(ctx context.Context, callers *sync.WaitGroup, slice time.Dur
 		select {
 		case <-ended:
 		case <-patience.C:
-			p.run.mu.Lock()
-			p.cell.unstarted += int64(len(p.starts))
-			p.run.mu.Unlock()
 		case <-ctx.Done():
 		}
 		close(p.stop)
 		<-ended
+		// Callers end by themselves when there is none left.
+		p.unstarted = max(0, p.due()-p.started.Load())
 		return
 	}
 	close(p.stop)
@@ -257,6 +255,11 @@ const (
 // conclude takes the figures of a round when its callers have ended.
 func (r *run) conclude(c *cell, p *phase, found *outcome.Round, before, after *look) {
 	measured := p.measured.Load()
+	if p.unstarted > 0 {
+		r.mu.Lock()
+		c.unstarted += p.unstarted
+		r.mu.Unlock()
+	}
 	if measured == 0 {
 		return
 	}
@@ -270,6 +273,7 @@ func (r *run) conclude(c *cell, p *phase, found *outcome.Round, before, after *l
 		found.StagesP50 = append(found.StagesP50, us(histograms[i].Quantile(0.5)))
 	}
 	found.P99 = us(histograms[total].Quantile(0.99))
+	found.AtLeast = p.unstarted > 0 || histograms[total].Clamped() > 0
 	ops := float64(max(1, after.done-before.done))
 	found.AllocsPerOp, found.BytesPerOp = float64(after.allocs-before.allocs)/ops, float64(after.bytes-before.bytes)/ops
 	found.Resources = after.since(before)
@@ -300,7 +304,7 @@ func (c *cell) result(cores int) outcome.Cell {
 		BytesPerOp:   of(func(r outcome.Round) float64 { return r.BytesPerOp }),
 		P50:          together(of(func(r outcome.Round) float64 { return r.StagesP50[total] }), c.latency[total].Quantile(0.5)),
 		P99:          together(of(func(r outcome.Round) float64 { return r.P99 }), c.latency[total].Quantile(0.99)),
-		Hits:         c.hits, Misses: c.misses, Unstarted: c.unstarted,
+		Hits:         c.hits, Misses: c.misses, Unstarted: c.unstarted, AtLeast: c.unstarted > 0 || c.latency[total].Clamped() > 0,
 		Latency: points(&c.latency[total]), Stages: map[string]outcome.Stage{}, Rounds: slices.Clone(c.rounds), Resources: mean(c.rounds),
 	}
 	values := float64(c.batch.values())

@@ -309,6 +309,19 @@ func at(points []outcome.Point, q float64) float64 {
 	return v
 }
 
+// TestDue: as many as the generator sends.
+func TestDue(t *testing.T) {
+	for _, rate := range []float64{1, 3, 7, 999, 1e6 / 3, 2_000_000} {
+		for _, until := range []int64{0, 1, 999, 1e6, 333_333_333, 1e9 - 1, 1e9, 1e9 + 1} {
+			p := &phase{cell: &cell{rate: rate}}
+			p.until.Store(until)
+			if n := p.due(); n > 0 && intendedAt(n-1, rate) >= until || intendedAt(n, rate) < until {
+				t.Errorf("%v a second, %d ns: %d", rate, until, n)
+			}
+		}
+	}
+}
+
 // TestSweep: rates rise up to more than the closed loop does, and the knee is among them.
 func TestSweep(t *testing.T) {
 	server := realServer(t)
@@ -348,6 +361,10 @@ func TestHopelessRate(t *testing.T) {
 	}
 	// Whether one of the operations that were to start in time got its turn depends on the machine.
 	cell := r.Cells[0]
+	// What was given up would have taken longer than all that is shown.
+	if !cell.AtLeast || len(cell.Rounds) > 0 && !cell.Rounds[0].AtLeast {
+		t.Errorf("latencies that are lower bounds are not said to be: %+v", cell)
+	}
 	if cell.Unstarted == 0 || cell.Mismatch || cell.Limit == outcome.LimitOffered || !cell.Verified && !strings.Contains(cell.Error, "far too high") {
 		t.Errorf("unstarted %d, limit %q, %s", cell.Unstarted, cell.Limit, cell.Error)
 	}

@@ -25,7 +25,10 @@ type phase struct {
 	// Operations count that are to start from from until until, in nanoseconds since began.
 	from, until atomic.Int64
 	stop        chan struct{} // closed for callers to end
-	starts      chan start    // of an open loop
+
+	// Of an open loop: operations that a caller came to, and in the end those that none did.
+	started   atomic.Int64
+	unstarted int64
 }
 
 // maxTime is a time that does not come.
@@ -111,6 +114,7 @@ func (p *phase) open(ctx context.Context, c *caller, to *latency.Shard, starts <
 				return
 			}
 		}
+		p.started.Add(1)
 		waited := p.now() - at.intended
 		if !p.operate(ctx, c) {
 			return
@@ -131,8 +135,8 @@ func (p *phase) generate(ctx context.Context, rate float64, starts chan<- start)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(starts)
-	for i := 0; ; i++ {
-		intended := int64(float64(i) / rate * 1e9)
+	for i := int64(0); ; i++ {
+		intended := intendedAt(i, rate)
 		if intended >= p.until.Load() {
 			return
 		}
@@ -150,6 +154,21 @@ func (p *phase) generate(ctx context.Context, rate float64, starts chan<- start)
 			return
 		}
 	}
+}
+
+// intendedAt is when operation i of an open loop is to start, in nanoseconds since its phase began.
+func intendedAt(i int64, rate float64) int64 { return int64(float64(i) / rate * 1e9) }
+
+// due is how many operations of an open loop were to start in the phase.
+func (p *phase) due() int64 {
+	n := int64(float64(p.until.Load()) * p.cell.rate / 1e9)
+	for intendedAt(n, p.cell.rate) < p.until.Load() { // what was rounded
+		n++
+	}
+	for n > 0 && intendedAt(n-1, p.cell.rate) >= p.until.Load() {
+		n--
+	}
+	return n
 }
 
 const maxNap = 10 * time.Millisecond // so that the end of a phase is seen in time where operations are rare

@@ -170,6 +170,9 @@ type Cell struct {
 	Late *Stage `json:"late,omitempty"`
 	// Unstarted are operations of an open loop that no caller came to before the round was given up: the rate is far too high.
 	Unstarted int64 `json:"unstarted,omitempty"`
+	// AtLeast says that P50, P99, Latency and the stage "total" are lower bounds: operations that would have waited longest were given up
+	// (Unstarted), or took longer than can be told (latency.Max).
+	AtLeast bool `json:"latency_at_least,omitempty"`
 
 	Resources Resources `json:"resources"` // mean of the rounds, or peak where it says so
 	// Limit is what kept the cell from being faster, of Limits, as far as the resources tell.
@@ -235,6 +238,7 @@ type Round struct {
 	OpsPerSecond float64   `json:"ops_per_second"`
 	StagesP50    []float64 `json:"stages_p50_us"` // in the order of Stages
 	P99          float64   `json:"p99_us"`
+	AtLeast      bool      `json:"latency_at_least,omitempty"` // the latencies are lower bounds, as Cell.AtLeast has it
 	AllocsPerOp  float64   `json:"allocs_per_op"`
 	BytesPerOp   float64   `json:"bytes_per_op"`
 	Resources    Resources `json:"resources"`
