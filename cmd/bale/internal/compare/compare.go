@@ -503,6 +503,9 @@ func (r *Report) judge() {
 		c.Verdict, c.Reason = "", ""
 		proven := c.Exact || *c.PCorrected < alpha
 		switch {
+		case proven && !r.Paired && math.Abs(c.worse) > c.floor && c.Contrary():
+			c.Verdict, c.Reason = Unmeasurable, "the medians go the other way: there are rounds of more than one kind"
+			r.Unmeasurable++
 		case proven && c.low > 0 && c.worse > c.floor && !(c.Exact && c.low <= c.floor):
 			c.Verdict = Regression
 			r.Regressions++
@@ -589,6 +592,9 @@ func (r *Report) Confirm(again *Report) {
 		r.Unmeasurable++
 	}
 }
+
+// Contrary says that the medians of the runs go one way and the change, which is of rounds against rounds, the other.
+func (c Comparison) Contrary() bool { return (c.New.Median-c.Old.Median)*c.Change < 0 }
 
 func (c Comparison) key() key { return key{c.Package, c.Name, c.Unit} }
 

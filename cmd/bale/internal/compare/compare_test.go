@@ -83,6 +83,9 @@ func TestVerdicts(t *testing.T) {
 		{"few equal counts are no constant", allocsUnit, repeat(110, 3), repeat(111, 3), "", false, Unmeasurable, "too few rounds"},
 		{"P99", "p99-sec/op", around(1, .01, 8), around(1.2, .01, 8), "p99=10%", false, Regression, ""},
 		{"negative figures", "ns-over/op", around(-2, .01, 8), around(3, .01, 8), "ns-over/op=10%", false, Regression, ""},
+		// A tenth faster in both of two kinds of rounds, of which there are more slow ones.
+		{"two kinds of rounds", timeUnit, slices.Concat(around(1, .02, 11), around(3, .02, 10)), slices.Concat(around(.9, .02, 10), around(2.7, .02, 11)), "", false, Unmeasurable, "the medians go the other way"},
+		{"two kinds of rounds, in pairs", timeUnit, slices.Concat(around(1, .02, 11), around(3, .02, 10)), slices.Concat(around(.9, .02, 11), around(2.7, .02, 10)), "", true, Better, ""},
 		{"the same figure everywhere", timeUnit, repeat(1, 8), repeat(1, 8), "", false, Same, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
