@@ -14,7 +14,7 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// traffic packs values through a group until the test ends.
+// traffic packs some thousand values a second through a group until the test ends.
 func traffic(t *testing.T, g *Group, value func(i int) []byte) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -29,6 +29,7 @@ func traffic(t *testing.T, g *Group, value func(i int) []byte) (stop func()) {
 				return
 			}
 			g.Packed(v, len(dst)+12)
+			time.Sleep(50 * time.Microsecond) // it is the training that needs the processors
 		}
 	})
 	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
