@@ -70,6 +70,9 @@ func (c *caller) many(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: %d values came back of %d", errMismatch, len(stored), n)
 	}
 	for j := range stored {
+		if stored[j] == nil && b.packed[j] != nil {
+			return fmt.Errorf("get: %w", bale.ErrNotFound)
+		}
 		if b.unpacked[j], err = v.packer.Unpack(b.unpacked[j][:0], stored[j]); err != nil {
 			return fmt.Errorf("unpack value %d: %w", b.numbers[j], err)
 		}

@@ -94,7 +94,7 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 	r.timeline.doing(c.variant.String())
 	if c.mix.Single() {
 		if err := errors.Join(r.proveWrites(ctx, c.client.store, uint64(round)), r.loadKeys(ctx, c.server, c.client.store, c.variant)); err != nil {
-			c.failure.set(err)
+			c.failure.replace(r.examine(ctx, c.server, err))
 			return
 		}
 	}
@@ -109,6 +109,9 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 
 	before, after, err := r.watched(ctx, p, &found)
 	p.end(ctx, &callers, r.slice())
+	if failed := c.failure.get(); failed != nil {
+		c.failure.replace(r.examine(ctx, c.server, failed))
+	}
 	switch {
 	case ctx.Err() != nil: // a round that was cut short is no measurement
 	case err != nil:
@@ -144,6 +147,9 @@ func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (befo
 		return nil, nil, err
 	}
 	before, after = &look{}, &look{}
+	if p.cell.failure.get() != nil { // the server may be gone
+		return before, after, stopProfiles()
+	}
 	if err = before.atServer(ctx, p); err == nil {
 		before.atOwn(ctx, p)
 		from, done := p.now(), p.done.Load()
@@ -155,14 +161,16 @@ func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (befo
 		found.OpsPerSecond = float64(p.done.Load()-done) / found.Seconds // of an open loop
 		p.settle(ctx)
 		after.atOwn(ctx, p)
-		err = after.atServer(ctx, p)
+		if p.cell.failure.get() == nil {
+			err = after.atServer(ctx, p)
+		}
 	}
 	return before, after, errors.Join(err, stopProfiles())
 }
 
 // settle waits until every operation of a closed loop that counts has ended. The callers go on meanwhile, so that the last ones have no easier time.
 func (p *phase) settle(ctx context.Context) {
-	for began := time.Now(); p.cell.rate == 0 && p.measured.Load() < p.begun.Load() && p.cell.failure.get() == nil && ctx.Err() == nil && time.Since(began) < opTimeout; {
+	for began := time.Now(); p.cell.rate == 0 && p.measured.Load() < p.begun.Load() && p.cell.failure.get() == nil && ctx.Err() == nil && time.Since(began) < p.run.timeout; {
 		sleep(ctx, time.Millisecond)
 	}
 }
@@ -217,7 +225,7 @@ func (r *run) hold(ctx context.Context, p *phase, from int64) {
 	if p.cell.rate > 0 {
 		turns = 1
 	}
-	for p.measured.Load() < turns && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < opTimeout {
+	for p.measured.Load() < turns && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < r.timeout {
 		sleep(ctx, time.Millisecond)
 	}
 }

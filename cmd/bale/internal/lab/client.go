@@ -122,15 +122,16 @@ type client struct {
 	batcher batcher               // nil if it has none of its own
 	pool    func() prom.PoolStats // nil if it does not say
 	close   func() error
+	timeout time.Duration
 }
 
-// dial makes a client for at most so many callers. The server's address in o is the proxy's where there is one.
-func dial(ctx context.Context, s ClientSetting, o redis.Options, callers int) (*client, error) {
+// dial makes a client for at most so many callers, with a time-out of each command. The server's address in o is the proxy's where there is one.
+func dial(ctx context.Context, s ClientSetting, o redis.Options, callers int, timeout time.Duration) (*client, error) {
 	connections := s.Connections
 	if connections == 0 {
 		connections = callers
 	}
-	c := &client{name: s.String()}
+	c := &client{name: s.String(), timeout: timeout}
 	var err error
 	switch s.Name {
 	case "goredis":
@@ -154,7 +155,7 @@ func (c *client) goredis(s ClientSetting, o redis.Options, connections int) erro
 	o.PoolSize, o.MinIdleConns = connections, s.Idle
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1 // a retry would hide a failure in a latency
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = opTimeout, opTimeout, opTimeout
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = c.timeout, c.timeout, c.timeout
 	if s.Proxy {
 		o.Protocol, o.Dialer = 2, twemproxy.Dial
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -196,7 +197,7 @@ func (c *client) autoPipeline(s ClientSetting, o redis.Options) error {
 func (c *client) rueidis(s ClientSetting, o redis.Options, connections int) error {
 	options := rueidislib.ClientOption{
 		InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB, TLSConfig: o.TLSConfig,
-		ForceSingleClient: true, DisableCache: true, DisableRetry: true, ConnWriteTimeout: opTimeout,
+		ForceSingleClient: true, DisableCache: true, DisableRetry: true, ConnWriteTimeout: c.timeout,
 	}
 	if s.Proxy {
 		options.AlwaysRESP2, options.ClientSetInfo = true, rueidislib.DisableClientSetInfo
@@ -222,7 +223,7 @@ func (c *client) rueidis(s ClientSetting, o redis.Options, connections int) erro
 
 func (c *client) redigo(o redis.Options, connections int) {
 	options := []redigolib.DialOption{
-		redigolib.DialReadTimeout(opTimeout), redigolib.DialWriteTimeout(opTimeout), redigolib.DialConnectTimeout(opTimeout), redigolib.DialDatabase(o.DB),
+		redigolib.DialReadTimeout(c.timeout), redigolib.DialWriteTimeout(c.timeout), redigolib.DialConnectTimeout(c.timeout), redigolib.DialDatabase(o.DB),
 		redigolib.DialUsername(o.Username), redigolib.DialPassword(o.Password),
 	}
 	if o.TLSConfig != nil {
@@ -239,7 +240,7 @@ func (c *client) redigo(o redis.Options, connections int) {
 }
 
 func (c *client) radix(ctx context.Context, o redis.Options, connections int) error {
-	store, err := radixstore.Open(ctx, o.Addr, radixstore.Options{Connections: connections, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig, Timeout: opTimeout})
+	store, err := radixstore.Open(ctx, o.Addr, radixstore.Options{Connections: connections, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig, Timeout: c.timeout})
 	if err != nil {
 		return err
 	}
@@ -257,7 +258,7 @@ func (s *Server) dial(ctx context.Context, r *Config) error {
 				return err
 			}
 		}
-		c, err := dial(ctx, setting, o, slices.Max(r.Concurrency))
+		c, err := dial(ctx, setting, o, slices.Max(r.Concurrency), r.timeout)
 		if err != nil {
 			return err
 		}
@@ -269,6 +270,7 @@ func (s *Server) dial(ctx context.Context, r *Config) error {
 		}
 		s.clients = append(s.clients, c)
 	}
+	s.evicted, s.lost = s.evictedKeys(ctx), false
 	return nil
 }
 

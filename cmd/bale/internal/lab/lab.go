@@ -6,6 +6,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,8 @@ type Config struct {
 	// Observer is told of the run while it goes on, if it is set.
 	Observer Observer
 
-	wrap func(bale.Store) bale.Store // for tests: a store with faults
+	wrap    func(bale.Store) bale.Store // for tests: a store with faults
+	timeout time.Duration               // of a command; for tests another one than opTimeout
 }
 
 // Progress is how far a run is.
@@ -111,6 +113,7 @@ type run struct {
 	done, total int
 	timeline    *timeline
 	operations  atomic.Int64 // of all cells, for the timeline
+	end         context.CancelCauseFunc
 
 	mu           sync.Mutex // of what follows, for it is watched
 	cells        []*cell
@@ -121,10 +124,12 @@ type run struct {
 }
 
 // Run measures all cells, on one or more servers. A cell that fails, or has one value come back different, is in the result with
-// Verified false; the error is for what ends the whole run. When ctx ends before, the
-// result holds the cells that were measured in every whole round, and in one at least, along with ctx's error; it is nil where
-// there is no such cell.
+// Verified false; the error is for what ends the whole run. When ctx ends before, or a server answers no more, the
+// result holds the cells that were measured in every whole round, and in one at least, along with ctx's error, or one of the server; it is nil
+// where there is no such cell.
 func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run, err error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	r, err := newRun(servers, c)
 	if err == nil && c.ProfileDir != "" {
 		err = os.MkdirAll(c.ProfileDir, 0o755) // before the measuring, not after it
@@ -132,6 +137,7 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 	if err != nil {
 		return nil, err
 	}
+	r.end = end
 	defer func() {
 		cleanUp, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
 		defer cancel()
@@ -168,8 +174,8 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 	for _, v := range variants {
 		r.step("filling " + v.String())
 		if err := r.fill(ctx, v); err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
+			if err = r.examine(ctx, r.widest(), err); ctx.Err() != nil {
+				return nil, context.Cause(ctx)
 			}
 			v.failure.set(err)
 		}
@@ -203,9 +209,9 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 		return result, err
 	}
 	if len(result.Cells) == 0 && ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
-	return result, ctx.Err()
+	return result, context.Cause(ctx)
 }
 
 func newRun(servers []*Server, c Config) (*run, error) {
@@ -218,6 +224,7 @@ func newRun(servers []*Server, c Config) (*run, error) {
 	if len(c.Rates) == 0 {
 		c.Rates = []float64{0}
 	}
+	c.timeout = cmp.Or(c.timeout, opTimeout)
 	r := &run{Config: c, servers: servers, cores: cores(), began: time.Now()}
 	var err error
 	if r.process, err = process.NewProcess(int32(os.Getpid())); err != nil {
@@ -350,6 +357,14 @@ type failure struct{ first atomic.Pointer[error] }
 
 func (f *failure) set(err error) { f.first.CompareAndSwap(nil, &err) }
 
+// replace puts another error in the place of the first; none if it is nil. Nobody may call set meanwhile.
+func (f *failure) replace(err error) {
+	f.first.Store(nil)
+	if err != nil {
+		f.set(err)
+	}
+}
+
 func (f *failure) get() error {
 	if p := f.first.Load(); p != nil {
 		return *p
@@ -357,5 +372,8 @@ func (f *failure) get() error {
 	return nil
 }
 
-// errMismatch says that a value came back different.
-var errMismatch = errors.New("MISMATCH: a value read back differs from the one written")
+// errMismatch says that a value came back different, errMissing that none did.
+var (
+	errMismatch = errors.New("MISMATCH: a value read back differs from the one written")
+	errMissing  = fmt.Errorf("%w: it is not there", errMismatch)
+)

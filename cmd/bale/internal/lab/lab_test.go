@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/balekv/bale"
@@ -21,7 +22,14 @@ import (
 	"github.com/balekv/bale/redisproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(silence{}) // as the command does
+	goleak.VerifyTestMain(m)
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
 
 func config(t testing.TB, settings ...string) Config {
 	t.Helper()
@@ -208,7 +216,7 @@ func TestConnections(t *testing.T) {
 				return strings.Count(list, "\n")
 			}
 			before := connections()
-			c, err := dial(t.Context(), s, *server.Options, callers)
+			c, err := dial(t.Context(), s, *server.Options, callers, opTimeout)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -126,11 +126,6 @@ func (o *observer) Watch(result func() *outcome.Run) {
 // for by several while the run goes on.
 func TestObserver(t *testing.T) {
 	server := realServer(t)
-	small := func(c *Config) {
-		for range 4 {
-			c.Datasets[0], _ = c.Datasets[0].Halves()
-		}
-	}
 	for _, test := range []struct {
 		name   string
 		change func(*Config)
@@ -155,8 +150,7 @@ func TestObserver(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := &observer{t: t, groups: map[string]*stats.Counters{}}
-			c := config(t, "none", "s2")
-			small(&c)
+			c := small(t, "none", "s2")
 			test.change(&c)
 			c.Observer = o
 			c.wrap = func(s bale.Store) bale.Store { return counting{s, &o.seen} }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/metrics"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/process"
 
@@ -214,9 +216,12 @@ const (
 	busyMachine = 0.80 // of all cores: what the kernel does between two processes is in neither's account
 	fullLink    = 0.85 // of its bits, in the fuller direction: headers and acknowledgements take the rest
 	muchWaiting = 0.30 // of the latency
-	muchElse    = 0.10 // of all cores
+	muchElse    = 0.10 // of all cores, by other programs
 	keptRate    = 0.95 // of the rate that was asked for
 )
+
+// MuchElse reports whether other programs use so much of a machine's cores that it is to be told: more than a tenth.
+func MuchElse(others float64, cores int) bool { return others > muchElse*float64(cores) }
 
 // limit says what kept a cell from being faster, and why.
 func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
@@ -233,7 +238,7 @@ func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
 		all += server
 	}
 	if u.MachineCPU != nil && *u.MachineCPU > all {
-		if *u.MachineCPU > all+muchElse*float64(cores) {
+		if MuchElse(*u.MachineCPU-all, cores) {
 			who = fmt.Sprintf(", and other programs %.2f", *u.MachineCPU-all)
 		}
 		all = *u.MachineCPU
@@ -260,7 +265,7 @@ func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
 // info reads sections of INFO.
 func (s *Server) info(ctx context.Context, sections ...string) (map[string]string, error) {
 	text, err := s.client.Info(ctx, sections...).Result()
-	if err != nil && len(sections) > 1 { // Redis before 7 takes one at a time
+	if _, refused := errors.AsType[redis.Error](err); refused && len(sections) > 1 { // Redis before 7 takes one at a time
 		var all []string
 		for _, section := range sections {
 			if text, err = s.client.Info(ctx, section).Result(); err != nil {
@@ -296,7 +301,7 @@ type machine struct {
 // lookAround reads what the machine uses; ok is false where that is unknown.
 func (r *run) lookAround(ctx context.Context) (m machine, ok bool) {
 	m = machine{machineTime(ctx), processorTime(r), time.Now()}
-	if m.busy == 0 {
+	if m.busy == 0 || slices.ContainsFunc(r.servers, func(s *Server) bool { return s.lost }) {
 		return m, false
 	}
 	for _, s := range r.servers {

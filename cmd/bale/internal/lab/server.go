@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/bale/internal/keyspace"
 	"github.com/balekv/bale/cmd/bale/internal/twemproxy"
 	"github.com/balekv/bale/redisproc"
@@ -31,6 +32,8 @@ type Server struct {
 	clients []*client        // to measure by
 	proxy   *twemproxy.Proxy // nil for none
 	called  bool             // the commands that fill takes were called before
+	evicted int64            // keys, before the run
+	lost    bool             // it answers no more
 	close   func() error
 }
 
@@ -66,6 +69,8 @@ func OpenEmbedded(ctx context.Context) (*Server, error) {
 func connect(ctx context.Context, s *Server) (*Server, error) {
 	s.Options.DisableIdentity = true // one round trip less for each connection
 	o := *s.Options
+	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, -1, 1 // a server that is gone is to be found out soon,
+	o.ReadTimeout, o.WriteTimeout = opTimeout, opTimeout                 // and one behind a full link is not gone
 	s.client = redis.NewClient(&o)
 	if err := s.client.Ping(ctx).Err(); err != nil {
 		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w", s.Options.Addr, err), s.Close())
@@ -158,8 +163,45 @@ func (s *Server) usedNow(ctx context.Context) (int64, error) {
 
 const rehashLooks = 1000 // in a command
 
+// examine looks for a reason of a failure at the server. It ends the run where the server answers no more; what was measured then stays.
+func (r *run) examine(ctx context.Context, s *Server, err error) error {
+	if s.Embedded || ctx.Err() != nil {
+		return err
+	}
+	short, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	silence := s.client.Ping(short).Err()
+	if _, answered := errors.AsType[redis.Error](silence); silence != nil && !answered && ctx.Err() == nil {
+		s.lost = true
+		r.end(fmt.Errorf("the server at %s does not answer any more: %w", s.Options.Addr, silence))
+		return nil
+	}
+	if !errors.Is(err, bale.ErrNotFound) && !errors.Is(err, errMissing) {
+		return err
+	}
+	if n := s.evictedKeys(short) - s.evicted; n > 0 {
+		return fmt.Errorf("the server evicted %d keys meanwhile: its maxmemory is too small for these values; give it more, or measure fewer --values", n)
+	}
+	return err
+}
+
+// evictedKeys is how many keys the server has evicted since it was started; 0 where that is unknown.
+func (s *Server) evictedKeys(ctx context.Context) int64 {
+	if s.Embedded {
+		return 0
+	}
+	info, err := s.info(ctx, "stats")
+	if err != nil {
+		return 0
+	}
+	return count(info["evicted_keys"])
+}
+
 // clear removes the keys of a run: everything on a private server.
 func (s *Server) clear(ctx context.Context, keys []string) error {
+	if s.Private && s.lost {
+		return nil
+	}
 	if s.Private {
 		return s.client.FlushAll(ctx).Err()
 	}

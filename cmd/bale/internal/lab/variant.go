@@ -57,7 +57,9 @@ func (v *variant) String() string {
 }
 
 // group names it for an Observer.
-func (v *variant) group() string { return v.data.Name + "/" + v.data.Track + "/" + v.codec + "/" + v.setting.String() }
+func (v *variant) group() string {
+	return v.data.Name + "/" + v.data.Track + "/" + v.codec + "/" + v.setting.String()
+}
 
 func (v *variant) identity() outcome.Identity {
 	return outcome.Identity{Dataset: v.data.Name, Track: v.data.Track, Codec: v.codec, Compress: v.setting.String()}
@@ -276,6 +278,9 @@ func (r *run) roundTrip(ctx context.Context, store bale.Store, v *variant, store
 			return err
 		}
 		for i := range items {
+			if got[i] == nil && items[i].Value != nil {
+				return errMissing
+			}
 			if !bytes.Equal(got[i], items[i].Value) {
 				return errMismatch
 			}
