@@ -17,12 +17,13 @@ import (
 // ErrCommand marks commands that failed, took too long, or printed what cannot be compared.
 var ErrCommand = errors.New("it cannot be compared")
 
-// DefaultTimeout is how long one run of a command may take where Options say nothing.
-const DefaultTimeout = 10 * time.Minute
+const (
+	defaultTimeout = 10 * time.Minute
 
-// fewestBlocks are as many as are measured where Options do not say: on a machine with six times the load it has processors for, intervals of 20
-// blocks were a quarter as wide as those of 10 whose runs took twice as long, for what hits a run is then one of many.
-const fewestBlocks = 20
+	// defaultBlocks: on a machine with six times the load it has processors for, intervals of 20 blocks were a quarter as wide as those of 10 whose
+	// runs took twice as long, for what hits a run is then one of many. Their 40 pairs are enough for any number of comparisons.
+	defaultBlocks = 20
+)
 
 // MaxBlocks bounds Options.Blocks.
 const MaxBlocks = 200
@@ -33,8 +34,7 @@ type Options struct {
 	// in Go benchmark format is compared; where there is none, the time, processor time and memory of the process are.
 	A, B string
 
-	// Blocks of four runs, which are two pairs; 1 to MaxBlocks. Default: as many as the correction for so many comparisons needs and two
-	// more, at least 20.
+	// Blocks of four runs, which are two pairs; 1 to MaxBlocks. Default: 20. It takes 3 to prove a change of a single figure.
 	Blocks int
 
 	// Gate is what may not get worse. Default: [compare.DefaultGate].
@@ -46,7 +46,7 @@ type Options struct {
 	// NoConfirm takes a regression as found without measuring it again.
 	NoConfirm bool
 
-	// Timeout is of one run of a command. Default: DefaultTimeout.
+	// Timeout is of one run of a command. Default: ten minutes.
 	Timeout time.Duration
 
 	// Progress is called before each run, if it is set. Total grows when a regression is measured again.
@@ -64,9 +64,7 @@ type Result struct {
 	// Again is the second measuring, where the first found a regression; Report has its outcome already.
 	Again *compare.Report `json:"again,omitempty"`
 
-	// Old and New are the figures of the first measuring, two rounds for each block.
-	Old *compare.Run `json:"-"`
-	New *compare.Run `json:"-"`
+	first [2]*compare.Run // the figures of the first measuring, two rounds for each block
 }
 
 // session is a Run in hand.
@@ -83,26 +81,21 @@ type session struct {
 // that it started, with all that they started; where at least one block was measured there is a Result beside the error.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Timeout <= 0 {
-		o.Timeout = DefaultTimeout
+		o.Timeout = defaultTimeout
 	}
 	if o.Blocks < 0 || o.Blocks > MaxBlocks {
 		return nil, fmt.Errorf("%w: %d blocks, must be 1 to %d", ErrCommand, o.Blocks, MaxBlocks)
 	}
-	s := &session{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0)), total: 2 + 4*cmp.Or(o.Blocks, fewestBlocks)}
+	blocks := cmp.Or(o.Blocks, defaultBlocks)
+	s := &session{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0)), total: 2 + 4*blocks}
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err
 	}
-	blocks := o.Blocks
-	if blocks == 0 {
-		const spare = 2 // so that a pair may say otherwise
-		blocks = min(max(fewestBlocks, (compare.PairsNeeded(s.warm[0], s.warm[1], o.Gate)+1)/2+spare), MaxBlocks)
-	}
-	s.total = 2 + 4*blocks
 	runs, measured, err := s.measure(ctx, blocks, "")
 	if err != nil && (ctx.Err() == nil || measured == 0) {
 		return nil, err
 	}
-	r := &Result{A: o.A, B: o.B, Blocks: measured, Seed: o.Seed, Interrupted: err != nil, Old: runs[0], New: runs[1]}
+	r := &Result{A: o.A, B: o.B, Blocks: measured, Seed: o.Seed, Interrupted: err != nil, first: runs}
 	var failure error
 	if r.Report, failure = compare.Compare(runs[0], runs[1], compare.Options{Gate: o.Gate, Paired: true}); failure != nil {
 		return nil, failure

@@ -68,7 +68,7 @@ func TestOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(steps) != 34 || steps[33] != 33 || r.Blocks != 8 || len(r.Old.Series[0].Values) != 16 || r.Report.Same != 1 || r.Again != nil {
+		if len(steps) != 34 || steps[33] != 33 || r.Blocks != 8 || len(r.first[0].Series[0].Values) != 16 || r.Report.Same != 1 || r.Again != nil {
 			t.Errorf("%v, %+v", steps, r)
 		}
 		text, err := os.ReadFile(log)
@@ -108,7 +108,7 @@ func TestDefaultBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Blocks != fewestBlocks || r.Report.Family != 60 || r.Report.Same != 60 {
+	if r.Blocks != defaultBlocks || r.Report.Family != 60 || r.Report.Same != 60 {
 		t.Errorf("%d blocks, %+v", r.Blocks, r.Report)
 	}
 }
@@ -121,7 +121,7 @@ func TestLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := r.New.Series[0].Values[9]; math.Abs(v-11e-9) > 1e-15 {
+	if v := r.first[1].Series[0].Values[9]; math.Abs(v-11e-9) > 1e-15 {
 		t.Errorf("%v", v)
 	}
 	if r.Report.Regressions != 1 || r.Report.Comparisons[1].Verdict != compare.Regression || !r.Report.Comparisons[1].Exact || r.Again == nil {

@@ -225,22 +225,6 @@ func Compare(before, after *Run, o Options) (*Report, error) {
 	return r, nil
 }
 
-// PairsNeeded are as many pairs of figures as can prove a change in a cell and unit of two runs among all that the gate is on.
-func PairsNeeded(before, after *Run, gate Gate) int {
-	gate = gate.orDefault()
-	both := map[key]bool{}
-	for _, s := range after.Series {
-		both[s.key()] = true
-	}
-	family := 0
-	for _, s := range before.Series {
-		if _, gated := gate.of(s.Unit); gated && both[s.key()] && !s.Exact {
-			family++
-		}
-	}
-	return roundsNeeded(family, true)
-}
-
 // key tells series of a run apart.
 type key struct{ pkg, name, unit string }
 
@@ -248,9 +232,6 @@ func (s Series) key() key { return key{s.Package, s.Name, s.Unit} }
 
 // Cell is the name of the series' cell with its package.
 func (s Series) Cell() string { return cell(s.Package, s.Name) }
-
-// Cell is the name of the comparison's cell with its package.
-func (c Comparison) Cell() string { return cell(c.Package, c.Name) }
 
 func cell(pkg, name string) string {
 	if pkg == "" {

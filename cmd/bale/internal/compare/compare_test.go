@@ -323,7 +323,7 @@ func TestParseGate(t *testing.T) {
 		"time=5%,":        "must be a name",
 		"B/op=16":         "must be a percentage: B/op=16%",
 	} {
-		if _, err := ParseGate(bad); !errors.Is(err, ErrGate) || !strings.Contains(err.Error(), want) {
+		if _, err := ParseGate(bad); !errors.Is(err, errGate) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", bad, err, want)
 		}
 	}

@@ -18,8 +18,8 @@ const (
 	redisUnit  = "redis-B/key"
 )
 
-// ErrGate marks a gate that is not understood.
-var ErrGate = errors.New("no gate")
+// errGate marks a gate that is not understood.
+var errGate = errors.New("no gate")
 
 // Gate is a set of units that may not get worse, each with its floor: the change that is tolerated. The zero Gate has none.
 type Gate struct{ limits []limit }
@@ -65,30 +65,30 @@ func (g Gate) isDefault() bool { return g.String() == DefaultGate().String() }
 
 // ParseGate reads a list such as time=5%,bytes=0,allocs=2,p99=10%. Names are time (sec/op), bytes (stored-B/value and redis-B/key), allocs
 // (allocs/op), cpu (user+sys-sec/op), rss (peak-RSS-bytes), p50 to p99.99 (p99-sec/op), or a unit as it is (B/op). A floor is a percentage, or 0;
-// of bytes and allocs it may be a number of them. Errors are [ErrGate].
+// of bytes and allocs it may be a number of them.
 func ParseGate(text string) (Gate, error) {
 	var g Gate
 	for part := range strings.SplitSeq(text, ",") {
 		name, floor, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok || name == "" {
-			return g, fmt.Errorf("%w: %q, must be a name, = and a floor, such as time=5%%", ErrGate, part)
+			return g, fmt.Errorf("%w: %q, must be a name, = and a floor, such as time=5%%", errGate, part)
 		}
 		l := limit{Name: name, text: floor}
 		if named[name] == nil && !percentile.MatchString(name) && !strings.Contains(name, "/") {
-			return g, fmt.Errorf("%w: %q; there are time, bytes, allocs, cpu, rss, p50 to p99.99, and units such as B/op", ErrGate, name)
+			return g, fmt.Errorf("%w: %q; there are time, bytes, allocs, cpu, rss, p50 to p99.99, and units such as B/op", errGate, name)
 		}
 		if slices.ContainsFunc(g.limits, func(o limit) bool { return o.Name == name }) {
-			return g, fmt.Errorf("%w: %s is there twice", ErrGate, name)
+			return g, fmt.Errorf("%w: %s is there twice", errGate, name)
 		}
 		number, percent := strings.CutSuffix(floor, "%")
 		v, err := strconv.ParseFloat(number, 64)
 		switch {
 		case err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0):
-			return g, fmt.Errorf("%w: %s=%q, the floor must be a number of at least 0 with %% behind it, such as %[2]s=5%%", ErrGate, name, floor)
+			return g, fmt.Errorf("%w: %s=%q, the floor must be a number of at least 0 with %% behind it, such as %[2]s=5%%", errGate, name, floor)
 		case percent:
 			l.relative = v / 100
 		case v != 0 && !slices.Contains(counted, name):
-			return g, fmt.Errorf("%w: %s=%s, the floor must be a percentage: %[2]s=%[3]s%%", ErrGate, name, floor)
+			return g, fmt.Errorf("%w: %s=%s, the floor must be a percentage: %[2]s=%[3]s%%", errGate, name, floor)
 		default:
 			l.absolute = v
 		}
