@@ -123,6 +123,7 @@ type client struct {
 	pool    func() prom.PoolStats // nil if it does not say
 	close   func() error
 	timeout time.Duration
+	proxied bool // it has a proxy before the server
 }
 
 // dial makes a client for at most so many callers, with a time-out of each command. The server's address in o is the proxy's where there is one.
@@ -131,7 +132,7 @@ func dial(ctx context.Context, s ClientSetting, o redis.Options, callers int, ti
 	if connections == 0 {
 		connections = callers
 	}
-	c := &client{name: s.String(), timeout: timeout}
+	c := &client{name: s.String(), timeout: timeout, proxied: s.Proxy}
 	var err error
 	switch s.Name {
 	case "goredis":
@@ -162,6 +163,12 @@ func (c *client) goredis(s ClientSetting, o redis.Options, connections int) erro
 	}
 	if s.Auto {
 		return c.autoPipeline(s, o)
+	}
+	// Pipelines have a pool of their own, with larger buffers, and go on to the other one where that is full. Where a number was asked for it is
+	// that of all connections.
+	o.PipelinePoolSize = connections
+	if s.Connections > 0 {
+		o.PipelinePoolSize = -1
 	}
 	rdb := redis.NewClient(&o)
 	c.store, c.batcher, c.close = goredis.NewStore(rdb), goredisBatcher{rdb}, rdb.Close

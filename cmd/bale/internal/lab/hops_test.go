@@ -36,14 +36,14 @@ func TestThroughTwemproxy(t *testing.T) {
 	const callers = 16
 	c := config(t, "s2")
 	c.Concurrency, c.Batches = []int{callers}, []Batch{{}, {N: 5}, {MSet: true, N: 5}}
-	for _, name := range []string{"goredis@twemproxy", "goredis:2+auto@twemproxy", "rueidis@twemproxy", "rueidis:4-auto@twemproxy", "redigo@twemproxy", "radix:4@twemproxy"} {
+	for _, name := range []string{"goredis@twemproxy", "goredis:2+auto@twemproxy", "rueidis@twemproxy", "rueidis:4-auto@twemproxy", "redigo@twemproxy", "radix:4@twemproxy", "redigo:2"} {
 		s, err := ParseClient(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Clients = append(c.Clients, s)
 	}
-	pid, addr := 0, ""
+	pid, addr, proxied := 0, "", 0.
 	c.Progress = func(p Progress) {
 		if p.Round < 2 {
 			return
@@ -62,9 +62,21 @@ func TestThroughTwemproxy(t *testing.T) {
 		t.Errorf("%d cells, want %d", len(r.Cells), want)
 	}
 	for _, cell := range r.Cells {
-		if !cell.Verified || cell.Operations == 0 || !strings.HasSuffix(cell.Client, "@twemproxy") {
+		u := cell.Resources
+		switch through := strings.HasSuffix(cell.Client, "@twemproxy"); {
+		case !cell.Verified || cell.Operations == 0:
 			t.Errorf("%s %s: %s", cell.Client, cell.Batch, cell.Error)
+		case through != (u.ProxyCPU != nil):
+			t.Errorf("%s %s: of the proxy %v", cell.Client, cell.Batch, u.ProxyCPU)
+		case through && *u.ProxyCPU > *u.ServerCPU:
+			t.Errorf("%s %s: the proxy used %.2f of %.2f cores", cell.Client, cell.Batch, *u.ProxyCPU, *u.ServerCPU)
+		case through:
+			proxied += *u.ProxyCPU
 		}
+	}
+	// All that goes through it costs it something, though a cell's time may be less than what the kernel counts in.
+	if proxied <= 0 {
+		t.Error("the proxy is said to have used no processor at all")
 	}
 	if pid == 0 {
 		t.Fatal("no proxy was seen")

@@ -198,13 +198,36 @@ func TestClients(t *testing.T) {
 func TestConnections(t *testing.T) {
 	const callers = 32
 	server := realServer(t)
+	single := func(ctx context.Context, c *client, key string, value []byte) ([]byte, error) {
+		if err := c.store.Set(ctx, key, value, bale.Expiry{}); err != nil {
+			return nil, err
+		}
+		return c.store.Get(ctx, key)
+	}
+	pipelined := func(ctx context.Context, c *client, key string, value []byte) ([]byte, error) {
+		if _, err := c.batcher.pipeline(ctx, []string{key}, [][]byte{value}); err != nil {
+			return nil, err
+		}
+		got, err := c.batcher.pipeline(ctx, []string{key}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return got[0], nil
+	}
+	const inPipelines = " in pipelines"
 	for name, bounds := range map[string][2]int{ // fewer than all, where those were enough for the callers at hand
+		"goredis in pipelines": {4, callers}, "goredis:3 in pipelines": {3, 3}, "redigo:3 in pipelines": {3, 3},
 		"goredis": {4, callers}, "goredis:3": {3, 3}, "goredis+auto": {1, 1}, "goredis:4+auto": {2, 4}, "redigo": {4, callers}, "redigo:3": {3, 3},
 		// Without auto-pipelining rueidis has one beside its pool, which it dialed to see whether there is a server.
 		"rueidis:1": {1, 1}, "rueidis:8": {3, 8}, "rueidis-auto": {4, callers + 1}, "rueidis:3-auto": {4, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := ParseClient(name)
+			operate := single
+			setting, batched := strings.CutSuffix(name, inPipelines)
+			if batched {
+				operate = pipelined
+			}
+			s, err := ParseClient(setting)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,11 +249,7 @@ func TestConnections(t *testing.T) {
 				all.Go(func() {
 					key, value := fmt.Sprint("key:", i), []byte(fmt.Sprint("value ", i))
 					for n := 0; ; n++ {
-						if err := c.store.Set(t.Context(), key, value, bale.Expiry{}); err != nil {
-							t.Error(err)
-							return
-						}
-						if got, err := c.store.Get(t.Context(), key); err != nil || !bytes.Equal(got, value) {
+						if got, err := operate(t.Context(), c, key, value); err != nil || !bytes.Equal(got, value) {
 							t.Errorf("%q, %v", got, err)
 							return
 						}

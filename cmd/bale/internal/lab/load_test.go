@@ -479,6 +479,9 @@ func TestLimit(t *testing.T) {
 	pool.Resources.PoolWait = &wait
 	offered.Rate = 1000
 	link.Resources.ServerOut = 1100
+	through, both := cell(0.5, 1.2), cell(0.7, 1.2) // the server has 0.25 of the latter, in its main thread
+	through.Resources.ServerMain, through.Resources.ProxyCPU = new(0.25), new(0.95)
+	both.Resources.ServerMain, both.Resources.ProxyCPU = new(0.25), new(0.95)
 	elsewhere := cell(0.5, 0.3)
 	elsewhere.Resources.MachineCPU = new(1.9)
 	remote := &Server{}
@@ -492,6 +495,10 @@ func TestLimit(t *testing.T) {
 		"server":   {cell(1.0, 0.95), &Server{Here: true}, 8, outcome.LimitServer},
 		"client":   {cell(1.95, 0.5), remote, 2, outcome.LimitClient},
 		"others":   {elsewhere, &Server{Here: true}, 2, outcome.LimitMachine},
+		"proxy":    {through, &Server{Here: true}, 8, outcome.LimitProxy},
+		"far":      {through, remote, 2, outcome.LimitProxy}, // 1.45 cores here
+		"and near": {both, remote, 2, outcome.LimitMachine},  // 1.65
+		"all here": {both, &Server{Here: true}, 2, outcome.LimitMachine},
 		"waiting":  {cell(0.5, 0.3), &Server{Here: true}, 2, outcome.LimitWaiting},
 		"pool":     {pool, remote, 2, outcome.LimitPool},
 		"offered":  {offered, remote, 2, outcome.LimitOffered},

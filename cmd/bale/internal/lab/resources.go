@@ -40,6 +40,7 @@ type look struct {
 	serverAt, serverDone int64
 	main                 time.Duration // processor time of the server's main thread, or of all of it; -1 where it does not say
 	server               time.Duration // of all its threads, and of the proxy before it
+	proxy                time.Duration // of that alone; -1 without one
 	in, out              int64         // bytes that the server read and wrote
 }
 
@@ -47,8 +48,11 @@ const gcSeconds = "/cpu/classes/gc/total:cpu-seconds"
 
 // atServer looks at the server.
 func (l *look) atServer(ctx context.Context, p *phase) error {
-	l.main = -1
+	l.main, l.proxy = -1, -1
 	s := p.cell.server
+	if p.cell.client.proxied {
+		l.proxy = s.proxyCPU(ctx)
+	}
 	if !s.Embedded {
 		info, err := s.info(ctx, "cpu", "stats")
 		if err != nil {
@@ -58,7 +62,7 @@ func (l *look) atServer(ctx context.Context, p *phase) error {
 		if l.server = cpuOf(info, "used_cpu_%s"); l.main < 0 {
 			l.main = l.server
 		}
-		l.server += s.proxyCPU(ctx)
+		l.server += max(0, l.proxy)
 		l.in, l.out = count(info["total_net_input_bytes"]), count(info["total_net_output_bytes"])
 	}
 	l.serverAt, l.serverDone = p.now(), p.done.Load()
@@ -166,6 +170,10 @@ func (l *look) since(before *look) outcome.Resources {
 		seconds, ops := float64(l.serverAt-before.serverAt)/1e9, float64(max(1, l.serverDone-before.serverDone))
 		main, all := (l.main-before.main).Seconds()/seconds, (l.server-before.server).Seconds()/seconds
 		u.ServerMain, u.ServerCPU = &main, &all
+		if l.proxy >= 0 && before.proxy >= 0 {
+			proxy := (l.proxy - before.proxy).Seconds() / seconds
+			u.ProxyCPU = &proxy
+		}
 		u.ServerIn, u.ServerOut = float64(l.in-before.in)/ops, float64(l.out-before.out)/ops
 	}
 	return u
@@ -199,6 +207,7 @@ func mean(rounds []outcome.Round) outcome.Resources {
 		m.Routines = max(m.Routines, u.Routines)
 		optional(&m.ServerCPU, u.ServerCPU)
 		optional(&m.ServerMain, u.ServerMain)
+		optional(&m.ProxyCPU, u.ProxyCPU)
 		optional(&m.MachineCPU, u.MachineCPU)
 		optional(&m.PoolWaits, u.PoolWaits)
 		optional(&m.PoolWait, u.PoolWait)
@@ -229,11 +238,17 @@ func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
 	if c.Rate > 0 && c.OpsPerSecond.Median >= keptRate*c.Rate && c.Unstarted == 0 {
 		return outcome.LimitOffered, fmt.Sprintf("%.0f operations a second were asked for, and done", c.Rate)
 	}
-	server, main := 0.0, 0.0
+	server, main, proxy, through := 0.0, 0.0, 0.0, ""
 	if u.ServerCPU != nil && u.ServerMain != nil {
 		server, main = *u.ServerCPU, *u.ServerMain
 	}
 	all, who := u.ClientCPU, ""
+	if u.ProxyCPU != nil {
+		proxy = *u.ProxyCPU
+		server -= proxy
+		all += proxy // it runs here
+		through = fmt.Sprintf(", the proxy %.2f", proxy)
+	}
 	if s.Here {
 		all += server
 	}
@@ -250,16 +265,18 @@ func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
 		}
 	}
 	switch {
-	case (s.Here || who != "") && all >= busyMachine*float64(cores):
-		return outcome.LimitMachine, fmt.Sprintf("this process uses %.2f of %d cores, the server %.2f%s: each would do more on a machine of its own", u.ClientCPU, cores, server, who)
+	case (s.Here || who != "" || through != "") && all >= busyMachine*float64(cores):
+		return outcome.LimitMachine, fmt.Sprintf("this process uses %.2f of %d cores, the server %.2f%s%s: each would do more on a machine of its own", u.ClientCPU, cores, server, through, who)
 	case main >= busyServer:
 		return outcome.LimitServer, fmt.Sprintf("its main thread is busy %.0f%% of the time", 100*min(1, main))
+	case proxy >= busyServer:
+		return outcome.LimitProxy, fmt.Sprintf("the proxy, which has one thread, is busy %.0f%% of the time", 100*min(1, proxy))
 	case u.ClientCPU >= busyMachine*float64(cores):
 		return outcome.LimitClient, fmt.Sprintf("the load generator and what it measures use %.2f of %d cores", u.ClientCPU, cores)
 	case u.PoolWait != nil && *u.PoolWait >= muchWaiting*c.Stages["total"].Mean:
 		return outcome.LimitPool, fmt.Sprintf("%.0f of %.0f us an operation are spent waiting for a connection", *u.PoolWait, c.Stages["total"].Mean)
 	}
-	return outcome.LimitWaiting, fmt.Sprintf("callers wait for round trips: this process uses %.2f and the server %.2f of %d cores", u.ClientCPU, server, cores)
+	return outcome.LimitWaiting, fmt.Sprintf("callers wait for round trips: this process uses %.2f%s and the server %.2f of %d cores", u.ClientCPU, through, server, cores)
 }
 
 // info reads sections of INFO.

@@ -200,6 +200,7 @@ func (c *Cell) BytesPerKey() float64 {
 // The limits of a cell.
 const (
 	LimitServer  = "server"  // the server's main thread is busy all the time
+	LimitProxy   = "proxy"   // the proxy before it is: it has one thread
 	LimitClient  = "client"  // this process, which is the load generator and what is measured at once, uses all it can get
 	LimitMachine = "machine" // both together use all cores, and each could do more on a machine of its own
 	LimitNetwork = "network" // the link is full
@@ -213,6 +214,7 @@ type Resources struct {
 	ClientCPU  float64  `json:"client_cpu"`          // cores that this process used, the load generator included
 	ServerCPU  *float64 `json:"server_cpu"`          // cores that the server used, with all its threads, and a proxy before it; null where it does not say
 	ServerMain *float64 `json:"server_main"`         // and its main thread, which does the commands
+	ProxyCPU   *float64 `json:"proxy_cpu,omitempty"` // of ServerCPU what a proxy used; null without one
 	MachineCPU *float64 `json:"machine_cpu"`         // cores that all programs used; null where it is unknown
 	ServerIn   float64  `json:"server_in_bytes_op"`  // bytes an operation to the server
 	ServerOut  float64  `json:"server_out_bytes_op"` // and from it
