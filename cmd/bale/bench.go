@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -16,7 +14,6 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/mem"
-	"golang.org/x/term"
 
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
 	"github.com/balekv/bale/cmd/bale/internal/engine"
@@ -64,7 +61,7 @@ type benchCommand struct {
 	Push        string        `placeholder:"URL" group:"results" help:"Push the results to a Prometheus Pushgateway."`
 
 	AB      bool               `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
-	Blocks  int                `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: as often as the statistics need."`
+	Blocks  int                `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: 20."`
 	Gate    string             `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
 	Confirm bool               `default:"true" negatable:"" group:"two commands" help:"With --ab: a regression is measured once more, and counts if it is found again. Default: yes."`
 	Timeout time.Duration      `default:"10m" placeholder:"D" group:"two commands" help:"With --ab: the longest that a command may run. Default: ${default}."`
@@ -80,6 +77,10 @@ func (benchCommand) Help() string {
 	return `Each cell is a combination of data, codec, compressor, client, load and server. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED; one that could not be measured, for a time-out or too short a time, is in ERROR. The exit status is 1 in both cases.
 
 With +dict a dictionary is trained on half of the values first, and everything is measured on the others alone.
+
+Ctrl-C ends a run with the figures of the rounds that are whole by then; before the first is, there are none. A second Ctrl-C ends it at once.
+
+Each run says which versions of which libraries were measured. json-iterator is archived by its authors, ffjson unmaintained, radix dormant: they are here to be compared with.
 
 Clients: goredis, redigo and radix have as many connections as there are callers, at most; :N makes them N. goredis+auto pipelines the commands of all callers over one connection, goredis:N+auto over N. rueidis pipelines them over 1, 2 or 4 by itself, rueidis:N over N (a power of two); rueidis-auto and rueidis:N-auto have a pool as the others have. +idle:N keeps N connections of goredis open. @twemproxy puts a twemproxy (nutcracker) between.
 
@@ -209,6 +210,8 @@ func (b *benchCommand) config() (lab.Config, error) {
 		return c, fmt.Errorf("%w: --duration %v, must be at least a millisecond for each of %d rounds", errUsage, b.Duration, b.Repeat)
 	case b.Values < 1:
 		return c, fmt.Errorf("%w: --values %d, must be at least 1", errUsage, b.Values)
+	case len(b.Data) > 0 && len(b.Builtin)+len(b.ValueSize) == 0 && slices.Contains(b.Track, dataset.Typed) && b.given["track"]:
+		return c, fmt.Errorf("%w: --track %s is for --builtin: there is no Go type for values of --data, which are decoded into any", errUsage, dataset.Typed)
 	case b.Embedded && b.Redis != "":
 		return c, fmt.Errorf("%w: --embedded and --redis exclude each other", errUsage)
 	case b.KeySize != 0 && (b.KeySize < lab.MinKeySize || b.KeySize > maxKeySize):
@@ -262,8 +265,13 @@ func (b *benchCommand) load(c *lab.Config) (err error) {
 		return fmt.Errorf("--mix: %w", err)
 	}
 	c.Mix.Misses, c.Mix.Zipf = 1-b.HitRate, b.Zipf
+	for option, wrong := range map[string]bool{"--hit-rate": c.Mix.Misses != 0, "--zipf": b.Zipf != 0} {
+		if wrong && !c.Mix.Single() {
+			return fmt.Errorf("%s is for single GETs and SETs: add --mix, for example --mix 90:10", option)
+		}
+	}
 	if err := c.Mix.Validate(); err != nil {
-		return fmt.Errorf("--mix, --hit-rate, --zipf: %w", err)
+		return fmt.Errorf("--hit-rate, --zipf: %w", err)
 	}
 	if c.Mix.Single() && slices.ContainsFunc(c.Batches, func(b lab.Batch) bool { return b.N > 0 }) {
 		return errors.New("--mix is of single values, and --batch of many")
@@ -341,6 +349,9 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 	fmt.Fprintf(s.err, "%d %s: about %v\n", cells, what, round(d))
 	result, err := lab.Run(ctx, servers, c)
 	stopProgress()
+	if errors.Is(err, lab.ErrClient) { // one that the server's URL is nothing for
+		err = fmt.Errorf("%w: --client: %w", errUsage, err)
+	}
 	if result != nil {
 		b.environment(result, servers, c)
 		if b.summary != nil {
@@ -349,7 +360,7 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 		live.end(ctx, result)
 		err = errors.Join(err, out.write(result), b.push(context.WithoutCancel(ctx), s, result))
 		if len(b.toStdout()) == 0 {
-			report.Table(s.out, result, report.Options{Stages: b.Stages})
+			report.Table(s.out, result, report.Options{Stages: b.Stages, Width: reportWidth(s.out)})
 		}
 		if err == nil {
 			err = failures(result)
@@ -385,7 +396,7 @@ func failures(r *outcome.Run) error {
 		errs = append(errs, fmt.Sprintf("%d of %d cells in ERROR: they could not be measured", unmeasured, len(r.Cells)))
 	}
 	if len(r.Cells) == 0 && !r.Environment.Interrupted {
-		errs = append(errs, "nothing was measured: no combination that was asked for is possible")
+		errs = append(errs, "nothing was measured: there is no cell for what was asked for")
 	}
 	if errs == nil {
 		return nil
@@ -400,7 +411,7 @@ func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error)
 		names = dataset.Names()
 	}
 	for _, path := range b.Data {
-		d, err := dataset.Load(path, s.in, dataset.Limits{Values: b.Values, ValueSize: maxValue, Seed: b.Seed})
+		d, err := dataset.Load(path, s.in, dataset.Limits{Values: b.Values, ValueSize: maxValue, Seed: b.Seed, Uniform: true})
 		if err != nil {
 			return nil, err
 		}
@@ -457,6 +468,9 @@ func (b *benchCommand) open(ctx context.Context) (servers []*lab.Server, err err
 	case len(settings) == 0:
 		servers = make([]*lab.Server, 1)
 		servers[0], err = lab.OpenServer(ctx, b.Redis)
+		if err != nil {
+			err = passwordHint(err)
+		}
 	}
 	for _, setting := range settings {
 		var server *lab.Server
@@ -476,6 +490,16 @@ func (b *benchCommand) open(ctx context.Context) (servers []*lab.Server, err err
 	return servers, nil
 }
 
+// passwordHint adds to a server's refusal how a password is given.
+func passwordHint(err error) error {
+	for _, refusal := range []string{"NOAUTH", "WRONGPASS"} {
+		if strings.Contains(err.Error(), refusal) {
+			return fmt.Errorf("%w; a password is a part of the URL: redis://:PASSWORD@HOST:6379, or redis://USER:PASSWORD@HOST:6379", err)
+		}
+	}
+	return err
+}
+
 // environment fills in what is known only here.
 func (b *benchCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.Config) {
 	e := &r.Environment
@@ -488,14 +512,14 @@ func (b *benchCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.
 		e.MemoryBytes = m.Total
 	}
 	e.RedisVersion, e.Embedded, e.Private = server.Version, server.Embedded, server.Private
-	e.Zstd = engine.Name
+	e.Zstd, e.Libraries = engine.Name, libraries(c)
 	for _, d := range c.Datasets {
 		if d.Note != "" {
 			e.Notes = append(e.Notes, d.Note)
 		}
 	}
-	if o := e.OthersCPU; o != nil && *o > muchElse*float64(e.Cores) {
-		e.Notes = append(e.Notes, fmt.Sprintf("%s: other programs used %.1f of %d cores meanwhile; times are theirs, too, while bytes and ratios are exact", busyMachine, *o, e.Cores))
+	if o := e.OthersCPU; o != nil && len(r.Cells) > 0 && lab.MuchElse(*o, e.Cores) {
+		e.Notes = append(e.Notes, fmt.Sprintf("%s: other programs used %.1f of %d cores meanwhile; times are theirs, too, while bytes and ratios are exact", busyMachine, min(*o, float64(e.Cores)), e.Cores))
 	}
 	if e.Interrupted {
 		e.Notes = append(e.Notes, fmt.Sprintf("%s: these are figures of %d of %d rounds, for %d of %d cells", interruptedRun, e.Rounds, c.Rounds, len(r.Cells), len(r.Cells)+e.CellsLeftOut))
@@ -508,9 +532,6 @@ const (
 	interruptedRun = "INTERRUPTED"
 )
 
-// muchElse is the share of the cores from which what others use is told.
-const muchElse = 0.10
-
 func cpuName() string {
 	if info, err := cpu.Info(); err == nil && len(info) > 0 {
 		return strings.TrimSpace(info[0].ModelName)
@@ -518,73 +539,38 @@ func cpuName() string {
 	return "unknown CPU"
 }
 
-// command is the call that repeats the run, without the address of the server, which may hold a password.
+// command is the call that repeats the run: what was on the command line and bears on the figures, with the seed. It has no address of
+// a server, which may hold a password.
 func (b *benchCommand) command() []string {
 	args := []string{"bale", "bench"}
-	add := func(name, value string) {
-		if value != "" {
-			args = append(args, name, value)
-		}
-	}
-	for _, d := range b.Data {
-		add("--data", d)
-	}
-	add("--builtin", strings.Join(b.Builtin, ","))
-	for _, size := range b.ValueSize {
-		add("--value-size", size.String())
-	}
-	if track := strings.Join(b.Track, ","); track != dataset.Typed {
-		add("--track", track)
-	}
-	if b.Embedded {
-		args = append(args, "--embedded")
-	}
 	list := func(of []int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(of), " ", ","), "[]") }
-	add("--client", strings.Join(b.Client, ","))
-	add("--codec", strings.Join(b.Codec, ","))
-	add("--compress", strings.Join(b.Compress, ","))
-	add("--batch", strings.Join(b.Batch, ","))
-	add("--concurrency", list(b.Concurrency))
-	add("--rate", strings.Join(b.Rate, ","))
-	if b.Mix != "" {
-		args = append(args, "--mix", b.Mix, "--hit-rate", fmt.Sprint(b.HitRate), "--zipf", fmt.Sprint(b.Zipf))
+	sizes := make([]string, len(b.ValueSize))
+	for i, size := range b.ValueSize {
+		sizes[i] = size.String()
 	}
-	if b.KeySize > 0 {
-		add("--key-size", fmt.Sprint(b.KeySize))
-	}
-	add("--appendonly", strings.Join(b.AppendOnly, ","))
-	add("--io-threads", list(b.IOThreads))
-	add("--maxmemory-policy", strings.Join(b.MaxPolicy, ","))
-	for _, l := range b.Link {
-		add("--link", l)
-	}
-	return append(args, "--duration", b.Duration.String(), "--repeat", fmt.Sprint(b.Repeat), "--values", fmt.Sprint(b.Values), "--seed", fmt.Sprint(b.Seed))
-}
-
-// progressInterval is the shortest time between two looks of the progress line.
-const progressInterval = 100 * time.Millisecond
-
-// showProgress keeps a line on w if that is a terminal. Call stop before writing anything else.
-func showProgress(w io.Writer) (update func(done, total int, what string), stop func()) {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return nil, func() {}
-	}
-	const eraseLine = "\r\x1b[K"
-	start := time.Now()
-	var shown time.Time
-	update = func(done, total int, what string) {
-		now := time.Now()
-		if now.Sub(shown) < progressInterval {
-			return
+	for _, option := range []struct {
+		name   string
+		values []string
+	}{
+		{"data", b.Data}, {"builtin", []string{strings.Join(b.Builtin, ",")}}, {"value-size", []string{strings.Join(sizes, ",")}},
+		{"track", []string{strings.Join(b.Track, ",")}}, {"values", []string{fmt.Sprint(b.Values)}}, {"codec", []string{strings.Join(b.Codec, ",")}},
+		{"compress", []string{strings.Join(b.Compress, ",")}}, {"client", []string{strings.Join(b.Client, ",")}}, {"batch", []string{strings.Join(b.Batch, ",")}},
+		{"concurrency", []string{list(b.Concurrency)}}, {"rate", []string{strings.Join(b.Rate, ",")}}, {"mix", []string{b.Mix}},
+		{"hit-rate", []string{fmt.Sprint(b.HitRate)}}, {"zipf", []string{fmt.Sprint(b.Zipf)}}, {"key-size", []string{fmt.Sprint(b.KeySize)}},
+		{"appendonly", []string{strings.Join(b.AppendOnly, ",")}}, {"io-threads", []string{list(b.IOThreads)}},
+		{"maxmemory-policy", []string{strings.Join(b.MaxPolicy, ",")}}, {"link", b.Link}, {"embedded", nil}, {"quick", nil},
+		{"duration", []string{b.Duration.String()}}, {"repeat", []string{fmt.Sprint(b.Repeat)}},
+		{"profile", []string{strings.Join(b.Profile, ",")}}, {"profile-dir", []string{b.ProfileDir}},
+	} {
+		if !b.given[option.name] {
+			continue
 		}
-		shown = now
-		left := "" // what is left can be told once a few steps are done
-		if done > 3 {
-			rest := time.Duration(float64(now.Sub(start)) / float64(done) * float64(total-done))
-			left = fmt.Sprintf(", about %v left", rest.Round(time.Second))
+		if option.values == nil {
+			args = append(args, "--"+option.name)
 		}
-		fmt.Fprintf(w, "%s%3d%%%s  %s", eraseLine, 100*done/total, left, what)
+		for _, v := range option.values {
+			args = append(args, "--"+option.name, v)
+		}
 	}
-	return update, func() { fmt.Fprint(w, eraseLine) }
+	return append(args, "--seed", fmt.Sprint(b.Seed))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -10,8 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
 	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
 	"github.com/balekv/bale/cmd/bale/internal/study"
+	"github.com/balekv/bale/redisproc"
 )
 
 // TestBenchRefuses: what cannot be, or contradicts itself, ends with exit status 2 before anything is measured, and one line that names
@@ -33,8 +37,10 @@ func TestBenchRefuses(t *testing.T) {
 		{"--mix 90", `--mix: no such mix: "90"`},
 		{"--mix 1:1 --batch mset:2", `--mix is of single values, and --batch of many`},
 		{"--mix 1:1 --hit-rate 2", `hit rate 2, must be 0 to 1`},
-		{"--hit-rate 0.5", `are of single GETs and SETs`},
-		{"--zipf 1", `are of single GETs and SETs`},
+		{"--mix 1:1 --zipf 11", `Zipf exponent 11, must be 0 to 10`},
+		{"--hit-rate 0.5", `wrong usage: --hit-rate is for single GETs and SETs: add --mix`},
+		{"--zipf 1", `wrong usage: --zipf is for single GETs and SETs: add --mix`},
+		{"--data there --track typed", `--track typed is for --builtin: there is no Go type for values of --data`},
 		{"--rate 0", `--rate "0"; it is operations a second, 1 to 10000000, or sweep`},
 		{"--rate NaN", `--rate "NaN"`},
 		{"--rate 10000001", `--rate "10000001"`},
@@ -75,7 +81,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"--ab one", `--ab takes two commands, each in quotes; there are 1`},
 	} {
 		args := append([]string{"bench"}, strings.Fields(test.args)...)
-		if !strings.Contains(test.args, "--value-size") && !strings.Contains(test.args, "--builtin") {
+		if !strings.Contains(test.args, "--value-size") && !strings.Contains(test.args, "--builtin") && !strings.Contains(test.args, "--data") {
 			args = append(args, "--value-size=100")
 		}
 		if !strings.Contains(test.args, "--ab") {
@@ -89,6 +95,61 @@ func TestBenchRefuses(t *testing.T) {
 	}
 	if left := entries(t, "."); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestBenchWrongServer: what a server refuses is told with what to do, and a password is not told. What the client cannot do with the URL is wrong usage.
+func TestBenchWrongServer(t *testing.T) {
+	server := redisproc.ForTest(t, "--requirepass", "the-password")
+	for _, test := range []struct {
+		name, args, want string
+		code             int
+	}{
+		{"no password", "--redis redis://" + server.Addr(), "a password is a part of the URL: redis://:PASSWORD@HOST:6379", exitFailed},
+		{"a wrong one", "--redis redis://:guessed@" + server.Addr(), "a password is a part of the URL: redis://:PASSWORD@HOST:6379", exitFailed},
+		{"one that a proxy cannot give", "--client redigo@twemproxy --redis redis://:the-password@" + server.Addr(), "wrong usage: --client: no such client: twemproxy takes neither a password", exitUsage},
+	} {
+		var out, errs bytes.Buffer
+		args := append([]string{"bench", "--value-size=100", "--compress=none", "--concurrency=1", "--duration=6ms", "--repeat=1"}, strings.Fields(test.args)...)
+		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
+		if code != test.code || out.Len() > 0 || !strings.Contains(errs.String(), test.want) || strings.Contains(errs.String(), "guessed") || strings.Contains(errs.String(), "the-password") {
+			t.Errorf("%s: exit %d, stdout %q, stderr %q; want %d and %q", test.name, code, &out, &errs, test.code, test.want)
+		}
+	}
+}
+
+// TestLibraries: what was measured is named once each, by what the command line calls it, with the module that it is.
+func TestLibraries(t *testing.T) {
+	b, err := parseBench([]string{"bench", "--codec=json,json-iterator,raw,gob", "--compress=none,s2,s2+dict,s2:best,lz4,gzip,zstd:3,zstd:3/naive,zstd/go", "--client=radix:2,goredis,goredis+auto,rueidis,redigo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	zstd, pure := outcome.Library{Name: "zstd", Module: "libzstd"}, outcome.Library{Name: "zstd/go", Module: "github.com/klauspost/compress"}
+	if engine.Default == nil {
+		zstd.Module = pure.Module
+	}
+	want := []outcome.Library{
+		{Name: "json", Module: "encoding/json", Version: runtime.Version()}, {Name: "json-iterator", Module: "github.com/json-iterator/go", Note: "archived by its authors"}, {Name: "raw"},
+		{Name: "gob", Module: "encoding/gob", Version: runtime.Version(), Note: "each value has its type's description"},
+		{Name: "s2", Module: "github.com/klauspost/compress"}, {Name: "lz4", Module: "github.com/pierrec/lz4/v4"}, {Name: "gzip", Module: "github.com/klauspost/compress"}, zstd, pure,
+		{Name: "radix", Module: "github.com/mediocregopher/radix/v4", Note: "dormant"}, {Name: "goredis", Module: "github.com/redis/go-redis/v9"},
+		{Name: "rueidis", Module: "github.com/redis/rueidis"}, {Name: "redigo", Module: "github.com/gomodule/redigo"},
+	}
+	got := libraries(c)
+	for i, l := range got {
+		switch {
+		case l.Module != "" && l.Version == "":
+			t.Errorf("%s: no version of %s", l.Name, l.Module)
+		case l.Version != runtime.Version():
+			got[i].Version = "" // as go.mod has it
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -50,7 +50,7 @@ func openOutput(option, path string, s *streams) (*output, error) {
 	}
 	f, err := os.Create(partial)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", option, err)
+		return nil, fmt.Errorf("%s: %w", option, asked(err, path))
 	}
 	o.to, o.file = f, f
 	return o, nil
@@ -78,9 +78,17 @@ func (o *output) put(all func(io.Writer) error) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", o.option, err)
+		return fmt.Errorf("%s: %w", o.option, asked(err, o.path))
 	}
 	return nil
+}
+
+// asked is an error of a file under the name that was asked for; empty is the one that it has.
+func asked(err error, path string) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok && path != "" {
+		return fmt.Errorf("%s %s: %w", e.Op, path, e.Err)
+	}
+	return err
 }
 
 // discard ends what was not written.

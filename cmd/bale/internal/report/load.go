@@ -3,69 +3,213 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
-
-	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
 )
 
-// sweeps says up to which rate each cell of a sweep kept up, and what its latency was there and beyond.
-func sweeps(w io.Writer, r *outcome.Run) {
-	if len(r.Sweeps) == 0 {
+// atKnees are the cells of a set for its summary: of each that was measured at rising rates the one at the highest that was kept, or at the lowest where none was.
+func atKnees(r *outcome.Run, cells []outcome.Cell) []outcome.Cell {
+	return slices.DeleteFunc(slices.Clone(cells), func(c outcome.Cell) bool {
+		i := slices.IndexFunc(r.Sweeps, func(s outcome.Sweep) bool { return ofSweep(c) == s.Identity })
+		if i < 0 {
+			return false
+		}
+		s := r.Sweeps[i]
+		knee := s.Knee
+		if knee == 0 {
+			knee = r.Cells[s.Cells[0]].Rate
+		}
+		return c.Rate != knee
+	})
+}
+
+// ofSweep is what the cells of a sweep have in common.
+func ofSweep(c outcome.Cell) outcome.Identity {
+	i := c.Identity
+	i.Rate = 0
+	return i
+}
+
+// sweeps are all rates that the cells of a set were measured at.
+func (t *tables) sweeps(cells []outcome.Cell) {
+	var shown []outcome.Cell
+	for _, s := range t.run.Sweeps {
+		if s.Dataset != cells[0].Dataset || s.Track != cells[0].Track {
+			continue
+		}
+		for _, place := range s.Cells {
+			shown = append(shown, t.run.Cells[place])
+		}
+	}
+	if len(shown) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nthe knee: the highest rate that was kept, and the latency in us at rates around it, from when an operation was to start")
-	name := titled(r.Cells)
-	t := newTable(w, 2, 2, "data", "what", "callers", "closed loop/s", "knee/s", "P99 at 10%", "P99 at the knee", "P99 beyond")
-	for _, s := range r.Sweeps {
-		row := table.Row{s.Dataset, name(outcome.Cell{Identity: s.Identity}), s.Concurrency, fmt.Sprintf("%.0f", s.Capacity)}
-		knee, low, at, beyond := "none", "-", "-", "-"
-		if s.Knee > 0 {
-			knee = fmt.Sprintf("%.0f", s.Knee)
-		}
-		for i, place := range s.Cells {
-			c := r.Cells[place]
-			p99 := fmt.Sprintf("%.0f", c.P99.Median)
-			switch {
-			case c.Rate == s.Knee:
-				at = p99
-			case c.Rate > s.Knee && beyond == "-":
-				beyond = p99
-			}
-			if i == 0 {
-				low = p99
-			}
-		}
-		t.AppendRow(append(row, knee, low, at, beyond))
+	fmt.Fprintln(t)
+	t.hanging("", "all rates, in operations a second; latencies in ms, from when an operation was to start and, as served, from when it did")
+	form := func(gap int, short bool) func(io.Writer) {
+		return func(w io.Writer) { t.ratesOf(w, shown, gap, short) }
 	}
-	t.Render()
+	t.fitting(form(2, false), form(1, false), form(1, true))
 }
 
-// omitted says where latencies from when an operation was to start differ from those from when it was started: what a load generator
-// does not see that waits for an answer before it asks again.
-func omitted(w io.Writer, cells []outcome.Cell) {
-	name := titled(cells)
+func (t *tables) ratesOf(w io.Writer, cells []outcome.Cell, gap int, short bool) {
+	header, name := named(cells)
+	left := len(header)
+	callers := differ(t.run.Cells, func(c outcome.Cell) int { return c.Concurrency })
+	if callers {
+		header = append(header, "callers")
+	}
+	header = append(header, "rate", "done")
+	if !short {
+		header = append(header, margin)
+	}
+	out := newTable(w, gap, left, append(header, "P50", "P99", served, limited)...)
 	for _, c := range cells {
-		if n := len(c.Service); !c.Verified || n == 0 || len(c.Latency) == 0 {
+		if !c.Verified {
 			continue
 		}
-		if c.Unstarted > 0 {
-			hanging(w, "  ", fmt.Sprintf("%s at %.0f/s: the rate is too high: %d operations were given up before a caller came to them, and the latencies are those of the others",
-				name(c), c.Rate, c.Unstarted))
-			continue
+		row := name(c)
+		if callers {
+			row = append(row, c.Concurrency)
 		}
-		real, seen := pointAt(c.Latency, 0.99), pointAt(c.Service, 0.99)
-		if real < 2*seen {
-			continue
+		row = append(row, fmt.Sprintf("%.0f", c.Rate), fmt.Sprintf("%.0f", c.OpsPerSecond.Median))
+		switch {
+		case short:
+		case c.OpsPerSecond.Interval != nil:
+			row = append(row, reach(*c.OpsPerSecond.Interval))
+		default:
+			row = append(row, "-")
 		}
-		hanging(w, "  ", fmt.Sprintf("%s at %.0f/s: P99 is %.0f us from when operations were to start, and %.0f from when they did: a generator that waits for answers would report the latter",
-			name(c), c.Rate, real, seen))
+		out.AppendRow(append(row, bounded(c, c.P50.Median), bounded(c, c.P99.Median), millis(pointAt(c.Service, 0.99)), c.Limit))
+	}
+	out.Render()
+}
+
+// bounded is a latency of a cell in milliseconds.
+func bounded(c outcome.Cell, us float64) string {
+	if c.AtLeast {
+		return atLeast + millis(us)
+	}
+	return millis(us)
+}
+
+// millis is a time of so many microseconds in milliseconds, in three digits or to the microsecond.
+func millis(us float64) string {
+	switch ms := us / 1000; {
+	case ms >= 100:
+		return fmt.Sprintf("%.0f", ms)
+	case ms >= 10:
+		return fmt.Sprintf("%.1f", ms)
+	default:
+		return fmt.Sprintf("%.2f", ms)
 	}
 }
 
-// pointAt is the latency of the last point that is not beyond q.
+// kept says in sentences which rates were kept: of each cell that was measured at rising ones the highest, and what was beyond it, and of rates that were given by which
+// cells.
+func kept(r *outcome.Run) (lines []string) {
+	name := titled(r.Cells)
+	for _, s := range r.Sweeps {
+		all := make([]outcome.Cell, len(s.Cells))
+		for i, place := range s.Cells {
+			all[i] = r.Cells[place]
+		}
+		all = slices.DeleteFunc(all, func(c outcome.Cell) bool { return !c.Verified })
+		if len(all) > 0 {
+			lines = append(lines, fmt.Sprintf("%s, %s with %s %s.", setName(all[0], r.Cells), name(all[0]), count(s.Concurrency), holds(s, all)))
+		}
+	}
+	var given []outcome.Cell // of each rate, set, server, batch and number of callers the first
+	of := map[outcome.Identity][]outcome.Cell{}
+	for _, c := range r.Cells {
+		if c.Rate == 0 || !c.Verified || slices.ContainsFunc(r.Sweeps, func(s outcome.Sweep) bool { return ofSweep(c) == s.Identity }) {
+			continue
+		}
+		i := outcome.Identity{Dataset: c.Dataset, Track: c.Track, Server: c.Server, Batch: c.Batch, Concurrency: c.Concurrency, Rate: c.Rate}
+		if of[i] == nil {
+			given = append(given, outcome.Cell{Identity: i})
+		}
+		of[i] = append(of[i], c)
+	}
+	for _, g := range given {
+		var missed []string
+		for _, c := range of[g.Identity] {
+			if c.Limit != outcome.LimitOffered {
+				missed = append(missed, fmt.Sprintf("%s, which does %.0f", name(c), c.OpsPerSecond.Median))
+			}
+		}
+		by := "kept by all"
+		switch n := len(of[g.Identity]); {
+		case len(missed) == n:
+			by = "not kept by " + enumerated(missed)
+		case n == 1:
+			by = "kept by " + name(of[g.Identity][0])
+		case len(missed) > 0:
+			by = "kept by all but " + enumerated(missed)
+		}
+		where := strings.TrimSpace(g.Batch + " " + g.Server)
+		if where != "" {
+			where = " (" + where + ")"
+		}
+		lines = append(lines, fmt.Sprintf("%s%s: %.0f operations/s with %s are %s.", setName(g, r.Cells), where, g.Rate, count(g.Concurrency), by))
+	}
+	return lines
+}
+
+// holds says which of some rising rates a cell kept.
+func holds(s outcome.Sweep, all []outcome.Cell) string {
+	latency := func(c outcome.Cell) string { return bounded(c, c.P99.Median) + " ms" }
+	var missed []string // below the knee
+	var beyond *outcome.Cell
+	text := ""
+	for i, c := range all {
+		switch {
+		case c.Rate > s.Knee:
+			if beyond == nil {
+				beyond = &all[i]
+			}
+		case c.Rate == s.Knee:
+			text = fmt.Sprintf("holds %.0f operations/s with a P99 of %s (a closed loop does %.0f)", s.Knee, latency(c), s.Capacity)
+		case c.Limit != outcome.LimitOffered:
+			missed = append(missed, fmt.Sprintf("%.0f", c.Rate))
+		}
+	}
+	if text == "" {
+		text = fmt.Sprintf("holds none of these rates (a closed loop does %.0f)", s.Capacity)
+	}
+	if beyond != nil {
+		text += fmt.Sprintf("; of %.0f it does %.0f, with %s", beyond.Rate, beyond.OpsPerSecond.Median, latency(*beyond))
+	} else {
+		text += ", the highest that was tried"
+	}
+	if len(missed) > 0 {
+		text += "; that it did not keep " + enumerated(missed) + ", which is less, is noise: a longer --duration has less of it"
+	}
+	return text
+}
+
+// givenUp says of which rates only a part was begun.
+func (t *tables) givenUp(cells []outcome.Cell) {
+	name := titled(cells)
+	var rates []string
+	for _, c := range cells {
+		if c.Verified && c.Unstarted > 0 {
+			rates = append(rates, fmt.Sprintf("%s at %.0f/s (%d)", name(c), c.Rate, c.Unstarted))
+		}
+	}
+	if len(rates) > 0 {
+		t.hanging("  ", "far too high a rate: operations were given up before a caller came to them, and would have had the longest latencies: "+enumerated(rates))
+	}
+}
+
+// pointAt is the latency of the last point that is not beyond q; NaN without any.
 func pointAt(points []outcome.Point, q float64) float64 {
+	if len(points) == 0 {
+		return math.NaN()
+	}
 	v := points[0].US
 	for _, p := range points {
 		if p.Quantile <= q {
@@ -76,7 +220,7 @@ func pointAt(points []outcome.Point, q float64) float64 {
 }
 
 // skipped names the combinations that there are no cells of, those of one reason together.
-func skipped(w io.Writer, all []outcome.Skipped) {
+func (t *tables) skipped(all []outcome.Skipped) {
 	var reasons []string
 	of := map[string][]string{}
 	for _, s := range all {
@@ -90,7 +234,7 @@ func skipped(w io.Writer, all []outcome.Skipped) {
 		of[s.Reason] = append(of[s.Reason], what)
 	}
 	if len(reasons) > 0 {
-		fmt.Fprintln(w, "\nnot measured")
+		fmt.Fprintln(t, "\nnot measured")
 	}
 	const shown = 3
 	for _, reason := range reasons {
@@ -99,6 +243,6 @@ func skipped(w io.Writer, all []outcome.Skipped) {
 		if len(what) > shown {
 			what, more = what[:shown], fmt.Sprintf(" and %d more", len(what)-shown)
 		}
-		hanging(w, "  ", strings.Join(what, "; ")+more+": "+reason)
+		t.hanging("  ", strings.Join(what, "; ")+more+": "+reason)
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -16,42 +18,63 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
 )
 
-// Width is how many columns the tables take at most.
+// Width is how many columns reports take at most, where they are not told of a terminal.
 const Width = 100
 
-// best marks the best cell of its column, among those with as many callers.
+// best marks the best cell of its column, among those with as many callers, and those that cannot be told from it.
 const best = "*"
 
 // Options say how much to show.
 type Options struct {
 	Stages bool // the percentiles of each stage of each cell, too
+	Width  int  // columns that text and tables take at most, from 40; Width if zero
 }
+
+// sheet is what a report is written on.
+type sheet struct {
+	io.Writer
+	width int
+}
+
+// tables are a run as tables.
+type tables struct {
+	sheet
+	run     *outcome.Run
+	figures []figure // of the summaries, the same in all of them, so that one legend explains them
+	left    []string // names of those that there is no room for
+	lacking []string // those that nothing is known of, and why
+}
+
+const leastWidth = 40
 
 // Table writes the result as tables, one for each set of values, and ends in a sentence that says what
 // to choose.
 func Table(w io.Writer, r *outcome.Run, o Options) {
+	t := &tables{sheet: sheet{w, max(leastWidth, cmp.Or(o.Width, Width))}, run: r}
 	e := r.Environment
-	fmt.Fprintf(w, "Redis %s, %s, zstd by %s, %d cores, %s\n", e.RedisVersion, e.Go, e.Zstd, e.Cores, e.CPU)
-	if e.Load != "" {
-		hanging(w, "", "Load: "+e.Load)
+	t.hanging("", fmt.Sprintf("Redis %s, %s, %d cores, %s", e.RedisVersion, e.Go, e.Cores, e.CPU))
+	if text := versions(e.Libraries); text != "" {
+		t.hanging("", "Libraries: "+text)
 	}
 	if s := oneServer(r.Cells); s != "" {
-		hanging(w, "", "Server: "+s)
-	}
-	rounds := fmt.Sprintf("%d rounds", e.Rounds)
-	if e.Rounds == 1 {
-		rounds = "1 round"
+		t.hanging("", "Server: "+s)
 	}
 	groups := byDataset(r.Cells)
 	for _, cells := range groups {
 		slices.SortStableFunc(cells, func(a, b outcome.Cell) int {
+			if len(r.Sweeps) > 0 { // where each has rates of its own
+				return cmp.Compare(a.Concurrency, b.Concurrency)
+			}
 			return cmp.Or(cmp.Compare(a.Concurrency, b.Concurrency), cmp.Compare(a.Rate, b.Rate))
 		})
 	}
-	without := leftOut(groups)
-	hanging(w, "", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, legend(without)))
-	if len(without) > 0 {
-		fmt.Fprintf(w, "Left out for width: %s; --json has them\n", strings.Join(without, ", "))
+	shown := make([][]outcome.Cell, len(groups)) // in the summaries
+	for i, cells := range groups {
+		shown[i] = atKnees(r, cells)
+	}
+	if len(groups) > 0 {
+		t.choose(shown)
+		t.legend(shown)
 	}
 	notes := slices.Clone(e.Notes)
 	if e.Embedded {
@@ -60,43 +83,94 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 	}
 	if len(notes) > 0 {
 		fmt.Fprintln(w)
-		wrapped(w, strings.Join(notes, "\n"))
+		t.wrapped(strings.Join(notes, "\n"))
 	}
-	for _, cells := range groups {
-		first := cells[0]
-		fmt.Fprintf(w, "\n%s: %d values of %.0f bytes in the mean; B/key over %d keys\n", setName(first, r.Cells), first.Values, float64(first.RawBytes)/float64(first.Values), first.Keys)
-		summary(w, cells, without)
-		dictionaries(w, r.Dictionaries, first.Dataset, first.Track)
-		fmt.Fprintln(w, "\nwhere the time goes: median of each stage, us")
-		medians(w, cells)
-		omitted(w, cells)
-		if o.Stages {
-			fmt.Fprintln(w, "\nlatency of each stage, us")
-			percentiles(w, cells)
-		}
+	for i, cells := range groups {
+		t.dataset(cells, shown[i], o)
 	}
-	sweeps(w, r)
-	skipped(w, r.Skipped)
+	t.skipped(r.Skipped)
 	for _, d := range withoutCells(r) {
-		fmt.Fprintf(w, "\n%s: not measured, for every setting needs a dictionary, and none pays\n", d.Dataset)
-		dictionaries(w, r.Dictionaries, d.Dataset, d.Track)
+		fmt.Fprintln(w)
+		t.wrapped(d.Dataset + ": not measured, for every setting needs a dictionary, and none pays")
+		t.dictionaries(d.Dataset, d.Track)
 	}
 	fmt.Fprintln(w)
+	if notes := libraryNotes(e.Libraries); notes != "" {
+		t.wrapped(notes)
+		fmt.Fprintln(w)
+	}
 	for _, c := range r.Cells {
 		if !c.Verified {
-			wrapped(w, fmt.Sprintf("%s %s %s, %s: %s", Failure(c), c.Dataset, strings.ReplaceAll(titled(r.Cells)(c), " + ", " "), count(c.Concurrency), c.Error))
+			t.wrapped(fmt.Sprintf("%s %s %s, %s: %s", Failure(c), c.Dataset, strings.ReplaceAll(titled(r.Cells)(c), " + ", " "), count(c.Concurrency), c.Error))
 		}
 	}
-	if e.Interrupted {
+	switch {
+	case e.Interrupted:
 		fmt.Fprintln(w, "No advice: the run was interrupted.")
-		return
+	case len(r.Findings) > 0:
+		t.wrapped(strings.Join(r.Findings, "\n"))
+	default:
+		t.wrapped(strings.Join(append(kept(r), Verdict(r)), "\n"))
 	}
-	if len(r.Findings) > 0 {
-		wrapped(w, strings.Join(r.Findings, "\n"))
-		return
-	}
-	wrapped(w, Verdict(r))
 }
+
+// dataset shows the cells of a set, and of them those that go into the summary.
+func (t *tables) dataset(cells, shown []outcome.Cell, o Options) {
+	first := cells[0]
+	fmt.Fprintln(t)
+	title := fmt.Sprintf("%s: %d values of %.0f bytes in the mean", setName(first, t.run.Cells), first.Values, float64(first.RawBytes)/float64(first.Values))
+	if slices.ContainsFunc(t.figures, func(f figure) bool { return f.name == perKey }) {
+		title += fmt.Sprintf("; %s over %d keys", perKey, first.Keys)
+	}
+	if len(shown) < len(cells) {
+		title += "; each cell at its knee, the highest rate that it kept, or at the lowest where it kept none"
+	}
+	t.hanging("", title)
+	t.summary(shown)
+	t.sweeps(cells)
+	t.givenUp(cells)
+	t.dictionaries(first.Dataset, first.Track)
+	fmt.Fprintln(t)
+	t.hanging("", t.aboutMedians())
+	t.medians(shown)
+	if o.Stages {
+		fmt.Fprintln(t, "\nlatency of each stage, us")
+		t.percentiles(cells)
+	}
+}
+
+// versions are those of all libraries, those of one module together.
+func versions(all []outcome.Library) string {
+	var parts []string
+	for i, l := range all {
+		same := func(o outcome.Library) bool { return o.Module == l.Module && o.Version == l.Version }
+		if l.Module == "" || slices.ContainsFunc(all[:i], same) {
+			continue
+		}
+		var names []string
+		for _, o := range all[i:] {
+			if same(o) {
+				names = append(names, o.Name)
+			}
+		}
+		path := majorSuffix.ReplaceAllString(strings.TrimPrefix(l.Module, "github.com/"), "")
+		parts = append(parts, strings.Join(names, ", ")+": "+strings.TrimSpace(path+" "+l.Version))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// libraryNotes are what to know of some before they are chosen.
+func libraryNotes(all []outcome.Library) string {
+	var notes []string
+	for _, l := range all {
+		if l.Note != "" {
+			notes = append(notes, fmt.Sprintf("%s: %s", strings.TrimSpace(l.Name+" "+l.Version), l.Note))
+		}
+	}
+	return strings.Join(notes, "\n")
+}
+
+var majorSuffix = regexp.MustCompile(`/v[0-9]+$`)
 
 // oneServer are the settings that all servers have.
 func oneServer(cells []outcome.Cell) string {
@@ -166,47 +240,61 @@ func newTable(w io.Writer, gap, left int, header ...any) table.Writer {
 
 // figure is a column of the summary.
 type figure struct {
-	name   string
-	value  func(outcome.Cell) outcome.Estimate // its median is NaN where it is unknown
-	format string
-	sign   int // +1 where more is better, -1 where less is, 0 where neither is marked
+	name    string
+	value   func(outcome.Cell) outcome.Estimate // its median is NaN where it is unknown
+	format  string                              // of its median; of its interval where it is empty
+	sign    int                                 // +1 where more is better, -1 where less is, 0 where neither is marked
+	timed   bool                                // it is not exact: only intervals tell which is the best
+	about   string                              // what it is, for the legend
+	lacking string                              // why it may be unknown; empty where that goes without saying
 }
 
 func exactly(value func(outcome.Cell) float64) func(outcome.Cell) outcome.Estimate {
 	return func(c outcome.Cell) outcome.Estimate { return outcome.Estimate{Median: value(c)} }
 }
 
-// margin is the column of throughput's interval.
-const margin = "±"
+// The names of columns.
+const (
+	perKey    = "B/key"
+	perSecond = "values/s"
+	margin    = "95%" // the interval of perSecond
+	served    = "served P99"
+	limited   = "limit"
+	silent    = "the embedded server does not say"
+	ofProcess = "of this process, an operation"
+)
 
 var figures = []figure{
-	{"ratio", exactly(func(c outcome.Cell) float64 { return c.Ratio }), "%.2f", +1},
-	{"B/key", exactly(func(c outcome.Cell) float64 { return orNaN(c.RedisBytesPerKey) }), "%.0f", -1},
-	{"usage", exactly(func(c outcome.Cell) float64 { return orNaN(c.MemoryUsagePerKey) }), "%.0f", 0},
-	{"values/s", func(c outcome.Cell) outcome.Estimate { return c.ValuesPerSecond }, "%.0f", +1},
-	{margin, exactly(func(c outcome.Cell) float64 { return spread(c.ValuesPerSecond) }), "%.0f%%", 0},
-	{"P50", func(c outcome.Cell) outcome.Estimate { return c.P50 }, "%.0f", -1},
-	{"P99", func(c outcome.Cell) outcome.Estimate { return c.P99 }, "%.0f", -1},
-	{"P99.9", exactly(func(c outcome.Cell) float64 { return c.Stages["total"].P999 }), "%.0f", 0},
-	{"late P99", exactly(func(c outcome.Cell) float64 {
+	{name: "ratio", value: exactly(func(c outcome.Cell) float64 { return c.Ratio }), format: "%.2f", sign: +1, about: "to the values as given"},
+	{name: perKey, value: exactly(func(c outcome.Cell) float64 { return orNaN(c.RedisBytesPerKey) }), format: "%.0f", sign: -1, about: "of used_memory", lacking: silent},
+	{name: "usage", value: exactly(func(c outcome.Cell) float64 { return orNaN(c.MemoryUsagePerKey) }), format: "%.0f", about: "by MEMORY USAGE", lacking: silent},
+	{name: perSecond, value: func(c outcome.Cell) outcome.Estimate { return c.ValuesPerSecond }, format: "%.0f", sign: +1, timed: true},
+	{name: margin, value: func(c outcome.Cell) outcome.Estimate {
+		if c.ValuesPerSecond.Interval == nil {
+			return outcome.Estimate{Median: math.NaN()}
+		}
+		return c.ValuesPerSecond
+	}, about: "the interval of " + perSecond, lacking: "it takes 6 rounds"},
+	{name: "P50", value: func(c outcome.Cell) outcome.Estimate { return c.P50 }, format: "%.0f", sign: -1, timed: true, about: ofOperation},
+	{name: "P99", value: func(c outcome.Cell) outcome.Estimate { return c.P99 }, format: "%.0f", sign: -1, timed: true, about: ofOperation},
+	{name: "P99.9", value: exactly(func(c outcome.Cell) float64 { return c.Stages["total"].P999 }), format: "%.0f", about: ofOperation},
+	{name: served, value: exactly(func(c outcome.Cell) float64 { return pointAt(c.Service, 0.99) }), format: "%.0f",
+		about: "from when it did start, which is all that a load generator sees that waits for its answers"},
+	{name: "late P99", value: exactly(func(c outcome.Cell) float64 {
 		if c.Late == nil {
 			return math.NaN()
 		}
 		return c.Late.P99
-	}), "%.0f", 0},
-	{"allocs", func(c outcome.Cell) outcome.Estimate { return c.AllocsPerOp }, "%.0f", 0},
-	{"B/op", func(c outcome.Cell) outcome.Estimate { return c.BytesPerOp }, "%.0f", 0},
-	{"GC", exactly(func(c outcome.Cell) float64 { return 100 * orNaN(c.Resources.GCShare) }), "%.0f%%", 0},
-	{"RSS", exactly(func(c outcome.Cell) float64 { return float64(c.Resources.RSSBytes) / (1 << 20) }), "%.0f", 0},
+	}), format: "%.0f", about: "how late the load generator itself was, us"},
+	{name: "allocs", value: func(c outcome.Cell) outcome.Estimate { return c.AllocsPerOp }, format: "%.0f", about: ofProcess},
+	{name: "B/op", value: func(c outcome.Cell) outcome.Estimate { return c.BytesPerOp }, format: "%.0f", about: ofProcess},
+	{name: "GC", value: exactly(func(c outcome.Cell) float64 { return 100 * orNaN(c.Resources.GCShare) }), format: "%.0f%%",
+		about: "its share of this process's processor time", lacking: "there were too few collections; a longer --duration has more"},
+	{name: "RSS", value: exactly(func(c outcome.Cell) float64 { return float64(c.Resources.RSSBytes) / (1 << 20) }), format: "%.0f", about: "of this process at its peak, MiB"},
 }
 
-// spread is how far an interval reaches from its median at most, in percent.
-func spread(e outcome.Estimate) float64 {
-	if e.Interval == nil || e.Median == 0 {
-		return math.NaN()
-	}
-	return 100 * max(e.Interval[1]-e.Median, e.Median-e.Interval[0]) / e.Median
-}
+// ofOperation is what the percentiles are of; in an open loop the legend says from when.
+const ofOperation = "of the whole operation, us"
 
 func orNaN(v *float64) float64 {
 	if v == nil {
@@ -215,8 +303,45 @@ func orNaN(v *float64) float64 {
 	return *v
 }
 
-// compared gives a cell's figure as it is shown; two that look alike are equally good.
-func (f figure) compared(c outcome.Cell) string { return fmt.Sprintf(f.format, f.value(c).Median) }
+// shown gives a cell's figure as it is shown; two that look alike are equally good.
+func (f figure) shown(c outcome.Cell) string {
+	e := f.value(c)
+	if f.format == "" {
+		return reach(*e.Interval)
+	}
+	text := fmt.Sprintf(f.format, e.Median)
+	if f.about == ofOperation && c.AtLeast {
+		text = atLeast + text
+	}
+	return text
+}
+
+// atLeast is before latencies that are lower bounds.
+const atLeast = "≥"
+
+// reach is an interval, in as many digits as tell its ends apart.
+func reach(of [2]float64) string {
+	digits := 2
+	if of[1]-of[0] < 0.2*of[1] {
+		digits = 3
+	}
+	return rounded(of[0], digits) + "–" + rounded(of[1], digits)
+}
+
+// rounded is a number in so many digits: 850, 12k.
+func rounded(v float64, digits int) string {
+	if v <= 0 {
+		return "0"
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(v))-float64(digits-1))
+	switch v = math.Round(v/unit) * unit; {
+	case v >= 1e6:
+		return strconv.FormatFloat(v/1e6, 'g', digits, 64) + "M"
+	case v >= 1e4:
+		return strconv.FormatFloat(v/1e3, 'g', max(digits, 3), 64) + "k"
+	}
+	return strconv.FormatFloat(v, 'g', max(digits, 4), 64)
+}
 
 // dimension is a column that tells cells apart.
 type dimension struct {
@@ -250,125 +375,325 @@ func named(cells []outcome.Cell) (header []any, row func(c outcome.Cell) table.R
 	}
 }
 
-// loaded puts the load of a cell after its name.
-func loaded(cells []outcome.Cell) (header []any, row func(c outcome.Cell) table.Row) {
-	if !slices.ContainsFunc(cells, func(c outcome.Cell) bool { return c.Rate > 0 }) {
-		return []any{"callers"}, func(c outcome.Cell) table.Row { return table.Row{c.Concurrency} }
+// loaded puts the load of a cell after its name, where not all of the run have the same.
+func (t *tables) loaded() (header []any, row func(c outcome.Cell) table.Row) {
+	all := t.run.Cells
+	callers, rates := differ(all, func(c outcome.Cell) int { return c.Concurrency }), differ(all, func(c outcome.Cell) float64 { return c.Rate })
+	if callers {
+		header = append(header, "callers")
 	}
-	return []any{"callers", "rate"}, func(c outcome.Cell) table.Row { return table.Row{c.Concurrency, fmt.Sprintf("%.0f", c.Rate)} }
+	if rates {
+		header = append(header, "rate")
+	}
+	return header, func(c outcome.Cell) (row table.Row) {
+		if callers {
+			row = append(row, c.Concurrency)
+		}
+		if rates {
+			row = append(row, fmt.Sprintf("%.0f", c.Rate))
+		}
+		return row
+	}
 }
 
-// fitting writes the first of some forms of a table that is not wider than Width, the last one whatever its width.
-func fitting(w io.Writer, forms ...func(io.Writer)) {
+// differ reports whether not all cells are alike in something.
+func differ[T comparable](cells []outcome.Cell, in func(outcome.Cell) T) bool {
+	return slices.ContainsFunc(cells, func(c outcome.Cell) bool { return in(c) != in(cells[0]) })
+}
+
+// fitting writes the first of some forms of a table that is not too wide, the last one whatever its width.
+func (s sheet) fitting(forms ...func(io.Writer)) {
 	var b bytes.Buffer
 	for _, form := range forms {
 		b.Reset()
 		form(&b)
-		if fits(b.String()) {
+		if s.fits(b.String()) {
 			break
 		}
 	}
-	w.Write(b.Bytes())
+	s.Write(b.Bytes())
 }
 
-func fits(text string) bool {
-	return !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > Width })
+// fitting does so in a report of the usual width.
+func fitting(w io.Writer, forms ...func(io.Writer)) { sheet{w, Width}.fitting(forms...) }
+
+func (s sheet) fits(text string) bool {
+	return !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > s.width })
 }
 
 // spared are the figures that the summaries do without where one is too wide, those first that tell least.
-var spared = [][]string{nil, {"RSS"}, {"RSS", "usage"}, {"RSS", "usage", "B/op"}, {"RSS", "usage", "B/op", "GC"}, {"RSS", "usage", "B/op", "GC", "P99.9"},
-	{"RSS", "usage", "B/op", "GC", "P99.9", "allocs"}, {"RSS", "usage", "B/op", "GC", "P99.9", "allocs", limited}}
+var spared = []string{"RSS", "usage", "B/op", "GC", "P99.9", "allocs", "late P99", limited, margin}
 
-// limited is the column of what kept a cell from being faster.
-const limited = "limit"
-
-// leftOut are the figures without which every summary fits, the same in all, so that one legend explains them.
-func leftOut(groups [][]outcome.Cell) []string {
-	widest := 0
+// choose finds the figures that are known of any cell, and that every summary has room for.
+func (t *tables) choose(groups [][]outcome.Cell) {
+	var verified []outcome.Cell
 	for _, cells := range groups {
-		for widest < len(spared)-1 {
+		for _, c := range cells {
+			if c.Verified {
+				verified = append(verified, c)
+			}
+		}
+	}
+	known := func(f figure) bool {
+		return slices.ContainsFunc(verified, func(c outcome.Cell) bool { return !math.IsNaN(f.value(c).Median) })
+	}
+	why := map[string][]string{}
+	var reasons []string
+	for i, f := range figures {
+		switch {
+		case known(f) || i == 0:
+			t.figures = append(t.figures, f)
+		case f.lacking != "" && len(verified) > 0:
+			if why[f.lacking] == nil {
+				reasons = append(reasons, f.lacking)
+			}
+			why[f.lacking] = append(why[f.lacking], f.name)
+		}
+	}
+	for _, reason := range reasons {
+		t.lacking = append(t.lacking, fmt.Sprintf("%s (%s)", enumerated(why[reason]), reason))
+	}
+	if len(verified) > 0 {
+		t.figures = append(t.figures, figure{name: limited, about: "what was busy"})
+	}
+	for _, cells := range groups {
+		for next := 0; ; next++ {
 			var b strings.Builder
-			summary(&b, cells, spared[widest])
-			if fits(b.String()) {
+			(&tables{sheet: sheet{&b, t.width}, run: t.run, figures: t.figures}).summaryTable(cells)
+			if t.fits(b.String()) || next == len(spared) {
 				break
 			}
-			widest++
+			before := len(t.figures)
+			if t.figures = slices.DeleteFunc(t.figures, func(f figure) bool { return f.name == spared[next] }); len(t.figures) < before {
+				t.left = append(t.left, spared[next])
+			}
 		}
 	}
-	return spared[widest]
 }
 
-// legend explains the figures that are shown.
-func legend(without []string) string {
-	shown := func(figure, about string) string {
-		if slices.Contains(without, figure) {
-			return ""
-		}
-		return about
+// enumerated is a list as one says it.
+func enumerated(names []string) string {
+	if n := len(names); n > 1 {
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
 	}
-	return "Ratio: to the values as given. B/key: of used_memory" + shown("usage", "; usage: by MEMORY USAGE") +
-		". " + margin + ": the 95% interval of values/s. P50 to P99.9: of the whole operation, us." +
-		shown("allocs", " Allocs"+shown("B/op", ", B/op")+": in this process.") +
-		shown("GC", " GC: of its processor time.") + shown("RSS", " RSS: peak, MiB.") +
-		shown(limited, " Limit: what was busy.") +
-		" " + best + ": best of its callers, or not told from it"
+	return strings.Join(names, "")
 }
 
-// summary is a table of all figures but some, and but those that no cell has.
-func summary(w io.Writer, cells []outcome.Cell, without []string) {
-	shown := slices.DeleteFunc(slices.Clone(figures), func(f figure) bool {
-		none := !slices.ContainsFunc(cells, func(c outcome.Cell) bool { return c.Verified && !math.IsNaN(f.value(c).Median) })
-		return slices.Contains(without, f.name) || none && f.name != figures[0].name
-	})
-	header, name := named(cells)
-	left := len(header)
-	loads, load := loaded(cells)
-	header = append(header, loads...)
-	for _, f := range shown {
-		header = append(header, f.name)
-	}
-	withLimit := !slices.Contains(without, limited)
-	if withLimit {
-		header = append(header, limited)
-	}
-	t := newTable(w, 1, left, header...)
-	for _, c := range cells {
-		row := append(name(c), load(c)...)
-		for _, f := range shown {
-			row = append(row, f.show(c, cells))
+// legend says what the load was, and explains the figures that are shown.
+func (t *tables) legend(groups [][]outcome.Cell) {
+	e := t.run.Environment
+	if e.Load != "" {
+		load := e.Load
+		if cells := t.run.Cells; !differ(cells, func(c outcome.Cell) int { return c.Concurrency }) {
+			load += "; " + count(cells[0].Concurrency)
 		}
-		if withLimit {
-			row = append(row, cmp.Or(c.Limit, "-"))
+		if c := t.run.Cells[0]; c.Rate > 0 && !differ(t.run.Cells, func(c outcome.Cell) float64 { return c.Rate }) {
+			load += fmt.Sprintf("; %.0f operations a second", c.Rate)
 		}
-		t.AppendRow(row)
+		t.hanging("", "Load: "+load)
 	}
-	t.Render()
-}
-
-// show is a cell's figure, marked if it is the best among those with the same load, or cannot be told from it: their intervals meet.
-func (f figure) show(c outcome.Cell, cells []outcome.Cell) string {
-	switch {
-	case !c.Verified && f.name == figures[0].name:
-		return Failure(c)
-	case !c.Verified, math.IsNaN(f.value(c).Median):
-		return "-"
-	case f.sign == 0:
-		return f.compared(c)
+	rounds := fmt.Sprintf("%d rounds", e.Rounds)
+	if e.Rounds == 1 {
+		rounds = "1 round"
 	}
-	var top outcome.Cell
-	rivals := 0
-	for _, r := range cells {
-		if !r.Verified || r.Concurrency != c.Concurrency || r.Rate != c.Rate || r.Server != c.Server {
+	var order []string
+	names := map[string][]string{}
+	for _, f := range t.figures {
+		if f.about == "" {
 			continue
 		}
-		if rivals++; rivals == 1 || float64(f.sign)*f.value(r).Median > float64(f.sign)*f.value(top).Median {
-			top = r
+		if names[f.about] == nil {
+			order = append(order, f.about)
+		}
+		names[f.about] = append(names[f.about], f.name)
+	}
+	var parts []string
+	for _, about := range order {
+		what := about
+		if about == ofOperation && t.open() {
+			what += ", from when it was to start"
+		}
+		parts = append(parts, enumerated(names[about])+": "+what)
+	}
+	if slices.ContainsFunc(groups, func(cells []outcome.Cell) bool { marks, _ := t.marks(cells); return len(marks) > 0 }) {
+		parts = append(parts, best+": the best, and what cannot be told from it")
+	}
+	t.hanging("", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, upperFirst(strings.Join(parts, "; "))))
+	var missing []string
+	if len(t.left) > 0 {
+		missing = append(missing, "Left out for width, but in --json: "+enumerated(t.left))
+	}
+	if len(t.lacking) > 0 {
+		missing = append(missing, "Not known: "+strings.Join(t.lacking, ", "))
+	}
+	if len(missing) > 0 {
+		t.hanging("", strings.Join(missing, ". "))
+	}
+}
+
+func upperFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// open reports whether operations came at a rate.
+func (t *tables) open() bool {
+	return slices.ContainsFunc(t.run.Cells, func(c outcome.Cell) bool { return c.Rate > 0 })
+}
+
+// summary is a table of all figures, and says below it where no best one can be told.
+func (t *tables) summary(cells []outcome.Cell) {
+	t.summaryTable(cells)
+	_, untold := t.marks(cells)
+	for _, line := range untold {
+		t.hanging("  ", line)
+	}
+}
+
+func (t *tables) summaryTable(cells []outcome.Cell) {
+	header, name := named(cells)
+	left := len(header)
+	loads, load := t.loaded()
+	header = append(header, loads...)
+	for _, f := range t.figures {
+		header = append(header, f.name)
+	}
+	marks, _ := t.marks(cells)
+	out := newTable(t, 1, left, header...)
+	for i, c := range cells {
+		row := append(name(c), load(c)...)
+		for j, f := range t.figures {
+			text := "-"
+			switch {
+			case !c.Verified && j == 0:
+				text = Failure(c)
+			case !c.Verified:
+			case f.name == limited:
+				text = cmp.Or(c.Limit, text)
+			case !math.IsNaN(f.value(c).Median):
+				text = f.shown(c)
+			}
+			if marks[spot{i, f.name}] {
+				text += best
+			}
+			row = append(row, text)
+		}
+		out.AppendRow(row)
+	}
+	out.Render()
+}
+
+// spot is a figure of a cell.
+type spot struct {
+	cell   int
+	figure string
+}
+
+// rivals are cells that are compared: with the same load, on the same server. What is exact does not depend on a rate.
+type rivals struct {
+	callers int
+	rate    float64
+	server  string
+}
+
+func (r rivals) String() string {
+	load := count(r.callers)
+	if r.rate > 0 {
+		load += fmt.Sprintf(" at %.0f/s", r.rate)
+	}
+	return strings.TrimSpace(load + " " + r.server)
+}
+
+// rivalsOf are the places of the verified cells that a figure is compared among, where there are at least two.
+func (f figure) rivalsOf(cells []outcome.Cell) (order []rivals, groups map[rivals][]int) {
+	groups = map[rivals][]int{}
+	for i, c := range cells {
+		of := rivals{c.Concurrency, c.Rate, c.Server}
+		if !f.timed {
+			of.rate = 0
+		}
+		if !c.Verified || math.IsNaN(f.value(c).Median) {
+			continue
+		}
+		if groups[of] == nil {
+			order = append(order, of)
+		}
+		groups[of] = append(groups[of], i)
+	}
+	return slices.DeleteFunc(order, func(of rivals) bool { return len(groups[of]) < 2 }), groups
+}
+
+// marks are the figures that are the best among rivals, or cannot be told from it: their intervals meet. Where that is so of all of them nothing is marked, but said.
+func (t *tables) marks(cells []outcome.Cell) (marked map[spot]bool, untold []string) {
+	marked = map[spot]bool{}
+	var few []string               // figures without intervals
+	alike := map[rivals][]string{} // figures that tell no rivals apart,
+	loads := map[string][]rivals{} // and the other way round
+	var timed []rivals             // all that are compared by times
+	for _, f := range t.figures {
+		if f.sign == 0 {
+			continue
+		}
+		order, groups := f.rivalsOf(cells)
+		for _, of := range order {
+			if f.timed && !slices.Contains(timed, of) {
+				timed = append(timed, of)
+			}
+			near := f.nearest(cells, groups[of])
+			switch {
+			case f.name == perSecond && of.rate > 0: // what was asked for
+			case f.timed && f.value(cells[groups[of][0]]).Interval == nil:
+				if !slices.Contains(few, f.name) {
+					few = append(few, f.name)
+				}
+			case len(near) < len(groups[of]):
+				for _, i := range near {
+					marked[spot{i, f.name}] = true
+				}
+			case f.timed:
+				alike[of] = append(alike[of], f.name)
+			}
 		}
 	}
-	if rivals > 1 && (f.compared(top) == f.compared(c) || meet(f.value(top), f.value(c))) {
-		return f.compared(c) + best
+	if len(few) > 0 {
+		untold = append(untold, "No best in "+enumerated(few)+": that takes intervals, and those take 6 rounds (--repeat)")
 	}
-	return f.compared(c)
+	var said []string
+	for _, of := range timed {
+		if names := enumerated(alike[of]); names != "" {
+			if loads[names] == nil {
+				said = append(said, names)
+			}
+			loads[names] = append(loads[names], of)
+		}
+	}
+	for _, names := range said {
+		with := ""
+		if len(loads[names]) < len(timed) {
+			var which []string
+			for _, of := range loads[names] {
+				which = append(which, of.String())
+			}
+			with = " with " + enumerated(which)
+		}
+		untold = append(untold, fmt.Sprintf("No best in %s%s: the intervals of all meet that of the best", names, with))
+	}
+	return marked, untold
+}
+
+// nearest are those of some cells that are the best, or cannot be told from it.
+func (f figure) nearest(cells []outcome.Cell, among []int) (near []int) {
+	top := cells[slices.MaxFunc(among, func(a, b int) int {
+		return cmp.Compare(float64(f.sign)*f.value(cells[a]).Median, float64(f.sign)*f.value(cells[b]).Median)
+	})]
+	for _, i := range among {
+		if c := cells[i]; f.shown(top) == f.shown(c) || meet(f.value(top), f.value(c)) {
+			near = append(near, i)
+		}
+	}
+	return near
 }
 
 // meet reports whether two intervals have something in common.
@@ -378,71 +703,134 @@ func meet(a, b outcome.Estimate) bool {
 
 // dictionaries says what the settings with a dictionary cost beside: it was trained on values that are not measured, and its
 // bytes are in those of the keys.
-func dictionaries(w io.Writer, all []outcome.Dictionary, dataset, track string) {
-	shown := slices.DeleteFunc(slices.Clone(all), func(d outcome.Dictionary) bool { return d.Dataset != dataset || d.Track != track })
+func (t *tables) dictionaries(dataset, track string) {
+	shown := slices.DeleteFunc(slices.Clone(t.run.Dictionaries), func(d outcome.Dictionary) bool { return d.Dataset != dataset || d.Track != track })
 	if len(shown) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\ndictionaries, trained on as many other values; their bytes are in B/key")
-	t := newTable(w, 2, 3, "codec", "compress", "builder", "bytes", "ratio without headers", "seconds")
 	none := ""
-	for _, d := range shown {
+	made := slices.DeleteFunc(slices.Clone(shown), func(d outcome.Dictionary) bool {
 		if d.Reason != "" {
 			none += fmt.Sprintf("%s %s: %s\n", d.Codec, d.Compress, d.Reason)
-			continue
 		}
-		t.AppendRow(table.Row{d.Codec, d.Compress, d.Builder, d.Bytes, fmt.Sprintf("%.2f", d.Payload), fmt.Sprintf("%.1f", d.Seconds)})
+		return d.Reason != ""
+	})
+	form := func(gap int, ratio string) func(io.Writer) {
+		return func(w io.Writer) {
+			out := newTable(w, gap, 3, "codec", "compress", "builder", "bytes", ratio, "seconds")
+			for _, d := range made {
+				out.AppendRow(table.Row{d.Codec, d.Compress, d.Builder, d.Bytes, fmt.Sprintf("%.2f", d.Payload), fmt.Sprintf("%.1f", d.Seconds)})
+			}
+			out.Render()
+		}
 	}
-	if t.Length() > 0 {
-		t.Render()
+	fmt.Fprintln(t)
+	t.hanging("", "dictionaries, trained on as many other values; their bytes are in B/key")
+	if len(made) > 0 {
+		t.fitting(form(2, "ratio without headers"), form(1, "bare ratio"))
 	}
-	wrapped(w, none)
+	t.wrapped(none)
 }
 
 // shortStages are outcome.Stages where there is little room.
 var shortStages = []string{"ser.", "comp.", "set", "get", "decomp.", "deser.", "total"}
 
-func medians(w io.Writer, cells []outcome.Cell) {
-	form := func(gap int, stages []string) func(io.Writer) {
-		return func(w io.Writer) { mediansOf(w, cells, gap, stages) }
+// The columns of the medians that not every load has.
+const (
+	servedTotal = "served"  // the total from when an operation did start
+	setsShare   = "in SETs" // of a mix
+)
+
+func (t *tables) aboutMedians() string {
+	s := "where the time goes: median of each stage, us"
+	if t.run.Environment.Mix != "" {
+		s += ", of a SET up to set, and of a GET from get on; " + setsShare + ": the share of all time that the SETs took"
 	}
-	fitting(w, form(2, outcome.Stages), form(1, outcome.Stages), form(1, shortStages))
+	if t.open() {
+		s += "; total: from when an operation was to start, " + servedTotal + ": from when it did, and the rest is waiting for a caller"
+	}
+	return s
 }
 
-func mediansOf(w io.Writer, cells []outcome.Cell, gap int, stages []string) {
+func (t *tables) medians(cells []outcome.Cell) {
+	form := func(gap int, stages []string) func(io.Writer) {
+		return func(w io.Writer) { t.mediansOf(w, cells, gap, stages) }
+	}
+	t.fitting(form(2, outcome.Stages), form(1, outcome.Stages), form(1, shortStages))
+}
+
+func (t *tables) mediansOf(w io.Writer, cells []outcome.Cell, gap int, stages []string) {
 	header, name := named(cells)
 	left := len(header)
-	loads, load := loaded(cells)
+	loads, load := t.loaded()
 	header = append(header, loads...)
 	for _, s := range stages {
 		header = append(header, s)
 	}
-	t := newTable(w, gap, left, header...)
+	open, mixed := t.open(), t.run.Environment.Mix != ""
+	if open {
+		header = append(header, servedTotal)
+	}
+	if mixed {
+		header = append(header, setsShare)
+	}
+	out := newTable(w, gap, left, header...)
 	for _, c := range cells {
 		if !c.Verified {
 			continue
 		}
 		row := append(name(c), load(c)...)
 		for _, s := range outcome.Stages {
-			row = append(row, fmt.Sprintf("%.1f", c.Stages[s].P50))
+			row = append(row, micro(c.Stages[s].P50))
 		}
-		t.AppendRow(row)
+		if open {
+			row = append(row, micro(pointAt(c.Service, 0.5)))
+		}
+		if mixed {
+			row = append(row, fmt.Sprintf("%.0f%%", 100*inSets(c)))
+		}
+		out.AppendRow(row)
 	}
-	t.Render()
+	out.Render()
 }
 
-func percentiles(w io.Writer, cells []outcome.Cell) {
+// inSets is the share of the time of a mix's operations that its SETs took.
+func inSets(c outcome.Cell) float64 {
+	mean := func(stages ...string) (sum float64) {
+		for _, s := range stages {
+			sum += c.Stages[s].Mean
+		}
+		return sum
+	}
+	gets := float64(c.Hits + c.Misses)
+	read := gets*mean("get") + float64(c.Hits)*mean("decompress", "deserialize")
+	written := (float64(c.Operations) - gets) * mean("serialize", "compress", "set")
+	return written / (written + read)
+}
+
+// micro is a time in microseconds.
+func micro(us float64) string {
+	switch {
+	case math.IsNaN(us):
+		return "-"
+	case us >= 100:
+		return fmt.Sprintf("%.0f", us)
+	}
+	return fmt.Sprintf("%.1f", us)
+}
+
+func (t *tables) percentiles(cells []outcome.Cell) {
 	form := func(gap int) func(io.Writer) {
-		return func(w io.Writer) { percentilesOf(w, cells, gap) }
+		return func(w io.Writer) { t.percentilesOf(w, cells, gap) }
 	}
-	fitting(w, form(2), form(1))
+	t.fitting(form(2), form(1))
 }
 
-func percentilesOf(w io.Writer, cells []outcome.Cell, gap int) {
+func (t *tables) percentilesOf(w io.Writer, cells []outcome.Cell, gap int) {
 	header, label := named(cells)
-	loads, load := loaded(cells)
+	loads, load := t.loaded()
 	header = append(append(header, loads...), "stage")
-	t := newTable(w, gap, len(header), append(header, "P50", "P95", "P99", "P99.9", "mean")...)
+	out := newTable(w, gap, len(header), append(header, "P50", "P95", "P99", "P99.9", "mean")...)
 	for _, c := range cells {
 		if !c.Verified {
 			continue
@@ -453,10 +841,17 @@ func percentilesOf(w io.Writer, cells []outcome.Cell, gap int) {
 			for _, v := range []float64{s.P50, s.P95, s.P99, s.P999, s.Mean} {
 				row = append(row, fmt.Sprintf("%.2f", v))
 			}
-			t.AppendRow(row)
+			out.AppendRow(row)
+		}
+		if len(c.Service) > 0 {
+			row := append(label(c), append(load(c), servedTotal)...)
+			for _, q := range []float64{0.5, 0.95, 0.99, 0.999} {
+				row = append(row, fmt.Sprintf("%.2f", pointAt(c.Service, q)))
+			}
+			out.AppendRow(append(row, "-"))
 		}
 	}
-	t.Render()
+	out.Render()
 }
 
 const (

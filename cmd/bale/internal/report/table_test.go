@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -112,8 +113,152 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// atRates are a cell at some rates, of which it kept those up to the first that is too high.
+func atRates(c outcome.Cell, tooHigh float64, rates ...float64) (all []outcome.Cell) {
+	for _, rate := range rates {
+		c.Rate, c.Limit, c.OpsPerSecond = rate, outcome.LimitOffered, about(rate)
+		from := 1.0
+		if rate >= tooHigh {
+			c.Limit, c.OpsPerSecond, from = outcome.LimitServer, about(0.9*tooHigh), 40
+		}
+		c.ValuesPerSecond = c.OpsPerSecond
+		c.P50, c.P99 = about(from*300), about(from*1500)
+		c.Service = []outcome.Point{{Quantile: 0, US: 100}, {Quantile: 0.5, US: 290}, {Quantile: 0.99, US: 1400}, {Quantile: 1, US: 2000}}
+		c.Late = &outcome.Stage{P50: 2, P99: 31}
+		all = append(all, c)
+	}
+	return all
+}
+
+// swept are two cells at rising rates; the second keeps one that is higher than one that it did not.
+func swept(r *outcome.Run) {
+	r.Cells, r.Dictionaries, r.Environment.Notes = nil, nil, nil
+	for i, c := range []outcome.Cell{cell("movies", "none", 64, 2_105_591, 1018, 0, 250), cell("movies", "zstd:3", 64, 1_350_000, 688, 0, 300)} {
+		c.Identity.Rate = 0
+		s := outcome.Sweep{Identity: c.Identity, Capacity: 10_000, Knee: 7000, Cells: []int{4 * i, 4*i + 1, 4*i + 2, 4*i + 3}}
+		r.Cells = append(r.Cells, atRates(c, 9000, 1000, 5000, 7000, 10_000)...)
+		r.Sweeps = append(r.Sweeps, s)
+	}
+	r.Cells[5].Limit, r.Cells[7].Unstarted, r.Cells[7].AtLeast = outcome.LimitMachine, 12, true
+}
+
+// TestLoads: what a table shows depends on how operations came, and on how wide the terminal is.
+func TestLoads(t *testing.T) {
+	for _, test := range []struct {
+		golden string
+		width  int
+		change func(*outcome.Run)
+	}{
+		{"testdata/table-80.txt", 80, func(*outcome.Run) {}},
+		{"testdata/table-120.txt", 120, func(r *outcome.Run) {
+			r.Environment.Libraries = []outcome.Library{
+				{Name: "json", Module: "encoding/json", Version: "go1.26.8"}, {Name: "json-iterator", Module: "github.com/json-iterator/go", Version: "v1.1.12", Note: "archived by its authors"},
+				{Name: "raw"}, {Name: "s2", Module: "github.com/klauspost/compress", Version: "v1"}, {Name: "gzip", Module: "github.com/klauspost/compress", Version: "v1"},
+				{Name: "goredis", Module: "github.com/redis/go-redis/v9", Version: "v9.23.0"},
+			}
+		}},
+		{"testdata/sweep.txt", 100, swept},
+		{"testdata/sweep-80.txt", 80, swept},
+		{"testdata/rate.txt", 80, func(r *outcome.Run) {
+			swept(r)
+			r.Sweeps = nil
+			r.Cells = []outcome.Cell{r.Cells[1], r.Cells[4], r.Cells[5], r.Cells[3], r.Cells[7]}
+			for i, rate := range []float64{1000, 1000, 2000, 3000, 3000} {
+				r.Cells[i].Rate = rate
+			}
+			r.Cells[0].P99, r.Cells[1].P99 = about(1500), about(2500)
+		}},
+		{"testdata/mix.txt", 80, func(r *outcome.Run) {
+			r.Environment.Mix, r.Environment.Load = "90:10", "of 100 operations 90 are a GET and 10 a SET"
+			r.Cells, r.Dictionaries = r.Cells[7:], nil
+			for i := range r.Cells {
+				r.Cells[i].Hits, r.Cells[i].Misses = 700, 200
+			}
+		}},
+		{"testdata/untold.txt", 80, func(r *outcome.Run) { // with 64 callers no throughput is told from another, nor are any P50
+			r.Cells, r.Dictionaries = r.Cells[:6], nil
+			for i := range r.Cells {
+				if c := &r.Cells[i]; c.Concurrency == 64 {
+					c.ValuesPerSecond.Interval, c.P50.Interval = &[2]float64{5000, 1.25e6}, &[2]float64{1000, 4000}
+				}
+			}
+		}},
+		{"testdata/few-rounds.txt", 80, func(r *outcome.Run) {
+			r.Cells, r.Dictionaries = r.Cells[7:], nil
+			for i := range r.Cells {
+				c := &r.Cells[i]
+				c.ValuesPerSecond.Interval, c.P50.Interval, c.P99.Interval, c.Resources.GCShare = nil, nil, nil, nil
+			}
+		}},
+	} {
+		r := result()
+		test.change(r)
+		var got bytes.Buffer
+		Table(&got, r, Options{Width: test.width})
+		for line := range strings.Lines(got.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > test.width {
+				t.Errorf("%s: line of %d columns, more than %d: %s", test.golden, n, test.width, line)
+			}
+		}
+		compareGoldenText(t, test.golden, got.Bytes())
+	}
+}
+
+// TestLegend: every column is explained that there is, and none that there is not.
+func TestLegend(t *testing.T) {
+	for width := 60; width <= 140; width += 10 {
+		for name, change := range map[string]func(*outcome.Run){"closed": func(*outcome.Run) {}, "open": swept} {
+			r := result()
+			change(r)
+			var got bytes.Buffer
+			Table(&got, r, Options{Width: width})
+			legend, rest, _ := strings.Cut(got.String(), "\n\n")
+			legend = strings.Join(strings.Fields(legend), " ")
+			explained, _, _ := strings.Cut(legend, "Left out")
+			header := rest[strings.Index(rest, "codec "):]
+			header, _, _ = strings.Cut(header, "\n")
+			for _, f := range append(slices.Clone(figures), figure{name: limited, about: "what was busy"}) {
+				if f.about == "" || f.name == figures[0].name {
+					continue
+				}
+				shown, told := strings.Contains(header+" ", " "+f.name+" "), strings.Contains(explained, " "+f.name+":") || strings.Contains(explained, " "+f.name+", ") || strings.Contains(explained, " "+f.name+" and")
+				if shown != told {
+					t.Errorf("%s, %d columns: %s: shown %v, explained %v\n%s\n%s", name, width, f.name, shown, told, legend, header)
+				}
+			}
+		}
+	}
+}
+
+func TestReach(t *testing.T) {
+	for _, test := range []struct {
+		low, high float64
+		want      string
+	}{
+		{8123, 13_999, "8100–14k"}, {38_272, 39_045, "38.3k–39k"}, {0.0512, 3.2, "0.051–3.2"}, {999, 1001, "999–1000"}, {950_000, 1_250_000, "950k–1.3M"}, {0, 12, "0–12"}, {9990, 9996, "9990–10k"},
+	} {
+		if got := reach([2]float64{test.low, test.high}); got != test.want {
+			t.Errorf("%v to %v: %s, want %s", test.low, test.high, got, test.want)
+		}
+	}
+}
+
 // compareGolden compares a report with a file, and sees that it fits a terminal.
 func compareGolden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	compareGoldenText(t, path, got)
+	if filepath.Ext(path) != ".txt" { // the others are not for terminals
+		return
+	}
+	for line := range strings.Lines(string(got)) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > Width {
+			t.Errorf("%s: line of %d columns, more than %d: %s", path, n, Width, line)
+		}
+	}
+}
+
+// compareGoldenText compares a report with a file.
+func compareGoldenText(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if *update {
 		if err := os.WriteFile(path, got, 0o644); err != nil {
@@ -131,9 +276,6 @@ func compareGolden(t *testing.T, path string, got []byte) {
 		return
 	}
 	for line := range strings.Lines(string(got)) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > Width {
-			t.Errorf("%s: line of %d columns, more than %d: %s", path, n, Width, line)
-		}
 		if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
 			t.Errorf("%s: line ends in spaces: %q", path, line)
 		}

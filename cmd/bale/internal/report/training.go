@@ -107,11 +107,15 @@ func (r *Training) candidates(w io.Writer, all bool) {
 func wrapped(w io.Writer, s string) { hanging(w, "  ", s) }
 
 // hanging is wrapped with any indent.
-func hanging(w io.Writer, indent, s string) {
+func hanging(w io.Writer, indent, s string) { sheet{w, Width}.hanging(indent, s) }
+
+func (to sheet) wrapped(s string) { to.hanging("  ", s) }
+
+func (to sheet) hanging(indent, s string) {
 	for line := range strings.Lines(s) {
 		before := ""
-		for part := range strings.Lines(text.WrapSoft(strings.TrimSpace(line), Width-len(indent))) {
-			fmt.Fprintln(w, before+strings.TrimSpace(part))
+		for part := range strings.Lines(text.WrapSoft(strings.TrimSpace(line), to.width-len(indent))) {
+			fmt.Fprintln(to, before+strings.TrimSpace(part))
 			before = indent
 		}
 	}

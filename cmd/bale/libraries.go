@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/balekv/bale/cmd/bale/internal/dataset"
+	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/cmd/bale/internal/lab"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/frame"
+)
+
+// libraries are what does the work in a run: serializers, then compressors, then clients, each once.
+func libraries(c lab.Config) (all []outcome.Library) {
+	add := func(l outcome.Library) {
+		if !slices.Contains(all, l) {
+			all = append(all, l)
+		}
+	}
+	codecs := dataset.CodecInfos()
+	for _, name := range c.Codecs {
+		if i := slices.IndexFunc(codecs, func(i dataset.CodecInfo) bool { return i.Name == name }); i >= 0 {
+			add(outcome.Library{Name: name, Module: codecs[i].Library, Version: codecs[i].Version(), Note: codecNote(codecs[i])})
+		}
+	}
+	for _, s := range c.Compress {
+		switch {
+		case s.Algorithm == frame.Stored:
+		case s.Algorithm == frame.Zstd && !s.Go && engine.Default != nil:
+			module, version, _ := strings.Cut(engine.Name, " ")
+			add(outcome.Library{Name: s.Algorithm.String(), Module: module, Version: version})
+		default:
+			name := engine.Setting{Setting: s.Setting, Go: s.Go}
+			name.Level = ""
+			add(module(name.String(), compressorModule(s.Algorithm), ""))
+		}
+	}
+	for _, s := range c.Clients {
+		path, note := clientModule(s.Name)
+		add(module(s.Name, path, note))
+	}
+	return all
+}
+
+// codecNote is what a codec's description adds to the name of its format.
+func codecNote(i dataset.CodecInfo) string {
+	_, note, _ := strings.Cut(i.About, "; ")
+	return note
+}
+
+func compressorModule(a frame.Algorithm) string {
+	if a == frame.LZ4 {
+		return "github.com/pierrec/lz4/v4"
+	}
+	return "github.com/klauspost/compress"
+}
+
+// clientModule is where a client comes from, and what to know of it.
+func clientModule(name string) (path, note string) {
+	switch name {
+	case "goredis":
+		return "github.com/redis/go-redis/v9", ""
+	case "rueidis":
+		return "github.com/redis/rueidis", ""
+	case "redigo":
+		return "github.com/gomodule/redigo", ""
+	case "radix":
+		return "github.com/mediocregopher/radix/v4", "dormant"
+	}
+	return "", ""
+}
+
+func module(name, path, note string) outcome.Library {
+	return outcome.Library{Name: name, Module: path, Version: moduleVersions()[path], Note: note}
+}
+
+// moduleVersions are those of the modules that the program was built from.
+var moduleVersions = sync.OnceValue(func() map[string]string {
+	versions := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			versions[m.Path] = cmp.Or(m.Replace, m).Version
+		}
+	}
+	return versions
+})
