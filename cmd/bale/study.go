@@ -7,7 +7,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
 	"github.com/balekv/bale/cmd/bale/internal/study"
 )
 
@@ -21,10 +20,16 @@ type studyCommand struct {
 	Serve    string `placeholder:"ADDRESS" help:"Show the report live at this address while the study goes on."`
 }
 
+// studyRun is a study that is run.
+type studyRun struct {
+	study.Study
+	command []string // that runs it again
+}
+
 // Help is shown below the options.
 func (studyCommand) Help() string {
 	var b strings.Builder
-	b.WriteString("A study is a comparison that is the same for everybody: a command line of bale bench, whose results are summed up in sentences.\n\nStudies:\n")
+	b.WriteString("A study is a comparison that is the same for everybody: a command line of bale bench, whose results are summed up in small tables and sentences.\n\nStudies:\n")
 	for _, s := range study.All() {
 		fmt.Fprintf(&b, "  %-12s %s\n", s.Name, s.About)
 	}
@@ -50,19 +55,27 @@ func (c *studyCommand) Run(ctx context.Context, s *streams) error {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	args := append([]string{"bench"}, chosen.Args...)
-	for option, value := range map[string]string{"--json": c.JSON, "--go-bench": c.GoBench, "--duration": c.Duration, "--repeat": c.Repeat, "--serve": c.Serve, "--html": c.page()} {
-		if value != "" {
-			args = append(args, option+"="+value)
+	run := &studyRun{Study: chosen, command: []string{"bale", "study", chosen.Name}}
+	for _, option := range []struct {
+		name, value string
+		counts      bool // for the figures
+	}{
+		{"--duration", c.Duration, true}, {"--repeat", c.Repeat, true}, {"--json", c.JSON, false}, {"--go-bench", c.GoBench, false},
+		{"--serve", c.Serve, false}, {"--html", c.page(), false},
+	} {
+		if option.value == "" {
+			continue
+		}
+		args = append(args, option.name+"="+option.value)
+		if option.counts {
+			run.command = append(run.command, option.name, option.value)
 		}
 	}
 	bench, err := parseBench(args)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	bench.summary = func(r *outcome.Run) {
-		r.Environment.Study = chosen.Name
-		r.Findings = chosen.Findings(r)
-	}
+	bench.study = run
 	if err := bench.Run(ctx, s); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strings"
 
 	"github.com/google/pprof/profile"
 
@@ -166,12 +166,16 @@ func (r *run) profilesOf(c *cell) (map[string]outcome.Profile, error) {
 	return all, nil
 }
 
-var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+var unfit = regexp.MustCompile(`[^A-Za-z0-9._+=@-]+`)
 
-// fileName names a profile by its cell.
+// fileName names a profile by all that tells its cell from others.
 func fileName(i outcome.Identity, kind string) string {
-	name := fmt.Sprintf("%s-%s-%s-%s-%s-%s-%s-%d-%g.%s.pprof", i.Dataset, i.Track, i.Codec, i.Compress, i.Client, i.Server, cmp.Or(i.Batch, single), i.Concurrency, i.Rate, kind)
-	return unfit.ReplaceAllString(name, "_")
+	parts := []string{i.Dataset, i.Track, i.Codec, i.Compress, i.Client, i.Server, i.Batch, fmt.Sprintf("%dcallers", i.Concurrency)}
+	if i.Rate > 0 {
+		parts = append(parts, fmt.Sprintf("%gops", i.Rate))
+	}
+	parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" })
+	return unfit.ReplaceAllString(strings.Join(parts, "-"), "_") + "." + kind + ".pprof"
 }
 
 func writeProfile(path string, p *profile.Profile) error {

@@ -4,7 +4,6 @@
 package outcome
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/balekv/bale/cmd/bale/internal/flame"
@@ -16,8 +15,8 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	Cells       []Cell      `json:"cells"`
 
-	// Findings are what a study sums up of it, in sentences.
-	Findings []string `json:"findings,omitempty"`
+	// Findings are what a study sums up of it. None of a run that was interrupted.
+	Findings []Finding `json:"findings,omitempty"`
 
 	// Skipped are the combinations that there are no cells of, and why.
 	Skipped []Skipped `json:"skipped,omitempty"`
@@ -52,7 +51,9 @@ type Dictionary struct {
 type Environment struct {
 	Time         time.Time `json:"time"`
 	Command      []string  `json:"command"`
-	Study        string    `json:"study,omitempty"` // that the run belongs to
+	Study        string    `json:"study,omitempty"`         // that the run belongs to
+	Question     string    `json:"question,omitempty"`      // that the study answers
+	StudyCommand []string  `json:"study_command,omitempty"` // that made the run; Command is the bench that it stands for
 	Bale         string    `json:"bale"`
 	Go           string    `json:"go"`
 	OS           string    `json:"os"`
@@ -110,22 +111,6 @@ type Estimate struct {
 	// Interval holds the median of all rounds that there could be, with a confidence of 95% or a little more: two order statistics of the
 	// rounds, by the binomial distribution. Nil where there are too few rounds to say, that is fewer than 6.
 	Interval *[2]float64 `json:"interval_95,omitempty"`
-}
-
-// Times says how many times another one e is: "1.52 times (1.40 to 1.66)", with the range that their intervals leave, and whether noise may be all of it.
-func (e Estimate) Times(other Estimate) string {
-	if other.Median == 0 {
-		return "unknown times"
-	}
-	text := fmt.Sprintf("%.2f times", e.Median/other.Median)
-	if e.Interval == nil || other.Interval == nil || other.Interval[0] <= 0 {
-		return text
-	}
-	low, high := e.Interval[0]/other.Interval[1], e.Interval[1]/other.Interval[0]
-	if low <= 1 && high >= 1 {
-		return fmt.Sprintf("%s (%.2f to %.2f: not told apart)", text, low, high)
-	}
-	return fmt.Sprintf("%s (%.2f to %.2f)", text, low, high)
 }
 
 // Cell is one combination and its figures.

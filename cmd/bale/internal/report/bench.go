@@ -20,7 +20,7 @@ var (
 
 // BenchOptions say what a page of the lab shows beside the figures of a run.
 type BenchOptions struct {
-	// Choices are what to choose, a sentence for each set of values. None where nothing is to be said.
+	// Choices are what to choose, a sentence for each set of values. None where nothing is to be said, and for a study, which has findings.
 	Choices []string
 
 	// Live is for a run that goes on. The page then asks for "content", beside its own address, every 2 seconds, and shows what
@@ -34,7 +34,7 @@ type BenchOptions struct {
 // may be nil, is drawn behind the run: cells are compared with those of the same [outcome.Identity].
 func BenchHTML(w io.Writer, run, baseline *outcome.Run, o BenchOptions) error {
 	c := newBenchContent(run, baseline, o)
-	p := benchPage{Page: newPage("bale bench: "+c.Answer, "To the answer", benchStyle, benchScript), Content: c}
+	p := benchPage{Page: newPage(c.Title, "To the answer", benchStyle, benchScript), Content: c}
 	p.Page.Live = o.Live
 	return benchTemplate.Execute(w, p)
 }

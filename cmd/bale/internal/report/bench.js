@@ -237,7 +237,7 @@ const replace = (html) => {
 		if (before && before.nextElementSibling !== now) before.after(now);
 		before = now;
 	}
-	document.title = "bale bench: " + document.getElementById("answer").textContent;
+	document.title = document.getElementById("top").dataset.title;
 };
 
 const live = () => document.getElementById("top").dataset.live === "true";

@@ -24,12 +24,14 @@ const (
 // benchContent is what the content of the page shows. Each part of it has an id that stays the same while a run goes on.
 type benchContent struct {
 	Live           bool
+	Title          string // of the page
 	Kicker, Answer string
 	Choices        []string
+	Findings       []benchFinding // of a study; then there are no Choices
 	Figures        []pageFigure
 	Warnings       []string
 	Sheets         []benchSheet
-	Timeline       []*drawing
+	Timeline       [][]*drawing
 	TimelineTable  template.HTML
 	Tables         []benchTable
 	Compared       string
@@ -39,6 +41,14 @@ type benchContent struct {
 	SkippedMore    string
 	Dictionaries   template.HTML
 	Facts          []pageFact
+	Libraries      template.HTML
+}
+
+// benchFinding is what a study says of one of the things that it compares.
+type benchFinding struct {
+	About string
+	Says  []string
+	Table template.HTML
 }
 
 // benchTable is the table of all cells of a track.
@@ -50,10 +60,8 @@ type benchTable struct {
 // benchSheet is all about a set of values in a track.
 type benchSheet struct {
 	ID, Name, Track, About string
-	Stages                 []*drawing
-	Latency                []*drawing
-	Costs                  *drawing
-	Sweeps                 []*drawing
+	Stages, Latency        [][]*drawing
+	Costs, Sweeps          [][]*drawing
 	Figures, Limits        template.HTML
 	LimitsSummary          string
 	Profiles, Graphs       template.HTML
@@ -83,14 +91,19 @@ type benchPanel struct {
 func newBenchContent(run, baseline *outcome.Run, o BenchOptions) *benchContent {
 	e := &run.Environment
 	c := &benchContent{Live: o.Live, Kicker: kicker(run, o.Live), Facts: environment(e)}
+	c.Findings = findingsOf(run.Findings)
 	for _, s := range o.Choices {
 		c.Choices = append(c.Choices, printable(s))
 	}
 	cells := benchCells(run, baseline)
 	sets := sheetsOf(cells)
 	c.Answer = benchAnswer(run, len(sets), o)
-	if len(c.Choices) == 1 {
+	if len(c.Choices) == 1 || len(c.Findings) > 0 {
 		c.Choices = nil
+	}
+	c.Title = "bale bench: " + c.Answer
+	if e.Study != "" {
+		c.Title = "bale study " + printable(e.Study) + ": " + c.Answer
 	}
 	c.Figures, c.Warnings = benchSummary(run), benchWarnings(run, cells)
 	profiles := 0
@@ -122,7 +135,7 @@ func newBenchContent(run, baseline *outcome.Run, o BenchOptions) *benchContent {
 	if baseline != nil {
 		c.Compared, c.Baseline = comparedWith(cells, baseline), shellLine(baseline.Environment.Command)
 	}
-	c.Repeat = repeat(e)
+	c.Repeat, c.Libraries = repeat(e), librariesOf(e.Libraries)
 	c.Skipped, c.SkippedMore = skippedOf(run.Skipped)
 	c.Dictionaries = dictionariesOf(run.Dictionaries)
 	return c
@@ -152,12 +165,12 @@ func benchAnswer(run *outcome.Run, sets int, o BenchOptions) string {
 		return "Nothing is measured yet"
 	case len(run.Cells) == 0:
 		return "Nothing was measured"
+	case run.Environment.Question != "":
+		return printable(run.Environment.Question)
 	case o.Live:
 		return cells + " so far"
 	case run.Environment.Interrupted:
 		return cells + ", interrupted"
-	case run.Environment.Study != "":
-		return "What the study of " + printable(run.Environment.Study) + " found"
 	case len(o.Choices) == 1:
 		return printable(o.Choices[0])
 	case len(o.Choices) > 1:
@@ -403,17 +416,11 @@ func panelsOf(cells []*benchCell) (panels []benchPanel) {
 	}
 	groups := groupedBy(cells, func(c *benchCell) load { return load{c.Concurrency, c.Rate, c.Batch, c.Server} })
 	slices.SortStableFunc(groups, func(a, b []*benchCell) int { return a[0].Concurrency - b[0].Concurrency })
-	for _, part := range []benchPart{partClient, partCodec, partCompress} {
-		var finer [][]*benchCell
-		for _, g := range groups {
-			split := groupedBy(g, func(c *benchCell) string { return part(&c.Identity) })
-			if len(g) <= panelCells || 2*len(split) > len(g) { // it fits, or nothing would be left to compare
-				split = [][]*benchCell{g}
-			}
-			finer = append(finer, split...)
-		}
-		groups = finer
+	var fitting [][]*benchCell
+	for _, g := range groups {
+		fitting = append(fitting, fewest(g)...)
 	}
+	groups = fitting
 	for _, g := range groups {
 		pictures := (len(g) + panelCells - 1) / panelCells
 		for few := range slices.Chunk(g, (len(g)+pictures-1)/pictures) {
@@ -421,6 +428,31 @@ func panelsOf(cells []*benchCell) (panels []benchPanel) {
 		}
 	}
 	return panels
+}
+
+// fewest splits cells by some of their parts into the fewest groups that fit into a picture each. Cells that no parts split so, and such
+// that nothing would be left to compare of, stay together.
+func fewest(cells []*benchCell) (best [][]*benchCell) {
+	if len(cells) <= panelCells {
+		return [][]*benchCell{cells}
+	}
+	for _, parts := range [][]benchPart{{partClient}, {partCodec}, {partCompress}, {partClient, partCodec}, {partClient, partCompress}, {partCodec, partCompress}} {
+		split := groupedBy(cells, func(c *benchCell) string {
+			var names []string
+			for _, part := range parts {
+				names = append(names, part(&c.Identity))
+			}
+			return strings.Join(names, "\n")
+		})
+		fits := !slices.ContainsFunc(split, func(g []*benchCell) bool { return len(g) > panelCells })
+		if fits && 2*len(split) <= len(cells) && (best == nil || len(split) < len(best)) {
+			best = split
+		}
+	}
+	if best == nil {
+		best = [][]*benchCell{cells}
+	}
+	return best
 }
 
 // panelOf names the cells of a picture among all of their sheet.
@@ -456,14 +488,13 @@ func sheetOf(id string, run *outcome.Run, all, set []*benchCell, swept map[int]b
 		s.About = strings.Join(filled(s.About, plural(n, "cell")+" without figures"), "; ")
 	}
 	closed := slices.DeleteFunc(slices.Clone(ok), func(c *benchCell) bool { return swept[c.index] })
+	var stages, latency, costs, sweeps []sketch
 	for i, p := range panelsOf(closed) {
-		s.Stages = append(s.Stages, stagesPicture(fmt.Sprintf("%s-stages-%d", id, i+1), &p, baseline))
-		if d := latencyPicture(fmt.Sprintf("%s-latency-%d", id, i+1), &p); d != nil {
-			s.Latency = append(s.Latency, d)
-		}
+		stages = append(stages, sketch{fmt.Sprintf("%s-stages-%d", id, i+1), func(id string, width px) *drawing { return stagesPicture(id, width, &p, baseline) }})
+		latency = append(latency, sketch{fmt.Sprintf("%s-latency-%d", id, i+1), func(id string, width px) *drawing { return latencyPicture(id, width, &p) }})
 	}
 	if len(ok) > 0 {
-		s.Costs = costsOfCells(id+"-costs", ok)
+		costs = append(costs, sketch{id + "-costs", func(id string, width px) *drawing { return costsOfCells(id, width, ok) }})
 	}
 	for i, sweep := range run.Sweeps {
 		if sweep.Dataset != first.Dataset || sweep.Track != first.Track {
@@ -478,13 +509,14 @@ func sheetOf(id string, run *outcome.Run, all, set []*benchCell, swept map[int]b
 		if len(steps) == 0 {
 			continue
 		}
-		s.Sweeps = append(s.Sweeps, sweepPicture(fmt.Sprintf("%s-sweep-%d", id, i+1), &sweep, steps, nameOf(steps[0], set, settingParts)))
+		sweeps = append(sweeps, sketch{fmt.Sprintf("%s-sweep-%d", id, i+1), func(id string, width px) *drawing {
+			return sweepPicture(id, width, &sweep, steps, nameOf(steps[0], set, settingParts))
+		}})
 		if p := kneePanel(&sweep, steps, set); len(p.cells) > 0 {
-			if d := latencyPicture(fmt.Sprintf("%s-knee-%d", id, i+1), &p); d != nil {
-				s.Sweeps = append(s.Sweeps, d)
-			}
+			sweeps = append(sweeps, sketch{fmt.Sprintf("%s-knee-%d", id, i+1), func(id string, width px) *drawing { return latencyPicture(id, width, &p) }})
 		}
 	}
+	s.Stages, s.Latency, s.Costs, s.Sweeps = arranged(stages), arranged(latency), arranged(costs), arranged(sweeps)
 	s.OpenLoop = slices.ContainsFunc(ok, func(c *benchCell) bool { return len(c.Service) > 0 })
 	s.Figures = figuresOf(id+"-figures", s.Name, ok)
 	s.Limits, s.LimitsSummary = limitsOf(id+"-limits", s.Name, ok, max(run.Environment.Cores, 1))
@@ -549,7 +581,9 @@ func environment(e *outcome.Environment) (all []pageFact) {
 	add("Server", redis)
 	add("bale", printable(e.Bale))
 	add("Go", strings.Join(filled(printable(e.Go), printable(e.OS)), ", "))
-	add("zstd", printable(e.Zstd))
+	if len(e.Libraries) == 0 {
+		add("zstd", printable(e.Zstd))
+	}
 	machine := filled(printable(e.CPU), plural(e.Cores, "core"))
 	if e.MemoryBytes > 0 {
 		machine = append(machine, amount(float64(e.MemoryBytes))+" of memory")
@@ -561,6 +595,17 @@ func environment(e *outcome.Environment) (all []pageFact) {
 	return all
 }
 
+// librariesOf is a table of what did the work.
+func librariesOf(all []outcome.Library) template.HTML {
+	g := &grid{ID: "libraries-table", Label: "Libraries", columns: []gridColumn{{name: "Name", text: true}, {name: "Library", text: true}, {name: "Version", text: true, rare: true}, {name: "Note", text: true, rare: true}}}
+	for _, l := range all {
+		if l.Module != "" || l.Note != "" {
+			g.row("", gridCell{text: printable(l.Name)}, gridCell{text: printable(l.Module)}, gridCell{text: printable(l.Version)}, gridCell{text: printable(l.Note)})
+		}
+	}
+	return g.HTML()
+}
+
 // repeat are the commands that make the run again.
 func repeat(e *outcome.Environment) (all []string) {
 	if len(e.Command) == 0 {
@@ -569,12 +614,14 @@ func repeat(e *outcome.Environment) (all []string) {
 	if version := e.Bale; strings.HasPrefix(version, "v") && !strings.ContainsAny(version, "+ ") {
 		all = append(all, "go install github.com/balekv/bale/cmd/bale@"+printable(version))
 	}
+	command := e.Command
 	if e.Private && !e.Embedded {
 		all = append(all, "sudo apt-get install redis-server # here it was "+printable(e.RedisVersion))
+	} else if !e.Embedded {
+		command = slices.Concat(command, []string{"--redis", "redis://HOST:PORT"})
 	}
-	command := e.Command
-	if e.Study == "" && !slices.ContainsFunc(command, func(a string) bool { return a == "--seed" || strings.HasPrefix(a, "--seed=") }) {
-		command = slices.Concat(command, []string{"--seed", strconv.FormatUint(e.Seed, 10)})
+	if len(e.StudyCommand) > 0 {
+		return append(all, shellLine(e.StudyCommand), shellLine(command)+" # what the study stands for")
 	}
 	return append(all, shellLine(command))
 }

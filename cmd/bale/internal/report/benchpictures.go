@@ -13,12 +13,35 @@ import (
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
 )
 
-// All pictures of the lab are so wide, in the units of their view boxes: they stand side by side where there is room, and one alone can be
-// read on a telephone.
+// Pictures of the lab are so wide, in the units of their view boxes: they stand in twos where there is room, and each can be read on a
+// telephone. One that is left alone in its row is drawn twice: wide, and as the others are for a telephone.
 const (
 	panelWidth = 400
+	wideWidth  = 828 // two of them, and the gap between
 	nameColumn = 6.6 // what a column of a name takes, in the smaller monospaced type
 )
+
+// sketch draws a picture of a width; nil where there is nothing to draw.
+type sketch struct {
+	id   string
+	draw func(id string, width px) *drawing
+}
+
+// arranged draws pictures for rows of two. Each is one drawing, or the wide one and the narrow one.
+func arranged(all []sketch) (figures [][]*drawing) {
+	var last sketch
+	for _, s := range all {
+		if d := s.draw(s.id, panelWidth); d != nil {
+			figures, last = append(figures, []*drawing{d}), s
+		}
+	}
+	if n := len(figures); n%2 == 1 {
+		wide, narrow := last.draw(last.id+"-wide", wideWidth), figures[n-1][0]
+		wide.Class, narrow.Class = "wide", "narrow"
+		figures[n-1] = []*drawing{wide, narrow}
+	}
+	return figures
+}
 
 // stackOf are the stages in a bar, with the classes of their colours: what serializes, compresses and travels is of one colour each,
 // darker for writing.
@@ -106,9 +129,9 @@ func stacked(c *outcome.Cell) (sum float64) {
 }
 
 // stagesPicture draws where the time goes: a bar for each cell, of the medians of its stages.
-func stagesPicture(id string, p *benchPanel, baseline bool) *drawing {
+func stagesPicture(id string, width px, p *benchPanel, baseline bool) *drawing {
 	const row, bar, top = 35.0, 14.0, 58.0
-	d := &drawing{ID: id, Width: panelWidth, Height: px(top+row*float64(len(p.cells))) + 18, Title: "Where the time goes with " + p.title}
+	d := &drawing{ID: id, Width: width, Height: px(top+row*float64(len(p.cells))) + 18, Title: "Where the time goes with " + p.title}
 	most := 0.0
 	for _, c := range p.cells {
 		most = max(most, stacked(c.Cell))
@@ -117,7 +140,7 @@ func stagesPicture(id string, p *benchPanel, baseline bool) *drawing {
 		}
 	}
 	most = max(most, 0.001)
-	scale := float64(panelWidth-2) / most
+	scale := float64(width-2) / most
 	d.text("heading", "", 0, 13, p.title)
 	for i, s := range stackOf {
 		x, y := px([]float64{0, 92, 194}[i%3]), px(23)
@@ -139,10 +162,10 @@ func stagesPicture(id string, p *benchPanel, baseline bool) *drawing {
 		anchor := "middle"
 		if i == 0 {
 			anchor = "start"
-		} else if x > panelWidth-26 {
+		} else if x > width-26 {
 			anchor = "end"
 		}
-		d.text("tick", anchor, min(x, panelWidth-1), bottom+14, tickTime(float64(i)*step))
+		d.text("tick", anchor, min(x, width-1), bottom+14, tickTime(float64(i)*step))
 	}
 	var slowest, fastest *benchCell
 	names := map[*benchCell]string{}
@@ -162,8 +185,8 @@ func stagesPicture(id string, p *benchPanel, baseline bool) *drawing {
 			value += ", " + changeSince(c.base.Stages["total"].P50, c.Stages["total"].P50)
 		}
 		d.circle("dot "+c.hue, 5, y+8, 4.5, "")
-		d.text("name", "", 14, y+12, text.Snip(p.names[i], int((panelWidth-14-column*float64(text.StringWidth(value))-8)/nameColumn), "…"))
-		d.text("label", "end", panelWidth-1, y+12, value)
+		d.text("name", "", 14, y+12, text.Snip(p.names[i], int((float64(width)-14-column*float64(text.StringWidth(value))-8)/nameColumn), "…"))
+		d.text("label", "end", width-1, y+12, value)
 		x, parts := px(0), make([]string, 0, len(stackOf))
 		for _, s := range stackOf {
 			parts = append(parts, s.stage+" "+microseconds(c.Stages[s.stage].P50))
@@ -184,7 +207,7 @@ func stagesPicture(id string, p *benchPanel, baseline bool) *drawing {
 		if c.base != nil {
 			over.rect("ghost", 0.5, y+15.5, px(stacked(c.base)*scale)-1, bar+3, "")
 		}
-		over.rect("hit", 0, y, panelWidth, row, hover)
+		over.rect("hit", 0, y, width, row, hover)
 	}
 	for i, s := range stackOf {
 		if stacks[i].Len() > 0 {
@@ -241,7 +264,7 @@ func shownOf(points []outcome.Point) []outcome.Point {
 
 // latencyPicture draws how long what share of the operations took: both axes are logarithmic, so that the slowest can be seen. Nil where
 // there are no distributions.
-func latencyPicture(id string, p *benchPanel) *drawing {
+func latencyPicture(id string, width px, p *benchPanel) *drawing {
 	const left, top = 46.0, 44.0
 	type line struct {
 		at     int
@@ -281,10 +304,10 @@ func latencyPicture(id string, p *benchPanel) *drawing {
 	for _, l := range lines {
 		longest = max(longest, text.StringWidth(p.names[l.at]))
 	}
-	letters := min(longest, 21) // of a name beside its line
-	right := px(panelWidth - 20 - nameColumn*float64(letters))
+	letters := min(longest, int(width)/19) // of a name beside its line
+	right := width - 20 - px(nameColumn*float64(letters))
 	bottom := px(top + max(190, 14*float64(len(lines))))
-	d := &drawing{ID: id, Width: panelWidth, Height: bottom + 34, Title: "Latency by percentile with " + p.title}
+	d := &drawing{ID: id, Width: width, Height: bottom + 34, Title: "Latency by percentile with " + p.title}
 	y := newLogScale(least, most, bottom, top)
 	nines := min(max(math.Ceil(-math.Log10(1-highest)-1e-9), 2), 7)
 	x := func(q float64) px {
@@ -377,7 +400,7 @@ func bold(compress string) string {
 
 // costsOfCells draws what compressing costs and what it brings. Settings are taken where the fewest callers are, for they have a core for themselves
 // there, and by the first client.
-func costsOfCells(id string, cells []*benchCell) *drawing {
+func costsOfCells(id string, width px, cells []*benchCell) *drawing {
 	fewest := slices.MinFunc(cells, func(a, b *benchCell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
 	type setting struct{ codec, compress string }
 	var few []*benchCell
@@ -389,8 +412,9 @@ func costsOfCells(id string, cells []*benchCell) *drawing {
 	if len(few) < 2 {
 		return nil
 	}
-	d := &drawing{ID: id, Width: panelWidth, Height: 290, Title: "How much smaller values get, against what compressing takes"}
-	const left, right, top, bottom, zero = 34.0, 394.0, 40.0, 252.0, 62.0
+	d := &drawing{ID: id, Width: width, Height: 290, Title: "How much smaller values get, against what compressing takes"}
+	const left, top, bottom, zero = 34.0, 40.0, 252.0, 62.0
+	right := width - 6
 	const leastPacking = 0.01 // microseconds; less is none, which a logarithm has no place for
 	least, most, highest := math.Inf(1), 0.0, 1.0
 	for _, c := range few {
@@ -435,7 +459,7 @@ func costsOfCells(id string, cells []*benchCell) *drawing {
 		x, label := scale.at(v), tickTime(v)
 		d.line("axis", x, bottom, x, bottom+3)
 		half := px(column * float64(len(label)) / 2)
-		if x = min(x, panelWidth-half); x-half > free {
+		if x = min(x, width-half); x-half > free {
 			d.text("tick", "middle", x, bottom+15, label)
 			free = x + half + 4
 		}
@@ -501,10 +525,11 @@ func frontOf(cells []*benchCell) (front []*benchCell) {
 }
 
 // sweepPicture draws latency against the rate that was asked for, with the knee.
-func sweepPicture(id string, sweep *outcome.Sweep, steps []*benchCell, name string) *drawing {
-	const left, right, top, bottom = 46.0, 394.0, 62.0, 252.0
+func sweepPicture(id string, width px, sweep *outcome.Sweep, steps []*benchCell, name string) *drawing {
+	const left, top, bottom = 46.0, 62.0, 252.0
+	right := width - 6
 	title := fmt.Sprintf("%s, %s", name, callersOf(sweep.Concurrency))
-	d := &drawing{ID: id, Width: panelWidth, Height: bottom + 36, Title: "Latency by rate with " + title}
+	d := &drawing{ID: id, Width: width, Height: bottom + 36, Title: "Latency by rate with " + title}
 	least, most, fastest := math.Inf(1), 0.0, sweep.Capacity
 	for _, c := range steps {
 		fastest = max(fastest, c.Rate)
@@ -522,7 +547,7 @@ func sweepPicture(id string, sweep *outcome.Sweep, steps []*benchCell, name stri
 	}
 	fastest = max(fastest, 1)
 	y := newLogScale(least, most, bottom, top)
-	x := func(rate float64) px { return px(left + (right-left)*rate/fastest) }
+	x := func(rate float64) px { return left + (right-left)*px(rate/fastest) }
 	d.text("heading", "", 0, 13, text.Snip(title, 50, "…"))
 	hue := steps[0].hue
 	for i, l := range []struct{ class, label string }{{"curve dictionary", "P99"}, {"curve service", "P99 from the real start"}, {"curve", "P50"}} {
@@ -547,7 +572,7 @@ func sweepPicture(id string, sweep *outcome.Sweep, steps []*benchCell, name stri
 	mark := func(at px, label string) {
 		d.line("budget", at, top-8, at, bottom)
 		half := px(column * float64(len(label)) / 2)
-		d.text("label", "middle", min(max(at, left+half), panelWidth-half), top-12, label)
+		d.text("label", "middle", min(max(at, left+half), width-half), top-12, label)
 	}
 	d.Desc = fmt.Sprintf("Lines for %s up to %s operations a second.", plural(len(steps), "rate"), thousands(int64(fastest)))
 	if sweep.Knee > 0 {
@@ -586,14 +611,15 @@ func sweepPicture(id string, sweep *outcome.Sweep, steps []*benchCell, name stri
 }
 
 // timelineOf draws this process over the time of the run: memory, pauses and throughput.
-func timelineOf(moments []outcome.Moment) []*drawing {
+func timelineOf(moments []outcome.Moment) [][]*drawing {
 	type series struct {
 		name, class string
 		of          func(*outcome.Moment) float64
 	}
-	draw := func(id, title string, tick func(float64) string, nice func(float64, int) (float64, int), all ...series) *drawing {
-		const left, right, top, bottom = 58.0, 394.0, 38.0, 150.0
-		d := &drawing{ID: id, Width: panelWidth, Height: bottom + 34, Title: title + " by time"}
+	draw := func(id string, width px, title string, tick func(float64) string, nice func(float64, int) (float64, int), all ...series) *drawing {
+		const left, top, bottom = 58.0, 38.0, 150.0
+		right := width - 6
+		d := &drawing{ID: id, Width: width, Height: bottom + 34, Title: title + " by time"}
 		first, last, most := moments[0].AtS, 0.0, 0.0
 		for i := range moments {
 			last = max(last, moments[i].AtS)
@@ -607,7 +633,7 @@ func timelineOf(moments []outcome.Moment) []*drawing {
 		if float64(ticks)*step < most {
 			ticks++
 		}
-		x := func(s float64) px { return px(left + (right-left)*(s-first)/(last-first)) }
+		x := func(s float64) px { return left + (right-left)*px((s-first)/(last-first)) }
 		y := func(v float64) px { return px(bottom - (bottom-top)*v/(float64(ticks)*step)) }
 		d.text("heading", "", 0, 13, title)
 		for i := range ticks + 1 {
@@ -644,12 +670,18 @@ func timelineOf(moments []outcome.Moment) []*drawing {
 		d.Desc = fmt.Sprintf("Over %s: %s.", span(last-first), strings.Join(said, ", "))
 		return d
 	}
-	return []*drawing{
-		draw("time-memory", "Memory", tickBytes, byteStep,
-			series{"RSS", "hue-f", func(m *outcome.Moment) float64 { return float64(m.RSSBytes) }},
-			series{"heap", "hue-g", func(m *outcome.Moment) float64 { return float64(m.HeapBytes) }}),
-		draw("time-rate", "Operations a second", func(f float64) string { return thousands(int64(f)) }, niceStep,
-			series{"throughput", "hue-a", func(m *outcome.Moment) float64 { return m.OpsPerSecond }}),
-		draw("time-pauses", "Pauses for garbage collection", tickTime, niceStep, series{"pause", "hue-d", func(m *outcome.Moment) float64 { return m.GCPauseUS }}),
-	}
+	return arranged([]sketch{
+		{"time-memory", func(id string, width px) *drawing {
+			return draw(id, width, "Memory", tickBytes, byteStep,
+				series{"RSS", "hue-f", func(m *outcome.Moment) float64 { return float64(m.RSSBytes) }},
+				series{"heap", "hue-g", func(m *outcome.Moment) float64 { return float64(m.HeapBytes) }})
+		}},
+		{"time-rate", func(id string, width px) *drawing {
+			return draw(id, width, "Operations a second", func(f float64) string { return thousands(int64(f)) }, niceStep,
+				series{"throughput", "hue-a", func(m *outcome.Moment) float64 { return m.OpsPerSecond }})
+		}},
+		{"time-pauses", func(id string, width px) *drawing {
+			return draw(id, width, "Pauses for garbage collection", tickTime, niceStep, series{"pause", "hue-d", func(m *outcome.Moment) float64 { return m.GCPauseUS }})
+		}},
+	})
 }

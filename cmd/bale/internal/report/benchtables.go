@@ -376,7 +376,7 @@ func dictionariesOf(dictionaries []outcome.Dictionary) template.HTML {
 // flameNodes are those of all flame graphs of a page together, 15 bytes each, where there are few: the row of a profile takes the room of
 // rowNodes.
 const (
-	flameNodes = 20_000
+	flameNodes = 18_500
 	rowNodes   = 14
 )
 

@@ -3,6 +3,7 @@ package study
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/balekv/bale/cmd/bale/internal/outcome"
@@ -15,218 +16,408 @@ const (
 )
 
 // serializers finds the quickest and the smallest codec of each set, by itself and with a dictionary.
-func serializers(r *outcome.Run) (out []string) {
+func serializers(r *outcome.Run) (out []outcome.Finding) {
+	coding := func(c outcome.Cell) outcome.Estimate { return work(c, "serialize", "deserialize") }
 	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset + ", " + c.Track }) {
-		alone := group{g.name, nil}
-		for _, c := range g.cells {
-			if c.Compress == plain {
-				alone.cells = append(alone.cells, c)
-			}
-		}
-		json, ok := alone.find(func(c outcome.Cell) bool { return c.Codec == "json" })
+		alone, with := g.only(compressed(plain)), g.only(compressed(withD))
+		isJSON := func(c outcome.Cell) bool { return c.Codec == "json" }
+		json, ok := alone.find(isJSON)
 		if !ok {
 			continue
 		}
-		work := func(c outcome.Cell) float64 { return cpu(c, "serialize", "deserialize") }
-		quick := alone.best(func(c outcome.Cell) float64 { return -work(c) })
-		small := alone.best(func(c outcome.Cell) float64 { return -float64(c.StoredBytes) })
-		out = append(out, fmt.Sprintf("%s: %s takes the least time to write and read a value (%.1f us, encoding/json %.1f), %s the fewest bytes (%.0f, encoding/json %.0f); through Redis with %s %s has %s encoding/json's throughput.",
-			g.name, quick.Codec, work(quick), work(json), small.Codec, stored(small), stored(json), callers(quick.Concurrency), quick.Codec, quick.ValuesPerSecond.Times(json.ValuesPerSecond)))
-		dictionary, ok := g.find(func(c outcome.Cell) bool { return c.Codec == "json" && c.Compress == withD })
-		if best, there := g.find(func(c outcome.Cell) bool { return c.Codec == small.Codec && c.Compress == withD }); ok && there {
-			out = append(out, fmt.Sprintf("%s: with a dictionary (%s) JSON takes %.0f bytes, %s %.0f.", g.name, withD, stored(dictionary), small.Codec, stored(best)))
+		quick := alone.best(func(c outcome.Cell) float64 { return -coding(c).Median })
+		small := alone.best(func(c outcome.Cell) float64 { return -stored(c) })
+		f := outcome.Finding{About: g.name}
+		line := fmt.Sprintf("Least time to write and read a value: %s with %s us", quick.Codec, said(coding(quick), 1))
+		if quick.Codec != json.Codec {
+			line += fmt.Sprintf(", encoding/json %s", said(coding(json), 1))
 		}
+		f.Says = append(f.Says, line+alone.alike(quick, coding, codec)+".")
+		if quick.Codec != json.Codec {
+			f.Says = append(f.Says, fmt.Sprintf("Through Redis with %s %s has %s encoding/json's throughput.", callers(quick.Concurrency), quick.Codec, rate(quick).Times(rate(json))))
+		}
+		fewest := fmt.Sprintf("Fewest bytes: %s with %s, encoding/json %s", small.Codec, number(stored(small), 0), number(stored(json), 0))
+		packedJSON, ok := with.find(isJSON)
+		if ok {
+			best := with.best(func(c outcome.Cell) float64 { return -stored(c) })
+			fewest += fmt.Sprintf("; with a dictionary %s with %s, encoding/json %s", best.Codec, number(stored(best), 0), number(stored(packedJSON), 0))
+		}
+		f.Says = append(f.Says, fewest+".")
+
+		f.Note = "Us: to write and read a value, in the median. B: of a value. Throughput: values a second, times that of encoding/json."
+		f.Columns = []string{"codec", "us", "B", "throughput"}
+		if len(with.cells) > 0 {
+			f.Note += " B+dict: with " + withD + ", less the dictionary."
+			f.Columns = []string{"codec", "us", "B", "B+dict", "throughput"}
+		}
+		rows := slices.Clone(alone.cells)
+		slices.SortStableFunc(rows, func(a, b outcome.Cell) int { return cmp.Compare(coding(a).Median, coding(b).Median) })
+		for _, c := range rows {
+			row := []outcome.Figure{text(c.Codec), marked(measured(coding(c), 1), like(c, quick, coding)), marked(exact(stored(c), 0), c.StoredBytes == small.StoredBytes)}
+			if len(with.cells) > 0 {
+				d, ok := with.find(func(d outcome.Cell) bool { return d.Codec == c.Codec })
+				field := outcome.Figure{}
+				if ok {
+					field = exact(stored(d), 0)
+				}
+				row = append(row, field)
+			}
+			f.Rows = append(f.Rows, append(row, than(c, json)))
+		}
+		out = append(out, f)
 	}
 	return out
+}
+
+// than is a throughput against another; of that itself nothing.
+func than(c, base outcome.Cell) outcome.Figure {
+	if c.Identity == base.Identity {
+		return text("1")
+	}
+	return against(rate(c), rate(base))
 }
 
 func stored(c outcome.Cell) float64 { return float64(c.StoredBytes) / float64(max(1, c.Values)) }
 
 // compressors compares the ratios with and without a dictionary, by kind of data.
-func compressors(r *outcome.Run) (out []string) {
+func compressors(r *outcome.Run) (out []outcome.Finding) {
 	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset + " as " + c.Codec }) {
 		base, ok := g.find(compressed(plain))
 		if !ok {
 			continue
 		}
-		without, with := group{g.name, nil}, group{g.name, nil}
-		for _, c := range g.cells {
-			if strings.HasSuffix(c.Compress, "+dict") {
-				with.cells = append(with.cells, c)
-			} else {
-				without.cells = append(without.cells, c)
-			}
-		}
+		hasDict := func(c outcome.Cell) bool { return strings.HasSuffix(c.Compress, "+dict") }
+		without, with := g.only(func(c outcome.Cell) bool { return !hasDict(c) }), g.only(hasDict)
 		ratio := func(c outcome.Cell) float64 { return c.Ratio }
+		sizes := func(c outcome.Cell) string {
+			return fmt.Sprintf("%s is smallest: %s bytes a key instead of %s, ratio %.2f, %s us to write and read a value, %s the throughput of plain values",
+				c.Compress, number(c.BytesPerKey(), 0), number(base.BytesPerKey(), 0), c.Ratio, said(packing(c), 1), rate(c).Times(rate(base)))
+		}
+		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key. Us: to compress and decompress a value, in the median. Throughput: values a second, times that of plain values.",
+			Columns: []string{"compressor", "ratio", "B/key", "us", "throughput"}}
 		best := without.best(ratio)
-		line := fmt.Sprintf("%s: without a dictionary %s is smallest (ratio %.2f, %.1f us to write and read, %.0f bytes a key instead of %.0f)",
-			g.name, best.Compress, best.Ratio, cpu(best, "compress", "decompress"), best.BytesPerKey(), base.BytesPerKey())
-		if best.Ratio/base.Ratio < 1.05 {
-			line = fmt.Sprintf("%s: without a dictionary nothing saves 5%%", g.name)
-		}
-		if len(with.cells) > 0 {
-			d := with.best(ratio)
-			line += fmt.Sprintf("; with one %s is (ratio %.2f, %.1f us, %.0f bytes a key), at %s the throughput of plain values", d.Compress, d.Ratio, cpu(d, "compress", "decompress"), d.BytesPerKey(), d.ValuesPerSecond.Times(base.ValuesPerSecond))
+		if best.Ratio < 1.05*base.Ratio || best.Compress == plain {
+			f.Says = append(f.Says, "Without a dictionary nothing saves 5%.")
 		} else {
-			line += "; no dictionary pays"
+			f.Says = append(f.Says, "Without a dictionary "+sizes(best)+".")
 		}
-		out = append(out, line+".")
+		highest := g.best(ratio)
+		if len(with.cells) > 0 {
+			f.Says = append(f.Says, "With one "+sizes(with.best(ratio))+".")
+		} else {
+			f.Says = append(f.Says, "No dictionary pays.")
+		}
+		for _, c := range g.cells {
+			f.Rows = append(f.Rows, []outcome.Figure{text(c.Compress), marked(exact(c.Ratio, 2), c.Ratio == highest.Ratio), exact(c.BytesPerKey(), 0), measured(packing(c), 1), than(c, base)})
+		}
+		out = append(out, f)
 	}
 	return out
 }
 
 // pooling compares each form of a compressor with the pooled one.
-func pooling(r *outcome.Run) (out []string) {
+func pooling(r *outcome.Run) (out []outcome.Finding) {
+	forms := []struct{ suffix, says string }{{"/naive", "a new context for each value"}, {"/stream", "the streaming API"}}
 	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset }) {
+		f := outcome.Finding{About: "values of " + g.name, Note: "Us: to compress and decompress a value, in the median. B/op and allocs: in this process, the client's included. GC: of the processor time of this process, where it ran often enough to tell. Throughput: values a second, times that of the pooled form, which is the one without a suffix.",
+			Columns: []string{"setting", "us", "B/op", "allocs", "GC", "throughput"}}
 		for _, c := range g.cells {
-			form, name := "", c.Compress
-			for _, f := range []string{"/naive", "/stream"} {
-				if base, ok := strings.CutSuffix(name, f); ok {
-					form, name = f, base
+			what, pooled := "", c
+			for _, form := range forms {
+				if name, ok := strings.CutSuffix(c.Compress, form.suffix); ok {
+					if p, ok := g.find(compressed(name)); ok {
+						what, pooled = form.says, p
+					}
 				}
 			}
-			pooled, ok := g.find(compressed(name))
-			if form == "" || !ok {
-				continue
+			row := []outcome.Figure{text(c.Compress), measured(packing(c), 1), measured(c.BytesPerOp, 0), measured(c.AllocsPerOp, 0), {}, {}}
+			if e := collecting(c); e != nil {
+				row[4] = percentage(*e)
 			}
-			out = append(out, fmt.Sprintf("%s takes %.1f us to write and read a value of %s, pooled %.1f; %.0f bytes allocated an operation, pooled %.0f; the garbage collector has %s of the processor time, pooled %s; throughput %s.",
-				c.Compress, cpu(c, "compress", "decompress"), c.Dataset, cpu(pooled, "compress", "decompress"), c.BytesPerOp.Median, pooled.BytesPerOp.Median,
-				percent(c.Resources.GCShare), percent(pooled.Resources.GCShare), c.ValuesPerSecond.Times(pooled.ValuesPerSecond)))
+			if what != "" {
+				row[5] = than(c, pooled)
+				line := fmt.Sprintf("%s (%s) against pooled: %s the time to compress and decompress, %s the throughput", c.Compress, what,
+					packing(c).Times(packing(pooled)), rate(c).Times(rate(pooled)))
+				if more, before := amount(c.BytesPerOp.Median), amount(pooled.BytesPerOp.Median); more != before {
+					line += fmt.Sprintf(", %s allocated an operation instead of %s", more, before)
+				}
+				switch now, was := collecting(c), collecting(pooled); {
+				case now != nil && was != nil:
+					line += fmt.Sprintf(", %s of the processor time in garbage collection instead of %s", spoken(*now), spoken(*was))
+				case now != nil:
+					line += fmt.Sprintf(", %s of the processor time in garbage collection, too little to tell when pooled", spoken(*now))
+				}
+				f.Says = append(f.Says, line+".")
+			}
+			f.Rows = append(f.Rows, row)
+		}
+		if len(f.Says) > 0 {
+			out = append(out, f)
 		}
 	}
 	return out
 }
 
-func percent(share *float64) string {
-	if share == nil {
-		return "too little to be told"
+// collecting is the share of garbage collection in percent; nil where it is unknown.
+func collecting(c outcome.Cell) *outcome.Estimate {
+	if c.Resources.GCShare == nil {
+		return nil
 	}
-	return fmt.Sprintf("%.0f%%", 100**share)
+	mean := 100 * *c.Resources.GCShare
+	var rounds []float64
+	for _, r := range c.Rounds {
+		if r.Resources.GCShare != nil {
+			rounds = append(rounds, 100**r.Resources.GCShare)
+		}
+	}
+	e := outcome.NewEstimate(rounds)
+	if e.Interval != nil {
+		e.Interval = &[2]float64{min(e.Interval[0], mean), max(e.Interval[1], mean)}
+	}
+	e.Median = mean
+	return &e
 }
 
-// clients names the client with the highest throughput at each concurrency, and what a proxy costs.
-func clients(r *outcome.Run) (out []string) {
-	for _, g := range groups(r, func(c outcome.Cell) string { return callers(c.Concurrency) }) {
+func percentage(e outcome.Estimate) outcome.Figure {
+	f := measured(e, 0)
+	f.Text += "%"
+	if f.Range != "" {
+		f.Range += "%"
+	}
+	return f
+}
+
+func spoken(e outcome.Estimate) string {
+	f := percentage(e)
+	if f.Range == "" {
+		return f.Text
+	}
+	return f.Text + " (" + f.Range + ")"
+}
+
+// matrix is a table of cells: a row for each of some names, and a column for each of others.
+func matrix(r *outcome.Run, corner string, row, column func(outcome.Cell) string, field func(c outcome.Cell, all group) outcome.Figure) (columns []string, rows [][]outcome.Figure) {
+	columns = []string{corner}
+	across := groups(r, column)
+	for _, g := range across {
+		columns = append(columns, g.name)
+	}
+	for _, down := range groups(r, row) {
+		figures := []outcome.Figure{text(down.name)}
+		for _, g := range across {
+			f := outcome.Figure{}
+			if c, ok := g.find(func(c outcome.Cell) bool { return row(c) == down.name }); ok {
+				f = field(c, g)
+			}
+			figures = append(figures, f)
+		}
+		rows = append(rows, figures)
+	}
+	return columns, rows
+}
+
+// clients names the client with the highest throughput and the lowest P99 at each concurrency, and what a proxy costs.
+func clients(r *outcome.Run) []outcome.Finding {
+	load := func(c outcome.Cell) string { return callers(c.Concurrency) }
+	ops := func(c outcome.Cell) outcome.Estimate { return c.OpsPerSecond }
+	p99 := func(c outcome.Cell) outcome.Estimate { return c.P99 }
+	fastest := func(g group) outcome.Cell { return g.best(func(c outcome.Cell) float64 { return ops(c).Median }) }
+	soonest := func(g group) outcome.Cell { return g.best(func(c outcome.Cell) float64 { return -p99(c).Median }) }
+	rates, times := outcome.Finding{About: "throughput", Note: "Operations a second."}, outcome.Finding{About: "P99", Note: "Us that 99 of 100 operations took at most."}
+	var hops []place
+	for _, g := range groups(r, load) {
 		base, ok := g.find(func(c outcome.Cell) bool { return c.Client == "goredis" })
 		if !ok {
 			continue
 		}
-		best := g.best(throughput)
-		out = append(out, fmt.Sprintf("%s: %s does the most, %.0f operations a second, %s go-redis with a pool; P99 %.0f us, go-redis %.0f; limit: %s.",
-			g.name, best.Client, best.OpsPerSecond.Median, best.OpsPerSecond.Times(base.OpsPerSecond), best.P99.Median, base.P99.Median, limit(best)))
+		most, least := fastest(g), soonest(g)
+		line := fmt.Sprintf("%s: %s does the most, %s operations a second", g.name, most.Client, said(ops(most), 0))
+		if most.Client != base.Client {
+			line += fmt.Sprintf(", %s goredis", ops(most).Times(ops(base)))
+		}
+		rates.Says = append(rates.Says, fmt.Sprintf("%s; limit: %s%s.", line, limit(most), g.alike(most, ops, client)))
+		line = fmt.Sprintf("%s: %s has the lowest P99, %s us", g.name, least.Client, said(p99(least), 0))
+		if least.Client != base.Client {
+			line += fmt.Sprintf(", goredis %s", said(p99(base), 0))
+		}
+		times.Says = append(times.Says, line+g.alike(least, p99, client)+".")
 		if hop, ok := g.find(func(c outcome.Cell) bool { return c.Client == "goredis@twemproxy" }); ok {
-			out = append(out, fmt.Sprintf("%s: through twemproxy go-redis has %s its throughput without.", g.name, hop.OpsPerSecond.Times(base.OpsPerSecond)))
+			hops = append(hops, place{g.name, ops(hop), ops(base)})
 		}
 	}
-	return out
+	if len(rates.Says) == 0 {
+		return nil
+	}
+	if through := verdicts(hops, "more throughput than without", "less throughput than without", "with"); through != "" {
+		rates.Says = append(rates.Says, "goredis through twemproxy: "+through+".")
+	}
+	rates.Columns, rates.Rows = matrix(r, "client", client, load, func(c outcome.Cell, all group) outcome.Figure {
+		return marked(measured(ops(c), 0), like(c, fastest(all), ops))
+	})
+	times.Columns, times.Rows = matrix(r, "client", client, load, func(c outcome.Cell, all group) outcome.Figure {
+		return marked(measured(p99(c), 0), like(c, soonest(all), p99))
+	})
+	return []outcome.Finding{rates, times}
 }
 
-// pipelines compares the ways for values to travel with one by one.
-func pipelines(r *outcome.Run) (out []string) {
-	for _, g := range groups(r, func(c outcome.Cell) string { return c.Client }) {
+// pipelines compares the ways for values to travel with one by one, and MSET with pipelines.
+func pipelines(r *outcome.Run) []outcome.Finding {
+	way := func(c outcome.Cell) string { return cmp.Or(c.Batch, "one by one") }
+	fastest := func(g group) outcome.Cell { return g.best(throughput) }
+	rates := outcome.Finding{About: "values a second", Note: "Values a second, written and read back."}
+	sets := outcome.Finding{About: "MSET", Note: "Values a second by MSET and MGET, times those of a pipeline of as many."}
+	for _, g := range groups(r, client) {
 		one, ok := g.find(func(c outcome.Cell) bool { return c.Batch == "" })
 		if !ok {
 			continue
 		}
-		best := g.best(throughput)
-		line := fmt.Sprintf("%s: one by one does the most, %.0f values a second", g.name, best.ValuesPerSecond.Median)
-		if best.Batch != "" {
-			line = fmt.Sprintf("%s: %s does the most, %.0f values a second, %s one by one", g.name, best.Batch, best.ValuesPerSecond.Median, best.ValuesPerSecond.Times(one.ValuesPerSecond))
+		most := fastest(g)
+		line := fmt.Sprintf("%s: %s does the most, %s values a second", g.name, way(most), said(rate(most), 0))
+		if most.Batch != "" {
+			line += fmt.Sprintf(", %s those one by one", rate(most).Times(rate(one)))
 		}
-		for _, depth := range []string{"10", "100", "1000"} {
-			p, there := g.find(func(c outcome.Cell) bool { return c.Batch == "pipeline:"+depth })
-			m, also := g.find(func(c outcome.Cell) bool { return c.Batch == "mset:"+depth })
-			if there && also {
-				line += fmt.Sprintf("; MSET of %s %s a pipeline of as many", depth, m.ValuesPerSecond.Times(p.ValuesPerSecond))
+		rates.Says = append(rates.Says, line+g.alike(most, rate, way)+".")
+		var depths []place
+		for _, m := range g.cells {
+			depth, ok := strings.CutPrefix(m.Batch, "mset:")
+			if p, there := g.find(func(c outcome.Cell) bool { return c.Batch == "pipeline:"+depth }); ok && there {
+				depths = append(depths, place{depth, rate(m), rate(p)})
 			}
 		}
-		out = append(out, line+".")
+		if v := verdicts(depths, "MSET does more than a pipeline of as many", "MSET does less than a pipeline of as many", "at"); v != "" {
+			sets.Says = append(sets.Says, g.name+": "+v+".")
+		}
 	}
-	return out
+	if len(rates.Says) == 0 {
+		return nil
+	}
+	rates.Columns, rates.Rows = matrix(r, "way", way, client, func(c outcome.Cell, all group) outcome.Figure {
+		return marked(measured(rate(c), 0), like(c, fastest(all), rate))
+	})
+	if len(sets.Says) == 0 {
+		return []outcome.Finding{rates}
+	}
+	msets := &outcome.Run{Cells: slices.DeleteFunc(slices.Clone(r.Cells), func(c outcome.Cell) bool { return !strings.HasPrefix(c.Batch, "mset:") })}
+	sets.Columns, sets.Rows = matrix(msets, "depth", func(c outcome.Cell) string { return strings.TrimPrefix(c.Batch, "mset:") }, client, func(c outcome.Cell, all group) outcome.Figure {
+		for _, p := range r.Cells {
+			if p.Verified && p.Client == c.Client && p.Batch == strings.Replace(c.Batch, "mset", "pipeline", 1) {
+				return against(rate(c), rate(p))
+			}
+		}
+		return outcome.Figure{}
+	})
+	return []outcome.Finding{rates, sets}
 }
 
 // enoughPool is the share of the highest throughput that a smaller pool is to reach.
 const enoughPool = 0.95
 
 // poolSizes finds the smallest pool that is as good as the best.
-func poolSizes(r *outcome.Run) (out []string) {
+func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 	for _, g := range groups(r, func(c outcome.Cell) string { return callers(c.Concurrency) }) {
 		best := g.best(throughput)
-		for _, c := range g.cells { // in the order of their sizes
-			if throughput(c) >= enoughPool*throughput(best) {
-				out = append(out, fmt.Sprintf("%s: %s is the smallest with %.0f%% of the highest throughput (%.0f a second, %s has %.0f); P99 %.0f us, of the highest %.0f.",
-					g.name, c.Client, 100*enoughPool, throughput(c), best.Client, throughput(best), c.P99.Median, best.P99.Median))
-				break
+		f := outcome.Finding{About: g.name, Note: "Throughput: operations a second. Of best: times the highest. P99: us that 99 of 100 operations took at most. Wait: for a connection, us an operation.",
+			Columns: []string{"pool", "throughput", "of best", "P99", "wait", "limit"}}
+		at := slices.IndexFunc(g.cells, func(c outcome.Cell) bool { return throughput(c) >= enoughPool*throughput(best) }) // in the order of their sizes
+		enough := g.cells[at]
+		line := fmt.Sprintf("%s is the smallest with %.0f%% of the highest throughput: %s operations a second", enough.Client, 100*enoughPool, said(rate(enough), 0))
+		if enough.Identity != best.Identity {
+			line += fmt.Sprintf(", %s that of %s", rate(enough).Times(rate(best)), best.Client)
+		}
+		f.Says = append(f.Says, line+".")
+		if fewer := (group{cells: g.cells[:at]}).alike(best, rate, client); fewer != "" {
+			f.Says = append(f.Says, "Smaller ones may be as good"+fewer+".")
+		}
+		if enough.Identity != best.Identity {
+			f.Says = append(f.Says, fmt.Sprintf("P99 with %s: %s us, %s that with %s.", enough.Client, said(enough.P99, 0), enough.P99.Times(best.P99), best.Client))
+		}
+		if least := g.cells[0]; least.Resources.PoolWait != nil && *least.Resources.PoolWait > 0 {
+			all := least.Stages["total"].Mean
+			f.Says = append(f.Says, fmt.Sprintf("With %s an operation waits %s us for a connection, of %s in all, in the mean.", least.Client, number(min(*least.Resources.PoolWait, all), 0), number(all, 0)))
+		}
+		for _, c := range g.cells {
+			wait := outcome.Figure{}
+			if w := c.Resources.PoolWait; w != nil {
+				wait = exact(*w, 0)
 			}
+			f.Rows = append(f.Rows, []outcome.Figure{text(c.Client), marked(measured(rate(c), 0), like(c, best, rate)), than(c, best), measured(c.P99, 0), wait, text(limit(c))})
 		}
-		if last := g.cells[0]; last.Resources.PoolWait != nil && *last.Resources.PoolWait > 0 {
-			out = append(out, fmt.Sprintf("%s: with %s an operation waits %.0f us for a connection, of %.0f in all.", g.name, last.Client, min(*last.Resources.PoolWait, last.Stages["total"].Mean), last.Stages["total"].Mean))
-		}
+		out = append(out, f)
 	}
 	return out
 }
 
 // dictionaries compares a dictionary with none, and one that is digested once with one that is digested for each value.
-func dictionaries(r *outcome.Run) (out []string) {
+func dictionaries(r *outcome.Run) (out []outcome.Finding) {
 	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset }) {
 		alone, ok1 := g.find(compressed(zstd))
 		with, ok2 := g.find(compressed(withD))
 		if !ok1 || !ok2 {
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s: with a dictionary %s has a ratio of %.2f, without %.2f; P99 %.0f us and %.0f; %.0f bytes a key in Redis and %.0f.",
-			g.name, zstd, with.Ratio, alone.Ratio, with.P99.Median, alone.P99.Median, with.BytesPerKey(), alone.BytesPerKey()))
-		if naive, ok := g.find(compressed("zstd:3/naive+dict")); ok {
-			out = append(out, fmt.Sprintf("%s: digested anew for each value the dictionary takes %.1f us to write and read with, digested once %.1f.",
-				g.name, cpu(naive, "compress", "decompress"), cpu(with, "compress", "decompress")))
+		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, the dictionary included. Us: to compress and decompress a value, in the median. P99: us that 99 of 100 operations took at most.",
+			Columns: []string{"setting", "ratio", "B/key", "us", "P99"}}
+		f.Says = append(f.Says,
+			fmt.Sprintf("A dictionary (%s): ratio %.2f instead of %.2f, %s bytes a key in Redis instead of %s.", withD, with.Ratio, alone.Ratio, number(with.BytesPerKey(), 0), number(alone.BytesPerKey(), 0)),
+			fmt.Sprintf("P99 with it: %s us, without %s: %s.", said(with.P99, 0), said(alone.P99, 0), with.P99.Times(alone.P99)))
+		for _, other := range []struct{ setting, says string }{{"zstd:3/naive+dict", "Digested anew for each value"}, {"zstd:3/stream+dict", "As a stream"}} {
+			if c, ok := g.find(compressed(other.setting)); ok {
+				f.Says = append(f.Says, fmt.Sprintf("%s (%s): %s us to compress and decompress instead of %s, %s; ratio %.2f; P99 %s.", other.says, other.setting,
+					said(packing(c), 1), said(packing(with), 1), packing(c).Times(packing(with)), c.Ratio, c.P99.Times(with.P99)))
+			}
 		}
-		if stream, ok := g.find(compressed("zstd:3/stream+dict")); ok {
-			out = append(out, fmt.Sprintf("%s: as a stream the same takes %.1f us, at a ratio of %.2f.", g.name, cpu(stream, "compress", "decompress"), stream.Ratio))
+		smallest, soonest := g.best(func(c outcome.Cell) float64 { return c.Ratio }), g.best(func(c outcome.Cell) float64 { return -c.P99.Median })
+		for _, c := range g.cells {
+			f.Rows = append(f.Rows, []outcome.Figure{text(c.Compress), marked(exact(c.Ratio, 2), c.Ratio == smallest.Ratio), exact(c.BytesPerKey(), 0), measured(packing(c), 1),
+				marked(measured(c.P99, 0), like(c, soonest, func(c outcome.Cell) outcome.Estimate { return c.P99 }))})
 		}
+		out = append(out, f)
 	}
 	return out
 }
 
-// networks finds where compression begins to win, from the narrowest link on.
-func networks(r *outcome.Run) (out []string) {
-	type link struct {
-		group
-		dataset, server string
-	}
-	var sets []string
-	of := map[string][]link{}
-	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset + " over " + c.Server }) {
-		d := g.cells[0].Dataset
-		if of[d] == nil {
-			sets = append(sets, d)
-		}
-		of[d] = append(of[d], link{g, d, g.cells[0].Server})
-	}
-	for _, d := range sets {
-		var wins []string
-		for _, l := range of[d] {
-			base, ok := l.find(compressed(plain))
-			if !ok {
-				continue
+// networks finds up to where each compressor wins.
+func networks(r *outcome.Run) (out []outcome.Finding) {
+	link := func(c outcome.Cell) string { return strings.TrimPrefix(c.Server, "link=") }
+	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset }) {
+		set := &outcome.Run{Cells: g.cells}
+		bases := map[string]outcome.Cell{}
+		var limits []string
+		for _, over := range groups(set, link) {
+			if base, ok := over.find(compressed(plain)); ok {
+				bases[over.name] = base
+				limits = append(limits, over.name+" "+limit(base))
 			}
-			best := l.best(throughput)
-			name := strings.TrimPrefix(l.server, "link=")
-			if best.Compress == plain || !apart(best.ValuesPerSecond, base.ValuesPerSecond) {
-				wins = append(wins, fmt.Sprintf("over %s nothing is told to be faster than plain values (limit: %s)", name, limit(base)))
-				continue
+		}
+		f := outcome.Finding{About: g.name, Note: "Throughput: values a second, times that of plain values (none) over the same link."}
+		for _, compressor := range groups(set, compressor) {
+			var places []place
+			for _, c := range compressor.cells {
+				if base, ok := bases[link(c)]; ok && c.Compress != plain {
+					places = append(places, place{link(c), rate(c), rate(base)})
+				}
 			}
-			wins = append(wins, fmt.Sprintf("over %s %s has %s the throughput of plain values (limit of those: %s)", name, best.Compress, best.ValuesPerSecond.Times(base.ValuesPerSecond), limit(base)))
+			if v := verdicts(places, "more throughput than plain values", "less than plain values", "over"); v != "" {
+				f.Says = append(f.Says, compressor.name+": "+v+".")
+			}
 		}
-		if len(wins) > 0 {
-			out = append(out, d+": "+strings.Join(wins, "; ")+".")
+		if len(f.Says) == 0 {
+			continue
 		}
+		f.Says = append(f.Says, "What plain values are limited by: "+strings.Join(limits, ", ")+".")
+		f.Columns, f.Rows = matrix(set, "compressor", compressor, link, func(c outcome.Cell, _ group) outcome.Figure {
+			base, ok := bases[link(c)]
+			switch {
+			case !ok:
+				return outcome.Figure{}
+			case c.Compress == plain:
+				return text("1")
+			}
+			return against(rate(c), rate(base))
+		})
+		out = append(out, f)
 	}
 	return out
 }
 
 func limit(c outcome.Cell) string { return cmp.Or(c.Limit, "unknown") }
-
-// apart reports whether the intervals of two estimates have nothing in common.
-func apart(a, b outcome.Estimate) bool {
-	return a.Interval != nil && b.Interval != nil && (a.Interval[0] > b.Interval[1] || b.Interval[0] > a.Interval[1])
-}

@@ -65,9 +65,11 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { c.Track, c.Codec, c.StoredBytes = "dynamic", "msgpack", 80_000; quick(c, 1010) }),
 		},
 		want: []string{
-			"profiles, typed: sonic takes the least time to write and read a value (2.5 us, encoding/json 6.0), protobuf the fewest bytes (600, encoding/json 1000); through Redis with 8 callers sonic has 1.20 times (1.15 to 1.25) encoding/json's throughput.",
-			"profiles, typed: with a dictionary (zstd:3+dict) JSON takes 200 bytes, protobuf 160.",
-			"profiles, dynamic: json takes the least time to write and read a value (6.0 us, encoding/json 6.0), msgpack the fewest bytes (800, encoding/json 1000); through Redis with 8 callers json has 1.00 times (0.96 to 1.04: not told apart) encoding/json's throughput.",
+			"profiles, typed: Least time to write and read a value: sonic with 2.5 us, encoding/json 6.0.",
+			"profiles, typed: Through Redis with 8 callers sonic has 1.20 times (1.15 to 1.25) encoding/json's throughput.",
+			"profiles, typed: Fewest bytes: protobuf with 600, encoding/json 1,000; with a dictionary protobuf with 160, encoding/json 200.",
+			"profiles, dynamic: Least time to write and read a value: json with 6.0 us.",
+			"profiles, dynamic: Fewest bytes: msgpack with 800, encoding/json 1,000.",
 		},
 	},
 	"compressors": {
@@ -81,8 +83,10 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { packed(c, "zstd:3", 0.99, 1); c.Dataset = "random" }),
 		},
 		want: []string{
-			"profiles as json: without a dictionary zstd:3 is smallest (ratio 1.25, 8.0 us to write and read, 900 bytes a key instead of 1100); with one zstd:3+dict is (ratio 4.00, 6.0 us, 350 bytes a key), at 1.10 times (1.06 to 1.14) the throughput of plain values.",
-			"random as json: without a dictionary nothing saves 5%; no dictionary pays.",
+			"profiles as json: Without a dictionary zstd:3 is smallest: 900 bytes a key instead of 1,100, ratio 1.25, 8.0 us to write and read a value, 1.00 times (0.96 to 1.04: not told apart) the throughput of plain values.",
+			"profiles as json: With one zstd:3+dict is smallest: 350 bytes a key instead of 1,100, ratio 4.00, 6.0 us to write and read a value, 1.10 times (1.06 to 1.14) the throughput of plain values.",
+			"random as json: Without a dictionary nothing saves 5%.",
+			"random as json: No dictionary pays.",
 		},
 	},
 	"pooling": {
@@ -98,8 +102,8 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { packed(c, "lz4/naive", 2, 12) }), // of which there is no pooled one
 		},
 		want: []string{
-			"zstd:3/naive takes 90.0 us to write and read a value of profiles, pooled 10.0; 1000000 bytes allocated an operation, pooled 2000; the garbage collector has 31% of the processor time, pooled 4%; throughput 0.25 times (0.24 to 0.26).",
-			"zstd:3/stream takes 12.0 us to write and read a value of profiles, pooled 10.0; 2000 bytes allocated an operation, pooled 2000; the garbage collector has too little to be told of the processor time, pooled 4%; throughput 1.00 times (0.96 to 1.04: not told apart).",
+			"values of profiles: zstd:3/naive (a new context for each value) against pooled: 9.00 times the time to compress and decompress, 0.25 times (0.24 to 0.26) the throughput, 977 KiB allocated an operation instead of 2.0 KiB, 31% of the processor time in garbage collection instead of 4%.",
+			"values of profiles: zstd:3/stream (the streaming API) against pooled: 1.20 times the time to compress and decompress, 1.00 times (0.96 to 1.04: not told apart) the throughput.",
 		},
 	},
 	"clients": {
@@ -113,9 +117,11 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { c.Concurrency = 1 }),
 		},
 		want: []string{
-			"64 callers: rueidis does the most, 2000 operations a second, 2.00 times (1.92 to 2.08) go-redis with a pool; P99 250 us, go-redis 500; limit: server.",
-			"64 callers: through twemproxy go-redis has 0.60 times (0.58 to 0.62) its throughput without.",
-			"1 caller: goredis does the most, 1000 operations a second, 1.00 times (0.96 to 1.04: not told apart) go-redis with a pool; P99 500 us, go-redis 500; limit: waiting.",
+			"throughput: 64 callers: rueidis does the most, 2,000 (1,960 to 2,040) operations a second, 2.00 times (1.92 to 2.08) goredis; limit: server.",
+			"throughput: 1 caller: goredis does the most, 1,000 (980 to 1,020) operations a second; limit: waiting.",
+			"throughput: goredis through twemproxy: less throughput than without: 0.60 times (0.58 to 0.62) with 64 callers.",
+			"P99: 64 callers: rueidis has the lowest P99, 250 us, goredis 500.",
+			"P99: 1 caller: goredis has the lowest P99, 500 us.",
 		},
 	},
 	"pipeline": {
@@ -127,8 +133,9 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { c.Client, c.Batch = "redigo", "pipeline:10"; quick(c, 4000) }),
 		},
 		want: []string{
-			"goredis: mset:10 does the most, 5000 values a second, 5.00 times (4.80 to 5.20) one by one; MSET of 10 1.25 times (1.20 to 1.30) a pipeline of as many.",
-			"redigo: one by one does the most, 5000 values a second.",
+			"values a second: goredis: mset:10 does the most, 5,000 (4,900 to 5,100) values a second, 5.00 times (4.80 to 5.20) those one by one.",
+			"values a second: redigo: one by one does the most, 5,000 (4,900 to 5,100) values a second.",
+			"MSET: goredis: MSET does more than a pipeline of as many: 1.25 times (1.20 to 1.30) at 10.",
 		},
 	},
 	"pool-size": {
@@ -141,8 +148,9 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { c.Client, c.Concurrency, c.P99.Median = "goredis:64", 256, 900 }),
 		},
 		want: []string{
-			"256 callers: goredis:8 is the smallest with 95% of the highest throughput (980 a second, goredis:64 has 1000); P99 500 us, of the highest 900.",
-			"256 callers: with goredis:1 an operation waits 80 us for a connection, of 120 in all.",
+			"256 callers: goredis:8 is the smallest with 95% of the highest throughput: 980 (960 to 1,000) operations a second, 0.98 times (0.94 to 1.02: not told apart) that of goredis:64.",
+			"256 callers: P99 with goredis:8: 500 us, 0.56 times that with goredis:64.",
+			"256 callers: With goredis:1 an operation waits 80 us for a connection, of 120 in all, in the mean.",
 		},
 	},
 	"dictionary": {
@@ -154,9 +162,10 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { packed(c, "zstd:3", 1.25, 8); c.Dataset = "sessions" }),
 		},
 		want: []string{
-			"profiles: with a dictionary zstd:3 has a ratio of 4.00, without 1.25; P99 450 us and 500; 350 bytes a key in Redis and 900.",
-			"profiles: digested anew for each value the dictionary takes 120.0 us to write and read with, digested once 6.0.",
-			"profiles: as a stream the same takes 7.0 us, at a ratio of 3.90.",
+			"profiles: A dictionary (zstd:3+dict): ratio 4.00 instead of 1.25, 350 bytes a key in Redis instead of 900.",
+			"profiles: P99 with it: 450 us, without 500: 0.90 times.",
+			"profiles: Digested anew for each value (zstd:3/naive+dict): 120 us to compress and decompress instead of 6.0, 20.00 times; ratio 4.00; P99 1.11 times.",
+			"profiles: As a stream (zstd:3/stream+dict): 7.0 us to compress and decompress instead of 6.0, 1.17 times; ratio 3.90; P99 1.11 times.",
 		},
 	},
 	"network": {
@@ -168,7 +177,8 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { packed(c, "zstd:3", 2, 8); c.Server, c.Dataset = "link=10mbit", "text" }), // with none to compare
 		},
 		want: []string{
-			"profiles: over 10mbit zstd:3 has 2.00 times (1.92 to 2.08) the throughput of plain values (limit of those: network); over 10gbit nothing is told to be faster than plain values (limit: machine).",
+			"profiles: zstd:3: more throughput than plain values: 2.00 times (1.92 to 2.08) over 10mbit; not told apart over 10gbit.",
+			"profiles: What plain values are limited by: 10mbit network, 10gbit machine.",
 		},
 	},
 }
@@ -180,7 +190,7 @@ func TestFindings(t *testing.T) {
 			if !ok {
 				t.Fatal("no example")
 			}
-			if diff := cmp.Diff(e.want, s.Findings(&outcome.Run{Cells: e.cells})); diff != "" {
+			if diff := cmp.Diff(e.want, sentences(s.Findings(&outcome.Run{Cells: e.cells}))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -198,17 +208,17 @@ func TestFailedCellsAreLeftOut(t *testing.T) {
 			quick(&c, 1e9)
 			all = append([]outcome.Cell{c}, all...)
 		}
-		if diff := cmp.Diff(e.want, s.Findings(&outcome.Run{Cells: all})); diff != "" {
+		if diff := cmp.Diff(e.want, sentences(s.Findings(&outcome.Run{Cells: all}))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", s.Name, diff)
 		}
 		for i := range all {
 			all[i].Verified = false
 		}
 		if found := s.Findings(&outcome.Run{Cells: all}); len(found) > 0 {
-			t.Errorf("%s of cells that failed: %q", s.Name, found)
+			t.Errorf("%s of cells that failed: %q", s.Name, sentences(found))
 		}
 		if found := s.Findings(&outcome.Run{}); len(found) > 0 {
-			t.Errorf("%s of nothing: %q", s.Name, found)
+			t.Errorf("%s of nothing: %q", s.Name, sentences(found))
 		}
 	}
 }
@@ -245,7 +255,7 @@ func TestFindingsOfParts(t *testing.T) {
 						r.Cells = append(r.Cells, c)
 					}
 				}
-				for _, line := range s.Findings(r) {
+				for _, line := range sentences(s.Findings(r)) {
 					said++
 					if bad := noSentence.FindString(line); bad != "" {
 						t.Fatalf("%s %s: %q in %q", s.Name, name, bad, line)
@@ -268,5 +278,78 @@ func TestFind(t *testing.T) {
 	want := fmt.Sprintf(`no such study: "nothing"; there are %s`, strings.Join(Names(), ", "))
 	if _, err := Find("nothing"); !errors.Is(err, ErrStudy) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// sentences are those of findings, each with what it is about.
+func sentences(found []outcome.Finding) (all []string) {
+	for _, f := range found {
+		for _, s := range f.Says {
+			all = append(all, strings.TrimPrefix(f.About+": "+s, ": "))
+		}
+	}
+	return all
+}
+
+// TestFindingsTables: each finding of a study has a table, whose rows are as long as its header, with a name first.
+func TestFindingsTables(t *testing.T) {
+	for _, s := range All() {
+		for _, f := range s.Findings(&outcome.Run{Cells: examples[s.Name].cells}) {
+			if f.About == "" || f.Note == "" || len(f.Columns) < 2 || len(f.Rows) == 0 {
+				t.Errorf("%s: %+v", s.Name, f)
+			}
+			for _, row := range f.Rows {
+				if len(row) != len(f.Columns) || row[0].Text == "" {
+					t.Errorf("%s, %s: a row %v below %q", s.Name, f.About, row, f.Columns)
+				}
+			}
+		}
+	}
+}
+
+// TestFindingsWithoutIntervals: of few rounds nothing is told apart, and that is said first.
+func TestFindingsWithoutIntervals(t *testing.T) {
+	e := examples["network"]
+	cells := slices.Clone(e.cells)
+	for i := range cells {
+		cells[i].ValuesPerSecond.Interval = nil
+	}
+	s, err := Find("network")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := sentences(s.Findings(&outcome.Run{Cells: cells}))
+	if len(got) != 3 || !strings.HasPrefix(got[0], "These are medians of too few rounds for intervals, which take 6") || got[1] != "profiles: zstd:3: not told apart over 10mbit, 10gbit." {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestWork: the time of stages together has an interval of the rounds' sums, which holds the median of all rounds together.
+func TestWork(t *testing.T) {
+	c := made(func(c *outcome.Cell) {})
+	for i := range 8 {
+		us := float64(i + 1)
+		c.Rounds = append(c.Rounds, outcome.Round{StagesP50: []float64{us, 100, 0, 0, 0, 2 * us, 0}})
+	}
+	got := work(c, "serialize", "deserialize")
+	want := outcome.Estimate{Median: 6, Interval: &[2]float64{3, 21}} // 2 and 4 of all rounds together
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	c.Stages["deserialize"] = outcome.Stage{P50: 40}
+	if got := work(c, "serialize", "deserialize"); got.Median != 42 || got.Interval[1] != 42 {
+		t.Errorf("%+v, want an interval up to 42", got)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for _, c := range []struct {
+		v        float64
+		decimals int
+		want     string
+	}{{0, 1, "0.0"}, {9.96, 1, "10.0"}, {99.94, 1, "99.9"}, {1234.5, 1, "1,234"}, {1234567, 0, "1,234,567"}, {123.456, 2, "123.46"}, {-1234, 0, "-1,234"}} {
+		if got := number(c.v, c.decimals); got != c.want {
+			t.Errorf("%v: %s, want %s", c.v, got, c.want)
+		}
 	}
 }
