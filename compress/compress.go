@@ -155,7 +155,11 @@ func Parse(name string) (Setting, error) {
 			return s, nil
 		}
 	}
-	return Setting{}, fmt.Errorf("%w: %q; there are %v, and zstd:1 to zstd:22", ErrSetting, name, Settings())
+	var names []string
+	for _, s := range Settings() {
+		names = append(names, s.String())
+	}
+	return Setting{}, fmt.Errorf("%w: %q; there are %s, and zstd:1 to zstd:22", ErrSetting, name, strings.Join(names, ", "))
 }
 
 func (s Setting) find() (level, bool) {

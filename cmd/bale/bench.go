@@ -60,14 +60,14 @@ type benchCommand struct {
 	Serve       string        `placeholder:"ADDRESS" group:"results" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback."`
 	Push        string        `placeholder:"URL" group:"results" help:"Push the results to a Prometheus Pushgateway."`
 
-	AB      bool               `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
-	Blocks  int                `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: 20."`
-	Gate    string             `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
-	Confirm bool               `default:"true" negatable:"" group:"two commands" help:"With --ab: a regression is measured once more, and counts if it is found again. Default: yes."`
-	Timeout time.Duration      `default:"10m" placeholder:"D" group:"two commands" help:"With --ab: the longest that a command may run. Default: ${default}."`
-	All     bool               `group:"two commands" help:"With --ab: show what did not change, too."`
-	given   map[string]bool    // options that were on the command line, by their names
-	summary func(*outcome.Run) // of a study
+	AB      bool            `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
+	Blocks  int             `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: 20."`
+	Gate    string          `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
+	Confirm bool            `default:"true" negatable:"" group:"two commands" help:"With --ab: a regression is measured once more, and counts if it is found again. Default: yes."`
+	Timeout time.Duration   `default:"10m" placeholder:"D" group:"two commands" help:"With --ab: the longest that a command may run. Default: ${default}."`
+	All     bool            `group:"two commands" help:"With --ab: show what did not change, too."`
+	given   map[string]bool // options that were on the command line, by their names
+	study   *studyRun       // that it is run for; nil for none
 
 	Commands []string `arg:"" optional:"" name:"command" help:"With --ab: the two commands, each in quotes."`
 }
@@ -349,13 +349,16 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 	fmt.Fprintf(s.err, "%d %s: about %v\n", cells, what, round(d))
 	result, err := lab.Run(ctx, servers, c)
 	stopProgress()
+	if result == nil && ctx.Err() != nil {
+		fmt.Fprintln(s.err, "no round was whole by then: there are no figures")
+	}
 	if errors.Is(err, lab.ErrClient) { // one that the server's URL is nothing for
 		err = fmt.Errorf("%w: --client: %w", errUsage, err)
 	}
 	if result != nil {
 		b.environment(result, servers, c)
-		if b.summary != nil {
-			b.summary(result)
+		if b.study != nil && !result.Environment.Interrupted {
+			result.Findings = b.study.Findings(result)
 		}
 		live.end(ctx, result)
 		err = errors.Join(err, out.write(result), b.push(context.WithoutCancel(ctx), s, result))
@@ -506,6 +509,9 @@ func (b *benchCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.
 	server := servers[0]
 	e.Time = time.Now().UTC().Truncate(time.Second)
 	e.Command = b.command()
+	if b.study != nil {
+		e.Study, e.Question, e.StudyCommand = b.study.Name, b.study.Question, b.study.command
+	}
 	e.Bale, e.Go, e.OS = version(), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
 	e.Cores, e.CPU = runtime.NumCPU(), cpuName()
 	if m, err := mem.VirtualMemory(); err == nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,6 +29,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"--client nobody", `--client: no such client: "nobody"; there are goredis`},
 		{"--client redigo+auto", `redigo and radix never`},
 		{"--compress brotli", `--compress: no such setting: "brotli"`},
+		{"--compress zstd:99", `--compress: no such setting: "zstd:99"; there are none, snappy, s2:default, s2:better,`},
 		{"--compress none/naive", `none has nothing to pool`},
 		{"--batch mset", `--batch: no such batch: "mset"`},
 		{"--concurrency 0", `--concurrency 0, must be 1 to 10000`},
@@ -115,6 +118,26 @@ func TestBenchWrongServer(t *testing.T) {
 		if code != test.code || out.Len() > 0 || !strings.Contains(errs.String(), test.want) || strings.Contains(errs.String(), "guessed") || strings.Contains(errs.String(), "the-password") {
 			t.Errorf("%s: exit %d, stdout %q, stderr %q; want %d and %q", test.name, code, &out, &errs, test.code, test.want)
 		}
+	}
+}
+
+// TestInterruptedEarly: a run that ends before a round is whole has no figures, and says so.
+func TestInterruptedEarly(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	b, err := parseBench([]string{"bench", "--embedded", "--value-size=100", "--compress=none", "--concurrency=1", "--json=-"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Progress = func(lab.Progress) { stop() }
+	var out, errs bytes.Buffer
+	if err := b.run(ctx, &streams{strings.NewReader(""), &out, &errs}, c); !errors.Is(err, context.Canceled) || out.Len() > 0 ||
+		!strings.Contains(errs.String(), "no round was whole by then: there are no figures") {
+		t.Errorf("%v, stdout %q, stderr %q", err, &out, &errs)
 	}
 }
 

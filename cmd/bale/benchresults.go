@@ -54,7 +54,7 @@ func (o *benchOutputs) discard() {
 
 // pageOptions are those of a run's page. There is no advice on a part of one.
 func pageOptions(r *outcome.Run, live bool) report.BenchOptions {
-	o := report.BenchOptions{Live: live, Choices: r.Findings}
+	o := report.BenchOptions{Live: live}
 	if verdict := report.Verdict(r); len(r.Findings) == 0 && verdict != "" && !r.Environment.Interrupted {
 		o.Choices = strings.Split(verdict, "\n")
 	}

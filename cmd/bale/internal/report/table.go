@@ -108,7 +108,7 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 	case e.Interrupted:
 		fmt.Fprintln(w, "No advice: the run was interrupted.")
 	case len(r.Findings) > 0:
-		t.wrapped(strings.Join(r.Findings, "\n"))
+		t.findings(r.Findings)
 	default:
 		t.wrapped(strings.Join(append(kept(r), Verdict(r)), "\n"))
 	}
