@@ -201,9 +201,31 @@ func (t *tables) givenUp(cells []outcome.Cell) {
 		}
 	}
 	if len(rates) > 0 {
-		t.hanging("  ", "far too high a rate: operations were given up before a caller came to them, and would have had the longest latencies: "+enumerated(rates))
+		t.hanging("  ", "Far too high a rate: operations were given up before a caller came to them, and would have had the longest latencies: "+enumerated(rates))
 	}
 }
+
+// late says where latencies are the load generator's own in great part: it did not get to an operation in time although a caller was free.
+func (t *tables) late(cells []outcome.Cell) {
+	name := titled(cells)
+	var rates []string
+	for _, c := range cells {
+		if c.Verified && c.Late != nil && c.P99.Median > 0 && c.Late.P99 > muchLate*c.P99.Median {
+			rates = append(rates, fmt.Sprintf("%s at %.0f/s (%s of %s ms)", name(c), c.Rate, millis(c.Late.P99), millis(c.P99.Median)))
+		}
+	}
+	if n := len(rates); n > mostLate {
+		rates = append(rates[:mostLate], fmt.Sprintf("%d more", n-mostLate))
+	}
+	if len(rates) > 0 {
+		t.hanging("  ", "The load generator did not get the processor in time, and P99 is its own in great part: "+enumerated(rates))
+	}
+}
+
+const (
+	muchLate = 0.5 // of P99
+	mostLate = 3   // that are named
+)
 
 // pointAt is the latency of the last point that is not beyond q; NaN without any.
 func pointAt(points []outcome.Point, q float64) float64 {

@@ -129,6 +129,7 @@ func (t *tables) dataset(cells, shown []outcome.Cell, o Options) {
 	t.summary(shown)
 	t.sweeps(cells)
 	t.givenUp(cells)
+	t.late(cells)
 	t.dictionaries(first.Dataset, first.Track)
 	fmt.Fprintln(t)
 	t.hanging("", t.aboutMedians())
@@ -747,7 +748,7 @@ func (t *tables) aboutMedians() string {
 		s += ", of a SET up to set, and of a GET from get on; " + setsShare + ": the share of all time that the SETs took"
 	}
 	if t.open() {
-		s += "; total: from when an operation was to start, " + servedTotal + ": from when it did, and the rest is waiting for a caller"
+		s += "; total: from when an operation was to start, " + servedTotal + ": from when it did; the rest is waiting for a caller, and what the load generator was late"
 	}
 	return s
 }

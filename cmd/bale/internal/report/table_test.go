@@ -167,6 +167,7 @@ func TestLoads(t *testing.T) {
 				r.Cells[i].Rate = rate
 			}
 			r.Cells[0].P99, r.Cells[1].P99 = about(1500), about(2500)
+			r.Cells[1].Late = &outcome.Stage{P99: 1300}
 		}},
 		{"testdata/mix.txt", 80, func(r *outcome.Run) {
 			r.Environment.Mix, r.Environment.Load = "90:10", "of 100 operations 90 are a GET and 10 a SET"
