@@ -37,14 +37,11 @@ func TestVerifyNoticesAliasing(t *testing.T) {
 	}
 }
 
-// TestVerifyNoticesDamage changes each byte of an encoding in turn. What decodes all the same must not pass for the value, but for bytes that say nothing
-// of it: gob's, which describe the type, and the name of a field that is zero (so there is none in the value).
-func TestVerifyNoticesDamage(t *testing.T) {
-	if raceEnabled {
-		t.Skip("slow with the race detector, and a single goroutine")
-	}
-	for _, name := range []string{"profiles", "sessions", "text", "protobuf", "random", "fields10"} {
-		d, err := Make(name, 3)
+// eachCoder calls do with every coder of some sets, in both tracks.
+func eachCoder(t *testing.T, seed uint64, names []string, do func(d *Dataset, codec string, c Coder)) {
+	t.Helper()
+	for _, name := range names {
+		d, err := Make(name, seed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,28 +57,39 @@ func TestVerifyNoticesDamage(t *testing.T) {
 				} else if err != nil {
 					t.Fatal(err)
 				}
-				value := slices.IndexFunc(d.Raw, func(v []byte) bool { return !bytes.Contains(v, []byte(":false")) })
-				b, err := c.Encode(nil, value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				passed := 0
-				for i := range b {
-					if codec == "msgpack" && (b[i] < '0' || b[i] > 'z') {
-						continue // it allocates what a damaged length says, tens of gigabytes: letters and digits are none
-					}
-					b[i] ^= 1
-					if c.Verify(b, value) == nil {
-						passed++
-					}
-					b[i] ^= 1
-				}
-				if passed > 0 && codec != "gob" || passed > len(b)*4/5 {
-					t.Errorf("%s, %s, as %s: %d of %d changed bytes pass", d.Name, d.Track, codec, passed, len(b))
-				}
+				do(d, codec, c)
 			}
 		}
 	}
+}
+
+// TestVerifyNoticesDamage changes each byte of an encoding in turn. What decodes all the same must not pass for the value, but for bytes that say nothing
+// of it: gob's, which describe the type, and the name of a field that is zero (so there is none in the value).
+func TestVerifyNoticesDamage(t *testing.T) {
+	if raceEnabled {
+		t.Skip("slow with the race detector, and a single goroutine")
+	}
+	eachCoder(t, 3, []string{"profiles", "sessions", "text", "protobuf", "random", "fields10"}, func(d *Dataset, codec string, c Coder) {
+		value := slices.IndexFunc(d.Raw, func(v []byte) bool { return !bytes.Contains(v, []byte(":false")) })
+		b, err := c.Encode(nil, value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passed := 0
+		for i := range b {
+			if codec == "msgpack" && (b[i] < '0' || b[i] > 'z') {
+				continue // it allocates what a damaged length says, tens of gigabytes: letters and digits are none
+			}
+			b[i] ^= 1
+			if c.Verify(b, value) == nil {
+				passed++
+			}
+			b[i] ^= 1
+		}
+		if passed > 0 && codec != "gob" || passed > len(b)*4/5 {
+			t.Errorf("%s, %s, as %s: %d of %d changed bytes pass", d.Name, d.Track, codec, passed, len(b))
+		}
+	})
 }
 
 func TestSameGo(t *testing.T) {
@@ -197,46 +205,28 @@ func TestNumbersOfDocuments(t *testing.T) {
 
 // TestConcurrentUse: callers share a coder, as those of the lab do.
 func TestConcurrentUse(t *testing.T) {
-	for _, name := range []string{"profiles", "random"} {
-		d, err := Make(name, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sets := []*Dataset{d}
-		if dynamic, err := d.Dynamic(); err == nil {
-			sets = append(sets, dynamic)
-		}
-		for _, d := range sets {
-			for _, codec := range Codecs() {
-				c, err := d.Coder(codec)
-				if errors.Is(err, ErrNoCoder) {
-					continue
-				} else if err != nil {
-					t.Fatal(err)
+	eachCoder(t, 1, []string{"profiles", "random"}, func(d *Dataset, codec string, c Coder) {
+		var callers sync.WaitGroup
+		for caller := range 8 {
+			callers.Go(func() {
+				var b []byte
+				for i := range 20 {
+					var err error
+					if b, err = c.Encode(b[:0], (i*caller)%50); err == nil {
+						err = c.Decode(b)
+					}
+					if err == nil {
+						err = c.Verify(b, (i*caller)%50)
+					}
+					if err != nil {
+						t.Errorf("%s, %s, as %s: %v", d.Name, d.Track, codec, err)
+						return
+					}
 				}
-				var callers sync.WaitGroup
-				for caller := range 8 {
-					callers.Go(func() {
-						var b []byte
-						for i := range 20 {
-							var err error
-							if b, err = c.Encode(b[:0], (i*caller)%50); err == nil {
-								err = c.Decode(b)
-							}
-							if err == nil {
-								err = c.Verify(b, (i*caller)%50)
-							}
-							if err != nil {
-								t.Errorf("%s, %s, as %s: %v", d.Name, d.Track, codec, err)
-								return
-							}
-						}
-					})
-				}
-				callers.Wait()
-			}
+			})
 		}
-	}
+		callers.Wait()
+	})
 }
 
 // TestEncodeAppends: what is in front stays, with room behind it and without.

@@ -78,10 +78,13 @@ func (c *cell) unfit() string {
 		return fmt.Sprintf("%d values at once are more than %d", values, maxValues)
 	}
 	if c.batch.N > 0 && c.client != nil && c.client.batcher == nil {
-		return "a client that pipelines by itself takes values one by one"
+		return noBatches
 	}
 	return ""
 }
+
+// noBatches says why goredis+auto has none.
+const noBatches = "goredis+auto makes pipelines of single commands, and a program's own batches go past it: take goredis for those"
 
 // slice is how long a cell is measured in a round.
 func (r *run) slice() time.Duration { return r.Duration / time.Duration(r.Rounds) }

@@ -61,6 +61,11 @@ func TestThroughTwemproxy(t *testing.T) {
 	if want := len(c.Clients)*len(c.Batches) - 2; len(r.Cells) != want || len(r.Skipped) != 2 { // auto-pipelining has no batches
 		t.Errorf("%d cells, want %d", len(r.Cells), want)
 	}
+	for _, s := range r.Skipped {
+		if s.Client != "goredis:2+auto@twemproxy" || s.Batch == "" || s.Reason != noBatches {
+			t.Errorf("left out: %+v", s)
+		}
+	}
 	for _, cell := range r.Cells {
 		u := cell.Resources
 		switch through := strings.HasSuffix(cell.Client, "@twemproxy"); {

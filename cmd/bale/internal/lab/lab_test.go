@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,13 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{}) // as the command does
+	if os.Getenv(keeperEnv) != "" {
+		if err := keep(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
