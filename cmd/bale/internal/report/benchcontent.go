@@ -49,6 +49,7 @@ type benchFinding struct {
 	About string
 	Says  []string
 	Table template.HTML
+	Broad bool // it takes the width of the page
 }
 
 // benchTable is the table of all cells of a track.

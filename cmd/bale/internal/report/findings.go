@@ -126,10 +126,28 @@ func findingsOf(found []outcome.Finding) (all []benchFinding) {
 			}
 			g.row("", cells...)
 		}
-		b.Table = g.HTML()
+		b.Table, b.Broad = g.HTML(), broad(f)
 		all = append(all, b)
 	}
 	return all
+}
+
+// halfWidth is about how many letters of a table half of the page has room for.
+const halfWidth = 68
+
+// broad says that a table takes the width of the page.
+func broad(f *outcome.Finding) bool {
+	letters := 0
+	for column, name := range f.Columns {
+		most := text.StringWidth(name)
+		for _, row := range f.Rows {
+			if column < len(row) {
+				most = max(most, text.StringWidth(marked(row[column])+row[column].Range))
+			}
+		}
+		letters += most + 2
+	}
+	return letters > halfWidth
 }
 
 // digits are those of a figure that is a number; nothing of another.

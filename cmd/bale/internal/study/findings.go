@@ -81,7 +81,7 @@ func stored(c outcome.Cell) float64 { return float64(c.StoredBytes) / float64(ma
 
 // compressors compares the ratios with and without a dictionary, by kind of data.
 func compressors(r *outcome.Run) (out []outcome.Finding) {
-	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset + " as " + c.Codec }) {
+	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset }) {
 		base, ok := g.find(compressed(plain))
 		if !ok {
 			continue
@@ -90,10 +90,10 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 		without, with := g.only(func(c outcome.Cell) bool { return !hasDict(c) }), g.only(hasDict)
 		ratio := func(c outcome.Cell) float64 { return c.Ratio }
 		sizes := func(c outcome.Cell) string {
-			return fmt.Sprintf("%s is smallest: %s bytes a key instead of %s, ratio %.2f, %s us to write and read a value, %s the throughput of plain values",
-				c.Compress, number(c.BytesPerKey(), 0), number(base.BytesPerKey(), 0), c.Ratio, said(packing(c), 1), rate(c).Times(rate(base)))
+			return fmt.Sprintf("%s has the highest ratio: %.2f, %s bytes a key instead of %s; %s us to compress and decompress a value, %s the throughput of plain values",
+				c.Compress, c.Ratio, number(c.BytesPerKey(), 0), number(base.BytesPerKey(), 0), said(packing(c), 1), rate(c).Times(rate(base)))
 		}
-		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key. Us: to compress and decompress a value, in the median. Throughput: values a second, times that of plain values.",
+		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, and the dictionary. Us: to compress and decompress a value, in the median. Throughput: values a second, times that of plain values.",
 			Columns: []string{"compressor", "ratio", "B/key", "us", "throughput"}}
 		best := without.best(ratio)
 		if best.Ratio < 1.05*base.Ratio || best.Compress == plain {
@@ -325,8 +325,14 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 			line += fmt.Sprintf(", %s that of %s", rate(enough).Times(rate(best)), best.Client)
 		}
 		f.Says = append(f.Says, line+".")
-		if fewer := (group{cells: g.cells[:at]}).alike(best, rate, client); fewer != "" {
-			f.Says = append(f.Says, "Smaller ones may be as good"+fewer+".")
+		var smaller []string
+		for _, c := range g.cells[:at] {
+			if like(c, best, rate) {
+				smaller = append(smaller, c.Client)
+			}
+		}
+		if len(smaller) > 0 {
+			f.Says = append(f.Says, "Smaller ones that are not told from it may be as good: "+strings.Join(smaller, ", ")+".")
 		}
 		if enough.Identity != best.Identity {
 			f.Says = append(f.Says, fmt.Sprintf("P99 with %s: %s us, %s that with %s.", enough.Client, said(enough.P99, 0), enough.P99.Times(best.P99), best.Client))

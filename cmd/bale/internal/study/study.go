@@ -82,7 +82,7 @@ func All() []Study {
 		}, pipelines},
 		{"pool-size", "how many connections go-redis' pool should have for 256 callers", "How many connections should a pool have for 256 callers?", []string{
 			"--value-size", "1000", "--codec", "raw", "--compress", "none", "--mix", "50:50",
-			"--client", "goredis:1,goredis:2,goredis:4,goredis:8,goredis:16,goredis:32,goredis:64,goredis:128,goredis:256,goredis:16+idle:16", "--concurrency", "256", "--duration", "2s",
+			"--client", "goredis:1,goredis:2,goredis:4,goredis:8,goredis:16,goredis:16+idle:16,goredis:32,goredis:64,goredis:128,goredis:256", "--concurrency", "256", "--duration", "2s",
 		}, poolSizes},
 		{"dictionary", "contexts used again, dictionaries, streams: ratio and P99", "What does a dictionary do for ratio and P99, and what does it cost to use it well?", []string{
 			"--builtin", "profiles,sessions", "--codec", "json",
@@ -164,8 +164,11 @@ func (g group) alike(best outcome.Cell, of func(outcome.Cell) outcome.Estimate, 
 			names = append(names, name(c))
 		}
 	}
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0:
 		return ""
+	case len(names) == len(g.cells)-1 && len(names) > 2:
+		return "; none of the others is told from it"
 	}
 	return "; not told from it: " + strings.Join(names, ", ")
 }

@@ -83,10 +83,10 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { packed(c, "zstd:3", 0.99, 1); c.Dataset = "random" }),
 		},
 		want: []string{
-			"profiles as json: Without a dictionary zstd:3 is smallest: 900 bytes a key instead of 1,100, ratio 1.25, 8.0 us to write and read a value, 1.00 times (0.96 to 1.04: not told apart) the throughput of plain values.",
-			"profiles as json: With one zstd:3+dict is smallest: 350 bytes a key instead of 1,100, ratio 4.00, 6.0 us to write and read a value, 1.10 times (1.06 to 1.14) the throughput of plain values.",
-			"random as json: Without a dictionary nothing saves 5%.",
-			"random as json: No dictionary pays.",
+			"profiles: Without a dictionary zstd:3 has the highest ratio: 1.25, 900 bytes a key instead of 1,100; 8.0 us to compress and decompress a value, 1.00 times (0.96 to 1.04: not told apart) the throughput of plain values.",
+			"profiles: With one zstd:3+dict has the highest ratio: 4.00, 350 bytes a key instead of 1,100; 6.0 us to compress and decompress a value, 1.10 times (1.06 to 1.14) the throughput of plain values.",
+			"random: Without a dictionary nothing saves 5%.",
+			"random: No dictionary pays.",
 		},
 	},
 	"pooling": {
