@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/balekv/bale/cmd/bale/internal/ab"
@@ -14,7 +15,7 @@ import (
 // abOptions are those of bale bench --ab.
 type abOptions struct {
 	a, b      string        // the commands
-	blocks    int           // 0: as many as it takes
+	blocks    int           // 0: the default
 	gate      string        // "": the default one
 	json      string        // as openJSON takes it
 	all       bool          // show what did not change, too
@@ -37,18 +38,21 @@ func runAB(ctx context.Context, s *streams, o abOptions) error {
 	}
 	out, err := openJSON(o.json, s) // before the measuring, not after it
 	if err != nil {
-		return err
+		return asUsage{err}
 	}
 	defer out.discard()
 	progress, stopProgress := showProgress(s.err)
 	r, err := ab.Run(ctx, ab.Options{A: o.a, B: o.b, Blocks: o.blocks, Gate: gate, Seed: o.seed, NoConfirm: o.noConfirm, Timeout: o.timeout, Progress: progress})
 	stopProgress()
 	if r != nil {
-		err = errors.Join(err, out.write(r))
+		unwritten := out.write(r)
 		if o.json != "-" {
-			report.AB(s.out, r, report.CompareOptions{All: o.all})
+			unwritten = errors.Join(unwritten, show(s, func(w io.Writer) { report.AB(w, r, report.CompareOptions{All: o.all, Width: reportWidth(s.out)}) }))
 		}
-		if err == nil {
+		switch {
+		case unwritten != nil:
+			err = asUsage{errors.Join(err, unwritten)}
+		case err == nil:
 			err = r.Report.Err()
 		}
 	}

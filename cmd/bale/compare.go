@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/balekv/bale/cmd/bale/internal/compare"
 	"github.com/balekv/bale/cmd/bale/internal/report"
@@ -23,11 +24,11 @@ type compareCommand struct {
 
 // Help is shown below the options.
 func (compareCommand) Help() string {
-	return `Says which cells of two runs got better or worse, by rank tests that are corrected for as many cells as there are (Holm). A REGRESSION is a change for the worse that noise does not explain and that is beyond the floor of its gate; a cell in which noise might hide one is UNMEASURABLE, and passes no gate silently. The exit status is 1 for a regression, or for a cell that FAILED and did not before, and 2 for runs that cannot be compared.
+	return `Says which cells of two runs got better or worse, by rank tests that are corrected for as many cells as there are (Holm). A REGRESSION is a change for the worse that noise does not explain and that is beyond the floor of its gate; a cell in which noise might hide one is UNMEASURABLE, and passes no gate silently. A cell that was right and has wrong results or none at all now FAILED, which is a regression, too. The exit status is 1 for regressions alone, and 2 for runs that cannot be compared.
 
-Two runs that were taken apart share no noise. For a gate on a busy machine, bale bench --ab takes two programs in turn.
+Two runs that were taken apart share no noise: what another hour or another machine does to all cells looks like a change of each. For a gate, bale bench --ab takes two programs in turn.
 
-Gates: time is sec/op; bytes is stored-B/value and redis-B/key; allocs is allocs/op; p99 is p99-sec/op. Floors are percentages; of bytes and allocs they may be numbers of them.
+Gates: time is sec/op; bytes is stored-B/value and redis-B/key, of which 5 bytes or 0.5% always pass; allocs is allocs/op; p99 is p99-sec/op. Floors are percentages; of bytes and allocs they may be numbers of them.
 
 Examples:
   bale compare old.json new.json
@@ -55,7 +56,7 @@ func (c *compareCommand) Run(ctx context.Context, s *streams) error {
 	}
 	out, err := openJSON(c.JSON, s)
 	if err != nil {
-		return err
+		return asUsage{err}
 	}
 	defer out.discard()
 	r, err := compare.Compare(before, after, compare.Options{Gate: gate})
@@ -63,12 +64,22 @@ func (c *compareCommand) Run(ctx context.Context, s *streams) error {
 		return incomparable(err)
 	}
 	if c.JSON != "-" {
-		report.Compare(s.out, r, report.CompareOptions{All: c.All})
+		err = show(s, func(w io.Writer) { report.Compare(w, r, report.CompareOptions{All: c.All, Width: reportWidth(s.out)}) })
 	}
-	if err := out.write(r); err != nil {
-		return err
+	if err = errors.Join(err, out.write(r)); err != nil {
+		return asUsage{err}
 	}
 	return r.Err()
+}
+
+// show writes a report to stdout. What cannot be written is no regression: the exit status 1 is for that alone. Who closes a pipe has read enough.
+func show(s *streams, write func(io.Writer)) error {
+	var b bytes.Buffer
+	write(&b)
+	if _, err := s.out.Write(b.Bytes()); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return fmt.Errorf("stdout: %w", err)
+	}
+	return nil
 }
 
 // maxRun bounds a file of results.

@@ -3,13 +3,18 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/balekv/bale/cmd/bale/internal/compare"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
 )
 
 // TestCompareExitCodes: 1 is for what got worse alone.
@@ -42,6 +47,95 @@ func TestCompareExitCodes(t *testing.T) {
 		}
 		if (errs.Len() > 0) != (test.want != exitDone) || strings.Count(errs.String(), "\n") > 1 || (test.want == exitUsage) != (out.Len() == 0) {
 			t.Errorf("bale compare %v: stdout %q, stderr %q", test.args, &out, &errs)
+		}
+	}
+}
+
+// full is a stdout that nothing can be written to.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestNotWrittenIsNoRegression: nor is a table that nobody reads to its end.
+func TestNotWrittenIsNoRegression(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "run")
+	if err := os.WriteFile(path, []byte("BenchmarkX 1 5 ns/op\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{{"compare", path, path}, {"bench", "--ab", "cat " + path, "cat " + path, "--blocks", "1"}} {
+		var errs bytes.Buffer
+		if code := run(t.Context(), command, strings.NewReader(""), full{}, &errs); code != exitUsage || !strings.Contains(errs.String(), "stdout: no space left on device") {
+			t.Errorf("%v: exit %d: %s", command, code, &errs)
+		}
+		errs.Reset()
+		if code := run(t.Context(), slices.Concat(command, []string{"--json", filepath.Join(dir, "no", "file")}), strings.NewReader(""), io.Discard, &errs); code != exitUsage {
+			t.Errorf("%v: exit %d: %s", command, code, &errs)
+		}
+	}
+}
+
+// TestFailedCells: cells in error, and those with wrong results, are not passed over, whichever form the run comes in.
+func TestFailedCells(t *testing.T) {
+	share := 1.5
+	cell := func(compress string) outcome.Cell {
+		c := outcome.Cell{
+			Identity: outcome.Identity{Dataset: "profiles", Track: "dynamic", Codec: "json", Compress: compress, Client: "goredis", Concurrency: 8},
+			Values:   200, StoredBytes: 20000, OpsPerSecond: outcome.Estimate{Median: 1000}, ValuesPerSecond: outcome.Estimate{Median: 1000}, Verified: true,
+		}
+		for range 6 {
+			c.Rounds = append(c.Rounds, outcome.Round{OpsPerSecond: 1000, P99: 1, AllocsPerOp: 100, BytesPerOp: 1000, StagesP50: make([]float64, len(outcome.Stages))})
+		}
+		return c
+	}
+	broken := func(c outcome.Cell, why string, mismatch bool) outcome.Cell {
+		c.Verified, c.Error, c.Mismatch = false, why, mismatch
+		return c
+	}
+	environment := outcome.Environment{OS: "linux/amd64", CPU: "one", Cores: 2, Rounds: 6, DurationS: 0.3, RedisVersion: "7.0.15", Bale: "v1", OthersCPU: &share,
+		Notes:     []string{"BUSY MACHINE: other programs used 1.5 of 2 cores meanwhile", "3 values are there twice"},
+		Libraries: []outcome.Library{{Name: "s2", Module: "example.com/compress", Version: "v1.0.0"}, {Name: "snappy", Module: "example.com/compress", Version: "v1.0.0"}, {Name: "json", Module: "encoding/json"}}}
+	old := outcome.Run{Environment: environment, Cells: []outcome.Cell{cell("none"), cell("s2"), cell("lz4"), broken(cell("gzip"), "a time-out", false)}}
+	environment.Notes = nil
+	environment.Libraries = []outcome.Library{{Name: "s2", Module: "example.com/compress", Version: "v1.1.0"}}
+	now := outcome.Run{Environment: environment, Cells: []outcome.Cell{cell("none"), broken(cell("s2"), "a time-out,\nand more", false), broken(cell("lz4"), "MISMATCH", true), cell("gzip")}}
+	dir := t.TempDir()
+	var paths [2][2]string // of each run, each form
+	for i, r := range []outcome.Run{old, now} {
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines bytes.Buffer
+		if err := compare.Write(&lines, goBenchmarks(&r)); err != nil {
+			t.Fatal(err)
+		}
+		for form, b := range [][]byte{text, lines.Bytes()} {
+			paths[i][form] = filepath.Join(dir, fmt.Sprint(i, form))
+			if err := os.WriteFile(paths[i][form], b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for form := range 2 {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), []string{"compare", paths[0][form], paths[1][form]}, strings.NewReader(""), &out, &errs); code != exitFailed || !strings.Contains(errs.String(), "2 cells FAILED that did not before") {
+			t.Errorf("exit %d: %s", code, &errs)
+		}
+		text := strings.Join(strings.Fields(out.String()), " ")
+		const name = "RoundTrip/data=profiles/track=dynamic/codec=json/compress="
+		for _, want := range []string{
+			"WARNING: the old run: BUSY MACHINE", "another version: example.com/compress was v1.0.0, now v1.1.0", "FAILED now, and not before: " + name + "s2/", ": could not be measured: a time-out, and more",
+			"FAILED now, and not before: " + name + "lz4/", ": MISMATCH", "FAILED before, and right now: " + name + "gzip/", ", 2 FAILED; gate",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, &out)
+			}
+		}
+		for _, none := range []string{"twice", "the new run:", "environment", "only in"} {
+			if strings.Contains(text, none) {
+				t.Errorf("%q in\n%s", none, &out)
+			}
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/perf/benchunit"
@@ -18,67 +17,114 @@ import (
 
 // CompareOptions say how much of a comparison to show.
 type CompareOptions struct {
-	All bool // what did not change and what has no gate, too
+	All   bool // what did not change and what has no gate, too
+	Width int  // columns that text and tables take at most, from 40; Width if zero
 }
 
 const (
 	mostUnmeasurable = 20 // rows, where not all are shown
 	mostListed       = 10 // cells that are in one run only, and reasons
+	mostNamed        = 3  // cells of one reason
 )
+
+// comparison is one being written.
+type comparison struct {
+	sheet
+	*compare.Report
+	names cellNames
+}
 
 // Compare writes what changed between two runs as a table, and ends in a line that counts the verdicts.
 func Compare(w io.Writer, r *compare.Report, o CompareOptions) {
-	for _, d := range r.Differences {
-		wrapped(w, fmt.Sprintf("WARNING: not the same environment: %s was %s, now %s", d.Key, quoted(d.Old), quoted(d.New)))
-	}
-	if !r.Paired {
-		wrapped(w, "The two runs were taken apart, and share no noise: a change may be the machine's. For a gate, bale bench --ab runs two commands in turn.")
-	}
-	if r.Shift != nil && math.Abs(*r.Shift) > notableShift && !r.Paired {
-		wrapped(w, fmt.Sprintf("WARNING: the time of the median cell changed by %s: what all cells have in common is rather the machine than the code.", changePercent(*r.Shift)))
-	}
-	if !slices.ContainsFunc(r.Comparisons, func(c compare.Comparison) bool { return c.Gate != "" }) && len(r.Comparisons) > 0 {
-		wrapped(w, "WARNING: no unit is under the gate: nothing can be a regression.")
-	}
+	c := &comparison{sheet{w, max(leastWidth, cmp.Or(o.Width, Width))}, r, nameCells(r.Comparisons)}
+	c.preface()
 	rows, hidden := shownRows(r.Comparisons, o)
+	fmt.Fprintln(w)
 	if len(rows) > 0 {
-		names := nameRows(rows)
-		if names.common != "" {
-			fmt.Fprintln(w)
-			wrapped(w, "all: "+names.common)
-		} else {
+		if c.names.common != "" {
+			of := "all cells: "
+			if len(c.names.keys) == 0 {
+				of = "cell: "
+			}
+			c.wrapped(of + c.names.common)
 			fmt.Fprintln(w)
 		}
-		comparisonTable(w, rows, names)
+		c.table(rows)
+		if hidden > 0 {
+			c.wrapped(fmt.Sprintf("and %d more that are UNMEASURABLE; --all and --json have them", hidden))
+		}
+		if !r.Paired && slices.ContainsFunc(rows, func(i int) bool { return r.Comparisons[i].Contrary() }) {
+			c.wrapped("change is the middle of the quotients of every new round and every old one: where rounds differ much, it need not be that of the medians.")
+		}
+		fmt.Fprintln(w)
 	}
-	if hidden > 0 {
-		fmt.Fprintf(w, "and %d more that are UNMEASURABLE; --all and --json have them\n", hidden)
+	c.unmeasurable()
+	c.failures("FAILED now, and not before", r.Failed)
+	c.failures("FAILED in both runs", r.StillFailed)
+	c.failures("FAILED, and is only in the new run", r.NewFailed)
+	c.failures("FAILED before, and right now", r.Mended)
+	c.list("only in the old run", r.OnlyOld)
+	c.list("only in the new run", r.OnlyNew)
+	if len(r.Ungated) > 0 {
+		c.wrapped("of the gate, no cell has " + strings.Join(r.Ungated, " or "))
 	}
-	fmt.Fprintln(w)
-	unmeasurableReasons(w, r.Comparisons)
-	for _, f := range r.Failed {
-		wrapped(w, strings.TrimSuffix(fmt.Sprintf("FAILED now, and not before: %s: %s", f.Cell, f.Error), ": "))
-	}
-	listed(w, "FAILED in both runs", failedCells(r.StillFailed))
-	listed(w, "only in the old run", r.OnlyOld)
-	listed(w, "only in the new run", r.OnlyNew)
 	counts := fmt.Sprintf("%s, %d better, %d same, %d UNMEASURABLE", regressions(r.Regressions), r.Better, r.Same, r.Unmeasurable)
 	if n := len(r.Failed); n > 0 {
 		counts += fmt.Sprintf(", %d FAILED", n)
 	}
-	wrapped(w, fmt.Sprintf("%s; gate %s", counts, r.Gate))
+	c.wrapped(counts + "; gate " + r.Gate)
+}
+
+// preface is what to know before looking at any figure.
+func (c *comparison) preface() {
+	for _, text := range c.OldWarnings {
+		c.wrapped("WARNING: the old run: " + text)
+	}
+	for _, text := range c.NewWarnings {
+		c.wrapped("WARNING: the new run: " + text)
+	}
+	for _, d := range c.Differences {
+		c.wrapped(fmt.Sprintf("WARNING: not the same environment: %s was %s, now %s", d.Key, quoted(d.Old), quoted(d.New)))
+	}
+	for i, d := range c.Versions {
+		if i == mostListed {
+			c.wrapped(fmt.Sprintf("other versions: %d more; --json has them", len(c.Versions)-i))
+			break
+		}
+		c.wrapped(fmt.Sprintf("another version: %s was %s, now %s", d.Key, d.Old, d.New))
+	}
+	if c.Paired {
+		c.wrapped("old: the median of A's runs. change: of a run of B against the run of A beside it, the middle of all pairs. new: old with that change.")
+		return
+	}
+	apart := "The two runs were taken apart, and share no noise: a change may be the machine's. For a gate, bale bench --ab runs two commands in turn."
+	if c.Timed > 0 && c.Shift == nil {
+		apart += fmt.Sprintf(" Whether all of the machine was slower in one of them cannot be told from %s with a time; it takes %d.", cellCount(c.Timed), compare.ShiftCells)
+	}
+	c.wrapped(apart)
+	if c.Shift != nil && math.Abs(*c.Shift) > notableShift {
+		c.wrapped(fmt.Sprintf("WARNING: the time of the median cell changed by %s: what most cells have in common is rather the machine, or something that all share, than a change to any of them.", changePercent(*c.Shift)))
+	}
+}
+
+func cellCount(n int) string {
+	if n == 1 {
+		return "1 cell"
+	}
+	return fmt.Sprintf("%d cells", n)
 }
 
 // AB writes what came of two commands that were run in turn, as Compare does.
 func AB(w io.Writer, r *ab.Result, o CompareOptions) {
+	to := sheet{w, max(leastWidth, cmp.Or(o.Width, Width))}
 	fmt.Fprintf(w, "A, old: %s\nB, new: %s\n", r.A, r.B)
 	again := ""
 	if r.Again != nil {
 		again = ", and as many again to confirm what was found"
 	}
-	wrapped(w, fmt.Sprintf("%d blocks of ABBA or BAAB: %d pairs of runs%s", r.Blocks, 2*r.Blocks, again))
+	to.wrapped(fmt.Sprintf("%d blocks of ABBA or BAAB: %d runs, which are %d pairs of A and B side by side%s", r.Blocks, 4*r.Blocks, 2*r.Blocks, again))
 	if r.Interrupted {
-		wrapped(w, "INTERRUPTED: this is what there was by then.")
+		to.wrapped("INTERRUPTED: this is what there was by then.")
 	}
 	Compare(w, r.Report, o)
 }
@@ -100,52 +146,70 @@ func regressions(n int) string {
 	return fmt.Sprintf("%d REGRESSIONS", n)
 }
 
-func failedCells(failed []compare.Failure) (cells []string) {
+func (c *comparison) failures(what string, failed []compare.Failure) {
+	var lines []string
 	for _, f := range failed {
-		cells = append(cells, f.Cell)
+		line := f.Cell
+		if f.Package {
+			line = "the package " + line
+		}
+		if f.Error != "" {
+			line += ": " + f.Error
+		}
+		lines = append(lines, line)
 	}
-	return cells
+	c.list(what, lines)
 }
 
-func listed(w io.Writer, what string, cells []string) {
-	for i, c := range cells {
+// list writes a line for each of some cells, but not many.
+func (c *comparison) list(what string, cells []string) {
+	for i, cell := range cells {
 		if i == mostListed {
-			fmt.Fprintf(w, "%s: %d more\n", what, len(cells)-i)
+			fmt.Fprintf(c, "%s: %d more\n", what, len(cells)-i)
 			return
 		}
-		wrapped(w, what+": "+c)
+		c.wrapped(what + ": " + cell)
 	}
 }
 
-// unmeasurableReasons says why cells are unmeasurable, those first that are of most.
-func unmeasurableReasons(w io.Writer, cs []compare.Comparison) {
-	counts := map[string]int{}
-	var all []string
-	for _, c := range cs {
-		if c.Verdict != compare.Unmeasurable {
+// unmeasurable says which cells are, and why, those reasons first that are of most.
+func (c *comparison) unmeasurable() {
+	cells := map[string][]string{}
+	var reasons []string
+	for i, r := range c.Comparisons {
+		if r.Verdict != compare.Unmeasurable {
 			continue
 		}
-		if counts[c.Reason]++; counts[c.Reason] == 1 {
-			all = append(all, c.Reason)
+		if cells[r.Reason] == nil {
+			reasons = append(reasons, r.Reason)
 		}
+		name := r.Unit
+		if cell := c.names.label(i); cell != "" {
+			name = cell + ", " + name
+		}
+		cells[r.Reason] = append(cells[r.Reason], name)
 	}
-	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
-	for i, reason := range all {
+	slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(len(cells[b]), len(cells[a])) })
+	for i, reason := range reasons {
 		if i == mostListed {
-			fmt.Fprintf(w, "UNMEASURABLE: %d more reasons; --json has them\n", len(all)-i)
+			c.wrapped(fmt.Sprintf("UNMEASURABLE: %d more reasons; --json has them", len(reasons)-i))
 			return
 		}
-		wrapped(w, fmt.Sprintf("UNMEASURABLE (%d): %s", counts[reason], reason))
+		names, more := cells[reason], ""
+		if n := len(names); n > mostNamed {
+			names, more = names[:mostNamed], fmt.Sprintf("; and %d more", n-mostNamed)
+		}
+		c.wrapped(fmt.Sprintf("UNMEASURABLE: %s%s: %s", strings.Join(names, "; "), more, reason))
 	}
 }
 
 // order of verdicts in the table: what matters most first.
 var order = []compare.Verdict{compare.Regression, compare.Unmeasurable, compare.Better, compare.Same, ""}
 
-// shownRows are the comparisons to show, and how many are not that should be.
-func shownRows(cs []compare.Comparison, o CompareOptions) (rows []compare.Comparison, hidden int) {
+// shownRows are the places of the comparisons to show, and how many are not that should be.
+func shownRows(cs []compare.Comparison, o CompareOptions) (rows []int, hidden int) {
 	unmeasurable := 0
-	for _, c := range cs {
+	for i, c := range cs {
 		switch {
 		case o.All:
 		case c.Verdict == compare.Same, c.Verdict == "":
@@ -156,62 +220,86 @@ func shownRows(cs []compare.Comparison, o CompareOptions) (rows []compare.Compar
 				continue
 			}
 		}
-		rows = append(rows, c)
+		rows = append(rows, i)
 	}
-	slices.SortStableFunc(rows, func(a, b compare.Comparison) int {
-		return cmp.Compare(slices.Index(order, a.Verdict), slices.Index(order, b.Verdict))
+	slices.SortStableFunc(rows, func(a, b int) int {
+		return cmp.Compare(slices.Index(order, cs[a].Verdict), slices.Index(order, cs[b].Verdict))
 	})
 	return rows, hidden
 }
 
-// rowNames are the columns that tell the rows of a table apart.
-type rowNames struct {
-	common string // what all have in common
-	header []any
-	rows   [][]string
+// cellNames are the columns that tell the cells of all comparisons apart.
+type cellNames struct {
+	common string     // what all have in common
+	keys   []string   // of the columns
+	values [][]string // of each comparison
 }
 
-// nameRows splits the names of cells into a column for each key that is not the same in all, if they are all of the same keys.
-func nameRows(cs []compare.Comparison) rowNames {
-	parts := make([][]compare.Part, len(cs))
-	uniform := true
-	short := shortPackages(cs)
+const (
+	packageColumn   = "package"
+	benchmarkColumn = "benchmark"
+)
+
+// nameCells splits the names of cells into a column for each key that is not the same in all.
+func nameCells(cs []compare.Comparison) cellNames {
+	split := make([]map[string]string, len(cs))
+	keys := []string{packageColumn, benchmarkColumn}
+	short, whole := shortPackages(cs), false
 	for i, c := range cs {
-		parts[i] = append([]compare.Part{{Key: "package", Value: short[c.Package]}}, compare.Parts(c.Name)...)
-		parts[i][1].Key = "benchmark"
-		uniform = uniform && len(parts[i]) == len(parts[0])
-		for k, p := range parts[i] {
-			uniform = uniform && p.Key != "" && p.Key == parts[0][k].Key
+		split[i] = map[string]string{packageColumn: short[c.Package]}
+		for k, p := range compare.Parts(c.Name) {
+			if k == 0 {
+				p.Key = benchmarkColumn
+			}
+			if _, twice := split[i][p.Key]; twice || p.Key == "" {
+				whole = true // such as X/small, whose pieces have no names
+			}
+			split[i][p.Key] = p.Value
+			if !slices.Contains(keys, p.Key) {
+				keys = append(keys, p.Key)
+			}
 		}
 	}
-	if !uniform {
+	if whole {
+		keys = keys[:2]
 		for i, c := range cs {
-			parts[i] = []compare.Part{parts[i][0], {Key: "benchmark", Value: c.Name}}
+			split[i][benchmarkColumn] = c.Name
 		}
 	}
-	n := rowNames{rows: make([][]string, len(cs))}
+	n := cellNames{values: make([][]string, len(cs))}
 	var common []string
-	for k, p := range parts[0] {
-		same := !slices.ContainsFunc(parts, func(other []compare.Part) bool { return other[k].Value != p.Value })
-		switch {
-		case same && (len(cs) > 1 && uniform || p.Value == ""):
-			if p.Key == "benchmark" {
-				common = append(common, p.Value)
-			} else if p.Value != "" {
-				common = append(common, p.Key+"="+p.Value)
+	for _, key := range keys {
+		if same := !slices.ContainsFunc(split, func(other map[string]string) bool { return other[key] != split[0][key] }); same {
+			if len(cs) > 0 && split[0][key] != "" {
+				common = append(common, labelled(key, split[0][key]))
 			}
 			continue
-		case same && p.Key == "package":
-			common = append(common, p.Value)
-			continue
 		}
-		n.header = append(n.header, p.Key)
+		n.keys = append(n.keys, key)
 		for i := range cs {
-			n.rows[i] = append(n.rows[i], parts[i][k].Value)
+			n.values[i] = append(n.values[i], cmp.Or(split[i][key], "-"))
 		}
 	}
 	n.common = strings.Join(common, ", ")
 	return n
+}
+
+func labelled(key, value string) string {
+	if key == packageColumn || key == benchmarkColumn {
+		return value
+	}
+	return key + "=" + value
+}
+
+// label is the cell of a comparison, in words; empty where there is but one.
+func (n cellNames) label(i int) string {
+	var parts []string
+	for k, v := range n.values[i] {
+		if v != "-" {
+			parts = append(parts, labelled(n.keys[k], v))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // shortPackages are the last elements of import paths, where those tell them apart.
@@ -231,51 +319,75 @@ func shortPackages(cs []compare.Comparison) map[string]string {
 	return whole
 }
 
-// comparisonTable writes the first form of the table that fits.
-func comparisonTable(w io.Writer, rows []compare.Comparison, names rowNames) {
-	forms := []func(io.Writer){}
-	add := func(gap, width int, p bool) {
-		forms = append(forms, func(w io.Writer) { comparisonForm(w, rows, names, gap, width, p) })
-	}
-	add(2, math.MaxInt, true)
-	add(1, math.MaxInt, true)
-	add(1, math.MaxInt, false)
-	for width := 40; width >= 4; width-- {
-		add(1, width, false)
-	}
-	fitting(w, forms...)
+// table writes the first form of the table that fits: with the corrected P, without, and with the name of each cell on a line of its own.
+func (c *comparison) table(rows []int) {
+	c.fitting(
+		func(w io.Writer) { c.form(w, rows, 2, true, true) },
+		func(w io.Writer) { c.form(w, rows, 1, true, true) },
+		func(w io.Writer) { c.form(w, rows, 1, true, false) },
+		func(w io.Writer) { c.stacked(w, rows, 2, true) },
+		func(w io.Writer) { c.stacked(w, rows, 1, false) },
+	)
 }
 
-func comparisonForm(w io.Writer, rows []compare.Comparison, names rowNames, gap, width int, p bool) {
-	header := append(slices.Clone(names.header), "unit", "old", "new", "change", "95% interval")
+func (c *comparison) form(w io.Writer, rows []int, gap int, names, p bool) {
+	var header []any
+	if names {
+		for _, k := range c.names.keys {
+			header = append(header, k)
+		}
+	}
+	header = append(header, "unit", "old", "new", "change", "95% interval")
+	left := len(header) - 4
 	if p {
 		header = append(header, "p")
 	}
-	t := newTable(w, gap, len(names.header)+1, append(header, "verdict")...)
-	for i, c := range rows {
+	t := newTable(w, gap, left, append(header, "verdict")...)
+	for _, i := range rows {
+		r := c.Comparisons[i]
 		var row table.Row
-		for _, n := range names.rows[i] {
-			row = append(row, cutTo(n, width))
+		if names {
+			for _, n := range c.names.values[i] {
+				row = append(row, n)
+			}
 		}
-		class := benchunit.ClassOf(c.Unit)
-		row = append(row, c.Unit, benchunit.Scale(c.Old.Median, class), benchunit.Scale(c.New.Median, class), change(c, c.Change), interval(c))
+		class := benchunit.ClassOf(r.Unit)
+		row = append(row, r.Unit, benchunit.Scale(r.Old.Median, class), benchunit.Scale(c.latter(r), class), change(r, r.Change), interval(r))
 		if p {
-			row = append(row, chance(c))
+			row = append(row, chance(r))
 		}
-		t.AppendRow(append(row, verdict(c)))
+		t.AppendRow(append(row, verdict(r)))
 	}
 	t.Render()
 }
 
-// cutTo leaves out the middle of a name that is longer than width.
-func cutTo(name string, width int) string {
-	n := utf8.RuneCountInString(name)
-	if n <= width {
-		return name
+// stacked is a table with the name of each cell above its figures.
+func (c *comparison) stacked(w io.Writer, rows []int, gap int, p bool) {
+	var b strings.Builder
+	c.form(&b, rows, gap, false, p)
+	const heading = 2 // lines
+	n := 0
+	for line := range strings.Lines(b.String()) {
+		if row := n - heading; row >= 0 && row < len(rows) {
+			if label := c.names.label(rows[row]); row == 0 || label != c.names.label(rows[row-1]) {
+				sheet{w, c.width}.wrapped(label)
+			}
+		}
+		fmt.Fprint(w, "  ", line)
+		n++
 	}
-	r := []rune(name)
-	left := (width - 1) / 2
-	return string(r[:left]) + "…" + string(r[n-(width-1-left):])
+}
+
+// latter is the new figure as it is shown: of pairs the one that goes with their change, for the medians of all runs of A and of all of B do not
+// know which run was beside which.
+func (c *comparison) latter(r compare.Comparison) float64 {
+	switch {
+	case !c.Paired || r.Exact:
+		return r.New.Median
+	case r.Absolute:
+		return r.Old.Median + r.Change
+	}
+	return r.Old.Median * (1 + r.Change)
 }
 
 // changePercent is a relative change.
