@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -55,10 +54,9 @@ func TestTerminalWidth(t *testing.T) {
 // TestProgressFits: the line of progress is never as wide as the terminal, also when that gets narrower.
 func TestProgressFits(t *testing.T) {
 	screen, program := openTerminal(t, 60)
-	update, stop := showProgress(program)
 	for _, columns := range []int{60, 30, 8} {
-		resize(t, program, columns)
-		time.Sleep(progressInterval) // for the next look
+		update, stop := showProgress(program)
+		resize(t, program, columns) // after it was begun
 		update(0, 10, strings.Repeat("é", 200))
 		buffer := make([]byte, 4096)
 		n, err := screen.Read(buffer)
@@ -69,6 +67,9 @@ func TestProgressFits(t *testing.T) {
 		if !ok || utf8.RuneCountInString(line) != columns-1 || !strings.HasSuffix(line, "…") {
 			t.Errorf("%d columns: %q", columns, buffer[:n])
 		}
+		stop()
+		if n, err = screen.Read(buffer); err != nil || string(buffer[:n]) != eraseLine {
+			t.Errorf("%d columns: %q is left, %v", columns, buffer[:n], err)
+		}
 	}
-	stop()
 }
