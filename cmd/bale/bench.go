@@ -341,12 +341,7 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, live.Close()) }()
-	cells, d := lab.Estimate(len(servers), c)
-	what := "cells"
-	if cells == 1 {
-		what = "cell"
-	}
-	fmt.Fprintf(s.err, "%d %s: about %v\n", cells, what, round(d))
+	fmt.Fprintln(s.err, expected(lab.Estimate(servers, c)))
 	result, err := lab.Run(ctx, servers, c)
 	stopProgress()
 	if result == nil && ctx.Err() != nil {
@@ -370,6 +365,19 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 		}
 	}
 	return err
+}
+
+// expected says what to expect of a run.
+func expected(e lab.Expectation) string {
+	what := "cells"
+	if e.Cells == 1 {
+		what = "cell"
+	}
+	text := fmt.Sprintf("%d %s: about %v, with loading, training and warming up", e.Cells, what, round(e.Time))
+	if e.Overload > 0 {
+		text += fmt.Sprintf("; up to %v more if every rate is too high", round(e.Overload))
+	}
+	return text
 }
 
 // round is a duration as one says it.

@@ -101,7 +101,7 @@ func (c ClientSetting) String() string {
 		s += ":" + strconv.Itoa(c.Connections)
 	}
 	switch {
-	case c.Name == "goredis" && c.Auto:
+	case c.gathers():
 		s += autoSuffix
 	case c.Name == "rueidis" && !c.Auto:
 		s += noAutoSuffix
@@ -125,6 +125,9 @@ type client struct {
 	timeout time.Duration
 	proxied bool // it has a proxy before the server
 }
+
+// gathers reports whether it makes pipelines of single commands, and has none for batches.
+func (c ClientSetting) gathers() bool { return c.Name == "goredis" && c.Auto }
 
 // dial makes a client for at most so many callers, with a time-out of each command. The server's address in o is the proxy's where there is one.
 func dial(ctx context.Context, s ClientSetting, o redis.Options, callers int, timeout time.Duration) (*client, error) {
@@ -161,7 +164,7 @@ func (c *client) goredis(s ClientSetting, o redis.Options, connections int) erro
 		o.Protocol, o.Dialer = 2, twemproxy.Dial
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
-	if s.Auto {
+	if s.gathers() {
 		return c.autoPipeline(s, o)
 	}
 	// Pipelines have a pool of their own, with larger buffers, and go on to the other one where that is full. Where a number was asked for it is

@@ -435,7 +435,7 @@ func TestTooMuchInHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Datasets, c.Concurrency = []*dataset.Dataset{d}, []int{1, 1000}
-	cells, _ := Estimate(1, c)
+	cells := Estimate([]*Server{server}, c).Cells
 	r, err := Run(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,8 @@ type Server struct {
 	Setting  string  // what differs from a server as it comes: "appendonly=always"
 	LinkBits float64 // a second, of the link to it; 0 for no limit
 
+	LinkDelay time.Duration // of a round trip over the link
+
 	client  *redis.Client    // for setting up and looking after, not for measuring
 	clients []*client        // to measure by
 	proxy   *twemproxy.Proxy // nil for none

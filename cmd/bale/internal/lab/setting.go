@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -135,7 +134,7 @@ func OpenPrivate(ctx context.Context, setting ServerSetting) (*Server, error) {
 			return nil, fmt.Errorf("--link: %w", err)
 		}
 		o.Host, o.Prefix, closeLink = l.ServerIP(), l.Prefix(), l.Close
-		server.LinkBits = float64(limits.Bits)
+		server.LinkBits, server.LinkDelay = float64(limits.Bits), limits.Delay
 	}
 	private, err := redisproc.StartWith(ctx, o)
 	if err != nil {
@@ -144,44 +143,4 @@ func OpenPrivate(ctx context.Context, setting ServerSetting) (*Server, error) {
 	server.Options = &redis.Options{Addr: private.Addr()}
 	server.close = func() error { return errors.Join(private.Close(), closeLink()) }
 	return connect(ctx, server)
-}
-
-// Estimate is how many cells a run has on so many servers, and about how long it takes: a guess, before anything was measured.
-func Estimate(servers int, c Config) (cells int, d time.Duration) {
-	const (
-		filling  = 300 * time.Millisecond // a set of values into Redis and back
-		training = 1500 * time.Millisecond
-		turn     = 10 * time.Millisecond // what a round of a cell takes beside
-		warming  = 0.5                   // of what is measured
-	)
-	variants, dictionaries := 0, 0
-	rates := max(1, len(c.Rates))
-	if c.Sweep {
-		rates = len(sweepShares)
-	}
-	for _, set := range c.Datasets {
-		for _, codec := range c.Codecs {
-			if _, err := set.Coder(codec); err != nil {
-				continue
-			}
-			for _, setting := range c.Compress {
-				v := &variant{data: set, codec: codec, setting: setting}
-				variants++
-				if setting.Dict {
-					dictionaries++
-				}
-				for _, n := range c.Concurrency {
-					for _, b := range orDefault(c.Batches) {
-						cell := &cell{variant: v, batch: b, concurrency: n}
-						if cell.unfit() == "" {
-							cells += servers * len(orDefault(c.Clients)) * rates
-						}
-					}
-				}
-			}
-		}
-	}
-	d = time.Duration(variants)*filling + time.Duration(dictionaries)*training +
-		time.Duration(cells)*(time.Duration(float64(c.Duration)*(1+warming))+time.Duration(c.Rounds)*turn)
-	return cells, d
 }
