@@ -16,6 +16,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/balekv/bale/cmd/bale/internal/flame"
+	"github.com/balekv/bale/cmd/bale/internal/outcome"
 )
 
 // TestProfiles: a profile of each kind for each cell, in files that pprof reads, and what the time went to.
@@ -117,5 +118,17 @@ func TestProfilesWithoutFiles(t *testing.T) {
 	c.ProfileDir = filepath.Join("file", "profiles")
 	if _, err := Run(t.Context(), []*Server{server}, c); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestProfileFileNames(t *testing.T) {
+	for want, i := range map[string]outcome.Identity{
+		"profiles-typed-json-zstd_3+dict-goredis-8callers.cpu.pprof": {Dataset: "profiles", Track: "typed", Codec: "json", Compress: "zstd:3+dict", Client: "goredis", Concurrency: 8},
+		"a_b-dynamic-raw-none-radix@twemproxy-link=1gbit_1ms-mset_10-1callers-2500ops.cpu.pprof": {Dataset: "a/b", Track: "dynamic", Codec: "raw", Compress: "none",
+			Client: "radix@twemproxy", Server: "link=1gbit,1ms", Batch: "mset:10", Concurrency: 1, Rate: 2500},
+	} {
+		if got := fileName(i, "cpu"); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -219,6 +220,25 @@ func treeOf(r *rand.Rand, pack float64) *flame.Tree {
 	return t
 }
 
+// studied is a run of a study, with findings of which one has too many columns for half of the page.
+func studied() *outcome.Run {
+	s := whole()
+	s.typed, s.callers = s.typed[:1], []int{64}
+	run := outcomeOf(s)
+	e := &run.Environment
+	e.Study, e.Question, e.StudyCommand = "network", "Up to which bandwidth does compression have the higher throughput?", []string{"bale", "study", "network", "--repeat", "7"}
+	e.Libraries = []outcome.Library{{Name: "json", Module: "encoding/json", Version: "go1.26.0"}, {Name: "radix", Module: "github.com/mediocregopher/radix/v4", Version: "v4.1.4", Note: "dormant"}, {Name: "raw"}}
+	field := func(s string) outcome.Figure { return outcome.Figure{Text: s} }
+	row := []outcome.Figure{field("zstd:3+dict"), {Text: "2.57", Range: "2.30 to 2.79", Best: true}, {Text: "0.98", Range: "0.90 to 1.07", Same: true}, {}, field("machine")}
+	run.Findings = []outcome.Finding{
+		{Says: []string{"These are medians."}},
+		{About: "profile", Says: []string{"zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.", "None of the others."}, Note: "Throughput: values a second.",
+			Columns: []string{"compressor", "10mbit", "1gbit", "10gbit", "limit"}, Rows: [][]outcome.Figure{{field("none"), field("1"), field("1,234"), field("1"), field("network")}, row}},
+		{About: "broad", Says: []string{"One."}, Columns: []string{"compressor", "a", "b", "c", "d", "e", "f", "g", "h"}, Rows: [][]outcome.Figure{slices.Concat(row, row[1:])}},
+	}
+	return run
+}
+
 // broken has cells that failed, names that would run, and combinations that were left out.
 func broken() *outcome.Run {
 	run := outcomeOf(mixed())
@@ -237,6 +257,7 @@ func broken() *outcome.Run {
 	run.Skipped = []outcome.Skipped{{Identity: outcome.Identity{Dataset: hostile, Codec: "easyjson", Track: "dynamic"}, Reason: "easyjson needs generated code: " + hostile}}
 	run.Environment.Notes, run.Environment.CPU, run.Environment.Command = []string{hostile}, hostile, []string{"bale", "bench", "--data", hostile, "it's"}
 	run.Timeline[5].Doing = hostile
+	run.Environment.Libraries = []outcome.Library{{Name: hostile, Module: hostile, Version: hostile, Note: hostile}}
 	return run
 }
 
@@ -261,6 +282,7 @@ func TestBenchHTML(t *testing.T) {
 	for golden, html := range map[string]string{
 		"testdata/bench.html":          benchHTML(t, outcomeOf(mixed()), nil, BenchOptions{Choices: benchChoices}),
 		"testdata/bench-baseline.html": benchHTML(t, outcomeOf(now), outcomeOf(was), BenchOptions{Choices: benchChoices[:1]}),
+		"testdata/bench-study.html":    benchHTML(t, studied(), nil, BenchOptions{}),
 		"testdata/bench-none.html":     benchHTML(t, &outcome.Run{}, nil, BenchOptions{Live: true}),
 	} {
 		compareGolden(t, golden, []byte(html))
@@ -376,6 +398,7 @@ func TestBenchPanels(t *testing.T) {
 		"codecs and compressors":  {codecs[:3], benchCompressors, []string{"goredis", "rueidis"}, 6, "1 caller, json, goredis", benchCompressors},
 		"codecs":                  {codecs, []string{"none"}, []string{"goredis"}, 1, "1 caller", codecs},
 		"codecs of three clients": {codecs, []string{"none"}, []string{"goredis", "rueidis", "redigo"}, 3, "1 caller, goredis", codecs},
+		"codecs and two settings": {codecs[:12], []string{"none", "zstd:3+dict"}, []string{"goredis"}, 2, "1 caller, none", codecs[:12]},
 		"more than fit":           {append(codecs[:13:13], "a", "b"), []string{"none"}, []string{"goredis"}, 2, "1 caller", codecs[:8]},
 	} {
 		s := whole()
@@ -397,6 +420,89 @@ func TestBenchPanels(t *testing.T) {
 		}
 		if n != len(cells) {
 			t.Errorf("%s: %d cells in pictures, of %d", name, n, len(cells))
+		}
+	}
+}
+
+// TestBenchHTMLOfStudy: the question first, what answers it before any figure, and the commands that do it again.
+func TestBenchHTMLOfStudy(t *testing.T) {
+	run := studied()
+	got := benchHTML(t, run, nil, BenchOptions{Choices: benchChoices})
+	at := 0
+	for _, want := range []string{"<title>bale study network: Up to which bandwidth", `<h1 id="answer">Up to which bandwidth does compression have the higher throughput?</h1>`, "<li>These are medians.</li>",
+		`<section aria-label="profile">`, "<li>zstd:3&#43;dict: 2.57 times (2.30 to 2.79) over 10mbit.</li>", `<dl class="figures">`, `<section id="found"`, "not told apart from 1. Beside a figure",
+		`<td data-v="1234">1,234`, `<td data-v="2.57">2.57* <small>2.30 to 2.79</small>`, `<div class="broad">`, "<code>bale study network --repeat 7</code>", "# what the study stands for</code>", "radix/v4"} {
+		i := strings.Index(got[at:], want)
+		if i < 0 {
+			t.Fatalf("no %q behind the first %d bytes", want, at)
+		}
+		at += i
+	}
+	if strings.Contains(got, "Choose json") {
+		t.Error("it has the choices of a run that is no study, too")
+	}
+	run.Environment.Private, run.Environment.StudyCommand = false, nil
+	if want := []string{"go install github.com/balekv/bale/cmd/bale@v0.6.0", "bale bench --data 'my data.ndjson' --compress none,zstd:3+dict --redis redis://HOST:PORT"}; !cmp.Equal(want, repeat(&run.Environment)) {
+		t.Errorf("to repeat it: %q, want %q", repeat(&run.Environment), want)
+	}
+}
+
+// TestBenchAlone: the last picture of an odd number has a row for itself, and is drawn for it and for a telephone.
+func TestBenchAlone(t *testing.T) {
+	draw := func(id string, width px) *drawing {
+		if id == "nothing" {
+			return nil
+		}
+		return &drawing{ID: id, Width: width}
+	}
+	for n, want := range map[int]string{0: "", 1: "a-wide 828 wide, a 400 narrow", 2: "a 400 ; b 400 ", 3: "a 400 ; b 400 ; c-wide 828 wide, c 400 narrow"} {
+		all := []sketch{{"nothing", draw}}
+		for i := range n {
+			all = append(all, sketch{string(rune('a' + i)), draw})
+		}
+		var rows []string
+		for _, f := range arranged(all) {
+			var each []string
+			for _, d := range f {
+				each = append(each, fmt.Sprintf("%s %v %s", d.ID, d.Width, d.Class))
+			}
+			rows = append(rows, strings.Join(each, ", "))
+		}
+		if got := strings.Join(rows, "; "); got != want {
+			t.Errorf("%d pictures: %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestFindingsText(t *testing.T) {
+	for width, want := range map[int]string{
+		80: `profile. Throughput: values a second. *: the best of its column, or not told
+from it. ~: not told apart from 1. In parentheses: the 95% interval.
+compressor                 10mbit                 1gbit  10gbit    limit
+──────────────────────────────────────────────────────────────────────────
+none                            1                 1,234       1  network
+zstd:3+dict  2.57* (2.30 to 2.79)  0.98~ (0.90 to 1.07)          machine
+
+These are medians.
+profile:
+- zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.
+- None of the others.
+`, 60: `profile. Throughput: values a second. *: the best of its
+column, or not told from it. ~: not told apart from 1.
+compressor   10mbit  1gbit  10gbit    limit
+─────────────────────────────────────────────
+none              1  1,234       1  network
+zstd:3+dict   2.57*  0.98~          machine
+
+These are medians.
+profile:
+- zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.
+- None of the others.
+`} {
+		var b strings.Builder
+		sheet{&b, width}.findings(studied().Findings[:2])
+		if diff := cmp.Diff(want, b.String()); diff != "" {
+			t.Errorf("%d wide (-want +got):\n%s", width, diff)
 		}
 	}
 }

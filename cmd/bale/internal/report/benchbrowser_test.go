@@ -40,6 +40,7 @@ func TestBenchHTMLInBrowser(t *testing.T) {
 		{"bench-whole", outcomeOf(whole()), nil, views[2:3], 10},
 		{"bench-open", outcomeOf(open), nil, views[:1], 3},
 		{"bench-codecs", outcomeOf(codecs), nil, views[2:3], 1},
+		{"bench-study", studied(), nil, views, 1},
 		{"bench-broken", broken(), nil, views[:1], 3},
 		{"bench-none", &outcome.Run{}, nil, views[2:3], 0},
 	} {

@@ -380,10 +380,21 @@ const (
 	rowNodes   = 14
 )
 
+// profileKinds are what a kind of profile has samples of.
+var profileKinds = []struct{ kind, of string }{
+	{"cpu", "processor time of this process"}, {"heap", "bytes allocated"}, {"mutex", "time that others waited for a lock that was held"},
+	{"block", "time that goroutines waited for locks, channels and timers"},
+}
+
 // profilesOf is a table of the profiles of the cells of a sheet, and their flame graphs as data: the page draws one when it is asked for.
 // A graph has at most so many nodes, the largest.
 func profilesOf(id, name string, cells []*benchCell, nodes int) (table, graphs template.HTML, n int) {
 	g := &grid{ID: id + "-profiles-table", Label: "Profiles of " + name, Caption: "Part of the samples by what they were spent on, of all rounds of a cell together."}
+	for _, k := range profileKinds {
+		if slices.ContainsFunc(cells, func(c *benchCell) bool { _, ok := c.Profiles[k.kind]; return ok }) {
+			g.Caption += fmt.Sprintf(" %s: %s.", capital(k.kind), k.of)
+		}
+	}
 	g.columns = []gridColumn{{name: "Setting", text: true}, {name: "Load", text: true}, {name: "Profile", text: true}}
 	var shares []string
 	for _, c := range flame.Categories() {

@@ -264,7 +264,7 @@ func clients(r *outcome.Run) []outcome.Finding {
 func pipelines(r *outcome.Run) []outcome.Finding {
 	way := func(c outcome.Cell) string { return cmp.Or(c.Batch, "one by one") }
 	fastest := func(g group) outcome.Cell { return g.best(throughput) }
-	rates := outcome.Finding{About: "values a second", Note: "Values a second, written and read back."}
+	rates := outcome.Finding{About: "depth", Note: "Values a second, written and read back."}
 	sets := outcome.Finding{About: "MSET", Note: "Values a second by MSET and MGET, times those of a pipeline of as many."}
 	for _, g := range groups(r, client) {
 		one, ok := g.find(func(c outcome.Cell) bool { return c.Batch == "" })

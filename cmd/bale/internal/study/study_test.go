@@ -133,8 +133,8 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { c.Client, c.Batch = "redigo", "pipeline:10"; quick(c, 4000) }),
 		},
 		want: []string{
-			"values a second: goredis: mset:10 does the most, 5,000 (4,900 to 5,100) values a second, 5.00 times (4.80 to 5.20) those one by one.",
-			"values a second: redigo: one by one does the most, 5,000 (4,900 to 5,100) values a second.",
+			"depth: goredis: mset:10 does the most, 5,000 (4,900 to 5,100) values a second, 5.00 times (4.80 to 5.20) those one by one.",
+			"depth: redigo: one by one does the most, 5,000 (4,900 to 5,100) values a second.",
 			"MSET: goredis: MSET does more than a pipeline of as many: 1.25 times (1.20 to 1.30) at 10.",
 		},
 	},

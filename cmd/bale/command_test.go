@@ -1,0 +1,28 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestCommandToRepeat: what was asked for and bears on the figures, with the seed, and no address of a server.
+func TestCommandToRepeat(t *testing.T) {
+	for args, want := range map[string]string{
+		"bench": "bale bench --seed 1",
+		"bench --quick --html x.html --json y.json --serve :0 --redis redis://:secret@host:1": "bale bench --quick --seed 1",
+		"bench --data a --data b --compress none,s2 --concurrency 1,8 --duration 1s --seed 7": "bale bench --data a --data b --compress none,s2 --concurrency 1,8 --duration 1s --seed 7",
+		"bench --value-size 1KiB,100 --mix 90:10 --zipf 0.99 --link 1gbit,1ms --link 10mbit":  "bale bench --value-size 1KiB,100B --mix 90:10 --zipf 0.99 --link 1gbit,1ms --link 10mbit --seed 1",
+		"bench --builtin text --profile cpu,heap --profile-dir d --embedded --io-threads 1,2": "bale bench --builtin text --io-threads 1,2 --embedded --profile cpu,heap --profile-dir d --seed 1",
+	} {
+		b, err := parseBench(strings.Fields(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.hurry()
+		if diff := cmp.Diff(want, strings.Join(b.command(), " ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", args, diff)
+		}
+	}
+}
