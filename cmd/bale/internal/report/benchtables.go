@@ -29,6 +29,12 @@ func allCells(id, label string, cells []*benchCell, baseline bool) template.HTML
 	if baseline {
 		g.Caption += " Percentages are the change since the baseline."
 	}
+	if slices.ContainsFunc(cells, func(c *benchCell) bool { return c.Late != nil }) {
+		g.Caption += " Late is how long after its time an operation began although a caller was free: what the generator itself added."
+	}
+	if slices.ContainsFunc(cells, func(c *benchCell) bool { return c.Unstarted > 0 }) {
+		g.Caption += " Unstarted are operations that no caller came to: the rate is far too high."
+	}
 	columns := benchColumns(cells)
 	for _, same := range []struct {
 		name string
