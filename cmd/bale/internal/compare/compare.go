@@ -13,6 +13,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/balekv/bale/cmd/bale/internal/rank"
 )
 
 // Run is what one run measured.
@@ -59,8 +61,7 @@ const (
 )
 
 const (
-	alpha      = 0.05 // of the whole family: how often noise alone may make any verdict but Same or Unmeasurable
-	confidence = 0.95 // of each interval
+	alpha = 0.05 // of the whole family: how often noise alone may make any verdict but Same or Unmeasurable
 
 	// constantRounds are as many equal figures as make a count a constant, and its change exact. A count that is either of two numbers with
 	// even odds looks like this, and changed, once in 2^9.
@@ -405,13 +406,13 @@ func compareSeries(a, b Series, o Options) (Comparison, error) {
 	}
 	switch {
 	case c.Exact:
-		c.Change = c.ratio(median(y) - median(x))
+		c.Change = c.ratio(rank.Median(y) - rank.Median(x))
 		c.Interval = &Interval{c.ratio(slices.Min(y) - slices.Max(x)), c.ratio(slices.Max(y) - slices.Min(x))}
 	default:
-		e := estimateOf(o.Paired, x, y)
-		c.Change, c.P = c.ratio(e.shift), &e.p
-		if e.bounded {
-			c.Interval = &Interval{c.ratio(e.low), c.ratio(e.high)}
+		e := rank.Compare(o.Paired, x, y)
+		c.Change, c.P = c.ratio(e.Shift), &e.P
+		if e.Bounded {
+			c.Interval = &Interval{c.ratio(e.Low), c.ratio(e.High)}
 		}
 	}
 	c.floor = limit.tolerated(c)
@@ -431,8 +432,8 @@ func constant(s Series) bool {
 }
 
 func figure(values []float64, exact bool) Figure {
-	f := Figure{Median: median(values), Rounds: len(values)}
-	if low, high, ok := medianInterval(values); ok && !exact {
+	f := Figure{Median: rank.Median(values), Rounds: len(values)}
+	if low, high, ok := rank.MedianInterval(values); ok && !exact {
 		f.Interval = &Interval{low, high}
 	}
 	return f
@@ -463,7 +464,7 @@ func (r *Report) correct() {
 		}
 	}
 	r.Family = len(family)
-	r.RoundsNeeded = roundsNeeded(r.Family, r.Paired)
+	r.RoundsNeeded = rank.RoundsNeeded(r.Family, alpha, r.Paired)
 	slices.SortStableFunc(family, func(a, b *Comparison) int { return cmp.Compare(*a.P, *b.P) })
 	p := make([]float64, len(family))
 	largest := 0.0
@@ -513,8 +514,8 @@ func (r *Report) reason(c *Comparison) string {
 		what = "pairs"
 	}
 	rounds := min(c.Old.Rounds, c.New.Rounds)
-	if smallestP(c.Old.Rounds, c.New.Rounds, r.Paired)*float64(r.Family) >= alpha || c.Interval == nil {
-		return fmt.Sprintf("too few %s: %d, and with %s it takes %d", what, rounds, count(r.Family, "comparison"), max(r.RoundsNeeded, intervalRounds(r.Paired)))
+	if rank.SmallestP(c.Old.Rounds, c.New.Rounds, r.Paired)*float64(r.Family) >= alpha || c.Interval == nil {
+		return fmt.Sprintf("too few %s: %d, and with %s it takes %d", what, rounds, count(r.Family, "comparison"), max(r.RoundsNeeded, rank.IntervalRounds(r.Paired)))
 	}
 	// An interval gets narrower with the square root of the rounds. Enough is when it excludes what is beyond the floor, or no change at all.
 	half := (c.high - c.low) / 2
@@ -537,7 +538,7 @@ func (r *Report) shift() {
 		}
 	}
 	if r.Timed = len(changes); r.Timed >= ShiftCells {
-		m := median(changes)
+		m := rank.Median(changes)
 		r.Shift = &m
 	}
 }

@@ -156,10 +156,10 @@ func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (befo
 	if err = before.atServer(ctx, p); err == nil {
 		before.atOwn(ctx, p)
 		from, done := p.now(), p.done.Load()
+		p.least.Store(from + int64(r.slice()))
 		p.from.Store(from)
 		r.hold(ctx, p, from)
-		until := p.now()
-		p.until.Store(until)
+		until := p.until.Load()
 		found.Seconds = float64(until-from) / 1e9
 		found.OpsPerSecond = float64(p.done.Load()-done) / found.Seconds // of an open loop
 		p.settle(ctx)
@@ -173,7 +173,7 @@ func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (befo
 
 // settle waits until every operation of a closed loop that counts has ended. The callers go on meanwhile, so that the last ones have no easier time.
 func (p *phase) settle(ctx context.Context) {
-	for began := time.Now(); p.cell.rate == 0 && p.measured.Load() < p.begun.Load() && p.cell.failure.get() == nil && ctx.Err() == nil && time.Since(began) < p.run.timeout; {
+	for began := time.Now(); p.cell.rate == 0 && !p.settled() && p.cell.failure.get() == nil && ctx.Err() == nil && time.Since(began) < p.run.timeout; {
 		sleep(ctx, time.Millisecond)
 	}
 }
@@ -224,13 +224,10 @@ func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, roun
 // longer than that; of an open loop until there was one, for there may be fewer operations than callers.
 func (r *run) hold(ctx context.Context, p *phase, from int64) {
 	sleep(ctx, r.slice())
-	turns := int64(p.cell.concurrency)
-	if p.cell.rate > 0 {
-		turns = 1
-	}
-	for p.measured.Load() < turns && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < r.timeout {
+	for !p.over(p.now()) && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < r.timeout {
 		sleep(ctx, time.Millisecond)
 	}
+	p.until.CompareAndSwap(maxTime, p.now())
 }
 
 // end has the callers come to an end. Those of an open loop do what was to start before its end, for to leave it out would be to leave

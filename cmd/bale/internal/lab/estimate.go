@@ -9,7 +9,7 @@ import (
 // together is a percentile of all rounds together, with the interval of those of the rounds, and made wider where it is not in there. So it fits the other
 // percentiles, and what one bad round has among the slowest is not lost.
 func together(rounds outcome.Estimate, all time.Duration) outcome.Estimate {
-	e := outcome.Estimate{Median: us(all)}
+	e := outcome.Estimate{Median: us(all), Rounds: rounds.Rounds}
 	if rounds.Interval != nil {
 		e.Interval = &[2]float64{min(rounds.Interval[0], e.Median), max(rounds.Interval[1], e.Median)}
 	}

@@ -24,6 +24,8 @@ type phase struct {
 
 	// Operations count that are to start from from until until, in nanoseconds since began.
 	from, until atomic.Int64
+	least       atomic.Int64 // until is not before, nor before as many as turns were measured
+	turns       int64
 	stop        chan struct{} // closed for callers to end
 
 	// Of an open loop: operations that a caller came to, and in the end those that none did.
@@ -38,6 +40,11 @@ func newPhase(r *run, c *cell) *phase {
 	p := &phase{run: r, cell: c, began: time.Now(), stop: make(chan struct{})}
 	p.from.Store(maxTime)
 	p.until.Store(maxTime)
+	p.least.Store(maxTime)
+	p.turns = int64(c.concurrency)
+	if c.rate > 0 {
+		p.turns = 1
+	}
 	return p
 }
 
@@ -47,8 +54,20 @@ func (p *phase) now() int64 { return int64(time.Since(p.began)) }
 // counts reports whether an operation that was to start at a time is measured.
 func (p *phase) counts(at int64) bool { return at >= p.from.Load() && at < p.until.Load() }
 
+// over ends what is measured if its time has come, and reports whether it has.
+func (p *phase) over(at int64) bool {
+	if at < p.least.Load() || p.measured.Load() < p.turns {
+		return false
+	}
+	p.until.CompareAndSwap(maxTime, at)
+	return true
+}
+
+// settled reports whether every operation that counts has ended.
+func (p *phase) settled() bool { return p.measured.Load() >= p.begun.Load() }
+
 // closed is a caller who starts an operation when its last one has ended. An operation that counts is timed from its start to the start of the
-// next: a cycle, with all that the caller does in between.
+// next: a cycle, with all that the caller does in between. Where operations are long, none is begun when all that counts is done: it would be waited for.
 func (p *phase) closed(ctx context.Context, c *caller, to *latency.Shard) {
 	for start := p.now(); ; {
 		select {
@@ -69,9 +88,15 @@ func (p *phase) closed(ctx context.Context, c *caller, to *latency.Shard) {
 			c.record(to)
 			p.count(c)
 		}
+		if p.over(next) && next-start > long && p.settled() {
+			return
+		}
 		start = next
 	}
 }
+
+// long is an operation, in nanoseconds, beside which the look at the end of a round takes no time.
+const long = int64(20 * time.Millisecond)
 
 // operate does one operation and reports whether the caller may go on.
 func (p *phase) operate(ctx context.Context, c *caller) bool {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"golang.org/x/perf/benchmath"
+	"github.com/balekv/bale/cmd/bale/internal/rank"
 )
 
 // Finding is what a study says of one of the things that it compares: sentences, and the figures that they rest on as a table.
@@ -24,39 +24,64 @@ type Figure struct {
 	Same  bool   `json:"same,omitempty"`  // not told from what it is compared with
 }
 
-const confidence = 0.95
-
 // NewEstimate is the median of a figure over rounds, with its interval where there are enough of them.
 func NewEstimate(rounds []float64) Estimate {
 	if len(rounds) == 0 {
 		return Estimate{}
 	}
-	summary := benchmath.AssumeNothing.Summary(benchmath.NewSample(rounds, &benchmath.DefaultThresholds), confidence)
-	e := Estimate{Median: summary.Center}
-	if !math.IsInf(summary.Lo, 0) && !math.IsInf(summary.Hi, 0) {
-		e.Interval = &[2]float64{summary.Lo, summary.Hi}
+	e := Estimate{Median: rank.Median(rounds), Rounds: rounds}
+	if low, high, ok := rank.MedianInterval(rounds); ok {
+		e.Interval = &[2]float64{low, high}
 	}
 	return e
 }
 
-// Over is how many times another one e is, with the range that their intervals leave. Its median is 0 where the other's is.
+// Over is how many times another one e is. Its median is 0 where the other's is.
+//
+// The interval is that of the quotients of the rounds, by Wilcoxon's signed ranks: a round measures all cells one after the other, so that what makes it
+// slow is in both. It is made wider where the quotient of the medians is not in there. Where the rounds are not known, or are of zero, it is what the two
+// intervals leave.
 func (e Estimate) Over(other Estimate) (q Estimate) {
 	if other.Median == 0 {
 		return q
 	}
 	q.Median = e.Median / other.Median
+	if rounds := min(len(e.Rounds), len(other.Rounds)); rounds >= rank.IntervalRounds(true) {
+		x, okX := logs(other.Rounds[:rounds])
+		y, okY := logs(e.Rounds[:rounds])
+		if okX && okY {
+			between := rank.Compare(true, x, y)
+			q.Interval = &[2]float64{min(q.Median, math.Exp(between.Low)), max(q.Median, math.Exp(between.High))}
+			return q
+		}
+	}
 	if e.Interval != nil && other.Interval != nil && other.Interval[0] > 0 {
 		q.Interval = &[2]float64{e.Interval[0] / other.Interval[1], e.Interval[1] / other.Interval[0]}
 	}
 	return q
 }
 
-// Apart reports whether the intervals of two estimates have nothing in common. They have where one has none.
+// logs are the logarithms of values, if all have one.
+func logs(values []float64) ([]float64, bool) {
+	out := make([]float64, len(values))
+	for i, v := range values {
+		if v <= 0 {
+			return nil, false
+		}
+		out[i] = math.Log(v)
+	}
+	return out, true
+}
+
+// Apart reports whether the interval of e over another one excludes that they are the same. It does not where there is none.
 func (e Estimate) Apart(other Estimate) bool {
+	if q := e.Over(other); q.Interval != nil {
+		return q.Interval[0] > 1 || q.Interval[1] < 1
+	}
 	return e.Interval != nil && other.Interval != nil && (e.Interval[0] > other.Interval[1] || e.Interval[1] < other.Interval[0])
 }
 
-// Times says how many times another one e is: "1.52 times (1.40 to 1.66)", with the range that their intervals leave, and whether noise may be all of it.
+// Times says how many times another one e is: "1.52 times (1.40 to 1.66)", with the interval of [Estimate.Over], and whether noise may be all of it.
 func (e Estimate) Times(other Estimate) string {
 	q := e.Over(other)
 	switch {

@@ -111,6 +111,9 @@ type Estimate struct {
 	// Interval holds the median of all rounds that there could be, with a confidence of 95% or a little more: two order statistics of the
 	// rounds, by the binomial distribution. Nil where there are too few rounds to say, that is fewer than 6.
 	Interval *[2]float64 `json:"interval_95,omitempty"`
+
+	// Rounds are the figures that it is of, in their order, as long as the run is at hand; Run's JSON has them once, in [Round].
+	Rounds []float64 `json:"-"`
 }
 
 // Cell is one combination and its figures.

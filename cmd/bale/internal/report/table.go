@@ -626,7 +626,7 @@ func (f figure) rivalsOf(cells []outcome.Cell) (order []rivals, groups map[rival
 	return slices.DeleteFunc(order, func(of rivals) bool { return len(groups[of]) < 2 }), groups
 }
 
-// marks are the figures that are the best among rivals, or cannot be told from it: their intervals meet. Where that is so of all of them nothing is marked, but said.
+// marks are the figures that are the best among rivals, or cannot be told from it. Where that is so of all of them nothing is marked, but said.
 func (t *tables) marks(cells []outcome.Cell) (marked map[spot]bool, untold []string) {
 	marked = map[spot]bool{}
 	var few []string               // figures without intervals
@@ -679,7 +679,7 @@ func (t *tables) marks(cells []outcome.Cell) (marked map[spot]bool, untold []str
 			}
 			with = " with " + enumerated(which)
 		}
-		untold = append(untold, fmt.Sprintf("No best in %s%s: the intervals of all meet that of the best", names, with))
+		untold = append(untold, fmt.Sprintf("No best in %s%s: none of the others is told from it", names, with))
 	}
 	return marked, untold
 }
@@ -690,16 +690,13 @@ func (f figure) nearest(cells []outcome.Cell, among []int) (near []int) {
 		return cmp.Compare(float64(f.sign)*f.value(cells[a]).Median, float64(f.sign)*f.value(cells[b]).Median)
 	})]
 	for _, i := range among {
-		if c := cells[i]; f.shown(top) == f.shown(c) || meet(f.value(top), f.value(c)) {
+		c := cells[i]
+		best, other := f.value(top), f.value(c)
+		if f.shown(top) == f.shown(c) || best.Interval != nil && other.Interval != nil && !best.Apart(other) {
 			near = append(near, i)
 		}
 	}
 	return near
-}
-
-// meet reports whether two intervals have something in common.
-func meet(a, b outcome.Estimate) bool {
-	return a.Interval != nil && b.Interval != nil && a.Interval[0] <= b.Interval[1] && b.Interval[0] <= a.Interval[1]
 }
 
 // dictionaries says what the settings with a dictionary cost beside: it was trained on values that are not measured, and its

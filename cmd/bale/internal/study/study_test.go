@@ -332,7 +332,7 @@ func TestWork(t *testing.T) {
 		c.Rounds = append(c.Rounds, outcome.Round{StagesP50: []float64{us, 100, 0, 0, 0, 2 * us, 0}})
 	}
 	got := work(c, "serialize", "deserialize")
-	want := outcome.Estimate{Median: 6, Interval: &[2]float64{3, 21}} // 2 and 4 of all rounds together
+	want := outcome.Estimate{Median: 6, Interval: &[2]float64{3, 21}, Rounds: []float64{3, 6, 9, 12, 15, 18, 21, 24}} // 2 and 4 of all rounds together
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

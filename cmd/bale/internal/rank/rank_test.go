@@ -1,4 +1,4 @@
-package compare
+package rank
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 	"slices"
 	"testing"
 )
+
+// alpha is that of the family.
+const alpha = 0.05
 
 // TestCriticalValues are those of the tables in Hollander, Wolfe and Chicken, for a two-sided test at 5%: the interval's bound is one further in.
 func TestCriticalValues(t *testing.T) {
@@ -25,7 +28,7 @@ func TestCriticalValues(t *testing.T) {
 		if paired {
 			rank = signedRank
 		}
-		if n := intervalRounds(paired); rank(n) == 0 || rank(n-1) != 0 {
+		if n := IntervalRounds(paired); rank(n) == 0 || rank(n-1) != 0 {
 			t.Errorf("paired %v: %d rounds", paired, n)
 		}
 	}
@@ -116,7 +119,7 @@ func TestIntervalsAreThoseOfTheTests(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 13))
 	for _, test := range []struct {
 		name     string
-		estimate func(x, y []float64) estimate
+		estimate func(x, y []float64) Estimate
 	}{{"unpaired", unpaired}, {"paired", paired}} {
 		for _, n := range []int{6, 8, 13, 20} {
 			t.Run(fmt.Sprint(test.name, " ", n), func(t *testing.T) {
@@ -126,7 +129,7 @@ func TestIntervalsAreThoseOfTheTests(t *testing.T) {
 						x[i], y[i] = r.NormFloat64(), 1+r.NormFloat64()
 					}
 					e := test.estimate(x, y)
-					if !e.bounded || !(e.low < e.shift && e.shift < e.high) {
+					if !e.Bounded || !(e.Low < e.Shift && e.Shift < e.High) {
 						t.Fatalf("%+v", e)
 					}
 					less := func(by float64) float64 {
@@ -134,15 +137,15 @@ func TestIntervalsAreThoseOfTheTests(t *testing.T) {
 						for i := range shifted {
 							shifted[i] -= by
 						}
-						return test.estimate(x, shifted).p
+						return test.estimate(x, shifted).P
 					}
 					const little = 1e-9
-					for _, within := range []float64{e.low + little, e.shift, e.high - little} {
+					for _, within := range []float64{e.Low + little, e.Shift, e.High - little} {
 						if p := less(within); p <= alpha {
 							t.Errorf("%v is in %+v, but P is %v", within, e, p)
 						}
 					}
-					for _, beyond := range []float64{e.low - little, e.high + little} {
+					for _, beyond := range []float64{e.Low - little, e.High + little} {
 						if p := less(beyond); p > alpha {
 							t.Errorf("%v is not in %+v, but P is %v", beyond, e, p)
 						}
@@ -161,14 +164,14 @@ func TestSmallestP(t *testing.T) {
 			for i := range x {
 				x[i], y[i] = float64(i), float64(2*n+2*i)
 			}
-			e := estimateOf(paired, x, y)
-			if want := smallestP(n, n, paired); math.Abs(e.p/want-1) > 1e-9 {
-				t.Errorf("paired %v, %d rounds: P %v, want %v", paired, n, e.p, want)
+			e := Compare(paired, x, y)
+			if want := SmallestP(n, n, paired); math.Abs(e.P/want-1) > 1e-9 {
+				t.Errorf("paired %v, %d rounds: P %v, want %v", paired, n, e.P, want)
 			}
 		}
 		for _, family := range []int{1, 6, 7, 23, 24, 85, 86, 1000} {
-			n := roundsNeeded(family, paired)
-			if smallestP(n, n, paired)*float64(family) >= alpha || smallestP(n-1, n-1, paired)*float64(family) < alpha {
+			n := RoundsNeeded(family, alpha, paired)
+			if SmallestP(n, n, paired)*float64(family) >= alpha || SmallestP(n-1, n-1, paired)*float64(family) < alpha {
 				t.Errorf("paired %v, %d comparisons: %d rounds", paired, family, n)
 			}
 		}

@@ -1,4 +1,7 @@
-package compare
+// Package rank tells two samples apart by the order of their values alone, so that a few that are far off do not count for more than others: by the tests
+// of Mann and Whitney and of Wilcoxon, exact for small samples, with the estimates and intervals that belong to them. [Compare] does it; [Median] and
+// [MedianInterval] are of a single sample.
+package rank
 
 import (
 	"cmp"
@@ -9,15 +12,19 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// estimate is how far one sample lies above another.
-type estimate struct {
-	shift     float64 // Hodges and Lehmann's
-	low, high float64 // 95%
-	bounded   bool    // there are enough values for an interval
-	p         float64 // two-sided
+// Confidence is that of all intervals.
+const Confidence = 0.95
+
+// Estimate is how far one sample lies above another.
+type Estimate struct {
+	Shift     float64 // Hodges and Lehmann's
+	Low, High float64 // its interval,
+	Bounded   bool    // if there are enough values for one
+	P         float64 // two-sided
 }
 
-func estimateOf(pairs bool, x, y []float64) estimate {
+// Compare compares y with x. Paired are samples of one length whose values were taken in pairs.
+func Compare(pairs bool, x, y []float64) Estimate {
 	if pairs {
 		return paired(x, y)
 	}
@@ -27,7 +34,7 @@ func estimateOf(pairs bool, x, y []float64) estimate {
 // unpaired compares two independent samples: Mann and Whitney's test, exact up to 50 values (25 with ties), and the estimate and interval
 // that belong to it. The shift is the median of all differences of a y to an x, and the interval holds those shifts that the test would not
 // reject (Hodges and Lehmann 1963; Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 4.2 and 4.3).
-func unpaired(x, y []float64) estimate {
+func unpaired(x, y []float64) Estimate {
 	d := make([]float64, 0, len(x)*len(y))
 	for _, a := range x {
 		for _, b := range y {
@@ -35,18 +42,18 @@ func unpaired(x, y []float64) estimate {
 		}
 	}
 	slices.Sort(d)
-	e := estimate{shift: medianOf(d)}
+	e := Estimate{Shift: medianOf(d)}
 	c := benchmath.AssumeNothing.Compare(sample(x), sample(y))
-	e.p = min(1, c.P)
+	e.P = min(1, c.P)
 	if k := mannWhitneyRank(len(x), len(y)); k > 0 {
-		e.low, e.high, e.bounded = d[k-1], d[len(d)-k], true
+		e.Low, e.High, e.Bounded = d[k-1], d[len(d)-k], true
 	}
 	return e
 }
 
 // paired compares samples whose values were taken in pairs: Wilcoxon's signed-rank test, exact with ties too, and the estimate and interval
 // that belong to it. The shift is the median of the means of all pairs of differences (Hollander, Wolfe and Chicken, 3.2 and 3.3).
-func paired(x, y []float64) estimate {
+func paired(x, y []float64) Estimate {
 	d := make([]float64, len(x))
 	for i := range x {
 		d[i] = y[i] - x[i]
@@ -58,9 +65,9 @@ func paired(x, y []float64) estimate {
 		}
 	}
 	slices.Sort(means)
-	e := estimate{shift: medianOf(means), p: signedRankP(d)}
+	e := Estimate{Shift: medianOf(means), P: signedRankP(d)}
 	if k := signedRank(len(d)); k > 0 {
-		e.low, e.high, e.bounded = means[k-1], means[len(means)-k], true
+		e.Low, e.High, e.Bounded = means[k-1], means[len(means)-k], true
 	}
 	return e
 }
@@ -69,7 +76,8 @@ func sample(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
 }
 
-func median(values []float64) float64 { return medianOf(slices.Sorted(slices.Values(values))) }
+// Median is that of values in any order; there has to be one.
+func Median(values []float64) float64 { return medianOf(slices.Sorted(slices.Values(values))) }
 
 // medianOf is that of sorted values.
 func medianOf(sorted []float64) float64 {
@@ -77,9 +85,9 @@ func medianOf(sorted []float64) float64 {
 	return sorted[(n-1)/2]/2 + sorted[n/2]/2
 }
 
-// medianInterval is the 95% interval of the median by the binomial distribution of the values below it; there is none for fewer than six.
-func medianInterval(values []float64) (low, high float64, ok bool) {
-	s := benchmath.AssumeNothing.Summary(sample(values), confidence)
+// MedianInterval is the 95% interval of the median by the binomial distribution of the values below it; there is none for fewer than six.
+func MedianInterval(values []float64) (low, high float64, ok bool) {
+	s := benchmath.AssumeNothing.Summary(sample(values), Confidence)
 	return s.Lo, s.Hi, !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0)
 }
 
@@ -134,7 +142,7 @@ func signedRank(n int) int {
 func tail(chances []float64) int {
 	below := 0.0
 	for k, p := range chances {
-		if below += p; below > (1-confidence)/2 {
+		if below += p; below > (1-Confidence)/2 {
 			return k
 		}
 	}
@@ -223,9 +231,9 @@ func signedRankP(d []float64) float64 {
 	return min(1, 2*p)
 }
 
-// smallestP is the smallest P that so many rounds can have: when every round of one run is above every one of the other, or every block says
+// SmallestP is the smallest P that so many rounds can have: when every round of one run is above every one of the other, or every block says
 // the same.
-func smallestP(n, m int, paired bool) float64 {
+func SmallestP(n, m int, paired bool) float64 {
 	if paired {
 		return math.Exp2(float64(1 - n))
 	}
@@ -236,17 +244,17 @@ func smallestP(n, m int, paired bool) float64 {
 	return min(1, 2*math.Exp(first+second-total))
 }
 
-// roundsNeeded are as many rounds of each run as make the smallest P significant among so many comparisons.
-func roundsNeeded(family int, paired bool) int {
+// RoundsNeeded are as many rounds of each run as make the smallest P times so many comparisons smaller than alpha.
+func RoundsNeeded(family int, alpha float64, paired bool) int {
 	n := 2
-	for smallestP(n, n, paired)*float64(max(family, 1)) >= alpha {
+	for SmallestP(n, n, paired)*float64(max(family, 1)) >= alpha {
 		n++
 	}
 	return n
 }
 
-// intervalRounds are as many rounds of each run as there is an interval for.
-func intervalRounds(paired bool) int {
+// IntervalRounds are as many rounds of each run as there is an interval for.
+func IntervalRounds(paired bool) int {
 	if paired {
 		return 6
 	}
