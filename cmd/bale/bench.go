@@ -46,7 +46,7 @@ type benchCommand struct {
 	MaxPolicy   []string      `name:"maxmemory-policy" placeholder:"LIST" group:"server" help:"Private servers that keep what this policy needs: noeviction, allkeys-lru, allkeys-lfu ..."`
 	Link        []string      `placeholder:"RATE[,RTT]" sep:"none" group:"server" help:"Private servers behind a limited network, such as 1gbit or 100mbit,0.5ms: in a network namespace, for root on Linux. Repeatable."`
 	Embedded    bool          `group:"server" help:"Use the embedded stand-in even where a redis-server is installed."`
-	Duration    time.Duration `default:"320ms" placeholder:"D" group:"measuring" help:"How long each cell is measured, in all rounds. Default: ${default}."`
+	Duration    time.Duration `default:"280ms" placeholder:"D" group:"measuring" help:"How long each cell is measured, in all rounds. Default: ${default}."`
 	Repeat      int           `default:"8" placeholder:"N" group:"measuring" help:"Rounds that the duration is split into; cells take turns in random order. Intervals need 6. Default: ${default}."`
 	Quick       bool          `group:"measuring" help:"A first look in some seconds: fewer sets, compressors and rounds where none are asked for."`
 	Seed        uint64        `default:"1" placeholder:"N" group:"measuring" help:"Seed of built-in values, samples and order. Default: ${default}."`
