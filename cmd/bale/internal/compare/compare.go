@@ -409,7 +409,11 @@ func compareSeries(a, b Series, o Options) (Comparison, error) {
 		c.Change = c.ratio(rank.Median(y) - rank.Median(x))
 		c.Interval = &Interval{c.ratio(slices.Min(y) - slices.Max(x)), c.ratio(slices.Max(y) - slices.Min(x))}
 	default:
-		e := rank.Compare(o.Paired, x, y)
+		test := rank.Unpaired
+		if o.Paired {
+			test = rank.Signs
+		}
+		e := test(x, y)
 		c.Change, c.P = c.ratio(e.Shift), &e.P
 		if e.Bounded {
 			c.Interval = &Interval{c.ratio(e.Low), c.ratio(e.High)}

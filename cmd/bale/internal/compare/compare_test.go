@@ -354,7 +354,7 @@ func TestConfirm(t *testing.T) {
 	if diff := cmp.Diff([]Verdict{Same, Regression, Unmeasurable, Better}, got); diff != "" {
 		t.Error(diff)
 	}
-	if r.Regressions != 1 || r.Unmeasurable != 1 || math.Abs(r.Comparisons[1].Change-.15) > 1e-9 || *r.Comparisons[1].PCorrected != 2*math.Exp2(-7) {
+	if r.Regressions != 1 || r.Unmeasurable != 1 || math.Abs(r.Comparisons[1].Change-.15) > 1e-9 || math.Abs(*r.Comparisons[1].PCorrected-2*math.Exp2(-7)) > 1e-9 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -50,7 +50,7 @@ func (e Estimate) Over(other Estimate) (q Estimate) {
 		x, okX := logs(other.Rounds[:rounds])
 		y, okY := logs(e.Rounds[:rounds])
 		if okX && okY {
-			between := rank.Compare(true, x, y)
+			between := rank.SignedRanks(x, y)
 			q.Interval = &[2]float64{min(q.Median, math.Exp(between.Low)), max(q.Median, math.Exp(between.High))}
 			return q
 		}

@@ -23,6 +23,12 @@ func TestCriticalValues(t *testing.T) {
 			t.Errorf("%d: %d and %d, want %d", sizes, k, swapped, critical+1)
 		}
 	}
+	// Of the sign test, in the same book: the largest number of the rarer sign that is significant.
+	for n, critical := range map[int]int{5: -1, 6: 0, 8: 0, 9: 1, 12: 2, 15: 3, 20: 5, 25: 7, 40: 13, 100: 39} {
+		if k := tail(binomial(n)); k != critical+1 {
+			t.Errorf("signs of %d pairs: %d, want %d", n, k, critical+1)
+		}
+	}
 	for _, paired := range []bool{false, true} { // the fewest that have an interval
 		rank := func(n int) int { return mannWhitneyRank(n, n) }
 		if paired {
@@ -31,6 +37,42 @@ func TestCriticalValues(t *testing.T) {
 		if n := IntervalRounds(paired); rank(n) == 0 || rank(n-1) != 0 {
 			t.Errorf("paired %v: %d rounds", paired, n)
 		}
+	}
+}
+
+// TestSignsOnTwoSpeeds: what is a tenth slower is found on a machine that has two speeds, of which a run has one or the other.
+func TestSignsOnTwoSpeeds(t *testing.T) {
+	r := rand.New(rand.NewPCG(14, 15))
+	const tries, pairs = 500, 40
+	alarms, signs, ranks := 0, 0, 0
+	speed, other := 0, 1.6
+	draw := func() float64 {
+		if r.IntN(5) == 0 { // it changes
+			speed = 1 - speed
+		}
+		return math.Log(math.Pow(other, float64(speed))) + 0.02*r.NormFloat64()
+	}
+	for range tries {
+		x, same, slow := make([]float64, pairs), make([]float64, pairs), make([]float64, pairs)
+		for i := range x {
+			x[i], same[i] = draw(), draw()
+		}
+		if Signs(x, same).P < alpha {
+			alarms++
+		}
+		for i := range x {
+			x[i], slow[i] = draw(), draw()+math.Log(1.1)
+		}
+		if Signs(x, slow).P < alpha/3 {
+			signs++
+		}
+		if SignedRanks(x, slow).P < alpha/3 {
+			ranks++
+		}
+	}
+	t.Logf("of %d: %d alarms, %d found by signs, %d by signed ranks", tries, alarms, signs, ranks)
+	if alarms > tries*7/100 || signs < tries*95/100 || ranks > signs {
+		t.Errorf("of %d: %d alarms, %d found by signs, %d by signed ranks", tries, alarms, signs, ranks)
 	}
 }
 
@@ -120,7 +162,7 @@ func TestIntervalsAreThoseOfTheTests(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		estimate func(x, y []float64) Estimate
-	}{{"unpaired", unpaired}, {"paired", paired}} {
+	}{{"unpaired", Unpaired}, {"signed ranks", SignedRanks}, {"signs", Signs}} {
 		for _, n := range []int{6, 8, 13, 20} {
 			t.Run(fmt.Sprint(test.name, " ", n), func(t *testing.T) {
 				for range 20 {
@@ -164,7 +206,14 @@ func TestSmallestP(t *testing.T) {
 			for i := range x {
 				x[i], y[i] = float64(i), float64(2*n+2*i)
 			}
-			e := Compare(paired, x, y)
+			test := Unpaired
+			if paired {
+				test = Signs
+			}
+			e := test(x, y)
+			if signed := SignedRanks(x, y); paired && math.Abs(e.P/signed.P-1) > 1e-9 {
+				t.Errorf("%d pairs: P %v by signs, %v by signed ranks", n, e.P, signed.P)
+			}
 			if want := SmallestP(n, n, paired); math.Abs(e.P/want-1) > 1e-9 {
 				t.Errorf("paired %v, %d rounds: P %v, want %v", paired, n, e.P, want)
 			}
