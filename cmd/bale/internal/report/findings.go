@@ -100,6 +100,7 @@ func findingTable(f *outcome.Finding, intervals bool) string {
 
 // findingsOf are the findings as a page has them.
 func findingsOf(found []outcome.Finding) (all []benchFinding) {
+	wide := slices.ContainsFunc(found, broad) // one that takes the width of the page would leave a hole beside those that do not
 	for i := range found {
 		f := &found[i]
 		b := benchFinding{About: printable(f.About)}
@@ -126,17 +127,17 @@ func findingsOf(found []outcome.Finding) (all []benchFinding) {
 			}
 			g.row("", cells...)
 		}
-		b.Table, b.Broad = g.HTML(), broad(f)
+		b.Table, b.Broad = g.HTML(), wide
 		all = append(all, b)
 	}
 	return all
 }
 
 // halfWidth is about how many letters of a table half of the page has room for.
-const halfWidth = 68
+const halfWidth = 72
 
 // broad says that a table takes the width of the page.
-func broad(f *outcome.Finding) bool {
+func broad(f outcome.Finding) bool {
 	letters := 0
 	for column, name := range f.Columns {
 		most := text.StringWidth(name)

@@ -40,7 +40,12 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 		packedJSON, ok := with.find(isJSON)
 		if ok {
 			best := with.best(func(c outcome.Cell) float64 { return -stored(c) })
-			fewest += fmt.Sprintf("; with a dictionary %s with %s, encoding/json %s", best.Codec, number(stored(best), 0), number(stored(packedJSON), 0))
+			if stored(best) == stored(packedJSON) { // others that write the same
+				best.Codec = "encoding/json"
+			}
+			if fewest += fmt.Sprintf("; with a dictionary %s with %s", best.Codec, number(stored(best), 0)); best.Codec != "encoding/json" {
+				fewest += ", encoding/json " + number(stored(packedJSON), 0)
+			}
 		}
 		f.Says = append(f.Says, fewest+".")
 
@@ -339,7 +344,7 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 		}
 		if least := g.cells[0]; least.Resources.PoolWait != nil && *least.Resources.PoolWait > 0 {
 			all := least.Stages["total"].Mean
-			f.Says = append(f.Says, fmt.Sprintf("With %s an operation waits %s us for a connection, of %s in all, in the mean.", least.Client, number(min(*least.Resources.PoolWait, all), 0), number(all, 0)))
+			f.Says = append(f.Says, fmt.Sprintf("With %s an operation takes %s us in the mean, and %.0f%% of that is waiting for a connection.", least.Client, number(all, 0), 100*min(1, *least.Resources.PoolWait/all)))
 		}
 		for _, c := range g.cells {
 			wait := outcome.Figure{}

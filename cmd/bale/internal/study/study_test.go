@@ -150,7 +150,7 @@ var examples = map[string]example{
 		want: []string{
 			"256 callers: goredis:8 is the smallest with 95% of the highest throughput: 980 (960 to 1,000) operations a second, 0.98 times (0.94 to 1.02: not told apart) that of goredis:64.",
 			"256 callers: P99 with goredis:8: 500 us, 0.56 times that with goredis:64.",
-			"256 callers: With goredis:1 an operation waits 80 us for a connection, of 120 in all, in the mean.",
+			"256 callers: With goredis:1 an operation takes 120 us in the mean, and 67% of that is waiting for a connection.",
 		},
 	},
 	"dictionary": {
