@@ -78,7 +78,7 @@ func (benchCommand) Help() string {
 
 With +dict a dictionary is trained on half of the values first, and everything is measured on the others alone.
 
-Ctrl-C ends a run with the figures of the rounds that are whole by then; before the first is, there are none. A second Ctrl-C ends it at once.
+Ctrl-C ends a run with the figures of the rounds that are whole by then; in the first round, of the cells that had their turn; while dictionaries are trained, or the rates of a sweep are found, there are none yet. A second Ctrl-C ends it at once.
 
 Each run says which versions of which libraries were measured. json-iterator is archived by its authors, ffjson unmaintained, radix dormant: they are here to be compared with.
 

@@ -149,14 +149,18 @@ func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (befo
 	if err != nil {
 		return nil, nil, err
 	}
-	before, after = &look{}, &look{}
+	before, after = &look{main: -1}, &look{main: -1}
 	if p.cell.failure.get() != nil { // the server may be gone
 		return before, after, stopProfiles()
 	}
 	if err = before.atServer(ctx, p); err == nil {
 		before.atOwn(ctx, p)
 		from, done := p.now(), p.done.Load()
-		p.least.Store(from + int64(r.slice()))
+		length := r.slice()
+		if p.cell.rate > 0 { // of which one is to start meanwhile; when it is done is not waited for: late ones are what it has to tell
+			length = max(length, time.Duration(1e9/p.cell.rate)+1)
+		}
+		p.least.Store(from + int64(length))
 		p.from.Store(from)
 		r.hold(ctx, p, from)
 		until := p.until.Load()
@@ -221,7 +225,7 @@ func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, roun
 }
 
 // hold lets the callers work for the time that is measured, and on until each had a turn from start to end, where operations take
-// longer than that; of an open loop until there was one, for there may be fewer operations than callers.
+// longer than that; of an open loop until one was to start.
 func (r *run) hold(ctx context.Context, p *phase, from int64) {
 	sleep(ctx, r.slice())
 	for !p.over(p.now()) && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < r.timeout {

@@ -22,5 +22,11 @@ func estimate(rounds []outcome.Round, figure func(outcome.Round) float64) outcom
 	for i, r := range rounds {
 		values[i] = figure(r)
 	}
-	return outcome.NewEstimate(values)
+	e := outcome.NewEstimate(values)
+	for i, r := range rounds {
+		if r.Round != i { // one in which nothing was done is not there: they make no pairs with those of other cells
+			e.Rounds = nil
+		}
+	}
+	return e
 }

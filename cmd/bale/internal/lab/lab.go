@@ -283,6 +283,9 @@ func (r *run) result(complete bool) *outcome.Run {
 	}
 	places := map[outcome.Identity]int{}
 	for _, cell := range r.cells {
+		if r.Sweep && cell.rate == 0 && cell.failed() == nil {
+			continue // measured for its rates alone
+		}
 		if complete || len(cell.rounds) >= rounds || cell.failed() != nil {
 			places[cell.identity()] = len(result.Cells)
 			result.Cells = append(result.Cells, cell.result(r.cores))

@@ -24,8 +24,8 @@ type phase struct {
 
 	// Operations count that are to start from from until until, in nanoseconds since began.
 	from, until atomic.Int64
-	least       atomic.Int64 // until is not before, nor before as many as turns were measured
-	turns       int64
+	least       atomic.Int64  // until is not before, nor before as many as turns were measured:
+	turns       int64         // one of each caller of a closed loop
 	stop        chan struct{} // closed for callers to end
 
 	// Of an open loop: operations that a caller came to, and in the end those that none did.
@@ -41,9 +41,8 @@ func newPhase(r *run, c *cell) *phase {
 	p.from.Store(maxTime)
 	p.until.Store(maxTime)
 	p.least.Store(maxTime)
-	p.turns = int64(c.concurrency)
-	if c.rate > 0 {
-		p.turns = 1
+	if c.rate == 0 {
+		p.turns = int64(c.concurrency)
 	}
 	return p
 }
@@ -224,7 +223,7 @@ func (p *phase) warmUp(ctx context.Context, slice time.Duration) warmth {
 		last, lastAt = n, now
 		took := now.Sub(p.began)
 		if n < int64(p.cell.concurrency) && p.cell.rate == 0 || n == 0 {
-			if took > opTimeout {
+			if took > p.run.timeout {
 				return warmth{took, false}
 			}
 			continue

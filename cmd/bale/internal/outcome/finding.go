@@ -38,23 +38,23 @@ func NewEstimate(rounds []float64) Estimate {
 
 // Over is how many times another one e is. Its median is 0 where the other's is.
 //
-// The interval is that of the quotients of the rounds, by Wilcoxon's signed ranks: a round measures all cells one after the other, so that what makes it
-// slow is in both. It is made wider where the quotient of the medians is not in there. Where the rounds are not known, or are of zero, it is what the two
-// intervals leave.
+// It is of the quotients of the rounds, pair by pair, for a round measures all cells one after the other, so that what makes it slow is in both: Hodges and
+// Lehmann's estimate, and the interval of Wilcoxon's signed ranks. Where there are too few rounds, or they are not known, or are of zero, it is the quotient
+// of the medians, with what the two intervals leave.
 func (e Estimate) Over(other Estimate) (q Estimate) {
 	if other.Median == 0 {
 		return q
 	}
-	q.Median = e.Median / other.Median
 	if rounds := min(len(e.Rounds), len(other.Rounds)); rounds >= rank.IntervalRounds(true) {
 		x, okX := logs(other.Rounds[:rounds])
 		y, okY := logs(e.Rounds[:rounds])
 		if okX && okY {
 			between := rank.SignedRanks(x, y)
-			q.Interval = &[2]float64{min(q.Median, math.Exp(between.Low)), max(q.Median, math.Exp(between.High))}
+			q.Median, q.Interval = math.Exp(between.Shift), &[2]float64{math.Exp(between.Low), math.Exp(between.High)}
 			return q
 		}
 	}
+	q.Median = e.Median / other.Median
 	if e.Interval != nil && other.Interval != nil && other.Interval[0] > 0 {
 		q.Interval = &[2]float64{e.Interval[0] / other.Interval[1], e.Interval[1] / other.Interval[0]}
 	}

@@ -193,7 +193,7 @@ const (
 	LimitMachine = "machine" // both together use all cores, and each could do more on a machine of its own
 	LimitNetwork = "network" // the link is full
 	LimitPool    = "pool"    // callers wait for a connection
-	LimitWaiting = "waiting" // none is busy: callers wait for round trips, and more callers would do more
+	LimitWaiting = "waiting" // none is busy: callers wait for round trips; more callers or connections may do more
 	LimitOffered = "offered" // an open loop that keeps up: no more was asked for
 )
 
