@@ -226,7 +226,6 @@ const (
 	fullLink    = 0.85 // of its bits, in the fuller direction: headers and acknowledgements take the rest
 	muchWaiting = 0.30 // of the latency
 	muchElse    = 0.10 // of all cores, by other programs
-	keptRate    = 0.95 // of the rate that was asked for
 )
 
 // MuchElse reports whether other programs use so much of a machine's cores that it is to be told: more than a tenth.
@@ -235,7 +234,7 @@ func MuchElse(others float64, cores int) bool { return others > muchElse*float64
 // limit says what kept a cell from being faster, and why.
 func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
 	u := c.Resources
-	if c.Rate > 0 && c.OpsPerSecond.Median >= keptRate*c.Rate && c.Unstarted == 0 {
+	if c.Kept() {
 		return outcome.LimitOffered, fmt.Sprintf("%.0f operations a second were asked for, and done", c.Rate)
 	}
 	server, main, proxy, through := 0.0, 0.0, 0.0, ""

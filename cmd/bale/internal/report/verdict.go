@@ -54,6 +54,10 @@ func choose(name string, cells []outcome.Cell) string {
 	if len(cells) == 0 {
 		return "nothing for " + name + ": no cell was verified"
 	}
+	isRaw := func(c outcome.Cell) bool { return c.Codec == "raw" }
+	if slices.ContainsFunc(cells, func(c outcome.Cell) bool { return !isRaw(c) }) {
+		cells = slices.DeleteFunc(cells, isRaw) // what serializes nothing is no serializer to choose
+	}
 	// What to compare with: plain values of the first codec, or whatever comes first.
 	base := cells[max(0, slices.IndexFunc(cells, func(c outcome.Cell) bool { return c.Compress == "none" }))]
 	verified := slices.Clone(cells)
