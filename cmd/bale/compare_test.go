@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -137,6 +138,77 @@ func TestFailedCells(t *testing.T) {
 				t.Errorf("%q in\n%s", none, &out)
 			}
 		}
+	}
+}
+
+// TestOpenLoop: a rate that is no longer kept, and latencies of which only the least is known, are not passed over, whichever form the run
+// comes in.
+func TestOpenLoop(t *testing.T) {
+	const rate = 50000
+	open := func(ops float64, unstarted int64, p99 float64, bounded bool) *outcome.Run {
+		c := outcome.Cell{
+			Identity: outcome.Identity{Dataset: "profiles", Track: "dynamic", Codec: "json", Compress: "none", Client: "goredis", Concurrency: 8, Rate: rate},
+			Values:   200, StoredBytes: 20000, OpsPerSecond: outcome.Estimate{Median: ops}, ValuesPerSecond: outcome.Estimate{Median: ops},
+			Unstarted: unstarted, AtLeast: bounded, Verified: true,
+		}
+		for i := range 8 {
+			by := 1 + float64(i)/1000
+			c.Rounds = append(c.Rounds, outcome.Round{
+				OpsPerSecond: ops * by, P99: p99 * by, AtLeast: bounded, AllocsPerOp: 100, BytesPerOp: 1000, StagesP50: make([]float64, len(outcome.Stages)),
+			})
+		}
+		return &outcome.Run{Environment: outcome.Environment{OS: "linux/amd64", Rounds: 8, DurationS: 1}, Cells: []outcome.Cell{c}}
+	}
+	kept, collapsed := open(49900, 0, 2000, false), open(21000, 90000, 5.1e6, true)
+	for _, test := range []struct {
+		name     string
+		old, new *outcome.Run
+		gate     string
+		code     int
+		want     []string
+	}{
+		{"kept", kept, open(48000, 0, 2000, false), "", exitDone, []string{"of the gate, no cell has time", "0 REGRESSIONS, 0 better, 2 same, 0 UNMEASURABLE; gate"}},
+		{"collapsed", kept, collapsed, "", exitFailed, []string{"FAILED now, and not before: RoundTrip/", "/rate=50000: does 21000 of 50000 operations a second, and left 90000 unstarted", ", 1 FAILED; gate"}},
+		{"a little less than was asked for", kept, open(47000, 0, 2000, false), "", exitFailed, []string{"does 47000 of 50000 operations a second", ", 1 FAILED; gate"}},
+		{"some left unstarted", kept, open(49900, 1, 2000, false), "", exitFailed, []string{"and left 1 unstarted"}},
+		{"mended", collapsed, kept, "", exitDone, []string{"FAILED before, and right now: RoundTrip/", "does 21000 of 50000"}},
+		{"a collapse as before", collapsed, collapsed, "p99=10%", exitDone, []string{"UNMEASURABLE: p99-sec/op: latencies of both runs are lower bounds", "≥5.", "0 same, 1 UNMEASURABLE"}},
+		{"a worse collapse", collapsed, open(10000, 90000, 5.1e6, true), "", exitFailed, []string{"sec/op", "1 REGRESSION, 0 better, 2 same"}},
+		{"P99 of a collapse", kept, collapsed, "p99=10%", exitFailed, []string{"1 REGRESSION", ", 1 FAILED"}},
+		{"P99 like that of before, at least", kept, open(21000, 90000, 2000, true), "p99=10%", exitFailed, []string{"latencies of the new run are lower bounds"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for form := range 2 {
+				args := []string{"compare"}
+				for side, r := range []*outcome.Run{test.old, test.new} {
+					b, err := json.Marshal(r)
+					if form == 1 {
+						var lines bytes.Buffer
+						err = compare.Write(&lines, goBenchmarks(r))
+						b = lines.Bytes()
+					}
+					path := filepath.Join(dir, fmt.Sprint(form, side))
+					if err := errors.Join(err, os.WriteFile(path, b, 0o600)); err != nil {
+						t.Fatal(err)
+					}
+					args = append(args, path)
+				}
+				if test.gate != "" {
+					args = append(args, "--gate", test.gate)
+				}
+				var out, errs bytes.Buffer
+				if code := run(t.Context(), args, strings.NewReader(""), &out, &errs); code != test.code {
+					t.Errorf("exit %d, want %d: %s", code, test.code, &errs)
+				}
+				text := strings.Join(strings.Fields(out.String()), " ")
+				for _, want := range test.want {
+					if !strings.Contains(text, want) {
+						t.Errorf("no %q in\n%s", want, &out)
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -55,33 +55,50 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 			run.Failed = append(run.Failed, failure)
 			continue
 		}
-		add := func(unit string, exact bool, of func(outcome.Round) float64) {
-			s := compare.Series{Name: name, Unit: unit, Exact: exact}
+		series := func(s compare.Series, of func(outcome.Round) float64) {
+			s.Name = name
 			for _, round := range c.Rounds {
 				s.Values = append(s.Values, of(round))
 			}
 			run.Series = append(run.Series, s)
 		}
+		add := func(unit string, of func(outcome.Round) float64) { series(compare.Series{Unit: unit}, of) }
 		once := func(unit string, v float64) {
-			add(unit, true, func(outcome.Round) float64 { return v })
+			series(compare.Series{Unit: unit, Exact: true}, func(outcome.Round) float64 { return v })
+		}
+		atLeast := c.AtLeast || slices.ContainsFunc(c.Rounds, func(r outcome.Round) bool { return r.AtLeast })
+		latency := func(unit string, of func(outcome.Round) float64) {
+			series(compare.Series{Unit: unit, AtLeast: atLeast}, of)
 		}
 		last := len(outcome.Stages) - 1
-		if c.Rate == 0 { // otherwise it is what was asked for
-			add("sec/op", false, func(r outcome.Round) float64 { return 1 / r.OpsPerSecond })
-			add("values/s", false, func(r outcome.Round) float64 {
+		if c.Rate > 0 && !c.Kept() {
+			run.Behind = append(run.Behind, compare.Failure{Cell: name, Error: notKept(&c)})
+		}
+		if !c.Kept() { // otherwise it is what was asked for
+			add("sec/op", func(r outcome.Round) float64 { return 1 / r.OpsPerSecond })
+			add("values/s", func(r outcome.Round) float64 {
 				return r.OpsPerSecond * c.ValuesPerSecond.Median / c.OpsPerSecond.Median
 			})
 		}
-		add("p50-sec/op", false, func(r outcome.Round) float64 { return r.StagesP50[last] / 1e6 })
-		add("p99-sec/op", false, func(r outcome.Round) float64 { return r.P99 / 1e6 })
-		add("B/op", false, func(r outcome.Round) float64 { return r.BytesPerOp })
-		add("allocs/op", false, func(r outcome.Round) float64 { return r.AllocsPerOp })
+		latency("p50-sec/op", func(r outcome.Round) float64 { return r.StagesP50[last] / 1e6 })
+		latency("p99-sec/op", func(r outcome.Round) float64 { return r.P99 / 1e6 })
+		add("B/op", func(r outcome.Round) float64 { return r.BytesPerOp })
+		add("allocs/op", func(r outcome.Round) float64 { return r.AllocsPerOp })
 		once("stored-B/value", float64(c.StoredBytes)/float64(c.Values))
 		if c.RedisBytesPerKey != nil {
 			once("redis-B/key", *c.RedisBytesPerKey)
 		}
 	}
 	return run
+}
+
+// notKept says what a cell does of the rate that was asked for.
+func notKept(c *outcome.Cell) string {
+	text := fmt.Sprintf("does %.0f of %.0f operations a second", c.OpsPerSecond.Median, c.Rate)
+	if c.Unstarted > 0 {
+		text += fmt.Sprintf(", and left %d unstarted", c.Unstarted)
+	}
+	return text
 }
 
 // roundLength is how long a cell was measured in a round.

@@ -147,7 +147,7 @@ func (s *session) warmUp(ctx context.Context) error {
 // measure takes blocks, and gives the runs with two rounds for each, and how many there are; that is not all of them only with an error.
 func (s *session) measure(ctx context.Context, blocks int, note string) (runs [2]*compare.Run, measured int, err error) {
 	for side, w := range s.warm {
-		runs[side] = &compare.Run{Environment: w.Environment, Failed: w.Failed}
+		runs[side] = &compare.Run{Environment: w.Environment, Failed: w.Failed, Behind: w.Behind}
 		for _, series := range w.Series {
 			series.Values = nil
 			runs[side].Series = append(runs[side].Series, series)

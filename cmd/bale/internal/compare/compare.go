@@ -24,6 +24,7 @@ type Run struct {
 	Warnings    []string  // of whoever measured: another program had the machine, not all rounds were taken
 	Series      []Series
 	Failed      []Failure // cells that gave wrong results, or none
+	Behind      []Failure // cells of an open loop that did not keep the rate; their figures are right
 }
 
 // Setting is a line about the environment.
@@ -47,6 +48,7 @@ type Series struct {
 	Values  []float64 // finite; at least one
 	Exact   bool      // counted, not timed: a difference needs no test
 	Higher  bool      // more is better; units that end in "/s" are so without it
+	AtLeast bool      // lower bounds: of latencies, of which less is better
 }
 
 // Verdict is what a comparison comes to.
@@ -82,6 +84,7 @@ type Figure struct {
 	Median   float64   `json:"median"`
 	Interval *Interval `json:"interval,omitempty"` // of the median; none for fewer than six rounds, or where the figure is exact
 	Rounds   int       `json:"rounds"`
+	AtLeast  bool      `json:"at_least,omitempty"` // a lower bound
 }
 
 // Comparison is one cell in one unit.
@@ -135,10 +138,10 @@ type Report struct {
 
 	Comparisons []Comparison `json:"comparisons"`
 
-	Failed      []Failure    `json:"failed,omitempty"`         // cells that failed in the new run and were right in the old one
+	Failed      []Failure    `json:"failed,omitempty"`         // cells that failed in the new run and were right in the old one, or kept their rate in it alone
 	StillFailed []Failure    `json:"still_failed,omitempty"`   // in both
 	NewFailed   []Failure    `json:"new_and_failed,omitempty"` // in the new run, which the old one does not have
-	Mended      []Failure    `json:"mended,omitempty"`         // in the old run alone, and right in the new one
+	Mended      []Failure    `json:"mended,omitempty"`         // in the old run alone, and right in the new one, which keeps the rate
 	OnlyOld     []string     `json:"only_old,omitempty"`       // cells, right or failed
 	OnlyNew     []string     `json:"only_new,omitempty"`       // and right
 	Differences []Difference `json:"environment_differences,omitempty"`
@@ -194,6 +197,7 @@ func Compare(before, after *Run, o Options) (*Report, error) {
 		Differences: differences(before.Environment, after.Environment), Versions: changed(before.Versions, after.Versions),
 	}
 	r.compareCells(before, after)
+	r.compareRates(before, after)
 	rivals := map[key]Series{}
 	for _, s := range after.Series {
 		rivals[s.key()] = s
@@ -273,7 +277,7 @@ func (r *Report) compareCells(before, after *Run) {
 		f := &after.Failed[i]
 		switch {
 		case used[f] || is.within(f):
-		case slices.ContainsFunc(before.Failed, func(old Failure) bool { return old.Cell == f.Cell }):
+		case has(before.Failed, f.Cell):
 			r.StillFailed = append(r.StillFailed, *f)
 		case slices.ContainsFunc(before.Series, f.partly): // it failed beside its parts, which are right
 			r.Failed = append(r.Failed, *f)
@@ -283,10 +287,29 @@ func (r *Report) compareCells(before, after *Run) {
 	}
 	for i := range before.Failed {
 		f := &before.Failed[i]
-		if !used[f] && !was.within(f) && !slices.ContainsFunc(after.Failed, func(now Failure) bool { return now.Cell == f.Cell }) {
+		if !used[f] && !was.within(f) && !has(after.Failed, f.Cell) {
 			r.OnlyOld = append(r.OnlyOld, f.Cell)
 		}
 	}
+}
+
+// compareRates says which cells keep their rate in one run alone. Those that keep it in neither are compared by what they do.
+func (r *Report) compareRates(before, after *Run) {
+	lost := func(kept, behind *Run) (cells []Failure) {
+		measured := kept.cells().measured
+		for _, f := range behind.Behind {
+			if measured[f.Cell] && !has(kept.Behind, f.Cell) && !has(kept.Failed, f.Cell) && !has(behind.Failed, f.Cell) {
+				cells = append(cells, f)
+			}
+		}
+		return cells
+	}
+	r.Failed = append(r.Failed, lost(before, after)...)
+	r.Mended = append(r.Mended, lost(after, before)...)
+}
+
+func has(failed []Failure, cell string) bool {
+	return slices.ContainsFunc(failed, func(f Failure) bool { return f.Cell == cell })
 }
 
 // cells are those of a run, whatever came of them.
@@ -399,6 +422,7 @@ func compareSeries(a, b Series, o Options) (Comparison, error) {
 	}
 	c.Exact = a.Exact && b.Exact || constant(a) && constant(b)
 	c.Old, c.New = figure(a.Values, c.Exact), figure(b.Values, c.Exact)
+	c.Old.AtLeast, c.New.AtLeast = a.AtLeast, b.AtLeast
 	c.Absolute = slices.Min(a.Values) <= 0 || slices.Min(b.Values) <= 0
 	x, y := a.Values, b.Values
 	if !c.Absolute {
@@ -491,21 +515,44 @@ func (r *Report) judge() {
 		switch {
 		case proven && !r.Paired && math.Abs(c.worse) > c.floor && c.Contrary():
 			c.Verdict, c.Reason = Unmeasurable, "the medians go the other way: there are rounds of more than one kind"
-			r.Unmeasurable++
 		case proven && c.low > 0 && c.worse > c.floor && !(c.Exact && c.low <= c.floor):
 			c.Verdict = Regression
-			r.Regressions++
 		case proven && c.high < 0 && c.worse < -c.floor && !(c.Exact && c.high >= -c.floor):
 			c.Verdict = Better
-			r.Better++
 		case c.high > c.floor:
 			c.Verdict, c.Reason = Unmeasurable, r.reason(c)
-			r.Unmeasurable++
 		default:
 			c.Verdict = Same
+		}
+		c.bound()
+		switch c.Verdict {
+		case Regression:
+			r.Regressions++
+		case Better:
+			r.Better++
+		case Unmeasurable:
+			r.Unmeasurable++
+		default:
 			r.Same++
 		}
 	}
+}
+
+// bound takes back a verdict that lower bounds do not bear out. What is at least so much worse is worse, and what is better than a lower bound
+// is better than the truth.
+func (c *Comparison) bound() {
+	which := ""
+	switch {
+	case c.Old.AtLeast && c.New.AtLeast:
+		which = "both runs"
+	case c.New.AtLeast && c.Verdict != Regression:
+		which = "the new run"
+	case c.Old.AtLeast && c.Verdict != Better:
+		which = "the old run"
+	default:
+		return
+	}
+	c.Verdict, c.Reason = Unmeasurable, "latencies of "+which+" are lower bounds"
 }
 
 // reason is why a comparison tells nothing, and how many rounds might.

@@ -119,6 +119,94 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestLowerBounds: what is at least so long may be longer.
+func TestLowerBounds(t *testing.T) {
+	const unit, both, before, after = "p99-sec/op", "both runs", "the old run", "the new run"
+	gate, err := ParseGate("p99=10%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name     string
+		new      float64 // of 1
+		old, now bool    // bounded
+		want     Verdict
+		of       string
+	}{
+		{"slower, exact", 2, false, false, Regression, ""},
+		{"alike, exact", 1, false, false, Same, ""},
+		{"faster, exact", .5, false, false, Better, ""},
+		{"slower, by two bounds", 2, true, true, Unmeasurable, both},
+		{"alike, by two bounds", 1, true, true, Unmeasurable, both},
+		{"faster, by two bounds", .5, true, true, Unmeasurable, both},
+		{"at least twice as slow", 2, false, true, Regression, ""},
+		{"at least as slow", 1, false, true, Unmeasurable, after},
+		{"at least half as slow", .5, false, true, Unmeasurable, after},
+		{"slower than a bound", 2, true, false, Unmeasurable, before},
+		{"like a bound", 1, true, false, Unmeasurable, before},
+		{"faster than a bound", .5, true, false, Better, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			old, now := run(unit, around(1, .01, 8)), run(unit, around(test.new, .01, 8))
+			old.Series[0].AtLeast, now.Series[0].AtLeast = test.old, test.now
+			r, err := Compare(old, now, Options{Gate: gate})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reason := ""
+			if test.of != "" {
+				reason = "latencies of " + test.of + " are lower bounds"
+			}
+			c := r.Comparisons[0]
+			if c.Verdict != test.want || c.Reason != reason || c.Old.AtLeast != test.old || c.New.AtLeast != test.now {
+				t.Errorf("%s (%s), want %s (%s)", c.Verdict, c.Reason, test.want, reason)
+			}
+			counted := map[Verdict]int{Regression: r.Regressions, Better: r.Better, Same: r.Same, Unmeasurable: r.Unmeasurable}
+			if n := r.Regressions + r.Better + r.Same + r.Unmeasurable; n != 1 || counted[test.want] != 1 {
+				t.Errorf("counted: %v", counted)
+			}
+		})
+	}
+}
+
+// TestRates: a rate that was kept and is not is a regression.
+func TestRates(t *testing.T) {
+	does := []Failure{{Cell: "Cell0", Error: "does 2 of 5 operations a second"}}
+	wrong := []Failure{{Cell: "Cell0", Error: "other bytes"}}
+	one, none := func() *Run { return run("p99-sec/op", around(1, .01, 8)) }, &Run{Series: run("p99-sec/op", nil, around(1, .01, 8)).Series[1:]}
+	with := func(behind, failed []Failure) *Run {
+		r := run("p99-sec/op", around(1, .01, 8), around(1, .01, 8))
+		r.Behind, r.Failed = behind, failed
+		return r
+	}
+	for _, test := range []struct {
+		name     string
+		old, new *Run
+		want     Report
+	}{
+		{"kept in both", one(), one(), Report{}},
+		{"not any more", with(nil, nil), with(does, nil), Report{Failed: does}},
+		{"again", with(does, nil), with(nil, nil), Report{Mended: does}},
+		{"in neither", with(does, nil), with(does, nil), Report{}},
+		{"new, and not kept", none, with(does, nil), Report{OnlyNew: []string{"Cell0"}}},
+		{"not kept, and gone", with(does, nil), none, Report{OnlyOld: []string{"Cell0"}}},
+		{"not kept, and wrong now", with(does, nil), with(nil, wrong), Report{Failed: wrong}},
+		{"wrong, and not kept now", with(nil, wrong), with(does, nil), Report{Mended: wrong}},
+	} {
+		r, err := Compare(test.old, test.new, Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		got := Report{Failed: r.Failed, StillFailed: r.StillFailed, NewFailed: r.NewFailed, Mended: r.Mended, OnlyOld: r.OnlyOld, OnlyNew: r.OnlyNew}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+		if err := r.Err(); errors.Is(err, ErrRegression) != (test.want.Failed != nil) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
 // TestHolm: a change that is significant by itself is not among very many.
 func TestHolm(t *testing.T) {
 	before, after := run(timeUnit), run(timeUnit)

@@ -29,7 +29,7 @@ var ErrNoBenchmarks = errors.New("no benchmark in it")
 // file is name. Benchmarks and packages that go test says FAILED are in Run.Failed. Without any of them it is [ErrNoBenchmarks].
 func Read(r io.Reader, name string) (*Run, error) {
 	run := &Run{}
-	others := &otherLines{run: run}
+	others := &otherLines{run: run, bounds: map[bound]bool{}}
 	reader := benchfmt.NewReader(io.TeeReader(r, others), name)
 	index, settings := map[key]int{}, map[Setting]bool{}
 	for reader.Scan() {
@@ -59,6 +59,7 @@ func Read(r io.Reader, name string) (*Run, error) {
 		if m := units.Get(s.Unit, assume); m != nil {
 			s.Exact = m.Value == exact
 		}
+		s.AtLeast = others.bounds[bound{s.Cell(), s.Unit}]
 	}
 	return run, nil
 }
@@ -116,12 +117,16 @@ func (run *Run) add(r *benchfmt.Result, index map[key]int, settings map[Setting]
 }
 
 // otherLines finds, line by line in what is written to it, what the format has no place for: benchmarks and packages that go test says
-// failed, and versions and warnings of [Write].
+// failed, and versions, warnings, rates that were not kept and lower bounds of [Write].
 type otherLines struct {
-	run  *Run
-	line []byte
-	pkg  string
+	run    *Run
+	line   []byte
+	pkg    string
+	bounds map[bound]bool
 }
+
+// bound is a series whose figures are lower bounds.
+type bound struct{ cell, unit string }
 
 var (
 	failedLine    = regexp.MustCompile(`^\s*--- FAIL: Benchmark(\S+)\s*(.*)`)
@@ -129,12 +134,16 @@ var (
 	packageLine   = regexp.MustCompile(`^pkg:[ \t]+(.+)`)
 	versionLine   = regexp.MustCompile(`^` + versionMark + `(\S+): (.+)`)
 	warningLine   = regexp.MustCompile(`^` + warningMark + `(.+)`)
+	behindLine    = regexp.MustCompile(`^` + behindMark + `(\S+): (.+)`)
+	boundLine     = regexp.MustCompile(`^` + boundMark + `(\S+) (\S+)$`)
 )
 
 // What begins so is no benchmark and no line of the environment, by which benchstat would keep runs apart.
 const (
 	versionMark = "# version of "
 	warningMark = "# warning: "
+	behindMark  = "# rate not kept: "
+	boundMark   = "# lower bounds: "
 )
 
 // maxOtherLine is as much of a line as is looked at.
@@ -174,17 +183,23 @@ func (o *otherLines) end() {
 	if m := warningLine.FindStringSubmatch(text); m != nil && !slices.Contains(o.run.Warnings, m[1]) {
 		o.run.Warnings = append(o.run.Warnings, m[1])
 	}
+	if m := behindLine.FindStringSubmatch(text); m != nil && !has(o.run.Behind, m[1]) {
+		o.run.Behind = append(o.run.Behind, Failure{Cell: m[1], Error: m[2]})
+	}
+	if m := boundLine.FindStringSubmatch(text); m != nil {
+		o.bounds[bound{m[1], m[2]}] = true
+	}
 }
 
 func (o *otherLines) failed(f Failure) {
-	if !slices.ContainsFunc(o.run.Failed, func(known Failure) bool { return known.Cell == f.Cell }) {
+	if !has(o.run.Failed, f.Cell) {
 		o.run.Failed = append(o.run.Failed, f)
 	}
 }
 
 // Write writes a run in Go benchmark format, a line for each round of each cell, so that benchstat reads it, and Read. Names must be without
-// white space, as [Name] makes them, and keys of settings as [Setting] says; it is [ErrFormat] where they are not. Versions and warnings are lines
-// that benchstat passes over: it compares no runs whose environment differs.
+// white space, as [Name] makes them, and keys of settings as [Setting] says; it is [ErrFormat] where they are not. Versions, warnings, rates that
+// were not kept and lower bounds are lines that benchstat passes over: it compares no runs whose environment differs.
 func Write(w io.Writer, run *Run) error {
 	out := bufio.NewWriter(w)
 	bw := benchfmt.NewWriter(out)
@@ -204,6 +219,21 @@ func Write(w io.Writer, run *Run) error {
 			return fmt.Errorf("%w: a warning %q", ErrFormat, text)
 		}
 		fmt.Fprintf(out, "%s%s\n", warningMark, text)
+	}
+	for _, f := range run.Behind {
+		if !oneWord(f.Cell) || f.Error == "" || strings.ContainsAny(f.Error, "\r\n") {
+			return fmt.Errorf("%w: a rate of %q", ErrFormat, f.Cell)
+		}
+		fmt.Fprintf(out, "%s%s: %s\n", behindMark, f.Cell, f.Error)
+	}
+	for _, s := range run.Series {
+		if !s.AtLeast {
+			continue
+		}
+		if !oneWord(s.Cell()) || !oneWord(s.Unit) {
+			return fmt.Errorf("%w: lower bounds of %q in %q", ErrFormat, s.Cell(), s.Unit)
+		}
+		fmt.Fprintf(out, "%s%s %s\n", boundMark, s.Cell(), s.Unit)
 	}
 	var environment []benchfmt.Config
 	for _, s := range run.Environment {

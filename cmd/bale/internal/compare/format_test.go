@@ -70,13 +70,14 @@ func lab() *Run {
 		Warnings:    []string{"BUSY MACHINE: other programs used 1.5 of 2 cores meanwhile"},
 		Series: []Series{
 			{Name: name, Unit: "sec/op", Values: []float64{140.3e-6, 141.2e-6, 139.9e-6, 140.1e-6, 140.2e-6, 140.4e-6}},
-			{Name: name, Unit: "p99-sec/op", Values: []float64{1e-3, 2e-3, 3e-3, 1e-3, 2e-3, 3e-3}},
+			{Name: name, Unit: "p99-sec/op", Values: []float64{1e-3, 2e-3, 3e-3, 1e-3, 2e-3, 3e-3}, AtLeast: true},
 			{Name: name, Unit: "allocs/op", Values: []float64{111.25, 111.5, 111.25, 111.5, 111.25, 111.5}},
 			{Name: name, Unit: "values/s", Values: []float64{7127.6, 7100, 7000, 7127.6, 7100, 7000}, Higher: true},
 			{Name: name, Unit: "stored-B/value", Values: []float64{101.5}, Exact: true},
 			{Name: other, Unit: "sec/op", Values: []float64{1}},
 		},
 		Failed: []Failure{{Cell: "RoundTrip/data=bad", Error: "4 of 100 came back changed"}, {Cell: "example.com/third", Error: "build failed", Package: true}},
+		Behind: []Failure{{Cell: other, Error: "does 2 of 5 operations a second"}},
 	}
 }
 
@@ -189,6 +190,9 @@ func TestMalformed(t *testing.T) {
 		{Versions: []Setting{{"a b", "1"}}},
 		{Versions: []Setting{{"a", "1\n2"}}},
 		{Warnings: []string{"a\nb"}},
+		{Behind: []Failure{{Cell: "a b", Error: "slow"}}},
+		{Behind: []Failure{{Cell: "a"}}},
+		{Series: []Series{{Package: "a b", Name: "a", Unit: "sec/op", Values: []float64{1}, AtLeast: true}}},
 		{Warnings: []string{" "}},
 	} {
 		if err := Write(&bytes.Buffer{}, bad); !errors.Is(err, ErrFormat) {
@@ -201,6 +205,7 @@ func TestMalformed(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(printed)
 	f.Add("Unit ns/op assume=exact\nBenchmarkX 1 5 ns/op 3 \xff\nkey: value\nBenchmarkX 1 5 sec/op")
+	f.Add("# rate not kept: X: does 2 of 5\n# lower bounds: a.X sec/op\npkg: a\nBenchmarkX 1 5 ns/op")
 	f.Add("pkg: a\nBenchmarkX 1 5 ns/op\npkg:\nBenchmarkX 1 0 MB/s\nkey: other\nBenchmarkX/a=%2 1 1e300 ns/op")
 	f.Fuzz(func(t *testing.T, text string) {
 		first, err := Read(strings.NewReader(text), "fuzz")
@@ -226,7 +231,7 @@ func FuzzRead(f *testing.F) {
 		}
 		// The order of units and packages is that of the cells; values may lose their last bit by the scale.
 		byKey := cmpopts.SortSlices(func(a, b Series) bool { return a.Package+a.Name+a.Unit < b.Package+b.Name+b.Unit })
-		opts := cmp.Options{byKey, cmpopts.EquateApprox(1e-12, 0), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Run{}, "Environment", "Failed", "Versions", "Warnings"), cmpopts.IgnoreFields(Series{}, "Higher")}
+		opts := cmp.Options{byKey, cmpopts.EquateApprox(1e-12, 0), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Run{}, "Environment", "Failed", "Behind", "Versions", "Warnings"), cmpopts.IgnoreFields(Series{}, "Higher")}
 		if diff := cmp.Diff(first, second, opts); diff != "" {
 			t.Fatalf("(-first +second):\n%s\n%s", diff, &written)
 		}

@@ -352,7 +352,7 @@ func (c *comparison) form(w io.Writer, rows []int, gap int, names, p bool) {
 			}
 		}
 		class := benchunit.ClassOf(r.Unit)
-		row = append(row, r.Unit, benchunit.Scale(r.Old.Median, class), benchunit.Scale(c.latter(r), class), change(r, r.Change), interval(r))
+		row = append(row, r.Unit, medianText(r.Old, r.Old.Median, class), medianText(r.New, c.latter(r), class), change(r, r.Change), interval(r))
 		if p {
 			row = append(row, chance(r))
 		}
@@ -388,6 +388,15 @@ func (c *comparison) latter(r compare.Comparison) float64 {
 		return r.Old.Median + r.Change
 	}
 	return r.Old.Median * (1 + r.Change)
+}
+
+// medianText is the median of a figure as it is shown.
+func medianText(f compare.Figure, median float64, class benchunit.Class) string {
+	text := benchunit.Scale(median, class)
+	if f.AtLeast {
+		text = atLeast + text
+	}
+	return text
 }
 
 // changePercent is a relative change.
