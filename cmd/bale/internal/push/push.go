@@ -6,8 +6,8 @@
 //
 //	bale_bench_ops_per_second
 //	bale_bench_values_per_second            the same, times the values of a batch
-//	bale_bench_p50_seconds                  of the whole operation
-//	bale_bench_p99_seconds
+//	bale_bench_p50_seconds                  of the whole operation; not of a cell whose latencies are lower bounds
+//	bale_bench_p99_seconds                  (outcome.Cell.AtLeast), for a series of them would look like exact ones
 //	bale_bench_ratio                        bytes as given over bytes stored
 //	bale_bench_stored_bytes_per_value
 //	bale_bench_redis_bytes_per_key          of used_memory, where Redis says so
@@ -140,8 +140,8 @@ var figures = []struct {
 		func(c *outcome.Cell) float64 { return c.OpsPerSecond.Median }},
 	{desc("values_per_second", "Values a second, the median of the rounds.", cellLabels...),
 		func(c *outcome.Cell) float64 { return c.ValuesPerSecond.Median }},
-	{desc("p50_seconds", "Median of the whole operation's time.", cellLabels...), func(c *outcome.Cell) float64 { return c.P50.Median / 1e6 }},
-	{desc("p99_seconds", "99th percentile of the whole operation's time.", cellLabels...), func(c *outcome.Cell) float64 { return c.P99.Median / 1e6 }},
+	{desc("p50_seconds", "Median of the whole operation's time, where it is known.", cellLabels...), func(c *outcome.Cell) float64 { return seconds(c, c.P50) }},
+	{desc("p99_seconds", "99th percentile of the whole operation's time, where it is known.", cellLabels...), func(c *outcome.Cell) float64 { return seconds(c, c.P99) }},
 	{desc("ratio", "Bytes of the values as given, over bytes stored.", cellLabels...), func(c *outcome.Cell) float64 { return c.Ratio }},
 	{desc("stored_bytes_per_value", "Bytes stored for a value, in the mean.", cellLabels...),
 		func(c *outcome.Cell) float64 { return float64(c.StoredBytes) / float64(c.Values) }},
@@ -154,6 +154,14 @@ var figures = []struct {
 		}},
 	{desc("allocs_per_op", "Allocations of an operation, the client's included.", cellLabels...),
 		func(c *outcome.Cell) float64 { return c.AllocsPerOp.Median }},
+}
+
+// seconds is a latency; NaN where only a lower bound of it is known.
+func seconds(c *outcome.Cell, us outcome.Estimate) float64 {
+	if c.AtLeast {
+		return math.NaN()
+	}
+	return us.Median / 1e6
 }
 
 var (

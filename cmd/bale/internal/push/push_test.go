@@ -309,6 +309,17 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestLowerBounds: a latency of which only a lower bound is known is left out, and nothing else is.
+func TestLowerBounds(t *testing.T) {
+	r := run()
+	r.Cells[0].AtLeast = true
+	for name, want := range map[string]int{"bale_bench_p50_seconds": 1, "bale_bench_p99_seconds": 1, "bale_bench_ops_per_second": 2, "bale_bench_verified": 3} {
+		if got := testutil.CollectAndCount((*collection)(r), name); got != want {
+			t.Errorf("%d of %s, want %d", got, name, want)
+		}
+	}
+}
+
 func TestLint(t *testing.T) {
 	problems, err := testutil.CollectAndLint((*collection)(run()))
 	if err != nil || len(problems) > 0 {

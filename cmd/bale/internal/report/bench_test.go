@@ -289,6 +289,51 @@ func TestBenchHTML(t *testing.T) {
 	}
 }
 
+// TestBenchHTMLOfLowerBounds: they are shown as such wherever a latency is, and no change is told of them.
+func TestBenchHTMLOfLowerBounds(t *testing.T) {
+	run := func() *outcome.Run {
+		s := mixed()
+		s.typed, s.dynamic, s.profiles, s.compress = s.typed[:1], nil, nil, s.compress[:2]
+		return outcomeOf(s)
+	}
+	exactly := run()
+	if got := benchHTML(t, exactly, exactly, BenchOptions{}); strings.Contains(got, "≥") {
+		t.Error("a lower bound where there is none")
+	}
+	bounded := run()
+	for _, i := range []int{0, bounded.Sweeps[0].Cells[4]} { // above the knee
+		bounded.Cells[i].AtLeast = true
+	}
+	got := benchHTML(t, bounded, exactly, BenchOptions{})
+	c := &bounded.Cells[0]
+	p99 := microseconds(c.P99.Median)
+	for what, want := range map[string]string{
+		"the warnings":            "Latencies of 2 cells are lower bounds (≥)",
+		"the captions":            "≥: at least, for the slowest",
+		"all cells":               fmt.Sprintf(`<td data-v="%v">≥%s<td`, strconv.FormatFloat(c.P99.Median, 'f', -1, 64), p99),
+		"figures":                 ">≥" + microseconds(c.Stages["total"].P50) + " <small>≥" + microseconds(c.Stages["total"].P99) + "</small>",
+		"where the time goes":     ">≥" + microseconds(c.Stages["total"].P50) + " us</text>",
+		"a line of a percentile":  ">≥none</text>",
+		"the axis of percentiles": "percentile (≥: lower bounds)</text>",
+		"the axis of rates":       "asked for (≥: lower bounds)</text>",
+		"a line's words":          "none: P50 ≥",
+		"a point's words":         "done: P50 ≥36,000 us, P99 ≥240,000 us",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: no %q", what, want)
+		}
+	}
+	change := p99 + ` <small>` + intervalOf(c.P99, microseconds) + " +0.0%"
+	for name, test := range map[string]struct {
+		baseline *outcome.Run
+		told     bool
+	}{"an exact figure": {exactly, true}, "a lower bound": {bounded, false}} {
+		if got := benchHTML(t, exactly, test.baseline, BenchOptions{}); strings.Contains(got, change) != test.told {
+			t.Errorf("a change since %s: told %v", name, !test.told)
+		}
+	}
+}
+
 func TestBenchHTMLIsSmall(t *testing.T) {
 	const limit = 1_000_000
 	large := whole()

@@ -219,10 +219,12 @@ func filled(all ...string) []string {
 func benchWarnings(run *outcome.Run, cells []*benchCell) (all []string) {
 	e := &run.Environment
 	var bad []*benchCell
-	unsteady := 0
+	unsteady, atLeasts := 0, 0
 	for _, c := range cells {
 		if !c.Verified {
 			bad = append(bad, c)
+		} else if c.AtLeast {
+			atLeasts++
 		}
 		if slices.ContainsFunc(c.Rounds, func(r outcome.Round) bool { return !r.Steady }) {
 			unsteady++
@@ -243,6 +245,9 @@ func benchWarnings(run *outcome.Run, cells []*benchCell) (all []string) {
 	}
 	if e.Embedded {
 		all = append(all, "The server is an embedded stand-in for Redis within this process. Ratios are exact; latencies mean little, and bytes a key are unknown.")
+	}
+	if atLeasts > 0 {
+		all = append(all, fmt.Sprintf("Latencies of %s are lower bounds (%s): the slowest operations were given up, or took longer than can be told.", plural(atLeasts, "cell"), atLeast))
 	}
 	if unsteady > 0 {
 		all = append(all, fmt.Sprintf("%s still getting faster or slower when the warm-up was given up, in one round or more.", were(unsteady, "cell")))

@@ -180,9 +180,9 @@ func stagesPicture(id string, width px, p *benchPanel, baseline bool) *drawing {
 			fastest = c
 		}
 		y := px(top + row*float64(i))
-		value := microseconds(c.Stages["total"].P50) + " us"
-		if c.base != nil {
-			value += ", " + changeSince(c.base.Stages["total"].P50, c.Stages["total"].P50)
+		value := bounded(c.Cell, microseconds(c.Stages[total].P50)) + " us"
+		if c.base != nil && !c.AtLeast && !c.base.AtLeast {
+			value += ", " + changeSince(c.base.Stages[total].P50, c.Stages[total].P50)
 		}
 		d.circle("dot "+c.hue, 5, y+8, 4.5, "")
 		d.text("name", "", 14, y+12, text.Snip(p.names[i], int((float64(width)-14-column*float64(text.StringWidth(value))-8)/nameColumn), "…"))
@@ -262,6 +262,9 @@ func shownOf(points []outcome.Point) []outcome.Point {
 	return points[max(i, 0):]
 }
 
+// lowerBounds is beside the name of an axis of a picture with atLeast.
+const lowerBounds = " (" + atLeast + ": lower bounds)"
+
 // latencyPicture draws how long what share of the operations took: both axes are logarithmic, so that the slowest can be seen. Nil where
 // there are no distributions.
 func latencyPicture(id string, width px, p *benchPanel) *drawing {
@@ -302,7 +305,7 @@ func latencyPicture(id string, width px, p *benchPanel) *drawing {
 	}
 	longest := 0
 	for _, l := range lines {
-		longest = max(longest, text.StringWidth(p.names[l.at]))
+		longest = max(longest, text.StringWidth(bounded(p.cells[l.at].Cell, p.names[l.at])))
 	}
 	letters := min(longest, int(width)/19) // of a name beside its line
 	right := width - 20 - px(nameColumn*float64(letters))
@@ -345,14 +348,19 @@ func latencyPicture(id string, width px, p *benchPanel) *drawing {
 		}
 	}
 	d.line("axis", left, bottom, right, bottom)
-	d.text("tick", "middle", (left+right)/2, bottom+30, "percentile")
+	axis := "percentile"
+	if slices.ContainsFunc(lines, func(l line) bool { return p.cells[l.at].AtLeast }) {
+		axis += lowerBounds
+	}
+	d.text("tick", "middle", (left+right)/2, bottom+30, axis)
 	for i := range lines {
 		l := &lines[i]
 		c := p.cells[l.at]
 		p50, _ := at(c.Latency, 0.5)
 		p99, _ := at(c.Latency, 0.99)
 		p999, _ := at(c.Latency, 0.999)
-		hover := fmt.Sprintf("%s: P50 %s us, P99 %s us, P99.9 %s us", p.names[l.at], microseconds(p50), microseconds(p99), microseconds(p999))
+		hover := fmt.Sprintf("%s: P50 %s us, P99 %s us, P99.9 %s us", p.names[l.at],
+			bounded(c.Cell, microseconds(p50)), bounded(c.Cell, microseconds(p99)), bounded(c.Cell, microseconds(p999)))
 		if c.base != nil && len(c.base.Latency) > 1 {
 			d.path("curve base "+c.hue, curve(shownOf(c.base.Latency), x, y), "baseline of "+p.names[l.at])
 		}
@@ -382,7 +390,7 @@ func latencyPicture(id string, width px, p *benchPanel) *drawing {
 		c := p.cells[l.at]
 		from := x(l.points[len(l.points)-1].Quantile)
 		d.path("lead "+c.hue, fmt.Sprintf("M%v %vH%vL%v %v", from, l.end, right+3, right+13, places[i]-4), "")
-		d.text("name", "", right+16, places[i], text.Snip(p.names[l.at], letters, "…"))
+		d.text("name", "", right+16, places[i], text.Snip(bounded(c.Cell, p.names[l.at]), letters, "…"))
 	}
 	first, last := p.names[lines[0].at], p.names[lines[len(lines)-1].at]
 	d.Desc = fmt.Sprintf("Lines for %s. The slowest operations take least with %s and most with %s. The table of the figures has the percentiles.",
@@ -568,7 +576,11 @@ func sweepPicture(id string, width px, sweep *outcome.Sweep, steps []*benchCell,
 		d.text("tick", anchor, at, bottom+15, thousands(int64(float64(i)*step)))
 	}
 	d.line("axis", left, bottom, right, bottom)
-	d.text("tick", "middle", (left+right)/2, bottom+31, "operations a second that were asked for")
+	axis := "operations a second that were asked for"
+	if slices.ContainsFunc(steps, func(c *benchCell) bool { return c.AtLeast }) {
+		axis += lowerBounds
+	}
+	d.text("tick", "middle", (left+right)/2, bottom+31, axis)
 	mark := func(at px, label string) {
 		d.line("budget", at, top-8, at, bottom)
 		half := px(column * float64(len(label)) / 2)
@@ -599,10 +611,13 @@ func sweepPicture(id string, width px, sweep *outcome.Sweep, steps []*benchCell,
 	}
 	for _, c := range steps {
 		hover := fmt.Sprintf("%s asked for, %s done: P50 %s us, P99 %s us", thousands(int64(c.Rate)), roundly(c.OpsPerSecond.Median),
-			microseconds(c.P50.Median), microseconds(c.P99.Median))
+			bounded(c.Cell, microseconds(c.P50.Median)), bounded(c.Cell, microseconds(c.P99.Median)))
 		class := "dot "
 		if c.Rate > sweep.Knee {
 			class = "open "
+		}
+		if c.AtLeast {
+			d.text("label", "middle", x(c.Rate), y.at(c.P99.Median)-7, atLeast)
 		}
 		d.circle(class+hue, x(c.Rate), y.at(c.P99.Median), 4, hover)
 		d.circle(class+hue, x(c.Rate), y.at(c.P50.Median), 3, hover)

@@ -35,6 +35,9 @@ func allCells(id, label string, cells []*benchCell, baseline bool) template.HTML
 	if slices.ContainsFunc(cells, func(c *benchCell) bool { return c.Unstarted > 0 }) {
 		g.Caption += " Unstarted are operations that no caller came to: the rate is far too high."
 	}
+	if slices.ContainsFunc(cells, func(c *benchCell) bool { return c.drawn() && c.AtLeast }) {
+		g.Caption += " " + atLeast + ": " + atLeastSays + "."
+	}
 	columns := benchColumns(cells)
 	for _, same := range []struct {
 		name string
@@ -88,6 +91,21 @@ func benchColumns(cells []*benchCell) []benchColumn {
 			return cell
 		}}
 	}
+	latency := func(name string, get func(*outcome.Cell) outcome.Estimate) benchColumn {
+		column := estimate(name, microseconds, get)
+		exactly := column.cell
+		column.cell = func(c *benchCell) gridCell {
+			cell := exactly(c)
+			if c.drawn() && c.AtLeast { // neither an interval nor a change is known of it
+				return stageCell(c.Cell, total, get(c.Cell).Median)
+			}
+			if c.base != nil && c.base.AtLeast {
+				cell.small = intervalOf(get(c.Cell), microseconds)
+			}
+			return cell
+		}
+		return column
+	}
 	batches := slices.ContainsFunc(cells, func(c *benchCell) bool { return c.Batch != "" })
 	columns := []benchColumn{
 		word("Dataset", func(i *outcome.Identity) string { return i.Dataset }, false),
@@ -115,8 +133,8 @@ func benchColumns(cells []*benchCell) []benchColumn {
 		columns = append(columns, estimate("Values/s", roundly, func(c *outcome.Cell) outcome.Estimate { return c.ValuesPerSecond }))
 	}
 	columns = append(columns,
-		estimate("P50", microseconds, func(c *outcome.Cell) outcome.Estimate { return c.P50 }),
-		estimate("P99", microseconds, func(c *outcome.Cell) outcome.Estimate { return c.P99 }),
+		latency("P50", func(c *outcome.Cell) outcome.Estimate { return c.P50 }),
+		latency("P99", func(c *outcome.Cell) outcome.Estimate { return c.P99 }),
 		of("", "Ratio", func(c *outcome.Cell) gridCell { return gridCell{text: fmt.Sprintf("%.2f", c.Ratio)} }),
 		of("", "Stored B/value", func(c *outcome.Cell) gridCell { return perValue(c.StoredBytes, c.Values) }),
 		benchColumn{name: "Redis B/key", rare: true, cell: func(c *benchCell) gridCell {
@@ -161,7 +179,7 @@ func benchColumns(cells []*benchCell) []benchColumn {
 			if !ok {
 				return gridCell{}
 			}
-			return gridCell{text: microseconds(s.P50)}
+			return stageCell(c, name, s.P50)
 		}))
 	}
 	resource := func(name string, cell func(*outcome.Resources) gridCell) {
@@ -227,6 +245,9 @@ func changeSince(was, is float64) string {
 // figuresOf are the figures behind the pictures of a sheet.
 func figuresOf(id, name string, cells []*benchCell) template.HTML {
 	g := &grid{ID: id, Label: "Figures of " + name, Caption: "Median of each stage, of the rounds together, with the 99th percentile beside it, and percentiles of whole operations, all in microseconds. CPU is compressing and decompressing."}
+	if slices.ContainsFunc(cells, func(c *benchCell) bool { return c.AtLeast }) {
+		g.Caption += " " + atLeast + ": " + atLeastSays + "."
+	}
 	g.columns = append(g.columns, gridColumn{name: "Setting", text: true}, gridColumn{name: "Load", text: true})
 	for _, s := range outcome.Stages {
 		g.column(capital(s))
@@ -241,9 +262,18 @@ func figuresOf(id, name string, cells []*benchCell) template.HTML {
 		row := []gridCell{{mark: swatch(c.hue), text: nameOf(c, cells, settingParts)}, {text: loadOf(c, cells)}}
 		for _, s := range outcome.Stages {
 			stage := c.Stages[s]
-			row = append(row, gridCell{text: microseconds(stage.P50), small: microseconds(stage.P99)})
+			cell := stageCell(c.Cell, s, stage.P50)
+			cell.small = ofStage(c.Cell, s, microseconds(stage.P99))
+			row = append(row, cell)
 		}
-		row = append(row, quantileCell(c.Latency, 0.9), quantileCell(c.Latency, 0.99), quantileCell(c.Latency, 0.999), quantileCell(c.Service, 0.999),
+		for _, q := range []float64{0.9, 0.99, 0.999} {
+			cell := gridCell{}
+			if us, ok := at(c.Latency, q); ok {
+				cell = stageCell(c.Cell, total, us)
+			}
+			row = append(row, cell)
+		}
+		row = append(row, quantileCell(c.Service, 0.999),
 			gridCell{text: microseconds(packing(c.Cell))}, gridCell{text: fmt.Sprintf("%.2f", c.Ratio)})
 		g.row("", row...)
 	}
@@ -266,6 +296,15 @@ func quantileCell(points []outcome.Point, q float64) gridCell {
 		return gridCell{}
 	}
 	return gridCell{text: microseconds(us)}
+}
+
+// stageCell is a time of a stage; one that is a lower bound sorts by its number.
+func stageCell(c *outcome.Cell, stage string, us float64) gridCell {
+	cell := gridCell{text: microseconds(us)}
+	if marked := ofStage(c, stage, cell.text); marked != cell.text {
+		cell.text, cell.by = marked, strconv.FormatFloat(us, 'f', -1, 64)
+	}
+	return cell
 }
 
 // at is the smallest time that a share of the operations or more did not exceed.

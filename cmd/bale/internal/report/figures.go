@@ -83,14 +83,28 @@ func (f figure) shown(c outcome.Cell) string {
 		return reach(*e.Interval)
 	}
 	text := fmt.Sprintf(f.format, e.Median)
-	if f.about == ofOperation && c.AtLeast {
+	if f.bound(c) {
 		text = atLeast + text
 	}
 	return text
 }
 
-// atLeast is before latencies that are lower bounds.
-const atLeast = "≥"
+// bound says that a cell's figure is a lower bound of a latency.
+func (f figure) bound(c outcome.Cell) bool { return f.about == ofOperation && c.AtLeast }
+
+// atLeast is before latencies that are lower bounds, and atLeastSays what it means.
+const (
+	atLeast     = "≥"
+	atLeastSays = "at least, for the slowest operations were given up, or took longer than can be told"
+)
+
+// bounded puts atLeast before a latency of a cell that is a lower bound.
+func bounded(c *outcome.Cell, text string) string {
+	if c.AtLeast {
+		return atLeast + text
+	}
+	return text
+}
 
 // reach is an interval, in as many digits as tell its ends apart.
 func reach(of [2]float64) string {
@@ -264,12 +278,17 @@ func (t *tables) marks(cells []outcome.Cell) (marked map[spot]bool, untold []str
 	return marked, untold
 }
 
-// nearest are those of some cells that are the best, or cannot be told from it.
+// nearest are those of some cells that are the best, or cannot be told from it. A lower bound is worse than what is none, whatever its
+// number, and two of them are not told apart.
 func (f figure) nearest(cells []outcome.Cell, among []int) (near []int) {
-	top := cells[slices.MaxFunc(among, func(a, b int) int {
+	known := slices.DeleteFunc(slices.Clone(among), func(i int) bool { return f.bound(cells[i]) })
+	if len(known) == 0 {
+		return among
+	}
+	top := cells[slices.MaxFunc(known, func(a, b int) int {
 		return cmp.Compare(float64(f.sign)*f.value(cells[a]).Median, float64(f.sign)*f.value(cells[b]).Median)
 	})]
-	for _, i := range among {
+	for _, i := range known {
 		c := cells[i]
 		best, other := f.value(top), f.value(c)
 		if f.shown(top) == f.shown(c) || best.Interval != nil && other.Interval != nil && !best.Apart(other) {

@@ -83,17 +83,9 @@ func (t *tables) ratesOf(w io.Writer, cells []outcome.Cell, gap int, short bool)
 		default:
 			row = append(row, "-")
 		}
-		out.AppendRow(append(row, bounded(c, c.P50.Median), bounded(c, c.P99.Median), millis(pointAt(c.Service, 0.99)), c.Limit))
+		out.AppendRow(append(row, bounded(&c, millis(c.P50.Median)), bounded(&c, millis(c.P99.Median)), millis(pointAt(c.Service, 0.99)), c.Limit))
 	}
 	out.Render()
-}
-
-// bounded is a latency of a cell in milliseconds.
-func bounded(c outcome.Cell, us float64) string {
-	if c.AtLeast {
-		return atLeast + millis(us)
-	}
-	return millis(us)
 }
 
 // millis is a time of so many microseconds in milliseconds, in three digits or to the microsecond.
@@ -161,7 +153,7 @@ func kept(r *outcome.Run) (lines []string) {
 
 // holds says which of some rising rates a cell kept.
 func holds(s outcome.Sweep, all []outcome.Cell) string {
-	latency := func(c outcome.Cell) string { return bounded(c, c.P99.Median) + " ms" }
+	latency := func(c outcome.Cell) string { return bounded(&c, millis(c.P99.Median)) + " ms" }
 	var missed []string // below the knee
 	var beyond *outcome.Cell
 	text := ""
@@ -211,7 +203,7 @@ func (t *tables) late(cells []outcome.Cell) {
 	var rates []string
 	for _, c := range cells {
 		if c.Verified && c.Late != nil && c.P99.Median > 0 && c.Late.P99 > muchLate*c.P99.Median {
-			rates = append(rates, fmt.Sprintf("%s at %.0f/s (%s of %s ms)", name(c), c.Rate, millis(c.Late.P99), millis(c.P99.Median)))
+			rates = append(rates, fmt.Sprintf("%s at %.0f/s (%s of %s ms)", name(c), c.Rate, millis(c.Late.P99), bounded(&c, millis(c.P99.Median))))
 		}
 	}
 	if n := len(rates); n > mostLate {

@@ -54,7 +54,7 @@ func (t *tables) mediansOf(w io.Writer, cells []outcome.Cell, gap int, stages []
 		}
 		row := append(name(c), load(c)...)
 		for _, s := range outcome.Stages {
-			row = append(row, micro(c.Stages[s].P50))
+			row = append(row, ofStage(&c, s, micro(c.Stages[s].P50)))
 		}
 		if open {
 			row = append(row, micro(pointAt(c.Service, 0.5)))
@@ -65,6 +65,17 @@ func (t *tables) mediansOf(w io.Writer, cells []outcome.Cell, gap int, stages []
 		out.AppendRow(row)
 	}
 	out.Render()
+}
+
+// total is the stage that is the whole operation, the only one that can be a lower bound.
+const total = "total"
+
+// ofStage is a time of a stage, with what says that it is a lower bound.
+func ofStage(c *outcome.Cell, stage, text string) string {
+	if stage == total {
+		return bounded(c, text)
+	}
+	return text
 }
 
 // inSets is the share of the time of a mix's operations that its SETs took.
@@ -112,7 +123,7 @@ func (t *tables) percentilesOf(w io.Writer, cells []outcome.Cell, gap int) {
 			s := c.Stages[name]
 			row := append(label(c), append(load(c), name)...)
 			for _, v := range []float64{s.P50, s.P95, s.P99, s.P999, s.Mean} {
-				row = append(row, fmt.Sprintf("%.2f", v))
+				row = append(row, ofStage(&c, name, fmt.Sprintf("%.2f", v)))
 			}
 			out.AppendRow(row)
 		}

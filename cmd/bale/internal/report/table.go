@@ -363,6 +363,9 @@ func (t *tables) legend(groups [][]outcome.Cell) {
 	if slices.ContainsFunc(groups, func(cells []outcome.Cell) bool { marks, _ := t.marks(cells); return len(marks) > 0 }) {
 		parts = append(parts, best+": the best, and what cannot be told from it")
 	}
+	if slices.ContainsFunc(t.run.Cells, func(c outcome.Cell) bool { return c.Verified && c.AtLeast }) {
+		parts = append(parts, atLeast+": "+atLeastSays)
+	}
 	t.hanging("", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, upperFirst(strings.Join(parts, "; "))))
 	var missing []string
 	if len(t.left) > 0 {

@@ -113,6 +113,56 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestTableOfLowerBounds: latencies that are lower bounds are shown as such, and are never the best, nor do they keep others from it.
+func TestTableOfLowerBounds(t *testing.T) {
+	three := func(bounds ...int) *outcome.Run {
+		r := result()
+		r.Cells = []outcome.Cell{cell("movies", "none", 64, 2_105_591, 1018, 30_000, 700), cell("movies", "s2", 64, 1_500_000, 800, 20_000, 1400), cell("movies", "gzip", 64, 1_300_000, 700, 10_000, 7000)}
+		r.Dictionaries = nil
+		for _, i := range bounds {
+			r.Cells[i].AtLeast = true
+		}
+		return r
+	}
+	for _, test := range []struct {
+		bounds []int
+		want   []spot // that are marked
+		untold []string
+	}{
+		{nil, []spot{{0, "P50"}, {0, "P99"}}, nil},
+		{[]int{0}, []spot{{1, "P50"}, {1, "P99"}}, nil}, // although its numbers are the lowest
+		{[]int{1, 2}, []spot{{0, "P50"}, {0, "P99"}}, nil},
+		{[]int{0, 1, 2}, nil, []string{"No best in P50 and P99: none of the others is told from it"}},
+	} {
+		r := three(test.bounds...)
+		got, untold := (&tables{run: r, figures: figures}).marks(r.Cells)
+		var latencies []spot
+		for i := range r.Cells {
+			for _, name := range []string{"P50", "P99"} {
+				if s := (spot{i, name}); got[s] {
+					latencies = append(latencies, s)
+				}
+			}
+		}
+		if diff := cmp.Diff(test.want, latencies, cmp.AllowUnexported(spot{})); diff != "" {
+			t.Errorf("bounds %v (-want +got):\n%s", test.bounds, diff)
+		}
+		if diff := cmp.Diff(test.untold, untold); diff != "" {
+			t.Errorf("bounds %v (-want +got):\n%s", test.bounds, diff)
+		}
+	}
+	var b bytes.Buffer
+	Table(&b, three(2), Options{Stages: true})
+	for _, want := range []string{"≥: at least, for", "≥7000 ≥21000 ≥28000", "6000  ≥7000\n", "≥7000.00  ≥14000.00  ≥21000.00  ≥28000.00  ≥10500.00\n"} {
+		if text := strings.ReplaceAll(b.String(), "\n       ", " "); !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if n := strings.Count(b.String(), "≥"); n != 10 { // the legend, 3 of the summary, the median, and 5 of the percentiles
+		t.Errorf("%d times ≥, want 10\n%s", n, b.String())
+	}
+}
+
 // atRates are a cell at some rates, of which it kept those up to the first that is too high.
 func atRates(c outcome.Cell, tooHigh float64, rates ...float64) (all []outcome.Cell) {
 	for _, rate := range rates {

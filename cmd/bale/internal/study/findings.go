@@ -55,10 +55,14 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 			f.Note += " B+dict: with " + withD + ", less the dictionary."
 			f.Columns = []string{"codec", "us", "B", "B+dict", "throughput"}
 		}
+		nearest, ordered := alone.nearest(quick, coding)
+		if !ordered {
+			f.Note += noMarks("us")
+		}
 		rows := slices.Clone(alone.cells)
 		slices.SortStableFunc(rows, func(a, b outcome.Cell) int { return cmp.Compare(coding(a).Median, coding(b).Median) })
 		for _, c := range rows {
-			row := []outcome.Figure{text(c.Codec), marked(measured(coding(c), 1), like(c, quick, coding)), marked(exact(stored(c), 0), c.StoredBytes == small.StoredBytes)}
+			row := []outcome.Figure{text(c.Codec), marked(measured(coding(c), 1), nearest(c)), marked(exact(stored(c), 0), c.StoredBytes == small.StoredBytes)}
 			if len(with.cells) > 0 {
 				d, ok := with.find(func(d outcome.Cell) bool { return d.Codec == c.Codec })
 				field := outcome.Figure{}
@@ -107,10 +111,13 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 			f.Says = append(f.Says, "Without a dictionary "+sizes(best)+".")
 		}
 		highest := g.best(ratio)
-		if len(with.cells) > 0 {
+		switch {
+		case len(with.cells) > 0:
 			f.Says = append(f.Says, "With one "+sizes(with.best(ratio))+".")
-		} else {
+		case noDictionary(r, g.name):
 			f.Says = append(f.Says, "No dictionary pays.")
+		default:
+			f.Says = append(f.Says, "The settings with a dictionary could not be measured.")
 		}
 		for _, c := range g.cells {
 			f.Rows = append(f.Rows, []outcome.Figure{text(c.Compress), marked(exact(c.Ratio, 2), c.Ratio == highest.Ratio), exact(c.BytesPerKey(), 0), measured(packing(c), 1), than(c, base)})
@@ -118,6 +125,12 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 		out = append(out, f)
 	}
 	return out
+}
+
+// noDictionary reports whether training found for every setting that none pays.
+func noDictionary(r *outcome.Run, dataset string) bool {
+	of := slices.DeleteFunc(slices.Clone(r.Dictionaries), func(d outcome.Dictionary) bool { return d.Dataset != dataset })
+	return len(of) > 0 && !slices.ContainsFunc(of, func(d outcome.Dictionary) bool { return d.Reason == "" })
 }
 
 // pooling compares each form of a compressor with the pooled one.
@@ -257,11 +270,15 @@ func clients(r *outcome.Run) []outcome.Finding {
 		rates.Says = append(rates.Says, "goredis through twemproxy: "+through+".")
 	}
 	rates.Columns, rates.Rows = matrix(r, "client", client, load, func(c outcome.Cell, all group) outcome.Figure {
-		return marked(measured(ops(c), 0), like(c, fastest(all), ops))
+		nearest, _ := all.nearest(fastest(all), ops)
+		return marked(measured(ops(c), 0), nearest(c))
 	})
 	times.Columns, times.Rows = matrix(r, "client", client, load, func(c outcome.Cell, all group) outcome.Figure {
-		return marked(measured(p99(c), 0), like(c, soonest(all), p99))
+		nearest, _ := all.nearest(soonest(all), p99)
+		return marked(measured(p99(c), 0), nearest(c))
 	})
+	rates.Note += unmarked(groups(r, load), fastest, ops)
+	times.Note += unmarked(groups(r, load), soonest, p99)
 	return []outcome.Finding{rates, times}
 }
 
@@ -297,8 +314,10 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 		return nil
 	}
 	rates.Columns, rates.Rows = matrix(r, "way", way, client, func(c outcome.Cell, all group) outcome.Figure {
-		return marked(measured(rate(c), 0), like(c, fastest(all), rate))
+		nearest, _ := all.nearest(fastest(all), rate)
+		return marked(measured(rate(c), 0), nearest(c))
 	})
+	rates.Note += unmarked(groups(r, client), fastest, rate)
 	if len(sets.Says) == 0 {
 		return []outcome.Finding{rates}
 	}
@@ -346,12 +365,16 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 			all := least.Stages["total"].Mean
 			f.Says = append(f.Says, fmt.Sprintf("With %s an operation takes %s us in the mean, and %.0f%% of that is waiting for a connection.", least.Client, number(all, 0), 100*min(1, *least.Resources.PoolWait/all)))
 		}
+		nearest, ordered := g.nearest(best, rate)
+		if !ordered {
+			f.Note += noMarks("throughput")
+		}
 		for _, c := range g.cells {
 			wait := outcome.Figure{}
 			if w := c.Resources.PoolWait; w != nil {
 				wait = exact(*w, 0)
 			}
-			f.Rows = append(f.Rows, []outcome.Figure{text(c.Client), marked(measured(rate(c), 0), like(c, best, rate)), than(c, best), measured(c.P99, 0), wait, text(limit(c))})
+			f.Rows = append(f.Rows, []outcome.Figure{text(c.Client), marked(measured(rate(c), 0), nearest(c)), than(c, best), measured(c.P99, 0), wait, text(limit(c))})
 		}
 		out = append(out, f)
 	}
@@ -378,9 +401,13 @@ func dictionaries(r *outcome.Run) (out []outcome.Finding) {
 			}
 		}
 		smallest, soonest := g.best(func(c outcome.Cell) float64 { return c.Ratio }), g.best(func(c outcome.Cell) float64 { return -c.P99.Median })
+		nearest, ordered := g.nearest(soonest, func(c outcome.Cell) outcome.Estimate { return c.P99 })
+		if !ordered {
+			f.Note += noMarks("P99")
+		}
 		for _, c := range g.cells {
 			f.Rows = append(f.Rows, []outcome.Figure{text(c.Compress), marked(exact(c.Ratio, 2), c.Ratio == smallest.Ratio), exact(c.BytesPerKey(), 0), measured(packing(c), 1),
-				marked(measured(c.P99, 0), like(c, soonest, func(c outcome.Cell) outcome.Estimate { return c.P99 }))})
+				marked(measured(c.P99, 0), nearest(c))})
 		}
 		out = append(out, f)
 	}

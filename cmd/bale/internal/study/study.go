@@ -5,6 +5,7 @@ package study
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -154,6 +155,43 @@ func (g group) best(score func(outcome.Cell) float64) outcome.Cell {
 func like(c, best outcome.Cell, of func(outcome.Cell) outcome.Estimate) bool {
 	a, b := of(c), of(best)
 	return c.Identity == best.Identity || a.Interval != nil && b.Interval != nil && !a.Apart(b)
+}
+
+// nearest reports which cells of a column are to be marked: the best by an estimate, and those not told from it. None are, and ordered is false,
+// where a worse median would be marked and a better one not: then intervals are too wide to put the column in an order.
+func (g group) nearest(best outcome.Cell, of func(outcome.Cell) outcome.Estimate) (is func(outcome.Cell) bool, ordered bool) {
+	farthest, next := 0.0, math.Inf(1) // from the best, of those that would be marked and of the others
+	for _, c := range g.cells {
+		switch off := math.Abs(of(c).Median - of(best).Median); {
+		case like(c, best, of):
+			farthest = max(farthest, off)
+		default:
+			next = min(next, off)
+		}
+	}
+	if farthest > next {
+		return func(outcome.Cell) bool { return false }, false
+	}
+	return func(c outcome.Cell) bool { return like(c, best, of) }, true
+}
+
+// unmarked says for a note which columns, each of a group, have no marks.
+func unmarked(columns []group, best func(group) outcome.Cell, of func(outcome.Cell) outcome.Estimate) string {
+	var names []string
+	for _, g := range columns {
+		if _, ordered := g.nearest(best(g), of); !ordered {
+			names = append(names, g.name)
+		}
+	}
+	return noMarks(names...)
+}
+
+// noMarks says for a note why columns have no marks; nothing without any.
+func noMarks(columns ...string) string {
+	if len(columns) == 0 {
+		return ""
+	}
+	return " No best is marked in " + strings.Join(columns, ", ") + ": by their wide intervals worse figures would be, and better ones not."
 }
 
 // alike says which others are not told from the best; nothing where there are none.

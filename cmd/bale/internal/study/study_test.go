@@ -46,8 +46,9 @@ func share(v float64) *float64 { return &v }
 
 // example is a run of a study, and what is to be said of it.
 type example struct {
-	cells []outcome.Cell
-	want  []string
+	cells        []outcome.Cell
+	dictionaries []outcome.Dictionary
+	want         []string
 }
 
 var examples = map[string]example{
@@ -81,12 +82,24 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { packed(c, "zstd:3+dict", 4, 6); quick(c, 1100) }),
 			made(func(c *outcome.Cell) { packed(c, "none", 1, 0.2); c.Dataset = "random" }),
 			made(func(c *outcome.Cell) { packed(c, "zstd:3", 0.99, 1); c.Dataset = "random" }),
+			made(func(c *outcome.Cell) { packed(c, "none", 1, 0.2); c.Dataset = "broken" }),
+			made(func(c *outcome.Cell) {
+				packed(c, "zstd:3+dict", 4, 6)
+				c.Dataset, c.Verified, c.Error = "broken", false, "get: i/o timeout"
+			}),
+		},
+		dictionaries: []outcome.Dictionary{
+			{Dataset: "profiles", Compress: "zstd:3+dict", Bytes: 1000},
+			{Dataset: "random", Compress: "s2+dict", Reason: "no dictionary pays"}, {Dataset: "random", Compress: "zstd:3+dict", Reason: "no dictionary pays"},
+			{Dataset: "broken", Compress: "s2+dict", Reason: "no dictionary pays"}, {Dataset: "broken", Compress: "zstd:3+dict", Bytes: 1000},
 		},
 		want: []string{
 			"profiles: Without a dictionary zstd:3 has the highest ratio: 1.25, 900 bytes a key instead of 1,100; 8.0 us to compress and decompress a value, 1.00 times (0.96 to 1.04: not told apart) the throughput of plain values.",
 			"profiles: With one zstd:3+dict has the highest ratio: 4.00, 350 bytes a key instead of 1,100; 6.0 us to compress and decompress a value, 1.10 times (1.06 to 1.14) the throughput of plain values.",
 			"random: Without a dictionary nothing saves 5%.",
 			"random: No dictionary pays.",
+			"broken: Without a dictionary nothing saves 5%.",
+			"broken: The settings with a dictionary could not be measured.",
 		},
 	},
 	"pooling": {
@@ -190,7 +203,7 @@ func TestFindings(t *testing.T) {
 			if !ok {
 				t.Fatal("no example")
 			}
-			if diff := cmp.Diff(e.want, sentences(s.Findings(&outcome.Run{Cells: e.cells}))); diff != "" {
+			if diff := cmp.Diff(e.want, sentences(s.Findings(&outcome.Run{Cells: e.cells, Dictionaries: e.dictionaries}))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -208,7 +221,7 @@ func TestFailedCellsAreLeftOut(t *testing.T) {
 			quick(&c, 1e9)
 			all = append([]outcome.Cell{c}, all...)
 		}
-		if diff := cmp.Diff(e.want, sentences(s.Findings(&outcome.Run{Cells: all}))); diff != "" {
+		if diff := cmp.Diff(e.want, sentences(s.Findings(&outcome.Run{Cells: all, Dictionaries: e.dictionaries}))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", s.Name, diff)
 		}
 		for i := range all {
@@ -303,6 +316,46 @@ func TestFindingsTables(t *testing.T) {
 					t.Errorf("%s, %s: a row %v below %q", s.Name, f.About, row, f.Columns)
 				}
 			}
+		}
+	}
+}
+
+// TestMarksOfWideIntervals: no figure is marked that is worse than one that is not, and the note says so.
+func TestMarksOfWideIntervals(t *testing.T) {
+	between := func(median, low, high float64) outcome.Estimate {
+		return outcome.Estimate{Median: median, Interval: &[2]float64{low, high}}
+	}
+	for _, test := range []struct {
+		p99   []outcome.Estimate
+		want  []bool
+		noted bool
+	}{
+		{[]outcome.Estimate{between(685, 569, 865), between(2474, 565, 4170), between(1186, 900, 1708)}, []bool{false, false, false}, true},
+		{[]outcome.Estimate{between(685, 569, 865), between(700, 565, 900), between(1186, 900, 1708)}, []bool{true, true, false}, false},
+		{[]outcome.Estimate{between(685, 569, 865), between(2474, 565, 4170), between(1186, 600, 1708)}, []bool{true, true, true}, false},
+	} {
+		var cells []outcome.Cell
+		for i, setting := range []string{zstd, withD, "s2+dict"} {
+			cells = append(cells, made(func(c *outcome.Cell) { packed(c, setting, float64(i+1), 5); c.P99 = test.p99[i] }))
+		}
+		f := dictionaries(&outcome.Run{Cells: cells})[0]
+		var got []bool
+		for _, row := range f.Rows {
+			got = append(got, row[4].Best)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", test.p99, diff)
+		}
+		if noted := strings.Contains(f.Note, " No best is marked in P99: "); noted != test.noted {
+			t.Errorf("%v: %q", test.p99, f.Note)
+		}
+
+		for i := range cells { // the same as clients
+			cells[i].Client, cells[i].Compress = []string{"goredis", "rueidis", "redigo"}[i], "none"
+		}
+		both := clients(&outcome.Run{Cells: cells})
+		if noted := strings.Contains(both[1].Note, " No best is marked in 8 callers: "); noted != test.noted || both[1].Rows[1][1].Best != test.want[1] {
+			t.Errorf("%v: %q, %+v", test.p99, both[1].Note, both[1].Rows[1])
 		}
 	}
 }
