@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,6 +51,11 @@ func (b *benchCommand) live(ctx context.Context, s *streams, c *lab.Config, base
 		p.asked = true
 		if p.ended != nil {
 			p.tell()
+		}
+		if p.ended == nil { // a file of it would be of a run that was cut short; the page says that it goes on
+			e := &r.Environment
+			e.Interrupted = false
+			e.Notes = slices.DeleteFunc(e.Notes, func(note string) bool { return strings.HasPrefix(note, interruptedRun) })
 		}
 		return report.BenchContent(w, r, baseline, pageOptions(r, p.ended == nil))
 	})

@@ -202,7 +202,6 @@ func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	result = r.result(ctx.Err() == nil)
-	result.Environment.Interrupted = ctx.Err() != nil
 	if after, ok := r.lookAround(context.WithoutCancel(ctx)); ok && known {
 		result.Environment.OthersCPU = others(around, after)
 	}
@@ -278,7 +277,7 @@ func (r *run) result(complete bool) *outcome.Run {
 	result := &outcome.Run{
 		Dictionaries: slices.Clone(r.dictionaries), Skipped: slices.Clone(r.skipped), Timeline: r.timeline.moments(),
 		Environment: outcome.Environment{
-			Seed: r.Seed, DurationS: r.Duration.Seconds() * float64(rounds) / float64(r.Rounds), Rounds: rounds,
+			Seed: r.Seed, DurationS: r.Duration.Seconds() * float64(rounds) / float64(r.Rounds), Rounds: rounds, Interrupted: !complete,
 			Load: r.load(), Mix: r.Mix.Proportion(), Seconds: time.Since(r.began).Seconds(),
 		},
 	}
