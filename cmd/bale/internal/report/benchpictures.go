@@ -578,7 +578,7 @@ func sweepPicture(id string, width px, sweep *outcome.Sweep, steps []*benchCell,
 	d.line("axis", left, bottom, right, bottom)
 	axis := "operations a second that were asked for"
 	if slices.ContainsFunc(steps, func(c *benchCell) bool { return c.AtLeast }) {
-		axis += lowerBounds
+		axis = "operations a second asked for" + lowerBounds
 	}
 	d.text("tick", "middle", (left+right)/2, bottom+31, axis)
 	mark := func(at px, label string) {
