@@ -191,6 +191,7 @@ func TestRates(t *testing.T) {
 		{"new, and not kept", none, with(does, nil), Report{OnlyNew: []string{"Cell0"}}},
 		{"not kept, and gone", with(does, nil), none, Report{OnlyOld: []string{"Cell0"}}},
 		{"not kept, and wrong now", with(does, nil), with(nil, wrong), Report{Failed: wrong}},
+		{"neither kept nor right now", with(nil, nil), with(does, wrong), Report{Failed: wrong}},
 		{"wrong, and not kept now", with(nil, wrong), with(does, nil), Report{Mended: wrong}},
 	} {
 		r, err := Compare(test.old, test.new, Options{})
