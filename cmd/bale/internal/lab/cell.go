@@ -314,8 +314,8 @@ func (c *cell) result(cores int) outcome.Cell {
 		OpsPerSecond: of(func(r outcome.Round) float64 { return r.OpsPerSecond }),
 		AllocsPerOp:  of(func(r outcome.Round) float64 { return r.AllocsPerOp }),
 		BytesPerOp:   of(func(r outcome.Round) float64 { return r.BytesPerOp }),
-		P50:          together(of(func(r outcome.Round) float64 { return r.StagesP50[total] }), c.latency[total].Quantile(0.5)),
-		P99:          together(of(func(r outcome.Round) float64 { return r.P99 }), c.latency[total].Quantile(0.99)),
+		P50:          of(func(r outcome.Round) float64 { return r.StagesP50[total] }).Around(us(c.latency[total].Quantile(0.5))),
+		P99:          of(func(r outcome.Round) float64 { return r.P99 }).Around(us(c.latency[total].Quantile(0.99))),
 		Hits:         c.hits, Misses: c.misses, Unstarted: c.unstarted, AtLeast: c.unstarted > 0 || c.latency[total].Clamped() > 0,
 		Latency: points(&c.latency[total]), Stages: map[string]outcome.Stage{}, Rounds: slices.Clone(c.rounds), Resources: mean(c.rounds),
 	}

@@ -36,6 +36,16 @@ func NewEstimate(rounds []float64) Estimate {
 	return e
 }
 
+// Around is e with the figure of all rounds together for its median, and its interval made wider where that is not in there. So a percentile fits the other
+// percentiles of a cell, and what one bad round has among the slowest is not lost.
+func (e Estimate) Around(all float64) Estimate {
+	if e.Interval != nil {
+		e.Interval = &[2]float64{min(e.Interval[0], all), max(e.Interval[1], all)}
+	}
+	e.Median = all
+	return e
+}
+
 // Over is how many times another one e is. Its median is 0 where the other's is.
 //
 // It is of the quotients of the rounds, pair by pair, for a round measures all cells one after the other, so that what makes it slow is in both: Hodges and

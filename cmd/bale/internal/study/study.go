@@ -235,12 +235,7 @@ func work(c outcome.Cell, stages ...string) outcome.Estimate {
 		}
 		rounds = append(rounds, inRound)
 	}
-	e := outcome.NewEstimate(rounds)
-	if e.Interval != nil { // the median is that of all rounds together, as everywhere else
-		e.Interval = &[2]float64{min(e.Interval[0], sum), max(e.Interval[1], sum)}
-	}
-	e.Median = sum
-	return e
+	return outcome.NewEstimate(rounds).Around(sum)
 }
 
 // text is a name in a table.
