@@ -1,43 +1,94 @@
-# The modules of this repository, the core first.
-MODULES := . czstd goredis rueidis redigo observe near codecs rivals cmd/bale examples
+# The folders of the modules, as go.work lists them.
+MODULES := $(patsubst ./%,%,$(shell sed -n 's/^\t\(\.[^ ]*\)$$/\1/p' go.work))
 
 # How many hostile inputs the deterministic fuzz test tries.
 FUZZ_N ?= 20000
 
 # All their packages. The command's come first, for their tests wait the longest: those of others run beside them.
-PACKAGES := ./cmd/bale/... $(patsubst %,./%/...,$(filter-out cmd/bale,$(MODULES)))
+PACKAGES := ./cmd/... $(patsubst %,./%/...,$(filter-out cmd,$(MODULES)))
 
-.PHONY: test vet race fuzz bench figures lint
+# Where servers of other versions are put, and those that the tests run on: the one in PATH as it is, and these.
+SERVERS_DIR ?= .servers
+SERVERS ?= path redis-8.2.3 valkey-9.1.2
 
-# Every module's tests, vet, and the import rules (internal/lint).
+# The packages whose tests talk to a server.
+SERVER_PACKAGES ?= $(shell grep -rlE --include='*_test.go' '"github.com/balekv/bale/(internal/redisproc|testkit/storetest)"' . | xargs -n 1 dirname | sort -u) ./internal/redisproc
+
+# Sessions of the command that take minutes: make test leaves them out, make sessions runs them.
+SESSIONS := ^Test(DocumentedCommands|AdviceIsFollowed|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals)$$|^TestScripts$$/^(advise|bench-embedded|dict|migrate|train)$$
+
+# What computes: with the race detector it takes ten times as long, and its packages have other tests for what they do at once.
+COMPUTING := ^Test(Train|TrainAgainstCurrent|TrainRefit|TrainBeatsDefaults|Exclude|ExcludeNames|EnginesReadEachOther)$$|^Test(DictionaryPays|BadDictionaries|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|OddKeySpaces|IntervalsHoldTheTruth)$$
+
+.PHONY: test sessions vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
+
+# Every module's tests, vet, and the import rules (internal/lint), but for sessions of minutes.
 test: vet
-	go test $(GOTESTFLAGS) $(PACKAGES)
+	@command -v redis-server >/dev/null || echo "There is no redis-server in PATH (Debian: apt-get install redis-server): tests that need a real one are left out."
+	@echo "Left out: sessions of the command that take minutes (make sessions)."
+	go test -timeout=30m -skip='$(SESSIONS)' $(GOTESTFLAGS) $(PACKAGES)
+
+# The sessions that make test leaves out.
+sessions:
+	go test -count=1 -timeout=60m -run='$(SESSIONS)' $(GOTESTFLAGS) ./cmd/bale
 
 vet:
 	go vet $(PACKAGES)
 
+# Servers of other versions, in SERVERS_DIR. Nothing is installed.
+servers-fetch:
+	@bash .ci/servers $(SERVERS_DIR)
+
+# What talks to a server, on each of SERVERS, one after another: make servers SERVERS=valkey-9.1.2 SERVER_PACKAGES=./adapter/goredis
+servers: $(if $(filter-out path,$(SERVERS)),servers-fetch)
+	@set -e; for s in $(SERVERS); do \
+		path="$$PATH"; [ "$$s" = path ] || path="$(abspath $(SERVERS_DIR))/$$s:$$PATH"; \
+		echo "== $$(PATH="$$path" redis-server --version)"; \
+		PATH="$$path" BALE_REQUIRE_REDIS=1 go test -count=1 $(GOTESTFLAGS) $(SERVER_PACKAGES); \
+	done
+
 # The race detector lets a program wait at its end for what may yet come, a second by default; the tests run hundreds of programs.
 race: export GORACE ?= atexit_sleep_ms=50
 race: vet
-	go test -race $(GOTESTFLAGS) $(PACKAGES)
+	go test -race -timeout=60m -skip='$(COMPUTING)|$(SESSIONS)' $(GOTESTFLAGS) $(PACKAGES)
 
 # A million hostile inputs, and each fuzz target for a while.
 fuzz:
-	BALE_FUZZ_N=1000000 go test -run TestHostileInput -v .
+	BALE_FUZZ_N=1000000 go test -run TestHostileInput -v . ./extra/czstd
 	@set -e; for t in FuzzUnpack FuzzRoundTrip FuzzMutated; do go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .; done
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 60s ./frame
+	go test -run '^$$' -fuzz '^FuzzMatch$$' -fuzztime 60s ./internal/glob
 	go test -run '^$$' -fuzz '^FuzzRedact$$' -fuzztime 60s ./dict
 	go test -run '^$$' -fuzz '^FuzzRead$$' -fuzztime 60s ./stats
 	go test -run '^$$' -fuzz '^FuzzManifest$$' -fuzztime 60s ./stream
-	@set -e; for t in FuzzEngines FuzzPayload; do (cd czstd && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .); done
-	@set -e; for p in msgpack cbor protobuf fastjson; do (cd codecs && go test -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 60s -fuzzminimizetime 10x ./$$p); done
-	@set -e; for t in FuzzDetect FuzzSnappy FuzzReencode; do (cd cmd/bale && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s -fuzzminimizetime 1x ./internal/content); done
-	cd cmd/bale && go test -run '^$$' -fuzz '^FuzzAdd$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/keygroup
-	cd cmd/bale && go test -run '^$$' -fuzz '^FuzzHeader$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/rdb
+	go test -run '^$$' -fuzz '^FuzzJournal$$' -fuzztime 60s ./stream
+	@set -e; for t in FuzzEngines FuzzPayload; do (cd extra/czstd && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .); done
+	@set -e; for p in msgpack cbor protobuf fastjson; do (cd extra/formats && go test -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 60s -fuzzminimizetime 10x ./$$p); done
+	@set -e; for t in FuzzDetect FuzzSnappy FuzzReencode; do (cd cmd && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s -fuzzminimizetime 1x ./internal/content); done
+	cd cmd && go test -run '^$$' -fuzz '^FuzzAdd$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/keygroup
+	cd cmd && go test -run '^$$' -fuzz '^FuzzURL$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/keyspace
+	cd cmd && go test -run '^$$' -fuzz '^FuzzHeader$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/rdb
+
+# A fleet of programs, tools and faults beside a model, for as long as you like: make campaign FOR=10m ARGS='--seed 42 --servers cluster'.
+FOR ?= 2m
+campaign:
+	go run ./testkit/campaign --for $(FOR) $(ARGS)
+
+# Puts known defects back into a copy of the repository, and shows that the campaign or a test finds each.
+mutants:
+	BALE_MUTANTS=1 go test -run TestMutants -v -timeout 2h ./testkit/campaign
 
 # The benchmarks behind docs/figures.md.
 bench:
 	@set -e; for m in $(MODULES); do (cd $$m && go test -run '^$$' -bench . -benchmem ./...); done
+
+# Every module gets the version, in one commit with a tag for each. It pushes nothing: make release VERSION=v0.1.0
+release: test
+	.ci/release $(VERSION)
+
+# go.mod and go.sum of every module, as go mod tidy writes them.
+tidy:
+	.ci/release tidy
 
 lint:
 	@set -e; for m in $(MODULES); do (cd $$m && golangci-lint run ./...); done

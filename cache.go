@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
+	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/balekv/bale/codec"
@@ -29,22 +32,27 @@ type Options[T any] struct {
 	// Codec defaults to codec.JSON.
 	Codec Codec[T]
 
-	// Packer defaults to one with default options: zstd at its fastest level, reading every algorithm. It
-	// can be shared by caches.
+	// Packer defaults to one with default options: zstd at its fastest level, reading every
+	// algorithm. It can be shared by caches.
 	Packer *Packer
 
-	// TTL is how long values live that are set with the zero Expiry, at least a millisecond. Zero means for ever.
+	// TTL is how long values live that are set with the zero Expiry, at least a millisecond. Zero
+	// means for ever.
 	TTL time.Duration
 
-	// Jitter shortens each TTL at random by up to this part of it, 0 to 1, so that values set together do not
-	// expire together. Defaults to 0. Absolute expiries are kept, and so is never.
+	// Jitter shortens each TTL at random by up to this part of it, 0 to 1, so that values set
+	// together do not expire together. Defaults to 0. Absolute expiries are kept, and so is never.
 	Jitter float64
 
 	// Load is for [Cache.GetOrLoad].
 	Load LoadOptions
 
-	// Recorder is told of each operation; nil for none.
+	// Recorder receives an Event per operation, synchronously; nil for none.
 	Recorder stats.Recorder
+
+	// Log receives a warning for each value that LoadOptions.ReplaceUnreadable replaces, with its
+	// key, and one when the Store first fails to say when keys expire; nil for none.
+	Log *slog.Logger
 }
 
 // Cache keeps values of one type in a [Store]. Make one with [New]; it is safe for concurrent
@@ -56,12 +64,14 @@ type Cache[T any] struct {
 	ttl      Expiry
 	jitter   float64
 	recorder stats.Recorder
+	log      *slog.Logger
+	ageless  atomic.Bool // the log has the warning about PTTL
 	loader[T]
 }
 
 // New makes a Cache over a store.
 func New[T any](store Store, o Options[T]) (*Cache[T], error) {
-	c := &Cache[T]{store: store, codec: o.Codec, packer: o.Packer, ttl: TTL(o.TTL), jitter: o.Jitter, recorder: o.Recorder}
+	c := &Cache[T]{store: store, codec: o.Codec, packer: o.Packer, ttl: TTL(o.TTL), jitter: o.Jitter, recorder: o.Recorder, log: o.Log}
 	switch {
 	case store == nil:
 		return nil, fmt.Errorf("bale: %w: no Store", ErrInvalid)
@@ -87,22 +97,74 @@ func New[T any](store Store, o Options[T]) (*Cache[T], error) {
 
 // Get returns the value of a key, or ErrNotFound.
 func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
-	v, fresh, err := c.get(ctx, key, c.recorder)
+	v, fresh, _, err := c.get(ctx, key, c.recorder)
 	if err == nil && fresh.expired(time.Now) {
 		var zero T
-		return zero, ErrNotFound // what is kept in case that it cannot be loaded is for GetOrLoad alone
+		return zero, ErrNotFound // old values are for GetOrLoad alone
 	}
 	return v, err
 }
 
-// get is Get that says how fresh the value is, and returns one that is kept beyond its expiry, too.
-func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder) (v T, fresh freshness, err error) {
+// GetEntry is Get that returns the age of the value, too. With a cached miss the error is
+// ErrNotFound and the Entry Absent.
+func (c *Cache[T]) GetEntry(ctx context.Context, key string) (Entry[T], error) {
+	v, fresh, _, err := c.get(ctx, key, c.recorder)
+	switch {
+	case err == nil && fresh.expired(time.Now):
+		return Entry[T]{}, ErrNotFound
+	case err == nil || fresh.Absent:
+		if err == nil && fresh.Expires.IsZero() {
+			return c.age(ctx, key, v), nil
+		}
+		return Entry[T]{Value: v, Expires: fresh.Expires, Absent: fresh.Absent}, err
+	}
+	return Entry[T]{}, err
+}
+
+// age is the Entry of a value that does not say its expiry.
+func (c *Cache[T]) age(ctx context.Context, key string, v T) Entry[T] {
+	e := Entry[T]{Value: v}
+	c.ages(ctx, []string{key}, func(_ string, expires time.Time) { e.Expires = expires })
+	return e
+}
+
+// ages asks the Store for the expiry of keys whose values do not say it. Without PTTL they stay
+// unknown. If PTTL fails, as it does for a user who may not call it, they expire now: nobody keeps
+// such a value beyond its end.
+func (c *Cache[T]) ages(ctx context.Context, keys []string, set func(key string, expires time.Time)) {
+	store, ok := c.store.(aging)
+	if !ok || len(keys) == 0 {
+		return
+	}
+	now := time.Now() // before the answer: an expiry is never late
+	ttls, err := store.PTTL(ctx, keys)
+	if err == nil && len(ttls) != len(keys) {
+		err = fmt.Errorf("PTTL of %d keys has returned %d", len(keys), len(ttls))
+	}
+	if err != nil {
+		for _, key := range keys {
+			set(key, now)
+		}
+		if c.log != nil && ctx.Err() == nil && c.ageless.CompareAndSwap(false, true) {
+			c.log.Warn("bale: cannot ask when keys expire, so that near keeps no values of Set: allow PTTL", "key", keys[0], "error", err)
+		}
+		return
+	}
+	for i, ms := range ttls {
+		if ms != -1 {
+			set(keys[i], now.Add(time.Duration(max(ms, 0))*time.Millisecond))
+		}
+	}
+}
+
+// get is Get that returns the age of the value and its stored form. It returns old values, too.
+func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder) (v T, fresh freshness, stored []byte, err error) {
 	var rec recording
 	rec.begin(ctx, recorder, stats.Get, 1)
-	stored, err := c.store.Get(ctx, key)
+	stored, err = c.store.Get(ctx, key)
 	rec.stage(stats.Store)
 	if err == nil {
-		fresh, err = c.decode(ctx, stored, &v, &rec)
+		fresh, err = c.decode(ctx, stored, &v, &rec, nil)
 	}
 	switch {
 	case err == nil && fresh.expired(time.Now):
@@ -113,13 +175,13 @@ func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder)
 		rec.event.Misses = 1
 		rec.end(ctx, nil)
 		fresh.Absent = fresh.Absent && !fresh.expired(time.Now)
-		return v, fresh, ErrNotFound
+		return v, fresh, nil, ErrNotFound
 	default:
 		var zero T // a failed decode may have filled a part of v
 		v, err = zero, &KeyError{"get", key, err}
 	}
 	rec.end(ctx, err)
-	return v, fresh, err
+	return v, fresh, stored, err
 }
 
 // Set writes a value, with its expiry in the same command.
@@ -127,7 +189,7 @@ func (c *Cache[T]) Set(ctx context.Context, key string, v T, e Expiry) error {
 	expiry, err := c.expiry(e)
 	if err == nil {
 		c.overtake(key)
-		err = c.set(ctx, key, v, expiry, nil)
+		_, err = c.set(ctx, key, v, expiry, nil, nil)
 		c.overtake(key)
 	}
 	if err != nil {
@@ -136,32 +198,76 @@ func (c *Cache[T]) Set(ctx context.Context, key string, v T, e Expiry) error {
 	return nil
 }
 
-// set writes a value with an expiry that is resolved. One that says when it expires stays longer, for when it cannot be loaded.
-func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *frame.Freshness) error {
+// fence lets a write through only if the key still holds these bytes, nil for nothing.
+type fence struct{ old []byte }
+
+// set writes a value with a resolved expiry, and reports whether the fence let it through. A value
+// with a freshness outlives its expiry by StaleIfError.
+func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *frame.Freshness, only *fence) (written bool, err error) {
 	var rec recording
 	rec.begin(ctx, c.recorder, stats.Set, 1)
 	packed := bufpool.Get()
 	defer bufpool.Put(packed)
 	before := cap(packed.B)
-	var err error
+	written = true
 	if packed.B, err = c.encode(packed.B, v, fresh, &rec); err == nil {
 		rec.grown(before, packed.B)
-		if _, _, is := frame.Parse(packed.B); is && fresh != nil { // what is too large to be packed does not say it
+		if _, _, is := frame.Parse(packed.B); is && fresh != nil { // a value above MaxSize has none inside
 			e = e.later(c.options.StaleIfError)
 		}
-		err = c.store.Set(ctx, key, packed.B, e)
+		if only == nil {
+			err = c.store.Set(ctx, key, packed.B, e)
+		} else {
+			value, ttl := packed.B, e.In
+			if !e.At.IsZero() {
+				if ttl = time.Until(e.At); ttl < time.Millisecond {
+					value = nil // it is over
+				}
+			}
+			written, err = c.store.Swap(ctx, key, only.old, value, ttl)
+		}
 		rec.stage(stats.Store)
 	}
-	rec.end(ctx, err)
-	return err
+	if written || err != nil {
+		rec.end(ctx, err)
+	}
+	return written, err
 }
 
-// GetMany returns the values of those keys that exist, read by one command or one pipeline. If
-// some cannot be read the error is a [KeyErrors] for them, and the others are returned all the same.
+// GetMany returns the values of those keys that exist, read by one command or one pipeline. If some
+// cannot be read the error is a [KeyErrors] for them, and the others are returned all the same.
 func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, error) {
 	values := make(map[string]T, len(keys))
+	err := c.getMany(ctx, keys, func(key string, v T, fresh *freshness) {
+		if !fresh.Absent {
+			values[key] = v
+		}
+	})
+	return values, err
+}
+
+// GetEntries is GetMany that returns the ages of the values, too, and cached misses as Absent.
+func (c *Cache[T]) GetEntries(ctx context.Context, keys ...string) (map[string]Entry[T], error) {
+	entries := make(map[string]Entry[T], len(keys))
+	var ageless []string
+	err := c.getMany(ctx, keys, func(key string, v T, fresh *freshness) {
+		entries[key] = Entry[T]{Value: v, Expires: fresh.Expires, Absent: fresh.Absent}
+		if fresh.Expires.IsZero() {
+			ageless = append(ageless, key)
+		}
+	})
+	c.ages(ctx, ageless, func(key string, expires time.Time) {
+		e := entries[key]
+		e.Expires = expires
+		entries[key] = e
+	})
+	return entries, err
+}
+
+// getMany calls found for each value and each cached miss.
+func (c *Cache[T]) getMany(ctx context.Context, keys []string, found func(key string, v T, fresh *freshness)) error {
 	if len(keys) == 0 {
-		return values, nil
+		return nil
 	}
 	var rec recording
 	rec.begin(ctx, c.recorder, stats.GetMany, len(keys))
@@ -171,34 +277,40 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 	if err != nil && !errors.As(err, &failed) {
 		rec.event.Errors = int32(len(keys))
 		rec.end(ctx, err)
-		return values, fmt.Errorf("bale: get of %d keys: %w", len(keys), err)
+		return fmt.Errorf("bale: get of %d keys: %w", len(keys), err)
 	}
+	batch := c.packer.Batch()
 	for i, s := range stored {
 		if s == nil {
 			continue
 		}
 		var v T
-		switch fresh, err := c.decode(ctx, s, &v, &rec); {
-		case err == nil && !fresh.expired(time.Now):
-			values[keys[i]] = v
-			rec.event.Hits++
-		case err != nil && !errors.Is(err, ErrNotFound):
+		fresh, err := c.decode(ctx, s, &v, &rec, &batch)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			if fresh.Absent && !fresh.expired(time.Now) {
+				found(keys[i], v, &fresh)
+			}
+		case err != nil:
 			failed = append(failed, &KeyError{"get", keys[i], err})
+		case !fresh.expired(time.Now):
+			found(keys[i], v, &fresh)
+			rec.event.Hits++
 		}
 	}
 	rec.event.Errors = int32(len(failed))
 	rec.event.Misses = rec.event.Keys - rec.event.Hits - rec.event.Errors
 	if len(failed) > 0 {
 		rec.end(ctx, failed[0])
-		return values, failed
+		return failed
 	}
 	rec.end(ctx, nil)
-	return values, nil
+	return nil
 }
 
 // SetMany writes values, all with the same expiry (and each with a jitter of its own), by one
-// pipeline. It is not a transaction: if Redis refuses some, the error is a [KeyErrors] for them. If some cannot be
-// encoded nothing is sent.
+// pipeline. It is not a transaction: if Redis refuses some, the error is a [KeyErrors] for them. If
+// some cannot be encoded nothing is sent.
 func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e Expiry) error {
 	if len(values) == 0 {
 		return nil
@@ -260,7 +372,8 @@ func (c *Cache[T]) setMany(ctx context.Context, values map[string]T, e Expiry, r
 	return err
 }
 
-// Delete removes keys and returns how many of them there were; one for which it is only remembered that there is no value counts.
+// Delete removes keys and returns how many of them there were; one for which it is only remembered
+// that there is no value counts.
 func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -282,8 +395,9 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	return n, err
 }
 
-// Touch gives a key another expiry without reading it. The zero Expiry is the cache's default. A key that
-// does not exist is ErrNotFound. What [Cache.GetOrLoad] has stored expires when its load said, or earlier.
+// Touch gives a key another expiry without reading it. The zero Expiry is the cache's default. A
+// key that does not exist is ErrNotFound. What [Cache.GetOrLoad] has stored expires when its load
+// said, or earlier.
 func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
 	expiry, err := c.expiry(e)
 	if err != nil {
@@ -307,17 +421,10 @@ func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
 // maxString is the size in bytes of the largest string that Redis keeps (proto-max-bulk-len).
 const maxString = 512 << 20
 
-// errCodec is the class of what a codec says.
-type errCodec struct {
-	what string
-	err  error
+// codecError is what the codec says.
+func (c *Cache[T]) codecError(op string, err error) error {
+	return &codec.Error{Op: op, Codec: fmt.Sprintf("%T", c.codec), Type: reflect.TypeFor[T]().String(), Err: err}
 }
-
-func (e *errCodec) Error() string { return e.what + ": " + e.err.Error() }
-func (e *errCodec) Unwrap() error { return e.err }
-
-// Is makes it ErrCodec.
-func (e *errCodec) Is(target error) bool { return target == ErrCodec }
 
 // encode appends the stored form of v to dst, with a freshness if there is one.
 func (c *Cache[T]) encode(dst []byte, v T, fresh *frame.Freshness, rec *recording) ([]byte, error) {
@@ -326,7 +433,7 @@ func (c *Cache[T]) encode(dst []byte, v T, fresh *frame.Freshness, rec *recordin
 	before := cap(plain.B)
 	var err error
 	if plain.B, err = c.codec.Append(plain.B, v); err != nil {
-		return dst, &errCodec{"encode", err}
+		return dst, c.codecError("encode", err)
 	}
 	rec.grown(before, plain.B)
 	rec.stage(stats.Encode)
@@ -342,18 +449,24 @@ func (c *Cache[T]) encode(dst []byte, v T, fresh *frame.Freshness, rec *recordin
 	return dst, err
 }
 
-// decode reads a stored value into *v.
-func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recording) (fresh freshness, err error) {
+// decode reads a stored value into *v, and counts it to its batch, nil for none.
+func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recording, b *Batch) (fresh freshness, err error) {
 	h, offset, packed, err := c.packer.parse(stored)
 	if err != nil {
 		return fresh, err
 	}
 	plain := stored
 	if packed {
+		if c.packer.large(&h) {
+			if err := c.packer.gate.enter(ctx, int(h.Length)); err != nil {
+				return fresh, decodeError(&h, err)
+			}
+			defer c.packer.gate.leave(int(h.Length))
+		}
 		buf := bufpool.Get()
 		defer bufpool.Put(buf)
 		before := cap(buf.B)
-		buf.B, fresh.Freshness, err = c.packer.decode(ctx, buf.B, stored[offset:], &h)
+		buf.B, fresh.Freshness, err = c.packer.decode(ctx, buf.B, stored[offset:], &h, b)
 		rec.stage(stats.Unpack)
 		if err != nil {
 			return fresh, err
@@ -365,10 +478,10 @@ func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recordi
 	err = c.codec.Decode(plain, v)
 	rec.stage(stats.Decode)
 	if err != nil {
-		if packed {
+		if err = c.codecError("decode", err); packed {
 			err = &DecodeError{h.Algorithm, h.DictionaryID, err}
 		}
-		return fresh, &errCodec{"decode", err}
+		return fresh, err
 	}
 	return fresh, nil
 }

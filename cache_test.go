@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/balekv/bale/codec"
-	"github.com/balekv/bale/compress/none"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 )
 
@@ -155,7 +155,7 @@ func TestCache(t *testing.T) {
 	for name, o := range map[string]Options[user]{
 		"default": {},
 		"gob":     {Codec: codec.Gob[user]{}},
-		"plain":   {Packer: newPacker(t, PackerOptions{Compressor: none.New()})},
+		"plain":   {Packer: newPacker(t, PackerOptions{Compressor: compress.None})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, m := newCache(t, o)
@@ -338,7 +338,8 @@ func TestJitter(t *testing.T) {
 	for _, e := range m.expiries {
 		shortest, longest, sum = min(shortest, e.In), max(longest, e.In), sum+e.In
 	}
-	// The mean of 400 draws is within 1% of 52.5 minutes but for one in a million; the ends are reached within a minute.
+	// The mean of 400 draws is within 1% of 52.5 minutes but for one in a million; the ends are
+	// reached within a minute.
 	if mean := sum / 400; shortest < 45*time.Minute || shortest > 46*time.Minute || longest > time.Hour || longest < 59*time.Minute || mean < 51*time.Minute || mean > 54*time.Minute {
 		t.Errorf("TTLs from %v to %v, mean %v", shortest, longest, mean)
 	}
@@ -437,8 +438,9 @@ func TestKeyErrorsMessage(t *testing.T) {
 	}
 }
 
-// TestNothingHandedOutIsUsedAgain: what a caller was given stays as it is, whatever others do, and what it handed in is its own again at
-// once. With the race detector the pools' buffers are overwritten as they are given back.
+// TestNothingHandedOutIsUsedAgain: what a caller was given stays as it is, whatever others do, and
+// what it handed in is its own again at once. With the race detector the pools' buffers are
+// overwritten as they are given back.
 func TestNothingHandedOutIsUsedAgain(t *testing.T) {
 	c, err := New(newMemory(), Options[[]byte]{Codec: codec.Bytes{}})
 	if err != nil {

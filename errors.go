@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/frame"
 )
 
-// The causes of failure, to be told apart by errors.Is. What a caller gets is one of them
-// wrapped in a [KeyError], a [DecodeError] or both, except for ErrNotFound, which [Cache.Get] returns as it is.
-// A value that cannot be read is never deleted or overwritten for it.
+// The causes of failure, to be told apart by errors.Is. What a caller gets is one of them wrapped
+// in a [KeyError], a [DecodeError] or both, except for ErrNotFound, which [Cache.Get] returns as it
+// is. A value that cannot be read is never deleted or overwritten for it, unless
+// LoadOptions.ReplaceUnreadable says so.
 var (
 	// ErrNotFound: the key does not exist, or has expired.
 	ErrNotFound = errors.New("key not found")
@@ -22,15 +24,24 @@ var (
 	// ErrTooLarge: the decoded value is larger than PackerOptions.MaxSize.
 	ErrTooLarge = errors.New("value too large")
 
+	// ErrBudget: the operation has read more values than PackerOptions.Budget allows it to decode.
+	// It says nothing about the value.
+	ErrBudget = errors.New("too many decoded bytes in one operation")
+
 	// ErrUnknownDictionary: the value was written with a dictionary that the Packer was not given.
 	ErrUnknownDictionary = errors.New("unknown dictionary")
 
-	// ErrUnknownAlgorithm: the value was written with an algorithm that the Packer does not have, or
-	// by a later version of bale.
+	// ErrUnknownAlgorithm: the value was written with an algorithm that the Packer does not have,
+	// or by a later version of bale.
 	ErrUnknownAlgorithm = errors.New("unknown algorithm")
 
 	// ErrCodec: the codec cannot write a value, or read one, which another codec may have written.
-	ErrCodec = errors.New("codec")
+	// It comes as a [codec.Error].
+	ErrCodec = codec.ErrFailed
+
+	// ErrLoadFailed: a load of the key failed a moment ago, in this process or another, and no new
+	// one starts before LoadOptions.Backoff has passed. The process that loaded has the cause.
+	ErrLoadFailed = errors.New("the load of another caller has just failed")
 
 	// ErrInvalid: an argument or option is out of range.
 	ErrInvalid = errors.New("invalid argument")

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/compress/s2"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 )
 
@@ -32,7 +32,7 @@ func ExamplePacker() {
 
 // A Packer writes with one setting and reads every algorithm.
 func ExamplePackerOptions() {
-	compressor, err := s2.New(s2.Options{Level: s2.Better})
+	compressor, err := compress.Setting{Algorithm: frame.S2, Level: "better"}.New(nil)
 	if err != nil {
 		panic(err)
 	}

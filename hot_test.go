@@ -2,7 +2,10 @@ package bale
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
@@ -10,7 +13,8 @@ import (
 	"github.com/balekv/bale/stats"
 )
 
-// BenchmarkHot are the paths that every operation takes, each for itself and short: .ci/gate compares them with those of the commit before.
+// BenchmarkHot are the paths that every operation takes, each for itself and short: .ci/gate
+// compares them with those of the commit before.
 func BenchmarkHot(b *testing.B) {
 	src := testvalues.Profile(1)
 	dictionary := readDict(b, rawDictFile)
@@ -62,5 +66,46 @@ func BenchmarkHot(b *testing.B) {
 				b.Fatal(err)
 			}
 		})
+	}
+	c, load := loadedOnce(b)
+	b.Run("path=getorload", func(b *testing.B) {
+		b.ReportAllocs()
+		ctx := b.Context()
+		var err error
+		for b.Loop() {
+			_, err = c.GetOrLoad(ctx, "k", Expiry{}, load)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	})
+}
+
+// loadedOnce is a cache whose key k is a hit of GetOrLoad, with an expiry inside.
+func loadedOnce(tb testing.TB) (*Cache[int], func(context.Context) (int, error)) {
+	p := newPacker(tb, PackerOptions{MinSize: 1 << 20})
+	stored, _, err := p.pack(nil, []byte("12"), &frame.Freshness{Expires: time.Now().Add(24 * time.Hour)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c, err := New(still{value: stored}, Options[int]{Codec: rawBytes{}, Packer: p})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c, func(context.Context) (int, error) { return 0, errors.New("a hit loads nothing") }
+}
+
+// TestAllocationsOfAHit pins those of GetOrLoad: most are of the context that bounds its read.
+func TestAllocationsOfAHit(t *testing.T) {
+	if testvalues.Race {
+		t.Skip("the race detector allocates")
+	}
+	c, load := loadedOnce(t)
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 5 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -49,8 +49,8 @@ func notNameRune(r rune) bool {
 // escaper keeps the separator out of ids and fields, as URLs do.
 var escaper = strings.NewReplacer("%", "%25", keySeparator, "%3A")
 
-// String is the key as Redis gets it. A ':' or '%' in id or field is written as %3A or %25, so that no two
-// keys are written alike.
+// String is the key as Redis gets it. A ':' or '%' in id or field is written as %3A or %25, so that
+// no two keys are written alike.
 func (k Key) String() string {
 	s := k.Group() + keySeparator + escaper.Replace(k.ID)
 	if k.Field != "" {

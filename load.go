@@ -2,7 +2,6 @@ package bale
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -17,34 +16,67 @@ import (
 	"github.com/balekv/bale/stats"
 )
 
-// LoadOptions are the settings of [Cache.GetOrLoad]; the zero value is useful. Caches that share keys should have the same.
+// LoadOptions are the settings of [Cache.GetOrLoad]; the zero value is useful. Caches that share
+// keys should have the same.
 type LoadOptions struct {
-	// Beta is how eagerly a value is loaded anew before it expires, so that it is there when it would have. A load that took long, a value close
-	// to its end and a larger Beta make it likelier, by the rule of XFetch: when now - took*Beta*ln(random) is beyond the expiry (Vattani, Chierichetti, Lowenstein:
-	// Optimal Probabilistic Cache Stampede Prevention, VLDB 2015). Callers get the value that is there, and do not wait. Defaults to 1; negative
-	// for never.
+	// Beta says how eagerly a value is loaded again before it expires. A long load, a near expiry
+	// and a large Beta make it likelier, by the rule of XFetch: when now - took*Beta*ln(random) is
+	// past the expiry (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede
+	// Prevention, VLDB 2015). Callers get the present value and do not wait. Defaults to 1;
+	// negative turns it off.
 	Beta float64
 
-	// Refreshes is how many such loads may run at once. Defaults to 64; beyond, a value just expires.
+	// Refreshes bounds the loads that run with no caller waiting: those ahead of an expiry, and
+	// those whose callers left with an old value. Beyond it a value just expires, and a load ends
+	// when its last caller leaves. Defaults to 64.
 	Refreshes int
 
-	// NegativeTTL is how long it is kept that there is no value, where the loader said ErrNotFound. Defaults to 0, not at all.
+	// NegativeTTL caches a miss for this long when the loader returns ErrNotFound. Defaults to 0:
+	// misses are not cached.
 	NegativeTTL time.Duration
 
-	// StaleIfError is how long beyond its expiry a value is still given out if its load fails. It stays in Redis so much longer. Get and GetMany do not
-	// see it then; a Packer and a hook, which know nothing of expiries, do. Defaults to 0, not at all.
+	// StaleIfError keeps a value in Redis for this long beyond its expiry. GetOrLoad returns such
+	// an old value when no new one came: the loader failed, the lock was not to be had, Timeout,
+	// SoftTimeout or the caller's deadline ran out. A caller that cancels its context gets an
+	// error. Get and GetMany do not see old values; a Packer and a hook, which ignore expiries,
+	// do. Defaults to 0: no old values.
 	StaleIfError time.Duration
 
-	// Lock, if not 0, lets one process at a time load a key: the others wait for what it stores. It is how long the lock lives in
-	// Redis, at KEY:lock, if the process does not give it back: longer than a load takes, or there may be two.
+	// SoftTimeout is how long a caller waits for a load when there is an old value, counted from
+	// the start of the load. Then the caller gets the old value, and the load goes on, within
+	// Timeout and Refreshes. Needs StaleIfError. Defaults to 0: callers wait for the load.
+	SoftTimeout time.Duration
+
+	// Lock, if not 0, lets one process at a time load a key; the others wait for its value. It is
+	// how long the lock at KEY:lock outlives a process that died. A running load renews it, until
+	// Timeout. A value loaded under a lock is stored only if the lock still holds and the key has
+	// not changed since the load began. Choose some seconds: a process that stands still for
+	// longer loses its lock.
 	Lock time.Duration
 
-	// Timeout ends the context of a load. Defaults to 30 s.
+	// Backoff is how long no process loads a key again after a load under the lock failed. Callers
+	// get the old value or ErrLoadFailed meanwhile. Needs Lock. Defaults to 250 ms, which is long
+	// enough for the processes that wait for the load to see that it failed.
+	Backoff time.Duration
+
+	// ReplaceUnreadable lets GetOrLoad overwrite a value that this process cannot read: corrupt,
+	// too large, of another codec, or packed with an unknown dictionary or algorithm. Without it
+	// each read of such a value is a load until the value expires. Turn it on only for keys that
+	// belong to this cache alone, and not while two versions of a program with different codecs
+	// run: each would replace the other's values. It never replaces a stream (package stream), nor
+	// a value whose dictionary the registry could not be asked for. The Recorder receives a
+	// stats.Replace for each, and Options.Log a warning.
+	ReplaceUnreadable bool
+
+	// Timeout bounds a load: its context ends then. Defaults to 30 s.
 	Timeout time.Duration
 
-	// Patience is how long GetOrLoad waits for Redis in one step at most, before it does without: when it reads, takes the lock and stores. It is at most half of
-	// what is left of the caller's deadline. The client must honour contexts (of go-redis, ContextTimeoutEnabled). A Redis that is slow and not down should be waited for: each
-	// caller that does not adds to the loads. Defaults to 2 s.
+	// Patience bounds each Redis call of GetOrLoad (read, lock, store). When it runs out,
+	// GetOrLoad continues without Redis. A caller's own read takes at most half of its remaining
+	// deadline. Once the loader has returned, a caller waits for Redis for at most half of its
+	// remaining deadline: then it gets what was loaded, and the store goes on.
+	// The client must honour contexts (go-redis: ContextTimeoutEnabled). Do not set it so low that
+	// a slow Redis counts as one that is down: that adds loads. Defaults to 2 s.
 	Patience time.Duration
 }
 
@@ -53,36 +85,56 @@ const (
 	defaultRefreshes   = 64
 	defaultLoadTimeout = 30 * time.Second
 	defaultPatience    = 2 * time.Second
+	defaultBackoff     = 250 * time.Millisecond // more than the longest wait between two looks at a lock
 
 	lockSuffix  = ":lock"
-	minLockWait = 2 * time.Millisecond // between two looks at a lock that another process has, doubled each time
+	minLockWait = 2 * time.Millisecond // between two looks at another process's lock, doubled each time
 	maxLockWait = 100 * time.Millisecond
-	unlockTime  = time.Second // for giving a lock back, whatever became of the caller
+	renewals    = 3           // in the life of a lock, so that two may fail
+	unlockTime  = time.Second // bounds the release of a lock, even if the caller has gone
 )
 
-// loader is what GetOrLoad needs of a Cache.
+// loader is the part of a Cache that GetOrLoad needs.
 type loader[T any] struct {
 	options LoadOptions
 
-	flying     atomic.Int64 // flights, so that who writes need not take mu where there are none
+	flying     atomic.Int64 // flights, so that a write takes mu only if there are any
 	mu         sync.Mutex
-	flights    map[string]*flight[T] // by key; one that was overtaken by a write is not here any more
-	refreshing int
+	flights    map[string]*flight[T] // by key, without those that a write has overtaken; see flight
+	background int                   // flights that nobody need wait for
 	closed     bool
 	running    sync.WaitGroup
+
+	open  context.Context // until Close
+	close context.CancelFunc
 }
 
-// flight is one load under way and all that wait for it.
+// flight is a load in flight, with all its callers.
 type flight[T any] struct {
-	cancel  context.CancelFunc
-	waiting int // callers, under loader.mu; when the last one leaves the load is cancelled
+	began  time.Time
+	cancel context.CancelFunc
 
-	storing   sync.Mutex // held while what was loaded is stored
-	overtaken bool       // under storing: the key was written or deleted since, so that nothing is to be stored
+	// Under loader.mu.
+	waiting    int        // callers; when the last one leaves the load is cancelled
+	background bool       // it counts as a caller of its own, and is not cancelled
+	ended      bool       // what follows done is there, or about to be
+	left       bool       // all callers left, and it is cancelled: it is there for a write to overtake, for its loader may not heed that
+	before     *flight[T] // one that was left, and has not ended
+	old        []byte     // the value that the load would replace, as it is stored
+	gone       bool       // since it began a caller has found no value in Redis: old was deleted
+
+	loaded    chan struct{} // closed when the loader has returned, with early and earlyErr
+	early     T
+	earlyErr  error
+	lending   sync.RWMutex // held for reading while early is copied, which ends with done
+	storing   sync.Mutex   // held while the loaded value is stored
+	overtaken bool         // under storing: the key was written or deleted since, so nothing is stored
 
 	done  chan struct{} // closed when what follows is there
 	value T
-	plain []byte // value encoded, if several wait: the first one gets value, each other one a copy of its own
+	found bool // value was in Redis, and was not loaded
+	fresh frame.Freshness
+	plain []byte // value encoded, if several wait: the first gets value, each other one its own copy
 	first sync.Once
 	err   error
 }
@@ -91,19 +143,30 @@ func (l *loader[T]) init(o LoadOptions) error {
 	for _, d := range []struct {
 		name string
 		d    time.Duration
-	}{{"NegativeTTL", o.NegativeTTL}, {"StaleIfError", o.StaleIfError}, {"Lock", o.Lock}, {"Timeout", o.Timeout}, {"Patience", o.Patience}} {
+	}{
+		{"NegativeTTL", o.NegativeTTL}, {"StaleIfError", o.StaleIfError}, {"SoftTimeout", o.SoftTimeout}, {"Lock", o.Lock}, {"Backoff", o.Backoff},
+		{"Timeout", o.Timeout}, {"Patience", o.Patience},
+	} {
 		if d.d != 0 && d.d < time.Millisecond {
 			return fmt.Errorf("bale: %w: Load.%s is %v, must be at least 1ms, or 0", ErrInvalid, d.name, d.d)
 		}
 	}
-	if math.IsNaN(o.Beta) || o.Refreshes < 0 {
+	switch {
+	case math.IsNaN(o.Beta) || o.Refreshes < 0:
 		return fmt.Errorf("bale: %w: Load.Beta is %v and Load.Refreshes %d, must be a number and not negative", ErrInvalid, o.Beta, o.Refreshes)
+	case o.SoftTimeout > 0 && o.StaleIfError == 0:
+		return fmt.Errorf("bale: %w: Load.SoftTimeout is %v, which needs Load.StaleIfError: without it there is no old value", ErrInvalid, o.SoftTimeout)
+	case o.Backoff > 0 && o.Lock == 0:
+		return fmt.Errorf("bale: %w: Load.Backoff is %v, which needs Load.Lock", ErrInvalid, o.Backoff)
 	}
 	if o.Beta == 0 {
 		o.Beta = defaultBeta
 	}
 	if o.Refreshes == 0 {
 		o.Refreshes = defaultRefreshes
+	}
+	if o.Backoff == 0 {
+		o.Backoff = defaultBackoff
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaultLoadTimeout
@@ -112,62 +175,193 @@ func (l *loader[T]) init(o LoadOptions) error {
 		o.Patience = defaultPatience
 	}
 	l.options, l.flights = o, map[string]*flight[T]{}
+	l.open, l.close = context.WithCancel(context.Background())
 	return nil
 }
 
-// errLoad is the class of what a loader says.
+// errLoad is the class of a loader's errors.
 type errLoad struct{ err error }
 
 func (e *errLoad) Error() string { return e.err.Error() }
 func (e *errLoad) Unwrap() error { return e.err }
 
-// GetOrLoad returns the value of a key, or loads and stores it if there is none. All callers in this process that wait for the same key wait for
-// one load, and each gets a value of its own; [LoadOptions] has more: one load among all processes, loads ahead of expiry, what is not
-// there remembered, and old values for when a load fails.
+// GetOrLoad returns the value of a key, or loads and stores it if there is none. All callers of
+// this process that wait for a key share one load, and each gets its own value. [LoadOptions] has
+// more: one load among all processes, loads ahead of expiry, cached misses, and old values for when
+// no new one comes.
 //
-// The loader gets a context with the values of its first caller's, which ends when all callers have left, or with LoadOptions.Timeout. One that panics
-// makes an error for those who wait for it. Its error comes back in a [KeyError].
+// The loader's context has the values of its first caller's context. It ends when all callers have
+// left, or with LoadOptions.Timeout. A load whose callers left with an old value goes on. A loader
+// that panics makes an error for its callers. A loader's error comes back in a [KeyError].
 //
-// The cache never stands in the way of a value: if Redis cannot be read, or what is there cannot be unpacked, the value is loaded; if it cannot be stored, it is
-// returned all the same, and the Recorder is told. What cannot be unpacked is left as it is.
+// The cache never stands in the way of a value. If Redis cannot be read, or the value there cannot
+// be unpacked, the value is loaded. If it cannot be stored, it is returned all the same, and the
+// Recorder receives the error. A value that cannot be unpacked stays as it is, unless
+// LoadOptions.ReplaceUnreadable is set.
 //
-// A load that a Set, SetMany or Delete of the same Cache overtakes is not stored. One of another process, or past the Cache, can be overwritten by a load that began
-// before it: what is written there and must not be seen old should be deleted after a moment again, or have a short expiry.
+// A load that a Set, SetMany or Delete of the same Cache overtakes is not stored. With
+// LoadOptions.Lock neither is a load that a write of another process overtakes, nor one whose
+// value somebody deleted; of a Delete of a key that had no value it learns nothing. Without Lock,
+// a load that began before another process's write can overwrite it: delete such keys again after a
+// moment, or give them a short expiry.
 //
 // Loaded values are stored with their expiry inside, by this machine's clock, and expire by it.
 func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (T, error) {
-	v, _, err := c.Fetch(ctx, key, e, load)
-	return v, err
+	entry, err := c.fetch(ctx, key, e, load, false)
+	return entry.Value, err
 }
 
-// Fetch is GetOrLoad that says whether the value is an old one, beyond its expiry, given out because its load failed: see LoadOptions.StaleIfError.
-func (c *Cache[T]) Fetch(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (v T, stale bool, err error) {
-	var zero T
+// Entry is a value with what is known of its age.
+type Entry[T any] struct {
+	Value T
+
+	// Expires is when the value or the cached miss expires. Zero for never, and for values of Set
+	// and SetMany where the Store cannot say when they expire (see Store). If it fails to say, this
+	// is the time of the call.
+	Expires time.Time
+
+	// Stale reports an old value, past Expires: see LoadOptions.StaleIfError.
+	Stale bool
+
+	// Absent reports a cached miss: see LoadOptions.NegativeTTL.
+	Absent bool
+}
+
+// Fetch is GetOrLoad that returns the age of the value, too. With a cached miss the error is
+// ErrNotFound and the Entry Absent. An Entry whose Expires is not in the future is not to be kept.
+func (c *Cache[T]) Fetch(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (Entry[T], error) {
+	return c.fetch(ctx, key, e, load, true)
+}
+
+// fetch is Fetch; without aged it does not ask the Store for an expiry that the value does not say.
+func (c *Cache[T]) fetch(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error), aged bool) (Entry[T], error) {
 	expiry, err := c.expiry(e)
 	if err != nil {
-		return zero, false, &KeyError{"load", key, err}
+		return Entry[T]{}, &KeyError{"load", key, err}
 	}
 	patient, cancel := c.patient(ctx)
-	v, fresh, err := c.get(patient, key, c.recorder)
+	v, fresh, stored, err := c.get(patient, key, c.recorder)
 	cancel()
-	l := loading[T]{cache: c, key: key, expiry: expiry, load: load, readable: errors.Is(err, ErrNotFound) || err == nil, seen: fresh.Expires}
+	l := loading[T]{cache: c, key: key, expiry: expiry, load: load, aged: aged, seen: fresh.Expires}
 	switch {
 	case err == nil && !fresh.expired(time.Now):
 		if c.early(&fresh) {
+			l.readable = true
 			c.refresh(ctx, l)
 		}
-		return v, false, nil
+		return l.entry(ctx, v, fresh.Expires), nil
 	case fresh.Absent:
-		return zero, false, ErrNotFound
-	case ctx.Err() != nil:
-		return zero, false, &KeyError{"load", key, context.Cause(ctx)}
+		return Entry[T]{Expires: fresh.Expires, Absent: true}, ErrNotFound
+	case err == nil:
+		l.value, l.old = v, stored
 	}
-	hasOld := err == nil
-	loaded, err := c.join(ctx, l)
-	if _, failed := errors.AsType[*errLoad](err); failed && hasOld && !errors.Is(err, ErrNotFound) && time.Now().Before(fresh.Expires.Add(c.options.StaleIfError)) {
-		return v, true, nil
+	l.gone = errors.Is(err, ErrNotFound)
+	l.readable = err == nil || l.gone || c.replaceable(err)
+	return c.join(ctx, l)
+}
+
+// entry is what a call returns of a value that Redis has.
+func (l *loading[T]) entry(ctx context.Context, v T, expires time.Time) Entry[T] {
+	if l.aged && expires.IsZero() {
+		ctx, cancel := l.cache.patient(ctx)
+		defer cancel()
+		return l.cache.age(ctx, l.key, v)
 	}
-	return loaded, false, err
+	return Entry[T]{Value: v, Expires: expires}
+}
+
+// Old returns the old value of a key whose load is in flight, or what was loaded and is not yet
+// stored, without asking Redis: what a Fetch that gives up would return. It serves callers that
+// share a Fetch and have deadlines of their own.
+func (c *Cache[T]) Old(key string) (Entry[T], bool) {
+	c.mu.Lock()
+	f := c.flight(key)
+	c.mu.Unlock()
+	return c.oldOf(&loading[T]{cache: c, key: key}, f)
+}
+
+// lend returns a copy of what a flight has loaded and not yet stored.
+func (c *Cache[T]) lend(f *flight[T]) (v T, ok bool) {
+	f.lending.RLock()
+	defer f.lending.RUnlock()
+	select {
+	case <-f.done: // early is somebody's own
+		return v, false
+	default:
+	}
+	err := guard("copying", func() error {
+		plain, err := c.codec.Append(nil, f.early)
+		if err == nil {
+			err = c.codec.Decode(plain, &v)
+		}
+		return err
+	})
+	if err != nil {
+		var zero T
+		return zero, false
+	}
+	return v, true
+}
+
+// oldOf is what a flight has loaded and not yet stored, or else the old value that a call or its
+// flight has.
+func (c *Cache[T]) oldOf(call *loading[T], f *flight[T]) (Entry[T], bool) {
+	if f != nil {
+		select {
+		case <-f.loaded:
+			if errors.Is(f.earlyErr, ErrNotFound) {
+				return Entry[T]{}, false
+			}
+			if f.earlyErr == nil {
+				if v, ok := c.lend(f); ok {
+					return Entry[T]{Value: v, Expires: time.Now()}, true
+				}
+			}
+		default:
+		}
+	}
+	if c.options.StaleIfError == 0 {
+		return Entry[T]{}, false
+	}
+	v, expires := call.value, call.seen
+	if call.old == nil {
+		var old []byte
+		if f != nil {
+			c.mu.Lock()
+			if !f.gone {
+				old = f.old
+			}
+			c.mu.Unlock()
+		}
+		if old == nil {
+			return Entry[T]{}, false
+		}
+		fresh, err := c.decode(context.Background(), old, &v, &recording{}, nil)
+		if err != nil {
+			return Entry[T]{}, false
+		}
+		expires = fresh.Expires
+	}
+	now := time.Now()
+	if !now.Before(expires.Add(c.options.StaleIfError)) {
+		return Entry[T]{}, false
+	}
+	var rec recording
+	rec.begin(context.Background(), c.recorder, stats.Stale, 1)
+	rec.end(context.Background(), nil)
+	return Entry[T]{Value: v, Expires: expires, Stale: !now.Before(expires)}, true
+}
+
+// replaceable reports whether GetOrLoad may overwrite a value that could not be read for err.
+func (l *loader[T]) replaceable(err error) bool {
+	if !l.options.ReplaceUnreadable || errors.Is(err, errNoAnswer) || errors.Is(err, errStream) || errors.Is(err, os.ErrClosed) {
+		return false
+	}
+	switch ErrorClass(err) {
+	case stats.Corrupt, stats.TooLarge, stats.UnknownDictionary, stats.UnknownAlgorithm, stats.Codec:
+		return true
+	}
+	return false
 }
 
 // patient is the context for one step with Redis.
@@ -179,15 +373,14 @@ func (l *loader[T]) patient(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, d)
 }
 
-// Close ends the loads of [Cache.GetOrLoad] that still run, and waits for their loaders to return. Afterwards nothing is loaded any more. The Store and the
-// Packer stay the caller's. A Cache whose GetOrLoad is not used need not be closed.
+// Close cancels the loads in flight and waits for their loaders to return. Their callers get the
+// old value, or os.ErrClosed. Afterwards nothing is loaded. The Store and the Packer stay the
+// caller's. A Cache whose GetOrLoad is not used need not be closed.
 func (c *Cache[T]) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	for _, f := range c.flights {
-		f.cancel()
-	}
 	c.mu.Unlock()
+	c.loader.close() // ends overtaken flights too
 	c.running.Wait()
 	return nil
 }
@@ -195,7 +388,7 @@ func (c *Cache[T]) Close() error {
 var (
 	errClosed = fmt.Errorf("the cache is closed: %w", os.ErrClosed)
 
-	// errNotLoaded: another process is at it, and nobody was to wait.
+	// errNotLoaded: a refresh left the load to another process.
 	errNotLoaded = errors.New("not loaded")
 )
 
@@ -208,8 +401,9 @@ func (l *loader[T]) early(f *freshness) bool {
 	return ahead >= float64(time.Until(f.Expires))
 }
 
-// overtake lets the loads of keys come to nothing in Redis: the keys are being written. A write calls it before and after: one that stores at the moment is waited for, and one that
-// begins meanwhile may have read what was there before.
+// overtake invalidates in-flight loads of keys that are being written, so that they are not stored.
+// A write calls it before and after: before, it waits for a load that is being stored; after, it
+// catches a load that began meanwhile and may have read the old state.
 func (l *loader[T]) overtake(keys ...string) {
 	if l.flying.Load() == 0 {
 		return
@@ -218,13 +412,38 @@ func (l *loader[T]) overtake(keys ...string) {
 		l.mu.Lock()
 		f := l.flights[key]
 		delete(l.flights, key)
+		all := f.chain()
 		l.mu.Unlock()
-		if f != nil {
-			f.storing.Lock()
-			f.overtaken = true
-			f.storing.Unlock()
+		for _, f := range all {
+			f.overtake()
 		}
 	}
+}
+
+// overtakeOlder is overtake for the flights that were left before f began. f calls it before it
+// stores.
+func (l *loader[T]) overtakeOlder(f *flight[T]) {
+	l.mu.Lock()
+	all := f.before.chain()
+	l.mu.Unlock()
+	for _, f := range all {
+		f.overtake()
+	}
+}
+
+// overtake waits for the flight if it is storing, and else keeps it from that.
+func (f *flight[T]) overtake() {
+	f.storing.Lock()
+	f.overtaken = true
+	f.storing.Unlock()
+}
+
+// chain is the flight, if it is not nil, and those that were left before it; mu is locked.
+func (f *flight[T]) chain() (all []*flight[T]) {
+	for ; f != nil; f = f.before {
+		all = append(all, f)
+	}
+	return all
 }
 
 // loading is one call of GetOrLoad.
@@ -233,96 +452,227 @@ type loading[T any] struct {
 	key    string
 	expiry Expiry
 	load   func(context.Context) (T, error)
-	seen   time.Time // when the value expires that the caller saw
+	aged   bool // the Store is asked for an expiry that the value does not say
 
-	// readable says that Redis answered, with a value or none: it is worth asking again, and nothing is lost by storing.
+	seen  time.Time // the expiry of the value that the caller saw
+	value T         // that value, if it is an old one
+	old   []byte    // and as it is stored, or nil
+	gone  bool      // Redis answered that there is no value
+
+	// readable says that Redis answered, with a value that may be replaced or with none: it is
+	// worth asking again, and nothing is lost by storing.
 	readable bool
 }
 
-// refresh loads a value in the background, unless it is loaded already.
+// refresh loads a value in the background, unless a load is in flight.
 func (l *loader[T]) refresh(ctx context.Context, call loading[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.flights[call.key] != nil || l.refreshing >= l.options.Refreshes {
+	if l.closed || l.flight(call.key) != nil {
 		return
 	}
-	l.refreshing++
-	f := l.start(ctx, call, true)
-	f.waiting++ // itself: it is not cancelled
+	if l.background < l.options.Refreshes {
+		l.toBackground(l.start(ctx, call, true))
+	}
 }
 
-// join waits for the load of a key, which it starts if nobody has.
-func (l *loader[T]) join(ctx context.Context, call loading[T]) (v T, err error) {
-	var f *flight[T]
-	for f == nil {
-		l.mu.Lock()
-		if l.closed {
-			l.mu.Unlock()
-			return v, &KeyError{"load", call.key, errClosed}
-		}
-		f = l.flights[call.key]
-		if f == nil {
-			f = l.start(ctx, call, false)
-		}
+// toBackground lets a flight go on without callers, if there is room for one more; mu is locked.
+func (l *loader[T]) toBackground(f *flight[T]) {
+	if !f.background && !f.ended && !l.closed && l.background < l.options.Refreshes {
+		f.background = true
 		f.waiting++
-		l.mu.Unlock()
+		l.background++
+	}
+}
 
+// join waits for the load of a key, which it starts if none is in flight.
+func (c *Cache[T]) join(ctx context.Context, call loading[T]) (Entry[T], error) {
+	for {
+		c.mu.Lock()
+		f, closed := c.flight(call.key), c.closed
+		if !closed {
+			if f == nil {
+				f = c.start(ctx, call, false)
+			} else if call.gone {
+				f.gone = true
+			}
+			f.waiting++
+		}
+		c.mu.Unlock()
+
+		var old Entry[T]
+		err := errClosed
+		if !closed {
+			var ok bool
+			if old, ok, err = c.await(ctx, f, &call); ok {
+				return old, nil
+			}
+		}
+		switch {
+		case err == nil:
+			v, err := c.take(f)
+			switch {
+			case err == nil && f.found:
+				return call.entry(ctx, v, f.fresh.Expires), nil
+			case err == nil:
+				return Entry[T]{Value: v, Expires: f.fresh.Expires}, nil
+			}
+			return c.instead(ctx, f, &call, err)
+		case errors.Is(err, errNotLoaded):
+			// A refresh gave up. This caller does not.
+		case errors.Is(err, ErrNotFound):
+			return old, &KeyError{"load", call.key, err}
+		default:
+			return c.instead(ctx, f, &call, err)
+		}
+	}
+}
+
+// await waits for a flight and returns its error, and the age of a miss. A caller that leaves
+// before gets what was loaded, or an old value, or the error of the loader or of its context.
+func (c *Cache[T]) await(ctx context.Context, f *flight[T], call *loading[T]) (old Entry[T], ok bool, err error) {
+	var soft <-chan time.Time
+	if d := c.options.SoftTimeout; d > 0 {
+		timer := time.NewTimer(time.Until(f.began.Add(d)))
+		defer timer.Stop()
+		soft = timer.C
+	}
+	var half <-chan time.Time // of what a caller has left when the loader has returned
+	loaded := f.loaded
+	for {
+		var leaves error
 		select {
 		case <-f.done:
+			return f.miss(), false, f.err
+		case <-loaded:
+			loaded = nil
+			if deadline, ok := ctx.Deadline(); ok {
+				timer := time.NewTimer(time.Until(deadline) / 2)
+				defer timer.Stop()
+				half = timer.C
+			}
+			continue
+		case <-half:
+			half, leaves = nil, f.earlyErr
+		case <-soft:
+			soft = nil
 		case <-ctx.Done():
-			l.leave(call.key, f)
-			return v, &KeyError{"load", call.key, context.Cause(ctx)}
+			leaves = context.Cause(ctx)
 		}
-		if errors.Is(f.err, errNotLoaded) {
-			f = nil // a refresh that gave up; this caller does not
+		select {
+		case <-f.done: // at the same moment
+			return f.miss(), false, f.err
+		default:
+		}
+		if leaves == nil || !cancelled(ctx) {
+			old, ok = c.oldOf(call, f)
+		}
+		if ok || leaves != nil {
+			c.leave(f, ok)
+			return old, ok, leaves
 		}
 	}
-	if f.err != nil {
-		return v, &KeyError{"load", call.key, f.err}
+}
+
+// miss is the Entry of a flight that has ended with ErrNotFound.
+func (f *flight[T]) miss() Entry[T] {
+	return Entry[T]{Expires: f.fresh.Expires, Absent: f.fresh.Absent}
+}
+
+// cancelled reports whether a context was cancelled, rather than at the end of its time.
+func cancelled(ctx context.Context) bool {
+	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
+
+// instead returns the old value of a call in place of an error, if there is one.
+func (c *Cache[T]) instead(ctx context.Context, f *flight[T], call *loading[T], err error) (Entry[T], error) {
+	if !cancelled(ctx) {
+		if old, ok := c.oldOf(call, f); ok {
+			return old, nil
+		}
 	}
+	return Entry[T]{}, &KeyError{"load", call.key, err}
+}
+
+// take returns a caller's own value of a flight that has one.
+func (c *Cache[T]) take(f *flight[T]) (v T, err error) {
 	mine := false
 	f.first.Do(func() { mine = true })
 	if mine {
 		return f.value, nil
 	}
-	if err := call.cache.codec.Decode(f.plain, &v); err != nil {
+	if err := c.codec.Decode(f.plain, &v); err != nil {
 		var zero T
-		return zero, &KeyError{"load", call.key, &errCodec{"decode", err}}
+		return zero, c.codecError("decode", err)
 	}
 	return v, nil
 }
 
-// leave cancels a load that nobody waits for any more.
-func (l *loader[T]) leave(key string, f *flight[T]) {
+// leave cancels a load that nobody waits for any more, unless it may go on in the background.
+func (l *loader[T]) leave(f *flight[T], goOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	select {
+	case <-f.loaded: // what is left is Redis's, and bounded; a write of the key must still find the flight
+		f.waiting--
+		return
+	default:
+	}
+	if goOn {
+		l.toBackground(f)
+	}
 	if f.waiting--; f.waiting > 0 {
 		return
 	}
 	f.cancel()
-	if l.flights[key] == f {
-		delete(l.flights, key) // who comes now is not to get an error that is not his own
+	f.left = true // the next caller is not to get this one's error
+}
+
+// flight is the load of a key that callers can wait for, or nil; mu is locked.
+func (l *loader[T]) flight(key string) *flight[T] {
+	if f := l.flights[key]; f != nil && !f.left {
+		return f
+	}
+	return nil
+}
+
+// forget takes a flight that has ended out of those of its key; mu is locked.
+func (l *loader[T]) forget(key string, f *flight[T]) {
+	first := l.flights[key]
+	if first == f {
+		if first = f.before; first == nil {
+			delete(l.flights, key)
+		} else {
+			l.flights[key] = first
+		}
+		return
+	}
+	for ; first != nil; first = first.before {
+		if first.before == f {
+			first.before = f.before
+		}
 	}
 }
 
 // start starts a load; mu is locked.
 func (l *loader[T]) start(ctx context.Context, call loading[T], ahead bool) *flight[T] {
-	f := &flight[T]{done: make(chan struct{})}
+	f := &flight[T]{began: time.Now(), old: call.old, before: l.flights[call.key], loaded: make(chan struct{}), done: make(chan struct{})}
 	ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), l.options.Timeout)
 	l.flights[call.key] = f
 	l.flying.Add(1)
+	stop := context.AfterFunc(l.open, f.cancel)
 	l.running.Go(func() {
 		defer f.cancel()
+		defer stop()
 		f.err = guard("loading", func() (err error) {
-			f.value, err = call.run(ctx, f, ahead)
+			f.value, f.fresh, err = call.run(ctx, f, ahead)
 			return err
 		})
 		l.mu.Lock()
-		if l.flights[call.key] == f {
-			delete(l.flights, call.key)
-		}
-		if ahead {
-			l.refreshing--
+		f.ended = true
+		l.forget(call.key, f)
+		if f.background {
+			l.background--
 		}
 		several := f.waiting > 1
 		if l.closed && errors.Is(f.err, context.Canceled) {
@@ -332,18 +682,21 @@ func (l *loader[T]) start(ctx context.Context, call loading[T], ahead bool) *fli
 		if several && f.err == nil {
 			f.err = guard("encoding", func() (err error) {
 				if f.plain, err = call.cache.codec.Append(nil, f.value); err != nil {
-					return &errCodec{"encode", err}
+					return call.cache.codecError("encode", err)
 				}
 				return nil
 			})
 		}
 		l.flying.Add(-1)
+		f.lending.Lock()
 		close(f.done)
+		f.lending.Unlock()
 	})
 	return f
 }
 
-// guard makes an error of whatever ends a function of the user's: a panic, or the end of its goroutine, which is one of its own.
+// guard turns whatever ends a user's function into an error: a panic, or the end of its goroutine,
+// for which it runs on one of its own.
 func guard(what string, do func() error) (err error) {
 	returned := make(chan struct{})
 	go func() {
@@ -361,140 +714,4 @@ func guard(what string, do func() error) (err error) {
 	}()
 	<-returned
 	return err
-}
-
-// run is a load from beginning to end.
-func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, err error) {
-	o := &l.cache.options
-	var zero T
-	var stored []byte // what is there, of a value that has expired
-	// look reports whether the value is there after all, or is said not to be.
-	look := func() (found bool) {
-		var fresh freshness
-		ctx, cancel := l.cache.patient(ctx)
-		defer cancel()
-		stored, err = l.cache.store.Get(ctx, l.key)
-		if err == nil {
-			rec := recording{}
-			fresh, err = l.cache.decode(ctx, stored, &v, &rec)
-		}
-		switch {
-		case err == nil:
-			return !fresh.expired(time.Now) && (!ahead || fresh.Expires.After(l.seen))
-		case !errors.Is(err, ErrNotFound):
-			l.readable = false // by this process, but perhaps by another
-		case fresh.Absent && !fresh.expired(time.Now):
-			err = ErrNotFound
-			return true
-		}
-		return false
-	}
-	if l.readable {
-		// Somebody may have stored it between the caller's look and now.
-		if look() {
-			return v, err
-		}
-		if o.Lock > 0 {
-			unlock, found, lockErr := l.lock(ctx, ahead, look)
-			if found {
-				return v, err
-			}
-			if lockErr != nil {
-				return zero, lockErr
-			}
-			defer unlock()
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return zero, err
-	}
-	op := stats.Load
-	if ahead {
-		op = stats.Refresh
-	}
-	var rec recording
-	rec.begin(ctx, l.cache.recorder, op, 1)
-	start := time.Now()
-	err = guard("the loader", func() (err error) {
-		v, err = l.load(ctx)
-		return err
-	})
-	if err != nil {
-		v, err = zero, &errLoad{err}
-	}
-	took := time.Since(start)
-	rec.stage(stats.Loading)
-	rec.end(ctx, err)
-
-	f.storing.Lock()
-	defer f.storing.Unlock()
-	if f.overtaken || !l.readable {
-		return v, err
-	}
-	// The loader may have used up its time: what it brought is stored all the same.
-	ctx, cancel := l.cache.patient(context.WithoutCancel(ctx))
-	defer cancel()
-	switch {
-	case err == nil:
-		fresh := frame.Freshness{Took: took}
-		if e := l.expiry; e.In > 0 {
-			fresh.Expires = time.Now().Add(e.In)
-		} else {
-			fresh.Expires = e.At
-		}
-		_ = l.cache.set(ctx, l.key, v, l.expiry, &fresh) // told to the Recorder, and no reason to withhold the value
-	case errors.Is(err, ErrNotFound) && o.NegativeTTL > 0:
-		l.remember(ctx, stored)
-	}
-	return v, err
-}
-
-// remember stores that there is no value, in place of what was there: nothing, or a value that has expired. What came since stays.
-func (l *loading[T]) remember(ctx context.Context, old []byte) {
-	ttl := l.cache.options.NegativeTTL
-	absent, _, err := l.cache.packer.pack(nil, nil, &frame.Freshness{Expires: time.Now().Add(ttl), Absent: true})
-	if err == nil {
-		_, err = l.cache.store.Swap(ctx, l.key, old, absent, ttl)
-	}
-	if err != nil {
-		var rec recording
-		rec.begin(ctx, l.cache.recorder, stats.Set, 1)
-		rec.end(ctx, err)
-	}
-}
-
-// lock waits until this process may load the key, or look finds it. Where Redis does not give a lock, everybody may.
-func (l *loading[T]) lock(ctx context.Context, ahead bool, look func() bool) (unlock func(), found bool, err error) {
-	token := []byte(rand.Text())
-	key := l.key + lockSuffix
-	for wait := minLockWait; ; wait = min(2*wait, maxLockWait) {
-		patient, cancel := l.cache.patient(ctx)
-		ok, err := l.cache.store.Swap(patient, key, nil, token, l.cache.options.Lock)
-		cancel()
-		switch {
-		case err != nil && ctx.Err() == nil:
-			return func() {}, false, nil
-		case ok:
-			unlock = func() {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
-				defer cancel()
-				_, _ = l.cache.store.Swap(ctx, key, token, nil, 0) // it ends by itself else
-			}
-			if look() {
-				unlock()
-				return nil, true, nil
-			}
-			return unlock, false, nil
-		case ahead:
-			return nil, false, errNotLoaded
-		}
-		select {
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		case <-time.After(wait/2 + mathrand.N(wait)):
-		}
-		if look() {
-			return nil, true, nil
-		}
-	}
 }

@@ -1,8 +1,10 @@
 package bale
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,7 +44,8 @@ func (s *slow) Get(ctx context.Context, key string) ([]byte, error) {
 	return v, err
 }
 
-// TestNegativeEndsInTime: what is remembered not to be there is asked for again after NegativeTTL, whatever else is configured.
+// TestNegativeEndsInTime: what is remembered not to be there is asked for again after NegativeTTL,
+// whatever else is configured.
 func TestNegativeEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newLoading(t, newClockwork(), LoadOptions{NegativeTTL: time.Second, StaleIfError: time.Hour})
@@ -87,7 +90,8 @@ func TestTouchOfNegative(t *testing.T) {
 	})
 }
 
-// TestJoinerOfARefreshThatGivesUp: who waits for a refresh that leaves the load to another process makes a load of his own.
+// TestJoinerOfARefreshThatGivesUp: who waits for a refresh that leaves the load to another process
+// makes a load of his own.
 func TestJoinerOfARefreshThatGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{clockwork: newClockwork()}
@@ -131,7 +135,8 @@ func TestStaleWhileARefreshFails(t *testing.T) {
 	})
 }
 
-// TestUnreadableFoundUnderTheLock: what another process stored meanwhile and this one cannot read stays.
+// TestUnreadableFoundUnderTheLock: what another process stored meanwhile and this one cannot read
+// stays.
 func TestUnreadableFoundUnderTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
@@ -157,7 +162,8 @@ func TestUnreadableFoundUnderTheLock(t *testing.T) {
 	})
 }
 
-// TestLargeValueEndsInTime: a value that is too large to say when it expires ends in Redis when it should.
+// TestLargeValueEndsInTime: a value that is too large to say when it expires ends in Redis when it
+// should.
 func TestLargeValueEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPacker(t, PackerOptions{MaxSize: 1000})
@@ -244,7 +250,8 @@ func TestLockTimesOut(t *testing.T) {
 	})
 }
 
-// TestNobodyIsLeftToLoadFor: a load whose callers have left while it waits for the lock does not begin.
+// TestNobodyIsLeftToLoadFor: a load whose callers have left while it waits for the lock does not
+// begin.
 func TestNobodyIsLeftToLoadFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
@@ -325,7 +332,8 @@ func (s *failSecond) Get(ctx context.Context, key string) ([]byte, error) {
 	return s.clockwork.Get(ctx, key)
 }
 
-// TestOneRefresh: callers whose read was answered before a refresh stored its value do not start another one.
+// TestOneRefresh: callers whose read was answered before a refresh stored its value do not start
+// another one.
 func TestOneRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newLoading(t, &slow{clockwork: newClockwork(), get: time.Millisecond}, LoadOptions{Beta: 1})
@@ -408,7 +416,8 @@ type refusing struct{}
 func (refusing) Append(dst []byte, _ map[string]int) ([]byte, error) { return dst, errRefusing }
 func (refusing) Decode([]byte, *map[string]int) error                { return nil }
 
-// hanging is a Store that answers nothing while it hangs, as a client does that tries again until the context ends.
+// hanging is a Store that answers nothing while it hangs, as a client does that tries again until
+// the context ends.
 type hanging struct {
 	*clockwork
 	hangs atomic.Bool
@@ -436,6 +445,13 @@ func (h *hanging) Set(ctx context.Context, key string, value []byte, e Expiry) e
 	return h.clockwork.Set(ctx, key, value, e)
 }
 
+func (h *hanging) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	if err := h.wait(ctx); err != nil {
+		return false, err
+	}
+	return h.clockwork.Swap(ctx, key, old, value, ttl)
+}
+
 // TestRedisHangs: GetOrLoad does without it after Patience, or half of its caller's time.
 func TestRedisHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -457,7 +473,8 @@ func TestRedisHangs(t *testing.T) {
 		if n := counters.Snapshot().Ops[stats.Get].Errors[stats.Timeout]; n != 3 {
 			t.Errorf("%d timeouts are told", n)
 		}
-		// It stops in the middle: the value is there, and it is not waited for long that it is stored.
+		// It stops in the middle: the value is there, and it is not waited for long that it is
+		// stored.
 		store.hangs.Store(false)
 		start := time.Now()
 		if v, err := c.GetOrLoad(t.Context(), "l", Expiry{}, func(context.Context) (string, error) {
@@ -467,6 +484,156 @@ func TestRedisHangs(t *testing.T) {
 			t.Errorf("%q, %v after %v", v, err, time.Since(start))
 		}
 	})
+}
+
+// TestLoadedValueIsNotWithheld: Redis hangs after the load. Callers get the outcome of the load
+// after half of the time they have left, each a copy of its own.
+func TestLoadedValueIsNotWithheld(t *testing.T) {
+	for _, lock := range []time.Duration{0, 3 * time.Second} {
+		for _, fails := range []error{nil, ErrNotFound, errors.New("down")} {
+			if fails != nil && lock == 0 {
+				continue // nothing is left to do in Redis
+			}
+			synctest.Test(t, func(t *testing.T) {
+				store := &hanging{clockwork: newClockwork()}
+				c, err := New(store, Options[map[string]int]{Load: LoadOptions{Lock: lock}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				load := func(context.Context) (map[string]int, error) {
+					store.hangs.Store(true)
+					time.Sleep(time.Second)
+					return map[string]int{"a": 1}, fails
+				}
+				var all sync.WaitGroup
+				call := func(deadline, want time.Duration) {
+					all.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), deadline)
+						defer cancel()
+						start := time.Now()
+						e, err := c.Fetch(ctx, "k", TTL(time.Hour), load)
+						if got := time.Since(start); fails == nil && (err != nil || len(e.Value) != 1 || got != want) || !errors.Is(err, fails) {
+							t.Errorf("lock %v, deadline %v: %v, %v after %v, want %v after %v", lock, deadline, e, err, got, fails, want)
+						}
+						if e.Value != nil {
+							e.Value["mine"] = 2
+						}
+					})
+					synctest.Wait()
+				}
+				call(1200*time.Millisecond, 1100*time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
+				store.hangs.Store(true) // the second caller does not read it
+				call(1300*time.Millisecond, 1100*time.Millisecond)
+				time.Sleep(1050 * time.Millisecond)
+				if old, ok := c.Old("k"); fails == nil && (!ok || old.Value["a"] != 1 || len(old.Value) != 1 || old.Expires.After(time.Now())) || ok != (fails == nil) {
+					t.Errorf("lock %v: Old has %+v, %v", lock, old, ok)
+				}
+				store.hangs.Store(false)
+				all.Wait()
+			})
+		}
+	}
+}
+
+// expiring is a hanging Store that can say how long keys live on, and counts how often it is asked.
+type expiring struct {
+	*hanging
+	asked atomic.Int64
+	err   error // of PTTL
+}
+
+func (s *expiring) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	s.asked.Add(1)
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	ms := make([]int64, len(keys))
+	for i, key := range keys {
+		ms[i] = -1
+		if end, ok := s.ends[key]; ok {
+			ms[i] = time.Until(end).Milliseconds()
+		}
+	}
+	return ms, s.err
+}
+
+// TestFetchAsksForTheExpiry only of a value that Redis has returned, and for no longer than
+// Patience.
+func TestFetchAsksForTheExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &expiring{hanging: &hanging{clockwork: newClockwork()}}
+		c, _ := newLoading(t, store, LoadOptions{})
+		forever := Expiry{Never: true}
+		load := func(context.Context) (string, error) { return "loaded", nil }
+		fetch := func(what, key string, want Entry[string], after time.Duration, asks int64) {
+			t.Helper()
+			start, before := time.Now(), store.asked.Load()
+			got, err := c.Fetch(t.Context(), key, forever, load)
+			if got.Value != want.Value || !got.Expires.Equal(want.Expires) || err != nil || time.Since(start) != after || store.asked.Load()-before != asks {
+				t.Errorf("%s: %+v, %v after %v, asked %d times", what, got, err, time.Since(start), store.asked.Load()-before)
+			}
+		}
+		fetch("loaded", "k", Entry[string]{Value: "loaded"}, 0, 0)
+		c.Set(t.Context(), "set", "set", TTL(time.Hour))
+		fetch("set", "set", Entry[string]{Value: "set", Expires: time.Now().Add(time.Hour)}, 0, 1)
+		store.hangs.Store(true)
+		fetch("Redis does not answer", "set", Entry[string]{Value: "loaded"}, defaultPatience, 0)
+		store.hangs.Store(false)
+
+		// A value that another process stores while this one waits for the lock.
+		c, _ = newLoading(t, store, LoadOptions{Lock: time.Minute})
+		store.clockwork.Set(t.Context(), "l:lock", []byte("another process"), TTL(time.Minute))
+		time.AfterFunc(time.Second, func() { store.clockwork.Set(t.Context(), "l", []byte(`"found"`), TTL(time.Hour)) })
+		ends := time.Now().Add(time.Second + time.Hour)
+		if got, err := c.Fetch(t.Context(), "l", forever, load); got.Value != "found" || got.Expires.Sub(ends).Abs() > time.Millisecond || err != nil {
+			t.Errorf("found: %+v, %v, want %v", got, err, ends)
+		}
+		// Redis stops to answer after the value.
+		c, _ = newLoading(t, hungTTL{store}, LoadOptions{})
+		start := time.Now()
+		if got, err := c.Fetch(t.Context(), "l", forever, load); got.Value != "found" || err != nil || time.Since(start) != defaultPatience {
+			t.Errorf("PTTL hangs: %+v, %v after %v", got, err, time.Since(start))
+		}
+	})
+}
+
+// TestExpiryThatCannotBeAsked: if PTTL fails the value is there, but not to be kept, and the log
+// says so once.
+func TestExpiryThatCannotBeAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := &expiring{hanging: &hanging{clockwork: newClockwork()}, err: errors.New("NOPERM this user has no permissions to run the 'pttl' command")}
+		c, err := New(store, Options[string]{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.Set(t.Context(), "k", "set", TTL(time.Hour))
+		fetched, err := c.Fetch(t.Context(), "k", Expiry{}, hangs)
+		got, err2 := c.GetEntry(t.Context(), "k")
+		many, err3 := c.GetEntries(t.Context(), "k")
+		if err := errors.Join(err, err2, err3); err != nil {
+			t.Error(err)
+		}
+		for _, e := range []Entry[string]{fetched, got, many["k"]} {
+			if e.Value != "set" || !e.Expires.Equal(time.Now()) {
+				t.Errorf("%+v, want it to expire now", e)
+			}
+		}
+		if line := log.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, "key=k") || !strings.Contains(line, "NOPERM") {
+			t.Errorf("logged %q", line)
+		}
+	})
+}
+
+// hungTTL is a Store that does not answer PTTL.
+type hungTTL struct{ *expiring }
+
+func (h hungTTL) PTTL(ctx context.Context, _ []string) ([]int64, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 // TestMistakesOfUnit: a number without its unit is nanoseconds, which nobody means.

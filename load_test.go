@@ -164,7 +164,8 @@ func TestEachWaiterHasItsOwn(t *testing.T) {
 	})
 }
 
-// TestEarlyRefresh: XFetch loads before the end, in the background, at about the time that its formula says.
+// TestEarlyRefresh: XFetch loads before the end, in the background, at about the time that its
+// formula says.
 func TestEarlyRefresh(t *testing.T) {
 	for beta, want := range map[float64][2]float64{0: {2, 60}, 50: {20, 60}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -380,7 +381,8 @@ func TestLoaderMisbehaves(t *testing.T) {
 	})
 }
 
-// TestCallersLeave: one that leaves does so at once and alone; when the last one has left, the load ends.
+// TestCallersLeave: one that leaves does so at once and alone; when the last one has left, the load
+// ends.
 func TestCallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newLoading(t, newClockwork(), LoadOptions{})
@@ -439,13 +441,65 @@ func TestCallersLeave(t *testing.T) {
 			t.Errorf("the loader's context: %v", err)
 		}
 		if _, err := c.GetOrLoad(alone, "m", Expiry{}, src.load); !errors.Is(err, context.Canceled) {
-			// A Store that does not look at the context finds nothing, and it is the load that notices.
+			// A Store that does not look at the context finds nothing, and it is the load that
+			// notices.
 			t.Errorf("with a context that has ended: %v", err)
 		}
 	})
 }
 
-// TestStoreFails: the value is loaded although Redis is down, and what cannot be read is not overwritten.
+// TestLeftLoadIsOvertaken: a load that all callers left, and whose loader does not heed its
+// context, does not overwrite what was written meanwhile, by a Set or a later load.
+func TestLeftLoadIsOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, newClockwork(), LoadOptions{})
+		ended := make(chan error, 2)
+		leave := func(takes time.Duration) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				_, err := c.GetOrLoad(ctx, "k", Expiry{}, func(context.Context) (string, error) {
+					time.Sleep(takes)
+					return fmt.Sprint("of before, after ", takes), nil
+				})
+				ended <- err
+			}()
+			synctest.Wait()
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+		leave(time.Second)
+		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) { return "newer", nil }); v != "newer" || err != nil {
+			t.Fatalf("%q, %v", v, err)
+		}
+		time.Sleep(2 * time.Second)
+		if v, err := c.Get(t.Context(), "k"); v != "newer" || err != nil {
+			t.Errorf("after a later load: %q, %v", v, err)
+		}
+		if _, err := c.Delete(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		leave(3 * time.Second)
+		leave(time.Second) // which ends first
+		leave(2 * time.Second)
+		time.Sleep(1500 * time.Millisecond)
+		if err := c.Set(t.Context(), "k", "set", Expiry{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute / 2)
+		if v, err := c.Get(t.Context(), "k"); v != "set" || err != nil {
+			t.Errorf("%q, %v", v, err)
+		}
+		if n := len(c.flights); n != 0 {
+			t.Errorf("%d loads are remembered", n)
+		}
+	})
+}
+
+// TestStoreFails: the value is loaded although Redis is down, and what cannot be read is not
+// overwritten.
 func TestStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
@@ -567,9 +621,34 @@ func TestCloseEndsLoads(t *testing.T) {
 	})
 }
 
+// TestCloseEndsOvertakenLoads: Close cancels a load whose key was written since, and its caller is
+// told why.
+func TestCloseEndsOvertakenLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, newClockwork(), LoadOptions{Timeout: time.Hour})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.GetOrLoad(t.Context(), "k", Expiry{}, hangs)
+			ended <- err
+		}()
+		synctest.Wait()
+		if err := c.Set(t.Context(), "k", "set", Expiry{}); err != nil {
+			t.Error(err)
+		}
+		start := time.Now()
+		if err := c.Close(); err != nil || time.Since(start) != 0 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if err := <-ended; !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the caller gets %v", err)
+		}
+	})
+}
+
 func TestLoadOptions(t *testing.T) {
 	for name, o := range map[string]LoadOptions{
 		"NegativeTTL": {NegativeTTL: -1}, "StaleIfError": {StaleIfError: -1}, "Lock": {Lock: -1}, "Timeout": {Timeout: -1}, "Beta": {Beta: math.NaN()}, "Refreshes": {Refreshes: -1},
+		"SoftTimeout": {SoftTimeout: time.Second}, "Backoff": {Backoff: time.Second},
 	} {
 		if _, err := New(newMemory(), Options[int]{Load: o}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -20,13 +20,14 @@ type Compressor = compress.Compressor
 const (
 	defaultMinSize = 64       // bytes; smaller ones gain less than the header costs, and Redis allocates in steps of 16
 	defaultMaxSize = 64 << 20 // bytes
+	defaultBudget  = 256 << 20
 	defaultMinGain = 0.05
 )
 
 // PackerOptions are the settings of a [Packer]; the zero value is useful.
 type PackerOptions struct {
-	// Compressor is what values are written with. Defaults to zstd at its fastest level. It stays the
-	// caller's, to be closed after the Packer.
+	// Compressor is what values are written with. Defaults to zstd at its fastest level. It stays
+	// the caller's, to be closed after the Packer.
 	Compressor Compressor
 
 	// Readers are read with beside Compressor: one for each pair of algorithm and dictionary that
@@ -34,30 +35,38 @@ type PackerOptions struct {
 	// is read anyway. They stay the caller's.
 	Readers []Compressor
 
-	// Dictionaries, in place of Compressor and beside Readers, supplies compressors whose dictionaries change
-	// while the Packer runs: a dict.Group. It stays the caller's.
+	// Dictionaries, in place of Compressor and beside Readers, supplies compressors whose
+	// dictionaries change while the Packer runs: a dict.Group. It stays the caller's.
 	Dictionaries Dictionaries
 
-	// Engine makes the compressors that the Packer was not given. Defaults to pure Go; module czstd has
-	// another.
+	// Engine makes the compressors that the Packer was not given. Defaults to pure Go; module czstd
+	// has another.
 	Engine compress.Engine
 
-	// MinSize is the size in bytes below which a value is stored plain without being tried. Defaults
-	// to 64; at least 1.
+	// MinSize is the size in bytes below which a value is stored plain without being tried.
+	// Defaults to 64; at least 1.
 	MinSize int
 
-	// MinGain is the part of its size that a value must get smaller by to be stored packed: reading it
-	// plain is cheaper. Defaults to 0.05; below 1. Negative means that a single byte is enough.
+	// MinGain is the part of its size that a value must get smaller by to be stored packed: reading
+	// it plain is cheaper. Defaults to 0.05; below 1. Negative means that a single byte is enough.
 	MinGain float64
 
 	// NoChecksum leaves out the checksum over the content: 4 bytes less for each value, and a wrong
 	// byte may go unnoticed. Values that have one are still verified.
 	NoChecksum bool
 
-	// MaxSize is the largest decoded value in bytes. A frame that claims more is ErrTooLarge, before
-	// anything is allocated for it; a larger value is stored plain, so that no Packer
-	// writes what it would not read. Defaults to 64 MiB.
+	// MaxSize is the largest decoded value in bytes. A frame that claims more is ErrTooLarge,
+	// before anything is allocated for it; a larger value is stored plain, so that no Packer writes
+	// what it would not read. Defaults to 64 MiB.
 	MaxSize int
+
+	// Budget bounds the decoded bytes of one operation on many values: a GetMany or GetEntries, and
+	// a command or pipeline through the hook of package goredis. A value beyond it is ErrBudget,
+	// before anything is allocated for it. Values that are stored plain do not count. The Budget
+	// also bounds the decoded bytes of the values above 1 MiB that all callers of the Packer decode
+	// at a time; the others wait. Defaults to 256 MiB, or to MaxSize where that is more; at least
+	// MaxSize.
+	Budget int
 
 	// Strict takes a value that starts like a frame but whose header does not check for a damaged
 	// frame, ErrCorrupt, rather than for a foreign value. For caches where every writer
@@ -65,11 +74,11 @@ type PackerOptions struct {
 	Strict bool
 }
 
-// Dictionaries supplies a [Packer] with compressors whose dictionaries come and go while it runs. It is
-// safe for concurrent use.
+// Dictionaries supplies a [Packer] with compressors whose dictionaries come and go while it runs.
+// It is safe for concurrent use.
 type Dictionaries interface {
-	// Writer is what values are written with at the moment. It is called for each value: it must not block, and
-	// its compressor is used right away.
+	// Writer is what values are written with at the moment. It is called for each value: it must
+	// not block, and its compressor is used right away.
 	Writer() Compressor
 
 	// Reader returns what reads payloads of an algorithm with a dictionary. It may wait for the
@@ -77,13 +86,13 @@ type Dictionaries interface {
 	// ErrUnknownDictionary.
 	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
 
-	// Packed is told of each value that was tried: the value, which it must not keep, and how many bytes
-	// are stored for it. It must not block.
+	// Packed is told of each value that was tried: the value, which it must not keep, and how many
+	// bytes are stored for it. It must not block.
 	Packed(plain []byte, stored int)
 }
 
-// Packer turns bytes into fewer bytes and back. It writes with one compressor and reads with
-// all those it was given, so that a fleet can change settings while old values live on. Make one with
+// Packer turns bytes into fewer bytes and back. It writes with one compressor and reads with all
+// those it was given, so that a fleet can change settings while old values live on. Make one with
 // [NewPacker]; it is safe for concurrent use.
 type Packer struct {
 	writer     Compressor // nil where dynamic has it
@@ -92,6 +101,8 @@ type Packer struct {
 	minSize    int
 	minGain    float64
 	maxSize    int
+	budget     int
+	gate       *gate
 	noChecksum bool
 	strict     bool
 
@@ -118,6 +129,7 @@ func NewPacker(o PackerOptions) (_ *Packer, err error) {
 		minSize:    o.MinSize,
 		minGain:    o.MinGain,
 		maxSize:    o.MaxSize,
+		budget:     o.Budget,
 		noChecksum: o.NoChecksum,
 		strict:     o.Strict,
 		readers:    map[readerKey]Compressor{},
@@ -133,6 +145,9 @@ func NewPacker(o PackerOptions) (_ *Packer, err error) {
 	if p.maxSize == 0 {
 		p.maxSize = defaultMaxSize
 	}
+	if p.budget == 0 {
+		p.budget = max(defaultBudget, p.maxSize)
+	}
 	if p.minGain == 0 {
 		p.minGain = defaultMinGain
 	}
@@ -141,9 +156,12 @@ func NewPacker(o PackerOptions) (_ *Packer, err error) {
 		return nil, fmt.Errorf("bale: %w: MinSize is %d, must be at least 1, or 0 for %d", ErrInvalid, o.MinSize, defaultMinSize)
 	case p.maxSize < 0:
 		return nil, fmt.Errorf("bale: %w: MaxSize is %d, must be at least 1, or 0 for %d", ErrInvalid, o.MaxSize, defaultMaxSize)
+	case p.budget < p.maxSize:
+		return nil, fmt.Errorf("bale: %w: Budget is %d, must be at least MaxSize, %d, or 0 for %d", ErrInvalid, o.Budget, p.maxSize, max(defaultBudget, p.maxSize))
 	case p.minGain >= 1 || math.IsNaN(p.minGain):
 		return nil, fmt.Errorf("bale: %w: MinGain is %v, must be below 1, or 0 for %v", ErrInvalid, o.MinGain, defaultMinGain)
 	}
+	p.gate = newGate(p.budget)
 	if p.dynamic != nil && p.writer != nil {
 		return nil, fmt.Errorf("bale: %w: Compressor and Dictionaries exclude each other", ErrInvalid)
 	}
@@ -194,9 +212,15 @@ func NewPacker(o PackerOptions) (_ *Packer, err error) {
 }
 
 // MaxPackedLen is how much room in bytes dst must have for [Packer.Pack] not to allocate, for a
-// value of n bytes and the compressors of this module: the largest bounds among them are libzstd's, n+n/256+64, and Snappy's,
-// 32+n+n/6, and a header comes before it.
+// value of n bytes and the compressors of this module: the largest bounds among them are libzstd's,
+// n+n/256+64, and Snappy's, 32+n+n/6, and a header comes before it.
 func MaxPackedLen(n int) int { return n + n/6 + 64 + frame.MaxHeaderSize + frame.FreshnessSize }
+
+// maxPayload bounds the payload of n bytes for every algorithm and every encoder of its format.
+// Random bytes take n/6+32 bytes more with Snappy, n/8 in gzip with fixed codes, n/255 with lz4 and
+// n/256 with zstd. The kilobyte is for headers, such as gzip's with the name of a file. A larger
+// payload keeps a decoder busy: empty blocks without end.
+func maxPayload(n int) int { return n + n/6 + 1<<10 }
 
 // Pack appends the stored form of src to dst and returns it: a frame, or src itself where that is
 // not larger by MinGain. On an error it returns dst as it was. It keeps no reference
@@ -206,12 +230,30 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 	return dst, err
 }
 
-// pack is Pack that says how it packed. With a freshness the stored form is always a frame that ends in it, but where src is beyond MaxSize.
+// Escape appends src to dst as it is, or in a frame if Unpack would take it for one. It is for
+// programs that read packed values and write plain ones: what somebody uploads comes back as it
+// was, also if it is a frame. Otherwise it is like Pack.
+func (p *Packer) Escape(dst, src []byte) ([]byte, error) {
+	if _, _, packed, err := p.parse(src); !packed && err == nil {
+		return append(dst, src...), nil
+	}
+	if len(src) > p.maxSize {
+		return dst, p.errEscape(src)
+	}
+	return append(p.header(readerKey{}, src, nil).Append(dst), src...), nil
+}
+
+func (p *Packer) errEscape(src []byte) error {
+	return fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
+}
+
+// pack is Pack that says how it packed. With a freshness the stored form is always a frame that
+// ends in it, but where src is beyond MaxSize.
 func (p *Packer) pack(dst, src []byte, fresh *frame.Freshness) ([]byte, readerKey, error) {
 	plain := readerKey{}
 	escape := frame.HasMagic(src)
 	if len(src) > p.maxSize && escape {
-		return dst, plain, fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
+		return dst, plain, p.errEscape(src)
 	}
 	if len(src) > p.maxSize {
 		fresh = nil // no reader would take it
@@ -283,17 +325,23 @@ func (p *Packer) header(key readerKey, src []byte, fresh *frame.Freshness) frame
 	return h
 }
 
-// Unpack appends the content of the stored value src to dst and returns it. A value that is not a frame is
-// appended as it is, and one that says that there is no value is ErrNotFound. On an error, a [DecodeError], it returns dst as it was. It allocates nothing
-// when dst has room for the content, and keeps no reference to dst or src, which must not
-// overlap.
+// Unpack appends the content of the stored value src to dst and returns it. A value that is not a
+// frame is appended as it is, and one that says that there is no value is ErrNotFound. On an error,
+// a [DecodeError], it returns dst as it was. It allocates nothing when dst has room for the
+// content, and keeps no reference to dst or src, which must not overlap.
 func (p *Packer) Unpack(dst, src []byte) ([]byte, error) {
 	return p.UnpackContext(context.Background(), dst, src)
 }
 
-// UnpackContext is Unpack that ends with ctx where it has to wait for a dictionary, which happens with
-// PackerOptions.Dictionaries alone.
+// UnpackContext is Unpack that ends with ctx where it has to wait: for a dictionary, which happens
+// with PackerOptions.Dictionaries, or for other large values to be decoded: see
+// PackerOptions.Budget.
 func (p *Packer) UnpackContext(ctx context.Context, dst, src []byte) ([]byte, error) {
+	return p.unpack(ctx, dst, src, nil)
+}
+
+// unpack is UnpackContext for a value of a batch, nil for none.
+func (p *Packer) unpack(ctx context.Context, dst, src []byte, b *Batch) ([]byte, error) {
 	h, offset, packed, err := p.parse(src)
 	if err != nil {
 		return dst, err
@@ -301,8 +349,20 @@ func (p *Packer) UnpackContext(ctx context.Context, dst, src []byte) ([]byte, er
 	if !packed {
 		return append(dst, src...), nil
 	}
-	dst, _, err = p.decode(ctx, dst, src[offset:], &h)
+	if p.large(&h) {
+		if err := p.gate.enter(ctx, int(h.Length)); err != nil {
+			return dst, decodeError(&h, err)
+		}
+		defer p.gate.leave(int(h.Length))
+	}
+	dst, _, err = p.decode(ctx, dst, src[offset:], &h, b)
 	return dst, err
+}
+
+// large reports whether a value is to pass the gate before it is decoded, and until its content is
+// not needed any more.
+func (p *Packer) large(h *frame.Header) bool {
+	return h.Length > largeValue && h.Length <= uint64(p.maxSize)
 }
 
 // parse tells frames from plain values, for callers that need no copy of plain ones.
@@ -314,8 +374,9 @@ func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err
 	return h, offset, packed, err
 }
 
-// decode appends the content of a payload, and returns how fresh it is if its frame says so.
-func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Header) ([]byte, frame.Freshness, error) {
+// decode appends the content of a payload, and returns how fresh it is if its frame says so. The
+// value is counted to its batch, nil for none.
+func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Header, b *Batch) ([]byte, frame.Freshness, error) {
 	var fresh frame.Freshness
 	if h.Version == frame.V2 {
 		f, kind, size, ok := frame.ParseTrailer(payload)
@@ -333,7 +394,14 @@ func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Heade
 	if h.Length > uint64(p.maxSize) {
 		return dst, fresh, decodeError(h, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize))
 	}
-	// Most values were written as they are written now: that reader is found without a look at the map.
+	if most := maxPayload(int(h.Length)); len(payload) > most && h.Known() && h.Algorithm != frame.Chunks {
+		return dst, fresh, decodeError(h, fmt.Errorf("%w: a payload of %d bytes for %d decoded, at most %d", ErrCorrupt, len(payload), h.Length, most))
+	}
+	if err := b.take(h); err != nil {
+		return dst, fresh, decodeError(h, err)
+	}
+	// Most values were written as they are written now: that reader is found without a look at the
+	// map.
 	r := p.writer
 	if r == nil || h.Algorithm != p.written.algorithm || h.DictionaryID != p.written.dictionary || h.Version > frame.V2 {
 		var err error
@@ -362,13 +430,19 @@ func decodeError(h *frame.Header, err error) error {
 	return &DecodeError{h.Algorithm, h.DictionaryID, err}
 }
 
+// Causes that make a value unreadable here, and no reason to replace it.
+var (
+	errNoAnswer = errors.New("it could not be fetched")
+	errStream   = errors.New("the value is a stream, in chunks under other keys: read it with package stream")
+)
+
 // reader finds what reads the frame's payload.
 func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error) {
 	if h.Version > frame.V2 {
 		return nil, fmt.Errorf("%w: frame version %d, this reader knows versions up to %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V2)
 	}
 	if h.Algorithm == frame.Chunks {
-		return nil, fmt.Errorf("%w: the value is a stream, in chunks under other keys: read it with package stream", ErrUnknownAlgorithm)
+		return nil, fmt.Errorf("%w: %w", ErrUnknownAlgorithm, errStream)
 	}
 	if h.DictionaryID == 0 {
 		if r := p.defaults[h.Algorithm]; r != nil {
@@ -390,12 +464,14 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error
 	case errors.Is(err, ErrNotFound): // the dictionary, not the value
 		return nil, fmt.Errorf("%w: %v", ErrUnknownDictionary, err)
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnknownDictionary, err)
+		return nil, fmt.Errorf("%w: %w: %w", ErrUnknownDictionary, errNoAnswer, err)
 	}
 	return r, nil
 }
 
-// Close lets go of the compressors that the Packer made for itself. The Packer must not be in use.
+// Close lets go of the compressors that the Packer made for itself. It may be called while the
+// Packer is in use: calls in progress finish, later ones may return an error that is
+// [os.ErrClosed].
 func (p *Packer) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/metrics"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/balekv/bale/compress"
-	"github.com/balekv/bale/compress/none"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/bufpool"
 	"github.com/balekv/bale/internal/testvalues"
@@ -25,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// everyPacker writes with each setting in turn, and reads with the dictionaries of testdata as well.
+// everyPacker writes with each setting in turn, and reads with the dictionaries of testdata as
+// well.
 func everyPacker(t testing.TB, o PackerOptions) []*Packer {
 	t.Helper()
 	o.Readers = dictionaryReaders(t)
@@ -97,7 +96,7 @@ func TestStoredPlain(t *testing.T) {
 		{"random with any gain", PackerOptions{MinGain: -1}, testvalues.Of("random", 1000), false},
 		{"too little gain", PackerOptions{MinGain: 0.9}, testvalues.Profile(1), false},
 		{"enough gain", PackerOptions{MinGain: 0.9}, zeros, true},
-		{"none", PackerOptions{Compressor: none.New()}, zeros, false},
+		{"none", PackerOptions{Compressor: compress.None}, zeros, false},
 		{"above MaxSize", PackerOptions{MaxSize: 999}, zeros, false},
 		{"MaxSize", PackerOptions{MaxSize: 1000}, zeros, true},
 		{"starts like a frame", PackerOptions{}, []byte("\xba\x1e"), true},
@@ -176,7 +175,8 @@ func TestUnpackErrors(t *testing.T) {
 	}
 }
 
-// TestForgedLengthAllocatesNothing: what a frame claims is checked before anything is allocated for it.
+// TestForgedLengthAllocatesNothing: what a frame claims is checked before anything is allocated for
+// it.
 func TestForgedLengthAllocatesNothing(t *testing.T) {
 	p := newPacker(t, PackerOptions{MaxSize: 1 << 20})
 	for a := range frame.Algorithm(6) {
@@ -194,9 +194,69 @@ func TestForgedLengthAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestForgedClaimAllocatesLittle: memory grows with the decoded content. The frames here claim 64
+// MiB in every header, and fail early.
+func TestForgedClaimAllocatesLittle(t *testing.T) {
+	if testvalues.Race {
+		t.Skip("the race detector allocates, and empties pools")
+	}
+	const size = 64 << 20
+	p := newPacker(t, PackerOptions{MaxSize: size})
+	for name, test := range testvalues.Claims(size) {
+		stored := append(frame.Header{Algorithm: test.Algorithm, Length: size}.Append(nil), test.Payload...)
+		if h, _, ok := frame.Parse(stored); !ok || h.Length != size {
+			t.Fatalf("%s: not a frame", name)
+		}
+		for range 2 { // the contexts are made at first
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := p.Unpack(nil, stored)
+			runtime.ReadMemStats(&after)
+			allocated := after.TotalAlloc - before.TotalAlloc
+			if !errors.Is(err, ErrCorrupt) || allocated > 2<<20+200*uint64(len(stored)) {
+				t.Errorf("%s, %d bytes: %v, %d KiB allocated", name, len(stored), err, allocated>>10)
+			}
+			t.Logf("%s: %d KiB, %v", name, allocated>>10, err)
+		}
+	}
+	// A claim of a usual size is not allocated either.
+	for name, test := range testvalues.Claims(1 << 20) {
+		if name == "zstd that decodes in part" {
+			continue // and takes memory for that part
+		}
+		stored := append(frame.Header{Algorithm: test.Algorithm, Length: 1 << 20}.Append(nil), test.Payload...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := p.Unpack(nil, stored)
+		runtime.ReadMemStats(&after)
+		if allocated := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrCorrupt) || allocated > 300<<10+64*uint64(len(stored)) {
+			t.Errorf("%s, %d bytes that claim 1 MiB: %v, %d KiB allocated", name, len(stored), err, allocated>>10)
+		}
+	}
+	// An honest frame of that size is still decoded, in not much more memory than it needs.
+	content := make([]byte, size)
+	for _, s := range compress.Settings() {
+		if s.Algorithm == frame.Stored || s.Level == "best" || s.Level == "better" {
+			continue
+		}
+		c, err := s.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed := mustPack(t, newPacker(t, PackerOptions{Compressor: c, MaxSize: size}), content)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := p.Unpack(nil, packed)
+		runtime.ReadMemStats(&after)
+		if allocated := after.TotalAlloc - before.TotalAlloc; err != nil || !bytes.Equal(got, content) || allocated > 2*size {
+			t.Errorf("%v: %d bytes, %v, %d MiB allocated", s, len(got), err, allocated>>20)
+		}
+	}
+}
+
 // fake is a compressor that does not keep its word.
 type fake struct {
-	none.Compressor
+	compress.Compressor
 	algorithm frame.Algorithm
 	err       error
 	out       string
@@ -211,7 +271,7 @@ func (f *fake) Decompress(dst, src []byte, size int) ([]byte, error) {
 func TestReadersOfOthers(t *testing.T) {
 	src := testvalues.Of("zeros", 100)
 	broken := errors.New("broken")
-	writer := &fake{algorithm: 12, err: broken}
+	writer := &fake{Compressor: compress.None, algorithm: 12, err: broken}
 	if got, err := newPacker(t, PackerOptions{Compressor: writer}).Pack([]byte("before"), src); !errors.Is(err, broken) || string(got) != "before" {
 		t.Errorf("pack: %q, %v", got, err)
 	}
@@ -233,7 +293,7 @@ func TestReadersOfOthers(t *testing.T) {
 func TestPackerOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]PackerOptions{
 		"MinSize": {MinSize: -1}, "MaxSize": {MaxSize: -1}, "MinGain": {MinGain: 1}, "MinGain NaN": {MinGain: math.NaN()},
-		"nil reader": {Readers: []Compressor{nil}}, "algorithm 16": {Compressor: &fake{algorithm: 16}},
+		"Budget": {Budget: -1}, "Budget below MaxSize": {Budget: 1 << 20}, "nil reader": {Readers: []Compressor{nil}}, "algorithm 16": {Compressor: &fake{Compressor: compress.None, algorithm: 16}},
 	} {
 		if _, err := NewPacker(o); !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "bale: invalid argument: ") {
 			t.Errorf("%s: %v", name, err)
@@ -242,7 +302,7 @@ func TestPackerOptionsAreChecked(t *testing.T) {
 }
 
 func TestPackAllocations(t *testing.T) {
-	if raceEnabled {
+	if testvalues.Race {
 		t.Skip("the race detector empties pools")
 	}
 	for _, p := range everyPacker(t, PackerOptions{}) {
@@ -283,52 +343,9 @@ func TestPoolsKeepNoLargeBuffers(t *testing.T) {
 	}
 }
 
-// mutate changes a value as faults do: flipped bits, changed bytes, cuts, insertions.
-func mutate(rng *rand.Rand, b []byte) []byte {
-	b = bytes.Clone(b)
-	for range 1 + rng.IntN(3) {
-		if len(b) == 0 {
-			return b
-		}
-		at := rng.IntN(len(b))
-		switch rng.IntN(6) {
-		case 0:
-			b[at] ^= 1 << rng.IntN(8)
-		case 1:
-			b[at] = byte(rng.Uint32())
-		case 2:
-			b = b[:at]
-		case 3:
-			b = slices.Insert(b, at, byte(rng.Uint32()))
-		case 4:
-			b = slices.Delete(b, at, min(len(b), at+1+rng.IntN(8)))
-		case 5: // within the header, where it tells most
-			b[rng.IntN(min(len(b), 20))] ^= 1 << rng.IntN(8)
-		}
-	}
-	return b
-}
-
-// forged is a frame with a valid header over arbitrary bytes: what the header's check does not keep out.
-func forged(rng *rand.Rand, payload []byte) []byte {
-	h := frame.Header{
-		Algorithm: frame.Algorithm(rng.IntN(7)), HasChecksum: rng.IntN(2) == 0, Checksum: rng.Uint32(), Length: rng.Uint64() >> rng.IntN(64),
-	}
-	if rng.IntN(4) == 0 {
-		h.DictionaryID = frame.DictionaryID(rng.Uint32())
-	}
-	if h.Algorithm.LengthInPayload() {
-		// The payload must start with the length that the check covers.
-		plain := h
-		plain.Algorithm = frame.Stored
-		length := plain.Append(nil)[h.PayloadOffset():]
-		payload = append(length, payload...)
-	}
-	return append(h.Append(nil), payload...)
-}
-
-// checkHostile unpacks a value that may have been made by anyone. What comes out must be an error, the original content,
-// or for a value that is no frame the value itself. Frames without a checksum may decode to other content.
+// checkHostile unpacks a value that may have been made by anyone. What comes out must be an error,
+// the original content, or for a value that is no frame the value itself. Frames without a checksum
+// may decode to other content.
 func checkHostile(t testing.TB, p *Packer, dst, stored, original []byte, maxSize int) {
 	got, err := p.Unpack(dst[:0], stored)
 	h, _, isFrame := frame.Parse(stored)
@@ -353,8 +370,9 @@ func checkHostile(t testing.TB, p *Packer, dst, stored, original []byte, maxSize
 	}
 }
 
-// TestHostileInput tries damaged and forged values, BALE_FUZZ_N of them or 20,000, and watches the memory: a call may
-// allocate the limit on the decoded size and 16 MiB, garbage included, and nothing of it may stay.
+// TestHostileInput tries damaged and forged values, BALE_FUZZ_N of them or 20,000, and watches the
+// memory: a call may allocate the limit on the decoded size and 16 MiB, garbage included, and
+// nothing of it may stay.
 func TestHostileInput(t *testing.T) {
 	n := 20_000
 	if s := os.Getenv("BALE_FUZZ_N"); s != "" {
@@ -390,9 +408,9 @@ func TestHostileInput(t *testing.T) {
 		var stored, original []byte
 		if i%4 == 0 {
 			payload := frames[k][min(len(frames[k]), rng.IntN(16)):]
-			stored = forged(rng, payload)
+			stored = testvalues.Forge(rng, payload)
 		} else {
-			stored, original = mutate(rng, frames[k]), contents[k]
+			stored, original = testvalues.Mutate(rng, frames[k]), contents[k]
 		}
 		metrics.Read(allocated)
 		before := allocated[0].Value.Uint64()
@@ -419,7 +437,8 @@ func TestHostileInput(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: arbitrary bytes never panic, never come back as wrong data, and never are more than the limit.
+// FuzzUnpack: arbitrary bytes never panic, never come back as wrong data, and never are more than
+// the limit.
 func FuzzUnpack(f *testing.F) {
 	for _, p := range everyPacker(f, PackerOptions{}) {
 		f.Add(mustPack(f, p, testvalues.Profile(1)))
@@ -453,6 +472,36 @@ func FuzzMutated(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, src []byte, which uint8, seed uint64) {
 		packed := mustPack(t, packers[int(which)%len(packers)], src)
-		checkHostile(t, reader, nil, mutate(rand.New(rand.NewPCG(seed, 0)), packed), src, defaultMaxSize)
+		checkHostile(t, reader, nil, testvalues.Mutate(rand.New(rand.NewPCG(seed, 0)), packed), src, defaultMaxSize)
 	})
+}
+
+// TestEscape: what Unpack would take for a frame is escaped, and nothing else is changed.
+func TestEscape(t *testing.T) {
+	p, strict := newPacker(t, PackerOptions{}), newPacker(t, PackerOptions{Strict: true, MaxSize: 2000})
+	packed := mustPack(t, p, testvalues.Profile(1))
+	for name, v := range map[string]struct {
+		src             []byte
+		escaped, strict bool
+	}{
+		"nothing": {nil, false, false}, "text": {testvalues.Profile(1), false, false}, "magic": {[]byte("\xba\x1e\x00\x00\x00\x00"), false, true},
+		"a frame": {packed, true, true}, "an escaped one": {mustPack(t, p, packed), true, true},
+	} {
+		for _, p := range []*Packer{p, strict} {
+			want := v.escaped || p == strict && v.strict
+			got, err := p.Escape([]byte("before"), v.src)
+			if err != nil || !bytes.HasPrefix(got, []byte("before")) || !bytes.HasSuffix(got, v.src) || (len(got) > len("before")+len(v.src)) != want {
+				t.Errorf("%s: %q, %v", name, got, err)
+				continue
+			}
+			checkUnpack(t, p, got[len("before"):], v.src)
+		}
+	}
+	large := append(bytes.Clone(packed), make([]byte, 2000)...)
+	if got, err := strict.Escape([]byte("before"), large); !errors.Is(err, ErrTooLarge) || string(got) != "before" {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if got, err := strict.Escape(nil, make([]byte, 3000)); err != nil || len(got) != 3000 {
+		t.Errorf("a large value that is no frame: %d bytes, %v", len(got), err)
+	}
 }

@@ -10,17 +10,20 @@ import (
 	"github.com/balekv/bale/stats"
 )
 
-// clock is where times are counted from: reading the monotonic clock alone takes half as long as reading both.
+// clock is where times are counted from: reading the monotonic clock alone takes half as long as
+// reading both.
 var clock = time.Now()
 
-// recording is an operation under way that a Recorder will be told of. Without a Recorder it does nothing.
+// recording is an operation under way that a Recorder will be told of. Without a Recorder it does
+// nothing.
 type recording struct {
 	recorder stats.Recorder
 	event    stats.Event
 	last     time.Duration // since clock, when the stage before ended
 }
 
-// begin is for a zero recording. It is filled in its place, for a copy would be a tenth of what recording costs.
+// begin is for a zero recording. It is filled in its place, for a copy would be a tenth of what
+// recording costs.
 func (r *recording) begin(ctx context.Context, recorder stats.Recorder, op stats.Op, keys int) {
 	if recorder == nil {
 		return
@@ -69,7 +72,8 @@ func (r *recording) end(ctx context.Context, err error) {
 	r.recorder.Record(ctx, r.event)
 }
 
-// ErrorClass is the class by which a Recorder is told of an error that the packages of bale return; of a [KeyErrors] its first one's.
+// ErrorClass is the class by which a Recorder is told of an error that the packages of bale return;
+// of a [KeyErrors] its first one's.
 func ErrorClass(err error) stats.Class {
 	if err == nil {
 		return stats.OK
@@ -82,7 +86,7 @@ func ErrorClass(err error) stats.Class {
 		class stats.Class
 	}{
 		{context.Canceled, stats.Canceled}, {context.DeadlineExceeded, stats.Timeout}, {os.ErrDeadlineExceeded, stats.Timeout},
-		{ErrCorrupt, stats.Corrupt}, {ErrTooLarge, stats.TooLarge}, {ErrUnknownDictionary, stats.UnknownDictionary},
+		{ErrCorrupt, stats.Corrupt}, {ErrTooLarge, stats.TooLarge}, {ErrBudget, stats.TooLarge}, {ErrUnknownDictionary, stats.UnknownDictionary},
 		{ErrUnknownAlgorithm, stats.UnknownAlgorithm}, {ErrCodec, stats.Codec}, {ErrInvalid, stats.Invalid},
 	} {
 		if errors.Is(err, c.err) {

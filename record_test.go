@@ -152,7 +152,7 @@ func recorded(tb testing.TB, r stats.Recorder) *Cache[int] {
 
 // TestRecordingAllocatesNothing beyond what the operation does anyway.
 func TestRecordingAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if testvalues.Race {
 		t.Skip("the race detector allocates")
 	}
 	allocs := func(r stats.Recorder) (get, set float64) {
@@ -166,7 +166,8 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRecording is what a recorder adds to a Get that costs nothing else: "ns-over-off" with a Recorder over without one, in turn.
+// BenchmarkRecording is what a recorder adds to a Get that costs nothing else: "ns-over-off" with a
+// Recorder over without one, in turn.
 func BenchmarkRecording(b *testing.B) {
 	for name, o := range map[string]stats.CountersOptions{"default": {}, "timing all": {TimeEvery: 1}, "timing none": {TimeEvery: -1}} {
 		b.Run(name, func(b *testing.B) {

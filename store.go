@@ -6,8 +6,19 @@ import (
 	"time"
 )
 
+// aging is a Store that can say how long keys live on, as those of the adapters can. Entries need
+// it for values that do not carry their expiry.
+type aging interface {
+	PTTL(ctx context.Context, keys []string) ([]int64, error)
+}
+
 // Store is what a [Cache] needs of a Redis client. The adapters have one for each client; an own
 // one must be safe for concurrent use and must not keep a value after it returned.
+//
+// A Store may also have the method PTTL(ctx context.Context, keys []string) ([]int64, error), which
+// returns for each key what the command replies: how many milliseconds it lives on, -1 for ever, -2
+// if it does not exist. Package near needs it to drop in time what Set has written, and package
+// stream to find chunks that would expire before their value.
 //
 // An operation on many keys goes as one command or one pipeline, and the client splits it by
 // slot on a cluster. If it fails for some keys only, the error is a [KeyErrors] for them.
@@ -18,8 +29,9 @@ type Store interface {
 	// Set writes a value and its expiry at once: no moment has one without the other.
 	Set(ctx context.Context, key string, value []byte, e Expiry) error
 
-	// GetMany returns the values in the order of keys, nil for a key that does not exist. A key that holds something else than a
-	// string may be taken for one that does not exist, as MGET does.
+	// GetMany returns the values in the order of keys, nil for a key that does not exist. A key
+	// that holds something else than a string is an error of that key, and not one that does not
+	// exist, as MGET has it.
 	GetMany(ctx context.Context, keys []string) ([][]byte, error)
 
 	// SetMany writes each item as Set does. It is not a transaction.
@@ -31,9 +43,10 @@ type Store interface {
 	// Touch sets the expiry of a key and reports whether the key exists.
 	Touch(ctx context.Context, key string, e Expiry) (bool, error)
 
-	// Swap replaces the value of a key if it is old, in one step, and reports whether it did, or found the new value there
-	// already. Nil is no value: with a nil old it creates the key, with a nil value it deletes it. The key expires after ttl, with zero
-	// never.
+	// Swap replaces the value of a key if it is old, in one step, and reports whether it did, or
+	// found the new value there already. Nil is no value: with a nil old it creates the key, with a
+	// nil value it deletes it. The key expires after ttl, with zero never. With the same old and
+	// new value it gives the key this ttl.
 	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
 }
 
@@ -44,19 +57,22 @@ type Item struct {
 	Expiry Expiry
 }
 
-// Expiry says when a value ends: after a time, at a time, or never. The zero Expiry is the
-// cache's default ([Options].TTL); a [Store] takes it for never. Redis keeps expiries to the millisecond: anything
-// finer is rounded up, and less than one is an error, for it is most often a number without its unit.
+// Expiry says when a value ends: after a time, at a time, or never. The zero Expiry is the cache's
+// default ([Options].TTL); a [Store] takes it for never. Redis keeps expiries to the millisecond:
+// anything finer is rounded up, and less than one is an error, for it is most often a number
+// without its unit.
 type Expiry struct {
 	In    time.Duration // from now; at least a millisecond
 	At    time.Time
 	Never bool
 }
 
-// TTL expires a value after d, which is at least a millisecond; zero is the zero Expiry, and not "at once".
+// TTL expires a value after d, which is at least a millisecond; zero is the zero Expiry, and not
+// "at once".
 func TTL(d time.Duration) Expiry { return Expiry{In: d} }
 
-// ExpireAt expires a value at t. A time in the past makes it expire at once; the zero time is the zero Expiry.
+// ExpireAt expires a value at t. A time in the past makes it expire at once; the zero time is the
+// zero Expiry.
 func ExpireAt(t time.Time) Expiry { return Expiry{At: t} }
 
 // Validate reports an Expiry that contradicts itself or is out of range.
@@ -78,8 +94,8 @@ func (e Expiry) Validate() error {
 	return nil
 }
 
-// Millis is the expiry as Redis takes it: milliseconds from now (PX), or milliseconds since 1970 (PXAT) if
-// absolute; zero for never.
+// Millis is the expiry as Redis takes it: milliseconds from now (PX), or milliseconds since 1970
+// (PXAT) if absolute; zero for never.
 func (e Expiry) Millis() (ms int64, absolute bool) {
 	if !e.At.IsZero() {
 		return ceilMillis(time.Duration(e.At.Nanosecond()%int(time.Millisecond))) + e.At.UnixMilli(), true

@@ -32,8 +32,8 @@ const (
 	trainedDictFile = "frame/testdata/trained.dict"
 )
 
-// vector is a stored value and what every reader must make of it, for ever. frame/testdata/README.md says what
-// the fields mean.
+// vector is a stored value and what every reader must make of it, for ever.
+// frame/testdata/README.md says what the fields mean.
 type vector struct {
 	Name    string `json:"name"`
 	Stored  string `json:"stored"`            // hex
@@ -145,8 +145,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestVectorsByStockLibraries decodes the payloads of the vectors as the comment of package frame tells readers in
-// other languages to.
+// TestVectorsByStockLibraries decodes the payloads of the vectors as the comment of package frame
+// tells readers in other languages to.
 func TestVectorsByStockLibraries(t *testing.T) {
 	dictionaries := map[frame.DictionaryID][]byte{}
 	for _, path := range []string{rawDictFile, trainedDictFile} {
@@ -205,7 +205,8 @@ func stockDecode(h frame.Header, payload, dictionary []byte) ([]byte, error) {
 		if b[4]&3 != 0 {
 			return nil, errors.New("the payload names a dictionary")
 		}
-		// This library, unlike libzstd, wants an id for a trained dictionary: put the dictionary's own in.
+		// This library, unlike libzstd, wants an id for a trained dictionary: put the dictionary's
+		// own in.
 		options := []zstd.DOption{zstd.WithDecoderDictRaw(0, dictionary)}
 		if bytes.HasPrefix(dictionary, []byte{0x37, 0xA4, 0x30, 0xEC}) {
 			options = []zstd.DOption{zstd.WithDecoderDicts(dictionary)}

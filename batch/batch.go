@@ -1,9 +1,10 @@
-// Package batch writes many values as few pipelines: [Store] stands between a bale.Cache, or whoever else writes, and the
-// bale.Store of a client.
+// Package batch writes many values as few pipelines: [Store] stands between a bale.Cache, or
+// whoever else writes, and the bale.Store of a client.
 //
-// A Set returns when its value is in the buffer, or with [Options].Wait when it is in Redis. The buffer goes out when it has enough
-// values or the first of them has waited long enough. What is buffered is seen by the Store's own Get at once, and by other programs when
-// it has been sent: do not use it for what must not get lost when the process dies.
+// A Set returns when its value is in the buffer, or with [Options].Wait when it is in Redis. The
+// buffer goes out when it has enough values or the first of them has waited long enough. What is
+// buffered is seen by the Store's own Get at once, and by other programs when it has been sent: do
+// not use it for what must not get lost when the process dies.
 package batch
 
 import (
@@ -23,30 +24,32 @@ import (
 
 // Options are the settings of a [Store]; the zero value is useful.
 type Options struct {
-	// Entries is how many values make a pipeline. Defaults to 100. What comes while a pipeline is on its way waits for
-	// it and goes as one, so that a busy Store's pipelines get longer.
+	// Entries is how many values make a pipeline. Defaults to 100. What comes while a pipeline is
+	// on its way waits for it and goes as one, so that a busy Store's pipelines get longer.
 	Entries int
 
 	// Delay is how long a value waits at most for others. Defaults to 50 ms.
 	Delay time.Duration
 
-	// MaxBytes bounds the keys and values that wait or are on their way. Defaults to 16 MiB; a value that does not fit alone is
-	// sent at once and alone.
+	// MaxBytes bounds the keys and values that wait or are on their way. Defaults to 16 MiB; a
+	// value that does not fit alone is sent at once and alone.
 	MaxBytes int
 
-	// Drop makes a Set that finds the buffer full fail with [ErrFull]. By default it waits for room, until its context ends.
+	// Drop makes a Set that finds the buffer full fail with [ErrFull]. By default it waits for
+	// room, until its context ends.
 	Drop bool
 
-	// Wait makes Set return when the value is in Redis or has failed to get there: its error is that of the value. By default it
-	// returns when the value is in the buffer, and Failed is told of errors, or else the next Flush.
+	// Wait makes Set return when the value is in Redis or has failed to get there: its error is
+	// that of the value. By default it returns when the value is in the buffer, and Failed is told
+	// of errors, or else the next Flush.
 	Wait bool
 
-	// Failed is told of the values that did not get to Redis, with their keys. It is called by the Store's goroutines, several at once, which wait
-	// for it: it must not wait for the Store.
+	// Failed is told of the values that did not get to Redis, with their keys. It is called by the
+	// Store's goroutines, several at once, which wait for it: it must not wait for the Store.
 	Failed func(bale.KeyErrors)
 
-	// Lanes is how many pipelines can be on their way at once. A key is always in the same lane, so that its values
-	// arrive in their order. Defaults to 4; 1 to 64.
+	// Lanes is how many pipelines can be on their way at once. A key is always in the same lane, so
+	// that its values arrive in their order. Defaults to 4; 1 to 64.
 	Lanes int
 
 	// Timeout ends a pipeline that is not answered. Defaults to 10 s.
@@ -75,7 +78,8 @@ var (
 	ErrClosed = errors.New("batch: the Store is closed")
 )
 
-// Store is a bale.Store whose Set and SetMany go through a buffer. Make one with [New]; it is safe for concurrent use.
+// Store is a bale.Store whose Set and SetMany go through a buffer. Make one with [New]; it is safe
+// for concurrent use.
 type Store struct {
 	store   bale.Store
 	options Options
@@ -109,7 +113,8 @@ type lane struct {
 // keptErrors bounds the errors that a lane keeps where nobody is told of them.
 const keptErrors = 1000
 
-// buffer is the values of one pipeline. The values are in one block of memory; it is all used again.
+// buffer is the values of one pipeline. The values are in one block of memory; it is all used
+// again.
 type buffer struct {
 	items   []bale.Item // without their values until it is sent
 	places  []place     // of the values in bytes
@@ -122,7 +127,8 @@ type buffer struct {
 
 type place struct{ start, end int }
 
-// outcome is what became of a buffer's values; it outlives the buffer, whose callers may read it later.
+// outcome is what became of a buffer's values; it outlives the buffer, whose callers may read it
+// later.
 type outcome struct {
 	done chan struct{} // closed when the rest is there
 	errs map[string]error
@@ -143,7 +149,8 @@ func (b *buffer) reset(maxBytes int) {
 	}
 }
 
-// value is a copy of that of a key, with whether there is one: nil for one that expires before it gets to Redis.
+// value is a copy of that of a key, with whether there is one: nil for one that expires before it
+// gets to Redis.
 func (b *buffer) value(key string) ([]byte, bool) {
 	i, ok := b.index[key]
 	if !ok || !b.items[i].Expiry.At.IsZero() && !time.Now().Before(b.items[i].Expiry.At) {
@@ -199,7 +206,8 @@ func (s *Store) lane(key string) *lane {
 	return s.lanes[maphash.String(s.seed, key)%uint64(len(s.lanes))]
 }
 
-// Set implements bale.Store: see [Options].Wait for when it returns. The value is copied. An expiry counts from when it reaches Redis.
+// Set implements bale.Store: see [Options].Wait for when it returns. The value is copied. An expiry
+// counts from when it reaches Redis.
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
 	out, err := s.lane(key).put(ctx, key, value, e)
 	if err != nil || !s.options.Wait {
@@ -442,8 +450,9 @@ func (s *Store) errors() error {
 	return failed
 }
 
-// Flush sends what is buffered and returns when all of it has got to Redis, or has failed to. Where nobody else was told of errors (Failed is not set, and
-// no caller waits), it returns those since the last Flush, as bale.KeyErrors: the first 1,000 of each lane.
+// Flush sends what is buffered and returns when all of it has got to Redis, or has failed to. Where
+// nobody else was told of errors (Failed is not set, and no caller waits), it returns those since
+// the last Flush, as bale.KeyErrors: the first 1,000 of each lane.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.settle(ctx, s.lanes); err != nil {
 		return err
@@ -487,8 +496,9 @@ func (s *Store) settleKeys(ctx context.Context, keys ...string) error {
 	return s.settle(ctx, lanes)
 }
 
-// Close sends what is buffered, waits for it, and ends the Store's goroutines; a Set after it, or one that waits for room, fails. It returns the errors that
-// Flush would. The store below stays open.
+// Close sends what is buffered, waits for it, and ends the Store's goroutines; a Set after it, or
+// one that waits for room, fails. It returns the errors that Flush would. The store below stays
+// open.
 func (s *Store) Close() error {
 	for _, l := range s.lanes {
 		l.mu.Lock()
@@ -564,7 +574,8 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	return s.store.Touch(ctx, key, e)
 }
 
-// Swap implements bale.Store. All that is buffered is written first, and not that of its key alone: who takes or gives back a lock by it speaks of other keys.
+// Swap implements bale.Store. All that is buffered is written first, and not that of its key alone:
+// who takes or gives back a lock by it speaks of other keys.
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	if err := s.settle(ctx, s.lanes); err != nil {
 		return false, err

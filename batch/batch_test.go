@@ -192,7 +192,8 @@ func TestWhenItSends(t *testing.T) {
 	})
 }
 
-// TestLastWins: of several values for a key the last one gets there, and what is buffered is what Get sees.
+// TestLastWins: of several values for a key the last one gets there, and what is buffered is what
+// Get sees.
 func TestLastWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -455,7 +456,8 @@ func TestOthersComeAfter(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestCloseLosesNothing: every Set that succeeded is in Redis after Close, whatever went on meanwhile.
+// TestCloseLosesNothing: every Set that succeeded is in Redis after Close, whatever went on
+// meanwhile.
 func TestCloseLosesNothing(t *testing.T) {
 	for range 20 {
 		m := newMemory()

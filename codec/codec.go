@@ -1,7 +1,7 @@
 // Package codec turns values into bytes and back, with the standard library alone.
 //
-// [JSON] and [Gob] take any type they can; [Bytes] and [String] store what they are given. Each
-// satisfies bale.Codec, which asks for two functions: an own codec is as easily written.
+// [JSON] and [Gob] take any type; [Binary] takes types with binary methods of their own, [Bytes]
+// and [String] bytes as they are. Each satisfies bale.Codec, an interface of two functions.
 package codec
 
 import (
@@ -29,8 +29,8 @@ type jsonEncoder struct {
 	enc *json.Encoder
 }
 
-// An Encoder writes straight into our buffer, where json.Marshal would allocate one of its own for each
-// value.
+// An Encoder writes straight into our buffer, where json.Marshal would allocate one of its own for
+// each value.
 var jsonEncoders = sync.Pool{New: func() any {
 	e := new(jsonEncoder)
 	e.enc = json.NewEncoder(&e.out)
@@ -54,8 +54,8 @@ func (JSON[T]) Append(dst []byte, v T) ([]byte, error) {
 // Decode reads the JSON src, a single value, into *v.
 func (JSON[T]) Decode(src []byte, v *T) error { return json.Unmarshal(src, v) }
 
-// Gob encodes with encoding/gob, each value on its own. That repeats the description of the
-// type in each: several times the size of JSON for small values, which only a dictionary takes back.
+// Gob encodes with encoding/gob, each value on its own. That repeats the description of the type in
+// each: several times the size of JSON for small values, which only a dictionary takes back.
 type Gob[T any] struct{}
 
 // Append appends the gob of v to dst.

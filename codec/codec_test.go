@@ -78,7 +78,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// check takes a value there and back, and makes sure that nothing of it lies in the source's memory.
+// check takes a value there and back, and makes sure that nothing of it lies in the source's
+// memory.
 func check[T any](t *testing.T, c interface {
 	Append([]byte, T) ([]byte, error)
 	Decode([]byte, *T) error

@@ -1,8 +1,7 @@
 // Package compress names the ways to compress a value and makes their compressors.
 //
-// A [Compressor] turns bytes into fewer bytes and back. The packages below this one
-// each make one kind; [Parse] and [Setting.New] make any of them from its name, as the command
-// line and configuration files spell it: "zstd:better", "s2", "none".
+// A [Compressor] turns bytes into fewer bytes and back. [Parse] and [Setting.New] make one from its
+// name, as the command line and configuration files spell it: "zstd:better", "s2", "none".
 package compress
 
 import (
@@ -11,11 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/balekv/bale/compress/gzip"
-	"github.com/balekv/bale/compress/lz4"
-	"github.com/balekv/bale/compress/none"
-	"github.com/balekv/bale/compress/s2"
-	"github.com/balekv/bale/compress/snappy"
+	"github.com/klauspost/compress/gzip"
+
 	"github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/frame"
 )
@@ -30,12 +26,16 @@ type Compressor interface {
 	// Compress appends the payload of src to dst, which src must not overlap.
 	Compress(dst, src []byte) ([]byte, error)
 
-	// Decompress appends the content of the payload src, which is size bytes long, to dst. It
-	// allocates no more than size bytes for it, nor (those of this module) more than a payload of src's make can hold. One that
-	// decodes to more or fewer bytes, or does not end where src does, is an error. The caller has made sure that size is acceptable.
+	// Decompress appends the content of the payload src, which is size bytes long, to dst. A
+	// payload that decodes to more or fewer bytes, or does not end where src does, is an error. The
+	// caller has made sure that size is acceptable. Compressors of this module allocate size bytes
+	// at once up to 512 KiB, or 64 times src. Beyond that memory grows with the content that is
+	// really decoded.
 	Decompress(dst, src []byte, size int) ([]byte, error)
 
-	// Close lets go of what the compressor holds. It must not be in use.
+	// Close lets go of the compressor's memory. Compressors of this module may be in use meanwhile,
+	// and closed more than once: calls in progress finish, later ones work or return an error that
+	// is os.ErrClosed.
 	Close() error
 }
 
@@ -51,9 +51,9 @@ var (
 type Setting struct {
 	Algorithm frame.Algorithm
 
-	// Level is the level's name, empty for the algorithm's default one. For zstd it may also be a number from
-	// 1 to 22, as libzstd counts: the pure-Go compressor takes its nearest level (1 and 2 are fastest,
-	// 3 to 5 default, 6 to 9 better, the others best).
+	// Level is the level's name, empty for the algorithm's default one. For zstd it may also be a
+	// number from 1 to 22, as libzstd counts: the pure-Go compressor takes its nearest level (1 and
+	// 2 are fastest, 3 to 5 default, 6 to 9 better, the others best).
 	Level string
 }
 
@@ -77,45 +77,37 @@ type level struct {
 
 // levels lists the levels of an algorithm, the default one first.
 func levels(a frame.Algorithm) []level {
+	// plain is a compressor that takes no dictionary.
+	plain := func(name string, c func() Compressor) level {
+		return level{name, func(d *frame.Dictionary) (Compressor, error) {
+			if d != nil {
+				return nil, fmt.Errorf("%w: %v; zstd, s2 and lz4 do at their default level, zstd and s2 at every level", ErrNoDictionary, a)
+			}
+			return c(), nil
+		}}
+	}
 	switch a {
 	case frame.Stored:
-		return []level{{"", plain(a, func() (Compressor, error) { return none.New(), nil })}}
+		return []level{plain("", func() Compressor { return None })}
 	case frame.Snappy:
-		return []level{{"", plain(a, func() (Compressor, error) { return snappy.New(), nil })}}
+		return []level{plain("", func() Compressor { return snappy{} })}
 	case frame.S2:
-		return []level{{"default", s2Level(s2.Default)}, {"better", s2Level(s2.Better)}, {"best", s2Level(s2.Best)}}
+		of := func(l s2Level) func(*frame.Dictionary) (Compressor, error) {
+			return func(d *frame.Dictionary) (Compressor, error) { return newS2(l, d) }
+		}
+		return []level{{"default", of(s2Default)}, {"better", of(s2Better)}, {"best", of(s2Best)}}
 	case frame.LZ4:
-		return []level{{"default", lz4Level(lz4.Default)}, {"best", plain(a, func() (Compressor, error) { return lz4.New(lz4.Options{Level: lz4.Best}) })}}
+		return []level{
+			{"default", func(d *frame.Dictionary) (Compressor, error) { return newLZ4(false, d), nil }},
+			plain("best", func() Compressor { return newLZ4(true, nil) }),
+		}
 	case frame.Gzip:
-		return []level{{"default", gzipLevel(gzip.Default)}, {"fastest", gzipLevel(gzip.Fastest)}, {"best", gzipLevel(gzip.Best)}}
+		of := func(n int) func() Compressor { return func() Compressor { return newGzip(n) } }
+		return []level{plain("default", of(6)), plain("fastest", of(gzip.BestSpeed)), plain("best", of(gzip.BestCompression))}
 	case frame.Zstd:
 		return []level{{"fastest", zstdLevel(zstd.Fastest)}, {"default", zstdLevel(zstd.Default)}, {"better", zstdLevel(zstd.Better)}, {"best", zstdLevel(zstd.Best)}}
 	}
 	return nil
-}
-
-// plain wraps a compressor that takes no dictionary.
-func plain(a frame.Algorithm, make func() (Compressor, error)) func(*frame.Dictionary) (Compressor, error) {
-	return func(d *frame.Dictionary) (Compressor, error) {
-		if d != nil {
-			return nil, fmt.Errorf("%w: %v; zstd, s2 and lz4 do at their default level, zstd and s2 at every level", ErrNoDictionary, a)
-		}
-		return make()
-	}
-}
-
-func s2Level(l s2.Level) func(*frame.Dictionary) (Compressor, error) {
-	return func(d *frame.Dictionary) (Compressor, error) { return s2.New(s2.Options{Level: l, Dictionary: d}) }
-}
-
-func lz4Level(l lz4.Level) func(*frame.Dictionary) (Compressor, error) {
-	return func(d *frame.Dictionary) (Compressor, error) {
-		return lz4.New(lz4.Options{Level: l, Dictionary: d})
-	}
-}
-
-func gzipLevel(l gzip.Level) func(*frame.Dictionary) (Compressor, error) {
-	return plain(frame.Gzip, func() (Compressor, error) { return gzip.New(gzip.Options{Level: l}) })
 }
 
 func zstdLevel(l zstd.Level) func(*frame.Dictionary) (Compressor, error) {

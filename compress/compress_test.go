@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -66,8 +67,8 @@ func variants(t testing.TB) []variant {
 	return all
 }
 
-// sizes go through the limits of every format: tokens of 15 and 255, blocks, windows and the small and large
-// contexts of zstd.
+// sizes go through the limits of every format: tokens of 15 and 255, blocks, windows and the small
+// and large contexts of zstd.
 var sizes = []int{0, 1, 2, 3, 4, 5, 11, 12, 13, 14, 15, 16, 17, 31, 63, 64, 65, 254, 255, 256, 257, 450, 1023, 1024, 1025, 3800, 16383, 16384, 65535, 65536, 65537, 131073, 1 << 20, 3 << 20}
 
 func TestRoundTrip(t *testing.T) {
@@ -80,7 +81,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			for _, kind := range testvalues.Kinds {
 				for _, size := range sizes {
-					if size > 200_000 && (v.Level == "best" && v.dictionary != nil || raceEnabled) {
+					if size > 200_000 && (v.Level == "best" && v.dictionary != nil || testvalues.Race) {
 						continue // seconds for each
 					}
 					checkRoundTrip(t, c, fmt.Sprintf("%s of %d bytes", kind, size), testvalues.Of(kind, size))
@@ -141,8 +142,8 @@ func checkRoundTrip(t *testing.T, c Compressor, name string, src []byte) {
 	}
 }
 
-// TestDamagedPayloads cuts and changes payloads: an error or other content is right (the frame's checksum tells), a
-// panic or a byte written behind the end is not.
+// TestDamagedPayloads cuts and changes payloads: an error or other content is right (the frame's
+// checksum tells), a panic or a byte written behind the end is not.
 func TestDamagedPayloads(t *testing.T) {
 	for _, v := range variants(t) {
 		t.Run(v.String(), func(t *testing.T) {
@@ -248,7 +249,8 @@ func TestLongRepeats(t *testing.T) {
 	}
 }
 
-// TestBytesAfterTheEnd: what follows a payload makes it another one, be it a frame that has no content.
+// TestBytesAfterTheEnd: what follows a payload makes it another one, be it a frame that has no
+// content.
 func TestBytesAfterTheEnd(t *testing.T) {
 	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
 	for _, v := range variants(t) {
@@ -295,7 +297,7 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if testvalues.Race {
 		t.Skip("the race detector empties pools")
 	}
 	for _, v := range variants(t) {
@@ -316,8 +318,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestDictionaryPays: with a dictionary of similar values each is smaller than without, and only the same dictionary
-// reads it.
+// TestDictionaryPays: with a dictionary of similar values each is smaller than without, and only
+// the same dictionary reads it.
 func TestDictionaryPays(t *testing.T) {
 	for _, v := range variants(t) {
 		if v.dictionary == nil {
@@ -448,7 +450,7 @@ func TestBadDictionaries(t *testing.T) {
 	}
 	// A dictionary that is cut or changed is refused or works; it does not panic later.
 	step := 7
-	if raceEnabled {
+	if testvalues.Race {
 		step = 61 // there is nothing concurrent in it
 	}
 	for i := 16; i < len(trained); i += step {
@@ -480,8 +482,8 @@ func TestBadDictionaries(t *testing.T) {
 	}
 }
 
-// FuzzDictionary takes any value with any dictionary through the formats that have one; lz4's encoder is ours, its decoder
-// is not.
+// FuzzDictionary takes any value with any dictionary through the formats that have one; lz4's
+// encoder is ours, its decoder is not.
 func FuzzDictionary(f *testing.F) {
 	f.Add(testvalues.RawDictionary(), testvalues.Profile(1))
 	f.Add(testvalues.Of("zeros", 100), testvalues.Of("zeros", 1000))
@@ -503,4 +505,43 @@ func FuzzDictionary(f *testing.F) {
 			checkRoundTrip(t, c, name, src)
 		}
 	})
+}
+
+// TestCloseInUse closes compressors while others use them: each call works, or says that it is
+// closed.
+func TestCloseInUse(t *testing.T) {
+	value := testvalues.Profile(1)
+	for _, s := range Settings() {
+		c := variant{Setting: s}.make(t)
+		payload, err := c.Compress(nil, value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var users, started sync.WaitGroup
+		started.Add(4)
+		var closed atomic.Bool
+		for range 4 {
+			users.Go(func() {
+				once := sync.OnceFunc(started.Done)
+				for last := false; !last; {
+					last = closed.Load()
+					got, err := c.Decompress(nil, payload, len(value))
+					if err == nil {
+						_, err = c.Compress(nil, value)
+					}
+					once()
+					if err == nil && !bytes.Equal(got, value) || err != nil && !errors.Is(err, os.ErrClosed) {
+						t.Errorf("%v: %d bytes, %v", s, len(got), err)
+						return
+					}
+				}
+			})
+		}
+		started.Wait()
+		if err := errors.Join(c.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+		closed.Store(true)
+		users.Wait()
+	}
 }

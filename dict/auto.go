@@ -27,32 +27,37 @@ const (
 	engineGap          = 0.8 // what another engine than the one at training may come to of its ratio
 )
 
-// Auto trains and replaces a group's dictionary by itself; the zero value is useful. Each program of the fleet that has it
-// watches how much smaller its own values get. When the group has no dictionary yet and enough was written, or when the
-// ratio decays against the one at training, one of them (a lease in Redis) takes a sample of the values that it is writing, trains
-// in the background, and publishes; after the registry's grace period any of them activates, unless somebody has rolled back or
-// activated another one or none meanwhile: then that stays until the ratio decays again. A program that is killed in the middle
-// leaves nothing behind but a lease that runs out.
+// Auto trains and replaces a group's dictionary by itself; the zero value is useful. Each program
+// of the fleet that has it watches how much smaller its own values get. When the group has no
+// dictionary yet and enough was written, or when the ratio decays against the one at training, one
+// of them (a lease in Redis) takes a sample of the values that it is writing, trains in the
+// background, and publishes; after the registry's grace period any of them activates, unless
+// somebody has rolled back or activated another one or none meanwhile: then that stays until the
+// ratio decays again. A program that is killed in the middle leaves nothing behind but a lease that
+// runs out.
 type Auto struct {
 	// Interval is how often it looks, give or take a fifth. Defaults to 30 seconds.
 	Interval time.Duration
 
-	// MinValues is how many values must have been written since the writer last changed before anything is said of the ratio, and
-	// how many a sample is taken from. Defaults to 1000; at least 20.
+	// MinValues is how many values must have been written since the writer last changed before
+	// anything is said of the ratio, and how many a sample is taken from. Defaults to 1000; at
+	// least 20.
 	MinValues int
 
 	// SampleBytes bounds the sample in bytes. Defaults to 8 MiB.
 	SampleBytes int
 
-	// Decay is the part of the ratio at training that the live ratio may sink to. Defaults to 0.85; between 0
-	// and 1. The live ratio is a mean over bytes in which a value counts half after 5000 more. A program with another
-	// engine than the one that trained takes its own first ratio instead, down to 0.8 of the one at training.
+	// Decay is the part of the ratio at training that the live ratio may sink to. Defaults to 0.85;
+	// between 0 and 1. The live ratio is a mean over bytes in which a value counts half after 5000
+	// more. A program with another engine than the one that trained takes its own first ratio
+	// instead, down to 0.8 of the one at training.
 	Decay float64
 
 	// Retry is how long the fleet waits after a training that gave nothing. Defaults to an hour.
 	Retry time.Duration
 
-	// Lease is how long after a program was killed another one may train in its place. Defaults to 30 seconds; at least one.
+	// Lease is how long after a program was killed another one may train in its place. Defaults to
+	// 30 seconds; at least one.
 	Lease time.Duration
 
 	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
@@ -121,16 +126,16 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 	return a, nil
 }
 
-// offer gives a value to the sample, if one is being taken. The writer of the value never waits: while another value is being
-// added this one is passed over.
+// offer gives a value to the sample, if one is being taken. The writer of the value never waits:
+// while another value is being added this one is passed over.
 func (a *autopilot) offer(value []byte) {
 	if !a.sampling.Load() || len(value) > a.SampleBytes/minSamples || !a.lock.TryLock() {
 		return
 	}
 	defer a.lock.Unlock()
 	a.seen++
-	// As many as fit, and then each value with the same chance (Vitter's algorithm R), by bytes as well as it
-	// goes.
+	// As many as fit, and then each value with the same chance (Vitter's algorithm R), by bytes as
+	// well as it goes.
 	if a.size+len(value) <= a.SampleBytes {
 		a.sample = append(a.sample, bytes.Clone(value))
 		a.size += len(value)
@@ -166,7 +171,8 @@ func (a *autopilot) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ratio is the live ratio of the present writer, and over how many values; a new writer begins anew.
+// ratio is the live ratio of the present writer, and over how many values; a new writer begins
+// anew.
 func (a *autopilot) ratio() (ratio float64, values int64) {
 	w := a.group.writer.Load()
 	if w != a.writer {
@@ -203,8 +209,8 @@ func (a *autopilot) reason(s *State) string {
 	if e == nil || e.Info.Ratio == 0 {
 		return ""
 	}
-	// This program's engine may not be the one that the ratio was measured with: what it came to in the beginning counts, unless
-	// the values had changed by then.
+	// This program's engine may not be the one that the ratio was measured with: what it came to in
+	// the beginning counts, unless the values had changed by then.
 	expected := min(e.Info.Ratio, max(a.atStart, engineGap*e.Info.Ratio))
 	if ratio >= a.Decay*expected {
 		return ""
@@ -221,8 +227,8 @@ func (a *autopilot) hasActivated(s *State) bool {
 	return false
 }
 
-// awaiting is the dictionary that is to be activated next: the newest that was published since the current one became that. Who rolled
-// back, or activated another or none, decided on those before.
+// awaiting is the dictionary that is to be activated next: the newest that was published since the
+// current one became that. Who rolled back, or activated another or none, decided on those before.
 func awaiting(s *State) *Entry {
 	for _, id := range pending(s) {
 		if e := s.Find(id); e.Published.After(s.changed()) {
@@ -317,8 +323,8 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 
 var errIdle = errors.New("dict: too little was written to take a sample")
 
-// collect takes a sample of the values that are being written, until enough were offered. A program that has fallen idle lets another
-// one try.
+// collect takes a sample of the values that are being written, until enough were offered. A program
+// that has fallen idle lets another one try.
 func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Lock()
 	a.sample, a.size, a.seen = nil, 0, 0

@@ -162,7 +162,8 @@ func TestAutoIdle(t *testing.T) {
 	})
 }
 
-// TestAutoLeavesDecisions: what Auto published before a person rolled back, or activated another dictionary or none, stays where it is.
+// TestAutoLeavesDecisions: what Auto published before a person rolled back, or activated another
+// dictionary or none, stays where it is.
 func TestAutoLeavesDecisions(t *testing.T) {
 	ctx := context.Background()
 	a, b, c := dictionaryOf(t, 1), dictionaryOf(t, 2), dictionaryOf(t, 3)
@@ -207,7 +208,8 @@ func TestAutoLeavesDecisions(t *testing.T) {
 	}
 }
 
-// TestAutoLeavesLateDecisions: also one that comes while Auto trains, or between its look and its change.
+// TestAutoLeavesLateDecisions: also one that comes while Auto trains, or between its look and its
+// change.
 func TestAutoLeavesLateDecisions(t *testing.T) {
 	ctx := context.Background()
 	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
@@ -261,7 +263,8 @@ func TestAutoLeavesLateDecisions(t *testing.T) {
 	}
 }
 
-// TestLease: one at a time; it passes on when it is given back or runs out, and the work of who lost it ends.
+// TestLease: one at a time; it passes on when it is given back or runs out, and the work of who
+// lost it ends.
 func TestLease(t *testing.T) {
 	ctx := context.Background()
 	m := newMemory()

@@ -1,6 +1,7 @@
 package dict
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,21 +10,26 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Builder makes dictionaries of samples. Train tries those that it is given and keeps what measures best.
+// Builder makes dictionaries of samples. Train tries those that it is given and keeps what measures
+// best.
 type Builder struct {
-	// Name says who makes the dictionary, for reports: "libzstd fastcover". Params tells builders of one name
-	// apart: "k=256 d=8".
+	// Name says who makes the dictionary, for reports: "libzstd fastcover". Params tells builders
+	// of one name apart: "k=256 d=8".
 	Name, Params string
 
-	// Build returns a dictionary of at most size bytes, the same for the same samples. It must not keep or change
-	// the samples. An error, or a panic, means that it has none for these samples and this size. It is called from
-	// several goroutines at once.
-	Build func(samples [][]byte, size int) ([]byte, error)
+	// Build returns a dictionary of at most size bytes, the same for the same samples. It must not
+	// keep or change the samples. An error, or a panic, means that it has none for these samples
+	// and this size. It is called from several goroutines at once. When ctx ends it should return
+	// soon: Train waits for it. Calls into other libraries (klauspost's builder, libzstd) cannot be
+	// interrupted; each takes up to some seconds.
+	Build func(ctx context.Context, samples [][]byte, size int) ([]byte, error)
 
-	// Slow builders are tried at the sizes alone at which the others did best, and on a part of the samples.
+	// Slow builders are tried at the sizes alone at which the others did best, and on a part of the
+	// samples.
 	Slow bool
 
-	// Baseline is what the winner must be no worse than, even where a smaller dictionary comes close to the best.
+	// Baseline is what the winner must be no worse than, even where a smaller dictionary comes
+	// close to the best.
 	Baseline bool
 }
 
@@ -35,13 +41,16 @@ func (b *Builder) String() string {
 }
 
 // build calls Build and takes a panic for an error: some builders are experimental.
-func (b *Builder) build(samples [][]byte, size int) (d *Dictionary, err error) {
+func (b *Builder) build(ctx context.Context, samples [][]byte, size int) (d *Dictionary, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			d, err = nil, fmt.Errorf("%v panicked: %v", b, p)
 		}
 	}()
-	content, err := b.Build(samples, size)
+	content, err := b.Build(ctx, samples, size)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", b, err)
 	}
@@ -51,42 +60,49 @@ func (b *Builder) build(samples [][]byte, size int) (d *Dictionary, err error) {
 // tableSamples bounds the bytes of samples that entropy tables are counted on.
 const tableSamples = 2 << 20
 
-// embeddedID is the id inside a dictionary in zstd's format. bale's frames name a dictionary by its content
-// instead.
+// embeddedID is the id inside a dictionary in zstd's format. bale's frames name a dictionary by its
+// content instead.
 const embeddedID = 1
 
 var errNoContent = errors.New("the samples have too little in common")
 
-// Builders are the builders in pure Go, the default of [TrainOptions]: a cover of the samples, bare and with zstd's
-// entropy tables, in segments of several sizes; and klauspost's builder. Those of libzstd are in module czstd.
+// Builders are the builders in pure Go, the default of [TrainOptions]: a cover of the samples, bare
+// and with zstd's entropy tables, in segments of several sizes; and klauspost's builder. Those of
+// libzstd are in module czstd.
 func Builders() []Builder {
 	var all []Builder
 	for _, k := range []int{64, 128, 256, 512, 1024, 2048, 4096, 8192} {
 		params := fmt.Sprintf("k=%d d=8", k)
-		all = append(all, Builder{Name: "go cover", Params: params, Build: func(samples [][]byte, size int) ([]byte, error) {
-			content := cover(samples, size-tableRoom, k, 8)
+		all = append(all, Builder{Name: "go cover", Params: params, Build: func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
+			content, err := cover(ctx, samples, size-tableRoom, k, 8)
+			if err != nil {
+				return nil, err
+			}
 			if len(content) < tableRoom {
 				return nil, errNoContent
 			}
 			return withTables(content, samples)
-		}}, Builder{Name: "go cover without tables", Params: params, Build: func(samples [][]byte, size int) ([]byte, error) {
-			if content := cover(samples, size, k, 8); len(content) > 0 {
-				return content, nil
+		}}, Builder{Name: "go cover without tables", Params: params, Build: func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
+			content, err := cover(ctx, samples, size, k, 8)
+			if err == nil && len(content) == 0 {
+				err = errNoContent
 			}
-			return nil, errNoContent
+			return content, err
 		}})
 	}
-	return append(all, Builder{Name: "klauspost", Slow: true, Build: func(samples [][]byte, size int) ([]byte, error) {
+	return append(all, Builder{Name: "klauspost", Slow: true, Build: func(_ context.Context, samples [][]byte, size int) ([]byte, error) {
 		return kdict.BuildZstdDict(samples, kdict.Options{
 			MaxDictSize: size - tableRoom, HashBytes: 6, ZstdDictID: embeddedID, ZstdLevel: zstd.SpeedDefault,
 		})
 	}})
 }
 
-// tableRoom is what is left free in a dictionary for zstd's entropy tables, in bytes: they take 100 to 250.
+// tableRoom is what is left free in a dictionary for zstd's entropy tables, in bytes: they take 100
+// to 250.
 const tableRoom = 256
 
-// withTables puts the entropy tables of zstd's format, as the samples need them, before the content.
+// withTables puts the entropy tables of zstd's format, as the samples need them, before the
+// content.
 func withTables(content []byte, samples [][]byte) ([]byte, error) {
 	return zstd.BuildDict(zstd.BuildDictOptions{
 		ID: embeddedID, Contents: thin(samples, tableSamples), History: content, Offsets: [3]int{1, 4, 8}, Level: zstd.SpeedDefault,

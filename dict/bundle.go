@@ -1,15 +1,22 @@
 package dict
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
+
+	"github.com/balekv/bale/frame"
 )
 
 // Extension is that of a file with a dictionary.
 const Extension = ".dict"
 
-// ReadFS returns the dictionaries in the files *.dict of a file system: a folder (os.DirFS) or an embed.FS, so that a
-// program brings along what it must be able to read whatever becomes of the registry.
+// ReadFS returns the dictionaries in the files *.dict of a file system: a folder (os.DirFS) or an
+// embed.FS, so that a program brings along what it must be able to read whatever becomes of the
+// registry. It follows the links that the file system follows: those of [os.DirFS] lead anywhere,
+// those of [os.Root.FS] not out of the folder.
 func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 	var all []*Dictionary
 	names, err := fs.Glob(fsys, "*"+Extension)
@@ -17,7 +24,7 @@ func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		b, err := fs.ReadFile(fsys, name)
+		b, err := readFile(fsys, name, frame.MaxDictionarySize+1)
 		if err != nil {
 			return nil, err
 		}
@@ -31,4 +38,49 @@ func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 		return nil, fmt.Errorf("dict: no file *%s: %w", Extension, fs.ErrNotExist)
 	}
 	return all, nil
+}
+
+// readFile reads a regular file as far as a limit.
+func readFile(fsys fs.FS, name string, limit int64) ([]byte, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // a pipe would never end
+		return nil, fmt.Errorf("%s: %w: not a regular file", name, fs.ErrInvalid)
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// StateFile is the file with the JSON of a [State] beside dictionaries.
+const StateFile = "group.json"
+
+// maxStateFile is that of an indented document.
+const maxStateFile = 8 * maxDocument
+
+// ReadState returns the state in the file [StateFile] of a file system, with the bounds of one in a
+// registry. Without the file the error is [fs.ErrNotExist].
+func ReadState(fsys fs.FS) (*State, error) {
+	b, err := readFile(fsys, StateFile, maxStateFile+1)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{}
+	var document bytes.Buffer
+	if len(b) > maxStateFile {
+		err = fmt.Errorf("more than %d bytes", maxStateFile)
+	} else if err = json.Compact(&document, b); err == nil {
+		if err = decode(document.Bytes(), s); err == nil {
+			err = s.check()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: not the state of a group: %w", StateFile, ErrCorrupt, err)
+	}
+	return s, nil
 }

@@ -1,24 +1,30 @@
 package dict
 
 import (
+	"context"
 	"encoding/binary"
 	"slices"
 )
 
-// coverBits is the size of the table of frequencies, as a power of two: 4 MiB, the default of libzstd's fastcover.
+// coverBits is the size of the table of frequencies, as a power of two: 4 MiB, the default of
+// libzstd's fastcover.
 const coverBits = 20
 
 // coverPasses is how often the search passes over all samples to fill a dictionary, as in libzstd.
 const coverPasses = 4
 
-// cover selects the content of a dictionary of size bytes: segments of k bytes that hold the most of what occurs often in the
-// samples, the best one last. It is FastCover of libzstd (fastcover.c), after "Effective Construction of Relative
-// Lempel-Ziv Dictionaries" by Liao, Petri, Moffat and Wirth (2016), on substrings of d bytes, 6 or 8.
-func cover(samples [][]byte, size, k, d int) []byte {
+// checkEvery is how many samples are counted between two looks at the context.
+const checkEvery = 256
+
+// cover selects the content of a dictionary of size bytes: segments of k bytes that hold the most
+// of what occurs often in the samples, the best one last. It is FastCover of libzstd (fastcover.c),
+// after "Effective Construction of Relative Lempel-Ziv Dictionaries" by Liao, Petri, Moffat and
+// Wirth (2016), on substrings of d bytes, 6 or 8.
+func cover(ctx context.Context, samples [][]byte, size, k, d int) ([]byte, error) {
 	data := slices.Concat(samples...)
 	n := len(data) - max(d, 8) + 1 // positions that a substring may start at
 	if n < k || k < d {
-		return nil
+		return nil, nil
 	}
 	hash := func(i int) uint32 {
 		v := binary.LittleEndian.Uint64(data[i:])
@@ -29,7 +35,10 @@ func cover(samples [][]byte, size, k, d int) []byte {
 	}
 	freqs := make([]uint32, 1<<coverBits)
 	start := 0
-	for _, s := range samples { // not across the border of two samples
+	for i, s := range samples { // not across the border of two samples
+		if i%checkEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		for i := start; i+max(d, 8) <= start+len(s) && i < n; i++ {
 			freqs[hash(i)]++
 		}
@@ -76,6 +85,9 @@ func cover(samples [][]byte, size, k, d int) []byte {
 	tail := size
 	idle, maxIdle := 0, min(max(10, epochs>>3), 100)
 	for epoch := 0; tail > 0 && idle < maxIdle; epoch = (epoch + 1) % epochs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		begin := epoch * epochSize
 		from, to, score := best(begin, min(begin+epochSize, n))
 		if score == 0 {
@@ -93,5 +105,5 @@ func cover(samples [][]byte, size, k, d int) []byte {
 		tail -= length
 		copy(content[tail:], data[from:from+length])
 	}
-	return content[tail:]
+	return content[tail:], nil
 }

@@ -2,9 +2,11 @@ package dict
 
 import "errors"
 
-// The reasons why there is no dictionary, and what a Registry refuses, to be told apart by errors.Is.
+// The reasons why there is no dictionary, and what a Registry refuses, to be told apart by
+// errors.Is.
 var (
-	// ErrNoDictionary: no dictionary can be made of the samples, or none saves enough to pay for itself.
+	// ErrNoDictionary: no dictionary can be made of the samples, or none saves enough to pay for
+	// itself.
 	ErrNoDictionary = errors.New("no dictionary")
 
 	// ErrTooFew: there are too few samples. It comes with ErrNoDictionary.
@@ -13,11 +15,12 @@ var (
 	// ErrUnknown: the registry does not hold the dictionary.
 	ErrUnknown = errors.New("the registry does not hold the dictionary")
 
-	// ErrCorrupt: the bytes in the registry are not those of the dictionary, or not a state of a group.
+	// ErrCorrupt: the bytes in the registry are not those of the dictionary, or not a state of a
+	// group.
 	ErrCorrupt = errors.New("corrupt registry entry")
 
-	// ErrCollision: another dictionary has the same id. With ids of 32 bits that is one chance in a million for a fleet
-	// of a hundred dictionaries; train with another seed or size.
+	// ErrCollision: another dictionary has the same id. With ids of 32 bits that is one chance in a
+	// million for a fleet of a hundred dictionaries; train with another seed or size.
 	ErrCollision = errors.New("another dictionary has this id")
 
 	// ErrNotInGroup: the dictionary was not published to the group.
@@ -26,12 +29,14 @@ var (
 	// ErrGrace: the dictionary was published so lately that not every reader may have it.
 	ErrGrace = errors.New("the grace period since publishing is not over")
 
-	// ErrInUse: a current or previous dictionary is not removed.
+	// ErrInUse: the dictionary is the current or previous one, or a writer may still use it. It is
+	// not removed.
 	ErrInUse = errors.New("the dictionary is in use")
 
-	// ErrUnlisted: the registry has lost its list of groups, so that nobody can tell which dictionaries are in use. Programs that run put
-	// their groups back on it at their next look, and so does publishing to a group.
-	ErrUnlisted = errors.New("the registry has no list of groups")
+	// ErrUnlisted: the registry has lost its list of groups, the state of a group or its settings,
+	// so that nobody can tell which dictionaries are in use. Programs that run put them back at
+	// their next poll, and so does publishing to a group.
+	ErrUnlisted = errors.New("the registry has lost a part of itself")
 
 	// ErrConflict: others changed the group meanwhile, again and again or in a way that matters.
 	ErrConflict = errors.New("the group was changed by others")

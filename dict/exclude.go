@@ -10,29 +10,22 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/balekv/bale/internal/fieldpath"
 )
 
-// minSecret is the length in bytes from which on an excluded value is looked for elsewhere in the samples and in the
-// dictionary. Shorter ones ("true", "42") are in anything.
+// minSecret is the length in bytes from which on an excluded value is looked for elsewhere in the
+// samples and in the dictionary. Shorter ones ("true", "42") are in anything.
 const minSecret = 6
 
 // excluder blanks the values of fields in JSON samples, and looks after them in what comes of it.
 type excluder struct {
-	fields  []string // names, or paths from the root: "user.token"
+	fields  fieldpath.Paths
 	secrets map[string]bool
 }
 
 func newExcluder(fields []string) *excluder {
 	return &excluder{fields: fields, secrets: map[string]bool{}}
-}
-
-func (e *excluder) matches(path []string) bool {
-	for _, f := range e.fields {
-		if f == path[len(path)-1] || strings.Contains(f, ".") && f == strings.Join(path, ".") {
-			return true
-		}
-	}
-	return false
 }
 
 // span is a part of a sample.
@@ -41,8 +34,9 @@ type span struct {
 	elsewhere bool // what stands there is to be left out elsewhere, too
 }
 
-// collect finds the values of the fields in a sample, with all names inside them, and remembers them. It is false for a sample that is not
-// JSON: nobody can tell what is in there.
+// collect finds the values of the fields in a sample, with all names inside them, and remembers
+// them. It is false for a sample that is not JSON, or nests deeper than fieldpath.MaxDepth: nobody
+// can tell what is in there.
 func (e *excluder) collect(sample []byte) ([]span, bool) {
 	type level struct {
 		object bool
@@ -52,7 +46,7 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 	var (
 		spans []span
 		stack []level
-		path  []string
+		path  = make([]fieldpath.Place, 1, 8) // the root, and of each object that is open the member that is read
 		d     = json.NewDecoder(bytes.NewReader(sample))
 	)
 	d.UseNumber()
@@ -69,7 +63,7 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 		if len(stack) > 0 {
 			if top := &stack[len(stack)-1]; top.object && top.key {
 				if name, ok := token.(string); ok {
-					path[len(path)-1] = name
+					e.fields.Below(&path[len(path)-1], &path[len(path)-2], name)
 					top.key = false
 					if top.hidden {
 						spans = append(spans, e.hide(sample, int(before), int(d.InputOffset()), token, !isWord(name))...)
@@ -81,14 +75,17 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 		hidden := false
 		if len(stack) > 0 {
 			top := stack[len(stack)-1]
-			hidden = top.hidden || top.object && token != json.Delim('}') && e.matches(path)
+			hidden = top.hidden || top.object && token != json.Delim('}') && e.fields.Any(&path[len(path)-1])
 		}
 		switch token {
 		case json.Delim('{'), json.Delim('['):
+			if len(stack) == fieldpath.MaxDepth {
+				return nil, false
+			}
 			object := token == json.Delim('{')
 			stack = append(stack, level{object: object, key: object, hidden: hidden})
 			if object {
-				path = append(path, "")
+				path = append(path, fieldpath.Place{})
 			}
 			continue
 		case json.Delim('}'), json.Delim(']'):
@@ -109,14 +106,15 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 	}
 }
 
-// isWord tells the name of a field from what is data itself, such as the addresses in {"ada@example.com": {"role": "owner"}}. A word
-// stands in many places, and gives nothing away there.
+// isWord tells the name of a field from what is data itself, such as the addresses in
+// {"ada@example.com": {"role": "owner"}}. A word stands in many places, and gives nothing away
+// there.
 func isWord(name string) bool {
 	return !strings.ContainsFunc(name, func(c rune) bool { return c != '_' && c != '-' && !unicode.IsLetter(c) })
 }
 
-// hide returns where the characters of a scalar value or a name are, and if it is to be looked for elsewhere remembers it, as it
-// is written and as it is meant.
+// hide returns where the characters of a scalar value or a name are, and if it is to be looked for
+// elsewhere remembers it, as it is written and as it is meant.
 func (e *excluder) hide(sample []byte, from, to int, token json.Token, elsewhere bool) []span {
 	// Between the end of the token before and this one there are only spaces, ':' and ','.
 	for from < to && strings.IndexByte(" \t\r\n:,", sample[from]) >= 0 {
@@ -143,8 +141,8 @@ func (e *excluder) remember(value string) {
 	}
 }
 
-// redact returns the samples without the values of the fields, and how many were left out because they are not
-// JSON.
+// redact returns the samples without the values of the fields, and how many were left out because
+// they are not JSON.
 func (e *excluder) redact(ctx context.Context, samples [][]byte) (redacted [][]byte, skipped int, err error) {
 	for _, s := range samples {
 		if err := ctx.Err(); err != nil {
@@ -171,20 +169,33 @@ func (e *excluder) redact(ctx context.Context, samples [][]byte) (redacted [][]b
 	return redacted, skipped, nil
 }
 
-// cutter takes strings of minSecret bytes or more out of texts, in time that hardly depends on how many they are.
+// maxWord is the longest string in bytes that a cutter looks for in one piece. It bounds what is
+// compared at each place of a text: a long value that repeats itself would take quadratic time.
+const maxWord = 256
+
+// cutter takes strings of minSecret bytes or more out of texts, in time that hardly depends on how
+// many they are. Longer ones than maxWord go piece by piece.
 type cutter struct {
 	words  []string        // sorted, each once
 	prefix []int           // of each word: the longest other one that it starts with, or -1
 	starts map[string]bool // the first minSecret bytes of the words
 }
 
-func newCutter(words []string) *cutter {
+func newCutter(whole []string) *cutter {
+	var words []string
+	for _, w := range whole {
+		for len(w) > maxWord {
+			n := min(maxWord, len(w)-minSecret) // for the last one to be long enough
+			words, w = append(words, w[:n]), w[n:]
+		}
+		words = append(words, w)
+	}
 	slices.Sort(words)
 	c := &cutter{words: slices.Compact(words), starts: map[string]bool{}}
 	for i, w := range c.words {
 		c.starts[w[:minSecret]] = true
-		// In order, what a word starts with comes before it, and all in between start so, too: it is the word before, or one that this
-		// starts with.
+		// In order, what a word starts with comes before it, and all in between start so, too: it
+		// is the word before, or one that this starts with.
 		j := i - 1
 		for j >= 0 && !strings.HasPrefix(w, c.words[j]) {
 			j = c.prefix[j]
@@ -194,7 +205,8 @@ func newCutter(words []string) *cutter {
 	return c
 }
 
-// cut returns a text, which it may overwrite, without the words: from left to right, the longest that stands at a place.
+// cut returns a text, which it may overwrite, without the words: from left to right, the longest
+// that stands at a place.
 func (c *cutter) cut(text []byte) []byte {
 	if len(c.words) == 0 {
 		return text
@@ -230,13 +242,16 @@ func (c *cutter) longest(text string) int {
 }
 
 // verify looks for the values in a dictionary.
-func (e *excluder) verify(d *Dictionary) error {
+func (e *excluder) verify(ctx context.Context, d *Dictionary) error {
 	if len(e.secrets) == 0 {
 		return nil
 	}
 	index := suffixarray.New(d.Bytes())
 	found := 0
 	for secret := range e.secrets {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if len(index.Lookup([]byte(secret), 1)) > 0 {
 			found++
 		}

@@ -1,12 +1,14 @@
 package dict
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -27,16 +29,16 @@ const (
 	maxMissing          = 1000                   // ids that are remembered as missing
 	providedFor         = time.Second            // a dictionary that was put back is not put back again
 	prefetched          = 4                      // published dictionaries that are fetched before they are activated
+	maxUnknown          = 4                      // dictionaries that a fleet may have lost at a time
 	firstRetry          = 10 * time.Millisecond
 	listenRetry         = time.Second // and twice as long each time, while nothing is heard
 	maxListenRetry      = 30 * time.Second
-	lapsePolls          = 3 // in which a writer must have had an answer at least, where its Poll is long for the grace period
 )
 
 // GroupOptions are the settings of a [Group]; the zero value is useful.
 type GroupOptions struct {
-	// Setting is what values are written with, with the group's dictionary or without. Defaults to zstd at the
-	// engine's default level.
+	// Setting is what values are written with, with the group's dictionary or without. Defaults to
+	// zstd at the engine's default level.
 	Setting compress.Setting
 
 	// Engine makes the compressors. Defaults to pure Go.
@@ -45,19 +47,28 @@ type GroupOptions struct {
 	// ReadOnly writes without a dictionary, and reads all: the first phase of a roll-out.
 	ReadOnly bool
 
-	// Poll is how often the group's state is looked at, give or take a fifth; a change is usually heard of at
-	// once. Defaults to 10 seconds; no longer than the registry's grace period.
+	// Poll is how often the group's state is looked at, give or take a fifth; a change is usually
+	// heard of at once. Defaults to 10 seconds; where the registry's grace period is shorter, that
+	// is taken.
 	Poll time.Duration
 
-	// FetchTimeout is how long readers wait for an unknown dictionary at most, and Open and Close for Redis. Defaults to a
-	// second.
+	// FetchTimeout is how long readers wait for an unknown dictionary at most, and Open and Close
+	// for Redis. Defaults to a second.
 	FetchTimeout time.Duration
 
-	// Keep is how many bytes of dictionaries are kept for reading; those in use stay beyond it. A dictionary ready for
-	// use takes several times its bytes. Defaults to 16 MiB.
+	// Keep is how many bytes of dictionaries are kept for reading; those in use stay beyond it. A
+	// dictionary ready for use takes several times its bytes. Defaults to 16 MiB.
 	Keep int
 
-	// Bundled are dictionaries that the program brings along, which it reads without a registry: see [ReadFS].
+	// Data is the Redis that the packed values are in. The group makes it known to the registry,
+	// which removes no dictionary without a scan of it. Defaults to the registry's own.
+	Data Store
+
+	// DataName is a label for Data, for people. It must not hold a password.
+	DataName string
+
+	// Bundled are dictionaries that the program brings along, which it reads without a registry:
+	// see [ReadFS].
 	Bundled []*Dictionary
 
 	// Auto, when it is not nil, trains and replaces the group's dictionary by itself.
@@ -67,10 +78,11 @@ type GroupOptions struct {
 	Log *slog.Logger
 }
 
-// Group is a group of a registry in a running program. It follows the group's state in the background: the current
-// dictionary becomes its writer, and it fetches what readers need. It is a bale.Dictionaries, to be given to one or several
-// Packers. When Redis does not answer it goes on with what it has, and after five grace periods of the registry writes without a
-// dictionary: the one it has may be retired by then, and collected. It is safe for concurrent use.
+// Group is a group of a registry in a running program. It follows the group's state in the
+// background: the current dictionary becomes its writer, and it fetches what readers need. It is a
+// bale.Dictionaries, to be given to one or several Packers. When Redis does not answer it goes on
+// with what it has, and after five grace periods of the registry writes without a dictionary: the
+// one it has may be retired by then, and collected. It is safe for concurrent use.
 type Group struct {
 	registry *Registry
 	name     string
@@ -80,19 +92,36 @@ type Group struct {
 	bundled  map[frame.DictionaryID]*Dictionary
 
 	writer  atomic.Pointer[writer]
+	writing sync.Mutex                            // of those who change the writer, or when it lapses
 	readers atomic.Pointer[map[readerKey]*reader] // copied to be changed, under lock
 	clock   atomic.Int64                          // rises with each fetch; what was used last is kept
 
-	lock    sync.Mutex
-	state   *State // the last one known
+	lock     sync.Mutex
+	state    *State    // the last one known
+	owed     *State    // one that the registry has lost, and that could not be put back so far
+	settings *settings // of the registry, as last known
+	server   string    // the id of the data server, once it has joined
+	danger   string
+	unproven map[frame.DictionaryID]bool // read from the bundle; the registry may not hold them
+	reported map[string]string           // errors that were logged, by what failed
+
 	lastErr error
 	synced  time.Time
 	held    map[frame.DictionaryID]*Dictionary // those of the readers, and of the group's state
 	flights map[readerKey]*flight
 	missing map[readerKey]missing
 
-	lapse      *time.Timer // runs out lapseAfter the last answer
-	lapseAfter time.Duration
+	grace time.Duration // the registry's
+	lapse *time.Timer   // runs out then, and says so
+
+	// Five grace periods after the last answer was asked for: see allow.
+	opened     time.Time
+	lapses     atomic.Int64 // nanoseconds since opened
+	lapsesWall atomic.Int64 // Unix nanoseconds
+
+	restored atomic.Int64
+	tending  atomic.Bool
+	checked  time.Time // when tend looked for danger
 
 	wake   chan struct{}
 	wanted chan frame.DictionaryID
@@ -128,7 +157,8 @@ type flight struct {
 	reader compress.Compressor
 	err    error
 
-	// A Store may not heed its context: the callers wait until this one ends, and the flight goes on.
+	// A Store may not heed its context: the callers wait until this one ends, and the flight goes
+	// on.
 	ctx   context.Context
 	soFar atomic.Pointer[error] // what the callers get then, if it is known
 }
@@ -139,9 +169,9 @@ type missing struct {
 	err   error
 }
 
-// Open starts to follow a group. It looks at the group's state once, for FetchTimeout at most; if Redis does not
-// answer in that time it goes on in the background, without a dictionary so long. The error is for options
-// alone. The caller closes the Group after the last use of the Packers that have it.
+// Open starts to follow a group. It looks at the group's state once, for FetchTimeout at most; if
+// Redis does not answer in that time it goes on in the background, without a dictionary so long.
+// The error is for options alone. The caller closes the Group.
 func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Group, error) {
 	if err := CheckGroup(group); err != nil {
 		return nil, err
@@ -177,7 +207,8 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 		registry: r, name: group, options: o, log: o.Log.With("group", group), plain: plain,
 		bundled: map[frame.DictionaryID]*Dictionary{}, held: map[frame.DictionaryID]*Dictionary{},
 		flights: map[readerKey]*flight{}, missing: map[readerKey]missing{},
-		wake: make(chan struct{}, 1), wanted: make(chan frame.DictionaryID, 16),
+		unproven: map[frame.DictionaryID]bool{}, reported: map[string]string{},
+		opened: time.Now(), wake: make(chan struct{}, 1), wanted: make(chan frame.DictionaryID, 16),
 	}
 	for _, d := range o.Bundled {
 		g.bundled[d.ID()] = d
@@ -190,9 +221,9 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 		}
 	}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	g.lapseAfter = max(lapseGraces*r.grace, lapsePolls*o.Poll)
-	g.lapse = time.AfterFunc(g.lapseAfter, func() {
-		g.log.Warn("no answer of the registry: writing without a dictionary", "for", g.lapseAfter)
+	g.grace = defaultGrace
+	g.lapse = time.AfterFunc(time.Hour, func() {
+		g.log.Warn("no answer of the registry: writing without a dictionary")
 		g.write(plain)
 	})
 	looked := make(chan struct{})
@@ -211,7 +242,8 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	return g, nil
 }
 
-// await waits for FetchTimeout at most, also where a Store does not heed its context, and reports whether it was long enough.
+// await waits for FetchTimeout at most, also where a Store does not heed its context, and reports
+// whether it was long enough.
 func (g *Group) await(ctx context.Context, done <-chan struct{}) bool {
 	timer := time.NewTimer(g.options.FetchTimeout)
 	defer timer.Stop()
@@ -224,8 +256,10 @@ func (g *Group) await(ctx context.Context, done <-chan struct{}) bool {
 	return false
 }
 
-// Close ends the background work and lets go of the compressors, which must not be in use. What does not end within FetchTimeout,
-// a call to Redis or a builder of Auto's training, ends by itself later.
+// Close ends the background work and lets go of the compressors. It may be called while the Group
+// is in use, and more than once: calls in progress finish, later ones may return an error that is
+// [os.ErrClosed]. The compressors of another Engine must allow that, too. What does not end within
+// FetchTimeout, a call to Redis or a builder of Auto's training, ends by itself later.
 func (g *Group) Close() error {
 	g.lock.Lock() // no flight starts after it
 	g.cancel()
@@ -247,7 +281,21 @@ func (g *Group) Close() error {
 }
 
 // Writer implements bale.Dictionaries: the compressor with the current dictionary, or without one.
-func (g *Group) Writer() compress.Compressor { return g.writer.Load().compressor }
+func (g *Group) Writer() compress.Compressor {
+	w := g.writer.Load()
+	if w.key.id != 0 && g.lapsed() {
+		return g.plain
+	}
+	return w.compressor
+}
+
+// lapsed reports whether the writer's dictionary may be used no longer. A process that was stopped
+// runs before its timers do, and the monotonic clock stands still while the machine is suspended:
+// so it looks at both clocks.
+func (g *Group) lapsed() bool {
+	now := time.Now()
+	return int64(now.Sub(g.opened)) >= g.lapses.Load() || now.UnixNano() >= g.lapsesWall.Load()
+}
 
 // Packed implements bale.Dictionaries.
 func (g *Group) Packed(plain []byte, stored int) {
@@ -260,8 +308,14 @@ func (g *Group) Packed(plain []byte, stored int) {
 	}
 }
 
-// write makes a compressor the writer.
+// write makes a compressor the writer. One with a dictionary needs an answer of the registry that
+// has not lapsed.
 func (g *Group) write(c compress.Compressor) {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	if c.DictionaryID() != 0 && g.lapsed() {
+		c = g.plain
+	}
 	key := readerKey{c.Algorithm(), c.DictionaryID()}
 	if old := g.writer.Load(); old != nil && old.key == key {
 		return
@@ -269,8 +323,9 @@ func (g *Group) write(c compress.Compressor) {
 	g.writer.Store(&writer{compressor: c, key: key})
 }
 
-// Reader implements bale.Dictionaries. A dictionary that is not at hand is fetched from the registry, once for all
-// callers that wait; what cannot be had is not asked for again for some seconds.
+// Reader implements bale.Dictionaries. A dictionary that is not at hand is fetched from the
+// registry, once for all callers that wait; what cannot be had is not asked for again for some
+// seconds.
 func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
 	key := readerKey{a, id}
 	if w := g.writer.Load(); w.key == key {
@@ -336,7 +391,11 @@ func (g *Group) fly(key readerKey) (*flight, error) {
 		f.reader, f.err = g.load(ctx, key, f)
 		g.lock.Lock()
 		delete(g.flights, key)
-		if f.err != nil && g.ctx.Err() == nil {
+		switch {
+		case f.err == nil:
+		case g.ctx.Err() != nil:
+			f.err = errClosed
+		default:
 			if len(g.missing) >= maxMissing { // somebody sends garbage; forget it all
 				clear(g.missing)
 			}
@@ -352,7 +411,7 @@ func (g *Group) fly(key readerKey) (*flight, error) {
 	return f, nil
 }
 
-var errClosed = errors.New("dict: group is closed")
+var errClosed = fmt.Errorf("dict: group: %w", os.ErrClosed)
 
 // load makes the reader of a dictionary, fetching it if need be, for a flight or for nil.
 func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Compressor, error) {
@@ -363,7 +422,11 @@ func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Co
 	d := g.held[key.id]
 	g.lock.Unlock()
 	if d == nil {
-		d = g.bundled[key.id]
+		if d = g.bundled[key.id]; d != nil {
+			g.lock.Lock()
+			g.unproven[key.id] = true
+			g.lock.Unlock()
+		}
 	}
 	if d == nil {
 		var err error
@@ -374,30 +437,72 @@ func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Co
 	return g.keep(key, d)
 }
 
-// fetch asks the registry, and if that does not have the dictionary, whoever else in the fleet may: a registry that was emptied
-// is filled again by them.
+// fetch asks the registry, and if that does not have the dictionary, whoever else in the fleet may:
+// a registry that was emptied is filled again by them.
 func (g *Group) fetch(ctx context.Context, id frame.DictionaryID, f *flight) (*Dictionary, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.options.FetchTimeout)
 	defer cancel()
-	d, err := g.registry.Fetch(ctx, id)
+	d, from, err := g.registry.fetch(ctx, id)
 	if !errors.Is(err, ErrUnknown) {
+		g.putBack(ctx, d, from)
 		return d, err
 	}
 	if f != nil {
 		f.soFar.Store(&err)
+		if g.forged() {
+			return nil, err
+		}
 	}
 	if notify := g.registry.store.Notify(ctx, g.registry.channel(), wantMessage+id.String()); notify != nil {
 		return nil, err
 	}
+	own := *g.registry
+	own.mirrors = nil
 	for wait := firstRetry; ; wait *= 2 {
 		select {
 		case <-ctx.Done():
 			return nil, err
 		case <-time.After(wait):
 		}
-		if d, again := g.registry.Fetch(ctx, id); !errors.Is(again, ErrUnknown) && ctx.Err() == nil {
+		if d, again := own.Fetch(ctx, id); !errors.Is(again, ErrUnknown) && ctx.Err() == nil {
 			return d, again
 		}
+	}
+}
+
+// forged reports that so many dictionaries are unknown at a time that somebody makes their ids up.
+// Nobody in the fleet is asked for more of them then, and no reader waits: a command that reads a
+// thousand such values would wait for each.
+func (g *Group) forged() bool {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	unknown := map[frame.DictionaryID]bool{}
+	now := time.Now()
+	for key, f := range g.flights {
+		if f.soFar.Load() != nil {
+			unknown[key.id] = true
+		}
+	}
+	for key, m := range g.missing {
+		if len(unknown) > maxUnknown {
+			break
+		}
+		if now.Before(m.until) && errors.Is(m.err, ErrUnknown) {
+			unknown[key.id] = true
+		}
+	}
+	return len(unknown) > maxUnknown
+}
+
+// report logs an error of something in the background, once until it changes.
+func (g *Group) report(doing string, err error) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	if err == nil {
+		delete(g.reported, doing)
+	} else if text := err.Error(); g.ctx.Err() == nil && g.reported[doing] != text {
+		g.log.Warn(doing, "err", text)
+		g.reported[doing] = text
 	}
 }
 
@@ -458,13 +563,16 @@ var allAlgorithms = []frame.Algorithm{frame.Zstd, frame.S2, frame.LZ4}
 
 // inUse reports whether a dictionary is one of the group's that must stay at hand.
 func (g *Group) inUse(id frame.DictionaryID) bool {
-	if g.state == nil {
-		return false
+	for _, s := range []*State{g.state, g.owed} {
+		if s != nil && (id == s.Current || id == s.Previous || slices.Contains(pending(s), id)) {
+			return true
+		}
 	}
-	return id == g.state.Current || id == g.state.Previous || slices.Contains(pending(g.state), id)
+	return false
 }
 
-// pending are the dictionaries that were published after the current one, and may be activated next.
+// pending are the dictionaries that were published after the current one, and may be activated
+// next.
 func pending(s *State) (ids []frame.DictionaryID) {
 	for _, e := range s.Dictionaries {
 		if e.ID == s.Current {
@@ -504,7 +612,10 @@ func (g *Group) follow() {
 }
 
 func (g *Group) untilPoll() time.Duration {
-	return time.Duration(float64(g.options.Poll) * (1 + pollJitter*(2*rand.Float64()-1)))
+	g.lock.Lock()
+	grace := max(g.grace, minGrace)
+	g.lock.Unlock()
+	return min(grace, time.Duration(float64(min(g.options.Poll, grace))*(1+pollJitter*(2*rand.Float64()-1))))
 }
 
 // listen hears of changes until Close.
@@ -546,22 +657,6 @@ func (g *Group) listen() {
 	}
 }
 
-// provide puts a dictionary that somebody misses back into the registry, if it is at hand.
-func (g *Group) provide(id frame.DictionaryID) {
-	d := g.dictionary(id)
-	if d == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
-	defer cancel()
-	if err := g.registry.put(ctx, d); err != nil {
-		g.log.Warn("dictionary could not be put back into the registry", "id", id, "err", err)
-		return
-	}
-	g.log.Info("dictionary put back into the registry", "id", id)
-	g.sync(ctx)
-}
-
 // dictionary is the one of an id, if it is at hand.
 func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
 	g.lock.Lock()
@@ -584,80 +679,84 @@ func (g *Group) sync(ctx context.Context) {
 }
 
 func (g *Group) takeOver(ctx context.Context) error {
-	s, err := g.registry.State(ctx, g.name)
+	start := time.Now()
+	r := g.registry
+	values, err := r.store.Get(ctx, r.groupKey(g.name), r.settingsKey())
 	if err != nil {
-		return err // Redis does not answer, or the state is damaged: as before
+		return fmt.Errorf("dict: group %q: %w", g.name, err) // as before
+	}
+	s, err := r.parseState(g.name, values[0])
+	if err != nil {
+		return err
 	}
 	g.lock.Lock()
-	known := g.state
+	known := cmp.Or(g.owed, g.state)
 	g.lock.Unlock()
-	var lost error
-	if known != nil && s.Epoch < known.Epoch {
-		// The registry was emptied, or set back by a fail-over. What is not in it must not be written with until it is there
-		// again.
-		g.write(g.plain)
-		lost = g.registry.restore(ctx, known, g.dictionary)
-		if s, err = g.registry.State(ctx, g.name); err != nil || s.Epoch < known.Epoch {
-			return errors.Join(lost, err)
+	var lost, denied error
+	var owed *State
+	if !s.includes(known) {
+		// Either the registry was emptied, or set back by a fail-over; or a lagging replica
+		// answers. The swap goes to the master.
+		same, err := r.store.Swap(ctx, r.groupKey(g.name), values[0], values[0], 0)
+		switch another := s.Epoch > 0 && s.Incarnation != known.Incarnation && known.Merged[s.Incarnation] == 0; {
+		case err != nil && another: // no replica is ahead; this program may not write
+			owed, denied = known, err
+		case err != nil || !same:
+			return errors.Join(fmt.Errorf("dict: group %q: epoch %d, and was %d: an answer of a lagging replica is ignored", g.name, s.Epoch, known.Epoch), err)
+		default:
+			lost = g.giveBack(ctx, known)
+			start = time.Now()
+			if s, err = r.State(ctx, g.name); err != nil || !s.includes(known) {
+				return errors.Join(lost, err)
+			}
+			g.log.Info("group put back into the registry", "epoch", s.Epoch)
 		}
-		g.log.Info("group put back into the registry", "epoch", s.Epoch)
+	}
+	g.report("what the registry has lost of the group could not be put back", denied)
+	grace := g.learn(ctx, values[1])
+	if old := g.writer.Load().key.id; old != s.Current && old != s.Previous {
+		g.write(g.plain) // before the answer counts: it does not allow that one
 	}
 	g.lock.Lock()
-	g.state, g.synced = s, time.Now()
-	if g.ctx.Err() == nil {
-		g.lapse.Reset(g.lapseAfter)
-	}
+	g.state, g.owed, g.synced, g.grace = s, owed, time.Now(), grace
 	g.lock.Unlock()
+	if g.writer.Load().key.id == 0 {
+		g.allow(start)
+	}
 	var unlisted error
 	if s.Epoch > 0 {
-		// Whoever collects takes what no listed group has for garbage.
-		unlisted = g.registry.addGroup(ctx, g.name)
+		// A remover takes a dictionary without a listed group for an orphan.
+		unlisted = r.addGroup(ctx, g.name)
 	}
-	return errors.Join(lost, unlisted, g.fetchAll(ctx, s), g.follows(ctx, s))
+	err = errors.Join(lost, unlisted, g.fetchAll(ctx, s, start), g.follows(ctx, s, start))
+	if g.tending.CompareAndSwap(false, true) {
+		g.work.Go(func() {
+			defer g.tending.Store(false)
+			g.tend(s)
+		})
+	}
+	return err
 }
 
-// fetchAll has the group's dictionaries at hand before they are needed, and in the registry.
-func (g *Group) fetchAll(ctx context.Context, s *State) error {
-	var ids []frame.DictionaryID
-	for _, id := range append([]frame.DictionaryID{s.Current, s.Previous}, pending(s)...) {
-		if id != 0 && !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
+// allow lets the writer be used for five grace periods from when an answer of the registry was
+// asked for. The answer says that its dictionary is the current or previous one, and that the bytes
+// are there.
+func (g *Group) allow(start time.Time) {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	if g.ctx.Err() != nil {
+		return
 	}
-	if len(ids) == 0 {
-		return nil
-	}
-	keys := make([]string, len(ids))
-	for i, id := range ids {
-		keys[i] = g.registry.dataKey(id)
-	}
-	exists, err := g.registry.store.Exists(ctx, keys...)
-	if err != nil {
-		return fmt.Errorf("dict: group %q: %w", g.name, err)
-	}
-	var failed error
-	for i, id := range ids {
-		if exists[i] {
-			_, err = g.load(ctx, readerKey{g.options.Setting.Algorithm, id}, nil)
-		} else if d := g.dictionary(id); d != nil {
-			err = g.registry.put(ctx, d)
-		} else {
-			err = fmt.Errorf("dict: group %q: %v: %w", g.name, id, ErrUnknown)
-			// Who has it puts it back, and the next poll finds it.
-			_ = g.registry.store.Notify(ctx, g.registry.channel(), wantMessage+id.String())
-		}
-		if err != nil {
-			failed = errors.Join(failed, err)
-			if id == g.writer.Load().key.id && !exists[i] {
-				g.write(g.plain) // the registry does not hold it, and nobody could read what is written with it
-			}
-		}
-	}
-	return failed
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	lapses := start.Add(lapseGraces * max(g.grace, minGrace))
+	g.lapses.Store(int64(lapses.Sub(g.opened)))
+	g.lapsesWall.Store(lapses.UnixNano())
+	g.lapse.Reset(time.Until(lapses))
 }
 
-// follows makes the current dictionary the writer, once the registry holds it and it is at hand.
-func (g *Group) follows(ctx context.Context, s *State) error {
+// follows makes the current dictionary the writer, once the registry holds it and it is loaded.
+func (g *Group) follows(ctx context.Context, s *State, start time.Time) error {
 	if s.Current == 0 || g.options.ReadOnly {
 		g.write(g.plain)
 		return nil
@@ -666,18 +765,15 @@ func (g *Group) follows(ctx context.Context, s *State) error {
 	if g.writer.Load().key == key {
 		return nil
 	}
-	exists, err := g.registry.store.Exists(ctx, g.registry.dataKey(s.Current))
+	exists, err := g.touch(ctx, []frame.DictionaryID{s.Current}, 1)
 	var c compress.Compressor
 	if err == nil && exists[0] {
 		c, err = g.load(ctx, key, nil)
 	}
-	if c == nil { // fetchAll has said what is not there
-		// With the old one so long, as long as nobody collects it.
-		if old := g.writer.Load().key.id; old != s.Previous {
-			g.write(g.plain)
-		}
-		return err
+	if c == nil {
+		return err // fetchAll has said what is not there; the previous one stays so long
 	}
+	g.allow(start)
 	g.write(c)
 	g.log.Info("writing with a dictionary", "id", s.Current, "epoch", s.Epoch)
 	return nil
@@ -691,10 +787,17 @@ type Status struct {
 	Synced  time.Time          `json:"synced"`  // when the state was read
 	Err     error              `json:"-"`       // why the last look failed, nil if it did not
 
-	// Values and Ratio are the values written since the writer last changed, and their bytes over what is stored for
-	// them.
+	// Values and Ratio are the values written since the writer last changed, and their bytes over
+	// what is stored for them.
 	Values int64   `json:"values"`
 	Ratio  float64 `json:"ratio"`
+
+	// Restored counts the dictionaries that the registry did not hold, and that this program
+	// fetched from quarantine or a mirror and put back.
+	Restored int64 `json:"restored"`
+
+	// Danger is [Registry.Danger] as last seen.
+	Danger string `json:"danger,omitempty"`
 
 	// Training says that Auto is taking a sample or training in this program.
 	Training bool `json:"training"`
@@ -703,13 +806,14 @@ type Status struct {
 // Status returns the present state.
 func (g *Group) Status() Status {
 	w := g.writer.Load()
-	s := Status{Group: g.name, Writing: w.key.id, Values: w.values.Load()}
+	s := Status{Group: g.name, Writing: g.Writer().DictionaryID(), Values: w.values.Load()}
 	if stored := w.storedBytes.Load(); stored > 0 {
 		s.Ratio = float64(w.plainBytes.Load()) / float64(stored)
 	}
+	s.Restored = g.restored.Load()
 	s.Training = g.auto != nil && g.auto.training.Load()
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	s.State, s.Synced, s.Err = g.state, g.synced, g.lastErr
+	s.State, s.Synced, s.Err, s.Danger = g.state, g.synced, g.lastErr, g.danger
 	return s
 }

@@ -16,7 +16,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errDown = errors.New("the server does not answer")
 
-// memory is a Store in memory, which can be emptied and can fail. The real one is tested in module goredis.
+// memory is a Store in memory, which can be emptied and can fail. The real one is tested in module
+// goredis.
 type memory struct {
 	lock      sync.Mutex
 	values    map[string][]byte
@@ -95,7 +96,7 @@ func (m *memory) Get(ctx context.Context, keys ...string) (values [][]byte, err 
 	return values, err
 }
 
-func (m *memory) Exists(ctx context.Context, keys ...string) (exists []bool, err error) {
+func (m *memory) Touch(ctx context.Context, keys ...string) (exists []bool, err error) {
 	err = m.do(func() {
 		for _, k := range keys {
 			exists = append(exists, m.values[k] != nil)
@@ -157,7 +158,8 @@ func (m *memory) Listen(ctx context.Context, channel string, receive func(string
 	}
 }
 
-// hooked is a memory in which something happens in between: after so many calls that read or change a key.
+// hooked is a memory in which something happens in between: after so many calls that read or change
+// a key.
 type hooked struct {
 	*memory
 	lock sync.Mutex

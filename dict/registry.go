@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/balekv/bale/frame"
 )
@@ -18,56 +19,71 @@ import (
 const DefaultPrefix = "bale:dict:"
 
 const (
-	defaultGrace = time.Minute
-	swapAttempts = 20 // of a change to a group, until others let it through
+	swapAttempts = 20 // of a change, while other writers come in between
 	maxGroupName = 200
-	lapseGraces  = 5       // how long writers go on without an answer of the registry, in grace periods
 	maxEpoch     = 1 << 53 // a change each millisecond for 285,000 years
 )
 
 // RegistryOptions are the settings of a [Registry]; the zero value is useful.
 type RegistryOptions struct {
-	// Prefix is what the keys start with. Defaults to "bale:dict:". Programs that share dictionaries have the
-	// same; on a cluster the keys spread over all nodes.
+	// Prefix is the prefix of all keys. Defaults to "bale:dict:". Programs that share dictionaries
+	// use the same one. On a cluster the keys spread over all nodes.
 	Prefix string
 
-	// Grace is how long after it was published a dictionary may become the current one: long enough for every reader to
-	// poll once. Defaults to a minute. The clocks of those who publish and activate should agree to a few
-	// seconds. A writer that has had no answer of the registry for five times as long goes on without a dictionary, for what it
-	// has may be retired; after six times as long that may be collected. So all programs have the same Grace, none longer a
-	// GroupOptions.Poll.
+	// Grace is the grace period that this program needs: long enough for every reader to poll once.
+	// A published dictionary may be activated after one. A writer without an answer of the registry
+	// stops using its dictionary after five. An unused dictionary may be removed after six. The
+	// registry keeps the longest period that a program declared, and all programs use that one: see
+	// [Registry.Grace]. Defaults to 0: this program declares none, and a registry without one gets
+	// a minute. All clocks must agree to less than one grace period.
 	Grace time.Duration
+
+	// Quarantine is how long the bytes of a removed dictionary can still be fetched, at least six
+	// grace periods. Defaults to 30 days.
+	Quarantine time.Duration
+
+	// Mirrors are further registries that hold copies of the dictionaries. Publish writes to all of
+	// them. A dictionary that the registry does not have is fetched from the first mirror that has
+	// it, and put back into the registry. Groups and settings are in the registry alone.
+	Mirrors []Store
 }
 
 // Registry keeps the dictionaries of a fleet, by groups, in Redis:
 //
-//	<prefix>groups         the names of all groups (JSON)
-//	<prefix>group:<name>   the state of a group (JSON, see [State])
-//	<prefix>data:<id>      the bytes of a dictionary, and while it is being removed a mark
+//	<prefix>groups            the names of all groups (JSON)
+//	<prefix>group:<name>      the state of a group (JSON, see [State])
+//	<prefix>data:<id>         the bytes of a dictionary
+//	<prefix>quarantine:<id>   the bytes of a removed dictionary, with a TTL
+//	<prefix>settings          the grace period and the data servers (JSON)
+//	<prefix>lease:<name>      while a program trains for a group
+//	<prefix>server            the id of a data server, in that Redis
 //
-// A dictionary is immutable, so that readers may keep it for ever; the state of a group changes by compare-and-swap. It
-// is safe for concurrent use and holds nothing: [Registry.Open] makes the part that lives in a program.
+// A dictionary is immutable, so readers may keep it for ever; the state of a group changes by
+// compare-and-swap. A Registry is safe for concurrent use. [Registry.Open] follows a group in a
+// running program.
 type Registry struct {
-	store  Store
-	prefix string
-	grace  time.Duration
-	now    func() time.Time // for tests
+	store      Store
+	mirrors    []Store
+	prefix     string
+	declared   time.Duration // the grace period, 0 for none
+	quarantine time.Duration
+	now        func() time.Time // for tests
 }
 
 // NewRegistry makes a Registry.
 func NewRegistry(store Store, o RegistryOptions) (*Registry, error) {
-	r := &Registry{store: store, prefix: o.Prefix, grace: o.Grace, now: time.Now}
+	r := &Registry{store: store, mirrors: o.Mirrors, prefix: o.Prefix, declared: o.Grace, quarantine: o.Quarantine, now: time.Now}
 	if r.prefix == "" {
 		r.prefix = DefaultPrefix
 	}
-	if r.grace == 0 {
-		r.grace = defaultGrace
+	if r.quarantine == 0 {
+		r.quarantine = defaultQuarantine
 	}
 	switch {
-	case store == nil:
+	case store == nil || slices.Contains(o.Mirrors, nil):
 		return nil, fmt.Errorf("dict: %w: no Store", ErrInvalid)
-	case r.grace < 0:
-		return nil, fmt.Errorf("dict: %w: Grace is %v, must not be negative", ErrInvalid, o.Grace)
+	case o.Grace < 0 || o.Quarantine < 0:
+		return nil, fmt.Errorf("dict: %w: Grace is %v and Quarantine %v, must not be negative", ErrInvalid, o.Grace, o.Quarantine)
 	}
 	return r, nil
 }
@@ -97,6 +113,8 @@ type Entry struct {
 	Published time.Time          `json:"published"`
 	Activated time.Time          `json:"activated,omitzero"` // when it last became the current one; zero for never
 	Retired   time.Time          `json:"retired,omitzero"`   // when it last ceased to be the current one
+	Used      time.Time          `json:"used,omitzero"`      // when it was last used otherwise: by [Registry.Use], or as the previous one
+	Uses      int64              `json:"uses,omitempty"`     // rises with every activation, retirement and use
 	Info      Info               `json:"info,omitzero"`
 }
 
@@ -105,10 +123,16 @@ type State struct {
 	Group string `json:"group"`
 	// Epoch rises with every change.
 	Epoch int64 `json:"epoch"`
+	// Incarnation is random: a state that was made or mended after a loss has another one. A state
+	// that was made before there was this field has none.
+	Incarnation string `json:"incarnation,omitempty"`
+	// Merged are the last incarnations that this one includes, each up to an epoch.
+	Merged map[string]int64 `json:"merged,omitempty"`
 	// Current is what writers use, zero for no dictionary; Previous is what it was before.
 	Current  frame.DictionaryID `json:"current"`
 	Previous frame.DictionaryID `json:"previous"`
-	// Changed is when Current last changed, later each time; zero for never, and in a state that was written before there was this field.
+	// Changed is when Current last changed, later each time; zero for never, and in a state that
+	// was written before there was this field.
 	Changed      time.Time `json:"changed,omitzero"`
 	Dictionaries []Entry   `json:"dictionaries"`
 }
@@ -124,7 +148,8 @@ func (s *State) changed() time.Time {
 	return at
 }
 
-// Find returns the entry of a dictionary, nil when it is not in the group. The entry is part of the State.
+// Find returns the entry of a dictionary, nil when it is not in the group. The entry is part of the
+// State.
 func (s *State) Find(id frame.DictionaryID) *Entry {
 	for i := range s.Dictionaries {
 		if s.Dictionaries[i].ID == id {
@@ -134,30 +159,23 @@ func (s *State) Find(id frame.DictionaryID) *Entry {
 	return nil
 }
 
-// use makes a dictionary the current one.
+// use makes a dictionary the current one, and the current one the previous.
 func (s *State) use(id frame.DictionaryID, now time.Time) {
-	changed := now
 	if last := s.changed(); !now.After(last) { // by another clock
-		changed = last.Add(time.Millisecond)
+		now = last.Add(time.Millisecond)
+	}
+	if e := s.Find(s.Previous); e != nil {
+		e.used(now) // a writer that could not load the current one may have used it until now
 	}
 	if e := s.Find(s.Current); e != nil {
 		e.Retired = now
+		e.Uses++
 	}
 	if e := s.Find(id); e != nil {
 		e.Activated, e.Retired = now, time.Time{}
+		e.Uses++
 	}
-	s.Current, s.Changed = id, changed
-}
-
-// Collectable are the dictionaries of a group that nobody writes with any more: neither the current nor the previous one, and retired
-// for longer than six grace periods, one more than a writer goes on that cannot hear of it. Those that were never activated are not among them. Values may refer to them.
-func (r *Registry) Collectable(s *State) (ids []frame.DictionaryID) {
-	for _, e := range s.Dictionaries {
-		if e.ID != s.Current && e.ID != s.Previous && !e.Retired.IsZero() && r.now().Sub(e.Retired) > (lapseGraces+1)*r.grace {
-			ids = append(ids, e.ID)
-		}
-	}
-	return ids
+	s.Previous, s.Current, s.Changed = s.Current, id, now
 }
 
 func (r *Registry) time() time.Time { return r.now().UTC().Truncate(time.Millisecond) }
@@ -181,14 +199,20 @@ func (r *Registry) DataKey(id frame.DictionaryID) string {
 func (r *Registry) groupsKey() string           { return r.prefix + "groups" }
 func (r *Registry) groupKey(name string) string { return r.prefix + "group:" + name }
 func (r *Registry) leaseKey(name string) string { return r.prefix + "lease:" + name }
+func (r *Registry) settingsKey() string         { return r.prefix + "settings" }
+func (r *Registry) serverKey() string           { return r.prefix + "server" }
 func (r *Registry) channel() string             { return r.prefix + "changes" }
 
 func (r *Registry) dataKey(id frame.DictionaryID) string { return r.prefix + "data:" + id.String() }
+func (r *Registry) quarantineKey(id frame.DictionaryID) string {
+	return r.prefix + "quarantine:" + id.String()
+}
 
-// CheckGroup reports a name that no group can have: one of 1 to 200 bytes without spaces and control characters can.
+// CheckGroup reports a name that no group can have. One of 1 to 200 bytes of UTF-8 without spaces
+// and control characters can.
 func CheckGroup(name string) error {
-	if name == "" || len(name) > maxGroupName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7F }) {
-		return fmt.Errorf("dict: %w: group %q, must be 1 to %d bytes without spaces and control characters", ErrInvalid, name, maxGroupName)
+	if name == "" || len(name) > maxGroupName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7F }) {
+		return fmt.Errorf("dict: %w: group %.*q, must be 1 to %d bytes of UTF-8 without spaces and control characters", ErrInvalid, maxGroupName, name, maxGroupName)
 	}
 	return nil
 }
@@ -204,35 +228,120 @@ func (r *Registry) groups(ctx context.Context) (names []string, raw []byte, err 
 	if err != nil {
 		return nil, nil, fmt.Errorf("dict: groups: %w", err)
 	}
-	if values[0] == nil {
-		return nil, nil, nil
+	names, err = r.parseGroups(values[0])
+	return names, values[0], err
+}
+
+func (r *Registry) parseGroups(raw []byte) (names []string, err error) {
+	if raw == nil {
+		return nil, nil
 	}
-	if err := json.Unmarshal(values[0], &names); err != nil {
-		return nil, nil, fmt.Errorf("dict: %w: key %q is no list of groups: %w", ErrCorrupt, r.groupsKey(), err)
+	err = decode(raw, &names)
+	if err == nil {
+		err = checkGroups(names)
 	}
-	return names, values[0], nil
+	if err != nil {
+		return nil, fmt.Errorf("dict: %w: key %q is no list of groups: %w; delete it, and programs that follow a group put it back, as publishing to one does", ErrCorrupt, r.groupsKey(), err)
+	}
+	return names, nil
+}
+
+// checkGroups reports a list that addGroup does not write.
+func checkGroups(names []string) error {
+	if len(names) > maxGroups {
+		return fmt.Errorf("%d names, at most %d", len(names), maxGroups)
+	}
+	for i, name := range names {
+		if err := CheckGroup(name); err != nil {
+			return err
+		}
+		if i > 0 && name <= names[i-1] {
+			return fmt.Errorf("name %q is not in order, or there twice", name)
+		}
+	}
+	return nil
 }
 
 // addGroup puts a name on the list of groups, if it is not there.
 func (r *Registry) addGroup(ctx context.Context, name string) error {
+	return r.update(ctx, r.groupsKey(), "list of groups", func(raw []byte) ([]byte, error) {
+		names, err := r.parseGroups(raw)
+		at, found := slices.BinarySearch(names, name)
+		if err != nil || found {
+			return nil, err
+		}
+		names = slices.Insert(names, at, name)
+		if err := checkGroups(names); err != nil {
+			return nil, fmt.Errorf("dict: %w: list of groups with %q: %w", ErrInvalid, name, err)
+		}
+		return json.Marshal(names)
+	})
+}
+
+// update changes a key by compare-and-swap, again until no other writer comes in between. The
+// change may run more than once, each time with the value as it is then; it returns nil to leave
+// the key as it is.
+func (r *Registry) update(ctx context.Context, key, name string, change func(raw []byte) ([]byte, error)) error {
 	for range swapAttempts {
-		names, raw, err := r.groups(ctx)
+		values, err := r.store.Get(ctx, key)
 		if err != nil {
+			return fmt.Errorf("dict: %s: %w", name, err)
+		}
+		value, err := change(values[0])
+		if err != nil || value == nil {
 			return err
 		}
-		at, found := slices.BinarySearch(names, name)
-		if found {
+		if err := fits(value); err != nil {
+			return fmt.Errorf("dict: %w: %s with this change: %w", ErrInvalid, name, err)
+		}
+		if ok, err := r.store.Swap(ctx, key, values[0], value, 0); err != nil {
+			return fmt.Errorf("dict: %s: %w", name, err)
+		} else if ok {
 			return nil
 		}
-		value, err := json.Marshal(slices.Insert(names, at, name))
-		if err != nil {
-			return err
-		}
-		if ok, err := r.store.Swap(ctx, r.groupsKey(), raw, value, 0); err != nil || ok {
-			return err
+	}
+	return fmt.Errorf("dict: %s: %w", name, ErrConflict)
+}
+
+// What the registry's own keys may be, but those with dictionaries: thousands of dictionaries of a
+// group, and far from what programs that read it have memory for.
+const (
+	maxDocument = 1 << 20  // bytes
+	maxObjects  = 4 << 10  // in JSON; one of two bytes becomes some hundred in memory
+	maxCommas   = 32 << 10 // also in texts; an entry of a state has at most 14, and a null in a list takes what an object does
+	maxGroups   = 4 << 10
+	maxText     = 1 << 10 // bytes of a text that is no name of a group
+)
+
+// fits reports a document that is larger than one of the registry is.
+func fits(raw []byte) error {
+	objects, commas := bytes.Count(raw, []byte("{")), bytes.Count(raw, []byte(","))
+	if len(raw) > maxDocument || objects > maxObjects || commas > maxCommas {
+		return fmt.Errorf("%d bytes with %d objects and %d commas, at most %d with %d and %d; bale dict gc removes dictionaries that no value needs",
+			len(raw), objects, commas, maxDocument, maxObjects, maxCommas)
+	}
+	return nil
+}
+
+// short reports a text that is longer than any that bale writes.
+func short(texts ...string) error {
+	for _, text := range texts {
+		if len(text) > maxText {
+			return fmt.Errorf("a text of %d bytes, at most %d", len(text), maxText)
 		}
 	}
-	return fmt.Errorf("dict: list of groups: %w", ErrConflict)
+	return nil
+}
+
+// decode reads one of the registry's own keys.
+func decode(raw []byte, v any) error {
+	if err := fits(raw); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("%.*s", maxGroupName, err.Error()) // it may quote the document
+	}
+	return nil
 }
 
 // State returns the state of a group; one that does not exist has no dictionaries and epoch 0.
@@ -249,52 +358,94 @@ func (r *Registry) state(ctx context.Context, group string) (s *State, raw []byt
 	if err != nil {
 		return nil, nil, fmt.Errorf("dict: group %q: %w", group, err)
 	}
-	s = &State{Group: group}
-	if values[0] == nil {
-		return s, nil, nil
+	s, err = r.parseState(group, values[0])
+	return s, values[0], err
+}
+
+func (r *Registry) parseState(group string, raw []byte) (*State, error) {
+	s := &State{Group: group}
+	if raw == nil {
+		return s, nil
 	}
-	if err := json.Unmarshal(values[0], s); err != nil || s.Group != group {
-		return nil, nil, fmt.Errorf("dict: %w: key %q is not the state of group %q (it says %q): %w", ErrCorrupt, r.groupKey(group), group, s.Group, err)
+	err := decode(raw, s)
+	switch {
+	case err == nil && s.Group != group:
+		err = fmt.Errorf("it says %.*q", maxGroupName, s.Group)
+	case err == nil:
+		err = s.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dict: %w: key %q is not the state of group %q: %w; delete it, and programs that follow the group put it back", ErrCorrupt, r.groupKey(group), group, err)
 	}
 	if s.Epoch < 0 || s.Epoch > maxEpoch {
-		return nil, nil, fmt.Errorf("dict: %w: key %q says epoch %d, which no group comes to; delete it, and programs that follow the group put it back", ErrCorrupt, r.groupKey(group), s.Epoch)
+		return nil, fmt.Errorf("dict: %w: key %q says epoch %d, which no group comes to; delete it, and programs that follow the group put it back", ErrCorrupt, r.groupKey(group), s.Epoch)
 	}
-	return s, values[0], nil
+	return s, nil
 }
 
-// change applies a change to a group until no other comes in between. The change may be asked for more than once, each
-// time with the state as it is then; returning false leaves everything as it is.
-func (r *Registry) change(ctx context.Context, group string, change func(*State) (bool, error)) error {
-	for range swapAttempts {
-		s, raw, err := r.state(ctx, group)
-		if err != nil {
+// check reports a state that bale does not write.
+func (s *State) check() error {
+	if err := short(s.Incarnation); err != nil {
+		return err
+	}
+	if len(s.Merged) > maxMerged {
+		return fmt.Errorf("%d merged incarnations, at most %d", len(s.Merged), maxMerged)
+	}
+	for incarnation := range s.Merged {
+		if err := short(incarnation); err != nil {
 			return err
 		}
-		if changed, err := change(s); err != nil || !changed {
-			return err
+	}
+	seen := map[frame.DictionaryID]bool{}
+	for _, e := range s.Dictionaries {
+		if e.ID == 0 || seen[e.ID] {
+			return fmt.Errorf("dictionary %v is no dictionary, or there twice", e.ID)
+		}
+		seen[e.ID] = true
+		if err := short(e.Info.Setting, e.Info.Builder); err != nil {
+			return fmt.Errorf("dictionary %v: %w", e.ID, err)
+		}
+	}
+	return nil
+}
+
+// change applies a change to a group, as update does; returning false leaves everything as it is.
+func (r *Registry) change(ctx context.Context, group string, change func(*State) (bool, error)) error {
+	if err := CheckGroup(group); err != nil {
+		return err
+	}
+	done := false
+	err := r.update(ctx, r.groupKey(group), fmt.Sprintf("group %q", group), func(raw []byte) ([]byte, error) {
+		done = false
+		s, err := r.parseState(group, raw)
+		if err != nil {
+			return nil, err
+		}
+		if raw == nil {
+			s.Incarnation = rand.Text()
+		}
+		if done, err = change(s); err != nil || !done {
+			return nil, err
 		}
 		if s.Epoch++; s.Epoch > maxEpoch {
-			return fmt.Errorf("dict: %w: group %q is at its last epoch", ErrCorrupt, group)
+			return nil, fmt.Errorf("dict: %w: group %q is at its last epoch", ErrCorrupt, group)
 		}
-		value, err := json.Marshal(s)
-		if err != nil {
-			return err
+		if err := s.check(); err != nil {
+			return nil, fmt.Errorf("dict: %w: group %q with this change: %w", ErrInvalid, group, err)
 		}
-		ok, err := r.store.Swap(ctx, r.groupKey(group), raw, value, 0)
-		if err != nil {
-			return fmt.Errorf("dict: group %q: %w", group, err)
-		}
-		if ok {
-			// A nudge that is lost costs one poll.
-			_ = r.store.Notify(ctx, r.channel(), changedMessage+group)
-			return nil
-		}
+		return json.Marshal(s)
+	})
+	if err == nil && done {
+		// A nudge that is lost costs one poll.
+		_ = r.store.Notify(ctx, r.channel(), changedMessage+group)
 	}
-	return fmt.Errorf("dict: group %q: %w", group, ErrConflict)
+	return err
 }
 
-// Publish puts a dictionary into a group, for readers to fetch; writers use it once it is activated. Publishing it
-// again, to any group, stores nothing twice and does not start the grace period anew.
+// Publish puts a dictionary into a group, for readers to fetch; writers use it once it is
+// activated. Publishing it again, to any group, stores nothing twice and does not start the grace
+// period anew; for a retired dictionary it counts as a use. An error of a mirror comes after the
+// dictionary was published.
 func (r *Registry) Publish(ctx context.Context, group string, d *Dictionary, info Info) error {
 	return r.publish(ctx, group, d, info, func(*State) error { return nil })
 }
@@ -310,8 +461,11 @@ func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, inf
 	if _, err := r.State(ctx, group); err != nil {
 		return err // a damaged group: nothing is written
 	}
-	// The bytes go first, so that a group never names a dictionary that is not there; a list that names a group which
-	// does not exist yet is harmless.
+	if err := r.changeSettings(ctx, r.declare); err != nil {
+		return err
+	}
+	// The bytes go first, so that a group never names a dictionary that is not there; a list that
+	// names a group which does not exist yet is harmless.
 	if err := r.put(ctx, d); err != nil {
 		return err
 	}
@@ -319,8 +473,12 @@ func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, inf
 		return err
 	}
 	if err := r.change(ctx, group, func(s *State) (bool, error) {
-		if s.Find(d.ID()) != nil {
-			return false, nil
+		if e := s.Find(d.ID()); e != nil {
+			again := !e.Retired.IsZero() && e.ID != s.Previous
+			if again {
+				e.used(r.time()) // a removal under way stops
+			}
+			return again, nil
 		}
 		if err := allowed(s); err != nil {
 			return false, err
@@ -330,16 +488,36 @@ func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, inf
 	}); err != nil {
 		return err
 	}
-	// Somebody may have removed it from another group meanwhile, and the bytes with it.
-	return r.put(ctx, d)
+	// A removal from another group may have deleted the bytes meanwhile.
+	if err := r.put(ctx, d); err != nil {
+		return err
+	}
+	return r.mirror(ctx, d)
 }
 
-// put stores the bytes of a dictionary, also where it is being removed.
+// mirror stores the bytes of a dictionary in all mirrors.
+func (r *Registry) mirror(ctx context.Context, d *Dictionary) error {
+	var failed error
+	for i := range r.mirrors {
+		if err := r.at(i).put(ctx, d); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("mirror %d: %w", i+1, err))
+		}
+	}
+	return failed
+}
+
+// at is the registry in mirror i.
+func (r *Registry) at(i int) *Registry {
+	m := *r
+	m.store, m.mirrors = r.mirrors[i], nil
+	return &m
+}
+
+// put stores the bytes of a dictionary.
 func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 	key := r.dataKey(d.ID())
-	var there []byte
 	for range swapAttempts {
-		done, err := r.store.Swap(ctx, key, there, d.Bytes(), 0)
+		done, err := r.store.Swap(ctx, key, nil, d.Bytes(), 0)
 		if err != nil {
 			return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
 		}
@@ -350,7 +528,8 @@ func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 		if err != nil {
 			return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
 		}
-		if there = values[0]; there == nil || bytes.Equal(contentOf(there, d.ID()), d.Bytes()) {
+		there := values[0]
+		if there == nil || bytes.Equal(there, d.Bytes()) {
 			continue
 		}
 		if other, err := New(there); err == nil && other.ID() == d.ID() {
@@ -361,18 +540,87 @@ func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 	return fmt.Errorf("dict: publish %v: %w", d.ID(), ErrConflict)
 }
 
-// Fetch returns a dictionary by its id: ErrUnknown when the registry does not hold it, ErrCorrupt when the
-// bytes there are not its own.
-func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
-	key := r.dataKey(id)
-	values, err := r.store.Get(ctx, key)
+// missing returns those dictionaries whose bytes the registry does not hold, and keeps the others
+// from being evicted.
+func (r *Registry) missing(ctx context.Context, ids []frame.DictionaryID) (lost []frame.DictionaryID, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = r.dataKey(id)
+	}
+	there, err := r.store.Touch(ctx, keys...)
 	if err != nil {
-		return nil, fmt.Errorf("dict: fetch %v: %w", id, err)
+		return nil, err
 	}
-	if values[0] == nil {
-		return nil, fmt.Errorf("dict: fetch %v: %w", id, ErrUnknown)
+	for i, id := range ids {
+		if !there[i] {
+			lost = append(lost, id)
+		}
 	}
-	d, err := New(contentOf(values[0], id))
+	return lost, nil
+}
+
+// Fetch returns a dictionary by its id. One that was removed comes from quarantine, one that is
+// lost from the first mirror that has it; both are put back into the registry. It is ErrUnknown
+// when none has it, and ErrCorrupt when the bytes in the registry are not its own.
+func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
+	d, from, err := r.fetch(ctx, id)
+	if err == nil && from != "" {
+		_ = r.put(ctx, d) // it is good all the same, and the next reader tries again
+	}
+	return d, err
+}
+
+// Look is Fetch that puts nothing back.
+func (r *Registry) Look(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
+	d, _, err := r.fetch(ctx, id)
+	return d, err
+}
+
+// fetch is Fetch, and says where the dictionary was found: "" is its place. It puts nothing back.
+func (r *Registry) fetch(ctx context.Context, id frame.DictionaryID) (d *Dictionary, from string, err error) {
+	key, quarantined := r.dataKey(id), r.quarantineKey(id)
+	own, cancel := partOf(ctx, len(r.mirrors))
+	defer cancel()
+	values, err := r.store.Get(own, key, quarantined)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("dict: fetch %v: %w", id, err)
+	case values[0] != nil:
+		if d, err = parse(id, key, values[0]); err == nil {
+			return d, "", nil
+		}
+	case values[1] != nil:
+		if d, err = parse(id, quarantined, values[1]); err == nil {
+			return d, "quarantine", nil
+		}
+	default:
+		err = fmt.Errorf("dict: fetch %v: %w", id, ErrUnknown)
+	}
+	for i := range r.mirrors {
+		own, cancel := partOf(ctx, len(r.mirrors)-1-i)
+		defer cancel()
+		if d, _, other := r.at(i).fetch(own, id); other == nil {
+			return d, fmt.Sprintf("mirror %d", i+1), nil
+		}
+	}
+	return nil, "", err
+}
+
+// partOf is half of the time if others are asked next: a server that hangs must not use up all of
+// it.
+func partOf(ctx context.Context, others int) (context.Context, context.CancelFunc) {
+	if end, ok := ctx.Deadline(); ok && others > 0 {
+		return context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	return ctx, func() {}
+}
+
+// parse makes a dictionary of the bytes of a key, and sees that they are its own.
+func parse(id frame.DictionaryID, key string, b []byte) (*Dictionary, error) {
+	d, err := New(b)
 	if err != nil {
 		return nil, fmt.Errorf("dict: fetch %v: %w: key %q: %w", id, ErrCorrupt, key, err)
 	}
@@ -382,19 +630,34 @@ func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionar
 	return d, nil
 }
 
-// Activate makes a published dictionary the current one of its group; zero makes writers do without one. Before the
-// grace period since publishing is over it is ErrGrace, unless forced: readers that do not have it yet will fetch it when they meet
-// it.
+// usable is an error if the registry does not hold a dictionary, after it was put back from
+// quarantine or a mirror.
+func (r *Registry) usable(ctx context.Context, id frame.DictionaryID) error {
+	if id == 0 {
+		return nil
+	}
+	d, _, err := r.fetch(ctx, id)
+	if err != nil {
+		return err
+	}
+	return r.put(ctx, d)
+}
+
+// Activate makes a published dictionary the current one of its group; zero makes writers do without
+// one. Before the grace period since publishing is over it is ErrGrace, unless forced: readers that
+// do not have it yet will fetch it when they meet it.
 func (r *Registry) Activate(ctx context.Context, group string, id frame.DictionaryID, force bool) error {
 	return r.activate(ctx, group, id, force, func(*State) bool { return true })
 }
 
 // activate is Activate unless the group's state is against it, and then does nothing.
 func (r *Registry) activate(ctx context.Context, group string, id frame.DictionaryID, force bool, allowed func(*State) bool) error {
-	if id != 0 {
-		if _, err := r.Fetch(ctx, id); err != nil { // what cannot be read must not be written with
-			return err
-		}
+	if err := r.usable(ctx, id); err != nil { // what cannot be read must not be written with
+		return err
+	}
+	grace, err := r.Grace(ctx)
+	if err != nil {
+		return err
 	}
 	return r.change(ctx, group, func(s *State) (bool, error) {
 		if s.Current == id || !allowed(s) {
@@ -405,27 +668,24 @@ func (r *Registry) activate(ctx context.Context, group string, id frame.Dictiona
 			if e == nil {
 				return false, fmt.Errorf("dict: activate %v: %w %q", id, ErrNotInGroup, group)
 			}
-			if left := e.Published.Add(r.grace).Sub(r.now()); left > 0 && !force && e.Activated.IsZero() {
-				return false, fmt.Errorf("dict: activate %v: %w: %v of %v left", id, ErrGrace, left.Round(time.Millisecond), r.grace)
+			if left := e.Published.Add(grace).Sub(r.now()); left > 0 && !force && e.Activated.IsZero() {
+				return false, fmt.Errorf("dict: activate %v: %w: %v of %v left", id, ErrGrace, left.Round(time.Millisecond), grace)
 			}
 		}
-		s.Previous = s.Current
 		s.use(id, r.time())
 		return true, nil
 	})
 }
 
-// Rollback makes the previous dictionary the current one again, and the current one the previous. A group that
-// had none before writes without a dictionary then.
+// Rollback makes the previous dictionary the current one again, and the current one the previous. A
+// group that had none before writes without a dictionary then.
 func (r *Registry) Rollback(ctx context.Context, group string) error {
 	before, err := r.State(ctx, group)
 	if err != nil {
 		return err
 	}
-	if before.Previous != 0 {
-		if _, err := r.Fetch(ctx, before.Previous); err != nil { // as in Activate
-			return err
-		}
+	if err := r.usable(ctx, before.Previous); err != nil { // as in Activate
+		return err
 	}
 	return r.change(ctx, group, func(s *State) (bool, error) {
 		if s.Current == 0 && s.Previous == 0 {
@@ -434,157 +694,9 @@ func (r *Registry) Rollback(ctx context.Context, group string) error {
 		if s.Previous != before.Previous {
 			return false, fmt.Errorf("dict: rollback of group %q: %w: the previous dictionary is %v, and was %v", group, ErrConflict, s.Previous, before.Previous)
 		}
-		s.Previous = s.Current
 		s.use(before.Previous, r.time())
 		return true, nil
 	})
-}
-
-// Remove takes a dictionary out of a group, and out of the registry if no other group has it. A current or previous
-// one is ErrInUse. Values that were written with it cannot be read afterwards, unless a reader has it
-// bundled: see that there are none.
-func (r *Registry) Remove(ctx context.Context, group string, id frame.DictionaryID) error {
-	if err := r.change(ctx, group, func(s *State) (bool, error) {
-		if s.Current == id || s.Previous == id {
-			return false, fmt.Errorf("dict: remove %v from group %q: %w", id, group, ErrInUse)
-		}
-		n := len(s.Dictionaries)
-		s.Dictionaries = slices.DeleteFunc(s.Dictionaries, func(e Entry) bool { return e.ID == id })
-		if len(s.Dictionaries) == n {
-			return false, fmt.Errorf("dict: remove %v: %w %q", id, ErrNotInGroup, group)
-		}
-		return true, nil
-	}); err != nil {
-		return err
-	}
-	return r.RemoveOrphan(ctx, id)
-}
-
-// RemoveOrphan removes the bytes of a dictionary that no group has, and leaves one alone that a group has. Without a list
-// of groups nobody knows, and it is ErrUnlisted.
-func (r *Registry) RemoveOrphan(ctx context.Context, id frame.DictionaryID) error {
-	groups, raw, err := r.groups(ctx)
-	if err != nil {
-		return err
-	}
-	if raw == nil {
-		return fmt.Errorf("dict: remove %v: %w", id, ErrUnlisted)
-	}
-	if used, err := r.used(ctx, groups, id); err != nil || used {
-		return err
-	}
-	key := r.dataKey(id)
-	values, err := r.store.Get(ctx, key)
-	if err != nil || values[0] == nil {
-		return err
-	}
-	// Somebody may be about to publish it to a group. Publish puts the bytes once more in the end: it either finds the mark then,
-	// and takes it away, so that they stay; or it was done before the mark, and the second look finds the group.
-	content := contentOf(values[0], id)
-	marked := slices.Concat(content, []byte(removalMark), []byte(rand.Text()))
-	if ok, err := r.store.Swap(ctx, key, values[0], marked, 0); err != nil || !ok {
-		return err
-	}
-	used := true
-	if groups, raw, err = r.groups(ctx); err == nil && raw != nil {
-		used, err = r.used(ctx, groups, id)
-	}
-	left := content
-	if err == nil && !used {
-		left = nil
-	}
-	_, swapErr := r.store.Swap(ctx, key, marked, left, 0)
-	return errors.Join(err, swapErr)
-}
-
-// used reports whether one of the groups has a dictionary.
-func (r *Registry) used(ctx context.Context, groups []string, id frame.DictionaryID) (bool, error) {
-	for _, name := range groups {
-		s, err := r.State(ctx, name)
-		if err != nil {
-			return false, err
-		}
-		if s.Find(id) != nil {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// removalMark, and 26 random characters that tell one removal from another, come after the bytes of a dictionary that is being
-// removed. It is good until it is gone.
-const (
-	removalMark = "\x00bale:removing:"
-	markSize    = len(removalMark) + 26 // of rand.Text
-)
-
-// contentOf are the bytes of a dictionary, in a value that may have the mark of a removal.
-func contentOf(value []byte, id frame.DictionaryID) []byte {
-	n := len(value) - markSize
-	if n < 0 || !bytes.HasPrefix(value[n:], []byte(removalMark)) {
-		return value
-	}
-	if d, err := New(value); err == nil && d.ID() == id {
-		return value // which ends so by itself
-	}
-	return value[:n]
-}
-
-// restore brings back what a program knows of a group to a registry that lost it, or a part of it. What others have published or
-// activated there since stays. A dictionary that cannot be put back stops no other; it is in the error.
-func (r *Registry) restore(ctx context.Context, known *State, held func(frame.DictionaryID) *Dictionary) error {
-	var failed error
-	there := map[frame.DictionaryID]bool{0: true}
-	for _, e := range known.Dictionaries {
-		if d := held(e.ID); d != nil {
-			err := r.put(ctx, d)
-			if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrCollision) {
-				return err // no answer, as for the others
-			}
-			there[e.ID] = err == nil
-			failed = errors.Join(failed, err)
-		}
-	}
-	if err := r.addGroup(ctx, known.Group); err != nil {
-		return err
-	}
-	return errors.Join(failed, r.change(ctx, known.Group, func(s *State) (bool, error) {
-		if s.Epoch >= known.Epoch {
-			return false, nil // another program was faster, or knew more
-		}
-		s.merge(known, there[known.Current], r.time())
-		return true, nil
-	}))
-}
-
-// merge adds what is known to a state that knows less. The later decision on what is the current dictionary holds, the known one
-// only if it is usable.
-func (s *State) merge(known *State, usable bool, now time.Time) {
-	decided := usable && known.changed().After(s.changed())
-	all := slices.Clone(known.Dictionaries)
-	for _, e := range s.Dictionaries {
-		if i := slices.IndexFunc(all, func(other Entry) bool { return other.ID == e.ID }); i < 0 {
-			i = slices.IndexFunc(all, func(other Entry) bool { return other.Published.Before(e.Published) })
-			if i < 0 {
-				i = len(all)
-			}
-			all = slices.Insert(all, i, e)
-		} else if !decided {
-			all[i] = e
-		}
-	}
-	s.Epoch = max(s.Epoch, known.Epoch)
-	s.Dictionaries = all
-	if decided {
-		s.Current, s.Previous, s.Changed = known.Current, known.Previous, known.changed()
-	}
-	for i := range all {
-		if e := &all[i]; e.ID == s.Current {
-			e.Retired = time.Time{}
-		} else if !e.Activated.IsZero() && e.Retired.IsZero() {
-			e.Retired = now
-		}
-	}
 }
 
 // Messages on the channel.

@@ -25,8 +25,8 @@ const (
 	defaultMinGain = 0.05
 	minSamples     = 20
 
-	// samplesPerByte is how many bytes of samples there are at most for each byte of the largest dictionary: more
-	// than the hundred that zdict.h recommends do not make a better one.
+	// samplesPerByte is how many bytes of samples there are at most for each byte of the largest
+	// dictionary: more than the hundred that zdict.h recommends do not make a better one.
 	samplesPerByte = 100
 
 	searchBytes = 4 << 20 // of held-out values, for the search
@@ -34,8 +34,8 @@ const (
 	slowSizes   = 2       // at how many sizes they are tried
 	costTime    = 100 * time.Millisecond
 
-	// A smaller dictionary is taken where it comes this near to the best one: it is faster, and takes less memory in every
-	// program.
+	// A smaller dictionary is taken where it comes this near to the best one: it is faster, and
+	// takes less memory in every program.
 	tie = 0.005
 
 	packedGain = 0.05 // what a value must get smaller by to be stored packed: the Packer's default
@@ -43,7 +43,8 @@ const (
 
 // TrainOptions are the settings of [Train]; the zero value is useful.
 type TrainOptions struct {
-	// Setting is what values will be written with, and candidates are measured with. Defaults to zstd at the engine's default level.
+	// Setting is what values will be written with, and candidates are measured with. Defaults to
+	// zstd at the engine's default level.
 	Setting compress.Setting
 
 	// Engine makes the compressor of the setting. Defaults to pure Go.
@@ -52,38 +53,41 @@ type TrainOptions struct {
 	// Builders are who makes the candidates. Defaults to [Builders].
 	Builders []Builder
 
-	// MaxSize is the size in bytes of the largest dictionary that is tried. Defaults to 128 KiB; 2 KiB to
-	// frame.MaxDictionarySize.
+	// MaxSize is the size in bytes of the largest dictionary that is tried. Defaults to 128 KiB; 2
+	// KiB to frame.MaxDictionarySize.
 	MaxSize int
 
-	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over compression
-	// without one. Defaults to 0.05; below 1. Negative means that a single byte is enough.
+	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over
+	// compression without one. Defaults to 0.05; below 1. Negative means that a single byte is
+	// enough.
 	MinGain float64
 
-	// Current is the dictionary that is in use, if there is one: a new one must then save MinGain of the memory that
-	// values take with Current.
+	// Current is the dictionary that is in use, if there is one: a new one must then save MinGain
+	// of the memory that values take with Current.
 	Current *Dictionary
 
-	// Exclude are fields of JSON values: names, at any depth, or paths from the root ("user.token"). Their values,
-	// with the names inside them, never enter the dictionary, and samples that are not JSON are left out. A dictionary that holds such a
-	// value of 6 or more bytes all the same, from another field, is not offered; nor one that holds such a name, unless it is a word
-	// of letters, '_' and '-'.
+	// Exclude are fields of JSON values: names, at any depth, or paths from the root
+	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Samples
+	// that are not JSON, or nest deeper than 1,000 levels, are left out. A dictionary that holds
+	// such a value of 6 or more bytes all the same, from another field, is not offered; nor one
+	// that holds such a name, unless it is a word of letters, '_' and '-'.
 	Exclude []string
 
-	// Refit makes the dictionary anew in the end, of all samples, by the builder and with the size that won. It is better
-	// then than the figures say, which are those of the one it was chosen by; for those who measure on values of
-	// their own.
+	// Refit makes the dictionary anew in the end, of all samples, by the builder and with the size
+	// that won. It is better then than the figures say, which are those of the one it was chosen
+	// by; for those who measure on values of their own.
 	Refit bool
 
-	// NoTimes leaves out Measure.CompressNs and DecompressNs, which take half a second to measure; for those who train many
-	// dictionaries, or measure times themselves.
+	// NoTimes leaves out Measure.CompressNs and DecompressNs, which take half a second to measure;
+	// for those who train many dictionaries, or measure times themselves.
 	NoTimes bool
 
-	// Workers is how many candidates are made and measured at a time. Defaults to GOMAXPROCS. It does not
-	// change the result.
+	// Workers is how many candidates are made and measured at a time. Defaults to GOMAXPROCS. It
+	// does not change the result.
 	Workers int
 
-	// Progress is called after each candidate, if it is set, from one goroutine at a time. The total may grow.
+	// Progress is called after each candidate, if it is set, from one goroutine at a time. The
+	// total may grow.
 	Progress func(done, total int, what string)
 }
 
@@ -124,7 +128,8 @@ type Measure struct {
 	StoredBytes    int64 `json:"stored_bytes"`    // frames, or the values as they are where that is smaller
 	AllocatedBytes int64 `json:"allocated_bytes"` // as Redis allocates them, see package redismem; without keys
 
-	// CompressNs and DecompressNs are the time for a value, on one processor; measured for the winner alone.
+	// CompressNs and DecompressNs are the time for a value, on one processor; measured for the
+	// winner alone.
 	CompressNs   float64 `json:"compress_ns,omitempty"`
 	DecompressNs float64 `json:"decompress_ns,omitempty"`
 }
@@ -182,7 +187,8 @@ type Training struct {
 	Candidates             []Candidate
 }
 
-// PaysFrom is how many values the dictionary must serve before it has saved the memory that it takes itself.
+// PaysFrom is how many values the dictionary must serve before it has saved the memory that it
+// takes itself.
 func (t *Training) PaysFrom() int {
 	saved := t.Without.AllocatedPerValue() - t.With.AllocatedPerValue()
 	if t.Dictionary == nil || saved <= 0 {
@@ -191,15 +197,16 @@ func (t *Training) PaysFrom() int {
 	return int(float64(redismem.String(len(t.Dictionary.Bytes())))/saved) + 1
 }
 
-// Train makes the dictionary that saves most. Half of the samples are trained on, see [InTraining]; the others are held out, and
-// candidates of all builders and several sizes are measured on those. The one with the fewest bytes as
-// Redis allocates them wins, or the smallest that comes within half a percent of it and is no worse than any Baseline. It has proved a full round trip over all held-out
-// values, read by pure Go too. The figures are those of the best of many, and so a little better than what later values will
-// give.
+// Train makes the dictionary that saves most. Half of the samples are trained on, see [InTraining];
+// the others are held out, and candidates of all builders and several sizes are measured on those.
+// The one with the fewest bytes as Redis allocates them wins, or the smallest that comes within
+// half a percent of it and is no worse than any Baseline. It has proved a full round trip over all
+// held-out values, read by pure Go too. The figures are those of the best of many, and so a little
+// better than what later values will give.
 //
-// When no dictionary pays the error is ErrNoDictionary, and the Training holds the figures all the same. The same
-// samples and options give the same dictionary. It needs memory for some copies of the samples that it trains on: at most a hundred
-// times MaxSize, of more every n-th.
+// When no dictionary pays the error is ErrNoDictionary, and the Training holds the figures all the
+// same. The same samples and options give the same dictionary. It needs memory for some copies of
+// the samples that it trains on: at most a hundred times MaxSize, of more every n-th.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -209,9 +216,10 @@ func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, er
 	return t.result, t.run(ctx, samples)
 }
 
-// InTraining reports whether Train trains on the sample at a place, and does not hold it out: half of them, by the Thue-Morse sequence
-// (whether the place has an even number of one bits), which no rhythm of the samples keeps in step with. Every other one would, where two
-// kinds alternate, train on one kind and measure on the other.
+// InTraining reports whether Train trains on the sample at a place, and does not hold it out: half
+// of them, by the Thue-Morse sequence (whether the place has an even number of one bits), which no
+// rhythm of the samples keeps in step with. Every other one would, where two kinds alternate, train
+// on one kind and measure on the other.
 func InTraining(i int) bool { return bits.OnesCount(uint(i))%2 == 0 }
 
 // trainer is the state of a Train.
@@ -291,7 +299,8 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	return t.choose(ctx, samples)
 }
 
-// searchAll tries all builders at all sizes, then slow ones and the sizes between at the best places.
+// searchAll tries all builders at all sizes, then slow ones and the sizes between at the best
+// places.
 func (t *trainer) searchAll(ctx context.Context) error {
 	var sizes []int
 	for s := minDictionary; s <= t.options.MaxSize; s *= 2 {
@@ -315,7 +324,8 @@ func (t *trainer) searchAll(ctx context.Context) error {
 	if err := t.try(ctx, first, t.train); err != nil {
 		return err
 	}
-	// Between the best size and its neighbours, with the builders that did best; and the slow builders.
+	// Between the best size and its neighbours, with the builders that did best; and the slow
+	// builders.
 	var near, best []int
 	for _, c := range t.ranked() {
 		if len(best) < slowSizes && !slices.Contains(best, c.Asked) {
@@ -379,7 +389,7 @@ func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte) er
 
 // measure fills in the candidate; whatever fails is its Error.
 func (c *trial) measure(ctx context.Context, t *trainer, samples [][]byte) {
-	d, err := c.builder.build(samples, c.Asked)
+	d, err := c.builder.build(ctx, samples, c.Asked)
 	if err == nil {
 		c.Size, c.ID = len(d.Bytes()), d.ID()
 		if c.Size > c.Asked {
@@ -510,7 +520,7 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	if c.builder.Slow {
 		limit = slowBytes
 	}
-	d, err := c.builder.build(thin(samples, limit), c.Asked)
+	d, err := c.builder.build(ctx, thin(samples, limit), c.Asked)
 	if err == nil {
 		_, err = guard(func() (Measure, error) { return t.validate(ctx, d) })
 	}
@@ -520,11 +530,11 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	return ctx.Err()
 }
 
-// validate proves that every held-out value comes back, through the engine and through pure Go, and that nothing is in
-// the dictionary that must not be.
+// validate proves that every held-out value comes back, through the engine and through pure Go, and
+// that nothing is in the dictionary that must not be.
 func (t *trainer) validate(ctx context.Context, d *Dictionary) (Measure, error) {
 	if t.exclude != nil {
-		if err := t.exclude.verify(d); err != nil {
+		if err := t.exclude.verify(ctx, d); err != nil {
 			return Measure{}, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/fieldpath"
 	"github.com/balekv/bale/internal/testvalues"
 	"github.com/balekv/bale/redismem"
 )
@@ -125,7 +127,7 @@ func TestTrain(t *testing.T) {
 
 // TestTrainOnCorpora: pure Go finds a dictionary that pays on real values, too.
 func TestTrainOnCorpora(t *testing.T) {
-	if raceEnabled {
+	if testvalues.Race {
 		t.Skip("takes minutes with the race detector; .ci/run has it without")
 	}
 	corpora, err := testvalues.Corpora()
@@ -228,8 +230,8 @@ func TestTrainRefuses(t *testing.T) {
 	if _, err := Train(cancelled, profiles(400), o); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	// The same value again and again has no need of a dictionary that is larger than the value; whatever comes of it
-	// must not fail in another way.
+	// The same value again and again has no need of a dictionary that is larger than the value;
+	// whatever comes of it must not fail in another way.
 	if _, err := Train(ctx, bytes.Split(bytes.Repeat(append(profiles(1)[0], '\n'), 100), []byte("\n"))[:100], quick(TrainOptions{})); err != nil && !errors.Is(err, ErrNoDictionary) {
 		t.Errorf("uniform: %v", err)
 	}
@@ -239,13 +241,15 @@ func TestTrainRefuses(t *testing.T) {
 func TestTrainGuards(t *testing.T) {
 	good := quick(TrainOptions{}).Builders
 	bad := []Builder{
-		{Name: "panics", Build: func([][]byte, int) ([]byte, error) { panic("index out of range") }},
-		{Name: "fails", Build: func([][]byte, int) ([]byte, error) { return nil, errors.New("no luck") }},
-		{Name: "empty", Build: func([][]byte, int) ([]byte, error) { return nil, nil }},
-		{Name: "broken", Build: func(_ [][]byte, size int) ([]byte, error) {
+		{Name: "panics", Build: func(context.Context, [][]byte, int) ([]byte, error) { panic("index out of range") }},
+		{Name: "fails", Build: func(context.Context, [][]byte, int) ([]byte, error) { return nil, errors.New("no luck") }},
+		{Name: "empty", Build: func(context.Context, [][]byte, int) ([]byte, error) { return nil, nil }},
+		{Name: "broken", Build: func(_ context.Context, _ [][]byte, size int) ([]byte, error) {
 			return append([]byte{0x37, 0xA4, 0x30, 0xEC}, bytes.Repeat([]byte{0xFF}, size-4)...), nil
 		}},
-		{Name: "large", Build: func(_ [][]byte, size int) ([]byte, error) { return bytes.Repeat([]byte("x"), size+1), nil }},
+		{Name: "large", Build: func(_ context.Context, _ [][]byte, size int) ([]byte, error) {
+			return bytes.Repeat([]byte("x"), size+1), nil
+		}},
 	}
 	got, err := Train(context.Background(), profiles(300), TrainOptions{Builders: append(bad, good...), MaxSize: 8 << 10})
 	if err != nil {
@@ -468,11 +472,54 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// TestRedactNested: a value as deep as may be is redacted in memory that its size bounds, however
+// long its paths are; a deeper one is left out.
+func TestRedactNested(t *testing.T) {
+	name := strings.Repeat("n", 1000)
+	nested := func(depth int) []byte {
+		return []byte(strings.Repeat(`{"`+name+`":`, depth) + `"secret1"` + strings.Repeat("}", depth))
+	}
+	fields := []string{"user.token", strings.Repeat(name+".", fieldpath.MaxDepth-1) + name}
+	deep := nested(fieldpath.MaxDepth)
+	got, skipped, err := newExcluder(fields).redact(context.Background(), [][]byte{deep, nested(fieldpath.MaxDepth + 1), []byte(strings.Repeat("[", 300_000))})
+	if skipped != 2 || err != nil || len(got) != 1 || bytes.Contains(got[0], []byte("secret1")) || len(got[0]) != len(deep)-len("secret1") {
+		t.Errorf("%d left out, %d redacted, %v", skipped, len(got), err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	newExcluder(fields).redact(context.Background(), [][]byte{deep})
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 40*uint64(len(deep)) { // it was 500 times: each path was put together anew
+		t.Errorf("%d bytes for a value of %d", n, len(deep))
+	}
+}
+
 func TestRedactEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if got, _, err := newExcluder([]string{"a"}).redact(ctx, [][]byte{[]byte(`{"a":1}`)}); !errors.Is(err, context.Canceled) || got != nil {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestCutterLong: a long value is cut out as a whole, and compared piece by piece.
+func TestCutterLong(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, n := range []int{maxWord - 1, maxWord, maxWord + 1, 3*maxWord + 1, 100_000} {
+		long := make([]byte, n)
+		for i := range long {
+			long[i] = 'a' + byte(r.IntN(26))
+		}
+		c := newCutter([]string{string(long), strings.Repeat("x", n)})
+		for _, w := range c.words {
+			if len(w) > maxWord || len(w) < minSecret {
+				t.Errorf("a piece of %d bytes", len(w))
+			}
+		}
+		got := string(c.cut([]byte("<" + string(long) + "|" + strings.Repeat("x", n) + "|" + string(long) + ">")))
+		if middle, ok := strings.CutPrefix(got, "<|"); !ok || !strings.HasSuffix(middle, "|>") || len(middle) > len("|>")+minSecret-1 { // what is as short is no secret
+			t.Errorf("%d bytes: %.80q is left", n, got)
+		}
 	}
 }
 
@@ -546,7 +593,10 @@ func TestCover(t *testing.T) {
 	values := profiles(300)
 	for _, k := range []int{16, 64, 1000, 1 << 20} {
 		for _, size := range []int{100, 4 << 10, 1 << 20} {
-			got := cover(values, size, k, 8)
+			got, err := cover(t.Context(), values, size, k, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if len(got) > size {
 				t.Errorf("k=%d: %d bytes where %d were asked for", k, len(got), size)
 			}
@@ -555,8 +605,8 @@ func TestCover(t *testing.T) {
 			}
 		}
 	}
-	if got := cover([][]byte{[]byte("short")}, 100, 64, 8); got != nil {
-		t.Errorf("of too little: %q", got)
+	if got, err := cover(t.Context(), [][]byte{[]byte("short")}, 100, 64, 8); got != nil || err != nil {
+		t.Errorf("of too little: %q, %v", got, err)
 	}
 }
 
@@ -604,6 +654,51 @@ func BenchmarkCover(b *testing.B) {
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
 	for b.Loop() {
-		cover(values, 64<<10, 256, 8)
+		if _, err := cover(b.Context(), values, 64<<10, 256, 8); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// lasting is a context that ends after a number of calls of Err.
+type lasting struct {
+	context.Context
+	left int
+}
+
+func (l *lasting) Err() error {
+	if l.left--; l.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestBuildersEnd: a builder returns when its context ends, at whatever step, and so does Train.
+func TestBuildersEnd(t *testing.T) {
+	values := profiles(600)
+	for _, b := range Builders()[:4] {
+		steps := 0
+		for ended := true; ended; steps++ {
+			ctx := &lasting{t.Context(), steps}
+			d, err := b.build(ctx, values, 4<<10)
+			if ended = ctx.left < 0; ended && (d != nil || !errors.Is(err, context.Canceled)) {
+				t.Fatalf("%v, at step %d: %v, %v", &b, steps, d, err)
+			}
+			if !ended && err != nil {
+				t.Fatalf("%v: %v", &b, err)
+			}
+		}
+		if steps < 6 {
+			t.Errorf("%v looks at its context %d times", &b, steps)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := Builder{Name: "waits", Build: func(ctx context.Context, _ [][]byte, _ int) ([]byte, error) {
+		cancel()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	if _, err := Train(ctx, values, TrainOptions{Builders: []Builder{waits}, NoTimes: true}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

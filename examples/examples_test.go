@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/internal/redisproc"
 )
 
 func TestExamples(t *testing.T) {

@@ -4,12 +4,12 @@ go 1.26.0
 
 require (
 	github.com/balekv/bale v0.0.0
-	github.com/balekv/bale/codecs v0.0.0-00010101000000-000000000000
-	github.com/balekv/bale/czstd v0.0.0-00010101000000-000000000000
-	github.com/balekv/bale/goredis v0.0.0
-	github.com/balekv/bale/near v0.0.0-00010101000000-000000000000
-	github.com/balekv/bale/observe v0.0.0-00010101000000-000000000000
-	github.com/balekv/bale/rueidis v0.0.0
+	github.com/balekv/bale/adapter/goredis v0.0.0
+	github.com/balekv/bale/adapter/rueidis v0.0.0
+	github.com/balekv/bale/extra/czstd v0.0.0
+	github.com/balekv/bale/extra/formats v0.0.0
+	github.com/balekv/bale/extra/near v0.0.0
+	github.com/balekv/bale/extra/observe v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
@@ -30,14 +30,4 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/balekv/bale => ../
-	github.com/balekv/bale/codecs => ../codecs
-	github.com/balekv/bale/czstd => ../czstd
-	github.com/balekv/bale/goredis => ../goredis
-	github.com/balekv/bale/near => ../near
-	github.com/balekv/bale/observe => ../observe
-	github.com/balekv/bale/rueidis => ../rueidis
 )

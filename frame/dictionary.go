@@ -9,9 +9,10 @@ import (
 	"strconv"
 )
 
-// MinDictionarySize and MaxDictionarySize bound a dictionary, in bytes. Below 16 bytes there is nothing that a
-// compressor could refer to (and s2 refuses it). Above 1 MiB a dictionary no longer pays for cached
-// values: on the corpora that the design was measured on, the best ones had 16 to 112 KiB.
+// MinDictionarySize and MaxDictionarySize bound a dictionary, in bytes. Below 16 bytes there is
+// nothing that a compressor could refer to (and s2 refuses it). Above 1 MiB a dictionary no longer
+// pays for cached values: on the corpora that the design was measured on, the best ones had 16 to
+// 112 KiB.
 const (
 	MinDictionarySize = 16
 	MaxDictionarySize = 1 << 20
@@ -54,16 +55,16 @@ func (id *DictionaryID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Dictionary is the bytes that a [DictionaryID] names: what values have in common, given to compressor and
-// decompressor beforehand, so that a small value need not repeat them. It is immutable and safe for concurrent
-// use. Package dict trains dictionaries and rolls them out.
+// Dictionary is the bytes that a [DictionaryID] names: what values have in common, given to
+// compressor and decompressor beforehand, so that a small value need not repeat them. It is
+// immutable and safe for concurrent use. Package dict trains dictionaries and rolls them out.
 type Dictionary struct {
 	id    DictionaryID
 	bytes []byte
 }
 
-// NewDictionary makes a dictionary of a copy of b: MinDictionarySize to MaxDictionarySize bytes, in the format of
-// zstd's trainer (starting with 37 A4 30 EC) or any bytes that values have in common,
+// NewDictionary makes a dictionary of a copy of b: MinDictionarySize to MaxDictionarySize bytes, in
+// the format of zstd's trainer (starting with 37 A4 30 EC) or any bytes that values have in common,
 // the most common last.
 func NewDictionary(b []byte) (*Dictionary, error) {
 	if len(b) < MinDictionarySize || len(b) > MaxDictionarySize {

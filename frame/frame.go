@@ -66,10 +66,14 @@
 //	chunks   a manifest (package stream): the value is larger than one key should be, and in other keys. What a reader of single values
 //	         can do is to say so. The length in the header is that of the manifest.
 //
+// A payload of n decoded bytes has at most n + n/6 + 1 KiB, which no encoder of these formats
+// exceeds. A reader refuses a larger one.
+//
 // # Trailers
 //
-// A frame of version 2 is one of version 1 with a trailer behind the payload, which says something of the value and is no part of its
-// content. It ends in its kind and a check, so that a reader who does not know the kind knows that. There is one kind so far:
+// A frame of version 2 is one of version 1 with a trailer behind the payload, which says something
+// of the value and is no part of its content. It ends in its kind and a check, so that a reader who
+// does not know the kind knows that. There is one kind so far:
 //
 //	 0                          6                8       9       11
 //	+--------------------------+----------------+-------+-------+
@@ -78,10 +82,10 @@
 //
 // Its fields:
 //
-//   - expires is when the value is to be loaded anew from where it came from, in milliseconds since 1970, 0 for never. It may stay in
-//     Redis longer, to be at hand when it cannot be loaded.
-//   - took is how many milliseconds that took, at most 65,534. 65,535 says that there is no value: it was looked for, and is not there. The content
-//     is empty then.
+//   - expires is when the value is to be loaded anew from where it came from, in milliseconds since
+//     1970, 0 for never. It may stay in Redis longer, to be at hand when it cannot be loaded.
+//   - took is how many milliseconds that took, at most 65,534. 65,535 says that there is no value:
+//     it was looked for, and is not there. The content is empty then.
 //   - check is made like the header's, over the 9 bytes before it.
 //
 // # What a frame costs

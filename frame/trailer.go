@@ -19,14 +19,16 @@ const FreshnessSize = 11
 
 // Freshness says how long a loaded value is good for, and what it cost.
 type Freshness struct {
-	// Expires is when the value is to be loaded anew, to the millisecond; the zero time for never. The value may stay in Redis longer, to be at hand
-	// when it cannot be loaded.
+	// Expires is when the value is to be loaded anew, to the millisecond; the zero time for never.
+	// The value may stay in Redis longer, to be at hand when it cannot be loaded.
 	Expires time.Time
 
-	// Took is how long it took to load the value, 0 to [MaxTook]; anything finer than a millisecond is rounded up.
+	// Took is how long it took to load the value, 0 to [MaxTook]; anything finer than a millisecond
+	// is rounded up.
 	Took time.Duration
 
-	// Absent says that there is no value: the frame keeps that it was looked for. Took is zero then, and the content empty.
+	// Absent says that there is no value: the frame keeps that it was looked for. Took is zero
+	// then, and the content empty.
 	Absent bool
 }
 
@@ -57,8 +59,9 @@ func (f Freshness) Append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint16(dst, trailerCheck(dst[start:]))
 }
 
-// ParseTrailer reads the trailer at the end of what follows the header of a V2 frame, and returns how many bytes it takes there. It reports false
-// for a trailer that is damaged, whose kind is FreshnessTrailer, and for one of a kind that this package does not know.
+// ParseTrailer reads the trailer at the end of what follows the header of a V2 frame, and returns
+// how many bytes it takes there. It reports false for a trailer that is damaged, whose kind is
+// FreshnessTrailer, and for one of a kind that this package does not know.
 func ParseTrailer(payload []byte) (f Freshness, kind TrailerKind, size int, ok bool) {
 	if len(payload) < trailerEnd {
 		return f, FreshnessTrailer, 0, false

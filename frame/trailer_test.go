@@ -47,7 +47,8 @@ func TestTrailerRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedTrailer: no damage to a bit passes, and a kind that nobody knows is told from a damaged trailer.
+// TestDamagedTrailer: no damage to a bit passes, and a kind that nobody knows is told from a
+// damaged trailer.
 func TestDamagedTrailer(t *testing.T) {
 	for _, f := range freshnesses {
 		b := f.Append(nil)
@@ -66,7 +67,8 @@ func TestDamagedTrailer(t *testing.T) {
 	}
 }
 
-// TestTrailerPassesByChance no more often than its check and kind allow: random bytes one time in 2^24.
+// TestTrailerPassesByChance no more often than its check and kind allow: random bytes one time in
+// 2^24.
 func TestTrailerPassesByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	passed := 0

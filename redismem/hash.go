@@ -1,8 +1,8 @@
 package redismem
 
-// Hash adds up what Redis allocates for one hash, field by field, without its key: [Hash.Add] for each field, then
-// [Hash.Bytes]. The zero value is an empty hash on the zero [Server]. It allocates nothing and keeps none of what
-// it is given; it is not for concurrent use.
+// Hash adds up what Redis allocates for one hash, field by field, without its key: [Hash.Add] for
+// each field, then [Hash.Bytes]. The zero value is an empty hash on the zero [Server]. It allocates
+// nothing and keeps none of what it is given; it is not for concurrent use.
 type Hash struct {
 	Server Server // to be set before the first Add
 
@@ -13,32 +13,62 @@ type Hash struct {
 }
 
 const (
-	dictSize       = 56 // dict
-	listpackBeside = 7  // bytes of a listpack beside its entries: 6 before and 1 after them
+	dictSize       = 56  // dict
+	hashtableSize  = 88  // hashtable of Valkey, with what a hash has beside it
+	entryTogether  = 128 // EMBED_VALUE_MAX_ALLOC_SIZE of Valkey: up to here a field and its value share an allocation
+	listpackBeside = 7   // bytes of a listpack beside its entries: 6 before and 1 after them
 )
 
 // Add adds a field that the hash does not have yet.
 func (h *Hash) Add(field, value []byte) {
 	s := h.Server
 	h.fields++
-	h.listpack += listpackEntry(field) + listpackEntry(value)
-	h.table += s.structure(entrySize) + s.text(len(field)) + s.text(len(value))
+	h.listpack += s.listpackEntry(field) + s.listpackEntry(value)
+	h.table += s.Field(len(field), len(value))
 	h.long = h.long || max(len(field), len(value)) > setting(s.HashMaxListpackValue, 64)
 }
 
-// Bytes is what Redis allocates for the fields that were added: one listpack, or a hash table where these are too
-// many or too long for it. A hash stays a table that once was one, whatever has been deleted from it since. One
-// that has just grown beyond a power of two of fields has its former table, too, which is up to 8 bytes a field
-// and goes with further reads and writes.
-func (h *Hash) Bytes() int {
-	s := h.Server
-	switch {
-	case h.fields == 0:
-		return 0 // Redis has no empty hashes
-	case h.long || h.fields > setting(s.HashMaxListpackEntries, 512):
-		return s.Class(objectSize) + s.structure(dictSize) + Table(h.fields) + h.table
+// Field is the allocation for a field of a hash table; name and value are lengths in bytes.
+func (s Server) Field(name, value int) int {
+	if s.Layout != Valkey91 {
+		return s.structure(entrySize) + s.text(name) + s.text(value)
 	}
-	return s.Class(objectSize) + s.Class(listpackBeside+h.listpack)
+	const header, terminator = 3, 1 // sdshdr8
+	if n := nameHeader(name) + name + terminator + header + value + terminator; n <= entryTogether {
+		return s.Class(n)
+	}
+	return s.Class(pointerSize+max(nameHeader(name), header)+name+terminator) + s.text(value)
+}
+
+// Bytes is what Redis allocates for the fields that were added: one listpack, or a hash table where
+// these are too many or too long for it. A hash stays a table that once was one, whatever has been
+// deleted from it since. One that has just grown beyond a power of two of fields has its former
+// table, too, which is up to 8 bytes a field and goes with further reads and writes. The hash's
+// object is counted where it is not the key's, as in Redis70.
+func (h *Hash) Bytes() int { return h.BytesOf(h.fields) }
+
+// BytesOf scales [Hash.Bytes] to a hash of another number of fields, all like the added ones. The
+// encoding stays that of the added ones. It is 0 if none was added.
+func (h *Hash) BytesOf(fields int) int {
+	s := h.Server
+	if h.fields == 0 || fields <= 0 {
+		return 0 // Redis has no empty hashes
+	}
+	scaled := func(n int) int { return int(int64(n) * int64(fields) / int64(h.fields)) }
+	object := 0
+	if s.Layout == Redis70 {
+		object = s.Class(objectSize)
+	}
+	if !h.long && h.fields <= setting(s.HashMaxListpackEntries, 512) {
+		return object + s.Class(listpackBeside+scaled(h.listpack))
+	}
+	table := dictSize
+	if s.Layout == Valkey91 {
+		table = hashtableSize
+	} else {
+		s.Layout = Redis70 // whose entries are part of the fields
+	}
+	return object + s.structure(table) + s.Table(fields) + scaled(h.table)
 }
 
 // setting is a limit as Redis has it: 0 in [Server] is the default, and below that 0.
@@ -49,9 +79,9 @@ func setting(n, or int) int {
 	return max(n, 0)
 }
 
-// listpackEntry is the size of v as an entry of a listpack: a whole number or a text, and behind it its
-// length, for reading backwards (listpack.c, lpEncodeGetType and lpEncodeBacklen).
-func listpackEntry(v []byte) int {
+// listpackEntry is the size of v as an entry of a listpack: a whole number or a text, and behind it
+// its length, for reading backwards (listpack.c, lpEncodeGetType and lpEncodeBacklen).
+func (s Server) listpackEntry(v []byte) int {
 	n, ok := whole(v)
 	if !ok {
 		size := len(v)
@@ -66,7 +96,7 @@ func listpackEntry(v []byte) int {
 		switch {
 		case size <= 127:
 			return size + 1
-		case size < 1<<14-1:
+		case size < 1<<14-1, size == 1<<14-1 && s.Layout == Valkey91:
 			return size + 2
 		case size < 1<<21-1:
 			return size + 3

@@ -1,48 +1,81 @@
-// Package redismem says how many bytes Redis allocates for what it stores, which is more than the bytes that one
-// writes: [Class] for an allocation, [String] for a value of so many bytes, and the methods of [Server] for values
-// by their content, for keys, and, with [Hash], for hashes. A whole key space is the sum over its keys of
-// [Server.Key] and of the value, and [Table] of the number of keys, and Table of the number of those that expire.
+// Package redismem says how many bytes Redis allocates for what it stores, which is more than the
+// bytes that one writes: [Class] for an allocation, [String] for a value of so many bytes, and the
+// methods of [Server] for values by their content, for keys, and, with [Hash], for hashes. A whole
+// key space is the sum over its keys of [Server.KeyValue], or of [Server.Key] and [Hash.Bytes], and
+// [Server.Tables].
 //
-// The model is Redis 7.0 with jemalloc, on a 64-bit machine, with hash tables that are not just growing. Tests
-// compare it with a server's used_memory, and with its MEMORY USAGE, which counts less: see the field
+// The zero [Server] is Redis 7.0 with jemalloc, on a 64-bit machine, with hash tables that are not
+// just growing. [Of] reads from INFO which [Layout] and allocator a server has. Tests compare each
+// layout with a server's used_memory, and with its MEMORY USAGE, which counts less: see the field
 // MemoryUsage.
 //
-// Other versions were not measured. As far as is known, Redis 7.2 is much the same. 7.4 has in a cluster a table
-// of keys for each slot, in place of 16 bytes in each key's entry, and fields of hashes that can expire. Valkey 8.0
-// keeps a key's name in its entry, and Redis 8.2 and Valkey 8.1 keep it beside the value. These take less for each
-// key (Valkey 8.1 says 20 to 30 bytes less), so that for them the model is too high for small values, and close
-// for large ones.
+// Other versions were not measured. Redis 7.2 and Valkey 7.2 are much the same as Redis 7.0. Redis
+// 7.4 and 8.0 and Valkey 8.0 take up to 16 bytes less for each key, Valkey 8.1 and 9.0 up to 16
+// bytes more than Valkey 9.1.
 package redismem
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+)
 
-// Server is what of a server's build and settings the model depends on. The zero value is a single server as
-// Debian builds it, with Redis' own settings.
+// Layout is how versions of the server lay out keys and values in memory.
+type Layout uint8
+
+const (
+	// Redis70 is Redis 7.0: a key's name, its entry in the table of keys and its value are
+	// allocations of their own.
+	Redis70 Layout = iota
+
+	// Redis82 is Redis 8.2: a key's name, its expiry and a short value share one allocation of up
+	// to 64 bytes. Most keys need no entry beside the table.
+	Redis82
+
+	// Valkey91 is Valkey 9.1: a key's name, its expiry and a short value share one allocation of up
+	// to 128 bytes. So do a hash's field and its value. Tables have buckets of 64 bytes for 7 keys
+	// or fields.
+	Valkey91
+)
+
+// Server is what of a server's build and settings the model depends on. The zero value is a single
+// server as Debian builds it, with Redis' own settings.
 type Server struct {
-	// FineClasses says that the allocator has classes of 24, 40 and 56 bytes as well. The jemalloc that comes with
-	// Redis' source has them (it is built with a quantum of 8 bytes), and with it the official images; the
-	// jemalloc of Debian and Ubuntu, which their Redis uses, has not. INFO does not tell; MEMORY USAGE does: a
-	// string of 17 to 20 bytes takes 8 bytes less where there are such classes.
+	// Layout is that of the server's version. Default Redis70.
+	Layout Layout
+
+	// Libc says that the allocator is the GNU C library's malloc and not jemalloc: mem_allocator of
+	// INFO is "libc". Sizes are as used_memory counts them: without the 8 bytes that malloc has
+	// before each allocation.
+	Libc bool
+
+	// FineClasses says that the allocator has classes of 24, 40 and 56 bytes as well. The jemalloc
+	// that comes with Redis' source has them (it is built with a quantum of 8 bytes), and with it
+	// the official images; the jemalloc of Debian and Ubuntu, which their Redis uses, has not. INFO
+	// does not tell; MEMORY USAGE does: a string of 17 to 20 bytes takes 8 bytes less where there
+	// are such classes.
 	FineClasses bool
 
 	// Cluster is the setting cluster-enabled.
 	Cluster bool
 
-	// MemoryUsage counts as the command MEMORY USAGE does with SAMPLES 0, to compare with it, instead of what is
-	// allocated: the entry of a key or a field is 24 bytes, though the allocator may take 32, a shared number is
-	// 16, and an expiry nothing.
+	// MemoryUsage counts as the command MEMORY USAGE does with SAMPLES 0, to compare with it,
+	// instead of what is allocated: the entry of a key or a field is 24 bytes, though the allocator
+	// may take 32, a shared number is 16, and an expiry nothing. In the layouts after Redis70 the
+	// entries of keys are not in it.
 	MemoryUsage bool
 
-	// Unshared says that whole numbers from 0 to 9999 are values of their own, which otherwise all keys share. They
-	// are where maxmemory is set with a policy of LRU or LFU.
+	// Unshared says that whole numbers from 0 to 9999 are values of their own, which otherwise all
+	// keys share. They are where maxmemory is set with a policy of LRU or LFU.
 	Unshared bool
 
-	// HashMaxListpackEntries is the setting of that name: the fields of the largest hash that is one listpack.
-	// Default 512; below 0 for a setting of 0.
+	// HashMaxListpackEntries is the setting of that name: the fields of the largest hash that is
+	// one listpack. Default 512; below 0 for a setting of 0.
 	HashMaxListpackEntries int
 
-	// HashMaxListpackValue is the setting of that name: the bytes of the longest field or value in a hash that is
-	// one listpack. Default 64; below 0 for a setting of 0.
+	// HashMaxListpackValue is the setting of that name: the bytes of the longest field or value in
+	// a hash that is one listpack. Default 64; below 0 for a setting of 0.
 	HashMaxListpackValue int
 }
 
@@ -53,17 +86,56 @@ const (
 	embeddedMax = 44 // OBJ_ENCODING_EMBSTR_SIZE_LIMIT: up to here the string is in the same allocation
 	sharedMax   = 9999
 	tableMin    = 4  // DICT_HT_INITIAL_SIZE
-	wholeMax    = 20 // bytes of the longest whole number: the least of 64 bits with its sign
+	linkSize    = 16 // dictEntryNoValue: pointers to the key and the next entry
+	pointerSize = 8
+
+	slotDictSize      = 2496 // dict and its metadata, with histograms of sizes
+	slotExpirySize    = 64   // the same without them
+	slotHashtableSize = 104  // hashtable of Valkey and its metadata
+
+	expirySize = 8
+	expiryFrom = 128 // bytes of a name, from which on there is room for an expiry in any case
+	usualName  = 24
+	wholeMax   = 20 // bytes of the longest whole number: the least of 64 bits with its sign
 )
+
+// Of is the model of a server by the fields of its INFO: the server's version, mem_allocator and
+// cluster_enabled. FineClasses is set for Redis 8.2 and later and Valkey 8.1 and later, whose
+// packages come with the jemalloc of their source; for earlier ones see there. A version that was
+// not measured gets the layout that is nearest.
+func Of(info map[string]string) Server {
+	s := Server{Cluster: info["cluster_enabled"] == "1", Libc: info["mem_allocator"] == "libc"}
+	switch version := info["valkey_version"]; {
+	case version != "" && atLeast(version, 8, 1):
+		s.Layout = Valkey91
+	case version == "" && atLeast(info["redis_version"], 8, 2):
+		s.Layout = Redis82
+	}
+	s.FineClasses = s.Layout != Redis70 && !s.Libc
+	return s
+}
+
+func atLeast(version string, major, minor int) bool {
+	first, rest, _ := strings.Cut(version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	a, _ := strconv.Atoi(first)
+	b, _ := strconv.Atoi(second)
+	return a > major || a == major && b >= minor
+}
 
 // Class is [Server.Class] of the zero Server.
 func Class(n int) int { return Server{}.Class(n) }
 
-// Class is the size in bytes that jemalloc takes for an allocation of n bytes: its size classes are 8, the
-// multiples of 16 up to 128, and then four for each doubling (jemalloc(3), "Size classes"). See FineClasses for
-// further ones.
+// Class is the size in bytes that the allocator takes for an allocation of n bytes. The size
+// classes of jemalloc are 8, the multiples of 16 up to 128, and then four for each doubling
+// (jemalloc(3), "Size classes"); see FineClasses for further ones. Those of libc are 24, 40, 56 and
+// so on. libc may give 16 bytes more when it reuses freed memory. From 128 KiB on it rounds up to
+// pages.
 func (s Server) Class(n int) int {
 	switch {
+	case s.Libc:
+		const before = 8 // bytes of each piece, which is a multiple of 16 and at least 32
+		return max((n+before+15)&^15, 32) - before
 	case n <= 8:
 		return 8
 	case n <= 64 && s.FineClasses:
@@ -78,10 +150,17 @@ func (s Server) Class(n int) int {
 // String is [Server.String] of the zero Server.
 func String(n int) int { return Server{}.String(n) }
 
-// String is what Redis allocates for a string value of n bytes: the object and its string, without the key and
-// its place in the key table. A whole number takes less: see [Server.Value]. From 32 KiB on Redis may keep a
-// value in the buffer it was read into, which at the end of a class is the next larger one.
+// String is what Redis allocates for a string value of n bytes: the object and its string, without
+// the key and its place in the key table. A whole number takes less: see [Server.Value]. From 32
+// KiB on Redis may keep a value in the buffer it was read into, which at the end of a class is the
+// next larger one.
+//
+// In the layouts after Redis70 a short value shares its key's allocation: String is then the bytes
+// that it adds to a name of 24 bytes. See [Server.KeyString] for other names.
 func (s Server) String(n int) int {
+	if s.Layout != Redis70 {
+		return s.KeyString(usualName, n, false) - s.Key(usualName, false)
+	}
 	if n <= embeddedMax {
 		const header, terminator = 3, 1 // sdshdr8, even for the shortest: object.c
 		return s.Class(objectSize + header + n + terminator)
@@ -89,23 +168,28 @@ func (s Server) String(n int) int {
 	return s.Class(objectSize) + s.text(n)
 }
 
-// Value is what Redis allocates for the string value v: as [Server.String] says, or, for a whole number of at most
-// 64 bits, the object alone, and nothing if all keys share it (object.c, tryObjectEncoding). It holds for values
-// as they are set, not for those that APPEND or SETRANGE grew. It does not keep v.
+// Value is what Redis allocates for the string value v: as [Server.String] says, or, for a whole
+// number of at most 64 bits, the object alone, and nothing if all keys share it (object.c,
+// tryObjectEncoding) or if it is in the key's own allocation, as in the layouts after Redis70. It
+// holds for values as they are set, not for those that APPEND or SETRANGE grew. It does not keep v.
 func (s Server) Value(v []byte) int {
 	n, ok := whole(v)
 	switch {
 	case !ok:
 		return s.String(len(v))
-	case n >= 0 && n <= sharedMax && !s.Unshared && !s.MemoryUsage:
+	case s.Layout != Redis70, n >= 0 && n <= sharedMax && !s.Unshared && !s.MemoryUsage:
 		return 0
 	}
 	return s.Class(objectSize)
 }
 
-// Key is what Redis allocates for a key with a name of n bytes, beside its value: the name, its entry in the key
-// table, and another entry if it expires. The buckets of the tables are not in it: see [Table].
+// Key is what Redis allocates for a key with a name of n bytes, beside its value: the name, its
+// entry in the key table, and another entry if it expires. The buckets of the tables are not in it:
+// see [Server.Table].
 func (s Server) Key(n int, expires bool) int {
+	if s.Layout != Redis70 {
+		return s.Class(s.object(objectSize, n, expires || n >= expiryFrom))
+	}
 	entry := entrySize
 	if s.Cluster {
 		entry += slotSize
@@ -117,15 +201,146 @@ func (s Server) Key(n int, expires bool) int {
 	return size
 }
 
-// Table is what Redis allocates for the buckets of a hash table with so many keys: 8 bytes for each of a power of
-// two of them, at least one a key. Each database has a table for its keys and one for those that expire. While
-// a table grows, the former one, of half the size, is there as well; and a table keeps its buckets until nine in ten
-// are empty.
-func Table(keys int) int {
+// KeyString is the allocation for a key and its string value: name is the length of the name, n
+// that of the value, which is no whole number. Where the two are apart it is the sum of
+// [Server.Key] and [Server.String].
+func (s Server) KeyString(name, n int, expires bool) int {
+	if s.Layout == Redis70 {
+		return s.Key(name, expires) + s.String(n)
+	}
+	const header, terminator = 3, 1 // sdshdr8, even for the shortest
+	object, most, counted := objectSize, 64, nameHeader(name)
+	if s.Layout == Valkey91 {
+		object, most = objectSize-pointerSize, 128 // the value follows, and needs no pointer
+	} else {
+		counted = 1 // the header of a short name, even where it is longer: object.c, kvobjSet
+	}
+	together := object + 1 + counted + name + terminator + header + n + terminator
+	size := s.object(object, name, false) + header + n + terminator
+	// A value that is together with its key stays so when the key gets an expiry, if there is room
+	// for both.
+	fits := n < 1<<8 && (s.Layout == Valkey91 || n <= embeddedMax) && together <= most
+	if fits && (!expires || s.Class(size) >= size+expirySize || together+expirySize <= most) {
+		if expires {
+			size += expirySize
+		}
+		return s.Class(size)
+	}
+	return s.Key(name, expires) + s.text(n)
+}
+
+// KeyValue is the allocation for a key and its string value v, which may be a whole number: name is
+// the length of the name. Where the two are apart it is the sum of [Server.Key] and [Server.Value].
+// It does not keep v.
+func (s Server) KeyValue(name int, v []byte, expires bool) int {
+	if _, ok := whole(v); ok || s.Layout == Redis70 {
+		return s.Key(name, expires) + s.Value(v)
+	}
+	return s.KeyString(name, len(v), expires)
+}
+
+// object is the size of an object with its key's name and, if it has one, its expiry; size is that
+// of the object alone.
+func (s Server) object(size, name int, expires bool) int {
+	if expires {
+		size += expirySize
+	}
+	const headerSize, terminator = 1, 1 // a byte says how long the header is
+	return size + headerSize + nameHeader(name) + name + terminator
+}
+
+// Table is [Server.Table] of the zero Server.
+func Table(keys int) int { return Server{}.Table(keys) }
+
+// Table is what Redis allocates for a hash table with so many keys: 8 bytes for each of a power of
+// two of buckets, at least one a key. Each database has a table for its keys and one for those that
+// expire. While a table grows, the former one, of half the size, is there as well; and a table
+// keeps its buckets until nine in ten are empty.
+//
+// Redis 8.2 takes 16 bytes more for each key that shares a bucket. Valkey 9.1 has buckets of 64
+// bytes for 7 keys, and adds one where a bucket overflows. Both are averages.
+func (s Server) Table(keys int) int {
 	if keys <= 0 {
 		return 0
 	}
+	switch s.Layout {
+	case Redis82:
+		buckets := 1 << bits.Len(uint(max(keys, tableMin)-1))
+		used := -math.Expm1(float64(keys)*math.Log1p(-1/float64(buckets))) * float64(buckets)
+		return 8*buckets + int(math.Round((float64(keys)-used)*float64(s.structure(linkSize))))
+	case Valkey91:
+		return s.bucketTable(keys)
+	}
 	return 8 << bits.Len(uint(max(keys, tableMin)-1))
+}
+
+// Tables is the allocation for both tables of a database: one of all keys, one of the keys that
+// expire. In a cluster, Redis 8.2 and Valkey 9.1 have two tables for each of the 16,384 slots:
+// count the keys of all masters together. Redis 8.2 takes 2.6 KB for each slot that has a key, and
+// outside a cluster once.
+func (s Server) Tables(keys, expiring int) int {
+	var ofKeys, ofExpiring int // sizes of what a table has beside its buckets
+	switch s.Layout {
+	case Redis70:
+		return s.Table(keys) + s.Table(expiring)
+	case Redis82:
+		ofKeys, ofExpiring = slotDictSize, slotExpirySize
+	case Valkey91:
+		ofKeys, ofExpiring = slotHashtableSize, hashtableSize
+	}
+	if s.Cluster {
+		return s.slotTables(keys, ofKeys) + s.slotTables(expiring, ofExpiring)
+	}
+	size := s.Table(keys) + s.Table(expiring)
+	if keys > 0 {
+		size += s.Class(ofKeys)
+	}
+	if expiring > 0 {
+		size += s.Class(ofExpiring)
+	}
+	return size
+}
+
+// slotTables are the tables of all slots; structure is the size of what each slot that has keys
+// takes beside them.
+func (s Server) slotTables(keys, structure int) int {
+	const slots = 16384
+	if keys <= 0 {
+		return 0
+	}
+	mean := float64(keys) / slots
+	if mean > 500 {
+		return slots * (s.Class(structure) + s.Table(int(mean)))
+	}
+	// The keys of a slot are Poisson distributed, nearly.
+	p, sum := math.Exp(-mean), 0.0
+	for k := 1; k < int(mean+12*math.Sqrt(mean))+20; k++ {
+		p *= mean / float64(k)
+		sum += p * float64(s.Class(structure)+s.Table(k))
+	}
+	return int(math.Round(slots * sum))
+}
+
+// bucketTable is a table of buckets of seven. A bucket that overflows has six, and a pointer to the
+// next one.
+func (s Server) bucketTable(keys int) int {
+	const bucketSize, perBucket = 64, 7
+	buckets := 1
+	for buckets*perBucket < keys {
+		buckets *= 2
+	}
+	if buckets == 1 {
+		return s.structure(bucketSize)
+	}
+	// The keys of a bucket are Poisson distributed, nearly.
+	mean := float64(keys) / float64(buckets)
+	p, further := math.Exp(-mean), 0.0
+	for k := 1; k < 64; k++ {
+		if p *= mean / float64(k); k > perBucket {
+			further += p * math.Ceil(float64(k-perBucket)/(perBucket-1))
+		}
+	}
+	return s.structure(buckets*bucketSize) + int(math.Round(further*float64(buckets)*float64(s.structure(bucketSize))))
 }
 
 // structure is the allocation of a C structure of n bytes.
@@ -136,26 +351,34 @@ func (s Server) structure(n int) int {
 	return s.Class(n)
 }
 
-// text is the allocation of n bytes with the header of sds.h and a terminator, as names and what is in hashes are
-// kept.
+// text is the allocation of n bytes with the header of sds.h and a terminator, as names and what is
+// in hashes are kept.
 func (s Server) text(n int) int {
-	header := 1 // sdshdr5, which has no place for an empty text to grow
-	switch {
-	case uint64(n) >= 1<<32:
-		header = 17
-	case n >= 1<<16:
-		header = 9
-	case n >= 1<<8:
-		header = 5
-	case n >= 1<<5 || n == 0:
-		header = 3
+	header := nameHeader(n)
+	if n == 0 {
+		header = 3 // for sdshdr5 has no place for an empty text to grow
 	}
 	const terminator = 1
 	return s.Class(header + n + terminator)
 }
 
-// whole reads v if it is a whole number of 64 bits in the one way of writing it that Redis gives back: without plus
-// sign, leading zeros or spaces (util.c, string2ll).
+// nameHeader is the size of the header of sds.h for a text of n bytes that does not grow.
+func nameHeader(n int) int {
+	switch {
+	case uint64(n) >= 1<<32:
+		return 17
+	case n >= 1<<16:
+		return 9
+	case n >= 1<<8:
+		return 5
+	case n >= 1<<5:
+		return 3
+	}
+	return 1
+}
+
+// whole reads v if it is a whole number of 64 bits in the one way of writing it that Redis gives
+// back: without plus sign, leading zeros or spaces (util.c, string2ll).
 func whole(v []byte) (n int64, ok bool) {
 	if len(v) == 0 || len(v) > wholeMax {
 		return 0, false

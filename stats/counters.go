@@ -13,14 +13,15 @@ import (
 
 // CountersOptions are the settings of [Counters]; the zero value is useful.
 type CountersOptions struct {
-	// TimeEvery times one operation of so many, chosen at random. 1 times all, which costs 25 ns for each stage and one more. Defaults
-	// to 32; negative times none.
+	// TimeEvery times one operation of so many, chosen at random. 1 times all, which costs 25 ns
+	// for each stage and one more. Defaults to 32; negative times none.
 	TimeEvery int
 }
 
 const defaultTimeEvery = 32
 
-// Counters counts what operations do. It is safe for concurrent use and allocates nothing for an operation.
+// Counters counts what operations do. It is safe for concurrent use and allocates nothing for an
+// operation.
 type Counters struct {
 	sampler
 	shards [counterShards]counterShard
@@ -32,10 +33,12 @@ type Counters struct {
 	algorithm  atomic.Uint32
 }
 
-// counterShards spreads the callers over places in memory, so that processors do not wait for one another's caches.
+// counterShards spreads the callers over places in memory, so that processors do not wait for one
+// another's caches.
 const counterShards = 8
 
-// stackShift leaves out of an address on the stack what callers on different stacks have in common: the smallest stack has 2 KiB.
+// stackShift leaves out of an address on the stack what callers on different stacks have in common:
+// the smallest stack has 2 KiB.
 const stackShift = 11
 
 type counterShard struct {
@@ -113,7 +116,8 @@ func (c *Counters) Record(_ context.Context, e Event) {
 	}
 }
 
-// Snapshot is what Counters have counted so far. Figures of one operation may be a few apart where it is taken while others run.
+// Snapshot is what Counters have counted so far. Figures of one operation may be a few apart where
+// it is taken while others run.
 type Snapshot struct {
 	Ops   [Ops]OpStats // by [Op]
 	Fresh uint64       // buffers that had to be made or to grow
@@ -178,13 +182,15 @@ func (c *Counters) Snapshot() Snapshot {
 	return s
 }
 
-// The buckets of a [Histogram] are those of a Prometheus native histogram of schema 2: each bound is 2^(1/4) times the one before, and
-// one of them is a second. See https://prometheus.io/docs/specs/native_histograms.
+// The buckets of a [Histogram] are those of a Prometheus native histogram of schema 2: each bound
+// is 2^(1/4) times the one before, and one of them is a second. See
+// https://prometheus.io/docs/specs/native_histograms.
 const (
 	HistogramSchema = 2
 
-	// HistogramFirst is the index of the first bucket: bucket i+HistogramFirst ends at 2^((i+HistogramFirst)/4) seconds, itself
-	// included. The first has all that is shorter, of 119 ns and less; the last all that is longer than 64 s.
+	// HistogramFirst is the index of the first bucket: bucket i+HistogramFirst ends at
+	// 2^((i+HistogramFirst)/4) seconds, itself included. The first has all that is shorter, of 119
+	// ns and less; the last all that is longer than 64 s.
 	HistogramFirst = -23 * 4
 
 	histogramBuckets = (23+7)*4 - 2
@@ -242,8 +248,8 @@ func (h *histogram) snapshot() Histogram {
 	return s
 }
 
-// Quantile is the duration below which a part q, 0 to 1, of all lie, to the bucket: at most 19% too long. It is zero for
-// an empty histogram.
+// Quantile is the duration below which a part q, 0 to 1, of all lie, to the bucket: at most 19% too
+// long. It is zero for an empty histogram.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(h.Count)))
 	var seen uint64

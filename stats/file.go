@@ -13,8 +13,8 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// The file of [NewFile] is a magic, and then batches until the end. Integers are uvarints, those of times zig-zag varints; a string is its length
-// and its bytes. A batch is
+// The file of [NewFile] is a magic, and then batches until the end. Integers are uvarints, those of
+// times zig-zag varints; a string is its length and its bytes. A batch is
 //
 //	length of what follows
 //	From and To, in nanoseconds since 1970
@@ -25,16 +25,33 @@ import (
 //	    if timed the times of all stages in nanoseconds: first their number
 const fileMagic = "bale stats 1\n"
 
-// maxFileBatch bounds in bytes what [Read] allocates for a batch: 4,096 events of the greatest length, and their groups.
+// maxFileBatch bounds in bytes what [Read] allocates for a batch: 4,096 events of the greatest
+// length, and their groups.
 const maxFileBatch = 4 << 20
 
-// ErrFormat: what is read is not a file of [NewFile], or a damaged one.
-var ErrFormat = errors.New("stats: not a file of events")
+// What the groups of a file may be: [Read] keeps all their names.
+const (
+	maxFileGroups     = 10_000
+	maxFileGroupBytes = 1 << 20 // of their names together
+)
+
+// OtherGroups is the group in a file of the events whose groups are beyond the first 10,000, or
+// beyond 1 MiB of names.
+const OtherGroups = "(other groups)"
+
+var (
+	// ErrFormat: what is read is not a file of [NewFile], or a damaged one.
+	ErrFormat = errors.New("stats: not a file of events")
+
+	// ErrGroups: the file names more groups than [NewFile] does. It comes with ErrFormat.
+	ErrGroups = errors.New("too many groups")
+)
 
 // File is a [Sink] that writes a compact file: some 20 bytes an event. Make one with [NewFile].
 type File struct {
 	w      io.Writer
 	groups map[string]uint64
+	names  int // bytes of the groups' names
 	buf    []byte
 	begun  bool
 	broken error // a Write that failed in the middle
@@ -52,11 +69,20 @@ func (f *File) Write(_ context.Context, b *Batch) error {
 	p = binary.AppendVarint(p, b.To.UnixNano())
 	p = binary.AppendUvarint(p, b.Dropped)
 	var fresh []string
-	for _, g := range b.Groups {
-		if _, known := f.groups[g]; !known {
-			f.groups[g] = uint64(len(f.groups))
+	numbers := make([]uint64, len(b.Groups))
+	for i, g := range b.Groups {
+		number, known := f.groups[g]
+		if !known && (len(f.groups)+1 >= maxFileGroups || f.names+len(g) > maxFileGroupBytes-len(OtherGroups)) {
+			g = OtherGroups
+			number, known = f.groups[g]
+		}
+		if !known {
+			number = uint64(len(f.groups))
+			f.groups[g] = number
+			f.names += len(g)
 			fresh = append(fresh, g)
 		}
+		numbers[i] = number
 	}
 	p = binary.AppendUvarint(p, uint64(len(fresh)))
 	for _, g := range fresh {
@@ -65,7 +91,7 @@ func (f *File) Write(_ context.Context, b *Batch) error {
 	}
 	p = binary.AppendUvarint(p, uint64(len(b.Events)))
 	for i := range b.Events {
-		p = appendEvent(p, f.groups[b.Groups[i]], &b.Events[i])
+		p = appendEvent(p, numbers[i], &b.Events[i])
 	}
 	f.buf = f.buf[:0]
 	if !f.begun {
@@ -80,6 +106,7 @@ func (f *File) Write(_ context.Context, b *Batch) error {
 		} else {
 			for _, g := range fresh {
 				delete(f.groups, g) // their names are not there; they are the last numbers
+				f.names -= len(g)
 			}
 		}
 		return err
@@ -107,8 +134,9 @@ func appendEvent(p []byte, group uint64, e *Event) []byte {
 	return p
 }
 
-// Read reads a file and calls each for all its batches, which it must not keep. A file that ends within a batch, as that of a program that was killed may,
-// is ErrFormat and io.ErrUnexpectedEOF, after the batches before.
+// Read reads a file and calls each for all its batches, which it must not keep. A file that ends
+// within a batch, as that of a program that was killed may, is ErrFormat and io.ErrUnexpectedEOF,
+// after the batches before.
 func Read(r io.Reader, each func(b *Batch) error) error {
 	from := source{r: r}
 	in := bufio.NewReader(&from)
@@ -119,7 +147,7 @@ func Read(r io.Reader, each func(b *Batch) error) error {
 	if string(magic) != fileMagic {
 		return fmt.Errorf("%w: it does not start with %q", ErrFormat, fileMagic)
 	}
-	var groups []string
+	var groups fileGroups
 	var batch Batch
 	for {
 		size, err := binary.ReadUvarint(in)
@@ -143,7 +171,10 @@ func Read(r io.Reader, each func(b *Batch) error) error {
 			return err
 		}
 		d := decoder{p: p.Bytes()}
-		groups = d.batch(&batch, groups)
+		d.batch(&batch, &groups)
+		if len(groups.names) > maxFileGroups || groups.bytes > maxFileGroupBytes {
+			return fmt.Errorf("%w: %w: more than %d, or more than %d bytes of names", ErrFormat, ErrGroups, maxFileGroups, maxFileGroupBytes)
+		}
 		if d.failed || len(d.p) > 0 {
 			return fmt.Errorf("%w: a batch does not end where it should", ErrFormat)
 		}
@@ -193,25 +224,35 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-func (d *decoder) batch(b *Batch, groups []string) []string {
+// fileGroups are the groups that a file has named so far.
+type fileGroups struct {
+	names []string
+	bytes int
+}
+
+// batch reads a batch. It stops at a group too many.
+func (d *decoder) batch(b *Batch, groups *fileGroups) {
 	b.From, b.To = time.Unix(0, d.varint()), time.Unix(0, d.varint())
 	b.Dropped = d.uvarint()
 	for n := d.uvarint(); n > 0 && !d.failed; n-- {
 		size := d.uvarint()
 		if size > uint64(len(d.p)) {
 			d.failed = true
-			return groups
+			return
 		}
-		groups = append(groups, string(d.p[:size]))
+		groups.names, groups.bytes = append(groups.names, string(d.p[:size])), groups.bytes+int(size)
 		d.p = d.p[size:]
+		if len(groups.names) > maxFileGroups || groups.bytes > maxFileGroupBytes {
+			return
+		}
 	}
 	b.Groups, b.Events = b.Groups[:0], b.Events[:0]
 	for n := d.uvarint(); n > 0 && !d.failed; n-- {
 		var e Event
 		group := d.uvarint()
-		if group >= uint64(len(groups)) {
+		if group >= uint64(len(groups.names)) {
 			d.failed = true
-			return groups
+			return
 		}
 		e.Op, e.Class = Op(d.uvarint()), Class(d.uvarint())
 		e.Timed = d.uvarint()&1 != 0
@@ -226,7 +267,6 @@ func (d *decoder) batch(b *Batch, groups []string) []string {
 				}
 			}
 		}
-		b.Groups, b.Events = append(b.Groups, groups[group]), append(b.Events, e)
+		b.Groups, b.Events = append(b.Groups, groups.names[group]), append(b.Events, e)
 	}
-	return groups
 }

@@ -13,16 +13,19 @@ import (
 
 // RingOptions are the settings of a [Ring]; the zero value is useful.
 type RingOptions struct {
-	// Size is how many events the ring holds, rounded up to a power of two. Defaults to 16,384, which takes 2 MiB; 2 to 2^24.
+	// Size is how many events the ring holds, rounded up to a power of two. Defaults to 16,384,
+	// which takes 2 MiB; 2 to 2^24.
 	Size int
 
-	// Interval is how often events are handed to the sink. Defaults to 500 ms. A ring that is half full is drained sooner.
+	// Interval is how often events are handed to the sink. Defaults to 500 ms. A ring that is half
+	// full is drained sooner.
 	Interval time.Duration
 
 	// TimeEvery is that of [CountersOptions].
 	TimeEvery int
 
-	// Failed is told when the sink fails; the batch is lost then. It is called by the ring's own goroutine.
+	// Failed is told when the sink fails; the batch is lost then. It is called by the ring's own
+	// goroutine.
 	Failed func(error)
 }
 
@@ -33,7 +36,8 @@ const (
 	batchSize           = 4096 // events at once in a batch
 )
 
-// Batch is what a [Sink] gets: events in the order in which they ended, as nearly as that can be said of things at once.
+// Batch is what a [Sink] gets: events in the order in which they ended, as nearly as that can be
+// said of things at once.
 type Batch struct {
 	// From and To are when the events ended: after From, and not after To.
 	From, To time.Time
@@ -52,8 +56,9 @@ type Sink interface {
 	Write(ctx context.Context, b *Batch) error
 }
 
-// Ring takes events from many callers to a [Sink], which a goroutine of its own calls. A caller never waits, neither for another one nor for the
-// sink: where the ring is full, the event is dropped and counted. Make one with [NewRing].
+// Ring takes events from many callers to a [Sink], which a goroutine of its own calls. A caller
+// never waits, neither for another one nor for the sink: where the ring is full, the event is
+// dropped and counted. Make one with [NewRing].
 type Ring struct {
 	sink    Sink
 	options RingOptions
@@ -79,15 +84,17 @@ type Ring struct {
 	failed error // the last Write's; after done
 }
 
-// slot is one place of the ring. It is the bounded queue of Dmitry Vyukov (1024cores.net): turn says who may use the slot next, the
-// writer of event number turn, or once that is written (turn+1) the reader.
+// slot is one place of the ring. It is the bounded queue of Dmitry Vyukov (1024cores.net): turn
+// says who may use the slot next, the writer of event number turn, or once that is written (turn+1)
+// the reader.
 type slot struct {
 	turn  atomic.Uint64
 	group string
 	event Event
 }
 
-// NewRing makes a Ring and starts its goroutine, which [Ring.Close] ends. The sink stays the caller's.
+// NewRing makes a Ring and starts its goroutine, which [Ring.Close] ends. The sink stays the
+// caller's.
 func NewRing(sink Sink, o RingOptions) (*Ring, error) {
 	if o.Size == 0 {
 		o.Size = defaultRingSize
@@ -153,7 +160,8 @@ func (r *Ring) put(group string, e *Event) {
 	}
 }
 
-// Dropped is how many events were lost because the ring was full, and delivered how many the sink was given.
+// Dropped is how many events were lost because the ring was full, and delivered how many the sink
+// was given.
 func (r *Ring) Dropped() (dropped, delivered uint64) { return r.dropped.Load(), r.delivered.Load() }
 
 // Flush hands the sink what the ring holds, and returns when it has it.
@@ -176,7 +184,8 @@ func (r *Ring) Flush(ctx context.Context) error {
 
 var errClosed = errors.New("stats: the ring is closed")
 
-// Close hands the sink what is left and ends the goroutine. Events that come later are dropped. It returns the sink's last error.
+// Close hands the sink what is left and ends the goroutine. Events that come later are dropped. It
+// returns the sink's last error.
 func (r *Ring) Close() error {
 	r.once.Do(func() { close(r.stop) })
 	<-r.done
@@ -209,8 +218,8 @@ func (r *Ring) drain() {
 	}
 }
 
-// patience is how long a Flush or Close waits for a caller that has taken a slot and not yet written it, because its thread was interrupted between the two. What comes behind
-// it waits, too.
+// patience is how long a Flush or Close waits for a caller that has taken a slot and not yet
+// written it, because its thread was interrupted between the two. What comes behind it waits, too.
 const patience = 100 * time.Millisecond
 
 // empty hands over what the ring holds, in batches. All means what others are about to write, too.

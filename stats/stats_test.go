@@ -230,7 +230,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestRingWaitsForWhoIsWriting: what comes behind a caller that was interrupted as it wrote is not forgotten by Flush, and not lost uncounted by Close.
+// TestRingWaitsForWhoIsWriting: what comes behind a caller that was interrupted as it wrote is not
+// forgotten by Flush, and not lost uncounted by Close.
 func TestRingWaitsForWhoIsWriting(t *testing.T) {
 	for _, comesBack := range []bool{true, false} {
 		sink := &memory{}
@@ -463,8 +464,8 @@ func record(ctx context.Context, r Recorder, clock time.Time) {
 	r.Record(ctx, e)
 }
 
-// BenchmarkRecorder is what a recorder costs an operation, the clock included. With the default sample it is to be 40 ns at
-// most.
+// BenchmarkRecorder is what a recorder costs an operation, the clock included. With the default
+// sample it is to be 40 ns at most.
 func BenchmarkRecorder(b *testing.B) {
 	clock := time.Now()
 	for name, r := range recorders(b) {

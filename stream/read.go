@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -26,12 +27,14 @@ type Reader struct {
 	read    int64
 	err     error // for ever after
 
-	start time.Time
-	told  bool // the Recorder has been
+	start  time.Time
+	told   bool           // the Recorder has been
+	mended sync.WaitGroup // of lookAfter
 }
 
-// GetReader opens the value of a key, or returns ErrNotFound. The first bytes are there, the others are read as they are wanted, until the context ends or
-// the Reader is closed. A byte is handed out only when its chunk has been verified; the whole value has been when Read returns io.EOF.
+// GetReader opens the value of a key, or returns ErrNotFound. The first bytes are there, the others
+// are read as they are wanted, until the context ends or the Reader is closed. A byte is handed out
+// only when its chunk has been verified; the whole value has been when Read returns io.EOF.
 func (s *Streams) GetReader(ctx context.Context, key string) (*Reader, error) {
 	start := time.Now()
 	r, err := s.open(ctx, key)
@@ -60,11 +63,45 @@ func (s *Streams) open(ctx context.Context, key string) (*Reader, error) {
 				c.close()
 				return nil, &bale.KeyError{Op: "get", Key: key, Err: err}
 			}
-			return &Reader{streams: s, key: key, info: m.Info, decoder: decoder, chunks: c}, nil
+			r := &Reader{streams: s, key: key, info: m.Info, decoder: decoder, chunks: c}
+			r.lookAfter(ctx)
+			return r, nil
 		} else if c.close(); !errors.Is(err, ErrReplaced) || try == tries {
 			return nil, &bale.KeyError{Op: "get", Key: key, Err: err}
 		}
 	}
+}
+
+// lookAfter checks in the background whether the last chunk would expire before its value, and
+// mends all chunks then. It checks a value once per Streams, unless 1024 others crowd it out.
+func (r *Reader) lookAfter(ctx context.Context) {
+	s, m := r.streams, r.chunks.Manifest
+	l, ok := s.store.(aging)
+	sum := frame.Checksum([]byte(m.Generation))
+	seen := &s.seen[sum%uint32(len(s.seen))]
+	if !ok || m.Chunks == 0 || seen.Load() == sum {
+		return
+	}
+	r.mended.Go(func() {
+		look, cancel := context.WithTimeout(ctx, lookTime) // Close waits for it
+		defer cancel()
+		chunk, err := lifetime(look, l, m.ChunkKey(r.key, m.Chunks-1))
+		if err != nil {
+			return
+		}
+		if chunk >= 0 {
+			lives, err := lifetime(look, l, r.key)
+			if err != nil {
+				return
+			}
+			if shorter(chunk, lives) {
+				if _, err := s.mend(ctx, r.key, &m, nil); err != nil {
+					return // the next Reader tries again
+				}
+			}
+		}
+		seen.Store(sum)
+	})
 }
 
 func (s *Streams) decoder(source io.Reader) (*zstd.Decoder, error) {
@@ -96,7 +133,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return r.verdict(n, err)
 }
 
-// verdict makes of what the decoder says what the caller gets: never more bytes than the value has, and an end only where it ends.
+// verdict makes of what the decoder says what the caller gets: never more bytes than the value has,
+// and an end only where it ends.
 func (r *Reader) verdict(n int, err error) (int, error) {
 	if over := r.read - r.info.Size; over > 0 {
 		n -= int(min(over, int64(n)))
@@ -172,13 +210,15 @@ func (c *counting) Write(p []byte) (int, error) {
 	return written, err
 }
 
-// Close ends reading. It is not needed for the value to have been verified.
+// Close ends reading. It is not needed for the value to have been verified. It waits for the check
+// of the chunks' expiry, at most 2 s, and while chunks are mended.
 func (r *Reader) Close() error {
 	if r.decoder == nil {
 		return nil
 	}
 	r.tell(nil)
 	r.chunks.close()
+	r.mended.Wait()
 	_ = r.decoder.Reset(nil) // lets go of the chunks
 	r.streams.decoders.Put(r.decoder)
 	r.decoder = nil

@@ -1,10 +1,15 @@
-// Package stream keeps values in Redis that are too large for one key, or for memory: a value is compressed while it is read and stored as chunks, in memory
-// that does not grow with it. Redis strings end at 512 MB; a stream at 10 GiB unless [Options] says otherwise.
+// Package stream keeps values in Redis that are too large for one key, or for memory: a value is
+// compressed while it is read and stored as chunks, in memory that does not grow with it. Redis
+// strings end at 512 MB; a stream at 10 GiB unless [Options] says otherwise.
 //
-// [Streams.PutReader] writes a value, and [Streams.GetReader] reads it. A reader sees the old value or the new one, never a mixture: chunks are written under new
-// keys each time, and the key itself says which belong to the value, so that one command changes it. A write that ends half-way leaves the old value; its chunks expire.
+// [Streams.PutReader] writes a value, and [Streams.GetReader] reads it. A reader sees the old value
+// or the new one, never a mixture: chunks are written under new keys each time, and the key itself
+// says which belong to the value, so that one command changes it. A write that ends half-way leaves
+// the old value, whole. Its chunks expire, or the next write or deletion of the key retires them,
+// or [Streams.Repair].
 //
-// The chunks of all a value are one Zstandard stream (RFC 8878): put together without their headers (package frame) they are what the zstd tool reads.
+// The chunks of all a value are one Zstandard stream (RFC 8878): put together without their headers
+// (package frame) they are what the zstd tool reads.
 package stream
 
 import (
@@ -13,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,28 +34,34 @@ import (
 
 // Options are the settings of [Streams]; the zero value is useful.
 type Options struct {
-	// Chunk is how many bytes of the compressed stream a key holds. Defaults to 1 MiB; 64 KiB to 64 MiB. Larger ones are
-	// fewer commands and hold the server, which does one thing at a time, longer.
+	// Chunk is how many bytes of the compressed stream a key holds. Defaults to 1 MiB; 64 KiB to 64
+	// MiB. Larger ones are fewer commands and hold the server, which does one thing at a time,
+	// longer.
 	Chunk int
 
-	// Level is that of package compress/zstd. Defaults to Fastest. Higher levels have larger windows, and find what is alike further apart: 4 MiB, 8, 8 and 8.
+	// Level is that of package compress/zstd. Defaults to Fastest. Higher levels have larger
+	// windows, and find what is alike further apart: 4 MiB, 8, 8 and 8.
 	Level balezstd.Level
 
-	// MaxSize is the largest value in bytes that is written or read, decompressed. Defaults to 10 GiB.
+	// MaxSize is the largest value in bytes that is written or read, decompressed. Defaults to 10
+	// GiB.
 	MaxSize int64
 
-	// Lease is how long the chunks of an unfinished value live: what an interrupted write leaves is gone after it. It is renewed while the write goes on, however slowly
-	// the source gives its bytes. Defaults to 5 min; at least 1 s.
+	// Lease is how long the chunks of an unfinished value live: what an interrupted write leaves is
+	// gone after it. It is renewed while the write goes on, however slowly the source gives its
+	// bytes. Defaults to 5 min; at least 1 s.
 	Lease time.Duration
 
-	// Grace is how long the chunks of a value that was replaced or deleted live on for those who are reading it. Defaults to 1 min; at least 1 ms.
+	// Grace is how long the chunks of a value that was replaced or deleted live on for those who
+	// are reading it. Defaults to 1 min; at least 1 ms.
 	Grace time.Duration
 
-	// Parallel is how many chunks are on their way at a time, and how many are read ahead. Defaults to 2; 1 to 16. Each holds a chunk's memory.
+	// Parallel is how many chunks are on their way at a time, and how many are read ahead. Defaults
+	// to 2; 1 to 16. Each holds a chunk's memory.
 	Parallel int
 
-	// Recorder is told of each PutReader as stats.Set, and of each Reader as stats.Get when it has come to its end or is closed; the time of all is that of
-	// stats.Store. Nil for none.
+	// Recorder is told of each PutReader as stats.Set, and of each Reader as stats.Get when it has
+	// come to its end or is closed; the time of all is that of stats.Store. Nil for none.
 	Recorder stats.Recorder
 }
 
@@ -64,10 +76,15 @@ const (
 	defaultParallel = 2
 	maxParallel     = 16
 
-	// cleanTime is how long chunks are removed, or given an end, after the context of their caller has ended.
+	// cleanTime bounds each command that outlives its caller's context, and the removal of the
+	// chunks of a failed write as a whole.
 	cleanTime = 30 * time.Second
 
-	// maxWindow is the largest window of a stream that is read, in bytes: what the levels here need at most. It bounds a decoder's memory.
+	// lookTime bounds a Reader's check of its chunks' expiry.
+	lookTime = 2 * time.Second
+
+	// maxWindow is the largest window of a stream that is read, in bytes: what the levels here need
+	// at most. It bounds a decoder's memory.
 	maxWindow = 8 << 20
 )
 
@@ -75,10 +92,15 @@ var (
 	// ErrNotStream: the key holds a value that was not written by this package.
 	ErrNotStream = errors.New("not a stream")
 
-	// ErrReplaced: the value was replaced or deleted while it was read, longer than Options.Grace ago. What was read so far is of the old value.
+	// ErrBusy: as many writes and deletions of the key are in progress as its journal has room for.
+	ErrBusy = errors.New("too many writes and deletions of the key are in progress")
+
+	// ErrReplaced: the value was replaced or deleted while it was read, longer than Options.Grace
+	// ago. What was read so far is of the old value.
 	ErrReplaced = errors.New("the value was replaced while it was read")
 
-	// ErrLease: chunks were lost before the value was complete: the lease could not be renewed in time, or Redis has evicted them.
+	// ErrLease: chunks were lost before the value was complete: the lease could not be renewed in
+	// time, or Redis has evicted them.
 	ErrLease = errors.New("chunks were lost before the value was complete")
 )
 
@@ -96,6 +118,8 @@ type Streams struct {
 	encoders sync.Pool // *zstd.Encoder
 	decoders sync.Pool // *zstd.Decoder
 	buffers  sync.Pool // *[]byte, of a chunk and its header
+
+	seen [1024]atomic.Uint32 // checksums of generations whose chunks' expiry was checked
 }
 
 // New makes Streams. The store stays the caller's.
@@ -134,11 +158,16 @@ func New(store bale.Store, o Options) (*Streams, error) {
 	return &Streams{store: store, options: o}, nil
 }
 
-// PutReader stores what the source gives until its end, and returns what that was. The old value of the key stays until all is there. The source is
-// read by the calling goroutine.
+// PutReader stores what the source gives until its end, and returns what that was. The old value of
+// the key stays until all is there. The source is read by the calling goroutine.
 //
-// On an error the key is as it was, unless the store fails in the very end, when it is to change the key: nobody can say then whether it did. The new value is there for the
-// lease, or the old one as before.
+// On an error the key holds the old value, with two exceptions. If the swap of the key gets no
+// answer, the key holds the old value or the new one, whole. If Redis fails just after the swap,
+// the key holds the new value, and the error says that its chunks may expire: write it again, or
+// call Repair. The work after the swap does not end with the context. After the context's end,
+// chunks of the old value are retired for 30 s at most; the journal has the rest.
+//
+// A key that holds a manifest which bale cannot have written is ErrCorrupt, and stays as it is.
 func (s *Streams) PutReader(ctx context.Context, key string, source io.Reader, e bale.Expiry) (Info, error) {
 	start := time.Now()
 	info, err := s.put(ctx, key, source, e)
@@ -174,27 +203,77 @@ func (s *Streams) record(ctx context.Context, op stats.Op, start time.Time, size
 	s.options.Recorder.Record(ctx, e)
 }
 
-// Delete removes a value and reports whether there was one. Its chunks live on for the grace period.
+// Delete removes a value and reports whether there was one. Its chunks live on for the grace
+// period. The work after the key is gone goes on for 30 s at most after the context's end. If it
+// fails, Delete returns true and the error: Delete it again, or Repair it, to retire the chunks.
 func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
-	for {
-		old, m, err := s.head(ctx, key)
-		switch {
-		case errors.Is(err, bale.ErrNotFound):
-			return false, nil
-		case err != nil:
-			return false, &bale.KeyError{Op: "delete", Key: key, Err: err}
+	is, err := s.delete(ctx, key)
+	if err != nil {
+		err = &bale.KeyError{Op: "delete", Key: key, Err: err}
+	}
+	return is, err
+}
+
+func (s *Streams) delete(ctx context.Context, key string) (is bool, err error) {
+	stored, old, err := s.head(ctx, key)
+	if errors.Is(err, bale.ErrNotFound) {
+		unfinished, err := s.journalBytes(ctx, key)
+		if err == nil {
+			_, err = s.sweep(ctx, key, unfinished)
 		}
-		ok, err := s.store.Swap(ctx, key, old, nil, 0)
+		return false, err
+	}
+	if err != nil {
+		return false, err
+	}
+	i, err := s.announce(ctx, key, entry{id: rand.Text(), old: old.Generation, oldChunks: old.Chunks})
+	detached := context.WithoutCancel(ctx)
+	for err == nil && !is {
+		if err = i.confirm(ctx, &old); err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
-			return false, &bale.KeyError{Op: "delete", Key: key, Err: err}
+			break
 		}
-		if ok {
-			if err = s.retire(ctx, key, &m, s.options.Grace); err != nil {
-				err = &bale.KeyError{Op: "delete", Key: key, Err: fmt.Errorf("it is deleted, but not its chunks: %w", err)}
+		var perhaps bool
+		if is, perhaps, err = s.replace(detached, key, stored, nil, "", 0); perhaps {
+			i.stop()
+			return false, err
+		}
+		if err == nil && !is {
+			if stored, old, err = s.head(ctx, key); errors.Is(err, bale.ErrNotFound) {
+				err = nil
+				break
 			}
-			return true, err
 		}
 	}
+	if is {
+		if err = s.retire(ctx, key, &old, s.options.Grace); err != nil {
+			i.stop()
+			_, _ = s.store.Delete(detached, []string{i.entry.aliveKey(key)}) // the next sweeper need not wait
+			return true, fmt.Errorf("it is deleted, but not its chunks: %w", err)
+		}
+	}
+	_ = i.withdraw(detached) // a sweeper removes the rest
+	return is, err
+}
+
+// replace swaps the value of a key. If the swap fails, and the key does not show that it was done,
+// perhaps is true: the server may have done it, or may do it yet.
+func (s *Streams) replace(detached context.Context, key string, old, value []byte, generation string, ttl time.Duration) (done, perhaps bool, err error) {
+	// After a lease without a sign of life a sweeper may act: the swap must not be sent so late.
+	ctx, cancel := context.WithTimeout(detached, min(cleanTime, s.options.Lease/2))
+	defer cancel()
+	if done, err = s.store.Swap(ctx, key, old, value, ttl); err == nil {
+		return done, false, nil
+	}
+	ctx, cancel = context.WithTimeout(detached, cleanTime)
+	defer cancel()
+	_, m, headErr := s.head(ctx, key)
+	if value == nil && errors.Is(headErr, bale.ErrNotFound) || value != nil && headErr == nil && m.Generation == generation {
+		return true, false, nil
+	}
+	return false, true, err
 }
 
 // Stat says what the value of a key is, without reading it.
@@ -250,15 +329,71 @@ func (s *Streams) each(ctx context.Context, n int, do func(ctx context.Context, 
 	return context.Cause(ctx)
 }
 
-// retire lets the chunks of a value that is no longer the key's expire, after the grace period; those that are gone already are none of its business. It
-// goes on when the context of its caller ends, who has what he wanted.
+// lookPage is how many chunks are looked for before retire believes that there are no more.
+const lookPage = 32
+
+// retire makes the chunks of a replaced value expire. Missing chunks are fine. It ends cleanTime
+// after the context, for what it leaves is in the journal.
+//
+// The number of chunks may be forged. So retire ends at a page of chunks that are all missing. If
+// that is the first page, an earlier retire may have failed half-way, and what it had done has
+// expired: then the last chunk is there, and a binary search finds the first one.
 func (s *Streams) retire(ctx context.Context, key string, m *Manifest, after time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	return s.each(ctx, m.Chunks, func(ctx context.Context, i int) error {
-		_, err := s.store.Touch(ctx, m.ChunkKey(key, i), bale.TTL(after))
-		return err
-	})
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(cleanTime, cancel) })()
+	touch := func(ctx context.Context, i int) (bool, error) {
+		return s.touch(ctx, m.ChunkKey(key, i), bale.TTL(after))
+	}
+	for start, searched := 0, false; start < m.Chunks; {
+		var found atomic.Bool
+		err := s.each(detached, min(lookPage, m.Chunks-start), func(ctx context.Context, i int) error {
+			ok, err := touch(ctx, start+i)
+			if ok {
+				found.Store(true)
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case found.Load():
+			start += lookPage
+			continue
+		case searched || start > 0:
+			return nil
+		}
+		searched = true
+		if ok, err := touch(detached, m.Chunks-1); err != nil || !ok {
+			return err
+		}
+		for end := m.Chunks - 1; start < end; {
+			middle := (start + end) / 2
+			ok, err := touch(detached, middle)
+			switch {
+			case err != nil:
+				return err
+			case ok:
+				end = middle
+			default:
+				start = middle + 1
+			}
+		}
+	}
+	return nil
+}
+
+// beyond returns the expiry of chunks whose key lives that long. Like the key's it is relative: the
+// server's clock may be ahead of this one.
+func (s *Streams) beyond(lives time.Duration) bale.Expiry {
+	return bale.TTL(min(max(lives, 0), math.MaxInt64-s.options.Grace) + s.options.Grace)
+}
+
+// touch sets an expiry, within cleanTime.
+func (s *Streams) touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, cleanTime)
+	defer cancel()
+	return s.store.Touch(ctx, key, e)
 }
 
 // writer is a PutReader under way: an io.Writer of the compressed stream.
@@ -298,7 +433,7 @@ func (w *writer) put(source io.Reader, e bale.Expiry) (info Info, err error) {
 		err = cause // of a chunk that failed, rather than what the encoder makes of it
 	}
 	if err != nil {
-		w.clean()
+		_ = w.clean() // they have the lease
 		return w.manifest.Info, err
 	}
 	return w.manifest.Info, w.commit(e)
@@ -316,17 +451,17 @@ func (w *writer) renew() {
 		case <-w.ctx.Done():
 			return
 		case <-ticker.C:
-			if err := w.extend(int(w.arrived.Load()), bale.TTL(w.options.Lease)); err != nil {
+			if err := w.extend(w.ctx, w.touch, func() bale.Expiry { return bale.TTL(w.options.Lease) }); err != nil {
 				w.cancel(err)
 			}
 		}
 	}
 }
 
-// extend gives the first chunks another expiry. One that is not there is an error.
-func (w *writer) extend(chunks int, e bale.Expiry) error {
-	return w.each(w.ctx, chunks, func(ctx context.Context, i int) error {
-		ok, err := w.store.Touch(ctx, w.manifest.ChunkKey(w.key, i), e)
+// extend sets the expiry of the chunks that have arrived. A missing one is ErrLease.
+func (w *writer) extend(ctx context.Context, touch func(context.Context, string, bale.Expiry) (bool, error), e func() bale.Expiry) error {
+	return w.each(ctx, int(w.arrived.Load()), func(ctx context.Context, i int) error {
+		ok, err := touch(ctx, w.manifest.ChunkKey(w.key, i), e())
 		if err == nil && !ok {
 			err = ErrLease
 		}
@@ -416,6 +551,9 @@ func (w *writer) flush() error {
 	case <-w.ctx.Done():
 		return context.Cause(w.ctx)
 	}
+	if w.manifest.Chunks == maxChunks {
+		return fmt.Errorf("%w: a stream has at most %d chunks: raise Options.Chunk", bale.ErrTooLarge, maxChunks)
+	}
 	buffer := w.buffer
 	key := w.manifest.ChunkKey(w.key, w.manifest.Chunks)
 	w.buffer = nil
@@ -454,59 +592,91 @@ func seal(buffer []byte) []byte {
 func (w *writer) commit(e bale.Expiry) error {
 	// The end is one moment, however long the following takes.
 	var end time.Time
-	lasting := bale.TTL(w.options.Lease) // of chunks that never expire, until the key is theirs: else they would stay if this ends in between
 	if ms, absolute := e.Millis(); ms > 0 {
 		if end = time.Now().Add(time.Duration(ms) * time.Millisecond); absolute {
 			end = time.UnixMilli(ms)
 		}
-		lasting = bale.ExpireAt(end.Add(w.options.Grace))
 	}
-	if err := w.extend(w.manifest.Chunks, lasting); err != nil {
-		w.clean()
+	lasting := func() bale.Expiry {
+		if end.IsZero() {
+			return bale.Expiry{Never: true}
+		}
+		return w.beyond(time.Until(end))
+	}
+	stored, old, err := w.replaced(w.ctx, w.key)
+	if err != nil {
+		_ = w.clean() // they have the lease
 		return err
 	}
+	mine := entry{id: w.manifest.Generation, chunks: w.manifest.Chunks, old: old.Generation, oldChunks: old.Chunks}
+	if old.Chunks == 0 && !end.IsZero() {
+		mine.end = end.Add(w.options.Grace).UnixMilli()
+	}
+	i, err := w.announce(w.ctx, w.key, mine)
+	if err == nil {
+		err = w.extend(w.ctx, i.lasts, lasting)
+	}
+	detached := context.WithoutCancel(w.ctx)
 	head := w.manifest.append(nil)
-	var old Manifest
-	for swapped := false; !swapped; { // while other writers are there first; the last one wins
-		stored, m, err := w.head(w.ctx, w.key)
-		if err != nil && !errors.Is(err, bale.ErrNotFound) && !errors.Is(err, ErrNotStream) {
-			w.clean()
-			return err
+	for swapped := false; err == nil && !swapped; { // while other writers are there first; the last one wins
+		if err = i.confirm(w.ctx, &old); err == nil {
+			err = context.Cause(w.ctx)
+		}
+		if err != nil {
+			break
 		}
 		ttl := time.Duration(0)
 		if !end.IsZero() {
 			ttl = max(time.Until(end), time.Millisecond)
 		}
-		if swapped, err = w.store.Swap(w.ctx, w.key, stored, head, ttl); err != nil {
-			// Perhaps it was done, or will be: the chunks stay for a while.
-			_ = w.retire(w.ctx, w.key, &w.manifest, w.options.Lease)
+		var perhaps bool
+		if swapped, perhaps, err = w.replace(detached, w.key, stored, head, w.manifest.Generation, ttl); perhaps {
+			i.stop() // chunks and entry stay: a sweeper decides by the key
 			return err
 		}
-		old = m
+		if !swapped && err == nil {
+			stored, old, err = w.replaced(w.ctx, w.key)
+		}
 	}
-	if old.Chunks > 0 && old.Generation != w.manifest.Generation {
-		defer func() { _ = w.retire(w.ctx, w.key, &old, w.options.Grace) }() // the value is there; nobody is helped by an error
+	if err != nil {
+		if w.clean() == nil {
+			_ = i.withdraw(detached) // a sweeper removes the rest
+		} else {
+			i.stop()
+		}
+		return err
 	}
-	if !end.IsZero() {
-		return nil
-	}
-	err := w.extend(w.manifest.Chunks, bale.Expiry{Never: true})
-	// Another writer may have replaced the value before, and its word on these chunks is undone now, or has come true already.
-	_, now, headErr := w.head(context.WithoutCancel(w.ctx), w.key)
+	return w.settle(detached, i, &old, lasting)
+}
+
+// settle tidies up after the swap. If it fails the entry stays, for a sweeper: the value is stored,
+// so that is no error.
+func (w *writer) settle(ctx context.Context, i *intent, old *Manifest, lasting func() bale.Expiry) error {
+	marked := i.confirm(ctx, old)
+	var err error
 	switch {
-	case headErr == nil && now.Generation != w.manifest.Generation || errors.Is(headErr, bale.ErrNotFound) || errors.Is(headErr, ErrNotStream):
-		_ = w.retire(w.ctx, w.key, &w.manifest, w.options.Grace)
-	case err != nil:
+	case errors.Is(marked, ErrLease):
+		_, err = w.mend(ctx, w.key, &w.manifest, lasting) // unless it has been replaced since
+	case marked != nil: // perhaps
+		err = w.extend(ctx, i.lasts, lasting)
+	}
+	if err != nil {
+		i.stop()
 		return fmt.Errorf("the value is there, but its chunks may expire: %w", err)
+	}
+	if w.retire(w.ctx, w.key, old, w.options.Grace) == nil && marked == nil {
+		_ = i.withdraw(ctx)
+	} else {
+		i.stop() // a sweeper may still be at work: if it dies, the next one needs the entry
 	}
 	return nil
 }
 
 // clean removes the chunks of a value that did not come to be.
-func (w *writer) clean() {
+func (w *writer) clean() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), cleanTime)
 	defer cancel()
-	_ = w.each(ctx, w.manifest.Chunks, func(ctx context.Context, i int) error {
+	return w.each(ctx, w.manifest.Chunks, func(ctx context.Context, i int) error {
 		_, err := w.store.Delete(ctx, []string{w.manifest.ChunkKey(w.key, i)})
 		return err
 	})

@@ -95,20 +95,26 @@ func (m *memory) Set(ctx context.Context, key string, value []byte, e bale.Expir
 	return nil
 }
 
-func (m *memory) Touch(_ context.Context, key string, e bale.Expiry) (bool, error) {
+func (m *memory) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
 	v, err := m.look("touch", key)
 	if err != nil {
 		return false, err
 	}
 	defer m.mu.Unlock()
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
 	if v != nil {
 		m.expire(key, e)
 	}
 	return v != nil, nil
 }
 
-func (m *memory) Delete(_ context.Context, keys []string) (int, error) {
+func (m *memory) Delete(ctx context.Context, keys []string) (int, error) {
 	n := 0
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
 	for _, key := range keys {
 		v, err := m.look("delete", key)
 		if err != nil {
@@ -124,12 +130,18 @@ func (m *memory) Delete(_ context.Context, keys []string) (int, error) {
 	return n, nil
 }
 
-func (m *memory) Swap(_ context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+func (m *memory) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	v, err := m.look("swap", key)
 	if err != nil {
 		return false, err
 	}
 	defer m.mu.Unlock()
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if (v == nil) == (value == nil) && bytes.Equal(v, value) {
+		return true, nil
+	}
 	if (v == nil) != (old == nil) || !bytes.Equal(v, old) {
 		return false, nil
 	}
@@ -140,6 +152,30 @@ func (m *memory) Swap(_ context.Context, key string, old, value []byte, ttl time
 		m.put(key, value, bale.TTL(ttl))
 	}
 	return true, nil
+}
+
+// PTTL is the optional method of a Store.
+func (m *memory) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	ttls := make([]int64, len(keys))
+	for i, key := range keys {
+		v, err := m.look("pttl", key)
+		if err != nil {
+			return nil, err
+		}
+		end, ends := m.ends[key]
+		m.mu.Unlock()
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case v == nil:
+			ttls[i] = -2
+		case !ends:
+			ttls[i] = -1
+		default:
+			ttls[i] = time.Until(end).Milliseconds()
+		}
+	}
+	return ttls, nil
 }
 
 // left are the keys that have not expired.
@@ -332,7 +368,7 @@ func TestInterruptedWrite(t *testing.T) {
 			return nil
 		}, want: broken},
 		"the end is refused": {store: func(op, key string, n int) error {
-			if op == "swap" {
+			if op == "swap" && key == "k" {
 				return broken
 			}
 			return nil
@@ -390,10 +426,14 @@ func TestInterruptedWrite(t *testing.T) {
 					t.Errorf("%d keys are left, the old value has %d", n, before.Chunks+1)
 				}
 				time.Sleep(defaultLease)
+				if _, err := s.Repair(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(defaultLease)
 				if n := len(m.left()); n != before.Chunks+1 {
 					t.Errorf("after the lease %d keys are left, the old value has %d", n, before.Chunks+1)
 				}
-				time.Sleep(time.Hour - defaultLease)
+				time.Sleep(time.Hour - 2*defaultLease)
 				if _, err := read(t, s, "k"); err != bale.ErrNotFound {
 					t.Errorf("after its TTL: %v", err)
 				}
@@ -410,7 +450,8 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestSlowSource: chunks live on while the source gives its bytes, however slowly; one that is lost all the same is an error.
+// TestSlowSource: chunks live on while the source gives its bytes, however slowly; one that is lost
+// all the same is an error.
 func TestSlowSource(t *testing.T) {
 	value := noise(5, 20*minChunk)
 	for _, test := range []struct {
@@ -454,7 +495,8 @@ func TestSlowSource(t *testing.T) {
 	}
 }
 
-// TestReplaced: who reads while the value is replaced goes on with the old one for the grace period, and is told after it.
+// TestReplaced: who reads while the value is replaced goes on with the old one for the grace
+// period, and is told after it.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, fresh := noise(6, 1<<20), noise(7, 1<<20)
@@ -644,7 +686,7 @@ func TestNotStreams(t *testing.T) {
 	if _, err := s.Stat(t.Context(), "none"); err != bale.ErrNotFound {
 		t.Error(err)
 	}
-	m.values["huge"] = (&Manifest{Generation: "x", Info: Info{Size: 101, Stored: 5, Chunks: 1}}).append(nil)
+	m.values["huge"] = (&Manifest{Generation: generation("X"), Info: Info{Size: 101, Stored: 5, Chunks: 1}}).append(nil)
 	if _, err := s.GetReader(t.Context(), "huge"); !errors.Is(err, bale.ErrTooLarge) {
 		t.Error(err)
 	}
@@ -708,21 +750,12 @@ func (m *memory) forever() (keys []string) {
 	return keys
 }
 
-// contextual is a Store that looks at contexts when it touches.
-type contextual struct{ *memory }
-
-func (c contextual) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	return c.memory.Touch(ctx, key, e)
-}
-
-// TestNothingStaysForEver of an old value, although one of its chunks is gone, or the context ends as it is replaced.
+// TestNothingStaysForEver of an old value, although one of its chunks is gone, or the context ends
+// as it is replaced.
 func TestNothingStaysForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
-		s := newStreams(t, contextual{m}, Options{Chunk: minChunk, Parallel: 1})
+		s := newStreams(t, m, Options{Chunk: minChunk, Parallel: 1})
 		put := func(ctx context.Context, source io.Reader, e bale.Expiry) {
 			t.Helper()
 			if _, err := s.PutReader(ctx, "k", source, e); err != nil {
@@ -738,7 +771,7 @@ func TestNothingStaysForEver(t *testing.T) {
 		put(t.Context(), bytes.NewReader(noise(1, 10*minChunk)), bale.Expiry{})
 		ctx, cancel := context.WithCancel(t.Context())
 		m.before = func(op, key string) error {
-			if op == "swap" {
+			if op == "swap" && key == "k" {
 				cancel()
 			}
 			return nil
@@ -752,7 +785,8 @@ func TestNothingStaysForEver(t *testing.T) {
 	})
 }
 
-// TestEndIsOneMoment: a value of many chunks ends when it was to, and its chunks not before it, however long it takes to tell them.
+// TestEndIsOneMoment: a value of many chunks ends when it was to, and its chunks not before it,
+// however long it takes to tell them.
 func TestEndIsOneMoment(t *testing.T) {
 	for name, e := range map[string]func() bale.Expiry{
 		"at":  func() bale.Expiry { return bale.ExpireAt(time.Now().Add(10 * time.Second)) },
@@ -791,7 +825,7 @@ type late struct {
 }
 
 func (l *late) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	if bytes.Equal(old, nil) {
+	if key != "k" || old == nil {
 		return l.memory.Swap(ctx, key, old, value, ttl)
 	}
 	old, value = bytes.Clone(old), bytes.Clone(value)
@@ -872,7 +906,7 @@ func TestOptions(t *testing.T) {
 
 // FuzzManifest: no input panics, and what passes is written alike.
 func FuzzManifest(f *testing.F) {
-	f.Add((&Manifest{Generation: "GENERATION", Info: Info{1 << 30, 1 << 20, 20}}).append(nil)[10:])
+	f.Add((&Manifest{Generation: generation("GENERATION"), Info: Info{1 << 30, 1 << 20, 20}}).append(nil)[10:])
 	f.Add([]byte{1, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, p []byte) {
 		stored := append(frame.Header{Algorithm: frame.Chunks, HasChecksum: true, Checksum: frame.Checksum(p), Length: uint64(len(p))}.Append(nil), p...)

@@ -7,9 +7,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/balekv/bale/cmd/bale/internal/ab"
-	"github.com/balekv/bale/cmd/bale/internal/compare"
-	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/cmd/internal/ab"
+	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/report"
 )
 
 // abOptions are those of bale bench --ab.
@@ -24,7 +24,8 @@ type abOptions struct {
 	timeout   time.Duration // of each run of a command; 0: ten minutes
 }
 
-// runAB runs two commands in turn and compares what they print. The error is compare.ErrRegression where the second is worse.
+// runAB runs two commands in turn and compares what they print. The error is compare.ErrRegression
+// where the second is worse.
 func runAB(ctx context.Context, s *streams, o abOptions) error {
 	gate, err := parseGate(o.gate)
 	if err != nil {
@@ -71,7 +72,8 @@ func parseGate(text string) (compare.Gate, error) {
 	return gate, nil
 }
 
-// incomparable makes errors of what was to be compared errors of usage, so that the exit status 1 is for what got worse.
+// incomparable makes errors of what was to be compared errors of usage, so that the exit status 1
+// is for what got worse.
 func incomparable(err error) error {
 	for _, is := range []error{ab.ErrCommand, compare.ErrIncomparable, compare.ErrFormat, compare.ErrNoBenchmarks} {
 		if errors.Is(err, is) && !errors.Is(err, errUsage) {

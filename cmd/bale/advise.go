@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,28 +14,32 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/balekv/bale/cmd/bale/internal/advise"
-	"github.com/balekv/bale/cmd/bale/internal/dataset"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
-	"github.com/balekv/bale/cmd/bale/internal/keyspace"
-	"github.com/balekv/bale/cmd/bale/internal/rdb"
-	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/cmd/internal/advise"
+	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/rdb"
+	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type adviseCommand struct {
-	Redis string   `placeholder:"URL" xor:"from" help:"A Redis, or a node of a cluster, which is only read: its replicas where it has some."`
-	RDB   string   `name:"rdb" placeholder:"FILE" xor:"from" help:"An RDB file (BGSAVE, redis-cli --rdb FILE), which is loaded into a private redis-server and not changed."`
-	Data  []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values that are in no Redis yet: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Each is a group. Repeatable."`
-	DB    int      `name:"db" default:"-1" placeholder:"N" help:"With --rdb: the database. Default: the one with most keys."`
+	registryFlags
+	paceFlags `set:"max_rate=30000"`
+	Redis     string   `placeholder:"URL" xor:"from" help:"A Redis, or a node of a cluster, which is only read: its replicas where it has some. Default: the environment's BALE_REDIS_URL."`
+	Replicas  bool     `help:"With --redis: send user and password to the replicas of a single server, too, at the addresses that they announce. By default they get a password only over TLS, and else their master is read."`
+	RDB       string   `name:"rdb" placeholder:"FILE" xor:"from" help:"An RDB file (BGSAVE, redis-cli --rdb FILE), which is loaded into a private redis-server and not changed."`
+	Data      []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values that are in no Redis yet: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Each is a group. Repeatable."`
+	TrustRDB  bool     `name:"trust-rdb" help:"With --rdb: load a file with libraries of functions, whose Lua runs as they are loaded, with data of modules, or with types that bale does not know. Only for files of your own servers."`
+	DB        int      `name:"db" default:"-1" placeholder:"N" help:"With --rdb: the database. Default: the one with most keys."`
 
 	Match     []string      `sep:"none" placeholder:"PATTERN" help:"The keys that are looked at, for example 'user:*'. Repeatable. Default: all."`
 	Group     []string      `sep:"none" placeholder:"PATTERN" help:"Keys that are a group of their own, beside the groups that are found. Repeatable."`
 	Sample    int           `default:"4000" placeholder:"N" help:"How many values of a group are tried at most. Default: ${default}."`
-	MaxRate   int           `default:"30000" placeholder:"KEYS" help:"How many keys a second the server goes over, at most, and never more than it does in a tenth of its time; 0 for as quick as it answers. Default: ${default}."`
 	MaxBytes  byteSize      `default:"256MiB" placeholder:"N" help:"After how many bytes of values no more are read. Default: ${default}."`
 	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value may take, and unpacking it, in the mean: recommended is what saves most within that. Default: ${default}."`
 	Price     float64       `placeholder:"USD" help:"What a GiB of Redis costs a month."`
-	Prefix    string        `default:"bale:dict:" placeholder:"TEXT" help:"What the keys of the registry of dictionaries start with, which are passed over. Default: ${default}."`
 	Seed      uint64        `default:"1" placeholder:"N" help:"Seed of the samples: the same keys and seed give the same ones. Default: ${default}."`
 
 	JSON        string `name:"json" placeholder:"FILE" help:"Write the answer as JSON, too: to a file, or to stdout (-) in place of the tables."`
@@ -48,7 +53,7 @@ type adviseCommand struct {
 func (adviseCommand) Help() string {
 	return `Finds the groups of keys that there are, tries compressors and dictionaries on a sample of each group's values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
 
-Nothing is written to the server. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret %R~* +@read +info +ping (and +select for a database other than 0, +cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is for what was seen until then (exit status 1); a second one ends the command.
+Nothing is written to the server. The scan takes a tenth of its time at most, beside --max-rate and --max-bandwidth. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret %R~* +@read +info +ping +client|no-touch (and +select for a database other than 0, +cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is for what was seen until then (exit status 1); a second one ends the command.
 
 Examples:
   bale advise --redis redis://127.0.0.1:6379
@@ -77,7 +82,7 @@ func (c *adviseCommand) Run(ctx context.Context, s *streams) error {
 	defer stop()
 	defer context.AfterFunc(ctx, func() {
 		stop()
-		fmt.Fprintln(s.err, "bale advise: interrupted; what was seen until now is worked on (once more to end at once)")
+		printable.Fprintf(s.err, "bale advise: interrupted; what was seen until now is worked on (once more to end at once)\n")
 	})()
 	a, err := c.advise(ctx, s, progress)
 	stop()
@@ -96,6 +101,9 @@ func (c *adviseCommand) Run(ctx context.Context, s *streams) error {
 }
 
 func (c *adviseCommand) check() error {
+	if c.RDB == "" && len(c.Data) == 0 {
+		c.Redis = cmp.Or(c.Redis, os.Getenv(urlEnv))
+	}
 	switch {
 	case c.Redis == "" && c.RDB == "" && len(c.Data) == 0:
 		return fmt.Errorf("%w: what is it about? --redis, --rdb or --data says so", errUsage)
@@ -103,16 +111,18 @@ func (c *adviseCommand) check() error {
 		return fmt.Errorf("%w: --match and --group are for keys, and --data has none", errUsage)
 	case c.DB >= 0 && c.RDB == "":
 		return fmt.Errorf("%w: --db is for --rdb; a URL ends in its database: redis://127.0.0.1:6379/%d", errUsage, c.DB)
+	case c.TrustRDB && c.RDB == "":
+		return fmt.Errorf("%w: --trust-rdb is for --rdb", errUsage)
+	case c.Replicas && c.Redis == "":
+		return fmt.Errorf("%w: --replicas is for --redis", errUsage)
 	case c.Sample < 2:
 		return fmt.Errorf("%w: --sample %d, must be at least 2", errUsage, c.Sample)
-	case c.MaxRate < 0:
-		return fmt.Errorf("%w: --max-rate %d, must not be negative", errUsage, c.MaxRate)
 	case c.CPUBudget <= 0:
 		return fmt.Errorf("%w: --cpu-budget %v, must be more than nothing", errUsage, c.CPUBudget)
 	case c.Price < 0 || math.IsNaN(c.Price) || math.IsInf(c.Price, 0):
 		return fmt.Errorf("%w: --price %v, must be an amount of USD", errUsage, c.Price)
 	}
-	return nil
+	return c.paceFlags.check()
 }
 
 // writable says early what would go wrong late.
@@ -126,8 +136,8 @@ func writable(path string) error {
 
 func (c *adviseCommand) advise(ctx context.Context, s *streams, progress func(done, total int, what string)) (*advise.Advice, error) {
 	o := advise.Options{
-		Match: c.Match, Groups: c.Group, Skip: c.Prefix, Sample: c.Sample, Rate: c.MaxRate, MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
-		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Progress: progress,
+		Match: c.Match, Groups: c.Group, Skip: keyspace.RegistryKeys(c.Prefix), Sample: c.Sample, MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
+		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Progress: progress, Replicas: c.Replicas,
 	}
 	switch {
 	case len(c.Data) > 0:
@@ -136,13 +146,18 @@ func (c *adviseCommand) advise(ctx context.Context, s *streams, progress func(do
 		return c.file(ctx, o, progress)
 	}
 	o.Source = keyspace.Redact(c.Redis)
-	o.URL = o.Source
+	o.URL, o.Registry = o.Source, keyspace.Redact(c.Registry)
 	gentle()
+	o.Pace = c.pace(s.err, "advise")
 	return c.server(ctx, c.Redis, o)
 }
 
 func (c *adviseCommand) server(ctx context.Context, url string, o advise.Options) (*advise.Advice, error) {
-	client, err := keyspace.Open(ctx, url)
+	password, err := c.password()
+	if err != nil {
+		return nil, err
+	}
+	client, err := keyspace.Open(ctx, keyspace.WithPassword(url, password))
 	if err != nil {
 		return nil, err
 	}
@@ -155,11 +170,11 @@ func (c *adviseCommand) server(ctx context.Context, url string, o advise.Options
 
 // file looks at an RDB file by way of a server of its own, which nobody else uses.
 func (c *adviseCommand) file(ctx context.Context, o advise.Options, progress func(done, total int, what string)) (*advise.Advice, error) {
-	loaded, err := rdb.Load(ctx, c.RDB, func(part float64) {
+	loaded, err := rdb.Load(ctx, c.RDB, rdb.Options{Trust: c.TrustRDB, Progress: func(part float64) {
 		if progress != nil {
 			progress(int(1000*part), 1000, "loading "+c.RDB)
 		}
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +185,7 @@ func (c *adviseCommand) file(ctx context.Context, o advise.Options, progress fun
 			largest = d
 		}
 	}
-	o.Source, o.Rate, o.Private = c.RDB, 0, true
+	o.Source, o.Private = c.RDB, true
 	a, err := c.server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number), o)
 	if a == nil {
 		return nil, err
@@ -205,7 +220,7 @@ func (c *adviseCommand) writeHTML(a *advise.Advice) error {
 	if err := report.WriteAdviceHTML(&page, a); err != nil {
 		return fmt.Errorf("--html: %w", err)
 	}
-	if err := writeFile(c.HTML, []byte(page.String())); err != nil {
+	if err := outfile.Write(c.HTML, []byte(page.String())); err != nil {
 		return fmt.Errorf("--html: %w", err)
 	}
 	return nil

@@ -15,13 +15,15 @@ import (
 	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/mem"
 
-	"github.com/balekv/bale/cmd/bale/internal/dataset"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
-	"github.com/balekv/bale/cmd/bale/internal/lab"
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
-	"github.com/balekv/bale/cmd/bale/internal/push"
-	"github.com/balekv/bale/cmd/bale/internal/report"
-	"github.com/balekv/bale/cmd/bale/internal/serve"
+	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/push"
+	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/cmd/internal/serve"
 )
 
 type benchCommand struct {
@@ -60,6 +62,8 @@ type benchCommand struct {
 	Serve       string        `placeholder:"ADDRESS" group:"results" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback."`
 	Push        string        `placeholder:"URL" group:"results" help:"Push the results to a Prometheus Pushgateway."`
 
+	passwordFlag `group:"server"`
+
 	AB      bool            `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
 	Blocks  int             `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: 20."`
 	Gate    string          `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
@@ -80,7 +84,7 @@ With +dict a dictionary is trained on half of the values first, and everything i
 
 Ctrl-C ends a run with the figures of the rounds that are whole by then; in the first round, of the cells that had their turn; while dictionaries are trained, or the rates of a sweep are found, there are none yet. A second Ctrl-C ends it at once.
 
-Each run says which versions of which libraries were measured. json-iterator is archived by its authors, ffjson unmaintained, radix dormant: they are here to be compared with.
+Each run says which versions of which libraries were measured. radix is dormant: it is here to be compared with.
 
 Clients: goredis, redigo and radix have as many connections as there are callers, at most; :N makes them N. goredis+auto pipelines the commands of all callers over one connection, goredis:N+auto over N. rueidis pipelines them over 1, 2 or 4 by itself, rueidis:N over N (a power of two); rueidis-auto and rueidis:N-auto have a pool as the others have. +idle:N keeps N connections of goredis open. @twemproxy puts a twemproxy (nutcracker) between.
 
@@ -341,11 +345,11 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, live.Close()) }()
-	fmt.Fprintln(s.err, expected(lab.Estimate(servers, c)))
+	printable.Fprintf(s.err, "%v\n", expected(lab.Estimate(servers, c)))
 	result, err := lab.Run(ctx, servers, c)
 	stopProgress()
 	if result == nil && ctx.Err() != nil {
-		fmt.Fprintln(s.err, "no round was whole by then: there are no figures")
+		printable.Fprintf(s.err, "no round was whole by then: there are no figures\n")
 	}
 	if errors.Is(err, lab.ErrClient) { // one that the server's URL is nothing for
 		err = fmt.Errorf("%w: --client: %w", errUsage, err)
@@ -464,7 +468,8 @@ func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error)
 	return sets, nil
 }
 
-// open makes the servers that are measured through: one, or a private one for each combination of settings.
+// open makes the servers that are measured through: one, or a private one for each combination of
+// settings.
 func (b *benchCommand) open(ctx context.Context) (servers []*lab.Server, err error) {
 	settings, err := lab.ServerSettings(b.AppendOnly, b.IOThreads, b.MaxPolicy, b.Link)
 	if err != nil {
@@ -477,8 +482,12 @@ func (b *benchCommand) open(ctx context.Context) (servers []*lab.Server, err err
 		settings, servers = nil, make([]*lab.Server, 1)
 		servers[0], err = lab.OpenEmbedded(ctx)
 	case len(settings) == 0:
+		var password string
+		if password, err = b.password(); err != nil {
+			return nil, err
+		}
 		servers = make([]*lab.Server, 1)
-		servers[0], err = lab.OpenServer(ctx, b.Redis)
+		servers[0], err = lab.OpenServer(ctx, keyspace.WithPassword(b.Redis, password))
 		if err != nil {
 			err = passwordHint(err)
 		}
@@ -505,7 +514,7 @@ func (b *benchCommand) open(ctx context.Context) (servers []*lab.Server, err err
 func passwordHint(err error) error {
 	for _, refusal := range []string{"NOAUTH", "WRONGPASS"} {
 		if strings.Contains(err.Error(), refusal) {
-			return fmt.Errorf("%w; a password is a part of the URL: redis://:PASSWORD@HOST:6379, or redis://USER:PASSWORD@HOST:6379", err)
+			return fmt.Errorf("%w; %s", err, keyspace.PasswordHint)
 		}
 	}
 	return err
@@ -553,8 +562,8 @@ func cpuName() string {
 	return "unknown CPU"
 }
 
-// command is the call that repeats the run: what was on the command line and bears on the figures, with the seed. It has no address of
-// a server, which may hold a password.
+// command is the call that repeats the run: what was on the command line and bears on the figures,
+// with the seed. It has no address of a server, which may hold a password.
 func (b *benchCommand) command() []string {
 	args := []string{"bale", "bench"}
 	list := func(of []int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(of), " ", ","), "[]") }

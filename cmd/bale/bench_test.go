@@ -12,17 +12,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/balekv/bale/cmd/bale/internal/dataset"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
-	"github.com/balekv/bale/cmd/bale/internal/lab"
-	"github.com/balekv/bale/cmd/bale/internal/link"
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
-	"github.com/balekv/bale/cmd/bale/internal/study"
-	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/link"
+	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/study"
+	"github.com/balekv/bale/internal/redisproc"
 )
 
-// TestBenchRefuses: what cannot be, or contradicts itself, ends with exit status 2 before anything is measured, and one line that names
-// the option.
+// TestBenchRefuses: what cannot be, or contradicts itself, ends with exit status 2 before anything
+// is measured, and one line that names the option.
 func TestBenchRefuses(t *testing.T) {
 	t.Chdir(t.TempDir()) // for what --json and --html might leave
 	for _, test := range []struct{ args, want string }{
@@ -102,16 +103,17 @@ func TestBenchRefuses(t *testing.T) {
 	}
 }
 
-// TestBenchWrongServer: what a server refuses is told with what to do, and a password is not told. What the client cannot do with the URL is wrong usage.
+// TestBenchWrongServer: what a server refuses is told with what to do, and a password is not told.
+// What the client cannot do with the URL is wrong usage.
 func TestBenchWrongServer(t *testing.T) {
 	server := redisproc.ForTest(t, "--requirepass", "the-password")
 	for _, test := range []struct {
 		name, args, want string
 		code             int
 	}{
-		{"no password", "--redis redis://" + server.Addr(), "a password is a part of the URL: redis://:PASSWORD@HOST:6379", exitFailed},
-		{"a wrong one", "--redis redis://:guessed@" + server.Addr(), "a password is a part of the URL: redis://:PASSWORD@HOST:6379", exitFailed},
-		{"one that a proxy cannot give", "--client redigo@twemproxy --redis redis://:the-password@" + server.Addr(), "wrong usage: --client: no such client: twemproxy takes neither a password", exitUsage},
+		{"no password", "--redis redis://" + server.Addr(), keyspace.PasswordHint, exitFailed},
+		{"a wrong one", "--redis redis://:guessed@" + server.Addr(), keyspace.PasswordHint, exitFailed},
+		{"one that a proxy cannot give", "--client redigo@twemproxy --redis redis://default:the-password@" + server.Addr(), "wrong usage: --client: no such client: twemproxy takes neither a user name", exitUsage},
 	} {
 		var out, errs bytes.Buffer
 		args := append([]string{"bench", "--value-size=100", "--compress=none", "--concurrency=1", "--duration=6ms", "--repeat=1"}, strings.Fields(test.args)...)
@@ -136,15 +138,16 @@ func TestInterruptedEarly(t *testing.T) {
 	}
 	c.Progress = func(lab.Progress) { stop() }
 	var out, errs bytes.Buffer
-	if err := b.run(ctx, &streams{strings.NewReader(""), &out, &errs}, c); !errors.Is(err, context.Canceled) || out.Len() > 0 ||
+	if err := b.run(ctx, &streams{in: strings.NewReader(""), out: &out, err: &errs}, c); !errors.Is(err, context.Canceled) || out.Len() > 0 ||
 		!strings.Contains(errs.String(), "no round was whole by then: there are no figures") {
 		t.Errorf("%v, stdout %q, stderr %q", err, &out, &errs)
 	}
 }
 
-// TestLibraries: what was measured is named once each, by what the command line calls it, with the module that it is.
+// TestLibraries: what was measured is named once each, by what the command line calls it, with the
+// module that it is.
 func TestLibraries(t *testing.T) {
-	b, err := parseBench([]string{"bench", "--codec=json,json-iterator,raw,gob", "--compress=none,s2,s2+dict,s2:best,lz4,gzip,zstd:3,zstd:3/naive,zstd/go", "--client=radix:2,goredis,goredis+auto,rueidis,redigo"})
+	b, err := parseBench([]string{"bench", "--codec=json,raw,gob", "--compress=none,s2,s2+dict,s2:best,lz4,gzip,zstd:3,zstd:3/naive,zstd/go", "--client=radix:2,goredis,goredis+auto,rueidis,redigo"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +160,7 @@ func TestLibraries(t *testing.T) {
 		zstd.Module = pure.Module
 	}
 	want := []outcome.Library{
-		{Name: "json", Module: "encoding/json", Version: runtime.Version()}, {Name: "json-iterator", Module: "github.com/json-iterator/go", Note: "archived by its authors"}, {Name: "raw"},
+		{Name: "json", Module: "encoding/json", Version: runtime.Version()}, {Name: "raw"},
 		{Name: "gob", Module: "encoding/gob", Version: runtime.Version(), Note: "each value has its type's description"},
 		{Name: "s2", Module: "github.com/klauspost/compress"}, {Name: "lz4", Module: "github.com/pierrec/lz4/v4"}, {Name: "gzip", Module: "github.com/klauspost/compress"}, zstd, pure,
 		{Name: "radix", Module: "github.com/mediocregopher/radix/v4", Note: "dormant"}, {Name: "goredis", Module: "github.com/redis/go-redis/v9"},
@@ -215,8 +218,8 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// TestStudiesAreKnown: each study is a command line of bale bench whose sets, codecs, compressors, clients and servers there are, with
-// values for all that is asked for.
+// TestStudiesAreKnown: each study is a command line of bale bench whose sets, codecs, compressors,
+// clients and servers there are, with values for all that is asked for.
 func TestStudiesAreKnown(t *testing.T) {
 	for _, s := range study.All() {
 		b, err := parseBench(append([]string{"bench"}, s.Args...))

@@ -9,17 +9,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/balekv/bale/cmd/bale/internal/lab"
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
-	"github.com/balekv/bale/cmd/bale/internal/push"
-	"github.com/balekv/bale/cmd/bale/internal/report"
-	"github.com/balekv/bale/cmd/bale/internal/serve"
+	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/push"
+	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/cmd/internal/serve"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/observe/prom"
+	"github.com/balekv/bale/extra/observe/prom"
 	"github.com/balekv/bale/stats"
 )
 
-// livePage is the report of a run that goes on. It is the lab's Observer; nil where none is asked for.
+// livePage is the report of a run that goes on. It is the lab's Observer; nil where none is asked
+// for.
 type livePage struct {
 	metrics     *serve.Metrics
 	server      *serve.Server
@@ -63,7 +65,7 @@ func (b *benchCommand) live(ctx context.Context, s *streams, c *lab.Config, base
 	if p.server, err = serve.Start(ctx, o); err != nil {
 		return nil, fmt.Errorf("--serve: %w", err)
 	}
-	fmt.Fprintf(s.err, "the report, live: %s\n", p.server.URL())
+	printable.Fprintf(s.err, "the report, live: %s\n", p.server.URL())
 	c.Observer = p
 	progress := c.Progress
 	c.Progress = func(at lab.Progress) {
@@ -113,7 +115,8 @@ func (p *livePage) Watch(result func() *outcome.Run) {
 	p.result = result
 }
 
-// end shows the result as it is in the end. Who has the page open gets it before the server ends: the page asks every two seconds.
+// end shows the result as it is in the end. Who has the page open gets it before the server ends:
+// the page asks every two seconds.
 func (p *livePage) end(ctx context.Context, r *outcome.Run) {
 	if p == nil {
 		return
@@ -157,7 +160,7 @@ func (b *benchCommand) push(ctx context.Context, s *streams, r *outcome.Run) err
 	if err := gateway.Push(ctx, r); err != nil {
 		return fmt.Errorf("--push: %w", err)
 	}
-	fmt.Fprintf(s.err, "pushed to %s\n", gateway)
+	printable.Fprintf(s.err, "pushed to %s\n", gateway)
 	return nil
 }
 

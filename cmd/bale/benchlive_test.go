@@ -20,7 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
 // saidSoFar is what a command says on stderr, for others to read meanwhile.
@@ -196,7 +196,7 @@ func TestLivePage(t *testing.T) {
 	if !strings.Contains(metrics, `group="100B/typed/json/s2"`) {
 		t.Error("no operations of s2 by their group")
 	}
-	if status, _ := b.get(t, "debug/pprof/cmdline"); status != http.StatusOK {
+	if status, _ := b.get(t, "debug/pprof/goroutine?debug=1"); status != http.StatusOK {
 		t.Errorf("/debug/pprof: %d", status)
 	}
 	b.cancel() // as Ctrl-C does
@@ -213,7 +213,8 @@ func TestLivePage(t *testing.T) {
 // isLive reports whether a content says that there is more to come.
 func isLive(content string) bool { return strings.Contains(content, `data-live="true"`) }
 
-// TestLivePageInTheEnd: who has the page open is given the end of it, and then it is over by itself.
+// TestLivePageInTheEnd: who has the page open is given the end of it, and then it is over by
+// itself.
 func TestLivePageInTheEnd(t *testing.T) {
 	b := live(t, "--duration", "1s", "--repeat", "2")
 	running := b.await(t, "content", func(status int, _ string) bool { return status == http.StatusOK })

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
-	"github.com/balekv/bale/cmd/bale/internal/compare"
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
-	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/report"
 )
 
 // benchOutputs are where the results of a run go beside the tables.
@@ -29,8 +28,9 @@ func openOutputs(b *benchCommand, s *streams) (o *benchOutputs, err error) {
 	for _, each := range []struct {
 		to           **output
 		option, path string
-	}{{&o.json, "--json", b.JSON}, {&o.html, "--html", b.HTML}, {&o.goBench, "--go-bench", b.GoBench}} {
-		if *each.to, err = openOutput(each.option, each.path, s); err != nil {
+		stdout       io.Writer
+	}{{&o.json, "--json", b.JSON, s.out}, {&o.html, "--html", b.HTML, s.raw}, {&o.goBench, "--go-bench", b.GoBench, s.out}} {
+		if *each.to, err = openOutput(each.option, each.path, each.stdout); err != nil {
 			o.discard()
 			return nil, err
 		}
@@ -55,8 +55,8 @@ func (o *benchOutputs) discard() {
 // pageOptions are those of a run's page. There is no advice on a part of one.
 func pageOptions(r *outcome.Run, live bool) report.BenchOptions {
 	o := report.BenchOptions{Live: live}
-	if verdict := report.Verdict(r); len(r.Findings) == 0 && verdict != "" && !r.Environment.Interrupted {
-		o.Choices = strings.Split(verdict, "\n")
+	if len(r.Findings) == 0 && !r.Environment.Interrupted {
+		o.Choices = report.Verdict(r)
 	}
 	return o
 }

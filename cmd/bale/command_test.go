@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCommandToRepeat: what was asked for and bears on the figures, with the seed, and no address of a server.
+// TestCommandToRepeat: what was asked for and bears on the figures, with the seed, and no address
+// of a server.
 func TestCommandToRepeat(t *testing.T) {
 	for args, want := range map[string]string{
 		"bench": "bale bench --seed 1",

@@ -10,8 +10,8 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/balekv/bale/cmd/bale/internal/compare"
-	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type compareCommand struct {
@@ -59,7 +59,7 @@ func (c *compareCommand) Run(ctx context.Context, s *streams) error {
 		return asUsage{err}
 	}
 	defer out.discard()
-	r, err := compare.Compare(before, after, compare.Options{Gate: gate})
+	r, err := compare.Compare(ctx, before, after, compare.Options{Gate: gate})
 	if err != nil {
 		return incomparable(err)
 	}
@@ -72,7 +72,8 @@ func (c *compareCommand) Run(ctx context.Context, s *streams) error {
 	return r.Err()
 }
 
-// show writes a report to stdout. What cannot be written is no regression: the exit status 1 is for that alone. Who closes a pipe has read enough.
+// show writes a report to stdout. What cannot be written is no regression: the exit status 1 is for
+// that alone. Who closes a pipe has read enough.
 func show(s *streams, write func(io.Writer)) error {
 	var b bytes.Buffer
 	write(&b)

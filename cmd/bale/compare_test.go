@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/balekv/bale/cmd/bale/internal/compare"
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
 // TestCompareExitCodes: 1 is for what got worse alone.
@@ -76,7 +76,8 @@ func TestNotWrittenIsNoRegression(t *testing.T) {
 	}
 }
 
-// TestFailedCells: cells in error, and those with wrong results, are not passed over, whichever form the run comes in.
+// TestFailedCells: cells in error, and those with wrong results, are not passed over, whichever
+// form the run comes in.
 func TestFailedCells(t *testing.T) {
 	share := 1.5
 	cell := func(compress string) outcome.Cell {
@@ -141,8 +142,8 @@ func TestFailedCells(t *testing.T) {
 	}
 }
 
-// TestOpenLoop: a rate that is no longer kept, and latencies of which only the least is known, are not passed over, whichever form the run
-// comes in.
+// TestOpenLoop: a rate that is no longer kept, and latencies of which only the least is known, are
+// not passed over, whichever form the run comes in.
 func TestOpenLoop(t *testing.T) {
 	const rate = 50000
 	open := func(ops float64, unstarted int64, p99 float64, bounded bool) *outcome.Run {
@@ -232,7 +233,7 @@ func TestLabRunIsComparable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := compare.Compare(r, again, compare.Options{})
+	report, err := compare.Compare(t.Context(), r, again, compare.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/balekv/bale/cmd/bale/internal/compare"
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
 // labRun is the JSON of bale bench as a run to compare.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -26,6 +28,7 @@ var dictScripts = map[string]func(*testscript.TestScript, bool, []string){
 	"redis-hide":        redisHide,
 	"redis-reader":      redisReader,
 	"dict-id":           dictID,
+	"dict-wait":         dictWait,
 }
 
 // redis-load PREFIX FILE [DICTIONARY] stores each line of a file, packed if there is a dictionary.
@@ -79,7 +82,8 @@ func redisClear(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// redis-hide WHERE DICTIONARY puts a packed value where one has to look for it, under the key "hidden".
+// redis-hide WHERE DICTIONARY puts a packed value where one has to look for it, under the key
+// "hidden".
 func redisHide(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, c := context.Background(), client(ts)
 	value := packer(ts, args[1])([]byte(strings.SplitN(ts.ReadFile("profiles.ndjson"), "\n", 2)[0]))
@@ -99,9 +103,17 @@ func redisHide(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// redis-reader makes a user who may read only, and sets READER_URL.
+// redis-reader [RULE...] makes a user who may read, with further rules in place of "all keys", and
+// sets READER_URL.
 func redisReader(ts *testscript.TestScript, neg bool, args []string) {
-	ts.Check(client(ts).Do(context.Background(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@read", "+@connection", "+info").Err())
+	if len(args) == 0 {
+		args = []string{"~*"}
+	}
+	rules := []any{"ACL", "SETUSER", "reader", "reset", "on", ">secret", "&*", "+@read", "+@connection", "+info"}
+	for _, rule := range args {
+		rules = append(rules, rule)
+	}
+	ts.Check(client(ts).Do(context.Background(), rules...).Err())
 	ts.Setenv("READER_URL", strings.Replace(ts.Getenv("REDIS_URL"), "redis://", "redis://reader:secret@", 1))
 }
 
@@ -112,4 +124,26 @@ func dictID(ts *testscript.TestScript, neg bool, args []string) {
 	d, err := dict.New(b)
 	ts.Check(err)
 	ts.Setenv(args[1], d.ID().String())
+}
+
+// dict-wait GROUP ID waits until no writer may use a dictionary any more.
+func dictWait(ts *testscript.TestScript, neg bool, args []string) {
+	r, err := dict.NewRegistry(goredis.NewDictStore(client(ts)), dict.RegistryOptions{})
+	ts.Check(err)
+	id, err := frame.ParseDictionaryID(args[1])
+	ts.Check(err)
+	ts.Check(awaitRemovable(context.Background(), r, args[0], id))
+}
+
+// awaitRemovable waits until no writer may use a dictionary any more.
+func awaitRemovable(ctx context.Context, r *dict.Registry, group string, id frame.DictionaryID) error {
+	for end := time.Now().Add(fleetPatience); ; time.Sleep(5 * time.Millisecond) {
+		s, err := r.State(ctx, group)
+		if err == nil {
+			_, err = r.Removable(ctx, s, id)
+		}
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }

@@ -2,14 +2,16 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
-	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/internal/redisproc"
 )
 
 // repository is the root of the clone, where the documents' commands are meant to be run.
@@ -38,9 +40,9 @@ func documents(t *testing.T) map[string]string {
 	return texts
 }
 
-// TestDocumentedCommands runs every line of every sh block of the documents, with the measuring cut short: a
-// Redis of the test's own takes the place of the one at the default port. A document's lines are run in their order, and the documents
-// at the same time.
+// TestDocumentedCommands runs every line of every sh block of the documents, with the measuring cut
+// short: a Redis of the test's own takes the place of the one at the default port. A document's
+// lines are run in their order, and the documents at the same time.
 func TestDocumentedCommands(t *testing.T) {
 	redisproc.ForTest(t)
 	binaries := t.TempDir()
@@ -112,12 +114,23 @@ var (
 	goBench   = regexp.MustCompile(`\bgo test .*-bench\b`)
 	goTest    = regexp.MustCompile(`\bgo test .*-run\b`)
 	measuring = regexp.MustCompile(`-(benchtime|count)[ =]\S+`)
-	written   = regexp.MustCompile(`\b((results|old|new)\.json|report\.html|dump\.rdb|migrate\.progress|(users|shop-user)\.(dict|json)|live\.dict|dictionaries)\b`)
-	graceful  = regexp.MustCompile(`(bale dict (activate|gc)\b)`)
+	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user)\.(dict|json)|live\.dict|dictionaries)\b`)
+	graceful  = regexp.MustCompile(`(bale dict activate\b)`)
 	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
 	studied   = regexp.MustCompile(`(\bbale study \w[\w-]*)`)
 	filled    = regexp.MustCompile(`-n (20000|300000)\b`)
 )
+
+// privatePort takes the place of the port of a server that a document starts.
+var privatePort = sync.OnceValue(func() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "6390"
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+})
 
 // shorten makes a documented command quick and points it at the test's server.
 // Files that it writes go to a folder of the test's.
@@ -126,6 +139,7 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = strings.ReplaceAll(line, "redis://127.0.0.1:6379", redis.URL())
 	line = strings.ReplaceAll(line, "127.0.0.1:6379", redis.Addr())
 	line = strings.ReplaceAll(line, "redis-cli ", "redis-cli -u "+redis.URL()+" ")
+	line = strings.ReplaceAll(line, "6390", privatePort())
 	line = filled.ReplaceAllString(line, "-n 3000")
 	switch {
 	case goBench.MatchString(line):
@@ -134,8 +148,8 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	case goTest.MatchString(line): // a test, which runs by itself: that there is one by that name
 		line = strings.NewReplacer("-run ", "-list ", "-v ", "").Replace(line)
 	}
-	line = graceful.ReplaceAllString(line, "$1 --grace 0s ")
-	line = rated.ReplaceAllString(line, "$1 --rate 0")
+	line = graceful.ReplaceAllString(line, "$1 --force ")
+	line = rated.ReplaceAllString(line, "$1 --max-rate 0 --max-bandwidth 0")
 	line = studied.ReplaceAllString(line, "$1 --duration 60ms --repeat 2 ")
 	return benchRun.ReplaceAllStringFunc(line, func(command string) string {
 		if strings.Contains(command, "--ab ") { // the commands take as long as they take

@@ -2,35 +2,37 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/cmd/bale/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
 type inspectCommand struct {
+	registryFlags
 	File  string   `arg:"" optional:"" placeholder:"FILE" help:"The stored value; - or nothing for stdin."`
-	Redis string   `placeholder:"URL" help:"Read the value from this Redis, which is not changed."`
+	Redis string   `placeholder:"URL" help:"Read the value from this Redis, which is not changed. Default: the environment's BALE_REDIS_URL."`
 	Key   string   `placeholder:"K" help:"The key of the value in Redis."`
 	Field string   `placeholder:"F" help:"The field, if the key is a hash."`
 	Dict  []string `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
-
-	Prefix string `default:"bale:dict:" placeholder:"TEXT" help:"With --redis: what the keys of the registry start with, whose dictionaries the value is read with. Default: ${default}."`
 }
 
 // Help is shown below the options.
 func (inspectCommand) Help() string {
-	return `Shows the header, the sizes, and the decoded value when it is JSON. With --redis the dictionary comes from the registry that is in that Redis. A value that was loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit status is 1 when the value is damaged or not whole.
+	return `Shows the header, the sizes, and the decoded value when it is JSON. With --redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit status is 1 when the value is damaged or not whole.
 
 Examples:
   bale inspect value.packed
@@ -41,25 +43,33 @@ Examples:
 
 // Run explains a value.
 func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
+	if c.Key != "" {
+		c.Redis = cmp.Or(c.Redis, os.Getenv(urlEnv))
+	}
 	switch {
 	case (c.Redis == "") != (c.Key == ""):
 		return fmt.Errorf("%w: --redis and --key go together", errUsage)
 	case c.Redis != "" && c.File != "":
 		return fmt.Errorf("%w: either a file or --redis", errUsage)
+	case c.Registry != "" && c.Redis == "":
+		return fmt.Errorf("%w: --registry goes with --redis", errUsage)
 	case c.Field != "" && c.Key == "":
 		return fmt.Errorf("%w: --field goes with --key", errUsage)
 	}
 	var client redis.UniversalClient
 	var registry bale.Dictionaries
 	if c.Redis != "" {
-		var err error
-		if client, err = keyspace.Open(ctx, c.Redis); err != nil {
+		servers, err := c.open(ctx, 0, c.Redis)
+		if err != nil {
 			return err
 		}
-		defer client.Close()
-		if registry, err = newRegistryReader(client, c.Prefix); err != nil {
+		defer servers.close()
+		servers.onlyLook = true
+		defer servers.sayQuarantined(s.err, "inspect")
+		if err := servers.sayLost(ctx, s.err, "inspect"); err != nil {
 			return err
 		}
+		client, registry = servers.data[0].client, newRegistryReader(servers)
 	}
 	stored, err := c.read(ctx, s, client)
 	if err != nil {
@@ -75,7 +85,7 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 	}
 	fields, packed := frame.Describe(stored)
 	for _, f := range fields {
-		fmt.Fprintln(s.out, f)
+		printable.Fprintf(s.out, "%v\n", f)
 	}
 	if !packed {
 		showValue(s.out, stored)
@@ -87,30 +97,31 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 	case h.Algorithm == frame.Chunks && !absent:
 		return c.showStream(ctx, s.out, client, stored)
 	case absent:
-		fmt.Fprintln(s.out, "content: none, for the frame says that there is no value: it was looked for and not found")
+		printable.Fprintf(s.out, "content: none, for the frame says that there is no value: it was looked for and not found\n")
 		return nil
 	}
 	value, err := packer.UnpackContext(ctx, nil, stored)
 	switch {
 	case errors.Is(err, dict.ErrUnknown):
-		fmt.Fprintf(s.out, "content: not decoded, for it needs the dictionary, which the registry (prefix %s) does not hold: give it with --dict FILE, or the registry's --prefix\n", c.Prefix)
+		printable.Fprintf(s.out, "content: not decoded, for it needs the dictionary, which the registry (prefix %s) does not hold: give it with --dict FILE, or the registry's --prefix\n", c.Prefix)
 		return nil
 	case errors.Is(err, bale.ErrUnknownDictionary) && registry == nil:
-		fmt.Fprintln(s.out, "content: not decoded, for it needs the dictionary: give it with --dict FILE")
+		printable.Fprintf(s.out, "content: not decoded, for it needs the dictionary: give it with --dict FILE\n")
 		return nil
 	case err != nil:
 		return err
 	}
-	fmt.Fprintf(s.out, "content: %d bytes stored in %d (ratio %.2f)", len(value), len(stored), float64(len(value))/float64(len(stored)))
+	printable.Fprintf(s.out, "content: %d bytes stored in %d (ratio %.2f)", len(value), len(stored), float64(len(value))/float64(len(stored)))
 	if h.HasChecksum {
-		fmt.Fprint(s.out, ", the checksum matches")
+		printable.Fprintf(s.out, ", the checksum matches")
 	}
-	fmt.Fprintln(s.out)
+	printable.Fprintf(s.out, "\n")
 	showValue(s.out, value)
 	return nil
 }
 
-// showFreshness says whether a value that was loaded has expired, and reports one that says that there is none.
+// showFreshness says whether a value that was loaded has expired, and reports one that says that
+// there is none.
 func showFreshness(w io.Writer, h *frame.Header, payload []byte, now time.Time) (absent bool) {
 	if h.Version != frame.V2 {
 		return false
@@ -119,23 +130,53 @@ func showFreshness(w io.Writer, h *frame.Header, payload []byte, now time.Time) 
 	switch left := f.Expires.Sub(now); {
 	case !ok: // which Describe has said
 	case f.Expires.IsZero():
-		fmt.Fprintln(w, "fresh: for ever")
+		printable.Fprintf(w, "fresh: for ever\n")
 	case left > 0:
-		fmt.Fprintf(w, "fresh: for another %s\n", about(left))
+		printable.Fprintf(w, "fresh: for another %s\n", about(left))
 	default:
-		fmt.Fprintf(w, "expired: %s ago, and to be loaded anew; it is kept in case that fails\n", about(-left))
+		printable.Fprintf(w, "expired: %s ago, and to be loaded anew; it is kept in case that fails\n", about(-left))
 	}
 	return ok && f.Absent
 }
 
 // showValue prints a value that is JSON.
 func showValue(w io.Writer, value []byte) {
-	var indented bytes.Buffer
-	if json.Indent(&indented, value, "", "  ") != nil {
-		fmt.Fprintln(w, "value: not JSON")
+	var shown bytes.Buffer
+	switch {
+	case !json.Valid(value):
+		printable.Fprintf(w, "value: not JSON\n")
 		return
+	case indentation(value) > 16*len(value)+64<<10:
+		printable.Fprintf(w, "value: JSON on one line, for it nests too deep to be indented\n")
+		json.Compact(&shown, value)
+	default:
+		json.Indent(&shown, value, "", "  ")
 	}
-	fmt.Fprintln(w, indented.String())
+	io.WriteString(w, printable.JSON(strings.TrimRight(shown.String(), " \t\r\n"))+"\n")
+}
+
+// indentation is how many spaces json.Indent would put into JSON: a long array 10,000 levels deep
+// has 20 KB of them for each number.
+func indentation(value []byte) (spaces int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			spaces += 2 * depth
+		case c == ',':
+			spaces += 2 * depth
+		case c == '}' || c == ']':
+			depth--
+			spaces += 2 * depth
+		}
+	}
+	return spaces
 }
 
 // read reads from the client, if there is one.
@@ -168,11 +209,7 @@ func readStored(r io.Reader, name string) ([]byte, error) {
 }
 
 func (c *inspectCommand) fetch(ctx context.Context, client redis.UniversalClient) ([]byte, error) {
-	get := client.Get(ctx, c.Key)
-	if c.Field != "" {
-		get = client.HGet(ctx, c.Key, c.Field)
-	}
-	b, err := get.Bytes()
+	b, err := keyspace.Fetch(ctx, client, c.Key, c.Field, c.Field != "", int64(bale.MaxPackedLen(maxValue)))
 	if errors.Is(err, redis.Nil) {
 		return nil, &bale.KeyError{Op: "get", Key: c.Key, Err: bale.ErrNotFound}
 	}

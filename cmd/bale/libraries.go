@@ -7,14 +7,15 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/balekv/bale/cmd/bale/internal/dataset"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
-	"github.com/balekv/bale/cmd/bale/internal/lab"
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/frame"
 )
 
-// libraries are what does the work in a run: serializers, then compressors, then clients, each once.
+// libraries are what does the work in a run: serializers, then compressors, then clients, each
+// once.
 func libraries(c lab.Config) (all []outcome.Library) {
 	add := func(l outcome.Library) {
 		if !slices.Contains(all, l) {

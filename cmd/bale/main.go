@@ -11,17 +11,20 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/balekv/bale/cmd/bale/internal/compare"
-	"github.com/balekv/bale/cmd/bale/internal/dataset"
-	"github.com/balekv/bale/cmd/bale/internal/keyspace"
-	"github.com/balekv/bale/cmd/bale/internal/lab"
-	"github.com/balekv/bale/cmd/bale/internal/study"
+	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/study"
 )
 
 // The exit codes.
@@ -33,7 +36,7 @@ const (
 
 func main() {
 	redis.SetLogger(silence{}) // what matters comes back as an error
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// The first signal ends the work in hand and cleans up; a second one ends the process.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -61,10 +64,12 @@ type cli struct {
 	Version kong.VersionFlag `help:"Print the version and end."`
 }
 
-// streams are what a command reads and writes: results to out, everything else to err.
+// streams are what a command reads and writes: results to out, everything else to err. Both are for
+// text, and escape what a terminal would obey; raw is stdout for what is no text, such as a packed
+// value.
 type streams struct {
-	in       io.Reader
-	out, err io.Writer
+	in            io.Reader
+	out, err, raw io.Writer
 }
 
 // checked remembers the first error of a writer whose callers do not look.
@@ -81,16 +86,26 @@ func (c *checked) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// Unwrap returns the writer below.
+func (c *checked) Unwrap() io.Writer { return c.Writer }
+
 // errUsage marks errors in how the command was called.
 var errUsage = errors.New("wrong usage")
 
 // run is the whole command; it returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var c cli
+	raw := &checked{Writer: stdout}
+	s := streams{in: stdin, raw: raw}
+	for to, from := range map[*io.Writer]io.Writer{&s.out: raw, &s.err: stderr} {
+		w := printable.NewWriter(from)
+		defer w.Flush()
+		*to = w
+	}
 	exited := -1
-	parser, err := kong.New(&c, append(kongOptions(), kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }))...)
+	parser, err := kong.New(&c, append(kongOptions(), kong.Writers(s.out, s.err), kong.Exit(func(code int) { exited = code }))...)
 	if err != nil {
-		fmt.Fprintln(stderr, "bale:", err)
+		fail(s.err, "bale", err.Error())
 		return exitFailed
 	}
 	switch {
@@ -108,29 +123,49 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if e, ok := errors.AsType[*kong.ParseError](err); ok {
 			name = commandOf(e.Context)
 		}
-		fmt.Fprintf(stderr, "%s: %v (see %[1]s --help)\n", name, err)
+		fail(s.err, name, fmt.Sprintf("%s (see %s --help)", redacted(err.Error(), args), name))
 		return exitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	out := &checked{Writer: stdout}
-	err = command.Run(&streams{stdin, out, stderr})
-	if err == nil && out.err != nil { // a full disk, behind a redirection; whoever closed a pipe has read enough
-		err = fmt.Errorf("stdout: %w", out.err)
+	err = command.Run(&s)
+	if err == nil && raw.err != nil { // a full disk, behind a redirection; whoever closed a pipe has read enough
+		err = fmt.Errorf("stdout: %w", raw.err)
 	}
 	// Without the arguments: "dict publish <file>".
-	name, _, _ := strings.Cut(command.Command(), " <")
+	name, _, _ := strings.Cut("bale "+command.Command(), " <")
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errUsage), errors.Is(err, keyspace.ErrURL):
-		fmt.Fprintf(stderr, "bale %s: %s (see bale %[1]s --help)\n", name, told(err))
+		fail(s.err, name, fmt.Sprintf("%s (see %s --help)", told(err), name))
 		return exitUsage
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "bale %s: interrupted\n", name)
+		fail(s.err, name, "interrupted")
 	default:
-		fmt.Fprintf(stderr, "bale %s: %s\n", name, told(err))
+		fail(s.err, name, told(err))
 	}
 	return exitFailed
+}
+
+// redacted is a message about arguments without what may be the password of a URL in them.
+func redacted(message string, args []string) string {
+	for _, a := range args {
+		if i := strings.LastIndex(a, "@"); i > 0 {
+			message = strings.ReplaceAll(message, a[:i], "***")
+			message = strings.ReplaceAll(message, strings.Trim(strconv.Quote(a[:i]), `"`), "***")
+		}
+	}
+	return message
+}
+
+// fail says why a command failed. Lines after the first, as errors have that are joined, stand a
+// little to the right: none passes for a line of ours.
+func fail(w io.Writer, name, why string) {
+	lines := strings.Split(strings.TrimRight(why, "\n"), "\n")
+	printable.Fprintf(w, "%s: %s\n", name, lines[0])
+	for _, line := range lines[1:] {
+		printable.Fprintf(w, "  %s\n", line)
+	}
 }
 
 // kongOptions are those of every parser of the command line.
@@ -139,7 +174,7 @@ func kongOptions() []kong.Option {
 		kong.Name("bale"),
 		kong.Description("Keeps values in Redis small, and shows by measurement what that saves."),
 		kong.Vars{
-			"version": version(), "builtin": strings.Join(dataset.Names(), ", "), "codecs": strings.Join(dataset.Codecs(), ", "),
+			"version": version() + ", " + engine.Name, "builtin": strings.Join(dataset.Names(), ", "), "codecs": strings.Join(dataset.Codecs(), ", "),
 			"clients": lab.ClientSyntax, "profiles": strings.Join(lab.ProfileKinds, ", "), "min_key": fmt.Sprint(lab.MinKeySize),
 			"default_gate": compare.DefaultGate().String(), "studies": strings.Join(study.Names(), ", "),
 		},
@@ -162,13 +197,20 @@ func commandOf(c *kong.Context) string {
 	return name
 }
 
-// packagePrefix is what errors of the library start with, for programs to know where they come from.
+// packagePrefix is what errors of the library start with, for programs to know where they come
+// from.
 var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame|stats|stream): `)
 
-// told is an error for people, who know what they called.
-func told(err error) string { return packagePrefix.ReplaceAllString(err.Error(), "$1") }
+// argumentsTold is what servers add to the error of a command that they do not know. The arguments
+// may be values.
+var argumentsTold = regexp.MustCompile(`(?s),? with args beginning with: .*`)
 
-// version is the module's version, or the commit it was built from.
+// told is an error for people, who know what they called.
+func told(err error) string {
+	return packagePrefix.ReplaceAllString(argumentsTold.ReplaceAllString(err.Error(), ""), "$1")
+}
+
+// version is the module's version, with the commit it was built from if that is known.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

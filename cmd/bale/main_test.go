@@ -6,12 +6,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,17 +23,18 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/balekv/bale/cmd/bale/internal/lab"
-	"github.com/balekv/bale/cmd/bale/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/internal/redisproc"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"bale": main, "fleet": fleetMain, "events": eventsMain})
 }
 
-// TestScripts runs the command as a user does; testdata/script has a session for each thing it does.
+// TestScripts runs the command as a user does; testdata/script has a session for each thing it
+// does.
 func TestScripts(t *testing.T) {
 	_, err := exec.LookPath("redis-server")
 	installed := err == nil
@@ -126,7 +129,8 @@ func redisHas(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cells FILE N checks the JSON of bale bench: N cells, every one of them verified, every figure there.
+// cells FILE N checks the JSON of bale bench: N cells, every one of them verified, every figure
+// there.
 func cells(ts *testscript.TestScript, neg bool, args []string) {
 	var r outcome.Run
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &r))
@@ -185,6 +189,60 @@ func TestLargeValuesGoThrough(t *testing.T) {
 		if code := run(context.Background(), []string{verb, "--max-size", "1KiB"}, strings.NewReader(large), &out, &errs); code != exitDone || out.String() != large {
 			t.Errorf("%s: exit %d, %d bytes, %s", verb, code, out.Len(), &errs)
 		}
+	}
+}
+
+// TestBytesStayBytes: pack and unpack hand on all 256 bytes as they are, to a pipe and to a file.
+func TestBytesStayBytes(t *testing.T) {
+	var content []byte
+	for b := range 256 {
+		content = append(content, byte(b))
+	}
+	magic := frame.Header{Algorithm: frame.Stored, Length: 1}.Append(nil)[:2]
+	claim := append(slices.Clone(magic), content...) // starts like a frame, and is none
+	stored := frame.Header{Algorithm: frame.Stored, Version: frame.V2, HasChecksum: true, Checksum: frame.Checksum(content), Length: uint64(len(content))}
+	fresh := frame.Freshness{Expires: time.Now().Add(time.Hour)}.Append(append(stored.Append(nil), content...))
+	for _, test := range []struct {
+		name        string
+		args        []string
+		stdin, want []byte
+	}{
+		{"pack", []string{"pack"}, content, content},
+		{"pack what is larger than --max-size", []string{"pack", "--max-size", "100"}, content, content},
+		{"unpack", []string{"unpack"}, content, content},
+		{"unpack what starts like a frame", []string{"unpack"}, claim, claim},
+		{"unpack what starts like a frame and is larger than --max-size", []string{"unpack", "--max-size", "1"}, claim, claim},
+		{"unpack what is fresh", []string{"unpack"}, fresh, content},
+		{"unpack what is fresh within --max-size", []string{"unpack", "--max-size", "256"}, fresh, content},
+	} {
+		check := func(to string, got []byte, code int, errs fmt.Stringer) {
+			if !bytes.Equal(got, test.want) || code != exitDone {
+				t.Errorf("%s to a %s: exit %d, %q, want %q; %s", test.name, to, code, got, test.want, errs)
+			}
+		}
+		var errs bytes.Buffer
+		file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := run(t.Context(), test.args, bytes.NewReader(test.stdin), file, &errs)
+		file.Close()
+		got, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("file", got, code, &errs)
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		code = run(t.Context(), test.args, bytes.NewReader(test.stdin), w, &errs) // a pipe has room for it
+		w.Close()
+		if got, err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		check("pipe", got, code, &errs)
 	}
 }
 
@@ -261,7 +319,8 @@ func TestInterruptEndsTheServer(t *testing.T) {
 	}
 }
 
-// TestInterruptedBench ends a bench by a signal after its first cell: that one is shown, in the JSON too, and there is no advice.
+// TestInterruptedBench ends a bench by a signal after its first cell: that one is shown, in the
+// JSON too, and there is no advice.
 func TestInterruptedBench(t *testing.T) {
 	results := t.TempDir()
 	path := filepath.Join(results, "out.json")
@@ -283,7 +342,7 @@ func TestInterruptedBench(t *testing.T) {
 			cancel()
 		}
 	}
-	if err := b.run(ctx, &streams{strings.NewReader(""), &stdout, io.Discard}, c); !errors.Is(err, context.Canceled) {
+	if err := b.run(ctx, &streams{in: strings.NewReader(""), out: &stdout, err: io.Discard}, c); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"1 round, 0.05 s a cell", "INTERRUPTED: these are figures of 1 of 1 rounds, for 2 of 3 cells", "No advice"} {

@@ -17,33 +17,34 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
-	"github.com/balekv/bale/cmd/bale/internal/keyspace"
-	"github.com/balekv/bale/cmd/bale/internal/migrate"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/migrate"
+	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/compress"
-	"github.com/balekv/bale/compress/none"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
 type migrateCommand struct {
-	Redis    string        `required:"" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are packed: those of the URL's database."`
-	Match    []string      `required:"" placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable; each pattern takes a walk of its own."`
-	Compress string        `placeholder:"SETTING" help:"What values are packed with, as the programs that write them have it: zstd, with a level where wanted (zstd:3, zstd/go), s2, lz4 and others. Default: zstd."`
-	Dict     string        `placeholder:"ID|FILE|current|auto" help:"The dictionary to pack with, which the registry must have: its id or its file; current for the one that --group is written with; auto to train, publish and activate one."`
-	Group    string        `placeholder:"NAME" help:"The group of the dictionary. Default: made of the pattern, user:profile of 'user:*:profile'."`
-	Exclude  []string      `placeholder:"FIELDS" help:"With --dict auto: fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
-	Revert   bool          `help:"Unpack what is packed, in place of packing."`
-	Repack   bool          `help:"Pack anew what is packed with another algorithm or dictionary, too."`
-	DryRun   bool          `help:"Change nothing, and say what would be changed."`
-	Rate     int           `default:"5000" placeholder:"N" help:"How many keys, and fields of hashes, a second are looked at, at most; 0 for no limit. Default: ${default}."`
-	Resume   string        `placeholder:"FILE" help:"Keep in this file how far it is, and go on from there if the file is there already. It is removed in the end."`
-	Prefix   string        `default:"bale:dict:" placeholder:"TEXT" help:"What the keys of the dictionaries' registry start with; they are left alone. Default: ${default}."`
-	Grace    time.Duration `default:"1m" placeholder:"D" help:"With --dict auto: how long after publishing the dictionary is activated, for readers to fetch it. Default: ${default}."`
-	Force    bool          `help:"With --dict auto: do not wait for that long."`
-	MinSize  byteSize      `placeholder:"N" help:"Smaller values are left. Default: 64."`
-	MinGain  float64       `placeholder:"PART" help:"The part of its size that a value must get smaller by. Default: 0.05."`
-	JSON     string        `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	registryFlags
+	paceFlags `set:"max_rate=5000"`
+	graceFlag
+	Redis    string   `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are packed: those of the URL's database."`
+	Match    []string `required:"" placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable; each pattern takes a walk of its own."`
+	Compress string   `placeholder:"SETTING" help:"What values are packed with, as the programs that write them have it: zstd, with a level where wanted (zstd:3, zstd/go), s2, lz4 and others. Default: zstd."`
+	Dict     string   `placeholder:"ID|FILE|current|auto" help:"The dictionary to pack with, which the registry must have: its id or its file; current for the one that --group is written with; auto to train, publish and activate one."`
+	Group    string   `placeholder:"NAME" help:"The group of the dictionary. Default: made of the pattern, user:profile of 'user:*:profile'."`
+	Exclude  []string `placeholder:"FIELDS" help:"With --dict auto: fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
+	Revert   bool     `help:"Unpack what is packed, in place of packing."`
+	Repack   bool     `help:"Pack anew what is packed with another algorithm or dictionary, too."`
+	DryRun   bool     `help:"Change nothing, and say what would be changed."`
+	Resume   string   `placeholder:"FILE" help:"Keep in this file how far it is, and go on from there if the file is there already. It is removed in the end."`
+	Force    bool     `help:"With --dict auto: activate the dictionary at once, without waiting for the grace period."`
+	MinSize  byteSize `placeholder:"N" help:"Smaller values are left. Default: 64."`
+	MinGain  float64  `placeholder:"PART" help:"The part of its size that a value must get smaller by. Default: 0.05."`
+	JSON     string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
 // Help is shown below the options.
@@ -56,18 +57,20 @@ FIRST every program that reads the keys must be able to unpack:
   3. bale migrate --dry-run, then bale migrate.
   4. bale verify.
 
-The user needs to read and to write: ACL SETUSER mover on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +info +publish.
+The user needs to read and to write: ACL SETUSER mover on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +info +time +publish.
 
 The way back: let programs write plain values (ReadOnly again), bale migrate --revert, bale verify, which then counts plain values alone; in the end take bale out of the programs.
 
-Programs must not use APPEND, GETRANGE, SETRANGE, STRLEN, SETBIT and their like on these keys, nor scripts that look into values: they would work on packed bytes. Numbers, HyperLogLogs, streams of package stream and keys of other types are left. So are values that GetOrLoad has packed, which say until when they are fresh. A revert makes them plain, and thereby fresh until the key expires; it leaves those that say that there is no value, for only a frame can say so (they expire soon), and those whose content is itself a frame.
+Programs must not use APPEND, GETRANGE, SETRANGE, STRLEN, SETBIT and their like on these keys, nor scripts that look into values: they would work on packed bytes. Numbers, HyperLogLogs, streams of package stream and keys of other types are left. So are values that GetOrLoad has packed, which say until when they are fresh.
 
-A value that cannot be read, or that programs write all the time, is left and named, and the exit status is 1. Keys count as used by this (LRU, LFU).
+A revert makes these plain, too. One that has expired by its own account is deleted, and the others expire at that time, never later than before. It leaves frames that say that there is no value (they expire soon), values whose content is itself a frame, and on a server that gives fields no expiry (before Redis 7.4 and Valkey 9) fields that are still fresh: revert again when they have expired.
+
+A value that cannot be read, or that programs write all the time, is left and named, and the exit status is 1. A key whose value is replaced counts as used (LRU); one that is only read does not, from Redis 7.2 and in Valkey.
 
 Examples:
   bale migrate --redis redis://127.0.0.1:6379 --match 'user:*' --dry-run
   bale migrate --redis redis://127.0.0.1:6379 --match 'user:*' --compress zstd:3 --resume users.state
-  bale migrate --redis redis://127.0.0.1:6379 --match 'user:*' --dict auto --grace 0s --repack
+  bale migrate --redis redis://127.0.0.1:6379 --match 'user:*' --dict auto --force --repack
   bale migrate --redis redis://127.0.0.1:6379 --match 'user:*' --revert`
 }
 
@@ -82,14 +85,26 @@ const (
 // Run migrates.
 func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 	setting, err := c.check()
+	if err := cmp.Or(err, c.paceFlags.check()); err != nil {
+		return err
+	}
+	servers, err := c.open(ctx, c.Grace, c.Redis)
 	if err != nil {
 		return err
 	}
-	registry, client, err := (&registryFlags{Redis: c.Redis, Prefix: c.Prefix, Grace: c.Grace}).open(ctx)
-	if err != nil {
+	defer servers.close()
+	servers.onlyLook = c.DryRun
+	defer servers.sayQuarantined(s.err, "migrate")
+	client := servers.data[0].client
+	if err := servers.sayLost(ctx, s.err, "migrate", keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
 		return err
 	}
-	defer client.Close()
+	if err := migrate.CanSwap(ctx, client); err != nil { // before anything is trained or published
+		if !c.DryRun || !errors.Is(err, keyspace.ErrDenied) {
+			return err
+		}
+		printable.Fprintf(s.err, "bale migrate: WARNING: this dry run goes on, and a run that is none would fail: %v\n", err)
+	}
 	state, resumed, err := c.state(ctx, client, s)
 	if err != nil {
 		return err
@@ -101,11 +116,15 @@ func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 	c.announce(say, client, setting, state.Dictionary, resumed)
 	warnOfInPlace(ctx, s.err, client)
 	var d *dict.Dictionary
-	if d, err = c.dictionary(ctx, s, say, client, registry, setting, state); err != nil {
+	if d, err = c.dictionary(ctx, s, say, servers, setting, state); err != nil {
 		return err
 	}
 	state.Dictionary = d.ID()
-	reader, packer, err := c.packer(client, setting, d)
+	hold, err := c.claim(ctx, s, servers, d)
+	if err != nil {
+		return err
+	}
+	reader, packer, err := c.packer(servers, setting, d)
 	if err != nil {
 		return err
 	}
@@ -124,7 +143,7 @@ func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 	if err := c.save(state); err != nil {
 		return err
 	}
-	err = c.migrate(ctx, s, client, packer, setting, d, state)
+	err = c.migrate(ctx, s, client, packer, setting, d, hold, state)
 	if err == nil && c.Resume != "" {
 		err = os.Remove(c.Resume)
 	} else if saved := c.save(state); saved != nil {
@@ -160,10 +179,6 @@ func (c *migrateCommand) check() (engine.Setting, error) {
 		return usage("--revert makes all values plain: it goes with none of --compress, --dict, --group, --repack, --min-size and --min-gain")
 	case c.Dict != "" && !setting.TakesDictionary():
 		return usage("--compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level", setting)
-	case c.Rate < 0:
-		return usage("--rate %d, must not be negative", c.Rate)
-	case c.Grace < 0:
-		return usage("--grace %v, must not be negative", c.Grace)
 	case c.MinGain >= 1 || c.MinGain != c.MinGain:
 		return usage("--min-gain %v, must be below 1", c.MinGain)
 	case c.DryRun && c.Resume != "":
@@ -253,12 +268,12 @@ func (c *migrateCommand) state(ctx context.Context, client redis.UniversalClient
 	}
 	settings := c.settings(client)
 	if c.Resume != "" {
-		state, anew, err := migrate.ReadState(c.Resume, settings, places)
+		state, anew, err := migrate.ReadState(c.Resume, settings, places, max(len(c.Match), 1))
 		if err != nil {
 			return nil, false, err
 		}
 		for _, addr := range anew {
-			fmt.Fprintf(s.err, "bale migrate: %s is another process than before, or new: it is walked from the start\n", addr)
+			printable.Fprintf(s.err, "bale migrate: %s is another process than before, or new: it is walked from the start\n", addr)
 		}
 		if state != nil {
 			return state, true, nil
@@ -274,7 +289,7 @@ func (c *migrateCommand) save(state *migrate.State) error {
 	}
 	b, err := state.Bytes()
 	if err == nil {
-		err = writeFile(c.Resume, b)
+		err = outfile.Write(c.Resume, b)
 	}
 	if err != nil {
 		return fmt.Errorf("--resume: %w", err)
@@ -283,18 +298,19 @@ func (c *migrateCommand) save(state *migrate.State) error {
 }
 
 // dictionary is the one to pack with, nil for none.
-func (c *migrateCommand) dictionary(ctx context.Context, s *streams, say io.Writer, client redis.UniversalClient, r *dict.Registry, setting engine.Setting, state *migrate.State) (*dict.Dictionary, error) {
+func (c *migrateCommand) dictionary(ctx context.Context, s *streams, say io.Writer, servers *redisServers, setting engine.Setting, state *migrate.State) (*dict.Dictionary, error) {
+	r := servers.registry
 	switch {
 	case c.Dict == "":
 		return nil, nil
 	case state.Dictionary != 0: // of the run that is resumed
-		d, err := r.Fetch(ctx, state.Dictionary)
+		d, err := servers.fetch(ctx, state.Dictionary)
 		if err == nil && c.Dict == dictAuto {
 			err = c.activate(ctx, s, say, r, d.ID())
 		}
 		return d, err
 	case c.Dict == dictAuto:
-		d, published, err := c.train(ctx, s, say, client, r, setting)
+		d, published, err := c.train(ctx, s, say, servers, setting)
 		if err != nil || c.DryRun || !published {
 			return d, err
 		}
@@ -313,7 +329,7 @@ func (c *migrateCommand) dictionary(ctx context.Context, s *streams, say io.Writ
 		if id = st.Current; id == 0 {
 			hint := "give --dict ID, or --dict auto to make one"
 			if i := slices.IndexFunc(st.Dictionaries, func(e dict.Entry) bool { return e.Activated.IsZero() }); i >= 0 {
-				hint = fmt.Sprintf("%v is published there, and waits for bale dict activate %[1]v --group %s", st.Dictionaries[i].ID, c.Group)
+				hint = fmt.Sprintf("%v is published there, and waits for bale dict activate %[1]v %s", st.Dictionaries[i].ID, printable.Option("--group", c.Group))
 			}
 			return nil, fmt.Errorf("group %q is written with no dictionary: %s", c.Group, hint)
 		}
@@ -327,59 +343,68 @@ func (c *migrateCommand) dictionary(ctx context.Context, s *streams, say io.Writ
 		}
 	}
 	if c.Dict == dictCurrent {
-		fmt.Fprintf(say, "%s is written with %s.\n", c.Group, named(id))
+		printable.Fprintf(say, "%s is written with %s.\n", c.Group, named(id))
 	}
-	d, err := r.Fetch(ctx, id)
+	d, err := servers.fetch(ctx, id)
 	if errors.Is(err, dict.ErrUnknown) {
 		return nil, fmt.Errorf("%w (prefix %s), so that no program could read what is packed with it: bale dict publish puts it there", err, c.Prefix)
 	}
-	if err != nil {
+	return d, err
+}
+
+// claim keeps the dictionary in use as long as the run writes with it: gc removes one that is not
+// in use. A resumed run needs it as a new one does. It is nil for a run that writes with none.
+func (c *migrateCommand) claim(ctx context.Context, s *streams, servers *redisServers, d *dict.Dictionary) (func(context.Context) (time.Time, error), error) {
+	if d == nil {
+		return nil, nil
+	}
+	states, err := groupStates(ctx, servers.registry, c.Group)
+	if err != nil && !(c.DryRun && c.Dict == dictAuto) { // which publishes nothing
 		return nil, err
 	}
-	return d, c.kept(ctx, r, id)
-}
-
-// kept is an error for a dictionary that bale dict gc may remove, if it comes before the first value is packed with it.
-func (c *migrateCommand) kept(ctx context.Context, r *dict.Registry, id frame.DictionaryID) error {
-	states, err := groupStates(ctx, r, c.Group)
-	if err != nil {
-		return err
-	}
-	retired := ""
+	group, retired := "", false
 	for _, st := range states {
-		switch e := st.Find(id); {
-		case e == nil:
-		case id == st.Current || id == st.Previous || e.Retired.IsZero():
-			return nil
-		default:
-			retired = st.Group
+		if e := st.Find(d.ID()); e != nil && (group == "" || retired) {
+			group, retired = st.Group, !e.Retired.IsZero() && d.ID() != st.Current && d.ID() != st.Previous
 		}
 	}
-	if retired != "" {
-		return fmt.Errorf("dictionary %v of %s is retired, and may be collected: bale dict activate takes it into use again", id, retired)
+	switch {
+	case c.DryRun && (group != "" || c.Dict == dictAuto):
+		return nil, nil
+	case group == "" && c.Group != "":
+		return nil, fmt.Errorf("group %q has no dictionary %v: bale dict list shows what it has", c.Group, d.ID())
+	case group == "":
+		return nil, fmt.Errorf("no group has dictionary %v, and it may be collected: bale dict publish puts it into one", d.ID())
+	case retired:
+		printable.Fprintf(s.err, "bale migrate: warning: %s is not written with dictionary %v any more. What this packs can be read, and keeps it from being collected\n", group, d.ID())
 	}
-	if c.Group != "" {
-		return fmt.Errorf("group %q has no dictionary %v: bale dict list shows what it has", c.Group, id)
+	claim := migrate.Claim{Registry: servers.registry, Group: group, Dictionary: d.ID(), Join: servers.join, Waiting: func(err error) {
+		printable.Fprintf(s.err, "bale migrate: the registry does not answer, so nothing is written until it does: %v\n", err)
+	}}
+	if err := servers.join(ctx); err != nil { // also before Hold, which needs the registry's settings
+		return nil, err
 	}
-	return fmt.Errorf("no group has dictionary %v, and it may be collected: bale dict publish puts it into one", id)
+	_, err = claim.Hold(ctx)
+	return claim.Hold, err
 }
 
-// train makes a dictionary of the values there are, and publishes it unless nothing is to be changed. If no new one pays it is the group's
-// current one.
-func (c *migrateCommand) train(ctx context.Context, s *streams, say io.Writer, client redis.UniversalClient, r *dict.Registry, setting engine.Setting) (_ *dict.Dictionary, published bool, err error) {
+// train makes a dictionary of the values there are, and publishes it unless nothing is to be
+// changed. If no new one pays it is the group's current one.
+func (c *migrateCommand) train(ctx context.Context, s *streams, say io.Writer, servers *redisServers, setting engine.Setting) (_ *dict.Dictionary, published bool, err error) {
+	r := servers.registry
 	st, err := r.State(ctx, c.Group)
 	if err != nil {
 		return nil, false, err
 	}
 	var current *dict.Dictionary
 	if st.Current != 0 {
-		if current, err = r.Fetch(ctx, st.Current); err != nil {
+		if current, err = servers.fetch(ctx, st.Current); err != nil {
 			return nil, false, err
 		}
 	}
 	progress, stop := showProgress(s.err)
 	defer stop()
-	values, err := c.sample(ctx, client, progress)
+	values, err := c.sample(ctx, servers, progress)
 	if err != nil {
 		return nil, false, err
 	}
@@ -391,7 +416,7 @@ func (c *migrateCommand) train(ctx context.Context, s *streams, say io.Writer, c
 	case errors.Is(err, dict.ErrInvalid):
 		return nil, false, fmt.Errorf("%w: %w", errUsage, err)
 	case errors.Is(err, dict.ErrNoDictionary) && current != nil:
-		fmt.Fprintf(say, "The current dictionary of %s, %v, stays: %s.\n", c.Group, current.ID(), told(err))
+		printable.Fprintf(say, "The current dictionary of %s, %v, stays: %s.\n", c.Group, current.ID(), told(err))
 		return current, false, nil
 	case errors.Is(err, dict.ErrNoDictionary):
 		return nil, false, fmt.Errorf("%w (of %d values). Leave out --dict to pack without one, or give a --match of keys whose values look more alike", err, len(values))
@@ -399,7 +424,7 @@ func (c *migrateCommand) train(ctx context.Context, s *streams, say io.Writer, c
 		return nil, false, err
 	}
 	d := training.Dictionary
-	fmt.Fprintf(say, "Trained dictionary %v of %d bytes on %d values: on others it takes values of %s from a ratio of %.2f to one of %.2f.\n",
+	printable.Fprintf(say, "Trained dictionary %v of %d bytes on %d values: on others it takes values of %s from a ratio of %.2f to one of %.2f.\n",
 		d.ID(), len(d.Bytes()), training.Samples, c.Group, training.Without.Ratio(), training.With.Ratio())
 	if c.DryRun {
 		return d, false, nil
@@ -410,9 +435,11 @@ func (c *migrateCommand) train(ctx context.Context, s *streams, say io.Writer, c
 	return d, true, nil
 }
 
-// sample reads values to train on, as strings have them, and fields of hashes where there are not enough.
-func (c *migrateCommand) sample(ctx context.Context, client redis.UniversalClient, progress func(done, total int, what string)) (values [][]byte, err error) {
-	reader, packer, err := c.packer(client, engine.Setting{}, nil)
+// sample reads values to train on, as strings have them, and fields of hashes where there are not
+// enough.
+func (c *migrateCommand) sample(ctx context.Context, servers *redisServers, progress func(done, total int, what string)) (values [][]byte, err error) {
+	client := servers.data[0].client
+	reader, packer, err := c.packer(servers, engine.Setting{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -425,7 +452,7 @@ func (c *migrateCommand) sample(ctx context.Context, client redis.UniversalClien
 	}
 	for i, match := range c.Match {
 		sampled, err := keyspace.Sample(ctx, client, keyspace.SampleOptions{
-			Match: match, Skip: c.Prefix, Values: autoSample * (i + 1) / len(c.Match), Bytes: maxSample / len(c.Match), Size: maxSampled, Rate: c.Rate,
+			Match: match, Skip: keyspace.RegistryKeys(c.Prefix), Values: autoSample * (i + 1) / len(c.Match), Bytes: maxSample / len(c.Match), Size: maxSampled, Pace: c.pace(io.Discard, "migrate"),
 			Unpack: func(ctx context.Context, stored []byte) ([]byte, error) {
 				return packer.UnpackContext(ctx, nil, stored)
 			},
@@ -439,11 +466,12 @@ func (c *migrateCommand) sample(ctx context.Context, client redis.UniversalClien
 	if len(values) >= autoSample {
 		return values, nil
 	}
-	fields, err := sampleFields(ctx, client, packer, keyspace.ValuesOptions{Match: c.Match, Skip: []string{c.Prefix}, Size: maxSampled, Rate: c.Rate}, 1, autoSample-len(values), func(n int) { tell(len(values) + n) })
+	fields, err := sampleFields(ctx, client, packer, keyspace.ValuesOptions{Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix), Size: maxSampled, Pace: c.pace(io.Discard, "migrate")}, 1, autoSample-len(values), func(n int) { tell(len(values) + n) })
 	return append(values, fields...), err
 }
 
-// sampleFields reads so many values of hashes, in the order of the ranks of their keys and fields. On a cluster each master gives its share.
+// sampleFields reads so many values of hashes, in the order of the ranks of their keys and fields.
+// On a cluster each master gives its share.
 func sampleFields(ctx context.Context, client redis.UniversalClient, packer *bale.Packer, o keyspace.ValuesOptions, seed uint64, most int, tell func(n int)) ([][]byte, error) {
 	nodes, err := keyspace.Places(ctx, client)
 	if err != nil {
@@ -455,17 +483,22 @@ func sampleFields(ctx context.Context, client redis.UniversalClient, packer *bal
 	}
 	var fields []field
 	var last redis.UniversalClient
-	limit, share := 0, (most+len(nodes)-1)/len(nodes)
+	limit, bytes, share := 0, 0, (most+len(nodes)-1)/len(nodes)
+	batch := packer.Batch() // what it holds is all kept
 	o.Kind, o.Places = "hash", nodes
 	o.Values = func(ctx context.Context, node redis.UniversalClient, some []keyspace.Value) (keyspace.Next, error) {
 		if node != last {
 			last, limit = node, min(limit+share, most)
 		}
 		for _, v := range some {
+			if bytes > maxSample {
+				return keyspace.Stop, nil
+			}
 			if len(fields) >= limit {
 				return keyspace.NextNode, nil
 			}
-			if plain, err := packer.UnpackContext(ctx, nil, v.Stored); err == nil && len(plain) > 0 {
+			if plain, err := batch.Unpack(ctx, nil, v.Stored); err == nil && len(plain) > 0 {
+				bytes += len(plain)
 				fields = append(fields, field{keyspace.Rank(seed, v.Key+"\x00"+v.Field), plain})
 			}
 		}
@@ -481,10 +514,12 @@ func sampleFields(ctx context.Context, client redis.UniversalClient, packer *bal
 	return values, err
 }
 
-// maxSampled is the largest value in bytes that a dictionary is trained on, as bale train has it for its default size.
+// maxSampled is the largest value in bytes that a dictionary is trained on, as bale train has it
+// for its default size.
 const maxSampled = 100 * 128 << 10
 
-// activate makes a published dictionary the current one, when readers have had the time to fetch it.
+// activate makes a published dictionary the current one, when readers have had the time to fetch
+// it.
 func (c *migrateCommand) activate(ctx context.Context, s *streams, say io.Writer, r *dict.Registry, id frame.DictionaryID) error {
 	st, err := r.State(ctx, c.Group)
 	if err != nil {
@@ -497,14 +532,18 @@ func (c *migrateCommand) activate(ctx context.Context, s *streams, say io.Writer
 	case st.Current == id || !e.Activated.IsZero():
 		return nil
 	}
-	until := e.Published.Add(c.Grace)
+	grace, err := r.Grace(ctx)
+	if err != nil {
+		return err
+	}
+	until := e.Published.Add(grace)
 	if left := time.Until(until); left > 0 && !c.Force {
-		fmt.Fprintf(say, "It is published to %s, and is activated in %v, when readers have it; --force does not wait.\n", c.Group, left.Round(time.Second))
+		printable.Fprintf(say, "It is published to %s, and is activated in %v, when readers have it; --force does not wait.\n", c.Group, left.Round(time.Second))
 		progress, stop := showProgress(s.err)
 		defer stop()
 		for left > 0 {
 			if progress != nil {
-				progress(int((c.Grace - left).Milliseconds()), int(c.Grace.Milliseconds()), "readers fetch the dictionary")
+				progress(int((grace - left).Milliseconds()), int(grace.Milliseconds()), "readers fetch the dictionary")
 			}
 			select {
 			case <-ctx.Done():
@@ -517,21 +556,21 @@ func (c *migrateCommand) activate(ctx context.Context, s *streams, say io.Writer
 	if err := r.Activate(ctx, c.Group, id, c.Force); err != nil {
 		return err
 	}
-	fmt.Fprintf(say, "%s is written with %s now.\n", c.Group, named(id))
+	printable.Fprintf(say, "%s is written with %s now.\n", c.Group, named(id))
 	return nil
 }
 
-// packer packs with a setting and a dictionary, and reads what there is. The caller closes the packer first.
-func (c *migrateCommand) packer(client redis.UniversalClient, setting engine.Setting, d *dict.Dictionary) (*storedReader, *bale.Packer, error) {
-	reader, err := newStoredReader(client, c.Prefix)
-	if err != nil {
-		return nil, nil, err
-	}
+// packer packs with a setting and a dictionary, and reads what there is. The caller closes the
+// packer first.
+func (c *migrateCommand) packer(servers *redisServers, setting engine.Setting, d *dict.Dictionary) (*storedReader, *bale.Packer, error) {
+	reader := newStoredReader(servers, &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate}})
 	o := bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: maxValue, MinSize: int(c.MinSize), MinGain: c.MinGain}
 	if !c.Revert && setting.Algorithm != frame.Stored {
-		if reader.writer, err = setting.New(d); err != nil {
+		writer, err := setting.New(d)
+		if err != nil {
 			return nil, nil, err
 		}
+		reader.writer = writer
 		o.Readers = []compress.Compressor{reader.writer}
 	}
 	packer, err := bale.NewPacker(o)
@@ -541,11 +580,12 @@ func (c *migrateCommand) packer(client redis.UniversalClient, setting engine.Set
 	return reader, packer, nil
 }
 
-// storedReader reads with the dictionaries of a registry, and writes with a compressor of its own. What the registry does not hold it does not
-// ask for with each value.
+// storedReader reads with the dictionaries of a registry, and writes with a compressor of its own.
+// What the registry does not hold it does not ask for with each value.
 type storedReader struct {
 	*registryReader
 	writer  compress.Compressor
+	pace    *keyspace.Pacer // of what it asks the registry for
 	missing map[frame.DictionaryID]missingDictionary
 }
 
@@ -554,15 +594,13 @@ type missingDictionary struct {
 	err   error
 }
 
-// missingFor is how long a dictionary that is missing is not asked for again.
-const missingFor = 5 * time.Second
+const (
+	missingFor  = 5 * time.Second // in which a dictionary that is missing is not asked for again
+	missingKept = 1000            // of them: forged frames can name as many as they like
+)
 
-func newStoredReader(client redis.UniversalClient, prefix string) (*storedReader, error) {
-	r, err := newRegistryReader(client, prefix)
-	if err != nil {
-		return nil, err
-	}
-	return &storedReader{r, none.New(), map[frame.DictionaryID]missingDictionary{}}, nil
+func newStoredReader(servers *redisServers, pace *keyspace.Pacer) *storedReader {
+	return &storedReader{newRegistryReader(servers), compress.None, pace, map[frame.DictionaryID]missingDictionary{}}
 }
 
 // Writer implements bale.Dictionaries.
@@ -573,8 +611,16 @@ func (r *storedReader) Reader(ctx context.Context, a frame.Algorithm, id frame.D
 	if m, ok := r.missing[id]; ok && time.Now().Before(m.until) {
 		return nil, m.err
 	}
+	if r.readers[readerKey{a, id}] == nil {
+		if err := r.pace.Wait(ctx, nil, 1, 0); err != nil {
+			return nil, err
+		}
+	}
 	c, err := r.registryReader.Reader(ctx, a, id)
 	if errors.Is(err, dict.ErrUnknown) || errors.Is(err, dict.ErrCorrupt) {
+		if len(r.missing) >= missingKept {
+			clear(r.missing)
+		}
 		r.missing[id] = missingDictionary{time.Now().Add(missingFor), err}
 	}
 	return c, err
@@ -606,21 +652,23 @@ func (c *migrateCommand) announce(w io.Writer, client redis.UniversalClient, set
 	}
 	switch {
 	case c.DryRun && c.Revert:
-		fmt.Fprintf(w, "DRY RUN, nothing is changed: this is what unpacking all values of %s would do.\n", at)
+		printable.Fprintf(w, "DRY RUN, nothing is changed: this is what unpacking all values of %s would do.\n", at)
 	case c.Revert:
-		fmt.Fprintf(w, "UNPACKS the values of %s, in place. No program should pack what it writes there any more: what one packs meanwhile may stay packed.\n", at)
+		printable.Fprintf(w, "UNPACKS the values of %s, in place. No program should pack what it writes there any more: what one packs meanwhile may stay packed.\n", at)
 	case c.DryRun:
-		fmt.Fprintf(w, "DRY RUN, nothing is changed: this is what packing the values of %s, with %s and %s, would do.\n", at, setting, with)
+		printable.Fprintf(w, "DRY RUN, nothing is changed: this is what packing the values of %s, with %s and %s, would do.\n", at, setting, with)
 	default:
-		fmt.Fprintf(w, "PACKS the values of %s, in place, with %s and %s.\n"+
+		printable.Fprintf(w, "PACKS the values of %s, in place, with %s and %s.\n"+
 			"Every program that reads them must unpack by now (a goredis.Hook, with ReadOnly at first, or a bale.Cache): others see packed bytes. --revert undoes it.\n", at, setting, with)
 	}
 }
 
-// inPlaceCommands are commands that would work on packed bytes. STRLEN and GETRANGE are not among them, for bale itself uses them.
+// inPlaceCommands are commands that would work on packed bytes. STRLEN and GETRANGE are not among
+// them, for bale itself uses them.
 var inPlaceCommands = []string{"append", "setrange", "setbit", "getbit", "bitcount", "bitpos", "bitop", "bitfield", "bitfield_ro", "lcs"}
 
-// warnOfInPlace says which of those commands programs have used. Where the server does not tell, it says nothing.
+// warnOfInPlace says which of those commands programs have used. Where the server does not tell, it
+// says nothing.
 func warnOfInPlace(ctx context.Context, w io.Writer, client redis.UniversalClient) {
 	stats, err := keyspace.CommandCalls(ctx, client)
 	if err != nil {
@@ -633,15 +681,27 @@ func warnOfInPlace(ctx context.Context, w io.Writer, client redis.UniversalClien
 		}
 	}
 	if len(used) > 0 {
-		fmt.Fprintf(w, "bale migrate: warning: since this server started, programs have used %s. On keys that are packed these would work on packed bytes: see that they are for other keys.\n",
+		printable.Fprintf(w, "bale migrate: warning: since this server started, programs have used %s. On keys that are packed these would work on packed bytes: see that they are for other keys.\n",
 			strings.Join(used, ", "))
 	}
 }
 
+// largestPacked is the largest value that is packed in place: it, the packed one and what that is
+// read as are in memory at the same time.
+const largestPacked = 32 << 20
+
+// largest is the largest plain value that is changed.
+func (c *migrateCommand) largest() int {
+	if c.Revert {
+		return maxValue
+	}
+	return largestPacked
+}
+
 // migrate runs, with progress, and keeps the state.
-func (c *migrateCommand) migrate(ctx context.Context, s *streams, client redis.UniversalClient, packer *bale.Packer, setting engine.Setting, d *dict.Dictionary, state *migrate.State) error {
+func (c *migrateCommand) migrate(ctx context.Context, s *streams, client redis.UniversalClient, packer *bale.Packer, setting engine.Setting, d *dict.Dictionary, hold func(context.Context) (time.Time, error), state *migrate.State) error {
 	total, err := client.DBSize(ctx).Result()
-	if err != nil {
+	if err != nil && !keyspace.IsForbidden(err) {
 		return fmt.Errorf("DBSIZE: %w", err)
 	}
 	progress, stop := showProgress(s.err)
@@ -650,9 +710,9 @@ func (c *migrateCommand) migrate(ctx context.Context, s *streams, client redis.U
 	var saved time.Time
 	defer func() { state.Seconds = before + time.Since(start).Seconds() }()
 	return migrate.Run(ctx, client, migrate.Options{
-		Match: c.Match, Skip: []string{c.Prefix, dict.DefaultPrefix}, Rate: c.Rate,
-		Packer: packer, Algorithm: setting.Algorithm, DictionaryID: d.ID(), MaxSize: maxValue,
-		Revert: c.Revert, Repack: c.Repack, DryRun: c.DryRun, Places: state.Places,
+		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix, dict.DefaultPrefix), Pace: c.pace(s.err, "migrate"),
+		Packer: packer, Algorithm: setting.Algorithm, DictionaryID: d.ID(), MaxSize: c.largest(),
+		Revert: c.Revert, Repack: c.Repack, DryRun: c.DryRun, Hold: hold, Places: state.Places,
 		Page: func(places []keyspace.Place, r *migrate.Result) error {
 			state.Places, state.Seconds = places, before+time.Since(start).Seconds()
 			if progress != nil {
@@ -723,10 +783,12 @@ var leftReasons = []struct {
 	{migrate.Fresh, "packed by GetOrLoad, with how long they are fresh"},
 	{migrate.Absent, "frames that say that there is no value; they go when they expire"},
 	{migrate.Stream, "of streams (package stream)"},
-	{migrate.TooLarge, "larger than 64 MiB"},
+	{migrate.TooLarge, "larger than 32 MiB (64 MiB to unpack), or fields of hashes larger than 8 MiB"},
 	{migrate.Gone, "removed meanwhile"},
 	{migrate.Registry, "keys of the dictionaries' registry"},
 	{migrate.OtherType, "keys of other types"},
+	{migrate.FreshField, "NOT UNPACKED: fields that end by themselves, on a server that gives fields no expiry"},
+	{migrate.Refused, "NOT CHANGED: the server refused"},
 	{migrate.Nested, "NOT UNPACKED: their content is itself a frame"},
 	{migrate.Changed, "NOT CHANGED: a program writes them all the time"},
 	{migrate.Unreadable, "UNREADABLE"},
@@ -741,18 +803,18 @@ func (r *migrationReport) write(w io.Writer) {
 	if r.DryRun {
 		verb = "to be " + verb
 	}
-	fmt.Fprintln(w)
+	printable.Fprintf(w, "\n")
 	if r.Interrupted {
-		fmt.Fprint(w, "INTERRUPTED: this is what was done so far.")
+		printable.Fprintf(w, "INTERRUPTED: this is what was done so far.")
 		if r.resume != "" {
-			fmt.Fprintf(w, " The same command goes on from here (%s).", r.resume)
+			printable.Fprintf(w, " The same command goes on from here (%s).", r.resume)
 		}
-		fmt.Fprint(w, "\n\n")
+		printable.Fprintf(w, "\n\n")
 	} else if !r.Complete {
-		fmt.Fprint(w, "FAILED: this is what was done until then.\n\n")
+		printable.Fprintf(w, "FAILED: this is what was done until then.\n\n")
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "%s\tvalues\tbytes before\tafter\tallocated before\tafter\t\n", verb)
+	printable.Fprintf(t, "%s\tvalues\tbytes before\tafter\tallocated before\tafter\t\n", verb)
 	var all migrate.Change
 	for _, row := range []struct {
 		name string
@@ -763,31 +825,34 @@ func (r *migrationReport) write(w io.Writer) {
 		all.After.Bytes += row.After.Bytes
 		all.Before.Allocated += row.Before.Allocated
 		all.After.Allocated += row.After.Allocated
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t\n", row.name, row.Before.Values, row.Before.Bytes, row.After.Bytes, row.Before.Allocated, row.After.Allocated)
+		printable.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t\n", row.name, row.Before.Values, row.Before.Bytes, row.After.Bytes, row.Before.Allocated, row.After.Allocated)
 	}
 	t.Flush()
 	if len(r.Left) > 0 {
-		fmt.Fprintln(w, "\nleft as they are")
+		printable.Fprintf(w, "\nleft as they are\n")
 		for _, l := range leftReasons {
 			if n := r.Left[l.reason].Values; n > 0 {
-				fmt.Fprintf(w, "%10d  %s\n", n, l.text)
+				printable.Fprintf(w, "%10d  %s\n", n, l.text)
 			}
 		}
 	}
+	if r.Expired.Values > 0 {
+		printable.Fprintf(w, "\n%d values had expired by their own account: %s\n", r.Expired.Values, map[bool]string{false: "deleted", true: "to be deleted"}[r.DryRun])
+	}
 	if len(r.Problems) > 0 {
-		fmt.Fprintf(w, "\nthe first that could not be %s\n", strings.TrimPrefix(verb, "to be "))
+		printable.Fprintf(w, "\nthe first that could not be %s\n", strings.TrimPrefix(verb, "to be "))
 		for _, p := range r.Problems {
-			fmt.Fprintf(w, "  %v\n", p)
+			printable.Fprintf(w, "  %v\n", p)
 		}
 	}
-	fmt.Fprintf(w, "\n%d keys looked at in %.1f s; %s: %d values", r.Keys, r.Seconds, verb, all.Before.Values)
+	printable.Fprintf(w, "\n%d keys looked at in %.1f s; %s: %d values", r.Keys, r.Seconds, verb, all.Before.Values)
 	if all.Before.Bytes > 0 {
-		fmt.Fprintf(w, ", from %d to %d bytes (%+.1f%%), as allocated from %d to %d (%+.1f%%)", all.Before.Bytes, all.After.Bytes, changed(all.Before.Bytes, all.After.Bytes),
+		printable.Fprintf(w, ", from %d to %d bytes (%+.1f%%), as allocated from %d to %d (%+.1f%%)", all.Before.Bytes, all.After.Bytes, changed(all.Before.Bytes, all.After.Bytes),
 			all.Before.Allocated, all.After.Allocated, changed(all.Before.Allocated, all.After.Allocated))
 	}
-	fmt.Fprintln(w)
+	printable.Fprintf(w, "\n")
 	if !r.DryRun && r.UsedMemoryAfter > 0 {
-		fmt.Fprintf(w, "used_memory: %d before, %d after (%+.1f%%)\n", r.UsedMemoryBefore, r.UsedMemoryAfter, changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
+		printable.Fprintf(w, "used_memory: %d before, %d after (%+.1f%%)\n", r.UsedMemoryBefore, r.UsedMemoryAfter, changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
 	}
 }
 

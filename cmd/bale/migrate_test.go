@@ -20,15 +20,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/cmd/bale/internal/keyspace"
-	"github.com/balekv/bale/cmd/bale/internal/migrate"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/goredis"
-	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/internal/redisproc"
 )
 
-// writingProgram is a program that writes keys of its own while others migrate them, and knows what each holds.
+// writingProgram is a program that writes keys of its own while others migrate them, and knows what
+// each holds.
 type writingProgram struct {
 	number int
 	client redis.UniversalClient
@@ -254,11 +255,12 @@ func statics(t *testing.T, client redis.UniversalClient, n int, packer *bale.Pac
 	return all
 }
 
-// killed runs the command again and again, and kills it at random moments, so many times; then it runs to its end.
+// killed runs the command again and again, and kills it at random moments, so many times; then it
+// runs to its end.
 func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...string) migrationReport {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
-	args = append(args, "--resume", resume, "--json", report, "--rate")
+	args = append(args, "--resume", resume, "--json", report, "--max-rate")
 	progress := func() int64 {
 		b, err := os.ReadFile(resume)
 		if err != nil {
@@ -311,8 +313,9 @@ func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...s
 	return r
 }
 
-// TestMigrateBesidePrograms: values are packed, and unpacked again, while programs write, and the command is killed several times on either
-// way. No update is lost, no key comes back, no expiry changes.
+// TestMigrateBesidePrograms: values are packed, and unpacked again, while programs write, and the
+// command is killed several times on either way. No update is lost, no key comes back, no expiry
+// changes.
 func TestMigrateBesidePrograms(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) string{
 		"standalone": func(t *testing.T) string { return redisproc.ForTest(t).Addr() },
@@ -369,7 +372,8 @@ func TestMigrateBesidePrograms(t *testing.T) {
 			args := []string{"migrate", "--redis", url, "--match", "app:*", "--match", "static:*"}
 			beside(func() {
 				r := killed(t, random, 4, filepath.Join(t.TempDir(), "state"), args...)
-				// What is killed between two saves of the file counts what it has done as done already.
+				// What is killed between two saves of the file counts what it has done as done
+				// already.
 				if n := r.Changed() + r.Left[migrate.Packed].Values; n < static || r.Failed() > r.Left[migrate.Changed].Values {
 					t.Errorf("%d packed, %+v", n, r.Result)
 				}
@@ -380,7 +384,7 @@ func TestMigrateBesidePrograms(t *testing.T) {
 			if now := statics(t, client, static, packer); !equalMaps(now, before) {
 				t.Error("keys that nobody writes have changed")
 			}
-			if out, err := exec.Command("bale", "verify", "--redis", url, "--rate", "0").CombinedOutput(); err != nil {
+			if out, err := exec.Command("bale", "verify", "--redis", url, "--max-rate", "0", "--max-bandwidth", "0").CombinedOutput(); err != nil {
 				t.Errorf("verify: %v\n%s", err, out)
 			}
 			for _, p := range all {
@@ -407,7 +411,8 @@ func equalMaps(a, b map[string]string) bool {
 	return len(a) == len(b)
 }
 
-// TestMigrateInterrupted: Ctrl-C stops after the page in hand, says what was done, and keeps where to go on.
+// TestMigrateInterrupted: Ctrl-C stops after the page in hand, says what was done, and keeps where
+// to go on.
 func TestMigrateInterrupted(t *testing.T) {
 	server := redisproc.ForTest(t)
 	client, err := keyspace.Open(t.Context(), server.URL())
@@ -421,7 +426,7 @@ func TestMigrateInterrupted(t *testing.T) {
 	defer cancel()
 	done := make(chan int)
 	var out, errs bytes.Buffer
-	args := []string{"migrate", "--redis", server.URL(), "--match", "*", "--rate", "1000", "--resume", resume}
+	args := []string{"migrate", "--redis", server.URL(), "--match", "*", "--max-rate", "1000", "--resume", resume}
 	go func() { done <- run(ctx, args, strings.NewReader(""), &out, &errs) }()
 	for progressed := false; !progressed; time.Sleep(5 * time.Millisecond) {
 		var s migrate.State
@@ -443,7 +448,8 @@ func TestMigrateInterrupted(t *testing.T) {
 	}
 }
 
-// TestMigrateTrainsOnce: a dictionary that was published before the command ended is the one that it goes on with; it is trained on fields of hashes, too.
+// TestMigrateTrainsOnce: a dictionary that was published before the command ended is the one that
+// it goes on with; it is trained on fields of hashes, too.
 func TestMigrateTrainsOnce(t *testing.T) {
 	server := redisproc.ForTest(t)
 	client, err := keyspace.Open(t.Context(), server.URL())
@@ -465,7 +471,7 @@ func TestMigrateTrainsOnce(t *testing.T) {
 		}
 	}
 	resume := filepath.Join(t.TempDir(), "state")
-	args := []string{"migrate", "--redis", server.URL(), "--match", "app:*:data", "--rate", "0", "--dict", "auto", "--resume", resume}
+	args := []string{"migrate", "--redis", server.URL(), "--match", "app:*:data", "--max-rate", "0", "--max-bandwidth", "0", "--dict", "auto", "--resume", resume}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan int)
@@ -537,7 +543,7 @@ func TestMigrateExamples(t *testing.T) {
 			}
 		}
 	}
-	if n != 6 {
+	if n != 7 {
 		t.Errorf("%d examples", n)
 	}
 }
@@ -557,12 +563,13 @@ var migrateScripts = map[string]func(*testscript.TestScript, bool, []string){
 	"redis-append": redisAppend,
 }
 
-// redis-state FILE makes the file that bale migrate --match 'user:*' --resume FILE leaves when it ends before its first page.
+// redis-state FILE makes the file that bale migrate --match 'user:*' --resume FILE leaves when it
+// ends before its first page.
 func redisState(ts *testscript.TestScript, neg bool, args []string) {
 	c := client(ts)
 	places, err := keyspace.Places(context.Background(), c)
 	ts.Check(err)
-	m := migrateCommand{Match: []string{"user:*"}, Prefix: dict.DefaultPrefix, Resume: ts.MkAbs(args[0])}
+	m := migrateCommand{Match: []string{"user:*"}, registryFlags: registryFlags{Prefix: dict.DefaultPrefix}, Resume: ts.MkAbs(args[0])}
 	ts.Check(m.save(migrate.NewState(m.settings(c), places)))
 }
 

@@ -26,10 +26,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/shirou/gopsutil/v4/process"
 
-	"github.com/balekv/bale/redisproc"
+	"github.com/balekv/bale/internal/redisproc"
 )
 
-// requirePrometheus names the variable that, when not empty, makes a test without a prometheus fail instead of skip.
+// requirePrometheus names the variable that, when not empty, makes a test without a prometheus fail
+// instead of skip.
 const requirePrometheus = "BALE_REQUIRE_PROMETHEUS"
 
 // ops is a file of the folder ops.
@@ -37,7 +38,8 @@ func ops(path ...string) string {
 	return filepath.Join(append([]string{repository, "ops"}, path...)...)
 }
 
-// documentedInOps is the command that ops/README.md shows for a program, without its name, and with what is said in pairs replaced.
+// documentedInOps is the command that ops/README.md shows for a program, without its name, and with
+// what is said in pairs replaced.
 func documentedInOps(t *testing.T, program string, replace ...string) []string {
 	t.Helper()
 	readme, err := os.ReadFile(ops("README.md"))
@@ -138,7 +140,8 @@ type prometheusServer struct {
 	client *http.Client
 }
 
-// runPrometheus runs one until the test ends, by the command and the example of ops/, but in less time.
+// runPrometheus runs one until the test ends, by the command and the example of ops/, but in less
+// time.
 func runPrometheus(t *testing.T, target string) *prometheusServer {
 	t.Helper()
 	rules, err := filepath.Abs(ops("prometheus", "rules.yml"))
@@ -264,7 +267,8 @@ func (p *prometheusServer) query(expr string) (samples []sample, err error) {
 	return samples, nil
 }
 
-// substitute puts values in the place of variables, as Grafana does in a regular expression in a string. No group is all of them.
+// substitute puts values in the place of variables, as Grafana does in a regular expression in a
+// string. No group is all of them.
 func substitute(expr, job, instance, group string) string {
 	quote := func(value string) string {
 		return "(" + strings.ReplaceAll(regexp.QuoteMeta(value), `\`, `\\`) + ")"
@@ -288,8 +292,9 @@ type opsDashboard struct {
 	}
 }
 
-// TestOperations runs the bench and the prometheus of ops/README.md: each panel of the dashboard and each recording rule has data, the
-// dashboard's variables select, and when the bench is interrupted it leaves nothing behind.
+// TestOperations runs the bench and the prometheus of ops/README.md: each panel of the dashboard
+// and each recording rule has data, the dashboard's variables select, and when the bench is
+// interrupted it leaves nothing behind.
 func TestOperations(t *testing.T) {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		if os.Getenv(requirePrometheus) != "" {
@@ -420,8 +425,8 @@ func (p *prometheusServer) queries(d *opsDashboard, job, instance, group string)
 	return queries
 }
 
-// plausible are the bounds of what panels show of the group with a dictionary: of the bench nine GETs of ten hit, and sixteen callers
-// share two connections.
+// plausible are the bounds of what panels show of the group with a dictionary: of the bench nine
+// GETs of ten hit, and sixteen callers share two connections.
 var plausible = map[string]bounds{
 	"Operations": {1, 1e9}, "Throughput": {1, 1e9}, "Hit rate": {0.8, 0.99}, "Errors": {0, 0}, "Errors by class": {0, 0},
 	"Compression ratio": {2, 20}, "Ratio against training": {2, 20}, "Worst dictionary": {0.5, 1.5}, "Age of the dictionary": {0, 600},

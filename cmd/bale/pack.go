@@ -12,7 +12,8 @@ import (
 	"strings"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stream"
@@ -66,14 +67,14 @@ func (p *packCommand) Run(s *streams) error {
 		return fmt.Errorf("stdin: %w", err)
 	}
 	if len(value) > int(p.MaxSize) && !frame.HasMagic(value) {
-		_, err := io.Copy(s.out, io.MultiReader(bytes.NewReader(value), s.in)) // as it is, whatever its size
+		_, err := io.Copy(s.raw, io.MultiReader(bytes.NewReader(value), s.in)) // as it is, whatever its size
 		return err
 	}
 	packed, err := packer.Pack(nil, value)
 	if err != nil {
 		return err
 	}
-	_, err = s.out.Write(packed)
+	_, err = s.raw.Write(packed)
 	return err
 }
 
@@ -99,8 +100,8 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer packer.Close()
-	// What cannot be a frame goes straight through, whatever its size. A frame is never larger than the
-	// largest one that holds MaxSize bytes.
+	// What cannot be a frame goes straight through, whatever its size. A frame is never larger than
+	// the largest one that holds MaxSize bytes.
 	start := make([]byte, 2)
 	n, err := io.ReadFull(s.in, start)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -108,7 +109,7 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 	}
 	in := io.MultiReader(bytes.NewReader(start[:n]), s.in)
 	if !frame.HasMagic(start[:n]) {
-		_, err := io.Copy(s.out, in)
+		_, err := io.Copy(s.raw, in)
 		return err
 	}
 	limit := bale.MaxPackedLen(int(u.MaxSize))
@@ -121,7 +122,7 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 	}
 	if h, _, packed := frame.Parse(stored); len(stored) > limit {
 		if !packed {
-			_, err := io.Copy(s.out, io.MultiReader(bytes.NewReader(stored), in))
+			_, err := io.Copy(s.raw, io.MultiReader(bytes.NewReader(stored), in))
 			return err
 		}
 		if h.Length <= uint64(u.MaxSize) {
@@ -141,22 +142,23 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.out.Write(value)
+	_, err = s.raw.Write(value)
 	return err
 }
 
-// withoutNewline leaves out the newline that redis-cli appends to a value, and says so, if stored is a frame that decodes only without it.
+// withoutNewline leaves out the newline that redis-cli appends to a value, and says so, if stored
+// is a frame that decodes only without it.
 func withoutNewline(ctx context.Context, packer *bale.Packer, stored []byte, w io.Writer) []byte {
 	shorter, ends := bytes.CutSuffix(stored, []byte("\n"))
 	if !ends || decodes(ctx, packer, stored) || !decodes(ctx, packer, shorter) {
 		return stored
 	}
-	fmt.Fprintln(w, "the last byte, a newline as redis-cli appends, was left out")
+	printable.Fprintf(w, "the last byte, a newline as redis-cli appends, was left out\n")
 	return shorter
 }
 
-// decodes reports whether stored is a whole frame: of a value, of a stream, or one that says that there is no value. One that needs a
-// dictionary that the packer does not have counts as not whole.
+// decodes reports whether stored is a whole frame: of a value, of a stream, or one that says that
+// there is no value. One that needs a dictionary that the packer does not have counts as not whole.
 func decodes(ctx context.Context, packer *bale.Packer, stored []byte) bool {
 	h, _, packed := frame.Parse(stored)
 	switch {
@@ -170,8 +172,8 @@ func decodes(ctx context.Context, packer *bale.Packer, stored []byte) bool {
 	return err == nil || errors.Is(err, bale.ErrNotFound)
 }
 
-// newReader makes a Packer that reads every algorithm with every one of the dictionaries in files, and with those of more, if it is
-// not nil.
+// newReader makes a Packer that reads every algorithm with every one of the dictionaries in files,
+// and with those of more, if it is not nil.
 func newReader(dictionaries []string, maxSize byteSize, more bale.Dictionaries) (*bale.Packer, error) {
 	o := bale.PackerOptions{MaxSize: int(maxSize), Engine: engine.Default, Dictionaries: more}
 	for _, path := range dictionaries {
@@ -191,7 +193,12 @@ func newReader(dictionaries []string, maxSize byteSize, more bale.Dictionaries) 
 }
 
 func readDictionary(path string) (*frame.Dictionary, error) {
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, frame.MaxDictionarySize+1))
 	if err != nil {
 		return nil, err
 	}

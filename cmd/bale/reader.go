@@ -4,22 +4,18 @@ import (
 	"context"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
-	"github.com/balekv/bale/compress/none"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/goredis"
 )
 
-// registryReader reads with the dictionaries of a server's registry. It only reads, where a dict.Group would take
-// part in the life of the fleet.
+// registryReader reads with the dictionaries of a registry, where a dict.Group would take part in
+// the life of the fleet. A dictionary in quarantine comes back when it is read, unless the servers
+// are only looked at.
 type registryReader struct {
-	registry *dict.Registry
-	lock     sync.Mutex
-	readers  map[readerKey]compress.Compressor
+	servers *redisServers
+	lock    sync.Mutex
+	readers map[readerKey]compress.Compressor
 }
 
 type readerKey struct {
@@ -27,17 +23,12 @@ type readerKey struct {
 	id        frame.DictionaryID
 }
 
-// newRegistryReader reads with the dictionaries of the registry with a prefix on a server.
-func newRegistryReader(client redis.UniversalClient, prefix string) (*registryReader, error) {
-	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{Prefix: prefix})
-	if err != nil {
-		return nil, err
-	}
-	return &registryReader{registry: registry, readers: map[readerKey]compress.Compressor{}}, nil
+func newRegistryReader(servers *redisServers) *registryReader {
+	return &registryReader{servers: servers, readers: map[readerKey]compress.Compressor{}}
 }
 
 // Writer implements bale.Dictionaries.
-func (*registryReader) Writer() compress.Compressor { return none.New() }
+func (*registryReader) Writer() compress.Compressor { return compress.None }
 
 // Packed implements bale.Dictionaries.
 func (*registryReader) Packed([]byte, int) {}
@@ -50,7 +41,7 @@ func (r *registryReader) Reader(ctx context.Context, a frame.Algorithm, id frame
 	if c := r.readers[key]; c != nil {
 		return c, nil
 	}
-	d, err := r.registry.Fetch(ctx, id)
+	d, err := r.servers.fetch(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/balekv/bale/cmd/bale/internal/events"
-	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/cmd/internal/events"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type statsCommand struct {
@@ -74,7 +75,7 @@ func (c *statsCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	for _, w := range summary.Warnings {
-		fmt.Fprintf(s.err, "bale stats: warning: %s\n", told(errors.New(w)))
+		printable.Fprintf(s.err, "bale stats: warning: %s\n", told(errors.New(w)))
 	}
 	if c.JSON != "-" {
 		report.Events(s.out, summary)

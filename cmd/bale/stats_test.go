@@ -23,8 +23,8 @@ func eventsMain() {
 	}
 }
 
-// writeEvents writes a batch each second: 8 reads of users that hit and one that misses, the write after that, and one read of 10 pages. Once a minute a
-// read fails, and two events were dropped.
+// writeEvents writes a batch each second: 8 reads of users that hit and one that misses, the write
+// after that, and one read of 10 pages. Once a minute a read fails, and two events were dropped.
 func writeEvents(path, minutes string) error {
 	n, err := strconv.Atoi(minutes)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/cmd/bale/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/stream"
 )
 
@@ -42,17 +43,17 @@ func (c *inspectCommand) showStream(ctx context.Context, w io.Writer, client red
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "content: %v\n", &m)
+	printable.Fprintf(w, "content: %v\n", &m)
 	if client == nil || c.Field != "" {
-		fmt.Fprintf(w, "chunks: %s\n", chunkKeys(&m, "KEY"))
+		printable.Fprintf(w, "chunks: %s\n", chunkKeys(&m, "KEY"))
 		return nil
 	}
-	fmt.Fprintf(w, "chunks: %s\n", chunkKeys(&m, c.Key))
+	printable.Fprintf(w, "chunks: %s\n", chunkKeys(&m, c.Key))
 	lives, err := keyspace.Lives(ctx, client, c.Key)
 	if err != nil {
 		return err
 	}
-	chunks, err := keyspace.LookAt(ctx, client, m.Chunks, func(i int) string { return m.ChunkKey(c.Key, i) })
+	chunks, err := keyspace.LookAt(ctx, client, m.Chunks, func(i int) string { return m.ChunkKey(c.Key, i) }, &keyspace.Pacer{Pace: keyspace.Pace{Rate: chunkRate}})
 	if err != nil {
 		return err
 	}
@@ -65,25 +66,34 @@ func (c *inspectCommand) showStream(ctx context.Context, w io.Writer, client red
 			return errors.New("the stream was replaced or deleted while it was looked at: look again")
 		}
 	}
-	switch n := chunks.Absent; {
-	case n > 0:
-		return fmt.Errorf("%w: %d of %d chunks are missing, the first ones are %d", bale.ErrCorrupt, n, m.Chunks, chunks.Missing)
+	switch {
+	case len(chunks.Missing) > 0:
+		return missingChunks(&m, chunks)
 	case chunks.Bytes != m.Stored:
 		return fmt.Errorf("%w: the chunks have %d bytes, and the manifest says %d", bale.ErrCorrupt, chunks.Bytes, m.Stored)
 	}
-	fmt.Fprintf(w, "the key lives %s; all chunks are there, with %d bytes", lifetime(lives), chunks.Bytes)
+	printable.Fprintf(w, "the key lives %s; all chunks are there, with %d bytes", lifetime(lives), chunks.Bytes)
 	switch {
 	case m.Chunks == 0:
 	case chunks.Shortest == chunks.Longest:
-		fmt.Fprintf(w, ", and live %s", lifetime(chunks.Shortest))
+		printable.Fprintf(w, ", and live %s", lifetime(chunks.Shortest))
 	default:
-		fmt.Fprintf(w, ", and live %s to %s", lifetime(chunks.Shortest), lifetime(chunks.Longest))
+		printable.Fprintf(w, ", and live %s to %s", lifetime(chunks.Shortest), lifetime(chunks.Longest))
 	}
-	fmt.Fprintln(w)
+	printable.Fprintf(w, "\n")
 	if m.Chunks > 0 && chunks.Shortest < lives {
-		fmt.Fprintln(w, "WARNING: chunks expire before the key does, and the value is lost then. Right after it was written that lasts for a moment")
+		printable.Fprintf(w, "WARNING: chunks expire before the key does, and the value is lost then. Right after it was written that lasts for a moment\n")
 	}
 	return nil
+}
+
+// chunkRate is how many chunks a second inspect looks for: those of the largest stream in half a
+// minute.
+const chunkRate = 5000
+
+// missingChunks is the error of a stream whose chunks are not all there.
+func missingChunks(m *stream.Manifest, c *keyspace.Chunks) error {
+	return fmt.Errorf("%w: of %d chunks some are missing: %d", bale.ErrCorrupt, m.Chunks, c.Missing)
 }
 
 // lifetime says how long a key lives.

@@ -11,10 +11,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/goredis"
 	"github.com/balekv/bale/stream"
 )
 
@@ -27,8 +27,8 @@ var streamScripts = map[string]func(*testscript.TestScript, bool, []string){
 	"redis-expire": redisExpire,
 }
 
-// fresh FROM TO EXPIRES TOOK makes the frame of a value that was loaded; it expires in a time, which may be negative, or 0 for never. TOOK is a time, or
-// absent.
+// fresh FROM TO EXPIRES TOOK makes the frame of a value that was loaded; it expires in a time,
+// which may be negative, or 0 for never. TOOK is a time, or absent.
 func fresh(ts *testscript.TestScript, neg bool, args []string) {
 	in, err := time.ParseDuration(args[2])
 	ts.Check(err)

@@ -7,7 +7,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/balekv/bale/cmd/bale/internal/study"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/study"
 )
 
 type studyCommand struct {
@@ -46,7 +47,7 @@ Examples:
 func (c *studyCommand) Run(ctx context.Context, s *streams) error {
 	if c.Name == "" {
 		for _, each := range study.All() {
-			fmt.Fprintf(s.out, "%-12s %s\n", each.Name, each.About)
+			printable.Fprintf(s.out, "%-12s %s\n", each.Name, each.About)
 		}
 		return nil
 	}
@@ -80,7 +81,7 @@ func (c *studyCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if page := c.page(); page != "" && page != "-" {
-		fmt.Fprintf(s.err, "the report with pictures: %s\n", page)
+		printable.Fprintf(s.err, "the report with pictures: %s\n", page)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // The widths in columns that reports are made for; beyond the widest lines are hard to read.
@@ -18,10 +20,7 @@ const (
 
 // terminalWidth is how many columns the terminal behind w has; 0 where it is none.
 func terminalWidth(w io.Writer) int {
-	if c, ok := w.(*checked); ok {
-		w = c.Writer
-	}
-	f, ok := w.(*os.File)
+	f, ok := bare(w).(*os.File)
 	if !ok {
 		return 0
 	}
@@ -30,6 +29,17 @@ func terminalWidth(w io.Writer) int {
 		return 0
 	}
 	return columns
+}
+
+// bare is the writer below those of a command, which takes what moves the cursor.
+func bare(w io.Writer) io.Writer {
+	for {
+		over, ok := w.(interface{ Unwrap() io.Writer })
+		if !ok {
+			return w
+		}
+		w = over.Unwrap()
+	}
 }
 
 // reportWidth is how many columns a report on w takes at most; 0 for those it takes anywhere.
@@ -61,10 +71,11 @@ func showProgress(w io.Writer) (update func(done, total int, what string), stop 
 			return
 		}
 		shown = now
-		// As wide as the terminal is by now, less a column, for some go on in the next line once the last one is written to.
-		fmt.Fprint(w, eraseLine+text.Snip(line, max(1, terminalWidth(w)-1), "…"))
+		// As wide as the terminal is by now, less a column, for some go on in the next line once
+		// the last one is written to.
+		io.WriteString(bare(w), eraseLine+text.Snip(printable.Line(line), max(1, terminalWidth(w)-1), "…"))
 	}
-	return update, func() { fmt.Fprint(w, eraseLine) }
+	return update, func() { io.WriteString(bare(w), eraseLine) }
 }
 
 // progressLine says how far something is.

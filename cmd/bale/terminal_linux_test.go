@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a terminal of so many columns: its two ends, the one that a program writes to last.
+// openTerminal makes a terminal of so many columns: its two ends, the one that a program writes to
+// last.
 func openTerminal(t *testing.T, columns int) (screen, program *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -51,7 +52,8 @@ func TestTerminalWidth(t *testing.T) {
 	}
 }
 
-// TestProgressFits: the line of progress is never as wide as the terminal, also when that gets narrower.
+// TestProgressFits: the line of progress is never as wide as the terminal, also when that gets
+// narrower.
 func TestProgressFits(t *testing.T) {
 	screen, program := openTerminal(t, 60)
 	for _, columns := range []int{60, 30, 8} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,29 +10,31 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/balekv/bale/cmd/bale/internal/dataset"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
-	"github.com/balekv/bale/cmd/bale/internal/keyspace"
-	"github.com/balekv/bale/cmd/bale/internal/report"
+	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/dict"
 )
 
 type trainCommand struct {
-	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values to train on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
-	Redis    string   `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only: of strings, and where there are none to speak of, of the fields of hashes."`
-	Match    string   `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
-	Prefix   string   `default:"bale:dict:" placeholder:"TEXT" help:"With --redis: what the keys of the registry start with, whose dictionaries packed values are read with. Default: ${default}."`
-	Sample   int      `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
-	MaxRate  int      `default:"5000" placeholder:"N" help:"With --redis: how many keys a second are looked at, at most; 0 for no limit. Default: ${default}."`
-	Compress string   `default:"zstd" placeholder:"SETTING" help:"What values will be compressed with: zstd, with a level where wanted (zstd:3, zstd/go), s2 or lz4. Default: ${default}."`
-	MaxSize  byteSize `default:"128KiB" placeholder:"N" help:"The largest dictionary that is tried. Default: ${default}."`
-	MinGain  float64  `default:"0.05" placeholder:"PART" help:"The part of the memory that it must save over compression without one. Default: ${default}."`
-	Exclude  []string `placeholder:"FIELDS" help:"Fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
-	Current  string   `placeholder:"FILE" type:"existingfile" help:"The dictionary in use: the new one must save so much over it."`
-	Seed     uint64   `default:"1" placeholder:"N" help:"Seed of the sample. Default: ${default}."`
-	Out      string   `placeholder:"FILE" required:"" help:"Where the dictionary goes."`
-	JSON     string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
-	All      bool     `help:"Show every dictionary that was tried."`
+	registryFlags
+	paceFlags `set:"max_rate=5000"`
+	Data      []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values to train on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
+	Redis     string   `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only: of strings, and where there are none to speak of, of the fields of hashes. Default: the environment's BALE_REDIS_URL."`
+	Match     string   `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
+	Sample    int      `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
+	Compress  string   `default:"zstd" placeholder:"SETTING" help:"What values will be compressed with: zstd, with a level where wanted (zstd:3, zstd/go), s2 or lz4. Default: ${default}."`
+	MaxSize   byteSize `default:"128KiB" placeholder:"N" help:"The largest dictionary that is tried. Default: ${default}."`
+	MinGain   float64  `default:"0.05" placeholder:"PART" help:"The part of the memory that it must save over compression without one. Default: ${default}."`
+	Exclude   []string `placeholder:"FIELDS" help:"Fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
+	Current   string   `placeholder:"FILE" type:"existingfile" help:"The dictionary in use: the new one must save so much over it."`
+	Seed      uint64   `default:"1" placeholder:"N" help:"Seed of the sample. Default: ${default}."`
+	Out       string   `placeholder:"FILE" required:"" help:"Where the dictionary goes."`
+	JSON      string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	All       bool     `help:"Show every dictionary that was tried."`
 }
 
 // Help is shown below the options.
@@ -47,8 +50,8 @@ Examples:
   bale train --data values.ndjson --compress s2 --max-size 64KiB --out users.dict`
 }
 
-// maxSample bounds a sample in bytes.
-const maxSample = 1 << 30
+// maxSample bounds a sample of a Redis in bytes, which is held in memory.
+const maxSample = 48 << 20
 
 // Run trains.
 func (c *trainCommand) Run(ctx context.Context, s *streams) error {
@@ -59,15 +62,21 @@ func (c *trainCommand) Run(ctx context.Context, s *streams) error {
 	if !setting.TakesDictionary() {
 		return fmt.Errorf("%w: --compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level", errUsage, setting)
 	}
+	if len(c.Data) == 0 {
+		c.Redis = cmp.Or(c.Redis, os.Getenv(urlEnv))
+	}
 	switch {
 	case c.Match != "" && c.Redis == "":
 		return fmt.Errorf("%w: --match is for --redis", errUsage)
+	case c.Registry != "" && c.Redis == "":
+		return fmt.Errorf("%w: --registry is for --redis", errUsage)
 	case c.Sample < 1:
 		return fmt.Errorf("%w: --sample %d, must be at least 1", errUsage, c.Sample)
 	case c.JSON == c.Out:
 		return fmt.Errorf("%w: --json and --out are the same file", errUsage)
-	case c.MaxRate < 0:
-		return fmt.Errorf("%w: --max-rate %d, must not be negative", errUsage, c.MaxRate)
+	}
+	if err := c.check(); err != nil {
+		return err
 	}
 	if len(c.Data) == 0 && c.Redis == "" {
 		return fmt.Errorf("%w: where do the values come from? Either --data or --redis says so", errUsage)
@@ -91,11 +100,11 @@ func (c *trainCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	left := make([]report.LeftOut, len(c.Exclude))
-	for i, n := range dataset.CountFields(values, c.Exclude) {
+	for i, n := range dict.CountFields(values, c.Exclude) {
 		left[i] = report.LeftOut{Field: c.Exclude[i], Values: n}
 		if n == 0 {
 			stop()
-			fmt.Fprintf(s.err, "bale train: WARNING: no value has the field %q, so nothing is left out for it. Is it spelled so? A name counts at any depth, a path from the root (user.token).\n", c.Exclude[i])
+			printable.Fprintf(s.err, "bale train: WARNING: no value has the field %q, so nothing is left out for it. Is it spelled so? A name counts at any depth, a path from the root (user.token).\n", c.Exclude[i])
 		}
 	}
 	start := time.Now()
@@ -111,7 +120,7 @@ func (c *trainCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if training.Dictionary != nil {
-		if err := writeFile(c.Out, training.Dictionary.Bytes()); err != nil {
+		if err := outfile.Write(c.Out, training.Dictionary.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -154,22 +163,24 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 		}
 		return values, notes[2:], nil
 	}
-	client, err := keyspace.Open(ctx, c.Redis)
+	servers, err := c.open(ctx, 0, c.Redis)
 	if err != nil {
 		return nil, "", err
 	}
-	defer client.Close()
-	registry, err := newRegistryReader(client, c.Prefix)
-	if err != nil {
-		return nil, "", err
-	}
-	packer, err := newReader(nil, maxValue, registry)
+	defer servers.close()
+	servers.onlyLook = true
+	defer servers.sayQuarantined(s.err, "train")
+	client := servers.data[0].client
+	packer, err := newReader(nil, maxValue, newRegistryReader(servers))
 	if err != nil {
 		return nil, "", err
 	}
 	defer packer.Close()
+	if err := servers.sayLost(ctx, s.err, "train", keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
+		return nil, "", err
+	}
 	sampled, err := keyspace.Sample(ctx, client, keyspace.SampleOptions{
-		Match: c.Match, Skip: c.Prefix, Values: c.Sample, Bytes: maxSample, Size: int(frameLimit(c.MaxSize)), Rate: c.MaxRate, Seed: c.Seed,
+		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix), Values: c.Sample, Bytes: maxSample, Size: int(frameLimit(c.MaxSize)), Pace: c.pace(s.err, "train"), Seed: c.Seed,
 		Unpack: func(ctx context.Context, stored []byte) ([]byte, error) {
 			return packer.UnpackContext(ctx, nil, stored)
 		},
@@ -188,7 +199,7 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 		if c.Match == "" {
 			match = nil
 		}
-		fields, err := sampleFields(ctx, client, packer, keyspace.ValuesOptions{Match: match, Skip: []string{c.Prefix}, Size: int(frameLimit(c.MaxSize)), Rate: c.MaxRate}, c.Seed, c.Sample-len(sampled.Values), func(n int) {
+		fields, err := sampleFields(ctx, client, packer, keyspace.ValuesOptions{Match: match, Skip: keyspace.RegistryKeys(c.Prefix), Size: int(frameLimit(c.MaxSize)), Pace: c.pace(s.err, "train")}, c.Seed, c.Sample-len(sampled.Values), func(n int) {
 			if progress != nil {
 				progress(n, c.Sample, fmt.Sprintf("%d values of hashes read", n))
 			}
@@ -212,9 +223,10 @@ func (c *trainCommand) values(ctx context.Context, s *streams, progress func(don
 	return sampled.Values, source, nil
 }
 
-// fewStrings is how many strings there must be for hashes not to be looked at: they are elsewhere then.
+// fewStrings is how many strings there must be for hashes not to be looked at: they are elsewhere
+// then.
 const fewStrings = 20
 
-// frameLimit is the largest value that a dictionary of a size has anything to say to: one a hundred times as large is little
-// helped by it.
+// frameLimit is the largest value that a dictionary of a size has anything to say to: one a hundred
+// times as large is little helped by it.
 func frameLimit(dictionary byteSize) byteSize { return 100 * dictionary }

@@ -14,31 +14,35 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/cmd/bale/internal/engine"
-	"github.com/balekv/bale/cmd/bale/internal/keyspace"
-	"github.com/balekv/bale/cmd/bale/internal/migrate"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/migrate"
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stream"
 )
 
 type verifyCommand struct {
-	Redis  string   `required:"" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
-	Match  []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
-	Rate   int      `default:"5000" placeholder:"N" help:"How many keys, and fields of hashes, a second are read, at most; 0 for no limit. Default: ${default}."`
-	Prefix string   `default:"bale:dict:" placeholder:"TEXT" help:"What the keys of the registry start with, whose dictionaries packed values are read with. Default: ${default}."`
-	JSON   string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	registryFlags
+	paceFlags `set:"max_rate=5000"`
+	Redis     string   `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
+	Match     []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
+	Repair    bool     `help:"Mend streams (package stream) that a crash left half done: chunks that would expire before their value, and chunks that no value needs."`
+	JSON      string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
 // Help is shown below the options.
 func (verifyCommand) Help() string {
-	return `Every string and every field of a hash is read and unpacked with the registry's dictionaries; checksums are compared. Of values in chunks (package stream) the manifest is checked, each chunk, and that all chunks are there. Nothing is changed.
+	return `Every string and every field of a hash is read and unpacked with the registry's dictionaries; checksums are compared. Of values in chunks (package stream) the manifest is checked, each chunk, that all chunks are there, and that none expires before its value. No value is changed, except streams with --repair. A dictionary in quarantine that a value needs comes back to the registry; the command says how many did.
 
 The exit status is 1 if a value cannot be unpacked; the first hundred are named, and values never shown.
 
 Examples:
   bale verify --redis redis://127.0.0.1:6379
-  bale verify --redis redis://127.0.0.1:6379 --match 'user:*' --rate 0`
+  bale verify --redis redis://127.0.0.1:6379 --match 'user:*' --max-rate 0 --max-bandwidth 0
+  bale verify --redis redis://127.0.0.1:6379 --repair`
 }
 
 // badNamed is how many values are named that cannot be unpacked; all are counted.
@@ -55,9 +59,12 @@ type verification struct {
 	Packed   []packedValues    `json:"packed"` // that can be unpacked, by what they were packed with
 	Absent   int64             `json:"absent"` // frames that say that there is no value
 	Streams  int64             `json:"streams"`
-	Others   int64             `json:"other_type"` // keys
-	Registry int64             `json:"registry"`   // keys
-	TooLarge int64             `json:"too_large"`  // values beyond 64 MiB, which were not read
+	Journals int64             `json:"journals,omitempty"` // of streams that are written, or whose writer died
+	Mended   int64             `json:"mended,omitempty"`   // streams, and interrupted writes that were tidied up
+	Others   int64             `json:"other_type"`         // keys
+	Registry int64             `json:"registry"`           // keys
+	TooLarge int64             `json:"too_large"`          // values beyond 64 MiB and fields beyond 8 MiB, which were not read
+	Restored int64             `json:"restored,omitempty"` // dictionaries that came back from quarantine
 	Bad      int64             `json:"bad"`
 	Causes   map[string]int64  `json:"causes,omitempty"` // of the bad ones
 	Named    []migrate.Problem `json:"named,omitempty"`  // the first of them
@@ -78,18 +85,21 @@ type packedValues struct {
 
 // Run verifies.
 func (c *verifyCommand) Run(ctx context.Context, s *streams) error {
-	if c.Rate < 0 {
-		return fmt.Errorf("%w: --rate %d, must not be negative", errUsage, c.Rate)
+	if err := c.check(); err != nil {
+		return err
 	}
-	client, err := keyspace.Open(ctx, c.Redis)
+	servers, err := c.open(ctx, 0, c.Redis)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	reader, err := newStoredReader(client, c.Prefix)
-	if err != nil {
+	defer servers.close()
+	client := servers.data[0].client
+	servers.warnOfDanger(ctx, s.err, "verify")
+	if err := servers.sayLost(ctx, s.err, "verify", keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
 		return err
 	}
+	pace := &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate}}
+	reader := newStoredReader(servers, pace)
 	defer reader.close()
 	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: maxValue})
 	if err != nil {
@@ -101,10 +111,15 @@ func (c *verifyCommand) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer out.discard()
-	v := &verifier{client: client, packer: packer, packed: map[readerKey]*packedValues{}, found: verification{
+	streams, err := stream.New(goredis.NewStore(client), stream.Options{})
+	if err != nil {
+		return err
+	}
+	v := &verifier{interrupt: ctx, pace: pace, client: client, at: keyspace.Redact(cmp.Or(c.Registry, c.Redis)), streams: streams, repair: c.Repair, packer: packer, packed: map[readerKey]*packedValues{}, found: verification{
 		Redis: keyspace.Redact(c.Redis), Database: databaseOf(client), Match: c.Match, Packed: []packedValues{}, Causes: map[string]int64{},
 	}}
 	err = v.run(ctx, s, c)
+	v.found.Restored = servers.restored.Load()
 	r := v.report(err)
 	if c.JSON != "-" {
 		r.write(s.out)
@@ -117,16 +132,22 @@ func (c *verifyCommand) Run(ctx context.Context, s *streams) error {
 
 // verifier is a verification under way.
 type verifier struct {
-	client redis.UniversalClient
-	packer *bale.Packer
-	packed map[readerKey]*packedValues
-	found  verification
-	plain  []byte // to unpack into
+	client  redis.UniversalClient
+	at      string // the registry, without a password
+	packer  *bale.Packer
+	streams *stream.Streams
+	repair  bool // them
+
+	interrupt context.Context // of the command: that of a value does not end
+	pace      *keyspace.Pacer // of chunks, and of dictionaries
+	packed    map[readerKey]*packedValues
+	found     verification
+	plain     []byte // to unpack into
 }
 
 func (v *verifier) run(ctx context.Context, s *streams, c *verifyCommand) error {
 	total, err := v.client.DBSize(ctx).Result()
-	if err != nil {
+	if err != nil && !keyspace.IsForbidden(err) {
 		return fmt.Errorf("DBSIZE: %w", err)
 	}
 	progress, stop := showProgress(s.err)
@@ -134,7 +155,7 @@ func (v *verifier) run(ctx context.Context, s *streams, c *verifyCommand) error 
 	start := time.Now()
 	defer func() { v.found.Seconds = time.Since(start).Seconds() }()
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
-		Match: c.Match, Skip: []string{c.Prefix, dict.DefaultPrefix}, Rate: c.Rate, Size: bale.MaxPackedLen(maxValue),
+		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix, dict.DefaultPrefix), Pace: c.pace(s.err, "verify"), Size: bale.MaxPackedLen(maxValue),
 		Values: func(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
 			for _, value := range values {
 				if err := v.value(ctx, value); err != nil {
@@ -163,6 +184,9 @@ func (v *verifier) value(ctx context.Context, value keyspace.Value) error {
 		return nil
 	}
 	if h.Algorithm == frame.Chunks && h.Version == frame.V1 {
+		if value.InHash {
+			return v.bad(ctx, value, errStreamField)
+		}
 		return v.stream(ctx, value)
 	}
 	plain, err := v.packer.UnpackContext(ctx, v.plain[:0], value.Stored)
@@ -193,30 +217,73 @@ const maxKept = 1 << 20
 
 // stream looks at a manifest, and for its chunks.
 func (v *verifier) stream(ctx context.Context, value keyspace.Value) error {
+	if owner, ok := stream.Owner(value.Key, value.Stored); ok {
+		v.found.Journals++
+		if !v.repair {
+			return nil
+		}
+		return v.mend(ctx, value, owner)
+	}
 	m, err := stream.ParseManifest(value.Stored)
 	if err != nil {
 		return v.bad(ctx, value, err)
 	}
-	chunks, err := keyspace.LookAt(ctx, v.client, m.Chunks, func(i int) string { return m.ChunkKey(value.Key, i) })
+	chunks, err := keyspace.LookAt(v.interrupt, v.client, m.Chunks, func(i int) string { return m.ChunkKey(value.Key, i) }, v.pace)
 	if err != nil {
-		return err
+		return v.failed(ctx, value, err)
 	}
-	if chunks.Absent > 0 {
-		return v.bad(ctx, value, fmt.Errorf("%w: %d of %d chunks of the stream are missing", bale.ErrCorrupt, chunks.Absent, m.Chunks))
+	if len(chunks.Missing) > 0 {
+		return v.bad(ctx, value, missingChunks(&m, chunks))
+	}
+	lives, err := keyspace.Lives(ctx, v.client, value.Key)
+	if err != nil {
+		return v.failed(ctx, value, err)
+	}
+	if chunks.Shortest < lives {
+		if !v.repair {
+			return v.bad(ctx, value, errShortChunks)
+		}
+		if err := v.mend(ctx, value, value.Key); err != nil {
+			return err
+		}
 	}
 	v.found.Streams++
 	return nil
 }
 
+// errStreamField: package stream writes strings.
+var errStreamField = fmt.Errorf("%w: a field of a hash holds a manifest or a journal of a stream, and bale writes none there", bale.ErrCorrupt)
+
+var errShortChunks = errors.New("chunks of the stream expire before it: bale verify --repair mends it")
+
+// mend repairs a stream. The error is Redis'.
+func (v *verifier) mend(ctx context.Context, value keyspace.Value, key string) error {
+	r, err := v.streams.Repair(v.interrupt, key)
+	if err != nil {
+		return v.failed(ctx, value, err)
+	}
+	if r.Mended > 0 {
+		v.found.Mended++
+	}
+	v.found.Mended += int64(r.Swept)
+	return nil
+}
+
+// failed counts a value that cannot be checked or mended. Another error than of its keys is
+// returned.
+func (v *verifier) failed(ctx context.Context, value keyspace.Value, err error) error {
+	ofKeys := keyspace.IsReply(err) || slices.ContainsFunc([]error{bale.ErrCorrupt, stream.ErrLease, stream.ErrBusy}, func(e error) bool { return errors.Is(err, e) })
+	if !ofKeys || v.interrupt.Err() != nil {
+		return err
+	}
+	return v.bad(ctx, value, err)
+}
+
 // bad counts a value that cannot be unpacked, if it is still there.
 func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) error {
-	get := v.client.Get(ctx, value.Key)
-	if value.InHash {
-		get = v.client.HGet(ctx, value.Key, value.Field)
-	}
-	now, err := get.Bytes()
+	now, err := keyspace.Fetch(ctx, v.client, value.Key, value.Field, value.InHash, int64(bale.MaxPackedLen(maxValue)))
 	switch {
-	case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"):
+	case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"), errors.Is(err, keyspace.ErrTooLarge): // by now
 		v.found.Values--
 		return nil
 	case err != nil:
@@ -227,12 +294,25 @@ func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) e
 		return v.value(ctx, value)
 	}
 	v.found.Bad++
-	v.found.Causes[causeOf(cause)]++
+	name := printable.Name(causeOf(cause))
+	if _, known := v.found.Causes[name]; !known && len(v.found.Causes) >= causesKept {
+		name = otherCauses
+	}
+	v.found.Causes[name]++
+	if errors.Is(cause, dict.ErrUnknown) {
+		cause = fmt.Errorf("%w: %s", cause, v.at)
+	}
 	if len(v.found.Named) < badNamed {
-		v.found.Named = append(v.found.Named, migrate.Problem{Key: value.Key, Field: value.Field, InHash: value.InHash, Cause: told(cause)})
+		v.found.Named = append(v.found.Named, migrate.NewProblem(value, told(cause)))
 	}
 	return nil
 }
+
+// Causes beyond the first are counted together: a forged frame can name a dictionary of its own.
+const (
+	causesKept  = 100
+	otherCauses = "other causes"
+)
 
 // causeOf is what the causes are counted by.
 func causeOf(err error) string {
@@ -243,6 +323,9 @@ func causeOf(err error) string {
 	}
 	if e, ok := errors.AsType[*bale.DecodeError](err); ok && errors.Is(err, bale.ErrUnknownDictionary) {
 		return fmt.Sprintf("%v %v", bale.ErrUnknownDictionary, e.DictionaryID)
+	}
+	if reply, ok := errors.AsType[redis.Error](err); ok { // without the keys
+		return told(reply)
 	}
 	return told(err)
 }
@@ -262,12 +345,12 @@ func (v *verifier) report(err error) *verification {
 // write writes what was found.
 func (r *verification) write(w io.Writer) {
 	if r.Interrupted {
-		fmt.Fprint(w, "INTERRUPTED: this is what was read so far.\n\n")
+		printable.Fprintf(w, "INTERRUPTED: this is what was read so far.\n\n")
 	} else if !r.Complete {
-		fmt.Fprint(w, "FAILED: this is what was read until then.\n\n")
+		printable.Fprintf(w, "FAILED: this is what was read until then.\n\n")
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "stored\tvalues\tbytes\tratio\t\nplain\t%d\t%d\t\t\n", r.Plain.Values, r.Plain.Bytes)
+	printable.Fprintf(t, "stored\tvalues\tbytes\tratio\t\nplain\t%d\t%d\t\t\n", r.Plain.Values, r.Plain.Bytes)
 	for _, p := range r.Packed {
 		name := p.Algorithm
 		switch {
@@ -276,43 +359,46 @@ func (r *verification) write(w io.Writer) {
 		case p.Dictionary != 0:
 			name += ", dictionary " + p.Dictionary.String()
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.2f\t\n", name, p.Values, p.Bytes, float64(p.PlainBytes)/float64(max(p.Bytes, 1)))
+		printable.Fprintf(t, "%s\t%d\t%d\t%.2f\t\n", name, p.Values, p.Bytes, float64(p.PlainBytes)/float64(max(p.Bytes, 1)))
 	}
 	t.Flush()
 	for _, line := range []struct {
 		n    int64
 		text string
 	}{
-		{r.Streams, "streams, whose chunks are all there"}, {r.Absent, "frames that say that there is no value"}, {r.TooLarge, "values beyond 64 MiB were not read"},
+		{r.Streams, "streams, whose chunks are all there"}, {r.Mended, "streams or interrupted writes of streams were mended"},
+		{r.Journals, "journals of streams, which are being written or whose writer died (--repair tidies up after those)"},
+		{r.Absent, "frames that say that there is no value"}, {r.TooLarge, "values beyond 64 MiB, or fields of hashes beyond 8 MiB, were not read"},
 		{r.Others, "keys of other types were not read"}, {r.Registry, "keys of the dictionaries' registry were not read"},
+		{r.Restored, restoredText},
 	} {
 		if line.n > 0 {
-			fmt.Fprintf(w, "%d %s\n", line.n, line.text)
+			printable.Fprintf(w, "%d %s\n", line.n, line.text)
 		}
 	}
-	fmt.Fprintf(w, "\n%d keys looked at in %.1f s, %d values read: ", r.Keys, r.Seconds, r.Values)
+	printable.Fprintf(w, "\n%d keys looked at in %.1f s, %d values read: ", r.Keys, r.Seconds, r.Values)
 	switch {
 	case r.Bad == 0 && !r.Complete:
-		fmt.Fprintln(w, "those can be unpacked; the others were not checked")
+		printable.Fprintf(w, "those can be unpacked; the others were not checked\n")
 		return
 	case r.Bad == 0 && r.Keys == 0:
-		fmt.Fprintln(w, "there is nothing to check")
+		printable.Fprintf(w, "there is nothing to check\n")
 		return
 	case r.Bad == 0:
-		fmt.Fprintln(w, "all can be unpacked")
+		printable.Fprintf(w, "all can be unpacked\n")
 		return
 	}
-	fmt.Fprintf(w, "%d CANNOT BE UNPACKED\n", r.Bad)
+	printable.Fprintf(w, "%d CANNOT BE UNPACKED\n", r.Bad)
 	causes := make([]string, 0, len(r.Causes))
 	for cause := range r.Causes {
 		causes = append(causes, cause)
 	}
 	slices.Sort(causes)
 	for _, cause := range causes {
-		fmt.Fprintf(w, "  %d: %s\n", r.Causes[cause], cause)
+		printable.Fprintf(w, "  %d: %s\n", r.Causes[cause], cause)
 	}
-	fmt.Fprintln(w, "the first of them")
+	printable.Fprintf(w, "the first of them\n")
 	for _, p := range r.Named {
-		fmt.Fprintf(w, "  %v\n", p)
+		printable.Fprintf(w, "  %v\n", p)
 	}
 }

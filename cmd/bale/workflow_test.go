@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestWorkflowFlags: the commands that continuous integration runs have the flags that it gives them, the gate is where it looks for it, and what
-// compares two runs that were taken apart fails nothing.
+// TestWorkflowFlags: the commands that continuous integration runs have the flags that it gives
+// them, the gate is where it looks for it, and what compares two runs that were taken apart fails
+// nothing.
 func TestWorkflowFlags(t *testing.T) {
 	command := regexp.MustCompile(`/bale(?:-base)?" (bench|compare) (.*)`)
 	flag := regexp.MustCompile(`--[a-z][a-z-]*`)

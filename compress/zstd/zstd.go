@@ -20,27 +20,31 @@ import (
 
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/bufpool"
+	"github.com/balekv/bale/internal/claim"
 )
 
 // Level trades time to compress for size. Every level is read alike.
 type Level uint8
 
-// The figures are from BenchmarkOptions on the three corpora of the project's design (values of 0.8 to 4.7 KB), without
-// a dictionary and with one of up to 16 KiB: size and time against Fastest, and the memory of one context.
+// The figures are from BenchmarkOptions on the three corpora of the project's design (values of 0.8
+// to 4.7 KB), without a dictionary and with one of up to 16 KiB: size and time against Fastest, and
+// the memory of one context.
 const (
 	// Fastest is the default. 0.3 MB, with a dictionary 0.8 MB.
 	Fastest Level = iota
 
-	// Default is 2 to 3% smaller and takes 1.1 to 1.3 times as long; with a dictionary it is between 2% smaller and 3% larger,
-	// and takes 1.6 to 2.1 times as long. 1.4 MB, with a dictionary 2.9 MB.
+	// Default is 2 to 3% smaller and takes 1.1 to 1.3 times as long; with a dictionary it is
+	// between 2% smaller and 3% larger, and takes 1.6 to 2.1 times as long. 1.4 MB, with a
+	// dictionary 2.9 MB.
 	Default
 
-	// Better is 3 to 8% smaller and takes 1.3 to 1.5 times as long; with a dictionary 4 to 15% smaller, 2.0 to 3.3 times.
-	// 4.5 MB, with a dictionary 8.8 MB.
+	// Better is 3 to 8% smaller and takes 1.3 to 1.5 times as long; with a dictionary 4 to 15%
+	// smaller, 2.0 to 3.3 times. 4.5 MB, with a dictionary 8.8 MB.
 	Better
 
-	// Best is 4 to 10% smaller and takes 2.8 to 6.8 times as long; with a dictionary 5 to 13% smaller, 50 to 95 times. 36 MB,
-	// with a dictionary 72 MB. It is for values written once and read for long.
+	// Best is 4 to 10% smaller and takes 2.8 to 6.8 times as long; with a dictionary 5 to 13%
+	// smaller, 50 to 95 times. 36 MB, with a dictionary 72 MB. It is for values written once and
+	// read for long.
 	Best
 )
 
@@ -66,14 +70,14 @@ type Options struct {
 
 const (
 	// smallValue is the size in bytes up to which a value is compressed in a single block with a
-	// window just large enough for it and the dictionary: the ratio is the same, and with a dictionary a context holds
-	// a sixth to nine tenths of the memory. Larger values have contexts of their own, made when first needed, with
-	// the level's full window.
+	// window just large enough for it and the dictionary: the ratio is the same, and with a
+	// dictionary a context holds a sixth to nine tenths of the memory. Larger values have contexts
+	// of their own, made when first needed, with the level's full window.
 	smallValue = 64 << 10
 
-	// embeddedID replaces the id inside a trained dictionary. A frame names its dictionary in bale's
-	// header, so that the one in the payload is left out: 4 bytes less for each value. The library wants
-	// some id; the smallest is the cheapest to put in and take out.
+	// embeddedID replaces the id inside a trained dictionary. A frame names its dictionary in
+	// bale's header, so that the one in the payload is left out: 4 bytes less for each value. The
+	// library wants some id; the smallest is the cheapest to put in and take out.
 	embeddedID = 1
 )
 
@@ -85,8 +89,8 @@ var (
 	errShort  = errors.New("zstd: payload is cut short")
 )
 
-// Compressor makes and reads Zstandard frames without magic number and dictionary id. It is safe for
-// concurrent use. Contexts are shared by all callers; no goroutine is started.
+// Compressor makes and reads Zstandard frames without magic number and dictionary id. It is safe
+// for concurrent use. Contexts are shared by all callers; no goroutine is started.
 type Compressor struct {
 	id       frame.DictionaryID
 	trained  bool                     // the dictionary has the trainer's format, and thus an embedded id
@@ -119,7 +123,8 @@ func New(o Options) (*Compressor, error) {
 		zstd.WithEncoderConcurrency(o.Concurrency),
 		zstd.WithEncoderCRC(false), // bale's frame has a checksum
 		zstd.WithEncoderLevel(levels[o.Level]),
-		// Coding literals even where there is no match is up to half a percent smaller at no measurable cost.
+		// Coding literals even where there is no match is up to half a percent smaller at no
+		// measurable cost.
 		zstd.WithAllLitEntropyCompression(true),
 		zstd.WithLowerEncoderMem(true),
 	}
@@ -156,8 +161,8 @@ func New(o Options) (*Compressor, error) {
 	return c, nil
 }
 
-// checkDictionary reads a trained dictionary as the library will, so that New fails and not the first value. A
-// damaged one must not panic either.
+// checkDictionary reads a trained dictionary as the library will, so that New fails and not the
+// first value. A damaged one must not panic either.
 func checkDictionary(b []byte) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -191,7 +196,8 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 	}
 	n := len(dst)
 	dst = e.EncodeAll(src, dst)
-	// What the library wrote is magic, descriptor, rest; what is kept is descriptor, rest without the id.
+	// What the library wrote is magic, descriptor, rest; what is kept is descriptor, rest without
+	// the id.
 	head, skip := rewriteID(dst[n+len(magic):], 0)
 	if skip == 0 {
 		return dst, errors.New("zstd: encoder wrote no frame")
@@ -214,9 +220,14 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	if err := check(src, size); err != nil {
 		return dst, err
 	}
+	n, room := len(dst), size
+	if cap(dst)-n < size {
+		room = claim.First(size, len(src))
+	}
 	buf := bufpool.Get()
+	defer bufpool.Put(buf)
 	buf.B = append(buf.B, magic...)
-	if !c.trained && src[0]&idFlag == 0 {
+	if room == size && !c.trained && src[0]&idFlag == 0 {
 		buf.B = append(buf.B, src...) // as it is, but for the magic number
 	} else {
 		id := byte(0)
@@ -224,28 +235,34 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 			id = embeddedID
 		}
 		head, skip := rewriteID(src, id)
+		if skip > 0 && room < size {
+			head, skip = withoutSize(head, src, skip, size)
+		}
 		if skip == 0 {
-			bufpool.Put(buf)
 			return dst, errShort
 		}
 		buf.B = append(buf.B, head.bytes[:head.n]...)
 		buf.B = append(buf.B, src[skip:]...)
 	}
-	dst = slices.Grow(dst, size)
-	n := len(dst)
-	out, err := d.DecodeAll(buf.B, dst[n:n:n+size])
-	bufpool.Put(buf)
-	if err != nil {
-		return dst, err
+	for {
+		dst = slices.Grow(dst, room)
+		out, err := d.DecodeAll(buf.B, dst[n:n:n+room])
+		if err != nil && room < size && len(out) > room-maxBlock { // the next block has no room
+			room = claim.Next(size, room)
+			continue
+		}
+		if err != nil {
+			return dst, err
+		}
+		if len(out) != size {
+			return dst, fmt.Errorf("zstd: payload holds %d bytes, %d expected", len(out), size)
+		}
+		return dst[:n+size], nil
 	}
-	if len(out) != size {
-		return dst, fmt.Errorf("zstd: payload holds %d bytes, %d expected", len(out), size)
-	}
-	return dst[:n+size], nil
 }
 
-// Close lets go of the contexts. The Compressor must not be in use; afterwards it returns an
-// error that is [os.ErrClosed].
+// Close lets go of the contexts. It may be called while the Compressor is in use, and more than
+// once: calls in progress finish, later ones return an error that is [os.ErrClosed].
 func (c *Compressor) Close() error {
 	c.contexts.Store(nil)
 	return nil
@@ -259,7 +276,8 @@ const (
 	sizeShift     = 6    // the size of the content's size: 0 (1 with singleSegment), 2, 4 or 8 bytes
 )
 
-// The kinds of blocks; a block of three bytes' header and one byte can stand for maxBlock bytes, and so can a short compressed one.
+// The kinds of blocks; a block of three bytes' header and one byte can stand for maxBlock bytes,
+// and so can a short compressed one.
 const (
 	rawBlock = iota
 	rleBlock
@@ -267,9 +285,9 @@ const (
 	maxBlock = 128 << 10
 )
 
-// check goes from block to block of a frame (after the magic number) before anything is allocated for it: the blocks must be able to
-// hold size bytes, and nothing may follow them, where the library would look for further frames. The layout is that of RFC 8878,
-// 3.1.1.
+// check goes from block to block of a frame (after the magic number) before anything is allocated
+// for it: the blocks must be able to hold size bytes, and nothing may follow them, where the
+// library would look for further frames. The layout is that of RFC 8878, 3.1.1.
 func check(b []byte, size int) error {
 	if len(b) == 0 {
 		return errShort
@@ -293,7 +311,7 @@ func check(b []byte, size int) error {
 			most += n
 			at += n
 		case rleBlock:
-			most += n
+			most += min(n, maxBlock)
 			at++
 		case compressedBlock:
 			most += maxBlock
@@ -323,8 +341,8 @@ type header struct {
 }
 
 // rewriteID takes the start of a frame (after the magic number) and returns it with another
-// dictionary id, 0 for none, of one byte at most; and how many bytes of the frame it replaces, 0 for a frame
-// that is cut short. The layout is that of RFC 8878, 3.1.1.1.
+// dictionary id, 0 for none, of one byte at most; and how many bytes of the frame it replaces, 0
+// for a frame that is cut short. The layout is that of RFC 8878, 3.1.1.1.
 func rewriteID(b []byte, id byte) (h header, skip int) {
 	if len(b) == 0 {
 		return h, 0
@@ -348,6 +366,27 @@ func rewriteID(b []byte, id byte) (h header, skip int) {
 		h.bytes[0] |= 1
 		h.bytes[h.n] = id
 		h.n++
+	}
+	return h, skip
+}
+
+// withoutSize removes the content's size from the result of rewriteID. The library then decodes as
+// far as there is room. A single segment gets a window of at least size bytes.
+func withoutSize(h header, b []byte, skip, size int) (header, int) {
+	descriptor := h.bytes[0]
+	skip += [...]int{0, 2, 4, 8}[descriptor>>sizeShift]
+	h.bytes[0] &= 1<<sizeShift - 1
+	if descriptor&singleSegment != 0 {
+		if descriptor>>sizeShift == 0 {
+			skip++
+		}
+		h.bytes[0] &^= singleSegment
+		h.bytes[2] = h.bytes[1] // the dictionary's id, if there is one
+		h.bytes[1] = byte(max(bits.Len(uint(size-1))-10, 0)) << 3
+		h.n++
+	}
+	if skip > len(b) {
+		return h, 0
 	}
 	return h, skip
 }

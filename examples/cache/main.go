@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/goredis"
+	"github.com/balekv/bale/adapter/goredis"
 )
 
 // User is a value to be cached.
@@ -43,7 +43,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := users.Set(ctx, "shop:user:1", ada, bale.Expiry{}); err != nil { // in an hour, as TTL says
+	if err := users.Set(ctx, "shop:user:1", ada, bale.Expiry{}); err != nil {
 		return err
 	}
 	user, err := users.Get(ctx, "shop:user:1")

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/goredis"
 )
 
 func main() {

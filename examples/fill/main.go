@@ -1,8 +1,10 @@
-// Command fill puts the keys of a small shop into a Redis, for bale advise and bale migrate to be tried on:
+// Command fill puts the keys of a small shop into a Redis, for bale advise and bale migrate to be
+// tried on:
 //
 //	fill -redis redis://127.0.0.1:6379 -n 20000
 //
-// With files it stores their lines instead, each file's under a name of its own: films.ndjson under films:0, films:1 and so on.
+// With files it stores their lines instead, each file's under a name of its own: films.ndjson under
+// films:0, films:1 and so on.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command guide is the code of docs/guide.md, whole: a service's caches from the first line to production.
+// Command guide is the code of docs/guide.md, whole: a service's caches from the first line to
+// production.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,15 +24,15 @@ import (
 	rueidislib "github.com/redis/rueidis"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/adapter/rueidis"
 	"github.com/balekv/bale/batch"
-	"github.com/balekv/bale/codecs/fastjson"
-	"github.com/balekv/bale/czstd"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/goredis"
-	"github.com/balekv/bale/near"
-	"github.com/balekv/bale/observe/prom"
-	"github.com/balekv/bale/ready"
-	"github.com/balekv/bale/rueidis"
+	"github.com/balekv/bale/extra/czstd"
+	"github.com/balekv/bale/extra/formats/fastjson"
+	"github.com/balekv/bale/extra/near"
+	"github.com/balekv/bale/extra/observe/prom"
+	"github.com/balekv/bale/extra/ready"
 	"github.com/balekv/bale/stats"
 	"github.com/balekv/bale/stream"
 )
@@ -41,6 +43,12 @@ type User struct {
 	Name  string   `json:"name"`
 	Email string   `json:"email"`
 	Tags  []string `json:"tags"`
+}
+
+// Clone is the copy that a caller may change.
+func (u User) Clone() User {
+	u.Tags = slices.Clone(u.Tags)
+	return u
 }
 
 // database is where users come from: user 404 does not exist.
@@ -143,7 +151,8 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 		Load: bale.LoadOptions{
 			NegativeTTL:  time.Minute,
 			StaleIfError: 6 * time.Hour,
-			Lock:         10 * time.Second,
+			SoftTimeout:  300 * time.Millisecond,
+			Lock:         3 * time.Second,
 			Timeout:      5 * time.Second,
 		},
 	})
@@ -173,7 +182,11 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	hot, err := near.New(users, near.Options[User]{MaxBytes: 128 << 20, Invalidations: invalidations})
+	hot, err := near.New(users, near.Options[User]{
+		MaxBytes:      128 << 20,
+		Clone:         User.Clone,
+		Invalidations: invalidations,
+	})
 	if err != nil {
 		return err
 	}

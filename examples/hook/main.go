@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/goredis"
+	"github.com/balekv/bale/adapter/goredis"
 )
 
 func main() {
@@ -37,7 +37,9 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rdb.AddHook(hook)
+	if err := hook.Install(rdb); err != nil {
+		return err
+	}
 
 	// From here on it is the program as it was.
 	page := strings.Repeat("<p>Hello, hello, hello.</p>", 100)

@@ -1,4 +1,5 @@
-// Command rollout is a program in the first phase of docs/save-memory.md: it reads packed values and still writes plain ones.
+// Command rollout is a program in the first phase of docs/save-memory.md: it reads packed values
+// and still writes plain ones.
 package main
 
 import (
@@ -11,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/czstd"
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/goredis"
+	"github.com/balekv/bale/extra/czstd"
 )
 
 func main() {
@@ -47,7 +48,9 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rdb.AddHook(hook)
+	if err := hook.Install(rdb); err != nil {
+		return err
+	}
 
 	// Another program packs already; this one reads what it wrote.
 	packed, err := packer.Pack(nil, []byte(`{"name":"Ada Lovelace","note":"as long as this, as long as this, as long as this, as long as this"}`))

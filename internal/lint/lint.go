@@ -1,5 +1,6 @@
-// Package lint holds the rules that the code keeps, as functions that a test runs over it: who imports whom, no global
-// state, a small public face. [Check] reads a module's source and returns what breaks them.
+// Package lint holds the rules that the code keeps, as functions that a test runs over it: who
+// imports whom, no global state, a small public face. [Check] reads a module's source and returns
+// what breaks them.
 package lint
 
 import (
@@ -140,7 +141,8 @@ func (c *checker) imports(name, dir, imported string) {
 	}
 }
 
-// exports are the exported names that a file declares at its top level, methods and fields left out.
+// exports are the exported names that a file declares at its top level, methods and fields left
+// out.
 func exports(f *ast.File) []string {
 	var names []string
 	add := func(id *ast.Ident) {

@@ -1,5 +1,5 @@
-// Package testvalues makes the values that the core's tests and benchmarks share: always the same ones. Where the
-// variable BALE_CORPORA names a folder of NDJSON files, [Corpora] has those, too.
+// Package testvalues makes the values that the core's tests and benchmarks share: always the same
+// ones. Where the variable BALE_CORPORA names a folder of NDJSON files, [Corpora] has those, too.
 package testvalues
 
 import (
@@ -30,8 +30,8 @@ func Page(i int) []byte {
 	return fmt.Appendf(nil, `{"page":%d,"users":[%s]}`, i, bytes.Join(list, []byte(",")))
 }
 
-// LogBatch is a batch of log lines, 3.8 to 4.1 KB: a service that says one to three different messages, a line a
-// second.
+// LogBatch is a batch of log lines, 3.8 to 4.1 KB: a service that says one to three different
+// messages, a line a second.
 func LogBatch(i, messages int) []byte {
 	texts := []string{"GET /api/v1/products served from cache", "cache miss, loading from database", "token refreshed"}[:messages]
 	var b []byte
@@ -76,8 +76,8 @@ func RawDictionary() []byte {
 	return b
 }
 
-// Corpora are the values of the NDJSON files in the folder that BALE_CORPORA names, by the files' names; none if
-// it is not set.
+// Corpora are the values of the NDJSON files in the folder that BALE_CORPORA names, by the files'
+// names; none if it is not set.
 func Corpora() (map[string][][]byte, error) {
 	dir := os.Getenv("BALE_CORPORA")
 	if dir == "" {

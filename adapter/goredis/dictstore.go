@@ -1,0 +1,167 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// DictStore is a [dict.Store] over a go-redis client. It is safe for concurrent use.
+type DictStore struct {
+	client redis.UniversalClient
+}
+
+var _ dict.Store = (*DictStore)(nil)
+
+// NewDictStore makes a DictStore. The client stays the caller's. A [Hook] on it leaves the
+// registry's keys alone as long as they start with [dict.DefaultPrefix].
+func NewDictStore(client redis.UniversalClient) *DictStore { return &DictStore{client} }
+
+// Get implements [dict.Store].
+func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+	values := make([][]byte, len(keys))
+	cmds, err := s.masters(ctx, "getrange", keys, func(key string) redis.Cmder {
+		return redis.NewStringCmd(ctx, "getrange", key, 0, frame.MaxDictionarySize)
+	})
+	for i, cmd := range cmds {
+		if v, err := cmd.(*redis.StringCmd).Bytes(); err == nil && len(v) > 0 {
+			values[i] = v
+		}
+	}
+	return values, err
+}
+
+// masters sends a command for each key, also with a client that reads from replicas.
+func (s *DictStore) masters(ctx context.Context, op string, keys []string, command func(key string) redis.Cmder) ([]redis.Cmder, error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok || !cluster.Options().ReadOnly {
+		return NewStore(s.client).pipeline(ctx, op, keys, command)
+	}
+	cmds := make([]redis.Cmder, len(keys))
+	for i, key := range keys {
+		client, err := cluster.MasterForKey(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		cmds[i] = command(key)
+		err = client.Process(ctx, cmds[i])
+		if e, ok := errors.AsType[redis.Error](err); ok && (redis.HasErrorPrefix(e, "MOVED") || redis.HasErrorPrefix(e, "ASK")) {
+			cmds[i] = command(key)
+			err = cluster.Process(ctx, cmds[i]) // which follows it
+		}
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, &bale.KeyError{Op: op, Key: key, Err: err}
+		}
+	}
+	return cmds, nil
+}
+
+// Touch implements [dict.Store].
+func (s *DictStore) Touch(ctx context.Context, keys ...string) ([]bool, error) {
+	there := make([]bool, len(keys))
+	if len(keys) == 0 {
+		return there, nil
+	}
+	cmds, err := s.masters(ctx, "touch", keys, func(key string) redis.Cmder { return redis.NewIntCmd(ctx, "touch", key) })
+	for i, cmd := range cmds {
+		there[i] = cmd.(*redis.IntCmd).Val() > 0
+	}
+	return there, err
+}
+
+var _ dict.Policy = (*DictStore)(nil)
+
+// EvictionPolicy implements [dict.Policy].
+func (s *DictStore) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
+	var lock sync.Mutex
+	var infos []string
+	add := func(ctx context.Context, client *redis.Client) error {
+		info, err := client.Info(ctx, "memory").Result()
+		lock.Lock()
+		defer lock.Unlock()
+		infos = append(infos, info)
+		return err
+	}
+	switch client := s.client.(type) {
+	case *redis.Client:
+		err = add(ctx, client)
+	case *redis.ClusterClient:
+		err = client.ForEachMaster(ctx, add)
+	case *redis.Ring:
+		err = client.ForEachShard(ctx, add)
+	default:
+		err = fmt.Errorf("goredis: %T is no client of go-redis", client)
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	return dict.WorstPolicy(infos...)
+}
+
+var swap = redis.NewScript(dict.SwapScript)
+
+// Swap implements [dict.Store].
+func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.client, key, old, value, ttl)
+}
+
+func swapIn(ctx context.Context, client redis.UniversalClient, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	args := make([]any, 0, 5)
+	for _, a := range dict.SwapArguments(old, value, ttl) {
+		args = append(args, a)
+	}
+	n, err := swap.Run(ctx, client, []string{key}, args...).Int()
+	return n == 1, err
+}
+
+// Notify implements [dict.Store].
+func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
+	return s.client.Publish(ctx, channel, message).Err()
+}
+
+// Listen implements [dict.Store]. What keeps it from hearing anything in the beginning is returned;
+// later, go-redis makes a connection that breaks anew.
+func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
+	subscription := s.client.Subscribe(ctx, channel)
+	defer subscription.Close()
+	defer context.AfterFunc(ctx, func() { subscription.Close() })() // Receive does not heed ctx
+	// The channel of messages below tells of no errors: a user who may not subscribe, for one.
+	switch first, err := subscription.Receive(ctx); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return err
+	default:
+		if _, ok := first.(*redis.Subscription); ok {
+			receive("")
+		}
+	}
+	messages := subscription.ChannelWithSubscriptions()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case m, ok := <-messages:
+			if !ok {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				return errors.New("the subscription was closed")
+			}
+			switch m := m.(type) {
+			case *redis.Subscription:
+				receive("")
+			case *redis.Message:
+				receive(m.Payload)
+			}
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package goredis
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
+)
+
+// unpacking replaces the values of one reply. Lists and maps are replaced as a whole when a value
+// in them is, never changed in place: a client-side cache may hold the same ones.
+type unpacking struct {
+	ctx context.Context // of the command
+	h   *Hook
+	call
+	batch  bale.Batch // of the command, or of its pipeline
+	args   []any
+	failed bale.KeyErrors
+	none   bool       // the only value says that there is none
+	rec    *recording // nil if the command is not told
+}
+
+// outcome is what became of a value.
+type outcome uint8
+
+const (
+	kept     outcome = iota // it is plain already, or out of scope
+	replaced                // by its content, or by nothing if it could not be unpacked
+	absent                  // the frame says that there is no value, or none any more
+)
+
+// replace unpacks what the command holds. If that fails for any value the command is left without
+// one.
+func (u *unpacking) replace() {
+	switch cmd := u.cmd.(type) {
+	case *redis.StringCmd:
+		replaceIn(u, cmd.Val(), u.first, cmd.SetVal)
+	case *redis.StatusCmd:
+		replaceIn(u, cmd.Val(), u.first, cmd.SetVal)
+	case *redis.SliceCmd:
+		replaceIn(u, cmd.Val(), u.list, cmd.SetVal)
+	case *redis.StringSliceCmd:
+		replaceIn(u, cmd.Val(), u.strings, cmd.SetVal)
+	case *redis.MapStringStringCmd:
+		replaceIn(u, cmd.Val(), u.hash, cmd.SetVal)
+	case *redis.KeyValueSliceCmd:
+		replaceIn(u, cmd.Val(), u.pairs, cmd.SetVal)
+	case *redis.ScanCmd:
+		page, cursor := cmd.Val()
+		replaceIn(u, page, u.strings, func(page []string) { cmd.SetVal(page, cursor) })
+	case *redis.Cmd:
+		replaceIn(u, cmd.Val(), u.any, cmd.SetVal)
+	}
+}
+
+// replaceIn replaces a value by what unpack makes of it, by the zero value if something in it
+// failed.
+func replaceIn[T any](u *unpacking, v T, unpack func(T) (T, bool), set func(T)) {
+	v, changed := unpack(v)
+	if len(u.failed) > 0 {
+		var zero T
+		set(zero)
+	} else if changed {
+		set(v)
+	}
+}
+
+// first is the value of the first key.
+func (u *unpacking) first(s string) (string, bool) {
+	u.queued(s)
+	plain, o := u.value(s, u.keys.first, nil)
+	u.none = o == absent
+	return plain, o != kept
+}
+
+// queued looks for the reply to a command of a transaction by hand: the value that it reads comes
+// with EXEC.
+func (u *unpacking) queued(s string) {
+	if u.rec != nil && s == "QUEUED" && u.rec.reads() {
+		u.rec.on = false
+	}
+}
+
+// value unpacks a string that is the value of the key at a position, of the given field in a hash.
+// Where the key is not known, every frame is unpacked: better than to hand out a packed value.
+func (u *unpacking) value(s string, key int, field any) (string, outcome) {
+	magic := frame.HasMagic(s)
+	if !magic && u.rec == nil {
+		return s, kept
+	}
+	name := u.pattern
+	if u.reply != anyValues {
+		if key < len(u.args) {
+			name = text(u.args[key])
+		}
+		if !u.h.inScope(name) {
+			return s, kept
+		}
+	}
+	if !magic {
+		u.rec.read(s)
+		return s, kept
+	}
+	stored := unsafeBytes(s)
+	if header, payload, ok := frame.Parse(stored); ok && header.Version == frame.V2 && gone(stored[payload:]) {
+		u.rec.missed()
+		return "", absent
+	}
+	plain, err := u.batch.Unpack(u.ctx, nil, stored)
+	if err != nil {
+		if field != nil {
+			err = fmt.Errorf("field %q: %w", text(field), err)
+		}
+		u.failed = append(u.failed, &bale.KeyError{Op: u.name, Key: name, Err: err})
+		return "", replaced
+	}
+	if u.rec != nil {
+		u.rec.read(s)
+		u.rec.unpacked = true
+	}
+	// Nobody else has these bytes.
+	return unsafe.String(unsafe.SliceData(plain), len(plain)), replaced
+}
+
+// gone reports whether the trailer of a frame says that there is no value, or that it is kept
+// beyond its expiry, which is for bale.Cache.GetOrLoad alone.
+func gone(payload []byte) bool {
+	fresh, _, _, ok := frame.ParseTrailer(payload)
+	return ok && (fresh.Absent || !fresh.Expires.IsZero() && !time.Now().Before(fresh.Expires))
+}
+
+// place says whether element i of a flat list is a value, of which key, and of which field.
+func (u *unpacking) place(i int, element func(int) any) (key int, field any, ok bool) {
+	switch u.reply {
+	case keyValues:
+		return u.keys.first + i*u.keys.step, nil, true
+	case listValues, anyValues:
+		return u.keys.first, nil, true
+	case pairValues, scanValues:
+		if i%2 == 1 {
+			return u.keys.first, element(i - 1), true
+		}
+	}
+	return 0, nil, false
+}
+
+func (u *unpacking) strings(list []string) ([]string, bool) {
+	changed := false
+	for i, s := range list {
+		key, field, ok := u.place(i, func(i int) any { return list[i] })
+		if !ok {
+			continue
+		}
+		if s == "" && u.reply == listValues && u.name != "hvals" { // what go-redis makes of a field that is not there
+			u.rec.missed()
+			continue
+		}
+		if plain, o := u.value(s, key, field); o != kept { // "" for an absent one, as go-redis has it
+			if !changed {
+				list, changed = slices.Clone(list), true
+			}
+			list[i] = plain
+		}
+	}
+	return list, changed
+}
+
+func (u *unpacking) list(list []any) ([]any, bool) {
+	changed := false
+	put := func(i int, v any) {
+		if !changed {
+			list, changed = slices.Clone(list), true
+		}
+		list[i] = v
+	}
+	for i, element := range list {
+		switch v := element.(type) {
+		case nil:
+			if key, _, ok := u.place(i, func(int) any { return nil }); ok && u.rec != nil && key < len(u.args) && u.h.inScope(text(u.args[key])) {
+				u.rec.missed()
+			}
+		case string:
+			if key, field, ok := u.place(i, func(i int) any { return list[i] }); ok {
+				switch plain, o := u.value(v, key, field); o {
+				case replaced:
+					put(i, plain)
+				case absent:
+					put(i, nil)
+				}
+			}
+		case []any: // a scan's page after its cursor, or a pair of RESP3
+			if inner, is := u.list(v); is {
+				put(i, inner)
+			}
+		case map[any]any:
+			if inner, is := u.document(v); is {
+				put(i, inner)
+			}
+		}
+	}
+	return list, changed
+}
+
+func (u *unpacking) hash(m map[string]string) (map[string]string, bool) {
+	changed := false
+	for field, s := range m {
+		plain, o := u.value(s, u.keys.first, field)
+		if o != kept && !changed {
+			m, changed = maps.Clone(m), true
+		}
+		switch o {
+		case replaced:
+			m[field] = plain
+		case absent:
+			delete(m, field)
+		}
+	}
+	return m, changed
+}
+
+func (u *unpacking) document(m map[any]any) (map[any]any, bool) {
+	changed := false
+	for field, v := range m {
+		s, ok := v.(string)
+		if !ok {
+			continue
+		}
+		plain, o := u.value(s, u.keys.first, field)
+		if o != kept && !changed {
+			m, changed = maps.Clone(m), true
+		}
+		switch o {
+		case replaced:
+			m[field] = plain
+		case absent:
+			m[field] = nil
+		}
+	}
+	return m, changed
+}
+
+func (u *unpacking) pairs(list []redis.KeyValue) ([]redis.KeyValue, bool) {
+	changed := false
+	for i, pair := range list {
+		if plain, o := u.value(pair.Value, u.keys.first, pair.Key); o != kept {
+			if !changed {
+				list, changed = slices.Clone(list), true
+			}
+			list[i].Value = plain
+		}
+	}
+	return list, changed
+}
+
+// any unpacks the reply of Do, whose shape depends on the protocol.
+func (u *unpacking) any(v any) (any, bool) {
+	switch v := v.(type) {
+	case string:
+		if u.reply == oneValue {
+			plain, changed := u.first(v)
+			if u.none {
+				return nil, true
+			}
+			return plain, changed
+		}
+		u.queued(v)
+	case []any:
+		return u.list(v)
+	case map[any]any:
+		return u.document(v)
+	}
+	return v, false
+}

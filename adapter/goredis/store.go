@@ -1,0 +1,288 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+)
+
+// Store is a [bale.Store] over a go-redis client: standalone, Sentinel, Cluster or Ring. It is safe
+// for concurrent use.
+type Store struct {
+	client redis.UniversalClient
+
+	// single says that all keys are on one server, so that commands of many keys need not be
+	// split.
+	single bool
+}
+
+var _ bale.Store = (*Store)(nil)
+
+// NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
+// It should not have a [Hook] as well: a Cache's values are packed already, and would be escaped.
+func NewStore(client redis.UniversalClient) *Store {
+	_, single := client.(*redis.Client)
+	return &Store{client, single}
+}
+
+// Get implements [bale.Store].
+func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+	b, err := s.client.Get(ctx, key).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, bale.ErrNotFound
+	}
+	return b, err
+}
+
+// setArgs is the most that appendSet appends.
+const setArgs = 5
+
+// appendSet appends the arguments of SET with the expiry in the same command. Both forms have
+// milliseconds, which go-redis' own methods round to seconds for absolute expiries.
+func appendSet(args []any, key string, value []byte, e bale.Expiry) []any {
+	args = append(args, "set", key, value)
+	ms, absolute := e.Millis()
+	switch {
+	case ms == 0:
+		return args
+	case absolute:
+		return append(args, "pxat", ms)
+	}
+	return append(args, "px", ms)
+}
+
+// Set implements [bale.Store].
+func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
+	cmd := redis.NewStatusCmd(ctx, appendSet(make([]any, 0, setArgs), key, value, e)...)
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return err
+	}
+	// An asynchronous client (AsyncAutoPipeline) has only queued it: this waits until the value is
+	// sent, and the caller's buffer free.
+	return cmd.Err()
+}
+
+// GetMany implements [bale.Store]: one MGET where all keys are on one server, else one pipeline,
+// which the client splits by slot. If MGET misses some keys, a second round trip (EXISTS) tells
+// misses from keys of another type.
+func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
+	values := make([][]byte, len(keys))
+	if len(keys) == 0 {
+		return values, nil
+	}
+	if !s.single {
+		return values, s.gets(ctx, keys, func(i int, v string) { values[i] = append([]byte{}, v...) }) // not nil, even if it is empty
+	}
+	replies, err := s.client.MGet(ctx, keys...).Result()
+	if err != nil {
+		return values, err
+	}
+	var missing []string
+	var at []int
+	for i, r := range replies {
+		if v, ok := r.(string); ok {
+			values[i] = []byte(v)
+		} else {
+			missing, at = append(missing, keys[i]), append(at, i)
+		}
+	}
+	if len(missing) == 0 {
+		return values, nil
+	}
+	// MGET returns nil for a key of another type, too. EXISTS finds such a key and GET gives its
+	// error; GET also replaces EXISTS if the user may not call it. An EXISTS of all keys beside
+	// MGET would save this round trip. But it makes a batch of hits some 10% slower, with 10 more
+	// allocations, and doubles keyspace_hits. A hit that expires between the two commands would
+	// also hide a key of another type.
+	if n, err := s.client.Exists(ctx, missing...).Result(); n == 0 && err == nil {
+		return values, nil
+	}
+	return values, keyed("get", missing, s.gets(ctx, missing, func(i int, v string) { values[at[i]] = []byte(v) }))
+}
+
+// gets sends a GET for each key.
+func (s *Store) gets(ctx context.Context, keys []string, put func(i int, v string)) error {
+	cmds, err := s.pipeline(ctx, "get", keys, func(key string) redis.Cmder { return redis.NewStringCmd(ctx, "get", key) })
+	for i, cmd := range cmds {
+		if cmd.Err() == nil {
+			put(i, cmd.(*redis.StringCmd).Val())
+		}
+	}
+	return err
+}
+
+// keyed is an error of keys, while others have a value.
+func keyed(op string, keys []string, err error) error {
+	if _, is := errors.AsType[bale.KeyErrors](err); is || err == nil {
+		return err
+	}
+	failed := make(bale.KeyErrors, len(keys))
+	for i, key := range keys {
+		failed[i] = &bale.KeyError{Op: op, Key: key, Err: err}
+	}
+	return failed
+}
+
+// SetMany implements [bale.Store].
+func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
+	if len(items) == 0 {
+		return nil
+	}
+	keys := make([]string, len(items))
+	for i, item := range items {
+		keys[i] = item.Key
+	}
+	next := 0
+	args := make([]any, 0, setArgs*len(items)) // of all commands
+	_, err := s.pipeline(ctx, "set", keys, func(string) redis.Cmder {
+		item, start := items[next], len(args)
+		next++
+		args = appendSet(args, item.Key, item.Value, item.Expiry)
+		return redis.NewStatusCmd(ctx, args[start:len(args):len(args)]...)
+	})
+	return err
+}
+
+// errNoAnswer is for a command of a pipeline whose connection the client gave up without saying
+// why.
+var errNoAnswer = errors.New("no answer: the command may or may not have been done")
+
+// What commands hold until a reply takes its place: the client does not mark every command that it
+// did not send.
+const (
+	noText   = "\x00no answer"
+	noNumber = math.MinInt64
+)
+
+// hold sets what a command of a pipeline holds.
+func hold(cmd redis.Cmder, text string, number int64) {
+	switch c := cmd.(type) {
+	case *redis.StringCmd:
+		c.SetVal(text)
+	case *redis.StatusCmd:
+		c.SetVal(text)
+	case *redis.IntCmd:
+		c.SetVal(number)
+	}
+}
+
+// answered reports whether a command has a reply or an error.
+func answered(cmd redis.Cmder) bool {
+	switch c := cmd.(type) {
+	case *redis.StringCmd:
+		return c.Err() != nil || c.Val() != noText
+	case *redis.StatusCmd:
+		return c.Err() != nil || c.Val() != noText
+	case *redis.IntCmd:
+		return c.Err() != nil || c.Val() != noNumber
+	}
+	return true
+}
+
+// pipeline sends a command for each key. The error is a KeyErrors if the server refused some, and
+// the common cause if none was answered. A key that does not exist is no error.
+func (s *Store) pipeline(ctx context.Context, op string, keys []string, command func(key string) redis.Cmder) ([]redis.Cmder, error) {
+	cmds := make([]redis.Cmder, len(keys))
+	p := s.client.Pipeline()
+	for i, key := range keys {
+		cmds[i] = command(key)
+		hold(cmds[i], noText, noNumber)
+		if err := p.Process(ctx, cmds[i]); err != nil {
+			return nil, err
+		}
+	}
+	_, cause := p.Exec(ctx)
+	if cause == nil || slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() == cause }) {
+		cause = errNoAnswer // one command's own error says nothing of the others
+	}
+	var failed bale.KeyErrors
+	some := false
+	for i, cmd := range cmds {
+		if !answered(cmd) {
+			cmd.SetErr(cause)
+		}
+		err := cmd.Err()
+		if err != nil {
+			hold(cmd, "", 0)
+		}
+		if _, refused := errors.AsType[redis.Error](err); err == nil || refused && err != cause {
+			some = true
+		}
+		if err != nil && !errors.Is(err, redis.Nil) {
+			failed = append(failed, &bale.KeyError{Op: op, Key: keys[i], Err: err})
+		}
+	}
+	switch {
+	case len(failed) == 0:
+		return cmds, nil
+	case !some:
+		return cmds, fmt.Errorf("pipeline: %w", failed[0].Err)
+	}
+	return cmds, failed
+}
+
+// Delete implements [bale.Store]. It unlinks: the memory of large values is freed in the
+// background, and not while other callers wait.
+func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	if s.single {
+		n, err := s.client.Unlink(ctx, keys...).Result()
+		return int(n), err
+	}
+	cmds, err := s.pipeline(ctx, "delete", keys, func(key string) redis.Cmder { return redis.NewIntCmd(ctx, "unlink", key) })
+	n := 0
+	for _, cmd := range cmds {
+		n += int(cmd.(*redis.IntCmd).Val())
+	}
+	return n, err
+}
+
+// Touch implements [bale.Store].
+func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
+	ms, absolute := e.Millis()
+	switch {
+	case ms == 0:
+		// PERSIST says 0 for a key that has no expiry as for one that does not exist.
+		p := s.client.Pipeline()
+		p.Persist(ctx, key)
+		exists := p.Exists(ctx, key)
+		_, err := p.Exec(ctx)
+		return exists.Val() > 0, err
+	case absolute:
+		return s.touch(ctx, "pexpireat", key, ms)
+	}
+	return s.touch(ctx, "pexpire", key, ms)
+}
+
+func (s *Store) touch(ctx context.Context, command, key string, ms int64) (bool, error) {
+	cmd := redis.NewBoolCmd(ctx, command, key, ms)
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return false, err
+	}
+	return cmd.Result()
+}
+
+// PTTL returns for each key what the command replies, for packages near and stream: how many
+// milliseconds it lives on, -1 for ever, -2 if it does not exist.
+func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	ttls := make([]int64, len(keys))
+	cmds, err := s.pipeline(ctx, "pttl", keys, func(key string) redis.Cmder { return redis.NewIntCmd(ctx, "pttl", key) })
+	for i, cmd := range cmds {
+		ttls[i] = cmd.(*redis.IntCmd).Val()
+	}
+	return ttls, err
+}
+
+// Swap implements [bale.Store].
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.client, key, old, value, ttl)
+}

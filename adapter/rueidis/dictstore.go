@@ -1,0 +1,95 @@
+package rueidis
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// DictStore is a [dict.Store] over a rueidis client. It is safe for concurrent use.
+type DictStore struct {
+	client rueidis.Client
+}
+
+var _ dict.Store = (*DictStore)(nil)
+
+// NewDictStore makes a DictStore. The client stays the caller's.
+func NewDictStore(client rueidis.Client) *DictStore { return &DictStore{client} }
+
+// Get implements [dict.Store].
+func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+	values := make([][]byte, len(keys))
+	store := NewStore(s.client, StoreOptions{})
+	replies := s.masters(ctx, "GETRANGE", keys, "0", strconv.Itoa(frame.MaxDictionarySize))
+	return values, store.each(ctx, "getrange", keys, replies, func(i int, r rueidis.RedisResult) error {
+		v, err := r.AsBytes()
+		if len(v) > 0 {
+			values[i] = v
+		}
+		return err
+	})
+}
+
+// masters sends a command for each key. It is none that the client takes for one that replicas may
+// answer.
+func (s *DictStore) masters(ctx context.Context, command string, keys []string, args ...string) []rueidis.RedisResult {
+	if len(keys) == 0 {
+		return nil
+	}
+	commands := make(rueidis.Commands, len(keys))
+	for i, k := range keys {
+		commands[i] = s.client.B().Arbitrary(command).Keys(k).Args(args...).Build().ToRetryable().Pin()
+	}
+	return doMulti(ctx, s.client, commands)
+}
+
+// Touch implements [dict.Store].
+func (s *DictStore) Touch(ctx context.Context, keys ...string) ([]bool, error) {
+	there := make([]bool, len(keys))
+	return there, NewStore(s.client, StoreOptions{}).each(ctx, "touch", keys, s.masters(ctx, "TOUCH", keys), func(i int, r rueidis.RedisResult) (err error) {
+		there[i], err = r.AsBool()
+		return err
+	})
+}
+
+var _ dict.Policy = (*DictStore)(nil)
+
+// EvictionPolicy implements [dict.Policy]. On a cluster it asks replicas too.
+func (s *DictStore) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
+	var infos []string
+	for _, node := range s.client.Nodes() {
+		info, err := node.Do(ctx, node.B().Info().Section("memory").Build().Pin()).ToString()
+		if err != nil {
+			return "", 0, err
+		}
+		infos = append(infos, info)
+	}
+	return dict.WorstPolicy(infos...)
+}
+
+var swap = rueidis.NewLuaScript(dict.SwapScript)
+
+// Swap implements [dict.Store].
+func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.client, key, old, value, ttl)
+}
+
+func swapIn(ctx context.Context, client rueidis.Client, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swap.Exec(ctx, client, []string{key}, dict.SwapArguments(old, value, ttl)).AsBool()
+}
+
+// Notify implements [dict.Store].
+func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
+	return s.client.Do(ctx, s.client.B().Publish().Channel(channel).Message(message).Build().Pin()).Error()
+}
+
+// Listen implements [dict.Store].
+func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
+	return s.client.Receive(rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { receive("") }),
+		s.client.B().Subscribe().Channel(channel).Build().Pin(), func(m rueidis.PubSubMessage) { receive(m.Message) })
+}

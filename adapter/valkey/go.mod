@@ -1,0 +1,16 @@
+module github.com/balekv/bale/adapter/valkey
+
+go 1.26.0
+
+require (
+	github.com/balekv/bale v0.0.0
+	github.com/balekv/bale/testkit v0.0.0
+	github.com/valkey-io/valkey-go v1.0.79
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+)

@@ -1,0 +1,286 @@
+// Code generated from adapter/rueidis by valkey.sh. DO NOT EDIT.
+
+// Package valkey keeps bale's values and dictionaries through a valkey-go client: [Store] for a
+// bale.Cache, [DictStore] for a dict.Registry.
+//
+// The client pipelines the commands of all callers and can keep what it read in the process,
+// invalidated by the server: see [StoreOptions].CacheTTL. Standalone, Sentinel and Cluster go
+// through the client's own types. Redis and Valkey are served alike. For valkey-go, the same client
+// under another name, use adapter/valkey.
+package valkey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/balekv/bale"
+)
+
+// StoreOptions are the settings of a [Store]; the zero value is useful.
+type StoreOptions struct {
+	// CacheTTL keeps what Get and GetMany read in the process, for so long at most, and until the
+	// server says that it has changed (client-side caching, RESP3). The packed bytes are kept, and
+	// unpacked at each read: so many more values fit into valkey.ClientOption.CacheSizeEachConn.
+	// The server's word that a value has changed may come a moment after the change: even the
+	// program that made it may still see the old value so long. Defaults to 0, not at all.
+	CacheTTL time.Duration
+}
+
+// Store is a [bale.Store] over a valkey client. It is safe for concurrent use.
+//
+// Its commands are pinned: the client would use a command's memory again as soon as its call ends,
+// which on a connection that breaks may be while the writer of the connection still reads it.
+type Store struct {
+	client  valkey.Client
+	options StoreOptions
+	single  bool // all keys are on one server
+}
+
+var _ bale.Store = (*Store)(nil)
+
+// NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
+func NewStore(client valkey.Client, o StoreOptions) *Store {
+	return &Store{client, o, client.Mode() != valkey.ClientModeCluster}
+}
+
+// Get implements [bale.Store].
+func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+	if s.options.CacheTTL > 0 {
+		r := s.client.DoCache(ctx, s.client.B().Get().Key(key).Cache().Pin(), s.options.CacheTTL)
+		return s.value(r)
+	}
+	return s.value(s.client.Do(ctx, s.client.B().Get().Key(key).Build().Pin()))
+}
+
+// value is that of a reply, as the caller's own.
+func (s *Store) value(r valkey.ValkeyResult) ([]byte, error) {
+	v, err := r.AsBytes()
+	switch {
+	case valkey.IsValkeyNil(err):
+		return nil, bale.ErrNotFound
+	case err != nil:
+		return nil, err
+	case s.options.CacheTTL > 0:
+		return append(make([]byte, 0, len(v)), v...), nil // the client keeps that one
+	case v == nil:
+		return []byte{}, nil
+	}
+	return v, nil
+}
+
+// set is SET with its expiry. The value is copied: a call that ends with its context leaves the
+// command behind, for the client to write when it can.
+func (s *Store) set(key string, value []byte, e bale.Expiry) valkey.Completed {
+	command := s.client.B().Set().Key(key).Value(string(value))
+	ms, absolute := e.Millis()
+	switch {
+	case ms == 0:
+		return command.Build().Pin()
+	case absolute:
+		return command.PxatMillisecondsTimestamp(ms).Build().Pin()
+	}
+	return command.PxMilliseconds(ms).Build().Pin()
+}
+
+// Set implements [bale.Store].
+func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
+	return s.client.Do(ctx, s.set(key, value, e)).Error()
+}
+
+// GetMany implements [bale.Store]: one MGET where all keys are on one server, else one pipeline for
+// each node. If MGET misses some keys, a second round trip (EXISTS) tells misses from keys of
+// another type.
+func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
+	values := make([][]byte, len(keys))
+	if len(keys) == 0 {
+		return values, nil
+	}
+	switch {
+	case s.options.CacheTTL > 0:
+		commands := make([]valkey.CacheableTTL, len(keys))
+		for i, k := range keys {
+			commands[i] = valkey.CT(s.client.B().Get().Key(k).Cache().Pin(), s.options.CacheTTL)
+		}
+		return values, s.each(ctx, "get", keys, singly(s.client.DoMultiCache(ctx, commands...), func(i int) valkey.ValkeyResult {
+			return s.client.DoCache(ctx, commands[i].Cmd, commands[i].TTL)
+		}), s.into(values))
+	case s.single:
+		replies, err := s.client.Do(ctx, s.client.B().Mget().Key(keys...).Build().Pin()).ToArray()
+		if err != nil {
+			return values, err
+		}
+		var missing []string
+		var at []int
+		for i, r := range replies {
+			if v, err := r.AsBytes(); err == nil && !r.IsNil() {
+				values[i] = append(make([]byte, 0, len(v)), v...)
+			} else {
+				missing, at = append(missing, keys[i]), append(at, i)
+			}
+		}
+		if len(missing) == 0 {
+			return values, nil
+		}
+		// MGET has no value for a key of another type, either. GET says so; it is sent if there is
+		// such a key, or if EXISTS fails: a user may have no right to it.
+		if n, err := s.client.Do(ctx, s.client.B().Exists().Key(missing...).Build().Pin()).AsInt64(); n == 0 && err == nil {
+			return values, nil
+		}
+		found := make([][]byte, len(missing))
+		err = s.gets(ctx, missing, found)
+		for i, v := range found {
+			values[at[i]] = v
+		}
+		if _, is := errors.AsType[bale.KeyErrors](err); is || err == nil {
+			return values, err
+		}
+		failed := make(bale.KeyErrors, len(missing)) // the others have a value
+		for i, key := range missing {
+			failed[i] = &bale.KeyError{Op: "get", Key: key, Err: err}
+		}
+		return values, failed
+	}
+	return values, s.gets(ctx, keys, values)
+}
+
+// gets sends a GET for each key.
+func (s *Store) gets(ctx context.Context, keys []string, values [][]byte) error {
+	commands := make(valkey.Commands, len(keys))
+	for i, k := range keys {
+		commands[i] = s.client.B().Get().Key(k).Build().Pin()
+	}
+	return s.each(ctx, "get", keys, doMulti(ctx, s.client, commands), s.into(values))
+}
+
+// doMulti sends commands that have a key each.
+func doMulti(ctx context.Context, client valkey.Client, commands valkey.Commands) []valkey.ValkeyResult {
+	return singly(client.DoMulti(ctx, commands...), func(i int) valkey.ValkeyResult { return client.Do(ctx, commands[i]) })
+}
+
+// singly returns the replies of a pipeline. The client sends none of it while the slot of one
+// command has no node; then each is sent by itself.
+func singly(replies []valkey.ValkeyResult, do func(i int) valkey.ValkeyResult) []valkey.ValkeyResult {
+	for _, r := range replies {
+		if !errors.Is(r.Error(), valkey.ErrNoSlot) {
+			return replies
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range replies {
+		wg.Go(func() { replies[i] = do(i) })
+	}
+	wg.Wait()
+	return replies
+}
+
+// into puts values into a list; one that does not exist leaves its place nil.
+func (s *Store) into(values [][]byte) func(i int, r valkey.ValkeyResult) error {
+	return func(i int, r valkey.ValkeyResult) (err error) {
+		if values[i], err = s.value(r); errors.Is(err, bale.ErrNotFound) {
+			err = nil
+		}
+		return err
+	}
+}
+
+// each looks at the replies of a pipeline. If the server refused some, the error is a KeyErrors for
+// those; if none was answered, their common cause.
+func (s *Store) each(ctx context.Context, op string, keys []string, replies []valkey.ValkeyResult, look func(i int, r valkey.ValkeyResult) error) error {
+	var failed bale.KeyErrors
+	answered := false
+	for i, r := range replies {
+		err := look(i, r)
+		_, refused := valkey.IsValkeyErr(err)
+		if err == nil || refused {
+			answered = true
+		}
+		if err != nil {
+			failed = append(failed, &bale.KeyError{Op: op, Key: keys[i], Err: err})
+		}
+	}
+	switch {
+	case len(failed) == 0:
+		return nil
+	case !answered:
+		return fmt.Errorf("pipeline: %w", failed[0].Err)
+	}
+	return failed
+}
+
+// SetMany implements [bale.Store].
+func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
+	if len(items) == 0 {
+		return nil
+	}
+	commands := make(valkey.Commands, len(items))
+	keys := make([]string, len(items))
+	for i, item := range items {
+		keys[i], commands[i] = item.Key, s.set(item.Key, item.Value, item.Expiry)
+	}
+	return s.each(ctx, "set", keys, doMulti(ctx, s.client, commands), func(_ int, r valkey.ValkeyResult) error { return r.Error() })
+}
+
+// Delete implements [bale.Store]. It unlinks: the memory of large values is freed in the
+// background, and not while other callers wait.
+func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	if s.single {
+		n, err := s.client.Do(ctx, s.client.B().Unlink().Key(keys...).Build().Pin()).AsInt64()
+		return int(n), err
+	}
+	commands := make(valkey.Commands, len(keys))
+	for i, k := range keys {
+		commands[i] = s.client.B().Unlink().Key(k).Build().Pin()
+	}
+	deleted := 0
+	err := s.each(ctx, "delete", keys, doMulti(ctx, s.client, commands), func(_ int, r valkey.ValkeyResult) error {
+		n, err := r.AsInt64()
+		deleted += int(n)
+		return err
+	})
+	return deleted, err
+}
+
+// Touch implements [bale.Store].
+func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
+	ms, absolute := e.Millis()
+	b := s.client.B()
+	switch {
+	case ms == 0:
+		// PERSIST says 0 for a key that has no expiry as for one that does not exist.
+		replies := s.client.DoMulti(ctx, b.Persist().Key(key).Build().Pin(), b.Exists().Key(key).Build().Pin())
+		if err := replies[0].Error(); err != nil {
+			return false, err
+		}
+		return replies[1].AsBool()
+	case absolute:
+		return s.client.Do(ctx, b.Pexpireat().Key(key).MillisecondsTimestamp(ms).Build().Pin()).AsBool()
+	}
+	return s.client.Do(ctx, b.Pexpire().Key(key).Milliseconds(ms).Build().Pin()).AsBool()
+}
+
+// PTTL returns for each key what the command replies, for packages near and stream: how many
+// milliseconds it lives on, -1 for ever, -2 if it does not exist.
+func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	ttls := make([]int64, len(keys))
+	commands := make(valkey.Commands, len(keys))
+	for i, k := range keys {
+		commands[i] = s.client.B().Pttl().Key(k).Build().Pin()
+	}
+	return ttls, s.each(ctx, "pttl", keys, doMulti(ctx, s.client, commands), func(i int, r valkey.ValkeyResult) (err error) {
+		ttls[i], err = r.AsInt64()
+		return err
+	})
+}
+
+// Swap implements [bale.Store].
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swapIn(ctx, s.client, key, old, value, ttl)
+}

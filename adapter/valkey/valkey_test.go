@@ -1,0 +1,132 @@
+// Code generated from adapter/rueidis by valkey.sh. DO NOT EDIT.
+
+package valkey
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+	"go.uber.org/goleak"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/testkit/storetest"
+)
+
+func TestMain(m *testing.M) {
+	// When the nodes of a cluster change, the client keeps the old connections for five seconds,
+	// closed or not.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*clusterClient)._refresh.func2"))
+}
+
+// connect makes a client for a deployment.
+func connect(t *testing.T, d storetest.Deployment) valkey.Client {
+	t.Helper()
+	o := valkey.ClientOption{
+		InitAddress: d.Addrs, Username: d.Username, Password: d.Password, ForceSingleClient: d.Kind == storetest.Standalone,
+		ConnWriteTimeout: 10 * time.Second,
+	}
+	o.Sentinel.MasterSet = d.Master
+	o.Dialer.Timeout = time.Second
+	if d.CA != nil {
+		o.TLSConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+		o.TLSConfig.RootCAs.AppendCertsFromPEM(d.CA)
+	}
+	client, err := valkey.NewClient(o)
+	if err != nil && strings.Contains(err.Error(), "WRONGPASS") || err != nil && strings.Contains(err.Error(), "NOAUTH") {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
+		if client := connect(t, d); client != nil {
+			return NewStore(client, StoreOptions{})
+		}
+		return nil
+	})
+}
+
+// TestStoreWithCache: what was read is kept in the process as it is stored, until the server says
+// that it has changed; and what is handed out is the caller's.
+func TestStoreWithCache(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	d := storetest.Deployment{Kind: storetest.Standalone, Addrs: []string{server.Addr()}}
+	client := connect(t, d)
+	cached, direct := NewStore(client, StoreOptions{CacheTTL: time.Minute}), NewStore(connect(t, d), StoreOptions{})
+	cache, err := bale.New(cached, bale.Options[string]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := strings.Repeat("a value that packs well, ", 20)
+	if err := cache.Set(ctx, "k", value, bale.Expiry{}); err != nil {
+		t.Fatal(err)
+	}
+	hits := func() bool {
+		return client.DoCache(ctx, client.B().Get().Key("k").Cache(), time.Minute).IsCacheHit()
+	}
+	for range 3 {
+		if got, err := cache.Get(ctx, "k"); err != nil || got != value {
+			t.Fatalf("%q, %v", got, err)
+		}
+		stored, err := cached.Get(ctx, "k")
+		if err != nil || len(stored) > len(value)/2 {
+			t.Fatalf("%d bytes are kept for %d, %v", len(stored), len(value), err)
+		}
+		clear(stored)
+		many, err := cached.GetMany(ctx, []string{"k", "none", "k"})
+		if err != nil || many[0] == nil || many[1] != nil || !bytes.Equal(many[0], many[2]) {
+			t.Fatalf("%d values, %v", len(many), err)
+		}
+		clear(many[0])
+	}
+	if !hits() {
+		t.Error("nothing is kept")
+	}
+	if _, err := cached.Get(ctx, "none"); !errors.Is(err, bale.ErrNotFound) {
+		t.Errorf("a key that does not exist: %v", err)
+	}
+	if err := direct.Set(ctx, "k", []byte(`"changed"`), bale.Expiry{}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		got, err := cache.Get(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got == "changed" {
+			break
+		}
+		if got != value || time.Now().After(deadline) {
+			t.Fatalf("%q", got)
+		}
+	}
+}
+
+func TestDictStore(t *testing.T) {
+	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) })
+}
+
+func TestDictStoreAsksMasters(t *testing.T) {
+	storetest.RunDictMasters(t, func(t *testing.T, d storetest.Deployment) (dict.Store, func(string)) {
+		client, err := valkey.NewClient(valkey.ClientOption{InitAddress: d.Addrs, SendToReplicas: func(c valkey.Completed) bool { return c.IsReadOnly() }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		return NewDictStore(client), func(key string) { _ = client.Do(t.Context(), client.B().Get().Key(key).Build()).Error() }
+	})
+}

@@ -1,0 +1,206 @@
+package bale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/testvalues"
+	"github.com/balekv/bale/stats"
+)
+
+// TestBudget: an operation on many values ends at its budget, whatever they are packed with.
+func TestBudget(t *testing.T) {
+	const size = 400_000
+	content := []byte(strings.Repeat("x", size))
+	for _, s := range compress.Settings() {
+		c, err := s.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPacker(t, PackerOptions{Compressor: c, MaxSize: size, Budget: 2*size + 1000})
+		packed := mustPack(t, p, content)
+		if s.Algorithm == frame.Stored {
+			packed = mustPack(t, p, append([]byte{0xBA, 0x1E}, content[2:]...)) // escaped
+		}
+		small := mustPack(t, p, content[:900])
+		batch := p.Batch()
+		for i, v := range []struct {
+			stored []byte
+			err    error
+		}{{packed, nil}, {packed, nil}, {packed, ErrBudget}, {content, nil}, {small, nil}, {packed, ErrBudget}} {
+			got, err := batch.Unpack(t.Context(), []byte("before"), v.stored)
+			if !errors.Is(err, v.err) || err != nil && string(got) != "before" {
+				t.Errorf("%v, value %d: %d bytes, %v", s, i, len(got), err)
+			}
+			if err != nil && (!strings.Contains(err.Error(), "PackerOptions.Budget") || ErrorClass(err) != stats.TooLarge || errors.Is(err, ErrTooLarge)) {
+				t.Errorf("%v: %v", s, err)
+			}
+		}
+		for range 5 { // a single value has no budget
+			if _, err := p.Unpack(nil, packed); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	// Claims count, not only what is decoded.
+	p := newPacker(t, PackerOptions{MaxSize: size, Budget: 2 * size})
+	forged := append(frame.Header{Algorithm: frame.LZ4, Length: size}.Append(nil), make([]byte, size/200)...)
+	batch := p.Batch()
+	for i := range 4 {
+		want := ErrCorrupt
+		if i > 1 {
+			want = ErrBudget
+		}
+		if _, err := batch.Unpack(t.Context(), nil, forged); !errors.Is(err, want) {
+			t.Errorf("forged value %d: %v", i, err)
+		}
+	}
+}
+
+// TestGetManyBudget: sixty frames of 33 bytes do not become gigabytes. The error names the keys,
+// and the other values are returned.
+func TestGetManyBudget(t *testing.T) {
+	if testvalues.Race {
+		t.Skip("the race detector allocates")
+	}
+	p := newPacker(t, PackerOptions{Compressor: second(compress.Setting{Algorithm: frame.S2}.New(nil))})
+	bomb := mustPack(t, p, make([]byte, defaultMaxSize))
+	if len(bomb) > 50 {
+		t.Fatalf("%d bytes", len(bomb))
+	}
+	m := newMemory()
+	cache, err := New(m, Options[[]byte]{Codec: codec.Bytes{}, Packer: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 60
+	keys := []string{"plain"}
+	m.values["plain"] = []byte("a plain value")
+	for i := range n {
+		keys = append(keys, fmt.Sprint("k", i))
+		m.values[keys[i+1]] = bomb
+	}
+	for name, get := range map[string]func() (int, error){
+		"GetMany":    func() (int, error) { v, err := cache.GetMany(t.Context(), keys...); return len(v), err },
+		"GetEntries": func() (int, error) { v, err := cache.GetEntries(t.Context(), keys...); return len(v), err },
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := get()
+		runtime.ReadMemStats(&after)
+		var failed KeyErrors
+		if !errors.As(err, &failed) || got+len(failed) != n+1 || got != 1+defaultBudget/defaultMaxSize {
+			t.Errorf("%s: %d values, %v", name, got, err)
+		}
+		for _, f := range failed {
+			if !errors.Is(f, ErrBudget) || f.Key == "plain" {
+				t.Error(f)
+			}
+		}
+		// Each is decoded into a buffer, and copied by the codec.
+		if n := after.TotalAlloc - before.TotalAlloc; n > 3*defaultBudget {
+			t.Errorf("%s: %d MiB allocated", name, n>>20)
+		}
+	}
+	// A legal batch is read with a larger budget.
+	cache.packer = newPacker(t, PackerOptions{Budget: 8 * defaultMaxSize})
+	if v, err := cache.GetMany(t.Context(), keys[:9]...); len(v) != 9 || err != nil {
+		t.Errorf("%d values, %v", len(v), err)
+	}
+}
+
+func second[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// blocking decodes as slowly as a test wants, and counts the bytes that it decodes at a time.
+type blocking struct {
+	fake
+	now, most atomic.Int64
+	wait      chan struct{}
+}
+
+func (s *blocking) Decompress(dst, src []byte, size int) ([]byte, error) {
+	s.most.Store(max(s.most.Load(), s.now.Add(int64(size))))
+	<-s.wait
+	s.now.Add(-int64(size))
+	return append(dst, make([]byte, size)...), nil
+}
+
+// TestGate: all callers of a Packer together decode no more than its budget at a time, if their
+// values are large. One whose context ends does not wait.
+func TestGate(t *testing.T) {
+	const size, fits = 2 << 20, 3
+	for name, unpack := range map[string]func(p *Packer, ctx context.Context, stored []byte) error{
+		"UnpackContext": func(p *Packer, ctx context.Context, stored []byte) error {
+			return errorOf(p.UnpackContext(ctx, nil, stored))
+		},
+		"Batch": func(p *Packer, ctx context.Context, stored []byte) error {
+			b := p.Batch()
+			return errorOf(b.Unpack(ctx, nil, stored))
+		},
+		"Cache": func(p *Packer, ctx context.Context, stored []byte) error {
+			m := newMemory()
+			m.values["k"] = stored
+			cache, err := New(m, Options[[]byte]{Codec: codec.Bytes{}, Packer: p})
+			if err != nil {
+				return err
+			}
+			return errorOf(cache.Get(ctx, "k"))
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &blocking{fake: fake{Compressor: compress.None, algorithm: frame.Zstd}, wait: make(chan struct{})}
+			p := newPacker(t, PackerOptions{Compressor: s, MaxSize: size, Budget: fits*size + 1000})
+			stored := frame.Header{Algorithm: frame.Zstd, Length: size}.Append(nil)
+			small := frame.Header{Algorithm: frame.Zstd, Length: largeValue}.Append(nil)
+			var callers sync.WaitGroup
+			for range 10 {
+				callers.Go(func() {
+					if err := unpack(p, t.Context(), stored); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				})
+			}
+			synctest.Wait()
+			if n := s.now.Load(); n != fits*size {
+				t.Errorf("%s: %d bytes are decoded at a time", name, n)
+			}
+			for range 2 { // in line, and first in line
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				err := unpack(p, ctx, stored)
+				if cancel(); !errors.Is(err, context.DeadlineExceeded) || ErrorClass(err) != stats.Timeout || !strings.Contains(err.Error(), "Budget") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			callers.Go(func() {
+				if err := unpack(p, t.Context(), small); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+			synctest.Wait()
+			if n := s.now.Load(); n != fits*size+largeValue {
+				t.Errorf("%s: a small value waits", name)
+			}
+			close(s.wait)
+			callers.Wait()
+			if p.gate.free != p.budget || s.most.Load() > fits*size+largeValue {
+				t.Errorf("%s: %d of %d bytes are free, at most %d were decoded", name, p.gate.free, p.budget, s.most.Load())
+			}
+		})
+	}
+}

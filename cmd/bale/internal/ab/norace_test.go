@@ -1,5 +1,0 @@
-//go:build !race
-
-package ab
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package flame
-
-const race = false

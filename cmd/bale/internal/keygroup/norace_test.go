@@ -1,5 +1,0 @@
-//go:build !race
-
-package keygroup
-
-const raceEnabled = false

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/compress/zstd"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// forbid makes a user without some commands, and returns the URL.
+func (l *lifecycle) forbid(commands ...string) string {
+	l.t.Helper()
+	rules := []any{"ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all"}
+	for _, c := range commands {
+		rules = append(rules, "-"+c)
+	}
+	if err := l.client.Do(l.t.Context(), rules...).Err(); err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.Replace(l.server.URL(), "redis://", "redis://u:p@", 1)
+}
+
+// TestForbiddenCommands: a command does without what a server forbids, and says what that costs.
+// Where it cannot, it ends with the reason, and an exit status that says so.
+func TestForbiddenCommands(t *testing.T) {
+	l := newLifecycle(t, 20)
+	l.client.HSet(t.Context(), "hash", "f", l.value(1))
+	fast := []string{"--max-rate", "0", "--max-bandwidth", "0"}
+	commands := map[string][]string{
+		"verify":  append([]string{"verify"}, fast...),
+		"dry run": append([]string{"migrate", "--match", "*", "--dry-run"}, fast...),
+		"migrate": append([]string{"migrate", "--match", "*"}, fast...),
+		"dict":    append([]string{"migrate", "--match", "*", "--dict", "current", "--group", lifecycleGroup}, fast...),
+		"revert":  append([]string{"migrate", "--match", "*", "--revert"}, fast...),
+		"list":    {"dict", "list"},
+		"scan":    append([]string{"dict", "list", "--scan"}, fast...),
+		"gc":      append([]string{"dict", "gc"}, fast...),
+		"inspect": {"inspect", "--key", "user:1"},
+		"advise":  {"advise", "--max-rate", "0", "--max-bandwidth", "0", "--sample", "10"},
+	}
+	type expected struct {
+		code int
+		says string
+	}
+	for name, test := range map[string]struct {
+		forbidden []string
+		want      map[string]expected // of those that are not like the first
+	}{
+		"nothing": {nil, nil},
+		"CONFIG":  {[]string{"config"}, nil},
+		"OBJECT":  {[]string{"object"}, map[string]expected{"advise": {0, ""}}},
+		"CLIENT":  {[]string{"client"}, nil},
+		"DBSIZE":  {[]string{"dbsize"}, map[string]expected{"verify": {0, "may not run DBSIZE; ACL SETUSER u +dbsize allows it: progress shows no total"}, "migrate": {0, "no total"}, "dry run": {0, "no total"}}},
+		"MEMORY":  {[]string{"memory"}, map[string]expected{"verify": {0, "one element at a time"}, "scan": {0, "one element at a time"}, "migrate": {0, "one element at a time"}}},
+		"INFO": {[]string{"info"}, map[string]expected{
+			"verify": {0, "not known whether this is a cluster"}, "scan": {0, "which other databases there are"}, "migrate": {0, "how much memory is used"},
+		}},
+		"EVALSHA": {[]string{"evalsha"}, map[string]expected{"dict": {1, "'evalsha'"}}},
+		"EVAL": {[]string{"eval"}, map[string]expected{
+			"dry run": {0, "a run that is none would fail: values are replaced by a script within the server: not allowed by the server: the user \"u\" may not run EVAL"},
+			"migrate": {1, "ACL SETUSER u +eval allows it"}, "dict": {1, "+eval allows it"}, "revert": {1, "+eval allows it"},
+		}},
+		// What these services forbid, as far as it may matter here, by their manuals.
+		"ElastiCache": {strings.Fields("config debug migrate module bgsave bgrewriteaof save replicaof psync sync shutdown acl"), nil},
+		"Memorystore": {strings.Fields("client cluster command config object acl debug migrate monitor bgsave bgrewriteaof save lastsave replicaof shutdown module"), nil},
+		"Upstash": {strings.Fields("memory object client config cluster command latency slowlog debug migrate module replicaof"), map[string]expected{
+			"verify": {0, "one element at a time"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := l.forbid(test.forbidden...)
+			for _, c := range []string{"verify", "dry run", "migrate", "revert", "dict", "revert", "list", "scan", "gc", "inspect", "advise"} {
+				if c == "advise" && !strings.Contains("INFO OBJECT MEMORY Memorystore", name) { // it takes long
+					continue
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				args := commands[c]
+				var code int
+				var out, errs string
+				if c == "advise" || c == "inspect" {
+					var o, e strings.Builder
+					code = run(ctx, append(args, "--redis", url), strings.NewReader(""), &o, &e)
+					out, errs = o.String(), e.String()
+				} else {
+					code, out, errs = l.run(ctx, url, args...)
+				}
+				cancel()
+				want, special := test.want[c]
+				if code != want.code || !strings.Contains(errs+out, want.says) || want.code == 0 && want.says == "" && !special && strings.Contains(errs, "WARNING: redis://") && test.want == nil {
+					t.Errorf("%s: exit %d, want %d and %q\n%s\n%s", c, code, want.code, want.says, errs, out)
+				}
+			}
+		})
+	}
+}
+
+// TestDamagedGroups: a name that no group can have, and a list that is none, hide no other group.
+func TestDamagedGroups(t *testing.T) {
+	l := newLifecycle(t, 5)
+	for groups, want := range map[string]string{
+		`["` + lifecycleGroup + `"]`:                      "",
+		`["bad name\u001b[31m","` + lifecycleGroup + `"]`: `group "bad name\x1b[31m", must be 1 to 200 bytes`,
+		`["","` + lifecycleGroup + `"]`:                   "the list of groups",
+		`["damaged","` + lifecycleGroup + `"]`:            `group "damaged" cannot be read: `,
+		`[7]`:                                             "the list of groups",
+		`{`:                                               "the list of groups",
+	} {
+		l.set(dict.DefaultPrefix+"groups", []byte(groups))
+		l.set(dict.DefaultPrefix+"group:damaged", []byte("{"))
+		for _, json := range []bool{false, true} {
+			args := []string{"dict", "list"}
+			if json {
+				args = append(args, "--json")
+			}
+			code, out, errs := l.run(t.Context(), l.server.URL(), args...)
+			if !strings.Contains(out, l.ids[0].String()) || (code == exitDone) != (want == "") || !json && !strings.Contains(out, want) || strings.Contains(out+errs, "\x1b[31m") {
+				t.Errorf("%s: exit %d, %s\n%s", groups, code, errs, out)
+			}
+		}
+	}
+}
+
+// TestReadingTakesLittleMemory: the commands that look at values take less than 200 MiB, and of the
+// server's memory less than 16 MiB.
+func TestReadingTakesLittleMemory(t *testing.T) {
+	const (
+		most    = 200 << 20
+		allowed = 16 << 20
+	)
+	l := newLifecycle(t, 5)
+	ctx := t.Context()
+	field := strings.Repeat(`{"user":"somebody","role":"reader"}`, 3000)
+	for i := range 400 {
+		if err := l.client.HSet(ctx, fmt.Sprint("hash:", i%8), fmt.Sprint("f", i), fmt.Sprint(i, field)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 20 {
+		l.set(fmt.Sprint("string:", i), []byte(fmt.Sprint(i, strings.Repeat(field, 20))))
+	}
+	noise := make([]byte, 56<<20)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	long := append(noise, strings.Repeat("x", 6<<20)...)
+	l.set("long", long)
+	c, err := zstd.New(zstd.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	packed, err := p.Pack(nil, long) // by a tenth
+	if err != nil || !frame.HasMagic(packed) {
+		t.Fatal(err)
+	}
+	l.set("long packed", packed)
+	l.set("middle", long[len(long)-32<<20:])
+	for _, args := range [][]string{
+		{"verify", "--max-rate", "0", "--max-bandwidth", "0"},
+		{"migrate", "--match", "*", "--dry-run", "--max-rate", "0", "--max-bandwidth", "0"},
+		{"migrate", "--match", "*", "--revert", "--dry-run", "--max-rate", "0", "--max-bandwidth", "0"},
+		{"dict", "list", "--scan", "--max-rate", "0", "--max-bandwidth", "0"},
+		{"dict", "gc", "--max-rate", "0", "--max-bandwidth", "0"},
+		{"train", "--out", t.TempDir() + "/d", "--max-rate", "0", "--max-bandwidth", "0", "--sample", "10"},
+	} {
+		before := l.peak()
+		cmd := exec.Command("bale", append(args, "--redis", l.server.URL())...) // these tests, as that command: see TestMain
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		own := 0
+		for running := true; running; {
+			select {
+			case err := <-ended:
+				if running = false; err != nil && args[0] != "train" { // which finds no dictionary that pays
+					t.Errorf("%v: %v\n%s", args, err, &out)
+				}
+			case <-time.After(time.Millisecond):
+				// The peak of the process. (Maxrss of its rusage has that of its parent, too.)
+				status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+				if _, peak, ok := strings.Cut(string(status), "VmHWM:"); ok {
+					if _, err := fmt.Sscanf(peak, "%d kB", &own); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if own<<10 > most || own == 0 && runtime.GOOS == "linux" {
+			t.Errorf("%v: %d MiB", args, own>>10)
+		}
+		if grown := l.peak() - before; grown > allowed {
+			t.Errorf("%v: the server grew by %d KiB", args, grown>>10)
+		}
+	}
+}
+
+// peak is the most memory that the server has used.
+func (l *lifecycle) peak() (n int64) {
+	l.t.Helper()
+	info, err := l.client.InfoMap(l.t.Context(), "memory").Result()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if _, err := fmt.Sscan(info["Memory"]["used_memory_peak"], &n); err != nil {
+		l.t.Fatal(err)
+	}
+	return n
+}
+
+// TestToldHasNoArguments: what a server says of a command that it does not know has the command's
+// arguments, which may be values.
+func TestToldHasNoArguments(t *testing.T) {
+	err := errors.New("bale: ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 'user:3' 'secret' ")
+	if got := told(err); got != "ERR unknown command 'evalsha'" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestRegistryElsewhere: values are in two servers, and the registry in a third. Nothing is
+// collected unless both are scanned.
+func TestRegistryElsewhere(t *testing.T) {
+	l := newLifecycle(t, 50) // the values here are those of the first server; its registry is not used
+	second, registry := redisproc.ForTest(t), redisproc.ForTest(t)
+	other, err := keyspace.Open(t.Context(), second.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for i := range 50 {
+		if err := other.Set(t.Context(), fmt.Sprint("user:", i), l.value(i), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bale := func(args ...string) (code int, out, errs string) {
+		var o, e bytes.Buffer
+		code = run(t.Context(), args, strings.NewReader(""), &o, &e)
+		return code, o.String(), e.String()
+	}
+	must := func(want string, args ...string) {
+		t.Helper()
+		if code, out, errs := bale(args...); code != exitDone || !strings.Contains(out, want) {
+			t.Fatalf("bale %s: exit %d, want %q: %s\n%s", strings.Join(args, " "), code, want, errs, out)
+		}
+	}
+	mustFail := func(want string, args ...string) {
+		t.Helper()
+		if code, out, errs := bale(args...); code == exitDone || !strings.Contains(errs, want) {
+			t.Errorf("bale %s: exit %d, want %q: %s\n%s", strings.Join(args, " "), code, want, errs, out)
+		}
+	}
+	urls := []string{l.server.URL(), second.URL()}
+	at := func(url string) []string { return []string{"--redis", url, "--registry", registry.URL()} }
+	with := func(command string, args ...string) []string { return append(strings.Fields(command), args...) }
+	id := l.ids[0].String()
+
+	must("is 50ms", "dict", "grace", "50ms", "--redis", registry.URL())
+	must("is published", "dict", "publish", l.files[0], "--group", "users", "--redis", registry.URL())
+	must("is written with", "dict", "activate", id, "--group", "users", "--force", "--redis", registry.URL())
+	for _, url := range urls {
+		must("packed: 50 values", with("migrate --match user:* --dict current --group users --max-rate 0 --max-bandwidth 0", at(url)...)...)
+		must("all can be unpacked", with("verify --match user:* --max-rate 0 --max-bandwidth 0", at(url)...)...)
+		must("the checksum matches", with("inspect --key user:1", at(url)...)...)
+	}
+	mustFail("50 of 50 values cannot be unpacked", "verify", "--match", "user:*", "--max-rate", "0", "--max-bandwidth", "0", "--redis", second.URL())
+	must("trained on", with("train --match user:* --max-size 2KiB --out "+t.TempDir()+"/x.dict", at(urls[0])...)...)
+	must("user", with("advise --max-rate 0", at(urls[0])...)...)
+	_, out, _ := bale("dict", "servers", "--redis", registry.URL())
+	for _, url := range urls {
+		if !strings.Contains(out, strings.TrimSuffix(url, "/0")) {
+			t.Errorf("%s has not joined:\n%s", url, out)
+		}
+	}
+	both := with("--redis "+urls[0]+" --redis "+urls[1], "--registry", registry.URL())
+	must("100", with("dict list --scan --max-rate 0", both...)...)
+
+	for _, file := range l.files[1:] {
+		must("is published", "dict", "publish", file, "--group", "users", "--redis", registry.URL())
+		must("is written with", "dict", "activate", file, "--group", "users", "--force", "--redis", registry.URL())
+	}
+	servers := &redisServers{}
+	if servers, err = (&registryFlags{Prefix: "bale:dict:"}).open(t.Context(), 0, registry.URL()); err != nil {
+		t.Fatal(err)
+	}
+	defer servers.close()
+	if err := awaitRemovable(t.Context(), servers.registry, "users", l.ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	notScanned := "not all data servers of the registry are scanned: programs keep values in "
+	mustFail(notScanned, "dict", "gc", "--apply", "--redis", registry.URL())
+	mustFail(notScanned+urls[1], with("dict gc --apply", at(urls[0])...)...)
+	mustFail(notScanned+urls[0], with("dict remove "+id+" --group users", at(urls[1])...)...)
+	mustFail("with more than one --redis, --registry says", "dict", "gc", "--redis", urls[0], "--redis", urls[1])
+	must(id+" of users stays: 100 values refer to it", with("dict gc --apply --max-rate 0", both...)...)
+
+	must("unpacked: 50 values", with("migrate --match user:* --max-rate 0 --max-bandwidth 0 --revert", at(urls[1])...)...)
+	must(id+" of users stays: 50 values refer to it", with("dict gc --apply --max-rate 0", both...)...)
+	must("unpacked: 50 values", with("migrate --match user:* --max-rate 0 --max-bandwidth 0 --revert", at(urls[0])...)...)
+	if err := l.client.Del(t.Context(), "other").Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustFail("keys holds a packed value", with("dict gc --apply --max-rate 0", both...)...)
+	joined, err := servers.registry.Servers(t.Context())
+	if err != nil || len(joined) != 2 {
+		t.Fatalf("%+v, %v", joined, err)
+	}
+	must("is forgotten", "dict", "servers", "--forget", joined[1].ID, "--redis", registry.URL())
+	mustFail("knows no data server", "dict", "servers", "--forget", joined[1].ID, "--redis", registry.URL())
+	must(id+" of users is removed", with("dict gc --apply --empty --max-rate 0", at(urls[0])...)...)
+}
+
+// TestReplacedServer: a data server that was emptied has another id, and the error says how to go
+// on.
+func TestReplacedServer(t *testing.T) {
+	ctx := t.Context()
+	registry, values := redisproc.ForTest(t), redisproc.ForTest(t)
+	servers, err := (&registryFlags{Registry: registry.URL(), Prefix: dict.DefaultPrefix}).open(ctx, 0, values.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer servers.close()
+	if err := errors.Join(servers.join(ctx), servers.allScanned(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if err := servers.data[0].client.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	joined, err := servers.registry.Servers(ctx)
+	if err != nil || len(joined) != 1 {
+		t.Fatalf("%v, %v", joined, err)
+	}
+	err = servers.allScanned(ctx)
+	if want := "so it was emptied or replaced. If its old values are gone for good: bale dict servers --forget " + joined[0].ID; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// TestDefaultIsNamed: where the registry alone is given and no Redis is at the default address, the
+// error says where the address comes from.
+func TestDefaultIsNamed(t *testing.T) {
+	if c, err := net.Dial("tcp", "127.0.0.1:6379"); err == nil {
+		c.Close()
+		t.Skip("a server is there")
+	}
+	registry := redisproc.ForTest(t)
+	var out, errs bytes.Buffer
+	code := run(t.Context(), []string{"dict", "gc", "--registry", registry.URL()}, strings.NewReader(""), &out, &errs)
+	if want := "; redis://127.0.0.1:6379 is the default of --redis, which names the servers with values"; code != exitFailed || !strings.Contains(errs.String(), want) {
+		t.Errorf("exit %d, %s", code, &errs)
+	}
+	if code := run(t.Context(), []string{"dict", "list", "--registry", registry.URL()}, strings.NewReader(""), &out, &errs); code != exitDone {
+		t.Errorf("list: exit %d, %s", code, &errs)
+	}
+}
+
+// TestEmptyServer: a registry that knows no data servers, as old programs leave it, does not take
+// an empty Redis for a proof.
+func TestEmptyServer(t *testing.T) {
+	l := newLifecycle(t, 0)
+	l.moveOn()
+	empty := redisproc.ForTest(t)
+	code, _, errs := l.run(t.Context(), empty.URL(), "dict", "gc", "--apply", "--registry", l.server.URL())
+	if code != exitFailed || !strings.Contains(errs, "none of 0 keys holds a packed value, so these may be the wrong servers") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if _, err := l.registry.Fetch(t.Context(), l.ids[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRegistryDoesNotAnswer: a migration whose registry is gone for longer than its claim lasts
+// writes nothing.
+func TestRegistryDoesNotAnswer(t *testing.T) {
+	l := newLifecycle(t, 20)
+	registry := redisproc.ForTest(t)
+	publish := func(command ...string) {
+		if code, _, errs := l.run(t.Context(), registry.URL(), command...); code != exitDone {
+			t.Fatal(errs)
+		}
+	}
+	publish("dict", "publish", l.files[0], "--group", lifecycleGroup)
+	publish("dict", "activate", l.ids[0].String(), "--group", lifecycleGroup, "--force")
+	proxy := startStepProxy(t, l.server, writes)
+	c := l.start(t.Context(), proxy.url, "migrate", "--match", "user:*", "--dict", "current", "--group", lifecycleGroup, "--max-rate", "0", "--max-bandwidth", "0", "--registry", registry.URL())
+	l.await(proxy, c)
+	if err := registry.Restart(t.Context()); err != nil { // empty
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond) // longer than five grace periods
+	close(proxy.released)
+	<-c.ended
+	if c.code != exitFailed || !strings.Contains(c.errs, "was removed") {
+		t.Errorf("exit %d, %s", c.code, c.errs)
+	}
+	for i := range 20 {
+		if stored := l.client.Get(t.Context(), fmt.Sprint("user:", i)).Val(); frame.HasMagic(stored) {
+			t.Errorf("user:%d was packed with a dictionary that is nowhere", i)
+		}
+	}
+}
+
+// TestMigrateWithoutSettings: where only the registry's settings are lost, before a migration or
+// during it, the migration makes new ones. Nothing is removed by these.
+func TestMigrateWithoutSettings(t *testing.T) {
+	for name, during := range map[string]bool{"before": false, "during": true} {
+		t.Run(name, func(t *testing.T) {
+			l := newLifecycle(t, 20)
+			lose := func() {
+				if n, err := l.client.Del(t.Context(), dict.DefaultPrefix+"settings").Result(); n != 1 || err != nil {
+					t.Fatal(n, err)
+				}
+			}
+			proxy := startStepProxy(t, l.server, writes)
+			if !during {
+				lose()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*fleetPatience)
+			defer cancel()
+			c := l.start(ctx, proxy.url, "migrate", "--match", "user:*", "--dict", "current", "--group", lifecycleGroup, "--max-rate", "0", "--max-bandwidth", "0")
+			l.await(proxy, c)
+			if during {
+				lose()
+				time.Sleep(300 * time.Millisecond) // longer than five grace periods
+			}
+			close(proxy.released)
+			<-c.ended
+			if c.code != exitDone || !strings.Contains(c.out, "packed: 20 values") || strings.Contains(c.errs, "does not answer") {
+				t.Errorf("exit %d, %s\n%s", c.code, c.errs, c.out)
+			}
+			if servers, err := l.registry.Servers(t.Context()); err != nil || len(servers) != 1 {
+				t.Errorf("%v, %v", servers, err)
+			}
+			if code, _, errs := l.run(t.Context(), l.server.URL(), "dict", "gc", "--apply"); code != exitFailed || !strings.Contains(errs, "was lost and made anew") {
+				t.Errorf("gc: exit %d, %s", code, errs)
+			}
+		})
+	}
+}
+
+// TestEvictionIsWarnedOf: the commands that matter say when the registry's Redis evicts
+// dictionaries.
+func TestEvictionIsWarnedOf(t *testing.T) {
+	l := newLifecycle(t, 3)
+	for name, value := range map[string]string{"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"} {
+		if err := l.client.ConfigSet(t.Context(), name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"dict", "publish", l.files[1], "--group", "x"}, {"dict", "gc"}, {"verify"}} {
+		code, _, errs := l.run(t.Context(), l.server.URL(), args...)
+		if code != exitDone || !strings.Contains(errs, "WARNING: the registry's Redis evicts any key once it is full (maxmemory-policy allkeys-lru)") {
+			t.Errorf("%v: exit %d, %q", args, code, errs)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package advise
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keygroup"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// next says what to do with the largest saving; the others are done likewise.
+func (a *Advice) next(o *Options) {
+	a.Next = []Step{}
+	i := slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" && len(a.caught(&g)) == 0 })
+	if i < 0 { // none that has a pattern of its own
+		i = slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" })
+	}
+	if i < 0 {
+		i = slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 })
+	}
+	if i < 0 {
+		return
+	}
+	g := &a.Groups[i]
+	chosen := g.Options[g.Chosen]
+	n := &nexter{setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match, url: printable.Shell(o.URL), file: g.file}
+	if n.name = dictionaryGroup(g.Name); a.Server == nil || o.HideKeys {
+		n.name = "values"
+	}
+	if n.match == "" {
+		n.match = "PATTERN" // of keys that are hidden, or come later
+	}
+	others := -1
+	for _, g := range a.Groups {
+		if g.Chosen >= 0 {
+			others++
+		}
+	}
+	if o.URL == "" || strings.Contains(o.URL, secret) {
+		n.url = `"$REDIS_URL"`
+	}
+	switch {
+	case strings.Contains(o.Registry, secret):
+		n.registry, n.url = true, n.url+` --registry "$REGISTRY_URL"`
+	case o.Registry != "":
+		n.registry, n.url = true, n.url+" --registry "+printable.Shell(o.Registry)
+	}
+	if chosen.Dictionary > 0 {
+		a.Next = n.withDictionary()
+	} else {
+		a.Next = n.plain()
+	}
+	if strings.Contains(n.url, "$REDIS_URL") {
+		a.Next[0].What += " In these commands REDIS_URL is the URL of the server, with a user who may write: export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
+	}
+	if g.Match == "" {
+		a.Next[0].What += " PATTERN is for the pattern of their keys."
+	}
+	if caught := a.caught(g); len(caught) > 0 {
+		a.Next[0].What += fmt.Sprintf(" BEWARE: the pattern %s catches keys of %s as well; HookOptions.Exclude leaves them out of the hook, and bale migrate packs them, too.", g.Match, strings.Join(caught, ", "))
+	}
+	switch {
+	case others == 1:
+		a.Next[0].What = fmt.Sprintf("Begin with %s, which saves most; the other group goes the same way. %s", g.Name, a.Next[0].What)
+	case others > 1:
+		a.Next[0].What = fmt.Sprintf("Begin with %s, which saves most; the %d others go the same way. %s", g.Name, others, a.Next[0].What)
+	}
+}
+
+// caught are other groups with keys that a group's pattern is like.
+func (a *Advice) caught(g *Group) (names []string) {
+	for i := range a.Groups {
+		o := &a.Groups[i]
+		if o.Name == g.Name && o.Type == g.Type || !reachable(o.Type) {
+			continue
+		}
+		if slices.ContainsFunc(o.names, func(name string) bool { return keygroup.Match(g.Match, name) }) {
+			names = append(names, o.Name)
+		}
+	}
+	return names
+}
+
+// secret is what stands in a URL in place of a user and password.
+const secret = "***@"
+
+// nexter writes the next steps of a group.
+type nexter struct {
+	setting string
+	maxSize int    // of the dictionary, in bytes
+	name    string // of the group of dictionaries
+	match   string
+	url     string // for --redis, and with --registry where that is another one
+	file    string // that the values come from, if they do
+
+	registry bool // in another Redis
+}
+
+// pattern is --match, for the keys of the group.
+func (n *nexter) pattern() string { return printable.Option("--match", n.match) }
+
+func (n *nexter) withDictionary() []Step {
+	from := fmt.Sprintf("--redis %s %s", n.url, n.pattern())
+	if n.file != "" {
+		from = printable.Option("--data", n.file)
+	}
+	at := fmt.Sprintf("--redis %s %s", n.url, printable.Option("--group", n.name))
+	file := strings.ReplaceAll(n.name, ":", "-") + ".dict"
+	return []Step{
+		{What: "Make a dictionary of values as they are now, and see what it saves. It holds pieces of them: --exclude keeps the contents of fields out.",
+			Code: fmt.Sprintf("bale train %s --compress %s --max-size %dKiB --out %s --json %[4]s.json", from, n.setting, (n.maxSize+1<<10-1)>>10, printable.Shell(file))},
+		{What: "Put it into the registry in Redis. Nothing is written with it yet.",
+			Code: fmt.Sprintf("bale dict publish %s %s --training %[1]s.json", printable.Shell(file), at)},
+		{What: "Let every program read what will be packed, and still write as it does. This is for a go-redis client, rdb; bale.Cache takes the same packer.", Go: true, Code: n.program(true)},
+		{What: "When all programs run with that, take ReadOnly out of them, and switch the dictionary on, a minute after it was published or later. From then on they write packed values.",
+			Code: fmt.Sprintf("bale dict activate %s %s", printable.Shell(file), at)},
+		n.migrate(" --dict current " + printable.Option("--group", n.name)),
+		n.verify(), n.revert(),
+	}
+}
+
+func (n *nexter) plain() []Step {
+	return []Step{
+		{What: "Let every program read what will be packed, and still write as it does. This is for a go-redis client, rdb; bale.Cache takes the same packer.", Go: true, Code: n.program(false)},
+		{What: "When all programs run with that, take ReadOnly out of them. From then on they write packed values."},
+		n.migrate(""), n.verify(), n.revert(),
+	}
+}
+
+func (n *nexter) migrate(dictionary string) Step {
+	command := fmt.Sprintf("bale migrate --redis %s %s --compress %s%s", n.url, n.pattern(), n.setting, dictionary)
+	return Step{What: "Pack what is there already, while the programs run.", Code: command + " --dry-run\n" + command}
+}
+
+func (n *nexter) verify() Step {
+	return Step{What: "See that every value can be read.", Code: fmt.Sprintf("bale verify --redis %s %s", n.url, n.pattern())}
+}
+
+func (n *nexter) revert() Step {
+	return Step{What: "The way back, at any time: ReadOnly again in all programs, and then", Code: fmt.Sprintf("bale migrate --revert --redis %s %s", n.url, n.pattern())}
+}
+
+// program is what a program needs: lines that compile in a function that returns an error.
+func (n *nexter) program(dictionary bool) string {
+	const failed = "if err != nil {\n\treturn err\n}\n"
+	withEngine := ""
+	if engine.Default != nil {
+		withEngine = "Engine: czstd.Engine, "
+	}
+	setting, _ := compress.Parse(n.setting)
+	written := fmt.Sprintf("compress.Setting{Algorithm: frame.%s, Level: %q}", goNames[setting.Algorithm], setting.Level)
+	var code string
+	rdb, data := "rdb", ""
+	if n.registry {
+		rdb, data = "registryRDB", "Data: goredis.NewDictStore(rdb), "
+	}
+	if dictionary {
+		code = "registry, err := dict.NewRegistry(goredis.NewDictStore(" + rdb + "), dict.RegistryOptions{})\n" + failed +
+			fmt.Sprintf("group, err := registry.Open(ctx, %q, dict.GroupOptions{%s%sSetting: %s})\n", n.name, data, withEngine, written) + failed +
+			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{%sDictionaries: group})\n", withEngine) + failed
+	} else {
+		by := written + ".New(nil)"
+		if withEngine != "" {
+			by = fmt.Sprintf("czstd.Engine(%s, nil)", written)
+		}
+		code = fmt.Sprintf("compressor, err := %s\n", by) + failed +
+			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{%sCompressor: compressor})\n", withEngine) + failed
+	}
+	return code + fmt.Sprintf("hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{%q}, ReadOnly: true})\n", n.match) + failed + "if err := hook.Install(rdb); err != nil {\n\treturn err\n}\n"
+}
+
+// goNames are the algorithms as Go spells them.
+var goNames = map[frame.Algorithm]string{frame.Snappy: "Snappy", frame.S2: "S2", frame.LZ4: "LZ4", frame.Gzip: "Gzip", frame.Zstd: "Zstd"}
+
+// dictionaryGroup is a name for a group of keys in the registry: the words of its pattern.
+func dictionaryGroup(pattern string) string {
+	words := strings.FieldsFunc(pattern, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.')
+	})
+	name := strings.Trim(strings.Join(words, ":"), ".-")
+	if dict.CheckGroup(name) != nil {
+		return "values"
+	}
+	return name
+}

@@ -1,0 +1,570 @@
+package advise
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/content"
+	"github.com/balekv/bale/cmd/internal/keygroup"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/redismem"
+)
+
+// Options are the settings of [Redis] and [Values].
+type Options struct {
+	Source string // as the answer shows it
+	URL    string // as the next commands spell it, without a password
+	// Registry is the URL of the dictionaries' registry, spelled likewise, empty where it is in the
+	// same Redis.
+	Registry string
+
+	Match  []string      // patterns of the keys that are looked at, all if empty
+	Groups []string      // patterns of keys that are groups of their own, beside those that are found
+	Skip   keyspace.Skip // passes keys over: those of the registry
+	Sample int           // how many values of a group are tried at most
+
+	Pace     keyspace.Pace // of keys and fields; zero for as quick as the server answers
+	MaxBytes int64         // of values that are read
+
+	Budget time.Duration // that a value may take to pack, or to unpack, in the mean
+	Price  float64       // USD for a GiB and month
+	Seed   uint64
+
+	Replicas bool // get user and password at the addresses that they announce: see keyspace.Nodes
+	Database int  // that is looked at
+	Private  bool // the server is one of our own, for a file: what it has counted says nothing
+
+	ShowSamples bool // some values of each group are in the answer
+	HideKeys    bool // no name or pattern of a key is in the answer
+
+	Progress func(done, total int, what string) // may be nil
+}
+
+const (
+	allEntries = 200_000  // keys that are remembered, of all groups
+	allBytes   = 48 << 20 // of values
+
+	topKeys = 20
+
+	// A dictionary takes some seconds to make: it is tried for the largest groups, of those that
+	// matter.
+	thoroughGroups = 8
+	someGroups     = 40
+	triedPart      = 0.001 // of the memory of all groups
+
+	formatItems  = 2000 // of which formats, entropy and likeness are told
+	shownSamples = 3
+	shownSample  = 200       // bytes
+	assumedKey   = 24        // bytes of the key of a value that came from a file
+	largeField   = 256 << 10 // bytes in the mean, from which on the fields of a hash are not read
+	knownNames   = 100       // of a group, to see whose keys a pattern catches
+	gibibyte     = 1 << 30
+	modelOffBy   = 0.03 // from which on the answer warns
+)
+
+// Progress is counted in so many parts, those of the scan first.
+const (
+	progressAll  = 1000
+	progressScan = 500
+)
+
+// gone is what PTTL says of a key that does not exist.
+const gone = -2 * time.Nanosecond
+
+// Redis looks at the keys of a server, or of all shards of a cluster, reading only, and says what
+// could be saved. When ctx ends it answers for what it has seen until then, with ctx's error beside
+// the answer.
+func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advice, error) {
+	begin := time.Now()
+	a := &Advice{Source: o.Source, Time: begin, Server: &Server{}, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
+	if err := a.Server.read(ctx, client); err != nil { // before any other command, which it would count
+		return nil, err
+	}
+	if o.Private {
+		a.Server.Hits, a.Server.Misses, a.Server.Reads, a.Server.UsedMemory, a.Server.InPlace = 0, 0, 0, 0, nil
+	}
+	topology, err := keyspace.Nodes(ctx, client, o.Replicas)
+	if err != nil {
+		return nil, err
+	}
+	defer topology.Close()
+	s := &scanner{options: &o, limits: newLimits(o.Sample, allEntries, allBytes), start: time.Now(), pacer: keyspace.Pacer{Pace: o.Pace}}
+	a.Server.Cluster = topology.Cluster
+	s.memory.Server = redismem.Of(a.Server.info)
+	s.memory.Cluster = topology.Cluster
+	s.memory.Unshared = a.Server.MaxMemory > 0 && (strings.Contains(a.Server.Policy, "lru") || strings.Contains(a.Server.Policy, "lfu"))
+	for _, p := range o.Match {
+		if err := keygroup.CheckPattern(p); err != nil {
+			return nil, err
+		}
+	}
+	if len(o.Match) == 1 {
+		s.pattern = o.Match[0]
+	} else if len(o.Match) > 1 {
+		s.match = func(key string) bool {
+			return slices.ContainsFunc(o.Match, func(p string) bool { return keygroup.Match(p, key) })
+		}
+	}
+	if s.finder, err = keygroup.New(keygroup.Options{Patterns: o.Groups}, s.limits.newTally, func(into, from *tally) { into.merge(from) }); err != nil {
+		return nil, err
+	}
+	for _, n := range topology.Nodes {
+		s.scan.Keys += n.Keys
+		a.Server.Replica = a.Server.Replica || n.Replica
+	}
+	a.Warnings = append(a.Warnings, topology.Notes...)
+	for _, n := range topology.Nodes {
+		if err = s.node(ctx, n.Client); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = s.deepen(ctx)
+	}
+	s.scan.Seconds = time.Since(s.start).Seconds()
+	a.Scan = s.scan
+	switch {
+	case err != nil && ctx.Err() != nil:
+		a.Scan.Interrupted, a.Scan.Reason = true, "interrupted"
+		ctx, err = context.WithoutCancel(ctx), ctx.Err() // a second interrupt ends the process
+	case err != nil && s.scan.Seen == 0:
+		return nil, err
+	case err != nil:
+		a.Scan.Interrupted, a.Scan.Reason = true, "the server did not answer any more"
+	}
+	if s.scan.BytesRead >= o.MaxBytes {
+		a.warn("After %d bytes of values no more were read (--max-bytes): what came later is in the counts, and not in the samples.", s.scan.BytesRead)
+	}
+	if s.failed > 0 {
+		a.warn("The server did not tell of %d of the keys that were looked at (%s): those that this user may not read, or that a cluster was moving.", s.failed, s.failure)
+	}
+	if s.limits.values < o.Sample {
+		a.warn("There are so many groups, or so large values, that of each group at most %d values were kept (--sample %d).", s.limits.values, o.Sample)
+	}
+	groups, names := s.groups(a)
+	for _, k := range s.largest {
+		if t, ok := s.finder.Find(k.Name); ok {
+			k.Group = names[t]
+		}
+		k.Name = printable.Name(k.Name)
+		a.TopKeys = append(a.TopKeys, k)
+	}
+	a.model(s)
+	a.Total.Tables = tables(groups, &s.memory)
+	err = errors.Join(err, a.answer(ctx, groups, &s.memory, &o))
+	a.elsewhere(&o)
+	a.conclude(&o)
+	a.Seconds = time.Since(begin).Seconds()
+	return a, err
+}
+
+// Set is values without keys, as they come from a file.
+type Set struct {
+	Name   string
+	File   string // that they come from
+	Values [][]byte
+	Total  int64 // values there are, of which Values are a sample
+}
+
+// Values is what could be saved of values that are not in a Redis yet.
+func Values(ctx context.Context, sets []Set, o Options) (*Advice, error) {
+	begin := time.Now()
+	a := &Advice{Source: o.Source, Time: begin, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
+	m := &memory{}
+	var groups []*found
+	for _, s := range sets {
+		f := &found{name: s.Name, kind: String, keys: s.Total, file: s.File}
+		for i, v := range s.Values {
+			e := &entry{rank: uint64(i), name: strings.Repeat("k", assumedKey), kind: String, size: int64(len(v)), ttl: -1}
+			e.items = []item{{head: v[:min(len(v), headBytes)], size: int64(len(v))}}
+			e.now = m.string(e, v, e.size)
+			f.entries = append(f.entries, e)
+			a.Scan.BytesRead += e.size
+		}
+		a.Scan.Keys += s.Total
+		a.Scan.Seen += s.Total
+		a.Scan.LookedAt += int64(len(s.Values))
+		groups = append(groups, f)
+	}
+	a.warn("The values come from files: their keys are taken to have %d bytes and no expiry, and nothing is known of how often they are read.", assumedKey)
+	err := a.answer(ctx, groups, m, &o)
+	a.conclude(&o)
+	a.Seconds = time.Since(begin).Seconds()
+	return a, err
+}
+
+func (a *Advice) warn(format string, args ...any) {
+	a.Warnings = append(a.Warnings, fmt.Sprintf(format, args...))
+}
+
+// found is a group of keys of one type, with those of them that were looked at.
+type found struct {
+	name, match string
+	kind        string
+	keys        int64
+	entries     []*entry
+	file        string
+}
+
+// elsewhere tells of the databases that were not looked at.
+func (a *Advice) elsewhere(o *Options) {
+	for _, db := range slices.Sorted(maps.Keys(a.Server.databases)) {
+		if n := a.Server.databases[db]; db != o.Database && n > 0 && !o.Private {
+			a.warn("Database %d holds %d keys more: a URL that ends in /%[1]d is for it.", db, n)
+		}
+	}
+}
+
+// groups are what the finder found, divided by type, and counted up to all keys where not all were
+// seen.
+func (s *scanner) groups(a *Advice) ([]*found, map[*tally]string) {
+	scale := 1.0
+	if a.Scan.Interrupted && s.asked > 0 {
+		scale = max(1, float64(s.scan.Keys)/float64(s.asked))
+	}
+	if s.pattern != "" || s.match != nil || !a.Scan.Interrupted {
+		a.Scan.Keys = int64(math.Round(scale * float64(s.scan.Seen)))
+	}
+	var all []*found
+	names := map[*tally]string{}
+	for _, g := range s.finder.Groups() {
+		if name := printable.Name(g.Name); name != g.Name { // nobody pastes such a pattern
+			g.Name, g.Match = name, ""
+		}
+		names[g.Value] = g.Name
+		g.Value.shrink()
+		kinds, sampled, valued := map[string]*found{}, map[string]int{}, 0
+		for _, e := range g.Value.entries {
+			if e.sampled {
+				sampled[e.kind]++
+				valued++
+			}
+			f := kinds[e.kind]
+			if f == nil {
+				f = &found{name: g.Name, match: g.Match, kind: e.kind}
+				kinds[e.kind] = f
+				all = append(all, f)
+			}
+			f.entries = append(f.entries, e)
+		}
+		for _, f := range kinds {
+			part := float64(len(f.entries)) / float64(len(g.Value.entries))
+			if all := int64(len(g.Value.entries)); valued > 0 && all < g.Value.seen { // some were not kept, by their types
+				part = float64(sampled[f.kind]) / float64(valued)
+			}
+			f.keys = max(int64(math.Round(scale*float64(g.Value.seen)*part)), int64(len(f.entries)))
+		}
+	}
+	return all, names
+}
+
+// answer tries all groups, the largest first.
+func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Options) error {
+	total := int64(0)
+	described := make([]Group, len(groups))
+	samples := make([]*groupSample, len(groups))
+	order := make([]int, len(groups))
+	for i, f := range groups {
+		samples[i] = newGroupSample(m, f.entries, f.keys)
+		described[i] = describe(f, samples[i], o)
+		order[i] = i
+		described[i].file = f.file
+		if reachable(f.kind) {
+			total += described[i].Now
+		} else {
+			a.Total.OutReach += described[i].Now
+		}
+		a.Total.Now += described[i].Now
+		a.Scan.Values += samples[i].items
+	}
+	a.Total.Now += a.Total.Tables
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(described[y].Now, described[x].Now) })
+	var saved, network []float64
+	var err error
+	nth, untried := 0, 0
+	for done, i := range order {
+		g, s := &described[i], samples[i]
+		g.Chosen = -1
+		if o.Progress != nil {
+			o.Progress(progressScan+(progressAll-progressScan)*done/len(order), progressAll, fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
+		}
+		how := quick
+		if reachable(g.Type) {
+			switch nth++; {
+			case float64(g.Now) < triedPart*float64(total):
+			case nth <= thoroughGroups:
+				how = thorough
+			case nth <= someGroups:
+				how = some
+			default:
+				how = little
+			}
+		}
+		switch {
+		case !reachable(g.Type):
+			g.Why = "out of reach: packing is for strings and the values of hashes"
+		case err != nil:
+			g.Why = "not tried: interrupted"
+		case s.items == 0:
+			g.Why = "too large to be packed, or to be read"
+			if g.Size.Max <= packedMax {
+				g.Why = "no value of it was read"
+			}
+		case len(s.kept) == s.items:
+			g.Why = "already packed by bale, or of a kind that the server works on: " + g.Formats[0].Name
+		default:
+			var t *tried
+			e := newEstimator(s, g.Keys, o.Seed)
+			if t, err = tryAll(ctx, s, how, g.Formats); err != nil {
+				g.Why = "not tried: interrupted"
+				if ctx.Err() == nil {
+					return fmt.Errorf("a group of %d keys: %w", g.Keys, err)
+				}
+				continue
+			}
+			save, net := evaluate(g, t, e, o.Budget)
+			if g.Chosen >= 0 && how == thorough {
+				if err = t.refine(ctx, t.trials[g.Chosen]); err == nil {
+					save, net = evaluate(g, t, e, o.Budget)
+				}
+			}
+			if how == quick {
+				untried++
+			}
+			if how > quick && s.items < minTraining && g.Keys > int64(2*o.Sample) {
+				a.warn("%s: of %d values no dictionary can be made: --sample is too small.", shownName(g, o), s.items)
+			}
+			if save != nil {
+				saved = sum(saved, save, 1)
+				reads := a.reads() * float64(g.Keys) / float64(max(1, a.keys()))
+				network = sum(network, net, reads)
+				a.Total.CPU += reads * g.Options[g.Chosen].Unpack.Mean / 1e6
+				g.Month = g.Saving.times(o.Price / gibibyte)
+			}
+			var chosen *trial
+			if g.Chosen >= 0 {
+				chosen = t.trials[g.Chosen]
+			}
+			g.Sizes = distribution(m, s, chosen)
+		}
+	}
+	if err != nil && !a.Scan.Interrupted {
+		a.Scan.Interrupted, a.Scan.Reason = true, "interrupted while groups were tried"
+	}
+	if untried > 0 {
+		a.warn("%s of less than %.1f%% of the memory each: no dictionaries were tried on those.", plural(untried, "group"), 100*triedPart)
+	}
+	a.Total.Saving, a.Total.Network = interval(saved), interval(network)
+	a.Total.Month = a.Total.Saving.times(o.Price / gibibyte)
+	slices.SortStableFunc(described, func(x, y Group) int {
+		return cmp.Or(cmp.Compare(y.Saving.Estimate, x.Saving.Estimate), cmp.Compare(y.Now, x.Now))
+	})
+	a.Groups = described
+	return err
+}
+
+// tables is the allocation for the tables of all keys, and of the keys that expire.
+func tables(groups []*found, m *memory) int64 {
+	var keys, expiring float64
+	for _, f := range groups {
+		n := 0
+		for _, e := range f.entries {
+			if e.expires {
+				n++
+			}
+		}
+		keys += float64(f.keys)
+		expiring += float64(f.keys) * float64(n) / float64(len(f.entries))
+	}
+	return int64(m.Tables(int(keys), int(expiring)))
+}
+
+func reachable(kind string) bool { return kind == String || kind == Hash }
+
+func (i Interval) times(f float64) Interval { return Interval{i.Low * f, i.Estimate * f, i.High * f} }
+
+// reads is how many keys are read a second, 0 where it is not known.
+func (a *Advice) reads() float64 {
+	if a.Server == nil {
+		return 0
+	}
+	return a.Server.Reads
+}
+
+// keys is how many there are that reads are spread over: those of all the server.
+func (a *Advice) keys() int64 {
+	if a.Server == nil {
+		return a.Scan.Keys
+	}
+	return max(a.Server.Keys, a.Scan.Keys)
+}
+
+// shownName is a group's name for a warning.
+func shownName(g *Group, o *Options) string {
+	if o.HideKeys {
+		return "a group"
+	}
+	return g.Name
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// describe is what a group is, before anything is tried.
+func describe(f *found, s *groupSample, o *Options) Group {
+	g := Group{Name: f.name, Match: f.match, Type: f.kind, Keys: f.keys, Sampled: s.items}
+	var names, now, elements, expiring float64
+	var sizes []int64
+	var lives []float64
+	for i, e := range f.entries {
+		if i < knownNames && f.file == "" {
+			g.names = append(g.names, e.name)
+		}
+		names += float64(len(e.name))
+		now += float64(e.now)
+		elements += float64(e.size)
+		if e.expires {
+			expiring++
+			lives = append(lives, e.ttl.Seconds())
+		}
+		if f.kind == String {
+			sizes = append(sizes, e.size)
+		}
+	}
+	n := float64(len(f.entries))
+	g.KeyBytes, g.TTL.Part = names/n, expiring/n
+	g.Now = int64(now / n * float64(f.keys))
+	if len(lives) > 0 {
+		slices.Sort(lives)
+		g.TTL.P50, g.TTL.P90 = quantile(lives, 0.5), quantile(lives, 0.9)
+	}
+	var values, train, heldOut [][]byte
+	var shown []item
+	for i, p := range s.pieces {
+		for _, it := range p.items {
+			if len(shown) < shownSamples {
+				shown = append(shown, it)
+			}
+			if f.kind == Hash {
+				sizes = append(sizes, it.size)
+			}
+			if len(values) < formatItems {
+				values = append(values, it.head)
+				if s.trained[i] {
+					train = append(train, it.head)
+				} else {
+					heldOut = append(heldOut, it.head)
+				}
+			}
+		}
+	}
+	if f.kind == Hash {
+		g.Fields = elements / n
+	}
+	if len(sizes) > 0 {
+		slices.Sort(sizes)
+		sum := 0.0
+		for _, v := range sizes {
+			sum += float64(v)
+		}
+		g.Size = Sizes{sum / float64(len(sizes)), quantile(sizes, 0.5), quantile(sizes, 0.9), quantile(sizes, 0.99), sizes[len(sizes)-1]}
+	}
+	if len(values) > 0 {
+		g.Formats = formatsOf(s.pieces)
+		g.Entropy = content.Entropy(values)
+		g.Common = content.Common(train, heldOut)
+	}
+	if o.ShowSamples {
+		for _, it := range shown {
+			g.Samples = append(g.Samples, excerpt(it))
+		}
+	}
+	return g
+}
+
+// excerpt is the start of a value, on one line.
+func excerpt(it item) string {
+	v := it.head[:min(len(it.head), shownSample)]
+	for cut := len(v); len(v) > 0 && cut-len(v) < utf8.UTFMax && !utf8.Valid(v); { // a character that was cut
+		v = v[:len(v)-1]
+	}
+	if !utf8.Valid(v) {
+		v = it.head[:min(len(it.head), shownSample)]
+	}
+	text := printable.Line(string(v))
+	if it.size > shownSample {
+		text += fmt.Sprintf(" ... %d bytes", it.size)
+	}
+	return text
+}
+
+// distribution is the classes of memory that values take, before and after.
+func distribution(m *memory, s *groupSample, t *trial) []Bucket {
+	counts := map[int64]*Bucket{}
+	at := func(class int64) *Bucket {
+		b := counts[class]
+		if b == nil {
+			b = &Bucket{Class: class}
+			counts[class] = b
+		}
+		return b
+	}
+	n := float64(len(s.pieces))
+	for i, p := range s.pieces {
+		before, after := int64(p.before), int64(p.before)
+		if t != nil {
+			after = int64(t.after[i])
+		}
+		if !p.alone {
+			before, after = before-m.key(p.entry), after-m.key(p.entry)
+		}
+		at(before).Before += 1 / n
+		at(after).After += 1 / n
+	}
+	var all []Bucket
+	for _, b := range counts {
+		all = append(all, *b)
+	}
+	slices.SortFunc(all, func(a, b Bucket) int { return cmp.Compare(a.Class, b.Class) })
+	return all
+}
+
+// model compares the model with what the server said.
+func (a *Advice) model(s *scanner) {
+	m := &Model{}
+	for t := range s.limits.tallies {
+		for _, e := range t.entries {
+			if e.usage > 0 && e.told > 0 {
+				m.Keys++
+				m.Modelled += e.told
+				m.Measured += e.usage
+			}
+		}
+	}
+	if s.noUsage {
+		a.warn("The server gave no MEMORY USAGE, so that the model of its memory is not checked, and lists, sets and other types count as nothing.")
+	}
+	if m.Keys == 0 {
+		return
+	}
+	a.Model = m
+	if off := float64(m.Modelled)/float64(m.Measured) - 1; math.Abs(off) > modelOffBy {
+		a.warn("The model of the server's memory is %+.1f%% off what MEMORY USAGE says of %d keys: take the figures for so much less sure.", 100*off, m.Keys)
+	}
+}

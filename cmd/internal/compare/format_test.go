@@ -1,0 +1,241 @@
+package compare
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/perf/benchfmt"
+)
+
+const printed = `goos: linux
+goarch: amd64
+pkg: example.com/codec
+cpu: AMD EPYC
+BenchmarkJSON/size=small-2         	  100000	      1200 ns/op	     256 B/op	       3 allocs/op
+BenchmarkJSON/size=small-2         	  100000	      1300 ns/op	     256 B/op	       3 allocs/op
+BenchmarkZero
+BenchmarkZero-2   	1000000000	         0 ns/op	   12.5 MB/s	 77 p99-ns/op
+--- FAIL: BenchmarkBroken
+    codec_test.go:7: not what went in
+FAIL
+exit status 1
+FAIL	example.com/codec	3.1s
+pkg: example.com/other
+BenchmarkJSON/size=small-2	10	5 ns/op
+PASS
+ok  	example.com/other	1.0s
+FAIL	example.com/third [build failed]
+FAIL
+`
+
+func TestReadWhatGoTestPrints(t *testing.T) {
+	got, err := Read(strings.NewReader(printed), "old.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Run{
+		Environment: []Setting{{"goos", "linux"}, {"goarch", "amd64"}, {"cpu", "AMD EPYC"}},
+		Series: []Series{
+			{Package: "example.com/codec", Name: "JSON/size=small-2", Unit: "sec/op", Values: []float64{1200e-9, 1300e-9}},
+			{Package: "example.com/codec", Name: "JSON/size=small-2", Unit: "B/op", Values: []float64{256, 256}},
+			{Package: "example.com/codec", Name: "JSON/size=small-2", Unit: "allocs/op", Values: []float64{3, 3}},
+			{Package: "example.com/codec", Name: "Zero-2", Unit: "sec/op", Values: []float64{0}},
+			{Package: "example.com/codec", Name: "Zero-2", Unit: "B/s", Values: []float64{12.5e6}, Higher: true},
+			{Package: "example.com/codec", Name: "Zero-2", Unit: "p99-sec/op", Values: []float64{77e-9}},
+			{Package: "example.com/other", Name: "JSON/size=small-2", Unit: "sec/op", Values: []float64{5e-9}},
+		},
+		Failed: []Failure{{Cell: "example.com/codec.Broken"}, {Cell: "example.com/third", Error: "build failed", Package: true}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-12, 0)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// lab is a run as the lab makes it.
+func lab() *Run {
+	name := Name("RoundTrip", "data", "my values/1", "codec", "json", "compress", "zstd:3/go+dict", "callers", "64")
+	other := Name("RoundTrip", "data", "100%", "host", "box-12")
+	return &Run{
+		Environment: []Setting{{"cpu", "AMD EPYC"}, {"redis", "7.0.15"}, {"load", "closed loop; 64 callers"}},
+		Versions:    []Setting{{"bale", "v1.2.3 0123abc"}, {"github.com/Some/codec", "v1.0.0"}},
+		Warnings:    []string{"BUSY MACHINE: other programs used 1.5 of 2 cores meanwhile"},
+		Series: []Series{
+			{Name: name, Unit: "sec/op", Values: []float64{140.3e-6, 141.2e-6, 139.9e-6, 140.1e-6, 140.2e-6, 140.4e-6}},
+			{Name: name, Unit: "p99-sec/op", Values: []float64{1e-3, 2e-3, 3e-3, 1e-3, 2e-3, 3e-3}, AtLeast: true},
+			{Name: name, Unit: "allocs/op", Values: []float64{111.25, 111.5, 111.25, 111.5, 111.25, 111.5}},
+			{Name: name, Unit: "values/s", Values: []float64{7127.6, 7100, 7000, 7127.6, 7100, 7000}, Higher: true},
+			{Name: name, Unit: "stored-B/value", Values: []float64{101.5}, Exact: true},
+			{Name: other, Unit: "sec/op", Values: []float64{1}},
+		},
+		Failed: []Failure{{Cell: "RoundTrip/data=bad", Error: "4 of 100 came back changed"}, {Cell: "example.com/third", Error: "build failed", Package: true}},
+		Behind: []Failure{{Cell: other, Error: "does 2 of 5 operations a second"}},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	var text bytes.Buffer
+	if err := Write(&text, lab()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Unit ns/op better=lower\n", "Unit p99-ns/op better=lower\n", "Unit stored-B/value better=lower\nUnit stored-B/value assume=exact\n", "Unit values/s better=higher\n",
+		"cpu: AMD EPYC\nredis: 7.0.15\n", "BenchmarkRoundTrip/data=my%20values%2F1/codec=json/compress=zstd:3%2Fgo+dict/callers=64 1 140300", "/data=100%25/host=box%2D12 1 1e+09 ns/op",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	got, err := Read(&text, "written")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(lab(), got, cmpopts.EquateApprox(1e-12, 0)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]Part{{"", "RoundTrip"}, {"data", "my values/1"}, {"codec", "json"}, {"compress", "zstd:3/go+dict"}, {"callers", "64"}}, Parts(got.Series[0].Name)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestBenchstatReads what Write writes: figures, the directions and the exact units; and it
+// compares runs of other versions, with warnings.
+func TestBenchstatReads(t *testing.T) {
+	dir := t.TempDir()
+	old, slower := lab(), lab()
+	for i := range slower.Series[0].Values {
+		slower.Series[0].Values[i] *= 2
+	}
+	slower.Series[4].Values[0] = 203
+	slower.Versions[0].Value, slower.Warnings = "v1.2.4 4567def", nil
+	for name, r := range map[string]*Run{"old": old, "new": slower} {
+		var text bytes.Buffer
+		if err := Write(&text, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "run", "golang.org/x/perf/cmd/benchstat", filepath.Join(dir, "old"), filepath.Join(dir, "new"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"sec/op", "140.3µ", "280.5µ", "+100.00% (p=0.002 n=6)", "stored-B/value", "101.5", "203.0", "values/s"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+// TestTwoFilesInOne: what differs between them is told once.
+func TestTwoFilesInOne(t *testing.T) {
+	one := "cpu: A\nBenchmarkX 1 5 ns/op\n"
+	r, err := Read(strings.NewReader(one+one+strings.Replace(one, "A", "B", 1)+one), "both")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Setting{{"cpu", "A; B"}}, r.Environment); diff != "" || len(r.Series) != 1 || len(r.Series[0].Values) != 4 {
+		t.Errorf("%+v %s", r.Series, diff)
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	for _, test := range []struct {
+		text, want string
+		line       int
+	}{
+		{"goos: linux\nBenchmarkX abc 1 ns/op\n", "parsing iteration count: invalid syntax", 2},
+		{"\n\nBenchmarkX 1\n", "missing measurements", 3},
+		{"BenchmarkX 1 5\n", "missing units", 1},
+		{"BenchmarkX 1 five ns/op\n", "parsing measurement: invalid syntax", 1},
+		{"BenchmarkX 1 5 ns/op\nBenchmarkX 1 NaN ns/op\n", "NaN sec/op is no measurement", 2},
+		{"BenchmarkX 1 +Inf ns/op\n", "+Inf ns/op is no measurement", 1},
+		{"Unit\nBenchmarkX 1 5 ns/op\n", "missing unit", 1},
+		{"Unit ns/op better\n", "expected key=value", 1},
+		{"Unit ns/op better=lower\nUnit ns/op better=higher\n", "already set to lower", 2},
+		{"Benchmark 1 5 ns/op\n", "a benchmark without a name", 1},
+	} {
+		_, err := Read(strings.NewReader(test.text), "old.txt")
+		syntax, ok := errors.AsType[*benchfmt.SyntaxError](err)
+		if !ok || !errors.Is(err, ErrFormat) || syntax.Line != test.line || syntax.FileName != "old.txt" || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: %v, want line %d: %s", test.text, err, test.line, test.want)
+		}
+	}
+	if _, err := Read(strings.NewReader("BenchmarkX 1 5 ns/op\n"+strings.Repeat("x", 1<<17)), "old.txt"); !errors.Is(err, ErrFormat) {
+		t.Errorf("a long line: %v", err)
+	}
+	for _, none := range []string{"", "{}", "PASS\nok  \texample.com\t0.1s\n", "BenchmarkX\n"} {
+		if _, err := Read(strings.NewReader(none), "old.txt"); !errors.Is(err, ErrNoBenchmarks) || !strings.Contains(err.Error(), "old.txt") {
+			t.Errorf("%q: %v", none, err)
+		}
+	}
+	for _, bad := range []*Run{
+		{Series: []Series{{Name: "a b", Unit: "sec/op", Values: []float64{1}}}},
+		{Series: []Series{{Name: "", Unit: "sec/op", Values: []float64{1}}}},
+		{Series: []Series{{Name: "a", Unit: "sec op", Values: []float64{1}}}},
+		{Environment: []Setting{{"Go Version", "1"}}},
+		{Environment: []Setting{{"go", "1\n2"}}},
+		{Failed: []Failure{{Cell: "a b"}}},
+		{Versions: []Setting{{"a b", "1"}}},
+		{Versions: []Setting{{"a", "1\n2"}}},
+		{Warnings: []string{"a\nb"}},
+		{Behind: []Failure{{Cell: "a b", Error: "slow"}}},
+		{Behind: []Failure{{Cell: "a"}}},
+		{Series: []Series{{Package: "a b", Name: "a", Unit: "sec/op", Values: []float64{1}, AtLeast: true}}},
+		{Warnings: []string{" "}},
+	} {
+		if err := Write(&bytes.Buffer{}, bad); !errors.Is(err, ErrFormat) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// FuzzRead reads anything, and what could be read is the same after Write.
+func FuzzRead(f *testing.F) {
+	f.Add(printed)
+	f.Add("Unit ns/op assume=exact\nBenchmarkX 1 5 ns/op 3 \xff\nkey: value\nBenchmarkX 1 5 sec/op")
+	f.Add("# rate not kept: X: does 2 of 5\n# lower bounds: a.X sec/op\npkg: a\nBenchmarkX 1 5 ns/op")
+	f.Add("pkg: a\nBenchmarkX 1 5 ns/op\npkg:\nBenchmarkX 1 0 MB/s\nkey: other\nBenchmarkX/a=%2 1 1e300 ns/op")
+	f.Fuzz(func(t *testing.T, text string) {
+		first, err := Read(strings.NewReader(text), "fuzz")
+		if err != nil {
+			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrNoBenchmarks) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if _, err := Compare(t.Context(), first, first, Options{}); err != nil && !errors.Is(err, ErrIncomparable) {
+			t.Fatal(err)
+		}
+		var written bytes.Buffer
+		if err := Write(&written, first); err != nil {
+			if !errors.Is(err, ErrFormat) {
+				t.Fatal(err)
+			}
+			return
+		}
+		second, err := Read(bytes.NewReader(written.Bytes()), "fuzz")
+		if err != nil {
+			t.Fatalf("%v\n%s", err, &written)
+		}
+		// The order of units and packages is that of the cells; values may lose their last bit by
+		// the scale.
+		byKey := cmpopts.SortSlices(func(a, b Series) bool { return a.Package+a.Name+a.Unit < b.Package+b.Name+b.Unit })
+		opts := cmp.Options{byKey, cmpopts.EquateApprox(1e-12, 0), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Run{}, "Environment", "Failed", "Behind", "Versions", "Warnings"), cmpopts.IgnoreFields(Series{}, "Higher")}
+		if diff := cmp.Diff(first, second, opts); diff != "" {
+			t.Fatalf("(-first +second):\n%s\n%s", diff, &written)
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrData says that no values could be had from a file, folder or stream.
+var ErrData = errors.New("no usable data")
+
+// Limits bound what Load keeps.
+type Limits struct {
+	Values    int    // how many values are kept; of more, a random sample
+	ValueSize int    // the largest value in bytes; a larger one is an error
+	Seed      uint64 // of the sample
+
+	// Uniform has it an error if a value is not JSON that should be: of a file .json, .jsonl or
+	// .ndjson, or where more than half of the values are objects and lists of JSON. For who decodes
+	// values a single bad one would make text of all of them. Files .txt may hold what they will.
+	Uniform bool
+}
+
+// Load reads a set of values: from a file, one on each line that is not empty; from a folder, one
+// in each file below it; from "-", one on each line of stdin. Values that are all JSON are measured
+// as JSON, else as text or bytes.
+func Load(path string, stdin io.Reader, limits Limits) (*Dataset, error) {
+	s := sample{limits: limits, rng: rand.New(rand.NewPCG(limits.Seed, 0))}
+	name, err := s.read(path, stdin)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.kept) == 0 {
+		return nil, fmt.Errorf("%w: %s holds no value", ErrData, path)
+	}
+	if limits.Uniform && s.bad.file != "" && 2*s.documents > s.seen {
+		return nil, s.notJSON(s.bad, fmt.Sprintf("as %d of %d values are", s.documents, s.seen))
+	}
+	d := newUntyped(name, s.kept)
+	d.Total = s.seen
+	switch {
+	case s.seen > len(s.kept):
+		d.Note = fmt.Sprintf("%s: a sample of %d of its %d values", name, len(s.kept), s.seen)
+	case d.Kind != "json" && s.firstJSON && s.openEnded:
+		d.Note = name + ": looks like JSON over several lines, and each line was taken for a value: " + toLines
+	case d.Kind == "json" && s.seen == 1 && s.firstList:
+		d.Note = fmt.Sprintf("%s: a single value, which is a list: jq -c '.[]' makes a line of each element", name)
+	case d.Kind != "json" && s.firstJSON:
+		d.Note = fmt.Sprintf("%s: taken for %s, since not every value is JSON", name, d.Kind)
+	}
+	return d, nil
+}
+
+// sample keeps a uniform random sample of what it is given (Vitter's algorithm R).
+type sample struct {
+	limits    Limits
+	rng       *rand.Rand
+	kept      [][]byte
+	seen      int
+	firstJSON bool // the first value looks like JSON,
+	firstList bool // like a list,
+	openEnded bool // and like the first line of one that goes on
+
+	documents int   // objects and lists of JSON
+	bad       place // of the first value that is no JSON, and may not be what it will
+}
+
+// place is where a value was read.
+type place struct {
+	file   string
+	line   int // from 1; 0 for the whole file
+	offset int64
+}
+
+// toLines says what to do with JSON over several lines.
+const toLines = "jq -c . makes a line of each document, jq -c '.[]' of each element of a list"
+
+// notJSON says of a value that it is no JSON but should be. It does not show it.
+func (s *sample) notJSON(at place, why string) error {
+	where, what := at.file, "file"
+	if at.line > 0 {
+		where, what = fmt.Sprintf("%s line %d", at.file, at.line), "line"
+	}
+	if s.firstJSON && s.openEnded {
+		return fmt.Errorf("%w: %s is not JSON, from byte %d on, %s; it looks like JSON over several lines: %s", ErrData, where, at.offset, why, toLines)
+	}
+	return fmt.Errorf("%w: %s is not JSON, from byte %d on, %s: mend it or leave the %s out; what is meant to be text can be read from a file .txt", ErrData, where, at.offset, why, what)
+}
+
+// check counts what is JSON. It is an error if a value is not by whose file's name it should be.
+func (s *sample) check(v []byte, at place) error {
+	if !s.limits.Uniform {
+		return nil
+	}
+	var syntax *json.SyntaxError
+	if !errors.As(json.Unmarshal(v, new(json.RawMessage)), &syntax) {
+		if v = bytes.TrimSpace(v); v[0] == '{' || v[0] == '[' {
+			s.documents++
+		}
+		return nil
+	}
+	at.offset = syntax.Offset
+	switch extension := strings.ToLower(filepath.Ext(at.file)); extension {
+	case ".json", ".jsonl", ".ndjson":
+		return s.notJSON(at, "as by the name of "+extension+" it should be")
+	case ".txt":
+	default:
+		if s.bad.file == "" {
+			s.bad = at
+		}
+	}
+	return nil
+}
+
+func (s *sample) add(v []byte, at place) error {
+	if s.seen++; s.seen == 1 {
+		s.firstJSON = v[0] == '{' || v[0] == '['
+		s.firstList = v[0] == '['
+		s.openEnded = strings.IndexByte("{[,:", v[len(v)-1]) >= 0
+	}
+	if len(s.kept) < s.limits.Values {
+		s.kept = append(s.kept, bytes.Clone(v))
+	} else if i := s.rng.IntN(s.seen); i < len(s.kept) {
+		s.kept[i] = bytes.Clone(v)
+	}
+	return s.check(v, at)
+}
+
+// read adds all values and returns the set's name.
+func (s *sample) read(path string, stdin io.Reader) (string, error) {
+	if path == "-" {
+		return "stdin", s.lines("stdin", stdin)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrData, err)
+	}
+	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+	if info.IsDir() {
+		return filepath.Base(filepath.Clean(path)), s.folder(path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrData, err)
+	}
+	defer f.Close()
+	return name, s.lines(path, f)
+}
+
+func (s *sample) lines(name string, r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, s.limits.ValueSize+2) // and the line's end
+	n := 0
+	tooLong := func() error {
+		return fmt.Errorf("%w: %s line %d is longer than %d bytes (a file holds one value on each line, a folder one in each file)", ErrData, name, n, s.limits.ValueSize)
+	}
+	for lines.Scan() {
+		n++
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) > s.limits.ValueSize {
+			return tooLong()
+		}
+		if len(line) > 0 {
+			if err := s.add(line, place{file: name, line: n}); err != nil {
+				return err
+			}
+		}
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		n++
+		return tooLong()
+	} else if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrData, name, err)
+	}
+	return nil
+}
+
+func (s *sample) folder(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrData, err)
+		}
+		if !entry.Type().IsRegular() {
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrData, err)
+		}
+		switch {
+		case info.Size() == 0:
+			return nil
+		case info.Size() > int64(s.limits.ValueSize):
+			return fmt.Errorf("%w: %s has %d bytes, more than %d", ErrData, path, info.Size(), s.limits.ValueSize)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrData, err)
+		}
+		return s.add(b, place{file: path})
+	})
+}

@@ -1,0 +1,103 @@
+package keyspace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Optional is a command that a walk can do without.
+type Optional string
+
+// The optional commands, as ACL rules name them.
+const (
+	ServerInfo  Optional = "info"
+	DBSize      Optional = "dbsize"
+	MemoryUsage Optional = "memory|usage"
+)
+
+// lost is what is lost without each.
+var lost = map[Optional]string{
+	ServerInfo:  "it is not known whether this is a cluster, whether keys are evicted, how much memory is used, and which other databases there are; the walk does not pause for a server in trouble",
+	DBSize:      "progress shows no total",
+	MemoryUsage: "sizes are not known before values are read: large values are read one element at a time at first, which takes longer",
+}
+
+// unknownCommand is what servers answer to a command that they do not have, or that rename-command
+// or a managed service took away. The rest of the message may hold arguments, and so values.
+var unknownCommand = regexp.MustCompile(`(?i)^ERR (?:unknown (?:command|subcommand)|(?:this )?command (?:is )?(?:not (?:available|supported|allowed|permitted)|disabled)|unsupported command)(?:[^'"` + "`" + `]*['"` + "`" + `]([^'"` + "`" + `]+)['"` + "`" + `])?`)
+
+// IsForbidden reports the answer to a command that a server does not have, or does not let the user
+// run, whatever the key.
+func IsForbidden(err error) bool {
+	return err != nil && (errors.Is(err, ErrDenied) || deniedCommand(err) != "" || IsReply(err) && unknownCommand.MatchString(err.Error()))
+}
+
+// Lost probes optional commands, and CLIENT NO-TOUCH, on all masters. It returns a sentence for
+// each that a server refuses, with the consequence. It changes nothing.
+func Lost(ctx context.Context, client redis.UniversalClient, commands ...Optional) ([]string, error) {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	add := func(text string) {
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	for _, node := range nodes {
+		for _, command := range commands {
+			var err error
+			switch command {
+			case ServerInfo:
+				err = node.Info(ctx, "server").Err()
+			case DBSize:
+				err = node.DBSize(ctx).Err()
+			case MemoryUsage:
+				err = node.MemoryUsage(ctx, probeKey).Err()
+			}
+			if IsForbidden(err) {
+				add(fmt.Sprintf("%v: %s", Explain(err, node.Options().Username), lost[command]))
+			} else if err != nil && !IsReply(err) && !errors.Is(err, redis.Nil) {
+				return nil, err
+			}
+		}
+		text, err := touching(ctx, node)
+		if err != nil {
+			return nil, err
+		}
+		if text != "" {
+			add(text)
+		}
+	}
+	return all, nil
+}
+
+// touching says that reading makes keys look used, where that matters.
+func touching(ctx context.Context, node *redis.Client) (string, error) {
+	refused := node.Do(ctx, "CLIENT", "NO-TOUCH", "ON").Err() // as each connection has asked already
+	if refused == nil || !IsReply(refused) {
+		return "", refused
+	}
+	text, err := node.Info(ctx, "memory").Result()
+	if err != nil && !IsReply(err) {
+		return "", err
+	}
+	policy := Info(text)["maxmemory_policy"]
+	if err == nil && !strings.HasSuffix(policy, "lru") && !strings.HasSuffix(policy, "lfu") {
+		return "", nil
+	}
+	why := "the server does not know CLIENT NO-TOUCH (Redis 7.2 and Valkey do)"
+	if deniedCommand(refused) != "" {
+		why = Explain(refused, node.Options().Username).Error()
+	}
+	return fmt.Sprintf("the server evicts by %s, and every key that is read counts as used just now, because %s: keys that your programs use may be evicted before others. Read a replica, or a small --match",
+		cmp.Or(policy, "a policy that it does not tell, which may be LRU or LFU"), why), nil
+}

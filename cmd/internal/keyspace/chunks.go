@@ -1,0 +1,82 @@
+package keyspace
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ForEver is how long a key without an expiry lives.
+const ForEver = time.Duration(math.MaxInt64)
+
+// missingShown is how many of the keys that are missing are named.
+const missingShown = 5
+
+// Chunks is what there is of the chunks of a stream.
+type Chunks struct {
+	Bytes   int64 // of those that are there
+	Missing []int // the first that are not
+
+	// Shortest and Longest are how long those that are there live.
+	Shortest, Longest time.Duration
+}
+
+// LookAt looks for the n chunks of a stream, a page at a time, and reads none of them, at a pace.
+// It ends after the first page that misses chunks: the number of chunks may be forged.
+func LookAt(ctx context.Context, client redis.UniversalClient, n int, key func(i int) string, pace *Pacer) (*Chunks, error) {
+	c := &Chunks{Shortest: ForEver}
+	page := min(missingShown, n) // of a forged one none are there
+	for start := 0; start < n && c.Missing == nil; start, page = start+page, min(pageSize, n-start-page) {
+		if err := pace.Wait(ctx, nil, page, 0); err != nil {
+			return nil, err
+		}
+		lengths, lives := make([]*redis.IntCmd, page), make([]*redis.DurationCmd, page)
+		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range page {
+				lengths[i], lives[i] = p.StrLen(ctx, key(start+i)), p.PTTL(ctx, key(start+i))
+			}
+			return nil
+		}); err != nil && !IsReply(err) {
+			return nil, err
+		}
+		for i := range page {
+			length, err := lengths[i].Result()
+			if err != nil && !isWrongType(err) {
+				return nil, fmt.Errorf("STRLEN %q: %w", key(start+i), err)
+			}
+			if length == 0 { // a chunk has a header at least
+				if len(c.Missing) < missingShown {
+					c.Missing = append(c.Missing, start+i)
+				}
+				continue
+			}
+			live, err := lifetime(lives[i])
+			if err != nil {
+				return nil, err
+			}
+			c.Bytes += length
+			c.Shortest, c.Longest = min(c.Shortest, live), max(c.Longest, live)
+		}
+	}
+	return c, nil
+}
+
+// Lives is how long a key lives; zero for one that is not there.
+func Lives(ctx context.Context, client redis.UniversalClient, key string) (time.Duration, error) {
+	return lifetime(client.PTTL(ctx, key))
+}
+
+// lifetime reads the reply to PTTL, of which -1 is no expiry, and -2 no key.
+func lifetime(reply *redis.DurationCmd) (time.Duration, error) {
+	d, err := reply.Result()
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("PTTL: %w", err)
+	case d == -1:
+		return ForEver, nil
+	}
+	return max(d, 0), nil
+}

@@ -1,0 +1,245 @@
+// Package keyspace walks the keys of a live Redis, reading only and at a bounded rate. Every
+// command that looks at a server's data stands on it.
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	pageSize    = 100 // keys asked for at a time
+	replyWithin = 10 * time.Second
+)
+
+// PasswordHint says where a command takes a password from.
+const PasswordHint = "the environment's REDISCLI_AUTH has the password, or a file that --redis-password-file names; a URL has a user and a password as redis://USER:PASSWORD@HOST:PORT"
+
+// ErrURL says that a URL is none of a Redis.
+var ErrURL = errors.New("no redis URL")
+
+// ParseURL reads a URL; its error never shows a password.
+func ParseURL(s string) (*redis.Options, error) {
+	if _, ok := schemeOf(s); !ok {
+		return nil, fmt.Errorf("%w: %q; one starts with redis://, rediss:// or unix://, for example redis://127.0.0.1:6379/0", ErrURL, mangled(s))
+	}
+	o, err := redis.ParseURL(s)
+	if err != nil {
+		// The client's own error quotes parts of the URL, and a password with a / or a # in it is
+		// taken for the path.
+		return nil, fmt.Errorf("%w: %q: %s; for example redis://127.0.0.1:6379/0", ErrURL, mangled(s), whyNot(err))
+	}
+	return o, nil
+}
+
+// WithPassword returns a URL with a password, if it has none. One that cannot be read stays as it
+// is, for [Open] to say why.
+func WithPassword(at, password string) string {
+	u, err := url.Parse(at)
+	if err != nil || password == "" {
+		return at
+	}
+	if _, has := u.User.Password(); has {
+		return at
+	}
+	u.User = url.UserPassword(u.User.Username(), password)
+	return u.String()
+}
+
+// schemeOf is what a URL begins with, :// included.
+func schemeOf(s string) (scheme string, ok bool) {
+	for _, scheme := range []string{"redis://", "rediss://", "unix://"} {
+		if strings.HasPrefix(s, scheme) {
+			return scheme, true
+		}
+	}
+	return "", false
+}
+
+// whyNot says what is wrong with a URL without a part of it.
+func whyNot(err error) string {
+	for _, c := range []struct{ said, meant string }{
+		{"invalid port", "the port is no number"},
+		{"invalid URL escape", "a % begins no escape"},
+		{"invalid userinfo", "the password has a character that must be escaped, such as %23 for #"},
+		{"invalid database number", "the database after the host is no number"},
+		{"invalid URL path", "there is more than a database after the host"},
+		{"unexpected option", "it has an option that is not known"},
+		{"number:", "an option is no number"},
+	} {
+		if strings.Contains(err.Error(), c.said) {
+			return c.meant
+		}
+	}
+	return "it cannot be read; special characters in a password must be escaped, such as %2F for /"
+}
+
+// mangled is how a URL that cannot be read is shown: as [Redact] has it, and nothing after a colon
+// that may be a password's.
+func mangled(s string) string {
+	if strings.Contains(s, "@") {
+		return Redact(s)
+	}
+	scheme, _ := schemeOf(s)
+	for i, r := range s {
+		if r != ':' || i < len(scheme) || strings.HasPrefix(s[i:], "://") {
+			continue
+		}
+		port, _, _ := strings.Cut(s[i+1:], "/")
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return s[:i] + ":***"
+		}
+	}
+	return s
+}
+
+// Open connects to the server at a URL, or to the whole cluster that it is a part of. The caller
+// closes the client.
+func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
+	o, err := ParseURL(at)
+	if err != nil {
+		return nil, err
+	}
+	o.DisableIdentity = true // one round trip less for each connection
+	o.ContextTimeoutEnabled = true
+	o.ReadTimeout, o.WriteTimeout = replyWithin, replyWithin
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.OnConnect = func(ctx context.Context, c *redis.Conn) error { return greet(ctx, c, false, true) }
+	client := redis.NewClient(o)
+	first, cancel := context.WithTimeout(ctx, replyWithin)
+	defer cancel()
+	clustered, err := isCluster(first, client)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("no answer from Redis at %s: %w%s", o.Addr, Explain(err, o.Username), hint(ctx, o, err)), client.Close())
+	}
+	if !clustered {
+		return client, nil
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		DisableIdentity: true, ContextTimeoutEnabled: true, ReadTimeout: replyWithin, WriteTimeout: replyWithin,
+		MaintNotificationsConfig: o.MaintNotificationsConfig, OnConnect: o.OnConnect,
+	})
+	return cluster, client.Close()
+}
+
+// isCluster asks a server whether it is a part of a cluster: by INFO, or by HELLO where INFO is
+// forbidden. One that tells neither is taken for a single server.
+func isCluster(ctx context.Context, client *redis.Client) (bool, error) {
+	info, err := client.Info(ctx, "server").Result()
+	if !IsForbidden(err) {
+		return strings.Contains(info, "_mode:cluster"), err // redis_mode; Valkey says server_mode
+	}
+	hello, err := client.Do(ctx, "HELLO").Result()
+	if err != nil && !IsForbidden(err) {
+		return false, err
+	}
+	fields := fmt.Sprint(hello) // a map, or a list of names and values where the connection speaks RESP2
+	return strings.Contains(fields, "mode:cluster") || strings.Contains(fields, "mode cluster"), nil
+}
+
+// hint is what may help to get an answer.
+func hint(ctx context.Context, o *redis.Options, err error) string {
+	switch {
+	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
+		return "; " + PasswordHint
+	case o.TLSConfig != nil && ctx.Err() == nil && !IsReply(err):
+		return "; does it speak TLS? The URL of one that does not starts with redis://"
+	}
+	return ""
+}
+
+// Next says how a walk goes on after a page of keys.
+type Next int
+
+const (
+	More     Next = iota // with the next page
+	NextNode             // with the next master of the cluster
+	Stop                 // not at all
+)
+
+// Walk calls page with all keys of a type ("string", or all if it is empty) that match a pattern,
+// some at a time. The pace counts keys; the page returns how many bytes of values it has read. A
+// key that is written or removed meanwhile may be missed, or seen twice, as SCAN has it. On a
+// cluster it goes over the masters, one after another.
+func Walk(ctx context.Context, client redis.UniversalClient, match, kind string, pace Pace, page func(ctx context.Context, node *redis.Client, keys []string) (bytes int, _ Next, _ error)) error {
+	p := &Pacer{Pace: pace}
+	walk := func(ctx context.Context, node *redis.Client) (Next, error) {
+		var cursor uint64
+		size := pager{firstKeys, mostKeys}
+		for {
+			asked := size.count
+			keys, next, err := scan(ctx, node, cursor, match, kind, asked)
+			if err != nil {
+				return Stop, fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
+			}
+			size.saw(len(keys), lengthOfAll(keys))
+			bytes := 0
+			if len(keys) > 0 {
+				var next Next
+				if bytes, next, err = page(ctx, node, keys); err != nil || next != More {
+					return next, err
+				}
+			}
+			if cursor = next; cursor == 0 {
+				return More, nil
+			}
+			// The server looks at as many keys as were asked for, whether they match or not.
+			if err := p.Wait(ctx, node, int(asked), bytes); err != nil {
+				return Stop, err
+			}
+		}
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		nodes, err := masters(ctx, cluster)
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			if next, err := walk(ctx, n); err != nil || next == Stop {
+				return err
+			}
+		}
+		return nil
+	}
+	_, err := walk(ctx, client.(*redis.Client))
+	return err
+}
+
+func scan(ctx context.Context, node *redis.Client, cursor uint64, match, kind string, count int64) ([]string, uint64, error) {
+	if kind == "" {
+		return node.Scan(ctx, cursor, match, count).Result()
+	}
+	return node.ScanType(ctx, cursor, match, count, kind).Result()
+}
+
+// masters are the nodes of a cluster that hold its keys.
+func masters(ctx context.Context, cluster *redis.ClusterClient) ([]*redis.Client, error) {
+	var lock sync.Mutex
+	var nodes []*redis.Client
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+		lock.Lock()
+		nodes = append(nodes, n)
+		lock.Unlock()
+		return nil
+	})
+	return nodes, err
+}
+
+// Redact leaves user and password out of a URL that is shown: all before its last @ but the scheme.
+func Redact(s string) string {
+	if i := strings.LastIndex(s, "@"); i >= 0 {
+		scheme, _ := schemeOf(s)
+		return scheme + "***" + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,313 @@
+package keyspace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/stream"
+)
+
+func TestRedact(t *testing.T) {
+	for in, want := range map[string]string{
+		"redis://user:pass@host:1/0": "redis://***@host:1/0",
+		"redis://user:p@ss@host":     "redis://***@host",
+		"redis://host:1":             "redis://host:1",
+		"nonsense":                   "nonsense",
+	} {
+		if got := Redact(in); got != want {
+			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for in, want := range map[string]string{
+		"": `no redis URL: ""; one starts with redis://`, "localhost:6379": "one starts with redis://, rediss:// or unix://", "://x": "one starts with redis://",
+		"http://user:secret@host": `"***@host"; one starts`, "redis://user:sec ret@host:1/0": `"redis://***@host:1/0": `, "redis://host/x": "the database after the host is no number",
+		":secret@host": `"***@host"`, "redis//user:secret@host": `"***@host"`, "redis://user:sec/ret@host": `"redis://***@host": the port`, "redis://user:secret": `"redis://user:***": the port is no number`,
+		"redis://user:%secret@host": "a % begins no escape", "redis://user:p#secret@host": `"redis://***@host"`, "host:secret": `"host:***"`,
+	} {
+		_, err := ParseURL(in)
+		if !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sec") {
+			t.Errorf("%q: %v; want %q", in, err, want)
+		}
+	}
+	for _, in := range []string{"redis://host:1/2", "rediss://user:secret@host", "unix:///tmp/redis.sock"} {
+		if _, err := ParseURL(in); err != nil {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+}
+
+// FuzzURL: what stands before the last @, or after a colon that no port follows, is never shown.
+func FuzzURL(f *testing.F) {
+	const secret = "5ecret"
+	for _, around := range [][2]string{{"redis://user:", "@host:1/0"}, {":", "@host"}, {"redis//u:", "@h"}, {"redis://u:a/", "b@h"}, {"redis://u:a#", "@h"}, {"redis://u:%", "@h"},
+		{"unix://u:", "@/path?db=x"}, {"http://", "@h"}, {"redis://a@b:", "@h/9/9"}, {"redis://:", ""}, {"redis://u:a?", "=@h"}, {"://u:", "@"}, {"rediss://u:p@", "@h:x"}} {
+		f.Add(around[0], around[1])
+	}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		in := before + secret + after
+		if !strings.Contains(after, "@") && !strings.HasSuffix(before, ":") || strings.Contains(after, secret) {
+			t.Skip("it is no password")
+		}
+		_, err := ParseURL(in)
+		if err == nil && !strings.Contains(after, "@") {
+			t.Skip("nor is this")
+		}
+		if err != nil && strings.Contains(err.Error(), secret) || strings.Contains(Redact(in), secret) && strings.Contains(after, "@") {
+			t.Errorf("%q: %q, %v", in, Redact(in), err)
+		}
+	})
+}
+
+func TestOpenFails(t *testing.T) {
+	for _, url := range []string{"nonsense", "redis://127.0.0.1:1"} {
+		if c, err := Open(t.Context(), url); err == nil {
+			c.Close()
+			t.Errorf("%s: no error", url)
+		}
+	}
+}
+
+// servers are a single one and a cluster, each with a user who may read only.
+func servers(t *testing.T) map[string]redis.UniversalClient {
+	all := map[string]redis.UniversalClient{}
+	for name, addr := range map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]} {
+		c, err := Open(t.Context(), "redis://"+addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		all[name] = c
+	}
+	if _, ok := all["cluster"].(*redis.ClusterClient); !ok {
+		t.Fatal("the cluster was not recognised")
+	}
+	return all
+}
+
+func TestSample(t *testing.T) {
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			for i := range 1000 {
+				if err := errors.Join(client.Set(ctx, fmt.Sprintf("user:%d", i), fmt.Sprintf("value %d", i), 0).Err(), client.Set(ctx, fmt.Sprintf("other:%d", i), "x", 0).Err()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(client.HSet(ctx, "user:hash", "a", "b").Err(), client.Set(ctx, "user:large", make([]byte, 1000), 0).Err(), client.Set(ctx, "user:bad", "bad", 0).Err(), client.Set(ctx, "user:bomb", "bomb", 0).Err()); err != nil {
+				t.Fatal(err)
+			}
+			bad := errors.New("bad")
+			options := SampleOptions{Match: "user:*", Values: 5000, Bytes: 1 << 20, Size: 100, Unpack: func(_ context.Context, v []byte) ([]byte, error) {
+				if string(v) == "bad" {
+					return nil, bad
+				}
+				if string(v) == "bomb" {
+					return make([]byte, 1<<20), nil
+				}
+				if string(v) == "absent" {
+					return nil, fmt.Errorf("packed with none: %w", bale.ErrNotFound)
+				}
+				return v, nil
+			}}
+			streams, err := stream.New(goredis.NewStore(client), stream.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := streams.PutReader(ctx, "user:stream", strings.NewReader("content"), bale.Expiry{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Set(ctx, "user:absent", "absent", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Sample(ctx, client, options)
+			if err != nil || len(s.Values) != 1000 || s.TooLarge != 2 || s.Unread != 1 || !errors.Is(s.Err, bad) || s.Keys != 1006 || s.Streams != 2 || s.Gone != 1 {
+				t.Fatalf("%d values, %+v, %v", len(s.Values), s, err)
+			}
+			seen := map[string]bool{}
+			for _, v := range s.Values {
+				if !bytes.HasPrefix(v, []byte("value ")) || seen[string(v)] {
+					t.Fatalf("%q", v)
+				}
+				seen[string(v)] = true
+			}
+			options.Skip = func(k string) bool { return strings.HasPrefix(k, "user:1") }
+			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 1000-111 || s.Keys != 1006-111 {
+				t.Errorf("without user:1*: %d values, %+v, %v", len(s.Values), s, err)
+			}
+			options.Skip = nil
+			options.Values = 300
+			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 300 {
+				t.Errorf("%d of 300, %v", len(s.Values), err)
+			}
+			options.Bytes = 500
+			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) < 30 || len(s.Values) > 60 {
+				t.Errorf("%d values in 500 bytes, %v", len(s.Values), err)
+			}
+			cancelled, cancel := context.WithCancel(ctx)
+			options.Progress = func(int) { cancel() }
+			options.Values, options.Bytes = 5000, 1<<20
+			if s, err = Sample(cancelled, client, options); !errors.Is(err, context.Canceled) || len(s.Values) == 0 {
+				t.Errorf("%d values, %v", len(s.Values), err)
+			}
+		})
+	}
+}
+
+func TestWalkKeepsItsRate(t *testing.T) {
+	client := servers(t)["standalone"]
+	for i := range 1000 {
+		if err := client.Set(t.Context(), fmt.Sprint(i), "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start, keys := time.Now(), 0
+	if err := Walk(t.Context(), client, "", "string", Pace{Rate: 5000}, func(_ context.Context, _ *redis.Client, k []string) (int, Next, error) {
+		keys += len(k)
+		return 0, More, nil
+	}); err != nil || keys != 1000 {
+		t.Fatalf("%d keys, %v", keys, err)
+	}
+	// No upper bound: the machine may be busy.
+	if took := time.Since(start); took < 150*time.Millisecond {
+		t.Errorf("1000 keys in %v, at 5000 a second", took)
+	}
+}
+
+func TestFindReferences(t *testing.T) {
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			value := func(id frame.DictionaryID) string {
+				return string(frame.Header{Algorithm: frame.Zstd, DictionaryID: id, HasChecksum: true, Length: 100}.Append(nil)) + "payload"
+			}
+			size := int64(len(value(1)))
+			fields := map[string]any{}
+			for i := range 500 {
+				fields[fmt.Sprint(i)] = "plain"
+			}
+			fields["packed"] = value(3)
+			for i := range 300 {
+				if err := client.Set(ctx, fmt.Sprint("string:", i), value(1), 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(
+				client.Set(ctx, "plain", "plain", 0).Err(), client.Set(ctx, "none", value(0), 0).Err(), client.Set(ctx, "skip:1", value(9), 0).Err(),
+				client.HSet(ctx, "hash", fields).Err(),
+				client.RPush(ctx, "list", "plain", value(4)).Err(), client.SAdd(ctx, "set", "plain", value(5)).Err(),
+				client.ZAdd(ctx, "zset", redis.Z{Score: 1, Member: value(6)}).Err(),
+				client.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: []any{"field", value(7)}}).Err(),
+			); err != nil {
+				t.Fatal(err)
+			}
+			streams, err := stream.New(goredis.NewStore(client), stream.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := streams.PutReader(ctx, "chunked", strings.NewReader("content"), bale.Expiry{}); err != nil {
+				t.Fatal(err)
+			}
+			// A frame of version 2 refers to its dictionary as one of version 1 does.
+			fresh := frame.Header{Version: frame.V2, Algorithm: frame.Zstd, DictionaryID: 10, Length: 100}.Append(nil)
+			if err := client.Set(ctx, "fresh", frame.Freshness{Expires: time.Now()}.Append(append(fresh, make([]byte, int(size)-len(fresh)-frame.FreshnessSize)...)), 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			ids := map[frame.DictionaryID]int64{10: 1, 1: 300, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1}
+			if single, ok := client.(*redis.Client); ok {
+				o := *single.Options()
+				o.DB, o.PushNotificationProcessor = 5, nil
+				other := redis.NewClient(&o)
+				if err := errors.Join(other.Set(ctx, "elsewhere", value(8), 0).Err(), other.Close()); err != nil {
+					t.Fatal(err)
+				}
+				ids[8] = 1
+			}
+			r, err := FindReferences(ctx, client, ReferenceOptions{Skip: func(k string) bool { return strings.HasPrefix(k, "skip:") }, Proof: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Streams != 1 || r.ByID[0].Values != 2 { // the one chunk is a frame, too
+				t.Errorf("%d streams, %+v", r.Streams, r.ByID[0])
+			}
+			delete(r.ByID, 0)
+			if len(r.ByID) != len(ids) {
+				t.Errorf("%d ids, want %d", len(r.ByID), len(ids))
+			}
+			for id, n := range ids {
+				if ref := r.ByID[id]; ref == nil || ref.Values != n || ref.PlainBytes != 100*n || ref.StoredBytes != size*n {
+					t.Errorf("%v: %+v, want %d values", id, ref, n)
+				}
+			}
+			n, err := Count(ctx, client)
+			if err != nil || n < r.Keys {
+				t.Errorf("%d keys, %d looked at, %v", n, r.Keys, err)
+			}
+		})
+	}
+}
+
+var free = &Pacer{}
+
+// TestLookAt looks for chunks on one server, and on all nodes of a cluster.
+func TestLookAt(t *testing.T) {
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			const n = 2*pageSize + 50
+			key := func(i int) string { return fmt.Sprint("chunk:", i) }
+			for i := range n {
+				if err := client.Set(ctx, key(i), "12345", time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c, err := LookAt(ctx, client, n, key, free)
+			if err != nil || c.Bytes != 5*n || c.Missing != nil || c.Shortest < 30*time.Minute || c.Longest > time.Hour {
+				t.Fatalf("%+v, %v", c, err)
+			}
+			if err := errors.Join(client.Persist(ctx, key(0)).Err(), client.Del(ctx, key(3)).Err(), client.Del(ctx, key(220)).Err(), client.LPush(ctx, key(220), "x").Err(), client.PExpire(ctx, key(1), 30*time.Second).Err()); err != nil {
+				t.Fatal(err)
+			}
+			c, err = LookAt(ctx, client, n+10, key, free)
+			if err != nil || c.Bytes != 5*(missingShown-1) || !slices.Equal(c.Missing, []int{3}) || c.Longest != ForEver || c.Shortest > 30*time.Second {
+				t.Errorf("%+v, %v", c, err)
+			}
+			if err := client.Set(ctx, key(3), "12345", time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			last := 0
+			c, err = LookAt(ctx, client, math.MaxInt32, func(i int) string { last = max(last, i); return key(i) }, free)
+			if err != nil || c.Bytes != 5*(n-1) || !slices.Equal(c.Missing, []int{220, 250, 251, 252, 253}) || last != missingShown+3*pageSize-1 {
+				t.Errorf("%+v, as far as %d, %v", c, last, err)
+			}
+			if c, err := LookAt(ctx, client, 0, key, free); err != nil || c.Bytes != 0 || c.Shortest != ForEver {
+				t.Errorf("%+v, %v", c, err)
+			}
+			for k, want := range map[string]time.Duration{key(0): ForEver, "nowhere": 0} {
+				if got, err := Lives(ctx, client, k); err != nil || got != want {
+					t.Errorf("%s: %v, %v", k, got, err)
+				}
+			}
+			cancelled, cancel := context.WithCancel(ctx)
+			cancel()
+			if _, err := LookAt(cancelled, client, n, key, free); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+}

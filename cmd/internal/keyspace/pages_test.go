@@ -1,0 +1,109 @@
+package keyspace
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// figure is a figure of INFO.
+func figure(t *testing.T, c redis.UniversalClient, name string) int64 {
+	t.Helper()
+	text, err := c.Info(t.Context(), "everything").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.ParseInt(Info(text)[name], 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// TestPagesBySize: a walk over large elements evicts nothing from a server that is 20 MiB below its
+// limit, and its replies take less than 16 MiB of the server's memory.
+func TestPagesBySize(t *testing.T) {
+	const (
+		allowed = 16 << 20
+		room    = 20 << 20
+	)
+	many := func(size, n int, add func(c redis.UniversalClient, i int, value string) error) func(*testing.T, redis.UniversalClient) int {
+		return func(t *testing.T, c redis.UniversalClient) int {
+			for i := range n {
+				if err := add(c, i, fmt.Sprintf("%08d%s", i, strings.Repeat("x", size-8))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return n
+		}
+	}
+	ctx := t.Context()
+	for name, fill := range map[string]func(*testing.T, redis.UniversalClient) int{
+		"hashes": many(100<<10, 640, func(c redis.UniversalClient, i int, v string) error {
+			return c.HSet(ctx, fmt.Sprint("h:", i%16), fmt.Sprint("f", i), v).Err()
+		}),
+		"a hash of large fields": many(4<<20, 12, func(c redis.UniversalClient, i int, v string) error { return c.HSet(ctx, "h", i, v).Err() }),
+		"a hash of many small fields and some large ones": func(t *testing.T, c redis.UniversalClient) int {
+			many(10, 9000, func(c redis.UniversalClient, i int, v string) error { return c.HSet(ctx, "h", i, v).Err() })(t, c)
+			return 9000 + many(6<<20, 10, func(c redis.UniversalClient, i int, v string) error {
+				return c.HSet(ctx, "h", fmt.Sprint("large", i), v).Err()
+			})(t, c)
+		},
+		"strings":  many(2<<20, 30, func(c redis.UniversalClient, i int, v string) error { return c.Set(ctx, fmt.Sprint(i), v, 0).Err() }),
+		"a string": many(60<<20, 1, func(c redis.UniversalClient, i int, v string) error { return c.Set(ctx, "k", v, 0).Err() }),
+		"a list":   many(512<<10, 120, func(c redis.UniversalClient, i int, v string) error { return c.RPush(ctx, "l", v).Err() }),
+		"a set":    many(512<<10, 120, func(c redis.UniversalClient, i int, v string) error { return c.SAdd(ctx, "s", v).Err() }),
+		"a sorted set": many(512<<10, 120, func(c redis.UniversalClient, i int, v string) error {
+			return c.ZAdd(ctx, "z", redis.Z{Score: float64(i), Member: v}).Err()
+		}),
+		"a stream": many(512<<10, 120, func(c redis.UniversalClient, i int, v string) error {
+			return c.XAdd(ctx, &redis.XAddArgs{Stream: "x", Values: []any{"f", v}}).Err()
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := opened(t, redisproc.ForTest(t, "--maxmemory-policy", "allkeys-lru").URL())
+			want := fill(t, c)
+			before := figure(t, c, "used_memory_peak")
+			if err := c.ConfigSet(ctx, "maxmemory", fmt.Sprint(before+room)).Err(); err != nil {
+				t.Fatal(err)
+			}
+			check := func(walk string, got int) {
+				t.Helper()
+				if grown := figure(t, c, "used_memory_peak") - before; grown > allowed {
+					t.Errorf("%s: the server grew by %d KiB", walk, grown>>10)
+				}
+				if n := figure(t, c, "evicted_keys"); n > 0 {
+					t.Errorf("%s: %d keys were evicted", walk, n)
+				}
+				if got != want {
+					t.Errorf("%s: %d of %d values", walk, got, want)
+				}
+			}
+			if strings.Contains(name, "hash") || strings.Contains(name, "string") {
+				read := 0
+				if err := ReadValues(ctx, c, ValuesOptions{Size: 64 << 20, Values: func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+					read += len(values)
+					return More, nil
+				}}); err != nil {
+					t.Fatal(err)
+				}
+				check("values", read)
+			}
+			r, err := FindReferences(ctx, c, ReferenceOptions{Proof: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := int(r.Foreign)
+			if !strings.Contains(name, "string") && name != "a list" && name != "a set" {
+				found /= 2 // names of fields, and scores
+			}
+			check("references", found)
+		})
+	}
+}

@@ -1,0 +1,601 @@
+package keyspace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/frame"
+)
+
+// Reference counts the values that were packed with one dictionary.
+type Reference struct {
+	Values      int64 `json:"values"` // strings, and values within hashes and other types
+	PlainBytes  int64 `json:"plain_bytes"`
+	StoredBytes int64 `json:"stored_bytes"`
+}
+
+// References are the dictionaries that values refer to.
+type References struct {
+	ByID    map[frame.DictionaryID]*Reference // zero is for frames without a dictionary
+	Keys    int64                             // looked at
+	Foreign int64                             // values that are not frames
+	Streams int64                             // values in chunks under other keys, whose manifests are not in ByID
+
+	// Unread counts the keys that could not be looked at, and Problem is the error of the first
+	// one. Both stay zero with ReferenceOptions.Proof: FindReferences fails instead.
+	Unread  int64
+	Problem error
+}
+
+// Packed is the number of values that are frames.
+func (r *References) Packed() int64 {
+	n := r.Streams
+	for _, ref := range r.ByID {
+		n += ref.Values
+	}
+	return n
+}
+
+func (r *References) addValues(other *References) {
+	r.Foreign += other.Foreign
+	r.Streams += other.Streams
+	for id, o := range other.ByID {
+		ref := r.of(id)
+		ref.Values += o.Values
+		ref.PlainBytes += o.PlainBytes
+		ref.StoredBytes += o.StoredBytes
+	}
+}
+
+func (r *References) of(id frame.DictionaryID) *Reference {
+	ref := r.ByID[id]
+	if ref == nil {
+		ref = &Reference{}
+		r.ByID[id] = ref
+	}
+	return ref
+}
+
+// ReferenceOptions are the settings of [FindReferences].
+type ReferenceOptions struct {
+	Match string // pattern of keys; empty for all
+	Skip  Skip   // passes keys over; nil for none
+	Pace  Pace   // of keys and elements
+
+	// Proof makes the scan fail with an [InconclusiveError] if it may have missed a value. Without
+	// it, the scan counts what it could not read and goes on.
+	Proof bool
+
+	// SkipTypes are the names of module types (TYPE) whose keys hold no packed values. With Proof,
+	// a key of another unknown type fails the scan.
+	SkipTypes []string
+
+	// AcceptMoves lets commands run that move values from key to key (RENAME, COPY, LMOVE). With
+	// Proof and without AcceptMoves, such a command during the scan fails it.
+	AcceptMoves bool
+
+	Progress func(keys int64)
+}
+
+// ErrInconclusive matches every [InconclusiveError].
+var ErrInconclusive = errors.New("the scan is inconclusive")
+
+// InconclusiveError says why a scan may have missed a value, so that it proves nothing.
+type InconclusiveError struct {
+	Server string // address
+	Key    string // that could not be read; empty if the reason is not a key
+	Err    error
+}
+
+// Error names the server and the key.
+func (e *InconclusiveError) Error() string {
+	if e.Key == "" {
+		return fmt.Sprintf("%v: %s: %v", ErrInconclusive, e.Server, e.Err)
+	}
+	return fmt.Sprintf("%v: %s: key %q: %v", ErrInconclusive, e.Server, e.Key, e.Err)
+}
+
+// Unwrap returns ErrInconclusive and the reason.
+func (e *InconclusiveError) Unwrap() []error { return []error{ErrInconclusive, e.Err} }
+
+const (
+	// startBytes hold a header, and in the payload of an escaped frame the header of another one.
+	startBytes = 3 * frame.MaxHeaderSize
+
+	lookEvery = time.Second // at the servers, with Proof
+
+	lookTries = 5 // of a key that changes its type between two commands
+	listTries = 3 // of a long list that changes while it is read in pages
+)
+
+// textTypes are module types that hold only text, numbers or hashes, and so no frame.
+var textTypes = []string{"ReJSON-RL", "TSDB-TYPE", "MBbloom--", "MBbloomCF", "bloomfltr", "CMSk-TYPE", "TDIS-TYPE"}
+
+// FindReferences looks at every value of every type in every database and reads no more than the
+// first bytes of strings. On a cluster it reads the masters, one after another.
+//
+// With Proof it returns an [InconclusiveError] if it may have missed a value. Any error but a
+// missing key ends the scan. The slots and epochs of a cluster must be the same before and after,
+// and no slot may be moving. A single server must stay the same process and a master. One case
+// remains: a program or script reads a value and writes it to another key, unchanged, during the
+// scan.
+func FindReferences(ctx context.Context, client redis.UniversalClient, o ReferenceOptions) (*References, error) {
+	return FindAllReferences(ctx, []redis.UniversalClient{client}, o)
+}
+
+// FindAllReferences is [FindReferences] for several servers or clusters. With Proof all of them are
+// watched from before the first scan until after the last, because a value may move between them.
+func FindAllReferences(ctx context.Context, clients []redis.UniversalClient, o ReferenceOptions) (*References, error) {
+	s := &referenceScan{ReferenceOptions: o, pacer: Pacer{Pace: o.Pace}, found: newReferences()}
+	all := make([]map[string]*redis.Client, len(clients))
+	for i, client := range clients {
+		masters, err := nodesOf(ctx, client)
+		if err != nil {
+			return s.found, inconclusive(ctx, "the servers", "", err)
+		}
+		all[i] = masters
+		if o.Proof {
+			w := &watcher{client: client, acceptMoves: o.AcceptMoves}
+			if w.last, err = statesOf(ctx, masters); err != nil {
+				return s.found, err
+			}
+			s.watchers = append(s.watchers, w)
+		}
+	}
+	s.looked = time.Now()
+	for _, masters := range all {
+		for _, addr := range slices.Sorted(maps.Keys(masters)) {
+			if err := s.server(ctx, masters[addr]); err != nil {
+				return s.found, err
+			}
+		}
+	}
+	return s.found, s.watch(ctx)
+}
+
+func newReferences() *References {
+	return &References{ByID: map[frame.DictionaryID]*Reference{}}
+}
+
+// inconclusive wraps an error, unless the scan was interrupted.
+func inconclusive(ctx context.Context, server, key string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &InconclusiveError{server, key, err}
+}
+
+// referenceScan is a scan under way.
+type referenceScan struct {
+	ReferenceOptions
+	pacer  Pacer
+	hashes hashReader
+	found  *References
+
+	watchers []*watcher // with Proof
+	looked   time.Time
+}
+
+// watch looks at all servers, and is an error if values may have moved since the last look.
+func (s *referenceScan) watch(ctx context.Context) error {
+	for _, w := range s.watchers {
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+	}
+	s.looked = time.Now()
+	return nil
+}
+
+// wait waits as the rate says, and looks at the servers from time to time.
+func (s *referenceScan) wait(ctx context.Context, server *redis.Client, n, bytes int) error {
+	if time.Since(s.looked) >= lookEvery {
+		if err := s.watch(ctx); err != nil {
+			return err
+		}
+	}
+	return s.pacer.Wait(ctx, server, n, bytes)
+}
+
+// server scans all databases of a server, also those that are new in the end.
+func (s *referenceScan) server(ctx context.Context, node *redis.Client) error {
+	addr := node.Options().Addr
+	done := map[int]bool{}
+	for {
+		numbers, err := databases(ctx, node)
+		if errors.Is(err, ErrDenied) && !s.Proof { // see Lost
+			numbers, err = []int{node.Options().DB}, nil
+		}
+		if err != nil {
+			return inconclusive(ctx, addr, "", err)
+		}
+		numbers = slices.DeleteFunc(numbers, func(n int) bool { return done[n] })
+		if len(numbers) == 0 {
+			return nil
+		}
+		for _, n := range numbers {
+			done[n] = true
+			if err := s.database(ctx, node, n); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *referenceScan) database(ctx context.Context, node *redis.Client, number int) error {
+	c, addr := node, node.Options().Addr
+	if number != node.Options().DB {
+		c = selected(node, number)
+		defer c.Close()
+		addr = fmt.Sprintf("%s, database %d", addr, number)
+	}
+	size := pager{firstKeys, mostKeys}
+	for cursor := uint64(0); ; {
+		asked := size.count
+		keys, next, err := scan(ctx, c, cursor, s.Match, "", asked)
+		if err != nil {
+			return inconclusive(ctx, addr, "", fmt.Errorf("SCAN: %w", Explain(err, c.Options().Username)))
+		}
+		size.saw(len(keys), lengthOfAll(keys))
+		if err := s.page(ctx, c, addr, keys); err != nil {
+			return err
+		}
+		if s.Progress != nil {
+			s.Progress(s.found.Keys)
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+		if err := s.wait(ctx, c, int(asked), 0); err != nil {
+			return err
+		}
+	}
+}
+
+// page looks at a page of keys.
+func (s *referenceScan) page(ctx context.Context, c *redis.Client, addr string, keys []string) error {
+	keys = s.Skip.drop(keys)
+	replies := make([]keyReplies, len(keys))
+	if err := Pipeline(ctx, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = askKey(ctx, p, keys[i]) }); err != nil {
+		return inconclusive(ctx, addr, "", err)
+	}
+	if err := Pipeline(ctx, c, len(keys), func(p redis.Pipeliner, i int) { replies[i].askExtent(ctx, p, keys[i]) }); err != nil {
+		return inconclusive(ctx, addr, "", err)
+	}
+	for i, k := range keys {
+		s.found.Keys++
+		err := s.key(ctx, c, k, replies[i])
+		if err == nil {
+			continue
+		}
+		if _, ok := errors.AsType[*InconclusiveError](err); ok { // of a look at the servers
+			return err
+		}
+		err = inconclusive(ctx, addr, k, withHint(err, c.Options().Username))
+		if s.Proof || ctx.Err() != nil || !IsReply(err) && !errors.Is(err, errUnread) {
+			return err
+		}
+		s.found.Unread++
+		s.found.Problem = cmp.Or(s.found.Problem, err)
+	}
+	return nil
+}
+
+// withHint says what a user lacks who may not read a key.
+func withHint(err error, user string) error {
+	if err = Explain(err, user); redis.HasErrorPrefix(err, "NOPERM") {
+		return fmt.Errorf("%w; ACL SETUSER %s %%R~* allows to read all keys (~* before Redis 7)", err, cmp.Or(user, "default"))
+	}
+	return err
+}
+
+// keyReplies are the replies to the commands that all keys get.
+type keyReplies struct {
+	kind   *redis.StatusCmd
+	start  *redis.StringCmd
+	length *redis.IntCmd
+	size   extentReplies // of other types than strings
+}
+
+// askExtent asks for the size of a value with elements.
+func (r *keyReplies) askExtent(ctx context.Context, c redis.Cmdable, key string) {
+	if kind := r.kind.Val(); lengthOf[kind] != "" {
+		r.size = askExtent(ctx, c, kind, key)
+	}
+}
+
+// askKey asks for the type and, in case it is a string, for its start and length. For another type
+// the server answers WRONGTYPE.
+func askKey(ctx context.Context, c redis.Cmdable, key string) keyReplies {
+	return keyReplies{kind: c.Type(ctx, key), start: c.GetRange(ctx, key, 0, startBytes-1), length: c.StrLen(ctx, key)}
+}
+
+// errUnread is the reason for a key that no command answers with an error for.
+var errUnread = errors.New("cannot be read")
+
+// key looks at the value of a key, again if its type changes meanwhile. The error is the reason why
+// it may have missed a reference.
+func (s *referenceScan) key(ctx context.Context, c *redis.Client, key string, r keyReplies) error {
+	for try := 1; ; try++ {
+		found := newReferences()
+		err := s.value(ctx, c, key, r, found)
+		if !isWrongType(err) {
+			s.found.addValues(found)
+			return err
+		}
+		if try == lookTries {
+			return fmt.Errorf("%w: its type changed %d times meanwhile", errUnread, try)
+		}
+		r = askKey(ctx, c, key)
+		r.askExtent(ctx, c, key)
+	}
+}
+
+// value adds the references of a value. The error is WRONGTYPE if the key has changed its type.
+func (s *referenceScan) value(ctx context.Context, c *redis.Client, key string, r keyReplies, found *References) error {
+	switch kind, err := r.kind.Result(); {
+	case err != nil:
+		return err
+	case kind == "none":
+		return nil
+	case kind == "string":
+		start, err := r.start.Result()
+		if err != nil {
+			return err
+		}
+		length, err := r.length.Result()
+		if err == nil {
+			found.add(start, length)
+		}
+		return err
+	case lengthOf[kind] != "":
+		size, err := r.size.extent()
+		if err != nil && !IsForbidden(err) {
+			return err
+		}
+		return s.elements(ctx, c, kind, key, size, found)
+	case !s.Proof || slices.Contains(textTypes, kind) || slices.Contains(s.SkipTypes, kind):
+		return nil
+	default:
+		return fmt.Errorf("%w: no command of bale reads the type %s; if its keys hold no packed values, give --skip-type %[2]s", errUnread, kind)
+	}
+}
+
+// add counts a value by its first bytes. A frame in an escaped one counts, too: programs that pack
+// twice store it.
+func (r *References) add(start string, length int64) {
+	b := []byte(start[:min(len(start), startBytes)])
+	h, offset, ok := frame.Parse(b)
+	switch {
+	case !ok:
+		r.Foreign++
+		return
+	case h.Algorithm == frame.Chunks:
+		r.Streams++
+		return
+	}
+	ref := r.of(h.DictionaryID)
+	ref.Values++
+	ref.PlainBytes += int64(h.Length)
+	ref.StoredBytes += length
+	for h.Algorithm == frame.Stored {
+		b = b[offset:]
+		if h, offset, ok = frame.Parse(b); !ok {
+			return
+		}
+		if h.DictionaryID != 0 {
+			r.of(h.DictionaryID).Values++
+		}
+	}
+}
+
+// addAll counts elements of a value, and waits as the pace says.
+func (s *referenceScan) addAll(ctx context.Context, c *redis.Client, found *References, values []string) (bytes int, err error) {
+	for _, v := range values {
+		found.add(v, int64(len(v)))
+		bytes += len(v)
+	}
+	return bytes, s.wait(ctx, c, len(values), bytes)
+}
+
+// elements adds the elements of a value that is no string.
+func (s *referenceScan) elements(ctx context.Context, c *redis.Client, kind, key string, size extent, found *References) error {
+	if kind == "hash" {
+		return s.hashes.read(ctx, c, key, size, LargestElement, func(pairs []string, tooLarge int) error {
+			if tooLarge > 0 {
+				return fmt.Errorf("%w: %d of its fields have more than %d MiB", errUnread, tooLarge, LargestElement>>20)
+			}
+			_, err := s.addAll(ctx, c, found, pairs)
+			return err
+		})
+	}
+	if mean := size.mean(); mean > LargestElement {
+		return fmt.Errorf("%w: its elements have %d MiB in the mean, and no more than %d MiB are read at a time", errUnread, mean>>20, LargestElement>>20)
+	}
+	p := size.pager()
+	switch kind {
+	case "list":
+		return s.list(ctx, c, key, p, found)
+	case "stream":
+		return s.stream(ctx, c, key, p, found)
+	case "set":
+		return s.scanned(ctx, c, c.SScan, key, p, found)
+	default:
+		return s.scanned(ctx, c, c.ZScan, key, p, found)
+	}
+}
+
+// scanned adds the elements of a set or sorted set. The server returns every element that is there
+// from start to end. Scores count as values that are not packed.
+func (s *referenceScan) scanned(ctx context.Context, c *redis.Client, scan func(context.Context, string, uint64, string, int64) *redis.ScanCmd, key string, p pager, found *References) error {
+	for cursor := uint64(0); ; {
+		values, next, err := scan(ctx, key, cursor, "", p.count).Result()
+		if err != nil {
+			return err
+		}
+		bytes, err := s.addAll(ctx, c, found, values)
+		if err != nil {
+			return err
+		}
+		p.saw(len(values), bytes)
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// stream adds the fields of all entries. Entries have rising ids, so that none is passed over when
+// others go.
+func (s *referenceScan) stream(ctx context.Context, c *redis.Client, key string, p pager, found *References) error {
+	for from := "-"; ; {
+		reply, err := c.Do(ctx, "XRANGE", key, from, "+", "COUNT", p.count).Slice() // XRange drops a field that is there twice
+		if err != nil || len(reply) == 0 {
+			return err
+		}
+		var values []string
+		for _, entry := range reply {
+			parts, _ := entry.([]any)
+			if len(parts) != 2 {
+				return fmt.Errorf("%w: XRANGE gave an entry of %d parts", errUnread, len(parts))
+			}
+			from = fmt.Sprint("(", parts[0])
+			fields, _ := parts[1].([]any)
+			for _, f := range fields {
+				values = append(values, fmt.Sprint(f))
+			}
+		}
+		bytes, err := s.addAll(ctx, c, found, values)
+		if err != nil {
+			return err
+		}
+		p.saw(len(reply), bytes)
+	}
+}
+
+// list adds the elements of a list. One that is longer than a page is read in pages under WATCH: an
+// element is missed if others before it go meanwhile. If it changes all the time it is read at
+// once, or not at all if it is too large.
+func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p pager, found *References) error {
+	values, err := c.LRange(ctx, key, 0, p.count-1).Result()
+	if err != nil {
+		return err
+	}
+	if int64(len(values)) < p.count {
+		_, err = s.addAll(ctx, c, found, values)
+		return err
+	}
+	for range listTries {
+		pages, bytes, p := newReferences(), 0, p
+		err := c.Watch(ctx, func(tx *redis.Tx) error {
+			for i := int64(0); ; {
+				asked := p.count
+				values, err := tx.LRange(ctx, key, i, i+asked-1).Result()
+				if err != nil {
+					return err
+				}
+				n, err := s.addAll(ctx, c, pages, values)
+				if bytes += n; err != nil {
+					return err
+				}
+				if int64(len(values)) < asked {
+					break
+				}
+				i += asked
+				p.saw(len(values), n)
+			}
+			_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Type(ctx, key); return nil })
+			return err
+		}, key)
+		if err == nil {
+			found.addValues(pages)
+			return nil
+		}
+		if !errors.Is(err, redis.TxFailedErr) {
+			return err
+		}
+		if bytes > replyBytes {
+			return fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
+		}
+	}
+	if values, err = c.LRange(ctx, key, 0, -1).Result(); err != nil {
+		return err
+	}
+	_, err = s.addAll(ctx, c, found, values)
+	return err
+}
+
+// databases are the numbers of the databases of a server that hold keys. A node of a cluster has
+// one, 0.
+func databases(ctx context.Context, node *redis.Client) (numbers []int, err error) {
+	info, err := node.InfoMap(ctx, "keyspace").Result()
+	if err != nil {
+		return nil, fmt.Errorf("INFO keyspace: %w", Explain(err, node.Options().Username))
+	}
+	for name := range info["Keyspace"] {
+		var db int
+		if _, err := fmt.Sscanf(name, "db%d", &db); err == nil {
+			numbers = append(numbers, db)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+// EachDatabase calls do with a client for every database of a server that holds keys, or with the
+// client of a cluster. The clients are good until do returns.
+func EachDatabase(ctx context.Context, client redis.UniversalClient, do func(redis.UniversalClient) error) error {
+	node, ok := client.(*redis.Client)
+	if !ok {
+		return do(client)
+	}
+	numbers, err := databases(ctx, node)
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		c := selected(node, n)
+		if err := errors.Join(do(c), c.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// selected is another client for another database of the same server. The caller closes it.
+func selected(node *redis.Client, number int) *redis.Client {
+	o := *node.Options()
+	o.DB, o.PushNotificationProcessor = number, nil // a processor is one client's: go-redis logs an error for the second
+	return redis.NewClient(&o)
+}
+
+// Count is the number of keys in all databases, 0 if a server forbids INFO.
+func Count(ctx context.Context, client redis.UniversalClient) (int64, error) {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	for addr, node := range nodes {
+		info, err := node.InfoMap(ctx, "keyspace").Result()
+		if IsForbidden(err) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("INFO of %s: %w", addr, err)
+		}
+		for _, counts := range info["Keyspace"] {
+			var n int64
+			if _, err := fmt.Sscanf(counts, "keys=%d,", &n); err == nil {
+				total += n
+			}
+		}
+	}
+	return total, nil
+}

@@ -1,0 +1,335 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// packedWith is a value that refers to a dictionary.
+func packedWith(id frame.DictionaryID) string {
+	return string(frame.Header{Algorithm: frame.Zstd, DictionaryID: id, HasChecksum: true, Length: 100}.Append(nil)) + "payload"
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantInconclusive expects an InconclusiveError with a text.
+func wantInconclusive(t *testing.T, err error, key, text string) {
+	t.Helper()
+	e, ok := errors.AsType[*InconclusiveError](err)
+	if !ok || !errors.Is(err, ErrInconclusive) || e.Key != key || !strings.Contains(err.Error(), text) {
+		t.Errorf("error %v; want an inconclusive scan, key %q, %q", err, key, text)
+	}
+}
+
+// TestProofNeedsEveryKey: a user who may not read all keys proves nothing.
+func TestProofNeedsEveryKey(t *testing.T) {
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			must(t, client.Set(ctx, "user:1", packedWith(1), 0).Err(), client.Set(ctx, "secret", packedWith(2), 0).Err())
+			all, err := nodesOf(ctx, client)
+			must(t, err)
+			url := ""
+			for addr, node := range all {
+				url = "redis://some:secret@" + addr
+				must(t, node.Do(ctx, "ACL", "SETUSER", "some", "on", ">secret", "~user:*", "+@all").Err())
+			}
+			some := opened(t, url)
+			_, err = FindReferences(ctx, some, ReferenceOptions{Proof: true})
+			wantInconclusive(t, err, "secret", "NOPERM")
+			if !strings.Contains(fmt.Sprint(err), "ACL SETUSER some %R~*") {
+				t.Errorf("no hint: %v", err)
+			}
+			r, err := FindReferences(ctx, some, ReferenceOptions{})
+			if err != nil || r.Unread != 1 || r.ByID[1] == nil || !errors.Is(r.Problem, ErrInconclusive) {
+				t.Errorf("without Proof: %+v, %v", r, err)
+			}
+			for _, node := range all {
+				must(t, node.Do(ctx, "ACL", "SETUSER", "some", "%R~*").Err())
+			}
+			if r, err := FindReferences(ctx, some, ReferenceOptions{Proof: true}); err != nil || r.ByID[2] == nil || r.Packed() != 2 {
+				t.Errorf("%+v, %v", r, err)
+			}
+			for _, denied := range []string{"type", "getrange", "scan", "info"} {
+				for _, node := range all {
+					must(t, node.Do(ctx, "ACL", "SETUSER", "some", "-"+denied).Err())
+				}
+				if _, err := FindReferences(ctx, some, ReferenceOptions{Proof: true}); !errors.Is(err, ErrInconclusive) || !errors.Is(err, ErrDenied) {
+					t.Errorf("without %s: %v", denied, err)
+				}
+				for _, node := range all {
+					must(t, node.Do(ctx, "ACL", "SETUSER", "some", "+"+denied).Err())
+				}
+			}
+			if _, ok := client.(*redis.ClusterClient); !ok {
+				// Another database that the user cannot select.
+				other := selected(client.(*redis.Client), 5)
+				defer other.Close()
+				must(t, other.Set(ctx, "there", packedWith(3), 0).Err(), client.Do(ctx, "ACL", "SETUSER", "some", "-select").Err())
+				_, err := FindReferences(ctx, some, ReferenceOptions{Proof: true})
+				wantInconclusive(t, err, "", "database 5")
+			}
+		})
+	}
+}
+
+// TestProofNeedsSlotsAtRest: slots that move before or during the scan make it prove nothing.
+func TestProofNeedsSlotsAtRest(t *testing.T) {
+	ctx := t.Context()
+	cluster := redisproc.ClusterForTest(t, 3)
+	client := opened(t, cluster.Servers[0].URL())
+	for i := range 2000 {
+		must(t, client.Set(ctx, fmt.Sprint("k", i), packedWith(1), 0).Err())
+	}
+	do := func(server int, args ...string) string {
+		t.Helper()
+		reply, err := cluster.Servers[server].Do(ctx, args...)
+		must(t, err)
+		return reply
+	}
+	ids := []string{do(0, "CLUSTER", "MYID"), do(1, "CLUSTER", "MYID"), do(2, "CLUSTER", "MYID")}
+	scan := func(during func()) error {
+		ran := false
+		_, err := FindReferences(ctx, client, ReferenceOptions{Proof: true, Progress: func(int64) {
+			if !ran && during != nil {
+				ran = true
+				during()
+			}
+		}})
+		return err
+	}
+	must(t, scan(nil))
+
+	do(1, "CLUSTER", "SETSLOT", "7000", "MIGRATING", ids[2])
+	wantInconclusive(t, scan(nil), "", "slot 7000 is moving")
+	do(1, "CLUSTER", "SETSLOT", "7000", "STABLE")
+	must(t, scan(nil))
+	wantInconclusive(t, scan(func() { // there and back: nothing shows in the end but that it ran
+		do(2, "CLUSTER", "SETSLOT", "7000", "IMPORTING", ids[1])
+		do(2, "CLUSTER", "SETSLOT", "7000", "STABLE")
+	}), "", "CLUSTER SETSLOT ran during the scan")
+	empty := -1
+	for slot := clusterSlots / 3 * 2; slot > 0 && empty < 0; slot-- {
+		if do(1, "CLUSTER", "COUNTKEYSINSLOT", fmt.Sprint(slot)) == "0" && slot < 10900 {
+			empty = slot
+		}
+	}
+	wantInconclusive(t, scan(func() {
+		for server := range 3 {
+			do(server, "CLUSTER", "SETSLOT", fmt.Sprint(empty), "NODE", ids[2])
+		}
+	}), "", "slots of the cluster moved during the scan")
+	must(t, scan(nil))
+
+	// A key of a slot that is moving is answered with ASK, MOVED or TRYAGAIN.
+	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true}, found: newReferences()}
+	nodes, err := nodesOf(ctx, client)
+	must(t, err)
+	moved := 0
+	for addr, node := range nodes {
+		if err := s.page(ctx, node, addr, []string{"k1"}); err != nil {
+			wantInconclusive(t, err, "k1", "MOVED")
+			moved++
+		}
+	}
+	if moved != 2 {
+		t.Errorf("%d of 3 nodes said that the key is elsewhere", moved)
+	}
+	do(0, "CLUSTER", "DELSLOTS", "1")
+	if err := scan(nil); !errors.Is(err, ErrInconclusive) {
+		t.Errorf("a slot without a master: %v", err)
+	}
+}
+
+// TestProofNeedsTheSameServer: a restart, a replica, and commands that move values make a scan
+// prove nothing.
+func TestProofNeedsTheSameServer(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t, "--save", "3600 1")
+	client := opened(t, server.URL()).(*redis.Client)
+	scan := func(o ReferenceOptions, during func()) (*References, error) {
+		ran := false
+		o.Proof, o.Progress = true, func(int64) {
+			if !ran && during != nil {
+				ran = true
+				during()
+			}
+		}
+		return FindReferences(ctx, client, o)
+	}
+	must(t, client.Set(ctx, "k", packedWith(1), 0).Err())
+	rename := func() { must(t, client.Rename(ctx, "k", "l").Err(), client.Rename(ctx, "l", "k").Err()) }
+	_, err := scan(ReferenceOptions{}, rename)
+	wantInconclusive(t, err, "", "RENAME ran during the scan")
+	_, err = scan(ReferenceOptions{AcceptMoves: true}, rename)
+	must(t, err)
+	_, err = scan(ReferenceOptions{}, func() {
+		must(t, client.Eval(ctx, "redis.call('RENAME', KEYS[1], KEYS[2]) redis.call('RENAME', KEYS[2], KEYS[1]) return 1", []string{"k", "l"}).Err())
+	})
+	wantInconclusive(t, err, "", "RENAME ran during the scan")
+	_, err = scan(ReferenceOptions{}, func() { must(t, client.BitOpOr(ctx, "l", "k").Err(), client.Del(ctx, "l").Err()) })
+	wantInconclusive(t, err, "", "BITOP ran during the scan")
+	// It counts itself, so that another one shows the same, but for the microseconds that it took:
+	// those are equal now and then.
+	for try := 0; try == 0 || err == nil && try < 5; try++ {
+		must(t, client.ConfigResetStat(ctx).Err())
+		_, err = scan(ReferenceOptions{}, func() { rename(); must(t, client.ConfigResetStat(ctx).Err()) })
+	}
+	wantInconclusive(t, err, "", "CONFIG RESETSTAT ran during the scan")
+	_, err = scan(ReferenceOptions{}, func() { must(t, server.Restart(ctx)) })
+	wantInconclusive(t, err, "", "restarted")
+	// A database that gets its first key meanwhile is scanned, too.
+	other := selected(client, 3)
+	defer other.Close()
+	must(t, client.Set(ctx, "k", packedWith(1), 0).Err())
+	r, err := scan(ReferenceOptions{}, func() { must(t, other.Set(ctx, "new", packedWith(7), 0).Err()) })
+	if err != nil || r.ByID[7] == nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	must(t, client.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
+	_, err = scan(ReferenceOptions{}, nil)
+	wantInconclusive(t, err, "", "it is a replica")
+}
+
+// TestProofReadsTypes: types that nobody knows prove nothing; those without packed values do no
+// harm.
+func TestProofReadsTypes(t *testing.T) {
+	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true, SkipTypes: []string{"queue-abc"}}, found: newReferences()}
+	for kind, want := range map[string]bool{"ReJSON-RL": true, "queue-abc": true, "none": true, "vectorset": false, "TopK-TYPE": false} {
+		err := s.key(t.Context(), nil, "k", keyReplies{kind: redis.NewStatusResult(kind, nil)})
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "--skip-type "+kind) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// afterCommand runs a function after each command of a name.
+type afterCommand struct {
+	name string
+	run  func()
+}
+
+func (h afterCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h afterCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == h.name {
+			h.run()
+		}
+		return err
+	}
+}
+
+func (h afterCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestReferencesWithin: what changes while it is read in pages is not missed, and neither is a
+// frame where one does not expect it.
+func TestReferencesWithin(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	client, writer := opened(t, server.URL()).(*redis.Client), opened(t, server.URL())
+	list := make([]any, 3*elements)
+	for i := range list {
+		list[i] = "plain"
+	}
+	list[elements] = packedWith(4) // the first pop puts it into the page that was read
+	for name, pops := range map[string]int{"once": 1, "all the time": 50} {
+		must(t, writer.Del(ctx, "list").Err(), writer.RPush(ctx, "list", list...).Err())
+		var left atomic.Int64
+		left.Store(int64(pops))
+		scanned := selected(client, 0)
+		scanned.AddHook(afterCommand{"lrange", func() {
+			if left.Add(-1) >= 0 {
+				must(t, writer.LPop(ctx, "list").Err())
+			}
+		}})
+		r, err := FindReferences(ctx, scanned, ReferenceOptions{Proof: true})
+		if err != nil || r.ByID[4] == nil || r.ByID[4].Values != 1 {
+			t.Errorf("a list that is popped %s: %+v, %v", name, r, err)
+		}
+		scanned.Close()
+	}
+	escaped := string(frame.Header{Algorithm: frame.Stored, Length: uint64(len(packedWith(6)))}.Append(nil)) + packedWith(6)
+	must(t,
+		writer.Del(ctx, "list").Err(), writer.Set(ctx, "escaped", escaped, 0).Err(),
+		writer.Do(ctx, "XADD", "stream", "*", "f", packedWith(5), "f", "plain").Err(),
+	)
+	r, err := FindReferences(ctx, client, ReferenceOptions{Proof: true})
+	if err != nil || r.ByID[5] == nil || r.ByID[6] == nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestResetCounters: counters that start again are noticed by each of them, and before Redis 7
+// without one for CONFIG RESETSTAT.
+func TestResetCounters(t *testing.T) {
+	state := func(reset string, info, set int64) serverState {
+		return serverState{reset: reset, calls: map[string]int64{"info": info, "set": set}}
+	}
+	for name, c := range map[string]struct {
+		before, after serverState
+		want          bool
+	}{
+		"nothing":         {state("calls=1,usec=9", 3, 5), state("calls=1,usec=9", 4, 5), false},
+		"other commands":  {state("", 3, 5), state("", 7, 9), false},
+		"another usec":    {state("calls=1,usec=9", 3, 5), state("calls=1,usec=8", 4, 5), true},
+		"INFO not more":   {state("", 3, 5), state("", 3, 5), true},
+		"SET less":        {state("", 3, 5), state("", 9, 4), true},
+		"SET gone":        {state("", 3, 5), serverState{calls: map[string]int64{"info": 9}}, true},
+		"no commandstats": {serverState{}, serverState{}, true},
+	} {
+		if got := wasReset(c.before, c.after); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestMovingCommandsAreKnown asks the server which commands read one key and write another.
+func TestMovingCommandsAreKnown(t *testing.T) {
+	ctx := t.Context()
+	client := opened(t, redisproc.ForTest(t).URL()).(*redis.Client)
+	reply, err := client.Do(ctx, "COMMAND").Slice()
+	must(t, err)
+	known := append([]string{"pfmerge"}, moving...) // which holds counts, no values
+	found := 0
+	for _, r := range reply {
+		command := r.([]any)
+		if len(command) < 9 {
+			t.Skip("a server without key specifications")
+		}
+		reads, writes, specs := false, false, command[8].([]any)
+		for _, s := range specs {
+			flags := fmt.Sprint(s)
+			reads = reads || strings.Contains(flags, "access")
+			writes = writes || strings.Contains(flags, "OW") || strings.Contains(flags, "insert")
+		}
+		if len(specs) < 2 || !reads || !writes {
+			continue
+		}
+		found++
+		if name := fmt.Sprint(command[0]); !slices.Contains(known, name) {
+			t.Errorf("%s reads one key and writes another", name)
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d commands found", found)
+	}
+}

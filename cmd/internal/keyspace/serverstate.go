@@ -1,0 +1,228 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const clusterSlots = 16384
+
+// moving are the commands that move or copy values without any program reading them, as INFO
+// commandstats names them.
+var moving = []string{
+	"rename", "renamenx", "copy", "move", "swapdb", "restore", "restore-asking", "migrate", "sort",
+	"lmove", "blmove", "rpoplpush", "brpoplpush", "smove", "sunionstore", "sinterstore", "sdiffstore",
+	"zunionstore", "zinterstore", "zdiffstore", "zrangestore", "geosearchstore", "georadius", "georadiusbymember", "bitop",
+}
+
+// slotCommands move keys between the nodes of a cluster, whatever AcceptMoves says.
+var slotCommands = []string{
+	"cluster|setslot", "cluster|addslots", "cluster|addslotsrange", "cluster|delslots", "cluster|delslotsrange", "cluster|failover",
+	"cluster|migrateslots", "cluster|migration", "cluster|syncslots",
+}
+
+// resetCommand makes the counters of commands start again.
+const resetCommand = "config|resetstat"
+
+// serverState is what must stay the same while a server is scanned.
+type serverState struct {
+	identity string // of the process and of its data: run_id, master_replid; in a cluster its id, slots and epochs
+	slots    []bool // that it owns, in a cluster
+	calls    map[string]int64
+	reset    string // the counters of resetCommand
+}
+
+// watcher looks at a server or cluster again and again while it is scanned.
+type watcher struct {
+	client      redis.UniversalClient
+	acceptMoves bool
+	last        map[string]serverState
+}
+
+// look is an error if something has happened since the last look that may hide a value from the
+// scan.
+func (w *watcher) look(ctx context.Context) error {
+	masters, err := nodesOf(ctx, w.client)
+	if err != nil {
+		return inconclusive(ctx, "the servers", "", err)
+	}
+	now, err := statesOf(ctx, masters)
+	if err != nil {
+		return err
+	}
+	err = compareStates(w.last, now, w.acceptMoves)
+	w.last = now
+	return err
+}
+
+// statesOf asks masters for their states. An error says why a scan would prove nothing.
+func statesOf(ctx context.Context, masters map[string]*redis.Client) (map[string]serverState, error) {
+	all := map[string]serverState{}
+	owned, clustered := make([]bool, clusterSlots), false
+	for _, addr := range slices.Sorted(maps.Keys(masters)) {
+		s, err := stateOf(ctx, masters[addr])
+		if err != nil {
+			return nil, inconclusive(ctx, addr, "", err)
+		}
+		for slot, mine := range s.slots {
+			if mine && owned[slot] {
+				return nil, inconclusive(ctx, addr, "", fmt.Errorf("slot %d has two masters", slot))
+			}
+			owned[slot] = owned[slot] || mine
+		}
+		clustered = clustered || s.slots != nil
+		all[addr] = s
+	}
+	if slot := slices.Index(owned, false); clustered && slot >= 0 {
+		return nil, inconclusive(ctx, "the cluster", "", fmt.Errorf("slot %d has no master that answers", slot))
+	}
+	return all, nil
+}
+
+func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error) {
+	explain := func(err error) error { return Explain(err, node.Options().Username) }
+	info, err := node.InfoMap(ctx, "all").Result()
+	if err != nil {
+		return s, fmt.Errorf("INFO: %w", explain(err))
+	}
+	if role := info["Replication"]["role"]; role != "" && role != "master" {
+		return s, errors.New("it is a replica, which may lag behind: give its master")
+	}
+	for _, name := range []string{"loading", "async_loading"} {
+		if info["Persistence"][name] == "1" {
+			return s, errors.New("it is loading its data")
+		}
+	}
+	s.identity = info["Server"]["run_id"] + " " + info["Replication"]["master_replid"]
+	s.calls = map[string]int64{}
+	for name, line := range info["Commandstats"] {
+		var n int64
+		if _, err := fmt.Sscanf(line, "calls=%d,", &n); err == nil {
+			s.calls[strings.TrimPrefix(name, "cmdstat_")] = n
+		}
+	}
+	s.reset = info["Commandstats"]["cmdstat_"+resetCommand]
+	if info["Cluster"]["cluster_enabled"] != "1" {
+		return s, nil
+	}
+	nodes, err := node.ClusterNodes(ctx).Result()
+	if err != nil {
+		return s, fmt.Errorf("CLUSTER NODES: %w", explain(err))
+	}
+	id := ""
+	if id, s.slots, err = ownSlots(nodes); err != nil {
+		return s, err
+	}
+	reply, err := node.ClusterInfo(ctx).Result()
+	if err != nil {
+		return s, fmt.Errorf("CLUSTER INFO: %w", explain(err))
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(reply) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[name] = value
+	}
+	if state := fields["cluster_state"]; state != "ok" {
+		return s, fmt.Errorf("the cluster's state is %q", state)
+	}
+	s.identity += fmt.Sprintf(" %s, epochs %s and %s", id, fields["cluster_my_epoch"], fields["cluster_current_epoch"])
+	return s, nil
+}
+
+// ownSlots reads what CLUSTER NODES says of the node that answered: its id and its slots. It is an
+// error if it is no master or if one of its slots is moving.
+func ownSlots(nodes string) (id string, slots []bool, err error) {
+	for line := range strings.Lines(nodes) {
+		fields := strings.Fields(line)
+		if len(fields) < 8 || !slices.Contains(strings.Split(fields[2], ","), "myself") {
+			continue
+		}
+		if !slices.Contains(strings.Split(fields[2], ","), "master") {
+			return "", nil, errors.New("it is no master of the cluster any more")
+		}
+		slots = make([]bool, clusterSlots)
+		for _, f := range fields[8:] {
+			if strings.HasPrefix(f, "[") { // [slot->-id] or [slot-<-id]
+				slot, _, _ := strings.Cut(f[1:], "-")
+				return "", nil, fmt.Errorf("slot %s is moving: start again when the cluster is at rest", slot)
+			}
+			from, to, isRange := strings.Cut(f, "-")
+			if !isRange {
+				to = from
+			}
+			first, err1 := strconv.Atoi(from)
+			last, err2 := strconv.Atoi(to)
+			if err := errors.Join(err1, err2); err != nil || first < 0 || last >= clusterSlots || first > last {
+				return "", nil, fmt.Errorf("CLUSTER NODES has slots %q", f)
+			}
+			for slot := first; slot <= last; slot++ {
+				slots[slot] = true
+			}
+		}
+		return fields[0], slots, nil
+	}
+	return "", nil, errors.New("CLUSTER NODES does not name the node itself")
+}
+
+// compareStates says what has changed between two looks at the masters; nil is for nothing.
+func compareStates(before, after map[string]serverState, acceptMoves bool) error {
+	for _, addr := range slices.Sorted(maps.Keys(after)) {
+		if _, ok := before[addr]; !ok {
+			return &InconclusiveError{addr, "", errors.New("it became a master during the scan")}
+		}
+	}
+	for _, addr := range slices.Sorted(maps.Keys(before)) {
+		b := before[addr]
+		a, ok := after[addr]
+		switch {
+		case !ok:
+			return &InconclusiveError{addr, "", errors.New("it was a master before the scan, and is none after it")}
+		case !slices.Equal(a.slots, b.slots):
+			return &InconclusiveError{addr, "", errors.New("slots of the cluster moved during the scan")}
+		case a.identity != b.identity:
+			return &InconclusiveError{addr, "", fmt.Errorf("it was restarted or failed over during the scan, or the cluster changed: before %s, after %s", b.identity, a.identity)}
+		}
+	}
+	for _, addr := range slices.Sorted(maps.Keys(before)) {
+		a, b := after[addr], before[addr]
+		if wasReset(b, a) {
+			return &InconclusiveError{addr, "", errors.New("CONFIG RESETSTAT ran during the scan, or INFO has no commandstats: they show the commands that move values")}
+		}
+		watched := slotCommands
+		if !acceptMoves {
+			watched = slices.Concat(slotCommands, moving)
+		}
+		for _, name := range watched {
+			if a.calls[name] == b.calls[name] {
+				continue
+			}
+			hint := "start again when the cluster is at rest"
+			if slices.Contains(moving, name) {
+				hint = "a value may have moved past the scan; if it is never used on packed values, give --accept-moves"
+			}
+			return &InconclusiveError{addr, "", fmt.Errorf("%s ran during the scan: %s", strings.ToUpper(strings.ReplaceAll(name, "|", " ")), hint)}
+		}
+	}
+	return nil
+}
+
+// wasReset reports whether the counters have started again since the look before. Every counter
+// must be what it was or more, and that of INFO more, because the look before was one.
+func wasReset(before, after serverState) bool {
+	if before.reset != after.reset || after.calls["info"] <= before.calls["info"] {
+		return true
+	}
+	for name, n := range before.calls {
+		if after.calls[name] < n {
+			return true
+		}
+	}
+	return false
+}

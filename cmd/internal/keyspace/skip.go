@@ -1,0 +1,49 @@
+package keyspace
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// Skip reports whether a walk passes a key over. Nil passes none over.
+type Skip func(key string) bool
+
+// drop returns the keys that are not passed over, in place.
+func (s Skip) drop(keys []string) []string {
+	if s == nil {
+		return keys
+	}
+	return slices.DeleteFunc(keys, s)
+}
+
+// RegistryKeys skips the keys of registries of dictionaries with these prefixes; "" is the default
+// one. Other keys may start with the same prefix: they hold values, and are not skipped.
+func RegistryKeys(prefixes ...string) Skip {
+	return func(key string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool {
+			if prefix == "" {
+				prefix = dict.DefaultPrefix
+			}
+			rest, ok := strings.CutPrefix(key, prefix)
+			return ok && isRegistryKey(rest)
+		})
+	}
+}
+
+// isRegistryKey reports whether a registry has such a key, by what follows its prefix.
+func isRegistryKey(rest string) bool {
+	kind, name, _ := strings.Cut(rest, ":")
+	switch kind {
+	case "groups", "settings", "server":
+		return rest == kind
+	case "group", "lease":
+		return rest != kind
+	case "data", "quarantine":
+		_, err := frame.ParseDictionaryID(name)
+		return err == nil
+	}
+	return false
+}

@@ -1,0 +1,534 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/redismem"
+)
+
+const (
+	pagesPerSecond = 20 // where there is a rate: a page is no longer burst than a twentieth of a second
+	smallestPage   = 10
+	largestPage    = 1000 // keys
+)
+
+// Value is what a string holds, or a field of a hash.
+type Value struct {
+	Key    string
+	Field  string
+	InHash bool
+	Stored []byte
+
+	memory *redismem.Server // nil for the zero one
+}
+
+// Allocated is the server's allocation for the value if it has n bytes, by the model of package
+// redismem. A string counts without its key, a field with its name, as in a hash table. Fields of a
+// listpack take less.
+func (v *Value) Allocated(n int) int {
+	var m redismem.Server
+	if v.memory != nil {
+		m = *v.memory
+	}
+	if v.InHash {
+		return m.Field(len(v.Field), n)
+	}
+	return m.KeyString(len(v.Key), n, false) - m.Key(len(v.Key), false)
+}
+
+// Place is how far a reading of values has come on one server.
+type Place struct {
+	Addr    string `json:"addr"`
+	RunID   string `json:"run_id"` // of the process: its cursors mean nothing to another
+	Pattern int    `json:"pattern"`
+	Cursor  uint64 `json:"cursor"`
+	Done    bool   `json:"done"`
+}
+
+// Looked counts what a reading of values came across.
+type Looked struct {
+	Keys     int64 // those of Skip and of other types included
+	Skipped  int64 // keys that Skip passed over
+	Others   int64 // keys of other types than string and hash
+	TooLarge int64 // values: beyond Size, and fields beyond LargestElement
+	Gone     int64 // keys that were there, and a moment later were not
+}
+
+// ValuesOptions say what is read.
+type ValuesOptions struct {
+	Match []string // patterns of keys, one after another; all keys if there is none. A key that is like two of them is read twice
+	Skip  Skip     // passes keys over; nil for none
+	Kind  string   // "string" or "hash" for these alone
+	Size  int      // a larger value is passed over, and a field that is larger than LargestElement
+	Pace  Pace     // of keys, and of fields of hashes
+
+	// Places is where to go on, as Page was told of it by an earlier reading; nil for the start.
+	// See [Places].
+	Places []Place
+
+	// Values gets some values of one server at a time, 4 MiB together if not a single one has more.
+	// Their keys are reached through the server's client. The values are the callee's.
+	Values func(ctx context.Context, node redis.UniversalClient, values []Value) (Next, error)
+
+	// Page, if it is set, is called when all values of a page of keys have been dealt with, with
+	// how far the reading is, and in the end.
+	Page func(places []Place, looked Looked) error
+}
+
+// ReadValues reads the values of strings and hashes, a page of keys at a time, by their sizes. The
+// server holds less than 16 MiB of replies, however large the values are. Exception, before Redis
+// 7.4 and Valkey 8: a hash of more than 10,000 fields, if a few are much larger than the mean. When
+// ctx ends it stops between two calls to the server, with ctx's error, and the context of Values
+// does not end: what is begun is finished. A key that is moved by a cluster between two nodes
+// meanwhile may be missed.
+func ReadValues(ctx context.Context, client redis.UniversalClient, o ValuesOptions) error {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return err
+	}
+	if o.Places == nil {
+		if o.Places, err = Places(ctx, client); err != nil {
+			return err
+		}
+	}
+	if len(o.Match) == 0 {
+		o.Match = []string{""}
+	}
+	var memory *redismem.Server
+	for _, node := range nodes { // which are alike
+		if memory, err = memoryOf(ctx, node); err != nil {
+			return fmt.Errorf("INFO of %s: %w", node.Options().Addr, err)
+		}
+		break
+	}
+	r := &valueReader{
+		ValuesOptions: o, client: client, ctx: ctx, alive: context.WithoutCancel(ctx), memory: memory,
+		pacer: Pacer{Pace: o.Pace}, places: slices.Clone(o.Places),
+	}
+	most := largestPage
+	if rate := o.Pace.Rate; rate > 0 {
+		most = min(max(rate/pagesPerSecond, smallestPage), largestPage)
+	}
+	r.page = pager{min(firstKeys, int64(most)), int64(most)}
+	for i := range r.places {
+		p := &r.places[i]
+		if !p.Done && (p.Pattern < 0 || p.Pattern >= len(o.Match)) {
+			return fmt.Errorf("%s: pattern %d, and there are %d", p.Addr, p.Pattern, len(o.Match))
+		}
+		node := nodes[p.Addr]
+		if node == nil {
+			return fmt.Errorf("%s is no master of the cluster any more: start again", p.Addr)
+		}
+		next, err := r.node(node, p)
+		if err != nil || next == Stop {
+			return err
+		}
+	}
+	return r.paged()
+}
+
+// Places are the servers of a client, all at the start. One that forbids INFO has no RunID.
+func Places(ctx context.Context, client redis.UniversalClient) ([]Place, error) {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	var places []Place
+	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
+		info, err := nodes[addr].InfoMap(ctx, "server").Result()
+		if err != nil && !IsForbidden(err) {
+			return nil, fmt.Errorf("INFO of %s: %w", addr, err)
+		}
+		places = append(places, Place{Addr: addr, RunID: info["Server"]["run_id"]})
+	}
+	return places, nil
+}
+
+// nodesOf are the servers that hold a client's keys, by address. They stay the client's.
+func nodesOf(ctx context.Context, client redis.UniversalClient) (map[string]*redis.Client, error) {
+	single, ok := client.(*redis.Client)
+	all := []*redis.Client{single}
+	if !ok {
+		var err error
+		if all, err = masters(ctx, client.(*redis.ClusterClient)); err != nil {
+			return nil, err
+		}
+	}
+	nodes := map[string]*redis.Client{}
+	for _, n := range all {
+		nodes[n.Options().Addr] = n
+	}
+	return nodes, nil
+}
+
+// UsedMemory is the sum of used_memory of a client's servers, 0 if one forbids INFO.
+func UsedMemory(ctx context.Context, client redis.UniversalClient) (int64, error) {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return 0, err
+	}
+	var total int64
+	for addr, n := range nodes {
+		info, err := n.InfoMap(ctx, "memory").Result()
+		if IsForbidden(err) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("INFO of %s: %w", addr, err)
+		}
+		var used int64
+		if _, err := fmt.Sscan(info["Memory"]["used_memory"], &used); err != nil {
+			return 0, fmt.Errorf("used_memory of %s: %w", addr, err)
+		}
+		total += used
+	}
+	return total, nil
+}
+
+// CommandCalls are how often a client's servers have been sent each command since they started.
+func CommandCalls(ctx context.Context, client redis.UniversalClient) (map[string]int64, error) {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	calls := map[string]int64{}
+	for addr, n := range nodes {
+		info, err := n.InfoMap(ctx, "commandstats").Result()
+		if err != nil {
+			return nil, fmt.Errorf("INFO of %s: %w", addr, err)
+		}
+		for name, stats := range info["Commandstats"] {
+			var c int64
+			if _, err := fmt.Sscanf(stats, "calls=%d,", &c); err == nil {
+				calls[strings.TrimPrefix(name, "cmdstat_")] += c
+			}
+		}
+	}
+	return calls, nil
+}
+
+// valueReader is a reading under way.
+type valueReader struct {
+	ValuesOptions
+	client     redis.UniversalClient
+	ctx, alive context.Context // alive does not end
+	pacer      Pacer
+	page       pager // of keys
+	places     []Place
+	looked     Looked
+	hashes     hashReader
+	server     *redis.Client // that is read
+	memory     *redismem.Server
+}
+
+func (r *valueReader) paged() error {
+	if r.Page == nil {
+		return nil
+	}
+	return r.Page(slices.Clone(r.places), r.looked)
+}
+
+// node reads the rest of one server.
+func (r *valueReader) node(node *redis.Client, p *Place) (Next, error) {
+	r.server = node
+	for !p.Done {
+		if err := r.ctx.Err(); err != nil {
+			return Stop, err
+		}
+		asked := r.page.count
+		keys, cursor, err := scan(r.alive, node, p.Cursor, r.Match[p.Pattern], r.Kind, asked)
+		if err != nil {
+			return Stop, fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
+		}
+		r.page.saw(len(keys), lengthOfAll(keys))
+		if next, err := r.keys(node, keys); err != nil || next != More {
+			return next, err
+		}
+		if p.Cursor = cursor; cursor == 0 {
+			p.Pattern++
+			p.Done = p.Pattern >= len(r.Match)
+		}
+		if err := r.paged(); err != nil {
+			return Stop, err
+		}
+		if err := r.pacer.Wait(r.ctx, node, int(asked), 0); err != nil {
+			return Stop, err
+		}
+	}
+	return More, nil
+}
+
+// keys reads the values of a page of keys.
+func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
+	r.looked.Keys += int64(len(keys))
+	all := len(keys)
+	keys = r.Skip.drop(keys)
+	r.looked.Skipped += int64(all - len(keys))
+	moved, next, err := r.from(node, keys)
+	if err != nil || next != More || len(moved) == 0 {
+		return next, err
+	}
+	// The cluster's client finds out where they are now.
+	moved, next, err = r.from(r.client, moved)
+	if err == nil && len(moved) > 0 {
+		err = fmt.Errorf("key %q: the cluster says that it is elsewhere, wherever one asks", moved[0])
+	}
+	return next, err
+}
+
+// IsMoved reports a key that another node of the cluster has.
+func IsMoved(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
+}
+
+// Pipeline sends n commands, or n groups of them, at once. The error is for what is none of a
+// single command.
+func Pipeline(ctx context.Context, c redis.UniversalClient, n int, command func(p redis.Pipeliner, i int)) error {
+	if n == 0 {
+		return nil
+	}
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range n {
+			command(p, i)
+		}
+		return nil
+	})
+	if err != nil && !IsReply(err) && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	return nil
+}
+
+// from reads the values of some keys through a client, and returns the keys that are elsewhere.
+func (r *valueReader) from(c redis.UniversalClient, keys []string) (moved []string, next Next, err error) {
+	kinds, lengths := make([]*redis.StatusCmd, len(keys)), make([]*redis.IntCmd, len(keys))
+	// STRLEN of another type than a string is an error, which does no harm.
+	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) {
+		kinds[i], lengths[i] = p.Type(r.alive, keys[i]), p.StrLen(r.alive, keys[i])
+	}); err != nil {
+		return nil, Stop, err
+	}
+	var strs, hashes []string
+	var sizes []int64
+	for i, k := range keys {
+		kind, err := kinds[i].Result()
+		switch {
+		case IsMoved(err):
+			moved = append(moved, k)
+			continue
+		case err != nil:
+			return nil, Stop, fmt.Errorf("TYPE %q: %w", k, r.explain(err))
+		}
+		switch kind {
+		case "none":
+			r.looked.Gone++
+		case "hash":
+			hashes = append(hashes, k)
+		case "string":
+			n, err := lengths[i].Result()
+			switch {
+			case IsMoved(err):
+				moved = append(moved, k)
+			case isWrongType(err): // by now
+				r.looked.Gone++
+			case err != nil:
+				return nil, Stop, fmt.Errorf("STRLEN %q: %w", k, r.explain(err))
+			case n > int64(r.Size):
+				r.looked.TooLarge++
+			default:
+				strs, sizes = append(strs, k), append(sizes, n)
+			}
+		default:
+			r.looked.Others++
+		}
+	}
+	for from, to := range batches(sizes) {
+		elsewhere, next, err := r.strings(c, strs[from:to], sizes[from:to])
+		moved = append(moved, elsewhere...)
+		if err != nil || next != More {
+			return nil, next, err
+		}
+	}
+	elsewhere, next, err := r.readHashes(c, hashes)
+	return append(moved, elsewhere...), next, err
+}
+
+// explain adds what a user lacks.
+func (r *valueReader) explain(err error) error { return Explain(err, r.server.Options().Username) }
+
+// strings reads strings.
+func (r *valueReader) strings(c redis.UniversalClient, keys []string, sizes []int64) (moved []string, next Next, err error) {
+	if err := r.ctx.Err(); err != nil {
+		return nil, Stop, err
+	}
+	replies, err := getAll(r.alive, c, keys, sizes)
+	if err != nil {
+		return nil, Stop, err
+	}
+	values := make([]Value, 0, len(keys))
+	for i, k := range keys {
+		switch stored, err := replies[i].stored, replies[i].err; {
+		case errors.Is(err, redis.Nil), isWrongType(err):
+			r.looked.Gone++
+		case IsMoved(err):
+			moved = append(moved, k)
+		case err != nil:
+			return nil, Stop, fmt.Errorf("GET %q: %w", k, r.explain(err))
+		case len(stored) > r.Size: // by now
+			r.looked.TooLarge++
+		default:
+			values = append(values, Value{Key: k, Stored: stored, memory: r.memory})
+		}
+	}
+	next, err = r.give(c, values, 0)
+	return moved, next, err
+}
+
+// give passes values on, and waits for so many elements, beside what they have in bytes.
+func (r *valueReader) give(c redis.UniversalClient, values []Value, n int) (Next, error) {
+	bytes := 0
+	for _, v := range values {
+		bytes += len(v.Field) + len(v.Stored)
+	}
+	if len(values) > 0 {
+		if next, err := r.Values(r.alive, c, values); err != nil || next != More {
+			return next, err
+		}
+	}
+	return More, r.pacer.Wait(r.ctx, r.server, n, bytes)
+}
+
+// readHashes reads hashes: as many small ones at once as a reply has room for, and each of the
+// others on its own.
+func (r *valueReader) readHashes(c redis.UniversalClient, keys []string) (moved []string, next Next, err error) {
+	asked := make([]extentReplies, len(keys))
+	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) { asked[i] = askExtent(r.alive, p, "hash", keys[i]) }); err != nil {
+		return nil, Stop, err
+	}
+	var small []string
+	var sizes []int64
+	for i, k := range keys {
+		size, err := asked[i].extent()
+		switch {
+		case isWrongType(err):
+			r.looked.Gone++
+		case IsMoved(err):
+			moved = append(moved, k)
+		case err != nil && !IsForbidden(err):
+			return nil, Stop, fmt.Errorf("HLEN %q: %w", k, r.explain(err))
+		case size.small():
+			small, sizes = append(small, k), append(sizes, size.usage)
+		default:
+			elsewhere, next, err := r.largeHash(c, k, size)
+			if elsewhere {
+				moved = append(moved, k)
+			}
+			if err != nil || next != More {
+				return moved, next, err
+			}
+		}
+	}
+	for from, to := range batches(sizes) {
+		elsewhere, next, err := r.smallHashes(c, small[from:to])
+		moved = append(moved, elsewhere...)
+		if err != nil || next != More {
+			return moved, next, err
+		}
+	}
+	return moved, More, nil
+}
+
+// smallHashes reads hashes that a reply has room for.
+func (r *valueReader) smallHashes(c redis.UniversalClient, keys []string) (moved []string, next Next, err error) {
+	if err := r.ctx.Err(); err != nil {
+		return nil, Stop, err
+	}
+	replies := make([]*redis.ScanCmd, len(keys))
+	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = p.HScan(r.alive, keys[i], 0, "", usageOf) }); err != nil {
+		return nil, Stop, err
+	}
+	var values []Value
+	var more []string // that have grown
+	fields := 0
+	for i, k := range keys {
+		pairs, cursor, err := replies[i].Result()
+		switch {
+		case isWrongType(err):
+			r.looked.Gone++
+		case IsMoved(err):
+			moved = append(moved, k)
+		case err != nil:
+			return nil, Stop, fmt.Errorf("HSCAN %q: %w", k, r.explain(err))
+		case cursor != 0:
+			more = append(more, k)
+		default:
+			values = r.pairs(values, k, pairs)
+			fields += len(pairs) / 2
+		}
+	}
+	if next, err := r.give(c, values, fields); err != nil || next != More {
+		return moved, next, err
+	}
+	for _, k := range more {
+		elsewhere, next, err := r.largeHash(c, k, extent{usageOf, replyBytes})
+		if elsewhere {
+			moved = append(moved, k)
+		}
+		if err != nil || next != More {
+			return moved, next, err
+		}
+	}
+	return moved, More, nil
+}
+
+// errStopped ends the reading of a hash whose values were enough.
+var errStopped = errors.New("stopped")
+
+// largeHash reads a hash in parts.
+func (r *valueReader) largeHash(c redis.UniversalClient, key string, size extent) (moved bool, next Next, err error) {
+	next = More
+	err = r.hashes.read(r.alive, c, key, size, int64(r.Size), func(pairs []string, tooLarge int) error {
+		r.looked.TooLarge += int64(tooLarge)
+		var err error
+		if next, err = r.give(c, r.pairs(nil, key, pairs), len(pairs)/2+tooLarge); err == nil && next != More {
+			err = errStopped
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errStopped):
+		return false, next, nil
+	case isWrongType(err):
+		r.looked.Gone++
+		return false, More, nil
+	case IsMoved(err):
+		return true, More, nil
+	case err != nil && IsReply(err):
+		return false, Stop, fmt.Errorf("hash %q: %w", key, r.explain(err))
+	case err != nil:
+		return false, Stop, err
+	}
+	return false, More, nil
+}
+
+// pairs appends fields, name and value in turn.
+func (r *valueReader) pairs(values []Value, key string, page []string) []Value {
+	for i := 0; i+1 < len(page); i += 2 {
+		if len(page[i+1]) > r.Size {
+			r.looked.TooLarge++
+			continue
+		}
+		values = append(values, Value{Key: key, Field: page[i], InHash: true, Stored: []byte(page[i+1]), memory: r.memory})
+	}
+	return values
+}
+
+// OfStream reports the manifest or a chunk of a stream.
+func OfStream(key string, stored []byte) bool { return ofStream(key, stored) }

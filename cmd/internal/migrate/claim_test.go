@@ -1,0 +1,121 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestClaim: the registry is asked again in each grace period, an answer that does not come is
+// waited for, and a dictionary that is gone ends the claim.
+func TestClaim(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	registry, err := dict.NewRegistry(goredis.NewDictStore(open(t, server.Addr())), dict.RegistryOptions{Grace: 20 * time.Millisecond})
+	must(t, err)
+	d, err := dict.New([]byte(text(1) + text(2)))
+	must(t, err, registry.Publish(ctx, "g", d, dict.Info{}))
+	entry := func() dict.Entry {
+		s, err := registry.State(ctx, "g")
+		must(t, err)
+		return *s.Find(d.ID())
+	}
+	waits := 0
+	c := Claim{Registry: registry, Group: "g", Dictionary: d.ID(), Waiting: func(error) { waits++ }}
+	for entry().Uses < 3 {
+		start := time.Now()
+		until, err := c.Hold(ctx)
+		must(t, err)
+		if until.Sub(start) > 5*20*time.Millisecond+time.Since(start) {
+			t.Fatalf("it may write for %v", until.Sub(start))
+		}
+		if used := entry().Used.Add(writerGraces * 20 * time.Millisecond); until.After(used.Add(2 * time.Millisecond)) { // Used is cut to milliseconds
+			t.Fatalf("it may write until %v, and Use says %v", until, used)
+		}
+	}
+	_, err = registry.Remove(ctx, "g", entry(), true)
+	must(t, err)
+	for {
+		if _, err = c.Hold(ctx); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, dict.ErrNotInGroup) || waits != 0 {
+		t.Errorf("%v, %d waits", err, waits)
+	}
+	must(t, server.Close())
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if _, err := c.Hold(short); !errors.Is(err, context.DeadlineExceeded) || waits > 1 {
+		t.Errorf("without a registry: %v, %d waits", err, waits)
+	}
+}
+
+// TestForbiddenClaim: a registry that forbids a command does not come back by itself, so that
+// nobody waits for it.
+func TestForbiddenClaim(t *testing.T) {
+	s := redisproc.ForTest(t)
+	admin := open(t, s.Addr())
+	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all", "-evalsha").Err())
+	d, err := dict.New([]byte(strings.Repeat("a dictionary ", 100)))
+	must(t, err)
+	registry, err := dict.NewRegistry(goredis.NewDictStore(admin), dict.RegistryOptions{})
+	must(t, err, registry.Publish(t.Context(), "users", d, dict.Info{}), registry.Activate(t.Context(), "users", d.ID(), true))
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "u", Password: "p"})
+	t.Cleanup(func() { c.Close() })
+	denied, err := dict.NewRegistry(goredis.NewDictStore(c), dict.RegistryOptions{})
+	must(t, err)
+	claim := Claim{Registry: denied, Group: "users", Dictionary: d.ID(), Waiting: func(err error) { t.Errorf("it waits: %v", err) }}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := claim.Hold(ctx); !keyspace.IsForbidden(err) {
+		t.Error(err)
+	}
+}
+
+// TestForbiddenScripts: without EVALSHA the scripts are sent as a whole; without EVAL, too, nothing
+// is changed, and the error says so and shows no value.
+func TestForbiddenScripts(t *testing.T) {
+	ctx := t.Context()
+	for name, rename := range map[string]bool{"by an ACL": false, "by rename-command": true} {
+		for _, forbidden := range [][]string{{"evalsha"}, {"evalsha", "eval"}} {
+			args, rules := []string{}, []any{"ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "+@all"}
+			for _, c := range forbidden {
+				if rules = append(rules, "-"+c); rename {
+					args = append(args, "--rename-command", c, "")
+				}
+			}
+			s := redisproc.ForTest(t, args...)
+			c := open(t, s.Addr())
+			must(t, c.Set(ctx, "k", text(1), 0).Err(), c.HSet(ctx, "h", "f", text(2)).Err())
+			if !rename {
+				must(t, c.Do(ctx, rules...).Err())
+				c = redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "u", Password: "p"})
+				t.Cleanup(func() { c.Close() })
+			}
+			r := &Result{}
+			err := Run(ctx, c, options(t), r)
+			if len(forbidden) == 1 {
+				if err != nil || r.Changed() != 2 || CanSwap(ctx, c) != nil {
+					t.Errorf("%s, without %v: %+v, %v", name, forbidden, r, err)
+				}
+				continue
+			}
+			if !errors.Is(err, keyspace.ErrDenied) || !errors.Is(CanSwap(ctx, c), keyspace.ErrDenied) || r.Changed() != 0 || strings.Contains(err.Error(), "name") {
+				t.Errorf("%s, without %v: %+v, %v", name, forbidden, r, err)
+			}
+			if c.Get(ctx, "k").Val() != text(1) {
+				t.Error("it was changed")
+			}
+		}
+	}
+}

@@ -1,0 +1,360 @@
+// Package migrate packs the values that a Redis holds, in place, while programs read and write
+// them, or unpacks them again. [Run] does it; a [State] lets a run that was ended go on.
+//
+// Each value is replaced by a script that compares it with what was read: a value that a program
+// has written meanwhile is read again. Its expiry stays to the millisecond, and a key that is gone
+// stays gone. A value that says itself when it ends gets that expiry when it is unpacked; one that
+// has ended is deleted. What is done twice changes nothing, so a run may end anywhere and start
+// again.
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/frame"
+)
+
+const (
+	tries      = 5       // of a value that programs write all the time
+	swapBytes  = 4 << 20 // of new values that are held at a time, if not a single one has more
+	maxNumber  = 5 << 10 // bytes; MAX_LONG_DOUBLE_CHARS, the longest that INCRBYFLOAT takes
+	hllMagic   = "HYLL"  // what a HyperLogLog starts with (hyperloglog.c)
+	hllMinSize = 16
+)
+
+// Options say what a run does.
+type Options struct {
+	Match []string      // patterns of keys
+	Skip  keyspace.Skip // passes keys over: those of registries
+	Pace  keyspace.Pace // of keys, and of fields of hashes
+
+	// Packer writes values as they are to be, with Algorithm and DictionaryID, and reads all there
+	// are.
+	Packer       *bale.Packer
+	Algorithm    frame.Algorithm
+	DictionaryID frame.DictionaryID
+	MaxSize      int // of a plain value that is packed, or of one that is made plain; no more than the Packer's
+
+	Revert bool // unpack
+	Repack bool // pack anew what is packed otherwise
+	DryRun bool // only count
+
+	// Hold returns until when values may be written, and waits where they may not. See [Claim]. Nil
+	// is for no limit.
+	Hold func(ctx context.Context) (until time.Time, err error)
+
+	// Places is where to go on, nil for the start.
+	Places []keyspace.Place
+
+	// Page, if it is set, is told after every page of keys how far the run is.
+	Page func(places []keyspace.Place, r *Result) error
+}
+
+// Run changes values, and adds to what a result has already. When ctx ends it finishes what is
+// begun and stops, with ctx's error. Values that cannot be changed are no error: the result has
+// them.
+func Run(ctx context.Context, client redis.UniversalClient, o Options, r *Result) error {
+	if r.Left == nil {
+		r.Left = map[Reason]Tally{}
+	}
+	m := &migration{Options: o, ctx: ctx, client: client, swapper: newSwapper(!o.Revert), result: r}
+	var before keyspace.Looked
+	return keyspace.ReadValues(ctx, client, keyspace.ValuesOptions{
+		Match: o.Match, Skip: o.Skip, Size: bale.MaxPackedLen(o.MaxSize), Pace: o.Pace, Places: o.Places,
+		Values: m.values,
+		Page: func(places []keyspace.Place, l keyspace.Looked) error {
+			r.Keys += l.Keys - before.Keys
+			r.count(Registry, l.Skipped-before.Skipped)
+			r.count(OtherType, l.Others-before.Others)
+			r.count(TooLarge, l.TooLarge-before.TooLarge)
+			r.count(Gone, l.Gone-before.Gone)
+			before = l
+			if o.Page == nil {
+				return nil
+			}
+			return o.Page(places, r)
+		},
+	})
+}
+
+// migration is a run.
+type migration struct {
+	Options
+	ctx     context.Context // of the run; those of its steps do not end
+	client  redis.UniversalClient
+	swapper *swapper
+	result  *Result
+}
+
+// values deals with some values of a server.
+func (m *migration) values(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
+	for len(values) > 0 {
+		changes, n := m.changes(ctx, values)
+		if err := m.settle(ctx, node, changes); err != nil {
+			return keyspace.Stop, err
+		}
+		values = values[n:]
+	}
+	return keyspace.More, nil
+}
+
+// changes says what is to be written for the first values, as many as there is room for.
+func (m *migration) changes(ctx context.Context, values []keyspace.Value) (changes []change, n int) {
+	size := 0
+	for i, v := range values {
+		next, why, err := m.decide(ctx, v)
+		c := change{value: v, next: next}
+		if m.Revert && (why == "" || why == Absent) {
+			c.ends = expiryOf(v.Stored)
+		}
+		if why == Absent && hasEnded(c.ends) {
+			why = "" // to be deleted
+		}
+		switch {
+		case err != nil:
+			m.result.problem(v, err)
+			m.result.leave(v, why)
+		case why != "":
+			m.result.leave(v, why)
+		default:
+			changes = append(changes, c)
+		}
+		if size += len(next); size > swapBytes {
+			return changes, i + 1
+		}
+	}
+	return changes, len(values)
+}
+
+// settle makes changes, and makes those anew whose values have changed meanwhile.
+func (m *migration) settle(ctx context.Context, node redis.UniversalClient, changes []change) error {
+	for try := 1; len(changes) > 0; try++ {
+		outcomes, err := m.swap(ctx, node, changes)
+		if err != nil {
+			return err
+		}
+		var again []keyspace.Value
+		through := node
+		for i, c := range changes {
+			switch outcomes[i] {
+			case done:
+				m.done(c)
+			case deleted:
+				m.result.Expired.Add(c.value, len(c.value.Stored))
+			case endless:
+				m.result.problem(c.value, errEndless)
+				m.result.leave(c.value, FreshField)
+			case refused:
+				m.result.problem(c.value, c.cause)
+				m.result.leave(c.value, Refused)
+			case absent:
+				m.result.leave(c.value, Gone)
+			case elsewhere:
+				again, through = append(again, c.value), m.client
+			case different:
+				again = append(again, c.value)
+			}
+		}
+		node, changes = through, nil
+		if try == tries {
+			for _, v := range again {
+				m.result.problem(v, errChanged)
+				m.result.leave(v, Changed)
+			}
+			return nil
+		}
+		values, err := m.reread(ctx, node, again)
+		if err != nil {
+			return err
+		}
+		for len(values) > 0 {
+			some, n := m.changes(ctx, values)
+			changes, values = append(changes, some...), values[n:]
+		}
+	}
+	return nil
+}
+
+// swap makes changes as long as the run may write, or only says what would become of them.
+func (m *migration) swap(ctx context.Context, node redis.UniversalClient, changes []change) ([]outcome, error) {
+	if m.DryRun {
+		return m.swapper.pretend(ctx, node, changes)
+	}
+	outcomes := make([]outcome, len(changes))
+	for i := range outcomes {
+		outcomes[i] = late
+	}
+	for slices.Contains(outcomes, late) {
+		var until time.Time
+		var err error
+		if m.Hold != nil {
+			if until, err = m.Hold(m.ctx); err != nil {
+				return nil, err
+			}
+		}
+		var some []change
+		var at []int
+		for i, o := range outcomes {
+			if o == late {
+				some, at = append(some, changes[i]), append(at, i)
+			}
+		}
+		got, err := m.swapper.swap(ctx, node, some, until)
+		if err != nil {
+			return nil, err
+		}
+		for i, o := range got {
+			outcomes[at[i]], changes[at[i]].cause = o, some[i].cause
+		}
+	}
+	return outcomes, nil
+}
+
+var errEndless = errors.New("it ends by itself, and this server gives fields no expiry: plain, it would stay for ever; delete it, or revert again when it has expired")
+
+// expiryOf is when a value ends by its own account, which is earlier than its key's expiry where
+// GetOrLoad keeps it for StaleIfError. Zero is for never.
+func expiryOf(stored []byte) time.Time {
+	h, offset, ok := frame.Parse(stored)
+	if !ok || h.Version != frame.V2 {
+		return time.Time{}
+	}
+	f, _, _, _ := frame.ParseTrailer(stored[offset:])
+	return f.Expires
+}
+
+var errChanged = fmt.Errorf("a program wrote it again and again, and came first %d times", tries)
+
+func (m *migration) done(c change) {
+	if c.value.InHash {
+		m.result.Fields.add(c.value, len(c.next))
+	} else {
+		m.result.Strings.add(c.value, len(c.next))
+	}
+}
+
+// reread reads values that have changed.
+func (m *migration) reread(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) ([]keyspace.Value, error) {
+	before := slices.Clone(values)
+	errs, err := keyspace.Reread(ctx, node, values, int64(bale.MaxPackedLen(m.MaxSize)))
+	if err != nil {
+		return nil, err
+	}
+	var now []keyspace.Value
+	for i, v := range values {
+		if errs[i] != nil {
+			v = before[i]
+		}
+		switch err := errs[i]; {
+		case errors.Is(err, keyspace.ErrTooLarge), err == nil && len(v.Stored) > bale.MaxPackedLen(m.MaxSize):
+			m.result.leave(v, TooLarge)
+		case err == nil:
+			now = append(now, v)
+		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"):
+			m.result.leave(v, Gone)
+		case keyspace.IsMoved(err):
+			now = append(now, v) // the next swap says so again
+		default:
+			return nil, fmt.Errorf("key %q: %w", v.Key, keyspace.Explain(err, userOf(node)))
+		}
+	}
+	return now, nil
+}
+
+// decide says what is to be stored in place of a value, or why it is left; the error is for
+// [Unreadable] and [Nested].
+func (m *migration) decide(ctx context.Context, v keyspace.Value) (next []byte, why Reason, err error) {
+	h, _, packed := frame.Parse(v.Stored)
+	switch {
+	case packed && !v.InHash && keyspace.OfStream(v.Key, v.Stored):
+		return nil, Stream, nil
+	case !packed && m.Revert:
+		return nil, Plain, nil
+	case !packed:
+		return m.pack(ctx, v.Stored)
+	}
+	plain, err := m.Packer.UnpackContext(ctx, nil, v.Stored)
+	switch {
+	case errors.Is(err, bale.ErrNotFound):
+		return nil, Absent, nil
+	case err != nil:
+		return nil, Unreadable, err
+	case m.Revert:
+		if _, _, nested := frame.Parse(plain); nested {
+			return nil, Nested, errNested
+		}
+		return plain, "", nil
+	case h.Version > frame.V1:
+		return nil, Fresh, nil
+	case len(plain) > m.MaxSize:
+		return nil, TooLarge, nil
+	case h.Algorithm == m.Algorithm && h.DictionaryID == m.DictionaryID, h.Algorithm == frame.Stored && !m.Repack:
+		return nil, Packed, nil
+	case !m.Repack:
+		return nil, Otherwise, nil
+	}
+	if next, err = m.verified(ctx, plain); err != nil {
+		return nil, Unreadable, err
+	}
+	if bytes.Equal(next, v.Stored) { // an escaped one
+		return nil, Packed, nil
+	}
+	return next, "", nil
+}
+
+var errNested = errors.New("its content is itself a frame, which readers of bale would unpack once more; it stays packed (bale unpack gives the content)")
+
+// pack packs a plain value.
+func (m *migration) pack(ctx context.Context, plain []byte) (next []byte, why Reason, err error) {
+	switch {
+	case len(plain) > m.MaxSize:
+		return nil, TooLarge, nil
+	case len(plain) >= hllMinSize && bytes.HasPrefix(plain, []byte(hllMagic)):
+		return nil, HLL, nil
+	case isNumber(plain):
+		return nil, Number, nil
+	}
+	if next, err = m.verified(ctx, plain); err != nil {
+		return nil, Unreadable, err
+	}
+	if len(next) >= len(plain) { // as it is, or escaped
+		return nil, NotSmaller, nil
+	}
+	return next, "", nil
+}
+
+// verified packs a value and sees that what comes out is read as it: before the value itself is
+// overwritten, the last chance to.
+func (m *migration) verified(ctx context.Context, plain []byte) ([]byte, error) {
+	next, err := m.Packer.Pack(nil, plain)
+	if err != nil {
+		return nil, err
+	}
+	back, err := m.Packer.UnpackContext(ctx, nil, next)
+	if err != nil {
+		return nil, fmt.Errorf("packed, it cannot be read: %w", err)
+	}
+	if !bytes.Equal(back, plain) {
+		return nil, errors.New("packed, it is read as another value")
+	}
+	return next, nil
+}
+
+// isNumber reports what INCR and INCRBYFLOAT work on, and some more that is spelled like it.
+func isNumber(b []byte) bool {
+	if len(b) == 0 || len(b) > maxNumber || !bytes.ContainsRune([]byte("+-.0123456789"), rune(b[0])) {
+		return false
+	}
+	_, err := strconv.ParseFloat(string(b), 64)
+	return err == nil || errors.Is(err, strconv.ErrRange)
+}

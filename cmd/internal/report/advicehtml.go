@@ -1,0 +1,598 @@
+package report
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/balekv/bale/cmd/internal/advise"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+)
+
+// What the page shows at most: it stays below 300 KB with 200 groups, however long their names are.
+const (
+	drawnGroups    = 20  // bars of the first picture; the others are one bar
+	detailedGroups = 10  // groups with a section of their own
+	listedGroups   = 500 // rows of the table of groups
+	listedReasons  = 20  // to leave groups alone
+	reasonNames    = 5   // of groups, for each reason
+	nameInTable    = 72  // columns
+	nameInFull     = 600
+	sampleInFull   = 400
+
+	worthSaying = 0.01 // of a group's memory, that another option would save
+)
+
+var (
+	//go:embed advicehtml.html
+	adviceMarkup       string
+	advicePageTemplate = newTemplate("advice", adviceMarkup)
+)
+
+// WriteAdviceHTML writes the advice as one HTML file that needs nothing else: no script, font or
+// picture from elsewhere, which its content security policy sees to. All of it can be read without
+// JavaScript, on a telephone, in the dark and on paper. Names and values are shown escaped; bytes
+// that are no text are shown as \xff.
+func WriteAdviceHTML(w io.Writer, a *advise.Advice) error {
+	return advicePageTemplate.Execute(w, newAdvicePage(a))
+}
+
+// advicePage is what the template shows.
+type advicePage struct {
+	Page         page
+	Source, Time string
+	Answer       string
+	Figures      []pageFigure
+	Warnings     []string
+	Wide, Narrow *drawing // the same picture for two widths
+	Drawn        string   // what the picture leaves out
+	Groups       int
+	Priced       bool
+	Rows         []pageRow
+	Unlisted     string
+	Sections     []pageGroup
+	Keys         []pageKey
+	Reasons      []pageReason
+	InPlace      []string
+	Next         []advise.Step
+	Facts        []pageFact
+	Budget       string
+}
+
+// pageCell is an amount as it is shown, and as it is sorted by.
+type pageCell struct {
+	Text string
+	By   int64
+}
+
+type pageRow struct {
+	Name, Link, Type, Setting, Part, Month, Keys string
+	Now, Saving                                  pageCell
+}
+
+type pageGroup struct {
+	ID, Name, Full, Summary, Verdict, Others string
+	Facts                                    []pageFact
+	Sizes, Costs                             *drawing
+	Options                                  []pageOption
+	Samples                                  []string
+}
+
+type pageOption struct {
+	Name, Note, Ratio, Part, Pack, P99, Unpack, U99 string
+	Chosen                                          bool
+	Dictionary, Bytes                               pageCell
+}
+
+type pageKey struct {
+	Name, Type, Group string
+	Bytes             pageCell
+}
+
+type pageReason struct{ Why, Groups, Names string }
+
+func newAdvicePage(a *advise.Advice) *advicePage {
+	p := &advicePage{
+		Page:   newPage("bale advise: "+printable.Line(a.Source), "To the answer", "", ""),
+		Source: printable.Line(a.Source), Time: a.Time.UTC().Format("2 January 2006, 15:04 UTC"), Groups: len(a.Groups), Priced: a.Price > 0,
+		Answer: answer(a), Figures: totals(a), Reasons: leaveAlone(a.Groups), Facts: measured(a), Budget: budgetOf(a.Budget),
+	}
+	if len(a.Groups) > 0 {
+		p.Wide, p.Narrow = savings(a.Groups, true), savings(a.Groups, false)
+	}
+	if n := len(a.Groups) - drawnGroups; n > 0 {
+		p.Drawn = fmt.Sprintf(" The last bar is the other %s together.", plural(n, "group"))
+	}
+	for i, g := range a.Groups[:min(len(a.Groups), listedGroups)] {
+		p.Rows = append(p.Rows, row(i, &g))
+	}
+	if rest := a.Groups[len(p.Rows):]; len(rest) > 0 {
+		now, saving := sum(rest)
+		p.Unlisted = fmt.Sprintf("Another %s of %s save %s; the JSON has them.", plural(len(rest), "group"), amount(float64(now)), amount(saving))
+	}
+	for i, g := range a.Groups[:min(len(a.Groups), detailedGroups)] {
+		p.Sections = append(p.Sections, section(a, i, &g))
+	}
+	for _, w := range a.Warnings {
+		p.Warnings = append(p.Warnings, printable.Line(w))
+	}
+	for _, k := range a.TopKeys {
+		p.Keys = append(p.Keys, pageKey{Name: keyName(k.Name, nameInTable), Type: printable.Line(k.Type), Group: keyName(k.Group, nameInTable), Bytes: bytesCell(float64(k.Bytes))})
+	}
+	if a.Server != nil {
+		p.InPlace = inPlace(a.Server.InPlace)
+	}
+	for _, s := range a.Next {
+		p.Next = append(p.Next, advise.Step{What: printable.Line(s.What), Code: printable.Lines(strings.TrimRight(s.Code, "\n")), Go: s.Go})
+	}
+	return p
+}
+
+func answer(a *advise.Advice) string {
+	chosen := 0
+	for _, g := range a.Groups {
+		if chosenOf(&g) != nil {
+			chosen++
+		}
+	}
+	switch {
+	case len(a.Groups) == 0:
+		return "There is nothing to say: no keys were found."
+	case chosen == 0 && len(a.Groups) == 1:
+		return "Leave it as it is: there is no setting to recommend for the only group of keys."
+	case chosen == 0:
+		return fmt.Sprintf("Leave it as it is: there is no setting to recommend for any of the %s of keys.", plural(len(a.Groups), "group"))
+	}
+	of := fmt.Sprintf("%d of the %s", chosen, plural(len(a.Groups), "group"))
+	switch {
+	case len(a.Groups) == 1:
+		of = "the only group"
+	case chosen == len(a.Groups):
+		of = fmt.Sprintf("all %s", plural(chosen, "group"))
+	}
+	s := fmt.Sprintf("Packing %s of keys would save %s of %s, which is %s", of, amount(a.Total.Saving.Estimate), amount(float64(a.Total.Now)), part(a.Total.Saving.Estimate, a.Total.Now))
+	if a.Price > 0 {
+		s += fmt.Sprintf(", or %s a month", money(a.Total.Month.Estimate))
+	}
+	return s + "."
+}
+
+func totals(a *advise.Advice) []pageFigure {
+	if len(a.Groups) == 0 {
+		return nil
+	}
+	t, now := a.Total, a.Total.Now
+	note := "with the keys and their entries"
+	if t.OutReach > 0 {
+		note = fmt.Sprintf("%s of it in types that packing does not apply to", amount(float64(t.OutReach)))
+	}
+	if !slices.ContainsFunc(a.Groups, func(g advise.Group) bool { return chosenOf(&g) != nil }) {
+		return []pageFigure{{"Memory now", amount(float64(now)), note}}
+	}
+	all := []pageFigure{
+		{"Memory, now → after", amount(float64(now)) + " → " + amount(float64(now)-t.Saving.Estimate), note},
+		{"Saved", part(t.Saving.Estimate, now), surely(t.Saving, now)},
+	}
+	if a.Price > 0 {
+		all = append(all, pageFigure{"Saved a month", money(t.Month.Estimate), bounds(t.Month, money, "%s to %s, ") + fmt.Sprintf("at %s for a GiB and month", money(a.Price))})
+	}
+	if t.Network.Estimate != 0 {
+		all = append(all, pageFigure{"Network", amount(t.Network.Estimate) + "/s less", fmt.Sprintf("for reads; unpacking them takes %s of one processor", share(t.CPU))})
+	}
+	return all
+}
+
+// inPlace are the commands that packing would break, the most frequent first.
+func inPlace(calls map[string]int64) (all []string) {
+	names := slices.SortedFunc(maps.Keys(calls), func(a, b string) int { return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a, b)) })
+	for _, name := range names {
+		all = append(all, fmt.Sprintf("%s (%s)", strings.ToUpper(printable.Line(name)), pluralOf(calls[name], "call")))
+	}
+	return all
+}
+
+func chosenOf(g *advise.Group) *advise.Option {
+	if g.Chosen < 0 || g.Chosen >= len(g.Options) {
+		return nil
+	}
+	return &g.Options[g.Chosen]
+}
+
+// settingOf is an option as people would say it.
+func settingOf(o *advise.Option) string {
+	s := o.Setting
+	if o.Dictionary > 0 {
+		s += "+dict"
+	}
+	switch {
+	case o.Encoding != "" && s == "none":
+		s = o.Encoding
+	case o.Encoding != "":
+		s = o.Encoding + ", " + s
+	}
+	return printable.Line(s)
+}
+
+func sum(groups []advise.Group) (now int64, saving float64) {
+	for _, g := range groups {
+		now, saving = now+g.Now, saving+g.Saving.Estimate
+	}
+	return now, saving
+}
+
+func row(i int, g *advise.Group) pageRow {
+	r := pageRow{Name: keyName(g.Name, nameInTable), Type: printable.Line(g.Type), Setting: "leave as it is", Now: bytesCell(float64(g.Now)), Keys: thousands(g.Keys),
+		Saving: noCell, Part: noCell.Text, Month: noCell.Text}
+	if i < detailedGroups {
+		r.Link = fmt.Sprintf("#group-%d", i+1)
+	}
+	if o := chosenOf(g); o != nil {
+		r.Setting, r.Saving, r.Part, r.Month = settingOf(o), bytesCell(g.Saving.Estimate), part(g.Saving.Estimate, g.Now), money(g.Month.Estimate)
+	}
+	return r
+}
+
+func section(a *advise.Advice, i int, g *advise.Group) pageGroup {
+	s := pageGroup{ID: fmt.Sprintf("group-%d", i+1), Name: keyName(g.Name, nameInTable), Full: keyName(g.Name, nameInFull), Summary: "leave as it is, " + amount(float64(g.Now)), Verdict: verdictOf(g), Others: others(a, g)}
+	if s.Full == s.Name {
+		s.Full = ""
+	}
+	chosen := chosenOf(g)
+	if chosen != nil {
+		s.Summary = fmt.Sprintf("%s saves %s of %s", settingOf(chosen), amount(g.Saving.Estimate), amount(float64(g.Now)))
+	}
+	s.Facts = facts(a, g, chosen)
+	if len(g.Sizes) > 0 {
+		s.Sizes = distribution(s.ID+"-sizes", g)
+	}
+	if len(g.Options) > 0 {
+		s.Costs = costs(s.ID+"-costs", g, a.Budget)
+	}
+	for j, o := range g.Options {
+		dictionary := noCell
+		if o.Dictionary > 0 {
+			dictionary = bytesCell(float64(o.Dictionary))
+		}
+		s.Options = append(s.Options, pageOption{
+			Name: settingOf(&o), Chosen: j == g.Chosen, Note: map[bool]string{true: "", false: "over the budget"}[o.InBudget],
+			Ratio: fmt.Sprintf("%.2f", o.Ratio), Dictionary: dictionary, Bytes: bytesCell(float64(o.Bytes)), Part: part(o.Saving.Estimate, g.Now),
+			Pack: microseconds(o.Pack.Mean), P99: microseconds(o.Pack.P99), Unpack: microseconds(o.Unpack.Mean), U99: microseconds(o.Unpack.P99),
+		})
+	}
+	for _, v := range g.Samples {
+		s.Samples = append(s.Samples, text.Snip(printable.Lines(v), sampleInFull, "…"))
+	}
+	return s
+}
+
+// verdictOf says what to do with a group.
+func verdictOf(g *advise.Group) string {
+	o := chosenOf(g)
+	if o == nil {
+		return "Leave it as it is: " + whyNot(g) + "."
+	}
+	dictionary := ""
+	if o.Dictionary > 0 {
+		dictionary = fmt.Sprintf(" with a dictionary of %s", amount(float64(o.Dictionary)))
+	}
+	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s). Packing takes %s us a value, unpacking %s.",
+		settingOf(o), dictionary, o.Ratio, amount(float64(o.Bytes)), amount(float64(g.Now)), part(g.Saving.Estimate, g.Now), surely(g.Saving, g.Now),
+		microseconds(o.Pack.Mean), microseconds(o.Unpack.Mean))
+	if g.Why != "" {
+		s += " See to this first: " + strings.TrimSuffix(printable.Line(g.Why), ".") + "."
+	}
+	return s
+}
+
+// others says why an option was chosen before others.
+func others(a *advise.Advice, g *advise.Group) string {
+	o := chosenOf(g)
+	if o == nil {
+		return ""
+	}
+	s := "No other option within the budget saves much more, and of those that save about as much it takes the least time."
+	smaller := g.Options[:g.Chosen]
+	worth := func(s advise.Option) bool { return float64(o.Bytes-s.Bytes) >= worthSaying*float64(g.Now) }
+	if i := slices.IndexFunc(smaller, func(s advise.Option) bool { return !s.InBudget && s.Encoding == "" && worth(s) }); i >= 0 {
+		s += fmt.Sprintf(" %s would need %s less, but takes %s us to pack and %s to unpack: more than the budget of %s.", settingOf(&smaller[i]),
+			amount(float64(o.Bytes-smaller[i].Bytes)), microseconds(smaller[i].Pack.Mean), microseconds(smaller[i].Unpack.Mean), budgetOf(a.Budget))
+	}
+	if i := slices.IndexFunc(smaller, func(s advise.Option) bool { return s.InBudget && s.Encoding != "" && worth(s) }); i >= 0 {
+		s += fmt.Sprintf(" A program that writes %s in the first place would need %s less (%s).", printable.Line(smaller[i].Encoding), amount(float64(o.Bytes-smaller[i].Bytes)), settingOf(&smaller[i]))
+	}
+	return s
+}
+
+func whyNot(g *advise.Group) string {
+	if g.Why == "" {
+		return "there is no setting to recommend"
+	}
+	return strings.TrimSuffix(printable.Line(g.Why), ".")
+}
+
+func facts(a *advise.Advice, g *advise.Group, chosen *advise.Option) []pageFact {
+	keys := fmt.Sprintf("%s, of type %s; their names take %.0f bytes in the mean", pluralOf(g.Keys, "key"), printable.Line(g.Type), g.KeyBytes)
+	if g.Fields > 0 {
+		keys += fmt.Sprintf("; %.1f fields in the mean", g.Fields)
+	}
+	all := []pageFact{{Name: "Keys", Value: keys}}
+	add := func(name, value string) { all = append(all, pageFact{Name: name, Value: value}) }
+	if g.Match != "" {
+		all = append(all, pageFact{"Found by", keyName(g.Match, nameInFull), true})
+	}
+	if chosen != nil {
+		saved := amount(g.Saving.Estimate) + bounds(g.Saving, amount, ", between %s and %s")
+		if a.Price > 0 {
+			saved += fmt.Sprintf("; %s a month", money(g.Month.Estimate)) + bounds(g.Month, money, ", between %s and %s")
+		}
+		add("Saves", saved)
+		if chosen.Later > 0 && g.Saving.Estimate/float64(max(g.Now, 1))-chosen.Later >= 0.005 {
+			add("Later", share(chosen.Later)+" of keys that come later: the dictionary was not trained on those")
+		}
+		if chosen.Network != 0 {
+			add("Network", amount(chosen.Network)+" less for each read of a value")
+		}
+	}
+	if g.Sampled > 0 {
+		z := g.Size
+		add("Values", fmt.Sprintf("%.0f bytes in the mean; half up to %d, 90%% up to %d, 99%% up to %d, the largest %s", z.Mean, z.P50, z.P90, z.P99, amount(float64(z.Max))))
+	}
+	if len(g.Formats) > 0 {
+		var formats []string
+		for _, f := range g.Formats {
+			formats = append(formats, printable.Line(f.Name)+" "+share(f.Part))
+		}
+		add("Formats", strings.Join(formats, ", "))
+	}
+	if g.TTL.Part > 0 {
+		add("Expiry", fmt.Sprintf("%s of the keys expire; half of those within %s, 90%% within %s", share(g.TTL.Part), span(g.TTL.P50), span(g.TTL.P90)))
+	} else {
+		add("Expiry", "none of the keys expires")
+	}
+	if g.Sampled > 0 {
+		add("Tried on", plural(g.Sampled, map[bool]string{true: "field", false: "value"}[g.Type == advise.Hash]))
+	}
+	if g.Entropy > 0 {
+		alike := fmt.Sprintf("%.1f bits a byte (8 for random ones)", g.Entropy)
+		if g.Common > 0 {
+			alike += fmt.Sprintf("; %s of a value is in others, too", share(g.Common))
+		}
+		add("Content", alike)
+	}
+	return all
+}
+
+// leaveAlone says what to leave alone, and why: groups with the same reason together, the largest
+// first.
+func leaveAlone(groups []advise.Group) (all []pageReason) {
+	by := map[string][]advise.Group{}
+	for _, g := range groups {
+		if chosenOf(&g) == nil {
+			by[whyNot(&g)] = append(by[whyNot(&g)], g)
+		}
+	}
+	bytes := func(why string) int64 { now, _ := sum(by[why]); return now }
+	whys := slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(cmp.Compare(bytes(b), bytes(a)), cmp.Compare(a, b)) })
+	for _, why := range whys {
+		same := by[why]
+		slices.SortStableFunc(same, func(a, b advise.Group) int { return cmp.Compare(b.Now, a.Now) })
+		var names []string
+		for _, g := range same[:min(len(same), reasonNames)] {
+			names = append(names, keyName(g.Name, nameInTable))
+		}
+		r := pageReason{Why: capital(why), Groups: fmt.Sprintf("%s, %s", plural(len(same), "group"), amount(float64(bytes(why)))), Names: strings.Join(names, ", ")}
+		if more := len(same) - reasonNames; more > 0 {
+			r.Names += fmt.Sprintf(" and %d more", more)
+		}
+		all = append(all, r)
+	}
+	if len(all) > listedReasons {
+		more := pageReason{Why: fmt.Sprintf("Another %s", plural(len(all)-listedReasons, "reason")), Names: "the JSON has them"}
+		var n int
+		var now int64
+		for _, why := range whys[listedReasons:] {
+			n, now = n+len(by[why]), now+bytes(why)
+		}
+		more.Groups = fmt.Sprintf("%s, %s", plural(n, "group"), amount(float64(now)))
+		all = append(all[:listedReasons], more)
+	}
+	return all
+}
+
+// measured says how the figures came about.
+func measured(a *advise.Advice) (all []pageFact) {
+	add := func(name, value string) { all = append(all, pageFact{Name: name, Value: value}) }
+	add("Source", printable.Line(a.Source))
+	if s := a.Server; s != nil {
+		server := keyspace.ServerName(printable.Line(s.Version))
+		if s.Cluster {
+			server += ", a cluster of " + plural(s.Masters, "master")
+		}
+		if s.Replica {
+			server += ", read from replicas"
+		}
+		server += "; " + amount(float64(s.UsedMemory)) + " used"
+		if s.MaxMemory > 0 {
+			server += " of " + amount(float64(s.MaxMemory))
+		}
+		if s.Policy != "" {
+			server += ", " + printable.Line(s.Policy)
+		}
+		add("Server", server)
+		if reads := s.Hits + s.Misses; reads > 0 && s.Reads > 0 {
+			add("Reads", fmt.Sprintf("%.1f values a second since the start; %s hits and %s misses, %s of them hits", s.Reads, thousands(s.Hits), thousands(s.Misses), share(float64(s.Hits)/float64(reads))))
+		}
+	}
+	s := a.Scan
+	add("Scan", fmt.Sprintf("%s, the names of %s seen; %s asked for type, size and expiry; %s tried, %s read; %s", pluralOf(s.Keys, "key"), thousands(s.Seen), thousands(s.LookedAt),
+		plural(s.Values, "value"), amount(float64(s.BytesRead)), span(s.Seconds)))
+	if m := a.Model; m != nil && m.Measured > 0 {
+		add("Memory", fmt.Sprintf("reckoned as the server allocates it; for %s, %s where MEMORY USAGE says %s (%+.1f%%)", plural(m.Keys, "key"), amount(float64(m.Modelled)), amount(float64(m.Measured)),
+			100*(float64(m.Modelled)/float64(m.Measured)-1)))
+	} else {
+		add("Memory", "reckoned as Redis allocates it, not compared with a server's own MEMORY USAGE")
+	}
+	add("Budget", budgetOf(a.Budget)+" of processor time to pack a value, and to unpack it")
+	add("Engine", "zstd is "+printable.Line(a.Engine))
+	if a.Lacking != "" {
+		add("Lacking", printable.Line(a.Lacking))
+	}
+	add("Machine", fmt.Sprintf("%s, %s, %s", printable.Line(a.CPU), plural(a.Cores, "core"), printable.Line(a.Go)))
+	add("Seed", strconv.FormatUint(a.Seed, 10))
+	add("Took", span(a.Seconds))
+	return all
+}
+
+// noCell is shown where there is nothing to recommend.
+var noCell = pageCell{Text: "–"}
+
+func bytesCell(n float64) pageCell { return pageCell{amount(n), int64(math.Round(n))} }
+
+// amount is a number of bytes, which may be negative.
+func amount(n float64) string {
+	n = math.Round(n)
+	sign := ""
+	if n < 0 {
+		sign, n = "−", -n
+	}
+	return sign + size(uint64(n))
+}
+
+// bounds are those of an interval, nothing where they look alike.
+func bounds(i advise.Interval, show func(float64) string, format string) string {
+	low, high := show(i.Low), show(i.High)
+	if low == high {
+		return ""
+	}
+	return fmt.Sprintf(format, low, high)
+}
+
+// surely says how sure a saving is.
+func surely(i advise.Interval, of int64) string {
+	if i.Low == i.High {
+		return "all values were tried"
+	}
+	return partBounds(i, of) + " with 95% confidence"
+}
+
+// partBounds are those of an interval as parts of a whole, in percent, with a digit more where they
+// would look alike.
+func partBounds(i advise.Interval, of int64) string {
+	low, high := part(i.Low, of), part(i.High, of)
+	if low == high && of > 0 {
+		low, high = fmt.Sprintf("%.1f%%", 100*i.Low/float64(of)), fmt.Sprintf("%.1f%%", 100*i.High/float64(of))
+	}
+	return low + " to " + high
+}
+
+// part is a part of a whole, in percent.
+func part(n float64, of int64) string {
+	if of <= 0 {
+		return "0%"
+	}
+	return share(n / float64(of))
+}
+
+// share is a part of 1 in percent, with a digit behind the point below 10.
+func share(f float64) string {
+	sign, p := "", 100*f
+	if p < 0 {
+		sign, p = "−", -p
+	}
+	switch {
+	case p == 0:
+		return "0%"
+	case p < 0.05:
+		return sign + "<0.1%"
+	case p < 9.95:
+		return fmt.Sprintf("%s%.1f%%", sign, p)
+	}
+	return fmt.Sprintf("%s%.0f%%", sign, p)
+}
+
+func money(usd float64) string {
+	sign := ""
+	if usd < 0 {
+		sign, usd = "−", -usd
+	}
+	if usd < 100 {
+		return fmt.Sprintf("%s$%.2f", sign, usd)
+	}
+	return sign + "$" + thousands(int64(math.Round(usd)))
+}
+
+// microseconds are microseconds with the digits that a measurement has.
+func microseconds(us float64) string {
+	switch {
+	case us == 0:
+		return "0"
+	case us < 0.095:
+		return fmt.Sprintf("%.2f", us)
+	case us < 99.5:
+		return fmt.Sprintf("%.1f", us)
+	}
+	return thousands(int64(math.Round(us)))
+}
+
+// budgetOf is a budget of processor time.
+func budgetOf(d time.Duration) string {
+	return strconv.FormatFloat(float64(d)/float64(time.Microsecond), 'f', -1, 64) + " us"
+}
+
+// span is a time in the largest unit that fits twice.
+func span(seconds float64) string {
+	switch {
+	case seconds >= 2*86400:
+		return fmt.Sprintf("%.1f days", seconds/86400)
+	case seconds >= 2*3600:
+		return fmt.Sprintf("%.1f h", seconds/3600)
+	case seconds >= 120:
+		return fmt.Sprintf("%.0f min", seconds/60)
+	case seconds >= 10:
+		return fmt.Sprintf("%.0f s", seconds)
+	}
+	return fmt.Sprintf("%.1f s", seconds)
+}
+
+// thousands is a number with its thousands set apart.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func plural(n int, what string) string { return pluralOf(int64(n), what) }
+
+func pluralOf(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return thousands(n) + " " + what + "s"
+}
+
+func capital(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[n:]
+}
+
+// keyName is a name of a key on one line, of so many columns at most.
+func keyName(name string, columns int) string {
+	if name == "" {
+		return `""`
+	}
+	return text.Snip(printable.Line(name), columns, "…")
+}

@@ -1,0 +1,397 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/advise"
+)
+
+// hostile is a name that would run, if it were written as it is.
+const hostile = `<script>pwned=1</script>"'><img src=x onerror=pwned=1>:*`
+
+const mebibyte = 1 << 20
+
+// options are what may be tried for values of so many bytes that compress so well, as part of a
+// group of now bytes.
+func options(now int64, size, gain, budget float64) (all []advise.Option) {
+	for _, o := range []struct {
+		setting, encoding string
+		dictionary        int
+		ratio, pack       float64
+	}{
+		{"zstd:19", "", 32 << 10, 4.6, 210}, {"zstd:3", "msgpack", 32 << 10, 4.3, 3.3}, {"zstd:9", "", 32 << 10, 4.1, 14}, {"zstd:3", "", 32 << 10, 3.9, 3.2}, {"zstd:1", "", 32 << 10, 3.5, 2.6},
+		{"zstd:3", "", 8 << 10, 3.3, 3}, {"s2", "", 32 << 10, 2.9, 1.5}, {"zstd:9", "", 0, 1.45, 31}, {"zstd:3", "", 0, 1.38, 5.1}, {"gzip:6", "", 0, 1.36, 24}, {"zstd:1", "", 0, 1.31, 4.4},
+		{"s2", "", 0, 1.08, 0.5}, {"lz4", "", 0, 1.04, 0.62}, {"snappy", "", 0, 1.03, 0.41},
+	} {
+		ratio := 1 + (o.ratio-1)*gain
+		saved := float64(now) * 0.85 * (1 - 1/ratio)
+		pack := o.pack * (0.6 + size/1000)
+		all = append(all, advise.Option{
+			Setting: o.setting, Encoding: o.encoding, Dictionary: o.dictionary, Ratio: ratio, Bytes: now - int64(saved), Saving: advise.Interval{Low: saved * 0.94, Estimate: saved, High: saved * 1.05},
+			Later: 0.83 * (1 - 1/ratio), Network: size * (1 - 1/ratio), Pack: advise.Cost{Mean: pack, P50: pack * 0.9, P99: pack * 2.7}, Unpack: advise.Cost{Mean: pack * 0.3, P50: pack * 0.28, P99: pack * 0.9}, InBudget: pack <= budget,
+		})
+	}
+	return all
+}
+
+// sizes are the classes of memory around a size, before and after values get so many times smaller.
+func sizes(size, ratio float64) (all []advise.Bucket) {
+	var before, after float64
+	for _, class := range []int64{16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096, 8192} {
+		near := func(size float64) float64 { return math.Exp(-8 * math.Pow(math.Log(float64(class)/size), 2)) }
+		all = append(all, advise.Bucket{Class: class, Before: near(size), After: near(size / ratio)})
+		before, after = before+near(size), after+near(size/ratio)
+	}
+	for i := range all {
+		all[i].Before, all[i].After = all[i].Before/before, all[i].After/after
+	}
+	return all
+}
+
+// advice has groups of all kinds.
+func advice() *advise.Advice {
+	a := &advise.Advice{
+		Source: "redis://cache.example:6379/0", Time: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC), Budget: 10 * time.Microsecond, Price: 12.5, Seed: 1, Engine: "libzstd 1.5.7", Go: "go1.26.8",
+		CPU: "AMD EPYC", Cores: 2, Seconds: 94.2,
+		Server: &advise.Server{Version: "7.0.15", Cluster: true, Masters: 3, Replica: true, UsedMemory: 13_900 * mebibyte, MaxMemory: 16 << 30, Policy: "allkeys-lru", Hits: 812_345_678, Misses: 91_234_567, Reads: 671.6, Keys: 40_000_000,
+			InPlace: map[string]int64{"append": 12, "setrange": 3, "strlen": 120_345}},
+		Scan:  advise.Scan{Keys: 14_213_007, Seen: 9_120_412, LookedAt: 81_200, Values: 61_344, BytesRead: 58 * mebibyte, Interrupted: true, Reason: "interrupted", Seconds: 61.7},
+		Model: &advise.Model{Keys: 1000, Modelled: 1_093_000, Measured: 1_004_000},
+	}
+	group := func(name, kind string, keys int64, size, gain float64, chosen int, why string) *advise.Group {
+		now := int64(float64(keys) * (size*1.1 + 90))
+		g := advise.Group{Name: name, Match: name, Type: kind, Keys: keys, Sampled: 4000, KeyBytes: 21.4, Size: advise.Sizes{Mean: size, P50: int64(size * 0.8), P90: int64(size * 1.6), P99: int64(size * 3), Max: int64(size * 22)},
+			TTL: advise.TTL{Part: 0.98, P50: 40_000, P90: 80_000}, Formats: []advise.Format{{Name: "JSON", Part: 0.97}, {Name: "text", Part: 0.03}}, Entropy: 4.9, Common: 0.61, Now: now, Chosen: chosen, Why: why}
+		if gain > 0 {
+			g.Options = options(now, size, gain, 10)
+		}
+		g.Sizes = sizes(size, 1)
+		if chosen >= 0 {
+			o := g.Options[chosen]
+			g.Saving, g.Sizes = o.Saving, sizes(size, o.Ratio)
+			price := a.Price / (1 << 30)
+			g.Month = advise.Interval{Low: price * o.Saving.Low, Estimate: price * o.Saving.Estimate, High: price * o.Saving.High}
+		}
+		a.Groups = append(a.Groups, g)
+		return &a.Groups[len(a.Groups)-1]
+	}
+	group("shop:user:*:profile", advise.String, 6_100_000, 452, 1, 3, "")
+	group("session:*", advise.String, 2_400_000, 803, 0.7, 3, "some values were written with other serializers")
+	h := group("cart:*", advise.Hash, 310_000, 1900, 0.5, 4, "")
+	h.Fields, h.TTL = 7.3, advise.TTL{}
+	group("page:{*}:html", advise.String, 41_000, 4100, 0.6, 9, "").Samples = []string{"<!DOCTYPE html>\n<p onclick=\"pwned=1\">Hello</p>\u202e", strings.Repeat("long ", 200), "\x00\xffbinary"}
+	group(hostile, advise.String, 90_000, 300, 0.8, 3, "")
+	group("bin:\x00\xff\xfe\u202e:*", advise.String, 60_000, 250, 0.8, 3, "")
+	group("long:"+strings.Repeat("abcdefghi:", 49)+"*", advise.String, 21_000, 410, 0.9, 3, "")
+	group("котики:*:фото", advise.String, 9000, 380, 0.9, 6, "")
+	group("thumb:*", advise.String, 120_000, 9200, 0.02, -1, "compressed (JPEG) already: the best of 14 settings saves 0.4%").Formats = []advise.Format{{Name: "JPEG", Part: 1}}
+	group("counter:*", advise.String, 5_100_000, 6, 0, -1, "too small: 9 values in 10 have 8 bytes or less").Sizes = []advise.Bucket{{Class: 8, Before: 1, After: 1}}
+	group("slow:*", advise.String, 44_000, 1200, 0.4, -1, "nothing packs and unpacks a value within 10us")
+	out := group("leaderboard:*", "zset", 1200, 880_000, 0, -1, "out of reach: packing is for strings and the values of hashes")
+	out.Sampled, out.Sizes, out.Formats, out.Entropy, out.Common, out.Match = 0, nil, nil, 0, 0, ""
+	group("feed:*", "list", 300, 21_000, 0, -1, "out of reach: packing is for strings and the values of hashes").Sampled = 0
+	finish(a)
+	a.Warnings = []string{
+		"Interrupted after 9120412 keys of about 14213007: the counts of groups are scaled up to all keys, and rare groups may be missing.",
+		"The server has had 120345 STRLEN, 12 APPEND and 3 SETRANGE since its start. On packed values they fail or see packed bytes: leave the keys that they work on as they are.",
+		"The model of the server's memory is +8.9% off what MEMORY USAGE says of 1000 keys (it is that of Redis 7): take the figures for so much less sure.",
+		hostile + ": a good part of its 90000 keys are those that the dictionary was trained on.\x1b[2J",
+	}
+	for i := range 20 {
+		a.TopKeys = append(a.TopKeys, advise.Key{Name: fmt.Sprintf("leaderboard:%d", 400+i), Type: "zset", Bytes: int64(9_000_000 - 310_000*i), Group: "leaderboard:*"})
+	}
+	a.TopKeys[3] = advise.Key{Name: "bin:\x00" + hostile, Type: advise.String, Bytes: 8_000_000, Group: hostile}
+	a.Next = []advise.Step{
+		{What: "Make a dictionary for shop:user:*:profile.", Code: "bale train --redis redis://cache.example:6379/0 --match 'shop:user:*:profile' --out profile.dict\n"},
+		{What: "Read packed values everywhere first, then write them.", Code: "hook, err := goredis.NewHook(packer, goredis.HookOptions{\n\tMatch:    []string{\"shop:user:*:profile\"},\n\tReadOnly: true,\n})\n", Go: true},
+		{What: "Look at what it saves after a day.", Code: "bale advise redis://cache.example:6379/0 --match 'shop:user:*:profile' --html after.html"},
+		{What: "Tell those who read " + hostile + " with other clients.", Code: "echo '" + hostile + "\u202e'"},
+	}
+	return a
+}
+
+// finish adds the groups up.
+func finish(a *advise.Advice) {
+	a.Total = advise.Total{CPU: 0.0031, Network: advise.Interval{Low: 201_000, Estimate: 214_000, High: 226_000}}
+	for _, g := range a.Groups {
+		a.Total.Now += g.Now
+		if g.Type != advise.String && g.Type != advise.Hash {
+			a.Total.OutReach += g.Now
+		}
+		for _, s := range []struct {
+			into *advise.Interval
+			from advise.Interval
+		}{{&a.Total.Saving, g.Saving}, {&a.Total.Month, g.Month}} {
+			s.into.Low, s.into.Estimate, s.into.High = s.into.Low+s.from.Low, s.into.Estimate+s.from.Estimate, s.into.High+s.from.High
+		}
+	}
+}
+
+// files is the advice for values that are in no server.
+func files() *advise.Advice {
+	a := advice()
+	a.Source, a.Server, a.Model, a.Price, a.Lacking, a.TopKeys = "profiles.ndjson", nil, nil, 0, "This bale was built without cgo: libzstd may do better.", nil
+	a.Scan = advise.Scan{Keys: 9000, Seen: 9000, LookedAt: 9000, Values: 4000, BytesRead: 4 * mebibyte, Seconds: 0.31}
+	a.Groups = a.Groups[:1]
+	finish(a)
+	a.Total.Network, a.Total.CPU = advise.Interval{}, 0
+	return a
+}
+
+// nothing is the advice for a server without keys.
+func nothing() *advise.Advice {
+	a := advice()
+	a.Groups, a.TopKeys, a.Next, a.Warnings, a.Total, a.Scan, a.Server.InPlace, a.Model = nil, nil, nil, nil, advise.Total{}, advise.Scan{}, nil, nil
+	return a
+}
+
+// unmoved is the advice to do nothing.
+func unmoved() *advise.Advice {
+	a := advice()
+	a.Groups = a.Groups[8:]
+	finish(a)
+	return a
+}
+
+// crowded has so many groups, each with a long name and all that can be tried.
+func crowded(n int) *advise.Advice {
+	a := advice()
+	template := a.Groups[0]
+	a.Groups = nil
+	for i := range n {
+		g := template
+		g.Name = fmt.Sprintf("group:%d:%s", i, strings.Repeat("of:", 160))
+		g.Match = g.Name
+		g.Now /= int64(i + 1)
+		g.Options = options(g.Now, 452, 1, 10)
+		g.Saving, g.Month = g.Options[3].Saving, advise.Interval{}
+		if i%5 == 4 {
+			g.Chosen, g.Why, g.Saving = -1, fmt.Sprintf("the best of 14 settings saves %.1f%%, which is not worth a change", float64(i)/100), advise.Interval{}
+		}
+		a.Groups = append(a.Groups, g)
+	}
+	finish(a)
+	return a
+}
+
+func adviceHTML(t *testing.T, a *advise.Advice) string {
+	t.Helper()
+	var w bytes.Buffer
+	if err := WriteAdviceHTML(&w, a); err != nil {
+		t.Fatal(err)
+	}
+	return w.String()
+}
+
+func TestAdviceHTML(t *testing.T) {
+	for golden, a := range map[string]*advise.Advice{"testdata/advice.html": advice(), "testdata/advice-files.html": files(), "testdata/advice-none.html": nothing()} {
+		compareGolden(t, golden, []byte(adviceHTML(t, a)))
+	}
+}
+
+func TestAdviceHTMLAnswers(t *testing.T) {
+	one := unmoved()
+	one.Groups = one.Groups[:1]
+	all := advice()
+	all.Groups = all.Groups[:8]
+	for _, c := range []struct {
+		advice *advise.Advice
+		want   string
+	}{
+		{advice(), "<h1 id=\"answer\">Packing 8 of the 13 groups of keys would save 3.7\u00a0GiB of 9.1\u00a0GiB, which is 41%, or $46.41 a month.</h1>"},
+		{all, "Packing all 8 groups of keys would save "},
+		{files(), "Packing the only group of keys would save "},
+		{unmoved(), "Leave it as it is: there is no setting to recommend for any of the 5 groups of keys."},
+		{one, "Leave it as it is: there is no setting to recommend for the only group of keys."},
+		{nothing(), "There is nothing to say: no keys were found."},
+	} {
+		got := adviceHTML(t, c.advice)
+		if !strings.Contains(got, c.want) {
+			t.Errorf("no %q in %q", c.want, regexp.MustCompile("<h1.*</h1>").FindString(got))
+		}
+		if saves := strings.Contains(c.want, "save"); strings.Contains(got, "<dt>Saved</dt>") != saves {
+			t.Errorf("%s: says it what part is saved? %v", c.want, !saves)
+		}
+	}
+}
+
+func TestAdviceHTMLIsClosed(t *testing.T) {
+	got := adviceHTML(t, advice())
+	if n := strings.Count(got, "<script"); n != 1 {
+		t.Errorf("%d scripts, want the page's own alone", n)
+	}
+	if !strings.Contains(got, `content="default-src 'none'; img-src data:; style-src 'sha256-`) {
+		t.Error("its policy lets others in")
+	}
+	if strings.Contains(got, "<img") {
+		t.Error("a picture")
+	}
+	if outer := regexp.MustCompile(`(?i)(src|href|url|@import)\s*[=(]?\s*["']?\s*(https?:)?//`).FindString(got); outer != "" {
+		t.Errorf("%q is from elsewhere", outer)
+	}
+	for _, r := range "\x00\u202e\ufffd" {
+		if strings.ContainsRune(got, r) {
+			t.Errorf("%q is not escaped", r)
+		}
+	}
+	for _, want := range []string{`bin:\x00\xff\xfe\u202e:*`, "&lt;script&gt;pwned=1"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+func TestAdviceHTMLIsSmall(t *testing.T) {
+	const limit = 300 << 10
+	for n, a := range map[int]*advise.Advice{200: crowded(200), 5000: crowded(5000)} {
+		got := adviceHTML(t, a)
+		t.Logf("%d groups: %d bytes", n, len(got))
+		if n == 200 && len(got) > limit {
+			t.Errorf("%d bytes, more than %d", len(got), limit)
+		}
+		if n == 5000 && !strings.Contains(got, "Another 4,500 groups of ") {
+			t.Error("it does not say what it leaves out")
+		}
+	}
+}
+
+// TestAdviceHTMLOfAnything: no advice, however odd, panics or draws at no place.
+func TestAdviceHTMLOfAnything(t *testing.T) {
+	odd := advice()
+	odd.Groups[0].Now = 0
+	odd.Groups[1].Options[3].Pack.Mean, odd.Groups[1].Options[3].Ratio = 0, 0
+	odd.Groups[2].Chosen = 99
+	odd.Groups[3].Saving.Estimate = -5000
+	odd.Groups[4].Sizes = []advise.Bucket{{Class: 0}, {Class: 1 << 40}}
+	odd.Groups[5].Name, odd.Groups[5].Type = "", ""
+	odd.Groups[6].Options = odd.Groups[6].Options[3:4]
+	odd.Groups[6].Chosen = 0
+	odd.Groups[7].Options[6].Pack.Mean = 2e7
+	odd.Budget = 0
+	for _, a := range []*advise.Advice{odd, {}, {Groups: []advise.Group{{}}}} {
+		if got := adviceHTML(t, a); regexp.MustCompile(`"[^"]*(NaN|Inf)|\b(NaN|Inf)\b`).MatchString(strings.Split(got, "<script>")[0]) {
+			t.Errorf("a figure that is none: %q", regexp.MustCompile(`.{0,60}\b(NaN|Inf)\b.{0,20}`).FindString(got))
+		}
+	}
+}
+
+func TestMerged(t *testing.T) {
+	var many []advise.Bucket
+	for class := int64(100); class < 100_000; class += 100 {
+		many = append(many, advise.Bucket{Class: class, Before: 0.001, After: 0.001})
+	}
+	got := merged(many)
+	if len(got) > 36 || len(got) < 10 {
+		t.Errorf("%d buckets", len(got))
+	}
+	before := 0.0
+	for i, b := range got {
+		before += b.Before
+		if i > 0 && b.Class <= got[i-1].Class {
+			t.Errorf("%d after %d", b.Class, got[i-1].Class)
+		}
+	}
+	if math.Abs(before-0.999) > 1e-9 || got[len(got)-1].Class != 99_900 {
+		t.Errorf("%f of the values, up to %d bytes", before, got[len(got)-1].Class)
+	}
+}
+
+func TestAdviceFigures(t *testing.T) {
+	for got, want := range map[string]string{
+		share(0): "0%", share(0.0001): "<0.1%", share(0.0312): "3.1%", share(0.0996): "10%", share(-0.38): "−38%",
+		money(41.2): "$41.20", money(-1234.4): "−$1,234", amount(-2048): "−2.0 KiB", microseconds(0.04): "0.04", microseconds(1.23): "1.2", microseconds(1234.4): "1,234", microseconds(99.6): "100",
+		unbroken("3.7 GiB, 12 B in 1 s, 3 seconds"): "3.7\u00a0GiB, 12\u00a0B in 1\u00a0s, 3 seconds", thousands(-1234567): "-1,234,567", thousands(-123): "-123", thousands(1000): "1,000", span(4): "4.0 s", span(90_000): "25.0 h", span(200_000): "2.3 days", span(600): "10 min", span(61): "61 s",
+		partBounds(advise.Interval{Low: 67, High: 69}, 100): "67% to 69%", partBounds(advise.Interval{Low: 678, High: 682}, 1000): "67.8% to 68.2%",
+		bounds(advise.Interval{Low: 1, High: 2}, money, "%s-%s"): "$1.00-$2.00", bounds(advise.Interval{Low: 1, High: 1.001}, money, "%s-%s"): "", settingOf(&advise.Option{Setting: "none", Encoding: "cbor"}): "cbor",
+		budgetOf(1500 * time.Nanosecond): "1.5 us", classLabel(48): "48", classLabel(1536): "1.5K", classLabel(4 << 20): "4M", tickBytes(2 << 30): "2 GiB",
+		keyName("a\\b", 9): "a\\b", keyName("", 9): `""`, keyName("a\nb\x1b", 20): `a\nb\x1b`, keyName("abcdefgh", 5): "abcd…",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestAdviceHTMLContrast: text has 4.5:1 against its ground, and what is drawn 3:1 (WCAG 2.2, 1.4.3
+// and 1.4.11, level AA).
+func TestAdviceHTMLContrast(t *testing.T) {
+	themes := themesOf(t, pageStyle)
+	for i, name := range []string{"light", "dark"} {
+		colours := themes[i]
+		checked := map[string]bool{"rule": true} // which only decorates
+		for _, c := range []struct {
+			front, ground string
+			least         float64
+		}{
+			{"ink", "paper", 4.5}, {"muted", "paper", 4.5}, {"link", "paper", 4.5}, {"ink", "sheet", 4.5}, {"warn", "warn-ground", 4.5}, {"ink", "chosen-ground", 4.5},
+			{"stays", "paper", 3}, {"saved", "paper", 3}, {"saved", "saved-ground", 3}, {"edge", "paper", 3}, {"stays", "saved-ground", 3}, {"ink", "saved-ground", 3}, {"link", "warn-ground", 3},
+		} {
+			checked[c.front], checked[c.ground] = true, true
+			if got := contrast(t, colours, c.front, c.ground); got < c.least {
+				t.Errorf("%s: %s on %s has a contrast of %.2f, less than %.1f", name, c.front, c.ground, got, c.least)
+			}
+		}
+		for colour := range colours {
+			if !checked[colour] {
+				t.Errorf("%s: %s is compared with nothing", name, colour)
+			}
+		}
+	}
+	if loose := regexp.MustCompile(`(?:color|fill|stroke|background|border[a-z-]*):[^;}]*#[0-9a-f]+`).FindString(pageStyle); loose != "" {
+		t.Errorf("a colour beside the themes: %s", loose)
+	}
+}
+
+// colour is red, green and blue, 0 to 1.
+type colour = [3]float64
+
+// themesOf are the colours of a style by name: the light ones, and the dark ones.
+func themesOf(t *testing.T, style string) (themes []map[string]colour) {
+	t.Helper()
+	for _, theme := range regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(style, -1) {
+		colours := map[string]colour{}
+		for _, m := range regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`).FindAllStringSubmatch(theme[1], -1) {
+			n, err := strconv.ParseUint(m[2], 16, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			colours[m[1]] = colour{float64(n>>16) / 255, float64(n>>8&255) / 255, float64(n&255) / 255}
+		}
+		themes = append(themes, colours)
+	}
+	if len(themes) != 2 {
+		t.Fatalf("%d themes, want light and dark", len(themes))
+	}
+	return themes
+}
+
+// contrast is that of WCAG 2.2 between two colours of a theme.
+func contrast(t *testing.T, theme map[string]colour, front, ground string) float64 {
+	t.Helper()
+	f, ok := theme[front]
+	g, also := theme[ground]
+	if !ok || !also {
+		t.Fatalf("no %s or %s", front, ground)
+	}
+	x, y := luminance(f), luminance(g)
+	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
+}
+
+// luminance is the relative luminance of WCAG 2.2.
+func luminance(c colour) float64 {
+	for i, v := range c {
+		if v <= 0.04045 {
+			c[i] = v / 12.92
+		} else {
+			c[i] = math.Pow((v+0.055)/1.055, 2.4)
+		}
+	}
+	return 0.2126*c[0] + 0.7152*c[1] + 0.0722*c[2]
+}

@@ -1,0 +1,59 @@
+package report
+
+import (
+	_ "embed"
+	"io"
+
+	"github.com/balekv/bale/cmd/internal/outcome"
+)
+
+var (
+	//go:embed bench.html
+	benchMarkup string
+	//go:embed bench.css
+	benchStyle string
+	//go:embed bench.js
+	benchScript string
+
+	benchTemplate = newTemplate("bench", benchMarkup)
+)
+
+// BenchOptions say what a page of the lab shows beside the figures of a run.
+type BenchOptions struct {
+	// Choices are what to choose, a sentence for each set of values. None where nothing is to be
+	// said, and for a study, which has findings.
+	Choices []string
+
+	// Live is for a run that goes on. The page then asks for "content", beside its own address,
+	// every 2 seconds, and shows what it gets: what [BenchContent] writes. It stops asking after it
+	// got a content that is not Live. What was sorted, filtered, chosen and opened stays so.
+	Live bool
+}
+
+// BenchHTML writes a run as one HTML file that needs nothing else: no script, font or picture from
+// elsewhere, which its content security policy sees to. All of it can be read without JavaScript,
+// on a telephone, in the dark and on paper. A baseline, which may be nil, is drawn behind the run:
+// cells are compared with those of the same [outcome.Identity].
+func BenchHTML(w io.Writer, run, baseline *outcome.Run, o BenchOptions) error {
+	c := newBenchContent(run, baseline, o)
+	p := benchPage{Page: newPage(c.Title, "To the answer", benchStyle, benchScript), Content: c}
+	p.Page.Live = o.Live
+	return benchTemplate.Execute(w, p)
+}
+
+// BenchShell writes the page of a run of which there is nothing to show yet.
+func BenchShell(w io.Writer, o BenchOptions) error {
+	return BenchHTML(w, &outcome.Run{}, nil, o)
+}
+
+// BenchContent writes what stands in the page: the content of its main element. The run may be a
+// part of one.
+func BenchContent(w io.Writer, run, baseline *outcome.Run, o BenchOptions) error {
+	return benchTemplate.ExecuteTemplate(w, "content", newBenchContent(run, baseline, o))
+}
+
+// benchPage is what the template shows.
+type benchPage struct {
+	Page    page
+	Content *benchContent
+}

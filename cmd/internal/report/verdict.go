@@ -1,0 +1,120 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/balekv/bale/cmd/internal/outcome"
+)
+
+const (
+	minSaving     = 0.05 // of the bytes a key, below which compressing is not worth its trouble
+	minThroughput = 0.50 // of that of plain values, which a choice must keep
+	asGood        = 1.03 // times the fewest bytes: among such cells the fastest is chosen
+)
+
+// Verdict says in a line for each set of values what to choose and what it saves. It looks at the
+// verified cells of closed loops with the most callers that keep at least half of the throughput of
+// the plain values, and chooses the fastest of those within 3% of the fewest bytes: as Redis
+// allocates them, or stored ones where those are unknown. Memory is what costs, so it comes first;
+// the throughput is said beside it, measured with client and server on one machine, where
+// compressing takes the most.
+func Verdict(r *outcome.Run) (lines []string) {
+	for _, cells := range byDataset(r.Cells) {
+		// A throughput that was asked for tells nothing; and what a server is, and how values
+		// travel, is not for a compressor to win.
+		cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.Rate > 0 })
+		for len(cells) > 0 {
+			first := cells[0]
+			same := func(c outcome.Cell) bool { return c.Server == first.Server && c.Batch == first.Batch }
+			name := setName(first, r.Cells)
+			if slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return !same(c) }) {
+				name += " " + strings.TrimSpace(cmp.Or(first.Batch, "one by one")+" "+first.Server)
+			}
+			lines = append(lines, "Choose "+choose(name, slices.DeleteFunc(slices.Clone(cells), func(c outcome.Cell) bool { return !same(c) }))+".")
+			cells = slices.DeleteFunc(cells, same)
+		}
+	}
+	return lines
+}
+
+// setName is a set's name, with its track where there is more than one.
+func setName(c outcome.Cell, all []outcome.Cell) string {
+	if slices.ContainsFunc(all, func(o outcome.Cell) bool { return o.Track != c.Track }) {
+		return c.Dataset + ", " + c.Track
+	}
+	return c.Dataset
+}
+
+func choose(name string, cells []outcome.Cell) string {
+	title := titled(cells)
+	callers := slices.MaxFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
+	cells = slices.DeleteFunc(slices.Clone(cells), func(c outcome.Cell) bool { return !c.Verified || c.Concurrency != callers })
+	if len(cells) == 0 {
+		return "nothing for " + name + ": no cell was verified"
+	}
+	isRaw := func(c outcome.Cell) bool { return c.Codec == "raw" }
+	if slices.ContainsFunc(cells, func(c outcome.Cell) bool { return !isRaw(c) }) {
+		cells = slices.DeleteFunc(cells, isRaw) // what serializes nothing is no serializer to choose
+	}
+	// What to compare with: plain values of the first codec, or whatever comes first.
+	base := cells[max(0, slices.IndexFunc(cells, func(c outcome.Cell) bool { return c.Compress == "none" }))]
+	verified := slices.Clone(cells)
+	cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.ValuesPerSecond.Median < minThroughput*base.ValuesPerSecond.Median })
+	smallest := slices.MinFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(a.BytesPerKey(), b.BytesPerKey()) })
+	cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.BytesPerKey() > asGood*smallest.BytesPerKey() })
+	choice := slices.MaxFunc(cells, func(a, b outcome.Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) })
+	saving := 1 - choice.BytesPerKey()/base.BytesPerKey()
+	what := "stored"
+	if base.RedisBytesPerKey != nil {
+		what = "in Redis"
+	}
+	if saving < minSaving {
+		// Plain values, then, but by the client that is fastest with them.
+		plain := slices.DeleteFunc(slices.Clone(verified), func(c outcome.Cell) bool { return c.Codec != base.Codec || c.Compress != base.Compress })
+		if c := slices.MaxFunc(plain, func(a, b outcome.Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) }); c.Client != base.Client {
+			return fmt.Sprintf("%s for %s: %s the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
+				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers), 100*minThroughput, 100*minSaving, base.BytesPerKey(), what)
+		}
+		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
+			title(base), name, 100*minThroughput, count(callers), 100*minSaving, base.BytesPerKey(), what)
+	}
+	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %s the throughput of %s with %s%s",
+		title(choice), name, choice.BytesPerKey(), what, base.BytesPerKey(), 100*saving, choice.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers),
+		withoutCompression(choice, base, verified))
+}
+
+// withoutCompression compares a choice with plain values by its own client, where the base is by
+// another: the throughput of the two together tells nothing of what compressing takes.
+func withoutCompression(choice, base outcome.Cell, verified []outcome.Cell) string {
+	i := slices.IndexFunc(verified, func(c outcome.Cell) bool {
+		return c.Client == choice.Client && c.Codec == choice.Codec && c.Compress == "none"
+	})
+	if choice.Client == base.Client || choice.Compress == "none" || i < 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and at %s that of %s", choice.ValuesPerSecond.Times(verified[i].ValuesPerSecond), titled(verified)(verified[i]))
+}
+
+// titled tells the cells of a set apart in a sentence.
+func titled(cells []outcome.Cell) func(outcome.Cell) string {
+	_, row := named(cells)
+	return func(c outcome.Cell) string {
+		var words []string
+		for _, word := range row(c) {
+			if word != "" {
+				words = append(words, fmt.Sprint(word))
+			}
+		}
+		return strings.Join(words, " + ")
+	}
+}
+
+func count(callers int) string {
+	if callers == 1 {
+		return "1 caller"
+	}
+	return fmt.Sprintf("%d callers", callers)
+}

@@ -1,0 +1,350 @@
+// Package study has the lab's fixed comparisons: what each measures, as a command line of bale
+// bench, and what its figures say, in sentences and small tables. [All] lists them, [Find] finds
+// one by its name, and [Study.Findings] sums a run up.
+package study
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/balekv/bale/cmd/internal/outcome"
+)
+
+// Study is a comparison that is the same for everybody.
+type Study struct {
+	Name     string
+	About    string   // what it compares, in a line
+	Question string   // that it answers
+	Args     []string // of bale bench
+
+	find func(r *outcome.Run) []outcome.Finding
+}
+
+// enoughRounds are those that an interval takes.
+const enoughRounds = 6
+
+// Findings sum up a run of the study. Cells that failed are left out, and what intervals do not
+// tell apart is said not to be.
+func (s Study) Findings(r *outcome.Run) []outcome.Finding {
+	found := s.find(r)
+	if len(found) > 0 && slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return c.Verified && c.ValuesPerSecond.Interval == nil }) {
+		found = slices.Insert(found, 0, outcome.Finding{Says: []string{fmt.Sprintf("These are medians of too few rounds for intervals, which take %d: none of the times and rates is told apart from another.", enoughRounds)}})
+	}
+	return found
+}
+
+// ErrStudy says that there is no such study.
+var ErrStudy = errors.New("no such study")
+
+// Find returns a study by its name.
+func Find(name string) (Study, error) {
+	for _, s := range All() {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return Study{}, fmt.Errorf("%w: %q; there are %s", ErrStudy, name, strings.Join(Names(), ", "))
+}
+
+// Names are those of all studies.
+func Names() []string {
+	var names []string
+	for _, s := range All() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// All are the studies there are.
+func All() []Study {
+	return []Study{
+		{"serializers", "JSON libraries, MessagePack, CBOR, protocol buffers, gob, through Redis: time and size", "Which serializer takes the least time, and which the fewest bytes?", []string{
+			"--builtin", "profiles,fields100", "--track", "typed,dynamic",
+			"--codec", "json,json2,go-json,sonic,easyjson,gob,msgpack,shamaton,msgp,cbor,protobuf",
+			"--compress", "none,zstd:3+dict", "--concurrency", "64",
+		}, serializers},
+		{"compressors", "snappy, s2, lz4, gzip and zstd, with and without a dictionary, by kind of data", "Which compressor makes which kind of data smallest, and what does that cost?", []string{
+			"--builtin", "profiles,text,protobuf,random", "--codec", "raw",
+			"--compress", "none,snappy,s2,lz4,gzip,zstd:1,zstd:3,zstd:9,zstd:3/go,s2+dict,lz4+dict,zstd:1+dict,zstd:3+dict,zstd:9+dict", "--concurrency", "64",
+		}, compressors},
+		{"pooling", "a new context for each value, pooled ones and streams: time, allocations, share of the garbage collector", "What do pooled contexts save over a new one for each value, and over streams?", []string{
+			"--value-size", "4KiB", "--codec", "raw", "--duration", "2s", // for the garbage collector to have its turns
+			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3/go,zstd:3/go/naive,zstd:3/go/stream,gzip,gzip/naive,lz4,lz4/naive,lz4/stream", "--concurrency", "8",
+		}, pooling},
+		{"clients", "go-redis, rueidis, redigo and radix, by themselves and through twemproxy: 32-byte keys, 1 KB values, half GET, half SET", "Which Redis client does the most, and how long does it take, by the number of callers?", []string{
+			"--value-size", "1000", "--key-size", "32", "--mix", "50:50", "--codec", "raw", "--compress", "none",
+			"--client", "goredis,goredis+auto,rueidis,rueidis-auto,redigo,radix,goredis@twemproxy,rueidis@twemproxy,redigo@twemproxy,radix@twemproxy", "--concurrency", "1,64,256,1000", "--duration", "640ms",
+		}, clients},
+		{"pipeline", "one by one, pipelines and MSET, by depth", "How deep should a pipeline be, and is MSET faster?", []string{
+			"--value-size", "1000", "--codec", "raw", "--compress", "none", "--batch", "single,pipeline:10,pipeline:100,pipeline:1000,mset:10,mset:100,mset:1000",
+			"--client", "goredis,rueidis,redigo", "--concurrency", "8", "--duration", "1s",
+		}, pipelines},
+		{"pool-size", "how many connections go-redis' pool should have for 256 callers", "How many connections should a pool have for 256 callers?", []string{
+			"--value-size", "1000", "--codec", "raw", "--compress", "none", "--mix", "50:50",
+			"--client", "goredis:1,goredis:2,goredis:4,goredis:8,goredis:16,goredis:16+idle:16,goredis:32,goredis:64,goredis:128,goredis:256", "--concurrency", "256", "--duration", "2s",
+		}, poolSizes},
+		{"dictionary", "contexts used again, dictionaries, streams: ratio and P99", "What does a dictionary do for ratio and P99, and what does it cost to use it well?", []string{
+			"--builtin", "profiles,sessions", "--codec", "json",
+			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3+dict,zstd:3/naive+dict,zstd:3/stream+dict,zstd:3/go+dict,s2+dict,lz4+dict", "--concurrency", "8", "--duration", "1s",
+		}, dictionaries},
+		{"network", "from which bandwidth on compression has the higher throughput", "Up to which bandwidth does compression have the higher throughput?", []string{
+			"--builtin", "sessions", "--codec", "json", "--compress", "none,s2,zstd:3,zstd:3+dict", "--concurrency", "64", "--duration", "1s",
+			"--link", "10mbit", "--link", "50mbit", "--link", "100mbit", "--link", "200mbit", "--link", "500mbit", "--link", "1gbit", "--link", "10gbit",
+		}, networks},
+	}
+}
+
+// group is the cells of a run that differ in nothing but what is compared.
+type group struct {
+	name  string
+	cells []outcome.Cell
+}
+
+// groups splits the verified cells of a run by a name, in the order of the first of each.
+func groups(r *outcome.Run, name func(outcome.Cell) string) []group {
+	var all []group
+	for _, c := range r.Cells {
+		if !c.Verified {
+			continue
+		}
+		n := name(c)
+		i := slices.IndexFunc(all, func(g group) bool { return g.name == n })
+		if i < 0 {
+			i = len(all)
+			all = append(all, group{name: n})
+		}
+		all[i].cells = append(all[i].cells, c)
+	}
+	return all
+}
+
+// find is the first cell that is as wanted.
+func (g group) find(is func(outcome.Cell) bool) (outcome.Cell, bool) {
+	if i := slices.IndexFunc(g.cells, is); i >= 0 {
+		return g.cells[i], true
+	}
+	return outcome.Cell{}, false
+}
+
+func compressed(setting string) func(outcome.Cell) bool {
+	return func(c outcome.Cell) bool { return c.Compress == setting }
+}
+
+// only are those of its cells that are as wanted.
+func (g group) only(is func(outcome.Cell) bool) group {
+	g.cells = slices.DeleteFunc(slices.Clone(g.cells), func(c outcome.Cell) bool { return !is(c) })
+	return g
+}
+
+// best is the cell with the highest score.
+func (g group) best(score func(outcome.Cell) float64) outcome.Cell {
+	return slices.MaxFunc(g.cells, func(a, b outcome.Cell) int {
+		switch x, y := score(a), score(b); {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+}
+
+// like reports whether a cell is the best by an estimate, or not told from it.
+func like(c, best outcome.Cell, of func(outcome.Cell) outcome.Estimate) bool {
+	a, b := of(c), of(best)
+	return c.Identity == best.Identity || a.Interval != nil && b.Interval != nil && !a.Apart(b)
+}
+
+// nearest reports which cells of a column are to be marked: the best by an estimate, and those not
+// told from it. None are, and ordered is false, where a worse median would be marked and a better
+// one not: then intervals are too wide to put the column in an order.
+func (g group) nearest(best outcome.Cell, of func(outcome.Cell) outcome.Estimate) (is func(outcome.Cell) bool, ordered bool) {
+	farthest, next := 0.0, math.Inf(1) // from the best, of those that would be marked and of the others
+	for _, c := range g.cells {
+		switch off := math.Abs(of(c).Median - of(best).Median); {
+		case like(c, best, of):
+			farthest = max(farthest, off)
+		default:
+			next = min(next, off)
+		}
+	}
+	if farthest > next {
+		return func(outcome.Cell) bool { return false }, false
+	}
+	return func(c outcome.Cell) bool { return like(c, best, of) }, true
+}
+
+// unmarked says for a note which columns, each of a group, have no marks.
+func unmarked(columns []group, best func(group) outcome.Cell, of func(outcome.Cell) outcome.Estimate) string {
+	var names []string
+	for _, g := range columns {
+		if _, ordered := g.nearest(best(g), of); !ordered {
+			names = append(names, g.name)
+		}
+	}
+	return noMarks(names...)
+}
+
+// noMarks says for a note why columns have no marks; nothing without any.
+func noMarks(columns ...string) string {
+	if len(columns) == 0 {
+		return ""
+	}
+	return " No best is marked in " + strings.Join(columns, ", ") + ": by their wide intervals worse figures would be, and better ones not."
+}
+
+// alike says which others are not told from the best; nothing where there are none.
+func (g group) alike(best outcome.Cell, of func(outcome.Cell) outcome.Estimate, name func(outcome.Cell) string) string {
+	var names []string
+	for _, c := range g.cells {
+		if c.Identity != best.Identity && like(c, best, of) {
+			names = append(names, name(c))
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return ""
+	case len(names) == len(g.cells)-1 && len(names) > 2:
+		return "; none of the others is told from it"
+	}
+	return "; not told from it: " + strings.Join(names, ", ")
+}
+
+func throughput(c outcome.Cell) float64       { return c.ValuesPerSecond.Median }
+func rate(c outcome.Cell) outcome.Estimate    { return c.ValuesPerSecond }
+func codec(c outcome.Cell) string             { return c.Codec }
+func compressor(c outcome.Cell) string        { return c.Compress }
+func client(c outcome.Cell) string            { return c.Client }
+func packing(c outcome.Cell) outcome.Estimate { return work(c, "compress", "decompress") }
+
+// work is the time in us of some stages together.
+func work(c outcome.Cell, stages ...string) outcome.Estimate {
+	sum := 0.0
+	for _, s := range stages {
+		sum += c.Stages[s].P50
+	}
+	var rounds []float64
+	for _, r := range c.Rounds {
+		if len(r.StagesP50) != len(outcome.Stages) {
+			return outcome.Estimate{Median: sum}
+		}
+		inRound := 0.0
+		for _, s := range stages {
+			inRound += r.StagesP50[slices.Index(outcome.Stages, s)]
+		}
+		rounds = append(rounds, inRound)
+	}
+	return outcome.NewEstimate(rounds).Around(sum)
+}
+
+// text is a name in a table.
+func text(s string) outcome.Figure { return outcome.Figure{Text: s} }
+
+// exact is a figure without noise.
+func exact(v float64, decimals int) outcome.Figure { return text(number(v, decimals)) }
+
+// measured is a figure with its interval.
+func measured(e outcome.Estimate, decimals int) outcome.Figure {
+	f := text(number(e.Median, decimals))
+	if e.Interval != nil {
+		f.Range = number(e.Interval[0], decimals) + " to " + number(e.Interval[1], decimals)
+	}
+	return f
+}
+
+// against is how many times another estimate one is; it is nothing against itself.
+func against(e, other outcome.Estimate) outcome.Figure {
+	q := e.Over(other)
+	if q.Median == 0 {
+		return outcome.Figure{}
+	}
+	f := measured(q, 2)
+	f.Same = q.Interval != nil && !e.Apart(other)
+	return f
+}
+
+// marked is a figure that is the best of its column, or not told from it.
+func marked(f outcome.Figure, best bool) outcome.Figure {
+	f.Best = best
+	return f
+}
+
+// said is an estimate in a sentence: "1,219 (1,180 to 1,301)".
+func said(e outcome.Estimate, decimals int) string {
+	f := measured(e, decimals)
+	if f.Range == "" {
+		return f.Text
+	}
+	return f.Text + " (" + f.Range + ")"
+}
+
+// number has commas between thousands; decimals only where there are few digits before them.
+func number(v float64, decimals int) string {
+	if v >= 100 && decimals < 2 {
+		decimals = 0
+	}
+	whole, fraction, _ := strings.Cut(strconv.FormatFloat(v, 'f', decimals, 64), ".")
+	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if fraction == "" {
+		return whole
+	}
+	return whole + "." + fraction
+}
+
+// amount is a number of bytes as one says it.
+func amount(bytes float64) string {
+	switch {
+	case bytes >= 1<<20:
+		return number(bytes/(1<<20), 1) + " MiB"
+	case bytes >= 1<<10:
+		return number(bytes/(1<<10), 1) + " KiB"
+	}
+	return number(bytes, 0) + " B"
+}
+
+// place is one of the places where something is compared with something else.
+type place struct {
+	name     string
+	e, other outcome.Estimate
+}
+
+// verdicts say where the one is more than the other, where less, and where neither is told. In says
+// what places are in: "over".
+func verdicts(places []place, more, less, in string) string {
+	var higher, lower, same []string
+	for _, p := range places {
+		q := p.e.Over(p.other)
+		switch {
+		case q.Median == 0:
+		case !p.e.Apart(p.other):
+			same = append(same, p.name)
+		case q.Median > 1:
+			higher = append(higher, p.e.Times(p.other)+" "+in+" "+p.name)
+		default:
+			lower = append(lower, p.e.Times(p.other)+" "+in+" "+p.name)
+		}
+	}
+	var all []string
+	for _, each := range []struct {
+		says  string
+		where []string
+	}{{more + ":", higher}, {less + ":", lower}, {"not told apart " + in, same}} {
+		if len(each.where) > 0 {
+			all = append(all, each.says+" "+strings.Join(each.where, ", "))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+func callers(n int) string {
+	if n == 1 {
+		return "1 caller"
+	}
+	return number(float64(n), 0) + " callers"
+}

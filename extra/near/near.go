@@ -1,0 +1,781 @@
+// Package near keeps decoded values in the process, in front of a bale.Cache: a value that is there
+// costs tens of nanoseconds, and no round trip, no decompression and no decoding.
+//
+// [New] puts a [Cache] before a bale.Cache; [Options] bound its memory and the age of what it
+// serves. With [Invalidations] (package github.com/balekv/bale/adapter/rueidis has them) the server
+// says which keys have changed, by whomever, and they are dropped at once; without, values are kept
+// for a second. All callers share one value: with Options.Clone each gets its own copy.
+//
+// A value is not served after its expiry, nor a cached miss (LoadOptions.NegativeTTL) after its
+// own. The values of GetOrLoad carry their expiry. That of other values is asked of the Store, if
+// it has a method PTTL, as those of the adapters have; else they may be served until MaxAge. A
+// value whose PTTL fails is not kept.
+//
+// What it promises: a value that a call returns was in Redis at the call, or not longer than
+// Options.MaxAge before it, whatever becomes of connections and servers. What GetOrLoad loads
+// counts as in Redis when its load ends, even if it was not stored. And after a Set or Delete
+// through a Cache has returned, no call of the same Cache returns what was there before, unless
+// others have written it again, as a load can that began earlier in another process or through
+// another bale.Cache.
+//
+// It is for reads from masters: a replica that lags behind may return, and leave here for MaxAge,
+// what has changed before. Below it there should be no other cache in the process
+// (StoreOptions.CacheTTL of package rueidis), whose age would be added.
+//
+// Nothing is released yet: until version 1 the API may change.
+package near
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/maypok86/otter/v2/stats"
+
+	"github.com/balekv/bale"
+)
+
+const (
+	defaultMaxBytes    = 64 << 20
+	minMaxBytes        = 64 << 10
+	defaultMaxAge      = time.Second
+	defaultListeningMA = time.Minute // with Invalidations
+	largestPart        = 16          // a single value takes at most this part of MaxBytes
+	largestEntry       = 1 << 30     // and at most this
+	shards             = 256         // locks; taken for misses and changes alone
+	listenAgain        = time.Second // after Listen has failed
+	resolution         = time.Second // of the clock by which memory is freed
+)
+
+// Options are the settings of a [Cache]; the zero value is useful.
+type Options[T any] struct {
+	// MaxBytes bounds what all kept values take, in bytes, together with their keys and what the
+	// cache itself needs for each. It is never exceeded, as Size counts. A value that takes more
+	// than a 16th of it, or than 1 GiB, is not kept. Defaults to 64 MiB; at least 64 KiB.
+	MaxBytes int64
+
+	// MaxAge is how long a value is kept at most, counted from before Redis was asked for it: the
+	// longest time that a value can be served after it was changed or deleted when Invalidations do
+	// not say so, because there are none or their connection is lost. Defaults to 1 s, or 1 min
+	// with Invalidations; of keys that they do not cover it is 1 s at most.
+	MaxAge time.Duration
+
+	// Size returns how many bytes a decoded value takes. It is called once for each value that is
+	// kept. Defaults to an estimate by reflection, which follows pointers, and does not keep values
+	// of more than a million parts or 100 levels.
+	Size func(key string, v T) int
+
+	// Clone makes the copy that a caller gets. Defaults to none: all callers share what is kept,
+	// and must not change what a value points to (slices, maps, pointers).
+	Clone func(T) T
+
+	// Invalidations tell what has changed in Redis. Defaults to none.
+	Invalidations Invalidations
+
+	// Log is told when Invalidations fail. Defaults to nothing.
+	Log *slog.Logger
+}
+
+// Invalidations tell which keys have changed. An implementation is safe for concurrent use, and can
+// serve several caches.
+type Invalidations interface {
+	// Listen calls changed with keys that have changed, expired or been deleted, by this program
+	// too. It calls it with nil when any key may have: when it has begun to listen (so that from
+	// then on it misses nothing), has lost the connection or begun again, and when the server was
+	// emptied. Calls may come from several goroutines at once; changed does not wait for anything,
+	// and keeps no reference to keys. Listen connects again by itself. It returns when ctx ends,
+	// with its error, or with what makes listening impossible, and changed is not called any more
+	// then.
+	Listen(ctx context.Context, changed func(keys []string)) error
+
+	// Covers reports whether Listen tells of a key.
+	Covers(key string) bool
+}
+
+// Stats counts what a [Cache] has done.
+type Stats struct {
+	Hits          uint64 // values that were kept
+	Misses        uint64 // values that were not, or too old; several calls that wait for one reading are all counted
+	Bytes         int64  // that the kept values take
+	Entries       int    // kept values
+	Evictions     uint64 // values that were dropped to make room
+	TooLarge      uint64 // values that were not kept because they take more than a 16th of MaxBytes, or 1 GiB
+	Invalidations uint64 // keys that were said to have changed, kept or not
+	Resets        uint64 // times that any key may have changed, and all was dropped
+}
+
+// Cache is a bale.Cache that keeps decoded values in the process. Make one with [New]; it is safe
+// for concurrent use. What goes to Redis past it, by the same process or others, is noticed by
+// Invalidations or after MaxAge.
+type Cache[T any] struct {
+	cache   *bale.Cache[T]
+	entries *otter.Cache[string, *entry[T]]
+	maxAge  time.Duration
+	covers  func(key string) bool // nil for all
+	clone   func(T) T
+	size    func(string, T) int
+
+	maxBytes int64
+	largest  int64
+	bytes    atomic.Int64 // of entries, and of those that are about to be
+
+	seed   maphash.Seed
+	shards [shards]shard[T]
+	start  time.Time // of the clock that ages are counted by, which is monotonic
+	coarse *otter.CoarseClock
+
+	counts                       *stats.Counter // of hits and misses
+	evictions, tooLarge, changes atomic.Uint64
+
+	resets atomic.Uint64 // of all that is kept; entries of before are not served
+	sweep  chan struct{} // has one when there are entries of before a reset
+
+	closed  atomic.Bool
+	closing sync.RWMutex // held for writing while closed is set, and for reading while running is added to
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup
+}
+
+// entry is a kept value or miss. It never changes.
+type entry[T any] struct {
+	v      T
+	absent bool          // a cached miss
+	read   time.Duration // when Redis was asked, on the Cache's clock
+	until  time.Duration // when it expires or is too old, on the same clock
+	resets uint64        // resets before it was read
+	size   int64
+}
+
+// shard has the readings of some keys that are under way. Its lock is held too while their entries
+// are changed.
+type shard[T any] struct {
+	mu      sync.Mutex
+	flights map[want]*flight[T]
+	_       [48]byte // the next one's lock is in another cache line
+}
+
+// want is what calls share a flight for. Those that load have flights of their own: a Get does not
+// wait for a load.
+type want struct {
+	key  string
+	load bool
+}
+
+// gaveUp is the error of a call whose context ended while it waited, as bale.Cache has it.
+func (w want) gaveUp(ctx context.Context) error {
+	if w.load {
+		return &bale.KeyError{Op: "load", Key: w.key, Err: context.Cause(ctx)}
+	}
+	return &bale.KeyError{Op: "get", Key: w.key, Err: ctx.Err()}
+}
+
+// flight is a reading of one key, for all who want it. It stands in its shard as long as its value
+// may be kept and others may wait for it: what changes the key takes it out.
+type flight[T any] struct {
+	began   time.Duration
+	resets  uint64                  // resets before it began
+	waiting int                     // calls, with the one that began it, under the shard's lock
+	cancel  context.CancelCauseFunc // of a load, for the last call that leaves
+	cause   error                   // why calls have left, a deadline before all, under the shard's lock
+
+	done   chan struct{} // closed when the fields below are set
+	v      T
+	absent bool // a cached miss; err is ErrNotFound
+	err    error
+	until  time.Duration // when the value or miss expires or is too old
+	size   int64         // of the value, 0 for none that may be kept
+	again  bool          // it failed for the reader's context: the others read for themselves
+}
+
+var (
+	errGivenUp = errors.New("near: the reading was given up")
+	errClosed  = errors.New("near: the cache was closed")
+)
+
+// New puts a Cache in front of another, which stays the caller's. It is to be closed, for it starts
+// goroutines.
+func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
+	if o.MaxBytes == 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	if o.MaxAge == 0 {
+		o.MaxAge = defaultMaxAge
+		if o.Invalidations != nil {
+			o.MaxAge = defaultListeningMA
+		}
+	}
+	switch {
+	case cache == nil:
+		return nil, fmt.Errorf("near: %w: no bale.Cache", bale.ErrInvalid)
+	case o.MaxBytes < minMaxBytes:
+		return nil, fmt.Errorf("near: %w: MaxBytes is %d, must be at least %d, or 0 for %d", bale.ErrInvalid, o.MaxBytes, minMaxBytes, defaultMaxBytes)
+	case o.MaxAge < 0:
+		return nil, fmt.Errorf("near: %w: MaxAge is %v, must not be negative", bale.ErrInvalid, o.MaxAge)
+	}
+	if o.Size == nil {
+		o.Size = newEstimator[T]().size
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Cache[T]{
+		coarse: otter.NewCoarseClock(resolution),
+		cache:  cache, maxAge: o.MaxAge, clone: o.Clone, size: o.Size,
+		maxBytes: o.MaxBytes, largest: min(o.MaxBytes/largestPart, largestEntry),
+		seed: maphash.MakeSeed(), start: time.Now(), counts: stats.NewCounter(), sweep: make(chan struct{}, 1),
+	}
+	for i := range c.shards {
+		c.shards[i].flights = map[want]*flight[T]{}
+	}
+	var err error
+	c.entries, err = otter.New(&otter.Options[string, *entry[T]]{
+		// Entries are removed some time after they were inserted: there is room for one more beside
+		// as many as may be.
+		MaximumWeight: uint64(o.MaxBytes - c.largest),
+		Weigher:       func(_ string, e *entry[T]) uint32 { return uint32(e.size) },
+		// This frees memory, when it gets to it; how old a value may be is decided when it is read.
+		// So a clock will do that is cheap to read, for otter reads it at each hit.
+		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, *entry[T]]) time.Duration { return e.Value.until - e.Value.read + resolution }),
+		Clock:            c.coarse,
+		OnAtomicDeletion: func(e otter.DeletionEvent[string, *entry[T]]) {
+			c.bytes.Add(-e.Value.size)
+			if e.Cause == otter.CauseOverflow {
+				c.evictions.Add(1)
+			}
+		},
+	})
+	if err != nil {
+		c.coarse.Stop()
+		return nil, fmt.Errorf("near: %w", err)
+	}
+	if o.Invalidations != nil {
+		c.covers = o.Invalidations.Covers
+	}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	if o.Invalidations != nil {
+		ctx := c.ctx
+		c.running.Go(func() { c.listen(ctx, o.Invalidations, o.Log) })
+		c.running.Go(func() { c.sweeper(ctx) })
+	}
+	return c, nil
+}
+
+// listen hears of changes until ctx ends.
+func (c *Cache[T]) listen(ctx context.Context, from Invalidations, log *slog.Logger) {
+	for {
+		err := from.Listen(ctx, c.changed)
+		if ctx.Err() != nil {
+			return
+		}
+		c.reset()
+		log.Warn("near: nobody says what changes in Redis; values may be served until they are MaxAge old", "error", err, "max_age", c.maxAge, "again_in", listenAgain)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+func (c *Cache[T]) changed(keys []string) {
+	if keys == nil {
+		c.reset()
+		return
+	}
+	c.changes.Add(uint64(len(keys)))
+	c.drop(keys...)
+}
+
+// Close stops all goroutines, waits for them, and drops the values. The Cache can still be used, as
+// the bale.Cache behind it; it keeps nothing then. Calls that wait for a load call the bale.Cache
+// themselves: the load may start again.
+func (c *Cache[T]) Close() {
+	c.closing.Lock()
+	c.closed.Store(true)
+	c.closing.Unlock()
+	c.cancel(errClosed)
+	c.running.Wait()
+	c.reset()
+	c.entries.InvalidateAll()
+	c.entries.StopAllGoroutines()
+	c.coarse.Stop()
+}
+
+// Stats returns the counts so far.
+func (c *Cache[T]) Stats() Stats {
+	s := c.counts.Snapshot()
+	return Stats{
+		Hits: s.Hits, Misses: s.Misses, Bytes: c.bytes.Load(), Entries: c.entries.EstimatedSize(), Evictions: c.evictions.Load(),
+		TooLarge: c.tooLarge.Load(), Invalidations: c.changes.Load(), Resets: c.resets.Load(),
+	}
+}
+
+// now is the time on the Cache's clock.
+func (c *Cache[T]) now() time.Duration { return time.Since(c.start) }
+
+func (c *Cache[T]) shard(key string) *shard[T] {
+	return &c.shards[maphash.String(c.seed, key)%shards]
+}
+
+// kept returns the entry of a key if it is good for a call that came at now, or nil.
+func (c *Cache[T]) kept(key string, now time.Duration) *entry[T] {
+	e, ok := c.entries.GetIfPresent(key)
+	if !ok || now >= e.until || e.resets != c.resets.Load() {
+		return nil
+	}
+	return e
+}
+
+// served returns a caller's value of an entry, or ErrNotFound for a miss.
+func (c *Cache[T]) served(e *entry[T]) (v T, err error) {
+	if e.absent {
+		return v, bale.ErrNotFound
+	}
+	return c.give(e.v), nil
+}
+
+// maxAgeOf is how old a value may get: where nobody says what becomes of its key, as old as without
+// Invalidations.
+func (c *Cache[T]) maxAgeOf(key string) time.Duration {
+	if c.covers == nil || c.covers(key) {
+		return c.maxAge
+	}
+	return min(c.maxAge, defaultMaxAge)
+}
+
+// give is what a caller gets of a value that is shared.
+func (c *Cache[T]) give(v T) T {
+	if c.clone != nil {
+		return c.clone(v)
+	}
+	return v
+}
+
+// join returns the reading of a key that is under way, or begins one, which is the caller's to do
+// and to finish. If a reading has ended meanwhile it returns its entry and no flight.
+func (c *Cache[T]) join(w want, now time.Duration) (f *flight[T], mine bool, e *entry[T]) {
+	s := c.shard(w.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e = c.kept(w.key, now); e != nil {
+		return nil, false, e
+	}
+	if f = s.flights[w]; f != nil && now-f.began <= c.maxAgeOf(w.key) {
+		f.waiting++
+		return f, false, nil
+	}
+	f = &flight[T]{began: c.now(), resets: c.resets.Load(), waiting: 1, done: make(chan struct{})}
+	s.flights[w] = f
+	return f, true, nil
+}
+
+// leave is for a call that does not wait any longer. When the last one leaves, the load is given
+// up: the bale.Cache lets it go on if the cause is a deadline, of any of the calls, and there is an
+// old value. A call that comes now does not get its error.
+func (c *Cache[T]) leave(w want, f *flight[T], cause error) {
+	s := c.shard(w.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.cause == nil || errors.Is(cause, context.DeadlineExceeded) {
+		f.cause = cause
+	}
+	if f.waiting--; f.waiting > 0 {
+		return
+	}
+	f.cancel(f.cause)
+	if s.flights[w] == f {
+		delete(s.flights, w)
+	}
+}
+
+// finish ends a reading: its value is kept if nothing has changed the key since it began, and
+// nobody has read it later.
+func (c *Cache[T]) finish(w want, f *flight[T]) {
+	s := c.shard(w.key)
+	s.mu.Lock()
+	if s.flights[w] == f {
+		delete(s.flights, w)
+		if e, ok := c.entries.GetIfPresent(w.key); f.size > 0 && (!ok || e.read < f.began) {
+			c.keep(w.key, &entry[T]{f.v, f.absent, f.began, f.until, f.resets, f.size})
+		}
+	}
+	s.mu.Unlock()
+	close(f.done)
+}
+
+// keep inserts an entry, under the shard's lock.
+func (c *Cache[T]) keep(key string, e *entry[T]) {
+	if e.size > c.largest {
+		c.tooLarge.Add(1)
+		c.entries.Invalidate(key) // one that is too old
+		return
+	}
+	if c.closed.Load() {
+		return
+	}
+	if !c.reserve(e.size) {
+		c.entries.CleanUp() // what is to be removed is removed now
+		if !c.reserve(e.size) {
+			return // others have taken the room meanwhile
+		}
+	}
+	c.entries.Set(key, e)
+}
+
+// reserve counts the bytes of an entry that is about to be inserted, if there is room for them.
+func (c *Cache[T]) reserve(size int64) bool {
+	for {
+		n := c.bytes.Load()
+		if n+size > c.maxBytes {
+			return false
+		}
+		if c.bytes.CompareAndSwap(n, n+size) {
+			return true
+		}
+	}
+}
+
+// weigh is what a value takes if it is kept.
+func (c *Cache[T]) weigh(key string, v T) int64 {
+	return min(int64(max(0, c.size(key, v))), 2*largestEntry) + int64(len(key)) + overhead
+}
+
+// found sets what a flight has read, to be kept until it expires or is too old.
+func (c *Cache[T]) found(key string, f *flight[T], e bale.Entry[T]) {
+	f.v, f.absent = e.Value, e.Absent
+	f.until = f.began + c.maxAgeOf(key)
+	if !e.Expires.IsZero() {
+		// The clock of ages is monotonic, that of expiries is not: from here on the first one
+		// counts.
+		f.until = min(f.until, c.now()+time.Until(e.Expires))
+	}
+	if !e.Stale && f.until > c.now() {
+		f.size = c.weigh(key, f.v)
+	}
+}
+
+// read does the reading of a key, for all that wait for it.
+func (c *Cache[T]) read(ctx context.Context, w want, f *flight[T], from func(context.Context) (bale.Entry[T], error)) {
+	f.err, f.again = errGivenUp, !w.load // if it panics
+	defer func() {
+		if w.load { // on a goroutine of its own, where nobody else recovers
+			if p := recover(); p != nil {
+				f.err = &bale.KeyError{Op: "load", Key: w.key, Err: fmt.Errorf("panicked: %v\n%s", p, debug.Stack())}
+			}
+		}
+		c.finish(w, f)
+	}()
+	e, err := from(ctx)
+	if err == nil || e.Absent {
+		c.found(w.key, f, e)
+	}
+	f.err, f.again = err, givenUp(ctx, err)
+}
+
+// givenUp reports whether an error may be the caller's own: that of its context.
+func givenUp(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() != nil && !errors.Is(err, bale.ErrNotFound)
+}
+
+// Get returns the value of a key, or bale.ErrNotFound. Of misses only those are kept that
+// bale.Cache caches (LoadOptions.NegativeTTL). Calls for one key share one reading; each ends with
+// its own ctx, and if that of the reading call ends, another one reads.
+func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
+	now := c.now()
+	if e := c.kept(key, now); e != nil {
+		c.counts.RecordHits(1)
+		return c.served(e)
+	}
+	c.counts.RecordMisses(1)
+	return c.miss(ctx, want{key, false}, now, func(ctx context.Context) (bale.Entry[T], error) { return c.cache.GetEntry(ctx, key) })
+}
+
+// miss reads a key, or waits for the call that does.
+func (c *Cache[T]) miss(ctx context.Context, w want, now time.Duration, from func(context.Context) (bale.Entry[T], error)) (v T, err error) {
+	for {
+		f, mine, e := c.join(w, now)
+		switch {
+		case f == nil:
+			return c.served(e)
+		case mine && w.load:
+			if !c.load(ctx, w, f, from) { // closed
+				f.err, f.again = errClosed, true
+				c.finish(w, f)
+				e, err := from(ctx)
+				return e.Value, err
+			}
+		case mine:
+			c.read(ctx, w, f, from)
+			if f.err != nil {
+				return v, f.err
+			}
+			return c.give(f.v), nil
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			cause := context.Cause(ctx)
+			if w.load && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				cause = context.DeadlineExceeded
+				if old, ok := c.cache.Old(w.key); ok {
+					c.leave(w, f, cause)
+					return old.Value, nil
+				}
+			}
+			c.leave(w, f, cause)
+			return v, w.gaveUp(ctx)
+		}
+		switch {
+		case f.again:
+		case f.err != nil:
+			return v, f.err
+		default:
+			return c.give(f.v), nil
+		}
+	}
+}
+
+// load reads on a goroutine, which outlives the call if others wait. It reports false if the Cache
+// is closed.
+func (c *Cache[T]) load(ctx context.Context, w want, f *flight[T], from func(context.Context) (bale.Entry[T], error)) bool {
+	c.closing.RLock()
+	defer c.closing.RUnlock()
+	if c.closed.Load() {
+		return false
+	}
+	ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(c.ctx, func() { f.cancel(errClosed) })
+	c.running.Go(func() {
+		defer f.cancel(nil)
+		defer stop()
+		c.read(ctx, w, f, from)
+	})
+	return true
+}
+
+// waiting is a key that somebody else reads.
+type waiting[T any] struct {
+	key string
+	f   *flight[T]
+}
+
+// GetMany returns the values of those keys that exist; those that are not kept are read at once.
+// Errors are like bale.Cache.GetMany's.
+func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, error) {
+	now := c.now()
+	values := make(map[string]T, len(keys))
+	var missing []string
+	for _, key := range keys {
+		switch e := c.kept(key, now); {
+		case e == nil:
+			missing = append(missing, key)
+		case !e.absent:
+			values[key] = c.give(e.v)
+		}
+	}
+	c.counts.RecordHits(len(keys) - len(missing))
+	c.counts.RecordMisses(len(missing))
+	var failed bale.KeyErrors
+	for len(missing) > 0 {
+		var mine, others []waiting[T]
+		for _, key := range missing {
+			switch f, own, e := c.join(want{key, false}, now); {
+			case f == nil && e.absent:
+			case f == nil:
+				values[key] = c.give(e.v)
+			case own:
+				mine = append(mine, waiting[T]{key, f})
+			default:
+				others = append(others, waiting[T]{key, f})
+			}
+		}
+		if err := c.readMany(ctx, mine, values); err != nil {
+			var some bale.KeyErrors
+			if !errors.As(err, &some) {
+				return values, err
+			}
+			failed = append(failed, some...)
+		}
+		// Only now, when those who wait for this call have what they wait for: two calls never wait
+		// for each other.
+		missing = missing[:0]
+		for _, w := range others {
+			select {
+			case <-w.f.done:
+			case <-ctx.Done():
+				return values, fmt.Errorf("near: get of %d keys: %w", len(keys), ctx.Err())
+			}
+			switch err := w.f.err; {
+			case w.f.again:
+				missing = append(missing, w.key)
+			case err == nil:
+				values[w.key] = c.give(w.f.v)
+			case !errors.Is(err, bale.ErrNotFound):
+				failed = append(failed, keyError(w.key, err))
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return values, failed
+	}
+	return values, nil
+}
+
+// readMany does the readings of keys, into values too. Its error is the Cache's.
+func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], values map[string]T) error {
+	if len(mine) == 0 {
+		return nil
+	}
+	keys := make([]string, len(mine))
+	for i, w := range mine {
+		keys[i] = w.key
+		w.f.err, w.f.again = errGivenUp, true // if it panics
+	}
+	defer func() {
+		for _, w := range mine {
+			c.finish(want{w.key, false}, w.f)
+		}
+	}()
+	got, err := c.cache.GetEntries(ctx, keys...)
+	var some bale.KeyErrors
+	errs := make(map[string]error)
+	if errors.As(err, &some) {
+		for _, e := range some {
+			errs[e.Key] = e
+		}
+	}
+	for _, w := range mine {
+		if entry, ok := got[w.key]; ok {
+			c.found(w.key, w.f, entry)
+			w.f.err, w.f.again = nil, false
+			if entry.Absent {
+				w.f.err = bale.ErrNotFound
+			} else {
+				values[w.key] = c.give(entry.Value)
+			}
+			continue
+		}
+		e := errs[w.key]
+		switch {
+		case e == nil && err != nil && some == nil: // all failed alike
+			e = keyError(w.key, err)
+		case e == nil:
+			e = bale.ErrNotFound
+		}
+		w.f.err, w.f.again = e, givenUp(ctx, e)
+	}
+	return err
+}
+
+// keyError is an error as that of a key.
+func keyError(key string, err error) *bale.KeyError {
+	var e *bale.KeyError
+	if errors.As(err, &e) && e.Key == key {
+		return e
+	}
+	return &bale.KeyError{Op: "get", Key: key, Err: err}
+}
+
+// GetOrLoad returns the value of a key, or loads and stores it like bale.Cache.GetOrLoad, which is
+// called when no value is kept: a refresh ahead of expiry starts then at the earliest. Values are
+// kept until they expire, and cached misses, too; old values (LoadOptions.StaleIfError) are not.
+//
+// Calls for one key share one reading and one load: those of the first, with its expiry and the
+// values of its ctx. Each ends with its own ctx; at a deadline it gets the old value, if there is
+// one. The load's ctx ends when all have left. A panic makes an error for all of them.
+func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, load func(context.Context) (T, error)) (T, error) {
+	now := c.now()
+	if e := c.kept(key, now); e != nil {
+		c.counts.RecordHits(1)
+		return c.served(e)
+	}
+	c.counts.RecordMisses(1)
+	if err := e.Validate(); err != nil { // not for the others
+		var zero T
+		return zero, &bale.KeyError{Op: "load", Key: key, Err: err}
+	}
+	return c.miss(ctx, want{key, true}, now, func(ctx context.Context) (bale.Entry[T], error) { return c.cache.Fetch(ctx, key, e, load) })
+}
+
+// The methods that write drop what is kept when Redis has answered, whatever it said: a value that
+// was read before cannot be kept any more then, and one that was read after is the new one, or a
+// later one. The new value is not kept: whether another has been written after it, only Redis
+// knows.
+
+// Set writes a value like bale.Cache.Set.
+func (c *Cache[T]) Set(ctx context.Context, key string, v T, e bale.Expiry) error {
+	defer c.drop(key)
+	return c.cache.Set(ctx, key, v, e)
+}
+
+// SetMany writes values like bale.Cache.SetMany.
+func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e bale.Expiry) error {
+	defer func() {
+		for key := range values {
+			c.drop(key)
+		}
+	}()
+	return c.cache.SetMany(ctx, values, e)
+}
+
+// Delete removes keys like bale.Cache.Delete.
+func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
+	defer c.drop(keys...)
+	return c.cache.Delete(ctx, keys...)
+}
+
+// Touch gives a key another expiry like bale.Cache.Touch. The value is read again when it is asked
+// for, for it may have ended.
+func (c *Cache[T]) Touch(ctx context.Context, key string, e bale.Expiry) error {
+	defer c.drop(key)
+	return c.cache.Touch(ctx, key, e)
+}
+
+// drop removes keys: neither what is kept of them nor what is being read is served to a call that
+// comes after it.
+func (c *Cache[T]) drop(keys ...string) {
+	for _, key := range keys {
+		s := c.shard(key)
+		s.mu.Lock()
+		delete(s.flights, want{key, false})
+		delete(s.flights, want{key, true})
+		c.entries.Invalidate(key)
+		s.mu.Unlock()
+	}
+}
+
+// reset removes all keys at once: memory is freed by and by, for the connection that calls this has
+// more to tell.
+func (c *Cache[T]) reset() {
+	c.resets.Add(1)
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		clear(s.flights)
+		s.mu.Unlock()
+	}
+	select {
+	case c.sweep <- struct{}{}:
+	default:
+	}
+}
+
+// sweeper frees the memory of what was reset, until ctx ends.
+func (c *Cache[T]) sweeper(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.sweep:
+			c.entries.InvalidateAll()
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package near
+
+import (
+	"math"
+	"reflect"
+	"sync"
+	"time"
+)
+
+const (
+	// overhead is what an entry takes beside its key and value, in bytes: measured with small
+	// values, by TestOverhead.
+	overhead = 128
+
+	maxParts = 1 << 20 // of a value whose size is estimated: some 10 ms
+	maxDepth = 100
+	tooLarge = math.MaxInt32 // the size of a value that has more
+)
+
+// estimator estimates what values take, in bytes: the parts that they are made of, each as often as
+// it is pointed to.
+type estimator[T any] struct {
+	fixed  int      // of every T
+	isFlat bool     // nothing in a T points to anything
+	flat   sync.Map // reflect.Type to whether nothing in it points to anything
+}
+
+func newEstimator[T any]() *estimator[T] {
+	t := reflect.TypeFor[T]()
+	e := &estimator[T]{fixed: int(t.Size())}
+	e.isFlat = e.flatType(t)
+	return e
+}
+
+// size is that of a value with all it points to, or tooLarge.
+func (e *estimator[T]) size(_ string, v T) int {
+	if e.isFlat {
+		return e.fixed
+	}
+	w := walk{parts: maxParts, flat: e.flatType}
+	n := e.fixed + w.beyond(reflect.ValueOf(&v).Elem(), maxDepth)
+	if w.parts < 0 || n < 0 || n > tooLarge {
+		return tooLarge
+	}
+	return n
+}
+
+func (e *estimator[T]) flatType(t reflect.Type) bool {
+	if f, ok := e.flat.Load(t); ok {
+		return f.(bool)
+	}
+	f := isFlat(t)
+	e.flat.Store(t, f)
+	return f
+}
+
+// isFlat reports whether nothing in a t points to anything that counts. The location of a time is
+// everybody's.
+func isFlat(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array:
+		return isFlat(t.Elem())
+	case reflect.Struct:
+		if t == reflect.TypeFor[time.Time]() {
+			return true
+		}
+		for f := range t.Fields() {
+			if !isFlat(f.Type) {
+				return false
+			}
+		}
+		return true
+	case reflect.String, reflect.Slice, reflect.Map, reflect.Pointer, reflect.Interface:
+		return false
+	}
+	return true
+}
+
+// walk goes through one value.
+type walk struct {
+	parts int // that may still be looked at
+	flat  func(reflect.Type) bool
+}
+
+// beyond is what v points to, directly or not.
+func (w *walk) beyond(v reflect.Value, depth int) int {
+	if w.parts--; w.parts < 0 || depth == 0 {
+		w.parts = -1
+		return 0
+	}
+	t, n := v.Type(), 0
+	switch v.Kind() {
+	case reflect.String:
+		return v.Len()
+	case reflect.Slice:
+		n = v.Cap() * int(t.Elem().Size())
+		if !w.flat(t.Elem()) {
+			n += w.elements(v, depth)
+		}
+	case reflect.Array:
+		if !w.flat(t) {
+			n = w.elements(v, depth)
+		}
+	case reflect.Struct:
+		if w.flat(t) {
+			return 0
+		}
+		for i := 0; i < v.NumField() && w.parts >= 0; i++ {
+			n += w.beyond(v.Field(i), depth-1)
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			n = int(v.Elem().Type().Size()) + w.beyond(v.Elem(), depth-1)
+		}
+	case reflect.Map:
+		if v.IsNil() {
+			return 0
+		}
+		// Go's maps are between 7/16 and 7/8 full, with a byte for each place and tens for the
+		// whole.
+		n = 48 + v.Len()*(int(t.Key().Size()+t.Elem().Size())+1)*3/2
+		keys, elems := !w.flat(t.Key()), !w.flat(t.Elem())
+		for i := v.MapRange(); (keys || elems) && w.parts >= 0 && i.Next(); {
+			if keys {
+				n += w.beyond(i.Key(), depth-1)
+			}
+			if elems {
+				n += w.beyond(i.Value(), depth-1)
+			}
+		}
+	}
+	return n
+}
+
+func (w *walk) elements(v reflect.Value, depth int) int {
+	n := 0
+	for i := 0; i < v.Len() && w.parts >= 0; i++ {
+		n += w.beyond(v.Index(i), depth-1)
+	}
+	return n
+}

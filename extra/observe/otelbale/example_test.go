@@ -1,0 +1,81 @@
+package otelbale_test
+
+import (
+	"context"
+	"fmt"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/balekv/bale/extra/observe/otelbale"
+	"github.com/balekv/bale/stats"
+)
+
+// A span below the caller's, for an operation of a Cache.
+func ExampleRecorder() {
+	ctx := context.Background()
+	spans := tracetest.NewInMemoryExporter() // or that of OTLP
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	defer tracer.Shutdown(ctx)
+
+	recorder, err := otelbale.NewRecorder("shop:user", otelbale.Options{TracerProvider: tracer, ServerAddress: "redis.example.com"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer recorder.Close()
+
+	// A Cache does this for each operation, where bale.Options.Recorder is the recorder.
+	ctx, request := tracer.Tracer("shop").Start(ctx, "request")
+	recorder.Record(ctx, stats.Event{Op: stats.Get, Keys: 1, Hits: 1, Timed: recorder.Timed(ctx)})
+	request.End()
+
+	for _, span := range spans.GetSpans() {
+		fmt.Println(span.Name, span.SpanKind)
+	}
+	// Output:
+	// GET redis.example.com client
+	// request internal
+}
+
+// All that OpenTelemetry costs off the hot path: the Cache tells a Ring, which tells the Sink.
+func ExampleSink() {
+	ctx := context.Background()
+	reader := sdkmetric.NewManualReader() // or a periodic one with the exporter of OTLP
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	defer meter.Shutdown(ctx)
+
+	sink, err := otelbale.NewSink(otelbale.Options{MeterProvider: meter})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer sink.Close()
+	ring, err := stats.NewRing(sink, stats.RingOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	// A Cache does this for each operation, where bale.Options.Recorder is the ring's group.
+	users := ring.Group("shop:user")
+	users.Record(ctx, stats.Event{Op: stats.Set, Keys: 1, Plain: 400, Stored: 100})
+
+	if err := ring.Close(); err != nil {
+		fmt.Println(err)
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(ctx, &all); err != nil {
+		fmt.Println(err)
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Unit == "By" {
+			fmt.Println(m.Name, sum.DataPoints[0].Value)
+		}
+	}
+	// Output:
+	// bale.plain.io 400
+	// bale.stored.io 100
+}

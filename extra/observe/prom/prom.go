@@ -1,0 +1,266 @@
+// Package prom shows bale's stats to Prometheus.
+//
+// [NewCollector] makes a prometheus.Collector; [Collector.Group] gives the stats.Counters of a
+// group, which are the Recorder of its Caches:
+//
+//	collector, err := prom.NewCollector(prom.Options{})
+//	prometheus.MustRegister(collector)
+//	users, err := bale.New(store, bale.Options[User]{Recorder: collector.Group("shop:user")})
+//
+// An operation costs what Counters cost; the work is done when Prometheus asks. The metrics, with
+// the namespace that is the default:
+//
+//	bale_operations_total{group,op,outcome}             outcome is hit, miss, ok, or the class of the error
+//	bale_keys_total{group,op,result}                    result is hit, miss or error for reads, any for the others
+//	bale_plain_bytes_total{group,op}                    of the values, serialized
+//	bale_stored_bytes_total{group,op}                   of the same values in Redis: the ratio is one rate divided by the other
+//	bale_stage_duration_seconds{group,op,stage}         a histogram of those operations that were timed, a sample
+//	bale_fresh_buffers_total{group}                     buffers that had to be made or to grow
+//	bale_dictionary_info{group,algorithm,dictionary}    1 for what the group wrote last with
+//	bale_ring_events_total{outcome}                     of the stats.Ring that it was given: delivered or dropped
+//
+// [Collector.Dictionary] adds what a group's dict.Group knows, so that the ratio as it is can be
+// held against that at training, and [Collector.Pool] what a client's pool of connections does:
+//
+//	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
+//	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
+//	bale_dictionary_synced_timestamp_seconds{group}     when the registry last answered
+//	bale_dictionary_restored_total{group}               dictionaries that the registry did not hold, and that this program put back
+//	bale_pool_waits_total{pool}                         callers that had to wait for a connection
+//	bale_pool_wait_seconds_total{pool}                  and how long, together: its rate is how many wait at a time
+//	bale_pool_timeouts_total{pool}                      callers that gave up waiting
+//	bale_pool_connections{pool,state}                   idle or busy
+//
+// The folder ops of the repository has a Grafana dashboard and alert rules made of all these.
+//
+// The histogram has classic buckets and native ones at once; which of them it keeps is Prometheus'
+// choice. No label is ever a key or a part of one, for no stats.Event has any.
+package prom
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/extra/observe/internal/group"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stats"
+)
+
+// Options are the settings of a [Collector]; the zero value is useful.
+type Options struct {
+	// Namespace is what the names of all metrics begin with. Defaults to "bale".
+	Namespace string
+
+	// MaxGroups is how many groups there are at most; all further ones share the group "other". A
+	// group takes some 60 KiB. Defaults to 200; at least 1.
+	MaxGroups int
+
+	// Buckets are the upper bounds in seconds of the classic buckets, rising, from 2^-22 (240 ns)
+	// to 64. Each becomes the nearest power of 2^(1/4), where one of the native buckets ends, so
+	// that the count is exact: 0.001 becomes 0.0009765625. Defaults to twelve from 1 us to 1 s,
+	// close together where round trips to Redis are. Empty and not nil leaves the native buckets
+	// alone.
+	Buckets []float64
+
+	// Counters are the settings of the groups' Counters.
+	Counters stats.CountersOptions
+
+	// Ring is shown if it is given. It stays the caller's.
+	Ring *stats.Ring
+}
+
+// The default classic buckets: powers of two in seconds.
+var defaultBuckets = []float64{1. / (1 << 20), 1. / (1 << 18), 1. / (1 << 16), 1. / (1 << 14), 1. / (1 << 13), 1. / (1 << 12), 1. / (1 << 11),
+	1. / (1 << 10), 1. / (1 << 8), 1. / (1 << 6), 1. / (1 << 4), 1}
+
+// Collector is a prometheus.Collector of groups. Make one with [NewCollector]; it is safe for
+// concurrent use.
+type Collector struct {
+	groups  *group.Set[*groupMetrics]
+	bounds  []int // of the classic buckets: indexes of native ones
+	ring    *stats.Ring
+	collect sync.Mutex
+
+	poolLock sync.Mutex
+	pools    map[string]func() PoolStats
+
+	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
+	published, trained, synced, restored                               *prometheus.Desc // of dictionaries
+	waits, waited, timeouts, connections                               *prometheus.Desc // of pools
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// groupMetrics are those of one group.
+type groupMetrics struct {
+	name     string
+	counters *stats.Counters
+	status   atomic.Pointer[func() dict.Status] // of its dictionaries
+
+	totals group.Totals                   // under Collector.collect, as all below
+	labels map[labelsKey][]*dto.LabelPair // as they were made for a scrape before
+}
+
+type labelsKey struct {
+	desc  *prometheus.Desc
+	op    stats.Op
+	third int // outcome, result or stage
+}
+
+// NewCollector makes a Collector, to be registered by the caller.
+func NewCollector(o Options) (*Collector, error) {
+	if o.MaxGroups < 0 {
+		return nil, fmt.Errorf("prom: %w: MaxGroups is %d, must be at least 1", bale.ErrInvalid, o.MaxGroups)
+	}
+	if o.Buckets == nil {
+		o.Buckets = defaultBuckets
+	}
+	c := &Collector{ring: o.Ring, pools: map[string]func() PoolStats{}}
+	for _, b := range o.Buckets {
+		if !(b >= 1./(1<<22) && b <= 64) {
+			return nil, fmt.Errorf("prom: %w: Buckets has %v, must be 2^-22 to 64 seconds", bale.ErrInvalid, b)
+		}
+		index := int(math.Round(math.Log2(b) * 4))
+		if n := len(c.bounds); n > 0 && index <= c.bounds[n-1] {
+			return nil, fmt.Errorf("prom: %w: Buckets has %v, not above the one before by 2^(1/4) or more", bale.ErrInvalid, b)
+		}
+		c.bounds = append(c.bounds, index)
+	}
+	c.groups = group.NewSet(o.MaxGroups, func(name string) *groupMetrics {
+		return &groupMetrics{name: name, counters: stats.NewCounters(o.Counters), labels: map[labelsKey][]*dto.LabelPair{}}
+	})
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(cmp.Or(o.Namespace, "bale"), "", name), help, labels, nil)
+	}
+	c.operations = desc("operations_total", "Operations by outcome: hit or miss of get, ok of the others, or the class of the error.", "group", "op", "outcome")
+	c.keys = desc("keys_total", "Keys of the operations by result: hit, miss or error of reads, any of the others.", "group", "op", "result")
+	c.plain = desc("plain_bytes_total", "Bytes of the values, serialized.", "group", "op")
+	c.stored = desc("stored_bytes_total", "Bytes of the same values as they are in Redis.", "group", "op")
+	c.stages = desc("stage_duration_seconds", "Time of each stage of the operations that were timed, which are a sample: its count is not that of the operations.",
+		"group", "op", "stage")
+	c.fresh = desc("fresh_buffers_total", "Buffers that had to be made or to grow, in place of one that was used before.", "group")
+	c.dictionary = desc("dictionary_info", "What the group wrote last with. The value is 1.", "group", "algorithm", "dictionary")
+	c.events = desc("ring_events_total", "Events that the ring has delivered, or dropped for it was full.", "outcome")
+	c.published = desc("dictionary_published_timestamp_seconds", "When the dictionary that the group writes with was published.", "group")
+	c.trained = desc("dictionary_training_ratio", "Ratio that the dictionary came to at training, on values it had not seen.", "group")
+	c.synced = desc("dictionary_synced_timestamp_seconds", "When the registry of dictionaries last answered.", "group")
+	c.restored = desc("dictionary_restored_total", "Dictionaries that the registry did not hold, and that this program put back.", "group")
+	c.waits = desc("pool_waits_total", "Callers that had to wait for a connection of the pool.", "pool")
+	c.waited = desc("pool_wait_seconds_total", "Time that callers waited for a connection of the pool, together.", "pool")
+	c.timeouts = desc("pool_timeouts_total", "Callers that gave up waiting for a connection of the pool.", "pool")
+	c.connections = desc("pool_connections", "Connections of the pool, idle or busy.", "pool", "state")
+	// A name that is no name for Prometheus: its library would say so only when the collector is
+	// registered.
+	if err := prometheus.NewPedanticRegistry().Register(c); err != nil {
+		return nil, fmt.Errorf("prom: %w: Namespace is %q: %w", bale.ErrInvalid, o.Namespace, err)
+	}
+	return c, nil
+}
+
+// Group returns the Counters of a group, which are made if there are none: those of the group
+// "other" where there are MaxGroups already. A group is for long: there is no way to remove one. It
+// should be asked for once for each Cache, not for each operation.
+func (c *Collector) Group(name string) *stats.Counters { return c.groups.Get(name).counters }
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.operations, c.keys, c.plain, c.stored, c.stages, c.fresh, c.dictionary, c.events,
+		c.published, c.trained, c.synced, c.restored, c.waits, c.waited, c.timeouts, c.connections} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	c.collect.Lock()
+	defer c.collect.Unlock()
+	var s stats.Snapshot
+	for _, g := range c.groups.All() {
+		s = g.counters.Snapshot()
+		c.group(to, g, &s)
+		c.dictionaries(to, g)
+	}
+	c.poolMetrics(to)
+	if c.ring != nil {
+		dropped, delivered := c.ring.Dropped()
+		to <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(delivered), "delivered")
+		to <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(dropped), "dropped")
+	}
+}
+
+// group sends the metrics of a group. An operation has some once it was used, and then also those
+// that are zero: a rate does not see a series begin with one.
+func (c *Collector) group(to chan<- prometheus.Metric, g *groupMetrics, s *stats.Snapshot) {
+	counter := func(desc *prometheus.Desc, n uint64, labels []*dto.LabelPair) {
+		value := float64(n)
+		to <- &metric{desc, dto.Metric{Label: labels, Counter: &dto.Counter{Value: &value}}}
+	}
+	for i, totals := range g.totals.Update(s) {
+		op := stats.Op(i)
+		if totals.Count == 0 {
+			continue
+		}
+		for outcome, n := range totals.Outcomes {
+			if group.Has(op, outcome) {
+				counter(c.operations, n, g.pairs(c.operations, op, outcome, group.Outcome))
+			}
+		}
+		for result, n := range totals.Keys {
+			if (result == group.Any) != group.Reads(op) {
+				counter(c.keys, n, g.pairs(c.keys, op, result, group.Result))
+			}
+		}
+		if totals.Plain != 0 || totals.Stored != 0 {
+			counter(c.plain, totals.Plain, g.pairs(c.plain, op, 0, nil))
+			counter(c.stored, totals.Stored, g.pairs(c.stored, op, 0, nil))
+		}
+		for stage := range s.Ops[i].Times {
+			if h := &s.Ops[i].Times[stage]; h.Count > 0 {
+				to <- &metric{c.stages, dto.Metric{
+					Label:     g.pairs(c.stages, op, stage, func(i int) string { return stats.Stage(i).String() }),
+					Histogram: c.histogram(h),
+				}}
+			}
+		}
+	}
+	counter(c.fresh, s.Fresh, prometheus.MakeLabelPairs(c.fresh, []string{g.name}))
+	if s.Algorithm != frame.Stored {
+		to <- prometheus.MustNewConstMetric(c.dictionary, prometheus.GaugeValue, 1, g.name, s.Algorithm.String(), s.DictionaryID.String())
+	}
+}
+
+// pairs are the labels of a metric: group, op, and a third if it has a name.
+func (g *groupMetrics) pairs(desc *prometheus.Desc, op stats.Op, third int, name func(int) string) []*dto.LabelPair {
+	key := labelsKey{desc, op, third}
+	pairs, ok := g.labels[key]
+	if !ok {
+		values := []string{g.name, op.String()}
+		if name != nil {
+			values = append(values, name(third))
+		}
+		pairs = prometheus.MakeLabelPairs(desc, values)
+		g.labels[key] = pairs
+	}
+	return pairs
+}
+
+// metric is a prometheus.Metric that is known whole.
+type metric struct {
+	desc *prometheus.Desc
+	is   dto.Metric
+}
+
+func (m *metric) Desc() *prometheus.Desc { return m.desc }
+
+func (m *metric) Write(to *dto.Metric) error {
+	to.Label, to.Counter, to.Histogram = m.is.Label, m.is.Counter, m.is.Histogram
+	return nil
+}

@@ -1,0 +1,317 @@
+package prom_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/balekv/bale/extra/observe/prom"
+	"github.com/balekv/bale/stats"
+)
+
+// requireEnv names the variable that, when not empty, makes a test without a prometheus fail
+// instead of skip.
+const requireEnv = "BALE_REQUIRE_PROMETHEUS"
+
+// server is a running prometheus.
+type server struct {
+	url    string
+	client *http.Client
+}
+
+// runPrometheus runs a prometheus that scrapes a target, until the test ends.
+func runPrometheus(t *testing.T, target string, args ...string) *server {
+	t.Helper()
+	path, err := exec.LookPath("prometheus")
+	if err != nil {
+		if os.Getenv(requireEnv) != "" {
+			t.Fatal(err)
+		}
+		t.Skip("no prometheus in PATH (Debian: apt-get install prometheus)")
+	}
+	dir := t.TempDir()
+	config := fmt.Sprintf(`
+global:
+  scrape_interval: 500ms
+  scrape_timeout: 500ms
+scrape_configs:
+  - job_name: bale
+    static_configs:
+      - targets: [%q]
+`, target)
+	file := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, path, append([]string{
+		"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr, "--log.level=warn",
+	}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second // then it is killed
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{"http://" + addr, &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(func() {
+		cancel()
+		if err := cmd.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("prometheus: %v\n%s", err, log.Bytes())
+		}
+		if t.Failed() {
+			t.Logf("prometheus says:\n%s", log.Bytes())
+		}
+		s.client.CloseIdleConnections()
+	})
+	s.await(t, func() error {
+		reply, err := s.client.Get(s.url + "/-/ready")
+		if err != nil {
+			return err
+		}
+		defer reply.Body.Close()
+		if reply.StatusCode != http.StatusOK {
+			return errors.New(reply.Status)
+		}
+		return nil
+	})
+	return s
+}
+
+// await calls f until it succeeds.
+func (s *server) await(t *testing.T, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("after a minute: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// sample is an element of a vector.
+type sample struct {
+	Metric    map[string]string
+	Value     [2]any // time and value, the latter as text
+	Histogram [2]json.RawMessage
+}
+
+// query runs an instant query.
+func (s *server) query(t *testing.T, query string) []sample {
+	t.Helper()
+	reply, err := s.client.Get(s.url + "/api/v1/query?query=" + url.QueryEscape(query))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Status string
+		Data   struct{ Result []sample }
+	}
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Status != "success" {
+		t.Fatalf("%s: %s, %v: %s", query, reply.Status, err, body)
+	}
+	return answer.Data.Result
+}
+
+// number is the result of a query that has one.
+func (s *server) number(t *testing.T, query string) float64 {
+	t.Helper()
+	result := s.query(t, query)
+	if len(result) != 1 {
+		t.Fatalf("%s: %d results: %v", query, len(result), result)
+	}
+	v, err := strconv.ParseFloat(fmt.Sprint(result[0].Value[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// all is what the server has of the target, as text: the value of each series.
+func (s *server) all(t *testing.T) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	for _, one := range s.query(t, `{job="bale",__name__=~"bale_.*"}`) {
+		delete(one.Metric, "job")
+		delete(one.Metric, "instance")
+		if h := one.Histogram[1]; h != nil {
+			var fields struct{ Count, Sum string }
+			if err := json.Unmarshal(h, &fields); err != nil {
+				t.Fatal(err)
+			}
+			m[fmt.Sprint(one.Metric)] = "count " + fields.Count + " sum " + fields.Sum
+			continue
+		}
+		m[fmt.Sprint(one.Metric)] = fmt.Sprint(one.Value[1])
+	}
+	return m
+}
+
+// series are those of a registry in the same form; with native histograms in place of classic ones,
+// or not.
+func series(t *testing.T, registry prometheus.Gatherer, native bool) map[string]string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string]string{}
+	for _, f := range families {
+		for _, one := range f.Metric {
+			labels := map[string]string{"__name__": f.GetName()}
+			for _, l := range one.Label {
+				labels[l.GetName()] = l.GetValue()
+			}
+			number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+			put := func(suffix, le string, v float64) {
+				labels["__name__"] = f.GetName() + suffix
+				if le != "" {
+					labels["le"] = le
+				}
+				m[fmt.Sprint(labels)] = number(v)
+				delete(labels, "le")
+			}
+			switch h := one.Histogram; {
+			case one.Counter != nil:
+				put("", "", one.Counter.GetValue())
+			case one.Gauge != nil:
+				put("", "", one.Gauge.GetValue())
+			case native:
+				m[fmt.Sprint(labels)] = fmt.Sprintf("count %d sum %s", h.GetSampleCount(), number(h.GetSampleSum()))
+			default:
+				for _, b := range h.Bucket {
+					le := strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)
+					if !strings.ContainsAny(le, ".e") {
+						le += ".0" // as OpenMetrics has it
+					}
+					put("_bucket", le, float64(b.GetCumulativeCount()))
+				}
+				put("_bucket", "+Inf", float64(h.GetSampleCount()))
+				put("_count", "", float64(h.GetSampleCount()))
+				put("_sum", "", h.GetSampleSum())
+			}
+		}
+	}
+	return m
+}
+
+// TestPrometheus: a real one scrapes all that there is, and computes quantiles.
+func TestPrometheus(t *testing.T) {
+	for _, kind := range []string{"classic", "native"} {
+		t.Run(kind, func(t *testing.T) {
+			native := kind == "native"
+			var args []string
+			if native {
+				args = []string{"--enable-feature=native-histograms"}
+				help, err := exec.CommandContext(t.Context(), "prometheus", "--help").CombinedOutput()
+				if err == nil && !bytes.Contains(help, []byte("native-histograms")) {
+					t.Skip("this prometheus has no native histograms")
+				}
+			}
+			ring, err := stats.NewRing(stats.NewFile(io.Discard), stats.RingOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ring.Close()
+			ring.Group("g").Record(t.Context(), stats.Event{})
+			if err := ring.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c := newCollector(t, prom.Options{Ring: ring})
+			for _, name := range []string{"shop:user", `a "group" \ of ümlauts`} {
+				for range 100 {
+					record(c.Group(name))
+				}
+			}
+			registry := prometheus.NewPedanticRegistry()
+			registry.MustRegister(c)
+			target := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+			defer target.Close()
+			s := runPrometheus(t, target.Listener.Addr().String(), args...)
+
+			want := series(t, registry, native)
+			s.await(t, func() error {
+				if n := len(s.query(t, `bale_operations_total`)); n == 0 {
+					return errors.New("no metrics")
+				}
+				return nil
+			})
+			if diff := cmp.Diff(want, s.all(t)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+
+			// 50 us: between 2^-16 and 2^-14 seconds; in native buckets between 2^-14.5 and
+			// 2^-14.25.
+			quantile, low, high := `histogram_quantile(0.5, sum by (le) (bale_stage_duration_seconds_bucket{op="get",stage="store"}))`, 15e-6, 61.1e-6
+			if native {
+				quantile, low, high = `histogram_quantile(0.5, sum(bale_stage_duration_seconds{op="get",stage="store"}))`, 43.1e-6, 51.4e-6
+			}
+			if v := s.number(t, quantile); !(v > low && v <= high) {
+				t.Errorf("the median is %v, not %v to %v", v, low, high)
+			}
+			if v := s.number(t, `sum(bale_plain_bytes_total{op=~"get|set"}) / sum(bale_stored_bytes_total{op=~"get|set"})`); v != 4 {
+				t.Errorf("the ratio is %v", v)
+			}
+
+			// What happens from now on is seen as a rate, without a reset.
+			for range 50 {
+				record(c.Group("shop:user"))
+			}
+			s.await(t, func() error {
+				if v := s.number(t, `bale_operations_total{group="shop:user",op="get",outcome="hit"}`); v != 450 {
+					return fmt.Errorf("%v hits", v)
+				}
+				return nil
+			})
+			if v := s.number(t, `sum(resets(bale_operations_total[1m]))`); v != 0 {
+				t.Errorf("%v resets", v)
+			}
+			if native {
+				if v := s.number(t, `histogram_quantile(0.99, sum(rate(bale_stage_duration_seconds{op="get",stage="store"}[1m])))`); !(v > low && v <= high) {
+					t.Errorf("of the rate, the 99th percentile is %v, not %v to %v", v, low, high)
+				}
+			} else if v := s.number(t, `histogram_quantile(0.99, sum by (le) (rate(bale_stage_duration_seconds_bucket{op="get",stage="store"}[1m])))`); !(v > low && v <= high) {
+				t.Errorf("of the rate, the 99th percentile is %v, not %v to %v", v, low, high)
+			}
+		})
+	}
+}

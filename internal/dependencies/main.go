@@ -1,0 +1,173 @@
+// Command dependencies writes docs/dependencies.md: the modules that bale's modules name in their
+// go.mod themselves, with version, licence and state. It runs in the root of the repository: go run
+// ./internal/dependencies > docs/dependencies.md.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// dormantAfter is the age of the newest version from which on a library counts as dormant.
+const dormantAfter = 2 * 365 * 24 * time.Hour
+
+// notes are what the age of a version does not say.
+var notes = map[string]string{
+	"github.com/mediocregopher/radix/v4": "measured by the lab alone, as people use it",
+}
+
+// own is the path of bale's modules.
+const own = "github.com/balekv/bale"
+
+// folders are those of the modules that people install, and what they are for.
+var folders = []struct{ path, about string }{
+	{".", "the library"}, {"adapter/goredis", "store and hook for go-redis"}, {"adapter/rueidis", "store for rueidis"}, {"adapter/redigo", "store for redigo"}, {"adapter/valkey", "store for valkey-go"},
+	{"extra/czstd", "libzstd"}, {"extra/formats", "serializers"}, {"extra/near", "a cache in the process"}, {"extra/observe", "metrics"}, {"cmd", "the command"},
+}
+
+// dependency is a module that one of ours requires.
+type dependency struct {
+	Path, Version, Dir string
+	Time               time.Time
+	usedBy             []string
+}
+
+func main() {
+	if err := write(os.Stdout, "."); err != nil {
+		fmt.Fprintln(os.Stderr, "dependencies:", err)
+		os.Exit(1)
+	}
+}
+
+// write writes the list for the repository in a folder.
+func write(w io.Writer, root string) error {
+	var all []*dependency
+	for _, folder := range folders {
+		dir := filepath.Join(root, folder.path)
+		var mod struct {
+			Require []struct {
+				Path, Version string
+				Indirect      bool
+			}
+		}
+		if err := goJSON(dir, &mod, "mod", "edit", "-json"); err != nil {
+			return err
+		}
+		for _, r := range mod.Require {
+			if r.Indirect || strings.HasPrefix(r.Path, own) {
+				continue
+			}
+			i := slices.IndexFunc(all, func(d *dependency) bool { return d.Path == r.Path })
+			if i < 0 {
+				d := &dependency{}
+				if err := goJSON(dir, d, "mod", "download", "-json", r.Path+"@"+r.Version); err != nil {
+					return err
+				}
+				if err := goJSON(dir, d, "list", "-m", "-json", r.Path+"@"+r.Version); err != nil {
+					return err
+				}
+				i, all = len(all), append(all, d)
+			}
+			all[i].usedBy = append(all[i].usedBy, folder.path)
+		}
+	}
+	slices.SortFunc(all, func(a, b *dependency) int { return strings.Compare(a.Path, b.Path) })
+	return list(w, all)
+}
+
+// list writes the page.
+func list(w io.Writer, all []*dependency) error {
+	var b bytes.Buffer
+	b.WriteString("# What bale is built of\n\nThe modules that bale's own modules name, with the version that is used, the day it was published and its licence. A module whose version is older than two years\n" +
+		"is dormant: it may be finished, or left alone. None is archived by its authors. `go run ./internal/dependencies` writes this page.\n\n" +
+		"A program links what its imports need, and no more: the library without compressors needs the standard library alone.\n\n")
+	for _, f := range folders {
+		fmt.Fprintf(&b, "- `%s`: %s\n", f.path, f.about)
+	}
+	b.WriteString("\n| Module | Version | Published | Licence | State | Used by |\n| --- | --- | --- | --- | --- | --- |\n")
+	var errs []error
+	for _, d := range all {
+		licence, err := licenceOf(d.Dir)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", d.Path, err))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | `%s` |\n", d.Path, d.Version, d.Time.Format(time.DateOnly), licence, state(d), strings.Join(d.usedBy, "`, `"))
+	}
+	_, err := b.WriteTo(w)
+	return errors.Join(append(errs, err)...)
+}
+
+// state is by the age of the version on a day that is written down, so that the page does not
+// change by itself.
+func state(d *dependency) string {
+	s := "kept"
+	if asOf.Sub(d.Time) > dormantAfter {
+		s = "dormant"
+	}
+	if note := notes[d.Path]; note != "" {
+		s += "; " + note
+	}
+	return s
+}
+
+// asOf is the day of the last look at all of them.
+var asOf = time.Date(2026, time.November, 22, 0, 0, 0, 0, time.UTC)
+
+// licences are those that bale's own allows, each with a sentence of its text. That of BSD-2-Clause
+// is in BSD-3-Clause, too.
+var licences = []struct{ name, says string }{
+	{"Apache-2.0", "Apache License Version 2.0"},
+	{"BSD-3-Clause", "Neither the name"},
+	{"BSD-2-Clause", "Redistributions in binary form must reproduce"},
+	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining"},
+}
+
+// licenceOf reads the licence of a module.
+func licenceOf(dir string) (string, error) {
+	for _, pattern := range []string{"LICENSE*", "COPYING*", "LICENCE*"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return "", err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return "", err
+			}
+			words := strings.Join(strings.Fields(string(text)), " ")
+			var found []string // of its parts
+			for _, l := range licences {
+				if strings.Contains(words, l.says) && !(l.name == "BSD-2-Clause" && slices.Contains(found, "BSD-3-Clause")) {
+					found = append(found, l.name)
+				}
+			}
+			if len(found) > 0 {
+				return strings.Join(found, ", "), nil
+			}
+		}
+	}
+	return "unknown", fmt.Errorf("%s has no licence that is known here", dir)
+}
+
+// goJSON runs the go command in a folder and reads what it prints.
+func goJSON(dir string, v any, args ...string) error {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("go %s in %s: %w: %s", strings.Join(args, " "), dir, err, &said)
+	}
+	return json.Unmarshal(out, v)
+}

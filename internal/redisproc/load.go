@@ -1,0 +1,206 @@
+package redisproc
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	loadedFile = "dump.rdb"      // the name that a file to be loaded has in the server's directory
+	askWithin  = 5 * time.Second // one answer, of a server that loads and answers between whiles
+	stallAfter = 2 * time.Minute // no byte loaded and no answer for so long: it will not get on
+	pollMax    = 200 * time.Millisecond
+)
+
+// ErrStalled says that a server did not get on with loading a file.
+var ErrStalled = errors.New("no progress for " + stallAfter.String())
+
+// ErrOld says that the server in PATH is of a version before [File].Since.
+var ErrOld = errors.New("the server is too old")
+
+// brokenFile is what a server says of a file that it gives up. It reads all of the file again then,
+// to say where it is broken.
+const brokenFile = "Internal error in RDB reading"
+
+// File is an RDB file for a server to load.
+type File struct {
+	// Path names the file, which is read only: neither it nor its folder is written to.
+	Path string
+
+	// Progress, if there is one, is told from time to time which part is loaded, 0 to 1. It is
+	// called from one goroutine.
+	Progress func(fraction float64)
+
+	// Valkey prefers valkey-server, if both are in PATH.
+	Valkey bool
+
+	// Since is the least major version of the server, for example 7; an earlier one, or one that
+	// does not say, is not started ([ErrOld]). 0 is any.
+	Since int
+
+	// Memory bounds what the server may take, in bytes; beyond it the server ends. It has no effect
+	// where the system does not count a process' data (ulimit -d), as on macOS. 0 is no limit.
+	Memory uint64
+}
+
+// StartFile runs a redis-server as [Start] does, which loads a file, and returns when it has. That
+// takes as long as it takes, until ctx ends or the server does. The server asks for a password,
+// which [Server.URL] has, for the file may hold what others on the machine must not read. It runs
+// no scripts or functions and has no DEBUG and MODULE, for anybody may have written the file. A
+// server that ends is a [StartError], whose Log says why. The caller closes the server.
+func StartFile(ctx context.Context, f File, args ...string) (*Server, error) {
+	programs := programs
+	if f.Valkey {
+		programs = []string{programs[1], programs[0]}
+	}
+	return startWith(ctx, programs, func(s *Server) error { return f.prepare(s, args...) })
+}
+
+func (f File) prepare(s *Server, args ...string) error {
+	path, err := filepath.Abs(f.Path)
+	if err != nil {
+		return err
+	}
+	if f.Since > 0 {
+		if err := since(s.path, f.Since); err != nil {
+			return err
+		}
+	}
+	s.loading = &loading{progress: f.Progress, stall: stallAfter}
+	s.modest = path // what others wrote is read
+	if err := os.Symlink(path, filepath.Join(s.dir, loadedFile)); err != nil {
+		return err
+	}
+	s.args = append(s.arguments(), append([]string{"--dbfilename", loadedFile}, args...)...)
+	if f.Memory > 0 {
+		s.prefix = []string{"/bin/sh", "-c", fmt.Sprintf(`ulimit -d %d; exec "$@"`, f.Memory>>10), "sh"}
+	}
+	password := rand.Text()
+	s.protect(password, "user default on >"+password+" ~* +@all -@scripting -debug -module")
+	return nil
+}
+
+// versionOf is the major version in what a server says about itself.
+var versionOf = regexp.MustCompile(` server v=([0-9]{1,3})\.`)
+
+// since returns ErrOld for servers of an earlier major version.
+func since(path string, least int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.Env = Environment()
+	says, err := cmd.Output()
+	if m := versionOf.FindSubmatch(says); m != nil {
+		if major, _ := strconv.Atoi(string(m[1])); major >= least {
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("%w: it must be of version %d.0 or later, and %s --version says %q", ErrOld, least, path, strings.TrimSpace(string(says))), err)
+}
+
+// loading is how to wait for a server that loads a file.
+type loading struct {
+	progress func(fraction float64) // may be nil
+	stall    time.Duration
+}
+
+// await waits for the server to have loaded its file.
+func (l *loading) await(ctx context.Context, s *Server) error {
+	moved, before, pause := time.Now(), "", 5*time.Millisecond
+	for {
+		asking, cancel := context.WithTimeout(ctx, min(askWithin, l.stall))
+		info, err := s.Do(asking, "INFO", "persistence")
+		cancel()
+		if err == nil {
+			state := fields(info)
+			if state["loading"] == "0" {
+				l.tell(1)
+				return nil
+			}
+			if now := state["loading_loaded_bytes"]; now != before {
+				moved, before = time.Now(), now
+			}
+			loaded, _ := strconv.ParseFloat(state["loading_loaded_bytes"], 64)
+			if total, _ := strconv.ParseFloat(state["loading_total_bytes"], 64); total > 0 {
+				l.tell(min(loaded/total, 1))
+			}
+		}
+		if strings.Contains(s.log.String(), brokenFile) {
+			return errEnded
+		}
+		if time.Since(moved) >= l.stall {
+			return errors.Join(ErrStalled, err)
+		}
+		select {
+		case <-s.done:
+			return errEnded
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, pollMax)
+		}
+	}
+}
+
+func (l *loading) tell(fraction float64) {
+	if l.progress != nil {
+		l.progress(fraction)
+	}
+}
+
+// fields are the lines of INFO.
+func fields(info string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			all[name] = value
+		}
+	}
+	return all
+}
+
+// StartError says that a server did not start, or did not load its file.
+type StartError struct {
+	Program string // as in PATH: "redis-server"
+	Port    int
+	State   string // how the process ended by itself: "exit status 1", "signal: killed"; empty if it did not
+	Log     string // what it said
+	Err     error
+}
+
+func (e *StartError) Error() string {
+	return fmt.Sprintf("redisproc: %s on port %d: %v; it said:\n%s", e.Program, e.Port, e.Err, e.Log)
+}
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// output is what a process says, to be read while it runs.
+type output struct {
+	lock sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends to it.
+func (o *output) Write(b []byte) (int, error) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.text.String()
+}

@@ -1,0 +1,340 @@
+package bale
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	mathrand "math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stats"
+)
+
+// reading is a look of a load at its key.
+type reading[T any] struct {
+	stored []byte // nil for none
+	value  T
+	fresh  frame.Freshness
+	err    error // ErrNotFound, or what is stored cannot be read
+}
+
+// look reads the key and reports whether the value is there, or said not to be: then nothing is to
+// be loaded. A refresh looks for a value other than the one its caller saw.
+func (l *loading[T]) look(ctx context.Context, f *flight[T], ahead bool) (r reading[T], found bool) {
+	ctx, cancel := l.cache.patient(ctx)
+	defer cancel()
+	stored, err := l.cache.store.Get(ctx, l.key)
+	if err == nil {
+		r.stored = stored
+		if stored == nil {
+			r.stored = []byte{}
+		}
+		var fresh freshness
+		fresh, err = l.cache.decode(ctx, stored, &r.value, &recording{}, nil)
+		r.fresh = fresh.Freshness
+	}
+	r.err = err
+	current := r.fresh.Expires.IsZero() || time.Now().Before(r.fresh.Expires)
+	switch {
+	case err == nil:
+		if found = current && (!ahead || r.fresh.Expires.IsZero() || r.fresh.Expires.After(l.seen)); !found {
+			l.cache.setOld(f, r.stored)
+		}
+	case errors.Is(err, ErrNotFound):
+		found = r.fresh.Absent && current
+		l.cache.setOld(f, nil)
+	case !l.cache.replaceable(err):
+		l.readable = false // by this process, but perhaps by another
+	}
+	return r, found
+}
+
+// setOld sets the old value of a flight, nil for none.
+func (l *loader[T]) setOld(f *flight[T], old []byte) {
+	l.mu.Lock()
+	f.old = old
+	l.mu.Unlock()
+}
+
+// run is a load from beginning to end.
+func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, fresh frame.Freshness, err error) {
+	o := &l.cache.options
+	var seen reading[T]
+	var held *lock
+	if l.readable {
+		// Somebody may have stored it between the caller's look and now.
+		var found bool
+		if seen, found = l.look(ctx, f, ahead); !found && o.Lock > 0 {
+			if held, seen, found, err = l.lock(ctx, f, ahead, seen); err != nil {
+				return v, fresh, err
+			}
+		}
+		if found {
+			f.found = true
+			return seen.value, seen.fresh, seen.err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		held.release(ctx, nil)
+		return v, fresh, err
+	}
+	op := stats.Load
+	if ahead {
+		op = stats.Refresh
+	}
+	var rec recording
+	rec.begin(ctx, l.cache.recorder, op, 1)
+	start := time.Now()
+	held.renew(ctx)
+	err = guard("the loader", func() (err error) {
+		v, err = l.load(ctx)
+		return err
+	})
+	if err != nil {
+		var zero T
+		v, err = zero, &errLoad{err}
+	}
+	f.early, f.earlyErr = v, err
+	close(f.loaded)
+	fresh.Took = time.Since(start)
+	rec.stage(stats.Loading)
+	rec.end(ctx, err)
+
+	// The loader may have used up its time: its value is stored all the same.
+	after := context.WithoutCancel(ctx)
+	mine, lockErr := held.stop(after)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		switch {
+		case lockErr != nil: // the lock expires
+		case ctx.Err() == context.Canceled: // which says nothing about the source
+			held.release(after, nil)
+		default:
+			held.release(after, failedMark)
+		}
+		return v, frame.Freshness{}, err
+	}
+	if e := l.expiry; err != nil && o.NegativeTTL > 0 {
+		fresh = frame.Freshness{Absent: true, Expires: time.Now().Add(o.NegativeTTL)}
+	} else if e.In > 0 {
+		fresh.Expires = time.Now().Add(e.In)
+	} else {
+		fresh.Expires = e.At
+	}
+	if !fresh.Expires.IsZero() { // as a reader of the frame will have it
+		fresh.Expires = time.UnixMilli(fresh.Expires.UnixMilli())
+	}
+	if lockErr != nil {
+		return v, fresh, err // do without Redis, which fails; the lock expires
+	}
+	kept, overtaken := l.keep(after, f, mine, v, fresh, err, &seen)
+	if kept && err != nil && o.NegativeTTL == 0 {
+		held.release(after, slices.Concat(absentMark, held.mine()))
+	} else {
+		held.release(after, nil)
+	}
+	if !kept {
+		if !overtaken { // callers of before a Set or Delete get what was loaded
+			if newer, found := l.look(after, f, false); found {
+				f.found = true
+				return newer.value, newer.fresh, newer.err
+			}
+		}
+		fresh = frame.Freshness{Expires: time.Now()} // it may be older than what others have done
+	}
+	return v, fresh, err
+}
+
+// keep stores a loaded value or miss. It reports false if the key has changed since the load began,
+// by this Cache (overtaken) or another; or may have, because the lock was lost: mine says whether
+// it holds. A Redis that fails is not a reason.
+func (l *loading[T]) keep(ctx context.Context, f *flight[T], mine bool, v T, fresh frame.Freshness, err error, seen *reading[T]) (kept, overtaken bool) {
+	f.storing.Lock()
+	defer f.storing.Unlock()
+	switch {
+	case f.overtaken:
+		return false, true
+	case !l.readable:
+		return true, false
+	case !mine:
+		return false, false
+	}
+	c := l.cache
+	c.overtakeOlder(f)
+	ctx, cancel := c.patient(ctx)
+	defer cancel()
+	unreadable := seen.stored != nil && seen.err != nil && !errors.Is(seen.err, ErrNotFound)
+	swapped, storeErr := true, error(nil)
+	switch {
+	case err != nil && fresh.Absent:
+		var absent []byte
+		if absent, _, storeErr = c.packer.pack(nil, nil, &fresh); storeErr == nil {
+			swapped, storeErr = c.store.Swap(ctx, l.key, seen.stored, absent, c.options.NegativeTTL)
+		}
+	case err != nil && seen.stored != nil:
+		// An old value must not outlive what the loader says.
+		swapped, storeErr = c.store.Swap(ctx, l.key, seen.stored, nil, 0)
+	case err != nil:
+		return true, false
+	case c.options.Lock > 0 || unreadable:
+		swapped, storeErr = c.set(ctx, l.key, v, l.expiry, &fresh, &fence{seen.stored})
+	default:
+		_, storeErr = c.set(ctx, l.key, v, l.expiry, &fresh, nil)
+	}
+	if storeErr != nil {
+		if err != nil { // set tells the Recorder itself
+			var rec recording
+			rec.begin(ctx, c.recorder, stats.Set, 1)
+			rec.end(ctx, storeErr)
+		}
+		return true, false // no reason to withhold the value
+	}
+	if swapped && unreadable {
+		var rec recording
+		rec.begin(ctx, c.recorder, stats.Replace, 1)
+		rec.end(ctx, nil)
+		if c.log != nil {
+			c.log.Warn("bale: replaced a value that could not be read", "key", l.key, "error", seen.err)
+		}
+	}
+	return swapped, false
+}
+
+// What the lock's key holds beside the token of its holder. Tokens are upper case.
+var (
+	failedMark = []byte("failed")  // a load has failed, and none starts until this expires
+	absentMark = []byte("absent:") // with the token of a load that found nothing: its waiters need not load
+)
+
+// lock waits until this process may load the key, or finds that it need not. Where Redis does not
+// give a lock, everybody may, and there is none.
+func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen reading[T]) (_ *lock, _ reading[T], found bool, err error) {
+	c := l.cache
+	k := &lock{store: c.store, key: l.key + lockSuffix, token: []byte(rand.Text()), options: &c.options}
+	var holder, waitedFor []byte
+	for attempt, wait := true, minLockWait; ; wait = min(2*wait, maxLockWait) {
+		ok := false
+		patient, cancel := c.patient(ctx)
+		if attempt {
+			ok, err = c.store.Swap(patient, k.key, holder, k.token, c.options.Lock)
+		}
+		if err == nil && !ok && !ahead {
+			if holder, err = c.store.Get(patient, k.key); errors.Is(err, ErrNotFound) {
+				holder, err = nil, nil
+			}
+		}
+		cancel()
+		attempt = false
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return nil, seen, false, nil
+		case err != nil:
+			return nil, seen, false, ctx.Err()
+		case ok:
+			if seen, found = l.look(ctx, f, ahead); found {
+				k.release(ctx, nil)
+				return nil, seen, true, nil
+			}
+			return k, seen, false, nil
+		case ahead:
+			return nil, seen, false, errNotLoaded
+		case bytes.Equal(holder, failedMark):
+			return nil, seen, false, &errLoad{ErrLoadFailed}
+		case bytes.HasPrefix(holder, absentMark) && waitedFor != nil && bytes.HasSuffix(holder, waitedFor):
+			return nil, reading[T]{err: ErrNotFound}, true, nil
+		case holder == nil || bytes.HasPrefix(holder, absentMark):
+			attempt = true
+			if ctx.Err() == nil {
+				continue
+			}
+		default:
+			waitedFor = holder
+		}
+		select {
+		case <-ctx.Done():
+			return nil, seen, false, ctx.Err()
+		case <-time.After(wait/2 + mathrand.N(wait)):
+		}
+		if seen, found = l.look(ctx, f, ahead); found {
+			return nil, seen, true, nil
+		}
+	}
+}
+
+// lock is a lock that this process has taken. Nil is none, which always holds.
+type lock struct {
+	store   Store
+	key     string
+	token   []byte
+	options *LoadOptions
+
+	end  context.CancelFunc // ends the renewals
+	done chan struct{}      // closed when they have ended
+}
+
+// mine is the token.
+func (k *lock) mine() []byte {
+	if k == nil {
+		return nil
+	}
+	return k.token
+}
+
+// renew renews the lock until stop, or until ctx ends: a loader that never returns must not keep
+// it.
+func (k *lock) renew(ctx context.Context) {
+	if k == nil {
+		return
+	}
+	ctx, k.end = context.WithCancel(ctx)
+	k.done = make(chan struct{})
+	go func() {
+		defer close(k.done)
+		ticker := time.NewTicker(max(k.options.Lock/renewals, time.Millisecond))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				if ctx.Err() != nil { // at the same moment
+					return
+				}
+				if holds, err := k.holds(ctx); err == nil && !holds {
+					return
+				}
+			}
+		}
+	}()
+}
+
+// holds prolongs the lock, and reports false if it is lost: another process has it, or nobody, so
+// that another may have had it.
+func (k *lock) holds(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.options.Patience)
+	defer cancel()
+	return k.store.Swap(ctx, k.key, k.token, k.token, k.options.Lock)
+}
+
+// stop ends the renewals and reports whether the lock holds. The error is that of Redis.
+func (k *lock) stop(ctx context.Context) (bool, error) {
+	if k == nil {
+		return true, nil
+	}
+	k.end()
+	<-k.done
+	return k.holds(ctx)
+}
+
+// release gives the lock back, or leaves a mark in its place for Backoff. If it fails, the lock
+// expires.
+func (k *lock) release(ctx context.Context, mark []byte) {
+	if k == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
+	defer cancel()
+	_, _ = k.store.Swap(ctx, k.key, k.token, mark, k.options.Backoff)
+}

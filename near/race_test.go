@@ -1,5 +1,0 @@
-//go:build race
-
-package near
-
-const raceEnabled = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package bale
-
-const raceEnabled = false

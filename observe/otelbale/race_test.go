@@ -1,5 +1,0 @@
-//go:build race
-
-package otelbale_test
-
-const raceEnabled = true

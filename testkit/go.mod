@@ -1,0 +1,10 @@
+module github.com/balekv/bale/testkit
+
+go 1.26.0
+
+require github.com/balekv/bale v0.0.0
+
+require (
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+)
