@@ -15,13 +15,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/advise"
-	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/rdb"
 	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/cmd/internal/values"
 )
 
 type adviseCommand struct {
@@ -37,7 +38,7 @@ type adviseCommand struct {
 	Match     []string      `sep:"none" placeholder:"PATTERN" help:"The keys that are looked at, for example 'user:*'. Repeatable. Default: all."`
 	Group     []string      `sep:"none" placeholder:"PATTERN" help:"Keys that are a group of their own, beside the groups that are found. Repeatable."`
 	Sample    int           `default:"4000" placeholder:"N" help:"How many values of a group are tried at most. Default: ${default}."`
-	MaxBytes  byteSize      `default:"256MiB" placeholder:"N" help:"After how many bytes of values no more are read. Default: ${default}."`
+	MaxBytes  cli.Bytes     `default:"256MiB" placeholder:"N" help:"After how many bytes of values no more are read. Default: ${default}."`
 	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value may take, and unpacking it, in the mean: recommended is what saves most within that. Default: ${default}."`
 	Price     float64       `placeholder:"USD" help:"What a GiB of Redis costs a month."`
 	Seed      uint64        `default:"1" placeholder:"N" help:"Seed of the samples: the same keys and seed give the same ones. Default: ${default}."`
@@ -64,63 +65,63 @@ Examples:
 }
 
 // Run advises.
-func (c *adviseCommand) Run(ctx context.Context, s *streams) error {
+func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	out, err := openJSON(c.JSON, s) // before the work, not after it
+	out, err := cli.OpenJSON(c.JSON, s) // before the work, not after it
 	if err != nil {
 		return err
 	}
-	defer out.discard()
+	defer out.Discard()
 	if c.HTML != "" {
 		if err := writable(c.HTML); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
-	progress, stop := showProgress(s.err)
+	progress, stop := cli.ShowProgress(s.Err)
 	defer stop()
 	defer context.AfterFunc(ctx, func() {
 		stop()
-		printable.Fprintf(s.err, "bale advise: interrupted; what was seen until now is worked on (once more to end at once)\n")
+		printable.Fprintf(s.Err, "bale advise: interrupted; what was seen until now is worked on (once more to end at once)\n")
 	})()
 	a, err := c.advise(ctx, s, progress)
 	stop()
 	if a == nil {
 		return err
 	}
-	a.Engine, a.Lacking, a.Go, a.CPU, a.Cores = engine.Name, engine.Lacking, runtime.Version(), cpuName(), runtime.NumCPU()
-	err = errors.Join(err, out.write(a))
+	a.Engine, a.Lacking, a.Go, a.CPU, a.Cores = engine.Name, engine.Lacking, runtime.Version(), cli.CPU(), runtime.NumCPU()
+	err = errors.Join(err, out.Write(a))
 	if c.HTML != "" {
 		err = errors.Join(err, c.writeHTML(a))
 	}
 	if c.JSON != "-" { // in the end: who reads it may stop before all is written
-		report.WriteAdvice(s.out, a, c.All)
+		report.WriteAdvice(s.Out, a, c.All)
 	}
 	return err
 }
 
 func (c *adviseCommand) check() error {
 	if c.RDB == "" && len(c.Data) == 0 {
-		c.Redis = cmp.Or(c.Redis, os.Getenv(urlEnv))
+		c.Redis = cmp.Or(c.Redis, os.Getenv(cli.URLEnv))
 	}
 	switch {
 	case c.Redis == "" && c.RDB == "" && len(c.Data) == 0:
-		return fmt.Errorf("%w: what is it about? --redis, --rdb or --data says so", errUsage)
+		return fmt.Errorf("%w: what is it about? --redis, --rdb or --data says so", cli.ErrUsage)
 	case len(c.Data) > 0 && len(c.Match)+len(c.Group) > 0:
-		return fmt.Errorf("%w: --match and --group are for keys, and --data has none", errUsage)
+		return fmt.Errorf("%w: --match and --group are for keys, and --data has none", cli.ErrUsage)
 	case c.DB >= 0 && c.RDB == "":
-		return fmt.Errorf("%w: --db is for --rdb; a URL ends in its database: redis://127.0.0.1:6379/%d", errUsage, c.DB)
+		return fmt.Errorf("%w: --db is for --rdb; a URL ends in its database: redis://127.0.0.1:6379/%d", cli.ErrUsage, c.DB)
 	case c.TrustRDB && c.RDB == "":
-		return fmt.Errorf("%w: --trust-rdb is for --rdb", errUsage)
+		return fmt.Errorf("%w: --trust-rdb is for --rdb", cli.ErrUsage)
 	case c.Replicas && c.Redis == "":
-		return fmt.Errorf("%w: --replicas is for --redis", errUsage)
+		return fmt.Errorf("%w: --replicas is for --redis", cli.ErrUsage)
 	case c.Sample < 2:
-		return fmt.Errorf("%w: --sample %d, must be at least 2", errUsage, c.Sample)
+		return fmt.Errorf("%w: --sample %d, must be at least 2", cli.ErrUsage, c.Sample)
 	case c.CPUBudget <= 0:
-		return fmt.Errorf("%w: --cpu-budget %v, must be more than nothing", errUsage, c.CPUBudget)
+		return fmt.Errorf("%w: --cpu-budget %v, must be more than nothing", cli.ErrUsage, c.CPUBudget)
 	case c.Price < 0 || math.IsNaN(c.Price) || math.IsInf(c.Price, 0):
-		return fmt.Errorf("%w: --price %v, must be an amount of USD", errUsage, c.Price)
+		return fmt.Errorf("%w: --price %v, must be an amount of USD", cli.ErrUsage, c.Price)
 	}
 	return c.paceFlags.check()
 }
@@ -134,7 +135,7 @@ func writable(path string) error {
 	return err
 }
 
-func (c *adviseCommand) advise(ctx context.Context, s *streams, progress func(done, total int, what string)) (*advise.Advice, error) {
+func (c *adviseCommand) advise(ctx context.Context, s *cli.Streams, progress func(done, total int, what string)) (*advise.Advice, error) {
 	o := advise.Options{
 		Match: c.Match, Groups: c.Group, Skip: keyspace.RegistryKeys(c.Prefix), Sample: c.Sample, MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
 		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Progress: progress, Replicas: c.Replicas,
@@ -148,12 +149,12 @@ func (c *adviseCommand) advise(ctx context.Context, s *streams, progress func(do
 	o.Source = keyspace.Redact(c.Redis)
 	o.URL, o.Registry = o.Source, keyspace.Redact(c.Registry)
 	gentle()
-	o.Pace = c.pace(s.err, "advise")
+	o.Pace = c.pace(s.Err, "advise")
 	return c.server(ctx, c.Redis, o)
 }
 
 func (c *adviseCommand) server(ctx context.Context, url string, o advise.Options) (*advise.Advice, error) {
-	password, err := c.password()
+	password, err := c.Password()
 	if err != nil {
 		return nil, err
 	}
@@ -202,14 +203,14 @@ func (c *adviseCommand) file(ctx context.Context, o advise.Options, progress fun
 	return a, err
 }
 
-func (c *adviseCommand) values(ctx context.Context, s *streams, o advise.Options) (*advise.Advice, error) {
+func (c *adviseCommand) values(ctx context.Context, s *cli.Streams, o advise.Options) (*advise.Advice, error) {
 	var sets []advise.Set
 	for _, path := range c.Data {
-		d, err := dataset.Load(path, s.in, dataset.Limits{Values: c.Sample, ValueSize: maxValue, Seed: c.Seed})
+		d, err := values.Load(path, s.In, values.Limits{Values: c.Sample, ValueSize: cli.MaxValue, Seed: c.Seed})
 		if err != nil {
 			return nil, err
 		}
-		sets = append(sets, advise.Set{Name: d.Name, File: path, Values: d.Raw, Total: int64(d.Total)})
+		sets = append(sets, advise.Set{Name: d.Name, File: path, Values: d.Values, Total: int64(d.Total)})
 	}
 	o.Source = strings.Join(c.Data, ", ")
 	return advise.Values(ctx, sets, o)

@@ -23,6 +23,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/balekv/bale/cmd/internal/advise"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -30,7 +32,7 @@ import (
 // BALE_CORPORA names, or, without it, the example's.
 func corpora(tb testing.TB) map[string][][]byte {
 	tb.Helper()
-	paths := []string{filepath.Join(repository, "examples", "profiles.ndjson")}
+	paths := []string{filepath.Join(clitest.Repository, "examples", "profiles.ndjson")}
 	if dir := os.Getenv("BALE_CORPORA"); dir != "" {
 		var err error
 		if paths, err = filepath.Glob(filepath.Join(dir, "*.ndjson")); err != nil || len(paths) == 0 {
@@ -94,7 +96,7 @@ func keysMemory(tb testing.TB, s *redisproc.Server) int64 {
 func ask(tb testing.TB, args ...string) *advise.Advice {
 	tb.Helper()
 	var out, errs bytes.Buffer
-	if code := run(tb.Context(), append([]string{"advise", "--json", "-"}, args...), nil, &out, &errs); code != exitDone {
+	if code := app.Run(tb.Context(), append([]string{"advise", "--json", "-"}, args...), nil, &out, &errs); code != cli.ExitDone {
 		tb.Fatalf("exit status %d: %s", code, &errs)
 	}
 	var a advise.Advice
@@ -108,7 +110,7 @@ func ask(tb testing.TB, args ...string) *advise.Advice {
 // what it said, and goes all the way back.
 func TestAdviceIsFollowed(t *testing.T) {
 	const within = 5 // percent
-	binary := testBinary(t)
+	binary := clitest.Build(t)
 	for name, values := range corpora(t) {
 		t.Run(name, func(t *testing.T) {
 			s := redisproc.ForTest(t)
@@ -209,8 +211,8 @@ func order(rng *rand.Rand, i int) string {
 // TestNextLinesCompile puts the lines of Go of a next step into a program, for each kind of them.
 func TestNextLinesCompile(t *testing.T) {
 	kinds := map[string][]string{
-		"dictionary": {"--data", filepath.Join(repository, "examples", "profiles.ndjson")},
-		"plain":      {"--data", filepath.Join(repository, "examples", "profiles.ndjson"), "--sample", "30"}, // too few to train on
+		"dictionary": {"--data", filepath.Join(clitest.Repository, "examples", "profiles.ndjson")},
+		"plain":      {"--data", filepath.Join(clitest.Repository, "examples", "profiles.ndjson"), "--sample", "30"}, // too few to train on
 	}
 	for name, args := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +264,7 @@ func attach(ctx context.Context, rdb *redis.Client) error {
 
 // redis-save FILE writes the server's RDB file.
 func redisSave(ts *testscript.TestScript, neg bool, args []string) {
-	c := client(ts)
+	c := clitest.Client(ts)
 	dir, err := c.ConfigGet(context.Background(), "dir").Result()
 	ts.Check(err)
 	ts.Check(c.Save(context.Background()).Err())
@@ -275,7 +277,7 @@ func redisSave(ts *testscript.TestScript, neg bool, args []string) {
 func BenchmarkAdvise(b *testing.B) {
 	s := million(b)
 	for b.Loop() {
-		cmd := exec.Command(testBinary(b), "advise", "--redis", s.URL(), "--json", filepath.Join(b.TempDir(), "advice.json"))
+		cmd := exec.Command(clitest.Build(b), "advise", "--redis", s.URL(), "--json", filepath.Join(b.TempDir(), "advice.json"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			b.Fatalf("%v: %s", err, out)
@@ -305,16 +307,6 @@ func million(tb testing.TB) *redisproc.Server {
 	return s
 }
 
-// testBinary builds the command.
-func testBinary(tb testing.TB) string {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "bale")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		tb.Fatalf("%v: %s", err, out)
-	}
-	return path
-}
-
 // BenchmarkBesideAdvise measures what a running load notices of an advise: GETs and SETs at a fixed
 // rate, timed from when each was due, without and with bale advise beside them, in turns.
 func BenchmarkBesideAdvise(b *testing.B) {
@@ -331,7 +323,7 @@ func BenchmarkBesideAdvise(b *testing.B) {
 		}
 	}
 	s := million(b)
-	binary := testBinary(b)
+	binary := clitest.Build(b)
 	for b.Loop() {
 		var took [2][]time.Duration
 		for range turns {

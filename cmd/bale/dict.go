@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -58,7 +59,7 @@ Examples:
 }
 
 // Run lists.
-func (c *dictList) Run(ctx context.Context, s *streams) error {
+func (c *dictList) Run(ctx context.Context, s *cli.Streams) error {
 	if !c.Scan && c.Registry != "" { // no value is read
 		c.Redis = []string{c.Registry}
 	}
@@ -76,14 +77,14 @@ func (c *dictList) Run(ctx context.Context, s *streams) error {
 	}
 	var refs *keyspace.References
 	if c.Scan {
-		if refs, err = servers.references(ctx, "dict list", keyspace.ReferenceOptions{Pace: c.pace(s.err, "dict list")}, s); err != nil {
+		if refs, err = servers.references(ctx, "dict list", keyspace.ReferenceOptions{Pace: c.pace(s.Err, "dict list")}, s); err != nil {
 			return err
 		}
 	}
 	list := report.NewDictionaries(in, c.Group, refs, time.Now())
 	if !c.JSON {
-		list.Write(s.out)
-	} else if err := report.WriteJSON(s.out, list); err != nil {
+		list.Write(s.Out)
+	} else if err := report.WriteJSON(s.Out, list); err != nil {
 		return err
 	}
 	return list.Sound()
@@ -124,13 +125,13 @@ func (dictShow) Help() string {
 }
 
 // Run shows. It never writes the dictionary's content, which is pieces of values.
-func (c *dictShow) Run(ctx context.Context, s *streams) error {
+func (c *dictShow) Run(ctx context.Context, s *cli.Streams) error {
 	if _, err := os.Stat(c.Dictionary); err == nil {
 		d, err := readDictionary(c.Dictionary)
 		if err != nil {
 			return err
 		}
-		report.ShowDictionary(s.out, d, nil, time.Time{})
+		report.ShowDictionary(s.Out, d, nil, time.Time{})
 		return nil
 	}
 	id, err := idOf(c.Dictionary)
@@ -147,7 +148,7 @@ func (c *dictShow) Run(ctx context.Context, s *streams) error {
 		if err != nil {
 			return err
 		}
-		report.ShowDictionary(s.out, d, states, until)
+		report.ShowDictionary(s.Out, d, states, until)
 		return nil
 	})
 }
@@ -169,7 +170,7 @@ Examples:
 }
 
 // Run publishes.
-func (c *dictPublish) Run(ctx context.Context, s *streams) error {
+func (c *dictPublish) Run(ctx context.Context, s *cli.Streams) error {
 	d, err := readDictionary(c.File)
 	if err != nil {
 		return err
@@ -181,7 +182,7 @@ func (c *dictPublish) Run(ctx context.Context, s *streams) error {
 	return c.with(ctx, func(servers *redisServers) error {
 		r := servers.registry
 		if c.Training == "" {
-			warnOfPlain(s.err, "publish", c.File, d, c.Group)
+			warnOfPlain(s.Err, "publish", c.File, d, c.Group)
 		}
 		if err := r.Publish(ctx, c.Group, d, info); err != nil {
 			return usageIfInvalid(err)
@@ -190,8 +191,8 @@ func (c *dictPublish) Run(ctx context.Context, s *streams) error {
 		if err != nil {
 			return err
 		}
-		servers.warnOfDanger(ctx, s.err, "dict publish")
-		printable.Fprintf(s.out, "Dictionary %v, %d bytes, is published to %s. Activate it in %v:\n  bale dict activate %v %s %s %s\n",
+		servers.warnOfDanger(ctx, s.Err, "dict publish")
+		printable.Fprintf(s.Out, "Dictionary %v, %d bytes, is published to %s. Activate it in %v:\n  bale dict activate %v %s %s %s\n",
 			d.ID(), len(d.Bytes()), c.Group, grace, d.ID(), printable.Option("--group", c.Group), printable.Option("--redis", keyspace.Redact(c.at())), printable.Option("--prefix", c.Prefix))
 		return nil
 	})
@@ -226,7 +227,7 @@ func (c *dictPublish) info(d *dict.Dictionary) (dict.Info, error) {
 
 func usageIfInvalid(err error) error {
 	if errors.Is(err, dict.ErrInvalid) {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	return err
 }
@@ -247,7 +248,7 @@ func (dictActivate) Help() string {
 }
 
 // Run activates.
-func (c *dictActivate) Run(ctx context.Context, s *streams) error {
+func (c *dictActivate) Run(ctx context.Context, s *cli.Streams) error {
 	id, err := idOf(c.ID)
 	if err != nil {
 		return err
@@ -261,7 +262,7 @@ func (c *dictActivate) Run(ctx context.Context, s *streams) error {
 		if err != nil {
 			return usageIfInvalid(err)
 		}
-		printable.Fprintf(s.out, "%s is written with %s now.\n", c.Group, named(id))
+		printable.Fprintf(s.Out, "%s is written with %s now.\n", c.Group, named(id))
 		return nil
 	})
 }
@@ -277,7 +278,7 @@ func idOf(s string) (frame.DictionaryID, error) {
 	}
 	id, err := frame.ParseDictionaryID(s)
 	if err != nil {
-		return 0, fmt.Errorf("%w: there is no file %q, and it is no dictionary id: eight lower-case hexadecimal digits", errUsage, s)
+		return 0, fmt.Errorf("%w: there is no file %q, and it is no dictionary id: eight lower-case hexadecimal digits", cli.ErrUsage, s)
 	}
 	return id, nil
 }
@@ -303,7 +304,7 @@ Examples:
 }
 
 // Run rolls back.
-func (c *dictRollback) Run(ctx context.Context, s *streams) error {
+func (c *dictRollback) Run(ctx context.Context, s *cli.Streams) error {
 	return c.with(ctx, func(servers *redisServers) error {
 		r := servers.registry
 		if _, err := groupStates(ctx, r, c.Group); err != nil {
@@ -316,7 +317,7 @@ func (c *dictRollback) Run(ctx context.Context, s *streams) error {
 		if err != nil {
 			return err
 		}
-		printable.Fprintf(s.out, "%s is written with %s again, and no more with %s.\n", c.Group, named(st.Current), named(st.Previous))
+		printable.Fprintf(s.Out, "%s is written with %s again, and no more with %s.\n", c.Group, named(st.Current), named(st.Previous))
 		return nil
 	})
 }
@@ -336,7 +337,7 @@ Examples:
 }
 
 // Run exports.
-func (c *dictExport) Run(ctx context.Context, s *streams) error {
+func (c *dictExport) Run(ctx context.Context, s *cli.Streams) error {
 	return c.with(ctx, func(servers *redisServers) error {
 		r := servers.registry
 		states, err := groupStates(ctx, r, c.Group)
@@ -346,7 +347,7 @@ func (c *dictExport) Run(ctx context.Context, s *streams) error {
 		if err := os.MkdirAll(c.Out, 0o700); err != nil {
 			return err
 		}
-		defer servers.sayQuarantined(s.err, "dict export")
+		defer servers.sayQuarantined(s.Err, "dict export")
 		var missing error
 		for _, e := range states[0].Dictionaries {
 			d, err := servers.fetch(ctx, e.ID)
@@ -358,7 +359,7 @@ func (c *dictExport) Run(ctx context.Context, s *streams) error {
 			if err := outfile.Write(path, d.Bytes()); err != nil {
 				return err
 			}
-			printable.Fprintf(s.out, "%v\n", path)
+			printable.Fprintf(s.Out, "%v\n", path)
 		}
 		b, err := json.MarshalIndent(states[0], "", "  ")
 		if err != nil {
@@ -383,7 +384,7 @@ Examples:
 }
 
 // Run imports.
-func (c *dictImport) Run(ctx context.Context, s *streams) error {
+func (c *dictImport) Run(ctx context.Context, s *cli.Streams) error {
 	folder, err := os.OpenRoot(c.Dir)
 	if err != nil {
 		return err
@@ -411,12 +412,12 @@ func (c *dictImport) Run(ctx context.Context, s *streams) error {
 				info = e.Info
 			}
 			if e == nil { // what was exported was published once, and warned of then
-				warnOfPlain(s.err, "import", "dictionary "+d.ID().String(), d, c.Group)
+				warnOfPlain(s.Err, "import", "dictionary "+d.ID().String(), d, c.Group)
 			}
 			if err := r.Publish(ctx, c.Group, d, info); err != nil {
 				return usageIfInvalid(err)
 			}
-			printable.Fprintf(s.out, "%v is in %s\n", d.ID(), c.Group)
+			printable.Fprintf(s.Out, "%v is in %s\n", d.ID(), c.Group)
 		}
 		now, err := r.State(ctx, c.Group)
 		if err != nil || exported.Current == 0 || now.Current != 0 {
@@ -429,7 +430,7 @@ func (c *dictImport) Run(ctx context.Context, s *streams) error {
 				}
 			}
 		}
-		printable.Fprintf(s.out, "%s is written with %s now.\n", c.Group, named(exported.Current))
+		printable.Fprintf(s.Out, "%s is written with %s now.\n", c.Group, named(exported.Current))
 		return nil
 	})
 }

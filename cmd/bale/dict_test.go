@@ -13,6 +13,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
@@ -33,7 +34,7 @@ var dictScripts = map[string]func(*testscript.TestScript, bool, []string){
 
 // redis-load PREFIX FILE [DICTIONARY] stores each line of a file, packed if there is a dictionary.
 func redisLoad(ts *testscript.TestScript, neg bool, args []string) {
-	c := client(ts)
+	c := clitest.Client(ts)
 	pack := func(v []byte) []byte { return v }
 	if len(args) == 3 {
 		pack = packer(ts, args[2])
@@ -45,7 +46,7 @@ func redisLoad(ts *testscript.TestScript, neg bool, args []string) {
 
 // redis-load-hash KEY FILE stores each line of a file as a field.
 func redisLoadHash(ts *testscript.TestScript, neg bool, args []string) {
-	c := client(ts)
+	c := clitest.Client(ts)
 	for i, line := range strings.Split(strings.TrimSpace(ts.ReadFile(args[1])), "\n") {
 		ts.Check(c.HSet(context.Background(), args[0], fmt.Sprint(i), line).Err())
 	}
@@ -71,7 +72,7 @@ func packer(ts *testscript.TestScript, file string) func([]byte) []byte {
 func redisClear(ts *testscript.TestScript, neg bool, args []string) {
 	ctx := context.Background()
 	for db := range 4 {
-		o := *client(ts).Options()
+		o := *clitest.Client(ts).Options()
 		o.DB, o.PushNotificationProcessor = db, nil
 		c := redis.NewClient(&o)
 		keys, err := c.Keys(ctx, args[0]+"*").Result()
@@ -85,7 +86,7 @@ func redisClear(ts *testscript.TestScript, neg bool, args []string) {
 // redis-hide WHERE DICTIONARY puts a packed value where one has to look for it, under the key
 // "hidden".
 func redisHide(ts *testscript.TestScript, neg bool, args []string) {
-	ctx, c := context.Background(), client(ts)
+	ctx, c := context.Background(), clitest.Client(ts)
 	value := packer(ts, args[1])([]byte(strings.SplitN(ts.ReadFile("profiles.ndjson"), "\n", 2)[0]))
 	switch args[0] {
 	case "hash":
@@ -113,7 +114,7 @@ func redisReader(ts *testscript.TestScript, neg bool, args []string) {
 	for _, rule := range args {
 		rules = append(rules, rule)
 	}
-	ts.Check(client(ts).Do(context.Background(), rules...).Err())
+	ts.Check(clitest.Client(ts).Do(context.Background(), rules...).Err())
 	ts.Setenv("READER_URL", strings.Replace(ts.Getenv("REDIS_URL"), "redis://", "redis://reader:secret@", 1))
 }
 
@@ -128,7 +129,7 @@ func dictID(ts *testscript.TestScript, neg bool, args []string) {
 
 // dict-wait GROUP ID waits until no writer may use a dictionary any more.
 func dictWait(ts *testscript.TestScript, neg bool, args []string) {
-	r, err := dict.NewRegistry(goredis.NewDictStore(client(ts)), dict.RegistryOptions{})
+	r, err := dict.NewRegistry(goredis.NewDictStore(clitest.Client(ts)), dict.RegistryOptions{})
 	ts.Check(err)
 	id, err := frame.ParseDictionaryID(args[1])
 	ts.Check(err)

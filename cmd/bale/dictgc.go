@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/report"
@@ -24,7 +25,7 @@ type proofFlags struct {
 }
 
 // prove scans all values. An error says why it proves nothing.
-func (f *proofFlags) prove(ctx context.Context, servers *redisServers, command string, pace keyspace.Pace, s *streams) (*keyspace.References, error) {
+func (f *proofFlags) prove(ctx context.Context, servers *redisServers, command string, pace keyspace.Pace, s *cli.Streams) (*keyspace.References, error) {
 	if err := servers.allScanned(ctx); err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ Examples:
 }
 
 // Run removes.
-func (c *dictRemove) Run(ctx context.Context, s *streams) error {
+func (c *dictRemove) Run(ctx context.Context, s *cli.Streams) error {
 	id, err := idOf(c.ID)
 	if err := errors.Join(err, c.check()); err != nil {
 		return err
@@ -108,18 +109,18 @@ func (c *dictRemove) Run(ctx context.Context, s *streams) error {
 }
 
 // removed says what became of a dictionary.
-func removed(ctx context.Context, s *streams, servers *redisServers, id frame.DictionaryID, group, why string, quarantined bool) error {
+func removed(ctx context.Context, s *cli.Streams, servers *redisServers, id frame.DictionaryID, group, why string, quarantined bool) error {
 	if !quarantined {
 		keeper, err := keeperOf(ctx, servers.registry, id)
 		switch {
 		case err != nil:
 			return err
 		case keeper == "":
-			printable.Fprintf(s.out, "%v of %s was gone already\n", id, group)
+			printable.Fprintf(s.Out, "%v of %s was gone already\n", id, group)
 		case group == noGroup:
-			printable.Fprintf(s.out, "%v of %s stays: %s has it\n", id, group, keeper)
+			printable.Fprintf(s.Out, "%v of %s stays: %s has it\n", id, group, keeper)
 		default:
-			printable.Fprintf(s.out, "%v is out of %s; its bytes stay: %s has it\n", id, group, keeper)
+			printable.Fprintf(s.Out, "%v is out of %s; its bytes stay: %s has it\n", id, group, keeper)
 		}
 		return nil
 	}
@@ -127,7 +128,7 @@ func removed(ctx context.Context, s *streams, servers *redisServers, id frame.Di
 	if !until.IsZero() {
 		why += fmt.Sprintf("; quarantined until %s, comes back by itself when a reader asks for it", until.Format(time.RFC3339))
 	}
-	printable.Fprintf(s.out, "%v of %s is removed: %s\n", id, group, why)
+	printable.Fprintf(s.Out, "%v of %s is removed: %s\n", id, group, why)
 	return err
 }
 
@@ -146,7 +147,7 @@ func keeperOf(ctx context.Context, r *dict.Registry, id frame.DictionaryID) (str
 
 // proof says why no value is lost with a dictionary, or is an error. Without either, another group
 // has the dictionary, and no value was looked at.
-func (c *dictRemove) proof(ctx context.Context, s *streams, servers *redisServers, st *dict.State, e *dict.Entry) (string, error) {
+func (c *dictRemove) proof(ctx context.Context, s *cli.Streams, servers *redisServers, st *dict.State, e *dict.Entry) (string, error) {
 	if _, err := servers.registry.Removable(ctx, st, e.ID); err != nil {
 		return "", err
 	}
@@ -159,7 +160,7 @@ func (c *dictRemove) proof(ctx context.Context, s *streams, servers *redisServer
 			return "", nil
 		}
 	}
-	refs, err := c.prove(ctx, servers, "dict remove", c.pace(s.err, "dict remove"), s)
+	refs, err := c.prove(ctx, servers, "dict remove", c.pace(s.Err, "dict remove"), s)
 	if err != nil {
 		return "", err
 	}
@@ -240,7 +241,7 @@ func (c *dictGC) candidates(ctx context.Context, servers *redisServers) (all []g
 }
 
 // Run collects.
-func (c *dictGC) Run(ctx context.Context, s *streams) error {
+func (c *dictGC) Run(ctx context.Context, s *cli.Streams) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -249,27 +250,27 @@ func (c *dictGC) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer servers.close()
-	servers.warnOfDanger(ctx, s.err, "dict gc")
+	servers.warnOfDanger(ctx, s.Err, "dict gc")
 	candidates, groups, err := c.candidates(ctx, servers)
 	if err != nil {
 		return err
 	}
 	if len(candidates) == 0 && groups == 0 {
-		printable.Fprintf(s.out, "The registry is empty.\n")
+		printable.Fprintf(s.Out, "The registry is empty.\n")
 		return nil
 	}
 	if len(candidates) == 0 {
-		printable.Fprintf(s.out, "Nothing to remove: every dictionary is current or previous, was never activated, or was used less than six grace periods ago.\n")
+		printable.Fprintf(s.Out, "Nothing to remove: every dictionary is current or previous, was never activated, or was used less than six grace periods ago.\n")
 		return nil
 	}
-	refs, err := c.prove(ctx, servers, "dict gc", c.pace(s.err, "dict gc"), s)
+	refs, err := c.prove(ctx, servers, "dict gc", c.pace(s.Err, "dict gc"), s)
 	if err != nil {
 		return err
 	}
 	if err := c.notEmpty(refs); err != nil && c.Apply {
 		return err
 	} else if err != nil {
-		printable.Fprintf(s.err, "bale dict gc: WARNING: %v\n", err)
+		printable.Fprintf(s.Err, "bale dict gc: WARNING: %v\n", err)
 	}
 	why, would := fmt.Sprintf("no value of %d keys refers to it", refs.Keys), 0
 	for _, d := range candidates {
@@ -278,12 +279,12 @@ func (c *dictGC) Run(ctx context.Context, s *streams) error {
 			group = noGroup
 		}
 		if ref := refs.ByID[d.seen.ID]; ref != nil {
-			printable.Fprintf(s.out, "%v of %s stays: %d values refer to it\n", d.seen.ID, group, ref.Values)
+			printable.Fprintf(s.Out, "%v of %s stays: %d values refer to it\n", d.seen.ID, group, ref.Values)
 			continue
 		}
 		if !c.Apply {
 			would++
-			printable.Fprintf(s.out, "%v of %s would be removed: %s\n", d.seen.ID, group, why)
+			printable.Fprintf(s.Out, "%v of %s would be removed: %s\n", d.seen.ID, group, why)
 			continue
 		}
 		quarantined := false
@@ -294,7 +295,7 @@ func (c *dictGC) Run(ctx context.Context, s *streams) error {
 		}
 		switch {
 		case errors.Is(err, dict.ErrConflict), errors.Is(err, dict.ErrInUse), errors.Is(err, dict.ErrNotInGroup):
-			printable.Fprintf(s.out, "%v of %s stays: it was used during the scan\n", d.seen.ID, group)
+			printable.Fprintf(s.Out, "%v of %s stays: it was used during the scan\n", d.seen.ID, group)
 		case err != nil:
 			return err
 		default:
@@ -304,7 +305,7 @@ func (c *dictGC) Run(ctx context.Context, s *streams) error {
 		}
 	}
 	if would > 0 {
-		printable.Fprintf(s.out, "Nothing was changed: --apply removes.\n")
+		printable.Fprintf(s.Out, "Nothing was changed: --apply removes.\n")
 	}
 	return nil
 }
@@ -324,7 +325,7 @@ Examples:
 }
 
 // Run restores.
-func (c *dictRestore) Run(ctx context.Context, s *streams) error {
+func (c *dictRestore) Run(ctx context.Context, s *cli.Streams) error {
 	id, err := idOf(c.ID)
 	if err != nil {
 		return err
@@ -335,13 +336,13 @@ func (c *dictRestore) Run(ctx context.Context, s *streams) error {
 			return err
 		}
 		if c.Group == "" {
-			printable.Fprintf(s.out, "%v is in the registry. No group has it: --group publishes it to one.\n", id)
+			printable.Fprintf(s.Out, "%v is in the registry. No group has it: --group publishes it to one.\n", id)
 			return nil
 		}
 		if err := servers.registry.Publish(ctx, c.Group, d, dict.Info{}); err != nil {
 			return usageIfInvalid(err)
 		}
-		printable.Fprintf(s.out, "%v is in the registry, published to %s.\n", id, c.Group)
+		printable.Fprintf(s.Out, "%v is in the registry, published to %s.\n", id, c.Group)
 		return nil
 	})
 }
@@ -361,7 +362,7 @@ Examples:
 }
 
 // Run shows or sets.
-func (c *dictGrace) Run(ctx context.Context, s *streams) error {
+func (c *dictGrace) Run(ctx context.Context, s *cli.Streams) error {
 	return c.with(ctx, func(servers *redisServers) error {
 		if c.Period != 0 {
 			if err := servers.registry.SetGrace(ctx, c.Period); err != nil {
@@ -370,7 +371,7 @@ func (c *dictGrace) Run(ctx context.Context, s *streams) error {
 		}
 		grace, err := servers.registry.Grace(ctx)
 		if err == nil {
-			printable.Fprintf(s.out, "The grace period is %v.\n", grace)
+			printable.Fprintf(s.Out, "The grace period is %v.\n", grace)
 		}
 		return err
 	})
@@ -392,13 +393,13 @@ Examples:
 }
 
 // Run shows or forgets.
-func (c *dictServers) Run(ctx context.Context, s *streams) error {
+func (c *dictServers) Run(ctx context.Context, s *cli.Streams) error {
 	return c.with(ctx, func(servers *redisServers) error {
 		if c.Forget != "" {
 			if err := servers.registry.Forget(ctx, c.Forget); err != nil {
 				return usageIfInvalid(err)
 			}
-			printable.Fprintf(s.out, "%s is forgotten.\n", c.Forget)
+			printable.Fprintf(s.Out, "%s is forgotten.\n", c.Forget)
 			return nil
 		}
 		all, err := servers.registry.Servers(ctx)
@@ -406,12 +407,12 @@ func (c *dictServers) Run(ctx context.Context, s *streams) error {
 		case err != nil:
 			return err
 		case c.JSON:
-			return report.WriteJSON(s.out, append([]dict.Server{}, all...))
+			return report.WriteJSON(s.Out, append([]dict.Server{}, all...))
 		case len(all) == 0:
-			printable.Fprintf(s.out, "No server has joined this registry.\n")
+			printable.Fprintf(s.Out, "No server has joined this registry.\n")
 			return nil
 		}
-		t := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+		t := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
 		printable.Fprintf(t, "id\tname\tlast seen\n")
 		for _, server := range all {
 			printable.Fprintf(t, "%s\t%s\t%s\n", server.ID, server.Name, server.Seen.Format(time.RFC3339))

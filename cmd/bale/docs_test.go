@@ -11,11 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/internal/redisproc"
 )
-
-// repository is the root of the clone, where the documents' commands are meant to be run.
-const repository = "../.."
 
 // notRun are the commands that run this very test.
 var notRun = map[string]bool{"make test": true, "bash .ci/run": true}
@@ -25,12 +23,12 @@ var fence = regexp.MustCompile("(?ms)^```(sh|go)\n(.*?)^```$")
 // documents are all the Markdown files for users.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
+	paths, err := filepath.Glob(filepath.Join(clitest.Repository, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	texts := map[string]string{}
-	for _, path := range append(paths, filepath.Join(repository, "README.md"), filepath.Join(repository, "ops", "README.md")) {
+	for _, path := range append(paths, filepath.Join(clitest.Repository, "README.md"), filepath.Join(clitest.Repository, "ops", "README.md")) {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +44,7 @@ func documents(t *testing.T) map[string]string {
 func TestDocumentedCommands(t *testing.T) {
 	redisproc.ForTest(t)
 	binaries := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(binaries, "bale"), ".")
+	build := exec.Command("go", "build", "-o", binaries, ".", "../balebench")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -56,7 +54,7 @@ func TestDocumentedCommands(t *testing.T) {
 		if n += len(lines); len(lines) == 0 {
 			continue
 		}
-		t.Run(strings.TrimPrefix(path, repository), func(t *testing.T) {
+		t.Run(strings.TrimPrefix(path, clitest.Repository), func(t *testing.T) {
 			t.Parallel()
 			redis, files := redisproc.ForTest(t), t.TempDir()
 			for _, line := range lines {
@@ -86,7 +84,7 @@ func commands(text string) (lines []string) {
 
 func runDocumented(t *testing.T, line string, redis *redisproc.Server, files, binaries string) {
 	cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, files))
-	cmd.Dir = repository
+	cmd.Dir = clitest.Repository
 	cmd.Env = append(os.Environ(), "PATH="+binaries+":"+os.Getenv("PATH"), "BALE_BENCH_KEYS=500", "BALE_BENCH_TURN=100ms", "BALE_BENCH_OPS=2000")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -152,9 +150,6 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = rated.ReplaceAllString(line, "$1 --max-rate 0 --max-bandwidth 0")
 	line = studied.ReplaceAllString(line, "$1 --duration 60ms --repeat 2 ")
 	return benchRun.ReplaceAllStringFunc(line, func(command string) string {
-		if strings.Contains(command, "--ab ") { // the commands take as long as they take
-			return command
-		}
 		command += " --duration 150ms --repeat 1 "
 		// A few cells of the matrix, where it is the whole one.
 		if !strings.Contains(command, "--compress") {
@@ -168,7 +163,7 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 // run by tests of their own.
 func TestDocumentedCode(t *testing.T) {
 	var code strings.Builder
-	err := filepath.WalkDir(filepath.Join(repository, "examples"), func(path string, _ os.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(clitest.Repository, "examples"), func(path string, _ os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" {
 			return err
 		}

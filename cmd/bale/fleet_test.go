@@ -321,7 +321,7 @@ func operator(t *testing.T, url string, args ...string) string {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	args = append([]string{"dict"}, append(args, "--redis", url)...)
-	if code := run(t.Context(), args, strings.NewReader(""), &out, &errOut); code != 0 {
+	if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &errOut); code != 0 {
 		t.Fatalf("bale %s: %s", strings.Join(args, " "), &errOut)
 	}
 	return out.String()

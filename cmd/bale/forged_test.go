@@ -17,6 +17,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -43,7 +44,7 @@ func newServer(t *testing.T) (*redis.Client, string) {
 func ran(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(t.Context(), args, strings.NewReader(""), &o, &e)
+	code = app.Run(t.Context(), args, strings.NewReader(""), &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -75,7 +76,7 @@ func TestForgedListOfGroups(t *testing.T) {
 		code, out, errs := ran(t, append(args, "--redis", url)...)
 		after, err := keyspace.CommandCalls(ctx, client)
 		ok(t, err)
-		if all := out + errs; code != exitFailed || !strings.Contains(all, `"bale:dict:groups"`) || strings.Count(all, name) > 2 {
+		if all := out + errs; code != cli.ExitFailed || !strings.Contains(all, `"bale:dict:groups"`) || strings.Count(all, name) > 2 {
 			t.Errorf("%v: exit %d, %.1000s", args, code, all)
 		}
 		sent := int64(0)
@@ -104,7 +105,7 @@ func TestForgedRegistry(t *testing.T) {
 	document, err := json.Marshal(&state)
 	ok(t, err, client.Set(ctx, "bale:dict:groups", `["g"]`, 0).Err(), client.Set(ctx, "bale:dict:group:g", document, 0).Err())
 	code, out, errs := ran(t, "dict", "list", "--redis", url)
-	if code != exitFailed || strings.Count(out, "MISSING") != 100 || strings.Count(out, "DAMAGED") != 100 || strings.Count(out, "... and 1400 more") != 2 || strings.Count(out, "\n") > n {
+	if code != cli.ExitFailed || strings.Count(out, "MISSING") != 100 || strings.Count(out, "DAMAGED") != 100 || strings.Count(out, "... and 1400 more") != 2 || strings.Count(out, "\n") > n {
 		t.Errorf("exit %d, %d lines: %s", code, strings.Count(out, "\n"), errs)
 	}
 }
@@ -151,7 +152,7 @@ func TestVerifyGoesOn(t *testing.T) {
 		short(fmt.Sprint("sound", i))
 	}
 	code, out, errs := ran(t, "verify", "--repair", "--max-rate", "0", "--max-bandwidth", "0", "--redis", url)
-	if code != exitFailed || strings.Contains(out, "FAILED") || !strings.Contains(out, fmt.Sprintf("%d streams or interrupted writes of streams were mended", sound)) {
+	if code != cli.ExitFailed || strings.Contains(out, "FAILED") || !strings.Contains(out, fmt.Sprintf("%d streams or interrupted writes of streams were mended", sound)) {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
 	for _, key := range bad {
@@ -177,7 +178,7 @@ func TestForgedFrames(t *testing.T) {
 	}
 	ok(t, client.HSet(ctx, "h", fields...).Err(), client.ConfigResetStat(ctx).Err())
 	code, out, errs := ran(t, "verify", "--max-rate", "0", "--max-bandwidth", "0", "--redis", url)
-	if code != exitFailed || !strings.Contains(out, fmt.Sprintf("%d CANNOT BE UNPACKED", 2*n)) || !strings.Contains(out, "other causes") || strings.Count(out, "\n") > 3*badNamed {
+	if code != cli.ExitFailed || !strings.Contains(out, fmt.Sprintf("%d CANNOT BE UNPACKED", 2*n)) || !strings.Contains(out, "other causes") || strings.Count(out, "\n") > 3*badNamed {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
 	calls, err := keyspace.CommandCalls(ctx, client)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/internal/testvalues"
 )
 
@@ -48,7 +49,7 @@ func TestImportStaysInTheFolder(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		code, out, errs := ran(t, "dict", "import", dir, "--group", "g", "--redis", url)
 		runtime.ReadMemStats(&after)
-		if code != exitFailed || !strings.Contains(errs, test.want) || strings.Contains(out+errs, "PRIVATE") {
+		if code != cli.ExitFailed || !strings.Contains(errs, test.want) || strings.Contains(out+errs, "PRIVATE") {
 			t.Errorf("%s: exit %d, %s%s", name, code, out, errs)
 		}
 		if n := after.TotalAlloc - before.TotalAlloc; n > 60<<20 && !testvalues.Race {
@@ -61,7 +62,7 @@ func TestImportStaysInTheFolder(t *testing.T) {
 	}
 	dir := t.TempDir()
 	ok(t, os.WriteFile(filepath.Join(dir, "b"), content, 0o600), os.Symlink("b", filepath.Join(dir, "b.dict"))) // as a mounted volume has it
-	if code, out, errs := ran(t, "dict", "import", dir, "--group", "g", "--redis", url); code != exitDone || !strings.Contains(errs, "warning") {
+	if code, out, errs := ran(t, "dict", "import", dir, "--group", "g", "--redis", url); code != cli.ExitDone || !strings.Contains(errs, "warning") {
 		t.Errorf("exit %d, %s%s", code, out, errs)
 	}
 }

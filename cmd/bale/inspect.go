@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/dict"
@@ -42,19 +43,19 @@ Examples:
 }
 
 // Run explains a value.
-func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
+func (c *inspectCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Key != "" {
-		c.Redis = cmp.Or(c.Redis, os.Getenv(urlEnv))
+		c.Redis = cmp.Or(c.Redis, os.Getenv(cli.URLEnv))
 	}
 	switch {
 	case (c.Redis == "") != (c.Key == ""):
-		return fmt.Errorf("%w: --redis and --key go together", errUsage)
+		return fmt.Errorf("%w: --redis and --key go together", cli.ErrUsage)
 	case c.Redis != "" && c.File != "":
-		return fmt.Errorf("%w: either a file or --redis", errUsage)
+		return fmt.Errorf("%w: either a file or --redis", cli.ErrUsage)
 	case c.Registry != "" && c.Redis == "":
-		return fmt.Errorf("%w: --registry goes with --redis", errUsage)
+		return fmt.Errorf("%w: --registry goes with --redis", cli.ErrUsage)
 	case c.Field != "" && c.Key == "":
-		return fmt.Errorf("%w: --field goes with --key", errUsage)
+		return fmt.Errorf("%w: --field goes with --key", cli.ErrUsage)
 	}
 	var client redis.UniversalClient
 	var registry bale.Dictionaries
@@ -65,8 +66,8 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 		}
 		defer servers.close()
 		servers.onlyLook = true
-		defer servers.sayQuarantined(s.err, "inspect")
-		if err := servers.sayLost(ctx, s.err, "inspect"); err != nil {
+		defer servers.sayQuarantined(s.Err, "inspect")
+		if err := servers.sayLost(ctx, s.Err, "inspect"); err != nil {
 			return err
 		}
 		client, registry = servers.data[0].client, newRegistryReader(servers)
@@ -75,48 +76,48 @@ func (c *inspectCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	packer, err := newReader(c.Dict, maxValue, registry)
+	packer, err := newReader(c.Dict, cli.MaxValue, registry)
 	if err != nil {
 		return err
 	}
 	defer packer.Close()
 	if client == nil {
-		stored = withoutNewline(ctx, packer, stored, s.err)
+		stored = withoutNewline(ctx, packer, stored, s.Err)
 	}
 	fields, packed := frame.Describe(stored)
 	for _, f := range fields {
-		printable.Fprintf(s.out, "%v\n", f)
+		printable.Fprintf(s.Out, "%v\n", f)
 	}
 	if !packed {
-		showValue(s.out, stored)
+		showValue(s.Out, stored)
 		return nil
 	}
 	h, offset, _ := frame.Parse(stored)
-	absent := showFreshness(s.out, &h, stored[offset:], time.Now())
+	absent := showFreshness(s.Out, &h, stored[offset:], time.Now())
 	switch {
 	case h.Algorithm == frame.Chunks && !absent:
-		return c.showStream(ctx, s.out, client, stored)
+		return c.showStream(ctx, s.Out, client, stored)
 	case absent:
-		printable.Fprintf(s.out, "content: none, for the frame says that there is no value: it was looked for and not found\n")
+		printable.Fprintf(s.Out, "content: none, for the frame says that there is no value: it was looked for and not found\n")
 		return nil
 	}
 	value, err := packer.UnpackContext(ctx, nil, stored)
 	switch {
 	case errors.Is(err, dict.ErrUnknown):
-		printable.Fprintf(s.out, "content: not decoded, for it needs the dictionary, which the registry (prefix %s) does not hold: give it with --dict FILE, or the registry's --prefix\n", c.Prefix)
+		printable.Fprintf(s.Out, "content: not decoded, for it needs the dictionary, which the registry (prefix %s) does not hold: give it with --dict FILE, or the registry's --prefix\n", c.Prefix)
 		return nil
 	case errors.Is(err, bale.ErrUnknownDictionary) && registry == nil:
-		printable.Fprintf(s.out, "content: not decoded, for it needs the dictionary: give it with --dict FILE\n")
+		printable.Fprintf(s.Out, "content: not decoded, for it needs the dictionary: give it with --dict FILE\n")
 		return nil
 	case err != nil:
 		return err
 	}
-	printable.Fprintf(s.out, "content: %d bytes stored in %d (ratio %.2f)", len(value), len(stored), float64(len(value))/float64(len(stored)))
+	printable.Fprintf(s.Out, "content: %d bytes stored in %d (ratio %.2f)", len(value), len(stored), float64(len(value))/float64(len(stored)))
 	if h.HasChecksum {
-		printable.Fprintf(s.out, ", the checksum matches")
+		printable.Fprintf(s.Out, ", the checksum matches")
 	}
-	printable.Fprintf(s.out, "\n")
-	showValue(s.out, value)
+	printable.Fprintf(s.Out, "\n")
+	showValue(s.Out, value)
 	return nil
 }
 
@@ -180,12 +181,12 @@ func indentation(value []byte) (spaces int) {
 }
 
 // read reads from the client, if there is one.
-func (c *inspectCommand) read(ctx context.Context, s *streams, client redis.UniversalClient) ([]byte, error) {
+func (c *inspectCommand) read(ctx context.Context, s *cli.Streams, client redis.UniversalClient) ([]byte, error) {
 	switch {
 	case client != nil:
 		return c.fetch(ctx, client)
 	case c.File == "" || c.File == "-":
-		return readStored(s.in, "stdin")
+		return readStored(s.In, "stdin")
 	}
 	f, err := os.Open(c.File)
 	if err != nil {
@@ -197,7 +198,7 @@ func (c *inspectCommand) read(ctx context.Context, s *streams, client redis.Univ
 
 // readStored reads a stored value, which is bounded as that of a Packer is.
 func readStored(r io.Reader, name string) ([]byte, error) {
-	limit := bale.MaxPackedLen(maxValue)
+	limit := bale.MaxPackedLen(cli.MaxValue)
 	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -209,7 +210,7 @@ func readStored(r io.Reader, name string) ([]byte, error) {
 }
 
 func (c *inspectCommand) fetch(ctx context.Context, client redis.UniversalClient) ([]byte, error) {
-	b, err := keyspace.Fetch(ctx, client, c.Key, c.Field, c.Field != "", int64(bale.MaxPackedLen(maxValue)))
+	b, err := keyspace.Fetch(ctx, client, c.Key, c.Field, c.Field != "", int64(bale.MaxPackedLen(cli.MaxValue)))
 	if errors.Is(err, redis.Nil) {
 		return nil, &bale.KeyError{Op: "get", Key: c.Key, Err: bale.ErrNotFound}
 	}

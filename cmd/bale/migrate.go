@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/migrate"
@@ -31,20 +32,20 @@ type migrateCommand struct {
 	registryFlags
 	paceFlags `set:"max_rate=5000"`
 	graceFlag
-	Redis    string   `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are packed: those of the URL's database."`
-	Match    []string `required:"" placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable; each pattern takes a walk of its own."`
-	Compress string   `placeholder:"SETTING" help:"What values are packed with, as the programs that write them have it: zstd, with a level where wanted (zstd:3, zstd/go), s2, lz4 and others. Default: zstd."`
-	Dict     string   `placeholder:"ID|FILE|current|auto" help:"The dictionary to pack with, which the registry must have: its id or its file; current for the one that --group is written with; auto to train, publish and activate one."`
-	Group    string   `placeholder:"NAME" help:"The group of the dictionary. Default: made of the pattern, user:profile of 'user:*:profile'."`
-	Exclude  []string `placeholder:"FIELDS" help:"With --dict auto: fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
-	Revert   bool     `help:"Unpack what is packed, in place of packing."`
-	Repack   bool     `help:"Pack anew what is packed with another algorithm or dictionary, too."`
-	DryRun   bool     `help:"Change nothing, and say what would be changed."`
-	Resume   string   `placeholder:"FILE" help:"Keep in this file how far it is, and go on from there if the file is there already. It is removed in the end."`
-	Force    bool     `help:"With --dict auto: activate the dictionary at once, without waiting for the grace period."`
-	MinSize  byteSize `placeholder:"N" help:"Smaller values are left. Default: 64."`
-	MinGain  float64  `placeholder:"PART" help:"The part of its size that a value must get smaller by. Default: 0.05."`
-	JSON     string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	Redis    string    `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are packed: those of the URL's database."`
+	Match    []string  `required:"" placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable; each pattern takes a walk of its own."`
+	Compress string    `placeholder:"SETTING" help:"What values are packed with, as the programs that write them have it: zstd, with a level where wanted (zstd:3, zstd/go), s2, lz4 and others. Default: zstd."`
+	Dict     string    `placeholder:"ID|FILE|current|auto" help:"The dictionary to pack with, which the registry must have: its id or its file; current for the one that --group is written with; auto to train, publish and activate one."`
+	Group    string    `placeholder:"NAME" help:"The group of the dictionary. Default: made of the pattern, user:profile of 'user:*:profile'."`
+	Exclude  []string  `placeholder:"FIELDS" help:"With --dict auto: fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
+	Revert   bool      `help:"Unpack what is packed, in place of packing."`
+	Repack   bool      `help:"Pack anew what is packed with another algorithm or dictionary, too."`
+	DryRun   bool      `help:"Change nothing, and say what would be changed."`
+	Resume   string    `placeholder:"FILE" help:"Keep in this file how far it is, and go on from there if the file is there already. It is removed in the end."`
+	Force    bool      `help:"With --dict auto: activate the dictionary at once, without waiting for the grace period."`
+	MinSize  cli.Bytes `placeholder:"N" help:"Smaller values are left. Default: 64."`
+	MinGain  float64   `placeholder:"PART" help:"The part of its size that a value must get smaller by. Default: 0.05."`
+	JSON     string    `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
 // Help is shown below the options.
@@ -83,7 +84,7 @@ const (
 )
 
 // Run migrates.
-func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
+func (c *migrateCommand) Run(ctx context.Context, s *cli.Streams) error {
 	setting, err := c.check()
 	if err := cmp.Or(err, c.paceFlags.check()); err != nil {
 		return err
@@ -94,27 +95,27 @@ func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 	}
 	defer servers.close()
 	servers.onlyLook = c.DryRun
-	defer servers.sayQuarantined(s.err, "migrate")
+	defer servers.sayQuarantined(s.Err, "migrate")
 	client := servers.data[0].client
-	if err := servers.sayLost(ctx, s.err, "migrate", keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
+	if err := servers.sayLost(ctx, s.Err, "migrate", keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
 		return err
 	}
 	if err := migrate.CanSwap(ctx, client); err != nil { // before anything is trained or published
 		if !c.DryRun || !errors.Is(err, keyspace.ErrDenied) {
 			return err
 		}
-		printable.Fprintf(s.err, "bale migrate: WARNING: this dry run goes on, and a run that is none would fail: %v\n", err)
+		printable.Fprintf(s.Err, "bale migrate: WARNING: this dry run goes on, and a run that is none would fail: %v\n", err)
 	}
 	state, resumed, err := c.state(ctx, client, s)
 	if err != nil {
 		return err
 	}
-	say := s.out
+	say := s.Out
 	if c.JSON == "-" {
-		say = s.err
+		say = s.Err
 	}
 	c.announce(say, client, setting, state.Dictionary, resumed)
-	warnOfInPlace(ctx, s.err, client)
+	warnOfInPlace(ctx, s.Err, client)
 	var d *dict.Dictionary
 	if d, err = c.dictionary(ctx, s, say, servers, setting, state); err != nil {
 		return err
@@ -135,11 +136,11 @@ func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 			return err
 		}
 	}
-	out, err := openJSON(c.JSON, s)
+	out, err := cli.OpenJSON(c.JSON, s)
 	if err != nil {
 		return err
 	}
-	defer out.discard()
+	defer out.Discard()
 	if err := c.save(state); err != nil {
 		return err
 	}
@@ -151,10 +152,10 @@ func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 	}
 	r, reportErr := c.newReport(client, setting, d, state, err)
 	if reportErr == nil && c.JSON != "-" {
-		r.write(s.out)
+		r.write(s.Out)
 	}
 	if reportErr == nil {
-		reportErr = out.write(r)
+		reportErr = out.Write(r)
 	}
 	if err = errors.Join(err, reportErr); err == nil && r.Failed() > 0 {
 		err = fmt.Errorf("%d values could not be %s: they are as they were", r.Failed(), map[bool]string{false: "packed", true: "unpacked"}[c.Revert])
@@ -166,7 +167,7 @@ func (c *migrateCommand) Run(ctx context.Context, s *streams) error {
 func (c *migrateCommand) check() (engine.Setting, error) {
 	setting, err := engine.Parse(cmp.Or(c.Compress, "zstd"))
 	usage := func(format string, args ...any) (engine.Setting, error) {
-		return setting, fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
+		return setting, fmt.Errorf("%w: "+format, append([]any{cli.ErrUsage}, args...)...)
 	}
 	switch {
 	case err != nil:
@@ -261,7 +262,7 @@ func (c *migrateCommand) settings(client redis.UniversalClient) map[string]strin
 }
 
 // state is how far an earlier run came, or one at the start.
-func (c *migrateCommand) state(ctx context.Context, client redis.UniversalClient, s *streams) (state *migrate.State, resumed bool, err error) {
+func (c *migrateCommand) state(ctx context.Context, client redis.UniversalClient, s *cli.Streams) (state *migrate.State, resumed bool, err error) {
 	places, err := keyspace.Places(ctx, client)
 	if err != nil {
 		return nil, false, err
@@ -273,7 +274,7 @@ func (c *migrateCommand) state(ctx context.Context, client redis.UniversalClient
 			return nil, false, err
 		}
 		for _, addr := range anew {
-			printable.Fprintf(s.err, "bale migrate: %s is another process than before, or new: it is walked from the start\n", addr)
+			printable.Fprintf(s.Err, "bale migrate: %s is another process than before, or new: it is walked from the start\n", addr)
 		}
 		if state != nil {
 			return state, true, nil
@@ -298,7 +299,7 @@ func (c *migrateCommand) save(state *migrate.State) error {
 }
 
 // dictionary is the one to pack with, nil for none.
-func (c *migrateCommand) dictionary(ctx context.Context, s *streams, say io.Writer, servers *redisServers, setting engine.Setting, state *migrate.State) (*dict.Dictionary, error) {
+func (c *migrateCommand) dictionary(ctx context.Context, s *cli.Streams, say io.Writer, servers *redisServers, setting engine.Setting, state *migrate.State) (*dict.Dictionary, error) {
 	r := servers.registry
 	switch {
 	case c.Dict == "":
@@ -354,7 +355,7 @@ func (c *migrateCommand) dictionary(ctx context.Context, s *streams, say io.Writ
 
 // claim keeps the dictionary in use as long as the run writes with it: gc removes one that is not
 // in use. A resumed run needs it as a new one does. It is nil for a run that writes with none.
-func (c *migrateCommand) claim(ctx context.Context, s *streams, servers *redisServers, d *dict.Dictionary) (func(context.Context) (time.Time, error), error) {
+func (c *migrateCommand) claim(ctx context.Context, s *cli.Streams, servers *redisServers, d *dict.Dictionary) (func(context.Context) (time.Time, error), error) {
 	if d == nil {
 		return nil, nil
 	}
@@ -376,10 +377,10 @@ func (c *migrateCommand) claim(ctx context.Context, s *streams, servers *redisSe
 	case group == "":
 		return nil, fmt.Errorf("no group has dictionary %v, and it may be collected: bale dict publish puts it into one", d.ID())
 	case retired:
-		printable.Fprintf(s.err, "bale migrate: warning: %s is not written with dictionary %v any more. What this packs can be read, and keeps it from being collected\n", group, d.ID())
+		printable.Fprintf(s.Err, "bale migrate: warning: %s is not written with dictionary %v any more. What this packs can be read, and keeps it from being collected\n", group, d.ID())
 	}
 	claim := migrate.Claim{Registry: servers.registry, Group: group, Dictionary: d.ID(), Join: servers.join, Waiting: func(err error) {
-		printable.Fprintf(s.err, "bale migrate: the registry does not answer, so nothing is written until it does: %v\n", err)
+		printable.Fprintf(s.Err, "bale migrate: the registry does not answer, so nothing is written until it does: %v\n", err)
 	}}
 	if err := servers.join(ctx); err != nil { // also before Hold, which needs the registry's settings
 		return nil, err
@@ -390,7 +391,7 @@ func (c *migrateCommand) claim(ctx context.Context, s *streams, servers *redisSe
 
 // train makes a dictionary of the values there are, and publishes it unless nothing is to be
 // changed. If no new one pays it is the group's current one.
-func (c *migrateCommand) train(ctx context.Context, s *streams, say io.Writer, servers *redisServers, setting engine.Setting) (_ *dict.Dictionary, published bool, err error) {
+func (c *migrateCommand) train(ctx context.Context, s *cli.Streams, say io.Writer, servers *redisServers, setting engine.Setting) (_ *dict.Dictionary, published bool, err error) {
 	r := servers.registry
 	st, err := r.State(ctx, c.Group)
 	if err != nil {
@@ -402,7 +403,7 @@ func (c *migrateCommand) train(ctx context.Context, s *streams, say io.Writer, s
 			return nil, false, err
 		}
 	}
-	progress, stop := showProgress(s.err)
+	progress, stop := cli.ShowProgress(s.Err)
 	defer stop()
 	values, err := c.sample(ctx, servers, progress)
 	if err != nil {
@@ -414,9 +415,9 @@ func (c *migrateCommand) train(ctx context.Context, s *streams, say io.Writer, s
 	stop()
 	switch {
 	case errors.Is(err, dict.ErrInvalid):
-		return nil, false, fmt.Errorf("%w: %w", errUsage, err)
+		return nil, false, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	case errors.Is(err, dict.ErrNoDictionary) && current != nil:
-		printable.Fprintf(say, "The current dictionary of %s, %v, stays: %s.\n", c.Group, current.ID(), told(err))
+		printable.Fprintf(say, "The current dictionary of %s, %v, stays: %s.\n", c.Group, current.ID(), cli.Told(err))
 		return current, false, nil
 	case errors.Is(err, dict.ErrNoDictionary):
 		return nil, false, fmt.Errorf("%w (of %d values). Leave out --dict to pack without one, or give a --match of keys whose values look more alike", err, len(values))
@@ -520,7 +521,7 @@ const maxSampled = 100 * 128 << 10
 
 // activate makes a published dictionary the current one, when readers have had the time to fetch
 // it.
-func (c *migrateCommand) activate(ctx context.Context, s *streams, say io.Writer, r *dict.Registry, id frame.DictionaryID) error {
+func (c *migrateCommand) activate(ctx context.Context, s *cli.Streams, say io.Writer, r *dict.Registry, id frame.DictionaryID) error {
 	st, err := r.State(ctx, c.Group)
 	if err != nil {
 		return err
@@ -539,7 +540,7 @@ func (c *migrateCommand) activate(ctx context.Context, s *streams, say io.Writer
 	until := e.Published.Add(grace)
 	if left := time.Until(until); left > 0 && !c.Force {
 		printable.Fprintf(say, "It is published to %s, and is activated in %v, when readers have it; --force does not wait.\n", c.Group, left.Round(time.Second))
-		progress, stop := showProgress(s.err)
+		progress, stop := cli.ShowProgress(s.Err)
 		defer stop()
 		for left > 0 {
 			if progress != nil {
@@ -564,7 +565,7 @@ func (c *migrateCommand) activate(ctx context.Context, s *streams, say io.Writer
 // packer first.
 func (c *migrateCommand) packer(servers *redisServers, setting engine.Setting, d *dict.Dictionary) (*storedReader, *bale.Packer, error) {
 	reader := newStoredReader(servers, &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate}})
-	o := bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: maxValue, MinSize: int(c.MinSize), MinGain: c.MinGain}
+	o := bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: cli.MaxValue, MinSize: int(c.MinSize), MinGain: c.MinGain}
 	if !c.Revert && setting.Algorithm != frame.Stored {
 		writer, err := setting.New(d)
 		if err != nil {
@@ -575,7 +576,7 @@ func (c *migrateCommand) packer(servers *redisServers, setting engine.Setting, d
 	}
 	packer, err := bale.NewPacker(o)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("%w: %w", errUsage, err), reader.close())
+		return nil, nil, errors.Join(fmt.Errorf("%w: %w", cli.ErrUsage, err), reader.close())
 	}
 	return reader, packer, nil
 }
@@ -693,24 +694,24 @@ const largestPacked = 32 << 20
 // largest is the largest plain value that is changed.
 func (c *migrateCommand) largest() int {
 	if c.Revert {
-		return maxValue
+		return cli.MaxValue
 	}
 	return largestPacked
 }
 
 // migrate runs, with progress, and keeps the state.
-func (c *migrateCommand) migrate(ctx context.Context, s *streams, client redis.UniversalClient, packer *bale.Packer, setting engine.Setting, d *dict.Dictionary, hold func(context.Context) (time.Time, error), state *migrate.State) error {
+func (c *migrateCommand) migrate(ctx context.Context, s *cli.Streams, client redis.UniversalClient, packer *bale.Packer, setting engine.Setting, d *dict.Dictionary, hold func(context.Context) (time.Time, error), state *migrate.State) error {
 	total, err := client.DBSize(ctx).Result()
 	if err != nil && !keyspace.IsForbidden(err) {
 		return fmt.Errorf("DBSIZE: %w", err)
 	}
-	progress, stop := showProgress(s.err)
+	progress, stop := cli.ShowProgress(s.Err)
 	defer stop()
 	start, before := time.Now(), state.Seconds
 	var saved time.Time
 	defer func() { state.Seconds = before + time.Since(start).Seconds() }()
 	return migrate.Run(ctx, client, migrate.Options{
-		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix, dict.DefaultPrefix), Pace: c.pace(s.err, "migrate"),
+		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix, dict.DefaultPrefix), Pace: c.pace(s.Err, "migrate"),
 		Packer: packer, Algorithm: setting.Algorithm, DictionaryID: d.ID(), MaxSize: c.largest(),
 		Revert: c.Revert, Repack: c.Repack, DryRun: c.DryRun, Hold: hold, Places: state.Places,
 		Page: func(places []keyspace.Place, r *migrate.Result) error {
@@ -756,7 +757,7 @@ func (c *migrateCommand) newReport(client redis.UniversalClient, setting engine.
 		r.Mode, r.Compress = "revert", ""
 	}
 	for i := range r.Problems {
-		r.Problems[i].Cause = told(errors.New(r.Problems[i].Cause))
+		r.Problems[i].Cause = cli.Told(errors.New(r.Problems[i].Cause))
 	}
 	if err != nil && !r.Interrupted {
 		return r, nil // the server may not answer

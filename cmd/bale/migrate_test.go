@@ -21,6 +21,8 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/dict"
@@ -427,7 +429,7 @@ func TestMigrateInterrupted(t *testing.T) {
 	done := make(chan int)
 	var out, errs bytes.Buffer
 	args := []string{"migrate", "--redis", server.URL(), "--match", "*", "--max-rate", "1000", "--resume", resume}
-	go func() { done <- run(ctx, args, strings.NewReader(""), &out, &errs) }()
+	go func() { done <- app.Run(ctx, args, strings.NewReader(""), &out, &errs) }()
 	for progressed := false; !progressed; time.Sleep(5 * time.Millisecond) {
 		var s migrate.State
 		if b, err := os.ReadFile(resume); err == nil && json.Unmarshal(b, &s) == nil {
@@ -435,12 +437,12 @@ func TestMigrateInterrupted(t *testing.T) {
 		}
 	}
 	cancel()
-	if code := <-done; code != exitFailed || !strings.Contains(errs.String(), "bale migrate: interrupted") || !strings.Contains(out.String(), "INTERRUPTED: this is what was done so far. The same command goes on from here") {
+	if code := <-done; code != cli.ExitFailed || !strings.Contains(errs.String(), "bale migrate: interrupted") || !strings.Contains(out.String(), "INTERRUPTED: this is what was done so far. The same command goes on from here") {
 		t.Errorf("exit %d, %s\n%s", code, &errs, &out)
 	}
 	out.Reset()
 	args[6] = "0"
-	if code := run(t.Context(), args, strings.NewReader(""), &out, &errs); code != exitDone || !strings.Contains(out.String(), "packed: 5000 values") {
+	if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &errs); code != cli.ExitDone || !strings.Contains(out.String(), "packed: 5000 values") {
 		t.Errorf("exit %d, %s\n%s", code, &errs, &out)
 	}
 	if _, err := os.Stat(resume); !errors.Is(err, os.ErrNotExist) {
@@ -477,7 +479,7 @@ func TestMigrateTrainsOnce(t *testing.T) {
 	done := make(chan int)
 	var out, errs bytes.Buffer
 	go func() {
-		done <- run(ctx, append(slices.Clone(args), "--grace", "1h"), strings.NewReader(""), &out, &errs)
+		done <- app.Run(ctx, append(slices.Clone(args), "--grace", "1h"), strings.NewReader(""), &out, &errs)
 	}()
 	var s migrate.State
 	for s.Dictionary == 0 {
@@ -491,7 +493,7 @@ func TestMigrateTrainsOnce(t *testing.T) {
 		}
 	}
 	cancel()
-	if code := <-done; code != exitFailed || !strings.Contains(errs.String(), "interrupted") || !strings.Contains(out.String(), "It is published to app:data, and is activated in 1h0m0s") {
+	if code := <-done; code != cli.ExitFailed || !strings.Contains(errs.String(), "interrupted") || !strings.Contains(out.String(), "It is published to app:data, and is activated in 1h0m0s") {
 		t.Errorf("exit %d, %s\n%s", code, &errs, &out)
 	}
 	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
@@ -502,7 +504,7 @@ func TestMigrateTrainsOnce(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 	out.Reset()
-	if code := run(t.Context(), append(args, "--force"), strings.NewReader(""), &out, &errs); code != exitDone || strings.Contains(out.String(), "Trained") || !strings.Contains(out.String(), "packed: 400 values") {
+	if code := app.Run(t.Context(), append(args, "--force"), strings.NewReader(""), &out, &errs); code != cli.ExitDone || strings.Contains(out.String(), "Trained") || !strings.Contains(out.String(), "packed: 400 values") {
 		t.Errorf("exit %d, %s\n%s", code, &errs, &out)
 	}
 	if st, err := registry.State(t.Context(), "app:data"); err != nil || st.Current != s.Dictionary || len(st.Dictionaries) != 1 {
@@ -518,7 +520,7 @@ func TestMigrateExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	values, err := os.ReadFile(filepath.Join(repository, "examples", "profiles.ndjson"))
+	values, err := os.ReadFile(filepath.Join(clitest.Repository, "examples", "profiles.ndjson"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -538,7 +540,7 @@ func TestMigrateExamples(t *testing.T) {
 			}
 			n++
 			var out, errs bytes.Buffer
-			if code := run(t.Context(), args[1:], strings.NewReader(""), &out, &errs); code != exitDone || out.Len() == 0 || errs.Len() > 0 {
+			if code := app.Run(t.Context(), args[1:], strings.NewReader(""), &out, &errs); code != cli.ExitDone || out.Len() == 0 || errs.Len() > 0 {
 				t.Errorf("%s: exit %d, %s", line, code, &errs)
 			}
 		}
@@ -566,7 +568,7 @@ var migrateScripts = map[string]func(*testscript.TestScript, bool, []string){
 // redis-state FILE makes the file that bale migrate --match 'user:*' --resume FILE leaves when it
 // ends before its first page.
 func redisState(ts *testscript.TestScript, neg bool, args []string) {
-	c := client(ts)
+	c := clitest.Client(ts)
 	places, err := keyspace.Places(context.Background(), c)
 	ts.Check(err)
 	m := migrateCommand{Match: []string{"user:*"}, registryFlags: registryFlags{Prefix: dict.DefaultPrefix}, Resume: ts.MkAbs(args[0])}
@@ -575,5 +577,5 @@ func redisState(ts *testscript.TestScript, neg bool, args []string) {
 
 // redis-append uses a command that works inside of a value.
 func redisAppend(ts *testscript.TestScript, neg bool, args []string) {
-	ts.Check(client(ts).Append(context.Background(), "log", "line").Err())
+	ts.Check(clitest.Client(ts).Append(context.Background(), "log", "line").Err())
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime/debug"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 )
@@ -20,7 +21,7 @@ type paceFlags struct {
 // check rejects what is no rate.
 func (f *paceFlags) check() error {
 	if f.MaxRate < 0 {
-		return fmt.Errorf("%w: --max-rate %d, must not be negative", errUsage, f.MaxRate)
+		return fmt.Errorf("%w: --max-rate %d, must not be negative", cli.ErrUsage, f.MaxRate)
 	}
 	return nil
 }
@@ -32,7 +33,7 @@ func (f *paceFlags) pace(w io.Writer, command string) keyspace.Pace {
 	}}
 }
 
-// byteRate is a byteSize that may be 0.
+// byteRate is a cli.Bytes that may be 0.
 type byteRate int
 
 // UnmarshalText reads the rate.
@@ -41,7 +42,7 @@ func (b *byteRate) UnmarshalText(text []byte) error {
 		*b = 0
 		return nil
 	}
-	return (*byteSize)(b).UnmarshalText(text)
+	return (*cli.Bytes)(b).UnmarshalText(text)
 }
 
 // memoryGoal is from where on the garbage collector works hard: a command that reads values keeps

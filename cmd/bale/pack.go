@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/compress"
@@ -20,9 +18,9 @@ import (
 )
 
 type packCommand struct {
-	Compress string   `default:"zstd:fastest" placeholder:"SETTING" help:"none, snappy, s2, lz4, gzip or zstd, with a level where wanted: zstd:better. Default: ${default}."`
-	Dict     string   `placeholder:"FILE" type:"existingfile" help:"Compress with this dictionary."`
-	MaxSize  byteSize `default:"64MiB" placeholder:"N" help:"The largest value that is packed; a larger one is stored as it is. Default: ${default}."`
+	Compress string    `default:"zstd:fastest" placeholder:"SETTING" help:"none, snappy, s2, lz4, gzip or zstd, with a level where wanted: zstd:better. Default: ${default}."`
+	Dict     string    `placeholder:"FILE" type:"existingfile" help:"Compress with this dictionary."`
+	MaxSize  cli.Bytes `default:"64MiB" placeholder:"N" help:"The largest value that is packed; a larger one is stored as it is. Default: ${default}."`
 }
 
 // Help is shown below the options.
@@ -36,13 +34,13 @@ Examples:
 }
 
 // Run packs.
-func (p *packCommand) Run(s *streams) error {
+func (p *packCommand) Run(s *cli.Streams) error {
 	setting, err := engine.Parse(p.Compress)
 	if err != nil {
-		return fmt.Errorf("%w: --compress: %w", errUsage, err)
+		return fmt.Errorf("%w: --compress: %w", cli.ErrUsage, err)
 	}
 	if setting.Dict {
-		return fmt.Errorf("%w: --compress %s: the dictionary is given with --dict", errUsage, setting)
+		return fmt.Errorf("%w: --compress %s: the dictionary is given with --dict", cli.ErrUsage, setting)
 	}
 	var d *frame.Dictionary
 	if p.Dict != "" {
@@ -52,7 +50,7 @@ func (p *packCommand) Run(s *streams) error {
 	}
 	c, err := setting.New(d)
 	if errors.Is(err, compress.ErrNoDictionary) {
-		return fmt.Errorf("%w: --dict: %w", errUsage, err)
+		return fmt.Errorf("%w: --dict: %w", cli.ErrUsage, err)
 	} else if err != nil {
 		return err
 	}
@@ -62,25 +60,25 @@ func (p *packCommand) Run(s *streams) error {
 		return err
 	}
 	defer packer.Close()
-	value, err := io.ReadAll(io.LimitReader(s.in, int64(p.MaxSize)+1))
+	value, err := io.ReadAll(io.LimitReader(s.In, int64(p.MaxSize)+1))
 	if err != nil {
 		return fmt.Errorf("stdin: %w", err)
 	}
 	if len(value) > int(p.MaxSize) && !frame.HasMagic(value) {
-		_, err := io.Copy(s.raw, io.MultiReader(bytes.NewReader(value), s.in)) // as it is, whatever its size
+		_, err := io.Copy(s.Raw, io.MultiReader(bytes.NewReader(value), s.In)) // as it is, whatever its size
 		return err
 	}
 	packed, err := packer.Pack(nil, value)
 	if err != nil {
 		return err
 	}
-	_, err = s.raw.Write(packed)
+	_, err = s.Raw.Write(packed)
 	return err
 }
 
 type unpackCommand struct {
-	Dict    []string `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
-	MaxSize byteSize `default:"64MiB" placeholder:"N" help:"The largest value that is unpacked. Default: ${default}."`
+	Dict    []string  `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
+	MaxSize cli.Bytes `default:"64MiB" placeholder:"N" help:"The largest value that is unpacked. Default: ${default}."`
 }
 
 // Help is shown below the options.
@@ -94,7 +92,7 @@ Examples:
 }
 
 // Run unpacks.
-func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
+func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
 	packer, err := newReader(u.Dict, u.MaxSize, nil)
 	if err != nil {
 		return err
@@ -103,13 +101,13 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 	// What cannot be a frame goes straight through, whatever its size. A frame is never larger than
 	// the largest one that holds MaxSize bytes.
 	start := make([]byte, 2)
-	n, err := io.ReadFull(s.in, start)
+	n, err := io.ReadFull(s.In, start)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return fmt.Errorf("stdin: %w", err)
 	}
-	in := io.MultiReader(bytes.NewReader(start[:n]), s.in)
+	in := io.MultiReader(bytes.NewReader(start[:n]), s.In)
 	if !frame.HasMagic(start[:n]) {
-		_, err := io.Copy(s.raw, in)
+		_, err := io.Copy(s.Raw, in)
 		return err
 	}
 	limit := bale.MaxPackedLen(int(u.MaxSize))
@@ -118,11 +116,11 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 		return fmt.Errorf("stdin: %w", err)
 	}
 	if len(stored) <= limit {
-		stored = withoutNewline(ctx, packer, stored, s.err)
+		stored = withoutNewline(ctx, packer, stored, s.Err)
 	}
 	if h, _, packed := frame.Parse(stored); len(stored) > limit {
 		if !packed {
-			_, err := io.Copy(s.raw, io.MultiReader(bytes.NewReader(stored), in))
+			_, err := io.Copy(s.Raw, io.MultiReader(bytes.NewReader(stored), in))
 			return err
 		}
 		if h.Length <= uint64(u.MaxSize) {
@@ -142,7 +140,7 @@ func (u *unpackCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.raw.Write(value)
+	_, err = s.Raw.Write(value)
 	return err
 }
 
@@ -174,7 +172,7 @@ func decodes(ctx context.Context, packer *bale.Packer, stored []byte) bool {
 
 // newReader makes a Packer that reads every algorithm with every one of the dictionaries in files,
 // and with those of more, if it is not nil.
-func newReader(dictionaries []string, maxSize byteSize, more bale.Dictionaries) (*bale.Packer, error) {
+func newReader(dictionaries []string, maxSize cli.Bytes, more bale.Dictionaries) (*bale.Packer, error) {
 	o := bale.PackerOptions{MaxSize: int(maxSize), Engine: engine.Default, Dictionaries: more}
 	for _, path := range dictionaries {
 		d, err := readDictionary(path)
@@ -207,37 +205,4 @@ func readDictionary(path string) (*frame.Dictionary, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return d, nil
-}
-
-// byteSize is a size on the command line: 1000, 64KiB, 64MiB, 1GiB.
-type byteSize int
-
-var byteUnits = []struct {
-	name string
-	size int
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
-
-// UnmarshalText reads the size.
-func (b *byteSize) UnmarshalText(text []byte) error {
-	for _, u := range byteUnits {
-		if digits, ok := strings.CutSuffix(string(text), u.name); ok {
-			n, err := strconv.Atoi(digits)
-			if err != nil || n < 1 || n > math.MaxInt/2/u.size {
-				break
-			}
-			*b = byteSize(n * u.size)
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is no size in bytes: 1000, 64KiB, 64MiB, 1GiB", text)
-}
-
-// String is the size in the largest unit that divides it.
-func (b byteSize) String() string {
-	for _, u := range byteUnits {
-		if int(b)%u.size == 0 {
-			return strconv.Itoa(int(b)/u.size) + u.name
-		}
-	}
-	return strconv.Itoa(int(b))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -91,7 +92,7 @@ func TestForbiddenCommands(t *testing.T) {
 				var out, errs string
 				if c == "advise" || c == "inspect" {
 					var o, e strings.Builder
-					code = run(ctx, append(args, "--redis", url), strings.NewReader(""), &o, &e)
+					code = app.Run(ctx, append(args, "--redis", url), strings.NewReader(""), &o, &e)
 					out, errs = o.String(), e.String()
 				} else {
 					code, out, errs = l.run(ctx, url, args...)
@@ -125,7 +126,7 @@ func TestDamagedGroups(t *testing.T) {
 				args = append(args, "--json")
 			}
 			code, out, errs := l.run(t.Context(), l.server.URL(), args...)
-			if !strings.Contains(out, l.ids[0].String()) || (code == exitDone) != (want == "") || !json && !strings.Contains(out, want) || strings.Contains(out+errs, "\x1b[31m") {
+			if !strings.Contains(out, l.ids[0].String()) || (code == cli.ExitDone) != (want == "") || !json && !strings.Contains(out, want) || strings.Contains(out+errs, "\x1b[31m") {
 				t.Errorf("%s: exit %d, %s\n%s", groups, code, errs, out)
 			}
 		}
@@ -230,7 +231,7 @@ func (l *lifecycle) peak() (n int64) {
 // arguments, which may be values.
 func TestToldHasNoArguments(t *testing.T) {
 	err := errors.New("bale: ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 'user:3' 'secret' ")
-	if got := told(err); got != "ERR unknown command 'evalsha'" {
+	if got := cli.Told(err); got != "ERR unknown command 'evalsha'" {
 		t.Errorf("%q", got)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,8 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/compress"
@@ -73,7 +74,7 @@ func startStepProxy(t *testing.T, server *redisproc.Server, at func(command []st
 func (p *stepProxy) pass(from io.Reader, to io.Writer) {
 	r := bufio.NewReader(from)
 	for {
-		raw, command, err := readCommand(r)
+		raw, command, err := clitest.ReadCommand(r)
 		if err != nil {
 			return
 		}
@@ -92,28 +93,6 @@ func (p *stepProxy) pass(from io.Reader, to io.Writer) {
 			return
 		}
 	}
-}
-
-// readCommand reads an array of bulk strings.
-func readCommand(r *bufio.Reader) (raw []byte, command []string, err error) {
-	number := func(kind string) (int, error) {
-		line, err := r.ReadString('\n')
-		if err != nil || !strings.HasPrefix(line, kind) {
-			return 0, errors.Join(err, fmt.Errorf("%q", line))
-		}
-		raw = append(raw, line...)
-		return strconv.Atoi(strings.TrimSpace(line[1:]))
-	}
-	n, err := number("*")
-	for i := 0; i < n && err == nil; i++ {
-		var size int
-		if size, err = number("$"); err == nil {
-			b := make([]byte, size+2)
-			_, err = io.ReadFull(r, b)
-			raw, command = append(raw, b...), append(command, string(b[:size]))
-		}
-	}
-	return raw, command, err
 }
 
 // lifecycle is a registry with a group and three dictionaries, and values that programs write.
@@ -209,7 +188,7 @@ func (l *lifecycle) run(ctx context.Context, url string, args ...string) (code i
 	if args[0] != "verify" {
 		args = append(args, "--grace", lifecycleGrace)
 	}
-	code = run(ctx, append(args, "--redis", url), strings.NewReader(""), &o, &e)
+	code = app.Run(ctx, append(args, "--redis", url), strings.NewReader(""), &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -217,7 +196,7 @@ func (l *lifecycle) run(ctx context.Context, url string, args ...string) (code i
 func (l *lifecycle) do(args ...string) string {
 	l.t.Helper()
 	code, out, errs := l.run(l.t.Context(), l.server.URL(), args...)
-	if code != exitDone {
+	if code != cli.ExitDone {
 		l.t.Fatalf("bale %s: exit %d, %s", strings.Join(args, " "), code, errs)
 	}
 	return out
@@ -254,7 +233,7 @@ func (l *lifecycle) collect() string {
 // verify expects that all values can be read.
 func (l *lifecycle) verify() {
 	l.t.Helper()
-	if code, out, errs := l.run(l.t.Context(), l.server.URL(), "verify", "--max-rate", "0", "--max-bandwidth", "0"); code != exitDone {
+	if code, out, errs := l.run(l.t.Context(), l.server.URL(), "verify", "--max-rate", "0", "--max-bandwidth", "0"); code != cli.ExitDone {
 		l.t.Errorf("verify: exit %d, %s\n%s", code, errs, out)
 	}
 }
@@ -307,7 +286,7 @@ func TestSlowMigrate(t *testing.T) {
 	close(proxy.released)
 	<-c.ended
 	l.verify()
-	if c.code != exitFailed || !strings.Contains(c.errs, fmt.Sprintf("dictionary %v was removed, so nothing more is packed with it", l.ids[0])) {
+	if c.code != cli.ExitFailed || !strings.Contains(c.errs, fmt.Sprintf("dictionary %v was removed, so nothing more is packed with it", l.ids[0])) {
 		t.Errorf("exit %d, %s", c.code, c.errs)
 	}
 }
@@ -327,7 +306,7 @@ func TestResumedMigrate(t *testing.T) {
 	cancel()
 	close(proxy.released)
 	<-c.ended
-	if c.code != exitFailed || !strings.Contains(c.out, "INTERRUPTED") {
+	if c.code != cli.ExitFailed || !strings.Contains(c.out, "INTERRUPTED") {
 		t.Fatalf("exit %d, %s\n%s", c.code, c.errs, c.out)
 	}
 	for i := range keys { // programs write anew what was packed
@@ -341,10 +320,10 @@ func TestResumedMigrate(t *testing.T) {
 	close(proxy.released)
 	<-c.ended
 	l.verify()
-	if c.code != exitDone && !strings.Contains(c.errs, "was removed, so nothing more is packed with it") { // for gc may have come late
+	if c.code != cli.ExitDone && !strings.Contains(c.errs, "was removed, so nothing more is packed with it") { // for gc may have come late
 		t.Errorf("exit %d, %s", c.code, c.errs)
 	}
-	if c.code == exitDone && !strings.Contains(c.errs, "is not written with dictionary") {
+	if c.code == cli.ExitDone && !strings.Contains(c.errs, "is not written with dictionary") {
 		t.Errorf("no warning: %s", c.errs)
 	}
 }
@@ -367,7 +346,7 @@ func TestResumeAfterRemoval(t *testing.T) {
 	}
 	l.moveOn()
 	l.do("dict", "gc", "--apply", "--max-rate", "0") // to quarantine, from where a reader would bring it back
-	if code, _, errs := l.run(t.Context(), l.server.URL(), args...); code != exitFailed || !strings.Contains(errs, fmt.Sprintf(`group "users" has no dictionary %v`, l.ids[0])) {
+	if code, _, errs := l.run(t.Context(), l.server.URL(), args...); code != cli.ExitFailed || !strings.Contains(errs, fmt.Sprintf(`group "users" has no dictionary %v`, l.ids[0])) {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	l.verify()
@@ -406,7 +385,7 @@ func TestSlowGC(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.verify()
-	if c.code != exitDone || !strings.Contains(c.out, l.ids[0].String()+" of users stays: it was used during the scan") {
+	if c.code != cli.ExitDone || !strings.Contains(c.out, l.ids[0].String()+" of users stays: it was used during the scan") {
 		t.Errorf("exit %d, %s\n%s", c.code, c.errs, c.out)
 	}
 }
@@ -441,7 +420,7 @@ func TestValuesUnderThePrefix(t *testing.T) {
 	if want := fmt.Sprintf("%v of p stays: %d values refer to it", l.ids[0], keys); !strings.Contains(out, want) {
 		t.Errorf("gc: want %q: %s", want, out)
 	}
-	if code, out, errs := l.run(t.Context(), l.server.URL(), "verify", "--prefix", prefix); code != exitDone || !strings.Contains(out, fmt.Sprintf("%d values read: all", keys+1)) {
+	if code, out, errs := l.run(t.Context(), l.server.URL(), "verify", "--prefix", prefix); code != cli.ExitDone || !strings.Contains(out, fmt.Sprintf("%d values read: all", keys+1)) {
 		t.Errorf("verify: exit %d, %s\n%s", code, errs, out)
 	}
 	if out := l.do("migrate", "--revert", "--match", prefix+"*", "--prefix", prefix); !strings.Contains(out, fmt.Sprintf("%d values", keys)) {
@@ -554,7 +533,7 @@ func TestOrphanFindsAGroup(t *testing.T) {
 	l.do("dict", "publish", l.files[1], "--group", "second")
 	close(proxy.released)
 	<-c.ended
-	if want := fmt.Sprintf("%v of no group stays: second has it", d.ID()); c.code != exitDone || !strings.Contains(c.out, want) {
+	if want := fmt.Sprintf("%v of no group stays: second has it", d.ID()); c.code != cli.ExitDone || !strings.Contains(c.out, want) {
 		t.Errorf("exit %d, want %q: %s\n%s", c.code, want, c.errs, c.out)
 	}
 }
@@ -600,9 +579,9 @@ func TestToolsRestore(t *testing.T) {
 		}
 		for again := range 2 {
 			var o, e bytes.Buffer
-			code := run(t.Context(), append(args, "--redis", l.server.URL()), strings.NewReader(""), &o, &e)
+			code := app.Run(t.Context(), append(args, "--redis", l.server.URL()), strings.NewReader(""), &o, &e)
 			said := strings.Contains(o.String(), want) || strings.Contains(e.String(), "bale "+args[0]+": "+want)
-			if (code == exitDone) == slices.Contains(args, l.files[0]) || said != (again == 0 || i > 0) { // which no group has
+			if (code == cli.ExitDone) == slices.Contains(args, l.files[0]) || said != (again == 0 || i > 0) { // which no group has
 				t.Errorf("%q, %d: exit %d, %s\n%s", args, again+1, code, e.String(), o.String())
 			}
 			if diff := cmp.Diff(before, l.registryKeys()); (diff == "") != (i > 0) {
@@ -628,7 +607,7 @@ func TestExportGoesOn(t *testing.T) {
 		}
 		dir := filepath.Join(t.TempDir(), "copy")
 		code, out, errs := l.run(t.Context(), l.server.URL(), "dict", "export", "--group", lifecycleGroup, "--out", dir)
-		if code != exitFailed || !strings.Contains(errs, l.ids[i].String()) || !strings.Contains(out, l.ids[1-i].String()) {
+		if code != cli.ExitFailed || !strings.Contains(errs, l.ids[i].String()) || !strings.Contains(out, l.ids[1-i].String()) {
 			t.Errorf("exit %d, %s\n%s", code, errs, out)
 		}
 		for _, name := range []string{l.ids[1-i].String() + dict.Extension, dict.StateFile} {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/report"
@@ -23,33 +23,9 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// urlEnv names the variable with the URL that commands use without a --redis. Arguments can be read
-// by everybody on the machine, a process' environment by its user.
-const urlEnv = "BALE_REDIS_URL"
-
-// passwordFlag is where the password of the servers is taken from whose URL has none.
-type passwordFlag struct {
-	RedisPasswordFile string `placeholder:"FILE" help:"A file with the password of each Redis whose URL has none. Default: the environment's REDISCLI_AUTH."`
-}
-
-func (f *passwordFlag) password() (string, error) {
-	if f.RedisPasswordFile == "" {
-		return os.Getenv("REDISCLI_AUTH"), nil // as redis-cli has it
-	}
-	b, err := os.ReadFile(f.RedisPasswordFile)
-	password := strings.TrimRight(string(b), "\r\n")
-	if err == nil && password == "" {
-		err = fmt.Errorf("%s is empty", f.RedisPasswordFile)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%w: --redis-password-file: %w", errUsage, err)
-	}
-	return password, nil
-}
-
 // registryFlags say where the registry of dictionaries is, for a command with a --redis of its own.
 type registryFlags struct {
-	passwordFlag
+	cli.PasswordFlag
 	Registry string `placeholder:"URL" help:"The Redis with the registry of dictionaries. Default: that of --redis."`
 	Prefix   string `default:"bale:dict:" placeholder:"TEXT" help:"Prefix of the registry's keys. Default: ${default}."`
 }
@@ -98,10 +74,10 @@ func (d dataServer) label() string { return strings.Replace(d.name, "***@", "", 
 // open connects to the registry and to the servers with values. The caller closes them.
 func (f *registryFlags) open(ctx context.Context, grace time.Duration, data ...string) (_ *redisServers, err error) {
 	if grace < 0 {
-		return nil, fmt.Errorf("%w: --grace %v, must not be negative", errUsage, grace)
+		return nil, fmt.Errorf("%w: --grace %v, must not be negative", cli.ErrUsage, grace)
 	}
 	if f.Registry == "" && len(data) > 1 {
-		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry", errUsage)
+		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry", cli.ErrUsage)
 	}
 	s := &redisServers{prefix: f.Prefix, lavish: frugal()}
 	defer func() {
@@ -109,7 +85,7 @@ func (f *registryFlags) open(ctx context.Context, grace time.Duration, data ...s
 			err = errors.Join(err, s.close())
 		}
 	}()
-	password, err := f.password()
+	password, err := f.Password()
 	if err != nil {
 		return nil, err
 	}
@@ -177,11 +153,11 @@ func (f *dictFlags) with(ctx context.Context, do func(*redisServers) error) erro
 func (f *dictFlags) at() string { return cmp.Or(f.Registry, f.Redis) }
 
 // references scans all servers with values, and shows its progress.
-func (s *redisServers) references(ctx context.Context, command string, o keyspace.ReferenceOptions, out *streams) (*keyspace.References, error) {
-	if err := s.sayLost(ctx, out.err, command, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
+func (s *redisServers) references(ctx context.Context, command string, o keyspace.ReferenceOptions, out *cli.Streams) (*keyspace.References, error) {
+	if err := s.sayLost(ctx, out.Err, command, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
 		return nil, err
 	}
-	progress, stop := showProgress(out.err)
+	progress, stop := cli.ShowProgress(out.Err)
 	defer stop()
 	var total int64
 	var clients []redis.UniversalClient
@@ -347,7 +323,7 @@ func (s *redisServers) inventory(ctx context.Context, group string) (in report.I
 		return in, err
 	}
 	if !listed { // the keys below name the groups, too
-		in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Cause: told(err)})
+		in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Cause: cli.Told(err)})
 	}
 	looked := map[string]bool{}
 	state := func(name string) error {
@@ -357,7 +333,7 @@ func (s *redisServers) inventory(ctx context.Context, group string) (in report.I
 		looked[name] = true
 		switch st, err := s.registry.State(ctx, name); {
 		case errors.Is(err, dict.ErrInvalid), errors.Is(err, dict.ErrCorrupt):
-			in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Name: name, Cause: told(err)})
+			in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Name: name, Cause: cli.Told(err)})
 		case err != nil:
 			return err
 		default:

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -33,18 +34,18 @@ func TestRegistryElsewhere(t *testing.T) {
 	}
 	bale := func(args ...string) (code int, out, errs string) {
 		var o, e bytes.Buffer
-		code = run(t.Context(), args, strings.NewReader(""), &o, &e)
+		code = app.Run(t.Context(), args, strings.NewReader(""), &o, &e)
 		return code, o.String(), e.String()
 	}
 	must := func(want string, args ...string) {
 		t.Helper()
-		if code, out, errs := bale(args...); code != exitDone || !strings.Contains(out, want) {
+		if code, out, errs := bale(args...); code != cli.ExitDone || !strings.Contains(out, want) {
 			t.Fatalf("bale %s: exit %d, want %q: %s\n%s", strings.Join(args, " "), code, want, errs, out)
 		}
 	}
 	mustFail := func(want string, args ...string) {
 		t.Helper()
-		if code, out, errs := bale(args...); code == exitDone || !strings.Contains(errs, want) {
+		if code, out, errs := bale(args...); code == cli.ExitDone || !strings.Contains(errs, want) {
 			t.Errorf("bale %s: exit %d, want %q: %s\n%s", strings.Join(args, " "), code, want, errs, out)
 		}
 	}
@@ -143,11 +144,11 @@ func TestDefaultIsNamed(t *testing.T) {
 	}
 	registry := redisproc.ForTest(t)
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"dict", "gc", "--registry", registry.URL()}, strings.NewReader(""), &out, &errs)
-	if want := "; redis://127.0.0.1:6379 is the default of --redis, which names the servers with values"; code != exitFailed || !strings.Contains(errs.String(), want) {
+	code := app.Run(t.Context(), []string{"dict", "gc", "--registry", registry.URL()}, strings.NewReader(""), &out, &errs)
+	if want := "; redis://127.0.0.1:6379 is the default of --redis, which names the servers with values"; code != cli.ExitFailed || !strings.Contains(errs.String(), want) {
 		t.Errorf("exit %d, %s", code, &errs)
 	}
-	if code := run(t.Context(), []string{"dict", "list", "--registry", registry.URL()}, strings.NewReader(""), &out, &errs); code != exitDone {
+	if code := app.Run(t.Context(), []string{"dict", "list", "--registry", registry.URL()}, strings.NewReader(""), &out, &errs); code != cli.ExitDone {
 		t.Errorf("list: exit %d, %s", code, &errs)
 	}
 }
@@ -159,7 +160,7 @@ func TestEmptyServer(t *testing.T) {
 	l.moveOn()
 	empty := redisproc.ForTest(t)
 	code, _, errs := l.run(t.Context(), empty.URL(), "dict", "gc", "--apply", "--registry", l.server.URL())
-	if code != exitFailed || !strings.Contains(errs, "none of 0 keys holds a packed value, so these may be the wrong servers") {
+	if code != cli.ExitFailed || !strings.Contains(errs, "none of 0 keys holds a packed value, so these may be the wrong servers") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	if _, err := l.registry.Fetch(t.Context(), l.ids[0]); err != nil {
@@ -173,7 +174,7 @@ func TestRegistryDoesNotAnswer(t *testing.T) {
 	l := newLifecycle(t, 20)
 	registry := redisproc.ForTest(t)
 	publish := func(command ...string) {
-		if code, _, errs := l.run(t.Context(), registry.URL(), command...); code != exitDone {
+		if code, _, errs := l.run(t.Context(), registry.URL(), command...); code != cli.ExitDone {
 			t.Fatal(errs)
 		}
 	}
@@ -188,7 +189,7 @@ func TestRegistryDoesNotAnswer(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // longer than five grace periods
 	close(proxy.released)
 	<-c.ended
-	if c.code != exitFailed || !strings.Contains(c.errs, "was removed") {
+	if c.code != cli.ExitFailed || !strings.Contains(c.errs, "was removed") {
 		t.Errorf("exit %d, %s", c.code, c.errs)
 	}
 	for i := range 20 {
@@ -223,13 +224,13 @@ func TestMigrateWithoutSettings(t *testing.T) {
 			}
 			close(proxy.released)
 			<-c.ended
-			if c.code != exitDone || !strings.Contains(c.out, "packed: 20 values") || strings.Contains(c.errs, "does not answer") {
+			if c.code != cli.ExitDone || !strings.Contains(c.out, "packed: 20 values") || strings.Contains(c.errs, "does not answer") {
 				t.Errorf("exit %d, %s\n%s", c.code, c.errs, c.out)
 			}
 			if servers, err := l.registry.Servers(t.Context()); err != nil || len(servers) != 1 {
 				t.Errorf("%v, %v", servers, err)
 			}
-			if code, _, errs := l.run(t.Context(), l.server.URL(), "dict", "gc", "--apply"); code != exitFailed || !strings.Contains(errs, "was lost and made anew") {
+			if code, _, errs := l.run(t.Context(), l.server.URL(), "dict", "gc", "--apply"); code != cli.ExitFailed || !strings.Contains(errs, "was lost and made anew") {
 				t.Errorf("gc: exit %d, %s", code, errs)
 			}
 		})
@@ -247,7 +248,7 @@ func TestEvictionIsWarnedOf(t *testing.T) {
 	}
 	for _, args := range [][]string{{"dict", "publish", l.files[1], "--group", "x"}, {"dict", "gc"}, {"verify"}} {
 		code, _, errs := l.run(t.Context(), l.server.URL(), args...)
-		if code != exitDone || !strings.Contains(errs, "WARNING: the registry's Redis evicts any key once it is full (maxmemory-policy allkeys-lru)") {
+		if code != cli.ExitDone || !strings.Contains(errs, "WARNING: the registry's Redis evicts any key once it is full (maxmemory-policy allkeys-lru)") {
 			t.Errorf("%v: exit %d, %q", args, code, errs)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/events"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/report"
@@ -37,9 +38,9 @@ Examples:
 const minEvery = time.Millisecond
 
 // Run sums up events.
-func (c *statsCommand) Run(ctx context.Context, s *streams) error {
+func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Every != 0 && c.Every < minEvery {
-		return fmt.Errorf("%w: --every %v, must be at least %v", errUsage, c.Every, minEvery)
+		return fmt.Errorf("%w: --every %v, must be at least %v", cli.ErrUsage, c.Every, minEvery)
 	}
 	var sources []events.Source
 	stdin := false
@@ -47,10 +48,10 @@ func (c *statsCommand) Run(ctx context.Context, s *streams) error {
 		source := events.Source{Name: path}
 		if path == "-" {
 			if stdin {
-				return fmt.Errorf("%w: stdin (-) is there twice", errUsage)
+				return fmt.Errorf("%w: stdin (-) is there twice", cli.ErrUsage)
 			}
 			stdin = true
-			source = events.Source{Name: "stdin", Reader: s.in}
+			source = events.Source{Name: "stdin", Reader: s.In}
 		} else if f, err := os.Open(path); err == nil {
 			defer f.Close()
 			source.Reader = f
@@ -62,25 +63,25 @@ func (c *statsCommand) Run(ctx context.Context, s *streams) error {
 		}
 		sources = append(sources, source)
 	}
-	out, err := openJSON(c.JSON, s) // before the reading, not after it
+	out, err := cli.OpenJSON(c.JSON, s) // before the reading, not after it
 	if err != nil {
 		return err
 	}
-	defer out.discard()
+	defer out.Discard()
 	summary, err := events.Collect(ctx, sources, events.Options{Group: c.Group, Every: c.Every})
 	switch {
 	case errors.Is(err, events.ErrPattern), errors.Is(err, events.ErrIntervals):
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	case err != nil:
 		return err
 	}
 	for _, w := range summary.Warnings {
-		printable.Fprintf(s.err, "bale stats: warning: %s\n", told(errors.New(w)))
+		printable.Fprintf(s.Err, "bale stats: warning: %s\n", cli.Told(errors.New(w)))
 	}
 	if c.JSON != "-" {
-		report.Events(s.out, summary)
+		report.Events(s.Out, summary)
 	}
-	return out.write(summary)
+	return out.Write(summary)
 }
 
 // unread is a file that cannot be opened: it gives its error when it is read, as others may.

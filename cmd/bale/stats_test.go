@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
 )
@@ -66,7 +67,7 @@ func writeEvents(path, minutes string) error {
 // examples VERB runs the examples that --help shows of a command; each must say something.
 func examples(ts *testscript.TestScript, neg bool, args []string) {
 	var help, errs bytes.Buffer
-	if code := run(context.Background(), append(args, "--help"), strings.NewReader(""), &help, &errs); code != exitDone {
+	if code := app.Run(context.Background(), append(args, "--help"), strings.NewReader(""), &help, &errs); code != cli.ExitDone {
 		ts.Fatalf("%s", &errs)
 	}
 	_, text, _ := strings.Cut(help.String(), "Examples:")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
@@ -59,7 +60,7 @@ func redisStream(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ttl, err := time.ParseDuration(args[2])
 	ts.Check(err)
-	s, err := stream.New(goredis.NewStore(client(ts)), stream.Options{Chunk: 64 << 10})
+	s, err := stream.New(goredis.NewStore(clitest.Client(ts)), stream.Options{Chunk: 64 << 10})
 	ts.Check(err)
 	_, err = s.PutReader(context.Background(), args[0], io.LimitReader(rand.NewChaCha8([32]byte{}), int64(n)), bale.TTL(ttl))
 	ts.Check(err)
@@ -67,25 +68,25 @@ func redisStream(ts *testscript.TestScript, neg bool, args []string) {
 
 // redis-get KEY FILE writes what a key holds to a file.
 func redisGet(ts *testscript.TestScript, neg bool, args []string) {
-	b, err := client(ts).Get(context.Background(), args[0]).Bytes()
+	b, err := clitest.Client(ts).Get(context.Background(), args[0]).Bytes()
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o600))
 }
 
 // redis-lose PATTERN removes keys, one at least.
 func redisLose(ts *testscript.TestScript, neg bool, args []string) {
-	eachKey(ts, args[0], func(key string) error { return client(ts).Del(context.Background(), key).Err() })
+	eachKey(ts, args[0], func(key string) error { return clitest.Client(ts).Del(context.Background(), key).Err() })
 }
 
 // redis-expire PATTERN TTL gives keys, one at least, another expiry.
 func redisExpire(ts *testscript.TestScript, neg bool, args []string) {
 	ttl, err := time.ParseDuration(args[1])
 	ts.Check(err)
-	eachKey(ts, args[0], func(key string) error { return client(ts).PExpire(context.Background(), key, ttl).Err() })
+	eachKey(ts, args[0], func(key string) error { return clitest.Client(ts).PExpire(context.Background(), key, ttl).Err() })
 }
 
 func eachKey(ts *testscript.TestScript, pattern string, do func(key string) error) {
-	keys, err := client(ts).Keys(context.Background(), pattern).Result()
+	keys, err := clitest.Client(ts).Keys(context.Background(), pattern).Result()
 	ts.Check(err)
 	if len(keys) == 0 {
 		ts.Fatalf("no key is like %s", pattern)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/migrate"
@@ -84,7 +85,7 @@ type packedValues struct {
 }
 
 // Run verifies.
-func (c *verifyCommand) Run(ctx context.Context, s *streams) error {
+func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -94,23 +95,23 @@ func (c *verifyCommand) Run(ctx context.Context, s *streams) error {
 	}
 	defer servers.close()
 	client := servers.data[0].client
-	servers.warnOfDanger(ctx, s.err, "verify")
-	if err := servers.sayLost(ctx, s.err, "verify", keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
+	servers.warnOfDanger(ctx, s.Err, "verify")
+	if err := servers.sayLost(ctx, s.Err, "verify", keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
 		return err
 	}
 	pace := &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate}}
 	reader := newStoredReader(servers, pace)
 	defer reader.close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: maxValue})
+	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: cli.MaxValue})
 	if err != nil {
 		return err
 	}
 	defer packer.Close()
-	out, err := openJSON(c.JSON, s)
+	out, err := cli.OpenJSON(c.JSON, s)
 	if err != nil {
 		return err
 	}
-	defer out.discard()
+	defer out.Discard()
 	streams, err := stream.New(goredis.NewStore(client), stream.Options{})
 	if err != nil {
 		return err
@@ -122,9 +123,9 @@ func (c *verifyCommand) Run(ctx context.Context, s *streams) error {
 	v.found.Restored = servers.restored.Load()
 	r := v.report(err)
 	if c.JSON != "-" {
-		r.write(s.out)
+		r.write(s.Out)
 	}
-	if err = errors.Join(err, out.write(r)); err == nil && r.Bad > 0 {
+	if err = errors.Join(err, out.Write(r)); err == nil && r.Bad > 0 {
 		err = fmt.Errorf("%d of %d values cannot be unpacked", r.Bad, r.Values)
 	}
 	return err
@@ -145,17 +146,17 @@ type verifier struct {
 	plain     []byte // to unpack into
 }
 
-func (v *verifier) run(ctx context.Context, s *streams, c *verifyCommand) error {
+func (v *verifier) run(ctx context.Context, s *cli.Streams, c *verifyCommand) error {
 	total, err := v.client.DBSize(ctx).Result()
 	if err != nil && !keyspace.IsForbidden(err) {
 		return fmt.Errorf("DBSIZE: %w", err)
 	}
-	progress, stop := showProgress(s.err)
+	progress, stop := cli.ShowProgress(s.Err)
 	defer stop()
 	start := time.Now()
 	defer func() { v.found.Seconds = time.Since(start).Seconds() }()
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
-		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix, dict.DefaultPrefix), Pace: c.pace(s.err, "verify"), Size: bale.MaxPackedLen(maxValue),
+		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix, dict.DefaultPrefix), Pace: c.pace(s.Err, "verify"), Size: bale.MaxPackedLen(cli.MaxValue),
 		Values: func(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
 			for _, value := range values {
 				if err := v.value(ctx, value); err != nil {
@@ -281,7 +282,7 @@ func (v *verifier) failed(ctx context.Context, value keyspace.Value, err error) 
 
 // bad counts a value that cannot be unpacked, if it is still there.
 func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) error {
-	now, err := keyspace.Fetch(ctx, v.client, value.Key, value.Field, value.InHash, int64(bale.MaxPackedLen(maxValue)))
+	now, err := keyspace.Fetch(ctx, v.client, value.Key, value.Field, value.InHash, int64(bale.MaxPackedLen(cli.MaxValue)))
 	switch {
 	case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"), errors.Is(err, keyspace.ErrTooLarge): // by now
 		v.found.Values--
@@ -303,7 +304,7 @@ func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) e
 		cause = fmt.Errorf("%w: %s", cause, v.at)
 	}
 	if len(v.found.Named) < badNamed {
-		v.found.Named = append(v.found.Named, migrate.NewProblem(value, told(cause)))
+		v.found.Named = append(v.found.Named, migrate.NewProblem(value, cli.Told(cause)))
 	}
 	return nil
 }
@@ -325,9 +326,9 @@ func causeOf(err error) string {
 		return fmt.Sprintf("%v %v", bale.ErrUnknownDictionary, e.DictionaryID)
 	}
 	if reply, ok := errors.AsType[redis.Error](err); ok { // without the keys
-		return told(reply)
+		return cli.Told(reply)
 	}
-	return told(err)
+	return cli.Told(err)
 }
 
 func (v *verifier) report(err error) *verification {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stream"
 )
@@ -45,10 +46,10 @@ func TestVerifyRepairs(t *testing.T) {
 		}
 	}
 	code, out, errs := l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--max-bandwidth", "0")
-	if code != exitFailed || !strings.Contains(out, "2: chunks of the stream expire before it: bale verify --repair mends it") || !strings.Contains(out, `"endless": `) {
+	if code != cli.ExitFailed || !strings.Contains(out, "2: chunks of the stream expire before it: bale verify --repair mends it") || !strings.Contains(out, `"endless": `) {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
-	if code, out, errs = l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--max-bandwidth", "0", "--repair"); code != exitDone || !strings.Contains(out, "2 streams or interrupted writes of streams were mended") {
+	if code, out, errs = l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--max-bandwidth", "0", "--repair"); code != cli.ExitDone || !strings.Contains(out, "2 streams or interrupted writes of streams were mended") {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
 	if left := l.client.PTTL(ctx, chunk("endless")).Val(); left != -1 {
@@ -70,7 +71,7 @@ func TestVerifyRepairs(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.verify()
-	if code, out, errs := l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--max-bandwidth", "0", "--repair"); code != exitDone {
+	if code, out, errs := l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--max-bandwidth", "0", "--repair"); code != cli.ExitDone {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
 	if err := errors.Join(w.Close(), <-ended); err != nil {
@@ -105,12 +106,12 @@ func TestForgedManifest(t *testing.T) {
 	if err := errors.Join(l.client.Set(ctx, "other:prices:0", "12.50", 0).Err(), l.client.ConfigResetStat(ctx).Err()); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, _ := l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--repair"); code != exitFailed || !strings.Contains(out, "3 CANNOT BE UNPACKED") || !strings.Contains(out, "some are missing: [0 1 2 3 4]") {
+	if code, out, _ := l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--repair"); code != cli.ExitFailed || !strings.Contains(out, "3 CANNOT BE UNPACKED") || !strings.Contains(out, "some are missing: [0 1 2 3 4]") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	for _, key := range []string{"impossible", "plausible"} {
 		var errs bytes.Buffer
-		if code := run(ctx, []string{"inspect", "--redis", l.server.URL(), "--key", key}, strings.NewReader(""), io.Discard, &errs); code != exitFailed || !strings.Contains(errs.String(), "corrupt value") {
+		if code := app.Run(ctx, []string{"inspect", "--redis", l.server.URL(), "--key", key}, strings.NewReader(""), io.Discard, &errs); code != cli.ExitFailed || !strings.Contains(errs.String(), "corrupt value") {
 			t.Errorf("%s: exit %d, %s", key, code, &errs)
 		}
 	}
@@ -143,7 +144,7 @@ func TestVerifyIsInterrupted(t *testing.T) {
 		}
 		cancel()
 	}()
-	if code, out, errs := l.run(ctx, l.server.URL(), "verify", "--max-rate", "200", "--match", "k"); code == exitDone || !strings.Contains(out, "INTERRUPTED") {
+	if code, out, errs := l.run(ctx, l.server.URL(), "verify", "--max-rate", "200", "--match", "k"); code == cli.ExitDone || !strings.Contains(out, "INTERRUPTED") {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
 }

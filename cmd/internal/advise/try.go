@@ -19,7 +19,7 @@ import (
 )
 
 // The settings that are tried on every group, and those that are with a dictionary. Levels above
-// them cost several times as much for a few percent; bale bench measures any.
+// them cost several times as much for a few percent; balebench run measures any.
 var (
 	plainSettings = []string{"snappy", "s2", "lz4", "gzip", "zstd:1", "zstd:3", "zstd:9"}
 	dictSettings  = []string{"lz4+dict", "s2+dict", "zstd:1+dict", "zstd:3+dict", "zstd:9+dict"}

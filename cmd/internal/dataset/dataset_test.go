@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/internal/testvalues"
 )
 
@@ -332,7 +333,7 @@ func TestUniform(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrData) || strings.Contains(err.Error(), secret) {
+			if !errors.Is(err, values.ErrData) || strings.Contains(err.Error(), secret) {
 				t.Fatal(err)
 			}
 			for _, want := range test.want {
@@ -379,7 +380,7 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-var limits = Limits{Values: 1000, ValueSize: 1000, Seed: 1}
+var limits = values.Limits{Values: 1000, ValueSize: 1000, Seed: 1}
 
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
@@ -417,12 +418,12 @@ func TestLoad(t *testing.T) {
 		checkCoders(t, d, 20)
 	}
 	for _, path := range []string{write("empty", ""), write("blank", "\n \n"), write("long", strings.Repeat("x", 1001)), filepath.Join(dir, "nowhere"), t.TempDir()} {
-		if _, err := Load(path, nil, limits); !errors.Is(err, ErrData) {
+		if _, err := Load(path, nil, limits); !errors.Is(err, values.ErrData) {
 			t.Errorf("%s: error %v, want ErrData", path, err)
 		}
 	}
 	write("large/file", strings.Repeat("x", 1001))
-	if _, err := Load(filepath.Join(dir, "large"), nil, limits); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "1001 bytes") {
+	if _, err := Load(filepath.Join(dir, "large"), nil, limits); !errors.Is(err, values.ErrData) || !strings.Contains(err.Error(), "1001 bytes") {
 		t.Errorf("large file: error %v", err)
 	}
 }
@@ -434,7 +435,7 @@ func TestSampleIsUniform(t *testing.T) {
 	}
 	var counts [100]int
 	for seed := range uint64(2000) {
-		d, err := Load("-", strings.NewReader(in.String()), Limits{Values: 10, ValueSize: 10, Seed: seed})
+		d, err := Load("-", strings.NewReader(in.String()), values.Limits{Values: 10, ValueSize: 10, Seed: seed})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,13 +5,14 @@ import (
 	"encoding/gob"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/codec"
 )
 
@@ -21,7 +22,7 @@ func (d *Dataset) Dynamic() (*Dataset, error) {
 	if d.Track == Dynamic {
 		return d, nil
 	}
-	if !allJSON(d.Raw) {
+	if !values.AllJSON(d.Raw) {
 		return nil, fmt.Errorf("%s in the dynamic track: %w: it needs values that are JSON, and these are %s", d.Name, ErrNoCoder, d.Kind)
 	}
 	dynamic := newDocuments(d.Name, d.Raw)
@@ -29,19 +30,23 @@ func (d *Dataset) Dynamic() (*Dataset, error) {
 	return dynamic, nil
 }
 
-func allJSON(raw [][]byte) bool {
-	return !slices.ContainsFunc(raw, func(v []byte) bool { return !json.Valid(v) })
-}
-
-// newUntyped makes a set of values of which only the bytes are known.
-func newUntyped(name string, raw [][]byte) *Dataset {
-	switch {
-	case allJSON(raw):
-		return newDocuments(name, raw)
-	case !slices.ContainsFunc(raw, func(v []byte) bool { return !utf8.Valid(v) }):
-		return newText(name, Dynamic, raw)
+// Load reads a set of values as package values does, to be measured as JSON, text or bytes.
+func Load(path string, stdin io.Reader, limits values.Limits) (*Dataset, error) {
+	set, err := values.Load(path, stdin, limits)
+	if err != nil {
+		return nil, err
 	}
-	return newBytes(name, Dynamic, raw)
+	var d *Dataset
+	switch set.Kind {
+	case values.JSON:
+		d = newDocuments(set.Name, set.Values)
+	case values.Text:
+		d = newText(set.Name, Dynamic, set.Values)
+	default:
+		d = newBytes(set.Name, Dynamic, set.Values)
+	}
+	d.Total, d.Note = set.Total, set.Note
+	return d, nil
 }
 
 // newDocuments makes a set of JSON values, to be decoded into any, which is what a program has that

@@ -37,7 +37,7 @@ const (
 func Parse(name string) (Setting, error) {
 	s, err := ParseForm(name)
 	if err == nil && s.Form != Pooled {
-		return Setting{}, fmt.Errorf("%w: %q; /%v is for bale bench, which measures what it costs; leave it out", compress.ErrSetting, name, s.Form)
+		return Setting{}, fmt.Errorf("%w: %q; /%v is for balebench run, which measures what it costs; leave it out", compress.ErrSetting, name, s.Form)
 	}
 	return s, err
 }

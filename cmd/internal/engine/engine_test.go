@@ -119,7 +119,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("ParseForm(%q) is %+v, %v, want an error with %q", c.name, got, err, c.why)
 		}
 	}
-	if _, err := Parse("zstd:3/naive"); err == nil || !strings.Contains(err.Error(), "bale bench") {
+	if _, err := Parse("zstd:3/naive"); err == nil || !strings.Contains(err.Error(), "balebench run") {
 		t.Errorf("Parse says %v and not what the form is for", err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -341,14 +342,14 @@ func TestAlternatingValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	var values strings.Builder
+	var text strings.Builder
 	kinds := [2]string{"the quick brown fox jumps over the lazy dog, and runs", "pack my box with five dozen liquor jugs; sphinx of quartz"}
 	for i := range 400 {
-		fmt.Fprintf(&values, "{\"id\":%d,\"text\":%q}\n", 7919*i, kinds[i%2])
+		fmt.Fprintf(&text, "{\"id\":%d,\"text\":%q}\n", 7919*i, kinds[i%2])
 	}
 	c := config(t, "s2+dict")
 	c.Concurrency = []int{1}
-	d, err := dataset.Load("-", strings.NewReader(values.String()), dataset.Limits{Values: 1000, ValueSize: 1000, Seed: 1})
+	d, err := dataset.Load("-", strings.NewReader(text.String()), values.Limits{Values: 1000, ValueSize: 1000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -433,7 +434,7 @@ func TestTooMuchInHand(t *testing.T) {
 	}
 	defer server.Close()
 	c := config(t, "none")
-	d, err := dataset.Load("-", strings.NewReader(strings.Repeat("x", 3<<20)+"\n"), dataset.Limits{Values: 1, ValueSize: 4 << 20})
+	d, err := dataset.Load("-", strings.NewReader(strings.Repeat("x", 3<<20)+"\n"), values.Limits{Values: 1, ValueSize: 4 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package outcome is what the lab found, as data: its JSON is what bale bench --json writes, and
+// Package outcome is what the lab found, as data: its JSON is what balebench run --json writes, and
 // what reports are made of.
 //
 // A [Run] has a [Cell] for each combination of data, serializer, compressor, client and load.

@@ -152,7 +152,7 @@ func adviceOptions(w io.Writer, g *advise.Group) {
 	t.Render()
 }
 
-// adviceSetting is a setting as bale bench spells it, after the encoding that goes before it.
+// adviceSetting is a setting as balebench run spells it, after the encoding that goes before it.
 func adviceSetting(o advise.Option) string {
 	name := o.Setting
 	if o.Dictionary > 0 {

@@ -477,9 +477,9 @@ func TestBenchHTMLOfStudy(t *testing.T) {
 	run := studied()
 	got := benchHTML(t, run, nil, BenchOptions{Choices: benchChoices})
 	at := 0
-	for _, want := range []string{"<title>bale study network: Up to which bandwidth", `<h1 id="answer">Up to which bandwidth does compression have the higher throughput?</h1>`, "<li>These are medians.</li>",
+	for _, want := range []string{"<title>balebench study network: Up to which bandwidth", `<h1 id="answer">Up to which bandwidth does compression have the higher throughput?</h1>`, "<li>These are medians.</li>",
 		`<section aria-label="profile">`, "<li>zstd:3&#43;dict: 2.57 times (2.30 to 2.79) over 10mbit.</li>", `<dl class="figures">`, `<section id="found"`, "not told apart from 1. Beside a figure",
-		`<td data-v="1234">1,234`, `<td data-v="2.57">2.57* <small>2.30 to 2.79</small>`, `<div class="broad">`, "<code>bale study network --repeat 7</code>", "# what the study stands for</code>", "radix/v4"} {
+		`<td data-v="1234">1,234`, `<td data-v="2.57">2.57* <small>2.30 to 2.79</small>`, `<div class="broad">`, "<code>balebench study network --repeat 7</code>", "# what the study stands for</code>", "radix/v4"} {
 		i := strings.Index(got[at:], want)
 		if i < 0 {
 			t.Fatalf("no %q behind the first %d bytes", want, at)
@@ -490,7 +490,7 @@ func TestBenchHTMLOfStudy(t *testing.T) {
 		t.Error("it has the choices of a run that is no study, too")
 	}
 	run.Environment.Private, run.Environment.StudyCommand = false, nil
-	if want := []string{"go install github.com/balekv/bale/cmd/bale@v0.6.0", "bale bench --data 'my data.ndjson' --compress none,zstd:3+dict --redis redis://HOST:PORT"}; !cmp.Equal(want, repeat(&run.Environment)) {
+	if want := []string{"go install github.com/balekv/bale/cmd/bale@v0.6.0", "balebench run --data 'my data.ndjson' --compress none,zstd:3+dict --redis redis://HOST:PORT"}; !cmp.Equal(want, repeat(&run.Environment)) {
 		t.Errorf("to repeat it: %q, want %q", repeat(&run.Environment), want)
 	}
 }

@@ -105,9 +105,9 @@ func newBenchContent(run, baseline *outcome.Run, o BenchOptions) *benchContent {
 	if len(c.Choices) == 1 || len(c.Findings) > 0 {
 		c.Choices = nil
 	}
-	c.Title = "bale bench: " + c.Answer
+	c.Title = "balebench run: " + c.Answer
 	if e.Study != "" {
-		c.Title = "bale study " + printable.Line(e.Study) + ": " + c.Answer
+		c.Title = "balebench study " + printable.Line(e.Study) + ": " + c.Answer
 	}
 	c.Figures, c.Warnings = benchSummary(run), benchWarnings(run, cells)
 	profiles := 0
@@ -146,9 +146,9 @@ func newBenchContent(run, baseline *outcome.Run, o BenchOptions) *benchContent {
 }
 
 func kicker(run *outcome.Run, live bool) string {
-	parts := []string{"bale bench"}
+	parts := []string{"balebench run"}
 	if run.Environment.Study != "" {
-		parts = []string{"bale study " + printable.Line(run.Environment.Study)}
+		parts = []string{"balebench study " + printable.Line(run.Environment.Study)}
 	}
 	if live {
 		parts = append(parts, "running")
@@ -670,7 +670,7 @@ func comparedWith(cells []*benchCell, baseline *outcome.Run) string {
 		s += " by bale " + printable.Line(e.Bale)
 	}
 	s += fmt.Sprintf(": %s there, too", map[bool]string{true: "all cells are", false: fmt.Sprintf("%d of %s are", matched, plural(len(cells), "cell"))}[matched == len(cells)])
-	return s + ". In pictures it is the outline and the dashed lines, in tables the change in percent. Whether a change is more than chance, bale compare says."
+	return s + ". In pictures it is the outline and the dashed lines, in tables the change in percent. Whether a change is more than chance, balebench compare says."
 }
 
 // short is a number without digits that say nothing.

@@ -99,7 +99,7 @@ func (c *comparison) preface() {
 		c.wrapped("old: the median of A's runs. change: of a run of B against the run of A beside it, the middle of all pairs. new: old with that change.")
 		return
 	}
-	apart := "The two runs were taken apart, and share no noise: a change may be the machine's. For a gate, bale bench --ab runs two commands in turn."
+	apart := "The two runs were taken apart, and share no noise: a change may be the machine's. For a gate, balebench ab runs two commands in turn."
 	if c.Timed > 0 && c.Shift == nil {
 		apart += fmt.Sprintf(" Whether all of the machine was slower in one of them cannot be told from %s with a time; it takes %d.", cellCount(c.Timed), compare.ShiftCells)
 	}

@@ -19,7 +19,7 @@ type Study struct {
 	Name     string
 	About    string   // what it compares, in a line
 	Question string   // that it answers
-	Args     []string // of bale bench
+	Args     []string // of balebench run
 
 	find func(r *outcome.Run) []outcome.Finding
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -46,7 +46,7 @@ func TestTerminalWidth(t *testing.T) {
 	_, program := openTerminal(t, 80)
 	for columns, want := range map[int]int{80: 80, 120: 120, 20: narrowest, 300: widest} {
 		resize(t, program, columns)
-		if got := reportWidth(&checked{Writer: program}); got != want {
+		if got := ReportWidth(&checked{Writer: program}); got != want {
 			t.Errorf("%d columns: %d, want %d", columns, got, want)
 		}
 	}
@@ -57,7 +57,7 @@ func TestTerminalWidth(t *testing.T) {
 func TestProgressFits(t *testing.T) {
 	screen, program := openTerminal(t, 60)
 	for _, columns := range []int{60, 30, 8} {
-		update, stop := showProgress(program)
+		update, stop := ShowProgress(program)
 		resize(t, program, columns) // after it was begun
 		update(0, 10, strings.Repeat("é", 200))
 		buffer := make([]byte, 4096)

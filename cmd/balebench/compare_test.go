@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
@@ -37,17 +39,17 @@ func TestCompareExitCodes(t *testing.T) {
 		args []string
 		want int
 	}{
-		{[]string{old, old}, exitDone}, {[]string{slower, old}, exitDone}, {[]string{old, noisy}, exitDone}, {[]string{other, old}, exitUsage},
-		{[]string{old, slower}, exitFailed}, {[]string{old, failed}, exitFailed}, {[]string{old, slower, "--json", "-"}, exitFailed},
-		{[]string{old, filepath.Join(dir, "none")}, exitUsage}, {[]string{old, damaged}, exitUsage}, {[]string{old, old, "--gate", "time"}, exitUsage},
-		{[]string{old, old, "--gate", "p99=10%"}, exitUsage}, {[]string{old}, exitUsage}, {[]string{old, dir}, exitUsage},
+		{[]string{old, old}, cli.ExitDone}, {[]string{slower, old}, cli.ExitDone}, {[]string{old, noisy}, cli.ExitDone}, {[]string{other, old}, cli.ExitUsage},
+		{[]string{old, slower}, cli.ExitFailed}, {[]string{old, failed}, cli.ExitFailed}, {[]string{old, slower, "--json", "-"}, cli.ExitFailed},
+		{[]string{old, filepath.Join(dir, "none")}, cli.ExitUsage}, {[]string{old, damaged}, cli.ExitUsage}, {[]string{old, old, "--gate", "time"}, cli.ExitUsage},
+		{[]string{old, old, "--gate", "p99=10%"}, cli.ExitUsage}, {[]string{old}, cli.ExitUsage}, {[]string{old, dir}, cli.ExitUsage},
 	} {
 		var out, errs bytes.Buffer
-		if got := run(t.Context(), append([]string{"compare"}, test.args...), strings.NewReader(""), &out, &errs); got != test.want {
-			t.Errorf("bale compare %v: exit %d, want %d: %s", test.args, got, test.want, &errs)
+		if got := app.Run(t.Context(), append([]string{"compare"}, test.args...), strings.NewReader(""), &out, &errs); got != test.want {
+			t.Errorf("balebench compare %v: exit %d, want %d: %s", test.args, got, test.want, &errs)
 		}
-		if (errs.Len() > 0) != (test.want != exitDone) || strings.Count(errs.String(), "\n") > 1 || (test.want == exitUsage) != (out.Len() == 0) {
-			t.Errorf("bale compare %v: stdout %q, stderr %q", test.args, &out, &errs)
+		if (errs.Len() > 0) != (test.want != cli.ExitDone) || strings.Count(errs.String(), "\n") > 1 || (test.want == cli.ExitUsage) != (out.Len() == 0) {
+			t.Errorf("balebench compare %v: stdout %q, stderr %q", test.args, &out, &errs)
 		}
 	}
 }
@@ -64,13 +66,13 @@ func TestNotWrittenIsNoRegression(t *testing.T) {
 	if err := os.WriteFile(path, []byte("BenchmarkX 1 5 ns/op\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range [][]string{{"compare", path, path}, {"bench", "--ab", "cat " + path, "cat " + path, "--blocks", "1"}} {
+	for _, command := range [][]string{{"compare", path, path}, {"ab", "cat " + path, "cat " + path, "--blocks", "1"}} {
 		var errs bytes.Buffer
-		if code := run(t.Context(), command, strings.NewReader(""), full{}, &errs); code != exitUsage || !strings.Contains(errs.String(), "stdout: no space left on device") {
+		if code := app.Run(t.Context(), command, strings.NewReader(""), full{}, &errs); code != cli.ExitUsage || !strings.Contains(errs.String(), "stdout: no space left on device") {
 			t.Errorf("%v: exit %d: %s", command, code, &errs)
 		}
 		errs.Reset()
-		if code := run(t.Context(), slices.Concat(command, []string{"--json", filepath.Join(dir, "no", "file")}), strings.NewReader(""), io.Discard, &errs); code != exitUsage {
+		if code := app.Run(t.Context(), slices.Concat(command, []string{"--json", filepath.Join(dir, "no", "file")}), strings.NewReader(""), io.Discard, &errs); code != cli.ExitUsage {
 			t.Errorf("%v: exit %d: %s", command, code, &errs)
 		}
 	}
@@ -121,7 +123,7 @@ func TestFailedCells(t *testing.T) {
 	}
 	for form := range 2 {
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), []string{"compare", paths[0][form], paths[1][form]}, strings.NewReader(""), &out, &errs); code != exitFailed || !strings.Contains(errs.String(), "2 cells FAILED that did not before") {
+		if code := app.Run(t.Context(), []string{"compare", paths[0][form], paths[1][form]}, strings.NewReader(""), &out, &errs); code != cli.ExitFailed || !strings.Contains(errs.String(), "2 cells FAILED that did not before") {
 			t.Errorf("exit %d: %s", code, &errs)
 		}
 		text := strings.Join(strings.Fields(out.String()), " ")
@@ -168,15 +170,15 @@ func TestOpenLoop(t *testing.T) {
 		code     int
 		want     []string
 	}{
-		{"kept", kept, open(48000, 0, 2000, false), "", exitDone, []string{"of the gate, no cell has time", "0 REGRESSIONS, 0 better, 2 same, 0 UNMEASURABLE; gate"}},
-		{"collapsed", kept, collapsed, "", exitFailed, []string{"FAILED now, and not before: RoundTrip/", "/rate=50000: does 21000 of 50000 operations a second, and left 90000 unstarted", ", 1 FAILED; gate"}},
-		{"a little less than was asked for", kept, open(47000, 0, 2000, false), "", exitFailed, []string{"does 47000 of 50000 operations a second", ", 1 FAILED; gate"}},
-		{"some left unstarted", kept, open(49900, 1, 2000, false), "", exitFailed, []string{"and left 1 unstarted"}},
-		{"mended", collapsed, kept, "", exitDone, []string{"FAILED before, and right now: RoundTrip/", "does 21000 of 50000"}},
-		{"a collapse as before", collapsed, collapsed, "p99=10%", exitDone, []string{"UNMEASURABLE: p99-sec/op: latencies of both runs are lower bounds", "≥5.", "0 same, 1 UNMEASURABLE"}},
-		{"a worse collapse", collapsed, open(10000, 90000, 5.1e6, true), "", exitFailed, []string{"sec/op", "1 REGRESSION, 0 better, 2 same"}},
-		{"P99 of a collapse", kept, collapsed, "p99=10%", exitFailed, []string{"1 REGRESSION", ", 1 FAILED"}},
-		{"P99 like that of before, at least", kept, open(21000, 90000, 2000, true), "p99=10%", exitFailed, []string{"latencies of the new run are lower bounds"}},
+		{"kept", kept, open(48000, 0, 2000, false), "", cli.ExitDone, []string{"of the gate, no cell has time", "0 REGRESSIONS, 0 better, 2 same, 0 UNMEASURABLE; gate"}},
+		{"collapsed", kept, collapsed, "", cli.ExitFailed, []string{"FAILED now, and not before: RoundTrip/", "/rate=50000: does 21000 of 50000 operations a second, and left 90000 unstarted", ", 1 FAILED; gate"}},
+		{"a little less than was asked for", kept, open(47000, 0, 2000, false), "", cli.ExitFailed, []string{"does 47000 of 50000 operations a second", ", 1 FAILED; gate"}},
+		{"some left unstarted", kept, open(49900, 1, 2000, false), "", cli.ExitFailed, []string{"and left 1 unstarted"}},
+		{"mended", collapsed, kept, "", cli.ExitDone, []string{"FAILED before, and right now: RoundTrip/", "does 21000 of 50000"}},
+		{"a collapse as before", collapsed, collapsed, "p99=10%", cli.ExitDone, []string{"UNMEASURABLE: p99-sec/op: latencies of both runs are lower bounds", "≥5.", "0 same, 1 UNMEASURABLE"}},
+		{"a worse collapse", collapsed, open(10000, 90000, 5.1e6, true), "", cli.ExitFailed, []string{"sec/op", "1 REGRESSION, 0 better, 2 same"}},
+		{"P99 of a collapse", kept, collapsed, "p99=10%", cli.ExitFailed, []string{"1 REGRESSION", ", 1 FAILED"}},
+		{"P99 like that of before, at least", kept, open(21000, 90000, 2000, true), "p99=10%", cli.ExitFailed, []string{"latencies of the new run are lower bounds"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -199,7 +201,7 @@ func TestOpenLoop(t *testing.T) {
 					args = append(args, "--gate", test.gate)
 				}
 				var out, errs bytes.Buffer
-				if code := run(t.Context(), args, strings.NewReader(""), &out, &errs); code != test.code {
+				if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &errs); code != test.code {
 					t.Errorf("exit %d, want %d: %s", code, test.code, &errs)
 				}
 				text := strings.Join(strings.Fields(out.String()), " ")
@@ -217,11 +219,11 @@ func TestOpenLoop(t *testing.T) {
 func TestLabRunIsComparable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.json")
 	var out, errs bytes.Buffer
-	args := []string{"bench", "--embedded", "--data", filepath.Join(repository, "examples", "profiles.ndjson"), "--compress", "none,zstd:3/go", "--concurrency", "1,2", "--duration", "60ms", "--json", path}
-	if code := run(t.Context(), args, strings.NewReader(""), &out, &errs); code != exitDone {
+	args := []string{"run", "--embedded", "--data", filepath.Join(clitest.Repository, "examples", "profiles.ndjson"), "--compress", "none,zstd:3/go", "--concurrency", "1,2", "--duration", "60ms", "--json", path}
+	if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &errs); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
-	r, err := readRun(path, &streams{})
+	r, err := readRun(path, &cli.Streams{})
 	if err != nil {
 		t.Fatal(err)
 	}

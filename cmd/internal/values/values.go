@@ -1,4 +1,5 @@
-package dataset
+// Package values reads the values that people give to a command, from files, folders and stdin.
+package values
 
 import (
 	"bufio"
@@ -11,11 +12,44 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // ErrData says that no values could be had from a file, folder or stream.
 var ErrData = errors.New("no usable data")
+
+// Set is a set of values that was read.
+type Set struct {
+	Name   string   // of the file or folder; "stdin"
+	Values [][]byte // all, or a random sample
+	Total  int      // how many there were
+	Kind   string   // what they are taken for: JSON, Text or Binary
+	Note   string   // what a reader of results should know of the set, or empty
+}
+
+// The kinds of values.
+const (
+	JSON   = "json"
+	Text   = "text"
+	Binary = "binary"
+)
+
+// AllJSON reports whether each value is JSON.
+func AllJSON(values [][]byte) bool {
+	return !slices.ContainsFunc(values, func(v []byte) bool { return !json.Valid(v) })
+}
+
+func kindOf(values [][]byte) string {
+	switch {
+	case AllJSON(values):
+		return JSON
+	case !slices.ContainsFunc(values, func(v []byte) bool { return !utf8.Valid(v) }):
+		return Text
+	}
+	return Binary
+}
 
 // Limits bound what Load keeps.
 type Limits struct {
@@ -32,7 +66,7 @@ type Limits struct {
 // Load reads a set of values: from a file, one on each line that is not empty; from a folder, one
 // in each file below it; from "-", one on each line of stdin. Values that are all JSON are measured
 // as JSON, else as text or bytes.
-func Load(path string, stdin io.Reader, limits Limits) (*Dataset, error) {
+func Load(path string, stdin io.Reader, limits Limits) (*Set, error) {
 	s := sample{limits: limits, rng: rand.New(rand.NewPCG(limits.Seed, 0))}
 	name, err := s.read(path, stdin)
 	if err != nil {
@@ -44,19 +78,18 @@ func Load(path string, stdin io.Reader, limits Limits) (*Dataset, error) {
 	if limits.Uniform && s.bad.file != "" && 2*s.documents > s.seen {
 		return nil, s.notJSON(s.bad, fmt.Sprintf("as %d of %d values are", s.documents, s.seen))
 	}
-	d := newUntyped(name, s.kept)
-	d.Total = s.seen
+	set := &Set{Name: name, Values: s.kept, Total: s.seen, Kind: kindOf(s.kept)}
 	switch {
 	case s.seen > len(s.kept):
-		d.Note = fmt.Sprintf("%s: a sample of %d of its %d values", name, len(s.kept), s.seen)
-	case d.Kind != "json" && s.firstJSON && s.openEnded:
-		d.Note = name + ": looks like JSON over several lines, and each line was taken for a value: " + toLines
-	case d.Kind == "json" && s.seen == 1 && s.firstList:
-		d.Note = fmt.Sprintf("%s: a single value, which is a list: jq -c '.[]' makes a line of each element", name)
-	case d.Kind != "json" && s.firstJSON:
-		d.Note = fmt.Sprintf("%s: taken for %s, since not every value is JSON", name, d.Kind)
+		set.Note = fmt.Sprintf("%s: a sample of %d of its %d values", name, len(s.kept), s.seen)
+	case set.Kind != JSON && s.firstJSON && s.openEnded:
+		set.Note = name + ": looks like JSON over several lines, and each line was taken for a value: " + toLines
+	case set.Kind == JSON && s.seen == 1 && s.firstList:
+		set.Note = fmt.Sprintf("%s: a single value, which is a list: jq -c '.[]' makes a line of each element", name)
+	case set.Kind != JSON && s.firstJSON:
+		set.Note = fmt.Sprintf("%s: taken for %s, since not every value is JSON", name, set.Kind)
 	}
-	return d, nil
+	return set, nil
 }
 
 // sample keeps a uniform random sample of what it is given (Vitter's algorithm R).

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/mem"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -24,12 +24,13 @@ import (
 	"github.com/balekv/bale/cmd/internal/push"
 	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/cmd/internal/serve"
+	"github.com/balekv/bale/cmd/internal/values"
 )
 
-type benchCommand struct {
+type runCommand struct {
 	Data        []string      `placeholder:"FILE|DIR|-" sep:"none" group:"data" help:"Values to measure on: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Repeatable."`
 	Builtin     []string      `placeholder:"LIST" group:"data" help:"Built-in values instead: ${builtin}. Default, without --data and --value-size: all of them."`
-	ValueSize   []byteSize    `placeholder:"LIST" group:"data" help:"Built-in values of exactly so many bytes instead: 100, 1KiB, 10KiB."`
+	ValueSize   []cli.Bytes   `placeholder:"LIST" group:"data" help:"Built-in values of exactly so many bytes instead: 100, 1KiB, 10KiB."`
 	Track       []string      `default:"typed" placeholder:"LIST" group:"data" help:"How a program holds built-in values: in Go types (typed) or decoded into any (dynamic), as values of --data are. Default: ${default}."`
 	Values      int           `default:"10000" placeholder:"N" group:"data" help:"How many values of each set of --data are used; of more, a random sample. Default: ${default}."`
 	Codec       []string      `default:"json" placeholder:"LIST" group:"what" help:"Serializers: ${codecs}. Default: ${default}."`
@@ -57,27 +58,19 @@ type benchCommand struct {
 	JSON        string        `name:"json" placeholder:"FILE" group:"results" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 	HTML        string        `name:"html" placeholder:"FILE" group:"results" help:"Write a report with pictures, as one file that needs no network; - for stdout, in place of the tables."`
 	Baseline    string        `placeholder:"FILE" group:"results" help:"Lay the results of an earlier run (of --json) beside these in --html."`
-	GoBench     string        `name:"go-bench" placeholder:"FILE" group:"results" help:"Write all rounds in the format of Go benchmarks, too, for bale compare and benchstat; - for stdout, in place of the tables."`
+	GoBench     string        `name:"go-bench" placeholder:"FILE" group:"results" help:"Write all rounds in the format of Go benchmarks, too, for balebench compare and benchstat; - for stdout, in place of the tables."`
 	Stages      bool          `group:"results" help:"Show the percentiles of every stage, too."`
 	Serve       string        `placeholder:"ADDRESS" group:"results" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback."`
 	Push        string        `placeholder:"URL" group:"results" help:"Push the results to a Prometheus Pushgateway."`
 
-	passwordFlag `group:"server"`
+	cli.PasswordFlag `group:"server"`
 
-	AB      bool            `name:"ab" group:"two commands" help:"Instead, compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
-	Blocks  int             `placeholder:"N" group:"two commands" help:"With --ab: how often A B B A is run. Default: 20."`
-	Gate    string          `placeholder:"LIMITS" group:"two commands" help:"With --ab: what counts as a regression. Default: ${default_gate}."`
-	Confirm bool            `default:"true" negatable:"" group:"two commands" help:"With --ab: a regression is measured once more, and counts if it is found again. Default: yes."`
-	Timeout time.Duration   `default:"10m" placeholder:"D" group:"two commands" help:"With --ab: the longest that a command may run. Default: ${default}."`
-	All     bool            `group:"two commands" help:"With --ab: show what did not change, too."`
-	given   map[string]bool // options that were on the command line, by their names
-	study   *studyRun       // that it is run for; nil for none
-
-	Commands []string `arg:"" optional:"" name:"command" help:"With --ab: the two commands, each in quotes."`
+	given map[string]bool // options that were on the command line, by their names
+	study *studyRun       // that it is run for; nil for none
 }
 
 // Help is shown below the options.
-func (benchCommand) Help() string {
+func (runCommand) Help() string {
 	return `Each cell is a combination of data, codec, compressor, client, load and server. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED; one that could not be measured, for a time-out or too short a time, is in ERROR. The exit status is 1 in both cases.
 
 With +dict a dictionary is trained on half of the values first, and everything is measured on the others alone.
@@ -89,21 +82,17 @@ Each run says which versions of which libraries were measured. radix is dormant:
 Clients: goredis, redigo and radix have as many connections as there are callers, at most; :N makes them N. goredis+auto pipelines the commands of all callers over one connection, goredis:N+auto over N. rueidis pipelines them over 1, 2 or 4 by itself, rueidis:N over N (a power of two); rueidis-auto and rueidis:N-auto have a pool as the others have. +idle:N keeps N connections of goredis open. @twemproxy puts a twemproxy (nutcracker) between.
 
 Examples:
-  bale bench
-  bale bench --quick --html report.html
-  bale bench --data values.ndjson
-  bale bench --data values.ndjson --compress none,zstd:3,zstd:3+dict --concurrency 1,64,1000
-  bale bench --data values.ndjson --client goredis,rueidis,redigo --compress none,zstd:3+dict
-  bale bench --client goredis,goredis+auto,rueidis,rueidis:1,rueidis-auto,redigo:16 --concurrency 64
-  bale bench --builtin profiles --codec json,sonic,msgpack,protobuf --compress none,zstd:3+dict
-  bale bench --builtin profiles --mix 90:10 --zipf 0.99 --rate sweep --compress none,zstd:3+dict --concurrency 64
-  bale bench --codec json,gob,raw --duration 500ms --json results.json
-  redis-cli --raw GET user:1 | bale bench --data -
-  bale bench --ab './old.test -test.bench Pack' './new.test -test.bench Pack'`
+  balebench run
+  balebench run --quick --html report.html
+  balebench run --data values.ndjson
+  balebench run --data values.ndjson --compress none,zstd:3,zstd:3+dict --concurrency 1,64,1000
+  balebench run --data values.ndjson --client goredis,rueidis,redigo --compress none,zstd:3+dict
+  balebench run --client goredis,goredis+auto,rueidis,rueidis:1,rueidis-auto,redigo:16 --concurrency 64
+  balebench run --builtin profiles --codec json,sonic,msgpack,protobuf --compress none,zstd:3+dict
+  balebench run --builtin profiles --mix 90:10 --zipf 0.99 --rate sweep --compress none,zstd:3+dict --concurrency 64
+  balebench run --codec json,gob,raw --duration 500ms --json results.json
+  redis-cli --raw GET user:1 | balebench run --data -`
 }
-
-// maxValue is the largest value in bytes that the bench reads: what a Packer unpacks by default.
-const maxValue = 64 << 20
 
 // maxConcurrency bounds what a slip of the hand can start.
 const maxConcurrency = 10_000
@@ -123,7 +112,7 @@ const (
 )
 
 // AfterApply notes what was on the command line.
-func (b *benchCommand) AfterApply(c *kong.Context) error {
+func (b *runCommand) AfterApply(c *kong.Context) error {
 	b.given = map[string]bool{}
 	for _, p := range c.Path {
 		if p.Flag != nil {
@@ -134,7 +123,7 @@ func (b *benchCommand) AfterApply(c *kong.Context) error {
 }
 
 // hurry replaces what was not on the command line.
-func (b *benchCommand) hurry() {
+func (b *runCommand) hurry() {
 	if !b.Quick {
 		return
 	}
@@ -155,79 +144,79 @@ func (b *benchCommand) hurry() {
 	}
 }
 
-func (b *benchCommand) config() (lab.Config, error) {
+func (b *runCommand) config() (lab.Config, error) {
 	b.hurry()
 	c := lab.Config{Codecs: b.Codec, Concurrency: b.Concurrency, Duration: b.Duration, Rounds: b.Repeat, Seed: b.Seed, KeySize: b.KeySize, Profiles: b.Profile, ProfileDir: b.ProfileDir}
 	for _, name := range b.Codec {
 		if !slices.Contains(dataset.Codecs(), name) {
-			return c, fmt.Errorf("%w: --codec %q; there are %s", errUsage, name, strings.Join(dataset.Codecs(), ", "))
+			return c, fmt.Errorf("%w: --codec %q; there are %s", cli.ErrUsage, name, strings.Join(dataset.Codecs(), ", "))
 		}
 	}
 	for _, name := range b.Client {
 		client, err := lab.ParseClient(name)
 		if err != nil {
-			return c, fmt.Errorf("%w: --client: %w", errUsage, err)
+			return c, fmt.Errorf("%w: --client: %w", cli.ErrUsage, err)
 		}
 		c.Clients = append(c.Clients, client)
 	}
 	for _, name := range b.Compress {
 		setting, err := engine.ParseForm(name)
 		if err != nil {
-			return c, fmt.Errorf("%w: --compress: %w", errUsage, err)
+			return c, fmt.Errorf("%w: --compress: %w", cli.ErrUsage, err)
 		}
 		c.Compress = append(c.Compress, setting)
 	}
 	for _, name := range b.Batch {
 		batch, err := lab.ParseBatch(name)
 		if err != nil {
-			return c, fmt.Errorf("%w: --batch: %w", errUsage, err)
+			return c, fmt.Errorf("%w: --batch: %w", cli.ErrUsage, err)
 		}
 		c.Batches = append(c.Batches, batch)
 	}
 	for _, n := range b.Concurrency {
 		if n < 1 || n > maxConcurrency {
-			return c, fmt.Errorf("%w: --concurrency %d, must be 1 to %d", errUsage, n, maxConcurrency)
+			return c, fmt.Errorf("%w: --concurrency %d, must be 1 to %d", cli.ErrUsage, n, maxConcurrency)
 		}
 	}
 	for _, track := range b.Track {
 		if track != dataset.Typed && track != dataset.Dynamic {
-			return c, fmt.Errorf("%w: --track %q; there are %s and %s", errUsage, track, dataset.Typed, dataset.Dynamic)
+			return c, fmt.Errorf("%w: --track %q; there are %s and %s", cli.ErrUsage, track, dataset.Typed, dataset.Dynamic)
 		}
 	}
 	for _, kind := range b.Profile {
 		if !slices.Contains(lab.ProfileKinds, kind) {
-			return c, fmt.Errorf("%w: --profile %q; there are %s", errUsage, kind, strings.Join(lab.ProfileKinds, ", "))
+			return c, fmt.Errorf("%w: --profile %q; there are %s", cli.ErrUsage, kind, strings.Join(lab.ProfileKinds, ", "))
 		}
 	}
 	if err := b.load(&c); err != nil {
-		return c, fmt.Errorf("%w: %w", errUsage, err)
+		return c, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	for option, n := range map[string]int{"--codec": len(b.Codec), "--compress": len(b.Compress), "--client": len(b.Client), "--batch": len(b.Batch), "--concurrency": len(b.Concurrency), "--track": len(b.Track)} {
 		if n == 0 {
-			return c, fmt.Errorf("%w: %s is empty", errUsage, option)
+			return c, fmt.Errorf("%w: %s is empty", cli.ErrUsage, option)
 		}
 	}
 	switch {
 	case b.Repeat < 1 || b.Repeat > 1000:
-		return c, fmt.Errorf("%w: --repeat %d, must be 1 to 1000", errUsage, b.Repeat)
+		return c, fmt.Errorf("%w: --repeat %d, must be 1 to 1000", cli.ErrUsage, b.Repeat)
 	case b.Duration < time.Duration(b.Repeat)*time.Millisecond:
-		return c, fmt.Errorf("%w: --duration %v, must be at least a millisecond for each of %d rounds", errUsage, b.Duration, b.Repeat)
+		return c, fmt.Errorf("%w: --duration %v, must be at least a millisecond for each of %d rounds", cli.ErrUsage, b.Duration, b.Repeat)
 	case b.Values < 1:
-		return c, fmt.Errorf("%w: --values %d, must be at least 1", errUsage, b.Values)
+		return c, fmt.Errorf("%w: --values %d, must be at least 1", cli.ErrUsage, b.Values)
 	case len(b.Data) > 0 && len(b.Builtin)+len(b.ValueSize) == 0 && slices.Contains(b.Track, dataset.Typed) && b.given["track"]:
-		return c, fmt.Errorf("%w: --track %s is for --builtin: there is no Go type for values of --data, which are decoded into any", errUsage, dataset.Typed)
+		return c, fmt.Errorf("%w: --track %s is for --builtin: there is no Go type for values of --data, which are decoded into any", cli.ErrUsage, dataset.Typed)
 	case b.Embedded && b.Redis != "":
-		return c, fmt.Errorf("%w: --embedded and --redis exclude each other", errUsage)
+		return c, fmt.Errorf("%w: --embedded and --redis exclude each other", cli.ErrUsage)
 	case b.KeySize != 0 && (b.KeySize < lab.MinKeySize || b.KeySize > maxKeySize):
-		return c, fmt.Errorf("%w: --key-size %d, must be %d to %d", errUsage, b.KeySize, lab.MinKeySize, maxKeySize)
+		return c, fmt.Errorf("%w: --key-size %d, must be %d to %d", cli.ErrUsage, b.KeySize, lab.MinKeySize, maxKeySize)
 	case b.ProfileDir != "" && len(b.Profile) == 0:
-		return c, fmt.Errorf("%w: --profile-dir without --profile", errUsage)
+		return c, fmt.Errorf("%w: --profile-dir without --profile", cli.ErrUsage)
 	case b.Baseline != "" && b.HTML == "":
-		return c, fmt.Errorf("%w: --baseline is for --html", errUsage)
+		return c, fmt.Errorf("%w: --baseline is for --html", cli.ErrUsage)
 	case b.Serve != "" && serve.Check(b.Serve) != nil:
-		return c, fmt.Errorf("%w: --serve: %w", errUsage, serve.Check(b.Serve))
+		return c, fmt.Errorf("%w: --serve: %w", cli.ErrUsage, serve.Check(b.Serve))
 	case len(b.toStdout()) > 1:
-		return c, fmt.Errorf("%w: %s cannot both have stdout", errUsage, strings.Join(b.toStdout(), " and "))
+		return c, fmt.Errorf("%w: %s cannot both have stdout", cli.ErrUsage, strings.Join(b.toStdout(), " and "))
 	}
 	// Two cells of one name could not be told apart.
 	if err := cmp.Or(twice("--builtin", b.Builtin), twice("--value-size", b.ValueSize), twice("--track", b.Track), twice("--codec", b.Codec), twice("--compress", c.Compress),
@@ -236,7 +225,7 @@ func (b *benchCommand) config() (lab.Config, error) {
 	}
 	if b.Push != "" {
 		if _, err := push.Parse(b.Push); err != nil {
-			return c, fmt.Errorf("%w: --push: %w", errUsage, err)
+			return c, fmt.Errorf("%w: --push: %w", cli.ErrUsage, err)
 		}
 	}
 	return c, nil
@@ -247,14 +236,14 @@ const maxKeySize = 4 << 10 // bytes: there are tens of thousands of keys
 func twice[T comparable](option string, list []T) error {
 	for i, v := range list {
 		if slices.Contains(list[:i], v) {
-			return fmt.Errorf("%w: %s %v is there twice", errUsage, option, v)
+			return fmt.Errorf("%w: %s %v is there twice", cli.ErrUsage, option, v)
 		}
 	}
 	return nil
 }
 
 // toStdout are the options whose results take the place of the tables.
-func (b *benchCommand) toStdout() (options []string) {
+func (b *runCommand) toStdout() (options []string) {
 	for _, o := range []struct{ option, path string }{{"--json", b.JSON}, {"--html", b.HTML}, {"--go-bench", b.GoBench}} {
 		if o.path == "-" {
 			options = append(options, o.option)
@@ -264,7 +253,7 @@ func (b *benchCommand) toStdout() (options []string) {
 }
 
 // load reads how operations come.
-func (b *benchCommand) load(c *lab.Config) (err error) {
+func (b *runCommand) load(c *lab.Config) (err error) {
 	if c.Mix, err = lab.ParseMix(b.Mix); err != nil {
 		return fmt.Errorf("--mix: %w", err)
 	}
@@ -300,16 +289,7 @@ func (b *benchCommand) load(c *lab.Config) (err error) {
 const maxRate = 10_000_000
 
 // Run measures and reports.
-func (b *benchCommand) Run(ctx context.Context, s *streams) error {
-	if len(b.Commands) > 0 && !b.AB {
-		return fmt.Errorf("%w: %q; arguments are the commands of --ab", errUsage, b.Commands[0])
-	}
-	if b.AB {
-		return b.twoCommands(ctx, s)
-	}
-	if b.Gate != "" || b.Blocks != 0 || b.All || !b.Confirm {
-		return fmt.Errorf("%w: --gate, --blocks, --all and --no-confirm are for --ab; for two results there is bale compare", errUsage)
-	}
+func (b *runCommand) Run(ctx context.Context, s *cli.Streams) error {
 	c, err := b.config()
 	if err != nil {
 		return err
@@ -317,7 +297,7 @@ func (b *benchCommand) Run(ctx context.Context, s *streams) error {
 	return b.run(ctx, s, c)
 }
 
-func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err error) {
+func (b *runCommand) run(ctx context.Context, s *cli.Streams, c lab.Config) (err error) {
 	if c.Datasets, err = b.datasets(s); err != nil {
 		return err
 	}
@@ -326,7 +306,7 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 	if err != nil {
 		return err
 	}
-	defer out.discard()
+	defer out.Discard()
 	servers, err := b.open(ctx)
 	if err != nil {
 		return err
@@ -336,7 +316,7 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 			err = errors.Join(err, server.Close())
 		}
 	}()
-	progress, stopProgress := showProgress(s.err)
+	progress, stopProgress := cli.ShowProgress(s.Err)
 	if c.Progress == nil && progress != nil {
 		c.Progress = func(p lab.Progress) { progress(p.Done, p.Total, p.What) }
 	}
@@ -345,14 +325,14 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, live.Close()) }()
-	printable.Fprintf(s.err, "%v\n", expected(lab.Estimate(servers, c)))
+	printable.Fprintf(s.Err, "%v\n", expected(lab.Estimate(servers, c)))
 	result, err := lab.Run(ctx, servers, c)
 	stopProgress()
 	if result == nil && ctx.Err() != nil {
-		printable.Fprintf(s.err, "no round was whole by then: there are no figures\n")
+		printable.Fprintf(s.Err, "no round was whole by then: there are no figures\n")
 	}
 	if errors.Is(err, lab.ErrClient) { // one that the server's URL is nothing for
-		err = fmt.Errorf("%w: --client: %w", errUsage, err)
+		err = fmt.Errorf("%w: --client: %w", cli.ErrUsage, err)
 	}
 	if result != nil {
 		b.environment(result, servers, c)
@@ -360,9 +340,9 @@ func (b *benchCommand) run(ctx context.Context, s *streams, c lab.Config) (err e
 			result.Findings = b.study.Findings(result)
 		}
 		live.end(ctx, result)
-		err = errors.Join(err, out.write(result), b.push(context.WithoutCancel(ctx), s, result))
+		err = errors.Join(err, out.Write(result), b.push(context.WithoutCancel(ctx), s, result))
 		if len(b.toStdout()) == 0 {
-			report.Table(s.out, result, report.Options{Stages: b.Stages, Width: reportWidth(s.out)})
+			report.Table(s.Out, result, report.Options{Stages: b.Stages, Width: cli.ReportWidth(s.Out)})
 		}
 		if err == nil {
 			err = failures(result)
@@ -420,13 +400,13 @@ func failures(r *outcome.Run) error {
 }
 
 // datasets are the values to measure on.
-func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error) {
+func (b *runCommand) datasets(s *cli.Streams) (sets []*dataset.Dataset, err error) {
 	names := b.Builtin
 	if len(b.Data)+len(b.Builtin)+len(b.ValueSize) == 0 {
 		names = dataset.Names()
 	}
 	for _, path := range b.Data {
-		d, err := dataset.Load(path, s.in, dataset.Limits{Values: b.Values, ValueSize: maxValue, Seed: b.Seed, Uniform: true})
+		d, err := dataset.Load(path, s.In, values.Limits{Values: b.Values, ValueSize: cli.MaxValue, Seed: b.Seed, Uniform: true})
 		if err != nil {
 			return nil, err
 		}
@@ -437,7 +417,7 @@ func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error)
 	}
 	for _, name := range names {
 		if !slices.Contains(dataset.Names(), name) {
-			return nil, fmt.Errorf("%w: --builtin %q; there are %s", errUsage, name, strings.Join(dataset.Names(), ", "))
+			return nil, fmt.Errorf("%w: --builtin %q; there are %s", cli.ErrUsage, name, strings.Join(dataset.Names(), ", "))
 		}
 		d, err := dataset.Make(name, b.Seed)
 		if err != nil {
@@ -449,15 +429,15 @@ func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error)
 				if each, err = d.Dynamic(); errors.Is(err, dataset.ErrNoCoder) && len(names) > 1 {
 					continue // one of several that is no JSON
 				} else if err != nil {
-					return nil, fmt.Errorf("%w: %w", errUsage, err)
+					return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 				}
 			}
 			sets = append(sets, each)
 		}
 	}
 	for _, size := range b.ValueSize {
-		if size < 1 || size > maxValue {
-			return nil, fmt.Errorf("%w: --value-size %v, must be 1 to %v", errUsage, size, byteSize(maxValue))
+		if size < 1 || size > cli.MaxValue {
+			return nil, fmt.Errorf("%w: --value-size %v, must be 1 to %v", cli.ErrUsage, size, cli.Bytes(cli.MaxValue))
 		}
 		d, err := dataset.Sized(int(size), b.Seed)
 		if err != nil {
@@ -470,20 +450,20 @@ func (b *benchCommand) datasets(s *streams) (sets []*dataset.Dataset, err error)
 
 // open makes the servers that are measured through: one, or a private one for each combination of
 // settings.
-func (b *benchCommand) open(ctx context.Context) (servers []*lab.Server, err error) {
+func (b *runCommand) open(ctx context.Context) (servers []*lab.Server, err error) {
 	settings, err := lab.ServerSettings(b.AppendOnly, b.IOThreads, b.MaxPolicy, b.Link)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUsage, err)
+		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	switch {
 	case len(settings) > 0 && (b.Embedded || b.Redis != ""):
-		return nil, fmt.Errorf("%w: settings of a server are for private ones, not for --redis or --embedded", errUsage)
+		return nil, fmt.Errorf("%w: settings of a server are for private ones, not for --redis or --embedded", cli.ErrUsage)
 	case b.Embedded:
 		settings, servers = nil, make([]*lab.Server, 1)
 		servers[0], err = lab.OpenEmbedded(ctx)
 	case len(settings) == 0:
 		var password string
-		if password, err = b.password(); err != nil {
+		if password, err = b.Password(); err != nil {
 			return nil, err
 		}
 		servers = make([]*lab.Server, 1)
@@ -521,7 +501,7 @@ func passwordHint(err error) error {
 }
 
 // environment fills in what is known only here.
-func (b *benchCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.Config) {
+func (b *runCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.Config) {
 	e := &r.Environment
 	server := servers[0]
 	e.Time = time.Now().UTC().Truncate(time.Second)
@@ -529,8 +509,8 @@ func (b *benchCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.
 	if b.study != nil {
 		e.Study, e.Question, e.StudyCommand = b.study.Name, b.study.Question, b.study.command
 	}
-	e.Bale, e.Go, e.OS = version(), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
-	e.Cores, e.CPU = runtime.NumCPU(), cpuName()
+	e.Bale, e.Go, e.OS = cli.Version(), runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH
+	e.Cores, e.CPU = runtime.NumCPU(), cli.CPU()
 	if m, err := mem.VirtualMemory(); err == nil {
 		e.MemoryBytes = m.Total
 	}
@@ -555,17 +535,10 @@ const (
 	interruptedRun = "INTERRUPTED"
 )
 
-func cpuName() string {
-	if info, err := cpu.Info(); err == nil && len(info) > 0 {
-		return strings.TrimSpace(info[0].ModelName)
-	}
-	return "unknown CPU"
-}
-
 // command is the call that repeats the run: what was on the command line and bears on the figures,
 // with the seed. It has no address of a server, which may hold a password.
-func (b *benchCommand) command() []string {
-	args := []string{"bale", "bench"}
+func (b *runCommand) command() []string {
+	args := []string{"balebench", "run"}
 	list := func(of []int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(of), " ", ","), "[]") }
 	sizes := make([]string, len(b.ValueSize))
 	for i, size := range b.ValueSize {

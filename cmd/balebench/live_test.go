@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
@@ -48,7 +49,7 @@ func (s *saidSoFar) String() string {
 	return s.text.String()
 }
 
-// liveBench is bale bench --serve under way in this process.
+// liveBench is balebench run --serve under way in this process.
 type liveBench struct {
 	url    string
 	said   *saidSoFar
@@ -66,10 +67,10 @@ func live(t *testing.T, args ...string) *liveBench {
 	goleak.VerifyNone(t) // what was there before is not what it leaves
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &liveBench{said: newSaid(), cancel: cancel, ended: make(chan struct{})}
-	args = append([]string{"bench", "--serve", "127.0.0.1:0", "--embedded", "--value-size", "100", "--compress", "none,s2", "--concurrency", "2"}, args...)
+	args = append([]string{"run", "--serve", "127.0.0.1:0", "--embedded", "--value-size", "100", "--compress", "none,s2", "--concurrency", "2"}, args...)
 	go func() {
 		defer close(b.ended)
-		b.code = run(ctx, args, strings.NewReader(""), &b.out, b.said)
+		b.code = app.Run(ctx, args, strings.NewReader(""), &b.out, b.said)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -201,7 +202,7 @@ func TestLivePage(t *testing.T) {
 	}
 	b.cancel() // as Ctrl-C does
 	<-b.ended
-	if b.code != exitFailed || !strings.Contains(b.said.String(), "bale bench: interrupted\n") {
+	if b.code != cli.ExitFailed || !strings.Contains(b.said.String(), "balebench run: interrupted\n") {
 		t.Errorf("exit %d: %s", b.code, b.said)
 	}
 	if !strings.Contains(b.out.String(), "INTERRUPTED: these are figures of") {
@@ -223,7 +224,7 @@ func TestLivePageInTheEnd(t *testing.T) {
 		t.Errorf("while it went on: %.300s\nin the end: %.300s", running, last)
 	}
 	<-b.ended
-	if b.code != exitDone || !strings.Contains(b.out.String(), "Choose json") {
+	if b.code != cli.ExitDone || !strings.Contains(b.out.String(), "Choose json") {
 		t.Errorf("exit %d: %s\n%s", b.code, b.said, &b.out)
 	}
 	b.gone(t)
@@ -237,8 +238,8 @@ func TestLivePageNowhere(t *testing.T) {
 	}
 	defer taken.Close()
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"bench", "--serve", fmt.Sprint(taken.Addr()), "--embedded", "--value-size", "100"}, strings.NewReader(""), &out, &errs)
-	if code != exitFailed || !strings.Contains(errs.String(), "--serve: serve: listen tcp") || out.Len() > 0 {
+	code := app.Run(t.Context(), []string{"run", "--serve", fmt.Sprint(taken.Addr()), "--embedded", "--value-size", "100"}, strings.NewReader(""), &out, &errs)
+	if code != cli.ExitFailed || !strings.Contains(errs.String(), "--serve: serve: listen tcp") || out.Len() > 0 {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, &out, &errs)
 	}
 }

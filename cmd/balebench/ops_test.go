@@ -26,6 +26,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/shirou/gopsutil/v4/process"
 
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -35,7 +37,7 @@ const requirePrometheus = "BALE_REQUIRE_PROMETHEUS"
 
 // ops is a file of the folder ops.
 func ops(path ...string) string {
-	return filepath.Join(append([]string{repository, "ops"}, path...)...)
+	return filepath.Join(append([]string{clitest.Repository, "ops"}, path...)...)
 }
 
 // documentedInOps is the command that ops/README.md shows for a program, without its name, and with
@@ -65,7 +67,7 @@ func replaced(t *testing.T, text string, pairs ...string) string {
 	return text
 }
 
-// runningBench is a bale bench in a process of its own.
+// runningBench is a balebench run in a process of its own.
 type runningBench struct {
 	addr  string           // of its metrics
 	redis *process.Process // its private server
@@ -83,7 +85,7 @@ func startBench(t *testing.T) *runningBench {
 	t.Helper()
 	b := &runningBench{tmp: t.TempDir()}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, "bale", append([]string{"bench"}, documentedInOps(t, "bale bench", "--serve :8080", "--serve 127.0.0.1:0")...)...)
+	cmd := exec.CommandContext(ctx, "balebench", append([]string{"run"}, documentedInOps(t, "balebench run", "--serve :8080", "--serve 127.0.0.1:0")...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+b.tmp)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second // then it is killed
@@ -353,13 +355,13 @@ func TestOperations(t *testing.T) {
 		return ""
 	})
 	end := bench.end()
-	if end.code != exitFailed || !strings.Contains(end.stderr, "bale bench: interrupted\n") || !strings.Contains(end.stdout, "INTERRUPTED: these are figures of") {
-		t.Errorf("exit %d, want %d, and the figures so far", end.code, exitFailed)
+	if end.code != cli.ExitFailed || !strings.Contains(end.stderr, "balebench run: interrupted\n") || !strings.Contains(end.stdout, "INTERRUPTED: these are figures of") {
+		t.Errorf("exit %d, want %d, and the figures so far", end.code, cli.ExitFailed)
 	}
 	if running, err := bench.redis.IsRunning(); running || err != nil {
 		t.Errorf("its redis-server, process %d, runs on: %v", bench.redis.Pid, err)
 	}
-	if left := entries(t, bench.tmp); len(left) > 0 {
+	if left := clitest.Entries(t, bench.tmp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

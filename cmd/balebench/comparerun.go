@@ -11,14 +11,14 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
-// labRun is the JSON of bale bench as a run to compare.
+// labRun is the JSON of balebench run as a run to compare.
 func labRun(text []byte) (*compare.Run, error) {
 	var r outcome.Run
 	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("not the JSON of bale bench: %w", err)
+		return nil, fmt.Errorf("not the JSON of balebench run: %w", err)
 	}
 	if err := checkRun(&r); err != nil {
-		return nil, fmt.Errorf("not the JSON of bale bench: %w", err)
+		return nil, fmt.Errorf("not the JSON of balebench run: %w", err)
 	}
 	return goBenchmarks(&r), nil
 }

@@ -8,14 +8,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type compareCommand struct {
-	Old  string `arg:"" help:"The run before: a file of bale bench --json, or one in Go benchmark format, as go test -bench prints it; - for stdin."`
+	Old  string `arg:"" help:"The run before: a file of balebench run --json, or one in Go benchmark format, as go test -bench prints it; - for stdin."`
 	New  string `arg:"" help:"The run after."`
 	Gate string `placeholder:"LIST" help:"What may not get worse, and by how much: time, bytes, allocs, cpu, rss, p50 to p99.99, or a unit such as B/op. Default: ${default_gate}."`
 	JSON string `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the table."`
@@ -26,25 +26,25 @@ type compareCommand struct {
 func (compareCommand) Help() string {
 	return `Says which cells of two runs got better or worse, by rank tests that are corrected for as many cells as there are (Holm). A REGRESSION is a change for the worse that noise does not explain and that is beyond the floor of its gate; a cell in which noise might hide one is UNMEASURABLE, and passes no gate silently. A cell that was right and has wrong results or none at all now FAILED, which is a regression, too; so did an open loop that kept its rate and does not now. The exit status is 1 for regressions alone, and 2 for runs that cannot be compared.
 
-Two runs that were taken apart share no noise: what another hour or another machine does to all cells looks like a change of each. For a gate, bale bench --ab takes two programs in turn.
+Two runs that were taken apart share no noise: what another hour or another machine does to all cells looks like a change of each. For a gate, balebench ab takes two programs in turn.
 
 Gates: time is sec/op; bytes is stored-B/value and redis-B/key, of which 5 bytes or 0.5% always pass; allocs is allocs/op; p99 is p99-sec/op. Floors are percentages; of bytes and allocs they may be numbers of them.
 
 Examples:
-  bale compare old.json new.json
-  bale compare old.json new.json --gate time=5%,bytes=0,allocs=0,p99=10%
-  bale compare old.txt new.txt --gate time=10% --all
-  bale compare old.json new.json --json -`
+  balebench compare old.json new.json
+  balebench compare old.json new.json --gate time=5%,bytes=0,allocs=0,p99=10%
+  balebench compare old.txt new.txt --gate time=10% --all
+  balebench compare old.json new.json --json -`
 }
 
 // Run compares.
-func (c *compareCommand) Run(ctx context.Context, s *streams) error {
+func (c *compareCommand) Run(ctx context.Context, s *cli.Streams) error {
 	gate, err := parseGate(c.Gate)
 	if err != nil {
 		return err
 	}
 	if c.Old == "-" && c.New == "-" {
-		return fmt.Errorf("%w: stdin (-) is there twice", errUsage)
+		return fmt.Errorf("%w: stdin (-) is there twice", cli.ErrUsage)
 	}
 	before, err := readRun(c.Old, s)
 	if err != nil {
@@ -54,41 +54,32 @@ func (c *compareCommand) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	out, err := openJSON(c.JSON, s)
+	out, err := cli.OpenJSON(c.JSON, s)
 	if err != nil {
 		return asUsage{err}
 	}
-	defer out.discard()
+	defer out.Discard()
 	r, err := compare.Compare(ctx, before, after, compare.Options{Gate: gate})
 	if err != nil {
 		return incomparable(err)
 	}
 	if c.JSON != "-" {
-		err = show(s, func(w io.Writer) { report.Compare(w, r, report.CompareOptions{All: c.All, Width: reportWidth(s.out)}) })
+		err = cli.Show(s, func(w io.Writer) {
+			report.Compare(w, r, report.CompareOptions{All: c.All, Width: cli.ReportWidth(s.Out)})
+		})
 	}
-	if err = errors.Join(err, out.write(r)); err != nil {
+	if err = errors.Join(err, out.Write(r)); err != nil {
 		return asUsage{err}
 	}
 	return r.Err()
 }
 
-// show writes a report to stdout. What cannot be written is no regression: the exit status 1 is for
-// that alone. Who closes a pipe has read enough.
-func show(s *streams, write func(io.Writer)) error {
-	var b bytes.Buffer
-	write(&b)
-	if _, err := s.out.Write(b.Bytes()); err != nil && !errors.Is(err, syscall.EPIPE) {
-		return fmt.Errorf("stdout: %w", err)
-	}
-	return nil
-}
-
 // maxRun bounds a file of results.
 const maxRun = 1 << 30
 
-// readRun reads a run: JSON of bale bench, or Go benchmark format.
-func readRun(path string, s *streams) (*compare.Run, error) {
-	source, name := s.in, "stdin"
+// readRun reads a run: JSON of balebench run, or Go benchmark format.
+func readRun(path string, s *cli.Streams) (*compare.Run, error) {
+	source, name := s.In, "stdin"
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -82,23 +84,20 @@ func TestBenchRefuses(t *testing.T) {
 		{"--appendonly maybe", `appendonly "maybe"; there are no, everysec, always`},
 		{"--io-threads 0", `io-threads 0, must be 1 to 128`},
 		{"--maxmemory-policy all", `maxmemory-policy "all"; there are noeviction`},
-		{"some command", `"some"; arguments are the commands of --ab`},
-		{"--ab one", `--ab takes two commands, each in quotes; there are 1`},
+		{"some command", `unexpected argument some`},
 	} {
-		args := append([]string{"bench"}, strings.Fields(test.args)...)
+		args := append([]string{"run"}, strings.Fields(test.args)...)
 		if !strings.Contains(test.args, "--value-size") && !strings.Contains(test.args, "--builtin") && !strings.Contains(test.args, "--data") {
 			args = append(args, "--value-size=100")
 		}
-		if !strings.Contains(test.args, "--ab") {
-			args = append(args, "--embedded")
-		}
+		args = append(args, "--embedded")
 		var out, errs bytes.Buffer
-		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
-		if code != exitUsage || out.Len() > 0 || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), test.want) {
+		code := app.Run(t.Context(), args, strings.NewReader(""), &out, &errs)
+		if code != cli.ExitUsage || out.Len() > 0 || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), test.want) {
 			t.Errorf("%s: exit %d, stdout %q, stderr %q; want %q", test.args, code, &out, &errs, test.want)
 		}
 	}
-	if left := entries(t, "."); len(left) > 0 {
+	if left := clitest.Entries(t, "."); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -111,13 +110,13 @@ func TestBenchWrongServer(t *testing.T) {
 		name, args, want string
 		code             int
 	}{
-		{"no password", "--redis redis://" + server.Addr(), keyspace.PasswordHint, exitFailed},
-		{"a wrong one", "--redis redis://:guessed@" + server.Addr(), keyspace.PasswordHint, exitFailed},
-		{"one that a proxy cannot give", "--client redigo@twemproxy --redis redis://default:the-password@" + server.Addr(), "wrong usage: --client: no such client: twemproxy takes neither a user name", exitUsage},
+		{"no password", "--redis redis://" + server.Addr(), keyspace.PasswordHint, cli.ExitFailed},
+		{"a wrong one", "--redis redis://:guessed@" + server.Addr(), keyspace.PasswordHint, cli.ExitFailed},
+		{"one that a proxy cannot give", "--client redigo@twemproxy --redis redis://default:the-password@" + server.Addr(), "wrong usage: --client: no such client: twemproxy takes neither a user name", cli.ExitUsage},
 	} {
 		var out, errs bytes.Buffer
-		args := append([]string{"bench", "--value-size=100", "--compress=none", "--concurrency=1", "--duration=6ms", "--repeat=1"}, strings.Fields(test.args)...)
-		code := run(t.Context(), args, strings.NewReader(""), &out, &errs)
+		args := append([]string{"run", "--value-size=100", "--compress=none", "--concurrency=1", "--duration=6ms", "--repeat=1"}, strings.Fields(test.args)...)
+		code := app.Run(t.Context(), args, strings.NewReader(""), &out, &errs)
 		if code != test.code || out.Len() > 0 || !strings.Contains(errs.String(), test.want) || strings.Contains(errs.String(), "guessed") || strings.Contains(errs.String(), "the-password") {
 			t.Errorf("%s: exit %d, stdout %q, stderr %q; want %d and %q", test.name, code, &out, &errs, test.code, test.want)
 		}
@@ -128,7 +127,7 @@ func TestBenchWrongServer(t *testing.T) {
 func TestInterruptedEarly(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	b, err := parseBench([]string{"bench", "--embedded", "--value-size=100", "--compress=none", "--concurrency=1", "--json=-"})
+	b, err := parseRun([]string{"run", "--embedded", "--value-size=100", "--compress=none", "--concurrency=1", "--json=-"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +137,7 @@ func TestInterruptedEarly(t *testing.T) {
 	}
 	c.Progress = func(lab.Progress) { stop() }
 	var out, errs bytes.Buffer
-	if err := b.run(ctx, &streams{in: strings.NewReader(""), out: &out, err: &errs}, c); !errors.Is(err, context.Canceled) || out.Len() > 0 ||
+	if err := b.run(ctx, &cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, c); !errors.Is(err, context.Canceled) || out.Len() > 0 ||
 		!strings.Contains(errs.String(), "no round was whole by then: there are no figures") {
 		t.Errorf("%v, stdout %q, stderr %q", err, &out, &errs)
 	}
@@ -147,7 +146,7 @@ func TestInterruptedEarly(t *testing.T) {
 // TestLibraries: what was measured is named once each, by what the command line calls it, with the
 // module that it is.
 func TestLibraries(t *testing.T) {
-	b, err := parseBench([]string{"bench", "--codec=json,raw,gob", "--compress=none,s2,s2+dict,s2:best,lz4,gzip,zstd:3,zstd:3/naive,zstd/go", "--client=radix:2,goredis,goredis+auto,rueidis,redigo"})
+	b, err := parseRun([]string{"run", "--codec=json,raw,gob", "--compress=none,s2,s2+dict,s2:best,lz4,gzip,zstd:3,zstd:3/naive,zstd/go", "--client=radix:2,goredis,goredis+auto,rueidis,redigo"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +202,7 @@ func TestQuick(t *testing.T) {
 	} {
 		want := hurried
 		change(&want)
-		b, err := parseBench(append([]string{"bench", "--quick"}, strings.Fields(args)...))
+		b, err := parseRun(append([]string{"run", "--quick"}, strings.Fields(args)...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,11 +217,11 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// TestStudiesAreKnown: each study is a command line of bale bench whose sets, codecs, compressors,
+// TestStudiesAreKnown: each study is a command line of balebench run whose sets, codecs, compressors,
 // clients and servers there are, with values for all that is asked for.
 func TestStudiesAreKnown(t *testing.T) {
 	for _, s := range study.All() {
-		b, err := parseBench(append([]string{"bench"}, s.Args...))
+		b, err := parseRun(append([]string{"run"}, s.Args...))
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 			continue
@@ -235,7 +234,7 @@ func TestStudiesAreKnown(t *testing.T) {
 		if _, err := lab.ServerSettings(b.AppendOnly, b.IOThreads, b.MaxPolicy, b.Link); err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 		}
-		if c.Datasets, err = b.datasets(&streams{in: strings.NewReader("")}); err != nil || len(c.Datasets) == 0 {
+		if c.Datasets, err = b.datasets(&cli.Streams{In: strings.NewReader("")}); err != nil || len(c.Datasets) == 0 {
 			t.Errorf("%s: %d sets, %v", s.Name, len(c.Datasets), err)
 		}
 		for _, codec := range c.Codecs { // some sets are no JSON, but each codec has one that it is for

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -40,10 +40,10 @@ func TestNoTerminal(t *testing.T) {
 	}
 	defer f.Close()
 	var buffer bytes.Buffer
-	if w := reportWidth(&checked{Writer: f}); w != 0 {
+	if w := ReportWidth(&checked{Writer: f}); w != 0 {
 		t.Errorf("a file is %d columns wide", w)
 	}
-	if update, _ := showProgress(&buffer); update != nil || reportWidth(&buffer) != 0 {
+	if update, _ := ShowProgress(&buffer); update != nil || ReportWidth(&buffer) != 0 {
 		t.Error("a buffer is a terminal")
 	}
 }

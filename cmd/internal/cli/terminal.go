@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ const (
 	widest    = 140
 )
 
-// terminalWidth is how many columns the terminal behind w has; 0 where it is none.
-func terminalWidth(w io.Writer) int {
+// TerminalWidth is how many columns the terminal behind w has; 0 where it is none.
+func TerminalWidth(w io.Writer) int {
 	f, ok := bare(w).(*os.File)
 	if !ok {
 		return 0
@@ -42,9 +42,9 @@ func bare(w io.Writer) io.Writer {
 	}
 }
 
-// reportWidth is how many columns a report on w takes at most; 0 for those it takes anywhere.
-func reportWidth(w io.Writer) int {
-	columns := terminalWidth(w)
+// ReportWidth is how many columns a report on w takes at most; 0 for those it takes anywhere.
+func ReportWidth(w io.Writer) int {
+	columns := TerminalWidth(w)
 	if columns == 0 {
 		return 0
 	}
@@ -57,9 +57,9 @@ const (
 	eraseLine        = "\r\x1b[K"
 )
 
-// showProgress keeps a line on w if that is a terminal. Call stop before writing anything else.
-func showProgress(w io.Writer) (update func(done, total int, what string), stop func()) {
-	if terminalWidth(w) == 0 {
+// ShowProgress keeps a line on w if that is a terminal. Call stop before writing anything else.
+func ShowProgress(w io.Writer) (update func(done, total int, what string), stop func()) {
+	if TerminalWidth(w) == 0 {
 		return nil, func() {}
 	}
 	p := progressLine{began: time.Now()}
@@ -73,7 +73,7 @@ func showProgress(w io.Writer) (update func(done, total int, what string), stop 
 		shown = now
 		// As wide as the terminal is by now, less a column, for some go on in the next line once
 		// the last one is written to.
-		io.WriteString(bare(w), eraseLine+text.Snip(printable.Line(line), max(1, terminalWidth(w)-1), "…"))
+		io.WriteString(bare(w), eraseLine+text.Snip(printable.Line(line), max(1, TerminalWidth(w)-1), "…"))
 	}
 	return update, func() { io.WriteString(bare(w), eraseLine) }
 }

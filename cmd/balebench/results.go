@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/report"
@@ -14,11 +15,11 @@ import (
 
 // benchOutputs are where the results of a run go beside the tables.
 type benchOutputs struct {
-	json, html, goBench *output
+	json, html, goBench *cli.Output
 	baseline            *outcome.Run
 }
 
-func openOutputs(b *benchCommand, s *streams) (o *benchOutputs, err error) {
+func openOutputs(b *runCommand, s *cli.Streams) (o *benchOutputs, err error) {
 	o = &benchOutputs{}
 	if b.Baseline != "" {
 		if o.baseline, err = readOutcome(b.Baseline); err != nil {
@@ -26,30 +27,30 @@ func openOutputs(b *benchCommand, s *streams) (o *benchOutputs, err error) {
 		}
 	}
 	for _, each := range []struct {
-		to           **output
+		to           **cli.Output
 		option, path string
 		stdout       io.Writer
-	}{{&o.json, "--json", b.JSON, s.out}, {&o.html, "--html", b.HTML, s.raw}, {&o.goBench, "--go-bench", b.GoBench, s.out}} {
-		if *each.to, err = openOutput(each.option, each.path, each.stdout); err != nil {
-			o.discard()
+	}{{&o.json, "--json", b.JSON, s.Out}, {&o.html, "--html", b.HTML, s.Raw}, {&o.goBench, "--go-bench", b.GoBench, s.Out}} {
+		if *each.to, err = cli.OpenOutput(each.option, each.path, each.stdout); err != nil {
+			o.Discard()
 			return nil, err
 		}
 	}
 	return o, nil
 }
 
-func (o *benchOutputs) write(r *outcome.Run) error {
+func (o *benchOutputs) Write(r *outcome.Run) error {
 	return errors.Join(
-		o.json.write(r),
-		o.html.put(func(w io.Writer) error { return report.BenchHTML(w, r, o.baseline, pageOptions(r, false)) }),
-		o.goBench.put(func(w io.Writer) error { return compare.Write(w, goBenchmarks(r)) }),
+		o.json.Write(r),
+		o.html.Put(func(w io.Writer) error { return report.BenchHTML(w, r, o.baseline, pageOptions(r, false)) }),
+		o.goBench.Put(func(w io.Writer) error { return compare.Write(w, goBenchmarks(r)) }),
 	)
 }
 
-func (o *benchOutputs) discard() {
-	o.json.discard()
-	o.html.discard()
-	o.goBench.discard()
+func (o *benchOutputs) Discard() {
+	o.json.Discard()
+	o.html.Discard()
+	o.goBench.Discard()
 }
 
 // pageOptions are those of a run's page. There is no advice on a part of one.
@@ -61,7 +62,7 @@ func pageOptions(r *outcome.Run, live bool) report.BenchOptions {
 	return o
 }
 
-// readOutcome reads what bale bench --json wrote.
+// readOutcome reads what balebench run --json wrote.
 func readOutcome(path string) (*outcome.Run, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -69,15 +70,15 @@ func readOutcome(path string) (*outcome.Run, error) {
 	}
 	var r outcome.Run
 	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%s is no result of bale bench --json: %w", path, err)
+		return nil, fmt.Errorf("%s is no result of balebench run --json: %w", path, err)
 	}
 	if err := checkRun(&r); err != nil {
-		return nil, fmt.Errorf("%s is no result of bale bench --json: %w", path, err)
+		return nil, fmt.Errorf("%s is no result of balebench run --json: %w", path, err)
 	}
 	return &r, nil
 }
 
-// checkRun says what a file lacks that is not one of bale bench --json, or one of another version.
+// checkRun says what a file lacks that is not one of balebench run --json, or one of another version.
 func checkRun(r *outcome.Run) error {
 	if len(r.Cells) == 0 {
 		return fmt.Errorf("%w: it has no cell", compare.ErrNoBenchmarks)

@@ -7,17 +7,20 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 )
 
 // TestWorkflowFlags: the commands that continuous integration runs have the flags that it gives
 // them, the gate is where it looks for it, and what compares two runs that were taken apart fails
 // nothing.
 func TestWorkflowFlags(t *testing.T) {
-	command := regexp.MustCompile(`/bale(?:-base)?" (bench|compare) (.*)`)
+	command := regexp.MustCompile(`/balebench(?:-base)?" (run|compare|ab) (.*)`)
 	flag := regexp.MustCompile(`--[a-z][a-z-]*`)
 	n := 0
 	for _, name := range []string{".github/workflows/bench.yml", ".ci/gate"} {
-		text, err := os.ReadFile(filepath.Join(repository, name))
+		text, err := os.ReadFile(filepath.Join(clitest.Repository, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,12 +30,12 @@ func TestWorkflowFlags(t *testing.T) {
 				t.Errorf("%s: %s fails the job", name, m[0])
 			}
 			var help, errs bytes.Buffer
-			if code := run(t.Context(), []string{m[1], "--help"}, strings.NewReader(""), &help, &errs); code != exitDone {
+			if code := app.Run(t.Context(), []string{m[1], "--help"}, strings.NewReader(""), &help, &errs); code != cli.ExitDone {
 				t.Fatalf("exit %d: %s", code, &errs)
 			}
 			for _, f := range flag.FindAllString(m[2], -1) {
 				if !regexp.MustCompile(regexp.QuoteMeta(f) + `\b`).Match(help.Bytes()) {
-					t.Errorf("%s: bale %s has no %s", name, m[1], f)
+					t.Errorf("%s: balebench %s has no %s", name, m[1], f)
 				}
 			}
 		}
@@ -42,7 +45,7 @@ func TestWorkflowFlags(t *testing.T) {
 	}
 
 	// The gate compares with the commit before, which a checkout does not have by itself.
-	text, err := os.ReadFile(filepath.Join(repository, ".github/workflows/ci.yml"))
+	text, err := os.ReadFile(filepath.Join(clitest.Repository, ".github/workflows/ci.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/lab"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -37,7 +38,7 @@ type livePage struct {
 }
 
 // live serves the run that c describes, if --serve asks for that.
-func (b *benchCommand) live(ctx context.Context, s *streams, c *lab.Config, baseline *outcome.Run, environment func(*outcome.Run)) (*livePage, error) {
+func (b *runCommand) live(ctx context.Context, s *cli.Streams, c *lab.Config, baseline *outcome.Run, environment func(*outcome.Run)) (*livePage, error) {
 	if b.Serve == "" {
 		return nil, nil
 	}
@@ -65,7 +66,7 @@ func (b *benchCommand) live(ctx context.Context, s *streams, c *lab.Config, base
 	if p.server, err = serve.Start(ctx, o); err != nil {
 		return nil, fmt.Errorf("--serve: %w", err)
 	}
-	printable.Fprintf(s.err, "the report, live: %s\n", p.server.URL())
+	printable.Fprintf(s.Err, "the report, live: %s\n", p.server.URL())
 	c.Observer = p
 	progress := c.Progress
 	c.Progress = func(at lab.Progress) {
@@ -147,7 +148,7 @@ func (p *livePage) Close() error {
 }
 
 // push sends the result to --push, if that is asked for.
-func (b *benchCommand) push(ctx context.Context, s *streams, r *outcome.Run) error {
+func (b *runCommand) push(ctx context.Context, s *cli.Streams, r *outcome.Run) error {
 	if b.Push == "" {
 		return nil
 	}
@@ -160,22 +161,8 @@ func (b *benchCommand) push(ctx context.Context, s *streams, r *outcome.Run) err
 	if err := gateway.Push(ctx, r); err != nil {
 		return fmt.Errorf("--push: %w", err)
 	}
-	printable.Fprintf(s.err, "pushed to %s\n", gateway)
+	printable.Fprintf(s.Err, "pushed to %s\n", gateway)
 	return nil
 }
 
 const pushTimeout = 30 * time.Second
-
-// twoCommands is --ab.
-func (b *benchCommand) twoCommands(ctx context.Context, s *streams) error {
-	if len(b.Commands) != 2 {
-		return fmt.Errorf("%w: --ab takes two commands, each in quotes; there are %d", errUsage, len(b.Commands))
-	}
-	if alien := len(b.Data) + len(b.Builtin) + len(b.ValueSize) + len(b.Rate) + len(b.Profile) + len(b.Link) + len(b.AppendOnly) + len(b.IOThreads) + len(b.MaxPolicy); alien > 0 ||
-		b.Redis+b.Mix+b.HTML+b.GoBench+b.Serve+b.Push+b.Baseline+b.ProfileDir != "" || b.Embedded || b.Quick || b.Stages {
-		return fmt.Errorf("%w: with --ab the commands say what is measured; beside it there are --blocks, --gate, --confirm, --timeout, --all, --seed and --json", errUsage)
-	}
-	return runAB(ctx, s, abOptions{
-		a: b.Commands[0], b: b.Commands[1], blocks: b.Blocks, gate: b.Gate, json: b.JSON, all: b.All, seed: b.Seed, noConfirm: !b.Confirm, timeout: b.Timeout,
-	})
-}

@@ -1,0 +1,42 @@
+// Command balebench measures serializers, compressors and clients end to end through a real Redis,
+// and compares such runs. Run balebench --help.
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/study"
+)
+
+func main() { app.Main() }
+
+var app = cli.App{
+	Name: "balebench", About: "Measures what packing saves and costs: serializers, compressors and clients end to end through a real Redis.",
+	Grammar: func() any { return new(grammar) },
+	Options: []kong.Option{
+		kong.Vars{
+			"builtin": strings.Join(dataset.Names(), ", "), "codecs": strings.Join(dataset.Codecs(), ", "),
+			"clients": lab.ClientSyntax, "profiles": strings.Join(lab.ProfileKinds, ", "), "min_key": fmt.Sprint(lab.MinKeySize),
+			"default_gate": compare.DefaultGate().String(), "studies": strings.Join(study.Names(), ", "),
+		},
+		kong.Groups{
+			"data": "Values:", "what": "What is compared:", "load": "Load:", "server": "Server:", "measuring": "Measuring:", "results": "Results:",
+		},
+	},
+}
+
+// grammar is the command line.
+type grammar struct {
+	Run     runCommand       `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
+	Study   studyCommand     `cmd:"" help:"Run one of the built-in comparisons, and sum up what it shows."`
+	Compare compareCommand   `cmd:"" help:"Say which cells of two runs got better or worse, and which noise hides."`
+	AB      abCommand        `cmd:"" name:"ab" help:"Compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
+	Version kong.VersionFlag `help:"Print the version and end."`
+}

@@ -1,0 +1,223 @@
+// Package cli is what the commands of this module have in common: how a command line is run, what
+// it reads and writes, its exit codes, and options of several commands.
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/redis/go-redis/v9"
+	"github.com/shirou/gopsutil/v4/cpu"
+
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+)
+
+// The exit codes.
+const (
+	ExitDone   = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// ErrUsage marks errors in how a command was called.
+var ErrUsage = errors.New("wrong usage")
+
+// App is a program with commands.
+type App struct {
+	Name, About string
+	Grammar     func() any    // a new struct of commands, as kong takes it
+	Options     []kong.Option // more of them
+}
+
+// Streams are what a command reads and writes: results to Out, everything else to Err. Both are for
+// text, and escape what a terminal would obey; Raw is stdout for what is no text, such as a packed
+// value.
+type Streams struct {
+	In            io.Reader
+	Out, Err, Raw io.Writer
+}
+
+// Main runs the program with the arguments of the process, and ends the process.
+func (a App) Main() {
+	redis.SetLogger(silence{}) // what matters comes back as an error
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// The first signal ends the work in hand and cleans up; a second one ends the process.
+	context.AfterFunc(ctx, stop)
+	os.Exit(a.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// silence is a logger of go-redis that says nothing.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// checked remembers the first error of a writer whose callers do not look.
+type checked struct {
+	io.Writer
+	err error
+}
+
+func (c *checked) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	if c.err == nil && err != nil && !errors.Is(err, syscall.EPIPE) {
+		c.err = err
+	}
+	return n, err
+}
+
+// Unwrap returns the writer below.
+func (c *checked) Unwrap() io.Writer { return c.Writer }
+
+// Run runs the program with the given arguments, and returns its exit code.
+func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	raw := &checked{Writer: stdout}
+	s := Streams{In: stdin, Raw: raw}
+	for to, from := range map[*io.Writer]io.Writer{&s.Out: raw, &s.Err: stderr} {
+		w := printable.NewWriter(from)
+		defer w.Flush()
+		*to = w
+	}
+	exited := -1
+	parser, err := a.Parser(a.Grammar(), kong.Writers(s.Out, s.Err), kong.Exit(func(code int) { exited = code }))
+	if err != nil {
+		fail(s.Err, a.Name, err.Error())
+		return ExitFailed
+	}
+	switch {
+	case len(args) == 0:
+		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 { // --help and --version say all there is to say
+		return exited
+	}
+	if err != nil {
+		name := a.Name
+		if e, ok := errors.AsType[*kong.ParseError](err); ok {
+			name = a.commandOf(e.Context)
+		}
+		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(err.Error(), args), name))
+		return ExitUsage
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	err = command.Run(&s)
+	if err == nil && raw.err != nil { // a full disk, behind a redirection; whoever closed a pipe has read enough
+		err = fmt.Errorf("stdout: %w", raw.err)
+	}
+	// Without the arguments: "dict publish <file>".
+	name, _, _ := strings.Cut(a.Name+" "+command.Command(), " <")
+	switch {
+	case err == nil:
+		return ExitDone
+	case errors.Is(err, ErrUsage), errors.Is(err, keyspace.ErrURL):
+		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", Told(err), name))
+		return ExitUsage
+	case errors.Is(err, context.Canceled):
+		fail(s.Err, name, "interrupted")
+	default:
+		fail(s.Err, name, Told(err))
+	}
+	return ExitFailed
+}
+
+// Parser returns a parser of the program's command line, which fills in the grammar.
+func (a App) Parser(grammar any, more ...kong.Option) (*kong.Kong, error) {
+	return kong.New(grammar, slices.Concat([]kong.Option{
+		kong.Name(a.Name), kong.Description(a.About), kong.Vars{"version": Version() + ", " + engine.Name},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	}, a.Options, more)...)
+}
+
+// commandOf is the command as far as it was understood: "bale dict publish".
+func (a App) commandOf(c *kong.Context) string {
+	name := a.Name
+	for _, p := range c.Path {
+		if p.Command != nil {
+			name += " " + p.Command.Name
+		}
+	}
+	return name
+}
+
+// redacted is a message about arguments without what may be the password of a URL in them.
+func redacted(message string, args []string) string {
+	for _, a := range args {
+		if i := strings.LastIndex(a, "@"); i > 0 {
+			message = strings.ReplaceAll(message, a[:i], "***")
+			message = strings.ReplaceAll(message, strings.Trim(strconv.Quote(a[:i]), `"`), "***")
+		}
+	}
+	return message
+}
+
+// fail says why a command failed. Lines after the first, as errors have that are joined, stand a
+// little to the right: none passes for a line of ours.
+func fail(w io.Writer, name, why string) {
+	lines := strings.Split(strings.TrimRight(why, "\n"), "\n")
+	printable.Fprintf(w, "%s: %s\n", name, lines[0])
+	for _, line := range lines[1:] {
+		printable.Fprintf(w, "  %s\n", line)
+	}
+}
+
+// packagePrefix is what errors of the library start with, for programs to know where they come
+// from.
+var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame|stats|stream): `)
+
+// argumentsTold is what servers add to the error of a command that they do not know. The arguments
+// may be values.
+var argumentsTold = regexp.MustCompile(`(?s),? with args beginning with: .*`)
+
+// Told is an error for people, who know what they called.
+func Told(err error) string {
+	return packagePrefix.ReplaceAllString(argumentsTold.ReplaceAllString(err.Error(), ""), "$1")
+}
+
+// Version is the module's version, with the commit it was built from if that is known.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return info.Main.Version + " " + s.Value
+		}
+	}
+	return info.Main.Version
+}
+
+// Show writes a report to stdout at once, and returns what went wrong. Who closes a pipe has read
+// enough.
+func Show(s *Streams, write func(io.Writer)) error {
+	var b bytes.Buffer
+	write(&b)
+	if _, err := s.Out.Write(b.Bytes()); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return fmt.Errorf("stdout: %w", err)
+	}
+	return nil
+}
+
+// CPU is the name of this machine's processor.
+func CPU() string {
+	if info, err := cpu.Info(); err == nil && len(info) > 0 {
+		return strings.TrimSpace(info[0].ModelName)
+	}
+	return "unknown CPU"
+}
