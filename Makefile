@@ -14,23 +14,25 @@ SERVERS ?= path redis-8.2.3 valkey-9.1.2
 # The packages whose tests talk to a server.
 SERVER_PACKAGES ?= $(shell grep -rlE --include='*_test.go' '"github.com/balekv/bale/(internal/redisproc|testkit/storetest)"' . | xargs -n 1 dirname | sort -u) ./internal/redisproc
 
-# Sessions of the command that take minutes: make test leaves them out, make sessions runs them.
-SESSIONS := ^Test(DocumentedCommands|AdviceIsFollowed|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals)$$|^TestScripts$$/^(advise|bench-embedded|dict|migrate|train)$$
+# Tests that take long, for they run whole sessions, measure, or look at pages: make test leaves them out, make long runs them.
+LONG := ^Test(DocumentedCommands|AdviceIsFollowed|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals|MigrateBesidePrograms|FleetRollsOver|LongNames|BenchHTMLInBrowser|AdviceHTMLInBrowser|Clients|Observer|HopelessRate|PortTakenMeanwhile|TrainOnCorpora|TrainBeatsDefaults|NothingIsLeftBehind|Rates)$$|^TestScripts$$/^(advise|bench-embedded|bench-results|dict|migrate|study|train)$$
+LONG_PACKAGES := ./cmd/bale ./cmd/balebench ./cmd/internal/content ./cmd/internal/lab ./cmd/internal/report ./dict ./extra/czstd ./testkit/campaign
 
 # What computes: with the race detector it takes ten times as long, and its packages have other tests for what they do at once.
-COMPUTING := ^Test(Train|TrainAgainstCurrent|TrainRefit|TrainBeatsDefaults|Exclude|ExcludeNames|EnginesReadEachOther)$$|^Test(DictionaryPays|BadDictionaries|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|OddKeySpaces|IntervalsHoldTheTruth)$$
+COMPUTING := ^Test(Train|TrainAgainstCurrent|TrainRefit|Exclude|ExcludeNames|EnginesReadEachOther)$$|^Test(DictionaryPays|BadDictionaries|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|OddKeySpaces|IntervalsHoldTheTruth)$$
 
-.PHONY: test sessions vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
+.PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 
-# Every module's tests, vet, and the import rules (internal/lint), but for sessions of minutes.
+# Every module's tests, vet, and the import rules (internal/lint), but for those that take long. Most wait for servers, so that
+# more packages than processors are tested at once.
 test: vet
 	@command -v redis-server >/dev/null || echo "There is no redis-server in PATH (Debian: apt-get install redis-server): tests that need a real one are left out."
-	@echo "Left out: sessions of the command that take minutes (make sessions)."
-	go test -timeout=30m -skip='$(SESSIONS)' $(GOTESTFLAGS) $(PACKAGES)
+	@echo "Left out: tests that take long (make long)."
+	go test -timeout=30m -p 4 -skip='$(LONG)' $(GOTESTFLAGS) $(PACKAGES)
 
-# The sessions that make test leaves out.
-sessions:
-	go test -count=1 -timeout=60m -run='$(SESSIONS)' $(GOTESTFLAGS) ./cmd/bale
+# The tests that make test leaves out.
+long:
+	go test -count=1 -timeout=60m -run='$(LONG)' $(GOTESTFLAGS) $(LONG_PACKAGES)
 
 vet:
 	go vet $(PACKAGES)
@@ -50,7 +52,7 @@ servers: $(if $(filter-out path,$(SERVERS)),servers-fetch)
 # The race detector lets a program wait at its end for what may yet come, a second by default; the tests run hundreds of programs.
 race: export GORACE ?= atexit_sleep_ms=50
 race: vet
-	go test -race -timeout=60m -skip='$(COMPUTING)|$(SESSIONS)' $(GOTESTFLAGS) $(PACKAGES)
+	go test -race -timeout=60m -skip='$(COMPUTING)|$(LONG)' $(GOTESTFLAGS) $(PACKAGES)
 
 # A million hostile inputs, and each fuzz target for a while.
 fuzz:

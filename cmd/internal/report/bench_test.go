@@ -75,7 +75,7 @@ func outcomeOf(s benchShape) *outcome.Run {
 	r := rand.New(rand.NewPCG(s.seed, 7))
 	near := func(f, by float64) float64 { return f * (1 + by*(r.Float64()-0.5)) }
 	run := &outcome.Run{Environment: outcome.Environment{
-		Time: time.Date(2026, 11, 21, 14, 3, 0, 0, time.UTC), Command: []string{"bale", "bench", "--data", "my data.ndjson", "--compress", "none,zstd:3+dict"},
+		Time: time.Date(2026, 11, 21, 14, 3, 0, 0, time.UTC), Command: []string{"balebench", "run", "--data", "my data.ndjson", "--compress", "none,zstd:3+dict"},
 		Bale: "v0.6.0", Go: "go1.26.0", OS: "linux/amd64",
 		CPU: "AMD EPYC 9R14", Cores: 2, MemoryBytes: 8 << 30, RedisVersion: "7.0.15", Zstd: "libzstd 1.5.7", Private: true,
 		Load: "a value written and read back; closed loop", Seed: s.seed, DurationS: 1, Rounds: 7, Seconds: 412,
@@ -227,7 +227,7 @@ func studied() *outcome.Run {
 	s.typed, s.callers = s.typed[:1], []int{64}
 	run := outcomeOf(s)
 	e := &run.Environment
-	e.Study, e.Question, e.StudyCommand = "network", "Up to which bandwidth does compression have the higher throughput?", []string{"bale", "study", "network", "--repeat", "7"}
+	e.Study, e.Question, e.StudyCommand = "network", "Up to which bandwidth does compression have the higher throughput?", []string{"balebench", "study", "network", "--repeat", "7"}
 	e.Libraries = []outcome.Library{{Name: "json", Module: "encoding/json", Version: "go1.26.0"}, {Name: "radix", Module: "github.com/mediocregopher/radix/v4", Version: "v4.1.4", Note: "dormant"}, {Name: "raw"}}
 	field := func(s string) outcome.Figure { return outcome.Figure{Text: s} }
 	row := []outcome.Figure{field("zstd:3+dict"), {Text: "2.57", Range: "2.30 to 2.79", Best: true}, {Text: "0.98", Range: "0.90 to 1.07", Same: true}, {}, field("machine")}
@@ -256,7 +256,7 @@ func broken() *outcome.Run {
 	run.Cells[22].Profiles = map[string]outcome.Profile{hostile: {File: hostile, Shares: map[string]float64{hostile: 1}}}
 	run.Dictionaries[0].Reason, run.Dictionaries[1].Builder = hostile, hostile
 	run.Skipped = []outcome.Skipped{{Identity: outcome.Identity{Dataset: hostile, Codec: "easyjson", Track: "dynamic"}, Reason: "easyjson needs generated code: " + hostile}}
-	run.Environment.Notes, run.Environment.CPU, run.Environment.Command = []string{hostile}, hostile, []string{"bale", "bench", "--data", hostile, "it's"}
+	run.Environment.Notes, run.Environment.CPU, run.Environment.Command = []string{hostile}, hostile, []string{"balebench", "run", "--data", hostile, "it's"}
 	run.Timeline[5].Doing = hostile
 	run.Environment.Libraries = []outcome.Library{{Name: hostile, Module: hostile, Version: hostile, Note: hostile}}
 	return run
