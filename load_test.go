@@ -84,6 +84,9 @@ func newLoading(t *testing.T, s Store, o LoadOptions) (*Cache[string], *stats.Co
 	return c, counters
 }
 
+// another is the token of another process in a lock.
+var another = []byte("ANOTHER2PROCESS2ANOTHER234")
+
 // source counts its loads.
 type source struct {
 	loads atomic.Int64
@@ -562,7 +565,7 @@ func TestLock(t *testing.T) {
 			t.Error("the lock is not given back")
 		}
 		// A process that died holds the lock no longer than it lives.
-		if ok, err := store.Swap(t.Context(), "l:lock", nil, []byte("of the dead"), 10*time.Second); !ok || err != nil {
+		if ok, err := store.Swap(t.Context(), "l:lock", nil, another, 10*time.Second); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		start := time.Now()
@@ -573,7 +576,7 @@ func TestLock(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		// Who waits for it leaves with its context.
-		store.Swap(t.Context(), "m:lock", nil, []byte("of another"), time.Hour)
+		store.Swap(t.Context(), "m:lock", nil, another, time.Hour)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := processes[0].GetOrLoad(ctx, "m", Expiry{}, src.load); !errors.Is(err, context.DeadlineExceeded) {
