@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // Codec turns values into bytes and back; package codec has JSON, gob and raw bytes. An
-// implementation is safe for concurrent use.
+// implementation is safe for concurrent use. A Cache turns its panics into errors.
 type Codec[T any] interface {
 	// Append appends the encoding of v to dst.
 	Append(dst []byte, v T) ([]byte, error)
@@ -152,7 +153,7 @@ func (c *Cache[T]) ages(ctx context.Context, keys []string, set func(key string,
 	}
 	for i, ms := range ttls {
 		if ms != -1 {
-			set(keys[i], now.Add(time.Duration(max(ms, 0))*time.Millisecond))
+			set(keys[i], now.Add(time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond)))*time.Millisecond))
 		}
 	}
 }
@@ -177,8 +178,7 @@ func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder)
 		fresh.Absent = fresh.Absent && !fresh.expired(time.Now)
 		return v, fresh, nil, ErrNotFound
 	default:
-		var zero T // a failed decode may have filled a part of v
-		v, err = zero, &KeyError{"get", key, err}
+		err = &KeyError{"get", key, err}
 	}
 	rec.end(ctx, err)
 	return v, fresh, stored, err
@@ -421,8 +421,35 @@ func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
 // maxString is the size in bytes of the largest string that Redis keeps (proto-max-bulk-len).
 const maxString = 512 << 20
 
-// codecError is what the codec says.
-func (c *Cache[T]) codecError(op string, err error) error {
+// appendValue appends the encoding of v to dst. All errors are a codec.Error, also for a panic.
+func (c *Cache[T]) appendValue(dst []byte, v T) (out []byte, err error) {
+	defer func() {
+		if err = c.codecError("encode", err, recover()); err != nil {
+			out = dst
+		}
+	}()
+	return c.codec.Append(dst, v)
+}
+
+// decodeValue reads an encoding into *v. All errors are a codec.Error, also for a panic: it leaves
+// *v zero.
+func (c *Cache[T]) decodeValue(src []byte, v *T) (err error) {
+	defer func() {
+		if err = c.codecError("decode", err, recover()); err != nil {
+			var zero T
+			*v = zero
+		}
+	}()
+	return c.codec.Decode(src, v)
+}
+
+// codecError is the error of a codec that returned err or panicked with p, nil for neither.
+func (c *Cache[T]) codecError(op string, err error, p any) error {
+	if p != nil {
+		err = &codec.PanicError{Value: p, Stack: debug.Stack()}
+	} else if err == nil {
+		return nil
+	}
 	return &codec.Error{Op: op, Codec: fmt.Sprintf("%T", c.codec), Type: reflect.TypeFor[T]().String(), Err: err}
 }
 
@@ -432,8 +459,8 @@ func (c *Cache[T]) encode(dst []byte, v T, fresh *frame.Freshness, rec *recordin
 	defer bufpool.Put(plain)
 	before := cap(plain.B)
 	var err error
-	if plain.B, err = c.codec.Append(plain.B, v); err != nil {
-		return dst, c.codecError("encode", err)
+	if plain.B, err = c.appendValue(plain.B, v); err != nil {
+		return dst, err
 	}
 	rec.grown(before, plain.B)
 	rec.stage(stats.Encode)
@@ -475,15 +502,12 @@ func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recordi
 		plain = buf.B
 	}
 	rec.packed(readerKey{h.Algorithm, h.DictionaryID}, len(plain), len(stored))
-	err = c.codec.Decode(plain, v)
+	err = c.decodeValue(plain, v)
 	rec.stage(stats.Decode)
-	if err != nil {
-		if err = c.codecError("decode", err); packed {
-			err = &DecodeError{h.Algorithm, h.DictionaryID, err}
-		}
-		return fresh, err
+	if err != nil && packed {
+		err = &DecodeError{h.Algorithm, h.DictionaryID, err}
 	}
-	return fresh, nil
+	return fresh, err
 }
 
 // expiry resolves the default and the jitter.

@@ -2,6 +2,7 @@ package bale
 
 import (
 	"context"
+	"encoding/gob"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,6 +100,89 @@ func TestCodecErrorHidesValues(t *testing.T) {
 	for _, value := range []private{{Own: hesitant{secret}}, {Own: hesitant{long}}, {Any: json.Number("x" + secret)}, {Any: json.RawMessage(`"` + secret)}} {
 		check("set", c.Set(ctx, "k", value, Expiry{}))
 		check("set many", c.SetMany(ctx, map[string]private{"k": value}, Expiry{}))
+	}
+}
+
+// unhashable is a map[any]int in gob, whose key is a []int.
+const unhashable = "\r\x7f\x04\x01\x02\xff\x80\x00\x01\x10\x01\x04\x00\x00" +
+	"\x16\xff\x80\x00\x01\x05[]int\xff\x81\x02\x01\x02\xff\x82\x00\x01\x04\x00\x00" + "\x07\xff\x82\x03\x00\x01\x02\x02"
+
+// explosive panics with the value when it meets the secret.
+type explosive struct{}
+
+func (explosive) Append(dst []byte, v string) ([]byte, error) {
+	if v == secret {
+		panic(v)
+	}
+	return append(dst, v...), nil
+}
+
+func (explosive) Decode(src []byte, v *string) error {
+	if *v = string(src); *v == secret {
+		panic(*v)
+	}
+	return nil
+}
+
+// TestCodecPanics: a panic of a codec is an error of its key alone, and shows neither the value nor
+// the stack.
+func TestCodecPanics(t *testing.T) {
+	gob.Register([]int{})
+	ctx := t.Context()
+	check := func(name string, err error, want string) {
+		t.Helper()
+		var e *codec.Error
+		var panicked *codec.PanicError
+		if !errors.Is(err, ErrCodec) || ErrorClass(err) != stats.Codec || !errors.As(err, &e) || !errors.As(err, &panicked) || len(panicked.Stack) == 0 || panicked.Value == nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	store := newMemory()
+	store.values["k"] = []byte(unhashable)
+	gobs, err := New(store, Options[map[any]int]{Codec: codec.Gob[map[any]int]{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gobs.Set(ctx, "well", map[any]int{1: 2}, Expiry{}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := gobs.Get(ctx, "k")
+	if check("get", err, "panic: runtime error: hash of unhashable type []int"); v != nil {
+		t.Errorf("the value is %v", v)
+	}
+	many, err := gobs.GetMany(ctx, "k", "well")
+	if check("get many", err, "panic: runtime error: hash of unhashable type []int"); many["well"][1] != 2 || len(many) != 1 {
+		t.Errorf("the values are %v", many)
+	}
+	loaded, err := gobs.GetOrLoad(ctx, "k", Expiry{}, func(context.Context) (map[any]int, error) { return map[any]int{3: 4}, nil })
+	if loaded[3] != 4 || err != nil {
+		t.Errorf("loaded: %v, %v", loaded, err)
+	}
+
+	packer, err := NewPacker(PackerOptions{MinSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packer.Close()
+	texts, err := New(store, Options[string]{Codec: explosive{}, Packer: packer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const message = "panic with a value of type string"
+	check("set", texts.Set(ctx, "k", secret, Expiry{}), message)
+	check("set many", texts.SetMany(ctx, map[string]string{"k": secret}, Expiry{}), message)
+	if store.values["text"], err = packer.Pack(nil, []byte(secret)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = texts.Get(ctx, "text")
+	check("get of a packed value", err, message)
+	store.values["text"] = []byte(secret)
+	s, err := texts.Get(ctx, "text")
+	if check("get of a plain value", err, message); s != "" {
+		t.Errorf("the value is %q", s)
 	}
 }
 

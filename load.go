@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
 )
@@ -51,7 +52,8 @@ type LoadOptions struct {
 	// how long the lock at KEY:lock outlives a process that died. A running load renews it, until
 	// Timeout. A value loaded under a lock is stored only if the lock still holds and the key has
 	// not changed since the load began. Choose some seconds: a process that stands still for
-	// longer loses its lock.
+	// longer loses its lock. Foreign content of KEY:lock, and a lock that does not expire within
+	// Lock or Backoff, stay as they are, and keys are loaded as if Redis gave no lock.
 	Lock time.Duration
 
 	// Backoff is how long no process loads a key again after a load under the lock failed. Callers
@@ -192,7 +194,8 @@ func (e *errLoad) Unwrap() error { return e.err }
 //
 // The loader's context has the values of its first caller's context. It ends when all callers have
 // left, or with LoadOptions.Timeout. A load whose callers left with an old value goes on. A loader
-// that panics makes an error for its callers. A loader's error comes back in a [KeyError].
+// that panics makes an error for its callers, a [codec.PanicError] with the stack. A loader's error
+// comes back in a [KeyError].
 //
 // The cache never stands in the way of a value. If Redis cannot be read, or the value there cannot
 // be unpacked, the value is loaded. If it cannot be stored, it is returned all the same, and the
@@ -290,17 +293,13 @@ func (c *Cache[T]) lend(f *flight[T]) (v T, ok bool) {
 	default:
 	}
 	err := guard("copying", func() error {
-		plain, err := c.codec.Append(nil, f.early)
+		plain, err := c.appendValue(nil, f.early)
 		if err == nil {
-			err = c.codec.Decode(plain, &v)
+			err = c.decodeValue(plain, &v)
 		}
 		return err
 	})
-	if err != nil {
-		var zero T
-		return zero, false
-	}
-	return v, true
+	return v, err == nil
 }
 
 // oldOf is what a flight has loaded and not yet stored, or else the old value that a call or its
@@ -601,11 +600,8 @@ func (c *Cache[T]) take(f *flight[T]) (v T, err error) {
 	if mine {
 		return f.value, nil
 	}
-	if err := c.codec.Decode(f.plain, &v); err != nil {
-		var zero T
-		return zero, c.codecError("decode", err)
-	}
-	return v, nil
+	err = c.decodeValue(f.plain, &v)
+	return v, err
 }
 
 // leave cancels a load that nobody waits for any more, unless it may go on in the background.
@@ -681,10 +677,8 @@ func (l *loader[T]) start(ctx context.Context, call loading[T], ahead bool) *fli
 		l.mu.Unlock()
 		if several && f.err == nil {
 			f.err = guard("encoding", func() (err error) {
-				if f.plain, err = call.cache.codec.Append(nil, f.value); err != nil {
-					return call.cache.codecError("encode", err)
-				}
-				return nil
+				f.plain, err = call.cache.appendValue(nil, f.value)
+				return err
 			})
 		}
 		l.flying.Add(-1)
@@ -704,7 +698,7 @@ func guard(what string, do func() error) (err error) {
 		finished := false
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("%s panicked: %v\n%s", what, p, debug.Stack())
+				err = fmt.Errorf("%s: %w", what, &codec.PanicError{Value: p, Stack: debug.Stack()})
 			} else if !finished {
 				err = fmt.Errorf("%s ended its goroutine", what)
 			}

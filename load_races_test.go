@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -99,7 +101,7 @@ func TestJoinerOfARefreshThatGivesUp(t *testing.T) {
 		load := func(context.Context) (string, error) { time.Sleep(time.Millisecond); return "real", nil }
 		c.GetOrLoad(t.Context(), "k", TTL(time.Second), load)
 		time.Sleep(999 * time.Millisecond)
-		store.clockwork.Set(t.Context(), "k:lock", []byte("another process"), TTL(5*time.Second))
+		store.clockwork.Set(t.Context(), "k:lock", another, TTL(5*time.Second))
 		store.swap = 10 * time.Millisecond                                                              // a round trip
 		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), load); v != "real" || err != nil { // starts the refresh
 			t.Fatal(v, err)
@@ -141,7 +143,7 @@ func TestUnreadableFoundUnderTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
 		c, _ := newLoading(t, store, LoadOptions{Lock: 10 * time.Second})
-		store.Set(t.Context(), "k:lock", []byte("other process"), TTL(5*time.Second))
+		store.Set(t.Context(), "k:lock", another, TTL(5*time.Second))
 		// what the other process will write: with a dictionary that we do not have
 		h := frame.Header{Algorithm: frame.Zstd, DictionaryID: 77, Length: 3}
 		unreadable := append(h.Append(nil), "xyz"...)
@@ -151,7 +153,7 @@ func TestUnreadableFoundUnderTheLock(t *testing.T) {
 		go func() {
 			time.Sleep(time.Second)
 			store.Set(context.Background(), "k", unreadable, TTL(time.Hour))
-			store.Swap(context.Background(), "k:lock", []byte("other process"), nil, 0)
+			store.Swap(context.Background(), "k:lock", another, nil, 0)
 		}()
 		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) { return "mine", nil }); v != "mine" || err != nil {
 			t.Errorf("%q, %v", v, err)
@@ -228,7 +230,7 @@ func TestDeleteIsNotUndone(t *testing.T) {
 func TestLockTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
-		store.Set(t.Context(), "k:lock", []byte("slow process"), TTL(time.Minute))
+		store.Set(t.Context(), "k:lock", another, TTL(time.Minute))
 		var loads, dead atomic.Int64
 		var wg sync.WaitGroup
 		for range 20 { // processes
@@ -255,7 +257,7 @@ func TestLockTimesOut(t *testing.T) {
 func TestNobodyIsLeftToLoadFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
-		store.Set(t.Context(), "k:lock", []byte("slow process"), TTL(time.Minute))
+		store.Set(t.Context(), "k:lock", another, TTL(time.Minute))
 		c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -368,7 +370,7 @@ func TestPanickingCodec(t *testing.T) {
 		for range 3 {
 			wg.Go(func() {
 				_, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { time.Sleep(1); return "v", nil })
-				if err == nil || !strings.Contains(err.Error(), "panicked: the codec") {
+				if !errors.Is(err, ErrCodec) || !strings.Contains(err.Error(), "panic with a value of type string") {
 					t.Error(err)
 				}
 			})
@@ -584,7 +586,7 @@ func TestFetchAsksForTheExpiry(t *testing.T) {
 
 		// A value that another process stores while this one waits for the lock.
 		c, _ = newLoading(t, store, LoadOptions{Lock: time.Minute})
-		store.clockwork.Set(t.Context(), "l:lock", []byte("another process"), TTL(time.Minute))
+		store.clockwork.Set(t.Context(), "l:lock", another, TTL(time.Minute))
 		time.AfterFunc(time.Second, func() { store.clockwork.Set(t.Context(), "l", []byte(`"found"`), TTL(time.Hour)) })
 		ends := time.Now().Add(time.Second + time.Hour)
 		if got, err := c.Fetch(t.Context(), "l", forever, load); got.Value != "found" || got.Expires.Sub(ends).Abs() > time.Millisecond || err != nil {
@@ -659,4 +661,104 @@ func TestErrCodec(t *testing.T) {
 	if _, err := c.Get(t.Context(), "k"); !errors.Is(err, ErrCodec) || errors.Is(err, ErrCorrupt) || ErrorClass(err) != stats.Codec {
 		t.Error(err)
 	}
+}
+
+// TestDistantExpiries: 292 years are the longest time.Duration, and Redis keeps keys for longer.
+func TestDistantExpiries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newClockwork()
+		c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour})
+		longest := TTL(math.MaxInt64)
+		if v, err := c.GetOrLoad(t.Context(), "k", longest, new(source).load); v != "value 1" || err != nil {
+			t.Fatalf("%q, %v", v, err)
+		}
+		if end := store.ends["k"]; end.Sub(time.Now()) < longest.In-time.Second {
+			t.Errorf("the key expires at %v", end)
+		}
+		store.values["old"] = []byte(`"x"`)
+		c, _ = newLoading(t, ages{store, math.MaxInt64}, LoadOptions{})
+		if e, err := c.GetEntry(t.Context(), "old"); err != nil || e.Expires.Sub(time.Now()) < longest.In-time.Second {
+			t.Errorf("the entry is %+v, %v", e, err)
+		}
+	})
+}
+
+// ages is a Store whose keys all live on as long.
+type ages struct {
+	*clockwork
+	ms int64
+}
+
+func (s ages) PTTL(_ context.Context, keys []string) ([]int64, error) {
+	return slices.Repeat([]int64{s.ms}, len(keys)), nil
+}
+
+// TestForeignLock: whoever can write KEY:lock cannot stop the loads of a key. What is there stays.
+func TestForeignLock(t *testing.T) {
+	plain := func(s *clockwork) Store { return s }
+	lasting := func(ttl time.Duration) func(*clockwork) Store {
+		return func(s *clockwork) Store { return ages{s, ttl.Milliseconds()} }
+	}
+	forever := lasting(-time.Millisecond)
+	for _, test := range []struct {
+		name, content string
+		store         func(*clockwork) Store
+		loads         bool
+	}{
+		{"another value", `{"a":"value"}`, plain, true},
+		{"nothing", "", plain, true},
+		{"large", strings.Repeat("A", 1<<20), plain, true},
+		{"token of another alphabet", strings.ToLower(string(another)), plain, true},
+		{"mark without a token", "absent:", plain, true},
+		{"lock without an expiry", string(another), forever, true},
+		{"lock of a day", string(another), lasting(24 * time.Hour), true},
+		{"failure without an expiry", "failed", forever, true},
+		{"lock", string(another), lasting(time.Minute), false},
+		{"failure", "failed", lasting(time.Minute), false},
+		{"lock of a store that does not know", string(another), plain, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newClockwork()
+			store.values["k:lock"] = []byte(test.content)
+			c, _ := newLoading(t, test.store(store), LoadOptions{Lock: time.Minute})
+			start := time.Now()
+			v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, new(source).load)
+			if test.loads != (v == "value 1" && err == nil && time.Since(start) == 0) {
+				t.Errorf("%s: %q, %v after %v", test.name, v, err, time.Since(start))
+			}
+			if got, err := c.Get(t.Context(), "k"); test.loads && (got != v || err != nil) {
+				t.Errorf("%s: stored is %q, %v", test.name, got, err)
+			}
+			if got := store.values["k:lock"]; string(got) != test.content {
+				t.Errorf("%s: the lock's key holds %.50q", test.name, got)
+			}
+		})
+	}
+}
+
+// TestLockIsNotTriedWithoutAPause where Redis neither gives it nor says who has it.
+func TestLockIsNotTriedWithoutAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &taken{clockwork: newClockwork()}
+		c, _ := newLoading(t, store, LoadOptions{Lock: time.Second, Timeout: 10 * time.Second})
+		if _, err := c.GetOrLoad(t.Context(), "k", Expiry{}, new(source).load); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if n := store.swaps.Load(); n > 1000 { // two for each 50 ms or more
+			t.Errorf("%d attempts in 10 s", n)
+		}
+	})
+}
+
+// taken is a Store that gives no lock.
+type taken struct {
+	*clockwork
+	swaps atomic.Int64
+}
+
+func (s *taken) Swap(context.Context, string, []byte, []byte, time.Duration) (bool, error) {
+	if s.swaps.Add(1) > 100_000 {
+		return false, errors.New("too often") // ends a loop without a pause
+	}
+	return false, nil
 }

@@ -60,7 +60,7 @@ func TestOldValueWhileAnotherHasTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
 		stale(t, store)
-		store.Set(t.Context(), "k:lock", []byte("a process that hangs"), TTL(time.Hour))
+		store.Set(t.Context(), "k:lock", another, TTL(time.Hour))
 		c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, Lock: time.Minute, Timeout: 5 * time.Second})
 		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), hangs); v != "old" || err != nil {
 			t.Errorf("%q, %v", v, err)
@@ -183,7 +183,7 @@ func TestLookForgetsTheOldValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
 		stale(t, store)
-		store.Set(t.Context(), "k:lock", []byte("another process"), TTL(time.Hour))
+		store.Set(t.Context(), "k:lock", another, TTL(time.Hour))
 		c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, Lock: time.Minute})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -289,14 +289,14 @@ func TestLostLock(t *testing.T) {
 		store := newClockwork()
 		c, _ := newLoading(t, store, LoadOptions{Lock: time.Second})
 		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Hour), func(ctx context.Context) (string, error) {
-			return "of before", store.Set(ctx, "k:lock", []byte("another process"), TTL(time.Minute))
+			return "of before", store.Set(ctx, "k:lock", another, TTL(time.Minute))
 		}); v != "of before" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		if v, err := c.Get(t.Context(), "k"); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%q is stored, %v", v, err)
 		}
-		if v, err := store.Get(t.Context(), "k:lock"); string(v) != "another process" || err != nil {
+		if v, err := store.Get(t.Context(), "k:lock"); string(v) != string(another) || err != nil {
 			t.Errorf("the other's lock is %q, %v", v, err)
 		}
 		// One that is gone is lost, too: another may have had it meanwhile.

@@ -1,6 +1,7 @@
 package bale
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
 )
@@ -81,6 +83,9 @@ func newLoading(t *testing.T, s Store, o LoadOptions) (*Cache[string], *stats.Co
 	t.Cleanup(func() { c.Close() })
 	return c, counters
 }
+
+// another is the token of another process in a lock.
+var another = []byte("ANOTHER2PROCESS2ANOTHER234")
 
 // source counts its loads.
 type source struct {
@@ -355,10 +360,10 @@ func TestLoaderMisbehaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, counters := newLoading(t, newClockwork(), LoadOptions{})
 		for name, load := range map[string]func(context.Context) (string, error){
-			"panicked: out of luck":    func(context.Context) (string, error) { time.Sleep(1); panic("out of luck") },
-			"ended its goroutine":      func(context.Context) (string, error) { time.Sleep(1); runtime.Goexit(); return "", nil },
-			"panicked: panic called w": func(context.Context) (string, error) { time.Sleep(1); panic(nil) }, // nil pointer of runtime.PanicNilError
-			"no luck":                  func(context.Context) (string, error) { time.Sleep(1); return "half", errors.New("no luck") },
+			"loader: panic with a value of type string": func(context.Context) (string, error) { time.Sleep(1); panic(secret) },
+			"ended its goroutine":                       func(context.Context) (string, error) { time.Sleep(1); runtime.Goexit(); return "", nil },
+			"loader: panic: panic called with nil":      func(context.Context) (string, error) { time.Sleep(1); panic(nil) },
+			"no luck":                                   func(context.Context) (string, error) { time.Sleep(1); return "half", errors.New("no luck") },
 		} {
 			var wg sync.WaitGroup
 			for range 5 {
@@ -367,6 +372,13 @@ func TestLoaderMisbehaves(t *testing.T) {
 					var keyed *KeyError
 					if v != "" || !errors.As(err, &keyed) || keyed.Op != "load" || keyed.Key != "k" || !strings.Contains(err.Error(), name) {
 						t.Errorf("%s: %q, %v", name, v, err)
+					}
+					var panicked *codec.PanicError
+					if errors.As(err, &panicked) != strings.Contains(name, "panic") || panicked != nil && !bytes.Contains(panicked.Stack, []byte("TestLoaderMisbehaves")) {
+						t.Errorf("%s: the stack is missing: %+v", name, panicked)
+					}
+					if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "goroutine 1") {
+						t.Errorf("%s: the message shows the value or the stack: %v", name, err)
 					}
 				})
 			}
@@ -553,7 +565,7 @@ func TestLock(t *testing.T) {
 			t.Error("the lock is not given back")
 		}
 		// A process that died holds the lock no longer than it lives.
-		if ok, err := store.Swap(t.Context(), "l:lock", nil, []byte("of the dead"), 10*time.Second); !ok || err != nil {
+		if ok, err := store.Swap(t.Context(), "l:lock", nil, another, 10*time.Second); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		start := time.Now()
@@ -564,7 +576,7 @@ func TestLock(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		// Who waits for it leaves with its context.
-		store.Swap(t.Context(), "m:lock", nil, []byte("of another"), time.Hour)
+		store.Swap(t.Context(), "m:lock", nil, another, time.Hour)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := processes[0].GetOrLoad(ctx, "m", Expiry{}, src.load); !errors.Is(err, context.DeadlineExceeded) {

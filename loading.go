@@ -202,20 +202,45 @@ func (l *loading[T]) keep(ctx context.Context, f *flight[T], mine bool, v T, fre
 	return swapped, false
 }
 
-// What the lock's key holds beside the token of its holder. Tokens are upper case.
+// What the lock's key holds beside the token of its holder.
 var (
 	failedMark = []byte("failed")  // a load has failed, and none starts until this expires
 	absentMark = []byte("absent:") // with the token of a load that found nothing: its waiters need not load
 )
 
+// isToken reports whether a lock's key holds what rand.Text makes.
+func isToken(holder []byte) bool {
+	const length = 26
+	return len(holder) == length && !bytes.ContainsFunc(holder, func(c rune) bool { return !(c >= 'A' && c <= 'Z' || c >= '2' && c <= '7') })
+}
+
+// foreign reports that no load has written what the lock's key holds, or that it does not expire in
+// time: it may stay for ever. A Store that cannot say leaves a lock as it is.
+func (l *loading[T]) foreign(ctx context.Context, key string, holder []byte) bool {
+	if finder, found := bytes.CutPrefix(holder, absentMark); found { // the next load replaces it
+		return !isToken(finder)
+	}
+	if !isToken(holder) && !bytes.Equal(holder, failedMark) {
+		return true
+	}
+	store, ok := l.cache.store.(aging)
+	if !ok {
+		return false
+	}
+	o := &l.cache.options
+	ttls, err := store.PTTL(ctx, []string{key})
+	return err == nil && len(ttls) == 1 && (ttls[0] == -1 || ttls[0] > ceilMillis(max(o.Lock, o.Backoff)))
+}
+
 // lock waits until this process may load the key, or finds that it need not. Where Redis does not
-// give a lock, everybody may, and there is none.
+// give a lock, or its key holds something foreign, everybody may, and there is none.
 func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen reading[T]) (_ *lock, _ reading[T], found bool, err error) {
 	c := l.cache
 	k := &lock{store: c.store, key: l.key + lockSuffix, token: []byte(rand.Text()), options: &c.options}
-	var holder, waitedFor []byte
+	var holder, known, waitedFor []byte
+	rested := true // since the last attempt
 	for attempt, wait := true, minLockWait; ; wait = min(2*wait, maxLockWait) {
-		ok := false
+		ok, foreign := false, false
 		patient, cancel := c.patient(ctx)
 		if attempt {
 			ok, err = c.store.Swap(patient, k.key, holder, k.token, c.options.Lock)
@@ -223,6 +248,9 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 		if err == nil && !ok && !ahead {
 			if holder, err = c.store.Get(patient, k.key); errors.Is(err, ErrNotFound) {
 				holder, err = nil, nil
+			} else if err == nil && (len(holder) == 0 || !bytes.Equal(holder, known)) {
+				foreign = l.foreign(patient, k.key, holder)
+				known = holder
 			}
 		}
 		cancel()
@@ -240,18 +268,22 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 			return k, seen, false, nil
 		case ahead:
 			return nil, seen, false, errNotLoaded
+		case foreign:
+			return nil, seen, false, nil
 		case bytes.Equal(holder, failedMark):
 			return nil, seen, false, &errLoad{ErrLoadFailed}
 		case bytes.HasPrefix(holder, absentMark) && waitedFor != nil && bytes.HasSuffix(holder, waitedFor):
 			return nil, reading[T]{err: ErrNotFound}, true, nil
 		case holder == nil || bytes.HasPrefix(holder, absentMark):
 			attempt = true
-			if ctx.Err() == nil {
+			if rested && ctx.Err() == nil {
+				rested = false
 				continue
 			}
 		default:
 			waitedFor = holder
 		}
+		rested = true
 		select {
 		case <-ctx.Done():
 			return nil, seen, false, ctx.Err()

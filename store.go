@@ -3,6 +3,7 @@ package bale
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -17,8 +18,9 @@ type aging interface {
 //
 // A Store may also have the method PTTL(ctx context.Context, keys []string) ([]int64, error), which
 // returns for each key what the command replies: how many milliseconds it lives on, -1 for ever, -2
-// if it does not exist. Package near needs it to drop in time what Set has written, and package
-// stream to find chunks that would expire before their value.
+// if it does not exist. Package near needs it to drop in time what Set has written, package stream
+// to find chunks that would expire before their value, and GetOrLoad to ignore a lock that does not
+// expire in time.
 //
 // An operation on many keys goes as one command or one pipeline, and the client splits it by
 // slot on a cluster. If it fails for some keys only, the error is a [KeyErrors] for them.
@@ -106,7 +108,7 @@ func (e Expiry) Millis() (ms int64, absolute bool) {
 // later is an expiry so much later, if it ends at all.
 func (e Expiry) later(d time.Duration) Expiry {
 	if e.In > 0 {
-		e.In += d
+		e.In = min(e.In, math.MaxInt64-d) + d
 	}
 	if !e.At.IsZero() {
 		e.At = e.At.Add(d)

@@ -1,7 +1,8 @@
 // Package codec turns values into bytes and back, with the standard library alone.
 //
 // [JSON] and [Gob] take any type; [Binary] takes types with binary methods of their own, [Bytes]
-// and [String] bytes as they are. Each satisfies bale.Codec, an interface of two functions.
+// and [String] bytes as they are. Each satisfies bale.Codec, an interface of two functions. Gob is
+// only for values that nobody else can write.
 package codec
 
 import (
@@ -54,8 +55,13 @@ func (JSON[T]) Append(dst []byte, v T) ([]byte, error) {
 // Decode reads the JSON src, a single value, into *v.
 func (JSON[T]) Decode(src []byte, v *T) error { return json.Unmarshal(src, v) }
 
-// Gob encodes with encoding/gob, each value on its own. That repeats the description of the type in
-// each: several times the size of JSON for small values, which only a dictionary takes back.
+// Gob encodes with encoding/gob, each value on its own. It is only for values that nobody else can
+// write: encoding/gob is not hardened against forged bytes, and no size of the value bounds its
+// memory. 76 bytes allocate 640 MiB for a map (golang/go#79539). A type that contains itself can
+// overflow the stack, which ends the program. Use another codec where somebody else may write.
+//
+// Each value repeats the description of its type: several times the size of JSON for small values,
+// which only a dictionary takes back.
 type Gob[T any] struct{}
 
 // Append appends the gob of v to dst.
@@ -67,7 +73,8 @@ func (Gob[T]) Append(dst []byte, v T) ([]byte, error) {
 	return out.b, nil
 }
 
-// Decode reads the gob src into *v.
+// Decode reads the gob src into *v. Only the program itself, or one you trust as much, may have
+// written src.
 func (Gob[T]) Decode(src []byte, v *T) error {
 	r := bytes.NewReader(src)
 	if err := gob.NewDecoder(r).Decode(v); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -13,8 +14,9 @@ import (
 var ErrFailed = errors.New("codec")
 
 // Error says which codec could not encode or decode a value of which Go type: [ErrFailed]. Its
-// message has no text of the value, and so none of the cause but a place in JSON. [errors.As] and
-// Unwrap reach the cause. The cause's text may show the value, at any length: keep it out of logs.
+// message has no text of the value: of the cause only a place in JSON or the message of a
+// [PanicError]. [errors.As] and Unwrap reach the cause. The cause's text may show the value, at any
+// length: keep it out of logs.
 type Error struct {
 	Op    string // "encode" or "decode"
 	Codec string // its Go type
@@ -32,8 +34,26 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is makes it ErrFailed.
 func (e *Error) Is(target error) bool { return target == ErrFailed }
 
+// PanicError is a panic of a codec, as the cause of an [Error], or of a loader of bale.Cache. Its
+// message has the text of a runtime.Error, and otherwise only the type of what was panicked with,
+// for that may show a value.
+type PanicError struct {
+	Value any    // what was panicked with
+	Stack []byte // of the goroutine
+}
+
+func (e *PanicError) Error() string {
+	if err, ok := e.Value.(runtime.Error); ok {
+		return "panic: " + err.Error()
+	}
+	return fmt.Sprintf("panic with a value of type %T", e.Value)
+}
+
 // withoutValue says of a codec's error what cannot be text of a value.
 func withoutValue(err error) string {
+	if e, ok := errors.AsType[*PanicError](err); ok {
+		return e.Error()
+	}
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Sprintf("invalid JSON at offset %d", e.Offset)
 	}

@@ -30,6 +30,7 @@ const (
 	providedFor         = time.Second            // a dictionary that was put back is not put back again
 	prefetched          = 4                      // published dictionaries that are fetched before they are activated
 	maxUnknown          = 4                      // dictionaries that a fleet may have lost at a time
+	heardApart          = 100 * time.Millisecond // at least, from a look at the registry to one for what was heard
 	firstRetry          = 10 * time.Millisecond
 	listenRetry         = time.Second // and twice as long each time, while nothing is heard
 	maxListenRetry      = 30 * time.Second
@@ -585,17 +586,23 @@ func pending(s *State) (ids []frame.DictionaryID) {
 	return ids
 }
 
-// follow looks at the registry when it is time or something was heard.
+// follow looks at the registry when it is time or something was heard. Anybody who may publish on
+// the channel makes all programs look: what is heard within heardApart makes one look at its end.
 func (g *Group) follow() {
 	poll := time.NewTimer(g.untilPoll())
 	defer poll.Stop()
+	wake := g.wake
+	var rest <-chan time.Time
 	provided := map[frame.DictionaryID]time.Time{}
 	for {
 		select {
 		case <-g.ctx.Done():
 			return
+		case <-rest:
+			wake = g.wake
+			continue
 		case <-poll.C:
-		case <-g.wake:
+		case <-wake:
 		case id := <-g.wanted: // which puts off no poll
 			if time.Since(provided[id]) > providedFor {
 				maps.DeleteFunc(provided, func(_ frame.DictionaryID, at time.Time) bool { return time.Since(at) > providedFor })
@@ -608,6 +615,15 @@ func (g *Group) follow() {
 		g.sync(ctx)
 		cancel()
 		poll.Reset(g.untilPoll())
+		wake, rest = nil, time.After(heardApart)
+	}
+}
+
+// look makes follow look at the registry.
+func (g *Group) look() {
+	select {
+	case g.wake <- struct{}{}:
+	default: // it is about to
 	}
 }
 
@@ -637,10 +653,7 @@ func (g *Group) listen() {
 			if group, ok := strings.CutPrefix(message, changedMessage); ok && group != g.name {
 				return
 			}
-			select {
-			case g.wake <- struct{}{}:
-			default:
-			}
+			g.look()
 		})
 		if g.ctx.Err() != nil {
 			return
@@ -670,12 +683,10 @@ func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
 // sync takes over the registry's state of the group, and gives back to the registry what it lost.
 func (g *Group) sync(ctx context.Context) {
 	err := g.takeOver(ctx)
+	g.report("dictionaries are not up to date", err)
 	g.lock.Lock()
-	defer g.lock.Unlock()
 	g.lastErr = err
-	if err != nil && g.ctx.Err() == nil {
-		g.log.Warn("dictionaries are not up to date", "err", err)
-	}
+	g.lock.Unlock()
 }
 
 func (g *Group) takeOver(ctx context.Context) error {

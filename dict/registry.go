@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/balekv/bale/frame"
@@ -208,11 +209,11 @@ func (r *Registry) quarantineKey(id frame.DictionaryID) string {
 	return r.prefix + "quarantine:" + id.String()
 }
 
-// CheckGroup reports a name that no group can have. One of 1 to 200 bytes of UTF-8 without spaces
-// and control characters can.
+// CheckGroup reports a name that no group can have. A name has 1 to 200 bytes of UTF-8, of visible
+// characters: no spaces, no control characters and no marks of direction.
 func CheckGroup(name string) error {
-	if name == "" || len(name) > maxGroupName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7F }) {
-		return fmt.Errorf("dict: %w: group %.*q, must be 1 to %d bytes of UTF-8 without spaces and control characters", ErrInvalid, maxGroupName, name, maxGroupName)
+	if name == "" || len(name) > maxGroupName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) }) {
+		return fmt.Errorf("dict: %w: group %.*q, must be 1 to %d bytes of UTF-8, of visible characters", ErrInvalid, maxGroupName, name, maxGroupName)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -182,6 +183,9 @@ func TestRegistryRefuses(t *testing.T) {
 		{"publish nothing", func(r *Registry, m *memory) error { return r.Publish(ctx, "g", nil, Info{}) }, ErrInvalid},
 		{"a group without a name", func(r *Registry, m *memory) error { return r.Publish(ctx, "", a, Info{}) }, ErrInvalid},
 		{"a group with a space", func(r *Registry, m *memory) error { return r.Rollback(ctx, "a b") }, ErrInvalid},
+		{"a group with a C1 control", func(r *Registry, m *memory) error { return r.Publish(ctx, "a\u009b2Jb", a, Info{}) }, ErrInvalid},
+		{"a group with a mark of direction", func(r *Registry, m *memory) error { return r.Publish(ctx, "a\u202eb", a, Info{}) }, ErrInvalid},
+		{"a group with an invisible character", func(r *Registry, m *memory) error { return r.Publish(ctx, "a\u200bb", a, Info{}) }, ErrInvalid},
 		{"rollback to what is not there", func(r *Registry, m *memory) error {
 			must(t, errors.Join(r.Publish(ctx, "h", a, Info{}), r.Publish(ctx, "h", b, Info{})))
 			must(t, errors.Join(r.Activate(ctx, "h", b.ID(), true), r.Activate(ctx, "h", a.ID(), true)))
@@ -1077,6 +1081,48 @@ func TestGroupHeals(t *testing.T) {
 	}
 }
 
+// TestPublishersAreBounded: whoever may publish on the channel makes a program look at the registry
+// ten times a second at most, and logs nothing. A change is heard of within a tenth of a second.
+func TestPublishersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		m := newMemory()
+		r := newRegistry(t, m, time.Minute)
+		a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+		must(t, errors.Join(r.Publish(ctx, "g", a, Info{}), r.Activate(ctx, "g", a.ID(), true)))
+		var log lines
+		g := open(t, r, GroupOptions{Poll: time.Minute, Log: log.logger()})
+		time.Sleep(time.Second)
+		shout := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				for _, message := range []string{"", "nonsense", changedMessage + "g", wantMessage + a.ID().String()} {
+					must(t, r.store.Notify(ctx, r.channel(), message))
+				}
+			}
+		}
+		looks, logged := m.count(m.gets, r.groupKey("g")), log.count("\n")
+		shout(10 * time.Second)
+		if n := m.count(m.gets, r.groupKey("g")) - looks; n > 101 {
+			t.Errorf("%d looks in 10 s", n)
+		}
+		if n := log.count("\n") - logged; n > 0 {
+			t.Errorf("%d lines are logged: %s", n, log.text.String())
+		}
+		must(t, errors.Join(r.Publish(ctx, "g", b, Info{}), r.Activate(ctx, "g", b.ID(), true)))
+		time.Sleep(heardApart + time.Millisecond)
+		if id := g.Writer().DictionaryID(); id != b.ID() {
+			t.Errorf("it writes with %v", id)
+		}
+
+		// What fails all the time is logged once.
+		m.set(r.groupKey("g"), []byte("damaged"))
+		shout(time.Second)
+		if n := log.count("dictionaries are not up to date"); n != 1 {
+			t.Errorf("%d lines of one failure", n)
+		}
+	})
+}
+
 // TestGroupPollsWhatever: a group that hears all the time of dictionaries which others want looks
 // at its own as often as ever, and puts a dictionary back once for many who want it.
 func TestGroupPollsWhatever(t *testing.T) {
@@ -1089,6 +1135,9 @@ func TestGroupPollsWhatever(t *testing.T) {
 	eventually(t, "the group listens", func() bool { m.lock.Lock(); defer m.lock.Unlock(); return len(m.listeners) > 0 })
 	for _, wanted := range []*Dictionary{dictionaryOf(t, 2), a} { // one that it does not hold, and one that it does
 		before, put := m.count(m.gets, r.groupKey("g")), m.count(m.swaps, r.dataKey(a.ID()))
+		m.lock.Lock()
+		delete(m.values, r.dataKey(wanted.ID()))
+		m.lock.Unlock()
 		messages := 0
 		for start := time.Now(); m.count(m.gets, r.groupKey("g")) < before+20; time.Sleep(time.Millisecond) {
 			if time.Since(start) > busy {

@@ -124,12 +124,15 @@ func (g *Group) provide(id frame.DictionaryID) {
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
 	defer cancel()
-	if err := g.registry.put(ctx, d); err != nil {
-		g.log.Warn("dictionary could not be put back into the registry", "id", id, "err", err)
+	if there, err := g.registry.store.Touch(ctx, g.registry.dataKey(id)); err == nil && there[0] {
 		return
 	}
-	g.log.Info("dictionary put back into the registry", "id", id)
-	g.sync(ctx)
+	err := g.registry.put(ctx, d)
+	g.report(fmt.Sprintf("dictionary %v could not be put back into the registry", id), err)
+	if err == nil {
+		g.log.Info("dictionary put back into the registry", "id", id)
+		g.look()
+	}
 }
 
 // giveBack puts a state that the registry lost, and its dictionaries, back into it.

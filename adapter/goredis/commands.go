@@ -52,7 +52,7 @@ const (
 	listValues       // a list of values of the first key
 	pairValues       // fields and values of the first key, in turn or as a map
 	scanValues       // a cursor, and fields and values in turn
-	anyValues        // values of unknown keys, anywhere
+	anyValues        // EXEC: values of unknown keys, anywhere. SORT: a value for each GET in turn
 )
 
 var (
@@ -143,8 +143,9 @@ var commands = map[string]*command{
 }
 
 // sorted reads a SORT: it returns why the command must not be sent and the pattern that is the
-// reason, or the first pattern whose values the reply holds.
-func (h *Hook) sorted(args []any) (reason, pattern string) {
+// reason, or the first pattern whose values the reply holds. Gets are the positions of all patterns
+// of GET.
+func (h *Hook) sorted(args []any) (reason, pattern string, gets []int) {
 	var by, get string // those that may name keys in scope
 	alpha, store := false, false
 	for i := 2; i < len(args); i++ {
@@ -158,7 +159,13 @@ func (h *Hook) sorted(args []any) (reason, pattern string) {
 			store = true
 			i++
 		case "by", "get":
-			if i++; i == len(args) || !h.mayName(text(args[i])) {
+			if i++; i == len(args) {
+				continue
+			}
+			if option == "get" {
+				gets = append(gets, i)
+			}
+			if !h.mayName(text(args[i])) {
 				continue
 			}
 			if option == "by" {
@@ -170,11 +177,11 @@ func (h *Hook) sorted(args []any) (reason, pattern string) {
 	}
 	switch {
 	case by != "" && alpha: // without ALPHA the server wants numbers, and says so
-		return comparesBytes, by
+		return comparesBytes, by, nil
 	case get != "" && store:
-		return "it puts the values' bytes as they are into a list, where nothing unpacks them", get
+		return "it puts the values' bytes as they are into a list, where nothing unpacks them", get, nil
 	}
-	return "", get
+	return "", get, gets
 }
 
 // mayName reports whether a pattern of SORT may name a key in scope: some text stands for the first

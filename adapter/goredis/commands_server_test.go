@@ -165,6 +165,10 @@ func TestSort(t *testing.T) {
 		}
 		absent := string(frame.Freshness{Absent: true}.Append(frame.Header{Version: frame.V2}.Append(nil)))
 		raw.Set(ctx, "user:3", absent, 0)
+		upload := raw.Get(ctx, "user:1").Val() // an element that is itself a frame, and a value out of scope
+		raw.RPush(ctx, "uploads", upload)
+		raw.Set(ctx, "other:upload", upload, 0)
+		raw.RPush(ctx, "names", "upload")
 		for _, test := range []struct {
 			cmd  redis.Cmder
 			want any // nil if it is refused
@@ -172,6 +176,8 @@ func TestSort(t *testing.T) {
 			{redis.NewStringSliceCmd(ctx, "sort", "ids", "get", "user:*"), []string{a, b, ""}},
 			{redis.NewCmd(ctx, "SORT", "ids", "GET", "#", "GET", "user:*"), []any{"1", a, "2", b, "3", nil}},
 			{redis.NewSliceCmd(ctx, "sort", "ids", "by", "w:*", "get", "user:*"), []any{b, nil, a}},
+			{redis.NewSliceCmd(ctx, "sort", "uploads", "by", "nosort", "get", "#", "get", "user:*"), []any{upload, nil}},
+			{redis.NewStringSliceCmd(ctx, "sort", "names", "by", "nosort", "get", "user:*", "get", "other:*"), []string{"", upload}},
 			{redis.NewCmd(ctx, "sort_ro", "ids", "limit", 0, 1, "get", "h:*->f"), []any{a}},
 			{redis.NewStringSliceCmd(ctx, "sort", "ids", "desc"), []string{"3", "2", "1"}},
 			{redis.NewStringSliceCmd(ctx, "sort", "ids", "limit", 0, 1, "get", "other:*"), []string{"plain"}},

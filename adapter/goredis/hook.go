@@ -108,9 +108,15 @@ func (h *Hook) inScope(key string) bool {
 	return slices.ContainsFunc(h.options.Match, func(p string) bool { return glob.Match(p, key) })
 }
 
+// holdsAll reports whether all keys are in scope, except for a registry's, which hold nothing
+// packed.
+func (h *Hook) holdsAll() bool {
+	return len(h.options.Exclude) == 0 && slices.Contains(h.options.Match, "*")
+}
+
 // process sends one command, packed, and unpacks its reply. If outer is set, it marks the context
 // for the hook on the node's client.
-func (h *Hook) process(ctx context.Context, cmd redis.Cmder, outer bool, next redis.ProcessHook) error {
+func (h *Hook) process(ctx context.Context, cmd redis.Cmder, outer bool, tx *transaction, next redis.ProcessHook) error {
 	recs := h.recordingsOf(1)
 	rec := recs.at(0)
 	c, err := h.prepare(ctx, cmd, rec)
@@ -127,6 +133,7 @@ func (h *Hook) process(ctx context.Context, cmd redis.Cmder, outer bool, next re
 	err = next(sending, cmd)
 	rec.stage(stats.Store)
 	c.restore()
+	c.queue = tx.follow(cmd, c)
 	batch := h.packer.Batch()
 	failure, failed := h.finish(ctx, c, rec, &batch)
 	if failure != nil {
@@ -183,8 +190,13 @@ func (h *Hook) processPipeline(ctx context.Context, cmds []redis.Cmder, outer bo
 	unsent := recs != nil && err != nil && !slices.ContainsFunc(send, func(cmd redis.Cmder) bool { return cmd.Err() != nil })
 	changed := refused != nil
 	batch := h.packer.Batch()
+	var tx *transaction
+	if isTransaction(send) {
+		tx = new(transaction)
+	}
 	for i, c := range calls {
 		c.restore()
+		c.queue = tx.follow(send[i], c)
 		rec := recs.at(i)
 		rec.start()
 		failure, failed := h.finish(ctx, c, rec, &batch)
@@ -224,7 +236,9 @@ type call struct {
 	reply reply
 	saved []argument
 
-	pattern string // of SORT, in place of the keys of the values in the reply
+	pattern string   // of SORT, the first that may name keys in scope
+	gets    []int    // of SORT, where the patterns of GET are among the arguments
+	queue   []queued // of EXEC, the commands that it executes, if they are known
 }
 
 // argument is one that was replaced, to be put back.
@@ -270,7 +284,7 @@ func (h *Hook) prepare(ctx context.Context, cmd redis.Cmder, rec *recording) (ca
 	}
 	if spec.sorts {
 		var reason string
-		if reason, c.pattern = h.sorted(args); reason != "" {
+		if reason, c.pattern, c.gets = h.sorted(args); reason != "" {
 			return call{}, &CommandError{name, c.pattern, reason}
 		}
 		if c.pattern != "" {

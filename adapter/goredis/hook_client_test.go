@@ -203,3 +203,89 @@ func testCancelledWrites(t *testing.T, s *Store) {
 		}
 	}
 }
+
+// TestScopeInTransactionByHand: in the reply of EXEC, values of keys in scope are unpacked, and a
+// frame under a key out of scope stays as it is. Where the hook did not see all commands, a frame
+// is an error: it could be either.
+func TestScopeInTransactionByHand(t *testing.T) {
+	ctx := t.Context()
+	for _, protocol := range []int{2, 3} {
+		hooked, raw := clients(t, HookOptions{Match: []string{"in:*"}}, protocol)
+		v := big("in scope")
+		hooked.Set(ctx, "in:k", v, 0)
+		hooked.HSet(ctx, "in:h", "f", v)
+		upload := raw.Get(ctx, "in:k").Val() // a frame that somebody has uploaded
+		raw.Set(ctx, "out:k", upload, 0)
+		raw.HSet(ctx, "out:h", "f", upload)
+		raw.RPush(ctx, "list", upload)
+		read := [][]any{{"multi"}, {"GET", "in:k"}, {"get", "out:k"}, {"mget", "in:k", "out:k", "in:none"}, {"hgetall", "out:h"}, {"hgetall", "in:h"}, {"lrange", "list", 0, -1}, {"ping", upload}}
+		var in, out any = []any{"f", v}, []any{"f", upload}
+		if protocol == 3 {
+			in, out = map[any]any{"f": v}, map[any]any{"f": upload}
+		}
+		want := []any{v, upload, []any{v, upload, nil}, out, in, []any{upload}, upload}
+		for name, exec := range map[string]func() (redis.Cmder, error){
+			"Conn": func() (redis.Cmder, error) {
+				conn := hooked.Conn()
+				defer conn.Close()
+				for _, args := range [][]any{{"multi"}, {"get", "in:k"}, {"discard"}} { // which leaves nothing behind
+					conn.Do(ctx, args...)
+				}
+				for _, args := range read {
+					if err := conn.Do(ctx, args...).Err(); err != nil {
+						return nil, err
+					}
+				}
+				cmd := redis.NewSliceCmd(ctx, "exec")
+				return cmd, conn.Process(ctx, cmd)
+			},
+			"Watch": func() (cmd redis.Cmder, err error) {
+				err = hooked.Watch(ctx, func(tx *redis.Tx) error {
+					for _, args := range append(read, []any{"exec"}) {
+						c := redis.NewCmd(ctx, args...)
+						if err := tx.Process(ctx, c); err != nil {
+							return err
+						}
+						cmd = c
+					}
+					return nil
+				})
+				return cmd, err
+			},
+			"Pipeline": func() (cmd redis.Cmder, err error) {
+				cmds, err := hooked.Pipelined(ctx, func(p redis.Pipeliner) error {
+					for _, args := range append(read, []any{"exec"}) {
+						p.Do(ctx, args...)
+					}
+					return nil
+				})
+				return cmds[len(cmds)-1], err
+			},
+		} {
+			cmd, err := exec()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if diff := gocmp(want, valueOf(cmd)); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		}
+
+		// MULTI in a pipeline, and EXEC later.
+		for _, key := range []string{"in:k", "out:k", "none"} {
+			conn := hooked.Conn()
+			defer conn.Close()
+			if _, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error { p.Do(ctx, "multi"); p.Do(ctx, "get", key); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			cmd := conn.Do(ctx, "exec")
+			if key == "none" {
+				if diff := gocmp([]any{nil}, cmd.Val()); diff != "" || cmd.Err() != nil {
+					t.Errorf("%s: %v, %s", key, cmd.Err(), diff)
+				}
+			} else if !errors.Is(cmd.Err(), ErrCommand) || cmd.Val() != nil {
+				t.Errorf("%s: %v, %v", key, cmd.Val(), cmd.Err())
+			}
+		}
+	}
+}

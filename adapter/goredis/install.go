@@ -228,6 +228,7 @@ func (i *installed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	if sentAlready(next) {
 		return i.refuse
 	}
+	tx := new(transaction) // go-redis calls ProcessHook for each Conn and Tx
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if p, ok := cmd.(*probe); ok && p.to.hook == i.hook {
 			if p.first == nil {
@@ -242,7 +243,7 @@ func (i *installed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if l == passing || l == inner && i.hook.passed(ctx, cmd) {
 			return next(ctx, cmd)
 		}
-		return i.hook.process(ctx, cmd, l == outer, next)
+		return i.hook.process(ctx, cmd, l == outer, tx, next)
 	}
 }
 

@@ -45,7 +45,7 @@ func (u *unpacking) replace() {
 	case *redis.StatusCmd:
 		replaceIn(u, cmd.Val(), u.first, cmd.SetVal)
 	case *redis.SliceCmd:
-		replaceIn(u, cmd.Val(), u.list, cmd.SetVal)
+		replaceIn(u, cmd.Val(), u.executed, cmd.SetVal)
 	case *redis.StringSliceCmd:
 		replaceIn(u, cmd.Val(), u.strings, cmd.SetVal)
 	case *redis.MapStringStringCmd:
@@ -88,21 +88,27 @@ func (u *unpacking) queued(s string) {
 	}
 }
 
+// errWhose is for a frame in the reply of EXEC that may be of a key in scope, or of another.
+var errWhose = fmt.Errorf("%w: the hook did not see all commands of the transaction, and cannot tell whether a packed value in the reply is of a key in scope; use TxPipeline", ErrCommand)
+
 // value unpacks a string that is the value of the key at a position, of the given field in a hash.
-// Where the key is not known, every frame is unpacked: better than to hand out a packed value.
+// Where the key is not known and not all keys are in scope, a frame is an error: unpacked it could
+// be wrong for a key out of scope, and packed for one in scope.
 func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	magic := frame.HasMagic(s)
 	if !magic && u.rec == nil {
 		return s, kept
 	}
-	name := u.pattern
-	if u.reply != anyValues {
-		if key < len(u.args) {
-			name = text(u.args[key])
-		}
-		if !u.h.inScope(name) {
-			return s, kept
-		}
+	name := ""
+	if key < len(u.args) {
+		name = text(u.args[key])
+	}
+	if u.reply != anyValues && !u.h.inScope(name) {
+		return s, kept
+	}
+	if u.reply == anyValues && u.gets == nil && magic && !u.h.holdsAll() {
+		u.failed = append(u.failed, &bale.KeyError{Op: u.name, Key: name, Err: errWhose})
+		return "", replaced
 	}
 	if !magic {
 		u.rec.read(s)
@@ -141,8 +147,14 @@ func (u *unpacking) place(i int, element func(int) any) (key int, field any, ok 
 	switch u.reply {
 	case keyValues:
 		return u.keys.first + i*u.keys.step, nil, true
-	case listValues, anyValues:
+	case listValues:
 		return u.keys.first, nil, true
+	case anyValues:
+		if u.gets == nil {
+			return u.keys.first, nil, true
+		}
+		at := u.gets[i%len(u.gets)]
+		return at, nil, u.h.mayName(text(u.args[at]))
 	case pairValues, scanValues:
 		if i%2 == 1 {
 			return u.keys.first, element(i - 1), true
@@ -259,6 +271,29 @@ func (u *unpacking) pairs(list []redis.KeyValue) ([]redis.KeyValue, bool) {
 	return list, changed
 }
 
+// executed unpacks a list. In that of EXEC, each element is the reply of a queued command.
+func (u *unpacking) executed(list []any) ([]any, bool) {
+	if u.name != "exec" || len(u.queue) != len(list) {
+		return u.list(list)
+	}
+	changed := false
+	exec, args := u.call, u.args
+	for i, q := range exec.queue {
+		if q.reply == noValues {
+			continue
+		}
+		u.call, u.args = q.call, q.args
+		if element, is := u.any(list[i]); is {
+			if !changed {
+				list, changed = slices.Clone(list), true
+			}
+			list[i] = element
+		}
+	}
+	u.call, u.args, u.none = exec, args, false
+	return list, changed
+}
+
 // any unpacks the reply of Do, whose shape depends on the protocol.
 func (u *unpacking) any(v any) (any, bool) {
 	switch v := v.(type) {
@@ -272,7 +307,7 @@ func (u *unpacking) any(v any) (any, bool) {
 		}
 		u.queued(v)
 	case []any:
-		return u.list(v)
+		return u.executed(v)
 	case map[any]any:
 		return u.document(v)
 	}
