@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -18,6 +17,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -40,22 +40,8 @@ func newServer(t *testing.T) (*redis.Client, string) {
 	return client, server.URL()
 }
 
-// ran runs a command, and returns its exit code and what it printed.
 func ran(t *testing.T, args ...string) (code int, out, errs string) {
-	t.Helper()
-	var o, e bytes.Buffer
-	code = app.Run(t.Context(), args, strings.NewReader(""), &o, &e)
-	return code, o.String(), e.String()
-}
-
-// ok fails if there is an error.
-func ok(t *testing.T, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	return clitest.Ran(t.Context(), app, args...)
 }
 
 // TestForgedListOfGroups: a list with one name again and again is damaged, and its groups are read
@@ -69,13 +55,13 @@ func TestForgedListOfGroups(t *testing.T) {
 		names[i] = name
 	}
 	list, err := json.Marshal(names)
-	ok(t, err, client.Set(ctx, "bale:dict:groups", list, 0).Err(), client.Set(ctx, "bale:dict:group:"+name, `{"group":"`+name+`","epoch":1,"dictionaries":[{"id":"00000001"}]}`, 0).Err())
+	clitest.OK(t, err, client.Set(ctx, "bale:dict:groups", list, 0).Err(), client.Set(ctx, "bale:dict:group:"+name, `{"group":"`+name+`","epoch":1,"dictionaries":[{"id":"00000001"}]}`, 0).Err())
 	for _, args := range [][]string{{"dict", "list"}, {"dict", "gc"}} {
 		before, err := keyspace.CommandCalls(ctx, client)
-		ok(t, err)
+		clitest.OK(t, err)
 		code, out, errs := ran(t, append(args, "--redis", url)...)
 		after, err := keyspace.CommandCalls(ctx, client)
-		ok(t, err)
+		clitest.OK(t, err)
 		if all := out + errs; code != cli.ExitFailed || !strings.Contains(all, `"bale:dict:groups"`) || strings.Count(all, name) > 2 {
 			t.Errorf("%v: exit %d, %.1000s", args, code, all)
 		}
@@ -100,10 +86,10 @@ func TestForgedRegistry(t *testing.T) {
 	const n = 1500
 	for i := range n {
 		state.Dictionaries = append(state.Dictionaries, dict.Entry{ID: frame.DictionaryID(i + 1)})
-		ok(t, client.Set(ctx, fmt.Sprintf("bale:dict:data:%v", frame.DictionaryID(n+i+1)), "damaged", 0).Err())
+		clitest.OK(t, client.Set(ctx, fmt.Sprintf("bale:dict:data:%v", frame.DictionaryID(n+i+1)), "damaged", 0).Err())
 	}
 	document, err := json.Marshal(&state)
-	ok(t, err, client.Set(ctx, "bale:dict:groups", `["g"]`, 0).Err(), client.Set(ctx, "bale:dict:group:g", document, 0).Err())
+	clitest.OK(t, err, client.Set(ctx, "bale:dict:groups", `["g"]`, 0).Err(), client.Set(ctx, "bale:dict:group:g", document, 0).Err())
 	code, out, errs := ran(t, "dict", "list", "--redis", url)
 	if code != cli.ExitFailed || strings.Count(out, "MISSING") != 100 || strings.Count(out, "DAMAGED") != 100 || strings.Count(out, "... and 1400 more") != 2 || strings.Count(out, "\n") > n {
 		t.Errorf("exit %d, %d lines: %s", code, strings.Count(out, "\n"), errs)
@@ -127,26 +113,26 @@ func TestVerifyGoesOn(t *testing.T) {
 	ctx := t.Context()
 	client, url := newServer(t)
 	streams, err := stream.New(goredis.NewStore(client), stream.Options{})
-	ok(t, err)
+	clitest.OK(t, err)
 	short := func(key string) { // a stream whose chunk expires before it
 		_, err := streams.PutReader(ctx, key, strings.NewReader(key), bale.Expiry{Never: true})
-		ok(t, err)
+		clitest.OK(t, err)
 		m, err := stream.ParseManifest([]byte(client.Get(ctx, key).Val()))
-		ok(t, err, client.PExpire(ctx, m.ChunkKey(key, 0), 1e9*3600).Err())
+		clitest.OK(t, err, client.PExpire(ctx, m.ChunkKey(key, 0), 1e9*3600).Err())
 	}
 	bad := []string{"fields", "hash-journal", "list-owner", "crowded"}
-	ok(t, client.HSet(ctx, "fields", "manifest", manifest(forgedGeneration, 100, 100, 1600), "journal", journalOf()).Err())
-	ok(t, client.HSet(ctx, "fields:bale:journal", "f", journalOf()).Err())
+	clitest.OK(t, client.HSet(ctx, "fields", "manifest", manifest(forgedGeneration, 100, 100, 1600), "journal", journalOf()).Err())
+	clitest.OK(t, client.HSet(ctx, "fields:bale:journal", "f", journalOf()).Err())
 	short("hash-journal")
-	ok(t, client.HSet(ctx, "hash-journal:bale:journal", "f", "v").Err())
-	ok(t, client.LPush(ctx, "list-owner", "v").Err(), client.Set(ctx, "list-owner:bale:journal", journalOf(forgedGeneration), 0).Err())
+	clitest.OK(t, client.HSet(ctx, "hash-journal:bale:journal", "f", "v").Err())
+	clitest.OK(t, client.LPush(ctx, "list-owner", "v").Err(), client.Set(ctx, "list-owner:bale:journal", journalOf(forgedGeneration), 0).Err())
 	short("crowded")
 	var ids []string
 	for i := range 100 {
 		ids = append(ids, fmt.Sprintf("%s%c%c", forgedGeneration[:24], 'A'+i/26, 'A'+i%26))
-		ok(t, client.Set(ctx, "crowded:"+ids[i]+":alive", journalOf(), 0).Err())
+		clitest.OK(t, client.Set(ctx, "crowded:"+ids[i]+":alive", journalOf(), 0).Err())
 	}
-	ok(t, client.Set(ctx, "crowded:bale:journal", journalOf(ids...), 0).Err())
+	clitest.OK(t, client.Set(ctx, "crowded:bale:journal", journalOf(ids...), 0).Err())
 	const sound = 50
 	for i := range sound {
 		short(fmt.Sprint("sound", i))
@@ -176,13 +162,13 @@ func TestForgedFrames(t *testing.T) {
 	for i := range n {
 		fields = append(fields, fmt.Sprint("m", i), manifest(forgedGeneration, 100<<20, 100<<20, 1600))
 	}
-	ok(t, client.HSet(ctx, "h", fields...).Err(), client.ConfigResetStat(ctx).Err())
+	clitest.OK(t, client.HSet(ctx, "h", fields...).Err(), client.ConfigResetStat(ctx).Err())
 	code, out, errs := ran(t, "verify", "--max-rate", "0", "--max-bandwidth", "0", "--redis", url)
 	if code != cli.ExitFailed || !strings.Contains(out, fmt.Sprintf("%d CANNOT BE UNPACKED", 2*n)) || !strings.Contains(out, "other causes") || strings.Count(out, "\n") > 3*badNamed {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
 	calls, err := keyspace.CommandCalls(ctx, client)
-	ok(t, err)
+	clitest.OK(t, err)
 	if calls["pttl"]+calls["strlen"] > 10 {
 		t.Errorf("it looked for chunks of fields: %v", calls)
 	}
@@ -193,7 +179,7 @@ func TestForgedFrames(t *testing.T) {
 func TestMissingAreBounded(t *testing.T) {
 	client, url := newServer(t)
 	servers, err := (&registryFlags{Prefix: dict.DefaultPrefix}).open(t.Context(), 0, url)
-	ok(t, err)
+	clitest.OK(t, err)
 	defer servers.close()
 	r := newStoredReader(servers, &keyspace.Pacer{})
 	defer r.close()
@@ -205,7 +191,7 @@ func TestMissingAreBounded(t *testing.T) {
 			t.Fatalf("%d are kept", len(r.missing))
 		}
 	}
-	ok(t, client.ConfigResetStat(t.Context()).Err())
+	clitest.OK(t, client.ConfigResetStat(t.Context()).Err())
 	r.pace.Rate = 1
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // less than it has to wait
 	defer cancel()
@@ -224,10 +210,10 @@ func TestLongNames(t *testing.T) {
 	damaged := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), "garbage"...)
 	long := func(c string) string { return strings.Repeat(c, n) }
 	value := strings.Repeat("some words that are alike, ", 20)
-	ok(t, client.Set(ctx, long("\x01"), damaged, 0).Err(), client.HSet(ctx, "h", long("f"), damaged).Err(), client.HSet(ctx, long("\u202e"), long("\xff"), damaged).Err())
-	ok(t, client.Set(ctx, long("s"), manifest(forgedGeneration, 100, 100, 1), 0).Err(), client.Set(ctx, "bale:dict:groups", `["`+long("g")[:n/4]+`"]`, 0).Err())
+	clitest.OK(t, client.Set(ctx, long("\x01"), damaged, 0).Err(), client.HSet(ctx, "h", long("f"), damaged).Err(), client.HSet(ctx, long("\u202e"), long("\xff"), damaged).Err())
+	clitest.OK(t, client.Set(ctx, long("s"), manifest(forgedGeneration, 100, 100, 1), 0).Err(), client.Set(ctx, "bale:dict:groups", `["`+long("g")[:n/4]+`"]`, 0).Err())
 	for i := range 40 {
-		ok(t, client.Set(ctx, fmt.Sprint(long("p"), ":", i), value, 0).Err())
+		clitest.OK(t, client.Set(ctx, fmt.Sprint(long("p"), ":", i), value, 0).Err())
 	}
 	dir := t.TempDir()
 	for i, args := range [][]string{
@@ -243,7 +229,7 @@ func TestLongNames(t *testing.T) {
 		}
 	}
 	files, err := os.ReadDir(dir)
-	ok(t, err)
+	clitest.OK(t, err)
 	for _, f := range files {
 		if info, err := f.Info(); err != nil || info.Size() > most+pageFrame {
 			t.Errorf("%s has %d bytes, %v", f.Name(), info.Size(), err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/internal/testvalues"
 )
 
@@ -20,9 +21,9 @@ func TestImportStaysInTheFolder(t *testing.T) {
 	secrets := t.TempDir()
 	key := filepath.Join(secrets, "key")
 	content := []byte("PRIVATE " + strings.Repeat("secret ", 100))
-	ok(t, os.WriteFile(key, content, 0o600))
+	clitest.OK(t, os.WriteFile(key, content, 0o600))
 	state := filepath.Join(secrets, "state.json")
-	ok(t, os.WriteFile(state, []byte(`{"group":"g"}`), 0o600))
+	clitest.OK(t, os.WriteFile(state, []byte(`{"group":"g"}`), 0o600))
 	large := bytes.Repeat([]byte("x"), 64<<20)
 	for name, test := range map[string]struct {
 		make func(dir string) error
@@ -44,7 +45,7 @@ func TestImportStaysInTheFolder(t *testing.T) {
 		"a list and no object": {func(dir string) error { return os.WriteFile(filepath.Join(dir, "group.json"), []byte("[]"), 0o600) }, "group.json"},
 	} {
 		dir := t.TempDir()
-		ok(t, os.WriteFile(filepath.Join(dir, "b.dict"), bytes.Repeat([]byte("sound "), 100), 0o600), test.make(dir))
+		clitest.OK(t, os.WriteFile(filepath.Join(dir, "b.dict"), bytes.Repeat([]byte("sound "), 100), 0o600), test.make(dir))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		code, out, errs := ran(t, "dict", "import", dir, "--group", "g", "--redis", url)
@@ -57,11 +58,11 @@ func TestImportStaysInTheFolder(t *testing.T) {
 		}
 		if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
 			t.Errorf("%s: %q were written", name, keys)
-			ok(t, client.FlushAll(t.Context()).Err())
+			clitest.OK(t, client.FlushAll(t.Context()).Err())
 		}
 	}
 	dir := t.TempDir()
-	ok(t, os.WriteFile(filepath.Join(dir, "b"), content, 0o600), os.Symlink("b", filepath.Join(dir, "b.dict"))) // as a mounted volume has it
+	clitest.OK(t, os.WriteFile(filepath.Join(dir, "b"), content, 0o600), os.Symlink("b", filepath.Join(dir, "b.dict"))) // as a mounted volume has it
 	if code, out, errs := ran(t, "dict", "import", dir, "--group", "g", "--redis", url); code != cli.ExitDone || !strings.Contains(errs, "warning") {
 		t.Errorf("exit %d, %s%s", code, out, errs)
 	}

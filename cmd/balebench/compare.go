@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -46,11 +47,11 @@ func (c *compareCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Old == "-" && c.New == "-" {
 		return fmt.Errorf("%w: stdin (-) is there twice", cli.ErrUsage)
 	}
-	before, err := readRun(c.Old, s)
+	before, err := readRun(ctx, c.Old, s)
 	if err != nil {
 		return err
 	}
-	after, err := readRun(c.New, s)
+	after, err := readRun(ctx, c.New, s)
 	if err != nil {
 		return err
 	}
@@ -74,11 +75,11 @@ func (c *compareCommand) Run(ctx context.Context, s *cli.Streams) error {
 	return r.Err()
 }
 
-// maxRun bounds a file of results.
-const maxRun = 1 << 30
+// maxText bounds a file in Go benchmark format, which may be between what a program printed.
+const maxText = 256 << 20
 
 // readRun reads a run: JSON of balebench run, or Go benchmark format.
-func readRun(path string, s *cli.Streams) (*compare.Run, error) {
+func readRun(ctx context.Context, path string, s *cli.Streams) (*compare.Run, error) {
 	source, name := s.In, "stdin"
 	if path != "-" {
 		f, err := os.Open(path)
@@ -91,21 +92,22 @@ func readRun(path string, s *cli.Streams) (*compare.Run, error) {
 		defer f.Close()
 		source, name = f, path
 	}
-	b, err := io.ReadAll(io.LimitReader(source, maxRun+1))
-	switch {
-	case err != nil:
+	text := &io.LimitedReader{R: source, N: maxText + 1}
+	r := bufio.NewReader(text)
+	start, err := r.Peek(r.Size())
+	if err != nil && err != io.EOF {
 		return nil, asUsage{fmt.Errorf("%s: %w", name, err)}
-	case len(b) > maxRun:
-		return nil, asUsage{fmt.Errorf("%s is larger than %d MiB", name, maxRun>>20)}
 	}
-	var run *compare.Run
-	if bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
-		run, err = labRun(b)
+	if bytes.HasPrefix(bytes.TrimSpace(start), []byte("{")) {
+		result, err := readOutcome(r, name)
 		if err != nil {
-			return nil, asUsage{fmt.Errorf("%s: %w", name, err)}
+			return nil, asUsage{err}
 		}
-		return run, nil
+		return goBenchmarks(result), nil
 	}
-	run, err = compare.Read(bytes.NewReader(b), name)
+	run, err := compare.Read(ctx, r, name)
+	if text.N == 0 {
+		return nil, asUsage{fmt.Errorf("%s is larger than %d MiB", name, maxText>>20)}
+	}
 	return run, incomparable(err)
 }

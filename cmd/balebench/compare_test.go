@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -223,7 +224,7 @@ func TestLabRunIsComparable(t *testing.T) {
 	if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &errs); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
-	r, err := readRun(path, &cli.Streams{})
+	r, err := readRun(t.Context(), path, &cli.Streams{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +232,7 @@ func TestLabRunIsComparable(t *testing.T) {
 	if err := compare.Write(&text, r); err != nil {
 		t.Fatal(err)
 	}
-	again, err := compare.Read(&text, "written")
+	again, err := compare.Read(t.Context(), &text, "written")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,5 +257,55 @@ func TestLabRunIsComparable(t *testing.T) {
 	}
 	if _, err := json.Marshal(report); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestForgedResults: what reads a result refuses one that is too large for a run, before it takes
+// much more memory than the file has bytes.
+func TestForgedResults(t *testing.T) {
+	list := func(element string, n int) string { return "[" + strings.Repeat(element+",", n-1) + element + "]" }
+	dir := t.TempDir()
+	path, page := filepath.Join(dir, "run.json"), filepath.Join(dir, "page.html")
+	for want, text := range map[string]string{
+		"it has 2001 cells, at most 2000 are read":                  `{"cells":` + list("{}", maxCells+1) + `}`,
+		"it has 2002 cells, at most 2000 are read":                  `{"cells":` + list("1", maxCells+1) + `,"cells":[null]}`,
+		"it has 1048577 commas, at most 1048576 are read":           `{"environment":{"notes":` + list(`""`, maxCommas+2) + `}}`,
+		"it is larger than 64 MiB":                                  `{"x":"` + strings.Repeat("x", maxResult) + `"}`,
+		"unexpected end of JSON input":                              `{"cells":[`,
+		"cannot unmarshal number into Go struct field Run.cells of": `{"cells":[1]}`,
+	} {
+		clitest.OK(t, os.WriteFile(path, []byte(text), 0o600))
+		for _, args := range [][]string{{"compare", path, path}, {"run", "--embedded", "--builtin", "profiles", "--baseline", path, "--html", page}} {
+			code, out, errs := clitest.Ran(t.Context(), app, args...)
+			if code == cli.ExitDone || !strings.Contains(errs, want) || !strings.Contains(errs, "no result of balebench run --json") {
+				t.Errorf("%s: exit %d, %s%s", args[0], code, out, errs)
+			}
+		}
+	}
+}
+
+// TestManyLibraries: versions that are there again and again are told once.
+func TestManyLibraries(t *testing.T) {
+	r := outcome.Run{Environment: outcome.Environment{Bale: "v1"}}
+	for i := range 30_000 {
+		r.Environment.Libraries = append(r.Environment.Libraries, outcome.Library{Module: fmt.Sprint("m", i%15_000), Version: "v1"})
+	}
+	if n := len(goBenchmarks(&r).Versions); n != 15_001 {
+		t.Errorf("%d versions", n)
+	}
+}
+
+// TestCompareIsInterrupted: Ctrl-C ends the reading, and is no misuse.
+func TestCompareIsInterrupted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	clitest.OK(t, os.WriteFile(path, []byte("BenchmarkX 1 5 ns/op\n"), 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := readRun(ctx, path, &cli.Streams{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	var errs bytes.Buffer
+	if code := app.Run(ctx, []string{"compare", path, path}, strings.NewReader(""), io.Discard, &errs); code != cli.ExitFailed || !strings.Contains(errs.String(), "interrupted") {
+		t.Errorf("exit %d: %s", code, &errs)
 	}
 }

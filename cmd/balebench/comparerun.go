@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,18 +9,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
-
-// labRun is the JSON of balebench run as a run to compare.
-func labRun(text []byte) (*compare.Run, error) {
-	var r outcome.Run
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("not the JSON of balebench run: %w", err)
-	}
-	if err := checkRun(&r); err != nil {
-		return nil, fmt.Errorf("not the JSON of balebench run: %w", err)
-	}
-	return goBenchmarks(&r), nil
-}
 
 // goBenchmarks are the rounds of a run as benchmarks of Go.
 func goBenchmarks(r *outcome.Run) *compare.Run {
@@ -35,8 +22,10 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 		},
 		Versions: []compare.Setting{{Key: "bale", Value: e.Bale}},
 	}
+	known := map[compare.Setting]bool{}
 	for _, l := range e.Libraries {
-		if v := (compare.Setting{Key: l.Module, Value: l.Version}); v.Key != "" && v.Value != "" && !slices.Contains(run.Versions, v) {
+		if v := (compare.Setting{Key: l.Module, Value: l.Version}); v.Key != "" && v.Value != "" && !known[v] {
+			known[v] = true
 			run.Versions = append(run.Versions, v)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ type benchOutputs struct {
 func openOutputs(b *runCommand, s *cli.Streams) (o *benchOutputs, err error) {
 	o = &benchOutputs{}
 	if b.Baseline != "" {
-		if o.baseline, err = readOutcome(b.Baseline); err != nil {
+		if o.baseline, err = readBaseline(b.Baseline); err != nil {
 			return nil, fmt.Errorf("--baseline: %w", err)
 		}
 	}
@@ -62,20 +63,72 @@ func pageOptions(r *outcome.Run, live bool) report.BenchOptions {
 	return o
 }
 
-// readOutcome reads what balebench run --json wrote.
-func readOutcome(path string) (*outcome.Run, error) {
-	text, err := os.ReadFile(path)
+func readBaseline(path string) (*outcome.Run, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	var r outcome.Run
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%s is no result of balebench run --json: %w", path, err)
+	defer f.Close()
+	return readOutcome(f, path)
+}
+
+// What a result of balebench run --json may have: more than a machine measures in a day. A cell of ten
+// rounds is 8 KB of JSON with 400 commas; forged, one of 2 bytes would take 752 bytes of memory.
+const (
+	maxResult = 64 << 20
+	maxCells  = 2_000
+	maxCommas = 1 << 20 // and so elements of lists
+)
+
+// errResult marks what is no result of balebench run --json.
+var errResult = errors.New("no result of balebench run --json")
+
+// readOutcome reads what balebench run --json wrote. It refuses what is too large for a run before it
+// takes the memory for one.
+func readOutcome(from io.Reader, name string) (*outcome.Run, error) {
+	text, err := io.ReadAll(io.LimitReader(from, maxResult+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := checkRun(&r); err != nil {
-		return nil, fmt.Errorf("%s is no result of balebench run --json: %w", path, err)
+	var r outcome.Run
+	if err = checkSize(text); err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err == nil {
+		err = checkRun(&r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is %w: %w", name, errResult, err)
 	}
 	return &r, nil
+}
+
+func checkSize(text []byte) error {
+	if len(text) > maxResult {
+		return fmt.Errorf("it is larger than %d MiB", maxResult>>20)
+	}
+	if n := bytes.Count(text, []byte(",")); n > maxCommas {
+		return fmt.Errorf("it has %d commas, at most %d are read", n, maxCommas)
+	}
+	var lists struct{ Cells elements }
+	if err := json.Unmarshal(text, &lists); err != nil {
+		return err
+	}
+	if lists.Cells > maxCells {
+		return fmt.Errorf("it has %d cells, at most %d are read", lists.Cells, maxCells)
+	}
+	return nil
+}
+
+// elements counts those of a list in JSON, without memory for them.
+type elements int
+
+// UnmarshalJSON adds to it: a forged object may have a list twice.
+func (n *elements) UnmarshalJSON(list []byte) error {
+	var all []struct{}
+	json.Unmarshal(list, &all) // of what type they are does not matter here
+	*n += elements(len(all))
+	return nil
 }
 
 // checkRun says what a file lacks that is not one of balebench run --json, or one of another version.

@@ -221,7 +221,7 @@ func (s *session) once(ctx context.Context, side int, what string) (run *compare
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: %s (%s), %s: %w", ErrCommand, names[side], command, what, err)
 	}
-	run, err = compare.Read(p.stdout(), names[side])
+	run, err = compare.Read(ctx, p.stdout(), names[side])
 	switch {
 	case errors.Is(err, compare.ErrNoBenchmarks):
 		return p.run(), true, nil

@@ -211,13 +211,18 @@ func Compare(ctx context.Context, before, after *Run, o Options) (*Report, error
 		if series, failed := len(run.Series), len(run.Failed)+len(run.Behind); series > maxSeries || failed > maxFailed {
 			return nil, fmt.Errorf("%w: a run with %d figures and %d failed cells; there may be %d and %d", ErrIncomparable, series, failed, maxSeries, maxFailed)
 		}
+		if versions, warnings := len(run.Versions), len(run.Warnings); max(versions, warnings) > maxRemarks {
+			return nil, fmt.Errorf("%w: a run with %d versions and %d warnings; there may be %d of each", ErrIncomparable, versions, warnings, maxRemarks)
+		}
 	}
 	o.Gate = o.Gate.orDefault()
 	r := &Report{
 		Gate: o.Gate.String(), Paired: o.Paired, OldWarnings: before.Warnings, NewWarnings: after.Warnings,
 		Differences: differences(before.Environment, after.Environment), Versions: changed(before.Versions, after.Versions),
 	}
-	r.compareCells(before, after)
+	if err := r.compareCells(ctx, before, after); err != nil {
+		return nil, err
+	}
 	r.compareRates(before, after)
 	rivals := map[key]Series{}
 	for _, s := range after.Series {
@@ -270,7 +275,7 @@ func cell(pkg, name string) string {
 }
 
 // compareCells says what became of each cell that is not right in both runs.
-func (r *Report) compareCells(before, after *Run) {
+func (r *Report) compareCells(ctx context.Context, before, after *Run) error {
 	was, is := before.cells(), after.cells()
 	said, used := map[string]bool{}, map[*Failure]bool{}
 	for _, s := range slices.Concat(before.Series, after.Series) {
@@ -279,7 +284,10 @@ func (r *Report) compareCells(before, after *Run) {
 			continue
 		}
 		said[c] = true
-		old, now := was.failure(s), is.failure(s)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		old, now := was.failure(s.Package, c), is.failure(s.Package, c)
 		used[old], used[now] = true, true
 		switch {
 		case old != nil && now != nil:
@@ -298,12 +306,15 @@ func (r *Report) compareCells(before, after *Run) {
 	}
 	// What is left has no figures in either run.
 	for i := range after.Failed {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		f := &after.Failed[i]
 		switch {
 		case used[f] || is.within(f):
 		case has(before.Failed, f.Cell):
 			r.StillFailed = append(r.StillFailed, *f)
-		case slices.ContainsFunc(before.Series, f.partly): // it failed beside its parts, which are right
+		case was.partOf(f): // it failed beside its parts, which are right
 			r.Failed = append(r.Failed, *f)
 		default:
 			r.NewFailed = append(r.NewFailed, *f)
@@ -315,6 +326,7 @@ func (r *Report) compareCells(before, after *Run) {
 			r.OnlyOld = append(r.OnlyOld, f.Cell)
 		}
 	}
+	return nil
 }
 
 // compareRates says which cells keep their rate in one run alone. Those that keep it in neither are
@@ -340,22 +352,26 @@ func has(failed []Failure, cell string) bool {
 // cells are those of a run, whatever came of them.
 type cells struct {
 	measured map[string]bool
+	packages map[string]bool // of them
 	failed   []Failure
 }
 
 func (r *Run) cells() cells {
-	c := cells{map[string]bool{}, r.Failed}
+	c := cells{map[string]bool{}, map[string]bool{}, r.Failed}
 	for _, s := range r.Series {
-		c.measured[s.Cell()] = true
+		c.measured[s.Cell()], c.packages[s.Package] = true, true
 	}
 	return c
 }
 
 // failure is why a cell has no right figures in a run, or nil. That of what it is a part of is its
-// own where it has no figures at all.
-func (cs cells) failure(s Series) *Failure {
+// own where it has no figures at all. go test names what failed without the processors: X, and X-2
+// where it has figures.
+func (cs cells) failure(pkg, cell string) *Failure {
+	bare, measured := processors.ReplaceAllString(cell, ""), cs.measured[cell]
 	for i := range cs.failed {
-		if f := &cs.failed[i]; f.of(s) || f.partly(s) && !cs.measured[s.Cell()] {
+		f := &cs.failed[i]
+		if own := !f.Package && (f.Cell == cell || f.Cell == bare); own || !measured && f.partly(pkg, cell) {
 			return f
 		}
 	}
@@ -364,21 +380,33 @@ func (cs cells) failure(s Series) *Failure {
 
 // within says that another failure is of a part of what failed, which go test names, too.
 func (cs cells) within(f *Failure) bool {
-	return slices.ContainsFunc(cs.failed, func(o Failure) bool { return strings.HasPrefix(o.Cell, f.Cell+"/") && !f.Package })
+	return !f.Package && slices.ContainsFunc(cs.failed, func(o Failure) bool { return under(o.Cell, f.Cell) })
 }
 
-// of says that a failure is a cell's. go test names what failed without the processors: X, and X-2
-// where it has figures.
-func (f *Failure) of(s Series) bool {
-	return !f.Package && (f.Cell == s.Cell() || f.Cell == processors.ReplaceAllString(s.Cell(), ""))
+// partOf says that a cell with figures is a part of what failed.
+func (cs cells) partOf(f *Failure) bool {
+	if f.Package {
+		return cs.packages[f.Cell]
+	}
+	for cell := range cs.measured {
+		if under(cell, f.Cell) {
+			return true
+		}
+	}
+	return false
 }
 
 // partly says that a cell is a part of what failed: X/small of X, or of a package.
-func (f *Failure) partly(s Series) bool {
+func (f *Failure) partly(pkg, cell string) bool {
 	if f.Package {
-		return f.Cell == s.Package
+		return f.Cell == pkg
 	}
-	return strings.HasPrefix(s.Cell(), f.Cell+"/")
+	return under(cell, f.Cell)
+}
+
+func under(cell, of string) bool {
+	rest, ok := strings.CutPrefix(cell, of)
+	return ok && strings.HasPrefix(rest, "/")
 }
 
 // some is a list of names that does not get long.
@@ -395,8 +423,10 @@ func some(names []string) string {
 
 func units(cs []Comparison) string {
 	var names []string
+	seen := map[string]bool{}
 	for _, c := range cs {
-		if !slices.Contains(names, c.Unit) {
+		if !seen[c.Unit] {
+			seen[c.Unit] = true
 			names = append(names, c.Unit)
 		}
 	}
@@ -407,19 +437,20 @@ func units(cs []Comparison) string {
 var ofThisRun = []string{"branch", "command", "commit", "commit-time", "date", "pkg", "runstamp", "time"}
 
 func differences(before, after []Setting) (d []Difference) {
-	value := func(settings []Setting, key string) string {
-		if i := slices.IndexFunc(settings, func(s Setting) bool { return s.Key == key }); i >= 0 {
-			return settings[i].Value
+	first := func(settings []Setting) map[string]string { // value of each key
+		values := map[string]string{}
+		for _, s := range slices.Backward(settings) {
+			values[s.Key] = s.Value
 		}
-		return ""
+		return values
 	}
-	seen := map[string]bool{}
+	was, is, seen := first(before), first(after), map[string]bool{}
 	for _, s := range slices.Concat(before, after) {
 		if seen[s.Key] || slices.Contains(ofThisRun, s.Key) {
 			continue
 		}
 		seen[s.Key] = true
-		if a, b := value(before, s.Key), value(after, s.Key); a != b {
+		if a, b := was[s.Key], is[s.Key]; a != b {
 			d = append(d, Difference{s.Key, a, b})
 		}
 	}

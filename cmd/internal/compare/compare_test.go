@@ -552,6 +552,7 @@ func TestCoverage(t *testing.T) {
 func TestForgedRuns(t *testing.T) {
 	for name, run := range map[string]*Run{
 		"failed": {Failed: make([]Failure, maxFailed+1)}, "behind": {Behind: make([]Failure, maxFailed+1)}, "series": {Series: make([]Series, maxSeries+1)},
+		"versions": {Versions: make([]Setting, maxRemarks+1)}, "warnings": {Warnings: make([]string, maxRemarks+1)},
 	} {
 		for _, pair := range [][2]*Run{{run, {}}, {{}, run}} {
 			if _, err := Compare(t.Context(), pair[0], pair[1], Options{}); !errors.Is(err, ErrIncomparable) || !strings.Contains(err.Error(), "there may be") {
@@ -561,11 +562,14 @@ func TestForgedRuns(t *testing.T) {
 	}
 }
 
-// TestInterrupted: it ends with the context.
+// TestInterrupted: it ends with the context, also where no cell is compared.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r, err := Compare(ctx, run(timeUnit, around(1, .01, 8)), run(timeUnit, around(1, .01, 8)), Options{}); r != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, %v", r, err)
+	failed := &Run{Failed: []Failure{{Cell: "X"}}}
+	for _, r := range []*Run{run(timeUnit, around(1, .01, 8)), failed} {
+		if report, err := Compare(ctx, r, r, Options{}); report != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, %v", report, err)
+		}
 	}
 }

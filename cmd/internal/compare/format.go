@@ -3,6 +3,8 @@ package compare
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,22 +27,52 @@ var ErrFormat = errors.New("not in Go benchmark format")
 // ErrNoBenchmarks marks text without a single benchmark.
 var ErrNoBenchmarks = errors.New("no benchmark in it")
 
+// LimitError says which limit of [Read] a text exceeds. It is an [ErrFormat].
+type LimitError struct {
+	What string // "warnings"
+	Most int
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("more than %d %s: too many for one run", e.Most, e.What)
+}
+
+// Is reports ErrFormat.
+func (e *LimitError) Is(target error) bool { return target == ErrFormat }
+
+// What Read takes of a text, beside maxSeries and maxFailed. A run of the lab has 10 settings and 30
+// versions; a benchmark may print lines that look like a setting.
+const (
+	maxFigures  = 1 << 20 // of all series together
+	maxSettings = 10_000  // and as much metadata of units
+	maxRemarks  = 1_000   // versions, and as many warnings
+	maxName     = 1 << 10 // bytes of a package, a name and a unit each
+	maxLine     = 4096    // bytes of a line that is no benchmark; the rest is cut off
+)
+
 // Read reads the Go benchmark format: what go test -bench prints, with each line of -count as a
 // round, and what [Write] writes. Lines that are no benchmarks are passed over, but one that begins
 // as a benchmark and is none is an error: [ErrFormat] with a [*benchfmt.SyntaxError], whose file is
 // name. Benchmarks and packages that go test says FAILED are in Run.Failed. Without any of them it
-// is [ErrNoBenchmarks].
-func Read(r io.Reader, name string) (*Run, error) {
+// is [ErrNoBenchmarks]. A run that is too large is a [LimitError]. Read ends with ctx.
+func Read(ctx context.Context, r io.Reader, name string) (*Run, error) {
 	run := &Run{}
-	others := &otherLines{run: run, bounds: map[bound]bool{}}
-	reader := benchfmt.NewReader(io.TeeReader(r, others), name)
-	index, settings := map[key]int{}, map[Setting]bool{}
+	all := newLines(ctx, r, run)
+	reader := benchfmt.NewReader(all, name)
+	index, figures, units := map[key]int{}, 0, 0
 	for reader.Scan() {
 		switch record := reader.Result().(type) {
 		case *benchfmt.SyntaxError:
 			return nil, fmt.Errorf("%w: %w", ErrFormat, record)
+		case *benchfmt.UnitMetadata:
+			if units++; units > maxSettings {
+				return nil, fmt.Errorf("%s: %w", name, &LimitError{"metadata of units", maxSettings})
+			}
 		case *benchfmt.Result:
-			if err := run.add(record, index, settings); err != nil {
+			if figures += len(record.Values); figures > maxFigures {
+				return nil, fmt.Errorf("%s: %w", name, &LimitError{"figures", maxFigures})
+			}
+			if err := run.add(record, index); err != nil {
 				return nil, err
 			}
 		}
@@ -51,18 +83,20 @@ func Read(r io.Reader, name string) (*Run, error) {
 		}
 		return nil, err
 	}
-	others.end()
 	if len(run.Series) == 0 && len(run.Failed) == 0 {
 		return nil, fmt.Errorf("%s: %w", name, ErrNoBenchmarks)
 	}
-	units := reader.Units()
+	for i := range run.Environment {
+		run.Environment[i].Value = strings.Join(all.values[run.Environment[i].Key], "; ")
+	}
+	metadata := reader.Units()
 	for i := range run.Series {
 		s := &run.Series[i]
-		s.Higher = units.GetBetter(s.Unit) > 0
-		if m := units.Get(s.Unit, assume); m != nil {
+		s.Higher = metadata.GetBetter(s.Unit) > 0
+		if m := metadata.Get(s.Unit, assume); m != nil {
 			s.Exact = m.Value == exact
 		}
-		s.AtLeast = others.bounds[bound{s.Cell(), s.Unit}]
+		s.AtLeast = all.seen[line{bounds, s.Cell(), s.Unit}]
 	}
 	return run, nil
 }
@@ -75,42 +109,33 @@ const (
 	better = "better"
 )
 
-func (run *Run) add(r *benchfmt.Result, index map[key]int, settings map[Setting]bool) error {
-	pkg := ""
-	for _, c := range r.Config {
-		if !c.File {
-			continue
-		}
-		if c.Key == pkgKey {
-			pkg = string(c.Value)
-			continue
-		}
-		setting := Setting{c.Key, string(c.Value)}
-		if settings[setting] {
-			continue
-		}
-		settings[setting] = true
-		known := slices.IndexFunc(run.Environment, func(s Setting) bool { return s.Key == c.Key })
-		if known < 0 {
-			run.Environment = append(run.Environment, setting)
-		} else { // of another file that was appended
-			run.Environment[known].Value += "; " + setting.Value
-		}
+// add adds the figures of a line.
+func (run *Run) add(r *benchfmt.Result, index map[key]int) error {
+	file, at := r.Pos()
+	malformed := func(format string, a ...any) error {
+		return fmt.Errorf("%w: %w", ErrFormat, &benchfmt.SyntaxError{FileName: file, Line: at, Msg: fmt.Sprintf(format, a...)})
 	}
-	if len(r.Name) == 0 {
-		file, line := r.Pos()
-		return fmt.Errorf("%w: %w", ErrFormat, &benchfmt.SyntaxError{FileName: file, Line: line, Msg: "a benchmark without a name"})
+	pkg := r.GetConfig(pkgKey)
+	switch {
+	case len(r.Name) == 0:
+		return malformed("a benchmark without a name")
+	case len(r.Name) > maxName || len(pkg) > maxName:
+		return fmt.Errorf("%s:%d: %w", file, at, &LimitError{"bytes of a name", maxName})
 	}
 	for _, v := range r.Values {
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
-			file, line := r.Pos()
-			return fmt.Errorf("%w: %w", ErrFormat, &benchfmt.SyntaxError{FileName: file, Line: line, Msg: fmt.Sprintf("%v %s is no measurement", v.Value, v.Unit)})
+			return malformed("%v %s is no measurement", v.Value, v.Unit)
 		}
 		_, unit := benchunit.Tidy(1, v.Unit) // the reader leaves the unit of a zero as it is
 		k := key{pkg, string(r.Name), unit}
 		i, ok := index[k]
 		if !ok {
-			i = len(run.Series)
+			switch i = len(run.Series); {
+			case i == maxSeries:
+				return fmt.Errorf("%s:%d: %w", file, at, &LimitError{series, maxSeries})
+			case len(unit) > maxName:
+				return fmt.Errorf("%s:%d: %w", file, at, &LimitError{"bytes of a unit", maxName})
+			}
 			index[k] = i
 			run.Series = append(run.Series, Series{Package: k.pkg, Name: k.name, Unit: unit})
 		}
@@ -119,23 +144,50 @@ func (run *Run) add(r *benchfmt.Result, index map[key]int, settings map[Setting]
 	return nil
 }
 
-// otherLines finds, line by line in what is written to it, what the format has no place for:
-// benchmarks and packages that go test says failed, and versions, warnings, rates that were not
-// kept and lower bounds of [Write].
-type otherLines struct {
-	run    *Run
-	line   []byte
-	pkg    string
-	bounds map[bound]bool
+// lines hands on the lines of benchmarks, units and packages, and leaves the others empty. In those
+// it finds what the format has no place for: the environment of several files in one, benchmarks and
+// packages that go test says failed, and versions, warnings, rates that were not kept and lower
+// bounds of [Write].
+type lines struct {
+	ctx     context.Context // of Read
+	scanner *bufio.Scanner
+	next    []byte // to be handed on
+	rest    []byte // of next
+	run     *Run
+	pkg     string
+	broken  map[string]bool     // packages with a failed benchmark
+	since   []Setting           // since the last benchmark
+	at      map[string]int      // in since, by key
+	values  map[string][]string // of the environment, by key
+	seen    map[line]bool
+	counts  map[string]int // of seen, by kind
+	err     error          // the limit that was exceeded
 }
 
-// bound is a series whose figures are lower bounds.
-type bound struct{ cell, unit string }
+// line is what a line says.
+type line struct{ kind, key, value string }
+
+// The kinds of lines, as a LimitError names them.
+const (
+	settings = "settings"
+	versions = "versions"
+	warnings = "warnings"
+	failed   = "failed benchmarks"
+	behind   = "rates that were not kept"
+	bounds   = "lower bounds"
+	series   = "series of figures"
+)
+
+func newLines(ctx context.Context, r io.Reader, run *Run) *lines {
+	return &lines{
+		ctx: ctx, scanner: bufio.NewScanner(r), run: run, broken: map[string]bool{}, at: map[string]int{}, values: map[string][]string{}, seen: map[line]bool{}, counts: map[string]int{},
+	}
+}
 
 var (
+	settingLine   = regexp.MustCompile(`^(\p{Ll}[^\s\v\x{85}\p{Z}\p{Lu}:]*):(?:[ \t]+(.*))?$`) // as benchfmt has it
 	failedLine    = regexp.MustCompile(`^\s*--- FAIL: Benchmark(\S+)\s*(.*)`)
 	failedPackage = regexp.MustCompile(`^FAIL\t(\S+)[ \t]*(?:\[(.*)\])?`) // with a time, or [build failed]
-	packageLine   = regexp.MustCompile(`^pkg:[ \t]+(.+)`)
 	versionLine   = regexp.MustCompile(`^` + versionMark + `(\S+): (.+)`)
 	warningLine   = regexp.MustCompile(`^` + warningMark + `(.+)`)
 	behindLine    = regexp.MustCompile(`^` + behindMark + `(\S+): (.+)`)
@@ -151,55 +203,124 @@ const (
 	boundMark   = "# lower bounds: "
 )
 
-// maxOtherLine is as much of a line as is looked at.
-const maxOtherLine = 4096
-
-func (o *otherLines) Write(b []byte) (int, error) {
-	for line := range bytes.Lines(b) {
-		if room := maxOtherLine - len(o.line); room > 0 {
-			o.line = append(o.line, line[:min(room, len(line))]...)
+// Read hands on a line, or a part of it.
+func (l *lines) Read(b []byte) (int, error) {
+	if len(l.rest) == 0 {
+		if err := cmp.Or(l.err, l.ctx.Err()); err != nil {
+			return 0, err
 		}
-		if line[len(line)-1] == '\n' {
-			o.end()
+		if !l.scanner.Scan() {
+			return 0, cmp.Or(l.scanner.Err(), io.EOF)
 		}
+		l.next = l.next[:0]
+		if b := l.scanner.Bytes(); l.look(b) {
+			l.next = append(l.next, b...)
+		}
+		l.next = append(l.next, '\n')
+		l.rest = l.next
 	}
-	return len(b), nil
+	n := copy(b, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
 }
 
-// end looks at a whole line.
-func (o *otherLines) end() {
-	text := strings.TrimRight(strings.ToValidUTF8(string(o.line), "\uFFFD"), "\r\n")
-	o.line = o.line[:0]
-	if m := packageLine.FindStringSubmatch(text); m != nil {
-		o.pkg = m[1]
+// look looks at a line, and reports whether benchfmt reads it.
+func (l *lines) look(b []byte) bool {
+	switch {
+	case bytes.HasPrefix(b, []byte("Benchmark")):
+		if bytes.ContainsAny(b, " \t") { // one alone has just begun
+			l.environment()
+		}
+		return true
+	case bytes.HasPrefix(b, []byte("Unit")):
+		return true
+	}
+	text := strings.ToValidUTF8(string(b[:min(maxLine, len(b))]), "\uFFFD")
+	if m := settingLine.FindStringSubmatch(text); m != nil {
+		if m[1] == pkgKey {
+			l.pkg = m[2]
+			return true
+		}
+		l.setting(m[1], m[2])
+		return false
 	}
 	if m := failedLine.FindStringSubmatch(text); m != nil {
-		o.failed(Failure{Cell: cell(o.pkg, m[1]), Error: m[2]})
+		l.broken[l.pkg] = true
+		l.failed(Failure{Cell: cell(l.pkg, m[1]), Error: m[2]})
 	}
-	if m := failedPackage.FindStringSubmatch(text); m != nil {
-		// It fails because of its benchmarks, too.
-		if !slices.ContainsFunc(o.run.Failed, func(f Failure) bool { return strings.HasPrefix(f.Cell, m[1]+".") }) {
-			o.failed(Failure{Cell: m[1], Error: m[2], Package: true})
-		}
+	if m := failedPackage.FindStringSubmatch(text); m != nil && !l.broken[m[1]] { // it fails because of its benchmarks, too
+		l.failed(Failure{Cell: m[1], Error: m[2], Package: true})
 	}
-	if m := versionLine.FindStringSubmatch(text); m != nil && !slices.Contains(o.run.Versions, Setting{m[1], m[2]}) {
-		o.run.Versions = append(o.run.Versions, Setting{m[1], m[2]})
+	if !strings.HasPrefix(text, "#") {
+		return false
 	}
-	if m := warningLine.FindStringSubmatch(text); m != nil && !slices.Contains(o.run.Warnings, m[1]) {
-		o.run.Warnings = append(o.run.Warnings, m[1])
+	if m := versionLine.FindStringSubmatch(text); m != nil && l.first(versions, maxRemarks, m[1], m[2]) {
+		l.run.Versions = append(l.run.Versions, Setting{m[1], m[2]})
 	}
-	if m := behindLine.FindStringSubmatch(text); m != nil && !has(o.run.Behind, m[1]) {
-		o.run.Behind = append(o.run.Behind, Failure{Cell: m[1], Error: m[2]})
+	if m := warningLine.FindStringSubmatch(text); m != nil && l.first(warnings, maxRemarks, m[1], "") {
+		l.run.Warnings = append(l.run.Warnings, m[1])
+	}
+	if m := behindLine.FindStringSubmatch(text); m != nil && l.first(behind, maxFailed, m[1], "") {
+		l.run.Behind = append(l.run.Behind, Failure{Cell: m[1], Error: m[2]})
 	}
 	if m := boundLine.FindStringSubmatch(text); m != nil {
-		o.bounds[bound{m[1], m[2]}] = true
+		l.first(bounds, maxSeries, m[1], m[2])
+	}
+	return false
+}
+
+func (l *lines) failed(f Failure) {
+	if l.first(failed, maxFailed, f.Cell, "") {
+		l.run.Failed = append(l.run.Failed, f)
 	}
 }
 
-func (o *otherLines) failed(f Failure) {
-	if !has(o.run.Failed, f.Cell) {
-		o.run.Failed = append(o.run.Failed, f)
+// setting takes a line of the environment; the last one of a key holds, and an empty value takes the
+// key back.
+func (l *lines) setting(key, value string) {
+	if i, ok := l.at[key]; ok {
+		l.since[i].Value = value
+		return
 	}
+	if len(l.since) == maxSettings {
+		l.err = &LimitError{settings, maxSettings}
+		return
+	}
+	l.at[key] = len(l.since)
+	l.since = append(l.since, Setting{key, value})
+}
+
+// environment takes the settings that a benchmark comes after. All values of a key stand in one
+// line: files may have been appended.
+func (l *lines) environment() {
+	if len(l.since) == 0 {
+		return
+	}
+	for _, s := range l.since {
+		if s.Value == "" || !l.first(settings, maxSettings, s.Key, s.Value) {
+			continue
+		}
+		if l.values[s.Key] == nil {
+			l.run.Environment = append(l.run.Environment, Setting{Key: s.Key})
+		}
+		l.values[s.Key] = append(l.values[s.Key], s.Value)
+	}
+	l.since = l.since[:0]
+	clear(l.at)
+}
+
+// first reports whether nothing said the same before. Beyond the limit of its kind it is an error.
+func (l *lines) first(kind string, most int, key, value string) bool {
+	said := line{kind, key, value}
+	if l.seen[said] {
+		return false
+	}
+	if l.counts[kind]++; l.counts[kind] > most {
+		l.err = &LimitError{kind, most}
+		return false
+	}
+	l.seen[said] = true
+	return true
 }
 
 // Write writes a run in Go benchmark format, a line for each round of each cell, so that benchstat

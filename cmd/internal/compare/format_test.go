@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +40,7 @@ FAIL
 `
 
 func TestReadWhatGoTestPrints(t *testing.T) {
-	got, err := Read(strings.NewReader(printed), "old.txt")
+	got, err := Read(t.Context(), strings.NewReader(printed), "old.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +96,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
 	}
-	got, err := Read(&text, "written")
+	got, err := Read(t.Context(), &text, "written")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +144,7 @@ func TestBenchstatReads(t *testing.T) {
 // TestTwoFilesInOne: what differs between them is told once.
 func TestTwoFilesInOne(t *testing.T) {
 	one := "cpu: A\nBenchmarkX 1 5 ns/op\n"
-	r, err := Read(strings.NewReader(one+one+strings.Replace(one, "A", "B", 1)+one), "both")
+	r, err := Read(t.Context(), strings.NewReader(one+one+strings.Replace(one, "A", "B", 1)+one), "both")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,17 +169,17 @@ func TestMalformed(t *testing.T) {
 		{"Unit ns/op better=lower\nUnit ns/op better=higher\n", "already set to lower", 2},
 		{"Benchmark 1 5 ns/op\n", "a benchmark without a name", 1},
 	} {
-		_, err := Read(strings.NewReader(test.text), "old.txt")
+		_, err := Read(t.Context(), strings.NewReader(test.text), "old.txt")
 		syntax, ok := errors.AsType[*benchfmt.SyntaxError](err)
 		if !ok || !errors.Is(err, ErrFormat) || syntax.Line != test.line || syntax.FileName != "old.txt" || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q: %v, want line %d: %s", test.text, err, test.line, test.want)
 		}
 	}
-	if _, err := Read(strings.NewReader("BenchmarkX 1 5 ns/op\n"+strings.Repeat("x", 1<<17)), "old.txt"); !errors.Is(err, ErrFormat) {
+	if _, err := Read(t.Context(), strings.NewReader("BenchmarkX 1 5 ns/op\n"+strings.Repeat("x", 1<<17)), "old.txt"); !errors.Is(err, ErrFormat) {
 		t.Errorf("a long line: %v", err)
 	}
 	for _, none := range []string{"", "{}", "PASS\nok  \texample.com\t0.1s\n", "BenchmarkX\n"} {
-		if _, err := Read(strings.NewReader(none), "old.txt"); !errors.Is(err, ErrNoBenchmarks) || !strings.Contains(err.Error(), "old.txt") {
+		if _, err := Read(t.Context(), strings.NewReader(none), "old.txt"); !errors.Is(err, ErrNoBenchmarks) || !strings.Contains(err.Error(), "old.txt") {
 			t.Errorf("%q: %v", none, err)
 		}
 	}
@@ -209,7 +211,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("# rate not kept: X: does 2 of 5\n# lower bounds: a.X sec/op\npkg: a\nBenchmarkX 1 5 ns/op")
 	f.Add("pkg: a\nBenchmarkX 1 5 ns/op\npkg:\nBenchmarkX 1 0 MB/s\nkey: other\nBenchmarkX/a=%2 1 1e300 ns/op")
 	f.Fuzz(func(t *testing.T, text string) {
-		first, err := Read(strings.NewReader(text), "fuzz")
+		first, err := Read(t.Context(), strings.NewReader(text), "fuzz")
 		if err != nil {
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrNoBenchmarks) {
 				t.Fatal(err)
@@ -226,7 +228,7 @@ func FuzzRead(f *testing.F) {
 			}
 			return
 		}
-		second, err := Read(bytes.NewReader(written.Bytes()), "fuzz")
+		second, err := Read(t.Context(), bytes.NewReader(written.Bytes()), "fuzz")
 		if err != nil {
 			t.Fatalf("%v\n%s", err, &written)
 		}
@@ -238,4 +240,103 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("(-first +second):\n%s\n%s", diff, &written)
 		}
 	})
+}
+
+// TestReadLimits: a text beyond a limit is refused, with the limit; one that reaches it is read.
+func TestReadLimits(t *testing.T) {
+	repeat := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	const benchmark = "BenchmarkX 1 5 ns/op\n"
+	long := strings.Repeat("n", maxName)
+	for _, test := range []struct {
+		what    string
+		most    int
+		text    func(n int) string
+		problem string
+	}{
+		{"settings", maxSettings, func(n int) string { return repeat(n, "key%d: value\n") + benchmark }, "of different keys"},
+		{"settings", maxSettings, func(n int) string { return repeat(n, "key: value%d\n"+benchmark) }, "of one key"},
+		{"versions", maxRemarks, func(n int) string { return repeat(n, "# version of a%d: 1\n") + benchmark }, ""},
+		{"warnings", maxRemarks, func(n int) string { return repeat(n, "# warning: %d\n") + benchmark }, ""},
+		{"failed benchmarks", maxFailed, func(n int) string { return repeat(n, "--- FAIL: BenchmarkF%d\n") }, ""},
+		{"failed benchmarks", maxFailed, func(n int) string { return repeat(n, "FAIL\tp%d\n") }, "packages"},
+		{"rates that were not kept", maxFailed, func(n int) string { return repeat(n, "# rate not kept: r%d: slow\n") + benchmark }, ""},
+		{"lower bounds", maxSeries, func(n int) string { return repeat(n, "# lower bounds: b%d sec/op\n") + benchmark }, ""},
+		{"series of figures", maxSeries, func(n int) string { return repeat(n, "BenchmarkX%d 1 5 ns/op\n") }, ""},
+		{"figures", maxFigures, func(n int) string {
+			return strings.Repeat("BenchmarkX 1"+strings.Repeat(" 5 ns/op", 1024)+"\n", n/1024) + strings.Repeat(benchmark, n%1024)
+		}, ""},
+		{"metadata of units", maxSettings, func(n int) string { return repeat(n, "Unit u%d better=lower\n") + benchmark }, ""},
+		{"bytes of a name", maxName, func(n int) string { return "Benchmark" + long[:maxName-1] + repeat(n-maxName+1, "%d") + " 1 5 ns/op\n" }, ""},
+		{"bytes of a name", maxName, func(n int) string { return "pkg: " + long[:maxName-1] + repeat(n-maxName+1, "%d") + "\n" + benchmark }, "of a package"},
+		{"bytes of a unit", maxName, func(n int) string { return "BenchmarkX 1 5 " + long[:maxName-1] + repeat(n-maxName+1, "%d") + "\n" }, ""},
+	} {
+		t.Run(strings.TrimSpace(test.what+" "+test.problem), func(t *testing.T) {
+			if _, err := Read(t.Context(), strings.NewReader(test.text(test.most)), "old.txt"); err != nil {
+				t.Errorf("with %d: %v", test.most, err)
+			}
+			_, err := Read(t.Context(), strings.NewReader(test.text(test.most+1)), "old.txt")
+			limit, ok := errors.AsType[*LimitError](err)
+			if !ok || limit.What != test.what || limit.Most != test.most || !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "old.txt") {
+				t.Errorf("with one more: %v", err)
+			}
+		})
+	}
+}
+
+// TestOverwrittenSettings: what a program prints between benchmarks may look like a setting. The last
+// one counts.
+func TestOverwrittenSettings(t *testing.T) {
+	var text strings.Builder
+	for i := range 2 * maxSettings {
+		fmt.Fprintf(&text, "info: %d\ngone: %d\n", i, i)
+	}
+	r, err := Read(t.Context(), strings.NewReader(text.String()+"gone:\nBenchmarkX 1 5 ns/op\n"), "old.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Setting{{"info", fmt.Sprint(2*maxSettings - 1)}}, r.Environment); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestManyValuesOfASetting: what is read takes memory in proportion to it.
+func TestManyValuesOfASetting(t *testing.T) {
+	var text strings.Builder
+	for i := range maxSettings {
+		fmt.Fprintf(&text, "key: %0100d\nBenchmarkX 1 5 ns/op\n", i)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, err := Read(t.Context(), strings.NewReader(text.String()), "old.txt")
+	runtime.ReadMemStats(&after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(50*text.Len()) { // the square of it would be 4,000 times
+		t.Errorf("%d bytes for a text of %d", took, text.Len())
+	}
+	if n := strings.Count(r.Environment[0].Value, "; "); n != maxSettings-1 {
+		t.Errorf("%d values", n+1)
+	}
+}
+
+// endless gives the same line again and again, and cancels a context after the first.
+type endless struct{ cancel func() }
+
+func (e endless) Read(b []byte) (int, error) {
+	e.cancel()
+	return copy(b, "BenchmarkX 1 5 ns/op\n"), nil
+}
+
+func TestReadEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := Read(ctx, endless{cancel}, "old.txt"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

@@ -107,6 +107,23 @@ func redisHas(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// Ran runs a command, and returns its exit code and what it printed.
+func Ran(ctx context.Context, app cli.App, args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = app.Run(ctx, args, strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
+
+// OK ends the test with the first error.
+func OK(t *testing.T, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // ExitCodes checks that command lines have an exit code, and that they say one line where they fail.
 func ExitCodes(t *testing.T, app cli.App, want int, stdin string, commands ...string) {
 	t.Helper()
