@@ -1,10 +1,10 @@
-// Package batch writes many values as few pipelines: [Store] stands between a bale.Cache, or
-// whoever else writes, and the bale.Store of a client.
+// Package batch writes many values in few pipelines. [Store] stands between a bale.Cache, or any
+// other writer, and the bale.Store of a client.
 //
 // A Set returns when its value is in the buffer, or with [Options].Wait when it is in Redis. The
-// buffer goes out when it has enough values or the first of them has waited long enough. What is
-// buffered is seen by the Store's own Get at once, and by other programs when it has been sent: do
-// not use it for what must not get lost when the process dies.
+// buffer is sent when it has enough values, or when the first of them has waited long enough. The
+// Store's own Get sees a buffered value at once; other programs see it after it was sent. Buffered
+// values are lost if the process dies: do not use a batch for values that must survive that.
 package batch
 
 import (
@@ -24,38 +24,38 @@ import (
 
 // Options are the settings of a [Store]; the zero value is useful.
 type Options struct {
-	// Entries is how many values make a pipeline. Defaults to 100. What comes while a pipeline is
-	// on its way waits for it and goes as one, so that a busy Store's pipelines get longer.
+	// Entries is how many values make a pipeline. Default 100. While a pipeline is in flight,
+	// further values wait and go out together, so a busy Store's pipelines get longer.
 	Entries int
 
-	// Delay is how long a value waits at most for others. Defaults to 50 ms.
+	// Delay is how long a value waits at most for others. Default 50 ms.
 	Delay time.Duration
 
-	// MaxBytes bounds the keys and values that wait or are on their way. Defaults to 16 MiB; a
-	// value that does not fit alone is sent at once and alone.
+	// MaxBytes bounds the keys and values in the buffer and in flight. Default 16 MiB. A value
+	// larger than that is sent at once and alone.
 	MaxBytes int
 
-	// Drop makes a Set that finds the buffer full fail with [ErrFull]. By default it waits for
-	// room, until its context ends.
+	// Drop makes a Set fail with [ErrFull] when the buffer is full. By default it waits for room,
+	// until its context ends.
 	Drop bool
 
-	// Wait makes Set return when the value is in Redis or has failed to get there: its error is
-	// that of the value. By default it returns when the value is in the buffer, and Failed is told
-	// of errors, or else the next Flush.
+	// Wait makes Set return when the value is in Redis or has failed, with the error of that value.
+	// By default Set returns when the value is in the buffer. Failed then receives errors, or if it
+	// is nil the next Flush.
 	Wait bool
 
-	// Failed is told of the values that did not get to Redis, with their keys. It is called by the
-	// Store's goroutines, several at once, which wait for it: it must not wait for the Store.
+	// Failed receives the keys of values that did not get to Redis, with their errors. The Store's
+	// goroutines call it, several at once, and wait for it: it must not wait for the Store.
 	Failed func(bale.KeyErrors)
 
-	// Lanes is how many pipelines can be on their way at once. A key is always in the same lane, so
-	// that its values arrive in their order. Defaults to 4; 1 to 64.
+	// Lanes is how many pipelines can be in flight at once. A key is always in the same lane, so
+	// that its values arrive in order. Default 4; 1 to 64.
 	Lanes int
 
-	// Timeout ends a pipeline that is not answered. Defaults to 10 s.
+	// Timeout ends a pipeline without an answer. Default 10 s.
 	Timeout time.Duration
 
-	// Recorder is told of each pipeline, as stats.Flush; nil for none.
+	// Recorder receives an Event of stats.Flush for each pipeline; nil for none.
 	Recorder stats.Recorder
 }
 
@@ -92,29 +92,28 @@ type Store struct {
 
 var _ bale.Store = (*Store)(nil)
 
-// lane is one of the buffers of a Store, with a goroutine of its own that sends it.
+// lane is one of the buffers of a Store, with its own goroutine that sends it.
 type lane struct {
 	*Store
 	maxBytes int
 
 	mu      sync.Mutex
 	filling *buffer
-	sent    *buffer       // on its way; empty when none is
-	room    chan struct{} // if somebody waits for room: closed when there is some
+	sent    *buffer       // in flight; empty if none is
+	room    chan struct{} // if a caller waits for room: closed when there is some
 	closed  bool
-	failed  bale.KeyErrors // that nobody was told of: for the next Flush
-	more    int            // of those, how many beyond keptErrors
+	failed  bale.KeyErrors // for the next Flush
+	more    int            // failed values beyond keptErrors
 
 	begun chan struct{} // the first value has come
 	full  chan struct{} // enough have
 	flush chan chan struct{}
 }
 
-// keptErrors bounds the errors that a lane keeps where nobody is told of them.
+// keptErrors bounds the errors that a lane keeps for the next Flush.
 const keptErrors = 1000
 
-// buffer is the values of one pipeline. The values are in one block of memory; it is all used
-// again.
+// buffer is the values of one pipeline, in one block of memory. It is reused.
 type buffer struct {
 	items   []bale.Item // without their values until it is sent
 	places  []place     // of the values in bytes
@@ -127,8 +126,7 @@ type buffer struct {
 
 type place struct{ start, end int }
 
-// outcome is what became of a buffer's values; it outlives the buffer, whose callers may read it
-// later.
+// outcome is the result of a buffer's values. It outlives the buffer: callers may read it later.
 type outcome struct {
 	done chan struct{} // closed when the rest is there
 	errs map[string]error
@@ -149,8 +147,8 @@ func (b *buffer) reset(maxBytes int) {
 	}
 }
 
-// value is a copy of that of a key, with whether there is one: nil for one that expires before it
-// gets to Redis.
+// value returns a copy of the value of a key, and whether it is buffered. The copy is nil for a
+// value that expires before it gets to Redis.
 func (b *buffer) value(key string) ([]byte, bool) {
 	i, ok := b.index[key]
 	if !ok || !b.items[i].Expiry.At.IsZero() && !time.Now().Before(b.items[i].Expiry.At) {
@@ -161,7 +159,7 @@ func (b *buffer) value(key string) ([]byte, bool) {
 	return v, true
 }
 
-// New makes a Store over another, which stays the caller's, to be closed after this one.
+// New makes a Store over another. The caller still owns that one, and closes it after this one.
 func New(store bale.Store, o Options) (*Store, error) {
 	for _, f := range []struct {
 		name             string
@@ -206,8 +204,8 @@ func (s *Store) lane(key string) *lane {
 	return s.lanes[maphash.String(s.seed, key)%uint64(len(s.lanes))]
 }
 
-// Set implements bale.Store: see [Options].Wait for when it returns. The value is copied. An expiry
-// counts from when it reaches Redis.
+// Set implements bale.Store: see [Options].Wait for when it returns. It copies the value. An expiry
+// counts from the time when it reaches Redis.
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
 	out, err := s.lane(key).put(ctx, key, value, e)
 	if err != nil || !s.options.Wait {
@@ -216,7 +214,7 @@ func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry
 	return out.of(ctx, key)
 }
 
-// SetMany implements bale.Store, as many Sets would.
+// SetMany implements bale.Store, like one Set per item.
 func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 	var failed bale.KeyErrors
 	outcomes := make([]*outcome, len(items))
@@ -243,7 +241,7 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 	return failed
 }
 
-// of waits for what becomes of a value.
+// of waits for the result of a value.
 func (o *outcome) of(ctx context.Context, key string) error {
 	select {
 	case <-o.done:
@@ -259,7 +257,7 @@ func (o *outcome) of(ctx context.Context, key string) error {
 	}
 }
 
-// put adds a value to the buffer, when there is room.
+// put adds a value to the buffer, once there is room.
 func (l *lane) put(ctx context.Context, key string, value []byte, e bale.Expiry) (*outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -271,7 +269,7 @@ func (l *lane) put(ctx context.Context, key string, value []byte, e bale.Expiry)
 			l.mu.Unlock()
 			return nil, ErrClosed
 		}
-		// What is larger than all the room there is comes alone.
+		// A value larger than the whole buffer is sent alone.
 		if used := l.filling.size + l.sent.size; used+need <= l.maxBytes || used == 0 {
 			break
 		}
@@ -315,7 +313,7 @@ func (l *lane) put(ctx context.Context, key string, value []byte, e bale.Expiry)
 	return b.outcome, nil
 }
 
-// signal leaves word for the lane's goroutine, unless there is some already.
+// signal wakes the lane's goroutine, unless a signal is pending.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -323,7 +321,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// run sends what there is when it is time.
+// run sends the buffer when it is time.
 func (l *lane) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -351,7 +349,7 @@ func (l *lane) run() {
 	}
 }
 
-// send sends what there is as one pipeline.
+// send sends the buffer as one pipeline.
 func (l *lane) send() {
 	l.mu.Lock()
 	b := l.filling
@@ -409,7 +407,7 @@ func (l *lane) send() {
 	}
 }
 
-// keep keeps errors that nobody is told of.
+// keep keeps errors that neither a caller nor Failed receives.
 func (l *lane) keep(failed bale.KeyErrors, out *outcome) {
 	out.mu.Lock()
 	defer out.mu.Unlock()
@@ -431,7 +429,7 @@ func (s *Store) record(ctx context.Context, e stats.Event) {
 	}
 }
 
-// errors are those that nobody was told of.
+// errors returns the kept errors, and forgets them.
 func (s *Store) errors() error {
 	var failed bale.KeyErrors
 	more := 0
@@ -450,9 +448,9 @@ func (s *Store) errors() error {
 	return failed
 }
 
-// Flush sends what is buffered and returns when all of it has got to Redis, or has failed to. Where
-// nobody else was told of errors (Failed is not set, and no caller waits), it returns those since
-// the last Flush, as bale.KeyErrors: the first 1,000 of each lane.
+// Flush sends all buffered values and returns when each has got to Redis or has failed. If Failed
+// is not set and no caller waits, it returns the errors since the last Flush as bale.KeyErrors: the
+// first 1,000 of each lane.
 func (s *Store) Flush(ctx context.Context) error {
 	if err := s.settle(ctx, s.lanes); err != nil {
 		return err
@@ -460,7 +458,7 @@ func (s *Store) Flush(ctx context.Context) error {
 	return s.errors()
 }
 
-// settle has lanes send what they have.
+// settle makes lanes send their buffers.
 func (s *Store) settle(ctx context.Context, lanes []*lane) error {
 	flushed := make([]chan struct{}, len(lanes))
 	for i, l := range lanes {
@@ -484,7 +482,8 @@ func (s *Store) settle(ctx context.Context, lanes []*lane) error {
 	return nil
 }
 
-// settleKeys does so for those that have values of keys, for what must come after them.
+// settleKeys does the same for the lanes with values of keys, before a command that must come after
+// them.
 func (s *Store) settleKeys(ctx context.Context, keys ...string) error {
 	var lanes []*lane
 	for _, key := range keys {
@@ -496,9 +495,9 @@ func (s *Store) settleKeys(ctx context.Context, keys ...string) error {
 	return s.settle(ctx, lanes)
 }
 
-// Close sends what is buffered, waits for it, and ends the Store's goroutines; a Set after it, or
-// one that waits for room, fails. It returns the errors that Flush would. The store below stays
-// open.
+// Close sends all buffered values, waits for them, and ends the Store's goroutines. A Set after it
+// fails, and so does a Set that waits for room. Close returns the same errors as Flush. The store
+// below stays open.
 func (s *Store) Close() error {
 	for _, l := range s.lanes {
 		l.mu.Lock()
@@ -514,7 +513,7 @@ func (s *Store) Close() error {
 	return s.errors()
 }
 
-// buffered is a copy of the value of a key that waits or is on its way.
+// buffered returns a copy of the value of a key in the buffer or in flight.
 func (l *lane) buffered(key string) (value []byte, is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -526,7 +525,7 @@ func (l *lane) buffered(key string) (value []byte, is bool) {
 	return nil, false
 }
 
-// Get implements bale.Store. A value that is buffered is returned as it will be.
+// Get implements bale.Store. It returns a buffered value as it will be in Redis.
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	if v, is := s.lane(key).buffered(key); is {
 		if v == nil {
@@ -558,7 +557,7 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	return values, err
 }
 
-// Delete implements bale.Store. Values of the keys that are buffered are written first.
+// Delete implements bale.Store. Buffered values of the keys are written first.
 func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 	if err := s.settleKeys(ctx, keys...); err != nil {
 		return 0, err
@@ -566,7 +565,7 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 	return s.store.Delete(ctx, keys)
 }
 
-// Touch implements bale.Store. A value of the key that is buffered is written first.
+// Touch implements bale.Store. A buffered value of the key is written first.
 func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
 	if err := s.settleKeys(ctx, key); err != nil {
 		return false, err
@@ -574,8 +573,8 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	return s.store.Touch(ctx, key, e)
 }
 
-// Swap implements bale.Store. All that is buffered is written first, and not that of its key alone:
-// who takes or gives back a lock by it speaks of other keys.
+// Swap implements bale.Store. All buffered values are written first, not only that of its key: a
+// caller that takes or releases a lock with it protects other keys.
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	if err := s.settle(ctx, s.lanes); err != nil {
 		return false, err

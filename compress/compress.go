@@ -33,7 +33,7 @@ type Compressor interface {
 	// really decoded.
 	Decompress(dst, src []byte, size int) ([]byte, error)
 
-	// Close lets go of the compressor's memory. Compressors of this module may be in use meanwhile,
+	// Close frees the compressor's memory. A compressor of this module may be in use during Close,
 	// and closed more than once: calls in progress finish, later ones work or return an error that
 	// is os.ErrClosed.
 	Close() error
@@ -51,9 +51,9 @@ var (
 type Setting struct {
 	Algorithm frame.Algorithm
 
-	// Level is the level's name, empty for the algorithm's default one. For zstd it may also be a
-	// number from 1 to 22, as libzstd counts: the pure-Go compressor takes its nearest level (1 and
-	// 2 are fastest, 3 to 5 default, 6 to 9 better, the others best).
+	// Level is the level's name, empty for the algorithm's default. For zstd it may also be one of
+	// libzstd's numbers from 1 to 22. The pure-Go compressor takes its nearest level: 1 and 2 are
+	// fastest, 3 to 5 default, 6 to 9 better, the others best.
 	Level string
 }
 
@@ -116,10 +116,10 @@ func zstdLevel(l zstd.Level) func(*frame.Dictionary) (Compressor, error) {
 	}
 }
 
-// algorithms lists what there is, in the order of the frame's numbers.
+// algorithms lists all algorithms, in the order of the frame's numbers.
 var algorithms = []frame.Algorithm{frame.Stored, frame.Snappy, frame.S2, frame.LZ4, frame.Gzip, frame.Zstd}
 
-// Settings lists every setting there is, each with its level spelled out.
+// Settings lists all settings, each with its level spelled out.
 func Settings() []Setting {
 	var all []Setting
 	for _, a := range algorithms {

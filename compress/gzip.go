@@ -60,7 +60,7 @@ func (c *gzipMembers) Compress(dst, src []byte) ([]byte, error) {
 	w.out = dst
 	w.gz.Reset(w)
 	_, err := w.gz.Write(src)
-	// Nothing is written before Close: to leave it out is to measure an encoder that stores
+	// Nothing is written before Close: a benchmark without it measures an encoder that stores
 	// nothing.
 	err = errors.Join(err, w.gz.Close())
 	out := w.out
@@ -71,8 +71,8 @@ func (c *gzipMembers) Compress(dst, src []byte) ([]byte, error) {
 	return out, nil
 }
 
-// gzipExpansion is how many bytes one of a member can stand for: a match of 258 bytes takes 2 bits
-// at least.
+// gzipExpansion is how many bytes one byte of a member can decode to: a match of 258 bytes takes at
+// least 2 bits.
 const gzipExpansion = 1032
 
 // Decompress appends the size bytes that the member src holds to dst.

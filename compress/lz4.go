@@ -66,7 +66,7 @@ func (c *lz4Blocks) Compress(dst, src []byte) ([]byte, error) {
 	return dst[:n+size], nil
 }
 
-// lz4Expansion is how many bytes one of a block can stand for: a byte of a length counts up to 255.
+// lz4Expansion is how many bytes one byte of a block can decode to: a length byte counts up to 255.
 const lz4Expansion = 255
 
 // Decompress appends the size bytes that the block src holds to dst.

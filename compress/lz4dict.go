@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// pierrec/lz4 reads blocks with a dictionary but does not write them, so the encoder is here. It is
-// the reference implementation's fast one (LZ4_compress_fast with an attached dictionary): greedy,
-// one candidate for each hash of four bytes, found in the value itself or else in the dictionary.
-// The dictionary's table is built once.
+// pierrec/lz4 reads blocks with a dictionary but does not write them, so the encoder is here. It
+// follows the reference implementation's fast encoder (LZ4_compress_fast with an attached
+// dictionary). It is greedy, with one candidate per hash of four bytes, in the value itself or else
+// in the dictionary. The dictionary's table is built once.
 
 const (
 	minMatch     = 4
@@ -141,7 +141,7 @@ func putLiterals(dst []byte, out int, literals []byte) int {
 	return out + copy(dst[out:], literals)
 }
 
-// putLength writes what of a length of 15 and more does not fit into the token.
+// putLength writes the rest of a length of 15 and more that does not fit into the token.
 func putLength(dst []byte, out, n int) int {
 	if n < 15 {
 		return out

@@ -23,7 +23,7 @@ func (snappy) Decompress(dst, src []byte, size int) ([]byte, error) {
 	return decodeBlock(dst, src, size, 0, s2.Decode) // Snappy's format is a subset of S2's
 }
 
-// s2Level is a level of S2: every one is read alike.
+// s2Level is a level of S2. All levels decode alike.
 type s2Level uint8
 
 const (

@@ -17,13 +17,12 @@ func appendBlock(dst, src []byte, encode func(dst, src []byte) []byte) ([]byte, 
 	}
 	n := len(dst)
 	dst = slices.Grow(dst, bound)
-	// Some encoders look at the length of what they are given, some at its capacity: both are
-	// bound.
+	// Some encoders look at the length of their buffer, some at its capacity: both are limited.
 	return dst[:n+len(encode(dst[n:n+bound:n+bound], src))], nil
 }
 
-// s2Expansion is how many bytes one of a block can stand for unless S2's repeats are in it: a copy
-// of 64 bytes takes 3.
+// s2Expansion is how many bytes one byte of a block can decode to without S2's repeats: a copy of
+// 64 bytes takes 3.
 const s2Expansion = 22
 
 // decodeBlock appends the content of a block, which must be size bytes long. decode uses a
@@ -49,10 +48,10 @@ func decodeBlock(dst, block []byte, size, dict int, decode func(dst, src []byte)
 	return dst[:at+size], nil
 }
 
-// holdsS2 reports whether a block decodes to size bytes, exactly as the decoder would find. The
-// elements are those of Snappy's format_description.txt, and S2's repeat. A repeat is a copy with a
-// 1-byte offset of zero; if its length is 5 to 7, the rest of the length follows in 1 to 3 bytes.
-// The first repeat has the dictionary's size as its offset.
+// holdsS2 reports whether a block decodes to size bytes, exactly like the decoder. The elements are
+// those of Snappy's format_description.txt, and S2's repeat. A repeat is a copy with a 1-byte
+// offset of zero. If its length is 5 to 7, the rest of the length follows in 1 to 3 bytes. The
+// first repeat has the dictionary's size as its offset.
 func holdsS2(block []byte, size, dict int) bool {
 	_, n := binary.Uvarint(block)
 	b := block[n:]

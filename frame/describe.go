@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Field is one part of a stored value, as [Describe] finds it.
+// Field is one part of a stored value, as returned by [Describe].
 type Field struct {
 	Offset int    // of the first byte in the value
 	Bytes  []byte // the part itself; of the payload at most the first 16 bytes
@@ -19,8 +19,8 @@ func (f Field) String() string {
 	return fmt.Sprintf("%4d  %-23s  %-10s  %s", f.Offset, hex.EncodeToString(f.Bytes), f.Name, f.Value)
 }
 
-// payloadShown is how much of a payload Describe shows: enough to recognise a format by,
-// too little to read a value in.
+// payloadShown is how much of a payload Describe shows: enough to recognise a format, too little to
+// read a value.
 const payloadShown = 16
 
 // Describe explains the bytes of a stored value field by field. It reports false, and a

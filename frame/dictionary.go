@@ -9,10 +9,9 @@ import (
 	"strconv"
 )
 
-// MinDictionarySize and MaxDictionarySize bound a dictionary, in bytes. Below 16 bytes there is
-// nothing that a compressor could refer to (and s2 refuses it). Above 1 MiB a dictionary no longer
-// pays for cached values: on the corpora that the design was measured on, the best ones had 16 to
-// 112 KiB.
+// MinDictionarySize and MaxDictionarySize bound a dictionary, in bytes. Below 16 bytes a compressor
+// has nothing to refer to (and s2 refuses it). Above 1 MiB a dictionary no longer pays for cached
+// values: on the corpora of the design, the best ones had 16 to 112 KiB.
 const (
 	MinDictionarySize = 16
 	MaxDictionarySize = 1 << 20
@@ -24,7 +23,7 @@ var ErrDictionarySize = errors.New("dictionary size out of range")
 // DictionaryID names a dictionary by its content, see [Dictionary.ID]; zero means none.
 type DictionaryID uint32
 
-// noDictionary is how the zero id is written.
+// noDictionary is the text of the zero id.
 const noDictionary = "none"
 
 // String is the id as eight hexadecimal digits, or "none".
@@ -55,17 +54,17 @@ func (id *DictionaryID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Dictionary is the bytes that a [DictionaryID] names: what values have in common, given to
-// compressor and decompressor beforehand, so that a small value need not repeat them. It is
-// immutable and safe for concurrent use. Package dict trains dictionaries and rolls them out.
+// Dictionary is the bytes behind a [DictionaryID]: the common parts of values. Compressor and
+// decompressor both have it, so that a small value need not repeat them. It is immutable and safe
+// for concurrent use. Package dict trains dictionaries and rolls them out.
 type Dictionary struct {
 	id    DictionaryID
 	bytes []byte
 }
 
-// NewDictionary makes a dictionary of a copy of b: MinDictionarySize to MaxDictionarySize bytes, in
-// the format of zstd's trainer (starting with 37 A4 30 EC) or any bytes that values have in common,
-// the most common last.
+// NewDictionary makes a dictionary of a copy of b: MinDictionarySize to MaxDictionarySize bytes. b
+// is in the format of zstd's trainer (starting with 37 A4 30 EC), or any bytes that values have in
+// common, the most common last.
 func NewDictionary(b []byte) (*Dictionary, error) {
 	if len(b) < MinDictionarySize || len(b) > MaxDictionarySize {
 		return nil, fmt.Errorf("%w: %d bytes, must be %d to %d", ErrDictionarySize, len(b), MinDictionarySize, MaxDictionarySize)
@@ -82,7 +81,7 @@ func (d *Dictionary) ID() DictionaryID {
 	return d.id
 }
 
-// Bytes are the dictionary's own bytes: not to be changed. A nil dictionary has none.
+// Bytes returns the dictionary's own bytes: do not change them. A nil dictionary has none.
 func (d *Dictionary) Bytes() []byte {
 	if d == nil {
 		return nil
@@ -90,8 +89,8 @@ func (d *Dictionary) Bytes() []byte {
 	return d.bytes
 }
 
-// Tail is the end of the dictionary's bytes, at most n of them: what formats with a
-// short window use of it.
+// Tail returns the end of the dictionary's bytes, at most n of them. Formats with a short window
+// use only that.
 func (d *Dictionary) Tail(n int) []byte {
 	b := d.Bytes()
 	return b[max(0, len(b)-n):]

@@ -1,9 +1,9 @@
-// Package frame is the wire format of the values that bale stores: a short
-// header in front of a compressed payload.
+// Package frame is the wire format of the values that bale stores: a short header in front of a
+// compressed payload.
 //
-// [Parse] tells whether bytes are a frame and reads the header; [Header.Append]
-// writes one. [Describe] explains a frame field by field. The package moves no
-// payload and knows no compressor: that is the Packer's work.
+// [Parse] detects a frame and reads its header; [Header.Append] writes one. [Describe] explains a
+// frame field by field. The package moves no payload and knows no compressor: that is the Packer's
+// work.
 //
 // # Layout
 //
@@ -71,9 +71,9 @@
 //
 // # Trailers
 //
-// A frame of version 2 is one of version 1 with a trailer behind the payload, which says something
-// of the value and is no part of its content. It ends in its kind and a check, so that a reader who
-// does not know the kind knows that. There is one kind so far:
+// A frame of version 2 has a trailer behind the payload, and is otherwise a frame of version 1. The
+// trailer describes the value, and is no part of its content. It ends in its kind and a check, so
+// that a reader can detect an unknown kind. There is one kind so far:
 //
 //	 0                          6                8       9       11
 //	+--------------------------+----------------+-------+-------+
@@ -82,24 +82,24 @@
 //
 // Its fields:
 //
-//   - expires is when the value is to be loaded anew from where it came from, in milliseconds since
-//     1970, 0 for never. It may stay in Redis longer, to be at hand when it cannot be loaded.
-//   - took is how many milliseconds that took, at most 65,534. 65,535 says that there is no value:
-//     it was looked for, and is not there. The content is empty then.
+//   - expires is when the value must be loaded again from its source, in milliseconds since 1970, 0
+//     for never. It may stay in Redis longer, for the case that the load fails.
+//   - took is how many milliseconds the load took, at most 65,534. 65,535 is a cached miss: the
+//     source had no value. The content is empty then.
 //   - check is made like the header's, over the 9 bytes before it.
 //
 // # What a frame costs
 //
-// Over the bare payload: 9 bytes and the length, whose size is 1 byte below 128, 2 below
-// 16 KiB, 3 below 2 MiB. Snappy and s2 bring the length with them, so that they
-// cost 9 at any size; zstd leaves out 4 bytes of magic and costs 6 to 8; lz4 and gzip
-// cost 10 to 12. A dictionary id adds 4, of which zstd saves the up to 4 that its own frame
-// would have held. Without the checksum everything is 4 bytes less. A trailer of version 2 adds 11.
+// Over the bare payload: 9 bytes and the length, whose size is 1 byte below 128, 2 below 16 KiB, 3
+// below 2 MiB. Snappy and s2 contain the length, so that they cost 9 at any size. zstd leaves out 4
+// bytes of magic and costs 6 to 8; lz4 and gzip cost 10 to 12. A dictionary id adds 4; zstd saves
+// up to 4 of these in its own frame. Without the checksum everything is 4 bytes less. A trailer of
+// version 2 adds 11.
 //
 // # Compatibility
 //
-// Versions and algorithms are appended, never changed: every reader reads every
-// vector in testdata for ever.
+// Versions and algorithms are appended, never changed: every later reader reads every vector in
+// testdata.
 package frame
 
 import (
@@ -124,23 +124,23 @@ const (
 	dictionarySize = 4
 )
 
-// MaxHeaderSize is the size in bytes of the longest header there can be.
+// MaxHeaderSize is the size in bytes of the longest possible header.
 const MaxHeaderSize = fixedSize + checksumSize + dictionarySize + 9
 
-// Version numbers the layouts of a frame, from 1 to 4. Magic, tag, check and the fields
-// that the check covers lie alike in all of them, so that every reader
-// recognises every frame, later ones included, and can say that it is too old.
+// Version numbers the layouts of a frame, from 1 to 4. Magic, tag, check and the fields under the
+// check have the same place in all of them. So every reader recognises every frame, and can report
+// a version that is too new for it.
 type Version uint8
 
 const (
-	// V1 is the first layout: all that the package comment describes but the trailer.
+	// V1 is the first layout: everything in the package comment except the trailer.
 	V1 Version = 1
 
 	// V2 adds a trailer: see [Freshness].
 	V2 Version = 2
 )
 
-// Header is what stands in front of a payload.
+// Header is the part of a frame before the payload.
 type Header struct {
 	Version   Version   // zero is written as V1
 	Algorithm Algorithm // decodes the payload
@@ -159,14 +159,14 @@ type Header struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// HasMagic reports whether b starts with the two magic bytes. All frames do, and by
-// chance one in 65,536 of random values; no text does.
+// HasMagic reports whether b starts with the two magic bytes. All frames do, and by chance one in
+// 65,536 of random values; no text does.
 func HasMagic[B []byte | string](b B) bool {
 	return len(b) >= 2 && b[0] == magic0 && b[1] == magic1
 }
 
-// PayloadOffset is how many bytes stand before the payload of a frame with this
-// header: what Append writes.
+// PayloadOffset is the number of bytes before the payload of a frame with this header: the bytes
+// that Append writes.
 func (h Header) PayloadOffset() int {
 	n := fixedSize
 	if h.HasChecksum {
@@ -181,9 +181,9 @@ func (h Header) PayloadOffset() int {
 	return n
 }
 
-// Append appends the header to dst; the payload is to follow. For an algorithm
-// whose payload starts with the length ([Algorithm.LengthInPayload]) the length is not
-// written, but the check covers it.
+// Append appends the header to dst; the payload must follow. For an algorithm whose payload starts
+// with the length ([Algorithm.LengthInPayload]) it does not write the length, but the check covers
+// it.
 func (h Header) Append(dst []byte) []byte {
 	start := len(dst)
 	tag := byte(h.Algorithm) & tagAlgorithm
@@ -212,11 +212,10 @@ func (h Header) Append(dst []byte) []byte {
 	return dst
 }
 
-// Parse reads the header at the start of b and returns it with the offset of the payload in b.
-// It reports false for anything that is not a frame; it reads the header
-// only and does not look at the payload. The version and the algorithm may be unknown to
-// this package ([Header.Known]): such a value is a frame all the same, and not to be
-// taken for a plain value.
+// Parse reads the header at the start of b and returns it with the offset of the payload in b. It
+// reports false for anything that is not a frame. It does not look at the payload. The version and
+// the algorithm may be unknown to this package ([Header.Known]): the value is still a frame, not a
+// plain value.
 func Parse(b []byte) (h Header, offset int, ok bool) {
 	if len(b) <= fixedSize || b[0] != magic0 || b[1] != magic1 {
 		return Header{}, 0, false
@@ -257,8 +256,8 @@ func Parse(b []byte) (h Header, offset int, ok bool) {
 	return h, n, true
 }
 
-// Known reports whether this package knows the header's version and algorithm, and so what
-// the payload is.
+// Known reports whether this package knows the header's version and algorithm, and so the format of
+// the payload.
 func (h Header) Known() bool { return h.Version <= V2 && h.Algorithm.Known() }
 
 // check computes the check over a header, skipping the place of the check itself.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TrailerKind says what the trailer of a V2 frame is.
+// TrailerKind is the kind of the trailer of a V2 frame.
 type TrailerKind byte
 
 // The kinds are part of the format: appended, never changed.
@@ -14,21 +14,20 @@ const (
 	FreshnessTrailer TrailerKind = 1
 )
 
-// FreshnessSize is the size in bytes of the trailer that a [Freshness] is.
+// FreshnessSize is the size in bytes of the trailer of a [Freshness].
 const FreshnessSize = 11
 
-// Freshness says how long a loaded value is good for, and what it cost.
+// Freshness says when a loaded value expires, and how long its load took.
 type Freshness struct {
-	// Expires is when the value is to be loaded anew, to the millisecond; the zero time for never.
-	// The value may stay in Redis longer, to be at hand when it cannot be loaded.
+	// Expires is when the value must be loaded again, to the millisecond; the zero time for never.
+	// The value may stay in Redis longer, for the case that the load fails.
 	Expires time.Time
 
-	// Took is how long it took to load the value, 0 to [MaxTook]; anything finer than a millisecond
-	// is rounded up.
+	// Took is how long the load took, 0 to [MaxTook], rounded up to a millisecond.
 	Took time.Duration
 
-	// Absent says that there is no value: the frame keeps that it was looked for. Took is zero
-	// then, and the content empty.
+	// Absent marks a cached miss: the loader found no value. Took is zero then, and the content
+	// empty.
 	Absent bool
 }
 
@@ -59,9 +58,9 @@ func (f Freshness) Append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint16(dst, trailerCheck(dst[start:]))
 }
 
-// ParseTrailer reads the trailer at the end of what follows the header of a V2 frame, and returns
-// how many bytes it takes there. It reports false for a trailer that is damaged, whose kind is
-// FreshnessTrailer, and for one of a kind that this package does not know.
+// ParseTrailer reads the trailer at the end of the payload of a V2 frame, and returns its size
+// there. It reports false for a damaged trailer, with kind FreshnessTrailer, and for one of a kind
+// that this package does not know.
 func ParseTrailer(payload []byte) (f Freshness, kind TrailerKind, size int, ok bool) {
 	if len(payload) < trailerEnd {
 		return f, FreshnessTrailer, 0, false
@@ -84,10 +83,10 @@ func ParseTrailer(payload []byte) (f Freshness, kind TrailerKind, size int, ok b
 	return f, kind, FreshnessSize, true
 }
 
-// trailerEnd is what all trailers end in: kind and check.
+// trailerEnd is the end of every trailer: kind and check.
 const trailerEnd = 3
 
-// trailerCheck is the check over a trailer, made as that of a header is.
+// trailerCheck is the check over a trailer, made like a header's.
 func trailerCheck(t []byte) uint16 {
 	c := updateShort(0, t)
 	return uint16(c>>16) ^ uint16(c)

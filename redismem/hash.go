@@ -1,8 +1,8 @@
 package redismem
 
-// Hash adds up what Redis allocates for one hash, field by field, without its key: [Hash.Add] for
+// Hash adds up the memory of one hash in Redis, field by field, without its key: [Hash.Add] for
 // each field, then [Hash.Bytes]. The zero value is an empty hash on the zero [Server]. It allocates
-// nothing and keeps none of what it is given; it is not for concurrent use.
+// nothing and keeps no argument. It is not safe for concurrent use.
 type Hash struct {
 	Server Server // to be set before the first Add
 
@@ -40,11 +40,11 @@ func (s Server) Field(name, value int) int {
 	return s.Class(pointerSize+max(nameHeader(name), header)+name+terminator) + s.text(value)
 }
 
-// Bytes is what Redis allocates for the fields that were added: one listpack, or a hash table where
-// these are too many or too long for it. A hash stays a table that once was one, whatever has been
-// deleted from it since. One that has just grown beyond a power of two of fields has its former
-// table, too, which is up to 8 bytes a field and goes with further reads and writes. The hash's
-// object is counted where it is not the key's, as in Redis70.
+// Bytes is the memory of the added fields in Redis: one listpack, or a hash table if there are too
+// many or too long fields for it. A hash that was once a table stays one, even after deletions.
+// Just after it grows beyond a power of two of fields, a hash still has its former table. That is
+// up to 8 bytes a field, and further reads and writes remove it. The hash's object is counted if it
+// is not the key's, as in Redis70.
 func (h *Hash) Bytes() int { return h.BytesOf(h.fields) }
 
 // BytesOf scales [Hash.Bytes] to a hash of another number of fields, all like the added ones. The

@@ -1,16 +1,16 @@
-// Package redismem says how many bytes Redis allocates for what it stores, which is more than the
-// bytes that one writes: [Class] for an allocation, [String] for a value of so many bytes, and the
-// methods of [Server] for values by their content, for keys, and, with [Hash], for hashes. A whole
-// key space is the sum over its keys of [Server.KeyValue], or of [Server.Key] and [Hash.Bytes], and
+// Package redismem models how many bytes Redis allocates for its data. That is more than the bytes
+// of names and values: [Class] is the size of an allocation, and [String] of a value of n bytes.
+// The methods of [Server] have values by their content, and keys; [Hash] has hashes. A whole key
+// space is the sum over its keys of [Server.KeyValue], or of [Server.Key] and [Hash.Bytes], plus
 // [Server.Tables].
 //
 // The zero [Server] is Redis 7.0 with jemalloc, on a 64-bit machine, with hash tables that are not
-// just growing. [Of] reads from INFO which [Layout] and allocator a server has. Tests compare each
-// layout with a server's used_memory, and with its MEMORY USAGE, which counts less: see the field
+// growing. [Of] reads the [Layout] and allocator of a server from INFO. Tests compare each layout
+// with a server's used_memory, and with its MEMORY USAGE, which counts less: see the field
 // MemoryUsage.
 //
-// Other versions were not measured. Redis 7.2 and Valkey 7.2 are much the same as Redis 7.0. Redis
-// 7.4 and 8.0 and Valkey 8.0 take up to 16 bytes less for each key, Valkey 8.1 and 9.0 up to 16
+// Other versions were not measured. Redis 7.2 and Valkey 7.2 are almost the same as Redis 7.0.
+// Redis 7.4 and 8.0 and Valkey 8.0 take up to 16 bytes less per key, Valkey 8.1 and 9.0 up to 16
 // bytes more than Valkey 9.1.
 package redismem
 
@@ -21,12 +21,12 @@ import (
 	"strings"
 )
 
-// Layout is how versions of the server lay out keys and values in memory.
+// Layout is the memory layout of keys and values, by server version.
 type Layout uint8
 
 const (
-	// Redis70 is Redis 7.0: a key's name, its entry in the table of keys and its value are
-	// allocations of their own.
+	// Redis70 is Redis 7.0: a key's name, its entry in the table of keys and its value are separate
+	// allocations.
 	Redis70 Layout = iota
 
 	// Redis82 is Redis 8.2: a key's name, its expiry and a short value share one allocation of up
@@ -39,43 +39,42 @@ const (
 	Valkey91
 )
 
-// Server is what of a server's build and settings the model depends on. The zero value is a single
-// server as Debian builds it, with Redis' own settings.
+// Server has the build and settings of a server that the model depends on. The zero value is a
+// single server as built by Debian, with Redis' default settings.
 type Server struct {
-	// Layout is that of the server's version. Default Redis70.
+	// Layout is the layout of the server's version. Default Redis70.
 	Layout Layout
 
-	// Libc says that the allocator is the GNU C library's malloc and not jemalloc: mem_allocator of
-	// INFO is "libc". Sizes are as used_memory counts them: without the 8 bytes that malloc has
-	// before each allocation.
+	// Libc means that the allocator is the GNU C library's malloc and not jemalloc: mem_allocator
+	// of INFO is "libc". Sizes are counted as in used_memory, without malloc's own 8 bytes per
+	// allocation.
 	Libc bool
 
-	// FineClasses says that the allocator has classes of 24, 40 and 56 bytes as well. The jemalloc
-	// that comes with Redis' source has them (it is built with a quantum of 8 bytes), and with it
-	// the official images; the jemalloc of Debian and Ubuntu, which their Redis uses, has not. INFO
-	// does not tell; MEMORY USAGE does: a string of 17 to 20 bytes takes 8 bytes less where there
-	// are such classes.
+	// FineClasses means that the allocator also has classes of 24, 40 and 56 bytes. The jemalloc in
+	// Redis' source has them (it is built with a quantum of 8 bytes), and so have the official
+	// images. The jemalloc of Debian and Ubuntu, which their Redis uses, does not. INFO does not
+	// report them, but MEMORY USAGE shows them: a string of 17 to 20 bytes then takes 8 bytes less.
 	FineClasses bool
 
 	// Cluster is the setting cluster-enabled.
 	Cluster bool
 
-	// MemoryUsage counts as the command MEMORY USAGE does with SAMPLES 0, to compare with it,
-	// instead of what is allocated: the entry of a key or a field is 24 bytes, though the allocator
-	// may take 32, a shared number is 16, and an expiry nothing. In the layouts after Redis70 the
-	// entries of keys are not in it.
+	// MemoryUsage counts like the command MEMORY USAGE with SAMPLES 0, for comparison, instead of
+	// the allocated bytes. The entry of a key or a field is 24 bytes, though the allocator may take
+	// 32. A shared number is 16 bytes, and an expiry none. In the layouts after Redis70 the entries
+	// of keys are not counted.
 	MemoryUsage bool
 
-	// Unshared says that whole numbers from 0 to 9999 are values of their own, which otherwise all
-	// keys share. They are where maxmemory is set with a policy of LRU or LFU.
+	// Unshared means that whole numbers from 0 to 9999 are separate values. By default all keys
+	// share them, unless maxmemory is set with a policy of LRU or LFU.
 	Unshared bool
 
-	// HashMaxListpackEntries is the setting of that name: the fields of the largest hash that is
+	// HashMaxListpackEntries is the setting of that name: the maximum number of fields of a hash in
 	// one listpack. Default 512; below 0 for a setting of 0.
 	HashMaxListpackEntries int
 
-	// HashMaxListpackValue is the setting of that name: the bytes of the longest field or value in
-	// a hash that is one listpack. Default 64; below 0 for a setting of 0.
+	// HashMaxListpackValue is the setting of that name: the maximum bytes of a field or value of a
+	// hash in one listpack. Default 64; below 0 for a setting of 0.
 	HashMaxListpackValue int
 }
 
@@ -101,8 +100,8 @@ const (
 
 // Of is the model of a server by the fields of its INFO: the server's version, mem_allocator and
 // cluster_enabled. FineClasses is set for Redis 8.2 and later and Valkey 8.1 and later, whose
-// packages come with the jemalloc of their source; for earlier ones see there. A version that was
-// not measured gets the layout that is nearest.
+// packages come with the jemalloc of their source; for earlier versions see there. A version that
+// was not measured gets the nearest layout.
 func Of(info map[string]string) Server {
 	s := Server{Cluster: info["cluster_enabled"] == "1", Libc: info["mem_allocator"] == "libc"}
 	switch version := info["valkey_version"]; {
@@ -127,10 +126,10 @@ func atLeast(version string, major, minor int) bool {
 func Class(n int) int { return Server{}.Class(n) }
 
 // Class is the size in bytes that the allocator takes for an allocation of n bytes. The size
-// classes of jemalloc are 8, the multiples of 16 up to 128, and then four for each doubling
-// (jemalloc(3), "Size classes"); see FineClasses for further ones. Those of libc are 24, 40, 56 and
-// so on. libc may give 16 bytes more when it reuses freed memory. From 128 KiB on it rounds up to
-// pages.
+// classes of jemalloc are 8, the multiples of 16 up to 128, and then four per doubling
+// (jemalloc(3), "Size classes"); see FineClasses for further ones. The classes of libc are 24, 40,
+// 56 and so on. libc may take 16 bytes more when it reuses freed memory. From 128 KiB on it rounds
+// up to pages.
 func (s Server) Class(n int) int {
 	switch {
 	case s.Libc:
@@ -150,10 +149,10 @@ func (s Server) Class(n int) int {
 // String is [Server.String] of the zero Server.
 func String(n int) int { return Server{}.String(n) }
 
-// String is what Redis allocates for a string value of n bytes: the object and its string, without
-// the key and its place in the key table. A whole number takes less: see [Server.Value]. From 32
-// KiB on Redis may keep a value in the buffer it was read into, which at the end of a class is the
-// next larger one.
+// String is the memory of a string value of n bytes: the object and its string, without the key and
+// its place in the key table. A whole number takes less: see [Server.Value]. From 32 KiB on Redis
+// may keep a value in the buffer of its command. At the end of a class that is the next larger
+// class.
 //
 // In the layouts after Redis70 a short value shares its key's allocation: String is then the bytes
 // that it adds to a name of 24 bytes. See [Server.KeyString] for other names.
@@ -168,10 +167,10 @@ func (s Server) String(n int) int {
 	return s.Class(objectSize) + s.text(n)
 }
 
-// Value is what Redis allocates for the string value v: as [Server.String] says, or, for a whole
-// number of at most 64 bits, the object alone, and nothing if all keys share it (object.c,
-// tryObjectEncoding) or if it is in the key's own allocation, as in the layouts after Redis70. It
-// holds for values as they are set, not for those that APPEND or SETRANGE grew. It does not keep v.
+// Value is the memory of the string value v, as in [Server.String]. A whole number of at most 64
+// bits takes only the object. It takes nothing if all keys share it (object.c, tryObjectEncoding),
+// or if it is in the key's own allocation, as in the layouts after Redis70. Value is for values
+// after SET, not after APPEND or SETRANGE. It does not keep v.
 func (s Server) Value(v []byte) int {
 	n, ok := whole(v)
 	switch {
@@ -183,9 +182,9 @@ func (s Server) Value(v []byte) int {
 	return s.Class(objectSize)
 }
 
-// Key is what Redis allocates for a key with a name of n bytes, beside its value: the name, its
-// entry in the key table, and another entry if it expires. The buckets of the tables are not in it:
-// see [Server.Table].
+// Key is the memory of a key with a name of n bytes, without its value: the name, its entry in the
+// key table, and another entry if it expires. It does not include the buckets of the tables: see
+// [Server.Table].
 func (s Server) Key(n int, expires bool) int {
 	if s.Layout != Redis70 {
 		return s.Class(s.object(objectSize, n, expires || n >= expiryFrom))
@@ -201,8 +200,8 @@ func (s Server) Key(n int, expires bool) int {
 	return size
 }
 
-// KeyString is the allocation for a key and its string value: name is the length of the name, n
-// that of the value, which is no whole number. Where the two are apart it is the sum of
+// KeyString is the allocation for a key and its string value, which is no whole number: name is the
+// length of the name, n the length of the value. If the two are separate it is the sum of
 // [Server.Key] and [Server.String].
 func (s Server) KeyString(name, n int, expires bool) int {
 	if s.Layout == Redis70 {
@@ -217,8 +216,8 @@ func (s Server) KeyString(name, n int, expires bool) int {
 	}
 	together := object + 1 + counted + name + terminator + header + n + terminator
 	size := s.object(object, name, false) + header + n + terminator
-	// A value that is together with its key stays so when the key gets an expiry, if there is room
-	// for both.
+	// A value in the same allocation as its key stays there when the key gets an expiry, if there
+	// is room for both.
 	fits := n < 1<<8 && (s.Layout == Valkey91 || n <= embeddedMax) && together <= most
 	if fits && (!expires || s.Class(size) >= size+expirySize || together+expirySize <= most) {
 		if expires {
@@ -230,7 +229,7 @@ func (s Server) KeyString(name, n int, expires bool) int {
 }
 
 // KeyValue is the allocation for a key and its string value v, which may be a whole number: name is
-// the length of the name. Where the two are apart it is the sum of [Server.Key] and [Server.Value].
+// the length of the name. If the two are separate it is the sum of [Server.Key] and [Server.Value].
 // It does not keep v.
 func (s Server) KeyValue(name int, v []byte, expires bool) int {
 	if _, ok := whole(v); ok || s.Layout == Redis70 {
@@ -252,10 +251,10 @@ func (s Server) object(size, name int, expires bool) int {
 // Table is [Server.Table] of the zero Server.
 func Table(keys int) int { return Server{}.Table(keys) }
 
-// Table is what Redis allocates for a hash table with so many keys: 8 bytes for each of a power of
-// two of buckets, at least one a key. Each database has a table for its keys and one for those that
-// expire. While a table grows, the former one, of half the size, is there as well; and a table
-// keeps its buckets until nine in ten are empty.
+// Table is the memory of a hash table for this number of keys: 8 bytes per bucket. The number of
+// buckets is a power of two, at least the number of keys. Each database has a table for its keys
+// and one for those that expire. While a table grows, its predecessor of half the size exists as
+// well. A table keeps its buckets until nine in ten are empty.
 //
 // Redis 8.2 takes 16 bytes more for each key that shares a bucket. Valkey 9.1 has buckets of 64
 // bytes for 7 keys, and adds one where a bucket overflows. Both are averages.
@@ -301,8 +300,8 @@ func (s Server) Tables(keys, expiring int) int {
 	return size
 }
 
-// slotTables are the tables of all slots; structure is the size of what each slot that has keys
-// takes beside them.
+// slotTables is the memory of the tables of all slots; structure is the additional size per slot
+// with keys.
 func (s Server) slotTables(keys, structure int) int {
 	const slots = 16384
 	if keys <= 0 {
@@ -351,8 +350,8 @@ func (s Server) structure(n int) int {
 	return s.Class(n)
 }
 
-// text is the allocation of n bytes with the header of sds.h and a terminator, as names and what is
-// in hashes are kept.
+// text is the allocation of n bytes with the header of sds.h and a terminator, the form of names
+// and of the content of hashes.
 func (s Server) text(n int) int {
 	header := nameHeader(n)
 	if n == 0 {
@@ -377,8 +376,8 @@ func nameHeader(n int) int {
 	return 1
 }
 
-// whole reads v if it is a whole number of 64 bits in the one way of writing it that Redis gives
-// back: without plus sign, leading zeros or spaces (util.c, string2ll).
+// whole parses v if it is a whole number of 64 bits in Redis' canonical form: without plus sign,
+// leading zeros or spaces (util.c, string2ll).
 func whole(v []byte) (n int64, ok bool) {
 	if len(v) == 0 || len(v) > wholeMax {
 		return 0, false

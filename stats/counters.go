@@ -13,8 +13,8 @@ import (
 
 // CountersOptions are the settings of [Counters]; the zero value is useful.
 type CountersOptions struct {
-	// TimeEvery times one operation of so many, chosen at random. 1 times all, which costs 25 ns
-	// for each stage and one more. Defaults to 32; negative times none.
+	// TimeEvery times one in TimeEvery operations, chosen at random. 1 times all, which costs 25 ns
+	// for each stage and one more. Default 32; a negative number times none.
 	TimeEvery int
 }
 
@@ -33,12 +33,12 @@ type Counters struct {
 	algorithm  atomic.Uint32
 }
 
-// counterShards spreads the callers over places in memory, so that processors do not wait for one
-// another's caches.
+// counterShards spreads the callers over memory, so that processors do not wait for one another's
+// caches.
 const counterShards = 8
 
-// stackShift leaves out of an address on the stack what callers on different stacks have in common:
-// the smallest stack has 2 KiB.
+// stackShift drops the low bits of a stack address, which do not differ between stacks: the
+// smallest stack has 2 KiB.
 const stackShift = 11
 
 type counterShard struct {
@@ -47,7 +47,7 @@ type counterShard struct {
 	_     [64]byte
 }
 
-// opCounters are those of one operation. There is none for what follows from the others.
+// opCounters are the counters of one operation. Derived figures have no counter.
 type opCounters struct {
 	count, keys, misses atomic.Uint64
 	plain, stored       atomic.Uint64
@@ -60,10 +60,10 @@ func NewCounters(o CountersOptions) *Counters {
 	return &Counters{sampler: newSampler(o.TimeEvery)}
 }
 
-// sampler chooses one operation of so many at random; 0 is none.
+// sampler chooses one in sampler operations at random; 0 is none.
 type sampler uint32
 
-// newSampler takes what [CountersOptions].TimeEvery does.
+// newSampler takes the value of [CountersOptions].TimeEvery.
 func newSampler(every int) sampler {
 	if every == 0 {
 		every = defaultTimeEvery
@@ -116,13 +116,13 @@ func (c *Counters) Record(_ context.Context, e Event) {
 	}
 }
 
-// Snapshot is what Counters have counted so far. Figures of one operation may be a few apart where
-// it is taken while others run.
+// Snapshot is the state of Counters. A snapshot during operations may be off by a few between the
+// figures of one operation.
 type Snapshot struct {
 	Ops   [Ops]OpStats // by [Op]
 	Fresh uint64       // buffers that had to be made or to grow
 
-	// Algorithm and DictionaryID are those of the packed value that was written last.
+	// Algorithm and DictionaryID are those of the last packed value that was written.
 	Algorithm    frame.Algorithm
 	DictionaryID frame.DictionaryID
 }
@@ -140,7 +140,7 @@ type OpStats struct {
 	Times [Stages]Histogram // by [Stage], of the operations that were timed
 }
 
-// Ratio is how many times larger the values are than what is stored for them; 1 where nothing is.
+// Ratio is the size of the values divided by the stored size; 1 if nothing is stored.
 func (o *OpStats) Ratio() float64 {
 	if o.Stored == 0 {
 		return 1
@@ -182,21 +182,21 @@ func (c *Counters) Snapshot() Snapshot {
 	return s
 }
 
-// The buckets of a [Histogram] are those of a Prometheus native histogram of schema 2: each bound
-// is 2^(1/4) times the one before, and one of them is a second. See
+// A [Histogram] has the buckets of a Prometheus native histogram of schema 2. Each
+// bound is 2^(1/4) times the one before, and one of them is a second. See
 // https://prometheus.io/docs/specs/native_histograms.
 const (
 	HistogramSchema = 2
 
 	// HistogramFirst is the index of the first bucket: bucket i+HistogramFirst ends at
-	// 2^((i+HistogramFirst)/4) seconds, itself included. The first has all that is shorter, of 119
-	// ns and less; the last all that is longer than 64 s.
+	// 2^((i+HistogramFirst)/4) seconds, inclusive. The first bucket has all durations of 119 ns and
+	// less, and the last all above 64 s.
 	HistogramFirst = -23 * 4
 
 	histogramBuckets = (23+7)*4 - 2
 )
 
-// Histogram is how often something took how long.
+// Histogram is a distribution of durations.
 type Histogram struct {
 	Count   uint64
 	Sum     time.Duration
@@ -226,7 +226,7 @@ func bucket(d time.Duration) int {
 	return min(max(i-HistogramFirst, 0), histogramBuckets-1)
 }
 
-// Bound is the longest duration that bucket i has.
+// Bound is the inclusive upper bound of bucket i.
 func (h *Histogram) Bound(i int) time.Duration {
 	if i >= histogramBuckets-1 {
 		return math.MaxInt64
@@ -248,8 +248,8 @@ func (h *histogram) snapshot() Histogram {
 	return s
 }
 
-// Quantile is the duration below which a part q, 0 to 1, of all lie, to the bucket: at most 19% too
-// long. It is zero for an empty histogram.
+// Quantile is the duration below which a fraction q, 0 to 1, of all durations lie, rounded up to a
+// bucket: at most 19% too long. It is zero for an empty histogram.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(h.Count)))
 	var seen uint64

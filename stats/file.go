@@ -25,22 +25,21 @@ import (
 //	    if timed the times of all stages in nanoseconds: first their number
 const fileMagic = "bale stats 1\n"
 
-// maxFileBatch bounds in bytes what [Read] allocates for a batch: 4,096 events of the greatest
+// maxFileBatch bounds in bytes what [Read] allocates for a batch: 4,096 events of the maximum
 // length, and their groups.
 const maxFileBatch = 4 << 20
 
-// What the groups of a file may be: [Read] keeps all their names.
+// The limits for the groups of a file: [Read] keeps all their names.
 const (
 	maxFileGroups     = 10_000
 	maxFileGroupBytes = 1 << 20 // of their names together
 )
 
-// OtherGroups is the group in a file of the events whose groups are beyond the first 10,000, or
-// beyond 1 MiB of names.
+// OtherGroups is the group of events beyond the limits of a file: 10,000 groups, or 1 MiB of names.
 const OtherGroups = "(other groups)"
 
 var (
-	// ErrFormat: what is read is not a file of [NewFile], or a damaged one.
+	// ErrFormat: the input is not a file of [NewFile], or it is damaged.
 	ErrFormat = errors.New("stats: not a file of events")
 
 	// ErrGroups: the file names more groups than [NewFile] does. It comes with ErrFormat.
@@ -134,9 +133,9 @@ func appendEvent(p []byte, group uint64, e *Event) []byte {
 	return p
 }
 
-// Read reads a file and calls each for all its batches, which it must not keep. A file that ends
-// within a batch, as that of a program that was killed may, is ErrFormat and io.ErrUnexpectedEOF,
-// after the batches before.
+// Read reads a file and calls each for all its batches; each must not keep them. A file may end
+// within a batch, for example if the program was killed. Read then returns ErrFormat and
+// io.ErrUnexpectedEOF, after the batches before.
 func Read(r io.Reader, each func(b *Batch) error) error {
 	from := source{r: r}
 	in := bufio.NewReader(&from)
@@ -184,7 +183,7 @@ func Read(r io.Reader, each func(b *Batch) error) error {
 	}
 }
 
-// source is a Reader that remembers its error, to tell it from what is made of its bytes.
+// source is a Reader that remembers its error, to separate read errors from format errors.
 type source struct {
 	r   io.Reader
 	err error

@@ -17,15 +17,15 @@ type RingOptions struct {
 	// which takes 2 MiB; 2 to 2^24.
 	Size int
 
-	// Interval is how often events are handed to the sink. Defaults to 500 ms. A ring that is half
-	// full is drained sooner.
+	// Interval is how often the ring hands events to the sink. Default 500 ms. A half-full ring is
+	// drained sooner.
 	Interval time.Duration
 
-	// TimeEvery is that of [CountersOptions].
+	// TimeEvery is the same as [CountersOptions].TimeEvery.
 	TimeEvery int
 
-	// Failed is told when the sink fails; the batch is lost then. It is called by the ring's own
-	// goroutine.
+	// Failed receives the error of a sink that fails; that batch is lost. The ring's own goroutine
+	// calls it.
 	Failed func(error)
 }
 
@@ -36,8 +36,8 @@ const (
 	batchSize           = 4096 // events at once in a batch
 )
 
-// Batch is what a [Sink] gets: events in the order in which they ended, as nearly as that can be
-// said of things at once.
+// Batch is the input of a [Sink]: events in the order in which they ended. Concurrent events are
+// only approximately in order.
 type Batch struct {
 	// From and To are when the events ended: after From, and not after To.
 	From, To time.Time
@@ -46,19 +46,19 @@ type Batch struct {
 	Groups []string
 	Events []Event
 
-	// Dropped are the events that were lost since the batch before, for the ring was full.
+	// Dropped is how many events were lost since the last batch, because the ring was full.
 	Dropped uint64
 }
 
-// Sink takes events. It is called by one goroutine at a time.
+// Sink takes events. One goroutine at a time calls it.
 type Sink interface {
-	// Write takes a batch, which it must not keep.
+	// Write takes a batch, and must not keep it.
 	Write(ctx context.Context, b *Batch) error
 }
 
-// Ring takes events from many callers to a [Sink], which a goroutine of its own calls. A caller
-// never waits, neither for another one nor for the sink: where the ring is full, the event is
-// dropped and counted. Make one with [NewRing].
+// Ring passes events from many callers to a [Sink], through its own goroutine. A caller never waits
+// for another one or for the sink: if the ring is full, it drops the event and counts it. Make one
+// with [NewRing].
 type Ring struct {
 	sink    Sink
 	options RingOptions
@@ -84,17 +84,17 @@ type Ring struct {
 	failed error // the last Write's; after done
 }
 
-// slot is one place of the ring. It is the bounded queue of Dmitry Vyukov (1024cores.net): turn
-// says who may use the slot next, the writer of event number turn, or once that is written (turn+1)
-// the reader.
+// slot is one place of the ring, which is the bounded queue of Dmitry Vyukov (1024cores.net). turn
+// names the next user of the slot: the writer of event number turn, or once that is written
+// (turn+1) the reader.
 type slot struct {
 	turn  atomic.Uint64
 	group string
 	event Event
 }
 
-// NewRing makes a Ring and starts its goroutine, which [Ring.Close] ends. The sink stays the
-// caller's.
+// NewRing makes a Ring and starts its goroutine; [Ring.Close] ends it. The caller still owns the
+// sink.
 func NewRing(sink Sink, o RingOptions) (*Ring, error) {
 	if o.Size == 0 {
 		o.Size = defaultRingSize
@@ -160,11 +160,11 @@ func (r *Ring) put(group string, e *Event) {
 	}
 }
 
-// Dropped is how many events were lost because the ring was full, and delivered how many the sink
-// was given.
+// Dropped returns how many events were lost because the ring was full, and how many the sink
+// received.
 func (r *Ring) Dropped() (dropped, delivered uint64) { return r.dropped.Load(), r.delivered.Load() }
 
-// Flush hands the sink what the ring holds, and returns when it has it.
+// Flush hands all events in the ring to the sink, and returns when the sink has them.
 func (r *Ring) Flush(ctx context.Context) error {
 	flushed := make(chan struct{})
 	select {
@@ -184,8 +184,8 @@ func (r *Ring) Flush(ctx context.Context) error {
 
 var errClosed = errors.New("stats: the ring is closed")
 
-// Close hands the sink what is left and ends the goroutine. Events that come later are dropped. It
-// returns the sink's last error.
+// Close hands the remaining events to the sink and ends the goroutine. Later events are dropped.
+// Close returns the sink's last error.
 func (r *Ring) Close() error {
 	r.once.Do(func() { close(r.stop) })
 	<-r.done
@@ -218,11 +218,12 @@ func (r *Ring) drain() {
 	}
 }
 
-// patience is how long a Flush or Close waits for a caller that has taken a slot and not yet
-// written it, because its thread was interrupted between the two. What comes behind it waits, too.
+// patience is how long a Flush or Close waits for a caller that was interrupted after it took a
+// slot and before it wrote it. Later events wait, too.
 const patience = 100 * time.Millisecond
 
-// empty hands over what the ring holds, in batches. All means what others are about to write, too.
+// empty hands over the events in the ring, in batches. With all it also waits for slots that are
+// taken and not yet written.
 func (r *Ring) empty(b *Batch, all bool) {
 	began := time.Now()
 	for last := r.next.Load(); r.read.Load() < last; { // not what comes meanwhile, which might never end

@@ -1,11 +1,11 @@
-// Package stats is the seam between bale and whatever watches it: each operation of a Cache is told
-// to a [Recorder] as an [Event].
+// Package stats records cache operations: each operation of a Cache becomes an [Event] for a
+// [Recorder].
 //
-// [Counters] is the recorder for most programs: it counts, and keeps histograms of how long stages
-// take, at a cost of some tens of nanoseconds. Module github.com/balekv/bale/extra/observe shows
-// them to Prometheus (package prom), and has a recorder for OpenTelemetry (otelbale). [Ring] takes
-// events off the hot path altogether, to a [Sink]: a compact file ([NewFile]), or whatever else
-// there is. No event has a key or a value.
+// [Counters] is the recorder for most programs. It counts operations, and keeps histograms of the
+// time per stage, at a cost of some tens of nanoseconds. Module
+// github.com/balekv/bale/extra/observe shows them to Prometheus (package prom), and has a recorder
+// for OpenTelemetry (otelbale). [Ring] moves events off the hot path to a [Sink], such as a compact
+// file ([NewFile]). No event contains a key or a value.
 package stats
 
 import (
@@ -16,41 +16,40 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// Recorder is told of operations. It is safe for concurrent use, and quick: the caller waits for
-// it.
+// Recorder receives operations, synchronously. An implementation must be safe for concurrent use,
+// and fast: the caller waits for it.
 type Recorder interface {
-	// Timed reports whether the operation that begins is to be timed. Reading the clock between all
-	// stages costs more than all else that a recorder does (25 ns a reading), so that a recorder
-	// may choose a sample.
+	// Timed reports whether to time the operation that begins. Clock readings between all stages
+	// (25 ns each) cost more than the rest of a recorder, so a recorder may choose a sample.
 	Timed(ctx context.Context) bool
 
-	// Record is told of an operation that has ended, with the context that the caller gave.
+	// Record receives an operation that has ended, with the caller's context.
 	Record(ctx context.Context, e Event)
 }
 
-// Event is one operation. It has neither keys nor values.
+// Event is one operation, without keys and values.
 type Event struct {
 	Op    Op
 	Class Class // of the error; of many keys the first one's
 
-	// Keys of the operation are Hits, Misses (reads of keys that do not exist), Errors, or for
-	// other operations than reads just successes.
+	// Keys of the operation are Hits, Misses (reads of missing keys), Errors, or, for operations
+	// other than reads, successes.
 	Keys, Hits, Misses, Errors int32
 
-	// Algorithm and DictionaryID say how the value is packed, of many values the last; Stored for
-	// one that is plain.
+	// Algorithm and DictionaryID describe the packed value, or the last of many; Stored for a plain
+	// one.
 	Algorithm    frame.Algorithm
 	DictionaryID frame.DictionaryID
 
-	// Fresh are the buffers that had to be made or to grow for the operation, in place of one that
-	// was used before.
+	// Fresh is how many buffers the operation had to allocate or grow, because none could be
+	// reused.
 	Fresh int32
 
-	// Plain and Stored are the bytes of the values, serialized and as they are in Redis.
+	// Plain and Stored are the bytes of the values, serialized and as stored in Redis.
 	Plain, Stored int
 
-	// Timed says whether Times are there: see [Recorder].Timed. Those of stages that the operation
-	// does not have are zero.
+	// Timed says whether Times are set: see [Recorder].Timed. Stages that the operation does not
+	// have are zero.
 	Timed bool
 	Times [Stages]time.Duration
 }
@@ -67,8 +66,7 @@ func (e *Event) Total() time.Duration {
 // Op is a kind of operation.
 type Op uint8
 
-// The operations there are. The numbers are part of the file format of [NewFile]: appended, never
-// changed.
+// The operations. The numbers are part of the file format of [NewFile]: appended, never changed.
 const (
 	Get Op = iota
 	Set
@@ -87,7 +85,7 @@ const (
 
 var ops = [Ops]string{"get", "set", "get_many", "set_many", "delete", "touch", "load", "refresh", "flush", "stale", "replace"}
 
-// Call reports whether an operation is a caller's, rather than a part or a consequence of one.
+// Call reports whether a caller started the operation, rather than another operation.
 func (o Op) Call() bool { return o <= Touch }
 
 // String is the operation's name, a word for labels.
@@ -96,8 +94,7 @@ func (o Op) String() string { return name(ops[:], int(o), "op") }
 // Stage is a part of an operation.
 type Stage uint8
 
-// The stages there are, in the order of a write and then a read. The numbers are part of the file
-// format.
+// The stages, in the order of a write and then a read. The numbers are part of the file format.
 const (
 	Encode Stage = iota // the codec writes
 	Pack
@@ -117,7 +114,7 @@ func (s Stage) String() string { return name(stages[:], int(s), "stage") }
 // Class is a class of errors.
 type Class uint8
 
-// The classes there are. The numbers are part of the file format.
+// The classes. The numbers are part of the file format.
 const (
 	OK Class = iota
 	Corrupt
@@ -147,7 +144,7 @@ func name(names []string, i int, what string) string {
 	return fmt.Sprintf("%s %d", what, i)
 }
 
-// Multi tells several recorders; an operation is timed if one of them wants it.
+// Multi combines recorders. It times an operation if one of them wants it.
 func Multi(recorders ...Recorder) Recorder { return multi(recorders) }
 
 type multi []Recorder

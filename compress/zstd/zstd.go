@@ -1,8 +1,8 @@
-// Package zstd compresses to Zstandard frames in pure Go: the smallest values, above all
+// Package zstd compresses to Zstandard frames in pure Go. It gives the smallest values, above all
 // with a trained dictionary.
 //
-// Its options for klauspost/compress were chosen by measurement for values of 0.2 to 64 KiB;
-// see [Options] for what each level costs.
+// Measurements on values of 0.2 to 64 KiB chose its options for klauspost/compress; see [Options]
+// for the cost of each level.
 package zstd
 
 import (
@@ -23,28 +23,28 @@ import (
 	"github.com/balekv/bale/internal/claim"
 )
 
-// Level trades time to compress for size. Every level is read alike.
+// Level trades time to compress for size. All levels decode alike.
 type Level uint8
 
 // The figures are from BenchmarkOptions on the three corpora of the project's design (values of 0.8
-// to 4.7 KB), without a dictionary and with one of up to 16 KiB: size and time against Fastest, and
-// the memory of one context.
+// to 4.7 KB). They compare size and time with Fastest, without a dictionary and with one of up to
+// 16 KiB. Memory is for one context.
 const (
-	// Fastest is the default. 0.3 MB, with a dictionary 0.8 MB.
+	// Fastest is the default. It takes 0.3 MB, with a dictionary 0.8 MB.
 	Fastest Level = iota
 
-	// Default is 2 to 3% smaller and takes 1.1 to 1.3 times as long; with a dictionary it is
-	// between 2% smaller and 3% larger, and takes 1.6 to 2.1 times as long. 1.4 MB, with a
+	// Default is 2 to 3% smaller and takes 1.1 to 1.3 times as long. With a dictionary it is
+	// between 2% smaller and 3% larger, and takes 1.6 to 2.1 times as long. It takes 1.4 MB, with a
 	// dictionary 2.9 MB.
 	Default
 
-	// Better is 3 to 8% smaller and takes 1.3 to 1.5 times as long; with a dictionary 4 to 15%
-	// smaller, 2.0 to 3.3 times. 4.5 MB, with a dictionary 8.8 MB.
+	// Better is 3 to 8% smaller and takes 1.3 to 1.5 times as long. With a dictionary it is 4 to
+	// 15% smaller, and takes 2.0 to 3.3 times as long. It takes 4.5 MB, with a dictionary 8.8 MB.
 	Better
 
-	// Best is 4 to 10% smaller and takes 2.8 to 6.8 times as long; with a dictionary 5 to 13%
-	// smaller, 50 to 95 times. 36 MB, with a dictionary 72 MB. It is for values written once and
-	// read for long.
+	// Best is 4 to 10% smaller and takes 2.8 to 6.8 times as long. With a dictionary it is 5 to 13%
+	// smaller, and takes 50 to 95 times as long. It takes 36 MB, with a dictionary 72 MB. Use it
+	// for values written once and read for a long time.
 	Best
 )
 
@@ -58,26 +58,25 @@ type Options struct {
 	// Level defaults to Fastest.
 	Level Level
 
-	// Dictionary is what values have in common, or nil: one made by zstd's trainer, or plain
-	// content.
+	// Dictionary holds the common parts of values, or is nil. It is one made by zstd's trainer, or
+	// plain content.
 	Dictionary *frame.Dictionary
 
 	// Concurrency is how many values are compressed, and how many decompressed, at a time; further
-	// callers wait. Each holds the memory of its level. Defaults to GOMAXPROCS, for Best to
-	// at most 4.
+	// callers wait. Each holds the memory of its level. Default GOMAXPROCS, for Best at most 4.
 	Concurrency int
 }
 
 const (
-	// smallValue is the size in bytes up to which a value is compressed in a single block with a
-	// window just large enough for it and the dictionary: the ratio is the same, and with a
-	// dictionary a context holds a sixth to nine tenths of the memory. Larger values have contexts
-	// of their own, made when first needed, with the level's full window.
+	// smallValue is the largest size in bytes for a single block with a window just large enough
+	// for the value and the dictionary. The ratio is the same, and with a dictionary a context
+	// holds a sixth to nine tenths of the memory. Larger values have their own contexts, made on
+	// first use, with the level's full window.
 	smallValue = 64 << 10
 
 	// embeddedID replaces the id inside a trained dictionary. A frame names its dictionary in
-	// bale's header, so that the one in the payload is left out: 4 bytes less for each value. The
-	// library wants some id; the smallest is the cheapest to put in and take out.
+	// bale's header, so the id in the payload is left out: 4 bytes less per value. The library
+	// needs some id; the smallest is the cheapest to insert and remove.
 	embeddedID = 1
 )
 
@@ -97,7 +96,7 @@ type Compressor struct {
 	contexts atomic.Pointer[contexts] // nil once closed
 }
 
-// contexts are made when first called for.
+// contexts are made on first use.
 type contexts struct {
 	small, large func() (*zstd.Encoder, error)
 	decoder      func() (*zstd.Decoder, error)
@@ -123,8 +122,8 @@ func New(o Options) (*Compressor, error) {
 		zstd.WithEncoderConcurrency(o.Concurrency),
 		zstd.WithEncoderCRC(false), // bale's frame has a checksum
 		zstd.WithEncoderLevel(levels[o.Level]),
-		// Coding literals even where there is no match is up to half a percent smaller at no
-		// measurable cost.
+		// Literal coding without a match makes values up to half a percent smaller at no measurable
+		// cost.
 		zstd.WithAllLitEntropyCompression(true),
 		zstd.WithLowerEncoderMem(true),
 	}
@@ -196,8 +195,7 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 	}
 	n := len(dst)
 	dst = e.EncodeAll(src, dst)
-	// What the library wrote is magic, descriptor, rest; what is kept is descriptor, rest without
-	// the id.
+	// The library wrote magic, descriptor, rest. Keep descriptor and rest without the id.
 	head, skip := rewriteID(dst[n+len(magic):], 0)
 	if skip == 0 {
 		return dst, errors.New("zstd: encoder wrote no frame")
@@ -261,8 +259,8 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	}
 }
 
-// Close lets go of the contexts. It may be called while the Compressor is in use, and more than
-// once: calls in progress finish, later ones return an error that is [os.ErrClosed].
+// Close frees the contexts. It may be called while the Compressor is in use, and more than once:
+// calls in progress finish, later ones return an error that is [os.ErrClosed].
 func (c *Compressor) Close() error {
 	c.contexts.Store(nil)
 	return nil
@@ -276,8 +274,8 @@ const (
 	sizeShift     = 6    // the size of the content's size: 0 (1 with singleSegment), 2, 4 or 8 bytes
 )
 
-// The kinds of blocks; a block of three bytes' header and one byte can stand for maxBlock bytes,
-// and so can a short compressed one.
+// The kinds of blocks. A block with a header of three bytes and one more byte can decode to
+// maxBlock bytes, and so can a short compressed one.
 const (
 	rawBlock = iota
 	rleBlock
@@ -285,9 +283,9 @@ const (
 	maxBlock = 128 << 10
 )
 
-// check goes from block to block of a frame (after the magic number) before anything is allocated
-// for it: the blocks must be able to hold size bytes, and nothing may follow them, where the
-// library would look for further frames. The layout is that of RFC 8878, 3.1.1.
+// check reads a frame (after the magic number) block by block, before any allocation for it. The
+// blocks must be able to hold size bytes. Nothing may follow them, because the library would look
+// for further frames there. The layout is that of RFC 8878, 3.1.1.
 func check(b []byte, size int) error {
 	if len(b) == 0 {
 		return errShort
@@ -341,8 +339,8 @@ type header struct {
 }
 
 // rewriteID takes the start of a frame (after the magic number) and returns it with another
-// dictionary id, 0 for none, of one byte at most; and how many bytes of the frame it replaces, 0
-// for a frame that is cut short. The layout is that of RFC 8878, 3.1.1.1.
+// dictionary id of at most one byte, 0 for none. It also returns how many bytes of the frame that
+// replaces, 0 for a frame that is cut short. The layout is that of RFC 8878, 3.1.1.1.
 func rewriteID(b []byte, id byte) (h header, skip int) {
 	if len(b) == 0 {
 		return h, 0

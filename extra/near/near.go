@@ -1,26 +1,26 @@
-// Package near keeps decoded values in the process, in front of a bale.Cache: a value that is there
-// costs tens of nanoseconds, and no round trip, no decompression and no decoding.
+// Package near keeps decoded values in the process, in front of a bale.Cache. A hit costs tens of
+// nanoseconds, without a round trip, decompression or decoding.
 //
-// [New] puts a [Cache] before a bale.Cache; [Options] bound its memory and the age of what it
-// serves. With [Invalidations] (package github.com/balekv/bale/adapter/rueidis has them) the server
-// says which keys have changed, by whomever, and they are dropped at once; without, values are kept
-// for a second. All callers share one value: with Options.Clone each gets its own copy.
+// [New] puts a [Cache] before a bale.Cache. [Options] bound its memory and the age of its values.
+// With [Invalidations] (package github.com/balekv/bale/adapter/rueidis has them) the server reports
+// changed keys, whoever changed them, and near drops them at once. Without, values are kept for a
+// second. All callers share one value: with Options.Clone each gets its own copy.
 //
 // A value is not served after its expiry, nor a cached miss (LoadOptions.NegativeTTL) after its
-// own. The values of GetOrLoad carry their expiry. That of other values is asked of the Store, if
-// it has a method PTTL, as those of the adapters have; else they may be served until MaxAge. A
-// value whose PTTL fails is not kept.
+// own. The values of GetOrLoad carry their expiry. For other values near asks the Store, if it has
+// a method PTTL, as the adapters have. Without that method they may be served until MaxAge. A value
+// whose PTTL fails is not kept.
 //
-// What it promises: a value that a call returns was in Redis at the call, or not longer than
-// Options.MaxAge before it, whatever becomes of connections and servers. What GetOrLoad loads
-// counts as in Redis when its load ends, even if it was not stored. And after a Set or Delete
-// through a Cache has returned, no call of the same Cache returns what was there before, unless
-// others have written it again, as a load can that began earlier in another process or through
+// The promise: a value that a call returns was in Redis during the call, or at most Options.MaxAge
+// before it, whatever happens to connections and servers. A loaded value of GetOrLoad counts as in
+// Redis when its load ends, even if it was not stored. After a Set or Delete through a Cache has
+// returned, no call of the same Cache returns the value from before. The exception is a value that
+// others have written again: a load can do that if it began earlier in another process or through
 // another bale.Cache.
 //
-// It is for reads from masters: a replica that lags behind may return, and leave here for MaxAge,
-// what has changed before. Below it there should be no other cache in the process
-// (StoreOptions.CacheTTL of package rueidis), whose age would be added.
+// Use it for reads from masters. A replica that lags may return an outdated value, and near then
+// keeps it for MaxAge. Do not put another cache of the process below it (StoreOptions.CacheTTL of
+// package rueidis): its age would be added.
 //
 // Nothing is released yet: until version 1 the API may change.
 package near
@@ -56,50 +56,49 @@ const (
 
 // Options are the settings of a [Cache]; the zero value is useful.
 type Options[T any] struct {
-	// MaxBytes bounds what all kept values take, in bytes, together with their keys and what the
-	// cache itself needs for each. It is never exceeded, as Size counts. A value that takes more
-	// than a 16th of it, or than 1 GiB, is not kept. Defaults to 64 MiB; at least 64 KiB.
+	// MaxBytes bounds the memory of all kept values in bytes, with their keys and the overhead of
+	// the cache. It is never exceeded, as Size counts. A value above a 16th of it, or above 1 GiB,
+	// is not kept. Default 64 MiB; at least 64 KiB.
 	MaxBytes int64
 
-	// MaxAge is how long a value is kept at most, counted from before Redis was asked for it: the
-	// longest time that a value can be served after it was changed or deleted when Invalidations do
-	// not say so, because there are none or their connection is lost. Defaults to 1 s, or 1 min
-	// with Invalidations; of keys that they do not cover it is 1 s at most.
+	// MaxAge is how long a value is kept at most, counted from before Redis was asked for it. It
+	// bounds how long an outdated value can be served if Invalidations do not report the change:
+	// there are none, or their connection is lost. Default 1 s, or 1 min with Invalidations. For
+	// keys that they do not cover it is at most 1 s.
 	MaxAge time.Duration
 
-	// Size returns how many bytes a decoded value takes. It is called once for each value that is
-	// kept. Defaults to an estimate by reflection, which follows pointers, and does not keep values
-	// of more than a million parts or 100 levels.
+	// Size returns the memory of a decoded value in bytes. It is called once for each kept value.
+	// The default is an estimate by reflection. It follows pointers, and does not keep values of
+	// more than a million parts or 100 levels.
 	Size func(key string, v T) int
 
-	// Clone makes the copy that a caller gets. Defaults to none: all callers share what is kept,
-	// and must not change what a value points to (slices, maps, pointers).
+	// Clone makes a caller's copy. Default none: all callers share the kept value, and must not
+	// change the memory behind it (slices, maps, pointers).
 	Clone func(T) T
 
-	// Invalidations tell what has changed in Redis. Defaults to none.
+	// Invalidations report changes in Redis. Default none.
 	Invalidations Invalidations
 
-	// Log is told when Invalidations fail. Defaults to nothing.
+	// Log receives an entry when Invalidations fail. Default none.
 	Log *slog.Logger
 }
 
-// Invalidations tell which keys have changed. An implementation is safe for concurrent use, and can
-// serve several caches.
+// Invalidations report changed keys. An implementation is safe for concurrent use, and can serve
+// several caches.
 type Invalidations interface {
-	// Listen calls changed with keys that have changed, expired or been deleted, by this program
-	// too. It calls it with nil when any key may have: when it has begun to listen (so that from
-	// then on it misses nothing), has lost the connection or begun again, and when the server was
-	// emptied. Calls may come from several goroutines at once; changed does not wait for anything,
-	// and keeps no reference to keys. Listen connects again by itself. It returns when ctx ends,
-	// with its error, or with what makes listening impossible, and changed is not called any more
-	// then.
+	// Listen calls changed with keys that have changed, expired or been deleted, also by this
+	// program. It calls changed with nil when any key may have changed: after the start (so that it
+	// misses nothing from then on), after a lost connection, after a reconnect, and when the server
+	// was emptied. Calls may come from several goroutines at once. changed never blocks, and keeps
+	// no reference to keys. Listen reconnects by itself. It returns the context's error when ctx
+	// ends, or the error that makes listening impossible. It does not call changed after that.
 	Listen(ctx context.Context, changed func(keys []string)) error
 
-	// Covers reports whether Listen tells of a key.
+	// Covers reports whether Listen reports changes of a key.
 	Covers(key string) bool
 }
 
-// Stats counts what a [Cache] has done.
+// Stats counts the work of a [Cache].
 type Stats struct {
 	Hits          uint64 // values that were kept
 	Misses        uint64 // values that were not, or too old; several calls that wait for one reading are all counted
@@ -112,8 +111,8 @@ type Stats struct {
 }
 
 // Cache is a bale.Cache that keeps decoded values in the process. Make one with [New]; it is safe
-// for concurrent use. What goes to Redis past it, by the same process or others, is noticed by
-// Invalidations or after MaxAge.
+// for concurrent use. Invalidations report writes to Redis past the Cache, by the same process or
+// others. Without them, such a write shows after MaxAge.
 type Cache[T any] struct {
 	cache   *bale.Cache[T]
 	entries *otter.Cache[string, *entry[T]]
@@ -154,16 +153,15 @@ type entry[T any] struct {
 	size   int64
 }
 
-// shard has the readings of some keys that are under way. Its lock is held too while their entries
-// are changed.
+// shard has the reads in flight of some keys. Its lock also protects changes of their entries.
 type shard[T any] struct {
 	mu      sync.Mutex
 	flights map[want]*flight[T]
 	_       [48]byte // the next one's lock is in another cache line
 }
 
-// want is what calls share a flight for. Those that load have flights of their own: a Get does not
-// wait for a load.
+// want is the key of a flight: calls with the same want share one. Loads have their own flights,
+// because a Get does not wait for a load.
 type want struct {
 	key  string
 	load bool
@@ -177,8 +175,8 @@ func (w want) gaveUp(ctx context.Context) error {
 	return &bale.KeyError{Op: "get", Key: w.key, Err: ctx.Err()}
 }
 
-// flight is a reading of one key, for all who want it. It stands in its shard as long as its value
-// may be kept and others may wait for it: what changes the key takes it out.
+// flight is a read of one key, for all callers that want it. It stays in its shard as long as its
+// value may be kept and others may wait for it. A change of the key takes it out.
 type flight[T any] struct {
 	began   time.Duration
 	resets  uint64                  // resets before it began
@@ -200,8 +198,8 @@ var (
 	errClosed  = errors.New("near: the cache was closed")
 )
 
-// New puts a Cache in front of another, which stays the caller's. It is to be closed, for it starts
-// goroutines.
+// New puts a Cache in front of another, which the caller still owns. Close it in the end, because
+// it starts goroutines.
 func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = defaultMaxBytes
@@ -237,12 +235,12 @@ func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 	}
 	var err error
 	c.entries, err = otter.New(&otter.Options[string, *entry[T]]{
-		// Entries are removed some time after they were inserted: there is room for one more beside
-		// as many as may be.
+		// Entries are removed some time after their insertion, so there is room for one more than
+		// the limit.
 		MaximumWeight: uint64(o.MaxBytes - c.largest),
 		Weigher:       func(_ string, e *entry[T]) uint32 { return uint32(e.size) },
-		// This frees memory, when it gets to it; how old a value may be is decided when it is read.
-		// So a clock will do that is cheap to read, for otter reads it at each hit.
+		// This frees memory, some time later; the age of a value is checked on each read. So a
+		// coarse clock is enough, and a cheap one is needed, because otter reads it at each hit.
 		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[string, *entry[T]]) time.Duration { return e.Value.until - e.Value.read + resolution }),
 		Clock:            c.coarse,
 		OnAtomicDeletion: func(e otter.DeletionEvent[string, *entry[T]]) {
@@ -268,7 +266,7 @@ func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 	return c, nil
 }
 
-// listen hears of changes until ctx ends.
+// listen handles changes until ctx ends.
 func (c *Cache[T]) listen(ctx context.Context, from Invalidations, log *slog.Logger) {
 	for {
 		err := from.Listen(ctx, c.changed)
@@ -294,8 +292,8 @@ func (c *Cache[T]) changed(keys []string) {
 	c.drop(keys...)
 }
 
-// Close stops all goroutines, waits for them, and drops the values. The Cache can still be used, as
-// the bale.Cache behind it; it keeps nothing then. Calls that wait for a load call the bale.Cache
+// Close stops all goroutines, waits for them, and drops the values. The Cache still works, like the
+// bale.Cache behind it, but keeps nothing. Calls that wait for a load call the bale.Cache
 // themselves: the load may start again.
 func (c *Cache[T]) Close() {
 	c.closing.Lock()
@@ -342,8 +340,8 @@ func (c *Cache[T]) served(e *entry[T]) (v T, err error) {
 	return c.give(e.v), nil
 }
 
-// maxAgeOf is how old a value may get: where nobody says what becomes of its key, as old as without
-// Invalidations.
+// maxAgeOf is the maximum age of a key's value. If Invalidations do not cover the key, it is the
+// same as without them.
 func (c *Cache[T]) maxAgeOf(key string) time.Duration {
 	if c.covers == nil || c.covers(key) {
 		return c.maxAge
@@ -351,7 +349,7 @@ func (c *Cache[T]) maxAgeOf(key string) time.Duration {
 	return min(c.maxAge, defaultMaxAge)
 }
 
-// give is what a caller gets of a value that is shared.
+// give returns a caller's copy of a shared value.
 func (c *Cache[T]) give(v T) T {
 	if c.clone != nil {
 		return c.clone(v)
@@ -359,8 +357,8 @@ func (c *Cache[T]) give(v T) T {
 	return v
 }
 
-// join returns the reading of a key that is under way, or begins one, which is the caller's to do
-// and to finish. If a reading has ended meanwhile it returns its entry and no flight.
+// join returns the read in flight of a key, or begins one; with mine, the caller must do and finish
+// it. If a read has ended in between, join returns its entry and no flight.
 func (c *Cache[T]) join(w want, now time.Duration) (f *flight[T], mine bool, e *entry[T]) {
 	s := c.shard(w.key)
 	s.mu.Lock()
@@ -377,9 +375,9 @@ func (c *Cache[T]) join(w want, now time.Duration) (f *flight[T], mine bool, e *
 	return f, true, nil
 }
 
-// leave is for a call that does not wait any longer. When the last one leaves, the load is given
-// up: the bale.Cache lets it go on if the cause is a deadline, of any of the calls, and there is an
-// old value. A call that comes now does not get its error.
+// leave ends the wait of one call. When the last one leaves, the load is cancelled. The bale.Cache
+// lets it go on if the cause is a deadline, of any of the calls, and there is an old value. A later
+// call does not get this error.
 func (c *Cache[T]) leave(w want, f *flight[T], cause error) {
 	s := c.shard(w.key)
 	s.mu.Lock()
@@ -396,8 +394,8 @@ func (c *Cache[T]) leave(w want, f *flight[T], cause error) {
 	}
 }
 
-// finish ends a reading: its value is kept if nothing has changed the key since it began, and
-// nobody has read it later.
+// finish ends a read. It keeps the value if the key has not changed since the start, and no later
+// read exists.
 func (c *Cache[T]) finish(w want, f *flight[T]) {
 	s := c.shard(w.key)
 	s.mu.Lock()
@@ -430,7 +428,7 @@ func (c *Cache[T]) keep(key string, e *entry[T]) {
 	c.entries.Set(key, e)
 }
 
-// reserve counts the bytes of an entry that is about to be inserted, if there is room for them.
+// reserve counts the bytes of an entry before its insertion, if there is room for them.
 func (c *Cache[T]) reserve(size int64) bool {
 	for {
 		n := c.bytes.Load()
@@ -443,18 +441,18 @@ func (c *Cache[T]) reserve(size int64) bool {
 	}
 }
 
-// weigh is what a value takes if it is kept.
+// weigh is the memory of a value if it is kept.
 func (c *Cache[T]) weigh(key string, v T) int64 {
 	return min(int64(max(0, c.size(key, v))), 2*largestEntry) + int64(len(key)) + overhead
 }
 
-// found sets what a flight has read, to be kept until it expires or is too old.
+// found sets the result of a flight, to be kept until it expires or is too old.
 func (c *Cache[T]) found(key string, f *flight[T], e bale.Entry[T]) {
 	f.v, f.absent = e.Value, e.Absent
 	f.until = f.began + c.maxAgeOf(key)
 	if !e.Expires.IsZero() {
-		// The clock of ages is monotonic, that of expiries is not: from here on the first one
-		// counts.
+		// The clock of ages is monotonic, the clock of expiries is not: from here on only the first
+		// one counts.
 		f.until = min(f.until, c.now()+time.Until(e.Expires))
 	}
 	if !e.Stale && f.until > c.now() {
@@ -462,7 +460,7 @@ func (c *Cache[T]) found(key string, f *flight[T], e bale.Entry[T]) {
 	}
 }
 
-// read does the reading of a key, for all that wait for it.
+// read does the read of a key, for all callers that wait for it.
 func (c *Cache[T]) read(ctx context.Context, w want, f *flight[T], from func(context.Context) (bale.Entry[T], error)) {
 	f.err, f.again = errGivenUp, !w.load // if it panics
 	defer func() {
@@ -485,9 +483,9 @@ func givenUp(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() != nil && !errors.Is(err, bale.ErrNotFound)
 }
 
-// Get returns the value of a key, or bale.ErrNotFound. Of misses only those are kept that
-// bale.Cache caches (LoadOptions.NegativeTTL). Calls for one key share one reading; each ends with
-// its own ctx, and if that of the reading call ends, another one reads.
+// Get returns the value of a key, or bale.ErrNotFound. It keeps only the misses that bale.Cache
+// caches (LoadOptions.NegativeTTL). Calls for one key share one read. Each ends with its own ctx.
+// If the ctx of the reading call ends, another call reads.
 func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
 	now := c.now()
 	if e := c.kept(key, now); e != nil {
@@ -561,14 +559,14 @@ func (c *Cache[T]) load(ctx context.Context, w want, f *flight[T], from func(con
 	return true
 }
 
-// waiting is a key that somebody else reads.
+// waiting is a key that another call reads.
 type waiting[T any] struct {
 	key string
 	f   *flight[T]
 }
 
-// GetMany returns the values of those keys that exist; those that are not kept are read at once.
-// Errors are like bale.Cache.GetMany's.
+// GetMany returns the values of the existing keys; keys that are not kept are read in one go.
+// Errors are like those of bale.Cache.GetMany.
 func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, error) {
 	now := c.now()
 	values := make(map[string]T, len(keys))
@@ -604,8 +602,8 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 			}
 			failed = append(failed, some...)
 		}
-		// Only now, when those who wait for this call have what they wait for: two calls never wait
-		// for each other.
+		// Only now, after the callers that wait for this call have their values: two calls never
+		// wait for each other.
 		missing = missing[:0]
 		for _, w := range others {
 			select {
@@ -629,7 +627,7 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 	return values, nil
 }
 
-// readMany does the readings of keys, into values too. Its error is the Cache's.
+// readMany does the reads of keys, and adds the results to values. Its error is the Cache's.
 func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], values map[string]T) error {
 	if len(mine) == 0 {
 		return nil
@@ -675,7 +673,7 @@ func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], values map[s
 	return err
 }
 
-// keyError is an error as that of a key.
+// keyError makes an error the error of a key.
 func keyError(key string, err error) *bale.KeyError {
 	var e *bale.KeyError
 	if errors.As(err, &e) && e.Key == key {
@@ -684,13 +682,14 @@ func keyError(key string, err error) *bale.KeyError {
 	return &bale.KeyError{Op: "get", Key: key, Err: err}
 }
 
-// GetOrLoad returns the value of a key, or loads and stores it like bale.Cache.GetOrLoad, which is
-// called when no value is kept: a refresh ahead of expiry starts then at the earliest. Values are
-// kept until they expire, and cached misses, too; old values (LoadOptions.StaleIfError) are not.
+// GetOrLoad returns the value of a key, or loads and stores it like bale.Cache.GetOrLoad. It calls
+// that method when no value is kept, so a refresh ahead of expiry starts then at the earliest.
+// Values and cached misses are kept until they expire; old values (LoadOptions.StaleIfError) are
+// not.
 //
-// Calls for one key share one reading and one load: those of the first, with its expiry and the
-// values of its ctx. Each ends with its own ctx; at a deadline it gets the old value, if there is
-// one. The load's ctx ends when all have left. A panic makes an error for all of them.
+// Calls for one key share one read and one load: those of the first call, with its expiry and the
+// values of its ctx. Each call ends with its own ctx; at a deadline it gets the old value, if there
+// is one. The load's ctx ends when all calls have left. A panic becomes an error for all of them.
 func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, load func(context.Context) (T, error)) (T, error) {
 	now := c.now()
 	if e := c.kept(key, now); e != nil {
@@ -705,10 +704,10 @@ func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, loa
 	return c.miss(ctx, want{key, true}, now, func(ctx context.Context) (bale.Entry[T], error) { return c.cache.Fetch(ctx, key, e, load) })
 }
 
-// The methods that write drop what is kept when Redis has answered, whatever it said: a value that
-// was read before cannot be kept any more then, and one that was read after is the new one, or a
-// later one. The new value is not kept: whether another has been written after it, only Redis
-// knows.
+// The methods that write drop the kept value after the answer of Redis, even if that is an error. A
+// value that was read before can then not be kept any more, and one that was read after is the new
+// value, or a later one. The new value is not kept, because only Redis knows whether it has been
+// overwritten since.
 
 // Set writes a value like bale.Cache.Set.
 func (c *Cache[T]) Set(ctx context.Context, key string, v T, e bale.Expiry) error {
@@ -732,15 +731,14 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	return c.cache.Delete(ctx, keys...)
 }
 
-// Touch gives a key another expiry like bale.Cache.Touch. The value is read again when it is asked
-// for, for it may have ended.
+// Touch gives a key another expiry like bale.Cache.Touch. The next read of the value asks Redis,
+// because it may have expired.
 func (c *Cache[T]) Touch(ctx context.Context, key string, e bale.Expiry) error {
 	defer c.drop(key)
 	return c.cache.Touch(ctx, key, e)
 }
 
-// drop removes keys: neither what is kept of them nor what is being read is served to a call that
-// comes after it.
+// drop removes keys. No later call gets a value that is kept, or being read, now.
 func (c *Cache[T]) drop(keys ...string) {
 	for _, key := range keys {
 		s := c.shard(key)
@@ -752,8 +750,8 @@ func (c *Cache[T]) drop(keys ...string) {
 	}
 }
 
-// reset removes all keys at once: memory is freed by and by, for the connection that calls this has
-// more to tell.
+// reset removes all keys at once. Memory is freed step by step, because the calling connection must
+// not wait.
 func (c *Cache[T]) reset() {
 	c.resets.Add(1)
 	for i := range c.shards {
@@ -768,7 +766,7 @@ func (c *Cache[T]) reset() {
 	}
 }
 
-// sweeper frees the memory of what was reset, until ctx ends.
+// sweeper frees the memory of entries from before a reset, until ctx ends.
 func (c *Cache[T]) sweeper(ctx context.Context) {
 	for {
 		select {

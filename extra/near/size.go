@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// overhead is what an entry takes beside its key and value, in bytes: measured with small
-	// values, by TestOverhead.
+	// overhead is the memory of an entry beside its key and value, in bytes. TestOverhead measured
+	// it with small values.
 	overhead = 128
 
 	maxParts = 1 << 20 // of a value whose size is estimated: some 10 ms
@@ -17,8 +17,7 @@ const (
 	tooLarge = math.MaxInt32 // the size of a value that has more
 )
 
-// estimator estimates what values take, in bytes: the parts that they are made of, each as often as
-// it is pointed to.
+// estimator estimates the memory of values in bytes. A part counts once per pointer to it.
 type estimator[T any] struct {
 	fixed  int      // of every T
 	isFlat bool     // nothing in a T points to anything
@@ -32,7 +31,7 @@ func newEstimator[T any]() *estimator[T] {
 	return e
 }
 
-// size is that of a value with all it points to, or tooLarge.
+// size is the memory of a value with everything it points to, or tooLarge.
 func (e *estimator[T]) size(_ string, v T) int {
 	if e.isFlat {
 		return e.fixed
@@ -55,7 +54,7 @@ func (e *estimator[T]) flatType(t reflect.Type) bool {
 }
 
 // isFlat reports whether nothing in a t points to anything that counts. The location of a time is
-// everybody's.
+// shared, and does not count.
 func isFlat(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:
@@ -76,13 +75,13 @@ func isFlat(t reflect.Type) bool {
 	return true
 }
 
-// walk goes through one value.
+// walk is the state of one estimate.
 type walk struct {
 	parts int // that may still be looked at
 	flat  func(reflect.Type) bool
 }
 
-// beyond is what v points to, directly or not.
+// beyond is the memory that v points to, directly or not.
 func (w *walk) beyond(v reflect.Value, depth int) int {
 	if w.parts--; w.parts < 0 || depth == 0 {
 		w.parts = -1

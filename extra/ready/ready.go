@@ -1,10 +1,10 @@
-// Package ready tells whether a program's way to Redis works, before it takes traffic and while it
-// does: dictionaries are there, contexts are made, connections are open, and a value goes in and
-// comes out.
+// Package ready checks whether a program's path to Redis works, before it takes traffic and during
+// it. Dictionaries are loaded, contexts are made, connections are open, and a value makes a round
+// trip.
 //
-// [New] makes a [Readiness], which checks by itself and is an http.Handler for an orchestrator's
-// readiness probe: 200 when the program is ready, 503 when it is still warming or has tripped, and
-// in either case JSON that says why. A cache that is down need not take the program down: see
+// [New] makes a [Readiness], which checks in the background. It is an http.Handler for an
+// orchestrator's readiness probe: 200 when the program is ready, 503 while it warms up or has
+// tripped, and JSON with the reason. An unavailable cache need not take the program down: see
 // [Options].Failures.
 package ready
 
@@ -26,10 +26,10 @@ import (
 	"github.com/balekv/bale/dict"
 )
 
-// State is one of three.
+// State is the state of a [Readiness].
 type State string
 
-// The states there are.
+// The states.
 const (
 	Warming State = "warming" // not every check has succeeded yet
 	Ready   State = "ready"
@@ -38,37 +38,36 @@ const (
 
 // Options are the settings of [New].
 type Options struct {
-	// Store is where values go. It must be given.
+	// Store stores the probe value. Required.
 	Store bale.Store
 
-	// Packer packs the probe value. Defaults to none: it is stored as it is.
+	// Packer packs the probe value. Default none: the value is stored plain.
 	Packer *bale.Packer
 
-	// Groups are whose dictionaries must be there.
+	// Groups are the groups whose dictionaries must be loaded.
 	Groups []*dict.Group
 
-	// Connections is how many the Store's client should have open before the program is ready: so
-	// many commands are sent at once. Defaults to GOMAXPROCS.
+	// Connections is how many connections the Store's client should have open before the program is
+	// ready. The warm-up sends this many commands at once. Default GOMAXPROCS.
 	Connections int
 
-	// Key is where the probe value is written; it is removed, and expires in any case. Defaults to
-	// "bale:ready:" and a random text, another for each process. In a cluster it probes the shard
-	// that has it.
+	// Key is the key of the probe value. The probe removes it, and it also expires. Default
+	// "bale:ready:" and a random text per process. In a cluster it probes the shard of that key.
 	Key string
 
-	// Checks are more of them, by name. They must be quick, end with their context, and name no
-	// secrets in their errors.
+	// Checks are additional checks, by name. They must be quick, end with their context, and name
+	// no secrets in their errors.
 	Checks map[string]func(context.Context) error
 
-	// Interval is how often it is checked. Defaults to 5 s; while warming, a tenth of it.
+	// Interval is the time between rounds of checks. Default 5 s; during warm-up, a tenth of it.
 	Interval time.Duration
 
-	// Timeout bounds all checks of a round. Defaults to 2 s.
+	// Timeout bounds all checks of a round. Default 2 s.
 	Timeout time.Duration
 
-	// Failures is how many rounds in a row must fail for a program that was ready to trip. One that
-	// succeeds makes it ready again. Defaults to 3; negative for never, for programs that can do
-	// without their cache.
+	// Failures is how many rounds in a row must fail before a ready program trips. One success
+	// makes it ready again. Default 3; negative means never, for programs that work without their
+	// cache.
 	Failures int
 }
 
@@ -83,7 +82,7 @@ const (
 	dictionaries = "dictionaries" // the name of their check
 )
 
-// Status is what a [Readiness] knows. It is the handler's JSON.
+// Status is the state and the last checks of a [Readiness]. It is the handler's JSON.
 type Status struct {
 	State  State     `json:"state"`
 	Reason string    `json:"reason,omitempty"` // of what is wrong, the first check's; empty when nothing is
@@ -92,7 +91,7 @@ type Status struct {
 	Checks []Check   `json:"checks"`           // in their order; those after one that failed are not made
 }
 
-// Check is the outcome of one.
+// Check is the result of one check.
 type Check struct {
 	Name    string  `json:"name"` // "dictionaries", "contexts", "connections", "probe", or one of Options.Checks
 	OK      bool    `json:"ok"`
@@ -101,7 +100,7 @@ type Check struct {
 	Millis  float64 `json:"ms"`
 }
 
-// Readiness checks until it is closed. It is safe for concurrent use.
+// Readiness checks until Close. It is safe for concurrent use.
 type Readiness struct {
 	options Options
 	checks  []check
@@ -120,7 +119,7 @@ type check struct {
 	do   func(context.Context) error
 }
 
-// New makes a Readiness and starts its goroutine, which [Readiness.Close] ends.
+// New makes a Readiness and starts its goroutine; [Readiness.Close] ends it.
 func New(o Options) (*Readiness, error) {
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
@@ -160,7 +159,7 @@ func New(o Options) (*Readiness, error) {
 	return r, nil
 }
 
-// Close ends the checks and waits for one that runs.
+// Close ends the checks and waits for a running one.
 func (r *Readiness) Close() error {
 	r.cancel()
 	<-r.done
@@ -174,8 +173,8 @@ func (r *Readiness) Status() Status {
 	return r.status
 }
 
-// Wait returns when the program is ready, or with an error that says why it is not when the context
-// ends.
+// Wait returns nil when the program is ready. When the context ends first, it returns an error with
+// the reason.
 func (r *Readiness) Wait(ctx context.Context) error {
 	for {
 		r.mu.Lock()
@@ -194,7 +193,7 @@ func (r *Readiness) Wait(ctx context.Context) error {
 	}
 }
 
-// ServeHTTP answers with the [Status] as JSON: 200 when it is ready, else 503.
+// ServeHTTP answers with the [Status] as JSON: 200 when the program is ready, else 503.
 func (r *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	s := r.Status()
 	w.Header().Set("Content-Type", "application/json")
@@ -223,7 +222,7 @@ func (r *Readiness) run(ctx context.Context) {
 	}
 }
 
-// round makes all checks once.
+// round runs all checks once.
 func (r *Readiness) round(ctx context.Context) State {
 	limited, cancel := context.WithTimeout(ctx, r.options.Timeout)
 	defer cancel()
@@ -267,8 +266,8 @@ func (r *Readiness) round(ctx context.Context) State {
 	return next
 }
 
-// dictionaries: each group has heard from its registry, and writes with the dictionary that is
-// current there.
+// dictionaries checks that each group has an answer of its registry, and writes with the current
+// dictionary.
 func (r *Readiness) dictionaries(context.Context) error {
 	for _, g := range r.options.Groups {
 		s := g.Status()
@@ -284,7 +283,7 @@ func (r *Readiness) dictionaries(context.Context) error {
 	return nil
 }
 
-// danger is how the dictionaries of a group may be evicted.
+// danger describes how the dictionaries of a group may be evicted.
 func (r *Readiness) danger() string {
 	for _, g := range r.options.Groups {
 		if s := g.Status(); s.Danger != "" {
@@ -294,7 +293,7 @@ func (r *Readiness) danger() string {
 	return ""
 }
 
-// contexts are made by packing and unpacking on all processors at once.
+// contexts makes contexts: it packs and unpacks on all processors at once.
 func (r *Readiness) contexts(context.Context) error {
 	if r.options.Packer == nil {
 		return nil
@@ -323,7 +322,7 @@ func (r *Readiness) same(stored []byte) error {
 	return nil
 }
 
-// all does something so many times at once.
+// all runs do n times at once.
 func (r *Readiness) all(n int, do func() error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -339,7 +338,7 @@ func (r *Readiness) all(n int, do func() error) error {
 	return nil
 }
 
-// connections are opened by as many commands at once.
+// connections opens connections with concurrent commands.
 func (r *Readiness) connections(ctx context.Context) error {
 	if r.Status().State != Warming {
 		return nil // they have been; the client opens them anew

@@ -41,13 +41,13 @@ type metrics struct {
 	observe sync.Mutex
 }
 
-// groupMetrics are those of one group.
+// groupMetrics are the metrics of one group.
 type groupMetrics struct {
 	metrics  *metrics
 	name     string
 	counters *stats.Counters
 
-	// The options of what is recorded, made when first needed: making one takes longer than all
+	// The options of recorded figures, made on first use: making one takes longer than everything
 	// else.
 	operation [stats.Ops][2][stats.Classes]atomic.Pointer[[]metric.RecordOption]
 	stages    [stats.Ops][stats.Stages]atomic.Pointer[[]metric.RecordOption]
@@ -68,7 +68,7 @@ func (m *metrics) newGroup(name string, o *Options) *groupMetrics {
 	}
 }
 
-// start makes the instruments, of the groups that there are at each collection.
+// start makes the instruments, of the existing groups at each collection.
 func (m *metrics) start(provider metric.MeterProvider) error {
 	meter := provider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
 	var err error
@@ -108,8 +108,8 @@ func (m *metrics) start(provider metric.MeterProvider) error {
 	return nil
 }
 
-// collect is called by the reader. An operation has series once it was used, and then also those
-// that are zero.
+// collect runs when the reader collects. An operation has series after its first use, then
+// including those that are zero.
 func (m *metrics) collect(_ context.Context, to metric.Observer) error {
 	m.observe.Lock()
 	defer m.observe.Unlock()
@@ -153,7 +153,7 @@ func (g *groupMetrics) collect(to metric.Observer, s *stats.Snapshot) {
 	}
 }
 
-// with are the attributes of a counter: group, operation, and a third if it has a name.
+// with returns the attributes of a counter: group, operation, and a third if it has a name.
 func (g *groupMetrics) with(c metric.Int64ObservableCounter, op stats.Op, third int, key attribute.Key, name func(int) string) []metric.ObserveOption {
 	cached := optionsKey{c, op, third}
 	options, ok := g.options[cached]
@@ -168,7 +168,7 @@ func (g *groupMetrics) with(c metric.Int64ObservableCounter, op stats.Op, third 
 	return options
 }
 
-// count is n as OpenTelemetry has it.
+// count is n in OpenTelemetry's type.
 func count(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // record counts an event, and adds its times to the histograms.

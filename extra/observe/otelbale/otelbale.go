@@ -5,17 +5,17 @@
 //	recorder, err := otelbale.NewRecorder("shop:user", otelbale.Options{ServerAddress: "redis.example.com"})
 //	users, err := bale.New(store, bale.Options[User]{Recorder: recorder})
 //
-// [NewSink] makes a stats.Sink that turns what a stats.Ring gives it into the same metrics, without
-// spans: then a caller pays for the ring alone. Both use the program's own providers, and so
-// whatever exporter it has.
+// [NewSink] makes a stats.Sink that turns the events of a stats.Ring into the same metrics, without
+// spans. A caller then pays only for the ring. Both use the program's own providers, and so its
+// exporter.
 //
 // Spans and the metric db.client.operation.duration follow the semantic conventions for Redis,
-// version 1.43. An operation of a Cache is one span of kind client, over serializing and packing
-// too, made when the operation has ended; if the Redis client is instrumented as well, its span is
-// a sibling. A load is a span of kind internal. What the conventions ask for and a stats.Event does
-// not know:
+// version 1.43. An operation of a Cache is one span of kind client, made when the operation has
+// ended. The span includes serializing and packing. If the Redis client is instrumented as well,
+// its span is a sibling. A load is a span of kind internal. Two attributes of the conventions
+// differ, because a stats.Event does not have them:
 //
-//   - db.operation.name is the command that the operation stands for: GET, SET, MGET, PIPELINE SET,
+//   - db.operation.name is the equivalent command of the operation: GET, SET, MGET, PIPELINE SET,
 //     UNLINK or PEXPIRE. A Store may send others, as on a cluster.
 //   - error.type is the stats.Class of the error; there is no db.response.status_code.
 //
@@ -30,8 +30,8 @@
 //	bale.dictionary        1 for the bale.algorithm and bale.dictionary.id that the group wrote last with
 //	bale.events.dropped    events that the Ring dropped; of a Sink alone
 //
-// Both durations are of a sample: see Options.TimeEvery. No attribute is ever a key, a value or a
-// part of one, for no stats.Event has any.
+// Both durations come from a sample: see Options.TimeEvery. No attribute contains a key, a value or
+// a part of one, because a stats.Event has none.
 package otelbale
 
 import (
@@ -48,7 +48,7 @@ import (
 	"github.com/balekv/bale/stats"
 )
 
-// scope is what made the spans and metrics.
+// scope is the instrumentation scope of the spans and metrics.
 const scope = "github.com/balekv/bale/extra/observe/otelbale"
 
 // Options are the settings of [NewRecorder] and [NewSink]; the zero value is useful.
@@ -63,25 +63,24 @@ type Options struct {
 	// of a socket. Defaults to none. It must not have credentials.
 	ServerAddress string
 
-	// ServerPort is server.port, with ServerAddress alone; 1 to 65535. Defaults to none, which is
-	// for 6379.
+	// ServerPort is server.port, valid only with ServerAddress; 1 to 65535. Default none, which
+	// means 6379.
 	ServerPort int
 
 	// Namespace is db.namespace: the index of the database. Defaults to none.
 	Namespace string
 
 	// Roots makes a span of each operation that the provider's sampler chooses, and times all of
-	// them. By default an operation is a span only where the caller's context has one that is
-	// recorded.
+	// them. By default an operation is a span only if the caller's context has a recorded span.
 	Roots bool
 
-	// TimeEvery times one operation of so many, chosen at random, beside those that become spans:
-	// see stats.CountersOptions. 1 makes db.client.operation.duration count all operations.
-	// Defaults to 32; negative times none.
+	// TimeEvery times one in TimeEvery operations, chosen at random, and all that become spans: see
+	// stats.CountersOptions. 1 makes db.client.operation.duration count all operations. Default 32;
+	// a negative number times none.
 	TimeEvery int
 
-	// MaxGroups is how many groups a Sink has at most; all further ones share the group "other". A
-	// group takes some 60 KiB. Defaults to 200; at least 1.
+	// MaxGroups is how many groups a Sink has at most; further ones share the group "other". A
+	// group takes some 60 KiB. Default 200; at least 1.
 	MaxGroups int
 }
 
@@ -134,7 +133,7 @@ const (
 	ratioKey      = attribute.Key("bale.ratio")
 )
 
-// stageKeys are those of the stages' durations in a span, in seconds.
+// stageKeys are the keys of the stage durations in a span, in seconds.
 var stageKeys = func() (keys [stats.Stages]attribute.Key) {
 	for i := range keys {
 		keys[i] = attribute.Key("bale.stage." + stats.Stage(i).String() + ".duration")
@@ -142,8 +141,8 @@ var stageKeys = func() (keys [stats.Stages]attribute.Key) {
 	return keys
 }()
 
-// command is db.operation.name: the command that an operation stands for, and whether that is a
-// pipeline. It is empty for what does not go to Redis.
+// command is db.operation.name: the equivalent command of an operation, and whether it is a
+// pipeline. It is empty for an operation without Redis.
 func command(op stats.Op, keys int32) (name string, pipeline bool) {
 	switch op {
 	case stats.Get:

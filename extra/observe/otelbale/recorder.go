@@ -29,7 +29,7 @@ type Recorder struct {
 
 var _ stats.Recorder = (*Recorder)(nil)
 
-// NewRecorder makes a Recorder of a group: one for each group. Its metrics are there until
+// NewRecorder makes the Recorder of a group: one per group. Its metrics exist until
 // [Recorder.Close].
 func NewRecorder(group string, o Options) (*Recorder, error) {
 	server, err := o.check()
@@ -57,16 +57,17 @@ func NewRecorder(group string, o Options) (*Recorder, error) {
 	return r, nil
 }
 
-// Close takes the Recorder's counters out of the MeterProvider; flush that before. The Recorder may
-// still be called.
+// Close takes the Recorder's counters out of the MeterProvider; flush that before. Later calls of
+// the Recorder are allowed.
 func (r *Recorder) Close() error { return r.metrics.close() }
 
-// spans reports whether an operation is to become a span.
+// spans reports whether an operation becomes a span.
 func (r *Recorder) spans(ctx context.Context) bool {
 	return r.roots || trace.SpanFromContext(ctx).IsRecording()
 }
 
-// Timed implements stats.Recorder: what becomes a span is timed, and a sample of the others.
+// Timed implements stats.Recorder: it times the operations that become spans, and a sample of the
+// others.
 func (r *Recorder) Timed(ctx context.Context) bool {
 	return r.spans(ctx) || r.group.counters.Timed(ctx)
 }
@@ -117,7 +118,7 @@ func (r *Recorder) span(ctx context.Context, e *stats.Event) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// appendOutcome appends what became of the keys.
+// appendOutcome appends the results of the keys.
 func appendOutcome(attributes []attribute.KeyValue, e *stats.Event) []attribute.KeyValue {
 	switch e.Op {
 	case stats.Get:

@@ -9,7 +9,7 @@ import (
 )
 
 // Sink is a stats.Sink that adds to metrics: those of a [Recorder], of all groups. It makes no
-// spans, for they would have no caller. Make one with [NewSink]; it is safe for concurrent use.
+// spans, because they would have no caller. Make one with [NewSink]; it is safe for concurrent use.
 type Sink struct {
 	metrics metrics
 	groups  *group.Set[*groupMetrics]
@@ -18,8 +18,8 @@ type Sink struct {
 
 var _ stats.Sink = (*Sink)(nil)
 
-// NewSink makes a Sink. Its metrics are there until [Sink.Close]. Operations are timed as the
-// Ring's TimeEvery says.
+// NewSink makes a Sink. Its metrics exist until [Sink.Close]. The Ring's TimeEvery chooses the
+// operations to time.
 func NewSink(o Options) (*Sink, error) {
 	server, err := o.check()
 	if err != nil {
@@ -36,8 +36,8 @@ func NewSink(o Options) (*Sink, error) {
 	return s, nil
 }
 
-// Write implements stats.Sink. It adds, and never waits: exporting is up to the MeterProvider's
-// reader, which has a goroutine of its own.
+// Write implements stats.Sink. It adds, and never waits: the MeterProvider's reader exports on its
+// own goroutine.
 func (s *Sink) Write(ctx context.Context, b *stats.Batch) error {
 	for i := range b.Events {
 		s.groups.Get(b.Groups[i]).record(ctx, &b.Events[i])

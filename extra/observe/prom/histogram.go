@@ -8,12 +8,11 @@ import (
 	"github.com/balekv/bale/stats"
 )
 
-// maxGap is how many empty buckets are written as such rather than as the begin of a further span,
-// which takes more bytes.
+// maxGap is how many empty buckets are written before a new span takes fewer bytes.
 const maxGap = 2
 
-// histogram is h with both kinds of buckets. The native ones are those of h as they are, but for
-// the first, which has all that is shorter and so is the zero bucket. See
+// histogram is h with both kinds of buckets. The native buckets are the buckets of h. Only the
+// first differs: it is the zero bucket, with everything shorter. See
 // https://prometheus.io/docs/specs/native_histograms.
 func (c *Collector) histogram(h *stats.Histogram) *dto.Histogram {
 	count, sum, zero := h.Count, h.Sum.Seconds(), h.Buckets[0] // copies, for h is the caller's

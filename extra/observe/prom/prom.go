@@ -7,8 +7,8 @@
 //	prometheus.MustRegister(collector)
 //	users, err := bale.New(store, bale.Options[User]{Recorder: collector.Group("shop:user")})
 //
-// An operation costs what Counters cost; the work is done when Prometheus asks. The metrics, with
-// the namespace that is the default:
+// An operation costs as much as with Counters; the rest of the work happens at each scrape. The
+// metrics, with the default namespace:
 //
 //	bale_operations_total{group,op,outcome}             outcome is hit, miss, ok, or the class of the error
 //	bale_keys_total{group,op,result}                    result is hit, miss or error for reads, any for the others
@@ -19,8 +19,8 @@
 //	bale_dictionary_info{group,algorithm,dictionary}    1 for what the group wrote last with
 //	bale_ring_events_total{outcome}                     of the stats.Ring that it was given: delivered or dropped
 //
-// [Collector.Dictionary] adds what a group's dict.Group knows, so that the ratio as it is can be
-// held against that at training, and [Collector.Pool] what a client's pool of connections does:
+// [Collector.Dictionary] adds the state of a dict.Group, to compare the present ratio with the
+// ratio at training. [Collector.Pool] adds a client's connection pool:
 //
 //	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
 //	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
@@ -31,10 +31,10 @@
 //	bale_pool_timeouts_total{pool}                      callers that gave up waiting
 //	bale_pool_connections{pool,state}                   idle or busy
 //
-// The folder ops of the repository has a Grafana dashboard and alert rules made of all these.
+// The folder ops of the repository has a Grafana dashboard and alert rules for these metrics.
 //
-// The histogram has classic buckets and native ones at once; which of them it keeps is Prometheus'
-// choice. No label is ever a key or a part of one, for no stats.Event has any.
+// The histogram has classic and native buckets at once; the configuration of Prometheus chooses
+// between them. No label contains a key or a part of one, because a stats.Event has none.
 package prom
 
 import (
@@ -56,24 +56,24 @@ import (
 
 // Options are the settings of a [Collector]; the zero value is useful.
 type Options struct {
-	// Namespace is what the names of all metrics begin with. Defaults to "bale".
+	// Namespace is the prefix of all metric names. Default "bale".
 	Namespace string
 
-	// MaxGroups is how many groups there are at most; all further ones share the group "other". A
-	// group takes some 60 KiB. Defaults to 200; at least 1.
+	// MaxGroups is how many groups there are at most; further ones share the group "other". A group
+	// takes some 60 KiB. Default 200; at least 1.
 	MaxGroups int
 
-	// Buckets are the upper bounds in seconds of the classic buckets, rising, from 2^-22 (240 ns)
-	// to 64. Each becomes the nearest power of 2^(1/4), where one of the native buckets ends, so
-	// that the count is exact: 0.001 becomes 0.0009765625. Defaults to twelve from 1 us to 1 s,
-	// close together where round trips to Redis are. Empty and not nil leaves the native buckets
-	// alone.
+	// Buckets are the upper bounds of the classic buckets in seconds, rising, from 2^-22 (240 ns)
+	// to 64. Each becomes the nearest power of 2^(1/4), where a native bucket ends, so that the
+	// count is exact: 0.001 becomes 0.0009765625. The default is twelve from 1 µs to 1 s, close
+	// together around the round trip times to Redis. An empty, non-nil slice leaves only the native
+	// buckets.
 	Buckets []float64
 
 	// Counters are the settings of the groups' Counters.
 	Counters stats.CountersOptions
 
-	// Ring is shown if it is given. It stays the caller's.
+	// Ring adds the events of a ring. The caller still owns it.
 	Ring *stats.Ring
 }
 
@@ -99,7 +99,7 @@ type Collector struct {
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// groupMetrics are those of one group.
+// groupMetrics are the metrics of one group.
 type groupMetrics struct {
 	name     string
 	counters *stats.Counters
@@ -115,7 +115,7 @@ type labelsKey struct {
 	third int // outcome, result or stage
 }
 
-// NewCollector makes a Collector, to be registered by the caller.
+// NewCollector makes a Collector. The caller registers it.
 func NewCollector(o Options) (*Collector, error) {
 	if o.MaxGroups < 0 {
 		return nil, fmt.Errorf("prom: %w: MaxGroups is %d, must be at least 1", bale.ErrInvalid, o.MaxGroups)
@@ -157,7 +157,7 @@ func NewCollector(o Options) (*Collector, error) {
 	c.waited = desc("pool_wait_seconds_total", "Time that callers waited for a connection of the pool, together.", "pool")
 	c.timeouts = desc("pool_timeouts_total", "Callers that gave up waiting for a connection of the pool.", "pool")
 	c.connections = desc("pool_connections", "Connections of the pool, idle or busy.", "pool", "state")
-	// A name that is no name for Prometheus: its library would say so only when the collector is
+	// An invalid name: the library of Prometheus would report it only when the collector is
 	// registered.
 	if err := prometheus.NewPedanticRegistry().Register(c); err != nil {
 		return nil, fmt.Errorf("prom: %w: Namespace is %q: %w", bale.ErrInvalid, o.Namespace, err)
@@ -165,9 +165,9 @@ func NewCollector(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// Group returns the Counters of a group, which are made if there are none: those of the group
-// "other" where there are MaxGroups already. A group is for long: there is no way to remove one. It
-// should be asked for once for each Cache, not for each operation.
+// Group returns the Counters of a group, and makes them if there are none. Beyond MaxGroups it
+// returns those of the group "other". A group cannot be removed. Call Group once per Cache, not per
+// operation.
 func (c *Collector) Group(name string) *stats.Counters { return c.groups.Get(name).counters }
 
 // Describe implements prometheus.Collector.
@@ -196,8 +196,8 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// group sends the metrics of a group. An operation has some once it was used, and then also those
-// that are zero: a rate does not see a series begin with one.
+// group sends the metrics of a group. An operation has series after its first use, then including
+// those that are zero: a rate does not see a series that begins with one.
 func (c *Collector) group(to chan<- prometheus.Metric, g *groupMetrics, s *stats.Snapshot) {
 	counter := func(desc *prometheus.Desc, n uint64, labels []*dto.LabelPair) {
 		value := float64(n)
@@ -237,7 +237,7 @@ func (c *Collector) group(to chan<- prometheus.Metric, g *groupMetrics, s *stats
 	}
 }
 
-// pairs are the labels of a metric: group, op, and a third if it has a name.
+// pairs returns the labels of a metric: group, op, and a third if it has a name.
 func (g *groupMetrics) pairs(desc *prometheus.Desc, op stats.Op, third int, name func(int) string) []*dto.LabelPair {
 	key := labelsKey{desc, op, third}
 	pairs, ok := g.labels[key]
@@ -252,7 +252,7 @@ func (g *groupMetrics) pairs(desc *prometheus.Desc, op stats.Op, third int, name
 	return pairs
 }
 
-// metric is a prometheus.Metric that is known whole.
+// metric is a prometheus.Metric with a fixed value.
 type metric struct {
 	desc *prometheus.Desc
 	is   dto.Metric

@@ -12,7 +12,7 @@ import (
 	"github.com/balekv/bale/extra/observe/internal/group"
 )
 
-// PoolStats are what a client's pool of connections has done since it was made, and holds now.
+// PoolStats are the totals and the present state of a client's connection pool.
 type PoolStats struct {
 	Waits    uint64        // callers that had to wait for a connection, and got one
 	Waited   time.Duration // by all of them together
@@ -22,18 +22,17 @@ type PoolStats struct {
 	Idle int // those of them that nobody uses
 }
 
-// Dictionary shows the dictionaries of a group, by a function that is called at each scrape: the
-// method Status of its dict.Group, or of another one later, which takes the place of the first. Nil
-// shows none any more, for a group that was closed. The name is that of [Collector.Group], so that
-// what is read side by side belongs together. Beyond Options.MaxGroups nothing is shown: several
-// groups share one name there.
+// Dictionary shows the dictionaries of a group. Each scrape calls status, the method Status of a
+// dict.Group. A second call for the same name replaces the function; nil removes it, for a closed
+// group. Use the name of [Collector.Group], so that both sets of metrics match. Groups beyond
+// Options.MaxGroups are not shown, because they share one name.
 func (c *Collector) Dictionary(name string, status func() dict.Status) {
 	c.groups.Get(name).status.Store(&status)
 }
 
-// Pool shows a client's pool of connections, by a function that is called at each scrape. A name
-// that is there already gets the new function in place of the old one; nil takes the pool away.
-// Names become labels: one for each client, a few in all.
+// Pool shows a client's connection pool. Each scrape calls pool. A second call for the same name
+// replaces the function; nil removes the pool. Names become labels: use one per client, a few in
+// total.
 //
 // Of go-redis, s being rdb.PoolStats():
 //
@@ -44,8 +43,7 @@ func (c *Collector) Dictionary(name string, status func() dict.Status) {
 //
 //	prom.PoolStats{Waits: uint64(s.WaitCount), Waited: s.WaitDuration, Open: s.ActiveCount, Idle: s.IdleCount}
 //
-// rueidis sends the commands of all callers over few connections that nobody waits for, and has no
-// such figures.
+// rueidis sends the commands of all callers over a few shared connections, and has no such figures.
 func (c *Collector) Pool(name string, pool func() PoolStats) {
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	c.poolLock.Lock()
@@ -57,7 +55,7 @@ func (c *Collector) Pool(name string, pool func() PoolStats) {
 	c.pools[name] = pool
 }
 
-// dictionaries sends what the group's source says of the dictionary that it writes with.
+// dictionaries sends the figures of the dictionary that the group writes with.
 func (c *Collector) dictionaries(to chan<- prometheus.Metric, g *groupMetrics) {
 	status := g.status.Load()
 	if status == nil || *status == nil || g.name == group.Other {
@@ -86,7 +84,7 @@ func (c *Collector) dictionaries(to chan<- prometheus.Metric, g *groupMetrics) {
 	}
 }
 
-// poolMetrics sends what the pools say.
+// poolMetrics sends the figures of the pools.
 func (c *Collector) poolMetrics(to chan<- prometheus.Metric) {
 	c.poolLock.Lock()
 	pools := maps.Clone(c.pools)
@@ -104,5 +102,5 @@ func (c *Collector) poolMetrics(to chan<- prometheus.Metric) {
 	}
 }
 
-// seconds is a time as Prometheus has it.
+// seconds is a time in Prometheus' unit.
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -1,4 +1,4 @@
-// Package group has what Prometheus and OpenTelemetry are shown alike: a bounded [Set] of groups,
+// Package group has the common parts of Prometheus and OpenTelemetry: a bounded [Set] of groups,
 // and the [Totals] of each, which never fall.
 package group
 
@@ -14,11 +14,11 @@ import (
 // DefaultMax is how many groups a [Set] has by default.
 const DefaultMax = 200
 
-// Other is the group of all that are beyond the most.
+// Other is the group of all names beyond the limit.
 const Other = "other"
 
-// Set has a G for each group, at most so many. Groups become labels, and whatever keeps time series
-// fails where labels are without bound. It is safe for concurrent use.
+// Set has a G per group, up to a limit. Groups become labels, and time series databases fail on
+// unbounded labels. It is safe for concurrent use.
 type Set[G any] struct {
 	most int
 	make func(name string) G
@@ -28,12 +28,13 @@ type Set[G any] struct {
 	all   []G
 }
 
-// NewSet makes a Set of at most so many groups, Other not counted.
+// NewSet makes a Set of up to most groups, without Other.
 func NewSet[G any](most int, make func(name string) G) *Set[G] {
 	return &Set[G]{most: cmp.Or(most, DefaultMax), make: make, byKey: map[string]G{}}
 }
 
-// Get returns the group of a name, which is made if there is none; that of Other beyond the most.
+// Get returns the group of a name, and makes it if there is none. Beyond the limit it returns
+// Other.
 func (s *Set[G]) Get(name string) G {
 	s.mu.RLock()
 	g, ok := s.byKey[name]
@@ -66,15 +67,15 @@ func (s *Set[G]) get(name string) G {
 	return g
 }
 
-// All are the groups there are, in the order in which they were made.
+// All returns the groups in the order in which they were made.
 func (s *Set[G]) All() []G {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Clone(s.all)
 }
 
-// The outcomes of an operation: of Get Hit and Miss, of the others that of stats.OK; and of all
-// those of the other classes.
+// The outcomes of an operation: Hit and Miss for Get, the one of stats.OK for the others, and one
+// per other class.
 const (
 	Hit = iota
 	Miss
@@ -132,14 +133,15 @@ type Op struct {
 	Plain, Stored uint64
 }
 
-// Totals are those of one group's Counters, in a form whose numbers never fall. What is computed of
-// several counters while operations run, as the successes are from all and the failures, might:
-// then a rate over them would take the program for restarted. It is not safe for concurrent use.
+// Totals are those of one group's Counters, in a form whose numbers never fall. A figure derived
+// from several counters could fall while operations run, for example successes as the difference of
+// all and failures. A rate would then mistake that for a restart. Totals is not safe for concurrent
+// use.
 type Totals struct {
 	last [stats.Ops]Op
 }
 
-// Update takes a snapshot, of the same Counters each time. What it returns is valid until the next.
+// Update takes a snapshot, of the same Counters each time. The result is valid until the next call.
 func (t *Totals) Update(s *stats.Snapshot) *[stats.Ops]Op {
 	for op := range s.Ops {
 		from := &s.Ops[op]
@@ -166,7 +168,7 @@ func (t *Totals) Update(s *stats.Snapshot) *[stats.Ops]Op {
 	return &t.last
 }
 
-// rise raises what is higher in now.
+// rise raises the totals to the values in now, where these are higher.
 func (o *Op) rise(now *Op) {
 	o.Count = max(o.Count, now.Count)
 	o.Plain, o.Stored = max(o.Plain, now.Plain), max(o.Stored, now.Stored)
