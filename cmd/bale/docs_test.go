@@ -108,14 +108,14 @@ func runDocumented(t *testing.T, line string, redis *redisproc.Server, files, bi
 }
 
 var (
-	benchRun  = regexp.MustCompile(`(\bbale bench\b[^|>]*)`)
+	benchRun  = regexp.MustCompile(`(\bbalebench run\b[^|>]*)`)
 	goBench   = regexp.MustCompile(`\bgo test .*-bench\b`)
 	goTest    = regexp.MustCompile(`\bgo test .*-run\b`)
 	measuring = regexp.MustCompile(`-(benchtime|count)[ =]\S+`)
 	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user)\.(dict|json)|live\.dict|dictionaries)\b`)
 	graceful  = regexp.MustCompile(`(bale dict activate\b)`)
 	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
-	studied   = regexp.MustCompile(`(\bbale study \w[\w-]*)`)
+	studied   = regexp.MustCompile(`(\bbalebench study \w[\w-]*)`)
 	filled    = regexp.MustCompile(`-n (20000|300000)\b`)
 )
 
