@@ -106,7 +106,7 @@ func (e Estimate) Times(other Estimate) string {
 	case q.Interval == nil:
 		return fmt.Sprintf("%.2f times", q.Median)
 	case !e.Apart(other):
-		return fmt.Sprintf("%.2f times (%.2f to %.2f: not told apart)", q.Median, q.Interval[0], q.Interval[1])
+		return fmt.Sprintf("%.2f times (%.2f to %.2f: no significant difference)", q.Median, q.Interval[0], q.Interval[1])
 	}
 	return fmt.Sprintf("%.2f times (%.2f to %.2f)", q.Median, q.Interval[0], q.Interval[1])
 }

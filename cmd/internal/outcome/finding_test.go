@@ -66,7 +66,7 @@ func TestOverOfFew(t *testing.T) {
 		"few":        {six[:5], six[1:], "0.75 times"},
 		"zeros":      {[]float64{0, 0, 0, 0, 0, 0}, six, "0.00 times (0.00 to 0.00)"},
 		"over zeros": {six, []float64{0, 0, 0, 0, 0, 1}, "unknown times"},
-		"the same":   {six, six, "1.00 times (1.00 to 1.00: not told apart)"},
+		"the same":   {six, six, "1.00 times (1.00 to 1.00: no significant difference)"},
 		"twice":      {[]float64{2, 4, 6, 8, 10, 12}, six, "2.00 times (2.00 to 2.00)"},
 	} {
 		if got := NewEstimate(c.a).Times(NewEstimate(c.b)); got != c.times {

@@ -37,7 +37,7 @@ func WriteAdvice(w io.Writer, a *advise.Advice, all bool) {
 		}
 	}
 	if len(worth) > 0 {
-		printable.Fprintf(w, "\nwhat compression saves, in the bytes that Redis allocates; processor time is us for a value, and so\nseconds for a million:\n")
+		printable.Fprintf(w, "\nwhat compression saves, in the bytes that Redis allocates; processor time is µs for a value, and so\nseconds for a million:\n")
 		adviceTable(w, worth)
 	}
 	if len(left) > 0 {
@@ -133,7 +133,7 @@ func adviceOptions(w io.Writer, g *advise.Group) {
 		return
 	}
 	printable.Fprintf(w, "\n%s: %s of %s, of %.0f bytes in the mean, %.1f bits of information a byte, %s in common with one another\n", keyName(g.Name, Width), thousands(int64(g.Sampled)), contents(g), g.Size.Mean, g.Entropy, share(g.Common))
-	t := newTable(w, 2, 2, "with", "", "dictionary", "ratio", "then", "saves", "pack us", "P99", "unpack us", "P99")
+	t := newTable(w, 2, 2, "with", "", "dictionary", "ratio", "then", "saves", "pack µs", "P99", "unpack µs", "P99")
 	for i, o := range g.Options {
 		note := ""
 		switch {

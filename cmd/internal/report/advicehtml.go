@@ -287,7 +287,7 @@ func verdictOf(g *advise.Group) string {
 	if o.Dictionary > 0 {
 		dictionary = fmt.Sprintf(" with a dictionary of %s", amount(float64(o.Dictionary)))
 	}
-	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s). Packing takes %s us a value, unpacking %s.",
+	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s). Packing takes %s µs a value, unpacking %s.",
 		settingOf(o), dictionary, o.Ratio, amount(float64(o.Bytes)), amount(float64(g.Now)), part(g.Saving.Estimate, g.Now), surely(g.Saving, g.Now),
 		microseconds(o.Pack.Mean), microseconds(o.Unpack.Mean))
 	if g.Why != "" {
@@ -306,7 +306,7 @@ func others(a *advise.Advice, g *advise.Group) string {
 	smaller := g.Options[:g.Chosen]
 	worth := func(s advise.Option) bool { return float64(o.Bytes-s.Bytes) >= worthSaying*float64(g.Now) }
 	if i := slices.IndexFunc(smaller, func(s advise.Option) bool { return !s.InBudget && s.Encoding == "" && worth(s) }); i >= 0 {
-		s += fmt.Sprintf(" %s would need %s less, but takes %s us to pack and %s to unpack: more than the budget of %s.", settingOf(&smaller[i]),
+		s += fmt.Sprintf(" %s would need %s less, but takes %s µs to pack and %s to unpack: more than the budget of %s.", settingOf(&smaller[i]),
 			amount(float64(o.Bytes-smaller[i].Bytes)), microseconds(smaller[i].Pack.Mean), microseconds(smaller[i].Unpack.Mean), budgetOf(a.Budget))
 	}
 	if i := slices.IndexFunc(smaller, func(s advise.Option) bool { return s.InBudget && s.Encoding != "" && worth(s) }); i >= 0 {
@@ -548,7 +548,7 @@ func microseconds(us float64) string {
 
 // budgetOf is a budget of processor time.
 func budgetOf(d time.Duration) string {
-	return strconv.FormatFloat(float64(d)/float64(time.Microsecond), 'f', -1, 64) + " us"
+	return strconv.FormatFloat(float64(d)/float64(time.Microsecond), 'f', -1, 64) + " µs"
 }
 
 // span is a time in the largest unit that fits twice.

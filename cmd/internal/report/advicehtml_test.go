@@ -310,7 +310,7 @@ func TestAdviceFigures(t *testing.T) {
 		unbroken("3.7 GiB, 12 B in 1 s, 3 seconds"): "3.7\u00a0GiB, 12\u00a0B in 1\u00a0s, 3 seconds", thousands(-1234567): "-1,234,567", thousands(-123): "-123", thousands(1000): "1,000", span(4): "4.0 s", span(90_000): "25.0 h", span(200_000): "2.3 days", span(600): "10 min", span(61): "61 s",
 		partBounds(advise.Interval{Low: 67, High: 69}, 100): "67% to 69%", partBounds(advise.Interval{Low: 678, High: 682}, 1000): "67.8% to 68.2%",
 		bounds(advise.Interval{Low: 1, High: 2}, money, "%s-%s"): "$1.00-$2.00", bounds(advise.Interval{Low: 1, High: 1.001}, money, "%s-%s"): "", settingOf(&advise.Option{Setting: "none", Encoding: "cbor"}): "cbor",
-		budgetOf(1500 * time.Nanosecond): "1.5 us", classLabel(48): "48", classLabel(1536): "1.5K", classLabel(4 << 20): "4M", tickBytes(2 << 30): "2 GiB",
+		budgetOf(1500 * time.Nanosecond): "1.5 µs", classLabel(48): "48", classLabel(1536): "1.5K", classLabel(4 << 20): "4M", tickBytes(2 << 30): "2 GiB",
 		keyName("a\\b", 9): "a\\b", keyName("", 9): `""`, keyName("a\nb\x1b", 20): `a\nb\x1b`, keyName("abcdefgh", 5): "abcd…",
 	} {
 		if got != want {

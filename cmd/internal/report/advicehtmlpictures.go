@@ -251,7 +251,7 @@ func costs(id string, g *advise.Group, budget time.Duration) *drawing {
 		d.line("axis", x, bottom, x, bottom+3)
 		label, anchor := strconv.FormatFloat(math.Pow(10, e), 'f', -1, 64), "middle"
 		if e == to {
-			label, anchor, x = label+" us", "end", d.Width-1
+			label, anchor, x = label+" µs", "end", d.Width-1
 		}
 		d.text("tick", anchor, x, bottom+15, label)
 	}
@@ -283,13 +283,13 @@ func costs(id string, g *advise.Group, budget time.Duration) *drawing {
 		if at, ok := r.label(x, y, label); ok {
 			d.text("chosen", "middle", at.x, at.y, label)
 		}
-		d.Desc += fmt.Sprintf(" Chosen is %s with a ratio of %.2f at %s us.", label, o.Ratio, microseconds(o.Pack.Mean))
+		d.Desc += fmt.Sprintf(" Chosen is %s with a ratio of %.2f at %s µs.", label, o.Ratio, microseconds(o.Pack.Mean))
 	}
 	return d
 }
 
 func costPoint(d *drawing, o *advise.Option, x, y px) {
-	hover := fmt.Sprintf("%s: ratio %.2f, %s us to pack, %s to unpack", settingOf(o), o.Ratio, microseconds(o.Pack.Mean), microseconds(o.Unpack.Mean))
+	hover := fmt.Sprintf("%s: ratio %.2f, %s µs to pack, %s to unpack", settingOf(o), o.Ratio, microseconds(o.Pack.Mean), microseconds(o.Unpack.Mean))
 	switch {
 	case !o.InBudget:
 		d.cross("over", x, y, 3.5, hover)

@@ -319,7 +319,7 @@ func TestBenchHTMLOfLowerBounds(t *testing.T) {
 		"the axis of percentiles": "percentile (≥: lower bounds)</text>",
 		"the axis of rates":       "asked for (≥: lower bounds)</text>",
 		"a line's words":          "none: P50 ≥",
-		"a point's words":         "done: P50 ≥36,000 us, P99 ≥240,000 us",
+		"a point's words":         "done: P50 ≥36,000 µs, P99 ≥240,000 µs",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: no %q", what, want)
@@ -478,7 +478,7 @@ func TestBenchHTMLOfStudy(t *testing.T) {
 	got := benchHTML(t, run, nil, BenchOptions{Choices: benchChoices})
 	at := 0
 	for _, want := range []string{"<title>balebench study network: Up to which bandwidth", `<h1 id="answer">Up to which bandwidth does compression have the higher throughput?</h1>`, "<li>These are medians.</li>",
-		`<section aria-label="profile">`, "<li>zstd:3&#43;dict: 2.57 times (2.30 to 2.79) over 10mbit.</li>", `<dl class="figures">`, `<section id="found"`, "not told apart from 1. Beside a figure",
+		`<section aria-label="profile">`, "<li>zstd:3&#43;dict: 2.57 times (2.30 to 2.79) over 10mbit.</li>", `<dl class="figures">`, `<section id="found"`, "no significant difference from 1. Beside a figure",
 		`<td data-v="1234">1,234`, `<td data-v="2.57">2.57* <small>2.30 to 2.79</small>`, `<div class="broad">`, "<code>balebench study network --repeat 7</code>", "# what the study stands for</code>", "radix/v4"} {
 		i := strings.Index(got[at:], want)
 		if i < 0 {
@@ -525,8 +525,9 @@ func TestBenchAlone(t *testing.T) {
 
 func TestFindingsText(t *testing.T) {
 	for width, want := range map[int]string{
-		80: `profile. Throughput: values a second. *: the best of its column, or not told
-from it. ~: not told apart from 1. In parentheses: the 95% interval.
+		80: `profile. Throughput: values a second. *: the best of its column, or without a
+significant difference from it. ~: no significant difference from 1. In
+parentheses: the 95% interval.
 compressor                 10mbit                 1gbit  10gbit    limit
 ──────────────────────────────────────────────────────────────────────────
 none                            1                 1,234       1  network
@@ -537,7 +538,8 @@ profile:
 - zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.
 - None of the others.
 `, 60: `profile. Throughput: values a second. *: the best of its
-column, or not told from it. ~: not told apart from 1.
+column, or without a significant difference from it. ~: no
+significant difference from 1.
 compressor   10mbit  1gbit  10gbit    limit
 ─────────────────────────────────────────────
 none              1  1,234       1  network

@@ -119,7 +119,7 @@ func tickTime(us float64) string {
 	case us >= 1e3:
 		return strconv.FormatFloat(us/1e3, 'g', 3, 64) + " ms"
 	}
-	return strconv.FormatFloat(us, 'g', 3, 64) + " us"
+	return strconv.FormatFloat(us, 'g', 3, 64) + " µs"
 }
 
 func stacked(c *outcome.Cell) (sum float64) {
@@ -181,7 +181,7 @@ func stagesPicture(id string, width px, p *benchPanel, baseline bool) *drawing {
 			fastest = c
 		}
 		y := px(top + row*float64(i))
-		value := bounded(c.Cell, microseconds(c.Stages[total].P50)) + " us"
+		value := bounded(c.Cell, microseconds(c.Stages[total].P50)) + " µs"
 		if c.base != nil && !c.AtLeast && !c.base.AtLeast {
 			value += ", " + changeSince(c.base.Stages[total].P50, c.Stages[total].P50)
 		}
@@ -192,7 +192,7 @@ func stagesPicture(id string, width px, p *benchPanel, baseline bool) *drawing {
 		for _, s := range stackOf {
 			parts = append(parts, s.stage+" "+microseconds(c.Stages[s.stage].P50))
 		}
-		hover := fmt.Sprintf("%s: %s us", p.names[i], strings.Join(parts, ", "))
+		hover := fmt.Sprintf("%s: %s µs", p.names[i], strings.Join(parts, ", "))
 		for j, s := range stackOf {
 			w := px(c.Stages[s.stage].P50 * scale)
 			if w < 0.2 {
@@ -216,7 +216,7 @@ func stagesPicture(id string, width px, p *benchPanel, baseline bool) *drawing {
 		}
 	}
 	d.marks.WriteString(over.marks.String())
-	d.Desc = fmt.Sprintf("Stacked bars of the medians of six stages for %s. Least time takes %s with %s us, most %s with %s us. The table of the figures has them all.",
+	d.Desc = fmt.Sprintf("Stacked bars of the medians of six stages for %s. Least time takes %s with %s µs, most %s with %s µs. The table of the figures has them all.",
 		plural(len(p.cells), "setting"), names[fastest], microseconds(stacked(fastest.Cell)), names[slowest], microseconds(stacked(slowest.Cell)))
 	return d
 }
@@ -361,7 +361,7 @@ func latencyPicture(id string, width px, p *benchPanel) *drawing {
 		p50, _ := at(c.Latency, 0.5)
 		p99, _ := at(c.Latency, 0.99)
 		p999, _ := at(c.Latency, 0.999)
-		hover := fmt.Sprintf("%s: P50 %s us, P99 %s us, P99.9 %s us", p.names[l.at],
+		hover := fmt.Sprintf("%s: P50 %s µs, P99 %s µs, P99.9 %s µs", p.names[l.at],
 			bounded(c.Cell, microseconds(p50)), bounded(c.Cell, microseconds(p99)), bounded(c.Cell, microseconds(p999)))
 		if c.base != nil && len(c.base.Latency) > 1 {
 			d.path("curve base "+c.hue, curve(shownOf(c.base.Latency), x, y), "baseline of "+p.names[l.at])
@@ -491,7 +491,7 @@ func costsOfCells(id string, width px, cells []*benchCell) *drawing {
 		r.points = append(r.points, place{atX(c), atY(c.Ratio)})
 	}
 	for _, c := range few {
-		hover := fmt.Sprintf("%s: ratio %.2f, %s us", nameOf(c, few, settingParts[:2]), c.Ratio, microseconds(packing(c.Cell)))
+		hover := fmt.Sprintf("%s: ratio %.2f, %s µs", nameOf(c, few, settingParts[:2]), c.Ratio, microseconds(packing(c.Cell)))
 		if c.RedisBytesPerKey != nil {
 			hover += fmt.Sprintf(", %.0f bytes a key in Redis", *c.RedisBytesPerKey)
 		}
@@ -514,7 +514,7 @@ func costsOfCells(id string, width px, cells []*benchCell) *drawing {
 	}
 	var names []string
 	for _, c := range front {
-		names = append(names, fmt.Sprintf("%s (%.2f at %s us)", nameOf(c, few, settingParts[:2]), c.Ratio, microseconds(packing(c.Cell))))
+		names = append(names, fmt.Sprintf("%s (%.2f at %s µs)", nameOf(c, few, settingParts[:2]), c.Ratio, microseconds(packing(c.Cell))))
 	}
 	d.Desc = fmt.Sprintf("Points for %s. No other has both a higher ratio and less time than %s.", plural(len(few), "setting"), strings.Join(names, ", "))
 	return d
@@ -612,7 +612,7 @@ func sweepPicture(id string, width px, sweep *outcome.Sweep, steps []*benchCell,
 		d.path(l.class+" "+hue, through(line), "")
 	}
 	for _, c := range steps {
-		hover := fmt.Sprintf("%s asked for, %s done: P50 %s us, P99 %s us", thousands(int64(c.Rate)), roundly(c.OpsPerSecond.Median),
+		hover := fmt.Sprintf("%s asked for, %s done: P50 %s µs, P99 %s µs", thousands(int64(c.Rate)), roundly(c.OpsPerSecond.Median),
 			bounded(c.Cell, microseconds(c.P50.Median)), bounded(c.Cell, microseconds(c.P99.Median)))
 		class := "dot "
 		if c.Rate > sweep.Knee {

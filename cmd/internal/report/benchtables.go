@@ -198,7 +198,7 @@ func benchColumns(cells []*benchCell) []benchColumn {
 	resource("VSS, peak", func(r *outcome.Resources) gridCell { return inBytes(float64(r.VSSBytes)) })
 	resource("Goroutines", func(r *outcome.Resources) gridCell { return gridCell{text: thousands(int64(r.Routines))} })
 	resource("Pool waits/op", func(r *outcome.Resources) gridCell { return optional(r.PoolWaits, "%.2f") })
-	resource("Pool wait, us/op", func(r *outcome.Resources) gridCell { return optional(r.PoolWait, "%.1f") })
+	resource("Pool wait, µs/op", func(r *outcome.Resources) gridCell { return optional(r.PoolWait, "%.1f") })
 	return columns
 }
 
@@ -325,7 +325,7 @@ func limitsOf(id, name string, cells []*benchCell, cores int) (template.HTML, st
 	g := &grid{ID: id, Label: "Limits of " + name}
 	g.Caption = fmt.Sprintf("Cores that client and server used; a full bar is all of the machine: %d. The client is the load generator and what is measured at once. In is to the server, Out from it.", cores)
 	g.columns = []gridColumn{{name: "Setting", text: true}, {name: "Load", text: true}, {name: "Limit", text: true},
-		{name: "Why", text: true, rare: true}, {name: "Client CPU"}, {name: "Server CPU", rare: true}, {name: "GC share"}, {name: "In, B/op"}, {name: "Out, B/op"}, {name: "Pool wait, us/op", rare: true}}
+		{name: "Why", text: true, rare: true}, {name: "Client CPU"}, {name: "Server CPU", rare: true}, {name: "GC share"}, {name: "In, B/op"}, {name: "Out, B/op"}, {name: "Pool wait, µs/op", rare: true}}
 	counts := map[string]int{}
 	for _, c := range cells {
 		r := &c.Resources
@@ -360,7 +360,7 @@ func coresCell(used float64, cores int) gridCell {
 func momentsOf(moments []outcome.Moment) template.HTML {
 	const most = 25
 	g := &grid{ID: "moments", Label: "Memory and garbage collection by time", Caption: "Some of the moments, evenly spaced."}
-	g.columns = []gridColumn{{name: "Time, s"}, {name: "RSS"}, {name: "Heap"}, {name: "GC pause, us"}, {name: "GC cycles"}, {name: "Goroutines"},
+	g.columns = []gridColumn{{name: "Time, s"}, {name: "RSS"}, {name: "Heap"}, {name: "GC pause, µs"}, {name: "GC cycles"}, {name: "Goroutines"},
 		{name: "Ops/s"}, {name: "Doing", text: true}}
 	step := max(1, (len(moments)+most-1)/most)
 	for i := 0; i < len(moments); i += step {

@@ -101,7 +101,7 @@ func (c *comparison) preface() {
 	}
 	apart := "The two runs were taken apart, and share no noise: a change may be the machine's. For a gate, balebench ab runs two commands in turn."
 	if c.Timed > 0 && c.Shift == nil {
-		apart += fmt.Sprintf(" Whether all of the machine was slower in one of them cannot be told from %s with a time; it takes %d.", cellCount(c.Timed), compare.ShiftCells)
+		apart += fmt.Sprintf(" %s with a time are too few to see whether the whole machine was slower in one of them: that takes %d.", cellCount(c.Timed), compare.ShiftCells)
 	}
 	c.wrapped(apart)
 	if c.Shift != nil && math.Abs(*c.Shift) > notableShift {

@@ -119,7 +119,7 @@ func TestCompareFewCells(t *testing.T) {
 		}
 		return s
 	}
-	const cannot = "Whether all of the machine was slower in one of them cannot be told from %s"
+	const cannot = "%s with a time are too few to see whether the whole machine was slower"
 	one := &compare.Run{Series: []compare.Series{times("none", 0.1)}, Warnings: []string{"BUSY MACHINE: other programs used 1.5 of 2 cores meanwhile"}, Versions: []compare.Setting{{Key: "example.com/codec", Value: "v1.0.0"}}}
 	two := &compare.Run{Series: []compare.Series{times("none", 0.1), times("s2", 0.0001)}, Versions: []compare.Setting{{Key: "example.com/codec", Value: "v1.1.0"}}}
 	four := &compare.Run{Series: []compare.Series{times("none", 0.0001), times("s2", 0.0001), times("lz4", 0.0001), times("zstd:3", 0.0001)}}

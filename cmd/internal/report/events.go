@@ -51,7 +51,7 @@ func Events(w io.Writer, s *events.Summary) {
 		printable.Fprintf(w, "\nNo operation was timed.\n")
 		return
 	}
-	printable.Fprintf(w, "\nlatency of the %d of %d operations that were timed, us, to 1%%\n", s.Timed, s.Selected)
+	printable.Fprintf(w, "\nlatency of the %d of %d operations that were timed, µs, to 1%%\n", s.Timed, s.Selected)
 	latencies(w, s)
 }
 
@@ -115,7 +115,7 @@ func latencies(w io.Writer, s *events.Summary) {
 
 func series(w io.Writer, s *events.Summary) {
 	every := time.Duration(s.Every * float64(time.Second)).Round(time.Microsecond)
-	hanging(w, "", fmt.Sprintf("every %v, where there are events. Ops/s, hit rate, ratio and P99 (us) are those of operations that a caller waits for, without load, refresh and flush; "+
+	hanging(w, "", fmt.Sprintf("every %v, where there are events. Ops/s, hit rate, ratio and P99 (µs) are those of operations that a caller waits for, without load, refresh and flush; "+
 		"errors those of all. Events are told of together, by default every 500ms", every))
 	t := newTable(w, 2, 1, "from, UTC", "ops/s", "hit rate", "ratio", "P99", "timed", "errors", "dropped")
 	for _, i := range s.Series {

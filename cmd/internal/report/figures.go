@@ -58,7 +58,7 @@ var figures = []figure{
 			return math.NaN()
 		}
 		return c.Late.P99
-	}), format: "%.0f", about: "how late the load generator itself was, us"},
+	}), format: "%.0f", about: "how late the load generator itself was, µs"},
 	{name: "allocs", value: func(c outcome.Cell) outcome.Estimate { return c.AllocsPerOp }, format: "%.0f", about: ofProcess},
 	{name: "B/op", value: func(c outcome.Cell) outcome.Estimate { return c.BytesPerOp }, format: "%.0f", about: ofProcess},
 	{name: "GC", value: exactly(func(c outcome.Cell) float64 { return 100 * orNaN(c.Resources.GCShare) }), format: "%.0f%%",
@@ -67,7 +67,7 @@ var figures = []figure{
 }
 
 // ofOperation is what the percentiles are of; in an open loop the legend says from when.
-const ofOperation = "of the whole operation, us"
+const ofOperation = "of the whole operation, µs"
 
 func orNaN(v *float64) float64 {
 	if v == nil {
@@ -277,7 +277,7 @@ func (t *tables) marks(cells []outcome.Cell) (marked map[spot]bool, untold []str
 			}
 			with = " with " + enumerated(which)
 		}
-		untold = append(untold, fmt.Sprintf("No best in %s%s: none of the others is told from it", names, with))
+		untold = append(untold, fmt.Sprintf("No best in %s%s: no other differs significantly", names, with))
 	}
 	return marked, untold
 }

@@ -18,8 +18,8 @@ var findingMarks = []struct {
 	mark, means string
 	is          func(outcome.Figure) bool
 }{
-	{"*", "the best of its column, or not told from it", func(f outcome.Figure) bool { return f.Best }},
-	{"~", "not told apart from 1", func(f outcome.Figure) bool { return f.Same }},
+	{"*", "the best of its column, or without a significant difference from it", func(f outcome.Figure) bool { return f.Best }},
+	{"~", "no significant difference from 1", func(f outcome.Figure) bool { return f.Same }},
 }
 
 func marked(f outcome.Figure) string {

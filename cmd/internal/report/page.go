@@ -16,7 +16,7 @@ var (
 	//go:embed page.js
 	pageScript string
 
-	figureAndUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B|us|s|min|h|days)\b`)
+	figureAndUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B|µs|s|min|h|days)\b`)
 )
 
 // page is what stands around the content of a report: one HTML file that needs nothing else, with

@@ -15,7 +15,7 @@ const (
 )
 
 func (t *tables) aboutMedians() string {
-	s := "where the time goes: median of each stage, us"
+	s := "where the time goes: median of each stage, µs"
 	if t.run.Environment.Mix != "" {
 		s += ", of a SET up to set, and of a GET from get on; " + setsShare + ": the share of all time that the SETs took"
 	}

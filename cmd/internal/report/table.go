@@ -137,7 +137,7 @@ func (t *tables) dataset(cells, shown []outcome.Cell, o Options) {
 	t.hanging("", t.aboutMedians())
 	t.medians(shown)
 	if o.Stages {
-		printable.Fprintf(t, "\nlatency of each stage, us\n")
+		printable.Fprintf(t, "\nlatency of each stage, µs\n")
 		t.percentiles(cells)
 	}
 }
@@ -382,7 +382,7 @@ func (t *tables) legend(groups [][]outcome.Cell) {
 		parts = append(parts, enumerated(names[about])+": "+what)
 	}
 	if slices.ContainsFunc(groups, func(cells []outcome.Cell) bool { marks, _ := t.marks(cells); return len(marks) > 0 }) {
-		parts = append(parts, best+": the best, and what cannot be told from it")
+		parts = append(parts, best+": the best, or without a significant difference from it")
 	}
 	if slices.ContainsFunc(t.run.Cells, func(c outcome.Cell) bool { return c.Verified && c.AtLeast }) {
 		parts = append(parts, atLeast+": "+atLeastSays)

@@ -53,7 +53,7 @@ func (r *Training) Write(w io.Writer, all bool) {
 	printable.Fprintf(w, "\n%d dictionaries tried in %.1f s with %s; %s, %d cores, %s\n", len(r.Candidates), r.Seconds, r.Engine, r.Go, r.Cores, r.CPU)
 	if r.Without.Values > 0 {
 		printable.Fprintf(w, "\non held-out values, %s:\n", r.Compress)
-		t := newTable(w, 2, 1, "", "ratio", "without headers", "B/value in Redis", "compress us", "decompress us")
+		t := newTable(w, 2, 1, "", "ratio", "without headers", "B/value in Redis", "compress µs", "decompress µs")
 		row := func(name string, m dict.Measure) {
 			if m.Values > 0 {
 				t.AppendRow(table.Row{name, fmt.Sprintf("%.2f", m.Ratio()), fmt.Sprintf("%.2f", m.PayloadRatio()), fmt.Sprintf("%.0f", m.AllocatedPerValue()), micros(m.CompressNs), micros(m.DecompressNs)})

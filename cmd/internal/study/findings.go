@@ -29,7 +29,7 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 		quick := alone.best(func(c outcome.Cell) float64 { return -coding(c).Median })
 		small := alone.best(func(c outcome.Cell) float64 { return -stored(c) })
 		f := outcome.Finding{About: g.name}
-		line := fmt.Sprintf("Least time to write and read a value: %s with %s us", quick.Codec, said(coding(quick), 1))
+		line := fmt.Sprintf("Least time to write and read a value: %s with %s µs", quick.Codec, said(coding(quick), 1))
 		if quick.Codec != json.Codec {
 			line += fmt.Sprintf(", encoding/json %s", said(coding(json), 1))
 		}
@@ -50,15 +50,15 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 		}
 		f.Says = append(f.Says, fewest+".")
 
-		f.Note = "Us: to write and read a value, in the median. B: of a value. Throughput: values a second, times that of encoding/json."
-		f.Columns = []string{"codec", "us", "B", "throughput"}
+		f.Note = "µs: to write and read a value, in the median. B: of a value. Throughput: values a second, times that of encoding/json."
+		f.Columns = []string{"codec", "µs", "B", "throughput"}
 		if len(with.cells) > 0 {
 			f.Note += " B+dict: with " + withD + ", less the dictionary."
-			f.Columns = []string{"codec", "us", "B", "B+dict", "throughput"}
+			f.Columns = []string{"codec", "µs", "B", "B+dict", "throughput"}
 		}
 		nearest, ordered := alone.nearest(quick, coding)
 		if !ordered {
-			f.Note += noMarks("us")
+			f.Note += noMarks("µs")
 		}
 		rows := slices.Clone(alone.cells)
 		slices.SortStableFunc(rows, func(a, b outcome.Cell) int { return cmp.Compare(coding(a).Median, coding(b).Median) })
@@ -100,11 +100,11 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 		without, with := g.only(func(c outcome.Cell) bool { return !hasDict(c) }), g.only(hasDict)
 		ratio := func(c outcome.Cell) float64 { return c.Ratio }
 		sizes := func(c outcome.Cell) string {
-			return fmt.Sprintf("%s has the highest ratio: %.2f, %s bytes a key instead of %s; %s us to compress and decompress a value, %s the throughput of plain values",
+			return fmt.Sprintf("%s has the highest ratio: %.2f, %s bytes a key instead of %s; %s µs to compress and decompress a value, %s the throughput of plain values",
 				c.Compress, c.Ratio, number(c.BytesPerKey(), 0), number(base.BytesPerKey(), 0), said(packing(c), 1), rate(c).Times(rate(base)))
 		}
-		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, and the dictionary. Us: to compress and decompress a value, in the median. Throughput: values a second, times that of plain values.",
-			Columns: []string{"compressor", "ratio", "B/key", "us", "throughput"}}
+		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, and the dictionary. µs: to compress and decompress a value, in the median. Throughput: values a second, times that of plain values.",
+			Columns: []string{"compressor", "ratio", "B/key", "µs", "throughput"}}
 		best := without.best(ratio)
 		if best.Ratio < 1.05*base.Ratio || best.Compress == plain {
 			f.Says = append(f.Says, "Without a dictionary nothing saves 5%.")
@@ -138,8 +138,8 @@ func noDictionary(r *outcome.Run, dataset string) bool {
 func pooling(r *outcome.Run) (out []outcome.Finding) {
 	forms := []struct{ suffix, says string }{{"/naive", "a new context for each value"}, {"/stream", "the streaming API"}}
 	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset }) {
-		f := outcome.Finding{About: "values of " + g.name, Note: "Us: to compress and decompress a value, in the median. B/op and allocs: in this process, the client's included. GC: of the processor time of this process, where it ran often enough to tell. Throughput: values a second, times that of the pooled form, which is the one without a suffix.",
-			Columns: []string{"setting", "us", "B/op", "allocs", "GC", "throughput"}}
+		f := outcome.Finding{About: "values of " + g.name, Note: "µs: to compress and decompress a value, in the median. B/op and allocs: in this process, the client's included. GC: of the processor time of this process, where it ran often enough to tell. Throughput: values a second, times that of the pooled form, which is the one without a suffix.",
+			Columns: []string{"setting", "µs", "B/op", "allocs", "GC", "throughput"}}
 		for _, c := range g.cells {
 			what, pooled := "", c
 			for _, form := range forms {
@@ -243,7 +243,7 @@ func clients(r *outcome.Run) []outcome.Finding {
 	p99 := func(c outcome.Cell) outcome.Estimate { return c.P99 }
 	fastest := func(g group) outcome.Cell { return g.best(func(c outcome.Cell) float64 { return ops(c).Median }) }
 	soonest := func(g group) outcome.Cell { return g.best(func(c outcome.Cell) float64 { return -p99(c).Median }) }
-	rates, times := outcome.Finding{About: "throughput", Note: "Operations a second."}, outcome.Finding{About: "P99", Note: "Us that 99 of 100 operations took at most."}
+	rates, times := outcome.Finding{About: "throughput", Note: "Operations a second."}, outcome.Finding{About: "P99", Note: "µs that 99 of 100 operations took at most."}
 	var hops []place
 	for _, g := range groups(r, load) {
 		base, ok := g.find(func(c outcome.Cell) bool { return c.Client == "goredis" })
@@ -256,7 +256,7 @@ func clients(r *outcome.Run) []outcome.Finding {
 			line += fmt.Sprintf(", %s goredis", ops(most).Times(ops(base)))
 		}
 		rates.Says = append(rates.Says, fmt.Sprintf("%s; limit: %s%s.", line, limit(most), g.alike(most, ops, client)))
-		line = fmt.Sprintf("%s: %s has the lowest P99, %s us", g.name, least.Client, said(p99(least), 0))
+		line = fmt.Sprintf("%s: %s has the lowest P99, %s µs", g.name, least.Client, said(p99(least), 0))
 		if least.Client != base.Client {
 			line += fmt.Sprintf(", goredis %s", said(p99(base), 0))
 		}
@@ -342,7 +342,7 @@ const enoughPool = 0.95
 func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 	for _, g := range groups(r, func(c outcome.Cell) string { return callers(c.Concurrency) }) {
 		best := g.best(throughput)
-		f := outcome.Finding{About: g.name, Note: "Throughput: operations a second. Of best: times the highest. P99: us that 99 of 100 operations took at most. Wait: for a connection, us an operation.",
+		f := outcome.Finding{About: g.name, Note: "Throughput: operations a second. Of best: times the highest. P99: µs that 99 of 100 operations took at most. Wait: for a connection, µs an operation.",
 			Columns: []string{"pool", "throughput", "of best", "P99", "wait", "limit"}}
 		at := slices.IndexFunc(g.cells, func(c outcome.Cell) bool { return throughput(c) >= enoughPool*throughput(best) }) // in the order of their sizes
 		enough := g.cells[at]
@@ -358,14 +358,14 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 			}
 		}
 		if len(smaller) > 0 {
-			f.Says = append(f.Says, "Smaller ones that are not told from it may be as good: "+strings.Join(smaller, ", ")+".")
+			f.Says = append(f.Says, "Smaller ones without a significant difference may be as good: "+strings.Join(smaller, ", ")+".")
 		}
 		if enough.Identity != best.Identity {
-			f.Says = append(f.Says, fmt.Sprintf("P99 with %s: %s us, %s that with %s.", enough.Client, said(enough.P99, 0), enough.P99.Times(best.P99), best.Client))
+			f.Says = append(f.Says, fmt.Sprintf("P99 with %s: %s µs, %s that with %s.", enough.Client, said(enough.P99, 0), enough.P99.Times(best.P99), best.Client))
 		}
 		if least := g.cells[0]; least.Resources.PoolWait != nil && *least.Resources.PoolWait > 0 {
 			all := least.Stages["total"].Mean
-			f.Says = append(f.Says, fmt.Sprintf("With %s an operation takes %s us in the mean, and %.0f%% of that is waiting for a connection.", least.Client, number(all, 0), 100*min(1, *least.Resources.PoolWait/all)))
+			f.Says = append(f.Says, fmt.Sprintf("With %s an operation takes %s µs in the mean, and %.0f%% of that is waiting for a connection.", least.Client, number(all, 0), 100*min(1, *least.Resources.PoolWait/all)))
 		}
 		nearest, ordered := g.nearest(best, rate)
 		if !ordered {
@@ -392,14 +392,14 @@ func dictionaries(r *outcome.Run) (out []outcome.Finding) {
 		if !ok1 || !ok2 {
 			continue
 		}
-		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, the dictionary included. Us: to compress and decompress a value, in the median. P99: us that 99 of 100 operations took at most.",
-			Columns: []string{"setting", "ratio", "B/key", "us", "P99"}}
+		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, the dictionary included. µs: to compress and decompress a value, in the median. P99: µs that 99 of 100 operations took at most.",
+			Columns: []string{"setting", "ratio", "B/key", "µs", "P99"}}
 		f.Says = append(f.Says,
 			fmt.Sprintf("A dictionary (%s): ratio %.2f instead of %.2f, %s bytes a key in Redis instead of %s.", withD, with.Ratio, alone.Ratio, number(with.BytesPerKey(), 0), number(alone.BytesPerKey(), 0)),
-			fmt.Sprintf("P99 with it: %s us, without %s: %s.", said(with.P99, 0), said(alone.P99, 0), with.P99.Times(alone.P99)))
+			fmt.Sprintf("P99 with it: %s µs, without %s: %s.", said(with.P99, 0), said(alone.P99, 0), with.P99.Times(alone.P99)))
 		for _, other := range []struct{ setting, says string }{{"zstd:3/naive+dict", "Digested anew for each value"}, {"zstd:3/stream+dict", "As a stream"}} {
 			if c, ok := g.find(compressed(other.setting)); ok {
-				f.Says = append(f.Says, fmt.Sprintf("%s (%s): %s us to compress and decompress instead of %s, %s; ratio %.2f; P99 %s.", other.says, other.setting,
+				f.Says = append(f.Says, fmt.Sprintf("%s (%s): %s µs to compress and decompress instead of %s, %s; ratio %.2f; P99 %s.", other.says, other.setting,
 					said(packing(c), 1), said(packing(with), 1), packing(c).Times(packing(with)), c.Ratio, c.P99.Times(with.P99)))
 			}
 		}

@@ -32,7 +32,7 @@ const enoughRounds = 6
 func (s Study) Findings(r *outcome.Run) []outcome.Finding {
 	found := s.find(r)
 	if len(found) > 0 && slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return c.Verified && c.ValuesPerSecond.Interval == nil }) {
-		found = slices.Insert(found, 0, outcome.Finding{Says: []string{fmt.Sprintf("These are medians of too few rounds for intervals, which take %d: none of the times and rates is told apart from another.", enoughRounds)}})
+		found = slices.Insert(found, 0, outcome.Finding{Says: []string{fmt.Sprintf("These are medians of too few rounds for intervals, which take %d: no difference between times or rates is significant.", enoughRounds)}})
 	}
 	return found
 }
@@ -209,9 +209,9 @@ func (g group) alike(best outcome.Cell, of func(outcome.Cell) outcome.Estimate, 
 	case len(names) == 0:
 		return ""
 	case len(names) == len(g.cells)-1 && len(names) > 2:
-		return "; none of the others is told from it"
+		return "; no other differs significantly"
 	}
-	return "; not told from it: " + strings.Join(names, ", ")
+	return "; no significant difference: " + strings.Join(names, ", ")
 }
 
 func throughput(c outcome.Cell) float64       { return c.ValuesPerSecond.Median }
@@ -267,7 +267,7 @@ func against(e, other outcome.Estimate) outcome.Figure {
 	return f
 }
 
-// marked is a figure that is the best of its column, or not told from it.
+// marked is a figure that is the best of its column, or without a significant difference from it.
 func marked(f outcome.Figure, best bool) outcome.Figure {
 	f.Best = best
 	return f
@@ -334,7 +334,7 @@ func verdicts(places []place, more, less, in string) string {
 	for _, each := range []struct {
 		says  string
 		where []string
-	}{{more + ":", higher}, {less + ":", lower}, {"not told apart " + in, same}} {
+	}{{more + ":", higher}, {less + ":", lower}, {"no significant difference " + in, same}} {
 		if len(each.where) > 0 {
 			all = append(all, each.says+" "+strings.Join(each.where, ", "))
 		}

@@ -68,10 +68,10 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { c.Track, c.Codec, c.StoredBytes = "dynamic", "msgpack", 80_000; quick(c, 1010) }),
 		},
 		want: []string{
-			"profiles, typed: Least time to write and read a value: sonic with 2.5 us, encoding/json 6.0.",
+			"profiles, typed: Least time to write and read a value: sonic with 2.5 µs, encoding/json 6.0.",
 			"profiles, typed: Through Redis with 8 callers sonic has 1.20 times (1.15 to 1.25) encoding/json's throughput.",
 			"profiles, typed: Fewest bytes: protobuf with 600, encoding/json 1,000; with a dictionary protobuf with 160, encoding/json 200.",
-			"profiles, dynamic: Least time to write and read a value: json with 6.0 us.",
+			"profiles, dynamic: Least time to write and read a value: json with 6.0 µs.",
 			"profiles, dynamic: Fewest bytes: msgpack with 800, encoding/json 1,000.",
 		},
 	},
@@ -96,8 +96,8 @@ var examples = map[string]example{
 			{Dataset: "broken", Compress: "s2+dict", Reason: "no dictionary pays"}, {Dataset: "broken", Compress: "zstd:3+dict", Bytes: 1000},
 		},
 		want: []string{
-			"profiles: Without a dictionary zstd:3 has the highest ratio: 1.25, 900 bytes a key instead of 1,100; 8.0 us to compress and decompress a value, 1.00 times (0.96 to 1.04: not told apart) the throughput of plain values.",
-			"profiles: With one zstd:3+dict has the highest ratio: 4.00, 350 bytes a key instead of 1,100; 6.0 us to compress and decompress a value, 1.10 times (1.06 to 1.14) the throughput of plain values.",
+			"profiles: Without a dictionary zstd:3 has the highest ratio: 1.25, 900 bytes a key instead of 1,100; 8.0 µs to compress and decompress a value, 1.00 times (0.96 to 1.04: no significant difference) the throughput of plain values.",
+			"profiles: With one zstd:3+dict has the highest ratio: 4.00, 350 bytes a key instead of 1,100; 6.0 µs to compress and decompress a value, 1.10 times (1.06 to 1.14) the throughput of plain values.",
 			"random: Without a dictionary nothing saves 5%.",
 			"random: No dictionary pays.",
 			"broken: Without a dictionary nothing saves 5%.",
@@ -118,7 +118,7 @@ var examples = map[string]example{
 		},
 		want: []string{
 			"values of profiles: zstd:3/naive (a new context for each value) against pooled: 9.00 times the time to compress and decompress, 0.25 times (0.24 to 0.26) the throughput, 977 KiB allocated an operation instead of 2.0 KiB, 31% of the processor time in garbage collection instead of 4%.",
-			"values of profiles: zstd:3/stream (the streaming API) against pooled: 1.20 times the time to compress and decompress, 1.00 times (0.96 to 1.04: not told apart) the throughput.",
+			"values of profiles: zstd:3/stream (the streaming API) against pooled: 1.20 times the time to compress and decompress, 1.00 times (0.96 to 1.04: no significant difference) the throughput.",
 		},
 	},
 	"clients": {
@@ -135,8 +135,8 @@ var examples = map[string]example{
 			"throughput: 64 callers: rueidis does the most, 2,000 (1,960 to 2,040) operations a second, 2.00 times (1.92 to 2.08) goredis; limit: server.",
 			"throughput: 1 caller: goredis does the most, 1,000 (980 to 1,020) operations a second; limit: waiting.",
 			"throughput: goredis through twemproxy: less throughput than without: 0.60 times (0.58 to 0.62) with 64 callers.",
-			"P99: 64 callers: rueidis has the lowest P99, 250 us, goredis 500.",
-			"P99: 1 caller: goredis has the lowest P99, 500 us.",
+			"P99: 64 callers: rueidis has the lowest P99, 250 µs, goredis 500.",
+			"P99: 1 caller: goredis has the lowest P99, 500 µs.",
 		},
 	},
 	"pipeline": {
@@ -163,9 +163,9 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { c.Client, c.Concurrency, c.P99.Median = "goredis:64", 256, 900 }),
 		},
 		want: []string{
-			"256 callers: goredis:8 is the smallest with 95% of the highest throughput: 980 (960 to 1,000) operations a second, 0.98 times (0.94 to 1.02: not told apart) that of goredis:64.",
-			"256 callers: P99 with goredis:8: 500 us, 0.56 times that with goredis:64.",
-			"256 callers: With goredis:1 an operation takes 120 us in the mean, and 67% of that is waiting for a connection.",
+			"256 callers: goredis:8 is the smallest with 95% of the highest throughput: 980 (960 to 1,000) operations a second, 0.98 times (0.94 to 1.02: no significant difference) that of goredis:64.",
+			"256 callers: P99 with goredis:8: 500 µs, 0.56 times that with goredis:64.",
+			"256 callers: With goredis:1 an operation takes 120 µs in the mean, and 67% of that is waiting for a connection.",
 		},
 	},
 	"dictionary": {
@@ -178,9 +178,9 @@ var examples = map[string]example{
 		},
 		want: []string{
 			"profiles: A dictionary (zstd:3+dict): ratio 4.00 instead of 1.25, 350 bytes a key in Redis instead of 900.",
-			"profiles: P99 with it: 450 us, without 500: 0.90 times.",
-			"profiles: Digested anew for each value (zstd:3/naive+dict): 120 us to compress and decompress instead of 6.0, 20.00 times; ratio 4.00; P99 1.11 times.",
-			"profiles: As a stream (zstd:3/stream+dict): 7.0 us to compress and decompress instead of 6.0, 1.17 times; ratio 3.90; P99 1.11 times.",
+			"profiles: P99 with it: 450 µs, without 500: 0.90 times.",
+			"profiles: Digested anew for each value (zstd:3/naive+dict): 120 µs to compress and decompress instead of 6.0, 20.00 times; ratio 4.00; P99 1.11 times.",
+			"profiles: As a stream (zstd:3/stream+dict): 7.0 µs to compress and decompress instead of 6.0, 1.17 times; ratio 3.90; P99 1.11 times.",
 		},
 	},
 	"network": {
@@ -192,7 +192,7 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { packed(c, "zstd:3", 2, 8); c.Server, c.Dataset = "link=10mbit", "text" }), // with none to compare
 		},
 		want: []string{
-			"profiles: zstd:3: more throughput than plain values: 2.00 times (1.92 to 2.08) over 10mbit; not told apart over 10gbit.",
+			"profiles: zstd:3: more throughput than plain values: 2.00 times (1.92 to 2.08) over 10mbit; no significant difference over 10gbit.",
 			"profiles: What plain values are limited by: 10mbit network, 10gbit machine.",
 		},
 	},
@@ -378,7 +378,7 @@ func TestFindingsWithoutIntervals(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := sentences(s.Findings(&outcome.Run{Cells: cells}))
-	if len(got) != 3 || !strings.HasPrefix(got[0], "These are medians of too few rounds for intervals, which take 6") || got[1] != "profiles: zstd:3: not told apart over 10mbit, 10gbit." {
+	if len(got) != 3 || !strings.HasPrefix(got[0], "These are medians of too few rounds for intervals, which take 6") || got[1] != "profiles: zstd:3: no significant difference over 10mbit, 10gbit." {
 		t.Errorf("%q", got)
 	}
 }
