@@ -132,7 +132,8 @@ func newStore(t *testing.T, m *memory, o Options) *Store {
 	return s
 }
 
-// TestWhenItSends: at so many values, or when the first has waited so long.
+// TestWhenItSends: a batch is sent when it has enough values, or when the first has waited long
+// enough.
 func TestWhenItSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -174,7 +175,7 @@ func TestWhenItSends(t *testing.T) {
 		if len(m.sent()) != 2 {
 			t.Error("nothing is sent as a pipeline")
 		}
-		// What comes while one is on its way goes as one.
+		// Values that arrive while a pipeline is in flight go out as one.
 		m.mu.Lock()
 		m.takes = time.Second
 		m.mu.Unlock()
@@ -243,7 +244,7 @@ func TestLastWins(t *testing.T) {
 	})
 }
 
-// TestErrors: each failure is told once, to whoever is to know it.
+// TestErrors: each failure is reported once, to the caller, Failed or Flush.
 func TestErrors(t *testing.T) {
 	down := errors.New("connection refused")
 	for _, mode := range []string{"wait", "failed", "flush", "close"} {
@@ -518,7 +519,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestPipelineTimesOut: a store that hangs holds nobody for ever.
+// TestPipelineTimesOut: a store that hangs does not block a caller.
 func TestPipelineTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

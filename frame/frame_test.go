@@ -102,8 +102,8 @@ func TestHeadersThatNobodyWrites(t *testing.T) {
 	}
 }
 
-// TestForeignBytes draws random values that start with the magic: one in 2^16 must pass the check,
-// and not more, which with the 16 bits of the magic makes 2^-32.
+// TestForeignBytes draws random values that start with the magic. The check passes at most one in
+// 2^16, and not none. With the 16 bits of the magic that makes 2^-32.
 func TestForeignBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const n = 4 << 20

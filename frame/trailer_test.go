@@ -47,8 +47,7 @@ func TestTrailerRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedTrailer: no damage to a bit passes, and a kind that nobody knows is told from a
-// damaged trailer.
+// TestDamagedTrailer: no damage to a bit passes, and an unknown kind is not reported as damage.
 func TestDamagedTrailer(t *testing.T) {
 	for _, f := range freshnesses {
 		b := f.Append(nil)

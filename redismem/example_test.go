@@ -6,8 +6,8 @@ import (
 	"github.com/balekv/bale/redismem"
 )
 
-// What a million keys of 12 bytes take that expire and have values of 200 bytes, and what they
-// would take with values of 80.
+// The memory of a million expiring keys of 12 bytes with values of 200 bytes, and with values of
+// 80.
 func Example() {
 	const keys = 1_000_000
 	var s redismem.Server

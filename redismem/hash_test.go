@@ -20,7 +20,7 @@ func (s Server) overflows(model, server, fields int) bool {
 	return math.Abs(float64(server-model)) <= 64*(2+3*math.Sqrt(buckets))+0.01*float64(server)
 }
 
-// hashes compares the model with MEMORY USAGE for hashes that grow to so many fields.
+// hashes compares the model with MEMORY USAGE for hashes that grow to n fields.
 func hashes(t *testing.T, c *client, m Server, what string, fields int, value func(i int) string) (listpacks, tables int) {
 	t.Helper()
 	h := Hash{Server: m}

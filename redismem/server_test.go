@@ -120,8 +120,8 @@ func modelOf(tb testing.TB, s *redisproc.Server) Server {
 	return m
 }
 
-// same reports whether the model and the server agree on allocations. libc may give 16 bytes more
-// when it reuses freed memory, and gives whole pages from 128 KiB on.
+// same reports whether the model and the server agree on allocations. libc may take 16 bytes more
+// when it reuses freed memory, and takes whole pages from 128 KiB on.
 func (s Server) same(model, server int) bool {
 	return model == server || s.Libc && (server == model+16 || server > 128<<10 && server-model < 8<<10 && server > model)
 }
@@ -141,8 +141,8 @@ func info(tb testing.TB, s *redisproc.Server, section, field string) string {
 	return ""
 }
 
-// used is the server's used_memory, when so many keys are in it of which so many expire, with all
-// other clients gone and its tables settled.
+// used is the server's used_memory with this number of keys and of expiring keys, without other
+// clients and with settled tables.
 func used(tb testing.TB, s *redisproc.Server, m Server, keys, expires int) int {
 	tb.Helper()
 	want := map[string]int{

@@ -464,8 +464,8 @@ func record(ctx context.Context, r Recorder, clock time.Time) {
 	r.Record(ctx, e)
 }
 
-// BenchmarkRecorder is what a recorder costs an operation, the clock included. With the default
-// sample it is to be 40 ns at most.
+// BenchmarkRecorder is the cost of a recorder per operation, the clock included. The limit with the
+// default sample is 40 ns.
 func BenchmarkRecorder(b *testing.B) {
 	clock := time.Now()
 	for name, r := range recorders(b) {

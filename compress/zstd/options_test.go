@@ -13,9 +13,9 @@ import (
 	"github.com/balekv/bale/internal/testvalues"
 )
 
-// BenchmarkOptions is the measurement that the options for small values were chosen by: ratio, time
-// and memory of a context of the library for each level, window and dictionary. Half of each set
-// trains the dictionary (by the library's own builder, 16 KiB), the other half is measured.
+// BenchmarkOptions measures the options for small values: ratio, time and memory of a context of
+// the library, by level, window and dictionary. Half of each set trains the dictionary (by the
+// library's own builder, 16 KiB), the other half is measured.
 func BenchmarkOptions(b *testing.B) {
 	corpora, err := testvalues.Corpora()
 	if err != nil {

@@ -148,7 +148,7 @@ func TestMissesAreKept(t *testing.T) {
 			return n == 1 && err == nil
 		})
 	}
-	// A key that does not exist, and of which nothing says so, is asked for each time.
+	// Each read of a missing key without a cached miss asks Redis.
 	before = store.gets.Load()
 	for range 3 {
 		if err := reads["Get"]("never asked"); !errors.Is(err, bale.ErrNotFound) {
@@ -286,8 +286,8 @@ func TestNotKeptWithoutItsExpiry(t *testing.T) {
 	}
 }
 
-// TestExpiryOfSet: what Set has written with a TTL is not served longer, although Redis announces
-// its end only when it gets to it: among many keys that expire some day, tens of seconds late.
+// TestExpiryOfSet: a value of Set with a TTL is not served longer. Redis announces the end only
+// when it gets to it: among many keys with an expiry, tens of seconds late.
 func TestExpiryOfSet(t *testing.T) {
 	ctx := t.Context()
 	server := redisproc.ForTest(t)

@@ -429,7 +429,7 @@ func TestLeftLoadIsNotJoined(t *testing.T) {
 	close(hold)
 }
 
-// TestPanicWhileLoading: whatever panics, all who wait are told.
+// TestPanicWhileLoading: after any panic, all waiting callers get an error.
 func TestPanicWhileLoading(t *testing.T) {
 	const callers = 3
 	for _, what := range []string{"load", "store", "Size", "none"} {

@@ -203,8 +203,8 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 	}
 }
 
-// TestChangeWhileReading: a value that has changed after Redis was asked is not kept, by whatever
-// way it changed; and a call that comes after the change does not get it from the reading either.
+// TestChangeWhileReading: a value that changed after Redis was asked is not kept, whoever changed
+// it. A call after the change does not get the old value from the read in flight.
 func TestChangeWhileReading(t *testing.T) {
 	ctx := t.Context()
 	server := redisproc.ForTest(t)
@@ -723,7 +723,8 @@ func (f *failing) Listen(context.Context, func([]string)) error {
 
 func (*failing) Covers(string) bool { return true }
 
-// TestListenFails: it is told, and tried again; values are kept for MaxAge meanwhile.
+// TestListenFails: the error is logged, and Listen is called again; values are kept for MaxAge
+// until then.
 func TestListenFails(t *testing.T) {
 	server := redisproc.ForTest(t)
 	var log bytes.Buffer

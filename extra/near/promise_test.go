@@ -37,7 +37,7 @@ func newLedger(keys int) *ledger {
 
 func (l *ledger) now() int64 { return int64(time.Since(l.start)) }
 
-// run writes by one cache and reads by another until stop says so. Each value that is read was in
+// run writes by one cache and reads by another until stop returns. Each value that is read was in
 // Redis at most maxAge before the call. Errors of Redis are the test's doing, where it allows them.
 func (l *ledger) run(t *testing.T, writer *bale.Cache[int], reader *Cache[int], maxAge time.Duration, errorsAllowed bool, stop func()) {
 	ctx := t.Context()
@@ -141,8 +141,8 @@ func (l *ledger) settled(t *testing.T, writer *bale.Cache[int], reader *Cache[in
 	})
 }
 
-// TestPromise: whatever happens to the connections and to the server, no call gets a value that was
-// overwritten more than MaxAge before it; and when all is quiet, all is as in Redis.
+// TestPromise: connections and the server fail in any way, and no call gets a value that was
+// overwritten more than MaxAge before it. When all is quiet, every value is as in Redis.
 func TestPromise(t *testing.T) {
 	const maxAge = 150 * time.Millisecond
 	const interval = 50 * time.Millisecond

@@ -130,7 +130,7 @@ var (
 	flush  = timed(stats.Event{Op: stats.Flush, Keys: 5}, map[stats.Stage]time.Duration{stats.Store: 90 * time.Microsecond})
 )
 
-// span is what is to be seen of a span.
+// span is the compared part of a span.
 type span struct {
 	Name       string
 	Kind       trace.SpanKind

@@ -292,7 +292,7 @@ func TestPrometheus(t *testing.T) {
 				t.Errorf("the ratio is %v", v)
 			}
 
-			// What happens from now on is seen as a rate, without a reset.
+			// Later events show as a rate, without a reset.
 			for range 50 {
 				record(c.Group("shop:user"))
 			}
