@@ -314,7 +314,7 @@ func TestBenchHTMLOfLowerBounds(t *testing.T) {
 		"the captions":            "≥: at least, for the slowest",
 		"all cells":               fmt.Sprintf(`<td data-v="%v">≥%s<td`, strconv.FormatFloat(c.P99.Median, 'f', -1, 64), p99),
 		"figures":                 ">≥" + microseconds(c.Stages["total"].P50) + " <small>≥" + microseconds(c.Stages["total"].P99) + "</small>",
-		"where the time goes":     ">≥" + microseconds(c.Stages["total"].P50) + " us</text>",
+		"where the time goes":     ">≥" + microseconds(c.Stages["total"].P50) + " µs</text>",
 		"a line of a percentile":  ">≥none</text>",
 		"the axis of percentiles": "percentile (≥: lower bounds)</text>",
 		"the axis of rates":       "asked for (≥: lower bounds)</text>",
