@@ -471,3 +471,16 @@ func BenchmarkLink(b *testing.B) {
 		})
 	}
 }
+
+// TestEnvironment: the tools, which run as root, do not get the passwords of servers.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("REDISCLI_AUTH", "password-of-production")
+	program, err := exec.LookPath("env")
+	if err != nil {
+		t.Skip(err)
+	}
+	out, err := run(t.Context(), program)
+	if err != nil || strings.Contains(out, "REDISCLI_AUTH") || !strings.Contains(out, "LC_ALL=C") {
+		t.Errorf("%v, %q", err, out)
+	}
+}
