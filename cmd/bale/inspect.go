@@ -33,7 +33,7 @@ type inspectCommand struct {
 
 // Help is shown below the options.
 func (inspectCommand) Help() string {
-	return `Shows the header, the sizes, and the decoded value when it is JSON. With --redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit status is 1 when the value is damaged or not whole.
+	return `Shows the header, the sizes, and the decoded value when it is JSON, of which it shows the first MiB. With --redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit status is 1 when the value is damaged or not whole.
 
 Examples:
   bale inspect value.packed
@@ -140,44 +140,61 @@ func showFreshness(w io.Writer, h *frame.Header, payload []byte, now time.Time) 
 	return ok && f.Absent
 }
 
-// showValue prints a value that is JSON.
+// maxShown is about how many bytes are shown of a value, indented: more than people read.
+const maxShown = 1 << 20
+
+// showValue prints the start of a value that is JSON.
 func showValue(w io.Writer, value []byte) {
-	var shown bytes.Buffer
-	switch {
-	case !json.Valid(value):
+	if !json.Valid(value) {
 		printable.Fprintf(w, "value: not JSON\n")
 		return
-	case indentation(value) > 16*len(value)+64<<10:
-		printable.Fprintf(w, "value: JSON on one line, for it nests too deep to be indented\n")
-		json.Compact(&shown, value)
-	default:
-		json.Indent(&shown, value, "", "  ")
 	}
-	io.WriteString(w, printable.JSON(strings.TrimRight(shown.String(), " \t\r\n"))+"\n")
+	value = bytes.TrimSpace(value)
+	shown, used := indented(value, maxShown)
+	io.WriteString(w, printable.JSON(string(shown))+"\n")
+	if left := len(value) - used; left > 0 {
+		printable.Fprintf(w, "... and another %d bytes: bale unpack writes the whole value\n", left)
+	}
 }
 
-// indentation is how many spaces json.Indent would put into JSON: a long array 10,000 levels deep
-// has 20 KB of them for each number.
-func indentation(value []byte) (spaces int) {
-	depth, quoted := 0, false
-	for i := 0; i < len(value); i++ {
-		switch c := value[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
+// indented returns the start of valid JSON as json.Indent makes it, and ends with the first byte
+// beyond most. Used is how many bytes of the JSON that took. There must be no spaces around it.
+func indented(value []byte, most int) (shown []byte, used int) {
+	depth, opened, quoted := 0, false, false
+	newline := func() { shown = append(append(shown, '\n'), strings.Repeat("  ", depth)...) }
+	for used < len(value) && len(shown) < most {
+		c := value[used]
+		used++
+		if quoted {
+			shown = append(shown, c)
+			if c == '\\' {
+				shown = append(shown, value[used])
+				used++
+			}
+			quoted = c != '"'
+			continue
+		}
+		closes := c == '}' || c == ']'
+		switch {
+		case strings.IndexByte(" \t\r\n", c) >= 0:
+			continue
+		case opened && !closes: // an empty object or list stays on its line
 			depth++
-			spaces += 2 * depth
-		case c == ',':
-			spaces += 2 * depth
-		case c == '}' || c == ']':
+			newline()
+		case closes && !opened:
 			depth--
-			spaces += 2 * depth
+			newline()
+		}
+		shown = append(shown, c)
+		opened, quoted = c == '{' || c == '[', c == '"'
+		switch c {
+		case ',':
+			newline()
+		case ':':
+			shown = append(shown, ' ')
 		}
 	}
-	return spaces
+	return shown, used
 }
 
 // read reads from the client, if there is one.
@@ -199,14 +216,19 @@ func (c *inspectCommand) read(ctx context.Context, s *cli.Streams, client redis.
 // readStored reads a stored value, which is bounded as that of a Packer is.
 func readStored(r io.Reader, name string) ([]byte, error) {
 	limit := bale.MaxPackedLen(cli.MaxValue)
-	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err != nil {
+	var b bytes.Buffer
+	if f, ok := r.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			b.Grow(int(min(info.Size(), int64(limit))) + bytes.MinRead) // and not by doubling
+		}
+	}
+	if _, err := b.ReadFrom(io.LimitReader(r, int64(limit)+1)); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if len(b) > limit {
+	if b.Len() > limit {
 		return nil, fmt.Errorf("%w: %s has more than %d bytes", bale.ErrTooLarge, name, limit)
 	}
-	return b, nil
+	return b.Bytes(), nil
 }
 
 func (c *inspectCommand) fetch(ctx context.Context, client redis.UniversalClient) ([]byte, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -38,7 +39,7 @@ type verifyCommand struct {
 func (verifyCommand) Help() string {
 	return `Every string and every field of a hash is read and unpacked with the registry's dictionaries; checksums are compared. Of values in chunks (package stream) the manifest is checked, each chunk, that all chunks are there, and that none expires before its value. No value is changed, except streams with --repair. A dictionary in quarantine that a value needs comes back to the registry; the command says how many did.
 
-The exit status is 1 if a value cannot be unpacked; the first hundred are named, and values never shown.
+The exit status is 1 if a value cannot be unpacked; ten of each cause are named, a hundred in all, and values never shown.
 
 Examples:
   bale verify --redis redis://127.0.0.1:6379
@@ -46,8 +47,11 @@ Examples:
   bale verify --redis redis://127.0.0.1:6379 --repair`
 }
 
-// badNamed is how many values are named that cannot be unpacked; all are counted.
-const badNamed = 100
+// Values that cannot be unpacked are all counted. So many are named,
+const (
+	badNamed = 100
+	ofCause  = 10 // and of each cause, so that one does not hide the others
+)
 
 // verification is what was found; its fields are those of the JSON.
 type verification struct {
@@ -68,7 +72,7 @@ type verification struct {
 	Restored int64             `json:"restored,omitempty"` // dictionaries that came back from quarantine
 	Bad      int64             `json:"bad"`
 	Causes   map[string]int64  `json:"causes,omitempty"` // of the bad ones
-	Named    []migrate.Problem `json:"named,omitempty"`  // the first of them
+	Named    []migrate.Problem `json:"named,omitempty"`  // the first of each cause
 
 	Seconds     float64 `json:"seconds"`
 	Complete    bool    `json:"complete"`
@@ -116,7 +120,7 @@ func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return err
 	}
-	v := &verifier{interrupt: ctx, pace: pace, client: client, at: keyspace.Redact(cmp.Or(c.Registry, c.Redis)), streams: streams, repair: c.Repair, packer: packer, packed: map[readerKey]*packedValues{}, found: verification{
+	v := &verifier{interrupt: ctx, pace: pace, client: client, at: keyspace.Redact(cmp.Or(c.Registry, c.Redis)), streams: streams, repair: c.Repair, packer: packer, packed: map[readerKey]*packedValues{}, named: map[string][]migrate.Problem{}, found: verification{
 		Redis: keyspace.Redact(c.Redis), Database: databaseOf(client), Match: c.Match, Packed: []packedValues{}, Causes: map[string]int64{},
 	}}
 	err = v.run(ctx, s, c)
@@ -143,7 +147,9 @@ type verifier struct {
 	pace      *keyspace.Pacer // of chunks, and of dictionaries
 	packed    map[readerKey]*packedValues
 	found     verification
-	plain     []byte // to unpack into
+	plain     []byte                       // to unpack into
+	named     map[string][]migrate.Problem // by cause
+	rereads   int                          // of the value at hand, which changed
 }
 
 func (v *verifier) run(ctx context.Context, s *cli.Streams, c *verifyCommand) error {
@@ -159,6 +165,7 @@ func (v *verifier) run(ctx context.Context, s *cli.Streams, c *verifyCommand) er
 		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix, dict.DefaultPrefix), Pace: c.pace(s.Err, "verify"), Size: bale.MaxPackedLen(cli.MaxValue),
 		Values: func(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
 			for _, value := range values {
+				v.rereads = 0
 				if err := v.value(ctx, value); err != nil {
 					return keyspace.Stop, err
 				}
@@ -289,10 +296,16 @@ func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) e
 		return nil
 	case err != nil:
 		return fmt.Errorf("key %q: %w", value.Key, err)
-	case !bytes.Equal(now, value.Stored):
+	case !bytes.Equal(now, value.Stored) && v.rereads < mostRereads:
+		v.rereads++
+		if err := v.pace.Wait(v.interrupt, nil, 1, len(now)); err != nil {
+			return err
+		}
 		v.found.Values--
 		value.Stored = now
 		return v.value(ctx, value)
+	case !bytes.Equal(now, value.Stored):
+		cause = errChanges
 	}
 	v.found.Bad++
 	name := printable.Name(causeOf(cause))
@@ -303,15 +316,20 @@ func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) e
 	if errors.Is(cause, dict.ErrUnknown) {
 		cause = fmt.Errorf("%w: %s", cause, v.at)
 	}
-	if len(v.found.Named) < badNamed {
-		v.found.Named = append(v.found.Named, migrate.NewProblem(value, cli.Told(cause)))
+	if len(v.named[name]) < ofCause {
+		v.named[name] = append(v.named[name], migrate.NewProblem(value, cli.Told(cause)))
 	}
 	return nil
 }
 
+// mostRereads bounds the readings of a value that changes meanwhile.
+const mostRereads = 5
+
+var errChanges = errors.New("changes while it is read, and could not be unpacked at any time")
+
 // Causes beyond the first are counted together: a forged frame can name a dictionary of its own.
 const (
-	causesKept  = 100
+	causesKept  = badNamed - 1
 	otherCauses = "other causes"
 )
 
@@ -334,6 +352,14 @@ func causeOf(err error) string {
 func (v *verifier) report(err error) *verification {
 	r := &v.found
 	r.Complete, r.Interrupted = err == nil, errors.Is(err, context.Canceled)
+	causes := slices.Sorted(maps.Keys(v.named))
+	for i := range ofCause {
+		for _, cause := range causes {
+			if i < len(v.named[cause]) && len(r.Named) < badNamed {
+				r.Named = append(r.Named, v.named[cause][i])
+			}
+		}
+	}
 	for _, p := range v.packed {
 		r.Packed = append(r.Packed, *p)
 	}
@@ -390,15 +416,10 @@ func (r *verification) write(w io.Writer) {
 		return
 	}
 	printable.Fprintf(w, "%d CANNOT BE UNPACKED\n", r.Bad)
-	causes := make([]string, 0, len(r.Causes))
-	for cause := range r.Causes {
-		causes = append(causes, cause)
-	}
-	slices.Sort(causes)
-	for _, cause := range causes {
+	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
 		printable.Fprintf(w, "  %d: %s\n", r.Causes[cause], cause)
 	}
-	printable.Fprintf(w, "the first of them\n")
+	printable.Fprintf(w, "the first of each cause\n")
 	for _, p := range r.Named {
 		printable.Fprintf(w, "  %v\n", p)
 	}

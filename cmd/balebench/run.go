@@ -60,7 +60,7 @@ type runCommand struct {
 	Baseline    string        `placeholder:"FILE" group:"results" help:"Lay the results of an earlier run (of --json) beside these in --html."`
 	GoBench     string        `name:"go-bench" placeholder:"FILE" group:"results" help:"Write all rounds in the format of Go benchmarks, too, for balebench compare and benchstat; - for stdout, in place of the tables."`
 	Stages      bool          `group:"results" help:"Show the percentiles of every stage, too."`
-	Serve       string        `placeholder:"ADDRESS" group:"results" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback."`
+	Serve       string        `placeholder:"ADDRESS" group:"results" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback, which every user of the machine can read."`
 	Push        string        `placeholder:"URL" group:"results" help:"Push the results to a Prometheus Pushgateway."`
 
 	cli.PasswordFlag `group:"server"`

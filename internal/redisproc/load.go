@@ -1,18 +1,17 @@
 package redisproc
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -186,21 +185,23 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// output is what a process says, to be read while it runs.
-type output struct {
-	lock sync.Mutex
-	text bytes.Buffer
+// output is what a process says, to be read while it runs. It is a file: a pipe would have to be
+// read to its end, and a child of the process can keep that open.
+type output struct{ *os.File }
+
+// newOutput makes a file that has no name any more.
+func newOutput() (output, error) {
+	f, err := os.CreateTemp("", "bale-redis-")
+	if err != nil {
+		return output{}, err
+	}
+	return output{f}, os.Remove(f.Name())
 }
 
-// Write appends to it.
-func (o *output) Write(b []byte) (int, error) {
-	o.lock.Lock()
-	defer o.lock.Unlock()
-	return o.text.Write(b)
-}
+// maxOutput is as much of it as is read; a server that starts says 1 KiB.
+const maxOutput = 1 << 20
 
-func (o *output) String() string {
-	o.lock.Lock()
-	defer o.lock.Unlock()
-	return o.text.String()
+func (o output) String() string {
+	text, _ := io.ReadAll(io.NewSectionReader(o, 0, maxOutput)) // it is only told
+	return string(text)
 }

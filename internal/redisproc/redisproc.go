@@ -80,7 +80,7 @@ type Server struct {
 	loading  *loading // nil if there is nothing to be loaded
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when the process has ended
-	log      *output
+	log      output
 }
 
 // Start runs a redis-server on a free port with persistence off, and returns when it answers.
@@ -222,11 +222,16 @@ func start(ctx context.Context, path string, prepare func(*Server) error) (*Serv
 
 // launch runs the process and waits for it to answer.
 func (s *Server) launch(ctx context.Context, more ...string) error {
-	s.done, s.log = make(chan struct{}), new(output)
+	s.log.Close() // of the run before, if there was one
+	var err error
+	if s.log, err = newOutput(); err != nil {
+		return fmt.Errorf("redisproc: %w", err)
+	}
+	s.done = make(chan struct{})
 	command := slices.Concat(s.prefix, []string{s.path}, s.args, more)
 	s.cmd = exec.Command(command[0], command[1:]...)
 	s.cmd.Dir, s.cmd.Env, s.cmd.Stdin = s.dir, Environment(), strings.NewReader(s.settings)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	s.cmd.Stdout, s.cmd.Stderr = s.log.File, s.log.File
 	s.cmd.SysProcAttr = attributes()
 	if s.modest != "" {
 		if err := s.lower(s.cmd.SysProcAttr); err != nil {
@@ -341,6 +346,7 @@ func (s *Server) PID() int { return s.cmd.Process.Pid }
 
 // Close ends the server and removes its directory.
 func (s *Server) Close() error {
+	defer s.log.Close()
 	if s.cmd == nil || s.cmd.Process == nil { // it never ran
 		return os.RemoveAll(s.dir)
 	}

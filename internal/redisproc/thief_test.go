@@ -12,7 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // asStranger asks a server as another user of the machine can: through its port, without a
@@ -131,6 +133,40 @@ func TestPortTakenMeanwhile(t *testing.T) {
 	}
 	if th.got.Len() > 0 {
 		t.Errorf("the stranger got %q", th.got.String())
+	}
+}
+
+// TestPortTakenAfterwards: who takes the port of a server that crashed gets nothing from clients,
+// also while a child of the server lives on with its output.
+func TestPortTakenAfterwards(t *testing.T) {
+	ForTest(t) // skips where there is no server
+	s, err := StartWith(t.Context(), Options{Password: "p", Prefix: []string{"sh", "-c", `sleep 120 <&- & exec "$@"`, "sh"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	pid := s.PID()
+	if runtime.GOOS == "linux" { // where they are a group of their own
+		defer syscall.Kill(-pid, syscall.SIGKILL)
+	}
+	s.cmd.Process.Kill()
+	var th thief
+	for {
+		l, err := net.Listen("tcp", s.Addr()) // as soon as it is free
+		if err == nil {
+			l.Close()
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	th.listen(t, s.Addr())
+	select {
+	case <-s.done:
+	case <-time.After(time.Minute):
+		t.Fatal("it does not count as ended while its child lives")
+	}
+	if c, err := s.Dial(t.Context(), "tcp", s.Addr()); !errors.Is(err, ErrGone) {
+		t.Errorf("%v, %v", c, err)
 	}
 }
 

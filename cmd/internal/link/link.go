@@ -23,6 +23,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/balekv/bale/internal/redisproc"
 )
 
 // A Link's namespace and its device outside have the same name, with the process that made it:
@@ -169,7 +171,7 @@ func (l *Link) removeStale(ctx context.Context) {
 // run runs a command and returns what it printed. Its error holds what it said.
 func run(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Env = append(redisproc.Environment(), "LC_ALL=C")
 	var out, said strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {

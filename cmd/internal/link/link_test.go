@@ -304,6 +304,11 @@ func TestOpenFails(t *testing.T) {
 	open(t, Setting{Bits: 1e9}).Close() // skips where there can be no link
 	dir := t.TempDir()
 	count := filepath.Join(dir, "count")
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range []string{"ip", "tc"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
@@ -312,25 +317,21 @@ func TestOpenFails(t *testing.T) {
 		script := fmt.Sprintf(`#!/bin/sh
 echo >>%[1]s
 n=$(wc -l <%[1]s)
-[ "$n" = "$BALE_TEST_BEFORE" ] && { echo failing before >&2; exit 1; }
+[ "$n" = "$(cat %[3]s/BEFORE)" ] && { echo failing before >&2; exit 1; }
 %[2]s "$@" || exit
-[ "$n" = "$BALE_TEST_AFTER" ] && { echo failing after >&2; exit 1; }
+[ "$n" = "$(cat %[3]s/AFTER)" ] && { echo failing after >&2; exit 1; }
 exit 0
-`, count, path)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+`, count, path, dir)
+		write(name, script)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	failures := 0
 	for _, when := range []string{"BEFORE", "AFTER"} {
-		t.Setenv("BALE_TEST_BEFORE", "")
-		t.Setenv("BALE_TEST_AFTER", "")
+		write("BEFORE", "")
+		write("AFTER", "")
 		for n := 1; ; n++ {
-			if err := os.WriteFile(count, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv("BALE_TEST_"+when, strconv.Itoa(n))
+			write("count", "")
+			write(when, strconv.Itoa(n))
 			l, err := Open(t.Context(), Setting{Bits: 1e9})
 			if err == nil {
 				if err := l.Close(); err != nil && !strings.Contains(err.Error(), "failing ") {
@@ -469,5 +470,18 @@ func BenchmarkLink(b *testing.B) {
 			b.ReportMetric(up/float64(b.N), "Mbit/s-up")
 			b.ReportMetric(down/float64(b.N), "Mbit/s-down")
 		})
+	}
+}
+
+// TestEnvironment: the tools, which run as root, do not get the passwords of servers.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("REDISCLI_AUTH", "password-of-production")
+	program, err := exec.LookPath("env")
+	if err != nil {
+		t.Skip(err)
+	}
+	out, err := run(t.Context(), program)
+	if err != nil || strings.Contains(out, "REDISCLI_AUTH") || !strings.Contains(out, "LC_ALL=C") {
+		t.Errorf("%v, %q", err, out)
 	}
 }
