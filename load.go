@@ -52,8 +52,8 @@ type LoadOptions struct {
 	// how long the lock at KEY:lock outlives a process that died. A running load renews it, until
 	// Timeout. A value loaded under a lock is stored only if the lock still holds and the key has
 	// not changed since the load began. Choose some seconds: a process that stands still for
-	// longer loses its lock. Foreign content of KEY:lock, and a lock that does not expire within
-	// Lock or Backoff, stay as they are, and keys are loaded as if Redis gave no lock.
+	// longer loses its lock. Foreign content of KEY:lock stays as it is, and so does a lock that
+	// does not expire within Lock or Backoff. The key is then loaded without a lock.
 	Lock time.Duration
 
 	// Backoff is how long no process loads a key again after a load under the lock failed. Callers

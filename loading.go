@@ -214,8 +214,9 @@ func isToken(holder []byte) bool {
 	return len(holder) == length && !bytes.ContainsFunc(holder, func(c rune) bool { return !(c >= 'A' && c <= 'Z' || c >= '2' && c <= '7') })
 }
 
-// foreign reports that no load has written what the lock's key holds, or that it does not expire in
-// time: it may stay for ever. A Store that cannot say leaves a lock as it is.
+// foreign reports whether the lock's key holds something that no load has written, or a lock that
+// does not expire in time. Either may stay for ever. Where the Store cannot say when a lock expires,
+// it counts.
 func (l *loading[T]) foreign(ctx context.Context, key string, holder []byte) bool {
 	if finder, found := bytes.CutPrefix(holder, absentMark); found { // the next load replaces it
 		return !isToken(finder)

@@ -18,9 +18,9 @@ type aging interface {
 //
 // A Store may also have the method PTTL(ctx context.Context, keys []string) ([]int64, error), which
 // returns for each key what the command replies: how many milliseconds it lives on, -1 for ever, -2
-// if it does not exist. Package near needs it to drop in time what Set has written, package stream
-// to find chunks that would expire before their value, and GetOrLoad to ignore a lock that does not
-// expire in time.
+// if it does not exist. Package near needs it to drop in time what Set has written, and package
+// stream to find chunks that would expire before their value. GetOrLoad needs it to ignore a lock
+// that does not expire in time.
 //
 // An operation on many keys goes as one command or one pipeline, and the client splits it by
 // slot on a cluster. If it fails for some keys only, the error is a [KeyErrors] for them.

@@ -532,8 +532,12 @@ func lifetime(ctx context.Context, store aging, key string) (time.Duration, erro
 	case ms[0] == -2:
 		return 0, bale.ErrNotFound
 	}
-	return time.Duration(ms[0]) * time.Millisecond, nil
+	return time.Duration(min(ms[0], longest)) * time.Millisecond, nil
 }
+
+// longest is a lifetime of 146 years in milliseconds. Redis keeps keys for longer than a
+// time.Duration has room for. Chunks that got all of that, 292 years, still live as long.
+const longest = math.MaxInt64 / 2 / int64(time.Millisecond)
 
 // shorter compares lifetimes: a negative one never ends.
 func shorter(a, b time.Duration) bool { return a >= 0 && (b < 0 || a < b) }

@@ -67,6 +67,30 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
+// always is a Store with one answer to PTTL.
+type always struct {
+	bale.Store
+	ms int64
+}
+
+func (a always) PTTL(context.Context, []string) ([]int64, error) { return []int64{a.ms}, nil }
+
+// TestLifetime: no overflow, and chunks with the longest expiry that there is do not live shorter
+// than their key.
+func TestLifetime(t *testing.T) {
+	var lives []time.Duration
+	for _, ms := range []int64{-1, 5000, math.MaxInt64 / int64(time.Millisecond), 300 * 365 * 24 * 3600 * 1000, math.MaxInt64} {
+		d, err := lifetime(t.Context(), always{ms: ms}, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lives = append(lives, d)
+	}
+	if lives[0] >= 0 || lives[1] != 5*time.Second || lives[2] < lives[1] || shorter(lives[2], lives[3]) || shorter(lives[2], lives[4]) || !shorter(lives[1], lives[4]) {
+		t.Errorf("lifetimes are %v", lives)
+	}
+}
+
 // takeForDead removes the alive keys, as an eviction or a pause longer than Lease does.
 func takeForDead(m *memory) {
 	m.mu.Lock()

@@ -92,8 +92,8 @@ func (u *unpacking) queued(s string) {
 var errWhose = fmt.Errorf("%w: the hook did not see all commands of the transaction, and cannot tell whether a packed value in the reply is of a key in scope; use TxPipeline", ErrCommand)
 
 // value unpacks a string that is the value of the key at a position, of the given field in a hash.
-// Where the key is not known and not all keys are in scope, a frame is an error: unpacked it could
-// be wrong for a key out of scope, and packed for one in scope.
+// Where the key is not known and not all keys are in scope, a frame is an error. Unpacked, it would
+// be wrong for a key out of scope. As it is, it would be wrong for one in scope.
 func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	magic := frame.HasMagic(s)
 	if !magic && u.rec == nil {

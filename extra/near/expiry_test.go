@@ -341,3 +341,31 @@ func TestExpiryOfSet(t *testing.T) {
 		}
 	}
 }
+
+// TestDistantExpiry: a value that expires in more than 292 years, the longest time.Duration, is
+// kept.
+func TestDistantExpiry(t *testing.T) {
+	ctx := t.Context()
+	near, _ := over(t, newStore(t, redisproc.ForTest(t).Addr()), Options[int]{MaxAge: time.Hour}, bale.LoadOptions{Beta: -1})
+	distant := bale.ExpireAt(time.Date(5000, 1, 1, 0, 0, 0, 0, time.UTC))
+	for key, set := range map[string]func(key string) error{
+		"set": func(key string) error { return near.Set(ctx, key, 1, distant) },
+		"loaded": func(key string) error {
+			_, err := near.GetOrLoad(ctx, key, distant, func(context.Context) (int, error) { return 1, nil })
+			return err
+		},
+	} {
+		if err := set(key); err != nil {
+			t.Fatal(err)
+		}
+		before := near.Stats().Hits
+		for range 3 {
+			if v, err := near.Get(ctx, key); v != 1 || err != nil {
+				t.Fatalf("%s: %d, %v", key, v, err)
+			}
+		}
+		if near.Stats().Hits == before {
+			t.Errorf("%s: it is not kept", key)
+		}
+	}
+}

@@ -455,7 +455,7 @@ func TestPanicWhileLoading(t *testing.T) {
 						if err != nil {
 							t.Error(err)
 						}
-					} else if !errors.As(err, &keyErr) || keyErr.Key != "k" || !strings.Contains(err.Error(), "panicked: as it is told") {
+					} else if !errors.As(err, &keyErr) || keyErr.Key != "k" || !strings.Contains(err.Error(), "panic with a value of type string") {
 						t.Errorf("they get %v", err)
 					}
 				})

@@ -40,6 +40,7 @@ import (
 	"github.com/maypok86/otter/v2/stats"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/codec"
 )
 
 const (
@@ -451,9 +452,10 @@ func (c *Cache[T]) found(key string, f *flight[T], e bale.Entry[T]) {
 	f.v, f.absent = e.Value, e.Absent
 	f.until = f.began + c.maxAgeOf(key)
 	if !e.Expires.IsZero() {
-		// The clock of ages is monotonic, the clock of expiries is not: from here on only the first
-		// one counts.
-		f.until = min(f.until, c.now()+time.Until(e.Expires))
+		// The clock of ages is monotonic, that of expiries is not: from here on the first one
+		// counts.
+		now := c.now()
+		f.until = now + min(f.until-now, time.Until(e.Expires))
 	}
 	if !e.Stale && f.until > c.now() {
 		f.size = c.weigh(key, f.v)
@@ -466,7 +468,7 @@ func (c *Cache[T]) read(ctx context.Context, w want, f *flight[T], from func(con
 	defer func() {
 		if w.load { // on a goroutine of its own, where nobody else recovers
 			if p := recover(); p != nil {
-				f.err = &bale.KeyError{Op: "load", Key: w.key, Err: fmt.Errorf("panicked: %v\n%s", p, debug.Stack())}
+				f.err = &bale.KeyError{Op: "load", Key: w.key, Err: &codec.PanicError{Value: p, Stack: debug.Stack()}}
 			}
 		}
 		c.finish(w, f)
