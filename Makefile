@@ -28,7 +28,7 @@ COMPUTING := ^Test(Train|TrainAgainstCurrent|TrainRefit|Exclude|ExcludeNames|Eng
 test: vet
 	@command -v redis-server >/dev/null || echo "There is no redis-server in PATH (Debian: apt-get install redis-server): tests that need a real one are left out."
 	@echo "Left out: tests that take long (make long)."
-	go test -timeout=30m -p 4 -skip='$(LONG)' $(GOTESTFLAGS) $(PACKAGES)
+	go test -timeout=30m -p 4 -parallel 4 -skip='$(LONG)' $(GOTESTFLAGS) $(PACKAGES)
 
 # The tests that make test leaves out.
 long:

@@ -53,6 +53,7 @@ func hashes(t *testing.T, c *client, m Server, what string, fields int, value fu
 }
 
 func TestHash(t *testing.T) {
+	t.Parallel()
 	s := redisproc.ForTest(t)
 	m := modelOf(t, s)
 	m.MemoryUsage = true

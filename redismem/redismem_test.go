@@ -147,6 +147,7 @@ func TestValue(t *testing.T) {
 // TestKey compares the model with MEMORY USAGE for names of each length, and with used_memory for
 // some lengths, by themselves: their value takes nothing.
 func TestKey(t *testing.T) {
+	t.Parallel()
 	t.Run("single", func(t *testing.T) { testKey(t, redisproc.ForTest(t)) })
 	t.Run("cluster", func(t *testing.T) { testKey(t, redisproc.ClusterForTest(t, 1).Servers[0]) })
 }
@@ -243,12 +244,14 @@ func TestTablesOfFew(t *testing.T) {
 // TestKeySpace compares the model of a key space with many kinds of keys with the server: with the
 // MEMORY USAGE of each key, and with the growth of used_memory.
 func TestKeySpace(t *testing.T) {
+	t.Parallel()
 	s := redisproc.ForTest(t)
 	m := modelOf(t, s)
 	testKeySpace(t, s, m, 100_000)
 }
 
 func TestKeySpaceOfCluster(t *testing.T) {
+	t.Parallel()
 	s := redisproc.ClusterForTest(t, 1).Servers[0]
 	m := modelOf(t, s)
 	testKeySpace(t, s, m, 20_000)

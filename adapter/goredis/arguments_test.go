@@ -135,6 +135,7 @@ func (f failing) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 // TestPipelineNotSent: what another hook held back, a breaker for example, is an error of the
 // Store.
 func TestPipelineNotSent(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	errOpen := errors.New("circuit open")
 	for name, open := range deployments {

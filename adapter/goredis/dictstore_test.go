@@ -20,6 +20,7 @@ import (
 )
 
 func TestDictStore(t *testing.T) {
+	t.Parallel()
 	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) })
 }
 
@@ -134,6 +135,7 @@ const common = `"country":"DE","language":"de","plan":"pro","verified":true,"set
 // TestGroupThroughRedis: a Cache and a Hook on one client with one group; the hook leaves the
 // registry alone.
 func TestGroupThroughRedis(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"standalone", "cluster"} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -269,6 +271,7 @@ func TestRestartedEmpty(t *testing.T) {
 // program uses its dictionaries from its own memory. It touches all of its group as often as it
 // polls, also those that it does not hold.
 func TestDictionariesAreNotEvicted(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	// With many samples, the least recently used of all keys goes first.
 	server := redisproc.ForTest(t, "--maxmemory", "6mb", "--maxmemory-policy", "allkeys-lru", "--maxmemory-samples", "64")
@@ -355,6 +358,7 @@ func TestProgramThatMayOnlyRead(t *testing.T) {
 }
 
 func TestDictStoreAsksMasters(t *testing.T) {
+	t.Parallel()
 	storetest.RunDictMasters(t, func(t *testing.T, d storetest.Deployment) (dict.Store, func(string)) {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.Addrs, ReadOnly: true})
 		t.Cleanup(func() { client.Close() })

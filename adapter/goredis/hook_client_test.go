@@ -53,6 +53,7 @@ func TestTransactionByHand(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	cluster := redisproc.ClusterForTest(t, 3)
 	hooked, raw := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})

@@ -121,6 +121,7 @@ var senders = []sender{
 // TestWritesArePackedAndReadsUnpacked takes every command that writes or reads values through every
 // way to send it, in both protocols, with typed replies and with Do's.
 func TestWritesArePackedAndReadsUnpacked(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	a, b := big("a"), big("b")
 	hashSet := []any{"hset", "h", "f", a, "g", b}

@@ -406,6 +406,7 @@ func ownerOf(t *testing.T, c redis.UniversalClient, key string) string {
 // TestInstall goes every way that go-redis has to run a command, three steps deep, from every kind
 // of client; from one that was used before Install as well.
 func TestInstall(t *testing.T) {
+	t.Parallel()
 	for name, open := range topologies {
 		for _, used := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/used %v", name, used), func(t *testing.T) {
@@ -448,6 +449,7 @@ func (h *Hook) without(t *testing.T, client any, holder string, path ...string) 
 // TestInstallOldNodes: a client that was used holds nodes that none of its methods hands out, and
 // that it may use later.
 func TestInstallOldNodes(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	t.Run("cluster", func(t *testing.T) {
 		var seeds []string // by another name than in CLUSTER SLOTS
@@ -535,6 +537,7 @@ func eventually(t *testing.T, failure string, is func() bool) {
 
 // TestInstallNewNodes: a node that comes after Install has the hook before anybody sees it.
 func TestInstallNewNodes(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	first, second := redisproc.ForTest(t), redisproc.ForTest(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"first": first.Addr()}})
@@ -578,6 +581,7 @@ func TestInstallNewNodes(t *testing.T) {
 
 // TestInstallReplicas reads from the clients of replicas.
 func TestInstallReplicas(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	cluster := redisproc.ClusterForTest(t, 3)
 	for _, s := range cluster.Servers {
@@ -625,6 +629,7 @@ func TestInstallReplicas(t *testing.T) {
 
 // TestInstallOnce: however often, and in whatever order, a hook is on each path once.
 func TestInstallOnce(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	addrs := redisproc.ClusterForTest(t, 3).Addrs()
 	client, raw := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
@@ -714,6 +719,7 @@ func TestInstallRefuses(t *testing.T) {
 // TestInstallSplitCommands: with routing by the server's hints a ClusterClient splits MGET and MSET
 // by slot, and takes texts only.
 func TestInstallSplitCommands(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	addrs := redisproc.ClusterForTest(t, 3).Addrs()
 	client, raw := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
@@ -760,6 +766,7 @@ func TestInstallSplitCommands(t *testing.T) {
 // TestInstallOtherCommands: what a program does as it opens a connection comes with the context of
 // the command that needs the connection, and has not passed the hook for that.
 func TestInstallOtherCommands(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	addrs := redisproc.ClusterForTest(t, 3).Addrs()
 	raw := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
@@ -814,6 +821,7 @@ func (b breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestInstallBehindBreaker: while an earlier hook stops commands, Install cannot see an installed
 // hook behind it. A second active hook would pack and unpack twice.
 func TestInstallBehindBreaker(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	for name, make := range topologies {
 		t.Run(name, func(t *testing.T) {

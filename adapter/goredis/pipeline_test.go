@@ -20,6 +20,7 @@ import (
 // without it. To a user of the Store it is bale.ErrNotFound, or nil among many. The other commands
 // keep their results.
 func TestMissInPipeline(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	absent := string(frame.Freshness{Absent: true}.Append(frame.Header{Version: frame.V2}.Append(nil)))
 	for name, open := range topologies {
@@ -90,6 +91,7 @@ func TestMissInPipeline(t *testing.T) {
 // TestPipelineSaysWhy: commands of a pipeline that got no answer have the reason of their own
 // connection.
 func TestPipelineSaysWhy(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	items := []bale.Item{{Key: "{a}nope", Value: []byte("1")}, {Key: "{b}1", Value: []byte("1")}, {Key: "{b}2", Value: []byte("1")}, {Key: "{b}3", Value: []byte("1")}}
 	for name, open := range topologies {

@@ -52,6 +52,7 @@ func connect(t *testing.T, d storetest.Deployment) redis.UniversalClient {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store { return NewStore(connect(t, d)) })
 }
 

@@ -49,6 +49,7 @@ func connect(t *testing.T, d storetest.Deployment) rueidis.Client {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
 		if client := connect(t, d); client != nil {
 			return NewStore(client, StoreOptions{})
@@ -115,10 +116,12 @@ func TestStoreWithCache(t *testing.T) {
 }
 
 func TestDictStore(t *testing.T) {
+	t.Parallel()
 	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) })
 }
 
 func TestDictStoreAsksMasters(t *testing.T) {
+	t.Parallel()
 	storetest.RunDictMasters(t, func(t *testing.T, d storetest.Deployment) (dict.Store, func(string)) {
 		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: d.Addrs, SendToReplicas: func(c rueidis.Completed) bool { return c.IsReadOnly() }})
 		if err != nil {

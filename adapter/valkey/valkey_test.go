@@ -51,6 +51,7 @@ func connect(t *testing.T, d storetest.Deployment) valkey.Client {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
 		if client := connect(t, d); client != nil {
 			return NewStore(client, StoreOptions{})
@@ -117,10 +118,12 @@ func TestStoreWithCache(t *testing.T) {
 }
 
 func TestDictStore(t *testing.T) {
+	t.Parallel()
 	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) })
 }
 
 func TestDictStoreAsksMasters(t *testing.T) {
+	t.Parallel()
 	storetest.RunDictMasters(t, func(t *testing.T, d storetest.Deployment) (dict.Store, func(string)) {
 		client, err := valkey.NewClient(valkey.ClientOption{InitAddress: d.Addrs, SendToReplicas: func(c valkey.Completed) bool { return c.IsReadOnly() }})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 // TestIntervalsHoldTheTruth draws samples of a population that is known, and counts how often the
 // interval has its saving in it.
 func TestIntervalsHoldTheTruth(t *testing.T) {
+	t.Parallel()
 	const (
 		keys  = 5000
 		tries = 200

@@ -86,6 +86,7 @@ func groupOf(t *testing.T, a *Advice, name, kind string) *Group {
 
 // TestRedis asks as a user who may only read, of a single server and of a cluster.
 func TestRedis(t *testing.T) {
+	t.Parallel()
 	const n = 600
 	servers := map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]}
 	for name, addr := range servers {
@@ -212,6 +213,7 @@ func written(t *testing.T, a *Advice) string {
 }
 
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	s := redisproc.ForTest(t)
 	client, err := keyspace.Open(t.Context(), s.URL())
 	if err != nil {
@@ -257,6 +259,7 @@ func TestEmpty(t *testing.T) {
 
 // TestLimits: no more is read than is allowed, and what is not allowed is done without.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	s := redisproc.ForTest(t)
 	ctx := t.Context()
 	client, err := keyspace.Open(ctx, s.URL())
@@ -509,6 +512,7 @@ func TestOddKeySpaces(t *testing.T) {
 
 // TestReadsAreThoseOfOthers: what this command reads itself is no reason to expect savings.
 func TestReadsAreThoseOfOthers(t *testing.T) {
+	t.Parallel()
 	s := redisproc.ForTest(t)
 	ctx := t.Context()
 	client, err := keyspace.Open(ctx, s.URL())

@@ -101,6 +101,7 @@ func servers(t *testing.T) map[string]redis.UniversalClient {
 }
 
 func TestSample(t *testing.T) {
+	t.Parallel()
 	for name, client := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -190,6 +191,7 @@ func TestWalkKeepsItsRate(t *testing.T) {
 }
 
 func TestFindReferences(t *testing.T) {
+	t.Parallel()
 	for name, client := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -266,6 +268,7 @@ var free = &Pacer{}
 
 // TestLookAt looks for chunks on one server, and on all nodes of a cluster.
 func TestLookAt(t *testing.T) {
+	t.Parallel()
 	for name, client := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()

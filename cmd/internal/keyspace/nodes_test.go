@@ -143,6 +143,7 @@ func readAll(t *testing.T, top *Topology) (keys []string) {
 }
 
 func TestNodesSingle(t *testing.T) {
+	t.Parallel()
 	master := mainServer(t)
 	run(t, master, "SET a 1", "HSET h f v", "SELECT 0")
 	c := opened(t, "redis://"+master.Addr())
@@ -478,6 +479,7 @@ func TestBehind(t *testing.T) {
 }
 
 func TestNodesCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redisproc.ClusterForTest(t, 3)
 	var replicas []*redisproc.Server
 	for _, master := range cluster.Servers[:2] {

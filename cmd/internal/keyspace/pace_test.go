@@ -69,6 +69,7 @@ func TestTrouble(t *testing.T) {
 // TestPauses: a walk waits for a server whose memory grows, and for one that answers slowly, and
 // goes on.
 func TestPauses(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	s := redisproc.ForTest(t)
 	c, other := opened(t, s.URL()).(*redis.Client), opened(t, s.URL())

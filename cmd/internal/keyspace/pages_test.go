@@ -29,6 +29,7 @@ func figure(t *testing.T, c redis.UniversalClient, name string) int64 {
 // TestPagesBySize: a walk over large elements evicts nothing from a server that is 20 MiB below its
 // limit, and its replies take less than 16 MiB of the server's memory.
 func TestPagesBySize(t *testing.T) {
+	t.Parallel()
 	const (
 		allowed = 16 << 20
 		room    = 20 << 20

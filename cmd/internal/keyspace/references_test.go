@@ -38,6 +38,7 @@ func wantInconclusive(t *testing.T, err error, key, text string) {
 
 // TestProofNeedsEveryKey: a user who may not read all keys proves nothing.
 func TestProofNeedsEveryKey(t *testing.T) {
+	t.Parallel()
 	for name, client := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -90,6 +91,7 @@ func TestProofNeedsEveryKey(t *testing.T) {
 
 // TestProofNeedsSlotsAtRest: slots that move before or during the scan make it prove nothing.
 func TestProofNeedsSlotsAtRest(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	cluster := redisproc.ClusterForTest(t, 3)
 	client := opened(t, cluster.Servers[0].URL())

@@ -17,6 +17,7 @@ import (
 
 // TestReadValues reads strings and hashes, small and large, as they are.
 func TestReadValues(t *testing.T) {
+	t.Parallel()
 	for name, client := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -112,6 +113,7 @@ func TestReadValues(t *testing.T) {
 }
 
 func TestUsedMemoryAndCalls(t *testing.T) {
+	t.Parallel()
 	for name, client := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			if n, err := UsedMemory(t.Context(), client); err != nil || n < 500<<10 {

@@ -119,6 +119,7 @@ func snapshot(t *testing.T, c redis.UniversalClient) map[string]string {
 
 // TestThereAndBack packs one of everything, twice, and unpacks it.
 func TestThereAndBack(t *testing.T) {
+	t.Parallel()
 	for name, c := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -266,6 +267,7 @@ func freshFrame(value string, f frame.Freshness) []byte {
 // TestRevertKeepsExpiries: a value that has expired by its own account does not come back, and no
 // other gets a longer life.
 func TestRevertKeepsExpiries(t *testing.T) {
+	t.Parallel()
 	for name, c := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -344,6 +346,7 @@ func TestRevertComparesBeforeItDeletes(t *testing.T) {
 
 // TestSwap: what the scripts do, and that they are sent again to a server that has forgotten them.
 func TestSwap(t *testing.T) {
+	t.Parallel()
 	for name, c := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -391,6 +394,7 @@ func TestSwap(t *testing.T) {
 
 // TestElsewhere: a key that the node does not have is found through the cluster's client.
 func TestElsewhere(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	c := open(t, redisproc.ClusterForTest(t, 3).Addrs()[0])
 	must(t, c.Set(ctx, "string", text(1), 0).Err(), c.HSet(ctx, "hash", "field", text(2)).Err())
@@ -499,6 +503,7 @@ func TestFullServer(t *testing.T) {
 
 // TestInterrupted: a run that ends in the middle goes on where it was.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	for name, c := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			const keys = 6000
