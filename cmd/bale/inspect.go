@@ -140,7 +140,7 @@ func showFreshness(w io.Writer, h *frame.Header, payload []byte, now time.Time) 
 	return ok && f.Absent
 }
 
-// maxShown is about how many bytes are shown of a value, indented: more than people read.
+// maxShown bounds what is shown of a value, indented, in bytes: more than people read.
 const maxShown = 1 << 20
 
 // showValue prints the start of a value that is JSON.
@@ -157,8 +157,8 @@ func showValue(w io.Writer, value []byte) {
 	}
 }
 
-// indented returns the start of valid JSON as json.Indent makes it, and ends with the first byte
-// beyond most. Used is how many bytes of the JSON that took. There must be no spaces around it.
+// indented returns the start of valid JSON as json.Indent makes it, until it has most bytes or more,
+// and the number of bytes that it read. The JSON must have no spaces around it.
 func indented(value []byte, most int) (shown []byte, used int) {
 	depth, opened, quoted := 0, false, false
 	newline := func() { shown = append(append(shown, '\n'), strings.Repeat("  ", depth)...) }

@@ -47,10 +47,10 @@ Examples:
   bale verify --redis redis://127.0.0.1:6379 --repair`
 }
 
-// Values that cannot be unpacked are all counted. So many are named,
+// Bad values are all counted, and some are named.
 const (
-	badNamed = 100
-	ofCause  = 10 // and of each cause, so that one does not hide the others
+	badNamed = 100 // in all
+	ofCause  = 10  // of each cause, so that one cause does not hide the others
 )
 
 // verification is what was found; its fields are those of the JSON.

@@ -72,8 +72,8 @@ func readBaseline(path string) (*outcome.Run, error) {
 	return readOutcome(f, path)
 }
 
-// What a result of balebench run --json may have: more than a machine measures in a day. A cell of ten
-// rounds is 8 KB of JSON with 400 commas; forged, one of 2 bytes would take 752 bytes of memory.
+// The limits of a result are more than a machine measures in a day. A cell of ten rounds is 8 KB of
+// JSON with 400 commas; a forged one of 2 bytes would take 752 bytes of memory.
 const (
 	maxResult = 64 << 20
 	maxCells  = 2_000
@@ -83,8 +83,8 @@ const (
 // errResult marks what is no result of balebench run --json.
 var errResult = errors.New("no result of balebench run --json")
 
-// readOutcome reads what balebench run --json wrote. It refuses what is too large for a run before it
-// takes the memory for one.
+// readOutcome reads a result of balebench run --json. It refuses one that is too large before it takes
+// the memory for it.
 func readOutcome(from io.Reader, name string) (*outcome.Run, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxResult+1))
 	if err != nil {
@@ -120,10 +120,10 @@ func checkSize(text []byte) error {
 	return nil
 }
 
-// elements counts those of a list in JSON, without memory for them.
+// elements is the number of elements of a list in JSON. Counting takes no memory for them.
 type elements int
 
-// UnmarshalJSON adds to it: a forged object may have a list twice.
+// UnmarshalJSON adds to the number: a forged object may have a list twice.
 func (n *elements) UnmarshalJSON(list []byte) error {
 	var all []struct{}
 	json.Unmarshal(list, &all) // of what type they are does not matter here

@@ -223,6 +223,8 @@ func (s *session) once(ctx context.Context, side int, what string) (run *compare
 	}
 	run, err = compare.Read(ctx, p.stdout(), names[side])
 	switch {
+	case ctx.Err() != nil:
+		return nil, false, ctx.Err()
 	case errors.Is(err, compare.ErrNoBenchmarks):
 		return p.run(), true, nil
 	case err != nil:

@@ -144,10 +144,9 @@ func (run *Run) add(r *benchfmt.Result, index map[key]int) error {
 	return nil
 }
 
-// lines hands on the lines of benchmarks, units and packages, and leaves the others empty. In those
-// it finds what the format has no place for: the environment of several files in one, benchmarks and
-// packages that go test says failed, and versions, warnings, rates that were not kept and lower
-// bounds of [Write].
+// lines hands on the lines of benchmarks, units and packages, and leaves the others empty. It reads
+// those itself: the environment, benchmarks and packages that failed in go test, and versions,
+// warnings, rates that were not kept and lower bounds of [Write].
 type lines struct {
 	ctx     context.Context // of Read
 	scanner *bufio.Scanner

@@ -22,6 +22,9 @@ import (
 // TestProfiles: a profile of each kind for each cell, in files that pprof reads, and what the time
 // went to.
 func TestProfiles(t *testing.T) {
+	rate := runtime.MemProfileRate
+	runtime.MemProfileRate = 1 << 10 // and not 512 KiB: on a busy machine there are few operations
+	defer func() { runtime.MemProfileRate = rate }()
 	server := realServer(t)
 	c := config(t, "none", "zstd:3")
 	c.Clients = []ClientSetting{{Name: "goredis", Connections: 1}} // for callers to block one another
