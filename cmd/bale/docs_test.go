@@ -2,14 +2,18 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/internal/redisproc"
@@ -20,7 +24,8 @@ var notRun = map[string]bool{"make test": true, "bash .ci/run": true}
 
 var fence = regexp.MustCompile("(?ms)^```(sh|go)\n(.*?)^```$")
 
-// documents are all the Markdown files for users.
+// documents are all the Markdown files for users, without translations: [TestTranslations] finds
+// the same code in those.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(clitest.Repository, "docs", "*.md"))
@@ -29,6 +34,9 @@ func documents(t *testing.T) map[string]string {
 	}
 	texts := map[string]string{}
 	for _, path := range append(paths, filepath.Join(clitest.Repository, "README.md"), filepath.Join(clitest.Repository, "ops", "README.md")) {
+		if strings.HasSuffix(path, translated) {
+			continue
+		}
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -199,4 +207,109 @@ func unindented(text string) string {
 		b.WriteString(strings.TrimSpace(line) + "\n")
 	}
 	return b.String()
+}
+
+// translated is how the name of a translation ends.
+const translated = ".zh-CN.md"
+
+// TestTranslations: a translation is Chinese, and has the structure, code and figures of its English
+// page.
+func TestTranslations(t *testing.T) {
+	n := 0
+	for _, pattern := range []string{"*" + translated, "*/*" + translated} {
+		paths, err := filepath.Glob(filepath.Join(clitest.Repository, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			n++
+			chinese, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			english, err := os.ReadFile(strings.TrimSuffix(path, translated) + ".md")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wrong := mistranslated(string(english), string(chinese)); wrong != "" {
+				t.Errorf("%s: %s", path, wrong)
+			}
+		}
+	}
+	if n < 2 {
+		t.Errorf("only %d translations found", n)
+	}
+}
+
+// TestMistranslated: every kind of difference is found.
+func TestMistranslated(t *testing.T) {
+	const english = "# Cache\n\nStores 12 values, see [guide](guide.md).\n\n    make test\n\n| a | b |\n|---|---|\n| `Get` | 1.5 | 2 |\n\n```go\ncache.Get()\n```\n\n- Small\nvalues.\n"
+	const chinese = "# 缓存\n\n存储 12 个值，见[指南](guide.zh-CN.md)。\n\n    make test\n\n| 甲 | 乙 |\n|---|---|\n| `Get` | 1.5 | 2 |\n\n```go\ncache.Get()\n```\n\n- 很小的值。\n"
+	if wrong := mistranslated(english, chinese); wrong != "" {
+		t.Fatal(wrong)
+	}
+	if mistranslated(english, english) == "" {
+		t.Error("English passes for Chinese")
+	}
+	for _, change := range [][2]string{
+		{"cache.Get()", "cache.Set()"}, {"```go", "```sh"}, {"make test", "make"}, {"# 缓存", "## 缓存"}, {"# 缓存\n\n", ""},
+		{"| 1.5 |", "| 1.6 |"}, {"1.5 | 2", "2 | 1.5"}, {"| 1.5 |", "| 1.5 | |"}, {"|---|---|\n", "|---|---|\n| | |\n"}, {"`Get`", "`Set`"},
+		{"12", "21"}, {"guide.zh-CN.md", "hook.md"}, {"- 很小的值。\n", ""}, {"存储", "存储\n\n"},
+	} {
+		changed := strings.Replace(chinese, change[0], change[1], 1)
+		if mistranslated(english, changed) == "" {
+			t.Errorf("%q for %q is not found", change[1], change[0])
+		}
+	}
+}
+
+var (
+	// block is the start of a part of a page, and all of a code block or of a row of a table.
+	block = regexp.MustCompile("(?m)^(```(?s:.*?)^```$|(?:    .*\\n)+|\\|.*$|#+ |- |\\d+\\. |$)")
+
+	// fact is a code span, the target of a link or a number: equal in every language.
+	fact = regexp.MustCompile("`[^`]+`|\\]\\([^)]*\\)|\\d+(?:[.,]\\d+)*")
+
+	han    = regexp.MustCompile(`\p{Han}`)
+	letter = regexp.MustCompile(`\pL`)
+)
+
+// leastHan is the share of Han characters among a translation's letters outside of code; the rest
+// are names.
+const leastHan = 0.6
+
+// mistranslated says how a translation differs from its English page.
+func mistranslated(english, chinese string) string {
+	blocks, facts, _ := anatomy(english)
+	translatedBlocks, translatedFacts, prose := anatomy(chinese)
+	if diff := cmp.Diff(blocks, translatedBlocks); diff != "" {
+		return "other parts than the English page (-English +translation):\n" + diff
+	}
+	if diff := cmp.Diff(facts, translatedFacts); diff != "" {
+		return "other code spans, links or numbers than the English page (-English +translation):\n" + diff
+	}
+	share := float64(len(han.FindAllString(prose, -1))) / float64(len(letter.FindAllString(prose, -1)))
+	if share < leastHan {
+		return fmt.Sprintf("%.0f%% of the letters are Chinese, less than %.0f%%", 100*share, 100*leastHan)
+	}
+	return ""
+}
+
+// anatomy splits a page into its blocks, in order, its facts, sorted, and the rest. A row of a table
+// is its number of columns, and its facts.
+func anatomy(text string) (blocks, facts []string, prose string) {
+	prose = block.ReplaceAllStringFunc(strings.ReplaceAll(text, translated+")", ".md)"), func(b string) string {
+		if strings.HasPrefix(b, "|") {
+			blocks = append(blocks, fmt.Sprintf("row of %d columns with %q", strings.Count(b, "|")-1, fact.FindAllString(b, -1)))
+			return b
+		}
+		blocks = append(blocks, b)
+		return ""
+	})
+	prose = fact.ReplaceAllStringFunc(prose, func(f string) string {
+		facts = append(facts, strings.Join(strings.Fields(f), " "))
+		return ""
+	})
+	slices.Sort(facts)
+	return blocks, facts, prose
 }
