@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
+	"github.com/balekv/bale/codec"
 	kdict "github.com/klauspost/compress/dict"
 	"github.com/klauspost/compress/zstd"
 )
@@ -47,7 +49,7 @@ func (b *Builder) build(ctx context.Context, samples [][]byte, size int) (d *Dic
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			d, err = nil, fmt.Errorf("%v panicked: %v", b, p)
+			d, err = nil, fmt.Errorf("%v: %w", b, &codec.PanicError{Value: p, Stack: debug.Stack()})
 		}
 	}()
 	content, err := b.Build(ctx, samples, size)

@@ -9,10 +9,12 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/redismem"
@@ -415,7 +417,7 @@ func (c *trial) measure(ctx context.Context, t *trainer, samples [][]byte) {
 func guard[T any](f func() (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
+			err = &codec.PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
 	return f()

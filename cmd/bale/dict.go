@@ -207,11 +207,15 @@ func warnOfPlain(w io.Writer, verb, what string, d *dict.Dictionary, group strin
 	}
 }
 
+// maxTraining is what is read of a file of bale train --json: one has some KB. Of a longer one the
+// JSON ends too early.
+const maxTraining = 4 << 20
+
 func (c *dictPublish) info(d *dict.Dictionary) (dict.Info, error) {
 	if c.Training == "" {
 		return dict.Info{}, nil
 	}
-	b, err := os.ReadFile(c.Training)
+	b, err := readStart(c.Training, maxTraining)
 	if err != nil {
 		return dict.Info{}, err
 	}

@@ -191,12 +191,7 @@ func newReader(dictionaries []string, maxSize cli.Bytes, more bale.Dictionaries)
 }
 
 func readDictionary(path string) (*frame.Dictionary, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, frame.MaxDictionarySize+1))
+	b, err := readStart(path, frame.MaxDictionarySize+1)
 	if err != nil {
 		return nil, err
 	}
@@ -205,4 +200,14 @@ func readDictionary(path string) (*frame.Dictionary, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return d, nil
+}
+
+// readStart reads a file up to a size in bytes.
+func readStart(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
 }
