@@ -213,7 +213,7 @@ func (r *Registry) quarantineKey(id frame.DictionaryID) string {
 // characters: no spaces, no control characters and no marks of direction.
 func CheckGroup(name string) error {
 	if name == "" || len(name) > maxGroupName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) }) {
-		return fmt.Errorf("dict: %w: group %.*q, must be 1 to %d bytes of UTF-8, of visible characters", ErrInvalid, maxGroupName, name, maxGroupName)
+		return fmt.Errorf("dict: %w: group %.*q, must be 1 to %d bytes of UTF-8, of visible characters without spaces", ErrInvalid, maxGroupName, name, maxGroupName)
 	}
 	return nil
 }

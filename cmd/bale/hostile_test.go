@@ -85,35 +85,45 @@ func TestHostile(t *testing.T) {
 	})
 	t.Run("dict", func(t *testing.T) {
 		at := func(args ...string) []string { return append(args, "--redis", url) }
-		hostileRun(t, true, at("dict", "publish", dictionary, "--group", clitest.HostileName)...)
-		hostileRun(t, true, at("dict", "publish", dictionary, "--group", clitest.HostileText)...)
-		hostileRun(t, true, at("dict", "activate", id, "--group", clitest.HostileName, "--force")...)
-		poisonRegistry(t, client)
-		hostileRun(t, true, at("dict", "list")...)
-		hostileRun(t, true, at("dict", "list", "--scan")...)
+		const group = "group"
+		out := filepath.Join(dir, clitest.HostileName)
+		hostileRun(t, true, at("dict", "publish", dictionary, "--group", group)...)
+		hostileRun(t, false, at("dict", "activate", id, "--group", group, "--force")...)
+		poisonRegistry(t, client, group)
+		hostileRun(t, false, at("dict", "list")...)
+		hostileRun(t, false, at("dict", "list", "--scan")...)
 		hostileRun(t, true, at("dict", "list", "--json")...)
-		hostileRun(t, true, at("dict", "list", "--group", clitest.HostileText)...)
 		hostileRun(t, false, at("dict", "list", "--prefix", clitest.HostileText+":")...)
 		hostileRun(t, true, at("dict", "show", id)...)
 		hostileRun(t, false, "dict", "show", dictionary)
-		hostileRun(t, true, at("dict", "export", "--group", clitest.HostileName, "--out", filepath.Join(dir, clitest.HostileName))...)
-		hostileRun(t, true, at("dict", "import", filepath.Join(dir, clitest.HostileName), "--group", clitest.HostileName+"2")...)
-		hostileRun(t, true, at("dict", "rollback", "--group", clitest.HostileName)...)
-		hostileRun(t, true, at("dict", "remove", id, "--group", clitest.HostileName)...)
+		hostileRun(t, true, at("dict", "export", "--group", group, "--out", out)...)
+		hostileRun(t, false, at("dict", "import", out, "--group", group+"2")...)
+		hostileRun(t, false, at("dict", "rollback", "--group", group)...)
+		hostileRun(t, false, at("dict", "remove", id, "--group", group)...)
 		hostileRun(t, true, at("dict", "gc")...)
 		hostileRun(t, true, at("dict", "servers")...)
 		hostileRun(t, true, at("dict", "servers", "--json")...)
 		hostileRun(t, false, at("dict", "grace")...)
-		hostileRun(t, true, at("dict", "remove", id, "--group", clitest.HostileName, "--force")...)
-		hostileRun(t, true, at("dict", "restore", id, "--group", clitest.HostileName+"3")...)
+		hostileRun(t, false, at("dict", "remove", id, "--group", group, "--force")...)
+		hostileRun(t, false, at("dict", "restore", id, "--group", group+"3")...)
 		hostileRun(t, true, at("dict", "servers", "--forget", clitest.HostileText)...)
 		hostileRun(t, false, at("dict", "servers", "--forget", "x")...)
-		hostileRun(t, true, at("dict", "gc", "--empty", "--accept-moves")...)
-		hostileRun(t, true, at("dict", "gc", "--empty", "--accept-moves", "--apply")...)
-		hostileRun(t, true, at("migrate", "--match", "*", "--dry-run", "--dict", "current", "--group", clitest.HostileName)...)
-		client.Set(ctx, "bale:dict:group:"+clitest.HostileName, clitest.HostileText, 0)
-		hostileRun(t, true, at("dict", "list")...)
-		client.Del(ctx, "bale:dict:groups", "bale:dict:settings", "bale:dict:group:"+clitest.HostileName)
+		hostileRun(t, false, at("dict", "gc", "--empty", "--accept-moves")...)
+		hostileRun(t, false, at("dict", "gc", "--empty", "--accept-moves", "--apply")...)
+		hostileRun(t, false, at("migrate", "--match", "*", "--dry-run", "--dict", "current", "--group", group)...)
+		for _, hostile := range []string{clitest.HostileName, clitest.HostileText} { // which no group can be called
+			for _, args := range [][]string{{"dict", "list"}, {"dict", "publish", dictionary}, {"dict", "activate", id}, {"dict", "rollback"}, {"dict", "remove", id},
+				{"dict", "export", "--out", out + "2"}, {"dict", "import", out}, {"dict", "restore", id}, {"migrate", "--match", "*", "--dry-run", "--dict", "current"}} {
+				hostileRun(t, true, at(append(args, "--group", hostile)...)...)
+			}
+			names, err := json.Marshal([]string{hostile})
+			clitest.OK(t, err, client.Set(ctx, "bale:dict:groups", names, 0).Err())
+			hostileRun(t, true, at("dict", "list")...)
+		}
+		client.Set(ctx, "bale:dict:groups", `["`+group+`"]`, 0)
+		client.Set(ctx, "bale:dict:group:"+group, clitest.HostileText, 0)
+		hostileRun(t, false, at("dict", "list")...)
+		client.Del(ctx, "bale:dict:groups", "bale:dict:settings", "bale:dict:group:"+group)
 	})
 	t.Run("values", func(t *testing.T) {
 		hostileRun(t, true, "inspect", "--redis", url, "--key", clitest.HostileText+":1")
@@ -230,7 +240,7 @@ func TestPrintsPrintable(t *testing.T) {
 }
 
 // poisonRegistry puts hostile text into all that the registry keeps as text.
-func poisonRegistry(t *testing.T, client *redis.Client) {
+func poisonRegistry(t *testing.T, client *redis.Client, group string) {
 	t.Helper()
 	ctx := context.Background()
 	change := func(key string, change func(map[string]any)) {
@@ -252,7 +262,7 @@ func poisonRegistry(t *testing.T, client *redis.Client) {
 			t.Fatal(key, err)
 		}
 	}
-	change("bale:dict:group:"+clitest.HostileName, func(m map[string]any) {
+	change("bale:dict:group:"+group, func(m map[string]any) {
 		for _, e := range m["dictionaries"].([]any) {
 			e.(map[string]any)["info"] = dict.Info{Setting: clitest.HostileText, Builder: clitest.HostileText, Ratio: 2, RatioWithout: 1}
 		}

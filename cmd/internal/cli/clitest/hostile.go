@@ -19,8 +19,7 @@ import (
 )
 
 // HostileText is what others may write: it clears a screen, sets a title, reorders what stands
-// around it, and starts a line of its own. HostileName can be the name of a group, which has no
-// control characters but those beyond 7F.
+// around it, and starts a line of its own. HostileName can be the name of a file.
 const (
 	Forged      = "FORGED: all is well"
 	HostileText = "\x1b[2J\x1b]0;t\x07\u009b31m\u202e\u2066\u200b\x7f\r\n" + Forged + "\t\x9b\xff"
