@@ -77,7 +77,7 @@ func (c *dictList) Run(ctx context.Context, s *cli.Streams) error {
 	}
 	var refs *keyspace.References
 	if c.Scan {
-		if refs, err = servers.references(ctx, "dict list", keyspace.ReferenceOptions{Pace: c.pace(s.Err, "dict list")}, s); err != nil {
+		if refs, err = servers.references(ctx, "dict list", keyspace.ReferenceOptions{Known: in.IDs(), Pace: c.pace(s.Err, "dict list")}, s); err != nil {
 			return err
 		}
 	}

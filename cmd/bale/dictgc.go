@@ -24,12 +24,12 @@ type proofFlags struct {
 	Empty       bool     `help:"Go on if the scan finds no packed value at all. Only if that is right."`
 }
 
-// prove scans all values. An error says why it proves nothing.
-func (f *proofFlags) prove(ctx context.Context, servers *redisServers, command string, pace keyspace.Pace, s *cli.Streams) (*keyspace.References, error) {
+// prove scans all values for dictionaries. An error says why it proves nothing.
+func (f *proofFlags) prove(ctx context.Context, servers *redisServers, command string, ids map[frame.DictionaryID]bool, pace keyspace.Pace, s *cli.Streams) (*keyspace.References, error) {
 	if err := servers.allScanned(ctx); err != nil {
 		return nil, err
 	}
-	refs, err := servers.references(ctx, command, keyspace.ReferenceOptions{Proof: true, Pace: pace, SkipTypes: f.SkipType, AcceptMoves: f.AcceptMoves}, s)
+	refs, err := servers.references(ctx, command, keyspace.ReferenceOptions{Known: ids, Proof: true, Pace: pace, SkipTypes: f.SkipType, AcceptMoves: f.AcceptMoves}, s)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (c *dictRemove) proof(ctx context.Context, s *cli.Streams, servers *redisSe
 			return "", nil
 		}
 	}
-	refs, err := c.prove(ctx, servers, "dict remove", c.pace(s.Err, "dict remove"), s)
+	refs, err := c.prove(ctx, servers, "dict remove", map[frame.DictionaryID]bool{e.ID: true}, c.pace(s.Err, "dict remove"), s)
 	if err != nil {
 		return "", err
 	}
@@ -263,7 +263,11 @@ func (c *dictGC) Run(ctx context.Context, s *cli.Streams) error {
 		printable.Fprintf(s.Out, "Nothing to remove: every dictionary is current or previous, was never activated, or was used less than six grace periods ago.\n")
 		return nil
 	}
-	refs, err := c.prove(ctx, servers, "dict gc", c.pace(s.Err, "dict gc"), s)
+	ids := map[frame.DictionaryID]bool{}
+	for _, d := range candidates {
+		ids[d.seen.ID] = true
+	}
+	refs, err := c.prove(ctx, servers, "dict gc", ids, c.pace(s.Err, "dict gc"), s)
 	if err != nil {
 		return err
 	}

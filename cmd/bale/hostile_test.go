@@ -19,6 +19,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
@@ -283,6 +284,35 @@ func poisonedState(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestForgedIDs: frames with made-up dictionaries fill no list, and hide no value of a real one.
+func TestForgedIDs(t *testing.T) {
+	ctx := t.Context()
+	url := redisproc.ForTest(t).URL()
+	o, err := redis.ParseURL(url)
+	clitest.OK(t, err)
+	client := redis.NewClient(o)
+	defer client.Close()
+	d, err := dict.New(bytes.Repeat([]byte("an orphan, "), 30))
+	clitest.OK(t, err)
+	frames := make([]any, 3000)
+	for i := range frames {
+		frames[i] = frame.Header{Algorithm: frame.Zstd, DictionaryID: frame.DictionaryID(i + 1)}.Append(nil)
+	}
+	frames = append(frames, frame.Header{Algorithm: frame.Zstd, DictionaryID: d.ID()}.Append(nil))
+	clitest.OK(t, client.RPush(ctx, "list", frames...).Err(), client.Set(ctx, "bale:dict:data:"+d.ID().String(), d.Bytes(), 0).Err())
+	if out := operator(t, url, "gc", "--max-rate", "0"); !strings.Contains(out, d.ID().String()+" of no group stays: 1 values refer to it") {
+		t.Error(out)
+	}
+	if out := operator(t, url, "list", "--scan", "--max-rate", "0"); !strings.Contains(out, "beyond those that are named: 2900 values") {
+		t.Error(out)
+	}
+	var list report.Dictionaries
+	clitest.OK(t, json.Unmarshal([]byte(operator(t, url, "list", "--scan", "--json", "--max-rate", "0")), &list))
+	if len(list.Unknown) != 101 || list.Unknown[d.ID()] == nil || list.UnknownOthers == nil || list.UnknownOthers.Values != 2900 {
+		t.Errorf("%d are named; others %+v", len(list.Unknown), list.UnknownOthers)
+	}
 }
 
 // unknownFrame is packed with a dictionary that nobody has.

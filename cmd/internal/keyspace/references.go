@@ -16,27 +16,44 @@ import (
 
 // Reference counts the values that were packed with one dictionary.
 type Reference struct {
-	Values      int64 `json:"values"` // strings, and values within hashes and other types
+	Values int64 `json:"values"` // strings, and values within hashes and other types
+
+	// The bytes do not count values that claim to have more than 64 MiB.
 	PlainBytes  int64 `json:"plain_bytes"`
 	StoredBytes int64 `json:"stored_bytes"`
 }
 
+func (r *Reference) add(other *Reference) {
+	r.Values += other.Values
+	r.PlainBytes += other.PlainBytes
+	r.StoredBytes += other.StoredBytes
+}
+
 // References are the dictionaries that values refer to.
 type References struct {
-	ByID    map[frame.DictionaryID]*Reference // zero is for frames without a dictionary
-	Keys    int64                             // looked at
-	Foreign int64                             // values that are not frames
-	Streams int64                             // values in chunks under other keys, whose manifests are not in ByID
+	// ByID has the dictionaries of ReferenceOptions.Known and the first 100 others. Zero is for
+	// frames without a dictionary.
+	ByID map[frame.DictionaryID]*Reference
+
+	// Others are the values with further dictionaries: each forged frame may name one of its own.
+	Others Reference
+
+	Keys    int64 // looked at
+	Foreign int64 // values that are not frames
+	Streams int64 // values in chunks under other keys, whose manifests are not in ByID
 
 	// Unread counts the keys that could not be looked at, and Problem is the error of the first
 	// one. Both stay zero with ReferenceOptions.Proof: FindReferences fails instead.
 	Unread  int64
 	Problem error
+
+	named map[frame.DictionaryID]bool // shared by all of a scan
+	most  int                         // of them
 }
 
 // Packed is the number of values that are frames.
 func (r *References) Packed() int64 {
-	n := r.Streams
+	n := r.Streams + r.Others.Values
 	for _, ref := range r.ByID {
 		n += ref.Values
 	}
@@ -47,20 +64,23 @@ func (r *References) addValues(other *References) {
 	r.Foreign += other.Foreign
 	r.Streams += other.Streams
 	for id, o := range other.ByID {
-		ref := r.of(id)
-		ref.Values += o.Values
-		ref.PlainBytes += o.PlainBytes
-		ref.StoredBytes += o.StoredBytes
+		r.of(id).add(o)
 	}
+	r.Others.add(&other.Others)
 }
 
 func (r *References) of(id frame.DictionaryID) *Reference {
-	ref := r.ByID[id]
-	if ref == nil {
-		ref = &Reference{}
-		r.ByID[id] = ref
+	if ref := r.ByID[id]; ref != nil {
+		return ref
 	}
-	return ref
+	if id != 0 && !r.named[id] {
+		if len(r.named) == r.most {
+			return &r.Others
+		}
+		r.named[id] = true
+	}
+	r.ByID[id] = &Reference{}
+	return r.ByID[id]
 }
 
 // ReferenceOptions are the settings of [FindReferences].
@@ -68,6 +88,9 @@ type ReferenceOptions struct {
 	Match string // pattern of keys; empty for all
 	Skip  Skip   // passes keys over; nil for none
 	Pace  Pace   // of keys and elements
+
+	// Known are the dictionaries that the caller asks for. Each is counted by its id.
+	Known map[frame.DictionaryID]bool
 
 	// Proof makes the scan fail with an [InconclusiveError] if it may have missed a value. Without
 	// it, the scan counts what it could not read and goes on.
@@ -109,6 +132,9 @@ const (
 	// startBytes hold a header, and in the payload of an escaped frame the header of another one.
 	startBytes = 3 * frame.MaxHeaderSize
 
+	maxUnknown = 100      // ids that are not in ReferenceOptions.Known, but in References.ByID
+	maxLength  = 64 << 20 // decoded bytes, the default of PackerOptions.MaxSize; a header may claim any number
+
 	lookEvery = time.Second // at the servers, with Proof
 
 	lookTries = 5 // of a key that changes its type between two commands
@@ -133,7 +159,7 @@ func FindReferences(ctx context.Context, client redis.UniversalClient, o Referen
 // FindAllReferences is [FindReferences] for several servers or clusters. With Proof all of them are
 // watched from before the first scan until after the last, because a value may move between them.
 func FindAllReferences(ctx context.Context, clients []redis.UniversalClient, o ReferenceOptions) (*References, error) {
-	s := &referenceScan{ReferenceOptions: o, pacer: Pacer{Pace: o.Pace}, found: newReferences()}
+	s := &referenceScan{ReferenceOptions: o, pacer: Pacer{Pace: o.Pace}, found: newReferences(o.Known)}
 	all := make([]map[string]*redis.Client, len(clients))
 	for i, client := range clients {
 		masters, err := nodesOf(ctx, client)
@@ -160,8 +186,15 @@ func FindAllReferences(ctx context.Context, clients []redis.UniversalClient, o R
 	return s.found, s.watch(ctx)
 }
 
-func newReferences() *References {
-	return &References{ByID: map[frame.DictionaryID]*Reference{}}
+func newReferences(known map[frame.DictionaryID]bool) *References {
+	named := map[frame.DictionaryID]bool{}
+	maps.Copy(named, known)
+	return (&References{named: named, most: len(named) + maxUnknown}).part()
+}
+
+// part is empty, for a part of the scan.
+func (r *References) part() *References {
+	return &References{ByID: map[frame.DictionaryID]*Reference{}, named: r.named, most: r.most}
 }
 
 // inconclusive wraps an error, unless the scan was interrupted.
@@ -324,7 +357,7 @@ var errUnread = errors.New("cannot be read")
 // it may have missed a reference.
 func (s *referenceScan) key(ctx context.Context, c *redis.Client, key string, r keyReplies) error {
 	for try := 1; ; try++ {
-		found := newReferences()
+		found := s.found.part()
 		err := s.value(ctx, c, key, r, found)
 		if !isWrongType(err) {
 			s.found.addValues(found)
@@ -383,8 +416,10 @@ func (r *References) add(start string, length int64) {
 	}
 	ref := r.of(h.DictionaryID)
 	ref.Values++
-	ref.PlainBytes += int64(h.Length)
-	ref.StoredBytes += length
+	if h.Length <= maxLength {
+		ref.PlainBytes += int64(h.Length)
+		ref.StoredBytes += length
+	}
 	for h.Algorithm == frame.Stored {
 		b = b[offset:]
 		if h, offset, ok = frame.Parse(b); !ok {
@@ -492,7 +527,7 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 		return err
 	}
 	for range listTries {
-		pages, bytes, p := newReferences(), 0, p
+		pages, bytes, p := s.found.part(), 0, p
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
 			for i := int64(0); ; {
 				asked := p.count

@@ -139,7 +139,7 @@ func TestProofNeedsSlotsAtRest(t *testing.T) {
 	must(t, scan(nil))
 
 	// A key of a slot that is moving is answered with ASK, MOVED or TRYAGAIN.
-	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true}, found: newReferences()}
+	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true}, found: newReferences(nil)}
 	nodes, err := nodesOf(ctx, client)
 	must(t, err)
 	moved := 0
@@ -211,11 +211,36 @@ func TestProofNeedsTheSameServer(t *testing.T) {
 // TestProofReadsTypes: types that nobody knows prove nothing; those without packed values do no
 // harm.
 func TestProofReadsTypes(t *testing.T) {
-	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true, SkipTypes: []string{"queue-abc"}}, found: newReferences()}
+	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true, SkipTypes: []string{"queue-abc"}}, found: newReferences(nil)}
 	for kind, want := range map[string]bool{"ReJSON-RL": true, "queue-abc": true, "none": true, "vectorset": false, "TopK-TYPE": false} {
 		err := s.key(t.Context(), nil, "k", keyReplies{kind: redis.NewStatusResult(kind, nil)})
 		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "--skip-type "+kind) {
 			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// TestForgedReferences: frames that name a dictionary each take no memory, and a length that a frame
+// claims is in no sum if no value has it. A dictionary that is asked for counts all the same.
+func TestForgedReferences(t *testing.T) {
+	ctx := t.Context()
+	client := opened(t, redisproc.ForTest(t).URL())
+	const known, forged = 77, 3000
+	var values []any
+	for i := range forged {
+		values = append(values, packedWith(frame.DictionaryID(1000+i)))
+	}
+	long := string(frame.Header{Algorithm: frame.Zstd, DictionaryID: known, Length: 1 << 62}.Append(nil))
+	values = append(values, packedWith(known), long, long)
+	must(t, client.RPush(ctx, "list", values...).Err(), client.Set(ctx, "string", packedWith(known), 0).Err(), client.SAdd(ctx, "set", values...).Err())
+	for _, proof := range []bool{true, false} {
+		r, err := FindReferences(ctx, client, ReferenceOptions{Known: map[frame.DictionaryID]bool{known: true}, Proof: proof})
+		must(t, err)
+		if len(r.ByID) != maxUnknown+1 || r.Others.Values != 2*(forged-maxUnknown) || r.Packed() != 2*forged+6 {
+			t.Errorf("%d ids, %d values of others, %d in all", len(r.ByID), r.Others.Values, r.Packed())
+		}
+		if ref, size := r.ByID[known], int64(len(packedWith(known))); ref == nil || ref.Values != 6 || ref.PlainBytes != 3*100 || ref.StoredBytes != 3*size {
+			t.Errorf("%+v", ref)
 		}
 	}
 }

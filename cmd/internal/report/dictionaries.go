@@ -34,8 +34,10 @@ type Dictionaries struct {
 	// Quarantined are removed dictionaries that can still be brought back, and until when.
 	Quarantined map[frame.DictionaryID]time.Time `json:"quarantined,omitempty"`
 
-	// Values that refer to dictionaries that no group has, by a scan.
-	Unknown map[frame.DictionaryID]*keyspace.Reference `json:"unknown,omitempty"`
+	// Values that refer to dictionaries that no group has, by a scan. At most 100 ids that the
+	// registry does not hold are named. UnknownOthers counts the values with further ids.
+	Unknown       map[frame.DictionaryID]*keyspace.Reference `json:"unknown,omitempty"`
+	UnknownOthers *keyspace.Reference                        `json:"unknown_others,omitempty"`
 
 	prefix  string
 	now     time.Time
@@ -61,6 +63,23 @@ type Inventory struct {
 	Unreadable  []UnreadableGroup
 	Sound       map[frame.DictionaryID]bool // every dictionary that has bytes, and whether they are its own
 	Quarantined map[frame.DictionaryID]time.Time
+}
+
+// IDs are the dictionaries that the registry knows of.
+func (in *Inventory) IDs() map[frame.DictionaryID]bool {
+	ids := map[frame.DictionaryID]bool{}
+	for _, s := range in.Groups {
+		for _, e := range s.Dictionaries {
+			ids[e.ID] = true
+		}
+	}
+	for id := range in.Sound {
+		ids[id] = true
+	}
+	for id := range in.Quarantined {
+		ids[id] = true
+	}
+	return ids
 }
 
 // NewDictionaries makes the report of a group of the registry, or of all if its name is empty; refs
@@ -114,6 +133,9 @@ func NewDictionaries(in Inventory, group string, refs *keyspace.References, now 
 				}
 				d.Unknown[id] = ref
 			}
+		}
+		if refs.Others.Values > 0 {
+			d.UnknownOthers = &refs.Others
 		}
 	}
 	return d
@@ -187,6 +209,9 @@ func (d *Dictionaries) Write(w io.Writer) {
 	firstLines(w, lost, "unknown dictionaries", func(id frame.DictionaryID) {
 		printable.Fprintf(w, "UNKNOWN dictionary %v: %d values refer to it, and no group in this registry (prefix %s) has it\n", id, d.Unknown[id].Values, d.prefix)
 	})
+	if o := d.UnknownOthers; o != nil {
+		printable.Fprintf(w, "UNKNOWN dictionaries beyond those that are named: %d values refer to them\n", o.Values)
+	}
 }
 
 const (
