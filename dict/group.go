@@ -397,8 +397,11 @@ func (g *Group) fly(key readerKey) (*flight, error) {
 		case g.ctx.Err() != nil:
 			f.err = errClosed
 		default:
-			if len(g.missing) >= maxMissing { // somebody sends garbage; forget it all
-				clear(g.missing)
+			for other := range g.missing { // one by one, because forged counts them
+				if len(g.missing) < maxMissing {
+					break
+				}
+				delete(g.missing, other)
 			}
 			again := failedFor
 			if errors.Is(f.err, ErrUnknown) || errors.Is(f.err, ErrCorrupt) {

@@ -141,13 +141,90 @@ func TestForgedIDs(t *testing.T) {
 		must(t, err)
 		defer g.Close()
 		start := time.Now()
-		for i := range 1000 {
+		for i := range 5 * maxMissing {
 			if _, err := g.Reader(ctx, frame.Zstd, frame.DictionaryID(1000+i)); !errors.Is(err, ErrUnknown) {
 				t.Fatal(err)
 			}
 		}
 		if took := time.Since(start); took > (maxUnknown+1)*time.Second {
-			t.Errorf("1,000 ids take %v of the fake clock", took)
+			t.Errorf("5,000 ids take %v of the fake clock", took)
+		}
+		g.lock.Lock()
+		defer g.lock.Unlock()
+		if n := len(g.missing); n > maxMissing {
+			t.Errorf("%d ids are kept", n)
+		}
+	})
+}
+
+// TestForgedStates: states with made-up dictionaries fill neither the log nor the memory of a
+// group, and cost the registry and its mirrors few questions. A real one among them comes back.
+func TestForgedStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		m, mirror := newMemory(), newMemory()
+		r, err := NewRegistry(m, RegistryOptions{Mirrors: []Store{mirror}})
+		must(t, err)
+		var log lines
+		g, err := r.Open(ctx, "g", GroupOptions{Log: log.logger()})
+		must(t, err)
+		defer g.Close()
+		synctest.Wait()
+		next := 1
+		forge := func(epoch, n int, more ...frame.DictionaryID) {
+			var all []string
+			for range n {
+				all = append(all, fmt.Sprintf(`{"id":"%08x","activated":"2020-01-01T00:00:00Z"}`, next))
+				next++
+			}
+			for _, id := range more {
+				all = append(all, fmt.Sprintf(`{"id":"%v","activated":"2020-01-01T00:00:00Z"}`, id))
+			}
+			m.set(r.groupKey("g"), fmt.Appendf(nil, `{"group":"g","epoch":%d,"incarnation":"x","dictionaries":[%s]}`, epoch, strings.Join(all, ",")))
+		}
+		const looks = 10
+		asked := func() int {
+			m.lock.Lock()
+			mirror.lock.Lock()
+			defer m.lock.Unlock()
+			defer mirror.lock.Unlock()
+			return len(m.gets) + len(mirror.gets)
+		}
+		before := asked()
+		for epoch := range looks {
+			forge(epoch+1, 2000)
+			g.look()
+			time.Sleep(2 * heardApart)
+		}
+		if s := g.Status().State; s.Epoch != looks || len(s.Dictionaries) != 2000 {
+			t.Fatalf("epoch %d with %d dictionaries", s.Epoch, len(s.Dictionaries))
+		}
+		if n := asked() - before; n > 8*looks*maxLost {
+			t.Errorf("%d keys are asked for", n)
+		}
+		g.lock.Lock()
+		reported := len(g.reported)
+		g.lock.Unlock()
+		if reported > 5 || log.count("\n") > 3*looks || len(log.text.String()) > 3*looks*500 {
+			t.Errorf("%d errors are kept, %d lines of log with %d bytes", reported, log.count("\n"), len(log.text.String()))
+		}
+		if n := log.count("2000, the first one: dict: group"); n != looks {
+			t.Errorf("the log has %d reports of lost dictionaries:\n%.1000s", n, log.text.String())
+		}
+
+		d, err := New(bytes.Repeat([]byte("words of a real one, "), 20))
+		must(t, err)
+		mirror.set(r.dataKey(d.ID()), d.Bytes())
+		forge(looks+1, 100, d.ID())
+		for range 200 {
+			g.look()
+			time.Sleep(2 * heardApart)
+		}
+		if m.count(m.swaps, r.dataKey(d.ID())) == 0 {
+			t.Error("the real one is not put back")
+		}
+		if n := log.count("100, the first one: dict: group"); n != 1 {
+			t.Errorf("%d reports of the same", n)
 		}
 	})
 }

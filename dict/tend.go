@@ -1,11 +1,13 @@
 package dict
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
+	mathrand "math/rand/v2"
 	"slices"
 	"time"
 
@@ -15,7 +17,10 @@ import (
 // A Group tends its registry: it keeps dictionaries from being evicted, puts lost ones and lost
 // states back, and fills the mirrors.
 
-const maxMerged = 64 // incarnations of a group, two for each loss
+const (
+	maxMerged = 64 // incarnations of a group, two for each loss
+	maxLost   = 16 // dictionaries that one look at the registry asks for in vain; a forged state names thousands
+)
 
 // fetchAll loads the dictionaries that writers may need soon, and sees that the registry holds all
 // of the group. Start is when the state was asked for.
@@ -43,10 +48,20 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
 	if i := slices.Index(ids, g.writer.Load().key.id); i >= 0 && exists[i] {
 		g.allow(start)
 	}
-	var failed error
+	left, lost := 0, []frame.DictionaryID(nil)
+	for i, id := range ids {
+		if i >= needed && !exists[i] {
+			left++
+			if g.dictionary(id) == nil {
+				lost = append(lost, id)
+			}
+		}
+	}
+	lost = chosen(lost)
+	var failed, leftErr error
 	for i, id := range ids {
 		switch d := g.dictionary(id); {
-		case exists[i] && i >= needed:
+		case i >= needed && (exists[i] || d == nil && !slices.Contains(lost, id)):
 			continue
 		case exists[i]:
 			_, err = g.load(ctx, readerKey{g.options.Setting.Algorithm, id}, nil)
@@ -66,7 +81,9 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
 			}
 		}
 		if i >= needed {
-			g.report(fmt.Sprintf("dictionary %v is not in the registry, and values that need it cannot be read", id), err)
+			if leftErr = cmp.Or(leftErr, err); err == nil {
+				left--
+			}
 			continue
 		}
 		if err != nil {
@@ -76,7 +93,23 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
 			}
 		}
 	}
+	if leftErr != nil {
+		leftErr = fmt.Errorf("%d, the first one: %w", left, leftErr)
+	}
+	g.report("dictionaries are not in the registry, and values that need them cannot be read", leftErr)
 	return failed
+}
+
+// chosen takes at most maxLost dictionaries: the first one, so that reports stay the same, and
+// others by chance, so that each has its turn.
+func chosen(lost []frame.DictionaryID) []frame.DictionaryID {
+	if len(lost) <= maxLost {
+		return lost
+	}
+	lost = slices.Clone(lost)
+	others := lost[1:]
+	mathrand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	return lost[:maxLost]
 }
 
 // touch keeps the group's keys in the registry from being evicted, and reports which dictionaries
@@ -128,7 +161,7 @@ func (g *Group) provide(id frame.DictionaryID) {
 		return
 	}
 	err := g.registry.put(ctx, d)
-	g.report(fmt.Sprintf("dictionary %v could not be put back into the registry", id), err)
+	g.report("a dictionary that others want could not be put back into the registry", err)
 	if err == nil {
 		g.log.Info("dictionary put back into the registry", "id", id)
 		g.look()
@@ -351,7 +384,7 @@ func (g *Group) mirror(ctx context.Context, i int, s *State) error {
 		ids[i] = e.ID
 	}
 	lost, failed := m.missing(ctx, ids)
-	for _, id := range lost {
+	for _, id := range chosen(lost) {
 		d, err := g.dictionary(id), error(nil)
 		if d == nil {
 			d, _, err = g.registry.fetch(ctx, id)
@@ -359,7 +392,7 @@ func (g *Group) mirror(ctx context.Context, i int, s *State) error {
 		if err == nil {
 			err = m.put(ctx, d)
 		}
-		failed = errors.Join(failed, err)
+		failed = cmp.Or(failed, err)
 	}
 	return failed
 }
