@@ -180,6 +180,11 @@ func TestGate(t *testing.T) {
 			if n := s.now.Load(); n != fits*size {
 				t.Errorf("%s: %d bytes are decoded at a time", name, n)
 			}
+			// A frame that nothing can read does not come into line.
+			unknown := frame.Header{Algorithm: frame.Zstd, DictionaryID: 1, Length: size}.Append(nil)
+			if err := unpack(p, t.Context(), unknown); !errors.Is(err, ErrUnknownDictionary) {
+				t.Errorf("%s: %v", name, err)
+			}
 			for range 2 { // in line, and first in line
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				err := unpack(p, ctx, stored)

@@ -484,7 +484,13 @@ func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recordi
 	}
 	plain := stored
 	if packed {
-		if c.packer.large(&h) {
+		var r Compressor
+		var payload []byte
+		if r, payload, fresh.Freshness, err = c.packer.check(ctx, stored[offset:], &h, b); err != nil {
+			rec.stage(stats.Unpack)
+			return fresh, err
+		}
+		if h.Length > largeValue {
 			if err := c.packer.gate.enter(ctx, int(h.Length)); err != nil {
 				return fresh, decodeError(&h, err)
 			}
@@ -493,7 +499,7 @@ func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recordi
 		buf := bufpool.Get()
 		defer bufpool.Put(buf)
 		before := cap(buf.B)
-		buf.B, fresh.Freshness, err = c.packer.decode(ctx, buf.B, stored[offset:], &h, b)
+		buf.B, err = c.packer.decode(r, buf.B, payload, &h)
 		rec.stage(stats.Unpack)
 		if err != nil {
 			return fresh, err

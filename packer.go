@@ -349,20 +349,17 @@ func (p *Packer) unpack(ctx context.Context, dst, src []byte, b *Batch) ([]byte,
 	if !packed {
 		return append(dst, src...), nil
 	}
-	if p.large(&h) {
+	r, payload, _, err := p.check(ctx, src[offset:], &h, b)
+	if err != nil {
+		return dst, err
+	}
+	if h.Length > largeValue {
 		if err := p.gate.enter(ctx, int(h.Length)); err != nil {
 			return dst, decodeError(&h, err)
 		}
 		defer p.gate.leave(int(h.Length))
 	}
-	dst, _, err = p.decode(ctx, dst, src[offset:], &h, b)
-	return dst, err
-}
-
-// large reports whether a value is to pass the gate before it is decoded, and until its content is
-// not needed any more.
-func (p *Packer) large(h *frame.Header) bool {
-	return h.Length > largeValue && h.Length <= uint64(p.maxSize)
+	return p.decode(r, dst, payload, &h)
 }
 
 // parse tells frames from plain values, for callers that need no copy of plain ones.
@@ -374,56 +371,60 @@ func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err
 	return h, offset, packed, err
 }
 
-// decode appends the content of a payload, and returns how fresh it is if its frame says so. The
-// value is counted to its batch, nil for none.
-func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Header, b *Batch) ([]byte, frame.Freshness, error) {
-	var fresh frame.Freshness
+// check finds the reader of a frame, its payload without a trailer, and how fresh the value is if
+// the frame says so. The value is counted to its batch, nil for none. It comes before the gate: a
+// frame that nothing can read must not hold up others.
+func (p *Packer) check(ctx context.Context, payload []byte, h *frame.Header, b *Batch) (r Compressor, _ []byte, fresh frame.Freshness, err error) {
 	if h.Version == frame.V2 {
 		f, kind, size, ok := frame.ParseTrailer(payload)
 		switch {
 		case ok && f.Absent:
-			return dst, f, decodeError(h, ErrNotFound)
+			return nil, nil, f, decodeError(h, ErrNotFound)
 		case ok:
 			fresh, payload = f, payload[:len(payload)-size]
 		case kind == frame.FreshnessTrailer:
-			return dst, f, decodeError(h, fmt.Errorf("%w: the trailer does not check", ErrCorrupt))
+			return nil, nil, f, decodeError(h, fmt.Errorf("%w: the trailer does not check", ErrCorrupt))
 		default:
-			return dst, f, decodeError(h, fmt.Errorf("%w: the frame has a trailer of kind %d: upgrade bale", ErrUnknownAlgorithm, kind))
+			return nil, nil, f, decodeError(h, fmt.Errorf("%w: the frame has a trailer of kind %d: upgrade bale", ErrUnknownAlgorithm, kind))
 		}
 	}
 	if h.Length > uint64(p.maxSize) {
-		return dst, fresh, decodeError(h, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize))
+		return nil, nil, fresh, decodeError(h, fmt.Errorf("%w: %d bytes decoded, and MaxSize is %d", ErrTooLarge, h.Length, p.maxSize))
 	}
 	if most := maxPayload(int(h.Length)); len(payload) > most && h.Known() && h.Algorithm != frame.Chunks {
-		return dst, fresh, decodeError(h, fmt.Errorf("%w: a payload of %d bytes for %d decoded, at most %d", ErrCorrupt, len(payload), h.Length, most))
+		return nil, nil, fresh, decodeError(h, fmt.Errorf("%w: a payload of %d bytes for %d decoded, at most %d", ErrCorrupt, len(payload), h.Length, most))
 	}
 	if err := b.take(h); err != nil {
-		return dst, fresh, decodeError(h, err)
+		return nil, nil, fresh, decodeError(h, err)
 	}
 	// Most values were written as they are written now: that reader is found without a look at the
 	// map.
-	r := p.writer
+	r = p.writer
 	if r == nil || h.Algorithm != p.written.algorithm || h.DictionaryID != p.written.dictionary || h.Version > frame.V2 {
-		var err error
 		if r, err = p.reader(ctx, h); err != nil {
-			return dst, fresh, decodeError(h, err)
+			return nil, nil, fresh, decodeError(h, err)
 		}
 	}
+	return r, payload, fresh, nil
+}
+
+// decode appends the content of a payload that check has found.
+func (p *Packer) decode(r Compressor, dst, payload []byte, h *frame.Header) ([]byte, error) {
 	out, err := r.Decompress(dst, payload, int(h.Length))
 	if err != nil {
 		if !errors.Is(err, os.ErrClosed) { // which says nothing about the value
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
-		return dst, fresh, decodeError(h, err)
+		return dst, decodeError(h, err)
 	}
 	content := out[len(dst):]
 	if uint64(len(content)) != h.Length {
-		return dst, fresh, decodeError(h, fmt.Errorf("%w: %d bytes decoded, %d expected", ErrCorrupt, len(content), h.Length))
+		return dst, decodeError(h, fmt.Errorf("%w: %d bytes decoded, %d expected", ErrCorrupt, len(content), h.Length))
 	}
 	if h.HasChecksum && frame.Checksum(content) != h.Checksum {
-		return dst, fresh, decodeError(h, fmt.Errorf("%w: the checksum of the content differs", ErrCorrupt))
+		return dst, decodeError(h, fmt.Errorf("%w: the checksum of the content differs", ErrCorrupt))
 	}
-	return out, fresh, nil
+	return out, nil
 }
 
 func decodeError(h *frame.Header, err error) error {
