@@ -736,6 +736,41 @@ func TestForeignLock(t *testing.T) {
 	}
 }
 
+// TestLockThatLosesItsExpiry: a forged lock that expires at first, and then no more, holds a load up
+// for two times Lock at most. Redis is asked once each time.
+func TestLockThatLosesItsExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lock = 2 * time.Second
+		store := &persisted{clockwork: newClockwork(), at: time.Now().Add(5 * lock)}
+		store.values["k:lock"] = another
+		c, _ := newLoading(t, store, LoadOptions{Lock: lock, Timeout: time.Minute})
+		start := time.Now()
+		v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, new(source).load)
+		if took := time.Since(start); v != "value 1" || err != nil || took < 5*lock || took > 7*lock {
+			t.Errorf("%q, %v after %v of the fake clock", v, err, took)
+		}
+		if n := store.asked.Load(); n > 7 {
+			t.Errorf("PTTL is asked %d times", n)
+		}
+	})
+}
+
+// persisted is a Store whose keys lose their expiry at a time.
+type persisted struct {
+	*clockwork
+	at    time.Time
+	asked atomic.Int64
+}
+
+func (s *persisted) PTTL(_ context.Context, keys []string) ([]int64, error) {
+	s.asked.Add(1)
+	ms := int64(1000)
+	if !time.Now().Before(s.at) {
+		ms = -1
+	}
+	return slices.Repeat([]int64{ms}, len(keys)), nil
+}
+
 // TestLockIsNotTriedWithoutAPause where Redis neither gives it nor says who has it.
 func TestLockIsNotTriedWithoutAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -239,7 +239,8 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 	c := l.cache
 	k := &lock{store: c.store, key: l.key + lockSuffix, token: []byte(rand.Text()), options: &c.options}
 	var holder, known, waitedFor []byte
-	rested := true // since the last attempt
+	var asked time.Time // about known
+	rested := true      // since the last attempt
 	for attempt, wait := true, minLockWait; ; wait = min(2*wait, maxLockWait) {
 		ok, foreign := false, false
 		patient, cancel := c.patient(ctx)
@@ -249,9 +250,9 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 		if err == nil && !ok && !ahead {
 			if holder, err = c.store.Get(patient, k.key); errors.Is(err, ErrNotFound) {
 				holder, err = nil, nil
-			} else if err == nil && (len(holder) == 0 || !bytes.Equal(holder, known)) {
-				foreign = l.foreign(patient, k.key, holder)
-				known = holder
+			} else if err == nil && (len(holder) == 0 || !bytes.Equal(holder, known) || time.Since(asked) >= c.options.Lock) {
+				foreign = l.foreign(patient, k.key, holder) // again after a while: it may have lost its expiry
+				known, asked = holder, time.Now()
 			}
 		}
 		cancel()
