@@ -270,6 +270,8 @@ func TestForgedResults(t *testing.T) {
 		"it has 2001 cells, at most 2000 are read":                  `{"cells":` + list("{}", maxCells+1) + `}`,
 		"it has 2002 cells, at most 2000 are read":                  `{"cells":` + list("1", maxCells+1) + `,"cells":[null]}`,
 		"it has 1048577 commas, at most 1048576 are read":           `{"environment":{"notes":` + list(`""`, maxCommas+2) + `}}`,
+		"it has 32769 rounds and other parts, at most 32768 are":    `{"cells":[{"rounds":` + list("{}", maxParts) + `,"rounds":[null]}]}`,
+		"it has 32770 rounds and other parts, at most 32768 are":    `{"cells":[{"rounds":` + list("0", maxParts-2) + `},{}],"skipped":[{}],"sweeps":[1],"timeline":[{}],"findings":[null]}`,
 		"it is larger than 64 MiB":                                  `{"x":"` + strings.Repeat("x", maxResult) + `"}`,
 		"unexpected end of JSON input":                              `{"cells":[`,
 		"cannot unmarshal number into Go struct field Run.cells of": `{"cells":[1]}`,

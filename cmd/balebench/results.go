@@ -78,6 +78,7 @@ const (
 	maxResult = 64 << 20
 	maxCells  = 2_000
 	maxCommas = 1 << 20 // and so elements of lists
+	maxParts  = 1 << 15 // rounds, of 31 commas and 240 bytes of memory each, and elements of the run's other lists
 )
 
 // errResult marks what is no result of balebench run --json.
@@ -110,12 +111,32 @@ func checkSize(text []byte) error {
 	if n := bytes.Count(text, []byte(",")); n > maxCommas {
 		return fmt.Errorf("it has %d commas, at most %d are read", n, maxCommas)
 	}
-	var lists struct{ Cells elements }
+	var lists struct {
+		Cells                                             cellCounts
+		Findings, Skipped, Dictionaries, Sweeps, Timeline elements
+	}
 	if err := json.Unmarshal(text, &lists); err != nil {
 		return err
 	}
-	if lists.Cells > maxCells {
-		return fmt.Errorf("it has %d cells, at most %d are read", lists.Cells, maxCells)
+	if n := lists.Cells.n; n > maxCells {
+		return fmt.Errorf("it has %d cells, at most %d are read", n, maxCells)
+	}
+	if n := lists.Cells.rounds + lists.Findings + lists.Skipped + lists.Dictionaries + lists.Sweeps + lists.Timeline; n > maxParts {
+		return fmt.Errorf("it has %d rounds and other parts, at most %d are read", n, maxParts)
+	}
+	return nil
+}
+
+// cellCounts are the numbers of cells and of their rounds.
+type cellCounts struct{ n, rounds elements }
+
+// UnmarshalJSON adds to the numbers, as that of elements does.
+func (c *cellCounts) UnmarshalJSON(list []byte) error {
+	var all []struct{ Rounds elements }
+	json.Unmarshal(list, &all)
+	c.n += elements(len(all))
+	for _, cell := range all {
+		c.rounds += cell.Rounds
 	}
 	return nil
 }
