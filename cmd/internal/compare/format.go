@@ -144,10 +144,10 @@ func (run *Run) add(r *benchfmt.Result, index map[key]int) error {
 	return nil
 }
 
-// lines hands on the lines of benchmarks, units and packages, and leaves the others empty. In those
-// it finds what the format has no place for: the environment of several files in one, benchmarks and
-// packages that go test says failed, and versions, warnings, rates that were not kept and lower
-// bounds of [Write].
+// lines returns the lines of benchmarks, units and packages, and empties the others. From these it
+// extracts the information that the format has no place for. It finds the environments of several
+// files in one, and the benchmarks and packages that go test reports as failed. Of [Write]'s notes
+// it finds versions, warnings, missed rates and lower bounds.
 type lines struct {
 	ctx     context.Context // of Read
 	scanner *bufio.Scanner
@@ -194,8 +194,8 @@ var (
 	boundLine     = regexp.MustCompile(`^` + boundMark + `(\S+) (\S+)$`)
 )
 
-// What begins so is no benchmark and no line of the environment, by which benchstat would keep runs
-// apart.
+// Lines with these prefixes are neither benchmarks nor lines of the environment, by which benchstat
+// would separate runs.
 const (
 	versionMark = "# version of "
 	warningMark = "# warning: "
@@ -469,9 +469,9 @@ func scaled(v float64, unit string) benchfmt.Value {
 	return benchfmt.Value{Value: v, Unit: unit}
 }
 
-// Name makes the name of a cell: the base, then each key with its value, as Name("RoundTrip",
-// "codec", "json", "callers", "64") is RoundTrip/codec=json/callers=64. What would end a value or
-// the name is percent-encoded in it.
+// Name makes the name of a cell: the base, then each key with its value. Name("RoundTrip", "codec",
+// "json", "callers", "64") is RoundTrip/codec=json/callers=64. It percent-encodes characters that
+// would end a value or the name.
 func Name(base string, keyValues ...string) string {
 	var b strings.Builder
 	b.WriteString(escape(base))
@@ -479,7 +479,7 @@ func Name(base string, keyValues ...string) string {
 		fmt.Fprintf(&b, "/%s=%s", escape(keyValues[i]), escape(keyValues[i+1]))
 	}
 	name := b.String()
-	// What ends in a minus and digits is read as a number of processors.
+	// Readers take a minus with digits at the end for a number of processors.
 	if m := processors.FindStringIndex(name); m != nil {
 		name = name[:m[0]] + "%2D" + name[m[0]+1:]
 	}

@@ -38,8 +38,7 @@ type Options struct {
 	Skip  keyspace.Skip // passes keys over: those of registries
 	Pace  keyspace.Pace // of keys, and of fields of hashes
 
-	// Packer writes values as they are to be, with Algorithm and DictionaryID, and reads all there
-	// are.
+	// Packer writes new values with Algorithm and DictionaryID, and reads all existing ones.
 	Packer       *bale.Packer
 	Algorithm    frame.Algorithm
 	DictionaryID frame.DictionaryID
@@ -56,7 +55,7 @@ type Options struct {
 	// Places is where to go on, nil for the start.
 	Places []keyspace.Place
 
-	// Page, if it is set, is told after every page of keys how far the run is.
+	// Page, if set, receives the position and the result so far after every page of keys.
 	Page func(places []keyspace.Place, r *Result) error
 }
 
@@ -108,7 +107,7 @@ func (m *migration) values(ctx context.Context, node redis.UniversalClient, valu
 	return keyspace.More, nil
 }
 
-// changes says what is to be written for the first values, as many as there is room for.
+// changes decides the writes for the first values, as many as there is room for.
 func (m *migration) changes(ctx context.Context, values []keyspace.Value) (changes []change, n int) {
 	size := 0
 	for i, v := range values {
@@ -271,7 +270,7 @@ func (m *migration) reread(ctx context.Context, node redis.UniversalClient, valu
 	return now, nil
 }
 
-// decide says what is to be stored in place of a value, or why it is left; the error is for
+// decide returns the new stored value, or the reason why the old one stays. The error comes with
 // [Unreadable] and [Nested].
 func (m *migration) decide(ctx context.Context, v keyspace.Value) (next []byte, why Reason, err error) {
 	h, _, packed := frame.Parse(v.Stored)

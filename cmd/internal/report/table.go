@@ -22,8 +22,8 @@ import (
 // Width is how many columns reports take at most, where they are not told of a terminal.
 const Width = 100
 
-// best marks the best cell of its column, among those with as many callers, and those that cannot
-// be told from it.
+// best marks the best cell of its column among those with the same number of callers, and the cells
+// with no significant difference from it.
 const best = "*"
 
 // Options say how much to show.
@@ -217,8 +217,8 @@ func byDataset(cells []outcome.Cell) [][]outcome.Cell {
 	return groups
 }
 
-// newTable makes a table with so many spaces between columns, the first left of which are aligned
-// to the left.
+// newTable makes a table with gap spaces between columns. The first columns, as many as left says,
+// are aligned to the left.
 func newTable(w io.Writer, gap, left int, header ...any) onOneLine {
 	t := onOneLine{table.NewWriter()}
 	t.SetOutputMirror(w)
@@ -337,7 +337,7 @@ func (s sheet) fits(text string) bool {
 	return !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > s.width })
 }
 
-// enumerated is a list as one says it.
+// enumerated joins names as a sentence does.
 func enumerated(names []string) string {
 	if n := len(names); n > 1 {
 		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
@@ -412,7 +412,7 @@ func (t *tables) open() bool {
 	return slices.ContainsFunc(t.run.Cells, func(c outcome.Cell) bool { return c.Rate > 0 })
 }
 
-// summary is a table of all figures, and says below it where no best one can be told.
+// summary writes a table of all figures. Below it, it lists the figures without a significant best.
 func (t *tables) summary(cells []outcome.Cell) {
 	t.summaryTable(cells)
 	_, untold := t.marks(cells)
