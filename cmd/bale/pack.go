@@ -144,8 +144,8 @@ func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
 	return err
 }
 
-// withoutNewline leaves out the newline that redis-cli appends to a value, and says so, if stored
-// is a frame that decodes only without it.
+// withoutNewline drops the newline that redis-cli appends to a value, and reports it, if stored is
+// a frame that decodes only without it.
 func withoutNewline(ctx context.Context, packer *bale.Packer, stored []byte, w io.Writer) []byte {
 	shorter, ends := bytes.CutSuffix(stored, []byte("\n"))
 	if !ends || decodes(ctx, packer, stored) || !decodes(ctx, packer, shorter) {

@@ -33,8 +33,8 @@ func (l *lifecycle) forbid(commands ...string) string {
 	return strings.Replace(l.server.URL(), "redis://", "redis://u:p@", 1)
 }
 
-// TestForbiddenCommands: a command does without what a server forbids, and says what that costs.
-// Where it cannot, it ends with the reason, and an exit status that says so.
+// TestForbiddenCommands: a command copes with forbidden commands of the server, and reports the
+// cost. If it cannot, it ends with the reason, and a matching exit status.
 func TestForbiddenCommands(t *testing.T) {
 	l := newLifecycle(t, 20)
 	l.client.HSet(t.Context(), "hash", "f", l.value(1))

@@ -516,8 +516,8 @@ func TestRemovedFromOneOfTwoGroups(t *testing.T) {
 	}
 }
 
-// TestOrphanFindsAGroup: a dictionary of no group that is published during the scan stays, and gc
-// says so.
+// TestOrphanFindsAGroup: if a dictionary without a group is published during the scan, gc keeps it
+// and reports it.
 func TestOrphanFindsAGroup(t *testing.T) {
 	l := newLifecycle(t, 500)
 	d, err := readDictionary(l.files[1])

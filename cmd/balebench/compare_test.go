@@ -284,7 +284,7 @@ func TestForgedResults(t *testing.T) {
 	}
 }
 
-// TestManyLibraries: versions that are there again and again are told once.
+// TestManyLibraries: repeated versions are listed once.
 func TestManyLibraries(t *testing.T) {
 	r := outcome.Run{Environment: outcome.Environment{Bale: "v1"}}
 	for i := range 30_000 {

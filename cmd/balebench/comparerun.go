@@ -108,7 +108,7 @@ func benchmarkName(i outcome.Identity, values int, mix string) string {
 		parts = append(parts, "batch", i.Batch)
 	}
 	parts = append(parts, "callers", fmt.Sprint(i.Concurrency))
-	// What was measured is not the same with other values, however much alike the names.
+	// With other values it is another measurement, even under similar names.
 	parts = append(parts, "values", fmt.Sprint(values))
 	if mix != "" {
 		parts = append(parts, "mix", mix)

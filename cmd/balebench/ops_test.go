@@ -40,8 +40,8 @@ func ops(path ...string) string {
 	return filepath.Join(append([]string{clitest.Repository, "ops"}, path...)...)
 }
 
-// documentedInOps is the command that ops/README.md shows for a program, without its name, and with
-// what is said in pairs replaced.
+// documentedInOps returns the arguments of a program's command in ops/README.md, with pairs of
+// words replaced.
 func documentedInOps(t *testing.T, program string, replace ...string) []string {
 	t.Helper()
 	readme, err := os.ReadFile(ops("README.md"))
@@ -294,9 +294,9 @@ type opsDashboard struct {
 	}
 }
 
-// TestOperations runs the bench and the prometheus of ops/README.md: each panel of the dashboard
-// and each recording rule has data, the dashboard's variables select, and when the bench is
-// interrupted it leaves nothing behind.
+// TestOperations runs the bench and the prometheus of ops/README.md. Each panel of the dashboard
+// and each recording rule has data, and the dashboard's variables select. An interrupted bench
+// leaves nothing behind.
 func TestOperations(t *testing.T) {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		if os.Getenv(requirePrometheus) != "" {

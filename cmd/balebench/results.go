@@ -72,8 +72,8 @@ func readBaseline(path string) (*outcome.Run, error) {
 	return readOutcome(f, path)
 }
 
-// What a result of balebench run --json may have: more than a machine measures in a day. A cell of ten
-// rounds is 8 KB of JSON with 400 commas; forged, one of 2 bytes would take 752 bytes of memory.
+// Limits of a result of balebench run --json: more than a machine measures in a day. A cell of ten
+// rounds is 8 KB of JSON with 400 commas. A forged cell of 2 bytes would take 752 bytes of memory.
 const (
 	maxResult = 64 << 20
 	maxCells  = 2_000

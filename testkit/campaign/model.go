@@ -73,7 +73,7 @@ type model struct {
 
 func newModel() *model { return &model{registers: map[string]*register{}} }
 
-// at returns the register of a key; mu is locked. What was never written has no value.
+// at returns the register of a key; mu is locked. A key that was never written has no value.
 func (m *model) at(key string) *register {
 	r := m.registers[key]
 	if r == nil {

@@ -58,7 +58,7 @@ const (
 
 	topKeys = 20
 
-	// A dictionary takes some seconds to make: it is tried for the largest groups, of those that
+	// A dictionary takes some seconds to make: bale advise tries it for the largest groups that
 	// matter.
 	thoroughGroups = 8
 	someGroups     = 40
@@ -74,7 +74,7 @@ const (
 	modelOffBy   = 0.03 // from which on the answer warns
 )
 
-// Progress is counted in so many parts, those of the scan first.
+// Progress counts these parts; the scan comes first.
 const (
 	progressAll  = 1000
 	progressScan = 500
@@ -209,7 +209,7 @@ func (a *Advice) warn(format string, args ...any) {
 	a.Warnings = append(a.Warnings, fmt.Sprintf(format, args...))
 }
 
-// found is a group of keys of one type, with those of them that were looked at.
+// found is a group of keys of one type, with the keys that were sampled.
 type found struct {
 	name, match string
 	kind        string

@@ -1,5 +1,5 @@
-// Package cli is what the commands of this module have in common: how a command line is run, what
-// it reads and writes, its exit codes, and options of several commands.
+// Package cli is the common part of this module's commands. It runs a command line, and has the
+// streams, the exit codes, and the options of several commands.
 package cli
 
 import (
@@ -203,8 +203,8 @@ func Version() string {
 	return info.Main.Version
 }
 
-// Show writes a report to stdout at once, and returns what went wrong. Who closes a pipe has read
-// enough.
+// Show writes a report to stdout at once, and returns any error. A closed pipe is no error: the
+// reader has read enough.
 func Show(s *Streams, write func(io.Writer)) error {
 	var b bytes.Buffer
 	write(&b)

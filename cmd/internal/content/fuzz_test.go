@@ -114,7 +114,7 @@ func FuzzReencode(f *testing.F) {
 	})
 }
 
-// TestAllocations pins what Detect allocates: nothing, but for errors where a value starts like
+// TestAllocations pins the allocations of Detect: none, except errors for values that start like
 // JSON or PHP, and the tables of zlib.
 func TestAllocations(t *testing.T) {
 	if testvalues.Race {

@@ -49,9 +49,9 @@ func builtIn() []set {
 
 // Names are the built-in sets: profiles of users (about 450 bytes of JSON), sessions with a cart
 // (800 bytes), logs (batches of 12 KB), text (2 KB of prose), protobuf (the bytes of profiles as
-// protocol buffers), random (1 KB), fields10, fields100 and fields1000 (structs with so many fields
-// of mixed types, the 1,000 in ten groups: about 370 bytes, 3.6 KB and 36 KB), flat1000 (1,000
-// fields in a row, for codecs that reflect) and log10mb (batches of logs of 10 MB).
+// protocol buffers) and random (1 KB). There are structs of mixed fields: fields10, fields100 and
+// fields1000 (about 370 bytes, 3.6 KB and 36 KB, the 1,000 in ten groups). flat1000 has 1,000
+// fields in a row, for codecs that reflect. log10mb has batches of logs of 10 MB.
 func Names() []string {
 	var names []string
 	for _, s := range builtIn() {
@@ -60,8 +60,8 @@ func Names() []string {
 	return names
 }
 
-// Make makes a built-in set from a seed; the same seed makes the same values. It takes a moment,
-// but for log10mb, which takes about a second.
+// Make makes a built-in set from a seed; the same seed makes the same values. It takes a moment;
+// log10mb takes about a second.
 func Make(name string, seed uint64) (*Dataset, error) {
 	for _, s := range builtIn() {
 		if s.name == name {

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checkCoders takes the values, or about so many of them, through every codec that the set's track
-// has, and makes sure that Verify can tell values apart.
+// checkCoders takes the values, or at most about this number of them, through every codec of the
+// set's track. It makes sure that Verify distinguishes different values.
 func checkCoders(t *testing.T, d *Dataset, most int) {
 	t.Helper()
 	for _, info := range CodecInfos() {

@@ -166,8 +166,8 @@ func number(n json.Number) any {
 	return f
 }
 
-// decimal is a number as sign, digits without zeros around them, and the power of ten that they are
-// multiplied by: the same for the same number, but for the sign of zero.
+// decimal normalizes a number to its sign, its digits without zeros around them, and a power of
+// ten. Equal numbers have equal results, except for the sign of zero.
 func decimal(s string) string {
 	sign := ""
 	if strings.HasPrefix(s, "-") {
@@ -298,8 +298,8 @@ type gobDocument struct{}
 
 type document struct{ V any }
 
-// What gob cannot encode within an any is stood for by a type of its own: nil, and what is empty,
-// which it does not tell from nil.
+// Types of their own stand in for values that gob cannot encode within an any: nil, and empty
+// values, which gob does not distinguish from nil.
 type (
 	null      struct{ Null bool }
 	emptyList struct{ Empty bool }

@@ -12,9 +12,8 @@ const (
 	// a dictionary digested once.
 	Pooled Form = iota
 
-	// Naive is what is commonly written: a new encoder or decoder for each value, with the
-	// library's defaults but for the level, let go of right after; a dictionary is digested anew
-	// for each value.
+	// Naive is the usual code: a new encoder or decoder for each value, with the library's defaults
+	// except for the level, dropped right after. It digests a dictionary anew for each value.
 	Naive
 
 	// Stream is the library's streaming writers and readers, pooled and reset for each value; a

@@ -17,10 +17,10 @@
 //     keys. A word that turns out to have many keys after it was joined is a word again; the keys
 //     before that, some 16 of them, stay in `*`.
 //
-// Groups decides with all that was counted, by the same rules: the order of keys matters only for
-// what had to be joined for the bound. There a rare group, which has less than a thousandth of all
-// keys and fewer than 100, joins the group around it, or the others of its prefix; of what is rare
-// still, more than 10 groups become the one named [Other].
+// Groups applies the same rules to all counted keys. The order of keys matters only for words that
+// had to be joined to stay within the bound. A group is rare there if it has less than a thousandth
+// of all keys and fewer than 100. It joins the group around it, or the others of its prefix. If
+// more than 10 rare groups remain, they become the one named [Other].
 package keygroup
 
 import (

@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkOwnCost compares the lab, with codec raw and without compression, with a bare loop of
-// go-redis that writes and reads the same values and as many keys: the two in turn, 64 callers.
+// go-redis. Both write and read the same values and as many keys, in turn, with 64 callers.
 // "lab/bare" is the median of the lab's operations a second over the loop's before and after it,
 // "low" and "high" its 95% interval.
 func BenchmarkOwnCost(b *testing.B) {

@@ -14,9 +14,9 @@ import (
 // Mix says what operations do, and on which keys. The zero Mix is a value written and read back, on
 // keys of the caller's own.
 type Mix struct {
-	// Gets and Sets are shares of operations that are a single GET or SET, of keys that all callers
-	// have in common and that all hold a value: 90 and 10 for nine GETs to a SET. Both zero for
-	// operations that are a SET and a GET of what it wrote.
+	// Gets and Sets are the shares of operations that are a single GET or SET: 90 and 10 for nine
+	// GETs to a SET. All callers share the keys, and every key holds a value. If both are zero, an
+	// operation is a SET and a GET of the same value.
 	Gets, Sets int
 
 	// Misses is the share of GETs that are of a key without a value, 0 to 1.

@@ -1,5 +1,5 @@
-// Package link makes a limited network to a server on this machine: a network namespace that the
-// server runs in, and a cable to it with a rate and a delay.
+// Package link makes a limited network to a server on this machine. It is a network namespace for
+// the server, and a cable to it with a rate and a delay.
 //
 // [Parse] reads a [Setting], and [Open] makes a [Link] of it, with tc, as root on Linux. A server
 // is started through [Link.Prefix] on the address [Link.ServerIP]; programs outside reach it there.
@@ -117,7 +117,7 @@ func (l *Link) Prefix() []string { return []string{l.ip, "netns", "exec", l.name
 // ServerIP is the address that a server inside listens on.
 func (l *Link) ServerIP() string { return l.server.String() }
 
-// Close removes the network. What runs inside should have ended: it cannot be reached any more.
+// Close removes the network. End the programs inside first: nothing can reach them afterwards.
 func (l *Link) Close() error {
 	if l.closed {
 		return nil

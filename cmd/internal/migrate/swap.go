@@ -14,9 +14,9 @@ import (
 	"github.com/balekv/bale/cmd/internal/keyspace"
 )
 
-// The scripts replace a value if it is still what was read, and keep its expiry. The last two
-// arguments are times in milliseconds, 0 for none. The first is when the value ends at the latest,
-// -1 for one that is to be deleted. The second is when the run must stop to write. They answer
+// The scripts replace a value if it is unchanged since it was read, and keep its expiry. The last
+// two arguments are times in milliseconds, 0 for none. The first is the latest end of the value, -1
+// to delete it. The second is when the run must stop writing. They answer
 //
 //	 1  done, also by an earlier sending
 //	 2  deleted

@@ -2,9 +2,9 @@
 // over weeks.
 //
 // [Parse] reads the gateway's URL, and [Gateway.Push] sends a run: a gauge for each figure of each
-// cell, with the labels dataset, track, codec, compress, client, server, batch, concurrency and
-// rate, in the group of the job bale_bench and the instance, which they take the place of whole. A
-// run of a study has the study's name in its group, too, so that studies stand side by side:
+// cell. The labels are dataset, track, codec, compress, client, server, batch, concurrency and
+// rate. A push replaces the whole group of the job bale_bench and the instance. A run of a study
+// has the study's name in its group, too, so that studies stand side by side:
 //
 //	bale_bench_ops_per_second
 //	bale_bench_values_per_second            the same, times the values of a batch
@@ -51,7 +51,7 @@ type Gateway struct {
 	password string
 	basic    bool
 
-	// Instance is the label by which runs are told apart, the name of the machine by default.
+	// Instance is the label that separates the runs of machines. Default: the name of the machine.
 	Instance string
 }
 

@@ -1,6 +1,6 @@
-// Package radixstore keeps bale's values through radix, so that it can be measured beside the
-// clients that bale has adapters for: [Open] connects, and a [Store] does the rest. radix is
-// dormant, and taken as it is, but for time-outs, which it has none of.
+// Package radixstore stores bale's values through radix, to measure it beside the clients that bale
+// has adapters for. [Open] connects, and a [Store] does the rest. radix is dormant. The package
+// uses it as it is, and adds only the time-outs, which radix lacks.
 //
 // Its callers share connections, and one whose context ends may still wait for what others on its
 // connection wait for: [Options.Timeout] at most.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Header is what a file says of itself at its start. What it does not say is zero.
+// Header holds the facts at the start of a file. A missing fact is zero.
 type Header struct {
 	Version    int       // of the format
 	Server     string    // that wrote it: "Redis 7.0.15"

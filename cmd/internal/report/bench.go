@@ -20,8 +20,8 @@ var (
 
 // BenchOptions say what a page of the lab shows beside the figures of a run.
 type BenchOptions struct {
-	// Choices are what to choose, a sentence for each set of values. None where nothing is to be
-	// said, and for a study, which has findings.
+	// Choices are the recommendations, a sentence for each set of values. It is empty if there is
+	// nothing to recommend, and for a study, which has findings.
 	Choices []string
 
 	// Live is for a run that goes on. The page then asks for "content", beside its own address,

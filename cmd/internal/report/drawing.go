@@ -35,7 +35,7 @@ func (d *drawing) SVG() template.HTML {
 		class, d.Width, d.Height, d.ID, d.ID, d.ID, html.EscapeString(d.Title), d.ID, html.EscapeString(d.Desc)) + d.marks.String() + "</svg>")
 }
 
-// mark writes an element; hover is what a pointer at it is told.
+// mark writes an element; hover is its tooltip.
 func (d *drawing) mark(hover, element, format string, a ...any) {
 	fmt.Fprintf(&d.marks, "<"+element+" "+format, a...)
 	if hover == "" {

@@ -10,10 +10,9 @@
 //	/metrics        for Prometheus: the operations by group, stage and outcome as bale's library has them, the run's progress, Go, the process
 //	/debug/pprof/   Go's profiles
 //
-// Whoever can connect can read profiles of the process, and with them the names of files and
-// functions. So an address without a host means the loopback interface, and what comes from there
-// under a foreign name, as a page in a browser does whose name was pointed here ("DNS rebinding"),
-// is refused.
+// Any client that connects can read profiles of the process, and with them the names of files and
+// functions. So an address without a host means the loopback interface. The server refuses requests
+// under a foreign host name, as a browser sends them after DNS rebinding.
 package serve
 
 import (
@@ -43,8 +42,8 @@ const (
 	pageInterval = time.Second // a page is made at most so often, whoever asks: it takes time from what is measured
 )
 
-// ErrNotYet is for the functions of [Options] where there is nothing to show yet. The browser is
-// told to ask again.
+// ErrNotYet is for the functions of [Options] while there is nothing to show yet. The server asks
+// the browser to retry.
 var ErrNotYet = errors.New("nothing is measured yet")
 
 // Options say what a [Server] shows. A function that is nil has no page. Each is called by one
@@ -260,7 +259,7 @@ func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
 		w.Header().Set("Content-Type", d.kind)
-		// Whoever has gone away does not want to hear of it.
+		// A client that has gone away needs no error.
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 	}
 }
