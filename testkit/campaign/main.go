@@ -24,10 +24,10 @@
 // # The model
 //
 // A read may return a value if its write began before the read ended, unless a later write replaced
-// it: one that began after the first took effect and was acknowledged before the read began. An
-// unacknowledged write is in doubt until the next rest: a killed program may have sent it. A write
-// that was acknowledged late is in doubt too, because its command may have been sent twice. The
-// model is never stricter than Redis' promises, and sometimes weaker.
+// it. A later write begins after the first took effect, and replaces it if it was acknowledged
+// before the read began. An unacknowledged write is in doubt until the next rest: a killed program
+// may have sent it. A write that was acknowledged late is in doubt too, because its command may
+// have been sent twice. The model is never stricter than Redis' promises, and sometimes weaker.
 //
 // On a cluster, Watch of go-redis 9.23.0 may return nil without calling the function: when
 // MaxRedirects redirects did not reach a node that takes WATCH. A slot that moves does this to a

@@ -22,8 +22,9 @@ const (
 	defaultTimeout = 10 * time.Minute
 
 	// defaultBlocks: on a machine with six times as much load as processors, intervals of 20 blocks
-	// were a quarter as wide as those of 10 blocks with runs of twice the length. With more blocks
-	// a disturbance hits one run of many. Their 40 pairs are enough for any number of comparisons.
+	// were a quarter as wide as those of 10 longer blocks. The 10 blocks had runs of twice the
+	// length. With more blocks a disturbance hits one run of many. Their 40 pairs are enough for
+	// any number of comparisons.
 	defaultBlocks = 20
 )
 

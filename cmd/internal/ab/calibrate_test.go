@@ -201,7 +201,7 @@ func TestDrawn(t *testing.T) {
 // TestCodecs measures real codecs, on any machine. The same codec against itself almost never gives
 // an alarm. A family of 3 comparisons has alarms in at most 2.5% of its runs, and each must be
 // found twice. So two alarms in 3 pairs are less frequent than once in 10^5. JSON that takes twice
-// as long is far beyond any noise of a machine on which this test ends at all: of 20 pairs of runs,
+// as long is far beyond any noise of a machine on which this test ends at all. Of 20 pairs of runs,
 // 17 must show it.
 func TestCodecs(t *testing.T) {
 	const setting = "0.5 1"

@@ -203,8 +203,8 @@ const (
 )
 
 // Compare compares the cells that both runs have. It returns [ErrIncomparable] if the runs have no
-// cell in common, too many cells, or more than 1,000 rounds, or if the gate names a unit that no
-// cell has. The default gate may name a missing unit.
+// cell in common, too many cells, or more than 1,000 rounds. A gate that names a unit of no cell is
+// the same error, but the default gate may name a missing unit.
 func Compare(ctx context.Context, before, after *Run, o Options) (*Report, error) {
 	for _, run := range []*Run{before, after} {
 		if series, failed := len(run.Series), len(run.Failed)+len(run.Behind); series > maxSeries || failed > maxFailed {

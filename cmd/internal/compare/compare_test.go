@@ -470,8 +470,8 @@ func noise(r *rand.Rand, cells, rounds int, share float64, slower map[int]float6
 }
 
 // TestFalseAlarms: of 2,000 matrices of pure noise, at most 5% may have a verdict other than same
-// and unmeasurable, with no floor to help. 5% are 100, and with three standard deviations of a
-// binomial 129.
+// and unmeasurable, with no floor to help. That is 100 matrices, and with three standard deviations
+// of a binomial 129.
 func TestFalseAlarms(t *testing.T) {
 	const matrices, most = 2000, 129
 	gate, err := ParseGate("time=0")

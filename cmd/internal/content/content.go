@@ -98,7 +98,7 @@ var marks = []struct {
 // Detect tells what v is: a value, or, if whole is false, the first part of one that goes on. A few
 // KiB are enough.
 //
-// A format without a mark counts only if all of v parses as it and has structure: one byte is valid
+// A format without a mark counts only if all of v parses as it and has structure. One byte is valid
 // MessagePack, valid CBOR and an empty Snappy block, but Detect returns none of these. Valid text
 // is text (or JSON, a number, PHP), even if it also parses as a short message of something else.
 // Text in encodings other than UTF-8 is Binary, and so are gob, BSON, bare LZ4 and LZF.

@@ -52,8 +52,8 @@ func (w *walk) done() bool {
 	return true
 }
 
-// open takes the head of a map or an array of n items; in a map, keys and values count as items
-// each. last reports whether it is the value's last item, as an empty one may be.
+// open takes the head of a map or an array of n items. In a map, keys and values count as items
+// each. The result last reports whether it is the value's last item, as an empty one may be.
 func (w *walk) open(n uint64, pairs bool) (last, ok bool) {
 	if w.items == 0 {
 		w.pairs = pairs

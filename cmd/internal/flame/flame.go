@@ -17,8 +17,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// kinds are the known profiles, with the sample types that their trees show: the time on a
-// processor, the bytes allocated, the time that others waited for a lock, and the time that
+// kinds are the known profiles, with the sample types that their trees show. These are the time on
+// a processor, the bytes allocated, the time that others waited for a lock, and the time that
 // goroutines waited.
 var kinds = map[string]string{"cpu": "cpu", "heap": "alloc_space", "mutex": "delay", "block": "delay"}
 

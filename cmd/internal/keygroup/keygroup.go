@@ -4,14 +4,15 @@
 //
 // The method has three steps.
 //
-//   - A key is split into parts, at ':' and its like ('|', '#', brackets), else at '/', else at
-//     '.'. What looks like an id becomes `*` at once: numbers, hashes, UUIDs, drawn tokens, dates,
-//     addresses, hosts, paths, codes. That is also done within a part, at '-', '_' and other weak
-//     separators: user_17_profile is user_*_profile, user17 is user*. What is left is a word.
+//   - A key is split into parts, at ':' and similar ones ('|', '#', brackets), else at '/', else
+//     at '.'. A part that looks like an id becomes `*` at once: numbers, hashes, UUIDs, drawn
+//     tokens, dates, addresses, hosts, paths, codes. The same applies within a part, at '-', '_'
+//     and other weak separators: user_17_profile is user_*_profile, user17 is user*. The rest is a
+//     word.
 //   - The parts make a tree, in which each place counts its keys. Words that turn out to be ids are
-//     joined into `*` where a place has many that are rare: user:ada, user:bob. Words stay where
-//     they are few, or have many keys each: rate:GET, rate:POST. Beside ids a word stays only if it
-//     has many keys and what is below it is not what is below the ids.
+//     joined into `*` where a place has many rare ones: user:ada, user:bob. Words stay if they are
+//     few, or have many keys each: rate:GET, rate:POST. Beside ids a word stays only if it has many
+//     keys and other children than the ids.
 //   - When the tree is at its bound, the places with the most rare words are joined first; when
 //     that is not enough, the rarest branches are cut to `*`. So memory has a bound, whatever the
 //     keys. A word that turns out to have many keys after it was joined is a word again; the keys

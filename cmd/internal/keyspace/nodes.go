@@ -38,8 +38,8 @@ const (
 // %R~* but ~*. Without +object|encoding and +memory|usage the memory of keys is estimated. With
 // +client|setname, administrators see who reads. With +client|no-touch (from Redis 7.2, and Valkey)
 // reading does not make keys look used. Without it, a master that evicts by LRU or LFU has a note.
-// (+@connection has all of these, and CLIENT KILL.) Users are set on each server: if a replica does
-// not know the user, its master is read.
+// The group +@connection has all of these, and CLIENT KILL. Users are set on each server: if a
+// replica does not know the user, its master is read.
 type Topology struct {
 	Nodes   []Node // which have all keys, each key once
 	Masters int

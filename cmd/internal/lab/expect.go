@@ -12,10 +12,10 @@ type Expectation struct {
 	Cells int
 
 	// Time is the approximate time of the run, on a machine like that of the constants below. It
-	// includes the training of dictionaries, the loading of the values for the memory figures and
-	// of those of a mix before each round, warming up, the rounds, and operations that take longer
-	// than a round. It assumes that every dictionary pays. On a machine half as fast everything
-	// takes longer, except the rounds.
+	// includes the training of dictionaries, and assumes that every dictionary pays. It includes
+	// the loading of values, once for the memory figures and for a mix before each round. It also
+	// includes warming up, the rounds, and operations that take longer than a round. On a machine
+	// half as fast everything takes longer, except the rounds.
 	Time time.Duration
 
 	// Overload is what open loops may take longer, at most: each round whose rate is too high waits

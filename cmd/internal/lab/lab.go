@@ -318,7 +318,7 @@ func (r *run) load() string {
 
 // keysOf names the keys of the run. All cells use the same keys, so that the data set in Redis
 // stays small, and a value left by another cell shows as a mismatch. Within a cell each caller has
-// its own keys: a codec may write a value in more than one way (gob and its maps), and each caller
+// its own keys. A codec may write a value in more than one way (gob and its maps), and each caller
 // must find its own bytes. In a mix all callers share the keys.
 func (r *run) keysOf() []string {
 	n := 0

@@ -43,7 +43,7 @@ var ErrState = errors.New("the file to resume from does not fit")
 
 // ReadState reads the state of a run in a file, nil if there is no file. The state must have the
 // same settings and the same servers. A server starts over if it is new, was restarted, or does not
-// identify itself: cursors of one process mean nothing to another, and its data may be older. The
+// identify itself. Cursors of one process mean nothing to another, and its data may be older. The
 // second result names these servers. Patterns is the number of the run's patterns of keys.
 func ReadState(path string, settings map[string]string, places []keyspace.Place, patterns int) (s *State, anew []string, err error) {
 	f, err := os.Open(path)

@@ -18,7 +18,7 @@ import (
 // two arguments are times in milliseconds, 0 for none. The first is the latest end of the value, -1
 // to delete it. The second is when the run must stop writing. They answer
 //
-//	 1  done, also by an earlier sending
+//	 1  done, also by an earlier attempt
 //	 2  deleted
 //	 3  a field that cannot have an expiry
 //	 4  too late to write

@@ -265,8 +265,8 @@ type Moment struct {
 type Sweep struct {
 	Identity         // with Rate 0
 	Capacity float64 `json:"capacity"` // operations a second of the closed loop
-	// Knee is the highest rate that was kept: the median of the rounds reached at least 95% of the
-	// rate, and no operation was left unstarted. 0 if no rate was kept.
+	// Knee is the highest rate that was kept. The median of the rounds reached at least 95% of it,
+	// and no operation was left unstarted. It is 0 if no rate was kept.
 	Knee float64 `json:"knee"`
 	// Cells are the places in Run.Cells of the cells, by rising rate.
 	Cells []int `json:"cells"`

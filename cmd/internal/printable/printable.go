@@ -23,8 +23,8 @@ import (
 )
 
 // Line returns s on one line. Characters that are invisible, or move the text around them, become
-// Go escapes: control characters, line breaks, tabs, marks of direction, spaces other than ' ', and
-// bytes that are not UTF-8.
+// Go escapes. These are control characters, line breaks, tabs, marks of direction, spaces other
+// than ' ', and bytes that are not UTF-8.
 func Line(s string) string { return escaped(s, "", goEscape) }
 
 // What is shown of a text at most, in bytes.

@@ -9,12 +9,12 @@
 //	bale_bench_ops_per_second
 //	bale_bench_values_per_second            the same, times the values of a batch
 //	bale_bench_p50_seconds                  of the whole operation; not of a cell whose latencies are lower bounds
-//	bale_bench_p99_seconds                  (outcome.Cell.AtLeast), for a series of them would look like exact ones
+//	bale_bench_p99_seconds                  (outcome.Cell.AtLeast): in a series they would look exact
 //	bale_bench_ratio                        bytes as given over bytes stored
 //	bale_bench_stored_bytes_per_value
-//	bale_bench_redis_bytes_per_key          of used_memory, where Redis says so
+//	bale_bench_redis_bytes_per_key          of used_memory, where Redis reports it
 //	bale_bench_allocs_per_op
-//	bale_bench_verified                     1 if all that came back was what went in; a cell that is 0 has no other figure
+//	bale_bench_verified                     1 if all values came back unchanged; a cell with 0 has no other figure
 //	bale_bench_run_timestamp_seconds        when the run began
 //	bale_bench_info{bale,go,cpu,os,redis}   where it ran
 package push

@@ -140,7 +140,7 @@ var ranks sync.Map
 
 // mannWhitneyRank is the rank of the interval's lower bound among the sorted differences of two
 // samples. It is the largest k with a chance of at most 2.5% that fewer than k differences are
-// below zero, if both samples have one distribution. 0 if there is none.
+// below zero, if both samples have one distribution. It is 0 if there is none.
 func mannWhitneyRank(n, m int) int {
 	if k, ok := ranks.Load([2]int{n, m}); ok {
 		return k.(int)

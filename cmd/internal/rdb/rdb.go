@@ -1,6 +1,6 @@
-// Package rdb reads the file of a Redis' data (dump.rdb) by loading it into a private redis-server,
-// because a parser would have to know every encoding of every version. [Load] is the entry point;
-// it only reads the file.
+// Package rdb reads the file of a Redis' data (dump.rdb) by loading it into a private redis-server.
+// A parser of its own would have to know every encoding of every version. [Load] is the entry
+// point; it only reads the file.
 package rdb
 
 import (

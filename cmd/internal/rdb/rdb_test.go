@@ -456,7 +456,6 @@ func TestEveryType(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: a server that exceeds its memory limit is ended, and the error says so.
 // newServer prints the version of a recent server.
 const newServer = "[ \"$1\" = --version ] && echo 'Redis server v=7.0.0 sha=0' && exit\n"
 
@@ -484,6 +483,7 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
+// TestMemoryLimit: a server that exceeds its memory limit is ended, with an error.
 func TestMemoryLimit(t *testing.T) {
 	path := saved(t, func(ctx context.Context, c *redis.Client) {
 		for i := range 60 {

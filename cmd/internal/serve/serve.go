@@ -5,9 +5,9 @@
 // shows:
 //
 //	/               the report as a page
-//	/content        what changes in the page, which it asks for again and again
+//	/content        the changing part of the page, which polls it
 //	/result.json    the figures so far
-//	/metrics        for Prometheus: the operations by group, stage and outcome as bale's library has them, the run's progress, Go, the process
+//	/metrics        for Prometheus: operations by group, stage and outcome, as in bale's library; the run's progress; Go; the process
 //	/debug/pprof/   Go's profiles
 //
 // Any client that connects can read profiles of the process, and with them the names of files and

@@ -161,7 +161,7 @@ func like(c, best outcome.Cell, of func(outcome.Cell) outcome.Estimate) bool {
 
 // nearest reports which cells of a column to mark: the best by an estimate, and those with no
 // significant difference from it. If that would mark a worse median and skip a better one, the
-// intervals are too wide to order the column: then it marks no cell, and ordered is false.
+// intervals are too wide to order the column. Then it marks no cell, and ordered is false.
 func (g group) nearest(best outcome.Cell, of func(outcome.Cell) outcome.Estimate) (is func(outcome.Cell) bool, ordered bool) {
 	farthest, next := 0.0, math.Inf(1) // from the best, of those that would be marked and of the others
 	for _, c := range g.cells {

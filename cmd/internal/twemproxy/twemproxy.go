@@ -3,9 +3,9 @@
 //
 // [Start] runs a [Proxy]. It forwards the commands that have keys, and PING: GET, SET with its
 // expiries, MGET, MSET, UNLINK, EVALSHA and pipelines of them. It closes a connection that sends
-// HELLO, CLIENT, SELECT, INFO, SCAN, FLUSHALL or MULTI; send administrative commands to the server
-// itself. redigo and radix send none of these. go-redis and rueidis begin with HELLO, which [Dial]
-// answers for them.
+// HELLO, CLIENT, SELECT, INFO, SCAN, FLUSHALL or MULTI. Send administrative commands to the server
+// itself. The clients redigo and radix send none of these. The others, go-redis and rueidis, begin
+// with HELLO, which [Dial] answers for them.
 package twemproxy
 
 import (

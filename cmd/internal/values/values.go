@@ -64,8 +64,8 @@ type Limits struct {
 	Uniform bool
 }
 
-// Load reads a set of values: from a file, one on each line that is not empty; from a folder, one
-// in each file below it; from "-", one on each line of stdin. If all values are JSON, they are
+// Load reads a set of values. A file has one on each line that is not empty, a folder one in each
+// file below it. For "-" it reads one on each line of stdin. If all values are JSON, they are
 // measured as JSON, else as text or bytes.
 func Load(path string, stdin io.Reader, limits Limits) (*Set, error) {
 	s := sample{limits: limits, rng: rand.New(rand.NewPCG(limits.Seed, 0))}
