@@ -353,8 +353,8 @@ func (c *migrateCommand) dictionary(ctx context.Context, s *cli.Streams, say io.
 	return d, err
 }
 
-// claim keeps the dictionary in use as long as the run writes with it: gc removes one that is not
-// in use. A resumed run needs it as a new one does. It is nil for a run that writes with none.
+// claim keeps the dictionary in use while the run writes with it: gc removes unused dictionaries. A
+// resumed run needs it as a new one does. It is nil for a run without a dictionary.
 func (c *migrateCommand) claim(ctx context.Context, s *cli.Streams, servers *redisServers, d *dict.Dictionary) (func(context.Context) (time.Time, error), error) {
 	if d == nil {
 		return nil, nil
@@ -635,7 +635,7 @@ func (r *storedReader) close() error {
 	return err
 }
 
-// announce says what is going to be changed.
+// announce prints the planned changes.
 func (c *migrateCommand) announce(w io.Writer, client redis.UniversalClient, setting engine.Setting, id frame.DictionaryID, resumed bool) {
 	with := named(id)
 	switch {
@@ -668,8 +668,8 @@ func (c *migrateCommand) announce(w io.Writer, client redis.UniversalClient, set
 // them, for bale itself uses them.
 var inPlaceCommands = []string{"append", "setrange", "setbit", "getbit", "bitcount", "bitpos", "bitop", "bitfield", "bitfield_ro", "lcs"}
 
-// warnOfInPlace says which of those commands programs have used. Where the server does not tell, it
-// says nothing.
+// warnOfInPlace prints which of those commands programs have used. It prints nothing if the server
+// does not report them.
 func warnOfInPlace(ctx context.Context, w io.Writer, client redis.UniversalClient) {
 	stats, err := keyspace.CommandCalls(ctx, client)
 	if err != nil {

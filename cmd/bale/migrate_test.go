@@ -413,8 +413,8 @@ func equalMaps(a, b map[string]string) bool {
 	return len(a) == len(b)
 }
 
-// TestMigrateInterrupted: Ctrl-C stops after the page in hand, says what was done, and keeps where
-// to go on.
+// TestMigrateInterrupted: Ctrl-C stops after the current page, reports the work done, and saves the
+// position.
 func TestMigrateInterrupted(t *testing.T) {
 	server := redisproc.ForTest(t)
 	client, err := keyspace.Open(t.Context(), server.URL())

@@ -227,8 +227,8 @@ func (l *lifecycle) peak() (n int64) {
 	return n
 }
 
-// TestToldHasNoArguments: what a server says of a command that it does not know has the command's
-// arguments, which may be values.
+// TestToldHasNoArguments: a server's error about an unknown command quotes the command's arguments,
+// which may be values.
 func TestToldHasNoArguments(t *testing.T) {
 	err := errors.New("bale: ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 'user:3' 'secret' ")
 	if got := cli.Told(err); got != "ERR unknown command 'evalsha'" {

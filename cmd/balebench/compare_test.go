@@ -260,8 +260,8 @@ func TestLabRunIsComparable(t *testing.T) {
 	}
 }
 
-// TestForgedResults: what reads a result refuses one that is too large for a run, before it takes
-// much more memory than the file has bytes.
+// TestForgedResults: the reader refuses a result that is too large for a run, before it takes much
+// more memory than the file's size.
 func TestForgedResults(t *testing.T) {
 	list := func(element string, n int) string { return "[" + strings.Repeat(element+",", n-1) + element + "]" }
 	dir := t.TempDir()

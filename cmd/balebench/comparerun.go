@@ -81,7 +81,7 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 	return run
 }
 
-// notKept says what a cell does of the rate that was asked for.
+// notKept describes how far a cell fell short of the requested rate.
 func notKept(c *outcome.Cell) string {
 	text := fmt.Sprintf("does %.0f of %.0f operations a second", c.OpsPerSecond.Median, c.Rate)
 	if c.Unstarted > 0 {

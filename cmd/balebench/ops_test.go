@@ -55,7 +55,7 @@ func documentedInOps(t *testing.T, program string, replace ...string) []string {
 	return strings.Fields(replaced(t, string(line[1]), replace...))
 }
 
-// replaced replaces what has to be there, in pairs.
+// replaced replaces texts that must be there, in pairs.
 func replaced(t *testing.T, text string, pairs ...string) string {
 	t.Helper()
 	for pair := range slices.Chunk(pairs, 2) {
@@ -154,7 +154,7 @@ func runPrometheus(t *testing.T, target string) *prometheusServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing listens at port 1: this is no test of what was pushed.
+	// Nothing listens at port 1: this test does not cover the push.
 	config := replaced(t, string(example), " 15s", " "+scrapeInterval, " 5s", " "+scrapeInterval, "rules.yml", strconv.Quote(rules),
 		"'127.0.0.1:8080'", strconv.Quote(target), "'127.0.0.1:9091'", strconv.Quote("127.0.0.1:1"))
 	dir := t.TempDir()
@@ -194,7 +194,7 @@ func runPrometheus(t *testing.T, target string) *prometheusServer {
 	return p
 }
 
-// await calls f until it says nothing more, for two minutes at most.
+// await calls f until it returns "", for two minutes at most.
 func (p *prometheusServer) await(f func() string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Minute)

@@ -131,7 +131,8 @@ func (n *elements) UnmarshalJSON(list []byte) error {
 	return nil
 }
 
-// checkRun says what a file lacks that is not one of balebench run --json, or one of another version.
+// checkRun returns an error if a file is not a result of balebench run --json, or is of another
+// version.
 func checkRun(r *outcome.Run) error {
 	if len(r.Cells) == 0 {
 		return fmt.Errorf("%w: it has no cell", compare.ErrNoBenchmarks)

@@ -22,8 +22,8 @@ import (
 // other than 1 is a part of the names of those to run.
 const mutantsEnv = "BALE_MUTANTS"
 
-// mutant is a known defect, put back: a file mutants/NAME.txt, whose first line says what the
-// defect is.
+// mutant is a known defect, put back: a file mutants/NAME.txt, whose first line describes the
+// defect.
 //
 // A line "file: PATH" names the file of the edits after it. An edit has two texts. The first,
 // between a line "-----" and a line "+++++", must occur exactly once in the file. The second

@@ -119,7 +119,7 @@ func (s *servers) addrs() []string {
 	return []string{s.all[0].Addr()}
 }
 
-// tell says to a worker where the servers are.
+// tell sends the servers' addresses to a worker.
 func (s *servers) tell(c *workerConfig) {
 	c.Addrs, c.Proxies = s.addrs(), map[string]string{}
 	for addr, p := range s.proxies {
@@ -242,7 +242,7 @@ func (s *servers) heal(ctx context.Context) error {
 	return errors.Join(ctx.Err(), fmt.Errorf("the servers do not recover: %s", why))
 }
 
-// ill says what is wrong with the servers, "" for nothing.
+// ill describes the fault of the servers, "" if there is none.
 func (s *servers) ill(ctx context.Context) string {
 	masters := 0
 	for _, server := range s.all {

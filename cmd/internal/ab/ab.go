@@ -207,8 +207,8 @@ func (s *session) pick(run *compare.Run, side, block int) ([]float64, error) {
 	return values, nil
 }
 
-// once runs a command and reads what it prints; process says that there are no benchmarks in it,
-// and the figures are the process's.
+// once runs a command and reads its output. If that has no benchmarks, process is true and the
+// figures are the process's.
 func (s *session) once(ctx context.Context, side int, what string) (run *compare.Run, process bool, err error) {
 	if s.o.Progress != nil {
 		s.o.Progress(s.done, s.total, fmt.Sprintf("%s: %s", names[side], what))

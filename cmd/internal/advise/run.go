@@ -80,12 +80,12 @@ const (
 	progressScan = 500
 )
 
-// gone is what PTTL says of a key that does not exist.
+// gone is PTTL's answer for a missing key.
 const gone = -2 * time.Nanosecond
 
-// Redis looks at the keys of a server, or of all shards of a cluster, reading only, and says what
-// could be saved. When ctx ends it answers for what it has seen until then, with ctx's error beside
-// the answer.
+// Redis reads the keys of a server, or of all shards of a cluster, and estimates the possible
+// saving. It never writes. When ctx ends it answers for the keys seen until then, and returns ctx's
+// error beside the answer.
 func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advice, error) {
 	begin := time.Now()
 	a := &Advice{Source: o.Source, Time: begin, Server: &Server{}, Budget: o.Budget, Price: o.Price, Seed: o.Seed}

@@ -167,5 +167,5 @@ func (l *limits) shrink() {
 	}
 }
 
-// roomAfter is how full it may be after making room, for that not to be done again at once.
+// roomAfter is the fill level after making room; below 1, so that keep does not run again at once.
 const roomAfter = 0.75

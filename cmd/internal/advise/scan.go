@@ -296,7 +296,7 @@ func (s *scanner) askValue(ctx context.Context, p redis.Pipeliner, l *look) {
 	}
 }
 
-// take adds a key with what the server said of it. A key that has gone since is none.
+// take adds a key with the server's answers. It ignores a key that has gone since.
 func (s *scanner) take(l *look) {
 	e := l.entry
 	for _, err := range []error{l.kind.Err(), l.ttl.Err()} {
@@ -346,8 +346,8 @@ func denied(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "command")
 }
 
-// fail counts a key that the server did not tell of: one that the user may not read, or that a
-// cluster is moving.
+// fail counts a key without an answer from the server: the user may not read it, or a cluster is
+// moving it.
 func (s *scanner) fail(err error) {
 	if s.failed++; s.failed == 1 {
 		s.failure, _, _ = strings.Cut(err.Error(), " ") // MOVED, NOPERM: the rest may name the key

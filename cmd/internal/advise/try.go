@@ -54,8 +54,8 @@ type tried struct {
 	trials []*trial
 }
 
-// piece is what a sample is made of: a key with all that was read of it, or, where there are few
-// keys, one field of a hash.
+// piece is the unit of a sample: a key with all that was read of it, or, if there are few keys, one
+// field of a hash.
 type piece struct {
 	*entry
 	items  []item

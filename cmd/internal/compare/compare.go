@@ -273,7 +273,7 @@ func cell(pkg, name string) string {
 	return pkg + "." + name
 }
 
-// compareCells says what became of each cell that is not right in both runs.
+// compareCells lists each cell that is not right in both runs.
 func (r *Report) compareCells(ctx context.Context, before, after *Run) error {
 	was, is := before.cells(), after.cells()
 	said, used := map[string]bool{}, map[*Failure]bool{}
@@ -328,8 +328,8 @@ func (r *Report) compareCells(ctx context.Context, before, after *Run) error {
 	return nil
 }
 
-// compareRates says which cells keep their rate in one run alone. Those that keep it in neither are
-// compared by what they do.
+// compareRates lists the cells that keep their rate in one run alone. Cells that keep it in neither
+// are compared by their throughput.
 func (r *Report) compareRates(before, after *Run) {
 	lost := func(kept, behind *Run) (cells []Failure) {
 		measured := kept.cells().measured

@@ -50,11 +50,11 @@ const (
 	maxLine     = 4096    // bytes of a line that is no benchmark; the rest is cut off
 )
 
-// Read reads the Go benchmark format: what go test -bench prints, with each line of -count as a
-// round, and what [Write] writes. Lines that are no benchmarks are passed over, but one that begins
-// as a benchmark and is none is an error: [ErrFormat] with a [*benchfmt.SyntaxError], whose file is
-// name. Benchmarks and packages that go test says FAILED are in Run.Failed. Without any of them it
-// is [ErrNoBenchmarks]. A run that is too large is a [LimitError]. Read ends with ctx.
+// Read reads the Go benchmark format: the output of go test -bench, with each line of -count as a
+// round, and of [Write]. It skips lines that are not benchmarks. A line that begins as a benchmark
+// and is malformed is [ErrFormat] with a [*benchfmt.SyntaxError], whose file is name. Benchmarks
+// and packages that go test reports as FAILED are in Run.Failed. Without any benchmark or failure
+// it returns [ErrNoBenchmarks]. A run that is too large is a [LimitError]. Read ends with ctx.
 func Read(ctx context.Context, r io.Reader, name string) (*Run, error) {
 	run := &Run{}
 	all := newLines(ctx, r, run)

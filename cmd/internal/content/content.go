@@ -95,8 +95,8 @@ var marks = []struct {
 	{"\xac\xed\x00\x05", Java},
 }
 
-// Detect tells what v is: a value, or, if whole is false, the first part of one that goes on. A few
-// KiB are enough.
+// Detect returns the format of v: a value, or, if whole is false, the first part of a longer one. A
+// few KiB are enough.
 //
 // A format without a mark counts only if all of v parses as it and has structure. One byte is valid
 // MessagePack, valid CBOR and an empty Snappy block, but Detect returns none of these. Valid text
@@ -202,8 +202,8 @@ func skippable(v []byte) bool {
 	return len(v) >= 8 && v[0]&0xf0 == 0x50 && string(v[1:4]) == "\x2a\x4d\x18"
 }
 
-// afterSkippable says what comes behind such frames. If it is out of sight, it is zstd: its tools
-// write them.
+// afterSkippable returns the format of the data behind skippable frames. If that is out of sight,
+// it is zstd: its tools write such frames.
 func afterSkippable(v []byte, whole bool) (Kind, bool) {
 	for skippable(v) {
 		n := 8 + uint64(binary.LittleEndian.Uint32(v[4:]))

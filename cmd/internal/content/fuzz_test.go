@@ -71,8 +71,8 @@ func FuzzDetect(f *testing.F) {
 	})
 }
 
-// FuzzSnappy holds that what the library decodes as a block is found to be one, if nothing else has
-// claim to it.
+// FuzzSnappy checks that every block that the library decodes is detected as one, unless another
+// format matches first.
 func FuzzSnappy(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, v []byte) {

@@ -89,7 +89,7 @@ const (
 	minPartItems = 64
 )
 
-// believable reports whether what was walked through is enough to tell the value from a random one.
+// believable reports whether the items read are enough evidence that the value is not random.
 func (w *walk) believable(whole bool) bool {
 	if !whole && w.cut {
 		return w.items > 2 && w.text >= minPartText || w.items >= minPartItems && (w.text > 0 || !w.pairs)

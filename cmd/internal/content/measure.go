@@ -91,8 +91,8 @@ func gram(v []byte) uint64 {
 	return uint64(binary.LittleEndian.Uint32(v)) | uint64(binary.LittleEndian.Uint16(v[4:]))<<32 | 1<<63
 }
 
-// grams is a set of grams: a table with twice as many places as there may be, searched from a
-// gram's hash on. A gram is its own eight bytes, so that none is taken for another.
+// grams is a set of grams: a table with twice as many places as grams, searched from a gram's hash
+// on. A gram is its own eight bytes, so two different grams never match.
 type grams struct {
 	table []uint64
 	shift int

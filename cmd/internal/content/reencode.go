@@ -49,8 +49,8 @@ type notation interface {
 	literal(dst []byte, first byte) []byte // null, false or true, by its first letter
 }
 
-// reencode goes through src, which it knows to be JSON, token by token: what comes next needs no
-// more than its first byte. Formats that say beforehand how many items there are make it go twice.
+// reencode goes through src, which must be valid JSON, token by token: the first byte of a token
+// shows its kind. For formats that write the number of items first it goes twice.
 func reencode[N notation](dst, src []byte, format N) ([]byte, error) {
 	if !json.Valid(src) {
 		return dst, ErrNotJSON

@@ -40,12 +40,11 @@ type Dataset struct {
 	Raw [][]byte
 	// Total is how many there were, of which Raw is a sample.
 	Total int
-	// Kind says what the values are taken for: "json", "text", "binary", or the Go type of a
-	// built-in set.
+	// Kind is the kind of the values: "json", "text", "binary", or the Go type of a built-in set.
 	Kind string
 	// Track is Typed or Dynamic.
 	Track string
-	// Note says what a reader of the results should know about the set, or is empty.
+	// Note is a remark for readers of the results, or empty.
 	Note string
 
 	coders map[string]func() (Coder, error)
@@ -120,7 +119,7 @@ func (d *Dataset) Coder(name string) (Coder, error) {
 	return c, nil
 }
 
-// noCoder says why there is none.
+// noCoder returns the error for a codec without a coder.
 func (d *Dataset) noCoder(name string) error {
 	for _, c := range CodecInfos() {
 		switch {

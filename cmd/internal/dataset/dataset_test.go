@@ -288,8 +288,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestUniform: a value that is no JSON among those that are is an error that says where it is and
-// what to do, and does not show it.
+// TestUniform: a value that is not JSON among JSON values is an error. The error shows its place
+// and the next step, but not the value.
 func TestUniform(t *testing.T) {
 	const secret = "sesame"
 	good, bad := `{"id":1}`, `{"id":`+secret+`}`

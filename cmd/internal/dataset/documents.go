@@ -49,8 +49,8 @@ func Load(path string, stdin io.Reader, limits values.Limits) (*Dataset, error) 
 	return d, nil
 }
 
-// newDocuments makes a set of JSON values, to be decoded into any, which is what a program has that
-// knows no type for them.
+// newDocuments makes a set of JSON values to decode into any, as a program does that has no type
+// for them.
 func newDocuments(name string, raw [][]byte) *Dataset {
 	textual := func(make func(numbers bool) (serializer[any], error)) func() (Coder, error) {
 		return func() (Coder, error) {
@@ -149,8 +149,8 @@ func asFloats(v any) bool {
 	return true
 }
 
-// number is what a program would hold for a number in JSON: int64, uint64 or float64, or the
-// json.Number itself if it is none of them.
+// number is a JSON number as a program would hold it: int64, uint64 or float64, or the json.Number
+// itself if none of them fits.
 func number(n json.Number) any {
 	s := string(n)
 	if i, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
@@ -317,8 +317,8 @@ func (gobDocument) decode(src []byte, v *any) error {
 	return err
 }
 
-// RegisterGob tells gob the types that a document is made of. Gob keeps them for the whole process,
-// so it is for the program to call, once, before a coder "gob" is used.
+// RegisterGob registers a document's types with gob. Gob keeps them for the whole process, so the
+// program must call it, once, before it uses a coder "gob".
 func RegisterGob() {
 	gob.Register(map[string]any{})
 	gob.Register([]any{})

@@ -24,7 +24,7 @@ const (
 // String is the form's name, as a Setting has it.
 func (f Form) String() string { return [...]string{"pooled", "naive", "stream"}[f] }
 
-// lacks says why there is no such form of a setting, "" where there is.
+// lacks returns why a setting does not have this form, "" if it has.
 func (s Setting) lacks() string {
 	switch a := s.Algorithm; {
 	case s.Form == Pooled:

@@ -55,7 +55,7 @@ type Source struct {
 	Reader io.Reader
 }
 
-// Options say what is summed up; the zero value is all, and no time series.
+// Options select the events to sum up. The zero value selects all, without a time series.
 type Options struct {
 	Group string        // groups like this pattern alone: * is any text, ? any character, [ab] one of these
 	Every time.Duration // intervals of a time series; 0 for none

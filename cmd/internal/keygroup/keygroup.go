@@ -1,6 +1,6 @@
 // Package keygroup finds the groups of keys in a key space, while their names pass by:
-// `user:*:profile` for what all of user:17:profile and user:ada:profile are. [New] makes a
-// [Finder], [Finder.Add] takes a key, [Finder.Groups] tells what was found.
+// `user:*:profile` for the keys user:17:profile and user:ada:profile. [New] makes a [Finder],
+// [Finder.Add] takes a key, [Finder.Groups] returns the groups.
 //
 // The method has three steps.
 //

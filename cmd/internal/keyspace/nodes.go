@@ -342,7 +342,8 @@ func (t *Topology) note(format string, args ...any) {
 	t.Notes = append(t.Notes, fmt.Sprintf(format, args...))
 }
 
-// behind says what keeps a replica from being read in place of a master that was asked before it.
+// behind returns why a replica cannot be read in place of a master that was asked before it, or
+// nil.
 func (m *member) behind(master *member) error {
 	switch lacks := master.offset("master_repl_offset") - m.offset("slave_repl_offset"); {
 	case m.state["role"] != "slave" || m.state["master_replid"] == "" || m.state["master_replid"] != master.state["master_replid"]:

@@ -100,8 +100,7 @@ func askExtent(ctx context.Context, c redis.Cmdable, kind, key string) (r extent
 	return r
 }
 
-// extent reads the replies. The error is of the length, for what there is without MEMORY USAGE
-// does.
+// extent reads the replies. The error is that of the length: a failure of MEMORY USAGE is no error.
 func (r extentReplies) extent() (extent, error) {
 	e := extent{usage: -1}
 	var err error
@@ -284,7 +283,7 @@ func readString(ctx context.Context, c redis.Cmdable, key string, n int64) ([]by
 	return b, nil
 }
 
-// ErrTooLarge says that a value is larger than what is read.
+// ErrTooLarge: the value is larger than the limit of reading.
 var ErrTooLarge = errors.New("the value is too large to be read")
 
 // Reread reads strings and fields again, into values. The first result has an error for each value:

@@ -61,7 +61,7 @@ type Looked struct {
 	Gone     int64 // keys that were there, and a moment later were not
 }
 
-// ValuesOptions say what is read.
+// ValuesOptions select the values to read.
 type ValuesOptions struct {
 	Match []string // patterns of keys, one after another; all keys if there is none. A key that is like two of them is read twice
 	Skip  Skip     // passes keys over; nil for none
@@ -288,8 +288,8 @@ func IsMoved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
-// Pipeline sends n commands, or n groups of them, at once. The error is for what is none of a
-// single command.
+// Pipeline sends n commands, or n groups of them, at once. It returns errors of the pipeline, not
+// those of single commands.
 func Pipeline(ctx context.Context, c redis.UniversalClient, n int, command func(p redis.Pipeliner, i int)) error {
 	if n == 0 {
 		return nil

@@ -83,7 +83,7 @@ func (c *cell) unfit() string {
 	return ""
 }
 
-// noBatches says why goredis+auto has none.
+// noBatches is the reason why goredis+auto has no batches.
 const noBatches = "goredis+auto makes pipelines of single commands, and a program's own batches go past it: take goredis for those"
 
 // slice is how long a cell is measured in a round.

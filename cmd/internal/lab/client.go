@@ -33,7 +33,7 @@ var Clients = []string{"goredis", "rueidis", "redigo", "radix"}
 // ClientSyntax is ClientSetting as help texts show it.
 const ClientSyntax = "goredis[:N][+auto][+idle:N], rueidis[:N][-auto], redigo[:N] or radix[:N], each with @twemproxy"
 
-// ErrClient says that there is no such client, or that it has no such setting.
+// ErrClient: there is no such client, or it has no such setting.
 var ErrClient = errors.New("no such client")
 
 // ClientSetting is a Redis client as it is measured:

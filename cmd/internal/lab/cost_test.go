@@ -36,7 +36,7 @@ func BenchmarkOwnCost(b *testing.B) {
 	none.Datasets, none.Codecs, none.Concurrency, none.Rounds, none.Duration = []*dataset.Dataset{profiles}, []string{"raw"}, []int{callers}, 1, turn
 	rdb := redis.NewClient(&redis.Options{Addr: process.Addr(), PoolSize: callers, ContextTimeoutEnabled: true, DisableIdentity: true})
 	defer rdb.Close()
-	// As many keys as the lab writes, for what the server has in its caches is a part of its speed.
+	// As many keys as the lab writes, because the server's speed depends on its processor caches.
 	keys := make([]string, memoryKeys)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("bare:bench:00000000:%06d", i)

@@ -307,7 +307,7 @@ func (r *run) result(complete bool) *outcome.Run {
 	return result
 }
 
-// load says what an operation is, and how they come.
+// load describes an operation and its arrival.
 func (r *run) load() string {
 	how := "each caller starts an operation when its last one has ended (closed loop)"
 	if r.Sweep || r.Rates[0] > 0 {
@@ -384,7 +384,7 @@ func (f *failure) get() error {
 	return nil
 }
 
-// errMismatch says that a value came back different, errMissing that none did.
+// errMismatch: a value came back different. errMissing: no value came back.
 var (
 	errMismatch = errors.New("MISMATCH: a value read back differs from the one written")
 	errMissing  = fmt.Errorf("%w: it is not there", errMismatch)

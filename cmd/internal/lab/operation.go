@@ -121,7 +121,7 @@ func (c *caller) roundTrip(ctx context.Context, i int, key string) (err error) {
 	return nil
 }
 
-// none says of every stage that the operation does not have it.
+// none records every stage as absent from the operation.
 func (c *caller) none() {
 	for i := range c.times {
 		c.times[i] = absent

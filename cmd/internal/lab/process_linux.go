@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// residentSet reads the memory of this process without allocating, for what is allocated is counted
+// residentSet reads the memory of this process without allocating, because allocations are counted
 // meanwhile.
 type residentSet struct {
 	file *os.File // nil where it cannot be had

@@ -239,8 +239,8 @@ func (r *run) fill(ctx context.Context, v *variant) error {
 	return nil
 }
 
-// firstCalls does once what fill does, for Redis 7 allocates about 24 KB of statistics at the first
-// call of each command.
+// firstCalls calls each command of fill once: Redis 7 allocates about 24 KB of statistics at the
+// first call of each command.
 func (r *run) firstCalls(ctx context.Context, server *Server, store bale.Store) error {
 	if server.called {
 		return nil

@@ -90,8 +90,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return Max
 }
 
-// Mean is the mean latency in nanoseconds, each taken for the middle of its bucket; zero where
-// there are none.
+// Mean is the mean latency in nanoseconds, each taken as the middle of its bucket; zero if there
+// are none.
 func (h *Histogram) Mean() float64 {
 	if h.Count() == 0 {
 		return 0

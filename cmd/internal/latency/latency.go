@@ -68,8 +68,8 @@ func New(o Options) (*Recorder, error) {
 // one.
 func (r *Recorder) Shard(caller int) *Shard { return &r.shards[uint(caller)%uint(len(r.shards))] }
 
-// Snapshot is what was recorded so far, a Histogram for each stage. What is recorded meanwhile may
-// be in it or not, and an operation in part.
+// Snapshot returns the latencies recorded so far, a Histogram for each stage. It may miss
+// concurrent operations, or have only some of their stages.
 func (r *Recorder) Snapshot() []*Histogram {
 	out := make([]*Histogram, r.stages)
 	for i := range out {

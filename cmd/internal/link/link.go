@@ -1,10 +1,10 @@
 // Package link makes a limited network to a server on this machine. It is a network namespace for
 // the server, and a cable to it with a rate and a delay.
 //
-// [Parse] reads a [Setting], and [Open] makes a [Link] of it, with tc, as root on Linux. A server
-// is started through [Link.Prefix] on the address [Link.ServerIP]; programs outside reach it there.
-// Both directions are limited by tbf, and delayed by netem where there is a delay. An [Unavailable]
-// error says why there can be none on this machine.
+// [Parse] reads a [Setting], and [Open] makes a [Link] of it, with tc, as root on Linux. Start a
+// server through [Link.Prefix] on the address [Link.ServerIP]; programs outside reach it there. tbf
+// limits both directions, and netem delays them if there is a delay. An [Unavailable] error gives
+// the reason why this machine cannot have a link.
 //
 // A link costs the machine's own processor time, about as much as loopback does: a rate that it
 // cannot carry is not reached.

@@ -16,7 +16,7 @@ const (
 	maxDelay = 10 * time.Second
 )
 
-// ErrSetting says that a Setting is none.
+// ErrSetting: the Setting is invalid.
 var ErrSetting = errors.New("not a network")
 
 // Setting is how a network is limited.

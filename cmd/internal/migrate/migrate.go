@@ -1,10 +1,10 @@
 // Package migrate packs the values that a Redis holds, in place, while programs read and write
 // them, or unpacks them again. [Run] does it; a [State] lets a run that was ended go on.
 //
-// Each value is replaced by a script that compares it with what was read: a value that a program
+// A script replaces each value if it is still the same as when it was read. A value that a program
 // has written meanwhile is read again. Its expiry stays to the millisecond, and a key that is gone
-// stays gone. A value that says itself when it ends gets that expiry when it is unpacked; one that
-// has ended is deleted. What is done twice changes nothing, so a run may end anywhere and start
+// stays gone. A value with its own end in the header gets that expiry when it is unpacked; a value
+// past its end is deleted. A repeated step changes nothing, so a run may end anywhere and start
 // again.
 package migrate
 
@@ -32,7 +32,7 @@ const (
 	hllMinSize = 16
 )
 
-// Options say what a run does.
+// Options are the settings of a run.
 type Options struct {
 	Match []string      // patterns of keys
 	Skip  keyspace.Skip // passes keys over: those of registries

@@ -87,8 +87,9 @@ func logs(values []float64) ([]float64, bool) {
 	return out, true
 }
 
-// Apart reports whether the interval of e over another one excludes that they are the same. It does
-// not where there is none.
+// Apart reports whether e differs significantly from another estimate. The interval of their
+// quotient must exclude 1. If there is none, the two intervals must not overlap; without them Apart
+// is false.
 func (e Estimate) Apart(other Estimate) bool {
 	if q := e.Over(other); q.Interval != nil {
 		return q.Interval[0] > 1 || q.Interval[1] < 1

@@ -16,7 +16,7 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	Cells       []Cell      `json:"cells"`
 
-	// Findings are what a study sums up of it. None of a run that was interrupted.
+	// Findings are a study's summary. An interrupted run has none.
 	Findings []Finding `json:"findings,omitempty"`
 
 	// Skipped are the combinations that there are no cells of, and why.

@@ -2,10 +2,10 @@
 // groups and files, answers of servers, strings of JSON. Such text may hold escape sequences, line
 // breaks and marks that reorder the text around them.
 //
-// [Fprintf] escapes what it formats, [Line] and [Lines] a string, [JSON] a document and [Shell] and
-// [Option] words of a command to be pasted. [Writer] is the net below them: it lets nothing through
-// to a terminal that moves the cursor or reorders text. [Name] cuts a name that is too long to be
-// shown.
+// [Fprintf] escapes what it formats, [Line] and [Lines] a string, [JSON] a document, and [Shell]
+// and [Option] the words of a command to be pasted. [Writer] is the last defence: it keeps
+// everything from a terminal that would move the cursor or reorder text. [Name] shortens a long
+// name.
 //
 // All of them leave what [unicode.IsPrint] calls printable as it is, so that escaping twice changes
 // nothing.
@@ -33,8 +33,8 @@ const (
 	maxOperand = 16 << 10 // of Fprintf: messages name keys, too
 )
 
-// Name returns the name of a key, or what else others have named, short enough to be shown: its
-// first 256 bytes, and how long it is.
+// Name returns the name of a key, or another untrusted name, in a short form: its first 256 bytes,
+// and its length.
 func Name(s string) string { return cut(s, maxName) }
 
 // cut leaves out what is beyond n bytes.
@@ -170,7 +170,7 @@ type Writer struct {
 // NewWriter returns a Writer to another one.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
-// Unwrap returns the writer below, for what is no text.
+// Unwrap returns the writer below, for binary data.
 func (w *Writer) Unwrap() io.Writer { return w.to }
 
 // Write implements io.Writer. After an error it is not known how much was written.

@@ -55,8 +55,8 @@ type Gateway struct {
 	Instance string
 }
 
-// Parse reads the URL of a gateway, http://[USER:PASSWORD@]HOST:PORT[/PATH]. Nothing is sent. An
-// error does not have the URL in it, for there may be a password there.
+// Parse reads the URL of a gateway, http://[USER:PASSWORD@]HOST:PORT[/PATH]. Nothing is sent. Its
+// errors never show the URL, which may have a password.
 func Parse(address string) (*Gateway, error) {
 	u, err := url.Parse(address)
 	switch {

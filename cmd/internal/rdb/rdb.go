@@ -97,10 +97,10 @@ type Options struct {
 	within time.Duration // how long loading may take; 0 for what goes with the file's size
 }
 
-// Load loads the file into a private redis-server on loopback, which keeps nothing, and returns
-// when it is there. That takes about as long as a restart of the server that wrote it, and as much
-// memory; ctx ends it at once. Nothing is written to the file or beside it. The caller closes what
-// it gets.
+// Load loads the file into a private redis-server on loopback, which saves nothing, and returns
+// when the data is loaded. That takes about as long as a restart of the server that wrote it, and
+// as much memory; ctx ends it at once. Load writes nothing to the file or beside it. The caller
+// closes the result.
 //
 // Load does not trust the file. The server runs no scripts and knows no modules beyond its own. On
 // Unix it may take three quarters of the available memory (ErrMemory). It has a minute, plus a
@@ -265,8 +265,8 @@ func (l *Loaded) explain(path string, err error) error {
 	return fmt.Errorf("loading %s: %s %w (%s), and said: %s", path, e.Program, e.Err, cmp.Or(e.State, "by us"), lastLine(log))
 }
 
-// complaint is what a server says is wrong with a file: the line with the checksums, or else the
-// most exact one.
+// complaint returns the server's error about a file: the line with the checksums, or else the most
+// exact one.
 func complaint(log string) string {
 	best := ""
 	for line := range strings.Lines(log) {

@@ -297,8 +297,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestUntrusted: what runs, or takes memory on the file's word, is found before a server starts:
-// here none could. And nothing is taken for what is claimed.
+// TestUntrusted: Load finds entries that run, or that take memory on the file's word, before it
+// starts a server: here none could start. It takes no memory for claimed sizes.
 func TestUntrusted(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	const end = "\xff\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -577,7 +577,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestServersThatFail: what a server says that cannot load anything is handed on.
+// TestServersThatFail: the error of a server that cannot load anything is passed on.
 func TestServersThatFail(t *testing.T) {
 	path := saved(t, mixed(t))
 	dir := t.TempDir()

@@ -24,9 +24,9 @@ type BenchOptions struct {
 	// nothing to recommend, and for a study, which has findings.
 	Choices []string
 
-	// Live is for a run that goes on. The page then asks for "content", beside its own address,
-	// every 2 seconds, and shows what it gets: what [BenchContent] writes. It stops asking after it
-	// got a content that is not Live. What was sorted, filtered, chosen and opened stays so.
+	// Live is for a run that goes on. The page then requests "content", beside its own address,
+	// every 2 seconds, and shows the answer, which [BenchContent] writes. It stops after a content
+	// that is not Live. The reader's sorting, filters, choices and open sections stay.
 	Live bool
 }
 

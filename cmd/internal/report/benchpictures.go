@@ -267,8 +267,8 @@ func shownOf(points []outcome.Point) []outcome.Point {
 // lowerBounds is beside the name of an axis of a picture with atLeast.
 const lowerBounds = " (" + atLeast + ": lower bounds)"
 
-// latencyPicture draws how long what share of the operations took: both axes are logarithmic, so
-// that the slowest can be seen. Nil where there are no distributions.
+// latencyPicture draws the latency distribution: both axes are logarithmic, so that the slowest can
+// be seen. It is nil without distributions.
 func latencyPicture(id string, width px, p *benchPanel) *drawing {
 	const left, top = 46.0, 44.0
 	type line struct {

@@ -486,8 +486,8 @@ func profilesOf(id, name string, cells []*benchCell, nodes int) (table, graphs t
 	return g.HTML(), graphs, len(g.rows)
 }
 
-// largest is a tree without all but its largest nodes. Those below a node are smaller, so that what
-// remains is a tree.
+// largest returns a tree with only its largest nodes. Those below a node are smaller, so the result
+// is a tree.
 func largest(t *flame.Tree, nodes int) *flame.Tree {
 	if len(t.Nodes) <= nodes {
 		return t

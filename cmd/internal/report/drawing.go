@@ -111,8 +111,8 @@ type room struct {
 
 type place struct{ x, y px }
 
-// label finds the place of the middle of a label for what is at x and y, where it covers the least.
-// It says no where there is none.
+// label finds a place for the middle of the label of the point x, y, where it covers the least. ok
+// is false if there is none.
 func (r *room) label(x, y px, label string) (place, bool) {
 	half := px(column * float64(text.StringWidth(label)) / 2)
 	inside := func(x px) px { return min(max(x, r.left+half+2), r.right-half) }

@@ -66,7 +66,7 @@ var figures = []figure{
 	{name: "RSS", value: exactly(func(c outcome.Cell) float64 { return float64(c.Resources.RSSBytes) / (1 << 20) }), format: "%.0f", about: "of this process at its peak, MiB"},
 }
 
-// ofOperation is what the percentiles are of; in an open loop the legend says from when.
+// ofOperation names the base of the percentiles; in an open loop the legend explains the start.
 const ofOperation = "of the whole operation, µs"
 
 func orNaN(v *float64) float64 {

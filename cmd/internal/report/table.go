@@ -196,8 +196,8 @@ func withoutCells(r *outcome.Run) (first []outcome.Dictionary) {
 	return first
 }
 
-// Failure is what a cell without figures is called: FAILED is one that had wrong data back, ERROR
-// one that could not be measured.
+// Failure is the label of a cell without figures: FAILED if it had wrong data back, ERROR if it
+// could not be measured.
 func Failure(c outcome.Cell) string {
 	if c.Mismatch {
 		return "FAILED"
@@ -345,7 +345,7 @@ func enumerated(names []string) string {
 	return strings.Join(names, "")
 }
 
-// legend says what the load was, and explains the figures that are shown.
+// legend describes the load, and explains the figures in the table.
 func (t *tables) legend(groups [][]outcome.Cell) {
 	e := t.run.Environment
 	if e.Load != "" {
@@ -454,8 +454,8 @@ func (t *tables) summaryTable(cells []outcome.Cell) {
 	out.Render()
 }
 
-// dictionaries says what the settings with a dictionary cost beside: it was trained on values that
-// are not measured, and its bytes are in those of the keys.
+// dictionaries describes the extra cost of the settings with a dictionary: it was trained on values
+// that are not measured, and the bytes of the keys include its own.
 func (t *tables) dictionaries(dataset, track string) {
 	shown := slices.DeleteFunc(slices.Clone(t.run.Dictionaries), func(d outcome.Dictionary) bool { return d.Dataset != dataset || d.Track != track })
 	if len(shown) == 0 {

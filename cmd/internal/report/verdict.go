@@ -23,8 +23,8 @@ const (
 // where compression costs the most.
 func Verdict(r *outcome.Run) (lines []string) {
 	for _, cells := range byDataset(r.Cells) {
-		// A throughput that was asked for tells nothing; and what a server is, and how values
-		// travel, is not for a compressor to win.
+		// At a given rate the throughput shows nothing. Servers and batches are not the
+		// compressor's merit.
 		cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.Rate > 0 })
 		for len(cells) > 0 {
 			first := cells[0]

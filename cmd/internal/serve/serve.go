@@ -46,8 +46,8 @@ const (
 // the browser to retry.
 var ErrNotYet = errors.New("nothing is measured yet")
 
-// Options say what a [Server] shows. A function that is nil has no page. Each is called by one
-// goroutine at a time, while the run goes on, and at most once a second.
+// Options select the pages of a [Server]. A nil function has no page. One goroutine at a time calls
+// each function, while the run goes on, and at most once a second.
 type Options struct {
 	// Addr is HOST:PORT. Without a host, ":8080", it is the loopback interface, 127.0.0.1;
 	// "0.0.0.0:8080" is every interface, for those who mean it. Port 0 is a free one.

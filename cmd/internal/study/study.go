@@ -37,7 +37,7 @@ func (s Study) Findings(r *outcome.Run) []outcome.Finding {
 	return found
 }
 
-// ErrStudy says that there is no such study.
+// ErrStudy: there is no such study.
 var ErrStudy = errors.New("no such study")
 
 // Find returns a study by its name.

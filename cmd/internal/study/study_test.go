@@ -238,7 +238,7 @@ func TestFailedCellsAreLeftOut(t *testing.T) {
 	}
 }
 
-// noSentence is what figures that are none look like, or a place that nothing was filled in.
+// noSentence matches broken figures, or a placeholder that was not filled in.
 var noSentence = regexp.MustCompile(`NaN|Inf|%!|nil|: *[.,;)]|: does| {2}|^ |[^.]$|, \.|\(\)`)
 
 // TestFindingsOfParts: with any cells missing, and any figures, each finding is a sentence with
