@@ -454,7 +454,7 @@ func (t *tables) summaryTable(cells []outcome.Cell) {
 	out.Render()
 }
 
-// dictionaries describes the extra cost of the settings with a dictionary: it was trained on values
+// dictionaries describes the extra cost of the settings with a dictionary. It was trained on values
 // that are not measured, and the bytes of the keys include its own.
 func (t *tables) dictionaries(dataset, track string) {
 	shown := slices.DeleteFunc(slices.Clone(t.run.Dictionaries), func(d outcome.Dictionary) bool { return d.Dataset != dataset || d.Track != track })
