@@ -27,7 +27,7 @@ import (
 	"github.com/balekv/bale/stream"
 )
 
-// What somebody writes into a Redis, or into a file, takes none of the commands down with it.
+// Forged content of a Redis, or of a file, crashes none of the commands.
 
 // newServer starts a server for a test.
 func newServer(t *testing.T) (*redis.Client, string) {

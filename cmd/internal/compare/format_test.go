@@ -141,7 +141,7 @@ func TestBenchstatReads(t *testing.T) {
 	}
 }
 
-// TestTwoFilesInOne: what differs between them is told once.
+// TestTwoFilesInOne: each difference between the files is reported once.
 func TestTwoFilesInOne(t *testing.T) {
 	one := "cpu: A\nBenchmarkX 1 5 ns/op\n"
 	r, err := Read(t.Context(), strings.NewReader(one+one+strings.Replace(one, "A", "B", 1)+one), "both")
