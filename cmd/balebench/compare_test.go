@@ -284,11 +284,7 @@ func TestForgedResults(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
-// TestManyLibraries: each version stands in the run once.
-=======
 // TestManyLibraries: repeated versions are listed once.
->>>>>>> talk1
 func TestManyLibraries(t *testing.T) {
 	r := outcome.Run{Environment: outcome.Environment{Bale: "v1"}}
 	for i := range 30_000 {

@@ -72,13 +72,8 @@ func readBaseline(path string) (*outcome.Run, error) {
 	return readOutcome(f, path)
 }
 
-<<<<<<< HEAD
-// The limits of a result are more than a machine measures in a day. A cell of ten rounds is 8 KB of
-// JSON with 400 commas; a forged one of 2 bytes would take 752 bytes of memory.
-=======
 // Limits of a result of balebench run --json: more than a machine measures in a day. A cell of ten
 // rounds is 8 KB of JSON with 400 commas. A forged cell of 2 bytes would take 752 bytes of memory.
->>>>>>> talk1
 const (
 	maxResult = 64 << 20
 	maxCells  = 2_000

@@ -144,16 +144,9 @@ func (run *Run) add(r *benchfmt.Result, index map[key]int) error {
 	return nil
 }
 
-<<<<<<< HEAD
 // lines hands on the lines of benchmarks, units and packages, and leaves the others empty. It reads
 // those itself: the environment, benchmarks and packages that failed in go test, and versions,
 // warnings, rates that were not kept and lower bounds of [Write].
-=======
-// lines returns the lines of benchmarks, units and packages, and empties the others. From these it
-// extracts the information that the format has no place for. It finds the environments of several
-// files in one, and the benchmarks and packages that go test reports as failed. Of [Write]'s notes
-// it finds versions, warnings, missed rates and lower bounds.
->>>>>>> talk1
 type lines struct {
 	ctx     context.Context // of Read
 	scanner *bufio.Scanner
