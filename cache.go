@@ -37,8 +37,8 @@ type Options[T any] struct {
 	// algorithm. It can be shared by caches.
 	Packer *Packer
 
-	// TTL is how long values live that are set with the zero Expiry, at least a millisecond. Zero
-	// means for ever.
+	// TTL is how long values live that are set with the zero Expiry, at least a millisecond.
+	// Defaults to 0: no expiry.
 	TTL time.Duration
 
 	// Jitter shortens each TTL at random by up to this part of it, 0 to 1, so that values set
@@ -519,7 +519,7 @@ func (c *Cache[T]) expiry(e Expiry) (Expiry, error) {
 		e = c.ttl
 	}
 	if c.jitter > 0 && e.In > 0 {
-		// At least a millisecond, which is the shortest there is: zero would be for ever.
+		// At least a millisecond, the shortest expiry: zero would mean no expiry.
 		e.In -= time.Duration(math.Min(c.jitter*rand.Float64()*float64(e.In), float64(e.In-time.Millisecond)))
 	}
 	return e, nil

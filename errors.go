@@ -9,10 +9,9 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// The causes of failure, to be told apart by errors.Is. What a caller gets is one of them wrapped
-// in a [KeyError], a [DecodeError] or both, except for ErrNotFound, which [Cache.Get] returns as it
-// is. A value that cannot be read is never deleted or overwritten for it, unless
-// LoadOptions.ReplaceUnreadable says so.
+// The causes of failure, for errors.Is. Callers get one of them wrapped in a [KeyError], a
+// [DecodeError] or both. The exception is ErrNotFound, which [Cache.Get] returns bare. A value that
+// cannot be read is never deleted or overwritten, unless LoadOptions.ReplaceUnreadable is set.
 var (
 	// ErrNotFound: the key does not exist, or has expired.
 	ErrNotFound = errors.New("key not found")

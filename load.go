@@ -20,11 +20,11 @@ import (
 // LoadOptions are the settings of [Cache.GetOrLoad]; the zero value is useful. Caches that share
 // keys should have the same.
 type LoadOptions struct {
-	// Beta says how eagerly a value is loaded again before it expires. A long load, a near expiry
-	// and a large Beta make it likelier, by the rule of XFetch: when now - took*Beta*ln(random) is
-	// past the expiry (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede
-	// Prevention, VLDB 2015). Callers get the present value and do not wait. Defaults to 1;
-	// negative turns it off.
+	// Beta sets how eagerly a value is loaded again before it expires. A long load, a near expiry
+	// and a large Beta make an early load likelier. The rule is XFetch: load when now -
+	// took*Beta*ln(random) is past the expiry (Vattani, Chierichetti, Lowenstein: Optimal
+	// Probabilistic Cache Stampede Prevention, VLDB 2015). Callers get the present value and do not
+	// wait. Defaults to 1; negative turns early loads off.
 	Beta float64
 
 	// Refreshes bounds the loads that run with no caller waiting: those ahead of an expiry, and
@@ -36,11 +36,11 @@ type LoadOptions struct {
 	// misses are not cached.
 	NegativeTTL time.Duration
 
-	// StaleIfError keeps a value in Redis for this long beyond its expiry. GetOrLoad returns such
-	// an old value when no new one came: the loader failed, the lock was not to be had, Timeout,
-	// SoftTimeout or the caller's deadline ran out. A caller that cancels its context gets an
-	// error. Get and GetMany do not see old values; a Packer and a hook, which ignore expiries,
-	// do. Defaults to 0: no old values.
+	// StaleIfError keeps a value in Redis for this long beyond its expiry. GetOrLoad returns the
+	// old value if it gets no new one. The loader may have failed, or the lock may have been taken.
+	// Or Timeout, SoftTimeout or the caller's deadline may have run out. A caller that cancels its
+	// context gets an error. Get and GetMany do not return old values. A Packer and a hook do,
+	// because they ignore expiries. Defaults to 0: no old values.
 	StaleIfError time.Duration
 
 	// SoftTimeout is how long a caller waits for a load when there is an old value, counted from
@@ -63,22 +63,23 @@ type LoadOptions struct {
 
 	// ReplaceUnreadable lets GetOrLoad overwrite a value that this process cannot read: corrupt,
 	// too large, of another codec, or packed with an unknown dictionary or algorithm. Without it
-	// each read of such a value is a load until the value expires. Turn it on only for keys that
-	// belong to this cache alone, and not while two versions of a program with different codecs
-	// run: each would replace the other's values. It never replaces a stream (package stream), nor
-	// a value whose dictionary the registry could not be asked for. The Recorder receives a
-	// stats.Replace for each, and Options.Log a warning.
+	// each read of an unreadable value is a load until the value expires. Turn it on only for keys
+	// that belong to this cache alone. Leave it off while two versions of a program run with
+	// different codecs: each would replace the other's values. It never replaces a stream (package
+	// stream), nor a value whose dictionary could not be looked up because the registry did not
+	// answer. For each replaced value the Recorder receives a stats.Replace, and Options.Log a
+	// warning.
 	ReplaceUnreadable bool
 
 	// Timeout bounds a load: its context ends then. Defaults to 30 s.
 	Timeout time.Duration
 
-	// Patience bounds each Redis call of GetOrLoad (read, lock, store). When it runs out,
-	// GetOrLoad continues without Redis. A caller's own read takes at most half of its remaining
-	// deadline. Once the loader has returned, a caller waits for Redis for at most half of its
-	// remaining deadline: then it gets what was loaded, and the store goes on.
-	// The client must honour contexts (go-redis: ContextTimeoutEnabled). Do not set it so low that
-	// a slow Redis counts as one that is down: that adds loads. Defaults to 2 s.
+	// Patience bounds each Redis call of GetOrLoad (read, lock, store). When it runs out, GetOrLoad
+	// continues without Redis. A caller's own read takes at most half of its remaining deadline.
+	// Once the loader has returned, a caller waits for Redis for at most half of its remaining
+	// deadline. It then gets the loaded value, and the store continues. The client must honour
+	// contexts (go-redis: ContextTimeoutEnabled). Do not set it so low that a slow Redis counts as
+	// down: that adds loads. Defaults to 2 s.
 	Patience time.Duration
 }
 
@@ -188,25 +189,25 @@ func (e *errLoad) Error() string { return e.err.Error() }
 func (e *errLoad) Unwrap() error { return e.err }
 
 // GetOrLoad returns the value of a key, or loads and stores it if there is none. All callers of
-// this process that wait for a key share one load, and each gets its own value. [LoadOptions] has
-// more: one load among all processes, loads ahead of expiry, cached misses, and old values for when
-// no new one comes.
+// this process that wait for a key share one load, and each gets its own value. [LoadOptions] adds
+// one load among all processes, loads ahead of expiry, cached misses, and old values when no new
+// one comes.
 //
 // The loader's context has the values of its first caller's context. It ends when all callers have
-// left, or with LoadOptions.Timeout. A load whose callers left with an old value goes on. A loader
-// that panics makes an error for its callers, a [codec.PanicError] with the stack. A loader's error
-// comes back in a [KeyError].
+// left, or with LoadOptions.Timeout. A load whose callers left with an old value continues. If a
+// loader panics, its callers get a [codec.PanicError] with the stack. A loader's error comes back
+// in a [KeyError].
 //
-// The cache never stands in the way of a value. If Redis cannot be read, or the value there cannot
-// be unpacked, the value is loaded. If it cannot be stored, it is returned all the same, and the
-// Recorder receives the error. A value that cannot be unpacked stays as it is, unless
+// A failing cache never keeps a value from callers. If Redis cannot be read, or the value there
+// cannot be unpacked, GetOrLoad loads the value. If it cannot store the value, it still returns it,
+// and the Recorder receives the error. A value that cannot be unpacked stays as it is, unless
 // LoadOptions.ReplaceUnreadable is set.
 //
-// A load that a Set, SetMany or Delete of the same Cache overtakes is not stored. With
-// LoadOptions.Lock neither is a load that a write of another process overtakes, nor one whose
-// value somebody deleted; of a Delete of a key that had no value it learns nothing. Without Lock,
-// a load that began before another process's write can overwrite it: delete such keys again after a
-// moment, or give them a short expiry.
+// A load is not stored if a Set, SetMany or Delete of the same Cache overtakes it. With
+// LoadOptions.Lock this includes writes and deletions by other processes. The exception is a Delete
+// of a key without a value, which GetOrLoad cannot detect. Without Lock, a load that began before
+// another process's write can overwrite it. Delete such keys again after a moment, or give them a
+// short expiry.
 //
 // Loaded values are stored with their expiry inside, by this machine's clock, and expire by it.
 func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (T, error) {
@@ -273,9 +274,9 @@ func (l *loading[T]) entry(ctx context.Context, v T, expires time.Time) Entry[T]
 	return Entry[T]{Value: v, Expires: expires}
 }
 
-// Old returns the old value of a key whose load is in flight, or what was loaded and is not yet
-// stored, without asking Redis: what a Fetch that gives up would return. It serves callers that
-// share a Fetch and have deadlines of their own.
+// Old returns the old value of a key whose load is in flight, or a loaded value that is not yet
+// stored. It does not ask Redis. A Fetch that gives up returns the same value. Old serves callers
+// that share a Fetch and have deadlines of their own.
 func (c *Cache[T]) Old(key string) (Entry[T], bool) {
 	c.mu.Lock()
 	f := c.flight(key)
@@ -391,7 +392,7 @@ var (
 	errNotLoaded = errors.New("not loaded")
 )
 
-// early reports whether a value is to be loaded before it expires.
+// early reports whether to load a value before it expires.
 func (l *loader[T]) early(f *freshness) bool {
 	if f.Expires.IsZero() || l.options.Beta < 0 {
 		return false
@@ -401,8 +402,8 @@ func (l *loader[T]) early(f *freshness) bool {
 }
 
 // overtake invalidates in-flight loads of keys that are being written, so that they are not stored.
-// A write calls it before and after: before, it waits for a load that is being stored; after, it
-// catches a load that began meanwhile and may have read the old state.
+// A write calls it twice. The first call waits for a load that is being stored. The second catches
+// a load that began during the write and may have read the old state.
 func (l *loader[T]) overtake(keys ...string) {
 	if l.flying.Load() == 0 {
 		return

@@ -55,9 +55,9 @@ type PackerOptions struct {
 	// byte may go unnoticed. Values that have one are still verified.
 	NoChecksum bool
 
-	// MaxSize is the largest decoded value in bytes. A frame that claims more is ErrTooLarge,
-	// before anything is allocated for it; a larger value is stored plain, so that no Packer writes
-	// what it would not read. Defaults to 64 MiB.
+	// MaxSize is the largest decoded value in bytes. A frame that claims more is ErrTooLarge, and
+	// nothing is allocated for it. A larger value is stored plain, so that a Packer never writes a
+	// frame that it would not read. Defaults to 64 MiB.
 	MaxSize int
 
 	// Budget bounds the decoded bytes of one operation on many values: a GetMany or GetEntries, and
@@ -86,8 +86,8 @@ type Dictionaries interface {
 	// ErrUnknownDictionary.
 	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
 
-	// Packed is told of each value that was tried: the value, which it must not keep, and how many
-	// bytes are stored for it. It must not block.
+	// Packed receives each value that was tried, and its stored size in bytes. It must not keep the
+	// value, and must not block.
 	Packed(plain []byte, stored int)
 }
 
@@ -211,9 +211,9 @@ func NewPacker(o PackerOptions) (_ *Packer, err error) {
 	return p, nil
 }
 
-// MaxPackedLen is how much room in bytes dst must have for [Packer.Pack] not to allocate, for a
-// value of n bytes and the compressors of this module: the largest bounds among them are libzstd's,
-// n+n/256+64, and Snappy's, 32+n+n/6, and a header comes before it.
+// MaxPackedLen is the room in bytes that dst needs so that [Packer.Pack] does not allocate. It
+// covers a value of n bytes and all compressors of this module. The largest bounds among these are
+// libzstd's, n+n/256+64, and Snappy's, 32+n+n/6. The header adds to them.
 func MaxPackedLen(n int) int { return n + n/6 + 64 + frame.MaxHeaderSize + frame.FreshnessSize }
 
 // maxPayload bounds the payload of n bytes for every algorithm and every encoder of its format.
@@ -247,8 +247,8 @@ func (p *Packer) errEscape(src []byte) error {
 	return fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
 }
 
-// pack is Pack that says how it packed. With a freshness the stored form is always a frame that
-// ends in it, but where src is beyond MaxSize.
+// pack is Pack that also returns how it packed. With a freshness the stored form is always a frame
+// with that trailer, unless src is beyond MaxSize.
 func (p *Packer) pack(dst, src []byte, fresh *frame.Freshness) ([]byte, readerKey, error) {
 	plain := readerKey{}
 	escape := frame.HasMagic(src)
@@ -333,8 +333,8 @@ func (p *Packer) Unpack(dst, src []byte) ([]byte, error) {
 	return p.UnpackContext(context.Background(), dst, src)
 }
 
-// UnpackContext is Unpack that ends with ctx where it has to wait: for a dictionary, which happens
-// with PackerOptions.Dictionaries, or for other large values to be decoded: see
+// UnpackContext is Unpack with a context, which bounds its waits. It may wait for a dictionary,
+// with PackerOptions.Dictionaries. It may also wait while other large values are decoded, see
 // PackerOptions.Budget.
 func (p *Packer) UnpackContext(ctx context.Context, dst, src []byte) ([]byte, error) {
 	return p.unpack(ctx, dst, src, nil)
@@ -374,8 +374,8 @@ func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err
 	return h, offset, packed, err
 }
 
-// decode appends the content of a payload, and returns how fresh it is if its frame says so. The
-// value is counted to its batch, nil for none.
+// decode appends the content of a payload, and returns the freshness in its frame, if any. The
+// value counts against its batch, nil for none.
 func (p *Packer) decode(ctx context.Context, dst, payload []byte, h *frame.Header, b *Batch) ([]byte, frame.Freshness, error) {
 	var fresh frame.Freshness
 	if h.Version == frame.V2 {
@@ -469,9 +469,8 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error
 	return r, nil
 }
 
-// Close lets go of the compressors that the Packer made for itself. It may be called while the
-// Packer is in use: calls in progress finish, later ones may return an error that is
-// [os.ErrClosed].
+// Close releases the compressors that the Packer made for itself. You may call it while the Packer
+// is in use. Calls in progress finish; later calls may return an error that is [os.ErrClosed].
 func (p *Packer) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

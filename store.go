@@ -13,17 +13,17 @@ type aging interface {
 	PTTL(ctx context.Context, keys []string) ([]int64, error)
 }
 
-// Store is what a [Cache] needs of a Redis client. The adapters have one for each client; an own
-// one must be safe for concurrent use and must not keep a value after it returned.
+// Store is the Redis client that a [Cache] needs. The adapters have one for each client. Your own
+// Store must be safe for concurrent use and must not keep a value after it returned.
 //
-// A Store may also have the method PTTL(ctx context.Context, keys []string) ([]int64, error), which
-// returns for each key what the command replies: how many milliseconds it lives on, -1 for ever, -2
-// if it does not exist. Package near needs it to drop in time what Set has written, and package
-// stream to find chunks that would expire before their value. GetOrLoad needs it to ignore a lock
-// that does not expire in time.
+// A Store may also have the method PTTL(ctx context.Context, keys []string) ([]int64, error). It
+// returns the reply of PTTL for each key: the remaining milliseconds, -1 for no expiry, or -2 for a
+// missing key. Package near needs it to drop the values of Set in time. Package stream needs it to
+// find chunks that would expire before their value. GetOrLoad needs it to ignore a lock that does
+// not expire in time.
 //
-// An operation on many keys goes as one command or one pipeline, and the client splits it by
-// slot on a cluster. If it fails for some keys only, the error is a [KeyErrors] for them.
+// An operation on many keys is one command or one pipeline, and the client splits it by slot on a
+// cluster. If it fails for some keys only, the error is a [KeyErrors] for them.
 type Store interface {
 	// Get returns the value of a key, which belongs to the caller, or ErrNotFound.
 	Get(ctx context.Context, key string) ([]byte, error)
@@ -60,9 +60,9 @@ type Item struct {
 }
 
 // Expiry says when a value ends: after a time, at a time, or never. The zero Expiry is the cache's
-// default ([Options].TTL); a [Store] takes it for never. Redis keeps expiries to the millisecond:
-// anything finer is rounded up, and less than one is an error, for it is most often a number
-// without its unit.
+// default ([Options].TTL); for a [Store] it means never. Redis keeps expiries to the millisecond,
+// and finer ones are rounded up. An expiry below one millisecond is an error, because it is most
+// often a number without its unit.
 type Expiry struct {
 	In    time.Duration // from now; at least a millisecond
 	At    time.Time
@@ -105,7 +105,7 @@ func (e Expiry) Millis() (ms int64, absolute bool) {
 	return ceilMillis(e.In), false
 }
 
-// later is an expiry so much later, if it ends at all.
+// later is the expiry plus d; an expiry that never ends stays as it is.
 func (e Expiry) later(d time.Duration) Expiry {
 	if e.In > 0 {
 		e.In = min(e.In, math.MaxInt64-d) + d

@@ -33,9 +33,9 @@ type Compressor interface {
 	// really decoded.
 	Decompress(dst, src []byte, size int) ([]byte, error)
 
-	// Close frees the compressor's memory. A compressor of this module may be in use during Close,
-	// and closed more than once: calls in progress finish, later ones work or return an error that
-	// is os.ErrClosed.
+	// Close frees the compressor's memory. You may call Close while a compressor of this module is
+	// in use, and more than once. Calls in progress finish. Later calls work, or return an error
+	// that is os.ErrClosed.
 	Close() error
 }
 

@@ -27,21 +27,19 @@ const (
 	engineGap          = 0.8 // what another engine than the one at training may come to of its ratio
 )
 
-// Auto trains and replaces a group's dictionary by itself; the zero value is useful. Each program
-// of the fleet that has it watches how much smaller its own values get. When the group has no
-// dictionary yet and enough was written, or when the ratio decays against the one at training, one
-// of them (a lease in Redis) takes a sample of the values that it is writing, trains in the
-// background, and publishes; after the registry's grace period any of them activates, unless
-// somebody has rolled back or activated another one or none meanwhile: then that stays until the
-// ratio decays again. A program that is killed in the middle leaves nothing behind but a lease that
-// runs out.
+// Auto trains and replaces a group's dictionary automatically; the zero value is useful. Each
+// program of the fleet with Auto watches its own compression ratio. A training starts when the
+// group has no dictionary yet and enough values were written. It also starts when the ratio decays
+// against the one at training. One program takes a lease in Redis. It samples the values that it
+// writes, trains in the background, and publishes the dictionary. After the registry's grace period
+// any program with Auto activates it. A manual rollback or activation in between wins, until the
+// ratio decays again. A program that is killed in the middle leaves only a lease, which runs out.
 type Auto struct {
 	// Interval is how often it looks, give or take a fifth. Defaults to 30 seconds.
 	Interval time.Duration
 
-	// MinValues is how many values must have been written since the writer last changed before
-	// anything is said of the ratio, and how many a sample is taken from. Defaults to 1000; at
-	// least 20.
+	// MinValues is how many values must have been written since the writer last changed before Auto
+	// judges the ratio. It is also the minimum for taking a sample. Defaults to 1000; at least 20.
 	MinValues int
 
 	// SampleBytes bounds the sample in bytes. Defaults to 8 MiB.
@@ -209,8 +207,8 @@ func (a *autopilot) reason(s *State) string {
 	if e == nil || e.Info.Ratio == 0 {
 		return ""
 	}
-	// This program's engine may not be the one that the ratio was measured with: what it came to in
-	// the beginning counts, unless the values had changed by then.
+	// The ratio may have been measured with another engine than this program's. So use this
+	// program's own first ratio, unless the values had changed by then.
 	expected := min(e.Info.Ratio, max(a.atStart, engineGap*e.Info.Ratio))
 	if ratio >= a.Decay*expected {
 		return ""
@@ -227,8 +225,8 @@ func (a *autopilot) hasActivated(s *State) bool {
 	return false
 }
 
-// awaiting is the dictionary that is to be activated next: the newest that was published since the
-// current one became that. Who rolled back, or activated another or none, decided on those before.
+// awaiting is the next dictionary to activate: the newest that was published since the current one
+// was activated. A manual rollback or activation has already decided about older ones.
 func awaiting(s *State) *Entry {
 	for _, id := range pending(s) {
 		if e := s.Find(id); e.Published.After(s.changed()) {
@@ -240,7 +238,7 @@ func awaiting(s *State) *Entry {
 
 var errDecided = errors.New("dict: another dictionary was activated, or none, while this one was in training")
 
-// look does what is to be done at the moment.
+// look activates a waiting dictionary, or trains a new one, if it is time.
 func (a *autopilot) look(ctx context.Context) error {
 	g := a.group
 	s, err := g.registry.State(ctx, g.name)

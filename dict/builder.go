@@ -66,9 +66,9 @@ const embeddedID = 1
 
 var errNoContent = errors.New("the samples have too little in common")
 
-// Builders are the builders in pure Go, the default of [TrainOptions]: a cover of the samples, bare
-// and with zstd's entropy tables, in segments of several sizes; and klauspost's builder. Those of
-// libzstd are in module czstd.
+// Builders are the builders in pure Go, the default of [TrainOptions]. Most make a cover of the
+// samples, bare and with zstd's entropy tables, in segments of several sizes. The other is
+// klauspost's builder. Module czstd has those of libzstd.
 func Builders() []Builder {
 	var all []Builder
 	for _, k := range []int{64, 128, 256, 512, 1024, 2048, 4096, 8192} {

@@ -2,8 +2,7 @@ package dict
 
 import "errors"
 
-// The reasons why there is no dictionary, and what a Registry refuses, to be told apart by
-// errors.Is.
+// The reasons why there is no dictionary, and the errors of a Registry, for errors.Is.
 var (
 	// ErrNoDictionary: no dictionary can be made of the samples, or none saves enough to pay for
 	// itself.

@@ -113,8 +113,8 @@ func isWord(name string) bool {
 	return !strings.ContainsFunc(name, func(c rune) bool { return c != '_' && c != '-' && !unicode.IsLetter(c) })
 }
 
-// hide returns where the characters of a scalar value or a name are, and if it is to be looked for
-// elsewhere remembers it, as it is written and as it is meant.
+// hide returns the span of a scalar value or a name, without quotes. With elsewhere it also
+// remembers the text, both raw and unescaped, to find it in other places.
 func (e *excluder) hide(sample []byte, from, to int, token json.Token, elsewhere bool) []span {
 	// Between the end of the token before and this one there are only spaces, ':' and ','.
 	for from < to && strings.IndexByte(" \t\r\n:,", sample[from]) >= 0 {

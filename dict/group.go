@@ -79,11 +79,12 @@ type GroupOptions struct {
 	Log *slog.Logger
 }
 
-// Group is a group of a registry in a running program. It follows the group's state in the
-// background: the current dictionary becomes its writer, and it fetches what readers need. It is a
-// bale.Dictionaries, to be given to one or several Packers. When Redis does not answer it goes on
-// with what it has, and after five grace periods of the registry writes without a dictionary: the
-// one it has may be retired by then, and collected. It is safe for concurrent use.
+// Group follows a group of a registry in a running program. It polls the group's state in the
+// background: the current dictionary becomes its writer, and it fetches the dictionaries that
+// readers need. It is a bale.Dictionaries, for one or several Packers. If Redis does not answer, it
+// continues with the dictionaries it has. After five grace periods of the registry without an
+// answer it writes without a dictionary, because its own may be retired and collected by then. It
+// is safe for concurrent use.
 type Group struct {
 	registry *Registry
 	name     string
@@ -170,9 +171,9 @@ type missing struct {
 	err   error
 }
 
-// Open starts to follow a group. It looks at the group's state once, for FetchTimeout at most; if
-// Redis does not answer in that time it goes on in the background, without a dictionary so long.
-// The error is for options alone. The caller closes the Group.
+// Open starts to follow a group. It reads the group's state once, within FetchTimeout. If Redis
+// does not answer in that time, the Group starts without a dictionary and retries in the
+// background. Open returns an error for invalid options only. The caller closes the Group.
 func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Group, error) {
 	if err := CheckGroup(group); err != nil {
 		return nil, err
@@ -257,10 +258,10 @@ func (g *Group) await(ctx context.Context, done <-chan struct{}) bool {
 	return false
 }
 
-// Close ends the background work and lets go of the compressors. It may be called while the Group
-// is in use, and more than once: calls in progress finish, later ones may return an error that is
-// [os.ErrClosed]. The compressors of another Engine must allow that, too. What does not end within
-// FetchTimeout, a call to Redis or a builder of Auto's training, ends by itself later.
+// Close ends the background work and releases the compressors. You may call it while the Group is
+// in use, and more than once. Calls in progress finish; later calls may return an error that is
+// [os.ErrClosed]. The compressors of another Engine must allow that, too. Close waits at most
+// FetchTimeout: a call to Redis or a builder of Auto's training may end later.
 func (g *Group) Close() error {
 	g.lock.Lock() // no flight starts after it
 	g.cancel()
@@ -324,9 +325,8 @@ func (g *Group) write(c compress.Compressor) {
 	g.writer.Store(&writer{compressor: c, key: key})
 }
 
-// Reader implements bale.Dictionaries. A dictionary that is not at hand is fetched from the
-// registry, once for all callers that wait; what cannot be had is not asked for again for some
-// seconds.
+// Reader implements bale.Dictionaries. It fetches a missing dictionary from the registry, once for
+// all waiting callers. After a failure it does not ask again for some seconds.
 func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
 	key := readerKey{a, id}
 	if w := g.writer.Load(); w.key == key {
@@ -471,9 +471,9 @@ func (g *Group) fetch(ctx context.Context, id frame.DictionaryID, f *flight) (*D
 	}
 }
 
-// forged reports that so many dictionaries are unknown at a time that somebody makes their ids up.
-// Nobody in the fleet is asked for more of them then, and no reader waits: a command that reads a
-// thousand such values would wait for each.
+// forged reports whether more than maxUnknown dictionaries are unknown. Then somebody makes up
+// their ids. The Group no longer asks the fleet for them, and no reader waits. Otherwise a command
+// that reads a thousand such values would wait for each.
 func (g *Group) forged() bool {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -507,7 +507,7 @@ func (g *Group) report(doing string, err error) {
 	}
 }
 
-// keep makes a reader and adds it to those at hand; what was not used for long goes.
+// keep makes a reader and adds it to the readers in memory. It drops readers that were long unused.
 func (g *Group) keep(key readerKey, d *Dictionary) (compress.Compressor, error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -562,7 +562,7 @@ func (g *Group) keep(key readerKey, d *Dictionary) (compress.Compressor, error) 
 // allAlgorithms are those that take a dictionary.
 var allAlgorithms = []frame.Algorithm{frame.Zstd, frame.S2, frame.LZ4}
 
-// inUse reports whether a dictionary is one of the group's that must stay at hand.
+// inUse reports whether the group needs a dictionary, so that it must stay in memory.
 func (g *Group) inUse(id frame.DictionaryID) bool {
 	for _, s := range []*State{g.state, g.owed} {
 		if s != nil && (id == s.Current || id == s.Previous || slices.Contains(pending(s), id)) {
@@ -670,7 +670,7 @@ func (g *Group) listen() {
 	}
 }
 
-// dictionary is the one of an id, if it is at hand.
+// dictionary returns the dictionary of an id if it is in memory.
 func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
 	g.lock.Lock()
 	defer g.lock.Unlock()

@@ -59,9 +59,9 @@ type RegistryOptions struct {
 //	<prefix>lease:<name>      while a program trains for a group
 //	<prefix>server            the id of a data server, in that Redis
 //
-// A dictionary is immutable, so readers may keep it for ever; the state of a group changes by
-// compare-and-swap. A Registry is safe for concurrent use. [Registry.Open] follows a group in a
-// running program.
+// A dictionary is immutable, so readers may cache it without an expiry. The state of a group
+// changes by compare-and-swap. A Registry is safe for concurrent use. [Registry.Open] follows a
+// group in a running program.
 type Registry struct {
 	store      Store
 	mirrors    []Store
@@ -304,8 +304,8 @@ func (r *Registry) update(ctx context.Context, key, name string, change func(raw
 	return fmt.Errorf("dict: %s: %w", name, ErrConflict)
 }
 
-// What the registry's own keys may be, but those with dictionaries: thousands of dictionaries of a
-// group, and far from what programs that read it have memory for.
+// Limits of the registry's own keys, except those with dictionaries. They allow thousands of
+// dictionaries in a group, and stay far below the memory of the programs that read them.
 const (
 	maxDocument = 1 << 20  // bytes
 	maxObjects  = 4 << 10  // in JSON; one of two bytes becomes some hundred in memory
@@ -465,8 +465,8 @@ func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, inf
 	if err := r.changeSettings(ctx, r.declare); err != nil {
 		return err
 	}
-	// The bytes go first, so that a group never names a dictionary that is not there; a list that
-	// names a group which does not exist yet is harmless.
+	// Write the bytes first, so that a group never names a missing dictionary. A list that names a
+	// group which does not exist yet is harmless.
 	if err := r.put(ctx, d); err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ const (
 	defaultMinGain = 0.05
 	minSamples     = 20
 
-	// samplesPerByte is how many bytes of samples there are at most for each byte of the largest
-	// dictionary: more than the hundred that zdict.h recommends do not make a better one.
+	// samplesPerByte bounds the bytes of samples for each byte of the largest dictionary. zdict.h
+	// recommends a hundred; more do not make a better dictionary.
 	samplesPerByte = 100
 
 	searchBytes = 4 << 20 // of held-out values, for the search
@@ -67,10 +67,11 @@ type TrainOptions struct {
 	Current *Dictionary
 
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root
-	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Samples
-	// that are not JSON, or nest deeper than 1,000 levels, are left out. A dictionary that holds
-	// such a value of 6 or more bytes all the same, from another field, is not offered; nor one
-	// that holds such a name, unless it is a word of letters, '_' and '-'.
+	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Train
+	// ignores samples that are not JSON, or nest deeper than 1,000 levels. An excluded value may
+	// also occur in another field. Train rejects a dictionary that contains an excluded value of 6
+	// or more bytes. It also rejects one that contains an excluded name, unless the name is a word
+	// of letters, '_' and '-'.
 	Exclude []string
 
 	// Refit makes the dictionary anew in the end, of all samples, by the builder and with the size
@@ -197,16 +198,16 @@ func (t *Training) PaysFrom() int {
 	return int(float64(redismem.String(len(t.Dictionary.Bytes())))/saved) + 1
 }
 
-// Train makes the dictionary that saves most. Half of the samples are trained on, see [InTraining];
-// the others are held out, and candidates of all builders and several sizes are measured on those.
-// The one with the fewest bytes as Redis allocates them wins, or the smallest that comes within
-// half a percent of it and is no worse than any Baseline. It has proved a full round trip over all
-// held-out values, read by pure Go too. The figures are those of the best of many, and so a little
-// better than what later values will give.
+// Train makes the dictionary that saves most. It trains on half of the samples, see [InTraining].
+// On the other half it measures candidates of all builders and several sizes. The candidate with
+// the fewest bytes as Redis allocates them wins. A smaller dictionary wins if it comes within half
+// a percent of that and is no worse than any Baseline. The winner has passed a full round trip over
+// all held-out values, also with the pure-Go reader. Its figures are the best of many, so they are
+// a little better than those of later values.
 //
-// When no dictionary pays the error is ErrNoDictionary, and the Training holds the figures all the
-// same. The same samples and options give the same dictionary. It needs memory for some copies of
-// the samples that it trains on: at most a hundred times MaxSize, of more every n-th.
+// If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
+// The same samples and options give the same dictionary. Train needs memory for a few copies of its
+// training samples. It takes at most a hundred times MaxSize of them; of more it takes every n-th.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -216,10 +217,10 @@ func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, er
 	return t.result, t.run(ctx, samples)
 }
 
-// InTraining reports whether Train trains on the sample at a place, and does not hold it out: half
-// of them, by the Thue-Morse sequence (whether the place has an even number of one bits), which no
-// rhythm of the samples keeps in step with. Every other one would, where two kinds alternate, train
-// on one kind and measure on the other.
+// InTraining reports whether Train trains on the sample at index i; otherwise it holds the sample
+// out. It splits the samples in halves by the Thue-Morse sequence: i has an even number of one
+// bits. Periodic samples cannot keep in step with this sequence. With every other sample and two
+// alternating kinds, Train would train on one kind and measure on the other.
 func InTraining(i int) bool { return bits.OnesCount(uint(i))%2 == 0 }
 
 // trainer is the state of a Train.

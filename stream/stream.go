@@ -1,15 +1,15 @@
-// Package stream keeps values in Redis that are too large for one key, or for memory: a value is
-// compressed while it is read and stored as chunks, in memory that does not grow with it. Redis
-// strings end at 512 MB; a stream at 10 GiB unless [Options] says otherwise.
+// Package stream keeps values in Redis that are too large for one key, or for memory. It compresses
+// a value while it reads it and stores it as chunks, in bounded memory. Redis strings end at 512
+// MB; a stream ends at 10 GiB unless [Options] says otherwise.
 //
 // [Streams.PutReader] writes a value, and [Streams.GetReader] reads it. A reader sees the old value
-// or the new one, never a mixture: chunks are written under new keys each time, and the key itself
-// says which belong to the value, so that one command changes it. A write that ends half-way leaves
-// the old value, whole. Its chunks expire, or the next write or deletion of the key retires them,
-// or [Streams.Repair].
+// or the new one, never a mixture. Each write uses new keys for its chunks. The key itself names
+// the chunks of the value, so that one command replaces it. An interrupted write leaves the old
+// value, whole. The new chunks expire, or the next write or deletion of the key retires them, or
+// [Streams.Repair] does.
 //
-// The chunks of all a value are one Zstandard stream (RFC 8878): put together without their headers
-// (package frame) they are what the zstd tool reads.
+// All chunks of a value are one Zstandard stream (RFC 8878). Without their headers (package frame)
+// and concatenated, they are input for the zstd tool.
 package stream
 
 import (
@@ -60,8 +60,8 @@ type Options struct {
 	// to 2; 1 to 16. Each holds a chunk's memory.
 	Parallel int
 
-	// Recorder is told of each PutReader as stats.Set, and of each Reader as stats.Get when it has
-	// come to its end or is closed; the time of all is that of stats.Store. Nil for none.
+	// Recorder receives each PutReader as a stats.Set. It receives each Reader as a stats.Get when
+	// the Reader ends or is closed. Their whole time counts as stats.Store. Nil for none.
 	Recorder stats.Recorder
 }
 
@@ -96,7 +96,7 @@ var (
 	ErrBusy = errors.New("too many writes and deletions of the key are in progress")
 
 	// ErrReplaced: the value was replaced or deleted while it was read, longer than Options.Grace
-	// ago. What was read so far is of the old value.
+	// ago. The bytes read so far belong to the old value.
 	ErrReplaced = errors.New("the value was replaced while it was read")
 
 	// ErrLease: chunks were lost before the value was complete: the lease could not be renewed in
@@ -333,11 +333,11 @@ func (s *Streams) each(ctx context.Context, n int, do func(ctx context.Context, 
 const lookPage = 32
 
 // retire makes the chunks of a replaced value expire. Missing chunks are fine. It ends cleanTime
-// after the context, for what it leaves is in the journal.
+// after the context; the journal lists the remaining chunks.
 //
 // The number of chunks may be forged. So retire ends at a page of chunks that are all missing. If
-// that is the first page, an earlier retire may have failed half-way, and what it had done has
-// expired: then the last chunk is there, and a binary search finds the first one.
+// that is the first page, an earlier retire may have failed half-way, and its chunks have expired.
+// Then the last chunk is there, and a binary search finds the first one.
 func (s *Streams) retire(ctx context.Context, key string, m *Manifest, after time.Duration) error {
 	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -48,14 +48,14 @@ type HookOptions struct {
 	// scripts see packed bytes.
 	RefuseScripts bool
 
-	// Recorder is told of each command that reads or writes values of keys in scope; nil for none.
-	// A command for one value is a stats.Get or stats.Set, one that can have many (MGET, HGETALL,
-	// MSET, HSET and their like) a stats.GetMany or stats.SetMany: its keys are the keys or fields
-	// in scope. What reads and writes (GETSET, SET with GET) is a stats.Set, and its old value is
-	// not counted. Numbers, and with NoEscape what marshals itself, have no bytes. Of a pipeline
-	// each command is told, each with the whole pipeline's time in Redis. Commands that are refused
-	// are not told, nor are the reads of a transaction by hand (MULTI and EXEC sent as commands of
-	// their own).
+	// Recorder receives an Event for each command that reads or writes values of keys in scope. Nil
+	// for none. A command for one value is a stats.Get or stats.Set. A command that can have many
+	// values (such as MGET, HGETALL, MSET or HSET) is a stats.GetMany or stats.SetMany; its keys
+	// are the keys or fields in scope. A command that reads and writes (GETSET, SET with GET) is a
+	// stats.Set, and its old value is not counted. Numbers have no bytes; with NoEscape, neither
+	// have values that marshal themselves. In a pipeline each command has its own Event, with the
+	// whole pipeline's time in Redis. The Recorder receives no Event for a refused command, nor for
+	// the reads of a transaction by hand (MULTI and EXEC sent as commands of their own).
 	Recorder stats.Recorder
 }
 
@@ -440,8 +440,7 @@ func (h *Hook) pack(arg any, rec *recording) (any, error) {
 }
 
 // packedArgument is a value that a hook has packed. A program may queue one slice of arguments
-// twice, and the second command then finds the value as the first one left it: it must not be
-// packed again.
+// twice. The second command then finds packed values, and must not pack them again.
 type packedArgument []byte
 
 // MarshalBinary is how go-redis asks for the bytes to send.

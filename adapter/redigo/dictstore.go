@@ -12,7 +12,7 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// Listen waits so long between attempts, and gives up after so many in a row that heard nothing.
+// Listen's pause between attempts, and its limit on consecutive attempts that received nothing.
 const (
 	reconnect   = time.Second
 	maxFailures = 3
@@ -132,7 +132,7 @@ func (s *DictStore) listen(ctx context.Context, channel string, receive func(mes
 		return false, err
 	}
 	for {
-		// However long nothing is said: the connection's own timeout is for replies.
+		// Wait without a limit: the connection's own timeout is for replies.
 		switch m := subscription.ReceiveWithTimeout(0).(type) {
 		case redis.Subscription:
 			receive("")

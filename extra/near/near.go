@@ -88,11 +88,12 @@ type Options[T any] struct {
 // several caches.
 type Invalidations interface {
 	// Listen calls changed with keys that have changed, expired or been deleted, also by this
-	// program. It calls changed with nil when any key may have changed: after the start (so that it
-	// misses nothing from then on), after a lost connection, after a reconnect, and when the server
-	// was emptied. Calls may come from several goroutines at once. changed never blocks, and keeps
-	// no reference to keys. Listen reconnects by itself. It returns the context's error when ctx
-	// ends, or the error that makes listening impossible. It does not call changed after that.
+	// program. It calls changed with nil when any key may have changed. This is the case after the
+	// start, after a lost connection, after a reconnect, and when the server was emptied. After the
+	// start it misses nothing. Calls may come from several goroutines at once. changed never
+	// blocks, and keeps no reference to keys. Listen reconnects by itself. It returns the context's
+	// error when ctx ends, or the error that makes listening impossible. It does not call changed
+	// after that.
 	Listen(ctx context.Context, changed func(keys []string)) error
 
 	// Covers reports whether Listen reports changes of a key.

@@ -17,8 +17,8 @@ import (
 // ErrNil is the reply for no value.
 var ErrNil = errors.New("redisproc: nil")
 
-// Do sends one command, on a connection of its own, and returns the reply: a status, a number or a
-// bulk string as text, and of a list its elements in lines. It is for setting up and looking after;
+// Do sends one command, on a connection of its own, and returns the reply. Statuses, numbers and
+// bulk strings come back as text, a list as one line per element. Do is for setup and inspection;
 // programs use a client. The connection is to the server's socket, where nobody else can listen.
 func (s *Server) Do(ctx context.Context, args ...string) (string, error) {
 	conn, err := DialSocket(ctx, s.dir, socketFile)

@@ -37,8 +37,8 @@ type File struct {
 	// Path names the file, which is read only: neither it nor its folder is written to.
 	Path string
 
-	// Progress, if there is one, is told from time to time which part is loaded, 0 to 1. It is
-	// called from one goroutine.
+	// Progress, if not nil, receives the loaded fraction from time to time, 0 to 1. It is called
+	// from one goroutine.
 	Progress func(fraction float64)
 
 	// Valkey prefers valkey-server, if both are in PATH.
