@@ -14,8 +14,8 @@
 // again.
 //
 // [Cache.GetOrLoad] loads a missing value once for all waiting callers. A Store can wrap another
-// one: package batch writes many values in few pipelines, package stream stores values that are too
-// large for one key, and module near keeps decoded values in the process. Package stats records
+// one. Package batch writes many values in few pipelines. Package stream stores values that are too
+// large for one key. Module near keeps decoded values in the process. Package stats records
 // operations. Package ready reports readiness.
 //
 // Everything is safe for concurrent use unless its comment says otherwise. The only goroutines are

@@ -44,21 +44,21 @@ type LoadOptions struct {
 	StaleIfError time.Duration
 
 	// SoftTimeout is how long a caller waits for a load when there is an old value, counted from
-	// the start of the load. Then the caller gets the old value, and the load goes on, within
+	// the start of the load. Then the caller gets the old value, and the load continues, within
 	// Timeout and Refreshes. Needs StaleIfError. Defaults to 0: callers wait for the load.
 	SoftTimeout time.Duration
 
-	// Lock, if not 0, lets one process at a time load a key; the others wait for its value. It is
-	// how long the lock at KEY:lock outlives a process that died. A running load renews it, until
-	// Timeout. A value loaded under a lock is stored only if the lock still holds and the key has
-	// not changed since the load began. Choose some seconds: a process that stands still for
-	// longer loses its lock. Foreign content of KEY:lock stays as it is, and so does a lock that
-	// does not expire within Lock or Backoff. The key is then loaded without a lock.
+	// Lock, if not 0, lets one process at a time load a key; the others wait for its value. Its
+	// value is the expiry of the lock at KEY:lock, in case a process dies. A running load renews
+	// it, until Timeout. A value loaded under a lock is stored only if the lock still holds and the
+	// key has not changed since the load began. Choose some seconds: a process that stalls for
+	// longer loses its lock. GetOrLoad leaves foreign content of KEY:lock alone, and a lock that
+	// does not expire within Lock or Backoff. It then loads the key without a lock.
 	Lock time.Duration
 
-	// Backoff is how long no process loads a key again after a load under the lock failed. Callers
-	// get the old value or ErrLoadFailed meanwhile. Needs Lock. Defaults to 250 ms, which is long
-	// enough for the processes that wait for the load to see that it failed.
+	// Backoff bars all processes from loading a key for this long after a load under the lock
+	// failed. Meanwhile callers get the old value or ErrLoadFailed. Needs Lock. Defaults to 250 ms,
+	// long enough for the waiting processes to see the failure.
 	Backoff time.Duration
 
 	// ReplaceUnreadable lets GetOrLoad overwrite a value that this process cannot read: corrupt,
@@ -215,13 +215,13 @@ func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e Expiry, load fun
 	return entry.Value, err
 }
 
-// Entry is a value with what is known of its age.
+// Entry is a value with its expiry.
 type Entry[T any] struct {
 	Value T
 
-	// Expires is when the value or the cached miss expires. Zero for never, and for values of Set
-	// and SetMany where the Store cannot say when they expire (see Store). If it fails to say, this
-	// is the time of the call.
+	// Expires is when the value or the cached miss expires. It is zero for never. It is also zero
+	// for values of Set and SetMany if the Store has no PTTL (see Store). If PTTL fails, it is the
+	// time of the call.
 	Expires time.Time
 
 	// Stale reports an old value, past Expires: see LoadOptions.StaleIfError.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// aging is a Store that can say how long keys live on, as those of the adapters can. Entries need
-// it for values that do not carry their expiry.
+// aging is a Store that can return the expiries of keys, like those of the adapters. Entries need
+// it for values without an expiry inside.
 type aging interface {
 	PTTL(ctx context.Context, keys []string) ([]int64, error)
 }
@@ -28,27 +28,27 @@ type Store interface {
 	// Get returns the value of a key, which belongs to the caller, or ErrNotFound.
 	Get(ctx context.Context, key string) ([]byte, error)
 
-	// Set writes a value and its expiry at once: no moment has one without the other.
+	// Set writes a value and its expiry in one step.
 	Set(ctx context.Context, key string, value []byte, e Expiry) error
 
 	// GetMany returns the values in the order of keys, nil for a key that does not exist. A key
-	// that holds something else than a string is an error of that key, and not one that does not
-	// exist, as MGET has it.
+	// that holds another type than a string is an error of that key. MGET returns nil for it, so a
+	// Store must check.
 	GetMany(ctx context.Context, keys []string) ([][]byte, error)
 
 	// SetMany writes each item as Set does. It is not a transaction.
 	SetMany(ctx context.Context, items []Item) error
 
-	// Delete removes keys and returns how many of them there were.
+	// Delete removes keys and returns how many of them existed.
 	Delete(ctx context.Context, keys []string) (int, error)
 
 	// Touch sets the expiry of a key and reports whether the key exists.
 	Touch(ctx context.Context, key string, e Expiry) (bool, error)
 
-	// Swap replaces the value of a key if it is old, in one step, and reports whether it did, or
-	// found the new value there already. Nil is no value: with a nil old it creates the key, with a
-	// nil value it deletes it. The key expires after ttl, with zero never. With the same old and
-	// new value it gives the key this ttl.
+	// Swap replaces the value of a key if it equals old, in one step. It reports whether it did, or
+	// found the new value there already. Nil means no value: with a nil old it creates the key,
+	// with a nil value it deletes it. The key expires after ttl, with zero never. With the same old
+	// and new value it gives the key this ttl.
 	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
 }
 
@@ -69,7 +69,7 @@ type Expiry struct {
 	Never bool
 }
 
-// TTL expires a value after d, which is at least a millisecond; zero is the zero Expiry, and not
+// TTL expires a value after d, at least a millisecond. Zero is the zero Expiry, and does not mean
 // "at once".
 func TTL(d time.Duration) Expiry { return Expiry{In: d} }
 
@@ -96,8 +96,8 @@ func (e Expiry) Validate() error {
 	return nil
 }
 
-// Millis is the expiry as Redis takes it: milliseconds from now (PX), or milliseconds since 1970
-// (PXAT) if absolute; zero for never.
+// Millis is the expiry in the form of Redis commands: milliseconds from now (PX), or milliseconds
+// since 1970 (PXAT) if absolute; zero for never.
 func (e Expiry) Millis() (ms int64, absolute bool) {
 	if !e.At.IsZero() {
 		return ceilMillis(time.Duration(e.At.Nanosecond()%int(time.Millisecond))) + e.At.UnixMilli(), true

@@ -35,7 +35,7 @@ const (
 // any program with Auto activates it. A manual rollback or activation in between wins, until the
 // ratio decays again. A program that is killed in the middle leaves only a lease, which runs out.
 type Auto struct {
-	// Interval is how often it looks, give or take a fifth. Defaults to 30 seconds.
+	// Interval is the time between two checks, give or take a fifth. Defaults to 30 seconds.
 	Interval time.Duration
 
 	// MinValues is how many values must have been written since the writer last changed before Auto
@@ -45,25 +45,25 @@ type Auto struct {
 	// SampleBytes bounds the sample in bytes. Defaults to 8 MiB.
 	SampleBytes int
 
-	// Decay is the part of the ratio at training that the live ratio may sink to. Defaults to 0.85;
-	// between 0 and 1. The live ratio is a mean over bytes in which a value counts half after 5000
-	// more. A program with another engine than the one that trained takes its own first ratio
-	// instead, down to 0.8 of the one at training.
+	// Decay is the limit for renewal: the live ratio divided by the ratio at training. Defaults to
+	// 0.85; between 0 and 1. The live ratio is a mean over bytes in which a value counts half after
+	// 5000 more. A program whose engine did not train the dictionary uses its own first ratio
+	// instead, but at least 0.8 of the ratio at training.
 	Decay float64
 
-	// Retry is how long the fleet waits after a training that gave nothing. Defaults to an hour.
+	// Retry is the pause of the fleet after a training without a result. Defaults to an hour.
 	Retry time.Duration
 
-	// Lease is how long after a program was killed another one may train in its place. Defaults to
-	// 30 seconds; at least one.
+	// Lease is the time after which another program may train in place of one that was killed.
+	// Defaults to 30 seconds; at least one.
 	Lease time.Duration
 
 	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
-	// defaults to 1, and then it takes half of one processor at most.
+	// defaults to 1, and training then takes at most half of one processor.
 	Train TrainOptions
 }
 
-// autopilot is an Auto at work.
+// autopilot is a running Auto.
 type autopilot struct {
 	group *Group
 	Auto
@@ -75,7 +75,7 @@ type autopilot struct {
 	size     int // of the sample, in bytes
 	seen     int // values that were offered to it
 
-	// What was last seen of the writer, and its live ratio.
+	// The writer at the last look, and its live ratio.
 	writer                    *writer
 	values, plain, stored     int64
 	weightedPlain, weightedIn float64
@@ -124,8 +124,8 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 	return a, nil
 }
 
-// offer gives a value to the sample, if one is being taken. The writer of the value never waits:
-// while another value is being added this one is passed over.
+// offer gives a value to the sample, if one is being taken. The caller never waits: while another
+// value is being added, offer skips this one.
 func (a *autopilot) offer(value []byte) {
 	if !a.sampling.Load() || len(value) > a.SampleBytes/minSamples || !a.lock.TryLock() {
 		return
@@ -169,8 +169,8 @@ func (a *autopilot) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ratio is the live ratio of the present writer, and over how many values; a new writer begins
-// anew.
+// ratio returns the live ratio of the present writer, and its number of values. A new writer starts
+// from zero.
 func (a *autopilot) ratio() (ratio float64, values int64) {
 	w := a.group.writer.Load()
 	if w != a.writer {
@@ -191,7 +191,7 @@ func (a *autopilot) ratio() (ratio float64, values int64) {
 	return ratio, values
 }
 
-// reason says why a new dictionary is needed, or nothing.
+// reason returns why a new dictionary is needed, or "".
 func (a *autopilot) reason(s *State) string {
 	ratio, values := a.ratio()
 	if values < int64(a.MinValues) || a.writer.key.id != s.Current {
@@ -321,8 +321,8 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 
 var errIdle = errors.New("dict: too little was written to take a sample")
 
-// collect takes a sample of the values that are being written, until enough were offered. A program
-// that has fallen idle lets another one try.
+// collect takes a sample of the values being written, until enough were offered. An idle program
+// gives up, so that another one can try.
 func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Lock()
 	a.sample, a.size, a.seen = nil, 0, 0
@@ -396,7 +396,7 @@ func (l *lease) renew() {
 	}
 }
 
-// release gives the lease back, or keeps everybody off for a while longer.
+// release gives the lease back, or bars all programs from it for a while longer.
 func (l *lease) release(ctx context.Context, keep time.Duration) error {
 	l.end(context.Canceled)
 	<-l.renewed

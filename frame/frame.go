@@ -92,10 +92,14 @@
 // # What a frame costs
 //
 // A frame adds 9 bytes and the length to the bare payload. The length takes 1 byte below 128, 2
-// below 16 KiB, 3 below 2 MiB. Snappy and s2 contain the length, so that they cost 9 at any size.
-// zstd leaves out 4 bytes of magic and costs 6 to 8. lz4 and gzip cost 10 to 12. A dictionary id
-// adds 4; zstd saves up to 4 of these in its own frame. Without the checksum everything is 4 bytes
-// less. A trailer of version 2 adds 11.
+// below 16 KiB, and 3 below 2 MiB. For each algorithm, in bytes:
+//
+//   - snappy and s2: 9 at any size, because their payload contains the length.
+//   - zstd: 6 to 8, because a frame leaves out 4 bytes of magic.
+//   - lz4 and gzip: 10 to 12.
+//
+// A dictionary id adds 4, and zstd saves up to 4 of these in its own frame. Without the checksum a
+// frame is 4 bytes smaller. A trailer of version 2 adds 11.
 //
 // # Compatibility
 //

@@ -200,9 +200,9 @@ func (s Server) Key(n int, expires bool) int {
 	return size
 }
 
-// KeyString is the allocation for a key and its string value, which is no whole number. name is the
-// length of the name, n the length of the value. If the server allocates the two separately, it is
-// the sum of [Server.Key] and [Server.String].
+// KeyString is the allocation for a key and its string value, which is no whole number. The name
+// has name bytes, the value n. If the server allocates the two separately, it is the sum of
+// [Server.Key] and [Server.String].
 func (s Server) KeyString(name, n int, expires bool) int {
 	if s.Layout == Redis70 {
 		return s.Key(name, expires) + s.String(n)
