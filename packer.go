@@ -63,10 +63,10 @@ type PackerOptions struct {
 
 	// Budget bounds the decoded bytes of one operation on many values: a GetMany or GetEntries, and
 	// a command or pipeline through the hook of package goredis. A value beyond it is ErrBudget,
-	// and nothing is allocated for it. Plain values do not count. The Budget also applies to
-	// values above 1 MiB across all callers of the Packer: together they decode at most Budget
-	// bytes of them at a time, and further callers wait. Defaults to 256 MiB, or to MaxSize if that
-	// is larger; at least MaxSize.
+	// and nothing is allocated for it. Plain values do not count. For values above 1 MiB it
+	// is also a limit across all callers of the Packer: together they decode at most Budget bytes
+	// at a time, and others wait. Defaults to 256 MiB, or to MaxSize if that is larger; at least
+	// MaxSize.
 	Budget int
 
 	// Strict treats a value with a frame's first bytes and a wrong header check as damaged:

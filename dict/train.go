@@ -34,8 +34,8 @@ const (
 	slowSizes   = 2       // at how many sizes they are tried
 	costTime    = 100 * time.Millisecond
 
-	// A smaller dictionary is taken where it comes this near to the best one: it is faster, and
-	// takes less memory in every program.
+	// A smaller dictionary wins if it comes this near to the best one: it is faster, and takes less
+	// memory in every program.
 	tie = 0.005
 
 	packedGain = 0.05 // what a value must get smaller by to be stored packed: the Packer's default
@@ -43,18 +43,18 @@ const (
 
 // TrainOptions are the settings of [Train]; the zero value is useful.
 type TrainOptions struct {
-	// Setting is what values will be written with, and candidates are measured with. Defaults to
-	// zstd at the engine's default level.
+	// Setting is the setting for later values, and for measuring candidates. Defaults to zstd at
+	// the engine's default level.
 	Setting compress.Setting
 
 	// Engine makes the compressor of the setting. Defaults to pure Go.
 	Engine compress.Engine
 
-	// Builders are who makes the candidates. Defaults to [Builders].
+	// Builders make the candidates. Defaults to [Builders].
 	Builders []Builder
 
-	// MaxSize is the size in bytes of the largest dictionary that is tried. Defaults to 128 KiB; 2
-	// KiB to frame.MaxDictionarySize.
+	// MaxSize is the size in bytes of the largest candidate. Defaults to 128 KiB; 2 KiB to
+	// frame.MaxDictionarySize.
 	MaxSize int
 
 	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over
@@ -62,8 +62,8 @@ type TrainOptions struct {
 	// enough.
 	MinGain float64
 
-	// Current is the dictionary that is in use, if there is one: a new one must then save MinGain
-	// of the memory that values take with Current.
+	// Current is the present dictionary, if any. A new one must then save MinGain of the memory
+	// that values take with Current.
 	Current *Dictionary
 
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root
@@ -74,17 +74,17 @@ type TrainOptions struct {
 	// of letters, '_' and '-'.
 	Exclude []string
 
-	// Refit makes the dictionary anew in the end, of all samples, by the builder and with the size
-	// that won. It is better then than the figures say, which are those of the one it was chosen
-	// by; for those who measure on values of their own.
+	// Refit finally rebuilds the winner from all samples, with the same builder and size. The
+	// result is better than the figures, which are those of the original winner. Use it if you
+	// measure on values of your own.
 	Refit bool
 
-	// NoTimes leaves out Measure.CompressNs and DecompressNs, which take half a second to measure;
-	// for those who train many dictionaries, or measure times themselves.
+	// NoTimes leaves out Measure.CompressNs and DecompressNs, which take half a second to measure.
+	// Use it if you train many dictionaries, or measure times yourself.
 	NoTimes bool
 
-	// Workers is how many candidates are made and measured at a time. Defaults to GOMAXPROCS. It
-	// does not change the result.
+	// Workers is the number of candidates in progress at a time. Defaults to GOMAXPROCS. It does
+	// not change the result.
 	Workers int
 
 	// Progress is called after each candidate, if it is set, from one goroutine at a time. The
@@ -121,7 +121,7 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 	return o, nil
 }
 
-// Measure is what values take, stored in one way.
+// Measure is the size and speed of values in one form of storage.
 type Measure struct {
 	Values         int   `json:"values"`
 	RawBytes       int64 `json:"raw_bytes"`
@@ -170,7 +170,7 @@ type Candidate struct {
 	Error   string             `json:"error,omitempty"` // why there is none, or why it was not taken
 }
 
-// Training is what Train found.
+// Training is the result of Train.
 type Training struct {
 	Dictionary *Dictionary // nil when there is none that pays
 	Winner     Candidate   // what Dictionary is of the candidates, or was made after with Refit
@@ -188,8 +188,8 @@ type Training struct {
 	Candidates             []Candidate
 }
 
-// PaysFrom is how many values the dictionary must serve before it has saved the memory that it
-// takes itself.
+// PaysFrom is the number of values that the dictionary must serve to save the memory that it takes
+// itself.
 func (t *Training) PaysFrom() int {
 	saved := t.Without.AllocatedPerValue() - t.With.AllocatedPerValue()
 	if t.Dictionary == nil || saved <= 0 {
@@ -509,7 +509,7 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 	return fmt.Errorf("dict: %w: none of %d attempts gave one%s%s", ErrNoDictionary, len(t.tried), reason, refused)
 }
 
-// refit replaces the winner by what its builder makes of all samples, unless that fails a check.
+// refit replaces the winner by its builder's dictionary of all samples, unless that fails a check.
 func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	if t.exclude != nil {
 		var err error
@@ -531,8 +531,8 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	return ctx.Err()
 }
 
-// validate proves that every held-out value comes back, through the engine and through pure Go, and
-// that nothing is in the dictionary that must not be.
+// validate proves that every held-out value comes back, through the engine and through pure Go. It
+// also proves that the dictionary contains nothing excluded.
 func (t *trainer) validate(ctx context.Context, d *Dictionary) (Measure, error) {
 	if t.exclude != nil {
 		if err := t.exclude.verify(ctx, d); err != nil {
