@@ -264,7 +264,7 @@ func (c *Cache[T]) fetch(ctx context.Context, key string, e Expiry, load func(co
 	return c.join(ctx, l)
 }
 
-// entry is what a call returns of a value that Redis has.
+// entry is the Entry of a value in Redis.
 func (l *loading[T]) entry(ctx context.Context, v T, expires time.Time) Entry[T] {
 	if l.aged && expires.IsZero() {
 		ctx, cancel := l.cache.patient(ctx)
@@ -284,7 +284,7 @@ func (c *Cache[T]) Old(key string) (Entry[T], bool) {
 	return c.oldOf(&loading[T]{cache: c, key: key}, f)
 }
 
-// lend returns a copy of what a flight has loaded and not yet stored.
+// lend returns a copy of a flight's loaded value that is not yet stored.
 func (c *Cache[T]) lend(f *flight[T]) (v T, ok bool) {
 	f.lending.RLock()
 	defer f.lending.RUnlock()
@@ -303,8 +303,8 @@ func (c *Cache[T]) lend(f *flight[T]) (v T, ok bool) {
 	return v, err == nil
 }
 
-// oldOf is what a flight has loaded and not yet stored, or else the old value that a call or its
-// flight has.
+// oldOf returns a flight's loaded value that is not yet stored, or else the old value that a call
+// or its flight has.
 func (c *Cache[T]) oldOf(call *loading[T], f *flight[T]) (Entry[T], bool) {
 	if f != nil {
 		select {
@@ -438,7 +438,7 @@ func (f *flight[T]) overtake() {
 	f.storing.Unlock()
 }
 
-// chain is the flight, if it is not nil, and those that were left before it; mu is locked.
+// chain returns the flight, if not nil, and the flights left before it; mu is locked.
 func (f *flight[T]) chain() (all []*flight[T]) {
 	for ; f != nil; f = f.before {
 		all = append(all, f)
@@ -476,7 +476,7 @@ func (l *loader[T]) refresh(ctx context.Context, call loading[T]) {
 	}
 }
 
-// toBackground lets a flight go on without callers, if there is room for one more; mu is locked.
+// toBackground lets a flight continue without callers, if there is room for one more; mu is locked.
 func (l *loader[T]) toBackground(f *flight[T]) {
 	if !f.background && !f.ended && !l.closed && l.background < l.options.Refreshes {
 		f.background = true
@@ -529,7 +529,7 @@ func (c *Cache[T]) join(ctx context.Context, call loading[T]) (Entry[T], error) 
 }
 
 // await waits for a flight and returns its error, and the age of a miss. A caller that leaves
-// before gets what was loaded, or an old value, or the error of the loader or of its context.
+// earlier gets the loaded value, an old value, or the error of the loader or of its context.
 func (c *Cache[T]) await(ctx context.Context, f *flight[T], call *loading[T]) (old Entry[T], ok bool, err error) {
 	var soft <-chan time.Time
 	if d := c.options.SoftTimeout; d > 0 {
@@ -605,7 +605,7 @@ func (c *Cache[T]) take(f *flight[T]) (v T, err error) {
 	return v, err
 }
 
-// leave cancels a load that nobody waits for any more, unless it may go on in the background.
+// leave cancels a load without waiting callers, unless it may continue in the background.
 func (l *loader[T]) leave(f *flight[T], goOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -174,7 +174,7 @@ func (l *loading[T]) keep(ctx context.Context, f *flight[T], mine bool, v T, fre
 			swapped, storeErr = c.store.Swap(ctx, l.key, seen.stored, absent, c.options.NegativeTTL)
 		}
 	case err != nil && seen.stored != nil:
-		// An old value must not outlive what the loader says.
+		// An old value must not outlive the loader's ErrNotFound.
 		swapped, storeErr = c.store.Swap(ctx, l.key, seen.stored, nil, 0)
 	case err != nil:
 		return true, false
@@ -343,8 +343,8 @@ func (k *lock) renew(ctx context.Context) {
 	}()
 }
 
-// holds prolongs the lock, and reports false if it is lost: another process has it, or nobody, so
-// that another may have had it.
+// holds prolongs the lock, and reports false if it is lost. Another process has it then, or may
+// have had it.
 func (k *lock) holds(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.options.Patience)
 	defer cancel()

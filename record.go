@@ -105,10 +105,10 @@ func ErrorClass(err error) stats.Class {
 	return stats.Server
 }
 
-// freshness is that of a value that was read; zero for one that says nothing of it.
+// freshness is the freshness of a read value; zero if the value carries none.
 type freshness struct{ frame.Freshness }
 
-// expired reports whether the value is kept only in case that it cannot be loaded anew.
+// expired reports whether the value remains only for the case that a load fails.
 func (f *freshness) expired(now func() time.Time) bool {
 	return !f.Expires.IsZero() && !now().Before(f.Expires)
 }

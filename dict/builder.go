@@ -10,8 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Builder makes dictionaries of samples. Train tries those that it is given and keeps what measures
-// best.
+// Builder makes dictionaries of samples. Train tries all given builders and keeps the best measured
+// dictionary.
 type Builder struct {
 	// Name says who makes the dictionary, for reports: "libzstd fastcover". Params tells builders
 	// of one name apart: "k=256 d=8".
@@ -28,7 +28,7 @@ type Builder struct {
 	// samples.
 	Slow bool
 
-	// Baseline is what the winner must be no worse than, even where a smaller dictionary comes
+	// Baseline marks a candidate that the winner must match, even if a smaller dictionary comes
 	// close to the best.
 	Baseline bool
 }

@@ -18,7 +18,7 @@ import (
 // samples and in the dictionary. Shorter ones ("true", "42") are in anything.
 const minSecret = 6
 
-// excluder blanks the values of fields in JSON samples, and looks after them in what comes of it.
+// excluder blanks the values of fields in JSON samples, and checks dictionaries for them.
 type excluder struct {
 	fields  fieldpath.Paths
 	secrets map[string]bool
@@ -35,8 +35,8 @@ type span struct {
 }
 
 // collect finds the values of the fields in a sample, with all names inside them, and remembers
-// them. It is false for a sample that is not JSON, or nests deeper than fieldpath.MaxDepth: nobody
-// can tell what is in there.
+// them. It returns false for a sample that is not JSON, or nests deeper than fieldpath.MaxDepth:
+// its fields are unknown.
 func (e *excluder) collect(sample []byte) ([]span, bool) {
 	type level struct {
 		object bool

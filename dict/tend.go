@@ -79,8 +79,8 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
 	return failed
 }
 
-// touch keeps the group's keys in the registry from being evicted, and reports which dictionaries
-// are there. A user who may not touch reads those that are needed.
+// touch protects the group's keys in the registry from eviction, and reports which dictionaries are
+// there. If the user may not touch, it reads the needed ones instead.
 func (g *Group) touch(ctx context.Context, ids []frame.DictionaryID, needed int) ([]bool, error) {
 	r := g.registry
 	keys := make([]string, len(ids), len(ids)+3)

@@ -396,7 +396,7 @@ func (s *Streams) touch(ctx context.Context, key string, e bale.Expiry) (bool, e
 	return s.store.Touch(ctx, key, e)
 }
 
-// writer is a PutReader under way: an io.Writer of the compressed stream.
+// writer is a PutReader in progress: an io.Writer of the compressed stream.
 type writer struct {
 	*Streams
 	ctx      context.Context
@@ -439,7 +439,7 @@ func (w *writer) put(source io.Reader, e bale.Expiry) (info Info, err error) {
 	return w.manifest.Info, w.commit(e)
 }
 
-// renew gives the chunks their lease anew, three times as often as it runs out.
+// renew renews the lease of the chunks three times per lease.
 func (w *writer) renew() {
 	defer close(w.leasing)
 	ticker := time.NewTicker(w.options.Lease / 3)

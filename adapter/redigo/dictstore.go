@@ -97,8 +97,8 @@ func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
 }
 
 // Listen implements [dict.Store], on a connection of its own that the pool dials and does not
-// count. A connection that breaks is made anew; what keeps several in a row from hearing anything
-// is returned.
+// count. It replaces a connection that breaks. If several in a row receive nothing, it returns
+// their error.
 func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
 	for failures := 0; ; {
 		heard, err := s.listen(ctx, channel, receive)

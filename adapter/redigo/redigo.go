@@ -46,8 +46,8 @@ func do(ctx context.Context, pool *redis.Pool, command string, args ...any) (rep
 	return reply, ended(ctx, err)
 }
 
-// ended says of a time-out that it was the context's: redigo gives the connection what is left of
-// its time, and the two end together.
+// ended turns a time-out into the context's error. redigo gives the connection the rest of the
+// context's time, so the two end together.
 func ended(ctx context.Context, err error) error {
 	deadline, ok := ctx.Deadline()
 	if ok && errors.Is(err, os.ErrDeadlineExceeded) && time.Until(deadline) < time.Millisecond {
@@ -56,8 +56,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// owned is a value that may be written after the call: one that ends with its context leaves the
-// connection at its work for a moment.
+// owned returns a value that may be written after the call. A call that ends with its context
+// leaves the connection at work for a moment.
 func owned(ctx context.Context, value []byte) []byte {
 	if ctx.Done() == nil {
 		return value

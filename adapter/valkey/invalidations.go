@@ -81,11 +81,11 @@ func NewInvalidations(client valkey.Client, o InvalidationsOptions) (*Invalidati
 }
 
 // Listen calls changed with keys that have changed, expired or been deleted. It calls changed with
-// nil when any key may have changed: when it starts to listen to a node, after a lost connection,
-// and when a node was emptied. Calls come from several goroutines. changed may use the keys until
-// it returns, and must not block. Listen replaces lost connections without a limit on attempts. It
-// returns the context's error when ctx ends. If a server is unreachable then, it returns after the
-// client's dial timeout.
+// nil when any key may have changed. This happens when it starts to listen to a node, after a lost
+// connection, and when a node was emptied. Calls come from several goroutines. changed may use the
+// keys until it returns, and must not block. Listen replaces lost connections without a limit on
+// attempts. It returns the context's error when ctx ends. If a server is unreachable then, it
+// returns after the client's dial timeout.
 func (i *Invalidations) Listen(ctx context.Context, changed func(keys []string)) error {
 	var listeners sync.WaitGroup
 	defer listeners.Wait()

@@ -708,9 +708,9 @@ func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, loa
 }
 
 // The methods that write drop the kept value after the answer of Redis, even if that is an error. A
-// value that was read before can then not be kept any more, and one that was read after is the new
-// value, or a later one. The new value is not kept, because only Redis knows whether it has been
-// overwritten since.
+// value read before that can then no longer be kept. A value read after it is the new value, or a
+// later one. The new value is not kept, because only Redis knows whether it has been overwritten
+// since.
 
 // Set writes a value like bale.Cache.Set.
 func (c *Cache[T]) Set(ctx context.Context, key string, v T, e bale.Expiry) error {

@@ -56,7 +56,7 @@ func exchange(ctx context.Context, conn net.Conn, password string, args ...strin
 	return reply, nil
 }
 
-// ErrGone says that a server or proxy has ended, so that whoever listens on its port is another.
+// ErrGone: the server or proxy has ended, and another process may listen on its port.
 var ErrGone = errors.New("redisproc: the server has ended")
 
 // Dial connects to an address on the server's port, for clients. It is an error if the server has

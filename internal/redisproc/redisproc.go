@@ -51,8 +51,8 @@ const (
 	startTries   = 5                // a free port may be taken before the server binds it
 )
 
-// Ports of servers are below those that systems hand out for connections (from 32768 on Linux,
-// 49152 elsewhere), and so are those of the cluster bus.
+// Ports of servers are below the ephemeral ports (from 32768 on Linux, 49152 elsewhere), and so are
+// those of the cluster bus.
 const (
 	firstPort = 10_000
 	lastPort  = 22_000
@@ -93,13 +93,13 @@ func Start(ctx context.Context, args ...string) (*Server, error) {
 // Options say where and how a server runs.
 type Options struct {
 	// Args are settings as on the server's command line, for example "--maxmemory", "100mb". They
-	// come last and win over those that every server has: with "--appendonly", "yes" it keeps its
-	// data in its directory, which [Server.Restart] leaves and [Server.Close] removes.
+	// override the settings that every server has. With "--appendonly", "yes" the server keeps its
+	// data in its directory. [Server.Restart] leaves that directory, and [Server.Close] removes it.
 	Args []string
 
-	// Password is what clients have to give; none by default, and then whoever reaches the address
-	// can use the server: on loopback, every user of the machine. The server gets it on its
-	// standard input: others can read arguments. [Server.URL] has it.
+	// Password is the password for clients. None by default: anyone who reaches the address can use
+	// the server, on loopback every user of the machine. The server gets it on its standard input,
+	// because others can read arguments. [Server.URL] has it.
 	Password string
 
 	// Unprivileged runs the server as a user without other files or processes, or else as nobody
