@@ -24,6 +24,7 @@ import (
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/internal/testvalues"
 	"github.com/balekv/bale/stream"
 )
 
@@ -266,6 +267,9 @@ func TestIndented(t *testing.T) {
 // TestInspectLargeValues: what inspect shows is bounded, and so is the memory for it, however the
 // value is made.
 func TestInspectLargeValues(t *testing.T) {
+	if testvalues.Race {
+		t.Skip("the race detector allocates")
+	}
 	const size = 32 << 20
 	deep := strings.Repeat("[", 5000) + strings.Repeat("1,", size/2) + "1" + strings.Repeat("]", 5000)
 	for name, value := range map[string]string{
