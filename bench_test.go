@@ -14,8 +14,8 @@ import (
 	"github.com/balekv/bale/internal/testvalues"
 )
 
-// alternate times two ways to do the same thing in turns of n calls, so that the machine's moods
-// hit both alike, and returns the nanoseconds a call of each: the medians of the turns.
+// alternate times two implementations in alternating turns of n calls, so that noise of the machine
+// hits both alike. It returns the nanoseconds per call of each: the medians of the turns.
 func alternate(b *testing.B, n int, first, second func()) (firstNs, secondNs float64) {
 	var times [2][]float64
 	turn := 0
@@ -113,11 +113,11 @@ func BenchmarkPackOverhead(b *testing.B) {
 	}
 }
 
-// BenchmarkPooledAgainstNew compares a zstd round trip at 3.8 KB through a Packer, which shares its
-// contexts, with one that makes a stream encoder and a stream decoder with their default options
-// for each value, as one finds it in programs: "times-cheaper". Both have the same level and write
-// the same bytes. Making the two costs the same whatever the value, so the ratio is the larger the
-// faster the value itself is compressed: three values show how much.
+// BenchmarkPooledAgainstNew compares two zstd round trips at 3.8 KB: "times-cheaper" is their
+// ratio. One uses a Packer, which shares its contexts. The other makes a stream encoder and a
+// stream decoder with default options for each value, as many programs do. Both have the same level
+// and write the same bytes. The cost of making the two does not depend on the value. So the ratio
+// grows as the value itself compresses faster: three values show how much.
 func BenchmarkPooledAgainstNew(b *testing.B) {
 	b.Run("log of one message", func(b *testing.B) { benchmarkPooledAgainstNew(b, testvalues.LogBatch(1, 1)) })
 	b.Run("log of three messages", func(b *testing.B) { benchmarkPooledAgainstNew(b, testvalues.LogBatch(1, 3)) })
@@ -170,8 +170,8 @@ func benchmarkPooledAgainstNew(b *testing.B, src []byte) {
 	b.ReportMetric(many/one, "times-cheaper")
 }
 
-// TestUnclosedEncoderWritesNothing is the trap of benchmarks that do not prove their round trip: a
-// stream encoder that is never closed or flushed is very fast, and has written nothing.
+// TestUnclosedEncoderWritesNothing shows a trap of benchmarks without a proved round trip. A stream
+// encoder that is never closed or flushed is very fast, and has written nothing.
 func TestUnclosedEncoderWritesNothing(t *testing.T) {
 	var out bytes.Buffer
 	e, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1))

@@ -56,7 +56,7 @@ func newGate(bytes int) *gate {
 	return &gate{turn: make(chan struct{}, 1), freed: make(chan struct{}, 1), free: bytes}
 }
 
-// enter waits for n bytes, which must not be more than all there are. They are to be given back.
+// enter waits for n bytes, at most the whole budget. The caller must give them back.
 func (g *gate) enter(ctx context.Context, n int) error {
 	select {
 	case g.turn <- struct{}{}:

@@ -34,15 +34,15 @@ type Options[T any] struct {
 	Codec Codec[T]
 
 	// Packer defaults to one with default options: zstd at its fastest level, reading every
-	// algorithm. It can be shared by caches.
+	// algorithm. Caches can share it.
 	Packer *Packer
 
-	// TTL is how long values live that are set with the zero Expiry, at least a millisecond. Zero
-	// means for ever.
+	// TTL is how long values live that are set with the zero Expiry, at least a millisecond.
+	// Defaults to 0: no expiry.
 	TTL time.Duration
 
 	// Jitter shortens each TTL at random by up to this part of it, 0 to 1, so that values set
-	// together do not expire together. Defaults to 0. Absolute expiries are kept, and so is never.
+	// together do not expire together. Defaults to 0. Absolute expiries and "never" are unaffected.
 	Jitter float64
 
 	// Load is for [Cache.GetOrLoad].
@@ -52,7 +52,7 @@ type Options[T any] struct {
 	Recorder stats.Recorder
 
 	// Log receives a warning for each value that LoadOptions.ReplaceUnreadable replaces, with its
-	// key, and one when the Store first fails to say when keys expire; nil for none.
+	// key. It receives one more when the Store first fails to return expiries. Nil for none.
 	Log *slog.Logger
 }
 
@@ -106,8 +106,8 @@ func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
 	return v, err
 }
 
-// GetEntry is Get that returns the age of the value, too. With a cached miss the error is
-// ErrNotFound and the Entry Absent.
+// GetEntry is Get that also returns the expiry of the value. For a cached miss the error is
+// ErrNotFound and the Entry is Absent.
 func (c *Cache[T]) GetEntry(ctx context.Context, key string) (Entry[T], error) {
 	v, fresh, _, err := c.get(ctx, key, c.recorder)
 	switch {
@@ -122,16 +122,16 @@ func (c *Cache[T]) GetEntry(ctx context.Context, key string) (Entry[T], error) {
 	return Entry[T]{}, err
 }
 
-// age is the Entry of a value that does not say its expiry.
+// age is the Entry of a value without an expiry inside.
 func (c *Cache[T]) age(ctx context.Context, key string, v T) Entry[T] {
 	e := Entry[T]{Value: v}
 	c.ages(ctx, []string{key}, func(_ string, expires time.Time) { e.Expires = expires })
 	return e
 }
 
-// ages asks the Store for the expiry of keys whose values do not say it. Without PTTL they stay
-// unknown. If PTTL fails, as it does for a user who may not call it, they expire now: nobody keeps
-// such a value beyond its end.
+// ages asks the Store for the expiry of keys whose values have none inside. Without PTTL it stays
+// unknown. If PTTL fails, as for a user who may not call it, they expire now: then nobody caches
+// the value beyond its end.
 func (c *Cache[T]) ages(ctx context.Context, keys []string, set func(key string, expires time.Time)) {
 	store, ok := c.store.(aging)
 	if !ok || len(keys) == 0 {
@@ -198,7 +198,7 @@ func (c *Cache[T]) Set(ctx context.Context, key string, v T, e Expiry) error {
 	return nil
 }
 
-// fence lets a write through only if the key still holds these bytes, nil for nothing.
+// fence lets a write through only if the key still holds these bytes, nil for no value.
 type fence struct{ old []byte }
 
 // set writes a value with a resolved expiry, and reports whether the fence let it through. A value
@@ -234,8 +234,8 @@ func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *fr
 	return written, err
 }
 
-// GetMany returns the values of those keys that exist, read by one command or one pipeline. If some
-// cannot be read the error is a [KeyErrors] for them, and the others are returned all the same.
+// GetMany returns the values of the existing keys, read by one command or one pipeline. If some
+// cannot be read, the error is a [KeyErrors] for them, and GetMany still returns the others.
 func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, error) {
 	values := make(map[string]T, len(keys))
 	err := c.getMany(ctx, keys, func(key string, v T, fresh *freshness) {
@@ -246,7 +246,7 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 	return values, err
 }
 
-// GetEntries is GetMany that returns the ages of the values, too, and cached misses as Absent.
+// GetEntries is GetMany that also returns the expiries of the values, and cached misses as Absent.
 func (c *Cache[T]) GetEntries(ctx context.Context, keys ...string) (map[string]Entry[T], error) {
 	entries := make(map[string]Entry[T], len(keys))
 	var ageless []string
@@ -308,9 +308,9 @@ func (c *Cache[T]) getMany(ctx context.Context, keys []string, found func(key st
 	return nil
 }
 
-// SetMany writes values, all with the same expiry (and each with a jitter of its own), by one
-// pipeline. It is not a transaction: if Redis refuses some, the error is a [KeyErrors] for them. If
-// some cannot be encoded nothing is sent.
+// SetMany writes values by one pipeline, all with the same expiry and each with its own jitter. It
+// is not a transaction: if Redis refuses some, the error is a [KeyErrors] for them. If some cannot
+// be encoded, nothing is sent.
 func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e Expiry) error {
 	if len(values) == 0 {
 		return nil
@@ -372,8 +372,7 @@ func (c *Cache[T]) setMany(ctx context.Context, values map[string]T, e Expiry, r
 	return err
 }
 
-// Delete removes keys and returns how many of them there were; one for which it is only remembered
-// that there is no value counts.
+// Delete removes keys and returns how many of them existed. Cached misses count.
 func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -396,8 +395,8 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 }
 
 // Touch gives a key another expiry without reading it. The zero Expiry is the cache's default. A
-// key that does not exist is ErrNotFound. What [Cache.GetOrLoad] has stored expires when its load
-// said, or earlier.
+// key that does not exist is ErrNotFound. A value that [Cache.GetOrLoad] has stored never outlives
+// the expiry of its load.
 func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
 	expiry, err := c.expiry(e)
 	if err != nil {
@@ -525,7 +524,7 @@ func (c *Cache[T]) expiry(e Expiry) (Expiry, error) {
 		e = c.ttl
 	}
 	if c.jitter > 0 && e.In > 0 {
-		// At least a millisecond, which is the shortest there is: zero would be for ever.
+		// At least a millisecond, the shortest expiry: zero would mean no expiry.
 		e.In -= time.Duration(math.Min(c.jitter*rand.Float64()*float64(e.In), float64(e.In-time.Millisecond)))
 	}
 	return e, nil

@@ -338,8 +338,8 @@ func TestJitter(t *testing.T) {
 	for _, e := range m.expiries {
 		shortest, longest, sum = min(shortest, e.In), max(longest, e.In), sum+e.In
 	}
-	// The mean of 400 draws is within 1% of 52.5 minutes but for one in a million; the ends are
-	// reached within a minute.
+	// The mean of 400 draws is within 1% of 52.5 minutes, with a chance of failure of one in a
+	// million. The ends are reached within a minute.
 	if mean := sum / 400; shortest < 45*time.Minute || shortest > 46*time.Minute || longest > time.Hour || longest < 59*time.Minute || mean < 51*time.Minute || mean > 54*time.Minute {
 		t.Errorf("TTLs from %v to %v, mean %v", shortest, longest, mean)
 	}

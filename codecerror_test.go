@@ -47,8 +47,8 @@ func (r *hesitant) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// TestCodecErrorHidesValues: no error of a codec shows any of the value, at any length, and the
-// cause is at hand.
+// TestCodecErrorHidesValues: no error of a codec shows any part of the value, at any length. The
+// cause stays reachable.
 func TestCodecErrorHidesValues(t *testing.T) {
 	ctx := t.Context()
 	packer, err := NewPacker(PackerOptions{MinSize: 1})

@@ -71,7 +71,7 @@ func TestPackerWithDictionaries(t *testing.T) {
 			t.Errorf("value %d: told of %d and %d bytes, not %d and %d", i, d.plain[i], d.stored[i], len(value), len(packed))
 		}
 	}
-	// What is too small to be tried is not told of.
+	// A value that is too small to be tried has no Packed call.
 	if _, err := p.Pack(nil, value[:10]); err != nil || len(d.plain) != len(all) {
 		t.Errorf("%d values told of, %v", len(d.plain), err)
 	}

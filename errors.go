@@ -9,15 +9,14 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// The causes of failure, to be told apart by errors.Is. What a caller gets is one of them wrapped
-// in a [KeyError], a [DecodeError] or both, except for ErrNotFound, which [Cache.Get] returns as it
-// is. A value that cannot be read is never deleted or overwritten for it, unless
-// LoadOptions.ReplaceUnreadable says so.
+// The causes of failure, for errors.Is. Callers get one of them wrapped in a [KeyError], a
+// [DecodeError] or both. The exception is ErrNotFound, which [Cache.Get] returns bare. A value that
+// cannot be read is never deleted or overwritten, unless LoadOptions.ReplaceUnreadable is set.
 var (
 	// ErrNotFound: the key does not exist, or has expired.
 	ErrNotFound = errors.New("key not found")
 
-	// ErrCorrupt: the value is a frame, but its content is not what its header says: it was cut,
+	// ErrCorrupt: the value is a frame, but its content does not match its header. It was cut,
 	// changed, or written with another dictionary.
 	ErrCorrupt = errors.New("corrupt value")
 
@@ -28,26 +27,26 @@ var (
 	// It says nothing about the value.
 	ErrBudget = errors.New("too many decoded bytes in one operation")
 
-	// ErrUnknownDictionary: the value was written with a dictionary that the Packer was not given.
+	// ErrUnknownDictionary: the Packer does not have the dictionary of the value.
 	ErrUnknownDictionary = errors.New("unknown dictionary")
 
-	// ErrUnknownAlgorithm: the value was written with an algorithm that the Packer does not have,
-	// or by a later version of bale.
+	// ErrUnknownAlgorithm: the Packer does not have the algorithm of the value, or the value comes
+	// from a later version of bale.
 	ErrUnknownAlgorithm = errors.New("unknown algorithm")
 
-	// ErrCodec: the codec cannot write a value, or read one, which another codec may have written.
-	// It comes as a [codec.Error].
+	// ErrCodec: the codec cannot encode or decode a value. Another codec may have written it. The
+	// error is a [codec.Error].
 	ErrCodec = codec.ErrFailed
 
-	// ErrLoadFailed: a load of the key failed a moment ago, in this process or another, and no new
-	// one starts before LoadOptions.Backoff has passed. The process that loaded has the cause.
+	// ErrLoadFailed: a load of the key failed a moment ago, in this process or another. No new load
+	// starts before LoadOptions.Backoff has passed. The process that loaded has the cause.
 	ErrLoadFailed = errors.New("the load of another caller has just failed")
 
 	// ErrInvalid: an argument or option is out of range.
 	ErrInvalid = errors.New("invalid argument")
 )
 
-// DecodeError says how a value was packed that could not be unpacked.
+// DecodeError reports how the unreadable value was packed.
 type DecodeError struct {
 	Algorithm    frame.Algorithm
 	DictionaryID frame.DictionaryID // zero for none
@@ -64,7 +63,7 @@ func (e *DecodeError) Error() string {
 // Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// KeyError says which operation on which key failed. It never holds the value.
+// KeyError names the failed operation and its key. It never holds the value.
 type KeyError struct {
 	Op  string // "get", "set", "delete", "touch", or a Redis command
 	Key string

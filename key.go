@@ -25,7 +25,7 @@ func NewKey(domain, resource, id, field string) (Key, error) {
 	return k, k.Validate()
 }
 
-// Validate reports a part that is missing or holds what it may not.
+// Validate returns an error for a part that is missing or invalid.
 func (k Key) Validate() error {
 	for _, part := range []struct{ name, value string }{{"domain", k.Domain}, {"resource", k.Resource}} {
 		if part.value == "" {

@@ -20,11 +20,11 @@ import (
 // LoadOptions are the settings of [Cache.GetOrLoad]; the zero value is useful. Caches that share
 // keys should have the same.
 type LoadOptions struct {
-	// Beta says how eagerly a value is loaded again before it expires. A long load, a near expiry
-	// and a large Beta make it likelier, by the rule of XFetch: when now - took*Beta*ln(random) is
-	// past the expiry (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede
-	// Prevention, VLDB 2015). Callers get the present value and do not wait. Defaults to 1;
-	// negative turns it off.
+	// Beta sets how eagerly a value is loaded again before it expires. A long load, a near expiry
+	// and a large Beta make an early load likelier. The rule is XFetch: load when now -
+	// took*Beta*ln(random) is past the expiry (Vattani, Chierichetti, Lowenstein: Optimal
+	// Probabilistic Cache Stampede Prevention, VLDB 2015). Callers get the present value and do not
+	// wait. Defaults to 1; negative turns early loads off.
 	Beta float64
 
 	// Refreshes bounds the loads that run with no caller waiting: those ahead of an expiry, and
@@ -36,49 +36,50 @@ type LoadOptions struct {
 	// misses are not cached.
 	NegativeTTL time.Duration
 
-	// StaleIfError keeps a value in Redis for this long beyond its expiry. GetOrLoad returns such
-	// an old value when no new one came: the loader failed, the lock was not to be had, Timeout,
-	// SoftTimeout or the caller's deadline ran out. A caller that cancels its context gets an
-	// error. Get and GetMany do not see old values; a Packer and a hook, which ignore expiries,
-	// do. Defaults to 0: no old values.
+	// StaleIfError keeps a value in Redis for this long beyond its expiry. GetOrLoad returns the
+	// old value if it gets no new one. The loader may have failed, or the lock may have been taken.
+	// Or Timeout, SoftTimeout or the caller's deadline may have run out. A caller that cancels its
+	// context gets an error. Get and GetMany do not return old values. A Packer and a hook do,
+	// because they ignore expiries. Defaults to 0: no old values.
 	StaleIfError time.Duration
 
 	// SoftTimeout is how long a caller waits for a load when there is an old value, counted from
-	// the start of the load. Then the caller gets the old value, and the load goes on, within
+	// the start of the load. Then the caller gets the old value, and the load continues, within
 	// Timeout and Refreshes. Needs StaleIfError. Defaults to 0: callers wait for the load.
 	SoftTimeout time.Duration
 
-	// Lock, if not 0, lets one process at a time load a key; the others wait for its value. It is
-	// how long the lock at KEY:lock outlives a process that died. A running load renews it, until
-	// Timeout. A value loaded under a lock is stored only if the lock still holds and the key has
-	// not changed since the load began. Choose some seconds: a process that stands still for
-	// longer loses its lock. Foreign content of KEY:lock stays as it is, and so does a lock that
-	// does not expire within Lock or Backoff. The key is then loaded without a lock.
+	// Lock, if not 0, lets one process at a time load a key; the others wait for its value. Its
+	// value is the expiry of the lock at KEY:lock, in case a process dies. A running load renews
+	// it, until Timeout. A value loaded under a lock is stored only if the lock still holds and the
+	// key has not changed since the load began. Choose some seconds: a process that stalls for
+	// longer loses its lock. GetOrLoad leaves foreign content of KEY:lock alone, and a lock that
+	// does not expire within Lock or Backoff. It then loads the key without a lock.
 	Lock time.Duration
 
-	// Backoff is how long no process loads a key again after a load under the lock failed. Callers
-	// get the old value or ErrLoadFailed meanwhile. Needs Lock. Defaults to 250 ms, which is long
-	// enough for the processes that wait for the load to see that it failed.
+	// Backoff bars all processes from loading a key for this long after a load under the lock
+	// failed. Meanwhile callers get the old value or ErrLoadFailed. Needs Lock. Defaults to 250 ms,
+	// long enough for the waiting processes to see the failure.
 	Backoff time.Duration
 
 	// ReplaceUnreadable lets GetOrLoad overwrite a value that this process cannot read: corrupt,
 	// too large, of another codec, or packed with an unknown dictionary or algorithm. Without it
-	// each read of such a value is a load until the value expires. Turn it on only for keys that
-	// belong to this cache alone, and not while two versions of a program with different codecs
-	// run: each would replace the other's values. It never replaces a stream (package stream), nor
-	// a value whose dictionary the registry could not be asked for. The Recorder receives a
-	// stats.Replace for each, and Options.Log a warning.
+	// each read of an unreadable value is a load until the value expires. Turn it on only for keys
+	// that belong to this cache alone. Leave it off while two versions of a program run with
+	// different codecs: each would replace the other's values. It never replaces a stream (package
+	// stream), nor a value whose dictionary could not be looked up because the registry did not
+	// answer. For each replaced value the Recorder receives a stats.Replace, and Options.Log a
+	// warning.
 	ReplaceUnreadable bool
 
 	// Timeout bounds a load: its context ends then. Defaults to 30 s.
 	Timeout time.Duration
 
-	// Patience bounds each Redis call of GetOrLoad (read, lock, store). When it runs out,
-	// GetOrLoad continues without Redis. A caller's own read takes at most half of its remaining
-	// deadline. Once the loader has returned, a caller waits for Redis for at most half of its
-	// remaining deadline: then it gets what was loaded, and the store goes on.
-	// The client must honour contexts (go-redis: ContextTimeoutEnabled). Do not set it so low that
-	// a slow Redis counts as one that is down: that adds loads. Defaults to 2 s.
+	// Patience bounds each Redis call of GetOrLoad (read, lock, store). When it runs out, GetOrLoad
+	// continues without Redis. A caller's own read takes at most half of its remaining deadline.
+	// Once the loader has returned, a caller waits for Redis for at most half of its remaining
+	// deadline. It then gets the loaded value, and the store continues. The client must honour
+	// contexts (go-redis: ContextTimeoutEnabled). Do not set it so low that a slow Redis counts as
+	// down: that adds loads. Defaults to 2 s.
 	Patience time.Duration
 }
 
@@ -188,25 +189,25 @@ func (e *errLoad) Error() string { return e.err.Error() }
 func (e *errLoad) Unwrap() error { return e.err }
 
 // GetOrLoad returns the value of a key, or loads and stores it if there is none. All callers of
-// this process that wait for a key share one load, and each gets its own value. [LoadOptions] has
-// more: one load among all processes, loads ahead of expiry, cached misses, and old values for when
-// no new one comes.
+// this process that wait for a key share one load, and each gets its own value. [LoadOptions] adds
+// one load among all processes, loads ahead of expiry, cached misses, and old values when no new
+// one comes.
 //
 // The loader's context has the values of its first caller's context. It ends when all callers have
-// left, or with LoadOptions.Timeout. A load whose callers left with an old value goes on. A loader
-// that panics makes an error for its callers, a [codec.PanicError] with the stack. A loader's error
-// comes back in a [KeyError].
+// left, or with LoadOptions.Timeout. A load whose callers left with an old value continues. If a
+// loader panics, its callers get a [codec.PanicError] with the stack. A loader's error comes back
+// in a [KeyError].
 //
-// The cache never stands in the way of a value. If Redis cannot be read, or the value there cannot
-// be unpacked, the value is loaded. If it cannot be stored, it is returned all the same, and the
-// Recorder receives the error. A value that cannot be unpacked stays as it is, unless
+// A failing cache never keeps a value from callers. If Redis cannot be read, or the value there
+// cannot be unpacked, GetOrLoad loads the value. If it cannot store the value, it still returns it,
+// and the Recorder receives the error. A value that cannot be unpacked stays as it is, unless
 // LoadOptions.ReplaceUnreadable is set.
 //
-// A load that a Set, SetMany or Delete of the same Cache overtakes is not stored. With
-// LoadOptions.Lock neither is a load that a write of another process overtakes, nor one whose
-// value somebody deleted; of a Delete of a key that had no value it learns nothing. Without Lock,
-// a load that began before another process's write can overwrite it: delete such keys again after a
-// moment, or give them a short expiry.
+// A load is not stored if a Set, SetMany or Delete of the same Cache overtakes it. With
+// LoadOptions.Lock this includes writes and deletions by other processes. The exception is a Delete
+// of a key without a value, which GetOrLoad cannot detect. Without Lock, a load that began before
+// another process's write can overwrite it. Delete such keys again after a moment, or give them a
+// short expiry.
 //
 // Loaded values are stored with their expiry inside, by this machine's clock, and expire by it.
 func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (T, error) {
@@ -214,13 +215,13 @@ func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e Expiry, load fun
 	return entry.Value, err
 }
 
-// Entry is a value with what is known of its age.
+// Entry is a value with its expiry.
 type Entry[T any] struct {
 	Value T
 
-	// Expires is when the value or the cached miss expires. Zero for never, and for values of Set
-	// and SetMany where the Store cannot say when they expire (see Store). If it fails to say, this
-	// is the time of the call.
+	// Expires is when the value or the cached miss expires. It is zero for never. It is also zero
+	// for values of Set and SetMany if the Store has no PTTL (see Store). If PTTL fails, it is the
+	// time of the call.
 	Expires time.Time
 
 	// Stale reports an old value, past Expires: see LoadOptions.StaleIfError.
@@ -263,7 +264,7 @@ func (c *Cache[T]) fetch(ctx context.Context, key string, e Expiry, load func(co
 	return c.join(ctx, l)
 }
 
-// entry is what a call returns of a value that Redis has.
+// entry is the Entry of a value in Redis.
 func (l *loading[T]) entry(ctx context.Context, v T, expires time.Time) Entry[T] {
 	if l.aged && expires.IsZero() {
 		ctx, cancel := l.cache.patient(ctx)
@@ -273,9 +274,9 @@ func (l *loading[T]) entry(ctx context.Context, v T, expires time.Time) Entry[T]
 	return Entry[T]{Value: v, Expires: expires}
 }
 
-// Old returns the old value of a key whose load is in flight, or what was loaded and is not yet
-// stored, without asking Redis: what a Fetch that gives up would return. It serves callers that
-// share a Fetch and have deadlines of their own.
+// Old returns the old value of a key whose load is in flight, or a loaded value that is not yet
+// stored. It does not ask Redis. A Fetch that gives up returns the same value. Old serves callers
+// that share a Fetch and have deadlines of their own.
 func (c *Cache[T]) Old(key string) (Entry[T], bool) {
 	c.mu.Lock()
 	f := c.flight(key)
@@ -283,7 +284,7 @@ func (c *Cache[T]) Old(key string) (Entry[T], bool) {
 	return c.oldOf(&loading[T]{cache: c, key: key}, f)
 }
 
-// lend returns a copy of what a flight has loaded and not yet stored.
+// lend returns a copy of a flight's loaded value that is not yet stored.
 func (c *Cache[T]) lend(f *flight[T]) (v T, ok bool) {
 	f.lending.RLock()
 	defer f.lending.RUnlock()
@@ -302,8 +303,8 @@ func (c *Cache[T]) lend(f *flight[T]) (v T, ok bool) {
 	return v, err == nil
 }
 
-// oldOf is what a flight has loaded and not yet stored, or else the old value that a call or its
-// flight has.
+// oldOf returns a flight's loaded value that is not yet stored, or else the old value that a call
+// or its flight has.
 func (c *Cache[T]) oldOf(call *loading[T], f *flight[T]) (Entry[T], bool) {
 	if f != nil {
 		select {
@@ -391,7 +392,7 @@ var (
 	errNotLoaded = errors.New("not loaded")
 )
 
-// early reports whether a value is to be loaded before it expires.
+// early reports whether to load a value before it expires.
 func (l *loader[T]) early(f *freshness) bool {
 	if f.Expires.IsZero() || l.options.Beta < 0 {
 		return false
@@ -401,8 +402,8 @@ func (l *loader[T]) early(f *freshness) bool {
 }
 
 // overtake invalidates in-flight loads of keys that are being written, so that they are not stored.
-// A write calls it before and after: before, it waits for a load that is being stored; after, it
-// catches a load that began meanwhile and may have read the old state.
+// A write calls it twice. The first call waits for a load that is being stored. The second catches
+// a load that began during the write and may have read the old state.
 func (l *loader[T]) overtake(keys ...string) {
 	if l.flying.Load() == 0 {
 		return
@@ -437,7 +438,7 @@ func (f *flight[T]) overtake() {
 	f.storing.Unlock()
 }
 
-// chain is the flight, if it is not nil, and those that were left before it; mu is locked.
+// chain returns the flight, if not nil, and the flights left before it; mu is locked.
 func (f *flight[T]) chain() (all []*flight[T]) {
 	for ; f != nil; f = f.before {
 		all = append(all, f)
@@ -475,7 +476,7 @@ func (l *loader[T]) refresh(ctx context.Context, call loading[T]) {
 	}
 }
 
-// toBackground lets a flight go on without callers, if there is room for one more; mu is locked.
+// toBackground lets a flight continue without callers, if there is room for one more; mu is locked.
 func (l *loader[T]) toBackground(f *flight[T]) {
 	if !f.background && !f.ended && !l.closed && l.background < l.options.Refreshes {
 		f.background = true
@@ -528,7 +529,7 @@ func (c *Cache[T]) join(ctx context.Context, call loading[T]) (Entry[T], error) 
 }
 
 // await waits for a flight and returns its error, and the age of a miss. A caller that leaves
-// before gets what was loaded, or an old value, or the error of the loader or of its context.
+// earlier gets the loaded value, an old value, or the error of the loader or of its context.
 func (c *Cache[T]) await(ctx context.Context, f *flight[T], call *loading[T]) (old Entry[T], ok bool, err error) {
 	var soft <-chan time.Time
 	if d := c.options.SoftTimeout; d > 0 {
@@ -604,7 +605,7 @@ func (c *Cache[T]) take(f *flight[T]) (v T, err error) {
 	return v, err
 }
 
-// leave cancels a load that nobody waits for any more, unless it may go on in the background.
+// leave cancels a load without waiting callers, unless it may continue in the background.
 func (l *loader[T]) leave(f *flight[T], goOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -601,8 +601,8 @@ func TestFetchAsksForTheExpiry(t *testing.T) {
 	})
 }
 
-// TestExpiryThatCannotBeAsked: if PTTL fails the value is there, but not to be kept, and the log
-// says so once.
+// TestExpiryThatCannotBeAsked: if PTTL fails, the caller gets the value but must not cache it. The
+// log has one message.
 func TestExpiryThatCannotBeAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -650,7 +650,7 @@ func TestMistakesOfUnit(t *testing.T) {
 	}
 }
 
-// TestErrCodec: what a codec refuses is told from what cannot be unpacked.
+// TestErrCodec: an error of the codec differs from an error of unpacking.
 func TestErrCodec(t *testing.T) {
 	store := newMemory()
 	c, err := New(store, Options[int]{})

@@ -312,7 +312,7 @@ func TestLostLock(t *testing.T) {
 	})
 }
 
-// TestLoaderThatNeverReturns does not keep the lock for ever.
+// TestLoaderThatNeverReturns: a hanging loader does not keep the lock.
 func TestLoaderThatNeverReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
@@ -405,8 +405,8 @@ func TestNotFoundIsShared(t *testing.T) {
 	})
 }
 
-// TestRefreshLeavesASetAlone: a value without an expiry inside, which somebody set since, is not
-// what was to be refreshed.
+// TestRefreshLeavesASetAlone: a refresh does not touch a value without an expiry inside that was
+// set after the refresh began.
 func TestRefreshLeavesASetAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{clockwork: newClockwork()}

@@ -460,8 +460,8 @@ func TestCallersLeave(t *testing.T) {
 	})
 }
 
-// TestLeftLoadIsOvertaken: a load that all callers left, and whose loader does not heed its
-// context, does not overwrite what was written meanwhile, by a Set or a later load.
+// TestLeftLoadIsOvertaken: all callers left a load, and its loader ignores its context. The load
+// does not overwrite what a Set or a later load has written since.
 func TestLeftLoadIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newLoading(t, newClockwork(), LoadOptions{})
@@ -633,8 +633,8 @@ func TestCloseEndsLoads(t *testing.T) {
 	})
 }
 
-// TestCloseEndsOvertakenLoads: Close cancels a load whose key was written since, and its caller is
-// told why.
+// TestCloseEndsOvertakenLoads: Close cancels a load whose key was written since, and its caller
+// gets the reason.
 func TestCloseEndsOvertakenLoads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newLoading(t, newClockwork(), LoadOptions{Timeout: time.Hour})

@@ -21,8 +21,8 @@ type reading[T any] struct {
 	err    error // ErrNotFound, or what is stored cannot be read
 }
 
-// look reads the key and reports whether the value is there, or said not to be: then nothing is to
-// be loaded. A refresh looks for a value other than the one its caller saw.
+// look reads the key and reports whether it found a value or a cached miss; then no load is needed.
+// A refresh looks for a value other than the one its caller saw.
 func (l *loading[T]) look(ctx context.Context, f *flight[T], ahead bool) (r reading[T], found bool) {
 	ctx, cancel := l.cache.patient(ctx)
 	defer cancel()
@@ -148,8 +148,8 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, fr
 }
 
 // keep stores a loaded value or miss. It reports false if the key has changed since the load began,
-// by this Cache (overtaken) or another; or may have, because the lock was lost: mine says whether
-// it holds. A Redis that fails is not a reason.
+// by this Cache (overtaken) or another. It also reports false if the key may have changed because
+// the lock was lost; mine says whether the load holds it. A Redis that fails is not a reason.
 func (l *loading[T]) keep(ctx context.Context, f *flight[T], mine bool, v T, fresh frame.Freshness, err error, seen *reading[T]) (kept, overtaken bool) {
 	f.storing.Lock()
 	defer f.storing.Unlock()
@@ -174,7 +174,7 @@ func (l *loading[T]) keep(ctx context.Context, f *flight[T], mine bool, v T, fre
 			swapped, storeErr = c.store.Swap(ctx, l.key, seen.stored, absent, c.options.NegativeTTL)
 		}
 	case err != nil && seen.stored != nil:
-		// An old value must not outlive what the loader says.
+		// An old value must not outlive the loader's ErrNotFound.
 		swapped, storeErr = c.store.Swap(ctx, l.key, seen.stored, nil, 0)
 	case err != nil:
 		return true, false
@@ -215,8 +215,8 @@ func isToken(holder []byte) bool {
 }
 
 // foreign reports whether the lock's key holds something that no load has written, or a lock that
-// does not expire in time. Either may stay for ever. Where the Store cannot say when a lock expires,
-// it counts.
+// does not expire in time. Both may stay without end. If the Store cannot return expiries, the lock
+// counts as valid.
 func (l *loading[T]) foreign(ctx context.Context, key string, holder []byte) bool {
 	if finder, found := bytes.CutPrefix(holder, absentMark); found { // the next load replaces it
 		return !isToken(finder)
@@ -344,8 +344,8 @@ func (k *lock) renew(ctx context.Context) {
 	}()
 }
 
-// holds prolongs the lock, and reports false if it is lost: another process has it, or nobody, so
-// that another may have had it.
+// holds prolongs the lock, and reports false if it is lost. Another process has it then, or may
+// have had it.
 func (k *lock) holds(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.options.Patience)
 	defer cancel()

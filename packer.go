@@ -26,74 +26,75 @@ const (
 
 // PackerOptions are the settings of a [Packer]; the zero value is useful.
 type PackerOptions struct {
-	// Compressor is what values are written with. Defaults to zstd at its fastest level. It stays
-	// the caller's, to be closed after the Packer.
+	// Compressor writes the values. Defaults to zstd at its fastest level. The caller closes it,
+	// after the Packer.
 	Compressor Compressor
 
-	// Readers are read with beside Compressor: one for each pair of algorithm and dictionary that
-	// stored values may have. Every algorithm of this module without a dictionary
-	// is read anyway. They stay the caller's.
+	// Readers read values beside Compressor: one for each pair of algorithm and dictionary that
+	// stored values may have. The Packer reads every algorithm of this module without a dictionary
+	// anyway. The caller closes the Readers.
 	Readers []Compressor
 
 	// Dictionaries, in place of Compressor and beside Readers, supplies compressors whose
-	// dictionaries change while the Packer runs: a dict.Group. It stays the caller's.
+	// dictionaries change while the Packer runs: a dict.Group. The caller closes it.
 	Dictionaries Dictionaries
 
-	// Engine makes the compressors that the Packer was not given. Defaults to pure Go; module czstd
-	// has another.
+	// Engine makes the compressors that you do not give. Defaults to pure Go; module czstd has
+	// another.
 	Engine compress.Engine
 
 	// MinSize is the size in bytes below which a value is stored plain without being tried.
 	// Defaults to 64; at least 1.
 	MinSize int
 
-	// MinGain is the part of its size that a value must get smaller by to be stored packed: reading
-	// it plain is cheaper. Defaults to 0.05; below 1. Negative means that a single byte is enough.
+	// MinGain is the minimum saving for storing a value packed, as a part of its size. Below it a
+	// plain value is cheaper to read. Defaults to 0.05; below 1. Negative means that a single byte
+	// is enough.
 	MinGain float64
 
-	// NoChecksum leaves out the checksum over the content: 4 bytes less for each value, and a wrong
-	// byte may go unnoticed. Values that have one are still verified.
+	// NoChecksum leaves out the checksum over the content. This saves 4 bytes for each value, but a
+	// wrong byte may go unnoticed. Values with a checksum are still verified.
 	NoChecksum bool
 
-	// MaxSize is the largest decoded value in bytes. A frame that claims more is ErrTooLarge,
-	// before anything is allocated for it; a larger value is stored plain, so that no Packer writes
-	// what it would not read. Defaults to 64 MiB.
+	// MaxSize is the largest decoded value in bytes. A frame that claims more is ErrTooLarge, and
+	// nothing is allocated for it. A larger value is stored plain, so that a Packer never writes a
+	// frame that it would not read. Defaults to 64 MiB.
 	MaxSize int
 
 	// Budget bounds the decoded bytes of one operation on many values: a GetMany or GetEntries, and
 	// a command or pipeline through the hook of package goredis. A value beyond it is ErrBudget,
-	// before anything is allocated for it. Values that are stored plain do not count. The Budget
-	// also bounds the decoded bytes of the values above 1 MiB that all callers of the Packer decode
-	// at a time; the others wait. Defaults to 256 MiB, or to MaxSize where that is more; at least
+	// and nothing is allocated for it. Plain values do not count. For values above 1 MiB it
+	// is also a limit across all callers of the Packer: together they decode at most Budget bytes
+	// at a time, and others wait. Defaults to 256 MiB, or to MaxSize if that is larger; at least
 	// MaxSize.
 	Budget int
 
-	// Strict takes a value that starts like a frame but whose header does not check for a damaged
-	// frame, ErrCorrupt, rather than for a foreign value. For caches where every writer
-	// packs: they escape values that happen to start so.
+	// Strict treats a value with a frame's first bytes and a wrong header check as damaged:
+	// ErrCorrupt. Otherwise it is a foreign value. Use Strict for caches where every writer packs:
+	// packing escapes values that happen to start like a frame.
 	Strict bool
 }
 
-// Dictionaries supplies a [Packer] with compressors whose dictionaries come and go while it runs.
-// It is safe for concurrent use.
+// Dictionaries supplies a [Packer] with compressors whose dictionaries change while it runs. It is
+// safe for concurrent use.
 type Dictionaries interface {
-	// Writer is what values are written with at the moment. It is called for each value: it must
-	// not block, and its compressor is used right away.
+	// Writer returns the current compressor for writing. The Packer calls it for each value, so it
+	// must not block. The Packer uses the compressor right away.
 	Writer() Compressor
 
-	// Reader returns what reads payloads of an algorithm with a dictionary. It may wait for the
-	// dictionary to be fetched, but not for long and not beyond ctx; an error is the caller's
+	// Reader returns the compressor that reads payloads of an algorithm with a dictionary. It may
+	// wait briefly to fetch the dictionary, but not beyond ctx. Its error becomes the caller's
 	// ErrUnknownDictionary.
 	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
 
-	// Packed is told of each value that was tried: the value, which it must not keep, and how many
-	// bytes are stored for it. It must not block.
+	// Packed receives each value that was tried, and its stored size in bytes. It must not keep the
+	// value, and must not block.
 	Packed(plain []byte, stored int)
 }
 
-// Packer turns bytes into fewer bytes and back. It writes with one compressor and reads with all
-// those it was given, so that a fleet can change settings while old values live on. Make one with
-// [NewPacker]; it is safe for concurrent use.
+// Packer turns bytes into fewer bytes and back. It writes with one compressor and reads with many,
+// so that a fleet can change settings while old values remain. Make one with [NewPacker]; it is
+// safe for concurrent use.
 type Packer struct {
 	writer     Compressor // nil where dynamic has it
 	written    readerKey  // what a frame of the writer's says
@@ -107,15 +108,15 @@ type Packer struct {
 	strict     bool
 
 	readers map[readerKey]Compressor
-	// defaults are the algorithms of this module for which no reader was given, made when first
-	// met.
+	// defaults are the algorithms of this module without a given reader. The Packer makes each at
+	// first use.
 	defaults [16]func() (Compressor, error)
 
 	mu    sync.Mutex
 	owned []Compressor // those of defaults that were made
 }
 
-// readerKey is what a frame says of how its payload was made.
+// readerKey identifies the compressor of a frame: its algorithm and dictionary.
 type readerKey struct {
 	algorithm  frame.Algorithm
 	dictionary frame.DictionaryID
@@ -211,9 +212,9 @@ func NewPacker(o PackerOptions) (_ *Packer, err error) {
 	return p, nil
 }
 
-// MaxPackedLen is how much room in bytes dst must have for [Packer.Pack] not to allocate, for a
-// value of n bytes and the compressors of this module: the largest bounds among them are libzstd's,
-// n+n/256+64, and Snappy's, 32+n+n/6, and a header comes before it.
+// MaxPackedLen is the room in bytes that dst needs so that [Packer.Pack] does not allocate. It
+// covers a value of n bytes and all compressors of this module. The largest bounds among these are
+// libzstd's, n+n/256+64, and Snappy's, 32+n+n/6. The header adds to them.
 func MaxPackedLen(n int) int { return n + n/6 + 64 + frame.MaxHeaderSize + frame.FreshnessSize }
 
 // maxPayload bounds the payload of n bytes for every algorithm and every encoder of its format.
@@ -222,17 +223,17 @@ func MaxPackedLen(n int) int { return n + n/6 + 64 + frame.MaxHeaderSize + frame
 // payload keeps a decoder busy: empty blocks without end.
 func maxPayload(n int) int { return n + n/6 + 1<<10 }
 
-// Pack appends the stored form of src to dst and returns it: a frame, or src itself where that is
-// not larger by MinGain. On an error it returns dst as it was. It keeps no reference
-// to dst or src, which must not overlap.
+// Pack appends the stored form of src to dst and returns it. The stored form is a frame, or src
+// itself if a frame saves less than MinGain. On an error it returns dst unchanged. It keeps no
+// reference to dst or src, which must not overlap.
 func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 	dst, _, err := p.pack(dst, src, nil)
 	return dst, err
 }
 
-// Escape appends src to dst as it is, or in a frame if Unpack would take it for one. It is for
-// programs that read packed values and write plain ones: what somebody uploads comes back as it
-// was, also if it is a frame. Otherwise it is like Pack.
+// Escape appends src to dst unchanged, or in a frame if Unpack would take it for one. It is for
+// programs that read packed values and write plain ones: an upload comes back unchanged, even if it
+// is a frame. Otherwise it is like Pack.
 func (p *Packer) Escape(dst, src []byte) ([]byte, error) {
 	if _, _, packed, err := p.parse(src); !packed && err == nil {
 		return append(dst, src...), nil
@@ -247,8 +248,8 @@ func (p *Packer) errEscape(src []byte) error {
 	return fmt.Errorf("%w: %d bytes that start like a frame must be escaped, and MaxSize is %d", ErrTooLarge, len(src), p.maxSize)
 }
 
-// pack is Pack that says how it packed. With a freshness the stored form is always a frame that
-// ends in it, but where src is beyond MaxSize.
+// pack is Pack that also returns how it packed. With a freshness the stored form is always a frame
+// with that trailer, unless src is beyond MaxSize.
 func (p *Packer) pack(dst, src []byte, fresh *frame.Freshness) ([]byte, readerKey, error) {
 	plain := readerKey{}
 	escape := frame.HasMagic(src)
@@ -325,16 +326,16 @@ func (p *Packer) header(key readerKey, src []byte, fresh *frame.Freshness) frame
 	return h
 }
 
-// Unpack appends the content of the stored value src to dst and returns it. A value that is not a
-// frame is appended as it is, and one that says that there is no value is ErrNotFound. On an error,
-// a [DecodeError], it returns dst as it was. It allocates nothing when dst has room for the
-// content, and keeps no reference to dst or src, which must not overlap.
+// Unpack appends the content of the stored value src to dst and returns it. It appends a value that
+// is no frame unchanged. A cached miss is ErrNotFound. On an error, a [DecodeError], it returns dst
+// unchanged. It allocates nothing when dst has room for the content, and keeps no reference to dst
+// or src, which must not overlap.
 func (p *Packer) Unpack(dst, src []byte) ([]byte, error) {
 	return p.UnpackContext(context.Background(), dst, src)
 }
 
-// UnpackContext is Unpack that ends with ctx where it has to wait: for a dictionary, which happens
-// with PackerOptions.Dictionaries, or for other large values to be decoded: see
+// UnpackContext is Unpack with a context, which bounds its waits. It may wait for a dictionary,
+// with PackerOptions.Dictionaries. It may also wait while other large values are decoded, see
 // PackerOptions.Budget.
 func (p *Packer) UnpackContext(ctx context.Context, dst, src []byte) ([]byte, error) {
 	return p.unpack(ctx, dst, src, nil)
@@ -362,7 +363,7 @@ func (p *Packer) unpack(ctx context.Context, dst, src []byte, b *Batch) ([]byte,
 	return p.decode(r, dst, payload, &h)
 }
 
-// parse tells frames from plain values, for callers that need no copy of plain ones.
+// parse separates frames from plain values, for callers that need no copy of plain ones.
 func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err error) {
 	h, offset, packed = frame.Parse(src)
 	if !packed && p.strict && frame.HasMagic(src) {
@@ -371,9 +372,9 @@ func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err
 	return h, offset, packed, err
 }
 
-// check finds the reader of a frame, its payload without a trailer, and how fresh the value is if
-// the frame says so. The value is counted to its batch, nil for none. It comes before the gate: a
-// frame that nothing can read must not hold up others.
+// check finds the reader of a frame, its payload without a trailer, and the freshness in its frame,
+// if any. The value counts against its batch, nil for none. It comes before the gate: an unreadable
+// frame must not hold up others.
 func (p *Packer) check(ctx context.Context, payload []byte, h *frame.Header, b *Batch) (r Compressor, _ []byte, fresh frame.Freshness, err error) {
 	if h.Version == frame.V2 {
 		f, kind, size, ok := frame.ParseTrailer(payload)
@@ -397,8 +398,7 @@ func (p *Packer) check(ctx context.Context, payload []byte, h *frame.Header, b *
 	if err := b.take(h); err != nil {
 		return nil, nil, fresh, decodeError(h, err)
 	}
-	// Most values were written as they are written now: that reader is found without a look at the
-	// map.
+	// Most values have the writer's present settings: their reader needs no lookup in the map.
 	r = p.writer
 	if r == nil || h.Algorithm != p.written.algorithm || h.DictionaryID != p.written.dictionary || h.Version > frame.V2 {
 		if r, err = p.reader(ctx, h); err != nil {
@@ -431,13 +431,13 @@ func decodeError(h *frame.Header, err error) error {
 	return &DecodeError{h.Algorithm, h.DictionaryID, err}
 }
 
-// Causes that make a value unreadable here, and no reason to replace it.
+// Causes that make a value unreadable here, but do not justify its replacement.
 var (
 	errNoAnswer = errors.New("it could not be fetched")
 	errStream   = errors.New("the value is a stream, in chunks under other keys: read it with package stream")
 )
 
-// reader finds what reads the frame's payload.
+// reader finds the compressor that reads the frame's payload.
 func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error) {
 	if h.Version > frame.V2 {
 		return nil, fmt.Errorf("%w: frame version %d, this reader knows versions up to %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V2)
@@ -470,9 +470,8 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error
 	return r, nil
 }
 
-// Close lets go of the compressors that the Packer made for itself. It may be called while the
-// Packer is in use: calls in progress finish, later ones may return an error that is
-// [os.ErrClosed].
+// Close releases the compressors that the Packer made for itself. You may call it while the Packer
+// is in use. Calls in progress finish; later calls may return an error that is [os.ErrClosed].
 func (p *Packer) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

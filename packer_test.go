@@ -343,9 +343,9 @@ func TestPoolsKeepNoLargeBuffers(t *testing.T) {
 	}
 }
 
-// checkHostile unpacks a value that may have been made by anyone. What comes out must be an error,
-// the original content, or for a value that is no frame the value itself. Frames without a checksum
-// may decode to other content.
+// checkHostile unpacks a value that anyone may have made. The result must be an error or the
+// original content, or the value itself if it is no frame. Frames without a checksum may decode to
+// other content.
 func checkHostile(t testing.TB, p *Packer, dst, stored, original []byte, maxSize int) {
 	got, err := p.Unpack(dst[:0], stored)
 	h, _, isFrame := frame.Parse(stored)
@@ -370,9 +370,9 @@ func checkHostile(t testing.TB, p *Packer, dst, stored, original []byte, maxSize
 	}
 }
 
-// TestHostileInput tries damaged and forged values, BALE_FUZZ_N of them or 20,000, and watches the
-// memory: a call may allocate the limit on the decoded size and 16 MiB, garbage included, and
-// nothing of it may stay.
+// TestHostileInput tries damaged and forged values: BALE_FUZZ_N of them, or 20,000. It also watches
+// the memory. A call may allocate the limit on the decoded size plus 16 MiB, garbage included, and
+// must keep none of it.
 func TestHostileInput(t *testing.T) {
 	n := 20_000
 	if s := os.Getenv("BALE_FUZZ_N"); s != "" {

@@ -14,7 +14,7 @@ import (
 // reading both.
 var clock = time.Now()
 
-// recording is an operation under way that a Recorder will be told of. Without a Recorder it does
+// recording is an operation in flight whose Event goes to the Recorder. Without a Recorder it does
 // nothing.
 type recording struct {
 	recorder stats.Recorder
@@ -72,8 +72,8 @@ func (r *recording) end(ctx context.Context, err error) {
 	r.recorder.Record(ctx, r.event)
 }
 
-// ErrorClass is the class by which a Recorder is told of an error that the packages of bale return;
-// of a [KeyErrors] its first one's.
+// ErrorClass returns the class under which a Recorder sees an error of bale's packages. For a
+// [KeyErrors] it is the class of the first error.
 func ErrorClass(err error) stats.Class {
 	if err == nil {
 		return stats.OK
@@ -105,10 +105,10 @@ func ErrorClass(err error) stats.Class {
 	return stats.Server
 }
 
-// freshness is that of a value that was read; zero for one that says nothing of it.
+// freshness is the freshness of a read value; zero if the value carries none.
 type freshness struct{ frame.Freshness }
 
-// expired reports whether the value is kept only in case that it cannot be loaded anew.
+// expired reports whether the value remains only for the case that a load fails.
 func (f *freshness) expired(now func() time.Time) bool {
 	return !f.Expires.IsZero() && !now().Before(f.Expires)
 }

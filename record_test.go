@@ -17,7 +17,7 @@ import (
 	"github.com/balekv/bale/stats"
 )
 
-// notes is a Recorder that keeps what it is told.
+// notes is a Recorder that keeps its events.
 type notes struct {
 	timed  bool
 	events []stats.Event

@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// aging is a Store that can say how long keys live on, as those of the adapters can. Entries need
-// it for values that do not carry their expiry.
+// aging is a Store that can return the expiries of keys, like those of the adapters. Entries need
+// it for values without an expiry inside.
 type aging interface {
 	PTTL(ctx context.Context, keys []string) ([]int64, error)
 }
 
-// Store is what a [Cache] needs of a Redis client. The adapters have one for each client; an own
-// one must be safe for concurrent use and must not keep a value after it returned.
+// Store is the Redis client that a [Cache] needs. The adapters have one for each client. Your own
+// Store must be safe for concurrent use and must not keep a value after it returned.
 //
-// A Store may also have the method PTTL(ctx context.Context, keys []string) ([]int64, error), which
-// returns for each key what the command replies: how many milliseconds it lives on, -1 for ever, -2
-// if it does not exist. Package near needs it to drop in time what Set has written, and package
-// stream to find chunks that would expire before their value. GetOrLoad needs it to ignore a lock
-// that does not expire in time.
+// A Store may also have the method PTTL(ctx context.Context, keys []string) ([]int64, error). It
+// returns the reply of PTTL for each key: the remaining milliseconds, -1 for no expiry, or -2 for a
+// missing key. Package near needs it to drop the values of Set in time. Package stream needs it to
+// find chunks that would expire before their value. GetOrLoad needs it to ignore a lock that does
+// not expire in time.
 //
-// An operation on many keys goes as one command or one pipeline, and the client splits it by
-// slot on a cluster. If it fails for some keys only, the error is a [KeyErrors] for them.
+// An operation on many keys is one command or one pipeline, and the client splits it by slot on a
+// cluster. If it fails for some keys only, the error is a [KeyErrors] for them.
 type Store interface {
 	// Get returns the value of a key, which belongs to the caller, or ErrNotFound.
 	Get(ctx context.Context, key string) ([]byte, error)
 
-	// Set writes a value and its expiry at once: no moment has one without the other.
+	// Set writes a value and its expiry in one step.
 	Set(ctx context.Context, key string, value []byte, e Expiry) error
 
 	// GetMany returns the values in the order of keys, nil for a key that does not exist. A key
-	// that holds something else than a string is an error of that key, and not one that does not
-	// exist, as MGET has it.
+	// that holds another type than a string is an error of that key. MGET returns nil for it, so a
+	// Store must check.
 	GetMany(ctx context.Context, keys []string) ([][]byte, error)
 
 	// SetMany writes each item as Set does. It is not a transaction.
 	SetMany(ctx context.Context, items []Item) error
 
-	// Delete removes keys and returns how many of them there were.
+	// Delete removes keys and returns how many of them existed.
 	Delete(ctx context.Context, keys []string) (int, error)
 
 	// Touch sets the expiry of a key and reports whether the key exists.
 	Touch(ctx context.Context, key string, e Expiry) (bool, error)
 
-	// Swap replaces the value of a key if it is old, in one step, and reports whether it did, or
-	// found the new value there already. Nil is no value: with a nil old it creates the key, with a
-	// nil value it deletes it. The key expires after ttl, with zero never. With the same old and
-	// new value it gives the key this ttl.
+	// Swap replaces the value of a key if it equals old, in one step. It reports whether it did, or
+	// found the new value there already. Nil means no value: with a nil old it creates the key,
+	// with a nil value it deletes it. The key expires after ttl, with zero never. With the same old
+	// and new value it gives the key this ttl.
 	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
 }
 
@@ -60,16 +60,16 @@ type Item struct {
 }
 
 // Expiry says when a value ends: after a time, at a time, or never. The zero Expiry is the cache's
-// default ([Options].TTL); a [Store] takes it for never. Redis keeps expiries to the millisecond:
-// anything finer is rounded up, and less than one is an error, for it is most often a number
-// without its unit.
+// default ([Options].TTL); for a [Store] it means never. Redis keeps expiries to the millisecond,
+// and finer ones are rounded up. An expiry below one millisecond is an error, because it is most
+// often a number without its unit.
 type Expiry struct {
 	In    time.Duration // from now; at least a millisecond
 	At    time.Time
 	Never bool
 }
 
-// TTL expires a value after d, which is at least a millisecond; zero is the zero Expiry, and not
+// TTL expires a value after d, at least a millisecond. Zero is the zero Expiry, and does not mean
 // "at once".
 func TTL(d time.Duration) Expiry { return Expiry{In: d} }
 
@@ -96,8 +96,8 @@ func (e Expiry) Validate() error {
 	return nil
 }
 
-// Millis is the expiry as Redis takes it: milliseconds from now (PX), or milliseconds since 1970
-// (PXAT) if absolute; zero for never.
+// Millis is the expiry in the form of Redis commands: milliseconds from now (PX), or milliseconds
+// since 1970 (PXAT) if absolute; zero for never.
 func (e Expiry) Millis() (ms int64, absolute bool) {
 	if !e.At.IsZero() {
 		return ceilMillis(time.Duration(e.At.Nanosecond()%int(time.Millisecond))) + e.At.UnixMilli(), true
@@ -105,7 +105,7 @@ func (e Expiry) Millis() (ms int64, absolute bool) {
 	return ceilMillis(e.In), false
 }
 
-// later is an expiry so much later, if it ends at all.
+// later is the expiry plus d; an expiry that never ends stays as it is.
 func (e Expiry) later(d time.Duration) Expiry {
 	if e.In > 0 {
 		e.In = min(e.In, math.MaxInt64-d) + d

@@ -32,8 +32,8 @@ const (
 	trainedDictFile = "frame/testdata/trained.dict"
 )
 
-// vector is a stored value and what every reader must make of it, for ever.
-// frame/testdata/README.md says what the fields mean.
+// vector is a stored value with the result that every reader must get, in all versions.
+// frame/testdata/README.md explains the fields.
 type vector struct {
 	Name    string `json:"name"`
 	Stored  string `json:"stored"`            // hex

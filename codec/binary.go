@@ -37,5 +37,6 @@ func (Binary[T, P]) Append(dst []byte, v T) ([]byte, error) {
 	return dst, fmt.Errorf("%w: %T", ErrNotBinary, v)
 }
 
-// Decode reads src into *v. UnmarshalBinary has to copy what it keeps of src, as its contract says.
+// Decode reads src into *v. UnmarshalBinary must copy the bytes of src that it keeps, as its
+// contract says.
 func (Binary[T, P]) Decode(src []byte, v *T) error { return P(v).UnmarshalBinary(src) }

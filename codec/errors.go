@@ -35,8 +35,8 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Is(target error) bool { return target == ErrFailed }
 
 // PanicError is a panic of a codec, as the cause of an [Error], or of a loader of bale.Cache. Its
-// message has the text of a runtime.Error, and otherwise only the type of what was panicked with,
-// for that may show a value.
+// message has the text of a runtime.Error. For other panics it has only the type, because the
+// panic's value may show a cached value.
 type PanicError struct {
 	Value any    // what was panicked with
 	Stack []byte // of the goroutine
@@ -49,7 +49,7 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic with a value of type %T", e.Value)
 }
 
-// withoutValue says of a codec's error what cannot be text of a value.
+// withoutValue returns the parts of a codec's error that cannot be text of a value.
 func withoutValue(err error) string {
 	if e, ok := errors.AsType[*PanicError](err); ok {
 		return e.Error()

@@ -19,7 +19,7 @@ import (
 // Compressor makes and reads the payloads of one algorithm with one dictionary or none. An
 // implementation is safe for concurrent use and keeps no reference to dst or src.
 type Compressor interface {
-	// Algorithm and DictionaryID are what a frame says about a payload of this compressor.
+	// Algorithm and DictionaryID identify this compressor in the frame of a payload.
 	Algorithm() frame.Algorithm
 	DictionaryID() frame.DictionaryID
 
@@ -29,13 +29,12 @@ type Compressor interface {
 	// Decompress appends the content of the payload src, which is size bytes long, to dst. A
 	// payload that decodes to more or fewer bytes, or does not end where src does, is an error. The
 	// caller has made sure that size is acceptable. Compressors of this module allocate size bytes
-	// at once up to 512 KiB, or 64 times src. Beyond that memory grows with the content that is
-	// really decoded.
+	// at once up to 512 KiB, or 64 times src. Beyond that, memory grows with the decoded content.
 	Decompress(dst, src []byte, size int) ([]byte, error)
 
-	// Close frees the compressor's memory. A compressor of this module may be in use during Close,
-	// and closed more than once: calls in progress finish, later ones work or return an error that
-	// is os.ErrClosed.
+	// Close frees the compressor's memory. You may call Close while a compressor of this module is
+	// in use, and more than once. Calls in progress finish. Later calls work, or return an error
+	// that is os.ErrClosed.
 	Close() error
 }
 

@@ -27,45 +27,43 @@ const (
 	engineGap          = 0.8 // what another engine than the one at training may come to of its ratio
 )
 
-// Auto trains and replaces a group's dictionary by itself; the zero value is useful. Each program
-// of the fleet that has it watches how much smaller its own values get. When the group has no
-// dictionary yet and enough was written, or when the ratio decays against the one at training, one
-// of them (a lease in Redis) takes a sample of the values that it is writing, trains in the
-// background, and publishes; after the registry's grace period any of them activates, unless
-// somebody has rolled back or activated another one or none meanwhile: then that stays until the
-// ratio decays again. A program that is killed in the middle leaves nothing behind but a lease that
-// runs out.
+// Auto trains and replaces a group's dictionary automatically; the zero value is useful. Each
+// program of the fleet with Auto watches its own compression ratio. A training starts when the
+// group has no dictionary yet and enough values were written. It also starts when the ratio decays
+// against the one at training. One program takes a lease in Redis. It samples the values that it
+// writes, trains in the background, and publishes the dictionary. After the registry's grace period
+// any program with Auto activates it. A manual rollback or activation in between wins, until the
+// ratio decays again. A program that is killed in the middle leaves only a lease, which runs out.
 type Auto struct {
-	// Interval is how often it looks, give or take a fifth. Defaults to 30 seconds.
+	// Interval is the time between two checks, give or take a fifth. Defaults to 30 seconds.
 	Interval time.Duration
 
-	// MinValues is how many values must have been written since the writer last changed before
-	// anything is said of the ratio, and how many a sample is taken from. Defaults to 1000; at
-	// least 20.
+	// MinValues is how many values must have been written since the writer last changed before Auto
+	// judges the ratio. It is also the minimum for taking a sample. Defaults to 1000; at least 20.
 	MinValues int
 
 	// SampleBytes bounds the sample in bytes. Defaults to 8 MiB.
 	SampleBytes int
 
-	// Decay is the part of the ratio at training that the live ratio may sink to. Defaults to 0.85;
-	// between 0 and 1. The live ratio is a mean over bytes in which a value counts half after 5000
-	// more. A program with another engine than the one that trained takes its own first ratio
-	// instead, down to 0.8 of the one at training.
+	// Decay is the limit for renewal: the live ratio divided by the ratio at training. Defaults to
+	// 0.85; between 0 and 1. The live ratio is a mean over bytes in which a value counts half after
+	// 5000 more. A program whose engine did not train the dictionary uses its own first ratio
+	// instead, but at least 0.8 of the ratio at training.
 	Decay float64
 
-	// Retry is how long the fleet waits after a training that gave nothing. Defaults to an hour.
+	// Retry is the pause of the fleet after a training without a result. Defaults to an hour.
 	Retry time.Duration
 
-	// Lease is how long after a program was killed another one may train in its place. Defaults to
-	// 30 seconds; at least one.
+	// Lease is the time after which another program may train in place of one that was killed.
+	// Defaults to 30 seconds; at least one.
 	Lease time.Duration
 
 	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
-	// defaults to 1, and then it takes half of one processor at most.
+	// defaults to 1, and training then takes at most half of one processor.
 	Train TrainOptions
 }
 
-// autopilot is an Auto at work.
+// autopilot is a running Auto.
 type autopilot struct {
 	group *Group
 	Auto
@@ -77,7 +75,7 @@ type autopilot struct {
 	size     int // of the sample, in bytes
 	seen     int // values that were offered to it
 
-	// What was last seen of the writer, and its live ratio.
+	// The writer at the last look, and its live ratio.
 	writer                    *writer
 	values, plain, stored     int64
 	weightedPlain, weightedIn float64
@@ -126,8 +124,8 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 	return a, nil
 }
 
-// offer gives a value to the sample, if one is being taken. The writer of the value never waits:
-// while another value is being added this one is passed over.
+// offer gives a value to the sample, if one is being taken. The caller never waits: while another
+// value is being added, offer skips this one.
 func (a *autopilot) offer(value []byte) {
 	if !a.sampling.Load() || len(value) > a.SampleBytes/minSamples || !a.lock.TryLock() {
 		return
@@ -171,8 +169,8 @@ func (a *autopilot) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ratio is the live ratio of the present writer, and over how many values; a new writer begins
-// anew.
+// ratio returns the live ratio of the present writer, and its number of values. A new writer starts
+// from zero.
 func (a *autopilot) ratio() (ratio float64, values int64) {
 	w := a.group.writer.Load()
 	if w != a.writer {
@@ -193,7 +191,7 @@ func (a *autopilot) ratio() (ratio float64, values int64) {
 	return ratio, values
 }
 
-// reason says why a new dictionary is needed, or nothing.
+// reason returns why a new dictionary is needed, or "".
 func (a *autopilot) reason(s *State) string {
 	ratio, values := a.ratio()
 	if values < int64(a.MinValues) || a.writer.key.id != s.Current {
@@ -209,8 +207,8 @@ func (a *autopilot) reason(s *State) string {
 	if e == nil || e.Info.Ratio == 0 {
 		return ""
 	}
-	// This program's engine may not be the one that the ratio was measured with: what it came to in
-	// the beginning counts, unless the values had changed by then.
+	// The ratio may have been measured with another engine than this program's. So use this
+	// program's own first ratio, unless the values had changed by then.
 	expected := min(e.Info.Ratio, max(a.atStart, engineGap*e.Info.Ratio))
 	if ratio >= a.Decay*expected {
 		return ""
@@ -227,8 +225,8 @@ func (a *autopilot) hasActivated(s *State) bool {
 	return false
 }
 
-// awaiting is the dictionary that is to be activated next: the newest that was published since the
-// current one became that. Who rolled back, or activated another or none, decided on those before.
+// awaiting is the next dictionary to activate: the newest that was published since the current one
+// was activated. A manual rollback or activation has already decided about older ones.
 func awaiting(s *State) *Entry {
 	for _, id := range pending(s) {
 		if e := s.Find(id); e.Published.After(s.changed()) {
@@ -240,7 +238,7 @@ func awaiting(s *State) *Entry {
 
 var errDecided = errors.New("dict: another dictionary was activated, or none, while this one was in training")
 
-// look does what is to be done at the moment.
+// look activates a waiting dictionary, or trains a new one, if it is time.
 func (a *autopilot) look(ctx context.Context) error {
 	g := a.group
 	s, err := g.registry.State(ctx, g.name)
@@ -323,8 +321,8 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 
 var errIdle = errors.New("dict: too little was written to take a sample")
 
-// collect takes a sample of the values that are being written, until enough were offered. A program
-// that has fallen idle lets another one try.
+// collect takes a sample of the values being written, until enough were offered. An idle program
+// gives up, so that another one can try.
 func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Lock()
 	a.sample, a.size, a.seen = nil, 0, 0
@@ -398,7 +396,7 @@ func (l *lease) renew() {
 	}
 }
 
-// release gives the lease back, or keeps everybody off for a while longer.
+// release gives the lease back, or bars all programs from it for a while longer.
 func (l *lease) release(ctx context.Context, keep time.Duration) error {
 	l.end(context.Canceled)
 	<-l.renewed

@@ -12,8 +12,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Builder makes dictionaries of samples. Train tries those that it is given and keeps what measures
-// best.
+// Builder makes dictionaries of samples. Train tries all given builders and keeps the best measured
+// dictionary.
 type Builder struct {
 	// Name says who makes the dictionary, for reports: "libzstd fastcover". Params tells builders
 	// of one name apart: "k=256 d=8".
@@ -30,7 +30,7 @@ type Builder struct {
 	// samples.
 	Slow bool
 
-	// Baseline is what the winner must be no worse than, even where a smaller dictionary comes
+	// Baseline marks a candidate that the winner must match, even if a smaller dictionary comes
 	// close to the best.
 	Baseline bool
 }
@@ -68,9 +68,9 @@ const embeddedID = 1
 
 var errNoContent = errors.New("the samples have too little in common")
 
-// Builders are the builders in pure Go, the default of [TrainOptions]: a cover of the samples, bare
-// and with zstd's entropy tables, in segments of several sizes; and klauspost's builder. Those of
-// libzstd are in module czstd.
+// Builders are the builders in pure Go, the default of [TrainOptions]. Most make a cover of the
+// samples, bare and with zstd's entropy tables, in segments of several sizes. The other is
+// klauspost's builder. Module czstd has those of libzstd.
 func Builders() []Builder {
 	var all []Builder
 	for _, k := range []int{64, 128, 256, 512, 1024, 2048, 4096, 8192} {

@@ -14,9 +14,9 @@ import (
 const Extension = ".dict"
 
 // ReadFS returns the dictionaries in the files *.dict of a file system: a folder (os.DirFS) or an
-// embed.FS, so that a program brings along what it must be able to read whatever becomes of the
-// registry. It follows the links that the file system follows: those of [os.DirFS] lead anywhere,
-// those of [os.Root.FS] not out of the folder.
+// embed.FS. A program that brings its dictionaries along can read its values even if the registry
+// is lost. ReadFS follows the links that the file system follows: those of [os.DirFS] lead
+// anywhere, those of [os.Root.FS] stay in the folder.
 func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 	var all []*Dictionary
 	names, err := fs.Glob(fsys, "*"+Extension)

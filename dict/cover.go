@@ -16,10 +16,10 @@ const coverPasses = 4
 // checkEvery is how many samples are counted between two looks at the context.
 const checkEvery = 256
 
-// cover selects the content of a dictionary of size bytes: segments of k bytes that hold the most
-// of what occurs often in the samples, the best one last. It is FastCover of libzstd (fastcover.c),
-// after "Effective Construction of Relative Lempel-Ziv Dictionaries" by Liao, Petri, Moffat and
-// Wirth (2016), on substrings of d bytes, 6 or 8.
+// cover selects the content of a dictionary of size bytes. It picks the segments of k bytes with
+// the most frequent content, and puts the best one last. It is FastCover of libzstd (fastcover.c),
+// on substrings of d bytes, 6 or 8. See "Effective Construction of Relative Lempel-Ziv
+// Dictionaries" by Liao, Petri, Moffat and Wirth (2016).
 func cover(ctx context.Context, samples [][]byte, size, k, d int) ([]byte, error) {
 	data := slices.Concat(samples...)
 	n := len(data) - max(d, 8) + 1 // positions that a substring may start at

@@ -2,8 +2,7 @@ package dict
 
 import "errors"
 
-// The reasons why there is no dictionary, and what a Registry refuses, to be told apart by
-// errors.Is.
+// The reasons why there is no dictionary, and the errors of a Registry, for errors.Is.
 var (
 	// ErrNoDictionary: no dictionary can be made of the samples, or none saves enough to pay for
 	// itself.
@@ -33,9 +32,9 @@ var (
 	// not removed.
 	ErrInUse = errors.New("the dictionary is in use")
 
-	// ErrUnlisted: the registry has lost its list of groups, the state of a group or its settings,
-	// so that nobody can tell which dictionaries are in use. Programs that run put them back at
-	// their next poll, and so does publishing to a group.
+	// ErrUnlisted: the registry has lost its list of groups, the state of a group or its settings.
+	// The dictionaries in use are unknown then. Running programs restore the lost keys at their
+	// next poll, and so does publishing to a group.
 	ErrUnlisted = errors.New("the registry has lost a part of itself")
 
 	// ErrConflict: others changed the group meanwhile, again and again or in a way that matters.

@@ -18,7 +18,7 @@ import (
 // samples and in the dictionary. Shorter ones ("true", "42") are in anything.
 const minSecret = 6
 
-// excluder blanks the values of fields in JSON samples, and looks after them in what comes of it.
+// excluder blanks the values of fields in JSON samples, and checks dictionaries for them.
 type excluder struct {
 	fields  fieldpath.Paths
 	secrets map[string]bool
@@ -35,8 +35,8 @@ type span struct {
 }
 
 // collect finds the values of the fields in a sample, with all names inside them, and remembers
-// them. It is false for a sample that is not JSON, or nests deeper than fieldpath.MaxDepth: nobody
-// can tell what is in there.
+// them. It returns false for a sample that is not JSON, or nests deeper than fieldpath.MaxDepth:
+// its fields are unknown.
 func (e *excluder) collect(sample []byte) ([]span, bool) {
 	type level struct {
 		object bool
@@ -113,8 +113,8 @@ func isWord(name string) bool {
 	return !strings.ContainsFunc(name, func(c rune) bool { return c != '_' && c != '-' && !unicode.IsLetter(c) })
 }
 
-// hide returns where the characters of a scalar value or a name are, and if it is to be looked for
-// elsewhere remembers it, as it is written and as it is meant.
+// hide returns the span of a scalar value or a name, without quotes. With elsewhere it also
+// remembers the text, both raw and unescaped, to find it in other places.
 func (e *excluder) hide(sample []byte, from, to int, token json.Token, elsewhere bool) []span {
 	// Between the end of the token before and this one there are only spaces, ':' and ','.
 	for from < to && strings.IndexByte(" \t\r\n:,", sample[from]) >= 0 {

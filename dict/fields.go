@@ -8,9 +8,9 @@ import (
 	"github.com/balekv/bale/internal/fieldpath"
 )
 
-// CountFields says in how many of the values each field is that [TrainOptions].Exclude would keep
-// out: a name at any depth, or a path from the root ("user.token"). What is not JSON, or nests
-// deeper than 1,000 levels, has none.
+// CountFields counts, for each field, the values that contain it. A field is written as for
+// [TrainOptions].Exclude: a name at any depth, or a path from the root ("user.token"). Values that
+// are not JSON, or nest deeper than 1,000 levels, have no fields.
 func CountFields(values [][]byte, fields []string) []int {
 	counts := make([]int, len(fields))
 	found := make([]bool, len(fields))

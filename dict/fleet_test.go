@@ -372,9 +372,9 @@ func (f *fleet) loss(ctx context.Context) {
 	}
 }
 
-// TestFleet runs the code itself as the model's agents, in a time that only the test knows: with
-// slow calls, lost answers, programs and collectors that are cut off and killed, values that
-// expire, a fast clock and scans of several grace periods no value outlives its dictionary.
+// TestFleet runs the real code as the model's agents, under a fake clock. Calls are slow, answers
+// are lost, and programs and collectors are cut off and killed. Values expire, a clock is fast, and
+// scans take several grace periods. No value may outlive its dictionary.
 func TestFleet(t *testing.T) {
 	seeds := 12
 	var written, removed, refused, mended int

@@ -38,52 +38,53 @@ const (
 
 // GroupOptions are the settings of a [Group]; the zero value is useful.
 type GroupOptions struct {
-	// Setting is what values are written with, with the group's dictionary or without. Defaults to
-	// zstd at the engine's default level.
+	// Setting is the setting for writing, with the group's dictionary or without. Defaults to zstd
+	// at the engine's default level.
 	Setting compress.Setting
 
 	// Engine makes the compressors. Defaults to pure Go.
 	Engine compress.Engine
 
-	// ReadOnly writes without a dictionary, and reads all: the first phase of a roll-out.
+	// ReadOnly writes without a dictionary, and reads with all: the first phase of a roll-out.
 	ReadOnly bool
 
-	// Poll is how often the group's state is looked at, give or take a fifth; a change is usually
-	// heard of at once. Defaults to 10 seconds; where the registry's grace period is shorter, that
-	// is taken.
+	// Poll is the interval of reading the group's state, give or take a fifth. A notification
+	// usually announces a change at once. Defaults to 10 seconds, or to the registry's grace period
+	// if that is shorter.
 	Poll time.Duration
 
-	// FetchTimeout is how long readers wait for an unknown dictionary at most, and Open and Close
+	// FetchTimeout bounds a reader's wait for an unknown dictionary, and Open's and Close's wait
 	// for Redis. Defaults to a second.
 	FetchTimeout time.Duration
 
-	// Keep is how many bytes of dictionaries are kept for reading; those in use stay beyond it. A
+	// Keep bounds the bytes of dictionaries in memory for reading; those in use stay beyond it. A
 	// dictionary ready for use takes several times its bytes. Defaults to 16 MiB.
 	Keep int
 
-	// Data is the Redis that the packed values are in. The group makes it known to the registry,
-	// which removes no dictionary without a scan of it. Defaults to the registry's own.
+	// Data is the Redis with the packed values. The group names it to the registry, which removes
+	// no dictionary without a scan of it. Defaults to the registry's own Redis.
 	Data Store
 
 	// DataName is a label for Data, for people. It must not hold a password.
 	DataName string
 
-	// Bundled are dictionaries that the program brings along, which it reads without a registry:
-	// see [ReadFS].
+	// Bundled are dictionaries that come with the program. It reads them without a registry: see
+	// [ReadFS].
 	Bundled []*Dictionary
 
-	// Auto, when it is not nil, trains and replaces the group's dictionary by itself.
+	// Auto, if not nil, trains and replaces the group's dictionary automatically.
 	Auto *Auto
 
-	// Log gets what happens in the background. Defaults to nowhere.
+	// Log receives the events of the background work. Defaults to no log.
 	Log *slog.Logger
 }
 
-// Group is a group of a registry in a running program. It follows the group's state in the
-// background: the current dictionary becomes its writer, and it fetches what readers need. It is a
-// bale.Dictionaries, to be given to one or several Packers. When Redis does not answer it goes on
-// with what it has, and after five grace periods of the registry writes without a dictionary: the
-// one it has may be retired by then, and collected. It is safe for concurrent use.
+// Group follows a group of a registry in a running program. It polls the group's state in the
+// background: the current dictionary becomes its writer, and it fetches the dictionaries that
+// readers need. It is a bale.Dictionaries, for one or several Packers. If Redis does not answer, it
+// continues with the dictionaries it has. After five grace periods of the registry without an
+// answer it writes without a dictionary, because its own may be retired and collected by then. It
+// is safe for concurrent use.
 type Group struct {
 	registry *Registry
 	name     string
@@ -115,7 +116,7 @@ type Group struct {
 	grace time.Duration // the registry's
 	lapse *time.Timer   // runs out then, and says so
 
-	// Five grace periods after the last answer was asked for: see allow.
+	// Five grace periods after the last answered request: see allow.
 	opened     time.Time
 	lapses     atomic.Int64 // nanoseconds since opened
 	lapsesWall atomic.Int64 // Unix nanoseconds
@@ -137,7 +138,7 @@ type readerKey struct {
 	id        frame.DictionaryID
 }
 
-// writer is what values are written with, and what came of it.
+// writer is the compressor for writing, with its results so far.
 type writer struct {
 	compressor  compress.Compressor
 	key         readerKey
@@ -158,21 +159,21 @@ type flight struct {
 	reader compress.Compressor
 	err    error
 
-	// A Store may not heed its context: the callers wait until this one ends, and the flight goes
-	// on.
+	// A Store may ignore its context. Callers wait only until this context ends, and the flight
+	// continues.
 	ctx   context.Context
 	soFar atomic.Pointer[error] // what the callers get then, if it is known
 }
 
-// missing is a dictionary that could not be had.
+// missing is a dictionary that could not be fetched.
 type missing struct {
 	until time.Time
 	err   error
 }
 
-// Open starts to follow a group. It looks at the group's state once, for FetchTimeout at most; if
-// Redis does not answer in that time it goes on in the background, without a dictionary so long.
-// The error is for options alone. The caller closes the Group.
+// Open starts to follow a group. It reads the group's state once, within FetchTimeout. If Redis
+// does not answer in that time, the Group starts without a dictionary and retries in the
+// background. Open returns an error for invalid options only. The caller closes the Group.
 func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Group, error) {
 	if err := CheckGroup(group); err != nil {
 		return nil, err
@@ -243,8 +244,8 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	return g, nil
 }
 
-// await waits for FetchTimeout at most, also where a Store does not heed its context, and reports
-// whether it was long enough.
+// await waits for at most FetchTimeout, even if a Store ignores its context. It reports whether the
+// work ended in time.
 func (g *Group) await(ctx context.Context, done <-chan struct{}) bool {
 	timer := time.NewTimer(g.options.FetchTimeout)
 	defer timer.Stop()
@@ -257,10 +258,10 @@ func (g *Group) await(ctx context.Context, done <-chan struct{}) bool {
 	return false
 }
 
-// Close ends the background work and lets go of the compressors. It may be called while the Group
-// is in use, and more than once: calls in progress finish, later ones may return an error that is
-// [os.ErrClosed]. The compressors of another Engine must allow that, too. What does not end within
-// FetchTimeout, a call to Redis or a builder of Auto's training, ends by itself later.
+// Close ends the background work and releases the compressors. You may call it while the Group is
+// in use, and more than once. Calls in progress finish; later calls may return an error that is
+// [os.ErrClosed]. The compressors of another Engine must allow that, too. Close waits at most
+// FetchTimeout: a call to Redis or a builder of Auto's training may end later.
 func (g *Group) Close() error {
 	g.lock.Lock() // no flight starts after it
 	g.cancel()
@@ -290,9 +291,9 @@ func (g *Group) Writer() compress.Compressor {
 	return w.compressor
 }
 
-// lapsed reports whether the writer's dictionary may be used no longer. A process that was stopped
-// runs before its timers do, and the monotonic clock stands still while the machine is suspended:
-// so it looks at both clocks.
+// lapsed reports whether the writer's dictionary may no longer be used. It checks two clocks. A
+// process that was stopped runs before its timers do, and the monotonic clock stands still while
+// the machine is suspended.
 func (g *Group) lapsed() bool {
 	now := time.Now()
 	return int64(now.Sub(g.opened)) >= g.lapses.Load() || now.UnixNano() >= g.lapsesWall.Load()
@@ -324,9 +325,8 @@ func (g *Group) write(c compress.Compressor) {
 	g.writer.Store(&writer{compressor: c, key: key})
 }
 
-// Reader implements bale.Dictionaries. A dictionary that is not at hand is fetched from the
-// registry, once for all callers that wait; what cannot be had is not asked for again for some
-// seconds.
+// Reader implements bale.Dictionaries. It fetches a missing dictionary from the registry, once for
+// all waiting callers. After a failure it does not ask again for some seconds.
 func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
 	key := readerKey{a, id}
 	if w := g.writer.Load(); w.key == key {
@@ -363,7 +363,7 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	return nil, fmt.Errorf("dict: fetch %v: no answer within %v: %w", id, g.options.FetchTimeout, context.DeadlineExceeded)
 }
 
-// fly starts a fetch or finds the one that is under way.
+// fly starts a fetch or joins the one in flight.
 func (g *Group) fly(key readerKey) (*flight, error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -417,7 +417,7 @@ func (g *Group) fly(key readerKey) (*flight, error) {
 
 var errClosed = fmt.Errorf("dict: group: %w", os.ErrClosed)
 
-// load makes the reader of a dictionary, fetching it if need be, for a flight or for nil.
+// load makes the reader of a dictionary, for a flight or for nil, and fetches it if necessary.
 func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Compressor, error) {
 	if !(compress.Setting{Algorithm: key.algorithm}).TakesDictionary() {
 		return nil, fmt.Errorf("dict: %w: %v takes no dictionary", ErrInvalid, key.algorithm)
@@ -441,8 +441,8 @@ func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Co
 	return g.keep(key, d)
 }
 
-// fetch asks the registry, and if that does not have the dictionary, whoever else in the fleet may:
-// a registry that was emptied is filled again by them.
+// fetch asks the registry for a dictionary, and then the rest of the fleet, which refills a
+// registry that was emptied.
 func (g *Group) fetch(ctx context.Context, id frame.DictionaryID, f *flight) (*Dictionary, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.options.FetchTimeout)
 	defer cancel()
@@ -474,9 +474,9 @@ func (g *Group) fetch(ctx context.Context, id frame.DictionaryID, f *flight) (*D
 	}
 }
 
-// forged reports that so many dictionaries are unknown at a time that somebody makes their ids up.
-// Nobody in the fleet is asked for more of them then, and no reader waits: a command that reads a
-// thousand such values would wait for each.
+// forged reports whether more than maxUnknown dictionaries are unknown. Then somebody makes up
+// their ids. The Group no longer asks the fleet for them, and no reader waits. Otherwise a command
+// that reads a thousand such values would wait for each.
 func (g *Group) forged() bool {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -498,7 +498,7 @@ func (g *Group) forged() bool {
 	return len(unknown) > maxUnknown
 }
 
-// report logs an error of something in the background, once until it changes.
+// report logs a background error once until it changes.
 func (g *Group) report(doing string, err error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -510,7 +510,7 @@ func (g *Group) report(doing string, err error) {
 	}
 }
 
-// keep makes a reader and adds it to those at hand; what was not used for long goes.
+// keep makes a reader and adds it to the readers in memory. It drops readers that were long unused.
 func (g *Group) keep(key readerKey, d *Dictionary) (compress.Compressor, error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -562,10 +562,10 @@ func (g *Group) keep(key readerKey, d *Dictionary) (compress.Compressor, error) 
 	return c, nil
 }
 
-// allAlgorithms are those that take a dictionary.
+// allAlgorithms are the algorithms with dictionaries.
 var allAlgorithms = []frame.Algorithm{frame.Zstd, frame.S2, frame.LZ4}
 
-// inUse reports whether a dictionary is one of the group's that must stay at hand.
+// inUse reports whether the group needs a dictionary, so that it must stay in memory.
 func (g *Group) inUse(id frame.DictionaryID) bool {
 	for _, s := range []*State{g.state, g.owed} {
 		if s != nil && (id == s.Current || id == s.Previous || slices.Contains(pending(s), id)) {
@@ -589,8 +589,8 @@ func pending(s *State) (ids []frame.DictionaryID) {
 	return ids
 }
 
-// follow looks at the registry when it is time or something was heard. Anybody who may publish on
-// the channel makes all programs look: what is heard within heardApart makes one look at its end.
+// follow reads the registry when a poll is due or a message came. Anybody who may publish on the
+// channel makes all programs read. So messages within heardApart lead to one read at its end.
 func (g *Group) follow() {
 	poll := time.NewTimer(g.untilPoll())
 	defer poll.Stop()
@@ -637,7 +637,7 @@ func (g *Group) untilPoll() time.Duration {
 	return min(grace, time.Duration(float64(min(g.options.Poll, grace))*(1+pollJitter*(2*rand.Float64()-1))))
 }
 
-// listen hears of changes until Close.
+// listen receives notifications of changes until Close.
 func (g *Group) listen() {
 	var heard atomic.Bool
 	for retry := listenRetry; ; retry = min(2*retry, maxListenRetry) {
@@ -673,7 +673,7 @@ func (g *Group) listen() {
 	}
 }
 
-// dictionary is the one of an id, if it is at hand.
+// dictionary returns the dictionary of an id if it is in memory.
 func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -683,7 +683,7 @@ func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
 	return g.bundled[id]
 }
 
-// sync takes over the registry's state of the group, and gives back to the registry what it lost.
+// sync applies the registry's state of the group, and restores the registry's losses.
 func (g *Group) sync(ctx context.Context) {
 	err := g.takeOver(ctx)
 	g.report("dictionaries are not up to date", err)
@@ -709,8 +709,8 @@ func (g *Group) takeOver(ctx context.Context) error {
 	var lost, denied error
 	var owed *State
 	if !s.includes(known) {
-		// Either the registry was emptied, or set back by a fail-over; or a lagging replica
-		// answers. The swap goes to the master.
+		// Either the registry was emptied, or reset by a fail-over; or a lagging replica answers.
+		// The swap goes to the master.
 		same, err := r.store.Swap(ctx, r.groupKey(g.name), values[0], values[0], 0)
 		switch another := s.Epoch > 0 && s.Incarnation != known.Incarnation && known.Merged[s.Incarnation] == 0; {
 		case err != nil && another: // no replica is ahead; this program may not write
@@ -752,9 +752,9 @@ func (g *Group) takeOver(ctx context.Context) error {
 	return err
 }
 
-// allow lets the writer be used for five grace periods from when an answer of the registry was
-// asked for. The answer says that its dictionary is the current or previous one, and that the bytes
-// are there.
+// allow permits the writer's dictionary for five grace periods from the start of a request to the
+// registry. The answer confirms that the dictionary is the current or previous one, and that its
+// bytes exist.
 func (g *Group) allow(start time.Time) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -793,7 +793,7 @@ func (g *Group) follows(ctx context.Context, s *State, start time.Time) error {
 	return nil
 }
 
-// Status is what a Group knows of itself.
+// Status is the present state of a Group.
 type Status struct {
 	Group   string             `json:"group"`
 	Writing frame.DictionaryID `json:"writing"` // what values are written with now
@@ -801,16 +801,16 @@ type Status struct {
 	Synced  time.Time          `json:"synced"`  // when the state was read
 	Err     error              `json:"-"`       // why the last look failed, nil if it did not
 
-	// Values and Ratio are the values written since the writer last changed, and their bytes over
-	// what is stored for them.
+	// Values counts the values written since the writer last changed. Ratio is their bytes over
+	// their stored bytes.
 	Values int64   `json:"values"`
 	Ratio  float64 `json:"ratio"`
 
-	// Restored counts the dictionaries that the registry did not hold, and that this program
-	// fetched from quarantine or a mirror and put back.
+	// Restored counts the dictionaries that were missing in the registry, and that this program
+	// fetched from quarantine or a mirror and wrote back.
 	Restored int64 `json:"restored"`
 
-	// Danger is [Registry.Danger] as last seen.
+	// Danger is the last result of [Registry.Danger].
 	Danger string `json:"danger,omitempty"`
 
 	// Training says that Auto is taking a sample or training in this program.

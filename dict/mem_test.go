@@ -158,8 +158,7 @@ func (m *memory) Listen(ctx context.Context, channel string, receive func(string
 	}
 }
 
-// hooked is a memory in which something happens in between: after so many calls that read or change
-// a key.
+// hooked is a memory that calls a function after a number of calls that read or change a key.
 type hooked struct {
 	*memory
 	lock sync.Mutex

@@ -11,26 +11,26 @@ import (
 )
 
 // The protocol of writers and removers. TestProtocol explores all its interleavings, and finds a
-// violation as soon as one of the rules is taken away. Their names are those of the model.
+// violation if any rule is removed. The names in brackets are those of the model.
 //
 // Writers. A program writes with the current dictionary of a state that it asked for at most five
-// grace periods ago, or goes on with the previous one (lapse); with any other it stops as soon as
+// grace periods ago, or continues with the previous one (lapse). With any other it stops as soon as
 // it has read the state (at once). A tool notes its use in the state (use), and writes for five
-// grace periods from then (reassert). All of them, and Activate, look for the bytes first, and put
-// them back from quarantine or a mirror (usable). A dictionary that ceases to be the previous one
-// was in use until then (used).
+// grace periods from then (reassert). All writers, and Activate, first look for the bytes. They
+// restore missing bytes from quarantine or a mirror (usable). When a dictionary ceases to be the
+// previous one, it counts as used until then (used).
 //
 // Removers. A dictionary is a candidate six grace periods after its last use (retention). That is
 // one more than writers have (margin), for clocks that differ and for writes in flight. First the
-// candidates are chosen (seen). Then a complete scan finds no value that needs them (scan). Then
-// the swap takes out the entry if it is as it was seen (same). Only then the bytes go (group
-// first), and they are in quarantine before they are deleted (quarantine).
+// remover chooses the candidates (seen). Then a complete scan finds no value that needs them
+// (scan). Then the swap removes the entry if it is unchanged (same). Only then are the bytes
+// deleted (group first), and quarantine holds them before that (quarantine).
 //
-// A dictionary may be published again while its bytes go. So Publish puts them again in the end
-// (put again), and the remover looks for a group again (look again).
+// A dictionary may be published again while its bytes are being deleted. So Publish writes them
+// again at the end (put again), and the remover looks for a group again (look again).
 //
-// Losses. A registry may be emptied, or set back, and filled again. A program puts back what it
-// knows and holds, unless the state includes it (includes).
+// Losses. A registry may be emptied, or reset to an older state, and filled again. A program
+// restores the entries and bytes that it holds, unless the state includes them (includes).
 const (
 	lapseGraces       = 5                     // a writer without an answer for so long stops
 	removeGraces      = 6                     // a dictionary that was not used for so long may be removed
@@ -157,8 +157,8 @@ func (r *Registry) Remove(ctx context.Context, group string, seen Entry, force b
 
 // Unlist takes a dictionary out of a group and leaves its bytes, for a dictionary that another
 // group has. It needs no scan. It is ErrConflict if no other group has it. Seen and the other
-// errors are those of [Registry.Remove]. It counts as a use in the other group: a removal from
-// there that is under way stops, as its scan may have missed what was written for this group.
+// errors are those of [Registry.Remove]. Unlist counts as a use in the other group. So it stops a
+// removal in progress there, whose scan may have missed values of this group.
 func (r *Registry) Unlist(ctx context.Context, group string, seen Entry) error {
 	groups, _, err := r.groups(ctx)
 	if err != nil {

@@ -82,9 +82,9 @@ func TestRemoveSeesWhatHappenedSince(t *testing.T) {
 	}
 }
 
-// TestUnlist: a dictionary leaves a group, and its bytes stay. No other removal of it can go on:
-// not one whose scan may have missed what was written for this group, and not another Unlist, after
-// which no group would have it.
+// TestUnlist: a dictionary leaves a group, and its bytes stay. No other removal of it may continue.
+// The scan of a removal may have missed values of this group. A second Unlist would leave the
+// dictionary in no group.
 func TestUnlist(t *testing.T) {
 	ctx := context.Background()
 	a := dictionaryOf(t, 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// DefaultPrefix is what the keys of a registry start with.
+// DefaultPrefix is the default prefix of a registry's keys.
 const DefaultPrefix = "bale:dict:"
 
 const (
@@ -59,9 +59,9 @@ type RegistryOptions struct {
 //	<prefix>lease:<name>      while a program trains for a group
 //	<prefix>server            the id of a data server, in that Redis
 //
-// A dictionary is immutable, so readers may keep it for ever; the state of a group changes by
-// compare-and-swap. A Registry is safe for concurrent use. [Registry.Open] follows a group in a
-// running program.
+// A dictionary is immutable, so readers may cache it without an expiry. The state of a group
+// changes by compare-and-swap. A Registry is safe for concurrent use. [Registry.Open] follows a
+// group in a running program.
 type Registry struct {
 	store      Store
 	mirrors    []Store
@@ -89,7 +89,7 @@ func NewRegistry(store Store, o RegistryOptions) (*Registry, error) {
 	return r, nil
 }
 
-// Info is what is known of how a dictionary was trained.
+// Info describes the training of a dictionary.
 type Info struct {
 	Setting      string  `json:"setting,omitempty"`       // that it was measured with: "zstd:3"
 	Builder      string  `json:"builder,omitempty"`       // who made it
@@ -129,7 +129,7 @@ type State struct {
 	Incarnation string `json:"incarnation,omitempty"`
 	// Merged are the last incarnations that this one includes, each up to an epoch.
 	Merged map[string]int64 `json:"merged,omitempty"`
-	// Current is what writers use, zero for no dictionary; Previous is what it was before.
+	// Current is the dictionary that writers use, zero for none. Previous is the one before it.
 	Current  frame.DictionaryID `json:"current"`
 	Previous frame.DictionaryID `json:"previous"`
 	// Changed is when Current last changed, later each time; zero for never, and in a state that
@@ -138,7 +138,7 @@ type State struct {
 	Dictionaries []Entry   `json:"dictionaries"`
 }
 
-// changed is Changed, or in an old state what the entries say of it.
+// changed is Changed. For an old state it derives the time from the entries.
 func (s *State) changed() time.Time {
 	at := s.Changed
 	if at.IsZero() {
@@ -279,9 +279,9 @@ func (r *Registry) addGroup(ctx context.Context, name string) error {
 	})
 }
 
-// update changes a key by compare-and-swap, again until no other writer comes in between. The
-// change may run more than once, each time with the value as it is then; it returns nil to leave
-// the key as it is.
+// update changes a key by compare-and-swap, and retries until no other writer interferes. The
+// change may run more than once, each time with the present value. It returns nil to leave the key
+// unchanged.
 func (r *Registry) update(ctx context.Context, key, name string, change func(raw []byte) ([]byte, error)) error {
 	for range swapAttempts {
 		values, err := r.store.Get(ctx, key)
@@ -304,8 +304,8 @@ func (r *Registry) update(ctx context.Context, key, name string, change func(raw
 	return fmt.Errorf("dict: %s: %w", name, ErrConflict)
 }
 
-// What the registry's own keys may be, but those with dictionaries: thousands of dictionaries of a
-// group, and far from what programs that read it have memory for.
+// Limits of the registry's own keys, except those with dictionaries. They allow thousands of
+// dictionaries in a group, and stay far below the memory of the programs that read them.
 const (
 	maxDocument = 1 << 20  // bytes
 	maxObjects  = 4 << 10  // in JSON; one of two bytes becomes some hundred in memory
@@ -314,7 +314,7 @@ const (
 	maxText     = 1 << 10 // bytes of a text that is no name of a group
 )
 
-// fits reports a document that is larger than one of the registry is.
+// fits returns an error for a document beyond the registry's limits.
 func fits(raw []byte) error {
 	objects, commas := bytes.Count(raw, []byte("{")), bytes.Count(raw, []byte(","))
 	if len(raw) > maxDocument || objects > maxObjects || commas > maxCommas {
@@ -324,7 +324,7 @@ func fits(raw []byte) error {
 	return nil
 }
 
-// short reports a text that is longer than any that bale writes.
+// short returns an error for a text longer than bale writes.
 func short(texts ...string) error {
 	for _, text := range texts {
 		if len(text) > maxText {
@@ -410,7 +410,7 @@ func (s *State) check() error {
 	return nil
 }
 
-// change applies a change to a group, as update does; returning false leaves everything as it is.
+// change applies a change to a group, as update does; if it returns false, nothing changes.
 func (r *Registry) change(ctx context.Context, group string, change func(*State) (bool, error)) error {
 	if err := CheckGroup(group); err != nil {
 		return err
@@ -437,16 +437,16 @@ func (r *Registry) change(ctx context.Context, group string, change func(*State)
 		return json.Marshal(s)
 	})
 	if err == nil && done {
-		// A nudge that is lost costs one poll.
+		// A lost nudge costs one poll.
 		_ = r.store.Notify(ctx, r.channel(), changedMessage+group)
 	}
 	return err
 }
 
-// Publish puts a dictionary into a group, for readers to fetch; writers use it once it is
-// activated. Publishing it again, to any group, stores nothing twice and does not start the grace
-// period anew; for a retired dictionary it counts as a use. An error of a mirror comes after the
-// dictionary was published.
+// Publish puts a dictionary into a group, for readers to fetch. Writers use it after Activate.
+// Publishing it again, to any group, stores it only once and does not restart the grace period. For
+// a retired dictionary it counts as a use. If a mirror fails, Publish returns an error, but the
+// dictionary is published.
 func (r *Registry) Publish(ctx context.Context, group string, d *Dictionary, info Info) error {
 	return r.publish(ctx, group, d, info, func(*State) error { return nil })
 }
@@ -465,8 +465,8 @@ func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, inf
 	if err := r.changeSettings(ctx, r.declare); err != nil {
 		return err
 	}
-	// The bytes go first, so that a group never names a dictionary that is not there; a list that
-	// names a group which does not exist yet is harmless.
+	// Write the bytes first, so that a group never names a missing dictionary. A list that names a
+	// group which does not exist yet is harmless.
 	if err := r.put(ctx, d); err != nil {
 		return err
 	}
@@ -541,8 +541,8 @@ func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 	return fmt.Errorf("dict: publish %v: %w", d.ID(), ErrConflict)
 }
 
-// missing returns those dictionaries whose bytes the registry does not hold, and keeps the others
-// from being evicted.
+// missing returns the dictionaries whose bytes the registry does not hold. It touches the others,
+// so that Redis does not evict them.
 func (r *Registry) missing(ctx context.Context, ids []frame.DictionaryID) (lost []frame.DictionaryID, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -563,9 +563,10 @@ func (r *Registry) missing(ctx context.Context, ids []frame.DictionaryID) (lost 
 	return lost, nil
 }
 
-// Fetch returns a dictionary by its id. One that was removed comes from quarantine, one that is
-// lost from the first mirror that has it; both are put back into the registry. It is ErrUnknown
-// when none has it, and ErrCorrupt when the bytes in the registry are not its own.
+// Fetch returns a dictionary by its id. It takes a removed dictionary from quarantine, and a lost
+// one from the first mirror that has it. It writes both back to the registry. The error is
+// ErrUnknown if none has the dictionary, and ErrCorrupt if the bytes in the registry do not match
+// the id.
 func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
 	d, from, err := r.fetch(ctx, id)
 	if err == nil && from != "" {
@@ -574,13 +575,13 @@ func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionar
 	return d, err
 }
 
-// Look is Fetch that puts nothing back.
+// Look is Fetch without writing anything back.
 func (r *Registry) Look(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
 	d, _, err := r.fetch(ctx, id)
 	return d, err
 }
 
-// fetch is Fetch, and says where the dictionary was found: "" is its place. It puts nothing back.
+// fetch is Fetch without writing anything back. It also returns the source: "" is the regular key.
 func (r *Registry) fetch(ctx context.Context, id frame.DictionaryID) (d *Dictionary, from string, err error) {
 	key, quarantined := r.dataKey(id), r.quarantineKey(id)
 	own, cancel := partOf(ctx, len(r.mirrors))
@@ -610,8 +611,8 @@ func (r *Registry) fetch(ctx context.Context, id frame.DictionaryID) (d *Diction
 	return nil, "", err
 }
 
-// partOf is half of the time if others are asked next: a server that hangs must not use up all of
-// it.
+// partOf returns half of the time if there are further sources: a hanging server must not use all
+// of it.
 func partOf(ctx context.Context, others int) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok && others > 0 {
 		return context.WithTimeout(ctx, time.Until(end)/2)
@@ -619,7 +620,7 @@ func partOf(ctx context.Context, others int) (context.Context, context.CancelFun
 	return ctx, func() {}
 }
 
-// parse makes a dictionary of the bytes of a key, and sees that they are its own.
+// parse makes a dictionary of the bytes of a key, and checks that they match the id.
 func parse(id frame.DictionaryID, key string, b []byte) (*Dictionary, error) {
 	d, err := New(b)
 	if err != nil {
@@ -631,7 +632,7 @@ func parse(id frame.DictionaryID, key string, b []byte) (*Dictionary, error) {
 	return d, nil
 }
 
-// usable is an error if the registry does not hold a dictionary, after it was put back from
+// usable returns an error if the registry lacks a dictionary, after an attempt to restore it from
 // quarantine or a mirror.
 func (r *Registry) usable(ctx context.Context, id frame.DictionaryID) error {
 	if id == 0 {
@@ -644,14 +645,14 @@ func (r *Registry) usable(ctx context.Context, id frame.DictionaryID) error {
 	return r.put(ctx, d)
 }
 
-// Activate makes a published dictionary the current one of its group; zero makes writers do without
-// one. Before the grace period since publishing is over it is ErrGrace, unless forced: readers that
-// do not have it yet will fetch it when they meet it.
+// Activate makes a published dictionary the current one of its group. With zero, writers use no
+// dictionary. During the grace period after publishing it is ErrGrace, unless forced. Readers
+// without the dictionary then fetch it when they meet it.
 func (r *Registry) Activate(ctx context.Context, group string, id frame.DictionaryID, force bool) error {
 	return r.activate(ctx, group, id, force, func(*State) bool { return true })
 }
 
-// activate is Activate unless the group's state is against it, and then does nothing.
+// activate is Activate, but does nothing if the group's state forbids it.
 func (r *Registry) activate(ctx context.Context, group string, id frame.DictionaryID, force bool, allowed func(*State) bool) error {
 	if err := r.usable(ctx, id); err != nil { // what cannot be read must not be written with
 		return err
@@ -678,8 +679,8 @@ func (r *Registry) activate(ctx context.Context, group string, id frame.Dictiona
 	})
 }
 
-// Rollback makes the previous dictionary the current one again, and the current one the previous. A
-// group that had none before writes without a dictionary then.
+// Rollback swaps the current and the previous dictionary. If the group had none before, writers use
+// none.
 func (r *Registry) Rollback(ctx context.Context, group string) error {
 	before, err := r.State(ctx, group)
 	if err != nil {

@@ -289,9 +289,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestRemoveAtOnce: a dictionary that is published and activated while it is being removed as
-// nobody's, or the other way round, is there in the end, whatever comes in between; and can be read
-// all the time.
+// TestRemoveAtOnce: a dictionary is published and activated while it is being removed as an orphan,
+// or the other way round. It is there in the end with any interleaving, and readable all the time.
 func TestRemoveAtOnce(t *testing.T) {
 	ctx := context.Background()
 	d := dictionaryOf(t, 1)
@@ -1114,7 +1113,7 @@ func TestPublishersAreBounded(t *testing.T) {
 			t.Errorf("it writes with %v", id)
 		}
 
-		// What fails all the time is logged once.
+		// A permanent failure is logged once.
 		m.set(r.groupKey("g"), []byte("damaged"))
 		shout(time.Second)
 		if n := log.count("dictionaries are not up to date"); n != 1 {
@@ -1123,8 +1122,8 @@ func TestPublishersAreBounded(t *testing.T) {
 	})
 }
 
-// TestGroupPollsWhatever: a group that hears all the time of dictionaries which others want looks
-// at its own as often as ever, and puts a dictionary back once for many who want it.
+// TestGroupPollsWhatever: a group keeps polling its own state even if other programs constantly ask
+// for dictionaries. It restores a dictionary once for many requests.
 func TestGroupPollsWhatever(t *testing.T) {
 	ctx := context.Background()
 	m := newMemory()

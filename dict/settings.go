@@ -105,8 +105,8 @@ func (s *settings) merge(known *settings, now time.Time) bool {
 	return changed
 }
 
-// declare raises the grace period to the one that this program needs. A registry without one gets
-// one: then all agree on it.
+// declare raises the grace period to that of this program. It sets one in a registry that has none,
+// so that all programs agree on it.
 func (r *Registry) declare(s *settings) bool {
 	if s.Grace == 0 && r.declared == 0 {
 		return s.set(defaultGrace, r.time())
@@ -185,8 +185,8 @@ func (r *Registry) changeSettings(ctx context.Context, change func(*settings) bo
 	})
 }
 
-// Grace returns the grace period: the registry's, a minute if it has none, or the one that this
-// program declares if that is longer.
+// Grace returns the registry's grace period, or a minute if it has none. A longer period that this
+// program declares wins.
 func (r *Registry) Grace(ctx context.Context) (time.Duration, error) {
 	s, err := r.settings(ctx)
 	if err != nil {

@@ -97,8 +97,9 @@ else
 end
 return 1`
 
-// SwapArguments are those of [SwapScript]: the old value, the new one, whether each is a value at
-// all, and the milliseconds that the key is to live, rounded up, 0 for ever. They are copies.
+// SwapArguments are the arguments of [SwapScript]: the old value, the new one, and whether each is
+// present. The last is the key's lifetime in milliseconds, rounded up, with 0 for no expiry. They
+// are copies.
 func SwapArguments(old, value []byte, ttl time.Duration) []string {
 	is := func(v []byte) string {
 		if v == nil {

@@ -101,7 +101,7 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
 }
 
 // chosen takes at most maxLost dictionaries: the first one, so that reports stay the same, and
-// others by chance, so that each has its turn.
+// random others, so that each has its turn.
 func chosen(lost []frame.DictionaryID) []frame.DictionaryID {
 	if len(lost) <= maxLost {
 		return lost
@@ -112,8 +112,8 @@ func chosen(lost []frame.DictionaryID) []frame.DictionaryID {
 	return lost[:maxLost]
 }
 
-// touch keeps the group's keys in the registry from being evicted, and reports which dictionaries
-// are there. A user who may not touch reads those that are needed.
+// touch protects the group's keys in the registry from eviction, and reports which dictionaries are
+// there. If the user may not touch, it reads the needed ones instead.
 func (g *Group) touch(ctx context.Context, ids []frame.DictionaryID, needed int) ([]bool, error) {
 	r := g.registry
 	keys := make([]string, len(ids), len(ids)+3)
@@ -149,7 +149,7 @@ func (g *Group) putBack(ctx context.Context, d *Dictionary, from string) {
 	g.log.Warn("the registry did not hold a dictionary: it is put back", "id", d.ID(), "from", from)
 }
 
-// provide puts a dictionary that somebody misses back into the registry, if it is at hand.
+// provide restores a dictionary to the registry for a program that misses it, if it is in memory.
 func (g *Group) provide(id frame.DictionaryID) {
 	d := g.dictionary(id)
 	if d == nil {
@@ -182,9 +182,9 @@ func (g *Group) giveBack(ctx context.Context, known *State) error {
 	})
 }
 
-// restore brings back what a program knows of a group to a registry that lost it, or a part of it.
-// What others have published or activated there since stays. A dictionary that cannot be put back
-// stops no other; it is in the error.
+// restore writes the program's known state of a group back to a registry that lost it or a part of
+// it. It keeps later publications and activations there. A dictionary that cannot be restored does
+// not block the others; the error names it.
 func (r *Registry) restore(ctx context.Context, known *State, held func(frame.DictionaryID) *Dictionary) error {
 	var failed error
 	there := map[frame.DictionaryID]bool{0: true}

@@ -27,8 +27,8 @@ const (
 	defaultMinGain = 0.05
 	minSamples     = 20
 
-	// samplesPerByte is how many bytes of samples there are at most for each byte of the largest
-	// dictionary: more than the hundred that zdict.h recommends do not make a better one.
+	// samplesPerByte bounds the bytes of samples for each byte of the largest dictionary. zdict.h
+	// recommends a hundred; more do not make a better dictionary.
 	samplesPerByte = 100
 
 	searchBytes = 4 << 20 // of held-out values, for the search
@@ -36,8 +36,8 @@ const (
 	slowSizes   = 2       // at how many sizes they are tried
 	costTime    = 100 * time.Millisecond
 
-	// A smaller dictionary is taken where it comes this near to the best one: it is faster, and
-	// takes less memory in every program.
+	// A smaller dictionary wins if it comes this near to the best one: it is faster, and takes less
+	// memory in every program.
 	tie = 0.005
 
 	packedGain = 0.05 // what a value must get smaller by to be stored packed: the Packer's default
@@ -45,18 +45,18 @@ const (
 
 // TrainOptions are the settings of [Train]; the zero value is useful.
 type TrainOptions struct {
-	// Setting is what values will be written with, and candidates are measured with. Defaults to
-	// zstd at the engine's default level.
+	// Setting is the setting for later values, and for measuring candidates. Defaults to zstd at
+	// the engine's default level.
 	Setting compress.Setting
 
 	// Engine makes the compressor of the setting. Defaults to pure Go.
 	Engine compress.Engine
 
-	// Builders are who makes the candidates. Defaults to [Builders].
+	// Builders make the candidates. Defaults to [Builders].
 	Builders []Builder
 
-	// MaxSize is the size in bytes of the largest dictionary that is tried. Defaults to 128 KiB; 2
-	// KiB to frame.MaxDictionarySize.
+	// MaxSize is the size in bytes of the largest candidate. Defaults to 128 KiB; 2 KiB to
+	// frame.MaxDictionarySize.
 	MaxSize int
 
 	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over
@@ -64,28 +64,29 @@ type TrainOptions struct {
 	// enough.
 	MinGain float64
 
-	// Current is the dictionary that is in use, if there is one: a new one must then save MinGain
-	// of the memory that values take with Current.
+	// Current is the present dictionary, if any. A new one must then save MinGain of the memory
+	// that values take with Current.
 	Current *Dictionary
 
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root
-	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Samples
-	// that are not JSON, or nest deeper than 1,000 levels, are left out. A dictionary that holds
-	// such a value of 6 or more bytes all the same, from another field, is not offered; nor one
-	// that holds such a name, unless it is a word of letters, '_' and '-'.
+	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Train
+	// ignores samples that are not JSON, or nest deeper than 1,000 levels. An excluded value may
+	// also occur in another field. Train rejects a dictionary that contains an excluded value of 6
+	// or more bytes. It also rejects one that contains an excluded name, unless the name is a word
+	// of letters, '_' and '-'.
 	Exclude []string
 
-	// Refit makes the dictionary anew in the end, of all samples, by the builder and with the size
-	// that won. It is better then than the figures say, which are those of the one it was chosen
-	// by; for those who measure on values of their own.
+	// Refit finally rebuilds the winner from all samples, with the same builder and size. The
+	// result is better than the figures, which are those of the original winner. Use it if you
+	// measure on values of your own.
 	Refit bool
 
-	// NoTimes leaves out Measure.CompressNs and DecompressNs, which take half a second to measure;
-	// for those who train many dictionaries, or measure times themselves.
+	// NoTimes leaves out Measure.CompressNs and DecompressNs, which take half a second to measure.
+	// Use it if you train many dictionaries, or measure times yourself.
 	NoTimes bool
 
-	// Workers is how many candidates are made and measured at a time. Defaults to GOMAXPROCS. It
-	// does not change the result.
+	// Workers is the number of candidates in progress at a time. Defaults to GOMAXPROCS. It does
+	// not change the result.
 	Workers int
 
 	// Progress is called after each candidate, if it is set, from one goroutine at a time. The
@@ -122,7 +123,7 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 	return o, nil
 }
 
-// Measure is what values take, stored in one way.
+// Measure is the size and speed of values in one form of storage.
 type Measure struct {
 	Values         int   `json:"values"`
 	RawBytes       int64 `json:"raw_bytes"`
@@ -171,7 +172,7 @@ type Candidate struct {
 	Error   string             `json:"error,omitempty"` // why there is none, or why it was not taken
 }
 
-// Training is what Train found.
+// Training is the result of Train.
 type Training struct {
 	Dictionary *Dictionary // nil when there is none that pays
 	Winner     Candidate   // what Dictionary is of the candidates, or was made after with Refit
@@ -189,8 +190,8 @@ type Training struct {
 	Candidates             []Candidate
 }
 
-// PaysFrom is how many values the dictionary must serve before it has saved the memory that it
-// takes itself.
+// PaysFrom is the number of values that the dictionary must serve to save the memory that it takes
+// itself.
 func (t *Training) PaysFrom() int {
 	saved := t.Without.AllocatedPerValue() - t.With.AllocatedPerValue()
 	if t.Dictionary == nil || saved <= 0 {
@@ -199,16 +200,16 @@ func (t *Training) PaysFrom() int {
 	return int(float64(redismem.String(len(t.Dictionary.Bytes())))/saved) + 1
 }
 
-// Train makes the dictionary that saves most. Half of the samples are trained on, see [InTraining];
-// the others are held out, and candidates of all builders and several sizes are measured on those.
-// The one with the fewest bytes as Redis allocates them wins, or the smallest that comes within
-// half a percent of it and is no worse than any Baseline. It has proved a full round trip over all
-// held-out values, read by pure Go too. The figures are those of the best of many, and so a little
-// better than what later values will give.
+// Train makes the dictionary that saves most. It trains on half of the samples, see [InTraining].
+// On the other half it measures candidates of all builders and several sizes. The candidate with
+// the fewest bytes as Redis allocates them wins. A smaller dictionary wins if it comes within half
+// a percent of that and is no worse than any Baseline. The winner has passed a full round trip over
+// all held-out values, also with the pure-Go reader. Its figures are the best of many, so they are
+// a little better than those of later values.
 //
-// When no dictionary pays the error is ErrNoDictionary, and the Training holds the figures all the
-// same. The same samples and options give the same dictionary. It needs memory for some copies of
-// the samples that it trains on: at most a hundred times MaxSize, of more every n-th.
+// If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
+// The same samples and options give the same dictionary. Train needs memory for a few copies of its
+// training samples. It takes at most a hundred times MaxSize of them; of more it takes every n-th.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -218,10 +219,10 @@ func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, er
 	return t.result, t.run(ctx, samples)
 }
 
-// InTraining reports whether Train trains on the sample at a place, and does not hold it out: half
-// of them, by the Thue-Morse sequence (whether the place has an even number of one bits), which no
-// rhythm of the samples keeps in step with. Every other one would, where two kinds alternate, train
-// on one kind and measure on the other.
+// InTraining reports whether Train trains on the sample at index i; otherwise it holds the sample
+// out. It splits the samples in halves by the Thue-Morse sequence: i has an even number of one
+// bits. Periodic samples cannot keep in step with this sequence. With every other sample and two
+// alternating kinds, Train would train on one kind and measure on the other.
 func InTraining(i int) bool { return bits.OnesCount(uint(i))%2 == 0 }
 
 // trainer is the state of a Train.
@@ -510,7 +511,7 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 	return fmt.Errorf("dict: %w: none of %d attempts gave one%s%s", ErrNoDictionary, len(t.tried), reason, refused)
 }
 
-// refit replaces the winner by what its builder makes of all samples, unless that fails a check.
+// refit replaces the winner by its builder's dictionary of all samples, unless that fails a check.
 func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	if t.exclude != nil {
 		var err error
@@ -532,8 +533,8 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	return ctx.Err()
 }
 
-// validate proves that every held-out value comes back, through the engine and through pure Go, and
-// that nothing is in the dictionary that must not be.
+// validate proves that every held-out value comes back, through the engine and through pure Go. It
+// also proves that the dictionary contains nothing excluded.
 func (t *trainer) validate(ctx context.Context, d *Dictionary) (Measure, error) {
 	if t.exclude != nil {
 		if err := t.exclude.verify(ctx, d); err != nil {

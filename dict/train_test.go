@@ -255,7 +255,7 @@ func TestTrainGuards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says := map[string]string{"panics": "panicked: index out of range", "fails": "no luck", "empty": "0 bytes", "broken": "not usable", "large": "where"}
+	says := map[string]string{"panics": "panic with a value of type string", "fails": "no luck", "empty": "0 bytes", "broken": "not usable", "large": "where"}
 	seen := map[string]bool{}
 	for _, c := range got.Candidates {
 		if want, ok := says[c.Builder]; ok {

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Algorithm is what a reader must know to decode a payload: enough to decode, and no
-// more. A level is a setting of the writer and no part of it.
+// Algorithm is enough to decode a payload, and no more. A level is a setting of the writer and no
+// part of it.
 type Algorithm uint8
 
 // The numbers are part of the format: appended, never changed. There is room for 16.

@@ -73,7 +73,7 @@ func Describe(b []byte) ([]Field, bool) {
 	return append(fields, trailer...), true
 }
 
-// String says what the trailer means, for a person.
+// String describes the trailer for a person.
 func (f Freshness) String() string {
 	until := "good for ever"
 	if !f.Expires.IsZero() {

@@ -63,8 +63,8 @@ type Dictionary struct {
 }
 
 // NewDictionary makes a dictionary of a copy of b: MinDictionarySize to MaxDictionarySize bytes. b
-// is in the format of zstd's trainer (starting with 37 A4 30 EC), or any bytes that values have in
-// common, the most common last.
+// may be in the format of zstd's trainer (starting with 37 A4 30 EC). Otherwise it is raw content
+// that values have in common, the most common last.
 func NewDictionary(b []byte) (*Dictionary, error) {
 	if len(b) < MinDictionarySize || len(b) > MaxDictionarySize {
 		return nil, fmt.Errorf("%w: %d bytes, must be %d to %d", ErrDictionarySize, len(b), MinDictionarySize, MaxDictionarySize)

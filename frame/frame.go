@@ -63,8 +63,9 @@
 //	         28 B5 2F FD in front and decode. Its dictionary is used as the zstd tools
 //	         use one: a trained dictionary if it starts with 37 A4 30 EC, plain
 //	         content otherwise.
-//	chunks   a manifest (package stream): the value is larger than one key should be, and in other keys. What a reader of single values
-//	         can do is to say so. The length in the header is that of the manifest.
+//	chunks   a manifest (package stream): the value is larger than one key should be, and its
+//	         chunks are in other keys. A reader of single values can only report this. The
+//	         length in the header is that of the manifest.
 //
 // A payload of n decoded bytes has at most n + n/6 + 1 KiB, which no encoder of these formats
 // exceeds. A reader refuses a larger one.
@@ -90,11 +91,15 @@
 //
 // # What a frame costs
 //
-// Over the bare payload: 9 bytes and the length, whose size is 1 byte below 128, 2 below 16 KiB, 3
-// below 2 MiB. Snappy and s2 contain the length, so that they cost 9 at any size. zstd leaves out 4
-// bytes of magic and costs 6 to 8; lz4 and gzip cost 10 to 12. A dictionary id adds 4; zstd saves
-// up to 4 of these in its own frame. Without the checksum everything is 4 bytes less. A trailer of
-// version 2 adds 11.
+// A frame adds 9 bytes and the length to the bare payload. The length takes 1 byte below 128, 2
+// below 16 KiB, and 3 below 2 MiB. For each algorithm, in bytes:
+//
+//   - snappy and s2: 9 at any size, because their payload contains the length.
+//   - zstd: 6 to 8, because a frame leaves out 4 bytes of magic.
+//   - lz4 and gzip: 10 to 12.
+//
+// A dictionary id adds 4, and zstd saves up to 4 of these in its own frame. Without the checksum a
+// frame is 4 bytes smaller. A trailer of version 2 adds 11.
 //
 // # Compatibility
 //

@@ -79,8 +79,9 @@ func setting(n, or int) int {
 	return max(n, 0)
 }
 
-// listpackEntry is the size of v as an entry of a listpack: a whole number or a text, and behind it
-// its length, for reading backwards (listpack.c, lpEncodeGetType and lpEncodeBacklen).
+// listpackEntry is the size of v as an entry of a listpack. The entry holds a whole number or a
+// text, followed by its length, for reading backwards (listpack.c, lpEncodeGetType and
+// lpEncodeBacklen).
 func (s Server) listpackEntry(v []byte) int {
 	n, ok := whole(v)
 	if !ok {

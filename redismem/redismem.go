@@ -182,9 +182,9 @@ func (s Server) Value(v []byte) int {
 	return s.Class(objectSize)
 }
 
-// Key is the memory of a key with a name of n bytes, without its value: the name, its entry in the
-// key table, and another entry if it expires. It does not include the buckets of the tables: see
-// [Server.Table].
+// Key is the memory of a key with a name of n bytes, without its value. It includes the name, its
+// entry in the key table, and another entry if it expires. It does not include the buckets of the
+// tables: see [Server.Table].
 func (s Server) Key(n int, expires bool) int {
 	if s.Layout != Redis70 {
 		return s.Class(s.object(objectSize, n, expires || n >= expiryFrom))
@@ -200,8 +200,8 @@ func (s Server) Key(n int, expires bool) int {
 	return size
 }
 
-// KeyString is the allocation for a key and its string value, which is no whole number: name is the
-// length of the name, n the length of the value. If the two are separate it is the sum of
+// KeyString is the allocation for a key and its string value, which is no whole number. The name
+// has name bytes, the value n. If the server allocates the two separately, it is the sum of
 // [Server.Key] and [Server.String].
 func (s Server) KeyString(name, n int, expires bool) int {
 	if s.Layout == Redis70 {

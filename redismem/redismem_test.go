@@ -241,8 +241,8 @@ func TestTablesOfFew(t *testing.T) {
 	}
 }
 
-// TestKeySpace compares the model of a key space with many kinds of keys with the server: with the
-// MEMORY USAGE of each key, and with the growth of used_memory.
+// TestKeySpace compares the model of a key space of many kinds of keys with the server. It uses the
+// MEMORY USAGE of each key, and the growth of used_memory.
 func TestKeySpace(t *testing.T) {
 	t.Parallel()
 	s := redisproc.ForTest(t)

@@ -121,7 +121,7 @@ func modelOf(tb testing.TB, s *redisproc.Server) Server {
 }
 
 // same reports whether the model and the server agree on allocations. libc may take 16 bytes more
-// when it reuses freed memory, and takes whole pages from 128 KiB on.
+// when it reuses freed memory. From 128 KiB on it takes whole pages.
 func (s Server) same(model, server int) bool {
 	return model == server || s.Libc && (server == model+16 || server > 128<<10 && server-model < 8<<10 && server > model)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// The file of [NewFile] is a magic, and then batches until the end. Integers are uvarints, those of
-// times zig-zag varints; a string is its length and its bytes. A batch is
+// The file of [NewFile] is a magic, followed by batches until the end. Integers are uvarints, and
+// times are zig-zag varints. A string is its length and its bytes. A batch is
 //
 //	length of what follows
 //	From and To, in nanoseconds since 1970

@@ -84,9 +84,8 @@ type Ring struct {
 	failed error // the last Write's; after done
 }
 
-// slot is one place of the ring, which is the bounded queue of Dmitry Vyukov (1024cores.net). turn
-// names the next user of the slot: the writer of event number turn, or once that is written
-// (turn+1) the reader.
+// slot is one place of the ring, the bounded queue of Dmitry Vyukov (1024cores.net). turn names the
+// next user of the slot. It is n for the writer of event n, and n+1 for the reader of that event.
 type slot struct {
 	turn  atomic.Uint64
 	group string

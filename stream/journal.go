@@ -29,11 +29,12 @@ import (
 //	remove the entry and the alive key
 //
 // The alive key has the lease too, and its writer renews it. An entry without its alive key belongs
-// to a dead writer. The next write or deletion of the key sweeps it, or [Streams.Repair]: it
-// retires the chunks of each generation in the entry that the key does not point to. The sweeper
-// marks the entry first. A writer checks the mark before it swaps, and gives up if it is set. It
-// checks again after the swap, and repeats the final expiry if the mark was set in between. The
-// sweeper may still retire chunks then, so it reads the key again after that, and mends its value.
+// to a dead writer. The next write or deletion of the key sweeps it, or [Streams.Repair] does. The
+// sweeper retires the chunks of each generation in the entry, except the one that the key points
+// to. The sweeper marks the entry first. A writer checks the mark before it swaps, and gives up if
+// it is set. It checks again after the swap, and repeats the final expiry if the mark was set in
+// between. The sweeper may still retire chunks then. So it reads the key again after that, and
+// repairs its value.
 const (
 	journalSuffix = ":bale:journal"
 	aliveSuffix   = ":alive"

@@ -11,7 +11,7 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// Manifest is what the key of a stream holds, as the payload of a frame of algorithm chunks:
+// Manifest is the value in the key of a stream, as the payload of a frame of algorithm chunks:
 //
 //	version (1 byte, 1), length of the generation (1 byte, 26), generation,
 //	size, stored, chunks (uvarints)
@@ -69,7 +69,7 @@ func (i *Info) plausible() bool {
 	return i.Stored > (n-1)*minChunk && i.Stored <= n*(maxChunk+headRoom) && i.Stored <= most && i.Size/maxRatio <= i.Stored
 }
 
-// String says what the value is, for a person.
+// String describes the value for a person.
 func (m *Manifest) String() string {
 	s := fmt.Sprintf("a stream of %d bytes, stored in %d bytes", m.Size, m.Stored)
 	if m.Stored > 0 {
@@ -90,7 +90,7 @@ func (m *Manifest) append(dst []byte) []byte {
 	return append(h.Append(dst), p...)
 }
 
-// ParseManifest reads what the key of a stream holds. Any other value is ErrNotStream.
+// ParseManifest reads the value in the key of a stream. Any other value is ErrNotStream.
 func ParseManifest(stored []byte) (Manifest, error) {
 	h, offset, ok := frame.Parse(stored)
 	if !ok || h.Algorithm != frame.Chunks {

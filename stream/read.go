@@ -120,7 +120,7 @@ func (s *Streams) decoder(source io.Reader) (*zstd.Decoder, error) {
 	return decoder, nil
 }
 
-// Info says what the value is.
+// Info describes the value.
 func (r *Reader) Info() Info { return r.info }
 
 // Read implements io.Reader.
@@ -133,8 +133,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return r.verdict(n, err)
 }
 
-// verdict makes of what the decoder says what the caller gets: never more bytes than the value has,
-// and an end only where it ends.
+// verdict turns the decoder's result into the caller's: never more bytes than the value has, and an
+// end only at its end.
 func (r *Reader) verdict(n int, err error) (int, error) {
 	if over := r.read - r.info.Size; over > 0 {
 		n -= int(min(over, int64(n)))
@@ -310,7 +310,7 @@ func (c *chunkReader) fetch(i int) ([]byte, error) {
 	return content, nil
 }
 
-// missing says why a chunk is not there.
+// missing returns the reason why a chunk is missing.
 func (c *chunkReader) missing(i int) error {
 	_, m, err := c.head(c.ctx, c.key)
 	switch {

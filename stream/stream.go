@@ -1,15 +1,15 @@
-// Package stream keeps values in Redis that are too large for one key, or for memory: a value is
-// compressed while it is read and stored as chunks, in memory that does not grow with it. Redis
-// strings end at 512 MB; a stream at 10 GiB unless [Options] says otherwise.
+// Package stream keeps values in Redis that are too large for one key, or for memory. It compresses
+// a value while it reads it and stores it as chunks, in bounded memory. Redis strings end at 512
+// MB; a stream ends at 10 GiB unless [Options] says otherwise.
 //
 // [Streams.PutReader] writes a value, and [Streams.GetReader] reads it. A reader sees the old value
-// or the new one, never a mixture: chunks are written under new keys each time, and the key itself
-// says which belong to the value, so that one command changes it. A write that ends half-way leaves
-// the old value, whole. Its chunks expire, or the next write or deletion of the key retires them,
-// or [Streams.Repair].
+// or the new one, never a mixture. Each write uses new keys for its chunks. The key itself names
+// the chunks of the value, so that one command replaces it. An interrupted write leaves the old
+// value, whole. The new chunks expire, or the next write or deletion of the key retires them, or
+// [Streams.Repair] does.
 //
-// The chunks of all a value are one Zstandard stream (RFC 8878): put together without their headers
-// (package frame) they are what the zstd tool reads.
+// All chunks of a value are one Zstandard stream (RFC 8878). Without their headers (package frame)
+// and concatenated, they are input for the zstd tool.
 package stream
 
 import (
@@ -34,34 +34,33 @@ import (
 
 // Options are the settings of [Streams]; the zero value is useful.
 type Options struct {
-	// Chunk is how many bytes of the compressed stream a key holds. Defaults to 1 MiB; 64 KiB to 64
-	// MiB. Larger ones are fewer commands and hold the server, which does one thing at a time,
-	// longer.
+	// Chunk is the number of bytes of the compressed stream in a key. Defaults to 1 MiB; 64 KiB to
+	// 64 MiB. Larger chunks need fewer commands, but each blocks the server longer.
 	Chunk int
 
 	// Level is that of package compress/zstd. Defaults to Fastest. Higher levels have larger
-	// windows, and find what is alike further apart: 4 MiB, 8, 8 and 8.
+	// windows, and find repetitions further apart: 4 MiB, 8, 8 and 8.
 	Level balezstd.Level
 
-	// MaxSize is the largest value in bytes that is written or read, decompressed. Defaults to 10
+	// MaxSize is the largest decompressed value in bytes for writing and reading. Defaults to 10
 	// GiB.
 	MaxSize int64
 
-	// Lease is how long the chunks of an unfinished value live: what an interrupted write leaves is
-	// gone after it. It is renewed while the write goes on, however slowly the source gives its
-	// bytes. Defaults to 5 min; at least 1 s.
+	// Lease is the lifetime of the chunks of an unfinished value: the remains of an interrupted
+	// write expire after it. A write in progress renews it, even if the source is slow. Defaults to
+	// 5 min; at least 1 s.
 	Lease time.Duration
 
-	// Grace is how long the chunks of a value that was replaced or deleted live on for those who
-	// are reading it. Defaults to 1 min; at least 1 ms.
+	// Grace is how long the chunks of a replaced or deleted value remain for its current readers.
+	// Defaults to 1 min; at least 1 ms.
 	Grace time.Duration
 
-	// Parallel is how many chunks are on their way at a time, and how many are read ahead. Defaults
-	// to 2; 1 to 16. Each holds a chunk's memory.
+	// Parallel is the number of chunks in flight, and of chunks read ahead. Defaults to 2; 1 to 16.
+	// Each takes a chunk's memory.
 	Parallel int
 
-	// Recorder is told of each PutReader as stats.Set, and of each Reader as stats.Get when it has
-	// come to its end or is closed; the time of all is that of stats.Store. Nil for none.
+	// Recorder receives each PutReader as a stats.Set. It receives each Reader as a stats.Get when
+	// the Reader ends or is closed. Their whole time counts as stats.Store. Nil for none.
 	Recorder stats.Recorder
 }
 
@@ -83,8 +82,8 @@ const (
 	// lookTime bounds a Reader's check of its chunks' expiry.
 	lookTime = 2 * time.Second
 
-	// maxWindow is the largest window of a stream that is read, in bytes: what the levels here need
-	// at most. It bounds a decoder's memory.
+	// maxWindow is the largest window of a readable stream, in bytes. It is the maximum of the
+	// levels here, and bounds a decoder's memory.
 	maxWindow = 8 << 20
 )
 
@@ -96,7 +95,7 @@ var (
 	ErrBusy = errors.New("too many writes and deletions of the key are in progress")
 
 	// ErrReplaced: the value was replaced or deleted while it was read, longer than Options.Grace
-	// ago. What was read so far is of the old value.
+	// ago. The bytes read so far belong to the old value.
 	ErrReplaced = errors.New("the value was replaced while it was read")
 
 	// ErrLease: chunks were lost before the value was complete: the lease could not be renewed in
@@ -104,7 +103,7 @@ var (
 	ErrLease = errors.New("chunks were lost before the value was complete")
 )
 
-// Info says what a stream is.
+// Info describes a stream.
 type Info struct {
 	Size   int64 // bytes of the value
 	Stored int64 // bytes of all chunks
@@ -158,16 +157,17 @@ func New(store bale.Store, o Options) (*Streams, error) {
 	return &Streams{store: store, options: o}, nil
 }
 
-// PutReader stores what the source gives until its end, and returns what that was. The old value of
-// the key stays until all is there. The source is read by the calling goroutine.
+// PutReader stores the source up to its end, and returns the Info of the new value. The calling
+// goroutine reads the source. The old value of the key stays until the new one is complete.
 //
 // On an error the key holds the old value, with two exceptions. If the swap of the key gets no
 // answer, the key holds the old value or the new one, whole. If Redis fails just after the swap,
 // the key holds the new value, and the error says that its chunks may expire: write it again, or
 // call Repair. The work after the swap does not end with the context. After the context's end,
-// chunks of the old value are retired for 30 s at most; the journal has the rest.
+// PutReader retires chunks of the old value for at most 30 s; the journal has the rest.
 //
-// A key that holds a manifest which bale cannot have written is ErrCorrupt, and stays as it is.
+// If bale cannot have written the manifest in the key, the error is ErrCorrupt, and the key stays
+// as it is.
 func (s *Streams) PutReader(ctx context.Context, key string, source io.Reader, e bale.Expiry) (Info, error) {
 	start := time.Now()
 	info, err := s.put(ctx, key, source, e)
@@ -203,9 +203,9 @@ func (s *Streams) record(ctx context.Context, op stats.Op, start time.Time, size
 	s.options.Recorder.Record(ctx, e)
 }
 
-// Delete removes a value and reports whether there was one. Its chunks live on for the grace
-// period. The work after the key is gone goes on for 30 s at most after the context's end. If it
-// fails, Delete returns true and the error: Delete it again, or Repair it, to retire the chunks.
+// Delete removes a value and reports whether there was one. Its chunks remain for the grace period.
+// The work after the key is gone continues for at most 30 s after the context's end. If it fails,
+// Delete returns true and the error: Delete it again, or Repair it, to retire the chunks.
 func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
 	is, err := s.delete(ctx, key)
 	if err != nil {
@@ -276,7 +276,7 @@ func (s *Streams) replace(detached context.Context, key string, old, value []byt
 	return false, true, err
 }
 
-// Stat says what the value of a key is, without reading it.
+// Stat returns the Info of a key's value without reading the value.
 func (s *Streams) Stat(ctx context.Context, key string) (Info, error) {
 	_, m, err := s.head(ctx, key)
 	if err != nil {
@@ -293,7 +293,7 @@ func notFound(op, key string, err error) error {
 	return &bale.KeyError{Op: op, Key: key, Err: err}
 }
 
-// head reads what the key holds.
+// head reads the value of the key itself.
 func (s *Streams) head(ctx context.Context, key string) (stored []byte, m Manifest, err error) {
 	if stored, err = s.store.Get(ctx, key); err != nil {
 		return nil, m, err
@@ -333,11 +333,11 @@ func (s *Streams) each(ctx context.Context, n int, do func(ctx context.Context, 
 const lookPage = 32
 
 // retire makes the chunks of a replaced value expire. Missing chunks are fine. It ends cleanTime
-// after the context, for what it leaves is in the journal.
+// after the context; the journal lists the remaining chunks.
 //
 // The number of chunks may be forged. So retire ends at a page of chunks that are all missing. If
-// that is the first page, an earlier retire may have failed half-way, and what it had done has
-// expired: then the last chunk is there, and a binary search finds the first one.
+// that is the first page, an earlier retire may have failed half-way, and its chunks have expired.
+// Then the last chunk is there, and a binary search finds the first one.
 func (s *Streams) retire(ctx context.Context, key string, m *Manifest, after time.Duration) error {
 	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -396,7 +396,7 @@ func (s *Streams) touch(ctx context.Context, key string, e bale.Expiry) (bool, e
 	return s.store.Touch(ctx, key, e)
 }
 
-// writer is a PutReader under way: an io.Writer of the compressed stream.
+// writer is a PutReader in progress: an io.Writer of the compressed stream.
 type writer struct {
 	*Streams
 	ctx      context.Context
@@ -439,7 +439,7 @@ func (w *writer) put(source io.Reader, e bale.Expiry) (info Info, err error) {
 	return w.manifest.Info, w.commit(e)
 }
 
-// renew gives the chunks their lease anew, three times as often as it runs out.
+// renew renews the lease of the chunks three times per lease.
 func (w *writer) renew() {
 	defer close(w.leasing)
 	ticker := time.NewTicker(w.options.Lease / 3)
@@ -490,7 +490,7 @@ func (w *writer) compress(source io.Reader) (size int64, err error) {
 	return size, encoder.Close() // a stream that is not closed has not written all
 }
 
-// window is that of a level in bytes, the library's own where that is not larger than maxWindow.
+// window is the window of a level in bytes: the library's own, up to maxWindow.
 func window(l balezstd.Level) int {
 	if l == balezstd.Fastest {
 		return 4 << 20
@@ -516,7 +516,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// headRoom is what the header of a chunk takes at most.
+// headRoom is the maximum size of a chunk's header.
 const headRoom = frame.MaxHeaderSize
 
 // Write takes bytes of the compressed stream.
@@ -541,7 +541,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// flush sends what there is as a chunk.
+// flush sends the buffered bytes as a chunk.
 func (w *writer) flush() error {
 	if w.buffer == nil {
 		return nil

@@ -495,8 +495,8 @@ func TestSlowSource(t *testing.T) {
 	}
 }
 
-// TestReplaced: who reads while the value is replaced goes on with the old one for the grace
-// period, and is told after it.
+// TestReplaced: a reader of a value that is replaced continues with the old one for the grace
+// period. After that it gets an error.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, fresh := noise(6, 1<<20), noise(7, 1<<20)
@@ -603,7 +603,7 @@ func TestOldOrNew(t *testing.T) {
 	}
 }
 
-// TestDamage: each damage is an error that says so, before a byte of its chunk is handed out.
+// TestDamage: each damage is an error that names it, before a byte of its chunk is returned.
 func TestDamage(t *testing.T) {
 	value := lines(6 << 20)
 	for name, damage := range map[string]func(m *memory, head Manifest){
@@ -706,7 +706,7 @@ func TestNotStreams(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestRecorder: it is told of each value once, with its sizes and what became of it.
+// TestRecorder: the Recorder receives each value once, with its sizes and its outcome.
 func TestRecorder(t *testing.T) {
 	m := newMemory()
 	counters := stats.NewCounters(stats.CountersOptions{})
@@ -785,8 +785,8 @@ func TestNothingStaysForEver(t *testing.T) {
 	})
 }
 
-// TestEndIsOneMoment: a value of many chunks ends when it was to, and its chunks not before it,
-// however long it takes to tell them.
+// TestEndIsOneMoment: a value of many chunks ends exactly at its expiry, and its chunks not before,
+// even if setting their expiries is slow.
 func TestEndIsOneMoment(t *testing.T) {
 	for name, e := range map[string]func() bale.Expiry{
 		"at":  func() bale.Expiry { return bale.ExpireAt(time.Now().Add(10 * time.Second)) },

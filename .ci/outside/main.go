@@ -24,7 +24,7 @@ import (
 	"github.com/balekv/bale/testkit/storetest"
 )
 
-// What has to link; none of it is called without a server.
+// Variables that must link. Nothing here is called, because there is no server.
 var (
 	_ = rueidis.NewStore
 	_ = valkey.NewStore

@@ -25,7 +25,7 @@ type command struct {
 	// refuse, if it is not empty, is why the command does not work on packed values.
 	refuse string
 
-	// refuseIf says so for the arguments at hand.
+	// refuseIf returns a reason to refuse the command with these arguments, or "".
 	refuseIf func(args []any) string
 
 	// script marks commands that run code inside the server.
@@ -69,8 +69,8 @@ const (
 	movesBytes    = "it puts the value's bytes as they are under a key that is not in scope, where they would be read packed"
 )
 
-// commands are those that the hook deals with; all others pass. Where a command is newer than the
-// Redis at hand, the server says so.
+// commands are the commands that the hook handles; all others pass. A server too old for a command
+// returns its own error.
 var commands = map[string]*command{
 	"get":    {keys: firstKey, reply: oneValue},
 	"getdel": {keys: firstKey, reply: oneValue},
@@ -142,9 +142,9 @@ var commands = map[string]*command{
 	"fcall_ro":   {find: numbered(2, 1), script: true},
 }
 
-// sorted reads a SORT: it returns why the command must not be sent and the pattern that is the
-// reason, or the first pattern whose values the reply holds. Gets are the positions of all patterns
-// of GET.
+// sorted reads the arguments of a SORT. If the command must not be sent, it returns the reason and
+// the offending pattern. Otherwise it returns the first pattern whose values the reply holds. gets
+// are the positions of all patterns of GET.
 func (h *Hook) sorted(args []any) (reason, pattern string, gets []int) {
 	var by, get string // those that may name keys in scope
 	alpha, store := false, false

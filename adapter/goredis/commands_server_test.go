@@ -44,8 +44,8 @@ func documented(t *testing.T, c *redis.Client) map[string]string {
 	return groups
 }
 
-// TestEveryCommandIsKnown asks the server at hand for its commands: each on strings, hashes or any
-// key is one that the hook deals with, or one that passes for a reason.
+// TestEveryCommandIsKnown asks the server for its commands. The hook must handle each command on
+// strings, hashes or any key, or list a reason to let it pass.
 func TestEveryCommandIsKnown(t *testing.T) {
 	_, raw := clients(t, HookOptions{}, 3)
 	known := 0
@@ -67,7 +67,7 @@ func TestEveryCommandIsKnown(t *testing.T) {
 	}
 }
 
-// TestNewCommands takes the commands that not every server has to the one at hand.
+// TestNewCommands sends the commands that only some servers have.
 func TestNewCommands(t *testing.T) {
 	ctx := t.Context()
 	hooked, raw := clients(t, HookOptions{}, 3)
@@ -151,8 +151,8 @@ func TestNewCommands(t *testing.T) {
 	})
 }
 
-// TestSort: SORT reads the keys of its patterns. What it hands out is unpacked; what works on the
-// bytes is refused.
+// TestSort: SORT reads the keys of its patterns. The hook unpacks the values in the reply, and
+// refuses a SORT that would work on packed bytes.
 func TestSort(t *testing.T) {
 	ctx := t.Context()
 	for _, protocol := range []int{2, 3} {

@@ -127,8 +127,8 @@ func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
 	return s.client.Publish(ctx, channel, message).Err()
 }
 
-// Listen implements [dict.Store]. What keeps it from hearing anything in the beginning is returned;
-// later, go-redis makes a connection that breaks anew.
+// Listen implements [dict.Store]. It returns an error if it cannot subscribe. go-redis replaces
+// connections that break later.
 func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
 	subscription := s.client.Subscribe(ctx, channel)
 	defer subscription.Close()

@@ -5,34 +5,35 @@
 //
 //	err := hook.Install(rdb)
 //
-// # What the hook does
+// # The hook
 //
-// It packs the values of SET and its relatives and of hashes as they are written, and unpacks them
-// in the replies, in single commands, pipelines and transactions, with typed methods and with Do.
-// Values that were stored without it are handed out as they are. A value that cannot be unpacked is
-// the error of its command, a *bale.KeyError, and never handed out packed.
+// The hook packs values as they are written: those of SET and its variants, and those of hashes. It
+// unpacks them in the replies. It works in single commands, pipelines and transactions, with typed
+// methods and with Do. Plain values, stored without the hook, are returned unchanged. If a value
+// cannot be unpacked, its command fails with a *bale.KeyError. The hook never returns a packed
+// value.
 //
-// Commands that work on a value's bytes inside the server (APPEND, GETRANGE, STRLEN, SETBIT, PFADD
-// and their like) cannot work on packed ones: on keys in scope they fail with a [CommandError],
-// before anything is sent. So do those that would take packed bytes out of the scope: RENAME and
-// COPY to a key that is not in it, and DUMP. INCR and its kin work, for values below 64 bytes
+// Some commands work on a value's bytes inside the server: APPEND, GETRANGE, STRLEN, SETBIT, PFADD
+// and others. They cannot work on packed bytes, so on keys in scope they fail with a [CommandError]
+// before anything is sent. Commands that would take packed bytes out of the scope fail likewise:
+// RENAME and COPY to a key outside it, and DUMP. INCR and its variants work. Values below 64 bytes
 // (bale.PackerOptions.MinSize) are never packed, nor are numbers that are not given as text.
 //
-// [HookOptions].Recorder is told what it does, as that of a bale.Cache is: what is read and
-// written, how it is packed, hits, errors, times.
+// [HookOptions].Recorder receives the same events as the Recorder of a bale.Cache: reads, writes,
+// sizes, hits, errors and times.
 //
-// # Rolling it out, and out again
+// # Rolling out and rolling back
 //
-//  1. Every process gets the hook with [HookOptions].ReadOnly: it unpacks, but does not pack. A
-//     value that is itself a frame, as a user of the program may upload one, is escaped. A process
-//     without the hook sees the header that this puts in front; NoEscape switches it off.
-//  2. When all have it, ReadOnly is taken away process by process. Values are packed as they are
+//  1. Give every process the hook with [HookOptions].ReadOnly: it unpacks, but does not pack. It
+//     escapes a value that is itself a frame, such as an upload. A process without the hook sees
+//     the header in front of an escaped value. NoEscape switches escaping off.
+//  2. When all processes have it, remove ReadOnly process by process. Values are packed as they are
 //     written.
 //
-// To leave, set ReadOnly everywhere; values become plain as they are rewritten or expire, but for
-// escaped ones. Then take the hook away.
+// To roll back, set ReadOnly everywhere. Values become plain as they are rewritten or expire;
+// escaped values stay escaped. Then remove the hook.
 //
-// # What it cannot do
+// # Limits
 //
 //   - Scripts and functions (EVAL, FCALL) see packed bytes. They pass, unless
 //     [HookOptions].RefuseScripts is set.

@@ -32,30 +32,30 @@ type HookOptions struct {
 	// neither packed nor unpacked, and no command on them is refused.
 	Exclude []string
 
-	// ReadOnly unpacks but does not pack: the first phase of a roll-out, and the last one of
-	// leaving. Values are written as they are, with one exception: a value that is itself a frame
-	// is escaped, which takes 10 to 18 bytes more. Otherwise an upload that somebody made a frame
-	// would be read as its content. No other value starts so: of random bytes one in 4 billion.
-	// Programs without the hook see an escaped value with these bytes in front.
+	// ReadOnly unpacks but does not pack: the first phase of a roll-out, and the last phase of a
+	// roll-back. Values are written unchanged, with one exception: a value that is itself a frame
+	// is escaped, which takes 10 to 18 bytes more. Otherwise readers would unpack an uploaded
+	// frame. Of random bytes, one value in 4 billion starts like a frame. Programs without the hook
+	// see an escaped value with these bytes in front.
 	ReadOnly bool
 
-	// NoEscape writes frames as they are, with ReadOnly. Set it where programs without the hook
-	// must read such values byte for byte, and where the program moves packed values itself. Then
-	// whoever writes a value decides what it is read as. Without ReadOnly it has no effect.
+	// NoEscape writes frames unchanged, with ReadOnly. Set it if programs without the hook must
+	// read these values byte for byte, or if the program moves packed values itself. Then the
+	// writer of a value controls the bytes that readers get. Without ReadOnly it has no effect.
 	NoEscape bool
 
-	// RefuseScripts refuses EVAL, FCALL and their kin if a key that they declare is in scope:
+	// RefuseScripts refuses EVAL, FCALL and their variants if a key that they declare is in scope:
 	// scripts see packed bytes.
 	RefuseScripts bool
 
-	// Recorder is told of each command that reads or writes values of keys in scope; nil for none.
-	// A command for one value is a stats.Get or stats.Set, one that can have many (MGET, HGETALL,
-	// MSET, HSET and their like) a stats.GetMany or stats.SetMany: its keys are the keys or fields
-	// in scope. What reads and writes (GETSET, SET with GET) is a stats.Set, and its old value is
-	// not counted. Numbers, and with NoEscape what marshals itself, have no bytes. Of a pipeline
-	// each command is told, each with the whole pipeline's time in Redis. Commands that are refused
-	// are not told, nor are the reads of a transaction by hand (MULTI and EXEC sent as commands of
-	// their own).
+	// Recorder receives an Event for each command that reads or writes values of keys in scope. Nil
+	// for none. A command for one value is a stats.Get or stats.Set. A command that can have many
+	// values (such as MGET, HGETALL, MSET or HSET) is a stats.GetMany or stats.SetMany; its keys
+	// are the keys or fields in scope. A command that reads and writes (GETSET, SET with GET) is a
+	// stats.Set, and its old value is not counted. Numbers have no bytes; with NoEscape, neither
+	// have values that marshal themselves. In a pipeline each command has its own Event, with the
+	// whole pipeline's time in Redis. The Recorder receives no Event for a refused command, nor for
+	// the reads of a transaction by hand (MULTI and EXEC sent as commands of their own).
 	Recorder stats.Recorder
 }
 
@@ -222,13 +222,13 @@ func (h *Hook) processPipeline(ctx context.Context, cmds []redis.Cmder, outer bo
 	return err
 }
 
-// isTransaction reports a MULTI anywhere in a pipeline: what a refused command leaves out of it
-// must not be executed without it.
+// isTransaction reports a MULTI anywhere in a pipeline. If a command of the transaction is refused,
+// the others must not run.
 func isTransaction(cmds []redis.Cmder) bool {
 	return slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "multi" })
 }
 
-// call is a command under way. The zero call is one that the hook has nothing to do with.
+// call is a command in flight. The hook ignores the zero call.
 type call struct {
 	cmd   redis.Cmder
 	name  string
@@ -241,14 +241,14 @@ type call struct {
 	queue   []queued // of EXEC, the commands that it executes, if they are known
 }
 
-// argument is one that was replaced, to be put back.
+// argument is a replaced argument, to be restored.
 type argument struct {
 	at    int
 	value any
 }
 
-// restore puts the application's arguments back, so that whoever looks at the command, or sends it
-// again, finds it as it was.
+// restore puts the application's arguments back. Other code that looks at the command, or sends it
+// again, finds it unchanged.
 func (c *call) restore() {
 	for _, a := range slices.Backward(c.saved) { // an argument may be there twice
 		c.cmd.Args()[a.at] = a.value
@@ -345,7 +345,7 @@ func (c *call) keyOf(i int) int {
 	return i - 1
 }
 
-// lookup finds what is known of a command. Names are in lower case, unless they come from Do.
+// lookup finds the table entry of a command. Names are in lower case, unless they come from Do.
 func lookup(args []any) (*command, string) {
 	if len(args) == 0 {
 		return nil, ""
@@ -440,15 +440,14 @@ func (h *Hook) pack(arg any, rec *recording) (any, error) {
 }
 
 // packedArgument is a value that a hook has packed. A program may queue one slice of arguments
-// twice, and the second command then finds the value as the first one left it: it must not be
-// packed again.
+// twice. The second command then finds packed values, and must not pack them again.
 type packedArgument []byte
 
-// MarshalBinary is how go-redis asks for the bytes to send.
+// MarshalBinary returns the bytes to send, for go-redis.
 func (p packedArgument) MarshalBinary() ([]byte, error) { return p, nil }
 
-// content is what go-redis would send for an argument that can hold a value; nil for numbers, times
-// and the like, which stay as they are.
+// content returns the bytes that go-redis would send for an argument that can hold a value. It
+// returns nil for other types, such as numbers and times, which stay unchanged.
 func content(arg any) ([]byte, error) {
 	switch v := arg.(type) {
 	case packedArgument:
@@ -494,9 +493,9 @@ func text(arg any) string {
 	return fmt.Sprint(arg)
 }
 
-// finish unpacks the values of a reply. If one cannot be unpacked, that is the command's error, and
-// the command holds no value; failed is of how many. A single one that says that there is no value
-// is redis.Nil, as a key that does not exist is.
+// finish unpacks the values of a reply. If a value cannot be unpacked, the command gets the error
+// and holds no value; failed counts such values. A single cached miss is redis.Nil, like a missing
+// key.
 func (h *Hook) finish(ctx context.Context, c call, rec *recording, batch *bale.Batch) (err error, failed int) {
 	if c.reply == noValues || c.cmd == nil || c.cmd.Err() != nil {
 		return nil, 0

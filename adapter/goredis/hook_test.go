@@ -451,7 +451,7 @@ func TestRefusedBeforeTheyAreSent(t *testing.T) {
 	if n, err := hooked.Append(ctx, "other:1", "abc").Result(); n != 3 || err != nil {
 		t.Errorf("append out of scope: %d, %v", n, err)
 	}
-	// What hands out the reply's bytes as they are.
+	// These commands return the reply's bytes unchanged.
 	for _, cmd := range []redis.Cmder{redis.NewRawCmd(ctx, "get", "k"), redis.NewRawCmd(ctx, "mget", "other:1", "k")} {
 		if err := hooked.Process(ctx, cmd); !errors.Is(err, ErrCommand) {
 			t.Errorf("%T %s: %v", cmd, cmd.Name(), err)
@@ -480,7 +480,7 @@ func TestMovedValues(t *testing.T) {
 			}
 		}
 	}
-	// What another client has dumped is restored as it was, packed or not.
+	// RESTORE keeps another client's DUMP unchanged, packed or not.
 	for _, key := range []string{"k", "other:1"} {
 		raw.FlushAll(ctx)
 		hooked.Set(ctx, key, v, 0)
@@ -880,8 +880,8 @@ func TestHookAllocations(t *testing.T) {
 	}
 }
 
-// TestReadOnlyEscapes: what a user of the program uploads is read as it was written, also if it is
-// a frame, by all programs of a roll-out that have the hook. All other values stay as they are.
+// TestReadOnlyEscapes: an uploaded value reads back unchanged, even if it is a frame. This holds in
+// every program of a roll-out that has the hook. All other values stay as they are.
 func TestReadOnlyEscapes(t *testing.T) {
 	ctx := t.Context()
 	packer := newPacker(t, bale.PackerOptions{})
@@ -970,7 +970,7 @@ func TestReadOnlyEscapes(t *testing.T) {
 			}
 		}
 	}
-	// What cannot be escaped is not written.
+	// A value that cannot be escaped is not written.
 	hook, err := NewHook(newPacker(t, bale.PackerOptions{MaxSize: 10}), HookOptions{Match: []string{"*"}, ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)

@@ -15,13 +15,13 @@ import (
 
 // Install puts the hook on a *redis.Client (a Sentinel one, too), a *redis.ClusterClient or a
 // *redis.Ring. Each command then passes the hook exactly once. This includes commands on the
-// clients of single nodes: in Watch, and in ForEachMaster, MasterForKey and their like. It includes
-// nodes that the client meets later. A client that has the hook already is left as it is. Install
-// sends nothing and is safe for concurrent use, also beside SetAddrs of a Ring. Do not install on a
+// clients of single nodes, such as in Watch, ForEachMaster and MasterForKey. It includes nodes that
+// the client meets later. If the client has the hook already, Install does nothing. Install sends
+// nothing and is safe for concurrent use, also beside SetAddrs of a Ring. Do not install on a
 // client inside that client's OnNewNode function: Install would deadlock.
 //
 // Call Install right after you made the client. A Conn that you opened before stays without the
-// hook, and so does the copy that WithTimeout returns, for go-redis drops its hooks: call Install
+// hook. So does the copy that WithTimeout returns, because go-redis drops its hooks: call Install
 // on the copy as well.
 //
 // Install looks for an installed hook with a probe, a command that never reaches a server. A hook

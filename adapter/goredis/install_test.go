@@ -763,8 +763,8 @@ func TestInstallSplitCommands(t *testing.T) {
 	}
 }
 
-// TestInstallOtherCommands: what a program does as it opens a connection comes with the context of
-// the command that needs the connection, and has not passed the hook for that.
+// TestInstallOtherCommands: OnConnect runs commands with the context of the command that needs the
+// connection. The hook must not take them for commands that it has already handled.
 func TestInstallOtherCommands(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -19,8 +19,8 @@ const maxRecordings = 1000
 // reading both.
 var clock = time.Now()
 
-// recording is a command under way that the Recorder will be told of. A nil one, and the zero one,
-// is not told.
+// recording is a command in flight whose Event goes to the Recorder. The nil and the zero recording
+// send none.
 type recording struct {
 	on       bool
 	unpacked bool // a value of the reply was
@@ -29,8 +29,8 @@ type recording struct {
 	last     time.Duration // since clock, when the stage before ended
 }
 
-// operation is what a Recorder is told that a command is. It reports false for one that it is not
-// told of.
+// operation returns the operation of a command's Event. It reports false for commands without an
+// Event.
 func (c *command) operation(r reply) (stats.Op, bool) {
 	switch {
 	case c.script || c.refuse != "":

@@ -19,7 +19,7 @@ import (
 	"github.com/balekv/bale/stats"
 )
 
-// recorder keeps what it is told.
+// recorder keeps the events that it receives.
 type recorder struct {
 	timed  bool
 	mu     sync.Mutex

@@ -154,8 +154,8 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 // why.
 var errNoAnswer = errors.New("no answer: the command may or may not have been done")
 
-// What commands hold until a reply takes its place: the client does not mark every command that it
-// did not send.
+// Placeholders in commands until a reply replaces them. The client does not mark every command that
+// it did not send.
 const (
 	noText   = "\x00no answer"
 	noNumber = math.MinInt64
@@ -271,8 +271,8 @@ func (s *Store) touch(ctx context.Context, command, key string, ms int64) (bool,
 	return cmd.Result()
 }
 
-// PTTL returns for each key what the command replies, for packages near and stream: how many
-// milliseconds it lives on, -1 for ever, -2 if it does not exist.
+// PTTL returns the reply of PTTL for each key: the remaining milliseconds, -1 for no expiry, or -2
+// for a missing key. Packages near and stream use it.
 func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 	ttls := make([]int64, len(keys))
 	cmds, err := s.pipeline(ctx, "pttl", keys, func(key string) redis.Cmder { return redis.NewIntCmd(ctx, "pttl", key) })

@@ -32,7 +32,7 @@ func logLines(seed, n int) []byte {
 	return b[:n]
 }
 
-// endless is a source of so many bytes, which go by without being kept.
+// endless is a source of n bytes, which it generates and does not keep.
 type endless struct {
 	block []byte
 	at    int64
@@ -183,9 +183,8 @@ func TestStreamIsMended(t *testing.T) {
 	}
 }
 
-// BenchmarkStream compares a 10 MB batch of log lines as a stream with the same in one piece, by
-// the same level of zstd: written and read, in turn. The ratios are without their headers' few
-// bytes.
+// BenchmarkStream writes and reads a 10 MB batch of log lines, in turn as a stream and in one
+// piece. Both use the same level of zstd. The ratios exclude their few bytes of headers.
 func BenchmarkStream(b *testing.B) {
 	rdb := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(b).Addr()})
 	defer rdb.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// Listen waits so long between attempts, and gives up after so many in a row that heard nothing.
+// Listen's pause between attempts, and its limit on consecutive attempts that received nothing.
 const (
 	reconnect   = time.Second
 	maxFailures = 3
@@ -97,8 +97,8 @@ func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
 }
 
 // Listen implements [dict.Store], on a connection of its own that the pool dials and does not
-// count. A connection that breaks is made anew; what keeps several in a row from hearing anything
-// is returned.
+// count. It replaces a connection that breaks. If several in a row receive nothing, it returns
+// their error.
 func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
 	for failures := 0; ; {
 		heard, err := s.listen(ctx, channel, receive)
@@ -132,7 +132,7 @@ func (s *DictStore) listen(ctx context.Context, channel string, receive func(mes
 		return false, err
 	}
 	for {
-		// However long nothing is said: the connection's own timeout is for replies.
+		// Wait without a limit: the connection's own timeout is for replies.
 		switch m := subscription.ReceiveWithTimeout(0).(type) {
 		case redis.Subscription:
 			receive("")

@@ -13,7 +13,7 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// listening starts to listen and waits until it does. What ends it is sent when it ended.
+// listening starts Listen and waits until it listens. ended receives the error of Listen.
 func listening(t *testing.T, ctx context.Context, pool *redis.Pool, channel string) (heard chan string, ended chan error) {
 	t.Helper()
 	heard, ended = make(chan string, 100), make(chan error, 1)

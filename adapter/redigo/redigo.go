@@ -1,9 +1,9 @@
 // Package redigo keeps bale's values and dictionaries through a redigo pool: [Store] for a
 // bale.Cache, [DictStore] for a dict.Registry.
 //
-// redigo knows no clusters and no sentinels: the pool's Dial decides which server it is. Give the
+// redigo supports neither clusters nor sentinels: the pool's Dial chooses the server. Give the
 // connections a read and a write timeout (redis.DialReadTimeout, redis.DialWriteTimeout), so that a
-// server that hangs holds nobody for ever.
+// hanging server does not block callers.
 package redigo
 
 import (
@@ -46,8 +46,8 @@ func do(ctx context.Context, pool *redis.Pool, command string, args ...any) (rep
 	return reply, ended(ctx, err)
 }
 
-// ended says of a time-out that it was the context's: redigo gives the connection what is left of
-// its time, and the two end together.
+// ended turns a time-out into the context's error. redigo gives the connection the rest of the
+// context's time, so the two end together.
 func ended(ctx context.Context, err error) error {
 	deadline, ok := ctx.Deadline()
 	if ok && errors.Is(err, os.ErrDeadlineExceeded) && time.Until(deadline) < time.Millisecond {
@@ -56,8 +56,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// owned is a value that may be written after the call: one that ends with its context leaves the
-// connection at its work for a moment.
+// owned returns a value that may be written after the call. A call that ends with its context
+// leaves the connection at work for a moment.
 func owned(ctx context.Context, value []byte) []byte {
 	if ctx.Done() == nil {
 		return value
@@ -115,8 +115,9 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	if len(missing) == 0 {
 		return values, nil
 	}
-	// MGET has no value for a key of another type, either. GET says so; it is sent if there is such
-	// a key, or if EXISTS fails: a user may have no right to it.
+	// MGET returns nil for a key of another type, too, while GET returns an error. So send
+	// GET if EXISTS finds one of the missing keys. Send it also if EXISTS fails, because a user
+	// may have no right to EXISTS.
 	if n, err := redis.Int(do(ctx, s.pool, "EXISTS", redis.Args{}.AddFlat(missing)...)); n == 0 && err == nil {
 		return values, nil
 	}
@@ -215,8 +216,8 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	return redis.Bool(do(ctx, s.pool, "PEXPIRE", key, ms))
 }
 
-// PTTL returns for each key what the command replies, for packages near and stream: how many
-// milliseconds it lives on, -1 for ever, -2 if it does not exist.
+// PTTL returns the reply of PTTL for each key: the remaining milliseconds, -1 for no expiry, or -2
+// for a missing key. Packages near and stream use it.
 func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 	args := make([][]any, len(keys))
 	for i, key := range keys {

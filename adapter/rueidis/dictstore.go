@@ -35,8 +35,8 @@ func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
 	})
 }
 
-// masters sends a command for each key. It is none that the client takes for one that replicas may
-// answer.
+// masters sends a command for each key. The client must not take the command for one that replicas
+// may answer.
 func (s *DictStore) masters(ctx context.Context, command string, keys []string, args ...string) []rueidis.RedisResult {
 	if len(keys) == 0 {
 		return nil

@@ -157,7 +157,7 @@ func TestInvalidationsOfSentinel(t *testing.T) {
 	h.await(t, "a change is not told", func() bool { return slices.Equal(h.keys, []string{"k"}) })
 }
 
-// TestInvalidationsNeedRESP3: where the server would say nothing, that is said.
+// TestInvalidationsNeedRESP3: Listen returns an error if the server cannot send invalidations.
 func TestInvalidationsNeedRESP3(t *testing.T) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{redisproc.ForTest(t).Addr()}, ForceSingleClient: true, AlwaysRESP2: true, DisableCache: true,
@@ -182,7 +182,7 @@ func TestInvalidationsNeedRESP3(t *testing.T) {
 	}
 }
 
-// said is what a log was told.
+// said keeps the messages of a log.
 type said struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -21,18 +21,19 @@ import (
 
 // StoreOptions are the settings of a [Store]; the zero value is useful.
 type StoreOptions struct {
-	// CacheTTL keeps what Get and GetMany read in the process, for so long at most, and until the
-	// server says that it has changed (client-side caching, RESP3). The packed bytes are kept, and
-	// unpacked at each read: so many more values fit into rueidis.ClientOption.CacheSizeEachConn.
-	// The server's word that a value has changed may come a moment after the change: even the
-	// program that made it may still see the old value so long. Defaults to 0, not at all.
+	// CacheTTL keeps the results of Get and GetMany in the process, for at most this long
+	// (client-side caching, RESP3). When the server reports a change, the value is dropped. The
+	// cache keeps packed bytes and unpacks them at each read, so
+	// rueidis.ClientOption.CacheSizeEachConn holds more values. The report may arrive a moment
+	// after the change. Until then even the program that made the change may see the old value.
+	// Defaults to 0: no cache.
 	CacheTTL time.Duration
 }
 
 // Store is a [bale.Store] over a rueidis client. It is safe for concurrent use.
 //
-// Its commands are pinned: the client would use a command's memory again as soon as its call ends,
-// which on a connection that breaks may be while the writer of the connection still reads it.
+// Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
+// ends. On a connection that breaks, the connection's writer may still read that memory.
 type Store struct {
 	client  rueidis.Client
 	options StoreOptions
@@ -124,8 +125,9 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 		if len(missing) == 0 {
 			return values, nil
 		}
-		// MGET has no value for a key of another type, either. GET says so; it is sent if there is
-		// such a key, or if EXISTS fails: a user may have no right to it.
+		// MGET returns nil for a key of another type, too, while GET returns an error. So send
+		// GET if EXISTS finds one of the missing keys. Send it also if EXISTS fails, because a user
+		// may have no right to EXISTS.
 		if n, err := s.client.Do(ctx, s.client.B().Exists().Key(missing...).Build().Pin()).AsInt64(); n == 0 && err == nil {
 			return values, nil
 		}
@@ -264,8 +266,8 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	return s.client.Do(ctx, b.Pexpire().Key(key).Milliseconds(ms).Build().Pin()).AsBool()
 }
 
-// PTTL returns for each key what the command replies, for packages near and stream: how many
-// milliseconds it lives on, -1 for ever, -2 if it does not exist.
+// PTTL returns the reply of PTTL for each key: the remaining milliseconds, -1 for no expiry, or -2
+// for a missing key. Packages near and stream use it.
 func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 	ttls := make([]int64, len(keys))
 	commands := make(rueidis.Commands, len(keys))

@@ -24,26 +24,25 @@ const (
 
 // InvalidationsOptions are the settings of [Invalidations]; the zero value is useful.
 type InvalidationsOptions struct {
-	// Prefixes are what the keys begin with that are listened for; none may begin with another, as
-	// Redis demands. Defaults to all keys: on a server that is written to a lot, each listener is
-	// told of every write.
+	// Prefixes select the keys to listen for. None may begin with another: Redis demands this.
+	// Defaults to all keys; on a server with many writes, each listener then receives every write.
 	Prefixes []string
 
-	// Interval is how often each connection is tried, how long it may take to answer before it is
-	// taken for lost, and how long until a lost one is made again. Also how often a cluster's nodes
-	// are looked at. Defaults to 1 s; at least 10 ms.
+	// Interval is the time between two pings of a connection, and the timeout of a ping. It is also
+	// the pause before a lost connection is replaced, and the time between two looks at a cluster's
+	// nodes. Defaults to 1 s; at least 10 ms.
 	Interval time.Duration
 
-	// Log is told when a connection is lost, and when it is there again. Defaults to nothing.
+	// Log receives a message when a connection is lost, and when it is back. Defaults to no log.
 	Log *slog.Logger
 }
 
-// Invalidations say which keys have changed on the servers of a client, by whomever: what package
-// github.com/balekv/bale/extra/near needs. They are Redis' client tracking in broadcasting mode,
-// over RESP3, by a dedicated connection to each node: on a cluster to replicas too, so that the
-// changes that one makes when it has become a master are not missed. The client's user must be
-// allowed HELLO, CLIENT TRACKING and PING. It is safe for concurrent use; each Listen has
-// connections of its own, from the client's pool for blocking commands.
+// Invalidations report the keys that any client has changed on the servers. Package
+// github.com/balekv/bale/extra/near needs them. They use Redis' client tracking in broadcasting
+// mode, over RESP3, with a dedicated connection to each node. On a cluster this includes replicas:
+// a replica that becomes a master then loses no changes. The client's user needs HELLO, CLIENT
+// TRACKING and PING. Invalidations are safe for concurrent use. Each Listen has connections of its
+// own, from the client's pool for blocking commands.
 type Invalidations struct {
 	client  valkey.Client
 	options InvalidationsOptions
@@ -55,11 +54,10 @@ func (i *Invalidations) Covers(key string) bool {
 	return len(i.options.Prefixes) == 0 || slices.ContainsFunc(i.options.Prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
-// NewInvalidations makes Invalidations. The client stays the caller's, to be closed after the last
-// Listen has ended. A cluster's nodes are those that the client knows: it learns of changes when
-// its commands meet them, or regularly with
-// valkey.ClientOption.ClusterOption.ShardsRefreshInterval, so the client of the Store is the best,
-// and another should have that set.
+// NewInvalidations makes Invalidations. The caller closes the client, after the last Listen has
+// ended. Listen uses the cluster nodes that the client knows. The client finds a change of nodes
+// through its commands, or every valkey.ClientOption.ClusterOption.ShardsRefreshInterval. So give
+// it the client of the Store, or one with that interval set.
 func NewInvalidations(client valkey.Client, o InvalidationsOptions) (*Invalidations, error) {
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
@@ -82,11 +80,12 @@ func NewInvalidations(client valkey.Client, o InvalidationsOptions) (*Invalidati
 	return i, nil
 }
 
-// Listen calls changed with keys that have changed, expired or been deleted, and with nil when any
-// key may have: when it listens to a node from now on, when it has lost one, and when one was
-// emptied. Calls come from several goroutines, and the keys are changed's until it returns; it must
-// not block. Lost connections are made again, for ever. Listen returns when ctx ends, with its
-// error; where a server cannot be reached just then, after the client's dial timeout.
+// Listen calls changed with keys that have changed, expired or been deleted. It calls changed with
+// nil when any key may have changed. This happens when it starts to listen to a node, after a lost
+// connection, and when a node was emptied. Calls come from several goroutines. changed may use the
+// keys until it returns, and must not block. Listen replaces lost connections without a limit on
+// attempts. It returns the context's error when ctx ends. If a server is unreachable then, it
+// returns after the client's dial timeout.
 func (i *Invalidations) Listen(ctx context.Context, changed func(keys []string)) error {
 	var listeners sync.WaitGroup
 	defer listeners.Wait()

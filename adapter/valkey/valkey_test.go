@@ -60,8 +60,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestStoreWithCache: what was read is kept in the process as it is stored, until the server says
-// that it has changed; and what is handed out is the caller's.
+// TestStoreWithCache: the process keeps a value as it is stored, until the server reports a change.
+// The caller owns the value that it receives.
 func TestStoreWithCache(t *testing.T) {
 	ctx := t.Context()
 	server := redisproc.ForTest(t)

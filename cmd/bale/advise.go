@@ -169,7 +169,7 @@ func (c *adviseCommand) server(ctx context.Context, url string, o advise.Options
 	return advise.Redis(ctx, client, o)
 }
 
-// file looks at an RDB file by way of a server of its own, which nobody else uses.
+// file reads an RDB file through a private server, which nobody else uses.
 func (c *adviseCommand) file(ctx context.Context, o advise.Options, progress func(done, total int, what string)) (*advise.Advice, error) {
 	loaded, err := rdb.Load(ctx, c.RDB, rdb.Options{Trust: c.TrustRDB, Progress: func(part float64) {
 		if progress != nil {

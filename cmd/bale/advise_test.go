@@ -63,8 +63,7 @@ func keysMemory(tb testing.TB, s *redisproc.Server) int64 {
 	tb.Helper()
 	client := redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 1})
 	defer client.Close()
-	// Each client takes memory, too: of others, that of those that have just closed their
-	// connections.
+	// Each client takes memory, too, including clients that have just closed their connections.
 	alone := func() bool {
 		info, err := client.InfoMap(tb.Context(), "clients").Result()
 		if err != nil {

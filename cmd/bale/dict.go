@@ -198,8 +198,8 @@ func (c *dictPublish) Run(ctx context.Context, s *cli.Streams) error {
 	})
 }
 
-// warnOfPlain says of what is no zstd dictionary that it is used as plain content, which may have
-// been meant otherwise.
+// warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
+// may be a mistake.
 func warnOfPlain(w io.Writer, verb, what string, d *dict.Dictionary, group string) {
 	if !report.IsZstdDictionary(d) {
 		printable.Fprintf(w, "bale dict %s: warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v %s\n",

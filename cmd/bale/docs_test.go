@@ -46,9 +46,9 @@ func documents(t *testing.T) map[string]string {
 	return texts
 }
 
-// TestDocumentedCommands runs every line of every sh block of the documents, with the measuring cut
-// short: a Redis of the test's own takes the place of the one at the default port. A document's
-// lines are run in their order, and the documents at the same time.
+// TestDocumentedCommands runs every line of every sh block of the documents, with short
+// measurements. A Redis of the test's own takes the place of the one at the default port. It runs a
+// document's lines in their order, and the documents in parallel.
 func TestDocumentedCommands(t *testing.T) {
 	redisproc.ForTest(t)
 	binaries := t.TempDir()
@@ -75,7 +75,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// commands are the lines of a document's sh blocks that are to be run.
+// commands returns the lines to run from a document's sh blocks.
 func commands(text string) (lines []string) {
 	for _, block := range fence.FindAllStringSubmatch(text, -1) {
 		if block[1] != "sh" {

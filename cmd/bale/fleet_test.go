@@ -28,8 +28,8 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// The fleet is many processes with one group of dictionaries, of two program versions: an older one
-// with a Cache and the pure-Go engine, a newer one with a Hook and libzstd.
+// The fleet is many processes with one group of dictionaries. They are of two program versions: an
+// older one with a Cache and the pure-Go engine, a newer one with a Hook and libzstd.
 
 const (
 	fleetGroup = "fleet"
@@ -388,8 +388,8 @@ func TestFleetRollsOver(t *testing.T) {
 	}
 }
 
-// TestFleetSurvivesAnEmptyRedis: a server that comes back empty in the middle loses values, and
-// nothing else: the registry is filled again by the fleet, and what is written can be read.
+// TestFleetSurvivesAnEmptyRedis: if a server comes back empty in the middle, only values are lost.
+// The fleet fills the registry again, and new values can be read.
 func TestFleetSurvivesAnEmptyRedis(t *testing.T) {
 	ctx := t.Context()
 	server := redisproc.ForTest(t)

@@ -24,10 +24,11 @@ import (
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/internal/testvalues"
 	"github.com/balekv/bale/stream"
 )
 
-// What somebody writes into a Redis, or into a file, takes none of the commands down with it.
+// Forged content of a Redis, or of a file, crashes none of the commands.
 
 // newServer starts a server for a test.
 func newServer(t *testing.T) (*redis.Client, string) {
@@ -266,6 +267,9 @@ func TestIndented(t *testing.T) {
 // TestInspectLargeValues: what inspect shows is bounded, and so is the memory for it, however the
 // value is made.
 func TestInspectLargeValues(t *testing.T) {
+	if testvalues.Race {
+		t.Skip("the race detector allocates")
+	}
 	const size = 32 << 20
 	deep := strings.Repeat("[", 5000) + strings.Repeat("1,", size/2) + "1" + strings.Repeat("]", 5000)
 	for name, value := range map[string]string{

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gentle lets everybody else on this machine go first, a Redis above all: this process runs when
-// nobody else wants to (SCHED_IDLE, sched(7)), and on all processors but one. Linux keeps that by
-// thread, and new threads have it from those that start them. Where it is not allowed, it is not
-// done.
+// gentle lets all other programs on this machine go first, above all a Redis. This process runs
+// only when the machine is idle (SCHED_IDLE, sched(7)), and on all processors but one. Linux sets
+// this by thread, and new threads inherit it. If the system does not allow it, gentle does nothing.
 func gentle() {
 	runtime.GOMAXPROCS(max(1, runtime.NumCPU()-1))
 	threads, err := os.ReadDir("/proc/self/task")

@@ -121,8 +121,8 @@ func (c *inspectCommand) Run(ctx context.Context, s *cli.Streams) error {
 	return nil
 }
 
-// showFreshness says whether a value that was loaded has expired, and reports one that says that
-// there is none.
+// showFreshness prints whether a loaded value has expired. absent reports a frame that caches a
+// miss.
 func showFreshness(w io.Writer, h *frame.Header, payload []byte, now time.Time) (absent bool) {
 	if h.Version != frame.V2 {
 		return false

@@ -28,7 +28,7 @@ type grammar struct {
 	Unpack  unpackCommand    `cmd:"" help:"Unpack stdin to stdout; what is not packed comes out as it is."`
 	Inspect inspectCommand   `cmd:"" help:"Explain a stored value field by field."`
 	Stats   statsCommand     `cmd:"" help:"Sum up what a program's operations did, from the files of events it wrote."`
-	Bench   labCommand       `cmd:"" passthrough:"" help:"Say where the lab is: it is a command of its own, balebench."`
+	Bench   labCommand       `cmd:"" passthrough:"" aliases:"study,compare" help:"Say where the lab is: it is a command of its own, balebench."`
 	Version kong.VersionFlag `help:"Print the version and end."`
 }
 

@@ -353,8 +353,8 @@ func (c *migrateCommand) dictionary(ctx context.Context, s *cli.Streams, say io.
 	return d, err
 }
 
-// claim keeps the dictionary in use as long as the run writes with it: gc removes one that is not
-// in use. A resumed run needs it as a new one does. It is nil for a run that writes with none.
+// claim keeps the dictionary in use while the run writes with it: gc removes unused dictionaries. A
+// resumed run needs it as a new one does. It is nil for a run without a dictionary.
 func (c *migrateCommand) claim(ctx context.Context, s *cli.Streams, servers *redisServers, d *dict.Dictionary) (func(context.Context) (time.Time, error), error) {
 	if d == nil {
 		return nil, nil
@@ -389,8 +389,8 @@ func (c *migrateCommand) claim(ctx context.Context, s *cli.Streams, servers *red
 	return claim.Hold, err
 }
 
-// train makes a dictionary of the values there are, and publishes it unless nothing is to be
-// changed. If no new one pays it is the group's current one.
+// train makes a dictionary of the existing values, and publishes it except in a dry run. If no new
+// dictionary pays, it returns the group's current one.
 func (c *migrateCommand) train(ctx context.Context, s *cli.Streams, say io.Writer, servers *redisServers, setting engine.Setting) (_ *dict.Dictionary, published bool, err error) {
 	r := servers.registry
 	st, err := r.State(ctx, c.Group)
@@ -471,8 +471,8 @@ func (c *migrateCommand) sample(ctx context.Context, servers *redisServers, prog
 	return append(values, fields...), err
 }
 
-// sampleFields reads so many values of hashes, in the order of the ranks of their keys and fields.
-// On a cluster each master gives its share.
+// sampleFields reads a number of values of hashes, in the order of the ranks of their keys and
+// fields. On a cluster each master gives its share.
 func sampleFields(ctx context.Context, client redis.UniversalClient, packer *bale.Packer, o keyspace.ValuesOptions, seed uint64, most int, tell func(n int)) ([][]byte, error) {
 	nodes, err := keyspace.Places(ctx, client)
 	if err != nil {
@@ -581,8 +581,8 @@ func (c *migrateCommand) packer(servers *redisServers, setting engine.Setting, d
 	return reader, packer, nil
 }
 
-// storedReader reads with the dictionaries of a registry, and writes with a compressor of its own.
-// What the registry does not hold it does not ask for with each value.
+// storedReader reads with the dictionaries of a registry, and writes with its own compressor. It
+// does not ask for a missing dictionary again with each value.
 type storedReader struct {
 	*registryReader
 	writer  compress.Compressor
@@ -635,7 +635,7 @@ func (r *storedReader) close() error {
 	return err
 }
 
-// announce says what is going to be changed.
+// announce prints the planned changes.
 func (c *migrateCommand) announce(w io.Writer, client redis.UniversalClient, setting engine.Setting, id frame.DictionaryID, resumed bool) {
 	with := named(id)
 	switch {
@@ -668,8 +668,8 @@ func (c *migrateCommand) announce(w io.Writer, client redis.UniversalClient, set
 // them, for bale itself uses them.
 var inPlaceCommands = []string{"append", "setrange", "setbit", "getbit", "bitcount", "bitpos", "bitop", "bitfield", "bitfield_ro", "lcs"}
 
-// warnOfInPlace says which of those commands programs have used. Where the server does not tell, it
-// says nothing.
+// warnOfInPlace prints which of those commands programs have used. It prints nothing if the server
+// does not report them.
 func warnOfInPlace(ctx context.Context, w io.Writer, client redis.UniversalClient) {
 	stats, err := keyspace.CommandCalls(ctx, client)
 	if err != nil {

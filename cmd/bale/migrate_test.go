@@ -257,8 +257,8 @@ func statics(t *testing.T, client redis.UniversalClient, n int, packer *bale.Pac
 	return all
 }
 
-// killed runs the command again and again, and kills it at random moments, so many times; then it
-// runs to its end.
+// killed starts the command again and again, kills it at a random moment each time, as often as
+// kills says, and then lets it finish.
 func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...string) migrationReport {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
@@ -374,8 +374,8 @@ func TestMigrateBesidePrograms(t *testing.T) {
 			args := []string{"migrate", "--redis", url, "--match", "app:*", "--match", "static:*"}
 			beside(func() {
 				r := killed(t, random, 4, filepath.Join(t.TempDir(), "state"), args...)
-				// What is killed between two saves of the file counts what it has done as done
-				// already.
+				// A run that is killed between two saves of the file counts the finished part as
+				// already done.
 				if n := r.Changed() + r.Left[migrate.Packed].Values; n < static || r.Failed() > r.Left[migrate.Changed].Values {
 					t.Errorf("%d packed, %+v", n, r.Result)
 				}
@@ -413,8 +413,8 @@ func equalMaps(a, b map[string]string) bool {
 	return len(a) == len(b)
 }
 
-// TestMigrateInterrupted: Ctrl-C stops after the page in hand, says what was done, and keeps where
-// to go on.
+// TestMigrateInterrupted: Ctrl-C stops after the current page, reports the work done, and saves the
+// position.
 func TestMigrateInterrupted(t *testing.T) {
 	server := redisproc.ForTest(t)
 	client, err := keyspace.Open(t.Context(), server.URL())

@@ -98,8 +98,8 @@ func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
 		return err
 	}
 	defer packer.Close()
-	// What cannot be a frame goes straight through, whatever its size. A frame is never larger than
-	// the largest one that holds MaxSize bytes.
+	// A value that cannot be a frame goes straight through, whatever its size. A frame is never
+	// larger than the largest one that holds MaxSize bytes.
 	start := make([]byte, 2)
 	n, err := io.ReadFull(s.In, start)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -144,8 +144,8 @@ func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
 	return err
 }
 
-// withoutNewline leaves out the newline that redis-cli appends to a value, and says so, if stored
-// is a frame that decodes only without it.
+// withoutNewline drops the newline that redis-cli appends to a value, and reports it, if stored is
+// a frame that decodes only without it.
 func withoutNewline(ctx context.Context, packer *bale.Packer, stored []byte, w io.Writer) []byte {
 	shorter, ends := bytes.CutSuffix(stored, []byte("\n"))
 	if !ends || decodes(ctx, packer, stored) || !decodes(ctx, packer, shorter) {
@@ -155,8 +155,8 @@ func withoutNewline(ctx context.Context, packer *bale.Packer, stored []byte, w i
 	return shorter
 }
 
-// decodes reports whether stored is a whole frame: of a value, of a stream, or one that says that
-// there is no value. One that needs a dictionary that the packer does not have counts as not whole.
+// decodes reports whether stored is a whole frame: of a value, of a stream, or of a cached miss. A
+// frame whose dictionary the packer lacks counts as not whole.
 func decodes(ctx context.Context, packer *bale.Packer, stored []byte) bool {
 	h, _, packed := frame.Parse(stored)
 	switch {

@@ -33,8 +33,8 @@ func (l *lifecycle) forbid(commands ...string) string {
 	return strings.Replace(l.server.URL(), "redis://", "redis://u:p@", 1)
 }
 
-// TestForbiddenCommands: a command does without what a server forbids, and says what that costs.
-// Where it cannot, it ends with the reason, and an exit status that says so.
+// TestForbiddenCommands: a command copes with forbidden commands of the server, and reports the
+// cost. If it cannot, it ends with the reason, and a matching exit status.
 func TestForbiddenCommands(t *testing.T) {
 	l := newLifecycle(t, 20)
 	l.client.HSet(t.Context(), "hash", "f", l.value(1))
@@ -227,8 +227,8 @@ func (l *lifecycle) peak() (n int64) {
 	return n
 }
 
-// TestToldHasNoArguments: what a server says of a command that it does not know has the command's
-// arguments, which may be values.
+// TestToldHasNoArguments: a server's error about an unknown command quotes the command's arguments,
+// which may be values.
 func TestToldHasNoArguments(t *testing.T) {
 	err := errors.New("bale: ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 'user:3' 'secret' ")
 	if got := cli.Told(err); got != "ERR unknown command 'evalsha'" {

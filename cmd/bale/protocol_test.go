@@ -516,8 +516,8 @@ func TestRemovedFromOneOfTwoGroups(t *testing.T) {
 	}
 }
 
-// TestOrphanFindsAGroup: a dictionary of no group that is published during the scan stays, and gc
-// says so.
+// TestOrphanFindsAGroup: if a dictionary without a group is published during the scan, gc keeps it
+// and reports it.
 func TestOrphanFindsAGroup(t *testing.T) {
 	l := newLifecycle(t, 500)
 	d, err := readDictionary(l.files[1])
@@ -552,8 +552,8 @@ func (l *lifecycle) registryKeys() map[string]string {
 	return all
 }
 
-// TestToolsRestore: a command that reads a value says that it brought a dictionary back, and one
-// that changes nothing that it left it in quarantine.
+// TestToolsRestore: a command that reads a value reports that it brought a dictionary back. A
+// command that changes nothing reports that it left the dictionary in quarantine.
 func TestToolsRestore(t *testing.T) {
 	l := newLifecycle(t, 20)
 	l.do("migrate", "--match", "user:*", "--dict", "current", "--group", lifecycleGroup, "--max-rate", "0", "--max-bandwidth", "0")

@@ -242,8 +242,8 @@ func (s *redisServers) join(ctx context.Context) error {
 	return err
 }
 
-// warnOfDanger says how dictionaries may be evicted. A server that does not tell is no reason to
-// fail.
+// warnOfDanger warns how dictionaries may be evicted. If the server does not report its policy,
+// that is no error.
 func (s *redisServers) warnOfDanger(ctx context.Context, w io.Writer, command string) {
 	if danger, err := s.registry.Danger(ctx); err == nil && danger != "" {
 		printable.Fprintf(w, "bale %s: WARNING: %s\n", command, danger)

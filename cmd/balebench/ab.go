@@ -83,8 +83,8 @@ func parseGate(text string) (compare.Gate, error) {
 	return gate, nil
 }
 
-// incomparable makes errors of what was to be compared errors of usage, so that the exit status 1
-// is for what got worse.
+// incomparable turns errors of the input into errors of usage, so that exit status 1 always means a
+// regression.
 func incomparable(err error) error {
 	for _, is := range []error{ab.ErrCommand, compare.ErrIncomparable, compare.ErrFormat, compare.ErrNoBenchmarks} {
 		if errors.Is(err, is) && !errors.Is(err, cli.ErrUsage) {

@@ -260,8 +260,8 @@ func TestLabRunIsComparable(t *testing.T) {
 	}
 }
 
-// TestForgedResults: what reads a result refuses one that is too large for a run, before it takes
-// much more memory than the file has bytes.
+// TestForgedResults: the reader refuses a result that is too large for a run, before it takes much
+// more memory than the file's size.
 func TestForgedResults(t *testing.T) {
 	list := func(element string, n int) string { return "[" + strings.Repeat(element+",", n-1) + element + "]" }
 	dir := t.TempDir()
@@ -286,7 +286,7 @@ func TestForgedResults(t *testing.T) {
 	}
 }
 
-// TestManyLibraries: each version stands in the run once.
+// TestManyLibraries: repeated versions are listed once.
 func TestManyLibraries(t *testing.T) {
 	r := outcome.Run{Environment: outcome.Environment{Bale: "v1"}}
 	for i := range 30_000 {

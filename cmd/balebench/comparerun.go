@@ -81,7 +81,7 @@ func goBenchmarks(r *outcome.Run) *compare.Run {
 	return run
 }
 
-// notKept says what a cell does of the rate that was asked for.
+// notKept describes how far a cell fell short of the requested rate.
 func notKept(c *outcome.Cell) string {
 	text := fmt.Sprintf("does %.0f of %.0f operations a second", c.OpsPerSecond.Median, c.Rate)
 	if c.Unstarted > 0 {
@@ -108,7 +108,7 @@ func benchmarkName(i outcome.Identity, values int, mix string) string {
 		parts = append(parts, "batch", i.Batch)
 	}
 	parts = append(parts, "callers", fmt.Sprint(i.Concurrency))
-	// What was measured is not the same with other values, however much alike the names.
+	// With other values it is another measurement, even under similar names.
 	parts = append(parts, "values", fmt.Sprint(values))
 	if mix != "" {
 		parts = append(parts, "mix", mix)

@@ -24,7 +24,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
-// saidSoFar is what a command says on stderr, for others to read meanwhile.
+// saidSoFar is the stderr of a command so far, for concurrent readers.
 type saidSoFar struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -40,8 +40,8 @@ func ops(path ...string) string {
 	return filepath.Join(append([]string{clitest.Repository, "ops"}, path...)...)
 }
 
-// documentedInOps is the command that ops/README.md shows for a program, without its name, and with
-// what is said in pairs replaced.
+// documentedInOps returns the arguments of a program's command in ops/README.md, with pairs of
+// words replaced.
 func documentedInOps(t *testing.T, program string, replace ...string) []string {
 	t.Helper()
 	readme, err := os.ReadFile(ops("README.md"))
@@ -55,7 +55,7 @@ func documentedInOps(t *testing.T, program string, replace ...string) []string {
 	return strings.Fields(replaced(t, string(line[1]), replace...))
 }
 
-// replaced replaces what has to be there, in pairs.
+// replaced replaces texts that must be there, in pairs.
 func replaced(t *testing.T, text string, pairs ...string) string {
 	t.Helper()
 	for pair := range slices.Chunk(pairs, 2) {
@@ -154,7 +154,7 @@ func runPrometheus(t *testing.T, target string) *prometheusServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing listens at port 1: this is no test of what was pushed.
+	// Nothing listens at port 1: this test does not cover the push.
 	config := replaced(t, string(example), " 15s", " "+scrapeInterval, " 5s", " "+scrapeInterval, "rules.yml", strconv.Quote(rules),
 		"'127.0.0.1:8080'", strconv.Quote(target), "'127.0.0.1:9091'", strconv.Quote("127.0.0.1:1"))
 	dir := t.TempDir()
@@ -194,7 +194,7 @@ func runPrometheus(t *testing.T, target string) *prometheusServer {
 	return p
 }
 
-// await calls f until it says nothing more, for two minutes at most.
+// await calls f until it returns "", for two minutes at most.
 func (p *prometheusServer) await(f func() string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Minute)
@@ -294,9 +294,9 @@ type opsDashboard struct {
 	}
 }
 
-// TestOperations runs the bench and the prometheus of ops/README.md: each panel of the dashboard
-// and each recording rule has data, the dashboard's variables select, and when the bench is
-// interrupted it leaves nothing behind.
+// TestOperations runs the bench and the prometheus of ops/README.md. Each panel of the dashboard
+// and each recording rule has data, and the dashboard's variables select. An interrupted bench
+// leaves nothing behind.
 func TestOperations(t *testing.T) {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		if os.Getenv(requirePrometheus) != "" {

@@ -72,8 +72,8 @@ func readBaseline(path string) (*outcome.Run, error) {
 	return readOutcome(f, path)
 }
 
-// The limits of a result are more than a machine measures in a day. A cell of ten rounds is 8 KB of
-// JSON with 400 commas; a forged one of 2 bytes would take 752 bytes of memory.
+// Limits of a result of balebench run --json: more than a machine measures in a day. A cell of ten
+// rounds is 8 KB of JSON with 400 commas. A forged cell of 2 bytes would take 752 bytes of memory.
 const (
 	maxResult = 64 << 20
 	maxCells  = 2_000
@@ -152,7 +152,8 @@ func (n *elements) UnmarshalJSON(list []byte) error {
 	return nil
 }
 
-// checkRun says what a file lacks that is not one of balebench run --json, or one of another version.
+// checkRun returns an error if a file is not a result of balebench run --json, or is of another
+// version.
 func checkRun(r *outcome.Run) error {
 	if len(r.Cells) == 0 {
 		return fmt.Errorf("%w: it has no cell", compare.ErrNoBenchmarks)

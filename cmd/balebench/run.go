@@ -218,7 +218,7 @@ func (b *runCommand) config() (lab.Config, error) {
 	case len(b.toStdout()) > 1:
 		return c, fmt.Errorf("%w: %s cannot both have stdout", cli.ErrUsage, strings.Join(b.toStdout(), " and "))
 	}
-	// Two cells of one name could not be told apart.
+	// Two cells with one name would be ambiguous.
 	if err := cmp.Or(twice("--builtin", b.Builtin), twice("--value-size", b.ValueSize), twice("--track", b.Track), twice("--codec", b.Codec), twice("--compress", c.Compress),
 		twice("--client", c.Clients), twice("--batch", c.Batches), twice("--concurrency", b.Concurrency), twice("--rate", c.Rates), twice("--profile", b.Profile)); err != nil {
 		return c, err
@@ -364,7 +364,7 @@ func expected(e lab.Expectation) string {
 	return text
 }
 
-// round is a duration as one says it.
+// round rounds a duration for display.
 func round(d time.Duration) time.Duration {
 	if d > time.Minute {
 		return d.Round(10 * time.Second)
@@ -529,7 +529,7 @@ func (b *runCommand) environment(r *outcome.Run, servers []*lab.Server, c lab.Co
 	}
 }
 
-// What notes begin with that a comparison of the run has to tell, too.
+// Prefixes of the notes that a comparison of the run repeats.
 const (
 	busyMachine    = "BUSY MACHINE"
 	interruptedRun = "INTERRUPTED"

@@ -102,8 +102,8 @@ func TestBenchRefuses(t *testing.T) {
 	}
 }
 
-// TestBenchWrongServer: what a server refuses is told with what to do, and a password is not told.
-// What the client cannot do with the URL is wrong usage.
+// TestBenchWrongServer: a refusal by the server is reported with the next step, and without the
+// password. A URL that the client does not support is wrong usage.
 func TestBenchWrongServer(t *testing.T) {
 	server := redisproc.ForTest(t, "--requirepass", "the-password")
 	for _, test := range []struct {
@@ -123,7 +123,7 @@ func TestBenchWrongServer(t *testing.T) {
 	}
 }
 
-// TestInterruptedEarly: a run that ends before a round is whole has no figures, and says so.
+// TestInterruptedEarly: a run that ends within its first round reports that it has no figures.
 func TestInterruptedEarly(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

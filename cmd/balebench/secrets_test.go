@@ -37,7 +37,7 @@ func TestFilesAreTheUsers(t *testing.T) {
 	t.Chdir(dir)
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
-	// Somebody else may have put something where a file is to be.
+	// Another user may have put something at the path of the file.
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), "bench.json"+outfile.Partial); err != nil {
 		t.Fatal(err)
 	}

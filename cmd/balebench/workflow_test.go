@@ -12,9 +12,8 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 )
 
-// TestWorkflowFlags: the commands that continuous integration runs have the flags that it gives
-// them, the gate is where it looks for it, and what compares two runs that were taken apart fails
-// nothing.
+// TestWorkflowFlags: the commands in continuous integration use existing flags, and the gate finds
+// its commit. A comparison of two runs from different times never fails the job.
 func TestWorkflowFlags(t *testing.T) {
 	command := regexp.MustCompile(`/balebench(?:-base)?" (run|compare|ab) (.*)`)
 	flag := regexp.MustCompile(`--[a-z][a-z-]*`)

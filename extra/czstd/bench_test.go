@@ -16,9 +16,9 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// BenchmarkPackAgainstLibrary: Pack and Unpack with a dictionary of 16 KiB at 450 bytes, against
-// gozstd's own CompressDict and DecompressDict, and the pure-Go engine, taking turns over the same
-// values in one run. "times-bare" is the median of the paired ratios.
+// BenchmarkPackAgainstLibrary times Pack and Unpack with a dictionary of 16 KiB at 450 bytes. It
+// compares them with gozstd's own CompressDict and DecompressDict, and with the pure-Go engine. All
+// take turns over the same values in one run. "times-bare" is the median of the paired ratios.
 func BenchmarkPackAgainstLibrary(b *testing.B) {
 	var samples, values [][]byte
 	for i := range 4000 {

@@ -55,13 +55,13 @@ func New(o Options) (*Compressor, error) {
 	return c, nil
 }
 
-// levels are what the names of the pure-Go levels stand for: the levels of libzstd that their
-// author compares them with, but for best, which is to be small at any cost.
+// levels maps the names of the pure-Go levels to the levels of libzstd that their author compares
+// them with. The exception is best, which aims at the smallest size at any cost.
 var levels = map[string]int{"": defaultLevel, "fastest": 1, "default": 3, "better": 7, "best": 19}
 
-// Engine makes the compressor of a setting: of this package for zstd, with any level from 1 to 22
-// or a level's name (fastest is 1, default 3, better 7, best 19); pure Go for the other algorithms.
-// It is a [compress.Engine].
+// Engine makes the compressor of a setting. For zstd it is one of this package, with any level from
+// 1 to 22 or a level's name (fastest is 1, default 3, better 7, best 19). The other algorithms are
+// pure Go. It is a [compress.Engine].
 func Engine(s compress.Setting, d *frame.Dictionary) (compress.Compressor, error) {
 	if s.Algorithm != frame.Zstd {
 		return s.New(d)

@@ -48,8 +48,8 @@ func dictionaries(t testing.TB) map[string]*frame.Dictionary {
 	return map[string]*frame.Dictionary{"none": nil, "raw": dictionary(t, "raw.dict"), "trained": dictionary(t, "trained.dict")}
 }
 
-// profile is a JSON value of 440 to 460 bytes as a user's profile is: the names of its fields,
-// words that others have too, and what it has alone.
+// profile is a JSON value of 440 to 460 bytes, like a user's profile. It has field names, words
+// that other profiles share, and words of its own.
 func profile(i int) []byte {
 	r := rand.New(rand.NewPCG(uint64(i), 0))
 	pick := func(words string) string { w := strings.Fields(words); return w[r.IntN(len(w))] }

@@ -8,10 +8,10 @@
 //
 // [Builders] are libzstd's trainers of dictionaries, for dict.Train.
 //
-// What it writes package compress/zstd reads, and the reverse: programs with and without cgo share
-// their values. Built without cgo it is that pure-Go engine itself, and [Native] is false. With cgo
-// it needs a C compiler, and an operating system that valyala/gozstd brings libzstd for: Linux
-// (amd64, arm64, with glibc or musl), macOS, FreeBSD or Windows. This package calls libzstd by
-// itself, for two things that gozstd has no calls for: frames without magic number and dictionary
-// id, which are what a bale frame holds, and the choice of trainer.
+// Package compress/zstd reads the output of this package, and the reverse: programs with and
+// without cgo share their values. Without cgo this package is that pure-Go engine itself, and
+// [Native] is false. With cgo it needs a C compiler, and an operating system that valyala/gozstd
+// has libzstd for: Linux (amd64, arm64, with glibc or musl), macOS, FreeBSD or Windows. This
+// package calls libzstd directly for two features that gozstd lacks. One is frames without magic
+// number and dictionary id, the content of a bale frame. The other is the choice of trainer.
 package czstd

@@ -265,8 +265,8 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	return dst[:n+size], nil
 }
 
-// Close lets go of the dictionary. It may be called while the Compressor is in use, and more than
-// once: calls in progress finish, later ones return an error that is [os.ErrClosed]. The garbage
+// Close releases the dictionary. You may call it while the Compressor is in use, and more than
+// once. Calls in progress finish; later calls return an error that is [os.ErrClosed]. The garbage
 // collector frees the memory after the last of them.
 func (c *Compressor) Close() error {
 	if d := c.digested.Swap(nil); d != nil && d.size > 0 {

@@ -46,11 +46,11 @@ import (
 	"github.com/balekv/bale/dict"
 )
 
-// Builders are libzstd's builders of dictionaries, for dict.TrainOptions: its default trainer
-// (ZDICT_trainFromBuffer, which the zstd tool uses, too), and fastcover and cover with segments of
-// many sizes; libzstd's own search stops at 2000 bytes, where documents that repeat each other want
-// more. They check the context before they call libzstd. The call itself takes up to some seconds
-// and cannot be interrupted.
+// Builders are libzstd's builders of dictionaries, for dict.TrainOptions. One is its default
+// trainer (ZDICT_trainFromBuffer, as in the zstd tool). The others are fastcover and cover with
+// segments of many sizes. libzstd's own search stops at segments of 2000 bytes; documents that
+// repeat each other need larger ones. Builders check the context before they call libzstd. The call
+// itself takes up to some seconds and cannot be interrupted.
 func Builders() []dict.Builder {
 	all := []dict.Builder{{Name: "libzstd default", Build: builder(defaultTrainer), Baseline: true}}
 	for _, k := range []int{64, 128, 256, 512, 1024, 2048, 4096, 8192} {
@@ -114,9 +114,8 @@ func defaultTrainer(dst unsafe.Pointer, size C.size_t, samples unsafe.Pointer, s
 	return C.ZDICT_trainFromBuffer(dst, size, samples, sizes, n)
 }
 
-// covering is held by the one that makes a cover: where the C library has no qsort_r, libzstd sorts
-// by way of a global variable (g_coverCtx in cover.c), and gozstd's archives for some systems are
-// built so.
+// covering is a lock for making a cover. If the C library has no qsort_r, libzstd sorts through a
+// global variable (g_coverCtx in cover.c). gozstd's archives for some systems are built like this.
 var covering = make(chan struct{}, 1)
 
 func coverTrainer(k, d int) trainer {

@@ -1,5 +1,5 @@
-// Package codecs and the packages below it are more implementations of bale.Codec, each in a
-// package of its own, so that a program links only the library it uses:
+// Package codecs and the packages below it implement bale.Codec for more formats. Each format has
+// its own package, so that a program links only the library it uses:
 //
 //   - codecs/fastjson: JSON as encoding/json writes it, with goccy/go-json
 //   - codecs/msgpack: MessagePack, with vmihailenco/msgpack
@@ -7,13 +7,12 @@
 //   - codecs/protobuf: protocol buffers, with google.golang.org/protobuf
 //
 // Each has a Codec whose zero value is useful, and a New that takes Options. All of them append,
-// keep nothing of what they read, and treat it as bytes that anybody may have written: how deep it
-// may nest is limited, a length that it claims is believed only when so many bytes are there, and
-// bytes after the value are an error (after a protocol buffer, which has no end of its own, unless
-// they are fields).
+// and keep no reference to their input. They treat it as untrusted. Nesting is limited. A claimed
+// length counts only if its bytes are there. Bytes after the value are an error. A protocol buffer
+// has no end of its own, so bytes after it are an error unless they are fields.
 //
-// Which one: the profiles of the repository's examples take, in the mean, these bytes (TestSizes;
-// pure Go zstd, the dictionary trained on other profiles), and one like them these microseconds
+// The table shows the mean bytes of the repository's example profiles (TestSizes; pure Go zstd, the
+// dictionary trained on other profiles). It also shows the microseconds for one profile
 // (BenchmarkProfile; Go 1.26, two cores, the best of 30 runs):
 //
 //	          plain  zstd  with a dictionary  Append  Decode
@@ -22,11 +21,12 @@
 //	msgpack     322   295                114    0.80    1.52
 //	cbor        339   296                124    0.57    1.59
 //
-// With a dictionary all are about as small, so choose by speed and by who else reads the values.
+// With a dictionary the sizes are close. So choose by speed, and by the other readers of the
+// values.
 package codecs
 
 import "errors"
 
-// ErrLimit is what every codec's Decode wraps when it refuses a value for a limit of its Options,
-// before or while it reads it: the value may be a good one, for a reader that allows more.
+// ErrLimit is wrapped by every codec's Decode when a value exceeds a limit of its Options. The
+// value may be valid for a reader that allows more.
 var ErrLimit = errors.New("beyond the codec's limits")

@@ -88,11 +88,12 @@ type Options[T any] struct {
 // several caches.
 type Invalidations interface {
 	// Listen calls changed with keys that have changed, expired or been deleted, also by this
-	// program. It calls changed with nil when any key may have changed: after the start (so that it
-	// misses nothing from then on), after a lost connection, after a reconnect, and when the server
-	// was emptied. Calls may come from several goroutines at once. changed never blocks, and keeps
-	// no reference to keys. Listen reconnects by itself. It returns the context's error when ctx
-	// ends, or the error that makes listening impossible. It does not call changed after that.
+	// program. It calls changed with nil when any key may have changed. This is the case after the
+	// start, after a lost connection, after a reconnect, and when the server was emptied. After the
+	// start it misses nothing. Calls may come from several goroutines at once. changed never
+	// blocks, and keeps no reference to keys. Listen reconnects by itself. It returns the context's
+	// error when ctx ends, or the error that makes listening impossible. It does not call changed
+	// after that.
 	Listen(ctx context.Context, changed func(keys []string)) error
 
 	// Covers reports whether Listen reports changes of a key.
@@ -707,9 +708,9 @@ func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, loa
 }
 
 // The methods that write drop the kept value after the answer of Redis, even if that is an error. A
-// value that was read before can then not be kept any more, and one that was read after is the new
-// value, or a later one. The new value is not kept, because only Redis knows whether it has been
-// overwritten since.
+// value read before that can then no longer be kept. A value read after it is the new value, or a
+// later one. The new value is not kept, because only Redis knows whether it has been overwritten
+// since.
 
 // Set writes a value like bale.Cache.Set.
 func (c *Cache[T]) Set(ctx context.Context, key string, v T, e bale.Expiry) error {

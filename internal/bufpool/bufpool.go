@@ -4,9 +4,9 @@ package bufpool
 
 import "sync"
 
-// MaxCap is the capacity in bytes above which a buffer is not kept. 1 MiB holds all but
-// the rarest cached values; what is larger is left to the garbage collector, so that one huge
-// value does not stay in memory for ever.
+// MaxCap is the largest capacity in bytes of a buffer that the pool keeps. 1 MiB holds nearly all
+// cached values. The garbage collector frees larger buffers, so that one huge value does not stay
+// in memory.
 const MaxCap = 1 << 20
 
 // Buffer is a lent buffer. B may be appended to and replaced.

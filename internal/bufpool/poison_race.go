@@ -2,8 +2,8 @@
 
 package bufpool
 
-// Poison overwrites a buffer that is given back, where the race detector is on: who still reads it
-// sees rubbish in a test that compares, and is a data race in any.
+// Poison overwrites a returned buffer when the race detector is on. A caller that still reads it
+// fails tests that compare the bytes, and causes a data race in all tests.
 func Poison(b []byte) {
 	b = b[:cap(b)]
 	for i := range b {

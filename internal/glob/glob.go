@@ -55,8 +55,8 @@ func Prefix(pattern string) (prefix, rest string) {
 	return b.String(), ""
 }
 
-// Match reports whether s matches the pattern: * is any bytes, ? is one byte, [a-c] and [^a-c] are
-// a class, and a backslash takes the next byte literally. The time is at most proportional to the
+// Match reports whether s matches the pattern. * is any bytes, and ? is one byte. [a-c] and [^a-c]
+// are a class. A backslash takes the next byte literally. The time is at most proportional to the
 // product of the lengths.
 func Match(pattern, s string) bool {
 	// Only the last star needs to be tried again: an earlier one that took more could give no match

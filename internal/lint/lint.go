@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// Rules are what a module keeps to.
+// Rules are the rules of a module.
 type Rules struct {
 	Module   string   // its import path
 	External []string // the modules outside the standard library that code other than tests may import

@@ -52,9 +52,9 @@ func TestCoreKeepsTheRules(t *testing.T) {
 	}
 }
 
-// shared are the internal packages of the root that nested modules may import: the hook and the
-// advisor read a pattern alike, both engines bound a forged claim alike, tests forge alike, and
-// tests and the command start private servers.
+// shared are the internal packages of the root that nested modules may import. The hook and the
+// advisor read a pattern alike. Both engines bound a forged claim alike. Tests forge values alike.
+// Tests and the command start private servers.
 var shared = []string{module + "/internal/glob", module + "/internal/claim", module + "/internal/testvalues", module + "/internal/redisproc"}
 
 // TestNestedModulesStayOut: nested modules import no other internal package of the root, though Go

@@ -82,7 +82,7 @@ func (c *Cluster) AddReplica(ctx context.Context, of *Server, args ...string) (*
 	if _, err := s.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(of.port)); err != nil {
 		return nil, err
 	}
-	// It can be told so once it has heard of the master.
+	// REPLICATE works once the replica has heard of the master.
 	if err := until(ctx, "the replica does not know its master", func(ctx context.Context) bool {
 		_, err := s.Do(ctx, "CLUSTER", "REPLICATE", id)
 		return err == nil

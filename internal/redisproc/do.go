@@ -17,8 +17,8 @@ import (
 // ErrNil is the reply for no value.
 var ErrNil = errors.New("redisproc: nil")
 
-// Do sends one command, on a connection of its own, and returns the reply: a status, a number or a
-// bulk string as text, and of a list its elements in lines. It is for setting up and looking after;
+// Do sends one command, on a connection of its own, and returns the reply. Statuses, numbers and
+// bulk strings come back as text, a list as one line per element. Do is for setup and inspection;
 // programs use a client. The connection is to the server's socket, where nobody else can listen.
 func (s *Server) Do(ctx context.Context, args ...string) (string, error) {
 	conn, err := DialSocket(ctx, s.dir, socketFile)
@@ -56,7 +56,7 @@ func exchange(ctx context.Context, conn net.Conn, password string, args ...strin
 	return reply, nil
 }
 
-// ErrGone says that a server or proxy has ended, so that whoever listens on its port is another.
+// ErrGone: the server or proxy has ended, and another process may listen on its port.
 var ErrGone = errors.New("redisproc: the server has ended")
 
 // Dial connects to an address on the server's port, for clients. It is an error if the server has

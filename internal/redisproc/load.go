@@ -28,8 +28,8 @@ var ErrStalled = errors.New("no progress for " + stallAfter.String())
 // ErrOld says that the server in PATH is of a version before [File].Since.
 var ErrOld = errors.New("the server is too old")
 
-// brokenFile is what a server says of a file that it gives up. It reads all of the file again then,
-// to say where it is broken.
+// brokenFile is the server's message when it gives up on a file. It then reads the whole file again
+// to find the broken place.
 const brokenFile = "Internal error in RDB reading"
 
 // File is an RDB file for a server to load.
@@ -37,27 +37,27 @@ type File struct {
 	// Path names the file, which is read only: neither it nor its folder is written to.
 	Path string
 
-	// Progress, if there is one, is told from time to time which part is loaded, 0 to 1. It is
-	// called from one goroutine.
+	// Progress, if not nil, receives the loaded fraction from time to time, 0 to 1. It is called
+	// from one goroutine.
 	Progress func(fraction float64)
 
 	// Valkey prefers valkey-server, if both are in PATH.
 	Valkey bool
 
-	// Since is the least major version of the server, for example 7; an earlier one, or one that
-	// does not say, is not started ([ErrOld]). 0 is any.
+	// Since is the minimum major version of the server, for example 7. An earlier or unknown
+	// version is not started ([ErrOld]). 0 is any.
 	Since int
 
-	// Memory bounds what the server may take, in bytes; beyond it the server ends. It has no effect
-	// where the system does not count a process' data (ulimit -d), as on macOS. 0 is no limit.
+	// Memory bounds the server's data in bytes; beyond it the server ends. It has no effect if the
+	// system does not count a process' data (ulimit -d), as on macOS. 0 is no limit.
 	Memory uint64
 }
 
-// StartFile runs a redis-server as [Start] does, which loads a file, and returns when it has. That
-// takes as long as it takes, until ctx ends or the server does. The server asks for a password,
-// which [Server.URL] has, for the file may hold what others on the machine must not read. It runs
-// no scripts or functions and has no DEBUG and MODULE, for anybody may have written the file. A
-// server that ends is a [StartError], whose Log says why. The caller closes the server.
+// StartFile runs a redis-server as [Start] does, and returns when the server has loaded a file.
+// There is no time limit but ctx. The server demands a password, which [Server.URL] has, because
+// the file may hold secrets. Anybody may have written the file, so the server runs no scripts or
+// functions and has no DEBUG and MODULE. A server that ends is a [StartError], whose Log has the
+// reason. The caller closes the server.
 func StartFile(ctx context.Context, f File, args ...string) (*Server, error) {
 	programs := programs
 	if f.Valkey {
@@ -90,7 +90,7 @@ func (f File) prepare(s *Server, args ...string) error {
 	return nil
 }
 
-// versionOf is the major version in what a server says about itself.
+// versionOf matches the major version in the server's description of itself.
 var versionOf = regexp.MustCompile(` server v=([0-9]{1,3})\.`)
 
 // since returns ErrOld for servers of an earlier major version.
@@ -185,8 +185,8 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// output is what a process says, to be read while it runs. It is a file: a pipe would have to be
-// read to its end, and a child of the process can keep that open.
+// output is a process's output, readable while it runs. It is a file: a pipe would have to be read
+// to its end, and a child of the process can keep that open.
 type output struct{ *os.File }
 
 // newOutput makes a file that has no name any more.

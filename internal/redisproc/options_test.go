@@ -123,8 +123,8 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestStartWithNowhere: an address that is not this machine's, and a prefix that is no program, are
-// errors that say so.
+// TestStartWithNowhere: the error names an address that is not this machine's, or a prefix that is
+// no program.
 func TestStartWithNowhere(t *testing.T) {
 	ForTest(t)
 	t.Setenv("TMPDIR", t.TempDir())

@@ -1,15 +1,15 @@
 // Package redisproc runs private redis-server processes on loopback, for tests and measurements
 // that need a real one.
 //
-// [Start] runs a single server, [StartWith] one on another address or through another command,
-// [StartFile] one that loads an RDB file and [StartCluster] a Redis Cluster; [ForTest],
-// [ClusterForTest] and [SentinelForTest] do so for a test. Unless they are told otherwise, servers
-// keep nothing on disk and listen on 127.0.0.1 alone. They end with Close and, on Linux, with the
-// process that started them however that ends.
+// [Start] runs a single server, and [StartWith] runs one on another address or through another
+// command. [StartFile] loads an RDB file, and [StartCluster] runs a Redis Cluster. [ForTest],
+// [ClusterForTest] and [SentinelForTest] do the same for a test. By default servers store nothing
+// on disk and listen on 127.0.0.1 alone. They end with Close and, on Linux, with the process that
+// started them, however that ends.
 //
-// Whoever listens on a server's port could pretend to be the server. So a server has started when
-// it answers on a socket in its folder, which only its user can reach: by then it has its port, or
-// has ended without it. [Server.Do] asks it there.
+// Any local process that takes the server's port could pretend to be the server. So a server must
+// first answer on a socket in its folder, which only its user can reach. By then it has its port,
+// or has ended without it. [Server.Do] uses this socket.
 package redisproc
 
 import (
@@ -51,8 +51,8 @@ const (
 	startTries   = 5                // a free port may be taken before the server binds it
 )
 
-// Ports of servers are below those that systems hand out for connections (from 32768 on Linux,
-// 49152 elsewhere), and so are those of the cluster bus.
+// Ports of servers are below the ephemeral ports (from 32768 on Linux, 49152 elsewhere), and so are
+// those of the cluster bus.
 const (
 	firstPort = 10_000
 	lastPort  = 22_000
@@ -93,18 +93,18 @@ func Start(ctx context.Context, args ...string) (*Server, error) {
 // Options say where and how a server runs.
 type Options struct {
 	// Args are settings as on the server's command line, for example "--maxmemory", "100mb". They
-	// come last and win over those that every server has: with "--appendonly", "yes" it keeps its
-	// data in its directory, which [Server.Restart] leaves and [Server.Close] removes.
+	// override the settings that every server has. With "--appendonly", "yes" the server keeps its
+	// data in its directory. [Server.Restart] leaves that directory, and [Server.Close] removes it.
 	Args []string
 
-	// Password is what clients have to give; none by default, and then whoever reaches the address
-	// can use the server: on loopback, every user of the machine. The server gets it on its
-	// standard input: others can read arguments. [Server.URL] has it.
+	// Password is the password for clients. None by default: anyone who reaches the address can use
+	// the server, on loopback every user of the machine. The server gets it on its standard input,
+	// because others can read arguments. [Server.URL] has it.
 	Password string
 
-	// Unprivileged runs the server as a user who has nothing else, or else as nobody, where this
-	// process is root's and that user can reach the program and the server's folder (Linux). It
-	// must not be used with a Prefix that needs root.
+	// Unprivileged runs the server as a user without other files or processes, or else as nobody
+	// (Linux). It applies if this process is root's and that user can reach the program and the
+	// server's folder. Do not use it with a Prefix that needs root.
 	Unprivileged bool
 
 	// Host is the IP address to listen on; 127.0.0.1 by default.
@@ -291,9 +291,9 @@ func (s *Server) kill() {
 	<-s.done
 }
 
-// Restart kills the server and runs it again on the same address, without waiting for its clients:
-// with persistence off, as it is by default, it is empty then. Settings in args, written as for
-// [Start], are added for this run. It must not be called at once with other methods.
+// Restart kills the server and runs it again on the same address, without waiting for its clients.
+// Persistence is off by default, so the server is then empty. Settings in args, written as for
+// [Start], are added for this run. Do not call it concurrently with other methods.
 func (s *Server) Restart(ctx context.Context, args ...string) error {
 	s.kill()
 	return s.launch(ctx, args...)

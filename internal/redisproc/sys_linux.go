@@ -24,9 +24,9 @@ const (
 	users     = 1 << 26
 )
 
-// lower has a server that would be root's run as a user who has nothing else, or else as the user
-// nobody, and gives that one its folder; but only as one who can reach all that it needs. In a
-// container there may be nobody alone.
+// lower runs a server as a user without other files or processes, or else as nobody, if it would be
+// root's. It gives that user the server's folder. It skips a user who cannot reach everything that
+// the server needs. A container may have only nobody.
 func (s *Server) lower(attributes *syscall.SysProcAttr) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -15,8 +15,8 @@ const RequireEnv = "BALE_REQUIRE_REDIS"
 // its distribution.
 const RequireTLSEnv = "BALE_REQUIRE_TLS"
 
-// TB is what is needed of testing.TB, which this package does not import so that programs can use
-// it.
+// TB is the needed part of testing.TB. This package does not import testing, so that programs can
+// use it.
 type TB interface {
 	Helper()
 	Skipf(format string, args ...any)

@@ -1,7 +1,7 @@
-// Command campaign looks for lost and wrong values. It keeps a model of what each key may hold
-// beside a fleet of programs that use bale, runs the bale command's tools and makes faults at
-// random, and checks what is read against the model. It is for bale's own developers: nothing of it
-// is promised.
+// Command campaign looks for lost and wrong values. It keeps a model of the values that each key
+// may hold, beside a fleet of programs that use bale. It runs the bale command's tools, makes
+// faults at random, and checks every read against the model. It is for bale's own developers and
+// promises no compatibility.
 //
 //	campaign --for 10m --servers single,cluster,sentinel
 //	campaign --seed 42 --servers cluster --for 1m    # one walk again
@@ -9,25 +9,25 @@
 // # What runs
 //
 // A walk is one set of private servers (package redisproc, with the redis-server in PATH) and a
-// fleet of worker processes, which are this program itself, and builds of it with and without cgo.
-// The driver sends them operations as lines of JSON: bale.Cache with three codecs, GetOrLoad, the
-// hook of go-redis, near, batch, stream, dictionaries with and without Auto. Beside them it runs
-// tools (tools.go) and makes faults (faults.go). In half of the walks servers never lose what they
-// acknowledged, and the model is strict; in the others they are flushed, restarted and replaced,
-// and the model allows what they may have lost. In half of each the registry of dictionaries has a
-// server of its own.
+// fleet of worker processes. The workers are this program itself, and builds of it with and without
+// cgo. The driver sends them operations as lines of JSON: bale.Cache with three codecs, GetOrLoad,
+// the hook of go-redis, near, batch, stream, dictionaries with and without Auto. Beside them it
+// runs tools (tools.go) and makes faults (faults.go). In half of the walks servers never lose
+// acknowledged writes, and the model is strict. In the other half they are flushed, restarted and
+// replaced, and the model allows for these losses. In half of each the registry of dictionaries has
+// a server of its own.
 //
-// Each walk alternates between chaos and rest. At rest all faults are over, and what there is must
-// be readable by programs that have just started and by bale verify, and as the model has it; no
-// expiry may be longer than it was asked for, and no key may be left over.
+// Each walk alternates between chaos and rest. At rest all faults are over. Then programs that have
+// just started, and bale verify, must be able to read all values, and the values must match the
+// model. No expiry may be longer than requested, and no key may be left over.
 //
 // # The model
 //
-// A read may return a value if its write began before the read ended, and no other write began
-// after it took effect and was acknowledged before the read began. A write that was not
-// acknowledged is in doubt until the next rest: a program that was killed may have sent it. So is
-// one that was acknowledged late, for its command may have been sent twice. The model is never
-// stricter than what Redis promises, and sometimes weaker.
+// A read may return a value if its write began before the read ended, unless a later write replaced
+// it. A later write begins after the first took effect, and replaces it if it was acknowledged
+// before the read began. An unacknowledged write is in doubt until the next rest: a killed program
+// may have sent it. A write that was acknowledged late is in doubt too, because its command may
+// have been sent twice. The model is never stricter than Redis' promises, and sometimes weaker.
 //
 // On a cluster, Watch of go-redis 9.23.0 may return nil without calling the function: when
 // MaxRedirects redirects did not reach a node that takes WATCH. A slot that moves does this to a
@@ -35,9 +35,9 @@
 //
 // # Seeds
 //
-// A seed decides on all operations, tools and faults, their order and their parameters. How fast
-// processes are decides what meets what: a seed repeats the schedule and not the interleaving, so a
-// violation may need some runs of its seed to show again.
+// A seed decides all operations, tools and faults, their order and their parameters. The speed of
+// the processes decides the interleaving. A seed repeats the schedule but not the interleaving, so
+// a violation may need several runs of its seed to show again.
 //
 // Not simulated: jumps of the clock, for all processes have the machine's; disks that fail;
 // networks that split between servers (links to clients are cut and slowed down).

@@ -73,7 +73,7 @@ type model struct {
 
 func newModel() *model { return &model{registers: map[string]*register{}} }
 
-// at returns the register of a key; mu is locked. What was never written has no value.
+// at returns the register of a key; mu is locked. A key that was never written has no value.
 func (m *model) at(key string) *register {
 	r := m.registers[key]
 	if r == nil {
@@ -209,7 +209,7 @@ func (r *register) allows(start, end instant, g got) error {
 	return fmt.Errorf("number %d was read, which is none of the last values (%s)", g.N, r.newest(start))
 }
 
-// newest says what the key has by the model.
+// newest lists the values that the model allows.
 func (r *register) newest(start instant) string {
 	s := "there may be"
 	for _, w := range r.writes {
@@ -252,8 +252,7 @@ func (r *register) allowsNone(start, end instant) error {
 	return fmt.Errorf("no value, though one was acknowledged and has not expired (%s)", r.newest(start))
 }
 
-// allowsTTL checks what PTTL said when nothing else was under way. A key without a value is none of
-// its business.
+// allowsTTL checks a PTTL that had no concurrent operation. It ignores a key without a value.
 func (m *model) allowsTTL(key string, pttl time.Duration, start, end instant) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,13 +22,14 @@ import (
 // other than 1 is a part of the names of those to run.
 const mutantsEnv = "BALE_MUTANTS"
 
-// mutant is a known defect, put back: a file mutants/NAME.txt, whose first line says what the
-// defect is.
+// mutant is a known defect, put back: a file mutants/NAME.txt, whose first line describes the
+// defect.
 //
-// Lines "file: PATH" name the file that the edits after it are for. An edit is the text between a
-// line "-----" and a line "+++++", which must be there once, and the text that takes its place, up
-// to a line "=====". A line "find: campaign ARGUMENTS" or "find: test PACKAGE NAME" says what finds
-// it; "class: CLASS" is the class of the violation that the campaign reports.
+// A line "file: PATH" names the file of the edits after it. An edit has two texts. The first,
+// between a line "-----" and a line "+++++", must occur exactly once in the file. The second
+// replaces it, and ends at a line "=====". A line "find: campaign ARGUMENTS" or "find: test PACKAGE
+// NAME" names the check that finds the mutant. "class: CLASS" is the class of the violation that
+// the campaign reports.
 type mutant struct {
 	name   string
 	defect string

@@ -17,8 +17,8 @@ import (
 	"github.com/balekv/bale/stream"
 )
 
-// rest ends all faults, and checks what there is: all is readable and as the model has it, no
-// expiry is longer than it was, and nothing is left over.
+// rest ends all faults, and checks the state. All values must be readable and match the model. No
+// expiry may be longer than before, and nothing may be left over.
 func (w *walk) rest(ctx context.Context, r *rand.Rand) error {
 	w.event("rest")
 	if err := w.servers.heal(ctx); err != nil {
@@ -34,8 +34,8 @@ func (w *walk) rest(ctx context.Context, r *rand.Rand) error {
 	if err := w.drain(); err != nil {
 		return err
 	}
-	// What servers still had to read is done; locks, leases, and chunks of values that were
-	// replaced are gone after this, and programs have polled.
+	// After this sleep the servers have read all pending commands, and programs have polled. Locks,
+	// leases, and the chunks of replaced values are gone.
 	sleep(ctx, lockTTL+streamLease+streamGrace+2*w.c.grace)
 	w.model.settle(w.now())
 	fresh := make([]*fleetWorker, 0, 2)
@@ -221,9 +221,9 @@ func (w *walk) unreadable(ctx context.Context, key, what string) {
 	if broken {
 		return
 	}
-	// Of a stream in many keys a server may have lost some; of other values a server that was
-	// emptied may have lost the dictionary while other servers, or programs that do not run any
-	// more, had what needs it. What is evicted is no reason: programs keep dictionaries in use.
+	// After a loss a server may lack parts of a stream in many keys. An emptied server may also
+	// lack the dictionary of a value that another server still has, or that a program wrote before
+	// it ended. Eviction is no excuse: programs keep dictionaries in use.
 	evicted := strings.HasSuffix(doubt, "-lru")
 	if doubt != "" && (strings.HasPrefix(key, "s:") || !evicted) || w.orphaned || needsLost(what, w.lost) {
 		w.count("unreadable after a loss", 1)
@@ -251,7 +251,7 @@ func (w *walk) unreadable(ctx context.Context, key, what string) {
 	w.model.found(key, got{State: gotNone}, w.now())
 }
 
-// expiries checks that no key lives longer than it was to.
+// expiries checks that no key lives longer than requested.
 func (w *walk) expiries(f *fleetWorker) {
 	w.model.mu.Lock()
 	var keys []string

@@ -31,8 +31,8 @@ type servers struct {
 // toolUser is the user of the tools, whose rights a fault takes away.
 const toolUser = "tool"
 
-// startServers runs them. With lossy, one that does not answer for some seconds is replaced; else
-// only when it is asked for, for a busy machine may stand still for as long.
+// startServers starts them. With lossy, a server that does not answer for some seconds is replaced.
+// Otherwise it is replaced only on request, because a busy machine may stand still as long.
 func startServers(ctx context.Context, kind string, lossy, apart bool) (_ *servers, err error) {
 	s := &servers{kind: kind, proxies: map[string]*proxy{}}
 	patience := "60000"
@@ -119,7 +119,7 @@ func (s *servers) addrs() []string {
 	return []string{s.all[0].Addr()}
 }
 
-// tell says to a worker where the servers are.
+// tell sends the servers' addresses to a worker.
 func (s *servers) tell(c *workerConfig) {
 	c.Addrs, c.Proxies = s.addrs(), map[string]string{}
 	for addr, p := range s.proxies {
@@ -158,7 +158,7 @@ func (s *servers) masters(ctx context.Context) []*redisproc.Server {
 	return masters
 }
 
-// lasting is how many keys have no expiry, -1 if the master does not say so for some seconds.
+// lasting counts the keys without an expiry; -1 if the master does not answer for some seconds.
 func (s *servers) lasting(ctx context.Context) int {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		masters := s.masters(ctx)
@@ -242,7 +242,7 @@ func (s *servers) heal(ctx context.Context) error {
 	return errors.Join(ctx.Err(), fmt.Errorf("the servers do not recover: %s", why))
 }
 
-// ill says what is wrong with the servers, "" for nothing.
+// ill describes the fault of the servers, "" if there is none.
 func (s *servers) ill(ctx context.Context) string {
 	masters := 0
 	for _, server := range s.all {

@@ -149,7 +149,7 @@ func (t *telling) plan(line string, next, rate int) toolPlan {
 	return toolPlan{name: "story", args: t.w.fillWith(t.dictionaries, line, t.group, t.pattern, next, rate), chaos: "none"}
 }
 
-// run runs a tool, with the dictionary that is so many after the story's.
+// run runs a tool, with the dictionary that comes next places after the story's.
 func (t *telling) run(line string, next, rate int) {
 	if t.ctx.Err() != nil {
 		return
@@ -160,7 +160,7 @@ func (t *telling) run(line string, next, rate int) {
 	t.w.runTool(t.ctx, t.plan(line, next, rate))
 }
 
-// lasting is the rate at which a walk over all keys takes so many grace periods.
+// lasting returns the rate at which a walk over all keys takes this number of grace periods.
 func (t *telling) lasting(graces float64) int {
 	t.w.model.mu.Lock()
 	defer t.w.model.mu.Unlock()

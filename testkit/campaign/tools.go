@@ -254,7 +254,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// verify runs the tool that reads all values. What it cannot read is a violation.
+// verify runs the tool that reads all values. An unreadable value is a violation.
 func (w *walk) verify(ctx context.Context, when string) {
 	report := filepath.Join(w.folder, "verify.json")
 	_ = os.Remove(report)

@@ -155,7 +155,7 @@ func (w *walk) logf(format string, args ...any) {
 	w.c.log("%s %s", stamp(w.now()), fmt.Sprintf(format, args...))
 }
 
-// violate reports a violation. Of a class only the first few are told in full.
+// violate reports a violation. Only the first few of each class are shown in full.
 func (w *walk) violate(key, class, what string) {
 	v := violation{Seed: w.seed, Flags: w.flags(), At: (w.now() - w.begun()).Seconds(), Key: key, Class: class, What: what}
 	if strings.HasPrefix(key, "l:") || strings.HasPrefix(key, "nl:") {
@@ -186,8 +186,8 @@ func (w *walk) report(v violation) {
 	}
 }
 
-// release reports the violations that were held, unless servers were replaced though nobody asked
-// for it: a busy machine may stand still for so long.
+// release reports the held violations, unless an unplanned fail-over explains them: a busy machine
+// may stand still for long enough to cause one.
 func (w *walk) release(explained bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -353,7 +353,7 @@ type operation struct {
 	loader bool
 }
 
-// plan draws an operation. What it is does not depend on anything but the source.
+// plan draws an operation. It depends only on the source of random numbers.
 func (w *walk) plan(r *rand.Rand) operation {
 	number := func(n int) []int64 {
 		a := make([]int64, n)
@@ -591,8 +591,8 @@ func (w *walk) read(f *fleetWorker, key string, o operation, start, now instant,
 		}
 	case g.State == gotError:
 		w.count("reads failed: "+g.Class, 1)
-		// What was cut while it was read is no damage, and a dictionary may be out of reach for a
-		// while: the rest shows.
+		// A value that changed during the read is not damaged, and a dictionary may be out of reach
+		// for a while. Other errors are violations.
 		if g.Class == "codec" || g.Class == "corrupt" && !strings.HasPrefix(key, "s:") || g.Class == "algorithm" {
 			err = fmt.Errorf("it cannot be read: %s", g.Err)
 			class = "unreadable"

@@ -10,7 +10,7 @@ import (
 )
 
 // TestWatchWhileSlotMoves checks that a worker reports a transaction as written only if the value
-// is there. The package comment says what go-redis does.
+// is there. The package comment describes the behaviour of go-redis.
 func TestWatchWhileSlotMoves(t *testing.T) {
 	redisproc.ForTest(t) // which skips without a server
 	ctx := t.Context()

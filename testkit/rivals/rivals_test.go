@@ -36,9 +36,9 @@ type contestant struct {
 	end  func() (done int, err error) // after each turn, within its time: how many operations it comes to; nil for all
 }
 
-// contest has contestants take turns of n operations by so many callers, in an order that rotates.
-// It reports the operations a second of each, and those of the others over the first's ("x-NAME",
-// the median over all rounds), and the allocations an operation.
+// contest lets contestants take turns of n operations by this number of callers, in a rotating
+// order. It reports each contestant's operations a second and allocations an operation. It also
+// reports the others' speed over the first's ("x-NAME", the median over all rounds).
 func contest(b *testing.B, callers, n int, all ...contestant) {
 	b.Helper()
 	n = operations(b, n)
@@ -157,9 +157,9 @@ func newRueidis(tb testing.TB, addr string) rueidislib.Client {
 	return client
 }
 
-// BenchmarkRead compares reading through a Cache, with zstd and a dictionary by libzstd, with what
-// one writes by hand: the same client reads plain JSON, and encoding/json decodes it. The Cache's
-// codec is encoding/json, too.
+// BenchmarkRead compares two ways of reading. The first is a Cache, with zstd and a dictionary by
+// libzstd. The second is hand-written: the same client reads plain JSON, and encoding/json decodes
+// it. The Cache's codec is encoding/json, too.
 func BenchmarkRead(b *testing.B) {
 	server := redisproc.ForTest(b)
 	p := packer(b, codec.JSON[account]{})

@@ -84,7 +84,7 @@ const (
 	trainings = 1 << 20 // number of the first account that dictionaries are trained on
 )
 
-// TestValues: the values are as long as they are said to be.
+// TestValues: the values have their claimed lengths.
 func TestValues(t *testing.T) {
 	sum := 0
 	for i := range values {

@@ -122,8 +122,7 @@ func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 	}
 }
 
-// testSwap is of a bale.Store and of a dict.Store. What get returns is nil for a key that does not
-// exist.
+// testSwap covers Swap of a bale.Store and of a dict.Store. get returns nil for a missing key.
 func testSwap(t *testing.T, s interface {
 	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
 }, get func(key string) ([]byte, error), d Deployment) {

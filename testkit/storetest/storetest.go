@@ -323,8 +323,8 @@ func testMany(t *testing.T, s bale.Store, d Deployment) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// calls are all that a Store can do, with a context. None reads what another has written: a Store
-// with a buffer may have that without the server.
+// calls returns all calls of a Store that take a context. None reads another's value: a Store with
+// a buffer may have that without the server.
 func calls(s bale.Store) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"get":     func(ctx context.Context) error { return errorOf(s.Get(ctx, "k")) },

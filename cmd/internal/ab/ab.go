@@ -1,6 +1,6 @@
-// Package ab compares two commands on a machine that is not quiet: it runs them in turn, A B B A or
-// B A A B, and compares each run with the one beside it, so that what the machine does meanwhile
-// hits both alike. [Run] does it; docs/method.md says why it works, and how well.
+// Package ab compares two commands on a busy machine. It runs them in turn, A B B A or B A A B, and
+// compares each run with its neighbour, so that other load hits both alike. [Run] is the entry
+// point; docs/method.md explains the method and its accuracy.
 package ab
 
 import (
@@ -21,9 +21,10 @@ var ErrCommand = errors.New("it cannot be compared")
 const (
 	defaultTimeout = 10 * time.Minute
 
-	// defaultBlocks: on a machine with six times the load it has processors for, intervals of 20
-	// blocks were a quarter as wide as those of 10 whose runs took twice as long, for what hits a
-	// run is then one of many. Their 40 pairs are enough for any number of comparisons.
+	// defaultBlocks: on a machine with six times as much load as processors, intervals of 20 blocks
+	// were a quarter as wide as those of 10 longer blocks. The 10 blocks had runs of twice the
+	// length. With more blocks a disturbance hits one run of many. Their 40 pairs are enough for
+	// any number of comparisons.
 	defaultBlocks = 20
 )
 
@@ -32,9 +33,9 @@ const MaxBlocks = 200
 
 // Options are what to compare, and how.
 type Options struct {
-	// A and B are the commands, old and new. One without any of the shell's characters is run as it
-	// is, any other by sh -c. What it prints in Go benchmark format is compared; where there is
-	// none, the time, processor time and memory of the process are.
+	// A and B are the commands, old and new. A command without shell characters runs directly, any
+	// other through sh -c. Run compares their output in Go benchmark format. Without such output it
+	// compares the time, processor time and memory of the process.
 	A, B string
 
 	// Blocks of four runs, which are two pairs; 1 to MaxBlocks. Default: 20. It takes 3 to prove a
@@ -83,9 +84,9 @@ type session struct {
 	total   int
 }
 
-// Run measures. Errors of the commands are [ErrCommand]; those of comparing them
-// [compare.ErrIncomparable]. When ctx ends, so do the processes that it started, with all that they
-// started; where at least one block was measured there is a Result beside the error.
+// Run measures. Errors of the commands are [ErrCommand]; errors of the comparison are
+// [compare.ErrIncomparable]. When ctx ends, Run ends the processes that it started and all their
+// children. If at least one block was measured, it returns a Result beside the error.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
@@ -206,8 +207,8 @@ func (s *session) pick(run *compare.Run, side, block int) ([]float64, error) {
 	return values, nil
 }
 
-// once runs a command and reads what it prints; process says that there are no benchmarks in it,
-// and the figures are the process's.
+// once runs a command and reads its output. If that has no benchmarks, process is true and the
+// figures are the process's.
 func (s *session) once(ctx context.Context, side int, what string) (run *compare.Run, process bool, err error) {
 	if s.o.Progress != nil {
 		s.o.Progress(s.done, s.total, fmt.Sprintf("%s: %s", names[side], what))

@@ -210,7 +210,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestInterrupt: what a command started ends with it, and what was measured by then is there.
+// TestInterrupt: the children of a command end with it, and the earlier measurements are kept.
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
 	pids, calls := filepath.Join(dir, "pids"), filepath.Join(dir, "calls")
@@ -262,7 +262,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// alive says whether a process runs; one that was killed and is nobody's child yet is not.
+// alive reports whether a process runs. A killed process that nobody has waited for yet does not
+// run.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -108,10 +108,9 @@ func check(err error) {
 // drawnCommand as the first argument makes the test binary print figures of a known truth.
 const drawnCommand = "drawn"
 
-// drawn prints benchmarks of three cells that were drawn, not measured: a drift that all have in
-// common, 3% of noise, and one run of twelve in which something else had the machine. Its
-// arguments: the slowdown of the first cell, and a file that counts the calls, for the drift and
-// the seed.
+// drawn prints simulated benchmarks of three cells: a drift that all cells share, 3% of noise, and
+// one run of twelve in which another program had the machine. Its arguments: the slowdown of the
+// first cell, and a file that counts the calls, for the drift and the seed.
 func drawn(args []string) {
 	slower, _ := strconv.ParseFloat(args[0], 64)
 	text, err := os.ReadFile(args[1])
@@ -199,11 +198,11 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-// TestCodecs measures real codecs, on whatever machine this is. The same against itself gives
-// hardly ever an alarm: there are 3 comparisons in a family, whose alarms are at most 2.5% and have
-// to be found twice, so that two alarms of 3 pairs are less frequent than once in 10^5. JSON that
-// takes twice as long is far beyond any noise of a machine on which this test ends at all: of 20
-// pairs of runs, 17 would have to tell the truth.
+// TestCodecs measures real codecs, on any machine. The same codec against itself almost never gives
+// an alarm. A family of 3 comparisons has alarms in at most 2.5% of its runs, and each must be
+// found twice. So two alarms in 3 pairs are less frequent than once in 10^5. JSON that takes twice
+// as long is far beyond any noise of a machine on which this test ends at all. Of 20 pairs of runs,
+// 17 must show it.
 func TestCodecs(t *testing.T) {
 	const setting = "0.5 1"
 	same, twice := itself(t, codecsCommand, 0, setting), itself(t, codecsCommand, 10, setting)
@@ -220,9 +219,10 @@ const jsonCell = "Encode/codec=json"
 // calibrateEnv is how many pairs TestCalibration takes.
 const calibrateEnv = "BALE_CALIBRATE"
 
-// TestCalibration is that of docs/method.md: of 50 runs of the same binary against itself at most
-// one gives an alarm, and of 50 against one whose JSON does every tenth operation twice at least 45
-// find it. It takes some minutes, and so is for those who ask for it by BALE_CALIBRATE=50.
+// TestCalibration is the calibration of docs/method.md. Of 50 runs of the same binary against
+// itself, at most one gives an alarm. Of 50 runs against a binary whose JSON does every tenth
+// operation twice, at least 45 find it. It takes some minutes, so it runs only with
+// BALE_CALIBRATE=50.
 func TestCalibration(t *testing.T) {
 	text := os.Getenv(calibrateEnv)
 	if text == "" {

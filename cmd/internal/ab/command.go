@@ -17,7 +17,7 @@ import (
 const (
 	maxOutput = 64 << 20 // bytes of standard output that are read
 	tailBytes = 2 << 10  // of standard error, for an error's message
-	// killAfter is how long processes have to end by themselves once they are told to.
+	// killAfter is how long processes have to end by themselves after SIGTERM.
 	killAfter = 2 * time.Second
 )
 
@@ -58,8 +58,9 @@ func (p *outcome) run() *compare.Run {
 	return r
 }
 
-// execute runs a command to its end. When ctx ends or the time is over, its whole process group is told to end, and killed a little later; what
-// is left of the group after its leader is killed in any case.
+// execute runs a command to its end. When ctx ends or the time is over, its whole process group
+// gets a SIGTERM, and a SIGKILL a little later. The rest of the group is killed in any case once
+// its leader is gone.
 func execute(ctx context.Context, command string, timeout time.Duration) (*outcome, error) {
 	args, err := argv(command)
 	if err != nil {

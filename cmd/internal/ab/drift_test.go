@@ -9,9 +9,9 @@ import (
 	"github.com/balekv/bale/cmd/internal/compare"
 )
 
-// TestDriftGivesNoAlarms: the two pairs of a block are not independent where the machine drifts. Of
-// 1,000 matrices of the same under a drift as strong as the noise, at most 5% may have a verdict
-// without any floor: 50, and with three standard deviations of a binomial 71.
+// TestDriftGivesNoAlarms: the two pairs of a block are not independent if the machine drifts.
+// Without any floor, at most 5% of 1,000 matrices of the same may have a verdict, under a drift as
+// strong as the noise. That is 50 matrices, and with three standard deviations of a binomial 71.
 func TestDriftGivesNoAlarms(t *testing.T) {
 	const matrices, most, cells, blocks = 1000, 71, 6, 10
 	gate, err := compare.ParseGate("time=0")

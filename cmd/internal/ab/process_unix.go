@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ownGroup makes the command the leader of a process group, which is told to end when the command's
-// context does.
+// ownGroup makes the command the leader of a process group, which gets a SIGTERM when the command's
+// context ends.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }

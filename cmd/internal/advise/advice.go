@@ -1,6 +1,6 @@
-// Package advise says what a Redis would save: it finds the groups of keys that there are, tries
+// Package advise estimates how much a Redis would save. It finds the groups of keys, tries
 // compressors and dictionaries on a sample of each group's values, and counts in the bytes that the
-// server allocates. [Run] does all of it; an [Advice] is the answer.
+// server allocates. [Run] is the entry point; it returns an [Advice].
 package advise
 
 import "time"

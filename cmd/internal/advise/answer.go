@@ -96,8 +96,8 @@ func (g *groupSample) wireBefore(i int) float64 { return g.pieces[i].wire }
 func (t *trial) afterOf(i int) float64          { return t.after[i] }
 func (t *trial) wireOf(i int) float64           { return t.wire[i] }
 
-// left is the part of the group's bytes that is left: a dictionary knows the values that it was
-// trained on better than others, and those are so many of all.
+// left returns the remaining part of the group's bytes. A dictionary compresses its training values
+// better than others, so left weighs them by their share in the group.
 func (e *estimator) left(d draw, before, after func(i int) float64, dictionary bool) float64 {
 	others, ok := ratio(d.others, before, after)
 	trainees, trained := ratio(d.trainees, before, after)
@@ -186,7 +186,7 @@ func evaluate(g *Group, t *tried, e *estimator, budget time.Duration) (chosen []
 		tr.Saving = interval(all)
 		tr.Saving.High = min(tr.Saving.High, float64(max(g.Now, int64(tr.Saving.Estimate)))) // not more than there is
 		tr.Bytes = g.Now - int64(all[0])
-		// What comes later is like what no dictionary was trained on.
+		// Later values resemble the ones outside of the training.
 		later := e.draws[0].others
 		if len(later) == 0 {
 			later = e.draws[0].trainees

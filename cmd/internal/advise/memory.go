@@ -24,8 +24,8 @@ func (m *memory) string(e *entry, start []byte, size int64) int64 {
 	return int64(m.KeyString(len(e.name), int(size), e.expires))
 }
 
-// hash is a hash whose items have the sizes that stored says, or their own if it is nil. It stays
-// in the encoding that it has. Of one that was read in part the rest is taken to be like it.
+// hash is the memory of a hash whose items have the sizes in stored, or their own if it is nil. It
+// stays in its encoding. If only part of it was read, the rest is assumed to be similar.
 func (m *memory) hash(e *entry, stored []int64) int64 {
 	h := m.empty(e)
 	for i, it := range e.items {

@@ -13,7 +13,7 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// next says what to do with the largest saving; the others are done likewise.
+// next shows the next step for the largest saving; the others work in the same way.
 func (a *Advice) next(o *Options) {
 	a.Next = []Step{}
 	i := slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" && len(a.caught(&g)) == 0 })

@@ -58,7 +58,7 @@ const (
 
 	topKeys = 20
 
-	// A dictionary takes some seconds to make: it is tried for the largest groups, of those that
+	// A dictionary takes some seconds to make: bale advise tries it for the largest groups that
 	// matter.
 	thoroughGroups = 8
 	someGroups     = 40
@@ -74,18 +74,18 @@ const (
 	modelOffBy   = 0.03 // from which on the answer warns
 )
 
-// Progress is counted in so many parts, those of the scan first.
+// Progress counts these parts; the scan comes first.
 const (
 	progressAll  = 1000
 	progressScan = 500
 )
 
-// gone is what PTTL says of a key that does not exist.
+// gone is PTTL's answer for a missing key.
 const gone = -2 * time.Nanosecond
 
-// Redis looks at the keys of a server, or of all shards of a cluster, reading only, and says what
-// could be saved. When ctx ends it answers for what it has seen until then, with ctx's error beside
-// the answer.
+// Redis reads the keys of a server, or of all shards of a cluster, and estimates the possible
+// saving. It never writes. When ctx ends it answers for the keys seen until then, and returns ctx's
+// error beside the answer.
 func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advice, error) {
 	begin := time.Now()
 	a := &Advice{Source: o.Source, Time: begin, Server: &Server{}, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
@@ -209,7 +209,7 @@ func (a *Advice) warn(format string, args ...any) {
 	a.Warnings = append(a.Warnings, fmt.Sprintf(format, args...))
 }
 
-// found is a group of keys of one type, with those of them that were looked at.
+// found is a group of keys of one type, with the keys that were sampled.
 type found struct {
 	name, match string
 	kind        string

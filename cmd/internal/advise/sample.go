@@ -34,9 +34,9 @@ type item struct {
 	size int64  // of the whole value
 }
 
-// tally is what is known of a group of keys. Its sample are the keys with the lowest ranks
-// ("bottom-k sampling", Cohen and Kaplan, 2007): uniform, the same for the same keys in whatever
-// order they come, and the sample of two groups together is made of the two samples.
+// tally holds the counts and the sample of a group of keys. The sample is the keys with the lowest
+// ranks ("bottom-k sampling", Cohen and Kaplan, 2007). It is uniform, and the same for the same
+// keys in any order. The samples of two groups merge into the sample of both.
 type tally struct {
 	seen    int64
 	entries []*entry
@@ -76,7 +76,7 @@ func (l *limits) newTally() *tally {
 	return t
 }
 
-// wants reports whether a key with a rank is to be looked at, and whether its value is to be read.
+// wants reports whether to sample a key with this rank, and whether to read its value.
 func (t *tally) wants(rank uint64) (look, read bool) {
 	return rank < t.entriesBelow, rank < t.valuesBelow
 }
@@ -100,7 +100,7 @@ func (t *tally) add(e *entry) {
 	t.limits.keep()
 }
 
-// drop lets go of the values.
+// drop releases the values.
 func (e *entry) drop() { e.items, e.read, e.sampled = nil, 0, false }
 
 // merge takes over all of another tally.
@@ -144,8 +144,8 @@ func (t *tally) shrink() {
 	t.entries, t.held = kept, values
 }
 
-// keep makes the samples smaller when they are too much together: first what they hold beyond their
-// limits goes, and if that is not enough the limits are halved.
+// keep makes the samples smaller when they are too large together. First it drops the samples'
+// surplus over their limits; if that is not enough, it halves the limits.
 func (l *limits) keep() {
 	over := func(part float64) bool {
 		return float64(l.keptBytes) > part*float64(l.allBytes) || float64(l.keptEntries) > part*float64(l.allEntries)
@@ -167,5 +167,5 @@ func (l *limits) shrink() {
 	}
 }
 
-// roomAfter is how full it may be after making room, for that not to be done again at once.
+// roomAfter is the fill level after making room; below 1, so that keep does not run again at once.
 const roomAfter = 0.75

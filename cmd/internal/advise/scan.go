@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// A SCAN of so many keys keeps the server for some 30 us; others wait no longer than for a
-	// command of theirs.
+	// A SCAN of 64 keys keeps the server busy for some 30 us: other clients wait no longer than for
+	// one of their own commands.
 	pageKeys = 64
 
 	headBytes  = 64 << 10 // of a value; what is behind is taken to be like it
@@ -25,12 +25,12 @@ const (
 	hashFields = 128      // of a hash, at most, at a time
 	fewFields  = 10       // where it is not known how large they are
 
-	// Values are read so many bytes at a time, as far as one can tell before: replies are kept in
-	// the server's memory until they are read.
+	// Values are read in replies of about this size, because the server keeps a reply in memory
+	// until it is read. Sizes are estimates before the read.
 	replyBytes = 4 << 20
 
-	// The scan rests for so many times the time that the server took for it: a tenth of one of its
-	// processors at the most.
+	// After each page the scan rests for nine times the time that the server took for it: at most a
+	// tenth of one processor.
 	restFactor = 9
 )
 
@@ -135,7 +135,7 @@ type look struct {
 	fields   *redis.ScanCmd
 }
 
-// page counts the keys of a page and looks at some, in so many round trips.
+// page counts the keys of a page and samples some of them. trips counts its round trips.
 func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) (trips int, err error) {
 	var looks []*look
 	s.asked += pageKeys
@@ -296,7 +296,7 @@ func (s *scanner) askValue(ctx context.Context, p redis.Pipeliner, l *look) {
 	}
 }
 
-// take adds a key with what the server said of it. A key that has gone since is none.
+// take adds a key with the server's answers. It ignores a key that has gone since.
 func (s *scanner) take(l *look) {
 	e := l.entry
 	for _, err := range []error{l.kind.Err(), l.ttl.Err()} {
@@ -346,8 +346,8 @@ func denied(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "command")
 }
 
-// fail counts a key that the server did not tell of: one that the user may not read, or that a
-// cluster is moving.
+// fail counts a key without an answer from the server: the user may not read it, or a cluster is
+// moving it.
 func (s *scanner) fail(err error) {
 	if s.failed++; s.failed == 1 {
 		s.failure, _, _ = strings.Cut(err.Error(), " ") // MOVED, NOPERM: the rest may name the key
@@ -441,7 +441,7 @@ func (s *scanner) deepen(ctx context.Context) error {
 	return nil
 }
 
-// readMore reads a hash from its start, until it has so many fields of it.
+// readMore reads a hash from its start, until it has the wanted number of fields.
 func (s *scanner) readMore(ctx context.Context, e *entry, wanted int) error {
 	before := e.read
 	defer func() { s.limits.keptBytes += e.read - before }()

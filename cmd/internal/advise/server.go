@@ -13,7 +13,7 @@ import (
 )
 
 // inPlace are the commands that work inside of a value, or on its length, and so would find packed
-// bytes there. INCR and its like are none of them: numbers are never packed.
+// bytes there. INCR and similar commands are absent: numbers are never packed.
 var inPlace = map[string]bool{
 	"append": true, "setrange": true, "getrange": true, "substr": true, "strlen": true, "lcs": true, "setbit": true, "getbit": true, "bitcount": true,
 	"bitpos": true, "bitop": true, "bitfield": true, "bitfield_ro": true, "hstrlen": true, "eval": true, "evalsha": true, "eval_ro": true, "evalsha_ro": true, "fcall": true, "fcall_ro": true,

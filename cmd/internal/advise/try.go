@@ -54,8 +54,8 @@ type tried struct {
 	trials []*trial
 }
 
-// piece is what a sample is made of: a key with all that was read of it, or, where there are few
-// keys, one field of a hash.
+// piece is the unit of a sample: a key with all that was read of it, or, if there are few keys, one
+// field of a hash.
 type piece struct {
 	*entry
 	items  []item
@@ -264,7 +264,7 @@ func half(other bool) int {
 	return 0
 }
 
-// bytes is what a piece takes with its values stored in so many bytes.
+// bytes is the memory of a piece if its values are stored in these sizes.
 func (g *groupSample) bytes(p piece, stored []int64) int64 {
 	switch {
 	case p.alone:
@@ -277,15 +277,15 @@ func (g *groupSample) bytes(p piece, stored []int64) int64 {
 	return g.memory.string(p.entry, nil, stored[0])
 }
 
-// timedValue is a value, or the first part of one that is so many times as large.
+// timedValue is a value, or the first part of a value that is times as large.
 type timedValue struct {
 	bytes []byte
 	times float64
 }
 
-// time measures what each of some values takes to pack and to unpack: the quickest of several
-// rounds, for the machine may be busy with others. Of a part of a value it is taken for so many
-// times as long.
+// time measures how long each value takes to pack and to unpack: the quickest of several rounds,
+// because the machine may be busy with other work. The time for part of a value is scaled up to the
+// whole.
 func (t *trial) time(ctx context.Context, packer *bale.Packer, values []timedValue) error {
 	if len(values) == 0 {
 		return nil
@@ -329,7 +329,7 @@ func cost(us []float64) Cost {
 	return Cost{Mean: sum / float64(len(us)), P50: quantile(us, 0.5), P99: quantile(us, 0.99)}
 }
 
-// quantile of sorted values: the smallest that at least so many are not above.
+// quantile returns the smallest of the sorted values that a part q of all do not exceed.
 func quantile[T any](sorted []T, q float64) T {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
@@ -483,9 +483,9 @@ func effortFor(how effort, a frame.Algorithm) effort {
 	return how
 }
 
-// builders are those that are tried: of the best encoding of a large group all quick ones, and the
-// slow ones where there is little to train on; else a few of different kinds. bale train tries all
-// there are.
+// builders returns the dictionary builders to try. For the best encoding of a large group it tries
+// all quick ones, and the slow ones if there is little training data. Otherwise it tries a few of
+// different kinds. bale train tries them all.
 func builders(how effort, bytes int) []dict.Builder {
 	quick := engine.QuickBuilders()
 	if how < thorough {

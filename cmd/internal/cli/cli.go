@@ -1,5 +1,5 @@
-// Package cli is what the commands of this module have in common: how a command line is run, what
-// it reads and writes, its exit codes, and options of several commands.
+// Package cli is the common part of this module's commands. It runs a command line, and has the
+// streams, the exit codes, and the options of several commands.
 package cli
 
 import (
@@ -43,9 +43,9 @@ type App struct {
 	Options     []kong.Option // more of them
 }
 
-// Streams are what a command reads and writes: results to Out, everything else to Err. Both are for
-// text, and escape what a terminal would obey; Raw is stdout for what is no text, such as a packed
-// value.
+// Streams are the input and outputs of a command: results go to Out, everything else to Err. Both
+// are for text, and escape what a terminal would obey. Raw is stdout for binary data, such as a
+// packed value.
 type Streams struct {
 	In            io.Reader
 	Out, Err, Raw io.Writer
@@ -166,8 +166,8 @@ func redacted(message string, args []string) string {
 	return message
 }
 
-// fail says why a command failed. Lines after the first, as errors have that are joined, stand a
-// little to the right: none passes for a line of ours.
+// fail prints why a command failed. It indents the lines after the first, as in joined errors, so
+// that none looks like a line of ours.
 func fail(w io.Writer, name, why string) {
 	lines := strings.Split(strings.TrimRight(why, "\n"), "\n")
 	printable.Fprintf(w, "%s: %s\n", name, lines[0])
@@ -203,8 +203,8 @@ func Version() string {
 	return info.Main.Version
 }
 
-// Show writes a report to stdout at once, and returns what went wrong. Who closes a pipe has read
-// enough.
+// Show writes a report to stdout at once, and returns any error. A closed pipe is no error: the
+// reader has read enough.
 func Show(s *Streams, write func(io.Writer)) error {
 	var b bytes.Buffer
 	write(&b)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a terminal of so many columns: its two ends, the one that a program writes to
-// last.
+// openTerminal makes a terminal with this number of columns. It returns both ends; a program writes
+// to the second.
 func openTerminal(t *testing.T, columns int) (screen, program *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestProgressLine: no share is told before there is one, and what is left is told by the steps
-// since the first, whatever took long before it.
+// TestProgressLine: there is no percentage before the first step. The estimate of the remaining
+// time counts from the first step, so that a slow start does not distort it.
 func TestProgressLine(t *testing.T) {
 	began := time.Unix(1000, 0)
 	p := progressLine{began: began}

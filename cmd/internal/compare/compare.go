@@ -1,11 +1,10 @@
 // Package compare says what changed between two runs of the same benchmarks, and what noise would
 // have done as well.
 //
-// [Read] and [Write] speak the Go benchmark format; [Compare] takes two runs and a [Gate] to a
-// [Report], in which every comparison is the same, better, a regression or unmeasurable. The
-// statistics are exact rank tests and the intervals that belong to them: nothing is drawn at
-// random, so that the same two runs always get the same verdicts. docs/method.md has the formulas
-// and their sources.
+// [Read] and [Write] speak the Go benchmark format. [Compare] turns two runs and a [Gate] into a
+// [Report], which calls every comparison the same, better, a regression or unmeasurable. The
+// statistics are exact rank tests and their intervals. They use no random numbers, so that the same
+// two runs always get the same verdicts. docs/method.md has the formulas and their sources.
 package compare
 
 import (
@@ -100,9 +99,9 @@ type Comparison struct {
 	Old     Figure `json:"old"`
 	New     Figure `json:"new"`
 
-	// Change is new over old less one: 0.1 is a tenth more. Where a figure is not above zero it is
-	// the difference, in Unit, and Absolute says so. It is the Hodges-Lehmann estimate, not the
-	// quotient of the medians, which it is close to.
+	// Change is new over old less one: 0.1 is a tenth more. If a figure is zero or below, Change is
+	// the difference in Unit, and Absolute is true. It is the Hodges-Lehmann estimate, which is
+	// close to the quotient of the medians but not equal to it.
 	Change   float64   `json:"change"`
 	Absolute bool      `json:"absolute,omitempty"`
 	Interval *Interval `json:"interval,omitempty"` // of Change; none where there are too few rounds
@@ -155,9 +154,9 @@ type Report struct {
 	NewWarnings []string     `json:"new_warnings,omitempty"`
 
 	Timed int `json:"timed"` // cells with a time in both runs
-	// Shift is by how much the time of the median cell changed, where at least four are timed: what
-	// all cells have in common is rather the machine's than that of any change to one of them. Of
-	// fewer it cannot be told.
+	// Shift is the change of the median cell's time, if at least four cells are timed. A change
+	// that all cells share comes from the machine rather than from a change to one of them. With
+	// fewer cells Shift is nil.
 	Shift *float64 `json:"shift,omitempty"`
 }
 
@@ -196,16 +195,16 @@ type Options struct {
 	Paired bool
 }
 
-// What a run may have: more than a machine measures in a day. The time that a comparison takes
-// grows with the product.
+// Limits of a run: more than a machine measures in a day. The time of a comparison grows with their
+// product.
 const (
 	maxSeries = 10_000
 	maxFailed = 1_000
 )
 
-// Compare compares the cells that are in both runs. Errors are of runs that have none in common or
-// too many, of a gate that names a unit that no cell has, and of more than 1,000 rounds;
-// [ErrIncomparable] marks them. The default gate may name what no cell has.
+// Compare compares the cells that both runs have. It returns [ErrIncomparable] if the runs have no
+// cell in common, too many cells, or more than 1,000 rounds. A gate that names a unit of no cell is
+// the same error, but the default gate may name a missing unit.
 func Compare(ctx context.Context, before, after *Run, o Options) (*Report, error) {
 	for _, run := range []*Run{before, after} {
 		if series, failed := len(run.Series), len(run.Failed)+len(run.Behind); series > maxSeries || failed > maxFailed {
@@ -274,7 +273,7 @@ func cell(pkg, name string) string {
 	return pkg + "." + name
 }
 
-// compareCells says what became of each cell that is not right in both runs.
+// compareCells lists each cell that is not right in both runs.
 func (r *Report) compareCells(ctx context.Context, before, after *Run) error {
 	was, is := before.cells(), after.cells()
 	said, used := map[string]bool{}, map[*Failure]bool{}
@@ -304,7 +303,7 @@ func (r *Report) compareCells(ctx context.Context, before, after *Run) error {
 			r.OnlyNew = append(r.OnlyNew, c)
 		}
 	}
-	// What is left has no figures in either run.
+	// The cells that remain have no figures in either run.
 	for i := range after.Failed {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -329,8 +328,8 @@ func (r *Report) compareCells(ctx context.Context, before, after *Run) error {
 	return nil
 }
 
-// compareRates says which cells keep their rate in one run alone. Those that keep it in neither are
-// compared by what they do.
+// compareRates lists the cells that keep their rate in one run alone. Cells that keep it in neither
+// are compared by their throughput.
 func (r *Report) compareRates(before, after *Run) {
 	lost := func(kept, behind *Run) (cells []Failure) {
 		measured := kept.cells().measured
@@ -597,8 +596,9 @@ func (r *Report) judge() {
 	}
 }
 
-// bound takes back a verdict that lower bounds do not bear out. What is at least so much worse is
-// worse, and what is better than a lower bound is better than the truth.
+// bound takes back a verdict that lower bounds do not support. If the new run's lower bound is
+// already worse, the regression stands. A value better than the old run's lower bound is also
+// better than the true value.
 func (c *Comparison) bound() {
 	which := ""
 	switch {
@@ -654,9 +654,9 @@ func (r *Report) shift() {
 	}
 }
 
-// Confirm settles what a second measuring of the same says of the regressions of the first: those
-// that are regressions in it too have its figures, which were not chosen for being large; the
-// others are unmeasurable. The correction of again is over the regressions of r alone.
+// Confirm checks the regressions of r against a second measurement of the same cells. A regression
+// that again confirms gets the second figures, which were not selected for being large. The others
+// become unmeasurable. The correction counts only the regressions of r.
 func (r *Report) Confirm(again *Report) {
 	found := map[key]*Comparison{}
 	for i := range again.Comparisons {

@@ -120,7 +120,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestLowerBounds: what is at least so long may be longer.
+// TestLowerBounds: the true value may be higher than a lower bound.
 func TestLowerBounds(t *testing.T) {
 	const unit, both, before, after = "p99-sec/op", "both runs", "the old run", "the new run"
 	gate, err := ParseGate("p99=10%")
@@ -254,7 +254,8 @@ func TestHolm(t *testing.T) {
 	}
 }
 
-// TestCells: whatever became of a cell is said, and what was right and is not is an error.
+// TestCells: the report lists every cell that is gone, new or failed. A cell that was right and now
+// fails is an error.
 func TestCells(t *testing.T) {
 	const was, is = 1, 2 // measured in the old run, in the new one
 	for _, test := range []struct {
@@ -337,7 +338,7 @@ func TestWhatElseDiffers(t *testing.T) {
 	}
 }
 
-// TestShift: what all times have in common is told of four and more.
+// TestShift: the shift that all times have in common needs at least four cells.
 func TestShift(t *testing.T) {
 	var before, after [][]float64
 	for n := 1; n <= 5; n++ {
@@ -469,8 +470,8 @@ func noise(r *rand.Rand, cells, rounds int, share float64, slower map[int]float6
 }
 
 // TestFalseAlarms: of 2,000 matrices of pure noise, at most 5% may have a verdict other than same
-// and unmeasurable, without any floor to help: 100, and with three standard deviations of a
-// binomial 129.
+// and unmeasurable, with no floor to help. That is 100 matrices, and with three standard deviations
+// of a binomial 129.
 func TestFalseAlarms(t *testing.T) {
 	const matrices, most = 2000, 129
 	gate, err := ParseGate("time=0")

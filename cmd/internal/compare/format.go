@@ -50,11 +50,11 @@ const (
 	maxLine     = 4096    // bytes of a line that is no benchmark; the rest is cut off
 )
 
-// Read reads the Go benchmark format: what go test -bench prints, with each line of -count as a
-// round, and what [Write] writes. Lines that are no benchmarks are passed over, but one that begins
-// as a benchmark and is none is an error: [ErrFormat] with a [*benchfmt.SyntaxError], whose file is
-// name. Benchmarks and packages that go test says FAILED are in Run.Failed. Without any of them it
-// is [ErrNoBenchmarks]. A run that is too large is a [LimitError]. Read ends with ctx.
+// Read reads the Go benchmark format: the output of go test -bench, with each line of -count as a
+// round, and of [Write]. It skips lines that are not benchmarks. A line that begins as a benchmark
+// and is malformed is [ErrFormat] with a [*benchfmt.SyntaxError], whose file is name. Benchmarks
+// and packages that go test reports as FAILED are in Run.Failed. Without any benchmark or failure
+// it returns [ErrNoBenchmarks]. A run that is too large is a [LimitError]. Read ends with ctx.
 func Read(ctx context.Context, r io.Reader, name string) (*Run, error) {
 	run := &Run{}
 	all := newLines(ctx, r, run)
@@ -193,8 +193,8 @@ var (
 	boundLine     = regexp.MustCompile(`^` + boundMark + `(\S+) (\S+)$`)
 )
 
-// What begins so is no benchmark and no line of the environment, by which benchstat would keep runs
-// apart.
+// Lines with these prefixes are neither benchmarks nor lines of the environment, by which benchstat
+// would separate runs.
 const (
 	versionMark = "# version of "
 	warningMark = "# warning: "
@@ -468,9 +468,9 @@ func scaled(v float64, unit string) benchfmt.Value {
 	return benchfmt.Value{Value: v, Unit: unit}
 }
 
-// Name makes the name of a cell: the base, then each key with its value, as Name("RoundTrip",
-// "codec", "json", "callers", "64") is RoundTrip/codec=json/callers=64. What would end a value or
-// the name is percent-encoded in it.
+// Name makes the name of a cell: the base, then each key with its value. Name("RoundTrip", "codec",
+// "json", "callers", "64") is RoundTrip/codec=json/callers=64. It percent-encodes characters that
+// would end a value or the name.
 func Name(base string, keyValues ...string) string {
 	var b strings.Builder
 	b.WriteString(escape(base))
@@ -478,7 +478,7 @@ func Name(base string, keyValues ...string) string {
 		fmt.Fprintf(&b, "/%s=%s", escape(keyValues[i]), escape(keyValues[i+1]))
 	}
 	name := b.String()
-	// What ends in a minus and digits is read as a number of processors.
+	// Readers take a minus with digits at the end for a number of processors.
 	if m := processors.FindStringIndex(name); m != nil {
 		name = name[:m[0]] + "%2D" + name[m[0]+1:]
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/internal/testvalues"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/perf/benchfmt"
@@ -141,7 +142,7 @@ func TestBenchstatReads(t *testing.T) {
 	}
 }
 
-// TestTwoFilesInOne: what differs between them is told once.
+// TestTwoFilesInOne: each difference between the files is reported once.
 func TestTwoFilesInOne(t *testing.T) {
 	one := "cpu: A\nBenchmarkX 1 5 ns/op\n"
 	r, err := Read(t.Context(), strings.NewReader(one+one+strings.Replace(one, "A", "B", 1)+one), "both")
@@ -307,6 +308,9 @@ func TestOverwrittenSettings(t *testing.T) {
 
 // TestManyValuesOfASetting: what is read takes memory in proportion to it.
 func TestManyValuesOfASetting(t *testing.T) {
+	if testvalues.Race {
+		t.Skip("the race detector allocates")
+	}
 	var text strings.Builder
 	for i := range maxSettings {
 		fmt.Fprintf(&text, "key: %0100d\nBenchmarkX 1 5 ns/op\n", i)

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// isPickle reports whether v is a pickle of protocol 2 to 5: it starts with the protocol and a code
-// of those that come first, and ends in a stop.
+// isPickle reports whether v is a pickle of protocol 2 to 5. A pickle starts with the protocol and
+// one of the usual first codes, and ends in a stop.
 func isPickle(v []byte, whole bool) bool {
 	if len(v) < 4 || v[0] != 0x80 || v[1] < 2 || v[1] > 5 || whole && v[len(v)-1] != '.' {
 		return false
@@ -82,13 +82,13 @@ const (
 	tagCopy2   = 2
 )
 
-// minSnappyTags is how many tags the part of a block must have to be told from random bytes, whose
-// copies reach back behind the start within a few.
+// minSnappyTags is the number of tags that part of a block must have. In random bytes a copy
+// reaches back behind the start within a few tags.
 const minSnappyTags = 64
 
-// snappyBlock reports whether v is a block of Snappy, or of S2 where it needs that, by walking
-// through its tags (the format description in golang/snappy, and S2's repeats): whether they make
-// exactly as many bytes as it claims, from bytes that are there. It decodes nothing.
+// snappyBlock reports whether v is a block of Snappy, or of S2 if it uses S2's repeats. It walks
+// through the tags (the format description in golang/snappy) and decodes nothing. The tags must
+// make exactly as many bytes as the block claims, from bytes that it has.
 func snappyBlock(v []byte, whole bool) (Kind, bool) {
 	claimed, n := binary.Uvarint(v)
 	if n <= 0 || claimed == 0 || claimed > 1<<32-1 || len(v) < 8 {
@@ -164,11 +164,11 @@ func snappyBlock(v []byte, whole bool) (Kind, bool) {
 // maxProtobufDepth bounds the messages inside of each other that are looked into.
 const maxProtobufDepth = 8
 
-// isProtobuf reports whether v is a message of protocol buffers, or much like one. There is nothing
-// to know it by but that it parses, so more is asked for: two fields at least, here or in the
-// message that is the only field; numbers below 2,048; not many out of order, for writers write
-// them in order; and for the most part numbers, text and further messages, rather than bytes that
-// say nothing.
+// isProtobuf reports whether v is probably a message of protocol buffers. The format has no mark: a
+// message is known only by the fact that it parses. So isProtobuf asks for more. There must be at
+// least two fields, here or in the message that is the only field, with numbers below 2,048. Few
+// fields may be out of order, because writers write them in order. Most bytes must be numbers, text
+// and further messages.
 func isProtobuf(v []byte, whole bool) bool {
 	m := protobufMessage(v, whole, maxProtobufDepth)
 	return m.ok && m.fields >= 2 && m.descents*4 <= m.fields && m.opaque*2 <= len(v) && (whole || m.fields >= 4)
@@ -263,13 +263,13 @@ func protobufMessage(v []byte, whole bool, depth int) (m message) {
 	return m
 }
 
-// minRandom is the size in bytes from which on a value can be told to be random.
+// minRandom is the smallest size in bytes at which a value can be called random.
 const minRandom = 64
 
-// isRandom reports whether the bytes of v are spread so evenly that there is nothing in single ones
-// to compress. It counts the pairs of equal bytes: of random ones 1 in 256 are, give or take, and
-// Pearson's chi-square is another way to write that number. It may be more by a tenth, for
-// compressors without a mark leave some unevenness, and by four standard deviations (of the Poisson
+// isRandom reports whether the bytes of v are spread too evenly for a compressor of single bytes.
+// It counts the pairs of equal bytes: among random bytes about 1 pair in 256, which is Pearson's
+// chi-square written in another way. The count may be a tenth higher, because compressors without a
+// mark leave some unevenness. It may also be four standard deviations higher (of the Poisson
 // distribution), so that random values of 64 bytes pass.
 func isRandom(v []byte) bool {
 	if len(v) < minRandom {

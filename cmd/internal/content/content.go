@@ -1,7 +1,7 @@
-// Package content tells what stored values are: [Detect] names the format of one, [Entropy] and
-// [Common] measure how much there is to be gained from many, and [ToMsgpack] and [ToCBOR] re-encode
-// JSON, to see what another format would save. It reads bytes that anybody may have written:
-// nothing panics, and no length that a value claims is allocated for.
+// Package content classifies stored values. [Detect] names the format of a value. [Entropy] and
+// [Common] measure how much a group of values could save. [ToMsgpack] and [ToCBOR] re-encode JSON,
+// to show the size in another format. The bytes are untrusted: nothing panics, and no claimed
+// length is allocated.
 package content
 
 import (
@@ -58,7 +58,7 @@ func (k Kind) String() string {
 	return names[Binary]
 }
 
-// ParseKind is the inverse of String. What is no kind's name is Binary.
+// ParseKind is the inverse of String. An unknown name returns Binary.
 func ParseKind(name string) Kind {
 	if i := slices.Index(names[:], name); i >= 0 {
 		return Kind(i)
@@ -95,17 +95,17 @@ var marks = []struct {
 	{"\xac\xed\x00\x05", Java},
 }
 
-// Detect tells what v is: a value, or, if whole is false, the first part of one that goes on. A few
-// KiB are enough.
+// Detect returns the format of v: a value, or, if whole is false, the first part of a longer one. A
+// few KiB are enough.
 //
-// A format without a mark is believed only if all of v parses as it, and has structure: one byte is
-// MessagePack, CBOR and a Snappy block of nothing, but not here. What looks like text is text (or
-// JSON, a number, PHP), even if it may be read as a short message of something else. Text in
-// encodings other than UTF-8 is Binary, and so are gob, BSON, bare LZ4 and LZF.
+// A format without a mark counts only if all of v parses as it and has structure. One byte is valid
+// MessagePack, valid CBOR and an empty Snappy block, but Detect returns none of these. Valid text
+// is text (or JSON, a number, PHP), even if it also parses as a short message of something else.
+// Text in encodings other than UTF-8 is Binary, and so are gob, BSON, bare LZ4 and LZF.
 //
-// Random takes at least 64 bytes: fewer cannot be told from a structure, and are Binary. It says
-// that single bytes are spread evenly, so that random bytes in base64 or hexadecimal digits are
-// Text, which does compress, to 3/4 or half its size.
+// Random takes at least 64 bytes: fewer could still have a structure, and are Binary. It means that
+// single bytes are spread evenly. So random bytes in base64 or hexadecimal digits are Text, which
+// compresses to 3/4 or half its size.
 //
 // Detect takes time in proportion to v, and allocates next to nothing: for zlib some KB, whatever
 // it decompresses to.
@@ -160,7 +160,7 @@ func Detect(v []byte, whole bool) Kind {
 	return Binary
 }
 
-// What go-redis/cache puts behind a value of its own, to say whether it is compressed.
+// The suffixes with which go-redis/cache marks its values as compressed or not.
 const (
 	goRedisPlain = 0
 	goRedisS2    = 1
@@ -202,8 +202,8 @@ func skippable(v []byte) bool {
 	return len(v) >= 8 && v[0]&0xf0 == 0x50 && string(v[1:4]) == "\x2a\x4d\x18"
 }
 
-// afterSkippable says what comes behind such frames. If it is out of sight, it is zstd: its tools
-// write them.
+// afterSkippable returns the format of the data behind skippable frames. If that is out of sight,
+// it is zstd: its tools write such frames.
 func afterSkippable(v []byte, whole bool) (Kind, bool) {
 	for skippable(v) {
 		n := 8 + uint64(binary.LittleEndian.Uint32(v[4:]))

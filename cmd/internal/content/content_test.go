@@ -131,7 +131,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestHyperLogLog has Redis make what is to be found: both of its encodings.
+// TestHyperLogLog lets Redis make the values to detect: both of its encodings.
 func TestHyperLogLog(t *testing.T) {
 	server := redisproc.ForTest(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -167,8 +167,8 @@ func (r rates) String() string {
 
 const valuesEach = 10000
 
-// draws is how many values of a kind are tried: fewer of those that take long, and fewer at all
-// with -short or the race detector.
+// draws is the number of values to try for a kind: fewer of slow kinds, and fewer of all kinds with
+// -short or the race detector.
 func draws(name string) int {
 	n := valuesEach
 	if slow[name] {

@@ -71,8 +71,8 @@ func FuzzDetect(f *testing.F) {
 	})
 }
 
-// FuzzSnappy holds that what the library decodes as a block is found to be one, if nothing else has
-// claim to it.
+// FuzzSnappy checks that every block that the library decodes is detected as one, unless another
+// format matches first.
 func FuzzSnappy(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, v []byte) {
@@ -114,7 +114,7 @@ func FuzzReencode(f *testing.F) {
 	})
 }
 
-// TestAllocations pins what Detect allocates: nothing, but for errors where a value starts like
+// TestAllocations pins the allocations of Detect: none, except errors for values that start like
 // JSON or PHP, and the tables of zlib.
 func TestAllocations(t *testing.T) {
 	if testvalues.Race {

@@ -52,8 +52,8 @@ func (w *walk) done() bool {
 	return true
 }
 
-// open takes the head of a map or an array of n items, keys and values of a map counted each. last
-// reports whether it is the value's last item, as an empty one may be.
+// open takes the head of a map or an array of n items. In a map, keys and values count as items
+// each. The result last reports whether it is the value's last item, as an empty one may be.
 func (w *walk) open(n uint64, pairs bool) (last, ok bool) {
 	if w.items == 0 {
 		w.pairs = pairs
@@ -79,17 +79,17 @@ func (w *walk) string(v []byte, n uint64) bool {
 	return utf8Text(s, complete)
 }
 
-// What a value must hold at least to be believed. Of random bytes one in seven starts like a map or
-// array of MessagePack; about every sixth item goes wrong (strings that are no UTF-8, codes that do
-// not exist, keys that cannot be); and one in tens of those that go well ends where the value does.
-// A part need not end anywhere, so it has to hold text, or many items.
+// The least structure that makes a value credible. Of random bytes one in seven starts like a map
+// or array of MessagePack. About every sixth item is invalid (strings that are not UTF-8, unknown
+// codes, keys of a wrong type). Of the valid ones, one in tens ends where the value does. A part
+// need not end anywhere, so it must hold text, or many items.
 const (
 	minNumbers   = 5  // items, the array included, if it holds no string
 	minPartText  = 16 // bytes of strings
 	minPartItems = 64
 )
 
-// believable reports whether what was walked through is enough to tell the value from a random one.
+// believable reports whether the items read are enough evidence that the value is not random.
 func (w *walk) believable(whole bool) bool {
 	if !whole && w.cut {
 		return w.items > 2 && w.text >= minPartText || w.items >= minPartItems && (w.text > 0 || !w.pairs)
@@ -100,9 +100,9 @@ func (w *walk) believable(whole bool) bool {
 	return w.items >= minNumbers
 }
 
-// msgpackItem reads the map or array of MessagePack that v starts with, and returns where it ends,
-// which is the end of v for a part that is cut. Lengths have to be in their shortest form, strings
-// to be UTF-8, and keys strings or integers.
+// msgpackItem reads the map or array of MessagePack at the start of v, and returns its end; for a
+// cut part that is the end of v. Lengths must be in their shortest form, strings must be UTF-8, and
+// keys must be strings or integers.
 func msgpackItem(v []byte, whole bool) (end int, ok bool) {
 	if c := v[0]; (c < 0x80 || c > 0x9f) && (c < 0xdc || c > 0xdf) {
 		return 0, false

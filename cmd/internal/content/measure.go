@@ -6,14 +6,15 @@ import (
 	"math/bits"
 )
 
-// Entropy is how many bits a byte of the values has, 0 to 8, if each byte is looked at alone and
-// all values are taken together: 8 for random or well compressed ones, 4 to 6 for JSON. It is what
-// a compressor gets by giving frequent bytes shorter codes; what repeats is not in it, see Common.
+// Entropy returns the bits of information in a byte of the values, 0 to 8, over all values together
+// and with each byte taken alone. Random or well compressed values have 8, JSON has 4 to 6. It
+// shows the gain from shorter codes for frequent bytes. Repeated sequences do not count here, see
+// Common.
 //
-// Counted in a sample, entropy comes out too low, by about (K-1)/(2 N ln 2) bits for K different
-// bytes among N (Miller and Madow, 1955). That is added. It makes up for all of it from about 1,000
-// bytes on; of fewer random bytes some are still missing: 64 of them show about 6.4 bits, 256 about
-// 7.6.
+// Entropy counted in a sample is too low, by about (K-1)/(2 N ln 2) bits for K different bytes
+// among N (Miller and Madow, 1955). Entropy adds this term. It corrects the whole error from about
+// 1,000 bytes on. For fewer random bytes the result stays too low: about 6.4 bits for 64 bytes, and
+// 7.6 for 256.
 func Entropy(values [][]byte) float64 {
 	var counts [256]int
 	n := 0
@@ -40,15 +41,15 @@ func Entropy(values [][]byte) float64 {
 const (
 	gramSize = 6 // bytes: the shortest that the name of a field of MessagePack often takes, and longer than the matches of chance in text
 
-	// Of each value the first 64 KiB are looked at, and of all together the first 512 KiB on either
-	// side: what a table of 8 MiB can take.
+	// The first 64 KiB of each value are read, up to 512 KiB on either side: as much as a table of
+	// 8 MiB can hold.
 	maxGramValue = 64 << 10
 	maxGramBytes = 512 << 10
 )
 
-// Common is how much values of a group have in common, 0 to 1: the part of the bytes of heldOut
-// that is in runs of six bytes or more which training values have, too. That is what a dictionary
-// could replace. 0 if either has nothing to look at.
+// Common returns how much the values of a group have in common, 0 to 1. It is the part of heldOut's
+// bytes in runs of at least six bytes that also occur in the training values. A dictionary could
+// replace these runs. 0 if either side is empty.
 //
 // It looks at 512 KiB of either, and at 64 KiB of a value, from the start, and takes up to 8 MiB of
 // memory meanwhile. The same values give the same number.
@@ -90,8 +91,8 @@ func gram(v []byte) uint64 {
 	return uint64(binary.LittleEndian.Uint32(v)) | uint64(binary.LittleEndian.Uint16(v[4:]))<<32 | 1<<63
 }
 
-// grams is a set of grams: a table with twice as many places as there may be, searched from a
-// gram's hash on. A gram is its own eight bytes, so that none is taken for another.
+// grams is a set of grams: a table with twice as many places as grams, searched from a gram's hash
+// on. A gram is its own eight bytes, so two different grams never match.
 type grams struct {
 	table []uint64
 	shift int
@@ -113,8 +114,8 @@ func newGrams(values [][]byte) *grams {
 	return g
 }
 
-// place is where x is, or is to be. The multiplier is 2^64 divided by the golden ratio (Knuth, The
-// Art of Computer Programming, 6.4).
+// place returns the slot of x, or the free slot for it. The multiplier is 2^64 divided by the
+// golden ratio (Knuth, The Art of Computer Programming, 6.4).
 func (g *grams) place(x uint64) *uint64 {
 	for i := x * 0x9e3779b97f4a7c15 >> g.shift; ; i++ {
 		if p := &g.table[i&uint64(len(g.table)-1)]; *p == x || *p == 0 {

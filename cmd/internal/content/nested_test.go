@@ -8,8 +8,8 @@ import (
 	"github.com/balekv/bale/cmd/internal/content"
 )
 
-// TestNested: values that nest as deep as they are long are told apart and re-encoded without a
-// stack that grows with them.
+// TestNested: values that nest as deep as they are long are detected and re-encoded without a stack
+// that grows with them.
 func TestNested(t *testing.T) {
 	const n = 1 << 20
 	field := "" // messages of protobuf inside each other

@@ -27,15 +27,15 @@ var (
 // vmihailenco/msgpack stores it that uses compact integers. After an error dst is returned as it
 // was.
 //
-// Members stay in order, duplicates included. A number that is written as an integer becomes the
-// shortest integer that holds it, if one of 64 bits does; any other a float64, or a float32 where
-// that is the same number. A number must come back with all the digits that it has: 0.1 does, of
-// the 22 digits of 0.1234567890123456789012 a float64 keeps 17. So it measures the format at its
-// best: programs with float64 fields spend 4 bytes more on a number like 0.5.
+// Members stay in order, duplicates included. An integer becomes the shortest integer that holds
+// it, if one of 64 bits does. Any other number becomes a float64, or a float32 if that is the same
+// number. A number must come back with all of its digits: 0.1 does, but of the 22 digits of
+// 0.1234567890123456789012 a float64 keeps 17. So the result is the format at its best: programs
+// with float64 fields spend 4 bytes more on a number like 0.5.
 func ToMsgpack(dst, src []byte) ([]byte, error) { return reencode(dst, src, msgpack{}) }
 
-// ToCBOR is ToMsgpack for CBOR (RFC 8949): as a Go program with fxamacker/cbor stores it, but for
-// the float32, which that takes only if it is told to.
+// ToCBOR is ToMsgpack for CBOR (RFC 8949). It writes as a Go program with fxamacker/cbor does, plus
+// float32, which that library writes only with an option.
 func ToCBOR(dst, src []byte) ([]byte, error) { return reencode(dst, src, cbor{}) }
 
 // notation is how a format writes the items of JSON.
@@ -49,8 +49,8 @@ type notation interface {
 	literal(dst []byte, first byte) []byte // null, false or true, by its first letter
 }
 
-// reencode goes through src, which it knows to be JSON, token by token: what comes next needs no
-// more than its first byte. Formats that say beforehand how many items there are make it go twice.
+// reencode goes through src, which must be valid JSON, token by token: the first byte of a token
+// shows its kind. For formats that write the number of items first it goes twice.
 func reencode[N notation](dst, src []byte, format N) ([]byte, error) {
 	if !json.Valid(src) {
 		return dst, ErrNotJSON
@@ -207,8 +207,8 @@ func hex4(s []byte) (r rune) {
 	return r
 }
 
-// maxDigits bounds the digits of a number that is not an integer of 64 bits. No float64 that a
-// program writes has so many.
+// maxDigits bounds the digits of a number that is not an integer of 64 bits. No program's float64
+// has more.
 const maxDigits = 64
 
 // number appends a number of JSON. It reports false for one that would lose digits.

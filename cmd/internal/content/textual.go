@@ -44,8 +44,8 @@ func isJSON(v []byte, whole bool) bool {
 	if whole {
 		return json.Valid(v)
 	}
-	// A part is good if the reader finds no fault before its end. A fault in the very last byte is
-	// not to be told from the end.
+	// A part is valid if the reader finds no fault before its end. A fault in the very last byte
+	// looks the same as the end.
 	var raw json.RawMessage
 	err := json.Unmarshal(v, &raw)
 	fault, ok := errors.AsType[*json.SyntaxError](err)

@@ -47,11 +47,12 @@ func builtIn() []set {
 	}
 }
 
-// Names are the built-in sets: profiles of users (about 450 bytes of JSON), sessions with a cart
-// (800 bytes), logs (batches of 12 KB), text (2 KB of prose), protobuf (the bytes of profiles as
-// protocol buffers), random (1 KB), fields10, fields100 and fields1000 (structs with so many fields
-// of mixed types, the 1,000 in ten groups: about 370 bytes, 3.6 KB and 36 KB), flat1000 (1,000
-// fields in a row, for codecs that reflect) and log10mb (batches of logs of 10 MB).
+// Names lists the built-in sets. "profiles" are users (about 450 bytes of JSON), and "protobuf" has
+// the same values as protocol buffers. "sessions" have a cart (800 bytes). "logs" are batches of 12
+// KB, and "log10mb" batches of 10 MB. "text" is 2 KB of prose, and "random" 1 KB of random bytes.
+// "fields10", "fields100" and "fields1000" are structs with that many fields of mixed types, the
+// 1,000 in ten groups. They have about 370 bytes, 3.6 KB and 36 KB. "flat1000" has 1,000 fields in
+// a row, for codecs that reflect.
 func Names() []string {
 	var names []string
 	for _, s := range builtIn() {
@@ -60,8 +61,8 @@ func Names() []string {
 	return names
 }
 
-// Make makes a built-in set from a seed; the same seed makes the same values. It takes a moment,
-// but for log10mb, which takes about a second.
+// Make makes a built-in set from a seed; the same seed makes the same values. It takes a moment;
+// log10mb takes about a second.
 func Make(name string, seed uint64) (*Dataset, error) {
 	for _, s := range builtIn() {
 		if s.name == name {

@@ -42,8 +42,8 @@ func Codecs() []string {
 	return names
 }
 
-// Version is the version of the library in this program: Go's for the standard library, empty where
-// there is none or it is not known.
+// Version is the version of the library in this program. For the standard library it is Go's; it is
+// empty if there is no library or its version is unknown.
 func (c CodecInfo) Version() string {
 	switch c.Library {
 	case "":

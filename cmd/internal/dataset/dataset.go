@@ -1,5 +1,5 @@
-// Package dataset holds the values that the lab measures on, and the serializers that it measures:
-// the user's own values, read by [Load], or realistic ones, made by [Make] and [Sized].
+// Package dataset holds the values and the serializers that the lab measures. The values are the
+// user's own, read by [Load], or realistic ones, made by [Make] and [Sized].
 //
 // There are two tracks, which are not to be compared with each other. In the [Typed] one a value is
 // of a Go type that is known when the program is built, with generated code for the libraries that
@@ -8,12 +8,12 @@
 //
 // # Numbers of documents
 //
-// With the JSON libraries a number is a float64, which is what each of them makes of it, where all
-// numbers of the set are written as encoding/json writes a float64; else (12.50, or an id of 20
-// digits) it is a json.Number in the whole set, so that no digit is lost. Gob, MessagePack and CBOR
-// hold what a program would have put there: int64, or uint64, for what is written as an integer and
-// fits, and else float64 if its shortest decimal is that number. Where one of them is neither, gob
-// holds the json.Number, and the others have no coder: [ErrNoCoder].
+// The JSON libraries decode a number as a float64 if encoding/json would write every number of the
+// set in the same way. Otherwise (12.50, or an id of 20 digits) every number of the set is a
+// json.Number, so that no digit is lost. Gob, MessagePack and CBOR hold the types of a typical
+// program. An integer that fits is an int64 or a uint64. Another number is a float64, if its
+// shortest decimal is that number. For any other number gob holds the json.Number, and the other
+// two have no coder: [ErrNoCoder].
 package dataset
 
 import (
@@ -40,12 +40,11 @@ type Dataset struct {
 	Raw [][]byte
 	// Total is how many there were, of which Raw is a sample.
 	Total int
-	// Kind says what the values are taken for: "json", "text", "binary", or the Go type of a
-	// built-in set.
+	// Kind is the kind of the values: "json", "text", "binary", or the Go type of a built-in set.
 	Kind string
 	// Track is Typed or Dynamic.
 	Track string
-	// Note says what a reader of the results should know about the set, or is empty.
+	// Note is a remark for readers of the results, or empty.
 	Note string
 
 	coders map[string]func() (Coder, error)
@@ -120,7 +119,7 @@ func (d *Dataset) Coder(name string) (Coder, error) {
 	return c, nil
 }
 
-// noCoder says why there is none.
+// noCoder returns the error for a codec without a coder.
 func (d *Dataset) noCoder(name string) error {
 	for _, c := range CodecInfos() {
 		switch {

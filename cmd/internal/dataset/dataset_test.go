@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checkCoders takes the values, or about so many of them, through every codec that the set's track
-// has, and makes sure that Verify can tell values apart.
+// checkCoders takes the values, or at most about this number of them, through every codec of the
+// set's track. It makes sure that Verify distinguishes different values.
 func checkCoders(t *testing.T, d *Dataset, most int) {
 	t.Helper()
 	for _, info := range CodecInfos() {
@@ -288,8 +288,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestUniform: a value that is no JSON among those that are is an error that says where it is and
-// what to do, and does not show it.
+// TestUniform: a value that is not JSON among JSON values is an error. The error shows its place
+// and the next step, but not the value.
 func TestUniform(t *testing.T) {
 	const secret = "sesame"
 	good, bad := `{"id":1}`, `{"id":`+secret+`}`

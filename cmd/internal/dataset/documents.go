@@ -49,8 +49,8 @@ func Load(path string, stdin io.Reader, limits values.Limits) (*Dataset, error) 
 	return d, nil
 }
 
-// newDocuments makes a set of JSON values, to be decoded into any, which is what a program has that
-// knows no type for them.
+// newDocuments makes a set of JSON values to decode into any, as a program does that has no type
+// for them.
 func newDocuments(name string, raw [][]byte) *Dataset {
 	textual := func(make func(numbers bool) (serializer[any], error)) func() (Coder, error) {
 		return func() (Coder, error) {
@@ -149,8 +149,8 @@ func asFloats(v any) bool {
 	return true
 }
 
-// number is what a program would hold for a number in JSON: int64, uint64 or float64, or the
-// json.Number itself if it is none of them.
+// number is a JSON number as a program would hold it: int64, uint64 or float64, or the json.Number
+// itself if none of them fits.
 func number(n json.Number) any {
 	s := string(n)
 	if i, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
@@ -166,8 +166,8 @@ func number(n json.Number) any {
 	return f
 }
 
-// decimal is a number as sign, digits without zeros around them, and the power of ten that they are
-// multiplied by: the same for the same number, but for the sign of zero.
+// decimal normalizes a number to its sign, its digits without zeros around them, and a power of
+// ten. Equal numbers have equal results, except for the sign of zero.
 func decimal(s string) string {
 	sign := ""
 	if strings.HasPrefix(s, "-") {
@@ -298,8 +298,8 @@ type gobDocument struct{}
 
 type document struct{ V any }
 
-// What gob cannot encode within an any is stood for by a type of its own: nil, and what is empty,
-// which it does not tell from nil.
+// Types of their own stand in for values that gob cannot encode within an any: nil, and empty
+// values, which gob does not distinguish from nil.
 type (
 	null      struct{ Null bool }
 	emptyList struct{ Empty bool }
@@ -317,8 +317,8 @@ func (gobDocument) decode(src []byte, v *any) error {
 	return err
 }
 
-// RegisterGob tells gob the types that a document is made of. Gob keeps them for the whole process,
-// so it is for the program to call, once, before a coder "gob" is used.
+// RegisterGob registers a document's types with gob. Gob keeps them for the whole process, so the
+// program must call it, once, before it uses a coder "gob".
 func RegisterGob() {
 	gob.Register(map[string]any{})
 	gob.Register([]any{})

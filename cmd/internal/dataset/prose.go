@@ -63,8 +63,8 @@ func zipf(rng *rand.Rand, words []string) string {
 	}
 }
 
-// text is English-like prose of about so many bytes: sentences and paragraphs that mean nothing,
-// with the frequencies of words of a real text.
+// text returns English-like prose of about size bytes: sentences and paragraphs without meaning,
+// with the word frequencies of a real text.
 func text(rng *rand.Rand, size int) []byte {
 	b := make([]byte, 0, size+200)
 	left := 2 + rng.IntN(5) // sentences of this paragraph
@@ -80,7 +80,7 @@ func text(rng *rand.Rand, size int) []byte {
 	return b[:size]
 }
 
-// words is a line of prose of exactly so many bytes.
+// words returns a line of prose of exactly size bytes.
 func words(rng *rand.Rand, size int) []byte {
 	b := make([]byte, 0, size+200)
 	for len(b) < size {

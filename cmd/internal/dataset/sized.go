@@ -18,10 +18,10 @@ const (
 	sizedBytes = 32 << 20 // of all values together, more or less
 )
 
-// Sized makes a set of values of exactly so many bytes, 1 to MaxSized, named for them ("1024B").
-// From 512 bytes on a value is a listing of posts, so many bytes of JSON, of which zstd leaves
-// about a half; below it is prose. There are 2,000 values, or fewer for large ones: at least 2. The
-// same seed makes the same values.
+// Sized makes a set of values of exactly this many bytes, 1 to MaxSized, named for the size
+// ("1024B"). From 512 bytes on a value is a listing of posts as JSON, which zstd compresses to
+// about a half; below that it is prose. There are 2,000 values, or fewer if they are large, but at
+// least 2. The same seed makes the same values.
 func Sized(bytes int, seed uint64) (*Dataset, error) {
 	if bytes < 1 || bytes > MaxSized {
 		return nil, fmt.Errorf("values of %d bytes: must be 1 to %d", bytes, MaxSized)
@@ -47,8 +47,8 @@ func Sized(bytes int, seed uint64) (*Dataset, error) {
 	return newGenerated[shoppb.Listing](name, values)
 }
 
-// listing is as long as its JSON is to be: after as many posts as there is room for, the note takes
-// what is left.
+// listing makes a listing whose JSON has exactly size bytes: as many posts as fit, and a note that
+// fills the rest.
 func listing(rng *rand.Rand, size int) (shop.Listing, error) {
 	v := shop.Listing{ID: 1_000_000 + rng.Int64N(9_000_000)}
 	empty, err := json.Marshal(&shop.Listing{ID: v.ID, Posts: []shop.Post{}})

@@ -36,7 +36,7 @@ func (c typed[T]) refused(op string, err error) error {
 }
 
 func (c typed[T]) Verify(src []byte, i int) error {
-	// What was decoded must stay what it is when the source's memory is used again.
+	// The decoded value must not change when the source's memory is used again.
 	source := append(make([]byte, 0, len(src)), src...)
 	v := new(T)
 	if err := c.decode(source, v); err != nil {
@@ -51,8 +51,8 @@ func (c typed[T]) Verify(src []byte, i int) error {
 	return nil
 }
 
-// newSet makes a set of Go values with the codecs that need nothing but reflection; raw are their
-// JSON, or they themselves when they are text or bytes.
+// newSet makes a set of Go values with the codecs that need only reflection. raw holds their JSON,
+// or the values themselves if they are text or bytes.
 func newSet[T any](name, track, kind string, values []T, raw [][]byte) *Dataset {
 	coder := func(s serializer[T], err error) (Coder, error) { return typed[T]{s, values, sameGo[T]}, err }
 	return &Dataset{Name: name, Kind: kind, Track: track, Raw: raw, coders: map[string]func() (Coder, error){
@@ -124,8 +124,8 @@ func newGenerated[M, T any, P code[T], PM message[M]](name string, values []T) (
 	return d, nil
 }
 
-// sameGo reports whether two values are the same: as reflect.DeepEqual does, but that times are the
-// same at the same instant.
+// sameGo reports whether two values are the same. It compares like reflect.DeepEqual, except that
+// times are equal at the same instant.
 func sameGo[T any](got, want *T) bool {
 	return reflect.DeepEqual(got, want) || sameValue(reflect.ValueOf(got).Elem(), reflect.ValueOf(want).Elem())
 }

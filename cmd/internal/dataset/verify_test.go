@@ -64,9 +64,9 @@ func eachCoder(t *testing.T, seed uint64, names []string, do func(d *Dataset, co
 	}
 }
 
-// TestVerifyNoticesDamage changes each byte of an encoding in turn. What decodes all the same must
-// not pass for the value, but for bytes that say nothing of it: gob's, which describe the type, and
-// the name of a field that is zero (so there is none in the value).
+// TestVerifyNoticesDamage changes each byte of an encoding in turn. A damaged encoding that still
+// decodes must not pass for the value. Bytes without information about the value are exempt: those
+// of gob that describe the type, and the name of a zero field (which the value does not have).
 func TestVerifyNoticesDamage(t *testing.T) {
 	if testvalues.Race {
 		t.Skip("slow with the race detector, and a single goroutine")

@@ -11,7 +11,7 @@ import (
 // Default is the engine for everything that does not ask for pure Go.
 var Default compress.Engine = czstd.Engine
 
-// Name says what zstd is.
+// Name is the zstd library in use.
 var Name = "libzstd " + czstd.Version()
 
 // Builders are all that can make dictionaries.

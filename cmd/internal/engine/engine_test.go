@@ -290,7 +290,7 @@ func roundTrip(t *testing.T, s Setting, d *dict.Dictionary) {
 			t.Errorf("%d bytes come back from a frame as %d, %v", len(value), len(back), err)
 		}
 	}
-	// What a reader or writer that failed leaves behind is no matter to the next ones.
+	// A failed reader or writer does not affect the next ones.
 	var all sync.WaitGroup
 	for g := range callers {
 		all.Go(func() {
@@ -319,8 +319,8 @@ type unclosed struct{ io.WriteCloser }
 func (unclosed) Close() error { return nil }
 
 // TestUnclosedStream makes the mistake by which a benchmark once compressed to zero bytes, and must
-// notice: no value whose stream was not closed may come back from a frame as another one, nor look
-// as small as it is.
+// notice it. A value from an unclosed stream must not come back from a frame as another value, nor
+// look smaller than it is.
 func TestUnclosedStream(t *testing.T) {
 	for _, name := range []string{"zstd/stream", "zstd:3/go/stream", "lz4/stream", "s2/stream", "snappy/stream"} {
 		for _, n := range []int{100, 4096, 5 << 20} {
@@ -395,8 +395,8 @@ func TestNothingWritten(t *testing.T) {
 	}
 }
 
-// TestLevels compares what the forms write at each level: a naive one-shot call writes what the
-// pooled one does, where both call the same library with the same settings.
+// TestLevels compares the output of the forms at each level. A naive one-shot call writes the same
+// bytes as the pooled one if both call the same library with the same settings.
 func TestLevels(t *testing.T) {
 	if testvalues.Race {
 		t.Skip("it is about bytes, and slow")
@@ -495,8 +495,8 @@ func TestBadDictionary(t *testing.T) {
 	}
 }
 
-// TestHostileTables: whoever can write the registry chooses the entropy tables of a dictionary.
-// Whatever they say, nothing panics, and a value comes back or is an error.
+// TestHostileTables: a writer of the registry chooses the entropy tables of a dictionary. With any
+// tables nothing panics, and a value comes back or is an error.
 func TestHostileTables(t *testing.T) {
 	const tables = 300 // bytes at the start that hold them
 	good := dictionaries(t)[0].Bytes()

@@ -12,9 +12,8 @@ const (
 	// a dictionary digested once.
 	Pooled Form = iota
 
-	// Naive is what is commonly written: a new encoder or decoder for each value, with the
-	// library's defaults but for the level, let go of right after; a dictionary is digested anew
-	// for each value.
+	// Naive is the usual code: a new encoder or decoder for each value, with the library's defaults
+	// except for the level, dropped right after. It digests a dictionary anew for each value.
 	Naive
 
 	// Stream is the library's streaming writers and readers, pooled and reset for each value; a
@@ -25,7 +24,7 @@ const (
 // String is the form's name, as a Setting has it.
 func (f Form) String() string { return [...]string{"pooled", "naive", "stream"}[f] }
 
-// lacks says why there is no such form of a setting, "" where there is.
+// lacks returns why a setting does not have this form, "" if it has.
 func (s Setting) lacks() string {
 	switch a := s.Algorithm; {
 	case s.Form == Pooled:

@@ -15,8 +15,8 @@ import (
 	"github.com/balekv/bale/internal/testvalues"
 )
 
-// TestNaiveFrees keeps the garbage collector away, whose turn could free what a call must free
-// itself, and looks at the process: each context that stayed would take 100 KB and more.
+// TestNaiveFrees disables the garbage collector, which could free what a call must free itself, and
+// reads the memory of the process. Each leaked context would take 100 KB and more.
 func TestNaiveFrees(t *testing.T) {
 	if testvalues.Race {
 		t.Skip("the race detector keeps memory of its own")

@@ -71,8 +71,7 @@ func once(s compress.Setting, d *frame.Dictionary, call func(compress.Compressor
 	return dst, errors.Join(err, c.Close())
 }
 
-// magic starts a Zstandard frame. Payloads are without it: the header of bale's frame says what
-// they are.
+// magic starts a Zstandard frame. Payloads omit it: the header of bale's frame names the algorithm.
 var magic = []byte{0x28, 0xB5, 0x2F, 0xFD}
 
 // trainedMagic starts a dictionary in the format of zstd's trainer.

@@ -10,7 +10,7 @@ import (
 // Default is the engine for everything: pure Go.
 var Default compress.Engine
 
-// Name says what zstd is.
+// Name is the zstd library in use.
 var Name = "klauspost/compress (pure Go)"
 
 // Builders are all that can make dictionaries.

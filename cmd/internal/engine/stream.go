@@ -225,7 +225,7 @@ func (d *decoder) read(b []byte) error {
 	return nil
 }
 
-// Close lets go of a dictionary; pooled writers and readers are left to the garbage collector.
+// Close releases a dictionary; pooled writers and readers are left to the garbage collector.
 func (c *streams) Close() error {
 	if !c.closed.Swap(true) && c.release != nil {
 		c.release()

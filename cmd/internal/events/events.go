@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// maxRows bounds how many groups and operations are told apart: each may take seven histograms
-	// of 37 KB.
+	// maxRows bounds the number of groups and operations with their own rows: each may take seven
+	// histograms of 37 KB.
 	maxRows = 500
 
 	// maxIntervals bounds a time series: a day in seconds.
@@ -35,7 +35,7 @@ const (
 	digits     = 2                // a percentile is right to 1%
 )
 
-// OtherGroups is the group of what is beyond the number of groups that are told apart.
+// OtherGroups is the name of the group that collects all groups beyond the limit.
 const OtherGroups = stats.OtherGroups
 
 var (
@@ -55,7 +55,7 @@ type Source struct {
 	Reader io.Reader
 }
 
-// Options say what is summed up; the zero value is all, and no time series.
+// Options select the events to sum up. The zero value selects all, without a time series.
 type Options struct {
 	Group string        // groups like this pattern alone: * is any text, ? any character, [ab] one of these
 	Every time.Duration // intervals of a time series; 0 for none
@@ -120,8 +120,8 @@ type Stage struct {
 // Total is the name of the stage that is all of them.
 const Total = "total"
 
-// Interval is a part of a time series. It has the operations that a caller waits for: not load,
-// refresh and flush, which are told beside them. Errors are those of all.
+// Interval is a part of a time series. It counts the operations that a caller waits for; load,
+// refresh and flush have their own counts. Errors counts the errors of all operations.
 type Interval struct {
 	Start     time.Time `json:"start"`
 	Seconds   float64   `json:"seconds"` // of it within the time of the summary
@@ -139,8 +139,8 @@ type Interval struct {
 	Dropped   uint64    `json:"dropped"`
 }
 
-// Collect reads all sources at once, in the order of time. What cannot be read of one becomes a
-// warning, and if there is nothing in any of them, an error.
+// Collect reads all sources at once, in the order of time. An unreadable part of a source becomes a
+// warning. If no source has any data, Collect returns an error.
 func Collect(ctx context.Context, sources []Source, o Options) (*Summary, error) {
 	if _, err := path.Match(o.Group, ""); err != nil {
 		return nil, fmt.Errorf("%w: %q: %w", ErrPattern, o.Group, err)
@@ -231,7 +231,7 @@ func (r *reading) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next goes to the next batch. An error says what is to be said of the source.
+// next goes to the next batch. Its error is the message for the source.
 func (r *reading) next() error {
 	batch, err, ok := r.pull()
 	r.batch = batch

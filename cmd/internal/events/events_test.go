@@ -78,8 +78,8 @@ func event(r *rand.Rand) stats.Event {
 	return e
 }
 
-// TestAsCounted: a file says what Counters say of the same events, and percentiles as they are in
-// the sorted times.
+// TestAsCounted: a file gives the same counts as Counters for the same events, and percentiles
+// match the sorted times.
 func TestAsCounted(t *testing.T) {
 	counters := stats.NewCounters(stats.CountersOptions{})
 	var buf bytes.Buffer

@@ -62,9 +62,10 @@ var runtimeFunctions = []struct {
 	{"runqgrab", Scheduler}, {"netpoll", Scheduler}, {"sysmon", Scheduler}, {"retake", Scheduler}, {"newproc", Scheduler}, {"injectglist", Scheduler},
 }
 
-// categoryOf is the category of a function, that of its caller for one that has none of its own. So
-// a sample belongs to the innermost call that has one: memory that a serializer allocates counts as
-// its own, and C, which profiles show as runtime.cgocall, as the Go package's that calls it.
+// categoryOf returns the category of a function, or its caller's if it has none of its own. So a
+// sample belongs to the innermost call with a category. Memory that a serializer allocates counts
+// as the serializer's. C, which profiles show as runtime.cgocall, counts for the Go package that
+// calls it.
 func categoryOf(function string, caller Category) Category {
 	pkg := packageOf(function)
 	if pkg == "runtime" {

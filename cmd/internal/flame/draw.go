@@ -19,11 +19,11 @@ const (
 	fewest    = 3   // letters of a name that are worth showing
 )
 
-// SVG draws the tree, the root above. It has no colours: each frame is in a group of class
-// "flame-compress", "flame-serialize", "flame-network", "flame-gc", "flame-scheduler" or
-// "flame-other", and the whole of class "flame"; the page says how they look. A frame's whole name
-// and figures are its tooltip. To a screen reader it is one image, and its label, the title and
-// what cost most, says what it shows.
+// SVG draws the tree, the root above. It sets no colours; the page styles the classes. Each frame
+// is in a group of class "flame-compress", "flame-serialize", "flame-network", "flame-gc",
+// "flame-scheduler" or "flame-other", and the whole picture has class "flame". A frame's tooltip
+// has its whole name and figures. For a screen reader it is one image, and its label has the title
+// and the largest costs.
 func (t *Tree) SVG(title string) string {
 	depth := 0
 	for _, n := range t.Nodes {
@@ -142,10 +142,11 @@ func number(f float64) string { return strings.TrimSuffix(strconv.FormatFloat(f,
 
 // Forest is the trees of a run, for a page that draws them. Nil ones are null.
 //
-// As JSON it is an object: "names" are the names of all functions; "trees" has for each tree its
-// "unit", "total", "shares" in the order of the Category numbers, and "nodes", four numbers each:
-// the index of the name, the depth, the value in 1/100,000 of the total, rounded down, so that
-// children never stick out, and the number of the Category. "categories" are their names.
+// As JSON it is an object. "names" are the names of all functions, and "categories" the names of
+// the categories. "trees" has for each tree its "unit", its "total", its "shares" in the order of
+// the Category numbers, and its "nodes". A node is four numbers: the index of the name, the depth,
+// the value, and the number of the Category. The value is in 1/100,000 of the total, rounded down,
+// so that children never stick out.
 type Forest []*Tree
 
 // parts of the total are what values are counted in.

@@ -1,10 +1,10 @@
-// Package flame makes flame graphs of pprof profiles: which functions a cell of the lab spent its
-// time or memory in, and whether compression, serialization or the network is what costs.
+// Package flame makes flame graphs of pprof profiles. They show in which functions a cell of the
+// lab spent its time or memory, and the shares of compression, serialization and the network.
 //
-// [New] makes a [Tree] of a profile, with the [Shares] of each [Category]; [Merge] adds the
-// profiles of a cell's rounds up before, and [Difference] cuts out of a profile that counts from
-// the program's start what one round added. [Tree.SVG] draws a tree, and a [Forest] is the trees of
-// a whole run, small enough for a page.
+// [New] makes a [Tree] of a profile, with the [Shares] of each [Category]. [Merge] adds up the
+// profiles of a cell's rounds first. [Difference] extracts the part of one round from a profile
+// that counts from the program's start. [Tree.SVG] draws a tree. A [Forest] holds the trees of a
+// whole run, small enough for a page.
 package flame
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// kinds are the profiles that there are, and the sample types that their trees show: the time on a
-// processor, the bytes allocated, the time that others waited for a lock, and the time that
+// kinds are the known profiles, with the sample types that their trees show. These are the time on
+// a processor, the bytes allocated, the time that others waited for a lock, and the time that
 // goroutines waited.
 var kinds = map[string]string{"cpu": "cpu", "heap": "alloc_space", "mutex": "delay", "block": "delay"}
 
@@ -79,9 +79,9 @@ func Merge(profiles ...*profile.Profile) (*profile.Profile, error) {
 	return p, nil
 }
 
-// Difference is what came to a profile since an earlier one: heap, mutex and block profiles count
-// from the program's start. A heap profile is as old as the last garbage collection, so that one is
-// to be run before each. Both profiles stay as they are.
+// Difference returns the samples that a profile gained since an earlier one: heap, mutex and block
+// profiles count from the program's start. A heap profile is as old as the last garbage collection,
+// so run one before each. Both profiles stay unchanged.
 func Difference(before, after *profile.Profile) (*profile.Profile, error) {
 	minus := before.Copy()
 	minus.Scale(-1)
@@ -199,8 +199,8 @@ func (f *frame) bySize() []*frame {
 	return all
 }
 
-// append appends the kept nodes. What others sum up to is folded into one, where that is not too
-// small itself.
+// append appends the kept nodes. The others are folded into one, unless their sum is too small
+// itself.
 func (f *frame) append(nodes []Node, depth int, smallest int64) []Node {
 	nodes = append(nodes, Node{short(f.function), depth, f.value, f.category})
 	folded := int64(0)

@@ -101,7 +101,8 @@ func (f *Finder[T]) refine(n *node[T], first bool) {
 	}
 }
 
-// place returns the children behind separators, but for *.
+// place returns the words behind a separator, without *. keys counts the keys of all children
+// behind it.
 func (n *node[T]) place(sep string) (words []*node[T], keys int64) {
 	for _, c := range n.sorted() {
 		if c.sepOf() == sep {
@@ -160,8 +161,8 @@ func (f *Finder[T]) settle(n *node[T], sep string, first bool) {
 	}
 }
 
-// named reports whether a label with a * is one to keep beside ids at a place with so many keys: it
-// has many of them, or not few and a word of its own, as session-*.
+// named reports whether to keep a label with a * beside the ids of a place with this number of
+// keys. The label needs many of the keys, or several keys and a word of its own, as session-*.
 func named[T any](n *node[T], keys int64) bool {
 	if !n.wild || n.keys*20 >= keys {
 		return n.wild
@@ -214,8 +215,8 @@ func (f *Finder[T]) joinForms(n *node[T], sep string) {
 	}
 }
 
-// alike reports whether all that has a tenth or more of what is below a is below b too, and is
-// there no chance: it has a part of b's keys.
+// alike reports whether every large child of a (a tenth of its keys or more) also exists below b,
+// with more of b's keys than chance explains.
 func alike[T any](a, b *node[T]) bool {
 	if b.rest {
 		return true
@@ -313,9 +314,9 @@ func (f *Finder[T]) joinCodes(n *node[T], sep string) {
 // rare reports whether a group is.
 func (f *Finder[T]) rare(keys int64) bool { return keys < rareKeys && keys*rarePart < f.keys }
 
-// meant reports whether what a branch beside a binary one starts with is no chance of binary names:
-// it has many keys, and one in 9000 names of random bytes starts with a given byte and a separator,
-// but only one in two million with two such bytes.
+// meant reports whether the prefix of a branch beside a binary one is more than chance in binary
+// names. The branch must have many keys. One in 9000 names of random bytes starts with a given byte
+// and a separator, but only one in two million with two given bytes.
 func (f *Finder[T]) meant(n, binary *node[T]) bool {
 	literal := len(n.label()) - strings.Count(n.label(), "*")
 	return !f.rare(n.keys) && literal > 0 && (literal > 1 || n.keys*rarePart >= binary.keys)

@@ -16,8 +16,8 @@ func json(key string, i int) int {
 	return 0
 }
 
-// wholeID returns the end of an id that only a part as a whole is: one that starts at i. The part
-// ends at segment as far as separators go, but the id may have such in it. Zero is for none.
+// wholeID returns the end of an id that starts at i and that only a whole part can be. The part
+// ends at segment as far as separators go, but the id may contain separators. Zero means no id.
 func wholeID(key string, i, segment int, primary, seen uint16) int {
 	switch b := key[i]; {
 	case b == '{' || b == '[':
@@ -210,7 +210,8 @@ func numbers(key string, i int) int {
 	return e
 }
 
-// ipv6 is an address of version 6. Its first group, of three or four with a digit, tells it from words such as "add" and "cafe".
+// ipv6 matches an address of version 6. Its first group, of three or four characters with a digit,
+// distinguishes it from words such as "add" and "cafe".
 func ipv6(key string, i int) int {
 	first := i
 	for is(key, first, digit|hexLetter) && first < i+5 {

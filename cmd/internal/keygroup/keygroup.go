@@ -1,26 +1,27 @@
 // Package keygroup finds the groups of keys in a key space, while their names pass by:
-// `user:*:profile` for what all of user:17:profile and user:ada:profile are. [New] makes a
-// [Finder], [Finder.Add] takes a key, [Finder.Groups] tells what was found.
+// `user:*:profile` for the keys user:17:profile and user:ada:profile. [New] makes a [Finder],
+// [Finder.Add] takes a key, [Finder.Groups] returns the groups.
 //
 // The method has three steps.
 //
-//   - A key is split into parts, at ':' and its like ('|', '#', brackets), else at '/', else at
-//     '.'. What looks like an id becomes `*` at once: numbers, hashes, UUIDs, drawn tokens, dates,
-//     addresses, hosts, paths, codes. That is also done within a part, at '-', '_' and other weak
-//     separators: user_17_profile is user_*_profile, user17 is user*. What is left is a word.
+//   - A key is split into parts, at ':' and similar ones ('|', '#', brackets), else at '/', else
+//     at '.'. A part that looks like an id becomes `*` at once: numbers, hashes, UUIDs, drawn
+//     tokens, dates, addresses, hosts, paths, codes. The same applies within a part, at '-', '_'
+//     and other weak separators: user_17_profile is user_*_profile, user17 is user*. The rest is a
+//     word.
 //   - The parts make a tree, in which each place counts its keys. Words that turn out to be ids are
-//     joined into `*` where a place has many that are rare: user:ada, user:bob. Words stay where
-//     they are few, or have many keys each: rate:GET, rate:POST. Beside ids a word stays only if it
-//     has many keys and what is below it is not what is below the ids.
+//     joined into `*` where a place has many rare ones: user:ada, user:bob. Words stay if they are
+//     few, or have many keys each: rate:GET, rate:POST. Beside ids a word stays only if it has many
+//     keys and other children than the ids.
 //   - When the tree is at its bound, the places with the most rare words are joined first; when
 //     that is not enough, the rarest branches are cut to `*`. So memory has a bound, whatever the
 //     keys. A word that turns out to have many keys after it was joined is a word again; the keys
 //     before that, some 16 of them, stay in `*`.
 //
-// Groups decides with all that was counted, by the same rules: the order of keys matters only for
-// what had to be joined for the bound. There a rare group, which has less than a thousandth of all
-// keys and fewer than 100, joins the group around it, or the others of its prefix; of what is rare
-// still, more than 10 groups become the one named [Other].
+// Groups applies the same rules to all counted keys. The order of keys matters only for words that
+// had to be joined to stay within the bound. A group is rare there if it has less than a thousandth
+// of all keys and fewer than 100. It joins the group around it, or the others of its prefix. If
+// more than 10 rare groups remain, they become the one named [Other].
 package keygroup
 
 import (

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what is looked at in one key. What is beyond them is a `*` at the end of its pattern.
+// Limits of the part of a key that is read. The rest becomes a `*` at the end of its pattern.
 const (
 	maxLength = 512 // bytes of a key
 	maxDepth  = 12  // parts
@@ -85,8 +85,8 @@ var classes = func() (c [256]uint16) {
 // is reports whether the byte of s at i is of a class; no byte is of none.
 func is(s string, i int, class uint16) bool { return i < len(s) && classes[s[i]]&class != 0 }
 
-// split splits a key into parts. The strongest separators in it separate: ':' and its like, else
-// '/', else '.'; weaker ones are within parts.
+// split splits a key into parts at the strongest separators in it: ':' and similar ones, else '/',
+// else '.'. Weaker separators stay within parts.
 func (l *lexer) split(key string) []part {
 	l.parts, l.buf = l.parts[:0], l.buf[:0]
 	long := len(key) > maxLength
@@ -187,7 +187,7 @@ func (l *lexer) label(key string, end *int, i int, primary uint16, binaryEnd int
 	}
 	star := func() {
 		p.wild = true
-		// Ids with nothing but weak separators between them are one.
+		// Ids with only weak separators between them are one id.
 		if n := len(l.buf); n > base {
 			j := n
 			for j > base && n-j < 3 && weak(l.buf[j-1]) {

@@ -59,7 +59,7 @@ func orders(t *testing.T, keys []string, do func(t *testing.T, keys []string)) {
 	}
 }
 
-// wantWithin checks that groups have what is wanted, but for some keys that may be in others.
+// wantWithin checks that groups match the wanted ones, except for some keys that may be in others.
 func wantWithin(t *testing.T, groups []Group[*int64], want map[string]int64, lost int64) {
 	t.Helper()
 	got := make(map[string]int64)
@@ -122,8 +122,8 @@ func TestPrefixesStayBelowAWord(t *testing.T) {
 	}
 }
 
-// Words that are there once fill the tree, and are joined. // What is below a prefix is not what is
-// below the words: one that has the same below is as much an id as they are.
+// Words with a single key fill the tree, and are joined. The prefixes stay, because they have other
+// children than the words. A prefix with the same children would be as much an id as the words are.
 func TestPrefixesStayBesideManyRareWords(t *testing.T) {
 	n := 60_000
 	if testvalues.Race || testing.Short() {

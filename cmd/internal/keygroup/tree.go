@@ -350,9 +350,9 @@ func (f *Finder[T]) shrink() {
 	}
 }
 
-// thin joins the words of a branch with no more keys than given, at places with many such. It does
-// not go below a place that is likely to be joined by and by, for what is below its words is better
-// counted for all of them together.
+// thin joins the rare words of a branch, those with at most rare keys, at places with many of them.
+// It does not go below a place that is likely to be joined later: the children of its words are
+// better counted for all of them together.
 func (f *Finder[T]) thin(n *node[T], rare int64, first bool) {
 	for _, place := range n.places() {
 		sep := place[0].sepOf()

@@ -24,7 +24,7 @@ const (
 // PasswordHint says where a command takes a password from.
 const PasswordHint = "the environment's REDISCLI_AUTH has the password, or a file that --redis-password-file names; a URL has a user and a password as redis://USER:PASSWORD@HOST:PORT"
 
-// ErrURL says that a URL is none of a Redis.
+// ErrURL: the URL is not of a Redis.
 var ErrURL = errors.New("no redis URL")
 
 // ParseURL reads a URL; its error never shows a password.
@@ -41,8 +41,8 @@ func ParseURL(s string) (*redis.Options, error) {
 	return o, nil
 }
 
-// WithPassword returns a URL with a password, if it has none. One that cannot be read stays as it
-// is, for [Open] to say why.
+// WithPassword returns a URL with a password, if it has none. An unreadable URL stays as it is;
+// [Open] returns the error for it.
 func WithPassword(at, password string) string {
 	u, err := url.Parse(at)
 	if err != nil || password == "" {
@@ -65,7 +65,7 @@ func schemeOf(s string) (scheme string, ok bool) {
 	return "", false
 }
 
-// whyNot says what is wrong with a URL without a part of it.
+// whyNot returns the cause of an invalid URL, without any part of the URL.
 func whyNot(err error) string {
 	for _, c := range []struct{ said, meant string }{
 		{"invalid port", "the port is no number"},

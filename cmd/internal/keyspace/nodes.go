@@ -35,11 +35,11 @@ const (
 //
 // where "+@read +info +ping" is shorter, and allows to read by all commands. A database other than
 // 0 takes +select, a cluster +cluster|slots, and its replicas +readonly. Redis before 7.0 has no
-// %R~* but ~*. Without +object|encoding and +memory|usage the memory that keys take is estimated.
-// With +client|setname, administrators see who reads. With +client|no-touch (from Redis 7.2, and
-// Valkey) reading does not make keys look used. Without it, a master that evicts by LRU or LFU has
-// a note. (+@connection has all of these, and CLIENT KILL.) Users are set on each server: one that
-// a replica does not know is why its master is read.
+// %R~* but ~*. Without +object|encoding and +memory|usage the memory of keys is estimated. With
+// +client|setname, administrators see who reads. With +client|no-touch (from Redis 7.2, and Valkey)
+// reading does not make keys look used. Without it, a master that evicts by LRU or LFU has a note.
+// The group +@connection has all of these, and CLIENT KILL. Users are set on each server: if a
+// replica does not know the user, its master is read.
 type Topology struct {
 	Nodes   []Node // which have all keys, each key once
 	Masters int
@@ -60,16 +60,16 @@ type Node struct {
 	Keys    int64 // in the database, as the server counts them, those that have expired and are not yet removed included
 }
 
-// Nodes finds where to read without a burden to masters. A replica is chosen if it answers within
-// some seconds to the same user and password, belongs to the master, is in step with it and does
-// not load; of several, the one that is the least behind. Otherwise it is the master, and a note
-// says why. If the client's server is itself a replica, it is that one. The caller closes the
-// topology; the client remains its own.
+// Nodes chooses where to read without a burden to masters. It chooses a replica that answers within
+// some seconds to the same user and password. The replica must belong to the master, be in step
+// with it, and not be loading; of several, Nodes takes the least delayed. Otherwise it takes the
+// master, and adds a note with the reason. If the client's server is itself a replica, Nodes reads
+// that one. The caller closes the topology; the client remains the caller's.
 //
-// A replica announces its own address, which may be anybody's who may replicate. So a replica of a
-// single master is asked with user and password only over TLS, with a certificate of the master's
-// name, or if announced says so. The addresses of a cluster are those that the client has from its
-// servers, and goes to by itself.
+// A replica announces its own address, and any client with the right to replicate can announce one.
+// So a replica of a single master gets the user and password only over TLS, with a certificate of
+// the master's name, or if announced is true. In a cluster the addresses come from the servers, and
+// the client connects to them by itself.
 func Nodes(ctx context.Context, client redis.UniversalClient, announced bool) (*Topology, error) {
 	t := &Topology{Masters: 1}
 	var err error
@@ -269,8 +269,8 @@ func open(ctx context.Context, o redis.Options, readOnly bool) (*member, error) 
 	return m, nil
 }
 
-// greet prepares a connection. A server that does not know a command, or a user who may not run it,
-// is no reason to give up, but for READONLY, without which a replica in a cluster does not answer.
+// greet prepares a connection. An unknown command, or one that the user may not run, is not an
+// error. The exception is READONLY: without it a replica in a cluster does not answer.
 func greet(ctx context.Context, c *redis.Conn, readOnly, named bool) error {
 	var must *redis.StatusCmd
 	commands, _ := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -342,7 +342,8 @@ func (t *Topology) note(format string, args ...any) {
 	t.Notes = append(t.Notes, fmt.Sprintf(format, args...))
 }
 
-// behind says what keeps a replica from being read in place of a master that was asked before it.
+// behind returns why a replica cannot be read in place of a master that was asked before it, or
+// nil.
 func (m *member) behind(master *member) error {
 	switch lacks := master.offset("master_repl_offset") - m.offset("slave_repl_offset"); {
 	case m.state["role"] != "slave" || m.state["master_replid"] == "" || m.state["master_replid"] != master.state["master_replid"]:
@@ -357,8 +358,8 @@ func (m *member) behind(master *member) error {
 	return nil
 }
 
-// check runs each command that reading takes, so that all that is not allowed is said at once. What
-// is not allowed and can be done without goes into notes.
+// check runs each command that reading takes, so that one error lists all missing permissions.
+// Missing permissions that reading can do without go into notes.
 func (m *member) check(ctx context.Context) error {
 	commands, err := m.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.Ping(ctx)

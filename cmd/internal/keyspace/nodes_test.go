@@ -379,8 +379,8 @@ func TestNodesTLS(t *testing.T) {
 	})
 }
 
-// TestNodesWithhold: an address that a replica announces does not get the password, unless the user
-// says so.
+// TestNodesWithhold: an address that a replica announces does not get the password without the
+// user's permission.
 func TestNodesWithhold(t *testing.T) {
 	const password = "secret-of-the-master"
 	l, err := net.Listen("tcp", "127.0.0.1:0")

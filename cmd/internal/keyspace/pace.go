@@ -167,8 +167,8 @@ func (c *condition) look(ctx context.Context, server *redis.Client) (kind, why s
 	return c.kind, c.why, nil
 }
 
-// trouble says what INFO shows. Before is what used_memory was at the last look, 0 for none, and
-// since is how long ago that was.
+// trouble interprets INFO. Before is used_memory at the last look, 0 for none, and since is the
+// time since then.
 func trouble(info map[string]string, before int64, since time.Duration) (kind, why string) {
 	used, _ := strconv.ParseInt(info["used_memory"], 10, 64)
 	if before > 0 && float64(used-before) > grownBy*max(since.Seconds(), 1) {

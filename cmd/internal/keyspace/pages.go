@@ -100,8 +100,7 @@ func askExtent(ctx context.Context, c redis.Cmdable, kind, key string) (r extent
 	return r
 }
 
-// extent reads the replies. The error is of the length, for what there is without MEMORY USAGE
-// does.
+// extent reads the replies. The error is that of the length: a failure of MEMORY USAGE is no error.
 func (r extentReplies) extent() (extent, error) {
 	e := extent{usage: -1}
 	var err error
@@ -284,13 +283,14 @@ func readString(ctx context.Context, c redis.Cmdable, key string, n int64) ([]by
 	return b, nil
 }
 
-// ErrTooLarge says that a value is larger than what is read.
+// ErrTooLarge: the value is larger than the limit of reading.
 var ErrTooLarge = errors.New("the value is too large to be read")
 
 // Reread reads strings and fields again, into values. The first result has an error for each value:
-// redis.Nil if it is gone, ErrTooLarge if it has more than limit bytes or is a field of more than
-// [LargestElement], or that of the server. The second result is any other error. A string of more
-// than 4 MiB is read in pieces: if a program writes it meanwhile, they may be of two values.
+// redis.Nil if it is gone, ErrTooLarge if it is too large. Too large is more than limit bytes, a
+// field of more than [LargestElement], or the server's own error. The second result is any other
+// error. A string of more than 4 MiB is read in pieces: if a program writes it meanwhile, the
+// pieces may be of two values.
 func Reread(ctx context.Context, c redis.UniversalClient, values []Value, limit int64) ([]error, error) {
 	errs, lengths := make([]error, len(values)), make([]*redis.IntCmd, len(values))
 	if err := Pipeline(ctx, c, len(values), func(p redis.Pipeliner, i int) {

@@ -26,8 +26,8 @@ func figure(t *testing.T, c redis.UniversalClient, name string) int64 {
 	return n
 }
 
-// TestPagesBySize: a walk over large elements evicts nothing from a server that is 20 MiB below its
-// limit, and its replies take less than 16 MiB of the server's memory.
+// TestPagesBySize: the server is 20 MiB below its limit. A walk over large elements evicts nothing
+// from it, and its replies take less than 16 MiB of the server's memory.
 func TestPagesBySize(t *testing.T) {
 	t.Parallel()
 	const (

@@ -186,7 +186,7 @@ func TestProofNeedsTheSameServer(t *testing.T) {
 	wantInconclusive(t, err, "", "RENAME ran during the scan")
 	_, err = scan(ReferenceOptions{}, func() { must(t, client.BitOpOr(ctx, "l", "k").Err(), client.Del(ctx, "l").Err()) })
 	wantInconclusive(t, err, "", "BITOP ran during the scan")
-	// It counts itself, so that another one shows the same, but for the microseconds that it took:
+	// INFO counts itself, so a second one shows the same, except for the microseconds that it took:
 	// those are equal now and then.
 	for try := 0; try == 0 || err == nil && try < 5; try++ {
 		must(t, client.ConfigResetStat(ctx).Err())

@@ -53,10 +53,10 @@ func Rank(seed uint64, name string) uint64 {
 	return h ^ h>>33
 }
 
-// Sample reads string values in the order in which SCAN finds them, which is that of the server's
-// hash table, and so as good as random, and different for each start of a server: it returns them
-// in the order of their keys' ranks. On a cluster each master gives its share. What was read until
-// ctx ended comes along with its error.
+// Sample reads string values in the order of SCAN. That is the order of the server's hash table,
+// which is as good as random and different for each start of a server. It returns them in the order
+// of their keys' ranks. On a cluster each master gives its share. If ctx ends, Sample returns the
+// values read so far along with ctx's error.
 func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) (*Sampled, error) {
 	s := &Sampled{}
 	var ranks []uint64

@@ -136,8 +136,8 @@ func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error)
 	return s, nil
 }
 
-// ownSlots reads what CLUSTER NODES says of the node that answered: its id and its slots. It is an
-// error if it is no master or if one of its slots is moving.
+// ownSlots reads the line of CLUSTER NODES for the node that answered: its id and its slots. A node
+// that is not a master, or with a moving slot, is an error.
 func ownSlots(nodes string) (id string, slots []bool, err error) {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)
@@ -171,7 +171,8 @@ func ownSlots(nodes string) (id string, slots []bool, err error) {
 	return "", nil, errors.New("CLUSTER NODES does not name the node itself")
 }
 
-// compareStates says what has changed between two looks at the masters; nil is for nothing.
+// compareStates returns an error that names the changes between two looks at the masters; nil if
+// there are none.
 func compareStates(before, after map[string]serverState, acceptMoves bool) error {
 	for _, addr := range slices.Sorted(maps.Keys(after)) {
 		if _, ok := before[addr]; !ok {

@@ -61,7 +61,7 @@ type Looked struct {
 	Gone     int64 // keys that were there, and a moment later were not
 }
 
-// ValuesOptions say what is read.
+// ValuesOptions select the values to read.
 type ValuesOptions struct {
 	Match []string // patterns of keys, one after another; all keys if there is none. A key that is like two of them is read twice
 	Skip  Skip     // passes keys over; nil for none
@@ -69,16 +69,16 @@ type ValuesOptions struct {
 	Size  int      // a larger value is passed over, and a field that is larger than LargestElement
 	Pace  Pace     // of keys, and of fields of hashes
 
-	// Places is where to go on, as Page was told of it by an earlier reading; nil for the start.
-	// See [Places].
+	// Places is where to continue: the places that Page received in an earlier reading, or nil for
+	// the start. See [Places].
 	Places []Place
 
 	// Values gets some values of one server at a time, 4 MiB together if not a single one has more.
 	// Their keys are reached through the server's client. The values are the callee's.
 	Values func(ctx context.Context, node redis.UniversalClient, values []Value) (Next, error)
 
-	// Page, if it is set, is called when all values of a page of keys have been dealt with, with
-	// how far the reading is, and in the end.
+	// Page, if set, is called with the current position after all values of a page of keys are
+	// done, and at the end.
 	Page func(places []Place, looked Looked) error
 }
 
@@ -288,8 +288,8 @@ func IsMoved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
-// Pipeline sends n commands, or n groups of them, at once. The error is for what is none of a
-// single command.
+// Pipeline sends n commands, or n groups of them, at once. It returns errors of the pipeline, not
+// those of single commands.
 func Pipeline(ctx context.Context, c redis.UniversalClient, n int, command func(p redis.Pipeliner, i int)) error {
 	if n == 0 {
 		return nil
@@ -391,7 +391,7 @@ func (r *valueReader) strings(c redis.UniversalClient, keys []string, sizes []in
 	return moved, next, err
 }
 
-// give passes values on, and waits for so many elements, beside what they have in bytes.
+// give passes values on, and waits for n elements in addition to their bytes.
 func (r *valueReader) give(c redis.UniversalClient, values []Value, n int) (Next, error) {
 	bytes := 0
 	for _, v := range values {

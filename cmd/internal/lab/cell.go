@@ -20,7 +20,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
-// cell is a variant on a server, by a client, with so many callers.
+// cell is a variant on a server, with a client and a number of callers.
 type cell struct {
 	*variant
 	server      *Server
@@ -83,7 +83,7 @@ func (c *cell) unfit() string {
 	return ""
 }
 
-// noBatches says why goredis+auto has none.
+// noBatches is the reason why goredis+auto has no batches.
 const noBatches = "goredis+auto makes pipelines of single commands, and a program's own batches go past it: take goredis for those"
 
 // slice is how long a cell is measured in a round.
@@ -127,8 +127,8 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 // proof begins what proveWrites writes.
 var proof = []byte("proof of round ")
 
-// proveWrites sees that what is written is there: in a mix a key holds the same value for ever, and
-// a write that is lost would not be noticed.
+// proveWrites checks that a written value can be read back. In a mix a key always holds the same
+// value, so a lost write would pass unnoticed.
 func (r *run) proveWrites(ctx context.Context, store bale.Store, round uint64) error {
 	key, value := r.dictKey(), binary.BigEndian.AppendUint64(slices.Clip(proof), round)
 	if err := store.Set(ctx, key, value, bale.Expiry{}); err != nil {
@@ -227,8 +227,8 @@ func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, roun
 	}
 }
 
-// hold lets the callers work for the time that is measured, and on until each had a turn from start
-// to end, where operations take longer than that; of an open loop until one was to start.
+// hold lets the callers work for the measured time, and longer until each has completed one whole
+// operation. In an open loop it goes on until at least one operation was due.
 func (r *run) hold(ctx context.Context, p *phase, from int64) {
 	sleep(ctx, r.slice())
 	for !p.over(p.now()) && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < r.timeout {
@@ -237,8 +237,8 @@ func (r *run) hold(ctx context.Context, p *phase, from int64) {
 	p.until.CompareAndSwap(maxTime, p.now())
 }
 
-// end has the callers come to an end. Those of an open loop do what was to start before its end,
-// for to leave it out would be to leave out the longest waits; but not for ever.
+// end stops the callers. In an open loop they first do the operations that were due before its end,
+// because leaving these out would hide the longest waits. The wait for them is bounded.
 func (p *phase) end(ctx context.Context, callers *sync.WaitGroup, slice time.Duration) {
 	p.until.CompareAndSwap(maxTime, p.now())
 	if p.cell.rate > 0 {
@@ -307,7 +307,7 @@ func (r *run) conclude(c *cell, p *phase, found *outcome.Round, before, after *l
 
 func (c *cell) failed() error { return errors.Join(c.variant.failure.get(), c.failure.get()) }
 
-// result is what was found of a cell, on a machine with so many cores.
+// result returns the results of a cell, on a machine with this number of cores.
 func (c *cell) result(cores int) outcome.Cell {
 	of := func(figure func(outcome.Round) float64) outcome.Estimate { return estimate(c.rounds, figure) }
 	out := outcome.Cell{

@@ -33,7 +33,7 @@ var Clients = []string{"goredis", "rueidis", "redigo", "radix"}
 // ClientSyntax is ClientSetting as help texts show it.
 const ClientSyntax = "goredis[:N][+auto][+idle:N], rueidis[:N][-auto], redigo[:N] or radix[:N], each with @twemproxy"
 
-// ErrClient says that there is no such client, or that it has no such setting.
+// ErrClient: there is no such client, or it has no such setting.
 var ErrClient = errors.New("no such client")
 
 // ClientSetting is a Redis client as it is measured:
@@ -41,9 +41,9 @@ var ErrClient = errors.New("no such client")
 type ClientSetting struct {
 	Name string // of Clients
 
-	// Connections are how many there are at most. Zero is as many as there are callers, or with
-	// auto-pipelining the client's own choice: one for go-redis, and for rueidis 1, 2 or 4, by the
-	// number of processors.
+	// Connections is the most connections to open. Zero is one for each caller. With
+	// auto-pipelining zero is the client's own choice: one for go-redis, and for rueidis 1, 2 or 4,
+	// by the number of processors.
 	Connections int
 
 	// Auto has the client gather the commands of all callers into pipelines. go-redis does so with
@@ -132,8 +132,8 @@ type client struct {
 // gathers reports whether it makes pipelines of single commands, and has none for batches.
 func (c ClientSetting) gathers() bool { return c.Name == "goredis" && c.Auto }
 
-// dial makes a client for at most so many callers, with a time-out of each command. The server's
-// address in o is the proxy's where there is one.
+// dial makes a client for up to this number of callers, with a time-out for each command. If there
+// is a proxy, the address in o is the proxy's.
 func dial(ctx context.Context, s ClientSetting, o redis.Options, callers int, timeout time.Duration) (*client, error) {
 	connections := s.Connections
 	if connections == 0 {
@@ -171,8 +171,8 @@ func (c *client) goredis(s ClientSetting, o redis.Options, connections int) erro
 	if s.gathers() {
 		return c.autoPipeline(s, o)
 	}
-	// Pipelines have a pool of their own, with larger buffers, and go on to the other one where
-	// that is full. Where a number was asked for it is that of all connections.
+	// Pipelines have a pool of their own, with larger buffers, and use the other pool when theirs
+	// is full. A requested number of connections bounds all of them, so there is one pool then.
 	o.PipelinePoolSize = connections
 	if s.Connections > 0 {
 		o.PipelinePoolSize = -1

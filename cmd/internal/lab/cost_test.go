@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkOwnCost compares the lab, with codec raw and without compression, with a bare loop of
-// go-redis that writes and reads the same values and as many keys: the two in turn, 64 callers.
+// go-redis. Both write and read the same values and as many keys, in turn, with 64 callers.
 // "lab/bare" is the median of the lab's operations a second over the loop's before and after it,
 // "low" and "high" its 95% interval.
 func BenchmarkOwnCost(b *testing.B) {
@@ -36,7 +36,7 @@ func BenchmarkOwnCost(b *testing.B) {
 	none.Datasets, none.Codecs, none.Concurrency, none.Rounds, none.Duration = []*dataset.Dataset{profiles}, []string{"raw"}, []int{callers}, 1, turn
 	rdb := redis.NewClient(&redis.Options{Addr: process.Addr(), PoolSize: callers, ContextTimeoutEnabled: true, DisableIdentity: true})
 	defer rdb.Close()
-	// As many keys as the lab writes, for what the server has in its caches is a part of its speed.
+	// As many keys as the lab writes, because the server's speed depends on its processor caches.
 	keys := make([]string, memoryKeys)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("bare:bench:00000000:%06d", i)

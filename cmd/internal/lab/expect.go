@@ -11,10 +11,11 @@ import (
 type Expectation struct {
 	Cells int
 
-	// Time is about how long the run takes, on a machine as the one of the constants below: with
-	// the training of dictionaries, the loading of the values that memory is measured of, those of
-	// a mix before each round, warming up, rounds, and operations that take longer than a round; as
-	// if every dictionary paid. A machine half as fast takes longer for all but the rounds.
+	// Time is the approximate time of the run, on a machine like that of the constants below. It
+	// includes the training of dictionaries, and assumes that every dictionary pays. It includes
+	// the loading of values, once for the memory figures and for a mix before each round. It also
+	// includes warming up, the rounds, and operations that take longer than a round. On a machine
+	// half as fast everything takes longer, except the rounds.
 	Time time.Duration
 
 	// Overload is what open loops may take longer, at most: each round whose rate is too high waits
@@ -45,7 +46,7 @@ const (
 // scaled is a time for each of a number of things.
 func scaled(each time.Duration, n float64) time.Duration { return time.Duration(float64(each) * n) }
 
-// over is how long bytes take to a server, in one direction, with so many round trips.
+// over returns how long bytes take to a server, in one direction, with this number of round trips.
 func (s *Server) over(bytes, trips float64) time.Duration {
 	d := scaled(s.LinkDelay, trips)
 	if s.LinkBits > 0 {

@@ -47,8 +47,8 @@ func trapped(c *Config, strike func(key string)) {
 	}
 }
 
-// TestServerGone: when a server is killed or stands still the run ends, says so, and has what was
-// measured before. No client hangs.
+// TestServerGone: when a server is killed or stands still, the run ends, reports it, and keeps the
+// earlier measurements. No client hangs.
 func TestServerGone(t *testing.T) {
 	for how, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "paused": syscall.SIGSTOP} {
 		for _, name := range []string{"goredis", "goredis+auto", "rueidis", "rueidis-auto", "redigo", "radix"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
-// TestForms takes values through a real Redis in each way to call a compressor. The bytes are about
-// the same in all of them, and what is made anew for each value is to be seen in the allocations.
+// TestForms takes values through a real Redis in each way to call a compressor. All forms store
+// about the same bytes, and the allocations show the encoders that are made anew for each value.
 func TestForms(t *testing.T) {
 	server := realServer(t)
 	c := config(t)

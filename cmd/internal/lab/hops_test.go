@@ -25,8 +25,8 @@ const (
 	requireLink  = "BALE_REQUIRE_LINK"
 )
 
-// TestThroughTwemproxy: each client, one by one and in batches, over the one connection that the
-// proxy has to the server; and the proxy is gone when the run is.
+// TestThroughTwemproxy: each client works one by one and in batches, over the one connection that
+// the proxy has to the server. After the run the proxy is gone.
 func TestThroughTwemproxy(t *testing.T) {
 	if _, err := exec.LookPath("nutcracker"); err != nil && os.Getenv(requireProxy) == "" {
 		t.Skip(twemproxy.ErrNotInstalled)
@@ -98,7 +98,7 @@ func TestThroughTwemproxy(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(tmp, "bale-twemproxy-*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	// What a proxy cannot take is said before.
+	// Run reports in advance what the proxy does not support.
 	server.Options.Username = "somebody"
 	if _, err := Run(t.Context(), []*Server{server}, c); !errors.Is(err, ErrClient) || strings.Contains(err.Error(), server.Options.Password) {
 		t.Errorf("with a user name: %v", err)

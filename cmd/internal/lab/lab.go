@@ -1,9 +1,9 @@
-// Package lab measures what each way to serialize and compress costs and saves, end to end: a
+// Package lab measures end to end what each way to serialize and compress costs and saves. Each
 // value is serialized, compressed, SET, GET, decompressed and deserialized, through a real Redis.
 //
-// [Run] measures a matrix of cells. Cells are interleaved in rounds of random order, so that
-// whatever drifts hits all alike, and every value that comes back is compared with the one that
-// went in.
+// [Run] measures a matrix of cells. It interleaves the cells in rounds of random order, so that
+// drift of the machine hits all cells alike. It compares every value that comes back with the
+// original.
 package lab
 
 import (
@@ -61,7 +61,7 @@ type Config struct {
 	// Progress is called before each step, if it is set; Total never changes.
 	Progress func(Progress)
 
-	// Observer is told of the run while it goes on, if it is set.
+	// Observer, if set, follows the run while it goes on.
 	Observer Observer
 
 	wrap    func(bale.Store) bale.Store // for tests: a store with faults
@@ -77,17 +77,16 @@ type Progress struct {
 	Cell             *outcome.Identity // that is measured next; nil for none
 }
 
-// Observer is told of a run while it goes on, for a live view. Its functions are called one at a
-// time.
+// Observer follows a run for a live view. The lab calls its functions one at a time.
 type Observer interface {
-	// Recorder makes what is told of every operation of a group: DATASET/TRACK/CODEC/COMPRESS.
+	// Recorder returns the recorder for all operations of a group: DATASET/TRACK/CODEC/COMPRESS.
 	Recorder(group string) stats.Recorder
 
-	// Trained is told of the dictionary of a group.
+	// Trained receives the dictionary of a group.
 	Trained(group string, t *dict.Training)
 
-	// Pool is told of the connections of a client that says how many there are, and with nil that
-	// it is closed.
+	// Pool receives the pool statistics of a client that reports them, and nil when the client
+	// closes.
 	Pool(client string, pool func() prom.PoolStats)
 
 	// Watch is given, before the first cell, what makes the result as far as it is measured, at any
@@ -130,11 +129,11 @@ type run struct {
 	sweeps       []outcome.Sweep
 }
 
-// Run measures all cells, on one or more servers. A cell that fails, or has one value come back
-// different, is in the result with Verified false; the error is for what ends the whole run. When
-// ctx ends before, or a server answers no more, the result holds the cells that were measured in
-// every whole round, and in one at least, along with ctx's error, or one of the server; it is nil
-// where there is no such cell.
+// Run measures all cells, on one or more servers. A cell that fails, or reads back a different
+// value, is in the result with Verified false. The error reports what ended the whole run. If ctx
+// ends early, or a server stops answering, Run returns the error along with a partial result. It
+// holds the cells that were measured in every whole round, and in at least one. Without any such
+// cell the result is nil.
 func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -308,7 +307,7 @@ func (r *run) result(complete bool) *outcome.Run {
 	return result
 }
 
-// load says what an operation is, and how they come.
+// load describes an operation and its arrival.
 func (r *run) load() string {
 	how := "each caller starts an operation when its last one has ended (closed loop)"
 	if r.Sweep || r.Rates[0] > 0 {
@@ -317,11 +316,10 @@ func (r *run) load() string {
 	return r.Mix.String() + "; " + how
 }
 
-// keysOf names the keys of the run. All cells use the same ones, so that the data set in Redis
-// stays small, and a value of another cell that stayed behind would be found as a mismatch. Within
-// a cell each caller has keys of its own, for a codec may write a value in more than one way (gob
-// and its maps), and each caller must find its own bytes; but for a mix, whose keys are
-// everybody's.
+// keysOf names the keys of the run. All cells use the same keys, so that the data set in Redis
+// stays small, and a value left by another cell shows as a mismatch. Within a cell each caller has
+// its own keys. A codec may write a value in more than one way (gob and its maps), and each caller
+// must find its own bytes. In a mix all callers share the keys.
 func (r *run) keysOf() []string {
 	n := 0
 	for _, d := range r.Datasets {
@@ -386,7 +384,7 @@ func (f *failure) get() error {
 	return nil
 }
 
-// errMismatch says that a value came back different, errMissing that none did.
+// errMismatch: a value came back different. errMissing: no value came back.
 var (
 	errMismatch = errors.New("MISMATCH: a value read back differs from the one written")
 	errMissing  = fmt.Errorf("%w: it is not there", errMismatch)

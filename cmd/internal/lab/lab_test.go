@@ -457,8 +457,8 @@ func TestLostValuesFailTheCell(t *testing.T) {
 	}
 }
 
-// TestInterrupted: the result says so, and has the cells that were measured in every whole round,
-// or in the first one; figures of a round that was cut short are none.
+// TestInterrupted: the result is marked as interrupted. It has the cells that were measured in
+// every whole round, or in the first one; a round that was cut short gives no figures.
 func TestInterrupted(t *testing.T) {
 	server, err := OpenEmbedded(t.Context())
 	if err != nil {

@@ -363,9 +363,9 @@ func TestHopelessRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whether one of the operations that were to start in time got its turn depends on the machine.
+	// It depends on the machine whether any of the operations that were due got its turn.
 	cell := r.Cells[0]
-	// What was given up would have taken longer than all that is shown.
+	// The abandoned operations would have taken longer than every latency shown.
 	if !cell.AtLeast || len(cell.Rounds) > 0 && !cell.Rounds[0].AtLeast {
 		t.Errorf("latencies that are lower bounds are not said to be: %+v", cell)
 	}
@@ -426,7 +426,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestTooMuchInHand: cells whose callers would hold too much are left out, and it is said.
+// TestTooMuchInHand: cells whose callers would hold too much are skipped, with the reason.
 func TestTooMuchInHand(t *testing.T) {
 	server, err := OpenEmbedded(t.Context())
 	if err != nil {

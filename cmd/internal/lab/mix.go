@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Mix says what operations do, and on which keys. The zero Mix is a value written and read back, on
-// keys of the caller's own.
+// Mix selects the operations and their keys. With the zero Mix an operation writes a value and
+// reads it back, on keys of the caller's own.
 type Mix struct {
-	// Gets and Sets are shares of operations that are a single GET or SET, of keys that all callers
-	// have in common and that all hold a value: 90 and 10 for nine GETs to a SET. Both zero for
-	// operations that are a SET and a GET of what it wrote.
+	// Gets and Sets are the shares of operations that are a single GET or SET: 90 and 10 for nine
+	// GETs to a SET. All callers share the keys, and every key holds a value. If both are zero, an
+	// operation is a SET and a GET of the same value.
 	Gets, Sets int
 
 	// Misses is the share of GETs that are of a key without a value, 0 to 1.
@@ -27,7 +27,7 @@ type Mix struct {
 	Zipf float64
 }
 
-// ErrMix says what is wrong with a Mix.
+// ErrMix: the Mix is invalid.
 var ErrMix = errors.New("no such mix")
 
 const (
@@ -49,7 +49,7 @@ func ParseMix(s string) (Mix, error) {
 	return Mix{Gets: g, Sets: w}, nil
 }
 
-// Validate says what is wrong.
+// Validate returns an error if the Mix is invalid.
 func (m Mix) Validate() error {
 	switch {
 	case !(m.Misses >= 0 && m.Misses <= 1):
@@ -73,7 +73,7 @@ func (m Mix) Proportion() string {
 	return fmt.Sprintf("%d:%d", m.Gets, m.Sets)
 }
 
-// String says what an operation is.
+// String describes an operation.
 func (m Mix) String() string {
 	if !m.Single() {
 		return "an operation is a value written and read back"
@@ -127,7 +127,7 @@ type Batch struct {
 	N    int  // values in one; 0 for one by one, each by a command of its own
 }
 
-// ErrBatch says that there is no such way for values to travel.
+// ErrBatch: there is no such kind of batch.
 var ErrBatch = errors.New("no such batch")
 
 // BatchSyntax is Batch as help texts show it.

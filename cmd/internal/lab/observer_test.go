@@ -122,8 +122,8 @@ func (o *observer) Watch(result func() *outcome.Run) {
 	}
 }
 
-// TestObserver: what is told has the operations that were done, no more and no fewer, and comes in
-// its order; the result may be asked for by several while the run goes on.
+// TestObserver: the observer receives exactly the operations that were done, in order. Several
+// goroutines may ask for the result while the run goes on.
 func TestObserver(t *testing.T) {
 	server := realServer(t)
 	for _, test := range []struct {

@@ -121,7 +121,7 @@ func (c *caller) roundTrip(ctx context.Context, i int, key string) (err error) {
 	return nil
 }
 
-// none says of every stage that the operation does not have it.
+// none records every stage as absent from the operation.
 func (c *caller) none() {
 	for i := range c.times {
 		c.times[i] = absent
@@ -175,9 +175,9 @@ func (c *caller) set(ctx context.Context) (err error) {
 	return nil
 }
 
-// get reads the value of a key, or of one that does not exist, and compares it with the one that
-// belongs there: the bytes first, and where a codec has more than one way to write a value, what
-// they decode to.
+// get reads the value of a key, or of one that does not exist, and compares it with the expected
+// one. It compares the bytes first. If a codec has more than one way to write a value, it compares
+// the decoded values.
 func (c *caller) get(ctx context.Context) error {
 	v := c.cell.variant
 	key := c.draw.draw(c.rng)

@@ -50,7 +50,7 @@ func newPhase(r *run, c *cell) *phase {
 // now is the time since the phase began.
 func (p *phase) now() int64 { return int64(time.Since(p.began)) }
 
-// counts reports whether an operation that was to start at a time is measured.
+// counts reports whether an operation with this scheduled start is measured.
 func (p *phase) counts(at int64) bool { return at >= p.from.Load() && at < p.until.Load() }
 
 // over ends what is measured if its time has come, and reports whether it has.
@@ -123,13 +123,12 @@ func (p *phase) count(c *caller) {
 	p.measured.Add(1)
 }
 
-// start is an operation of the open loop: when it was to start, and when the generator said so, in
-// nanoseconds since the phase began.
+// start is an operation of the open loop: its scheduled start, and the time when the generator
+// released it, in nanoseconds since the phase began.
 type start struct{ intended, sent int64 }
 
-// open is a caller who takes the operations of the open loop as they come. What it records as the
-// whole operation is from when it was to start: the time that it waited for a caller is a part of
-// it, as it would be of a request.
+// open is a caller that takes the operations of the open loop as they come. It records the whole
+// operation from its scheduled start. The wait for a free caller counts, as it would for a request.
 func (p *phase) open(ctx context.Context, c *caller, to *latency.Shard, starts <-chan start) {
 	for {
 		var at start
@@ -188,7 +187,7 @@ func (p *phase) generate(ctx context.Context, rate float64, starts chan<- start)
 // intendedAt is when operation i of an open loop is to start, in nanoseconds since its phase began.
 func intendedAt(i int64, rate float64) int64 { return int64(float64(i) / rate * 1e9) }
 
-// due is how many operations of an open loop were to start in the phase.
+// due returns how many operations of an open loop were scheduled in the phase.
 func (p *phase) due() int64 {
 	n := int64(float64(p.until.Load()) * p.cell.rate / 1e9)
 	for intendedAt(n, p.cell.rate) < p.until.Load() { // what was rounded
@@ -215,9 +214,10 @@ const (
 	warmPatient = 4 // in so many times what is measured in a round it must be steady, or it is measured as it is
 )
 
-// warmUp returns when the rate of completed operations is steady: the mean of the last windows
-// differs from that of as many before by no more than two standard errors of their difference, or
-// 2%; and not before each caller had a turn, for a thousand of them take a while to connect.
+// warmUp returns when the rate of completed operations is steady. It compares the mean of the last
+// windows with the mean of the same number before. The two may differ by two standard errors of
+// their difference, or by 2%. It also waits until each caller has had a turn, because a thousand
+// callers take a while to connect.
 func (p *phase) warmUp(ctx context.Context, slice time.Duration) warmth {
 	window := max(slice/warmShare, warmLeast)
 	var rates []float64

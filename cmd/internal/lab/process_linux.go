@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// residentSet reads the memory of this process without allocating, for what is allocated is counted
+// residentSet reads the memory of this process without allocating, because allocations are counted
 // meanwhile.
 type residentSet struct {
 	file *os.File // nil where it cannot be had
@@ -58,8 +58,8 @@ func processorTime(*run) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// sleepPrecisely sleeps on the thread that calls it, which is to be its own. The system wakes it up
-// within about 50 us.
+// sleepPrecisely sleeps on the calling thread, which must belong to the caller alone. The system
+// wakes it up within about 50 us.
 func sleepPrecisely(d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
 	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &t, nil)

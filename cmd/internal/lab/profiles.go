@@ -111,8 +111,8 @@ func merged(sum, p *profile.Profile) (*profile.Profile, error) {
 	return flame.Merge(sum, p)
 }
 
-// treeNodes are how many nodes the flame graphs of a run have together: so many bytes of a page go
-// to them.
+// treeNodes is the number of nodes that all flame graphs of a run share. It bounds their bytes on a
+// page.
 const (
 	treeNodes = 15_000
 	leastTree = 30

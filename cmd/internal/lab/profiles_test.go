@@ -99,8 +99,8 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestProfilesWithoutFiles: of the kinds that are asked for alone, and no file; a folder that
-// cannot be made is an error, for the profiles are what was asked for.
+// TestProfilesWithoutFiles: only the requested kinds are made, without a file. A folder that cannot
+// be made is an error, because the profiles were requested.
 func TestProfilesWithoutFiles(t *testing.T) {
 	server := realServer(t)
 	t.Chdir(t.TempDir())

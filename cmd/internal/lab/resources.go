@@ -22,8 +22,8 @@ import (
 // cores is how many processors there are for this process and the server.
 func cores() int { return runtime.NumCPU() }
 
-// look is a look at this process, and one at the server, each with the time and the operations that
-// were done by then: they are milliseconds apart while a server is busy.
+// look is a reading of this process, and one of the server, each with its time and the operations
+// done by then. The two are milliseconds apart while a server is busy.
 type look struct {
 	at, done int64
 	client   time.Duration // processor time of this process
@@ -69,8 +69,8 @@ func (l *look) atServer(ctx context.Context, p *phase) error {
 	return nil
 }
 
-// atOwn looks at this process. What allocates is read outside of what is counted: before it where
-// from is not set yet, after it later.
+// atOwn reads this process. Readings that allocate stay outside the counted part: before it if from
+// is not set yet, after it later.
 func (l *look) atOwn(ctx context.Context, p *phase) {
 	beforehand := p.until.Load() == maxTime
 	if beforehand {
@@ -230,8 +230,8 @@ const (
 	muchElse    = 0.10 // of all cores, by other programs
 )
 
-// MuchElse reports whether other programs use so much of a machine's cores that it is to be told:
-// more than a tenth.
+// MuchElse reports whether other programs use enough of a machine's cores to be mentioned: more
+// than a tenth.
 func MuchElse(others float64, cores int) bool { return others > muchElse*float64(cores) }
 
 // limit says what kept a cell from being faster, and why.

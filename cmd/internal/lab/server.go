@@ -105,11 +105,11 @@ func onThisMachine(addr string) bool {
 // Close disconnects and ends the server if it is ours.
 func (s *Server) Close() error { return errors.Join(s.client.Close(), s.close()) }
 
-// usedMemory is the memory of the data set in bytes: what Redis allocated, less what it holds for
-// its clients, whose buffers come and go. Of so many keys it looks each place of the table up
-// twice, for the table is rehashed a place with each look, and in the background, which a busy
-// machine comes to late. It waits until two readings agree; a busy server may never come to rest,
-// and then the last reading counts.
+// usedMemory returns the memory of the data set in bytes: Redis' allocations, less the memory for
+// its clients, whose buffers come and go. Each lookup rehashes one place of the table, and so does
+// a background task, which runs late on a busy machine. So usedMemory first looks up enough keys to
+// pass each place twice. Then it waits until two readings agree; on a busy server that may never
+// happen, and then the last reading counts.
 func (s *Server) usedMemory(ctx context.Context, keys []string) (int64, error) {
 	names := make([]string, rehashLooks)
 	for i := range names {

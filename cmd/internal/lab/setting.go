@@ -36,7 +36,7 @@ const (
 	maxMemory    = "8gb" // that a policy is for, which the values of a run stay below
 )
 
-// ServerSettings are all combinations of some values for each setting; none where there are no
+// ServerSettings returns all combinations of the values for each setting; none if there are no
 // values.
 func ServerSettings(logs []string, threads []int, evictions, links []string) ([]ServerSetting, error) {
 	if len(logs)+len(threads)+len(evictions)+len(links) == 0 {

@@ -65,9 +65,9 @@ func (v *variant) identity() outcome.Identity {
 	return outcome.Identity{Dataset: v.data.Name, Track: v.data.Track, Codec: v.codec, Compress: v.setting.String()}
 }
 
-// variants makes all of them that can be. Where a setting asks for a dictionary that is trained on
-// one half of the values, and all settings are measured on the other. Those that were made are
-// returned along with an error, too.
+// variants makes all possible variants. A setting with a dictionary trains it on one half of the
+// values; all settings are measured on the other half. On an error it still returns the finished
+// variants.
 func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 	r.total = len(r.Datasets) * len(r.Codecs) * len(r.Compress) * (1 + len(r.servers)*len(r.Clients)*len(r.Batches)*len(r.Concurrency)*len(r.Rates)*r.Rounds)
 	for _, d := range r.Datasets {
@@ -239,8 +239,8 @@ func (r *run) fill(ctx context.Context, v *variant) error {
 	return nil
 }
 
-// firstCalls does once what fill does, for Redis 7 allocates about 24 KB of statistics at the first
-// call of each command.
+// firstCalls calls each command of fill once: Redis 7 allocates about 24 KB of statistics at the
+// first call of each command.
 func (r *run) firstCalls(ctx context.Context, server *Server, store bale.Store) error {
 	if server.called {
 		return nil
@@ -269,8 +269,8 @@ func (r *run) firstCalls(ctx context.Context, server *Server, store bale.Store) 
 	return err
 }
 
-// roundTrip writes values to the keys from start up to end, beginning again when there are fewer
-// values, and compares what it reads back: all of it byte by byte, and each value once after
+// roundTrip writes values to the keys from start up to end, and starts over if there are fewer
+// values. It reads them back and compares them: all of them byte by byte, and each value once after
 // decoding.
 func (r *run) roundTrip(ctx context.Context, store bale.Store, v *variant, stored [][]byte, start, end int) error {
 	for start < end {
@@ -300,8 +300,8 @@ func (r *run) roundTrip(ctx context.Context, store bale.Store, v *variant, store
 	return nil
 }
 
-// items are the values of the keys from start on, as many as go into a pipeline: key i has value i,
-// beginning again when there are fewer values.
+// items returns the values for the keys from start on, as many as go into a pipeline. Key i has
+// value i; if there are fewer values, they start over.
 func (r *run) items(stored [][]byte, start, end, most int) []bale.Item {
 	size := 0
 	var items []bale.Item

@@ -69,9 +69,8 @@ func (h *Histogram) Clamped() int64 {
 	return h.clamped
 }
 
-// Quantile is the latency that a part q of all, 0 to 1, took at most: the end of its bucket, as
-// HdrHistogram has it, but for q = 0 the start of the first. It is zero where there are no
-// latencies.
+// Quantile returns the latency that a part q, 0 to 1, of all did not exceed. It is the end of the
+// bucket, as in HdrHistogram; for q = 0 it is the start of the first. It is zero without latencies.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.Count() == 0 {
 		return 0
@@ -91,8 +90,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return Max
 }
 
-// Mean is the mean latency in nanoseconds, each taken for the middle of its bucket; zero where
-// there are none.
+// Mean is the mean latency in nanoseconds, each taken as the middle of its bucket; zero if there
+// are none.
 func (h *Histogram) Mean() float64 {
 	if h.Count() == 0 {
 		return 0
@@ -111,15 +110,15 @@ type Point struct {
 	Value    time.Duration // as Histogram.Quantile has it
 }
 
-// quantiles are the lines of an HDR plot: even steps on its axis, on which as much is between 90%
-// and 99% as between 99% and 99.9%, from where half of all are, to one in 100,000.
+// quantiles are the lines of an HDR plot: even steps on its axis, up to one in 100,000. From the
+// median on, the distance from 90% to 99% is the same as from 99% to 99.9%.
 var quantiles = []float64{
 	0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.9975, 0.999, 0.9995, 0.99975, 0.9999, 0.99995, 0.999975, 0.99999,
 }
 
 // Points are the latencies by percentile, for an HDR plot: 0, 25, 50, 75, 90, 95, 97.5, 99 and so
-// on up to 99.999, as far as there is at least one latency beyond, and the longest one at 100.
-// There are at most 18, and none where there are no latencies.
+// on up to 99.999. They stop where no latency is beyond the percentile, and the longest latency is
+// at 100. There are at most 18, and none without latencies.
 func (h *Histogram) Points() []Point {
 	n := h.Count()
 	if n == 0 {

@@ -1,8 +1,8 @@
 // Package latency records how long the stages of an operation take, from thousands of goroutines at
 // a time, without a lock and without allocating.
 //
-// A [Recorder] counts in shards, which callers share; [Recorder.Snapshot] adds them up to a
-// [Histogram] for each stage, which has quantiles, the mean, and the [Histogram.Points] of a plot.
+// A [Recorder] counts in shards, which callers share. [Recorder.Snapshot] adds the shards up to a
+// [Histogram] for each stage, with quantiles, the mean, and the [Histogram.Points] of a plot.
 package latency
 
 import (
@@ -13,14 +13,13 @@ import (
 	"time"
 )
 
-// Max is the longest latency that is told from others; what is longer counts as Max, and as
+// Max is the longest latency with a bucket of its own. Longer ones count as Max, and as
 // [Histogram.Clamped].
 const Max = time.Minute
 
-// A latency is right to 3 digits, 0.1%: two runs that differ by the lab's smallest floor of 1% are
-// told apart ten buckets over. The geometry is HdrHistogram's: a value below 2,048 ns has a bucket
-// of its own, and each power of two above is cut in 1,024. That is 216 KiB a stage and shard; 2
-// digits would take 30.
+// A latency is right to 3 digits, 0.1%: the lab's smallest floor of 1% is ten buckets wide. The
+// geometry is HdrHistogram's: a value below 2,048 ns has a bucket of its own, and each power of two
+// above is cut in 1,024. That is 216 KiB a stage and shard; 2 digits would take 30.
 const (
 	digits      = 3
 	subBits     = 11 // of 2,048, the power of two that 2*10^digits fits in
@@ -41,7 +40,7 @@ type Options struct {
 
 const maxShards = 32
 
-// Recorder counts latencies. It is safe for concurrent use, but for Reset.
+// Recorder counts latencies. All methods except Reset are safe for concurrent use.
 type Recorder struct {
 	shards []Shard
 	stages int
@@ -69,8 +68,8 @@ func New(o Options) (*Recorder, error) {
 // one.
 func (r *Recorder) Shard(caller int) *Shard { return &r.shards[uint(caller)%uint(len(r.shards))] }
 
-// Snapshot is what was recorded so far, a Histogram for each stage. What is recorded meanwhile may
-// be in it or not, and an operation in part.
+// Snapshot returns the latencies recorded so far, a Histogram for each stage. It may miss
+// concurrent operations, or have only some of their stages.
 func (r *Recorder) Snapshot() []*Histogram {
 	out := make([]*Histogram, r.stages)
 	for i := range out {
@@ -101,11 +100,10 @@ func (r *Recorder) Reset() {
 	}
 }
 
-// stage counts the latencies of one stage in a shard. To add to a counter takes 6 to 7 ns of a
-// processor's time, as does HdrHistogram behind a lock taken once an operation; but here nobody
-// waits for a goroutine that was taken off its processor with the lock in its hand, and a Snapshot
-// holds nobody up. Counters of 32 bits would halve the memory but overflow in hours of a run that
-// is watched.
+// stage counts the latencies of one stage in a shard. To add to a counter takes 6 to 7 ns of
+// processor time, as much as HdrHistogram behind one lock per operation. Without the lock no caller
+// waits for a preempted goroutine that holds it, and a Snapshot blocks nothing. Counters of 32 bits
+// would halve the memory, but overflow in a watched run of some hours.
 type stage struct {
 	counts  [buckets]atomic.Uint64
 	clamped atomic.Uint64

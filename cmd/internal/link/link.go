@@ -1,10 +1,10 @@
-// Package link makes a limited network to a server on this machine: a network namespace that the
-// server runs in, and a cable to it with a rate and a delay.
+// Package link makes a limited network to a server on this machine. It is a network namespace for
+// the server, and a cable to it with a rate and a delay.
 //
-// [Parse] reads a [Setting], and [Open] makes a [Link] of it, with tc, as root on Linux. A server
-// is started through [Link.Prefix] on the address [Link.ServerIP]; programs outside reach it there.
-// Both directions are limited by tbf, and delayed by netem where there is a delay. An [Unavailable]
-// error says why there can be none on this machine.
+// [Parse] reads a [Setting], and [Open] makes a [Link] of it, with tc, as root on Linux. Start a
+// server through [Link.Prefix] on the address [Link.ServerIP]; programs outside reach it there. tbf
+// limits both directions, and netem delays them if there is a delay. An [Unavailable] error gives
+// the reason why this machine cannot have a link.
 //
 // A link costs the machine's own processor time, about as much as loopback does: a rate that it
 // cannot carry is not reached.
@@ -117,7 +117,7 @@ func (l *Link) Prefix() []string { return []string{l.ip, "netns", "exec", l.name
 // ServerIP is the address that a server inside listens on.
 func (l *Link) ServerIP() string { return l.server.String() }
 
-// Close removes the network. What runs inside should have ended: it cannot be reached any more.
+// Close removes the network. End the programs inside first: nothing can reach them afterwards.
 func (l *Link) Close() error {
 	if l.closed {
 		return nil

@@ -176,7 +176,8 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// transfer sends values of so many bytes in all to the server and gets them back, in Mbit/s.
+// transfer sends values of size bytes in total to the server and reads them back. It returns both
+// rates in Mbit/s.
 func transfer(tb testing.TB, s *redisproc.Server, size int) (up, down float64) {
 	tb.Helper()
 	conn, err := net.Dial("tcp", s.Addr())
@@ -238,7 +239,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestDelay: with a delay, a round trip takes at least so long, and without it less.
+// TestDelay: with a delay, a round trip takes at least the delay, and without it less.
 func TestDelay(t *testing.T) {
 	without := open(t, Setting{Bits: 1e9}) // skips where there can be no link
 	delay := 40 * time.Millisecond
@@ -285,7 +286,8 @@ func roundTrip(t *testing.T, conn net.Conn) time.Duration {
 	return time.Since(start)
 }
 
-// TestNoDelay: where the kernel cannot delay, Open says so and what to do, and leaves nothing.
+// TestNoDelay: if the kernel cannot delay packets, Open reports it with the next step, and leaves
+// nothing.
 func TestNoDelay(t *testing.T) {
 	open(t, Setting{Bits: 1e7}).Close() // skips where there can be no link
 	l, err := Open(t.Context(), Setting{Bits: 1e9, Delay: time.Millisecond})

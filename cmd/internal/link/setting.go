@@ -16,7 +16,7 @@ const (
 	maxDelay = 10 * time.Second
 )
 
-// ErrSetting says that a Setting is none.
+// ErrSetting: the Setting is invalid.
 var ErrSetting = errors.New("not a network")
 
 // Setting is how a network is limited.
@@ -94,9 +94,10 @@ func (s Setting) String() string {
 
 // The queues of a direction.
 const (
-	// A queue may send so much at once after a pause; the rate holds over longer times. A
-	// millisecond, for less is lost where the machine is busy: its timer comes late, and what was
-	// not sent then is never sent. Two packets at least.
+	// The burst is the amount that a queue may send at once after a pause; the rate holds over
+	// longer times. It lasts a millisecond, because a shorter one loses throughput on a busy
+	// machine: the timer comes late, and the missed part is never sent. It has two packets at
+	// least.
 	burstTime = time.Millisecond
 	minBurst  = 2 * 1514
 

@@ -27,7 +27,7 @@ type Claim struct {
 	// that makes new ones, by which nothing is removed.
 	Join func(context.Context) error
 
-	// Waiting, if it is set, is told once per outage why the run waits.
+	// Waiting, if set, receives once per outage the reason why the run waits.
 	Waiting func(err error)
 
 	until, renew time.Time

@@ -82,8 +82,8 @@ func TestForbiddenClaim(t *testing.T) {
 	}
 }
 
-// TestForbiddenScripts: without EVALSHA the scripts are sent as a whole; without EVAL, too, nothing
-// is changed, and the error says so and shows no value.
+// TestForbiddenScripts: without EVALSHA the scripts are sent as a whole. Without EVAL, too, nothing
+// is changed, and the error gives the reason and shows no value.
 func TestForbiddenScripts(t *testing.T) {
 	ctx := t.Context()
 	for name, rename := range map[string]bool{"by an ACL": false, "by rename-command": true} {

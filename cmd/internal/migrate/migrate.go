@@ -1,10 +1,10 @@
 // Package migrate packs the values that a Redis holds, in place, while programs read and write
 // them, or unpacks them again. [Run] does it; a [State] lets a run that was ended go on.
 //
-// Each value is replaced by a script that compares it with what was read: a value that a program
+// A script replaces each value if it is still the same as when it was read. A value that a program
 // has written meanwhile is read again. Its expiry stays to the millisecond, and a key that is gone
-// stays gone. A value that says itself when it ends gets that expiry when it is unpacked; one that
-// has ended is deleted. What is done twice changes nothing, so a run may end anywhere and start
+// stays gone. A value with its own end in the header gets that expiry when it is unpacked; a value
+// past its end is deleted. A repeated step changes nothing, so a run may end anywhere and start
 // again.
 package migrate
 
@@ -32,14 +32,13 @@ const (
 	hllMinSize = 16
 )
 
-// Options say what a run does.
+// Options are the settings of a run.
 type Options struct {
 	Match []string      // patterns of keys
 	Skip  keyspace.Skip // passes keys over: those of registries
 	Pace  keyspace.Pace // of keys, and of fields of hashes
 
-	// Packer writes values as they are to be, with Algorithm and DictionaryID, and reads all there
-	// are.
+	// Packer writes new values with Algorithm and DictionaryID, and reads all existing ones.
 	Packer       *bale.Packer
 	Algorithm    frame.Algorithm
 	DictionaryID frame.DictionaryID
@@ -56,7 +55,7 @@ type Options struct {
 	// Places is where to go on, nil for the start.
 	Places []keyspace.Place
 
-	// Page, if it is set, is told after every page of keys how far the run is.
+	// Page, if set, receives the position and the result so far after every page of keys.
 	Page func(places []keyspace.Place, r *Result) error
 }
 
@@ -108,7 +107,7 @@ func (m *migration) values(ctx context.Context, node redis.UniversalClient, valu
 	return keyspace.More, nil
 }
 
-// changes says what is to be written for the first values, as many as there is room for.
+// changes decides the writes for the first values, as many as there is room for.
 func (m *migration) changes(ctx context.Context, values []keyspace.Value) (changes []change, n int) {
 	size := 0
 	for i, v := range values {
@@ -271,7 +270,7 @@ func (m *migration) reread(ctx context.Context, node redis.UniversalClient, valu
 	return now, nil
 }
 
-// decide says what is to be stored in place of a value, or why it is left; the error is for
+// decide returns the new stored value, or the reason why the old one stays. The error comes with
 // [Unreadable] and [Nested].
 func (m *migration) decide(ctx context.Context, v keyspace.Value) (next []byte, why Reason, err error) {
 	h, _, packed := frame.Parse(v.Stored)

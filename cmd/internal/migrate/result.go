@@ -46,7 +46,7 @@ func (t *Tally) Add(v keyspace.Value, n int) {
 	t.Allocated += int64(v.Allocated(n))
 }
 
-// NewProblem says why a value could not be read or written back, in texts short enough to be shown.
+// NewProblem describes why a value could not be read or written back, in short texts.
 func NewProblem(v keyspace.Value, cause string) Problem {
 	if len(cause) > maxCause { // for the names of keys in it
 		cause = printable.Name(cause)

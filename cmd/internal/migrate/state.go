@@ -41,10 +41,10 @@ func NewState(settings map[string]string, places []keyspace.Place) *State {
 // ErrState says that a file is not of the run that is to go on.
 var ErrState = errors.New("the file to resume from does not fit")
 
-// ReadState reads the state of a run in a file, nil if there is no file. It must have been made
-// with the same settings, of the same servers. Servers that are new, or were started anew, or do
-// not tell, begin at the start: cursors of one process mean nothing to another, and what it has may
-// be older. The second result names them. Patterns is how many patterns of keys the run has.
+// ReadState reads the state of a run in a file, nil if there is no file. The state must have the
+// same settings and the same servers. A server starts over if it is new, was restarted, or does not
+// identify itself. Cursors of one process mean nothing to another, and its data may be older. The
+// second result names these servers. Patterns is the number of the run's patterns of keys.
 func ReadState(path string, settings map[string]string, places []keyspace.Place, patterns int) (s *State, anew []string, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

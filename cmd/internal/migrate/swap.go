@@ -14,11 +14,11 @@ import (
 	"github.com/balekv/bale/cmd/internal/keyspace"
 )
 
-// The scripts replace a value if it is still what was read, and keep its expiry. The last two
-// arguments are times in milliseconds, 0 for none. The first is when the value ends at the latest,
-// -1 for one that is to be deleted. The second is when the run must stop to write. They answer
+// The scripts replace a value if it is unchanged since it was read, and keep its expiry. The last
+// two arguments are times in milliseconds, 0 for none. The first is the latest end of the value, -1
+// to delete it. The second is when the run must stop writing. They answer
 //
-//	 1  done, also by an earlier sending
+//	 1  done, also by an earlier attempt
 //	 2  deleted
 //	 3  a field that cannot have an expiry
 //	 4  too late to write
@@ -81,8 +81,8 @@ local answer = ends(tonumber(ARGV[2]), ARGV[1])
 if type(answer) == 'table' then return answer end
 return 1`
 
-	// A field's own expiry (Redis 7.4, Valkey 9) ends with HSET. ARGV[4] says whether the server
-	// knows such expiries.
+	// A field's own expiry (Redis 7.4, Valkey 9) ends with HSET. ARGV[4] is 1 if the server has
+	// expiries of fields.
 	fieldScript = lateScript + endsScript + `
 local stored = redis.pcall('HGET', KEYS[1], ARGV[3])
 if type(stored) == 'table' and string.sub(stored.err, 1, 9) ~= 'WRONGTYPE' then return stored end
@@ -160,8 +160,8 @@ func newSwapper(smaller bool) *swapper {
 	return s
 }
 
-// swap makes changes through a client, in one go, and says what became of each. The server makes
-// none after until; zero is for no such limit.
+// swap makes changes through a client, in one go, and returns the result of each. The server makes
+// none after until; zero is no limit.
 func (s *swapper) swap(ctx context.Context, c redis.UniversalClient, changes []change, until time.Time) ([]outcome, error) {
 	by, err := onServer(ctx, c, until)
 	if err != nil {
@@ -298,7 +298,8 @@ func (s *swapper) pretend(ctx context.Context, c redis.UniversalClient, changes 
 	return outcomes, nil
 }
 
-// send sends the script for each of some changes. The error is for what is none of a single one.
+// send sends the script for each of some changes. It returns errors of the pipeline, not those of
+// single changes.
 func (s *swapper) send(ctx context.Context, c redis.UniversalClient, changes []change, which []int, whole, expiry bool, by int64) ([]*redis.Cmd, error) {
 	replies := make([]*redis.Cmd, len(which))
 	err := keyspace.Pipeline(ctx, c, len(which), func(p redis.Pipeliner, n int) {

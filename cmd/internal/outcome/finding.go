@@ -51,10 +51,10 @@ func (e Estimate) Around(all float64) Estimate {
 
 // Over is how many times another one e is. Its median is 0 where the other's is.
 //
-// It is of the quotients of the rounds, pair by pair, for a round measures all cells one after the
-// other, so that what makes it slow is in both: Hodges and Lehmann's estimate, and the interval of
-// Wilcoxon's signed ranks. Where there are too few rounds, or they are not known, or are of zero,
-// it is the quotient of the medians, with what the two intervals leave.
+// It uses the quotients of the rounds, pair by pair: a round measures all cells one after the
+// other, so that slowness hits both. The estimate is Hodges and Lehmann's, with the interval of
+// Wilcoxon's signed ranks. If there are too few rounds, or they are unknown or zero, it is the
+// quotient of the medians, with the interval that both intervals allow.
 func (e Estimate) Over(other Estimate) (q Estimate) {
 	if other.Median == 0 {
 		return q
@@ -87,8 +87,9 @@ func logs(values []float64) ([]float64, bool) {
 	return out, true
 }
 
-// Apart reports whether the interval of e over another one excludes that they are the same. It does
-// not where there is none.
+// Apart reports whether e differs significantly from another estimate. The interval of their
+// quotient must exclude 1. If there is none, the two intervals must not overlap; without them Apart
+// is false.
 func (e Estimate) Apart(other Estimate) bool {
 	if q := e.Over(other); q.Interval != nil {
 		return q.Interval[0] > 1 || q.Interval[1] < 1

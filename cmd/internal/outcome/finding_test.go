@@ -31,8 +31,8 @@ func TestOverIsPaired(t *testing.T) {
 	}
 }
 
-// TestOverCovers: of many pairs of cells that are the same but for noise about one in twenty is
-// told apart, and none that are 30% apart is missed.
+// TestOverCovers: if many pairs of cells differ only by noise, about one in twenty shows a
+// significant difference. No pair that is 30% apart is missed.
 func TestOverCovers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	const pairs = 2000

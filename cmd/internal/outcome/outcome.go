@@ -16,7 +16,7 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	Cells       []Cell      `json:"cells"`
 
-	// Findings are what a study sums up of it. None of a run that was interrupted.
+	// Findings are a study's summary. An interrupted run has none.
 	Findings []Finding `json:"findings,omitempty"`
 
 	// Skipped are the combinations that there are no cells of, and why.
@@ -111,13 +111,13 @@ type Skipped struct {
 type Estimate struct {
 	Median float64 `json:"median"`
 
-	// Interval holds the median of all rounds that there could be, with a confidence of 95% or a
-	// little more: two order statistics of the rounds, by the binomial distribution. Nil where
-	// there are too few rounds to say, that is fewer than 6.
+	// Interval holds the median of all possible rounds, with a confidence of at least 95%. Its ends
+	// are two order statistics of the rounds, by the binomial distribution. It is nil with fewer
+	// than 6 rounds.
 	Interval *[2]float64 `json:"interval_95,omitempty"`
 
-	// Rounds are the figures that it is of, in their order, as long as the run is at hand; Run's
-	// JSON has them once, in [Round].
+	// Rounds are the figures behind the estimate, in order, while the run is in memory. In Run's
+	// JSON they appear once, in [Round].
 	Rounds []float64 `json:"-"`
 }
 
@@ -139,9 +139,8 @@ type Cell struct {
 	MemoryUsagePerKey *float64 `json:"memory_usage_per_key"`
 	Keys              int      `json:"keys"`
 
-	// Operations are all that were measured. An operation is a value written and read back, or
-	// where a mix is asked for, a single SET or GET; where values travel in batches, a whole batch
-	// of them.
+	// Operations counts all measured operations. An operation writes a value and reads it back. In
+	// a mix it is a single SET or GET; with batches it is a whole batch.
 	Operations      int64    `json:"operations"`
 	OpsPerSecond    Estimate `json:"ops_per_second"`
 	ValuesPerSecond Estimate `json:"values_per_second"` // the same, times the values of a batch
@@ -153,14 +152,14 @@ type Cell struct {
 	Hits   int64 `json:"hits,omitempty"` // of the GETs of a mix
 	Misses int64 `json:"misses,omitempty"`
 
-	// Stages are the distributions of all rounds together. "total" is the whole operation from when
-	// it was to start.
+	// Stages are the distributions of all rounds together. "total" is the whole operation from its
+	// scheduled start.
 	Stages map[string]Stage `json:"stages"`
 	// Latency is the distribution of the whole operation for a picture of it, rising.
 	Latency []Point `json:"latency"`
-	// Service is the same from when an operation was really started: what a load generator reports
-	// that does not know when it should have. Only of an open loop; there Latency is from when it
-	// was to start.
+	// Service is the distribution from the actual start of an operation. A load generator that does
+	// not know the schedule reports this one. Only an open loop has it; there Latency counts from
+	// the scheduled start.
 	Service []Point `json:"service,omitempty"`
 	// Late is how long after its time an operation was begun although a caller was free: what the
 	// generator itself added, in microseconds. Only of an open loop.
@@ -168,9 +167,8 @@ type Cell struct {
 	// Unstarted are operations of an open loop that no caller came to before the round was given
 	// up: the rate is far too high.
 	Unstarted int64 `json:"unstarted,omitempty"`
-	// AtLeast says that P50, P99, Latency and the stage "total" are lower bounds: operations that
-	// would have waited longest were given up (Unstarted), or took longer than can be told
-	// (latency.Max).
+	// AtLeast says that P50, P99, Latency and the stage "total" are lower bounds: the operations
+	// with the longest waits were given up (Unstarted), or took longer than latency.Max.
 	AtLeast bool `json:"latency_at_least,omitempty"`
 
 	Resources Resources `json:"resources"` // mean of the rounds, or peak where it says so
@@ -267,8 +265,8 @@ type Moment struct {
 type Sweep struct {
 	Identity         // with Rate 0
 	Capacity float64 `json:"capacity"` // operations a second of the closed loop
-	// Knee is the highest rate that was kept: at least 95% of it was done, by the median of the
-	// rounds, and nothing left unstarted. 0 if none was.
+	// Knee is the highest rate that was kept. The median of the rounds reached at least 95% of it,
+	// and no operation was left unstarted. It is 0 if no rate was kept.
 	Knee float64 `json:"knee"`
 	// Cells are the places in Run.Cells of the cells, by rising rate.
 	Cells []int `json:"cells"`

@@ -14,8 +14,8 @@ import (
 // Partial is added to the name of a file until all of it is written.
 const Partial = ".partial"
 
-// ErrForeign says that a pipe, a device or a link to one belongs to somebody else, who may have put
-// it there to read what is written.
+// ErrForeign: a pipe, a device or a link to one belongs to another user, who may have put it there
+// to read the output.
 var ErrForeign = errors.New("it belongs to another user: give another name, or - for standard output")
 
 // File is a file that is being written.
@@ -61,8 +61,8 @@ func create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// openSpecial opens a pipe or a device. It looks at what it has opened, for another may stand there
-// meanwhile.
+// openSpecial opens a pipe or a device. It checks the opened file, because the path may have been
+// replaced meanwhile.
 func openSpecial(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package printable makes text of others safe on a terminal, in a log and on a page: keys, names of
-// groups and files, answers of servers, strings of JSON. Anybody may have written them, with escape
-// sequences, line breaks and marks that reorder what stands around them.
+// Package printable makes untrusted text safe on a terminal, in a log and on a page: keys, names of
+// groups and files, answers of servers, strings of JSON. Such text may hold escape sequences, line
+// breaks and marks that reorder the text around them.
 //
-// [Fprintf] escapes what it formats, [Line] and [Lines] a string, [JSON] a document and [Shell] and
-// [Option] words of a command to be pasted. [Writer] is the net below them: it lets nothing through
-// to a terminal that moves the cursor or reorders text. [Name] cuts a name that is too long to be
-// shown.
+// [Fprintf] escapes what it formats, [Line] and [Lines] a string, [JSON] a document, and [Shell]
+// and [Option] the words of a command to be pasted. [Writer] is the last defence: it keeps
+// everything from a terminal that would move the cursor or reorder text. [Name] shortens a long
+// name.
 //
 // All of them leave what [unicode.IsPrint] calls printable as it is, so that escaping twice changes
 // nothing.
@@ -22,9 +22,9 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns s on one line. What cannot be seen, or moves what stands around it, becomes an
-// escape of Go: control characters, line breaks, tabs, marks of direction, spaces other than ' ',
-// and bytes that are not UTF-8.
+// Line returns s on one line. Characters that are invisible, or move the text around them, become
+// Go escapes. These are control characters, line breaks, tabs, marks of direction, spaces other
+// than ' ', and bytes that are not UTF-8.
 func Line(s string) string { return escaped(s, "", goEscape) }
 
 // What is shown of a text at most, in bytes.
@@ -33,8 +33,8 @@ const (
 	maxOperand = 16 << 10 // of Fprintf: messages name keys, too
 )
 
-// Name returns the name of a key, or what else others have named, short enough to be shown: its
-// first 256 bytes, and how long it is.
+// Name returns the name of a key, or another untrusted name, in a short form: its first 256 bytes,
+// and its length.
 func Name(s string) string { return cut(s, maxName) }
 
 // cut leaves out what is beyond n bytes.
@@ -63,9 +63,9 @@ func size(n int) string {
 // Lines is Line for text of many lines: line feeds and tabs stay.
 func Lines(s string) string { return escaped(s, "\n\t", goEscape) }
 
-// JSON returns a JSON document with the same escapes, as JSON has them: it means the same, but for
-// bytes that are not UTF-8, which become U+FFFD as they do in encoding/json. Line feeds stay; other
-// white space between the items must not be there.
+// JSON returns a JSON document with the same escapes, in JSON's form. The meaning stays the same,
+// except that bytes that are not UTF-8 become U+FFFD, as in encoding/json. Line feeds stay; there
+// must be no other white space between the items.
 func JSON(document string) string { return escaped(document, "\n", jsonEscape) }
 
 // goEscape is an escape as strconv.Quote writes it. Invalid is a byte that is not UTF-8.
@@ -170,7 +170,7 @@ type Writer struct {
 // NewWriter returns a Writer to another one.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
-// Unwrap returns the writer below, for what is no text.
+// Unwrap returns the writer below, for binary data.
 func (w *Writer) Unwrap() io.Writer { return w.to }
 
 // Write implements io.Writer. After an error it is not known how much was written.

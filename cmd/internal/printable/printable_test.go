@@ -46,7 +46,7 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// TestLong: what is too long to be shown is cut, between characters, and says how long it is.
+// TestLong: a name that is too long is cut between characters, with its length.
 func TestLong(t *testing.T) {
 	for _, test := range []struct{ s, want string }{
 		{"user:1", "user:1"}, {strings.Repeat("x", maxName), strings.Repeat("x", maxName)}, {strings.Repeat("x", maxName+1), strings.Repeat("x", maxName) + "... (257 bytes)"},

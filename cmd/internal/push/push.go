@@ -2,19 +2,19 @@
 // over weeks.
 //
 // [Parse] reads the gateway's URL, and [Gateway.Push] sends a run: a gauge for each figure of each
-// cell, with the labels dataset, track, codec, compress, client, server, batch, concurrency and
-// rate, in the group of the job bale_bench and the instance, which they take the place of whole. A
-// run of a study has the study's name in its group, too, so that studies stand side by side:
+// cell. The labels are dataset, track, codec, compress, client, server, batch, concurrency and
+// rate. A push replaces the whole group of the job bale_bench and the instance. A run of a study
+// has the study's name in its group, too, so that studies stand side by side:
 //
 //	bale_bench_ops_per_second
 //	bale_bench_values_per_second            the same, times the values of a batch
 //	bale_bench_p50_seconds                  of the whole operation; not of a cell whose latencies are lower bounds
-//	bale_bench_p99_seconds                  (outcome.Cell.AtLeast), for a series of them would look like exact ones
+//	bale_bench_p99_seconds                  (outcome.Cell.AtLeast): in a series they would look exact
 //	bale_bench_ratio                        bytes as given over bytes stored
 //	bale_bench_stored_bytes_per_value
-//	bale_bench_redis_bytes_per_key          of used_memory, where Redis says so
+//	bale_bench_redis_bytes_per_key          of used_memory, where Redis reports it
 //	bale_bench_allocs_per_op
-//	bale_bench_verified                     1 if all that came back was what went in; a cell that is 0 has no other figure
+//	bale_bench_verified                     1 if all values came back unchanged; a cell with 0 has no other figure
 //	bale_bench_run_timestamp_seconds        when the run began
 //	bale_bench_info{bale,go,cpu,os,redis}   where it ran
 package push
@@ -51,12 +51,12 @@ type Gateway struct {
 	password string
 	basic    bool
 
-	// Instance is the label by which runs are told apart, the name of the machine by default.
+	// Instance is the label that separates the runs of machines. Default: the name of the machine.
 	Instance string
 }
 
-// Parse reads the URL of a gateway, http://[USER:PASSWORD@]HOST:PORT[/PATH]. Nothing is sent. An
-// error does not have the URL in it, for there may be a password there.
+// Parse reads the URL of a gateway, http://[USER:PASSWORD@]HOST:PORT[/PATH]. Nothing is sent. Its
+// errors never show the URL, which may have a password.
 func Parse(address string) (*Gateway, error) {
 	u, err := url.Parse(address)
 	switch {

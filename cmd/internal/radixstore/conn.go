@@ -93,8 +93,8 @@ type client struct {
 // Do implements [radix.Client].
 func (c client) Do(ctx context.Context, a radix.Action) error {
 	err := c.Client.Do(ctx, a)
-	// What radix says to all calls on a connection but to the one that saw it break; it exports no
-	// such error.
+	// After a break radix returns this error for all calls on the connection except the one that
+	// saw it; it exports no such error.
 	if err != nil && err.Error() == "closed" {
 		if why := c.dialer.broke.Load(); why != nil {
 			return fmt.Errorf("connection closed: %w", *why)

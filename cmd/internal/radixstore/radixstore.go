@@ -1,6 +1,6 @@
-// Package radixstore keeps bale's values through radix, so that it can be measured beside the
-// clients that bale has adapters for: [Open] connects, and a [Store] does the rest. radix is
-// dormant, and taken as it is, but for time-outs, which it has none of.
+// Package radixstore stores bale's values through radix, to measure it beside the clients that bale
+// has adapters for. [Open] connects, and a [Store] does the rest. radix is dormant. The package
+// uses it as it is, and adds only the time-outs, which radix lacks.
 //
 // Its callers share connections, and one whose context ends may still wait for what others on its
 // connection wait for: [Options.Timeout] at most.
@@ -38,9 +38,8 @@ type Options struct {
 	// Dial makes connections; a net.Dialer's by default. It is not used with TLS.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	// Timeout is for a connection to be made, for an answer from when it is awaited, and for what
-	// is written to be taken; 10 s by default. A connection on which it is over is closed, with all
-	// calls on it, and another one is made.
+	// Timeout bounds three steps: to connect, to wait for an answer, and to write. Default 10 s.
+	// When it runs out, the connection is closed with all of its calls, and replaced.
 	Timeout time.Duration
 }
 
@@ -206,7 +205,7 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	command, args := "PEXPIRE", []string{key, strconv.FormatInt(ms, 10)}
 	switch {
 	case ms == 0:
-		// PERSIST says 0 for a key that has no expiry as for one that does not exist.
+		// PERSIST answers 0 both for a key without an expiry and for a missing key.
 		if err := s.client.Do(ctx, radix.Cmd(nil, "PERSIST", key)); err != nil {
 			return false, err
 		}

@@ -1,7 +1,7 @@
-// Package rank tells two samples apart by the order of their values alone, so that a few that are
-// far off do not count for more than others: with exact tests, and the estimates and intervals that
-// belong to them. [Unpaired] is for samples of their own, [SignedRanks] and [Signs] for pairs;
-// [Median] and [MedianInterval] are of a single sample.
+// Package rank compares two samples by the order of their values alone, so that a few outliers do
+// not outweigh the others. It has exact tests, with their estimates and intervals. [Unpaired]
+// compares independent samples; [SignedRanks] and [Signs] compare pairs. [Median] and
+// [MedianInterval] describe a single sample.
 package rank
 
 import (
@@ -24,11 +24,10 @@ type Estimate struct {
 	P         float64 // two-sided
 }
 
-// Unpaired compares two independent samples: Mann and Whitney's test, exact up to 50 values (25
-// with ties), and the estimate and interval that belong to it. The shift is the median of all
-// differences of a y to an x, and the interval holds those shifts that the test would not reject
-// (Hodges and Lehmann 1963; Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 4.2
-// and 4.3).
+// Unpaired compares two independent samples with Mann and Whitney's test, exact up to 50 values (25
+// with ties), and its estimate and interval. The shift is the median of all differences of a y to
+// an x. The interval holds the shifts that the test would not reject. Sources: Hodges and Lehmann
+// 1963; Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 4.2 and 4.3.
 func Unpaired(x, y []float64) Estimate {
 	d := make([]float64, 0, len(x)*len(y))
 	for _, a := range x {
@@ -69,12 +68,11 @@ func SignedRanks(x, y []float64) Estimate {
 	return e
 }
 
-// Signs compares samples of one length whose values were taken in pairs by the signs of their
-// differences alone: the exact sign test, the median of the differences, and its interval. Where
-// most pairs agree to a percent and every third is far off, as on a machine that has two speeds, it
-// finds what the signed ranks do not, whose largest ranks are those of the pairs that are far off;
-// where noise is normal it takes half as many pairs again (Hollander, Wolfe and Chicken, 3.4 to
-// 3.6).
+// Signs compares paired samples of one length by the signs of their differences alone: the exact
+// sign test, the median of the differences, and its interval. It suits a machine with two speeds,
+// where most pairs agree to a percent and every third is far off. There it finds changes that the
+// signed ranks miss, because the distant pairs have the largest ranks. With normal noise it needs
+// half as many pairs again (Hollander, Wolfe and Chicken, 3.4 to 3.6).
 func Signs(x, y []float64) Estimate {
 	d := make([]float64, len(x))
 	below, above := 0, 0
@@ -140,9 +138,9 @@ const exactSize = 50
 // ranks caches, for the sizes of two samples, or of pairs and 0, the rank of the bound.
 var ranks sync.Map
 
-// mannWhitneyRank is the largest k for which fewer than k of the differences of two samples of one
-// distribution are below zero with a chance of at most 2.5%: the k-th smallest difference is then
-// the interval's lower bound. 0 if there is none.
+// mannWhitneyRank is the rank of the interval's lower bound among the sorted differences of two
+// samples. It is the largest k with a chance of at most 2.5% that fewer than k differences are
+// below zero, if both samples have one distribution. It is 0 if there is none.
 func mannWhitneyRank(n, m int) int {
 	if k, ok := ranks.Load([2]int{n, m}); ok {
 		return k.(int)
@@ -279,8 +277,8 @@ func signedRankP(d []float64) float64 {
 	return min(1, 2*p)
 }
 
-// SmallestP is the smallest P that so many rounds can have: when every round of one run is above
-// every one of the other, or every block says the same.
+// SmallestP is the smallest P that n and m rounds can have: every round of one run is above every
+// round of the other, or all blocks agree.
 func SmallestP(n, m int, paired bool) float64 {
 	if paired {
 		return math.Exp2(float64(1 - n))
@@ -292,8 +290,8 @@ func SmallestP(n, m int, paired bool) float64 {
 	return min(1, 2*math.Exp(first+second-total))
 }
 
-// RoundsNeeded are as many rounds of each run as make the smallest P times so many comparisons
-// smaller than alpha.
+// RoundsNeeded returns the fewest rounds of each run for which the smallest P, times the
+// comparisons in the family, is below alpha.
 func RoundsNeeded(family int, alpha float64, paired bool) int {
 	n := 2
 	for SmallestP(n, n, paired)*float64(max(family, 1)) >= alpha {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Header is what a file says of itself at its start. What it does not say is zero.
+// Header holds the facts at the start of a file. A missing fact is zero.
 type Header struct {
 	Version    int       // of the format
 	Server     string    // that wrote it: "Redis 7.0.15"
@@ -121,8 +121,8 @@ func (h *Header) parse(start []byte) error {
 	return nil
 }
 
-// text reads a string, whose first byte says how its length is written, or that it is a number.
-// Strings that are compressed or longer than 16 KiB are none of a header.
+// text reads a string. Its first byte shows how its length is written, or that it is a number. A
+// header has no strings that are compressed or longer than 16 KiB.
 func text(b []byte) (s string, rest []byte, ok bool) {
 	if len(b) == 0 {
 		return "", nil, false

@@ -1,6 +1,6 @@
-// Package rdb reads the file of a Redis' data (dump.rdb) by loading it into a private redis-server,
-// as a parser would have to know every encoding of every version. [Load] does so; the file is read
-// only.
+// Package rdb reads the file of a Redis' data (dump.rdb) by loading it into a private redis-server.
+// A parser of its own would have to know every encoding of every version. [Load] is the entry
+// point; it only reads the file.
 package rdb
 
 import (
@@ -22,8 +22,8 @@ import (
 // The causes of failure; others are fs.ErrNotExist, redisproc.ErrNotInstalled, redisproc.ErrStalled
 // and those of a context.
 var (
-	// ErrNotRDB: the file is something else. The error says what, and what to do, where that can be
-	// told.
+	// ErrNotRDB: the file has another format. Where the format is known, the error names it and the
+	// next step.
 	ErrNotRDB = errors.New("not an RDB file")
 
 	// ErrDamaged: the file was cut or changed. The error has the server's own words.
@@ -63,8 +63,8 @@ type Loaded struct {
 	// Keys is how many there are, in all databases.
 	Keys int64
 
-	// Expired is how many keys of the file are not there, because they had expired when it was
-	// loaded; -1 if the server does not say (before Redis 7.0).
+	// Expired counts the keys of the file that had expired by the time it was loaded; -1 if the
+	// server does not report it (before Redis 7.0).
 	Expired int64
 
 	// Databases are those that have keys, by their numbers.
@@ -85,7 +85,7 @@ type Database struct {
 
 // Options say how a file is loaded.
 type Options struct {
-	// Progress, if not nil, is told the part that is loaded, 0 to 1.
+	// Progress, if not nil, receives the loaded part, 0 to 1.
 	Progress func(fraction float64)
 
 	// Trust loads a file as it is, whatever is in it: libraries of functions, whose Lua runs, data
@@ -97,14 +97,14 @@ type Options struct {
 	within time.Duration // how long loading may take; 0 for what goes with the file's size
 }
 
-// Load loads the file into a private redis-server on loopback, which keeps nothing, and returns
-// when it is there. That takes about as long as a restart of the server that wrote it, and as much
-// memory; ctx ends it at once. Nothing is written to the file or beside it. The caller closes what
-// it gets.
+// Load loads the file into a private redis-server on loopback, which saves nothing, and returns
+// when the data is loaded. That takes about as long as a restart of the server that wrote it, and
+// as much memory; ctx ends it at once. Load writes nothing to the file or beside it. The caller
+// closes the result.
 //
-// Anybody may have written the file. The server runs no scripts and knows no modules beyond its
-// own; on Unix it may take three quarters of the memory that is available (ErrMemory), and it has a
-// minute and a second for each 2 MiB of the file (ErrSlow).
+// Load does not trust the file. The server runs no scripts and knows no modules beyond its own. On
+// Unix it may take three quarters of the available memory (ErrMemory). It has a minute, plus a
+// second for each 2 MiB of the file (ErrSlow).
 func Load(ctx context.Context, path string, o Options) (*Loaded, error) {
 	h, err := ReadHeader(path)
 	if err != nil {
@@ -202,7 +202,7 @@ func (l *Loaded) count(ctx context.Context) error {
 // 10.
 const expands = 4
 
-// memoryWarning says so if the file may need more memory than there is.
+// memoryWarning warns if the file may need more memory than is available.
 func memoryWarning(h *Header, available uint64) string {
 	need, how := h.UsedMemory, "took"
 	if need == 0 {
@@ -265,8 +265,8 @@ func (l *Loaded) explain(path string, err error) error {
 	return fmt.Errorf("loading %s: %s %w (%s), and said: %s", path, e.Program, e.Err, cmp.Or(e.State, "by us"), lastLine(log))
 }
 
-// complaint is what a server says is wrong with a file: the line with the checksums, or else the
-// most exact one.
+// complaint returns the server's error about a file: the line with the checksums, or else the most
+// exact one.
 func complaint(log string) string {
 	best := ""
 	for line := range strings.Lines(log) {

@@ -64,7 +64,7 @@ func mixed(t *testing.T) func(ctx context.Context, c *redis.Client) {
 	}
 }
 
-// look is all that there is to be seen of a folder.
+// look returns the visible state of a folder.
 func look(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -129,7 +129,7 @@ func TestLoad(t *testing.T) {
 	if got, err := c.TTL(t.Context(), "long").Result(); err != nil || got < 50*time.Minute || got > time.Hour {
 		t.Errorf("%v, %v", got, err)
 	}
-	// Not even a server that is told to save reaches the file.
+	// Not even a SAVE on the server reaches the file.
 	if err := errors.Join(c.Set(t.Context(), "new", "value", 0).Err(), c.Save(t.Context()).Err()); err != nil {
 		t.Error(err)
 	}
@@ -297,8 +297,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestUntrusted: what runs, or takes memory on the file's word, is found before a server starts:
-// here none could. And nothing is taken for what is claimed.
+// TestUntrusted: Load finds entries that run, or that take memory on the file's word, before it
+// starts a server: here none could start. It takes no memory for claimed sizes.
 func TestUntrusted(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	const end = "\xff\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -456,8 +456,7 @@ func TestEveryType(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: a server that takes more than it may is ended, and the error says so.
-// newServer is what a server of a version that is not too old says.
+// newServer prints the version of a recent server.
 const newServer = "[ \"$1\" = --version ] && echo 'Redis server v=7.0.0 sha=0' && exit\n"
 
 // TestOldServer: servers before Redis 7.0 do not get a file that is not trusted, for they run
@@ -484,6 +483,7 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
+// TestMemoryLimit: a server that exceeds its memory limit is ended, with an error.
 func TestMemoryLimit(t *testing.T) {
 	path := saved(t, func(ctx context.Context, c *redis.Client) {
 		for i := range 60 {
@@ -577,7 +577,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestServersThatFail: what a server says that cannot load anything is handed on.
+// TestServersThatFail: the error of a server that cannot load anything is passed on.
 func TestServersThatFail(t *testing.T) {
 	path := saved(t, mixed(t))
 	dir := t.TempDir()

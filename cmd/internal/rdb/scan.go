@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// ErrUntrusted: the file has something that a server runs or takes memory for on the file's word,
-// or that this package does not know. It is loaded only if Options.Trust says so.
+// ErrUntrusted: the file has an entry that a server would run, that takes memory on the file's word
+// alone, or that this package does not know. It loads only with Options.Trust.
 var ErrUntrusted = errors.New("untrusted RDB file")
 
 // What stands where the type of a value may stand.
@@ -39,11 +39,10 @@ const (
 	hintSlack = 1 << 16
 )
 
-// scan walks the file from end to end without decoding a value, as fast as it can be read, and
-// without memory for what it claims. It is an error if loading it would run code (ErrUntrusted),
-// takes modules (ErrModules) or memory for keys that are not there (ErrUntrusted), if the file is
-// cut (ErrDamaged), or if there is something that this version does not know, behind which anything
-// may stand (ErrUntrusted).
+// scan walks the file from end to end at the speed of the disk, without decoding a value and
+// without memory for claimed sizes. It returns ErrUntrusted if loading would run code or take
+// memory for missing keys, and ErrModules if it needs modules. A cut file is ErrDamaged. Entries
+// that this version does not know are ErrUntrusted, because anything may follow them.
 func scan(ctx context.Context, path string, size int64, valkey bool) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -158,9 +157,9 @@ func (s *scanner) file() error {
 	}
 }
 
-// factNames are the facts about a file that Redis up to 8.2 and Valkey up to 9.1 write, but for
-// "lua": a script, which servers before Redis 6.2.7 compile as they load it. They compare only up
-// to a NUL, and in any case.
+// factNames are the facts about a file that Redis up to 8.2 and Valkey up to 9.1 write. It leaves
+// out "lua", a script, which servers before Redis 6.2.7 compile as they load it. Servers compare
+// names only up to a NUL, and ignore case.
 var factNames = map[string]bool{
 	"redis-ver": true, "valkey-ver": true, "redis-bits": true, "ctime": true, "used-mem": true,
 	"repl-stream-db": true, "repl-id": true, "repl-offset": true, "aof-preamble": true, "aof-base": true,

@@ -90,7 +90,7 @@ func call[P, R any](t *testing.T, tab context.Context, command cdp.Command[P, R]
 	}
 }
 
-// seen is what a page said and asked for while it was open.
+// seen is the output and the requests of a page while it was open.
 type seen struct {
 	mu       sync.Mutex
 	errors   []string

@@ -21,7 +21,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/printable"
 )
 
-// What the page shows at most: it stays below 300 KB with 200 groups, however long their names are.
+// Limits of the page: it stays below 300 KB with 200 groups, however long their names are.
 const (
 	drawnGroups    = 20  // bars of the first picture; the others are one bar
 	detailedGroups = 10  // groups with a section of their own
@@ -589,7 +589,7 @@ func capital(s string) string {
 	return string(unicode.ToUpper(r)) + s[n:]
 }
 
-// keyName is a name of a key on one line, of so many columns at most.
+// keyName returns the name of a key on one line, of at most this many columns.
 func keyName(name string, columns int) string {
 	if name == "" {
 		return `""`

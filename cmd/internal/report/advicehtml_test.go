@@ -18,8 +18,7 @@ const hostile = `<script>pwned=1</script>"'><img src=x onerror=pwned=1>:*`
 
 const mebibyte = 1 << 20
 
-// options are what may be tried for values of so many bytes that compress so well, as part of a
-// group of now bytes.
+// options are the options to try for values of this size and gain, as part of a group of now bytes.
 func options(now int64, size, gain, budget float64) (all []advise.Option) {
 	for _, o := range []struct {
 		setting, encoding string
@@ -41,7 +40,7 @@ func options(now int64, size, gain, budget float64) (all []advise.Option) {
 	return all
 }
 
-// sizes are the classes of memory around a size, before and after values get so many times smaller.
+// sizes are the classes of memory around a size, before and after values shrink by ratio.
 func sizes(size, ratio float64) (all []advise.Bucket) {
 	var before, after float64
 	for _, class := range []int64{16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096, 8192} {
@@ -160,7 +159,7 @@ func unmoved() *advise.Advice {
 	return a
 }
 
-// crowded has so many groups, each with a long name and all that can be tried.
+// crowded has n groups, each with a long name and all options.
 func crowded(n int) *advise.Advice {
 	a := advice()
 	template := a.Groups[0]

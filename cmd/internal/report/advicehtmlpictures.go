@@ -180,8 +180,8 @@ func distribution(id string, g *advise.Group) *drawing {
 	return d
 }
 
-// merged are the buckets in wider ones, each named by the largest class in it, until they can be
-// told apart in a picture.
+// merged returns the buckets combined into wider ones, each named by its largest class, until there
+// are few enough for a picture.
 func merged(sizes []advise.Bucket) []advise.Bucket {
 	const most = 36
 	for parts := 4.0; len(sizes) > most && parts >= 0.25; parts /= 2 { // of a doubling; jemalloc has four classes in each

@@ -20,13 +20,13 @@ var (
 
 // BenchOptions say what a page of the lab shows beside the figures of a run.
 type BenchOptions struct {
-	// Choices are what to choose, a sentence for each set of values. None where nothing is to be
-	// said, and for a study, which has findings.
+	// Choices are the recommendations, a sentence for each set of values. It is empty if there is
+	// nothing to recommend, and for a study, which has findings.
 	Choices []string
 
-	// Live is for a run that goes on. The page then asks for "content", beside its own address,
-	// every 2 seconds, and shows what it gets: what [BenchContent] writes. It stops asking after it
-	// got a content that is not Live. What was sorted, filtered, chosen and opened stays so.
+	// Live is for a run that goes on. The page then requests "content", beside its own address,
+	// every 2 seconds, and shows the answer, which [BenchContent] writes. It stops after a content
+	// that is not Live. The reader's sorting, filters, choices and open sections stay.
 	Live bool
 }
 

@@ -290,8 +290,8 @@ func TestBenchHTML(t *testing.T) {
 	}
 }
 
-// TestBenchHTMLOfLowerBounds: they are shown as such wherever a latency is, and no change is told
-// of them.
+// TestBenchHTMLOfLowerBounds: they are marked wherever the page shows a latency, and have no
+// change.
 func TestBenchHTMLOfLowerBounds(t *testing.T) {
 	run := func() *outcome.Run {
 		s := mixed()

@@ -272,8 +272,8 @@ func were(n int, what string) string {
 	return plural(n, what) + " were"
 }
 
-// failureOf is what a cell without figures is called: FAILED is one that had wrong data back, ERROR
-// one that could not be measured.
+// failureOf is the label of a cell without figures: FAILED if it had wrong data back, ERROR if it
+// could not be measured.
 func failureOf(c *outcome.Cell) string {
 	if c.Mismatch {
 		return "FAILED"

@@ -13,9 +13,9 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
-// Pictures of the lab are so wide, in the units of their view boxes: they stand in twos where there
-// is room, and each can be read on a telephone. One that is left alone in its row is drawn twice:
-// wide, and as the others are for a telephone.
+// Widths of the lab's pictures, in the units of their view boxes. Pictures stand in twos where
+// there is room, and each is readable on a telephone. A single picture in its row is drawn twice:
+// wide, and narrow for a telephone.
 const (
 	panelWidth = 400
 	wideWidth  = 828 // two of them, and the gap between
@@ -257,8 +257,8 @@ func simpler(all []place) []place {
 	return slices.Concat(before[:len(before)-1], simpler(all[at:]))
 }
 
-// shownOf are the points of a distribution from its first percent on: the very fastest operation is
-// so much faster than the next that all others would have half of the picture.
+// shownOf returns the points of a distribution from its first percent on. The very fastest
+// operation is much faster than the next, and would take half of the picture.
 func shownOf(points []outcome.Point) []outcome.Point {
 	i := slices.IndexFunc(points, func(p outcome.Point) bool { return p.Quantile >= 0.01 })
 	return points[max(i, 0):]
@@ -267,8 +267,8 @@ func shownOf(points []outcome.Point) []outcome.Point {
 // lowerBounds is beside the name of an axis of a picture with atLeast.
 const lowerBounds = " (" + atLeast + ": lower bounds)"
 
-// latencyPicture draws how long what share of the operations took: both axes are logarithmic, so
-// that the slowest can be seen. Nil where there are no distributions.
+// latencyPicture draws the latency distribution: both axes are logarithmic, so that the slowest can
+// be seen. It is nil without distributions.
 func latencyPicture(id string, width px, p *benchPanel) *drawing {
 	const left, top = 46.0, 44.0
 	type line struct {
@@ -408,8 +408,8 @@ func bold(compress string) string {
 	return ""
 }
 
-// costsOfCells draws what compressing costs and what it brings. Settings are taken where the fewest
-// callers are, for they have a core for themselves there, and by the first client.
+// costsOfCells draws the costs and savings of compression. It takes each setting with the fewest
+// callers, because each has a core of its own there, and by the first client.
 func costsOfCells(id string, width px, cells []*benchCell) *drawing {
 	fewest := slices.MinFunc(cells, func(a, b *benchCell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
 	type setting struct{ codec, compress string }

@@ -432,8 +432,8 @@ var profileKinds = []struct{ kind, of string }{
 	{"block", "time that goroutines waited for locks, channels and timers"},
 }
 
-// profilesOf is a table of the profiles of the cells of a sheet, and their flame graphs as data:
-// the page draws one when it is asked for. A graph has at most so many nodes, the largest.
+// profilesOf returns a table of the profiles of a sheet's cells, and their flame graphs as data:
+// the page draws a graph on request. A graph has at most this number of nodes, the largest.
 func profilesOf(id, name string, cells []*benchCell, nodes int) (table, graphs template.HTML, n int) {
 	g := &grid{ID: id + "-profiles-table", Label: "Profiles of " + name, Caption: "Part of the samples by what they were spent on, of all rounds of a cell together."}
 	for _, k := range profileKinds {
@@ -486,8 +486,8 @@ func profilesOf(id, name string, cells []*benchCell, nodes int) (table, graphs t
 	return g.HTML(), graphs, len(g.rows)
 }
 
-// largest is a tree without all but its largest nodes. Those below a node are smaller, so that what
-// remains is a tree.
+// largest returns a tree with only its largest nodes. Those below a node are smaller, so the result
+// is a tree.
 func largest(t *flame.Tree, nodes int) *flame.Tree {
 	if len(t.Nodes) <= nodes {
 		return t

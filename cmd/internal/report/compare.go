@@ -131,7 +131,7 @@ func AB(w io.Writer, r *ab.Result, o CompareOptions) {
 	Compare(w, r.Report, o)
 }
 
-// notableShift is a change of the median cell's time that is said.
+// notableShift is the smallest change of the median cell's time that is reported.
 const notableShift = 0.02
 
 func quoted(s string) string {
@@ -381,8 +381,8 @@ func (c *comparison) stacked(w io.Writer, rows []int, gap int, p bool) {
 	}
 }
 
-// latter is the new figure as it is shown: of pairs the one that goes with their change, for the
-// medians of all runs of A and of all of B do not know which run was beside which.
+// latter returns the new figure to show. For pairs it is derived from their change, because the
+// medians of all runs of A and of B ignore which runs were neighbours.
 func (c *comparison) latter(r compare.Comparison) float64 {
 	switch {
 	case !c.Paired || r.Exact:

@@ -109,8 +109,9 @@ func TestCompareTable(t *testing.T) {
 	}
 }
 
-// TestCompareFewCells: of a single cell there is no column, of several that which tells them apart,
-// even where but one of them is shown; and that a shift of all cells cannot be seen is said.
+// TestCompareFewCells: a single cell has no column. Several cells have the column in which they
+// differ, even if only one of them is shown. The report notes that too few cells cannot show a
+// shift.
 func TestCompareFewCells(t *testing.T) {
 	times := func(name string, by float64) compare.Series {
 		s := compare.Series{Name: compare.Name("RoundTrip", "data", "profiles", "compress", name, "callers", "8"), Unit: "sec/op"}
@@ -222,7 +223,7 @@ func TestABTable(t *testing.T) {
 	if text := written(t, Width, func(w io.Writer) { AB(w, &ab.Result{Report: r}, CompareOptions{}) }); strings.Contains(text, "share no noise") {
 		t.Error("pairs share their noise")
 	}
-	// Taken apart they are medians, and that they say something else is said.
+	// Compared without their pairs they are medians, and the report notes that these disagree.
 	has(t, written(t, Width, func(w io.Writer) { Compare(w, compared(false), CompareOptions{}) }), benchunit.Scale(r.Comparisons[0].New.Median, benchunit.Decimal),
 		"it need not be that of the medians", "UNMEASURABLE: sec/op: the medians go the other way")
 }

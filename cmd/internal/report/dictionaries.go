@@ -265,7 +265,7 @@ func (d *Dictionaries) table(w io.Writer) {
 	}
 }
 
-// use says what a dictionary is to its group.
+// use describes the role of a dictionary in its group.
 func use(s *dict.State, e dict.Entry) string {
 	switch {
 	case e.ID == s.Current:

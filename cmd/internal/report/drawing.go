@@ -35,7 +35,7 @@ func (d *drawing) SVG() template.HTML {
 		class, d.Width, d.Height, d.ID, d.ID, d.ID, html.EscapeString(d.Title), d.ID, html.EscapeString(d.Desc)) + d.marks.String() + "</svg>")
 }
 
-// mark writes an element; hover is what a pointer at it is told.
+// mark writes an element; hover is its tooltip.
 func (d *drawing) mark(hover, element, format string, a ...any) {
 	fmt.Fprintf(&d.marks, "<"+element+" "+format, a...)
 	if hover == "" {
@@ -111,8 +111,8 @@ type room struct {
 
 type place struct{ x, y px }
 
-// label finds the place of the middle of a label for what is at x and y, where it covers the least.
-// It says no where there is none.
+// label finds a place for the middle of the label of the point x, y, where it covers the least. ok
+// is false if there is none.
 func (r *room) label(x, y px, label string) (place, bool) {
 	half := px(column * float64(text.StringWidth(label)) / 2)
 	inside := func(x px) px { return min(max(x, r.left+half+2), r.right-half) }

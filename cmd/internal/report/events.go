@@ -142,7 +142,7 @@ func some(n uint64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// shortened is a name that is not longer than so many characters and moves no cursor.
+// shortened returns a name of at most limit characters that moves no cursor.
 func shortened(name string, limit int) string {
 	if r := []rune(printable.Line(name)); len(r) > limit {
 		return string(r[:limit-1]) + "…"

@@ -66,7 +66,7 @@ var figures = []figure{
 	{name: "RSS", value: exactly(func(c outcome.Cell) float64 { return float64(c.Resources.RSSBytes) / (1 << 20) }), format: "%.0f", about: "of this process at its peak, MiB"},
 }
 
-// ofOperation is what the percentiles are of; in an open loop the legend says from when.
+// ofOperation names the base of the percentiles; in an open loop the legend explains the start.
 const ofOperation = "of the whole operation, µs"
 
 func orNaN(v *float64) float64 {
@@ -115,7 +115,7 @@ func reach(of [2]float64) string {
 	return rounded(of[0], digits) + "–" + rounded(of[1], digits)
 }
 
-// rounded is a number in so many digits: 850, 12k.
+// rounded formats a number with this number of digits: 850, 12k.
 func rounded(v float64, digits int) string {
 	if v <= 0 {
 		return "0"
@@ -187,8 +187,8 @@ type spot struct {
 	figure string
 }
 
-// rivals are cells that are compared: with the same load, on the same server. What is exact does
-// not depend on a rate.
+// rivals identifies the cells to compare: those with the same load, on the same server. Exact
+// figures do not depend on a rate.
 type rivals struct {
 	callers int
 	rate    float64
@@ -223,8 +223,8 @@ func (f figure) rivalsOf(cells []outcome.Cell) (order []rivals, groups map[rival
 	return slices.DeleteFunc(order, func(of rivals) bool { return len(groups[of]) < 2 }), groups
 }
 
-// marks are the figures that are the best among rivals, or cannot be told from it. Where that is so
-// of all of them nothing is marked, but said.
+// marks returns the best figures among rivals, and those with no significant difference from the
+// best. If that covers all of them, it marks nothing and returns a note.
 func (t *tables) marks(cells []outcome.Cell) (marked map[spot]bool, untold []string) {
 	marked = map[spot]bool{}
 	var few []string               // figures without intervals
@@ -282,8 +282,9 @@ func (t *tables) marks(cells []outcome.Cell) (marked map[spot]bool, untold []str
 	return marked, untold
 }
 
-// nearest are those of some cells that are the best, or cannot be told from it. A lower bound is
-// worse than what is none, whatever its number, and two of them are not told apart.
+// nearest returns the best of some cells, and those with no significant difference from it. A lower
+// bound counts as worse than an exact figure, whatever its number. Two lower bounds do not differ
+// significantly.
 func (f figure) nearest(cells []outcome.Cell, among []int) (near []int) {
 	known := slices.DeleteFunc(slices.Clone(among), func(i int) bool { return f.bound(cells[i]) })
 	if len(known) == 0 {

@@ -43,8 +43,8 @@ func noteOf(f *outcome.Finding) string {
 	return strings.TrimSpace(note)
 }
 
-// findings are the tables of all findings, with intervals where there is room for them, and in the
-// end what they say.
+// findings writes the tables of all findings, with intervals if there is room for them, and then
+// their conclusions.
 func (to sheet) findings(found []outcome.Finding) {
 	for i := range found {
 		f := &found[i]

@@ -11,8 +11,8 @@ import (
 	"github.com/balekv/bale/cmd/internal/printable"
 )
 
-// atKnees are the cells of a set for its summary: of each that was measured at rising rates the one
-// at the highest that was kept, or at the lowest where none was.
+// atKnees returns the cells of a set for its summary. For each cell with rising rates it takes the
+// highest rate that was kept, or the lowest if none was.
 func atKnees(r *outcome.Run, cells []outcome.Cell) []outcome.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c outcome.Cell) bool {
 		i := slices.IndexFunc(r.Sweeps, func(s outcome.Sweep) bool { return ofSweep(c) == s.Identity })
@@ -90,7 +90,7 @@ func (t *tables) ratesOf(w io.Writer, cells []outcome.Cell, gap int, short bool)
 	out.Render()
 }
 
-// millis is a time of so many microseconds in milliseconds, in three digits or to the microsecond.
+// millis formats a time in microseconds as milliseconds, in three digits or to the microsecond.
 func millis(us float64) string {
 	switch ms := us / 1000; {
 	case ms >= 100:
@@ -102,8 +102,8 @@ func millis(us float64) string {
 	}
 }
 
-// kept says in sentences which rates were kept: of each cell that was measured at rising ones the
-// highest, and what was beyond it, and of rates that were given by which cells.
+// kept reports in sentences which rates were kept. For a cell with rising rates it names the
+// highest rate kept, and the results beyond it. For given rates it names the cells that kept them.
 func kept(r *outcome.Run) (lines []string) {
 	name := titled(r.Cells)
 	for _, s := range r.Sweeps {

@@ -19,8 +19,8 @@ var (
 	figureAndUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B|µs|s|min|h|days)\b`)
 )
 
-// page is what stands around the content of a report: one HTML file that needs nothing else, with
-// no script, font or picture from elsewhere, which its content security policy sees to.
+// page is the frame around the content of a report: one HTML file that needs nothing else. Its
+// content security policy allows no script, font or picture from elsewhere.
 type page struct {
 	Title, Skip           string // Skip is where the first link leads, to #answer
 	Style                 template.CSS

@@ -70,7 +70,7 @@ func (t *tables) mediansOf(w io.Writer, cells []outcome.Cell, gap int, stages []
 // total is the stage that is the whole operation, the only one that can be a lower bound.
 const total = "total"
 
-// ofStage is a time of a stage, with what says that it is a lower bound.
+// ofStage is the time of a stage, with a mark if it is a lower bound.
 func ofStage(c *outcome.Cell, stage, text string) string {
 	if stage == total {
 		return bounded(c, text)

@@ -22,8 +22,8 @@ import (
 // Width is how many columns reports take at most, where they are not told of a terminal.
 const Width = 100
 
-// best marks the best cell of its column, among those with as many callers, and those that cannot
-// be told from it.
+// best marks the best cell of its column among those with the same number of callers, and the cells
+// with no significant difference from it.
 const best = "*"
 
 // Options say how much to show.
@@ -196,8 +196,8 @@ func withoutCells(r *outcome.Run) (first []outcome.Dictionary) {
 	return first
 }
 
-// Failure is what a cell without figures is called: FAILED is one that had wrong data back, ERROR
-// one that could not be measured.
+// Failure is the label of a cell without figures: FAILED if it had wrong data back, ERROR if it
+// could not be measured.
 func Failure(c outcome.Cell) string {
 	if c.Mismatch {
 		return "FAILED"
@@ -217,8 +217,8 @@ func byDataset(cells []outcome.Cell) [][]outcome.Cell {
 	return groups
 }
 
-// newTable makes a table with so many spaces between columns, the first left of which are aligned
-// to the left.
+// newTable makes a table with gap spaces between columns. The first columns, as many as left says,
+// are aligned to the left.
 func newTable(w io.Writer, gap, left int, header ...any) onOneLine {
 	t := onOneLine{table.NewWriter()}
 	t.SetOutputMirror(w)
@@ -337,7 +337,7 @@ func (s sheet) fits(text string) bool {
 	return !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > s.width })
 }
 
-// enumerated is a list as one says it.
+// enumerated joins names as a sentence does.
 func enumerated(names []string) string {
 	if n := len(names); n > 1 {
 		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
@@ -345,7 +345,7 @@ func enumerated(names []string) string {
 	return strings.Join(names, "")
 }
 
-// legend says what the load was, and explains the figures that are shown.
+// legend describes the load, and explains the figures in the table.
 func (t *tables) legend(groups [][]outcome.Cell) {
 	e := t.run.Environment
 	if e.Load != "" {
@@ -412,7 +412,7 @@ func (t *tables) open() bool {
 	return slices.ContainsFunc(t.run.Cells, func(c outcome.Cell) bool { return c.Rate > 0 })
 }
 
-// summary is a table of all figures, and says below it where no best one can be told.
+// summary writes a table of all figures. Below it, it lists the figures without a significant best.
 func (t *tables) summary(cells []outcome.Cell) {
 	t.summaryTable(cells)
 	_, untold := t.marks(cells)
@@ -454,8 +454,8 @@ func (t *tables) summaryTable(cells []outcome.Cell) {
 	out.Render()
 }
 
-// dictionaries says what the settings with a dictionary cost beside: it was trained on values that
-// are not measured, and its bytes are in those of the keys.
+// dictionaries describes the extra cost of the settings with a dictionary. It was trained on values
+// that are not measured, and the bytes of the keys include its own.
 func (t *tables) dictionaries(dataset, track string) {
 	shown := slices.DeleteFunc(slices.Clone(t.run.Dictionaries), func(d outcome.Dictionary) bool { return d.Dataset != dataset || d.Track != track })
 	if len(shown) == 0 {

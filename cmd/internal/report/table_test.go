@@ -22,7 +22,7 @@ func about(v float64) outcome.Estimate {
 	return outcome.Estimate{Median: v, Interval: &[2]float64{0.99 * v, 1.01 * v}}
 }
 
-// cell makes a cell with figures that are told apart in the table.
+// cell makes a cell whose figures differ in the table.
 func cell(dataset, compress string, callers int, stored int64, perKey, rate, p50 float64) outcome.Cell {
 	stages := map[string]outcome.Stage{}
 	for i, name := range outcome.Stages {

@@ -15,16 +15,16 @@ const (
 	asGood        = 1.03 // times the fewest bytes: among such cells the fastest is chosen
 )
 
-// Verdict says in a line for each set of values what to choose and what it saves. It looks at the
+// Verdict recommends a setting for each set of values, in a line with its saving. It looks at the
 // verified cells of closed loops with the most callers that keep at least half of the throughput of
-// the plain values, and chooses the fastest of those within 3% of the fewest bytes: as Redis
-// allocates them, or stored ones where those are unknown. Memory is what costs, so it comes first;
-// the throughput is said beside it, measured with client and server on one machine, where
-// compressing takes the most.
+// the plain values. Of the cells within 3% of the fewest bytes it chooses the fastest. Bytes are
+// those that Redis allocates, or stored bytes if the former are unknown. Memory comes first because
+// it is the cost. The throughput stands beside it, measured with client and server on one machine,
+// where compression costs the most.
 func Verdict(r *outcome.Run) (lines []string) {
 	for _, cells := range byDataset(r.Cells) {
-		// A throughput that was asked for tells nothing; and what a server is, and how values
-		// travel, is not for a compressor to win.
+		// At a given rate the throughput shows nothing. Servers and batches are not the
+		// compressor's merit.
 		cells = slices.DeleteFunc(cells, func(c outcome.Cell) bool { return c.Rate > 0 })
 		for len(cells) > 0 {
 			first := cells[0]
@@ -86,8 +86,8 @@ func choose(name string, cells []outcome.Cell) string {
 		withoutCompression(choice, base, verified))
 }
 
-// withoutCompression compares a choice with plain values by its own client, where the base is by
-// another: the throughput of the two together tells nothing of what compressing takes.
+// withoutCompression compares a choice with plain values by its own client, if the base uses
+// another client. Across two clients the throughput does not show the cost of compression.
 func withoutCompression(choice, base outcome.Cell, verified []outcome.Cell) string {
 	i := slices.IndexFunc(verified, func(c outcome.Cell) bool {
 		return c.Client == choice.Client && c.Codec == choice.Codec && c.Compress == "none"

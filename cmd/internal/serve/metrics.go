@@ -71,9 +71,9 @@ func NewMetrics() (*Metrics, error) {
 	return m, nil
 }
 
-// Recorder is what is told of all operations of a group: a set of values in one form,
+// Recorder returns the recorder for all operations of a group: a set of values in one form,
 // DATASET/TRACK/CODEC/COMPRESS, whatever the client and the load. Beyond two hundred groups they
-// share "other". It is to be asked for once, not for each operation.
+// share "other". Ask for it once, not for each operation.
 func (m *Metrics) Recorder(group string) stats.Recorder { return m.collector.Group(group) }
 
 // Trained shows the dictionary of a group, which has just been trained.

@@ -5,15 +5,14 @@
 // shows:
 //
 //	/               the report as a page
-//	/content        what changes in the page, which it asks for again and again
+//	/content        the changing part of the page, which polls it
 //	/result.json    the figures so far
-//	/metrics        for Prometheus: the operations by group, stage and outcome as bale's library has them, the run's progress, Go, the process
+//	/metrics        for Prometheus: operations by group, stage and outcome, as in bale's library; the run's progress; Go; the process
 //	/debug/pprof/   Go's profiles
 //
-// Whoever can connect can read profiles of the process, and with them the names of files and
-// functions. So an address without a host means the loopback interface, and what comes from there
-// under a foreign name, as a page in a browser does whose name was pointed here ("DNS rebinding"),
-// is refused.
+// Any client that connects can read profiles of the process, and with them the names of files and
+// functions. So an address without a host means the loopback interface. The server refuses requests
+// under a foreign host name, as a browser sends them after DNS rebinding.
 package serve
 
 import (
@@ -43,12 +42,12 @@ const (
 	pageInterval = time.Second // a page is made at most so often, whoever asks: it takes time from what is measured
 )
 
-// ErrNotYet is for the functions of [Options] where there is nothing to show yet. The browser is
-// told to ask again.
+// ErrNotYet is for the functions of [Options] while there is nothing to show yet. The server asks
+// the browser to retry.
 var ErrNotYet = errors.New("nothing is measured yet")
 
-// Options say what a [Server] shows. A function that is nil has no page. Each is called by one
-// goroutine at a time, while the run goes on, and at most once a second.
+// Options select the pages of a [Server]. A nil function has no page. One goroutine at a time calls
+// each function, while the run goes on, and at most once a second.
 type Options struct {
 	// Addr is HOST:PORT. Without a host, ":8080", it is the loopback interface, 127.0.0.1;
 	// "0.0.0.0:8080" is every interface, for those who mean it. Port 0 is a free one.
@@ -260,7 +259,7 @@ func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
 		w.Header().Set("Content-Type", d.kind)
-		// Whoever has gone away does not want to hear of it.
+		// A client that has gone away needs no error.
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 	}
 }

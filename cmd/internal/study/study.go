@@ -27,8 +27,8 @@ type Study struct {
 // enoughRounds are those that an interval takes.
 const enoughRounds = 6
 
-// Findings sum up a run of the study. Cells that failed are left out, and what intervals do not
-// tell apart is said not to be.
+// Findings sum up a run of the study. They leave out failed cells, and call overlapping intervals
+// no significant difference.
 func (s Study) Findings(r *outcome.Run) []outcome.Finding {
 	found := s.find(r)
 	if len(found) > 0 && slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return c.Verified && c.ValuesPerSecond.Interval == nil }) {
@@ -37,7 +37,7 @@ func (s Study) Findings(r *outcome.Run) []outcome.Finding {
 	return found
 }
 
-// ErrStudy says that there is no such study.
+// ErrStudy: there is no such study.
 var ErrStudy = errors.New("no such study")
 
 // Find returns a study by its name.
@@ -98,7 +98,7 @@ func All() []Study {
 	}
 }
 
-// group is the cells of a run that differ in nothing but what is compared.
+// group holds the cells of a run that differ only in the compared setting.
 type group struct {
 	name  string
 	cells []outcome.Cell
@@ -153,15 +153,15 @@ func (g group) best(score func(outcome.Cell) float64) outcome.Cell {
 	})
 }
 
-// like reports whether a cell is the best by an estimate, or not told from it.
+// like reports whether c is the best by an estimate, or not significantly different from it.
 func like(c, best outcome.Cell, of func(outcome.Cell) outcome.Estimate) bool {
 	a, b := of(c), of(best)
 	return c.Identity == best.Identity || a.Interval != nil && b.Interval != nil && !a.Apart(b)
 }
 
-// nearest reports which cells of a column are to be marked: the best by an estimate, and those not
-// told from it. None are, and ordered is false, where a worse median would be marked and a better
-// one not: then intervals are too wide to put the column in an order.
+// nearest reports which cells of a column to mark: the best by an estimate, and those with no
+// significant difference from it. If that would mark a worse median and skip a better one, the
+// intervals are too wide to order the column. Then it marks no cell, and ordered is false.
 func (g group) nearest(best outcome.Cell, of func(outcome.Cell) outcome.Estimate) (is func(outcome.Cell) bool, ordered bool) {
 	farthest, next := 0.0, math.Inf(1) // from the best, of those that would be marked and of the others
 	for _, c := range g.cells {
@@ -197,7 +197,7 @@ func noMarks(columns ...string) string {
 	return " No best is marked in " + strings.Join(columns, ", ") + ": by their wide intervals worse figures would be, and better ones not."
 }
 
-// alike says which others are not told from the best; nothing where there are none.
+// alike names the other cells with no significant difference from the best; "" if there are none.
 func (g group) alike(best outcome.Cell, of func(outcome.Cell) outcome.Estimate, name func(outcome.Cell) string) string {
 	var names []string
 	for _, c := range g.cells {
@@ -297,7 +297,7 @@ func number(v float64, decimals int) string {
 	return whole + "." + fraction
 }
 
-// amount is a number of bytes as one says it.
+// amount formats a number of bytes for a sentence.
 func amount(bytes float64) string {
 	switch {
 	case bytes >= 1<<20:
@@ -314,8 +314,8 @@ type place struct {
 	e, other outcome.Estimate
 }
 
-// verdicts say where the one is more than the other, where less, and where neither is told. In says
-// what places are in: "over".
+// verdicts lists the places where the first figure is more than the second, where it is less, and
+// where there is no significant difference. The word in stands before the places: "over".
 func verdicts(places []place, more, less, in string) string {
 	var higher, lower, same []string
 	for _, p := range places {

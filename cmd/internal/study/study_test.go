@@ -13,7 +13,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
-// made is a verified cell: 100 values of 1000 bytes each, of which so many are stored, with 1000
+// made is a verified cell: 100 values of 1000 bytes each, stored without compression, with 1000
 // values a second within 2%.
 func made(change func(*outcome.Cell)) outcome.Cell {
 	c := outcome.Cell{
@@ -29,14 +29,13 @@ func made(change func(*outcome.Cell)) outcome.Cell {
 	return c
 }
 
-// quick has a cell do so many values a second, within 2%.
+// quick sets a cell's throughput in values a second, within 2%.
 func quick(c *outcome.Cell, values float64) {
 	c.ValuesPerSecond = outcome.Estimate{Median: values, Interval: &[2]float64{0.98 * values, 1.02 * values}}
 	c.OpsPerSecond = c.ValuesPerSecond
 }
 
-// packed has a cell store its values with a compressor, at a ratio, and the compressor take so many
-// us a value.
+// packed sets a cell's compressor, its ratio, and its time in us a value.
 func packed(c *outcome.Cell, compressor string, ratio, us float64) {
 	c.Compress, c.Ratio, c.StoredBytes = compressor, ratio, int64(100_000/ratio)
 	c.Stages["compress"], c.Stages["decompress"] = outcome.Stage{P50: 0.75 * us}, outcome.Stage{P50: 0.25 * us}
@@ -46,7 +45,7 @@ func packed(c *outcome.Cell, compressor string, ratio, us float64) {
 
 func share(v float64) *float64 { return &v }
 
-// example is a run of a study, and what is to be said of it.
+// example is a run of a study with its expected findings.
 type example struct {
 	cells        []outcome.Cell
 	dictionaries []outcome.Dictionary
@@ -239,11 +238,11 @@ func TestFailedCellsAreLeftOut(t *testing.T) {
 	}
 }
 
-// noSentence is what figures that are none look like, or a place that nothing was filled in.
+// noSentence matches broken figures, or a placeholder that was not filled in.
 var noSentence = regexp.MustCompile(`NaN|Inf|%!|nil|: *[.,;)]|: does| {2}|^ |[^.]$|, \.|\(\)`)
 
-// TestFindingsOfParts: whatever cells are missing, and whatever figures, what is said is a sentence
-// with numbers.
+// TestFindingsOfParts: with any cells missing, and any figures, each finding is a sentence with
+// numbers.
 func TestFindingsOfParts(t *testing.T) {
 	poorer := map[string]func(*outcome.Cell){
 		"all figures":        func(*outcome.Cell) {},
@@ -325,8 +324,8 @@ func TestFindingsTables(t *testing.T) {
 	}
 }
 
-// TestMarksOfWideIntervals: no figure is marked that is worse than one that is not, and the note
-// says so.
+// TestMarksOfWideIntervals: no marked figure is worse than an unmarked one, and the note explains
+// it.
 func TestMarksOfWideIntervals(t *testing.T) {
 	between := func(median, low, high float64) outcome.Estimate {
 		return outcome.Estimate{Median: median, Interval: &[2]float64{low, high}}
@@ -366,7 +365,8 @@ func TestMarksOfWideIntervals(t *testing.T) {
 	}
 }
 
-// TestFindingsWithoutIntervals: of few rounds nothing is told apart, and that is said first.
+// TestFindingsWithoutIntervals: with few rounds there is no significant difference, and the first
+// finding says why.
 func TestFindingsWithoutIntervals(t *testing.T) {
 	e := examples["network"]
 	cells := slices.Clone(e.cells)

@@ -25,10 +25,9 @@ type conn struct {
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Dial returns a function that connects to a proxy by another one, mostly [Proxy.DialContext], for
-// clients that begin with HELLO: go-redis and rueidis. The proxy would close the connection; here
-// the answer is the one of a server that is too old for it, and the client goes on without. The
-// connection has given the password, if it is not empty, and the client must not. Nothing else is
-// changed.
+// clients that begin with HELLO: go-redis and rueidis. The proxy would close the connection.
+// Instead Dial answers like a server that is too old for HELLO, and the client goes on without.
+// Dial sends the password, if it is not empty, so the client must not. It changes nothing else.
 func Dial(password string, dial Dialer) Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)

@@ -1,11 +1,11 @@
 // Package twemproxy runs a private twemproxy (nutcracker) before a Redis server, as a hop to
 // measure through.
 //
-// [Start] runs a [Proxy]. It knows the commands that have keys, and PING: GET, SET with its
-// expiries, MGET, MSET, UNLINK, EVALSHA and pipelines of them go through. It closes a connection
-// that sends HELLO, CLIENT, SELECT, INFO, SCAN, FLUSHALL or MULTI; those who look after the server
-// talk to itself. redigo and radix send none of them; go-redis and rueidis begin with HELLO, which
-// [Dial] answers for them.
+// [Start] runs a [Proxy]. It forwards the commands that have keys, and PING: GET, SET with its
+// expiries, MGET, MSET, UNLINK, EVALSHA and pipelines of them. It closes a connection that sends
+// HELLO, CLIENT, SELECT, INFO, SCAN, FLUSHALL or MULTI. Send administrative commands to the server
+// itself. The clients redigo and radix send none of these. The others, go-redis and rueidis, begin
+// with HELLO, which [Dial] answers for them.
 package twemproxy
 
 import (
@@ -153,8 +153,8 @@ func (p *Proxy) configuration(server string) string {
 }
 
 // awaitReady waits until the proxy answers PING on its socket, and then until a command goes
-// through to the server. Whoever else listens on its port could pretend to be the proxy; the proxy
-// answers on its socket once it listens everywhere, and ends if it cannot.
+// through to the server. Another program on its port could pretend to be the proxy. The proxy
+// answers on its socket only when it listens everywhere, and ends if it cannot.
 func (p *Proxy) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -57,15 +57,16 @@ type Limits struct {
 	ValueSize int    // the largest value in bytes; a larger one is an error
 	Seed      uint64 // of the sample
 
-	// Uniform has it an error if a value is not JSON that should be: of a file .json, .jsonl or
-	// .ndjson, or where more than half of the values are objects and lists of JSON. For who decodes
-	// values a single bad one would make text of all of them. Files .txt may hold what they will.
+	// Uniform makes a single invalid value an error if the values should be JSON. They should in a
+	// file .json, .jsonl or .ndjson, or if more than half of them are objects and lists of JSON.
+	// Set it if the values get decoded: a single bad one would turn the whole set into text. Files
+	// .txt may hold anything.
 	Uniform bool
 }
 
-// Load reads a set of values: from a file, one on each line that is not empty; from a folder, one
-// in each file below it; from "-", one on each line of stdin. Values that are all JSON are measured
-// as JSON, else as text or bytes.
+// Load reads a set of values. A file has one on each line that is not empty, a folder one in each
+// file below it. For "-" it reads one on each line of stdin. If all values are JSON, they are
+// measured as JSON, else as text or bytes.
 func Load(path string, stdin io.Reader, limits Limits) (*Set, error) {
 	s := sample{limits: limits, rng: rand.New(rand.NewPCG(limits.Seed, 0))}
 	name, err := s.read(path, stdin)

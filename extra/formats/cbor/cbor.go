@@ -1,14 +1,14 @@
 // Package cbor is a bale.Codec for CBOR (RFC 8949), with github.com/fxamacker/cbor/v2. [Codec] is
 // ready as it is; [New] makes one with other limits.
 //
-// Fields are named by their cbor tags, or else by their json tags, so that a struct that was kept
-// as JSON needs no change. A time is a string as in RFC 3339, with tag 0: it keeps its nanoseconds
-// and its offset, and one in a year before 0 or after 9999 is written but not read. A map in an
+// Fields are named by their cbor tags, or else by their json tags, so that a struct that was stored
+// as JSON needs no change. A time is a string as in RFC 3339, with tag 0. It keeps its nanoseconds
+// and its offset. A time in a year before 0 or after 9999 is written but not read. A map in an
 // interface comes back as map[string]any, a positive integer as uint64 and a negative one as int64.
-// A string comes back as it was, even where it is not UTF-8.
+// A string comes back unchanged, even if it is not UTF-8.
 //
-// What is read is checked for being well-formed before anything is made of it, so that a length
-// that it claims is there. A map that has a key twice is an error.
+// Decode first checks that the bytes are well-formed, so that a claimed length is really there. A
+// map with a duplicate key is an error.
 package cbor
 
 import (

@@ -72,8 +72,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestDepth: a value as deep as MaxDepth is read, and one that is deeper is not, as an array, as a
-// map, as tags, in a field that nobody reads and in a raw one.
+// TestDepth: Decode accepts a value as deep as MaxDepth, and refuses a deeper one. It tries arrays,
+// maps, tags, a field that nobody reads and a raw field.
 func TestDepth(t *testing.T) {
 	for _, depth := range []int{0, 4, 10_000} {
 		limit := depth

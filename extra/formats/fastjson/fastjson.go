@@ -1,18 +1,18 @@
 // Package fastjson is a bale.Codec for JSON, faster than the one of package codec, with
-// github.com/goccy/go-json. It writes the bytes that encoding/json writes and reads what that
-// reads, so that either can take over from the other on a live cache. [Codec] is ready as it is;
-// [New] makes one with other limits.
+// github.com/goccy/go-json. It writes the bytes that encoding/json writes and reads the same input.
+// So either can replace the other on a live cache. [Codec] is ready to use; [New] makes one with
+// other limits.
 //
-// goccy/go-json was chosen over bytedance/sonic, in the setting that writes the bytes of
-// encoding/json, by a profile of 419 bytes (BenchmarkProfile in package codecs; microseconds to
-// append and to decode, and how often that allocates):
+// goccy/go-json was chosen over bytedance/sonic in the setting that writes the bytes of
+// encoding/json. The test was a profile of 419 bytes (BenchmarkProfile in package codecs). The
+// columns are microseconds to append and to decode, and the allocations of each:
 //
 //	encoding/json  0.91  4.38   2  22
 //	sonic          1.10  1.57   4  17
 //	go-json        0.38  0.83   1  14
 //
-// Methods UnmarshalJSON and UnmarshalText must copy what they keep, as encoding/json asks for too:
-// what UnmarshalText is given is overwritten by the next value.
+// Methods UnmarshalJSON and UnmarshalText must copy the bytes that they keep, as encoding/json
+// demands, too. The next value overwrites the argument of UnmarshalText.
 package fastjson
 
 import (

@@ -2,14 +2,14 @@
 // is ready as it is; [New] makes one with other limits.
 //
 // Fields are named by their msgpack tags, or else by their json tags, so that a struct that was
-// kept as JSON needs no change. Integers take as few bytes as they can, and come back from an
+// stored as JSON needs no change. Integers take as few bytes as they can. They come back from an
 // interface as the narrowest type, int8 for 5. A time keeps its instant to the nanosecond and loses
 // its location: it comes back in local time. A map in an interface comes back as map[string]any.
 // The library's struct tag intern is not supported: such values are written but not read.
 //
-// What is read is first walked through, without allocating: its nesting is limited, and each length
-// that it claims must be there. Bytes for which the library would panic, such as nil for a
-// time.Time, are an error, and so is a panic in a decoding method of the value's own type.
+// Decode first scans the bytes, without allocating. It limits the nesting, and checks that each
+// claimed length is there. Bytes that make the library panic, such as nil for a time.Time, are an
+// error. A panic in a decoding method of the value's own type is an error, too.
 package msgpack
 
 import (
@@ -122,8 +122,8 @@ func trailing(n int) error {
 	return fmt.Errorf("msgpack: %d bytes after the value: %w", n, io.ErrUnexpectedEOF)
 }
 
-// decode turns the library's panics into errors: nil for a time.Time, a slice for the key of a
-// map[any]T, or any value for an interface with methods are bytes that everybody can write.
+// decode turns the library's panics into errors. Anybody can write bytes that cause one: nil for a
+// time.Time, a slice for the key of a map[any]T, or any value for an interface with methods.
 func decode(dec *msgpack.Decoder, v any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

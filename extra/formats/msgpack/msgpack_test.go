@@ -101,8 +101,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestDepth: a value as deep as MaxDepth is read, and one that is deeper is not, as an array, as a
-// map, in a field that nobody reads and in a raw one.
+// TestDepth: Decode accepts a value as deep as MaxDepth, and refuses a deeper one. It tries arrays,
+// maps, a field that nobody reads and a raw field.
 func TestDepth(t *testing.T) {
 	for _, depth := range []int{0, 4, 10_000} {
 		limit := depth
@@ -230,8 +230,8 @@ func hostile(t *testing.T, src []byte) {
 	})
 	codectest.Fuzz(t, Codec[any]{}, src, alike)
 
-	// What the scan refuses the library refuses too, but for the limits; what it lets through ends
-	// where the library says.
+	// The library refuses everything that the scan refuses, except for the limits. A value that
+	// passes the scan ends where the library says.
 	if _, err := scan(src, 1000, nil); err == nil && string(src) != "\xc0" { // nil leaves a raw message nil
 		var raw msgpack.RawMessage
 		if err := (Codec[msgpack.RawMessage]{}).Decode(src, &raw); err != nil || string(raw) != string(src) {

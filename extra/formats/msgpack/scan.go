@@ -132,9 +132,9 @@ func (s *scanner) children(n uint64, depth int) error {
 	return nil
 }
 
-// reader hands a scanned value to the library. The library reads an extension's content by Read,
-// unless it takes the extension for the head of a map: then it reads the content by ReadByte as if
-// it were the map, lengths and all, and those the scanner has not seen. ReadByte therefore does not
+// reader hands a scanned value to the library. The library usually reads an extension's content by
+// Read. If it takes the extension for the head of a map, it reads the content by ReadByte. Then it
+// parses the content as the map, with lengths that the scanner has not seen. So ReadByte refuses to
 // read the first byte of a content.
 type reader struct {
 	src      []byte

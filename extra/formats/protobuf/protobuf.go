@@ -1,9 +1,10 @@
 // Package protobuf is a bale.Codec for protocol buffers, with google.golang.org/protobuf. Its type
 // parameter is the pointer to a generated message: for a bale.Cache[*pb.User] the codec is
-// [Codec][*pb.User]. It is ready as it is; [New] makes one with other limits.
+// [Codec][*pb.User]. It is ready to use; [New] makes one with other limits.
 //
-// Fields that the reader's message does not know are kept, so that an old program can write back
-// what a new one wrote. A nil message is refused: stored, it could not be told from an empty one.
+// Decode keeps fields that the reader's message does not know, so that an old program can write
+// back the value of a new one. A nil message is an error: its encoding would be that of an empty
+// message.
 package protobuf
 
 import (

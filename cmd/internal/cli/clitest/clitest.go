@@ -163,7 +163,7 @@ func Build(tb testing.TB) string {
 	return path
 }
 
-// Entries are the names in a folder; none where there is no folder.
+// Entries returns the names in a folder; none if there is no folder.
 func Entries(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := os.ReadDir(dir)

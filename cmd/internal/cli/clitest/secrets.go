@@ -103,8 +103,8 @@ func NoSecretIsShown(t *testing.T, app cli.App, commands []string) {
 	}
 }
 
-// FilesAreTheUsers checks that the current folder has so many files, and that nobody else can read
-// one.
+// FilesAreTheUsers checks that the current folder has at least this number of files, and that
+// nobody else can read one.
 func FilesAreTheUsers(t *testing.T, atLeast int) {
 	t.Helper()
 	files := 0

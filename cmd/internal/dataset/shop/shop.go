@@ -1,12 +1,11 @@
-// Package shop has the types that the built-in sets of package dataset are made of: what a shop
-// keeps in its cache. [Profile], [Session] and [LogBatch] are as services have them, [Listing] is
-// what values of a chosen size are made of, and [Fields10], [Fields100] and [Fields1000] are
-// structs with so many fields of mixed types, the last one in groups. Package flat has 1,000 of
-// them in a row.
+// Package shop has the types of the built-in sets of package dataset: the values that a shop keeps
+// in its cache. [Profile], [Session] and [LogBatch] resemble those of real services. Values of a
+// chosen size are [Listing]s. [Fields10], [Fields100] and [Fields1000] are structs with 10, 100 and
+// 1,000 fields of mixed types, the last one in groups. Package flat has 1,000 fields in a row.
 //
 // The code of easyjson and tinylib/msgp beside them is generated, and package shoppb has the same
-// messages as protocol buffers. No type has a method that another library would take for its own
-// (MarshalJSON and its like), or that would be measuring the first one twice.
+// messages as protocol buffers. No type has a method that another library would use (MarshalJSON
+// and similar ones): otherwise that library would measure the first one twice.
 package shop
 
 import "time"

@@ -71,8 +71,8 @@ func Sample() Record {
 // Equal lets a comparison ignore what no codec sees.
 var Equal = cmp.Options{cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".private" }, cmp.Ignore())}
 
-// RoundTrip takes v there and back, through a Packer too, and makes sure that Append appends, keeps
-// dst where that has room, and that nothing of what is decoded lies in the source's memory.
+// RoundTrip encodes and decodes v, through a Packer too. It checks that Append appends, and that it
+// keeps dst if dst has room. The decoded value must not alias the source's memory.
 func RoundTrip[T any](t *testing.T, c bale.Codec[T], v T, o ...cmp.Option) {
 	t.Helper()
 	o = append(o, Equal)
@@ -113,8 +113,8 @@ func RoundTrip[T any](t *testing.T, c bale.Codec[T], v T, o ...cmp.Option) {
 	}
 }
 
-// Cut decodes each beginning of v's encoding, and the encoding with bytes after it: all must be
-// errors, but for those that whole says are values.
+// Cut decodes each prefix of v's encoding, and the encoding with bytes after it. All must be
+// errors, except the prefixes that whole reports as values.
 func Cut[T any](t *testing.T, c bale.Codec[T], v T, whole func(n int) bool) {
 	t.Helper()
 	b, err := c.Append(nil, v)
@@ -192,8 +192,8 @@ func Pin[T any](t *testing.T, c bale.Codec[T], v T, appending, decoding float64)
 	}
 }
 
-// Bounded decodes src and checks that this allocates no more than each of its bytes may ask for, by
-// creating a Record or an entry of a map, and what a decoder needs for itself.
+// Bounded decodes src and checks its allocations. Each byte may allocate a Record or an entry of a
+// map, and the decoder itself may allocate a constant.
 func Bounded[T any](t *testing.T, c bale.Codec[T], src []byte, v *T) error {
 	t.Helper()
 	var before, after runtime.MemStats

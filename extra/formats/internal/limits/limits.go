@@ -7,9 +7,8 @@ import (
 	"github.com/balekv/bale"
 )
 
-// DefaultDepth is how deep values may nest unless Options.MaxDepth says otherwise: far deeper than
-// values made by hand or by programs, and the libraries' readers need less than a megabyte of stack
-// for it.
+// DefaultDepth is the default of Options.MaxDepth, the limit on nesting. It is far deeper than real
+// values. The libraries' readers need less than a megabyte of stack for it.
 const DefaultDepth = 1000
 
 // The range of Options.MaxDepth: cbor takes no fewer, go-json and protobuf no more.
