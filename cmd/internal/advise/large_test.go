@@ -75,7 +75,7 @@ func TestLargeFieldsAreNotRead(t *testing.T) {
 				t.Errorf("the server sent %d KiB", n>>10)
 			}
 			for h := range hashes {
-				if g := groupOf(t, a, fmt.Sprint("user:h", h), Hash); g.Now < large || g.Saving.Estimate != 0 {
+				if g := groupOf(t, a, fmt.Sprint("user:h", h), Hash); g.Now < keyspace.LargestElement || g.Saving.Estimate != 0 {
 					t.Errorf("%+v", g)
 				}
 			}

@@ -349,7 +349,7 @@ func (s *scanner) take(l *look) {
 	if l.usage != nil {
 		switch err := l.usage.Err(); {
 		case err == nil:
-			e.usage = l.usage.Val()
+			e.usage = max(e.usage, l.usage.Val())
 		case denied(err), redis.HasErrorPrefix(err, "ERR unknown"):
 			s.noUsage = true
 		case errors.Is(err, redis.Nil):
@@ -437,7 +437,7 @@ func (s *scanner) takeHash(l *look) bool {
 // modelHash says what a hash takes, by the fields that were read. It reports one that is there.
 func (s *scanner) modelHash(e *entry) bool {
 	if len(e.items) == 0 { // its fields are too large, or it is not to be read
-		e.now, e.rough = e.usage, true
+		e.now, e.told, e.rough = e.usage, 0, true
 		return e.usage > 0
 	}
 	e.size = max(e.size, int64(len(e.items)))
@@ -457,6 +457,7 @@ func (s *scanner) readHash(ctx context.Context, e *entry, size keyspace.Extent, 
 	err := s.hashes.Read(ctx, e.node, e.name, size, keyspace.LargestElement, func(pairs []string, tooLarge int) error {
 		if !s.addFields(e, pairs) || tooLarge > 0 {
 			e.items, e.read = nil, 0
+			e.usage = max(e.usage, int64(tooLarge)*keyspace.LargestElement) // by 1,000 fields it may be less
 			return errEnough
 		}
 		if len(e.items) >= wanted || s.scan.BytesRead-before >= most || s.limits.keptBytes+e.read >= s.limits.allBytes {
