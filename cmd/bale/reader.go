@@ -110,7 +110,7 @@ func (r *registryReader) take(h *heldDictionary, n int) (err error) {
 	return err
 }
 
-// drop lets go of the dictionary that was used longest ago.
+// drop closes what reads with the least recently used dictionary.
 func (r *registryReader) drop() (err error) {
 	h := r.held[0]
 	r.held = slices.Delete(r.held, 0, 1)
@@ -122,7 +122,7 @@ func (r *registryReader) drop() (err error) {
 	return err
 }
 
-// close lets go of all.
+// close closes all readers.
 func (r *registryReader) close() (err error) {
 	for len(r.held) > 0 {
 		err = errors.Join(err, r.drop())

@@ -449,8 +449,9 @@ func (s *scanner) modelHash(e *entry) bool {
 // errEnough ends the reading of a hash.
 var errEnough = errors.New("enough")
 
-// readHash reads a hash by the sizes of its fields from its start, until it has so many of them or
-// most bytes. A hash with a field that is too large to be read has none: it is not tried.
+// readHash reads a hash by the sizes of its fields from its start, until it has the wanted number
+// of fields or most bytes. A field that is too large to be read ends that: the hash has no items,
+// and is not tried.
 func (s *scanner) readHash(ctx context.Context, e *entry, size keyspace.Extent, wanted int, most int64) error {
 	before := s.scan.BytesRead
 	e.items, e.read = nil, 0
@@ -514,7 +515,7 @@ func (s *scanner) deepen(ctx context.Context) error {
 	return nil
 }
 
-// readMore reads a hash from its start, until it has so many fields of it.
+// readMore reads a hash again from its start, until it has the wanted number of fields.
 func (s *scanner) readMore(ctx context.Context, e *entry, wanted int) error {
 	s.since, s.trips = time.Now(), 0
 	s.limits.keptBytes -= e.read

@@ -290,9 +290,9 @@ func readString(ctx context.Context, c redis.Cmdable, key string, n int64) ([]by
 // ErrTooLarge says that a value is larger than what is read.
 var ErrTooLarge = errors.New("the value is too large to be read")
 
-// Reread reads strings and fields again, into values: the first n of them, as many as have room in
-// a reply. errs has an error for each of the n: redis.Nil if it is gone, ErrTooLarge if it has more
-// than limit bytes or is a field of more than [LargestElement], or that of the server. The last
+// Reread reads strings and fields again, into values: the first n, which a reply has room for. Each
+// of the n has an error in errs: redis.Nil if the value is gone, or the server's error. It is
+// ErrTooLarge for more than limit bytes, and for a field of more than [LargestElement]. The last
 // result is any other error. A string of more than 4 MiB is read in pieces: if a program writes it
 // meanwhile, they may be of two values.
 func Reread(ctx context.Context, c redis.UniversalClient, values []Value, limit int64) (n int, errs []error, err error) {
@@ -367,9 +367,9 @@ type got struct {
 	err    error
 }
 
-// getAll reads values of one of batches. The error is none of a single value. No more of a string
-// is read than the size that it had: if it is longer by now, or empty, it is read again by its new
-// size, up to limit. (Redis reads a field in whole only.)
+// getAll reads values of one of batches. The error is none of a single value. It reads a string
+// up to the size that it had. A string that is longer by now, or empty, is read again by its new
+// size, up to limit. Redis gives a field in whole only.
 func getAll(ctx context.Context, c redis.UniversalClient, values []Value, sizes []int64, limit int64) ([]got, error) {
 	all := make([]got, len(values))
 	if len(values) == 1 && !values[0].InHash && sizes[0] > replyBytes {

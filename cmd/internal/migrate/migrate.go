@@ -101,8 +101,8 @@ func (m *migration) values(ctx context.Context, node redis.UniversalClient, valu
 	return keyspace.More, m.change(ctx, node, values, 1)
 }
 
-// change changes values, in portions of swapBytes. It lets go of the values, which are large
-// perhaps, as soon as they are dealt with.
+// change changes values, in portions of swapBytes. It clears values, which may be large, as
+// soon as their changes are known.
 func (m *migration) change(ctx context.Context, node redis.UniversalClient, values []keyspace.Value, try int) error {
 	for len(values) > 0 {
 		changes, n := m.changes(ctx, values)
