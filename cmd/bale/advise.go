@@ -154,6 +154,7 @@ func (c *adviseCommand) advise(ctx context.Context, s *cli.Streams, progress fun
 }
 
 func (c *adviseCommand) server(ctx context.Context, url string, o advise.Options) (*advise.Advice, error) {
+	defer frugal()()
 	password, err := c.Password()
 	if err != nil {
 		return nil, err

@@ -564,7 +564,7 @@ func (c *migrateCommand) activate(ctx context.Context, s *cli.Streams, say io.Wr
 // packer packs with a setting and a dictionary, and reads what there is. The caller closes the
 // packer first.
 func (c *migrateCommand) packer(servers *redisServers, setting engine.Setting, d *dict.Dictionary) (*storedReader, *bale.Packer, error) {
-	reader := newStoredReader(servers, &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate}})
+	reader := newStoredReader(servers, &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate, Bandwidth: int(c.MaxBandwidth)}})
 	o := bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: cli.MaxValue, MinSize: int(c.MinSize), MinGain: c.MinGain}
 	if !c.Revert && setting.Algorithm != frame.Stored {
 		writer, err := setting.New(d)
@@ -612,12 +612,16 @@ func (r *storedReader) Reader(ctx context.Context, a frame.Algorithm, id frame.D
 	if m, ok := r.missing[id]; ok && time.Now().Before(m.until) {
 		return nil, m.err
 	}
-	if r.readers[readerKey{a, id}] == nil {
+	held := r.find(id) != nil
+	if !held {
 		if err := r.pace.Wait(ctx, nil, 1, 0); err != nil {
 			return nil, err
 		}
 	}
 	c, err := r.registryReader.Reader(ctx, a, id)
+	if d := r.find(id); !held && d != nil {
+		err = errors.Join(err, r.pace.Wait(ctx, nil, 0, 2*len(d.dictionary.Bytes()))) // fetch reads it twice
+	}
 	if errors.Is(err, dict.ErrUnknown) || errors.Is(err, dict.ErrCorrupt) {
 		if len(r.missing) >= missingKept {
 			clear(r.missing)
@@ -628,11 +632,7 @@ func (r *storedReader) Reader(ctx context.Context, a frame.Algorithm, id frame.D
 }
 
 func (r *storedReader) close() error {
-	err := r.writer.Close()
-	for _, c := range r.readers {
-		err = errors.Join(err, c.Close())
-	}
-	return err
+	return errors.Join(r.writer.Close(), r.registryReader.close())
 }
 
 // announce prints the planned changes.

@@ -177,6 +177,7 @@ func TestReadingTakesLittleMemory(t *testing.T) {
 		{"migrate", "--match", "*", "--revert", "--dry-run", "--max-rate", "0", "--max-bandwidth", "0"},
 		{"dict", "list", "--scan", "--max-rate", "0", "--max-bandwidth", "0"},
 		{"dict", "gc", "--max-rate", "0", "--max-bandwidth", "0"},
+		{"advise", "--max-rate", "0", "--max-bandwidth", "0"},
 		{"train", "--out", t.TempDir() + "/d", "--max-rate", "0", "--max-bandwidth", "0", "--sample", "10"},
 	} {
 		before := l.peak()

@@ -103,7 +103,7 @@ func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err := servers.sayLost(ctx, s.Err, "verify", keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
 		return err
 	}
-	pace := &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate}}
+	pace := &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate, Bandwidth: int(c.MaxBandwidth)}}
 	reader := newStoredReader(servers, pace)
 	defer reader.close()
 	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: cli.MaxValue})

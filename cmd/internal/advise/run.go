@@ -54,7 +54,7 @@ type Options struct {
 
 const (
 	allEntries = 200_000  // keys that are remembered, of all groups
-	allBytes   = 48 << 20 // of values
+	allBytes   = 48 << 20 // of their names and values
 
 	topKeys = 20
 

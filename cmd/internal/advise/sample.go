@@ -51,7 +51,7 @@ type tally struct {
 type limits struct {
 	entries, values int   // of a group: keys that are looked at, and whose values are kept of those
 	allEntries      int   // of all groups
-	allBytes        int64 // of the values kept of all groups
+	allBytes        int64 // of the names and the values kept of all groups
 
 	keptEntries int
 	keptBytes   int64
@@ -90,7 +90,7 @@ func (t *tally) add(e *entry) {
 	}
 	t.entries = append(t.entries, e)
 	t.limits.keptEntries++
-	t.limits.keptBytes += e.read
+	t.limits.keptBytes += e.kept()
 	if e.sampled {
 		t.held++
 	}
@@ -99,6 +99,9 @@ func (t *tally) add(e *entry) {
 	}
 	t.limits.keep()
 }
+
+// kept is how many bytes it takes of limits.allBytes.
+func (e *entry) kept() int64 { return int64(len(e.name)) + e.read }
 
 // drop releases the values.
 func (e *entry) drop() { e.items, e.read, e.sampled = nil, 0, false }
@@ -138,7 +141,7 @@ func (t *tally) shrink() {
 			continue
 		}
 		t.limits.keptEntries--
-		t.limits.keptBytes -= e.read
+		t.limits.keptBytes -= e.kept()
 	}
 	clear(t.entries[len(kept):])
 	t.entries, t.held = kept, values

@@ -55,35 +55,39 @@ type scanner struct {
 	start   time.Time
 	largest []Key
 
+	hashes   keyspace.HashReader
+	elements int64 // fields that were read
+
 	pacer keyspace.Pacer
-	paced [2]int64 // asked and BytesRead that pacer has been told of
+	paced [2]int64      // keys with elements, and BytesRead, that pacer has been told of
+	idle  time.Duration // of a round trip to the node
+	since time.Time     // the last rest
+	trips int           // since then
 }
 
 // node scans the keys of a node.
-func (s *scanner) node(ctx context.Context, node *redis.Client) error {
-	idle, err := roundTrip(ctx, node)
-	if err != nil {
+func (s *scanner) node(ctx context.Context, node *redis.Client) (err error) {
+	if s.idle, err = roundTrip(ctx, node); err != nil {
 		return err
 	}
+	s.since, s.trips = time.Now(), 0
 	var cursor uint64
 	for {
-		start := time.Now()
 		keys, next, err := node.Scan(ctx, cursor, s.pattern, pageKeys).Result()
 		if err != nil {
 			return fmt.Errorf("SCAN: %w", keyspace.Explain(err, node.Options().Username))
 		}
-		trips, err := s.page(ctx, node, keys)
-		if err != nil {
+		s.trips++
+		if err := s.page(ctx, node, keys); err != nil {
 			return err
 		}
-		busy := time.Since(start) - time.Duration(trips+1)*idle
 		if s.options.Progress != nil {
 			s.options.Progress(int(progressScan*min(s.asked, s.scan.Keys)/max(s.scan.Keys, 1)), progressAll, fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
 		}
 		if cursor = next; cursor == 0 {
 			return nil
 		}
-		if err := s.rest(ctx, node, busy); err != nil {
+		if err := s.rest(ctx, node); err != nil {
 			return err
 		}
 	}
@@ -102,10 +106,12 @@ func roundTrip(ctx context.Context, node *redis.Client) (time.Duration, error) {
 	return shortest, nil
 }
 
-// rest waits until the next page is due.
-func (s *scanner) rest(ctx context.Context, node *redis.Client, busy time.Duration) error {
-	n, bytes := s.asked-s.paced[0], s.scan.BytesRead-s.paced[1]
-	s.paced = [2]int64{s.asked, s.scan.BytesRead}
+// rest waits until the server may be asked for more.
+func (s *scanner) rest(ctx context.Context, node *redis.Client) error {
+	busy := time.Since(s.since) - time.Duration(s.trips)*s.idle
+	defer func() { s.since, s.trips = time.Now(), 0 }()
+	n, bytes := s.asked+s.elements-s.paced[0], s.scan.BytesRead-s.paced[1]
+	s.paced = [2]int64{s.asked + s.elements, s.scan.BytesRead}
 	if s.options.Pace.Rate <= 0 && s.options.Pace.Bandwidth <= 0 {
 		return ctx.Err()
 	}
@@ -135,8 +141,8 @@ type look struct {
 	fields   *redis.ScanCmd
 }
 
-// page counts the keys of a page and samples some of them. trips counts its round trips.
-func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) (trips int, err error) {
+// page counts the keys of a page and looks at some.
+func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) error {
 	var looks []*look
 	s.asked += pageKeys
 	for _, k := range keys {
@@ -152,34 +158,51 @@ func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) (
 		}
 	}
 	for _, ask := range []func(context.Context, redis.Pipeliner, *look){s.askKind, s.askSize} {
-		if len(looks) == 0 {
-			return trips, nil
-		}
-		trips++
 		if err := s.pipelined(ctx, node, looks, ask); err != nil {
-			return trips, err
+			return err
 		}
 	}
-	for rest := looks; len(rest) > 0; trips++ {
-		n, bytes := 0, int64(0)
-		for n < len(rest) && (n == 0 || bytes+rest[n].planned() <= replyBytes) {
-			bytes += rest[n].planned()
-			n++
+	for len(looks) > 0 {
+		n, err := s.values(ctx, node, looks)
+		if err != nil {
+			return err
 		}
-		if err := s.pipelined(ctx, node, rest[:n], s.askValue); err != nil {
-			return trips, err
-		}
-		s.fit(rest[:n])
-		for _, l := range rest[:n] {
-			l.entry.node = node
+		s.fit(looks[:n])
+		for _, l := range looks[:n] {
 			s.take(l)
 		}
-		rest = rest[n:]
+		clear(looks[:n]) // the replies are large perhaps
+		if looks = looks[n:]; len(looks) == 0 {
+			return nil
+		}
+		if err := s.rest(ctx, node); err != nil {
+			return err
+		}
 	}
-	return trips, nil
+	return nil
+}
+
+// values reads the values of the first n keys: as many as have room in a reply, or a single large
+// hash.
+func (s *scanner) values(ctx context.Context, node *redis.Client, looks []*look) (n int, err error) {
+	bytes := int64(0)
+	for _, l := range looks {
+		l.entry.node = node
+		if bytes += l.planned(); n > 0 && (bytes > replyBytes || l.large()) {
+			break
+		}
+		if n++; l.large() {
+			return n, s.readHash(ctx, l.entry, l.extent(), int(l.count()), replyBytes)
+		}
+	}
+	return n, s.pipelined(ctx, node, looks[:n], s.askValue)
 }
 
 func (s *scanner) pipelined(ctx context.Context, node *redis.Client, looks []*look, ask func(context.Context, redis.Pipeliner, *look)) error {
+	if len(looks) == 0 {
+		return nil
+	}
+	s.trips++
 	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, l := range looks {
 			ask(ctx, p, l)
@@ -241,7 +264,11 @@ func (s *scanner) askSize(ctx context.Context, p redis.Pipeliner, l *look) {
 	case Hash:
 		l.size, l.encoding = p.HLen(ctx, l.name), p.ObjectEncoding(ctx, l.name)
 	}
-	if !s.noUsage {
+	switch {
+	case s.noUsage:
+	case l.entry.kind == Hash:
+		l.usage = p.MemoryUsage(ctx, l.name, keyspace.UsageOf)
+	default:
 		l.usage = p.MemoryUsage(ctx, l.name)
 	}
 }
@@ -252,9 +279,16 @@ func (l *look) planned() int64 {
 	case String:
 		return min(l.size.Val(), l.part())
 	case Hash:
-		return l.field() * l.count()
+		if l.count() > 0 && !l.large() {
+			return l.extent().Usage
+		}
 	}
 	return 0
+}
+
+// large reports a hash that is read by the sizes of its fields.
+func (l *look) large() bool {
+	return l.entry.kind == Hash && l.count() > 0 && !l.extent().Small()
 }
 
 // part is how much of a string is read.
@@ -265,18 +299,19 @@ func (l *look) part() int64 {
 	return shortBytes
 }
 
-// field is the mean size of a hash's fields in memory, -1 if it is not known.
-func (l *look) field() int64 {
-	if l.usage == nil || l.usage.Err() != nil || l.size.Val() == 0 {
-		return -1
+// extent is how large a hash is.
+func (l *look) extent() keyspace.Extent {
+	e := keyspace.Extent{Length: l.size.Val(), Usage: -1}
+	if l.usage != nil && l.usage.Err() == nil {
+		e.Usage = l.usage.Val()
 	}
-	return l.usage.Val() / l.size.Val()
+	return e
 }
 
 // count is how many fields of a hash are asked for.
 func (l *look) count() int64 {
-	switch field := l.field(); {
-	case !l.value, field > largeField:
+	switch field := l.extent().Mean(); {
+	case !l.value, l.size.Val() == 0, field > largeField:
 		return 0
 	case field < 0:
 		return fewFields
@@ -290,7 +325,7 @@ func (s *scanner) askValue(ctx context.Context, p redis.Pipeliner, l *look) {
 	case String:
 		l.start = p.GetRange(ctx, l.name, 0, l.part()-1)
 	case Hash:
-		if n := l.count(); n > 0 {
+		if n := l.count(); n > 0 { // and it is small
 			l.fields = p.HScan(ctx, l.name, 0, "", n)
 		}
 	}
@@ -314,7 +349,7 @@ func (s *scanner) take(l *look) {
 	if l.usage != nil {
 		switch err := l.usage.Err(); {
 		case err == nil:
-			e.usage = l.usage.Val()
+			e.usage = max(e.usage, l.usage.Val())
 		case denied(err), redis.HasErrorPrefix(err, "ERR unknown"):
 			s.noUsage = true
 		case errors.Is(err, redis.Nil):
@@ -392,26 +427,65 @@ func (s *scanner) takeHash(l *look) bool {
 		e.encoding = l.encoding.Val()
 	}
 	if l.fields != nil && l.fields.Err() == nil {
-		replies, _ := l.fields.Val()
-		s.addFields(e, replies)
+		if pairs, _ := l.fields.Val(); !s.addFields(e, pairs) {
+			e.items, e.read = nil, 0
+		}
 	}
+	return s.modelHash(e)
+}
+
+// modelHash says what a hash takes, by the fields that were read. It reports one that is there.
+func (s *scanner) modelHash(e *entry) bool {
 	if len(e.items) == 0 { // its fields are too large, or it is not to be read
-		e.now, e.rough = e.usage, true
+		e.now, e.told, e.rough = e.usage, 0, true
 		return e.usage > 0
 	}
+	e.size = max(e.size, int64(len(e.items)))
 	e.now = s.memory.key(e) + s.memory.hash(e, nil)
 	e.told = s.told.key(e) + s.told.hash(e, nil)
 	return true
 }
 
-// addFields adds what HSCAN gave of a hash.
-func (s *scanner) addFields(e *entry, replies []string) {
-	for i := 0; i+1 < len(replies); i += 2 {
-		name, v := replies[i], replies[i+1]
+// errEnough ends the reading of a hash.
+var errEnough = errors.New("enough")
+
+// readHash reads a hash by the sizes of its fields from its start, until it has the wanted number
+// of fields or most bytes. A field that is too large to be read ends that: the hash has no items,
+// and is not tried.
+func (s *scanner) readHash(ctx context.Context, e *entry, size keyspace.Extent, wanted int, most int64) error {
+	before := s.scan.BytesRead
+	e.items, e.read = nil, 0
+	err := s.hashes.Read(ctx, e.node, e.name, size, keyspace.LargestElement, func(pairs []string, tooLarge int) error {
+		if !s.addFields(e, pairs) || tooLarge > 0 {
+			e.items, e.read = nil, 0
+			e.usage = max(e.usage, int64(tooLarge)*keyspace.LargestElement) // by 1,000 fields it may be less
+			return errEnough
+		}
+		if len(e.items) >= wanted || s.scan.BytesRead-before >= most || s.limits.keptBytes+e.read >= s.limits.allBytes {
+			return errEnough
+		}
+		return s.rest(ctx, e.node)
+	})
+	if errors.Is(err, errEnough) || keyspace.IsReply(err) { // which is about this key
+		return nil
+	}
+	return err
+}
+
+// addFields adds fields of a hash, name and value in turn. It is false if one is too large to be
+// read.
+func (s *scanner) addFields(e *entry, pairs []string) (read bool) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		name, v := pairs[i], pairs[i+1]
+		s.scan.BytesRead += int64(len(name) + len(v))
+		s.elements++
+		if len(v) > keyspace.LargestElement {
+			return false
+		}
 		e.items = append(e.items, item{name: []byte(name), head: []byte(v[:min(len(v), headBytes)]), size: int64(len(v))})
 		e.read += int64(len(name) + min(len(v), headBytes))
-		s.scan.BytesRead += int64(len(name) + len(v))
 	}
+	return true
 }
 
 // deepen reads more fields of large hashes where a group has few keys, so that there is something
@@ -443,34 +517,18 @@ func (s *scanner) deepen(ctx context.Context) error {
 
 // readMore reads a hash from its start, until it has the wanted number of fields.
 func (s *scanner) readMore(ctx context.Context, e *entry, wanted int) error {
-	before := e.read
-	defer func() { s.limits.keptBytes += e.read - before }()
-	field := max(1, e.read/int64(len(e.items)))
-	count := min(hashFields, max(fewFields, replyBytes/field))
-	e.items, e.read = nil, 0
-	for cursor := uint64(0); ; {
-		start := time.Now()
-		replies, next, err := e.node.HScan(ctx, e.name, cursor, "", count).Result()
-		if err != nil && !keyspace.IsReply(err) {
-			return fmt.Errorf("HSCAN: %w", err)
-		}
-		s.addFields(e, replies)
-		s.asked += int64(len(replies) / 2)
-		if cursor = next; cursor == 0 || len(e.items) >= wanted || s.scan.BytesRead >= s.options.MaxBytes {
-			break
-		}
-		if err := s.rest(ctx, e.node, time.Since(start)); err != nil {
-			return err
-		}
+	s.since, s.trips = time.Now(), 0
+	s.limits.keptBytes -= e.read
+	defer func() { s.limits.keptBytes += e.read }()
+	size := keyspace.Extent{Length: e.size, Usage: e.usage}
+	if e.usage == 0 { // it was not asked for
+		size.Usage = -1
 	}
-	if len(e.items) == 0 { // it has gone
+	err := s.readHash(ctx, e, size, wanted, s.options.MaxBytes-s.scan.BytesRead)
+	if err == nil && !s.modelHash(e) { // it has gone
 		e.drop()
-		return nil
 	}
-	e.size = max(e.size, int64(len(e.items)))
-	e.now = s.memory.key(e) + s.memory.hash(e, nil)
-	e.told = s.told.key(e) + s.told.hash(e, nil)
-	return nil
+	return err
 }
 
 // keepLargest keeps the keys that take most memory.

@@ -31,11 +31,13 @@ const (
 //
 // On a server with access control, the user needs no more than
 //
-//	ACL SETUSER bale on >PASSWORD %R~* +info +ping +scan +type +pttl +strlen +getrange +hlen +hscan +object|encoding +memory|usage
+//	ACL SETUSER bale on >PASSWORD %R~* +info +ping +scan +type +pttl +strlen +getrange +hlen +hscan +hstrlen +hkeys +hmget +object|encoding +memory|usage
 //
 // where "+@read +info +ping" is shorter, and allows to read by all commands. A database other than
 // 0 takes +select, a cluster +cluster|slots, and its replicas +readonly. Redis before 7.0 has no
-// %R~* but ~*. Without +object|encoding and +memory|usage the memory of keys is estimated. With
+// %R~* but ~*. Without +object|encoding and +memory|usage the memory of keys is estimated.
+// Without +hstrlen, +hkeys or +hmget large hashes are read by the mean size of their fields: a few
+// much larger ones then arrive whole. With
 // +client|setname, administrators see who reads. With +client|no-touch (from Redis 7.2, and Valkey)
 // reading does not make keys look used. Without it, a master that evicts by LRU or LFU has a note.
 // The group +@connection has all of these, and CLIENT KILL. Users are set on each server: if a

@@ -19,13 +19,15 @@ const (
 	// command that reads a part of it. A string is read in pieces, so this is no limit for strings.
 	LargestElement = 8 << 20
 
+	// UsageOf is how many elements MEMORY USAGE looks at. Of a value with no more it is exact.
+	UsageOf = 1000
+
 	pieceBytes  = 1 << 20 // of a string that is larger than replyBytes
 	largeString = 16 << 20
 
 	firstKeys   = 4 // of SCAN, until it is seen how large names are
 	mostKeys    = 100
 	elements    = 100   // of a large value that are read at a time
-	usageOf     = 1000  // elements that MEMORY USAGE looks at; of a value with no more it is exact
 	namesAtOnce = 1000  // of a hash, without the values
 	allNames    = 10000 // the most names of a hash that are read at once, where they cannot be read in pages
 )
@@ -43,29 +45,29 @@ func (p *pager) saw(n, bytes int) {
 	p.count = min(max(next, 1), p.most)
 }
 
-// extent is how large the value of a key is.
-type extent struct {
-	length int64 // elements
-	usage  int64 // bytes, by MEMORY USAGE; -1 where the server does not tell
+// Extent is how large the value of a key is.
+type Extent struct {
+	Length int64 // elements
+	Usage  int64 // bytes, by MEMORY USAGE with [UsageOf] samples; -1 where the server does not tell
 }
 
-// small reports a value that a single reply has room for.
-func (e extent) small() bool { return e.usage >= 0 && e.usage <= replyBytes && e.length <= usageOf }
+// Small reports a value that a single reply has room for.
+func (e Extent) Small() bool { return e.Usage >= 0 && e.Usage <= replyBytes && e.Length <= UsageOf }
 
-// mean is how large an element is, -1 where that is not known.
-func (e extent) mean() int64 {
-	if e.usage < 0 || e.length <= 0 {
+// Mean is how large an element is, -1 where that is not known.
+func (e Extent) Mean() int64 {
+	if e.Usage < 0 || e.Length <= 0 {
 		return -1
 	}
-	return e.usage / e.length
+	return e.Usage / e.Length
 }
 
 // pager is where to begin with the elements of the value. Where nothing is known of them, that is
 // one.
-func (e extent) pager() pager {
-	switch mean := e.mean(); {
-	case e.small():
-		return pager{e.length + 1, usageOf}
+func (e Extent) pager() pager {
+	switch mean := e.Mean(); {
+	case e.Small():
+		return pager{e.Length + 1, UsageOf}
 	case mean < 0:
 		return pager{1, elements}
 	default:
@@ -96,19 +98,20 @@ func askExtent(ctx context.Context, c redis.Cmdable, kind, key string) (r extent
 	case "stream":
 		r.length = c.XLen(ctx, key)
 	}
-	r.usage = c.MemoryUsage(ctx, key, usageOf)
+	r.usage = c.MemoryUsage(ctx, key, UsageOf)
 	return r
 }
 
-// extent reads the replies. The error is that of the length: a failure of MEMORY USAGE is no error.
-func (r extentReplies) extent() (extent, error) {
-	e := extent{usage: -1}
+// extent reads the replies. The error is of the length, for what there is without MEMORY USAGE
+// does.
+func (r extentReplies) extent() (Extent, error) {
+	e := Extent{Usage: -1}
 	var err error
-	if e.length, err = r.length.Result(); err != nil {
+	if e.Length, err = r.length.Result(); err != nil {
 		return e, err
 	}
 	if usage, err := r.usage.Result(); err == nil {
-		e.usage = usage
+		e.Usage = usage
 	}
 	return e, nil
 }
@@ -131,17 +134,18 @@ func batches(sizes []int64) iter.Seq2[int, int] {
 	}
 }
 
-// hashReader reads hashes by the sizes of their fields.
-type hashReader struct {
+// HashReader reads hashes by the sizes of their fields. The zero HashReader is ready. It learns what
+// the server has, and is for one goroutine.
+type HashReader struct {
 	withNames bool // HSCAN has no NOVALUES, before Redis 7.4 and Valkey 8
 	noLengths bool // HSTRLEN is not allowed
 }
 
-// read calls each with the fields of a hash, name and value in turn. Fields larger than
+// Read calls each with the fields of a hash, name and value in turn. Fields larger than
 // LargestElement or than most are only counted, in tooLarge. The error of the server is not
 // wrapped.
-func (r *hashReader) read(ctx context.Context, c redis.Cmdable, key string, size extent, most int64, each func(pairs []string, tooLarge int) error) error {
-	if size.small() || r.noLengths {
+func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size Extent, most int64, each func(pairs []string, tooLarge int) error) error {
+	if size.Small() || r.noLengths {
 		return r.scan(ctx, c, key, size, each)
 	}
 	most = min(most, LargestElement)
@@ -201,7 +205,7 @@ func (r *hashReader) read(ctx context.Context, c redis.Cmdable, key string, size
 var errNoNames = errors.New("the names of so many fields cannot be read alone")
 
 // names calls each with the names of a hash's fields.
-func (r *hashReader) names(ctx context.Context, c redis.Cmdable, key string, size extent, each func(names []string) error) error {
+func (r *HashReader) names(ctx context.Context, c redis.Cmdable, key string, size Extent, each func(names []string) error) error {
 	p := size.pager()
 	p.most = namesAtOnce
 	for cursor := uint64(0); !r.withNames; {
@@ -224,12 +228,12 @@ func (r *hashReader) names(ctx context.Context, c redis.Cmdable, key string, siz
 			return nil
 		}
 	}
-	if size.length > allNames {
+	if size.Length > allNames {
 		return errNoNames
 	}
 	names, err := c.HKeys(ctx, key).Result()
-	for len(names) > 0 && err == nil {
-		n := min(len(names), namesAtOnce)
+	for n := elements; len(names) > 0 && err == nil; n = min(2*n, namesAtOnce) {
+		n = min(n, len(names))
 		err = each(names[:n])
 		names = names[n:]
 	}
@@ -237,7 +241,7 @@ func (r *hashReader) names(ctx context.Context, c redis.Cmdable, key string, siz
 }
 
 // scan reads fields with their values.
-func (r *hashReader) scan(ctx context.Context, c redis.Cmdable, key string, size extent, each func(pairs []string, tooLarge int) error) error {
+func (r *HashReader) scan(ctx context.Context, c redis.Cmdable, key string, size Extent, each func(pairs []string, tooLarge int) error) error {
 	p := size.pager()
 	for cursor := uint64(0); ; {
 		pairs, next, err := c.HScan(ctx, key, cursor, "", p.count).Result()
@@ -286,13 +290,14 @@ func readString(ctx context.Context, c redis.Cmdable, key string, n int64) ([]by
 // ErrTooLarge: the value is larger than the limit of reading.
 var ErrTooLarge = errors.New("the value is too large to be read")
 
-// Reread reads strings and fields again, into values. The first result has an error for each value:
-// redis.Nil if it is gone, ErrTooLarge if it is too large. Too large is more than limit bytes, a
-// field of more than [LargestElement], or the server's own error. The second result is any other
-// error. A string of more than 4 MiB is read in pieces: if a program writes it meanwhile, the
-// pieces may be of two values.
-func Reread(ctx context.Context, c redis.UniversalClient, values []Value, limit int64) ([]error, error) {
-	errs, lengths := make([]error, len(values)), make([]*redis.IntCmd, len(values))
+// Reread reads strings and fields again, into values: the first n, which a reply has room for. Each
+// of the n has an error in errs: redis.Nil if the value is gone, or the server's error. It is
+// ErrTooLarge for more than limit bytes, and for a field of more than [LargestElement]. The last
+// result is any other error. A string of more than 4 MiB is read in pieces: if a program writes it
+// meanwhile, they may be of two values.
+func Reread(ctx context.Context, c redis.UniversalClient, values []Value, limit int64) (n int, errs []error, err error) {
+	values = values[:min(len(values), mostKeys)]
+	lengths := make([]*redis.IntCmd, len(values))
 	if err := Pipeline(ctx, c, len(values), func(p redis.Pipeliner, i int) {
 		if v := values[i]; v.InHash {
 			lengths[i] = p.HStrLen(ctx, v.Key, v.Field)
@@ -300,86 +305,153 @@ func Reread(ctx context.Context, c redis.UniversalClient, values []Value, limit 
 			lengths[i] = p.StrLen(ctx, v.Key)
 		}
 	}); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	var at []int
+	var some []Value
 	var sizes []int64
+	var at []int
+	sum := int64(0)
 	for i, v := range values {
 		most := limit
 		if v.InHash {
 			most = min(limit, LargestElement)
 		}
-		switch n, err := lengths[i].Result(); {
-		case err != nil && !IsForbidden(err): // without the length it is read all the same
-			errs[i] = err
-		case n > most:
-			errs[i] = fmt.Errorf("%w: it has %d bytes, and no more than %d are read", ErrTooLarge, n, most)
-		default:
-			at, sizes = append(at, i), append(sizes, n)
+		size, err := lengths[i].Result()
+		switch {
+		case IsForbidden(err) && v.InHash: // it is read all the same
+			size, err = 0, nil
+		case IsForbidden(err):
+			size, err = most+1, nil
+		case size > most:
+			err = tooLarge(size, most)
+		}
+		if err == nil {
+			if sum += size; len(some) > 0 && sum > replyBytes {
+				break
+			}
+			some, sizes, at = append(some, v), append(sizes, size), append(at, i)
+		}
+		n, errs = n+1, append(errs, err)
+	}
+	all, err := getAll(ctx, c, some, sizes, limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	for k, i := range at {
+		values[i].Stored, errs[i] = all[k].stored, all[k].err
+		if n := int64(len(all[k].stored)); n > limit {
+			values[i].Stored, errs[i] = nil, tooLarge(n, limit)
 		}
 	}
-	for from, to := range batches(sizes) {
-		some := at[from:to]
-		if v := &values[some[0]]; !v.InHash && len(some) == 1 && sizes[from] > replyBytes {
-			all, err := getAll(ctx, c, []string{v.Key}, sizes[from:to])
-			if err != nil {
-				return nil, err
-			}
-			v.Stored, errs[some[0]] = all[0].stored, all[0].err
-			continue
-		}
-		replies := make([]*redis.StringCmd, len(some))
-		if err := Pipeline(ctx, c, len(some), func(p redis.Pipeliner, i int) {
-			if v := values[some[i]]; v.InHash {
-				replies[i] = p.HGet(ctx, v.Key, v.Field)
-			} else {
-				replies[i] = p.Get(ctx, v.Key)
-			}
-		}); err != nil {
-			return nil, err
-		}
-		for i, r := range replies {
-			values[some[i]].Stored, errs[some[i]] = r.Bytes()
-		}
-	}
-	return errs, nil
+	return n, errs, nil
+}
+
+// tooLarge is an ErrTooLarge about a value of n bytes.
+func tooLarge(n, most int64) error {
+	return fmt.Errorf("%w: it has %d bytes, and no more than %d are read", ErrTooLarge, n, most)
 }
 
 // Fetch reads a string, or a field of a hash, as [Reread] has it.
 func Fetch(ctx context.Context, c redis.UniversalClient, key, field string, inHash bool, limit int64) ([]byte, error) {
 	one := []Value{{Key: key, Field: field, InHash: inHash}}
-	errs, err := Reread(ctx, c, one, limit)
+	_, errs, err := Reread(ctx, c, one, limit)
 	if err == nil {
 		err = errs[0]
 	}
 	return one[0].Stored, err
 }
 
-// got is the answer for a string; the error is one of the server about it, or redis.Nil.
+// got is the answer for a value; the error is one of the server about it, redis.Nil or ErrTooLarge.
 type got struct {
 	stored []byte
 	err    error
 }
 
-// getAll reads strings of one of batches. The error is none of a single string.
-func getAll(ctx context.Context, c redis.UniversalClient, keys []string, sizes []int64) ([]got, error) {
-	all := make([]got, len(keys))
-	if len(keys) == 1 && sizes[0] > replyBytes {
-		all[0].stored, all[0].err = readString(ctx, c, keys[0], sizes[0])
-		if all[0].err == nil && len(all[0].stored) == 0 {
-			all[0].err = redis.Nil
-		}
-		if err := all[0].err; err != nil && !IsReply(err) && !errors.Is(err, redis.Nil) {
-			return nil, err
-		}
-		return all, nil
+// getAll reads values of one of batches. The error is none of a single value. It reads a string
+// up to the size that it had. A string that is longer by now, or empty, is read again by its new
+// size, up to limit. Redis gives a field in whole only.
+func getAll(ctx context.Context, c redis.UniversalClient, values []Value, sizes []int64, limit int64) ([]got, error) {
+	all := make([]got, len(values))
+	if len(values) == 1 && !values[0].InHash && sizes[0] > replyBytes {
+		return all, all[0].readString(ctx, c, values[0].Key, sizes[0])
 	}
-	replies := make([]*redis.StringCmd, len(keys))
-	if err := Pipeline(ctx, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = p.Get(ctx, keys[i]) }); err != nil {
+	replies, exists := make([]*redis.StringCmd, len(values)), make([]*redis.IntCmd, len(values))
+	if err := Pipeline(ctx, c, len(values), func(p redis.Pipeliner, i int) {
+		v := values[i]
+		if v.InHash {
+			replies[i] = p.HGet(ctx, v.Key, v.Field)
+			return
+		}
+		replies[i] = p.GetRange(ctx, v.Key, 0, sizes[i]) // one byte more: a longer string shows
+		if sizes[i] == 0 {
+			exists[i] = p.Exists(ctx, v.Key)
+		}
+	}); err != nil {
 		return nil, err
 	}
 	for i, r := range replies {
-		all[i].stored, all[i].err = r.Bytes()
+		a := &all[i]
+		a.stored, a.err = r.Bytes()
+		n := int64(len(a.stored))
+		switch {
+		case a.err != nil || values[i].InHash:
+		case n == 0 && sizes[i] == 0 && exists[i].Err() == nil && exists[i].Val() == 0:
+			a.err = redis.Nil
+		case n > sizes[i], n == 0 && sizes[i] > 0:
+			if err := a.readAgain(ctx, c, values[i].Key, limit); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return all, nil
+}
+
+// readString reads a string of more than replyBytes. The result is an error that is not about the
+// string.
+func (g *got) readString(ctx context.Context, c redis.UniversalClient, key string, n int64) error {
+	g.stored, g.err = readString(ctx, c, key, n)
+	if g.err == nil && len(g.stored) == 0 {
+		g.err = redis.Nil
+	}
+	return g.fatal()
+}
+
+// fatal is the error if it is not about the value.
+func (g *got) fatal() error {
+	if g.err == nil || IsReply(g.err) || errors.Is(g.err, redis.Nil) || errors.Is(g.err, ErrTooLarge) {
+		return nil
+	}
+	return g.err
+}
+
+// growths is how often a string is read again that is longer each time.
+const growths = 5
+
+// readAgain reads a string that has another size than a moment ago. The result is an error that is
+// not about the string.
+func (g *got) readAgain(ctx context.Context, c redis.UniversalClient, key string, limit int64) error {
+	for range growths {
+		var n int64
+		switch n, g.err = c.StrLen(ctx, key).Result(); {
+		case g.err != nil:
+			return g.fatal()
+		case n > limit:
+			g.stored, g.err = nil, tooLarge(n, limit)
+			return nil
+		case n > replyBytes:
+			return g.readString(ctx, c, key, n)
+		}
+		g.stored, g.err = c.GetRange(ctx, key, 0, n).Bytes()
+		if g.err == nil && len(g.stored) == 0 {
+			var there int64
+			if there, g.err = c.Exists(ctx, key).Result(); g.err == nil && there == 0 {
+				g.err = redis.Nil
+			}
+		}
+		if g.err != nil || int64(len(g.stored)) <= n {
+			return g.fatal()
+		}
+	}
+	g.stored, g.err = nil, fmt.Errorf("%w: a program made it longer again and again, %d times", ErrTooLarge, growths)
+	return nil
 }

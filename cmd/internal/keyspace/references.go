@@ -209,7 +209,7 @@ func inconclusive(ctx context.Context, server, key string, err error) error {
 type referenceScan struct {
 	ReferenceOptions
 	pacer  Pacer
-	hashes hashReader
+	hashes HashReader
 	found  *References
 
 	watchers []*watcher // with Proof
@@ -441,9 +441,9 @@ func (s *referenceScan) addAll(ctx context.Context, c *redis.Client, found *Refe
 }
 
 // elements adds the elements of a value that is no string.
-func (s *referenceScan) elements(ctx context.Context, c *redis.Client, kind, key string, size extent, found *References) error {
+func (s *referenceScan) elements(ctx context.Context, c *redis.Client, kind, key string, size Extent, found *References) error {
 	if kind == "hash" {
-		return s.hashes.read(ctx, c, key, size, LargestElement, func(pairs []string, tooLarge int) error {
+		return s.hashes.Read(ctx, c, key, size, LargestElement, func(pairs []string, tooLarge int) error {
 			if tooLarge > 0 {
 				return fmt.Errorf("%w: %d of its fields have more than %d MiB", errUnread, tooLarge, LargestElement>>20)
 			}
@@ -451,7 +451,7 @@ func (s *referenceScan) elements(ctx context.Context, c *redis.Client, kind, key
 			return err
 		})
 	}
-	if mean := size.mean(); mean > LargestElement {
+	if mean := size.Mean(); mean > LargestElement {
 		return fmt.Errorf("%w: its elements have %d MiB in the mean, and no more than %d MiB are read at a time", errUnread, mean>>20, LargestElement>>20)
 	}
 	p := size.pager()

@@ -82,7 +82,7 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 		if err := Pipeline(ctx, node, len(keys), func(p redis.Pipeliner, i int) { lengths[i] = p.StrLen(ctx, keys[i]) }); err != nil {
 			return 0, Stop, err
 		}
-		var named []string
+		var named []Value
 		var sizes []int64
 		for i, k := range keys {
 			switch n := lengths[i].Val(); {
@@ -91,21 +91,26 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 			case n > int64(o.Size):
 				s.TooLarge++
 			default:
-				named, sizes = append(named, k), append(sizes, n)
+				named, sizes = append(named, Value{Key: k}), append(sizes, n)
 			}
 		}
 		for from, to := range batches(sizes) {
-			values, err := getAll(ctx, node, named[from:to], sizes[from:to])
+			values, err := getAll(ctx, node, named[from:to], sizes[from:to], int64(o.Size))
 			if err != nil {
 				return read, Stop, err
 			}
 			for i, v := range values {
+				key := named[from+i].Key
+				if errors.Is(v.err, ErrTooLarge) { // by now
+					s.TooLarge++
+					continue
+				}
 				if v.err != nil {
 					s.Gone++
 					continue
 				}
 				read += len(v.stored)
-				if ofStream(named[from+i], v.stored) {
+				if ofStream(key, v.stored) {
 					s.Streams++
 					continue
 				}
@@ -127,7 +132,7 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 				if size += len(plain); size > o.Bytes {
 					return read, Stop, nil
 				}
-				ranks = append(ranks, Rank(o.Seed, named[from+i]))
+				ranks = append(ranks, Rank(o.Seed, key))
 				if s.Values = append(s.Values, bytes.Clone(plain)); len(s.Values) >= limit() {
 					return read, NextNode, nil // it has given its share
 				}

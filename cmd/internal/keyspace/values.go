@@ -223,7 +223,7 @@ type valueReader struct {
 	page       pager // of keys
 	places     []Place
 	looked     Looked
-	hashes     hashReader
+	hashes     HashReader
 	server     *redis.Client // that is read
 	memory     *redismem.Server
 }
@@ -368,7 +368,11 @@ func (r *valueReader) strings(c redis.UniversalClient, keys []string, sizes []in
 	if err := r.ctx.Err(); err != nil {
 		return nil, Stop, err
 	}
-	replies, err := getAll(r.alive, c, keys, sizes)
+	asked := make([]Value, len(keys))
+	for i, k := range keys {
+		asked[i].Key = k
+	}
+	replies, err := getAll(r.alive, c, asked, sizes, int64(r.Size))
 	if err != nil {
 		return nil, Stop, err
 	}
@@ -379,10 +383,10 @@ func (r *valueReader) strings(c redis.UniversalClient, keys []string, sizes []in
 			r.looked.Gone++
 		case IsMoved(err):
 			moved = append(moved, k)
-		case err != nil:
-			return nil, Stop, fmt.Errorf("GET %q: %w", k, r.explain(err))
-		case len(stored) > r.Size: // by now
+		case errors.Is(err, ErrTooLarge): // by now
 			r.looked.TooLarge++
+		case err != nil:
+			return nil, Stop, fmt.Errorf("GETRANGE %q: %w", k, r.explain(err))
 		default:
 			values = append(values, Value{Key: k, Stored: stored, memory: r.memory})
 		}
@@ -423,8 +427,8 @@ func (r *valueReader) readHashes(c redis.UniversalClient, keys []string) (moved 
 			moved = append(moved, k)
 		case err != nil && !IsForbidden(err):
 			return nil, Stop, fmt.Errorf("HLEN %q: %w", k, r.explain(err))
-		case size.small():
-			small, sizes = append(small, k), append(sizes, size.usage)
+		case size.Small():
+			small, sizes = append(small, k), append(sizes, size.Usage)
 		default:
 			elsewhere, next, err := r.largeHash(c, k, size)
 			if elsewhere {
@@ -451,7 +455,7 @@ func (r *valueReader) smallHashes(c redis.UniversalClient, keys []string) (moved
 		return nil, Stop, err
 	}
 	replies := make([]*redis.ScanCmd, len(keys))
-	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = p.HScan(r.alive, keys[i], 0, "", usageOf) }); err != nil {
+	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = p.HScan(r.alive, keys[i], 0, "", UsageOf) }); err != nil {
 		return nil, Stop, err
 	}
 	var values []Value
@@ -477,7 +481,7 @@ func (r *valueReader) smallHashes(c redis.UniversalClient, keys []string) (moved
 		return moved, next, err
 	}
 	for _, k := range more {
-		elsewhere, next, err := r.largeHash(c, k, extent{usageOf, replyBytes})
+		elsewhere, next, err := r.largeHash(c, k, Extent{UsageOf, replyBytes})
 		if elsewhere {
 			moved = append(moved, k)
 		}
@@ -492,9 +496,9 @@ func (r *valueReader) smallHashes(c redis.UniversalClient, keys []string) (moved
 var errStopped = errors.New("stopped")
 
 // largeHash reads a hash in parts.
-func (r *valueReader) largeHash(c redis.UniversalClient, key string, size extent) (moved bool, next Next, err error) {
+func (r *valueReader) largeHash(c redis.UniversalClient, key string, size Extent) (moved bool, next Next, err error) {
 	next = More
-	err = r.hashes.read(r.alive, c, key, size, int64(r.Size), func(pairs []string, tooLarge int) error {
+	err = r.hashes.Read(r.alive, c, key, size, int64(r.Size), func(pairs []string, tooLarge int) error {
 		r.looked.TooLarge += int64(tooLarge)
 		var err error
 		if next, err = r.give(c, r.pairs(nil, key, pairs), len(pairs)/2+tooLarge); err == nil && next != More {

@@ -97,14 +97,21 @@ type migration struct {
 
 // values deals with some values of a server.
 func (m *migration) values(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
+	return keyspace.More, m.change(ctx, node, values, 1)
+}
+
+// change changes values, in portions of swapBytes. It clears values, which may be large, as
+// soon as their changes are known.
+func (m *migration) change(ctx context.Context, node redis.UniversalClient, values []keyspace.Value, try int) error {
 	for len(values) > 0 {
 		changes, n := m.changes(ctx, values)
-		if err := m.settle(ctx, node, changes); err != nil {
-			return keyspace.Stop, err
-		}
+		clear(values[:n])
 		values = values[n:]
+		if err := m.settle(ctx, node, changes, try); err != nil {
+			return err
+		}
 	}
-	return keyspace.More, nil
+	return nil
 }
 
 // changes decides the writes for the first values, as many as there is room for.
@@ -135,50 +142,55 @@ func (m *migration) changes(ctx context.Context, values []keyspace.Value) (chang
 	return changes, len(values)
 }
 
-// settle makes changes, and makes those anew whose values have changed meanwhile.
-func (m *migration) settle(ctx context.Context, node redis.UniversalClient, changes []change) error {
-	for try := 1; len(changes) > 0; try++ {
-		outcomes, err := m.swap(ctx, node, changes)
+// settle makes changes. Values that have changed meanwhile are read again, as many as a reply has
+// room for at a time, and changed before others are read.
+func (m *migration) settle(ctx context.Context, node redis.UniversalClient, changes []change, try int) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	outcomes, err := m.swap(ctx, node, changes)
+	if err != nil {
+		return err
+	}
+	var again []keyspace.Value
+	through := node
+	for i, c := range changes {
+		switch outcomes[i] {
+		case done:
+			m.done(c)
+		case deleted:
+			m.result.Expired.Add(c.value, len(c.value.Stored))
+		case endless:
+			m.result.problem(c.value, errEndless)
+			m.result.leave(c.value, FreshField)
+		case refused:
+			m.result.problem(c.value, c.cause)
+			m.result.leave(c.value, Refused)
+		case absent:
+			m.result.leave(c.value, Gone)
+		case elsewhere:
+			again, through = append(again, c.value), m.client
+		case different:
+			again = append(again, c.value)
+		}
+	}
+	clear(changes)
+	if try == tries {
+		for _, v := range again {
+			m.result.problem(v, errChanged)
+			m.result.leave(v, Changed)
+		}
+		return nil
+	}
+	for len(again) > 0 {
+		values, n, err := m.reread(ctx, through, again)
 		if err != nil {
 			return err
 		}
-		var again []keyspace.Value
-		through := node
-		for i, c := range changes {
-			switch outcomes[i] {
-			case done:
-				m.done(c)
-			case deleted:
-				m.result.Expired.Add(c.value, len(c.value.Stored))
-			case endless:
-				m.result.problem(c.value, errEndless)
-				m.result.leave(c.value, FreshField)
-			case refused:
-				m.result.problem(c.value, c.cause)
-				m.result.leave(c.value, Refused)
-			case absent:
-				m.result.leave(c.value, Gone)
-			case elsewhere:
-				again, through = append(again, c.value), m.client
-			case different:
-				again = append(again, c.value)
-			}
-		}
-		node, changes = through, nil
-		if try == tries {
-			for _, v := range again {
-				m.result.problem(v, errChanged)
-				m.result.leave(v, Changed)
-			}
-			return nil
-		}
-		values, err := m.reread(ctx, node, again)
-		if err != nil {
+		clear(again[:n])
+		again = again[n:]
+		if err := m.change(ctx, through, values, try+1); err != nil {
 			return err
-		}
-		for len(values) > 0 {
-			some, n := m.changes(ctx, values)
-			changes, values = append(changes, some...), values[n:]
 		}
 	}
 	return nil
@@ -242,20 +254,19 @@ func (m *migration) done(c change) {
 	}
 }
 
-// reread reads values that have changed.
-func (m *migration) reread(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) ([]keyspace.Value, error) {
+// reread reads the first n of some values that have changed. It returns those to be changed.
+func (m *migration) reread(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (now []keyspace.Value, n int, err error) {
 	before := slices.Clone(values)
-	errs, err := keyspace.Reread(ctx, node, values, int64(bale.MaxPackedLen(m.MaxSize)))
+	n, errs, err := keyspace.Reread(ctx, node, values, int64(bale.MaxPackedLen(m.MaxSize)))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var now []keyspace.Value
-	for i, v := range values {
+	for i, v := range values[:n] {
 		if errs[i] != nil {
 			v = before[i]
 		}
 		switch err := errs[i]; {
-		case errors.Is(err, keyspace.ErrTooLarge), err == nil && len(v.Stored) > bale.MaxPackedLen(m.MaxSize):
+		case errors.Is(err, keyspace.ErrTooLarge):
 			m.result.leave(v, TooLarge)
 		case err == nil:
 			now = append(now, v)
@@ -264,10 +275,10 @@ func (m *migration) reread(ctx context.Context, node redis.UniversalClient, valu
 		case keyspace.IsMoved(err):
 			now = append(now, v) // the next swap says so again
 		default:
-			return nil, fmt.Errorf("key %q: %w", v.Key, keyspace.Explain(err, userOf(node)))
+			return nil, 0, fmt.Errorf("key %q: %w", v.Key, keyspace.Explain(err, userOf(node)))
 		}
 	}
-	return now, nil
+	return now, n, nil
 }
 
 // decide returns the new stored value, or the reason why the old one stays. The error comes with

@@ -403,7 +403,7 @@ func TestElsewhere(t *testing.T) {
 			m := &migration{Options: options(t), client: c, swapper: newSwapper(true), result: &Result{Left: map[Reason]Tally{}}}
 			next, _, err := m.decide(ctx, value)
 			if err == nil {
-				err = m.settle(ctx, n, []change{{value, next, time.Time{}, nil}})
+				err = m.settle(ctx, n, []change{{value, next, time.Time{}, nil}}, 1)
 			}
 			if m.result.Changed()+m.result.Left[Packed].Values != 1 {
 				t.Errorf("%s: %+v", n.Options().Addr, m.result)
@@ -428,7 +428,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	must(t, m.settle(ctx, c, []change{
 		{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}, {keyspace.Value{Key: "h", Field: "f", InHash: true, Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil},
 		{keyspace.Value{Key: "gone", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}, {keyspace.Value{Key: "number", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil},
-	}))
+	}, 1))
 	if diff := cmp.Diff(map[Reason]int64{Gone: 1, Number: 1}, left(m.result)); diff != "" || m.result.Changed() != 2 {
 		t.Errorf("%+v", m.result)
 	}
@@ -441,7 +441,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	n := 0
 	busy := &writingAfterGet{UniversalClient: c, write: func() { n++; must(t, c.Set(ctx, "k", text(1000+n), 0).Err()) }}
 	m = &migration{Options: options(t), client: c, swapper: newSwapper(true), result: &Result{Left: map[Reason]Tally{}}}
-	must(t, m.settle(ctx, busy, []change{{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}}))
+	must(t, m.settle(ctx, busy, []change{{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}}, 1))
 	if m.result.Left[Changed].Values != 1 || m.result.Changed() != 0 || m.result.Failed() != 1 || c.Get(ctx, "k").Val() != text(1000+n) {
 		t.Errorf("%+v", m.result)
 	}

@@ -1,0 +1,74 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestRereadsInPortions: values that get large between the reading and the script are read again a
+// few at a time.
+func TestRereadsInPortions(t *testing.T) {
+	const (
+		keys    = 60
+		size    = 2 << 20
+		allowed = 24 << 20 // of Go's heap; a page of keys has 64 MiB then
+	)
+	s := redisproc.ForTest(t)
+	c, program := open(t, s.Addr()), open(t, s.Addr())
+	for i := range keys {
+		must(t, c.Set(t.Context(), fmt.Sprint("u:", i), text(i)+text(i), 0).Err())
+	}
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var engine compress.Engine
+	zstd, err := engine.New(compress.Setting{Algorithm: frame.Zstd}, nil)
+	must(t, err)
+	defer zstd.Close()
+	o := options(t)
+	o.MaxSize = 2 * size
+	o.Packer, err = bale.NewPacker(bale.PackerOptions{Compressor: zstd, MaxSize: o.MaxSize})
+	must(t, err)
+	defer o.Packer.Close()
+	before, most, calls := heap(), int64(0), 0
+	o.Hold = func(ctx context.Context) (time.Time, error) { // before each writing
+		if calls++; calls == 4 {
+			must(t, pipelined(program, func(p redis.Pipeliner) {
+				for i := range keys {
+					p.SetRange(ctx, fmt.Sprint("u:", i), size-1, "x")
+				}
+			}))
+		}
+		most = max(most, heap()-before)
+		return time.Time{}, nil
+	}
+	r := run(t, c, o)
+	if most > allowed {
+		t.Errorf("%d MiB of values are held", most>>20)
+	}
+	if r.Strings.After.Values != keys || r.Strings.Before.Bytes < 20*size {
+		t.Errorf("%+v", r)
+	}
+}
+
+// pipelined sends commands at once.
+func pipelined(c redis.UniversalClient, add func(redis.Pipeliner)) error {
+	_, err := c.Pipelined(context.Background(), func(p redis.Pipeliner) error {
+		add(p)
+		return nil
+	})
+	return err
+}
