@@ -21,6 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	yieldToOthers = func() {}
 	testscript.Main(m, map[string]func(){"bale": main, "fleet": fleetMain, "events": eventsMain})
 }
 
