@@ -206,9 +206,9 @@ func TestInspectNested(t *testing.T) {
 // TestPrintsPrintable: what reaches people is formatted by package printable, which escapes every
 // operand. Text in memory (&b) is on its way there, and markup has escapes of its own.
 func TestPrintsPrintable(t *testing.T) {
-	for _, dir := range []string{".", "../balebench", "../internal/cli", "../internal/report"} {
+	for dir, least := range map[string]int{".": 10, "../balebench": 10, "../internal/cli": 5, "../internal/report": 10} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		if err != nil || len(files) < 3 {
+		if err != nil || len(files) < least {
 			t.Fatal(files, err)
 		}
 		for _, name := range files {
