@@ -8,7 +8,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -45,22 +44,10 @@ func TestHostile(t *testing.T) {
 	client := redis.NewClient(o)
 	defer client.Close()
 	dir := t.TempDir()
-	file := func(name string, content []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	hostileFile := func(suffix string, content []byte) string {
-		return file(strings.ToValidUTF8(clitest.HostileText, "")+suffix, content)
-	}
+	file, hostileFile := clitest.HostileFiles(t, dir)
 	values := bytes.Buffer{}
 	for i := range 400 {
-		v, err := json.Marshal(map[string]any{clitest.HostileText: clitest.HostileText, "\u202eid": i, "text": "some words that are in all of these values, and some more of them"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := clitest.HostileValue(t, i)
 		values.Write(append(v, '\n'))
 		client.Set(ctx, fmt.Sprintf("%s:%d", clitest.HostileText, i), v, 0)
 		client.Set(ctx, fmt.Sprintf("-%s:%d", clitest.HostileName, i), v, 0)

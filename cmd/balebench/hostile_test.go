@@ -29,22 +29,10 @@ func hostileRun(t *testing.T, mentions bool, args ...string) {
 // every byte that it prints.
 func TestHostile(t *testing.T) {
 	url, dir := redisproc.ForTest(t).URL(), t.TempDir()
-	file := func(name string, content []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	hostileFile := func(suffix string, content []byte) string {
-		return file(strings.ToValidUTF8(clitest.HostileText, "")+suffix, content)
-	}
+	file, hostileFile := clitest.HostileFiles(t, dir)
 	values := bytes.Buffer{}
 	for i := range 400 {
-		v, err := json.Marshal(map[string]any{clitest.HostileText: clitest.HostileText, "\u202eid": i, "text": "some words that are in all of these values, and some more of them"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := clitest.HostileValue(t, i)
 		values.Write(append(v, '\n'))
 	}
 	data := hostileFile(".ndjson", values.Bytes())

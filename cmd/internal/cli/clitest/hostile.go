@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,6 +76,27 @@ func ReadPage(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return strings.ReplaceAll(string(b), "\u00a0", " ")
+}
+
+// HostileFiles writes files into a folder: file by a name, and hostile by the end of a hostile name.
+// It returns functions that return the path.
+func HostileFiles(t *testing.T, dir string) (file, hostile func(name string, content []byte) string) {
+	file = func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		OK(t, os.WriteFile(path, content, 0o600))
+		return path
+	}
+	return file, func(suffix string, content []byte) string {
+		return file(strings.ToValidUTF8(HostileText, "")+suffix, content)
+	}
+}
+
+// HostileValue is a value with a number: JSON with hostile names and texts.
+func HostileValue(t *testing.T, i int) []byte {
+	t.Helper()
+	v, err := json.Marshal(map[string]any{HostileText: HostileText, "\u202eid": i, "text": "some words that are in all of these values, and some more of them"})
+	OK(t, err)
+	return v
 }
 
 // HostileServer answers every command with a hostile error.
