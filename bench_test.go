@@ -66,7 +66,7 @@ func BenchmarkPackOverhead(b *testing.B) {
 		"lz4+dict": newCompressor(b, compress.Setting{Algorithm: frame.LZ4}, dictionary),
 		"s2+dict":  newCompressor(b, compress.Setting{Algorithm: frame.S2}, dictionary),
 	} {
-		p, err := NewPacker(PackerOptions{Compressor: c})
+		p, err := NewPacker(PackerOptions{Compressors: &compress.Set{Write: c}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -102,13 +102,13 @@ func BenchmarkPackOverhead(b *testing.B) {
 			b.ReportMetric(testing.AllocsPerRun(100, func() { dst, _ = p.Pack(dst[:0], src) }), "allocs")
 		})
 		b.Run(name+"/unpack", func(b *testing.B) {
-			bare, ours := alternate(b, calls, bareDecompress, func() { dst, _ = p.Unpack(dst[:0], packed) })
-			if dst, _ = p.Unpack(dst[:0], packed); !bytes.Equal(dst, src) {
+			bare, ours := alternate(b, calls, bareDecompress, func() { dst, _ = p.Unpack(b.Context(), dst[:0], packed) })
+			if dst, _ = p.Unpack(b.Context(), dst[:0], packed); !bytes.Equal(dst, src) {
 				b.Fatal("unpacked to something else")
 			}
 			b.ReportMetric(bare, "ns-bare")
 			b.ReportMetric(ours-bare, "ns-over-bare")
-			b.ReportMetric(testing.AllocsPerRun(100, func() { dst, _ = p.Unpack(dst[:0], packed) }), "allocs")
+			b.ReportMetric(testing.AllocsPerRun(100, func() { dst, _ = p.Unpack(b.Context(), dst[:0], packed) }), "allocs")
 		})
 	}
 }
@@ -125,13 +125,13 @@ func BenchmarkPooledAgainstNew(b *testing.B) {
 }
 
 func benchmarkPooledAgainstNew(b *testing.B, src []byte) {
-	p := newPacker(b, PackerOptions{Compressor: newCompressor(b, compress.Setting{Algorithm: frame.Zstd, Level: "default"}, nil)})
+	p := newPacker(b, PackerOptions{Compressors: &compress.Set{Write: newCompressor(b, compress.Setting{Algorithm: frame.Zstd, Level: "default"}, nil)}})
 	var packed, unpacked, fresh, again []byte
 	pooled := func() {
 		var err error
 		packed, err = p.Pack(packed[:0], src)
 		if err == nil {
-			unpacked, err = p.Unpack(unpacked[:0], packed)
+			unpacked, err = p.Unpack(b.Context(), unpacked[:0], packed)
 		}
 		if err != nil {
 			b.Fatal(err)
@@ -199,7 +199,7 @@ func benchmarkSettings(b *testing.B, unpack bool) {
 	for _, s := range compress.Settings() {
 		for name, src := range map[string][]byte{"450B": testvalues.Profile(1), "3.8KB": testvalues.Page(1)} {
 			b.Run(s.String()+"/"+name, func(b *testing.B) {
-				p := newPacker(b, PackerOptions{Compressor: newCompressor(b, s, nil)})
+				p := newPacker(b, PackerOptions{Compressors: &compress.Set{Write: newCompressor(b, s, nil)}})
 				packed, err := p.Pack(nil, src)
 				if err != nil {
 					b.Fatal(err)
@@ -209,7 +209,7 @@ func benchmarkSettings(b *testing.B, unpack bool) {
 				b.SetBytes(int64(len(src)))
 				for b.Loop() {
 					if unpack {
-						dst, err = p.Unpack(dst[:0], packed)
+						dst, err = p.Unpack(b.Context(), dst[:0], packed)
 					} else {
 						dst, err = p.Pack(dst[:0], src)
 					}

@@ -19,7 +19,7 @@ type Batch struct {
 // Batch begins an operation. A [Cache] does so itself.
 func (p *Packer) Batch() Batch { return Batch{packer: p} }
 
-// Unpack is [Packer.UnpackContext] for one value of the operation. If the operation would have more
+// Unpack is [Packer.Unpack] for one value of the operation. If the operation would have more
 // decoded bytes than PackerOptions.Budget, the error is ErrBudget, and the value is not decoded. A
 // smaller value may still fit after that.
 func (b *Batch) Unpack(ctx context.Context, dst, src []byte) ([]byte, error) {

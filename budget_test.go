@@ -28,7 +28,7 @@ func TestBudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newPacker(t, PackerOptions{Compressor: c, MaxSize: size, Budget: 2*size + 1000})
+		p := newPacker(t, PackerOptions{Compressors: &compress.Set{Write: c}, MaxSize: size, Budget: 2*size + 1000})
 		packed := mustPack(t, p, content)
 		if s.Algorithm == frame.Stored {
 			packed = mustPack(t, p, append([]byte{0xBA, 0x1E}, content[2:]...)) // escaped
@@ -48,7 +48,7 @@ func TestBudget(t *testing.T) {
 			}
 		}
 		for range 5 { // a single value has no budget
-			if _, err := p.Unpack(nil, packed); err != nil {
+			if _, err := p.Unpack(t.Context(), nil, packed); err != nil {
 				t.Error(err)
 			}
 		}
@@ -74,7 +74,7 @@ func TestGetManyBudget(t *testing.T) {
 	if testvalues.Race {
 		t.Skip("the race detector allocates")
 	}
-	p := newPacker(t, PackerOptions{Compressor: second(compress.Setting{Algorithm: frame.S2}.New(nil))})
+	p := newPacker(t, PackerOptions{Compressors: &compress.Set{Write: second(compress.Setting{Algorithm: frame.S2}.New(nil))}})
 	bomb := mustPack(t, p, make([]byte, defaultMaxSize))
 	if len(bomb) > 50 {
 		t.Fatalf("%d bytes", len(bomb))
@@ -146,8 +146,8 @@ func (s *blocking) Decompress(dst, src []byte, size int) ([]byte, error) {
 func TestGate(t *testing.T) {
 	const size, fits = 2 << 20, 3
 	for name, unpack := range map[string]func(p *Packer, ctx context.Context, stored []byte) error{
-		"UnpackContext": func(p *Packer, ctx context.Context, stored []byte) error {
-			return errorOf(p.UnpackContext(ctx, nil, stored))
+		"Unpack": func(p *Packer, ctx context.Context, stored []byte) error {
+			return errorOf(p.Unpack(ctx, nil, stored))
 		},
 		"Batch": func(p *Packer, ctx context.Context, stored []byte) error {
 			b := p.Batch()
@@ -165,7 +165,7 @@ func TestGate(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &blocking{fake: fake{Compressor: compress.None, algorithm: frame.Zstd}, wait: make(chan struct{})}
-			p := newPacker(t, PackerOptions{Compressor: s, MaxSize: size, Budget: fits*size + 1000})
+			p := newPacker(t, PackerOptions{Compressors: &compress.Set{Write: s}, MaxSize: size, Budget: fits*size + 1000})
 			stored := frame.Header{Algorithm: frame.Zstd, Length: size}.Append(nil)
 			small := frame.Header{Algorithm: frame.Zstd, Length: largeValue}.Append(nil)
 			var callers sync.WaitGroup

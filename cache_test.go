@@ -155,7 +155,7 @@ func TestCache(t *testing.T) {
 	for name, o := range map[string]Options[user]{
 		"default": {},
 		"gob":     {Codec: codec.Gob[user]{}},
-		"plain":   {Packer: newPacker(t, PackerOptions{Compressor: compress.None})},
+		"plain":   {Packer: newPacker(t, PackerOptions{Compressors: &compress.Set{Write: compress.None}})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, m := newCache(t, o)

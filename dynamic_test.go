@@ -11,8 +11,9 @@ import (
 	"github.com/balekv/bale/internal/testvalues"
 )
 
-// dynamic is a Dictionaries whose parts a test sets.
+// dynamic is Compressors whose parts a test sets.
 type dynamic struct {
+	compress.Set
 	writer  Compressor
 	readers map[frame.DictionaryID]Compressor
 	err     error
@@ -23,11 +24,14 @@ type dynamic struct {
 func (d *dynamic) Writer() Compressor { return d.writer }
 
 func (d *dynamic) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error) {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil && id != 0 {
 		return nil, err
 	}
 	if r := d.readers[id]; r != nil && r.Algorithm() == a {
 		return r, nil
+	}
+	if id == 0 {
+		return d.Set.Reader(ctx, a, id)
 	}
 	return nil, d.err
 }
@@ -38,13 +42,13 @@ func (d *dynamic) Packed(plain []byte, stored int) {
 	}
 }
 
-func TestPackerWithDictionaries(t *testing.T) {
+func TestChangingCompressors(t *testing.T) {
 	old, current := readDict(t, rawDictFile), readDict(t, trainedDictFile)
 	withOld, withCurrent := newCompressor(t, compress.Setting{Algorithm: frame.S2}, old), newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, current)
 	plain := newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, nil)
 	errGone := errors.New("nobody has it")
 	d := &dynamic{writer: plain, readers: map[frame.DictionaryID]Compressor{old.ID(): withOld, current.ID(): withCurrent}, err: errGone}
-	p, err := NewPacker(PackerOptions{Dictionaries: d})
+	p, err := NewPacker(PackerOptions{Compressors: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +68,7 @@ func TestPackerWithDictionaries(t *testing.T) {
 		all = append(all, packed)
 	}
 	for i, packed := range all {
-		if got, err := p.Unpack(nil, packed); err != nil || !bytes.Equal(got, value) {
+		if got, err := p.Unpack(t.Context(), nil, packed); err != nil || !bytes.Equal(got, value) {
 			t.Errorf("value %d: %v", i, err)
 		}
 		if d.plain[i] != len(value) || d.stored[i] != len(packed) {
@@ -77,35 +81,23 @@ func TestPackerWithDictionaries(t *testing.T) {
 	}
 	clear(d.readers)
 	var failure *DecodeError
-	if got, err := p.Unpack([]byte("x"), all[1]); !errors.Is(err, ErrUnknownDictionary) || !errors.Is(err, errGone) || !errors.As(err, &failure) || failure.DictionaryID != old.ID() || string(got) != "x" {
+	if got, err := p.Unpack(t.Context(), []byte("x"), all[1]); !errors.Is(err, ErrUnknownDictionary) || !errors.Is(err, errGone) || !errors.As(err, &failure) || failure.DictionaryID != old.ID() || string(got) != "x" {
 		t.Errorf("%q, %v", got, err)
 	}
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := p.UnpackContext(cancelled, nil, all[1]); !errors.Is(err, ErrUnknownDictionary) || !errors.Is(err, context.Canceled) {
+	if _, err := p.Unpack(cancelled, nil, all[1]); !errors.Is(err, ErrUnknownDictionary) || !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := p.UnpackContext(cancelled, nil, all[0]); err != nil {
+	if _, err := p.Unpack(cancelled, nil, all[0]); err != nil {
 		t.Errorf("cancelled, but nothing is to be waited for: %v", err)
-	}
-	if _, err := NewPacker(PackerOptions{Dictionaries: d, Compressor: plain}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("two writers: %v", err)
-	}
-	// Readers that are given go before.
-	given, err := NewPacker(PackerOptions{Dictionaries: d, Readers: []Compressor{withOld}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { given.Close() })
-	if got, err := given.Unpack(nil, all[1]); err != nil || !bytes.Equal(got, value) {
-		t.Errorf("%v", err)
 	}
 }
 
-func TestPackerWithDictionariesAllocates(t *testing.T) {
+func TestChangingCompressorsAllocates(t *testing.T) {
 	d := readDict(t, trainedDictFile)
 	c := newCompressor(t, compress.Setting{Algorithm: frame.S2}, d)
-	p, err := NewPacker(PackerOptions{Dictionaries: &dynamic{writer: c, readers: map[frame.DictionaryID]Compressor{d.ID(): c}, plain: make([]int, 10)}})
+	p, err := NewPacker(PackerOptions{Compressors: &dynamic{writer: c, readers: map[frame.DictionaryID]Compressor{d.ID(): c}, plain: make([]int, 10)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +111,7 @@ func TestPackerWithDictionariesAllocates(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { dst, err = p.Pack(dst[:0], value) }); n > 0 || err != nil {
 		t.Errorf("Pack: %v allocations, %v", n, err)
 	}
-	if n := testing.AllocsPerRun(100, func() { dst, err = p.Unpack(dst[:0], packed) }); n > 0 || err != nil {
+	if n := testing.AllocsPerRun(100, func() { dst, err = p.Unpack(t.Context(), dst[:0], packed) }); n > 0 || err != nil {
 		t.Errorf("Unpack: %v allocations, %v", n, err)
 	}
 }
@@ -130,7 +122,7 @@ func TestEngineOption(t *testing.T) {
 		made++
 		return s.New(d)
 	}
-	p, err := NewPacker(PackerOptions{Engine: engine})
+	p, err := NewPacker(PackerOptions{Compressors: &compress.Set{Engine: engine}})
 	if err != nil || made != 1 {
 		t.Fatalf("%d made, %v", made, err)
 	}
@@ -139,7 +131,7 @@ func TestEngineOption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Unpack(nil, packed); err != nil || made != 1 {
+	if _, err := p.Unpack(t.Context(), nil, packed); err != nil || made != 1 {
 		t.Errorf("%d made, %v", made, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 )
 
@@ -28,11 +29,11 @@ var (
 	ErrBudget = errors.New("too many decoded bytes in one operation")
 
 	// ErrUnknownDictionary: the Packer does not have the dictionary of the value.
-	ErrUnknownDictionary = errors.New("unknown dictionary")
+	ErrUnknownDictionary = compress.ErrUnknownDictionary
 
 	// ErrUnknownAlgorithm: the Packer does not have the algorithm of the value, or the value comes
 	// from a later version of bale.
-	ErrUnknownAlgorithm = errors.New("unknown algorithm")
+	ErrUnknownAlgorithm = compress.ErrUnknownAlgorithm
 
 	// ErrCodec: the codec cannot encode or decode a value. Another codec may have written it. The
 	// error is a [codec.Error].

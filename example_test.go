@@ -1,6 +1,7 @@
 package bale_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -20,7 +21,7 @@ func ExamplePacker() {
 	if err != nil {
 		panic(err)
 	}
-	unpacked, err := packer.Unpack(nil, packed)
+	unpacked, err := packer.Unpack(context.Background(), nil, packed)
 	fmt.Println(len(value), len(packed) < 60, string(unpacked) == string(value), err)
 
 	number, err := packer.Pack(nil, []byte("42"))
@@ -36,7 +37,7 @@ func ExamplePackerOptions() {
 	if err != nil {
 		panic(err)
 	}
-	writer, err := bale.NewPacker(bale.PackerOptions{Compressor: compressor})
+	writer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: compressor}})
 	if err != nil {
 		panic(err)
 	}
@@ -51,7 +52,7 @@ func ExamplePackerOptions() {
 	if err != nil {
 		panic(err)
 	}
-	value, err := reader.Unpack(nil, packed)
+	value, err := reader.Unpack(context.Background(), nil, packed)
 	fmt.Println(len(value), err)
 	// Output:
 	// true s2 800

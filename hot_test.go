@@ -25,7 +25,7 @@ func BenchmarkHot(b *testing.B) {
 		{"zstd", newCompressor(b, compress.Setting{Algorithm: frame.Zstd}, nil)},
 		{"s2+dict", newCompressor(b, compress.Setting{Algorithm: frame.S2}, dictionary)},
 	} {
-		p := newPacker(b, PackerOptions{Compressor: c.with})
+		p := newPacker(b, PackerOptions{Compressors: &compress.Set{Write: c.with}})
 		packed, err := p.Pack(nil, src)
 		if err != nil {
 			b.Fatal(err)
@@ -43,7 +43,7 @@ func BenchmarkHot(b *testing.B) {
 		b.Run("path=unpack/compress="+c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				dst, err = p.Unpack(dst[:0], packed)
+				dst, err = p.Unpack(b.Context(), dst[:0], packed)
 			}
 			if err != nil || !bytes.Equal(dst, src) {
 				b.Fatalf("unpacked to something else: %v", err)

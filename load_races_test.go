@@ -147,7 +147,7 @@ func TestUnreadableFoundUnderTheLock(t *testing.T) {
 		// what the other process will write: with a dictionary that we do not have
 		h := frame.Header{Algorithm: frame.Zstd, DictionaryID: 77, Length: 3}
 		unreadable := append(h.Append(nil), "xyz"...)
-		if _, err := newPacker(t, PackerOptions{}).Unpack(nil, unreadable); !errors.Is(err, ErrUnknownDictionary) {
+		if _, err := newPacker(t, PackerOptions{}).Unpack(t.Context(), nil, unreadable); !errors.Is(err, ErrUnknownDictionary) {
 			t.Fatal(err)
 		}
 		go func() {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
 )
@@ -650,13 +651,13 @@ func TestReplaceUnreadable(t *testing.T) {
 	}
 }
 
-// asking is Dictionaries whose registry does not answer, or has no dictionary.
+// asking is Compressors whose registry does not answer, or has no dictionary.
 type asking struct {
-	Dictionaries
+	compress.Set
 	err error
 }
 
-func (a asking) Reader(context.Context, frame.Algorithm, frame.DictionaryID) (Compressor, error) {
+func (a *asking) Reader(context.Context, frame.Algorithm, frame.DictionaryID) (Compressor, error) {
 	return nil, a.err
 }
 
@@ -671,13 +672,13 @@ func TestNotReplaced(t *testing.T) {
 	}{
 		"no registry":       {unknown, errors.New("dial tcp: connection refused"), false},
 		"a slow registry":   {unknown, context.DeadlineExceeded, false},
-		"no such one there": {unknown, ErrNotFound, true},
+		"no such one there": {unknown, ErrUnknownDictionary, true},
 		"a stream":          {append(frame.Header{Algorithm: frame.Chunks, Length: 3}.Append(nil), "xyz"...), nil, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newClockwork()
 			store.values["k"] = test.stored
-			p := newPacker(t, PackerOptions{Dictionaries: asking{err: test.err}, MinSize: 1 << 20})
+			p := newPacker(t, PackerOptions{Compressors: &asking{err: test.err}, MinSize: 1 << 20})
 			c, err := New(store, Options[string]{Packer: p, Load: LoadOptions{ReplaceUnreadable: true}})
 			if err != nil {
 				t.Fatal(err)

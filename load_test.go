@@ -284,7 +284,7 @@ func TestNegative(t *testing.T) {
 			t.Errorf("GetMany: %v, %v", m, err)
 		}
 		packer := newPacker(t, PackerOptions{})
-		if _, err := packer.Unpack(nil, store.values["k"]); !errors.Is(err, ErrNotFound) {
+		if _, err := packer.Unpack(t.Context(), nil, store.values["k"]); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Unpack: %v", err)
 		}
 		time.Sleep(10 * time.Second)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"sync"
 
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
@@ -26,22 +25,11 @@ const (
 
 // PackerOptions are the settings of a [Packer]; the zero value is useful.
 type PackerOptions struct {
-	// Compressor writes the values. Defaults to zstd at its fastest level. The caller closes it,
-	// after the Packer.
-	Compressor Compressor
-
-	// Readers read values beside Compressor: one for each pair of algorithm and dictionary that
-	// stored values may have. The Packer reads every algorithm of this module without a dictionary
-	// anyway. The caller closes the Readers.
-	Readers []Compressor
-
-	// Dictionaries, in place of Compressor and beside Readers, supplies compressors whose
-	// dictionaries change while the Packer runs: a dict.Group. The caller closes it.
-	Dictionaries Dictionaries
-
-	// Engine makes the compressors that you do not give. Defaults to pure Go; module czstd has
-	// another.
-	Engine compress.Engine
+	// Compressors writes and reads the values. A *compress.Set has fixed ones. A *dict.Group follows
+	// the dictionaries of a registry. Defaults to the zero Set: it writes zstd at its fastest level,
+	// and reads every algorithm of this module. The Packer closes that default; the caller closes
+	// others, after the Packer.
+	Compressors Compressors
 
 	// MinSize is the size in bytes below which a value is stored plain without being tried.
 	// Defaults to 64; at least 1.
@@ -75,16 +63,16 @@ type PackerOptions struct {
 	Strict bool
 }
 
-// Dictionaries supplies a [Packer] with compressors whose dictionaries change while it runs. It is
-// safe for concurrent use.
-type Dictionaries interface {
+// Compressors supplies a [Packer] with compressors. It is safe for concurrent use.
+type Compressors interface {
 	// Writer returns the current compressor for writing. The Packer calls it for each value, so it
 	// must not block. The Packer uses the compressor right away.
 	Writer() Compressor
 
-	// Reader returns the compressor that reads payloads of an algorithm with a dictionary. It may
-	// wait briefly to fetch the dictionary, but not beyond ctx. Its error becomes the caller's
-	// ErrUnknownDictionary.
+	// Reader returns the compressor that reads payloads of an algorithm with a dictionary, 0 for
+	// none. It may wait briefly to fetch the dictionary, but not beyond ctx. An error is one of
+	// ErrUnknownAlgorithm or ErrUnknownDictionary. Any other means that the dictionary could not be
+	// fetched, and becomes the caller's ErrUnknownDictionary.
 	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
 
 	// Packed receives each value that was tried, and its stored size in bytes. It must not keep the
@@ -96,24 +84,15 @@ type Dictionaries interface {
 // so that a fleet can change settings while old values remain. Make one with [NewPacker]; it is
 // safe for concurrent use.
 type Packer struct {
-	writer     Compressor // nil where dynamic has it
-	written    readerKey  // what a frame of the writer's says
-	dynamic    Dictionaries
-	minSize    int
-	minGain    float64
-	maxSize    int
-	budget     int
-	gate       *gate
-	noChecksum bool
-	strict     bool
-
-	readers map[readerKey]Compressor
-	// defaults are the algorithms of this module without a given reader. The Packer makes each at
-	// first use.
-	defaults [16]func() (Compressor, error)
-
-	mu    sync.Mutex
-	owned []Compressor // those of defaults that were made
+	compressors Compressors
+	own         *compress.Set // the default, for Close
+	minSize     int
+	minGain     float64
+	maxSize     int
+	budget      int
+	gate        *gate
+	noChecksum  bool
+	strict      bool
 }
 
 // readerKey identifies the compressor of a frame: its algorithm and dictionary.
@@ -123,23 +102,16 @@ type readerKey struct {
 }
 
 // NewPacker makes a Packer.
-func NewPacker(o PackerOptions) (_ *Packer, err error) {
+func NewPacker(o PackerOptions) (*Packer, error) {
 	p := &Packer{
-		writer:     o.Compressor,
-		dynamic:    o.Dictionaries,
-		minSize:    o.MinSize,
-		minGain:    o.MinGain,
-		maxSize:    o.MaxSize,
-		budget:     o.Budget,
-		noChecksum: o.NoChecksum,
-		strict:     o.Strict,
-		readers:    map[readerKey]Compressor{},
+		compressors: o.Compressors,
+		minSize:     o.MinSize,
+		minGain:     o.MinGain,
+		maxSize:     o.MaxSize,
+		budget:      o.Budget,
+		noChecksum:  o.NoChecksum,
+		strict:      o.Strict,
 	}
-	defer func() {
-		if err != nil {
-			p.Close()
-		}
-	}()
 	if p.minSize == 0 {
 		p.minSize = defaultMinSize
 	}
@@ -163,54 +135,25 @@ func NewPacker(o PackerOptions) (_ *Packer, err error) {
 		return nil, fmt.Errorf("bale: %w: MinGain is %v, must be below 1, or 0 for %v", ErrInvalid, o.MinGain, defaultMinGain)
 	}
 	p.gate = newGate(p.budget)
-	if p.dynamic != nil && p.writer != nil {
-		return nil, fmt.Errorf("bale: %w: Compressor and Dictionaries exclude each other", ErrInvalid)
+	if p.compressors == nil {
+		p.own = &compress.Set{}
+		p.compressors = p.own
 	}
-	for _, s := range compress.Settings() {
-		if p.defaults[s.Algorithm] != nil {
-			continue // a level is a writer's setting; one reads them all
+	switch w := p.compressors.Writer(); {
+	case w == nil:
+		_, err := p.compressors.Reader(context.Background(), frame.Zstd, 0)
+		if err == nil {
+			err = errors.New("it is nil")
 		}
-		p.defaults[s.Algorithm] = sync.OnceValues(func() (Compressor, error) {
-			c, err := o.Engine.New(compress.Setting{Algorithm: s.Algorithm}, nil)
-			if err != nil {
-				return nil, err
-			}
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.owned = append(p.owned, c)
-			return c, nil
-		})
-	}
-	given := o.Readers
-	if p.writer == nil && p.dynamic == nil {
-		w, err := p.defaults[frame.Zstd]()
-		if err != nil {
-			return nil, fmt.Errorf("bale: default compressor: %w", err)
-		}
-		p.writer = w
-	}
-	if p.writer != nil {
-		p.written = readerKey{p.writer.Algorithm(), p.writer.DictionaryID()}
-		given = slices.Concat([]Compressor{p.writer}, given)
-	}
-	for _, r := range given {
-		if r == nil {
-			return nil, fmt.Errorf("bale: %w: a Reader is nil", ErrInvalid)
-		}
-		if r.Algorithm() >= frame.Algorithm(len(p.defaults)) {
-			return nil, fmt.Errorf("bale: %w: a frame has no room for %v", ErrInvalid, r.Algorithm())
-		}
-		key := readerKey{r.Algorithm(), r.DictionaryID()}
-		if p.readers[key] != nil {
-			continue // the writer goes before the others
-		}
-		p.readers[key] = r
-		if key.dictionary == 0 {
-			p.defaults[key.algorithm] = func() (Compressor, error) { return r, nil }
-		}
+		return nil, fmt.Errorf("bale: %w: the writer of Compressors: %w", ErrInvalid, err)
+	case w.Algorithm() >= maxAlgorithms:
+		return nil, fmt.Errorf("bale: %w: a frame has no room for %v", ErrInvalid, w.Algorithm())
 	}
 	return p, nil
 }
+
+// maxAlgorithms is how many algorithms a frame can name.
+const maxAlgorithms = 16
 
 // MaxPackedLen is the room in bytes that dst needs so that [Packer.Pack] does not allocate. It
 // covers a value of n bytes and all compressors of this module. The largest bounds among these are
@@ -260,25 +203,17 @@ func (p *Packer) pack(dst, src []byte, fresh *frame.Freshness) ([]byte, readerKe
 		fresh = nil // no reader would take it
 	}
 	if len(src) >= p.minSize && len(src) <= p.maxSize {
-		w := p.writer
-		if p.dynamic != nil {
-			w = p.dynamic.Writer()
-		}
+		w := p.compressors.Writer()
 		key := readerKey{w.Algorithm(), w.DictionaryID()}
 		packed, ok, err := p.compress(w, key, dst, src, fresh)
 		if err != nil {
 			return dst, key, fmt.Errorf("pack with %v: %w", w.Algorithm(), err)
 		}
-		if p.dynamic != nil {
-			stored := len(src)
-			if ok {
-				stored = len(packed) - len(dst)
-			}
-			p.dynamic.Packed(src, stored)
-		}
 		if ok {
+			p.compressors.Packed(src, len(packed)-len(dst))
 			return packed, key, nil
 		}
+		p.compressors.Packed(src, len(src))
 		dst = packed
 	}
 	if escape || fresh != nil {
@@ -329,19 +264,13 @@ func (p *Packer) header(key readerKey, src []byte, fresh *frame.Freshness) frame
 // Unpack appends the content of the stored value src to dst and returns it. It appends a value that
 // is no frame unchanged. A cached miss is ErrNotFound. On an error, a [DecodeError], it returns dst
 // unchanged. It allocates nothing when dst has room for the content, and keeps no reference to dst
-// or src, which must not overlap.
-func (p *Packer) Unpack(dst, src []byte) ([]byte, error) {
-	return p.UnpackContext(context.Background(), dst, src)
-}
-
-// UnpackContext is Unpack with a context, which bounds its waits. It may wait for a dictionary,
-// with PackerOptions.Dictionaries. It may also wait while other large values are decoded, see
-// PackerOptions.Budget.
-func (p *Packer) UnpackContext(ctx context.Context, dst, src []byte) ([]byte, error) {
+// or src, which must not overlap. The context bounds its waits: for a dictionary, and while other
+// large values are decoded (PackerOptions.Budget).
+func (p *Packer) Unpack(ctx context.Context, dst, src []byte) ([]byte, error) {
 	return p.unpack(ctx, dst, src, nil)
 }
 
-// unpack is UnpackContext for a value of a batch, nil for none.
+// unpack is Unpack for a value of a batch, nil for none.
 func (p *Packer) unpack(ctx context.Context, dst, src []byte, b *Batch) ([]byte, error) {
 	h, offset, packed, err := p.parse(src)
 	if err != nil {
@@ -398,12 +327,8 @@ func (p *Packer) check(ctx context.Context, payload []byte, h *frame.Header, b *
 	if err := b.take(h); err != nil {
 		return nil, nil, fresh, decodeError(h, err)
 	}
-	// Most values have the writer's present settings: their reader needs no lookup in the map.
-	r = p.writer
-	if r == nil || h.Algorithm != p.written.algorithm || h.DictionaryID != p.written.dictionary || h.Version > frame.V2 {
-		if r, err = p.reader(ctx, h); err != nil {
-			return nil, nil, fresh, decodeError(h, err)
-		}
+	if r, err = p.reader(ctx, h); err != nil {
+		return nil, nil, fresh, decodeError(h, err)
 	}
 	return r, payload, fresh, nil
 }
@@ -445,40 +370,18 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error
 	if h.Algorithm == frame.Chunks {
 		return nil, fmt.Errorf("%w: %w", ErrUnknownAlgorithm, errStream)
 	}
-	if h.DictionaryID == 0 {
-		if r := p.defaults[h.Algorithm]; r != nil {
-			return r()
-		}
-		return nil, fmt.Errorf("%w: add its compressor to PackerOptions.Readers, or upgrade bale", ErrUnknownAlgorithm)
+	r, err := p.compressors.Reader(ctx, h.Algorithm, h.DictionaryID)
+	if err != nil && h.DictionaryID != 0 && !errors.Is(err, ErrUnknownAlgorithm) && !errors.Is(err, ErrUnknownDictionary) {
+		err = fmt.Errorf("%w: %w: %w", ErrUnknownDictionary, errNoAnswer, err)
 	}
-	if r := p.readers[readerKey{h.Algorithm, h.DictionaryID}]; r != nil {
-		return r, nil
-	}
-	if p.defaults[h.Algorithm] == nil {
-		return nil, ErrUnknownAlgorithm
-	}
-	if p.dynamic == nil {
-		return nil, fmt.Errorf("%w: add a compressor that has it to PackerOptions.Readers", ErrUnknownDictionary)
-	}
-	r, err := p.dynamic.Reader(ctx, h.Algorithm, h.DictionaryID)
-	switch {
-	case errors.Is(err, ErrNotFound): // the dictionary, not the value
-		return nil, fmt.Errorf("%w: %v", ErrUnknownDictionary, err)
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w: %w", ErrUnknownDictionary, errNoAnswer, err)
-	}
-	return r, nil
+	return r, err
 }
 
-// Close releases the compressors that the Packer made for itself. You may call it while the Packer
-// is in use. Calls in progress finish; later calls may return an error that is [os.ErrClosed].
+// Close releases what the Packer made for itself. You may call it while the Packer is in use. Calls
+// in progress finish; later calls may return an error that is [os.ErrClosed].
 func (p *Packer) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var err error
-	for _, c := range p.owned {
-		err = errors.Join(err, c.Close())
+	if p.own == nil {
+		return nil
 	}
-	p.owned = nil
-	return err
+	return p.own.Close()
 }

@@ -27,13 +27,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // well.
 func everyPacker(t testing.TB, o PackerOptions) []*Packer {
 	t.Helper()
-	o.Readers = dictionaryReaders(t)
+	readers := dictionaryReaders(t)
 	var all []*Packer
 	for _, s := range compress.Settings() {
-		o.Compressor = newCompressor(t, s, nil)
+		o.Compressors = &compress.Set{Write: newCompressor(t, s, nil), Read: readers}
 		all = append(all, newPacker(t, o))
 		if s.TakesDictionary() && s.Level != "best" {
-			o.Compressor = newCompressor(t, s, readDict(t, trainedDictFile))
+			o.Compressors = &compress.Set{Write: newCompressor(t, s, readDict(t, trainedDictFile)), Read: readers}
 			all = append(all, newPacker(t, o))
 		}
 	}
@@ -51,7 +51,7 @@ func mustPack(t testing.TB, p *Packer, src []byte) []byte {
 
 func checkUnpack(t testing.TB, p *Packer, packed, want []byte) {
 	t.Helper()
-	got, err := p.Unpack([]byte("before"), packed)
+	got, err := p.Unpack(t.Context(), []byte("before"), packed)
 	if err != nil || !bytes.HasPrefix(got, []byte("before")) || !bytes.Equal(got[len("before"):], want) {
 		t.Fatalf("unpack to %d bytes: %d bytes, %v", len(want), len(got)-len("before"), err)
 	}
@@ -96,7 +96,7 @@ func TestStoredPlain(t *testing.T) {
 		{"random with any gain", PackerOptions{MinGain: -1}, testvalues.Of("random", 1000), false},
 		{"too little gain", PackerOptions{MinGain: 0.9}, testvalues.Profile(1), false},
 		{"enough gain", PackerOptions{MinGain: 0.9}, zeros, true},
-		{"none", PackerOptions{Compressor: compress.None}, zeros, false},
+		{"none", PackerOptions{Compressors: &compress.Set{Write: compress.None}}, zeros, false},
 		{"above MaxSize", PackerOptions{MaxSize: 999}, zeros, false},
 		{"MaxSize", PackerOptions{MaxSize: 1000}, zeros, true},
 		{"starts like a frame", PackerOptions{}, []byte("\xba\x1e"), true},
@@ -121,7 +121,7 @@ func TestChecksum(t *testing.T) {
 	}
 	// Who writes none verifies all the same.
 	changed := frame.Header{Algorithm: frame.Stored, HasChecksum: true, Checksum: 1, Length: 4}.Append(nil)
-	if _, err := newPacker(t, PackerOptions{NoChecksum: true}).Unpack(nil, append(changed, "that"...)); !errors.Is(err, ErrCorrupt) {
+	if _, err := newPacker(t, PackerOptions{NoChecksum: true}).Unpack(t.Context(), nil, append(changed, "that"...)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestUnpackErrors(t *testing.T) {
 	packed := mustPack(t, newPacker(t, PackerOptions{}), src)
 	damaged := bytes.Clone(packed)
 	damaged[len(damaged)-1] ^= 1
-	withDictionary := mustPack(t, newPacker(t, PackerOptions{Compressor: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, readDict(t, trainedDictFile))}), src)
+	withDictionary := mustPack(t, newPacker(t, PackerOptions{Compressors: &compress.Set{Write: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, readDict(t, trainedDictFile))}}), src)
 	header := func(h frame.Header) []byte { return append(h.Append(nil), "payload"...) }
 	for _, test := range []struct {
 		name    string
@@ -150,7 +150,7 @@ func TestUnpackErrors(t *testing.T) {
 		{"version", PackerOptions{}, header(frame.Header{Version: 3, Algorithm: frame.Zstd, Length: 1}), ErrUnknownAlgorithm, "frame version 3"},
 	} {
 		dst := []byte("before")
-		got, err := newPacker(t, test.o).Unpack(dst, test.stored)
+		got, err := newPacker(t, test.o).Unpack(t.Context(), dst, test.stored)
 		var de *DecodeError
 		if !errors.Is(err, test.want) || !errors.As(err, &de) || !strings.Contains(fmt.Sprint(err), test.message) {
 			t.Errorf("%s: error %v, want %q", test.name, err, test.message)
@@ -167,7 +167,7 @@ func TestUnpackErrors(t *testing.T) {
 			t.Errorf("%s: the error holds the value", test.name)
 		}
 	}
-	if _, err := newPacker(t, PackerOptions{Strict: true}).Unpack(nil, []byte("\xba\x1e\x00\x00\x00\x00")); !errors.Is(err, ErrCorrupt) {
+	if _, err := newPacker(t, PackerOptions{Strict: true}).Unpack(t.Context(), nil, []byte("\xba\x1e\x00\x00\x00\x00")); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("strict: %v", err)
 	}
 	if _, err := newPacker(t, PackerOptions{MaxSize: 10}).Pack(nil, []byte("\xba\x1e and more than that")); !errors.Is(err, ErrTooLarge) {
@@ -186,7 +186,7 @@ func TestForgedLengthAllocatesNothing(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := p.Unpack(nil, stored)
+		_, err := p.Unpack(t.Context(), nil, stored)
 		runtime.ReadMemStats(&after)
 		if !errors.Is(err, ErrTooLarge) || after.TotalAlloc-before.TotalAlloc > 64<<10 {
 			t.Errorf("%v: %v, %d bytes allocated", a, err, after.TotalAlloc-before.TotalAlloc)
@@ -210,7 +210,7 @@ func TestForgedClaimAllocatesLittle(t *testing.T) {
 		for range 2 { // the contexts are made at first
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := p.Unpack(nil, stored)
+			_, err := p.Unpack(t.Context(), nil, stored)
 			runtime.ReadMemStats(&after)
 			allocated := after.TotalAlloc - before.TotalAlloc
 			if !errors.Is(err, ErrCorrupt) || allocated > 2<<20+200*uint64(len(stored)) {
@@ -227,7 +227,7 @@ func TestForgedClaimAllocatesLittle(t *testing.T) {
 		stored := append(frame.Header{Algorithm: test.Algorithm, Length: 1 << 20}.Append(nil), test.Payload...)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := p.Unpack(nil, stored)
+		_, err := p.Unpack(t.Context(), nil, stored)
 		runtime.ReadMemStats(&after)
 		if allocated := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrCorrupt) || allocated > 300<<10+64*uint64(len(stored)) {
 			t.Errorf("%s, %d bytes that claim 1 MiB: %v, %d KiB allocated", name, len(stored), err, allocated>>10)
@@ -243,10 +243,10 @@ func TestForgedClaimAllocatesLittle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		packed := mustPack(t, newPacker(t, PackerOptions{Compressor: c, MaxSize: size}), content)
+		packed := mustPack(t, newPacker(t, PackerOptions{Compressors: &compress.Set{Write: c}, MaxSize: size}), content)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		got, err := p.Unpack(nil, packed)
+		got, err := p.Unpack(t.Context(), nil, packed)
 		runtime.ReadMemStats(&after)
 		if allocated := after.TotalAlloc - before.TotalAlloc; err != nil || !bytes.Equal(got, content) || allocated > 2*size {
 			t.Errorf("%v: %d bytes, %v, %d MiB allocated", s, len(got), err, allocated>>20)
@@ -272,20 +272,20 @@ func TestReadersOfOthers(t *testing.T) {
 	src := testvalues.Of("zeros", 100)
 	broken := errors.New("broken")
 	writer := &fake{Compressor: compress.None, algorithm: 12, err: broken}
-	if got, err := newPacker(t, PackerOptions{Compressor: writer}).Pack([]byte("before"), src); !errors.Is(err, broken) || string(got) != "before" {
+	if got, err := newPacker(t, PackerOptions{Compressors: &compress.Set{Write: writer}}).Pack([]byte("before"), src); !errors.Is(err, broken) || string(got) != "before" {
 		t.Errorf("pack: %q, %v", got, err)
 	}
 	writer.err = nil
-	p := newPacker(t, PackerOptions{Compressor: writer})
+	p := newPacker(t, PackerOptions{Compressors: &compress.Set{Write: writer}})
 	packed := mustPack(t, p, src)
 	for out, want := range map[string]error{string(src): nil, string(src[:99]): ErrCorrupt, string(src) + "x": ErrCorrupt, strings.Repeat("x", 100): ErrCorrupt} {
 		writer.out = out
-		if got, err := p.Unpack(nil, packed); !errors.Is(err, want) || (want != nil) != (err != nil) || err != nil && len(got) > 0 {
+		if got, err := p.Unpack(t.Context(), nil, packed); !errors.Is(err, want) || (want != nil) != (err != nil) || err != nil && len(got) > 0 {
 			t.Errorf("a reader that gives %d bytes: %d bytes, %v", len(out), len(got), err)
 		}
 	}
 	writer.err = os.ErrClosed
-	if _, err := p.Unpack(nil, packed); !errors.Is(err, os.ErrClosed) || errors.Is(err, ErrCorrupt) {
+	if _, err := p.Unpack(t.Context(), nil, packed); !errors.Is(err, os.ErrClosed) || errors.Is(err, ErrCorrupt) {
 		t.Errorf("a closed reader: %v", err)
 	}
 }
@@ -293,7 +293,8 @@ func TestReadersOfOthers(t *testing.T) {
 func TestPackerOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]PackerOptions{
 		"MinSize": {MinSize: -1}, "MaxSize": {MaxSize: -1}, "MinGain": {MinGain: 1}, "MinGain NaN": {MinGain: math.NaN()},
-		"Budget": {Budget: -1}, "Budget below MaxSize": {Budget: 1 << 20}, "nil reader": {Readers: []Compressor{nil}}, "algorithm 16": {Compressor: &fake{Compressor: compress.None, algorithm: 16}},
+		"Budget": {Budget: -1}, "Budget below MaxSize": {Budget: 1 << 20}, "nil reader": {Compressors: &compress.Set{Read: []Compressor{nil}}},
+		"algorithm 16": {Compressors: &compress.Set{Write: &fake{Compressor: compress.None, algorithm: 16}}}, "no writer": {Compressors: &dynamic{}},
 	} {
 		if _, err := NewPacker(o); !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "bale: invalid argument: ") {
 			t.Errorf("%s: %v", name, err)
@@ -310,11 +311,11 @@ func TestPackAllocations(t *testing.T) {
 			packed := mustPack(t, p, src)
 			dst := make([]byte, 0, MaxPackedLen(len(src)))
 			if n := testing.AllocsPerRun(50, func() { p.Pack(dst, src) }); n > 0 {
-				t.Errorf("%v: packing %d bytes allocates %v times", p.writer.Algorithm(), len(src), n)
+				t.Errorf("%v: packing %d bytes allocates %v times", p.compressors.Writer().Algorithm(), len(src), n)
 			}
 			dst = make([]byte, 0, len(src))
-			if n := testing.AllocsPerRun(50, func() { p.Unpack(dst, packed) }); n > 0 {
-				t.Errorf("%v: unpacking %d bytes allocates %v times", p.writer.Algorithm(), len(src), n)
+			if n := testing.AllocsPerRun(50, func() { p.Unpack(t.Context(), dst, packed) }); n > 0 {
+				t.Errorf("%v: unpacking %d bytes allocates %v times", p.compressors.Writer().Algorithm(), len(src), n)
 			}
 		}
 	}
@@ -326,7 +327,7 @@ func TestMaxPackedLen(t *testing.T) {
 			dst := make([]byte, 0, MaxPackedLen(n))
 			got, err := p.Pack(dst, testvalues.Of("random", n))
 			if err != nil || &got[0] != &dst[:1][0] {
-				t.Errorf("%v: %d bytes do not fit into MaxPackedLen, %v", p.writer.Algorithm(), n, err)
+				t.Errorf("%v: %d bytes do not fit into MaxPackedLen, %v", p.compressors.Writer().Algorithm(), n, err)
 			}
 		}
 	}
@@ -347,7 +348,7 @@ func TestPoolsKeepNoLargeBuffers(t *testing.T) {
 // original content, or the value itself if it is no frame. Frames without a checksum may decode to
 // other content.
 func checkHostile(t testing.TB, p *Packer, dst, stored, original []byte, maxSize int) {
-	got, err := p.Unpack(dst[:0], stored)
+	got, err := p.Unpack(t.Context(), dst[:0], stored)
 	h, _, isFrame := frame.Parse(stored)
 	switch {
 	case err != nil:
@@ -391,7 +392,7 @@ func TestHostileInput(t *testing.T) {
 			}
 		}
 	}
-	p := newPacker(t, PackerOptions{MaxSize: maxSize, Readers: readers})
+	p := newPacker(t, PackerOptions{Compressors: &compress.Set{Read: readers}, MaxSize: maxSize})
 	for i := range frames { // the contexts are made before the memory is measured
 		checkUnpack(t, p, frames[i], contents[i])
 	}
@@ -419,7 +420,7 @@ func TestHostileInput(t *testing.T) {
 		peak = max(peak, allocated[0].Value.Uint64()-before)
 		if _, _, ok := frame.Parse(stored); ok {
 			frameSeen++
-			if _, err := p.Unpack(dst[:0], stored); err != nil {
+			if _, err := p.Unpack(t.Context(), dst[:0], stored); err != nil {
 				errorSeen++
 			}
 		}
@@ -445,14 +446,14 @@ func FuzzUnpack(f *testing.F) {
 		f.Add(mustPack(f, p, testvalues.Of("zeros", 2000)))
 	}
 	const maxSize = 1 << 20
-	p := newPacker(f, PackerOptions{MaxSize: maxSize, Readers: dictionaryReaders(f)})
+	p := newPacker(f, PackerOptions{Compressors: &compress.Set{Read: dictionaryReaders(f)}, MaxSize: maxSize})
 	f.Fuzz(func(t *testing.T, stored []byte) { checkHostile(t, p, nil, stored, nil, maxSize) })
 }
 
 // FuzzRoundTrip: any value comes back, through every setting, read by one Packer.
 func FuzzRoundTrip(f *testing.F) {
 	packers := everyPacker(f, PackerOptions{MinSize: 1, MinGain: -1})
-	reader := newPacker(f, PackerOptions{Readers: dictionaryReaders(f)})
+	reader := newPacker(f, PackerOptions{Compressors: &compress.Set{Read: dictionaryReaders(f)}})
 	f.Add(testvalues.Profile(1))
 	f.Add([]byte("\xba\x1e"))
 	f.Add(mustPack(f, packers[len(packers)-1], testvalues.Profile(1)))
@@ -466,7 +467,7 @@ func FuzzRoundTrip(f *testing.F) {
 // FuzzMutated: a frame that was changed is an error or the original content, whatever was changed.
 func FuzzMutated(f *testing.F) {
 	packers := everyPacker(f, PackerOptions{})
-	reader := newPacker(f, PackerOptions{Readers: dictionaryReaders(f)})
+	reader := newPacker(f, PackerOptions{Compressors: &compress.Set{Read: dictionaryReaders(f)}})
 	for i := range packers {
 		f.Add(testvalues.Profile(i), uint8(i), uint64(i))
 	}

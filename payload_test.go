@@ -33,7 +33,7 @@ func TestPayloadIsBounded(t *testing.T) {
 		}
 		defer c.Close()
 		reader := &counting{Compressor: c}
-		packer, err := NewPacker(PackerOptions{Compressor: reader})
+		packer, err := NewPacker(PackerOptions{Compressors: &compress.Set{Write: reader}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,12 +55,12 @@ func TestPayloadIsBounded(t *testing.T) {
 				return stored
 			}
 			reader.decoded = 0
-			if got, err := packer.Unpack(nil, frameOf(0)); err != nil || !bytes.Equal(got, content) || reader.decoded != 1 {
+			if got, err := packer.Unpack(t.Context(), nil, frameOf(0)); err != nil || !bytes.Equal(got, content) || reader.decoded != 1 {
 				t.Fatalf("%v, version %d: %q, %v, decoded %d times", algorithm, version, got, err, reader.decoded)
 			}
 			for _, more := range []int{1, 1 << 20} {
 				reader.decoded = 0
-				if _, err := packer.Unpack(nil, frameOf(more)); !errors.Is(err, ErrCorrupt) || reader.decoded > 0 {
+				if _, err := packer.Unpack(t.Context(), nil, frameOf(more)); !errors.Is(err, ErrCorrupt) || reader.decoded > 0 {
 					t.Errorf("%v, version %d, %d bytes too many: %v, decoded %d times", algorithm, version, more, err, reader.decoded)
 				}
 			}
@@ -92,7 +92,7 @@ func TestEveryPayloadFits(t *testing.T) {
 			}
 			h := frame.Header{Version: frame.V2, Algorithm: setting.Algorithm, Length: uint64(n), HasChecksum: true, Checksum: frame.Checksum(content)}
 			stored := frame.Freshness{}.Append(append(h.Append(nil), payload...))
-			if got, err := packer.Unpack(nil, stored); err != nil || !bytes.Equal(got, content) {
+			if got, err := packer.Unpack(t.Context(), nil, stored); err != nil || !bytes.Equal(got, content) {
 				t.Errorf("%v: %d bytes in %d: %v", setting, n, len(payload), err)
 			}
 			if over := len(payload) - n - n/6 - 64; over > 0 { // a good part of the room is for other encoders

@@ -31,7 +31,7 @@ func TestRecorderIsTold(t *testing.T) {
 	ctx := t.Context()
 	store := newMemory()
 	d := readDict(t, trainedDictFile)
-	packer := newPacker(t, PackerOptions{Compressor: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, d)})
+	packer := newPacker(t, PackerOptions{Compressors: &compress.Set{Write: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, d)}})
 	n := &notes{timed: true}
 	c, err := New(store, Options[any]{Recorder: n, Packer: packer})
 	if err != nil {

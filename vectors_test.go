@@ -131,8 +131,8 @@ func TestVectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newPacker(t, PackerOptions{Readers: readers, Strict: v.Strict, MaxSize: v.MaxSize})
-		got, err := p.Unpack([]byte("before"), stored)
+		p := newPacker(t, PackerOptions{Compressors: &compress.Set{Read: readers}, Strict: v.Strict, MaxSize: v.MaxSize})
+		got, err := p.Unpack(t.Context(), []byte("before"), stored)
 		if v.Error != "" {
 			if want := vectorErrors[v.Error]; want == nil || !errors.Is(err, want) || string(got) != "before" {
 				t.Errorf("%s: error %v, want %s", v.Name, err, v.Error)
@@ -268,12 +268,12 @@ func writeVectors(t *testing.T) {
 			src = testvalues.Page(7) // a single profile does not get smaller by them
 		}
 		c := newCompressor(t, setting, nil)
-		add(vector{Name: a.String()}, pack(PackerOptions{Compressor: c}, src), src)
-		add(vector{Name: a.String() + " without checksum"}, pack(PackerOptions{Compressor: c, NoChecksum: true}, src), src)
+		add(vector{Name: a.String()}, pack(PackerOptions{Compressors: &compress.Set{Write: c}}, src), src)
+		add(vector{Name: a.String() + " without checksum"}, pack(PackerOptions{Compressors: &compress.Set{Write: c}, NoChecksum: true}, src), src)
 		if setting.TakesDictionary() {
 			for name, path := range map[string]string{"raw": rawDictFile, "trained": trainedDictFile} {
 				c := newCompressor(t, setting, readDict(t, path))
-				add(vector{Name: a.String() + " with the " + name + " dictionary"}, pack(PackerOptions{Compressor: c}, content), content)
+				add(vector{Name: a.String() + " with the " + name + " dictionary"}, pack(PackerOptions{Compressors: &compress.Set{Write: c}}, content), content)
 			}
 		}
 	}
@@ -312,8 +312,8 @@ func writeVectors(t *testing.T) {
 	}
 	add(vector{Name: "version 2: fresh"}, packFresh(PackerOptions{}, content, fresh), content)
 	add(vector{Name: "version 2: fresh, with the trained dictionary"},
-		packFresh(PackerOptions{Compressor: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, readDict(t, trainedDictFile))}, content, fresh), content)
-	add(vector{Name: "version 2: fresh s2"}, packFresh(PackerOptions{Compressor: newCompressor(t, compress.Setting{Algorithm: frame.S2}, nil)}, testvalues.Page(7), fresh), testvalues.Page(7))
+		packFresh(PackerOptions{Compressors: &compress.Set{Write: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, readDict(t, trainedDictFile))}}, content, fresh), content)
+	add(vector{Name: "version 2: fresh s2"}, packFresh(PackerOptions{Compressors: &compress.Set{Write: newCompressor(t, compress.Setting{Algorithm: frame.S2}, nil)}}, testvalues.Page(7), fresh), testvalues.Page(7))
 	add(vector{Name: "version 2: fresh and not packed"}, packFresh(PackerOptions{}, []byte("12"), fresh), []byte("12"))
 	add(vector{Name: "version 2: fresh and empty, for ever"}, packFresh(PackerOptions{}, nil, frame.Freshness{}), nil)
 	add(vector{Name: "version 2: no value", Error: "not found"}, packFresh(PackerOptions{}, nil, frame.Freshness{Expires: fresh.Expires, Absent: true}), nil)

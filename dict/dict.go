@@ -9,7 +9,7 @@
 //
 //	registry, err := dict.NewRegistry(store, dict.RegistryOptions{})
 //	group, err := registry.Open(ctx, "user:profile", dict.GroupOptions{Auto: &dict.Auto{}})
-//	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: group})
+//	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})
 //
 // A dictionary must outlive the values that need it. So a program writes with a dictionary only if
 // the registry has answered within the last five grace periods. A tool that writes calls

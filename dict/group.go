@@ -81,7 +81,7 @@ type GroupOptions struct {
 
 // Group follows a group of a registry in a running program. It polls the group's state in the
 // background: the current dictionary becomes its writer, and it fetches the dictionaries that
-// readers need. It is a bale.Dictionaries, for one or several Packers. If Redis does not answer, it
+// readers need. It is a bale.Compressors, for one or several Packers. If Redis does not answer, it
 // continues with the dictionaries it has. After five grace periods of the registry without an
 // answer it writes without a dictionary, because its own may be retired and collected by then. It
 // is safe for concurrent use.
@@ -91,6 +91,7 @@ type Group struct {
 	options  GroupOptions
 	log      *slog.Logger
 	plain    compress.Compressor // without a dictionary
+	fixed    *compress.Set       // reads what has no dictionary
 	bundled  map[frame.DictionaryID]*Dictionary
 
 	writer  atomic.Pointer[writer]
@@ -207,6 +208,7 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	}
 	g := &Group{
 		registry: r, name: group, options: o, log: o.Log.With("group", group), plain: plain,
+		fixed:   &compress.Set{Write: plain, Engine: o.Engine},
 		bundled: map[frame.DictionaryID]*Dictionary{}, held: map[frame.DictionaryID]*Dictionary{},
 		flights: map[readerKey]*flight{}, missing: map[readerKey]missing{},
 		unproven: map[frame.DictionaryID]bool{}, reported: map[string]string{},
@@ -275,14 +277,14 @@ func (g *Group) Close() error {
 	if !g.await(context.Background(), ended) {
 		g.log.Warn("closed, and some background work has not ended yet")
 	}
-	err := g.plain.Close()
+	err := errors.Join(g.fixed.Close(), g.plain.Close())
 	for _, r := range *g.readers.Load() {
 		err = errors.Join(err, r.Close())
 	}
 	return err
 }
 
-// Writer implements bale.Dictionaries: the compressor with the current dictionary, or without one.
+// Writer implements bale.Compressors: the compressor with the current dictionary, or without one.
 func (g *Group) Writer() compress.Compressor {
 	w := g.writer.Load()
 	if w.key.id != 0 && g.lapsed() {
@@ -299,7 +301,7 @@ func (g *Group) lapsed() bool {
 	return int64(now.Sub(g.opened)) >= g.lapses.Load() || now.UnixNano() >= g.lapsesWall.Load()
 }
 
-// Packed implements bale.Dictionaries.
+// Packed implements bale.Compressors.
 func (g *Group) Packed(plain []byte, stored int) {
 	w := g.writer.Load()
 	w.values.Add(1)
@@ -325,9 +327,12 @@ func (g *Group) write(c compress.Compressor) {
 	g.writer.Store(&writer{compressor: c, key: key})
 }
 
-// Reader implements bale.Dictionaries. It fetches a missing dictionary from the registry, once for
+// Reader implements bale.Compressors. It fetches a missing dictionary from the registry, once for
 // all waiting callers. After a failure it does not ask again for some seconds.
 func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
+	if id == 0 {
+		return g.fixed.Reader(ctx, a, id)
+	}
 	key := readerKey{a, id}
 	if w := g.writer.Load(); w.key == key {
 		return w.compressor, nil
@@ -337,6 +342,9 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 			r.used.Store(now)
 		}
 		return r.Compressor, nil
+	}
+	if !(compress.Setting{Algorithm: a}).TakesDictionary() {
+		return nil, fmt.Errorf("dict: %w: %v takes no dictionary", compress.ErrUnknownAlgorithm, a)
 	}
 	f, err := g.fly(key)
 	if err != nil {
@@ -419,9 +427,6 @@ var errClosed = fmt.Errorf("dict: group: %w", os.ErrClosed)
 
 // load makes the reader of a dictionary, for a flight or for nil, and fetches it if necessary.
 func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Compressor, error) {
-	if !(compress.Setting{Algorithm: key.algorithm}).TakesDictionary() {
-		return nil, fmt.Errorf("dict: %w: %v takes no dictionary", ErrInvalid, key.algorithm)
-	}
 	g.lock.Lock()
 	d := g.held[key.id]
 	g.lock.Unlock()

@@ -336,7 +336,7 @@ func TestStockDecoder(t *testing.T) {
 	}
 	defer p.Close()
 	for _, stored := range [][]byte{m.values["k"]} {
-		if got, err := p.Unpack(nil, stored); !errors.Is(err, bale.ErrUnknownAlgorithm) || len(got) != 0 {
+		if got, err := p.Unpack(t.Context(), nil, stored); !errors.Is(err, bale.ErrUnknownAlgorithm) || len(got) != 0 {
 			t.Errorf("a Packer makes %q of the manifest, %v", got, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/balekv/bale/adapter/redigo"
 	"github.com/balekv/bale/adapter/rueidis"
 	"github.com/balekv/bale/adapter/valkey"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/extra/czstd"
 	"github.com/balekv/bale/extra/formats/msgpack"
 	"github.com/balekv/bale/extra/near"
@@ -37,7 +38,7 @@ var (
 func main() {
 	client := goredisclient.NewClient(&goredisclient.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	defer client.Close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Engine: czstd.Engine})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Engine: czstd.Engine}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func BenchmarkCacheAgainstHand(b *testing.B) {
 	server := redisproc.ForTest(b)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: benchCallers})
 	defer rdb.Close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Compressor: compress.None})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: compress.None}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func TestNewCommands(t *testing.T) {
 					} else {
 						stored = raw.Get(ctx, name).Val()
 					}
-					if plain, err := newPacker(t, bale.PackerOptions{}).Unpack(nil, []byte(stored)); err != nil || !isPacked(stored) || string(plain) != want {
+					if plain, err := newPacker(t, bale.PackerOptions{}).Unpack(t.Context(), nil, []byte(stored)); err != nil || !isPacked(stored) || string(plain) != want {
 						t.Errorf("%s: %d bytes, packed %v, %v", name, len(stored), isPacked(stored), err)
 					}
 				}

@@ -113,7 +113,7 @@ func openGroup(t *testing.T, client redis.UniversalClient, group string, o dict.
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := bale.NewPacker(bale.PackerOptions{Dictionaries: g})
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: g})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,14 +167,14 @@ func TestGroupThroughRedis(t *testing.T) {
 			// A program that comes later reads all, and one without a registry says what is
 			// missing.
 			_, _, late := openGroup(t, plain, "users", dict.GroupOptions{})
-			if got, err := late.UnpackContext(ctx, nil, stored); err != nil || string(got) != value {
+			if got, err := late.Unpack(ctx, nil, stored); err != nil || string(got) != value {
 				t.Errorf("late: %q, %v", got, err)
 			}
 			alone, err := bale.NewPacker(bale.PackerOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := alone.Unpack(nil, stored); !errors.Is(err, bale.ErrUnknownDictionary) || len(got) > 0 || !strings.Contains(err.Error(), first.ID().String()) {
+			if got, err := alone.Unpack(t.Context(), nil, stored); !errors.Is(err, bale.ErrUnknownDictionary) || len(got) > 0 || !strings.Contains(err.Error(), first.ID().String()) {
 				t.Errorf("alone: %q, %v", got, err)
 			}
 			if raw, err := plain.Get(ctx, dict.DefaultPrefix+"data:"+first.ID().String()).Bytes(); err != nil || !bytes.Equal(raw, first.Bytes()) {
@@ -229,7 +229,7 @@ func TestUnknownDictionaryIsBounded(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := p.UnpackContext(cancelled, nil, append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 77, Length: 3}.Append(nil), 0)); !errors.Is(err, context.Canceled) {
+	if _, err := p.Unpack(cancelled, nil, append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 77, Length: 3}.Append(nil), 0)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that does not wait: %v", err)
 	}
 	if got, err := client.Get(ctx, "k").Bytes(); err != nil || !bytes.Equal(got, stored) {
@@ -258,7 +258,7 @@ func TestRestartedEmpty(t *testing.T) {
 		t.Fatalf("the server is not empty: %v", err)
 	}
 	_, _, late := openGroup(t, client, "users", dict.GroupOptions{FetchTimeout: 10 * time.Second})
-	if _, err := late.UnpackContext(ctx, nil, packed); err != nil {
+	if _, err := late.Unpack(ctx, nil, packed); err != nil {
 		t.Errorf("a value written before: %v", err)
 	}
 	wait(t, "the group is back", func() bool {

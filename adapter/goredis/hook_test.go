@@ -214,7 +214,7 @@ func TestWritesArePackedAndReadsUnpacked(t *testing.T) {
 						} else {
 							stored = raw.Get(ctx, name).Val()
 						}
-						plain, err := newPacker(t, bale.PackerOptions{}).Unpack(nil, []byte(stored))
+						plain, err := newPacker(t, bale.PackerOptions{}).Unpack(t.Context(), nil, []byte(stored))
 						if !isPacked(stored) || err != nil || string(plain) != want {
 							t.Errorf("%s is stored as %d bytes, packed %v, %v", name, len(stored), isPacked(stored), err)
 						}

@@ -22,7 +22,7 @@ func bomb(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newPacker(t, bale.PackerOptions{Compressor: c}).Pack(nil, make([]byte, 64<<20))
+	b, err := newPacker(t, bale.PackerOptions{Compressors: &compress.Set{Write: c}}).Pack(nil, make([]byte, 64<<20))
 	if err != nil || len(b) > 40 {
 		t.Fatal(len(b), err)
 	}

@@ -334,7 +334,7 @@ func (c *conformance) one(t *testing.T, r runner, key string) {
 			t.Fatalf("set: %v", err)
 		}
 		stored := c.raw.Get(ctx, key).Val()
-		if plain, err := c.packer.Unpack(nil, []byte(stored)); err != nil || string(plain) != value || !isPacked(stored) {
+		if plain, err := c.packer.Unpack(t.Context(), nil, []byte(stored)); err != nil || string(plain) != value || !isPacked(stored) {
 			t.Errorf("stored: %d bytes that are %d, packed %v, %v", len(stored), len(plain), isPacked(stored), err)
 		}
 		get := redis.NewStringCmd(ctx, "get", key)

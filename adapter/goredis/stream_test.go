@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/internal/redisproc"
 	"github.com/balekv/bale/stream"
@@ -197,7 +198,7 @@ func BenchmarkStream(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer c.Close()
-			packer, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+			packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -225,7 +226,7 @@ func BenchmarkStream(b *testing.B) {
 					if got, err = store.Get(b.Context(), "piece"); err != nil {
 						return err
 					}
-					plain, err = packer.Unpack(plain[:0], got)
+					plain, err = packer.Unpack(b.Context(), plain[:0], got)
 					return err
 				},
 				func() error {

@@ -59,7 +59,7 @@ func packer(ts *testscript.TestScript, file string) func([]byte) []byte {
 	c, err := engine.Default.New(compress.Setting{Algorithm: frame.Zstd}, d)
 	ts.Check(err)
 	ts.Defer(func() { c.Close() })
-	p, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 	ts.Check(err)
 	return func(v []byte) []byte {
 		packed, err := p.Pack(nil, v)

@@ -111,7 +111,7 @@ func runFleet(c fleetConfig) error {
 	if err != nil {
 		return err
 	}
-	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: group, Engine: options.Engine})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (c *inspectCommand) Run(ctx context.Context, s *cli.Streams) error {
 		return fmt.Errorf("%w: --field goes with --key", cli.ErrUsage)
 	}
 	var client redis.UniversalClient
-	var registry bale.Dictionaries
+	var registry *registryReader
 	if c.Redis != "" {
 		servers, err := c.open(ctx, 0, c.Redis)
 		if err != nil {
@@ -101,7 +101,7 @@ func (c *inspectCommand) Run(ctx context.Context, s *cli.Streams) error {
 		printable.Fprintf(s.Out, "content: none, for the frame says that there is no value: it was looked for and not found\n")
 		return nil
 	}
-	value, err := packer.UnpackContext(ctx, nil, stored)
+	value, err := packer.Unpack(ctx, nil, stored)
 	switch {
 	case errors.Is(err, dict.ErrUnknown):
 		printable.Fprintf(s.Out, "content: not decoded, for it needs the dictionary, which the registry (prefix %s) does not hold: give it with --dict FILE, or the registry's --prefix\n", c.Prefix)

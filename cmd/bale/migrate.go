@@ -455,7 +455,7 @@ func (c *migrateCommand) sample(ctx context.Context, servers *redisServers, prog
 		sampled, err := keyspace.Sample(ctx, client, keyspace.SampleOptions{
 			Match: match, Skip: keyspace.RegistryKeys(c.Prefix), Values: autoSample * (i + 1) / len(c.Match), Bytes: maxSample / len(c.Match), Size: maxSampled, Pace: c.pace(io.Discard, "migrate"),
 			Unpack: func(ctx context.Context, stored []byte) ([]byte, error) {
-				return packer.UnpackContext(ctx, nil, stored)
+				return packer.Unpack(ctx, nil, stored)
 			},
 			Progress: tell,
 		})
@@ -565,14 +565,13 @@ func (c *migrateCommand) activate(ctx context.Context, s *cli.Streams, say io.Wr
 // packer first.
 func (c *migrateCommand) packer(servers *redisServers, setting engine.Setting, d *dict.Dictionary) (*storedReader, *bale.Packer, error) {
 	reader := newStoredReader(servers, &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate, Bandwidth: int(c.MaxBandwidth)}})
-	o := bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: cli.MaxValue, MinSize: int(c.MinSize), MinGain: c.MinGain}
+	o := bale.PackerOptions{Compressors: reader, MaxSize: cli.MaxValue, MinSize: int(c.MinSize), MinGain: c.MinGain}
 	if !c.Revert && setting.Algorithm != frame.Stored {
 		writer, err := setting.New(d)
 		if err != nil {
 			return nil, nil, err
 		}
-		reader.writer = writer
-		o.Readers = []compress.Compressor{reader.writer}
+		reader.Write = writer
 	}
 	packer, err := bale.NewPacker(o)
 	if err != nil {
@@ -585,7 +584,6 @@ func (c *migrateCommand) packer(servers *redisServers, setting engine.Setting, d
 // does not ask for a missing dictionary again with each value.
 type storedReader struct {
 	*registryReader
-	writer  compress.Compressor
 	pace    *keyspace.Pacer // of what it asks the registry for
 	missing map[frame.DictionaryID]missingDictionary
 }
@@ -601,14 +599,14 @@ const (
 )
 
 func newStoredReader(servers *redisServers, pace *keyspace.Pacer) *storedReader {
-	return &storedReader{newRegistryReader(servers), compress.None, pace, map[frame.DictionaryID]missingDictionary{}}
+	return &storedReader{newRegistryReader(servers), pace, map[frame.DictionaryID]missingDictionary{}}
 }
 
-// Writer implements bale.Dictionaries.
-func (r *storedReader) Writer() compress.Compressor { return r.writer }
-
-// Reader implements bale.Dictionaries. One value is read at a time.
+// Reader implements bale.Compressors. One value is read at a time.
 func (r *storedReader) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
+	if c, err := r.Set.Reader(ctx, a, id); !errors.Is(err, compress.ErrUnknownDictionary) {
+		return c, err
+	}
 	if m, ok := r.missing[id]; ok && time.Now().Before(m.until) {
 		return nil, m.err
 	}
@@ -632,7 +630,7 @@ func (r *storedReader) Reader(ctx context.Context, a frame.Algorithm, id frame.D
 }
 
 func (r *storedReader) close() error {
-	return errors.Join(r.writer.Close(), r.registryReader.close())
+	return errors.Join(r.Write.Close(), r.registryReader.close())
 }
 
 // announce prints the planned changes.

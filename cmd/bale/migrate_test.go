@@ -174,7 +174,7 @@ func (p *writingProgram) same(name string, stored, want []byte) error {
 		}
 		return nil
 	}
-	plain, err := p.packer.Unpack(nil, stored)
+	plain, err := p.packer.Unpack(context.Background(), nil, stored)
 	if err == nil && !bytes.Equal(plain, want) {
 		err = fmt.Errorf("holds %q, and should hold %q", plain, want)
 	}
@@ -247,7 +247,7 @@ func statics(t *testing.T, client redis.UniversalClient, n int, packer *bale.Pac
 			if !frame.HasMagic(stored) {
 				t.Errorf("static:%d is not packed", i)
 			}
-			stored, err = packer.Unpack(nil, stored)
+			stored, err = packer.Unpack(t.Context(), nil, stored)
 		}
 		if err != nil {
 			t.Fatalf("static:%d: %v", i, err)

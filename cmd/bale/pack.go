@@ -55,7 +55,7 @@ func (p *packCommand) Run(s *cli.Streams) error {
 		return err
 	}
 	defer c.Close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Compressor: c, MaxSize: int(p.MaxSize)})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}, MaxSize: int(p.MaxSize)})
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if h, _, _ := frame.Parse(stored); h.Algorithm == frame.Chunks && h.Version == frame.V1 {
 		return errStream(stored)
 	}
-	value, err := packer.UnpackContext(ctx, nil, stored)
+	value, err := packer.Unpack(ctx, nil, stored)
 	if errors.Is(err, bale.ErrNotFound) {
 		return errors.New("there is no value: the frame says that it was looked for and not found (bale inspect shows for how long that is good)")
 	}
@@ -166,14 +166,19 @@ func decodes(ctx context.Context, packer *bale.Packer, stored []byte) bool {
 		_, err := stream.ParseManifest(stored)
 		return err == nil
 	}
-	_, err := packer.UnpackContext(ctx, nil, stored)
+	_, err := packer.Unpack(ctx, nil, stored)
 	return err == nil || errors.Is(err, bale.ErrNotFound)
 }
 
 // newReader makes a Packer that reads every algorithm with every one of the dictionaries in files,
-// and with those of more, if it is not nil.
-func newReader(dictionaries []string, maxSize cli.Bytes, more bale.Dictionaries) (*bale.Packer, error) {
-	o := bale.PackerOptions{MaxSize: int(maxSize), Engine: engine.Default, Dictionaries: more}
+// and with those of a registry, if it is not nil.
+func newReader(dictionaries []string, maxSize cli.Bytes, registry *registryReader) (*bale.Packer, error) {
+	set := &compress.Set{Engine: engine.Default}
+	o := bale.PackerOptions{MaxSize: int(maxSize), Compressors: set}
+	if registry != nil {
+		set = &registry.Set
+		o.Compressors = registry
+	}
 	for _, path := range dictionaries {
 		d, err := readDictionary(path)
 		if err != nil {
@@ -184,7 +189,7 @@ func newReader(dictionaries []string, maxSize cli.Bytes, more bale.Dictionaries)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
-			o.Readers = append(o.Readers, c)
+			set.Read = append(set.Read, c)
 		}
 	}
 	return bale.NewPacker(o)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -160,7 +161,7 @@ func TestReadingTakesLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	p, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 	if err != nil {
 		t.Fatal(err)
 	}

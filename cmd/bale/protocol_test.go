@@ -170,7 +170,7 @@ func (l *lifecycle) packed(d *dict.Dictionary, i int) []byte {
 		l.t.Fatal(err)
 	}
 	defer c.Close()
-	p, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 	if err != nil {
 		l.t.Fatal(err)
 	}

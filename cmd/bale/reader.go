@@ -16,11 +16,12 @@ import (
 // the life of the fleet. A dictionary in quarantine comes back when it is read, unless the servers
 // are only looked at. It keeps the dictionaries used last, in dictionaryBytes.
 type registryReader struct {
-	servers *redisServers
-	lock    sync.Mutex
-	held    []*heldDictionary // the least recently used first
-	bytes   int               // of all
-	dropped int               // bytes since the last garbage collection for them
+	compress.Set // what needs no registry
+	servers      *redisServers
+	lock         sync.Mutex
+	held         []*heldDictionary // the least recently used first
+	bytes        int               // of all
+	dropped      int               // bytes since the last garbage collection for them
 }
 
 type readerKey struct {
@@ -50,18 +51,15 @@ const (
 )
 
 func newRegistryReader(servers *redisServers) *registryReader {
-	return &registryReader{servers: servers}
+	return &registryReader{Set: compress.Set{Write: compress.None, Engine: engine.Default}, servers: servers}
 }
 
-// Writer implements bale.Dictionaries.
-func (*registryReader) Writer() compress.Compressor { return compress.None }
-
-// Packed implements bale.Dictionaries.
-func (*registryReader) Packed([]byte, int) {}
-
-// Reader implements bale.Dictionaries. It may close what it returned earlier: one value is read at
+// Reader implements bale.Compressors. It may close what it returned earlier: one value is read at
 // a time.
 func (r *registryReader) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
+	if c, err := r.Set.Reader(ctx, a, id); !errors.Is(err, compress.ErrUnknownDictionary) {
+		return c, err
+	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	h := r.find(id)
@@ -123,7 +121,8 @@ func (r *registryReader) drop() (err error) {
 }
 
 // close closes all readers.
-func (r *registryReader) close() (err error) {
+func (r *registryReader) close() error {
+	err := r.Set.Close()
 	for len(r.held) > 0 {
 		err = errors.Join(err, r.drop())
 	}

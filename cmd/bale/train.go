@@ -183,7 +183,7 @@ func (c *trainCommand) values(ctx context.Context, s *cli.Streams, progress func
 	sampled, err := keyspace.Sample(ctx, client, keyspace.SampleOptions{
 		Match: c.Match, Skip: keyspace.RegistryKeys(c.Prefix), Values: c.Sample, Bytes: maxSample, Size: int(frameLimit(c.MaxSize)), Pace: c.pace(s.Err, "train"), Seed: c.Seed,
 		Unpack: func(ctx context.Context, stored []byte) ([]byte, error) {
-			return packer.UnpackContext(ctx, nil, stored)
+			return packer.Unpack(ctx, nil, stored)
 		},
 		Progress: func(n int) {
 			if progress != nil {

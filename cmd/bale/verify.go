@@ -17,7 +17,6 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -106,7 +105,7 @@ func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	pace := &keyspace.Pacer{Pace: keyspace.Pace{Rate: c.MaxRate, Bandwidth: int(c.MaxBandwidth)}}
 	reader := newStoredReader(servers, pace)
 	defer reader.close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: reader, Engine: engine.Default, MaxSize: cli.MaxValue})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: reader, MaxSize: cli.MaxValue})
 	if err != nil {
 		return err
 	}
@@ -197,7 +196,7 @@ func (v *verifier) value(ctx context.Context, value keyspace.Value) error {
 		}
 		return v.stream(ctx, value)
 	}
-	plain, err := v.packer.UnpackContext(ctx, v.plain[:0], value.Stored)
+	plain, err := v.packer.Unpack(ctx, v.plain[:0], value.Stored)
 	if v.plain = plain[:0]; cap(plain) > maxKept {
 		v.plain = nil
 	}

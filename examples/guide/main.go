@@ -128,7 +128,7 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	defer group.Close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: group, Engine: czstd.Engine})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	defer group.Close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Dictionaries: group, Engine: czstd.Engine})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})
 	if err != nil {
 		return err
 	}

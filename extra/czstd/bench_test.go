@@ -43,7 +43,7 @@ func BenchmarkPackAgainstLibrary(b *testing.B) {
 	}
 	defer dd.Release()
 	packer := func(c compress.Compressor) *bale.Packer {
-		p, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+		p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func BenchmarkPackAgainstLibrary(b *testing.B) {
 			b.Fatal(err)
 		}
 		for _, packer := range []*bale.Packer{ours, pureGo} {
-			if got, err := packer.Unpack(nil, p); err != nil || !bytes.Equal(got, v) {
+			if got, err := packer.Unpack(b.Context(), nil, p); err != nil || !bytes.Equal(got, v) {
 				b.Fatalf("round trip: %v", err)
 			}
 		}
@@ -110,8 +110,8 @@ func BenchmarkPackAgainstLibrary(b *testing.B) {
 		func(i int) { dst, _ = pureGo.Pack(dst[:0], values[i]) })
 	compare("unpack",
 		func(i int) { dst, _ = gozstd.DecompressDict(dst[:0], bare[i], dd) },
-		func(i int) { dst, _ = ours.Unpack(dst[:0], packed[i]) },
-		func(i int) { dst, _ = pureGo.Unpack(dst[:0], packed[i]) })
+		func(i int) { dst, _ = ours.Unpack(b.Context(), dst[:0], packed[i]) },
+		func(i int) { dst, _ = pureGo.Unpack(b.Context(), dst[:0], packed[i]) })
 }
 
 func median(v []float64) float64 {

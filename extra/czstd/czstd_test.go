@@ -254,12 +254,12 @@ func TestEngine(t *testing.T) {
 func TestPacker(t *testing.T) {
 	d := dictionary(t, "trained.dict")
 	src := profile(7)
-	mine, err := bale.NewPacker(bale.PackerOptions{Compressor: native(t, 3, d), Engine: Engine})
+	mine, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: native(t, 3, d), Engine: Engine}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer mine.Close()
-	other, err := bale.NewPacker(bale.PackerOptions{Compressor: pure(t, zstd.Fastest, d)})
+	other, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: pure(t, zstd.Fastest, d)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestPacker(t *testing.T) {
 		if err != nil || len(packed) >= len(src) {
 			t.Fatalf("%d bytes, %v", len(packed), err)
 		}
-		if got, err := p.to.Unpack(nil, packed); err != nil || !bytes.Equal(got, src) {
+		if got, err := p.to.Unpack(t.Context(), nil, packed); err != nil || !bytes.Equal(got, src) {
 			t.Fatalf("%v", err)
 		}
 	}
@@ -281,7 +281,7 @@ func TestPacker(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { dst, err = mine.Pack(dst[:0], src) }); n >= 1 || err != nil {
 		t.Errorf("Pack: %v allocations, %v", n, err)
 	}
-	if n := testing.AllocsPerRun(1000, func() { dst, err = mine.Unpack(dst[:0], packed) }); n >= 1 || err != nil {
+	if n := testing.AllocsPerRun(1000, func() { dst, err = mine.Unpack(t.Context(), dst[:0], packed) }); n >= 1 || err != nil {
 		t.Errorf("Unpack: %v allocations, %v", n, err)
 	}
 }
@@ -338,7 +338,7 @@ func TestCloseInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		owner, err := bale.NewPacker(bale.PackerOptions{Engine: Engine})
+		owner, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Engine: Engine}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +370,7 @@ func TestCloseInUse(t *testing.T) {
 						want = packed
 						dst, err = c.Compress(dst[:0], value)
 					case 2:
-						dst, err = owner.Unpack(dst[:0], stored)
+						dst, err = owner.Unpack(t.Context(), dst[:0], stored)
 						want = plain
 					case 3:
 						dst, err = stays.Decompress(dst[:0], packed, len(value))
@@ -502,14 +502,14 @@ func TestHostileInput(t *testing.T) {
 	}
 	const maxSize = 8 << 20
 	trained := native(t, 3, dictionary(t, "trained.dict"))
-	reader, err := bale.NewPacker(bale.PackerOptions{MaxSize: maxSize, Engine: Engine, Readers: []bale.Compressor{trained}})
+	reader, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Read: []bale.Compressor{trained}, Engine: Engine}, MaxSize: maxSize})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
 	var frames, contents [][]byte
 	for _, c := range []*Compressor{native(t, 1, nil), native(t, 19, nil), trained} {
-		p, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+		p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -536,7 +536,7 @@ func TestHostileInput(t *testing.T) {
 		}
 		metrics.Read(allocated)
 		before := allocated[0].Value.Uint64()
-		got, err := reader.Unpack(dst[:0], stored)
+		got, err := reader.Unpack(t.Context(), dst[:0], stored)
 		metrics.Read(allocated)
 		peak = max(peak, allocated[0].Value.Uint64()-before)
 		h, _, ok := frame.Parse(stored)

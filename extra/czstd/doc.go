@@ -4,7 +4,7 @@
 //
 // [New] makes a compressor; [Engine] makes those of any setting, for options that take an engine:
 //
-//	packer, err := bale.NewPacker(bale.PackerOptions{Engine: czstd.Engine})
+//	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Engine: czstd.Engine}})
 //
 // [Builders] are libzstd's trainers of dictionaries, for dict.Train.
 //

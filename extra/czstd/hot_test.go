@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/gozstd"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 )
 
@@ -23,7 +24,7 @@ func BenchmarkHot(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := bale.NewPacker(bale.PackerOptions{Compressor: native(b, 3, d)})
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: native(b, 3, d)}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func BenchmarkHot(b *testing.B) {
 	b.Run("path=unpack/compress=libzstd+dict", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			dst, err = p.Unpack(dst[:0], packed)
+			dst, err = p.Unpack(b.Context(), dst[:0], packed)
 		}
 		if err != nil || !bytes.Equal(dst, src) {
 			b.Fatalf("unpacked to something else: %v", err)

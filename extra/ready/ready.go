@@ -312,7 +312,7 @@ var errOther = errors.New("another value came back")
 func (r *Readiness) same(stored []byte) error {
 	if r.options.Packer != nil {
 		var err error
-		if stored, err = r.options.Packer.Unpack(nil, stored); err != nil {
+		if stored, err = r.options.Packer.Unpack(context.Background(), nil, stored); err != nil {
 			return err
 		}
 	}

@@ -199,7 +199,7 @@ func (w *worker) open(ctx context.Context) error {
 			return err
 		}
 		w.groups = append(w.groups, group)
-		if packers[name], err = bale.NewPacker(bale.PackerOptions{Dictionaries: group, Engine: engine}); err != nil {
+		if packers[name], err = bale.NewPacker(bale.PackerOptions{Compressors: group}); err != nil {
 			return err
 		}
 	}

@@ -119,7 +119,7 @@ func packer(tb testing.TB, codec bale.Codec[account]) *bale.Packer {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { c.Close() })
-	p, err := bale.NewPacker(bale.PackerOptions{Compressor: c, Engine: czstd.Engine})
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c, Engine: czstd.Engine}})
 	if err != nil {
 		tb.Fatal(err)
 	}

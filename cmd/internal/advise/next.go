@@ -162,14 +162,14 @@ func (n *nexter) program(dictionary bool) string {
 	if dictionary {
 		code = "registry, err := dict.NewRegistry(goredis.NewDictStore(" + rdb + "), dict.RegistryOptions{})\n" + failed +
 			fmt.Sprintf("group, err := registry.Open(ctx, %q, dict.GroupOptions{%s%sSetting: %s})\n", n.name, data, withEngine, written) + failed +
-			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{%sDictionaries: group})\n", withEngine) + failed
+			"packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})\n" + failed
 	} else {
 		by := written + ".New(nil)"
 		if withEngine != "" {
 			by = fmt.Sprintf("czstd.Engine(%s, nil)", written)
 		}
 		code = fmt.Sprintf("compressor, err := %s\n", by) + failed +
-			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{%sCompressor: compressor})\n", withEngine) + failed
+			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{%sWrite: compressor}})\n", withEngine) + failed
 	}
 	return code + fmt.Sprintf("hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{%q}, ReadOnly: true})\n", n.match) + failed + "if err := hook.Install(rdb); err != nil {\n\treturn err\n}\n"
 }

@@ -197,7 +197,7 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d *di
 		return nil, err
 	}
 	defer c.Close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Compressor: c, Engine: setting.Engine()})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c, Engine: setting.Engine()}})
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d *di
 				if packed, err = packer.Pack(packed[:0], v); err != nil {
 					return nil, err
 				}
-				if back, err = packer.Unpack(back[:0], packed); err != nil {
+				if back, err = packer.Unpack(ctx, back[:0], packed); err != nil {
 					return nil, err
 				}
 				if !bytes.Equal(back, v) {
@@ -303,7 +303,7 @@ func (t *trial) time(ctx context.Context, packer *bale.Packer, values []timedVal
 				return err
 			}
 			between := time.Now()
-			if back, err = packer.Unpack(back[:0], packed); err != nil {
+			if back, err = packer.Unpack(ctx, back[:0], packed); err != nil {
 				return err
 			}
 			end := time.Now()

@@ -241,7 +241,7 @@ func roundTrip(t *testing.T, s Setting, d *dict.Dictionary) {
 	if c.Algorithm() != s.Algorithm || c.DictionaryID() != d.ID() {
 		t.Errorf("it is said to be %v with %v", c.Algorithm(), c.DictionaryID())
 	}
-	packer, err := bale.NewPacker(bale.PackerOptions{Compressor: c, Engine: s.Engine()})
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c, Engine: s.Engine()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func roundTrip(t *testing.T, s Setting, d *dict.Dictionary) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := packer.Unpack(nil, stored); err != nil || !bytes.Equal(back, value) {
+		if back, err := packer.Unpack(t.Context(), nil, stored); err != nil || !bytes.Equal(back, value) {
 			t.Errorf("%d bytes come back from a frame as %d, %v", len(value), len(back), err)
 		}
 	}
@@ -333,7 +333,7 @@ func TestUnclosedStream(t *testing.T) {
 					t.Fatal(err)
 				}
 				c := makes(t, s, nil).(*streams)
-				packer, err := bale.NewPacker(bale.PackerOptions{Compressor: c})
+				packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -344,7 +344,7 @@ func TestUnclosedStream(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					back, err := packer.Unpack(nil, stored)
+					back, err := packer.Unpack(t.Context(), nil, stored)
 					if err == nil && !bytes.Equal(back, value) {
 						t.Errorf("%d bytes of another value came back without an error", len(back))
 					}
@@ -380,7 +380,7 @@ func TestNothingWritten(t *testing.T) {
 		}
 		c := makes(t, s, nil)
 		nothing := &naive{algorithm: s.Algorithm, compress: func(dst, src []byte) ([]byte, error) { return dst, nil }, decompress: c.Decompress, pooled: c}
-		packer, err := bale.NewPacker(bale.PackerOptions{Compressor: nothing})
+		packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: nothing}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +389,7 @@ func TestNothingWritten(t *testing.T) {
 		if err != nil || len(stored) > 32 {
 			t.Fatalf("%s: %d bytes are stored, %v: the mistake is not made", name, len(stored), err)
 		}
-		if back, err := packer.Unpack(nil, stored); !errors.Is(err, bale.ErrCorrupt) {
+		if back, err := packer.Unpack(t.Context(), nil, stored); !errors.Is(err, bale.ErrCorrupt) {
 			t.Errorf("%s: %d bytes come back of a payload of none, %v", name, len(back), err)
 		}
 	}

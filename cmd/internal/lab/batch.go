@@ -75,7 +75,7 @@ func (c *caller) many(ctx context.Context) (err error) {
 		if stored[j] == nil && b.packed[j] != nil {
 			return fmt.Errorf("get: %w", bale.ErrNotFound)
 		}
-		if b.unpacked[j], err = v.packer.Unpack(b.unpacked[j][:0], stored[j]); err != nil {
+		if b.unpacked[j], err = v.packer.Unpack(ctx, b.unpacked[j][:0], stored[j]); err != nil {
 			return fmt.Errorf("unpack value %d: %w", b.numbers[j], err)
 		}
 	}

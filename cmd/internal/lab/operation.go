@@ -103,7 +103,7 @@ func (c *caller) roundTrip(ctx context.Context, i int, key string) (err error) {
 		return fmt.Errorf("get: %w", err)
 	}
 	c.times[get] = c.lap()
-	if c.unpacked, err = v.packer.Unpack(c.unpacked[:0], stored); err != nil {
+	if c.unpacked, err = v.packer.Unpack(ctx, c.unpacked[:0], stored); err != nil {
 		return fmt.Errorf("unpack value %d: %w", i, err)
 	}
 	c.times[unpack] = c.lap()
@@ -202,7 +202,7 @@ func (c *caller) get(ctx context.Context) error {
 	if !there {
 		return errMismatch
 	}
-	if c.unpacked, err = v.packer.Unpack(c.unpacked[:0], stored); err != nil {
+	if c.unpacked, err = v.packer.Unpack(ctx, c.unpacked[:0], stored); err != nil {
 		return fmt.Errorf("unpack value %d: %w", i, err)
 	}
 	c.times[unpack] = c.lap()

@@ -99,7 +99,7 @@ func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 				if v.compressor, err = setting.New(v.dict); err != nil {
 					return variants, err
 				}
-				if v.packer, err = bale.NewPacker(bale.PackerOptions{Compressor: v.compressor, Engine: setting.Engine()}); err != nil {
+				if v.packer, err = bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: v.compressor, Engine: setting.Engine()}}); err != nil {
 					return variants, err
 				}
 				if r.Observer != nil {
@@ -342,7 +342,7 @@ func (r *run) loadKeys(ctx context.Context, server *Server, store bale.Store, v 
 
 // verify decodes a stored value all the way and compares it with value i.
 func (v *variant) verify(stored []byte, i int) error {
-	plain, err := v.packer.Unpack(nil, stored)
+	plain, err := v.packer.Unpack(context.Background(), nil, stored)
 	if err != nil {
 		return err
 	}

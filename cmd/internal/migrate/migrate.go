@@ -293,7 +293,7 @@ func (m *migration) decide(ctx context.Context, v keyspace.Value) (next []byte, 
 	case !packed:
 		return m.pack(ctx, v.Stored)
 	}
-	plain, err := m.Packer.UnpackContext(ctx, nil, v.Stored)
+	plain, err := m.Packer.Unpack(ctx, nil, v.Stored)
 	switch {
 	case errors.Is(err, bale.ErrNotFound):
 		return nil, Absent, nil
@@ -350,7 +350,7 @@ func (m *migration) verified(ctx context.Context, plain []byte) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	back, err := m.Packer.UnpackContext(ctx, nil, next)
+	back, err := m.Packer.Unpack(ctx, nil, next)
 	if err != nil {
 		return nil, fmt.Errorf("packed, it cannot be read: %w", err)
 	}

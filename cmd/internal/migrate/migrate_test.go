@@ -58,7 +58,7 @@ func packer(t *testing.T, d *frame.Dictionary) *bale.Packer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := bale.NewPacker(bale.PackerOptions{Compressor: c, MaxSize: maxSize})
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}, MaxSize: maxSize})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +433,7 @@ func TestChangedMeanwhile(t *testing.T) {
 		t.Errorf("%+v", m.result)
 	}
 	for stored, want := range map[string]string{c.Get(ctx, "k").Val(): text(2), c.HGet(ctx, "h", "f").Val(): text(3)} {
-		if plain, err := m.Packer.Unpack(nil, []byte(stored)); err != nil || string(plain) != want || !frame.HasMagic(stored) {
+		if plain, err := m.Packer.Unpack(t.Context(), nil, []byte(stored)); err != nil || string(plain) != want || !frame.HasMagic(stored) {
 			t.Errorf("%q, %v", plain, err)
 		}
 	}

@@ -40,7 +40,7 @@ func TestRereadsInPortions(t *testing.T) {
 	defer zstd.Close()
 	o := options(t)
 	o.MaxSize = 2 * size
-	o.Packer, err = bale.NewPacker(bale.PackerOptions{Compressor: zstd, MaxSize: o.MaxSize})
+	o.Packer, err = bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: zstd}, MaxSize: o.MaxSize})
 	must(t, err)
 	defer o.Packer.Close()
 	before, most, calls := heap(), int64(0), 0

@@ -94,7 +94,7 @@ func RoundTrip[T any](t *testing.T, c bale.Codec[T], v T, o ...cmp.Option) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := packer.Unpack(nil, stored)
+	src, err := packer.Unpack(t.Context(), nil, stored)
 	if err != nil {
 		t.Fatal(err)
 	}
