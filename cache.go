@@ -37,7 +37,7 @@ type Options[T any] struct {
 	// algorithm. Caches can share it.
 	Packer *Packer
 
-	// TTL is how long values live that are set with the zero Expiry, at least a millisecond.
+	// TTL is how long values live that are set without an Expiry, at least a millisecond.
 	// Defaults to 0: no expiry.
 	TTL time.Duration
 
@@ -114,31 +114,35 @@ func (c *Cache[T]) GetEntry(ctx context.Context, key string) (Entry[T], error) {
 	case err == nil && fresh.expired(time.Now):
 		return Entry[T]{}, ErrNotFound
 	case err == nil || fresh.Absent:
-		if err == nil && fresh.Expires.IsZero() {
-			return c.age(ctx, key, v), nil
+		e := Entry[T]{Value: v, Expires: fresh.Expires, Absent: fresh.Absent}
+		if err == nil && e.Expires.IsZero() {
+			e.Expires = c.Expires(ctx, key)
 		}
-		return Entry[T]{Value: v, Expires: fresh.Expires, Absent: fresh.Absent}, err
+		return e, err
 	}
 	return Entry[T]{}, err
 }
 
-// age is the Entry of a value without an expiry inside.
-func (c *Cache[T]) age(ctx context.Context, key string, v T) Entry[T] {
-	e := Entry[T]{Value: v}
-	c.ages(ctx, []string{key}, func(_ string, expires time.Time) { e.Expires = expires })
-	return e
+// Expires asks the Store when a key expires. The zero time means never, or that the Store has no
+// PTTL. If PTTL fails, or takes longer than LoadOptions.Patience, the result is the time of the
+// call.
+func (c *Cache[T]) Expires(ctx context.Context, key string) (expires time.Time) {
+	c.ages(ctx, []string{key}, func(_ string, e time.Time) { expires = e })
+	return expires
 }
 
 // ages asks the Store for the expiry of keys whose values have none inside. Without PTTL it stays
-// unknown. If PTTL fails, as for a user who may not call it, they expire now: then nobody caches
-// the value beyond its end.
+// unknown. If PTTL fails, as for a user who may not call it, or takes longer than Patience, they
+// expire now: then nobody caches the value beyond its end.
 func (c *Cache[T]) ages(ctx context.Context, keys []string, set func(key string, expires time.Time)) {
 	store, ok := c.store.(aging)
 	if !ok || len(keys) == 0 {
 		return
 	}
+	patient, cancel := c.patient(ctx)
+	defer cancel()
 	now := time.Now() // before the answer: an expiry is never late
-	ttls, err := store.PTTL(ctx, keys)
+	ttls, err := store.PTTL(patient, keys)
 	if err == nil && len(ttls) != len(keys) {
 		err = fmt.Errorf("PTTL of %d keys has returned %d", len(keys), len(ttls))
 	}
@@ -184,12 +188,13 @@ func (c *Cache[T]) get(ctx context.Context, key string, recorder stats.Recorder)
 	return v, fresh, stored, err
 }
 
-// Set writes a value, with its expiry in the same command.
-func (c *Cache[T]) Set(ctx context.Context, key string, v T, e Expiry) error {
+// Set writes a value, with its expiry in the same command. It takes at most one Expiry; without one
+// the value expires after Options.TTL. This holds for all methods that take an Expiry.
+func (c *Cache[T]) Set(ctx context.Context, key string, v T, e ...Expiry) error {
 	expiry, err := c.expiry(e)
 	if err == nil {
 		c.overtake(key)
-		_, err = c.set(ctx, key, v, expiry, nil, nil)
+		_, err = c.set(ctx, c.store, key, v, expiry, nil, nil)
 		c.overtake(key)
 	}
 	if err != nil {
@@ -203,7 +208,7 @@ type fence struct{ old []byte }
 
 // set writes a value with a resolved expiry, and reports whether the fence let it through. A value
 // with a freshness outlives its expiry by StaleIfError.
-func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *frame.Freshness, only *fence) (written bool, err error) {
+func (c *Cache[T]) set(ctx context.Context, store Store, key string, v T, e Expiry, fresh *frame.Freshness, only *fence) (written bool, err error) {
 	var rec recording
 	rec.begin(ctx, c.recorder, stats.Set, 1)
 	packed := bufpool.Get()
@@ -216,15 +221,15 @@ func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *fr
 			e = e.later(c.options.StaleIfError)
 		}
 		if only == nil {
-			err = c.store.Set(ctx, key, packed.B, e)
+			err = store.Set(ctx, key, packed.B, e)
 		} else {
-			value, ttl := packed.B, e.In
-			if !e.At.IsZero() {
-				if ttl = time.Until(e.At); ttl < time.Millisecond {
+			value, ttl := packed.B, e.in
+			if !e.at.IsZero() {
+				if ttl = time.Until(e.at); ttl < time.Millisecond {
 					value = nil // it is over
 				}
 			}
-			written, err = c.store.Swap(ctx, key, only.old, value, ttl)
+			written, err = store.Swap(ctx, key, only.old, value, ttl)
 		}
 		rec.stage(stats.Store)
 	}
@@ -238,8 +243,8 @@ func (c *Cache[T]) set(ctx context.Context, key string, v T, e Expiry, fresh *fr
 // cannot be read, the error is a [KeyErrors] for them, and GetMany still returns the others.
 func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, error) {
 	values := make(map[string]T, len(keys))
-	err := c.getMany(ctx, keys, func(key string, v T, fresh *freshness) {
-		if !fresh.Absent {
+	err := c.getMany(ctx, keys, func(key string, v T, fresh *freshness, _ []byte, err error) {
+		if err == nil && !fresh.expired(time.Now) {
 			values[key] = v
 		}
 	})
@@ -250,7 +255,10 @@ func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, e
 func (c *Cache[T]) GetEntries(ctx context.Context, keys ...string) (map[string]Entry[T], error) {
 	entries := make(map[string]Entry[T], len(keys))
 	var ageless []string
-	err := c.getMany(ctx, keys, func(key string, v T, fresh *freshness) {
+	err := c.getMany(ctx, keys, func(key string, v T, fresh *freshness, _ []byte, err error) {
+		if !fresh.Absent && err != nil || fresh.expired(time.Now) {
+			return
+		}
 		entries[key] = Entry[T]{Value: v, Expires: fresh.Expires, Absent: fresh.Absent}
 		if fresh.Expires.IsZero() {
 			ageless = append(ageless, key)
@@ -264,8 +272,9 @@ func (c *Cache[T]) GetEntries(ctx context.Context, keys ...string) (map[string]E
 	return entries, err
 }
 
-// getMany calls found for each value and each cached miss.
-func (c *Cache[T]) getMany(ctx context.Context, keys []string, found func(key string, v T, fresh *freshness)) error {
+// getMany calls each for each key, with the stored form of its value, or with the reason why it has
+// none. If no key can be read, it calls nothing and returns the error.
+func (c *Cache[T]) getMany(ctx context.Context, keys []string, each func(key string, v T, fresh *freshness, stored []byte, err error)) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -279,24 +288,31 @@ func (c *Cache[T]) getMany(ctx context.Context, keys []string, found func(key st
 		rec.end(ctx, err)
 		return fmt.Errorf("bale: get of %d keys: %w", len(keys), err)
 	}
+	refused := make(map[string]error, len(failed))
+	for _, e := range failed {
+		refused[e.Key] = e
+	}
 	batch := c.packer.Batch()
-	for i, s := range stored {
-		if s == nil {
-			continue
-		}
+	for i, key := range keys {
 		var v T
-		fresh, err := c.decode(ctx, s, &v, &rec, &batch)
-		switch {
-		case errors.Is(err, ErrNotFound):
-			if fresh.Absent && !fresh.expired(time.Now) {
-				found(keys[i], v, &fresh)
-			}
-		case err != nil:
-			failed = append(failed, &KeyError{"get", keys[i], err})
-		case !fresh.expired(time.Now):
-			found(keys[i], v, &fresh)
-			rec.event.Hits++
+		var fresh freshness
+		err := refused[key]
+		switch s := stored[i]; {
+		case s != nil:
+			fresh, err = c.decode(ctx, s, &v, &rec, &batch)
+		case err == nil:
+			err = ErrNotFound
 		}
+		switch {
+		case err == nil && !fresh.expired(time.Now):
+			rec.event.Hits++
+		case err != nil && !errors.Is(err, ErrNotFound) && refused[key] == nil:
+			e := &KeyError{"get", key, err}
+			failed, err = append(failed, e), e
+		case fresh.Absent && fresh.expired(time.Now):
+			fresh.Absent = false
+		}
+		each(key, v, &fresh, stored[i], err)
 	}
 	rec.event.Errors = int32(len(failed))
 	rec.event.Misses = rec.event.Keys - rec.event.Hits - rec.event.Errors
@@ -311,7 +327,7 @@ func (c *Cache[T]) getMany(ctx context.Context, keys []string, found func(key st
 // SetMany writes values by one pipeline, all with the same expiry and each with its own jitter. It
 // is not a transaction: if Redis refuses some, the error is a [KeyErrors] for them. If some cannot
 // be encoded, nothing is sent.
-func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e Expiry) error {
+func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e ...Expiry) error {
 	if len(values) == 0 {
 		return nil
 	}
@@ -336,7 +352,7 @@ func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e Expiry) e
 	return err
 }
 
-func (c *Cache[T]) setMany(ctx context.Context, values map[string]T, e Expiry, rec *recording) error {
+func (c *Cache[T]) setMany(ctx context.Context, values map[string]T, e []Expiry, rec *recording) error {
 	packed := bufpool.Get()
 	defer bufpool.Put(packed)
 	before := cap(packed.B)
@@ -394,10 +410,9 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	return n, err
 }
 
-// Touch gives a key another expiry without reading it. The zero Expiry is the cache's default. A
-// key that does not exist is ErrNotFound. A value that [Cache.GetOrLoad] has stored never outlives
+// Touch gives a key another expiry without reading it. A key that does not exist is ErrNotFound. A value that [Cache.GetOrLoad] has stored never outlives
 // the expiry of its load.
-func (c *Cache[T]) Touch(ctx context.Context, key string, e Expiry) error {
+func (c *Cache[T]) Touch(ctx context.Context, key string, e ...Expiry) error {
 	expiry, err := c.expiry(e)
 	if err != nil {
 		return &KeyError{"touch", key, err}
@@ -515,17 +530,24 @@ func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recordi
 	return fresh, err
 }
 
-// expiry resolves the default and the jitter.
-func (c *Cache[T]) expiry(e Expiry) (Expiry, error) {
+// expiry resolves the Expiry of a call: the default and the jitter.
+func (c *Cache[T]) expiry(given []Expiry) (e Expiry, err error) {
+	switch len(given) {
+	case 0:
+	case 1:
+		e = given[0]
+	default:
+		return e, fmt.Errorf("%w: %d expiries, at most one can hold", ErrInvalid, len(given))
+	}
 	if err := e.Validate(); err != nil {
 		return e, err
 	}
-	if e.In == 0 && e.At.IsZero() && !e.Never { // the zero time has a location in some time zones
+	if e.in == 0 && e.at.IsZero() && !e.never { // the zero time has a location in some time zones
 		e = c.ttl
 	}
-	if c.jitter > 0 && e.In > 0 {
+	if c.jitter > 0 && e.in > 0 {
 		// At least a millisecond, the shortest expiry: zero would mean no expiry.
-		e.In -= time.Duration(math.Min(c.jitter*rand.Float64()*float64(e.In), float64(e.In-time.Millisecond)))
+		e.in -= time.Duration(math.Min(c.jitter*rand.Float64()*float64(e.in), float64(e.in-time.Millisecond)))
 	}
 	return e, nil
 }

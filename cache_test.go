@@ -172,7 +172,7 @@ func TestCache(t *testing.T) {
 				t.Errorf("packed %v", packed)
 			}
 			values := map[string]user{"a": grace, "b": {Name: "B"}, "c": {Age: 3}}
-			if err := c.SetMany(ctx, values, Expiry{}); err != nil {
+			if err := c.SetMany(ctx, values); err != nil {
 				t.Fatal(err)
 			}
 			got, err := c.GetMany(ctx, "a", "none", "b", "c", "a")
@@ -192,7 +192,7 @@ func TestCache(t *testing.T) {
 				t.Errorf("touch: %v, %v", m.expiries["b"], err)
 			}
 			writes := m.writes
-			if err := c.SetMany(ctx, nil, Expiry{}); err != nil || m.writes != writes {
+			if err := c.SetMany(ctx, nil); err != nil || m.writes != writes {
 				t.Errorf("nothing set: %v", err)
 			}
 			if got, err := c.GetMany(ctx); len(got) != 0 || got == nil || err != nil {
@@ -216,7 +216,7 @@ func TestPlainValuesAreRead(t *testing.T) {
 func TestDecodeErrors(t *testing.T) {
 	ctx := t.Context()
 	c, m := newCache(t, Options[user]{})
-	if err := c.SetMany(ctx, map[string]user{"good": grace, "bad": grace}, Expiry{}); err != nil {
+	if err := c.SetMany(ctx, map[string]user{"good": grace, "bad": grace}); err != nil {
 		t.Fatal(err)
 	}
 	m.values["bad"][len(m.values["bad"])-1] ^= 1
@@ -258,7 +258,7 @@ func TestStoreErrors(t *testing.T) {
 	ctx := t.Context()
 	c, m := newCache(t, Options[user]{})
 	m.refuse = map[string]bool{"no": true}
-	err := c.SetMany(ctx, map[string]user{"yes": grace, "no": grace}, Expiry{})
+	err := c.SetMany(ctx, map[string]user{"yes": grace, "no": grace})
 	var failed KeyErrors
 	if !errors.As(err, &failed) || len(failed) != 1 || failed[0].Key != "no" {
 		t.Errorf("SetMany: %v", err)
@@ -269,8 +269,8 @@ func TestStoreErrors(t *testing.T) {
 	}
 	m.fail = errors.New("down")
 	for op, err := range map[string]error{
-		"get": errorOf(c.Get(ctx, "k")), "set": c.Set(ctx, "k", grace, Expiry{}), "getmany": errorOf(c.GetMany(ctx, "k")), "setmany": c.SetMany(ctx, map[string]user{"k": grace}, Expiry{}),
-		"delete": errorOf(c.Delete(ctx, "k")), "touch": c.Touch(ctx, "k", Expiry{}),
+		"get": errorOf(c.Get(ctx, "k")), "set": c.Set(ctx, "k", grace), "getmany": errorOf(c.GetMany(ctx, "k")), "setmany": c.SetMany(ctx, map[string]user{"k": grace}),
+		"delete": errorOf(c.Delete(ctx, "k")), "touch": c.Touch(ctx, "k"),
 	} {
 		if !errors.Is(err, m.fail) || !strings.HasPrefix(err.Error(), "bale: ") {
 			t.Errorf("%s: %v", op, err)
@@ -286,12 +286,12 @@ func TestNothingIsSentIfOneValueCannotBeEncoded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.SetMany(t.Context(), map[string]any{"a": 1, "b": func() {}, "c": 2}, Expiry{})
+	err = c.SetMany(t.Context(), map[string]any{"a": 1, "b": func() {}, "c": 2})
 	var failed KeyErrors
 	if !errors.As(err, &failed) || len(failed) != 1 || failed[0].Key != "b" || m.writes != 0 {
 		t.Errorf("%v, %d writes", err, m.writes)
 	}
-	if err := c.Set(t.Context(), "b", func() {}, Expiry{}); err == nil || m.writes != 0 {
+	if err := c.Set(t.Context(), "b", func() {}); err == nil || m.writes != 0 {
 		t.Errorf("%v, %d writes", err, m.writes)
 	}
 }
@@ -301,7 +301,7 @@ func TestExpiry(t *testing.T) {
 	at := time.Now().Add(time.Hour)
 	c, m := newCache(t, Options[user]{TTL: time.Minute})
 	for name, test := range map[string]struct{ in, want Expiry }{
-		"default": {Expiry{}, TTL(time.Minute)}, "own": {TTL(time.Second), TTL(time.Second)}, "absolute": {ExpireAt(at), ExpireAt(at)}, "never": {Expiry{Never: true}, Expiry{Never: true}},
+		"default": {Expiry{}, TTL(time.Minute)}, "own": {TTL(time.Second), TTL(time.Second)}, "absolute": {ExpireAt(at), ExpireAt(at)}, "never": {NoExpiry(), NoExpiry()},
 	} {
 		if err := c.Set(ctx, name, grace, test.in); err != nil || m.expiries[name] != test.want {
 			t.Errorf("%s: %v, %v", name, m.expiries[name], err)
@@ -313,7 +313,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("%s touched: %v, %v", name, m.expiries[name], err)
 		}
 	}
-	for _, e := range []Expiry{{In: -1}, {In: 1, At: at}, {In: 1, Never: true}, ExpireAt(time.Unix(-5, 0))} {
+	for _, e := range []Expiry{TTL(-1), TTL(1), ExpireAt(time.Unix(-5, 0))} {
 		for op, err := range map[string]error{"set": c.Set(ctx, "k", grace, e), "setmany": c.SetMany(ctx, map[string]user{"k": grace}, e), "touch": c.Touch(ctx, "k", e)} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s with %+v: %v", op, e, err)
@@ -331,12 +331,12 @@ func TestJitter(t *testing.T) {
 	for i := range 400 {
 		values[fmt.Sprint(i)] = user{Age: i}
 	}
-	if err := c.SetMany(t.Context(), values, Expiry{}); err != nil {
+	if err := c.SetMany(t.Context(), values); err != nil {
 		t.Fatal(err)
 	}
 	shortest, longest, sum := time.Hour, time.Duration(0), time.Duration(0)
 	for _, e := range m.expiries {
-		shortest, longest, sum = min(shortest, e.In), max(longest, e.In), sum+e.In
+		shortest, longest, sum = min(shortest, e.in), max(longest, e.in), sum+e.in
 	}
 	// The mean of 400 draws is within 1% of 52.5 minutes, with a chance of failure of one in a
 	// million. The ends are reached within a minute.
@@ -345,7 +345,7 @@ func TestJitter(t *testing.T) {
 	}
 	c, m = newCache(t, Options[user]{TTL: time.Millisecond, Jitter: 1})
 	for range 100 {
-		if err := c.Set(t.Context(), "k", grace, Expiry{}); err != nil || m.expiries["k"].In < time.Millisecond {
+		if err := c.Set(t.Context(), "k", grace); err != nil || m.expiries["k"].in < time.Millisecond {
 			t.Fatalf("%v, %v", m.expiries["k"], err)
 		}
 	}
@@ -358,7 +358,7 @@ func TestMillis(t *testing.T) {
 		ms       int64
 		absolute bool
 	}{
-		{Expiry{}, 0, false}, {Expiry{Never: true}, 0, false}, {TTL(1), 1, false}, {TTL(time.Millisecond), 1, false}, {TTL(time.Millisecond + 1), 2, false},
+		{Expiry{}, 0, false}, {NoExpiry(), 0, false}, {TTL(1), 1, false}, {TTL(time.Millisecond), 1, false}, {TTL(time.Millisecond + 1), 2, false},
 		{TTL(time.Hour), 3_600_000, false}, {ExpireAt(at), 1_700_000_000_123, true}, {ExpireAt(at.Add(1)), 1_700_000_000_124, true},
 	} {
 		if ms, absolute := test.e.Millis(); ms != test.ms || absolute != test.absolute {
@@ -406,7 +406,7 @@ func TestConcurrentUse(t *testing.T) {
 			value := bytes.Repeat([]byte{byte(caller), 'x', 'y'}, 200)
 			for i := range 20 {
 				key := fmt.Sprint(caller, i)
-				if err := c.Set(ctx, key, value, Expiry{}); err != nil {
+				if err := c.Set(ctx, key, value); err != nil {
 					t.Error(err)
 				}
 				got, err := c.Get(ctx, key)
@@ -459,7 +459,7 @@ func TestNothingHandedOutIsUsedAgain(t *testing.T) {
 					v = v[:20] // stored as it is
 				}
 				kept := bytes.Clone(v)
-				if err := c.Set(ctx, key, v, Expiry{}); err != nil {
+				if err := c.Set(ctx, key, v); err != nil {
 					t.Error(err)
 				}
 				clear(v)
@@ -471,7 +471,7 @@ func TestNothingHandedOutIsUsedAgain(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				loaded, err := c.GetOrLoad(ctx, "shared"+fmt.Sprint(i), Expiry{}, func(context.Context) ([]byte, error) { return value(0, i), nil })
+				loaded, err := valueOf(c.GetOrLoad(ctx, "shared"+fmt.Sprint(i), func(context.Context) ([]byte, error) { return value(0, i), nil }))
 				if err != nil {
 					t.Error(err)
 				}

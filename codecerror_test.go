@@ -98,8 +98,8 @@ func TestCodecErrorHidesValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, value := range []private{{Own: hesitant{secret}}, {Own: hesitant{long}}, {Any: json.Number("x" + secret)}, {Any: json.RawMessage(`"` + secret)}} {
-		check("set", c.Set(ctx, "k", value, Expiry{}))
-		check("set many", c.SetMany(ctx, map[string]private{"k": value}, Expiry{}))
+		check("set", c.Set(ctx, "k", value))
+		check("set many", c.SetMany(ctx, map[string]private{"k": value}))
 	}
 }
 
@@ -146,7 +146,7 @@ func TestCodecPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := gobs.Set(ctx, "well", map[any]int{1: 2}, Expiry{}); err != nil {
+	if err := gobs.Set(ctx, "well", map[any]int{1: 2}); err != nil {
 		t.Fatal(err)
 	}
 	v, err := gobs.Get(ctx, "k")
@@ -157,7 +157,7 @@ func TestCodecPanics(t *testing.T) {
 	if check("get many", err, "panic: runtime error: hash of unhashable type []int"); many["well"][1] != 2 || len(many) != 1 {
 		t.Errorf("the values are %v", many)
 	}
-	loaded, err := gobs.GetOrLoad(ctx, "k", Expiry{}, func(context.Context) (map[any]int, error) { return map[any]int{3: 4}, nil })
+	loaded, err := valueOf(gobs.GetOrLoad(ctx, "k", func(context.Context) (map[any]int, error) { return map[any]int{3: 4}, nil }))
 	if loaded[3] != 4 || err != nil {
 		t.Errorf("loaded: %v, %v", loaded, err)
 	}
@@ -172,8 +172,8 @@ func TestCodecPanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	const message = "panic with a value of type string"
-	check("set", texts.Set(ctx, "k", secret, Expiry{}), message)
-	check("set many", texts.SetMany(ctx, map[string]string{"k": secret}, Expiry{}), message)
+	check("set", texts.Set(ctx, "k", secret), message)
+	check("set many", texts.SetMany(ctx, map[string]string{"k": secret}), message)
 	if store.values["text"], err = packer.Pack(nil, []byte(secret)); err != nil {
 		t.Fatal(err)
 	}

@@ -58,9 +58,3 @@ func ExamplePackerOptions() {
 	// true s2 800
 	// 800 <nil>
 }
-
-func ExampleKey() {
-	key, err := bale.NewKey("shop", "user", "a:b", "profile")
-	fmt.Println(key, key.Group(), err)
-	// Output: shop:user:a%3Ab:profile shop:user <nil>
-}

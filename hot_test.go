@@ -73,7 +73,7 @@ func BenchmarkHot(b *testing.B) {
 		ctx := b.Context()
 		var err error
 		for b.Loop() {
-			_, err = c.GetOrLoad(ctx, "k", Expiry{}, load)
+			_, err = c.GetOrLoad(ctx, "k", load)
 		}
 		if err != nil {
 			b.Fatal(err)
@@ -102,7 +102,7 @@ func TestAllocationsOfAHit(t *testing.T) {
 	}
 	c, load := loadedOnce(t)
 	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); err != nil {
+		if _, err := c.GetOrLoad(t.Context(), "k", load); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 5 {

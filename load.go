@@ -135,7 +135,6 @@ type flight[T any] struct {
 
 	done  chan struct{} // closed when what follows is there
 	value T
-	found bool // value was in Redis, and was not loaded
 	fresh frame.Freshness
 	plain []byte // value encoded, if several wait: the first gets value, each other one its own copy
 	first sync.Once
@@ -209,19 +208,38 @@ func (e *errLoad) Unwrap() error { return e.err }
 // another process's write can overwrite it. Delete such keys again after a moment, or give them a
 // short expiry.
 //
-// Loaded values are stored with their expiry inside, by this machine's clock, and expire by it.
-func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (T, error) {
-	entry, err := c.fetch(ctx, key, e, load, false)
-	return entry.Value, err
+// Loaded values are stored with their expiry inside, by this machine's clock, and expire by it. The
+// expiry is an argument of Set's. For a cached miss the error is ErrNotFound and the Entry is
+// Absent.
+func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, load func(context.Context) (T, error), e ...Expiry) (Entry[T], error) {
+	expiry, err := c.expiry(e)
+	if err != nil {
+		return Entry[T]{}, &KeyError{"load", key, err}
+	}
+	patient, cancel := c.patient(ctx)
+	v, fresh, stored, err := c.get(patient, key, c.recorder)
+	cancel()
+	good := err == nil && !fresh.expired(time.Now)
+	early := good && c.early(&fresh)
+	if good && !early {
+		return Entry[T]{Value: v, Expires: fresh.Expires}, nil
+	}
+	l := &loading[T]{cache: c, store: c.store, key: key, expiry: expiry, load: load}
+	if entry, ok, err := l.see(ctx, v, fresh, stored, err, early); ok {
+		return entry, err
+	}
+	return c.join(ctx, l)
 }
 
 // Entry is a value with its expiry.
 type Entry[T any] struct {
 	Value T
 
-	// Expires is when the value or the cached miss expires. It is zero for never. It is also zero
-	// for values of Set and SetMany if the Store has no PTTL (see Store). If PTTL fails, it is the
-	// time of the call.
+	// Expires is when the value or the cached miss expires. It is zero for never. [Cache.GetEntry]
+	// and [Cache.GetEntries] ask the Store for the expiry of a value that does not carry its own,
+	// because Set wrote it. If the Store has no PTTL, such a value has the zero time; if PTTL
+	// fails, it has the time of the call. GetOrLoad does not ask: zero may also be such a value.
+	// An Entry whose Expires has passed must not be cached.
 	Expires time.Time
 
 	// Stale reports an old value, past Expires: see LoadOptions.StaleIfError.
@@ -231,52 +249,28 @@ type Entry[T any] struct {
 	Absent bool
 }
 
-// Fetch is GetOrLoad that returns the age of the value, too. With a cached miss the error is
-// ErrNotFound and the Entry Absent. An Entry whose Expires is not in the future is not to be kept.
-func (c *Cache[T]) Fetch(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error)) (Entry[T], error) {
-	return c.fetch(ctx, key, e, load, true)
-}
-
-// fetch is Fetch; without aged it does not ask the Store for an expiry that the value does not say.
-func (c *Cache[T]) fetch(ctx context.Context, key string, e Expiry, load func(context.Context) (T, error), aged bool) (Entry[T], error) {
-	expiry, err := c.expiry(e)
-	if err != nil {
-		return Entry[T]{}, &KeyError{"load", key, err}
-	}
-	patient, cancel := c.patient(ctx)
-	v, fresh, stored, err := c.get(patient, key, c.recorder)
-	cancel()
-	l := loading[T]{cache: c, key: key, expiry: expiry, load: load, aged: aged, seen: fresh.Expires}
+// see takes what the caller has read, and begins a load ahead of expiry if early. It reports
+// whether that ends the call. Otherwise the key is to be loaded.
+func (l *loading[T]) see(ctx context.Context, v T, fresh freshness, stored []byte, err error, early bool) (Entry[T], bool, error) {
+	l.seen = fresh.Expires
 	switch {
-	case err == nil && !fresh.expired(time.Now):
-		if c.early(&fresh) {
-			l.readable = true
-			c.refresh(ctx, l)
-		}
-		return l.entry(ctx, v, fresh.Expires), nil
+	case early:
+		l.readable = true
+		l.cache.refresh(ctx, l)
+		return Entry[T]{Value: v, Expires: fresh.Expires}, true, nil
 	case fresh.Absent:
-		return Entry[T]{Expires: fresh.Expires, Absent: true}, ErrNotFound
+		return Entry[T]{Expires: fresh.Expires, Absent: true}, true, ErrNotFound
 	case err == nil:
 		l.value, l.old = v, stored
 	}
 	l.gone = errors.Is(err, ErrNotFound)
-	l.readable = err == nil || l.gone || c.replaceable(err)
-	return c.join(ctx, l)
-}
-
-// entry is the Entry of a value in Redis.
-func (l *loading[T]) entry(ctx context.Context, v T, expires time.Time) Entry[T] {
-	if l.aged && expires.IsZero() {
-		ctx, cancel := l.cache.patient(ctx)
-		defer cancel()
-		return l.cache.age(ctx, l.key, v)
-	}
-	return Entry[T]{Value: v, Expires: expires}
+	l.readable = err == nil || l.gone || l.cache.replaceable(err)
+	return Entry[T]{}, false, nil
 }
 
 // Old returns the old value of a key whose load is in flight, or a loaded value that is not yet
-// stored. It does not ask Redis. A Fetch that gives up returns the same value. Old serves callers
-// that share a Fetch and have deadlines of their own.
+// stored. It does not ask Redis. A GetOrLoad that gives up returns the same value. Old serves
+// callers that share a GetOrLoad and have deadlines of their own.
 func (c *Cache[T]) Old(key string) (Entry[T], bool) {
 	c.mu.Lock()
 	f := c.flight(key)
@@ -446,13 +440,14 @@ func (f *flight[T]) chain() (all []*flight[T]) {
 	return all
 }
 
-// loading is one call of GetOrLoad.
+// loading is one key of a call of GetOrLoad or GetOrLoadMany.
 type loading[T any] struct {
 	cache  *Cache[T]
+	store  Store
 	key    string
 	expiry Expiry
 	load   func(context.Context) (T, error)
-	aged   bool // the Store is asked for an expiry that the value does not say
+	many   *many[T] // nil in GetOrLoad
 
 	seen  time.Time // the expiry of the value that the caller saw
 	value T         // that value, if it is an old one
@@ -465,15 +460,14 @@ type loading[T any] struct {
 }
 
 // refresh loads a value in the background, unless a load is in flight.
-func (l *loader[T]) refresh(ctx context.Context, call loading[T]) {
+func (l *loader[T]) refresh(ctx context.Context, call *loading[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.flight(call.key) != nil {
+	if l.closed || l.flight(call.key) != nil || l.background >= l.options.Refreshes {
+		call.settle()
 		return
 	}
-	if l.background < l.options.Refreshes {
-		l.toBackground(l.start(ctx, call, true))
-	}
+	l.toBackground(l.start(ctx, call, true))
 }
 
 // toBackground lets a flight continue without callers, if there is room for one more; mu is locked.
@@ -486,15 +480,17 @@ func (l *loader[T]) toBackground(f *flight[T]) {
 }
 
 // join waits for the load of a key, which it starts if none is in flight.
-func (c *Cache[T]) join(ctx context.Context, call loading[T]) (Entry[T], error) {
+func (c *Cache[T]) join(ctx context.Context, call *loading[T]) (Entry[T], error) {
+	defer call.settle()
 	for {
 		c.mu.Lock()
 		f, closed := c.flight(call.key), c.closed
 		if !closed {
 			if f == nil {
 				f = c.start(ctx, call, false)
-			} else if call.gone {
-				f.gone = true
+			} else {
+				f.gone = f.gone || call.gone
+				call.settle()
 			}
 			f.waiting++
 		}
@@ -504,26 +500,23 @@ func (c *Cache[T]) join(ctx context.Context, call loading[T]) (Entry[T], error) 
 		err := errClosed
 		if !closed {
 			var ok bool
-			if old, ok, err = c.await(ctx, f, &call); ok {
+			if old, ok, err = c.await(ctx, f, call); ok {
 				return old, nil
 			}
 		}
 		switch {
 		case err == nil:
 			v, err := c.take(f)
-			switch {
-			case err == nil && f.found:
-				return call.entry(ctx, v, f.fresh.Expires), nil
-			case err == nil:
+			if err == nil {
 				return Entry[T]{Value: v, Expires: f.fresh.Expires}, nil
 			}
-			return c.instead(ctx, f, &call, err)
+			return c.instead(ctx, f, call, err)
 		case errors.Is(err, errNotLoaded):
 			// A refresh gave up. This caller does not.
 		case errors.Is(err, ErrNotFound):
 			return old, &KeyError{"load", call.key, err}
 		default:
-			return c.instead(ctx, f, &call, err)
+			return c.instead(ctx, f, call, err)
 		}
 	}
 }
@@ -652,7 +645,7 @@ func (l *loader[T]) forget(key string, f *flight[T]) {
 }
 
 // start starts a load; mu is locked.
-func (l *loader[T]) start(ctx context.Context, call loading[T], ahead bool) *flight[T] {
+func (l *loader[T]) start(ctx context.Context, call *loading[T], ahead bool) *flight[T] {
 	f := &flight[T]{began: time.Now(), old: call.old, before: l.flights[call.key], loaded: make(chan struct{}), done: make(chan struct{})}
 	ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), l.options.Timeout)
 	l.flights[call.key] = f
@@ -665,6 +658,7 @@ func (l *loader[T]) start(ctx context.Context, call loading[T], ahead bool) *fli
 			f.value, f.fresh, err = call.run(ctx, f, ahead)
 			return err
 		})
+		call.settle()
 		l.mu.Lock()
 		f.ended = true
 		l.forget(call.key, f)

@@ -58,10 +58,10 @@ func TestNegativeEndsInTime(t *testing.T) {
 			}
 			return "", ErrNotFound
 		}
-		c.GetOrLoad(t.Context(), "k", Expiry{}, load)
+		c.GetOrLoad(t.Context(), "k", load)
 		exists = true
 		time.Sleep(59 * time.Minute)
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", load)); err != nil {
 			t.Errorf("59 min after NegativeTTL of 1 s: %q, %v", v, err)
 		}
 	})
@@ -78,13 +78,13 @@ func TestTouchOfNegative(t *testing.T) {
 			}
 			return "", ErrNotFound
 		}
-		c.GetOrLoad(t.Context(), "k", Expiry{}, load)
-		if err := c.Touch(t.Context(), "k", Expiry{Never: true}); err != nil {
+		c.GetOrLoad(t.Context(), "k", load)
+		if err := c.Touch(t.Context(), "k", NoExpiry()); err != nil {
 			t.Error(err)
 		}
 		exists = true
 		time.Sleep(1000 * time.Hour)
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", load)); err != nil {
 			t.Errorf("1000 h after NegativeTTL of 1 s: %q, %v", v, err)
 		}
 		if n, _ := c.Delete(t.Context(), "k"); n != 1 {
@@ -99,15 +99,15 @@ func TestJoinerOfARefreshThatGivesUp(t *testing.T) {
 		store := &slow{clockwork: newClockwork()}
 		c, _ := newLoading(t, store, LoadOptions{Lock: 10 * time.Second, Beta: 1e18})
 		load := func(context.Context) (string, error) { time.Sleep(time.Millisecond); return "real", nil }
-		c.GetOrLoad(t.Context(), "k", TTL(time.Second), load)
+		c.GetOrLoad(t.Context(), "k", load, TTL(time.Second))
 		time.Sleep(999 * time.Millisecond)
 		store.clockwork.Set(t.Context(), "k:lock", another, TTL(5*time.Second))
-		store.swap = 10 * time.Millisecond                                                              // a round trip
-		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), load); v != "real" || err != nil { // starts the refresh
+		store.swap = 10 * time.Millisecond                                                                       // a round trip
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", load, TTL(time.Second))); v != "real" || err != nil { // starts the refresh
 			t.Fatal(v, err)
 		}
 		time.Sleep(5 * time.Millisecond) // now it has expired
-		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), load); v != "real" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", load, TTL(time.Second))); v != "real" || err != nil {
 			t.Errorf("got %q, %v", v, err)
 		}
 	})
@@ -126,12 +126,12 @@ func TestStaleWhileARefreshFails(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			return "real", nil
 		}
-		c.GetOrLoad(t.Context(), "k", TTL(10*time.Second), load)
+		c.GetOrLoad(t.Context(), "k", load, TTL(10*time.Second))
 		down = true
 		time.Sleep(9 * time.Second)
-		c.GetOrLoad(t.Context(), "k", TTL(10*time.Second), load) // starts a refresh, which takes 3 s
+		c.GetOrLoad(t.Context(), "k", load, TTL(10*time.Second)) // starts a refresh, which takes 3 s
 		time.Sleep(2 * time.Second)                              // expired 1 s ago
-		if v, err := c.GetOrLoad(t.Context(), "k", TTL(10*time.Second), load); v != "real" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", load, TTL(10*time.Second))); v != "real" || err != nil {
 			t.Errorf("got %q, %v", v, err)
 		}
 	})
@@ -155,7 +155,7 @@ func TestUnreadableFoundUnderTheLock(t *testing.T) {
 			store.Set(context.Background(), "k", unreadable, TTL(time.Hour))
 			store.Swap(context.Background(), "k:lock", another, nil, 0)
 		}()
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) { return "mine", nil }); v != "mine" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "mine", nil })); v != "mine" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		if got, _ := store.Get(t.Context(), "k"); string(got) != string(unreadable) {
@@ -174,7 +174,7 @@ func TestLargeValueEndsInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { return strings.Repeat("x", 2000), nil })
+		c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return strings.Repeat("x", 2000), nil }, TTL(time.Second))
 		time.Sleep(59 * time.Minute)
 		if v, err := c.Get(t.Context(), "k"); err != ErrNotFound {
 			t.Errorf("59 min after its TTL of 1 s Get returns %d bytes, %v", len(v), err)
@@ -186,7 +186,7 @@ func TestLargeValueEndsInTime(t *testing.T) {
 func TestNegativeDoesNotShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newLoading(t, newClockwork(), LoadOptions{NegativeTTL: time.Minute})
-		c.GetOrLoad(t.Context(), "k", Expiry{}, func(ctx context.Context) (string, error) {
+		c.GetOrLoad(t.Context(), "k", func(ctx context.Context) (string, error) {
 			// the user is created now, by somebody else
 			if err := c.Set(ctx, "k", "created", TTL(time.Hour)); err != nil {
 				t.Fatal(err)
@@ -210,12 +210,12 @@ func TestDeleteIsNotUndone(t *testing.T) {
 			time.Sleep(time.Second)
 			return v, nil
 		}
-		c.GetOrLoad(t.Context(), "k", TTL(time.Hour), load)
-		c.GetOrLoad(t.Context(), "k", TTL(time.Hour), load) // a hit; refresh in the background
+		c.GetOrLoad(t.Context(), "k", load, TTL(time.Hour))
+		c.GetOrLoad(t.Context(), "k", load, TTL(time.Hour)) // a hit; refresh in the background
 		time.Sleep(time.Millisecond)
 		db.Store("new")
 		c.Delete(t.Context(), "k")
-		v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Hour), load)
+		v, err := valueOf(c.GetOrLoad(t.Context(), "k", load, TTL(time.Hour)))
 		if v != "new" {
 			t.Errorf("after Delete GetOrLoad: got %q, %v", v, err)
 		}
@@ -236,7 +236,7 @@ func TestLockTimesOut(t *testing.T) {
 		for range 20 { // processes
 			c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute, Timeout: 5 * time.Second})
 			wg.Go(func() {
-				c.GetOrLoad(t.Context(), "k", Expiry{}, func(ctx context.Context) (string, error) {
+				c.GetOrLoad(t.Context(), "k", func(ctx context.Context) (string, error) {
 					loads.Add(1)
 					if ctx.Err() != nil {
 						dead.Add(1)
@@ -262,7 +262,7 @@ func TestNobodyIsLeftToLoadFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		n := 0
-		c.GetOrLoad(ctx, "k", Expiry{}, func(ctx context.Context) (string, error) { n++; return "v", nil })
+		c.GetOrLoad(ctx, "k", func(ctx context.Context) (string, error) { n++; return "v", nil })
 		synctest.Wait()
 		c.Close()
 		if n != 0 {
@@ -278,7 +278,7 @@ func TestSlowLoadIsStored(t *testing.T) {
 		n := 0
 		load := func(ctx context.Context) (string, error) { n++; time.Sleep(2 * time.Second); return "v", nil }
 		for range 3 {
-			if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); v != "v" || err != nil {
+			if v, err := valueOf(c.GetOrLoad(t.Context(), "k", load)); v != "v" || err != nil {
 				t.Errorf("%q, %v", v, err)
 			}
 		}
@@ -309,11 +309,11 @@ func TestStaleWhenRedisFails(t *testing.T) {
 			}
 			return "v", nil
 		}
-		c.GetOrLoad(t.Context(), "k", TTL(time.Second), load)
+		c.GetOrLoad(t.Context(), "k", load, TTL(time.Second))
 		time.Sleep(2 * time.Second)
 		fail = true
 		s.on.Store(true)
-		v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), load)
+		v, err := valueOf(c.GetOrLoad(t.Context(), "k", load, TTL(time.Second)))
 		if v != "v" {
 			t.Errorf("%q, %v", v, err)
 		}
@@ -340,13 +340,13 @@ func TestOneRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newLoading(t, &slow{clockwork: newClockwork(), get: time.Millisecond}, LoadOptions{Beta: 1})
 		src := &source{takes: 100 * time.Millisecond}
-		c.GetOrLoad(t.Context(), "k", TTL(time.Minute), src.load)
+		c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Minute))
 		time.Sleep(time.Minute - 200*time.Millisecond)
 		before := src.loads.Load()
 		var wg sync.WaitGroup
 		for range 1500 { // 10 calls a ms for 150 ms; it would expire in 200
 			for range 10 {
-				wg.Go(func() { c.GetOrLoad(t.Context(), "k", TTL(time.Minute), src.load) })
+				wg.Go(func() { c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Minute)) })
 			}
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -369,7 +369,7 @@ func TestPanickingCodec(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				_, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { time.Sleep(1); return "v", nil })
+				_, err := c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { time.Sleep(1); return "v", nil }, TTL(time.Second))
 				if !errors.Is(err, ErrCodec) || !strings.Contains(err.Error(), "panic with a value of type string") {
 					t.Error(err)
 				}
@@ -393,13 +393,13 @@ func TestCodecThatCannotEncode(t *testing.T) {
 		}
 		defer c.Close()
 		load := func(context.Context) (map[string]int, error) { time.Sleep(time.Second); return map[string]int{}, nil }
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load); v == nil || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", load)); v == nil || err != nil {
 			t.Errorf("alone: %v, %v", v, err)
 		}
 		var wg sync.WaitGroup
 		for i := range 5 {
 			wg.Go(func() {
-				v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load)
+				v, err := valueOf(c.GetOrLoad(t.Context(), "k", load))
 				if err == nil {
 					v["a"] = i // the race detector looks on
 				} else if !errors.Is(err, errRefusing) {
@@ -467,7 +467,7 @@ func TestRedisHangs(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, test.deadline)
 			}
 			start := time.Now()
-			if v, err := c.GetOrLoad(ctx, "k", Expiry{}, load); v != "loaded" || err != nil || time.Since(start) != test.want {
+			if v, err := valueOf(c.GetOrLoad(ctx, "k", load)); v != "loaded" || err != nil || time.Since(start) != test.want {
 				t.Errorf("deadline %v: %q, %v after %v", test.deadline, v, err, time.Since(start))
 			}
 			cancel()
@@ -479,10 +479,10 @@ func TestRedisHangs(t *testing.T) {
 		// stored.
 		store.hangs.Store(false)
 		start := time.Now()
-		if v, err := c.GetOrLoad(t.Context(), "l", Expiry{}, func(context.Context) (string, error) {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "l", func(context.Context) (string, error) {
 			store.hangs.Store(true)
 			return "loaded", nil
-		}); v != "loaded" || err != nil || time.Since(start) != defaultPatience {
+		})); v != "loaded" || err != nil || time.Since(start) != defaultPatience {
 			t.Errorf("%q, %v after %v", v, err, time.Since(start))
 		}
 	})
@@ -514,7 +514,7 @@ func TestLoadedValueIsNotWithheld(t *testing.T) {
 						ctx, cancel := context.WithTimeout(t.Context(), deadline)
 						defer cancel()
 						start := time.Now()
-						e, err := c.Fetch(ctx, "k", TTL(time.Hour), load)
+						e, err := c.GetOrLoad(ctx, "k", load, TTL(time.Hour))
 						if got := time.Since(start); fails == nil && (err != nil || len(e.Value) != 1 || got != want) || !errors.Is(err, fails) {
 							t.Errorf("lock %v, deadline %v: %v, %v after %v, want %v after %v", lock, deadline, e, err, got, fails, want)
 						}
@@ -561,42 +561,32 @@ func (s *expiring) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 	return ms, s.err
 }
 
-// TestFetchAsksForTheExpiry only of a value that Redis has returned, and for no longer than
-// Patience.
-func TestFetchAsksForTheExpiry(t *testing.T) {
+// TestExpires: GetOrLoad does not ask for the expiry of a value, and Expires does so for no longer
+// than Patience.
+func TestExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &expiring{hanging: &hanging{clockwork: newClockwork()}}
 		c, _ := newLoading(t, store, LoadOptions{})
-		forever := Expiry{Never: true}
 		load := func(context.Context) (string, error) { return "loaded", nil }
-		fetch := func(what, key string, want Entry[string], after time.Duration, asks int64) {
-			t.Helper()
-			start, before := time.Now(), store.asked.Load()
-			got, err := c.Fetch(t.Context(), key, forever, load)
-			if got.Value != want.Value || !got.Expires.Equal(want.Expires) || err != nil || time.Since(start) != after || store.asked.Load()-before != asks {
-				t.Errorf("%s: %+v, %v after %v, asked %d times", what, got, err, time.Since(start), store.asked.Load()-before)
+		ends := time.Now().Add(time.Hour)
+		c.Set(t.Context(), "set", "set", TTL(time.Hour))
+		for _, key := range []string{"set", "loaded", "loaded"} {
+			if got, err := c.GetOrLoad(t.Context(), key, load, NoExpiry()); got.Value != key || !got.Expires.IsZero() || err != nil {
+				t.Errorf("%s: %+v, %v", key, got, err)
 			}
 		}
-		fetch("loaded", "k", Entry[string]{Value: "loaded"}, 0, 0)
-		c.Set(t.Context(), "set", "set", TTL(time.Hour))
-		fetch("set", "set", Entry[string]{Value: "set", Expires: time.Now().Add(time.Hour)}, 0, 1)
-		store.hangs.Store(true)
-		fetch("Redis does not answer", "set", Entry[string]{Value: "loaded"}, defaultPatience, 0)
-		store.hangs.Store(false)
-
-		// A value that another process stores while this one waits for the lock.
-		c, _ = newLoading(t, store, LoadOptions{Lock: time.Minute})
-		store.clockwork.Set(t.Context(), "l:lock", another, TTL(time.Minute))
-		time.AfterFunc(time.Second, func() { store.clockwork.Set(t.Context(), "l", []byte(`"found"`), TTL(time.Hour)) })
-		ends := time.Now().Add(time.Second + time.Hour)
-		if got, err := c.Fetch(t.Context(), "l", forever, load); got.Value != "found" || got.Expires.Sub(ends).Abs() > time.Millisecond || err != nil {
-			t.Errorf("found: %+v, %v, want %v", got, err, ends)
+		if n := store.asked.Load(); n != 0 {
+			t.Errorf("asked %d times", n)
 		}
-		// Redis stops to answer after the value.
+		for key, want := range map[string]time.Time{"set": ends, "loaded": {}} {
+			if got := c.Expires(t.Context(), key); !got.Equal(want) {
+				t.Errorf("%s expires at %v, not %v", key, got, want)
+			}
+		}
 		c, _ = newLoading(t, hungTTL{store}, LoadOptions{})
 		start := time.Now()
-		if got, err := c.Fetch(t.Context(), "l", forever, load); got.Value != "found" || err != nil || time.Since(start) != defaultPatience {
-			t.Errorf("PTTL hangs: %+v, %v after %v", got, err, time.Since(start))
+		if got := c.Expires(t.Context(), "set"); !got.Equal(start) || time.Since(start) != defaultPatience {
+			t.Errorf("PTTL hangs: %v after %v", got, time.Since(start))
 		}
 	})
 }
@@ -613,13 +603,12 @@ func TestExpiryThatCannotBeAsked(t *testing.T) {
 		}
 		defer c.Close()
 		c.Set(t.Context(), "k", "set", TTL(time.Hour))
-		fetched, err := c.Fetch(t.Context(), "k", Expiry{}, hangs)
 		got, err2 := c.GetEntry(t.Context(), "k")
 		many, err3 := c.GetEntries(t.Context(), "k")
-		if err := errors.Join(err, err2, err3); err != nil {
+		if err := errors.Join(err2, err3); err != nil {
 			t.Error(err)
 		}
-		for _, e := range []Entry[string]{fetched, got, many["k"]} {
+		for _, e := range []Entry[string]{got, many["k"], {Value: "set", Expires: c.Expires(t.Context(), "k")}} {
 			if e.Value != "set" || !e.Expires.Equal(time.Now()) {
 				t.Errorf("%+v, want it to expire now", e)
 			}
@@ -669,15 +658,15 @@ func TestDistantExpiries(t *testing.T) {
 		store := newClockwork()
 		c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour})
 		longest := TTL(math.MaxInt64)
-		if v, err := c.GetOrLoad(t.Context(), "k", longest, new(source).load); v != "value 1" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", new(source).load, longest)); v != "value 1" || err != nil {
 			t.Fatalf("%q, %v", v, err)
 		}
-		if end := store.ends["k"]; end.Sub(time.Now()) < longest.In-time.Second {
+		if end := store.ends["k"]; end.Sub(time.Now()) < longest.in-time.Second {
 			t.Errorf("the key expires at %v", end)
 		}
 		store.values["old"] = []byte(`"x"`)
 		c, _ = newLoading(t, ages{store, math.MaxInt64}, LoadOptions{})
-		if e, err := c.GetEntry(t.Context(), "old"); err != nil || e.Expires.Sub(time.Now()) < longest.In-time.Second {
+		if e, err := c.GetEntry(t.Context(), "old"); err != nil || e.Expires.Sub(time.Now()) < longest.in-time.Second {
 			t.Errorf("the entry is %+v, %v", e, err)
 		}
 	})
@@ -722,7 +711,7 @@ func TestForeignLock(t *testing.T) {
 			store.values["k:lock"] = []byte(test.content)
 			c, _ := newLoading(t, test.store(store), LoadOptions{Lock: time.Minute})
 			start := time.Now()
-			v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, new(source).load)
+			v, err := valueOf(c.GetOrLoad(t.Context(), "k", new(source).load))
 			if test.loads != (v == "value 1" && err == nil && time.Since(start) == 0) {
 				t.Errorf("%s: %q, %v after %v", test.name, v, err, time.Since(start))
 			}
@@ -745,7 +734,7 @@ func TestLockThatLosesItsExpiry(t *testing.T) {
 		store.values["k:lock"] = another
 		c, _ := newLoading(t, store, LoadOptions{Lock: lock, Timeout: time.Minute})
 		start := time.Now()
-		v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, new(source).load)
+		v, err := valueOf(c.GetOrLoad(t.Context(), "k", new(source).load))
 		if took := time.Since(start); v != "value 1" || err != nil || took < 5*lock || took > 7*lock {
 			t.Errorf("%q, %v after %v of the fake clock", v, err, took)
 		}
@@ -776,7 +765,7 @@ func TestLockIsNotTriedWithoutAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &taken{clockwork: newClockwork()}
 		c, _ := newLoading(t, store, LoadOptions{Lock: time.Second, Timeout: 10 * time.Second})
-		if _, err := c.GetOrLoad(t.Context(), "k", Expiry{}, new(source).load); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.GetOrLoad(t.Context(), "k", new(source).load); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		if n := store.swaps.Load(); n > 1000 { // two for each 50 ms or more

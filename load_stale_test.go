@@ -29,7 +29,7 @@ func hangs(ctx context.Context) (string, error) {
 func stale(t *testing.T, store Store) {
 	t.Helper()
 	c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour})
-	if _, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { return "old", nil }); err != nil {
+	if _, err := c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "old", nil }, TTL(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Second)
@@ -45,7 +45,7 @@ func TestOldValueWhileTheDatabaseHangs(t *testing.T) {
 			for i := range 4 {
 				c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, Lock: lock, Timeout: 5 * time.Second})
 				wg.Go(func() {
-					if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), hangs); v != "old" || err != nil {
+					if v, err := valueOf(c.GetOrLoad(t.Context(), "k", hangs, TTL(time.Second))); v != "old" || err != nil {
 						t.Errorf("lock %v, process %d: %q, %v", lock, i, v, err)
 					}
 				})
@@ -63,7 +63,7 @@ func TestOldValueWhileAnotherHasTheLock(t *testing.T) {
 		stale(t, store)
 		store.Set(t.Context(), "k:lock", another, TTL(time.Hour))
 		c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, Lock: time.Minute, Timeout: 5 * time.Second})
-		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), hangs); v != "old" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", hangs, TTL(time.Second))); v != "old" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 	})
@@ -82,15 +82,15 @@ func TestOldValueAtADeadline(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			start := time.Now()
-			if v, err := c.GetOrLoad(ctx, "k", TTL(time.Hour), src.load); v != "old" || err != nil || time.Since(start) != 100*time.Millisecond {
+			if v, err := valueOf(c.GetOrLoad(ctx, "k", src.load, TTL(time.Hour))); v != "old" || err != nil || time.Since(start) != 100*time.Millisecond {
 				t.Errorf("lock %v: %q, %v after %v", lock, v, err, time.Since(start))
 			}
-			if v, err := c.GetOrLoad(ctx, "k", TTL(time.Hour), src.load); v != "old" || err != nil {
+			if v, err := valueOf(c.GetOrLoad(ctx, "k", src.load, TTL(time.Hour))); v != "old" || err != nil {
 				t.Errorf("lock %v, after the deadline: %q, %v", lock, v, err)
 			}
 			cancelled, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(100*time.Millisecond, cancel)
-			if _, err := c.GetOrLoad(cancelled, "k", TTL(time.Hour), src.load); !errors.Is(err, context.Canceled) {
+			if _, err := c.GetOrLoad(cancelled, "k", src.load, TTL(time.Hour)); !errors.Is(err, context.Canceled) {
 				t.Errorf("lock %v, cancelled: %v", lock, err)
 			}
 			time.Sleep(2 * time.Second)
@@ -118,11 +118,11 @@ func TestEachReadingIsDecodedByItself(t *testing.T) {
 			return func(context.Context) (map[string]int, error) { time.Sleep(time.Second); return v, nil }
 		}
 		a, b := process(), process()
-		a.GetOrLoad(t.Context(), "k", TTL(time.Second), load(map[string]int{"old": 1}))
+		a.GetOrLoad(t.Context(), "k", load(map[string]int{"old": 1}), TTL(time.Second))
 		time.Sleep(2 * time.Second)
-		go a.GetOrLoad(t.Context(), "k", TTL(time.Hour), load(map[string]int{"new": 2}))
+		go a.GetOrLoad(t.Context(), "k", load(map[string]int{"new": 2}), TTL(time.Hour))
 		synctest.Wait()
-		v, err := b.GetOrLoad(t.Context(), "k", TTL(time.Hour), load(nil))
+		v, err := valueOf(b.GetOrLoad(t.Context(), "k", load(nil), TTL(time.Hour)))
 		if err != nil || !maps.Equal(v, map[string]int{"new": 2}) {
 			t.Errorf("%v, %v", v, err)
 		}
@@ -137,12 +137,12 @@ func TestNotFoundEndsTheOldValue(t *testing.T) {
 			store := newClockwork()
 			stale(t, store)
 			c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, NegativeTTL: negative})
-			if _, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { return "", ErrNotFound }); !errors.Is(err, ErrNotFound) {
+			if _, err := c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "", ErrNotFound }, TTL(time.Second)); !errors.Is(err, ErrNotFound) {
 				t.Error(err)
 			}
 			time.Sleep(2 * time.Second)
 			down := errors.New("down")
-			if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { return "", down }); !errors.Is(err, down) {
+			if v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "", down }, TTL(time.Second))); !errors.Is(err, down) {
 				t.Errorf("NegativeTTL %v: %q, %v", negative, v, err)
 			}
 		})
@@ -157,7 +157,7 @@ func TestDeletedOldValueIsNotServed(t *testing.T) {
 			store := newClockwork()
 			stale(t, store)
 			c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, Lock: lock, Timeout: 5 * time.Second})
-			go c.GetOrLoad(t.Context(), "k", TTL(time.Second), hangs)
+			go c.GetOrLoad(t.Context(), "k", hangs, TTL(time.Second))
 			synctest.Wait()
 			other, _ := newLoading(t, store, LoadOptions{})
 			if n, err := other.Delete(t.Context(), "k"); n != 1 || err != nil {
@@ -165,7 +165,7 @@ func TestDeletedOldValueIsNotServed(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() {
-				_, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), hangs)
+				_, err := c.GetOrLoad(t.Context(), "k", hangs, TTL(time.Second))
 				ended <- err
 			}()
 			synctest.Wait()
@@ -188,7 +188,7 @@ func TestLookForgetsTheOldValue(t *testing.T) {
 		c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, Lock: time.Minute})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go c.GetOrLoad(ctx, "k", TTL(time.Second), hangs)
+		go c.GetOrLoad(ctx, "k", hangs, TTL(time.Second))
 		synctest.Wait()
 		if _, ok := c.Old("k"); !ok {
 			t.Error("no old value before the delete")
@@ -213,12 +213,12 @@ func TestSlowLoadDoesNotOverwrite(t *testing.T) {
 			}
 			slow, _ := newLoading(t, store, o)
 			other, _ := newLoading(t, store, o)
-			v, err := slow.GetOrLoad(t.Context(), "k", TTL(time.Hour), func(ctx context.Context) (string, error) {
+			v, err := valueOf(slow.GetOrLoad(t.Context(), "k", func(ctx context.Context) (string, error) {
 				if err := other.Set(ctx, "k", "newer", TTL(time.Hour)); err != nil {
 					t.Error(err)
 				}
 				return "slow", nil
-			})
+			}, TTL(time.Hour)))
 			if v != "newer" || err != nil {
 				t.Errorf("old value %v: the slow one gets %q, %v", old, v, err)
 			}
@@ -228,7 +228,7 @@ func TestSlowLoadDoesNotOverwrite(t *testing.T) {
 			// A Delete stands, too, of a value that there was.
 			store.Delete(t.Context(), []string{"k"})
 			stale(t, store)
-			slow.GetOrLoad(t.Context(), "k", TTL(time.Hour), func(ctx context.Context) (string, error) { other.Delete(ctx, "k"); return "slow", nil })
+			slow.GetOrLoad(t.Context(), "k", func(ctx context.Context) (string, error) { other.Delete(ctx, "k"); return "slow", nil }, TTL(time.Hour))
 			if v, err := other.Get(t.Context(), "k"); !errors.Is(err, ErrNotFound) {
 				t.Errorf("a Delete is undone: %q, %v", v, err)
 			}
@@ -246,7 +246,7 @@ func TestLockIsRenewed(t *testing.T) {
 		for range 5 {
 			c, _ := newLoading(t, store, LoadOptions{Lock: time.Second})
 			wg.Go(func() {
-				if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "value 1" || err != nil {
+				if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load)); v != "value 1" || err != nil {
 					t.Errorf("%q, %v", v, err)
 				}
 			})
@@ -270,11 +270,11 @@ func TestStopEndsARenewal(t *testing.T) {
 				store := &hanging{clockwork: newClockwork()}
 				c, _ := newLoading(t, store, LoadOptions{Lock: 3 * time.Second})
 				start := time.Now()
-				v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) {
+				v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) {
 					store.hangs.Store(true)
 					time.Sleep(takes)
 					return "v", nil
-				})
+				}))
 				if got := time.Since(start); v != "v" || err != nil || got != takes+defaultPatience {
 					t.Errorf("a load of %v: %q, %v after %v", takes, v, err, got)
 				}
@@ -289,9 +289,9 @@ func TestLostLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newClockwork()
 		c, _ := newLoading(t, store, LoadOptions{Lock: time.Second})
-		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Hour), func(ctx context.Context) (string, error) {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(ctx context.Context) (string, error) {
 			return "of before", store.Set(ctx, "k:lock", another, TTL(time.Minute))
-		}); v != "of before" || err != nil {
+		}, TTL(time.Hour))); v != "of before" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		if v, err := c.Get(t.Context(), "k"); !errors.Is(err, ErrNotFound) {
@@ -301,10 +301,10 @@ func TestLostLock(t *testing.T) {
 			t.Errorf("the other's lock is %q, %v", v, err)
 		}
 		// One that is gone is lost, too: another may have had it meanwhile.
-		if v, err := c.GetOrLoad(t.Context(), "l", TTL(time.Hour), func(ctx context.Context) (string, error) {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "l", func(ctx context.Context) (string, error) {
 			_, err := store.Delete(ctx, []string{"l:lock"})
 			return "of before", err
-		}); v != "of before" || err != nil {
+		}, TTL(time.Hour))); v != "of before" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		if v, err := c.Get(t.Context(), "l"); !errors.Is(err, ErrNotFound) {
@@ -320,10 +320,10 @@ func TestLoaderThatNeverReturns(t *testing.T) {
 		stuck, _ := newLoading(t, store, LoadOptions{Lock: time.Second, Timeout: 5 * time.Second})
 		other, _ := newLoading(t, store, LoadOptions{Lock: time.Second, Timeout: time.Minute})
 		release := make(chan struct{})
-		go stuck.GetOrLoad(t.Context(), "k", TTL(time.Hour), func(context.Context) (string, error) { <-release; return "late", nil })
+		go stuck.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { <-release; return "late", nil }, TTL(time.Hour))
 		synctest.Wait()
 		start := time.Now()
-		if v, err := other.GetOrLoad(t.Context(), "k", TTL(time.Hour), func(context.Context) (string, error) { return "other", nil }); v != "other" || err != nil {
+		if v, err := valueOf(other.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "other", nil }, TTL(time.Hour))); v != "other" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		if waited := time.Since(start); waited > 7*time.Second {
@@ -354,7 +354,7 @@ func TestFailureIsShared(t *testing.T) {
 			for range 10 {
 				c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, Lock: time.Minute})
 				wg.Go(func() {
-					switch v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), src.load); {
+					switch v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Second))); {
 					case old && (v != "old" || err != nil):
 						t.Errorf("%q, %v", v, err)
 					case !old && err != nil:
@@ -372,7 +372,7 @@ func TestFailureIsShared(t *testing.T) {
 			time.Sleep(time.Second) // it is up again
 			src.value = nil
 			c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute})
-			if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), src.load); v != "value 2" || err != nil {
+			if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Second))); v != "value 2" || err != nil {
 				t.Errorf("then %q, %v", v, err)
 			}
 		})
@@ -389,7 +389,7 @@ func TestNotFoundIsShared(t *testing.T) {
 		for range 10 {
 			c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute})
 			wg.Go(func() {
-				if _, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), src.load); !errors.Is(err, ErrNotFound) {
+				if _, err := c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Second)); !errors.Is(err, ErrNotFound) {
 					t.Error(err)
 				}
 			})
@@ -400,7 +400,7 @@ func TestNotFoundIsShared(t *testing.T) {
 		}
 		src.value = nil // it is made
 		c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute})
-		if v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), src.load); v != "value 2" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Second))); v != "value 2" || err != nil {
 			t.Errorf("then %q, %v", v, err)
 		}
 	})
@@ -413,14 +413,14 @@ func TestRefreshLeavesASetAlone(t *testing.T) {
 		store := &slow{clockwork: newClockwork()}
 		c, _ := newLoading(t, store, LoadOptions{Beta: 1e18})
 		src := &source{takes: time.Second}
-		c.GetOrLoad(t.Context(), "k", TTL(time.Minute), src.load)
+		c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Minute))
 		store.get = time.Second // the refresh looks after the caller did
 		go func() {
 			time.Sleep(500 * time.Millisecond)
 			other, _ := newLoading(t, store, LoadOptions{})
 			other.Set(t.Context(), "k", "set", TTL(time.Hour))
 		}()
-		c.GetOrLoad(t.Context(), "k", TTL(time.Minute), src.load)
+		c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Minute))
 		time.Sleep(10 * time.Second)
 		if v, err := c.Get(t.Context(), "k"); v != "set" || err != nil {
 			t.Errorf("%q, %v", v, err)
@@ -440,7 +440,7 @@ func TestSoftTimeout(t *testing.T) {
 			call := func(want string, after time.Duration) {
 				t.Helper()
 				start := time.Now()
-				entry, err := c.Fetch(t.Context(), "k", TTL(time.Hour), src.load)
+				entry, err := c.GetOrLoad(t.Context(), "k", src.load, TTL(time.Hour))
 				if entry.Value != want || entry.Stale != (want == "old") || err != nil || time.Since(start) != after {
 					t.Errorf("lock %v: %+v, %v after %v", lock, entry, err, time.Since(start))
 				}
@@ -481,17 +481,17 @@ func TestLoadsWithoutCallersAreBounded(t *testing.T) {
 		c, _ := newLoading(t, newClockwork(), LoadOptions{StaleIfError: time.Hour, SoftTimeout: time.Second, Refreshes: 3})
 		keys := []string{"a", "b", "c", "d", "e", "f"}
 		for _, key := range keys {
-			c.GetOrLoad(t.Context(), key, TTL(time.Second), func(context.Context) (string, error) { return "old", nil })
+			c.GetOrLoad(t.Context(), key, func(context.Context) (string, error) { return "old", nil }, TTL(time.Second))
 		}
 		time.Sleep(2 * time.Second)
 		var running atomic.Int64
 		for range 2 {
 			for _, key := range keys {
-				v, err := c.GetOrLoad(t.Context(), key, TTL(time.Second), func(ctx context.Context) (string, error) {
+				v, err := valueOf(c.GetOrLoad(t.Context(), key, func(ctx context.Context) (string, error) {
 					running.Add(1)
 					defer running.Add(-1)
 					return hangs(ctx)
-				})
+				}, TTL(time.Second)))
 				if v != "old" || err != nil {
 					t.Errorf("%q, %v", v, err)
 				}
@@ -509,9 +509,9 @@ func TestLoadsWithoutCallersAreBounded(t *testing.T) {
 			t.Errorf("%d are counted for ever", n)
 		}
 		// Close ends them.
-		c.GetOrLoad(t.Context(), "a", TTL(time.Second), hangs)
+		c.GetOrLoad(t.Context(), "a", hangs, TTL(time.Second))
 		c.Close()
-		if entry, err := c.Fetch(t.Context(), "a", TTL(time.Second), hangs); entry.Value != "old" || !entry.Stale || err != nil {
+		if entry, err := c.GetOrLoad(t.Context(), "a", hangs, TTL(time.Second)); entry.Value != "old" || !entry.Stale || err != nil {
 			t.Errorf("after Close: %+v, %v", entry, err)
 		}
 	})
@@ -530,7 +530,7 @@ func TestOldOfAFlight(t *testing.T) {
 		release := make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
-			v, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { <-release; return "", errors.New("down") })
+			v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { <-release; return "", errors.New("down") }, TTL(time.Second)))
 			if v != "old" || err != nil {
 				t.Errorf("%q, %v", v, err)
 			}
@@ -544,7 +544,7 @@ func TestOldOfAFlight(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				defer cancel()
-				if v, err := c.GetOrLoad(ctx, "k", TTL(time.Second), hangs); v != "old" || err != nil {
+				if v, err := valueOf(c.GetOrLoad(ctx, "k", hangs, TTL(time.Second))); v != "old" || err != nil {
 					t.Errorf("deadline %v: %q, %v", deadline, v, err)
 				}
 			})
@@ -554,7 +554,7 @@ func TestOldOfAFlight(t *testing.T) {
 		all.Wait()
 		time.Sleep(2 * time.Hour) // beyond StaleIfError
 		store.hangs.Store(false)
-		if _, err := c.GetOrLoad(t.Context(), "k", TTL(time.Second), func(context.Context) (string, error) { return "", errors.New("down") }); err == nil {
+		if _, err := c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "", errors.New("down") }, TTL(time.Second)); err == nil {
 			t.Error("an old value is served for ever")
 		}
 	})
@@ -598,7 +598,7 @@ func TestReplaceUnreadable(t *testing.T) {
 				src := &source{takes: time.Second}
 				off, counters := process(LoadOptions{Lock: lock})
 				for i := range 3 {
-					if v, err := off.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != fmt.Sprint("value ", i+1) || err != nil {
+					if v, err := valueOf(off.GetOrLoad(t.Context(), "k", src.load)); v != fmt.Sprint("value ", i+1) || err != nil {
 						t.Errorf("%v: %q, %v", class, v, err)
 					}
 				}
@@ -608,7 +608,7 @@ func TestReplaceUnreadable(t *testing.T) {
 
 				on, counters := process(LoadOptions{ReplaceUnreadable: true, Lock: lock})
 				for range 3 {
-					if v, err := on.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "value 4" || err != nil {
+					if v, err := valueOf(on.GetOrLoad(t.Context(), "k", src.load)); v != "value 4" || err != nil {
 						t.Errorf("%v: %q, %v", class, v, err)
 					}
 				}
@@ -626,9 +626,9 @@ func TestReplaceUnreadable(t *testing.T) {
 				// Another process, which can read it, writes while this one loads.
 				store.values["k"] = unreadable
 				newer := append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 78, Length: 3}.Append(nil), "xyz"...)
-				if v, err := on.GetOrLoad(t.Context(), "k", Expiry{}, func(ctx context.Context) (string, error) {
+				if v, err := valueOf(on.GetOrLoad(t.Context(), "k", func(ctx context.Context) (string, error) {
 					return "mine", store.Set(ctx, "k", newer, Expiry{})
-				}); v != "mine" || err != nil {
+				})); v != "mine" || err != nil {
 					t.Errorf("%v: %q, %v", class, v, err)
 				}
 				if !bytes.Equal(store.values["k"], newer) || counters.Snapshot().Ops[stats.Replace].Count != 1 {
@@ -640,7 +640,7 @@ func TestReplaceUnreadable(t *testing.T) {
 
 				// The loader says that there is none.
 				store.values["k"] = unreadable
-				if _, err := on.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) { return "", ErrNotFound }); !errors.Is(err, ErrNotFound) {
+				if _, err := on.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "", ErrNotFound }); !errors.Is(err, ErrNotFound) {
 					t.Errorf("%v: %v", class, err)
 				}
 				if _, there := store.values["k"]; there {
@@ -684,7 +684,7 @@ func TestNotReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) { return "loaded", nil }); v != "loaded" || err != nil {
+			if v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "loaded", nil })); v != "loaded" || err != nil {
 				t.Errorf("%s: %q, %v", name, v, err)
 			}
 			if replaced := !bytes.Equal(store.values["k"], test.stored); replaced != test.replaced {
@@ -725,7 +725,7 @@ func TestEntries(t *testing.T) {
 		}
 		for range 2 { // loaded, then read
 			for key := range want {
-				got, err := c.Fetch(ctx, key, TTL(10*time.Second), load(key))
+				got, err := c.GetOrLoad(ctx, key, load(key), TTL(10*time.Second))
 				check("Fetch", key, got, err)
 			}
 		}

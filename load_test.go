@@ -28,6 +28,9 @@ type clockwork struct {
 	ends map[string]time.Time
 }
 
+// valueOf is the value of an Entry.
+func valueOf[T any](e Entry[T], err error) (T, error) { return e.Value, err }
+
 func newClockwork() *clockwork { return &clockwork{newMemory(), map[string]time.Time{}} }
 
 func (s *clockwork) expire() {
@@ -65,11 +68,11 @@ func (s *clockwork) ending(key string, e Expiry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ends, key)
-	if e.In > 0 {
-		s.ends[key] = time.Now().Add(e.In)
+	if e.in > 0 {
+		s.ends[key] = time.Now().Add(e.in)
 	}
-	if !e.At.IsZero() {
-		s.ends[key] = e.At
+	if !e.at.IsZero() {
+		s.ends[key] = e.at
 	}
 }
 
@@ -115,7 +118,7 @@ func TestGetOrLoadLoadsOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range callers {
 			wg.Go(func() {
-				if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "value 1" || err != nil {
+				if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load)); v != "value 1" || err != nil {
 					t.Errorf("%q, %v", v, err)
 				}
 			})
@@ -134,7 +137,7 @@ func TestGetOrLoadLoadsOnce(t *testing.T) {
 		if _, err := c.Get(t.Context(), "k"); !errors.Is(err, ErrNotFound) {
 			t.Errorf("after its TTL: %v", err)
 		}
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "value 2" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load)); v != "value 2" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		s := counters.Snapshot()
@@ -155,10 +158,10 @@ func TestEachWaiterHasItsOwn(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
-				v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (map[string]int, error) {
+				v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (map[string]int, error) {
 					time.Sleep(time.Second)
 					return map[string]int{"a": 1}, nil
-				})
+				}))
 				if err != nil || !cmp.Equal(v, map[string]int{"a": 1}) {
 					t.Errorf("%v, %v", v, err)
 				}
@@ -177,7 +180,7 @@ func TestEarlyRefresh(t *testing.T) {
 			c, counters := newLoading(t, newClockwork(), LoadOptions{Beta: beta})
 			src := &source{takes: time.Second}
 			get := func() string {
-				v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load)
+				v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -225,7 +228,7 @@ func TestEarlyRefreshFails(t *testing.T) {
 			return "first", nil
 		}}
 		for i := range 10 {
-			if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "first" || err != nil {
+			if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load)); v != "first" || err != nil {
 				t.Fatalf("call %d: %q, %v", i, v, err)
 			}
 			time.Sleep(time.Second)
@@ -244,7 +247,7 @@ func TestRefreshesAreBounded(t *testing.T) {
 		src := &source{takes: time.Millisecond}
 		for range 2 {
 			for i := range 10 {
-				if _, err := c.GetOrLoad(t.Context(), fmt.Sprint(i), Expiry{}, src.load); err != nil {
+				if _, err := c.GetOrLoad(t.Context(), fmt.Sprint(i), src.load); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -270,7 +273,7 @@ func TestNegative(t *testing.T) {
 			return "at last", nil
 		}}
 		for i := range 5 {
-			if _, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); !errors.Is(err, ErrNotFound) {
+			if _, err := c.GetOrLoad(t.Context(), "k", src.load); !errors.Is(err, ErrNotFound) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}
@@ -288,9 +291,9 @@ func TestNegative(t *testing.T) {
 			t.Errorf("Unpack: %v", err)
 		}
 		time.Sleep(10 * time.Second)
-		c.GetOrLoad(t.Context(), "k", Expiry{}, src.load)
+		c.GetOrLoad(t.Context(), "k", src.load)
 		time.Sleep(10 * time.Second)
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "at last" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load)); v != "at last" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		if e := counters.Snapshot().Ops[stats.Load]; e.Count != 3 || e.Errors[stats.Loader] != 0 {
@@ -300,7 +303,7 @@ func TestNegative(t *testing.T) {
 		c, _ = newLoading(t, newClockwork(), LoadOptions{})
 		src = &source{value: func(int64) (string, error) { return "", ErrNotFound }}
 		for range 3 {
-			c.GetOrLoad(t.Context(), "k", Expiry{}, src.load)
+			c.GetOrLoad(t.Context(), "k", src.load)
 		}
 		if n := src.loads.Load(); n != 3 {
 			t.Errorf("%d loads", n)
@@ -319,7 +322,7 @@ func TestStaleIfError(t *testing.T) {
 				down := errors.New("the database is down")
 				var fail error
 				src := &source{value: func(n int64) (string, error) { return fmt.Sprint("value ", n), fail }}
-				call := func() (string, error) { return c.GetOrLoad(t.Context(), "k", e.expiry(), src.load) }
+				call := func() (string, error) { return valueOf(c.GetOrLoad(t.Context(), "k", src.load, e.expiry())) }
 				if v, err := call(); v != "value 1" || err != nil {
 					t.Fatal(v, err)
 				}
@@ -368,7 +371,7 @@ func TestLoaderMisbehaves(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 5 {
 				wg.Go(func() {
-					v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, load)
+					v, err := valueOf(c.GetOrLoad(t.Context(), "k", load))
 					var keyed *KeyError
 					if v != "" || !errors.As(err, &keyed) || keyed.Op != "load" || keyed.Key != "k" || !strings.Contains(err.Error(), name) {
 						t.Errorf("%s: %q, %v", name, v, err)
@@ -384,7 +387,7 @@ func TestLoaderMisbehaves(t *testing.T) {
 			}
 			wg.Wait()
 		}
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) { return "fine", nil }); v != "fine" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "fine", nil })); v != "fine" || err != nil {
 			t.Errorf("afterwards: %q, %v", v, err)
 		}
 		if n := counters.Snapshot().Ops[stats.Load].Errors[stats.Loader]; n != 4 {
@@ -403,7 +406,7 @@ func TestCallersLeave(t *testing.T) {
 		first, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "of the first"))
 		ended := make(chan error, 3)
 		go func() {
-			_, err := c.GetOrLoad(first, "k", Expiry{}, func(ctx context.Context) (string, error) {
+			_, err := c.GetOrLoad(first, "k", func(ctx context.Context) (string, error) {
 				if ctx.Value(key{}) != "of the first" {
 					t.Error("the context has lost its values")
 				}
@@ -414,7 +417,7 @@ func TestCallersLeave(t *testing.T) {
 		synctest.Wait()
 		second := make(chan string)
 		go func() {
-			v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load)
+			v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load))
 			if err != nil {
 				t.Error(err)
 			}
@@ -433,7 +436,7 @@ func TestCallersLeave(t *testing.T) {
 		alone, cancel := context.WithCancel(t.Context())
 		loader := make(chan error, 1)
 		go func() {
-			_, err := c.GetOrLoad(alone, "l", Expiry{}, func(ctx context.Context) (string, error) {
+			_, err := c.GetOrLoad(alone, "l", func(ctx context.Context) (string, error) {
 				<-ctx.Done()
 				loader <- ctx.Err()
 				time.Sleep(time.Second) // takes its time to notice
@@ -446,13 +449,13 @@ func TestCallersLeave(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if v, err := c.GetOrLoad(t.Context(), "l", Expiry{}, src.load); v != "value 2" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "l", src.load)); v != "value 2" || err != nil {
 			t.Errorf("after the last has left: %q, %v", v, err)
 		}
 		if err := <-loader; !errors.Is(err, context.Canceled) {
 			t.Errorf("the loader's context: %v", err)
 		}
-		if _, err := c.GetOrLoad(alone, "m", Expiry{}, src.load); !errors.Is(err, context.Canceled) {
+		if _, err := c.GetOrLoad(alone, "m", src.load); !errors.Is(err, context.Canceled) {
 			// A Store that does not look at the context finds nothing, and it is the load that
 			// notices.
 			t.Errorf("with a context that has ended: %v", err)
@@ -470,7 +473,7 @@ func TestLeftLoadIsOvertaken(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go func() {
-				_, err := c.GetOrLoad(ctx, "k", Expiry{}, func(context.Context) (string, error) {
+				_, err := c.GetOrLoad(ctx, "k", func(context.Context) (string, error) {
 					time.Sleep(takes)
 					return fmt.Sprint("of before, after ", takes), nil
 				})
@@ -483,7 +486,7 @@ func TestLeftLoadIsOvertaken(t *testing.T) {
 			}
 		}
 		leave(time.Second)
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, func(context.Context) (string, error) { return "newer", nil }); v != "newer" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "newer", nil })); v != "newer" || err != nil {
 			t.Fatalf("%q, %v", v, err)
 		}
 		time.Sleep(2 * time.Second)
@@ -497,7 +500,7 @@ func TestLeftLoadIsOvertaken(t *testing.T) {
 		leave(time.Second) // which ends first
 		leave(2 * time.Second)
 		time.Sleep(1500 * time.Millisecond)
-		if err := c.Set(t.Context(), "k", "set", Expiry{}); err != nil {
+		if err := c.Set(t.Context(), "k", "set"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute / 2)
@@ -518,13 +521,13 @@ func TestStoreFails(t *testing.T) {
 		c, counters := newLoading(t, store, LoadOptions{Lock: time.Minute})
 		src := &source{}
 		store.fail = errors.New("connection refused")
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "value 1" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load)); v != "value 1" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		store.fail = nil
 		unreadable := append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 5, Length: 5}.Append(nil), "xxxxx"...)
 		store.values["k"] = unreadable
-		if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "value 2" || err != nil {
+		if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load)); v != "value 2" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		if string(store.values["k"]) != string(unreadable) {
@@ -551,7 +554,7 @@ func TestLock(t *testing.T) {
 		for _, c := range processes {
 			for range 10 {
 				wg.Go(func() {
-					if v, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); v != "value 1" || err != nil {
+					if v, err := valueOf(c.GetOrLoad(t.Context(), "k", src.load)); v != "value 1" || err != nil {
 						t.Errorf("%q, %v", v, err)
 					}
 				})
@@ -569,7 +572,7 @@ func TestLock(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 		start := time.Now()
-		if v, err := processes[0].GetOrLoad(t.Context(), "l", Expiry{}, src.load); v != "value 2" || err != nil {
+		if v, err := valueOf(processes[0].GetOrLoad(t.Context(), "l", src.load)); v != "value 2" || err != nil {
 			t.Errorf("%q, %v", v, err)
 		}
 		if took := time.Since(start); took < 13*time.Second || took > 14*time.Second {
@@ -579,7 +582,7 @@ func TestLock(t *testing.T) {
 		store.Swap(t.Context(), "m:lock", nil, another, time.Hour)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := processes[0].GetOrLoad(ctx, "m", Expiry{}, src.load); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := processes[0].GetOrLoad(ctx, "m", src.load); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})
@@ -596,7 +599,7 @@ func TestLockAhead(t *testing.T) {
 			processes = append(processes, c)
 		}
 		for _, c := range processes {
-			if _, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); err != nil {
+			if _, err := c.GetOrLoad(t.Context(), "k", src.load); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -617,7 +620,7 @@ func TestCloseEndsLoads(t *testing.T) {
 		src := &source{takes: time.Hour}
 		ended := make(chan error)
 		go func() {
-			_, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load)
+			_, err := c.GetOrLoad(t.Context(), "k", src.load)
 			ended <- err
 		}()
 		synctest.Wait()
@@ -627,7 +630,7 @@ func TestCloseEndsLoads(t *testing.T) {
 		if err := <-ended; !errors.Is(err, os.ErrClosed) {
 			t.Errorf("who waits gets %v", err)
 		}
-		if _, err := c.GetOrLoad(t.Context(), "k", Expiry{}, src.load); !errors.Is(err, os.ErrClosed) {
+		if _, err := c.GetOrLoad(t.Context(), "k", src.load); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("afterwards: %v", err)
 		}
 	})
@@ -640,11 +643,11 @@ func TestCloseEndsOvertakenLoads(t *testing.T) {
 		c, _ := newLoading(t, newClockwork(), LoadOptions{Timeout: time.Hour})
 		ended := make(chan error, 1)
 		go func() {
-			_, err := c.GetOrLoad(t.Context(), "k", Expiry{}, hangs)
+			_, err := c.GetOrLoad(t.Context(), "k", hangs)
 			ended <- err
 		}()
 		synctest.Wait()
-		if err := c.Set(t.Context(), "k", "set", Expiry{}); err != nil {
+		if err := c.Set(t.Context(), "k", "set"); err != nil {
 			t.Error(err)
 		}
 		start := time.Now()
@@ -667,7 +670,7 @@ func TestLoadOptions(t *testing.T) {
 		}
 	}
 	c, _ := newLoading(t, newMemory(), LoadOptions{})
-	if _, err := c.GetOrLoad(t.Context(), "k", Expiry{In: 1, Never: true}, nil); !errors.Is(err, ErrInvalid) {
+	if _, err := c.GetOrLoad(t.Context(), "k", nil, TTL(1)); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 }

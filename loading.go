@@ -26,7 +26,7 @@ type reading[T any] struct {
 func (l *loading[T]) look(ctx context.Context, f *flight[T], ahead bool) (r reading[T], found bool) {
 	ctx, cancel := l.cache.patient(ctx)
 	defer cancel()
-	stored, err := l.cache.store.Get(ctx, l.key)
+	stored, err := l.store.Get(ctx, l.key)
 	if err == nil {
 		r.stored = stored
 		if stored == nil {
@@ -73,7 +73,6 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, fr
 			}
 		}
 		if found {
-			f.found = true
 			return seen.value, seen.fresh, seen.err
 		}
 	}
@@ -118,10 +117,10 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, fr
 	}
 	if e := l.expiry; err != nil && o.NegativeTTL > 0 {
 		fresh = frame.Freshness{Absent: true, Expires: time.Now().Add(o.NegativeTTL)}
-	} else if e.In > 0 {
-		fresh.Expires = time.Now().Add(e.In)
+	} else if e.in > 0 {
+		fresh.Expires = time.Now().Add(e.in)
 	} else {
-		fresh.Expires = e.At
+		fresh.Expires = e.at
 	}
 	if !fresh.Expires.IsZero() { // as a reader of the frame will have it
 		fresh.Expires = time.UnixMilli(fresh.Expires.UnixMilli())
@@ -138,7 +137,6 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, fr
 	if !kept {
 		if !overtaken { // callers of before a Set or Delete get what was loaded
 			if newer, found := l.look(after, f, false); found {
-				f.found = true
 				return newer.value, newer.fresh, newer.err
 			}
 		}
@@ -171,17 +169,17 @@ func (l *loading[T]) keep(ctx context.Context, f *flight[T], mine bool, v T, fre
 	case err != nil && fresh.Absent:
 		var absent []byte
 		if absent, _, storeErr = c.packer.pack(nil, nil, &fresh); storeErr == nil {
-			swapped, storeErr = c.store.Swap(ctx, l.key, seen.stored, absent, c.options.NegativeTTL)
+			swapped, storeErr = l.store.Swap(ctx, l.key, seen.stored, absent, c.options.NegativeTTL)
 		}
 	case err != nil && seen.stored != nil:
 		// An old value must not outlive the loader's ErrNotFound.
-		swapped, storeErr = c.store.Swap(ctx, l.key, seen.stored, nil, 0)
+		swapped, storeErr = l.store.Swap(ctx, l.key, seen.stored, nil, 0)
 	case err != nil:
 		return true, false
 	case c.options.Lock > 0 || unreadable:
-		swapped, storeErr = c.set(ctx, l.key, v, l.expiry, &fresh, &fence{seen.stored})
+		swapped, storeErr = c.set(ctx, l.store, l.key, v, l.expiry, &fresh, &fence{seen.stored})
 	default:
-		_, storeErr = c.set(ctx, l.key, v, l.expiry, &fresh, nil)
+		_, storeErr = c.set(ctx, l.store, l.key, v, l.expiry, &fresh, nil)
 	}
 	if storeErr != nil {
 		if err != nil { // set tells the Recorder itself
@@ -284,6 +282,7 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 			}
 		default:
 			waitedFor = holder
+			l.settle()
 		}
 		rested = true
 		select {

@@ -69,7 +69,7 @@ func TestRecorderIsTold(t *testing.T) {
 			t.Errorf("%s: %s", what, diff)
 		}
 	}
-	if err := c.Set(ctx, "k", value, Expiry{}); err != nil {
+	if err := c.Set(ctx, "k", value); err != nil {
 		t.Fatal(err)
 	}
 	stored = len(store.values["k"])
@@ -92,15 +92,15 @@ func TestRecorderIsTold(t *testing.T) {
 	c.GetMany(ctx, "k", "none", "plain", "cut", "none")
 	step("get many", stats.Event{Op: stats.GetMany, Keys: 5, Hits: 2, Misses: 2, Errors: 1, Class: stats.Corrupt, Plain: plain + 2, Stored: stored + 2}, stats.Store, stats.Unpack, stats.Decode)
 	store.refuse = map[string]bool{"b": true}
-	c.SetMany(ctx, map[string]any{"a": value, "b": value, "c": value}, Expiry{})
+	c.SetMany(ctx, map[string]any{"a": value, "b": value, "c": value})
 	step("set many", with(func(e *stats.Event) {
 		e.Op, e.Keys, e.Errors, e.Class, e.Plain, e.Stored = stats.SetMany, 3, 1, stats.Server, 3*plain, 3*stored
 	}), stats.Encode, stats.Pack, stats.Store)
-	c.Set(ctx, "k", func() {}, Expiry{})
+	c.Set(ctx, "k", func() {})
 	step("set of what has no encoding", stats.Event{Op: stats.Set, Keys: 1, Errors: 1, Class: stats.Codec})
-	c.Touch(ctx, "k", Expiry{})
+	c.Touch(ctx, "k")
 	step("touch", stats.Event{Op: stats.Touch, Keys: 1}, stats.Store)
-	c.Touch(ctx, "none", Expiry{})
+	c.Touch(ctx, "none")
 	step("touch of nothing", stats.Event{Op: stats.Touch, Keys: 1, Misses: 1}, stats.Store)
 	c.Delete(ctx, "k", "none")
 	step("delete", stats.Event{Op: stats.Delete, Keys: 2}, stats.Store)
@@ -157,7 +157,7 @@ func TestRecordingAllocatesNothing(t *testing.T) {
 	}
 	allocs := func(r stats.Recorder) (get, set float64) {
 		c := recorded(t, r)
-		return testing.AllocsPerRun(2000, func() { c.Get(t.Context(), "k") }), testing.AllocsPerRun(2000, func() { c.Set(t.Context(), "k", 1, Expiry{}) })
+		return testing.AllocsPerRun(2000, func() { c.Get(t.Context(), "k") }), testing.AllocsPerRun(2000, func() { c.Set(t.Context(), "k", 1) })
 	}
 	getOff, setOff := allocs(nil)
 	getOn, setOn := allocs(stats.NewCounters(stats.CountersOptions{TimeEvery: 2}))

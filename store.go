@@ -59,39 +59,33 @@ type Item struct {
 	Expiry Expiry
 }
 
-// Expiry says when a value ends: after a time, at a time, or never. The zero Expiry is the cache's
-// default ([Options].TTL); for a [Store] it means never. Redis keeps expiries to the millisecond,
-// and finer ones are rounded up. An expiry below one millisecond is an error, because it is most
-// often a number without its unit.
+// Expiry is when a value ends: after a time ([TTL]), at a time ([ExpireAt]), or never ([NoExpiry]).
+// The zero Expiry is the cache's default ([Options].TTL); for a [Store] it means never. Redis keeps
+// expiries to the millisecond, and finer ones are rounded up.
 type Expiry struct {
-	In    time.Duration // from now; at least a millisecond
-	At    time.Time
-	Never bool
+	in    time.Duration // from now
+	at    time.Time
+	never bool
 }
 
-// TTL expires a value after d, at least a millisecond. Zero is the zero Expiry, and does not mean
-// "at once".
-func TTL(d time.Duration) Expiry { return Expiry{In: d} }
+// TTL expires a value after d. A TTL below one millisecond is an error where it is used, because it
+// is most often a number without its unit. Zero is the zero Expiry, and does not mean "at once".
+func TTL(d time.Duration) Expiry { return Expiry{in: d} }
 
-// ExpireAt expires a value at t. A time in the past makes it expire at once; the zero time is the
-// zero Expiry.
-func ExpireAt(t time.Time) Expiry { return Expiry{At: t} }
+// ExpireAt expires a value at t, after 1970. A time in the past makes it expire at once; the zero
+// time is the zero Expiry.
+func ExpireAt(t time.Time) Expiry { return Expiry{at: t} }
 
-// Validate reports an Expiry that contradicts itself or is out of range.
+// NoExpiry lets a value stay until it is deleted or evicted, also in a cache with a default.
+func NoExpiry() Expiry { return Expiry{never: true} }
+
+// Validate reports an Expiry that is out of range.
 func (e Expiry) Validate() error {
-	set := 0
-	for _, is := range []bool{e.In != 0, !e.At.IsZero(), e.Never} {
-		if is {
-			set++
-		}
-	}
 	switch {
-	case set > 1:
-		return fmt.Errorf("%w: an expiry is one of In, At and Never, not %d of them", ErrInvalid, set)
-	case e.In != 0 && e.In < time.Millisecond:
-		return fmt.Errorf("%w: expiry in %v, must be at least 1ms", ErrInvalid, e.In)
-	case !e.At.IsZero() && e.At.UnixMilli() <= 0:
-		return fmt.Errorf("%w: expiry at %v, must be after 1970", ErrInvalid, e.At)
+	case e.in != 0 && e.in < time.Millisecond:
+		return fmt.Errorf("%w: expiry in %v, must be at least 1ms", ErrInvalid, e.in)
+	case !e.at.IsZero() && e.at.UnixMilli() <= 0:
+		return fmt.Errorf("%w: expiry at %v, must be after 1970", ErrInvalid, e.at)
 	}
 	return nil
 }
@@ -99,19 +93,19 @@ func (e Expiry) Validate() error {
 // Millis is the expiry in the form of Redis commands: milliseconds from now (PX), or milliseconds
 // since 1970 (PXAT) if absolute; zero for never.
 func (e Expiry) Millis() (ms int64, absolute bool) {
-	if !e.At.IsZero() {
-		return ceilMillis(time.Duration(e.At.Nanosecond()%int(time.Millisecond))) + e.At.UnixMilli(), true
+	if !e.at.IsZero() {
+		return ceilMillis(time.Duration(e.at.Nanosecond()%int(time.Millisecond))) + e.at.UnixMilli(), true
 	}
-	return ceilMillis(e.In), false
+	return ceilMillis(e.in), false
 }
 
 // later is the expiry plus d; an expiry that never ends stays as it is.
 func (e Expiry) later(d time.Duration) Expiry {
-	if e.In > 0 {
-		e.In = min(e.In, math.MaxInt64-d) + d
+	if e.in > 0 {
+		e.in = min(e.in, math.MaxInt64-d) + d
 	}
-	if !e.At.IsZero() {
-		e.At = e.At.Add(d)
+	if !e.at.IsZero() {
+		e.at = e.at.Add(d)
 	}
 	return e
 }

@@ -151,12 +151,18 @@ func (b *buffer) reset(maxBytes int) {
 // value that expires before it gets to Redis.
 func (b *buffer) value(key string) ([]byte, bool) {
 	i, ok := b.index[key]
-	if !ok || !b.items[i].Expiry.At.IsZero() && !time.Now().Before(b.items[i].Expiry.At) {
+	if !ok || expired(b.items[i].Expiry) {
 		return nil, ok
 	}
 	v := make([]byte, b.places[i].end-b.places[i].start) // not nil, even if it is empty
 	copy(v, b.bytes[b.places[i].start:])
 	return v, true
+}
+
+// expired reports whether an expiry has passed.
+func expired(e bale.Expiry) bool {
+	ms, absolute := e.Millis()
+	return absolute && time.Now().UnixMilli() >= ms
 }
 
 // New makes a Store over another. The caller still owns that one, and closes it after this one.

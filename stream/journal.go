@@ -586,7 +586,7 @@ func (s *Streams) mend(ctx context.Context, key string, m *Manifest, lasting fun
 		return 0, err
 	}
 	if lasting == nil {
-		needed := bale.Expiry{Never: true}
+		needed := bale.NoExpiry()
 		if l, ok := s.store.(aging); ok {
 			lives, err := lifetime(ctx, l, key)
 			if err != nil {

@@ -599,7 +599,7 @@ func (w *writer) commit(e bale.Expiry) error {
 	}
 	lasting := func() bale.Expiry {
 		if end.IsZero() {
-			return bale.Expiry{Never: true}
+			return bale.NoExpiry()
 		}
 		return w.beyond(time.Until(end))
 	}

@@ -480,7 +480,7 @@ func TestSlowSource(t *testing.T) {
 				rest = rest[n:]
 				return n, nil
 			})
-			_, err := s.PutReader(t.Context(), "k", source, bale.Expiry{Never: true})
+			_, err := s.PutReader(t.Context(), "k", source, bale.NoExpiry())
 			if !errors.Is(err, test.want) {
 				t.Fatalf("%v: %v", test.pause, err)
 			}
@@ -699,7 +699,7 @@ func TestNotStreams(t *testing.T) {
 			t.Errorf("a manifest of a later version: %v", err)
 		}
 	}
-	if _, err := s.PutReader(t.Context(), "k", nil, bale.Expiry{In: -1}); !errors.Is(err, bale.ErrInvalid) {
+	if _, err := s.PutReader(t.Context(), "k", nil, bale.TTL(-1)); !errors.Is(err, bale.ErrInvalid) {
 		t.Error(err)
 	}
 }

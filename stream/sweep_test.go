@@ -23,10 +23,11 @@ type skewed struct {
 }
 
 func (s skewed) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
-	if e.At.IsZero() {
+	ms, absolute := e.Millis()
+	if !absolute {
 		return s.memory.Touch(ctx, key, e)
 	}
-	return s.memory.Touch(ctx, key, bale.ExpireAt(e.At.Add(-s.ahead)))
+	return s.memory.Touch(ctx, key, bale.ExpireAt(time.UnixMilli(ms).Add(-s.ahead)))
 }
 
 // TestServerClockAhead: chunks live as long as the key, even if the server's clock is ahead by more

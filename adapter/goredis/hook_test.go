@@ -668,7 +668,7 @@ func TestNoValue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := cache.GetOrLoad(ctx, "negative", bale.TTL(time.Hour), func(context.Context) (string, error) { return "", bale.ErrNotFound }); !errors.Is(err, bale.ErrNotFound) {
+		if _, err := cache.GetOrLoad(ctx, "negative", func(context.Context) (string, error) { return "", bale.ErrNotFound }, bale.TTL(time.Hour)); !errors.Is(err, bale.ErrNotFound) {
 			t.Fatal(err)
 		}
 		trailer := func(expires time.Time) string {

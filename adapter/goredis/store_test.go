@@ -87,7 +87,7 @@ func TestPartialFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = cache.SetMany(ctx, map[string]string{"ok:1": "one", "no:1": "two"}, bale.Expiry{})
+	err = cache.SetMany(ctx, map[string]string{"ok:1": "one", "no:1": "two"})
 	var failed bale.KeyErrors
 	if !errors.As(err, &failed) || len(failed) != 1 || failed[0].Key != "no:1" || !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("SetMany: %v", err)
@@ -109,7 +109,7 @@ func TestCacheThroughRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.Set(ctx, "k", ada, bale.Expiry{}); err != nil {
+	if err := cache.Set(ctx, "k", ada); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := cache.Get(ctx, "k"); err != nil || got.Bio != ada.Bio {

@@ -73,7 +73,7 @@ func TestStoreWithCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := strings.Repeat("a value that packs well, ", 20)
-	if err := cache.Set(ctx, "k", value, bale.Expiry{}); err != nil {
+	if err := cache.Set(ctx, "k", value); err != nil {
 		t.Fatal(err)
 	}
 	hits := func() bool {

@@ -145,7 +145,7 @@ func runFleet(c fleetConfig) error {
 			return err
 		}
 		get = func(key string) (fleetValue, error) { return cache.Get(ctx, key) }
-		set = func(v fleetValue) error { return cache.Set(ctx, v.Key, v, bale.Expiry{}) }
+		set = func(v fleetValue) error { return cache.Set(ctx, v.Key, v) }
 	}
 	var operations atomic.Int64
 	go func() {

@@ -118,7 +118,7 @@ func TestVerifyGoesOn(t *testing.T) {
 	streams, err := stream.New(goredis.NewStore(client), stream.Options{})
 	clitest.OK(t, err)
 	short := func(key string) { // a stream whose chunk expires before it
-		_, err := streams.PutReader(ctx, key, strings.NewReader(key), bale.Expiry{Never: true})
+		_, err := streams.PutReader(ctx, key, strings.NewReader(key), bale.NoExpiry())
 		clitest.OK(t, err)
 		m, err := stream.ParseManifest([]byte(client.Get(ctx, key).Val()))
 		clitest.OK(t, err, client.PExpire(ctx, m.ChunkKey(key, 0), 1e9*3600).Err())

@@ -32,7 +32,7 @@ func TestVerifyRepairs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, expiry := range map[string]bale.Expiry{"endless": {Never: true}, "ends": bale.TTL(2 * time.Hour), "sound": {Never: true}} {
+	for key, expiry := range map[string]bale.Expiry{"endless": bale.NoExpiry(), "ends": bale.TTL(2 * time.Hour), "sound": bale.NoExpiry()} {
 		if _, err := streams.PutReader(ctx, key, strings.NewReader(key), expiry); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestVerifyRepairs(t *testing.T) {
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := streams.PutReader(ctx, "slow", r, bale.Expiry{Never: true})
+		_, err := streams.PutReader(ctx, "slow", r, bale.NoExpiry())
 		ended <- err
 	}()
 	if _, err := w.Write(make([]byte, 1<<20)); err != nil {

@@ -43,7 +43,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := users.Set(ctx, "shop:user:1", ada, bale.Expiry{}); err != nil {
+	if err := users.Set(ctx, "shop:user:1", ada); err != nil {
 		return err
 	}
 	user, err := users.Get(ctx, "shop:user:1")

@@ -71,7 +71,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 		time.Sleep(time.Millisecond)
 	}
 
-	if err := users.Set(ctx, "shop:user:1", profiles[0], bale.Expiry{}); err != nil {
+	if err := users.Set(ctx, "shop:user:1", profiles[0]); err != nil {
 		return err
 	}
 	got, err := users.Get(ctx, "shop:user:1")

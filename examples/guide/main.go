@@ -82,12 +82,13 @@ func firstLine(ctx context.Context, addr string, out io.Writer) error {
 	}
 	defer users.Close()
 
-	user, err := users.GetOrLoad(ctx, "shop:user:1001", bale.Expiry{}, func(ctx context.Context) (User, error) {
+	entry, err := users.GetOrLoad(ctx, "shop:user:1001", func(ctx context.Context) (User, error) {
 		return database(ctx, 1001)
 	})
 	if err != nil {
 		return err
 	}
+	user := entry.Value // entry.Stale says that it is an old one: see StaleIfError
 	fmt.Fprintf(out, "loaded %s\n", user.Name)
 
 	if err := users.Set(ctx, "shop:user:1002", user, bale.TTL(time.Minute)); err != nil {
@@ -170,12 +171,12 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 			return user, err
 		}
 	}
-	user, err := users.GetOrLoad(ctx, "shop:user:1001", bale.Expiry{}, load(1001))
+	entry, err := users.GetOrLoad(ctx, "shop:user:1001", load(1001))
 	if err != nil {
 		return err
 	}
-	_, err = users.GetOrLoad(ctx, "shop:user:404", bale.Expiry{}, load(404))
-	fmt.Fprintf(out, "loaded %s; user 404 is not there: %v\n", user.Name, errors.Is(err, bale.ErrNotFound))
+	_, err = users.GetOrLoad(ctx, "shop:user:404", load(404))
+	fmt.Fprintf(out, "loaded %s; user 404 is not there: %v\n", entry.Value.Name, errors.Is(err, bale.ErrNotFound))
 
 	// The hottest values, decoded, in the process.
 	invalidations, err := rueidis.NewInvalidations(client, rueidis.InvalidationsOptions{Prefixes: []string{"shop:user:"}})
@@ -191,7 +192,8 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	defer hot.Close()
-	if user, err = hot.Get(ctx, "shop:user:1001"); err != nil {
+	user, err := hot.Get(ctx, "shop:user:1001")
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "near: %s\n", user.Name)
@@ -250,7 +252,7 @@ func writes(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	for i := range 1000 {
-		if err := events.Set(ctx, fmt.Sprint("shop:event:", i), User{ID: i}, bale.Expiry{}); err != nil {
+		if err := events.Set(ctx, fmt.Sprint("shop:event:", i), User{ID: i}); err != nil {
 			return err
 		}
 	}

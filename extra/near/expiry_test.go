@@ -39,7 +39,7 @@ func TestExpiryIsObeyed(t *testing.T) {
 				for name, read := range map[string]func() (int, error){
 					"Get": get,
 					"GetOrLoad": func() (int, error) {
-						return near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), none)
+						return near.GetOrLoad(ctx, "k", none, bale.TTL(time.Hour))
 					},
 					"GetMany": func() (int, error) {
 						many, err := near.GetMany(ctx, "k")
@@ -55,7 +55,7 @@ func TestExpiryIsObeyed(t *testing.T) {
 							t.Fatal(err)
 						}
 						ends := time.Now().Add(ttl)
-						if _, err := cache.GetOrLoad(ctx, "k", bale.ExpireAt(ends), func(context.Context) (int, error) { return 1, nil }); err != nil {
+						if _, err := cache.GetOrLoad(ctx, "k", func(context.Context) (int, error) { return 1, nil }, bale.ExpireAt(ends)); err != nil {
 							t.Fatal(err)
 						}
 						before := near.Stats().Hits
@@ -94,7 +94,7 @@ func TestMissesAreKept(t *testing.T) {
 	reads := map[string]func(key string) error{
 		"Get": func(key string) error { _, err := near.Get(ctx, key); return err },
 		"GetOrLoad": func(key string) error {
-			_, err := near.GetOrLoad(ctx, key, bale.TTL(time.Hour), func(context.Context) (int, error) { loads.Add(1); return 0, bale.ErrNotFound })
+			_, err := near.GetOrLoad(ctx, key, func(context.Context) (int, error) { loads.Add(1); return 0, bale.ErrNotFound }, bale.TTL(time.Hour))
 			return err
 		},
 		"GetMany": func(key string) error {
@@ -164,11 +164,11 @@ func TestMissesAreKept(t *testing.T) {
 func TestMissesExpire(t *testing.T) {
 	ctx := t.Context()
 	near, _ := over(t, newStore(t, redisproc.ForTest(t).Addr()), Options[int]{}, bale.LoadOptions{NegativeTTL: 100 * time.Millisecond})
-	if _, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), none); !errors.Is(err, bale.ErrNotFound) {
+	if _, err := near.GetOrLoad(ctx, "k", none, bale.TTL(time.Hour)); !errors.Is(err, bale.ErrNotFound) {
 		t.Fatal(err)
 	}
 	await(t, "the miss does not expire", func() bool {
-		n, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), func(context.Context) (int, error) { return 1, nil })
+		n, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { return 1, nil }, bale.TTL(time.Hour))
 		return n == 1 && err == nil
 	})
 }
@@ -177,7 +177,7 @@ func TestMissesExpire(t *testing.T) {
 // load goes on.
 func TestOldValueByDeadline(t *testing.T) {
 	near, cache := over(t, newStore(t, redisproc.ForTest(t).Addr()), Options[int]{}, bale.LoadOptions{StaleIfError: time.Hour, Beta: -1, Lock: time.Second})
-	if _, err := near.GetOrLoad(t.Context(), "k", bale.TTL(time.Millisecond), func(context.Context) (int, error) { return 1, nil }); err != nil {
+	if _, err := near.GetOrLoad(t.Context(), "k", func(context.Context) (int, error) { return 1, nil }, bale.TTL(time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "it does not expire", func() bool {
@@ -200,7 +200,7 @@ func TestOldValueByDeadline(t *testing.T) {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second+time.Duration(i)*20*time.Millisecond)
 			defer cancel()
-			if n, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), load); n != 1 || err != nil {
+			if n, err := near.GetOrLoad(ctx, "k", load, bale.TTL(time.Hour)); n != 1 || err != nil {
 				t.Errorf("%d, %v", n, err)
 			}
 		})
@@ -226,7 +226,7 @@ func TestCloseWhileLoading(t *testing.T) {
 	var all sync.WaitGroup
 	for range 5 {
 		all.Go(func() {
-			n, err := near.GetOrLoad(t.Context(), "k", bale.TTL(time.Hour), func(ctx context.Context) (int, error) {
+			n, err := near.GetOrLoad(t.Context(), "k", func(ctx context.Context) (int, error) {
 				loading <- struct{}{}
 				select {
 				case <-release:
@@ -234,7 +234,7 @@ func TestCloseWhileLoading(t *testing.T) {
 				case <-ctx.Done():
 					return 0, ctx.Err()
 				}
-			})
+			}, bale.TTL(time.Hour))
 			if n != 1 || err != nil {
 				t.Errorf("%d, %v", n, err)
 			}
@@ -274,7 +274,7 @@ func TestNotKeptWithoutItsExpiry(t *testing.T) {
 		if n, err := near.Get(ctx, "k"); n != 1 || err != nil {
 			t.Errorf("Get: %d, %v", n, err)
 		}
-		if n, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), none); n != 1 || err != nil {
+		if n, err := near.GetOrLoad(ctx, "k", none, bale.TTL(time.Hour)); n != 1 || err != nil {
 			t.Errorf("GetOrLoad: %d, %v", n, err)
 		}
 		if many, err := near.GetMany(ctx, "k"); many["k"] != 1 || err != nil {
@@ -304,7 +304,7 @@ func TestExpiryOfSet(t *testing.T) {
 	}
 	for name, read := range map[string]func(key string) (int, error){
 		"Get":       func(key string) (int, error) { return near.Get(ctx, key) },
-		"GetOrLoad": func(key string) (int, error) { return near.GetOrLoad(ctx, key, bale.TTL(time.Hour), none) },
+		"GetOrLoad": func(key string) (int, error) { return near.GetOrLoad(ctx, key, none, bale.TTL(time.Hour)) },
 		"GetMany": func(key string) (int, error) {
 			many, err := near.GetMany(ctx, key)
 			if n, ok := many[key]; ok || err != nil {
@@ -351,7 +351,7 @@ func TestDistantExpiry(t *testing.T) {
 	for key, set := range map[string]func(key string) error{
 		"set": func(key string) error { return near.Set(ctx, key, 1, distant) },
 		"loaded": func(key string) error {
-			_, err := near.GetOrLoad(ctx, key, distant, func(context.Context) (int, error) { return 1, nil })
+			_, err := near.GetOrLoad(ctx, key, func(context.Context) (int, error) { return 1, nil }, distant)
 			return err
 		},
 	} {

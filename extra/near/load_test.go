@@ -64,15 +64,18 @@ func TestOldValueIsNotKept(t *testing.T) {
 	ctx := t.Context()
 	store := &gated{Store: newStore(t, redisproc.ForTest(t).Addr())}
 	near, cache := over(t, store, Options[int]{}, bale.LoadOptions{StaleIfError: time.Hour, Beta: -1})
-	for name, first := range map[string]func(context.Context, string, bale.Expiry, func(context.Context) (int, error)) (int, error){
-		"by it": near.GetOrLoad, "past it": cache.GetOrLoad,
-	} {
+	type getOrLoad func(context.Context, string, func(context.Context) (int, error), ...bale.Expiry) (int, error)
+	past := func(ctx context.Context, key string, load func(context.Context) (int, error), e ...bale.Expiry) (int, error) {
+		entry, err := cache.GetOrLoad(ctx, key, load, e...)
+		return entry.Value, err
+	}
+	for name, first := range map[string]getOrLoad{"by it": near.GetOrLoad, "past it": past} {
 		t.Run("loaded "+name, func(t *testing.T) {
 			soon := bale.TTL(20 * time.Millisecond)
 			if _, err := near.Delete(ctx, "k"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := near.GetOrLoad(ctx, "k", soon, func(context.Context) (int, error) { return 1, nil }); err != nil {
+			if _, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { return 1, nil }, soon); err != nil {
 				t.Fatal(err)
 			}
 			near.drop("k")
@@ -83,13 +86,13 @@ func TestOldValueIsNotKept(t *testing.T) {
 			before := store.gets.Load()
 			loading, gate := make(chan struct{}, callers+1), make(chan struct{})
 			var all sync.WaitGroup
-			get := func(from func(context.Context, string, bale.Expiry, func(context.Context) (int, error)) (int, error)) {
+			get := func(from getOrLoad) {
 				all.Go(func() {
-					v, err := from(ctx, "k", soon, func(context.Context) (int, error) {
+					v, err := from(ctx, "k", func(context.Context) (int, error) {
 						loading <- struct{}{}
 						<-gate
 						return 0, errors.New("down")
-					})
+					}, soon)
 					if v != 1 || err != nil {
 						t.Errorf("got %d, %v", v, err)
 					}
@@ -136,11 +139,11 @@ func TestWriteWhileLoading(t *testing.T) {
 			loading, gate := make(chan struct{}, 1), make(chan struct{})
 			var all sync.WaitGroup
 			all.Go(func() {
-				v, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), func(context.Context) (int, error) {
+				v, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) {
 					loading <- struct{}{}
 					<-gate
 					return 1, nil
-				})
+				}, bale.TTL(time.Hour))
 				if v != 1 || err != nil {
 					t.Errorf("one who came before got %d, %v", v, err)
 				}
@@ -152,7 +155,7 @@ func TestWriteWhileLoading(t *testing.T) {
 			quiet(t, near)
 			get := func(when string) {
 				t.Helper()
-				if v, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), func(context.Context) (int, error) { return 4, nil }); v != test.want || err != nil {
+				if v, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { return 4, nil }, bale.TTL(time.Hour)); v != test.want || err != nil {
 					t.Errorf("%s GetOrLoad gets %d, %v", when, v, err)
 				}
 				if v, err := near.Get(ctx, "k"); v != test.want || err != nil {
@@ -191,7 +194,7 @@ func TestDeletesAgainstLoaders(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), load); err != nil {
+				if _, err := near.GetOrLoad(ctx, "k", load, bale.TTL(time.Hour)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -205,7 +208,7 @@ func TestDeletesAgainstLoaders(t *testing.T) {
 			t.Error(err)
 			break
 		}
-		if got, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), load); err != nil || got != n {
+		if got, err := near.GetOrLoad(ctx, "k", load, bale.TTL(time.Hour)); err != nil || got != n {
 			t.Errorf("%d was to be loaded, got %d, %v", n, got, err)
 			break
 		}
@@ -237,7 +240,7 @@ func TestOneReadingByLoaders(t *testing.T) {
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() {
-				v, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), func(context.Context) (int, error) { loads.Add(1); return 1, nil })
+				v, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { loads.Add(1); return 1, nil }, bale.TTL(time.Hour))
 				if v != 1 || err != nil {
 					t.Errorf("got %d, %v", v, err)
 				}
@@ -260,7 +263,7 @@ func TestGetDoesNotWaitForALoad(t *testing.T) {
 	loading, gate := make(chan struct{}, 1), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
-		near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil })
+		near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil }, bale.TTL(time.Hour))
 	})
 	next(t, loading)
 	if v, err := near.Get(ctx, "k"); !errors.Is(err, bale.ErrNotFound) {
@@ -320,7 +323,7 @@ func TestRefreshAhead(t *testing.T) {
 	var loads atomic.Int64
 	get := func(want int) {
 		t.Helper()
-		if v, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), func(context.Context) (int, error) { return int(loads.Add(1)), nil }); v != want || err != nil {
+		if v, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { return int(loads.Add(1)), nil }, bale.TTL(time.Hour)); v != want || err != nil {
 			t.Errorf("got %d, %v; want %d", v, err, want)
 		}
 	}
@@ -349,7 +352,7 @@ func TestContextsOfLoaders(t *testing.T) {
 	get := func() context.CancelFunc {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			v, err := near.GetOrLoad(ctx, "k", bale.TTL(time.Hour), func(ctx context.Context) (int, error) {
+			v, err := near.GetOrLoad(ctx, "k", func(ctx context.Context) (int, error) {
 				loads.Add(1)
 				loading <- struct{}{}
 				select {
@@ -359,7 +362,7 @@ func TestContextsOfLoaders(t *testing.T) {
 					ended <- struct{}{}
 					return 0, ctx.Err()
 				}
-			})
+			}, bale.TTL(time.Hour))
 			if err == nil && v != 1 {
 				err = fmt.Errorf("got %d", v)
 			}
@@ -444,12 +447,12 @@ func TestPanicWhileLoading(t *testing.T) {
 			var all sync.WaitGroup
 			for range callers {
 				all.Go(func() {
-					_, err := near.GetOrLoad(t.Context(), "k", bale.TTL(time.Hour), func(context.Context) (int, error) {
+					_, err := near.GetOrLoad(t.Context(), "k", func(context.Context) (int, error) {
 						if what == "load" {
 							panic("as it is told")
 						}
 						return 1, nil
-					})
+					}, bale.TTL(time.Hour))
 					var keyErr *bale.KeyError
 					if what == "none" {
 						if err != nil {
@@ -474,7 +477,7 @@ func TestInvalidExpiry(t *testing.T) {
 	loading, gate := make(chan struct{}, 1), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
-		v, err := near.GetOrLoad(t.Context(), "k", bale.TTL(time.Hour), func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil })
+		v, err := near.GetOrLoad(t.Context(), "k", func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil }, bale.TTL(time.Hour))
 		if v != 1 || err != nil {
 			t.Errorf("%d, %v", v, err)
 		}
@@ -483,7 +486,7 @@ func TestInvalidExpiry(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so that it does not wait
 	var keyErr *bale.KeyError
-	if _, err := near.GetOrLoad(ctx, "k", bale.TTL(-1), none); !errors.Is(err, bale.ErrInvalid) || !errors.As(err, &keyErr) || keyErr.Key != "k" {
+	if _, err := near.GetOrLoad(ctx, "k", none, bale.TTL(-1)); !errors.Is(err, bale.ErrInvalid) || !errors.As(err, &keyErr) || keyErr.Key != "k" {
 		t.Error(err)
 	}
 	close(gate)

@@ -685,26 +685,34 @@ func keyError(key string, err error) *bale.KeyError {
 	return &bale.KeyError{Op: "get", Key: key, Err: err}
 }
 
-// GetOrLoad returns the value of a key, or loads and stores it like bale.Cache.GetOrLoad. It calls
-// that method when no value is kept, so a refresh ahead of expiry starts then at the earliest.
+// GetOrLoad returns the value of a key, or loads and stores it like bale.Cache.GetOrLoad, and
+// returns it without its expiry. It calls that method when no value is kept, so a refresh ahead of expiry starts then at the earliest.
 // Values and cached misses are kept until they expire; old values (LoadOptions.StaleIfError) are
 // not.
 //
 // Calls for one key share one read and one load: those of the first call, with its expiry and the
 // values of its ctx. Each call ends with its own ctx; at a deadline it gets the old value, if there
 // is one. The load's ctx ends when all calls have left. A panic becomes an error for all of them.
-func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, load func(context.Context) (T, error)) (T, error) {
+func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, load func(context.Context) (T, error), e ...bale.Expiry) (T, error) {
 	now := c.now()
 	if e := c.kept(key, now); e != nil {
 		c.counts.RecordHits(1)
 		return c.served(e)
 	}
 	c.counts.RecordMisses(1)
-	if err := e.Validate(); err != nil { // not for the others
-		var zero T
-		return zero, &bale.KeyError{Op: "load", Key: key, Err: err}
+	for _, e := range e {
+		if err := e.Validate(); err != nil { // not for the others
+			var zero T
+			return zero, &bale.KeyError{Op: "load", Key: key, Err: err}
+		}
 	}
-	return c.miss(ctx, want{key, true}, now, func(ctx context.Context) (bale.Entry[T], error) { return c.cache.Fetch(ctx, key, e, load) })
+	return c.miss(ctx, want{key, true}, now, func(ctx context.Context) (bale.Entry[T], error) {
+		entry, err := c.cache.GetOrLoad(ctx, key, load, e...)
+		if err == nil && entry.Expires.IsZero() {
+			entry.Expires = c.cache.Expires(ctx, key)
+		}
+		return entry, err
+	})
 }
 
 // The methods that write drop the kept value after the answer of Redis, even if that is an error. A
@@ -713,19 +721,19 @@ func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, e bale.Expiry, loa
 // since.
 
 // Set writes a value like bale.Cache.Set.
-func (c *Cache[T]) Set(ctx context.Context, key string, v T, e bale.Expiry) error {
+func (c *Cache[T]) Set(ctx context.Context, key string, v T, e ...bale.Expiry) error {
 	defer c.drop(key)
-	return c.cache.Set(ctx, key, v, e)
+	return c.cache.Set(ctx, key, v, e...)
 }
 
 // SetMany writes values like bale.Cache.SetMany.
-func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e bale.Expiry) error {
+func (c *Cache[T]) SetMany(ctx context.Context, values map[string]T, e ...bale.Expiry) error {
 	defer func() {
 		for key := range values {
 			c.drop(key)
 		}
 	}()
-	return c.cache.SetMany(ctx, values, e)
+	return c.cache.SetMany(ctx, values, e...)
 }
 
 // Delete removes keys like bale.Cache.Delete.
@@ -736,9 +744,9 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 
 // Touch gives a key another expiry like bale.Cache.Touch. The next read of the value asks Redis,
 // because it may have expired.
-func (c *Cache[T]) Touch(ctx context.Context, key string, e bale.Expiry) error {
+func (c *Cache[T]) Touch(ctx context.Context, key string, e ...bale.Expiry) error {
 	defer c.drop(key)
-	return c.cache.Touch(ctx, key, e)
+	return c.cache.Touch(ctx, key, e...)
 }
 
 // drop removes keys. No later call gets a value that is kept, or being read, now.

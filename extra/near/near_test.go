@@ -118,8 +118,8 @@ func TestOwnWrites(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		"Set":     {func() error { return near.Set(ctx, "k", "b", bale.Expiry{}) }, "b"},
-		"SetMany": {func() error { return near.SetMany(ctx, map[string]string{"k": "b", "l": "c"}, bale.Expiry{}) }, "b"},
+		"Set":     {func() error { return near.Set(ctx, "k", "b") }, "b"},
+		"SetMany": {func() error { return near.SetMany(ctx, map[string]string{"k": "b", "l": "c"}) }, "b"},
 		"Touch":   {func() error { return near.Touch(ctx, "k", bale.ExpireAt(time.Unix(1, 0))) }, ""},
 		"Delete": {func() error {
 			n, err := near.Delete(ctx, "none", "k")
@@ -129,7 +129,7 @@ func TestOwnWrites(t *testing.T) {
 			return err
 		}, ""},
 	} {
-		if err := near.Set(ctx, "k", "a", bale.Expiry{}); err != nil {
+		if err := near.Set(ctx, "k", "a"); err != nil {
 			t.Fatal(err)
 		}
 		kept(t, near, "k", "a")
@@ -170,7 +170,7 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 				case 1:
 					_, err = near.GetMany(ctx, "k", "l")
 				default:
-					_, err = near.GetOrLoad(ctx, "k", bale.Expiry{}, none)
+					_, err = near.GetOrLoad(ctx, "k", none)
 				}
 				if err != nil && !errors.Is(err, bale.ErrNotFound) {
 					t.Error(err)
@@ -180,7 +180,7 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 		})
 	}
 	for n := range 1000 {
-		if err := near.Set(ctx, "k", n, bale.Expiry{}); err != nil {
+		if err := near.Set(ctx, "k", n); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := near.Get(ctx, "k"); err != nil || got != n {
@@ -191,7 +191,7 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 			t.Errorf("%d was set, then got %d, %v", n, got["k"], err)
 			break
 		}
-		if got, err := near.GetOrLoad(ctx, "k", bale.Expiry{}, none); err != nil || got != n {
+		if got, err := near.GetOrLoad(ctx, "k", none); err != nil || got != n {
 			t.Errorf("%d was set, then got %d, %v", n, got, err)
 			break
 		}
@@ -216,7 +216,7 @@ func TestChangeWhileReading(t *testing.T) {
 			await(t, "no invalidation", func() bool { return c.Stats().Invalidations > before })
 		},
 		"by Set": func(c *Cache[string]) {
-			if err := c.Set(ctx, "k", "b", bale.Expiry{}); err != nil {
+			if err := c.Set(ctx, "k", "b"); err != nil {
 				t.Error(err)
 			}
 		},
@@ -283,7 +283,7 @@ func TestOneReading(t *testing.T) {
 	ctx := t.Context()
 	store := &gated{Store: newStore(t, redisproc.ForTest(t).Addr()), gate: make(chan struct{})}
 	near := newCache(t, store, Options[string]{MaxAge: time.Hour})
-	if err := near.Set(ctx, "k", "a", bale.Expiry{}); err != nil {
+	if err := near.Set(ctx, "k", "a"); err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
@@ -317,7 +317,7 @@ func TestContexts(t *testing.T) {
 		t.Run(fmt.Sprintf("many %v", many), func(t *testing.T) {
 			store := &gated{Store: newStore(t, redisproc.ForTest(t).Addr()), gate: make(chan struct{}), read: make(chan struct{})}
 			near := newCache(t, store, Options[string]{MaxAge: time.Hour})
-			if err := near.Set(t.Context(), "k", "a", bale.Expiry{}); err != nil {
+			if err := near.Set(t.Context(), "k", "a"); err != nil {
 				t.Fatal(err)
 			}
 			get := func(ctx context.Context) <-chan error {
@@ -464,13 +464,13 @@ func TestGetOrLoad(t *testing.T) {
 	get := func(want int, wantErr error, wantHit bool) {
 		t.Helper()
 		hits := near.Stats().Hits
-		got, err := near.GetOrLoad(ctx, "k", bale.TTL(50*time.Millisecond), func(context.Context) (int, error) {
+		got, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) {
 			loads++
 			if meanwhile != nil {
 				meanwhile()
 			}
 			return loads, fails
-		})
+		}, bale.TTL(50*time.Millisecond))
 		if got != want || !errors.Is(err, wantErr) || near.Stats().Hits-hits == 1 != wantHit {
 			t.Errorf("got %d, %v, a hit %v; want %d, %v, %v", got, err, near.Stats().Hits-hits == 1, want, wantErr, wantHit)
 		}
@@ -516,7 +516,7 @@ func TestClone(t *testing.T) {
 	ctx := t.Context()
 	near := newCache(t, newStore(t, redisproc.ForTest(t).Addr()), Options[[]string]{MaxAge: time.Hour, Clone: slices.Clone[[]string]})
 	want := []string{"a", "b"}
-	if err := near.Set(ctx, "k", want, bale.Expiry{}); err != nil {
+	if err := near.Set(ctx, "k", want); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -538,7 +538,7 @@ func TestClone(t *testing.T) {
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
-			got, err := near.GetOrLoad(ctx, "k", bale.Expiry{}, func(context.Context) ([]string, error) { <-gate; return slices.Clone(want), nil })
+			got, err := near.GetOrLoad(ctx, "k", func(context.Context) ([]string, error) { <-gate; return slices.Clone(want), nil })
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("%q, %v", got, err)
 			}
@@ -565,7 +565,7 @@ func TestMemory(t *testing.T) {
 		total += len(v)
 		values[fmt.Sprint("key:", i)] = v
 	}
-	if err := near.SetMany(ctx, values, bale.Expiry{}); err != nil {
+	if err := near.SetMany(ctx, values); err != nil {
 		t.Fatal(err)
 	}
 	sum := func() (n int64) {
@@ -613,7 +613,7 @@ func TestMemory(t *testing.T) {
 	}
 
 	large := strings.Repeat("x", maxBytes/largestPart)
-	if err := near.Set(ctx, "large", large, bale.Expiry{}); err != nil {
+	if err := near.Set(ctx, "large", large); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -650,7 +650,7 @@ func TestMemory(t *testing.T) {
 // TestMemoryIsFreed: what is too old goes by itself.
 func TestMemoryIsFreed(t *testing.T) {
 	near := newCache(t, newStore(t, redisproc.ForTest(t).Addr()), Options[string]{MaxAge: 10 * time.Millisecond})
-	if err := near.Set(t.Context(), "k", "a", bale.Expiry{}); err != nil {
+	if err := near.Set(t.Context(), "k", "a"); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "nothing is kept", func() bool {
@@ -746,7 +746,7 @@ func TestAllocations(t *testing.T) {
 	}
 	ctx := t.Context()
 	near := newCache(t, newStore(t, redisproc.ForTest(t).Addr()), Options[string]{MaxAge: time.Hour})
-	if err := near.Set(ctx, "k", "a", bale.Expiry{}); err != nil {
+	if err := near.Set(ctx, "k", "a"); err != nil {
 		t.Fatal(err)
 	}
 	kept(t, near, "k", "a")
@@ -759,7 +759,7 @@ func TestAllocations(t *testing.T) {
 	}
 	load := func(context.Context) (string, error) { return "", bale.ErrNotFound }
 	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := near.GetOrLoad(ctx, "k", bale.Expiry{}, load); err != nil {
+		if _, err := near.GetOrLoad(ctx, "k", load); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -770,7 +770,7 @@ func TestAllocations(t *testing.T) {
 func BenchmarkGetKept(b *testing.B) {
 	ctx := b.Context()
 	near := newCache(b, newStore(b, redisproc.ForTest(b).Addr()), Options[string]{MaxAge: time.Hour})
-	if err := near.Set(ctx, "shop:user:1", "a", bale.Expiry{}); err != nil {
+	if err := near.Set(ctx, "shop:user:1", "a"); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := near.Get(ctx, "shop:user:1"); err != nil {
@@ -813,7 +813,7 @@ func TestKeysThatAreNotCovered(t *testing.T) {
 		if got := near.maxAgeOf(key); got != want {
 			t.Errorf("%s gets %v old, want %v", key, got, want)
 		}
-		if err := cache.Set(t.Context(), key, 1, bale.Expiry{}); err != nil {
+		if err := cache.Set(t.Context(), key, 1); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := near.Get(t.Context(), key); err != nil {

@@ -55,7 +55,7 @@ func (l *ledger) run(t *testing.T, writer *bale.Cache[int], reader *Cache[int], 
 	for i, key := range l.keys {
 		all.Go(func() {
 			for n := 1; !over() && n < mostValues; {
-				if err := writer.Set(ctx, key, n, bale.Expiry{}); err != nil {
+				if err := writer.Set(ctx, key, n); err != nil {
 					if !errorsAllowed {
 						t.Error(err)
 						return
@@ -84,7 +84,7 @@ func (l *ledger) run(t *testing.T, writer *bale.Cache[int], reader *Cache[int], 
 					case 0:
 						n, err = reader.Get(ctx, key)
 					case 1:
-						n, err = reader.GetOrLoad(ctx, key, bale.Expiry{}, none)
+						n, err = reader.GetOrLoad(ctx, key, none)
 					default:
 						got, err = reader.GetMany(ctx, l.keys...)
 					}
@@ -305,7 +305,7 @@ func TestCluster(t *testing.T) {
 		for _, key := range l.keys {
 			values[key] = round
 		}
-		if err := writer.SetMany(t.Context(), values, bale.Expiry{}); err != nil {
+		if err := writer.SetMany(t.Context(), values); err != nil {
 			t.Fatal(err)
 		}
 		l.settled(t, writer, near)

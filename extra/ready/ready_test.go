@@ -58,7 +58,7 @@ func (m *memory) Set(_ context.Context, key string, value []byte, e bale.Expiry)
 	if m.fail != nil {
 		return m.fail
 	}
-	if e.In <= 0 {
+	if ms, absolute := e.Millis(); ms <= 0 || absolute {
 		return errors.New("a probe value that stays")
 	}
 	m.values[key] = append([]byte{}, value...)

@@ -334,7 +334,7 @@ func each(keys []string, err error) []done {
 
 func expiry(ms int64) bale.Expiry {
 	if ms == 0 {
-		return bale.Expiry{Never: true}
+		return bale.NoExpiry()
 	}
 	return bale.TTL(time.Duration(ms) * time.Millisecond)
 }
@@ -348,11 +348,19 @@ func (w *worker) cacheOf(key string) *bale.Cache[Value] {
 type typed interface {
 	Get(ctx context.Context, key string) (Value, error)
 	GetMany(ctx context.Context, keys ...string) (map[string]Value, error)
-	Set(ctx context.Context, key string, v Value, e bale.Expiry) error
-	SetMany(ctx context.Context, values map[string]Value, e bale.Expiry) error
+	Set(ctx context.Context, key string, v Value, e ...bale.Expiry) error
+	SetMany(ctx context.Context, values map[string]Value, e ...bale.Expiry) error
 	Delete(ctx context.Context, keys ...string) (int, error)
-	Touch(ctx context.Context, key string, e bale.Expiry) error
-	GetOrLoad(ctx context.Context, key string, e bale.Expiry, load func(context.Context) (Value, error)) (Value, error)
+	Touch(ctx context.Context, key string, e ...bale.Expiry) error
+	GetOrLoad(ctx context.Context, key string, load func(context.Context) (Value, error), e ...bale.Expiry) (bale.Entry[Value], error)
+}
+
+// kept is a near.Cache as typed.
+type kept struct{ *near.Cache[Value] }
+
+func (k kept) GetOrLoad(ctx context.Context, key string, load func(context.Context) (Value, error), e ...bale.Expiry) (bale.Entry[Value], error) {
+	v, err := k.Cache.GetOrLoad(ctx, key, load, e...)
+	return bale.Entry[Value]{Value: v}, err
 }
 
 // do carries out a request.
@@ -364,9 +372,9 @@ func (w *worker) do(ctx context.Context, r *request) reply {
 	case strings.HasPrefix(r.Keys[0], "l:"):
 		c = w.loads
 	case strings.HasPrefix(r.Keys[0], "n:"):
-		c = w.near
+		c = kept{w.near}
 	case strings.HasPrefix(r.Keys[0], "nl:"):
-		c = w.loaded
+		c = kept{w.loaded}
 	case strings.HasPrefix(r.Keys[0], "b:"):
 		c = w.batch
 	}
@@ -475,28 +483,10 @@ func (w *worker) load(ctx context.Context, c typed, r *request, value func(int) 
 		}
 		return value(0), nil
 	}
-	var v Value
-	var err error
-	var stale bool
-	if cache, is := c.(*bale.Cache[Value]); is {
-		v, stale, err = fetch(ctx, cache, r.Keys[0], expiry(r.TTL), load)
-	} else {
-		v, err = c.GetOrLoad(ctx, r.Keys[0], expiry(r.TTL), load)
-	}
+	entry, err := c.GetOrLoad(ctx, r.Keys[0], load, expiry(r.TTL))
 	mu.Lock()
 	defer mu.Unlock()
-	return reply{Loads: a.Loads, Got: []got{of(r.Keys[0], v, err)}, Stale: stale}
-}
-
-// fetch is [bale.Cache.Fetch], which versions of bale have with one result before the error, or
-// two.
-func fetch(ctx context.Context, cache *bale.Cache[Value], key string, e bale.Expiry, load func(context.Context) (Value, error)) (v Value, stale bool, err error) {
-	out := reflect.ValueOf(cache.Fetch).Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(key), reflect.ValueOf(e), reflect.ValueOf(load)})
-	err, _ = out[len(out)-1].Interface().(error)
-	if len(out) == 3 {
-		return out[0].Interface().(Value), out[1].Bool(), err
-	}
-	return out[0].FieldByName("Value").Interface().(Value), out[0].FieldByName("Stale").Bool(), err
+	return reply{Loads: a.Loads, Got: []got{of(r.Keys[0], entry.Value, err)}, Stale: entry.Stale}
 }
 
 var errLoader = errors.New("the loader fails, as it was asked to")

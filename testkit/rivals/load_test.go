@@ -43,12 +43,12 @@ func TestOneLoad(t *testing.T) {
 					for i := range callers {
 						wg.Go(func() {
 							<-start
-							got, err := caches[i%processes].GetOrLoad(ctx, key, bale.TTL(time.Hour), func(context.Context) (account, error) {
+							got, err := caches[i%processes].GetOrLoad(ctx, key, func(context.Context) (account, error) {
 								loads.Add(1)
 								time.Sleep(time.Duration(round) * 20 * time.Millisecond)
 								return want, nil
-							})
-							if err == nil && !got.equal(want) {
+							}, bale.TTL(time.Hour))
+							if err == nil && !got.Value.equal(want) {
 								err = errOther
 							}
 							if err != nil {

@@ -182,7 +182,7 @@ func BenchmarkRead(b *testing.B) {
 				for i, a := range all {
 					encoded, err := json.Marshal(a)
 					if err == nil {
-						err = errors.Join(client.store.Set(b.Context(), plain[i], encoded, bale.Expiry{}), made.Set(b.Context(), keys[i], a, bale.Expiry{}))
+						err = errors.Join(client.store.Set(b.Context(), plain[i], encoded, bale.Expiry{}), made.Set(b.Context(), keys[i], a))
 					}
 					if err != nil {
 						b.Fatal(err)

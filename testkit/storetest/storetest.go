@@ -214,7 +214,7 @@ func testBuffers(t *testing.T, s bale.Store) {
 func testExpiry(t *testing.T, s bale.Store, d Deployment) {
 	ctx := t.Context()
 	at := time.Now().Add(time.Hour + 123456*time.Microsecond)
-	for name, e := range map[string]bale.Expiry{"px": bale.TTL(1500 * time.Millisecond), "long": bale.TTL(100 * time.Hour), "never": {Never: true}, "zero": {}, "pxat": bale.ExpireAt(at)} {
+	for name, e := range map[string]bale.Expiry{"px": bale.TTL(1500 * time.Millisecond), "long": bale.TTL(100 * time.Hour), "never": bale.NoExpiry(), "zero": {}, "pxat": bale.ExpireAt(at)} {
 		for how, set := range map[string]func(key string) error{
 			"set":     func(key string) error { return s.Set(ctx, key, []byte("v"), e) },
 			"setmany": func(key string) error { return s.SetMany(ctx, []bale.Item{{Key: key, Value: []byte("v"), Expiry: e}}) },
@@ -266,7 +266,7 @@ func testExpiry(t *testing.T, s bale.Store, d Deployment) {
 		}
 	}
 	must(t, s.Set(ctx, "eternal", nil, bale.Expiry{}))
-	if ok, err := s.Touch(ctx, "eternal", bale.Expiry{Never: true}); !ok || err != nil {
+	if ok, err := s.Touch(ctx, "eternal", bale.NoExpiry()); !ok || err != nil {
 		t.Errorf("touch of a key without expiry: %v, %v", ok, err)
 	}
 	must(t, s.Set(ctx, "past", []byte("v"), bale.ExpireAt(time.Now().Add(-time.Hour))))

@@ -61,7 +61,7 @@ func TestCache(t *testing.T) {
 			t.Errorf("%s: %v, not %v", what, err, want)
 		}
 	}
-	check("set", cache.Set(ctx, key(1), value, bale.Expiry{}), nil)
+	check("set", cache.Set(ctx, key(1), value), nil)
 	got, err := cache.Get(ctx, key(1))
 	check("get", err, nil)
 	if got != value {
@@ -69,7 +69,7 @@ func TestCache(t *testing.T) {
 	}
 	_, err = cache.Get(ctx, key(2))
 	check("miss", err, bale.ErrNotFound)
-	check("set many", cache.SetMany(ctx, map[string]string{key(3): value, key(4): value}, bale.Expiry{}), nil)
+	check("set many", cache.SetMany(ctx, map[string]string{key(3): value, key(4): value}), nil)
 	_, err = cache.GetMany(ctx, key(1), key(2), key(3))
 	check("get many", err, nil)
 	packed, err := client.Get(ctx, key(1)).Bytes()
@@ -83,9 +83,9 @@ func TestCache(t *testing.T) {
 		t.Error("a list is read")
 	}
 	broken := errors.New(secretError + " of " + key(7))
-	_, err = cache.GetOrLoad(ctx, key(7), bale.Expiry{}, func(context.Context) (string, error) { return value, broken })
+	_, err = cache.GetOrLoad(ctx, key(7), func(context.Context) (string, error) { return value, broken })
 	check("load", err, broken)
-	check("touch", cache.Touch(ctx, key(1), bale.Expiry{Never: true}), nil)
+	check("touch", cache.Touch(ctx, key(1), bale.NoExpiry()), nil)
 	_, err = cache.Delete(ctx, key(1), key(3))
 	check("delete", err, nil)
 	if err := cache.Close(); err != nil {
