@@ -289,3 +289,17 @@ func TestInspectLargeValues(t *testing.T) {
 		}
 	}
 }
+
+// TestListIsPaced: the bytes of dictionaries count as those of values do, 20 MiB a second.
+func TestListIsPaced(t *testing.T) {
+	l := newLifecycle(t, 1)
+	const n = 8
+	for i := range n {
+		l.set(fmt.Sprintf("%sdata:%08x", dict.DefaultPrefix, i+1), make([]byte, frame.MaxDictionarySize))
+	}
+	start := time.Now()
+	l.run(t.Context(), l.server.URL(), "dict", "list")
+	if took := time.Since(start); took < (n-1)*time.Second/20 {
+		t.Errorf("%d MiB took %v", n, took)
+	}
+}

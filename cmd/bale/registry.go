@@ -355,6 +355,7 @@ func (s *redisServers) inventory(ctx context.Context, group string) (in report.I
 		in.Groups = append(in.Groups, unlisted...)
 	}
 	store := goredis.NewDictStore(s.keys)
+	pace := &keyspace.Pacer{Pace: registryPace} // of their bytes
 	return in, s.walk(ctx, s.prefix, func(name string) error {
 		kind, name, _ := strings.Cut(name, ":")
 		if kind == "group" && !listed {
@@ -379,7 +380,7 @@ func (s *redisServers) inventory(ctx context.Context, group string) (in report.I
 		}
 		d, err := dict.New(values[0])
 		in.Sound[id] = err == nil && d.ID() == id
-		return nil
+		return pace.Wait(ctx, nil, 0, len(values[0]))
 	})
 }
 

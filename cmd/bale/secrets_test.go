@@ -37,6 +37,22 @@ func TestNoSecretIsShown(t *testing.T) {
 	clitest.NoSecretIsShown(t, app, append(connecting, "verify URL"))
 }
 
+// TestNoSecretInAnotherPlace: a URL that is given to the wrong option, or in place of a file, shows
+// no password either.
+func TestNoSecretInAnotherPlace(t *testing.T) {
+	for _, command := range []string{
+		"URL", "verify URL", "verify --max-rate=URL", "verify --max-bandwidth URL", "dict grace URL", "dict grace --grace=URL", "dict activate URL --group g", "dict list --json=URL",
+		"inspect URL", "stats URL", "stats --json=/none/URL x", "pack --compress=URL", "unpack --dict URL", "unpack --max-size=URL", "advise --data URL", "advise --rdb URL", "advise --cpu-budget=URL",
+		"train --out d --data URL", "train --out URL --data x", "dict import URL --group g", "migrate --redis redis://127.0.0.1:1 --match x --compress URL", "dict list --redis-password-file=URL",
+	} {
+		args := strings.Fields(strings.ReplaceAll(command, "URL", "redis://user:5ecret@host"))
+		var out bytes.Buffer
+		if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &out); code == cli.ExitDone || strings.Contains(out.String(), "5ecret") {
+			t.Errorf("%q: exit %d, %s", args, code, &out)
+		}
+	}
+}
+
 // TestFilesAreTheUsers: what may hold values can be read by its user alone.
 func TestFilesAreTheUsers(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -11,10 +11,34 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/stream"
 )
+
+// largestRecord is more than a manifest or a journal has, in bytes.
+const largestRecord = 1 << 20
+
+// recordStore reads no more of a value than a manifest or a journal has. Anybody can put something
+// large where a repair looks for one. It is for streams that are mended, and not read.
+type recordStore struct {
+	*goredis.Store
+	client redis.UniversalClient
+}
+
+// Get returns the start of a value, which is no record if there is more.
+func (s recordStore) Get(ctx context.Context, key string) ([]byte, error) {
+	b, err := s.client.GetRange(ctx, key, 0, largestRecord).Bytes()
+	if err != nil || len(b) > 0 {
+		return b, err
+	}
+	there, err := s.client.Exists(ctx, key).Result()
+	if err == nil && there == 0 {
+		err = bale.ErrNotFound
+	}
+	return b, err
+}
 
 // chunkKeys says where the chunks are.
 func chunkKeys(m *stream.Manifest, key string) string {

@@ -115,7 +115,7 @@ func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 		return err
 	}
 	defer out.Discard()
-	streams, err := stream.New(goredis.NewStore(client), stream.Options{})
+	streams, err := stream.New(recordStore{goredis.NewStore(client), client}, stream.Options{})
 	if err != nil {
 		return err
 	}

@@ -127,6 +127,38 @@ func TestForgedManifest(t *testing.T) {
 	}
 }
 
+// TestRepairReadsLittle: a large value where a repair looks for a journal, or for a stream, is not
+// read, and stays.
+func TestRepairReadsLittle(t *testing.T) {
+	const large, allowed = 100 << 20, 16 << 20
+	ctx := t.Context()
+	l := newLifecycle(t, 1)
+	empty := []byte{2, 0} // an alive key's journal
+	h := frame.Header{Algorithm: frame.Chunks, HasChecksum: true, Checksum: frame.Checksum(empty), Length: uint64(len(empty))}
+	noise := strings.Repeat("x", large)
+	for key, value := range map[string]string{"a:G:alive": "", "a:bale:journal": noise, "b:G:alive": "", "b": noise} {
+		if value == "" {
+			value = string(append(h.Append(nil), empty...))
+		}
+		if err := l.client.Set(ctx, key, value, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := l.peak()
+	code, out, errs := l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--max-bandwidth", "0", "--repair")
+	if code != cli.ExitFailed || !strings.Contains(out, "1 CANNOT BE UNPACKED") || !strings.Contains(out, "not the journal of a stream") {
+		t.Errorf("exit %d, %s\n%s", code, errs, out)
+	}
+	if grown := l.peak() - before; grown > allowed {
+		t.Errorf("the server grew by %d MiB", grown>>20)
+	}
+	for _, key := range []string{"a:bale:journal", "b"} {
+		if n := l.client.StrLen(ctx, key).Val(); n != large {
+			t.Errorf("%s has %d bytes", key, n)
+		}
+	}
+}
+
 // TestVerifyIsInterrupted while it looks for the chunks of one stream, slowly.
 func TestVerifyIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -54,7 +54,7 @@ type Options struct {
 
 const (
 	allEntries = 200_000  // keys that are remembered, of all groups
-	allBytes   = 48 << 20 // of their names and values
+	allBytes   = 48 << 20 // of memory that their names and values take
 
 	topKeys = 20
 

@@ -20,7 +20,7 @@ type entry struct {
 	now      int64         // bytes, modelled; of another type than string and hash as MEMORY USAGE says
 	told     int64         // bytes as MEMORY USAGE should say them
 	usage    int64         // MEMORY USAGE, 0 where it was not asked for
-	read     int64         // bytes of items
+	read     int64         // bytes of memory that items take
 	items    []item        // what could be packed; nil where it was not read or is let go
 	sampled  bool          // it is one of those whose values are tried, where there are any
 	rough    bool          // now is MEMORY USAGE
@@ -33,6 +33,10 @@ type item struct {
 	head []byte // the value, or its first part
 	size int64  // of the whole value
 }
+
+// itemBytes is the memory of an item beside its bytes: its part of the list, with room to grow, and
+// two allocations of 8 bytes at least. Of tiny fields it is nearly all.
+const itemBytes = 96
 
 // tally holds the counts and the sample of a group of keys. The sample is the keys with the lowest
 // ranks ("bottom-k sampling", Cohen and Kaplan, 2007). It is uniform, and the same for the same
@@ -51,7 +55,7 @@ type tally struct {
 type limits struct {
 	entries, values int   // of a group: keys that are looked at, and whose values are kept of those
 	allEntries      int   // of all groups
-	allBytes        int64 // of the names and the values kept of all groups
+	allBytes        int64 // of memory, for the names and the values kept of all groups
 
 	keptEntries int
 	keptBytes   int64

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -123,4 +124,31 @@ func TestSampleIsBounded(t *testing.T) {
 	if entries != l.keptEntries || bytes != l.keptBytes {
 		t.Errorf("counted %d entries and %d bytes, there are %d and %d", l.keptEntries, l.keptBytes, entries, bytes)
 	}
+}
+
+// TestTinyFieldsAreBounded: the sample counts the memory of fields of a few bytes, which is many
+// times their bytes.
+func TestTinyFieldsAreBounded(t *testing.T) {
+	var pairs []string
+	for i := range 512 {
+		pairs = append(pairs, fmt.Sprint(i), fmt.Sprint(i%10))
+	}
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	l := newLimits(4000, allEntries, allBytes)
+	s, tally := &scanner{limits: l}, l.newTally()
+	for i := range 6000 {
+		e := &entry{name: fmt.Sprint("hash:", i), kind: Hash, rank: keyspace.Rank(1, fmt.Sprint(i)), sampled: true}
+		s.addFields(e, pairs)
+		tally.add(e)
+	}
+	if took := heap() - before; took > 3*allBytes/2 {
+		t.Errorf("the sample takes %d MiB", took>>20)
+	}
+	runtime.KeepAlive(tally)
 }

@@ -411,7 +411,7 @@ func (s *scanner) takeString(l *look) bool {
 	e.now = s.memory.string(e, start, e.size)
 	e.told = s.told.string(e, start, e.size)
 	if l.value && e.size > 0 && e.size <= packedMax {
-		e.items, e.read = []item{{head: start, size: e.size}}, int64(len(start))
+		e.items, e.read = []item{{head: start, size: e.size}}, itemBytes+int64(len(start))
 	}
 	return true
 }
@@ -483,7 +483,7 @@ func (s *scanner) addFields(e *entry, pairs []string) (read bool) {
 			return false
 		}
 		e.items = append(e.items, item{name: []byte(name), head: []byte(v[:min(len(v), headBytes)]), size: int64(len(v))})
-		e.read += int64(len(name) + min(len(v), headBytes))
+		e.read += itemBytes + int64(len(name)+min(len(v), headBytes))
 	}
 	return true
 }

@@ -126,12 +126,12 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 	case err == nil:
 		return ExitDone
 	case errors.Is(err, ErrUsage), errors.Is(err, keyspace.ErrURL):
-		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", Told(err), name))
+		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(Told(err), urls(args)), name))
 		return ExitUsage
 	case errors.Is(err, context.Canceled):
 		fail(s.Err, name, "interrupted")
 	default:
-		fail(s.Err, name, Told(err))
+		fail(s.Err, name, redacted(Told(err), urls(args)))
 	}
 	return ExitFailed
 }
@@ -155,15 +155,32 @@ func (a App) commandOf(c *kong.Context) string {
 	return name
 }
 
-// redacted is a message about arguments without what may be the password of a URL in them.
+// redacted is a message about arguments without what may be the password of a URL in them, also of
+// one that was given to the wrong option.
 func redacted(message string, args []string) string {
 	for _, a := range args {
-		if i := strings.LastIndex(a, "@"); i > 0 {
-			message = strings.ReplaceAll(message, a[:i], "***")
-			message = strings.ReplaceAll(message, strings.Trim(strconv.Quote(a[:i]), `"`), "***")
+		i := strings.LastIndex(a, "@")
+		if i <= 0 {
+			continue
+		}
+		_, value, _ := strings.Cut(a[:i], "=")
+		_, user, _ := strings.Cut(a[:i], "://") // alone where a path of it was cleaned
+		if !strings.Contains(user, ":") {
+			user = ""
+		}
+		for _, secret := range []string{a[:i], value, user} {
+			if secret != "" {
+				message = strings.ReplaceAll(message, secret, "***")
+				message = strings.ReplaceAll(message, strings.Trim(strconv.Quote(secret), `"`), "***")
+			}
 		}
 	}
 	return message
+}
+
+// urls are the arguments that have a URL. Others with an @ may be names of files or keys.
+func urls(args []string) []string {
+	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return !strings.Contains(a, "://") })
 }
 
 // fail prints why a command failed. It indents the lines after the first, as in joined errors, so

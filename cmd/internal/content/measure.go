@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 )
 
 // Entropy returns the bits of information in a byte of the values, 0 to 8, over all values together
@@ -96,6 +97,7 @@ func gram(v []byte) uint64 {
 type grams struct {
 	table []uint64
 	shift int
+	by    uint64 // times a gram is its hash: random, for forged values would have one place for all
 }
 
 func newGrams(values [][]byte) *grams {
@@ -104,7 +106,7 @@ func newGrams(values [][]byte) *grams {
 		n += len(v)
 	}
 	size := bits.Len(uint(max(1, 2*n) - 1)) // rounded up to a power of two
-	g := &grams{make([]uint64, 1<<size), 64 - size}
+	g := &grams{make([]uint64, 1<<size), 64 - size, rand.Uint64() | 1}
 	for v := range looked(values) {
 		for i := 0; i+gramSize <= len(v); i++ {
 			x := gram(v[i:])
@@ -114,10 +116,10 @@ func newGrams(values [][]byte) *grams {
 	return g
 }
 
-// place returns the slot of x, or the free slot for it. The multiplier is 2^64 divided by the
-// golden ratio (Knuth, The Art of Computer Programming, 6.4).
+// place returns the slot of x, or the free slot for it. The hash is multiplicative (Knuth, The Art of
+// Computer Programming, 6.4).
 func (g *grams) place(x uint64) *uint64 {
-	for i := x * 0x9e3779b97f4a7c15 >> g.shift; ; i++ {
+	for i := x * g.by >> g.shift; ; i++ {
 		if p := &g.table[i&uint64(len(g.table)-1)]; *p == x || *p == 0 {
 			return p
 		}

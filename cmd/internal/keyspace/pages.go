@@ -27,7 +27,7 @@ const (
 
 	firstKeys   = 4 // of SCAN, until it is seen how large names are
 	mostKeys    = 100
-	elements    = 100   // of a large value that are read at a time
+	elements    = 8     // of a large value that are read at a time: no command tells how large each is
 	namesAtOnce = 1000  // of a hash, without the values
 	allNames    = 10000 // the most names of a hash that are read at once, where they cannot be read in pages
 )

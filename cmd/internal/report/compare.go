@@ -26,6 +26,7 @@ const (
 	mostUnmeasurable = 20 // rows, where not all are shown
 	mostListed       = 10 // cells that are in one run only, and reasons
 	mostNamed        = 3  // cells of one reason
+	mostColumns      = 32 // of names; a forged run may have a million keys
 )
 
 // comparison is one being written.
@@ -79,15 +80,13 @@ func Compare(w io.Writer, r *compare.Report, o CompareOptions) {
 
 // preface is what to know before looking at any figure.
 func (c *comparison) preface() {
-	for _, text := range c.OldWarnings {
-		c.wrapped("WARNING: the old run: " + text)
-	}
-	for _, text := range c.NewWarnings {
-		c.wrapped("WARNING: the new run: " + text)
-	}
+	c.list("WARNING: the old run", c.OldWarnings)
+	c.list("WARNING: the new run", c.NewWarnings)
+	var differences []string
 	for _, d := range c.Differences {
-		c.wrapped(fmt.Sprintf("WARNING: not the same environment: %s was %s, now %s", d.Key, quoted(d.Old), quoted(d.New)))
+		differences = append(differences, fmt.Sprintf("%s was %s, now %s", d.Key, quoted(d.Old), quoted(d.New)))
 	}
+	c.list("WARNING: not the same environment", differences)
 	for i, d := range c.Versions {
 		if i == mostListed {
 			c.wrapped(fmt.Sprintf("other versions: %d more; --json has them", len(c.Versions)-i))
@@ -249,6 +248,9 @@ func nameCells(cs []compare.Comparison) cellNames {
 	short, whole := shortPackages(cs), false
 	for i, c := range cs {
 		split[i] = map[string]string{packageColumn: short[c.Package]}
+		if whole {
+			continue
+		}
 		for k, p := range compare.Parts(c.Name) {
 			if k == 0 {
 				p.Key = benchmarkColumn
@@ -259,6 +261,9 @@ func nameCells(cs []compare.Comparison) cellNames {
 			split[i][p.Key] = p.Value
 			if !slices.Contains(keys, p.Key) {
 				keys = append(keys, p.Key)
+			}
+			if whole = whole || len(keys) > mostColumns; whole {
+				break
 			}
 		}
 	}

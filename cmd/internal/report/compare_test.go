@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/perf/benchunit"
@@ -226,4 +227,28 @@ func TestABTable(t *testing.T) {
 	// Compared without their pairs they are medians, and the report notes that these disagree.
 	has(t, written(t, Width, func(w io.Writer) { Compare(w, compared(false), CompareOptions{}) }), benchunit.Scale(r.Comparisons[0].New.Median, benchunit.Decimal),
 		"it need not be that of the medians", "UNMEASURABLE: sec/op: the medians go the other way")
+}
+
+// TestCompareForgedNames: names with ever other keys make no table with a column for each, which
+// would take hours and all of the memory.
+func TestCompareForgedNames(t *testing.T) {
+	run := &compare.Run{}
+	for i := range 10_000 {
+		name := "X"
+		for j := range 100 {
+			name += fmt.Sprintf("/k%dx%d=v", i, j)
+		}
+		run.Series = append(run.Series, compare.Series{Name: name, Unit: "B/op", Values: []float64{1}})
+	}
+	r, err := compare.Compare(t.Context(), run, run, compare.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := nameCells(r.Comparisons); len(n.keys) != 1 || n.values[1][0] != run.Series[1].Name {
+		t.Errorf("%d columns", len(n.keys))
+	}
+	start := time.Now()
+	var out strings.Builder
+	Compare(&out, r, CompareOptions{All: true})
+	t.Log(time.Since(start), out.Len())
 }

@@ -93,11 +93,16 @@ func Load(path string, stdin io.Reader, limits Limits) (*Set, error) {
 	return set, nil
 }
 
+// maxKept bounds the bytes of all values that are kept. A folder of sparse files takes no room on a
+// disk, and all of a machine's memory.
+var maxKept = 1 << 30
+
 // sample keeps a uniform random sample of what it is given (Vitter's algorithm R).
 type sample struct {
 	limits    Limits
 	rng       *rand.Rand
 	kept      [][]byte
+	bytes     int // of those
 	seen      int
 	firstJSON bool // the first value looks like JSON,
 	firstList bool // like a list,
@@ -161,9 +166,14 @@ func (s *sample) add(v []byte, at place) error {
 		s.openEnded = strings.IndexByte("{[,:", v[len(v)-1]) >= 0
 	}
 	if len(s.kept) < s.limits.Values {
+		s.bytes += len(v)
 		s.kept = append(s.kept, bytes.Clone(v))
 	} else if i := s.rng.IntN(s.seen); i < len(s.kept) {
+		s.bytes += len(v) - len(s.kept[i])
 		s.kept[i] = bytes.Clone(v)
+	}
+	if s.bytes > maxKept {
+		return fmt.Errorf("%w: the first %d values up to %s, or a sample of them, have more than %d MiB: give fewer, or ask for a smaller sample", ErrData, s.seen, at.file, maxKept>>20)
 	}
 	return s.check(v, at)
 }
