@@ -2,19 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/keyspace"
-	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/report"
-	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/cmd/internal/dictops"
+	"github.com/balekv/bale/cmd/internal/registry"
 )
 
 // proofFlags are the settings of a scan that proves that no value needs a dictionary.
@@ -24,24 +16,8 @@ type proofFlags struct {
 	Empty       bool     `help:"Go on if the scan finds no packed value at all. Only if that is right."`
 }
 
-// prove scans all values for dictionaries. An error says why it proves nothing.
-func (f *proofFlags) prove(ctx context.Context, servers *redisServers, command string, ids map[frame.DictionaryID]bool, pace keyspace.Pace, s *cli.Streams) (*keyspace.References, error) {
-	if err := servers.allScanned(ctx); err != nil {
-		return nil, err
-	}
-	refs, err := servers.references(ctx, command, keyspace.ReferenceOptions{Known: ids, Proof: true, Pace: pace, SkipTypes: f.SkipType, AcceptMoves: f.AcceptMoves}, s)
-	if err != nil {
-		return nil, err
-	}
-	return refs, servers.allScanned(ctx) // a program may have joined
-}
-
-// notEmpty is an error if there was no packed value, which is what the wrong server shows.
-func (f *proofFlags) notEmpty(refs *keyspace.References) error {
-	if refs.Packed() > 0 || f.Empty {
-		return nil
-	}
-	return fmt.Errorf("none of %d keys holds a packed value, so these may be the wrong servers: --redis says where the values are, --empty that there are none", refs.Keys)
+func (f *proofFlags) proof() dictops.Proof {
+	return dictops.Proof{SkipTypes: f.SkipType, AcceptMoves: f.AcceptMoves, Empty: f.Empty}
 }
 
 type dictRemove struct {
@@ -67,112 +43,11 @@ Examples:
 
 // Run removes.
 func (c *dictRemove) Run(ctx context.Context, s *cli.Streams) error {
-	id, err := idOf(c.ID)
-	if err := errors.Join(err, c.check()); err != nil {
-		return err
-	}
-	servers, err := c.connect(ctx)
+	id, err := registry.ID(c.ID)
 	if err != nil {
 		return err
 	}
-	defer servers.close()
-	states, err := groupStates(ctx, servers.registry, c.Group)
-	if err != nil {
-		return usageIfInvalid(err)
-	}
-	st := states[0]
-	e := st.Find(id)
-	switch {
-	case e == nil:
-		return fmt.Errorf("%s has no dictionary %v: bale dict list shows what it has", c.Group, id)
-	case id == st.Current:
-		return fmt.Errorf("%v is what %s is written with: activate another one, or none, first", id, c.Group)
-	case id == st.Previous:
-		return fmt.Errorf("%v is what a rollback of %s goes back to: it stays until it is neither the current nor the previous one", id, c.Group)
-	}
-	seen, why := *e, "without a look at the values"
-	if !c.Force {
-		if why, err = c.proof(ctx, s, servers, st, e); err != nil {
-			return err
-		}
-	}
-	quarantined := false
-	if c.Force || why != "" {
-		quarantined, err = servers.registry.Remove(ctx, c.Group, seen, c.Force)
-	} else { // another group has it, and nobody has looked at the values
-		err = servers.registry.Unlist(ctx, c.Group, seen)
-	}
-	if err != nil {
-		return err
-	}
-	return removed(ctx, s, servers, id, c.Group, why, quarantined)
-}
-
-// removed says what became of a dictionary.
-func removed(ctx context.Context, s *cli.Streams, servers *redisServers, id frame.DictionaryID, group, why string, quarantined bool) error {
-	if !quarantined {
-		keeper, err := keeperOf(ctx, servers.registry, id)
-		switch {
-		case err != nil:
-			return err
-		case keeper == "":
-			printable.Fprintf(s.Out, "%v of %s was gone already\n", id, group)
-		case group == noGroup:
-			printable.Fprintf(s.Out, "%v of %s stays: %s has it\n", id, group, keeper)
-		default:
-			printable.Fprintf(s.Out, "%v is out of %s; its bytes stay: %s has it\n", id, group, keeper)
-		}
-		return nil
-	}
-	until, err := servers.quarantinedUntil(ctx, id)
-	if !until.IsZero() {
-		why += fmt.Sprintf("; quarantined until %s, comes back by itself when a reader asks for it", until.Format(time.RFC3339))
-	}
-	printable.Fprintf(s.Out, "%v of %s is removed: %s\n", id, group, why)
-	return err
-}
-
-// noGroup stands for the group of a dictionary that no group has.
-const noGroup = "no group"
-
-// keeperOf is a group that has a dictionary, empty if there is none.
-func keeperOf(ctx context.Context, r *dict.Registry, id frame.DictionaryID) (string, error) {
-	all, err := groupStates(ctx, r, "")
-	i := slices.IndexFunc(all, func(st *dict.State) bool { return st.Find(id) != nil })
-	if err != nil || i < 0 {
-		return "", err
-	}
-	return all[i].Group, nil
-}
-
-// proof says why no value is lost with a dictionary, or is an error. Without either, another group
-// has the dictionary, and no value was looked at.
-func (c *dictRemove) proof(ctx context.Context, s *cli.Streams, servers *redisServers, st *dict.State, e *dict.Entry) (string, error) {
-	if _, err := servers.registry.Removable(ctx, st, e.ID); err != nil {
-		return "", err
-	}
-	all, err := groupStates(ctx, servers.registry, "")
-	if err != nil {
-		return "", err
-	}
-	for _, other := range all {
-		if other.Group != st.Group && other.Find(e.ID) != nil {
-			return "", nil
-		}
-	}
-	refs, err := c.prove(ctx, servers, "dict remove", map[frame.DictionaryID]bool{e.ID: true}, c.pace(s.Err, "dict remove"), s)
-	if err != nil {
-		return "", err
-	}
-	if ref := refs.ByID[e.ID]; ref != nil {
-		return "", fmt.Errorf("%v stays: %d values refer to it, and could not be read without it; --force removes it all the same", e.ID, ref.Values)
-	}
-	if e.Uses > 0 || !e.Activated.IsZero() {
-		if err := c.notEmpty(refs); err != nil {
-			return "", err
-		}
-	}
-	return fmt.Sprintf("no value of %d keys refers to it", refs.Keys), nil
+	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, ID: id, Force: c.Force, Proof: c.proof()}, dictops.Remove)
 }
 
 type dictGC struct {
@@ -195,123 +70,9 @@ Examples:
   bale dict gc --registry redis://127.0.0.1:6379 --redis redis://127.0.0.1:6379 --redis redis://127.0.0.1:6379/1`
 }
 
-// gcCandidate is a dictionary that goes unless a value refers to it.
-type gcCandidate struct {
-	group string     // empty for one that no group has
-	seen  dict.Entry // as it was before the scan
-}
-
-// candidates are the dictionaries that may go, and the number of groups.
-func (c *dictGC) candidates(ctx context.Context, servers *redisServers) (all []gcCandidate, groups int, err error) {
-	r := servers.registry
-	states, err := groupStates(ctx, r, "")
-	if err != nil {
-		return nil, 0, err
-	}
-	listed, known := map[string]bool{}, map[frame.DictionaryID]bool{}
-	for _, st := range states {
-		listed[st.Group] = true
-		for _, e := range st.Dictionaries {
-			known[e.ID] = true
-		}
-		entries, err := r.Collectable(ctx, st)
-		if err != nil {
-			return nil, 0, err
-		}
-		for _, e := range entries {
-			all = append(all, gcCandidate{st.Group, e})
-		}
-	}
-	// A group that is not on the list of groups would lose its dictionaries.
-	if err := servers.walk(ctx, strings.TrimSuffix(r.GroupKey(""), "*"), func(group string) error {
-		if !listed[group] {
-			return fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again", group)
-		}
-		return nil
-	}); err != nil {
-		return nil, 0, err
-	}
-	return all, len(states), servers.walk(ctx, strings.TrimSuffix(r.DataKey(0), "*"), func(name string) error {
-		if id, err := frame.ParseDictionaryID(name); err == nil && id != 0 && !known[id] {
-			known[id] = true
-			all = append(all, gcCandidate{"", dict.Entry{ID: id}})
-		}
-		return nil
-	})
-}
-
 // Run collects.
 func (c *dictGC) Run(ctx context.Context, s *cli.Streams) error {
-	if err := c.check(); err != nil {
-		return err
-	}
-	servers, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer servers.close()
-	servers.warnOfDanger(ctx, s.Err, "dict gc")
-	candidates, groups, err := c.candidates(ctx, servers)
-	if err != nil {
-		return err
-	}
-	if len(candidates) == 0 && groups == 0 {
-		printable.Fprintf(s.Out, "The registry is empty.\n")
-		return nil
-	}
-	if len(candidates) == 0 {
-		printable.Fprintf(s.Out, "Nothing to remove: every dictionary is current or previous, was never activated, or was used less than six grace periods ago.\n")
-		return nil
-	}
-	ids := map[frame.DictionaryID]bool{}
-	for _, d := range candidates {
-		ids[d.seen.ID] = true
-	}
-	refs, err := c.prove(ctx, servers, "dict gc", ids, c.pace(s.Err, "dict gc"), s)
-	if err != nil {
-		return err
-	}
-	if err := c.notEmpty(refs); err != nil && c.Apply {
-		return err
-	} else if err != nil {
-		printable.Fprintf(s.Err, "bale dict gc: WARNING: %v\n", err)
-	}
-	why, would := fmt.Sprintf("no value of %d keys refers to it", refs.Keys), 0
-	for _, d := range candidates {
-		group := d.group
-		if group == "" {
-			group = noGroup
-		}
-		if ref := refs.ByID[d.seen.ID]; ref != nil {
-			printable.Fprintf(s.Out, "%v of %s stays: %d values refer to it\n", d.seen.ID, group, ref.Values)
-			continue
-		}
-		if !c.Apply {
-			would++
-			printable.Fprintf(s.Out, "%v of %s would be removed: %s\n", d.seen.ID, group, why)
-			continue
-		}
-		quarantined := false
-		if d.group == "" {
-			quarantined, err = servers.registry.RemoveOrphan(ctx, d.seen.ID)
-		} else {
-			quarantined, err = servers.registry.Remove(ctx, d.group, d.seen, false)
-		}
-		switch {
-		case errors.Is(err, dict.ErrConflict), errors.Is(err, dict.ErrInUse), errors.Is(err, dict.ErrNotInGroup):
-			printable.Fprintf(s.Out, "%v of %s stays: it was used during the scan\n", d.seen.ID, group)
-		case err != nil:
-			return err
-		default:
-			if err := removed(ctx, s, servers, d.seen.ID, group, why, quarantined); err != nil {
-				return err
-			}
-		}
-	}
-	if would > 0 {
-		printable.Fprintf(s.Out, "Nothing was changed: --apply removes.\n")
-	}
-	return nil
+	return operate(ctx, s, c, false, dictops.Options{Proof: c.proof(), Apply: c.Apply}, dictops.GC)
 }
 
 type dictRestore struct {
@@ -330,25 +91,11 @@ Examples:
 
 // Run restores.
 func (c *dictRestore) Run(ctx context.Context, s *cli.Streams) error {
-	id, err := idOf(c.ID)
+	id, err := registry.ID(c.ID)
 	if err != nil {
 		return err
 	}
-	return c.with(ctx, func(servers *redisServers) error {
-		d, err := servers.registry.Fetch(ctx, id)
-		if err != nil {
-			return err
-		}
-		if c.Group == "" {
-			printable.Fprintf(s.Out, "%v is in the registry. No group has it: --group publishes it to one.\n", id)
-			return nil
-		}
-		if err := servers.registry.Publish(ctx, c.Group, d, dict.Info{}); err != nil {
-			return usageIfInvalid(err)
-		}
-		printable.Fprintf(s.Out, "%v is in the registry, published to %s.\n", id, c.Group)
-		return nil
-	})
+	return operate(ctx, s, c, false, dictops.Options{ID: id, Group: c.Group}, dictops.Restore)
 }
 
 type dictGrace struct {
@@ -367,18 +114,10 @@ Examples:
 
 // Run shows or sets.
 func (c *dictGrace) Run(ctx context.Context, s *cli.Streams) error {
-	return c.with(ctx, func(servers *redisServers) error {
-		if c.Period != 0 {
-			if err := servers.registry.SetGrace(ctx, c.Period); err != nil {
-				return usageIfInvalid(err)
-			}
-		}
-		grace, err := servers.registry.Grace(ctx)
-		if err == nil {
-			printable.Fprintf(s.Out, "The grace period is %v.\n", grace)
-		}
-		return err
-	})
+	if c.Period < 0 {
+		return usagef("the period %v must be positive", c.Period)
+	}
+	return operate(ctx, s, c, false, dictops.Options{Period: c.Period}, dictops.Grace)
 }
 
 type dictServers struct {
@@ -398,29 +137,5 @@ Examples:
 
 // Run shows or forgets.
 func (c *dictServers) Run(ctx context.Context, s *cli.Streams) error {
-	return c.with(ctx, func(servers *redisServers) error {
-		if c.Forget != "" {
-			if err := servers.registry.Forget(ctx, c.Forget); err != nil {
-				return usageIfInvalid(err)
-			}
-			printable.Fprintf(s.Out, "%s is forgotten.\n", c.Forget)
-			return nil
-		}
-		all, err := servers.registry.Servers(ctx)
-		switch {
-		case err != nil:
-			return err
-		case c.JSON:
-			return report.WriteJSON(s.Out, append([]dict.Server{}, all...))
-		case len(all) == 0:
-			printable.Fprintf(s.Out, "No server has joined this registry.\n")
-			return nil
-		}
-		t := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
-		printable.Fprintf(t, "id\tname\tlast seen\n")
-		for _, server := range all {
-			printable.Fprintf(t, "%s\t%s\t%s\n", server.ID, server.Name, server.Seen.Format(time.RFC3339))
-		}
-		return t.Flush()
-	})
+	return operate(ctx, s, c, c.JSON && c.Forget == "", dictops.Options{Forget: c.Forget}, dictops.Servers)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -58,7 +59,7 @@ func TestHostile(t *testing.T) {
 	client.Set(ctx, clitest.HostileText+"raw", raw, 0)
 	data := hostileFile(".ndjson", values.Bytes())
 	dictionary := hostileFile(".dict", bytes.Repeat([]byte("some words that are in all of these values, "), 30))
-	d, err := readDictionary(dictionary)
+	d, err := registry.ReadFile(dictionary)
 	if err != nil {
 		t.Fatal(err)
 	}

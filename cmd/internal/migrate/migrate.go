@@ -1,5 +1,6 @@
 // Package migrate packs the values that a Redis holds, in place, while programs read and write
-// them, or unpacks them again. [Run] does it; a [State] lets a run that was ended go on.
+// them, or unpacks them again. [Run] does it, and returns a [Result]; a [State] lets a run that was
+// ended go on.
 //
 // A script replaces each value if it is still the same as when it was read. A value that a program
 // has written meanwhile is read again. Its expiry stays to the millisecond, and a key that is gone
@@ -32,8 +33,8 @@ const (
 	hllMinSize = 16
 )
 
-// Options are the settings of a run.
-type Options struct {
+// pass is a walk over keys, and what it does to their values.
+type pass struct {
 	Match []string      // patterns of keys
 	Skip  keyspace.Skip // passes keys over: those of registries
 	Pace  keyspace.Pace // of keys, and of fields of hashes
@@ -48,7 +49,7 @@ type Options struct {
 	Repack bool // pack anew what is packed otherwise
 	DryRun bool // only count
 
-	// Hold returns until when values may be written, and waits where they may not. See [Claim]. Nil
+	// Hold returns until when values may be written, and waits where they may not. See [claim]. Nil
 	// is for no limit.
 	Hold func(ctx context.Context) (until time.Time, err error)
 
@@ -56,17 +57,17 @@ type Options struct {
 	Places []keyspace.Place
 
 	// Page, if set, receives the position and the result so far after every page of keys.
-	Page func(places []keyspace.Place, r *Result) error
+	Page func(places []keyspace.Place, r *Counts) error
 }
 
-// Run changes values, and adds to what a result has already. When ctx ends it finishes what is
+// walk changes values, and adds to what a result has already. When ctx ends it finishes what is
 // begun and stops, with ctx's error. Values that cannot be changed are no error: the result has
 // them.
-func Run(ctx context.Context, client redis.UniversalClient, o Options, r *Result) error {
+func walk(ctx context.Context, client redis.UniversalClient, o pass, r *Counts) error {
 	if r.Left == nil {
-		r.Left = map[Reason]Tally{}
+		r.Left = map[Reason]keyspace.Tally{}
 	}
-	m := &migration{Options: o, ctx: ctx, client: client, swapper: newSwapper(!o.Revert), result: r}
+	m := &migration{pass: o, ctx: ctx, client: client, swapper: newSwapper(!o.Revert), result: r}
 	var before keyspace.Looked
 	return keyspace.ReadValues(ctx, client, keyspace.ValuesOptions{
 		Match: o.Match, Skip: o.Skip, Size: bale.MaxPackedLen(o.MaxSize), Pace: o.Pace, Places: o.Places,
@@ -88,11 +89,11 @@ func Run(ctx context.Context, client redis.UniversalClient, o Options, r *Result
 
 // migration is a run.
 type migration struct {
-	Options
+	pass
 	ctx     context.Context // of the run; those of its steps do not end
 	client  redis.UniversalClient
 	swapper *swapper
-	result  *Result
+	result  *Counts
 }
 
 // values deals with some values of a server.

@@ -1,0 +1,186 @@
+// Package inspect works on one stored value: [Run] explains it field by field, [Unpack] unpacks it
+// and [Pack] makes it.
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stream"
+	"github.com/redis/go-redis/v9"
+)
+
+// Query selects the value of [Run].
+type Query struct {
+	*cli.Streams                   // In is read without a File and a Key
+	File         string            // empty or "-" for stdin
+	Registry     *registry.Options // with the server of the value in Data; nil for a file
+	Key, Field   string            // Field is empty for a string
+	Dictionaries []string          // files of dictionaries that the value may have been packed with
+}
+
+// chunkRate is how many chunks a second are looked for: those of the largest stream in half a
+// minute.
+const chunkRate = 5000
+
+// Run explains a value. What it found before an error is in the result.
+func Run(ctx context.Context, q Query) (_ *Result, err error) {
+	readers, err := readersOf(q.Dictionaries)
+	if err != nil {
+		return nil, err
+	}
+	o := bale.PackerOptions{Readers: readers, Engine: engine.Default, MaxSize: cli.MaxValue}
+	r := &Result{now: time.Now(), key: "KEY"}
+	var packer *bale.Packer
+	var reg *registry.Registry
+	if q.Registry == nil {
+		if r.stored, err = q.read(); err == nil {
+			packer, err = bale.NewPacker(o)
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer packer.Close()
+		r.stored = withoutNewline(ctx, packer, r.stored, q.Err)
+	} else {
+		q.Registry.LookOnly, q.Registry.Pace.Rate = true, chunkRate
+		if reg, err = registry.Open(ctx, *q.Registry); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, reg.Close()) }()
+		r.prefix = reg.Prefix
+		if err := reg.WarnOfDenied(ctx); err != nil {
+			return nil, err
+		}
+		if r.stored, err = q.fetch(ctx, reg); err != nil {
+			return nil, err
+		}
+		if packer, err = reg.Packer(nil, o); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.explain(ctx, &q, packer, reg)
+}
+
+// explain fills in what is known of the value.
+func (r *Result) explain(ctx context.Context, q *Query, packer *bale.Packer, reg *registry.Registry) (err error) {
+	packed := false
+	if r.fields, packed = frame.Describe(r.stored); !packed {
+		r.content, r.value = plain, r.stored
+		return nil
+	}
+	var offset int
+	r.header, offset, _ = frame.Parse(r.stored)
+	if r.header.Version == frame.V2 {
+		if f, _, _, ok := frame.ParseTrailer(r.stored[offset:]); ok { // else Describe has said so
+			r.freshness = &f
+		}
+	}
+	switch {
+	case r.freshness != nil && r.freshness.Absent:
+		r.content = absent
+		return nil
+	case r.header.Algorithm == frame.Chunks:
+		return r.lookAtChunks(ctx, q, reg)
+	}
+	r.value, err = packer.UnpackContext(ctx, nil, r.stored)
+	switch {
+	case err == nil:
+		r.content = unpacked
+	case errors.Is(err, dict.ErrUnknown), errors.Is(err, bale.ErrUnknownDictionary) && reg == nil:
+		r.content, err = undecoded, nil
+	}
+	return err
+}
+
+// lookAtChunks looks at a stream, and for its chunks if it is in a Redis.
+func (r *Result) lookAtChunks(ctx context.Context, q *Query, reg *registry.Registry) error {
+	m, err := stream.ParseManifest(r.stored)
+	if err != nil {
+		return err
+	}
+	r.content, r.manifest = chunked, &m
+	if reg == nil || q.Field != "" {
+		return nil
+	}
+	r.key = q.Key
+	if r.lives, err = keyspace.Lives(ctx, reg.Client(), q.Key); err != nil {
+		return err
+	}
+	chunks, err := keyspace.LookAt(ctx, reg.Client(), m.Chunks, func(i int) string { return m.ChunkKey(q.Key, i) }, reg.Pacer)
+	if err != nil {
+		return err
+	}
+	if len(chunks.Missing) > 0 || chunks.Bytes != m.Stored {
+		now, err := q.fetch(ctx, reg)
+		if err != nil && !errors.Is(err, bale.ErrNotFound) {
+			return err
+		}
+		if !bytes.Equal(now, r.stored) {
+			return errors.New("the stream was replaced or deleted while it was looked at: look again")
+		}
+	}
+	if err := chunks.Whole(); err != nil {
+		return err
+	}
+	if chunks.Bytes != m.Stored {
+		return fmt.Errorf("%w: the chunks have %d bytes, and the manifest says %d", bale.ErrCorrupt, chunks.Bytes, m.Stored)
+	}
+	r.chunks = chunks
+	return nil
+}
+
+// fetch reads the value from Redis.
+func (q *Query) fetch(ctx context.Context, reg *registry.Registry) ([]byte, error) {
+	b, err := keyspace.Fetch(ctx, reg.Client(), q.Key, q.Field, q.Field != "", int64(bale.MaxPackedLen(cli.MaxValue)))
+	if errors.Is(err, redis.Nil) {
+		err = bale.ErrNotFound
+	}
+	if err != nil {
+		return nil, &bale.KeyError{Op: "get", Key: q.Key, Err: err}
+	}
+	return b, nil
+}
+
+// read reads the value from a file.
+func (q *Query) read() ([]byte, error) {
+	if q.File == "" || q.File == "-" {
+		return readStored(q.In, "stdin")
+	}
+	f, err := os.Open(q.File)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readStored(f, q.File)
+}
+
+// readStored reads a stored value, which is bounded as that of a Packer is.
+func readStored(r io.Reader, name string) ([]byte, error) {
+	limit := bale.MaxPackedLen(cli.MaxValue)
+	var b bytes.Buffer
+	if f, ok := r.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			b.Grow(int(min(info.Size(), int64(limit))) + bytes.MinRead) // and not by doubling
+		}
+	}
+	if _, err := b.ReadFrom(io.LimitReader(r, int64(limit)+1)); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if b.Len() > limit {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", bale.ErrTooLarge, name, limit)
+	}
+	return b.Bytes(), nil
+}
