@@ -97,13 +97,13 @@ func (c *inspectCommand) Run(ctx context.Context, s *cli.Streams) error {
 	case c.Field != "" && c.Key == "":
 		return usagef("--field goes with --key")
 	}
-	q := inspect.Query{Streams: s, File: c.File, Key: c.Key, Field: c.Field, Dictionaries: c.Dict}
+	o := inspect.Options{Streams: s, File: c.File, Key: c.Key, Field: c.Field, Dictionaries: c.Dict}
 	if c.Redis != "" {
-		o, err := c.options(s, c.Redis)
+		where, err := c.options(s, c.Redis)
 		if err != nil {
 			return err
 		}
-		q.Registry = &o
+		o.Registry = &where
 	}
-	return cli.Report(s, "", func() (*inspect.Result, error) { return inspect.Run(ctx, q) })
+	return cli.Report(s, "", func() (*inspect.Result, error) { return inspect.Run(ctx, o) })
 }

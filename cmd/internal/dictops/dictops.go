@@ -8,12 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/cmd/internal/report"
@@ -35,7 +39,7 @@ type Options struct {
 	Training string        // file of bale train --json, for Publish
 	Dir      string        // of Export and Import
 	Period   time.Duration // a new grace period; 0 for none
-	Forget   string        // id of a server that the registry forgets
+	Server   string        // id of the server that the registry forgets
 }
 
 // Run opens the registry for one of the functions of this package.
@@ -46,6 +50,18 @@ func Run[R any](ctx context.Context, at registry.Options, o Options, do func(con
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	return do(ctx, r, o)
+}
+
+// Said is the result of a command on one dictionary or group: lines for people.
+type Said string
+
+// Write writes the lines.
+func (s Said) Write(w io.Writer) { io.WriteString(w, string(s)) }
+
+func said(format string, args ...any) Said {
+	var b strings.Builder
+	printable.Fprintf(&b, format+"\n", args...)
+	return Said(b.String())
 }
 
 // List lists the groups and their dictionaries. It is an error if some are missing or damaged.
@@ -91,54 +107,37 @@ func ShowFile(path string) (*Shown, error) {
 	return &Shown{dictionary: d}, err
 }
 
-// Published is a dictionary that was put into a group.
-type Published struct {
-	dictionary *dict.Dictionary
-	group      string
-	current    bool
-	grace      time.Duration
-	at, prefix string // of the registry
-}
-
-// Write writes the next step.
-func (p *Published) Write(w io.Writer) {
-	id := p.dictionary.ID()
-	printable.Fprintf(w, "Dictionary %v, %d bytes, is published to %s", id, len(p.dictionary.Bytes()), p.group)
-	if p.current {
-		printable.Fprintf(w, ", which is written with it already.\n")
-		return
-	}
-	printable.Fprintf(w, ". Activate it in %v:\n  bale dict activate %v %s %s %s\n",
-		p.grace, id, printable.Option("--group", p.group), printable.Option("--redis", p.at), printable.Option("--prefix", p.prefix))
-}
-
 // Publish puts the dictionary of a file into a group.
-func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, error) {
+func Publish(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
 	d, err := registry.ReadFile(o.File)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	info, err := trainingInfo(o.Training, d.ID())
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if o.Training == "" {
 		warnOfPlain(r, o.File, d, o.Group)
 	}
-	p := &Published{dictionary: d, group: o.Group, at: keyspace.Redact(r.At()), prefix: r.Prefix}
 	if err := r.Publish(ctx, o.Group, d, info); err != nil {
-		return nil, err
+		return "", err
 	}
 	st, err := r.State(ctx, o.Group)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	p.current = st.Current == d.ID()
-	if p.grace, err = r.Registry.Grace(ctx); err != nil {
-		return nil, err
+	grace, err := r.Registry.Grace(ctx)
+	if err != nil {
+		return "", err
 	}
 	r.WarnOfEviction(ctx)
-	return p, nil
+	text := said("Dictionary %v, %d bytes, is published to %s.", d.ID(), len(d.Bytes()), o.Group)
+	if st.Current == d.ID() {
+		return text + said("The group is written with it already."), nil
+	}
+	return text + said("Activate it in %v:\n  bale dict activate %v %s %s %s", grace, d.ID(),
+		printable.Option("--group", o.Group), printable.Option("--redis", keyspace.Redact(r.At())), printable.Option("--prefix", r.Prefix)), nil
 }
 
 // warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
@@ -175,101 +174,69 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 	return dict.Info{Setting: t.Compress, Builder: builder, Samples: t.Samples, RatioWithout: t.Without.Ratio(), Ratio: t.Ratio}, nil
 }
 
-// Switched is a group whose values are written with another dictionary from now on.
-type Switched struct {
-	group    string
-	to       frame.DictionaryID
-	back     bool // to the one before
-	previous frame.DictionaryID
-}
-
-// Write writes the dictionary.
-func (s *Switched) Write(w io.Writer) {
-	if s.back {
-		printable.Fprintf(w, "%s is written with %s again, and no more with %s.\n", s.group, registry.Named(s.to), registry.Named(s.previous))
-		return
-	}
-	printable.Fprintf(w, "%s is written with %s now.\n", s.group, registry.Named(s.to))
-}
-
 // Activate makes a published dictionary the one that values are written with.
-func Activate(ctx context.Context, r *registry.Registry, o Options) (*Switched, error) {
+func Activate(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
 	err := r.Activate(ctx, o.Group, o.ID, o.Force)
 	if errors.Is(err, dict.ErrGrace) {
 		err = fmt.Errorf("%w; --force does not wait", err)
 	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return &Switched{group: o.Group, to: o.ID}, nil
+	return said("%s is written with %s now.", o.Group, registry.Named(o.ID)), nil
 }
 
 // Rollback makes the previous dictionary the current one.
-func Rollback(ctx context.Context, r *registry.Registry, o Options) (*Switched, error) {
+func Rollback(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
 	if _, err := r.States(ctx, o.Group); err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := r.Rollback(ctx, o.Group); err != nil {
-		return nil, err
+		return "", err
 	}
 	st, err := r.State(ctx, o.Group)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return &Switched{group: o.Group, to: st.Current, back: true, previous: st.Previous}, nil
-}
-
-// Restored is a dictionary that is in the registry again.
-type Restored struct {
-	id    frame.DictionaryID
-	group string // empty for none
-}
-
-// Write writes the place of the dictionary.
-func (r *Restored) Write(w io.Writer) {
-	if r.group == "" {
-		printable.Fprintf(w, "%v is in the registry. No group has it: --group publishes it to one.\n", r.id)
-	} else {
-		printable.Fprintf(w, "%v is in the registry, published to %s.\n", r.id, r.group)
-	}
+	return said("%s is written with %s again, and no more with %s.", o.Group, registry.Named(st.Current), registry.Named(st.Previous)), nil
 }
 
 // Restore brings a dictionary back from quarantine, and publishes it to a group if one is given.
-func Restore(ctx context.Context, r *registry.Registry, o Options) (*Restored, error) {
+func Restore(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
 	d, err := r.Fetch(ctx, o.ID)
-	if err == nil && o.Group != "" {
-		err = r.Publish(ctx, o.Group, d, dict.Info{})
-	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return &Restored{o.ID, o.Group}, nil
+	if o.Group == "" {
+		return said("%v is in the registry. No group has it: --group publishes it to one.", o.ID), nil
+	}
+	return said("%v is in the registry, published to %s.", o.ID, o.Group), r.Publish(ctx, o.Group, d, dict.Info{})
 }
 
-// GracePeriod is that of a registry.
-type GracePeriod time.Duration
-
-// Write writes the period.
-func (g GracePeriod) Write(w io.Writer) {
-	printable.Fprintf(w, "The grace period is %v.\n", time.Duration(g))
-}
-
-// Grace returns the grace period, after setting it if a new one is given.
-func Grace(ctx context.Context, r *registry.Registry, o Options) (GracePeriod, error) {
+// Grace sets the grace period if a new one is given, and shows it.
+func Grace(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
 	if o.Period != 0 {
 		if err := r.SetGrace(ctx, o.Period); err != nil {
-			return 0, err
+			return "", err
 		}
 	}
 	grace, err := r.Registry.Grace(ctx)
-	return GracePeriod(grace), err
+	if err != nil {
+		return "", err
+	}
+	return said("The grace period is %v.", grace), nil
+}
+
+// Forget takes a server off the list of those whose programs use the registry.
+func Forget(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+	if err := r.Forget(ctx, o.Server); err != nil {
+		return "", err
+	}
+	return said("%s is forgotten.", o.Server), nil
 }
 
 // ServerList are the servers whose programs use a registry.
-type ServerList struct {
-	servers   []dict.Server
-	forgotten string // id of the one that the registry forgot, empty for none
-}
+type ServerList struct{ servers []dict.Server }
 
 // MarshalJSON lists the servers.
 func (l *ServerList) MarshalJSON() ([]byte, error) {
@@ -278,11 +245,7 @@ func (l *ServerList) MarshalJSON() ([]byte, error) {
 
 // Write writes a table.
 func (l *ServerList) Write(w io.Writer) {
-	switch {
-	case l.forgotten != "":
-		printable.Fprintf(w, "%s is forgotten.\n", l.forgotten)
-		return
-	case len(l.servers) == 0:
+	if len(l.servers) == 0 {
 		printable.Fprintf(w, "No server has joined this registry.\n")
 		return
 	}
@@ -294,17 +257,102 @@ func (l *ServerList) Write(w io.Writer) {
 	t.Flush()
 }
 
-// Servers lists the servers whose programs use the registry, or forgets one.
-func Servers(ctx context.Context, r *registry.Registry, o Options) (*ServerList, error) {
-	l := &ServerList{forgotten: o.Forget}
-	var err error
-	if o.Forget != "" {
-		err = r.Forget(ctx, o.Forget)
-	} else {
-		l.servers, err = r.Registry.Servers(ctx)
-	}
+// Servers lists the servers whose programs use the registry.
+func Servers(ctx context.Context, r *registry.Registry, _ Options) (*ServerList, error) {
+	servers, err := r.Registry.Servers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return &ServerList{servers}, nil
+}
+
+// Export writes the dictionaries of a group to the files of a folder. An error about one of them
+// does not stop it.
+func Export(ctx context.Context, r *registry.Registry, o Options) (text Said, err error) {
+	states, err := r.States(ctx, o.Group)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return "", err
+	}
+	var missing error
+	for _, entry := range states[0].Dictionaries {
+		d, err := r.Read(ctx, entry.ID)
+		if err != nil { // of this one: the copy has the others
+			missing = errors.Join(missing, err)
+			continue
+		}
+		path := filepath.Join(o.Dir, d.ID().String()+dict.Extension)
+		if err := outfile.Write(path, d.Bytes()); err != nil {
+			return text, err
+		}
+		text += said("%v", path)
+	}
+	b, err := json.MarshalIndent(states[0], "", "  ")
+	if err != nil {
+		return text, err
+	}
+	return text, errors.Join(outfile.Write(filepath.Join(o.Dir, dict.StateFile), append(b, '\n')), missing)
+}
+
+// Import publishes the dictionaries of a folder to a group. If the group has no current dictionary,
+// the exported one becomes that.
+func Import(ctx context.Context, r *registry.Registry, o Options) (text Said, err error) {
+	all, exported, err := readFolder(o.Dir)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", o.Dir, err)
+	}
+	if exported.Group != "" && exported.Group != o.Group && !o.Force {
+		return "", fmt.Errorf("%s has the dictionaries of group %q, not of %q: --force imports them all the same", o.Dir, exported.Group, o.Group)
+	}
+	// The newest is published last, as it was.
+	slices.SortStableFunc(all, func(a, b *dict.Dictionary) int { return age(exported, b.ID()) - age(exported, a.ID()) })
+	for _, d := range all {
+		var info dict.Info
+		if e := exported.Find(d.ID()); e != nil {
+			info = e.Info
+		} else { // what was exported was published once, and warned of then
+			warnOfPlain(r, "dictionary "+d.ID().String(), d, o.Group)
+		}
+		if err := r.Publish(ctx, o.Group, d, info); err != nil {
+			return text, err
+		}
+		text += said("%v is in %s", d.ID(), o.Group)
+	}
+	now, err := r.State(ctx, o.Group)
+	if err != nil || exported.Current == 0 || now.Current != 0 {
+		return text, err
+	}
+	for _, id := range []frame.DictionaryID{exported.Previous, exported.Current} {
+		if id != 0 && now.Find(id) != nil {
+			if err := r.Activate(ctx, o.Group, id, true); err != nil {
+				return text, err
+			}
+		}
+	}
+	return text + said("%s is written with %s now.", o.Group, registry.Named(exported.Current)), nil
+}
+
+// readFolder reads dictionaries, and their history if the folder has it.
+func readFolder(dir string) ([]*dict.Dictionary, *dict.State, error) {
+	folder, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer folder.Close()
+	all, err := dict.ReadFS(folder.FS()) // no link leads out of it, to a file that would be published
+	if err != nil {
+		return nil, nil, err
+	}
+	exported, err := dict.ReadState(folder.FS())
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, &dict.State{}, nil
+	}
+	return all, exported, err
+}
+
+// age is the place of a dictionary in a state, the newest first.
+func age(s *dict.State, id frame.DictionaryID) int {
+	return slices.IndexFunc(s.Dictionaries, func(e dict.Entry) bool { return e.ID == id })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/cmd/internal/values"
@@ -131,11 +132,23 @@ func (o *TrainOptions) values(ctx context.Context, progress func(done, total int
 	if err := r.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
 		return nil, "", err
 	}
-	sampled, err := r.Sample(ctx, registry.SampleOptions{
-		Match: o.Match, Values: o.Sample, Size: registry.MaxSampled(o.MaxSize), Seed: o.Seed, FewBelow: fewStrings, Progress: progress,
+	sampled, err := r.Sample(ctx, keyspace.SampleOptions{
+		Match: o.Match, Values: o.Sample, Size: registry.MaxSampled(o.MaxSize), Seed: o.Seed, FewStrings: fewStrings, Progress: progress,
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	return sampled.Values, sampled.Source(o.Registry.Data[0]), nil
+	source = fmt.Sprintf("%s, %s looked at", keyspace.Redact(o.Registry.Data[0]), printable.Count(sampled.Keys, "key", "keys"))
+	for _, part := range []struct {
+		n    int
+		text string
+	}{{sampled.Fields, ", and %d values of hashes"}, {sampled.TooLarge, ", %d passed over as too large"}, {sampled.Streams, ", %d of streams passed over"}} {
+		if part.n > 0 {
+			source += fmt.Sprintf(part.text, part.n)
+		}
+	}
+	if n := sampled.Unread; n > 0 {
+		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, cli.Told(sampled.Err))
+	}
+	return sampled.Values, source, nil
 }

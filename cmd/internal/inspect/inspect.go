@@ -22,13 +22,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Query selects the value of [Run].
-type Query struct {
-	*cli.Streams                   // In is read without a File and a Key
-	File         string            // empty or "-" for stdin
-	Registry     *registry.Options // with the server of the value in Data; nil for a file
-	Key, Field   string            // Field is empty for a string
-	Dictionaries []string          // files of dictionaries that the value may have been packed with
+// Options are the settings of the functions of this package. Each uses some of them.
+type Options struct {
+	*cli.Streams          // Pack and Unpack read In and write Raw
+	Dictionaries []string // files: the one to pack with, or those that a value may have been packed with
+	Setting      engine.Setting
+	MaxSize      int // bytes of the largest value of Pack and Unpack; a larger one stays as it is
+
+	// The value to explain: in a File, empty or "-" for In, or under a Key in the Redis of Registry.
+	File       string
+	Registry   *registry.Options
+	Key, Field string // Field is empty for a string
 }
 
 // chunkRate is how many chunks a second are looked for: those of the largest stream in half a
@@ -36,27 +40,27 @@ type Query struct {
 const chunkRate = 5000
 
 // Run explains a value. What it found before an error is in the result.
-func Run(ctx context.Context, q Query) (_ *Result, err error) {
-	readers, err := readersOf(q.Dictionaries)
+func Run(ctx context.Context, o Options) (_ *Result, err error) {
+	readers, err := readersOf(o.Dictionaries)
 	if err != nil {
 		return nil, err
 	}
-	o := bale.PackerOptions{Readers: readers, Engine: engine.Default, MaxSize: cli.MaxValue}
+	reading := bale.PackerOptions{Readers: readers, Engine: engine.Default, MaxSize: cli.MaxValue}
 	r := &Result{now: time.Now(), key: "KEY"}
 	var packer *bale.Packer
 	var reg *registry.Registry
-	if q.Registry == nil {
-		if r.stored, err = q.read(); err == nil {
-			packer, err = bale.NewPacker(o)
+	if o.Registry == nil {
+		if r.stored, err = o.read(); err == nil {
+			packer, err = bale.NewPacker(reading)
 		}
 		if err != nil {
 			return nil, err
 		}
 		defer packer.Close()
-		r.stored = withoutNewline(ctx, packer, r.stored, q.Err)
+		r.stored = withoutNewline(ctx, packer, r.stored, o.Err)
 	} else {
-		q.Registry.LookOnly, q.Registry.Pace.Rate = true, chunkRate
-		if reg, err = registry.Open(ctx, *q.Registry); err != nil {
+		o.Registry.LookOnly, o.Registry.Pace.Rate = true, chunkRate
+		if reg, err = registry.Open(ctx, *o.Registry); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, reg.Close()) }()
@@ -64,18 +68,18 @@ func Run(ctx context.Context, q Query) (_ *Result, err error) {
 		if err := reg.WarnOfDenied(ctx); err != nil {
 			return nil, err
 		}
-		if r.stored, err = q.fetch(ctx, reg); err != nil {
+		if r.stored, err = o.fetch(ctx, reg); err != nil {
 			return nil, err
 		}
-		if packer, err = reg.Packer(nil, o); err != nil {
+		if packer, err = reg.Packer(nil, reading); err != nil {
 			return nil, err
 		}
 	}
-	return r, r.explain(ctx, &q, packer, reg)
+	return r, r.explain(ctx, &o, packer, reg)
 }
 
 // explain fills in what is known of the value.
-func (r *Result) explain(ctx context.Context, q *Query, packer *bale.Packer, reg *registry.Registry) (err error) {
+func (r *Result) explain(ctx context.Context, o *Options, packer *bale.Packer, reg *registry.Registry) (err error) {
 	packed := false
 	if r.fields, packed = frame.Describe(r.stored); !packed {
 		r.content, r.value = plain, r.stored
@@ -93,7 +97,7 @@ func (r *Result) explain(ctx context.Context, q *Query, packer *bale.Packer, reg
 		r.content = absent
 		return nil
 	case r.header.Algorithm == frame.Chunks:
-		return r.lookAtChunks(ctx, q, reg)
+		return r.lookAtChunks(ctx, o, reg)
 	}
 	r.value, err = packer.UnpackContext(ctx, nil, r.stored)
 	switch {
@@ -106,25 +110,25 @@ func (r *Result) explain(ctx context.Context, q *Query, packer *bale.Packer, reg
 }
 
 // lookAtChunks looks at a stream, and for its chunks if it is in a Redis.
-func (r *Result) lookAtChunks(ctx context.Context, q *Query, reg *registry.Registry) error {
+func (r *Result) lookAtChunks(ctx context.Context, o *Options, reg *registry.Registry) error {
 	m, err := stream.ParseManifest(r.stored)
 	if err != nil {
 		return err
 	}
 	r.content, r.manifest = chunked, &m
-	if reg == nil || q.Field != "" {
+	if reg == nil || o.Field != "" {
 		return nil
 	}
-	r.key = q.Key
-	if r.lives, err = keyspace.Lives(ctx, reg.Client(), q.Key); err != nil {
+	r.key = o.Key
+	if r.lives, err = keyspace.Lives(ctx, reg.Client(), o.Key); err != nil {
 		return err
 	}
-	chunks, err := keyspace.LookAt(ctx, reg.Client(), m.Chunks, func(i int) string { return m.ChunkKey(q.Key, i) }, reg.Pacer)
+	chunks, err := keyspace.LookAt(ctx, reg.Client(), m.Chunks, func(i int) string { return m.ChunkKey(o.Key, i) }, reg.Pacer)
 	if err != nil {
 		return err
 	}
 	if len(chunks.Missing) > 0 || chunks.Bytes != m.Stored {
-		now, err := q.fetch(ctx, reg)
+		now, err := o.fetch(ctx, reg)
 		if err != nil && !errors.Is(err, bale.ErrNotFound) {
 			return err
 		}
@@ -143,28 +147,28 @@ func (r *Result) lookAtChunks(ctx context.Context, q *Query, reg *registry.Regis
 }
 
 // fetch reads the value from Redis.
-func (q *Query) fetch(ctx context.Context, reg *registry.Registry) ([]byte, error) {
-	b, err := keyspace.Fetch(ctx, reg.Client(), q.Key, q.Field, q.Field != "", int64(bale.MaxPackedLen(cli.MaxValue)))
+func (o *Options) fetch(ctx context.Context, reg *registry.Registry) ([]byte, error) {
+	b, err := keyspace.Fetch(ctx, reg.Client(), o.Key, o.Field, o.Field != "", int64(bale.MaxPackedLen(cli.MaxValue)))
 	if errors.Is(err, redis.Nil) {
 		err = bale.ErrNotFound
 	}
 	if err != nil {
-		return nil, &bale.KeyError{Op: "get", Key: q.Key, Err: err}
+		return nil, &bale.KeyError{Op: "get", Key: o.Key, Err: err}
 	}
 	return b, nil
 }
 
 // read reads the value from a file.
-func (q *Query) read() ([]byte, error) {
-	if q.File == "" || q.File == "-" {
-		return readStored(q.In, "stdin")
+func (o *Options) read() ([]byte, error) {
+	if o.File == "" || o.File == "-" {
+		return readStored(o.In, "stdin")
 	}
-	f, err := os.Open(q.File)
+	f, err := os.Open(o.File)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return readStored(f, q.File)
+	return readStored(f, o.File)
 }
 
 // readStored reads a stored value, which is bounded as that of a Packer is.

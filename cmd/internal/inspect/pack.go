@@ -17,14 +17,6 @@ import (
 	"github.com/balekv/bale/stream"
 )
 
-// Options are the settings of [Pack] and [Unpack].
-type Options struct {
-	*cli.Streams                // values go from In to Raw
-	Setting      engine.Setting // to pack with
-	Dictionaries []string       // files: the one to pack with, or those that a value may have been packed with
-	MaxSize      int            // bytes of the largest value; a larger one is stored as it is
-}
-
 // Pack packs stdin to stdout.
 func Pack(o Options) error {
 	var d *frame.Dictionary

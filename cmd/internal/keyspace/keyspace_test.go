@@ -114,7 +114,7 @@ func TestSample(t *testing.T) {
 				t.Fatal(err)
 			}
 			bad := errors.New("bad")
-			options := SampleOptions{Match: "user:*", Values: 5000, Bytes: 1 << 20, Size: 100, Unpack: func(_ context.Context, v []byte) ([]byte, error) {
+			options := SampleOptions{Match: []string{"user:*"}, Values: 5000, Bytes: 1 << 20, Size: 100, Unpack: func(_ context.Context, v []byte) ([]byte, error) {
 				if string(v) == "bad" {
 					return nil, bad
 				}
@@ -161,7 +161,7 @@ func TestSample(t *testing.T) {
 				t.Errorf("%d values in 500 bytes, %v", len(s.Values), err)
 			}
 			cancelled, cancel := context.WithCancel(ctx)
-			options.Progress = func(int) { cancel() }
+			options.Progress = func(int, int, string) { cancel() }
 			options.Values, options.Bytes = 5000, 1<<20
 			if s, err = Sample(cancelled, client, options); !errors.Is(err, context.Canceled) || len(s.Values) == 0 {
 				t.Errorf("%d values, %v", len(s.Values), err)

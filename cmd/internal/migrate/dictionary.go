@@ -10,6 +10,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
@@ -140,8 +141,8 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 	}
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
-	sample, err := j.registry.Sample(ctx, registry.SampleOptions{
-		Match: j.Match, Values: autoSample, Size: registry.MaxSampled(autoSize), FewBelow: autoSample, Progress: progress,
+	sample, err := j.registry.Sample(ctx, keyspace.SampleOptions{
+		Match: j.Match, Values: autoSample, Size: registry.MaxSampled(autoSize), FewStrings: autoSample, Progress: progress,
 	})
 	if err != nil {
 		return nil, false, err

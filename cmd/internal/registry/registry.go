@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -265,6 +266,26 @@ func (r *Registry) QuarantinedUntil(ctx context.Context, id frame.DictionaryID) 
 		return time.Time{}, fmt.Errorf("key %q has no expiry", key)
 	}
 	return time.Now().Add(left), nil
+}
+
+// maxSample bounds the values of a sample in bytes: all of them are in memory.
+const maxSample = 48 << 20
+
+// MaxSampled is the largest value in bytes that is read to train a dictionary of a size. A
+// dictionary hardly helps a value a hundred times as large.
+func MaxSampled(dictionary int) int { return 100 * dictionary }
+
+// Sample reads values of the first server to train on.
+func (r *Registry) Sample(ctx context.Context, o keyspace.SampleOptions) (*keyspace.Sampled, error) {
+	packer, err := r.Packer(nil, bale.PackerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	o.Skip, o.Pace, o.Bytes = keyspace.RegistryKeys(r.Prefix), r.Pace, maxSample
+	o.Unpack = func(ctx context.Context, stored []byte) ([]byte, error) {
+		return packer.UnpackContext(ctx, nil, stored)
+	}
+	return keyspace.Sample(ctx, r.Client(), o)
 }
 
 // Named is a dictionary as texts name it.
