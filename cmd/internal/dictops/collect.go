@@ -448,17 +448,5 @@ var registryPace = keyspace.Pace{Bandwidth: 20 << 20}
 
 // walk calls each for the rest of every key of the registry that starts with a prefix.
 func walk(ctx context.Context, r *registry.Registry, prefix string, each func(rest string) error) error {
-	return keyspace.Walk(ctx, r.Keys, escapePattern(prefix)+"*", "string", registryPace, func(_ context.Context, _ *redis.Client, keys []string) (int, keyspace.Next, error) {
-		for _, k := range keys {
-			if err := each(strings.TrimPrefix(k, prefix)); err != nil {
-				return 0, keyspace.Stop, err
-			}
-		}
-		return 0, keyspace.More, nil
-	})
-}
-
-// escapePattern makes a pattern that matches a text alone.
-func escapePattern(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
+	return keyspace.EachString(ctx, r.Keys, prefix, registryPace, each)
 }

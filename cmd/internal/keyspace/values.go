@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -157,19 +158,18 @@ func Places(ctx context.Context, client redis.UniversalClient) ([]Place, error) 
 
 // nodesOf are the servers that hold a client's keys, by address. They stay the client's.
 func nodesOf(ctx context.Context, client redis.UniversalClient) (map[string]*redis.Client, error) {
-	single, ok := client.(*redis.Client)
-	all := []*redis.Client{single}
-	if !ok {
-		var err error
-		if all, err = masters(ctx, client.(*redis.ClusterClient)); err != nil {
-			return nil, err
-		}
+	if single, ok := client.(*redis.Client); ok {
+		return map[string]*redis.Client{single.Options().Addr: single}, nil
 	}
+	var lock sync.Mutex
 	nodes := map[string]*redis.Client{}
-	for _, n := range all {
+	err := client.(*redis.ClusterClient).ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+		lock.Lock()
+		defer lock.Unlock()
 		nodes[n.Options().Addr] = n
-	}
-	return nodes, nil
+		return nil
+	})
+	return nodes, err
 }
 
 // UsedMemory is the sum of used_memory of a client's servers, 0 if one forbids INFO.

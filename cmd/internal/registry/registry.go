@@ -56,6 +56,7 @@ type Registry struct {
 	restored int                         // dictionaries that Read brought back
 	left     map[frame.DictionaryID]bool // in quarantine
 	closers  []io.Closer                 // the first one last
+	lavish   func()                      // ends Frugal
 }
 
 // Server is a Redis with values.
@@ -67,11 +68,6 @@ type Server struct {
 // Label is the name that the registry keeps for the server.
 func (s Server) Label() string { return strings.Replace(s.Name, "***@", "", 1) }
 
-// closer is a function as an io.Closer.
-type closer func() error
-
-func (c closer) Close() error { return c() }
-
 // Open connects to the registry and to the servers with values.
 func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	switch {
@@ -80,10 +76,9 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	case o.URL == "" && len(o.Data) > 1:
 		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry", cli.ErrUsage)
 	}
-	restore := keyspace.Frugal()
 	r := &Registry{
 		Options: o, Pacer: &keyspace.Pacer{Pace: keyspace.Pace{Rate: o.Pace.Rate, Bandwidth: o.Pace.Bandwidth}}, left: map[frame.DictionaryID]bool{},
-		closers: []io.Closer{closer(func() error { restore(); return nil })},
+		lavish: keyspace.Frugal(),
 	}
 	defer func() {
 		if err != nil {
@@ -142,6 +137,7 @@ func (r *Registry) Close() (err error) {
 		r.Notef("values need %s in quarantine, until that ends: bale dict restore %v keeps one", printable.Count(len(r.left), "dictionary", "dictionaries"), id)
 		break
 	}
+	r.lavish()
 	for _, c := range slices.Backward(r.closers) {
 		err = errors.Join(err, c.Close())
 	}
