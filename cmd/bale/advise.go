@@ -68,10 +68,12 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 		}
 	}
 	source := advise.Source{
-		Redis: c.Redis, Registry: c.Registry, RDB: c.RDB, TrustRDB: c.TrustRDB, DB: c.DB, Files: c.Data, Stdin: s.In, MaxValue: cli.MaxValue, Yield: yieldToOthers,
+		Redis: c.Redis, Registry: c.Registry, RDB: c.RDB, TrustRDB: c.TrustRDB, DB: c.DB, Files: c.Data,
+		Stdin: s.In, MaxValue: cli.MaxValue, Yield: yieldToOthers,
 	}
 	o := advise.Options{
-		Match: c.Match, Groups: c.Group, Skip: keyspace.RegistryKeys(c.Prefix), Sample: c.Sample, MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
+		Match: c.Match, Groups: c.Group, Skip: keyspace.RegistryKeys(c.Prefix), Sample: c.Sample,
+		MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
 		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Replicas: c.Replicas, CPU: cli.CPU(),
 	}
 	var err error

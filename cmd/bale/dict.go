@@ -68,7 +68,10 @@ func (f *dataFlags) options(s *cli.Streams) (o registry.Options, err error) {
 }
 
 // operate runs a function of package dictops, and writes its result: as JSON, or as text.
-func operate[R cli.Result](ctx context.Context, s *cli.Streams, at registryOptions, json bool, o dictops.Options, do func(context.Context, *registry.Registry, dictops.Options) (R, error)) error {
+func operate[R cli.Result](
+	ctx context.Context, s *cli.Streams, at registryOptions, json bool, o dictops.Options,
+	do dictops.Operation[R],
+) error {
 	if o.Group != "" {
 		if err := dict.CheckGroup(o.Group); err != nil {
 			return usagef("--group: %w", err)
@@ -78,7 +81,8 @@ func operate[R cli.Result](ctx context.Context, s *cli.Streams, at registryOptio
 	if err != nil {
 		return err
 	}
-	return cli.Report(s, map[bool]string{true: "-"}[json], func() (R, error) { return dictops.Run(ctx, where, o, do) })
+	return cli.Report(s, map[bool]string{true: "-"}[json],
+		func() (R, error) { return dictops.Run(ctx, where, o, do) })
 }
 
 type dictList struct {
@@ -147,7 +151,8 @@ Examples:
 
 // Run publishes.
 func (c *dictPublish) Run(ctx context.Context, s *cli.Streams) error {
-	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, File: c.File, Training: c.Training}, dictops.Publish)
+	return operate(ctx, s, c, false,
+		dictops.Options{Group: c.Group, File: c.File, Training: c.Training}, dictops.Publish)
 }
 
 type dictActivate struct {
@@ -171,7 +176,8 @@ func (c *dictActivate) Run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return err
 	}
-	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, ID: id, Force: c.Force}, dictops.Activate)
+	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, ID: id, Force: c.Force},
+		dictops.Activate)
 }
 
 type dictRollback struct {
@@ -228,7 +234,8 @@ Examples:
 
 // Run imports.
 func (c *dictImport) Run(ctx context.Context, s *cli.Streams) error {
-	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, Dir: c.Dir, Force: c.Force}, dictops.Import)
+	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, Dir: c.Dir, Force: c.Force},
+		dictops.Import)
 }
 
 // proofFlags are the settings of a scan that proves that no value needs a dictionary.
@@ -269,7 +276,8 @@ func (c *dictRemove) Run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return err
 	}
-	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, ID: id, Force: c.Force, Proof: c.proof()}, dictops.Remove)
+	return operate(ctx, s, c, false,
+		dictops.Options{Group: c.Group, ID: id, Force: c.Force, Proof: c.proof()}, dictops.Remove)
 }
 
 type dictGC struct {

@@ -19,7 +19,8 @@ type registryFlags struct {
 // options are those of the registry, and of the servers with values.
 func (f *registryFlags) options(s *cli.Streams, data ...string) (registry.Options, error) {
 	password, err := f.Password()
-	return registry.Options{Streams: s, Data: data, URL: f.Registry, Prefix: f.Prefix, Password: password}, err
+	return registry.Options{Streams: s, Data: data, URL: f.Registry, Prefix: f.Prefix,
+		Password: password}, err
 }
 
 // graceFlag is the grace period that a command declares.

@@ -73,7 +73,8 @@ func (c *migrateCommand) Run(ctx context.Context, s *cli.Streams) error {
 func (c *migrateCommand) options(s *cli.Streams) (o migrate.Options, err error) {
 	o = migrate.Options{
 		Settings: migrate.Settings{
-			Match: c.Match, Compress: c.Compress, Dict: c.Dict, Group: c.Group, Exclude: c.Exclude, Revert: c.Revert,
+			Match: c.Match, Compress: c.Compress, Dict: c.Dict, Group: c.Group, Exclude: c.Exclude,
+			Revert: c.Revert,
 			Repack: c.Repack, MinSize: int(c.MinSize), MinGain: c.MinGain,
 		},
 		DryRun: c.DryRun, Force: c.Force, Resume: c.Resume, Plan: s.Out,
@@ -110,10 +111,12 @@ func (c *migrateCommand) check(o *migrate.Options) error {
 		return usagef("--compress %s: the dictionary is given with --dict", setting)
 	case setting.Algorithm == frame.Stored:
 		return usagef("--compress none packs nothing; --revert unpacks")
-	case c.Revert && (c.Compress != "" || c.Dict != "" || c.Group != "" || c.Repack || c.MinSize != 0 || c.MinGain != 0):
+	case c.Revert && (c.Compress != "" || c.Dict != "" || c.Group != "" || c.Repack ||
+		c.MinSize != 0 || c.MinGain != 0):
 		return usagef("--revert makes all values plain: it goes with none of --compress, --dict, --group, --repack, --min-size and --min-gain")
 	case c.Dict != "" && !setting.TakesDictionary():
-		return usagef("--compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level", setting)
+		return usagef("--compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level",
+			setting)
 	case c.MinGain >= 1 || c.MinGain != c.MinGain:
 		return usagef("--min-gain %v, must be below 1", c.MinGain)
 	case c.DryRun && c.Resume != "":
@@ -131,7 +134,8 @@ func (c *migrateCommand) check(o *migrate.Options) error {
 			return usagef("--group: %w", err)
 		}
 	case c.Dict == migrate.Auto || c.Dict == migrate.Current:
-		return usagef("--dict %s needs a --group, a name for the keys: none can be made of %s", c.Dict, migrate.Quoted(c.Match))
+		return usagef("--dict %s needs a --group, a name for the keys: none can be made of %s", c.Dict,
+			migrate.Quoted(c.Match))
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ Examples:
 
 // Run unpacks.
 func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
-	return inspect.Unpack(ctx, inspect.Options{Streams: s, Dictionaries: u.Dict, MaxSize: int(u.MaxSize)})
+	return inspect.Unpack(ctx, inspect.Options{Streams: s, Dictionaries: u.Dict,
+		MaxSize: int(u.MaxSize)})
 }
 
 type inspectCommand struct {

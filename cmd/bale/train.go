@@ -62,7 +62,8 @@ func (c *trainCommand) options(s *cli.Streams) (o dictops.TrainOptions, err erro
 	case err != nil:
 		return o, usagef("--compress: %w", err)
 	case !setting.TakesDictionary():
-		return o, usagef("--compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level", setting)
+		return o, usagef("--compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level",
+			setting)
 	case c.Match != "" && c.Redis == "":
 		return o, usagef("--match is for --redis")
 	case c.Registry != "" && c.Redis == "":
@@ -75,7 +76,8 @@ func (c *trainCommand) options(s *cli.Streams) (o dictops.TrainOptions, err erro
 		return o, usagef("give one of --data and --redis: the values to train on")
 	}
 	o = dictops.TrainOptions{
-		Files: c.Data, Sample: c.Sample, Seed: c.Seed, Setting: setting, MaxSize: int(c.MaxSize), MinGain: c.MinGain,
+		Files: c.Data, Sample: c.Sample, Seed: c.Seed, Setting: setting, MaxSize: int(c.MaxSize),
+		MinGain: c.MinGain,
 		Exclude: c.Exclude, Current: c.Current, Out: c.Out, All: c.All,
 	}
 	if c.Match != "" {

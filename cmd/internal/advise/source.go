@@ -87,13 +87,15 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 		}
 	}
 	o.Source, o.Private, o.Pace = s.RDB, true, keyspace.Pace{}
-	a, err := server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number), o)
+	a, err := server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number),
+		o)
 	if a == nil {
 		return nil, err
 	}
 	a.Warnings = append(a.Warnings, loaded.Warnings...)
 	if loaded.Expired > 0 {
-		a.warn("%d keys of the file had expired since it was written, and are not counted.", loaded.Expired)
+		a.warn("%d keys of the file had expired since it was written, and are not counted.",
+			loaded.Expired)
 	}
 	for _, d := range loaded.Databases {
 		if d.Number != largest.Number {
@@ -107,7 +109,8 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 func (s *Source) files(ctx context.Context, o Options) (*Advice, error) {
 	var sets []Set
 	for _, path := range s.Files {
-		d, err := values.Load(path, s.Stdin, values.Limits{Values: o.Sample, ValueSize: s.MaxValue, Seed: o.Seed})
+		d, err := values.Load(path, s.Stdin,
+			values.Limits{Values: o.Sample, ValueSize: s.MaxValue, Seed: o.Seed})
 		if err != nil {
 			return nil, err
 		}

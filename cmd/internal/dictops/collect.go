@@ -30,11 +30,15 @@ type Proof struct {
 }
 
 // prove scans all values for dictionaries. An error says why it proves nothing.
-func (p Proof) prove(ctx context.Context, r *registry.Registry, ids map[frame.DictionaryID]bool) (*keyspace.References, error) {
+func (p Proof) prove(
+	ctx context.Context, r *registry.Registry, ids map[frame.DictionaryID]bool,
+) (*keyspace.References, error) {
 	if err := allScanned(ctx, r); err != nil {
 		return nil, err
 	}
-	refs, err := references(ctx, r, keyspace.ReferenceOptions{Known: ids, Proof: true, SkipTypes: p.SkipTypes, AcceptMoves: p.AcceptMoves})
+	refs, err := references(ctx, r,
+		keyspace.ReferenceOptions{Known: ids, Proof: true, SkipTypes: p.SkipTypes,
+			AcceptMoves: p.AcceptMoves})
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +54,9 @@ func (p Proof) notEmpty(refs *keyspace.References) error {
 }
 
 // references scans all servers with values, and shows its progress.
-func references(ctx context.Context, r *registry.Registry, o keyspace.ReferenceOptions) (*keyspace.References, error) {
+func references(
+	ctx context.Context, r *registry.Registry, o keyspace.ReferenceOptions,
+) (*keyspace.References, error) {
 	if err := r.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
 		return nil, err
 	}
@@ -173,7 +179,8 @@ func (l *Removal) Write(w io.Writer) {
 		case out:
 			quarantine := ""
 			if !d.until.IsZero() {
-				quarantine = fmt.Sprintf("; quarantined until %s, comes back by itself when a reader asks for it", d.until.Format(time.RFC3339))
+				quarantine = fmt.Sprintf("; quarantined until %s, comes back by itself when a reader asks for it",
+					d.until.Format(time.RFC3339))
 			}
 			printable.Fprintf(w, "%v of %s is removed: %s%s\n", d.id, group, why, quarantine)
 		case unlisted:
@@ -206,9 +213,12 @@ func (d *removed) settle(ctx context.Context, r *registry.Registry, quarantined 
 }
 
 // keeper is a group that has a dictionary, other than the given one; empty for none.
-func keeper(ctx context.Context, r *registry.Registry, id frame.DictionaryID, but string) (string, error) {
+func keeper(
+	ctx context.Context, r *registry.Registry, id frame.DictionaryID, but string,
+) (string, error) {
 	all, err := r.States(ctx, "")
-	i := slices.IndexFunc(all, func(st *dict.State) bool { return st.Group != but && st.Find(id) != nil })
+	i := slices.IndexFunc(all,
+		func(st *dict.State) bool { return st.Group != but && st.Find(id) != nil })
 	if err != nil || i < 0 {
 		return "", err
 	}
@@ -227,7 +237,8 @@ func Remove(ctx context.Context, r *registry.Registry, o Options) (*Removal, err
 	case e == nil:
 		return nil, fmt.Errorf("%s has no dictionary %v: bale dict list shows what it has", o.Group, o.ID)
 	case o.ID == st.Current:
-		return nil, fmt.Errorf("%v is what %s is written with: activate another one, or none, first", o.ID, o.Group)
+		return nil, fmt.Errorf("%v is what %s is written with: activate another one, or none, first",
+			o.ID, o.Group)
 	case o.ID == st.Previous:
 		return nil, fmt.Errorf("%v is what a rollback of %s goes back to: it stays until it is neither the current nor the previous one", o.ID, o.Group)
 	}
@@ -257,7 +268,9 @@ func Remove(ctx context.Context, r *registry.Registry, o Options) (*Removal, err
 
 // unused is an error if a value may refer to a dictionary; else it returns the number of keys that
 // were looked at.
-func (p Proof) unused(ctx context.Context, r *registry.Registry, e *dict.Entry) (keys int64, err error) {
+func (p Proof) unused(
+	ctx context.Context, r *registry.Registry, e *dict.Entry,
+) (keys int64, err error) {
 	refs, err := p.prove(ctx, r, map[frame.DictionaryID]bool{e.ID: true})
 	if err != nil {
 		return 0, err
@@ -278,7 +291,9 @@ type candidate struct {
 }
 
 // candidates are the dictionaries that may go, and the number of groups.
-func candidates(ctx context.Context, r *registry.Registry) (all []candidate, groups int, err error) {
+func candidates(
+	ctx context.Context, r *registry.Registry,
+) (all []candidate, groups int, err error) {
 	states, err := r.States(ctx, "")
 	if err != nil {
 		return nil, 0, err
@@ -306,13 +321,14 @@ func candidates(ctx context.Context, r *registry.Registry) (all []candidate, gro
 	}); err != nil {
 		return nil, 0, err
 	}
-	return all, len(states), walk(ctx, r, strings.TrimSuffix(r.DataKey(0), "*"), func(name string) error {
-		if id, err := frame.ParseDictionaryID(name); err == nil && id != 0 && !known[id] {
-			known[id] = true
-			all = append(all, candidate{"", dict.Entry{ID: id}})
-		}
-		return nil
-	})
+	return all, len(states), walk(ctx, r, strings.TrimSuffix(r.DataKey(0), "*"),
+		func(name string) error {
+			if id, err := frame.ParseDictionaryID(name); err == nil && id != 0 && !known[id] {
+				known[id] = true
+				all = append(all, candidate{"", dict.Entry{ID: id}})
+			}
+			return nil
+		})
 }
 
 // GC removes the dictionaries that no value refers to, or lists them if nothing is to be changed.
@@ -363,7 +379,8 @@ func (c *candidate) remove(ctx context.Context, r *registry.Registry, d *removed
 		quarantined, err = r.Remove(ctx, c.group, c.seen, false)
 	}
 	switch {
-	case errors.Is(err, dict.ErrConflict), errors.Is(err, dict.ErrInUse), errors.Is(err, dict.ErrNotInGroup):
+	case errors.Is(err, dict.ErrConflict), errors.Is(err, dict.ErrInUse),
+		errors.Is(err, dict.ErrNotInGroup):
 		d.fate = busy
 		return nil
 	case err != nil:
@@ -374,8 +391,11 @@ func (c *candidate) remove(ctx context.Context, r *registry.Registry, d *removed
 
 // inventory looks at all that the registry has, and changes nothing. The group, if one is given,
 // must be there.
-func inventory(ctx context.Context, r *registry.Registry, group string) (in report.Inventory, err error) {
-	in = report.Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{}, Quarantined: map[frame.DictionaryID]time.Time{}}
+func inventory(
+	ctx context.Context, r *registry.Registry, group string,
+) (in report.Inventory, err error) {
+	in = report.Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
+		Quarantined: map[frame.DictionaryID]time.Time{}}
 	names, err := r.Groups(ctx)
 	listed := !errors.Is(err, dict.ErrCorrupt)
 	if err != nil && listed {
@@ -405,7 +425,8 @@ func inventory(ctx context.Context, r *registry.Registry, group string) (in repo
 			return in, err
 		}
 	}
-	if group != "" && !slices.ContainsFunc(in.Groups, func(st *dict.State) bool { return st.Group == group }) {
+	if group != "" && !slices.ContainsFunc(in.Groups,
+		func(st *dict.State) bool { return st.Group == group }) {
 		looked[group] = true
 		unlisted, err := r.States(ctx, group)
 		if err != nil {
@@ -447,6 +468,8 @@ func inventory(ctx context.Context, r *registry.Registry, group string) (in repo
 var registryPace = keyspace.Pace{Bandwidth: 20 << 20}
 
 // walk calls each for the rest of every key of the registry that starts with a prefix.
-func walk(ctx context.Context, r *registry.Registry, prefix string, each func(rest string) error) error {
+func walk(
+	ctx context.Context, r *registry.Registry, prefix string, each func(rest string) error,
+) error {
 	return keyspace.EachString(ctx, r.Keys, prefix, registryPace, each)
 }

@@ -30,7 +30,7 @@ type Options struct {
 	Group string
 	ID    frame.DictionaryID
 	File  string // of the dictionary to publish
-	Force bool   // Activate does not wait, Remove looks at no value, and Import takes those of another group
+	Force bool   // Activate does not wait, Remove does not look, Import ignores the exported group
 
 	Scan  bool // List looks at every value
 	Proof      // of Remove and GC
@@ -42,8 +42,13 @@ type Options struct {
 	Server   string        // id of the server that the registry forgets
 }
 
-// Run opens the registry for one of the functions of this package.
-func Run[R any](ctx context.Context, at registry.Options, o Options, do func(context.Context, *registry.Registry, Options) (R, error)) (result R, err error) {
+// Operation is a function of this package.
+type Operation[R any] func(context.Context, *registry.Registry, Options) (R, error)
+
+// Run opens the registry for an operation.
+func Run[R any](
+	ctx context.Context, at registry.Options, o Options, do Operation[R],
+) (result R, err error) {
 	r, err := registry.Open(ctx, at)
 	if err != nil {
 		return result, err
@@ -72,7 +77,8 @@ func List(ctx context.Context, r *registry.Registry, o Options) (*report.Diction
 	}
 	var refs *keyspace.References
 	if o.Scan { // passes the registry's keys over, which hold no frames
-		refs, err = references(ctx, r, keyspace.ReferenceOptions{Known: in.IDs(), Skip: keyspace.RegistryKeys(r.Prefix)})
+		refs, err = references(ctx, r,
+			keyspace.ReferenceOptions{Known: in.IDs(), Skip: keyspace.RegistryKeys(r.Prefix)})
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +143,8 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (Said, error)
 		return text + said("The group is written with it already."), nil
 	}
 	return text + said("Activate it in %v:\n  bale dict activate %v %s %s %s", grace, d.ID(),
-		printable.Option("--group", o.Group), printable.Option("--redis", keyspace.Redact(r.At())), printable.Option("--prefix", r.Prefix)), nil
+		printable.Option("--group", o.Group), printable.Option("--redis", keyspace.Redact(r.At())),
+		printable.Option("--prefix", r.Prefix)), nil
 }
 
 // warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
@@ -171,7 +178,8 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		return info, fmt.Errorf("%s is not about dictionary %v", path, id)
 	}
 	builder := strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params)
-	return dict.Info{Setting: t.Compress, Builder: builder, Samples: t.Samples, RatioWithout: t.Without.Ratio(), Ratio: t.Ratio}, nil
+	return dict.Info{Setting: t.Compress, Builder: builder, Samples: t.Samples,
+		RatioWithout: t.Without.Ratio(), Ratio: t.Ratio}, nil
 }
 
 // Activate makes a published dictionary the one that values are written with.
@@ -198,19 +206,23 @@ func Rollback(ctx context.Context, r *registry.Registry, o Options) (Said, error
 	if err != nil {
 		return "", err
 	}
-	return said("%s is written with %s again, and no more with %s.", o.Group, registry.Named(st.Current), registry.Named(st.Previous)), nil
+	return said("%s is written with %s again, and no more with %s.", o.Group,
+		registry.Named(st.Current), registry.Named(st.Previous)), nil
 }
 
 // Restore brings a dictionary back from quarantine, and publishes it to a group if one is given.
 func Restore(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
 	d, err := r.Fetch(ctx, o.ID)
-	if err != nil {
+	if err == nil && o.Group != "" {
+		err = r.Publish(ctx, o.Group, d, dict.Info{})
+	}
+	switch {
+	case err != nil:
 		return "", err
+	case o.Group != "":
+		return said("%v is in the registry, published to %s.", o.ID, o.Group), nil
 	}
-	if o.Group == "" {
-		return said("%v is in the registry. No group has it: --group publishes it to one.", o.ID), nil
-	}
-	return said("%v is in the registry, published to %s.", o.ID, o.Group), r.Publish(ctx, o.Group, d, dict.Info{})
+	return said("%v is in the registry. No group has it: --group publishes it to one.", o.ID), nil
 }
 
 // Grace sets the grace period if a new one is given, and shows it.
@@ -293,7 +305,8 @@ func Export(ctx context.Context, r *registry.Registry, o Options) (text Said, er
 	if err != nil {
 		return text, err
 	}
-	return text, errors.Join(outfile.Write(filepath.Join(o.Dir, dict.StateFile), append(b, '\n')), missing)
+	return text, errors.Join(outfile.Write(filepath.Join(o.Dir, dict.StateFile), append(b, '\n')),
+		missing)
 }
 
 // Import publishes the dictionaries of a folder to a group. If the group has no current dictionary,
@@ -304,10 +317,12 @@ func Import(ctx context.Context, r *registry.Registry, o Options) (text Said, er
 		return "", fmt.Errorf("%s: %w", o.Dir, err)
 	}
 	if exported.Group != "" && exported.Group != o.Group && !o.Force {
-		return "", fmt.Errorf("%s has the dictionaries of group %q, not of %q: --force imports them all the same", o.Dir, exported.Group, o.Group)
+		return "", fmt.Errorf("%s has the dictionaries of group %q, not of %q: --force imports them all the same",
+			o.Dir, exported.Group, o.Group)
 	}
 	// The newest is published last, as it was.
-	slices.SortStableFunc(all, func(a, b *dict.Dictionary) int { return age(exported, b.ID()) - age(exported, a.ID()) })
+	slices.SortStableFunc(all,
+		func(a, b *dict.Dictionary) int { return age(exported, b.ID()) - age(exported, a.ID()) })
 	for _, d := range all {
 		var info dict.Info
 		if e := exported.Find(d.ID()); e != nil {

@@ -79,7 +79,8 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	}
 	start := time.Now()
 	training, err := dict.Train(ctx, sample, dict.TrainOptions{
-		Setting: o.Setting.Setting, Engine: o.Setting.Engine(), Builders: engine.Builders(), MaxSize: o.MaxSize, MinGain: o.MinGain,
+		Setting: o.Setting.Setting, Engine: o.Setting.Engine(), Builders: engine.Builders(),
+		MaxSize: o.MaxSize, MinGain: o.MinGain,
 		Exclude: o.Exclude, Current: current, Progress: progress,
 	})
 	stop()
@@ -96,8 +97,10 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	}
 	t := &Training{all: o.All, Training: report.Training{
 		LeftOut: left, Values: len(sample),
-		Training: training, Source: source, Compress: o.Setting.String(), Seconds: time.Since(start).Seconds(), File: o.Out,
-		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(), CPU: cli.CPU(),
+		Training: training, Source: source, Compress: o.Setting.String(),
+		Seconds: time.Since(start).Seconds(), File: o.Out,
+		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(),
+		CPU: cli.CPU(),
 	}}
 	if err != nil {
 		t.Reason = cli.Told(err)
@@ -106,12 +109,15 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 }
 
 // values reads the values to train on, and describes their source.
-func (o *TrainOptions) values(ctx context.Context, progress func(done, total int, what string)) (_ [][]byte, source string, err error) {
+func (o *TrainOptions) values(
+	ctx context.Context, progress func(done, total int, what string),
+) (_ [][]byte, source string, err error) {
 	if len(o.Files) > 0 {
 		var all [][]byte
 		var names []string
 		for _, path := range o.Files {
-			d, err := values.Load(path, o.Registry.In, values.Limits{Values: o.Sample, ValueSize: cli.MaxValue, Seed: o.Seed})
+			d, err := values.Load(path, o.Registry.In,
+				values.Limits{Values: o.Sample, ValueSize: cli.MaxValue, Seed: o.Seed})
 			if err != nil {
 				return nil, "", err
 			}
@@ -133,16 +139,21 @@ func (o *TrainOptions) values(ctx context.Context, progress func(done, total int
 		return nil, "", err
 	}
 	sampled, err := r.Sample(ctx, keyspace.SampleOptions{
-		Match: o.Match, Values: o.Sample, Size: registry.MaxSampled(o.MaxSize), Seed: o.Seed, FewStrings: fewStrings, Progress: progress,
+		Match: o.Match, Values: o.Sample, Size: registry.MaxSampled(o.MaxSize), Seed: o.Seed,
+		FewStrings: fewStrings, Progress: progress,
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	source = fmt.Sprintf("%s, %s looked at", keyspace.Redact(o.Registry.Data[0]), printable.Count(sampled.Keys, "key", "keys"))
+	source = fmt.Sprintf("%s, %s looked at", keyspace.Redact(o.Registry.Data[0]),
+		printable.Count(sampled.Keys, "key", "keys"))
 	for _, part := range []struct {
 		n    int
 		text string
-	}{{sampled.Fields, ", and %d values of hashes"}, {sampled.TooLarge, ", %d passed over as too large"}, {sampled.Streams, ", %d of streams passed over"}} {
+	}{
+		{sampled.Fields, ", and %d values of hashes"}, {sampled.TooLarge, ", %d passed over as too large"},
+		{sampled.Streams, ", %d of streams passed over"},
+	} {
 		if part.n > 0 {
 			source += fmt.Sprintf(part.text, part.n)
 		}

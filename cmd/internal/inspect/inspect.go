@@ -82,7 +82,9 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 }
 
 // explain fills in what is known of the value.
-func (r *Result) explain(ctx context.Context, o *Options, packer *bale.Packer, reg *registry.Registry) (err error) {
+func (r *Result) explain(
+	ctx context.Context, o *Options, packer *bale.Packer, reg *registry.Registry,
+) (err error) {
 	packed := false
 	if r.fields, packed = frame.Describe(r.stored); !packed {
 		r.content, r.value = plain, r.stored
@@ -126,7 +128,8 @@ func (r *Result) lookAtChunks(ctx context.Context, o *Options, reg *registry.Reg
 	if r.lives, err = keyspace.Lives(ctx, reg.Client(), o.Key); err != nil {
 		return err
 	}
-	chunks, err := keyspace.LookAt(ctx, reg.Client(), m.Chunks, func(i int) string { return m.ChunkKey(o.Key, i) }, reg.Pacer)
+	chunks, err := keyspace.LookAt(ctx, reg.Client(), m.Chunks,
+		func(i int) string { return m.ChunkKey(o.Key, i) }, reg.Pacer)
 	if err != nil {
 		return err
 	}
@@ -143,7 +146,8 @@ func (r *Result) lookAtChunks(ctx context.Context, o *Options, reg *registry.Reg
 		return err
 	}
 	if chunks.Bytes != m.Stored {
-		return fmt.Errorf("%w: the chunks have %d bytes, and the manifest says %d", bale.ErrCorrupt, chunks.Bytes, m.Stored)
+		return fmt.Errorf("%w: the chunks have %d bytes, and the manifest says %d", bale.ErrCorrupt,
+			chunks.Bytes, m.Stored)
 	}
 	r.chunks = chunks
 	return nil
@@ -151,7 +155,8 @@ func (r *Result) lookAtChunks(ctx context.Context, o *Options, reg *registry.Reg
 
 // fetch reads the value from Redis.
 func (o *Options) fetch(ctx context.Context, reg *registry.Registry) ([]byte, error) {
-	b, err := keyspace.Fetch(ctx, reg.Client(), o.Key, o.Field, o.Field != "", int64(bale.MaxPackedLen(cli.MaxValue)))
+	b, err := keyspace.Fetch(ctx, reg.Client(), o.Key, o.Field, o.Field != "",
+		int64(bale.MaxPackedLen(cli.MaxValue)))
 	if errors.Is(err, redis.Nil) {
 		err = bale.ErrNotFound
 	}
@@ -235,14 +240,16 @@ func (r *Result) Write(w io.Writer) {
 		case left > 0:
 			printable.Fprintf(w, "fresh: for another %s\n", about(left))
 		default:
-			printable.Fprintf(w, "expired: %s ago, and to be loaded anew; it is kept in case that fails\n", about(-left))
+			printable.Fprintf(w, "expired: %s ago, and to be loaded anew; it is kept in case that fails\n",
+				about(-left))
 		}
 	}
 	switch r.content {
 	case plain:
 		showValue(w, r.value)
 	case unpacked:
-		printable.Fprintf(w, "content: %d bytes stored in %d (ratio %.2f)", len(r.value), len(r.stored), float64(len(r.value))/float64(len(r.stored)))
+		printable.Fprintf(w, "content: %d bytes stored in %d (ratio %.2f)", len(r.value), len(r.stored),
+			float64(len(r.value))/float64(len(r.stored)))
 		if r.header.HasChecksum {
 			printable.Fprintf(w, ", the checksum matches")
 		}
@@ -266,7 +273,8 @@ func (r *Result) Write(w io.Writer) {
 
 func (r *Result) writeChunks(w io.Writer) {
 	c := r.chunks
-	printable.Fprintf(w, "the key lives %s; all chunks are there, with %d bytes", lifetime(r.lives), c.Bytes)
+	printable.Fprintf(w, "the key lives %s; all chunks are there, with %d bytes", lifetime(r.lives),
+		c.Bytes)
 	switch {
 	case c.Number == 0:
 	case c.Shortest == c.Longest:

@@ -60,7 +60,8 @@ func Unpack(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	packer, err := bale.NewPacker(bale.PackerOptions{MaxSize: o.MaxSize, Engine: engine.Default, Readers: readers})
+	packer, err := bale.NewPacker(bale.PackerOptions{MaxSize: o.MaxSize, Engine: engine.Default,
+		Readers: readers})
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,8 @@ func Unpack(ctx context.Context, o Options) error {
 			return err
 		}
 		if h.Length <= uint64(o.MaxSize) {
-			return fmt.Errorf("%w: a frame of %d bytes decoded has more than %d", bale.ErrCorrupt, h.Length, limit)
+			return fmt.Errorf("%w: a frame of %d bytes decoded has more than %d", bale.ErrCorrupt, h.Length,
+				limit)
 		}
 	}
 	if h, _, _ := frame.Parse(stored); h.Algorithm == frame.Chunks && h.Version == frame.V1 {
@@ -101,8 +103,10 @@ func Unpack(ctx context.Context, o Options) error {
 	if errors.Is(err, bale.ErrNotFound) {
 		return errors.New("there is no value: the frame says that it was looked for and not found (bale inspect shows for how long that is good)")
 	}
-	if e, ok := errors.AsType[*bale.DecodeError](err); ok && errors.Is(err, bale.ErrUnknownDictionary) {
-		return &bale.DecodeError{Algorithm: e.Algorithm, DictionaryID: e.DictionaryID, Err: fmt.Errorf("%w: give it with --dict FILE", bale.ErrUnknownDictionary)}
+	if e, ok := errors.AsType[*bale.DecodeError](err); ok &&
+		errors.Is(err, bale.ErrUnknownDictionary) {
+		return &bale.DecodeError{Algorithm: e.Algorithm, DictionaryID: e.DictionaryID,
+			Err: fmt.Errorf("%w: give it with --dict FILE", bale.ErrUnknownDictionary)}
 	}
 	if err != nil {
 		return err

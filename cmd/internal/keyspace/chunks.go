@@ -37,7 +37,9 @@ func (c *Chunks) Whole() error {
 
 // LookAt looks for the n chunks of a stream, a page at a time, and reads none of them, at a pace.
 // It ends after the first page that misses chunks: the number of chunks may be forged.
-func LookAt(ctx context.Context, client redis.UniversalClient, n int, key func(i int) string, pace *Pacer) (*Chunks, error) {
+func LookAt(
+	ctx context.Context, client redis.UniversalClient, n int, key func(i int) string, pace *Pacer,
+) (*Chunks, error) {
 	c := &Chunks{Number: n, Shortest: ForEver}
 	page := min(missingShown, n) // of a forged one none are there
 	for start := 0; start < n && c.Missing == nil; start, page = start+page, min(pageSize, n-start-page) {

@@ -170,7 +170,8 @@ var chunkKey = regexp.MustCompile(`:[A-Z2-7]{26}:[0-9]+$`)
 // ofStream reports the manifest or a chunk of a stream.
 func ofStream(key string, stored []byte) bool {
 	h, _, ok := frame.Parse(stored)
-	return ok && (h.Algorithm == frame.Chunks || h.Algorithm == frame.Stored && chunkKey.MatchString(key))
+	return ok && (h.Algorithm == frame.Chunks || h.Algorithm == frame.Stored &&
+		chunkKey.MatchString(key))
 }
 
 // IsReply reports an error that a server answered with for one command of a pipeline, such as a key

@@ -26,10 +26,12 @@ const (
 // pattern has no constant part.
 func GroupOf(pattern string) string {
 	var parts []string
-	for part := range strings.FieldsFuncSeq(pattern, func(r rune) bool { return r == ':' || r <= ' ' }) {
+	for part := range strings.FieldsFuncSeq(pattern,
+		func(r rune) bool { return r == ':' || r <= ' ' }) {
 		if !strings.ContainsAny(part, `*?[]\{}`) {
 			parts = append(parts, part)
-		} else if literal, _, _ := strings.Cut(part, "*"); literal != "" && !strings.ContainsAny(literal, `?[]\{}`) {
+		} else if literal, _, _ := strings.Cut(part, "*"); literal != "" &&
+			!strings.ContainsAny(literal, `?[]\{}`) {
 			parts = append(parts, strings.TrimRight(literal, "-_./"))
 		}
 	}
@@ -80,8 +82,10 @@ func (j *job) named(ctx context.Context) (frame.DictionaryID, error) {
 	}
 	if st.Current == 0 {
 		hint := "give --dict ID, or --dict auto to make one"
-		if i := slices.IndexFunc(st.Dictionaries, func(e dict.Entry) bool { return e.Activated.IsZero() }); i >= 0 {
-			hint = fmt.Sprintf("%v is published there, and waits for bale dict activate %[1]v %s", st.Dictionaries[i].ID, printable.Option("--group", j.Group))
+		if i := slices.IndexFunc(st.Dictionaries,
+			func(e dict.Entry) bool { return e.Activated.IsZero() }); i >= 0 {
+			hint = fmt.Sprintf("%v is published there, and waits for bale dict activate %[1]v %s",
+				st.Dictionaries[i].ID, printable.Option("--group", j.Group))
 		}
 		return 0, fmt.Errorf("group %q is written with no dictionary: %s", j.Group, hint)
 	}
@@ -110,7 +114,8 @@ func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, erro
 	case j.DryRun && (group != "" || j.Dict == Auto):
 		return nil, nil
 	case group == "" && j.Group != "":
-		return nil, fmt.Errorf("group %q has no dictionary %v: bale dict list shows what it has", j.Group, id)
+		return nil, fmt.Errorf("group %q has no dictionary %v: bale dict list shows what it has", j.Group,
+			id)
 	case group == "":
 		return nil, fmt.Errorf("no group has dictionary %v, and it may be collected: bale dict publish puts it into one", id)
 	case retired:
@@ -119,9 +124,10 @@ func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, erro
 	if err := j.registry.Join(ctx); err != nil { // also before Hold, which needs the registry's settings
 		return nil, err
 	}
-	c := claim{Registry: j.registry.Registry, Group: group, Dictionary: id, Join: j.registry.Join, Waiting: func(err error) {
-		j.registry.Notef("the registry does not answer, so nothing is written until it does: %v", err)
-	}}
+	c := claim{Registry: j.registry.Registry, Group: group, Dictionary: id, Join: j.registry.Join,
+		Waiting: func(err error) {
+			j.registry.Notef("the registry does not answer, so nothing is written until it does: %v", err)
+		}}
 	_, err = c.Hold(ctx)
 	return c.Hold, err
 }
@@ -142,13 +148,15 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
 	sample, err := j.registry.Sample(ctx, keyspace.SampleOptions{
-		Match: j.Match, Values: autoSample, Size: registry.MaxSampled(autoSize), FewStrings: autoSample, Progress: progress,
+		Match: j.Match, Values: autoSample, Size: registry.MaxSampled(autoSize), FewStrings: autoSample,
+		Progress: progress,
 	})
 	if err != nil {
 		return nil, false, err
 	}
 	training, err := dict.Train(ctx, sample.Values, dict.TrainOptions{
-		Setting: j.setting.Setting, Engine: j.setting.Engine(), Builders: engine.Builders(), MaxSize: autoSize, Exclude: j.Exclude, Current: current, Progress: progress,
+		Setting: j.setting.Setting, Engine: j.setting.Engine(), Builders: engine.Builders(),
+		MaxSize: autoSize, Exclude: j.Exclude, Current: current, Progress: progress,
 	})
 	stop()
 	switch {
@@ -181,7 +189,8 @@ func (j *job) activate(ctx context.Context, id frame.DictionaryID) error {
 	e := st.Find(id)
 	switch {
 	case e == nil:
-		return fmt.Errorf("dictionary %v is not in group %q any more: start without the file of --resume", id, j.Group)
+		return fmt.Errorf("dictionary %v is not in group %q any more: start without the file of --resume",
+			id, j.Group)
 	case st.Current == id || !e.Activated.IsZero():
 		return nil
 	}
@@ -196,7 +205,8 @@ func (j *job) activate(ctx context.Context, id frame.DictionaryID) error {
 		defer stop()
 		for left > 0 {
 			if progress != nil {
-				progress(int((grace - left).Milliseconds()), int(grace.Milliseconds()), "readers fetch the dictionary")
+				progress(int((grace - left).Milliseconds()), int(grace.Milliseconds()),
+					"readers fetch the dictionary")
 			}
 			select {
 			case <-ctx.Done():

@@ -97,13 +97,17 @@ type migration struct {
 }
 
 // values deals with some values of a server.
-func (m *migration) values(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
+func (m *migration) values(
+	ctx context.Context, node redis.UniversalClient, values []keyspace.Value,
+) (keyspace.Next, error) {
 	return keyspace.More, m.change(ctx, node, values, 1)
 }
 
 // change changes values, in portions of swapBytes. It clears values, which may be large, as
 // soon as their changes are known.
-func (m *migration) change(ctx context.Context, node redis.UniversalClient, values []keyspace.Value, try int) error {
+func (m *migration) change(
+	ctx context.Context, node redis.UniversalClient, values []keyspace.Value, try int,
+) error {
 	for len(values) > 0 {
 		changes, n := m.changes(ctx, values)
 		clear(values[:n])
@@ -116,7 +120,9 @@ func (m *migration) change(ctx context.Context, node redis.UniversalClient, valu
 }
 
 // changes decides the writes for the first values, as many as there is room for.
-func (m *migration) changes(ctx context.Context, values []keyspace.Value) (changes []change, n int) {
+func (m *migration) changes(
+	ctx context.Context, values []keyspace.Value,
+) (changes []change, n int) {
 	size := 0
 	for i, v := range values {
 		next, why, err := m.decide(ctx, v)
@@ -145,7 +151,9 @@ func (m *migration) changes(ctx context.Context, values []keyspace.Value) (chang
 
 // settle makes changes. Values that have changed meanwhile are read again, as many as a reply has
 // room for at a time, and changed before others are read.
-func (m *migration) settle(ctx context.Context, node redis.UniversalClient, changes []change, try int) error {
+func (m *migration) settle(
+	ctx context.Context, node redis.UniversalClient, changes []change, try int,
+) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -198,7 +206,9 @@ func (m *migration) settle(ctx context.Context, node redis.UniversalClient, chan
 }
 
 // swap makes changes as long as the run may write, or only says what would become of them.
-func (m *migration) swap(ctx context.Context, node redis.UniversalClient, changes []change) ([]outcome, error) {
+func (m *migration) swap(
+	ctx context.Context, node redis.UniversalClient, changes []change,
+) ([]outcome, error) {
 	if m.DryRun {
 		return m.swapper.pretend(ctx, node, changes)
 	}
@@ -256,7 +266,9 @@ func (m *migration) done(c change) {
 }
 
 // reread reads the first n of some values that have changed. It returns those to be changed.
-func (m *migration) reread(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (now []keyspace.Value, n int, err error) {
+func (m *migration) reread(
+	ctx context.Context, node redis.UniversalClient, values []keyspace.Value,
+) (now []keyspace.Value, n int, err error) {
 	before := slices.Clone(values)
 	n, errs, err := keyspace.Reread(ctx, node, values, int64(bale.MaxPackedLen(m.MaxSize)))
 	if err != nil {
@@ -284,7 +296,9 @@ func (m *migration) reread(ctx context.Context, node redis.UniversalClient, valu
 
 // decide returns the new stored value, or the reason why the old one stays. The error comes with
 // [Unreadable] and [Nested].
-func (m *migration) decide(ctx context.Context, v keyspace.Value) (next []byte, why Reason, err error) {
+func (m *migration) decide(
+	ctx context.Context, v keyspace.Value,
+) (next []byte, why Reason, err error) {
 	h, _, packed := frame.Parse(v.Stored)
 	switch {
 	case packed && !v.InHash && keyspace.OfStream(v.Key, v.Stored):
@@ -309,7 +323,8 @@ func (m *migration) decide(ctx context.Context, v keyspace.Value) (next []byte, 
 		return nil, Fresh, nil
 	case len(plain) > m.MaxSize:
 		return nil, TooLarge, nil
-	case h.Algorithm == m.Algorithm && h.DictionaryID == m.DictionaryID, h.Algorithm == frame.Stored && !m.Repack:
+	case h.Algorithm == m.Algorithm && h.DictionaryID == m.DictionaryID, h.Algorithm == frame.Stored &&
+		!m.Repack:
 		return nil, Packed, nil
 	case !m.Repack:
 		return nil, Otherwise, nil

@@ -166,7 +166,8 @@ func (r *Result) Write(w io.Writer) {
 		all.After.Bytes += row.After.Bytes
 		all.Before.Allocated += row.Before.Allocated
 		all.After.Allocated += row.After.Allocated
-		printable.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t\n", row.name, row.Before.Values, row.Before.Bytes, row.After.Bytes, row.Before.Allocated, row.After.Allocated)
+		printable.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t\n", row.name, row.Before.Values, row.Before.Bytes,
+			row.After.Bytes, row.Before.Allocated, row.After.Allocated)
 	}
 	t.Flush()
 	if len(r.Left) > 0 {
@@ -178,7 +179,8 @@ func (r *Result) Write(w io.Writer) {
 		}
 	}
 	if r.Expired.Values > 0 {
-		printable.Fprintf(w, "\n%d values had expired by their own account: %s\n", r.Expired.Values, map[bool]string{false: "deleted", true: "to be deleted"}[r.DryRun])
+		printable.Fprintf(w, "\n%d values had expired by their own account: %s\n", r.Expired.Values,
+			map[bool]string{false: "deleted", true: "to be deleted"}[r.DryRun])
 	}
 	if len(r.Problems) > 0 {
 		printable.Fprintf(w, "\nthe first that could not be %s\n", strings.TrimPrefix(verb, "to be "))
@@ -186,14 +188,17 @@ func (r *Result) Write(w io.Writer) {
 			printable.Fprintf(w, "  %v\n", p)
 		}
 	}
-	printable.Fprintf(w, "\n%d keys looked at in %.1f s; %s: %d values", r.Keys, r.Seconds, verb, all.Before.Values)
+	printable.Fprintf(w, "\n%d keys looked at in %.1f s; %s: %d values", r.Keys, r.Seconds, verb,
+		all.Before.Values)
 	if all.Before.Bytes > 0 {
-		printable.Fprintf(w, ", from %d to %d bytes (%+.1f%%), as allocated from %d to %d (%+.1f%%)", all.Before.Bytes, all.After.Bytes, changed(all.Before.Bytes, all.After.Bytes),
+		printable.Fprintf(w, ", from %d to %d bytes (%+.1f%%), as allocated from %d to %d (%+.1f%%)",
+			all.Before.Bytes, all.After.Bytes, changed(all.Before.Bytes, all.After.Bytes),
 			all.Before.Allocated, all.After.Allocated, changed(all.Before.Allocated, all.After.Allocated))
 	}
 	printable.Fprintf(w, "\n")
 	if !r.DryRun && r.UsedMemoryAfter > 0 {
-		printable.Fprintf(w, "used_memory: %d before, %d after (%+.1f%%)\n", r.UsedMemoryBefore, r.UsedMemoryAfter, changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
+		printable.Fprintf(w, "used_memory: %d before, %d after (%+.1f%%)\n", r.UsedMemoryBefore,
+			r.UsedMemoryAfter, changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
 	}
 }
 

@@ -101,7 +101,8 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 
 // prepare finds the place to start from and the dictionary.
 func (j *job) prepare(ctx context.Context) error {
-	if err := j.registry.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
+	if err := j.registry.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.DBSize,
+		keyspace.MemoryUsage); err != nil {
 		return err
 	}
 	if err := CanSwap(ctx, j.client); err != nil { // before anything is trained or published
@@ -144,7 +145,8 @@ func (j *job) packer() (*bale.Packer, error) {
 	if err != nil {
 		return nil, err
 	}
-	packer, err := j.registry.Packer(writer, bale.PackerOptions{MinSize: j.MinSize, MinGain: j.MinGain})
+	packer, err := j.registry.Packer(writer,
+		bale.PackerOptions{MinSize: j.MinSize, MinGain: j.MinGain})
 	if err != nil {
 		err = fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
@@ -163,7 +165,8 @@ func (j *job) announce() {
 	case j.Dict != "" && j.Dict != frame.DictionaryID(0).String():
 		with = "dictionary " + j.Dict
 	}
-	at := fmt.Sprintf("keys like %s in %s, database %d", Quoted(j.Match), j.registry.Servers[0].Name, j.Database)
+	at := fmt.Sprintf("keys like %s in %s, database %d", Quoted(j.Match), j.registry.Servers[0].Name,
+		j.Database)
 	if j.resumed {
 		at += ", from where " + j.Resume + " says"
 	}
@@ -195,7 +198,8 @@ func Quoted(patterns []string) string {
 
 // inPlaceCommands are commands that would work on packed bytes. STRLEN and GETRANGE are not among
 // them, for bale itself uses them.
-var inPlaceCommands = []string{"append", "setrange", "setbit", "getbit", "bitcount", "bitpos", "bitop", "bitfield", "bitfield_ro", "lcs"}
+var inPlaceCommands = []string{"append", "setrange", "setbit", "getbit", "bitcount", "bitpos",
+	"bitop", "bitfield", "bitfield_ro", "lcs"}
 
 // warnOfInPlace prints which of those commands programs have used. It prints nothing if the server
 // does not report them.
@@ -216,7 +220,9 @@ func (j *job) warnOfInPlace(ctx context.Context) {
 }
 
 // walk changes the values, with progress, and keeps the state.
-func (j *job) walk(ctx context.Context, packer *bale.Packer, hold func(context.Context) (time.Time, error)) error {
+func (j *job) walk(
+	ctx context.Context, packer *bale.Packer, hold func(context.Context) (time.Time, error),
+) error {
 	total, err := j.client.DBSize(ctx).Result()
 	if err != nil && !keyspace.IsForbidden(err) {
 		return fmt.Errorf("DBSIZE: %w", err)
@@ -237,7 +243,8 @@ func (j *job) walk(ctx context.Context, packer *bale.Packer, hold func(context.C
 		Page: func(places []keyspace.Place, r *Counts) error {
 			j.state.Places, j.state.Seconds = places, before+time.Since(start).Seconds()
 			if progress != nil {
-				progress(int(r.Keys), int(max(total, r.Keys, 1)), fmt.Sprintf("%d keys looked at, %d values changed", r.Keys, r.Changed()))
+				progress(int(r.Keys), int(max(total, r.Keys, 1)),
+					fmt.Sprintf("%d keys looked at, %d values changed", r.Keys, r.Changed()))
 			}
 			if time.Since(saved) < saveEvery {
 				return nil
@@ -251,8 +258,10 @@ func (j *job) walk(ctx context.Context, packer *bale.Packer, hold func(context.C
 // result is what the run did until it ended, with an error or without.
 func (j *job) result(err error) (*Result, error) {
 	r := &Result{
-		Redis: j.registry.Servers[0].Name, Database: j.Database, Match: j.Match, Mode: "pack", DryRun: j.DryRun, Compress: j.setting.String(), Dictionary: j.dictionary.ID(), Group: j.Group,
-		Counts: j.state.Counts, UsedMemoryBefore: j.state.UsedMemory, Seconds: j.state.Seconds, Complete: err == nil, Interrupted: errors.Is(err, context.Canceled), resume: j.Resume,
+		Redis: j.registry.Servers[0].Name, Database: j.Database, Match: j.Match, Mode: "pack",
+		DryRun: j.DryRun, Compress: j.setting.String(), Dictionary: j.dictionary.ID(), Group: j.Group,
+		Counts: j.state.Counts, UsedMemoryBefore: j.state.UsedMemory, Seconds: j.state.Seconds,
+		Complete: err == nil, Interrupted: errors.Is(err, context.Canceled), resume: j.Resume,
 	}
 	verb := "packed"
 	if j.Revert {
@@ -266,7 +275,8 @@ func (j *job) result(err error) (*Result, error) {
 		err = errors.Join(err, memoryErr)
 	}
 	if err == nil && r.Failed() > 0 {
-		err = fmt.Errorf("%s could not be %s and stayed unchanged", printable.Count(r.Failed(), "value", "values"), verb)
+		err = fmt.Errorf("%s could not be %s and stayed unchanged",
+			printable.Count(r.Failed(), "value", "values"), verb)
 	}
 	return r, err
 }

@@ -39,7 +39,7 @@ type State struct {
 // Settings are the options that make it the same run when it is resumed. Their names in JSON are
 // those of the flags.
 type Settings struct {
-	Match    []string `json:"match"`              // patterns of keys, each with a walk of its own
+	Match    []string `json:"match,omitempty"`    // patterns of keys, each with a walk of its own
 	Compress string   `json:"compress,omitempty"` // as engine.Parse reads it
 	Dict     string   `json:"dict,omitempty"`     // an id, a file, or a word of this package; empty for none
 	Group    string   `json:"group,omitempty"`    // of the dictionary
@@ -69,7 +69,8 @@ func (s Settings) byFlag() map[string]string {
 
 // NewState is the state of a run that starts.
 func NewState(settings Settings, places []keyspace.Place) *State {
-	return &State{Version: stateVersion, Settings: settings, Started: time.Now().UTC(), Places: places, Counts: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	return &State{Version: stateVersion, Settings: settings, Started: time.Now().UTC(), Places: places,
+		Counts: &Counts{Left: map[Reason]keyspace.Tally{}}}
 }
 
 // ErrState says that a file is not of the run that is to go on.
@@ -79,7 +80,9 @@ var ErrState = errors.New("the file to resume from does not fit")
 // same settings and the same servers. A server starts over if it is new, was restarted, or does not
 // identify itself. Cursors of one process mean nothing to another, and its data may be older. The
 // second result names these servers.
-func ReadState(path string, settings Settings, places []keyspace.Place) (s *State, anew []string, err error) {
+func ReadState(
+	path string, settings Settings, places []keyspace.Place,
+) (s *State, anew []string, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil
@@ -97,8 +100,10 @@ func ReadState(path string, settings Settings, places []keyspace.Place) (s *Stat
 	beyond := func(p keyspace.Place) bool {
 		return p.Pattern < 0 || p.Pattern > patterns || p.Pattern == patterns && !p.Done
 	}
-	if err := json.Unmarshal(b, s); err != nil || len(b) > maxState || s.Version != stateVersion || s.Counts == nil || s.Counts.Left == nil || slices.ContainsFunc(s.Places, beyond) {
-		return nil, nil, fmt.Errorf("%w: %s is no state of a migration that this version wrote", ErrState, path)
+	if err := json.Unmarshal(b, s); err != nil || len(b) > maxState || s.Version != stateVersion ||
+		s.Counts == nil || s.Counts.Left == nil || slices.ContainsFunc(s.Places, beyond) {
+		return nil, nil, fmt.Errorf("%w: %s is no state of a migration that this version wrote", ErrState,
+			path)
 	}
 	before, now := s.Settings.byFlag(), settings.byFlag()
 	names := maps.Clone(before)
@@ -111,17 +116,20 @@ func ReadState(path string, settings Settings, places []keyspace.Place) (s *Stat
 	}
 	known := false
 	for i, now := range places {
-		at := slices.IndexFunc(s.Places, func(p keyspace.Place) bool { return p.RunID == now.RunID && p.RunID != "" }) // without INFO there is none
+		at := slices.IndexFunc(s.Places,
+			func(p keyspace.Place) bool { return p.RunID == now.RunID && p.RunID != "" }) // without INFO there is none
 		if at >= 0 {
 			known = true
 			places[i].Pattern, places[i].Cursor, places[i].Done = s.Places[at].Pattern, s.Places[at].Cursor, s.Places[at].Done
 			continue
 		}
 		anew = append(anew, now.Addr)
-		known = known || slices.ContainsFunc(s.Places, func(p keyspace.Place) bool { return p.Addr == now.Addr })
+		known = known || slices.ContainsFunc(s.Places,
+			func(p keyspace.Place) bool { return p.Addr == now.Addr })
 	}
 	if !known {
-		return nil, nil, fmt.Errorf("%w: %s is of a run on %s, and this is %s: give another file", ErrState, path, addrs(s.Places), addrs(places))
+		return nil, nil, fmt.Errorf("%w: %s is of a run on %s, and this is %s: give another file",
+			ErrState, path, addrs(s.Places), addrs(places))
 	}
 	s.Places = places
 	return s, anew, nil

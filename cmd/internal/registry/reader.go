@@ -88,7 +88,9 @@ func (*reader) Writer() compress.Compressor { return compress.None }
 func (*reader) Packed([]byte, int) {}
 
 // Reader implements bale.Dictionaries. It may close what it returned earlier.
-func (r *reader) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
+func (r *reader) Reader(
+	ctx context.Context, a frame.Algorithm, id frame.DictionaryID,
+) (compress.Compressor, error) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	h := r.find(id)

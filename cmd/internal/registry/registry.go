@@ -74,10 +74,12 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	case o.Grace < 0:
 		return nil, fmt.Errorf("%w: --grace %v, must not be negative", cli.ErrUsage, o.Grace)
 	case o.URL == "" && len(o.Data) > 1:
-		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry", cli.ErrUsage)
+		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry",
+			cli.ErrUsage)
 	}
 	r := &Registry{
-		Options: o, Pacer: &keyspace.Pacer{Pace: keyspace.Pace{Rate: o.Pace.Rate, Bandwidth: o.Pace.Bandwidth}}, left: map[frame.DictionaryID]bool{},
+		Options: o, Pacer: &keyspace.Pacer{Pace: keyspace.Pace{Rate: o.Pace.Rate,
+			Bandwidth: o.Pace.Bandwidth}}, left: map[frame.DictionaryID]bool{},
 		lavish: keyspace.Frugal(),
 	}
 	defer func() {
@@ -95,7 +97,8 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	for _, url := range o.Data {
 		client, err := open(url)
 		if err != nil && o.URL != "" && slices.Equal(o.Data, []string{DefaultURL}) {
-			return nil, fmt.Errorf("%w; %s is the default of --redis, which names the servers with values", err, DefaultURL)
+			return nil, fmt.Errorf("%w; %s is the default of --redis, which names the servers with values",
+				err, DefaultURL)
 		}
 		if err != nil {
 			return nil, err
@@ -110,7 +113,8 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 			return nil, fmt.Errorf("--registry: %w", err)
 		}
 	}
-	r.Registry, err = dict.NewRegistry(goredis.NewDictStore(r.Keys), dict.RegistryOptions{Prefix: o.Prefix, Grace: o.Grace})
+	r.Registry, err = dict.NewRegistry(goredis.NewDictStore(r.Keys),
+		dict.RegistryOptions{Prefix: o.Prefix, Grace: o.Grace})
 	r.reader = &reader{registry: r, missing: map[frame.DictionaryID]missing{}}
 	r.closers = append(r.closers, r.reader)
 	return r, err
@@ -134,7 +138,8 @@ func (r *Registry) Close() (err error) {
 		r.Notef("%s", RestoredText(n))
 	}
 	for id := range r.left {
-		r.Notef("values need %s in quarantine, until that ends: bale dict restore %v keeps one", printable.Count(len(r.left), "dictionary", "dictionaries"), id)
+		r.Notef("values need %s in quarantine, until that ends: bale dict restore %v keeps one",
+			printable.Count(len(r.left), "dictionary", "dictionaries"), id)
 		break
 	}
 	r.lavish()
@@ -153,7 +158,8 @@ func (r *Registry) Restored() int {
 
 // RestoredText reports dictionaries that came back from quarantine.
 func RestoredText(n int) string {
-	return printable.Count(n, "dictionary", "dictionaries") + " that values need came back from quarantine"
+	return printable.Count(n, "dictionary that values need", "dictionaries that values need") +
+		" came back from quarantine"
 }
 
 // Join makes the first server with values known to the registry, before a command writes packed
@@ -236,7 +242,9 @@ func (r *Registry) Read(ctx context.Context, id frame.DictionaryID) (*dict.Dicti
 }
 
 // Peek reads a dictionary, and leaves one in quarantine there: until is when it goes for good.
-func (r *Registry) Peek(ctx context.Context, id frame.DictionaryID) (d *dict.Dictionary, until time.Time, err error) {
+func (r *Registry) Peek(
+	ctx context.Context, id frame.DictionaryID,
+) (d *dict.Dictionary, until time.Time, err error) {
 	d, err = r.Look(ctx, id)
 	if err != nil || r.holds(ctx, id) {
 		return d, until, err
@@ -272,7 +280,9 @@ const maxSample = 48 << 20
 func MaxSampled(dictionary int) int { return 100 * dictionary }
 
 // Sample reads values of the first server to train on.
-func (r *Registry) Sample(ctx context.Context, o keyspace.SampleOptions) (*keyspace.Sampled, error) {
+func (r *Registry) Sample(
+	ctx context.Context, o keyspace.SampleOptions,
+) (*keyspace.Sampled, error) {
 	packer, err := r.Packer(nil, bale.PackerOptions{})
 	if err != nil {
 		return nil, err

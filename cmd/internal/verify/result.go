@@ -58,7 +58,8 @@ func (r *Result) Write(w io.Writer) {
 		printable.Fprintf(w, "FAILED: this is what was read until then.\n\n")
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	printable.Fprintf(t, "stored\tvalues\tbytes\tratio\t\nplain\t%d\t%d\t\t\n", r.Plain.Values, r.Plain.Bytes)
+	printable.Fprintf(t, "stored\tvalues\tbytes\tratio\t\nplain\t%d\t%d\t\t\n", r.Plain.Values,
+		r.Plain.Bytes)
 	for _, p := range r.Packed {
 		name := p.Algorithm
 		switch {
@@ -67,17 +68,21 @@ func (r *Result) Write(w io.Writer) {
 		case p.Dictionary != 0:
 			name += ", dictionary " + p.Dictionary.String()
 		}
-		printable.Fprintf(t, "%s\t%d\t%d\t%.2f\t\n", name, p.Values, p.Bytes, float64(p.PlainBytes)/float64(max(p.Bytes, 1)))
+		printable.Fprintf(t, "%s\t%d\t%d\t%.2f\t\n", name, p.Values, p.Bytes,
+			float64(p.PlainBytes)/float64(max(p.Bytes, 1)))
 	}
 	t.Flush()
 	for _, line := range []struct {
 		n    int64
 		text string
 	}{
-		{r.Streams, "streams, whose chunks are all there"}, {r.Mended, "streams or interrupted writes of streams were mended"},
+		{r.Streams, "streams, whose chunks are all there"},
+		{r.Mended, "streams or interrupted writes of streams were mended"},
 		{r.Journals, "journals of streams, which are being written or whose writer died (--repair tidies up after those)"},
-		{r.Absent, "frames that say that there is no value"}, {r.TooLarge, "values beyond 64 MiB, or fields of hashes beyond 8 MiB, were not read"},
-		{r.Others, "keys of other types were not read"}, {r.Registry, "keys of the dictionaries' registry were not read"},
+		{r.Absent, "frames that say that there is no value"},
+		{r.TooLarge, "values beyond 64 MiB, or fields of hashes beyond 8 MiB, were not read"},
+		{r.Others, "keys of other types were not read"},
+		{r.Registry, "keys of the dictionaries' registry were not read"},
 	} {
 		if line.n > 0 {
 			printable.Fprintf(w, "%d %s\n", line.n, line.text)
@@ -86,7 +91,8 @@ func (r *Result) Write(w io.Writer) {
 	if r.Restored > 0 {
 		printable.Fprintf(w, "%s\n", registry.RestoredText(int(r.Restored)))
 	}
-	printable.Fprintf(w, "\n%d keys looked at in %.1f s, %d values read: ", r.Keys, r.Seconds, r.Values)
+	printable.Fprintf(w, "\n%d keys looked at in %.1f s, %d values read: ", r.Keys, r.Seconds,
+		r.Values)
 	switch {
 	case r.Bad == 0 && !r.Complete:
 		printable.Fprintf(w, "those can be unpacked; the others were not checked\n")
@@ -122,7 +128,8 @@ func (v *verifier) result(err error) *Result {
 		r.Packed = append(r.Packed, *p)
 	}
 	slices.SortFunc(r.Packed, func(a, b Packed) int {
-		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Algorithm, b.Algorithm), cmp.Compare(a.Dictionary, b.Dictionary))
+		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Algorithm, b.Algorithm),
+			cmp.Compare(a.Dictionary, b.Dictionary))
 	})
 	return r
 }

@@ -67,7 +67,8 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	defer func() { err = errors.Join(err, reg.Close()) }()
 	client := reg.Client()
 	reg.WarnOfEviction(ctx)
-	if err := reg.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage); err != nil {
+	if err := reg.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.DBSize,
+		keyspace.MemoryUsage); err != nil {
 		return nil, err
 	}
 	packer, err := reg.Packer(nil, bale.PackerOptions{})
@@ -79,9 +80,11 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 	v := &verifier{
-		interrupt: ctx, pace: reg.Pacer, client: client, at: keyspace.Redact(reg.At()), streams: streams, repair: o.Repair, packer: packer,
+		interrupt: ctx, pace: reg.Pacer, client: client, at: keyspace.Redact(reg.At()), streams: streams,
+		repair: o.Repair, packer: packer,
 		packed: map[kind]*Packed{}, named: map[string][]keyspace.Problem{},
-		found: Result{Redis: reg.Servers[0].Name, Database: registry.Database(client), Match: o.Match, Packed: []Packed{}, Causes: map[string]int64{}},
+		found: Result{Redis: reg.Servers[0].Name, Database: registry.Database(client), Match: o.Match,
+			Packed: []Packed{}, Causes: map[string]int64{}},
 	}
 	err = v.walk(ctx, reg, o.Match)
 	v.found.Restored = int64(reg.Restored())
@@ -102,7 +105,8 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 	start := time.Now()
 	defer func() { v.found.Seconds = time.Since(start).Seconds() }()
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
-		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace, Size: bale.MaxPackedLen(cli.MaxValue),
+		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace,
+		Size: bale.MaxPackedLen(cli.MaxValue),
 		Values: func(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
 			for _, value := range values {
 				v.rereads = 0
@@ -116,7 +120,8 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 			f := &v.found
 			f.Keys, f.Registry, f.Others, f.TooLarge = l.Keys, l.Skipped, l.Others, l.TooLarge
 			if progress != nil {
-				progress(int(l.Keys), int(max(total, l.Keys, 1)), fmt.Sprintf("%d keys looked at, %d values cannot be unpacked", l.Keys, f.Bad))
+				progress(int(l.Keys), int(max(total, l.Keys, 1)),
+					fmt.Sprintf("%d keys looked at, %d values cannot be unpacked", l.Keys, f.Bad))
 			}
 			return nil
 		},
@@ -176,7 +181,8 @@ func (v *verifier) stream(ctx context.Context, value keyspace.Value) error {
 	if err != nil {
 		return v.bad(ctx, value, err)
 	}
-	chunks, err := keyspace.LookAt(v.interrupt, v.client, m.Chunks, func(i int) string { return m.ChunkKey(value.Key, i) }, v.pace)
+	chunks, err := keyspace.LookAt(v.interrupt, v.client, m.Chunks,
+		func(i int) string { return m.ChunkKey(value.Key, i) }, v.pace)
 	if err != nil {
 		return v.failed(ctx, value, err)
 	}
@@ -220,7 +226,9 @@ func (v *verifier) mend(ctx context.Context, value keyspace.Value, key string) e
 // failed counts a value that cannot be checked or mended. Another error than of its keys is
 // returned.
 func (v *verifier) failed(ctx context.Context, value keyspace.Value, err error) error {
-	ofKeys := keyspace.IsReply(err) || slices.ContainsFunc([]error{bale.ErrCorrupt, stream.ErrLease, stream.ErrBusy}, func(e error) bool { return errors.Is(err, e) })
+	ofKeys := keyspace.IsReply(err) ||
+		slices.ContainsFunc([]error{bale.ErrCorrupt, stream.ErrLease, stream.ErrBusy},
+			func(e error) bool { return errors.Is(err, e) })
 	if !ofKeys || v.interrupt.Err() != nil {
 		return err
 	}
@@ -229,9 +237,11 @@ func (v *verifier) failed(ctx context.Context, value keyspace.Value, err error) 
 
 // bad counts a value that cannot be unpacked, if it is still there.
 func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) error {
-	now, err := keyspace.Fetch(ctx, v.client, value.Key, value.Field, value.InHash, int64(bale.MaxPackedLen(cli.MaxValue)))
+	now, err := keyspace.Fetch(ctx, v.client, value.Key, value.Field, value.InHash,
+		int64(bale.MaxPackedLen(cli.MaxValue)))
 	switch {
-	case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"), errors.Is(err, keyspace.ErrTooLarge): // by now
+	case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"),
+		errors.Is(err, keyspace.ErrTooLarge): // by now
 		v.found.Values--
 		return nil
 	case err != nil:
@@ -280,7 +290,8 @@ func causeOf(err error) string {
 			return cause.Error()
 		}
 	}
-	if e, ok := errors.AsType[*bale.DecodeError](err); ok && errors.Is(err, bale.ErrUnknownDictionary) {
+	if e, ok := errors.AsType[*bale.DecodeError](err); ok &&
+		errors.Is(err, bale.ErrUnknownDictionary) {
 		return fmt.Sprintf("%v %v", bale.ErrUnknownDictionary, e.DictionaryID)
 	}
 	if reply, ok := errors.AsType[redis.Error](err); ok { // without the keys
