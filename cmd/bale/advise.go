@@ -43,7 +43,6 @@ type adviseCommand struct {
 	HideKeys    bool   `help:"Show no names or patterns of keys."`
 }
 
-// Help is shown below the options.
 func (adviseCommand) Help() string {
 	return `Finds the groups of keys that there are, tries compressors and dictionaries on a sample of each group's values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
 
@@ -57,7 +56,6 @@ Examples:
   bale advise --data values.ndjson`
 }
 
-// Run advises.
 func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err := c.check(); err != nil {
 		return err

@@ -92,7 +92,6 @@ type dictList struct {
 	JSON  bool   `name:"json" help:"Write JSON."`
 }
 
-// Help is shown below the options.
 func (dictList) Help() string {
 	return `The bytes of each dictionary are read and compared with its id. The exit status is 1 if some are missing or damaged.
 
@@ -101,7 +100,6 @@ Examples:
   bale dict list --redis redis://127.0.0.1:6379 --group user:profile --scan`
 }
 
-// Run lists.
 func (c *dictList) Run(ctx context.Context, s *cli.Streams) error {
 	if !c.Scan && c.Registry != "" { // no value is read
 		c.Redis = []string{c.Registry}
@@ -114,7 +112,6 @@ type dictShow struct {
 	Dictionary string `arg:"" name:"id|file" help:"The dictionary: its id, or its file."`
 }
 
-// Help is shown below the options.
 func (dictShow) Help() string {
 	return `Examples:
   bale dict show 0a1b2c3d
@@ -140,7 +137,6 @@ type dictPublish struct {
 	Training string `placeholder:"FILE" type:"existingfile" help:"What bale train --json said of it: its ratio is what the live one is compared with."`
 }
 
-// Help is shown below the options.
 func (dictPublish) Help() string {
 	return `Readers fetch it; writers use it once it is activated. Whoever can read the registry can read the pieces of values that a dictionary is made of. A file of any other format than a zstd dictionary's is used as plain content: pieces that values have in common.
 
@@ -149,7 +145,6 @@ Examples:
   bale dict publish users.dict --group user:profile --training users.json`
 }
 
-// Run publishes.
 func (c *dictPublish) Run(ctx context.Context, s *cli.Streams) error {
 	return operate(ctx, s, c, false,
 		dictops.Options{Group: c.Group, File: c.File, Training: c.Training}, dictops.Publish)
@@ -162,7 +157,6 @@ type dictActivate struct {
 	Force bool   `help:"Do not wait for the grace period: readers that do not have it yet will fetch it when they meet it."`
 }
 
-// Help is shown below the options.
 func (dictActivate) Help() string {
 	return `Examples:
   bale dict activate 0a1b2c3d --group user:profile
@@ -170,7 +164,6 @@ func (dictActivate) Help() string {
   bale dict activate none --group user:profile`
 }
 
-// Run activates.
 func (c *dictActivate) Run(ctx context.Context, s *cli.Streams) error {
 	id, err := registry.ID(c.ID)
 	if err != nil {
@@ -185,7 +178,6 @@ type dictRollback struct {
 	groupFlag
 }
 
-// Help is shown below the options.
 func (dictRollback) Help() string {
 	return `What was written with the present dictionary stays readable.
 
@@ -193,7 +185,6 @@ Examples:
   bale dict rollback --group user:profile`
 }
 
-// Run rolls back.
 func (c *dictRollback) Run(ctx context.Context, s *cli.Streams) error {
 	return operate(ctx, s, c, false, dictops.Options{Group: c.Group}, dictops.Rollback)
 }
@@ -204,7 +195,6 @@ type dictExport struct {
 	Out string `required:"" placeholder:"DIR" help:"The folder that they go to."`
 }
 
-// Help is shown below the options.
 func (dictExport) Help() string {
 	return `Each dictionary becomes a file ID.dict, beside group.json with their history. If one cannot be read, the command exports the others and fails. A program can bring them along: see dict.ReadFS.
 
@@ -212,7 +202,6 @@ Examples:
   bale dict export --group user:profile --out dictionaries`
 }
 
-// Run exports.
 func (c *dictExport) Run(ctx context.Context, s *cli.Streams) error {
 	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, Dir: c.Out}, dictops.Export)
 }
@@ -224,7 +213,6 @@ type dictImport struct {
 	Force bool   `help:"Import what was exported from another group."`
 }
 
-// Help is shown below the options.
 func (dictImport) Help() string {
 	return `Dictionaries that are there already stay as they are. Where the folder has a group.json and the group has no current dictionary, the exported one becomes that. Only regular files count, and no link leads out of the folder.
 
@@ -232,7 +220,6 @@ Examples:
   bale dict import dictionaries --group user:profile`
 }
 
-// Run imports.
 func (c *dictImport) Run(ctx context.Context, s *cli.Streams) error {
 	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, Dir: c.Dir, Force: c.Force},
 		dictops.Import)
@@ -259,7 +246,6 @@ type dictRemove struct {
 
 const quarantineHelp = `A removed dictionary stays in quarantine for 30 days. It comes back by itself when a reader asks for it, or with bale dict restore.`
 
-// Help is shown below the options.
 func (dictRemove) Help() string {
 	return `For a dictionary that was published by mistake. The current and the previous dictionary stay, and one that was used less than six grace periods ago. The command looks at every value of every type in every database of the servers. A dictionary that a value refers to stays, too. It cannot see values elsewhere, in a backup or a Redis that never joined the registry.
 
@@ -270,7 +256,6 @@ Examples:
   bale dict remove wrong.dict --group user:profile`
 }
 
-// Run removes.
 func (c *dictRemove) Run(ctx context.Context, s *cli.Streams) error {
 	id, err := registry.ID(c.ID)
 	if err != nil {
@@ -286,7 +271,6 @@ type dictGC struct {
 	Apply bool `help:"Remove them. Without it nothing is changed."`
 }
 
-// Help is shown below the options.
 func (dictGC) Help() string {
 	return `The command looks at every value of every type in every database of the servers. Current and previous dictionaries stay, those that were never activated, and those that were used less than six grace periods ago. It cannot see values elsewhere, in a backup or a Redis that never joined the registry: export first what they may need.
 
@@ -300,7 +284,6 @@ Examples:
   bale dict gc --registry redis://127.0.0.1:6379 --redis redis://127.0.0.1:6379 --redis redis://127.0.0.1:6379/1`
 }
 
-// Run collects.
 func (c *dictGC) Run(ctx context.Context, s *cli.Streams) error {
 	return operate(ctx, s, c, false, dictops.Options{Proof: c.proof(), Apply: c.Apply}, dictops.GC)
 }
@@ -311,7 +294,6 @@ type dictRestore struct {
 	Group string `placeholder:"NAME" help:"Publish it to this group, too, so that the next gc leaves it."`
 }
 
-// Help is shown below the options.
 func (dictRestore) Help() string {
 	return `Brings a removed dictionary back from quarantine. bale dict list shows which are there, and until when. Without --group it belongs to no group, and the next gc removes it again unless a value refers to it.
 
@@ -319,7 +301,6 @@ Examples:
   bale dict restore 0a1b2c3d --group user:profile`
 }
 
-// Run restores.
 func (c *dictRestore) Run(ctx context.Context, s *cli.Streams) error {
 	id, err := registry.ID(c.ID)
 	if err != nil {
@@ -333,7 +314,6 @@ type dictGrace struct {
 	Period time.Duration `arg:"" optional:"" name:"period" help:"The new grace period."`
 }
 
-// Help is shown below the options.
 func (dictGrace) Help() string {
 	return `Shows or sets the grace period of the registry. A published dictionary may be activated after one period, so that every reader has it; it may be removed six periods after its last use, so that no writer uses it any more. After a change to a shorter one, removal goes by the longer one for another six of its periods. A program that declares a longer one sets that again.
 
@@ -342,7 +322,6 @@ Examples:
   bale dict grace 2m`
 }
 
-// Run shows or sets.
 func (c *dictGrace) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Period < 0 {
 		return usagef("the period %v must be positive", c.Period)
@@ -356,7 +335,6 @@ type dictServers struct {
 	JSON   bool   `name:"json" help:"Write JSON."`
 }
 
-// Help is shown below the options.
 func (dictServers) Help() string {
 	return `Shows the servers whose programs use the registry. bale dict gc and remove need all of them. A program joins by itself (GroupOptions.Data), and so does bale migrate; one that still uses a forgotten server joins again.
 
@@ -365,7 +343,6 @@ Examples:
   bale dict servers --json`
 }
 
-// Run shows or forgets.
 func (c *dictServers) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Forget != "" {
 		return operate(ctx, s, c, false, dictops.Options{Server: c.Forget}, dictops.Forget)

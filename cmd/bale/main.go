@@ -41,5 +41,4 @@ type labCommand struct {
 
 var errLab = errors.New("measuring is done by a command of its own: go install github.com/balekv/bale/cmd/balebench@latest, then balebench run --quick")
 
-// Run says where the lab is.
 func (labCommand) Run() error { return usagef("%w", errLab) }

@@ -33,7 +33,6 @@ type migrateCommand struct {
 	JSON     string    `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
-// Help is shown below the options.
 func (migrateCommand) Help() string {
 	return `The values of strings and the fields of hashes are packed in place, while programs run. Each is compared with what was read and replaced by a script within Redis: what a program writes meanwhile stays, expiries stay to the millisecond, a key that is gone stays gone. What is packed already is left, so that it can be stopped, killed and started again at any time.
 
@@ -60,7 +59,6 @@ Examples:
   bale migrate --redis redis://127.0.0.1:6379 --match 'user:*' --revert`
 }
 
-// Run migrates.
 func (c *migrateCommand) Run(ctx context.Context, s *cli.Streams) error {
 	o, err := c.options(s)
 	if err != nil {

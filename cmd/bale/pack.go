@@ -16,7 +16,6 @@ type packCommand struct {
 	MaxSize  cli.Bytes `default:"64MiB" placeholder:"N" help:"The largest value that is packed; a larger one is stored as it is. Default: ${default}."`
 }
 
-// Help is shown below the options.
 func (packCommand) Help() string {
 	return `A value that does not get smaller comes out as it is, as bale stores it.
 
@@ -26,7 +25,6 @@ Examples:
   bale pack --compress zstd --dict users.dict < value.json > value.packed`
 }
 
-// Run packs.
 func (p *packCommand) Run(s *cli.Streams) error {
 	setting, err := engine.Parse(p.Compress)
 	if err != nil {
@@ -47,7 +45,6 @@ type unpackCommand struct {
 	MaxSize cli.Bytes `default:"64MiB" placeholder:"N" help:"The largest value that is unpacked. Default: ${default}."`
 }
 
-// Help is shown below the options.
 func (unpackCommand) Help() string {
 	return `A damaged value gives no output but an error, and exit status 1; so does a frame that says that there is no value, and a stream, whose content is under other keys. The newline that redis-cli appends to a value is left out.
 
@@ -57,7 +54,6 @@ Examples:
   bale unpack --dict users.dict < value.packed`
 }
 
-// Run unpacks.
 func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
 	return inspect.Unpack(ctx, inspect.Options{Streams: s, Dictionaries: u.Dict,
 		MaxSize: int(u.MaxSize)})
@@ -72,7 +68,6 @@ type inspectCommand struct {
 	Dict  []string `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
 }
 
-// Help is shown below the options.
 func (inspectCommand) Help() string {
 	return `Shows the header, the sizes, and the decoded value when it is JSON, of which it shows the first MiB. With --redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit status is 1 when the value is damaged or not whole.
 
@@ -83,7 +78,6 @@ Examples:
   bale inspect --redis redis://127.0.0.1:6379 --key user:1`
 }
 
-// Run explains a value.
 func (c *inspectCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Key != "" {
 		c.Redis = cmp.Or(c.Redis, os.Getenv(cli.URLEnv))

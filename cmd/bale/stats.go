@@ -18,7 +18,6 @@ type statsCommand struct {
 	JSON  string        `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
-// Help is shown below the options.
 func (statsCommand) Help() string {
 	return `Shows what the operations of a program did, by group and operation: rates, hits, errors, bytes, and how long each stage took. The files are those of a stats.Ring with a stats.NewFile as its sink; several are taken as those of a fleet, at the same time or one after another. Memory does not grow with them.
 
@@ -34,7 +33,6 @@ Examples:
 // minEvery is the shortest interval of a time series.
 const minEvery = time.Millisecond
 
-// Run sums up events.
 func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Every != 0 && c.Every < minEvery {
 		return usagef("--every %v, must be at least %v", c.Every, minEvery)

@@ -30,7 +30,6 @@ type trainCommand struct {
 	All       bool      `help:"Show every dictionary that was tried."`
 }
 
-// Help is shown below the options.
 func (trainCommand) Help() string {
 	return `The values come from files (--data) or from a Redis (--redis). Half of them are trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one that takes the fewest bytes as Redis allocates them wins. Where none saves enough there is none, and the exit status is 1.
 
@@ -43,7 +42,6 @@ Examples:
   bale train --data values.ndjson --compress s2 --max-size 64KiB --out users.dict`
 }
 
-// Run trains.
 func (c *trainCommand) Run(ctx context.Context, s *cli.Streams) error {
 	o, err := c.options(s)
 	if err != nil {

@@ -16,7 +16,6 @@ type verifyCommand struct {
 	JSON      string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
-// Help is shown below the options.
 func (verifyCommand) Help() string {
 	return `Every string and every field of a hash is read and unpacked with the registry's dictionaries; checksums are compared. Of values in chunks (package stream) the manifest is checked, each chunk, that all chunks are there, and that none expires before its value. No value is changed, except streams with --repair. A dictionary in quarantine that a value needs comes back to the registry; the command says how many did.
 
@@ -28,7 +27,6 @@ Examples:
   bale verify --redis redis://127.0.0.1:6379 --repair`
 }
 
-// Run verifies.
 func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	registry, err := c.options(s, c.Redis)
 	if err == nil {

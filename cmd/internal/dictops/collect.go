@@ -78,7 +78,7 @@ func references(
 			progress(int(keys), int(max(total, keys, 1)), fmt.Sprintf("%d keys looked at", keys))
 		}
 	}
-	return keyspace.FindAllReferences(ctx, clients, o)
+	return keyspace.FindReferences(ctx, clients, o)
 }
 
 var errNotScanned = errors.New("not all data servers of the registry are scanned")

@@ -237,7 +237,7 @@ func TestFindReferences(t *testing.T) {
 				}
 				ids[8] = 1
 			}
-			r, err := FindReferences(ctx, client, ReferenceOptions{Skip: func(k string) bool { return strings.HasPrefix(k, "skip:") }, Proof: true})
+			r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Skip: func(k string) bool { return strings.HasPrefix(k, "skip:") }, Proof: true})
 			if err != nil {
 				t.Fatal(err)
 			}
