@@ -1,28 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
-	"path/filepath"
-	"runtime"
-	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/advise"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
-	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/rdb"
 	"github.com/balekv/bale/cmd/internal/report"
-	"github.com/balekv/bale/cmd/internal/values"
 )
 
 type adviseCommand struct {
@@ -50,7 +43,6 @@ type adviseCommand struct {
 	HideKeys    bool   `help:"Show no names or patterns of keys."`
 }
 
-// Help is shown below the options.
 func (adviseCommand) Help() string {
 	return `Finds the groups of keys that there are, tries compressors and dictionaries on a sample of each group's values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
 
@@ -64,42 +56,62 @@ Examples:
   bale advise --data values.ndjson`
 }
 
-// Run advises.
 func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	out, err := cli.OpenJSON(c.JSON, s) // before the work, not after it
-	if err != nil {
-		return err
-	}
-	defer out.Discard()
-	if c.HTML != "" {
-		if err := writable(c.HTML); err != nil {
-			return fmt.Errorf("--html: %w", err)
+	if c.HTML != "" { // before the work, not after it
+		if err := writable("--html", c.HTML); err != nil {
+			return err
 		}
 	}
-	progress, stop := cli.ShowProgress(s.Err)
-	defer stop()
-	defer context.AfterFunc(ctx, func() {
-		stop()
-		printable.Fprintf(s.Err, "bale advise: interrupted; what was seen until now is worked on (once more to end at once)\n")
-	})()
-	a, err := c.advise(ctx, s, progress)
-	stop()
-	if a == nil {
+	source := advise.Source{
+		Redis: c.Redis, Registry: c.Registry, RDB: c.RDB, TrustRDB: c.TrustRDB, DB: c.DB, Files: c.Data,
+		Stdin: s.In, MaxValue: cli.MaxValue, Yield: yieldToOthers,
+	}
+	o := advise.Options{
+		Match: c.Match, Groups: c.Group, Skip: keyspace.RegistryKeys(c.Prefix), Sample: c.Sample,
+		MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
+		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Replicas: c.Replicas, CPU: cli.CPU(),
+	}
+	var err error
+	if o.Pace, err = c.pace(s); err != nil {
 		return err
 	}
-	a.Engine, a.Lacking, a.Go, a.CPU, a.Cores = engine.Name, engine.Lacking, runtime.Version(), cli.CPU(), runtime.NumCPU()
-	err = errors.Join(err, out.Write(a))
-	if c.HTML != "" {
-		err = errors.Join(err, c.writeHTML(a))
+	if source.Password, err = c.Password(); err != nil {
+		return err
 	}
-	if c.JSON != "-" { // in the end: who reads it may stop before all is written
-		report.WriteAdvice(s.Out, a, c.All)
-	}
-	return err
+	return cli.Report(s, c.JSON, func() (*advice, error) {
+		var stop func()
+		o.Progress, stop = cli.ShowProgress(s.Err)
+		defer stop()
+		defer context.AfterFunc(ctx, func() {
+			stop()
+			s.Notef("interrupted; what was seen until now is worked on (once more to end at once)")
+		})()
+		a, err := advise.Run(ctx, source, o)
+		if a == nil {
+			return nil, err
+		}
+		if c.HTML != "" {
+			err = errors.Join(err, writePage(c.HTML, a))
+		}
+		return &advice{a, c.All}, err
+	})
 }
+
+// yieldToOthers gives the process the lowest priority. Tests turn it off: the other tests of their
+// process would starve, too.
+var yieldToOthers = advise.Yield
+
+// advice is an answer that writes itself.
+type advice struct {
+	*advise.Advice
+	all bool
+}
+
+// Write writes the answer as text.
+func (a *advice) Write(w io.Writer) { report.WriteAdvice(w, a.Advice, a.all) }
 
 func (c *adviseCommand) check() error {
 	if c.RDB == "" && len(c.Data) == 0 {
@@ -107,127 +119,34 @@ func (c *adviseCommand) check() error {
 	}
 	switch {
 	case c.Redis == "" && c.RDB == "" && len(c.Data) == 0:
-		return fmt.Errorf("%w: what is it about? --redis, --rdb or --data says so", cli.ErrUsage)
+		return usagef("give one of --redis, --rdb and --data")
 	case len(c.Data) > 0 && len(c.Match)+len(c.Group) > 0:
-		return fmt.Errorf("%w: --match and --group are for keys, and --data has none", cli.ErrUsage)
+		return usagef("--match and --group are for keys, and --data has none")
 	case c.DB >= 0 && c.RDB == "":
-		return fmt.Errorf("%w: --db is for --rdb; a URL ends in its database: redis://127.0.0.1:6379/%d", cli.ErrUsage, c.DB)
+		return usagef("--db is for --rdb; a URL ends in its database: redis://127.0.0.1:6379/%d", c.DB)
 	case c.TrustRDB && c.RDB == "":
-		return fmt.Errorf("%w: --trust-rdb is for --rdb", cli.ErrUsage)
+		return usagef("--trust-rdb is for --rdb")
 	case c.Replicas && c.Redis == "":
-		return fmt.Errorf("%w: --replicas is for --redis", cli.ErrUsage)
+		return usagef("--replicas is for --redis")
 	case c.Sample < 2:
-		return fmt.Errorf("%w: --sample %d, must be at least 2", cli.ErrUsage, c.Sample)
+		return usagef("--sample %d, must be at least 2", c.Sample)
 	case c.CPUBudget <= 0:
-		return fmt.Errorf("%w: --cpu-budget %v, must be more than nothing", cli.ErrUsage, c.CPUBudget)
+		return usagef("--cpu-budget %v, must be more than nothing", c.CPUBudget)
 	case c.Price < 0 || math.IsNaN(c.Price) || math.IsInf(c.Price, 0):
-		return fmt.Errorf("%w: --price %v, must be an amount of USD", cli.ErrUsage, c.Price)
-	}
-	return c.paceFlags.check()
-}
-
-// writable says early what would go wrong late.
-func writable(path string) error {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("%s is a folder", path)
-	}
-	_, err := os.Stat(filepath.Dir(path))
-	return err
-}
-
-func (c *adviseCommand) advise(ctx context.Context, s *cli.Streams, progress func(done, total int, what string)) (*advise.Advice, error) {
-	o := advise.Options{
-		Match: c.Match, Groups: c.Group, Skip: keyspace.RegistryKeys(c.Prefix), Sample: c.Sample, MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
-		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Progress: progress, Replicas: c.Replicas,
-	}
-	switch {
-	case len(c.Data) > 0:
-		return c.values(ctx, s, o)
-	case c.RDB != "":
-		return c.file(ctx, o, progress)
-	}
-	o.Source = keyspace.Redact(c.Redis)
-	o.URL, o.Registry = o.Source, keyspace.Redact(c.Registry)
-	yieldToOthers()
-	o.Pace = c.pace(s.Err, "advise")
-	return c.server(ctx, c.Redis, o)
-}
-
-// yieldToOthers gives the process the lowest priority. Tests turn it off: the other tests of their
-// process would starve, too.
-var yieldToOthers = gentle
-
-func (c *adviseCommand) server(ctx context.Context, url string, o advise.Options) (*advise.Advice, error) {
-	defer frugal()()
-	password, err := c.Password()
-	if err != nil {
-		return nil, err
-	}
-	client, err := keyspace.Open(ctx, keyspace.WithPassword(url, password))
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	if single, ok := client.(*redis.Client); ok {
-		o.Database = single.Options().DB
-	}
-	return advise.Redis(ctx, client, o)
-}
-
-// file reads an RDB file through a private server, which nobody else uses.
-func (c *adviseCommand) file(ctx context.Context, o advise.Options, progress func(done, total int, what string)) (*advise.Advice, error) {
-	loaded, err := rdb.Load(ctx, c.RDB, rdb.Options{Trust: c.TrustRDB, Progress: func(part float64) {
-		if progress != nil {
-			progress(int(1000*part), 1000, "loading "+c.RDB)
-		}
-	}})
-	if err != nil {
-		return nil, err
-	}
-	defer loaded.Close()
-	largest := rdb.Database{Number: max(0, c.DB)}
-	for _, d := range loaded.Databases {
-		if c.DB < 0 && d.Keys > largest.Keys {
-			largest = d
-		}
-	}
-	o.Source, o.Private = c.RDB, true
-	a, err := c.server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number), o)
-	if a == nil {
-		return nil, err
-	}
-	a.Warnings = append(a.Warnings, loaded.Warnings...)
-	if loaded.Expired > 0 {
-		a.Warnings = append(a.Warnings, fmt.Sprintf("%d keys of the file had expired since it was written, and are not counted.", loaded.Expired))
-	}
-	for _, d := range loaded.Databases {
-		if d.Number != largest.Number {
-			a.Warnings = append(a.Warnings, fmt.Sprintf("Database %d of the file holds %d keys more: --db %[1]d.", d.Number, d.Keys))
-		}
-	}
-	return a, err
-}
-
-func (c *adviseCommand) values(ctx context.Context, s *cli.Streams, o advise.Options) (*advise.Advice, error) {
-	var sets []advise.Set
-	for _, path := range c.Data {
-		d, err := values.Load(path, s.In, values.Limits{Values: c.Sample, ValueSize: cli.MaxValue, Seed: c.Seed})
-		if err != nil {
-			return nil, err
-		}
-		sets = append(sets, advise.Set{Name: d.Name, File: path, Values: d.Values, Total: int64(d.Total)})
-	}
-	o.Source = strings.Join(c.Data, ", ")
-	return advise.Values(ctx, sets, o)
-}
-
-func (c *adviseCommand) writeHTML(a *advise.Advice) error {
-	var page strings.Builder
-	if err := report.WriteAdviceHTML(&page, a); err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	if err := outfile.Write(c.HTML, []byte(page.String())); err != nil {
-		return fmt.Errorf("--html: %w", err)
+		return usagef("--price %v, must be an amount of USD", c.Price)
 	}
 	return nil
+}
+
+// writePage writes the answer as a page.
+func writePage(path string, a *advise.Advice) error {
+	var page bytes.Buffer
+	err := report.WriteAdviceHTML(&page, a)
+	if err == nil {
+		err = outfile.Write(path, page.Bytes())
+	}
+	if err != nil {
+		err = fmt.Errorf("--html: %w", err)
+	}
+	return err
 }

@@ -1,25 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/keyspace"
-	"github.com/balekv/bale/cmd/internal/outfile"
-	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/cmd/internal/dictops"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/frame"
 )
 
 // dictCommand is bale dict and what is below it.
@@ -38,8 +28,61 @@ type dictCommand struct {
 	Import   dictImport   `cmd:"" help:"Put the dictionaries of a folder into the registry."`
 }
 
+// dictFlags are those of the dict commands that need the registry alone.
+type dictFlags struct {
+	registryFlags
+	graceFlag
+	Redis string `default:"${redis}" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, with the registry. Default: ${default}."`
+}
+
+// dataFlags are those of the dict commands that look at values.
+type dataFlags struct {
+	registryFlags
+	graceFlag
+	paceFlags `set:"max_rate=10000"`
+	Redis     []string `default:"${redis}" env:"BALE_REDIS_URL" placeholder:"URL" sep:"none" help:"A Redis, or a node of a cluster, with values. Repeatable: give all that use the registry. Default: ${default}."`
+}
+
+// groupFlag is the group that a command works on.
 type groupFlag struct {
 	Group string `required:"" placeholder:"NAME" help:"The group: a name for keys whose values look alike, such as user:profile."`
+}
+
+// registryOptions are the flags of a command that say where the registry is.
+type registryOptions interface {
+	options(*cli.Streams) (registry.Options, error)
+}
+
+func (f *dictFlags) options(s *cli.Streams) (registry.Options, error) {
+	o, err := f.registryFlags.options(s, cmp.Or(f.Registry, f.Redis))
+	o.Grace = f.Grace
+	return o, err
+}
+
+func (f *dataFlags) options(s *cli.Streams) (o registry.Options, err error) {
+	if o, err = f.registryFlags.options(s, f.Redis...); err == nil {
+		o.Pace, err = f.pace(s)
+	}
+	o.Grace = f.Grace
+	return o, err
+}
+
+// operate runs a function of package dictops, and writes its result: as JSON, or as text.
+func operate[R cli.Result](
+	ctx context.Context, s *cli.Streams, at registryOptions, json bool, o dictops.Options,
+	do dictops.Operation[R],
+) error {
+	if o.Group != "" {
+		if err := dict.CheckGroup(o.Group); err != nil {
+			return usagef("--group: %w", err)
+		}
+	}
+	where, err := at.options(s)
+	if err != nil {
+		return err
+	}
+	return cli.Report(s, map[bool]string{true: "-"}[json],
+		func() (R, error) { return dictops.Run(ctx, where, o, do) })
 }
 
 type dictList struct {
@@ -49,7 +92,6 @@ type dictList struct {
 	JSON  bool   `name:"json" help:"Write JSON."`
 }
 
-// Help is shown below the options.
 func (dictList) Help() string {
 	return `The bytes of each dictionary are read and compared with its id. The exit status is 1 if some are missing or damaged.
 
@@ -58,58 +100,11 @@ Examples:
   bale dict list --redis redis://127.0.0.1:6379 --group user:profile --scan`
 }
 
-// Run lists.
 func (c *dictList) Run(ctx context.Context, s *cli.Streams) error {
 	if !c.Scan && c.Registry != "" { // no value is read
 		c.Redis = []string{c.Registry}
 	}
-	if err := c.check(); err != nil {
-		return err
-	}
-	servers, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer servers.close()
-	in, err := servers.inventory(ctx, c.Group)
-	if err != nil {
-		return err
-	}
-	var refs *keyspace.References
-	if c.Scan {
-		if refs, err = servers.references(ctx, "dict list", keyspace.ReferenceOptions{Known: in.IDs(), Pace: c.pace(s.Err, "dict list")}, s); err != nil {
-			return err
-		}
-	}
-	list := report.NewDictionaries(in, c.Group, refs, time.Now())
-	if !c.JSON {
-		list.Write(s.Out)
-	} else if err := report.WriteJSON(s.Out, list); err != nil {
-		return err
-	}
-	return list.Sound()
-}
-
-func groupStates(ctx context.Context, r *dict.Registry, group string) ([]*dict.State, error) {
-	names := []string{group}
-	if group == "" {
-		var err error
-		if names, err = r.Groups(ctx); err != nil {
-			return nil, err
-		}
-	}
-	var states []*dict.State
-	for _, name := range names {
-		st, err := r.State(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if st.Epoch == 0 && group != "" {
-			return nil, fmt.Errorf("there is no group %q", name)
-		}
-		states = append(states, st)
-	}
-	return states, nil
+	return operate(ctx, s, c, c.JSON, dictops.Options{Group: c.Group, Scan: c.Scan}, dictops.List)
 }
 
 type dictShow struct {
@@ -117,7 +112,6 @@ type dictShow struct {
 	Dictionary string `arg:"" name:"id|file" help:"The dictionary: its id, or its file."`
 }
 
-// Help is shown below the options.
 func (dictShow) Help() string {
 	return `Examples:
   bale dict show 0a1b2c3d
@@ -127,30 +121,13 @@ func (dictShow) Help() string {
 // Run shows. It never writes the dictionary's content, which is pieces of values.
 func (c *dictShow) Run(ctx context.Context, s *cli.Streams) error {
 	if _, err := os.Stat(c.Dictionary); err == nil {
-		d, err := readDictionary(c.Dictionary)
-		if err != nil {
-			return err
-		}
-		report.ShowDictionary(s.Out, d, nil, time.Time{})
-		return nil
+		return cli.Report(s, "", func() (*dictops.Shown, error) { return dictops.ShowFile(c.Dictionary) })
 	}
-	id, err := idOf(c.Dictionary)
+	id, err := registry.ID(c.Dictionary)
 	if err != nil {
 		return err
 	}
-	return c.with(ctx, func(servers *redisServers) error {
-		r := servers.registry
-		d, until, err := servers.look(ctx, id)
-		if err != nil {
-			return err
-		}
-		states, err := groupStates(ctx, r, "")
-		if err != nil {
-			return err
-		}
-		report.ShowDictionary(s.Out, d, states, until)
-		return nil
-	})
+	return operate(ctx, s, c, false, dictops.Options{ID: id}, dictops.Show)
 }
 
 type dictPublish struct {
@@ -160,7 +137,6 @@ type dictPublish struct {
 	Training string `placeholder:"FILE" type:"existingfile" help:"What bale train --json said of it: its ratio is what the live one is compared with."`
 }
 
-// Help is shown below the options.
 func (dictPublish) Help() string {
 	return `Readers fetch it; writers use it once it is activated. Whoever can read the registry can read the pieces of values that a dictionary is made of. A file of any other format than a zstd dictionary's is used as plain content: pieces that values have in common.
 
@@ -169,71 +145,9 @@ Examples:
   bale dict publish users.dict --group user:profile --training users.json`
 }
 
-// Run publishes.
 func (c *dictPublish) Run(ctx context.Context, s *cli.Streams) error {
-	d, err := readDictionary(c.File)
-	if err != nil {
-		return err
-	}
-	info, err := c.info(d)
-	if err != nil {
-		return err
-	}
-	return c.with(ctx, func(servers *redisServers) error {
-		r := servers.registry
-		if c.Training == "" {
-			warnOfPlain(s.Err, "publish", c.File, d, c.Group)
-		}
-		if err := r.Publish(ctx, c.Group, d, info); err != nil {
-			return usageIfInvalid(err)
-		}
-		grace, err := r.Grace(ctx)
-		if err != nil {
-			return err
-		}
-		servers.warnOfDanger(ctx, s.Err, "dict publish")
-		printable.Fprintf(s.Out, "Dictionary %v, %d bytes, is published to %s. Activate it in %v:\n  bale dict activate %v %s %s %s\n",
-			d.ID(), len(d.Bytes()), c.Group, grace, d.ID(), printable.Option("--group", c.Group), printable.Option("--redis", keyspace.Redact(c.at())), printable.Option("--prefix", c.Prefix))
-		return nil
-	})
-}
-
-// warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
-// may be a mistake.
-func warnOfPlain(w io.Writer, verb, what string, d *dict.Dictionary, group string) {
-	if !report.IsZstdDictionary(d) {
-		printable.Fprintf(w, "bale dict %s: warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v %s\n",
-			verb, what, d.ID(), printable.Option("--group", group))
-	}
-}
-
-// maxTraining is what is read of a file of bale train --json: one has some KB. Of a longer one the
-// JSON ends too early.
-const maxTraining = 4 << 20
-
-func (c *dictPublish) info(d *dict.Dictionary) (dict.Info, error) {
-	if c.Training == "" {
-		return dict.Info{}, nil
-	}
-	b, err := readStart(c.Training, maxTraining)
-	if err != nil {
-		return dict.Info{}, err
-	}
-	var t report.TrainingJSON
-	if err := json.Unmarshal(b, &t); err != nil {
-		return dict.Info{}, fmt.Errorf("%s: %w", c.Training, err)
-	}
-	if t.Winner == nil || t.Winner.ID != d.ID() {
-		return dict.Info{}, fmt.Errorf("%s is not about dictionary %v", c.Training, d.ID())
-	}
-	return dict.Info{Setting: t.Compress, Builder: strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params), Samples: t.Samples, RatioWithout: t.Without.Ratio(), Ratio: t.Ratio}, nil
-}
-
-func usageIfInvalid(err error) error {
-	if errors.Is(err, dict.ErrInvalid) {
-		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
-	}
-	return err
+	return operate(ctx, s, c, false,
+		dictops.Options{Group: c.Group, File: c.File, Training: c.Training}, dictops.Publish)
 }
 
 type dictActivate struct {
@@ -243,7 +157,6 @@ type dictActivate struct {
 	Force bool   `help:"Do not wait for the grace period: readers that do not have it yet will fetch it when they meet it."`
 }
 
-// Help is shown below the options.
 func (dictActivate) Help() string {
 	return `Examples:
   bale dict activate 0a1b2c3d --group user:profile
@@ -251,47 +164,13 @@ func (dictActivate) Help() string {
   bale dict activate none --group user:profile`
 }
 
-// Run activates.
 func (c *dictActivate) Run(ctx context.Context, s *cli.Streams) error {
-	id, err := idOf(c.ID)
+	id, err := registry.ID(c.ID)
 	if err != nil {
 		return err
 	}
-	return c.with(ctx, func(servers *redisServers) error {
-		r := servers.registry
-		err := r.Activate(ctx, c.Group, id, c.Force)
-		if errors.Is(err, dict.ErrGrace) {
-			return fmt.Errorf("%w; --force does not wait", err)
-		}
-		if err != nil {
-			return usageIfInvalid(err)
-		}
-		printable.Fprintf(s.Out, "%s is written with %s now.\n", c.Group, named(id))
-		return nil
-	})
-}
-
-// idOf is an id as it is written, or that of the dictionary in a file.
-func idOf(s string) (frame.DictionaryID, error) {
-	if _, err := os.Stat(s); err == nil {
-		d, err := readDictionary(s)
-		if err != nil {
-			return 0, err
-		}
-		return d.ID(), nil
-	}
-	id, err := frame.ParseDictionaryID(s)
-	if err != nil {
-		return 0, fmt.Errorf("%w: there is no file %q, and it is no dictionary id: eight lower-case hexadecimal digits", cli.ErrUsage, s)
-	}
-	return id, nil
-}
-
-func named(id frame.DictionaryID) string {
-	if id == 0 {
-		return "no dictionary"
-	}
-	return "dictionary " + id.String()
+	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, ID: id, Force: c.Force},
+		dictops.Activate)
 }
 
 type dictRollback struct {
@@ -299,7 +178,6 @@ type dictRollback struct {
 	groupFlag
 }
 
-// Help is shown below the options.
 func (dictRollback) Help() string {
 	return `What was written with the present dictionary stays readable.
 
@@ -307,23 +185,8 @@ Examples:
   bale dict rollback --group user:profile`
 }
 
-// Run rolls back.
 func (c *dictRollback) Run(ctx context.Context, s *cli.Streams) error {
-	return c.with(ctx, func(servers *redisServers) error {
-		r := servers.registry
-		if _, err := groupStates(ctx, r, c.Group); err != nil {
-			return usageIfInvalid(err)
-		}
-		if err := r.Rollback(ctx, c.Group); err != nil {
-			return usageIfInvalid(err)
-		}
-		st, err := r.State(ctx, c.Group)
-		if err != nil {
-			return err
-		}
-		printable.Fprintf(s.Out, "%s is written with %s again, and no more with %s.\n", c.Group, named(st.Current), named(st.Previous))
-		return nil
-	})
+	return operate(ctx, s, c, false, dictops.Options{Group: c.Group}, dictops.Rollback)
 }
 
 type dictExport struct {
@@ -332,7 +195,6 @@ type dictExport struct {
 	Out string `required:"" placeholder:"DIR" help:"The folder that they go to."`
 }
 
-// Help is shown below the options.
 func (dictExport) Help() string {
 	return `Each dictionary becomes a file ID.dict, beside group.json with their history. If one cannot be read, the command exports the others and fails. A program can bring them along: see dict.ReadFS.
 
@@ -340,46 +202,17 @@ Examples:
   bale dict export --group user:profile --out dictionaries`
 }
 
-// Run exports.
 func (c *dictExport) Run(ctx context.Context, s *cli.Streams) error {
-	return c.with(ctx, func(servers *redisServers) error {
-		r := servers.registry
-		states, err := groupStates(ctx, r, c.Group)
-		if err != nil {
-			return usageIfInvalid(err)
-		}
-		if err := os.MkdirAll(c.Out, 0o700); err != nil {
-			return err
-		}
-		defer servers.sayQuarantined(s.Err, "dict export")
-		var missing error
-		for _, e := range states[0].Dictionaries {
-			d, err := servers.fetch(ctx, e.ID)
-			if err != nil { // of this one: the copy has the others
-				missing = errors.Join(missing, err)
-				continue
-			}
-			path := filepath.Join(c.Out, d.ID().String()+dict.Extension)
-			if err := outfile.Write(path, d.Bytes()); err != nil {
-				return err
-			}
-			printable.Fprintf(s.Out, "%v\n", path)
-		}
-		b, err := json.MarshalIndent(states[0], "", "  ")
-		if err != nil {
-			return err
-		}
-		return errors.Join(outfile.Write(filepath.Join(c.Out, dict.StateFile), append(b, '\n')), missing)
-	})
+	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, Dir: c.Out}, dictops.Export)
 }
 
 type dictImport struct {
 	dictFlags
 	groupFlag
-	Dir string `arg:"" type:"existingdir" help:"A folder with files *.dict, as bale dict export writes it."`
+	Dir   string `arg:"" type:"existingdir" help:"A folder with files *.dict, as bale dict export writes it."`
+	Force bool   `help:"Import what was exported from another group."`
 }
 
-// Help is shown below the options.
 func (dictImport) Help() string {
 	return `Dictionaries that are there already stay as they are. Where the folder has a group.json and the group has no current dictionary, the exported one becomes that. Only regular files count, and no link leads out of the folder.
 
@@ -387,59 +220,132 @@ Examples:
   bale dict import dictionaries --group user:profile`
 }
 
-// Run imports.
 func (c *dictImport) Run(ctx context.Context, s *cli.Streams) error {
-	folder, err := os.OpenRoot(c.Dir)
+	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, Dir: c.Dir, Force: c.Force},
+		dictops.Import)
+}
+
+// proofFlags are the settings of a scan that proves that no value needs a dictionary.
+type proofFlags struct {
+	SkipType    []string `placeholder:"TYPE" help:"A module's type (as TYPE names it) whose keys hold no packed values. Repeatable. Without it, a key of an unknown type stops the command."`
+	AcceptMoves bool     `help:"Go on if commands that move values (RENAME, COPY, LMOVE, SORT and others) ran during the scan. Only if they never touch packed values."`
+	Empty       bool     `help:"Go on if the scan finds no packed value at all. Only if that is right."`
+}
+
+func (f *proofFlags) proof() dictops.Proof {
+	return dictops.Proof{SkipTypes: f.SkipType, AcceptMoves: f.AcceptMoves, Empty: f.Empty}
+}
+
+type dictRemove struct {
+	dataFlags
+	proofFlags
+	groupFlag
+	ID    string `arg:"" name:"id|file" help:"The dictionary: its id, or its file."`
+	Force bool   `help:"Remove it at once and without a look at the values: those that were written with it cannot be read once the quarantine is over."`
+}
+
+const quarantineHelp = `A removed dictionary stays in quarantine for 30 days. It comes back by itself when a reader asks for it, or with bale dict restore.`
+
+func (dictRemove) Help() string {
+	return `For a dictionary that was published by mistake. The current and the previous dictionary stay, and one that was used less than six grace periods ago. The command looks at every value of every type in every database of the servers. A dictionary that a value refers to stays, too. It cannot see values elsewhere, in a backup or a Redis that never joined the registry.
+
+` + quarantineHelp + `
+
+Examples:
+  bale dict remove 0a1b2c3d --group user:profile
+  bale dict remove wrong.dict --group user:profile`
+}
+
+func (c *dictRemove) Run(ctx context.Context, s *cli.Streams) error {
+	id, err := registry.ID(c.ID)
 	if err != nil {
 		return err
 	}
-	defer folder.Close()
-	all, err := dict.ReadFS(folder.FS()) // no link leads out of it, to a file that would be published
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Dir, err)
-	}
-	exported, err := dict.ReadState(folder.FS())
-	if errors.Is(err, fs.ErrNotExist) {
-		exported, err = &dict.State{}, nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Dir, err)
-	}
-	return c.with(ctx, func(servers *redisServers) error {
-		r := servers.registry
-		// The newest is published last, as it was.
-		slices.SortStableFunc(all, func(a, b *dict.Dictionary) int { return age(exported, b.ID()) - age(exported, a.ID()) })
-		for _, d := range all {
-			var info dict.Info
-			e := exported.Find(d.ID())
-			if e != nil {
-				info = e.Info
-			}
-			if e == nil { // what was exported was published once, and warned of then
-				warnOfPlain(s.Err, "import", "dictionary "+d.ID().String(), d, c.Group)
-			}
-			if err := r.Publish(ctx, c.Group, d, info); err != nil {
-				return usageIfInvalid(err)
-			}
-			printable.Fprintf(s.Out, "%v is in %s\n", d.ID(), c.Group)
-		}
-		now, err := r.State(ctx, c.Group)
-		if err != nil || exported.Current == 0 || now.Current != 0 {
-			return err
-		}
-		for _, id := range []frame.DictionaryID{exported.Previous, exported.Current} {
-			if id != 0 && now.Find(id) != nil {
-				if err := r.Activate(ctx, c.Group, id, true); err != nil {
-					return err
-				}
-			}
-		}
-		printable.Fprintf(s.Out, "%s is written with %s now.\n", c.Group, named(exported.Current))
-		return nil
-	})
+	return operate(ctx, s, c, false,
+		dictops.Options{Group: c.Group, ID: id, Force: c.Force, Proof: c.proof()}, dictops.Remove)
 }
 
-// age is the place of a dictionary in a state, the newest first.
-func age(s *dict.State, id frame.DictionaryID) int {
-	return slices.IndexFunc(s.Dictionaries, func(e dict.Entry) bool { return e.ID == id })
+type dictGC struct {
+	dataFlags
+	proofFlags
+	Apply bool `help:"Remove them. Without it nothing is changed."`
+}
+
+func (dictGC) Help() string {
+	return `The command looks at every value of every type in every database of the servers. Current and previous dictionaries stay, those that were never activated, and those that were used less than six grace periods ago. It cannot see values elsewhere, in a backup or a Redis that never joined the registry: export first what they may need.
+
+It removes nothing if it may have missed a value: a key that the user may not read, slots that move, a restart or a failover, a data server of the registry that is not given, no packed value at all.
+
+` + quarantineHelp + `
+
+Examples:
+  bale dict gc
+  bale dict gc --apply
+  bale dict gc --registry redis://127.0.0.1:6379 --redis redis://127.0.0.1:6379 --redis redis://127.0.0.1:6379/1`
+}
+
+func (c *dictGC) Run(ctx context.Context, s *cli.Streams) error {
+	return operate(ctx, s, c, false, dictops.Options{Proof: c.proof(), Apply: c.Apply}, dictops.GC)
+}
+
+type dictRestore struct {
+	dictFlags
+	ID    string `arg:"" name:"id" help:"The dictionary."`
+	Group string `placeholder:"NAME" help:"Publish it to this group, too, so that the next gc leaves it."`
+}
+
+func (dictRestore) Help() string {
+	return `Brings a removed dictionary back from quarantine. bale dict list shows which are there, and until when. Without --group it belongs to no group, and the next gc removes it again unless a value refers to it.
+
+Examples:
+  bale dict restore 0a1b2c3d --group user:profile`
+}
+
+func (c *dictRestore) Run(ctx context.Context, s *cli.Streams) error {
+	id, err := registry.ID(c.ID)
+	if err != nil {
+		return err
+	}
+	return operate(ctx, s, c, false, dictops.Options{ID: id, Group: c.Group}, dictops.Restore)
+}
+
+type dictGrace struct {
+	dictFlags
+	Period time.Duration `arg:"" optional:"" name:"period" help:"The new grace period."`
+}
+
+func (dictGrace) Help() string {
+	return `Shows or sets the grace period of the registry. A published dictionary may be activated after one period, so that every reader has it; it may be removed six periods after its last use, so that no writer uses it any more. After a change to a shorter one, removal goes by the longer one for another six of its periods. A program that declares a longer one sets that again.
+
+Examples:
+  bale dict grace
+  bale dict grace 2m`
+}
+
+func (c *dictGrace) Run(ctx context.Context, s *cli.Streams) error {
+	if c.Period < 0 {
+		return usagef("the period %v must be positive", c.Period)
+	}
+	return operate(ctx, s, c, false, dictops.Options{Period: c.Period}, dictops.Grace)
+}
+
+type dictServers struct {
+	dictFlags
+	Forget string `placeholder:"ID" help:"Take a server off the list: its values are gone, or none is packed."`
+	JSON   bool   `name:"json" help:"Write JSON."`
+}
+
+func (dictServers) Help() string {
+	return `Shows the servers whose programs use the registry. bale dict gc and remove need all of them. A program joins by itself (GroupOptions.Data), and so does bale migrate; one that still uses a forgotten server joins again.
+
+Examples:
+  bale dict servers
+  bale dict servers --json`
+}
+
+func (c *dictServers) Run(ctx context.Context, s *cli.Streams) error {
+	if c.Forget != "" {
+		return operate(ctx, s, c, false, dictops.Options{Server: c.Forget}, dictops.Forget)
+	}
+	return operate(ctx, s, c, c.JSON, dictops.Options{}, dictops.Servers)
 }

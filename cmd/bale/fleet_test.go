@@ -412,7 +412,7 @@ func TestFleetSurvivesAnEmptyRedis(t *testing.T) {
 		t.Helper()
 		start := time.Now()
 		for {
-			refs, err := keyspace.FindReferences(ctx, client, keyspace.ReferenceOptions{Match: "value:*"})
+			refs, err := keyspace.FindReferences(ctx, []redis.UniversalClient{client}, keyspace.ReferenceOptions{Match: "value:*"})
 			if err == nil && refs.ByID[id] != nil && refs.ByID[id].Values > 100 {
 				if d, err := registry.Fetch(ctx, id); err == nil && d.ID() == id {
 					if s, err := registry.State(ctx, fleetGroup); err == nil && s.Current == id {

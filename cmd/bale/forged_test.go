@@ -1,20 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
@@ -23,25 +17,10 @@ import (
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/internal/redisproc"
-	"github.com/balekv/bale/internal/testvalues"
 	"github.com/balekv/bale/stream"
 )
 
 // Forged content of a Redis, or of a file, crashes none of the commands.
-
-// newServer starts a server for a test.
-func newServer(t *testing.T) (*redis.Client, string) {
-	t.Helper()
-	server := redisproc.ForTest(t)
-	o, err := redis.ParseURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(o)
-	t.Cleanup(func() { client.Close() })
-	return client, server.URL()
-}
 
 func ran(t *testing.T, args ...string) (code int, out, errs string) {
 	return clitest.Ran(t.Context(), app, args...)
@@ -51,7 +30,7 @@ func ran(t *testing.T, args ...string) (code int, out, errs string) {
 // once each.
 func TestForgedListOfGroups(t *testing.T) {
 	ctx := t.Context()
-	client, url := newServer(t)
+	client, url := clitest.Server(t)
 	const name = "user:profile"
 	names := make([]string, 10_000)
 	for i := range names {
@@ -84,7 +63,7 @@ func TestForgedListOfGroups(t *testing.T) {
 // TestForgedRegistry: what dict list prints is bounded.
 func TestForgedRegistry(t *testing.T) {
 	ctx := t.Context()
-	client, url := newServer(t)
+	client, url := clitest.Server(t)
 	state := dict.State{Group: "g", Epoch: 1}
 	const n = 1500
 	for i := range n {
@@ -114,7 +93,7 @@ func journalOf(ids ...string) []byte {
 // TestVerifyGoesOn: what cannot be mended is named, and what comes after it is mended all the same.
 func TestVerifyGoesOn(t *testing.T) {
 	ctx := t.Context()
-	client, url := newServer(t)
+	client, url := clitest.Server(t)
 	streams, err := stream.New(goredis.NewStore(client), stream.Options{})
 	clitest.OK(t, err)
 	short := func(key string) { // a stream whose chunk expires before it
@@ -155,7 +134,7 @@ func TestVerifyGoesOn(t *testing.T) {
 // registry is not asked faster than --max-rate.
 func TestForgedFrames(t *testing.T) {
 	ctx := t.Context()
-	client, url := newServer(t)
+	client, url := clitest.Server(t)
 	const n = 3000
 	var fields []any
 	for i := range n {
@@ -167,7 +146,7 @@ func TestForgedFrames(t *testing.T) {
 	}
 	clitest.OK(t, client.HSet(ctx, "h", fields...).Err(), client.ConfigResetStat(ctx).Err())
 	code, out, errs := ran(t, "verify", "--max-rate", "0", "--max-bandwidth", "0", "--redis", url)
-	if code != cli.ExitFailed || !strings.Contains(out, fmt.Sprintf("%d CANNOT BE UNPACKED", 2*n)) || !strings.Contains(out, "other causes") || strings.Count(out, "\n") > 3*badNamed {
+	if code != cli.ExitFailed || !strings.Contains(out, fmt.Sprintf("%d CANNOT BE UNPACKED", 2*n)) || !strings.Contains(out, "other causes") || strings.Count(out, "\n") > 300 {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
 	calls, err := keyspace.CommandCalls(ctx, client)
@@ -177,38 +156,10 @@ func TestForgedFrames(t *testing.T) {
 	}
 }
 
-// TestMissingAreBounded: a reader remembers no more dictionaries that are missing than it says, and
-// asks for them at its pace.
-func TestMissingAreBounded(t *testing.T) {
-	client, url := newServer(t)
-	servers, err := (&registryFlags{Prefix: dict.DefaultPrefix}).open(t.Context(), 0, url)
-	clitest.OK(t, err)
-	defer servers.close()
-	r := newStoredReader(servers, &keyspace.Pacer{})
-	defer r.close()
-	for i := range 2*missingKept + 10 {
-		if _, err := r.Reader(t.Context(), frame.Zstd, frame.DictionaryID(i+1)); !errors.Is(err, dict.ErrUnknown) {
-			t.Fatal(err)
-		}
-		if len(r.missing) > missingKept {
-			t.Fatalf("%d are kept", len(r.missing))
-		}
-	}
-	clitest.OK(t, client.ConfigResetStat(t.Context()).Err())
-	r.pace.Rate = 1
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // less than it has to wait
-	defer cancel()
-	_, err = r.Reader(ctx, frame.Zstd, 1<<31)
-	calls, failed := keyspace.CommandCalls(t.Context(), client)
-	if !errors.Is(err, context.DeadlineExceeded) || failed != nil || calls["get"]+calls["getrange"] > 0 {
-		t.Errorf("%v, %v, %v", err, calls, failed)
-	}
-}
-
 // TestLongNames: names of keys and fields of any length are shown short, in text, JSON and pages.
 func TestLongNames(t *testing.T) {
 	ctx := t.Context()
-	client, url := newServer(t)
+	client, url := clitest.Server(t)
 	const n, most = 2 << 20, 200 << 10
 	damaged := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), "garbage"...)
 	long := func(c string) string { return strings.Repeat(c, n) }
@@ -245,50 +196,6 @@ func TestLongNames(t *testing.T) {
 
 // pageFrame is what a page has beside data: styles and scripts.
 const pageFrame = 200 << 10
-
-// TestIndented: what is shown of a value is what json.Indent makes, up to a limit.
-func TestIndented(t *testing.T) {
-	for _, value := range []string{
-		`{}`, `[]`, `[ ]`, `[{}]`, `null`, `"a\"b\\"`, `"\\\\"`, `-1.5e+3`, `{"a" : [ 1 ,2,{"b": null}], "c":{ } , "d":"x,y:{z}[\"]" }`, `[[[[]]],"é",true]`, "[\n\n1\n]", `{"a":{"b":{"c":[]}},"d":[[],{}]}`,
-	} {
-		var want bytes.Buffer
-		clitest.OK(t, json.Indent(&want, []byte(value), "", "  "))
-		if shown, used := indented([]byte(value), maxShown); string(shown) != want.String() || used != len(value) {
-			t.Errorf("%q: %d bytes as %q, want %q", value, used, shown, &want)
-		}
-		for most := range want.Len() {
-			if shown, _ := indented([]byte(value), most); !strings.HasPrefix(want.String(), string(shown)) || len(shown) < most {
-				t.Errorf("%q, %d bytes: %q", value, most, shown)
-			}
-		}
-	}
-}
-
-// TestInspectLargeValues: what inspect shows is bounded, and so is the memory for it, however the
-// value is made.
-func TestInspectLargeValues(t *testing.T) {
-	if testvalues.Race {
-		t.Skip("the race detector allocates")
-	}
-	const size = 32 << 20
-	deep := strings.Repeat("[", 5000) + strings.Repeat("1,", size/2) + "1" + strings.Repeat("]", 5000)
-	for name, value := range map[string]string{
-		"numbers": "[" + strings.Repeat("1,", size/2) + "1]", "a string": `"` + strings.Repeat("\xff", size) + `"`, "levels": deep, "spaces": strings.Repeat(" ", size) + "1\n", "objects": "[" + strings.Repeat(`{"a":{}},`, size/9) + "1]",
-	} {
-		var out bytes.Buffer
-		var before, after runtime.MemStats
-		given := []byte(value)
-		runtime.ReadMemStats(&before)
-		showValue(&out, given)
-		runtime.ReadMemStats(&after)
-		if took := after.TotalAlloc - before.TotalAlloc; took > 4*size { // of escapes, most of it
-			t.Errorf("%s: %d bytes of memory", name, took)
-		}
-		if out.Len() > 7*maxShown || (name != "spaces") != strings.Contains(out.String(), " bytes: bale unpack writes the whole value") {
-			t.Errorf("%s: %d bytes are shown, the last %q", name, out.Len(), out.Bytes()[max(0, out.Len()-200):])
-		}
-	}
-}
 
 // TestListIsPaced: the bytes of dictionaries count as those of values do, 20 MiB a second.
 func TestListIsPaced(t *testing.T) {

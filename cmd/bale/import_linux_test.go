@@ -17,7 +17,7 @@ import (
 // TestImportStaysInTheFolder: a link out of the folder, what is no file and what is too large is
 // not published.
 func TestImportStaysInTheFolder(t *testing.T) {
-	client, url := newServer(t)
+	client, url := clitest.Server(t)
 	secrets := t.TempDir()
 	key := filepath.Join(secrets, "key")
 	content := []byte("PRIVATE " + strings.Repeat("secret ", 100))

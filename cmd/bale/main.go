@@ -3,11 +3,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/dict"
 )
 
 func main() { app.Main() }
@@ -15,6 +16,7 @@ func main() { app.Main() }
 var app = cli.App{
 	Name: "bale", About: "Keeps values in Redis small. What that saves and costs on your values is measured by balebench.",
 	Grammar: func() any { return new(grammar) },
+	Options: []kong.Option{kong.Vars{"redis": registry.DefaultURL, "prefix": dict.DefaultPrefix}},
 }
 
 // grammar is the command line.
@@ -39,5 +41,4 @@ type labCommand struct {
 
 var errLab = errors.New("measuring is done by a command of its own: go install github.com/balekv/bale/cmd/balebench@latest, then balebench run --quick")
 
-// Run says where the lab is.
-func (labCommand) Run() error { return fmt.Errorf("%w: %w", cli.ErrUsage, errLab) }
+func (labCommand) Run() error { return usagef("%w", errLab) }

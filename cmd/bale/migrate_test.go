@@ -259,7 +259,7 @@ func statics(t *testing.T, client redis.UniversalClient, n int, packer *bale.Pac
 
 // killed starts the command again and again, kills it at a random moment each time, as often as
 // kills says, and then lets it finish.
-func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...string) migrationReport {
+func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...string) migrate.Result {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
 	args = append(args, "--resume", resume, "--json", report, "--max-rate")
@@ -272,7 +272,7 @@ func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...s
 		if err := json.Unmarshal(b, &s); err != nil {
 			t.Fatalf("the file to resume from is not whole: %v", err)
 		}
-		return s.Result.Keys
+		return s.Counts.Keys
 	}
 	last := int64(0)
 	for n := range kills {
@@ -304,7 +304,7 @@ func killed(t *testing.T, random *rand.Rand, kills int, resume string, args ...s
 	if _, err := os.Stat(resume); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file to resume from is still there: %v", err)
 	}
-	var r migrationReport
+	var r migrate.Result
 	b, err := os.ReadFile(report)
 	if err == nil {
 		err = json.Unmarshal(b, &r)
@@ -377,7 +377,7 @@ func TestMigrateBesidePrograms(t *testing.T) {
 				// A run that is killed between two saves of the file counts the finished part as
 				// already done.
 				if n := r.Changed() + r.Left[migrate.Packed].Values; n < static || r.Failed() > r.Left[migrate.Changed].Values {
-					t.Errorf("%d packed, %+v", n, r.Result)
+					t.Errorf("%d packed, %+v", n, r.Counts)
 				}
 			})
 			for _, p := range all {
@@ -433,7 +433,7 @@ func TestMigrateInterrupted(t *testing.T) {
 	for progressed := false; !progressed; time.Sleep(5 * time.Millisecond) {
 		var s migrate.State
 		if b, err := os.ReadFile(resume); err == nil && json.Unmarshal(b, &s) == nil {
-			progressed = s.Result.Keys > 0
+			progressed = s.Counts.Keys > 0
 		}
 	}
 	cancel()
@@ -550,16 +550,6 @@ func TestMigrateExamples(t *testing.T) {
 	}
 }
 
-func TestGroupOf(t *testing.T) {
-	for pattern, want := range map[string]string{
-		"user:*": "user", "user:*:profile": "user:profile", "*": "", "session-*": "session", "a?c:x": "x", "user:[0-9]*:a": "user:a", "plain": "plain", "{user:1}:*": "", "a b:*": "a:b",
-	} {
-		if got := groupOf(pattern); got != want {
-			t.Errorf("%q: %q, want %q", pattern, got, want)
-		}
-	}
-}
-
 var migrateScripts = map[string]func(*testscript.TestScript, bool, []string){
 	"redis-state":  redisState,
 	"redis-append": redisAppend,
@@ -571,8 +561,8 @@ func redisState(ts *testscript.TestScript, neg bool, args []string) {
 	c := clitest.Client(ts)
 	places, err := keyspace.Places(context.Background(), c)
 	ts.Check(err)
-	m := migrateCommand{Match: []string{"user:*"}, registryFlags: registryFlags{Prefix: dict.DefaultPrefix}, Resume: ts.MkAbs(args[0])}
-	ts.Check(m.save(migrate.NewState(m.settings(c), places)))
+	settings := migrate.Settings{Match: []string{"user:*"}, Prefix: dict.DefaultPrefix}
+	ts.Check(migrate.NewState(settings, places).Save(ts.MkAbs(args[0])))
 }
 
 // redis-append uses a command that works inside of a value.

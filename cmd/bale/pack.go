@@ -1,20 +1,13 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 
-	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
-	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/compress"
-	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/stream"
+	"github.com/balekv/bale/cmd/internal/inspect"
 )
 
 type packCommand struct {
@@ -23,7 +16,6 @@ type packCommand struct {
 	MaxSize  cli.Bytes `default:"64MiB" placeholder:"N" help:"The largest value that is packed; a larger one is stored as it is. Default: ${default}."`
 }
 
-// Help is shown below the options.
 func (packCommand) Help() string {
 	return `A value that does not get smaller comes out as it is, as bale stores it.
 
@@ -33,47 +25,19 @@ Examples:
   bale pack --compress zstd --dict users.dict < value.json > value.packed`
 }
 
-// Run packs.
 func (p *packCommand) Run(s *cli.Streams) error {
 	setting, err := engine.Parse(p.Compress)
 	if err != nil {
-		return fmt.Errorf("%w: --compress: %w", cli.ErrUsage, err)
+		return usagef("--compress: %w", err)
 	}
 	if setting.Dict {
-		return fmt.Errorf("%w: --compress %s: the dictionary is given with --dict", cli.ErrUsage, setting)
+		return usagef("--compress %s: the dictionary is given with --dict", setting)
 	}
-	var d *frame.Dictionary
+	o := inspect.Options{Streams: s, Setting: setting, MaxSize: int(p.MaxSize)}
 	if p.Dict != "" {
-		if d, err = readDictionary(p.Dict); err != nil {
-			return err
-		}
+		o.Dictionaries = []string{p.Dict}
 	}
-	c, err := setting.New(d)
-	if errors.Is(err, compress.ErrNoDictionary) {
-		return fmt.Errorf("%w: --dict: %w", cli.ErrUsage, err)
-	} else if err != nil {
-		return err
-	}
-	defer c.Close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}, MaxSize: int(p.MaxSize)})
-	if err != nil {
-		return err
-	}
-	defer packer.Close()
-	value, err := io.ReadAll(io.LimitReader(s.In, int64(p.MaxSize)+1))
-	if err != nil {
-		return fmt.Errorf("stdin: %w", err)
-	}
-	if len(value) > int(p.MaxSize) && !frame.HasMagic(value) {
-		_, err := io.Copy(s.Raw, io.MultiReader(bytes.NewReader(value), s.In)) // as it is, whatever its size
-		return err
-	}
-	packed, err := packer.Pack(nil, value)
-	if err != nil {
-		return err
-	}
-	_, err = s.Raw.Write(packed)
-	return err
+	return inspect.Pack(o)
 }
 
 type unpackCommand struct {
@@ -81,7 +45,6 @@ type unpackCommand struct {
 	MaxSize cli.Bytes `default:"64MiB" placeholder:"N" help:"The largest value that is unpacked. Default: ${default}."`
 }
 
-// Help is shown below the options.
 func (unpackCommand) Help() string {
 	return `A damaged value gives no output but an error, and exit status 1; so does a frame that says that there is no value, and a stream, whose content is under other keys. The newline that redis-cli appends to a value is left out.
 
@@ -91,128 +54,51 @@ Examples:
   bale unpack --dict users.dict < value.packed`
 }
 
-// Run unpacks.
 func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
-	packer, err := newReader(u.Dict, u.MaxSize, nil)
-	if err != nil {
-		return err
+	return inspect.Unpack(ctx, inspect.Options{Streams: s, Dictionaries: u.Dict,
+		MaxSize: int(u.MaxSize)})
+}
+
+type inspectCommand struct {
+	registryFlags
+	File  string   `arg:"" optional:"" placeholder:"FILE" help:"The stored value; - or nothing for stdin."`
+	Redis string   `placeholder:"URL" help:"Read the value from this Redis, which is not changed. Default: the environment's BALE_REDIS_URL."`
+	Key   string   `placeholder:"K" help:"The key of the value in Redis."`
+	Field string   `placeholder:"F" help:"The field, if the key is a hash."`
+	Dict  []string `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
+}
+
+func (inspectCommand) Help() string {
+	return `Shows the header, the sizes, and the decoded value when it is JSON, of which it shows the first MiB. With --redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit status is 1 when the value is damaged or not whole.
+
+Examples:
+  bale inspect value.packed
+  bale pack < value.json | bale inspect
+  redis-cli --raw GET user:1 | bale inspect
+  bale inspect --redis redis://127.0.0.1:6379 --key user:1`
+}
+
+func (c *inspectCommand) Run(ctx context.Context, s *cli.Streams) error {
+	if c.Key != "" {
+		c.Redis = cmp.Or(c.Redis, os.Getenv(cli.URLEnv))
 	}
-	defer packer.Close()
-	// A value that cannot be a frame goes straight through, whatever its size. A frame is never
-	// larger than the largest one that holds MaxSize bytes.
-	start := make([]byte, 2)
-	n, err := io.ReadFull(s.In, start)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return fmt.Errorf("stdin: %w", err)
+	switch {
+	case (c.Redis == "") != (c.Key == ""):
+		return usagef("--redis and --key go together")
+	case c.Redis != "" && c.File != "":
+		return usagef("either a file or --redis")
+	case c.Registry != "" && c.Redis == "":
+		return usagef("--registry goes with --redis")
+	case c.Field != "" && c.Key == "":
+		return usagef("--field goes with --key")
 	}
-	in := io.MultiReader(bytes.NewReader(start[:n]), s.In)
-	if !frame.HasMagic(start[:n]) {
-		_, err := io.Copy(s.Raw, in)
-		return err
-	}
-	limit := bale.MaxPackedLen(int(u.MaxSize))
-	stored, err := io.ReadAll(io.LimitReader(in, int64(limit)+1))
-	if err != nil {
-		return fmt.Errorf("stdin: %w", err)
-	}
-	if len(stored) <= limit {
-		stored = withoutNewline(ctx, packer, stored, s.Err)
-	}
-	if h, _, packed := frame.Parse(stored); len(stored) > limit {
-		if !packed {
-			_, err := io.Copy(s.Raw, io.MultiReader(bytes.NewReader(stored), in))
+	o := inspect.Options{Streams: s, File: c.File, Key: c.Key, Field: c.Field, Dictionaries: c.Dict}
+	if c.Redis != "" {
+		where, err := c.options(s, c.Redis)
+		if err != nil {
 			return err
 		}
-		if h.Length <= uint64(u.MaxSize) {
-			return fmt.Errorf("%w: a frame of %d bytes decoded has more than %d", bale.ErrCorrupt, h.Length, limit)
-		}
+		o.Registry = &where
 	}
-	if h, _, _ := frame.Parse(stored); h.Algorithm == frame.Chunks && h.Version == frame.V1 {
-		return errStream(stored)
-	}
-	value, err := packer.Unpack(ctx, nil, stored)
-	if errors.Is(err, bale.ErrNotFound) {
-		return errors.New("there is no value: the frame says that it was looked for and not found (bale inspect shows for how long that is good)")
-	}
-	if e, ok := errors.AsType[*bale.DecodeError](err); ok && errors.Is(err, bale.ErrUnknownDictionary) {
-		return &bale.DecodeError{Algorithm: e.Algorithm, DictionaryID: e.DictionaryID, Err: fmt.Errorf("%w: give it with --dict FILE", bale.ErrUnknownDictionary)}
-	}
-	if err != nil {
-		return err
-	}
-	_, err = s.Raw.Write(value)
-	return err
-}
-
-// withoutNewline drops the newline that redis-cli appends to a value, and reports it, if stored is
-// a frame that decodes only without it.
-func withoutNewline(ctx context.Context, packer *bale.Packer, stored []byte, w io.Writer) []byte {
-	shorter, ends := bytes.CutSuffix(stored, []byte("\n"))
-	if !ends || decodes(ctx, packer, stored) || !decodes(ctx, packer, shorter) {
-		return stored
-	}
-	printable.Fprintf(w, "the last byte, a newline as redis-cli appends, was left out\n")
-	return shorter
-}
-
-// decodes reports whether stored is a whole frame: of a value, of a stream, or of a cached miss. A
-// frame whose dictionary the packer lacks counts as not whole.
-func decodes(ctx context.Context, packer *bale.Packer, stored []byte) bool {
-	h, _, packed := frame.Parse(stored)
-	switch {
-	case !packed:
-		return false
-	case h.Algorithm == frame.Chunks && h.Version == frame.V1:
-		_, err := stream.ParseManifest(stored)
-		return err == nil
-	}
-	_, err := packer.Unpack(ctx, nil, stored)
-	return err == nil || errors.Is(err, bale.ErrNotFound)
-}
-
-// newReader makes a Packer that reads every algorithm with every one of the dictionaries in files,
-// and with those of a registry, if it is not nil.
-func newReader(dictionaries []string, maxSize cli.Bytes, registry *registryReader) (*bale.Packer, error) {
-	set := &compress.Set{Engine: engine.Default}
-	o := bale.PackerOptions{MaxSize: int(maxSize), Compressors: set}
-	if registry != nil {
-		set = &registry.Set
-		o.Compressors = registry
-	}
-	for _, path := range dictionaries {
-		d, err := readDictionary(path)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range []frame.Algorithm{frame.S2, frame.LZ4, frame.Zstd} {
-			c, err := engine.Default.New(compress.Setting{Algorithm: a}, d)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
-			set.Read = append(set.Read, c)
-		}
-	}
-	return bale.NewPacker(o)
-}
-
-func readDictionary(path string) (*frame.Dictionary, error) {
-	b, err := readStart(path, frame.MaxDictionarySize+1)
-	if err != nil {
-		return nil, err
-	}
-	d, err := frame.NewDictionary(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return d, nil
-}
-
-// readStart reads a file up to a size in bytes.
-func readStart(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
+	return cli.Report(s, "", func() (*inspect.Result, error) { return inspect.Run(ctx, o) })
 }

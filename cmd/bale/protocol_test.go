@@ -25,6 +25,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -400,7 +401,7 @@ func TestValuesUnderThePrefix(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range l.files {
-		d, err := readDictionary(l.files[i])
+		d, err := registry.ReadFile(l.files[i])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -454,7 +455,7 @@ func movedBetweenServers(t *testing.T, at func(command []string) bool) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	d, err := readDictionary(l.files[0])
+	d, err := registry.ReadFile(l.files[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -520,7 +521,7 @@ func TestRemovedFromOneOfTwoGroups(t *testing.T) {
 // and reports it.
 func TestOrphanFindsAGroup(t *testing.T) {
 	l := newLifecycle(t, 500)
-	d, err := readDictionary(l.files[1])
+	d, err := registry.ReadFile(l.files[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -563,7 +564,7 @@ func TestToolsRestore(t *testing.T) {
 		l.do("dict", "restore", l.ids[0].String(), "--group", lifecycleGroup)
 		l.do("dict", "remove", l.ids[0].String(), "--group", lifecycleGroup, "--force")
 	}
-	const restored, left = "1 dictionaries came back from quarantine, because values need them\n", "1 dictionaries that values need are in quarantine"
+	const restored, left = "1 dictionary that values need came back from quarantine\n", "values need 1 dictionary in quarantine, until that ends"
 	for i, args := range [][]string{
 		{"verify", "--max-rate", "0", "--max-bandwidth", "0"},
 		{"inspect", "--key", "user:1"},

@@ -3,13 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/dict"
@@ -78,12 +78,16 @@ func TestRegistryElsewhere(t *testing.T) {
 		must("is published", "dict", "publish", file, "--group", "users", "--redis", registry.URL())
 		must("is written with", "dict", "activate", file, "--group", "users", "--force", "--redis", registry.URL())
 	}
-	servers := &redisServers{}
-	if servers, err = (&registryFlags{Prefix: "bale:dict:"}).open(t.Context(), 0, registry.URL()); err != nil {
+	client, err := keyspace.Open(t.Context(), registry.URL())
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer servers.close()
-	if err := awaitRemovable(t.Context(), servers.registry, "users", l.ids[0]); err != nil {
+	defer client.Close()
+	shared, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitRemovable(t.Context(), shared, "users", l.ids[0]); err != nil {
 		t.Fatal(err)
 	}
 	notScanned := "not all data servers of the registry are scanned: programs keep values in "
@@ -100,39 +104,13 @@ func TestRegistryElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustFail("keys holds a packed value", with("dict gc --apply --max-rate 0", both...)...)
-	joined, err := servers.registry.Servers(t.Context())
+	joined, err := shared.Servers(t.Context())
 	if err != nil || len(joined) != 2 {
 		t.Fatalf("%+v, %v", joined, err)
 	}
 	must("is forgotten", "dict", "servers", "--forget", joined[1].ID, "--redis", registry.URL())
 	mustFail("knows no data server", "dict", "servers", "--forget", joined[1].ID, "--redis", registry.URL())
 	must(id+" of users is removed", with("dict gc --apply --empty --max-rate 0", at(urls[0])...)...)
-}
-
-// TestReplacedServer: a data server that was emptied has another id, and the error says how to go
-// on.
-func TestReplacedServer(t *testing.T) {
-	ctx := t.Context()
-	registry, values := redisproc.ForTest(t), redisproc.ForTest(t)
-	servers, err := (&registryFlags{Registry: registry.URL(), Prefix: dict.DefaultPrefix}).open(ctx, 0, values.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer servers.close()
-	if err := errors.Join(servers.join(ctx), servers.allScanned(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	if err := servers.data[0].client.FlushAll(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
-	joined, err := servers.registry.Servers(ctx)
-	if err != nil || len(joined) != 1 {
-		t.Fatalf("%v, %v", joined, err)
-	}
-	err = servers.allScanned(ctx)
-	if want := "so it was emptied or replaced. If its old values are gone for good: bale dict servers --forget " + joined[0].ID; err == nil || !strings.HasSuffix(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
-	}
 }
 
 // TestDefaultIsNamed: where the registry alone is given and no Redis is at the default address, the

@@ -49,6 +49,8 @@ type Options struct {
 	ShowSamples bool // some values of each group are in the answer
 	HideKeys    bool // no name or pattern of a key is in the answer
 
+	CPU string // name of this machine's processor, for the answer
+
 	Progress func(done, total int, what string) // may be nil
 }
 

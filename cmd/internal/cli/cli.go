@@ -49,6 +49,13 @@ type App struct {
 type Streams struct {
 	In            io.Reader
 	Out, Err, Raw io.Writer
+	Command       string // "bale dict publish"
+}
+
+// Notef writes a line to Err, after the name of the command.
+func (s *Streams) Notef(format string, args ...any) {
+	printable.Fprintf(s.Err, "%s: ", s.Command)
+	printable.Fprintf(s.Err, format+"\n", args...)
 }
 
 // Main runs the program with the arguments of the process, and ends the process.
@@ -116,12 +123,13 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 		return ExitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
+	// Without the arguments: "dict publish <file>".
+	s.Command, _, _ = strings.Cut(a.Name+" "+command.Command(), " <")
+	name := s.Command
 	err = command.Run(&s)
 	if err == nil && raw.err != nil { // a full disk, behind a redirection; whoever closed a pipe has read enough
 		err = fmt.Errorf("stdout: %w", raw.err)
 	}
-	// Without the arguments: "dict publish <file>".
-	name, _, _ := strings.Cut(a.Name+" "+command.Command(), " <")
 	switch {
 	case err == nil:
 		return ExitDone

@@ -1,12 +1,38 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/report"
 )
+
+// Result is what a command found. It writes itself as text; its fields are those of the JSON.
+type Result interface {
+	comparable
+	Write(io.Writer)
+}
+
+// Report runs a command, and writes its result: as JSON to a path, if there is one, and as text
+// unless that is stdout (-). A command that found nothing returns nil.
+func Report[R Result](s *Streams, path string, run func() (R, error)) error {
+	out, err := OpenJSON(path, s) // before the work, not after it
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	result, err := run()
+	if none := *new(R); result == none {
+		return err
+	}
+	err = errors.Join(err, out.Write(result))
+	if path != "-" { // in the end: who reads it may stop before all is written
+		result.Write(s.Out)
+	}
+	return err
+}
 
 // Output is where an option such as --json goes; nil is nowhere. A file appears, or is replaced,
 // when all of it is written.

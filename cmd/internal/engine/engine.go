@@ -27,12 +27,6 @@ type Setting struct {
 	Dict bool // "+dict": with a dictionary that is trained on a part of the data
 }
 
-// Syntax is a Setting as help texts show it, FormSyntax one for ParseForm.
-const (
-	Syntax     = "ALGORITHM[:LEVEL][/go][+dict]"
-	FormSyntax = "ALGORITHM[:LEVEL][/go][/naive|/stream][+dict]"
-)
-
 // Parse reads a setting that values can be stored with: in the form Pooled.
 func Parse(name string) (Setting, error) {
 	s, err := ParseForm(name)

@@ -29,7 +29,7 @@ func TestReadingIsNoUse(t *testing.T) {
 		warnings, err := Lost(ctx, c, ServerInfo, DBSize, MemoryUsage)
 		must(t, err)
 		must(t, ReadValues(ctx, c, ValuesOptions{Size: 100, Values: func(context.Context, redis.UniversalClient, []Value) (Next, error) { return More, nil }}))
-		_, err = FindReferences(ctx, c, ReferenceOptions{})
+		_, err = FindReferences(ctx, []redis.UniversalClient{c}, ReferenceOptions{})
 		must(t, err)
 		_, err = Sample(ctx, c, SampleOptions{Values: 10, Bytes: 100, Size: 10, Unpack: func(_ context.Context, b []byte) ([]byte, error) { return b, nil }})
 		must(t, err)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
 )
 
 // ForEver is how long a key without an expiry lives.
@@ -17,6 +19,7 @@ const missingShown = 5
 
 // Chunks is what there is of the chunks of a stream.
 type Chunks struct {
+	Number  int   // that there should be
 	Bytes   int64 // of those that are there
 	Missing []int // the first that are not
 
@@ -24,10 +27,20 @@ type Chunks struct {
 	Shortest, Longest time.Duration
 }
 
+// Whole returns an error if chunks are missing.
+func (c *Chunks) Whole() error {
+	if len(c.Missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: of %d chunks some are missing: %d", bale.ErrCorrupt, c.Number, c.Missing)
+}
+
 // LookAt looks for the n chunks of a stream, a page at a time, and reads none of them, at a pace.
 // It ends after the first page that misses chunks: the number of chunks may be forged.
-func LookAt(ctx context.Context, client redis.UniversalClient, n int, key func(i int) string, pace *Pacer) (*Chunks, error) {
-	c := &Chunks{Shortest: ForEver}
+func LookAt(
+	ctx context.Context, client redis.UniversalClient, n int, key func(i int) string, pace *Pacer,
+) (*Chunks, error) {
+	c := &Chunks{Number: n, Shortest: ForEver}
 	page := min(missingShown, n) // of a forged one none are there
 	for start := 0; start < n && c.Missing == nil; start, page = start+page, min(pageSize, n-start-page) {
 		if err := pace.Wait(ctx, nil, page, 0); err != nil {

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -167,52 +166,40 @@ const (
 	Stop                 // not at all
 )
 
-// Walk calls page with all keys of a type ("string", or all if it is empty) that match a pattern,
-// some at a time. The pace counts keys; the page returns how many bytes of values it has read. A
-// key that is written or removed meanwhile may be missed, or seen twice, as SCAN has it. On a
-// cluster it goes over the masters, one after another.
-func Walk(ctx context.Context, client redis.UniversalClient, match, kind string, pace Pace, page func(ctx context.Context, node *redis.Client, keys []string) (bytes int, _ Next, _ error)) error {
+// EachString calls each with the rest of the name of every string whose key starts with a prefix, on
+// all masters. The pace counts keys. A key that is written or removed meanwhile may be missed, or
+// seen twice, as SCAN has it.
+func EachString(
+	ctx context.Context, client redis.UniversalClient, prefix string, pace Pace, each func(rest string) error,
+) error {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return err
+	}
 	p := &Pacer{Pace: pace}
-	walk := func(ctx context.Context, node *redis.Client) (Next, error) {
-		var cursor uint64
-		size := pager{firstKeys, mostKeys}
-		for {
+	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(prefix) + "*"
+	for _, node := range nodes {
+		size, cursor := pager{firstKeys, mostKeys}, uint64(0)
+		for more := true; more; more = cursor != 0 {
 			asked := size.count
-			keys, next, err := scan(ctx, node, cursor, match, kind, asked)
+			keys, next, err := scan(ctx, node, cursor, pattern, "string", asked)
 			if err != nil {
-				return Stop, fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
+				return fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
 			}
+			cursor = next
 			size.saw(len(keys), lengthOfAll(keys))
-			bytes := 0
-			if len(keys) > 0 {
-				var next Next
-				if bytes, next, err = page(ctx, node, keys); err != nil || next != More {
-					return next, err
+			for _, k := range keys {
+				if err := each(strings.TrimPrefix(k, prefix)); err != nil {
+					return err
 				}
 			}
-			if cursor = next; cursor == 0 {
-				return More, nil
-			}
 			// The server looks at as many keys as were asked for, whether they match or not.
-			if err := p.Wait(ctx, node, int(asked), bytes); err != nil {
-				return Stop, err
-			}
-		}
-	}
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		nodes, err := masters(ctx, cluster)
-		if err != nil {
-			return err
-		}
-		for _, n := range nodes {
-			if next, err := walk(ctx, n); err != nil || next == Stop {
+			if err := p.Wait(ctx, node, int(asked), 0); err != nil {
 				return err
 			}
 		}
-		return nil
 	}
-	_, err := walk(ctx, client.(*redis.Client))
-	return err
+	return nil
 }
 
 func scan(ctx context.Context, node *redis.Client, cursor uint64, match, kind string, count int64) ([]string, uint64, error) {
@@ -220,19 +207,6 @@ func scan(ctx context.Context, node *redis.Client, cursor uint64, match, kind st
 		return node.Scan(ctx, cursor, match, count).Result()
 	}
 	return node.ScanType(ctx, cursor, match, count, kind).Result()
-}
-
-// masters are the nodes of a cluster that hold its keys.
-func masters(ctx context.Context, cluster *redis.ClusterClient) ([]*redis.Client, error) {
-	var lock sync.Mutex
-	var nodes []*redis.Client
-	err := cluster.ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
-		lock.Lock()
-		nodes = append(nodes, n)
-		lock.Unlock()
-		return nil
-	})
-	return nodes, err
 }
 
 // Redact leaves user and password out of a URL that is shown: all before its last @ but the scheme.

@@ -114,7 +114,7 @@ func TestSample(t *testing.T) {
 				t.Fatal(err)
 			}
 			bad := errors.New("bad")
-			options := SampleOptions{Match: "user:*", Values: 5000, Bytes: 1 << 20, Size: 100, Unpack: func(_ context.Context, v []byte) ([]byte, error) {
+			options := SampleOptions{Match: []string{"user:*"}, Values: 5000, Bytes: 1 << 20, Size: 100, Unpack: func(_ context.Context, v []byte) ([]byte, error) {
 				if string(v) == "bad" {
 					return nil, bad
 				}
@@ -161,7 +161,7 @@ func TestSample(t *testing.T) {
 				t.Errorf("%d values in 500 bytes, %v", len(s.Values), err)
 			}
 			cancelled, cancel := context.WithCancel(ctx)
-			options.Progress = func(int) { cancel() }
+			options.Progress = func(int, int, string) { cancel() }
 			options.Values, options.Bytes = 5000, 1<<20
 			if s, err = Sample(cancelled, client, options); !errors.Is(err, context.Canceled) || len(s.Values) == 0 {
 				t.Errorf("%d values, %v", len(s.Values), err)
@@ -178,10 +178,7 @@ func TestWalkKeepsItsRate(t *testing.T) {
 		}
 	}
 	start, keys := time.Now(), 0
-	if err := Walk(t.Context(), client, "", "string", Pace{Rate: 5000}, func(_ context.Context, _ *redis.Client, k []string) (int, Next, error) {
-		keys += len(k)
-		return 0, More, nil
-	}); err != nil || keys != 1000 {
+	if err := EachString(t.Context(), client, "", Pace{Rate: 5000}, func(string) error { keys++; return nil }); err != nil || keys != 1000 {
 		t.Fatalf("%d keys, %v", keys, err)
 	}
 	// No upper bound: the machine may be busy.
@@ -240,7 +237,7 @@ func TestFindReferences(t *testing.T) {
 				}
 				ids[8] = 1
 			}
-			r, err := FindReferences(ctx, client, ReferenceOptions{Skip: func(k string) bool { return strings.HasPrefix(k, "skip:") }, Proof: true})
+			r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Skip: func(k string) bool { return strings.HasPrefix(k, "skip:") }, Proof: true})
 			if err != nil {
 				t.Fatal(err)
 			}

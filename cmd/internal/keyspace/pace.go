@@ -3,6 +3,7 @@ package keyspace
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,4 +217,14 @@ func secondLargest(all []time.Duration) time.Duration {
 	}
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)-2]
+}
+
+// memoryGoal is from where on the garbage collector works hard: a command that reads values keeps
+// below 200 MiB.
+const memoryGoal = 96 << 20
+
+// Frugal makes the garbage collector keep memory small, until restore is called.
+func Frugal() (restore func()) {
+	before := debug.SetMemoryLimit(memoryGoal)
+	return func() { debug.SetMemoryLimit(before) }
 }

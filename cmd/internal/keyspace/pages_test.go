@@ -107,7 +107,7 @@ func TestPagesBySize(t *testing.T) {
 				}
 				check("values", read)
 			}
-			r, err := FindReferences(ctx, c, ReferenceOptions{Proof: true})
+			r, err := FindReferences(ctx, []redis.UniversalClient{c}, ReferenceOptions{Proof: true})
 			if err != nil {
 				t.Fatal(err)
 			}

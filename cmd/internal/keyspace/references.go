@@ -144,21 +144,17 @@ const (
 // textTypes are module types that hold only text, numbers or hashes, and so no frame.
 var textTypes = []string{"ReJSON-RL", "TSDB-TYPE", "MBbloom--", "MBbloomCF", "bloomfltr", "CMSk-TYPE", "TDIS-TYPE"}
 
-// FindReferences looks at every value of every type in every database and reads no more than the
-// first bytes of strings. On a cluster it reads the masters, one after another.
+// FindReferences looks at every value of every type in every database of several servers or
+// clusters, and reads no more than the first bytes of strings. On a cluster it reads the masters,
+// one after another.
 //
 // With Proof it returns an [InconclusiveError] if it may have missed a value. Any error but a
 // missing key ends the scan. The slots and epochs of a cluster must be the same before and after,
-// and no slot may be moving. A single server must stay the same process and a master. One case
-// remains: a program or script reads a value and writes it to another key, unchanged, during the
-// scan.
-func FindReferences(ctx context.Context, client redis.UniversalClient, o ReferenceOptions) (*References, error) {
-	return FindAllReferences(ctx, []redis.UniversalClient{client}, o)
-}
-
-// FindAllReferences is [FindReferences] for several servers or clusters. With Proof all of them are
-// watched from before the first scan until after the last, because a value may move between them.
-func FindAllReferences(ctx context.Context, clients []redis.UniversalClient, o ReferenceOptions) (*References, error) {
+// and no slot may be moving. A single server must stay the same process and a master. All of them
+// are watched from before the first scan until after the last: a value may move between them. One
+// case remains: a program or script reads a value and writes it to another key, unchanged, during
+// the scan.
+func FindReferences(ctx context.Context, clients []redis.UniversalClient, o ReferenceOptions) (*References, error) {
 	s := &referenceScan{ReferenceOptions: o, pacer: Pacer{Pace: o.Pace}, found: newReferences(o.Known)}
 	all := make([]map[string]*redis.Client, len(clients))
 	for i, client := range clients {

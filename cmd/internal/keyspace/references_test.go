@@ -51,26 +51,26 @@ func TestProofNeedsEveryKey(t *testing.T) {
 				must(t, node.Do(ctx, "ACL", "SETUSER", "some", "on", ">secret", "~user:*", "+@all").Err())
 			}
 			some := opened(t, url)
-			_, err = FindReferences(ctx, some, ReferenceOptions{Proof: true})
+			_, err = FindReferences(ctx, []redis.UniversalClient{some}, ReferenceOptions{Proof: true})
 			wantInconclusive(t, err, "secret", "NOPERM")
 			if !strings.Contains(fmt.Sprint(err), "ACL SETUSER some %R~*") {
 				t.Errorf("no hint: %v", err)
 			}
-			r, err := FindReferences(ctx, some, ReferenceOptions{})
+			r, err := FindReferences(ctx, []redis.UniversalClient{some}, ReferenceOptions{})
 			if err != nil || r.Unread != 1 || r.ByID[1] == nil || !errors.Is(r.Problem, ErrInconclusive) {
 				t.Errorf("without Proof: %+v, %v", r, err)
 			}
 			for _, node := range all {
 				must(t, node.Do(ctx, "ACL", "SETUSER", "some", "%R~*").Err())
 			}
-			if r, err := FindReferences(ctx, some, ReferenceOptions{Proof: true}); err != nil || r.ByID[2] == nil || r.Packed() != 2 {
+			if r, err := FindReferences(ctx, []redis.UniversalClient{some}, ReferenceOptions{Proof: true}); err != nil || r.ByID[2] == nil || r.Packed() != 2 {
 				t.Errorf("%+v, %v", r, err)
 			}
 			for _, denied := range []string{"type", "getrange", "scan", "info"} {
 				for _, node := range all {
 					must(t, node.Do(ctx, "ACL", "SETUSER", "some", "-"+denied).Err())
 				}
-				if _, err := FindReferences(ctx, some, ReferenceOptions{Proof: true}); !errors.Is(err, ErrInconclusive) || !errors.Is(err, ErrDenied) {
+				if _, err := FindReferences(ctx, []redis.UniversalClient{some}, ReferenceOptions{Proof: true}); !errors.Is(err, ErrInconclusive) || !errors.Is(err, ErrDenied) {
 					t.Errorf("without %s: %v", denied, err)
 				}
 				for _, node := range all {
@@ -82,7 +82,7 @@ func TestProofNeedsEveryKey(t *testing.T) {
 				other := selected(client.(*redis.Client), 5)
 				defer other.Close()
 				must(t, other.Set(ctx, "there", packedWith(3), 0).Err(), client.Do(ctx, "ACL", "SETUSER", "some", "-select").Err())
-				_, err := FindReferences(ctx, some, ReferenceOptions{Proof: true})
+				_, err := FindReferences(ctx, []redis.UniversalClient{some}, ReferenceOptions{Proof: true})
 				wantInconclusive(t, err, "", "database 5")
 			}
 		})
@@ -107,7 +107,7 @@ func TestProofNeedsSlotsAtRest(t *testing.T) {
 	ids := []string{do(0, "CLUSTER", "MYID"), do(1, "CLUSTER", "MYID"), do(2, "CLUSTER", "MYID")}
 	scan := func(during func()) error {
 		ran := false
-		_, err := FindReferences(ctx, client, ReferenceOptions{Proof: true, Progress: func(int64) {
+		_, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Proof: true, Progress: func(int64) {
 			if !ran && during != nil {
 				ran = true
 				during()
@@ -172,7 +172,7 @@ func TestProofNeedsTheSameServer(t *testing.T) {
 				during()
 			}
 		}
-		return FindReferences(ctx, client, o)
+		return FindReferences(ctx, []redis.UniversalClient{client}, o)
 	}
 	must(t, client.Set(ctx, "k", packedWith(1), 0).Err())
 	rename := func() { must(t, client.Rename(ctx, "k", "l").Err(), client.Rename(ctx, "l", "k").Err()) }
@@ -234,7 +234,7 @@ func TestForgedReferences(t *testing.T) {
 	values = append(values, packedWith(known), long, long)
 	must(t, client.RPush(ctx, "list", values...).Err(), client.Set(ctx, "string", packedWith(known), 0).Err(), client.SAdd(ctx, "set", values...).Err())
 	for _, proof := range []bool{true, false} {
-		r, err := FindReferences(ctx, client, ReferenceOptions{Known: map[frame.DictionaryID]bool{known: true}, Proof: proof})
+		r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Known: map[frame.DictionaryID]bool{known: true}, Proof: proof})
 		must(t, err)
 		if len(r.ByID) != maxUnknown+1 || r.Others.Values != 2*(forged-maxUnknown) || r.Packed() != 2*forged+6 {
 			t.Errorf("%d ids, %d values of others, %d in all", len(r.ByID), r.Others.Values, r.Packed())
@@ -288,7 +288,7 @@ func TestReferencesWithin(t *testing.T) {
 				must(t, writer.LPop(ctx, "list").Err())
 			}
 		}})
-		r, err := FindReferences(ctx, scanned, ReferenceOptions{Proof: true})
+		r, err := FindReferences(ctx, []redis.UniversalClient{scanned}, ReferenceOptions{Proof: true})
 		if err != nil || r.ByID[4] == nil || r.ByID[4].Values != 1 {
 			t.Errorf("a list that is popped %s: %+v, %v", name, r, err)
 		}
@@ -299,7 +299,7 @@ func TestReferencesWithin(t *testing.T) {
 		writer.Del(ctx, "list").Err(), writer.Set(ctx, "escaped", escaped, 0).Err(),
 		writer.Do(ctx, "XADD", "stream", "*", "f", packedWith(5), "f", "plain").Err(),
 	)
-	r, err := FindReferences(ctx, client, ReferenceOptions{Proof: true})
+	r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Proof: true})
 	if err != nil || r.ByID[5] == nil || r.ByID[6] == nil {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -2,10 +2,12 @@ package keyspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
-	"sort"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,23 +17,27 @@ import (
 
 // SampleOptions bound a sample.
 type SampleOptions struct {
-	Match  string // pattern of keys, all if empty
-	Skip   Skip   // passes keys over; nil for none
-	Values int    // how many are read at most
-	Bytes  int    // and how many bytes of them
-	Size   int    // a value that is larger, as it is stored or unpacked, is passed over
+	Match  []string // patterns of keys, which share the values evenly; all keys if empty
+	Skip   Skip     // passes keys over; nil for none
+	Values int      // how many are read at most
+	Bytes  int      // and how many bytes of them
+	Size   int      // a value that is larger, as it is stored or unpacked, is passed over
 	Pace   Pace
 	Seed   uint64 // of the order that the values are returned in, which is that of Rank
+
+	// FewStrings is from how many strings on no fields of hashes are read; 0 for never.
+	FewStrings int
 
 	// Unpack turns a stored value into the plain one.
 	Unpack func(ctx context.Context, stored []byte) ([]byte, error)
 
-	Progress func(values int)
+	Progress func(done, total int, what string) // may be nil
 }
 
 // Sampled is what a sample holds, and what it passed over.
 type Sampled struct {
 	Values   [][]byte
+	Fields   int // of Values: those of hashes
 	Keys     int // seen
 	TooLarge int
 	Streams  int   // manifests and chunks of streams, which no dictionary is for
@@ -53,110 +59,108 @@ func Rank(seed uint64, name string) uint64 {
 	return h ^ h>>33
 }
 
-// Sample reads string values in the order of SCAN. That is the order of the server's hash table,
-// which is as good as random and different for each start of a server. It returns them in the order
-// of their keys' ranks. On a cluster each master gives its share. If ctx ends, Sample returns the
-// values read so far along with ctx's error.
+// Sample reads strings, and fields of hashes if there are few, in the order of SCAN. That is the
+// order of the server's hash table, which is as good as random and different for each start of a
+// server. It returns them in the order of the ranks of their keys and fields. On a cluster each
+// master gives its share. If ctx ends, Sample returns the values read so far along with ctx's error.
 func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) (*Sampled, error) {
-	s := &Sampled{}
-	var ranks []uint64
-	defer func() { sort.Sort(byRank{ranks, s.Values}) }()
-	size := 0
-	shares, share := 1, 0
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		nodes, err := masters(ctx, cluster)
-		if err != nil {
-			return s, err
-		}
-		shares = len(nodes)
+	s := &sampling{SampleOptions: o}
+	if len(o.Match) == 0 {
+		s.Match = []string{""}
 	}
-	var last *redis.Client
-	limit := func() int { return o.Values * share / shares }
-	err := Walk(ctx, client, o.Match, "string", o.Pace, func(ctx context.Context, node *redis.Client, keys []string) (read int, _ Next, _ error) {
-		if node != last {
-			last, share = node, share+1
+	err := s.read(ctx, client, "string")
+	strings := len(s.ranked)
+	if err == nil && strings < min(o.FewStrings, o.Values) {
+		err = s.read(ctx, client, "hash")
+	}
+	s.found.Fields = len(s.ranked) - strings
+	slices.SortFunc(s.ranked, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
+	for _, r := range s.ranked {
+		s.found.Values = append(s.found.Values, r.value)
+	}
+	return &s.found, err
+}
+
+// sampling is a sample in the making.
+type sampling struct {
+	SampleOptions
+	found  Sampled
+	ranked []ranked
+	size   int // bytes of all
+}
+
+type ranked struct {
+	rank  uint64
+	value []byte
+}
+
+// read reads values of one type.
+func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind string) error {
+	before := len(s.ranked)
+	for i, pattern := range s.Match {
+		places, err := Places(ctx, client)
+		if err != nil {
+			return err
 		}
-		keys = o.Skip.drop(keys)
-		s.Keys += len(keys)
-		lengths := make([]*redis.IntCmd, len(keys))
-		if err := Pipeline(ctx, node, len(keys), func(p redis.Pipeliner, i int) { lengths[i] = p.StrLen(ctx, keys[i]) }); err != nil {
-			return 0, Stop, err
-		}
-		var named []Value
-		var sizes []int64
-		for i, k := range keys {
-			switch n := lengths[i].Val(); {
-			case lengths[i].Err() != nil || n == 0:
-				s.Gone++
-			case n > int64(o.Size):
-				s.TooLarge++
-			default:
-				named, sizes = append(named, Value{Key: k}), append(sizes, n)
-			}
-		}
-		for from, to := range batches(sizes) {
-			values, err := getAll(ctx, node, named[from:to], sizes[from:to], int64(o.Size))
-			if err != nil {
-				return read, Stop, err
-			}
-			for i, v := range values {
-				key := named[from+i].Key
-				if errors.Is(v.err, ErrTooLarge) { // by now
-					s.TooLarge++
-					continue
-				}
-				if v.err != nil {
-					s.Gone++
-					continue
-				}
-				read += len(v.stored)
-				if ofStream(key, v.stored) {
-					s.Streams++
-					continue
-				}
-				plain, err := o.Unpack(ctx, v.stored)
-				if errors.Is(err, bale.ErrNotFound) {
-					s.Gone++
-					continue
-				}
-				if err != nil {
-					if s.Unread++; s.Err == nil {
-						s.Err = err
+		start := len(s.ranked)
+		share := before + (s.Values-before)*(i+1)/len(s.Match) - start
+		seen := map[redis.UniversalClient]bool{}
+		var looked Looked
+		err = ReadValues(ctx, client, ValuesOptions{
+			Match: []string{pattern}, Skip: s.Skip, Kind: kind, Size: s.Size, Pace: s.Pace, Places: places,
+			Values: func(ctx context.Context, node redis.UniversalClient, values []Value) (Next, error) {
+				seen[node] = true
+				for _, v := range values {
+					if !s.add(ctx, v) {
+						return Stop, nil
 					}
-					continue
+					if len(s.ranked)-start >= share*len(seen)/len(places) {
+						return NextNode, nil // it has given its share
+					}
 				}
-				if len(plain) > o.Size { // one that was written to fill the sample, perhaps
-					s.TooLarge++
-					continue
+				if s.Progress != nil {
+					s.Progress(len(s.ranked), s.Values, fmt.Sprintf("%d values read", len(s.ranked)))
 				}
-				if size += len(plain); size > o.Bytes {
-					return read, Stop, nil
-				}
-				ranks = append(ranks, Rank(o.Seed, key))
-				if s.Values = append(s.Values, bytes.Clone(plain)); len(s.Values) >= limit() {
-					return read, NextNode, nil // it has given its share
-				}
-			}
+				return More, nil
+			},
+			Page: func(_ []Place, l Looked) error {
+				looked = l
+				return nil
+			},
+		})
+		s.found.Keys += int(looked.Keys - looked.Skipped)
+		s.found.TooLarge += int(looked.TooLarge)
+		s.found.Gone += int(looked.Gone)
+		if err != nil {
+			return err
 		}
-		if o.Progress != nil {
-			o.Progress(len(s.Values))
-		}
-		return read, More, nil
-	})
-	return s, err
+	}
+	return nil
 }
 
-// byRank sorts values by their ranks.
-type byRank struct {
-	ranks  []uint64
-	values [][]byte
-}
-
-func (b byRank) Len() int           { return len(b.ranks) }
-func (b byRank) Less(i, j int) bool { return b.ranks[i] < b.ranks[j] }
-func (b byRank) Swap(i, j int) {
-	b.ranks[i], b.ranks[j] = b.ranks[j], b.ranks[i]
-	b.values[i], b.values[j] = b.values[j], b.values[i]
+// add adds a value, and reports whether there is room for more.
+func (s *sampling) add(ctx context.Context, v Value) bool {
+	if ofStream(v.Key, v.Stored) {
+		s.found.Streams++
+		return true
+	}
+	plain, err := s.Unpack(ctx, v.Stored)
+	switch {
+	case errors.Is(err, bale.ErrNotFound):
+		s.found.Gone++
+	case err != nil:
+		if s.found.Unread++; s.found.Err == nil {
+			s.found.Err = err
+		}
+	case len(plain) > s.Size: // one that was written to fill the sample, perhaps
+		s.found.TooLarge++
+	case s.size+len(plain) > s.Bytes:
+		return false
+	case len(plain) > 0:
+		s.size += len(plain)
+		s.ranked = append(s.ranked, ranked{Rank(s.Seed, v.Key+"\x00"+v.Field), bytes.Clone(plain)})
+	}
+	return true
 }
 
 // chunkKey is what the key of a stream's chunk ends in: a generation (crypto/rand.Text) and a
@@ -166,7 +170,8 @@ var chunkKey = regexp.MustCompile(`:[A-Z2-7]{26}:[0-9]+$`)
 // ofStream reports the manifest or a chunk of a stream.
 func ofStream(key string, stored []byte) bool {
 	h, _, ok := frame.Parse(stored)
-	return ok && (h.Algorithm == frame.Chunks || h.Algorithm == frame.Stored && chunkKey.MatchString(key))
+	return ok && (h.Algorithm == frame.Chunks || h.Algorithm == frame.Stored &&
+		chunkKey.MatchString(key))
 }
 
 // IsReply reports an error that a server answered with for one command of a pipeline, such as a key

@@ -7,9 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/redismem"
 )
 
@@ -127,8 +129,11 @@ func ReadValues(ctx context.Context, client redis.UniversalClient, o ValuesOptio
 			return fmt.Errorf("%s is no master of the cluster any more: start again", p.Addr)
 		}
 		next, err := r.node(node, p)
-		if err != nil || next == Stop {
+		if err != nil {
 			return err
+		}
+		if next == Stop {
+			break
 		}
 	}
 	return r.paged()
@@ -153,19 +158,18 @@ func Places(ctx context.Context, client redis.UniversalClient) ([]Place, error) 
 
 // nodesOf are the servers that hold a client's keys, by address. They stay the client's.
 func nodesOf(ctx context.Context, client redis.UniversalClient) (map[string]*redis.Client, error) {
-	single, ok := client.(*redis.Client)
-	all := []*redis.Client{single}
-	if !ok {
-		var err error
-		if all, err = masters(ctx, client.(*redis.ClusterClient)); err != nil {
-			return nil, err
-		}
+	if single, ok := client.(*redis.Client); ok {
+		return map[string]*redis.Client{single.Options().Addr: single}, nil
 	}
+	var lock sync.Mutex
 	nodes := map[string]*redis.Client{}
-	for _, n := range all {
+	err := client.(*redis.ClusterClient).ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+		lock.Lock()
+		defer lock.Unlock()
 		nodes[n.Options().Addr] = n
-	}
-	return nodes, nil
+		return nil
+	})
+	return nodes, err
 }
 
 // UsedMemory is the sum of used_memory of a client's servers, 0 if one forbids INFO.
@@ -536,3 +540,44 @@ func (r *valueReader) pairs(values []Value, key string, page []string) []Value {
 
 // OfStream reports the manifest or a chunk of a stream.
 func OfStream(key string, stored []byte) bool { return ofStream(key, stored) }
+
+// Tally is a number of values and what they take.
+type Tally struct {
+	Values    int64 `json:"values"`
+	Bytes     int64 `json:"bytes"`     // as stored
+	Allocated int64 `json:"allocated"` // by the server, by package redismem's model; without keys
+}
+
+// Add counts a value that takes n bytes.
+func (t *Tally) Add(v Value, n int) {
+	t.Values++
+	t.Bytes += int64(n)
+	t.Allocated += int64(v.Allocated(n))
+}
+
+// NewProblem describes why a value could not be read or written back, in short texts.
+func NewProblem(v Value, cause string) Problem {
+	if len(cause) > maxCause { // for the names of keys in it
+		cause = printable.Name(cause)
+	}
+	return Problem{printable.Name(v.Key), printable.Name(v.Field), v.InHash, cause}
+}
+
+// maxCause is the longest cause in bytes that is no matter of long names.
+const maxCause = 1 << 10
+
+// Problem is a value that could not be read or written back.
+type Problem struct {
+	Key    string `json:"key"`
+	Field  string `json:"field,omitempty"`
+	InHash bool   `json:"in_hash,omitempty"`
+	Cause  string `json:"cause"`
+}
+
+// String names the key, quoted.
+func (p Problem) String() string {
+	if p.InHash {
+		return fmt.Sprintf("%q, field %q: %s", p.Key, p.Field, p.Cause)
+	}
+	return fmt.Sprintf("%q: %s", p.Key, p.Cause)
+}

@@ -17,8 +17,8 @@ const (
 	longestWait  = time.Second
 )
 
-// Claim keeps a dictionary in use while a run writes with it, by the rules of [dict.Registry.Use].
-type Claim struct {
+// claim keeps a dictionary in use while a run writes with it, by the rules of [dict.Registry.Use].
+type claim struct {
 	Registry   *dict.Registry
 	Group      string
 	Dictionary frame.DictionaryID
@@ -35,7 +35,7 @@ type Claim struct {
 
 // Hold returns until when the run may write. It asks the registry once in each grace period, and
 // waits while there is no answer. It fails when the dictionary was removed.
-func (c *Claim) Hold(ctx context.Context) (until time.Time, err error) {
+func (c *claim) Hold(ctx context.Context) (until time.Time, err error) {
 	told := false
 	for wait := firstWait; !time.Now().Before(c.renew); wait = min(2*wait, longestWait) {
 		start := time.Now()

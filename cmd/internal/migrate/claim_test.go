@@ -30,7 +30,7 @@ func TestClaim(t *testing.T) {
 		return *s.Find(d.ID())
 	}
 	waits := 0
-	c := Claim{Registry: registry, Group: "g", Dictionary: d.ID(), Waiting: func(error) { waits++ }}
+	c := claim{Registry: registry, Group: "g", Dictionary: d.ID(), Waiting: func(error) { waits++ }}
 	for entry().Uses < 3 {
 		start := time.Now()
 		until, err := c.Hold(ctx)
@@ -74,7 +74,7 @@ func TestForbiddenClaim(t *testing.T) {
 	t.Cleanup(func() { c.Close() })
 	denied, err := dict.NewRegistry(goredis.NewDictStore(c), dict.RegistryOptions{})
 	must(t, err)
-	claim := Claim{Registry: denied, Group: "users", Dictionary: d.ID(), Waiting: func(err error) { t.Errorf("it waits: %v", err) }}
+	claim := claim{Registry: denied, Group: "users", Dictionary: d.ID(), Waiting: func(err error) { t.Errorf("it waits: %v", err) }}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := claim.Hold(ctx); !keyspace.IsForbidden(err) {
@@ -102,8 +102,8 @@ func TestForbiddenScripts(t *testing.T) {
 				c = redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "u", Password: "p"})
 				t.Cleanup(func() { c.Close() })
 			}
-			r := &Result{}
-			err := Run(ctx, c, options(t), r)
+			r := &Counts{}
+			err := walk(ctx, c, options(t), r)
 			if len(forbidden) == 1 {
 				if err != nil || r.Changed() != 2 || CanSwap(ctx, c) != nil {
 					t.Errorf("%s, without %v: %+v, %v", name, forbidden, r, err)

@@ -1,5 +1,6 @@
 // Package migrate packs the values that a Redis holds, in place, while programs read and write
-// them, or unpacks them again. [Run] does it; a [State] lets a run that was ended go on.
+// them, or unpacks them again. [Run] does it, and returns a [Result]; a [State] lets a run that was
+// ended go on.
 //
 // A script replaces each value if it is still the same as when it was read. A value that a program
 // has written meanwhile is read again. Its expiry stays to the millisecond, and a key that is gone
@@ -32,8 +33,8 @@ const (
 	hllMinSize = 16
 )
 
-// Options are the settings of a run.
-type Options struct {
+// pass is a walk over keys, and what it does to their values.
+type pass struct {
 	Match []string      // patterns of keys
 	Skip  keyspace.Skip // passes keys over: those of registries
 	Pace  keyspace.Pace // of keys, and of fields of hashes
@@ -48,7 +49,7 @@ type Options struct {
 	Repack bool // pack anew what is packed otherwise
 	DryRun bool // only count
 
-	// Hold returns until when values may be written, and waits where they may not. See [Claim]. Nil
+	// Hold returns until when values may be written, and waits where they may not. See [claim]. Nil
 	// is for no limit.
 	Hold func(ctx context.Context) (until time.Time, err error)
 
@@ -56,17 +57,17 @@ type Options struct {
 	Places []keyspace.Place
 
 	// Page, if set, receives the position and the result so far after every page of keys.
-	Page func(places []keyspace.Place, r *Result) error
+	Page func(places []keyspace.Place, r *Counts) error
 }
 
-// Run changes values, and adds to what a result has already. When ctx ends it finishes what is
+// walk changes values, and adds to what a result has already. When ctx ends it finishes what is
 // begun and stops, with ctx's error. Values that cannot be changed are no error: the result has
 // them.
-func Run(ctx context.Context, client redis.UniversalClient, o Options, r *Result) error {
+func walk(ctx context.Context, client redis.UniversalClient, o pass, r *Counts) error {
 	if r.Left == nil {
-		r.Left = map[Reason]Tally{}
+		r.Left = map[Reason]keyspace.Tally{}
 	}
-	m := &migration{Options: o, ctx: ctx, client: client, swapper: newSwapper(!o.Revert), result: r}
+	m := &migration{pass: o, ctx: ctx, client: client, swapper: newSwapper(!o.Revert), result: r}
 	var before keyspace.Looked
 	return keyspace.ReadValues(ctx, client, keyspace.ValuesOptions{
 		Match: o.Match, Skip: o.Skip, Size: bale.MaxPackedLen(o.MaxSize), Pace: o.Pace, Places: o.Places,
@@ -88,21 +89,25 @@ func Run(ctx context.Context, client redis.UniversalClient, o Options, r *Result
 
 // migration is a run.
 type migration struct {
-	Options
+	pass
 	ctx     context.Context // of the run; those of its steps do not end
 	client  redis.UniversalClient
 	swapper *swapper
-	result  *Result
+	result  *Counts
 }
 
 // values deals with some values of a server.
-func (m *migration) values(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
+func (m *migration) values(
+	ctx context.Context, node redis.UniversalClient, values []keyspace.Value,
+) (keyspace.Next, error) {
 	return keyspace.More, m.change(ctx, node, values, 1)
 }
 
 // change changes values, in portions of swapBytes. It clears values, which may be large, as
 // soon as their changes are known.
-func (m *migration) change(ctx context.Context, node redis.UniversalClient, values []keyspace.Value, try int) error {
+func (m *migration) change(
+	ctx context.Context, node redis.UniversalClient, values []keyspace.Value, try int,
+) error {
 	for len(values) > 0 {
 		changes, n := m.changes(ctx, values)
 		clear(values[:n])
@@ -115,7 +120,9 @@ func (m *migration) change(ctx context.Context, node redis.UniversalClient, valu
 }
 
 // changes decides the writes for the first values, as many as there is room for.
-func (m *migration) changes(ctx context.Context, values []keyspace.Value) (changes []change, n int) {
+func (m *migration) changes(
+	ctx context.Context, values []keyspace.Value,
+) (changes []change, n int) {
 	size := 0
 	for i, v := range values {
 		next, why, err := m.decide(ctx, v)
@@ -144,7 +151,9 @@ func (m *migration) changes(ctx context.Context, values []keyspace.Value) (chang
 
 // settle makes changes. Values that have changed meanwhile are read again, as many as a reply has
 // room for at a time, and changed before others are read.
-func (m *migration) settle(ctx context.Context, node redis.UniversalClient, changes []change, try int) error {
+func (m *migration) settle(
+	ctx context.Context, node redis.UniversalClient, changes []change, try int,
+) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -197,7 +206,9 @@ func (m *migration) settle(ctx context.Context, node redis.UniversalClient, chan
 }
 
 // swap makes changes as long as the run may write, or only says what would become of them.
-func (m *migration) swap(ctx context.Context, node redis.UniversalClient, changes []change) ([]outcome, error) {
+func (m *migration) swap(
+	ctx context.Context, node redis.UniversalClient, changes []change,
+) ([]outcome, error) {
 	if m.DryRun {
 		return m.swapper.pretend(ctx, node, changes)
 	}
@@ -255,7 +266,9 @@ func (m *migration) done(c change) {
 }
 
 // reread reads the first n of some values that have changed. It returns those to be changed.
-func (m *migration) reread(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (now []keyspace.Value, n int, err error) {
+func (m *migration) reread(
+	ctx context.Context, node redis.UniversalClient, values []keyspace.Value,
+) (now []keyspace.Value, n int, err error) {
 	before := slices.Clone(values)
 	n, errs, err := keyspace.Reread(ctx, node, values, int64(bale.MaxPackedLen(m.MaxSize)))
 	if err != nil {
@@ -283,7 +296,9 @@ func (m *migration) reread(ctx context.Context, node redis.UniversalClient, valu
 
 // decide returns the new stored value, or the reason why the old one stays. The error comes with
 // [Unreadable] and [Nested].
-func (m *migration) decide(ctx context.Context, v keyspace.Value) (next []byte, why Reason, err error) {
+func (m *migration) decide(
+	ctx context.Context, v keyspace.Value,
+) (next []byte, why Reason, err error) {
 	h, _, packed := frame.Parse(v.Stored)
 	switch {
 	case packed && !v.InHash && keyspace.OfStream(v.Key, v.Stored):
@@ -308,7 +323,8 @@ func (m *migration) decide(ctx context.Context, v keyspace.Value) (next []byte, 
 		return nil, Fresh, nil
 	case len(plain) > m.MaxSize:
 		return nil, TooLarge, nil
-	case h.Algorithm == m.Algorithm && h.DictionaryID == m.DictionaryID, h.Algorithm == frame.Stored && !m.Repack:
+	case h.Algorithm == m.Algorithm && h.DictionaryID == m.DictionaryID, h.Algorithm == frame.Stored &&
+		!m.Repack:
 		return nil, Packed, nil
 	case !m.Repack:
 		return nil, Otherwise, nil

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -31,8 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const maxSize = 1 << 20
 
-// servers are a single one and a cluster.
-func servers(t *testing.T) map[string]redis.UniversalClient {
+// deployments are a single one and a cluster.
+func deployments(t *testing.T) map[string]redis.UniversalClient {
 	all := map[string]redis.UniversalClient{}
 	for name, addr := range map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]} {
 		all[name] = open(t, addr)
@@ -66,21 +65,21 @@ func packer(t *testing.T, d *frame.Dictionary) *bale.Packer {
 	return p
 }
 
-func options(t *testing.T) Options {
-	return Options{Match: []string{"*"}, Skip: keyspace.RegistryKeys("bale:dict:"), Packer: packer(t, nil), Algorithm: frame.Zstd, MaxSize: maxSize}
+func options(t *testing.T) pass {
+	return pass{Match: []string{"*"}, Skip: keyspace.RegistryKeys("bale:dict:"), Packer: packer(t, nil), Algorithm: frame.Zstd, MaxSize: maxSize}
 }
 
-func run(t *testing.T, c redis.UniversalClient, o Options) *Result {
+func run(t *testing.T, c redis.UniversalClient, o pass) *Counts {
 	t.Helper()
-	r := &Result{}
-	if err := Run(t.Context(), c, o, r); err != nil {
+	r := &Counts{}
+	if err := walk(t.Context(), c, o, r); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
 // left are the numbers of values by reason.
-func left(r *Result) map[Reason]int64 {
+func left(r *Counts) map[Reason]int64 {
 	n := map[Reason]int64{}
 	for why, t := range r.Left {
 		n[why] = t.Values
@@ -120,7 +119,7 @@ func snapshot(t *testing.T, c redis.UniversalClient) map[string]string {
 // TestThereAndBack packs one of everything, twice, and unpacks it.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
-	for name, c := range servers(t) {
+	for name, c := range deployments(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			for i := range 300 {
@@ -268,7 +267,7 @@ func freshFrame(value string, f frame.Freshness) []byte {
 // other gets a longer life.
 func TestRevertKeepsExpiries(t *testing.T) {
 	t.Parallel()
-	for name, c := range servers(t) {
+	for name, c := range deployments(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			now := time.Now()
@@ -336,7 +335,7 @@ func TestRevertComparesBeforeItDeletes(t *testing.T) {
 	must(t, c.Set(ctx, "k", "new", 0).Err(), c.HSet(ctx, "h", "f", "new").Err())
 	o := options(t)
 	o.Revert = true
-	m := &migration{Options: o, client: c, swapper: newSwapper(false), result: &Result{Left: map[Reason]Tally{}}}
+	m := &migration{pass: o, client: c, swapper: newSwapper(false), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	_, err := m.values(ctx, c, []keyspace.Value{{Key: "k", Stored: expired}, {Key: "h", Field: "f", InHash: true, Stored: expired}, {Key: "gone", Stored: expired}})
 	must(t, err)
 	if diff := cmp.Diff(map[Reason]int64{Plain: 2, Gone: 1}, left(m.result)); diff != "" || m.result.Expired.Values != 0 || c.Get(ctx, "k").Val() != "new" || c.HGet(ctx, "h", "f").Val() != "new" {
@@ -347,7 +346,7 @@ func TestRevertComparesBeforeItDeletes(t *testing.T) {
 // TestSwap: what the scripts do, and that they are sent again to a server that has forgotten them.
 func TestSwap(t *testing.T) {
 	t.Parallel()
-	for name, c := range servers(t) {
+	for name, c := range deployments(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			s := newSwapper(true)
@@ -400,7 +399,7 @@ func TestElsewhere(t *testing.T) {
 	must(t, c.Set(ctx, "string", text(1), 0).Err(), c.HSet(ctx, "hash", "field", text(2)).Err())
 	for _, value := range []keyspace.Value{{Key: "string", Stored: []byte(text(1))}, {Key: "hash", Field: "field", InHash: true, Stored: []byte(text(2))}} {
 		if err := c.(*redis.ClusterClient).ForEachMaster(ctx, func(ctx context.Context, n *redis.Client) error {
-			m := &migration{Options: options(t), client: c, swapper: newSwapper(true), result: &Result{Left: map[Reason]Tally{}}}
+			m := &migration{pass: options(t), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 			next, _, err := m.decide(ctx, value)
 			if err == nil {
 				err = m.settle(ctx, n, []change{{value, next, time.Time{}, nil}}, 1)
@@ -424,7 +423,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	ctx := t.Context()
 	c := open(t, redisproc.ForTest(t).Addr())
 	must(t, c.Set(ctx, "k", text(2), time.Hour).Err(), c.HSet(ctx, "h", "f", text(3)).Err(), c.Set(ctx, "number", "12", 0).Err())
-	m := &migration{Options: options(t), client: c, swapper: newSwapper(true), result: &Result{Left: map[Reason]Tally{}}}
+	m := &migration{pass: options(t), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	must(t, m.settle(ctx, c, []change{
 		{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}, {keyspace.Value{Key: "h", Field: "f", InHash: true, Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil},
 		{keyspace.Value{Key: "gone", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}, {keyspace.Value{Key: "number", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil},
@@ -440,7 +439,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	// A program that writes after every reading.
 	n := 0
 	busy := &writingAfterGet{UniversalClient: c, write: func() { n++; must(t, c.Set(ctx, "k", text(1000+n), 0).Err()) }}
-	m = &migration{Options: options(t), client: c, swapper: newSwapper(true), result: &Result{Left: map[Reason]Tally{}}}
+	m = &migration{pass: options(t), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	must(t, m.settle(ctx, busy, []change{{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}}, 1))
 	if m.result.Left[Changed].Values != 1 || m.result.Changed() != 0 || m.result.Failed() != 1 || c.Get(ctx, "k").Val() != text(1000+n) {
 		t.Errorf("%+v", m.result)
@@ -496,7 +495,7 @@ func TestFullServer(t *testing.T) {
 	must(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
 	o := options(t)
 	o.Revert = true
-	if err := Run(ctx, c, o, &Result{}); !strings.Contains(fmt.Sprint(err), "OOM") {
+	if err := walk(ctx, c, o, &Counts{}); !strings.Contains(fmt.Sprint(err), "OOM") {
 		t.Error(err)
 	}
 }
@@ -504,7 +503,7 @@ func TestFullServer(t *testing.T) {
 // TestInterrupted: a run that ends in the middle goes on where it was.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	for name, c := range servers(t) {
+	for name, c := range deployments(t) {
 		t.Run(name, func(t *testing.T) {
 			const keys = 6000
 			for page := range keys / 1000 {
@@ -518,33 +517,32 @@ func TestInterrupted(t *testing.T) {
 			}
 			places, err := keyspace.Places(t.Context(), c)
 			must(t, err)
-			state := NewState(map[string]string{"--match": "*"}, places)
+			state := NewState(Settings{Match: []string{"*"}}, places)
 			path := filepath.Join(t.TempDir(), "state")
 			rounds := 0
 			for finished := false; !finished; rounds++ {
 				ctx, cancel := context.WithCancel(t.Context())
 				o := options(t)
 				o.Places = state.Places
-				o.Page = func(places []keyspace.Place, _ *Result) error {
+				o.Page = func(places []keyspace.Place, _ *Counts) error {
 					state.Places = places
 					cancel()
 					return nil
 				}
-				err := Run(ctx, c, o, state.Result)
+				err := walk(ctx, c, o, state.Counts)
 				cancel()
 				if finished = err == nil; !finished && !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}
-				b, err := state.Bytes()
-				must(t, err, os.WriteFile(path, b, 0o600))
+				must(t, state.Save(path))
 				now, err := keyspace.Places(t.Context(), c)
 				must(t, err)
 				var anew []string
-				if state, anew, err = ReadState(path, map[string]string{"--match": "*"}, now, 1); err != nil || anew != nil {
+				if state, anew, err = ReadState(path, Settings{Match: []string{"*"}}, now); err != nil || anew != nil {
 					t.Fatal(err, anew)
 				}
 			}
-			if r := state.Result; rounds < 5 || r.Keys < keys || r.Changed() != keys {
+			if r := state.Counts; rounds < 5 || r.Keys < keys || r.Changed() != keys {
 				t.Errorf("%d rounds, %+v", rounds, r)
 			}
 		})
@@ -553,25 +551,22 @@ func TestInterrupted(t *testing.T) {
 
 func TestReadState(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
-	settings := map[string]string{"--match": "user:*", "--compress": "zstd"}
+	settings := Settings{Match: []string{"user:*", "session:*"}, Compress: "zstd"}
 	place := keyspace.Place{Addr: "a:1", RunID: "one", Pattern: 1, Cursor: 1 << 63}
 	s := NewState(settings, []keyspace.Place{place, {Addr: "b:1", RunID: "two", Done: true}})
-	b, err := s.Bytes()
-	must(t, err, os.WriteFile(path, b, 0o600))
-	read := func(settings map[string]string, places ...keyspace.Place) (*State, []string, error) {
-		return ReadState(path, settings, places, 2)
+	must(t, s.Save(path))
+	read := func(settings Settings, places ...keyspace.Place) (*State, []string, error) {
+		return ReadState(path, settings, places)
 	}
-	other := maps.Clone(settings)
-	other["--compress"] = "s2"
-	more := maps.Clone(settings)
-	more["--revert"] = "set"
+	other, more := settings, settings
+	other.Compress, more.Revert = "s2", true
 	for _, test := range []struct {
-		settings map[string]string
+		settings Settings
 		places   []keyspace.Place
 		want     string
 	}{
 		{other, s.Places, `is of a run with --compress "zstd", and this one has "s2"`},
-		{more, s.Places, `is of a run with --revert not given, and this one has "set"`},
+		{more, s.Places, `is of a run with --revert not given, and this one has true`},
 		{settings, []keyspace.Place{{Addr: "c:1", RunID: "three"}}, "is of a run on a:1, b:1, and this is c:1"},
 	} {
 		if _, _, err := read(test.settings, test.places...); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), test.want) {
@@ -584,12 +579,11 @@ func TestReadState(t *testing.T) {
 		t.Errorf("%v, %v, %s", anew, err, diff)
 	}
 	silent := NewState(settings, []keyspace.Place{{Addr: "a:1", Cursor: 7}}) // INFO is forbidden: it may have been started anew
-	b, err = silent.Bytes()
-	must(t, err, os.WriteFile(path, b, 0o600))
+	must(t, silent.Save(path))
 	if got, anew, err := read(settings, keyspace.Place{Addr: "a:1"}); err != nil || !cmp.Equal(anew, []string{"a:1"}) || got.Places[0].Cursor != 0 {
 		t.Errorf("%+v, %v, %v", got, anew, err)
 	}
-	if s, _, err := ReadState(path+"no", settings, nil, 1); s != nil || err != nil {
+	if s, _, err := ReadState(path+"no", settings, nil); s != nil || err != nil {
 		t.Error(s, err)
 	}
 	must(t, os.WriteFile(path, []byte("{}"), 0o600))
@@ -673,8 +667,8 @@ func TestNothingIsHalfDone(t *testing.T) {
 		before := snapshot(t, admin)
 		o := options(t)
 		o.Revert = true
-		r := &Result{}
-		if err := Run(ctx, c, o, r); err == nil && r.Failed() != 1 {
+		r := &Counts{}
+		if err := walk(ctx, c, o, r); err == nil && r.Failed() != 1 {
 			t.Errorf("in a hash %v: %+v", inHash, r)
 		}
 		if diff := cmp.Diff(before, snapshot(t, admin)); diff != "" {
@@ -699,21 +693,22 @@ func TestForgedState(t *testing.T) {
 	must(t, c.Set(ctx, "user:1", text(1), 0).Err(), c.Set(ctx, "broken", append(frame.Header{Algorithm: frame.Zstd, Length: 5}.Append(nil), 'x'), 0).Err())
 	o := options(t)
 	o.DryRun = true
-	honest := NewState(map[string]string{"--match": "*"}, nil)
+	honest := NewState(Settings{Match: []string{"*"}}, nil)
 	var err error
 	honest.Places, err = keyspace.Places(ctx, c)
-	must(t, err, Run(ctx, c, o, honest.Result))
-	b, err := honest.Bytes()
+	must(t, err, walk(ctx, c, o, honest.Counts))
+	path := filepath.Join(t.TempDir(), "state")
+	must(t, honest.Save(path))
+	b, err := os.ReadFile(path)
 	must(t, err)
 	var document any
 	must(t, json.Unmarshal(b, &document))
-	path := filepath.Join(t.TempDir(), "state")
 	read, refused := 0, 0
 	try := func(b []byte) {
 		must(t, os.WriteFile(path, b, 0o600))
 		places, err := keyspace.Places(ctx, c)
 		must(t, err)
-		state, _, err := ReadState(path, honest.Settings, places, 1)
+		state, _, err := ReadState(path, honest.Settings, places)
 		if err != nil {
 			if refused++; !errors.Is(err, ErrState) {
 				t.Errorf("%s: %v", b, err)
@@ -723,11 +718,10 @@ func TestForgedState(t *testing.T) {
 		read++
 		o := o
 		o.Places = state.Places
-		if err := Run(ctx, c, o, state.Result); err != nil {
+		if err := walk(ctx, c, o, state.Counts); err != nil {
 			t.Errorf("%s: %v", b, err)
 		}
-		_, err = state.Bytes()
-		must(t, err)
+		must(t, state.Save(path))
 	}
 	// mutated puts each of some values in each place of the document.
 	var mutated func(v any, put func(any))
@@ -757,5 +751,15 @@ func TestForgedState(t *testing.T) {
 	try(append(bytes.Clone(b), bytes.Repeat([]byte(" "), maxState)...))
 	if read < 100 || refused < 100 {
 		t.Errorf("%d were read, %d refused", read, refused)
+	}
+}
+
+func TestGroupOf(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"user:*": "user", "user:*:profile": "user:profile", "*": "", "session-*": "session", "a?c:x": "x", "user:[0-9]*:a": "user:a", "plain": "plain", "{user:1}:*": "", "a b:*": "a:b",
+	} {
+		if got := GroupOf(pattern); got != want {
+			t.Errorf("%q: %q, want %q", pattern, got, want)
+		}
 	}
 }

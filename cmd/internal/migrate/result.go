@@ -1,10 +1,14 @@
 package migrate
 
 import (
-	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/frame"
 )
 
 // Reason is why a value was left as it is.
@@ -19,7 +23,7 @@ const (
 	Plain      Reason = "plain"       // already, when reverting
 	FreshField Reason = "fresh_field" // a field that ends by its own account, on a server that gives fields no expiry
 	Nested     Reason = "nested"      // its content is itself a frame: plain, it would be unpacked once more
-	Refused    Reason = "refused"     // by the server, such as a field that is to end later than it can have one end; see Result.Problems
+	Refused    Reason = "refused"     // by the server, such as a field that is to end later than it can have one end; see Counts.Problems
 	NotSmaller Reason = "not_smaller" // or not by MinGain, or below MinSize
 	Number     Reason = "number"      // what INCR and INCRBYFLOAT work on
 	HLL        Reason = "hyperloglog"
@@ -27,70 +31,29 @@ const (
 	TooLarge   Reason = "too_large"  // beyond MaxSize
 	Changed    Reason = "changed"    // by a program, at every try
 	Gone       Reason = "gone"       // removed, expired or of another type meanwhile
-	Unreadable Reason = "unreadable" // see Result.Problems
+	Unreadable Reason = "unreadable" // see Counts.Problems
 	Registry   Reason = "registry"   // keys of the dictionaries' registry
 	OtherType  Reason = "other_type" // keys that are neither strings nor hashes
 )
 
-// Tally is a number of values and what they take.
-type Tally struct {
-	Values    int64 `json:"values"`
-	Bytes     int64 `json:"bytes"`     // as stored
-	Allocated int64 `json:"allocated"` // by the server, by package redismem's model; without keys
-}
-
-// Add counts a value that takes n bytes.
-func (t *Tally) Add(v keyspace.Value, n int) {
-	t.Values++
-	t.Bytes += int64(n)
-	t.Allocated += int64(v.Allocated(n))
-}
-
-// NewProblem describes why a value could not be read or written back, in short texts.
-func NewProblem(v keyspace.Value, cause string) Problem {
-	if len(cause) > maxCause { // for the names of keys in it
-		cause = printable.Name(cause)
-	}
-	return Problem{printable.Name(v.Key), printable.Name(v.Field), v.InHash, cause}
-}
-
-// maxCause is the longest cause in bytes that is no matter of long names.
-const maxCause = 1 << 10
-
-// Problem is a value that could not be read or written back.
-type Problem struct {
-	Key    string `json:"key"`
-	Field  string `json:"field,omitempty"`
-	InHash bool   `json:"in_hash,omitempty"`
-	Cause  string `json:"cause"`
-}
-
-// String names the key, quoted.
-func (p Problem) String() string {
-	if p.InHash {
-		return fmt.Sprintf("%q, field %q: %s", p.Key, p.Field, p.Cause)
-	}
-	return fmt.Sprintf("%q: %s", p.Key, p.Cause)
-}
-
 // problemsKept is how many problems are named; all are counted.
 const problemsKept = 10
 
-// Result is what a run did, or would do with DryRun. Its fields are those of the JSON.
-type Result struct {
-	Keys    int64            `json:"keys"` // looked at
-	Strings Change           `json:"strings"`
-	Fields  Change           `json:"fields"`  // of hashes
-	Left    map[Reason]Tally `json:"left"`    // keys for the last two reasons, else values
-	Expired Tally            `json:"expired"` // values that a revert deleted: they had expired by their own account
+// Counts are the values that a run changed, or would change with DryRun, and those that it left.
+type Counts struct {
+	Keys    int64                     `json:"keys"` // looked at
+	Strings Change                    `json:"strings"`
+	Fields  Change                    `json:"fields"`  // of hashes
+	Left    map[Reason]keyspace.Tally `json:"left"`    // keys for the last two reasons, else values
+	Expired keyspace.Tally            `json:"expired"` // values that a revert deleted: they had expired by their own account
 
-	Problems []Problem `json:"problems,omitempty"` // the first ones
+	Problems []keyspace.Problem `json:"problems,omitempty"` // the first ones
 }
 
 // Change is what values took before and after.
 type Change struct {
-	Before Tally `json:"before"`
-	After  Tally `json:"after"`
+	Before keyspace.Tally `json:"before"`
+	After  keyspace.Tally `json:"after"`
 }
 
 func (c *Change) add(v keyspace.Value, after int) {
@@ -99,30 +62,144 @@ func (c *Change) add(v keyspace.Value, after int) {
 }
 
 // Changed is the number of values that were written.
-func (r *Result) Changed() int64 { return r.Strings.After.Values + r.Fields.After.Values }
+func (r *Counts) Changed() int64 { return r.Strings.After.Values + r.Fields.After.Values }
 
 // Failed is the number of values that should have been written and could not be.
-func (r *Result) Failed() int64 {
+func (r *Counts) Failed() int64 {
 	return r.Left[Unreadable].Values + r.Left[Nested].Values + r.Left[FreshField].Values + r.Left[Refused].Values + r.Left[Changed].Values
 }
 
-func (r *Result) leave(v keyspace.Value, why Reason) {
+func (r *Counts) leave(v keyspace.Value, why Reason) {
 	t := r.Left[why]
 	t.Add(v, len(v.Stored))
 	r.Left[why] = t
 }
 
-func (r *Result) problem(v keyspace.Value, cause error) {
+func (r *Counts) problem(v keyspace.Value, cause error) {
 	if len(r.Problems) < problemsKept {
-		r.Problems = append(r.Problems, NewProblem(v, cause.Error()))
+		r.Problems = append(r.Problems, keyspace.NewProblem(v, cli.Told(cause)))
 	}
 }
 
 // count adds to a reason where nothing is known of the bytes.
-func (r *Result) count(why Reason, n int64) {
+func (r *Counts) count(why Reason, n int64) {
 	if n > 0 {
 		t := r.Left[why]
 		t.Values += n
 		r.Left[why] = t
 	}
 }
+
+// Result is what a run did, or would do. Its fields are those of the JSON.
+type Result struct {
+	Redis      string             `json:"redis"`
+	Database   int                `json:"database"`
+	Match      []string           `json:"match"`
+	Mode       string             `json:"mode"` // pack or revert
+	DryRun     bool               `json:"dry_run"`
+	Compress   string             `json:"compress,omitempty"`
+	Dictionary frame.DictionaryID `json:"dictionary"`
+	Group      string             `json:"group,omitempty"`
+	*Counts
+	UsedMemoryBefore int64   `json:"used_memory_before"`
+	UsedMemoryAfter  int64   `json:"used_memory_after"`
+	Seconds          float64 `json:"seconds"`
+	Complete         bool    `json:"complete"` // all keys were looked at
+	Interrupted      bool    `json:"interrupted,omitempty"`
+
+	resume string
+}
+
+// leftReasons say why values were left, in the order in which they are shown.
+var leftReasons = []struct {
+	reason Reason
+	text   string
+}{
+	{Packed, "packed already"},
+	{Otherwise, "packed with another algorithm or dictionary (--repack packs them anew)"},
+	{Plain, "plain already"},
+	{NotSmaller, "not small enough when packed"},
+	{Number, "numbers"},
+	{HLL, "HyperLogLogs"},
+	{Fresh, "packed by GetOrLoad, with how long they are fresh"},
+	{Absent, "frames that say that there is no value; they go when they expire"},
+	{Stream, "of streams (package stream)"},
+	{TooLarge, "larger than 32 MiB (64 MiB to unpack), or fields of hashes larger than 8 MiB"},
+	{Gone, "removed meanwhile"},
+	{Registry, "keys of the dictionaries' registry"},
+	{OtherType, "keys of other types"},
+	{FreshField, "NOT UNPACKED: fields that end by themselves, on a server that gives fields no expiry"},
+	{Refused, "NOT CHANGED: the server refused"},
+	{Nested, "NOT UNPACKED: their content is itself a frame"},
+	{Changed, "NOT CHANGED: a program writes them all the time"},
+	{Unreadable, "UNREADABLE"},
+}
+
+// Write writes the summary.
+func (r *Result) Write(w io.Writer) {
+	verb := "packed"
+	if r.Mode == "revert" {
+		verb = "unpacked"
+	}
+	if r.DryRun {
+		verb = "to be " + verb
+	}
+	printable.Fprintf(w, "\n")
+	if r.Interrupted {
+		printable.Fprintf(w, "INTERRUPTED: this is what was done so far.")
+		if r.resume != "" {
+			printable.Fprintf(w, " The same command goes on from here (%s).", r.resume)
+		}
+		printable.Fprintf(w, "\n\n")
+	} else if !r.Complete {
+		printable.Fprintf(w, "FAILED: this is what was done until then.\n\n")
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	printable.Fprintf(t, "%s\tvalues\tbytes before\tafter\tallocated before\tafter\t\n", verb)
+	var all Change
+	for _, row := range []struct {
+		name string
+		Change
+	}{{"strings", r.Strings}, {"fields of hashes", r.Fields}} {
+		all.Before.Values += row.Before.Values
+		all.Before.Bytes += row.Before.Bytes
+		all.After.Bytes += row.After.Bytes
+		all.Before.Allocated += row.Before.Allocated
+		all.After.Allocated += row.After.Allocated
+		printable.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t\n", row.name, row.Before.Values, row.Before.Bytes,
+			row.After.Bytes, row.Before.Allocated, row.After.Allocated)
+	}
+	t.Flush()
+	if len(r.Left) > 0 {
+		printable.Fprintf(w, "\nleft as they are\n")
+		for _, l := range leftReasons {
+			if n := r.Left[l.reason].Values; n > 0 {
+				printable.Fprintf(w, "%10d  %s\n", n, l.text)
+			}
+		}
+	}
+	if r.Expired.Values > 0 {
+		printable.Fprintf(w, "\n%d values had expired by their own account: %s\n", r.Expired.Values,
+			map[bool]string{false: "deleted", true: "to be deleted"}[r.DryRun])
+	}
+	if len(r.Problems) > 0 {
+		printable.Fprintf(w, "\nthe first that could not be %s\n", strings.TrimPrefix(verb, "to be "))
+		for _, p := range r.Problems {
+			printable.Fprintf(w, "  %v\n", p)
+		}
+	}
+	printable.Fprintf(w, "\n%d keys looked at in %.1f s; %s: %d values", r.Keys, r.Seconds, verb,
+		all.Before.Values)
+	if all.Before.Bytes > 0 {
+		printable.Fprintf(w, ", from %d to %d bytes (%+.1f%%), as allocated from %d to %d (%+.1f%%)",
+			all.Before.Bytes, all.After.Bytes, changed(all.Before.Bytes, all.After.Bytes),
+			all.Before.Allocated, all.After.Allocated, changed(all.Before.Allocated, all.After.Allocated))
+	}
+	printable.Fprintf(w, "\n")
+	if !r.DryRun && r.UsedMemoryAfter > 0 {
+		printable.Fprintf(w, "used_memory: %d before, %d after (%+.1f%%)\n", r.UsedMemoryBefore,
+			r.UsedMemoryAfter, changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
+	}
+}
+
+func changed(before, after int64) float64 { return 100 * (float64(after)/float64(max(before, 1)) - 1) }

@@ -162,7 +162,9 @@ func newSwapper(smaller bool) *swapper {
 
 // swap makes changes through a client, in one go, and returns the result of each. The server makes
 // none after until; zero is no limit.
-func (s *swapper) swap(ctx context.Context, c redis.UniversalClient, changes []change, until time.Time) ([]outcome, error) {
+func (s *swapper) swap(
+	ctx context.Context, c redis.UniversalClient, changes []change, until time.Time,
+) ([]outcome, error) {
 	by, err := onServer(ctx, c, until)
 	if err != nil {
 		return nil, err
@@ -196,8 +198,10 @@ func (s *swapper) swap(ctx context.Context, c redis.UniversalClient, changes []c
 			switch {
 			case err == nil:
 				known := false
-				if outcomes[i], known = map[int]outcome{1: done, 2: deleted, 3: endless, 4: late, 0: different, -1: absent}[answer]; !known {
-					return nil, fmt.Errorf("key %q: the script answered %d, which is none of its answers", changes[i].value.Key, answer)
+				if outcomes[i], known = map[int]outcome{1: done, 2: deleted, 3: endless, 4: late, 0: different,
+					-1: absent}[answer]; !known {
+					return nil, fmt.Errorf("key %q: the script answered %d, which is none of its answers",
+						changes[i].value.Key, answer)
 				}
 			case redis.HasErrorPrefix(err, "NOSCRIPT") && !whole:
 				repeat = append(repeat, i)
@@ -207,7 +211,8 @@ func (s *swapper) swap(ctx context.Context, c redis.UniversalClient, changes []c
 				outcomes[i] = elsewhere
 			case keyspace.IsForbidden(err) && !whole: // EVALSHA is; EVAL may do
 				repeat, s.noSHA = append(repeat, i), true
-			case strings.HasPrefix(err.Error(), "ERR ") && full == nil && !keyspace.IsForbidden(err) && !ofServer.MatchString(err.Error()):
+			case strings.HasPrefix(err.Error(), "ERR ") && full == nil && !keyspace.IsForbidden(err) &&
+				!ofServer.MatchString(err.Error()):
 				outcomes[i], changes[i].cause = refused, keyspace.Explain(err, userOf(c))
 			case full != nil && strings.Contains(err.Error(), "ompil"): // a Redis before 7 does not take the flag
 				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, full)
@@ -267,7 +272,9 @@ func userOf(c redis.UniversalClient) string {
 const farthest = 1 << 46
 
 // pretend says what swap would do if no program wrote meanwhile.
-func (s *swapper) pretend(ctx context.Context, c redis.UniversalClient, changes []change) ([]outcome, error) {
+func (s *swapper) pretend(
+	ctx context.Context, c redis.UniversalClient, changes []change,
+) ([]outcome, error) {
 	outcomes := make([]outcome, len(changes))
 	for i, change := range changes {
 		switch {
@@ -300,7 +307,9 @@ func (s *swapper) pretend(ctx context.Context, c redis.UniversalClient, changes 
 
 // send sends the script for each of some changes. It returns errors of the pipeline, not those of
 // single changes.
-func (s *swapper) send(ctx context.Context, c redis.UniversalClient, changes []change, which []int, whole, expiry bool, by int64) ([]*redis.Cmd, error) {
+func (s *swapper) send(
+	ctx context.Context, c redis.UniversalClient, changes []change, which []int, whole, expiry bool, by int64,
+) ([]*redis.Cmd, error) {
 	replies := make([]*redis.Cmd, len(which))
 	err := keyspace.Pipeline(ctx, c, len(which), func(p redis.Pipeliner, n int) {
 		v, next := changes[which[n]].value, changes[which[n]].next
@@ -331,7 +340,9 @@ var ofServer = regexp.MustCompile(`-(OOM|READONLY|MISCONF|NOREPLICAS|NOAUTH|NOPE
 func isFull(err error) bool { return redis.HasErrorPrefix(err, "OOM") }
 
 // knowsExpiry reports whether a server gives fields of hashes expiries of their own.
-func (s *swapper) knowsExpiry(ctx context.Context, c redis.UniversalClient, key string) (bool, error) {
+func (s *swapper) knowsExpiry(
+	ctx context.Context, c redis.UniversalClient, key string,
+) (bool, error) {
 	if knows, ok := s.expiry[c]; ok {
 		return knows, nil
 	}
@@ -351,11 +362,13 @@ func (s *swapper) knowsExpiry(ctx context.Context, c redis.UniversalClient, key 
 // nothing. EVAL is enough: EVALSHA saves sending them.
 func CanSwap(ctx context.Context, client redis.UniversalClient) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return CanSwap(ctx, node) })
+		return cluster.ForEachMaster(ctx,
+			func(ctx context.Context, node *redis.Client) error { return CanSwap(ctx, node) })
 	}
 	err := client.Eval(ctx, "return 1", nil).Err()
 	if keyspace.IsForbidden(err) {
-		return fmt.Errorf("values are replaced by a script within the server: %w", keyspace.Explain(err, userOf(client)))
+		return fmt.Errorf("values are replaced by a script within the server: %w",
+			keyspace.Explain(err, userOf(client)))
 	}
 	if err != nil && !keyspace.IsReply(err) {
 		return err

@@ -118,6 +118,14 @@ func Fprintf(w io.Writer, format string, a ...any) {
 	fmt.Fprintf(w, format, a...)
 }
 
+// Count is a number of things: "1 dictionary", "2 dictionaries".
+func Count[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}
+
 // operand is one of Fprintf.
 type operand struct{ value any }
 

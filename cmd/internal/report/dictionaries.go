@@ -144,10 +144,10 @@ func NewDictionaries(in Inventory, group string, refs *keyspace.References, now 
 // Sound is an error if a group is damaged, or a dictionary of a group is missing or damaged.
 func (d *Dictionaries) Sound() error {
 	if n := len(d.Unreadable); n > 0 {
-		return fmt.Errorf("%d groups, or their list, are damaged: docs/reliability.md has the steps", n)
+		return fmt.Errorf("%s damaged, or their list: docs/reliability.md has the steps", printable.Count(n, "group", "groups"))
 	}
 	if n := len(d.Missing) + len(d.Damaged); n > 0 {
-		return fmt.Errorf("%d dictionaries are missing or damaged: docs/reliability.md has the steps", n)
+		return fmt.Errorf("%s missing or damaged: docs/reliability.md has the steps", printable.Count(n, "dictionary", "dictionaries"))
 	}
 	return nil
 }

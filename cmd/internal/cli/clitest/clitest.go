@@ -176,3 +176,16 @@ func Entries(t *testing.T, dir string) []string {
 	}
 	return names
 }
+
+// Server starts a server for a test.
+func Server(t testing.TB) (*redis.Client, string) {
+	t.Helper()
+	server := redisproc.ForTest(t)
+	o, err := redis.ParseURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(o)
+	t.Cleanup(func() { client.Close() })
+	return client, server.URL()
+}

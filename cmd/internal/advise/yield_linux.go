@@ -1,4 +1,4 @@
-package main
+package advise
 
 import (
 	"os"
@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gentle lets all other programs on this machine go first, above all a Redis. This process runs
+// Yield lets all other programs on this machine go first, above all a Redis. This process runs
 // only when the machine is idle (SCHED_IDLE, sched(7)), and on all processors but one. Linux sets
-// this by thread, and new threads inherit it. If the system does not allow it, gentle does nothing.
-func gentle() {
+// this by thread, and new threads inherit it. If the system does not allow it, Yield does nothing.
+func Yield() {
 	runtime.GOMAXPROCS(max(1, runtime.NumCPU()-1))
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -1,13 +1,19 @@
-package main
+package registry
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -22,11 +28,10 @@ func TestDictionariesAreBounded(t *testing.T) {
 	)
 	algorithms := []frame.Algorithm{frame.Zstd, frame.S2, frame.LZ4}
 	ctx := t.Context()
-	client, url := newServer(t)
-	servers, err := (&registryFlags{Prefix: dict.DefaultPrefix}).open(ctx, 0, url)
+	client, url := clitest.Server(t)
+	r, err := Open(ctx, Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix})
 	clitest.OK(t, err)
-	defer servers.close()
-	r := newRegistryReader(servers)
+	defer r.Close()
 	var ids []frame.DictionaryID
 	payloads := map[frame.Algorithm][]byte{} // with the first dictionary
 	noise := make([]byte, frame.MaxDictionarySize)
@@ -67,7 +72,7 @@ func TestDictionariesAreBounded(t *testing.T) {
 	readFirst := func() {
 		t.Helper()
 		for _, a := range algorithms {
-			c, err := r.Reader(ctx, a, ids[0])
+			c, err := r.reader.compressor(ctx, a, ids[0])
 			clitest.OK(t, err)
 			if plain, err := c.Decompress(nil, payloads[a], 1000); err != nil || !slices.Equal(plain, first[len(first)-1000:]) {
 				t.Errorf("%v: %d bytes, %v", a, len(plain), err)
@@ -77,7 +82,7 @@ func TestDictionariesAreBounded(t *testing.T) {
 	readFirst()
 	for _, id := range ids[1:] {
 		for _, a := range algorithms {
-			_, err := r.Reader(ctx, a, id)
+			_, err := r.reader.compressor(ctx, a, id)
 			clitest.OK(t, err)
 		}
 	}
@@ -90,4 +95,30 @@ func TestDictionariesAreBounded(t *testing.T) {
 		t.Errorf("the registry sent %d bytes, more than %d", n, most)
 	}
 	runtime.KeepAlive(r)
+}
+
+// TestMissingAreBounded: a reader remembers no more dictionaries that are missing than it says, and
+// asks for them at its pace.
+func TestMissingAreBounded(t *testing.T) {
+	client, url := clitest.Server(t)
+	r, err := Open(t.Context(), Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix})
+	clitest.OK(t, err)
+	defer r.Close()
+	for i := range 2*missingKept + 10 {
+		if _, err := r.reader.compressor(t.Context(), frame.Zstd, frame.DictionaryID(i+1)); !errors.Is(err, dict.ErrUnknown) {
+			t.Fatal(err)
+		}
+		if len(r.reader.missing) > missingKept {
+			t.Fatalf("%d are kept", len(r.reader.missing))
+		}
+	}
+	clitest.OK(t, client.ConfigResetStat(t.Context()).Err())
+	r.Pacer.Rate = 1
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // less than it has to wait
+	defer cancel()
+	_, err = r.reader.compressor(ctx, frame.Zstd, 1<<31)
+	calls, failed := keyspace.CommandCalls(t.Context(), client)
+	if !errors.Is(err, context.DeadlineExceeded) || failed != nil || calls["get"]+calls["getrange"] > 0 {
+		t.Errorf("%v, %v, %v", err, calls, failed)
+	}
 }

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/registry"
+)
+
+// registryFlags say where the registry of dictionaries is, for a command with a --redis of its own.
+type registryFlags struct {
+	cli.PasswordFlag
+	Registry string `placeholder:"URL" help:"The Redis with the registry of dictionaries. Default: that of --redis."`
+	Prefix   string `default:"${prefix}" placeholder:"TEXT" help:"Prefix of the registry's keys. Default: ${default}."`
+}
+
+// options are those of the registry, and of the servers with values.
+func (f *registryFlags) options(s *cli.Streams, data ...string) (registry.Options, error) {
+	password, err := f.Password()
+	return registry.Options{Streams: s, Data: data, URL: f.Registry, Prefix: f.Prefix,
+		Password: password}, err
+}
+
+// graceFlag is the grace period that a command declares.
+type graceFlag struct {
+	Grace time.Duration `placeholder:"D" help:"The grace period that your programs need. The registry keeps the longest one; bale dict grace sets it. Default: the registry's."`
+}
+
+// paceFlags bound what a walk asks of a server. The default of the rate is set where they are
+// embedded.
+type paceFlags struct {
+	MaxRate      int      `default:"${max_rate}" placeholder:"N" help:"How many keys and elements (fields of hashes and the like) a second are looked at, at most; 0 for no limit. Default: ${default}."`
+	MaxBandwidth byteRate `default:"20MiB" placeholder:"N" help:"How many bytes of values a second are read, at most; 0 for no limit. With either limit the walk pauses, too, while the server gets slower, its memory grows or its replicas fall behind. Default: ${default}."`
+}
+
+// pace is that of a walk, which reports why it pauses.
+func (f *paceFlags) pace(s *cli.Streams) (keyspace.Pace, error) {
+	var err error
+	if f.MaxRate < 0 {
+		err = usagef("--max-rate %d, must not be negative", f.MaxRate)
+	}
+	return keyspace.Pace{Rate: f.MaxRate, Bandwidth: int(f.MaxBandwidth), Paused: func(why string) {
+		s.Notef("pauses from time to time: %s", why)
+	}}, err
+}
+
+// byteRate is a cli.Bytes that may be 0.
+type byteRate int
+
+// UnmarshalText reads the rate.
+func (b *byteRate) UnmarshalText(text []byte) error {
+	if string(text) == "0" {
+		*b = 0
+		return nil
+	}
+	return (*cli.Bytes)(b).UnmarshalText(text)
+}
+
+// usagef is an error in how a command was called.
+func usagef(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", cli.ErrUsage, fmt.Errorf(format, args...))
+}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// gentle does nothing here.
-func gentle() {}

@@ -1,0 +1,121 @@
+package advise
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/rdb"
+	"github.com/balekv/bale/cmd/internal/values"
+)
+
+// Source names the values: one of Redis, RDB and Files.
+type Source struct {
+	Redis    string // URL of a server, or of a node of a cluster
+	Password string // if the URL has none
+	Registry string // URL of the dictionaries' registry; empty if it is in the same Redis
+
+	RDB      string // file, which a private server loads
+	TrustRDB bool   // load functions, data of modules and unknown types
+	DB       int    // database of the file; negative for the one with most keys
+
+	Files    []string // with values; "-" for Stdin
+	Stdin    io.Reader
+	MaxValue int // bytes of the largest value of a file
+
+	// Yield, if set, is called before a live server is read. See [Yield].
+	Yield func()
+}
+
+// Run estimates the possible saving. When ctx ends it answers for the keys seen until then, and
+// returns ctx's error beside the answer.
+func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
+	switch {
+	case len(s.Files) > 0:
+		a, err = s.files(ctx, o)
+	case s.RDB != "":
+		a, err = s.file(ctx, o)
+	default:
+		o.Source = keyspace.Redact(s.Redis)
+		o.URL, o.Registry = o.Source, keyspace.Redact(s.Registry)
+		if s.Yield != nil {
+			s.Yield()
+		}
+		a, err = server(ctx, keyspace.WithPassword(s.Redis, s.Password), o)
+	}
+	if a != nil {
+		a.Engine, a.Lacking, a.Go, a.CPU, a.Cores = engine.Name, engine.Lacking, runtime.Version(), o.CPU, runtime.NumCPU()
+	}
+	return a, err
+}
+
+// server reads a server.
+func server(ctx context.Context, url string, o Options) (*Advice, error) {
+	defer keyspace.Frugal()()
+	client, err := keyspace.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	if single, ok := client.(*redis.Client); ok {
+		o.Database = single.Options().DB
+	}
+	return Redis(ctx, client, o)
+}
+
+// file reads an RDB file through a private server, which nobody else uses.
+func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
+	loaded, err := rdb.Load(ctx, s.RDB, rdb.Options{Trust: s.TrustRDB, Progress: func(part float64) {
+		if o.Progress != nil {
+			o.Progress(int(1000*part), 1000, "loading "+s.RDB)
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	defer loaded.Close()
+	largest := rdb.Database{Number: max(0, s.DB)}
+	for _, d := range loaded.Databases {
+		if s.DB < 0 && d.Keys > largest.Keys {
+			largest = d
+		}
+	}
+	o.Source, o.Private, o.Pace = s.RDB, true, keyspace.Pace{}
+	a, err := server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number),
+		o)
+	if a == nil {
+		return nil, err
+	}
+	a.Warnings = append(a.Warnings, loaded.Warnings...)
+	if loaded.Expired > 0 {
+		a.warn("%d keys of the file had expired since it was written, and are not counted.",
+			loaded.Expired)
+	}
+	for _, d := range loaded.Databases {
+		if d.Number != largest.Number {
+			a.warn("Database %d of the file holds %d keys more: --db %[1]d.", d.Number, d.Keys)
+		}
+	}
+	return a, err
+}
+
+// files reads files of values.
+func (s *Source) files(ctx context.Context, o Options) (*Advice, error) {
+	var sets []Set
+	for _, path := range s.Files {
+		d, err := values.Load(path, s.Stdin,
+			values.Limits{Values: o.Sample, ValueSize: s.MaxValue, Seed: o.Seed})
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, Set{Name: d.Name, File: path, Values: d.Values, Total: int64(d.Total)})
+	}
+	o.Source = strings.Join(s.Files, ", ")
+	return Values(ctx, sets, o)
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package advise
+
+// Yield does nothing here.
+func Yield() {}

@@ -1,0 +1,476 @@
+package dictops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// Proof are the settings of a scan that proves that no value needs a dictionary.
+type Proof struct {
+	SkipTypes   []string // types of modules whose keys hold no packed values
+	AcceptMoves bool     // go on if commands that move values ran during the scan
+	Empty       bool     // go on if the scan finds no packed value
+}
+
+// prove scans all values for dictionaries. An error says why it proves nothing.
+func (p Proof) prove(
+	ctx context.Context, r *registry.Registry, ids map[frame.DictionaryID]bool,
+) (*keyspace.References, error) {
+	if err := allScanned(ctx, r); err != nil {
+		return nil, err
+	}
+	refs, err := references(ctx, r,
+		keyspace.ReferenceOptions{Known: ids, Proof: true, SkipTypes: p.SkipTypes,
+			AcceptMoves: p.AcceptMoves})
+	if err != nil {
+		return nil, err
+	}
+	return refs, allScanned(ctx, r) // a program may have joined
+}
+
+// notEmpty is an error if there was no packed value, which is what the wrong server shows.
+func (p Proof) notEmpty(refs *keyspace.References) error {
+	if refs.Packed() > 0 || p.Empty {
+		return nil
+	}
+	return fmt.Errorf("none of %d keys holds a packed value, so these may be the wrong servers: --redis says where the values are, --empty that there are none", refs.Keys)
+}
+
+// references scans all servers with values, and shows its progress.
+func references(
+	ctx context.Context, r *registry.Registry, o keyspace.ReferenceOptions,
+) (*keyspace.References, error) {
+	if err := r.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
+		return nil, err
+	}
+	progress, stop := cli.ShowProgress(r.Err)
+	defer stop()
+	var total int64
+	var clients []redis.UniversalClient
+	for _, s := range r.Servers {
+		clients = append(clients, s.Client)
+		n, err := keyspace.Count(ctx, s.Client)
+		if err != nil {
+			return nil, err
+		}
+		total += n
+	}
+	o.Pace = r.Pace
+	if progress != nil {
+		o.Progress = func(keys int64) {
+			progress(int(keys), int(max(total, keys, 1)), fmt.Sprintf("%d keys looked at", keys))
+		}
+	}
+	return keyspace.FindReferences(ctx, clients, o)
+}
+
+var errNotScanned = errors.New("not all data servers of the registry are scanned")
+
+// allScanned is an error if the registry knows of a data server that is not among those of the
+// command.
+func allScanned(ctx context.Context, r *registry.Registry) error {
+	known, err := r.Registry.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	scanned, names := map[string]bool{}, map[string]bool{}
+	for _, s := range r.Servers {
+		names[withoutDatabase(s.Label())] = true
+		if err := keyspace.EachDatabase(ctx, s.Client, func(c redis.UniversalClient) error {
+			id, err := r.ServerID(ctx, goredis.NewDictStore(c))
+			scanned[id] = true
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	for _, s := range known {
+		forget, seen := printable.Option("--forget", s.ID), s.Seen.Format(time.RFC3339)
+		switch {
+		case scanned[s.ID]:
+		case names[withoutDatabase(s.Name)]:
+			return fmt.Errorf("%w: %s has another id than at %s, so it was emptied or replaced. If its old values are gone for good: bale dict servers %s", errNotScanned, s.Name, seen, forget)
+		default:
+			return fmt.Errorf("%w: programs keep values in %s, which was last seen at %s: give its URL with --redis, too. If it is gone for good: bale dict servers %s",
+				errNotScanned, cmp.Or(s.Name, "a server without a name"), seen, forget)
+		}
+	}
+	return nil
+}
+
+// withoutDatabase is the URL of a server, whose databases are all scanned, or a label as it is.
+func withoutDatabase(name string) string {
+	if scheme, rest, ok := strings.Cut(name, "://"); ok {
+		rest, _, _ = strings.Cut(rest, "/")
+		return scheme + "://" + rest
+	}
+	return name
+}
+
+// Removal is what a command did with dictionaries that may go.
+type Removal struct {
+	groups  int // of the registry
+	changed bool
+	keys    int64 // that were looked at; negative for none
+	all     []removed
+}
+
+// removed is a dictionary that may go.
+type removed struct {
+	id     frame.DictionaryID
+	group  string // empty for none
+	fate   fate
+	values int64     // that refer to it
+	keeper string    // a group that has it still
+	until  time.Time // in quarantine; zero if it is not there any more
+}
+
+// fate is what became of a dictionary.
+type fate int
+
+const (
+	needed   fate = iota // values refer to it
+	idle                 // nothing needs it, and nothing was changed
+	busy                 // it was used during the scan
+	out                  // removed
+	unlisted             // from the group; another one has it
+	gone                 // already
+)
+
+// Write writes a line for each dictionary.
+func (l *Removal) Write(w io.Writer) {
+	switch {
+	case len(l.all) == 0 && l.groups == 0:
+		printable.Fprintf(w, "The registry is empty.\n")
+	case len(l.all) == 0:
+		printable.Fprintf(w, "Nothing to remove: every dictionary is current or previous, was never activated, or was used less than six grace periods ago.\n")
+	}
+	why, idles := "without a look at the values", 0
+	if l.keys >= 0 {
+		why = fmt.Sprintf("no value of %d keys refers to it", l.keys)
+	}
+	for _, d := range l.all {
+		group := cmp.Or(d.group, "no group")
+		switch d.fate {
+		case needed:
+			printable.Fprintf(w, "%v of %s stays: %d values refer to it\n", d.id, group, d.values)
+		case idle:
+			idles++
+			printable.Fprintf(w, "%v of %s would be removed: %s\n", d.id, group, why)
+		case busy:
+			printable.Fprintf(w, "%v of %s stays: it was used during the scan\n", d.id, group)
+		case out:
+			quarantine := ""
+			if !d.until.IsZero() {
+				quarantine = fmt.Sprintf("; quarantined until %s, comes back by itself when a reader asks for it",
+					d.until.Format(time.RFC3339))
+			}
+			printable.Fprintf(w, "%v of %s is removed: %s%s\n", d.id, group, why, quarantine)
+		case unlisted:
+			if d.group == "" {
+				printable.Fprintf(w, "%v of %s stays: %s has it\n", d.id, group, d.keeper)
+			} else {
+				printable.Fprintf(w, "%v is out of %s; its bytes stay: %s has it\n", d.id, group, d.keeper)
+			}
+		case gone:
+			printable.Fprintf(w, "%v of %s was gone already\n", d.id, group)
+		}
+	}
+	if idles > 0 {
+		printable.Fprintf(w, "Nothing was changed: --apply removes.\n")
+	}
+}
+
+// settle finds out what became of a dictionary that was taken out of its group.
+func (d *removed) settle(ctx context.Context, r *registry.Registry, quarantined bool) (err error) {
+	if quarantined {
+		d.fate = out
+		d.until, err = r.QuarantinedUntil(ctx, d.id)
+		return err
+	}
+	d.keeper, err = keeper(ctx, r, d.id, "")
+	if d.fate = unlisted; d.keeper == "" {
+		d.fate = gone
+	}
+	return err
+}
+
+// keeper is a group that has a dictionary, other than the given one; empty for none.
+func keeper(
+	ctx context.Context, r *registry.Registry, id frame.DictionaryID, but string,
+) (string, error) {
+	all, err := r.States(ctx, "")
+	i := slices.IndexFunc(all,
+		func(st *dict.State) bool { return st.Group != but && st.Find(id) != nil })
+	if err != nil || i < 0 {
+		return "", err
+	}
+	return all[i].Group, nil
+}
+
+// Remove takes a dictionary back that no value refers to.
+func Remove(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
+	states, err := r.States(ctx, o.Group)
+	if err != nil {
+		return nil, err
+	}
+	st := states[0]
+	e := st.Find(o.ID)
+	switch {
+	case e == nil:
+		return nil, fmt.Errorf("%s has no dictionary %v: bale dict list shows what it has", o.Group, o.ID)
+	case o.ID == st.Current:
+		return nil, fmt.Errorf("%v is what %s is written with: activate another one, or none, first",
+			o.ID, o.Group)
+	case o.ID == st.Previous:
+		return nil, fmt.Errorf("%v is what a rollback of %s goes back to: it stays until it is neither the current nor the previous one", o.ID, o.Group)
+	}
+	l := &Removal{keys: -1, all: []removed{{id: o.ID, group: o.Group}}}
+	other, quarantined := "", false
+	if !o.Force {
+		if _, err := r.Removable(ctx, st, o.ID); err != nil {
+			return nil, err
+		}
+		if other, err = keeper(ctx, r, o.ID, o.Group); err == nil && other == "" {
+			l.keys, err = o.Proof.unused(ctx, r, e)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if other == "" {
+		quarantined, err = r.Remove(ctx, o.Group, *e, o.Force)
+	} else { // nobody has looked at the values
+		err = r.Unlist(ctx, o.Group, *e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, l.all[0].settle(ctx, r, quarantined)
+}
+
+// unused is an error if a value may refer to a dictionary; else it returns the number of keys that
+// were looked at.
+func (p Proof) unused(
+	ctx context.Context, r *registry.Registry, e *dict.Entry,
+) (keys int64, err error) {
+	refs, err := p.prove(ctx, r, map[frame.DictionaryID]bool{e.ID: true})
+	if err != nil {
+		return 0, err
+	}
+	if ref := refs.ByID[e.ID]; ref != nil {
+		return 0, fmt.Errorf("%v stays: %d values refer to it, and could not be read without it; --force removes it all the same", e.ID, ref.Values)
+	}
+	if e.Uses > 0 || !e.Activated.IsZero() {
+		err = p.notEmpty(refs)
+	}
+	return refs.Keys, err
+}
+
+// candidate is a dictionary that goes unless a value refers to it.
+type candidate struct {
+	group string     // empty for one that no group has
+	seen  dict.Entry // as it was before the scan
+}
+
+// candidates are the dictionaries that may go, and the number of groups.
+func candidates(
+	ctx context.Context, r *registry.Registry,
+) (all []candidate, groups int, err error) {
+	states, err := r.States(ctx, "")
+	if err != nil {
+		return nil, 0, err
+	}
+	listed, known := map[string]bool{}, map[frame.DictionaryID]bool{}
+	for _, st := range states {
+		listed[st.Group] = true
+		for _, e := range st.Dictionaries {
+			known[e.ID] = true
+		}
+		entries, err := r.Collectable(ctx, st)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, e := range entries {
+			all = append(all, candidate{st.Group, e})
+		}
+	}
+	// A group that is not on the list of groups would lose its dictionaries.
+	if err := walk(ctx, r, strings.TrimSuffix(r.GroupKey(""), "*"), func(group string) error {
+		if !listed[group] {
+			return fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again", group)
+		}
+		return nil
+	}); err != nil {
+		return nil, 0, err
+	}
+	return all, len(states), walk(ctx, r, strings.TrimSuffix(r.DataKey(0), "*"),
+		func(name string) error {
+			if id, err := frame.ParseDictionaryID(name); err == nil && id != 0 && !known[id] {
+				known[id] = true
+				all = append(all, candidate{"", dict.Entry{ID: id}})
+			}
+			return nil
+		})
+}
+
+// GC removes the dictionaries that no value refers to, or lists them if nothing is to be changed.
+func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
+	r.WarnOfEviction(ctx)
+	all, groups, err := candidates(ctx, r)
+	l := &Removal{groups: groups}
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return l, nil
+	}
+	ids := map[frame.DictionaryID]bool{}
+	for _, d := range all {
+		ids[d.seen.ID] = true
+	}
+	refs, err := o.Proof.prove(ctx, r, ids)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Proof.notEmpty(refs); err != nil && o.Apply {
+		return nil, err
+	} else if err != nil {
+		r.Notef("WARNING: %v", err)
+	}
+	l.keys = refs.Keys
+	for _, c := range all {
+		d := removed{id: c.seen.ID, group: c.group}
+		if ref := refs.ByID[d.id]; ref != nil {
+			d.values = ref.Values
+		} else if d.fate = idle; o.Apply {
+			if err := c.remove(ctx, r, &d); err != nil {
+				return l, err
+			}
+		}
+		l.all = append(l.all, d)
+	}
+	return l, nil
+}
+
+// remove removes a dictionary unless it was used since.
+func (c *candidate) remove(ctx context.Context, r *registry.Registry, d *removed) error {
+	quarantined, err := false, error(nil)
+	if c.group == "" {
+		quarantined, err = r.RemoveOrphan(ctx, d.id)
+	} else {
+		quarantined, err = r.Remove(ctx, c.group, c.seen, false)
+	}
+	switch {
+	case errors.Is(err, dict.ErrConflict), errors.Is(err, dict.ErrInUse),
+		errors.Is(err, dict.ErrNotInGroup):
+		d.fate = busy
+		return nil
+	case err != nil:
+		return err
+	}
+	return d.settle(ctx, r, quarantined)
+}
+
+// inventory looks at all that the registry has, and changes nothing. The group, if one is given,
+// must be there.
+func inventory(
+	ctx context.Context, r *registry.Registry, group string,
+) (in report.Inventory, err error) {
+	in = report.Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
+		Quarantined: map[frame.DictionaryID]time.Time{}}
+	names, err := r.Groups(ctx)
+	listed := !errors.Is(err, dict.ErrCorrupt)
+	if err != nil && listed {
+		return in, err
+	}
+	if !listed { // the keys below name the groups, too
+		in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Cause: cli.Told(err)})
+	}
+	looked := map[string]bool{}
+	state := func(name string) error {
+		if looked[name] {
+			return nil
+		}
+		looked[name] = true
+		switch st, err := r.State(ctx, name); {
+		case errors.Is(err, dict.ErrInvalid), errors.Is(err, dict.ErrCorrupt):
+			in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Name: name, Cause: cli.Told(err)})
+		case err != nil:
+			return err
+		default:
+			in.Groups = append(in.Groups, st)
+		}
+		return nil
+	}
+	for _, name := range names {
+		if err := state(name); err != nil {
+			return in, err
+		}
+	}
+	if group != "" && !slices.ContainsFunc(in.Groups,
+		func(st *dict.State) bool { return st.Group == group }) {
+		looked[group] = true
+		unlisted, err := r.States(ctx, group)
+		if err != nil {
+			return in, err
+		}
+		in.Groups = append(in.Groups, unlisted...)
+	}
+	store := goredis.NewDictStore(r.Keys)
+	pace := &keyspace.Pacer{Pace: registryPace} // of their bytes
+	return in, walk(ctx, r, r.Prefix, func(name string) error {
+		kind, name, _ := strings.Cut(name, ":")
+		if kind == "group" && !listed {
+			return state(name)
+		}
+		id, err := frame.ParseDictionaryID(name)
+		switch {
+		case err != nil || id == 0:
+			return nil
+		case kind == "quarantine":
+			until, err := r.QuarantinedUntil(ctx, id)
+			if !until.IsZero() {
+				in.Quarantined[id] = until
+			}
+			return err
+		case kind != "data":
+			return nil
+		}
+		values, err := store.Get(ctx, r.DataKey(id))
+		if err != nil || values[0] == nil { // gone meanwhile
+			return err
+		}
+		d, err := dict.New(values[0])
+		in.Sound[id] = err == nil && d.ID() == id
+		return pace.Wait(ctx, nil, 0, len(values[0]))
+	})
+}
+
+// registryPace bounds only what does harm: the keys of the registry are few, and the walk to them
+// goes over all keys.
+var registryPace = keyspace.Pace{Bandwidth: 20 << 20}
+
+// walk calls each for the rest of every key of the registry that starts with a prefix.
+func walk(
+	ctx context.Context, r *registry.Registry, prefix string, each func(rest string) error,
+) error {
+	return keyspace.EachString(ctx, r.Keys, prefix, registryPace, each)
+}

@@ -1,0 +1,373 @@
+// Package dictops works on the dictionaries of a registry, a function for each command: [List],
+// [Publish], [Activate], [GC] and others. [Train] makes a dictionary.
+package dictops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// Options are the settings of the functions of this package. Each uses some of them.
+type Options struct {
+	Group string
+	ID    frame.DictionaryID
+	File  string // of the dictionary to publish
+	Force bool   // Activate does not wait, Remove does not look, Import ignores the exported group
+
+	Scan  bool // List looks at every value
+	Proof      // of Remove and GC
+	Apply bool // GC removes
+
+	Training string        // file of bale train --json, for Publish
+	Dir      string        // of Export and Import
+	Period   time.Duration // a new grace period; 0 for none
+	Server   string        // id of the server that the registry forgets
+}
+
+// Operation is a function of this package.
+type Operation[R any] func(context.Context, *registry.Registry, Options) (R, error)
+
+// Run opens the registry for an operation.
+func Run[R any](
+	ctx context.Context, at registry.Options, o Options, do Operation[R],
+) (result R, err error) {
+	r, err := registry.Open(ctx, at)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	return do(ctx, r, o)
+}
+
+// Said is the result of a command on one dictionary or group: lines for people.
+type Said string
+
+// Write writes the lines.
+func (s Said) Write(w io.Writer) { io.WriteString(w, string(s)) }
+
+func said(format string, args ...any) Said {
+	var b strings.Builder
+	printable.Fprintf(&b, format+"\n", args...)
+	return Said(b.String())
+}
+
+// List lists the groups and their dictionaries. It is an error if some are missing or damaged.
+func List(ctx context.Context, r *registry.Registry, o Options) (*report.Dictionaries, error) {
+	in, err := inventory(ctx, r, o.Group)
+	if err != nil {
+		return nil, err
+	}
+	var refs *keyspace.References
+	if o.Scan { // passes the registry's keys over, which hold no frames
+		refs, err = references(ctx, r,
+			keyspace.ReferenceOptions{Known: in.IDs(), Skip: keyspace.RegistryKeys(r.Prefix)})
+		if err != nil {
+			return nil, err
+		}
+	}
+	list := report.NewDictionaries(in, o.Group, refs, time.Now())
+	return list, list.Sound()
+}
+
+// Shown is a dictionary, without its content.
+type Shown struct {
+	dictionary *dict.Dictionary
+	states     []*dict.State
+	until      time.Time // in quarantine
+}
+
+// Write writes what is known of the dictionary.
+func (s *Shown) Write(w io.Writer) { report.ShowDictionary(w, s.dictionary, s.states, s.until) }
+
+// Show looks at a dictionary in the registry.
+func Show(ctx context.Context, r *registry.Registry, o Options) (_ *Shown, err error) {
+	s := &Shown{}
+	if s.dictionary, s.until, err = r.Peek(ctx, o.ID); err != nil {
+		return nil, err
+	}
+	s.states, err = r.States(ctx, "")
+	return s, err
+}
+
+// ShowFile looks at a dictionary in a file.
+func ShowFile(path string) (*Shown, error) {
+	d, err := registry.ReadFile(path)
+	return &Shown{dictionary: d}, err
+}
+
+// Publish puts the dictionary of a file into a group.
+func Publish(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+	d, err := registry.ReadFile(o.File)
+	if err != nil {
+		return "", err
+	}
+	info, err := trainingInfo(o.Training, d.ID())
+	if err != nil {
+		return "", err
+	}
+	if o.Training == "" {
+		warnOfPlain(r, o.File, d, o.Group)
+	}
+	if err := r.Publish(ctx, o.Group, d, info); err != nil {
+		return "", err
+	}
+	st, err := r.State(ctx, o.Group)
+	if err != nil {
+		return "", err
+	}
+	grace, err := r.Registry.Grace(ctx)
+	if err != nil {
+		return "", err
+	}
+	r.WarnOfEviction(ctx)
+	text := said("Dictionary %v, %d bytes, is published to %s.", d.ID(), len(d.Bytes()), o.Group)
+	if st.Current == d.ID() {
+		return text + said("The group is written with it already."), nil
+	}
+	return text + said("Activate it in %v:\n  bale dict activate %v %s %s %s", grace, d.ID(),
+		printable.Option("--group", o.Group), printable.Option("--redis", keyspace.Redact(r.At())),
+		printable.Option("--prefix", r.Prefix)), nil
+}
+
+// warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
+// may be a mistake.
+func warnOfPlain(r *registry.Registry, what string, d *dict.Dictionary, group string) {
+	if !report.IsZstdDictionary(d) {
+		r.Notef("warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v %s",
+			what, d.ID(), printable.Option("--group", group))
+	}
+}
+
+// maxTraining is what is read of a file of bale train --json: one has some KB. Of a longer one the
+// JSON ends too early.
+const maxTraining = 4 << 20
+
+// trainingInfo is what bale train found out about a dictionary, nothing without a file.
+func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error) {
+	if path == "" {
+		return info, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return info, err
+	}
+	defer f.Close()
+	var t report.TrainingJSON
+	if err := json.NewDecoder(io.LimitReader(f, maxTraining)).Decode(&t); err != nil {
+		return info, fmt.Errorf("%s: %w", path, err)
+	}
+	if t.Winner == nil || t.Winner.ID != id {
+		return info, fmt.Errorf("%s is not about dictionary %v", path, id)
+	}
+	builder := strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params)
+	return dict.Info{Setting: t.Compress, Builder: builder, Samples: t.Samples,
+		RatioWithout: t.Without.Ratio(), Ratio: t.Ratio}, nil
+}
+
+// Activate makes a published dictionary the one that values are written with.
+func Activate(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+	err := r.Activate(ctx, o.Group, o.ID, o.Force)
+	if errors.Is(err, dict.ErrGrace) {
+		err = fmt.Errorf("%w; --force does not wait", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	return said("%s is written with %s now.", o.Group, registry.Named(o.ID)), nil
+}
+
+// Rollback makes the previous dictionary the current one.
+func Rollback(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+	if _, err := r.States(ctx, o.Group); err != nil {
+		return "", err
+	}
+	if err := r.Rollback(ctx, o.Group); err != nil {
+		return "", err
+	}
+	st, err := r.State(ctx, o.Group)
+	if err != nil {
+		return "", err
+	}
+	return said("%s is written with %s again, and no more with %s.", o.Group,
+		registry.Named(st.Current), registry.Named(st.Previous)), nil
+}
+
+// Restore brings a dictionary back from quarantine, and publishes it to a group if one is given.
+func Restore(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+	d, err := r.Fetch(ctx, o.ID)
+	if err == nil && o.Group != "" {
+		err = r.Publish(ctx, o.Group, d, dict.Info{})
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case o.Group != "":
+		return said("%v is in the registry, published to %s.", o.ID, o.Group), nil
+	}
+	return said("%v is in the registry. No group has it: --group publishes it to one.", o.ID), nil
+}
+
+// Grace sets the grace period if a new one is given, and shows it.
+func Grace(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+	if o.Period != 0 {
+		if err := r.SetGrace(ctx, o.Period); err != nil {
+			return "", err
+		}
+	}
+	grace, err := r.Registry.Grace(ctx)
+	if err != nil {
+		return "", err
+	}
+	return said("The grace period is %v.", grace), nil
+}
+
+// Forget takes a server off the list of those whose programs use the registry.
+func Forget(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+	if err := r.Forget(ctx, o.Server); err != nil {
+		return "", err
+	}
+	return said("%s is forgotten.", o.Server), nil
+}
+
+// ServerList are the servers whose programs use a registry.
+type ServerList struct{ servers []dict.Server }
+
+// MarshalJSON lists the servers.
+func (l *ServerList) MarshalJSON() ([]byte, error) {
+	return json.Marshal(append([]dict.Server{}, l.servers...))
+}
+
+// Write writes a table.
+func (l *ServerList) Write(w io.Writer) {
+	if len(l.servers) == 0 {
+		printable.Fprintf(w, "No server has joined this registry.\n")
+		return
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	printable.Fprintf(t, "id\tname\tlast seen\n")
+	for _, s := range l.servers {
+		printable.Fprintf(t, "%s\t%s\t%s\n", s.ID, s.Name, s.Seen.Format(time.RFC3339))
+	}
+	t.Flush()
+}
+
+// Servers lists the servers whose programs use the registry.
+func Servers(ctx context.Context, r *registry.Registry, _ Options) (*ServerList, error) {
+	servers, err := r.Registry.Servers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &ServerList{servers}, nil
+}
+
+// Export writes the dictionaries of a group to the files of a folder. An error about one of them
+// does not stop it.
+func Export(ctx context.Context, r *registry.Registry, o Options) (text Said, err error) {
+	states, err := r.States(ctx, o.Group)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return "", err
+	}
+	var missing error
+	for _, entry := range states[0].Dictionaries {
+		d, err := r.Read(ctx, entry.ID)
+		if err != nil { // of this one: the copy has the others
+			missing = errors.Join(missing, err)
+			continue
+		}
+		path := filepath.Join(o.Dir, d.ID().String()+dict.Extension)
+		if err := outfile.Write(path, d.Bytes()); err != nil {
+			return text, err
+		}
+		text += said("%v", path)
+	}
+	b, err := json.MarshalIndent(states[0], "", "  ")
+	if err != nil {
+		return text, err
+	}
+	return text, errors.Join(outfile.Write(filepath.Join(o.Dir, dict.StateFile), append(b, '\n')),
+		missing)
+}
+
+// Import publishes the dictionaries of a folder to a group. If the group has no current dictionary,
+// the exported one becomes that.
+func Import(ctx context.Context, r *registry.Registry, o Options) (text Said, err error) {
+	all, exported, err := readFolder(o.Dir)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", o.Dir, err)
+	}
+	if exported.Group != "" && exported.Group != o.Group && !o.Force {
+		return "", fmt.Errorf("%s has the dictionaries of group %q, not of %q: --force imports them all the same",
+			o.Dir, exported.Group, o.Group)
+	}
+	// The newest is published last, as it was.
+	slices.SortStableFunc(all,
+		func(a, b *dict.Dictionary) int { return age(exported, b.ID()) - age(exported, a.ID()) })
+	for _, d := range all {
+		var info dict.Info
+		if e := exported.Find(d.ID()); e != nil {
+			info = e.Info
+		} else { // what was exported was published once, and warned of then
+			warnOfPlain(r, "dictionary "+d.ID().String(), d, o.Group)
+		}
+		if err := r.Publish(ctx, o.Group, d, info); err != nil {
+			return text, err
+		}
+		text += said("%v is in %s", d.ID(), o.Group)
+	}
+	now, err := r.State(ctx, o.Group)
+	if err != nil || exported.Current == 0 || now.Current != 0 {
+		return text, err
+	}
+	for _, id := range []frame.DictionaryID{exported.Previous, exported.Current} {
+		if id != 0 && now.Find(id) != nil {
+			if err := r.Activate(ctx, o.Group, id, true); err != nil {
+				return text, err
+			}
+		}
+	}
+	return text + said("%s is written with %s now.", o.Group, registry.Named(exported.Current)), nil
+}
+
+// readFolder reads dictionaries, and their history if the folder has it.
+func readFolder(dir string) ([]*dict.Dictionary, *dict.State, error) {
+	folder, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer folder.Close()
+	all, err := dict.ReadFS(folder.FS()) // no link leads out of it, to a file that would be published
+	if err != nil {
+		return nil, nil, err
+	}
+	exported, err := dict.ReadState(folder.FS())
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, &dict.State{}, nil
+	}
+	return all, exported, err
+}
+
+// age is the place of a dictionary in a state, the newest first.
+func age(s *dict.State, id frame.DictionaryID) int {
+	return slices.IndexFunc(s.Dictionaries, func(e dict.Entry) bool { return e.ID == id })
+}

@@ -1,0 +1,165 @@
+package dictops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/cmd/internal/values"
+	"github.com/balekv/bale/dict"
+)
+
+// TrainOptions are the settings of [Train].
+type TrainOptions struct {
+	Registry registry.Options // Streams are always used, the rest without Files
+	Files    []string         // with values; empty for those of a Redis
+	Match    []string         // patterns of keys; all if empty
+	Sample   int              // how many values are read
+	Seed     uint64
+	Setting  engine.Setting // that values will be compressed with
+	MaxSize  int            // of the dictionary, in bytes
+	MinGain  float64        // the part of the memory that it must save
+	Exclude  []string       // fields of JSON values that stay out of it
+	Current  string         // file of the present dictionary; empty for none
+	Out      string         // file of the new one
+	All      bool           // the text shows every dictionary that was tried
+}
+
+// Training is what [Train] found.
+type Training struct {
+	report.Training
+	all bool
+}
+
+// Write writes the report.
+func (t *Training) Write(w io.Writer) { t.Training.Write(w, t.all) }
+
+// MarshalJSON writes the report for machines.
+func (t *Training) MarshalJSON() ([]byte, error) { return json.Marshal(t.JSON()) }
+
+// fewStrings is how many strings there must be for hashes not to be looked at: they are elsewhere
+// then.
+const fewStrings = 20
+
+// Train makes a dictionary of values and writes it to a file. If none saves enough, the result says
+// why, beside the error.
+func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
+	s := o.Registry.Streams
+	var current *dict.Dictionary
+	if o.Current != "" {
+		if current, err = registry.ReadFile(o.Current); err != nil {
+			return nil, err
+		}
+	}
+	progress, stop := cli.ShowProgress(s.Err)
+	defer stop()
+	sample, source, err := o.values(ctx, progress)
+	if err != nil {
+		return nil, err
+	}
+	left := make([]report.LeftOut, len(o.Exclude))
+	for i, n := range dict.CountFields(sample, o.Exclude) {
+		left[i] = report.LeftOut{Field: o.Exclude[i], Values: n}
+		if n == 0 {
+			stop()
+			s.Notef("WARNING: no value has the field %q, so nothing is left out for it. Is it spelled so? A name counts at any depth, a path from the root (user.token).", o.Exclude[i])
+		}
+	}
+	start := time.Now()
+	training, err := dict.Train(ctx, sample, dict.TrainOptions{
+		Setting: o.Setting.Setting, Engine: o.Setting.Engine(), Builders: engine.Builders(),
+		MaxSize: o.MaxSize, MinGain: o.MinGain,
+		Exclude: o.Exclude, Current: current, Progress: progress,
+	})
+	stop()
+	if errors.Is(err, dict.ErrInvalid) {
+		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
+	}
+	if err != nil && !errors.Is(err, dict.ErrNoDictionary) {
+		return nil, err
+	}
+	if training.Dictionary != nil {
+		if err := outfile.Write(o.Out, training.Dictionary.Bytes()); err != nil {
+			return nil, err
+		}
+	}
+	t := &Training{all: o.All, Training: report.Training{
+		LeftOut: left, Values: len(sample),
+		Training: training, Source: source, Compress: o.Setting.String(),
+		Seconds: time.Since(start).Seconds(), File: o.Out,
+		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(),
+		CPU: cli.CPU(),
+	}}
+	if err != nil {
+		t.Reason = cli.Told(err)
+	}
+	return t, err
+}
+
+// values reads the values to train on, and describes their source.
+func (o *TrainOptions) values(
+	ctx context.Context, progress func(done, total int, what string),
+) (_ [][]byte, source string, err error) {
+	if len(o.Files) > 0 {
+		var all [][]byte
+		var names []string
+		for _, path := range o.Files {
+			d, err := values.Load(path, o.Registry.In,
+				values.Limits{Values: o.Sample, ValueSize: cli.MaxValue, Seed: o.Seed})
+			if err != nil {
+				return nil, "", err
+			}
+			all = append(all, d.Values...)
+			if d.Note != "" {
+				d.Name += " (" + d.Note + ")"
+			}
+			names = append(names, d.Name)
+		}
+		return all, strings.Join(names, ", "), nil
+	}
+	o.Registry.LookOnly = true
+	r, err := registry.Open(ctx, o.Registry)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if err := r.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
+		return nil, "", err
+	}
+	sampled, err := r.Sample(ctx, keyspace.SampleOptions{
+		Match: o.Match, Values: o.Sample, Size: registry.MaxSampled(o.MaxSize), Seed: o.Seed,
+		FewStrings: fewStrings, Progress: progress,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	source = fmt.Sprintf("%s, %s looked at", keyspace.Redact(o.Registry.Data[0]),
+		printable.Count(sampled.Keys, "key", "keys"))
+	for _, part := range []struct {
+		n    int
+		text string
+	}{
+		{sampled.Fields, ", and %d values of hashes"}, {sampled.TooLarge, ", %d passed over as too large"},
+		{sampled.Streams, ", %d of streams passed over"},
+	} {
+		if part.n > 0 {
+			source += fmt.Sprintf(part.text, part.n)
+		}
+	}
+	if n := sampled.Unread; n > 0 {
+		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, cli.Told(sampled.Err))
+	}
+	return sampled.Values, source, nil
+}

@@ -1,0 +1,224 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+const (
+	autoSample = 20000     // values that a dictionary is trained on, as bale train has it
+	autoSize   = 128 << 10 // bytes of the largest dictionary that is tried, likewise
+)
+
+// GroupOf makes a group's name of a pattern: user:profile of user:*:profile. It is empty if the
+// pattern has no constant part.
+func GroupOf(pattern string) string {
+	var parts []string
+	for part := range strings.FieldsFuncSeq(pattern,
+		func(r rune) bool { return r == ':' || r <= ' ' }) {
+		if !strings.ContainsAny(part, `*?[]\{}`) {
+			parts = append(parts, part)
+		} else if literal, _, _ := strings.Cut(part, "*"); literal != "" &&
+			!strings.ContainsAny(literal, `?[]\{}`) {
+			parts = append(parts, strings.TrimRight(literal, "-_./"))
+		}
+	}
+	return strings.Join(parts, ":")
+}
+
+// choose returns the dictionary to pack with, nil for none.
+func (j *job) choose(ctx context.Context) (*dict.Dictionary, error) {
+	switch {
+	case j.Dict == "":
+		return nil, nil
+	case j.state.Dictionary != 0: // of the run that is resumed
+		d, err := j.registry.Read(ctx, j.state.Dictionary)
+		if err == nil && j.Dict == Auto {
+			err = j.activate(ctx, d.ID())
+		}
+		return d, err
+	case j.Dict == Auto:
+		d, published, err := j.train(ctx)
+		if err != nil || !published {
+			return d, err
+		}
+		j.state.Dictionary = d.ID()
+		if err := j.state.Save(j.Resume); err != nil { // a run that is killed from now on does not train again
+			return nil, err
+		}
+		return d, j.activate(ctx, d.ID())
+	}
+	id, err := j.named(ctx)
+	if err != nil || id == 0 {
+		return nil, err
+	}
+	d, err := j.registry.Read(ctx, id)
+	if errors.Is(err, dict.ErrUnknown) {
+		return nil, fmt.Errorf("%w (prefix %s), so that no program could read what is packed with it: bale dict publish puts it there", err, j.Prefix)
+	}
+	return d, err
+}
+
+// named is the id of the dictionary that the settings name.
+func (j *job) named(ctx context.Context) (frame.DictionaryID, error) {
+	if j.Dict != Current {
+		return registry.ID(j.Dict)
+	}
+	st, err := j.registry.State(ctx, j.Group)
+	if err != nil {
+		return 0, err
+	}
+	if st.Current == 0 {
+		hint := "give --dict ID, or --dict auto to make one"
+		if i := slices.IndexFunc(st.Dictionaries,
+			func(e dict.Entry) bool { return e.Activated.IsZero() }); i >= 0 {
+			hint = fmt.Sprintf("%v is published there, and waits for bale dict activate %[1]v %s",
+				st.Dictionaries[i].ID, printable.Option("--group", j.Group))
+		}
+		return 0, fmt.Errorf("group %q is written with no dictionary: %s", j.Group, hint)
+	}
+	j.planf("%s is written with %s.", j.Group, registry.Named(st.Current))
+	return st.Current, nil
+}
+
+// claim keeps the dictionary in use while the run writes with it: gc removes unused dictionaries. A
+// resumed run needs it as a new one does. It is nil for a run without a dictionary.
+func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, error), error) {
+	id := j.dictionary.ID()
+	if j.dictionary == nil {
+		return nil, nil
+	}
+	states, err := j.registry.States(ctx, j.Group)
+	if err != nil && !(j.DryRun && j.Dict == Auto) { // which publishes nothing
+		return nil, err
+	}
+	group, retired := "", false
+	for _, st := range states {
+		if e := st.Find(id); e != nil && (group == "" || retired) {
+			group, retired = st.Group, !e.Retired.IsZero() && id != st.Current && id != st.Previous
+		}
+	}
+	switch {
+	case j.DryRun && (group != "" || j.Dict == Auto):
+		return nil, nil
+	case group == "" && j.Group != "":
+		return nil, fmt.Errorf("group %q has no dictionary %v: bale dict list shows what it has", j.Group,
+			id)
+	case group == "":
+		return nil, fmt.Errorf("no group has dictionary %v, and it may be collected: bale dict publish puts it into one", id)
+	case retired:
+		j.registry.Notef("warning: %s is not written with dictionary %v any more. What this packs can be read, and keeps it from being collected", group, id)
+	}
+	if err := j.registry.Join(ctx); err != nil { // also before Hold, which needs the registry's settings
+		return nil, err
+	}
+	c := claim{Registry: j.registry.Registry, Group: group, Dictionary: id, Join: j.registry.Join,
+		Waiting: func(err error) {
+			j.registry.Notef("the registry does not answer, so nothing is written until it does: %v", err)
+		}}
+	_, err = c.Hold(ctx)
+	return c.Hold, err
+}
+
+// train makes a dictionary of the existing values, and publishes it except in a dry run. If no new
+// dictionary pays, it returns the group's current one.
+func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, err error) {
+	st, err := j.registry.State(ctx, j.Group)
+	if err != nil {
+		return nil, false, err
+	}
+	var current *dict.Dictionary
+	if st.Current != 0 {
+		if current, err = j.registry.Read(ctx, st.Current); err != nil {
+			return nil, false, err
+		}
+	}
+	progress, stop := cli.ShowProgress(j.registry.Err)
+	defer stop()
+	sample, err := j.registry.Sample(ctx, keyspace.SampleOptions{
+		Match: j.Match, Values: autoSample, Size: registry.MaxSampled(autoSize), FewStrings: autoSample,
+		Progress: progress,
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	training, err := dict.Train(ctx, sample.Values, dict.TrainOptions{
+		Setting: j.setting.Setting, Engine: j.setting.Engine(), Builders: engine.Builders(),
+		MaxSize: autoSize, Exclude: j.Exclude, Current: current, Progress: progress,
+	})
+	stop()
+	switch {
+	case errors.Is(err, dict.ErrInvalid):
+		return nil, false, fmt.Errorf("%w: %w", cli.ErrUsage, err)
+	case errors.Is(err, dict.ErrNoDictionary) && current != nil:
+		j.planf("The current dictionary of %s, %v, stays: %s.", j.Group, current.ID(), cli.Told(err))
+		return current, false, nil
+	case errors.Is(err, dict.ErrNoDictionary):
+		return nil, false, fmt.Errorf("%w (of %d values). Leave out --dict to pack without one, or give a --match of keys whose values look more alike", err, len(sample.Values))
+	case err != nil:
+		return nil, false, err
+	}
+	d := training.Dictionary
+	j.planf("Trained dictionary %v of %d bytes on %d values: on others it takes values of %s from a ratio of %.2f to one of %.2f.",
+		d.ID(), len(d.Bytes()), training.Samples, j.Group, training.Without.Ratio(), training.With.Ratio())
+	if j.DryRun {
+		return d, false, nil
+	}
+	return d, true, j.registry.Publish(ctx, j.Group, d, training.Info())
+}
+
+// activate makes a published dictionary the current one, when readers have had the time to fetch
+// it.
+func (j *job) activate(ctx context.Context, id frame.DictionaryID) error {
+	st, err := j.registry.State(ctx, j.Group)
+	if err != nil {
+		return err
+	}
+	e := st.Find(id)
+	switch {
+	case e == nil:
+		return fmt.Errorf("dictionary %v is not in group %q any more: start without the file of --resume",
+			id, j.Group)
+	case st.Current == id || !e.Activated.IsZero():
+		return nil
+	}
+	grace, err := j.registry.Registry.Grace(ctx)
+	if err != nil {
+		return err
+	}
+	until := e.Published.Add(grace)
+	if left := time.Until(until); left > 0 && !j.Force {
+		j.planf("It is published to %s, and is activated in %v, when readers have it; --force does not wait.", j.Group, left.Round(time.Second))
+		progress, stop := cli.ShowProgress(j.registry.Err)
+		defer stop()
+		for left > 0 {
+			if progress != nil {
+				progress(int((grace - left).Milliseconds()), int(grace.Milliseconds()),
+					"readers fetch the dictionary")
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(min(left, time.Second)):
+			}
+			left = time.Until(until)
+		}
+	}
+	if err := j.registry.Activate(ctx, j.Group, id, j.Force); err != nil {
+		return err
+	}
+	j.planf("%s is written with %s now.", j.Group, registry.Named(id))
+	return nil
+}

@@ -1,0 +1,283 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// Options are the settings of [Run].
+type Options struct {
+	Registry registry.Options // Data has one URL
+	Settings
+	DryRun bool      // change nothing, and count what would be changed
+	Force  bool      // activate a dictionary without waiting for the grace period
+	Resume string    // file of a [State] to go on from, and to keep; empty for none
+	Plan   io.Writer // receives the planned changes
+}
+
+// The words of Settings.Dict.
+const (
+	Auto    = "auto"    // train, publish and activate a dictionary
+	Current = "current" // that of the group
+)
+
+const (
+	saveEvery = 100 * time.Millisecond // of the file to resume from
+
+	// largestPacked is the largest value that is packed in place: it, the packed one and what that
+	// is read as are in memory at the same time.
+	largestPacked = 32 << 20
+)
+
+// job is a run in the making.
+type job struct {
+	*Options
+	registry   *registry.Registry
+	client     redis.UniversalClient
+	setting    engine.Setting
+	state      *State
+	resumed    bool
+	dictionary *dict.Dictionary // nil for none
+}
+
+// Run packs or unpacks the values of a Redis in place. The result also counts values that could not
+// be changed; the error then says so.
+func Run(ctx context.Context, o Options) (_ *Result, err error) {
+	j := &job{Options: &o}
+	if j.setting, err = o.Setting(); err != nil {
+		return nil, fmt.Errorf("%w: --compress: %w", cli.ErrUsage, err)
+	}
+	o.Registry.LookOnly = o.DryRun
+	if j.registry, err = registry.Open(ctx, o.Registry); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, j.registry.Close()) }()
+	j.client = j.registry.Client()
+	o.Prefix, o.Database = j.registry.Prefix, registry.Database(j.client)
+	if err := j.prepare(ctx); err != nil {
+		return nil, err
+	}
+	packer, err := j.packer()
+	if err != nil {
+		return nil, err
+	}
+	hold, err := j.claim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !j.resumed {
+		if j.state.UsedMemory, err = keyspace.UsedMemory(ctx, j.client); err != nil {
+			return nil, err
+		}
+	}
+	if err := j.state.Save(o.Resume); err != nil {
+		return nil, err
+	}
+	err = j.walk(ctx, packer, hold)
+	if err == nil && o.Resume != "" {
+		err = os.Remove(o.Resume)
+	} else {
+		err = errors.Join(err, j.state.Save(o.Resume))
+	}
+	return j.result(err)
+}
+
+// prepare finds the place to start from and the dictionary.
+func (j *job) prepare(ctx context.Context) error {
+	if err := j.registry.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.DBSize,
+		keyspace.MemoryUsage); err != nil {
+		return err
+	}
+	if err := CanSwap(ctx, j.client); err != nil { // before anything is trained or published
+		if !j.DryRun || !errors.Is(err, keyspace.ErrDenied) {
+			return err
+		}
+		j.registry.Notef("WARNING: this dry run goes on, and a run that is none would fail: %v", err)
+	}
+	places, err := keyspace.Places(ctx, j.client)
+	if err != nil {
+		return err
+	}
+	if j.Resume != "" {
+		var restarted []string
+		if j.state, restarted, err = ReadState(j.Resume, j.Settings, places); err != nil {
+			return err
+		}
+		for _, addr := range restarted {
+			j.registry.Notef("%s is another process than before, or new: it is walked from the start", addr)
+		}
+	}
+	if j.resumed = j.state != nil; !j.resumed {
+		j.state = NewState(j.Settings, places)
+	}
+	j.announce()
+	j.warnOfInPlace(ctx)
+	if j.dictionary, err = j.choose(ctx); err != nil {
+		return err
+	}
+	j.state.Dictionary = j.dictionary.ID()
+	return nil
+}
+
+// packer packs with the setting and the dictionary, and reads what there is.
+func (j *job) packer() (*bale.Packer, error) {
+	if j.Revert {
+		return j.registry.Packer(&compress.Set{}, bale.PackerOptions{})
+	}
+	writer, err := j.setting.New(j.dictionary)
+	if err != nil {
+		return nil, err
+	}
+	packer, err := j.registry.Packer(&compress.Set{Write: writer},
+		bale.PackerOptions{MinSize: j.MinSize, MinGain: j.MinGain})
+	if err != nil {
+		err = fmt.Errorf("%w: %w", cli.ErrUsage, err)
+	}
+	return packer, err
+}
+
+// announce prints the planned changes.
+func (j *job) announce() {
+	with := registry.Named(j.state.Dictionary)
+	switch {
+	case j.state.Dictionary != 0: // of the run that is resumed
+	case j.Dict == Auto:
+		with = "a dictionary that is trained first"
+	case j.Dict == Current:
+		with = "the current dictionary of " + j.Group
+	case j.Dict != "" && j.Dict != frame.DictionaryID(0).String():
+		with = "dictionary " + j.Dict
+	}
+	at := fmt.Sprintf("keys like %s in %s, database %d", Quoted(j.Match), j.registry.Servers[0].Name,
+		j.Database)
+	if j.resumed {
+		at += ", from where " + j.Resume + " says"
+	}
+	switch {
+	case j.DryRun && j.Revert:
+		j.planf("DRY RUN, nothing is changed: this is what unpacking all values of %s would do.", at)
+	case j.Revert:
+		j.planf("UNPACKS the values of %s, in place. No program should pack what it writes there any more: what one packs meanwhile may stay packed.", at)
+	case j.DryRun:
+		j.planf("DRY RUN, nothing is changed: this is what packing the values of %s, with %s and %s, would do.", at, j.setting, with)
+	default:
+		j.planf("PACKS the values of %s, in place, with %s and %s.\n"+
+			"Every program that reads them must unpack by now (a goredis.Hook, with ReadOnly at first, or a bale.Cache): others see packed bytes. --revert undoes it.", at, j.setting, with)
+	}
+}
+
+func (j *job) planf(format string, args ...any) {
+	printable.Fprintf(j.Plan, format+"\n", args...)
+}
+
+// Quoted are patterns as texts name them.
+func Quoted(patterns []string) string {
+	var all []string
+	for _, p := range patterns {
+		all = append(all, strconv.Quote(p))
+	}
+	return strings.Join(all, ", ")
+}
+
+// inPlaceCommands are commands that would work on packed bytes. STRLEN and GETRANGE are not among
+// them, for bale itself uses them.
+var inPlaceCommands = []string{"append", "setrange", "setbit", "getbit", "bitcount", "bitpos",
+	"bitop", "bitfield", "bitfield_ro", "lcs"}
+
+// warnOfInPlace prints which of those commands programs have used. It prints nothing if the server
+// does not report them.
+func (j *job) warnOfInPlace(ctx context.Context) {
+	calls, err := keyspace.CommandCalls(ctx, j.client)
+	if err != nil {
+		return
+	}
+	var used []string
+	for _, name := range inPlaceCommands {
+		if n := calls[name]; n > 0 {
+			used = append(used, fmt.Sprintf("%s (%d times)", strings.ToUpper(name), n))
+		}
+	}
+	if len(used) > 0 {
+		j.registry.Notef("warning: since this server started, programs have used %s. On keys that are packed these would work on packed bytes: see that they are for other keys.", strings.Join(used, ", "))
+	}
+}
+
+// walk changes the values, with progress, and keeps the state.
+func (j *job) walk(
+	ctx context.Context, packer *bale.Packer, hold func(context.Context) (time.Time, error),
+) error {
+	total, err := j.client.DBSize(ctx).Result()
+	if err != nil && !keyspace.IsForbidden(err) {
+		return fmt.Errorf("DBSIZE: %w", err)
+	}
+	progress, stop := cli.ShowProgress(j.registry.Err)
+	defer stop()
+	largest := largestPacked
+	if j.Revert {
+		largest = cli.MaxValue
+	}
+	start, before := time.Now(), j.state.Seconds
+	var saved time.Time
+	defer func() { j.state.Seconds = before + time.Since(start).Seconds() }()
+	return walk(ctx, j.client, pass{
+		Match: j.Match, Skip: keyspace.RegistryKeys(j.Prefix, dict.DefaultPrefix), Pace: j.registry.Pace,
+		Packer: packer, Algorithm: j.setting.Algorithm, DictionaryID: j.dictionary.ID(), MaxSize: largest,
+		Revert: j.Revert, Repack: j.Repack, DryRun: j.DryRun, Hold: hold, Places: j.state.Places,
+		Page: func(places []keyspace.Place, r *Counts) error {
+			j.state.Places, j.state.Seconds = places, before+time.Since(start).Seconds()
+			if progress != nil {
+				progress(int(r.Keys), int(max(total, r.Keys, 1)),
+					fmt.Sprintf("%d keys looked at, %d values changed", r.Keys, r.Changed()))
+			}
+			if time.Since(saved) < saveEvery {
+				return nil
+			}
+			saved = time.Now()
+			return j.state.Save(j.Resume)
+		},
+	}, j.state.Counts)
+}
+
+// result is what the run did until it ended, with an error or without.
+func (j *job) result(err error) (*Result, error) {
+	r := &Result{
+		Redis: j.registry.Servers[0].Name, Database: j.Database, Match: j.Match, Mode: "pack",
+		DryRun: j.DryRun, Compress: j.setting.String(), Dictionary: j.dictionary.ID(), Group: j.Group,
+		Counts: j.state.Counts, UsedMemoryBefore: j.state.UsedMemory, Seconds: j.state.Seconds,
+		Complete: err == nil, Interrupted: errors.Is(err, context.Canceled), resume: j.Resume,
+	}
+	verb := "packed"
+	if j.Revert {
+		r.Mode, r.Compress, verb = "revert", "", "unpacked"
+	}
+	if err == nil || r.Interrupted { // else the server may not answer
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // also after an interrupt
+		defer cancel()
+		var memoryErr error
+		r.UsedMemoryAfter, memoryErr = keyspace.UsedMemory(ctx, j.client)
+		err = errors.Join(err, memoryErr)
+	}
+	if err == nil && r.Failed() > 0 {
+		err = fmt.Errorf("%s could not be %s and stayed unchanged",
+			printable.Count(r.Failed(), "value", "values"), verb)
+	}
+	return r, err
+}

@@ -1,0 +1,338 @@
+// Package registry opens the registry of dictionaries, and the servers with the values that use it.
+//
+// [Open] connects. [Registry.Packer] reads values with the registry's dictionaries,
+// [Registry.Sample] reads values to train on, and [ReadFile] reads a dictionary from a file.
+package registry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// DefaultURL is the Redis that commands use if none is given.
+const DefaultURL = "redis://127.0.0.1:6379"
+
+// Options select the servers.
+type Options struct {
+	*cli.Streams          // Err receives notes
+	Data         []string // URLs of the servers with values, or of nodes of clusters
+	URL          string   // of the registry; empty for the only one of Data
+	Prefix       string   // of the registry's keys
+	Password     string   // of each server whose URL has none
+	Grace        time.Duration
+	LookOnly     bool // dictionaries in quarantine stay there
+	Pace         keyspace.Pace
+}
+
+// At is the URL of the registry.
+func (o *Options) At() string { return cmp.Or(o.URL, o.Data[0]) }
+
+// Registry is a registry of dictionaries and the servers with values. A command makes it.
+type Registry struct {
+	*dict.Registry
+	Options
+	Keys    redis.UniversalClient // of the registry
+	Servers []Server              // with values
+	Pacer   *keyspace.Pacer       // of single questions, beside walks
+
+	reader   *reader
+	restored int                         // dictionaries that Read brought back
+	left     map[frame.DictionaryID]bool // in quarantine
+	closers  []io.Closer                 // the first one last
+	lavish   func()                      // ends Frugal
+}
+
+// Server is a Redis with values.
+type Server struct {
+	Name   string // for people, without a password
+	Client redis.UniversalClient
+}
+
+// Label is the name that the registry keeps for the server.
+func (s Server) Label() string { return strings.Replace(s.Name, "***@", "", 1) }
+
+// Open connects to the registry and to the servers with values.
+func Open(ctx context.Context, o Options) (_ *Registry, err error) {
+	switch {
+	case o.Grace < 0:
+		return nil, fmt.Errorf("%w: --grace %v, must not be negative", cli.ErrUsage, o.Grace)
+	case o.URL == "" && len(o.Data) > 1:
+		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry",
+			cli.ErrUsage)
+	}
+	r := &Registry{
+		Options: o, Pacer: &keyspace.Pacer{Pace: keyspace.Pace{Rate: o.Pace.Rate,
+			Bandwidth: o.Pace.Bandwidth}}, left: map[frame.DictionaryID]bool{},
+		lavish: keyspace.Frugal(),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	open := func(url string) (redis.UniversalClient, error) {
+		client, err := keyspace.Open(ctx, keyspace.WithPassword(url, o.Password))
+		if err == nil {
+			r.closers = append(r.closers, client)
+		}
+		return client, err
+	}
+	for _, url := range o.Data {
+		client, err := open(url)
+		if err != nil && o.URL != "" && slices.Equal(o.Data, []string{DefaultURL}) {
+			return nil, fmt.Errorf("%w; %s is the default of --redis, which names the servers with values",
+				err, DefaultURL)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.Servers = append(r.Servers, Server{keyspace.Redact(url), client})
+		if url == o.At() {
+			r.Keys = client
+		}
+	}
+	if r.Keys == nil {
+		if r.Keys, err = open(o.At()); err != nil {
+			return nil, fmt.Errorf("--registry: %w", err)
+		}
+	}
+	r.Registry, err = dict.NewRegistry(goredis.NewDictStore(r.Keys),
+		dict.RegistryOptions{Prefix: o.Prefix, Grace: o.Grace})
+	r.reader = &reader{registry: r, missing: map[frame.DictionaryID]missing{}}
+	r.closers = append(r.closers, r.reader)
+	return r, err
+}
+
+// Client reaches the first server with values.
+func (r *Registry) Client() redis.UniversalClient { return r.Servers[0].Client }
+
+// Database is the number of a client's database.
+func Database(client redis.UniversalClient) int {
+	if single, ok := client.(*redis.Client); ok {
+		return single.Options().DB
+	}
+	return 0
+}
+
+// Close closes everything, packers included, and reports the dictionaries in quarantine that were
+// read.
+func (r *Registry) Close() (err error) {
+	if n := r.Restored(); n > 0 {
+		r.Notef("%s", RestoredText(n))
+	}
+	for id := range r.left {
+		r.Notef("values need %s in quarantine, until that ends: bale dict restore %v keeps one",
+			printable.Count(len(r.left), "dictionary", "dictionaries"), id)
+		break
+	}
+	r.lavish()
+	for _, c := range slices.Backward(r.closers) {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// Restored is the number of dictionaries that came back from quarantine since the last call.
+func (r *Registry) Restored() int {
+	n := r.restored
+	r.restored = 0
+	return n
+}
+
+// RestoredText reports dictionaries that came back from quarantine.
+func RestoredText(n int) string {
+	return printable.Count(n, "dictionary that values need", "dictionaries that values need") +
+		" came back from quarantine"
+}
+
+// Join makes the first server with values known to the registry, before a command writes packed
+// values into it.
+func (r *Registry) Join(ctx context.Context) error {
+	store := goredis.NewDictStore(r.Client())
+	name := ""
+	id, err := r.ServerID(ctx, store)
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		name = r.Servers[0].Label()
+	}
+	_, err = r.Registry.Join(ctx, store, name)
+	return err
+}
+
+// WarnOfEviction warns if the registry's Redis may evict dictionaries. If the server does not report
+// its policy, that is no error.
+func (r *Registry) WarnOfEviction(ctx context.Context) {
+	if danger, err := r.Danger(ctx); err == nil && danger != "" {
+		r.Notef("WARNING: %s", danger)
+	}
+}
+
+// WarnOfDenied warns of each command that a server with values refuses, with the consequence.
+func (r *Registry) WarnOfDenied(ctx context.Context, optional ...keyspace.Optional) error {
+	for _, s := range r.Servers {
+		all, err := keyspace.Lost(ctx, s.Client, optional...)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		for _, text := range all {
+			r.Notef("WARNING: %s: %s", s.Name, text)
+		}
+	}
+	return nil
+}
+
+// States are the states of a group, or of all groups if its name is empty.
+func (r *Registry) States(ctx context.Context, group string) ([]*dict.State, error) {
+	names := []string{group}
+	if group == "" {
+		var err error
+		if names, err = r.Groups(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var states []*dict.State
+	for _, name := range names {
+		st, err := r.State(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if st.Epoch == 0 && group != "" {
+			return nil, fmt.Errorf("there is no group %q", name)
+		}
+		states = append(states, st)
+	}
+	return states, nil
+}
+
+// Read reads a dictionary that a value needs. One in quarantine comes back, or stays there with
+// LookOnly; Close reports either.
+func (r *Registry) Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error) {
+	if r.LookOnly {
+		d, until, err := r.Peek(ctx, id)
+		if !until.IsZero() {
+			r.left[id] = true
+		}
+		return d, err
+	}
+	held := r.holds(ctx, id)
+	d, err := r.Fetch(ctx, id)
+	if err == nil && !held && r.holds(ctx, id) {
+		r.restored++
+	}
+	return d, err
+}
+
+// Peek reads a dictionary, and leaves one in quarantine there: until is when it goes for good.
+func (r *Registry) Peek(
+	ctx context.Context, id frame.DictionaryID,
+) (d *dict.Dictionary, until time.Time, err error) {
+	d, err = r.Look(ctx, id)
+	if err != nil || r.holds(ctx, id) {
+		return d, until, err
+	}
+	until, err = r.QuarantinedUntil(ctx, id)
+	return d, until, err
+}
+
+// holds reports whether the registry answers that it has the bytes of a dictionary in their place.
+func (r *Registry) holds(ctx context.Context, id frame.DictionaryID) bool {
+	values, err := goredis.NewDictStore(r.Keys).Get(ctx, r.DataKey(id))
+	return err == nil && values[0] != nil
+}
+
+// QuarantinedUntil is when a dictionary in quarantine goes for good, zero if it is not there.
+func (r *Registry) QuarantinedUntil(ctx context.Context, id frame.DictionaryID) (time.Time, error) {
+	key := r.Prefix + "quarantine:" + id.String()
+	left, err := keyspace.Lives(ctx, r.Keys, key)
+	if err != nil || left == 0 {
+		return time.Time{}, err
+	}
+	if left == keyspace.ForEver { // which bale never writes
+		return time.Time{}, fmt.Errorf("key %q has no expiry", key)
+	}
+	return time.Now().Add(left), nil
+}
+
+// maxSample bounds the values of a sample in bytes: all of them are in memory.
+const maxSample = 48 << 20
+
+// MaxSampled is the largest value in bytes that is read to train a dictionary of a size. A
+// dictionary hardly helps a value a hundred times as large.
+func MaxSampled(dictionary int) int { return 100 * dictionary }
+
+// Sample reads values of the first server to train on.
+func (r *Registry) Sample(
+	ctx context.Context, o keyspace.SampleOptions,
+) (*keyspace.Sampled, error) {
+	packer, err := r.Packer(&compress.Set{}, bale.PackerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	o.Skip, o.Pace, o.Bytes = keyspace.RegistryKeys(r.Prefix), r.Pace, maxSample
+	o.Unpack = func(ctx context.Context, stored []byte) ([]byte, error) {
+		return packer.Unpack(ctx, nil, stored)
+	}
+	return keyspace.Sample(ctx, r.Client(), o)
+}
+
+// Named is a dictionary as texts name it.
+func Named(id frame.DictionaryID) string {
+	if id == 0 {
+		return "no dictionary"
+	}
+	return "dictionary " + id.String()
+}
+
+// ID reads the id of a dictionary, or that of the dictionary in a file.
+func ID(name string) (frame.DictionaryID, error) {
+	if _, err := os.Stat(name); err == nil {
+		d, err := ReadFile(name)
+		if err != nil {
+			return 0, err
+		}
+		return d.ID(), nil
+	}
+	id, err := frame.ParseDictionaryID(name)
+	if err != nil {
+		return 0, fmt.Errorf("%w: there is no file %q, and it is no dictionary id: eight lower-case hexadecimal digits", cli.ErrUsage, name)
+	}
+	return id, nil
+}
+
+// ReadFile reads the dictionary in a file.
+func ReadFile(path string) (*frame.Dictionary, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, frame.MaxDictionarySize+1))
+	if err != nil {
+		return nil, err
+	}
+	d, err := frame.NewDictionary(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}

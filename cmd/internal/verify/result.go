@@ -1,0 +1,135 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/frame"
+)
+
+// Result is what was found. Its fields are those of the JSON.
+type Result struct {
+	Redis    string             `json:"redis"`
+	Database int                `json:"database"`
+	Match    []string           `json:"match,omitempty"`
+	Keys     int64              `json:"keys"`   // looked at
+	Values   int64              `json:"values"` // read: strings, and fields of hashes
+	Plain    keyspace.Tally     `json:"plain"`
+	Packed   []Packed           `json:"packed"` // that can be unpacked, by what they were packed with
+	Absent   int64              `json:"absent"` // frames that say that there is no value
+	Streams  int64              `json:"streams"`
+	Journals int64              `json:"journals,omitempty"` // of streams that are written, or whose writer died
+	Mended   int64              `json:"mended,omitempty"`   // streams, and interrupted writes that were tidied up
+	Others   int64              `json:"other_type"`         // keys
+	Registry int64              `json:"registry"`           // keys
+	TooLarge int64              `json:"too_large"`          // values beyond 64 MiB and fields beyond 8 MiB, which were not read
+	Restored int64              `json:"restored,omitempty"` // dictionaries that came back from quarantine
+	Bad      int64              `json:"bad"`
+	Causes   map[string]int64   `json:"causes,omitempty"` // of the bad ones
+	Named    []keyspace.Problem `json:"named,omitempty"`  // the first of each cause
+
+	Seconds     float64 `json:"seconds"`
+	Complete    bool    `json:"complete"`
+	Interrupted bool    `json:"interrupted,omitempty"`
+}
+
+// Packed are those with one algorithm and dictionary.
+type Packed struct {
+	Algorithm  string             `json:"algorithm"`
+	Dictionary frame.DictionaryID `json:"dictionary"`
+	Values     int64              `json:"values"`
+	Bytes      int64              `json:"bytes"` // as stored
+	PlainBytes int64              `json:"plain_bytes"`
+}
+
+// Write writes what was found.
+func (r *Result) Write(w io.Writer) {
+	if r.Interrupted {
+		printable.Fprintf(w, "INTERRUPTED: this is what was read so far.\n\n")
+	} else if !r.Complete {
+		printable.Fprintf(w, "FAILED: this is what was read until then.\n\n")
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	printable.Fprintf(t, "stored\tvalues\tbytes\tratio\t\nplain\t%d\t%d\t\t\n", r.Plain.Values,
+		r.Plain.Bytes)
+	for _, p := range r.Packed {
+		name := p.Algorithm
+		switch {
+		case p.Algorithm == frame.Stored.String():
+			name = "escaped, or chunks"
+		case p.Dictionary != 0:
+			name += ", dictionary " + p.Dictionary.String()
+		}
+		printable.Fprintf(t, "%s\t%d\t%d\t%.2f\t\n", name, p.Values, p.Bytes,
+			float64(p.PlainBytes)/float64(max(p.Bytes, 1)))
+	}
+	t.Flush()
+	for _, line := range []struct {
+		n    int64
+		text string
+	}{
+		{r.Streams, "streams, whose chunks are all there"},
+		{r.Mended, "streams or interrupted writes of streams were mended"},
+		{r.Journals, "journals of streams, which are being written or whose writer died (--repair tidies up after those)"},
+		{r.Absent, "frames that say that there is no value"},
+		{r.TooLarge, "values beyond 64 MiB, or fields of hashes beyond 8 MiB, were not read"},
+		{r.Others, "keys of other types were not read"},
+		{r.Registry, "keys of the dictionaries' registry were not read"},
+	} {
+		if line.n > 0 {
+			printable.Fprintf(w, "%d %s\n", line.n, line.text)
+		}
+	}
+	if r.Restored > 0 {
+		printable.Fprintf(w, "%s\n", registry.RestoredText(int(r.Restored)))
+	}
+	printable.Fprintf(w, "\n%d keys looked at in %.1f s, %d values read: ", r.Keys, r.Seconds,
+		r.Values)
+	switch {
+	case r.Bad == 0 && !r.Complete:
+		printable.Fprintf(w, "those can be unpacked; the others were not checked\n")
+		return
+	case r.Bad == 0 && r.Keys == 0:
+		printable.Fprintf(w, "there is nothing to check\n")
+		return
+	case r.Bad == 0:
+		printable.Fprintf(w, "all can be unpacked\n")
+		return
+	}
+	printable.Fprintf(w, "%d CANNOT BE UNPACKED\n", r.Bad)
+	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
+		printable.Fprintf(w, "  %d: %s\n", r.Causes[cause], cause)
+	}
+	printable.Fprintf(w, "the first of each cause\n")
+	for _, p := range r.Named {
+		printable.Fprintf(w, "  %v\n", p)
+	}
+}
+func (v *verifier) result(err error) *Result {
+	r := &v.found
+	r.Complete, r.Interrupted = err == nil, errors.Is(err, context.Canceled)
+	causes := slices.Sorted(maps.Keys(v.named))
+	for i := range ofCause {
+		for _, cause := range causes {
+			if i < len(v.named[cause]) && len(r.Named) < badNamed {
+				r.Named = append(r.Named, v.named[cause][i])
+			}
+		}
+	}
+	for _, p := range v.packed {
+		r.Packed = append(r.Packed, *p)
+	}
+	slices.SortFunc(r.Packed, func(a, b Packed) int {
+		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Algorithm, b.Algorithm),
+			cmp.Compare(a.Dictionary, b.Dictionary))
+	})
+	return r
+}

@@ -1,0 +1,325 @@
+// Package verify reads every value of a Redis, and finds those that cannot be unpacked. [Run] does
+// it, and returns a [Result].
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stream"
+	"github.com/redis/go-redis/v9"
+)
+
+// Bad values are all counted, and some are named.
+const (
+	badNamed = 100 // in all
+	ofCause  = 10  // of each cause, so that one cause does not hide the others
+)
+
+// kind is how a value was packed.
+type kind struct {
+	algorithm  frame.Algorithm
+	dictionary frame.DictionaryID
+}
+
+// largestRecord is more than a manifest or a journal has, in bytes.
+const largestRecord = 1 << 20
+
+// recordStore reads no more of a value than a manifest or a journal has. Anybody can put something
+// large where a repair looks for one. It is for streams that are mended, and not read.
+type recordStore struct {
+	*goredis.Store
+	client redis.UniversalClient
+}
+
+// Get returns the start of a value, which is no record if there is more.
+func (s recordStore) Get(ctx context.Context, key string) ([]byte, error) {
+	b, err := s.client.GetRange(ctx, key, 0, largestRecord).Bytes()
+	if err != nil || len(b) > 0 {
+		return b, err
+	}
+	there, err := s.client.Exists(ctx, key).Result()
+	if err == nil && there == 0 {
+		err = bale.ErrNotFound
+	}
+	return b, err
+}
+
+// verifier is a run under way.
+type verifier struct {
+	client  redis.UniversalClient
+	at      string // the registry, without a password
+	packer  *bale.Packer
+	streams *stream.Streams
+	repair  bool // them
+
+	interrupt context.Context // of the command: that of a value does not end
+	pace      *keyspace.Pacer // of chunks, and of dictionaries
+	packed    map[kind]*Packed
+	found     Result
+	plain     []byte                        // to unpack into
+	named     map[string][]keyspace.Problem // by cause
+	rereads   int                           // of the value at hand, which changed
+}
+
+// Options are the settings of [Run].
+type Options struct {
+	Registry registry.Options // Data has one URL
+	Match    []string         // patterns of keys, each with a walk of its own; all keys if empty
+	Repair   bool             // mend streams
+}
+
+// Run verifies. The result also counts values that cannot be unpacked; the error then says so.
+func Run(ctx context.Context, o Options) (_ *Result, err error) {
+	reg, err := registry.Open(ctx, o.Registry)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, reg.Close()) }()
+	client := reg.Client()
+	reg.WarnOfEviction(ctx)
+	if err := reg.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.DBSize,
+		keyspace.MemoryUsage); err != nil {
+		return nil, err
+	}
+	packer, err := reg.Packer(&compress.Set{}, bale.PackerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	streams, err := stream.New(recordStore{goredis.NewStore(client), client}, stream.Options{})
+	if err != nil {
+		return nil, err
+	}
+	v := &verifier{
+		interrupt: ctx, pace: reg.Pacer, client: client, at: keyspace.Redact(reg.At()), streams: streams,
+		repair: o.Repair, packer: packer,
+		packed: map[kind]*Packed{}, named: map[string][]keyspace.Problem{},
+		found: Result{Redis: reg.Servers[0].Name, Database: registry.Database(client), Match: o.Match,
+			Packed: []Packed{}, Causes: map[string]int64{}},
+	}
+	err = v.walk(ctx, reg, o.Match)
+	v.found.Restored = int64(reg.Restored())
+	r := v.result(err)
+	if err == nil && r.Bad > 0 {
+		err = fmt.Errorf("%d of %d values cannot be unpacked", r.Bad, r.Values)
+	}
+	return r, err
+}
+
+func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []string) error {
+	total, err := v.client.DBSize(ctx).Result()
+	if err != nil && !keyspace.IsForbidden(err) {
+		return fmt.Errorf("DBSIZE: %w", err)
+	}
+	progress, stop := cli.ShowProgress(reg.Err)
+	defer stop()
+	start := time.Now()
+	defer func() { v.found.Seconds = time.Since(start).Seconds() }()
+	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
+		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace,
+		Size: bale.MaxPackedLen(cli.MaxValue),
+		Values: func(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
+			for _, value := range values {
+				v.rereads = 0
+				if err := v.value(ctx, value); err != nil {
+					return keyspace.Stop, err
+				}
+			}
+			return keyspace.More, nil
+		},
+		Page: func(_ []keyspace.Place, l keyspace.Looked) error {
+			f := &v.found
+			f.Keys, f.Registry, f.Others, f.TooLarge = l.Keys, l.Skipped, l.Others, l.TooLarge
+			if progress != nil {
+				progress(int(l.Keys), int(max(total, l.Keys, 1)),
+					fmt.Sprintf("%d keys looked at, %d values cannot be unpacked", l.Keys, f.Bad))
+			}
+			return nil
+		},
+	})
+}
+
+// value looks at a value. The error is Redis'.
+func (v *verifier) value(ctx context.Context, value keyspace.Value) error {
+	v.found.Values++
+	h, _, packed := frame.Parse(value.Stored)
+	if !packed {
+		v.found.Plain.Add(value, len(value.Stored))
+		return nil
+	}
+	if h.Algorithm == frame.Chunks && h.Version == frame.V1 {
+		if value.InHash {
+			return v.bad(ctx, value, errStreamField)
+		}
+		return v.stream(ctx, value)
+	}
+	plain, err := v.packer.Unpack(ctx, v.plain[:0], value.Stored)
+	if v.plain = plain[:0]; cap(plain) > maxKept {
+		v.plain = nil
+	}
+	switch {
+	case errors.Is(err, bale.ErrNotFound):
+		v.found.Absent++
+		return nil
+	case err != nil:
+		return v.bad(ctx, value, err)
+	}
+	key := kind{h.Algorithm, h.DictionaryID}
+	p := v.packed[key]
+	if p == nil {
+		p = &Packed{Algorithm: h.Algorithm.String(), Dictionary: h.DictionaryID}
+		v.packed[key] = p
+	}
+	p.Values++
+	p.Bytes += int64(len(value.Stored))
+	p.PlainBytes += int64(len(plain))
+	return nil
+}
+
+// maxKept is the largest buffer in bytes that is kept for the next value.
+const maxKept = 1 << 20
+
+// stream looks at a manifest, and for its chunks.
+func (v *verifier) stream(ctx context.Context, value keyspace.Value) error {
+	if owner, ok := stream.Owner(value.Key, value.Stored); ok {
+		v.found.Journals++
+		if !v.repair {
+			return nil
+		}
+		return v.mend(ctx, value, owner)
+	}
+	m, err := stream.ParseManifest(value.Stored)
+	if err != nil {
+		return v.bad(ctx, value, err)
+	}
+	chunks, err := keyspace.LookAt(v.interrupt, v.client, m.Chunks,
+		func(i int) string { return m.ChunkKey(value.Key, i) }, v.pace)
+	if err != nil {
+		return v.failed(ctx, value, err)
+	}
+	if err := chunks.Whole(); err != nil {
+		return v.bad(ctx, value, err)
+	}
+	lives, err := keyspace.Lives(ctx, v.client, value.Key)
+	if err != nil {
+		return v.failed(ctx, value, err)
+	}
+	if chunks.Shortest < lives {
+		if !v.repair {
+			return v.bad(ctx, value, errShortChunks)
+		}
+		if err := v.mend(ctx, value, value.Key); err != nil {
+			return err
+		}
+	}
+	v.found.Streams++
+	return nil
+}
+
+// errStreamField: package stream writes strings.
+var errStreamField = fmt.Errorf("%w: a field of a hash holds a manifest or a journal of a stream, and bale writes none there", bale.ErrCorrupt)
+
+var errShortChunks = errors.New("chunks of the stream expire before it: bale verify --repair mends it")
+
+// mend repairs a stream. The error is Redis'.
+func (v *verifier) mend(ctx context.Context, value keyspace.Value, key string) error {
+	r, err := v.streams.Repair(v.interrupt, key)
+	if err != nil {
+		return v.failed(ctx, value, err)
+	}
+	if r.Mended > 0 {
+		v.found.Mended++
+	}
+	v.found.Mended += int64(r.Swept)
+	return nil
+}
+
+// failed counts a value that cannot be checked or mended. Another error than of its keys is
+// returned.
+func (v *verifier) failed(ctx context.Context, value keyspace.Value, err error) error {
+	ofKeys := keyspace.IsReply(err) ||
+		slices.ContainsFunc([]error{bale.ErrCorrupt, stream.ErrLease, stream.ErrBusy},
+			func(e error) bool { return errors.Is(err, e) })
+	if !ofKeys || v.interrupt.Err() != nil {
+		return err
+	}
+	return v.bad(ctx, value, err)
+}
+
+// bad counts a value that cannot be unpacked, if it is still there.
+func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) error {
+	now, err := keyspace.Fetch(ctx, v.client, value.Key, value.Field, value.InHash,
+		int64(bale.MaxPackedLen(cli.MaxValue)))
+	switch {
+	case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"),
+		errors.Is(err, keyspace.ErrTooLarge): // by now
+		v.found.Values--
+		return nil
+	case err != nil:
+		return fmt.Errorf("key %q: %w", value.Key, err)
+	case !bytes.Equal(now, value.Stored) && v.rereads < mostRereads:
+		v.rereads++
+		if err := v.pace.Wait(v.interrupt, nil, 1, len(now)); err != nil {
+			return err
+		}
+		v.found.Values--
+		value.Stored = now
+		return v.value(ctx, value)
+	case !bytes.Equal(now, value.Stored):
+		cause = errChanges
+	}
+	v.found.Bad++
+	name := printable.Name(causeOf(cause))
+	if _, known := v.found.Causes[name]; !known && len(v.found.Causes) >= causesKept {
+		name = otherCauses
+	}
+	v.found.Causes[name]++
+	if errors.Is(cause, dict.ErrUnknown) {
+		cause = fmt.Errorf("%w: %s", cause, v.at)
+	}
+	if len(v.named[name]) < ofCause {
+		v.named[name] = append(v.named[name], keyspace.NewProblem(value, cli.Told(cause)))
+	}
+	return nil
+}
+
+// mostRereads bounds the readings of a value that changes meanwhile.
+const mostRereads = 5
+
+var errChanges = errors.New("changes while it is read, and could not be unpacked at any time")
+
+// Causes beyond the first are counted together: a forged frame can name a dictionary of its own.
+const (
+	causesKept  = badNamed - 1
+	otherCauses = "other causes"
+)
+
+// causeOf is what the causes are counted by.
+func causeOf(err error) string {
+	for _, cause := range []error{bale.ErrCorrupt, bale.ErrTooLarge, bale.ErrUnknownAlgorithm} {
+		if errors.Is(err, cause) {
+			return cause.Error()
+		}
+	}
+	if e, ok := errors.AsType[*bale.DecodeError](err); ok &&
+		errors.Is(err, bale.ErrUnknownDictionary) {
+		return fmt.Sprintf("%v %v", bale.ErrUnknownDictionary, e.DictionaryID)
+	}
+	if reply, ok := errors.AsType[redis.Error](err); ok { // without the keys
+		return cli.Told(reply)
+	}
+	return cli.Told(err)
+}

@@ -1,0 +1,72 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/frame"
+	"github.com/redis/go-redis/v9"
+)
+
+// changing overwrites a key before each command.
+type changing struct{ write func() }
+
+func (changing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c changing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.write(); return next(ctx, cmd) }
+}
+
+func (c changing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { c.write(); return next(ctx, cmds) }
+}
+
+// TestVerifyOfAChangingValue: a value that is another bad one whenever it is looked at is bad, after
+// some looks.
+func TestVerifyOfAChangingValue(t *testing.T) {
+	ctx := t.Context()
+	client, url := clitest.Server(t)
+	o, err := redis.ParseURL(url)
+	clitest.OK(t, err)
+	watched := redis.NewClient(o)
+	defer watched.Close()
+	damaged, writes := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), "garbage"...), 0
+	watched.AddHook(changing{func() {
+		writes++
+		if writes > 100 {
+			t.Error("it reads on and on")
+			watched.Close()
+		}
+		clitest.OK(t, client.Set(ctx, "k", fmt.Sprint(string(damaged), writes), 0).Err())
+	}})
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	clitest.OK(t, err)
+	defer packer.Close()
+	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{}, client: watched, packer: packer, named: map[string][]keyspace.Problem{}, found: Result{Causes: map[string]int64{}}}
+	clitest.OK(t, v.value(ctx, keyspace.Value{Key: "k", Stored: damaged}))
+	if r := v.result(nil); r.Values != 1 || r.Bad != 1 || r.Causes[errChanges.Error()] != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestEachCauseIsNamed: as many as are counted by themselves, each before the second of another.
+func TestEachCauseIsNamed(t *testing.T) {
+	v := &verifier{named: map[string][]keyspace.Problem{}}
+	for i := range causesKept + 1 {
+		cause := fmt.Sprint("cause ", i)
+		for range ofCause {
+			v.named[cause] = append(v.named[cause], keyspace.Problem{Cause: cause})
+		}
+	}
+	seen := map[string]bool{}
+	for _, p := range v.result(nil).Named {
+		seen[p.Cause] = true
+	}
+	if len(seen) != causesKept+1 || len(v.found.Named) != badNamed {
+		t.Errorf("%d causes in %d", len(seen), len(v.found.Named))
+	}
+}
