@@ -24,9 +24,9 @@ const (
 // WriteAdvice writes the answer as tables; all is for everything that was tried on each group.
 func WriteAdvice(w io.Writer, a *advise.Advice, all bool) {
 	printable.Fprintf(w, "%s\n", a.Source)
-	hanging(w, "  ", adviceSource(a))
+	newSheet(w, 0).hanging("  ", adviceSource(a))
 	if a.Lacking != "" {
-		wrapped(w, a.Lacking)
+		newSheet(w, 0).wrapped(a.Lacking)
 	}
 	var worth, left []*advise.Group
 	for i := range a.Groups {
@@ -56,18 +56,18 @@ func WriteAdvice(w io.Writer, a *advise.Advice, all bool) {
 		if g := &a.Groups[i]; len(g.Samples) > 0 {
 			printable.Fprintf(w, "\n%s, some of its values:\n", keyName(g.Name, Width))
 			for _, v := range g.Samples {
-				wrapped(w, v)
+				newSheet(w, 0).wrapped(v)
 			}
 		}
 	}
 	printable.Fprintf(w, "\n")
-	wrapped(w, adviceTotal(a))
+	newSheet(w, 0).wrapped(adviceTotal(a))
 	for _, warning := range a.Warnings {
-		hanging(w, "  ", "NOTE: "+warning)
+		newSheet(w, 0).hanging("  ", "NOTE: "+warning)
 	}
 	for i, step := range a.Next {
 		printable.Fprintf(w, "\n")
-		hanging(w, "   ", fmt.Sprintf("%d. %s", i+1, step.What))
+		newSheet(w, 0).hanging("   ", fmt.Sprintf("%d. %s", i+1, step.What))
 		for line := range strings.Lines(step.Code) {
 			printable.Fprintf(w, "   %s\n", strings.TrimRight(line, "\n"))
 		}
@@ -123,7 +123,7 @@ func leftTable(w io.Writer, groups []*advise.Group) {
 	}
 	t.Render()
 	for _, r := range reasons {
-		hanging(w, "  ", strings.Join(why[r], ", ")+": "+r)
+		newSheet(w, 0).hanging("  ", strings.Join(why[r], ", ")+": "+r)
 	}
 }
 

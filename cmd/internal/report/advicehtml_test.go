@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/advise"
 )
-
-// hostile is a name that would run, if it were written as it is.
-const hostile = `<script>pwned=1</script>"'><img src=x onerror=pwned=1>:*`
 
 const mebibyte = 1 << 20
 
@@ -304,13 +300,9 @@ func TestMerged(t *testing.T) {
 
 func TestAdviceFigures(t *testing.T) {
 	for got, want := range map[string]string{
-		share(0): "0%", share(0.0001): "<0.1%", share(0.0312): "3.1%", share(0.0996): "10%", share(-0.38): "−38%",
-		money(41.2): "$41.20", money(-1234.4): "−$1,234", amount(-2048): "−2.0 KiB", microseconds(0.04): "0.04", microseconds(1.23): "1.2", microseconds(1234.4): "1,234", microseconds(99.6): "100",
-		unbroken("3.7 GiB, 12 B in 1 s, 3 seconds"): "3.7\u00a0GiB, 12\u00a0B in 1\u00a0s, 3 seconds", thousands(-1234567): "-1,234,567", thousands(-123): "-123", thousands(1000): "1,000", span(4): "4.0 s", span(90_000): "25.0 h", span(200_000): "2.3 days", span(600): "10 min", span(61): "61 s",
 		partBounds(advise.Interval{Low: 67, High: 69}, 100): "67% to 69%", partBounds(advise.Interval{Low: 678, High: 682}, 1000): "67.8% to 68.2%",
 		bounds(advise.Interval{Low: 1, High: 2}, money, "%s-%s"): "$1.00-$2.00", bounds(advise.Interval{Low: 1, High: 1.001}, money, "%s-%s"): "", settingOf(&advise.Option{Setting: "none", Encoding: "cbor"}): "cbor",
-		budgetOf(1500 * time.Nanosecond): "1.5 µs", classLabel(48): "48", classLabel(1536): "1.5K", classLabel(4 << 20): "4M", tickBytes(2 << 30): "2 GiB",
-		keyName("a\\b", 9): "a\\b", keyName("", 9): `""`, keyName("a\nb\x1b", 20): `a\nb\x1b`, keyName("abcdefgh", 5): "abcd…",
+		budgetOf(1500 * time.Nanosecond): "1.5 µs", classLabel(48): "48", classLabel(1536): "1.5K", classLabel(4 << 20): "4M",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -318,79 +310,11 @@ func TestAdviceFigures(t *testing.T) {
 	}
 }
 
-// TestAdviceHTMLContrast: text has 4.5:1 against its ground, and what is drawn 3:1 (WCAG 2.2, 1.4.3
-// and 1.4.11, level AA).
-func TestAdviceHTMLContrast(t *testing.T) {
-	themes := themesOf(t, pageStyle)
-	for i, name := range []string{"light", "dark"} {
-		colours := themes[i]
-		checked := map[string]bool{"rule": true} // which only decorates
-		for _, c := range []struct {
-			front, ground string
-			least         float64
-		}{
-			{"ink", "paper", 4.5}, {"muted", "paper", 4.5}, {"link", "paper", 4.5}, {"ink", "sheet", 4.5}, {"warn", "warn-ground", 4.5}, {"ink", "chosen-ground", 4.5},
-			{"stays", "paper", 3}, {"saved", "paper", 3}, {"saved", "saved-ground", 3}, {"edge", "paper", 3}, {"stays", "saved-ground", 3}, {"ink", "saved-ground", 3}, {"link", "warn-ground", 3},
-		} {
-			checked[c.front], checked[c.ground] = true, true
-			if got := contrast(t, colours, c.front, c.ground); got < c.least {
-				t.Errorf("%s: %s on %s has a contrast of %.2f, less than %.1f", name, c.front, c.ground, got, c.least)
-			}
-		}
-		for colour := range colours {
-			if !checked[colour] {
-				t.Errorf("%s: %s is compared with nothing", name, colour)
-			}
+// TestServerName: the tables call a server by its own name.
+func TestServerNameOfAdvice(t *testing.T) {
+	for version, want := range map[string]string{"7.0.15": "Redis 7.0.15", "Valkey 9.1.2": "Valkey 9.1.2"} {
+		if got := adviceSource(&advise.Advice{Server: &advise.Server{Version: version}}); !strings.HasPrefix(got, want) {
+			t.Errorf("%q does not start with %q", got, want)
 		}
 	}
-	if loose := regexp.MustCompile(`(?:color|fill|stroke|background|border[a-z-]*):[^;}]*#[0-9a-f]+`).FindString(pageStyle); loose != "" {
-		t.Errorf("a colour beside the themes: %s", loose)
-	}
-}
-
-// colour is red, green and blue, 0 to 1.
-type colour = [3]float64
-
-// themesOf are the colours of a style by name: the light ones, and the dark ones.
-func themesOf(t *testing.T, style string) (themes []map[string]colour) {
-	t.Helper()
-	for _, theme := range regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(style, -1) {
-		colours := map[string]colour{}
-		for _, m := range regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`).FindAllStringSubmatch(theme[1], -1) {
-			n, err := strconv.ParseUint(m[2], 16, 32)
-			if err != nil {
-				t.Fatal(err)
-			}
-			colours[m[1]] = colour{float64(n>>16) / 255, float64(n>>8&255) / 255, float64(n&255) / 255}
-		}
-		themes = append(themes, colours)
-	}
-	if len(themes) != 2 {
-		t.Fatalf("%d themes, want light and dark", len(themes))
-	}
-	return themes
-}
-
-// contrast is that of WCAG 2.2 between two colours of a theme.
-func contrast(t *testing.T, theme map[string]colour, front, ground string) float64 {
-	t.Helper()
-	f, ok := theme[front]
-	g, also := theme[ground]
-	if !ok || !also {
-		t.Fatalf("no %s or %s", front, ground)
-	}
-	x, y := luminance(f), luminance(g)
-	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
-}
-
-// luminance is the relative luminance of WCAG 2.2.
-func luminance(c colour) float64 {
-	for i, v := range c {
-		if v <= 0.04045 {
-			c[i] = v / 12.92
-		} else {
-			c[i] = math.Pow((v+0.055)/1.055, 2.4)
-		}
-	}
-	return 0.2126*c[0] + 0.7152*c[1] + 0.0722*c[2]
 }

@@ -551,7 +551,7 @@ profile:
 - None of the others.
 `} {
 		var b strings.Builder
-		sheet{&b, width}.findings(studied().Findings[:2])
+		findings(newSheet(&b, width), studied().Findings[:2])
 		if diff := cmp.Diff(want, b.String()); diff != "" {
 			t.Errorf("%d wide (-want +got):\n%s", width, diff)
 		}
@@ -609,7 +609,7 @@ func TestLogScale(t *testing.T) {
 }
 
 // TestBenchHTMLContrast: what is drawn has 3:1 against its ground, text 4.5:1, as in
-// TestAdviceHTMLContrast.
+// TestContrast of the page kit.
 func TestBenchHTMLContrast(t *testing.T) {
 	own, all := themesOf(t, benchStyle), themesOf(t, pageStyle)
 	for i, name := range []string{"light", "dark"} {

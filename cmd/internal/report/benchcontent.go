@@ -218,11 +218,6 @@ func benchSummary(run *outcome.Run) (all []pageFigure) {
 	return all
 }
 
-// filled are those texts that are not empty.
-func filled(all ...string) []string {
-	return slices.DeleteFunc(all, func(s string) bool { return s == "" })
-}
-
 func benchWarnings(run *outcome.Run, cells []*benchCell) (all []string) {
 	e := &run.Environment
 	var bad []*benchCell
@@ -671,18 +666,4 @@ func comparedWith(cells []*benchCell, baseline *outcome.Run) string {
 	}
 	s += fmt.Sprintf(": %s there, too", map[bool]string{true: "all cells are", false: fmt.Sprintf("%d of %s are", matched, plural(len(cells), "cell"))}[matched == len(cells)])
 	return s + ". In pictures it is the outline and the dashed lines, in tables the change in percent. Whether a change is more than chance, balebench compare says."
-}
-
-// short is a number without digits that say nothing.
-func short(f float64) string { return strconv.FormatFloat(f, 'g', 3, 64) }
-
-// shortCount is a count in thousands or millions.
-func shortCount(n float64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.1f billion", n/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.1f million", n/1e6)
-	}
-	return thousands(int64(n))
 }

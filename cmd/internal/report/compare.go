@@ -11,7 +11,6 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/perf/benchunit"
 
-	"github.com/balekv/bale/cmd/internal/ab"
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/printable"
 )
@@ -38,7 +37,7 @@ type comparison struct {
 // Compare writes what changed between two runs as a table, and ends in a line that counts the
 // verdicts.
 func Compare(w io.Writer, r *compare.Report, o CompareOptions) {
-	c := &comparison{sheet{w, max(leastWidth, cmp.Or(o.Width, Width))}, r, nameCells(r.Comparisons)}
+	c := &comparison{newSheet(w, o.Width), r, nameCells(r.Comparisons)}
 	c.preface()
 	rows, hidden := shownRows(r.Comparisons, o)
 	printable.Fprintf(w, "\n")
@@ -114,21 +113,6 @@ func cellCount(n int) string {
 		return "1 cell"
 	}
 	return fmt.Sprintf("%d cells", n)
-}
-
-// AB writes what came of two commands that were run in turn, as Compare does.
-func AB(w io.Writer, r *ab.Result, o CompareOptions) {
-	to := sheet{w, max(leastWidth, cmp.Or(o.Width, Width))}
-	printable.Fprintf(w, "A, old: %s\nB, new: %s\n", r.A, r.B)
-	again := ""
-	if r.Again != nil {
-		again = ", and as many again to confirm what was found"
-	}
-	to.wrapped(fmt.Sprintf("%d blocks of ABBA or BAAB: %d runs, which are %d pairs of A and B side by side%s", r.Blocks, 4*r.Blocks, 2*r.Blocks, again))
-	if r.Interrupted {
-		to.wrapped("INTERRUPTED: this is what there was by then.")
-	}
-	Compare(w, r.Report, o)
 }
 
 // notableShift is the smallest change of the median cell's time that is reported.
@@ -373,7 +357,7 @@ func (c *comparison) stacked(w io.Writer, rows []int, gap int, p bool) {
 	for line := range strings.Lines(b.String()) {
 		if row := n - heading; row >= 0 && row < len(rows) {
 			if label := c.names.label(rows[row]); row == 0 || label != c.names.label(rows[row-1]) {
-				sheet{w, c.width}.wrapped(label)
+				newSheet(w, c.width).wrapped(label)
 			}
 		}
 		printable.Fprintf(w, "  %s\n", strings.TrimSuffix(line, "\n"))

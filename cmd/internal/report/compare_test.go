@@ -6,11 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
-	"golang.org/x/perf/benchunit"
-
-	"github.com/balekv/bale/cmd/internal/ab"
 	"github.com/balekv/bale/cmd/internal/compare"
 )
 
@@ -44,31 +40,6 @@ func compared(t *testing.T, name func(i int, base string, keyValues ...string) s
 		t.Fatal(err)
 	}
 	return r
-}
-
-// written is what a report writes, and that it is not too wide.
-func written(t *testing.T, width int, write func(io.Writer)) string {
-	t.Helper()
-	var out strings.Builder
-	write(&out)
-	for line := range strings.Lines(out.String()) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
-			t.Errorf("%d columns of %d: %s", n, width, line)
-		}
-	}
-	t.Log("\n" + out.String())
-	return out.String()
-}
-
-// has says what a text lacks, whose words may be on any line.
-func has(t *testing.T, text string, want ...string) {
-	t.Helper()
-	words := strings.Join(strings.Fields(text), " ")
-	for _, w := range want {
-		if !strings.Contains(words, strings.Join(strings.Fields(w), " ")) {
-			t.Errorf("no %q in\n%s", w, text)
-		}
-	}
 }
 
 func TestCompareTable(t *testing.T) {
@@ -189,41 +160,3 @@ func TestCompareCells(t *testing.T) {
 }
 
 // TestABTable: what is shown of pairs agrees, whatever the medians of all runs are.
-func TestABTable(t *testing.T) {
-	// Half of the pairs on a slow machine: B is a twentieth faster in every pair, and yet its
-	// median is above A's.
-	a := compare.Series{Name: "X", Unit: "sec/op"}
-	b := a
-	for i := range 20 {
-		v := 100e-6 * (1 + 0.001*float64(i))
-		if i%2 == 1 {
-			v *= 3
-		}
-		a.Values = append(a.Values, v)
-		b.Values = append(b.Values, v*0.9)
-	}
-	a.Values, b.Values = append(a.Values, 100e-6), append(b.Values, 300e-6)
-	compared := func(paired bool) *compare.Report {
-		r, err := compare.Compare(t.Context(), &compare.Run{Series: []compare.Series{a}}, &compare.Run{Series: []compare.Series{b}}, compare.Options{Paired: paired})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	r := compared(true)
-	if c := r.Comparisons[0]; c.Change > -0.05 || c.New.Median < c.Old.Median {
-		t.Fatalf("the medians go the way of the change: %+v", c)
-	}
-	for _, width := range []int{80, 100} {
-		has(t, written(t, width, func(w io.Writer) {
-			AB(w, &ab.Result{A: "./old.test", B: "./new.test", Blocks: 20, Again: r, Report: r, Interrupted: true}, CompareOptions{All: true, Width: width})
-		}), "A, old: ./old.test\nB, new: ./new.test\n20 blocks of ABBA or BAAB: 80 runs, which are 40 pairs of A and B side by side, and as many again", "INTERRUPTED", "-10.0%",
-			benchunit.Scale(r.Comparisons[0].Old.Median*0.9, benchunit.Decimal))
-	}
-	if text := written(t, Width, func(w io.Writer) { AB(w, &ab.Result{Report: r}, CompareOptions{}) }); strings.Contains(text, "share no noise") {
-		t.Error("pairs share their noise")
-	}
-	// Compared without their pairs they are medians, and the report notes that these disagree.
-	has(t, written(t, Width, func(w io.Writer) { Compare(w, compared(false), CompareOptions{}) }), benchunit.Scale(r.Comparisons[0].New.Median, benchunit.Decimal),
-		"it need not be that of the medians", "UNMEASURABLE: sec/op: the medians go the other way")
-}

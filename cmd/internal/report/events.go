@@ -28,14 +28,14 @@ func Events(w io.Writer, s *events.Summary) {
 	if s.Group != "" {
 		head += fmt.Sprintf(". Of groups like %s: %d", s.Group, s.Selected)
 	}
-	wrapped(w, head)
+	newSheet(w, 0).wrapped(head)
 	if s.Selected == 0 {
 		if len(s.Groups) > 0 {
 			names := make([]string, len(s.Groups))
 			for i, g := range s.Groups {
 				names[i] = shortened(g, Width/2)
 			}
-			wrapped(w, "There are events of "+strings.Join(names, ", ")+".")
+			newSheet(w, 0).wrapped("There are events of " + strings.Join(names, ", ") + ".")
 		}
 		return
 	}
@@ -44,7 +44,7 @@ func Events(w io.Writer, s *events.Summary) {
 		series(w, s)
 	}
 	printable.Fprintf(w, "\n")
-	hanging(w, "", "operations. Hits: of the keys that were read. Plain and stored: bytes of values, serialized and as they are in Redis. Packed with: the packed value that came last")
+	newSheet(w, 0).hanging("", "operations. Hits: of the keys that were read. Plain and stored: bytes of values, serialized and as they are in Redis. Packed with: the packed value that came last")
 	rows(w, s)
 	failures(w, s)
 	if s.Timed == 0 {
@@ -63,7 +63,7 @@ func grouped(w io.Writer, form func(w io.Writer, name func(string) string)) {
 			form(w, func(group string) string { return shortened(group, limit) })
 		})
 	}
-	fitting(w, forms...)
+	newSheet(w, 0).fitting(forms...)
 }
 
 func rows(w io.Writer, s *events.Summary) {
@@ -115,7 +115,7 @@ func latencies(w io.Writer, s *events.Summary) {
 
 func series(w io.Writer, s *events.Summary) {
 	every := time.Duration(s.Every * float64(time.Second)).Round(time.Microsecond)
-	hanging(w, "", fmt.Sprintf("every %v, where there are events. Ops/s, hit rate, ratio and P99 (µs) are those of operations that a caller waits for, without load, refresh and flush; "+
+	newSheet(w, 0).hanging("", fmt.Sprintf("every %v, where there are events. Ops/s, hit rate, ratio and P99 (µs) are those of operations that a caller waits for, without load, refresh and flush; "+
 		"errors those of all. Events are told of together, by default every 500ms", every))
 	t := newTable(w, 2, 1, "from, UTC", "ops/s", "hit rate", "ratio", "P99", "timed", "errors", "dropped")
 	for _, i := range s.Series {
@@ -148,19 +148,6 @@ func shortened(name string, limit int) string {
 		return string(r[:limit-1]) + "…"
 	}
 	return printable.Line(name)
-}
-
-// size is a number of bytes in the largest unit that it fills.
-func size(n uint64) string {
-	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	if n < 1<<10 {
-		return fmt.Sprintf("%d B", n)
-	}
-	f, unit := float64(n)/(1<<10), 0
-	for f >= 1<<10 {
-		f, unit = f/(1<<10), unit+1
-	}
-	return fmt.Sprintf("%.1f %s", f, units[unit])
 }
 
 func rate(perSecond float64) string {

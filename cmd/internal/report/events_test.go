@@ -66,11 +66,3 @@ func TestEvents(t *testing.T) {
 		compareGolden(t, golden, w.Bytes())
 	}
 }
-
-func TestSize(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 5 << 29: "2.5 GiB", 1<<64 - 1: "16.0 EiB"} {
-		if got := size(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}

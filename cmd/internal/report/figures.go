@@ -169,7 +169,7 @@ func (t *tables) choose(groups [][]outcome.Cell) {
 	for _, cells := range groups {
 		for next := 0; ; next++ {
 			var b strings.Builder
-			(&tables{sheet: sheet{&b, t.width}, run: t.run, figures: t.figures}).summaryTable(cells)
+			(&tables{sheet: newSheet(&b, t.width), run: t.run, figures: t.figures}).summaryTable(cells)
 			if t.fits(b.String()) || next == len(spared) {
 				break
 			}

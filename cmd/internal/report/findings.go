@@ -45,7 +45,7 @@ func noteOf(f *outcome.Finding) string {
 
 // findings writes the tables of all findings, with intervals if there is room for them, and then
 // their conclusions.
-func (to sheet) findings(found []outcome.Finding) {
+func findings(to sheet, found []outcome.Finding) {
 	for i := range found {
 		f := &found[i]
 		if len(f.Rows) == 0 {

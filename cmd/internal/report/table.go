@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -9,18 +8,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/printable"
 )
-
-// Width is how many columns reports take at most, where they are not told of a terminal.
-const Width = 100
 
 // best marks the best cell of its column among those with the same number of callers, and the cells
 // with no significant difference from it.
@@ -32,12 +26,6 @@ type Options struct {
 	Width  int  // columns that text and tables take at most, from 40; Width if zero
 }
 
-// sheet is what a report is written on.
-type sheet struct {
-	io.Writer
-	width int
-}
-
 // tables are a run as tables.
 type tables struct {
 	sheet
@@ -47,12 +35,10 @@ type tables struct {
 	lacking []string // those that nothing is known of, and why
 }
 
-const leastWidth = 40
-
 // Table writes the result as tables, one for each set of values, and ends in a sentence that says
 // what to choose.
 func Table(w io.Writer, r *outcome.Run, o Options) {
-	t := &tables{sheet: sheet{w, max(leastWidth, cmp.Or(o.Width, Width))}, run: r}
+	t := &tables{sheet: newSheet(w, o.Width), run: r}
 	e := r.Environment
 	t.hanging("", fmt.Sprintf("%s, %s, %d cores, %s", keyspace.ServerName(e.RedisVersion), e.Go, e.Cores, e.CPU))
 	if text := versions(e.Libraries); text != "" {
@@ -110,7 +96,7 @@ func Table(w io.Writer, r *outcome.Run, o Options) {
 	case e.Interrupted:
 		printable.Fprintf(w, "No advice: the run was interrupted.\n")
 	case len(r.Findings) > 0:
-		t.findings(r.Findings)
+		findings(t.sheet, r.Findings)
 	default:
 		t.wrapped(append(kept(r), Verdict(r)...)...)
 	}
@@ -217,47 +203,6 @@ func byDataset(cells []outcome.Cell) [][]outcome.Cell {
 	return groups
 }
 
-// newTable makes a table with gap spaces between columns. The first columns, as many as left says,
-// are aligned to the left.
-func newTable(w io.Writer, gap, left int, header ...any) onOneLine {
-	t := onOneLine{table.NewWriter()}
-	t.SetOutputMirror(w)
-	style := table.StyleLight
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Options.SeparateHeader = true
-	style.Format.Header = text.FormatDefault
-	style.Box.PaddingLeft = ""
-	style.Box.PaddingRight = strings.Repeat(" ", gap)
-	t.SetStyle(style)
-	columns := make([]table.ColumnConfig, len(header))
-	for i := range columns {
-		columns[i] = table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight}
-		if i < left {
-			columns[i].Align, columns[i].AlignHeader = text.AlignLeft, text.AlignLeft
-		}
-	}
-	t.SetColumnConfigs(columns)
-	t.AppendHeader(lines(header))
-	t.SuppressTrailingSpaces()
-	return t
-}
-
-// onOneLine is a table whose cells are on one line each, whatever stands in them.
-type onOneLine struct{ table.Writer }
-
-// AppendRow adds a row.
-func (t onOneLine) AppendRow(row table.Row, o ...table.RowConfig) {
-	t.Writer.AppendRow(lines(row), o...)
-}
-
-func lines(row table.Row) table.Row {
-	all := make(table.Row, len(row))
-	for i, cell := range row {
-		all[i] = printable.Line(fmt.Sprint(cell))
-	}
-	return all
-}
-
 // dimension is a column that tells cells apart.
 type dimension struct {
 	name   string
@@ -316,35 +261,6 @@ func differ[T comparable](cells []outcome.Cell, in func(outcome.Cell) T) bool {
 	return slices.ContainsFunc(cells, func(c outcome.Cell) bool { return in(c) != in(cells[0]) })
 }
 
-// fitting writes the first of some forms of a table that is not too wide, the last one whatever its
-// width.
-func (s sheet) fitting(forms ...func(io.Writer)) {
-	var b bytes.Buffer
-	for _, form := range forms {
-		b.Reset()
-		form(&b)
-		if s.fits(b.String()) {
-			break
-		}
-	}
-	s.Write(b.Bytes())
-}
-
-// fitting does so in a report of the usual width.
-func fitting(w io.Writer, forms ...func(io.Writer)) { sheet{w, Width}.fitting(forms...) }
-
-func (s sheet) fits(text string) bool {
-	return !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > s.width })
-}
-
-// enumerated joins names as a sentence does.
-func enumerated(names []string) string {
-	if n := len(names); n > 1 {
-		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
-	}
-	return strings.Join(names, "")
-}
-
 // legend describes the load, and explains the figures in the table.
 func (t *tables) legend(groups [][]outcome.Cell) {
 	e := t.run.Environment
@@ -387,7 +303,7 @@ func (t *tables) legend(groups [][]outcome.Cell) {
 	if slices.ContainsFunc(t.run.Cells, func(c outcome.Cell) bool { return c.Verified && c.AtLeast }) {
 		parts = append(parts, atLeast+": "+atLeastSays)
 	}
-	t.hanging("", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, upperFirst(strings.Join(parts, "; "))))
+	t.hanging("", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, capital(strings.Join(parts, "; "))))
 	var missing []string
 	if len(t.left) > 0 {
 		missing = append(missing, "Left out for width, but in --json: "+enumerated(t.left))
@@ -398,13 +314,6 @@ func (t *tables) legend(groups [][]outcome.Cell) {
 	if len(missing) > 0 {
 		t.hanging("", strings.Join(missing, ". "))
 	}
-}
-
-func upperFirst(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 // open reports whether operations came at a rate.

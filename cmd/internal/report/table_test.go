@@ -2,9 +2,6 @@ package report
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +11,6 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // about is an estimate with an interval of 1%.
 func about(v float64) outcome.Estimate {
@@ -296,45 +291,6 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// compareGolden compares a report with a file, and sees that it fits a terminal.
-func compareGolden(t *testing.T, path string, got []byte) {
-	t.Helper()
-	compareGoldenText(t, path, got)
-	if filepath.Ext(path) != ".txt" { // the others are not for terminals
-		return
-	}
-	for line := range strings.Lines(string(got)) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > Width {
-			t.Errorf("%s: line of %d columns, more than %d: %s", path, n, Width, line)
-		}
-	}
-}
-
-// compareGoldenText compares a report with a file.
-func compareGoldenText(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-	if filepath.Ext(path) != ".txt" { // the others are not for terminals
-		return
-	}
-	for line := range strings.Lines(string(got)) {
-		if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
-			t.Errorf("%s: line ends in spaces: %q", path, line)
-		}
-	}
-}
-
 func by(client string, c outcome.Cell) outcome.Cell {
 	c.Client = client
 	return c
@@ -364,6 +320,21 @@ func TestVerdict(t *testing.T) {
 	} {
 		if got := strings.Join(Verdict(&outcome.Run{Cells: test.cells}), "\n"); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
+		}
+	}
+}
+
+// TestServerName: each form of a report calls a server by its own name.
+func TestServerName(t *testing.T) {
+	for version, want := range map[string]string{"7.0.15": "Redis 7.0.15", "Valkey 9.1.2": "Valkey 9.1.2"} {
+		run := result()
+		run.Environment.RedisVersion = version
+		var table strings.Builder
+		Table(&table, run, Options{})
+		for what, got := range map[string]string{"table": table.String(), "page": benchHTML(t, run, nil, BenchOptions{})} {
+			if !strings.Contains(got, want) || strings.Contains(got, "Redis Valkey") {
+				t.Errorf("%s: %q is not in it, or is called Redis", what, want)
+			}
 		}
 	}
 }

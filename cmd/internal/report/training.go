@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/dict"
@@ -69,7 +68,7 @@ func (r *Training) Write(w io.Writer, all bool) {
 		r.candidates(w, all)
 	}
 	printable.Fprintf(w, "\n")
-	wrapped(w, r.verdict(), r.Lacking)
+	newSheet(w, 0).wrapped(r.verdict(), r.Lacking)
 }
 
 func (r *Training) candidates(w io.Writer, all bool) {
@@ -106,26 +105,7 @@ func (r *Training) candidates(w io.Writer, all bool) {
 	if t.Length() > 0 {
 		t.Render()
 	}
-	wrapped(w, failed...)
-}
-
-// wrapped writes texts of one line each in lines that fit, those after its first a little to the
-// right.
-func wrapped(w io.Writer, texts ...string) { hanging(w, "  ", texts...) }
-
-// hanging is wrapped with any indent.
-func hanging(w io.Writer, indent string, texts ...string) { sheet{w, Width}.hanging(indent, texts...) }
-
-func (to sheet) wrapped(texts ...string) { to.hanging("  ", texts...) }
-
-func (to sheet) hanging(indent string, texts ...string) {
-	for _, one := range texts {
-		before := ""
-		for part := range strings.Lines(text.WrapSoft(strings.TrimSpace(printable.Line(one)), to.width-len(indent))) {
-			printable.Fprintf(to, "%s%s\n", before, strings.TrimSpace(part))
-			before = indent
-		}
-	}
+	newSheet(w, 0).wrapped(failed...)
 }
 
 func (r *Training) isWinner(c dict.Candidate) bool {
