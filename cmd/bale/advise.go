@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/balekv/bale/cmd/internal/advise"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
@@ -21,8 +19,8 @@ import (
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/rdb"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/cmd/internal/values"
+	"github.com/redis/go-redis/v9"
 )
 
 type adviseCommand struct {
@@ -96,7 +94,7 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 		err = errors.Join(err, c.writeHTML(a))
 	}
 	if c.JSON != "-" { // in the end: who reads it may stop before all is written
-		report.WriteAdvice(s.Out, a, c.All)
+		a.WriteText(s.Out, c.All)
 	}
 	return err
 }
@@ -223,7 +221,7 @@ func (c *adviseCommand) values(ctx context.Context, s *cli.Streams, o advise.Opt
 
 func (c *adviseCommand) writeHTML(a *advise.Advice) error {
 	var page strings.Builder
-	if err := report.WriteAdviceHTML(&page, a); err != nil {
+	if err := a.WritePage(&page); err != nil {
 		return fmt.Errorf("--html: %w", err)
 	}
 	if err := outfile.Write(c.HTML, []byte(page.String())); err != nil {

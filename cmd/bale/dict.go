@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
@@ -81,10 +81,10 @@ func (c *dictList) Run(ctx context.Context, s *cli.Streams) error {
 			return err
 		}
 	}
-	list := report.NewDictionaries(in, c.Group, refs, time.Now())
+	list := dictionaries.NewDictionaries(in, c.Group, refs, time.Now())
 	if !c.JSON {
 		list.Write(s.Out)
-	} else if err := report.WriteJSON(s.Out, list); err != nil {
+	} else if err := printable.WriteJSON(s.Out, list); err != nil {
 		return err
 	}
 	return list.Sound()
@@ -131,7 +131,7 @@ func (c *dictShow) Run(ctx context.Context, s *cli.Streams) error {
 		if err != nil {
 			return err
 		}
-		report.ShowDictionary(s.Out, d, nil, time.Time{})
+		dictionaries.ShowDictionary(s.Out, d, nil, time.Time{})
 		return nil
 	}
 	id, err := idOf(c.Dictionary)
@@ -148,7 +148,7 @@ func (c *dictShow) Run(ctx context.Context, s *cli.Streams) error {
 		if err != nil {
 			return err
 		}
-		report.ShowDictionary(s.Out, d, states, until)
+		dictionaries.ShowDictionary(s.Out, d, states, until)
 		return nil
 	})
 }
@@ -201,7 +201,7 @@ func (c *dictPublish) Run(ctx context.Context, s *cli.Streams) error {
 // warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
 // may be a mistake.
 func warnOfPlain(w io.Writer, verb, what string, d *dict.Dictionary, group string) {
-	if !report.IsZstdDictionary(d) {
+	if !dictionaries.IsZstdDictionary(d) {
 		printable.Fprintf(w, "bale dict %s: warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v %s\n",
 			verb, what, d.ID(), printable.Option("--group", group))
 	}
@@ -219,7 +219,7 @@ func (c *dictPublish) info(d *dict.Dictionary) (dict.Info, error) {
 	if err != nil {
 		return dict.Info{}, err
 	}
-	var t report.TrainingJSON
+	var t dictionaries.TrainingJSON
 	if err := json.Unmarshal(b, &t); err != nil {
 		return dict.Info{}, fmt.Errorf("%s: %w", c.Training, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
@@ -411,7 +410,7 @@ func (c *dictServers) Run(ctx context.Context, s *cli.Streams) error {
 		case err != nil:
 			return err
 		case c.JSON:
-			return report.WriteJSON(s.Out, append([]dict.Server{}, all...))
+			return printable.WriteJSON(s.Out, append([]dict.Server{}, all...))
 		case len(all) == 0:
 			printable.Fprintf(s.Out, "No server has joined this registry.\n")
 			return nil

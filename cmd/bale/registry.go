@@ -12,15 +12,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/redis/go-redis/v9"
 )
 
 // registryFlags say where the registry of dictionaries is, for a command with a --redis of its own.
@@ -315,15 +314,15 @@ func (s *redisServers) look(ctx context.Context, id frame.DictionaryID) (d *dict
 
 // inventory looks at all that the registry has, and changes nothing. The group, if one is given,
 // must be there.
-func (s *redisServers) inventory(ctx context.Context, group string) (in report.Inventory, err error) {
-	in = report.Inventory{Prefix: s.prefix, Sound: map[frame.DictionaryID]bool{}, Quarantined: map[frame.DictionaryID]time.Time{}}
+func (s *redisServers) inventory(ctx context.Context, group string) (in dictionaries.Inventory, err error) {
+	in = dictionaries.Inventory{Prefix: s.prefix, Sound: map[frame.DictionaryID]bool{}, Quarantined: map[frame.DictionaryID]time.Time{}}
 	names, err := s.registry.Groups(ctx)
 	listed := !errors.Is(err, dict.ErrCorrupt)
 	if err != nil && listed {
 		return in, err
 	}
 	if !listed { // the keys below name the groups, too
-		in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Cause: cli.Told(err)})
+		in.Unreadable = append(in.Unreadable, dictionaries.UnreadableGroup{Cause: cli.Told(err)})
 	}
 	looked := map[string]bool{}
 	state := func(name string) error {
@@ -333,7 +332,7 @@ func (s *redisServers) inventory(ctx context.Context, group string) (in report.I
 		looked[name] = true
 		switch st, err := s.registry.State(ctx, name); {
 		case errors.Is(err, dict.ErrInvalid), errors.Is(err, dict.ErrCorrupt):
-			in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Name: name, Cause: cli.Told(err)})
+			in.Unreadable = append(in.Unreadable, dictionaries.UnreadableGroup{Name: name, Cause: cli.Told(err)})
 		case err != nil:
 			return err
 		default:

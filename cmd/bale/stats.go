@@ -11,7 +11,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/events"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type statsCommand struct {
@@ -79,7 +78,7 @@ func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
 		printable.Fprintf(s.Err, "bale stats: warning: %s\n", cli.Told(errors.New(w)))
 	}
 	if c.JSON != "-" {
-		report.Events(s.Out, summary)
+		summary.WriteText(s.Out)
 	}
 	return out.Write(summary)
 }

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/dict"
 )
@@ -100,9 +100,9 @@ func (c *trainCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return err
 	}
-	left := make([]report.LeftOut, len(c.Exclude))
+	left := make([]dictionaries.LeftOut, len(c.Exclude))
 	for i, n := range dict.CountFields(values, c.Exclude) {
-		left[i] = report.LeftOut{Field: c.Exclude[i], Values: n}
+		left[i] = dictionaries.LeftOut{Field: c.Exclude[i], Values: n}
 		if n == 0 {
 			stop()
 			printable.Fprintf(s.Err, "bale train: WARNING: no value has the field %q, so nothing is left out for it. Is it spelled so? A name counts at any depth, a path from the root (user.token).\n", c.Exclude[i])
@@ -125,7 +125,7 @@ func (c *trainCommand) Run(ctx context.Context, s *cli.Streams) error {
 			return err
 		}
 	}
-	r := &report.Training{
+	r := &dictionaries.Training{
 		LeftOut: left, Values: len(values),
 		Training: training, Source: source, Compress: setting.String(), Seconds: time.Since(start).Seconds(), File: c.Out,
 		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(), CPU: cli.CPU(),
@@ -136,7 +136,7 @@ func (c *trainCommand) Run(ctx context.Context, s *cli.Streams) error {
 	return errors.Join(err, c.report(s, r))
 }
 
-func (c *trainCommand) report(s *cli.Streams, r *report.Training) error {
+func (c *trainCommand) report(s *cli.Streams, r *dictionaries.Training) error {
 	if c.JSON != "-" {
 		r.Write(s.Out, c.All)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/ab"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
-	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type abCommand struct {
@@ -59,7 +58,7 @@ func (c *abCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if r != nil {
 		unwritten := out.Write(r)
 		if c.JSON != "-" {
-			unwritten = errors.Join(unwritten, cli.Show(s, func(w io.Writer) { report.AB(w, r, report.CompareOptions{All: c.All, Width: cli.ReportWidth(s.Out)}) }))
+			unwritten = errors.Join(unwritten, cli.Show(s, func(w io.Writer) { r.WriteText(w, compare.TextOptions{All: c.All, Width: cli.ReportWidth(s.Out)}) }))
 		}
 		switch {
 		case unwritten != nil:

@@ -12,7 +12,6 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
-	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type compareCommand struct {
@@ -66,7 +65,7 @@ func (c *compareCommand) Run(ctx context.Context, s *cli.Streams) error {
 	}
 	if c.JSON != "-" {
 		err = cli.Show(s, func(w io.Writer) {
-			report.Compare(w, r, report.CompareOptions{All: c.All, Width: cli.ReportWidth(s.Out)})
+			r.WriteText(w, compare.TextOptions{All: c.All, Width: cli.ReportWidth(s.Out)})
 		})
 	}
 	if err = errors.Join(err, out.Write(r)); err != nil {

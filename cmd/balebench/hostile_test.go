@@ -15,7 +15,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/flame"
 	"github.com/balekv/bale/cmd/internal/outcome"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -94,9 +93,9 @@ func TestHostile(t *testing.T) {
 			run.Findings = nil
 		}
 		var table, pages bytes.Buffer
-		report.Table(&table, &run, report.Options{Stages: true})
+		run.WriteText(&table, outcome.TextOptions{Stages: true})
 		clitest.CheckShown(t, "the tables of a run", table.String())
-		if err := report.BenchHTML(&pages, &run, &other, report.BenchOptions{}); err != nil {
+		if err := outcome.BenchHTML(&pages, &run, &other, outcome.BenchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		clitest.CheckShown(t, "the page of a run", strings.ReplaceAll(pages.String(), "\u00a0", " "))

@@ -14,7 +14,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/push"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/cmd/internal/serve"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/prom"
@@ -49,7 +48,7 @@ func (b *runCommand) live(ctx context.Context, s *cli.Streams, c *lab.Config, ba
 	p := &livePage{metrics: metrics, baseline: baseline, environment: environment, told: make(chan struct{})}
 	p.tell = sync.OnceFunc(func() { close(p.told) })
 	o := serve.Options{Addr: b.Serve, Metrics: metrics}
-	o.Page = func(w io.Writer) error { return report.BenchShell(w, report.BenchOptions{Live: true}) }
+	o.Page = func(w io.Writer) error { return outcome.BenchShell(w, outcome.BenchOptions{Live: true}) }
 	o.Content = p.show(func(w io.Writer, r *outcome.Run) error {
 		p.asked = true
 		if p.ended != nil {
@@ -60,9 +59,9 @@ func (b *runCommand) live(ctx context.Context, s *cli.Streams, c *lab.Config, ba
 			e.Interrupted = false
 			e.Notes = slices.DeleteFunc(e.Notes, func(note string) bool { return strings.HasPrefix(note, interruptedRun) })
 		}
-		return report.BenchContent(w, r, baseline, pageOptions(r, p.ended == nil))
+		return outcome.BenchContent(w, r, baseline, pageOptions(r, p.ended == nil))
 	})
-	o.Result = p.show(func(w io.Writer, r *outcome.Run) error { return report.WriteJSON(w, r) })
+	o.Result = p.show(func(w io.Writer, r *outcome.Run) error { return printable.WriteJSON(w, r) })
 	if p.server, err = serve.Start(ctx, o); err != nil {
 		return nil, fmt.Errorf("--serve: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/outcome"
-	"github.com/balekv/bale/cmd/internal/report"
 )
 
 // benchOutputs are where the results of a run go beside the tables.
@@ -43,7 +42,7 @@ func openOutputs(b *runCommand, s *cli.Streams) (o *benchOutputs, err error) {
 func (o *benchOutputs) Write(r *outcome.Run) error {
 	return errors.Join(
 		o.json.Write(r),
-		o.html.Put(func(w io.Writer) error { return report.BenchHTML(w, r, o.baseline, pageOptions(r, false)) }),
+		o.html.Put(func(w io.Writer) error { return outcome.BenchHTML(w, r, o.baseline, pageOptions(r, false)) }),
 		o.goBench.Put(func(w io.Writer) error { return compare.Write(w, goBenchmarks(r)) }),
 	)
 }
@@ -55,10 +54,10 @@ func (o *benchOutputs) Discard() {
 }
 
 // pageOptions are those of a run's page. There is no advice on a part of one.
-func pageOptions(r *outcome.Run, live bool) report.BenchOptions {
-	o := report.BenchOptions{Live: live}
+func pageOptions(r *outcome.Run, live bool) outcome.BenchOptions {
+	o := outcome.BenchOptions{Live: live}
 	if len(r.Findings) == 0 && !r.Environment.Interrupted {
-		o.Choices = report.Verdict(r)
+		o.Choices = outcome.Verdict(r)
 	}
 	return o
 }

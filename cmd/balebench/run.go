@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/shirou/gopsutil/v4/mem"
-
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/engine"
@@ -22,9 +20,9 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/push"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/cmd/internal/serve"
 	"github.com/balekv/bale/cmd/internal/values"
+	"github.com/shirou/gopsutil/v4/mem"
 )
 
 type runCommand struct {
@@ -342,7 +340,7 @@ func (b *runCommand) run(ctx context.Context, s *cli.Streams, c lab.Config) (err
 		live.end(ctx, result)
 		err = errors.Join(err, out.Write(result), b.push(context.WithoutCancel(ctx), s, result))
 		if len(b.toStdout()) == 0 {
-			report.Table(s.Out, result, report.Options{Stages: b.Stages, Width: cli.ReportWidth(s.Out)})
+			result.WriteText(s.Out, outcome.TextOptions{Stages: b.Stages, Width: cli.ReportWidth(s.Out)})
 		}
 		if err == nil {
 			err = failures(result)

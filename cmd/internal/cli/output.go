@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/balekv/bale/cmd/internal/outfile"
-	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // Output is where an option such as --json goes; nil is nowhere. A file appears, or is replaced,
@@ -36,7 +36,7 @@ func OpenOutput(option, path string, stdout io.Writer) (*Output, error) {
 
 // Write writes all there is to write as JSON.
 func (o *Output) Write(v any) error {
-	return o.Put(func(w io.Writer) error { return report.WriteJSON(w, v) })
+	return o.Put(func(w io.Writer) error { return printable.WriteJSON(w, v) })
 }
 
 // Put writes all there is to write.
