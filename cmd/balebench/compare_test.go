@@ -236,7 +236,7 @@ func TestLabRunIsComparable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := compare.Compare(t.Context(), r, again, compare.Options{})
+	report, err := compare.Compare(t.Context(), r, again, compare.Rules{})
 	if err != nil {
 		t.Fatal(err)
 	}

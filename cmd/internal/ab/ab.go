@@ -71,15 +71,15 @@ type Result struct {
 	// already.
 	Again *compare.Report `json:"again,omitempty"`
 
-	first [2]*compare.Run // the figures of the first measuring, two rounds for each block
+	first [2]*compare.Benchmarks // the figures of the first measuring, two rounds for each block
 }
 
 // session is a Run in hand.
 type session struct {
 	o       Options
 	rng     *rand.Rand
-	warm    [2]*compare.Run // what each printed first: the cells that are to come in every run
-	process bool            // they print no benchmarks
+	warm    [2]*compare.Benchmarks // what each printed first: the cells that are to come in every run
+	process bool                   // they print no benchmarks
 	done    int
 	total   int
 }
@@ -105,7 +105,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &Result{A: o.A, B: o.B, Blocks: measured, Seed: o.Seed, Interrupted: err != nil, first: runs}
 	var failure error
-	if r.Report, failure = compare.Compare(context.WithoutCancel(ctx), runs[0], runs[1], compare.Options{Gate: o.Gate, Paired: true}); failure != nil {
+	if r.Report, failure = compare.Compare(context.WithoutCancel(ctx), runs[0], runs[1], compare.Rules{Gate: o.Gate, Paired: true}); failure != nil {
 		return nil, failure
 	}
 	if err != nil || r.Report.Regressions == 0 || o.NoConfirm {
@@ -120,7 +120,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		r.Interrupted = true
 		return r, err
 	}
-	if r.Again, err = compare.Compare(ctx, again[0], again[1], compare.Options{Gate: o.Gate, Paired: true}); err != nil {
+	if r.Again, err = compare.Compare(ctx, again[0], again[1], compare.Rules{Gate: o.Gate, Paired: true}); err != nil {
 		return nil, err
 	}
 	r.Report.Confirm(r.Again)
@@ -148,15 +148,15 @@ func (s *session) warmUp(ctx context.Context) error {
 	}
 	s.process = kinds[0]
 	// Before all the blocks are measured, not after them.
-	_, err := compare.Compare(ctx, s.warm[0], s.warm[1], compare.Options{Gate: s.o.Gate, Paired: false})
+	_, err := compare.Compare(ctx, s.warm[0], s.warm[1], compare.Rules{Gate: s.o.Gate, Paired: false})
 	return err
 }
 
 // measure takes blocks, and gives the runs with two rounds for each, and how many there are; that
 // is not all of them only with an error.
-func (s *session) measure(ctx context.Context, blocks int, note string) (runs [2]*compare.Run, measured int, err error) {
+func (s *session) measure(ctx context.Context, blocks int, note string) (runs [2]*compare.Benchmarks, measured int, err error) {
 	for side, w := range s.warm {
-		runs[side] = &compare.Run{Environment: w.Environment, Failed: w.Failed, Behind: w.Behind}
+		runs[side] = &compare.Benchmarks{Environment: w.Environment, Failed: w.Failed, Behind: w.Behind}
 		for _, series := range w.Series {
 			series.Values = nil
 			runs[side].Series = append(runs[side].Series, series)
@@ -194,7 +194,7 @@ func (s *session) measure(ctx context.Context, blocks int, note string) (runs [2
 
 // pick is the figure of each series of the warm-up in a run: the median, where there are several of
 // one.
-func (s *session) pick(run *compare.Run, side, block int) ([]float64, error) {
+func (s *session) pick(run *compare.Benchmarks, side, block int) ([]float64, error) {
 	var values []float64
 	for _, w := range s.warm[side].Series {
 		i := slices.IndexFunc(run.Series, func(o compare.Series) bool { return o.Cell() == w.Cell() && o.Unit == w.Unit })
@@ -209,7 +209,7 @@ func (s *session) pick(run *compare.Run, side, block int) ([]float64, error) {
 
 // once runs a command and reads its output. If that has no benchmarks, process is true and the
 // figures are the process's.
-func (s *session) once(ctx context.Context, side int, what string) (run *compare.Run, process bool, err error) {
+func (s *session) once(ctx context.Context, side int, what string) (run *compare.Benchmarks, process bool, err error) {
 	if s.o.Progress != nil {
 		s.o.Progress(s.done, s.total, fmt.Sprintf("%s: %s", names[side], what))
 	}

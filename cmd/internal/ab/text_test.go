@@ -26,7 +26,7 @@ func TestABTable(t *testing.T) {
 	}
 	a.Values, b.Values = append(a.Values, 100e-6), append(b.Values, 300e-6)
 	compared := func(paired bool) *compare.Report {
-		r, err := compare.Compare(t.Context(), &compare.Run{Series: []compare.Series{a}}, &compare.Run{Series: []compare.Series{b}}, compare.Options{Paired: paired})
+		r, err := compare.Compare(t.Context(), &compare.Benchmarks{Series: []compare.Series{a}}, &compare.Benchmarks{Series: []compare.Series{b}}, compare.Rules{Paired: paired})
 		if err != nil {
 			t.Fatal(err)
 		}

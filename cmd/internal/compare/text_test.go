@@ -15,9 +15,9 @@ import (
 // and a key a byte longer.
 func compared(t *testing.T, name func(i int, base string, keyValues ...string) string) *Report {
 	t.Helper()
-	var runs [2]*Run
+	var runs [2]*Benchmarks
 	for side := range runs {
-		runs[side] = &Run{Environment: []Setting{{Key: "redis", Value: fmt.Sprint(7 + side)}}}
+		runs[side] = &Benchmarks{Environment: []Setting{{Key: "redis", Value: fmt.Sprint(7 + side)}}}
 		for i, compress := range []string{"none", "zstd:3+dict", "zstd:3/go+dict", "s2"} {
 			times := Series{Name: name(i, "RoundTrip", "data", "profiles", "track", "typed", "codec", "json", "compress", compress, "client", "rueidis:4-auto", "callers", "64"), Unit: "sec/op"}
 			for round := range 10 {
@@ -36,7 +36,7 @@ func compared(t *testing.T, name func(i int, base string, keyValues ...string) s
 	}
 	runs[0].Series = append(runs[0].Series, Series{Name: "Gone", Unit: "sec/op", Values: []float64{1}})
 	runs[1].Failed = []Failure{{Cell: "Gone", Error: "4 of 100 came back changed"}}
-	r, err := Compare(t.Context(), runs[0], runs[1], Options{})
+	r, err := Compare(t.Context(), runs[0], runs[1], Rules{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +93,10 @@ func TestCompareFewCells(t *testing.T) {
 		return s
 	}
 	const cannot = "%s with a time are too few to see whether the whole machine was slower"
-	one := &Run{Series: []Series{times("none", 0.1)}, Warnings: []string{"BUSY MACHINE: other programs used 1.5 of 2 cores meanwhile"}, Versions: []Setting{{Key: "example.com/codec", Value: "v1.0.0"}}}
-	two := &Run{Series: []Series{times("none", 0.1), times("s2", 0.0001)}, Versions: []Setting{{Key: "example.com/codec", Value: "v1.1.0"}}}
-	four := &Run{Series: []Series{times("none", 0.0001), times("s2", 0.0001), times("lz4", 0.0001), times("zstd:3", 0.0001)}}
-	five := &Run{Series: slices.Clone(four.Series)}
+	one := &Benchmarks{Series: []Series{times("none", 0.1)}, Warnings: []string{"BUSY MACHINE: other programs used 1.5 of 2 cores meanwhile"}, Versions: []Setting{{Key: "example.com/codec", Value: "v1.0.0"}}}
+	two := &Benchmarks{Series: []Series{times("none", 0.1), times("s2", 0.0001)}, Versions: []Setting{{Key: "example.com/codec", Value: "v1.1.0"}}}
+	four := &Benchmarks{Series: []Series{times("none", 0.0001), times("s2", 0.0001), times("lz4", 0.0001), times("zstd:3", 0.0001)}}
+	five := &Benchmarks{Series: slices.Clone(four.Series)}
 	for i := range five.Series {
 		five.Series[i].Values = slices.Clone(five.Series[i].Values)
 		for k := range five.Series[i].Values {
@@ -105,7 +105,7 @@ func TestCompareFewCells(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name       string
-		old, new   *Run
+		old, new   *Benchmarks
 		want, none []string
 	}{
 		{"one", one, one, []string{fmt.Sprintf(cannot, "1 cell"), "WARNING: the old run: BUSY MACHINE", "WARNING: the new run: BUSY MACHINE",
@@ -116,7 +116,7 @@ func TestCompareFewCells(t *testing.T) {
 		{"four slower", four, five, []string{"WARNING: the time of the median cell changed by +4.0%"}, []string{"cannot be told"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := Compare(t.Context(), test.old, test.new, Options{})
+			r, err := Compare(t.Context(), test.old, test.new, Rules{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,11 +135,11 @@ func TestCompareFewCells(t *testing.T) {
 
 func TestComparePackages(t *testing.T) {
 	for paths, want := range map[[2]string]string{{"example.com/a/codec", "example.com/a/store"}: "\ncodec    X", {"example.com/a/codec", "example.com/b/codec"}: "\nexample.com/a/codec  X"} {
-		run := &Run{}
+		run := &Benchmarks{}
 		for _, p := range paths {
 			run.Series = append(run.Series, Series{Package: p, Name: "X", Unit: "sec/op", Values: []float64{1}}, Series{Package: p, Name: "Y", Unit: "sec/op", Values: []float64{1}})
 		}
-		r, err := Compare(t.Context(), run, run, Options{})
+		r, err := Compare(t.Context(), run, run, Rules{})
 		if err != nil {
 			t.Fatal(err)
 		}

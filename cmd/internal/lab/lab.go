@@ -284,7 +284,7 @@ func (r *run) result(complete bool) *outcome.Run {
 	result := &outcome.Run{
 		Dictionaries: slices.Clone(r.dictionaries), Skipped: slices.Clone(r.skipped), Timeline: r.timeline.moments(),
 		Environment: outcome.Environment{
-			Seed: r.Seed, DurationS: r.Duration.Seconds() * float64(rounds) / float64(r.Rounds), Rounds: rounds, Interrupted: !complete,
+			Seed: r.Seed, DurationS: r.Duration.Seconds() * float64(rounds) / float64(r.Rounds), Rounds: rounds, Planned: r.Rounds, Interrupted: !complete,
 			Load: r.load(), Mix: r.Mix.Proportion(), Seconds: time.Since(r.began).Seconds(),
 		},
 	}

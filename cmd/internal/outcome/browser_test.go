@@ -45,7 +45,7 @@ func TestBenchHTMLInBrowser(t *testing.T) {
 	} {
 		for _, v := range c.views {
 			t.Run(c.name+"-"+v.Name, func(t *testing.T) {
-				address := pagetest.File(t, benchHTML(t, c.run, c.baseline, BenchOptions{Choices: benchChoices}))
+				address := pagetest.File(t, benchHTML(t, c.run, PageOptions{Baseline: c.baseline}))
 				tab, s := pagetest.Open(t, ctx, address, v)
 				pagetest.Screenshot(t, tab, c.name+"-"+v.Name)
 				if n, want := len(pagetest.Evaluate[[]string](t, tab, sheets)), map[bool]int{true: c.sheets, false: min(c.sheets, 1)}[v.NoJS]; n != want {
@@ -90,7 +90,7 @@ func typedCells(column string) string {
 
 func benchByKeyboard(t *testing.T, ctx context.Context) {
 	run := broken()
-	address := pagetest.File(t, benchHTML(t, run, nil, BenchOptions{}))
+	address := pagetest.File(t, benchHTML(t, run, PageOptions{}))
 	tab, s := pagetest.Open(t, ctx, address, pagetest.Views[0])
 	shown := func(want ...string) {
 		t.Helper()
@@ -164,23 +164,23 @@ func benchLive(t *testing.T, ctx context.Context) {
 	run := outcomeOf(mixed())
 	var mu sync.Mutex
 	cells, live, asked := 12, true, 0
-	part := func(w io.Writer, write func(io.Writer, *Run, *Run, BenchOptions) error) {
+	part := func(w io.Writer, write func(*Run, io.Writer, PageOptions) error) {
 		mu.Lock()
 		defer mu.Unlock()
 		some := *run
 		some.Cells, some.Sweeps = run.Cells[:cells], nil
-		if err := write(w, &some, nil, BenchOptions{Live: live}); err != nil {
+		if err := write(&some, w, PageOptions{Live: live}); err != nil {
 			t.Error(err)
 		}
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /run/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		if err := BenchShell(w, BenchOptions{Live: true}); err != nil {
+		if err := (&Run{}).WritePage(w, PageOptions{Live: true}); err != nil {
 			t.Error(err)
 		}
 	})
 	mux.HandleFunc("GET /run/content", func(w http.ResponseWriter, _ *http.Request) {
-		part(w, BenchContent)
+		part(w, (*Run).WriteContent)
 		mu.Lock()
 		asked++
 		mu.Unlock()
@@ -240,7 +240,7 @@ func benchLive(t *testing.T, ctx context.Context) {
 
 // benchOnPaper prints: all sheets are on the paper.
 func benchOnPaper(t *testing.T, ctx context.Context) {
-	tab, _ := pagetest.Open(t, ctx, pagetest.File(t, benchHTML(t, outcomeOf(mixed()), nil, BenchOptions{})), pagetest.Views[1])
+	tab, _ := pagetest.Open(t, ctx, pagetest.File(t, benchHTML(t, outcomeOf(mixed()), PageOptions{})), pagetest.Views[1])
 	paper := pagetest.Get(t, tab, chromedp.PrintToPDF(chromedp.PDFPaper(chromedp.PaperA4)))
 	if !bytes.HasPrefix(paper, []byte("%PDF-")) {
 		t.Errorf("%.20q is no PDF", paper)

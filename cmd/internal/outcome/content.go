@@ -91,16 +91,23 @@ type benchPanel struct {
 	names []string // what tells each from the others
 }
 
-func newBenchContent(run, baseline *Run, o BenchOptions) *benchContent {
+func newBenchContent(run *Run, o PageOptions) *benchContent {
+	baseline := o.Baseline
+	if o.Live { // it is not whole yet, and nobody ended it
+		live := *run
+		run, run.Environment.Interrupted = &live, false
+	}
 	e := &run.Environment
 	c := &benchContent{Live: o.Live, Kicker: kicker(run, o.Live), Facts: environment(e)}
 	c.Findings = findingsOf(run.Findings)
-	for _, s := range o.Choices {
-		c.Choices = append(c.Choices, printable.Line(s))
+	if len(run.Findings) == 0 && !run.Environment.Interrupted {
+		for _, s := range verdict(run) {
+			c.Choices = append(c.Choices, printable.Line(s))
+		}
 	}
 	cells := benchCells(run, baseline)
 	sets := sheetsOf(cells)
-	c.Answer = benchAnswer(run, len(sets), o)
+	c.Answer = benchAnswer(run, len(sets), c.Choices, o.Live)
 	if len(c.Choices) == 1 || len(c.Findings) > 0 {
 		c.Choices = nil
 	}
@@ -122,7 +129,7 @@ func newBenchContent(run, baseline *Run, o BenchOptions) *benchContent {
 	ids := map[string]bool{}
 	for _, set := range sets {
 		id := slug("data-"+set[0].Dataset, ids)
-		c.Sheets = append(c.Sheets, sheetOf(id, run, cells, set, swept, max(flameNodes/max(profiles, 1)-rowNodes, 10), baseline != nil))
+		c.Sheets = append(c.Sheets, sheetOf(id, run, cells, set, swept, max(flameNodes/max(profiles, 1)-rowNodes, 5), baseline != nil))
 	}
 	for _, track := range tracksOf(cells) {
 		t := benchTable{ID: slug("cells-"+track[0].Track, ids), Title: "All cells"}
@@ -161,22 +168,22 @@ func kicker(run *Run, live bool) string {
 	return strings.Join(parts, " · ")
 }
 
-func benchAnswer(run *Run, sets int, o BenchOptions) string {
+func benchAnswer(run *Run, sets int, choices []string, live bool) string {
 	cells := fmt.Sprintf("%s of %s", page.Plural(len(run.Cells), "cell"), page.Plural(sets, "dataset"))
 	switch {
-	case len(run.Cells) == 0 && o.Live:
+	case len(run.Cells) == 0 && live:
 		return "Nothing is measured yet"
 	case len(run.Cells) == 0:
 		return "Nothing was measured"
 	case run.Environment.Question != "":
 		return printable.Line(run.Environment.Question)
-	case o.Live:
+	case live:
 		return cells + " so far"
 	case run.Environment.Interrupted:
 		return cells + ", interrupted"
-	case len(o.Choices) == 1:
-		return printable.Line(o.Choices[0])
-	case len(o.Choices) > 1:
+	case len(choices) == 1:
+		return choices[0]
+	case len(choices) > 1:
 		return fmt.Sprintf("What to choose for each of %s", page.Plural(sets, "dataset"))
 	}
 	return cells
@@ -237,13 +244,6 @@ func benchWarnings(run *Run, cells []*benchCell) (all []string) {
 	if n := len(bad) - failedListed; n > 0 {
 		all = append(all, fmt.Sprintf("Another %s without figures; the table of all cells has them.", page.Plural(n, "cell")))
 	}
-	if e.Interrupted {
-		s := "The run was interrupted."
-		if e.CellsLeftOut > 0 {
-			s += fmt.Sprintf(" %s not measured in a whole round, and not shown.", were(e.CellsLeftOut, "cell"))
-		}
-		all = append(all, s)
-	}
 	if e.Embedded {
 		all = append(all, "The server is an embedded stand-in for Redis within this process. Ratios are exact; latencies mean little, and bytes a key are unknown.")
 	}
@@ -253,7 +253,7 @@ func benchWarnings(run *Run, cells []*benchCell) (all []string) {
 	if unsteady > 0 {
 		all = append(all, fmt.Sprintf("%s still getting faster or slower when the warm-up was given up, in one round or more.", were(unsteady, "cell")))
 	}
-	for _, n := range e.Notes {
+	for _, n := range append(slices.Clone(e.Notes), run.Warnings()...) {
 		all = append(all, printable.Line(n))
 	}
 	return all

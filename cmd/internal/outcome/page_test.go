@@ -262,17 +262,14 @@ func broken() *Run {
 	return run
 }
 
-func benchHTML(t *testing.T, run, baseline *Run, o BenchOptions) string {
+func benchHTML(t *testing.T, run *Run, o PageOptions) string {
 	t.Helper()
 	var w bytes.Buffer
-	if err := BenchHTML(&w, run, baseline, o); err != nil {
+	if err := run.WritePage(&w, o); err != nil {
 		t.Fatal(err)
 	}
 	return w.String()
 }
-
-var benchChoices = []string{"Choose json + zstd:3+dict for profile: 261 bytes a key in Redis instead of 593 (56% less), at 0.97 times the throughput of json + none with 64 callers.",
-	"Choose json + s2+dict for logs: 1,204 bytes a key in Redis instead of 4,112 (71% less), at 1.21 times the throughput of json + none with 64 callers."}
 
 func TestBenchHTML(t *testing.T) {
 	was := mixed()
@@ -281,10 +278,10 @@ func TestBenchHTML(t *testing.T) {
 	now.seed, now.faster = 4, true
 	now.typed, now.dynamic, now.compress, now.sweep, now.profiles = now.typed[:1], nil, now.compress[5:], false, nil
 	for golden, html := range map[string]string{
-		"testdata/bench.html":          benchHTML(t, outcomeOf(mixed()), nil, BenchOptions{Choices: benchChoices}),
-		"testdata/bench-baseline.html": benchHTML(t, outcomeOf(now), outcomeOf(was), BenchOptions{Choices: benchChoices[:1]}),
-		"testdata/bench-study.html":    benchHTML(t, studied(), nil, BenchOptions{}),
-		"testdata/bench-none.html":     benchHTML(t, &Run{}, nil, BenchOptions{Live: true}),
+		"testdata/bench.html":          benchHTML(t, outcomeOf(mixed()), PageOptions{}),
+		"testdata/bench-baseline.html": benchHTML(t, outcomeOf(now), PageOptions{Baseline: outcomeOf(was)}),
+		"testdata/bench-study.html":    benchHTML(t, studied(), PageOptions{}),
+		"testdata/bench-none.html":     benchHTML(t, &Run{}, PageOptions{Live: true}),
 	} {
 		pagetest.Golden(t, golden, 0, html)
 	}
@@ -299,14 +296,14 @@ func TestBenchHTMLOfLowerBounds(t *testing.T) {
 		return outcomeOf(s)
 	}
 	exactly := run()
-	if got := benchHTML(t, exactly, exactly, BenchOptions{}); strings.Contains(got, "≥") {
+	if got := benchHTML(t, exactly, PageOptions{Baseline: exactly}); strings.Contains(got, "≥") {
 		t.Error("a lower bound where there is none")
 	}
 	bounded := run()
 	for _, i := range []int{0, bounded.Sweeps[0].Cells[4]} { // above the knee
 		bounded.Cells[i].AtLeast = true
 	}
-	got := benchHTML(t, bounded, exactly, BenchOptions{})
+	got := benchHTML(t, bounded, PageOptions{Baseline: exactly})
 	c := &bounded.Cells[0]
 	p99 := page.Microseconds(c.P99.Median)
 	for what, want := range map[string]string{
@@ -330,7 +327,7 @@ func TestBenchHTMLOfLowerBounds(t *testing.T) {
 		baseline *Run
 		told     bool
 	}{"an exact figure": {exactly, true}, "a lower bound": {bounded, false}} {
-		if got := benchHTML(t, exactly, test.baseline, BenchOptions{}); strings.Contains(got, change) != test.told {
+		if got := benchHTML(t, exactly, PageOptions{Baseline: test.baseline}); strings.Contains(got, change) != test.told {
 			t.Errorf("a change since %s: told %v", name, !test.told)
 		}
 	}
@@ -346,7 +343,7 @@ func TestBenchHTMLIsSmall(t *testing.T) {
 	for name, s := range map[string]benchShape{"180 cells": whole(), "200 cells with profiles": large} {
 		run := outcomeOf(s)
 		for with, baseline := range map[string]*Run{"": nil, ", and a baseline": outcomeOf(s)} {
-			got := benchHTML(t, run, baseline, BenchOptions{})
+			got := benchHTML(t, run, PageOptions{Baseline: baseline})
 			t.Logf("%s%s (%d): %d bytes", name, with, len(run.Cells), len(got))
 			if len(got) > limit {
 				t.Errorf("%s%s: %d bytes, more than %d", name, with, len(got), limit)
@@ -356,7 +353,7 @@ func TestBenchHTMLIsSmall(t *testing.T) {
 }
 
 func TestBenchHTMLIsClosed(t *testing.T) {
-	got := benchHTML(t, broken(), broken(), BenchOptions{Choices: []string{pagetest.Hostile}})
+	got := benchHTML(t, broken(), PageOptions{Baseline: broken()})
 	pagetest.Closed(t, got)
 	if strings.Contains(got, "connect-src") {
 		t.Error("it may ask for something")
@@ -367,7 +364,7 @@ func TestBenchHTMLIsClosed(t *testing.T) {
 			t.Errorf("no %s", want)
 		}
 	}
-	if live := benchHTML(t, broken(), nil, BenchOptions{Live: true}); !strings.Contains(live, "connect-src 'self';") || !strings.Contains(live, `data-live="true"`) {
+	if live := benchHTML(t, broken(), PageOptions{Live: true}); !strings.Contains(live, "connect-src 'self';") || !strings.Contains(live, `data-live="true"`) {
 		t.Error("a live page cannot ask for more")
 	}
 }
@@ -382,7 +379,7 @@ func TestBenchHTMLTracks(t *testing.T) {
 			}
 		}
 	}
-	got := benchHTML(t, outcomeOf(mixed()), nil, BenchOptions{})
+	got := benchHTML(t, outcomeOf(mixed()), PageOptions{})
 	for _, want := range []string{`<h2 id="cells-typed-heading">All cells, typed track</h2>`,
 		`<h2 id="cells-dynamic-heading">All cells, dynamic track</h2>`, `<option value="data-profile">profile, typed</option>`,
 		`<option value="data-profile-2">profile, dynamic</option>`} {
@@ -415,7 +412,7 @@ func TestBenchHTMLOfAnything(t *testing.T) {
 	}
 	for _, run := range []*Run{odd, {}, only, zero} {
 		for _, baseline := range []*Run{nil, odd, {}} {
-			got := strings.Split(benchHTML(t, run, baseline, BenchOptions{}), "<script>")[0]
+			got := strings.Split(benchHTML(t, run, PageOptions{Baseline: baseline}), "<script>")[0]
 			for _, bad := range []string{"NaN", "Inf"} {
 				if i := strings.Index(got, bad); i >= 0 {
 					t.Errorf("a figure that is none: %q", got[max(0, i-80):min(len(got), i+20)])
@@ -467,7 +464,7 @@ func TestBenchPanels(t *testing.T) {
 // that do it again.
 func TestBenchHTMLOfStudy(t *testing.T) {
 	run := studied()
-	got := benchHTML(t, run, nil, BenchOptions{Choices: benchChoices})
+	got := benchHTML(t, run, PageOptions{})
 	at := 0
 	for _, want := range []string{"<title>balebench study network: Up to which bandwidth", `<h1 id="answer">Up to which bandwidth does compression have the higher throughput?</h1>`, "<li>These are medians.</li>",
 		`<section aria-label="profile">`, "<li>zstd:3&#43;dict: 2.57 times (2.30 to 2.79) over 10mbit.</li>", `<dl class="figures">`, `<section id="found"`, "no significant difference from 1. Beside a figure",
@@ -643,7 +640,7 @@ func BenchmarkBenchContent(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		w.Reset()
-		if err := BenchContent(&w, run, nil, BenchOptions{Live: true}); err != nil {
+		if err := run.WriteContent(&w, PageOptions{Live: true}); err != nil {
 			b.Fatal(err)
 		}
 	}

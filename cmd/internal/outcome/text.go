@@ -63,7 +63,7 @@ func (r *Run) WriteText(w io.Writer, o TextOptions) {
 		t.choose(shown)
 		t.legend(shown)
 	}
-	notes := slices.Clone(e.Notes)
+	notes := append(slices.Clone(e.Notes), r.Warnings()...)
 	if e.Embedded {
 		notes = slices.Insert(notes, 0, "EMBEDDED SERVER: no redis-server was found, or it was asked for: this is miniredis within this process. Ratios are exact; latencies mean little, "+
 			"and bytes a key are unknown. Debian: apt-get install redis-server")
@@ -97,7 +97,7 @@ func (r *Run) WriteText(w io.Writer, o TextOptions) {
 	case len(r.Findings) > 0:
 		findings(t.Sheet, r.Findings)
 	default:
-		t.Wrapped(append(kept(r), Verdict(r)...)...)
+		t.Wrapped(append(kept(r), verdict(r)...)...)
 	}
 }
 

@@ -89,7 +89,7 @@ func TestTable(t *testing.T) {
 		{"testdata/interrupted.txt", TextOptions{}, func(r *Run) {
 			r.Cells, r.Dictionaries = r.Cells[:3], nil
 			r.Environment.Interrupted, r.Environment.Rounds, r.Environment.DurationS, r.Environment.CellsLeftOut = true, 1, 1./3, 6
-			r.Environment.Notes = append(r.Environment.Notes, "INTERRUPTED: these are figures of 1 of 3 rounds, for 3 of 9 cells")
+			r.Environment.Planned = 3
 		}},
 		{"testdata/stages.txt", TextOptions{Stages: true}, func(r *Run) { r.Cells = r.Cells[:2] }},
 		{"testdata/embedded.txt", TextOptions{}, func(r *Run) {
@@ -312,7 +312,7 @@ func TestVerdict(t *testing.T) {
 			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.10 times (2.06 to 2.14) the throughput of goredis + json + none with 64 callers, and at 0.84 times (0.82 to 0.86) that of rueidis + json + none."},
 		{"nothing verified", []Cell{{Identity: Identity{Dataset: "m", Concurrency: 1}}}, "Choose nothing for m: no cell was verified."},
 	} {
-		if got := strings.Join(Verdict(&Run{Cells: test.cells}), "\n"); got != test.want {
+		if got := strings.Join(verdict(&Run{Cells: test.cells}), "\n"); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
 		}
 	}
@@ -325,7 +325,7 @@ func TestServerName(t *testing.T) {
 		run.Environment.RedisVersion = version
 		var table strings.Builder
 		run.WriteText(&table, TextOptions{})
-		for what, got := range map[string]string{"table": table.String(), "page": benchHTML(t, run, nil, BenchOptions{})} {
+		for what, got := range map[string]string{"table": table.String(), "page": benchHTML(t, run, PageOptions{})} {
 			if !strings.Contains(got, want) || strings.Contains(got, "Redis Valkey") {
 				t.Errorf("%s: %q is not in it, or is called Redis", what, want)
 			}

@@ -13,13 +13,13 @@ const (
 	asGood        = 1.03 // times the fewest bytes: among such cells the fastest is chosen
 )
 
-// Verdict recommends a setting for each set of values, in a line with its saving. It looks at the
+// verdict recommends a setting for each set of values, in a line with its saving. It looks at the
 // verified cells of closed loops with the most callers that keep at least half of the throughput of
 // the plain values. Of the cells within 3% of the fewest bytes it chooses the fastest. Bytes are
 // those that Redis allocates, or stored bytes if the former are unknown. Memory comes first because
 // it is the cost. The throughput stands beside it, measured with client and server on one machine,
 // where compression costs the most.
-func Verdict(r *Run) (lines []string) {
+func verdict(r *Run) (lines []string) {
 	for _, cells := range byDataset(r.Cells) {
 		// At a given rate the throughput shows nothing. Servers and batches are not the
 		// compressor's merit.

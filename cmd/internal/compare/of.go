@@ -1,4 +1,4 @@
-package main
+package compare
 
 import (
 	"fmt"
@@ -6,62 +6,57 @@ import (
 	"strings"
 	"time"
 
-	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
-// goBenchmarks are the rounds of a run as benchmarks of Go.
-func goBenchmarks(r *outcome.Run) *compare.Run {
+// Of are the rounds of a run of the lab as benchmarks of Go.
+func Of(r *outcome.Run) *Benchmarks {
 	e := r.Environment
 	goos, goarch, _ := strings.Cut(e.OS, "/")
-	run := &compare.Run{
-		Environment: []compare.Setting{
+	run := &Benchmarks{
+		Environment: []Setting{
 			{Key: "goos", Value: goos}, {Key: "goarch", Value: goarch}, {Key: "cpu", Value: e.CPU}, {Key: "cores", Value: fmt.Sprint(e.Cores)}, {Key: "go", Value: e.Go},
 			{Key: "redis", Value: e.RedisVersion}, {Key: "zstd", Value: e.Zstd}, {Key: "load", Value: e.Load},
 			{Key: "round", Value: roundLength(e).String()}, // a short one has fewer collections and another P99
 		},
-		Versions: []compare.Setting{{Key: "bale", Value: e.Bale}},
+		Versions: []Setting{{Key: "bale", Value: e.Bale}},
+		Warnings: r.Warnings(),
 	}
-	known := map[compare.Setting]bool{}
+	known := map[Setting]bool{}
 	for _, l := range e.Libraries {
-		if v := (compare.Setting{Key: l.Module, Value: l.Version}); v.Key != "" && v.Value != "" && !known[v] {
+		if v := (Setting{Key: l.Module, Value: l.Version}); v.Key != "" && v.Value != "" && !known[v] {
 			known[v] = true
 			run.Versions = append(run.Versions, v)
-		}
-	}
-	for _, note := range e.Notes {
-		if strings.HasPrefix(note, busyMachine) || strings.HasPrefix(note, interruptedRun) {
-			run.Warnings = append(run.Warnings, oneLine(note))
 		}
 	}
 	for _, c := range r.Cells {
 		name := benchmarkName(c.Identity, c.Values, e.Mix)
 		if !c.Verified {
-			failure := compare.Failure{Cell: name, Error: oneLine(c.Error)}
+			failure := Failure{Cell: name, Error: oneLine(c.Error)}
 			if !c.Mismatch {
 				failure.Error = "could not be measured: " + failure.Error
 			}
 			run.Failed = append(run.Failed, failure)
 			continue
 		}
-		series := func(s compare.Series, of func(outcome.Round) float64) {
+		series := func(s Series, of func(outcome.Round) float64) {
 			s.Name = name
 			for _, round := range c.Rounds {
 				s.Values = append(s.Values, of(round))
 			}
 			run.Series = append(run.Series, s)
 		}
-		add := func(unit string, of func(outcome.Round) float64) { series(compare.Series{Unit: unit}, of) }
+		add := func(unit string, of func(outcome.Round) float64) { series(Series{Unit: unit}, of) }
 		once := func(unit string, v float64) {
-			series(compare.Series{Unit: unit, Exact: true}, func(outcome.Round) float64 { return v })
+			series(Series{Unit: unit, Exact: true}, func(outcome.Round) float64 { return v })
 		}
 		atLeast := c.AtLeast || slices.ContainsFunc(c.Rounds, func(r outcome.Round) bool { return r.AtLeast })
 		latency := func(unit string, of func(outcome.Round) float64) {
-			series(compare.Series{Unit: unit, AtLeast: atLeast}, of)
+			series(Series{Unit: unit, AtLeast: atLeast}, of)
 		}
 		last := len(outcome.Stages) - 1
 		if c.Rate > 0 && !c.Kept() {
-			run.Behind = append(run.Behind, compare.Failure{Cell: name, Error: notKept(&c)})
+			run.Behind = append(run.Behind, Failure{Cell: name, Error: notKept(&c)})
 		}
 		if !c.Kept() { // otherwise it is what was asked for
 			add("sec/op", func(r outcome.Round) float64 { return 1 / r.OpsPerSecond })
@@ -116,5 +111,5 @@ func benchmarkName(i outcome.Identity, values int, mix string) string {
 	if i.Rate > 0 {
 		parts = append(parts, "rate", fmt.Sprint(i.Rate))
 	}
-	return compare.Name("RoundTrip", parts...)
+	return Name("RoundTrip", parts...)
 }
