@@ -59,7 +59,7 @@ func TestHostile(t *testing.T) {
 		r.Skipped = []outcome.Skipped{{}}
 		r.Dictionaries = []outcome.Dictionary{{}, {Payload: 1}}
 		r.Environment.Libraries = []outcome.Library{{}}
-		r.Environment.Notes = []string{"", busyMachine}
+		r.Environment.Notes = []string{"", ""}
 		r.Findings = []outcome.Finding{{Says: []string{"", ""}, Columns: []string{"", ""}, Rows: [][]outcome.Figure{{{}, {}}}}}
 		r.Cells = append(r.Cells, r.Cells[0])
 		r.Cells[len(r.Cells)-1].Verified = false
@@ -95,7 +95,7 @@ func TestHostile(t *testing.T) {
 		var table, pages bytes.Buffer
 		run.WriteText(&table, outcome.TextOptions{Stages: true})
 		clitest.CheckShown(t, "the tables of a run", table.String())
-		if err := outcome.BenchHTML(&pages, &run, &other, outcome.BenchOptions{}); err != nil {
+		if err := run.WritePage(&pages, outcome.PageOptions{Baseline: &other}); err != nil {
 			t.Fatal(err)
 		}
 		clitest.CheckShown(t, "the page of a run", strings.ReplaceAll(pages.String(), "\u00a0", " "))

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 )
 
@@ -19,17 +20,17 @@ import (
 var ErrCommand = errors.New("it cannot be compared")
 
 const (
-	defaultTimeout = 10 * time.Minute
+	// DefaultTimeout of a run of a command.
+	DefaultTimeout = 10 * time.Minute
 
-	// defaultBlocks: on a machine with six times as much load as processors, intervals of 20 blocks
+	// DefaultBlocks: on a machine with six times as much load as processors, intervals of 20 blocks
 	// were a quarter as wide as those of 10 longer blocks. The 10 blocks had runs of twice the
 	// length. With more blocks a disturbance hits one run of many. Their 40 pairs are enough for
 	// any number of comparisons.
-	defaultBlocks = 20
-)
+	DefaultBlocks = 20
 
-// MaxBlocks bounds Options.Blocks.
-const MaxBlocks = 200
+	maxBlocks = 200
+)
 
 // Options are what to compare, and how.
 type Options struct {
@@ -38,7 +39,7 @@ type Options struct {
 	// compares the time, processor time and memory of the process.
 	A, B string
 
-	// Blocks of four runs, which are two pairs; 1 to MaxBlocks. Default: 20. It takes 3 to prove a
+	// Blocks of four runs, which are two pairs; 1 to 200. Default: [DefaultBlocks]. It takes 3 to prove a
 	// change of a single figure.
 	Blocks int
 
@@ -51,7 +52,7 @@ type Options struct {
 	// NoConfirm takes a regression as found without measuring it again.
 	NoConfirm bool
 
-	// Timeout is of one run of a command. Default: ten minutes.
+	// Timeout is of one run of a command. Default: [DefaultTimeout].
 	Timeout time.Duration
 
 	// Progress is called before each run, if it is set. Total grows when a regression is measured
@@ -88,13 +89,14 @@ type session struct {
 // [compare.ErrIncomparable]. When ctx ends, Run ends the processes that it started and all their
 // children. If at least one block was measured, it returns a Result beside the error.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
+	o.Blocks, o.Timeout = cmp.Or(o.Blocks, DefaultBlocks), cmp.Or(o.Timeout, DefaultTimeout)
+	switch {
+	case o.Blocks < 1 || o.Blocks > maxBlocks:
+		return nil, fmt.Errorf("%w: --blocks %d, must be 1 to %d", cli.ErrUsage, o.Blocks, maxBlocks)
+	case o.Timeout < 0:
+		return nil, fmt.Errorf("%w: --timeout %v, must be above 0", cli.ErrUsage, o.Timeout)
 	}
-	if o.Blocks < 0 || o.Blocks > MaxBlocks {
-		return nil, fmt.Errorf("%w: %d blocks, must be 1 to %d", ErrCommand, o.Blocks, MaxBlocks)
-	}
-	blocks := cmp.Or(o.Blocks, defaultBlocks)
+	blocks := o.Blocks
 	s := &session{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0)), total: 2 + 4*blocks}
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err

@@ -23,3 +23,6 @@ func (r *Result) WriteText(w io.Writer, o compare.TextOptions) {
 	}
 	r.Report.WriteText(w, o)
 }
+
+// Err is that of [compare.Report].
+func (r *Result) Err() error { return r.Report.Err() }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/internal/testvalues"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -342,5 +343,16 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := Read(ctx, endless{cancel}, "old.txt"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestManyLibraries: repeated versions are listed once.
+func TestManyLibraries(t *testing.T) {
+	r := outcome.Run{Environment: outcome.Environment{Bale: "v1"}}
+	for i := range 30_000 {
+		r.Environment.Libraries = append(r.Environment.Libraries, outcome.Library{Module: fmt.Sprint("m", i%15_000), Version: "v1"})
+	}
+	if n := len(Of(&r).Versions); n != 15_001 {
+		t.Errorf("%d versions", n)
 	}
 }

@@ -95,7 +95,7 @@ func newBenchContent(run *Run, o PageOptions) *benchContent {
 	baseline := o.Baseline
 	if o.Live { // it is not whole yet, and nobody ended it
 		live := *run
-		run, run.Environment.Interrupted = &live, false
+		live.Environment.Interrupted, run = false, &live
 	}
 	e := &run.Environment
 	c := &benchContent{Live: o.Live, Kicker: kicker(run, o.Live), Facts: environment(e)}

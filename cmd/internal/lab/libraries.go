@@ -1,39 +1,38 @@
-package main
+package lab
 
 import (
-	"cmp"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/engine"
-	"github.com/balekv/bale/cmd/internal/lab"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/frame"
 )
 
 // libraries are what does the work in a run: serializers, then compressors, then clients, each
 // once.
-func libraries(c lab.Config) (all []outcome.Library) {
+func libraries(c *Config) (all []outcome.Library) {
 	add := func(l outcome.Library) {
 		if !slices.Contains(all, l) {
 			all = append(all, l)
 		}
 	}
+	module := func(name, path, note string) outcome.Library {
+		return outcome.Library{Name: name, Module: path, Version: dataset.ModuleVersion(path), Note: note}
+	}
 	codecs := dataset.CodecInfos()
 	for _, name := range c.Codecs {
 		if i := slices.IndexFunc(codecs, func(i dataset.CodecInfo) bool { return i.Name == name }); i >= 0 {
-			add(outcome.Library{Name: name, Module: codecs[i].Library, Version: codecs[i].Version(), Note: codecNote(codecs[i])})
+			add(outcome.Library{Name: name, Module: codecs[i].Library, Version: codecs[i].Version(), Note: codecs[i].Note})
 		}
 	}
 	for _, s := range c.Compress {
 		switch {
 		case s.Algorithm == frame.Stored:
 		case s.Algorithm == frame.Zstd && !s.Go && engine.Default != nil:
-			module, version, _ := strings.Cut(engine.Name, " ")
-			add(outcome.Library{Name: s.Algorithm.String(), Module: module, Version: version})
+			library, version, _ := strings.Cut(engine.Name, " ")
+			add(outcome.Library{Name: s.Algorithm.String(), Module: library, Version: version})
 		default:
 			name := engine.Setting{Setting: s.Setting, Go: s.Go}
 			name.Level = ""
@@ -45,12 +44,6 @@ func libraries(c lab.Config) (all []outcome.Library) {
 		add(module(s.Name, path, note))
 	}
 	return all
-}
-
-// codecNote is what a codec's description adds to the name of its format.
-func codecNote(i dataset.CodecInfo) string {
-	_, note, _ := strings.Cut(i.About, "; ")
-	return note
 }
 
 func compressorModule(a frame.Algorithm) string {
@@ -74,18 +67,3 @@ func clientModule(name string) (path, note string) {
 	}
 	return "", ""
 }
-
-func module(name, path, note string) outcome.Library {
-	return outcome.Library{Name: name, Module: path, Version: moduleVersions()[path], Note: note}
-}
-
-// moduleVersions are those of the modules that the program was built from.
-var moduleVersions = sync.OnceValue(func() map[string]string {
-	versions := map[string]string{}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range info.Deps {
-			versions[m.Path] = cmp.Or(m.Replace, m).Version
-		}
-	}
-	return versions
-})

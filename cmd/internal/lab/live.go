@@ -1,32 +1,25 @@
-package main
+package lab
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/lab"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/balekv/bale/cmd/internal/push"
 	"github.com/balekv/bale/cmd/internal/serve"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/prom"
 	"github.com/balekv/bale/stats"
 )
 
-// livePage is the report of a run that goes on. It is the lab's Observer; nil where none is asked
-// for.
+// livePage is the report of a run that goes on. It is the run's Observer; nil without
+// one.
 type livePage struct {
-	metrics     *serve.Metrics
-	server      *serve.Server
-	baseline    *outcome.Run
-	environment func(*outcome.Run) // fills in what the lab does not know
+	metrics *serve.Metrics
+	server  *serve.Server
 
 	mu     sync.Mutex
 	result func() *outcome.Run // nil before there is one
@@ -36,39 +29,34 @@ type livePage struct {
 	tell   func()              // closes told
 }
 
-// live serves the run that c describes, if --serve asks for that.
-func (b *runCommand) live(ctx context.Context, s *cli.Streams, c *lab.Config, baseline *outcome.Run, environment func(*outcome.Run)) (*livePage, error) {
-	if b.Serve == "" {
+// live serves the run at an address, if there is one.
+func (o *Options) live(ctx context.Context) (*livePage, error) {
+	if o.Serve == "" {
 		return nil, nil
 	}
 	metrics, err := serve.NewMetrics()
 	if err != nil {
 		return nil, err
 	}
-	p := &livePage{metrics: metrics, baseline: baseline, environment: environment, told: make(chan struct{})}
+	p := &livePage{metrics: metrics, told: make(chan struct{})}
 	p.tell = sync.OnceFunc(func() { close(p.told) })
-	o := serve.Options{Addr: b.Serve, Metrics: metrics}
-	o.Page = func(w io.Writer) error { return outcome.BenchShell(w, outcome.BenchOptions{Live: true}) }
-	o.Content = p.show(func(w io.Writer, r *outcome.Run) error {
+	served := serve.Options{Addr: o.Serve, Metrics: metrics}
+	served.Page = func(w io.Writer) error { return new(outcome.Run).WritePage(w, outcome.PageOptions{Live: true}) }
+	served.Content = p.show(func(w io.Writer, r *outcome.Run) error {
 		p.asked = true
 		if p.ended != nil {
 			p.tell()
 		}
-		if p.ended == nil { // a file of it would be of a run that was cut short; the page says that it goes on
-			e := &r.Environment
-			e.Interrupted = false
-			e.Notes = slices.DeleteFunc(e.Notes, func(note string) bool { return strings.HasPrefix(note, interruptedRun) })
-		}
-		return outcome.BenchContent(w, r, baseline, pageOptions(r, p.ended == nil))
+		return r.WriteContent(w, outcome.PageOptions{Baseline: o.Baseline, Live: p.ended == nil})
 	})
-	o.Result = p.show(func(w io.Writer, r *outcome.Run) error { return printable.WriteJSON(w, r) })
-	if p.server, err = serve.Start(ctx, o); err != nil {
+	served.Result = p.show(func(w io.Writer, r *outcome.Run) error { return printable.WriteJSON(w, r) })
+	if p.server, err = serve.Start(ctx, served); err != nil {
 		return nil, fmt.Errorf("--serve: %w", err)
 	}
-	printable.Fprintf(s.Err, "the report, live: %s\n", p.server.URL())
-	c.Observer = p
-	progress := c.Progress
-	c.Progress = func(at lab.Progress) {
+	printable.Fprintf(o.Err, "the report, live: %s\n", p.server.URL())
+	o.Observer = p
+	progress := o.Progress
+	o.Progress = func(at Progress) {
 		metrics.Progress(at.Done, at.Total, at.What)
 		if at.Cell != nil {
 			metrics.Turn(serve.Turn{Cells: at.Cells, CellsDone: at.CellsDone, Rounds: at.Rounds, Round: at.Round, Cell: *at.Cell})
@@ -91,24 +79,22 @@ func (p *livePage) show(write func(io.Writer, *outcome.Run) error) func(io.Write
 		case p.result == nil:
 			return serve.ErrNotYet
 		}
-		r := p.result()
-		p.environment(r)
-		return write(w, r)
+		return write(w, p.result())
 	}
 }
 
-// Recorder implements lab.Observer.
+// Recorder implements Observer.
 func (p *livePage) Recorder(group string) stats.Recorder { return p.metrics.Recorder(group) }
 
-// Trained implements lab.Observer.
+// Trained implements Observer.
 func (p *livePage) Trained(group string, t *dict.Training) {
 	p.metrics.Trained(group, t.Dictionary, t.Info())
 }
 
-// Pool implements lab.Observer.
+// Pool implements Observer.
 func (p *livePage) Pool(client string, pool func() prom.PoolStats) { p.metrics.Pool(client, pool) }
 
-// Watch implements lab.Observer.
+// Watch implements Observer.
 func (p *livePage) Watch(result func() *outcome.Run) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,23 +131,3 @@ func (p *livePage) Close() error {
 	}
 	return p.server.Close()
 }
-
-// push sends the result to --push, if that is asked for.
-func (b *runCommand) push(ctx context.Context, s *cli.Streams, r *outcome.Run) error {
-	if b.Push == "" {
-		return nil
-	}
-	gateway, err := push.Parse(b.Push)
-	if err != nil {
-		return fmt.Errorf("--push: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
-	defer cancel()
-	if err := gateway.Push(ctx, r); err != nil {
-		return fmt.Errorf("--push: %w", err)
-	}
-	printable.Fprintf(s.Err, "pushed to %s\n", gateway)
-	return nil
-}
-
-const pushTimeout = 30 * time.Second
