@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 )
 
@@ -202,7 +203,7 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Run(t.Context(), Options{A: "true", B: "true", Blocks: maxBlocks + 1}); !errors.Is(err, ErrCommand) {
+	if _, err := Run(t.Context(), Options{A: "true", B: "true", Blocks: maxBlocks + 1}); !errors.Is(err, cli.ErrUsage) {
 		t.Error(err)
 	}
 	if _, err := Run(t.Context(), Options{A: "sleep 60", B: "true", Timeout: 50 * time.Millisecond}); !errors.Is(err, ErrCommand) || !strings.Contains(err.Error(), "longer than 50ms") {
