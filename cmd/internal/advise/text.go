@@ -102,7 +102,7 @@ func adviceTable(w io.Writer, groups []*Group) {
 	for _, g := range groups {
 		o := g.Options[g.Chosen]
 		t.AppendRow(table.Row{
-			page.Name(g.Name, shownAdvice), text.Snip(contents(g), shownContents, "…"), adviceSetting(o), page.Thousands(g.Keys), page.Amount(float64(g.Now)), page.Amount(float64(o.Bytes)),
+			page.Name(g.Name, shownAdvice), text.Snip(contents(g), shownContents, "…"), settingOf(&o), page.Thousands(g.Keys), page.Amount(float64(g.Now)), page.Amount(float64(o.Bytes)),
 			percents(g.Saving, g.Now), page.Microseconds(o.Pack.Mean), page.Microseconds(o.Unpack.Mean),
 		})
 	}
@@ -145,25 +145,10 @@ func adviceOptions(w io.Writer, g *Group) {
 		if o.Dictionary > 0 {
 			dictionary = page.Amount(float64(o.Dictionary))
 		}
-		t.AppendRow(table.Row{adviceSetting(o), note, dictionary, fmt.Sprintf("%.2f", o.Ratio), page.Amount(float64(o.Bytes)), percents(o.Saving, g.Now),
+		t.AppendRow(table.Row{settingOf(&o), note, dictionary, fmt.Sprintf("%.2f", o.Ratio), page.Amount(float64(o.Bytes)), percents(o.Saving, g.Now),
 			page.Microseconds(o.Pack.Mean), page.Microseconds(o.Pack.P99), page.Microseconds(o.Unpack.Mean), page.Microseconds(o.Unpack.P99)})
 	}
 	t.Render()
-}
-
-// adviceSetting is a setting as balebench run spells it, after the encoding that goes before it.
-func adviceSetting(o Option) string {
-	name := o.Setting
-	if o.Dictionary > 0 {
-		name += "+dict"
-	}
-	switch {
-	case o.Encoding == "":
-		return name
-	case o.Setting == "none":
-		return o.Encoding
-	}
-	return o.Encoding + ", " + name
 }
 
 // contents is what a group's values are.

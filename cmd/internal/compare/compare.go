@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/rank"
 )
 
@@ -168,22 +169,15 @@ const ShiftCells = 4
 func (r *Report) Err() error {
 	var errs []string
 	if r.Regressions > 0 {
-		errs = append(errs, fmt.Sprintf("%s of %d comparisons", count(r.Regressions, "regression"), r.Regressions+r.Better+r.Same+r.Unmeasurable))
+		errs = append(errs, fmt.Sprintf("%s of %d comparisons", page.Plural(r.Regressions, "regression"), r.Regressions+r.Better+r.Same+r.Unmeasurable))
 	}
 	if len(r.Failed) > 0 {
-		errs = append(errs, count(len(r.Failed), "cell")+" FAILED that did not before")
+		errs = append(errs, page.Plural(len(r.Failed), "cell")+" FAILED that did not before")
 	}
 	if errs == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrRegression, strings.Join(errs, "; "))
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Rules are how to compare.
@@ -625,7 +619,7 @@ func (r *Report) reason(c *Comparison) string {
 	}
 	rounds := min(c.Old.Rounds, c.New.Rounds)
 	if rank.SmallestP(c.Old.Rounds, c.New.Rounds, r.Paired)*float64(r.Family) >= alpha || c.Interval == nil {
-		return fmt.Sprintf("too few %s: %d, and with %s it takes %d", what, rounds, count(r.Family, "comparison"), max(r.RoundsNeeded, rank.IntervalRounds(r.Paired)))
+		return fmt.Sprintf("too few %s: %d, and with %s it takes %d", what, rounds, page.Plural(r.Family, "comparison"), max(r.RoundsNeeded, rank.IntervalRounds(r.Paired)))
 	}
 	// An interval gets narrower with the square root of the rounds. Enough is when it excludes what
 	// is beyond the floor, or no change at all.

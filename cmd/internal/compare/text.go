@@ -68,7 +68,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) {
 	if len(r.Ungated) > 0 {
 		c.Wrapped("of the gate, no cell has " + strings.Join(r.Ungated, " or "))
 	}
-	counts := fmt.Sprintf("%s, %d better, %d same, %d UNMEASURABLE", regressions(r.Regressions), r.Better, r.Same, r.Unmeasurable)
+	counts := fmt.Sprintf("%s, %d better, %d same, %d UNMEASURABLE", strings.ToUpper(page.Plural(r.Regressions, "regression")), r.Better, r.Same, r.Unmeasurable)
 	if n := len(r.Failed); n > 0 {
 		counts += fmt.Sprintf(", %d FAILED", n)
 	}
@@ -99,19 +99,12 @@ func (c *comparison) preface() {
 	}
 	apart := "The two runs were taken apart, and share no noise: a change may be the machine's. For a gate, balebench ab runs two commands in turn."
 	if c.Timed > 0 && c.Shift == nil {
-		apart += fmt.Sprintf(" %s with a time are too few to see whether the whole machine was slower in one of them: that takes %d.", cellCount(c.Timed), ShiftCells)
+		apart += fmt.Sprintf(" %s with a time are too few to see whether the whole machine was slower in one of them: that takes %d.", page.Plural(c.Timed, "cell"), ShiftCells)
 	}
 	c.Wrapped(apart)
 	if c.Shift != nil && math.Abs(*c.Shift) > notableShift {
 		c.Wrapped(fmt.Sprintf("WARNING: the time of the median cell changed by %s: what most cells have in common is rather the machine, or something that all share, than a change to any of them.", changePercent(*c.Shift)))
 	}
-}
-
-func cellCount(n int) string {
-	if n == 1 {
-		return "1 cell"
-	}
-	return fmt.Sprintf("%d cells", n)
 }
 
 // notableShift is the smallest change of the median cell's time that is reported.
@@ -122,13 +115,6 @@ func quoted(s string) string {
 		return "not said"
 	}
 	return s
-}
-
-func regressions(n int) string {
-	if n == 1 {
-		return "1 REGRESSION"
-	}
-	return fmt.Sprintf("%d REGRESSIONS", n)
 }
 
 func (c *comparison) failures(what string, failed []Failure) {

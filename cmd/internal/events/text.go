@@ -16,11 +16,7 @@ import (
 // WriteText writes what operations did as tables: the time series if there is one, then operations,
 // errors and times.
 func (s *Summary) WriteText(w io.Writer) {
-	files := "1 file"
-	if s.Files != 1 {
-		files = fmt.Sprintf("%d files", s.Files)
-	}
-	head := fmt.Sprintf("%s, %s to %s UTC (%v): %s", files, moment(s.From), moment(s.To), s.To.Sub(s.From).Round(time.Millisecond), some(s.Events, "event"))
+	head := fmt.Sprintf("%s, %s to %s UTC (%v): %s", page.Plural(s.Files, "file"), moment(s.From), moment(s.To), s.To.Sub(s.From).Round(time.Millisecond), page.PluralOf(int64(s.Events), "event"))
 	if s.Dropped > 0 {
 		head += fmt.Sprintf(", and %d that were dropped, for the program's ring was full", s.Dropped)
 	}
@@ -133,13 +129,6 @@ func series(w io.Writer, s *Summary) {
 
 // moment is a time to the millisecond.
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
-
-func some(n uint64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
 
 // shortened returns a name of at most limit characters that moves no cursor.
 func shortened(name string, limit int) string {

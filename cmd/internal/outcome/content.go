@@ -215,10 +215,7 @@ func benchSummary(run *Run) (all []page.Figure) {
 	case !e.Private:
 		server = "on a server that was given"
 	}
-	name, version, named := strings.Cut(printable.Line(e.RedisVersion), " ")
-	if !named {
-		name, version = "Redis", name
-	}
+	name, version, _ := strings.Cut(keyspace.ServerName(printable.Line(e.RedisVersion)), " ")
 	all = append(all, page.Figure{Label: name, Value: version, Note: server})
 	all = append(all, page.Figure{Label: "Machine", Value: page.Plural(e.Cores, "core"), Note: strings.Join(page.Filled(printable.Line(e.CPU), printable.Line(e.Go)), ", ")})
 	return all
@@ -239,7 +236,7 @@ func benchWarnings(run *Run, cells []*benchCell) (all []string) {
 		}
 	}
 	for _, c := range bad[:min(len(bad), failedListed)] {
-		all = append(all, strings.TrimSuffix(failureOf(c.Cell)+": "+fullName(c.Cell)+": "+printable.Line(c.Error), ": "))
+		all = append(all, strings.TrimSuffix(failure(c.Cell)+": "+fullName(c.Cell)+": "+printable.Line(c.Error), ": "))
 	}
 	if n := len(bad) - failedListed; n > 0 {
 		all = append(all, fmt.Sprintf("Another %s without figures; the table of all cells has them.", page.Plural(n, "cell")))
@@ -264,15 +261,6 @@ func were(n int, what string) string {
 		return "1 " + what + " was"
 	}
 	return page.Plural(n, what) + " were"
-}
-
-// failureOf is the label of a cell without figures: FAILED if it had wrong data back, ERROR if it
-// could not be measured.
-func failureOf(c *Cell) string {
-	if c.Mismatch {
-		return "FAILED"
-	}
-	return "ERROR"
 }
 
 // benchCells are the cells of a run with their colours, and what they are compared with.

@@ -193,7 +193,7 @@ type rivals struct {
 }
 
 func (r rivals) String() string {
-	load := count(r.callers)
+	load := callersOf(r.callers)
 	if r.rate > 0 {
 		load += fmt.Sprintf(" at %.0f/s", r.rate)
 	}

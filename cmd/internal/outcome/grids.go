@@ -126,7 +126,7 @@ func benchColumns(cells []*benchCell) []benchColumn {
 			if c.Verified {
 				return page.Cell{}
 			}
-			return page.Cell{Mark: `<b class="badge bad">` + template.HTML(failureOf(c.Cell)) + `</b> `, Text: printable.Line(c.Error)}
+			return page.Cell{Mark: `<b class="badge bad">` + template.HTML(failure(c.Cell)) + `</b> `, Text: printable.Line(c.Error)}
 		}},
 		estimate("Ops/s", roundly, func(c *Cell) Estimate { return c.OpsPerSecond }),
 	}

@@ -113,7 +113,7 @@ func kept(r *Run) (lines []string) {
 		}
 		all = slices.DeleteFunc(all, func(c Cell) bool { return !c.Verified })
 		if len(all) > 0 {
-			lines = append(lines, fmt.Sprintf("%s, %s with %s %s.", setName(all[0], r.Cells), name(all[0]), count(s.Concurrency), holds(s, all)))
+			lines = append(lines, fmt.Sprintf("%s, %s with %s %s.", setName(all[0], r.Cells), name(all[0]), callersOf(s.Concurrency), holds(s, all)))
 		}
 	}
 	var given []Cell // of each rate, set, server, batch and number of callers the first
@@ -148,7 +148,7 @@ func kept(r *Run) (lines []string) {
 		if where != "" {
 			where = " (" + where + ")"
 		}
-		lines = append(lines, fmt.Sprintf("%s%s: %.0f operations/s with %s are %s.", setName(g, r.Cells), where, g.Rate, count(g.Concurrency), by))
+		lines = append(lines, fmt.Sprintf("%s%s: %.0f operations/s with %s are %s.", setName(g, r.Cells), where, g.Rate, callersOf(g.Concurrency), by))
 	}
 	return lines
 }
@@ -246,7 +246,7 @@ func (t *tables) skipped(all []Skipped) {
 		}
 		what := strings.Join(strings.Fields(fmt.Sprint(s.Dataset, " ", s.Codec, " ", s.Compress)), " ")
 		if s.Concurrency > 0 {
-			what += ", " + count(s.Concurrency)
+			what += ", " + callersOf(s.Concurrency)
 		}
 		of[s.Reason] = append(of[s.Reason], what)
 	}

@@ -88,7 +88,7 @@ func (r *Run) WriteText(w io.Writer, o TextOptions) {
 	}
 	for _, c := range r.Cells {
 		if !c.Verified {
-			t.Wrapped(fmt.Sprintf("%s %s %s, %s: %s", Failure(c), c.Dataset, strings.ReplaceAll(titled(r.Cells)(c), " + ", " "), count(c.Concurrency), c.Error))
+			t.Wrapped(fmt.Sprintf("%s %s %s, %s: %s", failure(&c), c.Dataset, strings.ReplaceAll(titled(r.Cells)(c), " + ", " "), callersOf(c.Concurrency), c.Error))
 		}
 	}
 	switch {
@@ -181,9 +181,9 @@ func withoutCells(r *Run) (first []Dictionary) {
 	return first
 }
 
-// Failure is the label of a cell without figures: FAILED if it had wrong data back, ERROR if it
+// failure is the label of a cell without figures: FAILED if it had wrong data back, ERROR if it
 // could not be measured.
-func Failure(c Cell) string {
+func failure(c *Cell) string {
 	if c.Mismatch {
 		return "FAILED"
 	}
@@ -266,7 +266,7 @@ func (t *tables) legend(groups [][]Cell) {
 	if e.Load != "" {
 		load := e.Load
 		if cells := t.run.Cells; !differ(cells, func(c Cell) int { return c.Concurrency }) {
-			load += "; " + count(cells[0].Concurrency)
+			load += "; " + callersOf(cells[0].Concurrency)
 		}
 		if c := t.run.Cells[0]; c.Rate > 0 && !differ(t.run.Cells, func(c Cell) float64 { return c.Rate }) {
 			load += fmt.Sprintf("; %.0f operations a second", c.Rate)
@@ -345,7 +345,7 @@ func (t *tables) summaryTable(cells []Cell) {
 			text := "-"
 			switch {
 			case !c.Verified && j == 0:
-				text = Failure(c)
+				text = failure(&c)
 			case !c.Verified:
 			case f.name == limited:
 				text = cmp.Or(c.Limit, text)

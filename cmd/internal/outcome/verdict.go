@@ -74,13 +74,13 @@ func choose(name string, cells []Cell) string {
 		plain := slices.DeleteFunc(slices.Clone(verified), func(c Cell) bool { return c.Codec != base.Codec || c.Compress != base.Compress })
 		if c := slices.MaxFunc(plain, func(a, b Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) }); c.Client != base.Client {
 			return fmt.Sprintf("%s for %s: %s the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
-				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers), 100*minThroughput, 100*minSaving, base.BytesPerKey(), what)
+				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), callersOf(callers), 100*minThroughput, 100*minSaving, base.BytesPerKey(), what)
 		}
 		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
-			title(base), name, 100*minThroughput, count(callers), 100*minSaving, base.BytesPerKey(), what)
+			title(base), name, 100*minThroughput, callersOf(callers), 100*minSaving, base.BytesPerKey(), what)
 	}
 	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %s the throughput of %s with %s%s",
-		title(choice), name, choice.BytesPerKey(), what, base.BytesPerKey(), 100*saving, choice.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), count(callers),
+		title(choice), name, choice.BytesPerKey(), what, base.BytesPerKey(), 100*saving, choice.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), callersOf(callers),
 		withoutCompression(choice, base, verified))
 }
 
@@ -108,11 +108,4 @@ func titled(cells []Cell) func(Cell) string {
 		}
 		return strings.Join(words, " + ")
 	}
-}
-
-func count(callers int) string {
-	if callers == 1 {
-		return "1 caller"
-	}
-	return fmt.Sprintf("%d callers", callers)
 }

@@ -297,17 +297,6 @@ func number(v float64, decimals int) string {
 	return whole + "." + fraction
 }
 
-// amount formats a number of bytes for a sentence.
-func amount(bytes float64) string {
-	switch {
-	case bytes >= 1<<20:
-		return number(bytes/(1<<20), 1) + " MiB"
-	case bytes >= 1<<10:
-		return number(bytes/(1<<10), 1) + " KiB"
-	}
-	return number(bytes, 0) + " B"
-}
-
 // place is one of the places where something is compared with something else.
 type place struct {
 	name     string
@@ -340,11 +329,4 @@ func verdicts(places []place, more, less, in string) string {
 		}
 	}
 	return strings.Join(all, "; ")
-}
-
-func callers(n int) string {
-	if n == 1 {
-		return "1 caller"
-	}
-	return number(float64(n), 0) + " callers"
 }
