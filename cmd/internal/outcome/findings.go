@@ -116,15 +116,15 @@ func findingsOf(found []Finding) (all []benchFinding) {
 			g.Caption += " Beside a figure stands its 95% interval."
 		}
 		for column, name := range f.Columns {
-			words := column == 0 || !slices.ContainsFunc(f.Rows, func(row []Figure) bool { return column < len(row) && digits(row[column]) != "" })
+			words := column == 0 || !slices.ContainsFunc(f.Rows, func(row []Figure) bool { return column < len(row) && row[column].Value != nil })
 			g.Columns = append(g.Columns, page.Column{Name: printable.Line(name), Text: words})
 		}
 		for _, row := range f.Rows {
 			cells := make([]page.Cell, len(f.Columns))
 			for column, figure := range row[:min(len(row), len(cells))] {
 				cells[column] = page.Cell{Text: printable.Line(marked(figure)), Small: printable.Line(figure.Range)}
-				if column > 0 {
-					cells[column].By = digits(figure)
+				if v := figure.Value; column > 0 && v != nil {
+					cells[column].By = strconv.FormatFloat(*v, 'g', -1, 64)
 				}
 			}
 			g.Row("", cells...)
@@ -151,13 +151,4 @@ func broad(f Finding) bool {
 		letters += most + 2
 	}
 	return letters > halfWidth
-}
-
-// digits are those of a figure that is a number; nothing of another.
-func digits(f Figure) string {
-	s := strings.ReplaceAll(strings.TrimSuffix(f.Text, "%"), ",", "")
-	if _, err := strconv.ParseFloat(s, 64); err != nil {
-		return ""
-	}
-	return s
 }

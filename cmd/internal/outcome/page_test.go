@@ -230,11 +230,14 @@ func studied() *Run {
 	e.Study, e.Question, e.StudyCommand = "network", "Up to which bandwidth does compression have the higher throughput?", []string{"balebench", "study", "network", "--repeat", "7"}
 	e.Libraries = []Library{{Name: "json", Module: "encoding/json", Version: "go1.26.0"}, {Name: "radix", Module: "github.com/mediocregopher/radix/v4", Version: "v4.1.4", Note: "dormant"}, {Name: "raw"}}
 	field := func(s string) Figure { return Figure{Text: s} }
-	row := []Figure{field("zstd:3+dict"), {Text: "2.57", Range: "2.30 to 2.79", Best: true}, {Text: "0.98", Range: "0.90 to 1.07", Same: true}, {}, field("machine")}
+	figure := func(s string, v float64) Figure { return Figure{Text: s, Value: &v} }
+	best, same := figure("2.57", 2.57), figure("0.98", 0.98)
+	best.Range, best.Best, same.Range, same.Same = "2.30 to 2.79", true, "0.90 to 1.07", true
+	row := []Figure{field("zstd:3+dict"), best, same, {}, field("machine")}
 	run.Findings = []Finding{
 		{Says: []string{"These are medians."}},
 		{About: "profile", Says: []string{"zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.", "None of the others."}, Note: "Throughput: values a second.",
-			Columns: []string{"compressor", "10mbit", "1gbit", "10gbit", "limit"}, Rows: [][]Figure{{field("none"), field("1"), field("1,234"), field("1"), field("network")}, row}},
+			Columns: []string{"compressor", "10mbit", "1gbit", "10gbit", "limit"}, Rows: [][]Figure{{field("none"), figure("1", 1), figure("1,234", 1234), figure("1", 1), field("network")}, row}},
 		{About: "broad", Says: []string{"One."}, Columns: []string{"compressor", "a", "b", "c", "d", "e", "f", "g", "h"}, Rows: [][]Figure{slices.Concat(row, row[1:])}},
 	}
 	return run

@@ -83,7 +83,7 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 // than is a throughput against another; of that itself nothing.
 func than(c, base outcome.Cell) outcome.Figure {
 	if c.Identity == base.Identity {
-		return text("1")
+		return exact(1, 0)
 	}
 	return against(rate(c), rate(base))
 }
@@ -453,7 +453,7 @@ func networks(r *outcome.Run) (out []outcome.Finding) {
 			case !ok:
 				return outcome.Figure{}
 			case c.Compress == plain:
-				return text("1")
+				return exact(1, 0)
 			}
 			return against(rate(c), rate(base))
 		})

@@ -245,11 +245,13 @@ func work(c outcome.Cell, stages ...string) outcome.Estimate {
 func text(s string) outcome.Figure { return outcome.Figure{Text: s} }
 
 // exact is a figure without noise.
-func exact(v float64, decimals int) outcome.Figure { return text(number(v, decimals)) }
+func exact(v float64, decimals int) outcome.Figure {
+	return outcome.Figure{Text: number(v, decimals), Value: &v}
+}
 
 // measured is a figure with its interval.
 func measured(e outcome.Estimate, decimals int) outcome.Figure {
-	f := text(number(e.Median, decimals))
+	f := exact(e.Median, decimals)
 	if e.Interval != nil {
 		f.Range = number(e.Interval[0], decimals) + " to " + number(e.Interval[1], decimals)
 	}
