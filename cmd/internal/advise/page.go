@@ -106,7 +106,7 @@ func newAdvicePage(a *Advice) *advicePage {
 	p := &advicePage{
 		Page:   page.New("bale advise: "+printable.Line(a.Source), "To the answer", "", ""),
 		Source: printable.Line(a.Source), Time: a.Time.UTC().Format("2 January 2006, 15:04 UTC"), Groups: len(a.Groups), Priced: a.Price > 0,
-		Answer: answer(a), Figures: totals(a), Reasons: leaveAlone(a.Groups), Facts: measured(a), Budget: budgetOf(a.Budget),
+		Answer: answer(a), Figures: headFigures(a), Reasons: reasonsToLeave(a.Groups), Facts: methodFacts(a), Budget: budgetOf(a.Budget),
 	}
 	if len(a.Groups) > 0 {
 		p.Wide, p.Narrow = savings(a.Groups, true), savings(a.Groups, false)
@@ -168,7 +168,7 @@ func answer(a *Advice) string {
 	return s + "."
 }
 
-func totals(a *Advice) []page.Figure {
+func headFigures(a *Advice) []page.Figure {
 	if len(a.Groups) == 0 {
 		return nil
 	}
@@ -182,7 +182,7 @@ func totals(a *Advice) []page.Figure {
 	}
 	all := []page.Figure{
 		{Label: "Memory, now → after", Value: page.Amount(float64(now)) + " → " + page.Amount(float64(now)-t.Saving.Estimate), Note: note},
-		{Label: "Saved", Value: page.Part(t.Saving.Estimate, now), Note: surely(t.Saving, now)},
+		{Label: "Saved", Value: page.Part(t.Saving.Estimate, now), Note: boundsText(t.Saving, now)},
 	}
 	if a.Price > 0 {
 		all = append(all, page.Figure{Label: "Saved a month", Value: page.Money(t.Month.Estimate), Note: bounds(t.Month, page.Money, "%s to %s, ") + fmt.Sprintf("at %s for a GiB and month", page.Money(a.Price))})
@@ -287,7 +287,7 @@ func verdictOf(g *Group) string {
 		dictionary = fmt.Sprintf(" with a dictionary of %s", page.Amount(float64(o.Dictionary)))
 	}
 	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s). Packing takes %s µs a value, unpacking %s.",
-		settingOf(o), dictionary, o.Ratio, page.Amount(float64(o.Bytes)), page.Amount(float64(g.Now)), page.Part(g.Saving.Estimate, g.Now), surely(g.Saving, g.Now),
+		settingOf(o), dictionary, o.Ratio, page.Amount(float64(o.Bytes)), page.Amount(float64(g.Now)), page.Part(g.Saving.Estimate, g.Now), boundsText(g.Saving, g.Now),
 		page.Microseconds(o.Pack.Mean), page.Microseconds(o.Unpack.Mean))
 	if g.Why != "" {
 		s += " See to this first: " + strings.TrimSuffix(printable.Line(g.Why), ".") + "."
@@ -373,9 +373,8 @@ func facts(a *Advice, g *Group, chosen *Option) []page.Fact {
 	return all
 }
 
-// leaveAlone says what to leave alone, and why: groups with the same reason together, the largest
-// first.
-func leaveAlone(groups []Group) (all []pageReason) {
+// reasonsToLeave lists the reasons to leave groups alone, each with its groups, the largest first.
+func reasonsToLeave(groups []Group) (all []pageReason) {
 	by := map[string][]Group{}
 	for _, g := range groups {
 		if chosenOf(&g) == nil {
@@ -410,8 +409,8 @@ func leaveAlone(groups []Group) (all []pageReason) {
 	return all
 }
 
-// measured says how the figures came about.
-func measured(a *Advice) (all []page.Fact) {
+// methodFacts describe how the figures were measured.
+func methodFacts(a *Advice) (all []page.Fact) {
 	add := func(name, value string) { all = append(all, page.Fact{Name: name, Value: value}) }
 	add("Source", printable.Line(a.Source))
 	if s := a.Server; s != nil {
@@ -468,8 +467,8 @@ func bounds(i Interval, show func(float64) string, format string) string {
 	return fmt.Sprintf(format, low, high)
 }
 
-// surely says how sure a saving is.
-func surely(i Interval, of int64) string {
+// boundsText is the interval of a saving.
+func boundsText(i Interval, of int64) string {
 	if i.Low == i.High {
 		return "all values were tried"
 	}

@@ -248,7 +248,7 @@ func Compare(ctx context.Context, before, after *Benchmarks, o Rules) (*Report, 
 	}
 	r.correct()
 	r.judge()
-	r.shift()
+	r.measureShift()
 	return r, nil
 }
 
@@ -634,8 +634,8 @@ func (r *Report) reason(c *Comparison) string {
 	return fmt.Sprintf("too noisy: %d %s", rounds, what)
 }
 
-// shift is what the times of all cells have in common.
-func (r *Report) shift() {
+// measureShift finds what the times of all cells have in common.
+func (r *Report) measureShift() {
 	var changes []float64
 	for _, c := range r.Comparisons {
 		if c.Unit == timeUnit && !c.Absolute {

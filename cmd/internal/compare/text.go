@@ -58,7 +58,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) {
 		}
 		printable.Fprintf(w, "\n")
 	}
-	c.unmeasurable()
+	c.listUnmeasurable()
 	c.failures("FAILED now, and not before", r.Failed)
 	c.failures("FAILED in both runs", r.StillFailed)
 	c.failures("FAILED, and is only in the new run", r.NewFailed)
@@ -84,7 +84,7 @@ func (c *comparison) preface() {
 		c.Wrapped("WARNING: the new run: " + text)
 	}
 	for _, d := range c.Differences {
-		c.Wrapped(fmt.Sprintf("WARNING: not the same environment: %s was %s, now %s", d.Key, quoted(d.Old), quoted(d.New)))
+		c.Wrapped(fmt.Sprintf("WARNING: not the same environment: %s was %s, now %s", d.Key, orNotGiven(d.Old), orNotGiven(d.New)))
 	}
 	for i, d := range c.Versions {
 		if i == mostListed {
@@ -110,7 +110,7 @@ func (c *comparison) preface() {
 // notableShift is the smallest change of the median cell's time that is reported.
 const notableShift = 0.02
 
-func quoted(s string) string {
+func orNotGiven(s string) string {
 	if s == "" {
 		return "not said"
 	}
@@ -143,8 +143,8 @@ func (c *comparison) list(what string, cells []string) {
 	}
 }
 
-// unmeasurable says which cells are, and why, those reasons first that are of most.
-func (c *comparison) unmeasurable() {
+// listUnmeasurable lists the cells without a verdict by reason, the most frequent reason first.
+func (c *comparison) listUnmeasurable() {
 	cells := map[string][]string{}
 	var reasons []string
 	for i, r := range c.Comparisons {
@@ -324,9 +324,9 @@ func (c *comparison) form(w io.Writer, rows []int, gap int, names, p bool) {
 			}
 		}
 		class := benchunit.ClassOf(r.Unit)
-		row = append(row, r.Unit, medianText(r.Old, r.Old.Median, class), medianText(r.New, c.latter(r), class), change(r, r.Change), interval(r))
+		row = append(row, r.Unit, medianText(r.Old, r.Old.Median, class), medianText(r.New, c.newMedian(r), class), change(r, r.Change), interval(r))
 		if p {
-			row = append(row, chance(r))
+			row = append(row, pValue(r))
 		}
 		t.AppendRow(append(row, verdict(r)))
 	}
@@ -350,9 +350,9 @@ func (c *comparison) stacked(w io.Writer, rows []int, gap int, p bool) {
 	}
 }
 
-// latter returns the new figure to show. For pairs it is derived from their change, because the
+// newMedian returns the new figure to show. For pairs it is derived from their change, because the
 // medians of all runs of A and of B ignore which runs were neighbours.
-func (c *comparison) latter(r Comparison) float64 {
+func (c *comparison) newMedian(r Comparison) float64 {
 	switch {
 	case !c.Paired || r.Exact:
 		return r.New.Median
@@ -403,8 +403,8 @@ func interval(c Comparison) string {
 	return change(c, c.Interval.Low) + " to " + change(c, c.Interval.High)
 }
 
-// chance is the corrected P of a comparison with a gate, and the bare one of another.
-func chance(c Comparison) string {
+// pValue is the P of a comparison, corrected if it has a gate.
+func pValue(c Comparison) string {
 	p := c.PCorrected
 	if p == nil {
 		p = c.P

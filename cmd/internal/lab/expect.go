@@ -111,7 +111,7 @@ func (r *run) expect(e *Expectation, v *variant, share float64) {
 	stored := keys * mean * share
 	trips := math.Ceil(keys/batchKeys) + 1
 	e.Time += fillLeast + scaled(fillKey, keys) + scaled(fillMB, keys*mean/1e6) + scaled(fillValueMB, megabytes(v.data.RawBytes())) + 2*r.widest().over(stored, trips)
-	slice := r.slice()
+	slice := r.roundTime()
 	for _, s := range r.servers {
 		load := time.Duration(0)
 		if r.Mix.Single() {

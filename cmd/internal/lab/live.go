@@ -21,12 +21,12 @@ type livePage struct {
 	metrics *serve.Metrics
 	server  *serve.Server
 
-	mu     sync.Mutex
-	result func() *outcome.Run // nil before there is one
-	ended  *outcome.Run        // what there is in the end; nil before
-	asked  bool                // somebody has the page open
-	told   chan struct{}       // closed when who has it open was given the end
-	tell   func()              // closes told
+	mu        sync.Mutex
+	result    func() *outcome.Run // nil before there is one
+	ended     *outcome.Run        // what there is in the end; nil before
+	open      bool                // a browser shows the page
+	delivered chan struct{}       // closed when the browser has the end
+	deliver   func()              // closes delivered
 }
 
 // live serves the run at an address, if there is one.
@@ -38,14 +38,14 @@ func (o *Options) live(ctx context.Context) (*livePage, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &livePage{metrics: metrics, told: make(chan struct{})}
-	p.tell = sync.OnceFunc(func() { close(p.told) })
+	p := &livePage{metrics: metrics, delivered: make(chan struct{})}
+	p.deliver = sync.OnceFunc(func() { close(p.delivered) })
 	served := serve.Options{Addr: o.Serve, Metrics: metrics}
 	served.Page = func(w io.Writer) error { return new(outcome.Run).WritePage(w, outcome.PageOptions{Live: true}) }
 	served.Content = p.show(func(w io.Writer, r *outcome.Run) error {
-		p.asked = true
+		p.open = true
 		if p.ended != nil {
-			p.tell()
+			p.deliver()
 		}
 		return r.WriteContent(w, outcome.PageOptions{Baseline: o.Baseline, Live: p.ended == nil})
 	})
@@ -109,13 +109,13 @@ func (p *livePage) end(ctx context.Context, r *outcome.Run) {
 	}
 	p.mu.Lock()
 	p.ended = r
-	asked := p.asked
+	asked := p.open
 	p.mu.Unlock()
 	if !asked {
 		return
 	}
 	select {
-	case <-p.told:
+	case <-p.delivered:
 		// The answer is on its way, and Close waits for it.
 	case <-time.After(endPatience):
 	case <-ctx.Done():

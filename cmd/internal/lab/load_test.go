@@ -509,7 +509,7 @@ func TestLimit(t *testing.T) {
 		"the link": {link, &Server{LinkBits: 10e6}, 2, outcome.LimitNetwork},
 		"no link":  {link, &Server{LinkBits: 100e6}, 2, outcome.LimitWaiting},
 	} {
-		if got, why := limit(&test.cell, test.server, test.cores); got != test.want || why == "" {
+		if got, why := bottleneck(&test.cell, test.server, test.cores); got != test.want || why == "" {
 			t.Errorf("%s: %s, %s; want %s", name, got, why, test.want)
 		}
 	}

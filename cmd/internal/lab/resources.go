@@ -229,8 +229,8 @@ const (
 	muchWaiting = 0.30 // of the latency
 )
 
-// limit says what kept a cell from being faster, and why.
-func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
+// bottleneck finds what kept a cell from being faster.
+func bottleneck(c *outcome.Cell, s *Server, cores int) (name, why string) {
 	u := c.Resources
 	if c.Kept() {
 		return outcome.LimitOffered, fmt.Sprintf("%.0f operations a second were asked for, and done", c.Rate)

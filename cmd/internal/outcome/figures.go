@@ -80,7 +80,7 @@ func orNaN(v *float64) float64 {
 func (f figure) shown(c Cell) string {
 	e := f.value(c)
 	if f.format == "" {
-		return reach(*e.Interval)
+		return intervalText(*e.Interval)
 	}
 	text := fmt.Sprintf(f.format, e.Median)
 	if f.bound(c) {
@@ -95,16 +95,16 @@ func (f figure) bound(c Cell) bool { return f.about == ofOperation && c.AtLeast 
 // meansAtLeast explains page.AtLeast.
 const meansAtLeast = "at least, for the slowest operations were given up, or took longer than can be told"
 
-// bounded puts page.AtLeast before a latency of a cell that is a lower bound.
-func bounded(c *Cell, text string) string {
+// withBound puts page.AtLeast before a latency of a cell that is a lower bound.
+func withBound(c *Cell, text string) string {
 	if c.AtLeast {
 		return page.AtLeast + text
 	}
 	return text
 }
 
-// reach is an interval, in as many digits as tell its ends apart.
-func reach(of [2]float64) string {
+// intervalText is an interval with enough digits to tell its ends apart.
+func intervalText(of [2]float64) string {
 	digits := 2
 	if of[1]-of[0] < 0.2*of[1] {
 		digits = 3
@@ -127,9 +127,8 @@ func rounded(v float64, digits int) string {
 	return strconv.FormatFloat(v, 'g', max(digits, 4), 64)
 }
 
-// spared are the figures that the summaries do without where one is too wide, those first that tell
-// least.
-var spared = []string{"RSS", "usage", "B/op", "GC", "P99.9", "allocs", "late P99", limited, margin}
+// expendable are the figures that a summary leaves out if it is too wide, the least useful first.
+var expendable = []string{"RSS", "usage", "B/op", "GC", "P99.9", "allocs", "late P99", limited, margin}
 
 // choose finds the figures that are known of any cell, and that every summary has room for.
 func (t *tables) choose(groups [][]Cell) {
@@ -158,7 +157,7 @@ func (t *tables) choose(groups [][]Cell) {
 		}
 	}
 	for _, reason := range reasons {
-		t.lacking = append(t.lacking, fmt.Sprintf("%s (%s)", page.Enumerated(why[reason]), reason))
+		t.unknown = append(t.unknown, fmt.Sprintf("%s (%s)", page.Enumerated(why[reason]), reason))
 	}
 	if len(verified) > 0 {
 		t.figures = append(t.figures, figure{name: limited, about: "what was busy"})
@@ -167,12 +166,12 @@ func (t *tables) choose(groups [][]Cell) {
 		for next := 0; ; next++ {
 			var b strings.Builder
 			(&tables{Sheet: page.NewSheet(&b, t.Width), run: t.run, figures: t.figures}).summaryTable(cells)
-			if t.Fits(b.String()) || next == len(spared) {
+			if t.Fits(b.String()) || next == len(expendable) {
 				break
 			}
 			before := len(t.figures)
-			if t.figures = slices.DeleteFunc(t.figures, func(f figure) bool { return f.name == spared[next] }); len(t.figures) < before {
-				t.left = append(t.left, spared[next])
+			if t.figures = slices.DeleteFunc(t.figures, func(f figure) bool { return f.name == expendable[next] }); len(t.figures) < before {
+				t.omitted = append(t.omitted, expendable[next])
 			}
 		}
 	}

@@ -21,7 +21,7 @@ var findingMarks = []struct {
 	{"~", "no significant difference from 1", func(f Figure) bool { return f.Same }},
 }
 
-func marked(f Figure) string {
+func figureText(f Figure) string {
 	text := f.Text
 	for _, m := range findingMarks {
 		if m.is(f) {
@@ -88,7 +88,7 @@ func findingTable(f *Finding, intervals bool) string {
 	for _, row := range f.Rows {
 		fields := make([]any, len(row))
 		for i, figure := range row {
-			field := marked(figure)
+			field := figureText(figure)
 			if intervals && figure.Range != "" {
 				field += " (" + figure.Range + ")"
 			}
@@ -122,7 +122,7 @@ func findingsOf(found []Finding) (all []benchFinding) {
 		for _, row := range f.Rows {
 			cells := make([]page.Cell, len(f.Columns))
 			for column, figure := range row[:min(len(row), len(cells))] {
-				cells[column] = page.Cell{Text: printable.Line(marked(figure)), Small: printable.Line(figure.Range)}
+				cells[column] = page.Cell{Text: printable.Line(figureText(figure)), Small: printable.Line(figure.Range)}
 				if v := figure.Value; column > 0 && v != nil {
 					cells[column].By = strconv.FormatFloat(*v, 'g', -1, 64)
 				}
@@ -145,7 +145,7 @@ func broad(f Finding) bool {
 		most := text.StringWidth(name)
 		for _, row := range f.Rows {
 			if column < len(row) {
-				most = max(most, text.StringWidth(marked(row[column])+row[column].Range))
+				most = max(most, text.StringWidth(figureText(row[column])+row[column].Range))
 			}
 		}
 		letters += most + 2

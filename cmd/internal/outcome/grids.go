@@ -87,7 +87,7 @@ func benchColumns(cells []*benchCell) []benchColumn {
 			e := get(c.Cell)
 			cell := page.Cell{Text: show(e.Median), Small: intervalOf(e, show)}
 			if c.base != nil {
-				cell.Small = strings.Join(page.Filled(cell.Small, changeSince(get(c.base).Median, e.Median)), " ")
+				cell.Small = strings.Join(page.Filled(cell.Small, changePercent(get(c.base).Median, e.Median)), " ")
 			}
 			return cell
 		}}
@@ -144,7 +144,7 @@ func benchColumns(cells []*benchCell) []benchColumn {
 			}
 			cell := page.Cell{Text: fmt.Sprintf("%.1f", *c.RedisBytesPerKey)}
 			if c.base != nil && c.base.RedisBytesPerKey != nil {
-				cell.Small = changeSince(*c.base.RedisBytesPerKey, *c.RedisBytesPerKey)
+				cell.Small = changePercent(*c.base.RedisBytesPerKey, *c.RedisBytesPerKey)
 			}
 			return cell
 		}},
@@ -234,8 +234,8 @@ func intervalOf(e Estimate, show func(float64) string) string {
 	return show(e.Interval[0]) + ".." + show(e.Interval[1])
 }
 
-// changeSince is how much more something is than it was.
-func changeSince(was, is float64) string {
+// changePercent is a change in percent.
+func changePercent(was, is float64) string {
 	if was == 0 {
 		return ""
 	}

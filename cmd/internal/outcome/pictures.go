@@ -180,9 +180,9 @@ func stagesPicture(id string, width page.Px, p *benchPanel, baseline bool) *page
 			fastest = c
 		}
 		y := page.Px(top + row*float64(i))
-		value := bounded(c.Cell, page.Microseconds(c.Stages[total].P50)) + " µs"
+		value := withBound(c.Cell, page.Microseconds(c.Stages[total].P50)) + " µs"
 		if c.base != nil && !c.AtLeast && !c.base.AtLeast {
-			value += ", " + changeSince(c.base.Stages[total].P50, c.Stages[total].P50)
+			value += ", " + changePercent(c.base.Stages[total].P50, c.Stages[total].P50)
 		}
 		d.Circle("dot "+c.hue, 5, y+8, 4.5, "")
 		d.Text("name", "", 14, y+12, text.Snip(p.names[i], int((float64(width)-14-page.ColumnWidth*float64(text.StringWidth(value))-8)/nameColumn), "…"))
@@ -306,7 +306,7 @@ func latencyPicture(id string, width page.Px, p *benchPanel) *page.Drawing {
 	}
 	longest := 0
 	for _, l := range lines {
-		longest = max(longest, text.StringWidth(bounded(p.cells[l.at].Cell, p.names[l.at])))
+		longest = max(longest, text.StringWidth(withBound(p.cells[l.at].Cell, p.names[l.at])))
 	}
 	letters := min(longest, int(width)/19) // of a name beside its line
 	right := width - 20 - page.Px(nameColumn*float64(letters))
@@ -361,7 +361,7 @@ func latencyPicture(id string, width page.Px, p *benchPanel) *page.Drawing {
 		p99, _ := at(c.Latency, 0.99)
 		p999, _ := at(c.Latency, 0.999)
 		hover := fmt.Sprintf("%s: P50 %s µs, P99 %s µs, P99.9 %s µs", p.names[l.at],
-			bounded(c.Cell, page.Microseconds(p50)), bounded(c.Cell, page.Microseconds(p99)), bounded(c.Cell, page.Microseconds(p999)))
+			withBound(c.Cell, page.Microseconds(p50)), withBound(c.Cell, page.Microseconds(p99)), withBound(c.Cell, page.Microseconds(p999)))
 		if c.base != nil && len(c.base.Latency) > 1 {
 			d.Path("curve base "+c.hue, curve(shownOf(c.base.Latency), x, y), "baseline of "+p.names[l.at])
 		}
@@ -391,7 +391,7 @@ func latencyPicture(id string, width page.Px, p *benchPanel) *page.Drawing {
 		c := p.cells[l.at]
 		from := x(l.points[len(l.points)-1].Quantile)
 		d.Path("lead "+c.hue, fmt.Sprintf("M%v %vH%vL%v %v", from, l.end, right+3, right+13, places[i]-4), "")
-		d.Text("name", "", right+16, places[i], text.Snip(bounded(c.Cell, p.names[l.at]), letters, "…"))
+		d.Text("name", "", right+16, places[i], text.Snip(withBound(c.Cell, p.names[l.at]), letters, "…"))
 	}
 	first, last := p.names[lines[0].at], p.names[lines[len(lines)-1].at]
 	d.Desc = fmt.Sprintf("Lines for %s. The slowest operations take least with %s and most with %s. The table of the figures has the percentiles.",
@@ -612,7 +612,7 @@ func sweepPicture(id string, width page.Px, sweep *Sweep, steps []*benchCell, na
 	}
 	for _, c := range steps {
 		hover := fmt.Sprintf("%s asked for, %s done: P50 %s µs, P99 %s µs", page.Thousands(int64(c.Rate)), roundly(c.OpsPerSecond.Median),
-			bounded(c.Cell, page.Microseconds(c.P50.Median)), bounded(c.Cell, page.Microseconds(c.P99.Median)))
+			withBound(c.Cell, page.Microseconds(c.P50.Median)), withBound(c.Cell, page.Microseconds(c.P99.Median)))
 		class := "dot "
 		if c.Rate > sweep.Knee {
 			class = "open "

@@ -15,7 +15,7 @@ import (
 // highest rate that was kept, or the lowest if none was.
 func atKnees(r *Run, cells []Cell) []Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool {
-		i := slices.IndexFunc(r.Sweeps, func(s Sweep) bool { return ofSweep(c) == s.Identity })
+		i := slices.IndexFunc(r.Sweeps, func(s Sweep) bool { return sweepIdentity(c) == s.Identity })
 		if i < 0 {
 			return false
 		}
@@ -28,8 +28,8 @@ func atKnees(r *Run, cells []Cell) []Cell {
 	})
 }
 
-// ofSweep is what the cells of a sweep have in common.
-func ofSweep(c Cell) Identity {
+// sweepIdentity is the identity of a cell without its rate.
+func sweepIdentity(c Cell) Identity {
 	i := c.Identity
 	i.Rate = 0
 	return i
@@ -58,9 +58,9 @@ func (t *tables) sweeps(cells []Cell) {
 }
 
 func (t *tables) ratesOf(w io.Writer, cells []Cell, gap int, short bool) {
-	header, name := named(cells)
+	header, name := identityColumns(cells)
 	left := len(header)
-	callers := differ(t.run.Cells, func(c Cell) int { return c.Concurrency })
+	callers := anyDiffer(t.run.Cells, func(c Cell) int { return c.Concurrency })
 	if callers {
 		header = append(header, "callers")
 	}
@@ -81,11 +81,11 @@ func (t *tables) ratesOf(w io.Writer, cells []Cell, gap int, short bool) {
 		switch {
 		case short:
 		case c.OpsPerSecond.Interval != nil:
-			row = append(row, reach(*c.OpsPerSecond.Interval))
+			row = append(row, intervalText(*c.OpsPerSecond.Interval))
 		default:
 			row = append(row, "-")
 		}
-		out.AppendRow(append(row, bounded(&c, millis(c.P50.Median)), bounded(&c, millis(c.P99.Median)), millis(pointAt(c.Service, 0.99)), c.Limit))
+		out.AppendRow(append(row, withBound(&c, millis(c.P50.Median)), withBound(&c, millis(c.P99.Median)), millis(pointAt(c.Service, 0.99)), c.Limit))
 	}
 	out.Render()
 }
@@ -102,10 +102,10 @@ func millis(us float64) string {
 	}
 }
 
-// kept reports in sentences which rates were kept. For a cell with rising rates it names the
+// rateLines reports in sentences which rates were kept. For a cell with rising rates it names the
 // highest rate kept, and the results beyond it. For given rates it names the cells that kept them.
-func kept(r *Run) (lines []string) {
-	name := titled(r.Cells)
+func rateLines(r *Run) (lines []string) {
+	name := cellTitle(r.Cells)
 	for _, s := range r.Sweeps {
 		all := make([]Cell, len(s.Cells))
 		for i, place := range s.Cells {
@@ -113,13 +113,13 @@ func kept(r *Run) (lines []string) {
 		}
 		all = slices.DeleteFunc(all, func(c Cell) bool { return !c.Verified })
 		if len(all) > 0 {
-			lines = append(lines, fmt.Sprintf("%s, %s with %s %s.", setName(all[0], r.Cells), name(all[0]), callersOf(s.Concurrency), holds(s, all)))
+			lines = append(lines, fmt.Sprintf("%s, %s with %s %s.", setName(all[0], r.Cells), name(all[0]), callersOf(s.Concurrency), sweepLine(s, all)))
 		}
 	}
 	var given []Cell // of each rate, set, server, batch and number of callers the first
 	of := map[Identity][]Cell{}
 	for _, c := range r.Cells {
-		if c.Rate == 0 || !c.Verified || slices.ContainsFunc(r.Sweeps, func(s Sweep) bool { return ofSweep(c) == s.Identity }) {
+		if c.Rate == 0 || !c.Verified || slices.ContainsFunc(r.Sweeps, func(s Sweep) bool { return sweepIdentity(c) == s.Identity }) {
 			continue
 		}
 		i := Identity{Dataset: c.Dataset, Track: c.Track, Server: c.Server, Batch: c.Batch, Concurrency: c.Concurrency, Rate: c.Rate}
@@ -153,9 +153,9 @@ func kept(r *Run) (lines []string) {
 	return lines
 }
 
-// holds says which of some rising rates a cell kept.
-func holds(s Sweep, all []Cell) string {
-	latency := func(c Cell) string { return bounded(&c, millis(c.P99.Median)) + " ms" }
+// sweepLine describes the rising rates that a cell kept.
+func sweepLine(s Sweep, all []Cell) string {
+	latency := func(c Cell) string { return withBound(&c, millis(c.P99.Median)) + " ms" }
 	var missed []string // below the knee
 	var beyond *Cell
 	text := ""
@@ -185,9 +185,9 @@ func holds(s Sweep, all []Cell) string {
 	return text
 }
 
-// givenUp says of which rates only a part was begun.
-func (t *tables) givenUp(cells []Cell) {
-	name := titled(cells)
+// unstartedRates lists the rates with operations that no caller started.
+func (t *tables) unstartedRates(cells []Cell) {
+	name := cellTitle(cells)
 	var rates []string
 	for _, c := range cells {
 		if c.Verified && c.Unstarted > 0 {
@@ -199,14 +199,14 @@ func (t *tables) givenUp(cells []Cell) {
 	}
 }
 
-// late says where latencies are the load generator's own in great part: it did not get to an
-// operation in time although a caller was free.
-func (t *tables) late(cells []Cell) {
-	name := titled(cells)
+// lateGenerator lists the rates whose latencies are mostly the load generator's own: it started
+// operations late although a caller was free.
+func (t *tables) lateGenerator(cells []Cell) {
+	name := cellTitle(cells)
 	var rates []string
 	for _, c := range cells {
 		if c.Verified && c.Late != nil && c.P99.Median > 0 && c.Late.P99 > muchLate*c.P99.Median {
-			rates = append(rates, fmt.Sprintf("%s at %.0f/s (%s of %s ms)", name(c), c.Rate, millis(c.Late.P99), bounded(&c, millis(c.P99.Median))))
+			rates = append(rates, fmt.Sprintf("%s at %.0f/s (%s of %s ms)", name(c), c.Rate, millis(c.Late.P99), withBound(&c, millis(c.P99.Median))))
 		}
 	}
 	if n := len(rates); n > mostLate {

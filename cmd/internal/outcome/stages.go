@@ -33,9 +33,9 @@ func (t *tables) medians(cells []Cell) {
 }
 
 func (t *tables) mediansOf(w io.Writer, cells []Cell, gap int, stages []string) {
-	header, name := named(cells)
+	header, name := identityColumns(cells)
 	left := len(header)
-	loads, load := t.loaded()
+	loads, load := t.loadColumns()
 	header = append(header, loads...)
 	for _, s := range stages {
 		header = append(header, s)
@@ -54,10 +54,10 @@ func (t *tables) mediansOf(w io.Writer, cells []Cell, gap int, stages []string) 
 		}
 		row := append(name(c), load(c)...)
 		for _, s := range Stages {
-			row = append(row, ofStage(&c, s, micro(c.Stages[s].P50)))
+			row = append(row, ofStage(&c, s, microseconds(c.Stages[s].P50)))
 		}
 		if open {
-			row = append(row, micro(pointAt(c.Service, 0.5)))
+			row = append(row, microseconds(pointAt(c.Service, 0.5)))
 		}
 		if mixed {
 			row = append(row, fmt.Sprintf("%.0f%%", 100*inSets(c)))
@@ -73,7 +73,7 @@ const total = "total"
 // ofStage is the time of a stage, with a mark if it is a lower bound.
 func ofStage(c *Cell, stage, text string) string {
 	if stage == total {
-		return bounded(c, text)
+		return withBound(c, text)
 	}
 	return text
 }
@@ -92,8 +92,8 @@ func inSets(c Cell) float64 {
 	return written / (written + read)
 }
 
-// micro is a time in microseconds.
-func micro(us float64) string {
+// microseconds is a time in microseconds.
+func microseconds(us float64) string {
 	switch {
 	case math.IsNaN(us):
 		return "-"
@@ -111,8 +111,8 @@ func (t *tables) percentiles(cells []Cell) {
 }
 
 func (t *tables) percentilesOf(w io.Writer, cells []Cell, gap int) {
-	header, label := named(cells)
-	loads, load := t.loaded()
+	header, label := identityColumns(cells)
+	loads, load := t.loadColumns()
 	header = append(append(header, loads...), "stage")
 	out := page.NewTable(w, gap, len(header), append(header, "P50", "P95", "P99", "P99.9", "mean")...)
 	for _, c := range cells {

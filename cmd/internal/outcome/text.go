@@ -30,8 +30,8 @@ type tables struct {
 	page.Sheet
 	run     *Run
 	figures []figure // of the summaries, the same in all of them, so that one legend explains them
-	left    []string // names of those that there is no room for
-	lacking []string // those that nothing is known of, and why
+	omitted []string // names of figures without room
+	unknown []string // figures without a value, with the reason
 }
 
 // WriteText writes the run as tables, one for each set of values, and ends in a sentence that says
@@ -88,7 +88,7 @@ func (r *Run) WriteText(w io.Writer, o TextOptions) {
 	}
 	for _, c := range r.Cells {
 		if !c.Verified {
-			t.Wrapped(fmt.Sprintf("%s %s %s, %s: %s", failure(&c), c.Dataset, strings.ReplaceAll(titled(r.Cells)(c), " + ", " "), callersOf(c.Concurrency), c.Error))
+			t.Wrapped(fmt.Sprintf("%s %s %s, %s: %s", failure(&c), c.Dataset, strings.ReplaceAll(cellTitle(r.Cells)(c), " + ", " "), callersOf(c.Concurrency), c.Error))
 		}
 	}
 	switch {
@@ -97,7 +97,7 @@ func (r *Run) WriteText(w io.Writer, o TextOptions) {
 	case len(r.Findings) > 0:
 		findings(t.Sheet, r.Findings)
 	default:
-		t.Wrapped(append(kept(r), verdict(r)...)...)
+		t.Wrapped(append(rateLines(r), verdict(r)...)...)
 	}
 }
 
@@ -115,8 +115,8 @@ func (t *tables) dataset(cells, shown []Cell, o TextOptions) {
 	t.Hanging("", title)
 	t.summary(shown)
 	t.sweeps(cells)
-	t.givenUp(cells)
-	t.late(cells)
+	t.unstartedRates(cells)
+	t.lateGenerator(cells)
 	t.dictionaries(first.Dataset, first.Track)
 	printable.Fprintf(t, "\n")
 	t.Hanging("", t.aboutMedians())
@@ -217,8 +217,8 @@ var dimensions = []dimension{
 	{"compress", func(c Cell) any { return c.Compress }, true},
 }
 
-// named puts what tells cells apart before the other columns.
-func named(cells []Cell) (header []any, row func(c Cell) table.Row) {
+// identityColumns are the columns that tell cells apart.
+func identityColumns(cells []Cell) (header []any, row func(c Cell) table.Row) {
 	var shown []dimension
 	for _, d := range dimensions {
 		if d.always || slices.ContainsFunc(cells, func(c Cell) bool { return d.of(c) != d.of(cells[0]) }) {
@@ -234,10 +234,10 @@ func named(cells []Cell) (header []any, row func(c Cell) table.Row) {
 	}
 }
 
-// loaded puts the load of a cell after its name, where not all of the run have the same.
-func (t *tables) loaded() (header []any, row func(c Cell) table.Row) {
+// loadColumns are those of the load, if it differs between cells.
+func (t *tables) loadColumns() (header []any, row func(c Cell) table.Row) {
 	all := t.run.Cells
-	callers, rates := differ(all, func(c Cell) int { return c.Concurrency }), differ(all, func(c Cell) float64 { return c.Rate })
+	callers, rates := anyDiffer(all, func(c Cell) int { return c.Concurrency }), anyDiffer(all, func(c Cell) float64 { return c.Rate })
 	if callers {
 		header = append(header, "callers")
 	}
@@ -255,8 +255,8 @@ func (t *tables) loaded() (header []any, row func(c Cell) table.Row) {
 	}
 }
 
-// differ reports whether not all cells are alike in something.
-func differ[T comparable](cells []Cell, in func(Cell) T) bool {
+// anyDiffer reports whether cells differ in something.
+func anyDiffer[T comparable](cells []Cell, in func(Cell) T) bool {
 	return slices.ContainsFunc(cells, func(c Cell) bool { return in(c) != in(cells[0]) })
 }
 
@@ -265,10 +265,10 @@ func (t *tables) legend(groups [][]Cell) {
 	e := t.run.Environment
 	if e.Load != "" {
 		load := e.Load
-		if cells := t.run.Cells; !differ(cells, func(c Cell) int { return c.Concurrency }) {
+		if cells := t.run.Cells; !anyDiffer(cells, func(c Cell) int { return c.Concurrency }) {
 			load += "; " + callersOf(cells[0].Concurrency)
 		}
-		if c := t.run.Cells[0]; c.Rate > 0 && !differ(t.run.Cells, func(c Cell) float64 { return c.Rate }) {
+		if c := t.run.Cells[0]; c.Rate > 0 && !anyDiffer(t.run.Cells, func(c Cell) float64 { return c.Rate }) {
 			load += fmt.Sprintf("; %.0f operations a second", c.Rate)
 		}
 		t.Hanging("", "Load: "+load)
@@ -304,11 +304,11 @@ func (t *tables) legend(groups [][]Cell) {
 	}
 	t.Hanging("", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, page.Capital(strings.Join(parts, "; "))))
 	var missing []string
-	if len(t.left) > 0 {
-		missing = append(missing, "Left out for width, but in --json: "+page.Enumerated(t.left))
+	if len(t.omitted) > 0 {
+		missing = append(missing, "Left out for width, but in --json: "+page.Enumerated(t.omitted))
 	}
-	if len(t.lacking) > 0 {
-		missing = append(missing, "Not known: "+strings.Join(t.lacking, ", "))
+	if len(t.unknown) > 0 {
+		missing = append(missing, "Not known: "+strings.Join(t.unknown, ", "))
 	}
 	if len(missing) > 0 {
 		t.Hanging("", strings.Join(missing, ". "))
@@ -330,9 +330,9 @@ func (t *tables) summary(cells []Cell) {
 }
 
 func (t *tables) summaryTable(cells []Cell) {
-	header, name := named(cells)
+	header, name := identityColumns(cells)
 	left := len(header)
-	loads, load := t.loaded()
+	loads, load := t.loadColumns()
 	header = append(header, loads...)
 	for _, f := range t.figures {
 		header = append(header, f.name)

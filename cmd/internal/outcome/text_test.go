@@ -279,7 +279,7 @@ func TestReach(t *testing.T) {
 	}{
 		{8123, 13_999, "8100–14k"}, {38_272, 39_045, "38.3k–39k"}, {0.0512, 3.2, "0.051–3.2"}, {999, 1001, "999–1000"}, {950_000, 1_250_000, "950k–1.3M"}, {0, 12, "0–12"}, {9990, 9996, "9990–10k"},
 	} {
-		if got := reach([2]float64{test.low, test.high}); got != test.want {
+		if got := intervalText([2]float64{test.low, test.high}); got != test.want {
 			t.Errorf("%v to %v: %s, want %s", test.low, test.high, got, test.want)
 		}
 	}

@@ -47,7 +47,7 @@ func setName(c Cell, all []Cell) string {
 }
 
 func choose(name string, cells []Cell) string {
-	title := titled(cells)
+	title := cellTitle(cells)
 	callers := slices.MaxFunc(cells, func(a, b Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
 	cells = slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return !c.Verified || c.Concurrency != callers })
 	if len(cells) == 0 {
@@ -93,12 +93,12 @@ func withoutCompression(choice, base Cell, verified []Cell) string {
 	if choice.Client == base.Client || choice.Compress == "none" || i < 0 {
 		return ""
 	}
-	return fmt.Sprintf(", and at %s that of %s", choice.ValuesPerSecond.Times(verified[i].ValuesPerSecond), titled(verified)(verified[i]))
+	return fmt.Sprintf(", and at %s that of %s", choice.ValuesPerSecond.Times(verified[i].ValuesPerSecond), cellTitle(verified)(verified[i]))
 }
 
-// titled tells the cells of a set apart in a sentence.
-func titled(cells []Cell) func(Cell) string {
-	_, row := named(cells)
+// cellTitle tells the cells of a set apart in a sentence.
+func cellTitle(cells []Cell) func(Cell) string {
+	_, row := identityColumns(cells)
 	return func(c Cell) string {
 		var words []string
 		for _, word := range row(c) {
