@@ -15,7 +15,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
-	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type adviseCommand struct {
@@ -111,7 +110,7 @@ type advice struct {
 }
 
 // Write writes the answer as text.
-func (a *advice) Write(w io.Writer) { report.WriteAdvice(w, a.Advice, a.all) }
+func (a *advice) Write(w io.Writer) { a.Advice.WriteText(w, a.all) }
 
 func (c *adviseCommand) check() error {
 	if c.RDB == "" && len(c.Data) == 0 {
@@ -141,7 +140,7 @@ func (c *adviseCommand) check() error {
 // writePage writes the answer as a page.
 func writePage(path string, a *advise.Advice) error {
 	var page bytes.Buffer
-	err := report.WriteAdviceHTML(&page, a)
+	err := a.WritePage(&page)
 	if err == nil {
 		err = outfile.Write(path, page.Bytes())
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/events"
-	"github.com/balekv/bale/cmd/internal/report"
 )
 
 type statsCommand struct {
@@ -61,4 +60,4 @@ func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
 type summary struct{ *events.Summary }
 
 // Write writes the tables.
-func (s *summary) Write(w io.Writer) { report.Events(w, s.Summary) }
+func (s *summary) Write(w io.Writer) { s.Summary.WriteText(w) }

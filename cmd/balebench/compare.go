@@ -1,26 +1,66 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"os"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
-	"github.com/balekv/bale/cmd/internal/report"
 )
 
+// comparisonFlags are those of the commands that compare.
+type comparisonFlags struct {
+	Gate compare.Gate `placeholder:"LIST" help:"What may not get worse, and by how much: time, bytes, allocs, cpu, rss, p50 to p99.99, or a unit such as B/op. Default: ${default_gate}."`
+	All  bool         `help:"Show what did not change and what has no gate, too."`
+	JSON string       `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the table."`
+}
+
+// comparison is what a command that compares found.
+type comparison interface {
+	comparable
+	WriteText(io.Writer, compare.TextOptions)
+	Err() error
+}
+
+// show runs a comparison, and writes what it found. An error that is no regression is one of usage,
+// so that exit status 1 always means a regression.
+func show[R comparison](s *cli.Streams, f *comparisonFlags, run func() (R, error)) error {
+	out, err := cli.OpenJSON(f.JSON, s) // before the measuring, not after it
+	if err != nil {
+		return asUsage{err}
+	}
+	defer out.Discard()
+	r, err := run()
+	var unwritten error
+	if none := *new(R); r != none {
+		if err == nil {
+			err = r.Err()
+		}
+		unwritten = out.Write(r)
+		if f.JSON != "-" {
+			unwritten = errors.Join(unwritten, cli.Show(s, func(w io.Writer) {
+				r.WriteText(w, compare.TextOptions{All: f.All, Width: cli.ReportWidth(s.Out)})
+			}))
+		}
+	}
+	if unwritten == nil && (err == nil || errors.Is(err, compare.ErrRegression) || errors.Is(err, context.Canceled)) {
+		return err
+	}
+	return asUsage{errors.Join(err, unwritten)}
+}
+
+// asUsage is an error in what a command was given, in its own words.
+type asUsage struct{ error }
+
+func (e asUsage) Is(target error) bool { return target == cli.ErrUsage }
+
+func (e asUsage) Unwrap() error { return e.error }
+
 type compareCommand struct {
-	Old  string `arg:"" help:"The run before: a file of balebench run --json, or one in Go benchmark format, as go test -bench prints it; - for stdin."`
-	New  string `arg:"" help:"The run after."`
-	Gate string `placeholder:"LIST" help:"What may not get worse, and by how much: time, bytes, allocs, cpu, rss, p50 to p99.99, or a unit such as B/op. Default: ${default_gate}."`
-	JSON string `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the table."`
-	All  bool   `help:"Show what did not change and what has no gate, too."`
+	Old string `arg:"" help:"The run before: a file of balebench run --json, or one in Go benchmark format, as go test -bench prints it; - for stdin."`
+	New string `arg:"" help:"The run after."`
+	comparisonFlags
 }
 
 // Help is shown below the options.
@@ -40,74 +80,7 @@ Examples:
 
 // Run compares.
 func (c *compareCommand) Run(ctx context.Context, s *cli.Streams) error {
-	gate, err := parseGate(c.Gate)
-	if err != nil {
-		return err
-	}
-	if c.Old == "-" && c.New == "-" {
-		return fmt.Errorf("%w: stdin (-) is there twice", cli.ErrUsage)
-	}
-	before, err := readRun(ctx, c.Old, s)
-	if err != nil {
-		return err
-	}
-	after, err := readRun(ctx, c.New, s)
-	if err != nil {
-		return err
-	}
-	out, err := cli.OpenJSON(c.JSON, s)
-	if err != nil {
-		return asUsage{err}
-	}
-	defer out.Discard()
-	r, err := compare.Compare(ctx, before, after, compare.Options{Gate: gate})
-	if err != nil {
-		return incomparable(err)
-	}
-	if c.JSON != "-" {
-		err = cli.Show(s, func(w io.Writer) {
-			report.Compare(w, r, report.CompareOptions{All: c.All, Width: cli.ReportWidth(s.Out)})
-		})
-	}
-	if err = errors.Join(err, out.Write(r)); err != nil {
-		return asUsage{err}
-	}
-	return r.Err()
-}
-
-// maxText bounds a file in Go benchmark format, which may be between what a program printed.
-const maxText = 256 << 20
-
-// readRun reads a run: JSON of balebench run, or Go benchmark format.
-func readRun(ctx context.Context, path string, s *cli.Streams) (*compare.Run, error) {
-	source, name := s.In, "stdin"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			if e, ok := errors.AsType[*fs.PathError](err); ok {
-				err = e.Err
-			}
-			return nil, asUsage{fmt.Errorf("%s: %w", path, err)}
-		}
-		defer f.Close()
-		source, name = f, path
-	}
-	text := &io.LimitedReader{R: source, N: maxText + 1}
-	r := bufio.NewReader(text)
-	start, err := r.Peek(r.Size())
-	if err != nil && err != io.EOF {
-		return nil, asUsage{fmt.Errorf("%s: %w", name, err)}
-	}
-	if bytes.HasPrefix(bytes.TrimSpace(start), []byte("{")) {
-		result, err := readOutcome(r, name)
-		if err != nil {
-			return nil, asUsage{err}
-		}
-		return goBenchmarks(result), nil
-	}
-	run, err := compare.Read(ctx, r, name)
-	if text.N == 0 {
-		return nil, asUsage{fmt.Errorf("%s is larger than %d MiB", name, maxText>>20)}
-	}
-	return run, incomparable(err)
+	return show(s, &c.comparisonFlags, func() (*compare.Report, error) {
+		return compare.Run(ctx, compare.Options{Old: c.Old, New: c.New, In: s.In, Gate: c.Gate})
+	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/flame"
 	"github.com/balekv/bale/cmd/internal/outcome"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -60,7 +59,7 @@ func TestHostile(t *testing.T) {
 		r.Skipped = []outcome.Skipped{{}}
 		r.Dictionaries = []outcome.Dictionary{{}, {Payload: 1}}
 		r.Environment.Libraries = []outcome.Library{{}}
-		r.Environment.Notes = []string{"", busyMachine}
+		r.Environment.Notes = []string{"", ""}
 		r.Findings = []outcome.Finding{{Says: []string{"", ""}, Columns: []string{"", ""}, Rows: [][]outcome.Figure{{{}, {}}}}}
 		r.Cells = append(r.Cells, r.Cells[0])
 		r.Cells[len(r.Cells)-1].Verified = false
@@ -94,9 +93,9 @@ func TestHostile(t *testing.T) {
 			run.Findings = nil
 		}
 		var table, pages bytes.Buffer
-		report.Table(&table, &run, report.Options{Stages: true})
+		run.WriteText(&table, outcome.TextOptions{Stages: true})
 		clitest.CheckShown(t, "the tables of a run", table.String())
-		if err := report.BenchHTML(&pages, &run, &other, report.BenchOptions{}); err != nil {
+		if err := run.WritePage(&pages, outcome.PageOptions{Baseline: &other}); err != nil {
 			t.Fatal(err)
 		}
 		clitest.CheckShown(t, "the page of a run", strings.ReplaceAll(pages.String(), "\u00a0", " "))

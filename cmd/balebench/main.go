@@ -8,6 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/balekv/bale/cmd/internal/ab"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/dataset"
@@ -24,7 +25,7 @@ var app = cli.App{
 		kong.Vars{
 			"builtin": strings.Join(dataset.Names(), ", "), "codecs": strings.Join(dataset.Codecs(), ", "),
 			"clients": lab.ClientSyntax, "profiles": strings.Join(lab.ProfileKinds, ", "), "min_key": fmt.Sprint(lab.MinKeySize),
-			"default_gate": compare.DefaultGate().String(), "studies": strings.Join(study.Names(), ", "),
+			"default_gate": compare.DefaultGate().String(), "default_blocks": fmt.Sprint(ab.DefaultBlocks), "default_timeout": ab.DefaultTimeout.String(), "studies": strings.Join(study.Names(), ", "),
 		},
 		kong.Groups{
 			"data": "Values:", "what": "What is compared:", "load": "Load:", "server": "Server:", "measuring": "Measuring:", "results": "Results:",

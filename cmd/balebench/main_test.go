@@ -137,17 +137,17 @@ func TestInterruptedBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := b.config()
+	o, err := b.options(&cli.Streams{In: strings.NewReader(""), Out: &stdout, Err: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Progress = func(p lab.Progress) {
+	o.Progress = func(p lab.Progress) {
 		done := p.Done
 		if done == 5 { // three are filled, and two cells measured
 			cancel()
 		}
 	}
-	if err := b.run(ctx, &cli.Streams{In: strings.NewReader(""), Out: &stdout, Err: io.Discard}, c); !errors.Is(err, context.Canceled) {
+	if err := b.measure(ctx, o.Streams, o); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"1 round, 0.05 s a cell", "INTERRUPTED: these are figures of 1 of 1 rounds, for 2 of 3 cells", "No advice"} {

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -29,11 +27,8 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/testkit/promtest"
 )
-
-// requirePrometheus names the variable that, when not empty, makes a test without a prometheus fail
-// instead of skip.
-const requirePrometheus = "BALE_REQUIRE_PROMETHEUS"
 
 // ops is a file of the folder ops.
 func ops(path ...string) string {
@@ -137,9 +132,8 @@ const (
 
 // prometheusServer is a running prometheus.
 type prometheusServer struct {
-	t      *testing.T
-	url    string
-	client *http.Client
+	*promtest.Server
+	t *testing.T
 }
 
 // runPrometheus runs one until the test ends, by the command and the example of ops/, but in less
@@ -157,85 +151,25 @@ func runPrometheus(t *testing.T, target string) *prometheusServer {
 	// Nothing listens at port 1: this test does not cover the push.
 	config := replaced(t, string(example), " 15s", " "+scrapeInterval, " 5s", " "+scrapeInterval, "rules.yml", strconv.Quote(rules),
 		"'127.0.0.1:8080'", strconv.Quote(target), "'127.0.0.1:9091'", strconv.Quote("127.0.0.1:1"))
-	dir := t.TempDir()
-	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	args := documentedInOps(t, "prometheus", "ops/prometheus/prometheus.yml", file, "/tmp/bale-metrics", filepath.Join(dir, "data"), "127.0.0.1:9090", addr)
-	cmd := exec.CommandContext(ctx, "prometheus", append(args, "--log.level=warn")...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 20 * time.Second // then it is killed
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &prometheusServer{t, "http://" + addr, &http.Client{Transport: &http.Transport{}}}
-	t.Cleanup(func() {
-		cancel()
-		if err := cmd.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("prometheus: %v\n%s", err, log.Bytes())
-		}
-		if t.Failed() {
-			t.Logf("prometheus says:\n%s", log.Bytes())
-		}
-		p.client.CloseIdleConnections()
-	})
-	return p
+	return &prometheusServer{promtest.Start(t, config, func(file, data, addr string) []string {
+		return documentedInOps(t, "prometheus", "ops/prometheus/prometheus.yml", file, "/tmp/bale-metrics", data, "127.0.0.1:9090", addr)
+	}), t}
 }
 
-// await calls f until it returns "", for two minutes at most.
+// await calls f until it returns "".
 func (p *prometheusServer) await(f func() string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Minute)
-	defer cancel()
-	for {
-		missing := f()
-		if missing == "" {
-			return
+	promtest.Await(p.t, func() error {
+		if missing := f(); missing != "" {
+			return errors.New(missing)
 		}
-		select {
-		case <-ctx.Done():
-			p.t.Fatalf("after two minutes:\n%s", missing)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// get asks the API, and decodes its answer into data.
-func (p *prometheusServer) get(path string, values url.Values, data any) error {
-	reply, err := p.client.Get(p.url + "/api/v1/" + path + "?" + values.Encode())
-	if err != nil {
-		return err
-	}
-	defer reply.Body.Close()
-	body, err := io.ReadAll(reply.Body)
-	if err != nil {
-		return err
-	}
-	answer := struct {
-		Status string
-		Data   any
-	}{Data: data}
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Status != "success" {
-		return fmt.Errorf("%s %v: %s: %.1000s", path, values, reply.Status, body)
-	}
-	return nil
+		return nil
+	})
 }
 
 // labels are the values of a label of what is selected.
 func (p *prometheusServer) labels(label, selector string) (values []string, err error) {
-	err = p.get("label/"+label+"/values", url.Values{"match[]": {selector}}, &values)
+	err = p.Get("label/"+label+"/values", url.Values{"match[]": {selector}}, &values)
 	slices.Sort(values)
 	return values, err
 }
@@ -255,7 +189,7 @@ func (p *prometheusServer) query(expr string) (samples []sample, err error) {
 			Value  [2]any // time and value, the latter as text
 		}
 	}
-	if err := p.get("query", url.Values{"query": {expr}}, &answer); err != nil {
+	if err := p.Get("query", url.Values{"query": {expr}}, &answer); err != nil {
 		return nil, err
 	}
 	if answer.ResultType != "vector" {
@@ -298,12 +232,7 @@ type opsDashboard struct {
 // and each recording rule has data, and the dashboard's variables select. An interrupted bench
 // leaves nothing behind.
 func TestOperations(t *testing.T) {
-	if _, err := exec.LookPath("prometheus"); err != nil {
-		if os.Getenv(requirePrometheus) != "" {
-			t.Fatal(err)
-		}
-		t.Skip("no prometheus in PATH (Debian: apt-get install prometheus)")
-	}
+	promtest.Require(t)
 	redisproc.ForTest(t) // skips where there is no server
 	var d opsDashboard
 	text, err := os.ReadFile(ops("grafana", "bale.json"))
@@ -400,7 +329,7 @@ func (p *prometheusServer) queries(d *opsDashboard, job, instance, group string)
 		}
 	}
 	p.await(func() string {
-		if err := p.get("rules", nil, &rules); err != nil {
+		if err := p.Get("rules", nil, &rules); err != nil {
 			return err.Error()
 		}
 		for _, g := range rules.Groups {

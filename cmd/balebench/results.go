@@ -1,175 +1,73 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"strings"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/lab"
 	"github.com/balekv/bale/cmd/internal/outcome"
-	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
-// benchOutputs are where the results of a run go beside the tables.
-type benchOutputs struct {
-	json, html, goBench *cli.Output
-	baseline            *outcome.Run
+// resultFlags say where the result of a run goes.
+type resultFlags struct {
+	JSON     string `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	HTML     string `name:"html" placeholder:"FILE" help:"Write a report with pictures, as one file that needs no network; - for stdout, in place of the tables."`
+	Baseline string `placeholder:"FILE" help:"Lay the results of an earlier run (of --json) beside these in --html."`
+	GoBench  string `name:"go-bench" placeholder:"FILE" help:"Write all rounds in the format of Go benchmarks, too, for balebench compare and benchstat; - for stdout, in place of the tables."`
+	Stages   bool   `group:"results" help:"Show the percentiles of every stage, too."`
+	Serve    string `placeholder:"ADDRESS" help:"Show the report live at this address while the run goes on, with /metrics and /debug/pprof; :8080 is port 8080 of loopback, which every user of the machine can read."`
+	Push     string `placeholder:"URL" help:"Push the results to a Prometheus Pushgateway."`
 }
 
-func openOutputs(b *runCommand, s *cli.Streams) (o *benchOutputs, err error) {
-	o = &benchOutputs{}
-	if b.Baseline != "" {
-		if o.baseline, err = readBaseline(b.Baseline); err != nil {
-			return nil, fmt.Errorf("--baseline: %w", err)
+// measure runs the lab, and writes what it found.
+func (f *resultFlags) measure(ctx context.Context, s *cli.Streams, o lab.Options) (err error) {
+	if f.Baseline != "" {
+		if f.HTML == "" {
+			return fmt.Errorf("%w: --baseline is for --html", cli.ErrUsage)
+		}
+		if o.Baseline, err = outcome.ReadFile(f.Baseline); err != nil {
+			return fmt.Errorf("--baseline: %w", err)
 		}
 	}
-	for _, each := range []struct {
-		to           **cli.Output
+	o.Serve, o.Push = f.Serve, f.Push
+	var result *outcome.Run
+	outputs := []struct {
 		option, path string
 		stdout       io.Writer
-	}{{&o.json, "--json", b.JSON, s.Out}, {&o.html, "--html", b.HTML, s.Raw}, {&o.goBench, "--go-bench", b.GoBench, s.Out}} {
-		if *each.to, err = cli.OpenOutput(each.option, each.path, each.stdout); err != nil {
-			o.Discard()
-			return nil, err
+		write        func(io.Writer) error
+	}{
+		{"--json", f.JSON, s.Out, func(w io.Writer) error { return printable.WriteJSON(w, result) }},
+		{"--html", f.HTML, s.Raw, func(w io.Writer) error { return result.WritePage(w, outcome.PageOptions{Baseline: o.Baseline}) }},
+		{"--go-bench", f.GoBench, s.Out, func(w io.Writer) error { return compare.Write(w, compare.Of(result)) }},
+	}
+	var toStdout []string
+	files := make([]*cli.Output, len(outputs))
+	for i, each := range outputs { // before the measuring, not after it
+		if files[i], err = cli.OpenOutput(each.option, each.path, each.stdout); err != nil {
+			return err
+		}
+		defer files[i].Discard()
+		if each.path == "-" {
+			toStdout = append(toStdout, each.option)
 		}
 	}
-	return o, nil
-}
-
-func (o *benchOutputs) Write(r *outcome.Run) error {
-	return errors.Join(
-		o.json.Write(r),
-		o.html.Put(func(w io.Writer) error { return report.BenchHTML(w, r, o.baseline, pageOptions(r, false)) }),
-		o.goBench.Put(func(w io.Writer) error { return compare.Write(w, goBenchmarks(r)) }),
-	)
-}
-
-func (o *benchOutputs) Discard() {
-	o.json.Discard()
-	o.html.Discard()
-	o.goBench.Discard()
-}
-
-// pageOptions are those of a run's page. There is no advice on a part of one.
-func pageOptions(r *outcome.Run, live bool) report.BenchOptions {
-	o := report.BenchOptions{Live: live}
-	if len(r.Findings) == 0 && !r.Environment.Interrupted {
-		o.Choices = report.Verdict(r)
+	if len(toStdout) > 1 {
+		return fmt.Errorf("%w: %s cannot both have stdout", cli.ErrUsage, strings.Join(toStdout, " and "))
 	}
-	return o
-}
-
-func readBaseline(path string) (*outcome.Run, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readOutcome(f, path)
-}
-
-// Limits of a result of balebench run --json: more than a machine measures in a day. A cell of ten
-// rounds is 8 KB of JSON with 400 commas. A forged cell of 2 bytes would take 752 bytes of memory.
-const (
-	maxResult = 64 << 20
-	maxCells  = 2_000
-	maxCommas = 1 << 20 // and so elements of lists
-	maxParts  = 1 << 15 // rounds, of 31 commas and 240 bytes of memory each, and elements of the run's other lists
-)
-
-// errResult marks what is no result of balebench run --json.
-var errResult = errors.New("no result of balebench run --json")
-
-// readOutcome reads a result of balebench run --json. It refuses one that is too large before it takes
-// the memory for it.
-func readOutcome(from io.Reader, name string) (*outcome.Run, error) {
-	text, err := io.ReadAll(io.LimitReader(from, maxResult+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	var r outcome.Run
-	if err = checkSize(text); err == nil {
-		err = json.Unmarshal(text, &r)
-	}
-	if err == nil {
-		err = checkRun(&r)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s is %w: %w", name, errResult, err)
-	}
-	return &r, nil
-}
-
-func checkSize(text []byte) error {
-	if len(text) > maxResult {
-		return fmt.Errorf("it is larger than %d MiB", maxResult>>20)
-	}
-	if n := bytes.Count(text, []byte(",")); n > maxCommas {
-		return fmt.Errorf("it has %d commas, at most %d are read", n, maxCommas)
-	}
-	var lists struct {
-		Cells                                             cellCounts
-		Findings, Skipped, Dictionaries, Sweeps, Timeline elements
-	}
-	if err := json.Unmarshal(text, &lists); err != nil {
+	if result, err = lab.Run(ctx, o); result == nil {
 		return err
 	}
-	if n := lists.Cells.n; n > maxCells {
-		return fmt.Errorf("it has %d cells, at most %d are read", n, maxCells)
+	for i, each := range outputs {
+		err = errors.Join(err, files[i].Put(each.write))
 	}
-	if n := lists.Cells.rounds + lists.Findings + lists.Skipped + lists.Dictionaries + lists.Sweeps + lists.Timeline; n > maxParts {
-		return fmt.Errorf("it has %d rounds and other parts, at most %d are read", n, maxParts)
+	if len(toStdout) == 0 {
+		result.WriteText(s.Out, outcome.TextOptions{Stages: f.Stages, Width: cli.ReportWidth(s.Out)})
 	}
-	return nil
-}
-
-// cellCounts are the numbers of cells and of their rounds.
-type cellCounts struct{ n, rounds elements }
-
-// UnmarshalJSON adds to the numbers, as that of elements does.
-func (c *cellCounts) UnmarshalJSON(list []byte) error {
-	var all []struct{ Rounds elements }
-	json.Unmarshal(list, &all)
-	c.n += elements(len(all))
-	for _, cell := range all {
-		c.rounds += cell.Rounds
-	}
-	return nil
-}
-
-// elements is the number of elements of a list in JSON. Counting takes no memory for them.
-type elements int
-
-// UnmarshalJSON adds to the number: a forged object may have a list twice.
-func (n *elements) UnmarshalJSON(list []byte) error {
-	var all []struct{}
-	json.Unmarshal(list, &all) // of what type they are does not matter here
-	*n += elements(len(all))
-	return nil
-}
-
-// checkRun returns an error if a file is not a result of balebench run --json, or is of another
-// version.
-func checkRun(r *outcome.Run) error {
-	if len(r.Cells) == 0 {
-		return fmt.Errorf("%w: it has no cell", compare.ErrNoBenchmarks)
-	}
-	for _, c := range r.Cells {
-		if !c.Verified {
-			continue
-		}
-		if c.Values <= 0 || len(c.Rounds) == 0 || !(c.OpsPerSecond.Median > 0) {
-			return fmt.Errorf("%w: %s %s %s has no figures", compare.ErrNoBenchmarks, c.Dataset, c.Codec, c.Compress)
-		}
-		for _, round := range c.Rounds {
-			if len(round.StagesP50) != len(outcome.Stages) || !(round.OpsPerSecond > 0) {
-				return fmt.Errorf("%w: a round of %s %s %s is not whole", compare.ErrNoBenchmarks, c.Dataset, c.Codec, c.Compress)
-			}
-		}
-	}
-	return nil
+	return err
 }

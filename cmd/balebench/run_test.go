@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,11 +14,9 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/dataset"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/lab"
 	"github.com/balekv/bale/cmd/internal/link"
-	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/study"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -48,10 +45,10 @@ func TestBenchRefuses(t *testing.T) {
 		{"--hit-rate 0.5", `wrong usage: --hit-rate is for single GETs and SETs: add --mix`},
 		{"--zipf 1", `wrong usage: --zipf is for single GETs and SETs: add --mix`},
 		{"--data there --track typed", `--track typed is for --builtin: there is no Go type for values of --data`},
-		{"--rate 0", `--rate "0"; it is operations a second, 1 to 10000000, or sweep`},
-		{"--rate NaN", `--rate "NaN"`},
-		{"--rate 10000001", `--rate "10000001"`},
-		{"--rate sweep,100", `--rate is either sweep or a list of rates`},
+		{"--rate 0", `--rate: "0"; it is operations a second, 1 to 10000000, or sweep`},
+		{"--rate NaN", `--rate: "NaN"`},
+		{"--rate 10000001", `--rate: "10000001"`},
+		{"--rate sweep,100", `--rate: either sweep or a list of rates`},
 		{"--repeat 0", `--repeat 0, must be 1 to 1000`},
 		{"--repeat 1001", `--repeat 1001, must be 1 to 1000`},
 		{"--duration 5ms --repeat 6", `--duration 5ms, must be at least a millisecond for each of 6 rounds`},
@@ -73,7 +70,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"--client redigo,redigo", `--client redigo is there twice`},
 		{"--batch single,mset:2,mset:2", `--batch mset:2 is there twice`},
 		{"--concurrency 4,4", `--concurrency 4 is there twice`},
-		{"--rate 100,1e2", `--rate 100 is there twice`},
+		{"--rate 100,1e2", `--rate: 100 is there twice`},
 		{"--builtin text,text", `--builtin text is there twice`},
 		{"--value-size 1024,1KiB", `--value-size 1KiB is there twice`},
 		{"--track typed,typed", `--track typed is there twice`},
@@ -131,51 +128,15 @@ func TestInterruptedEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := b.config()
+	var out, errs bytes.Buffer
+	o, err := b.options(&cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Progress = func(lab.Progress) { stop() }
-	var out, errs bytes.Buffer
-	if err := b.run(ctx, &cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, c); !errors.Is(err, context.Canceled) || out.Len() > 0 ||
+	o.Progress = func(lab.Progress) { stop() }
+	if err := b.measure(ctx, o.Streams, o); !errors.Is(err, context.Canceled) || out.Len() > 0 ||
 		!strings.Contains(errs.String(), "no round was whole by then: there are no figures") {
 		t.Errorf("%v, stdout %q, stderr %q", err, &out, &errs)
-	}
-}
-
-// TestLibraries: what was measured is named once each, by what the command line calls it, with the
-// module that it is.
-func TestLibraries(t *testing.T) {
-	b, err := parseRun([]string{"run", "--codec=json,raw,gob", "--compress=none,s2,s2+dict,s2:best,lz4,gzip,zstd:3,zstd:3/naive,zstd/go", "--client=radix:2,goredis,goredis+auto,rueidis,redigo"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := b.config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	zstd, pure := outcome.Library{Name: "zstd", Module: "libzstd"}, outcome.Library{Name: "zstd/go", Module: "github.com/klauspost/compress"}
-	if engine.Default == nil {
-		zstd.Module = pure.Module
-	}
-	want := []outcome.Library{
-		{Name: "json", Module: "encoding/json", Version: runtime.Version()}, {Name: "raw"},
-		{Name: "gob", Module: "encoding/gob", Version: runtime.Version(), Note: "each value has its type's description"},
-		{Name: "s2", Module: "github.com/klauspost/compress"}, {Name: "lz4", Module: "github.com/pierrec/lz4/v4"}, {Name: "gzip", Module: "github.com/klauspost/compress"}, zstd, pure,
-		{Name: "radix", Module: "github.com/mediocregopher/radix/v4", Note: "dormant"}, {Name: "goredis", Module: "github.com/redis/go-redis/v9"},
-		{Name: "rueidis", Module: "github.com/redis/rueidis"}, {Name: "redigo", Module: "github.com/gomodule/redigo"},
-	}
-	got := libraries(c)
-	for i, l := range got {
-		switch {
-		case l.Module != "" && l.Version == "":
-			t.Errorf("%s: no version of %s", l.Name, l.Module)
-		case l.Version != runtime.Version():
-			got[i].Version = "" // as go.mod has it
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -188,7 +149,7 @@ func TestQuick(t *testing.T) {
 		Repeat            int
 		Duration          time.Duration
 	}
-	hurried := asked{quickBuiltin, quickCompress, 0, []int{quickConcurrency}, quickRepeat, quickDuration}
+	hurried := asked{quickBuiltin, quickCompress, 0, quickConcurrency, quickRepeat, quickDuration}
 	for args, change := range map[string]func(*asked){
 		"":                     func(*asked) {},
 		"--builtin text":       func(a *asked) { a.Builtin = []string{"text"} },
@@ -206,11 +167,14 @@ func TestQuick(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := b.config()
+		o, err := b.options(&cli.Streams{})
 		if err != nil {
 			t.Fatalf("%s: %v", args, err)
 		}
-		got := asked{b.Builtin, b.Compress, len(b.ValueSize), c.Concurrency, c.Rounds, c.Duration}
+		got := asked{o.Data.Builtin, nil, len(o.Data.Sizes), o.Concurrency, o.Rounds, o.Duration}
+		for _, s := range o.Compress {
+			got.Compress = append(got.Compress, s.String())
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("--quick %s (-want +got):\n%s", args, diff)
 		}
@@ -226,15 +190,12 @@ func TestStudiesAreKnown(t *testing.T) {
 			t.Errorf("%s: %v", s.Name, err)
 			continue
 		}
-		c, err := b.config()
-		if err != nil {
+		c, err := b.options(&cli.Streams{})
+		if err := errors.Join(err, c.Validate()); err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 			continue
 		}
-		if _, err := lab.ServerSettings(b.AppendOnly, b.IOThreads, b.MaxPolicy, b.Link); err != nil {
-			t.Errorf("%s: %v", s.Name, err)
-		}
-		if c.Datasets, err = b.datasets(&cli.Streams{In: strings.NewReader("")}); err != nil || len(c.Datasets) == 0 {
+		if c.Datasets, err = dataset.Open(c.Data); err != nil || len(c.Datasets) == 0 {
 			t.Errorf("%s: %d sets, %v", s.Name, len(c.Datasets), err)
 		}
 		for _, codec := range c.Codecs { // some sets are no JSON, but each codec has one that it is for
@@ -250,7 +211,7 @@ func TestStudiesAreKnown(t *testing.T) {
 			}
 			servers = append(servers[:i], &lab.Server{LinkBits: float64(limits.Bits), LinkDelay: limits.Delay})
 		}
-		if e := lab.Estimate(servers, c); e.Cells < 4 || e.Time > 5*time.Minute {
+		if e := lab.Estimate(servers, c.Config); e.Cells < 4 || e.Time > 5*time.Minute {
 			t.Errorf("%s: %+v", s.Name, e)
 		}
 		if c.Rounds < 6 {

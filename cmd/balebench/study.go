@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -13,19 +14,12 @@ import (
 )
 
 type studyCommand struct {
-	Name     string `arg:"" optional:"" help:"Which one: ${studies}. Without, they are listed."`
-	HTML     string `name:"html" placeholder:"FILE" help:"Write the report to this file. Default: study-NAME.html in this folder; none with --json -."`
-	JSON     string `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
-	GoBench  string `name:"go-bench" placeholder:"FILE" help:"Write all rounds in the format of Go benchmarks, too."`
-	Duration string `placeholder:"D" help:"How long each cell is measured. Default: as the study has it, 0.28 to 2 seconds."`
-	Repeat   string `placeholder:"N" help:"Rounds that the duration is split into. Default: those of balebench run."`
-	Serve    string `placeholder:"ADDRESS" help:"Show the report live at this address while the study goes on."`
-}
+	Name        string `arg:"" optional:"" help:"Which one: ${studies}. Without, they are listed."`
+	Duration    string `placeholder:"D" help:"How long each cell is measured. Default: as the study has it, 0.28 to 2 seconds."`
+	Repeat      string `placeholder:"N" help:"Rounds that the duration is split into. Default: those of balebench run."`
+	resultFlags `group:"results"`
 
-// studyRun is a study that is run.
-type studyRun struct {
-	study.Study
-	command []string // that runs it again
+	given []string // options on the command line that bear on the figures
 }
 
 // Help is shown below the options.
@@ -36,12 +30,20 @@ func (studyCommand) Help() string {
 		fmt.Fprintf(&b, "  %-12s %s\n", s.Name, s.About)
 	}
 	b.WriteString(`
+The report with pictures goes to study-NAME.html in this folder, unless --html says otherwise or stdout has another result.
+
 Examples:
   balebench study
   balebench study compressors
   balebench study clients --html clients.html --json clients.json
   balebench study dictionary --duration 2s`)
 	return b.String()
+}
+
+// AfterApply notes what was on the command line.
+func (c *studyCommand) AfterApply(k *kong.Context) error {
+	c.given = given(k)
+	return nil
 }
 
 // Run runs a study.
@@ -56,43 +58,27 @@ func (c *studyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
-	args := append([]string{"run"}, chosen.Args...)
-	run := &studyRun{Study: chosen, command: []string{"balebench", "study", chosen.Name}}
-	for _, option := range []struct {
-		name, value string
-		counts      bool // for the figures
-	}{
-		{"--duration", c.Duration, true}, {"--repeat", c.Repeat, true}, {"--json", c.JSON, false}, {"--go-bench", c.GoBench, false},
-		{"--serve", c.Serve, false}, {"--html", c.page(), false},
-	} {
-		if option.value == "" {
-			continue
-		}
-		args = append(args, option.name+"="+option.value)
-		if option.counts {
-			run.command = append(run.command, option.name, option.value)
-		}
-	}
-	bench, err := parseRun(args)
+	run, err := parseRun(slices.Concat([]string{"run"}, chosen.Args, c.given))
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
-	bench.study = run
-	if err := bench.Run(ctx, s); err != nil {
+	o, err := run.options(s)
+	if err != nil {
 		return err
 	}
-	if page := c.page(); page != "" && page != "-" {
-		printable.Fprintf(s.Err, "the report with pictures: %s\n", page)
+	o.Findings = chosen.Findings
+	o.About.Study, o.About.Question = chosen.Name, chosen.Question
+	o.About.StudyCommand = append([]string{"balebench", "study", chosen.Name}, c.given...)
+	if c.HTML == "" && c.JSON != "-" && c.GoBench != "-" {
+		c.HTML = "study-" + c.Name + ".html"
+	}
+	if err := c.measure(ctx, s, o); err != nil {
+		return err
+	}
+	if c.HTML != "" && c.HTML != "-" {
+		printable.Fprintf(s.Err, "the report with pictures: %s\n", c.HTML)
 	}
 	return nil
-}
-
-// page is where the report goes.
-func (c *studyCommand) page() string {
-	if c.HTML == "" && c.JSON != "-" && c.GoBench != "-" {
-		return "study-" + c.Name + ".html"
-	}
-	return c.HTML
 }
 
 // parseRun reads a command line of balebench run.

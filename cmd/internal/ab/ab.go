@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 )
 
@@ -19,17 +20,17 @@ import (
 var ErrCommand = errors.New("it cannot be compared")
 
 const (
-	defaultTimeout = 10 * time.Minute
+	// DefaultTimeout of a run of a command.
+	DefaultTimeout = 10 * time.Minute
 
-	// defaultBlocks: on a machine with six times as much load as processors, intervals of 20 blocks
+	// DefaultBlocks: on a machine with six times as much load as processors, intervals of 20 blocks
 	// were a quarter as wide as those of 10 longer blocks. The 10 blocks had runs of twice the
 	// length. With more blocks a disturbance hits one run of many. Their 40 pairs are enough for
 	// any number of comparisons.
-	defaultBlocks = 20
-)
+	DefaultBlocks = 20
 
-// MaxBlocks bounds Options.Blocks.
-const MaxBlocks = 200
+	maxBlocks = 200
+)
 
 // Options are what to compare, and how.
 type Options struct {
@@ -38,7 +39,7 @@ type Options struct {
 	// compares the time, processor time and memory of the process.
 	A, B string
 
-	// Blocks of four runs, which are two pairs; 1 to MaxBlocks. Default: 20. It takes 3 to prove a
+	// Blocks of four runs, which are two pairs; 1 to 200. Default: [DefaultBlocks]. It takes 3 to prove a
 	// change of a single figure.
 	Blocks int
 
@@ -51,7 +52,7 @@ type Options struct {
 	// NoConfirm takes a regression as found without measuring it again.
 	NoConfirm bool
 
-	// Timeout is of one run of a command. Default: ten minutes.
+	// Timeout is of one run of a command. Default: [DefaultTimeout].
 	Timeout time.Duration
 
 	// Progress is called before each run, if it is set. Total grows when a regression is measured
@@ -71,15 +72,15 @@ type Result struct {
 	// already.
 	Again *compare.Report `json:"again,omitempty"`
 
-	first [2]*compare.Run // the figures of the first measuring, two rounds for each block
+	first [2]*compare.Benchmarks // the figures of the first measuring, two rounds for each block
 }
 
 // session is a Run in hand.
 type session struct {
 	o       Options
 	rng     *rand.Rand
-	warm    [2]*compare.Run // what each printed first: the cells that are to come in every run
-	process bool            // they print no benchmarks
+	warm    [2]*compare.Benchmarks // what each printed first: the cells that are to come in every run
+	process bool                   // they print no benchmarks
 	done    int
 	total   int
 }
@@ -88,13 +89,14 @@ type session struct {
 // [compare.ErrIncomparable]. When ctx ends, Run ends the processes that it started and all their
 // children. If at least one block was measured, it returns a Result beside the error.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
+	o.Blocks, o.Timeout = cmp.Or(o.Blocks, DefaultBlocks), cmp.Or(o.Timeout, DefaultTimeout)
+	switch {
+	case o.Blocks < 1 || o.Blocks > maxBlocks:
+		return nil, fmt.Errorf("%w: --blocks %d, must be 1 to %d", cli.ErrUsage, o.Blocks, maxBlocks)
+	case o.Timeout < 0:
+		return nil, fmt.Errorf("%w: --timeout %v, must be above 0", cli.ErrUsage, o.Timeout)
 	}
-	if o.Blocks < 0 || o.Blocks > MaxBlocks {
-		return nil, fmt.Errorf("%w: %d blocks, must be 1 to %d", ErrCommand, o.Blocks, MaxBlocks)
-	}
-	blocks := cmp.Or(o.Blocks, defaultBlocks)
+	blocks := o.Blocks
 	s := &session{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0)), total: 2 + 4*blocks}
 	if err := s.warmUp(ctx); err != nil {
 		return nil, err
@@ -105,7 +107,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &Result{A: o.A, B: o.B, Blocks: measured, Seed: o.Seed, Interrupted: err != nil, first: runs}
 	var failure error
-	if r.Report, failure = compare.Compare(context.WithoutCancel(ctx), runs[0], runs[1], compare.Options{Gate: o.Gate, Paired: true}); failure != nil {
+	if r.Report, failure = compare.Compare(context.WithoutCancel(ctx), runs[0], runs[1], compare.Rules{Gate: o.Gate, Paired: true}); failure != nil {
 		return nil, failure
 	}
 	if err != nil || r.Report.Regressions == 0 || o.NoConfirm {
@@ -120,7 +122,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		r.Interrupted = true
 		return r, err
 	}
-	if r.Again, err = compare.Compare(ctx, again[0], again[1], compare.Options{Gate: o.Gate, Paired: true}); err != nil {
+	if r.Again, err = compare.Compare(ctx, again[0], again[1], compare.Rules{Gate: o.Gate, Paired: true}); err != nil {
 		return nil, err
 	}
 	r.Report.Confirm(r.Again)
@@ -148,15 +150,15 @@ func (s *session) warmUp(ctx context.Context) error {
 	}
 	s.process = kinds[0]
 	// Before all the blocks are measured, not after them.
-	_, err := compare.Compare(ctx, s.warm[0], s.warm[1], compare.Options{Gate: s.o.Gate, Paired: false})
+	_, err := compare.Compare(ctx, s.warm[0], s.warm[1], compare.Rules{Gate: s.o.Gate, Paired: false})
 	return err
 }
 
 // measure takes blocks, and gives the runs with two rounds for each, and how many there are; that
 // is not all of them only with an error.
-func (s *session) measure(ctx context.Context, blocks int, note string) (runs [2]*compare.Run, measured int, err error) {
+func (s *session) measure(ctx context.Context, blocks int, note string) (runs [2]*compare.Benchmarks, measured int, err error) {
 	for side, w := range s.warm {
-		runs[side] = &compare.Run{Environment: w.Environment, Failed: w.Failed, Behind: w.Behind}
+		runs[side] = &compare.Benchmarks{Environment: w.Environment, Failed: w.Failed, Behind: w.Behind}
 		for _, series := range w.Series {
 			series.Values = nil
 			runs[side].Series = append(runs[side].Series, series)
@@ -194,7 +196,7 @@ func (s *session) measure(ctx context.Context, blocks int, note string) (runs [2
 
 // pick is the figure of each series of the warm-up in a run: the median, where there are several of
 // one.
-func (s *session) pick(run *compare.Run, side, block int) ([]float64, error) {
+func (s *session) pick(run *compare.Benchmarks, side, block int) ([]float64, error) {
 	var values []float64
 	for _, w := range s.warm[side].Series {
 		i := slices.IndexFunc(run.Series, func(o compare.Series) bool { return o.Cell() == w.Cell() && o.Unit == w.Unit })
@@ -209,7 +211,7 @@ func (s *session) pick(run *compare.Run, side, block int) ([]float64, error) {
 
 // once runs a command and reads its output. If that has no benchmarks, process is true and the
 // figures are the process's.
-func (s *session) once(ctx context.Context, side int, what string) (run *compare.Run, process bool, err error) {
+func (s *session) once(ctx context.Context, side int, what string) (run *compare.Benchmarks, process bool, err error) {
 	if s.o.Progress != nil {
 		s.o.Progress(s.done, s.total, fmt.Sprintf("%s: %s", names[side], what))
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 )
 
@@ -108,7 +109,7 @@ func TestDefaultBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Blocks != defaultBlocks || r.Report.Family != 60 || r.Report.Same != 60 {
+	if r.Blocks != DefaultBlocks || r.Report.Family != 60 || r.Report.Same != 60 {
 		t.Errorf("%d blocks, %+v", r.Blocks, r.Report)
 	}
 }
@@ -202,7 +203,7 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Run(t.Context(), Options{A: "true", B: "true", Blocks: MaxBlocks + 1}); !errors.Is(err, ErrCommand) {
+	if _, err := Run(t.Context(), Options{A: "true", B: "true", Blocks: maxBlocks + 1}); !errors.Is(err, cli.ErrUsage) {
 		t.Error(err)
 	}
 	if _, err := Run(t.Context(), Options{A: "sleep 60", B: "true", Timeout: 50 * time.Millisecond}); !errors.Is(err, ErrCommand) || !strings.Contains(err.Error(), "longer than 50ms") {

@@ -46,9 +46,9 @@ type outcome struct {
 func (p *outcome) stdout() io.Reader { return bytes.NewReader(p.out.Bytes()) }
 
 // run are the figures of the process itself.
-func (p *outcome) run() *compare.Run {
+func (p *outcome) run() *compare.Benchmarks {
 	const cell = "Command"
-	r := &compare.Run{Series: []compare.Series{
+	r := &compare.Benchmarks{Series: []compare.Series{
 		{Name: cell, Unit: "sec/op", Values: []float64{p.wall.Seconds()}},
 		{Name: cell, Unit: "user+sys-sec/op", Values: []float64{(p.state.UserTime() + p.state.SystemTime()).Seconds()}},
 	}}

@@ -22,9 +22,9 @@ func TestDriftGivesNoAlarms(t *testing.T) {
 		r := rand.New(rand.NewPCG(8, 9))
 		alarms := 0
 		for range matrices {
-			var runs [2]*compare.Run
+			var runs [2]*compare.Benchmarks
 			for side := range runs {
-				runs[side] = &compare.Run{}
+				runs[side] = &compare.Benchmarks{}
 				for c := range cells {
 					runs[side].Series = append(runs[side].Series, compare.Series{Name: fmt.Sprint(c), Unit: "sec/op"})
 				}
@@ -40,7 +40,7 @@ func TestDriftGivesNoAlarms(t *testing.T) {
 					}
 				}
 			}
-			report, err := compare.Compare(t.Context(), runs[0], runs[1], compare.Options{Gate: gate, Paired: true})
+			report, err := compare.Compare(t.Context(), runs[0], runs[1], compare.Rules{Gate: gate, Paired: true})
 			if err != nil {
 				t.Fatal(err)
 			}

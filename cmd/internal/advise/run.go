@@ -18,6 +18,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/content"
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/redismem"
 )
@@ -366,7 +367,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		a.Scan.Interrupted, a.Scan.Reason = true, "interrupted while groups were tried"
 	}
 	if untried > 0 {
-		a.warn("%s of less than %.1f%% of the memory each: no dictionaries were tried on those.", plural(untried, "group"), 100*triedPart)
+		a.warn("%s of less than %.1f%% of the memory each: no dictionaries were tried on those.", page.Plural(untried, "group"), 100*triedPart)
 	}
 	a.Total.Saving, a.Total.Network = interval(saved), interval(network)
 	a.Total.Month = a.Total.Saving.times(o.Price / gibibyte)
@@ -419,13 +420,6 @@ func shownName(g *Group, o *Options) string {
 		return "a group"
 	}
 	return g.Name
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // describe is what a group is, before anything is tried.

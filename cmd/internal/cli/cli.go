@@ -119,7 +119,7 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 		if e, ok := errors.AsType[*kong.ParseError](err); ok {
 			name = a.commandOf(e.Context)
 		}
-		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(err.Error(), args), name))
+		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(Told(err), args), name))
 		return ExitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/alecthomas/kong"
 )
 
 // MaxValue is the largest value in bytes that commands read: what a Packer unpacks by default.
@@ -67,4 +69,53 @@ func (b Bytes) String() string {
 		}
 	}
 	return strconv.Itoa(int(b))
+}
+
+// Given are the options of a command line that keep is true for, with their values, as they were
+// given.
+func Given(k *kong.Context, keep func(*kong.Flag) bool) (words []string) {
+	flags := map[string]*kong.Flag{}
+	for _, f := range k.Flags() {
+		flags["--"+f.Name] = f
+	}
+	for i := 0; i < len(k.Args); i++ {
+		name, value, joined := strings.Cut(k.Args[i], "=")
+		f := flags[name]
+		switch {
+		case f == nil:
+			continue
+		case f.IsBool():
+			name, joined = k.Args[i], false
+		case !joined && i+1 < len(k.Args):
+			i, value, joined = i+1, k.Args[i+1], true
+		}
+		if !keep(f) {
+			continue
+		}
+		if words = append(words, name); joined {
+			words = append(words, value)
+		}
+	}
+	return words
+}
+
+// CheckLists returns an error if a list on the command line is empty, or has a value twice.
+func CheckLists(k *kong.Context) error {
+	for _, p := range k.Path {
+		if p.Flag == nil || !p.Flag.IsSlice() || p.Flag.Tag.Sep == -1 {
+			continue
+		}
+		list := p.Flag.Target
+		if list.Len() == 0 {
+			return fmt.Errorf("%w: --%s is empty", ErrUsage, p.Flag.Name)
+		}
+		for i := range list.Len() {
+			for j := range i {
+				if list.Index(i).Equal(list.Index(j)) {
+					return fmt.Errorf("%w: --%s %v is there twice", ErrUsage, p.Flag.Name, list.Index(i))
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/balekv/bale/cmd/internal/outfile"
-	"github.com/balekv/bale/cmd/internal/report"
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // Result is what a command found. It writes itself as text; its fields are those of the JSON.
@@ -62,7 +62,7 @@ func OpenOutput(option, path string, stdout io.Writer) (*Output, error) {
 
 // Write writes all there is to write as JSON.
 func (o *Output) Write(v any) error {
-	return o.Put(func(w io.Writer) error { return report.WriteJSON(w, v) })
+	return o.Put(func(w io.Writer) error { return printable.WriteJSON(w, v) })
 }
 
 // Put writes all there is to write.

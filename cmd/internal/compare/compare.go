@@ -16,11 +16,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/rank"
 )
 
-// Run is what one run measured.
-type Run struct {
+// Benchmarks are what one run measured.
+type Benchmarks struct {
 	Environment []Setting // in order: what has to be the same in both runs for a change to be that of the programs
 	Versions    []Setting // of what is compared: a difference may be why a figure changed
 	Warnings    []string  // of whoever measured: another program had the machine, not all rounds were taken
@@ -168,10 +169,10 @@ const ShiftCells = 4
 func (r *Report) Err() error {
 	var errs []string
 	if r.Regressions > 0 {
-		errs = append(errs, fmt.Sprintf("%s of %d comparisons", count(r.Regressions, "regression"), r.Regressions+r.Better+r.Same+r.Unmeasurable))
+		errs = append(errs, fmt.Sprintf("%s of %d comparisons", page.Plural(r.Regressions, "regression"), r.Regressions+r.Better+r.Same+r.Unmeasurable))
 	}
 	if len(r.Failed) > 0 {
-		errs = append(errs, count(len(r.Failed), "cell")+" FAILED that did not before")
+		errs = append(errs, page.Plural(len(r.Failed), "cell")+" FAILED that did not before")
 	}
 	if errs == nil {
 		return nil
@@ -179,15 +180,8 @@ func (r *Report) Err() error {
 	return fmt.Errorf("%w: %s", ErrRegression, strings.Join(errs, "; "))
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// Options are how to compare.
-type Options struct {
+// Rules are how to compare.
+type Rules struct {
 	// Gate says which units may not get worse, and by how much. The zero one is [DefaultGate].
 	Gate Gate
 	// Paired says that value i of a series was taken together with value i of the same series of
@@ -205,8 +199,8 @@ const (
 // Compare compares the cells that both runs have. It returns [ErrIncomparable] if the runs have no
 // cell in common, too many cells, or more than 1,000 rounds. A gate that names a unit of no cell is
 // the same error, but the default gate may name a missing unit.
-func Compare(ctx context.Context, before, after *Run, o Options) (*Report, error) {
-	for _, run := range []*Run{before, after} {
+func Compare(ctx context.Context, before, after *Benchmarks, o Rules) (*Report, error) {
+	for _, run := range []*Benchmarks{before, after} {
 		if series, failed := len(run.Series), len(run.Failed)+len(run.Behind); series > maxSeries || failed > maxFailed {
 			return nil, fmt.Errorf("%w: a run with %d figures and %d failed cells; there may be %d and %d", ErrIncomparable, series, failed, maxSeries, maxFailed)
 		}
@@ -254,7 +248,7 @@ func Compare(ctx context.Context, before, after *Run, o Options) (*Report, error
 	}
 	r.correct()
 	r.judge()
-	r.shift()
+	r.measureShift()
 	return r, nil
 }
 
@@ -274,7 +268,7 @@ func cell(pkg, name string) string {
 }
 
 // compareCells lists each cell that is not right in both runs.
-func (r *Report) compareCells(ctx context.Context, before, after *Run) error {
+func (r *Report) compareCells(ctx context.Context, before, after *Benchmarks) error {
 	was, is := before.cells(), after.cells()
 	said, used := map[string]bool{}, map[*Failure]bool{}
 	for _, s := range slices.Concat(before.Series, after.Series) {
@@ -330,8 +324,8 @@ func (r *Report) compareCells(ctx context.Context, before, after *Run) error {
 
 // compareRates lists the cells that keep their rate in one run alone. Cells that keep it in neither
 // are compared by their throughput.
-func (r *Report) compareRates(before, after *Run) {
-	lost := func(kept, behind *Run) (cells []Failure) {
+func (r *Report) compareRates(before, after *Benchmarks) {
+	lost := func(kept, behind *Benchmarks) (cells []Failure) {
 		measured := kept.cells().measured
 		for _, f := range behind.Behind {
 			if measured[f.Cell] && !has(kept.Behind, f.Cell) && !has(kept.Failed, f.Cell) && !has(behind.Failed, f.Cell) {
@@ -355,7 +349,7 @@ type cells struct {
 	failed   []Failure
 }
 
-func (r *Run) cells() cells {
+func (r *Benchmarks) cells() cells {
 	c := cells{map[string]bool{}, map[string]bool{}, r.Failed}
 	for _, s := range r.Series {
 		c.measured[s.Cell()], c.packages[s.Package] = true, true
@@ -463,7 +457,7 @@ func changed(before, after []Setting) []Difference {
 }
 
 // compareSeries estimates the change and tests it; there is no verdict yet.
-func compareSeries(a, b Series, o Options) (Comparison, error) {
+func compareSeries(a, b Series, o Rules) (Comparison, error) {
 	if len(a.Values) == 0 || len(b.Values) == 0 {
 		return Comparison{}, fmt.Errorf("%w: no figures of %s in %s", ErrIncomparable, a.Cell(), a.Unit)
 	}
@@ -625,7 +619,7 @@ func (r *Report) reason(c *Comparison) string {
 	}
 	rounds := min(c.Old.Rounds, c.New.Rounds)
 	if rank.SmallestP(c.Old.Rounds, c.New.Rounds, r.Paired)*float64(r.Family) >= alpha || c.Interval == nil {
-		return fmt.Sprintf("too few %s: %d, and with %s it takes %d", what, rounds, count(r.Family, "comparison"), max(r.RoundsNeeded, rank.IntervalRounds(r.Paired)))
+		return fmt.Sprintf("too few %s: %d, and with %s it takes %d", what, rounds, page.Plural(r.Family, "comparison"), max(r.RoundsNeeded, rank.IntervalRounds(r.Paired)))
 	}
 	// An interval gets narrower with the square root of the rounds. Enough is when it excludes what
 	// is beyond the floor, or no change at all.
@@ -640,8 +634,8 @@ func (r *Report) reason(c *Comparison) string {
 	return fmt.Sprintf("too noisy: %d %s", rounds, what)
 }
 
-// shift is what the times of all cells have in common.
-func (r *Report) shift() {
+// measureShift finds what the times of all cells have in common.
+func (r *Report) measureShift() {
 	var changes []float64
 	for _, c := range r.Comparisons {
 		if c.Unit == timeUnit && !c.Absolute {

@@ -15,8 +15,8 @@ import (
 )
 
 // run makes a run of one unit, cell by cell.
-func run(unit string, cells ...[]float64) *Run {
-	r := &Run{}
+func run(unit string, cells ...[]float64) *Benchmarks {
+	r := &Benchmarks{}
 	for i, v := range cells {
 		r.Series = append(r.Series, Series{Name: fmt.Sprint("Cell", i), Unit: unit, Values: v, Exact: unit == storedUnit || unit == redisUnit})
 	}
@@ -102,7 +102,7 @@ func TestVerdicts(t *testing.T) {
 				before.Series = append(before.Series, Series{Name: "Other", Unit: timeUnit, Values: repeat(1, 8)})
 				after.Series = append(after.Series, before.Series[1])
 			}
-			r, err := Compare(t.Context(), before, after, Options{Gate: gate, Paired: test.paired})
+			r, err := Compare(t.Context(), before, after, Rules{Gate: gate, Paired: test.paired})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +150,7 @@ func TestLowerBounds(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			old, now := run(unit, around(1, .01, 8)), run(unit, around(test.new, .01, 8))
 			old.Series[0].AtLeast, now.Series[0].AtLeast = test.old, test.now
-			r, err := Compare(t.Context(), old, now, Options{Gate: gate})
+			r, err := Compare(t.Context(), old, now, Rules{Gate: gate})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,15 +174,15 @@ func TestLowerBounds(t *testing.T) {
 func TestRates(t *testing.T) {
 	does := []Failure{{Cell: "Cell0", Error: "does 2 of 5 operations a second"}}
 	wrong := []Failure{{Cell: "Cell0", Error: "other bytes"}}
-	one, none := func() *Run { return run("p99-sec/op", around(1, .01, 8)) }, &Run{Series: run("p99-sec/op", nil, around(1, .01, 8)).Series[1:]}
-	with := func(behind, failed []Failure) *Run {
+	one, none := func() *Benchmarks { return run("p99-sec/op", around(1, .01, 8)) }, &Benchmarks{Series: run("p99-sec/op", nil, around(1, .01, 8)).Series[1:]}
+	with := func(behind, failed []Failure) *Benchmarks {
 		r := run("p99-sec/op", around(1, .01, 8), around(1, .01, 8))
 		r.Behind, r.Failed = behind, failed
 		return r
 	}
 	for _, test := range []struct {
 		name     string
-		old, new *Run
+		old, new *Benchmarks
 		want     Report
 	}{
 		{"kept in both", one(), one(), Report{}},
@@ -195,7 +195,7 @@ func TestRates(t *testing.T) {
 		{"neither kept nor right now", with(nil, nil), with(does, wrong), Report{Failed: wrong}},
 		{"wrong, and not kept now", with(nil, wrong), with(does, nil), Report{Mended: wrong}},
 	} {
-		r, err := Compare(t.Context(), test.old, test.new, Options{})
+		r, err := Compare(t.Context(), test.old, test.new, Rules{})
 		if err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
@@ -222,7 +222,7 @@ func TestHolm(t *testing.T) {
 		if i+1 != 1 && i+1 != 321 && i+1 != 322 && i+1 != 400 {
 			continue
 		}
-		r, err := Compare(t.Context(), before, after, Options{})
+		r, err := Compare(t.Context(), before, after, Rules{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +286,7 @@ func TestCells(t *testing.T) {
 		{name: "in one run", measured: map[string]int{"Gone": was, "New": is, "a/b.Both": was}, want: Report{OnlyOld: []string{"Gone", "a/b.Both"}, OnlyNew: []string{"New"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			runs := [2]*Run{run(timeUnit, around(1, .01, 8)), run(timeUnit, around(1, .01, 8))}
+			runs := [2]*Benchmarks{run(timeUnit, around(1, .01, 8)), run(timeUnit, around(1, .01, 8))}
 			runs[0].Failed, runs[1].Failed = test.old, test.new
 			for _, c := range slices.Sorted(maps.Keys(test.measured)) {
 				pkg, name, ok := strings.Cut(c, ".")
@@ -299,7 +299,7 @@ func TestCells(t *testing.T) {
 					}
 				}
 			}
-			r, err := Compare(t.Context(), runs[0], runs[1], Options{})
+			r, err := Compare(t.Context(), runs[0], runs[1], Rules{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -313,7 +313,7 @@ func TestCells(t *testing.T) {
 		})
 	}
 	// Where nothing is left that could be compared, there still is an error.
-	if r, err := Compare(t.Context(), run(timeUnit, around(1, .01, 8)), &Run{Failed: []Failure{{Cell: "Cell0"}}}, Options{}); err != nil || !errors.Is(r.Err(), ErrRegression) {
+	if r, err := Compare(t.Context(), run(timeUnit, around(1, .01, 8)), &Benchmarks{Failed: []Failure{{Cell: "Cell0"}}}, Rules{}); err != nil || !errors.Is(r.Err(), ErrRegression) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -323,7 +323,7 @@ func TestWhatElseDiffers(t *testing.T) {
 	before.Environment, after.Environment = []Setting{{"cpu", "A"}, {"go", "1.26"}, {"commit", "1"}, {"redis", "7"}}, []Setting{{"cpu", "B"}, {"go", "1.26"}, {"commit", "2"}, {"valkey", "8"}}
 	before.Versions, after.Versions = []Setting{{"bale", "1"}, {"example.com/codec", "v1.0.0"}, {"example.com/other", "v1.0.0"}}, []Setting{{"bale", "1"}, {"example.com/codec", "v1.1.0"}}
 	before.Warnings, after.Warnings = []string{"BUSY MACHINE"}, nil
-	r, err := Compare(t.Context(), before, after, Options{})
+	r, err := Compare(t.Context(), before, after, Rules{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestShift(t *testing.T) {
 	var before, after [][]float64
 	for n := 1; n <= 5; n++ {
 		before, after = append(before, around(1, .01, 8)), append(after, around(1.1+float64(n)/100, .01, 8))
-		r, err := Compare(t.Context(), run(timeUnit, before...), run(timeUnit, after...), Options{})
+		r, err := Compare(t.Context(), run(timeUnit, before...), run(timeUnit, after...), Rules{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,7 +361,7 @@ func TestDefaultGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, gate := range []Gate{{}, full} {
-		r, err := Compare(t.Context(), one, one, Options{Gate: gate})
+		r, err := Compare(t.Context(), one, one, Rules{Gate: gate})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,15 +379,15 @@ func TestIncomparable(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name          string
-		before, after *Run
-		o             Options
+		before, after *Benchmarks
+		o             Rules
 		want          string
 	}{
-		{"nothing in common", one, &Run{Series: []Series{{Name: "Other", Unit: timeUnit, Values: []float64{1}}}}, Options{}, "no cell in common: Cell0 in the old one, Other in the new one"},
-		{"a gate of nothing", one, one, Options{Gate: gate}, "the gate p99 is of p99-sec/op, which no cell has in both runs; there are sec/op"},
-		{"no pairs", one, run(timeUnit, []float64{1}), Options{Paired: true}, "8 and 1 rounds of Cell0, which are no pairs"},
-		{"too many", run(timeUnit, around(1, .01, 1001)), one, Options{}, "1001 rounds of Cell0, at most 1000"},
-		{"no figures", run(timeUnit, nil), one, Options{}, "no figures of Cell0"},
+		{"nothing in common", one, &Benchmarks{Series: []Series{{Name: "Other", Unit: timeUnit, Values: []float64{1}}}}, Rules{}, "no cell in common: Cell0 in the old one, Other in the new one"},
+		{"a gate of nothing", one, one, Rules{Gate: gate}, "the gate p99 is of p99-sec/op, which no cell has in both runs; there are sec/op"},
+		{"no pairs", one, run(timeUnit, []float64{1}), Rules{Paired: true}, "8 and 1 rounds of Cell0, which are no pairs"},
+		{"too many", run(timeUnit, around(1, .01, 1001)), one, Rules{}, "1001 rounds of Cell0, at most 1000"},
+		{"no figures", run(timeUnit, nil), one, Rules{}, "no figures of Cell0"},
 	} {
 		if _, err := Compare(t.Context(), test.before, test.after, test.o); !errors.Is(err, ErrIncomparable) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", test.name, err)
@@ -427,7 +427,7 @@ func TestConfirm(t *testing.T) {
 			before.Series = append(before.Series, Series{Name: fmt.Sprint(i), Unit: timeUnit, Values: around(1, .3, 8)})
 			now.Series = append(now.Series, Series{Name: fmt.Sprint(i), Unit: timeUnit, Values: around(a, .3, 8)})
 		}
-		r, err := Compare(t.Context(), before, now, Options{Paired: true})
+		r, err := Compare(t.Context(), before, now, Rules{Paired: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -451,8 +451,8 @@ func TestConfirm(t *testing.T) {
 }
 
 // noise makes a run whose times vary by a share, and have a machine's outliers.
-func noise(r *rand.Rand, cells, rounds int, share float64, slower map[int]float64) *Run {
-	out := &Run{}
+func noise(r *rand.Rand, cells, rounds int, share float64, slower map[int]float64) *Benchmarks {
+	out := &Benchmarks{}
 	for i := range cells {
 		v := make([]float64, rounds)
 		for k := range v {
@@ -482,7 +482,7 @@ func TestFalseAlarms(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		alarms := 0
 		for range matrices {
-			report, err := Compare(t.Context(), noise(r, 12, 10, .03, nil), noise(r, 12, 10, .03, nil), Options{Gate: gate, Paired: paired})
+			report, err := Compare(t.Context(), noise(r, 12, 10, .03, nil), noise(r, 12, 10, .03, nil), Rules{Gate: gate, Paired: paired})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -504,7 +504,7 @@ func TestPower(t *testing.T) {
 	const matrices = 20
 	found, others := 0, 0
 	for range matrices {
-		report, err := Compare(t.Context(), noise(r, 180, 15, .03, nil), noise(r, 180, 15, .03, map[int]float64{77: 1.1}), Options{})
+		report, err := Compare(t.Context(), noise(r, 180, 15, .03, nil), noise(r, 180, 15, .03, map[int]float64{77: 1.1}), Rules{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -533,7 +533,7 @@ func TestCoverage(t *testing.T) {
 		for _, n := range []int{6, 8, 10, 20} {
 			inside := 0
 			for range trials {
-				report, err := Compare(t.Context(), noise(r, 1, n, .05, nil), noise(r, 1, n, .05, map[int]float64{0: 1.2}), Options{Paired: paired})
+				report, err := Compare(t.Context(), noise(r, 1, n, .05, nil), noise(r, 1, n, .05, map[int]float64{0: 1.2}), Rules{Paired: paired})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -551,12 +551,12 @@ func TestCoverage(t *testing.T) {
 
 // TestForgedRuns: a file with very many cells is refused, and not compared for minutes.
 func TestForgedRuns(t *testing.T) {
-	for name, run := range map[string]*Run{
+	for name, run := range map[string]*Benchmarks{
 		"failed": {Failed: make([]Failure, maxFailed+1)}, "behind": {Behind: make([]Failure, maxFailed+1)}, "series": {Series: make([]Series, maxSeries+1)},
 		"versions": {Versions: make([]Setting, maxRemarks+1)}, "warnings": {Warnings: make([]string, maxRemarks+1)},
 	} {
-		for _, pair := range [][2]*Run{{run, {}}, {{}, run}} {
-			if _, err := Compare(t.Context(), pair[0], pair[1], Options{}); !errors.Is(err, ErrIncomparable) || !strings.Contains(err.Error(), "there may be") {
+		for _, pair := range [][2]*Benchmarks{{run, {}}, {{}, run}} {
+			if _, err := Compare(t.Context(), pair[0], pair[1], Rules{}); !errors.Is(err, ErrIncomparable) || !strings.Contains(err.Error(), "there may be") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -567,9 +567,9 @@ func TestForgedRuns(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	failed := &Run{Failed: []Failure{{Cell: "X"}}}
-	for _, r := range []*Run{run(timeUnit, around(1, .01, 8)), failed} {
-		if report, err := Compare(ctx, r, r, Options{}); report != nil || !errors.Is(err, context.Canceled) {
+	failed := &Benchmarks{Failed: []Failure{{Cell: "X"}}}
+	for _, r := range []*Benchmarks{run(timeUnit, around(1, .01, 8)), failed} {
+		if report, err := Compare(ctx, r, r, Rules{}); report != nil || !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, %v", report, err)
 		}
 	}

@@ -53,10 +53,10 @@ const (
 // Read reads the Go benchmark format: the output of go test -bench, with each line of -count as a
 // round, and of [Write]. It skips lines that are not benchmarks. A line that begins as a benchmark
 // and is malformed is [ErrFormat] with a [*benchfmt.SyntaxError], whose file is name. Benchmarks
-// and packages that go test reports as FAILED are in Run.Failed. Without any benchmark or failure
+// and packages that go test reports as FAILED are in Benchmarks.Failed. Without any benchmark or failure
 // it returns [ErrNoBenchmarks]. A run that is too large is a [LimitError]. Read ends with ctx.
-func Read(ctx context.Context, r io.Reader, name string) (*Run, error) {
-	run := &Run{}
+func Read(ctx context.Context, r io.Reader, name string) (*Benchmarks, error) {
+	run := &Benchmarks{}
 	all := newLines(ctx, r, run)
 	reader := benchfmt.NewReader(all, name)
 	index, figures, units := map[key]int{}, 0, 0
@@ -110,7 +110,7 @@ const (
 )
 
 // add adds the figures of a line.
-func (run *Run) add(r *benchfmt.Result, index map[key]int) error {
+func (run *Benchmarks) add(r *benchfmt.Result, index map[key]int) error {
 	file, at := r.Pos()
 	malformed := func(format string, a ...any) error {
 		return fmt.Errorf("%w: %w", ErrFormat, &benchfmt.SyntaxError{FileName: file, Line: at, Msg: fmt.Sprintf(format, a...)})
@@ -152,7 +152,7 @@ type lines struct {
 	scanner *bufio.Scanner
 	next    []byte // to be handed on
 	rest    []byte // of next
-	run     *Run
+	run     *Benchmarks
 	pkg     string
 	broken  map[string]bool     // packages with a failed benchmark
 	since   []Setting           // since the last benchmark
@@ -177,7 +177,7 @@ const (
 	series   = "series of figures"
 )
 
-func newLines(ctx context.Context, r io.Reader, run *Run) *lines {
+func newLines(ctx context.Context, r io.Reader, run *Benchmarks) *lines {
 	return &lines{
 		ctx: ctx, scanner: bufio.NewScanner(r), run: run, broken: map[string]bool{}, at: map[string]int{}, values: map[string][]string{}, seen: map[line]bool{}, counts: map[string]int{},
 	}
@@ -327,7 +327,7 @@ func (l *lines) first(kind string, most int, key, value string) bool {
 // as [Setting] says; it is [ErrFormat] where they are not. Versions, warnings, rates that were not
 // kept and lower bounds are lines that benchstat passes over: it compares no runs whose environment
 // differs.
-func Write(w io.Writer, run *Run) error {
+func Write(w io.Writer, run *Benchmarks) error {
 	out := bufio.NewWriter(w)
 	bw := benchfmt.NewWriter(out)
 	if err := writeUnits(bw, run.Series); err != nil {

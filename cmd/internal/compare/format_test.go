@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/internal/testvalues"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -45,7 +46,7 @@ func TestReadWhatGoTestPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Run{
+	want := &Benchmarks{
 		Environment: []Setting{{"goos", "linux"}, {"goarch", "amd64"}, {"cpu", "AMD EPYC"}},
 		Series: []Series{
 			{Package: "example.com/codec", Name: "JSON/size=small-2", Unit: "sec/op", Values: []float64{1200e-9, 1300e-9}},
@@ -64,10 +65,10 @@ func TestReadWhatGoTestPrints(t *testing.T) {
 }
 
 // lab is a run as the lab makes it.
-func lab() *Run {
+func lab() *Benchmarks {
 	name := Name("RoundTrip", "data", "my values/1", "codec", "json", "compress", "zstd:3/go+dict", "callers", "64")
 	other := Name("RoundTrip", "data", "100%", "host", "box-12")
-	return &Run{
+	return &Benchmarks{
 		Environment: []Setting{{"cpu", "AMD EPYC"}, {"redis", "7.0.15"}, {"load", "closed loop; 64 callers"}},
 		Versions:    []Setting{{"bale", "v1.2.3 0123abc"}, {"github.com/Some/codec", "v1.0.0"}},
 		Warnings:    []string{"BUSY MACHINE: other programs used 1.5 of 2 cores meanwhile"},
@@ -119,7 +120,7 @@ func TestBenchstatReads(t *testing.T) {
 	}
 	slower.Series[4].Values[0] = 203
 	slower.Versions[0].Value, slower.Warnings = "v1.2.4 4567def", nil
-	for name, r := range map[string]*Run{"old": old, "new": slower} {
+	for name, r := range map[string]*Benchmarks{"old": old, "new": slower} {
 		var text bytes.Buffer
 		if err := Write(&text, r); err != nil {
 			t.Fatal(err)
@@ -184,7 +185,7 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%q: %v", none, err)
 		}
 	}
-	for _, bad := range []*Run{
+	for _, bad := range []*Benchmarks{
 		{Series: []Series{{Name: "a b", Unit: "sec/op", Values: []float64{1}}}},
 		{Series: []Series{{Name: "", Unit: "sec/op", Values: []float64{1}}}},
 		{Series: []Series{{Name: "a", Unit: "sec op", Values: []float64{1}}}},
@@ -219,7 +220,7 @@ func FuzzRead(f *testing.F) {
 			}
 			return
 		}
-		if _, err := Compare(t.Context(), first, first, Options{}); err != nil && !errors.Is(err, ErrIncomparable) {
+		if _, err := Compare(t.Context(), first, first, Rules{}); err != nil && !errors.Is(err, ErrIncomparable) {
 			t.Fatal(err)
 		}
 		var written bytes.Buffer
@@ -236,7 +237,7 @@ func FuzzRead(f *testing.F) {
 		// The order of units and packages is that of the cells; values may lose their last bit by
 		// the scale.
 		byKey := cmpopts.SortSlices(func(a, b Series) bool { return a.Package+a.Name+a.Unit < b.Package+b.Name+b.Unit })
-		opts := cmp.Options{byKey, cmpopts.EquateApprox(1e-12, 0), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Run{}, "Environment", "Failed", "Behind", "Versions", "Warnings"), cmpopts.IgnoreFields(Series{}, "Higher")}
+		opts := cmp.Options{byKey, cmpopts.EquateApprox(1e-12, 0), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Benchmarks{}, "Environment", "Failed", "Behind", "Versions", "Warnings"), cmpopts.IgnoreFields(Series{}, "Higher")}
 		if diff := cmp.Diff(first, second, opts); diff != "" {
 			t.Fatalf("(-first +second):\n%s\n%s", diff, &written)
 		}
@@ -342,5 +343,16 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := Read(ctx, endless{cancel}, "old.txt"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestManyLibraries: repeated versions are listed once.
+func TestManyLibraries(t *testing.T) {
+	r := outcome.Run{Environment: outcome.Environment{Bale: "v1"}}
+	for i := range 30_000 {
+		r.Environment.Libraries = append(r.Environment.Libraries, outcome.Library{Module: fmt.Sprint("m", i%15_000), Version: "v1"})
+	}
+	if n := len(Of(&r).Versions); n != 15_001 {
+		t.Errorf("%d versions", n)
 	}
 }

@@ -99,6 +99,12 @@ func ParseGate(text string) (Gate, error) {
 	return g, nil
 }
 
+// UnmarshalText reads a gate as ParseGate does.
+func (g *Gate) UnmarshalText(text []byte) (err error) {
+	*g, err = ParseGate(string(text))
+	return err
+}
+
 // String is the gate as ParseGate reads it.
 func (g Gate) String() string {
 	parts := make([]string, len(g.limits))

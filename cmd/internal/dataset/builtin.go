@@ -72,20 +72,6 @@ func Make(name string, seed uint64) (*Dataset, error) {
 	return nil, fmt.Errorf("no built-in set %q; there are %q", name, Names())
 }
 
-// BuiltIn makes the sets of a quick run from a seed: profiles, sessions, logs, random. The same
-// seed makes the same values.
-func BuiltIn(seed uint64) ([]*Dataset, error) {
-	var sets []*Dataset
-	for _, name := range []string{"profiles", "sessions", "logs", "random"} {
-		d, err := Make(name, seed)
-		if err != nil {
-			return nil, err
-		}
-		sets = append(sets, d)
-	}
-	return sets, nil
-}
-
 // generated makes a set of a type that has generated code; M is its message.
 func generated[M, T any, P code[T], PM message[M]](n int, make1 func(*rand.Rand, int) T) func(string, uint64) (*Dataset, error) {
 	return func(name string, seed uint64) (*Dataset, error) {

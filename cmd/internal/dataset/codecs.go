@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -11,6 +12,7 @@ type CodecInfo struct {
 	Name    string
 	Library string // the path of its module, or of its package in the standard library; empty for raw
 	About   string // in a few words
+	Note    string // what to know before it is chosen, or empty
 	Typed   bool   // it serializes sets of the typed track,
 	Dynamic bool   // and of the dynamic one
 }
@@ -18,18 +20,18 @@ type CodecInfo struct {
 // CodecInfos are the codecs that Coder takes.
 func CodecInfos() []CodecInfo {
 	return []CodecInfo{
-		{"json", "encoding/json", "JSON, of the standard library", true, true},
-		{"gob", "encoding/gob", "gob, of the standard library; each value has its type's description", true, true},
-		{"raw", "", "the bytes as they are", true, true},
-		{"json2", "github.com/go-json-experiment/json", "JSON, the coming encoding/json/v2", true, true},
-		{"go-json", "github.com/goccy/go-json", "JSON", true, true},
-		{"sonic", "github.com/bytedance/sonic", "JSON, compiled while it runs", true, true},
-		{"easyjson", "github.com/mailru/easyjson", "JSON, generated code", true, false},
-		{"msgpack", "github.com/vmihailenco/msgpack/v5", "MessagePack", true, true},
-		{"shamaton", "github.com/shamaton/msgpack/v2", "MessagePack", true, true},
-		{"msgp", "github.com/tinylib/msgp", "MessagePack, generated code", true, false},
-		{"cbor", "github.com/fxamacker/cbor/v2", "CBOR", true, true},
-		{"protobuf", "google.golang.org/protobuf", "protocol buffers, generated code", true, false},
+		{"json", "encoding/json", "JSON, of the standard library", "", true, true},
+		{"gob", "encoding/gob", "gob, of the standard library", "each value has its type's description", true, true},
+		{"raw", "", "the bytes as they are", "", true, true},
+		{"json2", "github.com/go-json-experiment/json", "JSON, the coming encoding/json/v2", "", true, true},
+		{"go-json", "github.com/goccy/go-json", "JSON", "", true, true},
+		{"sonic", "github.com/bytedance/sonic", "JSON, compiled while it runs", "", true, true},
+		{"easyjson", "github.com/mailru/easyjson", "JSON, generated code", "", true, false},
+		{"msgpack", "github.com/vmihailenco/msgpack/v5", "MessagePack", "", true, true},
+		{"shamaton", "github.com/shamaton/msgpack/v2", "MessagePack", "", true, true},
+		{"msgp", "github.com/tinylib/msgp", "MessagePack, generated code", "", true, false},
+		{"cbor", "github.com/fxamacker/cbor/v2", "CBOR", "", true, true},
+		{"protobuf", "google.golang.org/protobuf", "protocol buffers, generated code", "", true, false},
 	}
 }
 
@@ -51,17 +53,17 @@ func (c CodecInfo) Version() string {
 	case "encoding/json", "encoding/gob":
 		return runtime.Version()
 	}
-	return versions()[c.Library]
+	return ModuleVersion(c.Library)
 }
 
-// versions are those of the modules that the program was built from.
+// ModuleVersion is the version of a module in this program; empty if it is not there.
+func ModuleVersion(path string) string { return versions()[path] }
+
 var versions = sync.OnceValue(func() map[string]string {
 	v := map[string]string{}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
-			if v[m.Path] = m.Version; m.Replace != nil {
-				v[m.Path] = m.Replace.Version
-			}
+			v[m.Path] = cmp.Or(m.Replace, m).Version
 		}
 	}
 	return v

@@ -184,16 +184,17 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-func TestBuiltIn(t *testing.T) {
-	sets, err := BuiltIn(7)
+// TestOpen: values that are no JSON have no dynamic track.
+func TestOpen(t *testing.T) {
+	sets, err := Open(Options{Builtin: []string{"profiles", "random"}, Tracks: []string{Typed, Dynamic}, Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for _, d := range sets {
-		names = append(names, d.Name)
+		names = append(names, d.Name+" "+d.Track)
 	}
-	if diff := cmp.Diff([]string{"profiles", "sessions", "logs", "random"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"profiles typed", "profiles dynamic", "random typed"}, names); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -12,11 +12,11 @@ var update = flag.Bool("update", false, "write the sample data of the examples a
 // TestSampleData keeps the values that the documents use what the generator makes.
 func TestSampleData(t *testing.T) {
 	const path = "../../../examples/profiles.ndjson"
-	sets, err := BuiltIn(1)
+	profiles, err := Make("profiles", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := append(bytes.Join(sets[0].Raw[:200], []byte("\n")), '\n')
+	want := append(bytes.Join(profiles.Raw[:200], []byte("\n")), '\n')
 	if *update {
 		if err := os.WriteFile(path, want, 0o644); err != nil {
 			t.Fatal(err)

@@ -14,10 +14,10 @@ import (
 
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
@@ -393,8 +393,8 @@ func (c *candidate) remove(ctx context.Context, r *registry.Registry, d *removed
 // must be there.
 func inventory(
 	ctx context.Context, r *registry.Registry, group string,
-) (in report.Inventory, err error) {
-	in = report.Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
+) (in dictionaries.Inventory, err error) {
+	in = dictionaries.Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
 		Quarantined: map[frame.DictionaryID]time.Time{}}
 	names, err := r.Groups(ctx)
 	listed := !errors.Is(err, dict.ErrCorrupt)
@@ -402,7 +402,7 @@ func inventory(
 		return in, err
 	}
 	if !listed { // the keys below name the groups, too
-		in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Cause: cli.Told(err)})
+		in.Unreadable = append(in.Unreadable, dictionaries.UnreadableGroup{Cause: cli.Told(err)})
 	}
 	looked := map[string]bool{}
 	state := func(name string) error {
@@ -412,7 +412,7 @@ func inventory(
 		looked[name] = true
 		switch st, err := r.State(ctx, name); {
 		case errors.Is(err, dict.ErrInvalid), errors.Is(err, dict.ErrCorrupt):
-			in.Unreadable = append(in.Unreadable, report.UnreadableGroup{Name: name, Cause: cli.Told(err)})
+			in.Unreadable = append(in.Unreadable, dictionaries.UnreadableGroup{Name: name, Cause: cli.Told(err)})
 		case err != nil:
 			return err
 		default:

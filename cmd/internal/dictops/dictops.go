@@ -16,11 +16,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
@@ -70,7 +70,7 @@ func said(format string, args ...any) Said {
 }
 
 // List lists the groups and their dictionaries. It is an error if some are missing or damaged.
-func List(ctx context.Context, r *registry.Registry, o Options) (*report.Dictionaries, error) {
+func List(ctx context.Context, r *registry.Registry, o Options) (*dictionaries.Dictionaries, error) {
 	in, err := inventory(ctx, r, o.Group)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func List(ctx context.Context, r *registry.Registry, o Options) (*report.Diction
 			return nil, err
 		}
 	}
-	list := report.NewDictionaries(in, o.Group, refs, time.Now())
+	list := dictionaries.NewDictionaries(in, o.Group, refs, time.Now())
 	return list, list.Sound()
 }
 
@@ -95,7 +95,7 @@ type Shown struct {
 }
 
 // Write writes what is known of the dictionary.
-func (s *Shown) Write(w io.Writer) { report.ShowDictionary(w, s.dictionary, s.states, s.until) }
+func (s *Shown) Write(w io.Writer) { dictionaries.ShowDictionary(w, s.dictionary, s.states, s.until) }
 
 // Show looks at a dictionary in the registry.
 func Show(ctx context.Context, r *registry.Registry, o Options) (_ *Shown, err error) {
@@ -150,7 +150,7 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (Said, error)
 // warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
 // may be a mistake.
 func warnOfPlain(r *registry.Registry, what string, d *dict.Dictionary, group string) {
-	if !report.IsZstdDictionary(d) {
+	if !dictionaries.IsZstdDictionary(d) {
 		r.Notef("warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v %s",
 			what, d.ID(), printable.Option("--group", group))
 	}
@@ -170,7 +170,7 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		return info, err
 	}
 	defer f.Close()
-	var t report.TrainingJSON
+	var t dictionaries.TrainingJSON
 	if err := json.NewDecoder(io.LimitReader(f, maxTraining)).Decode(&t); err != nil {
 		return info, fmt.Errorf("%s: %w", path, err)
 	}

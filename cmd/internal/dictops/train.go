@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
-	"github.com/balekv/bale/cmd/internal/report"
 	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/dict"
 )
@@ -39,7 +39,7 @@ type TrainOptions struct {
 
 // Training is what [Train] found.
 type Training struct {
-	report.Training
+	dictionaries.Training
 	all bool
 }
 
@@ -69,9 +69,9 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	if err != nil {
 		return nil, err
 	}
-	left := make([]report.LeftOut, len(o.Exclude))
+	left := make([]dictionaries.LeftOut, len(o.Exclude))
 	for i, n := range dict.CountFields(sample, o.Exclude) {
-		left[i] = report.LeftOut{Field: o.Exclude[i], Values: n}
+		left[i] = dictionaries.LeftOut{Field: o.Exclude[i], Values: n}
 		if n == 0 {
 			stop()
 			s.Notef("WARNING: no value has the field %q, so nothing is left out for it. Is it spelled so? A name counts at any depth, a path from the root (user.token).", o.Exclude[i])
@@ -95,7 +95,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 			return nil, err
 		}
 	}
-	t := &Training{all: o.All, Training: report.Training{
+	t := &Training{all: o.All, Training: dictionaries.Training{
 		LeftOut: left, Values: len(sample),
 		Training: training, Source: source, Compress: o.Setting.String(),
 		Seconds: time.Since(start).Seconds(), File: o.Out,

@@ -63,6 +63,12 @@ func ParseForm(name string) (Setting, error) {
 	return s, nil
 }
 
+// UnmarshalText is ParseForm, for options.
+func (s *Setting) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseForm(string(text))
+	return err
+}
+
 // String is the inverse of ParseForm.
 func (s Setting) String() string {
 	name := s.Setting.String()

@@ -44,7 +44,7 @@ func ParseURL(s string) (*redis.Options, error) {
 // [Open] returns the error for it.
 func WithPassword(at, password string) string {
 	u, err := url.Parse(at)
-	if err != nil || password == "" {
+	if err != nil || at == "" || password == "" {
 		return at
 	}
 	if _, has := u.User.Password(); has {

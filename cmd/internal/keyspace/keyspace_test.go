@@ -33,6 +33,16 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// TestWithPassword: a URL of its own password keeps it, and no URL stays none: the environment has a
+// password for any Redis.
+func TestWithPassword(t *testing.T) {
+	for at, want := range map[string]string{"": "", "redis://h": "redis://:p@h", "redis://u@h": "redis://u:p@h", "redis://u:q@h": "redis://u:q@h"} {
+		if got := WithPassword(at, "p"); got != want {
+			t.Errorf("%q: %q, want %q", at, got, want)
+		}
+	}
+}
+
 func TestParseURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"": `no redis URL: ""; one starts with redis://`, "localhost:6379": "one starts with redis://, rediss:// or unix://", "://x": "one starts with redis://",

@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -383,35 +384,20 @@ func TestNodesTLS(t *testing.T) {
 // user's permission.
 func TestNodesWithhold(t *testing.T) {
 	const password = "secret-of-the-master"
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	var lock sync.Mutex
 	var got strings.Builder
-	go func() {
-		for {
-			c, err := l.Accept()
+	_, port, _ := net.SplitHostPort(tcptest.Listen(t, func(c net.Conn) {
+		for b := make([]byte, 4096); ; {
+			n, err := c.Read(b)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				for b := make([]byte, 4096); ; {
-					n, err := c.Read(b)
-					if err != nil {
-						return
-					}
-					lock.Lock()
-					got.Write(b[:n])
-					lock.Unlock()
-					fmt.Fprint(c, "-NOAUTH Authentication required.\r\n")
-				}
-			}()
+			lock.Lock()
+			got.Write(b[:n])
+			lock.Unlock()
+			fmt.Fprint(c, "-NOAUTH Authentication required.\r\n")
 		}
-	}()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	}))
 	for _, announced := range []bool{false, true} {
 		master := mainServer(t)
 		run(t, master, "SET a 1")

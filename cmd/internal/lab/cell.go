@@ -86,8 +86,8 @@ func (c *cell) unfit() string {
 // noBatches is the reason why goredis+auto has no batches.
 const noBatches = "goredis+auto makes pipelines of single commands, and a program's own batches go past it: take goredis for those"
 
-// slice is how long a cell is measured in a round.
-func (r *run) slice() time.Duration { return r.Duration / time.Duration(r.Rounds) }
+// roundTime is the time of a cell in a round.
+func (r *run) roundTime() time.Duration { return r.Duration / time.Duration(r.Rounds) }
 
 // measure runs a cell for its share of a round.
 func (r *run) measure(ctx context.Context, c *cell, round int) {
@@ -107,11 +107,11 @@ func (r *run) measure(ctx context.Context, c *cell, round int) {
 	p := newPhase(r, c)
 	var callers sync.WaitGroup
 	r.start(ctx, p, &callers, uint64(round))
-	warm := p.warmUp(ctx, r.slice())
+	warm := p.warmUp(ctx, r.roundTime())
 	found.WarmUpS, found.Steady = warm.took.Seconds(), warm.steady
 
 	before, after, err := r.watched(ctx, p, &found)
-	p.end(ctx, &callers, r.slice())
+	p.end(ctx, &callers, r.roundTime())
 	if failed := c.failure.get(); failed != nil {
 		c.failure.replace(r.examine(ctx, c.server, failed))
 	}
@@ -158,7 +158,7 @@ func (r *run) watched(ctx context.Context, p *phase, found *outcome.Round) (befo
 	if err = before.atServer(ctx, p); err == nil {
 		before.atOwn(ctx, p)
 		from, done := p.now(), p.done.Load()
-		length := r.slice()
+		length := r.roundTime()
 		if p.cell.rate > 0 { // of which one is to start meanwhile; when it is done is not waited for: late ones are what it has to tell
 			length = max(length, time.Duration(1e9/p.cell.rate)+1)
 		}
@@ -230,7 +230,7 @@ func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, roun
 // hold lets the callers work for the measured time, and longer until each has completed one whole
 // operation. In an open loop it goes on until at least one operation was due.
 func (r *run) hold(ctx context.Context, p *phase, from int64) {
-	sleep(ctx, r.slice())
+	sleep(ctx, r.roundTime())
 	for !p.over(p.now()) && p.cell.failure.get() == nil && ctx.Err() == nil && time.Duration(p.now()-from) < r.timeout {
 		sleep(ctx, time.Millisecond)
 	}
@@ -350,7 +350,7 @@ func (c *cell) result(cores int) outcome.Cell {
 		out.Mismatch = errors.Is(err, errMismatch) || errors.Is(err, bale.ErrCorrupt)
 		return out
 	}
-	out.Limit, out.Why = limit(&out, c.server, cores)
+	out.Limit, out.Why = bottleneck(&out, c.server, cores)
 	return out
 }
 

@@ -97,6 +97,12 @@ func ParseClient(s string) (ClientSetting, error) {
 	return c, nil
 }
 
+// UnmarshalText is ParseClient, for options.
+func (c *ClientSetting) UnmarshalText(text []byte) (err error) {
+	*c, err = ParseClient(string(text))
+	return err
+}
+
 // String is the inverse of ParseClient.
 func (c ClientSetting) String() string {
 	s := c.Name

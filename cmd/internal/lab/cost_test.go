@@ -88,7 +88,7 @@ func BenchmarkOwnCost(b *testing.B) {
 	var ratios []float64
 	for b.Loop() {
 		first := bare()
-		r, err := Run(b.Context(), []*Server{server}, none)
+		r, err := Measure(b.Context(), []*Server{server}, none)
 		if err != nil || !r.Cells[0].Verified {
 			b.Fatal(err, r)
 		}

@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"fmt"
 	"math"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/page"
 )
 
 // Expectation is what is known of a run before anything was measured.
@@ -21,6 +23,21 @@ type Expectation struct {
 	// Overload is what open loops may take longer, at most: each round whose rate is too high waits
 	// for what is late until it is given up. Whether a rate is is not known before.
 	Overload time.Duration
+}
+
+// String describes it for people.
+func (e Expectation) String() string {
+	round := func(d time.Duration) time.Duration {
+		if d > time.Minute {
+			return d.Round(10 * time.Second)
+		}
+		return max(d.Round(time.Second), time.Second)
+	}
+	text := fmt.Sprintf("%s: about %v, with loading, training and warming up", page.Plural(e.Cells, "cell"), round(e.Time))
+	if e.Overload > 0 {
+		text += fmt.Sprintf("; up to %v more if every rate is too high", round(e.Overload))
+	}
+	return text
 }
 
 // What the parts of a run take, of a core of an AMD EPYC of 2.4 GHz: from default runs on two of
@@ -94,7 +111,7 @@ func (r *run) expect(e *Expectation, v *variant, share float64) {
 	stored := keys * mean * share
 	trips := math.Ceil(keys/batchKeys) + 1
 	e.Time += fillLeast + scaled(fillKey, keys) + scaled(fillMB, keys*mean/1e6) + scaled(fillValueMB, megabytes(v.data.RawBytes())) + 2*r.widest().over(stored, trips)
-	slice := r.slice()
+	slice := r.roundTime()
 	for _, s := range r.servers {
 		load := time.Duration(0)
 		if r.Mix.Single() {

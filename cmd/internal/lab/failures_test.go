@@ -73,7 +73,7 @@ func TestServerGone(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				r, err := Run(t.Context(), []*Server{server}, c)
+				r, err := Measure(t.Context(), []*Server{server}, c)
 				if sig == syscall.SIGSTOP {
 					syscall.Kill(process.PID(), syscall.SIGCONT)
 				}
@@ -105,7 +105,7 @@ func TestEvicted(t *testing.T) {
 			defer server.Close()
 			c := config(t, "none")
 			c.Concurrency = []int{2}
-			r, err := Run(t.Context(), []*Server{server}, c)
+			r, err := Measure(t.Context(), []*Server{server}, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestInterferes(t *testing.T) {
 				}
 				once(p)
 			}
-			r, err := Run(t.Context(), []*Server{server}, c)
+			r, err := Measure(t.Context(), []*Server{server}, c)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ func TestForms(t *testing.T) {
 		}
 		c.Compress = append(c.Compress, s)
 	}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestThroughTwemproxy(t *testing.T) {
 			t.Errorf("the server has %d connections, %v", n, err)
 		}
 	}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestThroughTwemproxy(t *testing.T) {
 	}
 	// Run reports in advance what the proxy does not support.
 	server.Options.Username = "somebody"
-	if _, err := Run(t.Context(), []*Server{server}, c); !errors.Is(err, ErrClient) || strings.Contains(err.Error(), server.Options.Password) {
+	if _, err := Measure(t.Context(), []*Server{server}, c); !errors.Is(err, ErrClient) || strings.Contains(err.Error(), server.Options.Password) {
 		t.Errorf("with a user name: %v", err)
 	}
 }
@@ -133,7 +133,7 @@ func TestBehindALink(t *testing.T) {
 	values, _ = values.Halves()
 	c := config(t, "none", "zstd:3")
 	c.Datasets, c.Codecs, c.Concurrency, c.Duration = []*dataset.Dataset{values}, []string{"raw"}, []int{4}, time.Second
-	r, err := Run(t.Context(), []*Server{near, far}, c)
+	r, err := Measure(t.Context(), []*Server{near, far}, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func keep() error {
 			fmt.Println()
 		})
 	}
-	r, err := Run(ctx, []*Server{server}, c)
+	r, err := Measure(ctx, []*Server{server}, c)
 	if !errors.Is(err, context.Canceled) || r == nil || len(r.Cells) != 1 || !r.Cells[0].Verified {
 		return fmt.Errorf("%+v, %w", r, err)
 	}

@@ -1,7 +1,8 @@
 // Package lab measures end to end what each way to serialize and compress costs and saves. Each
 // value is serialized, compressed, SET, GET, decompressed and deserialized, through a real Redis.
 //
-// [Run] measures a matrix of cells. It interleaves the cells in rounds of random order, so that
+// [Run] opens what [Options] ask for and measures it, as balebench run does; [Measure] measures a matrix
+// of cells. It interleaves the cells in rounds of random order, so that
 // drift of the machine hits all cells alike. It compares every value that comes back with the
 // original.
 package lab
@@ -58,6 +59,10 @@ type Config struct {
 	Profiles   []string
 	ProfileDir string
 
+	// About is what to say of the run beside what Measure finds out: the commands that repeat it, and
+	// its study.
+	About outcome.Environment
+
 	// Progress is called before each step, if it is set; Total never changes.
 	Progress func(Progress)
 
@@ -90,7 +95,7 @@ type Observer interface {
 	Pool(client string, pool func() prom.PoolStats)
 
 	// Watch is given, before the first cell, what makes the result as far as it is measured, at any
-	// time until Run returns.
+	// time until Measure returns.
 	Watch(result func() *outcome.Run)
 }
 
@@ -107,7 +112,7 @@ const (
 	maxValues    = 1_000_000        // and how many they are
 )
 
-// run is the state of a Run.
+// run is the state of a Measure.
 type run struct {
 	Config
 	servers     []*Server
@@ -115,6 +120,7 @@ type run struct {
 	process     *process.Process
 	cores       int
 	began       time.Time
+	facts       outcome.Environment // known before the first cell
 	latency     *latency.Recorder
 	done, total int
 	timeline    *timeline
@@ -129,12 +135,12 @@ type run struct {
 	sweeps       []outcome.Sweep
 }
 
-// Run measures all cells, on one or more servers. A cell that fails, or reads back a different
+// Measure measures all cells, on one or more servers. A cell that fails, or reads back a different
 // value, is in the result with Verified false. The error reports what ended the whole run. If ctx
-// ends early, or a server stops answering, Run returns the error along with a partial result. It
+// ends early, or a server stops answering, Measure returns the error along with a partial result. It
 // holds the cells that were measured in every whole round, and in at least one. Without any such
 // cell the result is nil.
-func Run(ctx context.Context, servers []*Server, c Config) (result *outcome.Run, err error) {
+func Measure(ctx context.Context, servers []*Server, c Config) (result *outcome.Run, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	r, err := newRun(servers, c)
@@ -240,7 +246,7 @@ func newRun(servers []*Server, c Config) (*run, error) {
 	if r.latency, err = latency.New(latency.Options{Stages: recorded}); err != nil {
 		return nil, err
 	}
-	r.keys = r.keysOf()
+	r.keys, r.facts = r.keysOf(), r.environment()
 	return r, nil
 }
 
@@ -283,11 +289,12 @@ func (r *run) result(complete bool) *outcome.Run {
 	rounds := max(1, r.rounds)
 	result := &outcome.Run{
 		Dictionaries: slices.Clone(r.dictionaries), Skipped: slices.Clone(r.skipped), Timeline: r.timeline.moments(),
-		Environment: outcome.Environment{
-			Seed: r.Seed, DurationS: r.Duration.Seconds() * float64(rounds) / float64(r.Rounds), Rounds: rounds, Interrupted: !complete,
-			Load: r.load(), Mix: r.Mix.Proportion(), Seconds: time.Since(r.began).Seconds(),
-		},
+		Environment: r.facts,
 	}
+	e := &result.Environment
+	e.Time = time.Now().UTC().Truncate(time.Second)
+	e.DurationS, e.Rounds, e.Interrupted = r.Duration.Seconds()*float64(rounds)/float64(r.Rounds), rounds, !complete
+	e.Seconds = time.Since(r.began).Seconds()
 	places := map[outcome.Identity]int{}
 	for _, cell := range r.cells {
 		if r.Sweep && cell.rate == 0 && cell.failed() == nil {
@@ -298,7 +305,7 @@ func (r *run) result(complete bool) *outcome.Run {
 			result.Cells = append(result.Cells, cell.result(r.cores))
 		}
 	}
-	result.Environment.CellsLeftOut = len(r.cells) - len(result.Cells)
+	e.CellsLeftOut = len(r.cells) - len(result.Cells)
 	for _, s := range r.sweeps {
 		if s, ok := knee(s, r.cells, places, result.Cells); ok {
 			result.Sweeps = append(result.Sweeps, s)

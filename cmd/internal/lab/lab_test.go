@@ -42,7 +42,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 func config(t testing.TB, settings ...string) Config {
 	t.Helper()
-	sets, err := dataset.BuiltIn(1)
+	sets, err := dataset.Open(dataset.Options{Builtin: []string{"profiles", "sessions", "logs", "random"}, Tracks: []string{dataset.Typed}, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestRunMeasuresEveryCell(t *testing.T) {
 		}
 		steps++
 	}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestClients(t *testing.T) {
 				}
 				c.Clients = append(c.Clients, s)
 			}
-			r, err := Run(t.Context(), []*Server{open(t)}, c)
+			r, err := Measure(t.Context(), []*Server{open(t)}, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +198,7 @@ func TestClients(t *testing.T) {
 	}
 	c := config(t, "none")
 	c.Clients = []ClientSetting{{Name: "nobody"}}
-	if _, err := Run(t.Context(), []*Server{embedded(t)}, c); !errors.Is(err, ErrClient) {
+	if _, err := Measure(t.Context(), []*Server{embedded(t)}, c); !errors.Is(err, ErrClient) {
 		t.Errorf("a client that does not exist: %v", err)
 	}
 }
@@ -296,7 +296,7 @@ func TestConnections(t *testing.T) {
 func TestDictionaries(t *testing.T) {
 	server := realServer(t)
 	c := config(t, "none", "s2", "s2+dict")
-	sets, err := dataset.BuiltIn(1)
+	sets, err := dataset.Open(dataset.Options{Builtin: []string{"profiles", "sessions", "logs", "random"}, Tracks: []string{dataset.Typed}, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestDictionaries(t *testing.T) {
 	random, _ := sets[3].Halves()
 	random, _ = random.Halves()
 	c.Datasets, c.Concurrency = []*dataset.Dataset{profiles, random}, []int{2}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +354,7 @@ func TestAlternatingValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Datasets = []*dataset.Dataset{d}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +422,7 @@ func TestOneWrongValueFailsTheCell(t *testing.T) {
 			c := config(t, "zstd")
 			c.Concurrency = []int{2}
 			c.wrap = func(s bale.Store) bale.Store { return &liar{Store: s, lie: test.lie} }
-			r, err := Run(t.Context(), []*Server{server}, c)
+			r, err := Measure(t.Context(), []*Server{server}, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -446,7 +446,7 @@ func TestLostValuesFailTheCell(t *testing.T) {
 	defer server.Close()
 	c := config(t, "none")
 	c.wrap = func(s bale.Store) bale.Store { return forgetful{s} }
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,7 +487,7 @@ func TestInterrupted(t *testing.T) {
 					cancel()
 				}
 			}
-			r, err := Run(ctx, []*Server{server}, c)
+			r, err := Measure(ctx, []*Server{server}, c)
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
 			}
@@ -529,7 +529,7 @@ func TestLostWritesFailTheCell(t *testing.T) {
 		c := config(t, "none", "zstd")
 		c.Mix = mix
 		c.wrap = func(s bale.Store) bale.Store { return deaf{s} }
-		r, err := Run(t.Context(), []*Server{server}, c)
+		r, err := Measure(t.Context(), []*Server{server}, c)
 		if err != nil {
 			t.Fatal(err)
 		}

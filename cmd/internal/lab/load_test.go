@@ -92,7 +92,7 @@ func TestMix(t *testing.T) {
 	c.Duration = 200 * time.Millisecond
 	var longest int
 	c.wrap = func(s bale.Store) bale.Store { return &keyLengths{s, &longest} }
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestMixFindsWrongValues(t *testing.T) {
 					return lie(n, v)
 				}}
 			}
-			r, err := Run(t.Context(), []*Server{server}, c)
+			r, err := Measure(t.Context(), []*Server{server}, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestMixFindsWrongValues(t *testing.T) {
 	c := config(t, "s2")
 	c.Mix = Mix{Gets: 1, Misses: 1}
 	c.wrap = func(s bale.Store) bale.Store { return always{s} }
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil || r.Cells[0].Verified || !r.Cells[0].Mismatch {
 		t.Errorf("%+v, %v", r.Cells[0], err)
 	}
@@ -193,7 +193,7 @@ func TestBatches(t *testing.T) {
 	for _, name := range Clients {
 		c.Clients = append(c.Clients, ClientSetting{Name: name, Auto: name == "rueidis"})
 	}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestBatchesFindWrongValues(t *testing.T) {
 			}
 		}
 	}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil || !r.Cells[0].Mismatch {
 		t.Errorf("%+v, %v", r.Cells[0], err)
 	}
@@ -281,7 +281,7 @@ func TestCoordinatedOmission(t *testing.T) {
 			}
 		}()
 	}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	close(stop)
 	<-stopped
 	if err != nil {
@@ -331,7 +331,7 @@ func TestSweep(t *testing.T) {
 	server := realServer(t)
 	c := config(t, "none")
 	c.Concurrency, c.Sweep, c.Duration, c.Rounds = []int{8}, true, 200*time.Millisecond, 2
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +359,7 @@ func TestHopelessRate(t *testing.T) {
 	server := realServer(t)
 	c := config(t, "none")
 	c.Concurrency, c.Rates, c.Duration, c.Rounds = []int{1}, []float64{2_000_000}, 50*time.Millisecond, 1
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +404,7 @@ func TestServers(t *testing.T) {
 	}
 	c := config(t, "none")
 	c.Concurrency = []int{2}
-	r, err := Run(t.Context(), servers, c)
+	r, err := Measure(t.Context(), servers, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func TestTooMuchInHand(t *testing.T) {
 	}
 	c.Datasets, c.Concurrency = []*dataset.Dataset{d}, []int{1, 1000}
 	cells := Estimate([]*Server{server}, c).Cells
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -509,7 +509,7 @@ func TestLimit(t *testing.T) {
 		"the link": {link, &Server{LinkBits: 10e6}, 2, outcome.LimitNetwork},
 		"no link":  {link, &Server{LinkBits: 100e6}, 2, outcome.LimitWaiting},
 	} {
-		if got, why := limit(&test.cell, test.server, test.cores); got != test.want || why == "" {
+		if got, why := bottleneck(&test.cell, test.server, test.cores); got != test.want || why == "" {
 			t.Errorf("%s: %s, %s; want %s", name, got, why, test.want)
 		}
 	}

@@ -49,6 +49,12 @@ func ParseMix(s string) (Mix, error) {
 	return Mix{Gets: g, Sets: w}, nil
 }
 
+// UnmarshalText is ParseMix, for options.
+func (m *Mix) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMix(string(text))
+	return err
+}
+
 // Validate returns an error if the Mix is invalid.
 func (m Mix) Validate() error {
 	switch {
@@ -149,6 +155,12 @@ func ParseBatch(s string) (Batch, error) {
 		return Batch{}, fmt.Errorf("%w: %q; there are %s, with N from 1 to %d", ErrBatch, s, BatchSyntax, maxBatch)
 	}
 	return Batch{kind == "mset", n}, nil
+}
+
+// UnmarshalText is ParseBatch, for options.
+func (b *Batch) UnmarshalText(text []byte) (err error) {
+	*b, err = ParseBatch(string(text))
+	return err
 }
 
 // String is the inverse of ParseBatch, but empty for one by one.

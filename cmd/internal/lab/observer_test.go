@@ -159,7 +159,7 @@ func TestObserver(t *testing.T) {
 					o.seen.on.Store(true)
 				}
 			}
-			r, err := Run(t.Context(), []*Server{server}, c)
+			r, err := Measure(t.Context(), []*Server{server}, c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func TestObserverOfBatches(t *testing.T) {
 	o := &observer{t: t, groups: map[string]*stats.Counters{}}
 	c := config(t, "none")
 	c.Batches, c.Concurrency, c.Observer = []Batch{{MSet: true, N: 7}}, []int{3}, o
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}

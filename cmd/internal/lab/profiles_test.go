@@ -30,7 +30,7 @@ func TestProfiles(t *testing.T) {
 	c.Clients = []ClientSetting{{Name: "goredis", Connections: 1}} // for callers to block one another
 	c.Concurrency, c.Duration = []int{8}, 400*time.Millisecond
 	c.Profiles, c.ProfileDir = ProfileKinds, filepath.Join(t.TempDir(), "not", "yet", "there")
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestProfilesWithoutFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := config(t, "none")
 	c.Concurrency, c.Profiles = []int{2}, []string{"heap"}
-	r, err := Run(t.Context(), []*Server{server}, c)
+	r, err := Measure(t.Context(), []*Server{server}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestProfilesWithoutFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.ProfileDir = filepath.Join("file", "profiles")
-	if _, err := Run(t.Context(), []*Server{server}, c); !errors.Is(err, syscall.ENOTDIR) {
+	if _, err := Measure(t.Context(), []*Server{server}, c); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("%v", err)
 	}
 }

@@ -227,15 +227,10 @@ const (
 	busyMachine = 0.80 // of all cores: what the kernel does between two processes is in neither's account
 	fullLink    = 0.85 // of its bits, in the fuller direction: headers and acknowledgements take the rest
 	muchWaiting = 0.30 // of the latency
-	muchElse    = 0.10 // of all cores, by other programs
 )
 
-// MuchElse reports whether other programs use enough of a machine's cores to be mentioned: more
-// than a tenth.
-func MuchElse(others float64, cores int) bool { return others > muchElse*float64(cores) }
-
-// limit says what kept a cell from being faster, and why.
-func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
+// bottleneck finds what kept a cell from being faster.
+func bottleneck(c *outcome.Cell, s *Server, cores int) (name, why string) {
 	u := c.Resources
 	if c.Kept() {
 		return outcome.LimitOffered, fmt.Sprintf("%.0f operations a second were asked for, and done", c.Rate)
@@ -255,7 +250,7 @@ func limit(c *outcome.Cell, s *Server, cores int) (name, why string) {
 		all += server
 	}
 	if u.MachineCPU != nil && *u.MachineCPU > all {
-		if MuchElse(*u.MachineCPU-all, cores) {
+		if outcome.MuchElse(*u.MachineCPU-all, cores) {
 			who = fmt.Sprintf(", and other programs %.2f", *u.MachineCPU-all)
 		}
 		all = *u.MachineCPU

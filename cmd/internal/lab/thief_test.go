@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/cmd/internal/twemproxy"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -48,29 +49,15 @@ func TestPortTakenMeanwhile(t *testing.T) {
 			if err := end(); err != nil {
 				t.Fatal(err)
 			}
-			l, err := net.Listen("tcp", addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
 			var got atomic.Int64
-			go func() {
-				for {
-					c, err := l.Accept()
-					if err != nil {
+			tcptest.Serve(t, addr, func(c net.Conn) {
+				for b := make([]byte, 4096); ; {
+					n, err := c.Read(b)
+					if got.Add(int64(n)); err != nil {
 						return
 					}
-					go func() {
-						defer c.Close()
-						for b := make([]byte, 4096); ; {
-							n, err := c.Read(b)
-							if got.Add(int64(n)); err != nil {
-								return
-							}
-						}
-					}()
 				}
-			}()
+			})
 			for i := range 5 {
 				short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond) // radix waits for a connection
 				defer cancel()

@@ -19,10 +19,11 @@ type Finding struct {
 
 // Figure is a field of a finding's table.
 type Figure struct {
-	Text  string `json:"text"`            // empty where there is none
-	Range string `json:"range,omitempty"` // the 95% interval: "1.40 to 1.66"
-	Best  bool   `json:"best,omitempty"`  // of its column, or not told from it
-	Same  bool   `json:"same,omitempty"`  // not told from what it is compared with
+	Text  string   `json:"text"`            // empty where there is none
+	Value *float64 `json:"value,omitempty"` // that Text shows; nil for words
+	Range string   `json:"range,omitempty"` // the 95% interval: "1.40 to 1.66"
+	Best  bool     `json:"best,omitempty"`  // of its column, or without a significant difference from it
+	Same  bool     `json:"same,omitempty"`  // without a significant difference from what it is compared with
 }
 
 // NewEstimate is the median of a figure over rounds, with its interval where there are enough of

@@ -1,10 +1,13 @@
-// Package outcome is what the lab found, as data: its JSON is what balebench run --json writes, and
-// what reports are made of.
+// Package outcome is what the lab found, and how it is shown: [Run.WriteText] makes tables,
+// [Run.WritePage] a page with pictures. Its JSON is what balebench run --json writes, and [Read] reads.
 //
 // A [Run] has a [Cell] for each combination of data, serializer, compressor, client and load.
 package outcome
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/flame"
@@ -76,6 +79,7 @@ type Environment struct {
 	Rounds       int       `json:"rounds"`     // that every cell was measured in; one more for some where Interrupted
 	Seconds      float64   `json:"seconds"`    // that the run took
 	Interrupted  bool      `json:"interrupted,omitempty"`
+	Planned      int       `json:"planned_rounds"`           // Rounds of a run to its end
 	CellsLeftOut int       `json:"cells_left_out,omitempty"` // where Interrupted: those that were not measured in a whole round
 	Notes        []string  `json:"notes,omitempty"`
 }
@@ -184,6 +188,51 @@ type Cell struct {
 	Verified bool   `json:"verified"`           // every value read back was the one written
 	Mismatch bool   `json:"mismatch,omitempty"` // one was another, or damaged; else a cell that is not Verified could not be measured
 	Error    string `json:"error,omitempty"`
+}
+
+// Err is an error that counts the cells without figures, or nil.
+func (r *Run) Err() error {
+	wrong, unmeasured := 0, 0
+	for _, c := range r.Cells {
+		switch {
+		case c.Mismatch:
+			wrong++
+		case !c.Verified:
+			unmeasured++
+		}
+	}
+	var errs []string
+	if wrong > 0 {
+		errs = append(errs, fmt.Sprintf("%d of %d cells FAILED: what came back was not what went in", wrong, len(r.Cells)))
+	}
+	if unmeasured > 0 {
+		errs = append(errs, fmt.Sprintf("%d of %d cells in ERROR: they could not be measured", unmeasured, len(r.Cells)))
+	}
+	if len(r.Cells) == 0 && !r.Environment.Interrupted {
+		errs = append(errs, "nothing was measured: there is no cell for what was asked for")
+	}
+	if errs == nil {
+		return nil
+	}
+	return errors.New(strings.Join(errs, "; "))
+}
+
+// muchElse is the share of all cores above which other programs are reported.
+const muchElse = 0.10
+
+// MuchElse reports whether other programs use enough of a machine's cores to be reported.
+func MuchElse(others float64, cores int) bool { return others > muchElse*float64(cores) }
+
+// Warnings are sentences on what distorts the figures, or is missing from them.
+func (r *Run) Warnings() (all []string) {
+	e := &r.Environment
+	if o := e.OthersCPU; o != nil && len(r.Cells) > 0 && MuchElse(*o, e.Cores) {
+		all = append(all, fmt.Sprintf("BUSY MACHINE: other programs used %.1f of %d cores meanwhile; times are theirs, too, while bytes and ratios are exact", min(*o, float64(e.Cores)), e.Cores))
+	}
+	if e.Interrupted {
+		all = append(all, fmt.Sprintf("INTERRUPTED: these are figures of %d of %d rounds, for %d of %d cells", e.Rounds, e.Planned, len(r.Cells), len(r.Cells)+e.CellsLeftOut))
+	}
+	return all
 }
 
 // BytesPerKey is what Redis takes for a value, or what is stored where that is unknown.

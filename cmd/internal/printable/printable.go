@@ -12,6 +12,7 @@
 package printable
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -214,4 +215,16 @@ func startedRune(text []byte) int {
 		}
 	}
 	return 0
+}
+
+// WriteJSON writes the result as indented JSON, with escapes for what a terminal would obey.
+func WriteJSON(w io.Writer, r any) error {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetIndent("", "  ")
+	if err := e.Encode(r); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, JSON(b.String()))
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/page"
 )
 
 const (
@@ -35,7 +36,7 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 		}
 		f.Says = append(f.Says, line+alone.alike(quick, coding, codec)+".")
 		if quick.Codec != json.Codec {
-			f.Says = append(f.Says, fmt.Sprintf("Through Redis with %s %s has %s encoding/json's throughput.", callers(quick.Concurrency), quick.Codec, rate(quick).Times(rate(json))))
+			f.Says = append(f.Says, fmt.Sprintf("Through Redis with %s %s has %s encoding/json's throughput.", page.Plural(quick.Concurrency, "caller"), quick.Codec, rate(quick).Times(rate(json))))
 		}
 		fewest := fmt.Sprintf("Fewest bytes: %s with %s, encoding/json %s", small.Codec, number(stored(small), 0), number(stored(json), 0))
 		packedJSON, ok := with.find(isJSON)
@@ -82,7 +83,7 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 // than is a throughput against another; of that itself nothing.
 func than(c, base outcome.Cell) outcome.Figure {
 	if c.Identity == base.Identity {
-		return text("1")
+		return exact(1, 0)
 	}
 	return against(rate(c), rate(base))
 }
@@ -157,7 +158,7 @@ func pooling(r *outcome.Run) (out []outcome.Finding) {
 				row[5] = than(c, pooled)
 				line := fmt.Sprintf("%s (%s) against pooled: %s the time to compress and decompress, %s the throughput", c.Compress, what,
 					packing(c).Times(packing(pooled)), rate(c).Times(rate(pooled)))
-				if more, before := amount(c.BytesPerOp.Median), amount(pooled.BytesPerOp.Median); more != before {
+				if more, before := page.Amount(c.BytesPerOp.Median), page.Amount(pooled.BytesPerOp.Median); more != before {
 					line += fmt.Sprintf(", %s allocated an operation instead of %s", more, before)
 				}
 				switch now, was := collecting(c), collecting(pooled); {
@@ -238,7 +239,7 @@ func matrix(r *outcome.Run, corner string, row, column func(outcome.Cell) string
 // clients names the client with the highest throughput and the lowest P99 at each concurrency, and
 // what a proxy costs.
 func clients(r *outcome.Run) []outcome.Finding {
-	load := func(c outcome.Cell) string { return callers(c.Concurrency) }
+	load := func(c outcome.Cell) string { return page.Plural(c.Concurrency, "caller") }
 	ops := func(c outcome.Cell) outcome.Estimate { return c.OpsPerSecond }
 	p99 := func(c outcome.Cell) outcome.Estimate { return c.P99 }
 	fastest := func(g group) outcome.Cell { return g.best(func(c outcome.Cell) float64 { return ops(c).Median }) }
@@ -340,7 +341,7 @@ const enoughPool = 0.95
 
 // poolSizes finds the smallest pool that is as good as the best.
 func poolSizes(r *outcome.Run) (out []outcome.Finding) {
-	for _, g := range groups(r, func(c outcome.Cell) string { return callers(c.Concurrency) }) {
+	for _, g := range groups(r, func(c outcome.Cell) string { return page.Plural(c.Concurrency, "caller") }) {
 		best := g.best(throughput)
 		f := outcome.Finding{About: g.name, Note: "Throughput: operations a second. Of best: times the highest. P99: µs that 99 of 100 operations took at most. Wait: for a connection, µs an operation.",
 			Columns: []string{"pool", "throughput", "of best", "P99", "wait", "limit"}}
@@ -452,7 +453,7 @@ func networks(r *outcome.Run) (out []outcome.Finding) {
 			case !ok:
 				return outcome.Figure{}
 			case c.Compress == plain:
-				return text("1")
+				return exact(1, 0)
 			}
 			return against(rate(c), rate(base))
 		})

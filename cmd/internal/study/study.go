@@ -245,11 +245,13 @@ func work(c outcome.Cell, stages ...string) outcome.Estimate {
 func text(s string) outcome.Figure { return outcome.Figure{Text: s} }
 
 // exact is a figure without noise.
-func exact(v float64, decimals int) outcome.Figure { return text(number(v, decimals)) }
+func exact(v float64, decimals int) outcome.Figure {
+	return outcome.Figure{Text: number(v, decimals), Value: &v}
+}
 
 // measured is a figure with its interval.
 func measured(e outcome.Estimate, decimals int) outcome.Figure {
-	f := text(number(e.Median, decimals))
+	f := exact(e.Median, decimals)
 	if e.Interval != nil {
 		f.Range = number(e.Interval[0], decimals) + " to " + number(e.Interval[1], decimals)
 	}
@@ -297,17 +299,6 @@ func number(v float64, decimals int) string {
 	return whole + "." + fraction
 }
 
-// amount formats a number of bytes for a sentence.
-func amount(bytes float64) string {
-	switch {
-	case bytes >= 1<<20:
-		return number(bytes/(1<<20), 1) + " MiB"
-	case bytes >= 1<<10:
-		return number(bytes/(1<<10), 1) + " KiB"
-	}
-	return number(bytes, 0) + " B"
-}
-
 // place is one of the places where something is compared with something else.
 type place struct {
 	name     string
@@ -340,11 +331,4 @@ func verdicts(places []place, more, less, in string) string {
 		}
 	}
 	return strings.Join(all, "; ")
-}
-
-func callers(n int) string {
-	if n == 1 {
-		return "1 caller"
-	}
-	return number(float64(n), 0) + " callers"
 }

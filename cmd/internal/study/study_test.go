@@ -116,7 +116,7 @@ var examples = map[string]example{
 			made(func(c *outcome.Cell) { packed(c, "lz4/naive", 2, 12) }), // of which there is no pooled one
 		},
 		want: []string{
-			"values of profiles: zstd:3/naive (a new context for each value) against pooled: 9.00 times the time to compress and decompress, 0.25 times (0.24 to 0.26) the throughput, 977 KiB allocated an operation instead of 2.0 KiB, 31% of the processor time in garbage collection instead of 4%.",
+			"values of profiles: zstd:3/naive (a new context for each value) against pooled: 9.00 times the time to compress and decompress, 0.25 times (0.24 to 0.26) the throughput, 976.6 KiB allocated an operation instead of 2.0 KiB, 31% of the processor time in garbage collection instead of 4%.",
 			"values of profiles: zstd:3/stream (the streaming API) against pooled: 1.20 times the time to compress and decompress, 1.00 times (0.96 to 1.04: no significant difference) the throughput.",
 		},
 	},

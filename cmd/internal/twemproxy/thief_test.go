@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -28,40 +29,26 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	var asked atomic.Int32
-	go func() {
-		for {
-			c, err := l.Accept()
+	stranger := tcptest.Listen(t, func(c net.Conn) {
+		asked.Add(1)
+		for r := bufio.NewReader(c); ; {
+			line, err := r.ReadString('\n')
 			if err != nil {
 				return
 			}
-			asked.Add(1)
-			go func() {
-				defer c.Close()
-				for r := bufio.NewReader(c); ; {
-					line, err := r.ReadString('\n')
-					if err != nil {
-						return
-					}
-					switch strings.TrimSpace(line) {
-					case password:
-						io.WriteString(c, "+OK\r\n")
-					case "bale:ready":
-						io.WriteString(c, "$-1\r\n")
-					}
-				}
-			}()
+			switch strings.TrimSpace(line) {
+			case password:
+				io.WriteString(c, "+OK\r\n")
+			case "bale:ready":
+				io.WriteString(c, "$-1\r\n")
+			}
 		}
-	}()
+	})
 	tries := 0
 	p, err := startOn(t.Context(), func() (int, error) {
 		if tries++; tries == 1 {
-			return l.Addr().(*net.TCPAddr).Port, nil
+			return net.LookupPort("tcp", stranger[strings.LastIndex(stranger, ":")+1:])
 		}
 		return redisproc.FreePort()
 	}, path, server.Addr(), password)
@@ -69,8 +56,8 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if n := asked.Load(); n > 0 || p.Addr() == l.Addr().String() {
-		t.Errorf("the stranger at %s was asked %d times; the proxy is at %s", l.Addr(), n, p.Addr())
+	if n := asked.Load(); n > 0 || p.Addr() == stranger {
+		t.Errorf("the stranger at %s was asked %d times; the proxy is at %s", stranger, n, p.Addr())
 	}
 }
 

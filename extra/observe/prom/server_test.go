@@ -2,22 +2,16 @@ package prom_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,29 +19,15 @@ import (
 
 	"github.com/balekv/bale/extra/observe/prom"
 	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/testkit/promtest"
 )
 
-// requireEnv names the variable that, when not empty, makes a test without a prometheus fail
-// instead of skip.
-const requireEnv = "BALE_REQUIRE_PROMETHEUS"
-
 // server is a running prometheus.
-type server struct {
-	url    string
-	client *http.Client
-}
+type server struct{ *promtest.Server }
 
 // runPrometheus runs a prometheus that scrapes a target, until the test ends.
 func runPrometheus(t *testing.T, target string, args ...string) *server {
 	t.Helper()
-	path, err := exec.LookPath("prometheus")
-	if err != nil {
-		if os.Getenv(requireEnv) != "" {
-			t.Fatal(err)
-		}
-		t.Skip("no prometheus in PATH (Debian: apt-get install prometheus)")
-	}
-	dir := t.TempDir()
 	config := fmt.Sprintf(`
 global:
   scrape_interval: 500ms
@@ -57,70 +37,9 @@ scrape_configs:
     static_configs:
       - targets: [%q]
 `, target)
-	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, append([]string{
-		"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr, "--log.level=warn",
-	}, args...)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 20 * time.Second // then it is killed
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s := &server{"http://" + addr, &http.Client{Transport: &http.Transport{}}}
-	t.Cleanup(func() {
-		cancel()
-		if err := cmd.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("prometheus: %v\n%s", err, log.Bytes())
-		}
-		if t.Failed() {
-			t.Logf("prometheus says:\n%s", log.Bytes())
-		}
-		s.client.CloseIdleConnections()
-	})
-	s.await(t, func() error {
-		reply, err := s.client.Get(s.url + "/-/ready")
-		if err != nil {
-			return err
-		}
-		defer reply.Body.Close()
-		if reply.StatusCode != http.StatusOK {
-			return errors.New(reply.Status)
-		}
-		return nil
-	})
-	return s
-}
-
-// await calls f until it succeeds.
-func (s *server) await(t *testing.T, f func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("after a minute: %v", err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	return &server{promtest.Start(t, config, func(file, data, addr string) []string {
+		return append([]string{"--config.file=" + file, "--storage.tsdb.path=" + data, "--web.listen-address=" + addr}, args...)
+	})}
 }
 
 // sample is an element of a vector.
@@ -133,23 +52,11 @@ type sample struct {
 // query runs an instant query.
 func (s *server) query(t *testing.T, query string) []sample {
 	t.Helper()
-	reply, err := s.client.Get(s.url + "/api/v1/query?query=" + url.QueryEscape(query))
-	if err != nil {
+	var answer struct{ Result []sample }
+	if err := s.Get("query", url.Values{"query": {query}}, &answer); err != nil {
 		t.Fatal(err)
 	}
-	defer reply.Body.Close()
-	body, err := io.ReadAll(reply.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var answer struct {
-		Status string
-		Data   struct{ Result []sample }
-	}
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Status != "success" {
-		t.Fatalf("%s: %s, %v: %s", query, reply.Status, err, body)
-	}
-	return answer.Data.Result
+	return answer.Result
 }
 
 // number is the result of a query that has one.
@@ -269,7 +176,7 @@ func TestPrometheus(t *testing.T) {
 			s := runPrometheus(t, target.Listener.Addr().String(), args...)
 
 			want := series(t, registry, native)
-			s.await(t, func() error {
+			promtest.Await(t, func() error {
 				if n := len(s.query(t, `bale_operations_total`)); n == 0 {
 					return errors.New("no metrics")
 				}
@@ -296,7 +203,7 @@ func TestPrometheus(t *testing.T) {
 			for range 50 {
 				record(c.Group("shop:user"))
 			}
-			s.await(t, func() error {
+			promtest.Await(t, func() error {
 				if v := s.number(t, `bale_operations_total{group="shop:user",op="get",outcome="hit"}`); v != 450 {
 					return fmt.Errorf("%v hits", v)
 				}

@@ -18,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/tcptest"
 )
 
 // HostileText is what others may write: it clears a screen, sets a title, reorders what stands
@@ -102,40 +103,25 @@ func HostileValue(t *testing.T, i int) []byte {
 // HostileServer answers every command with a hostile error.
 func HostileServer(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
 	reply := "ERR " + HostileText
-	go func() {
-		for {
-			c, err := l.Accept()
+	return "redis://" + tcptest.Listen(t, func(c net.Conn) {
+		for r := bufio.NewReader(c); ; {
+			_, command, err := ReadCommand(r)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				for r := bufio.NewReader(c); ; {
-					_, command, err := ReadCommand(r)
-					if err != nil {
-						return
-					}
-					answer := fmt.Sprintf("!%d\r\n%s\r\n", len(reply), reply)
-					switch strings.ToUpper(command[0]) {
-					case "HELLO":
-						answer = "%1\r\n+proto\r\n:3\r\n"
-					case "CLIENT", "PING":
-						answer = "+OK\r\n"
-					}
-					if _, err := io.WriteString(c, answer); err != nil {
-						return
-					}
-				}
-			}()
+			answer := fmt.Sprintf("!%d\r\n%s\r\n", len(reply), reply)
+			switch strings.ToUpper(command[0]) {
+			case "HELLO":
+				answer = "%1\r\n+proto\r\n:3\r\n"
+			case "CLIENT", "PING":
+				answer = "+OK\r\n"
+			}
+			if _, err := io.WriteString(c, answer); err != nil {
+				return
+			}
 		}
-	}()
-	return "redis://" + l.Addr().String()
+	})
 }
 
 // ReadCommand reads an array of bulk strings.

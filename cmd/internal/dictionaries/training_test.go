@@ -1,0 +1,68 @@
+package dictionaries
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/balekv/bale/cmd/internal/page"
+	"github.com/balekv/bale/cmd/internal/page/pagetest"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+func training(t *testing.T) *Training {
+	t.Helper()
+	d, err := dict.New(bytes.Repeat([]byte("what values have in common "), 600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	measure := func(stored, allocated int64) dict.Measure {
+		return dict.Measure{Values: 1256, RawBytes: 1_053_000, PayloadBytes: stored - 12*1256, StoredBytes: stored, AllocatedBytes: allocated}
+	}
+	candidates := []dict.Candidate{
+		{Builder: "libzstd default", Asked: 8 << 10, Size: 8 << 10, ID: 1, HeldOut: measure(400_000, 480_000)},
+		{Builder: "libzstd default", Asked: 16 << 10, Size: 16 << 10, ID: 2, HeldOut: measure(390_000, 470_000)},
+		{Builder: "libzstd fastcover", Params: "k=64 d=8", Asked: 16 << 10, Size: 16200, ID: d.ID(), HeldOut: measure(360_000, 420_000)},
+		{Builder: "libzstd fastcover", Params: "k=32 d=8", Asked: 16 << 10, Size: 16200, ID: 3, HeldOut: measure(380_000, 440_000)},
+		{Builder: "klauspost", Asked: 16 << 10, Error: "klauspost panicked: index out of range [3] with length 3, which is a long story"},
+	}
+	without, with := measure(660_000, 751_000), measure(360_000, 420_000)
+	without.CompressNs, without.DecompressNs, with.CompressNs, with.DecompressNs = 5900, 1800, 3000, 912
+	return &Training{
+		Training: &dict.Training{
+			Dictionary: d, Winner: candidates[2], Setting: compress.Setting{Algorithm: frame.Zstd}, Samples: 1256, SampleBytes: 1_052_000, HeldOut: 1256, Excluded: 3,
+			Without: without, With: with, Candidates: candidates,
+		},
+		Values: 2515, LeftOut: []LeftOut{{"email", 2512}, {"user.token", 17}},
+		Source: "movies (a sample of 2512 of its 9000 values)", Compress: "zstd:3", Seconds: 7.13, File: "movies.dict", Engine: "libzstd 1.5.7", Go: "go1.26.8", CPU: "Some CPU", Cores: 2,
+	}
+}
+
+func TestTraining(t *testing.T) {
+	for golden, write := range map[string]func(*Training, *bytes.Buffer){
+		"testdata/training.txt":     func(r *Training, w *bytes.Buffer) { r.Write(w, false) },
+		"testdata/training-all.txt": func(r *Training, w *bytes.Buffer) { r.Write(w, true) },
+		"testdata/no-dictionary.txt": func(r *Training, w *bytes.Buffer) {
+			r.Dictionary, r.With, r.Lacking = nil, dict.Measure{}, "This bale was built without cgo."
+			r.Reason = "no dictionary pays: the best of 5 takes as much as none"
+			r.Write(w, false)
+		},
+		"testdata/too-few.txt": func(r *Training, w *bytes.Buffer) {
+			r.LeftOut = nil
+			r.Training = &dict.Training{Samples: 5, SampleBytes: 1000, HeldOut: 5}
+			r.Reason = "no dictionary: too few samples: 10 values"
+			r.Write(w, false)
+		},
+		"testdata/training.json": func(r *Training, w *bytes.Buffer) {
+			if err := printable.WriteJSON(w, r.JSON()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		var w bytes.Buffer
+		write(training(t), &w)
+		pagetest.Golden(t, golden, page.Width, w.String())
+	}
+}

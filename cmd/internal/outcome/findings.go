@@ -1,0 +1,154 @@
+package outcome
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/balekv/bale/cmd/internal/page"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// findingMarks are what stands behind a figure, and what it means.
+var findingMarks = []struct {
+	mark, means string
+	is          func(Figure) bool
+}{
+	{"*", "the best of its column, or without a significant difference from it", func(f Figure) bool { return f.Best }},
+	{"~", "no significant difference from 1", func(f Figure) bool { return f.Same }},
+}
+
+func figureText(f Figure) string {
+	text := f.Text
+	for _, m := range findingMarks {
+		if m.is(f) {
+			text += m.mark
+		}
+	}
+	return text
+}
+
+// noteOf explains the table of a finding: its columns and those findingMarks that it has.
+func noteOf(f *Finding) string {
+	note := f.Note
+	for _, m := range findingMarks {
+		if slices.ContainsFunc(f.Rows, func(row []Figure) bool { return slices.ContainsFunc(row, m.is) }) {
+			note += " " + m.mark + ": " + m.means + "."
+		}
+	}
+	return strings.TrimSpace(note)
+}
+
+// findings writes the tables of all findings, with intervals if there is room for them, and then
+// their conclusions.
+func findings(to page.Sheet, found []Finding) {
+	for i := range found {
+		f := &found[i]
+		if len(f.Rows) == 0 {
+			continue
+		}
+		note := noteOf(f)
+		table := findingTable(f, true)
+		if slices.ContainsFunc(strings.Split(table, "\n"), func(line string) bool { return text.StringWidth(line) > to.Width }) {
+			table = findingTable(f, false)
+		} else if strings.Contains(table, "(") {
+			note = strings.TrimSpace(note + " In parentheses: the 95% interval.")
+		}
+		to.Hanging("", f.About+". "+note)
+		io.WriteString(to, table+"\n")
+	}
+	for _, f := range found {
+		if f.About != "" && len(f.Says) > 1 {
+			to.Wrapped(f.About + ":")
+		}
+		for _, s := range f.Says {
+			switch {
+			case f.About == "":
+				to.Wrapped(s)
+			case len(f.Says) == 1:
+				to.Wrapped(f.About + ": " + s)
+			default:
+				to.Wrapped("- " + s)
+			}
+		}
+	}
+}
+
+// findingTable is the table of a finding.
+func findingTable(f *Finding, intervals bool) string {
+	var b strings.Builder
+	header := make([]any, len(f.Columns))
+	for i, c := range f.Columns {
+		header[i] = c
+	}
+	t := page.NewTable(&b, 2, 1, header...)
+	for _, row := range f.Rows {
+		fields := make([]any, len(row))
+		for i, figure := range row {
+			field := figureText(figure)
+			if intervals && figure.Range != "" {
+				field += " (" + figure.Range + ")"
+			}
+			fields[i] = field
+		}
+		t.AppendRow(fields)
+	}
+	t.Render()
+	return b.String()
+}
+
+// findingsOf are the findings as a page has them.
+func findingsOf(found []Finding) (all []benchFinding) {
+	wide := slices.ContainsFunc(found, broad) // one that takes the width of the page would leave a hole beside those that do not
+	for i := range found {
+		f := &found[i]
+		b := benchFinding{About: printable.Line(f.About)}
+		for _, s := range f.Says {
+			b.Says = append(b.Says, printable.Line(s))
+		}
+		g := &page.Grid{ID: fmt.Sprintf("found-%d", i+1), Label: "Figures: " + b.About, Caption: printable.Line(noteOf(f))}
+		if slices.ContainsFunc(f.Rows, func(row []Figure) bool {
+			return slices.ContainsFunc(row, func(f Figure) bool { return f.Range != "" })
+		}) {
+			g.Caption += " Beside a figure stands its 95% interval."
+		}
+		for column, name := range f.Columns {
+			words := column == 0 || !slices.ContainsFunc(f.Rows, func(row []Figure) bool { return column < len(row) && row[column].Value != nil })
+			g.Columns = append(g.Columns, page.Column{Name: printable.Line(name), Text: words})
+		}
+		for _, row := range f.Rows {
+			cells := make([]page.Cell, len(f.Columns))
+			for column, figure := range row[:min(len(row), len(cells))] {
+				cells[column] = page.Cell{Text: printable.Line(figureText(figure)), Small: printable.Line(figure.Range)}
+				if v := figure.Value; column > 0 && v != nil {
+					cells[column].By = strconv.FormatFloat(*v, 'g', -1, 64)
+				}
+			}
+			g.Row("", cells...)
+		}
+		b.Table, b.Broad = g.HTML(), wide
+		all = append(all, b)
+	}
+	return all
+}
+
+// halfWidth is about how many letters of a table half of the page has room for.
+const halfWidth = 72
+
+// broad says that a table takes the width of the page.
+func broad(f Finding) bool {
+	letters := 0
+	for column, name := range f.Columns {
+		most := text.StringWidth(name)
+		for _, row := range f.Rows {
+			if column < len(row) {
+				most = max(most, text.StringWidth(figureText(row[column])+row[column].Range))
+			}
+		}
+		letters += most + 2
+	}
+	return letters > halfWidth
+}

@@ -1,0 +1,111 @@
+package outcome
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	minSaving     = 0.05 // of the bytes a key, below which compressing is not worth its trouble
+	minThroughput = 0.50 // of that of plain values, which a choice must keep
+	asGood        = 1.03 // times the fewest bytes: among such cells the fastest is chosen
+)
+
+// verdict recommends a setting for each set of values, in a line with its saving. It looks at the
+// verified cells of closed loops with the most callers that keep at least half of the throughput of
+// the plain values. Of the cells within 3% of the fewest bytes it chooses the fastest. Bytes are
+// those that Redis allocates, or stored bytes if the former are unknown. Memory comes first because
+// it is the cost. The throughput stands beside it, measured with client and server on one machine,
+// where compression costs the most.
+func verdict(r *Run) (lines []string) {
+	for _, cells := range byDataset(r.Cells) {
+		// At a given rate the throughput shows nothing. Servers and batches are not the
+		// compressor's merit.
+		cells = slices.DeleteFunc(cells, func(c Cell) bool { return c.Rate > 0 })
+		for len(cells) > 0 {
+			first := cells[0]
+			same := func(c Cell) bool { return c.Server == first.Server && c.Batch == first.Batch }
+			name := setName(first, r.Cells)
+			if slices.ContainsFunc(r.Cells, func(c Cell) bool { return !same(c) }) {
+				name += " " + strings.TrimSpace(cmp.Or(first.Batch, "one by one")+" "+first.Server)
+			}
+			lines = append(lines, "Choose "+choose(name, slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return !same(c) }))+".")
+			cells = slices.DeleteFunc(cells, same)
+		}
+	}
+	return lines
+}
+
+// setName is a set's name, with its track where there is more than one.
+func setName(c Cell, all []Cell) string {
+	if slices.ContainsFunc(all, func(o Cell) bool { return o.Track != c.Track }) {
+		return c.Dataset + ", " + c.Track
+	}
+	return c.Dataset
+}
+
+func choose(name string, cells []Cell) string {
+	title := cellTitle(cells)
+	callers := slices.MaxFunc(cells, func(a, b Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
+	cells = slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return !c.Verified || c.Concurrency != callers })
+	if len(cells) == 0 {
+		return "nothing for " + name + ": no cell was verified"
+	}
+	isRaw := func(c Cell) bool { return c.Codec == "raw" }
+	if slices.ContainsFunc(cells, func(c Cell) bool { return !isRaw(c) }) {
+		cells = slices.DeleteFunc(cells, isRaw) // what serializes nothing is no serializer to choose
+	}
+	// What to compare with: plain values of the first codec, or whatever comes first.
+	base := cells[max(0, slices.IndexFunc(cells, func(c Cell) bool { return c.Compress == "none" }))]
+	verified := slices.Clone(cells)
+	cells = slices.DeleteFunc(cells, func(c Cell) bool { return c.ValuesPerSecond.Median < minThroughput*base.ValuesPerSecond.Median })
+	smallest := slices.MinFunc(cells, func(a, b Cell) int { return cmp.Compare(a.BytesPerKey(), b.BytesPerKey()) })
+	cells = slices.DeleteFunc(cells, func(c Cell) bool { return c.BytesPerKey() > asGood*smallest.BytesPerKey() })
+	choice := slices.MaxFunc(cells, func(a, b Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) })
+	saving := 1 - choice.BytesPerKey()/base.BytesPerKey()
+	what := "stored"
+	if base.RedisBytesPerKey != nil {
+		what = "in Redis"
+	}
+	if saving < minSaving {
+		// Plain values, then, but by the client that is fastest with them.
+		plain := slices.DeleteFunc(slices.Clone(verified), func(c Cell) bool { return c.Codec != base.Codec || c.Compress != base.Compress })
+		if c := slices.MaxFunc(plain, func(a, b Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) }); c.Client != base.Client {
+			return fmt.Sprintf("%s for %s: %s the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
+				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), callersOf(callers), 100*minThroughput, 100*minSaving, base.BytesPerKey(), what)
+		}
+		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
+			title(base), name, 100*minThroughput, callersOf(callers), 100*minSaving, base.BytesPerKey(), what)
+	}
+	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %s the throughput of %s with %s%s",
+		title(choice), name, choice.BytesPerKey(), what, base.BytesPerKey(), 100*saving, choice.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), callersOf(callers),
+		withoutCompression(choice, base, verified))
+}
+
+// withoutCompression compares a choice with plain values by its own client, if the base uses
+// another client. Across two clients the throughput does not show the cost of compression.
+func withoutCompression(choice, base Cell, verified []Cell) string {
+	i := slices.IndexFunc(verified, func(c Cell) bool {
+		return c.Client == choice.Client && c.Codec == choice.Codec && c.Compress == "none"
+	})
+	if choice.Client == base.Client || choice.Compress == "none" || i < 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and at %s that of %s", choice.ValuesPerSecond.Times(verified[i].ValuesPerSecond), cellTitle(verified)(verified[i]))
+}
+
+// cellTitle tells the cells of a set apart in a sentence.
+func cellTitle(cells []Cell) func(Cell) string {
+	_, row := identityColumns(cells)
+	return func(c Cell) string {
+		var words []string
+		for _, word := range row(c) {
+			if word != "" {
+				words = append(words, fmt.Sprint(word))
+			}
+		}
+		return strings.Join(words, " + ")
+	}
+}
