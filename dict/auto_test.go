@@ -57,7 +57,7 @@ func TestAuto(t *testing.T) {
 	if !e.Info.Auto || e.Info.Ratio < 2 || e.Activated.Sub(e.Published) < 50*time.Millisecond {
 		t.Errorf("%+v", e)
 	}
-	eventually(t, "the lease is given back", func() bool { v, err := m.Get(ctx, r.leaseKey("g")); return err == nil && v[0] == nil })
+	eventually(t, "the lease is given back", func() bool { v, err := m.Read(ctx, r.leaseKey("g")); return err == nil && v[0] == nil })
 	time.Sleep(200 * time.Millisecond) // the values are as before: nothing is to be done
 	if s, err = r.State(ctx, "g"); err != nil || len(s.Dictionaries) != 1 {
 		t.Fatalf("%d dictionaries, %v", len(s.Dictionaries), err)
@@ -157,7 +157,7 @@ func TestAutoIdle(t *testing.T) {
 		return m.gets[r.groupKey("g")] > 0 && g.Status().Training
 	})
 	eventually(t, "it is given back", func() bool {
-		v, err := m.Get(context.Background(), r.leaseKey("g"))
+		v, err := m.Read(context.Background(), r.leaseKey("g"))
 		return err == nil && v[0] == nil && !g.Status().Training
 	})
 }
@@ -282,7 +282,7 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, first.release(ctx, 0)) // not his any more
-	if v, err := m.Get(ctx, r.leaseKey("g")); err != nil || v[0] == nil {
+	if v, err := m.Read(ctx, r.leaseKey("g")); err != nil || v[0] == nil {
 		t.Fatal("the lease of another was given back")
 	}
 	must(t, second.release(ctx, time.Hour))
@@ -318,7 +318,7 @@ func TestLeaseIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, l.release(ctx, 0))
-	if v, err := m.Get(ctx, r.leaseKey("g")); err != nil || v[0] == nil {
+	if v, err := m.Read(ctx, r.leaseKey("g")); err != nil || v[0] == nil {
 		t.Error("the lease of another was given back")
 	}
 	must(t, second.release(ctx, 0))

@@ -54,13 +54,13 @@ func (s *slow) call(ctx context.Context, do func() error) error {
 	return errors.Join(do(), s.wait(ctx))
 }
 
-func (s *slow) Get(ctx context.Context, keys ...string) (values [][]byte, err error) {
-	err = s.call(ctx, func() (err error) { values, err = s.memory.Get(ctx, keys...); return err })
+func (s *slow) Read(ctx context.Context, keys ...string) (values [][]byte, err error) {
+	err = s.call(ctx, func() (err error) { values, err = s.memory.Read(ctx, keys...); return err })
 	return values, err
 }
 
-func (s *slow) Touch(ctx context.Context, keys ...string) (there []bool, err error) {
-	err = s.call(ctx, func() (err error) { there, err = s.memory.Touch(ctx, keys...); return err })
+func (s *slow) Refresh(ctx context.Context, keys ...string) (there []bool, err error) {
+	err = s.call(ctx, func() (err error) { there, err = s.memory.Refresh(ctx, keys...); return err })
 	return there, err
 }
 

@@ -700,7 +700,7 @@ func (g *Group) sync(ctx context.Context) {
 func (g *Group) takeOver(ctx context.Context) error {
 	start := time.Now()
 	r := g.registry
-	values, err := r.store.Get(ctx, r.groupKey(g.name), r.settingsKey())
+	values, err := r.store.Read(ctx, r.groupKey(g.name), r.settingsKey())
 	if err != nil {
 		return fmt.Errorf("dict: group %q: %w", g.name, err) // as before
 	}

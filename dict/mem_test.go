@@ -86,7 +86,7 @@ func (m *memory) set(key string, value []byte) {
 	m.lock.Unlock()
 }
 
-func (m *memory) Get(ctx context.Context, keys ...string) (values [][]byte, err error) {
+func (m *memory) Read(ctx context.Context, keys ...string) (values [][]byte, err error) {
 	err = m.do(func() {
 		for _, k := range keys {
 			m.gets[k]++
@@ -96,7 +96,7 @@ func (m *memory) Get(ctx context.Context, keys ...string) (values [][]byte, err 
 	return values, err
 }
 
-func (m *memory) Touch(ctx context.Context, keys ...string) (exists []bool, err error) {
+func (m *memory) Refresh(ctx context.Context, keys ...string) (exists []bool, err error) {
 	err = m.do(func() {
 		for _, k := range keys {
 			exists = append(exists, m.values[k] != nil)
@@ -182,9 +182,9 @@ func (h *hooked) called() {
 	}
 }
 
-func (h *hooked) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+func (h *hooked) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	defer h.called()
-	return h.memory.Get(ctx, keys...)
+	return h.memory.Read(ctx, keys...)
 }
 
 func (h *hooked) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
@@ -198,11 +198,11 @@ type cutOff struct {
 	cut atomic.Bool
 }
 
-func (c *cutOff) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+func (c *cutOff) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	if c.cut.Load() {
 		return nil, errDown
 	}
-	return c.memory.Get(ctx, keys...)
+	return c.memory.Read(ctx, keys...)
 }
 
 // busy is how long a condition may take: a busy machine may stand still for many seconds.

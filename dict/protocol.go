@@ -90,7 +90,7 @@ func (r *Registry) Use(ctx context.Context, group string, id frame.DictionaryID)
 		return 0, err
 	}
 	// After the swap: from here on no remover deletes the bytes.
-	there, err := r.store.Touch(ctx, r.dataKey(id))
+	there, err := r.store.Refresh(ctx, r.dataKey(id))
 	if err == nil && !there[0] {
 		err = r.usable(ctx, id)
 	}
@@ -250,7 +250,7 @@ func (r *Registry) RemoveOrphan(ctx context.Context, id frame.DictionaryID) (qua
 // there alone. They are never nowhere.
 func (r *Registry) isolate(ctx context.Context, id frame.DictionaryID, ttl time.Duration) ([]byte, error) {
 	key, quarantined := r.dataKey(id), r.quarantineKey(id)
-	values, err := r.store.Get(ctx, key, quarantined)
+	values, err := r.store.Read(ctx, key, quarantined)
 	if err != nil || values[0] == nil {
 		return nil, err
 	}

@@ -401,8 +401,8 @@ type lagging struct {
 	old  map[string][]byte
 }
 
-func (l *lagging) Get(ctx context.Context, keys ...string) ([][]byte, error) {
-	values, err := l.memory.Get(ctx, keys...)
+func (l *lagging) Read(ctx context.Context, keys ...string) ([][]byte, error) {
+	values, err := l.memory.Read(ctx, keys...)
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	for i, key := range keys {
@@ -462,23 +462,23 @@ func (h *halting) set(gate chan struct{}, cut bool) {
 	h.gate, h.cut = gate, cut
 }
 
-func (h *halting) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+func (h *halting) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	if h.cut {
 		return nil, errDown
 	}
-	return h.memory.Get(ctx, keys...)
+	return h.memory.Read(ctx, keys...)
 }
 
-func (h *halting) Touch(ctx context.Context, keys ...string) ([]bool, error) {
+func (h *halting) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	h.lock.Lock()
 	gate := h.gate
 	h.lock.Unlock()
 	if gate != nil {
 		<-gate
 	}
-	return h.memory.Touch(ctx, keys...)
+	return h.memory.Refresh(ctx, keys...)
 }
 
 // TestNewStateOldWriter: a program that reads that its dictionary is neither current nor previous
@@ -519,18 +519,18 @@ func (b *bytesCut) down(keys ...string) error {
 	return nil
 }
 
-func (b *bytesCut) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+func (b *bytesCut) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	if err := b.down(keys...); err != nil {
 		return nil, err
 	}
-	return b.memory.Get(ctx, keys...)
+	return b.memory.Read(ctx, keys...)
 }
 
-func (b *bytesCut) Touch(ctx context.Context, keys ...string) ([]bool, error) {
+func (b *bytesCut) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	if err := b.down(keys...); err != nil {
 		return nil, err
 	}
-	return b.memory.Touch(ctx, keys...)
+	return b.memory.Refresh(ctx, keys...)
 }
 
 // TestNobodyKnowsTheBytes: a program that reads the state and learns nothing of its dictionary's
@@ -625,11 +625,11 @@ func TestRemovalIsFinishedAfterItsContext(t *testing.T) {
 // heeding is a Store that makes no call after its context.
 type heeding struct{ Store }
 
-func (h heeding) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+func (h heeding) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return h.Store.Get(ctx, keys...)
+	return h.Store.Read(ctx, keys...)
 }
 
 func (h heeding) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {

@@ -225,7 +225,7 @@ func (r *Registry) Groups(ctx context.Context) ([]string, error) {
 }
 
 func (r *Registry) groups(ctx context.Context) (names []string, raw []byte, err error) {
-	values, err := r.store.Get(ctx, r.groupsKey())
+	values, err := r.store.Read(ctx, r.groupsKey())
 	if err != nil {
 		return nil, nil, fmt.Errorf("dict: groups: %w", err)
 	}
@@ -284,7 +284,7 @@ func (r *Registry) addGroup(ctx context.Context, name string) error {
 // unchanged.
 func (r *Registry) update(ctx context.Context, key, name string, change func(raw []byte) ([]byte, error)) error {
 	for range swapAttempts {
-		values, err := r.store.Get(ctx, key)
+		values, err := r.store.Read(ctx, key)
 		if err != nil {
 			return fmt.Errorf("dict: %s: %w", name, err)
 		}
@@ -355,7 +355,7 @@ func (r *Registry) state(ctx context.Context, group string) (s *State, raw []byt
 	if err := CheckGroup(group); err != nil {
 		return nil, nil, err
 	}
-	values, err := r.store.Get(ctx, r.groupKey(group))
+	values, err := r.store.Read(ctx, r.groupKey(group))
 	if err != nil {
 		return nil, nil, fmt.Errorf("dict: group %q: %w", group, err)
 	}
@@ -525,7 +525,7 @@ func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 		if done { // or it was there
 			return nil
 		}
-		values, err := r.store.Get(ctx, key)
+		values, err := r.store.Read(ctx, key)
 		if err != nil {
 			return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
 		}
@@ -551,7 +551,7 @@ func (r *Registry) missing(ctx context.Context, ids []frame.DictionaryID) (lost 
 	for i, id := range ids {
 		keys[i] = r.dataKey(id)
 	}
-	there, err := r.store.Touch(ctx, keys...)
+	there, err := r.store.Refresh(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -586,7 +586,7 @@ func (r *Registry) fetch(ctx context.Context, id frame.DictionaryID) (d *Diction
 	key, quarantined := r.dataKey(id), r.quarantineKey(id)
 	own, cancel := partOf(ctx, len(r.mirrors))
 	defer cancel()
-	values, err := r.store.Get(own, key, quarantined)
+	values, err := r.store.Read(own, key, quarantined)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("dict: fetch %v: %w", id, err)

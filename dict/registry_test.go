@@ -754,7 +754,7 @@ func TestGroupRestores(t *testing.T) {
 	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
 	must(t, r.Publish(ctx, "g", a, Info{Ratio: 2}))
 	must(t, r.Activate(ctx, "g", a.ID(), true))
-	backup, err := m.Get(ctx, r.groupKey("g"))
+	backup, err := m.Read(ctx, r.groupKey("g"))
 	must(t, err)
 	g := open(t, r, GroupOptions{Poll: 5 * time.Millisecond})
 	must(t, r.Publish(ctx, "g", b, Info{}))

@@ -151,7 +151,7 @@ func (s *settings) check() error {
 }
 
 func (r *Registry) settings(ctx context.Context) (*settings, error) {
-	values, err := r.store.Get(ctx, r.settingsKey())
+	values, err := r.store.Read(ctx, r.settingsKey())
 	if err != nil {
 		return nil, fmt.Errorf("dict: settings: %w", err)
 	}
@@ -246,7 +246,7 @@ func (r *Registry) ServerID(ctx context.Context, data Store) (string, error) {
 	if data == nil {
 		data = r.store
 	}
-	values, err := data.Get(ctx, r.serverKey())
+	values, err := data.Read(ctx, r.serverKey())
 	if err != nil {
 		return "", fmt.Errorf("dict: data server: %w", err)
 	}

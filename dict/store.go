@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Store is what a [Registry] needs of a Redis client; the adapters have one for each client. It is
+// Store is what a [Registry] needs of a Redis client. The Store of each adapter is one. It is
 // safe for concurrent use. Its client must not pack values itself: the registry's own would be
 // packed with the dictionaries that are in them.
 type Store interface {
-	// Get returns the values of keys in their order, nil for a key that does not exist or is empty.
+	// Read returns the values of keys in their order, nil for a key that does not exist or is empty.
 	// A value longer than [frame.MaxDictionarySize] is cut after one byte more by the server
-	// (GETRANGE), since nothing of a registry is as long. The values belong to the caller. Get asks
+	// (GETRANGE), since nothing of a registry is as long. The values belong to the caller. Read asks
 	// masters: a program that reads the state of a lagging replica may write with a dictionary that
 	// is removed.
-	Get(ctx context.Context, keys ...string) ([][]byte, error)
+	Read(ctx context.Context, keys ...string) ([][]byte, error)
 
-	// Touch reports which keys exist, and counts as a use of them where Redis evicts keys (TOUCH).
+	// Refresh reports which keys exist, and counts as a use of them where Redis evicts keys (TOUCH).
 	// It must reach the servers that evict, not replicas.
-	Touch(ctx context.Context, keys ...string) ([]bool, error)
+	Refresh(ctx context.Context, keys ...string) ([]bool, error)
 
 	// Swap replaces the value of a key if it is old, in one step, and reports whether it did, or
 	// found the value there already. Nil is no value: with a nil old it creates the key, with a nil

@@ -120,11 +120,11 @@ func (g *Group) touch(ctx context.Context, ids []frame.DictionaryID, needed int)
 	for i, id := range ids {
 		keys[i] = r.dataKey(id)
 	}
-	exists, err := r.store.Touch(ctx, append(keys, r.groupKey(g.name), r.groupsKey(), r.settingsKey())...)
+	exists, err := r.store.Refresh(ctx, append(keys, r.groupKey(g.name), r.groupsKey(), r.settingsKey())...)
 	if err == nil {
 		return exists[:len(ids)], nil
 	}
-	values, again := r.store.Get(ctx, keys[:needed]...)
+	values, again := r.store.Read(ctx, keys[:needed]...)
 	if again != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (g *Group) provide(id frame.DictionaryID) {
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
 	defer cancel()
-	if there, err := g.registry.store.Touch(ctx, g.registry.dataKey(id)); err == nil && there[0] {
+	if there, err := g.registry.store.Refresh(ctx, g.registry.dataKey(id)); err == nil && there[0] {
 		return
 	}
 	err := g.registry.put(ctx, d)

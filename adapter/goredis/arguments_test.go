@@ -145,7 +145,7 @@ func TestPipelineNotSent(t *testing.T) {
 			client.AddHook(failing{func() error { return errOpen }})
 			s := NewStore(client)
 			_, get := s.GetMany(ctx, []string{"a", "b"})
-			_, touch := NewDictStore(client).Touch(ctx, "a")
+			_, touch := NewStore(client).Refresh(ctx, "a")
 			for what, err := range map[string]error{"set": s.SetMany(ctx, []bale.Item{{Key: "a"}, {Key: "b"}}), "get": get, "touch": touch} {
 				if name == "ring" && err == nil || name != "ring" && !errors.Is(err, errOpen) {
 					t.Errorf("%s: %v", what, err)

@@ -14,19 +14,13 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// DictStore is a [dict.Store] over a go-redis client. It is safe for concurrent use.
-type DictStore struct {
-	client redis.UniversalClient
-}
+var (
+	_ dict.Store  = (*Store)(nil)
+	_ dict.Policy = (*Store)(nil)
+)
 
-var _ dict.Store = (*DictStore)(nil)
-
-// NewDictStore makes a DictStore. The client stays the caller's. A [Hook] on it leaves the
-// registry's keys alone as long as they start with [dict.DefaultPrefix].
-func NewDictStore(client redis.UniversalClient) *DictStore { return &DictStore{client} }
-
-// Get implements [dict.Store].
-func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+// Read implements [dict.Store].
+func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	values := make([][]byte, len(keys))
 	cmds, err := s.masters(ctx, "getrange", keys, func(key string) redis.Cmder {
 		return redis.NewStringCmd(ctx, "getrange", key, 0, frame.MaxDictionarySize)
@@ -40,10 +34,10 @@ func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
 }
 
 // masters sends a command for each key, also with a client that reads from replicas.
-func (s *DictStore) masters(ctx context.Context, op string, keys []string, command func(key string) redis.Cmder) ([]redis.Cmder, error) {
+func (s *Store) masters(ctx context.Context, op string, keys []string, command func(key string) redis.Cmder) ([]redis.Cmder, error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok || !cluster.Options().ReadOnly {
-		return NewStore(s.client).pipeline(ctx, op, keys, command)
+		return s.pipeline(ctx, op, keys, command)
 	}
 	cmds := make([]redis.Cmder, len(keys))
 	for i, key := range keys {
@@ -64,8 +58,8 @@ func (s *DictStore) masters(ctx context.Context, op string, keys []string, comma
 	return cmds, nil
 }
 
-// Touch implements [dict.Store].
-func (s *DictStore) Touch(ctx context.Context, keys ...string) ([]bool, error) {
+// Refresh implements [dict.Store].
+func (s *Store) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	there := make([]bool, len(keys))
 	if len(keys) == 0 {
 		return there, nil
@@ -77,10 +71,8 @@ func (s *DictStore) Touch(ctx context.Context, keys ...string) ([]bool, error) {
 	return there, err
 }
 
-var _ dict.Policy = (*DictStore)(nil)
-
 // EvictionPolicy implements [dict.Policy].
-func (s *DictStore) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
+func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
 	var lock sync.Mutex
 	var infos []string
 	add := func(ctx context.Context, client *redis.Client) error {
@@ -108,28 +100,24 @@ func (s *DictStore) EvictionPolicy(ctx context.Context) (policy string, maxmemor
 
 var swap = redis.NewScript(dict.SwapScript)
 
-// Swap implements [dict.Store].
-func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swapIn(ctx, s.client, key, old, value, ttl)
-}
-
-func swapIn(ctx context.Context, client redis.UniversalClient, key string, old, value []byte, ttl time.Duration) (bool, error) {
+// Swap implements [bale.Store] and [dict.Store].
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	args := make([]any, 0, 5)
 	for _, a := range dict.SwapArguments(old, value, ttl) {
 		args = append(args, a)
 	}
-	n, err := swap.Run(ctx, client, []string{key}, args...).Int()
+	n, err := swap.Run(ctx, s.client, []string{key}, args...).Int()
 	return n == 1, err
 }
 
 // Notify implements [dict.Store].
-func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
+func (s *Store) Notify(ctx context.Context, channel, message string) error {
 	return s.client.Publish(ctx, channel, message).Err()
 }
 
 // Listen implements [dict.Store]. It returns an error if it cannot subscribe. go-redis replaces
 // connections that break later.
-func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
+func (s *Store) Listen(ctx context.Context, channel string, receive func(message string)) error {
 	subscription := s.client.Subscribe(ctx, channel)
 	defer subscription.Close()
 	defer context.AfterFunc(ctx, func() { subscription.Close() })() // Receive does not heed ctx

@@ -21,7 +21,7 @@ import (
 
 func TestDictStore(t *testing.T) {
 	t.Parallel()
-	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) })
+	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewStore(connect(t, d)) })
 }
 
 // TestListenSaysWhyNot: what keeps it from listening at all is returned; and it ends with its
@@ -40,7 +40,7 @@ func TestListenSaysWhyNot(t *testing.T) {
 		o.Addr = server.Addr()
 		client := redis.NewClient(&o)
 		t.Cleanup(func() { client.Close() })
-		if err := NewDictStore(client).Listen(t.Context(), "news", func(m string) { t.Errorf("heard %q", m) }); err == nil || !strings.Contains(err.Error(), name) {
+		if err := NewStore(client).Listen(t.Context(), "news", func(m string) { t.Errorf("heard %q", m) }); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)
 		}
 	}
@@ -51,7 +51,7 @@ func TestListenSaysWhyNot(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := NewDictStore(client).Listen(ctx, "news", func(m string) { t.Errorf("heard %q", m) }); !errors.Is(err, context.DeadlineExceeded) {
+	if err := NewStore(client).Listen(ctx, "news", func(m string) { t.Errorf("heard %q", m) }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("paused: %v", err)
 	}
 }
@@ -63,7 +63,7 @@ func TestServerThatHangs(t *testing.T) {
 	server := redisproc.ForTest(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: 2 * time.Second, MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
-	r, err := dict.NewRegistry(NewDictStore(client), dict.RegistryOptions{})
+	r, err := dict.NewRegistry(NewStore(client), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func rollOut(t *testing.T, r *dict.Registry, group string, content string) *dict
 
 func openGroup(t *testing.T, client redis.UniversalClient, group string, o dict.GroupOptions) (*dict.Registry, *dict.Group, *bale.Packer) {
 	t.Helper()
-	r, err := dict.NewRegistry(NewDictStore(client), dict.RegistryOptions{})
+	r, err := dict.NewRegistry(NewStore(client), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestDictionariesAreNotEvicted(t *testing.T) {
 	server := redisproc.ForTest(t, "--maxmemory", "6mb", "--maxmemory-policy", "allkeys-lru", "--maxmemory-samples", "64")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { client.Close() })
-	r, err := dict.NewRegistry(NewDictStore(client), dict.RegistryOptions{})
+	r, err := dict.NewRegistry(NewStore(client), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func TestProgramThatMayOnlyRead(t *testing.T) {
 	server := redisproc.ForTest(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { admin.Close() })
-	r, err := dict.NewRegistry(NewDictStore(admin), dict.RegistryOptions{})
+	r, err := dict.NewRegistry(NewStore(admin), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,6 +362,6 @@ func TestDictStoreAsksMasters(t *testing.T) {
 	storetest.RunDictMasters(t, func(t *testing.T, d storetest.Deployment) (dict.Store, func(string)) {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.Addrs, ReadOnly: true})
 		t.Cleanup(func() { client.Close() })
-		return NewDictStore(client), func(key string) { client.Get(t.Context(), key) }
+		return NewStore(client), func(key string) { client.Get(t.Context(), key) }
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -280,9 +279,4 @@ func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 		ttls[i] = cmd.(*redis.IntCmd).Val()
 	}
 	return ttls, err
-}
-
-// Swap implements [bale.Store].
-func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swapIn(ctx, s.client, key, old, value, ttl)
 }

@@ -18,18 +18,13 @@ const (
 	maxFailures = 3
 )
 
-// DictStore is a [dict.Store] over a redigo pool. It is safe for concurrent use.
-type DictStore struct {
-	pool *redis.Pool
-}
+var (
+	_ dict.Store  = (*Store)(nil)
+	_ dict.Policy = (*Store)(nil)
+)
 
-var _ dict.Store = (*DictStore)(nil)
-
-// NewDictStore makes a DictStore. The pool stays the caller's.
-func NewDictStore(pool *redis.Pool) *DictStore { return &DictStore{pool} }
-
-// Get implements [dict.Store].
-func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+// Read implements [dict.Store].
+func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	values := make([][]byte, len(keys))
 	replies, err := s.each(ctx, "GETRANGE", keys, 0, frame.MaxDictionarySize)
 	for i, r := range replies {
@@ -41,7 +36,7 @@ func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
 }
 
 // each sends a command for each key, in one pipeline.
-func (s *DictStore) each(ctx context.Context, command string, keys []string, args ...any) ([]any, error) {
+func (s *Store) each(ctx context.Context, command string, keys []string, args ...any) ([]any, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -52,8 +47,8 @@ func (s *DictStore) each(ctx context.Context, command string, keys []string, arg
 	return pipeline(ctx, s.pool, command, keys, commands)
 }
 
-// Touch implements [dict.Store].
-func (s *DictStore) Touch(ctx context.Context, keys ...string) ([]bool, error) {
+// Refresh implements [dict.Store].
+func (s *Store) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	there := make([]bool, len(keys))
 	replies, err := s.each(ctx, "TOUCH", keys)
 	for i, r := range replies {
@@ -62,10 +57,8 @@ func (s *DictStore) Touch(ctx context.Context, keys ...string) ([]bool, error) {
 	return there, err
 }
 
-var _ dict.Policy = (*DictStore)(nil)
-
 // EvictionPolicy implements [dict.Policy].
-func (s *DictStore) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
+func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
 	info, err := redis.String(do(ctx, s.pool, "INFO", "memory"))
 	if err != nil {
 		return "", 0, err
@@ -75,13 +68,9 @@ func (s *DictStore) EvictionPolicy(ctx context.Context) (policy string, maxmemor
 
 var swap = redis.NewScript(1, dict.SwapScript)
 
-// Swap implements [dict.Store].
-func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swapIn(ctx, s.pool, key, old, value, ttl)
-}
-
-func swapIn(ctx context.Context, pool *redis.Pool, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
-	conn, err := pool.GetContext(ctx)
+// Swap implements [bale.Store] and [dict.Store].
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
+	conn, err := s.pool.GetContext(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -91,7 +80,7 @@ func swapIn(ctx context.Context, pool *redis.Pool, key string, old, value []byte
 }
 
 // Notify implements [dict.Store].
-func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
+func (s *Store) Notify(ctx context.Context, channel, message string) error {
 	_, err := do(ctx, s.pool, "PUBLISH", channel, message)
 	return err
 }
@@ -99,7 +88,7 @@ func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
 // Listen implements [dict.Store], on a connection of its own that the pool dials and does not
 // count. It replaces a connection that breaks. If several in a row receive nothing, it returns
 // their error.
-func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
+func (s *Store) Listen(ctx context.Context, channel string, receive func(message string)) error {
 	for failures := 0; ; {
 		heard, err := s.listen(ctx, channel, receive)
 		if ctx.Err() != nil {
@@ -119,7 +108,7 @@ func (s *DictStore) Listen(ctx context.Context, channel string, receive func(mes
 }
 
 // listen is one connection's worth, and reports whether it heard anything.
-func (s *DictStore) listen(ctx context.Context, channel string, receive func(message string)) (heard bool, err error) {
+func (s *Store) listen(ctx context.Context, channel string, receive func(message string)) (heard bool, err error) {
 	conn, err := s.dial(ctx)
 	if err != nil {
 		return false, err
@@ -146,7 +135,7 @@ func (s *DictStore) listen(ctx context.Context, channel string, receive func(mes
 }
 
 // dial makes a connection as the pool does, which need not have one left.
-func (s *DictStore) dial(ctx context.Context) (redis.Conn, error) {
+func (s *Store) dial(ctx context.Context) (redis.Conn, error) {
 	switch {
 	case s.pool.DialContext != nil:
 		return s.pool.DialContext(ctx)

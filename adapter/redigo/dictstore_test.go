@@ -17,7 +17,7 @@ import (
 func listening(t *testing.T, ctx context.Context, pool *redis.Pool, channel string) (heard chan string, ended chan error) {
 	t.Helper()
 	heard, ended = make(chan string, 100), make(chan error, 1)
-	go func() { ended <- NewDictStore(pool).Listen(ctx, channel, func(m string) { heard <- m }) }()
+	go func() { ended <- NewStore(pool).Listen(ctx, channel, func(m string) { heard <- m }) }()
 	if m := <-heard; m != "" {
 		t.Fatalf("heard %q first", m)
 	}
@@ -65,7 +65,7 @@ func TestListenOutlastsReadTimeout(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	heard, ended := listening(t, ctx, pool, "news")
 	time.Sleep(5 * timeout) // what is tested is that nothing happens
-	if err := NewDictStore(pool).Notify(ctx, "news", "hello"); err != nil {
+	if err := NewStore(pool).Notify(ctx, "news", "hello"); err != nil {
 		t.Fatal(err)
 	}
 	if m := <-heard; m != "hello" {
@@ -103,7 +103,7 @@ func TestListenGivesUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			defer test.pool.Close()
-			if err := NewDictStore(test.pool).Listen(t.Context(), "news", func(m string) { t.Errorf("heard %q", m) }); err == nil || !strings.Contains(err.Error(), test.says) {
+			if err := NewStore(test.pool).Listen(t.Context(), "news", func(m string) { t.Errorf("heard %q", m) }); err == nil || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%v, want %s", err, test.says)
 			}
 		})

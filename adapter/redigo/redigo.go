@@ -1,5 +1,5 @@
 // Package redigo keeps bale's values and dictionaries through a redigo pool: [Store] for a
-// bale.Cache, [DictStore] for a dict.Registry.
+// bale.Cache and a dict.Registry.
 //
 // redigo supports neither clusters nor sentinels: the pool's Dial chooses the server. Give the
 // connections a read and a write timeout (redis.DialReadTimeout, redis.DialWriteTimeout), so that a
@@ -228,9 +228,4 @@ func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 		return nil, err
 	}
 	return redis.Int64s(replies, nil)
-}
-
-// Swap implements [bale.Store].
-func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swapIn(ctx, s.pool, key, old, value, ttl)
 }

@@ -45,5 +45,5 @@ func TestStore(t *testing.T) {
 }
 
 func TestDictStore(t *testing.T) {
-	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) }, storetest.Cluster, storetest.Sentinel)
+	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewStore(connect(t, d)) }, storetest.Cluster, storetest.Sentinel)
 }

@@ -11,22 +11,16 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// DictStore is a [dict.Store] over a rueidis client. It is safe for concurrent use.
-type DictStore struct {
-	client rueidis.Client
-}
+var (
+	_ dict.Store  = (*Store)(nil)
+	_ dict.Policy = (*Store)(nil)
+)
 
-var _ dict.Store = (*DictStore)(nil)
-
-// NewDictStore makes a DictStore. The client stays the caller's.
-func NewDictStore(client rueidis.Client) *DictStore { return &DictStore{client} }
-
-// Get implements [dict.Store].
-func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
+// Read implements [dict.Store].
+func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	values := make([][]byte, len(keys))
-	store := NewStore(s.client, StoreOptions{})
 	replies := s.masters(ctx, "GETRANGE", keys, "0", strconv.Itoa(frame.MaxDictionarySize))
-	return values, store.each(ctx, "getrange", keys, replies, func(i int, r rueidis.RedisResult) error {
+	return values, s.each(ctx, "getrange", keys, replies, func(i int, r rueidis.RedisResult) error {
 		v, err := r.AsBytes()
 		if len(v) > 0 {
 			values[i] = v
@@ -37,7 +31,7 @@ func (s *DictStore) Get(ctx context.Context, keys ...string) ([][]byte, error) {
 
 // masters sends a command for each key. The client must not take the command for one that replicas
 // may answer.
-func (s *DictStore) masters(ctx context.Context, command string, keys []string, args ...string) []rueidis.RedisResult {
+func (s *Store) masters(ctx context.Context, command string, keys []string, args ...string) []rueidis.RedisResult {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -48,19 +42,17 @@ func (s *DictStore) masters(ctx context.Context, command string, keys []string, 
 	return doMulti(ctx, s.client, commands)
 }
 
-// Touch implements [dict.Store].
-func (s *DictStore) Touch(ctx context.Context, keys ...string) ([]bool, error) {
+// Refresh implements [dict.Store].
+func (s *Store) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	there := make([]bool, len(keys))
-	return there, NewStore(s.client, StoreOptions{}).each(ctx, "touch", keys, s.masters(ctx, "TOUCH", keys), func(i int, r rueidis.RedisResult) (err error) {
+	return there, s.each(ctx, "touch", keys, s.masters(ctx, "TOUCH", keys), func(i int, r rueidis.RedisResult) (err error) {
 		there[i], err = r.AsBool()
 		return err
 	})
 }
 
-var _ dict.Policy = (*DictStore)(nil)
-
 // EvictionPolicy implements [dict.Policy]. On a cluster it asks replicas too.
-func (s *DictStore) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
+func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
 	var infos []string
 	for _, node := range s.client.Nodes() {
 		info, err := node.Do(ctx, node.B().Info().Section("memory").Build().Pin()).ToString()
@@ -74,22 +66,18 @@ func (s *DictStore) EvictionPolicy(ctx context.Context) (policy string, maxmemor
 
 var swap = rueidis.NewLuaScript(dict.SwapScript)
 
-// Swap implements [dict.Store].
-func (s *DictStore) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swapIn(ctx, s.client, key, old, value, ttl)
-}
-
-func swapIn(ctx context.Context, client rueidis.Client, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swap.Exec(ctx, client, []string{key}, dict.SwapArguments(old, value, ttl)).AsBool()
+// Swap implements [bale.Store] and [dict.Store].
+func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return swap.Exec(ctx, s.client, []string{key}, dict.SwapArguments(old, value, ttl)).AsBool()
 }
 
 // Notify implements [dict.Store].
-func (s *DictStore) Notify(ctx context.Context, channel, message string) error {
+func (s *Store) Notify(ctx context.Context, channel, message string) error {
 	return s.client.Do(ctx, s.client.B().Publish().Channel(channel).Message(message).Build().Pin()).Error()
 }
 
 // Listen implements [dict.Store].
-func (s *DictStore) Listen(ctx context.Context, channel string, receive func(message string)) error {
+func (s *Store) Listen(ctx context.Context, channel string, receive func(message string)) error {
 	return s.client.Receive(rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { receive("") }),
 		s.client.B().Subscribe().Channel(channel).Build().Pin(), func(m rueidis.PubSubMessage) { receive(m.Message) })
 }

@@ -117,7 +117,7 @@ func TestStoreWithCache(t *testing.T) {
 
 func TestDictStore(t *testing.T) {
 	t.Parallel()
-	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewDictStore(connect(t, d)) })
+	storetest.RunDict(t, func(t *testing.T, d storetest.Deployment) dict.Store { return NewStore(connect(t, d), StoreOptions{}) })
 }
 
 func TestDictStoreAsksMasters(t *testing.T) {
@@ -128,6 +128,6 @@ func TestDictStoreAsksMasters(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(client.Close)
-		return NewDictStore(client), func(key string) { _ = client.Do(t.Context(), client.B().Get().Key(key).Build()).Error() }
+		return NewStore(client, StoreOptions{}), func(key string) { _ = client.Do(t.Context(), client.B().Get().Key(key).Build()).Error() }
 	})
 }

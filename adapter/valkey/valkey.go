@@ -1,7 +1,7 @@
 // Code generated from adapter/rueidis by valkey.sh. DO NOT EDIT.
 
 // Package valkey keeps bale's values and dictionaries through a valkey-go client: [Store] for a
-// bale.Cache, [DictStore] for a dict.Registry.
+// bale.Cache and a dict.Registry.
 //
 // The client pipelines the commands of all callers and can keep what it read in the process,
 // invalidated by the server: see [StoreOptions].CacheTTL. Standalone, Sentinel and Cluster go
@@ -280,9 +280,4 @@ func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 		ttls[i], err = r.AsInt64()
 		return err
 	})
-}
-
-// Swap implements [bale.Store].
-func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swapIn(ctx, s.client, key, old, value, ttl)
 }

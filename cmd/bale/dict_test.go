@@ -129,7 +129,7 @@ func dictID(ts *testscript.TestScript, neg bool, args []string) {
 
 // dict-wait GROUP ID waits until no writer may use a dictionary any more.
 func dictWait(ts *testscript.TestScript, neg bool, args []string) {
-	r, err := dict.NewRegistry(goredis.NewDictStore(clitest.Client(ts)), dict.RegistryOptions{})
+	r, err := dict.NewRegistry(goredis.NewStore(clitest.Client(ts)), dict.RegistryOptions{})
 	ts.Check(err)
 	id, err := frame.ParseDictionaryID(args[1])
 	ts.Check(err)

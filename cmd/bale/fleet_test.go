@@ -96,7 +96,7 @@ func runFleet(c fleetConfig) error {
 	}
 	client := redis.NewClient(o)
 	defer client.Close()
-	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{Grace: 300 * time.Millisecond})
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{Grace: 300 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -403,7 +403,7 @@ func TestFleetSurvivesAnEmptyRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +459,7 @@ func TestFleetTrainsByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

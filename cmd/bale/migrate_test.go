@@ -496,7 +496,7 @@ func TestMigrateTrainsOnce(t *testing.T) {
 	if code := <-done; code != cli.ExitFailed || !strings.Contains(errs.String(), "interrupted") || !strings.Contains(out.String(), "It is published to app:data, and is activated in 1h0m0s") {
 		t.Errorf("exit %d, %s\n%s", code, &errs, &out)
 	}
-	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

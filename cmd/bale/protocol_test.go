@@ -119,7 +119,7 @@ func newLifecycle(t *testing.T, keys int) *lifecycle {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.client.Close() })
-	if l.registry, err = dict.NewRegistry(goredis.NewDictStore(l.client), dict.RegistryOptions{}); err != nil {
+	if l.registry, err = dict.NewRegistry(goredis.NewStore(l.client), dict.RegistryOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range l.files {
@@ -396,7 +396,7 @@ func TestSlowGC(t *testing.T) {
 func TestValuesUnderThePrefix(t *testing.T) {
 	l := newLifecycle(t, 0)
 	const prefix, keys = "user:", 20
-	r, err := dict.NewRegistry(goredis.NewDictStore(l.client), dict.RegistryOptions{Prefix: prefix, Grace: 50 * time.Millisecond})
+	r, err := dict.NewRegistry(goredis.NewStore(l.client), dict.RegistryOptions{Prefix: prefix, Grace: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestRegistryElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	shared, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
+	shared, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 	store := rueidis.NewStore(client, rueidis.StoreOptions{})
 
 	// Dictionaries, trained and renewed while the service runs.
-	registry, err := dict.NewRegistry(rueidis.NewDictStore(client), dict.RegistryOptions{})
+	registry, err := dict.NewRegistry(store, dict.RegistryOptions{})
 	if err != nil {
 		return err
 	}

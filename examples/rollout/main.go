@@ -31,7 +31,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 
-	registry, err := dict.NewRegistry(goredis.NewDictStore(rdb), dict.RegistryOptions{})
+	registry, err := dict.NewRegistry(goredis.NewStore(rdb), dict.RegistryOptions{})
 	if err != nil {
 		return err
 	}

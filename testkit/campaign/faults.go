@@ -151,7 +151,7 @@ func (w *walk) stopRegistry(ctx context.Context, r *rand.Rand) {
 func (w *walk) emptyRegistry(ctx context.Context, r *rand.Rand) {
 	client := redis.NewClient(&redis.Options{Addr: w.servers.registry.Addr()})
 	defer client.Close()
-	registry, err := dict.NewRegistry(goredis.NewDictStore(client), dict.RegistryOptions{})
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
 	if err != nil {
 		w.violate("", "campaign", err.Error())
 		return

@@ -179,10 +179,10 @@ func (w *worker) open(ctx context.Context) error {
 
 	packers := map[string]*bale.Packer{}
 	grace := time.Duration(w.config.GraceMS) * time.Millisecond
-	data := goredis.NewDictStore(w.plain)
+	data := goredis.NewStore(w.plain)
 	from := data
 	if w.config.Registry != "" {
-		from = goredis.NewDictStore(redis.NewClient(&redis.Options{Addr: w.config.Registry, MaxRetries: -1, ContextTimeoutEnabled: true}))
+		from = goredis.NewStore(redis.NewClient(&redis.Options{Addr: w.config.Registry, MaxRetries: -1, ContextTimeoutEnabled: true}))
 	}
 	for _, name := range []string{groupStrings, groupCaches} {
 		registry, err := dict.NewRegistry(from, dict.RegistryOptions{Grace: grace})

@@ -55,11 +55,11 @@ func RunDictMasters(t *testing.T, open func(t *testing.T, d Deployment) (s dict.
 	if ok, err := s.Swap(ctx, "a", nil, []byte("1"), 0); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	values, err := s.Get(ctx, "a", "b", "c")
+	values, err := s.Read(ctx, "a", "b", "c")
 	if err != nil || string(values[0]) != "1" || values[1] != nil {
 		t.Errorf("%q, %v", values, err)
 	}
-	if there, err := s.Touch(ctx, "a", "b", "c"); err != nil || !there[0] || there[1] {
+	if there, err := s.Refresh(ctx, "a", "b", "c"); err != nil || !there[0] || there[1] {
 		t.Errorf("%v, %v", there, err)
 	}
 	if asked() != 0 {
@@ -79,11 +79,11 @@ func RunDictMasters(t *testing.T, open func(t *testing.T, d Deployment) (s dict.
 func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 	ctx := t.Context()
 	testSwap(t, s, func(key string) ([]byte, error) {
-		values, err := s.Get(ctx, key, "none")
+		values, err := s.Read(ctx, key, "none")
 		if err != nil || values[1] != nil {
 			return nil, fmt.Errorf("%d bytes of no value, %w", len(values[1]), err)
 		}
-		there, err := s.Touch(ctx, "none", key)
+		there, err := s.Refresh(ctx, "none", key)
 		if err != nil || there[0] || values[0] != nil && !there[1] {
 			t.Errorf("touched %v, %v", there, err)
 		}
@@ -96,7 +96,7 @@ func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 		if ok, err := s.Swap(ctx, fmt.Sprint("large:", size), nil, make([]byte, size), 0); err != nil || !ok {
 			t.Fatal(ok, err)
 		}
-		if values, err := s.Get(ctx, fmt.Sprint("large:", size)); err != nil || len(values[0]) != want {
+		if values, err := s.Read(ctx, fmt.Sprint("large:", size)); err != nil || len(values[0]) != want {
 			t.Errorf("%d bytes of %d, %v", len(values[0]), size, err)
 		}
 	}

@@ -157,10 +157,10 @@ func (n *nexter) program(dictionary bool) string {
 	var code string
 	rdb, data := "rdb", ""
 	if n.registry {
-		rdb, data = "registryRDB", "Data: goredis.NewDictStore(rdb), "
+		rdb, data = "registryRDB", "Data: goredis.NewStore(rdb), "
 	}
 	if dictionary {
-		code = "registry, err := dict.NewRegistry(goredis.NewDictStore(" + rdb + "), dict.RegistryOptions{})\n" + failed +
+		code = "registry, err := dict.NewRegistry(goredis.NewStore(" + rdb + "), dict.RegistryOptions{})\n" + failed +
 			fmt.Sprintf("group, err := registry.Open(ctx, %q, dict.GroupOptions{%s%sSetting: %s})\n", n.name, data, withEngine, written) + failed +
 			"packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})\n" + failed
 	} else {

@@ -94,7 +94,7 @@ func allScanned(ctx context.Context, r *registry.Registry) error {
 	for _, s := range r.Servers {
 		names[withoutDatabase(s.Label())] = true
 		if err := keyspace.EachDatabase(ctx, s.Client, func(c redis.UniversalClient) error {
-			id, err := r.ServerID(ctx, goredis.NewDictStore(c))
+			id, err := r.ServerID(ctx, goredis.NewStore(c))
 			scanned[id] = true
 			return err
 		}); err != nil {
@@ -434,7 +434,7 @@ func inventory(
 		}
 		in.Groups = append(in.Groups, unlisted...)
 	}
-	store := goredis.NewDictStore(r.Keys)
+	store := goredis.NewStore(r.Keys)
 	pace := &keyspace.Pacer{Pace: registryPace} // of their bytes
 	return in, walk(ctx, r, r.Prefix, func(name string) error {
 		kind, name, _ := strings.Cut(name, ":")
@@ -454,7 +454,7 @@ func inventory(
 		case kind != "data":
 			return nil
 		}
-		values, err := store.Get(ctx, r.DataKey(id))
+		values, err := store.Read(ctx, r.DataKey(id))
 		if err != nil || values[0] == nil { // gone meanwhile
 			return err
 		}

@@ -20,7 +20,7 @@ import (
 func TestClaim(t *testing.T) {
 	ctx := t.Context()
 	server := redisproc.ForTest(t)
-	registry, err := dict.NewRegistry(goredis.NewDictStore(open(t, server.Addr())), dict.RegistryOptions{Grace: 20 * time.Millisecond})
+	registry, err := dict.NewRegistry(goredis.NewStore(open(t, server.Addr())), dict.RegistryOptions{Grace: 20 * time.Millisecond})
 	must(t, err)
 	d, err := dict.New([]byte(text(1) + text(2)))
 	must(t, err, registry.Publish(ctx, "g", d, dict.Info{}))
@@ -68,11 +68,11 @@ func TestForbiddenClaim(t *testing.T) {
 	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all", "-evalsha").Err())
 	d, err := dict.New([]byte(strings.Repeat("a dictionary ", 100)))
 	must(t, err)
-	registry, err := dict.NewRegistry(goredis.NewDictStore(admin), dict.RegistryOptions{})
+	registry, err := dict.NewRegistry(goredis.NewStore(admin), dict.RegistryOptions{})
 	must(t, err, registry.Publish(t.Context(), "users", d, dict.Info{}), registry.Activate(t.Context(), "users", d.ID(), true))
 	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "u", Password: "p"})
 	t.Cleanup(func() { c.Close() })
-	denied, err := dict.NewRegistry(goredis.NewDictStore(c), dict.RegistryOptions{})
+	denied, err := dict.NewRegistry(goredis.NewStore(c), dict.RegistryOptions{})
 	must(t, err)
 	claim := claim{Registry: denied, Group: "users", Dictionary: d.ID(), Waiting: func(err error) { t.Errorf("it waits: %v", err) }}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

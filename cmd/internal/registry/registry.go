@@ -114,7 +114,7 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 			return nil, fmt.Errorf("--registry: %w", err)
 		}
 	}
-	r.Registry, err = dict.NewRegistry(goredis.NewDictStore(r.Keys),
+	r.Registry, err = dict.NewRegistry(goredis.NewStore(r.Keys),
 		dict.RegistryOptions{Prefix: o.Prefix, Grace: o.Grace})
 	r.reader = &reader{registry: r, missing: map[frame.DictionaryID]missing{}}
 	r.closers = append(r.closers, r.reader)
@@ -166,7 +166,7 @@ func RestoredText(n int) string {
 // Join makes the first server with values known to the registry, before a command writes packed
 // values into it.
 func (r *Registry) Join(ctx context.Context) error {
-	store := goredis.NewDictStore(r.Client())
+	store := goredis.NewStore(r.Client())
 	name := ""
 	id, err := r.ServerID(ctx, store)
 	if err != nil {
@@ -256,7 +256,7 @@ func (r *Registry) Peek(
 
 // holds reports whether the registry answers that it has the bytes of a dictionary in their place.
 func (r *Registry) holds(ctx context.Context, id frame.DictionaryID) bool {
-	values, err := goredis.NewDictStore(r.Keys).Get(ctx, r.DataKey(id))
+	values, err := goredis.NewStore(r.Keys).Read(ctx, r.DataKey(id))
 	return err == nil && values[0] != nil
 }
 

@@ -125,7 +125,7 @@ func TestSourcesOfRealOnes(t *testing.T) {
 
 	other := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr}) // the only connection of rdb is for those who wait for it
 	defer other.Close()
-	registry, err := dict.NewRegistry(goredis.NewDictStore(other), dict.RegistryOptions{})
+	registry, err := dict.NewRegistry(goredis.NewStore(other), dict.RegistryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
