@@ -126,10 +126,9 @@ func withoutDatabase(name string) string {
 
 // Removal is what a command did with dictionaries that may go.
 type Removal struct {
-	groups  int // of the registry
-	changed bool
-	keys    int64 // that were looked at; negative for none
-	all     []removed
+	groups int   // of the registry
+	keys   int64 // that were looked at; negative for none
+	all    []removed
 }
 
 // removed is a dictionary that may go.
@@ -146,7 +145,8 @@ type removed struct {
 type fate int
 
 const (
-	needed   fate = iota // values refer to it
+	unknown  fate = iota // after an error
+	needed               // values refer to it
 	idle                 // nothing needs it, and nothing was changed
 	busy                 // it was used during the scan
 	out                  // removed
@@ -205,11 +205,13 @@ func (d *removed) settle(ctx context.Context, r *registry.Registry, quarantined 
 		d.until, err = r.QuarantinedUntil(ctx, d.id)
 		return err
 	}
-	d.keeper, err = keeper(ctx, r, d.id, "")
+	if d.keeper, err = keeper(ctx, r, d.id, ""); err != nil {
+		return err
+	}
 	if d.fate = unlisted; d.keeper == "" {
 		d.fate = gone
 	}
-	return err
+	return nil
 }
 
 // keeper is a group that has a dictionary, other than the given one; empty for none.
@@ -321,17 +323,17 @@ func candidates(
 	}); err != nil {
 		return nil, 0, err
 	}
-	return all, len(states), walk(ctx, r, strings.TrimSuffix(r.DataKey(0), "*"),
-		func(name string) error {
-			if id, err := frame.ParseDictionaryID(name); err == nil && id != 0 && !known[id] {
-				known[id] = true
-				all = append(all, candidate{"", dict.Entry{ID: id}})
-			}
-			return nil
-		})
+	err = walk(ctx, r, strings.TrimSuffix(r.DataKey(0), "*"), func(name string) error {
+		if id, err := frame.ParseDictionaryID(name); err == nil && id != 0 && !known[id] {
+			known[id] = true
+			all = append(all, candidate{"", dict.Entry{ID: id}})
+		}
+		return nil
+	})
+	return all, len(states), err
 }
 
-// GC removes the dictionaries that no value refers to, or lists them if nothing is to be changed.
+// GC removes the dictionaries that no value refers to. Without Apply it only lists them.
 func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
 	r.WarnOfEviction(ctx)
 	all, groups, err := candidates(ctx, r)
@@ -358,14 +360,17 @@ func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) 
 	l.keys = refs.Keys
 	for _, c := range all {
 		d := removed{id: c.seen.ID, group: c.group}
-		if ref := refs.ByID[d.id]; ref != nil {
-			d.values = ref.Values
-		} else if d.fate = idle; o.Apply {
-			if err := c.remove(ctx, r, &d); err != nil {
-				return l, err
-			}
+		switch ref := refs.ByID[d.id]; {
+		case ref != nil:
+			d.fate, d.values = needed, ref.Values
+		case o.Apply:
+			err = c.remove(ctx, r, &d)
+		default:
+			d.fate = idle
 		}
-		l.all = append(l.all, d)
+		if l.all = append(l.all, d); err != nil {
+			return l, err
+		}
 	}
 	return l, nil
 }

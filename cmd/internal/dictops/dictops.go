@@ -239,7 +239,7 @@ func Grace(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
 	return said("The grace period is %v.", grace), nil
 }
 
-// Forget takes a server off the list of those whose programs use the registry.
+// Forget removes a server from the list of data servers.
 func Forget(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
 	if err := r.Forget(ctx, o.Server); err != nil {
 		return "", err

@@ -43,7 +43,7 @@ type Options struct {
 // minute.
 const chunkRate = 5000
 
-// Run explains a value. What it found before an error is in the result.
+// Run explains a value. With an error it also returns what it found before.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	readers, err := readersOf(o.Dictionaries)
 	if err != nil {

@@ -166,6 +166,19 @@ func TestSample(t *testing.T) {
 			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 300 {
 				t.Errorf("%d of 300, %v", len(s.Values), err)
 			}
+			options.Match = []string{"user:1*", "user:2*"} // 111 of each
+			options.Values = 100
+			s, err = Sample(ctx, client, options)
+			first := 0
+			for _, v := range s.Values {
+				if bytes.HasPrefix(v, []byte("value 1")) {
+					first++
+				}
+			}
+			if err != nil || len(s.Values) != 100 || first != 50 {
+				t.Errorf("%d values, %d of the first pattern, %v", len(s.Values), first, err)
+			}
+			options.Match, options.Values = []string{"user:*"}, 300
 			options.Bytes = 500
 			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) < 30 || len(s.Values) > 60 {
 				t.Errorf("%d values in 500 bytes, %v", len(s.Values), err)

@@ -36,7 +36,7 @@ type claim struct {
 // Hold returns until when the run may write. It asks the registry once in each grace period, and
 // waits while there is no answer. It fails when the dictionary was removed.
 func (c *claim) Hold(ctx context.Context) (until time.Time, err error) {
-	told := false
+	warned := false
 	for wait := firstWait; !time.Now().Before(c.renew); wait = min(2*wait, longestWait) {
 		start := time.Now()
 		grace, err := c.Registry.Use(ctx, c.Group, c.Dictionary)
@@ -58,8 +58,8 @@ func (c *claim) Hold(ctx context.Context) (until time.Time, err error) {
 				continue
 			}
 		}
-		if c.Waiting != nil && !told {
-			told = true
+		if c.Waiting != nil && !warned {
+			warned = true
 			c.Waiting(err)
 		}
 		select {

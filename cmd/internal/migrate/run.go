@@ -58,8 +58,8 @@ type job struct {
 	dictionary *dict.Dictionary // nil for none
 }
 
-// Run packs or unpacks the values of a Redis in place. The result also counts values that could not
-// be changed; the error then says so.
+// Run packs or unpacks the values of a Redis in place. It also returns a result with its error: for
+// values that could not be changed, or after an interrupt.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	j := &job{Options: &o}
 	if j.setting, err = o.Setting(); err != nil {

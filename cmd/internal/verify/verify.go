@@ -82,7 +82,8 @@ type Options struct {
 	Repair   bool             // mend streams
 }
 
-// Run verifies. The result also counts values that cannot be unpacked; the error then says so.
+// Run verifies. It also returns a result with its error: for values that cannot be unpacked, or
+// after an interrupt.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	reg, err := registry.Open(ctx, o.Registry)
 	if err != nil {
