@@ -75,10 +75,10 @@ func (m *memory) Delete(_ context.Context, keys []string) (int, error) {
 // evicting is an empty registry in a Redis that evicts any key.
 type evicting struct{}
 
-func (evicting) Get(_ context.Context, keys ...string) ([][]byte, error) {
+func (evicting) Read(_ context.Context, keys ...string) ([][]byte, error) {
 	return make([][]byte, len(keys)), nil
 }
-func (evicting) Touch(_ context.Context, keys ...string) ([]bool, error) {
+func (evicting) Refresh(_ context.Context, keys ...string) ([]bool, error) {
 	return make([]bool, len(keys)), nil
 }
 func (evicting) Swap(context.Context, string, []byte, []byte, time.Duration) (bool, error) {
