@@ -10,9 +10,6 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// Extension is that of a file with a dictionary.
-const Extension = ".dict"
-
 // ReadFS returns the dictionaries in the files *.dict of a file system: a folder (os.DirFS) or an
 // embed.FS. A program that brings its dictionaries along can read its values even if the registry
 // is lost. ReadFS follows the links that the file system follows: those of [os.DirFS] lead
@@ -56,9 +53,6 @@ func readFile(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, limit))
 }
-
-// StateFile is the file with the JSON of a [State] beside dictionaries.
-const StateFile = "group.json"
 
 // maxStateFile is that of an indented document.
 const maxStateFile = 8 * maxDocument

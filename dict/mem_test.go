@@ -217,3 +217,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		}
 	}
 }
+
+func (m *memory) EvictionPolicy(context.Context) (policy string, maxmemory int64, err error) {
+	return "noeviction", 0, m.do(func() {})
+}

@@ -16,8 +16,17 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// DefaultPrefix is the default prefix of a registry's keys.
-const DefaultPrefix = "bale:dict:"
+// Names of what a registry keeps, in Redis and in files.
+const (
+	// DefaultPrefix is the default prefix of a registry's keys.
+	DefaultPrefix = "bale:dict:"
+
+	// Extension is that of a file with a dictionary.
+	Extension = ".dict"
+
+	// StateFile is the file with the JSON of a [State] beside dictionaries.
+	StateFile = "group.json"
+)
 
 const (
 	swapAttempts = 20 // of a change, while other writers come in between

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/balekv/bale/internal/adapters"
 )
 
 const (
@@ -322,17 +324,13 @@ func (r *Registry) Forget(ctx context.Context, id string) error {
 }
 
 // Danger says in one sentence how the registry's Redis may evict dictionaries and what to do about
-// it, empty if it does not. It is empty too for a Store that does not implement [Policy].
+// it, empty if it does not.
 func (r *Registry) Danger(ctx context.Context) (string, error) {
-	p, ok := r.store.(Policy)
-	if !ok {
-		return "", nil
-	}
-	policy, maxmemory, err := p.EvictionPolicy(ctx)
+	policy, maxmemory, err := r.store.EvictionPolicy(ctx)
 	if err != nil {
 		return "", fmt.Errorf("dict: eviction policy: %w", err)
 	}
-	switch danger(policy, maxmemory) {
+	switch adapters.Danger(policy, maxmemory) {
 	case 2:
 		return fmt.Sprintf("the registry's Redis evicts any key once it is full (maxmemory-policy %s), dictionaries too, and values cannot be read without theirs: put the registry into a Redis of its own with noeviction, or set a volatile-* policy, or give programs the dictionaries as a bundle", policy), nil
 	case 1:

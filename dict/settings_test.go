@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -218,11 +219,11 @@ func TestDanger(t *testing.T) {
 	info := func(policy, limit string) string {
 		return "# Memory\r\nused_memory:1\r\nmaxmemory:" + limit + "\r\nmaxmemory_human:x\r\nmaxmemory_policy:" + policy + "\r\n"
 	}
-	policy, limit, err := WorstPolicy(info("noeviction", "5"), info("allkeys-lru", "7"), info("volatile-lru", "9"), info("allkeys-lru", "0"))
+	policy, limit, err := adapters.WorstPolicy(info("noeviction", "5"), info("allkeys-lru", "7"), info("volatile-lru", "9"), info("allkeys-lru", "0"))
 	if policy != "allkeys-lru" || limit != 7 || err != nil {
 		t.Errorf("%q, %d, %v", policy, limit, err)
 	}
-	if _, _, err := WorstPolicy(info("allkeys-lru", "5"), "# Memory\r\n"); err == nil {
+	if _, _, err := adapters.WorstPolicy(info("allkeys-lru", "5"), "# Memory\r\n"); err == nil {
 		t.Error("an answer without them is accepted")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
@@ -17,6 +16,7 @@ import (
 	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/holdout"
 	"github.com/balekv/bale/redismem"
 )
 
@@ -200,8 +200,9 @@ func (t *Training) PaysFrom() int {
 	return int(float64(redismem.String(len(t.Dictionary.Bytes())))/saved) + 1
 }
 
-// Train makes the dictionary that saves most. It trains on half of the samples, see [InTraining].
-// On the other half it measures candidates of all builders and several sizes. The candidate with
+// Train makes the dictionary that saves most. It trains on half of the samples. The
+// split follows the Thue-Morse sequence, with which periodic samples cannot keep in step. On the
+// other half it measures candidates of all builders and several sizes. The candidate with
 // the fewest bytes as Redis allocates them wins. A smaller dictionary wins if it comes within half
 // a percent of that and is no worse than any Baseline. The winner has passed a full round trip over
 // all held-out values, also with the pure-Go reader. Its figures are the best of many, so they are
@@ -218,12 +219,6 @@ func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, er
 	t := &trainer{options: o, result: &Training{Setting: o.Setting}}
 	return t.result, t.run(ctx, samples)
 }
-
-// InTraining reports whether Train trains on the sample at index i; otherwise it holds the sample
-// out. It splits the samples in halves by the Thue-Morse sequence: i has an even number of one
-// bits. Periodic samples cannot keep in step with this sequence. With every other sample and two
-// alternating kinds, Train would train on one kind and measure on the other.
-func InTraining(i int) bool { return bits.OnesCount(uint(i))%2 == 0 }
 
 // trainer is the state of a Train.
 type trainer struct {
@@ -250,7 +245,7 @@ type trial struct {
 func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	samples = slices.DeleteFunc(slices.Clone(samples), func(s []byte) bool { return len(s) == 0 })
 	for i, s := range samples {
-		if InTraining(i) {
+		if holdout.Training(i) {
 			t.train = append(t.train, s)
 		} else {
 			t.heldOut = append(t.heldOut, s)

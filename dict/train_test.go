@@ -18,6 +18,7 @@ import (
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/fieldpath"
+	"github.com/balekv/bale/internal/holdout"
 	"github.com/balekv/bale/internal/testvalues"
 	"github.com/balekv/bale/redismem"
 )
@@ -102,7 +103,7 @@ func TestTrain(t *testing.T) {
 			defer c.Close()
 			var raw, payload, allocated int64
 			for i := range values {
-				if InTraining(i) {
+				if holdout.Training(i) {
 					continue
 				}
 				p, err := c.Compress(nil, values[i])

@@ -12,12 +12,10 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/adapters"
 )
 
-var (
-	_ dict.Store  = (*Store)(nil)
-	_ dict.Policy = (*Store)(nil)
-)
+var _ dict.Store = (*Store)(nil)
 
 // Read implements [dict.Store].
 func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
@@ -71,7 +69,7 @@ func (s *Store) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	return there, err
 }
 
-// EvictionPolicy implements [dict.Policy].
+// EvictionPolicy implements [dict.Store].
 func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
 	var lock sync.Mutex
 	var infos []string
@@ -95,15 +93,15 @@ func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory in
 	if err != nil {
 		return "", 0, err
 	}
-	return dict.WorstPolicy(infos...)
+	return adapters.WorstPolicy(infos...)
 }
 
-var swap = redis.NewScript(dict.SwapScript)
+var swap = redis.NewScript(adapters.SwapScript)
 
 // Swap implements [bale.Store] and [dict.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	args := make([]any, 0, 5)
-	for _, a := range dict.SwapArguments(old, value, ttl) {
+	for _, a := range adapters.SwapArguments(old, value, ttl) {
 		args = append(args, a)
 	}
 	n, err := swap.Run(ctx, s.client, []string{key}, args...).Int()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // Listen's pause between attempts, and its limit on consecutive attempts that received nothing.
@@ -18,10 +19,7 @@ const (
 	maxFailures = 3
 )
 
-var (
-	_ dict.Store  = (*Store)(nil)
-	_ dict.Policy = (*Store)(nil)
-)
+var _ dict.Store = (*Store)(nil)
 
 // Read implements [dict.Store].
 func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
@@ -57,16 +55,16 @@ func (s *Store) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	return there, err
 }
 
-// EvictionPolicy implements [dict.Policy].
+// EvictionPolicy implements [dict.Store].
 func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
 	info, err := redis.String(do(ctx, s.pool, "INFO", "memory"))
 	if err != nil {
 		return "", 0, err
 	}
-	return dict.WorstPolicy(info)
+	return adapters.WorstPolicy(info)
 }
 
-var swap = redis.NewScript(1, dict.SwapScript)
+var swap = redis.NewScript(1, adapters.SwapScript)
 
 // Swap implements [bale.Store] and [dict.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
@@ -75,7 +73,7 @@ func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl tim
 		return false, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	swapped, err = redis.Bool(swap.DoContext(ctx, conn, redis.Args{key}.AddFlat(dict.SwapArguments(old, value, ttl))...))
+	swapped, err = redis.Bool(swap.DoContext(ctx, conn, redis.Args{key}.AddFlat(adapters.SwapArguments(old, value, ttl))...))
 	return swapped, ended(ctx, err)
 }
 

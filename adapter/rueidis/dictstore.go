@@ -9,12 +9,10 @@ import (
 
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/adapters"
 )
 
-var (
-	_ dict.Store  = (*Store)(nil)
-	_ dict.Policy = (*Store)(nil)
-)
+var _ dict.Store = (*Store)(nil)
 
 // Read implements [dict.Store].
 func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
@@ -51,7 +49,7 @@ func (s *Store) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
 	})
 }
 
-// EvictionPolicy implements [dict.Policy]. On a cluster it asks replicas too.
+// EvictionPolicy implements [dict.Store]. On a cluster it asks replicas too.
 func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
 	var infos []string
 	for _, node := range s.client.Nodes() {
@@ -61,14 +59,14 @@ func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory in
 		}
 		infos = append(infos, info)
 	}
-	return dict.WorstPolicy(infos...)
+	return adapters.WorstPolicy(infos...)
 }
 
-var swap = rueidis.NewLuaScript(dict.SwapScript)
+var swap = rueidis.NewLuaScript(adapters.SwapScript)
 
 // Swap implements [bale.Store] and [dict.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swap.Exec(ctx, s.client, []string{key}, dict.SwapArguments(old, value, ttl)).AsBool()
+	return swap.Exec(ctx, s.client, []string{key}, adapters.SwapArguments(old, value, ttl)).AsBool()
 }
 
 // Notify implements [dict.Store].

@@ -16,6 +16,7 @@ import (
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/holdout"
 	"github.com/balekv/bale/redismem"
 )
 
@@ -52,7 +53,7 @@ func TestTrainBeatsDefaults(t *testing.T) {
 			}
 			var train, heldOut [][]byte
 			for i, v := range values {
-				if dict.InTraining(i) {
+				if holdout.Training(i) {
 					train = append(train, v)
 				} else {
 					heldOut = append(heldOut, v)

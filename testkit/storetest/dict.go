@@ -19,7 +19,7 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// RunDict tests a dict.Store that is a dict.Policy on all kinds of deployments, but those named.
+// RunDict tests a dict.Store on all kinds of deployments, but those named.
 func RunDict(t *testing.T, open Open[dict.Store], without ...Kind) {
 	for _, kind := range []Kind{Standalone, Cluster, Sentinel} {
 		if slices.Contains(without, kind) {
@@ -71,7 +71,7 @@ func RunDictMasters(t *testing.T, open func(t *testing.T, d Deployment) (s dict.
 	if asked() == 0 {
 		t.Error("the client asks no replica by itself: the test shows nothing")
 	}
-	if policy, limit, err := s.(dict.Policy).EvictionPolicy(ctx); err != nil || policy != "noeviction" || limit != 0 {
+	if policy, limit, err := s.EvictionPolicy(ctx); err != nil || policy != "noeviction" || limit != 0 {
 		t.Errorf("%q, %d, %v", policy, limit, err)
 	}
 }
@@ -100,7 +100,7 @@ func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 			t.Errorf("%d bytes of %d, %v", len(values[0]), size, err)
 		}
 	}
-	if policy, limit, err := s.(dict.Policy).EvictionPolicy(ctx); err != nil || policy != "noeviction" || limit != 0 {
+	if policy, limit, err := s.EvictionPolicy(ctx); err != nil || policy != "noeviction" || limit != 0 {
 		t.Errorf("eviction policy %q, maxmemory %d, %v", policy, limit, err)
 	}
 	listening, stop := context.WithCancel(ctx)

@@ -16,6 +16,7 @@ import (
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/holdout"
 )
 
 // The settings that are tried on every group, and those that are with a dictionary. Levels above
@@ -150,7 +151,7 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 }
 
 func (g *groupSample) add(p piece) {
-	g.trained = append(g.trained, dict.InTraining(len(g.pieces)))
+	g.trained = append(g.trained, holdout.Training(len(g.pieces)))
 	g.pieces = append(g.pieces, p)
 }
 
@@ -177,7 +178,7 @@ func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]
 	var mixed [][]byte
 	bytes := 0
 	for i := 0; ; i++ {
-		half := half(!dict.InTraining(i))
+		half := half(!holdout.Training(i))
 		if len(halves[half]) == 0 || bytes > trainBytes {
 			return mixed, nil
 		}

@@ -20,7 +20,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/holdout"
 )
 
 // The tracks. Results of one say nothing about those of the other.
@@ -59,7 +59,7 @@ func (d *Dataset) RawBytes() int64 {
 	return n
 }
 
-// Halves splits the set: the values to train on, by dict.InTraining, and the others to measure on.
+// Halves splits the set: the values to train on, by holdout.Training, and the others to measure on.
 func (d *Dataset) Halves() (train, measure *Dataset) {
 	return d.half(true), d.half(false)
 }
@@ -68,7 +68,7 @@ func (d *Dataset) half(training bool) *Dataset {
 	h := &Dataset{Name: d.Name, Kind: d.Kind, Track: d.Track, Note: d.Note, coders: map[string]func() (Coder, error){}}
 	var places []int
 	for i, v := range d.Raw {
-		if dict.InTraining(i) == training {
+		if holdout.Training(i) == training {
 			places = append(places, i)
 			h.Raw = append(h.Raw, v)
 		}

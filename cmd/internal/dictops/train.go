@@ -19,6 +19,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/fieldpath"
 )
 
 // TrainOptions are the settings of [Train].
@@ -70,7 +71,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 		return nil, err
 	}
 	left := make([]dictionaries.LeftOut, len(o.Exclude))
-	for i, n := range dict.CountFields(sample, o.Exclude) {
+	for i, n := range fieldpath.Count(sample, o.Exclude) {
 		left[i] = dictionaries.LeftOut{Field: o.Exclude[i], Values: n}
 		if n == 0 {
 			stop()

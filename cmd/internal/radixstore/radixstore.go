@@ -21,7 +21,7 @@ import (
 	"github.com/mediocregopher/radix/v4/resp/resp3"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // Options say how to connect. The zero Options are radix' own.
@@ -218,11 +218,11 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	return n == 1, err
 }
 
-var swap = radix.NewEvalScript(dict.SwapScript)
+var swap = radix.NewEvalScript(adapters.SwapScript)
 
 // Swap implements [bale.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	var n int
-	err := s.client.Do(ctx, swap.Cmd(&n, []string{key}, dict.SwapArguments(old, value, ttl)...))
+	err := s.client.Do(ctx, swap.Cmd(&n, []string{key}, adapters.SwapArguments(old, value, ttl)...))
 	return n == 1, err
 }

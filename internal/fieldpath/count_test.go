@@ -1,4 +1,4 @@
-package dict
+package fieldpath
 
 import (
 	"runtime"
@@ -6,11 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/balekv/bale/internal/fieldpath"
 )
 
-func TestCountFields(t *testing.T) {
+func TestCount(t *testing.T) {
 	values := [][]byte{
 		[]byte(`{"user":{"token":"a","name":"b"},"token":1}`),
 		[]byte(`[{"user":[{"token":null}]}]`),
@@ -20,25 +18,25 @@ func TestCountFields(t *testing.T) {
 		nil,
 	}
 	fields := []string{"token", "user.token", "name", "Token", "a.b", "user", "user.name.x", "deep.user.token"}
-	if diff := cmp.Diff([]int{3, 2, 1, 0, 1, 3, 0, 1}, CountFields(values, fields)); diff != "" {
+	if diff := cmp.Diff([]int{3, 2, 1, 0, 1, 3, 0, 1}, Count(values, fields)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestCountFieldsNested: as TestRedactNested.
-func TestCountFieldsNested(t *testing.T) {
+// TestCountNested: as TestRedactNested.
+func TestCountNested(t *testing.T) {
 	name := strings.Repeat("n", 1000)
 	nested := func(depth int) []byte {
 		return []byte(strings.Repeat(`{"`+name+`":`, depth) + "1" + strings.Repeat("}", depth))
 	}
-	fields := []string{name, strings.Repeat(name+".", fieldpath.MaxDepth-1) + name}
-	deep := nested(fieldpath.MaxDepth)
-	if diff := cmp.Diff([]int{1, 1}, CountFields([][]byte{deep, nested(fieldpath.MaxDepth + 1), []byte(strings.Repeat("[", 300_000))}, fields)); diff != "" {
+	fields := []string{name, strings.Repeat(name+".", MaxDepth-1) + name}
+	deep := nested(MaxDepth)
+	if diff := cmp.Diff([]int{1, 1}, Count([][]byte{deep, nested(MaxDepth + 1), []byte(strings.Repeat("[", 300_000))}, fields)); diff != "" {
 		t.Error(diff)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	CountFields([][]byte{deep}, fields)
+	Count([][]byte{deep}, fields)
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 40*uint64(len(deep)) {
 		t.Errorf("%d bytes for a value of %d", n, len(deep))

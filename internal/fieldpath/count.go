@@ -1,17 +1,14 @@
-package dict
+package fieldpath
 
 import (
 	"bytes"
 	"encoding/json"
 	"io"
-
-	"github.com/balekv/bale/internal/fieldpath"
 )
 
-// CountFields counts, for each field, the values that contain it. A field is written as for
-// [TrainOptions].Exclude: a name at any depth, or a path from the root ("user.token"). Values that
+// Count counts, for each field, the values that contain it. Values that
 // are not JSON, or nest deeper than 1,000 levels, have no fields.
-func CountFields(values [][]byte, fields []string) []int {
+func Count(values [][]byte, fields []string) []int {
 	counts := make([]int, len(fields))
 	found := make([]bool, len(fields))
 	for _, v := range values {
@@ -21,7 +18,7 @@ func CountFields(values [][]byte, fields []string) []int {
 		for err == nil {
 			var document any
 			if err = d.Decode(&document); err == nil {
-				if !markFields(document, fields, &fieldpath.Place{}, found, fieldpath.MaxDepth) {
+				if !markFields(document, fields, &Place{}, found, MaxDepth) {
 					break
 				}
 			}
@@ -40,7 +37,7 @@ func CountFields(values [][]byte, fields []string) []int {
 
 // markFields marks the fields that are within v, which stands at a place. It is false for a value
 // that nests deeper than it may.
-func markFields(v any, fields fieldpath.Paths, at *fieldpath.Place, found []bool, depth int) bool {
+func markFields(v any, fields Paths, at *Place, found []bool, depth int) bool {
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
@@ -49,7 +46,7 @@ func markFields(v any, fields fieldpath.Paths, at *fieldpath.Place, found []bool
 			}
 		}
 	case map[string]any:
-		var below fieldpath.Place
+		var below Place
 		for name, e := range v {
 			fields.Below(&below, at, name)
 			for i := range fields {
