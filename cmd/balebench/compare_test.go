@@ -272,6 +272,8 @@ func TestForgedResults(t *testing.T) {
 		"it has 1048577 commas, at most 1048576 are read":           `{"environment":{"notes":` + list(`""`, maxCommas+2) + `}}`,
 		"it has 32769 rounds and other parts, at most 32768 are":    `{"cells":[{"rounds":` + list("{}", maxParts) + `,"rounds":[null]}]}`,
 		"it has 32770 rounds and other parts, at most 32768 are":    `{"cells":[{"rounds":` + list("0", maxParts-2) + `},{}],"skipped":[{}],"sweeps":[1],"timeline":[{}],"findings":[null]}`,
+		"has 1001 points, at most 1000 are read":                    `{"cells":[{"latency":` + list("{}", maxPoints+1) + `}]}`,
+		"codec  has 1001 points, at most 1000 are":                  `{"cells":[{"codec":"codec","service":` + list("{}", maxPoints+1) + `}]}`,
 		"it is larger than 64 MiB":                                  `{"x":"` + strings.Repeat("x", maxResult) + `"}`,
 		"unexpected end of JSON input":                              `{"cells":[`,
 		"cannot unmarshal number into Go struct field Run.cells of": `{"cells":[1]}`,
