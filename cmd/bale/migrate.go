@@ -515,9 +515,9 @@ func sampleFields(ctx context.Context, client redis.UniversalClient, packer *bal
 	return values, err
 }
 
-// maxSampled is the largest value in bytes that a dictionary is trained on, as bale train has it
-// for its default size.
-const maxSampled = 100 * 128 << 10
+// maxSampled is the largest value in bytes that a dictionary is trained on. Each of the candidates
+// in progress takes memory of several times the largest value.
+const maxSampled = 4 << 20
 
 // activate makes a published dictionary the current one, when readers have had the time to fetch
 // it.

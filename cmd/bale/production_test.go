@@ -236,3 +236,12 @@ func TestToldHasNoArguments(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestLargeValuesAreNotTrainedOn: one value of 45 MiB would make train take 1.6 GiB.
+func TestLargeValuesAreNotTrainedOn(t *testing.T) {
+	for size, want := range map[cli.Bytes]cli.Bytes{2 << 10: 200 << 10, 128 << 10: 4 << 20, 1 << 20: 4 << 20} {
+		if got := frameLimit(size); got != want {
+			t.Errorf("a dictionary of %d bytes: %d, want %d", size, got, want)
+		}
+	}
+}

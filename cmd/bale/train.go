@@ -229,5 +229,5 @@ func (c *trainCommand) values(ctx context.Context, s *cli.Streams, progress func
 const fewStrings = 20
 
 // frameLimit is the largest value that a dictionary of a size has anything to say to: one a hundred
-// times as large is little helped by it.
-func frameLimit(dictionary cli.Bytes) cli.Bytes { return 100 * dictionary }
+// times as large is little helped by it. It is maxSampled at most.
+func frameLimit(dictionary cli.Bytes) cli.Bytes { return min(100*dictionary, maxSampled) }
