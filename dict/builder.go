@@ -111,13 +111,14 @@ func withTables(content []byte, samples [][]byte) ([]byte, error) {
 	})
 }
 
-// thin returns every n-th value, so many that they have at most limit bytes, but never none.
+// thin returns every n-th value, so many that they have at most limit bytes. Of the first one it
+// returns a part, if that alone has more.
 func thin(values [][]byte, limit int) [][]byte {
 	total := 0
 	for _, v := range values {
 		total += len(v)
 	}
-	if total <= limit || len(values) < 2 {
+	if total <= limit {
 		return values
 	}
 	every := (total + limit - 1) / limit
@@ -125,10 +126,13 @@ func thin(values [][]byte, limit int) [][]byte {
 	left := limit
 	for i := 0; i < len(values); i += every {
 		// The values that are kept may be the large ones.
-		if left -= len(values[i]); left < 0 && len(kept) > 0 {
+		if left -= len(values[i]); left < 0 {
 			break
 		}
 		kept = append(kept, values[i])
+	}
+	if kept == nil {
+		return [][]byte{values[0][:limit]}
 	}
 	return slices.Clip(kept)
 }

@@ -703,3 +703,13 @@ func TestBuildersEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestThin: a single value that is larger than the limit does not pass it.
+func TestThin(t *testing.T) {
+	large := make([]byte, 1000)
+	for _, values := range [][][]byte{{large}, {large, large[:1], large[:1]}} {
+		if kept := thin(values, 10); len(kept) != 1 || len(kept[0]) != 10 {
+			t.Errorf("%d values, the first of %d bytes", len(kept), len(kept[0]))
+		}
+	}
+}

@@ -648,3 +648,15 @@ func BenchmarkBenchContent(b *testing.B) {
 		}
 	}
 }
+
+// TestForgedLatencies: a line of latencies that no clock can show has an end.
+func TestForgedLatencies(t *testing.T) {
+	for _, most := range []float64{1e300, 1.5e308, math.Inf(1)} {
+		if ticks := newLogScale(1, most, 0, 100).ticks(); len(ticks) > 20 {
+			t.Errorf("%v: %d ticks", most, len(ticks))
+		}
+		if ticks := newLogScale(most, most, 0, 100).ticks(); len(ticks) > 20 {
+			t.Errorf("from %v: %d ticks", most, len(ticks))
+		}
+	}
+}

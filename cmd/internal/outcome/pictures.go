@@ -57,7 +57,8 @@ type logScale struct {
 
 // newLogScale has room for all from least to most, and ends in round figures.
 func newLogScale(least, most float64, start, end page.Px) logScale {
-	least, most = max(least, 1e-3), max(most, 1e-3)
+	const shortest, longest = 1e-3, 1e15 // a line to infinity would have ticks without end
+	least, most = min(max(least, shortest), longest), min(max(most, shortest), longest)
 	s := logScale{low: math.Log10(roundDown(least)), high: math.Log10(roundUp(most)), start: start, end: end}
 	if s.high-s.low < 0.3 {
 		s.high = s.low + 1

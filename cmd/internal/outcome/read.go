@@ -16,6 +16,7 @@ const (
 	maxCells  = 2_000
 	maxCommas = 1 << 20 // and so elements of lists
 	maxParts  = 1 << 15 // rounds, of 31 commas and 240 bytes of memory each, and elements of the run's other lists
+	maxPoints = 1_000   // of a distribution, which has 18: the time to draw a line grows with their square
 )
 
 // ErrFormat marks a file that is no result of balebench run --json.
@@ -106,6 +107,10 @@ func checkRun(r *Run) error {
 		return errors.New("it has no cell")
 	}
 	for _, c := range r.Cells {
+		if n := max(len(c.Latency), len(c.Service)); n > maxPoints {
+			return fmt.Errorf("a latency distribution of %s %s %s has %d points, at most %d are read",
+				c.Dataset, c.Codec, c.Compress, n, maxPoints)
+		}
 		if !c.Verified {
 			continue
 		}

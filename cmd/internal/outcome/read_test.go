@@ -19,6 +19,8 @@ func TestForgedResults(t *testing.T) {
 		"it is larger than 64 MiB":                                  `{"x":"` + strings.Repeat("x", maxResult) + `"}`,
 		"unexpected end of JSON input":                              `{"cells":[`,
 		"cannot unmarshal number into Go struct field Run.cells of": `{"cells":[1]}`,
+		"has 1001 points, at most 1000 are read":                    `{"cells":[{"latency":` + list("{}", maxPoints+1) + `}]}`,
+		"codec  has 1001 points, at most 1000 are":                  `{"cells":[{"codec":"codec","service":` + list("{}", maxPoints+1) + `}]}`,
 	} {
 		if _, err := Read(strings.NewReader(text), "run.json"); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

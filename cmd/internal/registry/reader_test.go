@@ -122,3 +122,12 @@ func TestMissingAreBounded(t *testing.T) {
 		t.Errorf("%v, %v, %v", err, calls, failed)
 	}
 }
+
+// TestLargeValuesAreNotTrainedOn: one value of 45 MiB would make train take 1.6 GiB.
+func TestLargeValuesAreNotTrainedOn(t *testing.T) {
+	for size, want := range map[int]int{2 << 10: 200 << 10, 128 << 10: 4 << 20, 1 << 20: 4 << 20} {
+		if got := MaxSampled(size); got != want {
+			t.Errorf("a dictionary of %d bytes: %d, want %d", size, got, want)
+		}
+	}
+}

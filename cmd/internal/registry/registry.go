@@ -277,8 +277,9 @@ func (r *Registry) QuarantinedUntil(ctx context.Context, id frame.DictionaryID) 
 const maxSample = 48 << 20
 
 // MaxSampled is the largest value in bytes that is read to train a dictionary of a size. A
-// dictionary hardly helps a value a hundred times as large.
-func MaxSampled(dictionary int) int { return 100 * dictionary }
+// dictionary hardly helps a value a hundred times as large. It is 4 MiB at most: each of the
+// candidates in progress takes memory of several times the largest value.
+func MaxSampled(dictionary int) int { return min(100*dictionary, 4<<20) }
 
 // Sample reads values of the first server to train on.
 func (r *Registry) Sample(
