@@ -61,7 +61,7 @@ fuzz:
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 60s ./frame
 	go test -run '^$$' -fuzz '^FuzzMatch$$' -fuzztime 60s ./internal/glob
 	go test -run '^$$' -fuzz '^FuzzRedact$$' -fuzztime 60s ./dict
-	go test -run '^$$' -fuzz '^FuzzRead$$' -fuzztime 60s ./stats
+	go test -run '^$$' -fuzz '^FuzzRead$$' -fuzztime 60s ./stats/eventfile
 	go test -run '^$$' -fuzz '^FuzzManifest$$' -fuzztime 60s ./stream
 	go test -run '^$$' -fuzz '^FuzzJournal$$' -fuzztime 60s ./stream
 	@set -e; for t in FuzzEngines FuzzPayload; do (cd extra/czstd && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime 60s .); done

@@ -5,7 +5,7 @@
 // time per stage, at a cost of some tens of nanoseconds. Module
 // github.com/balekv/bale/extra/observe shows them to Prometheus (package prom), and has a recorder
 // for OpenTelemetry (otelbale). [Ring] moves events off the hot path to a [Sink], such as a compact
-// file ([NewFile]). No event contains a key or a value.
+// file (package eventfile). No event contains a key or a value.
 package stats
 
 import (
@@ -66,7 +66,7 @@ func (e *Event) Total() time.Duration {
 // Op is a kind of operation.
 type Op uint8
 
-// The operations. The numbers are part of the file format of [NewFile]: appended, never changed.
+// The operations. The numbers are part of the file format of package eventfile: appended, never changed.
 const (
 	Get Op = iota
 	Set

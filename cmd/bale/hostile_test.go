@@ -25,6 +25,7 @@ import (
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/stats/eventfile"
 )
 
 // hostileRun runs a command, and checks all it says.
@@ -155,7 +156,7 @@ func TestHostile(t *testing.T) {
 		var events bytes.Buffer
 		b := &stats.Batch{From: time.Unix(1, 0), To: time.Unix(2, 0), Groups: []string{clitest.HostileText, clitest.HostileText},
 			Events: []stats.Event{{Op: stats.Get, Keys: 1, Hits: 1, Timed: true}, {Op: stats.Get, Class: stats.Timeout, Keys: 1, Errors: 1}}}
-		if err := stats.NewFile(&events).Write(ctx, b); err != nil {
+		if err := eventfile.NewWriter(&events).Write(ctx, b); err != nil {
 			t.Fatal(err)
 		}
 		path := hostileFile(".events", append(events.Bytes(), 1, 2, 3))

@@ -14,6 +14,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/stats/eventfile"
 )
 
 // eventsMain is a program that writes a file of events: events FILE MINUTES, from 10:00 on.
@@ -36,7 +37,7 @@ func writeEvents(path, minutes string) error {
 		return err
 	}
 	defer f.Close()
-	file := stats.NewFile(f)
+	file := eventfile.NewWriter(f)
 	from := time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
 	for second := range n * 60 {
 		b := stats.Batch{From: from.Add(time.Duration(second) * time.Second), To: from.Add(time.Duration(second+1) * time.Second)}

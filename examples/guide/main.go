@@ -34,6 +34,7 @@ import (
 	"github.com/balekv/bale/extra/observe/prom"
 	"github.com/balekv/bale/extra/ready"
 	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/stats/eventfile"
 	"github.com/balekv/bale/stream"
 )
 
@@ -230,7 +231,7 @@ func writes(ctx context.Context, addr string, out io.Writer) error {
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	ring, err := stats.NewRing(stats.NewFile(file), stats.RingOptions{})
+	ring, err := stats.NewRing(eventfile.NewWriter(file), stats.RingOptions{})
 	if err != nil {
 		return err
 	}

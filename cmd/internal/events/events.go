@@ -1,4 +1,4 @@
-// Package events sums up what operations did from the files that stats.NewFile writes: [Collect]
+// Package events sums up what operations did from the files that eventfile.NewWriter writes: [Collect]
 // makes a [Summary] of any number of them, in memory that does not grow with them.
 package events
 
@@ -20,6 +20,7 @@ import (
 
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/stats/eventfile"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 )
 
 // OtherGroups is the name of the group that collects all groups beyond the limit.
-const OtherGroups = stats.OtherGroups
+const OtherGroups = eventfile.OtherGroups
 
 var (
 	// ErrNothing says that no file had a whole batch.
@@ -212,7 +213,7 @@ var errEnough = errors.New("enough")
 func read(s Source) *reading {
 	r := &reading{Source: s}
 	var batches iter.Seq2[*stats.Batch, error] = func(yield func(*stats.Batch, error) bool) {
-		err := stats.Read(r, func(b *stats.Batch) error {
+		err := eventfile.Read(r, func(b *stats.Batch) error {
 			if !yield(b, nil) {
 				return errEnough
 			}
@@ -247,13 +248,13 @@ func (r *reading) next() error {
 		return nil
 	case err == nil && r.batches > 0:
 		return nil
-	case err == nil, r.read == 0 && errors.Is(err, stats.ErrFormat):
+	case err == nil, r.read == 0 && errors.Is(err, eventfile.ErrFormat):
 		return fmt.Errorf("%s is empty: no batch of events was written", r.Name)
 	case r.batches == 0:
 		return fmt.Errorf("%s: %w", r.Name, err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s ends within a batch, as that of a program that was killed may: %s", r.Name, shown)
-	case errors.Is(err, stats.ErrFormat):
+	case errors.Is(err, eventfile.ErrFormat):
 		return fmt.Errorf("%s is damaged: %w: %s", r.Name, err, shown)
 	}
 	return fmt.Errorf("%s: %w: %s", r.Name, err, shown)

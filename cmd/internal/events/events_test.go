@@ -19,6 +19,7 @@ import (
 
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/stats/eventfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,11 +35,11 @@ func batch(second int, group string, all ...stats.Event) *stats.Batch {
 	return b
 }
 
-// file is what stats.NewFile writes of batches.
+// file is what eventfile.NewWriter writes of batches.
 func file(t *testing.T, batches ...*stats.Batch) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	f := stats.NewFile(&b)
+	f := eventfile.NewWriter(&b)
 	for _, batch := range batches {
 		if err := f.Write(t.Context(), batch); err != nil {
 			t.Fatal(err)
@@ -83,7 +84,7 @@ func event(r *rand.Rand) stats.Event {
 func TestAsCounted(t *testing.T) {
 	counters := stats.NewCounters(stats.CountersOptions{})
 	var buf bytes.Buffer
-	ring, err := stats.NewRing(stats.NewFile(&buf), stats.RingOptions{Size: 1 << 16})
+	ring, err := stats.NewRing(eventfile.NewWriter(&buf), stats.RingOptions{Size: 1 << 16})
 	if err != nil {
 		t.Fatal(err)
 	}

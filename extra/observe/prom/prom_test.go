@@ -20,6 +20,7 @@ import (
 	"github.com/balekv/bale/extra/observe/prom"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/stats/eventfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -121,7 +122,7 @@ bale_stored_bytes_total{group="shop:user",op="set"} 100
 }
 
 func TestLint(t *testing.T) {
-	ring, err := stats.NewRing(stats.NewFile(new(strings.Builder)), stats.RingOptions{})
+	ring, err := stats.NewRing(eventfile.NewWriter(new(strings.Builder)), stats.RingOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestLint(t *testing.T) {
 }
 
 func TestRing(t *testing.T) {
-	ring, err := stats.NewRing(stats.NewFile(new(strings.Builder)), stats.RingOptions{})
+	ring, err := stats.NewRing(eventfile.NewWriter(new(strings.Builder)), stats.RingOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/balekv/bale/extra/observe/prom"
 	"github.com/balekv/bale/stats"
+	"github.com/balekv/bale/stats/eventfile"
 	"github.com/balekv/bale/testkit/promtest"
 )
 
@@ -154,7 +155,7 @@ func TestPrometheus(t *testing.T) {
 					t.Skip("this prometheus has no native histograms")
 				}
 			}
-			ring, err := stats.NewRing(stats.NewFile(io.Discard), stats.RingOptions{})
+			ring, err := stats.NewRing(eventfile.NewWriter(io.Discard), stats.RingOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,7 @@
-package stats
+// Package eventfile keeps operations in compact files: some 20 bytes an event. [NewWriter] makes the
+// sink of a stats.Ring, and [Read] reads its file. bale stats sums up such files. No event contains a
+// key or a value. Later versions read the files of earlier ones.
+package eventfile
 
 import (
 	"bufio"
@@ -11,9 +14,10 @@ import (
 	"time"
 
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/stats"
 )
 
-// The file of [NewFile] is a magic, followed by batches until the end. Integers are uvarints, and
+// A file is a magic, followed by batches until the end. Integers are uvarints, and
 // times are zig-zag varints. A string is its length and its bytes. A batch is
 //
 //	length of what follows
@@ -39,15 +43,16 @@ const (
 const OtherGroups = "(other groups)"
 
 var (
-	// ErrFormat: the input is not a file of [NewFile], or it is damaged.
-	ErrFormat = errors.New("stats: not a file of events")
+	// ErrFormat: the input is not a file of a [Writer], or it is damaged.
+	ErrFormat = errors.New("eventfile: not a file of events")
 
-	// ErrGroups: the file names more groups than [NewFile] does. It comes with ErrFormat.
+	// ErrGroups: the file names more groups than a [Writer] does. It comes with ErrFormat.
 	ErrGroups = errors.New("too many groups")
 )
 
-// File is a [Sink] that writes a compact file: some 20 bytes an event. Make one with [NewFile].
-type File struct {
+// Writer is a [stats.Sink] that writes a file. Make one with [NewWriter]; a [stats.Ring] calls it
+// from one goroutine at a time.
+type Writer struct {
 	w      io.Writer
 	groups map[string]uint64
 	names  int // bytes of the groups' names
@@ -56,11 +61,11 @@ type File struct {
 	broken error // a Write that failed in the middle
 }
 
-// NewFile makes a File. Each batch is one Write to w, which stays the caller's.
-func NewFile(w io.Writer) *File { return &File{w: w, groups: map[string]uint64{}} }
+// NewWriter makes a Writer. Each batch is one Write to w, which stays the caller's.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w, groups: map[string]uint64{}} }
 
-// Write implements [Sink].
-func (f *File) Write(_ context.Context, b *Batch) error {
+// Write implements [stats.Sink].
+func (f *Writer) Write(_ context.Context, b *stats.Batch) error {
 	if f.broken != nil {
 		return fmt.Errorf("an earlier batch was cut: %w", f.broken)
 	}
@@ -114,7 +119,7 @@ func (f *File) Write(_ context.Context, b *Batch) error {
 	return nil
 }
 
-func appendEvent(p []byte, group uint64, e *Event) []byte {
+func appendEvent(p []byte, group uint64, e *stats.Event) []byte {
 	p = binary.AppendUvarint(p, group)
 	timed := byte(0)
 	if e.Timed {
@@ -125,7 +130,7 @@ func appendEvent(p []byte, group uint64, e *Event) []byte {
 		p = binary.AppendUvarint(p, v)
 	}
 	if e.Timed {
-		p = append(p, Stages)
+		p = append(p, stats.Stages)
 		for _, d := range e.Times {
 			p = binary.AppendUvarint(p, uint64(max(d, 0)))
 		}
@@ -136,7 +141,7 @@ func appendEvent(p []byte, group uint64, e *Event) []byte {
 // Read reads a file and calls each for all its batches; each must not keep them. A file may end
 // within a batch, for example if the program was killed. Read then returns ErrFormat and
 // io.ErrUnexpectedEOF, after the batches before.
-func Read(r io.Reader, each func(b *Batch) error) error {
+func Read(r io.Reader, each func(b *stats.Batch) error) error {
 	from := source{r: r}
 	in := bufio.NewReader(&from)
 	magic := make([]byte, len(fileMagic))
@@ -147,7 +152,7 @@ func Read(r io.Reader, each func(b *Batch) error) error {
 		return fmt.Errorf("%w: it does not start with %q", ErrFormat, fileMagic)
 	}
 	var groups fileGroups
-	var batch Batch
+	var batch stats.Batch
 	for {
 		size, err := binary.ReadUvarint(in)
 		if err == io.EOF {
@@ -230,7 +235,7 @@ type fileGroups struct {
 }
 
 // batch reads a batch. It stops at a group too many.
-func (d *decoder) batch(b *Batch, groups *fileGroups) {
+func (d *decoder) batch(b *stats.Batch, groups *fileGroups) {
 	b.From, b.To = time.Unix(0, d.varint()), time.Unix(0, d.varint())
 	b.Dropped = d.uvarint()
 	for n := d.uvarint(); n > 0 && !d.failed; n-- {
@@ -247,13 +252,13 @@ func (d *decoder) batch(b *Batch, groups *fileGroups) {
 	}
 	b.Groups, b.Events = b.Groups[:0], b.Events[:0]
 	for n := d.uvarint(); n > 0 && !d.failed; n-- {
-		var e Event
+		var e stats.Event
 		group := d.uvarint()
 		if group >= uint64(len(groups.names)) {
 			d.failed = true
 			return
 		}
-		e.Op, e.Class = Op(d.uvarint()), Class(d.uvarint())
+		e.Op, e.Class = stats.Op(d.uvarint()), stats.Class(d.uvarint())
 		e.Timed = d.uvarint()&1 != 0
 		e.Keys, e.Hits, e.Misses, e.Errors = int32(d.uvarint()), int32(d.uvarint()), int32(d.uvarint()), int32(d.uvarint())
 		e.Algorithm, e.DictionaryID = frame.Algorithm(d.uvarint()), frame.DictionaryID(d.uvarint())
@@ -261,7 +266,7 @@ func (d *decoder) batch(b *Batch, groups *fileGroups) {
 		e.Plain, e.Stored = int(d.uvarint()), int(d.uvarint())
 		if e.Timed {
 			for stage, n := uint64(0), d.uvarint(); stage < n && !d.failed; stage++ {
-				if t := d.uvarint(); stage < Stages { // a later version may have more
+				if t := d.uvarint(); stage < stats.Stages { // a later version may have more
 					e.Times[stage] = time.Duration(t)
 				}
 			}

@@ -1,4 +1,4 @@
-package stats
+package eventfile
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/balekv/bale/internal/testvalues"
+	"github.com/balekv/bale/stats"
 )
 
 // forged is a file with batches of one group each, as often as n says, and no events.
@@ -31,7 +32,7 @@ func TestForgedGroups(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := Read(bytes.NewReader(file), func(*Batch) error { return nil })
+		err := Read(bytes.NewReader(file), func(*stats.Batch) error { return nil })
 		runtime.ReadMemStats(&after)
 		if !errors.Is(err, ErrGroups) || !errors.Is(err, ErrFormat) {
 			t.Errorf("%s: %v", name, err)
@@ -53,18 +54,18 @@ func TestManyGroups(t *testing.T) {
 		"other":       func(i int) string { return OtherGroups },
 	} {
 		var out bytes.Buffer
-		f := NewFile(&out)
+		f := NewWriter(&out)
 		for start := 0; start < n; start += size {
-			var b Batch
+			var b stats.Batch
 			for i := start; i < start+size; i++ {
-				b.Groups, b.Events = append(b.Groups, group(i)), append(b.Events, Event{Keys: int32(i)})
+				b.Groups, b.Events = append(b.Groups, group(i)), append(b.Events, stats.Event{Keys: int32(i)})
 			}
 			if err := f.Write(t.Context(), &b); err != nil {
 				t.Fatal(err)
 			}
 		}
 		seen, others := 0, 0
-		err := Read(&out, func(b *Batch) error {
+		err := Read(&out, func(b *stats.Batch) error {
 			for i, g := range b.Groups {
 				if g != group(seen) {
 					others++
