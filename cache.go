@@ -52,7 +52,7 @@ type Options[T any] struct {
 	Recorder stats.Recorder
 
 	// Log receives a warning for each value that LoadOptions.ReplaceUnreadable replaces, with its
-	// key. It receives one more when the Store first fails to return expiries. Nil for none.
+	// key. It also receives one warning when PTTL first fails. Nil for none.
 	Log *slog.Logger
 }
 
@@ -410,8 +410,8 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 	return n, err
 }
 
-// Touch gives a key another expiry without reading it. A key that does not exist is ErrNotFound. A value that [Cache.GetOrLoad] has stored never outlives
-// the expiry of its load.
+// Touch gives a key another expiry without reading it. A key that does not exist is ErrNotFound. A
+// value that [Cache.GetOrLoad] has stored never outlives the expiry of its load.
 func (c *Cache[T]) Touch(ctx context.Context, key string, e ...Expiry) error {
 	expiry, err := c.expiry(e)
 	if err != nil {

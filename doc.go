@@ -3,9 +3,8 @@
 //
 // The two entry points are [New], which makes a typed [Cache] over a [Store], and [NewPacker],
 // which packs and unpacks bytes alone. A Store is an adapter to a Redis client. Package
-// github.com/balekv/bale/adapter/goredis has a Store for go-redis; rueidis, valkey-go and redigo
-// have theirs. It also has a hook that packs the values of an existing program, with one new line
-// of code.
+// github.com/balekv/bale/adapter/goredis has a Store for go-redis, and a hook that packs the values
+// of an existing program. rueidis, valkey-go and redigo have Stores in packages of their own.
 //
 // A write has three steps. A [Codec] turns the value into bytes. The [Packer] turns these into
 // fewer bytes, with a header that says how (package frame). The Store sends them. A read takes the

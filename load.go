@@ -28,8 +28,8 @@ type LoadOptions struct {
 	Beta float64
 
 	// Refreshes bounds the loads that run with no caller waiting: those ahead of an expiry, and
-	// those whose callers left with an old value. Beyond it a value just expires, and a load ends
-	// when its last caller leaves. Defaults to 64.
+	// those whose callers left with an old value. At this limit no early load starts, and a
+	// load without callers is cancelled. Defaults to 64.
 	Refreshes int
 
 	// NegativeTTL caches a miss for this long when the loader returns ErrNotFound. Defaults to 0:
@@ -52,8 +52,8 @@ type LoadOptions struct {
 	// value is the expiry of the lock at KEY:lock, in case a process dies. A running load renews
 	// it, until Timeout. A value loaded under a lock is stored only if the lock still holds and the
 	// key has not changed since the load began. Choose some seconds: a process that stalls for
-	// longer loses its lock. GetOrLoad leaves foreign content of KEY:lock alone, and a lock that
-	// does not expire within Lock or Backoff. It then loads the key without a lock.
+	// longer loses its lock. GetOrLoad never overwrites foreign content of KEY:lock, nor a lock
+	// that outlives both Lock and Backoff. It then loads the key without a lock.
 	Lock time.Duration
 
 	// Backoff bars all processes from loading a key for this long after a load under the lock
@@ -188,11 +188,11 @@ func (e *errLoad) Error() string { return e.err.Error() }
 func (e *errLoad) Unwrap() error { return e.err }
 
 // GetOrLoad returns the value of a key, or loads and stores it if there is none. All callers of
-// this process that wait for a key share one load, and each gets its own value. [LoadOptions] adds
-// one load among all processes, loads ahead of expiry, cached misses, and old values when no new
-// one comes.
+// this process that wait for a key share one load, and each gets its own value. [LoadOptions] can
+// limit the load to one process, load values ahead of their expiry, cache misses, and return old
+// values when no new one comes.
 //
-// The loader's context has the values of its first caller's context. It ends when all callers have
+// The loader's context carries the context values of its first caller. It ends when all callers have
 // left, or with LoadOptions.Timeout. A load whose callers left with an old value continues. If a
 // loader panics, its callers get a [codec.PanicError] with the stack. A loader's error comes back
 // in a [KeyError].
@@ -203,13 +203,13 @@ func (e *errLoad) Unwrap() error { return e.err }
 // LoadOptions.ReplaceUnreadable is set.
 //
 // A load is not stored if a Set, SetMany or Delete of the same Cache overtakes it. With
-// LoadOptions.Lock this includes writes and deletions by other processes. The exception is a Delete
-// of a key without a value, which GetOrLoad cannot detect. Without Lock, a load that began before
+// LoadOptions.Lock this includes writes and deletions by other processes. It cannot detect that
+// another process deleted a key that had no value. Without Lock, a load that began before
 // another process's write can overwrite it. Delete such keys again after a moment, or give them a
 // short expiry.
 //
 // Loaded values are stored with their expiry inside, by this machine's clock, and expire by it. The
-// expiry is an argument of Set's. For a cached miss the error is ErrNotFound and the Entry is
+// argument e is that of [Cache.Set]. For a cached miss the error is ErrNotFound and the Entry is
 // Absent.
 func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, load func(context.Context) (T, error), e ...Expiry) (Entry[T], error) {
 	expiry, err := c.expiry(e)
@@ -238,7 +238,7 @@ type Entry[T any] struct {
 	// Expires is when the value or the cached miss expires. It is zero for never. [Cache.GetEntry]
 	// and [Cache.GetEntries] ask the Store for the expiry of a value that does not carry its own,
 	// because Set wrote it. If the Store has no PTTL, such a value has the zero time; if PTTL
-	// fails, it has the time of the call. GetOrLoad does not ask: zero may also be such a value.
+	// fails, it has the time of the call. GetOrLoad does not ask: there, zero can also mean unknown.
 	// An Entry whose Expires has passed must not be cached.
 	Expires time.Time
 
@@ -250,7 +250,7 @@ type Entry[T any] struct {
 }
 
 // see takes what the caller has read, and begins a load ahead of expiry if early. It reports
-// whether that ends the call. Otherwise the key is to be loaded.
+// whether that ends the call. Otherwise the key needs a load.
 func (l *loading[T]) see(ctx context.Context, v T, fresh freshness, stored []byte, err error, early bool) (Entry[T], bool, error) {
 	l.seen = fresh.Expires
 	switch {
@@ -269,8 +269,8 @@ func (l *loading[T]) see(ctx context.Context, v T, fresh freshness, stored []byt
 }
 
 // Old returns the old value of a key whose load is in flight, or a loaded value that is not yet
-// stored. It does not ask Redis. A GetOrLoad that gives up returns the same value. Old serves
-// callers that share a GetOrLoad and have deadlines of their own.
+// stored. It does not ask Redis. A GetOrLoad that gives up returns the same value. Use it if
+// several callers share one GetOrLoad and have different deadlines.
 func (c *Cache[T]) Old(key string) (Entry[T], bool) {
 	c.mu.Lock()
 	f := c.flight(key)

@@ -71,8 +71,8 @@ type Compressors interface {
 
 	// Reader returns the compressor that reads payloads of an algorithm with a dictionary, 0 for
 	// none. It may wait briefly to fetch the dictionary, but not beyond ctx. An error is one of
-	// ErrUnknownAlgorithm or ErrUnknownDictionary. Any other means that the dictionary could not be
-	// fetched, and becomes the caller's ErrUnknownDictionary.
+	// ErrUnknownAlgorithm or ErrUnknownDictionary. Any other error means that fetching the
+	// dictionary failed. The Packer then returns ErrUnknownDictionary.
 	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
 
 	// Packed receives each value that was tried, and its stored size in bytes. It must not keep the
@@ -174,9 +174,9 @@ func (p *Packer) Pack(dst, src []byte) ([]byte, error) {
 	return dst, err
 }
 
-// Escape appends src to dst unchanged, or in a frame if Unpack would take it for one. It is for
-// programs that read packed values and write plain ones: an upload comes back unchanged, even if it
-// is a frame. Otherwise it is like Pack.
+// Escape appends src to dst unchanged, or in a frame if Unpack would take it for one. Use it if a
+// program unpacks on reading and writes plain values: an upload that is a frame then comes back
+// unchanged. Otherwise it is like Pack.
 func (p *Packer) Escape(dst, src []byte) ([]byte, error) {
 	if _, _, packed, err := p.parse(src); !packed && err == nil {
 		return append(dst, src...), nil

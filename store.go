@@ -47,7 +47,7 @@ type Store interface {
 
 	// Swap replaces the value of a key if it equals old, in one step. It reports whether it did, or
 	// found the new value there already. Nil means no value: with a nil old it creates the key,
-	// with a nil value it deletes it. The key expires after ttl, with zero never. With the same old
+	// with a nil value it deletes it. The key expires after ttl; zero means no expiry. With the same old
 	// and new value it gives the key this ttl.
 	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
 }

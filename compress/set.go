@@ -10,10 +10,10 @@ import (
 )
 
 var (
-	// ErrUnknownAlgorithm says that nobody here reads an algorithm.
+	// ErrUnknownAlgorithm means that no compressor here reads the algorithm.
 	ErrUnknownAlgorithm = errors.New("unknown algorithm")
 
-	// ErrUnknownDictionary says that nobody here has a dictionary.
+	// ErrUnknownDictionary means that no compressor here has the dictionary.
 	ErrUnknownDictionary = errors.New("unknown dictionary")
 )
 

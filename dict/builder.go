@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/frame"
 	kdict "github.com/klauspost/compress/dict"
 	"github.com/klauspost/compress/zstd"
 )
@@ -56,7 +57,7 @@ func (b *Builder) build(ctx context.Context, samples [][]byte, size int) (d *Dic
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", b, err)
 	}
-	return New(content)
+	return frame.NewDictionary(content)
 }
 
 // tableSamples bounds the bytes of samples that entropy tables are counted on.

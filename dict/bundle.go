@@ -25,7 +25,7 @@ func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 		if err != nil {
 			return nil, err
 		}
-		d, err := New(b)
+		d, err := frame.NewDictionary(b)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

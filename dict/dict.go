@@ -25,9 +25,5 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// Dictionary is an immutable dictionary, named by its content.
+// Dictionary is an immutable dictionary, named by its content. [frame.NewDictionary] makes one.
 type Dictionary = frame.Dictionary
-
-// New makes a dictionary of a copy of b, in the format of zstd's trainer or any bytes that values
-// have in common, the most common last. See [frame.NewDictionary].
-func New(b []byte) (*Dictionary, error) { return frame.NewDictionary(b) }

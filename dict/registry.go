@@ -542,7 +542,7 @@ func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 		if there == nil || bytes.Equal(there, d.Bytes()) {
 			continue
 		}
-		if other, err := New(there); err == nil && other.ID() == d.ID() {
+		if other, err := frame.NewDictionary(there); err == nil && other.ID() == d.ID() {
 			return fmt.Errorf("dict: publish %v: %w", d.ID(), ErrCollision)
 		}
 		return fmt.Errorf("dict: publish %v: %w: key %q holds other bytes; delete it and publish again", d.ID(), ErrCorrupt, key)
@@ -631,7 +631,7 @@ func partOf(ctx context.Context, others int) (context.Context, context.CancelFun
 
 // parse makes a dictionary of the bytes of a key, and checks that they match the id.
 func parse(id frame.DictionaryID, key string, b []byte) (*Dictionary, error) {
-	d, err := New(b)
+	d, err := frame.NewDictionary(b)
 	if err != nil {
 		return nil, fmt.Errorf("dict: fetch %v: %w: key %q: %w", id, ErrCorrupt, key, err)
 	}

@@ -36,7 +36,7 @@ func newRegistry(t *testing.T, s Store, grace time.Duration) *Registry {
 // dictionaryOf makes a small dictionary; each i makes another one.
 func dictionaryOf(t testing.TB, i int) *Dictionary {
 	t.Helper()
-	d, err := New(fmt.Appendf(nil, `%04d "country":"DE","language":"de","plan":"pro","verified":true,"settings":{"theme":"dark","timezone":"Europe/Berlin"}`, i))
+	d, err := frame.NewDictionary(fmt.Appendf(nil, `%04d "country":"DE","language":"de","plan":"pro","verified":true,"settings":{"theme":"dark","timezone":"Europe/Berlin"}`, i))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -212,7 +212,7 @@ func TestForgedStates(t *testing.T) {
 			t.Errorf("the log has %d reports of lost dictionaries:\n%.1000s", n, log.text.String())
 		}
 
-		d, err := New(bytes.Repeat([]byte("words of a real one, "), 20))
+		d, err := frame.NewDictionary(bytes.Repeat([]byte("words of a real one, "), 20))
 		must(t, err)
 		mirror.set(r.dataKey(d.ID()), d.Bytes())
 		forge(looks+1, 100, d.ID())

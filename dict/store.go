@@ -22,7 +22,7 @@ type Store interface {
 
 	// Swap replaces the value of a key if it is old, in one step, and reports whether it did, or
 	// found the value there already. Nil is no value: with a nil old it creates the key, with a nil
-	// value it deletes it. The key expires after ttl, with zero never.
+	// value it deletes it. The key expires after ttl; zero means no expiry.
 	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
 
 	// Notify sends a message to all that listen.

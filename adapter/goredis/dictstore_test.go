@@ -93,7 +93,7 @@ func TestServerThatHangs(t *testing.T) {
 // rollOut publishes and activates a dictionary.
 func rollOut(t *testing.T, r *dict.Registry, group string, content string) *dict.Dictionary {
 	t.Helper()
-	d, err := dict.New([]byte(content))
+	d, err := frame.NewDictionary([]byte(content))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestUnknownDictionaryIsBounded(t *testing.T) {
 	ctx := t.Context()
 	client := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
 	t.Cleanup(func() { client.Close() })
-	d, err := dict.New([]byte(common))
+	d, err := frame.NewDictionary([]byte(common))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func redisLoadHash(ts *testscript.TestScript, neg bool, args []string) {
 
 // packer packs with a dictionary in a file.
 func packer(ts *testscript.TestScript, file string) func([]byte) []byte {
-	d, err := dict.New([]byte(ts.ReadFile(file)))
+	d, err := frame.NewDictionary([]byte(ts.ReadFile(file)))
 	ts.Check(err)
 	c, err := engine.Default.New(compress.Setting{Algorithm: frame.Zstd}, d)
 	ts.Check(err)
@@ -122,7 +122,7 @@ func redisReader(ts *testscript.TestScript, neg bool, args []string) {
 func dictID(ts *testscript.TestScript, neg bool, args []string) {
 	b, err := os.ReadFile(ts.MkAbs(args[0]))
 	ts.Check(err)
-	d, err := dict.New(b)
+	d, err := frame.NewDictionary(b)
 	ts.Check(err)
 	ts.Setenv(args[1], d.ID().String())
 }

@@ -285,7 +285,7 @@ func TestForgedIDs(t *testing.T) {
 	clitest.OK(t, err)
 	client := redis.NewClient(o)
 	defer client.Close()
-	d, err := dict.New(bytes.Repeat([]byte("an orphan, "), 30))
+	d, err := frame.NewDictionary(bytes.Repeat([]byte("an orphan, "), 30))
 	clitest.OK(t, err)
 	frames := make([]any, 3000)
 	for i := range frames {

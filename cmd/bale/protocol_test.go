@@ -141,7 +141,7 @@ func plainDictionary(t *testing.T, seed int) (path string, id frame.DictionaryID
 	for i := range 8 {
 		content = fmt.Appendf(content, `{"n":%d,"body":%q}`, i, newFleetValue("user", int64(1000*seed+i)).Body)
 	}
-	d, err := dict.New(content)
+	d, err := frame.NewDictionary(content)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -338,7 +338,8 @@ func TestCloseInUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		owner, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Engine: Engine}})
+		set := &compress.Set{Engine: Engine}
+		owner, err := bale.NewPacker(bale.PackerOptions{Compressors: set})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +397,7 @@ func TestCloseInUse(t *testing.T) {
 		var closers sync.WaitGroup
 		for range 2 {
 			closers.Go(func() {
-				if err := errors.Join(c.Close(), owner.Close()); err != nil {
+				if err := errors.Join(c.Close(), set.Close()); err != nil {
 					t.Error(err)
 				}
 			})

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
 )
 
 // toolPlan is a run of the bale command. All of it is drawn before it begins, so that it follows
@@ -99,7 +99,7 @@ func newDictionaries(folder string, salt int64) (*dictionaries, error) {
 	for i := range dictionaryCount {
 		// Of few styles, so that some match what is written.
 		b := sample(i%styles, salt+int64(i))
-		made, err := dict.New(b)
+		made, err := frame.NewDictionary(b)
 		if err != nil {
 			return nil, err
 		}

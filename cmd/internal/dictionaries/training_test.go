@@ -14,7 +14,7 @@ import (
 
 func training(t *testing.T) *Training {
 	t.Helper()
-	d, err := dict.New(bytes.Repeat([]byte("what values have in common "), 600))
+	d, err := frame.NewDictionary(bytes.Repeat([]byte("what values have in common "), 600))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -463,7 +463,7 @@ func inventory(
 		if err != nil || values[0] == nil { // gone meanwhile
 			return err
 		}
-		d, err := dict.New(values[0])
+		d, err := frame.NewDictionary(values[0])
 		in.Sound[id] = err == nil && d.ID() == id
 		return pace.Wait(ctx, nil, 0, len(values[0]))
 	})

@@ -173,14 +173,14 @@ func dictionaries(t testing.TB) []*dict.Dictionary {
 	for i := range samples {
 		samples[i] = text(1000, uint64(100+i))
 	}
-	raw, err := dict.New(bytes.Join(samples[:8], nil))
+	raw, err := frame.NewDictionary(bytes.Join(samples[:8], nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range dict.Builders() {
 		content, err := b.Build(t.Context(), samples, 8<<10)
 		if err == nil && bytes.HasPrefix(content, trainedMagic) {
-			trained, err := dict.New(content)
+			trained, err := frame.NewDictionary(content)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -470,7 +470,7 @@ func TestStreamClosed(t *testing.T) {
 
 func TestBadDictionary(t *testing.T) {
 	b := append(slices.Clone(trainedMagic), bytes.Repeat([]byte{0xFF}, 1000)...)
-	d, err := dict.New(b)
+	d, err := frame.NewDictionary(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,7 +511,7 @@ func TestHostileTables(t *testing.T) {
 		if i%5 == 0 {
 			b = b[:r.IntN(tables)+16]
 		}
-		d, err := dict.New(b)
+		d, err := frame.NewDictionary(b)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -22,7 +23,7 @@ func TestClaim(t *testing.T) {
 	server := redisproc.ForTest(t)
 	registry, err := dict.NewRegistry(goredis.NewStore(open(t, server.Addr())), dict.RegistryOptions{Grace: 20 * time.Millisecond})
 	must(t, err)
-	d, err := dict.New([]byte(text(1) + text(2)))
+	d, err := frame.NewDictionary([]byte(text(1) + text(2)))
 	must(t, err, registry.Publish(ctx, "g", d, dict.Info{}))
 	entry := func() dict.Entry {
 		s, err := registry.State(ctx, "g")
@@ -66,7 +67,7 @@ func TestForbiddenClaim(t *testing.T) {
 	s := redisproc.ForTest(t)
 	admin := open(t, s.Addr())
 	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all", "-evalsha").Err())
-	d, err := dict.New([]byte(strings.Repeat("a dictionary ", 100)))
+	d, err := frame.NewDictionary([]byte(strings.Repeat("a dictionary ", 100)))
 	must(t, err)
 	registry, err := dict.NewRegistry(goredis.NewStore(admin), dict.RegistryOptions{})
 	must(t, err, registry.Publish(t.Context(), "users", d, dict.Info{}), registry.Activate(t.Context(), "users", d.ID(), true))

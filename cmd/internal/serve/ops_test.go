@@ -60,7 +60,7 @@ func TestRules(t *testing.T) {
 // variables that it has labels for.
 func TestSelectors(t *testing.T) {
 	m := newMetrics(t)
-	d, err := dict.New([]byte(strings.Repeat("what values have in common", 100)))
+	d, err := frame.NewDictionary([]byte(strings.Repeat("what values have in common", 100)))
 	if err != nil {
 		t.Fatal(err)
 	}

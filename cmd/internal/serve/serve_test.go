@@ -22,6 +22,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/prom"
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
 )
 
@@ -323,7 +324,7 @@ func TestMetrics(t *testing.T) {
 	m := newMetrics(t)
 	const group = "profiles/typed/json/zstd:3+dict"
 	m.Recorder(group).Record(t.Context(), stats.Event{Op: stats.Set, Keys: 1, Plain: 400, Stored: 100})
-	d, err := dict.New([]byte(strings.Repeat("what values have in common", 100)))
+	d, err := frame.NewDictionary([]byte(strings.Repeat("what values have in common", 100)))
 	if err != nil {
 		t.Fatal(err)
 	}

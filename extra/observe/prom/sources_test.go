@@ -15,6 +15,7 @@ import (
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/prom"
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -138,7 +139,7 @@ func TestSourcesOfRealOnes(t *testing.T) {
 	if n := testutil.CollectAndCount(c, "bale_dictionary_published_timestamp_seconds"); n != 0 {
 		t.Errorf("%d dictionaries before there is one", n)
 	}
-	d, err := dict.New([]byte(strings.Repeat("what values have in common", 100)))
+	d, err := frame.NewDictionary([]byte(strings.Repeat("what values have in common", 100)))
 	if err != nil {
 		t.Fatal(err)
 	}
