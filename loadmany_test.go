@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -298,5 +299,44 @@ func TestGetOrLoadManyAtOnce(t *testing.T) {
 		if n := loads[i].Load(); n != 1 {
 			t.Errorf("k%d was loaded %d times", i, n)
 		}
+	}
+}
+
+// TestGetOrLoadManyBudget: a value beyond the budget is not read on its own after that, and stays.
+func TestGetOrLoadManyBudget(t *testing.T) {
+	store := &counted{clockwork: newClockwork()}
+	const size = 1000
+	p := newPacker(t, PackerOptions{MaxSize: size, Budget: 2 * size})
+	c, err := New(store, Options[string]{Packer: p, TTL: time.Minute, Load: LoadOptions{Beta: -1, ReplaceUnreadable: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	src := &manySource{values: map[string]string{}}
+	stored := strings.Repeat("x", size-2) // and quotation marks
+	var keys []string
+	for i := range 10 {
+		key := fmt.Sprint("k", i)
+		if err := c.Set(t.Context(), key, stored); err != nil {
+			t.Fatal(err)
+		}
+		keys, src.values[key] = append(keys, key), "loaded"
+	}
+	before := maps.Clone(store.values)
+	got, err := c.GetOrLoadMany(t.Context(), keys, src.load)
+	if err != nil || len(got) != len(keys) {
+		t.Fatalf("%d values, %v", len(got), err)
+	}
+	read := 0
+	for _, e := range got {
+		if e.Value == stored {
+			read++
+		}
+	}
+	if read != 2 {
+		t.Errorf("%d values of %d bytes are decoded, and Budget is %d", read, size, 2*size)
+	}
+	if diff := cmp.Diff(before, store.values); diff != "" {
+		t.Errorf("values that were not read are replaced: %s", diff)
 	}
 }
