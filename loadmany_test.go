@@ -2,6 +2,7 @@ package bale
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -339,4 +340,45 @@ func TestGetOrLoadManyBudget(t *testing.T) {
 	if diff := cmp.Diff(before, store.values); diff != "" {
 		t.Errorf("values that were not read are replaced: %s", diff)
 	}
+}
+
+// contended has a lock that another process takes and gives back between any two commands.
+type contended struct {
+	*clockwork
+	key string
+}
+
+func (s *contended) Get(ctx context.Context, key string) ([]byte, error) {
+	if key == s.key {
+		return []byte("absent:" + rand.Text()), nil
+	}
+	return s.clockwork.Get(ctx, key)
+}
+
+func (s *contended) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	if key == s.key {
+		return false, nil
+	}
+	return s.clockwork.Swap(ctx, key, old, value, ttl)
+}
+
+// TestGetOrLoadManyContended: a key whose lock cannot be had does not hold up the others.
+func TestGetOrLoadManyContended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, &contended{newClockwork(), "a:lock"}, LoadOptions{Lock: time.Second, Timeout: 10 * time.Second})
+		var loaded time.Duration
+		start := time.Now()
+		got, err := c.GetOrLoadMany(t.Context(), []string{"a", "b"}, func(_ context.Context, keys []string) (map[string]string, error) {
+			if slices.Contains(keys, "b") {
+				loaded = time.Since(start)
+			}
+			return map[string]string{"a": "A", "b": "B"}, nil
+		})
+		if failed, ok := errors.AsType[KeyErrors](err); !ok || len(failed) != 1 || failed[0].Key != "a" || got["b"].Value != "B" {
+			t.Errorf("%v, %v", got, err)
+		}
+		if loaded > time.Second {
+			t.Errorf("b was loaded after %v", loaded)
+		}
+	})
 }
