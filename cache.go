@@ -464,7 +464,7 @@ func (c *Cache[T]) codecError(op string, err error, p any) error {
 	} else if err == nil {
 		return nil
 	}
-	return &codec.Error{Op: op, Codec: fmt.Sprintf("%T", c.codec), Type: reflect.TypeFor[T]().String(), Err: err}
+	return &codec.Error{Op: op, Codec: fmt.Sprintf("%T", c.codec), Type: reflect.TypeFor[T]().String(), Err: noMiss(err)}
 }
 
 // encode appends the stored form of v to dst, with a freshness if there is one.

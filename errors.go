@@ -47,6 +47,15 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 )
 
+// noMiss is an error of something that reads a value, and may have looked for something else. An
+// ErrNotFound in it would make the value a miss, and a load would overwrite it.
+func noMiss(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
 // DecodeError reports how the unreadable value was packed.
 type DecodeError struct {
 	Algorithm    frame.Algorithm

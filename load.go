@@ -66,9 +66,9 @@ type LoadOptions struct {
 	// each read of an unreadable value is a load until the value expires. Turn it on only for keys
 	// that belong to this cache alone. Leave it off while two versions of a program run with
 	// different codecs: each would replace the other's values. It never replaces a stream (package
-	// stream), nor a value whose dictionary could not be looked up because the registry did not
-	// answer. For each replaced value the Recorder receives a stats.Replace, and Options.Log a
-	// warning.
+	// stream), a value beyond PackerOptions.Budget, or one whose dictionary could not be looked up
+	// because the registry did not answer. For each replaced value the Recorder receives a
+	// stats.Replace, and Options.Log a warning.
 	ReplaceUnreadable bool
 
 	// Timeout bounds a load: its context ends then. Defaults to 30 s.
@@ -348,8 +348,13 @@ func (c *Cache[T]) oldOf(call *loading[T], f *flight[T]) (Entry[T], bool) {
 
 // replaceable reports whether GetOrLoad may overwrite a value that could not be read for err.
 func (l *loader[T]) replaceable(err error) bool {
-	if !l.options.ReplaceUnreadable || errors.Is(err, errNoAnswer) || errors.Is(err, errStream) || errors.Is(err, os.ErrClosed) {
+	if !l.options.ReplaceUnreadable {
 		return false
+	}
+	for _, of := range []error{errNoAnswer, errStream, os.ErrClosed, ErrBudget} { // which say nothing about the value
+		if errors.Is(err, of) {
+			return false
+		}
 	}
 	switch ErrorClass(err) {
 	case stats.Corrupt, stats.TooLarge, stats.UnknownDictionary, stats.UnknownAlgorithm, stats.Codec:

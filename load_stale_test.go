@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
@@ -673,6 +674,7 @@ func TestNotReplaced(t *testing.T) {
 		"no registry":       {unknown, errors.New("dial tcp: connection refused"), false},
 		"a slow registry":   {unknown, context.DeadlineExceeded, false},
 		"no such one there": {unknown, ErrUnknownDictionary, true},
+		"a miss elsewhere":  {unknown, fmt.Errorf("dictionary: %w", ErrNotFound), false},
 		"a stream":          {append(frame.Header{Algorithm: frame.Chunks, Length: 3}.Append(nil), "xyz"...), nil, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -684,6 +686,9 @@ func TestNotReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
+			if _, err := c.Get(t.Context(), "k"); err == nil || errors.Is(err, ErrNotFound) {
+				t.Errorf("%s: a value that is there is a miss: %v", name, err)
+			}
 			if v, err := valueOf(c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return "loaded", nil })); v != "loaded" || err != nil {
 				t.Errorf("%s: %q, %v", name, v, err)
 			}
@@ -691,6 +696,38 @@ func TestNotReplaced(t *testing.T) {
 				t.Errorf("%s: replaced %v", name, replaced)
 			}
 		})
+	}
+}
+
+// lookingUp is a codec that looks for something else to decode with, and does not find it.
+type lookingUp struct{ codec.JSON[string] }
+
+func (lookingUp) Decode([]byte, *string) error { return fmt.Errorf("its key: %w", ErrNotFound) }
+
+// TestCodecIsNoMiss: a value is there, whatever its codec did not find.
+func TestCodecIsNoMiss(t *testing.T) {
+	store := newClockwork()
+	c, err := New(store, Options[string]{Codec: lookingUp{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx := t.Context()
+	if err := c.Set(ctx, "k", "value"); err != nil {
+		t.Fatal(err)
+	}
+	before := bytes.Clone(store.values["k"])
+	if _, err := c.Get(ctx, "k"); !errors.Is(err, ErrCodec) || errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if _, err := c.GetMany(ctx, "k"); !errors.Is(err, ErrCodec) {
+		t.Error(err)
+	}
+	if v, err := valueOf(c.GetOrLoad(ctx, "k", func(context.Context) (string, error) { return "loaded", nil })); v != "loaded" || err != nil {
+		t.Errorf("%q, %v", v, err)
+	}
+	if !bytes.Equal(store.values["k"], before) {
+		t.Errorf("overwritten by %q", store.values["k"])
 	}
 }
 

@@ -282,8 +282,8 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 			}
 		default:
 			waitedFor = holder
-			l.settle()
 		}
+		l.settle()
 		rested = true
 		select {
 		case <-ctx.Done():

@@ -2,10 +2,12 @@ package bale
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -299,4 +301,84 @@ func TestGetOrLoadManyAtOnce(t *testing.T) {
 			t.Errorf("k%d was loaded %d times", i, n)
 		}
 	}
+}
+
+// TestGetOrLoadManyBudget: a value beyond the budget is not read on its own after that, and stays.
+func TestGetOrLoadManyBudget(t *testing.T) {
+	store := &counted{clockwork: newClockwork()}
+	const size = 1000
+	p := newPacker(t, PackerOptions{MaxSize: size, Budget: 2 * size})
+	c, err := New(store, Options[string]{Packer: p, TTL: time.Minute, Load: LoadOptions{Beta: -1, ReplaceUnreadable: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	src := &manySource{values: map[string]string{}}
+	stored := strings.Repeat("x", size-2) // and quotation marks
+	var keys []string
+	for i := range 10 {
+		key := fmt.Sprint("k", i)
+		if err := c.Set(t.Context(), key, stored); err != nil {
+			t.Fatal(err)
+		}
+		keys, src.values[key] = append(keys, key), "loaded"
+	}
+	before := maps.Clone(store.values)
+	got, err := c.GetOrLoadMany(t.Context(), keys, src.load)
+	if err != nil || len(got) != len(keys) {
+		t.Fatalf("%d values, %v", len(got), err)
+	}
+	read := 0
+	for _, e := range got {
+		if e.Value == stored {
+			read++
+		}
+	}
+	if read != 2 {
+		t.Errorf("%d values of %d bytes are decoded, and Budget is %d", read, size, 2*size)
+	}
+	if diff := cmp.Diff(before, store.values); diff != "" {
+		t.Errorf("values that were not read are replaced: %s", diff)
+	}
+}
+
+// contended has a lock that another process takes and gives back between any two commands.
+type contended struct {
+	*clockwork
+	key string
+}
+
+func (s *contended) Get(ctx context.Context, key string) ([]byte, error) {
+	if key == s.key {
+		return []byte("absent:" + rand.Text()), nil
+	}
+	return s.clockwork.Get(ctx, key)
+}
+
+func (s *contended) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	if key == s.key {
+		return false, nil
+	}
+	return s.clockwork.Swap(ctx, key, old, value, ttl)
+}
+
+// TestGetOrLoadManyContended: a key whose lock cannot be had does not hold up the others.
+func TestGetOrLoadManyContended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, &contended{newClockwork(), "a:lock"}, LoadOptions{Lock: time.Second, Timeout: 10 * time.Second})
+		var loaded time.Duration
+		start := time.Now()
+		got, err := c.GetOrLoadMany(t.Context(), []string{"a", "b"}, func(_ context.Context, keys []string) (map[string]string, error) {
+			if slices.Contains(keys, "b") {
+				loaded = time.Since(start)
+			}
+			return map[string]string{"a": "A", "b": "B"}, nil
+		})
+		if failed, ok := errors.AsType[KeyErrors](err); !ok || len(failed) != 1 || failed[0].Key != "a" || got["b"].Value != "B" {
+			t.Errorf("%v, %v", got, err)
+		}
+		if loaded > time.Second {
+			t.Errorf("b was loaded after %v", loaded)
+		}
+	})
 }

@@ -49,12 +49,12 @@ type PackerOptions struct {
 	// frame that it would not read. Defaults to 64 MiB.
 	MaxSize int
 
-	// Budget bounds the decoded bytes of one operation on many values: a GetMany or GetEntries, and
-	// a command or pipeline through the hook of package goredis. A value beyond it is ErrBudget,
-	// and nothing is allocated for it. Plain values do not count. For values above 1 MiB it
-	// is also a limit across all callers of the Packer: together they decode at most Budget bytes
-	// at a time, and others wait. Defaults to 256 MiB, or to MaxSize if that is larger; at least
-	// MaxSize.
+	// Budget bounds the decoded bytes of one operation on many values: a GetMany, GetEntries or
+	// GetOrLoadMany, and a command or pipeline through the hook of package goredis. A value beyond
+	// it is ErrBudget, and nothing is allocated for it; GetOrLoadMany loads it. Plain values do not
+	// count. For values above 1 MiB it is also a limit across all callers of the Packer: together
+	// they decode at most Budget bytes at a time, and others wait. Defaults to 256 MiB, or to
+	// MaxSize if that is larger; at least MaxSize.
 	Budget int
 
 	// Strict treats a value with a frame's first bytes and a wrong header check as damaged:
@@ -338,7 +338,7 @@ func (p *Packer) decode(r Compressor, dst, payload []byte, h *frame.Header) ([]b
 	out, err := r.Decompress(dst, payload, int(h.Length))
 	if err != nil {
 		if !errors.Is(err, os.ErrClosed) { // which says nothing about the value
-			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+			err = fmt.Errorf("%w: %w", ErrCorrupt, noMiss(err))
 		}
 		return dst, decodeError(h, err)
 	}
@@ -371,6 +371,7 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error
 		return nil, fmt.Errorf("%w: %w", ErrUnknownAlgorithm, errStream)
 	}
 	r, err := p.compressors.Reader(ctx, h.Algorithm, h.DictionaryID)
+	err = noMiss(err)
 	if err != nil && h.DictionaryID != 0 && !errors.Is(err, ErrUnknownAlgorithm) && !errors.Is(err, ErrUnknownDictionary) {
 		err = fmt.Errorf("%w: %w: %w", ErrUnknownDictionary, errNoAnswer, err)
 	}
