@@ -417,7 +417,7 @@ func inventory(
 		looked[name] = true
 		switch st, err := r.State(ctx, name); {
 		case errors.Is(err, dict.ErrInvalid), errors.Is(err, dict.ErrCorrupt):
-			in.Unreadable = append(in.Unreadable, dictionaries.UnreadableGroup{Name: name, Cause: cli.Told(err)})
+			in.Unreadable = append(in.Unreadable, dictionaries.UnreadableGroup{Name: printable.Name(name), Cause: cli.Told(err)})
 		case err != nil:
 			return err
 		default:

@@ -1,6 +1,7 @@
 package dictops
 
 import (
+	"encoding/json"
 	"io"
 	"strings"
 	"testing"
@@ -31,5 +32,21 @@ func TestReplacedServer(t *testing.T) {
 	err = allScanned(ctx, r)
 	if want := "so it was emptied or replaced. If its old values are gone for good: bale dict servers --forget " + joined[0].ID; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// TestLongName: of a name that no group can have, the JSON has the start.
+func TestLongName(t *testing.T) {
+	ctx := t.Context()
+	client, at := clitest.Server(t)
+	clitest.OK(t, client.Set(ctx, dict.DefaultPrefix+"groups", "no list", 0).Err(),
+		client.Set(ctx, dict.DefaultPrefix+"group:"+strings.Repeat("g", 1<<20), "{}", 0).Err())
+	list, err := Run(ctx, registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{at}, Prefix: dict.DefaultPrefix}, Options{}, List)
+	if err == nil || list == nil {
+		t.Fatalf("%v, %v", list, err)
+	}
+	text, err := json.Marshal(list)
+	if err != nil || len(text) > 4<<10 || !strings.Contains(string(text), "ggg... (1 MB)") {
+		t.Errorf("%d bytes of JSON, %v", len(text), err)
 	}
 }
