@@ -203,7 +203,7 @@ func fail(w io.Writer, name, why string) {
 
 // packagePrefix is what errors of the library start with, for programs to know where they come
 // from.
-var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame|stats|stream): `)
+var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame|stats|eventfile|stream): `)
 
 // argumentsTold is what servers add to the error of a command that they do not know. The arguments
 // may be values.
