@@ -161,7 +161,7 @@ type readOnly struct{ *memory }
 
 var errNoPermission = errors.New("NOPERM")
 
-func (readOnly) Touch(context.Context, ...string) ([]bool, error) { return nil, errNoPermission }
+func (readOnly) Refresh(context.Context, ...string) ([]bool, error) { return nil, errNoPermission }
 func (readOnly) Swap(context.Context, string, []byte, []byte, time.Duration) (bool, error) {
 	return false, errNoPermission
 }
