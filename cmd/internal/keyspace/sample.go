@@ -158,7 +158,11 @@ func (s *sampling) add(ctx context.Context, v Value) bool {
 		return false
 	case len(plain) > 0:
 		s.size += len(plain)
-		s.ranked = append(s.ranked, ranked{Rank(s.Seed, v.Key+"\x00"+v.Field), bytes.Clone(plain)})
+		name := v.Key // a string has the rank that advise gives it
+		if v.Field != "" {
+			name += "\x00" + v.Field
+		}
+		s.ranked = append(s.ranked, ranked{Rank(s.Seed, name), bytes.Clone(plain)})
 	}
 	return true
 }
