@@ -48,7 +48,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	got, err := packer.Unpack(nil, packed)
+	got, err := packer.Unpack(context.Background(), nil, packed)
 	if err != nil || string(got) != string(value) || len(packed) >= len(value) {
 		log.Fatalf("%d bytes of %d: %v", len(packed), len(value), err)
 	}
