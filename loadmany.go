@@ -20,16 +20,14 @@ import (
 // GetOrLoadMany still returns the others. A miss is no error.
 func (c *Cache[T]) GetOrLoadMany(ctx context.Context, keys []string, load func(ctx context.Context, keys []string) (map[string]T, error), e ...Expiry) (map[string]Entry[T], error) {
 	entries := make(map[string]Entry[T], len(keys))
-	calls := make(map[string]*loading[T], len(keys))
+	if len(keys) == 0 {
+		return entries, nil
+	}
+	if _, err := c.expiry(e); err != nil {
+		return entries, &KeyError{"load", keys[0], err}
+	}
 	store := combine(c.store)
 	early, misses := newMany(c, load), newMany(c, load)
-	for _, key := range keys {
-		expiry, err := c.expiry(e)
-		if err != nil {
-			return entries, &KeyError{"load", key, err}
-		}
-		calls[key] = &loading[T]{cache: c, store: store, key: key, expiry: expiry}
-	}
 	var lock sync.Mutex // of entries and failed
 	var failed KeyErrors
 	add := func(key string, entry Entry[T], err error) {
@@ -47,18 +45,20 @@ func (c *Cache[T]) GetOrLoadMany(ctx context.Context, keys []string, load func(c
 		}
 	}
 	var waiting sync.WaitGroup
+	calls := map[string]bool{} // keys that need more than what is read
 	look := func(key string, v T, fresh *freshness, stored []byte, err error) {
-		call := calls[key]
-		if call == nil {
+		if calls[key] {
 			return // a key that was given twice
 		}
-		delete(calls, key)
 		good := err == nil && !fresh.expired(time.Now)
 		ahead := good && c.early(fresh)
 		if good && !ahead {
 			add(key, Entry[T]{Value: v, Expires: fresh.Expires}, nil)
 			return
 		}
+		calls[key] = true
+		expiry, _ := c.expiry(e) // with a jitter of its own
+		call := &loading[T]{cache: c, store: store, key: key, expiry: expiry}
 		if ahead {
 			early.add(call)
 		}
@@ -75,9 +75,11 @@ func (c *Cache[T]) GetOrLoadMany(ctx context.Context, keys []string, load func(c
 	patient, cancel := c.patient(ctx)
 	err := c.getMany(patient, keys, look)
 	cancel()
-	for key := range calls { // of none the value is known
-		var zero T
-		look(key, zero, &freshness{}, nil, err)
+	if _, some := errors.AsType[KeyErrors](err); err != nil && !some {
+		for _, key := range keys { // of none the value is known
+			var zero T
+			look(key, zero, &freshness{}, nil, err)
+		}
 	}
 	early.settle("")
 	misses.settle("")

@@ -242,6 +242,22 @@ func TestGetOrLoadManyFails(t *testing.T) {
 	})
 }
 
+// TestGetOrLoadManyWithoutRedis: values are loaded, by one call, and nothing is written.
+func TestGetOrLoadManyWithoutRedis(t *testing.T) {
+	store := newMemory()
+	store.fail = errors.New("Redis is down")
+	c, _ := newLoading(t, store, LoadOptions{})
+	src := &manySource{values: map[string]string{"a": "A", "b": "B"}}
+	got, err := c.GetOrLoadMany(t.Context(), []string{"a", "b", "c", "a"}, src.load)
+	if diff := cmp.Diff(src.values, valuesOf(got)); diff != "" || err != nil {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	src.loaded(t, []string{"a", "b", "c"})
+	if store.writes > 0 {
+		t.Errorf("%d writes", store.writes)
+	}
+}
+
 // TestGetOrLoadManyAhead: values are loaded ahead of their expiry by one call, for which nobody
 // waits.
 func TestGetOrLoadManyAhead(t *testing.T) {
