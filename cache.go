@@ -116,28 +116,22 @@ func (c *Cache[T]) GetEntry(ctx context.Context, key string) (Entry[T], error) {
 	case err == nil || fresh.Absent:
 		e := Entry[T]{Value: v, Expires: fresh.Expires, Absent: fresh.Absent}
 		if err == nil && e.Expires.IsZero() {
-			e.Expires = c.Expires(ctx, key)
+			e.Expires = c.Expires(ctx, key)[0]
 		}
 		return e, err
 	}
 	return Entry[T]{}, err
 }
 
-// Expires asks the Store when a key expires. The zero time means never, or that the Store has no
-// PTTL. If PTTL fails, or takes longer than LoadOptions.Patience, the result is the time of the
-// call.
-func (c *Cache[T]) Expires(ctx context.Context, key string) (expires time.Time) {
-	c.ages(ctx, []string{key}, func(_ string, e time.Time) { expires = e })
-	return expires
-}
-
-// ages asks the Store for the expiry of keys whose values have none inside. Without PTTL it stays
-// unknown. If PTTL fails, as for a user who may not call it, or takes longer than Patience, they
-// expire now: then nobody caches the value beyond its end.
-func (c *Cache[T]) ages(ctx context.Context, keys []string, set func(key string, expires time.Time)) {
+// Expires asks the Store when keys expire, for values that do not carry their expiry inside. It
+// returns a time for each key, in their order. The zero time means never, or that the Store has no
+// PTTL. If PTTL fails, as for a user who may not call it, or takes longer than
+// LoadOptions.Patience, the keys expire now: then nobody caches the values beyond their end.
+func (c *Cache[T]) Expires(ctx context.Context, keys ...string) []time.Time {
+	expires := make([]time.Time, len(keys))
 	store, ok := c.store.(aging)
 	if !ok || len(keys) == 0 {
-		return
+		return expires
 	}
 	patient, cancel := c.patient(ctx)
 	defer cancel()
@@ -147,19 +141,20 @@ func (c *Cache[T]) ages(ctx context.Context, keys []string, set func(key string,
 		err = fmt.Errorf("PTTL of %d keys has returned %d", len(keys), len(ttls))
 	}
 	if err != nil {
-		for _, key := range keys {
-			set(key, now)
+		for i := range expires {
+			expires[i] = now
 		}
 		if c.log != nil && ctx.Err() == nil && c.ageless.CompareAndSwap(false, true) {
 			c.log.Warn("bale: cannot ask when keys expire, so that near keeps no values of Set: allow PTTL", "key", keys[0], "error", err)
 		}
-		return
+		return expires
 	}
 	for i, ms := range ttls {
 		if ms != -1 {
-			set(keys[i], now.Add(time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond)))*time.Millisecond))
+			expires[i] = now.Add(time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond)
 		}
 	}
+	return expires
 }
 
 // get is Get that returns the age of the value and its stored form. It returns old values, too.
@@ -264,11 +259,11 @@ func (c *Cache[T]) GetEntries(ctx context.Context, keys ...string) (map[string]E
 			ageless = append(ageless, key)
 		}
 	})
-	c.ages(ctx, ageless, func(key string, expires time.Time) {
-		e := entries[key]
+	for i, expires := range c.Expires(ctx, ageless...) {
+		e := entries[ageless[i]]
 		e.Expires = expires
-		entries[key] = e
-	})
+		entries[ageless[i]] = e
+	}
 	return entries, err
 }
 

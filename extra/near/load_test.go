@@ -64,18 +64,14 @@ func TestOldValueIsNotKept(t *testing.T) {
 	ctx := t.Context()
 	store := &gated{Store: newStore(t, redisproc.ForTest(t).Addr())}
 	near, cache := over(t, store, Options[int]{}, bale.LoadOptions{StaleIfError: time.Hour, Beta: -1})
-	type getOrLoad func(context.Context, string, func(context.Context) (int, error), ...bale.Expiry) (int, error)
-	past := func(ctx context.Context, key string, load func(context.Context) (int, error), e ...bale.Expiry) (int, error) {
-		entry, err := cache.GetOrLoad(ctx, key, load, e...)
-		return entry.Value, err
-	}
-	for name, first := range map[string]getOrLoad{"by it": near.GetOrLoad, "past it": past} {
+	type method func(context.Context, string, func(context.Context) (int, error), ...bale.Expiry) (bale.Entry[int], error)
+	for name, first := range map[string]method{"by it": near.GetOrLoad, "past it": cache.GetOrLoad} {
 		t.Run("loaded "+name, func(t *testing.T) {
 			soon := bale.TTL(20 * time.Millisecond)
 			if _, err := near.Delete(ctx, "k"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { return 1, nil }, soon); err != nil {
+			if _, err := getOrLoad(ctx, near, "k", func(context.Context) (int, error) { return 1, nil }, soon); err != nil {
 				t.Fatal(err)
 			}
 			near.drop("k")
@@ -86,15 +82,15 @@ func TestOldValueIsNotKept(t *testing.T) {
 			before := store.gets.Load()
 			loading, gate := make(chan struct{}, callers+1), make(chan struct{})
 			var all sync.WaitGroup
-			get := func(from getOrLoad) {
+			get := func(from method) {
 				all.Go(func() {
 					v, err := from(ctx, "k", func(context.Context) (int, error) {
 						loading <- struct{}{}
 						<-gate
 						return 0, errors.New("down")
 					}, soon)
-					if v != 1 || err != nil {
-						t.Errorf("got %d, %v", v, err)
+					if v.Value != 1 || !v.Stale || err != nil {
+						t.Errorf("got %+v, %v", v, err)
 					}
 				})
 			}
@@ -139,7 +135,7 @@ func TestWriteWhileLoading(t *testing.T) {
 			loading, gate := make(chan struct{}, 1), make(chan struct{})
 			var all sync.WaitGroup
 			all.Go(func() {
-				v, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) {
+				v, err := getOrLoad(ctx, near, "k", func(context.Context) (int, error) {
 					loading <- struct{}{}
 					<-gate
 					return 1, nil
@@ -155,7 +151,7 @@ func TestWriteWhileLoading(t *testing.T) {
 			quiet(t, near)
 			get := func(when string) {
 				t.Helper()
-				if v, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { return 4, nil }, bale.TTL(time.Hour)); v != test.want || err != nil {
+				if v, err := getOrLoad(ctx, near, "k", func(context.Context) (int, error) { return 4, nil }, bale.TTL(time.Hour)); v != test.want || err != nil {
 					t.Errorf("%s GetOrLoad gets %d, %v", when, v, err)
 				}
 				if v, err := near.Get(ctx, "k"); v != test.want || err != nil {
@@ -194,7 +190,7 @@ func TestDeletesAgainstLoaders(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := near.GetOrLoad(ctx, "k", load, bale.TTL(time.Hour)); err != nil {
+				if _, err := getOrLoad(ctx, near, "k", load, bale.TTL(time.Hour)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -208,7 +204,7 @@ func TestDeletesAgainstLoaders(t *testing.T) {
 			t.Error(err)
 			break
 		}
-		if got, err := near.GetOrLoad(ctx, "k", load, bale.TTL(time.Hour)); err != nil || got != n {
+		if got, err := getOrLoad(ctx, near, "k", load, bale.TTL(time.Hour)); err != nil || got != n {
 			t.Errorf("%d was to be loaded, got %d, %v", n, got, err)
 			break
 		}
@@ -240,7 +236,7 @@ func TestOneReadingByLoaders(t *testing.T) {
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() {
-				v, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { loads.Add(1); return 1, nil }, bale.TTL(time.Hour))
+				v, err := getOrLoad(ctx, near, "k", func(context.Context) (int, error) { loads.Add(1); return 1, nil }, bale.TTL(time.Hour))
 				if v != 1 || err != nil {
 					t.Errorf("got %d, %v", v, err)
 				}
@@ -263,11 +259,11 @@ func TestGetDoesNotWaitForALoad(t *testing.T) {
 	loading, gate := make(chan struct{}, 1), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
-		near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil }, bale.TTL(time.Hour))
+		getOrLoad(ctx, near, "k", func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil }, bale.TTL(time.Hour))
 	})
 	next(t, loading)
 	if v, err := near.Get(ctx, "k"); !errors.Is(err, bale.ErrNotFound) {
-		t.Errorf("%d, %v", v, err)
+		t.Errorf("%+v, %v", v, err)
 	}
 	if v, err := near.GetMany(ctx, "k"); err != nil || len(v) != 0 {
 		t.Errorf("%v, %v", v, err)
@@ -291,7 +287,7 @@ func TestLaterReadingStays(t *testing.T) {
 	var first sync.WaitGroup
 	first.Go(func() {
 		if v, err := near.Get(ctx, "k"); v != 1 || err != nil {
-			t.Errorf("%d, %v", v, err)
+			t.Errorf("%+v, %v", v, err)
 		}
 	})
 	next(t, store.read) // it has got 1
@@ -303,7 +299,7 @@ func TestLaterReadingStays(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		second <- v
+		second <- v.Value
 	}()
 	if v := <-second; v != 2 {
 		t.Errorf("%d", v)
@@ -323,7 +319,7 @@ func TestRefreshAhead(t *testing.T) {
 	var loads atomic.Int64
 	get := func(want int) {
 		t.Helper()
-		if v, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) { return int(loads.Add(1)), nil }, bale.TTL(time.Hour)); v != want || err != nil {
+		if v, err := getOrLoad(ctx, near, "k", func(context.Context) (int, error) { return int(loads.Add(1)), nil }, bale.TTL(time.Hour)); v != want || err != nil {
 			t.Errorf("got %d, %v; want %d", v, err, want)
 		}
 	}
@@ -352,7 +348,7 @@ func TestContextsOfLoaders(t *testing.T) {
 	get := func() context.CancelFunc {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			v, err := near.GetOrLoad(ctx, "k", func(ctx context.Context) (int, error) {
+			v, err := getOrLoad(ctx, near, "k", func(ctx context.Context) (int, error) {
 				loads.Add(1)
 				loading <- struct{}{}
 				select {
@@ -423,11 +419,11 @@ func TestLeftLoadIsNotJoined(t *testing.T) {
 		<-hold
 		return bale.Entry[int]{}, ctx.Err()
 	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("one who gives up: %d, %v", v, err)
+		t.Errorf("one who gives up: %+v, %v", v, err)
 	}
 	quiet(t, near)
-	if v, err := near.miss(t.Context(), w, near.now(), func(context.Context) (bale.Entry[int], error) { return bale.Entry[int]{Value: 1}, nil }); v != 1 || err != nil {
-		t.Errorf("%d, %v", v, err)
+	if v, err := near.miss(t.Context(), w, near.now(), func(context.Context) (bale.Entry[int], error) { return bale.Entry[int]{Value: 1}, nil }); v.Value != 1 || err != nil {
+		t.Errorf("%+v, %v", v, err)
 	}
 	close(hold)
 }
@@ -447,7 +443,7 @@ func TestPanicWhileLoading(t *testing.T) {
 			var all sync.WaitGroup
 			for range callers {
 				all.Go(func() {
-					_, err := near.GetOrLoad(t.Context(), "k", func(context.Context) (int, error) {
+					_, err := getOrLoad(t.Context(), near, "k", func(context.Context) (int, error) {
 						if what == "load" {
 							panic("as it is told")
 						}
@@ -477,16 +473,16 @@ func TestInvalidExpiry(t *testing.T) {
 	loading, gate := make(chan struct{}, 1), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
-		v, err := near.GetOrLoad(t.Context(), "k", func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil }, bale.TTL(time.Hour))
+		v, err := getOrLoad(t.Context(), near, "k", func(context.Context) (int, error) { loading <- struct{}{}; <-gate; return 1, nil }, bale.TTL(time.Hour))
 		if v != 1 || err != nil {
-			t.Errorf("%d, %v", v, err)
+			t.Errorf("%+v, %v", v, err)
 		}
 	})
 	next(t, loading)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so that it does not wait
 	var keyErr *bale.KeyError
-	if _, err := near.GetOrLoad(ctx, "k", none, bale.TTL(-1)); !errors.Is(err, bale.ErrInvalid) || !errors.As(err, &keyErr) || keyErr.Key != "k" {
+	if _, err := getOrLoad(ctx, near, "k", none, bale.TTL(-1)); !errors.Is(err, bale.ErrInvalid) || !errors.As(err, &keyErr) || keyErr.Key != "k" {
 		t.Error(err)
 	}
 	close(gate)

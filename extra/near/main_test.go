@@ -220,3 +220,9 @@ func (s slow) Write(b []byte) (int, error) {
 	<-thawed
 	return s.to.Write(b)
 }
+
+// getOrLoad is GetOrLoad for the value alone.
+func getOrLoad[T any](ctx context.Context, c *Cache[T], key string, load func(context.Context) (T, error), e ...bale.Expiry) (T, error) {
+	entry, err := c.GetOrLoad(ctx, key, load, e...)
+	return entry.Value, err
+}

@@ -147,8 +147,7 @@ type Cache[T any] struct {
 
 // entry is a kept value or miss. It never changes.
 type entry[T any] struct {
-	v      T
-	absent bool          // a cached miss
+	bale.Entry[T]
 	read   time.Duration // when Redis was asked, on the Cache's clock
 	until  time.Duration // when it expires or is too old, on the same clock
 	resets uint64        // resets before it was read
@@ -169,12 +168,15 @@ type want struct {
 	load bool
 }
 
-// gaveUp is the error of a call whose context ended while it waited, as bale.Cache has it.
-func (w want) gaveUp(ctx context.Context) error {
-	if w.load {
-		return &bale.KeyError{Op: "load", Key: w.key, Err: context.Cause(ctx)}
+// failed makes an error the error of the key.
+func (w want) failed(err error) *bale.KeyError {
+	if e, ok := errors.AsType[*bale.KeyError](err); ok && e.Key == w.key {
+		return e
 	}
-	return &bale.KeyError{Op: "get", Key: w.key, Err: ctx.Err()}
+	if w.load {
+		return &bale.KeyError{Op: "load", Key: w.key, Err: err}
+	}
+	return &bale.KeyError{Op: "get", Key: w.key, Err: err}
 }
 
 // flight is a read of one key, for all callers that want it. It stays in its shard as long as its
@@ -186,13 +188,12 @@ type flight[T any] struct {
 	cancel  context.CancelCauseFunc // of a load, for the last call that leaves
 	cause   error                   // why calls have left, a deadline before all, under the shard's lock
 
-	done   chan struct{} // closed when the fields below are set
-	v      T
-	absent bool // a cached miss; err is ErrNotFound
-	err    error
-	until  time.Duration // when the value or miss expires or is too old
-	size   int64         // of the value, 0 for none that may be kept
-	again  bool          // it failed for the reader's context: the others read for themselves
+	done  chan struct{} // closed when the fields below are set
+	entry bale.Entry[T]
+	err   error         // ErrNotFound for a cached miss, too
+	until time.Duration // when the value or miss expires or is too old
+	size  int64         // of the value, 0 for none that may be kept
+	again bool          // it failed for the reader's context: the others read for themselves
 }
 
 var (
@@ -290,8 +291,8 @@ func (c *Cache[T]) changed(keys []string) {
 		c.reset()
 		return
 	}
-	c.changes.Add(uint64(len(keys)))
 	c.drop(keys...)
+	c.changes.Add(uint64(len(keys)))
 }
 
 // Close stops all goroutines, waits for them, and drops the values. The Cache still works, like the
@@ -334,14 +335,6 @@ func (c *Cache[T]) kept(key string, now time.Duration) *entry[T] {
 	return e
 }
 
-// served returns a caller's value of an entry, or ErrNotFound for a miss.
-func (c *Cache[T]) served(e *entry[T]) (v T, err error) {
-	if e.absent {
-		return v, bale.ErrNotFound
-	}
-	return c.give(e.v), nil
-}
-
 // maxAgeOf is the maximum age of a key's value. If Invalidations do not cover the key, it is the
 // same as without them.
 func (c *Cache[T]) maxAgeOf(key string) time.Duration {
@@ -351,12 +344,23 @@ func (c *Cache[T]) maxAgeOf(key string) time.Duration {
 	return min(c.maxAge, defaultMaxAge)
 }
 
-// give returns a caller's copy of a shared value.
-func (c *Cache[T]) give(v T) T {
-	if c.clone != nil {
-		return c.clone(v)
+// give returns a caller's copy of a shared value, or ErrNotFound for a cached miss.
+func (c *Cache[T]) give(e bale.Entry[T]) (bale.Entry[T], error) {
+	if e.Absent {
+		return e, bale.ErrNotFound
 	}
-	return v
+	if c.clone != nil {
+		e.Value = c.clone(e.Value)
+	}
+	return e, nil
+}
+
+// result is what a caller gets of a read that is done.
+func (c *Cache[T]) result(f *flight[T]) (bale.Entry[T], error) {
+	if f.err != nil {
+		return f.entry, f.err
+	}
+	return c.give(f.entry)
 }
 
 // join returns the read in flight of a key, or begins one; with mine, the caller must do and finish
@@ -384,9 +388,7 @@ func (c *Cache[T]) leave(w want, f *flight[T], cause error) {
 	s := c.shard(w.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.cause == nil || errors.Is(cause, context.DeadlineExceeded) {
-		f.cause = cause
-	}
+	f.cause = graver(f.cause, cause)
 	if f.waiting--; f.waiting > 0 {
 		return
 	}
@@ -394,6 +396,14 @@ func (c *Cache[T]) leave(w want, f *flight[T], cause error) {
 	if s.flights[w] == f {
 		delete(s.flights, w)
 	}
+}
+
+// graver is the reason for which a load ends if calls have left for both: a deadline before all.
+func graver(a, b error) error {
+	if a == nil || errors.Is(b, context.DeadlineExceeded) {
+		return b
+	}
+	return a
 }
 
 // finish ends a read. It keeps the value if the key has not changed since the start, and no later
@@ -404,7 +414,7 @@ func (c *Cache[T]) finish(w want, f *flight[T]) {
 	if s.flights[w] == f {
 		delete(s.flights, w)
 		if e, ok := c.entries.GetIfPresent(w.key); f.size > 0 && (!ok || e.read < f.began) {
-			c.keep(w.key, &entry[T]{f.v, f.absent, f.began, f.until, f.resets, f.size})
+			c.keep(w.key, &entry[T]{f.entry, f.began, f.until, f.resets, f.size})
 		}
 	}
 	s.mu.Unlock()
@@ -450,7 +460,7 @@ func (c *Cache[T]) weigh(key string, v T) int64 {
 
 // found sets the result of a flight, to be kept until it expires or is too old.
 func (c *Cache[T]) found(key string, f *flight[T], e bale.Entry[T]) {
-	f.v, f.absent = e.Value, e.Absent
+	f.entry = e
 	f.until = f.began + c.maxAgeOf(key)
 	if !e.Expires.IsZero() {
 		// The clock of ages is monotonic, that of expiries is not: from here on the first one
@@ -459,7 +469,7 @@ func (c *Cache[T]) found(key string, f *flight[T], e bale.Entry[T]) {
 		f.until = now + min(f.until-now, time.Until(e.Expires))
 	}
 	if !e.Stale && f.until > c.now() {
-		f.size = c.weigh(key, f.v)
+		f.size = c.weigh(key, e.Value)
 	}
 }
 
@@ -493,33 +503,36 @@ func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
 	now := c.now()
 	if e := c.kept(key, now); e != nil {
 		c.counts.RecordHits(1)
-		return c.served(e)
+		e, err := c.give(e.Entry)
+		return e.Value, err
 	}
 	c.counts.RecordMisses(1)
-	return c.miss(ctx, want{key, false}, now, func(ctx context.Context) (bale.Entry[T], error) { return c.cache.GetEntry(ctx, key) })
+	e, err := c.miss(ctx, want{key, false}, now, func(ctx context.Context) (bale.Entry[T], error) { return c.cache.GetEntry(ctx, key) })
+	return e.Value, err
 }
 
 // miss reads a key, or waits for the call that does.
-func (c *Cache[T]) miss(ctx context.Context, w want, now time.Duration, from func(context.Context) (bale.Entry[T], error)) (v T, err error) {
+func (c *Cache[T]) miss(ctx context.Context, w want, now time.Duration, from func(context.Context) (bale.Entry[T], error)) (bale.Entry[T], error) {
 	for {
 		f, mine, e := c.join(w, now)
-		switch {
-		case f == nil:
-			return c.served(e)
-		case mine && w.load:
-			if !c.load(ctx, w, f, from) { // closed
-				f.err, f.again = errClosed, true
-				c.finish(w, f)
-				e, err := from(ctx)
-				return e.Value, err
-			}
-		case mine:
-			c.read(ctx, w, f, from)
-			if f.err != nil {
-				return v, f.err
-			}
-			return c.give(f.v), nil
+		if f == nil {
+			return c.give(e.Entry)
 		}
+		if mine && !(w.load && c.load(ctx, []waiting[T]{{w, f}}, func(ctx context.Context) { c.read(ctx, w, f, from) })) {
+			c.read(ctx, w, f, from)
+			return c.result(f)
+		}
+		if e, again, err := c.wait(ctx, w, f); !again {
+			return e, err
+		}
+	}
+}
+
+// wait waits for a read.
+func (c *Cache[T]) wait(ctx context.Context, w want, f *flight[T]) (e bale.Entry[T], again bool, err error) {
+	select {
+	case <-f.done:
+	default:
 		select {
 		case <-f.done:
 		case <-ctx.Done():
@@ -528,191 +541,252 @@ func (c *Cache[T]) miss(ctx context.Context, w want, now time.Duration, from fun
 				cause = context.DeadlineExceeded
 				if old, ok := c.cache.Old(w.key); ok {
 					c.leave(w, f, cause)
-					return old.Value, nil
+					return old, false, nil
 				}
 			}
 			c.leave(w, f, cause)
-			return v, w.gaveUp(ctx)
-		}
-		switch {
-		case f.again:
-		case f.err != nil:
-			return v, f.err
-		default:
-			return c.give(f.v), nil
+			if !w.load {
+				cause = ctx.Err()
+			}
+			return e, false, w.failed(cause)
 		}
 	}
+	e, err = c.result(f)
+	return e, f.again, err
 }
 
 // load reads on a goroutine, which outlives the call if others wait. It reports false if the Cache
 // is closed.
-func (c *Cache[T]) load(ctx context.Context, w want, f *flight[T], from func(context.Context) (bale.Entry[T], error)) bool {
+func (c *Cache[T]) load(ctx context.Context, mine []waiting[T], read func(ctx context.Context)) bool {
 	c.closing.RLock()
 	defer c.closing.RUnlock()
 	if c.closed.Load() {
 		return false
 	}
-	ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(c.ctx, func() { f.cancel(errClosed) })
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var lock sync.Mutex
+	var why error
+	left := 0
+	for _, w := range mine {
+		w.f.cancel = func(cause error) {
+			lock.Lock()
+			defer lock.Unlock()
+			why = graver(why, cause)
+			if left++; left == len(mine) {
+				cancel(why)
+			}
+		}
+	}
+	stop := context.AfterFunc(c.ctx, func() { cancel(errClosed) })
 	c.running.Go(func() {
-		defer f.cancel(nil)
+		defer cancel(nil)
 		defer stop()
-		c.read(ctx, w, f, from)
+		read(ctx)
 	})
 	return true
 }
 
-// waiting is a key that another call reads.
+// waiting is a read that a call waits for.
 type waiting[T any] struct {
-	key string
-	f   *flight[T]
+	want
+	f *flight[T]
 }
 
 // GetMany returns the values of the existing keys; keys that are not kept are read in one go.
 // Errors are like those of bale.Cache.GetMany.
 func (c *Cache[T]) GetMany(ctx context.Context, keys ...string) (map[string]T, error) {
-	now := c.now()
 	values := make(map[string]T, len(keys))
+	err := c.many(ctx, keys, false, c.cache.GetEntries, func(key string, e bale.Entry[T]) { values[key] = e.Value })
+	return values, err
+}
+
+// many calls add for all keys that are kept, or that are found in one call of from.
+func (c *Cache[T]) many(
+	ctx context.Context, keys []string, load bool,
+	from func(ctx context.Context, keys ...string) (map[string]bale.Entry[T], error), add func(key string, e bale.Entry[T]),
+) error {
+	now := c.now()
 	var missing []string
+	var failed bale.KeyErrors
+	took := func(w want, e bale.Entry[T], err error) {
+		switch {
+		case err == nil:
+			add(w.key, e)
+		case !errors.Is(err, bale.ErrNotFound):
+			failed = append(failed, w.failed(err))
+		}
+	}
 	for _, key := range keys {
-		switch e := c.kept(key, now); {
-		case e == nil:
+		if e := c.kept(key, now); e == nil {
 			missing = append(missing, key)
-		case !e.absent:
-			values[key] = c.give(e.v)
+		} else {
+			e, err := c.give(e.Entry)
+			took(want{key, load}, e, err)
 		}
 	}
 	c.counts.RecordHits(len(keys) - len(missing))
 	c.counts.RecordMisses(len(missing))
-	var failed bale.KeyErrors
 	for len(missing) > 0 {
 		var mine, others []waiting[T]
 		for _, key := range missing {
-			switch f, own, e := c.join(want{key, false}, now); {
-			case f == nil && e.absent:
+			w := want{key, load}
+			switch f, own, e := c.join(w, now); {
 			case f == nil:
-				values[key] = c.give(e.v)
+				e, err := c.give(e.Entry)
+				took(w, e, err)
 			case own:
-				mine = append(mine, waiting[T]{key, f})
+				mine = append(mine, waiting[T]{w, f})
 			default:
-				others = append(others, waiting[T]{key, f})
+				others = append(others, waiting[T]{w, f})
 			}
 		}
-		if err := c.readMany(ctx, mine, values); err != nil {
-			var some bale.KeyErrors
-			if !errors.As(err, &some) {
-				return values, err
+		if load && len(mine) > 0 && c.load(ctx, mine, func(ctx context.Context) { c.readMany(ctx, mine, from) }) {
+			others = append(others, mine...)
+		} else if err := c.readMany(ctx, mine, from); err != nil {
+			return err
+		} else {
+			for _, w := range mine {
+				e, err := c.result(w.f)
+				took(w.want, e, err)
 			}
-			failed = append(failed, some...)
 		}
 		// Only now, after the callers that wait for this call have their values: two calls never
 		// wait for each other.
 		missing = missing[:0]
 		for _, w := range others {
-			select {
-			case <-w.f.done:
-			case <-ctx.Done():
-				return values, fmt.Errorf("near: get of %d keys: %w", len(keys), ctx.Err())
-			}
-			switch err := w.f.err; {
-			case w.f.again:
+			e, again, err := c.wait(ctx, w.want, w.f)
+			switch {
+			case again:
 				missing = append(missing, w.key)
-			case err == nil:
-				values[w.key] = c.give(w.f.v)
-			case !errors.Is(err, bale.ErrNotFound):
-				failed = append(failed, keyError(w.key, err))
+			case !load && err != nil && ctx.Err() != nil:
+				return fmt.Errorf("near: get of %d keys: %w", len(keys), ctx.Err())
+			default:
+				took(w.want, e, err)
 			}
 		}
 	}
 	if len(failed) > 0 {
-		return values, failed
+		return failed
 	}
-	return values, nil
+	return nil
 }
 
-// readMany does the reads of keys, and adds the results to values. Its error is the Cache's.
-func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], values map[string]T) error {
+// readMany does the reads of keys. Its error is that of all keys.
+func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], from func(context.Context, ...string) (map[string]bale.Entry[T], error)) (err error) {
 	if len(mine) == 0 {
 		return nil
 	}
 	keys := make([]string, len(mine))
 	for i, w := range mine {
 		keys[i] = w.key
-		w.f.err, w.f.again = errGivenUp, true // if it panics
+		w.f.err, w.f.again = errGivenUp, !w.load // if it panics
 	}
 	defer func() {
+		if mine[0].load { // on a goroutine of its own, where nobody else recovers
+			if p := recover(); p != nil {
+				for _, w := range mine {
+					w.f.err = w.failed(&codec.PanicError{Value: p, Stack: debug.Stack()})
+				}
+			}
+		}
 		for _, w := range mine {
-			c.finish(want{w.key, false}, w.f)
+			c.finish(w.want, w.f)
 		}
 	}()
-	got, err := c.cache.GetEntries(ctx, keys...)
-	var some bale.KeyErrors
-	errs := make(map[string]error)
-	if errors.As(err, &some) {
-		for _, e := range some {
-			errs[e.Key] = e
-		}
+	got, err := from(ctx, keys...)
+	some, ofKeys := errors.AsType[bale.KeyErrors](err)
+	errs := make(map[string]error, len(some))
+	for _, e := range some {
+		errs[e.Key] = e
 	}
 	for _, w := range mine {
-		if entry, ok := got[w.key]; ok {
-			c.found(w.key, w.f, entry)
-			w.f.err, w.f.again = nil, false
-			if entry.Absent {
-				w.f.err = bale.ErrNotFound
-			} else {
-				values[w.key] = c.give(entry.Value)
-			}
-			continue
-		}
+		entry, ok := got[w.key]
 		e := errs[w.key]
 		switch {
-		case e == nil && err != nil && some == nil: // all failed alike
-			e = keyError(w.key, err)
+		case ok:
+			c.found(w.key, w.f, entry)
+			if e = nil; entry.Absent {
+				e = bale.ErrNotFound
+			}
+		case err != nil && !ofKeys: // all failed alike
+			e = w.failed(err)
 		case e == nil:
 			e = bale.ErrNotFound
 		}
 		w.f.err, w.f.again = e, givenUp(ctx, e)
 	}
+	if ofKeys {
+		return nil
+	}
 	return err
 }
 
-// keyError makes an error the error of a key.
-func keyError(key string, err error) *bale.KeyError {
-	var e *bale.KeyError
-	if errors.As(err, &e) && e.Key == key {
-		return e
-	}
-	return &bale.KeyError{Op: "get", Key: key, Err: err}
-}
-
-// GetOrLoad returns the value of a key, or loads and stores it like bale.Cache.GetOrLoad, and
-// returns it without its expiry. It calls that method when no value is kept, so a refresh ahead of expiry starts then at the earliest.
+// GetOrLoad returns the value of a key, or loads and stores it, like bale.Cache.GetOrLoad. It calls
+// that method when no value is kept, so a refresh ahead of expiry starts then at the earliest.
 // Values and cached misses are kept until they expire; old values (LoadOptions.StaleIfError) are
-// not.
+// not. Entry.Expires is that of Redis, also for values of Set, if the Store has a PTTL.
 //
 // Calls for one key share one read and one load: those of the first call, with its expiry and the
 // values of its ctx. Each call ends with its own ctx; at a deadline it gets the old value, if there
 // is one. The load's ctx ends when all calls have left. A panic becomes an error for all of them.
-func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, load func(context.Context) (T, error), e ...bale.Expiry) (T, error) {
+func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, load func(context.Context) (T, error), e ...bale.Expiry) (bale.Entry[T], error) {
 	now := c.now()
 	if e := c.kept(key, now); e != nil {
 		c.counts.RecordHits(1)
-		return c.served(e)
+		return c.give(e.Entry)
 	}
 	c.counts.RecordMisses(1)
-	for _, e := range e {
-		if err := e.Validate(); err != nil { // not for the others
-			var zero T
-			return zero, &bale.KeyError{Op: "load", Key: key, Err: err}
-		}
+	w := want{key, true}
+	if err := validate(e); err != nil {
+		return bale.Entry[T]{}, w.failed(err)
 	}
-	return c.miss(ctx, want{key, true}, now, func(ctx context.Context) (bale.Entry[T], error) {
+	return c.miss(ctx, w, now, func(ctx context.Context) (bale.Entry[T], error) {
 		entry, err := c.cache.GetOrLoad(ctx, key, load, e...)
 		if err == nil && entry.Expires.IsZero() {
-			entry.Expires = c.cache.Expires(ctx, key)
+			entry.Expires = c.cache.Expires(ctx, key)[0]
 		}
 		return entry, err
 	})
+}
+
+// GetOrLoadMany is GetOrLoad for many keys, like bale.Cache.GetOrLoadMany: one call of the loader
+// for all keys that are neither kept nor in Redis nor in flight. Cached misses that it finds in
+// Redis are not kept. The load's ctx ends when all calls for all of its keys have left.
+func (c *Cache[T]) GetOrLoadMany(ctx context.Context, keys []string, load func(ctx context.Context, keys []string) (map[string]T, error), e ...bale.Expiry) (map[string]bale.Entry[T], error) {
+	entries := make(map[string]bale.Entry[T], len(keys))
+	if len(keys) == 0 {
+		return entries, nil
+	}
+	if err := validate(e); err != nil {
+		return entries, want{keys[0], true}.failed(err)
+	}
+	from := func(ctx context.Context, keys ...string) (map[string]bale.Entry[T], error) {
+		got, err := c.cache.GetOrLoadMany(ctx, keys, load, e...)
+		var ageless []string
+		for key, entry := range got {
+			if entry.Expires.IsZero() {
+				ageless = append(ageless, key)
+			}
+		}
+		for i, expires := range c.cache.Expires(ctx, ageless...) {
+			entry := got[ageless[i]]
+			entry.Expires = expires
+			got[ageless[i]] = entry
+		}
+		return got, err
+	}
+	err := c.many(ctx, keys, true, from, func(key string, e bale.Entry[T]) { entries[key] = e })
+	return entries, err
+}
+
+// validate checks the expiry of a load before others can share the load.
+func validate(given []bale.Expiry) error {
+	for _, e := range given {
+		if err := e.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // The methods that write drop the kept value after the answer of Redis, even if that is an error. A

@@ -170,7 +170,7 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 				case 1:
 					_, err = near.GetMany(ctx, "k", "l")
 				default:
-					_, err = near.GetOrLoad(ctx, "k", none)
+					_, err = getOrLoad(ctx, near, "k", none)
 				}
 				if err != nil && !errors.Is(err, bale.ErrNotFound) {
 					t.Error(err)
@@ -191,7 +191,7 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 			t.Errorf("%d was set, then got %d, %v", n, got["k"], err)
 			break
 		}
-		if got, err := near.GetOrLoad(ctx, "k", none); err != nil || got != n {
+		if got, err := getOrLoad(ctx, near, "k", none); err != nil || got != n {
 			t.Errorf("%d was set, then got %d, %v", n, got, err)
 			break
 		}
@@ -464,7 +464,7 @@ func TestGetOrLoad(t *testing.T) {
 	get := func(want int, wantErr error, wantHit bool) {
 		t.Helper()
 		hits := near.Stats().Hits
-		got, err := near.GetOrLoad(ctx, "k", func(context.Context) (int, error) {
+		got, err := getOrLoad(ctx, near, "k", func(context.Context) (int, error) {
 			loads++
 			if meanwhile != nil {
 				meanwhile()
@@ -538,7 +538,7 @@ func TestClone(t *testing.T) {
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
-			got, err := near.GetOrLoad(ctx, "k", func(context.Context) ([]string, error) { <-gate; return slices.Clone(want), nil })
+			got, err := getOrLoad(ctx, near, "k", func(context.Context) ([]string, error) { <-gate; return slices.Clone(want), nil })
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("%q, %v", got, err)
 			}
@@ -570,7 +570,7 @@ func TestMemory(t *testing.T) {
 	}
 	sum := func() (n int64) {
 		for key, e := range near.entries.All() {
-			n += int64(len(key) + len(e.v))
+			n += int64(len(key) + len(e.Value))
 		}
 		return n
 	}
@@ -602,7 +602,7 @@ func TestMemory(t *testing.T) {
 	near.entries.CleanUp()
 	var exact int64
 	for key, e := range near.entries.All() {
-		if want := int64(len(key)+len(e.v)+16) + overhead; e.size != want {
+		if want := int64(len(key)+len(e.Value)+16) + overhead; e.size != want {
 			t.Errorf("%q is counted with %d bytes, %d expected", key, e.size, want)
 		}
 		exact += e.size
@@ -759,7 +759,7 @@ func TestAllocations(t *testing.T) {
 	}
 	load := func(context.Context) (string, error) { return "", bale.ErrNotFound }
 	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := near.GetOrLoad(ctx, "k", load); err != nil {
+		if _, err := getOrLoad(ctx, near, "k", load); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {

@@ -84,7 +84,7 @@ func (l *ledger) run(t *testing.T, writer *bale.Cache[int], reader *Cache[int], 
 					case 0:
 						n, err = reader.Get(ctx, key)
 					case 1:
-						n, err = reader.GetOrLoad(ctx, key, none)
+						n, err = getOrLoad(ctx, reader, key, none)
 					default:
 						got, err = reader.GetMany(ctx, l.keys...)
 					}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/internal/redisproc"
 	"github.com/balekv/bale/internal/testvalues"
 )
@@ -98,9 +99,9 @@ func TestOverhead(t *testing.T) {
 	before := memory()
 	for i := range n {
 		key := fmt.Sprintf("a key of some length: %10d", i)
-		f := &flight[string]{v: strings.Repeat("x", 64)}
+		f := &flight[string]{entry: bale.Entry[string]{Value: strings.Repeat("x", 64)}}
 		near.shard(key).flights[want{key, false}] = f
-		f.done, f.size = make(chan struct{}), near.weigh(key, f.v)
+		f.done, f.size = make(chan struct{}), near.weigh(key, f.entry.Value)
 		near.finish(want{key, false}, f)
 	}
 	near.entries.CleanUp()
