@@ -355,14 +355,6 @@ type typed interface {
 	GetOrLoad(ctx context.Context, key string, load func(context.Context) (Value, error), e ...bale.Expiry) (bale.Entry[Value], error)
 }
 
-// kept is a near.Cache as typed.
-type kept struct{ *near.Cache[Value] }
-
-func (k kept) GetOrLoad(ctx context.Context, key string, load func(context.Context) (Value, error), e ...bale.Expiry) (bale.Entry[Value], error) {
-	v, err := k.Cache.GetOrLoad(ctx, key, load, e...)
-	return bale.Entry[Value]{Value: v}, err
-}
-
 // do carries out a request.
 func (w *worker) do(ctx context.Context, r *request) reply {
 	var c typed
@@ -372,9 +364,9 @@ func (w *worker) do(ctx context.Context, r *request) reply {
 	case strings.HasPrefix(r.Keys[0], "l:"):
 		c = w.loads
 	case strings.HasPrefix(r.Keys[0], "n:"):
-		c = kept{w.near}
+		c = w.near
 	case strings.HasPrefix(r.Keys[0], "nl:"):
-		c = kept{w.loaded}
+		c = w.loaded
 	case strings.HasPrefix(r.Keys[0], "b:"):
 		c = w.batch
 	}
