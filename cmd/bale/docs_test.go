@@ -212,8 +212,8 @@ func unindented(text string) string {
 // translated is how the name of a translation ends.
 const translated = ".zh-CN.md"
 
-// TestTranslations: a translation is Chinese, and has the structure, code and figures of its English
-// page.
+// TestTranslations: a translation is Chinese, and has the structure, code and figures of its
+// English page.
 func TestTranslations(t *testing.T) {
 	n := 0
 	for _, pattern := range []string{"*" + translated, "*/*" + translated} {
@@ -295,8 +295,8 @@ func mistranslated(english, chinese string) string {
 	return ""
 }
 
-// anatomy splits a page into its blocks, in order, its facts, sorted, and the rest. A row of a table
-// is its number of columns, and its facts.
+// anatomy splits a page into its blocks, in order, its facts, sorted, and the rest. A row of a
+// table is its number of columns, and its facts.
 func anatomy(text string) (blocks, facts []string, prose string) {
 	prose = block.ReplaceAllStringFunc(strings.ReplaceAll(text, translated+")", ".md)"), func(b string) string {
 		if strings.HasPrefix(b, "|") {

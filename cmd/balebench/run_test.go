@@ -181,8 +181,8 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// TestStudiesAreKnown: each study is a command line of balebench run whose sets, codecs, compressors,
-// clients and servers there are, with values for all that is asked for.
+// TestStudiesAreKnown: each study is a command line of balebench run whose sets, codecs,
+// compressors, clients and servers there are, with values for all that is asked for.
 func TestStudiesAreKnown(t *testing.T) {
 	for _, s := range study.All() {
 		b, err := parseRun(append([]string{"run"}, s.Args...))

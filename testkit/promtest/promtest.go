@@ -1,4 +1,5 @@
-// Package promtest runs a real Prometheus for tests: [Start] starts one, and [Server.Get] asks its API.
+// Package promtest runs a real Prometheus for tests: [Start] starts one, and [Server.Get] asks its
+// API.
 package promtest
 
 import (
@@ -42,8 +43,8 @@ type Server struct {
 	client *http.Client
 }
 
-// Start runs a Prometheus with a configuration until the test ends. The arguments are of the file of
-// the configuration, a folder for the data, and an address to listen at.
+// Start runs a Prometheus with a configuration until the test ends. The arguments are of the file
+// of the configuration, a folder for the data, and an address to listen at.
 func Start(t *testing.T, config string, args func(file, data, addr string) []string) *Server {
 	t.Helper()
 	Require(t)

@@ -39,8 +39,8 @@ type Options struct {
 	// compares the time, processor time and memory of the process.
 	A, B string
 
-	// Blocks of four runs, which are two pairs; 1 to 200. Default: [DefaultBlocks]. It takes 3 to prove a
-	// change of a single figure.
+	// Blocks of four runs, which are two pairs; 1 to 200. Default: [DefaultBlocks]. It takes 3 to
+	// prove a change of a single figure.
 	Blocks int
 
 	// Gate is what may not get worse. Default: [compare.DefaultGate].

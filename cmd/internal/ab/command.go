@@ -97,7 +97,8 @@ func execute(ctx context.Context, command string, timeout time.Duration) (*outco
 	return p, nil
 }
 
-// orOutput is what a command said last: on standard error, or else on standard output, where go test says what failed.
+// orOutput is what a command said last: on standard error, or else on standard output, where go
+// test says what failed.
 func orOutput(tail *lastBytes, out *bytes.Buffer) *lastBytes {
 	if len(bytes.TrimSpace(tail.b)) > 0 {
 		return tail

@@ -199,7 +199,8 @@ func merged(sizes []Bucket) []Bucket {
 	return sizes
 }
 
-// costsPicture draws all options of a group: what a value takes to pack, and how much smaller it gets.
+// costsPicture draws all options of a group: what a value takes to pack, and how much smaller it
+// gets.
 func costsPicture(id string, g *Group, budget time.Duration) *page.Drawing {
 	d := &page.Drawing{ID: id, Width: 360, Height: 212, Title: "How much smaller values get, against the time to pack one"}
 	const left, right, top, bottom = 34.0, 352.0, 48.0, 186.0

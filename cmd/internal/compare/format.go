@@ -40,8 +40,8 @@ func (e *LimitError) Error() string {
 // Is reports ErrFormat.
 func (e *LimitError) Is(target error) bool { return target == ErrFormat }
 
-// What Read takes of a text, beside maxSeries and maxFailed. A run of the lab has 10 settings and 30
-// versions; a benchmark may print lines that look like a setting.
+// What Read takes of a text, beside maxSeries and maxFailed. A run of the lab has 10 settings and
+// 30 versions; a benchmark may print lines that look like a setting.
 const (
 	maxFigures  = 1 << 20 // of all series together
 	maxSettings = 10_000  // and as much metadata of units
@@ -53,8 +53,9 @@ const (
 // Read reads the Go benchmark format: the output of go test -bench, with each line of -count as a
 // round, and of [Write]. It skips lines that are not benchmarks. A line that begins as a benchmark
 // and is malformed is [ErrFormat] with a [*benchfmt.SyntaxError], whose file is name. Benchmarks
-// and packages that go test reports as FAILED are in Benchmarks.Failed. Without any benchmark or failure
-// it returns [ErrNoBenchmarks]. A run that is too large is a [LimitError]. Read ends with ctx.
+// and packages that go test reports as FAILED are in Benchmarks.Failed. Without any benchmark or
+// failure it returns [ErrNoBenchmarks]. A run that is too large is a [LimitError]. Read ends with
+// ctx.
 func Read(ctx context.Context, r io.Reader, name string) (*Benchmarks, error) {
 	run := &Benchmarks{}
 	all := newLines(ctx, r, run)
@@ -274,8 +275,8 @@ func (l *lines) failed(f Failure) {
 	}
 }
 
-// setting takes a line of the environment; the last one of a key holds, and an empty value takes the
-// key back.
+// setting takes a line of the environment; the last one of a key holds, and an empty value takes
+// the key back.
 func (l *lines) setting(key, value string) {
 	if i, ok := l.at[key]; ok {
 		l.since[i].Value = value

@@ -291,8 +291,8 @@ func TestReadLimits(t *testing.T) {
 	}
 }
 
-// TestOverwrittenSettings: what a program prints between benchmarks may look like a setting. The last
-// one counts.
+// TestOverwrittenSettings: what a program prints between benchmarks may look like a setting. The
+// last one counts.
 func TestOverwrittenSettings(t *testing.T) {
 	var text strings.Builder
 	for i := range 2 * maxSettings {

@@ -116,8 +116,8 @@ func newGrams(values [][]byte) *grams {
 	return g
 }
 
-// place returns the slot of x, or the free slot for it. The hash is multiplicative (Knuth, The Art of
-// Computer Programming, 6.4).
+// place returns the slot of x, or the free slot for it. The hash is multiplicative (Knuth, The Art
+// of Computer Programming, 6.4).
 func (g *grams) place(x uint64) *uint64 {
 	for i := x * g.by >> g.shift; ; i++ {
 		if p := &g.table[i&uint64(len(g.table)-1)]; *p == x || *p == 0 {

@@ -1,5 +1,5 @@
-// Package dictionaries holds what the commands on dictionaries show: [Dictionaries] is a registry, as
-// bale dict list writes it, and [Training] is what bale train found.
+// Package dictionaries holds what the commands on dictionaries show: [Dictionaries] is a registry,
+// as bale dict list writes it, and [Training] is what bale train found.
 package dictionaries
 
 import (

@@ -1,5 +1,5 @@
-// Package events sums up what operations did from the files that eventfile.NewWriter writes: [Collect]
-// makes a [Summary] of any number of them, in memory that does not grow with them.
+// Package events sums up what operations did from the files that eventfile.NewWriter writes:
+// [Collect] makes a [Summary] of any number of them, in memory that does not grow with them.
 package events
 
 import (

@@ -306,8 +306,8 @@ func showValue(w io.Writer, value []byte) {
 	}
 }
 
-// indented returns the start of valid JSON as json.Indent makes it, until it has most bytes or more,
-// and the number of bytes that it read. The JSON must have no spaces around it.
+// indented returns the start of valid JSON as json.Indent makes it, until it has most bytes or
+// more, and the number of bytes that it read. The JSON must have no spaces around it.
 func indented(value []byte, most int) (shown []byte, used int) {
 	depth, opened, quoted := 0, false, false
 	newline := func() { shown = append(append(shown, '\n'), strings.Repeat("  ", depth)...) }

@@ -53,7 +53,8 @@ func wholeID(key string, i, segment int, primary, seen uint16) int {
 	return 0
 }
 
-// idAt returns the end of an id that starts at i, with separators of its own in it. Zero is for none.
+// idAt returns the end of an id that starts at i, with separators of its own in it. Zero is for
+// none.
 func idAt(key string, i, segment int, primary, seen uint16) int {
 	b := key[i]
 	c := classes[b]
@@ -152,7 +153,8 @@ func uuid(key string, i int) int {
 	return i + 36
 }
 
-// timestamp is an ISO date with a time: 2026-11-21T10:30:00.123+01:00, or with a space, '_', '-' or ':' for the T.
+// timestamp is an ISO date with a time: 2026-11-21T10:30:00.123+01:00, or with a space, '_', '-' or
+// ':' for the T.
 func timestamp(key string, i int) int {
 	at := func(j int, n int) bool { return digits(key, j) == n }
 	var e int
@@ -375,8 +377,8 @@ func locale(key string, i int) int {
 	return i + 5
 }
 
-// random reports whether a token changes between small letters, capitals and digits as often as drawn ones do. Of the pairs in base64
-// 62% do; of those in camelCaseWords, a fifth.
+// random reports whether a token changes between small letters, capitals and digits as often as
+// drawn ones do. Of the pairs in base64 62% do; of those in camelCaseWords, a fifth.
 func random(s string) bool {
 	changes, pairs, last := 0, -1, uint16(0)
 	for i := range len(s) {
@@ -392,7 +394,8 @@ func random(s string) bool {
 	return pairs >= 7 && changes*100 >= pairs*36
 }
 
-// classify says how many bytes of a token, of letters and digits, are a word, and whether an id is behind them.
+// classify says how many bytes of a token, of letters and digits, are a word, and whether an id is
+// behind them.
 func classify(s string) (keep int, id bool) {
 	if len(s) > 64 {
 		return 0, true
@@ -469,7 +472,8 @@ var (
 	// schemes are those of addresses. Base64 may have any letters before its slashes.
 	schemes = set("http https ftp sftp ws wss s3 gs file git ssh tcp udp redis rediss amqp amqps kafka mongodb postgres postgresql mysql jdbc grpc android ios data")
 
-	// domains are what names of hosts end in; countries are that for names of three labels or more, for home.de may be a page in German.
+	// domains are what names of hosts end in; countries are that for names of three labels or more,
+	// for home.de may be a page in German.
 	domains   = set("com org net edu gov")
 	countries = set("io dev local lan internal example test de fr uk nl eu ch pl se cz ru br cn jp kr au ca es pt dk hu gr ro ua cloud")
 )

@@ -166,9 +166,9 @@ const (
 	Stop                 // not at all
 )
 
-// EachString calls each with the rest of the name of every string whose key starts with a prefix, on
-// all masters. The pace counts keys. A key that is written or removed meanwhile may be missed, or
-// seen twice, as SCAN has it.
+// EachString calls each with the rest of the name of every string whose key starts with a prefix,
+// on all masters. The pace counts keys. A key that is written or removed meanwhile may be missed,
+// or seen twice, as SCAN has it.
 func EachString(
 	ctx context.Context, client redis.UniversalClient, prefix string, pace Pace, each func(rest string) error,
 ) error {

@@ -33,8 +33,8 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// TestWithPassword: a URL of its own password keeps it, and no URL stays none: the environment has a
-// password for any Redis.
+// TestWithPassword: a URL of its own password keeps it, and no URL stays none: the environment has
+// a password for any Redis.
 func TestWithPassword(t *testing.T) {
 	for at, want := range map[string]string{"": "", "redis://h": "redis://:p@h", "redis://u@h": "redis://u:p@h", "redis://u:q@h": "redis://u:q@h"} {
 		if got := WithPassword(at, "p"); got != want {

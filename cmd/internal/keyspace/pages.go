@@ -134,8 +134,8 @@ func batches(sizes []int64) iter.Seq2[int, int] {
 	}
 }
 
-// HashReader reads hashes by the sizes of their fields. The zero HashReader is ready. It learns what
-// the server has, and is for one goroutine.
+// HashReader reads hashes by the sizes of their fields. The zero HashReader is ready. It learns
+// what the server has, and is for one goroutine.
 type HashReader struct {
 	withNames bool // HSCAN has no NOVALUES, before Redis 7.4 and Valkey 8
 	noLengths bool // HSTRLEN is not allowed

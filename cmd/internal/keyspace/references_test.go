@@ -220,8 +220,8 @@ func TestProofReadsTypes(t *testing.T) {
 	}
 }
 
-// TestForgedReferences: frames that name a dictionary each take no memory, and a length that a frame
-// claims is in no sum if no value has it. A dictionary that is asked for counts all the same.
+// TestForgedReferences: frames that name a dictionary each take no memory, and a length that a
+// frame claims is in no sum if no value has it. A dictionary that is asked for counts all the same.
 func TestForgedReferences(t *testing.T) {
 	ctx := t.Context()
 	client := opened(t, redisproc.ForTest(t).URL())

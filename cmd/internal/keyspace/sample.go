@@ -62,7 +62,8 @@ func Rank(seed uint64, name string) uint64 {
 // Sample reads strings, and fields of hashes if there are few, in the order of SCAN. That is the
 // order of the server's hash table, which is as good as random and different for each start of a
 // server. It returns them in the order of the ranks of their keys and fields. On a cluster each
-// master gives its share. If ctx ends, Sample returns the values read so far along with ctx's error.
+// master gives its share. If ctx ends, Sample returns the values read so far along with ctx's
+// error.
 func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) (*Sampled, error) {
 	s := &sampling{SampleOptions: o}
 	if len(o.Match) == 0 {

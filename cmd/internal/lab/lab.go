@@ -1,10 +1,9 @@
 // Package lab measures end to end what each way to serialize and compress costs and saves. Each
 // value is serialized, compressed, SET, GET, decompressed and deserialized, through a real Redis.
 //
-// [Run] opens what [Options] ask for and measures it, as balebench run does; [Measure] measures a matrix
-// of cells. It interleaves the cells in rounds of random order, so that
-// drift of the machine hits all cells alike. It compares every value that comes back with the
-// original.
+// [Run] opens what [Options] ask for and measures it, as balebench run does; [Measure] measures a
+// matrix of cells. It interleaves the cells in rounds of random order, so that drift of the machine
+// hits all cells alike. It compares every value that comes back with the original.
 package lab
 
 import (
@@ -137,8 +136,8 @@ type run struct {
 
 // Measure measures all cells, on one or more servers. A cell that fails, or reads back a different
 // value, is in the result with Verified false. The error reports what ended the whole run. If ctx
-// ends early, or a server stops answering, Measure returns the error along with a partial result. It
-// holds the cells that were measured in every whole round, and in at least one. Without any such
+// ends early, or a server stops answering, Measure returns the error along with a partial result.
+// It holds the cells that were measured in every whole round, and in at least one. Without any such
 // cell the result is nil.
 func Measure(ctx context.Context, servers []*Server, c Config) (result *outcome.Run, err error) {
 	ctx, end := context.WithCancelCause(ctx)

@@ -1,5 +1,6 @@
 // Package outcome is what the lab found, and how it is shown: [Run.WriteText] makes tables,
-// [Run.WritePage] a page with pictures. Its JSON is what balebench run --json writes, and [Read] reads.
+// [Run.WritePage] a page with pictures. Its JSON is what balebench run --json writes, and [Read]
+// reads.
 //
 // A [Run] has a [Cell] for each combination of data, serializer, compressor, client and load.
 package outcome

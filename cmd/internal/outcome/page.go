@@ -30,9 +30,9 @@ type PageOptions struct {
 	Live bool
 }
 
-// WritePage writes the run as one HTML file that needs nothing else: no script, font or picture from
-// elsewhere, which its content security policy sees to. All of it can be read without JavaScript, on
-// a telephone, in the dark and on paper.
+// WritePage writes the run as one HTML file that needs nothing else: no script, font or picture
+// from elsewhere, which its content security policy sees to. All of it can be read without
+// JavaScript, on a telephone, in the dark and on paper.
 func (r *Run) WritePage(w io.Writer, o PageOptions) error {
 	c := newBenchContent(r, o)
 	p := benchPage{Page: page.New(c.Title, "To the answer", benchStyle, benchScript), Content: c}

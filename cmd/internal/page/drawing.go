@@ -105,8 +105,8 @@ func Through(all []Place) string {
 	return b.String()
 }
 
-// ColumnWidth is what a column of text takes at most in the fonts of the page, at the 11.5 units of the
-// style.
+// ColumnWidth is what a column of text takes at most in the fonts of the page, at the 11.5 units of
+// the style.
 const ColumnWidth = 7.4
 
 // Room finds places for the labels of points.

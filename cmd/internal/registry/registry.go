@@ -179,8 +179,8 @@ func (r *Registry) Join(ctx context.Context) error {
 	return err
 }
 
-// WarnOfEviction warns if the registry's Redis may evict dictionaries. If the server does not report
-// its policy, that is no error.
+// WarnOfEviction warns if the registry's Redis may evict dictionaries. If the server does not
+// report its policy, that is no error.
 func (r *Registry) WarnOfEviction(ctx context.Context) {
 	if danger, err := r.Danger(ctx); err == nil && danger != "" {
 		r.Notef("WARNING: %s", danger)

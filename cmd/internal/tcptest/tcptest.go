@@ -13,8 +13,8 @@ func Listen(t testing.TB, each func(net.Conn)) string {
 	return Serve(t, "127.0.0.1:0", each)
 }
 
-// Serve is Listen at a given address. Each runs in a goroutine of its own for each connection, which
-// is closed when it returns.
+// Serve is Listen at a given address. Each runs in a goroutine of its own for each connection,
+// which is closed when it returns.
 func Serve(t testing.TB, addr string, each func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)

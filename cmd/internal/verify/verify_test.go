@@ -25,8 +25,8 @@ func (c changing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return func(ctx context.Context, cmds []redis.Cmder) error { c.write(); return next(ctx, cmds) }
 }
 
-// TestVerifyOfAChangingValue: a value that is another bad one whenever it is looked at is bad, after
-// some looks.
+// TestVerifyOfAChangingValue: a value that is another bad one whenever it is looked at is bad,
+// after some looks.
 func TestVerifyOfAChangingValue(t *testing.T) {
 	ctx := t.Context()
 	client, url := clitest.Server(t)

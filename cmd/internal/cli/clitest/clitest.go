@@ -124,7 +124,8 @@ func OK(t *testing.T, errs ...error) {
 	}
 }
 
-// ExitCodes checks that command lines have an exit code, and that they say one line where they fail.
+// ExitCodes checks that command lines have an exit code, and that they say one line where they
+// fail.
 func ExitCodes(t *testing.T, app cli.App, want int, stdin string, commands ...string) {
 	t.Helper()
 	for _, command := range commands {

@@ -79,8 +79,8 @@ func ReadPage(t *testing.T, path string) string {
 	return strings.ReplaceAll(string(b), "\u00a0", " ")
 }
 
-// HostileFiles writes files into a folder: file by a name, and hostile by the end of a hostile name.
-// It returns functions that return the path.
+// HostileFiles writes files into a folder: file by a name, and hostile by the end of a hostile
+// name. It returns functions that return the path.
 func HostileFiles(t *testing.T, dir string) (file, hostile func(name string, content []byte) string) {
 	file = func(name string, content []byte) string {
 		path := filepath.Join(dir, name)

@@ -82,8 +82,8 @@ func PasswordSources(t *testing.T, app cli.App, connecting []string, environment
 	}
 }
 
-// NoSecretIsShown checks that no command shows a password of a URL that it cannot read. keyspace.FuzzURL
-// is about many more of them.
+// NoSecretIsShown checks that no command shows a password of a URL that it cannot read.
+// keyspace.FuzzURL is about many more of them.
 func NoSecretIsShown(t *testing.T, app cli.App, commands []string) {
 	const secret = "5ecret"
 	for _, url := range []string{

@@ -1,5 +1,5 @@
-// Package pagetest tests pages and texts of reports: [Golden] compares one with a file, [Open] shows
-// a page in a real browser, and [Faults] finds what is wrong with its layout.
+// Package pagetest tests pages and texts of reports: [Golden] compares one with a file, [Open]
+// shows a page in a real browser, and [Faults] finds what is wrong with its layout.
 package pagetest
 
 import (
