@@ -19,7 +19,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
-	"github.com/balekv/bale/cmd/internal/dictionaries"
+	"github.com/balekv/bale/cmd/internal/dictops"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -299,7 +299,7 @@ func TestForgedIDs(t *testing.T) {
 	if out := operator(t, url, "list", "--scan", "--max-rate", "0"); !strings.Contains(out, "beyond those that are named: 2900 values") {
 		t.Error(out)
 	}
-	var list dictionaries.Dictionaries
+	var list dictops.Dictionaries
 	clitest.OK(t, json.Unmarshal([]byte(operator(t, url, "list", "--scan", "--json", "--max-rate", "0")), &list))
 	if len(list.Unknown) != 101 || list.Unknown[d.ID()] == nil || list.UnknownOthers == nil || list.UnknownOthers.Values != 2900 {
 		t.Errorf("%d are named; others %+v", len(list.Unknown), list.UnknownOthers)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
@@ -29,7 +28,7 @@ type Proof struct {
 	Empty       bool     // go on if the scan finds no packed value
 }
 
-// prove scans all values for dictionaries. An error says why it proves nothing.
+// prove scans all values for  An error says why it proves nothing.
 func (p Proof) prove(
 	ctx context.Context, r *registry.Registry, ids map[frame.DictionaryID]bool,
 ) (*keyspace.References, error) {
@@ -314,7 +313,7 @@ func candidates(
 			all = append(all, candidate{st.Group, e})
 		}
 	}
-	// A group that is not on the list of groups would lose its dictionaries.
+	// A group that is not on the list of groups would lose its
 	if err := walk(ctx, r, strings.TrimSuffix(r.GroupKey(""), "*"), func(group string) error {
 		if !listed[group] {
 			return fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again", group)
@@ -398,8 +397,8 @@ func (c *candidate) remove(ctx context.Context, r *registry.Registry, d *removed
 // must be there.
 func inventory(
 	ctx context.Context, r *registry.Registry, group string,
-) (in dictionaries.Inventory, err error) {
-	in = dictionaries.Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
+) (in Inventory, err error) {
+	in = Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
 		Quarantined: map[frame.DictionaryID]time.Time{}}
 	names, err := r.Groups(ctx)
 	listed := !errors.Is(err, dict.ErrCorrupt)
@@ -407,7 +406,7 @@ func inventory(
 		return in, err
 	}
 	if !listed { // the keys below name the groups, too
-		in.Unreadable = append(in.Unreadable, dictionaries.UnreadableGroup{Cause: cli.Told(err)})
+		in.Unreadable = append(in.Unreadable, UnreadableGroup{Cause: cli.Told(err)})
 	}
 	looked := map[string]bool{}
 	state := func(name string) error {
@@ -417,7 +416,7 @@ func inventory(
 		looked[name] = true
 		switch st, err := r.State(ctx, name); {
 		case errors.Is(err, dict.ErrInvalid), errors.Is(err, dict.ErrCorrupt):
-			in.Unreadable = append(in.Unreadable, dictionaries.UnreadableGroup{Name: printable.Name(name), Cause: cli.Told(err)})
+			in.Unreadable = append(in.Unreadable, UnreadableGroup{Name: printable.Name(name), Cause: cli.Told(err)})
 		case err != nil:
 			return err
 		default:

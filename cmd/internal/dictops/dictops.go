@@ -16,7 +16,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -69,8 +68,8 @@ func said(format string, args ...any) Said {
 	return Said(b.String())
 }
 
-// List lists the groups and their dictionaries. It is an error if some are missing or damaged.
-func List(ctx context.Context, r *registry.Registry, o Options) (*dictionaries.Dictionaries, error) {
+// List lists the groups and their  It is an error if some are missing or damaged.
+func List(ctx context.Context, r *registry.Registry, o Options) (*Dictionaries, error) {
 	in, err := inventory(ctx, r, o.Group)
 	if err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func List(ctx context.Context, r *registry.Registry, o Options) (*dictionaries.D
 			return nil, err
 		}
 	}
-	list := dictionaries.NewDictionaries(in, o.Group, refs, time.Now())
+	list := newDictionaries(in, o.Group, refs, time.Now())
 	return list, list.Sound()
 }
 
@@ -95,7 +94,7 @@ type Shown struct {
 }
 
 // Write writes what is known of the dictionary.
-func (s *Shown) Write(w io.Writer) { dictionaries.ShowDictionary(w, s.dictionary, s.states, s.until) }
+func (s *Shown) Write(w io.Writer) { showDictionary(w, s.dictionary, s.states, s.until) }
 
 // Show looks at a dictionary in the registry.
 func Show(ctx context.Context, r *registry.Registry, o Options) (_ *Shown, err error) {
@@ -150,7 +149,7 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (Said, error)
 // warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
 // may be a mistake.
 func warnOfPlain(r *registry.Registry, what string, d *dict.Dictionary, group string) {
-	if !dictionaries.IsZstdDictionary(d) {
+	if !isZstdDictionary(d) {
 		r.Notef("warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v %s",
 			what, d.ID(), printable.Option("--group", group))
 	}
@@ -170,7 +169,7 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		return info, err
 	}
 	defer f.Close()
-	var t dictionaries.TrainingJSON
+	var t trainingJSON
 	if err := json.NewDecoder(io.LimitReader(f, maxTraining)).Decode(&t); err != nil {
 		return info, fmt.Errorf("%s: %w", path, err)
 	}
@@ -322,7 +321,7 @@ func Import(ctx context.Context, r *registry.Registry, o Options) (text Said, er
 	}
 	// The newest is published last, as it was.
 	slices.SortStableFunc(all,
-		func(a, b *dict.Dictionary) int { return age(exported, b.ID()) - age(exported, a.ID()) })
+		func(a, b *dict.Dictionary) int { return place(exported, b.ID()) - place(exported, a.ID()) })
 	for _, d := range all {
 		var info dict.Info
 		if e := exported.Find(d.ID()); e != nil {
@@ -367,7 +366,7 @@ func readFolder(dir string) ([]*dict.Dictionary, *dict.State, error) {
 	return all, exported, err
 }
 
-// age is the place of a dictionary in a state, the newest first.
-func age(s *dict.State, id frame.DictionaryID) int {
+// place is where a dictionary is in a state, the newest first.
+func place(s *dict.State, id frame.DictionaryID) int {
 	return slices.IndexFunc(s.Dictionaries, func(e dict.Entry) bool { return e.ID == id })
 }

@@ -2,16 +2,13 @@ package dictops
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/dictionaries"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
@@ -38,18 +35,6 @@ type TrainOptions struct {
 	All      bool           // the text shows every dictionary that was tried
 }
 
-// Training is what [Train] found.
-type Training struct {
-	dictionaries.Training
-	all bool
-}
-
-// Write writes the report.
-func (t *Training) Write(w io.Writer) { t.Training.Write(w, t.all) }
-
-// MarshalJSON writes the report for machines.
-func (t *Training) MarshalJSON() ([]byte, error) { return json.Marshal(t.JSON()) }
-
 // fewStrings is how many strings there must be for hashes not to be looked at: they are elsewhere
 // then.
 const fewStrings = 20
@@ -70,9 +55,9 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	if err != nil {
 		return nil, err
 	}
-	left := make([]dictionaries.LeftOut, len(o.Exclude))
+	left := make([]LeftOut, len(o.Exclude))
 	for i, n := range fieldpath.Count(sample, o.Exclude) {
-		left[i] = dictionaries.LeftOut{Field: o.Exclude[i], Values: n}
+		left[i] = LeftOut{Field: o.Exclude[i], Values: n}
 		if n == 0 {
 			stop()
 			s.Notef("WARNING: no value has the field %q, so nothing is left out for it. Is it spelled so? A name counts at any depth, a path from the root (user.token).", o.Exclude[i])
@@ -96,13 +81,13 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 			return nil, err
 		}
 	}
-	t := &Training{all: o.All, Training: dictionaries.Training{
-		LeftOut: left, Values: len(sample),
+	t := &Training{
+		all: o.All, LeftOut: left, Values: len(sample),
 		Training: training, Source: source, Compress: o.Setting.String(),
 		Seconds: time.Since(start).Seconds(), File: o.Out,
 		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(),
 		CPU: cli.CPU(),
-	}}
+	}
 	if err != nil {
 		t.Reason = cli.Told(err)
 	}

@@ -1,7 +1,8 @@
-package dictionaries
+package dictops
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -13,9 +14,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Training is the report of bale train.
+// Training is what [Train] found.
 type Training struct {
 	*dict.Training
+	all      bool   // every candidate is shown, else the best of each builder
 	Source   string // where the values come from
 	Compress string // as it was asked for
 	Seconds  float64
@@ -35,8 +37,8 @@ type LeftOut struct {
 	Values int    `json:"values"` // that have it
 }
 
-// Write writes the report; all is for every candidate, else the best of each builder.
-func (r *Training) Write(w io.Writer, all bool) {
+// Write writes the report.
+func (r *Training) Write(w io.Writer) {
 	printable.Fprintf(w, "%s\n%d values of %.0f bytes in the mean trained on, %d held out", r.Source, r.Samples, mean(r.SampleBytes, r.Samples), r.HeldOut)
 	if r.Excluded > 0 {
 		printable.Fprintf(w, ", %d left out since they are not JSON", r.Excluded)
@@ -64,19 +66,19 @@ func (r *Training) Write(w io.Writer, all bool) {
 		t.Render()
 	}
 	if len(r.Candidates) > 0 {
-		printable.Fprintf(w, "\n%s:\n", map[bool]string{true: "all that were tried", false: "the best of each builder"}[all])
-		r.candidates(w, all)
+		printable.Fprintf(w, "\n%s:\n", map[bool]string{true: "all that were tried", false: "the best of each builder"}[r.all])
+		r.candidates(w)
 	}
 	printable.Fprintf(w, "\n")
 	page.NewSheet(w, 0).Wrapped(r.verdict(), r.Lacking)
 }
 
-func (r *Training) candidates(w io.Writer, all bool) {
+func (r *Training) candidates(w io.Writer) {
 	shown := slices.Clone(r.Candidates)
 	slices.SortStableFunc(shown, func(a, b dict.Candidate) int {
 		return cmp.Or(cmp.Compare(min(len(a.Error), 1), min(len(b.Error), 1)), cmp.Compare(a.HeldOut.AllocatedBytes, b.HeldOut.AllocatedBytes))
 	})
-	if !all { // the chosen one, and the best of each other builder
+	if !r.all { // the chosen one, and the best of each other builder
 		seen := map[string]bool{r.Winner.Builder: r.Dictionary != nil}
 		shown = slices.DeleteFunc(shown, func(c dict.Candidate) bool {
 			if r.isWinner(c) {
@@ -122,8 +124,8 @@ func (r *Training) verdict() string {
 		r.Dictionary.ID(), len(r.Dictionary.Bytes()), strings.TrimSpace(r.Winner.Builder+" "+r.Winner.Params), r.File, 100*saved, r.Without.AllocatedPerValue(), r.PaysFrom(), len(r.Candidates))
 }
 
-// TrainingJSON is the report for machines.
-type TrainingJSON struct {
+// trainingJSON is the report for machines.
+type trainingJSON struct {
 	Source      string           `json:"source"`
 	Compress    string           `json:"compress"`
 	Engine      string           `json:"engine"`
@@ -149,9 +151,9 @@ type TrainingJSON struct {
 	Candidates  []dict.Candidate `json:"candidates"`
 }
 
-// JSON is the report for machines.
-func (r *Training) JSON() *TrainingJSON {
-	out := &TrainingJSON{
+// MarshalJSON writes the report for machines.
+func (r *Training) MarshalJSON() ([]byte, error) {
+	out := &trainingJSON{
 		Source: r.Source, Compress: r.Compress, Engine: r.Engine, Go: r.Go, CPU: r.CPU, Cores: r.Cores, Seconds: r.Seconds, Samples: r.Samples, SampleBytes: r.SampleBytes,
 		HeldOut: r.HeldOut, Excluded: r.Excluded, LeftOut: r.LeftOut, Reason: r.Reason, Lacking: r.Lacking, Without: r.Without, Candidates: r.Candidates,
 	}
@@ -164,7 +166,7 @@ func (r *Training) JSON() *TrainingJSON {
 	if r.Dictionary != nil {
 		out.Winner, out.File, out.PaysFrom = &r.Winner, r.File, r.PaysFrom()
 	}
-	return out
+	return json.Marshal(out)
 }
 
 func mean(total int64, n int) float64 {

@@ -1,6 +1,4 @@
-// Package dictionaries holds what the commands on dictionaries show: [Dictionaries] is a registry,
-// as bale dict list writes it, and [Training] is what bale train found.
-package dictionaries
+package dictops
 
 import (
 	"bytes"
@@ -84,9 +82,9 @@ func (in *Inventory) IDs() map[frame.DictionaryID]bool {
 	return ids
 }
 
-// NewDictionaries makes the report of a group of the registry, or of all if its name is empty; refs
+// newDictionaries makes the report of a group of the registry, or of all if its name is empty; refs
 // is nil without a scan.
-func NewDictionaries(in Inventory, group string, refs *keyspace.References, now time.Time) *Dictionaries {
+func newDictionaries(in Inventory, group string, refs *keyspace.References, now time.Time) *Dictionaries {
 	d := &Dictionaries{prefix: in.Prefix, now: now, scanned: refs, Unreadable: in.Unreadable, Groups: []Group{}, Quarantined: maps.Clone(in.Quarantined)}
 	known, shown := map[frame.DictionaryID]bool{0: true}, map[frame.DictionaryID]bool{}
 	for _, s := range in.Groups {
@@ -300,17 +298,17 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%ds", max(0, d/time.Second))
 }
 
-// IsZstdDictionary reports a dictionary in zstd's format, which starts with the magic number
+// isZstdDictionary reports a dictionary in zstd's format, which starts with the magic number
 // 0xEC30A437 (RFC 8878, section 5). Any other is plain content.
-func IsZstdDictionary(d *dict.Dictionary) bool {
+func isZstdDictionary(d *dict.Dictionary) bool {
 	return bytes.HasPrefix(d.Bytes(), []byte{0x37, 0xA4, 0x30, 0xEC})
 }
 
-// ShowDictionary writes what is known of a dictionary, without its content. Until is when it goes
+// showDictionary writes what is known of a dictionary, without its content. Until is when it goes
 // for good if it is in quarantine, otherwise zero.
-func ShowDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until time.Time) {
+func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until time.Time) {
 	format := "plain content"
-	if IsZstdDictionary(d) {
+	if isZstdDictionary(d) {
 		format = "zstd, with entropy tables"
 	}
 	printable.Fprintf(w, "id        %v\nbytes     %d\nformat    %s\n", d.ID(), len(d.Bytes()), format)
