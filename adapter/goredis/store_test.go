@@ -58,6 +58,7 @@ func TestStore(t *testing.T) {
 
 // TestStoreInBatches: a buffer between does everything that a Store must, too.
 func TestStoreInBatches(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
 		s, err := batch.New(NewStore(connect(t, d)), batch.Options{Wait: true, Delay: time.Millisecond})
 		if err != nil {

@@ -22,8 +22,9 @@ import (
 
 func TestMain(m *testing.M) {
 	// When the nodes of a cluster change, the client keeps the old connections for five seconds,
-	// closed or not.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*clusterClient)._refresh.func2"))
+	// closed or not; it looks for them again a second later.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*clusterClient)._refresh.func2"),
+		goleak.IgnoreAnyFunction("github.com/valkey-io/valkey-go.(*call).DelayDo.func1"))
 }
 
 // connect makes a client for a deployment.

@@ -81,17 +81,23 @@ func Run(t *testing.T, open Open[bale.Store], without ...Kind) {
 			t.Run("buffers", func(t *testing.T) { testBuffers(t, s) })
 		})
 	}
-	t.Run("slow", func(t *testing.T) { testSlow(t, open) })
-	t.Run("restart", func(t *testing.T) { testRestart(t, open) })
+	apart := func(name string, test func(*testing.T, Open[bale.Store])) { // they wait, each for servers of its own
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open)
+		})
+	}
+	apart("slow", testSlow)
+	apart("restart", testRestart)
 	t.Run("access", func(t *testing.T) { testAccess(t, open) })
 	t.Run("refused", func(t *testing.T) { testRefused(t, open) })
 	t.Run("tls", func(t *testing.T) { testTLS(t, open) })
 	if !slices.Contains(without, Cluster) {
-		t.Run("moving slot", func(t *testing.T) { testMovingSlot(t, open) })
-		t.Run("dead node", func(t *testing.T) { testDeadNode(t, open) })
+		apart("moving slot", testMovingSlot)
+		apart("dead node", testDeadNode)
 	}
 	if !slices.Contains(without, Sentinel) {
-		t.Run("failover", func(t *testing.T) { testFailover(t, open) })
+		apart("failover", testFailover)
 	}
 }
 
