@@ -10,9 +10,13 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
+// maxBundle bounds the files that ReadFS reads, in bytes together.
+const maxBundle = 64 << 20
+
 // ReadFS returns the dictionaries in the files *.dict of a file system: a folder (os.DirFS) or an
 // embed.FS. A program that brings its dictionaries along can read its values even if the registry
-// is lost. ReadFS follows the links that the file system follows: those of [os.DirFS] lead
+// is lost. A dictionary in several files is returned once. Of more than 64 MiB the error is
+// [ErrInvalid]. ReadFS follows the links that the file system follows: those of [os.DirFS] lead
 // anywhere, those of [os.Root.FS] stay in the folder.
 func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 	var all []*Dictionary
@@ -20,6 +24,8 @@ func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 	if err != nil {
 		return nil, err
 	}
+	read := 0
+	seen := map[frame.DictionaryID]bool{}
 	for _, name := range names {
 		b, err := readFile(fsys, name, frame.MaxDictionarySize+1)
 		if err != nil {
@@ -29,7 +35,13 @@ func ReadFS(fsys fs.FS) ([]*Dictionary, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		all = append(all, d)
+		if read += len(b); read > maxBundle {
+			return nil, fmt.Errorf("dict: %w: the files *%s have more than %d MiB together", ErrInvalid, Extension, maxBundle>>20)
+		}
+		if !seen[d.ID()] {
+			seen[d.ID()] = true
+			all = append(all, d)
+		}
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("dict: no file *%s: %w", Extension, fs.ErrNotExist)

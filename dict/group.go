@@ -30,6 +30,7 @@ const (
 	providedFor         = time.Second            // a dictionary that was put back is not put back again
 	prefetched          = 4                      // published dictionaries that are fetched before they are activated
 	maxUnknown          = 4                      // dictionaries that a fleet may have lost at a time
+	minPoll             = time.Second            // whatever the registry says; a program may ask for less
 	heardApart          = 100 * time.Millisecond // at least, from a look at the registry to one for what was heard
 	firstRetry          = 10 * time.Millisecond
 	listenRetry         = time.Second // and twice as long each time, while nothing is heard
@@ -635,11 +636,18 @@ func (g *Group) look() {
 	}
 }
 
+// untilPoll is the time to the next poll: within a grace period, but no sooner than this program
+// itself wants to, or minPoll.
 func (g *Group) untilPoll() time.Duration {
 	g.lock.Lock()
 	grace := max(g.grace, minGrace)
 	g.lock.Unlock()
-	return min(grace, time.Duration(float64(min(g.options.Poll, grace))*(1+pollJitter*(2*rand.Float64()-1))))
+	least := min(minPoll, g.options.Poll)
+	if declared := g.registry.declared; declared > 0 {
+		least = min(least, max(declared, minGrace))
+	}
+	grace = max(grace, least)
+	return min(grace, max(least, time.Duration(float64(min(g.options.Poll, grace))*(1+pollJitter*(2*rand.Float64()-1)))))
 }
 
 // listen receives notifications of changes until Close.

@@ -44,7 +44,7 @@ type RegistryOptions struct {
 	// A published dictionary may be activated after one. A writer without an answer of the registry
 	// stops using its dictionary after five. An unused dictionary may be removed after six. The
 	// registry keeps the longest period that a program declared, and all programs use that one: see
-	// [Registry.Grace]. Defaults to 0: this program declares none, and a registry without one gets
+	// [Registry.Grace]. At most 30 days. Defaults to 0: this program declares none, and a registry without one gets
 	// a minute. All clocks must agree to less than one grace period.
 	Grace time.Duration
 
@@ -92,8 +92,10 @@ func NewRegistry(store Store, o RegistryOptions) (*Registry, error) {
 	switch {
 	case store == nil || slices.Contains(o.Mirrors, nil):
 		return nil, fmt.Errorf("dict: %w: no Store", ErrInvalid)
-	case o.Grace < 0 || o.Quarantine < 0:
-		return nil, fmt.Errorf("dict: %w: Grace is %v and Quarantine %v, must not be negative", ErrInvalid, o.Grace, o.Quarantine)
+	case o.Grace < 0 || o.Grace > maxGrace:
+		return nil, fmt.Errorf("dict: %w: Grace is %v, must be from 0 to %v", ErrInvalid, o.Grace, maxGrace)
+	case o.Quarantine < 0:
+		return nil, fmt.Errorf("dict: %w: Quarantine is %v, must not be negative", ErrInvalid, o.Quarantine)
 	}
 	return r, nil
 }

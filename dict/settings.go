@@ -13,7 +13,8 @@ import (
 
 const (
 	defaultGrace = time.Minute
-	seenFor      = time.Hour // a program refreshes Server.Seen no more often
+	maxGrace     = 30 * 24 * time.Hour // so that some of them are no overflow
+	seenFor      = time.Hour           // a program refreshes Server.Seen no more often
 )
 
 // settings belong to the registry, not to a program.
@@ -133,8 +134,10 @@ func (r *Registry) parseSettings(raw []byte) (*settings, error) {
 
 // check reports settings that bale does not write.
 func (s *settings) check() error {
-	if s.Grace < 0 || s.Before < 0 {
-		return fmt.Errorf("grace periods %v and %v, must not be negative", s.Grace, s.Before)
+	for _, grace := range []time.Duration{s.Grace, s.Before} {
+		if grace < 0 || grace > maxGrace {
+			return fmt.Errorf("grace period %v, must be from 0 to %v", grace, maxGrace)
+		}
 	}
 	if err := short(s.Incarnation); err != nil {
 		return err
@@ -219,12 +222,12 @@ func (r *Registry) retention(ctx context.Context) (time.Duration, error) {
 	return max(s.retention(r.now()), removeGraces*r.declared), nil
 }
 
-// SetGrace sets the registry's grace period, also to a shorter one. Removers go by the longer one
+// SetGrace sets the registry's grace period, at most 30 days, also to a shorter one. Removers go by the longer one
 // for six of the old periods. A program that declares a longer one sets that again when it opens a
 // group. After a loss of the settings it also confirms that [Registry.Servers] is complete.
 func (r *Registry) SetGrace(ctx context.Context, grace time.Duration) error {
-	if grace <= 0 {
-		return fmt.Errorf("dict: %w: grace period %v, must be positive", ErrInvalid, grace)
+	if grace <= 0 || grace > maxGrace {
+		return fmt.Errorf("dict: %w: grace period %v, must be positive, and at most %v", ErrInvalid, grace, maxGrace)
 	}
 	return r.changeSettings(ctx, func(s *settings) bool {
 		lost := !s.Recreated.IsZero()

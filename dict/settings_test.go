@@ -338,6 +338,48 @@ func TestPollsOnceEachGrace(t *testing.T) {
 	}
 }
 
+// TestPollsNoOftener: a registry with a forged grace period does not make programs ask without rest.
+// A program that wants to may.
+func TestPollsNoOftener(t *testing.T) {
+	for _, test := range []struct {
+		declared, poll, least time.Duration
+	}{
+		{0, 0, minPoll},
+		{0, 5 * time.Millisecond, 3 * time.Millisecond},
+		{20 * time.Millisecond, 0, minGrace},
+	} {
+		m := newMemory()
+		m.set(newRegistry(t, m, 0).settingsKey(), []byte(`{"incarnation":"a","epoch":1,"grace_ns":1}`))
+		g := open(t, newRegistry(t, m, test.declared), GroupOptions{Poll: test.poll})
+		for range 100 {
+			if poll := g.untilPoll(); poll < test.least {
+				t.Errorf("%+v: the next poll is in %v", test, poll)
+				break
+			}
+		}
+	}
+}
+
+// TestLongGracePeriods: some multiples of a grace period must be times, too.
+func TestLongGracePeriods(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	must(t, r.SetGrace(ctx, maxGrace))
+	if err := r.SetGrace(ctx, maxGrace+1); !errors.Is(err, ErrInvalid) {
+		t.Errorf("set: %v", err)
+	}
+	if _, err := NewRegistry(m, RegistryOptions{Grace: maxGrace + 1}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("declared: %v", err)
+	}
+	for _, forged := range []string{`"grace_ns":2500000000000000000`, `"grace_ns":1000000000,"grace_before_ns":2500000000000000000`, `"grace_ns":-1`} {
+		m.set(r.settingsKey(), []byte(`{"incarnation":"a","epoch":1,`+forged+`}`))
+		if _, err := r.Grace(ctx); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), r.settingsKey()) {
+			t.Errorf("%s: %v", forged, err)
+		}
+	}
+}
+
 // TestDamagedSettings: nothing is removed, and programs go on.
 func TestDamagedSettings(t *testing.T) {
 	ctx := context.Background()

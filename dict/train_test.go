@@ -617,6 +617,17 @@ func TestReadFS(t *testing.T) {
 	if err != nil || len(got) != 2 || !bytes.Equal(got[0].Bytes(), a) || !bytes.Equal(got[1].Bytes(), b) {
 		t.Errorf("%v, %v", got, err)
 	}
+	same := fstest.MapFS{"a.dict": {Data: a}, "b.dict": {Data: b}, "c.dict": {Data: a}}
+	if got, err := ReadFS(same); err != nil || len(got) != 2 {
+		t.Errorf("a dictionary in two files: %v, %v", got, err)
+	}
+	many := fstest.MapFS{}
+	for i := range maxBundle/frame.MaxDictionarySize + 1 {
+		many[fmt.Sprintf("%d.dict", i)] = &fstest.MapFile{Data: make([]byte, frame.MaxDictionarySize)}
+	}
+	if _, err := ReadFS(many); !errors.Is(err, ErrInvalid) {
+		t.Errorf("%d large files: %v", len(many), err)
+	}
 	for name, fsys := range map[string]fstest.MapFS{"none": {}, "short": {"a.dict": {Data: []byte("x")}}} {
 		if _, err := ReadFS(fsys); err == nil {
 			t.Errorf("%s: no error", name)

@@ -68,5 +68,5 @@ func (c *claim) Hold(ctx context.Context) (until time.Time, err error) {
 		case <-time.After(wait):
 		}
 	}
-	return c.until, nil
+	return c.until, ctx.Err()
 }

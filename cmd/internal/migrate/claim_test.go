@@ -120,3 +120,31 @@ func TestForbiddenScripts(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldWhenInterrupted: a run that need not ask the registry ends with its context, too, and so
+// does one whose changes come to the server too late again and again.
+func TestHoldWhenInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c := claim{renew: time.Now().Add(time.Hour), until: time.Now().Add(time.Hour)}
+	cancel()
+	if _, err := c.Hold(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+
+	ctx, cancel = context.WithCancel(t.Context())
+	client := open(t, redisproc.ForTest(t).Addr())
+	must(t, client.Set(ctx, "k", text(1), 0).Err())
+	o := options(t)
+	asked := 0
+	o.Hold = func(context.Context) (time.Time, error) {
+		if asked++; asked == 3 {
+			cancel()
+		}
+		return time.Now().Add(-time.Hour), nil
+	}
+	m := &migration{pass: o, ctx: ctx, client: client, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	_, err := m.swap(t.Context(), client, []change{{value: keyspace.Value{Key: "k", Stored: []byte(text(1))}, next: []byte("packed")}})
+	if !errors.Is(err, context.Canceled) || asked > 4 || client.Get(t.Context(), "k").Val() != text(1) {
+		t.Errorf("%v after %d times", err, asked)
+	}
+}

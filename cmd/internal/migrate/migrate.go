@@ -216,7 +216,7 @@ func (m *migration) swap(
 	for i := range outcomes {
 		outcomes[i] = late
 	}
-	for slices.Contains(outcomes, late) {
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		var until time.Time
 		var err error
 		if m.Hold != nil {
@@ -238,8 +238,15 @@ func (m *migration) swap(
 		for i, o := range got {
 			outcomes[at[i]], changes[at[i]].cause = o, some[i].cause
 		}
+		if !slices.Contains(outcomes, late) {
+			return outcomes, nil
+		}
+		select {
+		case <-m.ctx.Done(): // between commands: what was sent has its outcome
+			return nil, m.ctx.Err()
+		case <-time.After(wait):
+		}
 	}
-	return outcomes, nil
 }
 
 var errEndless = errors.New("it ends by itself, and this server gives fields no expiry: plain, it would stay for ever; delete it, or revert again when it has expired")
