@@ -49,10 +49,13 @@ servers: $(if $(filter-out path,$(SERVERS)),servers-fetch)
 		PATH="$$path" BALE_REQUIRE_REDIS=1 go test -count=1 $(GOTESTFLAGS) $(SERVER_PACKAGES); \
 	done
 
+# The packages where something runs beside something else, in what they do or in their tests.
+RACE_PACKAGES = $(shell grep -rlE --include='*.go' --exclude-dir='.?*' '^[[:space:]]+go [a-zA-Z]|[.]Go.func|"sync(/atomic)?"|[.]Parallel\b|RunParallel' . | xargs -n 1 dirname | sort -u)
+
 # The race detector lets a program wait at its end for what may yet come, a second by default; the tests run hundreds of programs.
 race: export GORACE ?= atexit_sleep_ms=50
 race: vet
-	go test -race -timeout=60m -skip='$(COMPUTING)|$(LONG)' $(GOTESTFLAGS) $(PACKAGES)
+	go test -race -timeout=60m -skip='$(COMPUTING)|$(LONG)' $(GOTESTFLAGS) $(RACE_PACKAGES)
 
 # A million hostile inputs, and each fuzz target for a while.
 fuzz:

@@ -148,7 +148,7 @@ func TestReencodeOrder(t *testing.T) {
 	mode, err := cbor.EncOptions{ShortestFloat: cbor.ShortestFloatNone}.EncMode()
 	must(t, err)
 	list := []byte(`["b",1,-200,65536,[0.1,"x",null,true],18446744073709551615,-9223372036854775808]`)
-	wantCBOR, err := mode.Marshal([]any{"b", 1, -200, 65536, []any{0.1, "x", nil, true}, uint64(math.MaxUint64), math.MinInt64})
+	wantCBOR, err := mode.Marshal([]any{"b", 1, -200, 65536, []any{0.1, "x", nil, true}, uint64(math.MaxUint64), int64(math.MinInt64)})
 	must(t, err)
 	gotCBOR, err := content.ToCBOR(nil, list)
 	must(t, err)

@@ -615,7 +615,7 @@ func TestFieldEndsTooLate(t *testing.T) {
 		t.Skipf("a server without expiries of fields: %v", err)
 	}
 	own := c.HPExpireTime(ctx, "own", "soon").Val()
-	refuses := c.Do(ctx, "HPEXPIREAT", "own", 1<<48-1, "XX", "FIELDS", 1, "none").Err() != nil
+	refuses := c.Do(ctx, "HPEXPIREAT", "own", int64(1<<48-1), "XX", "FIELDS", 1, "none").Err() != nil
 	refused, unpacked := int64(0), int64(4)
 	if refuses {
 		refused, unpacked = 2, 2
