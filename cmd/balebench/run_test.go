@@ -195,7 +195,7 @@ func TestStudiesAreKnown(t *testing.T) {
 			t.Errorf("%s: %v", s.Name, err)
 			continue
 		}
-		if c.Datasets, err = dataset.Open(c.Data); err != nil || len(c.Datasets) == 0 {
+		if c.Datasets, err = dataset.Open(t.Context(), c.Data); err != nil || len(c.Datasets) == 0 {
 			t.Errorf("%s: %d sets, %v", s.Name, len(c.Datasets), err)
 		}
 		for _, codec := range c.Codecs { // some sets are no JSON, but each codec has one that it is for

@@ -109,7 +109,7 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 func (s *Source) files(ctx context.Context, o Options) (*Advice, error) {
 	var sets []Set
 	for _, path := range s.Files {
-		d, err := values.Load(path, s.Stdin,
+		d, err := values.Load(ctx, path, s.Stdin,
 			values.Limits{Values: o.Sample, ValueSize: s.MaxValue, Seed: o.Seed})
 		if err != nil {
 			return nil, err

@@ -186,7 +186,7 @@ func TestFrozen(t *testing.T) {
 
 // TestOpen: values that are no JSON have no dynamic track.
 func TestOpen(t *testing.T) {
-	sets, err := Open(Options{Builtin: []string{"profiles", "random"}, Tracks: []string{Typed, Dynamic}, Seed: 7})
+	sets, err := Open(t.Context(), Options{Builtin: []string{"profiles", "random"}, Tracks: []string{Typed, Dynamic}, Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestNotes(t *testing.T) {
 		"[1]\n[2]\n":                          "",
 		"text {\nmore\n":                      "",
 	} {
-		d, err := Load("-", strings.NewReader(in), limits)
+		d, err := Load(t.Context(), "-", strings.NewReader(in), limits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +327,7 @@ func TestUniform(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			uniform := limits
 			uniform.Uniform = true
-			d, err := Load(test.path, strings.NewReader(test.stdin), uniform)
+			d, err := Load(t.Context(), test.path, strings.NewReader(test.stdin), uniform)
 			if test.want == nil {
 				if err != nil || d.Kind != test.kind {
 					t.Errorf("%+v, %v", d, err)
@@ -342,7 +342,7 @@ func TestUniform(t *testing.T) {
 					t.Errorf("%q is not in: %v", want, err)
 				}
 			}
-			if _, err := Load(test.path, strings.NewReader(test.stdin), limits); err != nil {
+			if _, err := Load(t.Context(), test.path, strings.NewReader(test.stdin), limits); err != nil {
 				t.Errorf("where they may be what they will: %v", err)
 			}
 		})
@@ -356,7 +356,7 @@ func TestHalves(t *testing.T) {
 	for i := range 101 {
 		fmt.Fprintf(&in, "{\"kind\":%d,\"id\":%d}\n", i%2, i)
 	}
-	d, err := Load("-", strings.NewReader(in.String()), limits)
+	d, err := Load(t.Context(), "-", strings.NewReader(in.String()), limits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +408,7 @@ func TestLoad(t *testing.T) {
 		{path: filepath.Join(dir, "blobs"), name: "blobs", kind: "binary", values: 2},
 		{path: "-", stdin: "{\"a\":1}\n{\"a\":2}", name: "stdin", kind: "json", values: 2},
 	} {
-		d, err := Load(test.path, strings.NewReader(test.stdin), limits)
+		d, err := Load(t.Context(), test.path, strings.NewReader(test.stdin), limits)
 		if err != nil {
 			t.Errorf("%s: %v", test.path, err)
 			continue
@@ -419,12 +419,12 @@ func TestLoad(t *testing.T) {
 		checkCoders(t, d, 20)
 	}
 	for _, path := range []string{write("empty", ""), write("blank", "\n \n"), write("long", strings.Repeat("x", 1001)), filepath.Join(dir, "nowhere"), t.TempDir()} {
-		if _, err := Load(path, nil, limits); !errors.Is(err, values.ErrData) {
+		if _, err := Load(t.Context(), path, nil, limits); !errors.Is(err, values.ErrData) {
 			t.Errorf("%s: error %v, want ErrData", path, err)
 		}
 	}
 	write("large/file", strings.Repeat("x", 1001))
-	if _, err := Load(filepath.Join(dir, "large"), nil, limits); !errors.Is(err, values.ErrData) || !strings.Contains(err.Error(), "1001 bytes") {
+	if _, err := Load(t.Context(), filepath.Join(dir, "large"), nil, limits); !errors.Is(err, values.ErrData) || !strings.Contains(err.Error(), "1001 bytes") {
 		t.Errorf("large file: error %v", err)
 	}
 }
@@ -436,7 +436,7 @@ func TestSampleIsUniform(t *testing.T) {
 	}
 	var counts [100]int
 	for seed := range uint64(2000) {
-		d, err := Load("-", strings.NewReader(in.String()), values.Limits{Values: 10, ValueSize: 10, Seed: seed})
+		d, err := Load(t.Context(), "-", strings.NewReader(in.String()), values.Limits{Values: 10, ValueSize: 10, Seed: seed})
 		if err != nil {
 			t.Fatal(err)
 		}

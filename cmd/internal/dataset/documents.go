@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bytes"
+	"context"
 	"encoding/gob"
 	"encoding/json"
 	"fmt"
@@ -31,8 +32,8 @@ func (d *Dataset) Dynamic() (*Dataset, error) {
 }
 
 // Load reads a set of values as package values does, to be measured as JSON, text or bytes.
-func Load(path string, stdin io.Reader, limits values.Limits) (*Dataset, error) {
-	set, err := values.Load(path, stdin, limits)
+func Load(ctx context.Context, path string, stdin io.Reader, limits values.Limits) (*Dataset, error) {
+	set, err := values.Load(ctx, path, stdin, limits)
 	if err != nil {
 		return nil, err
 	}

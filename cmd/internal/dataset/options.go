@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,9 +47,9 @@ func (o *Options) Validate() error {
 }
 
 // Open reads and makes the sets. Sets of the same name get a number.
-func Open(o Options) (sets []*Dataset, err error) {
+func Open(ctx context.Context, o Options) (sets []*Dataset, err error) {
 	for _, path := range o.Files {
-		d, err := Load(path, o.In, values.Limits{Values: o.Values, ValueSize: cli.MaxValue, Seed: o.Seed, Uniform: true})
+		d, err := Load(ctx, path, o.In, values.Limits{Values: o.Values, ValueSize: cli.MaxValue, Seed: o.Seed, Uniform: true})
 		if err != nil {
 			return nil, err
 		}

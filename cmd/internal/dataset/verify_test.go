@@ -173,7 +173,7 @@ func TestNumbersOfDocuments(t *testing.T) {
 		{`[[[123456789012345678901234567890]]]`, true, true},
 		{`1e400`, true, true},
 	} {
-		d, err := Load("-", strings.NewReader(test.document), limits)
+		d, err := Load(t.Context(), "-", strings.NewReader(test.document), limits)
 		if err != nil {
 			t.Fatal(err)
 		}

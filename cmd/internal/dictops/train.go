@@ -102,7 +102,7 @@ func (o *TrainOptions) values(
 		var all [][]byte
 		var names []string
 		for _, path := range o.Files {
-			d, err := values.Load(path, o.Registry.In,
+			d, err := values.Load(ctx, path, o.Registry.In,
 				values.Limits{Values: o.Sample, ValueSize: cli.MaxValue, Seed: o.Seed})
 			if err != nil {
 				return nil, "", err

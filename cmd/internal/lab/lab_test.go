@@ -42,7 +42,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 func config(t testing.TB, settings ...string) Config {
 	t.Helper()
-	sets, err := dataset.Open(dataset.Options{Builtin: []string{"profiles", "sessions", "logs", "random"}, Tracks: []string{dataset.Typed}, Seed: 1})
+	sets, err := dataset.Open(t.Context(), dataset.Options{Builtin: []string{"profiles", "sessions", "logs", "random"}, Tracks: []string{dataset.Typed}, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestConnections(t *testing.T) {
 func TestDictionaries(t *testing.T) {
 	server := realServer(t)
 	c := config(t, "none", "s2", "s2+dict")
-	sets, err := dataset.Open(dataset.Options{Builtin: []string{"profiles", "sessions", "logs", "random"}, Tracks: []string{dataset.Typed}, Seed: 1})
+	sets, err := dataset.Open(t.Context(), dataset.Options{Builtin: []string{"profiles", "sessions", "logs", "random"}, Tracks: []string{dataset.Typed}, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestAlternatingValues(t *testing.T) {
 	}
 	c := config(t, "s2+dict")
 	c.Concurrency = []int{1}
-	d, err := dataset.Load("-", strings.NewReader(text.String()), values.Limits{Values: 1000, ValueSize: 1000, Seed: 1})
+	d, err := dataset.Load(t.Context(), "-", strings.NewReader(text.String()), values.Limits{Values: 1000, ValueSize: 1000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -434,7 +434,7 @@ func TestTooMuchInHand(t *testing.T) {
 	}
 	defer server.Close()
 	c := config(t, "none")
-	d, err := dataset.Load("-", strings.NewReader(strings.Repeat("x", 3<<20)+"\n"), values.Limits{Values: 1, ValueSize: 4 << 20})
+	d, err := dataset.Load(t.Context(), "-", strings.NewReader(strings.Repeat("x", 3<<20)+"\n"), values.Limits{Values: 1, ValueSize: 4 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

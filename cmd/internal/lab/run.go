@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (result *outcome.Run, err error) {
 		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	o.Data.In = o.In
-	if o.Datasets, err = dataset.Open(o.Data); err != nil {
+	if o.Datasets, err = dataset.Open(ctx, o.Data); err != nil {
 		return nil, err
 	}
 	dataset.RegisterGob()

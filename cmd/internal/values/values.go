@@ -4,6 +4,7 @@ package values
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,8 +68,8 @@ type Limits struct {
 // Load reads a set of values. A file has one on each line that is not empty, a folder one in each
 // file below it. For "-" it reads one on each line of stdin. If all values are JSON, they are
 // measured as JSON, else as text or bytes.
-func Load(path string, stdin io.Reader, limits Limits) (*Set, error) {
-	s := sample{limits: limits, rng: rand.New(rand.NewPCG(limits.Seed, 0))}
+func Load(ctx context.Context, path string, stdin io.Reader, limits Limits) (*Set, error) {
+	s := sample{ctx: ctx, limits: limits, rng: rand.New(rand.NewPCG(limits.Seed, 0))}
 	name, err := s.read(path, stdin)
 	if err != nil {
 		return nil, err
@@ -99,6 +100,7 @@ var maxKept = 1 << 30
 
 // sample keeps a uniform random sample of what it is given (Vitter's algorithm R).
 type sample struct {
+	ctx       context.Context
 	limits    Limits
 	rng       *rand.Rand
 	kept      [][]byte
@@ -160,6 +162,9 @@ func (s *sample) check(v []byte, at place) error {
 }
 
 func (s *sample) add(v []byte, at place) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
 	if s.seen++; s.seen == 1 {
 		s.firstJSON = v[0] == '{' || v[0] == '['
 		s.firstList = v[0] == '['

@@ -1,6 +1,7 @@
 package values
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,14 +23,33 @@ func TestKeptBytesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Load(dir, nil, Limits{Values: 20, ValueSize: 1 << 20}); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "more than 10 MiB") {
+	if _, err := Load(t.Context(), dir, nil, Limits{Values: 20, ValueSize: 1 << 20}); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "more than 10 MiB") {
 		t.Errorf("%v", err)
 	}
-	if s, err := Load(dir, nil, Limits{Values: 9, ValueSize: 1 << 20}); err != nil || len(s.Values) != 9 || s.Total != 20 {
+	if s, err := Load(t.Context(), dir, nil, Limits{Values: 9, ValueSize: 1 << 20}); err != nil || len(s.Values) != 9 || s.Total != 20 {
 		t.Errorf("%v", err)
 	}
 	lines := strings.Repeat(strings.Repeat("x", 1<<20)+"\n", 11)
-	if _, err := Load("-", strings.NewReader(lines), Limits{Values: 20, ValueSize: 1 << 20}); !errors.Is(err, ErrData) {
+	if _, err := Load(t.Context(), "-", strings.NewReader(lines), Limits{Values: 20, ValueSize: 1 << 20}); !errors.Is(err, ErrData) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestLoadEndsWithContext: stdin may have no end.
+func TestLoadEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	endless := readerFunc(func(b []byte) (int, error) {
+		if n++; n == 100 {
+			cancel()
+		}
+		return copy(b, "{}\n"), nil
+	})
+	if _, err := Load(ctx, "-", endless, Limits{Values: 10, ValueSize: 10}); !errors.Is(err, context.Canceled) || n > 100 {
+		t.Errorf("%v after %d reads", err, n)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
