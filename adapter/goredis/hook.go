@@ -517,5 +517,5 @@ func (h *Hook) finish(ctx context.Context, c call, rec *recording, batch *bale.B
 		err = u.failed
 	}
 	c.cmd.SetErr(err)
-	return err, len(u.failed)
+	return err, u.bad
 }

@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/testvalues"
+	"github.com/balekv/bale/stats"
 )
 
 // bomb is a frame of 33 bytes or so that is one of 64 MiB.
@@ -153,6 +157,89 @@ func TestBudgetIsRaised(t *testing.T) {
 		}
 		if err := c.MGet(ctx, keys...).Err(); !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("budget %d: %v", budget, err)
+		}
+	}
+}
+
+// TestManyBadFields: the writer of a hash chooses how many errors it gives, and how long its names
+// are; the error names some, and counts all.
+func TestManyBadFields(t *testing.T) {
+	const fields = 100_000
+	ctx := t.Context()
+	rec := &recorder{}
+	hooked, raw := clients(t, HookOptions{Recorder: rec}, 3)
+	bad := string(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil)) + "no zstd"
+	for _, key := range []string{"h", "i"} {
+		if _, err := raw.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range fields {
+				p.HSet(ctx, key, strconv.Itoa(i), bad)
+			}
+			p.HSet(ctx, key, strings.Repeat("x", 10_000), bad)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, read := range map[string]func() error{
+		"HGETALL": func() error { return hooked.HGetAll(ctx, "h").Err() },
+		"HVALS":   func() error { return hooked.HVals(ctx, "h").Err() },
+		"Do":      func() error { return hooked.Do(ctx, "hgetall", "h").Err() },
+	} {
+		err := read()
+		var all bale.KeyErrors
+		if !errors.As(err, &all) || len(all) != maxFailed+1 || !errors.Is(all[maxFailed], bale.ErrCorrupt) {
+			t.Fatalf("%s: %d errors: %.300v", name, len(all), err)
+		}
+		if want := fmt.Sprintf("and %d more values", fields+1-maxFailed); !strings.Contains(all[maxFailed].Error(), want) {
+			t.Errorf("%s: %v", name, all[maxFailed])
+		}
+		for _, err := range all {
+			if n := len(err.Error()); n > 1000 {
+				t.Errorf("%s: an error of %d bytes", name, n)
+			}
+		}
+		if told := rec.told(); len(told) != 1 || told[0].Errors != fields+1 || told[0].Class != stats.Corrupt {
+			t.Errorf("%s: %+v", name, told)
+		}
+	}
+	// Each key of a transaction has its own.
+	transaction := []redis.Cmder{redis.NewMapStringStringCmd(ctx, "hgetall", "h"), redis.NewMapStringStringCmd(ctx, "hgetall", "i")}
+	hooked.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		for _, cmd := range transaction {
+			p.Process(ctx, cmd)
+		}
+		return nil
+	})
+	for _, cmd := range transaction {
+		var all bale.KeyErrors
+		if !errors.As(cmd.Err(), &all) || len(all) != maxFailed+1 || all[0].Key != cmd.Args()[1] {
+			t.Errorf("%v: %d errors", cmd.Args(), len(all))
+		}
+	}
+	// The program chooses the keys of MGET: each that failed is named.
+	keys := make([]string, 3*maxFailed)
+	for i := range keys {
+		keys[i] = "k"
+	}
+	raw.Set(ctx, "k", bad, 0)
+	var all bale.KeyErrors
+	if err := hooked.MGet(ctx, keys...).Err(); !errors.As(err, &all) || len(all) != len(keys) {
+		t.Errorf("MGET: %d errors", len(all))
+	}
+}
+
+// TestRecorderDoesNotBelieveUploads: with NoEscape a value that looks like a frame is what the
+// program was given, and its header claims whatever its writer likes.
+func TestRecorderDoesNotBelieveUploads(t *testing.T) {
+	rec := &recorder{}
+	hooked, _ := clients(t, HookOptions{Recorder: rec, ReadOnly: true, NoEscape: true}, 3)
+	forged := append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 7, Length: 1 << 62}.Append(nil), "upload"...)
+	for _, v := range []any{forged, string(forged)} {
+		if err := hooked.Set(t.Context(), "k", v, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]stats.Event{{Op: stats.Set, Keys: 1, Plain: len(forged), Stored: len(forged)}}, rec.told()); diff != "" {
+			t.Error(diff)
 		}
 	}
 }

@@ -160,19 +160,23 @@ func (h *Hook) tell(ctx context.Context, r *recording, err error, failed int) {
 	h.options.Recorder.Record(ctx, r.event)
 }
 
-// countPlain counts values that are written as they are.
+// countPlain counts values that are written as they are. What looks like a frame may be anybody's
+// bytes: its header is not believed.
 func (h *Hook) countPlain(rec *recording, c *call, values span) {
 	args := c.cmd.Args()
 	for i := values.first; i <= values.last; i += values.step {
 		if !h.inScope(text(args[c.keyOf(i)])) {
 			continue
 		}
+		n := 0
 		switch v := args[i].(type) { // what marshals itself does so once, for go-redis
 		case string:
-			rec.stored(unsafeBytes(v))
+			n = len(v)
 		case []byte:
-			rec.stored(v)
+			n = len(v)
 		}
+		rec.event.Plain += n
+		rec.event.Stored += n
 	}
 }
 

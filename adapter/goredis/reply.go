@@ -23,6 +23,8 @@ type unpacking struct {
 	batch  bale.Batch // of the command, or of its pipeline
 	args   []any
 	failed bale.KeyErrors
+	bad    int        // how many values could not be unpacked,
+	ofKey  int        // and of the last key among them
 	none   bool       // the only value says that there is none
 	rec    *recording // nil if the command is not told
 }
@@ -107,8 +109,7 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 		return s, kept
 	}
 	if u.reply == anyValues && u.gets == nil && magic && !u.h.holdsAll() {
-		u.failed = append(u.failed, &bale.KeyError{Op: u.name, Key: name, Err: errWhose})
-		return "", replaced
+		return u.fail(name, nil, errWhose)
 	}
 	if !magic {
 		u.rec.read(s)
@@ -121,11 +122,7 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	}
 	plain, err := u.batch.Unpack(u.ctx, nil, stored)
 	if err != nil {
-		if field != nil {
-			err = fmt.Errorf("field %q: %w", text(field), err)
-		}
-		u.failed = append(u.failed, &bale.KeyError{Op: u.name, Key: name, Err: err})
-		return "", replaced
+		return u.fail(name, field, err)
 	}
 	if u.rec != nil {
 		u.rec.read(s)
@@ -133,6 +130,40 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	}
 	// Nobody else has these bytes.
 	return unsafe.String(unsafe.SliceData(plain), len(plain)), replaced
+}
+
+// maxFailed is how many values of one key an error names: the writer of a key chooses how many
+// there are.
+const maxFailed = 100
+
+// unnamed are the failures of a key that an error does not name.
+type unnamed struct {
+	n     int
+	first error
+}
+
+func (o *unnamed) Error() string { return fmt.Sprintf("and %d more values, with: %v", o.n, o.first) }
+func (o *unnamed) Unwrap() error { return o.first }
+
+// fail notes that a value could not be unpacked.
+func (u *unpacking) fail(key string, field any, err error) (string, outcome) {
+	u.bad++
+	last := len(u.failed) - 1
+	if last < 0 || u.reply == keyValues || u.failed[last].Key != key {
+		u.ofKey = 0
+	}
+	u.ofKey++
+	switch {
+	case u.ofKey > maxFailed+1:
+		u.failed[last].Err.(*unnamed).n++
+		return "", replaced
+	case u.ofKey > maxFailed:
+		err = &unnamed{1, err}
+	case field != nil:
+		err = fmt.Errorf("field %.100q: %w", text(field), err)
+	}
+	u.failed = append(u.failed, &bale.KeyError{Op: u.name, Key: key, Err: err})
+	return "", replaced
 }
 
 // gone reports whether the trailer of a frame says that there is no value, or that it is kept
