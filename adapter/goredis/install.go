@@ -42,14 +42,14 @@ func (h *Hook) Install(client redis.UniversalClient) error {
 			return &InstallError{Client: fmt.Sprintf("%T", client), Reason: sendsFirst}
 		}
 		return h.addAll(c, func(add func(*redis.Client)) string {
-			if !held(c, "nodes", []string{"nodes"}, add) {
+			if !addNodes(c, "nodes", []string{"nodes"}, add) {
 				return askCluster(c, add)
 			}
 			return ""
 		})
 	case *redis.Ring:
 		return h.addAll(c, func(add func(*redis.Client)) string {
-			if !held(c, "sharding", []string{"shards", "list"}, add) {
+			if !addNodes(c, "sharding", []string{"shards", "list"}, add) {
 				return askRing(c, add)
 			}
 			return ""
@@ -98,17 +98,17 @@ func (h *Hook) addAll(client interface {
 	return nil
 }
 
-// held calls add for the clients of all nodes that a ClusterClient or a Ring holds. Their methods
-// leave out a cluster's seeds and a ring's shards that are down, so held reads go-redis' own
+// addNodes calls add for the clients of all nodes that a ClusterClient or a Ring holds. Their
+// methods leave out a cluster's seeds and a ring's shards that are down, so it reads go-redis' own
 // fields, under go-redis' own lock. It reports false if the fields have changed.
-func held(client any, holder string, path []string, add func(*redis.Client)) (ok bool) {
+func addNodes(client any, holder string, path []string, add func(*redis.Client)) (ok bool) {
 	var found []*redis.Client
 	ok = func() (ok bool) {
 		defer func() { ok = recover() == nil && ok }() // reflect panics for what is not there
 		at := reflect.ValueOf(client).Elem().FieldByName(holder).Elem()
 		if _, ring := client.(*redis.Ring); ring {
-			// A SetAddrs that began before the caller's OnNewNode publishes its shards later: held
-			// waits for it.
+			// A SetAddrs that began before the caller's OnNewNode publishes its shards later:
+			// addNodes waits for it.
 			mu := at.FieldByName("setAddrsMu")
 			if mu.Type() != reflect.TypeFor[sync.Mutex]() {
 				return false

@@ -435,7 +435,7 @@ func TestInstall(t *testing.T) {
 // withHook reports nodes that a client holds without the hook.
 func (h *Hook) without(t *testing.T, client any, holder string, path ...string) (nodes, without int) {
 	t.Helper()
-	if !held(client, holder, path, func(node *redis.Client) {
+	if !addNodes(client, holder, path, func(node *redis.Client) {
 		nodes++
 		if _, had := h.add(node, inner); !had {
 			without++

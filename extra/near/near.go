@@ -326,8 +326,8 @@ func (c *Cache[T]) shard(key string) *shard[T] {
 	return &c.shards[maphash.String(c.seed, key)%shards]
 }
 
-// kept returns the entry of a key if it is good for a call that came at now, or nil.
-func (c *Cache[T]) kept(key string, now time.Duration) *entry[T] {
+// lookup returns the entry of a key if it is good for a call that came at now, or nil.
+func (c *Cache[T]) lookup(key string, now time.Duration) *entry[T] {
 	e, ok := c.entries.GetIfPresent(key)
 	if !ok || now >= e.until || e.resets != c.resets.Load() {
 		return nil
@@ -369,7 +369,7 @@ func (c *Cache[T]) join(w want, now time.Duration) (f *flight[T], mine bool, e *
 	s := c.shard(w.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e = c.kept(w.key, now); e != nil {
+	if e = c.lookup(w.key, now); e != nil {
 		return nil, false, e
 	}
 	if f = s.flights[w]; f != nil && now-f.began <= c.maxAgeOf(w.key) {
@@ -501,7 +501,7 @@ func givenUp(ctx context.Context, err error) bool {
 // If the ctx of the reading call ends, another call reads.
 func (c *Cache[T]) Get(ctx context.Context, key string) (T, error) {
 	now := c.now()
-	if e := c.kept(key, now); e != nil {
+	if e := c.lookup(key, now); e != nil {
 		c.counts.RecordHits(1)
 		e, err := c.give(e.Entry)
 		return e.Value, err
@@ -617,7 +617,7 @@ func (c *Cache[T]) many(
 		}
 	}
 	for _, key := range keys {
-		if e := c.kept(key, now); e == nil {
+		if e := c.lookup(key, now); e == nil {
 			missing = append(missing, key)
 		} else {
 			e, err := c.give(e.Entry)
@@ -731,7 +731,7 @@ func (c *Cache[T]) readMany(ctx context.Context, mine []waiting[T], from func(co
 // is one. The load's ctx ends when all calls have left. A panic becomes an error for all of them.
 func (c *Cache[T]) GetOrLoad(ctx context.Context, key string, load func(context.Context) (T, error), e ...bale.Expiry) (bale.Entry[T], error) {
 	now := c.now()
-	if e := c.kept(key, now); e != nil {
+	if e := c.lookup(key, now); e != nil {
 		c.counts.RecordHits(1)
 		return c.give(e.Entry)
 	}

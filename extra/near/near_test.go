@@ -819,10 +819,10 @@ func TestKeysThatAreNotCovered(t *testing.T) {
 		if _, err := near.Get(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
-		if near.kept(key, near.now()+want-100*time.Millisecond) == nil {
+		if near.lookup(key, near.now()+want-100*time.Millisecond) == nil {
 			t.Errorf("%s is not kept until it is %v old", key, want)
 		}
-		if near.kept(key, near.now()+want+time.Millisecond) != nil {
+		if near.lookup(key, near.now()+want+time.Millisecond) != nil {
 			t.Errorf("%s is kept longer", key)
 		}
 	}

@@ -23,7 +23,7 @@ type loaded struct {
 	failing    bool    // the loader brings no value
 	loaded     bool    // the operation returned its own loader's value at once: the load ended before it
 	ttl        time.Duration
-	told       bool // a violation was reported
+	reported   bool // as a violation
 }
 
 func newLoads(trouble *stops) *loads {
@@ -85,7 +85,7 @@ func (l *loads) allows(key string, start, end instant, g got, stale bool, loader
 		switch {
 		case v == nil:
 			return fmt.Errorf("number %d was read, which no loader brought", g.N)
-		case v.end == never || v.told:
+		case v.end == never || v.reported:
 			return nil
 		}
 		most := v.end + v.ttl + lateness
@@ -97,7 +97,7 @@ func (l *loads) allows(key string, start, end instant, g got, stale bool, loader
 			most += staleIfError
 		}
 		if start > most+slack {
-			v.told = true
+			v.reported = true
 			return fmt.Errorf("an expired value was read: number %d, at least %v after its end (stale: %v)", g.N, start-most, stale)
 		}
 	}

@@ -234,8 +234,8 @@ func (a *Advice) elsewhere(o *Options) {
 // seen.
 func (s *scanner) groups(a *Advice) ([]*found, map[*tally]string) {
 	scale := 1.0
-	if a.Scan.Interrupted && s.asked > 0 {
-		scale = max(1, float64(s.scan.Keys)/float64(s.asked))
+	if a.Scan.Interrupted && s.scanned > 0 {
+		scale = max(1, float64(s.scan.Keys)/float64(s.scanned))
 	}
 	if s.pattern != "" || s.match != nil || !a.Scan.Interrupted {
 		a.Scan.Keys = int64(math.Round(scale * float64(s.scan.Seen)))
@@ -546,9 +546,9 @@ func (a *Advice) model(s *scanner) {
 	m := &Model{}
 	for t := range s.limits.tallies {
 		for _, e := range t.entries {
-			if e.usage > 0 && e.told > 0 {
+			if e.usage > 0 && e.modelled > 0 {
 				m.Keys++
-				m.Modelled += e.told
+				m.Modelled += e.modelled
 				m.Measured += e.usage
 			}
 		}

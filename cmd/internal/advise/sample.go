@@ -18,7 +18,7 @@ type entry struct {
 	size     int64         // of a string, in bytes; of anything else its elements
 	encoding string        // of a hash, as OBJECT ENCODING says it
 	now      int64         // bytes, modelled; of another type than string and hash as MEMORY USAGE says
-	told     int64         // bytes as MEMORY USAGE should say them
+	modelled int64         // bytes that MEMORY USAGE should say
 	usage    int64         // MEMORY USAGE, 0 where it was not asked for
 	read     int64         // bytes of memory that items take
 	items    []item        // what could be packed; nil where it was not read or is let go

@@ -46,8 +46,8 @@ type scanner struct {
 	pattern string // for SCAN
 	scan    Scan
 	memory  memory
-	told    memory // the same, counted as MEMORY USAGE does
-	asked   int64  // keys that the server went over
+	usage   memory // the same, counted as MEMORY USAGE does
+	scanned int64  // keys that the server went over
 	noUsage bool   // the server gives no MEMORY USAGE
 	fitted  bool   // the model's allocator is the server's
 	failed  int64  // keys that the server did not tell of
@@ -82,7 +82,7 @@ func (s *scanner) node(ctx context.Context, node *redis.Client) (err error) {
 			return err
 		}
 		if s.options.Progress != nil {
-			s.options.Progress(int(progressScan*min(s.asked, s.scan.Keys)/max(s.scan.Keys, 1)), progressAll, fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
+			s.options.Progress(int(progressScan*min(s.scanned, s.scan.Keys)/max(s.scan.Keys, 1)), progressAll, fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
 		}
 		if cursor = next; cursor == 0 {
 			return nil
@@ -110,8 +110,8 @@ func roundTrip(ctx context.Context, node *redis.Client) (time.Duration, error) {
 func (s *scanner) rest(ctx context.Context, node *redis.Client) error {
 	busy := time.Since(s.since) - time.Duration(s.trips)*s.idle
 	defer func() { s.since, s.trips = time.Now(), 0 }()
-	n, bytes := s.asked+s.elements-s.paced[0], s.scan.BytesRead-s.paced[1]
-	s.paced = [2]int64{s.asked + s.elements, s.scan.BytesRead}
+	n, bytes := s.scanned+s.elements-s.paced[0], s.scan.BytesRead-s.paced[1]
+	s.paced = [2]int64{s.scanned + s.elements, s.scan.BytesRead}
 	if s.options.Pace.Rate <= 0 && s.options.Pace.Bandwidth <= 0 {
 		return ctx.Err()
 	}
@@ -144,7 +144,7 @@ type look struct {
 // page counts the keys of a page and looks at some.
 func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) error {
 	var looks []*look
-	s.asked += pageKeys
+	s.scanned += pageKeys
 	for _, k := range keys {
 		if skip := s.options.Skip; skip != nil && skip(k) || s.match != nil && !s.match(k) {
 			continue
@@ -221,13 +221,13 @@ func (s *scanner) fit(looks []*look) {
 	if s.fitted {
 		return
 	}
-	s.told = memory{Server: s.memory.Server}
-	s.told.MemoryUsage = true
+	s.usage = memory{Server: s.memory.Server}
+	s.usage.MemoryUsage = true
 	if s.memory.Libc { // which has no such classes
 		s.fitted = true
 		return
 	}
-	other := s.told
+	other := s.usage
 	other.FineClasses = !other.FineClasses
 	var off [2]int64
 	for _, l := range looks {
@@ -235,15 +235,15 @@ func (s *scanner) fit(looks []*look) {
 			continue
 		}
 		start := []byte(l.start.Val())
-		for i, m := range []*memory{&s.told, &other} {
-			told := m.string(l.entry, start, max(l.size.Val(), int64(len(start))))
-			off[i] += max(told-l.usage.Val(), l.usage.Val()-told)
+		for i, m := range []*memory{&s.usage, &other} {
+			want := m.string(l.entry, start, max(l.size.Val(), int64(len(start))))
+			off[i] += max(want-l.usage.Val(), l.usage.Val()-want)
 		}
 	}
 	if off[0] != off[1] {
 		s.fitted = true
 		if off[1] < off[0] {
-			s.memory.FineClasses, s.told.FineClasses = other.FineClasses, other.FineClasses
+			s.memory.FineClasses, s.usage.FineClasses = other.FineClasses, other.FineClasses
 		}
 	}
 }
@@ -409,7 +409,7 @@ func (s *scanner) takeString(l *look) bool {
 	}
 	e.size = max(e.size, int64(len(start)))
 	e.now = s.memory.string(e, start, e.size)
-	e.told = s.told.string(e, start, e.size)
+	e.modelled = s.usage.string(e, start, e.size)
 	if l.value && e.size > 0 && e.size <= packedMax {
 		e.items, e.read = []item{{head: start, size: e.size}}, itemBytes+int64(len(start))
 	}
@@ -437,12 +437,12 @@ func (s *scanner) takeHash(l *look) bool {
 // modelHash says what a hash takes, by the fields that were read. It reports one that is there.
 func (s *scanner) modelHash(e *entry) bool {
 	if len(e.items) == 0 { // its fields are too large, or it is not to be read
-		e.now, e.told, e.rough = e.usage, 0, true
+		e.now, e.modelled, e.rough = e.usage, 0, true
 		return e.usage > 0
 	}
 	e.size = max(e.size, int64(len(e.items)))
 	e.now = s.memory.key(e) + s.memory.hash(e, nil)
-	e.told = s.told.key(e) + s.told.hash(e, nil)
+	e.modelled = s.usage.key(e) + s.usage.hash(e, nil)
 	return true
 }
 

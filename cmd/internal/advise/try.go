@@ -91,16 +91,16 @@ const (
 func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 	g := &groupSample{memory: m, sizes: all, kept: map[*item]bool{}}
 	hashes := 0
-	var now, told, usage, read, there float64
+	var now, modelled, usage, read, there float64
 	for _, e := range all {
 		if e.kind == Hash && e.items != nil {
 			hashes++
-			told, usage = told+float64(e.now), usage+float64(e.usage)
+			modelled, usage = modelled+float64(e.now), usage+float64(e.usage)
 		}
 	}
 	for _, e := range all {
 		if e.rough && usage > 0 { // MEMORY USAGE counts a little less than there is
-			e.now = int64(float64(e.usage) * told / usage)
+			e.now = int64(float64(e.usage) * modelled / usage)
 		}
 		now += float64(e.now)
 		if e.sampled && e.items == nil && reachable(e.kind) { // too large to be packed, or to be read: it stays as it is

@@ -40,9 +40,9 @@ const (
 // Pacer keeps a [Pace], all walks of a command together. It is for one goroutine.
 type Pacer struct {
 	Pace
-	due     time.Time
-	servers map[*redis.Client]*condition
-	told    map[string]bool
+	due      time.Time
+	servers  map[*redis.Client]*condition
+	reported map[string]bool
 }
 
 // Wait counts n keys or elements and bytes of values that a server gave, and waits until more may
@@ -73,7 +73,7 @@ func (p *Pacer) Wait(ctx context.Context, server *redis.Client, n, bytes int) er
 // pause waits as long as the server is in trouble.
 func (p *Pacer) pause(ctx context.Context, server *redis.Client) error {
 	if p.servers == nil {
-		p.servers, p.told = map[*redis.Client]*condition{}, map[string]bool{}
+		p.servers, p.reported = map[*redis.Client]*condition{}, map[string]bool{}
 	}
 	c := p.servers[server]
 	if c == nil {
@@ -85,8 +85,8 @@ func (p *Pacer) pause(ctx context.Context, server *redis.Client) error {
 		if err != nil || kind == "" {
 			return err
 		}
-		if p.Paused != nil && !p.told[kind] {
-			p.told[kind] = true
+		if p.Paused != nil && !p.reported[kind] {
+			p.reported[kind] = true
 			p.Paused(why)
 		}
 		if err := sleep(ctx, pauseStep); err != nil {

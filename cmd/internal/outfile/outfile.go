@@ -47,7 +47,7 @@ func Open(path string) (*File, error) {
 		f.file, err = create(path + Partial)
 	}
 	if err != nil {
-		return nil, f.asked(err)
+		return nil, f.named(err)
 	}
 	return f, nil
 }
@@ -86,7 +86,7 @@ func (f *File) Write(b []byte) (int, error) { return f.file.Write(b) }
 // from before, the file is removed. The error names the file as it was asked for.
 func (f *File) Close(err error) error {
 	if err = errors.Join(err, f.file.Close()); f.inPlace {
-		return f.asked(err)
+		return f.named(err)
 	}
 	if err == nil {
 		err = os.Rename(f.file.Name(), f.path)
@@ -94,7 +94,7 @@ func (f *File) Close(err error) error {
 	if err != nil {
 		err = errors.Join(err, os.Remove(f.file.Name()))
 	}
-	return f.asked(err)
+	return f.named(err)
 }
 
 // Discard ends and removes a file that was not written whole.
@@ -105,8 +105,8 @@ func (f *File) Discard() {
 	}
 }
 
-// asked is an error under the name that was asked for.
-func (f *File) asked(err error) error {
+// named gives an error the path that the user knows, in place of the temporary one.
+func (f *File) named(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s %s: %w", e.Op, f.path, e.Err)
 	}

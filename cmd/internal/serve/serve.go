@@ -242,10 +242,10 @@ type document struct {
 	kind  string
 	write func(io.Writer) error
 
-	lock sync.Mutex
-	is   []byte
-	err  error
-	made time.Time
+	lock    sync.Mutex
+	content []byte
+	err     error
+	written time.Time
 }
 
 func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -267,10 +267,10 @@ func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (d *document) get() ([]byte, error) {
 	d.lock.Lock()
 	defer d.lock.Unlock()
-	if d.made.IsZero() || time.Since(d.made) >= pageInterval {
+	if d.written.IsZero() || time.Since(d.written) >= pageInterval {
 		var b bytes.Buffer
 		d.err = d.write(&b)
-		d.is, d.made = b.Bytes(), time.Now() // by others it may be read still: a buffer of its own each time
+		d.content, d.written = b.Bytes(), time.Now() // by others it may be read still: a buffer of its own each time
 	}
-	return d.is, d.err
+	return d.content, d.err
 }
