@@ -74,8 +74,7 @@ func (s *Server) over(bytes, trips float64) time.Duration {
 
 // Estimate tells what to expect of a run.
 func Estimate(servers []*Server, c Config) (e Expectation) {
-	r := &run{Config: c, servers: servers, cores: cores()}
-	r.Batches, r.Clients = orDefault(c.Batches), orDefault(c.Clients)
+	r := &run{Config: c.withDefaults(), servers: servers, cores: cores()}
 	for _, set := range c.Datasets {
 		train, measured := r.halves(set)
 		if len(measured.Raw) == 0 {

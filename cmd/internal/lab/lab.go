@@ -226,17 +226,16 @@ func Measure(ctx context.Context, servers []*Server, c Config) (result *outcome.
 	return result, context.Cause(ctx)
 }
 
-func newRun(servers []*Server, c Config) (*run, error) {
+func (c Config) withDefaults() Config {
 	if len(c.Clients) == 0 {
 		c.Clients = []ClientSetting{{Name: Clients[0]}}
 	}
-	if len(c.Batches) == 0 {
-		c.Batches = []Batch{{}}
-	}
-	if len(c.Rates) == 0 {
-		c.Rates = []float64{0}
-	}
-	c.timeout = cmp.Or(c.timeout, opTimeout)
+	c.Batches, c.Rates, c.timeout = orDefault(c.Batches), orDefault(c.Rates), cmp.Or(c.timeout, opTimeout)
+	return c
+}
+
+func newRun(servers []*Server, c Config) (*run, error) {
+	c = c.withDefaults()
 	r := &run{Config: c, servers: servers, cores: cores(), began: time.Now()}
 	var err error
 	if r.process, err = process.NewProcess(int32(os.Getpid())); err != nil {
