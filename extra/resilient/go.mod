@@ -1,0 +1,3 @@
+module github.com/balekv/bale/extra/resilient
+
+go 1.26.0

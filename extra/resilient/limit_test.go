@@ -1,0 +1,223 @@
+package resilient
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// phase is what an endpoint is like, and how much is asked of it, for a time.
+type phase struct {
+	lasts   time.Duration
+	workers int           // calls that the endpoint works on at once
+	service time.Duration // of one, on average
+	offered float64       // calls a second
+}
+
+// event is the end of something in a simulated world.
+type event struct {
+	at    time.Duration
+	began time.Duration // when the call was sent
+	asked time.Duration // when its caller came
+}
+
+type events []event
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)        { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	x := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return x
+}
+
+// simulate sends calls to an endpoint under a limit, and returns how many ended within patience of
+// their caller's coming, by phase. Callers come at random (Poisson), service times are random
+// (a third of them fixed, the rest exponential), the endpoint has a queue of its own, and does not
+// notice who has left.
+func simulate(phases []phase, patience time.Duration, l *limiter, fixed bool, seed uint64, trace func(now time.Duration, l *limiter)) []int {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var now, phaseEnds time.Duration
+	good := make([]int, len(phases))
+	var working events   // in the endpoint's workers
+	var atServer []event // in its queue
+	var waiting []event  // in ours
+	p := -1
+	var current phase
+	next := time.Duration(0)
+	spread := func(mean float64) time.Duration { return time.Duration(mean * rng.ExpFloat64()) }
+	serve := func() {
+		for len(working) < current.workers && len(atServer) > 0 {
+			e := atServer[0]
+			atServer = atServer[1:]
+			e.at = now + current.service/3 + spread(float64(current.service)*2/3)
+			heap.Push(&working, e)
+		}
+	}
+	send := func(e event) {
+		e.began = now
+		atServer = append(atServer, e)
+		serve()
+	}
+	for {
+		if p < 0 || now >= phaseEnds {
+			if p++; p == len(phases) {
+				return good
+			}
+			current = phases[p]
+			phaseEnds += current.lasts
+			next = now + spread(float64(time.Second)/current.offered)
+			serve()
+		}
+		at := min(next, phaseEnds)
+		if len(working) > 0 && working[0].at <= at {
+			e := heap.Pop(&working).(event)
+			now = e.at
+			serve()
+			before := l.limit
+			l.leave(now, now-e.began, true, false)
+			if fixed {
+				l.limit = before
+			} else if trace != nil && l.limit != before {
+				trace(now, l)
+			}
+			if now-e.asked <= patience {
+				good[p]++
+			}
+			for len(waiting) > 0 {
+				if now-waiting[0].asked > l.Wait {
+					waiting = waiting[1:]
+					continue
+				}
+				if !l.take() {
+					break
+				}
+				e := waiting[0]
+				if now-e.asked > l.Wait/2 { // the newest
+					e = waiting[len(waiting)-1]
+					waiting = waiting[:len(waiting)-1]
+				} else {
+					waiting = waiting[1:]
+				}
+				send(e)
+			}
+			continue
+		}
+		now = at
+		if now == next {
+			next = now + spread(float64(time.Second)/current.offered)
+			e := event{asked: now}
+			switch {
+			case len(waiting) == 0 && l.take():
+				send(e)
+			case len(waiting) < int(l.limit):
+				l.inFull = true
+				waiting = append(waiting, e)
+			}
+		}
+	}
+}
+
+// TestLimitFindsTheCapacity: whatever happens to the endpoint, as many calls succeed as with the
+// best fixed limit, but for a tenth. The limiter knows nothing of the endpoint but how long a call
+// takes while it is well.
+func TestLimitFindsTheCapacity(t *testing.T) {
+	const s = time.Second
+	const healthy = 10 * time.Millisecond
+	well := phase{20 * s, 50, healthy, 2 * 5000}
+	with := func(p phase, change func(*phase)) phase { change(&p); return p }
+	ramp := []phase{}
+	for i := range 20 {
+		ramp = append(ramp, with(well, func(p *phase) { p.lasts = 2 * s; p.service += time.Duration(i) * healthy / 5 }))
+	}
+	scenarios := map[string][]phase{
+		"well":          {well},
+		"light":         {with(well, func(p *phase) { p.offered = 1000 })},
+		"small":         {with(well, func(p *phase) { p.workers = 8; p.offered = 1600 })},
+		"few calls":     {with(well, func(p *phase) { p.workers = 2; p.service *= 2; p.offered = 150 })},
+		"few, slower":   {with(well, func(p *phase) { p.workers = 6; p.offered = 700 }), with(well, func(p *phase) { p.workers = 6; p.service *= 5; p.offered = 700 })},
+		"gone and back": {well, with(well, func(p *phase) { p.workers = 1; p.lasts = 5 * s }), well},
+		"large":         {with(well, func(p *phase) { p.workers = 400; p.offered = 60000; p.lasts = 5 * s })},
+		"step to slow":  {well, with(well, func(p *phase) { p.service *= 4 }), well},
+		"ramp":          ramp,
+		"half is gone":  {well, with(well, func(p *phase) { p.workers /= 2 }), well},
+		"most is gone":  {well, with(well, func(p *phase) { p.workers /= 10 }), well},
+		"spike":         {with(well, func(p *phase) { p.offered = 3000 }), with(well, func(p *phase) { p.offered = 50000; p.lasts = 3 * s }), with(well, func(p *phase) { p.offered = 3000 })},
+		"slow and back": {with(well, func(p *phase) { p.service *= 6; p.offered = 2000 }), well, with(well, func(p *phase) { p.service *= 3 })},
+	}
+	for name, phases := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compareWithFixed(t, phases, healthy, 30*healthy, 3)
+		})
+	}
+}
+
+// TestLimitAtRandom: the same for endpoints and faults that nobody thought of.
+func TestLimitAtRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(seed, 2))
+			between := func(least, most float64) float64 { return least * math.Pow(most/least, rng.Float64()) }
+			healthy := time.Duration(between(float64(5*time.Millisecond), float64(50*time.Millisecond)))
+			workers := between(4, 64)
+			capacity := workers / healthy.Seconds()
+			var phases []phase
+			for range 4 {
+				p := phase{lasts: 20 * time.Second, workers: int(workers), service: healthy, offered: capacity * between(0.3, 3)}
+				switch rng.IntN(4) {
+				case 0:
+					p.workers = max(2, p.workers/(2+rng.IntN(5)))
+				case 1:
+					p.service = time.Duration(float64(p.service) * between(1, 5))
+				}
+				phases = append(phases, p)
+			}
+			t.Log(phases)
+			compareWithFixed(t, phases, healthy, time.Duration(between(15, 50)*float64(healthy)), 1)
+		})
+	}
+}
+
+// compareWithFixed compares the calls that end in time with those under the best fixed limit.
+func compareWithFixed(t *testing.T, phases []phase, healthy, patience time.Duration, seeds uint64) {
+	limit := func(n int) Limit {
+		return Limit{Healthy: healthy, Min: 4, Max: 1000, Initial: n, Wait: 4 * healthy}
+	}
+	total := func(good []int) (n int) {
+		for _, g := range good {
+			n += g
+		}
+		return n
+	}
+	best, at := 0, 0
+	for n := 4.0; n <= 1000; n *= 1.5 {
+		l := newLimiter(limit(int(n)))
+		if g := total(simulate(phases, patience, &l, true, 1, nil)); g > best {
+			best, at = g, int(n)
+		}
+	}
+	worst := math.Inf(1)
+	for seed := range seeds {
+		l := newLimiter(limit(20))
+		limits, last := "", time.Duration(0)
+		good := simulate(phases, patience, &l, false, seed, func(now time.Duration, l *limiter) {
+			if now-last > time.Second {
+				limits += fmt.Sprintf(" %.0f:%.0f", now.Seconds(), l.limit)
+				last = now
+			}
+		})
+		share := float64(total(good)) / float64(best)
+		worst = min(worst, share)
+		if share < 0.9 {
+			t.Errorf("seed %d: %.3f of what limit %d gives (%d): %v%s", seed, share, at, best, good, limits)
+		}
+	}
+	t.Logf("%.3f of what limit %d gives (%d)", worst, at, best)
+}

@@ -1,0 +1,302 @@
+// Package resilient makes calls to an endpoint that may be slow, full or gone: a Redis server, an
+// HTTP service.
+//
+// A [Guard] protects the calls to one endpoint. Its policies are plain values in [Options], each of
+// them off if it is zero. A call passes through them in this order, from the outside in:
+//
+//  1. Timeout: the time for a call with all its tries, and the part of it for each try.
+//  2. [Retry]: further tries after failures, within a budget.
+//  3. [Breaker]: no calls to an endpoint that fails them anyway.
+//  4. [Limit]: no more calls at once than the endpoint can serve.
+//  5. [Hedge]: a second call beside one that takes long.
+//
+// A policy that refuses a call returns a [RejectedError] at once. What to do instead is up to the
+// program; [NewStore] turns refused reads into misses.
+//
+// With all policies but Hedge, a call that succeeds costs some 200 ns, and no allocation unless it
+// needs a context with an earlier deadline than the caller's.
+package resilient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// Kind says what may be done with a call.
+type Kind uint8
+
+const (
+	Once       Kind = iota // it must not be repeated: a failure may come after its effect
+	Idempotent             // it may be retried
+	Read                   // it may be retried, and made twice at once
+)
+
+// Options are the policies of a [Guard]. The zero value of each means none.
+type Options struct {
+	// Name names the endpoint in errors and metrics.
+	Name string
+
+	// Timeout bounds a call with all its tries. A caller's earlier deadline comes first. Each try
+	// may use an equal part of what is left, so that a try that hangs leaves time for another; the
+	// last one may use all of it.
+	Timeout time.Duration
+
+	Retry   Retry
+	Breaker Breaker
+	Limit   Limit
+	Hedge   Hedge
+
+	// Failed says which errors mean that the endpoint failed. Only those are retried, and count for
+	// the Breaker. Default every error. It is not asked about the end of the caller's context: if
+	// the caller gave up, the call says nothing of the endpoint; if its deadline passed, the
+	// endpoint has failed.
+	Failed func(error) bool
+
+	// Changed is called when the Breaker changes its state, from the call that changed it. Default
+	// none.
+	Changed func(from, to State)
+}
+
+// Guard protects the calls to one endpoint. It is safe for concurrent use, and has no goroutines of
+// its own.
+type Guard struct {
+	o     Options
+	epoch time.Time
+
+	mu      sync.Mutex
+	retries budget
+	hedges  budget
+	breaker breaker
+	limiter limiter
+	waiting []*waiter // for the limiter, in the order of their coming
+	slow    quantile
+	stats   Stats
+}
+
+// ErrOptions is the class of errors of [New].
+var ErrOptions = errors.New("invalid options")
+
+// New returns a Guard with these policies. Its error is an ErrOptions.
+func New(o Options) (*Guard, error) {
+	for _, complete := range []func() error{o.Retry.complete, o.Breaker.complete, o.Limit.complete, o.Hedge.complete} {
+		if err := complete(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		}
+	}
+	if o.Timeout < 0 {
+		return nil, fmt.Errorf("%w: a Timeout of %v", ErrOptions, o.Timeout)
+	}
+	return &Guard{
+		o: o, epoch: time.Now(), retries: newBudget(o.Retry.Budget, o.Retry.Burst), hedges: newBudget(o.Hedge.Budget, o.Hedge.Burst),
+		breaker: breaker{Breaker: o.Breaker}, limiter: newLimiter(o.Limit), slow: quantile{of: o.Hedge.Quantile},
+	}, nil
+}
+
+// Stats are what a Guard has done so far, and its state. Counts only grow.
+type Stats struct {
+	Tries    uint64 // calls to the endpoint, without hedges
+	Failures uint64 // of those and of hedges
+	Retries  uint64
+	Denied   uint64 // retries that the budget did not allow
+	Open     uint64 // calls that the Breaker refused
+	Full     uint64 // calls that the Limit refused, because its queue was full,
+	Late     uint64 // or because their turn did not come in time
+	Hedges   uint64 // second calls
+	Won      uint64 // of those, that were first to succeed
+
+	State    State // of the Breaker
+	Limit    int   // calls that may be in flight; 0 without a Limit
+	InFlight int   // counted with a Limit only
+	Waiting  int   // for their turn
+}
+
+// Stats returns what the Guard has done so far.
+func (g *Guard) Stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.stats
+	s.State = g.breaker.state
+	if g.o.Limit.Healthy > 0 {
+		s.Limit, s.InFlight = g.limiter.allowed(), g.limiter.inFlight
+	}
+	s.Waiting = len(g.waiting)
+	return s
+}
+
+// Do makes a call to the endpoint under the policies of its Guard. The call must honour its
+// context, which may end earlier than the caller's. A Read may run twice at once, so it must return
+// its result instead of writing it to a shared place.
+//
+// The error is the caller's context's if that is over before the call starts, a [RejectedError] if
+// a policy refused the call, or what the call returned in its last try.
+func Do[T any](ctx context.Context, g *Guard, kind Kind, call func(context.Context) (T, error)) (T, error) {
+	return do[T](ctx, g, kind, function[T](call))
+}
+
+// call is a call with its arguments. Unlike a closure over them it need not be on the heap.
+type call[T any] interface {
+	make(ctx context.Context) (T, error)
+}
+
+type function[T any] func(context.Context) (T, error)
+
+func (f function[T]) make(ctx context.Context) (T, error) { return f(ctx) }
+
+// do is Do for any form of call.
+func do[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, c C) (v T, err error) {
+	if err := ctx.Err(); err != nil {
+		return v, err
+	}
+	now, own := g.now(), never // times are since the guard was made
+	if at, limited := ctx.Deadline(); limited {
+		own = at.Sub(g.epoch)
+	}
+	end := own
+	if g.o.Timeout > 0 {
+		end = min(end, now+g.o.Timeout)
+	}
+	tries := 1
+	if kind != Once {
+		tries = max(1, g.o.Retry.Tries)
+	}
+	for try := 1; ; try++ {
+		v, err = attempt[T](ctx, g, kind, now, own, end, tries-try, c)
+		if err == nil || !g.again(ctx, try, tries, end, err) {
+			return v, err
+		}
+		now = g.now()
+	}
+}
+
+const never = math.MaxInt64 * time.Nanosecond
+
+// attempt makes one try. The caller's context ends at own, the call at end, and more tries may
+// follow.
+func attempt[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, now, own, end time.Duration, more int, c C) (v T, err error) {
+	p, err := g.admit(ctx, now)
+	if err != nil {
+		return v, err
+	}
+	if more = min(more, p.retries); more > 0 && end != never {
+		end = p.began + (end-p.began)/time.Duration(more+1)
+	}
+	if end >= own {
+		return ask[T](ctx, ctx, g, kind, p, c)
+	}
+	within := &deadline{Context: ctx, at: g.epoch.Add(end)}
+	defer within.finish()
+	return ask[T](within, ctx, g, kind, p, c)
+}
+
+// ask makes the call, alone or with a hedge.
+func ask[T any, C call[T]](ctx, caller context.Context, g *Guard, kind Kind, p permit, c C) (v T, err error) {
+	if kind == Read && g.o.Hedge.Quantile > 0 {
+		if after := g.patience(); after > 0 {
+			return hedged[T](ctx, caller, g, p, after, c)
+		}
+	}
+	err = errPanicked
+	defer func() { g.leave(caller, p, err) }()
+	v, err = c.make(ctx)
+	return v, err
+}
+
+// errPanicked is what a call that panics leaves behind. The panic goes on.
+var errPanicked = errors.New("the call panicked")
+
+// permit is a call that was admitted.
+type permit struct {
+	began   time.Duration
+	probe   bool // of a Breaker that is half open
+	period  uint64
+	hedge   bool
+	retries int // that the budget allows
+}
+
+func (g *Guard) now() time.Duration { return time.Since(g.epoch) }
+
+// admit lets a call through the Breaker and the Limit, for whose turn it may wait.
+func (g *Guard) admit(ctx context.Context, now time.Duration) (p permit, err error) {
+	p.began = now
+	var w *waiter
+	g.mu.Lock()
+	p.retries = int(g.retries.tokens)
+	from := g.breaker.state
+	p.probe, p.period, err = g.breaker.allow(p.began)
+	to := g.breaker.state
+	switch {
+	case err != nil:
+		g.stats.Open++
+		err = &RejectedError{g.o.Name, Open, max(0, g.breaker.until-p.began)}
+	case g.o.Limit.Healthy > 0 && (len(g.waiting) > 0 || !g.limiter.take()):
+		if w, err = g.queue(p.began); err != nil {
+			g.breaker.forget(p)
+		}
+	default:
+		g.stats.Tries++
+	}
+	g.mu.Unlock()
+	g.changed(from, to)
+	if w == nil {
+		return p, err
+	}
+	if err = g.wait(ctx, w); err != nil {
+		g.release(p)
+	}
+	p.began = g.now()
+	return p, err
+}
+
+// release gives up a permit whose call was not made.
+func (g *Guard) release(p permit) {
+	g.mu.Lock()
+	g.breaker.forget(p)
+	g.mu.Unlock()
+}
+
+func (g *Guard) changed(from, to State) {
+	if from != to && g.o.Changed != nil {
+		g.o.Changed(from, to)
+	}
+}
+
+// leave counts a call that has ended.
+func (g *Guard) leave(caller context.Context, p permit, err error) {
+	now := g.now()
+	took := now - p.began
+	failed, counts := false, true
+	switch {
+	case err == nil:
+	case err == errOvertaken || errors.Is(caller.Err(), context.Canceled): // the caller has left
+		counts = false
+	default:
+		failed = err == errPanicked || errors.Is(err, context.DeadlineExceeded) || g.o.Failed == nil || g.o.Failed(err)
+	}
+	g.mu.Lock()
+	from := g.breaker.state
+	switch {
+	case !counts:
+		g.breaker.forget(p)
+	default:
+		g.breaker.done(now, took, failed, p)
+		if failed {
+			g.stats.Failures++
+		} else {
+			g.retries.earn()
+			g.hedges.earn()
+			g.slow.add(took)
+		}
+	}
+	if g.o.Limit.Healthy > 0 {
+		// A failure at once says nothing of how many calls the endpoint can serve.
+		g.limiter.leave(now, took, counts && (!failed || took > tolerance*g.o.Limit.Healthy), failed)
+		g.admitWaiting(now)
+	}
+	to := g.breaker.state
+	g.mu.Unlock()
+	g.changed(from, to)
+}

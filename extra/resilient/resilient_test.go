@@ -1,0 +1,688 @@
+package resilient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errSick = errors.New("sick")
+
+// sick is a call that fails after a time.
+func sick(after time.Duration) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) { return 0, errors.Join(sleep(ctx, after), errSick) }
+}
+
+// well is a call that succeeds after a time.
+func well(after time.Duration) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) { return 1, sleep(ctx, after) }
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// retryAfter is an error that says when to come back.
+type retryAfter time.Duration
+
+func (r retryAfter) Error() string             { return "come back" }
+func (r retryAfter) RetryAfter() time.Duration { return time.Duration(r) }
+
+// TestAllocations: a call that succeeds allocates nothing, but for a context with an earlier
+// deadline.
+func TestAllocations(t *testing.T) {
+	o := all()
+	for timeout, want := range map[time.Duration]float64{0: 0, time.Second: 1} {
+		o.Timeout = timeout
+		g, call := guard(t, o), well(0)
+		if n := testing.AllocsPerRun(1000, func() { Do(t.Context(), g, Read, call) }); n > want {
+			t.Errorf("Timeout %v: %v allocations", timeout, n)
+		}
+	}
+}
+
+func TestRetries(t *testing.T) {
+	permanent := errors.New("permanent")
+	for name, test := range map[string]struct {
+		kind  Kind
+		o     Options
+		fails []error // one after another; then it succeeds
+		tries int
+		err   error
+		least time.Duration
+	}{
+		"none needed":       {kind: Read, o: Options{Retry: Retry{Tries: 3}}, tries: 1},
+		"not idempotent":    {kind: Once, o: Options{Retry: Retry{Tries: 3}}, fails: []error{errSick}, tries: 1, err: errSick},
+		"idempotent":        {kind: Idempotent, o: Options{Retry: Retry{Tries: 3}}, fails: []error{errSick, errSick}, tries: 3},
+		"too many":          {kind: Read, o: Options{Retry: Retry{Tries: 3}}, fails: []error{errSick, errSick, errSick}, tries: 3, err: errSick},
+		"off":               {kind: Read, fails: []error{errSick}, tries: 1, err: errSick},
+		"no failure":        {kind: Read, o: Options{Retry: Retry{Tries: 3}, Failed: func(err error) bool { return err != permanent }}, fails: []error{permanent}, tries: 1, err: permanent},
+		"the endpoint asks": {kind: Read, o: Options{Retry: Retry{Tries: 3}}, fails: []error{fmt.Errorf("429: %w", retryAfter(time.Minute))}, tries: 2, least: time.Minute},
+		"for too much":      {kind: Read, o: Options{Timeout: time.Second, Retry: Retry{Tries: 3}}, fails: []error{retryAfter(time.Minute)}, tries: 1, err: retryAfter(time.Minute)},
+		"no budget":         {kind: Read, o: Options{Retry: Retry{Tries: 9, Burst: 2}}, fails: slices.Repeat([]error{errSick}, 8), tries: 3, err: errSick},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, start, tries := guard(t, test.o), time.Now(), 0
+				_, err := Do(t.Context(), g, test.kind, func(context.Context) (int, error) {
+					if tries++; tries <= len(test.fails) {
+						return 0, test.fails[tries-1]
+					}
+					return 1, nil
+				})
+				if tries != test.tries || !errors.Is(err, test.err) || (err == nil) != (test.err == nil) || time.Since(start) < test.least {
+					t.Errorf("%d tries, %v, %v", tries, err, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// TestBackoff: the wait before a retry is at random between zero and a bound that doubles.
+func TestBackoff(t *testing.T) {
+	r := Retry{Tries: 100, Delay: 10 * time.Millisecond, MaxDelay: 65 * time.Millisecond}
+	for try, want := range []time.Duration{1: 10, 20, 40, 65, 65, 80: 65} {
+		if want > 0 && backoff(&r, try) != want*time.Millisecond {
+			t.Errorf("after %d tries: %v", try, backoff(&r, try))
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var longest, sum time.Duration
+		const n = 2000
+		g := guard(t, Options{Retry: Retry{Tries: 2, Delay: time.Second, Burst: n}})
+		for range n {
+			start := time.Now()
+			Do(t.Context(), g, Read, sick(0))
+			longest = max(longest, time.Since(start))
+			sum += time.Since(start)
+		}
+		if mean := sum / n; longest > time.Second || longest < 950*time.Millisecond || mean < 450*time.Millisecond || mean > 550*time.Millisecond {
+			t.Errorf("%v on average, %v at most", mean, longest)
+		}
+	})
+}
+
+// TestDeadlineIsShared: each try has an equal part of the time that is left, if a retry may follow.
+func TestDeadlineIsShared(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind  Kind
+		burst int
+		want  []time.Duration
+	}{
+		"three tries":            {Read, 10, []time.Duration{time.Second, time.Second, time.Second}},
+		"one that is not idempo": {Once, 10, []time.Duration{3 * time.Second}},
+		"one retry left":         {Read, 1, []time.Duration{1500 * time.Millisecond, 1500 * time.Millisecond}},
+	} {
+		for _, own := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, own), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := Options{Retry: Retry{Tries: 3, Delay: 1, Burst: test.burst}}
+					ctx := t.Context()
+					if own {
+						o.Timeout = 3 * time.Second
+					} else {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
+						defer cancel()
+					}
+					var got []time.Duration
+					_, err := Do(ctx, guard(t, o), test.kind, func(ctx context.Context) (int, error) {
+						at, _ := ctx.Deadline()
+						got = append(got, time.Until(at).Round(time.Millisecond))
+						<-ctx.Done()
+						return 0, ctx.Err()
+					})
+					if !errors.Is(err, context.DeadlineExceeded) || !slices.Equal(got, test.want) {
+						t.Errorf("%v, %v", got, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestOver: a call whose context is over is not made.
+func TestOver(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	g := guard(t, all())
+	if _, err := Do(ctx, g, Read, func(context.Context) (int, error) { t.Error("made"); return 0, nil }); err != context.Canceled {
+		t.Error(err)
+	}
+	if s := g.Stats(); s.Tries != 0 || s.InFlight != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestDeadlineContext: it behaves as context.WithDeadline's, whatever is asked first.
+func TestDeadlineContext(t *testing.T) {
+	type key struct{}
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		within := func() *deadline { return &deadline{Context: parent, at: time.Now().Add(time.Second)} }
+		check := func(what string, ctx context.Context, want error) {
+			t.Helper()
+			done := false
+			select {
+			case <-ctx.Done():
+				done = true
+			default:
+			}
+			if ctx.Err() != want || done != (want != nil) || ctx.Value(key{}) != "value" {
+				t.Errorf("%s: %v, %v, %v", what, ctx.Err(), done, ctx.Value(key{}))
+			}
+		}
+		asked, unasked, finished, late := within(), within(), within(), within()
+		check("at first", asked, nil)
+		child, stop := context.WithTimeout(asked, time.Hour)
+		defer stop()
+		finished.finish()
+		check("finished", finished, context.Canceled)
+		asked2 := within()
+		check("at first", asked2, nil)
+		asked2.finish()
+		check("asked, finished", asked2, context.Canceled)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if unasked.Err() != context.DeadlineExceeded {
+			t.Error(unasked.Err())
+		}
+		check("later", asked, context.DeadlineExceeded)
+		check("later, a child", child, context.DeadlineExceeded)
+		check("later, not asked before", unasked, context.DeadlineExceeded)
+		late.at = time.Now().Add(time.Second)
+		cancel()
+		check("with its parent", late, context.Canceled)
+		for _, d := range []*deadline{asked, unasked, late} {
+			d.finish()
+		}
+	})
+}
+
+func TestBreaker(t *testing.T) {
+	o := Options{Name: "prices", Breaker: Breaker{Failures: 0.5, Slow: time.Second, SlowShare: 0.5, Window: 10 * time.Second, Calls: 10, Open: 5 * time.Second, MaxOpen: 15 * time.Second, Probes: 2}}
+	type world struct {
+		*testing.T
+		g       *Guard
+		changes []State
+	}
+	many := func(w *world, n int, call func(context.Context) (int, error)) {
+		for range n {
+			Do(w.Context(), w.g, Once, call)
+		}
+	}
+	state := func(w *world, want State, why string) {
+		w.Helper()
+		if got := w.g.Stats().State; got != want {
+			w.Errorf("%s: %v", why, got)
+		}
+	}
+	for name, run := range map[string]func(w *world){
+		"opens, tries and closes": func(w *world) {
+			many(w, 5, well(0))
+			many(w, 4, sick(0))
+			state(w, Closed, "below half, and below ten calls")
+			many(w, 1, sick(0))
+			state(w, Opened, "half of ten")
+			var rejected *RejectedError
+			_, err := Do(w.Context(), w.g, Read, func(context.Context) (int, error) { w.Error("made"); return 0, nil })
+			if !errors.As(err, &rejected) || !errors.Is(err, ErrRejected) || rejected.Reason != Open || rejected.Endpoint != "prices" || rejected.After > 5*time.Second || rejected.After < 4*time.Second {
+				w.Error(err)
+			}
+			time.Sleep(5 * time.Second)
+			many(w, 1, well(0))
+			state(w, HalfOpen, "one of two probes")
+			many(w, 1, well(0))
+			state(w, Closed, "two")
+			many(w, 9, sick(0))
+			state(w, Closed, "counts begin anew")
+			if !slices.Equal(w.changes, []State{Opened, HalfOpen, Closed}) {
+				w.Error(w.changes)
+			}
+			if s := w.g.Stats(); s.Tries != 21 || s.Failures != 14 || s.Open != 1 {
+				w.Errorf("%+v", s)
+			}
+		},
+		"stays open for longer": func(w *world) {
+			many(w, 10, sick(0))
+			for _, open := range []time.Duration{5, 10, 15, 15} {
+				until := w.g.breaker.until - w.g.now()
+				if until > open*time.Second || until < open*time.Second*4/5 {
+					w.Errorf("open for %v, not %v s", until, int(open))
+				}
+				time.Sleep(until)
+				many(w, 1, sick(0))
+				state(w, Opened, "a probe failed")
+			}
+		},
+		"a probe at a time": func(w *world) {
+			many(w, 10, sick(0))
+			time.Sleep(5 * time.Second)
+			var made atomic.Int32
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					Do(w.Context(), w.g, Read, func(ctx context.Context) (int, error) {
+						made.Add(1)
+						return well(time.Millisecond)(ctx)
+					})
+				})
+			}
+			wg.Wait()
+			if n := made.Load(); n != 2 {
+				w.Errorf("%d probes", n)
+			}
+			state(w, Closed, "both succeeded")
+		},
+		"slow calls": func(w *world) {
+			many(w, 5, well(0))
+			many(w, 4, well(time.Second))
+			state(w, Closed, "four of nine")
+			many(w, 1, well(time.Second))
+			state(w, Opened, "five of ten")
+		},
+		"old calls": func(w *world) {
+			many(w, 9, sick(0))
+			time.Sleep(11 * time.Second)
+			many(w, 9, sick(0))
+			state(w, Closed, "nine in the window")
+			many(w, 1, sick(0))
+			state(w, Opened, "ten")
+		},
+		"callers who leave": func(w *world) {
+			many(w, 10, sick(0))
+			time.Sleep(5 * time.Second)
+			for range 5 { // more than there are probes
+				ctx, cancel := context.WithCancel(w.Context())
+				Do(ctx, w.g, Read, func(ctx context.Context) (int, error) { cancel(); return 0, ctx.Err() })
+			}
+			state(w, HalfOpen, "they say nothing")
+			many(w, 2, well(0))
+			state(w, Closed, "and hold no probe")
+		},
+		"callers whose time is over": func(w *world) {
+			for range 10 {
+				ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+				Do(ctx, w.g, Read, well(time.Hour))
+				cancel()
+			}
+			state(w, Opened, "the endpoint did not answer")
+		},
+		"calls from before": func(w *world) {
+			release := make(chan struct{})
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					Do(w.Context(), w.g, Once, func(context.Context) (int, error) { <-release; return 0, nil })
+				})
+			}
+			synctest.Wait()
+			many(w, 10, sick(0))
+			time.Sleep(5 * time.Second)
+			probe := make(chan struct{})
+			wg.Go(func() { Do(w.Context(), w.g, Once, func(context.Context) (int, error) { <-probe; return 0, nil }) })
+			synctest.Wait()
+			close(release)
+			synctest.Wait()
+			state(w, HalfOpen, "they were no probes")
+			close(probe)
+			wg.Wait()
+		},
+		"panics": func(w *world) {
+			for range 10 {
+				func() {
+					defer func() {
+						if recover() != "oh" {
+							w.Error("no panic")
+						}
+					}()
+					Do(w.Context(), w.g, Once, func(context.Context) (int, error) { panic("oh") })
+				}()
+			}
+			state(w, Opened, "they are failures")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{T: t}
+				o := o
+				o.Changed = func(from, to State) { w.changes = append(w.changes, to) }
+				w.g = guard(t, o)
+				run(w)
+			})
+		})
+	}
+}
+
+// TestTurns: calls beyond the limit wait in order; the newest first once the oldest has waited half
+// its time.
+func TestTurns(t *testing.T) {
+	const ms = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Limit: Limit{Healthy: 10 * ms, Min: 1, Initial: 1, Max: 1, Queue: 4, Wait: 40 * ms}})
+		var wg sync.WaitGroup
+		var order []int
+		errs := map[int]error{}
+		var lock sync.Mutex
+		ask := func(ctx context.Context, i int, takes time.Duration) {
+			wg.Go(func() {
+				_, err := Do(ctx, g, Read, func(ctx context.Context) (int, error) {
+					lock.Lock()
+					order = append(order, i)
+					lock.Unlock()
+					return well(takes)(ctx)
+				})
+				lock.Lock()
+				errs[i] = err
+				lock.Unlock()
+			})
+			synctest.Wait()
+		}
+		leaves, leave := context.WithCancel(t.Context())
+		ask(t.Context(), 0, 15*ms)
+		ask(t.Context(), 1, 15*ms)
+		ask(t.Context(), 2, 5*ms)
+		ask(t.Context(), 3, 5*ms)
+		ask(leaves, 4, 5*ms)
+		ask(t.Context(), 5, 5*ms) // no room
+		if s := g.Stats(); s.Limit != 1 || s.InFlight != 1 || s.Waiting != 4 || s.Full != 1 {
+			t.Errorf("%+v", s)
+		}
+		leave()
+		synctest.Wait()
+		time.Sleep(20 * ms) // 1 is at it since 15
+		ask(t.Context(), 6, 20*ms)
+		wg.Wait()
+		if !slices.Equal(order, []int{0, 1, 6}) {
+			t.Error(order)
+		}
+		for i, want := range []Reason{2: Late, 3: Late, 5: Full} {
+			var rejected *RejectedError
+			if want != 0 && (!errors.As(errs[i], &rejected) || rejected.Reason != want) {
+				t.Errorf("%d: %v", i, errs[i])
+			}
+		}
+		if errs[4] != context.Canceled || errs[0] != nil || errs[6] != nil {
+			t.Error(errs)
+		}
+		if s := g.Stats(); s.Tries != 3 || s.Late != 2 || s.InFlight != 0 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestHedges(t *testing.T) {
+	const ms = time.Millisecond
+	learned := func(t *testing.T, o Options) *Guard {
+		g := guard(t, o)
+		for range 200 {
+			Do(t.Context(), g, Read, well(10*ms))
+		}
+		return g
+	}
+	o := Options{Hedge: Hedge{Quantile: 0.95, Burst: 5}, Limit: Limit{Healthy: 10 * ms}}
+	// calls returns a call that takes these times, one after another.
+	calls := func(made *atomic.Int32, times ...time.Duration) func(context.Context) (int, error) {
+		return func(ctx context.Context) (int, error) {
+			n := made.Add(1)
+			return int(n), sleep(ctx, times[n-1])
+		}
+	}
+	for name, run := range map[string]func(t *testing.T){
+		"the second wins": func(t *testing.T) {
+			g := learned(t, o)
+			var made atomic.Int32
+			start := time.Now()
+			v, err := Do(t.Context(), g, Read, calls(&made, time.Hour, 10*ms))
+			if took := time.Since(start); v != 2 || err != nil || took < 15*ms || took > 40*ms {
+				t.Errorf("%d, %v, %v", v, err, took)
+			}
+			synctest.Wait() // the first has ended, with its context
+			if s := g.Stats(); s.Hedges != 1 || s.Won != 1 || s.InFlight != 0 || s.Failures != 0 {
+				t.Errorf("%+v", s)
+			}
+		},
+		"the first wins": func(t *testing.T) {
+			g := learned(t, o)
+			var made atomic.Int32
+			if v, err := Do(t.Context(), g, Read, calls(&made, 25*ms, time.Hour)); v != 1 || err != nil || made.Load() != 2 {
+				t.Error(v, err, made.Load())
+			}
+			synctest.Wait()
+			if s := g.Stats(); s.Hedges != 1 || s.Won != 0 || s.InFlight != 0 {
+				t.Errorf("%+v", s)
+			}
+		},
+		"no need": func(t *testing.T) {
+			g := learned(t, o)
+			if v, err := Do(t.Context(), g, Read, well(5*ms)); v != 1 || err != nil || g.Stats().Hedges != 0 {
+				t.Error(v, err)
+			}
+		},
+		"not known yet": func(t *testing.T) {
+			g := guard(t, o)
+			if _, err := Do(t.Context(), g, Read, well(time.Hour)); err != nil || g.Stats().Hedges != 0 {
+				t.Error(err)
+			}
+		},
+		"no read": func(t *testing.T) {
+			g := learned(t, o)
+			if _, err := Do(t.Context(), g, Idempotent, well(time.Hour)); err != nil || g.Stats().Hedges != 0 {
+				t.Error(err)
+			}
+		},
+		"budget": func(t *testing.T) {
+			g := learned(t, o)
+			for range 20 {
+				Do(t.Context(), g, Read, sick(time.Minute))
+			}
+			if s := g.Stats(); s.Hedges != 5 {
+				t.Errorf("%+v", s)
+			}
+		},
+		"no place": func(t *testing.T) {
+			o := o
+			o.Limit.Min, o.Limit.Max = 1, 1
+			g := learned(t, o)
+			if v, err := Do(t.Context(), g, Read, well(time.Hour)); v != 1 || err != nil || g.Stats().Hedges != 0 {
+				t.Error(v, err)
+			}
+		},
+		"both fail": func(t *testing.T) {
+			g := learned(t, o)
+			if _, err := Do(t.Context(), g, Read, sick(30*ms)); !errors.Is(err, errSick) {
+				t.Error(err)
+			}
+			if s := g.Stats(); s.Hedges != 1 || s.Failures != 2 || s.InFlight != 0 {
+				t.Errorf("%+v", s)
+			}
+		},
+		"the caller leaves": func(t *testing.T) {
+			g := learned(t, o)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*ms)
+			defer cancel()
+			if _, err := Do(ctx, g, Read, well(time.Hour)); err != context.DeadlineExceeded {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if s := g.Stats(); s.InFlight != 0 || s.Failures != 2 {
+				t.Errorf("%+v", s)
+			}
+		},
+		"a panic": func(t *testing.T) {
+			g := learned(t, o)
+			defer func() {
+				if recover() != "oh" || g.Stats().InFlight != 0 {
+					t.Errorf("%+v", g.Stats())
+				}
+			}()
+			Do(t.Context(), g, Read, func(context.Context) (int, error) { panic("oh") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, run) })
+	}
+}
+
+// TestQuantile: the estimate follows what it estimates.
+func TestQuantile(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, of := range []float64{0.5, 0.9, 0.95, 0.99} {
+		q := quantile{of: of}
+		above := 0
+		for i := range 40000 {
+			d := time.Duration(rng.ExpFloat64() * float64(time.Millisecond))
+			if i >= 20000 { // slower by ten times
+				d *= 10
+			}
+			if i%20000 >= 5000 && float64(d) > q.is {
+				above++
+			}
+			q.add(d)
+		}
+		if share := 1 - float64(above)/30000; share < of-0.02 || share > of+0.02 {
+			t.Errorf("%v: %.3f", of, share)
+		}
+	}
+}
+
+// TestModel puts all policies together, over endpoints that fail, hang and come back at random, and
+// checks what must hold whatever happens.
+func TestModel(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 3))
+				const burst = 5
+				budget := 0.05 + rng.Float64()/4
+				most := 1 + rng.IntN(30)
+				g := guard(t, Options{
+					Name: "random", Timeout: time.Duration(1+rng.IntN(1000)) * time.Millisecond,
+					Retry:   Retry{Tries: 1 + rng.IntN(4), Budget: budget, Burst: burst},
+					Breaker: Breaker{Failures: 0.3 + rng.Float64()/2, Open: time.Second},
+					Limit:   Limit{Healthy: 10 * time.Millisecond, Min: 1, Max: most, Queue: rng.IntN(20) - 1},
+					Hedge:   Hedge{Quantile: 0.9, Budget: 0.1, Burst: burst},
+				})
+				var mood, atOnce, made, well atomic.Int64 // of the endpoint
+				call := func(ctx context.Context) (int, error) {
+					made.Add(1)
+					if n := atOnce.Add(1); n > int64(most) {
+						t.Errorf("%d calls at once", n)
+					}
+					defer atOnce.Add(-1)
+					if _, limited := ctx.Deadline(); !limited {
+						t.Error("no deadline")
+					}
+					var err error
+					switch mood.Load() {
+					case 0:
+						err = sleep(ctx, 10*time.Millisecond)
+					case 1:
+						err = errSick
+					case 2:
+						err = sleep(ctx, time.Hour)
+					case 3:
+						err = errors.Join(sleep(ctx, 100*time.Millisecond), errSick)
+					}
+					if err == nil {
+						well.Add(1)
+					}
+					return 1, err
+				}
+				var wg sync.WaitGroup
+				var calls, rejected atomic.Int64
+				for range 500 {
+					time.Sleep(time.Duration(rng.ExpFloat64() * float64(time.Second) / 500))
+					if rng.IntN(50) == 0 {
+						mood.Store(rng.Int64N(4))
+					}
+					kind, leaves := Kind(rng.IntN(3)), rng.IntN(10) == 0
+					wg.Go(func() {
+						ctx, cancel := context.WithCancel(t.Context())
+						defer cancel()
+						if leaves {
+							time.AfterFunc(5*time.Millisecond, cancel)
+						}
+						calls.Add(1)
+						start := time.Now()
+						v, err := Do(ctx, g, kind, call)
+						if took := time.Since(start); took > g.o.Timeout+g.o.Limit.Wait*4 {
+							t.Errorf("a call took %v of %v", took, g.o.Timeout)
+						}
+						if err == nil && v != 1 {
+							t.Errorf("%d, %v", v, err)
+						}
+						if errors.Is(err, ErrRejected) {
+							rejected.Add(1)
+						}
+					})
+				}
+				wg.Wait()
+				synctest.Wait()
+				s := g.Stats()
+				if float64(s.Retries) > burst+budget*float64(well.Load()) || float64(s.Hedges) > burst+0.1*float64(well.Load()) {
+					t.Errorf("%d retries and %d hedges with %d successes", s.Retries, s.Hedges, well.Load())
+				}
+				if s.InFlight != 0 || s.Waiting != 0 || atOnce.Load() != 0 || int64(s.Tries+s.Hedges) != made.Load() || g.breaker.probing != 0 && s.State != HalfOpen {
+					t.Errorf("%+v, %d made", s, made.Load())
+				}
+				if got := s.Open + s.Full + s.Late; got < uint64(rejected.Load()) {
+					t.Errorf("%d rejections, %d counted", rejected.Load(), got)
+				}
+				// When the endpoint is well again, so are the calls.
+				mood.Store(0)
+				time.Sleep(time.Minute)
+				for range 100 {
+					Do(t.Context(), g, Read, call)
+				}
+				if _, err := Do(t.Context(), g, Read, call); g.o.Timeout > 20*time.Millisecond*time.Duration(max(1, g.o.Retry.Tries)) && (err != nil || g.Stats().State != Closed) {
+					t.Errorf("in the end: %v, %+v", err, g.Stats())
+				}
+			})
+		})
+	}
+}
+
+// TestTurnAndEndTogether: a call whose turn comes as its context ends gives its place back, or uses
+// it.
+func TestTurnAndEndTogether(t *testing.T) {
+	g := guard(t, Options{Limit: Limit{Healthy: time.Millisecond, Min: 1, Max: 1}})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	left := 0
+	for range 100 {
+		g.mu.Lock()
+		if !g.limiter.take() {
+			t.Fatal("a place is lost")
+		}
+		w, err := g.queue(0)
+		g.limiter.leave(0, 0, false, false)
+		g.admitWaiting(0)
+		g.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.wait(over, w); err != nil {
+			left++
+			continue
+		}
+		g.leave(over, permit{}, nil)
+	}
+	if s := g.Stats(); s.InFlight != 0 || s.Waiting != 0 || left == 0 || left == 100 || s.Tries != uint64(100-left) {
+		t.Errorf("%+v, %d left", s, left)
+	}
+}

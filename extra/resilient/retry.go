@@ -1,0 +1,119 @@
+package resilient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Retry tries failed calls again, unless they are of kind [Once].
+//
+// Before a retry it waits a random time between zero and Delay, doubled with each try, up to
+// MaxDelay ("full jitter"), and no shorter than a [RetryAfter] error says. It does not begin to
+// wait if the time would be over before the next try.
+//
+// A budget keeps retries from adding to an overload: each success earns Budget tokens, and each
+// retry takes one before it waits.
+type Retry struct {
+	// Tries is how many tries a call has, with the first one. Default 1: none are retried.
+	Tries int
+
+	// Delay is the longest wait before the first retry. Default 20 ms.
+	Delay time.Duration
+
+	// MaxDelay is the longest wait before any. Default 1 s.
+	MaxDelay time.Duration
+
+	// Budget is how many retries there may be per success. Default 0.1.
+	Budget float64
+
+	// Burst is how many retries the budget holds at most, and at the start. Default 10.
+	Burst int
+}
+
+func (r *Retry) complete() error {
+	if r.Tries < 0 || r.Delay < 0 || r.MaxDelay < 0 || r.Budget < 0 || !(r.Budget <= 1) || r.Burst < 0 {
+		return fmt.Errorf("%+v has a negative value or a Budget above 1", *r)
+	}
+	if r.Tries > 1 {
+		r.Delay, r.MaxDelay = or(r.Delay, 20*time.Millisecond), or(r.MaxDelay, time.Second)
+		r.Budget, r.Burst = or(r.Budget, 0.1), or(r.Burst, 10)
+	}
+	return nil
+}
+
+// or returns v, or a default if it is zero.
+func or[T comparable](v, other T) T {
+	var zero T
+	if v == zero {
+		return other
+	}
+	return v
+}
+
+// budget is a token bucket that successes fill.
+type budget struct{ tokens, each, most float64 }
+
+func newBudget(each float64, burst int) budget {
+	return budget{tokens: float64(burst), each: each, most: float64(burst)}
+}
+
+func (b *budget) earn() { b.tokens = min(b.most, b.tokens+b.each) }
+
+func (b *budget) take() bool {
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+// again reports whether a failed call is to be tried again, after the wait before that.
+func (g *Guard) again(ctx context.Context, try, tries int, end time.Duration, err error) bool {
+	if try >= tries || ctx.Err() != nil || errors.Is(err, ErrRejected) {
+		return false
+	}
+	if g.o.Failed != nil && !errors.Is(err, context.DeadlineExceeded) && !g.o.Failed(err) {
+		return false
+	}
+	wait := time.Duration(rand.Int64N(int64(backoff(&g.o.Retry, try)) + 1))
+	if e, ok := errors.AsType[RetryAfter](err); ok {
+		wait = max(wait, e.RetryAfter())
+	}
+	if end-g.now() <= wait {
+		return false
+	}
+	g.mu.Lock()
+	ok := g.retries.take()
+	if ok {
+		g.stats.Retries++
+	} else {
+		g.stats.Denied++
+	}
+	g.mu.Unlock()
+	if !ok || wait == 0 {
+		return ok
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// backoff is the longest wait after a number of tries.
+func backoff(r *Retry, try int) time.Duration {
+	d := r.Delay
+	for range try - 1 {
+		if d >= r.MaxDelay/2 {
+			return r.MaxDelay
+		}
+		d *= 2
+	}
+	return min(d, r.MaxDelay)
+}
