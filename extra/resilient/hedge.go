@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -84,6 +85,7 @@ func hedged[T any, C call[T]](ctx, caller context.Context, g *Guard, p permit, p
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan result, 2)
+	var decided atomic.Bool // a call has succeeded, or nobody waits for one
 	start := func(p permit) {
 		r := result{err: errPanicked, hedge: p.hedge}
 		defer func() {
@@ -95,13 +97,18 @@ func hedged[T any, C call[T]](ctx, caller context.Context, g *Guard, p permit, p
 				err = errOvertaken
 			}
 			g.leave(caller, p, err)
-			results <- r
+			if r.err != nil || decided.CompareAndSwap(false, true) {
+				results <- r
+			} else if d, ok := any(c).(interface{ discard(T) }); ok {
+				d.discard(r.v)
+			}
 		}()
 		r.v, r.err = c.make(ctx)
 	}
 	go start(p)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	over := ctx.Done()
 	running := 1
 	var first result
 	for {
@@ -126,12 +133,15 @@ func hedged[T any, C call[T]](ctx, caller context.Context, g *Guard, p permit, p
 				return first.v, first.err
 			}
 		case <-timer.C:
-			if second, ok := g.second(p); ok && running > 0 {
+			if second, ok := g.second(p); ok {
 				running++
 				go start(second)
 			}
-		case <-ctx.Done():
-			return first.v, ctx.Err()
+		case <-over:
+			if decided.CompareAndSwap(false, true) {
+				return first.v, ctx.Err()
+			}
+			over = nil // a success is on its way
 		}
 	}
 }

@@ -138,6 +138,7 @@ func Do[T any](ctx context.Context, g *Guard, kind Kind, call func(context.Conte
 }
 
 // call is a call with its arguments. Unlike a closure over them it need not be on the heap.
+// One with a method discard(T) gets the result of a hedge that nobody waits for.
 type call[T any] interface {
 	make(ctx context.Context) (T, error)
 }

@@ -75,6 +75,12 @@ func (g *Guard) again(ctx context.Context, try, tries int, end time.Duration, er
 	if try >= tries || ctx.Err() != nil || errors.Is(err, ErrRejected) {
 		return false
 	}
+	if once, ok := errors.AsType[interface {
+		error
+		final() bool
+	}](err); ok && once.final() {
+		return false
+	}
 	if g.o.Failed != nil && !errors.Is(err, context.DeadlineExceeded) && !g.o.Failed(err) {
 		return false
 	}

@@ -1,0 +1,114 @@
+package resilient
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/balekv/bale"
+)
+
+// NewStore returns a Store behind a Guard, whose Options.Failed should be [StoreFailed]. It has the
+// method PTTL if s has.
+//
+// Reads may be retried and hedged. Writes may be retried: each of them has the same effect if Redis
+// does it twice. Only the answer may differ: if the first try of a Delete did its work and its
+// answer was lost, the second one counts no keys.
+//
+// [bale.Cache.GetOrLoad] treats a rejected read like any failed read: it loads the value. So
+// programs with an open Breaker go on without Redis, at once.
+func NewStore(s bale.Store, g *Guard) bale.Store {
+	guarded := &store{s, g}
+	if a, ok := s.(aging); ok {
+		return &agingStore{guarded, a}
+	}
+	return guarded
+}
+
+// StoreFailed is [Options].Failed for Redis. It reports true for all errors but a missing key and
+// replies that would be the same next time, such as those for a key of another type, a missing
+// permission or an unknown command.
+func StoreFailed(err error) bool {
+	if many, ok := errors.AsType[bale.KeyErrors](err); ok {
+		return slices.ContainsFunc(many, func(e *bale.KeyError) bool { return StoreFailed(e.Err) })
+	}
+	if errors.Is(err, bale.ErrNotFound) {
+		return false
+	}
+	for ; err != nil; err = errors.Unwrap(err) { // a client's error is the reply, maybe wrapped
+		reply := err.Error()
+		for _, final := range []string{"WRONGTYPE ", "NOPERM ", "NOSCRIPT ", "CROSSSLOT ", "EXECABORT ", "ERR "} {
+			if strings.HasPrefix(reply, final) {
+				return strings.HasPrefix(reply, "ERR max number of clients")
+			}
+		}
+	}
+	return true
+}
+
+type store struct {
+	store bale.Store
+	guard *Guard
+}
+
+type getCall struct {
+	store bale.Store
+	key   string
+}
+
+func (c getCall) make(ctx context.Context) ([]byte, error) { return c.store.Get(ctx, c.key) }
+
+func (s *store) Get(ctx context.Context, key string) ([]byte, error) {
+	return do[[]byte](ctx, s.guard, Read, getCall{s.store, key})
+}
+
+type setCall struct {
+	store bale.Store
+	item  bale.Item
+}
+
+func (c setCall) make(ctx context.Context) (struct{}, error) {
+	return struct{}{}, c.store.Set(ctx, c.item.Key, c.item.Value, c.item.Expiry)
+}
+
+func (s *store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
+	_, err := do[struct{}](ctx, s.guard, Idempotent, setCall{s.store, bale.Item{Key: key, Value: value, Expiry: e}})
+	return err
+}
+
+func (s *store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
+	return Do(ctx, s.guard, Read, func(ctx context.Context) ([][]byte, error) { return s.store.GetMany(ctx, keys) })
+}
+
+func (s *store) SetMany(ctx context.Context, items []bale.Item) error {
+	_, err := Do(ctx, s.guard, Idempotent, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.store.SetMany(ctx, items) })
+	return err
+}
+
+func (s *store) Delete(ctx context.Context, keys []string) (int, error) {
+	return Do(ctx, s.guard, Idempotent, func(ctx context.Context) (int, error) { return s.store.Delete(ctx, keys) })
+}
+
+func (s *store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
+	return Do(ctx, s.guard, Idempotent, func(ctx context.Context) (bool, error) { return s.store.Touch(ctx, key, e) })
+}
+
+func (s *store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	return Do(ctx, s.guard, Idempotent, func(ctx context.Context) (bool, error) { return s.store.Swap(ctx, key, old, value, ttl) })
+}
+
+// aging is a Store with PTTL.
+type aging interface {
+	PTTL(ctx context.Context, keys []string) ([]int64, error)
+}
+
+type agingStore struct {
+	*store
+	aging aging
+}
+
+func (s *agingStore) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	return Do(ctx, s.guard, Read, func(ctx context.Context) ([]int64, error) { return s.aging.PTTL(ctx, keys) })
+}

@@ -1,0 +1,184 @@
+package resilient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/testkit/storetest"
+)
+
+// connect makes a client that leaves retries and time-outs to the Guard.
+func connect(t *testing.T, o *redis.UniversalOptions) redis.UniversalClient {
+	o.MaxRetries, o.ContextTimeoutEnabled, o.DialTimeout = -1, true, time.Second
+	client := redis.NewUniversalClient(o)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// TestStoreContract: a Store behind a Guard does all that a Store must.
+func TestStoreContract(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
+		o := all()
+		o.Timeout, o.Failed = 10*time.Second, StoreFailed
+		o.Breaker = Breaker{Failures: 0.9, Calls: 1000}
+		o.Hedge = Hedge{Quantile: 0.95}
+		options := &redis.UniversalOptions{Addrs: d.Addrs, Username: d.Username, Password: d.Password}
+		if d.CA != nil {
+			options.TLSConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+			options.TLSConfig.RootCAs.AppendCertsFromPEM(d.CA)
+		}
+		return NewStore(goredis.NewStore(connect(t, options)), guard(t, o))
+	}, storetest.Cluster, storetest.Sentinel)
+}
+
+func TestStoreFailed(t *testing.T) {
+	key := func(err error) *bale.KeyError { return &bale.KeyError{Op: "get", Key: "k", Err: err} }
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{bale.ErrNotFound, false},
+		{errors.New("WRONGTYPE Operation against a key holding the wrong kind of value"), false},
+		{key(errors.New("NOPERM this user has no permissions")), false},
+		{errors.New("ERR unknown command 'UNLINK'"), false},
+		{errors.New("ERR max number of clients reached"), true},
+		{errors.New("LOADING Redis is loading the dataset in memory"), true},
+		{errors.New("OOM command not allowed when used memory > 'maxmemory'."), true},
+		{fmt.Errorf("pipeline: %w", context.DeadlineExceeded), true},
+		{syscall.ECONNREFUSED, true},
+		{bale.KeyErrors{key(errors.New("WRONGTYPE x")), key(bale.ErrNotFound)}, false},
+		{bale.KeyErrors{key(errors.New("WRONGTYPE x")), key(syscall.ECONNRESET)}, true},
+	} {
+		if got := StoreFailed(test.err); got != test.want {
+			t.Errorf("%v: %v", test.err, got)
+		}
+	}
+}
+
+// TestDeadRedis: a program whose Redis stops answering loads its values without it, and comes back
+// to it.
+func TestDeadRedis(t *testing.T) {
+	t.Parallel()
+	server := redisproc.ForTest(t)
+	g := guard(t, Options{
+		Name: "cache", Timeout: 200 * time.Millisecond, Retry: Retry{Tries: 2}, Failed: StoreFailed,
+		Breaker: Breaker{Failures: 0.5, Calls: 5, Open: 200 * time.Millisecond, Probes: 1},
+	})
+	cache, err := bale.New(NewStore(goredis.NewStore(connect(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}})), g), bale.Options[string]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	load := func(context.Context) (string, error) { return "loaded", nil }
+	get := func(key string) error {
+		e, err := cache.GetOrLoad(t.Context(), key, load)
+		if err == nil && e.Value != "loaded" {
+			t.Errorf("%s: %q", key, e.Value)
+		}
+		return err
+	}
+	until := func(what string, met func() bool) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !met(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %+v", what, g.Stats())
+			}
+		}
+	}
+	until("stored", func() bool {
+		if err := get("k"); err != nil {
+			t.Fatal(err)
+		}
+		v, err := cache.Get(t.Context(), "k")
+		return err == nil && v == "loaded"
+	})
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume := sync.OnceFunc(func() { syscall.Kill(server.PID(), syscall.SIGCONT) })
+	defer resume()
+	n := 0
+	until("open", func() bool {
+		n++
+		if err := get(strconv.Itoa(n)); err != nil {
+			t.Fatal(err)
+		}
+		return g.Stats().State == Opened
+	})
+	before := g.Stats()
+	for range 1000 {
+		n++
+		if err := get(strconv.Itoa(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := g.Stats(); s.Open < before.Open+500 || s.Tries > before.Tries+100 {
+		t.Errorf("%+v, before %+v", s, before)
+	}
+	if _, err := cache.Get(t.Context(), "k"); !errors.Is(err, ErrRejected) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	resume()
+	until("back", func() bool {
+		v, err := cache.Get(t.Context(), "k")
+		return err == nil && v == "loaded" && g.Stats().State == Closed
+	})
+}
+
+// TestNoConnectionsLeft: a server without free connections is no server that fails for good.
+func TestNoConnectionsLeft(t *testing.T) {
+	t.Parallel()
+	server := redisproc.ForTest(t)
+	if _, err := server.Do(t.Context(), "CONFIG", "SET", "maxclients", "4"); err != nil {
+		t.Fatal(err)
+	}
+	g := guard(t, Options{Timeout: 20 * time.Second, Retry: Retry{Tries: 100, Delay: 10 * time.Millisecond, Burst: 1000}, Failed: StoreFailed, Limit: Limit{Healthy: 10 * time.Millisecond, Min: 1, Max: 2, Queue: 100, Wait: 20 * time.Second}})
+	s := NewStore(goredis.NewStore(connect(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, PoolSize: 50})), g)
+	var wg sync.WaitGroup
+	var failed atomic.Int32
+	for i := range 50 {
+		wg.Go(func() {
+			if err := s.Set(t.Context(), strconv.Itoa(i), []byte("v"), bale.Expiry{}); err != nil {
+				failed.Add(1)
+				t.Log(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := failed.Load(); n > 0 {
+		t.Errorf("%d of 50 failed: %+v", n, g.Stats())
+	}
+}
+
+// TestStoreAllocations: a Get behind a Guard allocates no more than without.
+func TestStoreAllocations(t *testing.T) {
+	o := all()
+	o.Timeout = 0
+	s := NewStore(fixed{}, guard(t, o))
+	if n := testing.AllocsPerRun(1000, func() { s.Get(t.Context(), "k"); s.Set(t.Context(), "k", nil, bale.Expiry{}) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// fixed is a Store that has one value.
+type fixed struct{ bale.Store }
+
+var value = []byte("value")
+
+func (fixed) Get(context.Context, string) ([]byte, error)            { return value, nil }
+func (fixed) Set(context.Context, string, []byte, bale.Expiry) error { return nil }
