@@ -15,11 +15,11 @@ SERVERS ?= path redis-8.2.3 valkey-9.1.2
 SERVER_PACKAGES ?= $(shell grep -rlE --include='*_test.go' '"github.com/balekv/bale/(internal/redisproc|testkit/storetest)"' . | xargs -n 1 dirname | sort -u) ./internal/redisproc
 
 # Tests that take long, for they run whole sessions, measure, or look at pages: make test leaves them out, make long runs them.
-LONG := ^Test(DocumentedCommands|AdviceIsFollowed|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals|MigrateBesidePrograms|FleetRollsOver|LongNames|BenchHTMLInBrowser|AdviceHTMLInBrowser|BehindALink|Clients|CoordinatedOmission|Forms|HopelessRate|Observer|Sweep|PortTakenMeanwhile|TrainOnCorpora|TrainBeatsDefaults|NothingIsLeftBehind|Rates|Campaign|FindsPatterns|OddKeySpaces|OneLoad|BadDictionaries)$$|^TestScripts$$/^(advise|bench-embedded|bench-results|dict|migrate|study|train)$$
-LONG_PACKAGES := ./cmd/bale ./cmd/balebench ./cmd/internal/advise ./cmd/internal/content ./cmd/internal/keygroup ./cmd/internal/lab ./cmd/internal/outcome ./compress ./dict ./extra/czstd ./testkit/campaign ./testkit/rivals
+LONG := ^Test(DocumentedCommands|AdviceIsFollowed|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals|MigrateBesidePrograms|FleetRollsOver|LongNames|BenchHTMLInBrowser|AdviceHTMLInBrowser|BehindALink|Clients|CoordinatedOmission|Forms|HopelessRate|Observer|Sweep|PortTakenMeanwhile|TrainOnCorpora|TrainBeatsDefaults|NothingIsLeftBehind|Rates|Campaign|FindsPatterns|OddKeySpaces|OneLoad|BadDictionaries|LimitAtRandom)$$|^TestScripts$$/^(advise|bench-embedded|bench-results|dict|migrate|study|train)$$
+LONG_PACKAGES := ./cmd/bale ./cmd/balebench ./cmd/internal/advise ./cmd/internal/content ./cmd/internal/keygroup ./cmd/internal/lab ./cmd/internal/outcome ./compress ./dict ./extra/czstd ./extra/resilient ./testkit/campaign ./testkit/rivals
 
 # What computes: with the race detector it takes ten times as long, and its packages have other tests for what they do at once.
-COMPUTING := ^Test(Train|TrainAgainstCurrent|TrainRefit|Exclude|ExcludeNames|EnginesReadEachOther)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
+COMPUTING := ^Test(LimitFindsTheCapacity|LimitAtRandom|Train|TrainAgainstCurrent|TrainRefit|Exclude|ExcludeNames|EnginesReadEachOther)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
 
 .PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 

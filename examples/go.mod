@@ -10,6 +10,7 @@ require (
 	github.com/balekv/bale/extra/formats v0.0.0
 	github.com/balekv/bale/extra/near v0.0.0
 	github.com/balekv/bale/extra/observe v0.0.0
+	github.com/balekv/bale/extra/resilient v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79

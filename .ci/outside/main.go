@@ -22,6 +22,7 @@ import (
 	"github.com/balekv/bale/extra/near"
 	"github.com/balekv/bale/extra/observe/otelbale"
 	"github.com/balekv/bale/extra/observe/prom"
+	"github.com/balekv/bale/extra/resilient"
 	"github.com/balekv/bale/testkit/storetest"
 )
 
@@ -31,6 +32,7 @@ var (
 	_ = valkey.NewStore
 	_ = near.New[string]
 	_ = otelbale.NewRecorder
+	_ = resilient.NewStore
 	_ = storetest.Run
 	_ = msgpack.Codec[string]{}
 )

@@ -31,7 +31,7 @@ const own = "github.com/balekv/bale"
 // folders are those of the modules that people install, and what they are for.
 var folders = []struct{ path, about string }{
 	{".", "the library"}, {"adapter/goredis", "store and hook for go-redis"}, {"adapter/rueidis", "store for rueidis"}, {"adapter/redigo", "store for redigo"}, {"adapter/valkey", "store for valkey-go"},
-	{"extra/czstd", "libzstd"}, {"extra/formats", "serializers"}, {"extra/near", "a cache in the process"}, {"extra/observe", "metrics"}, {"cmd", "the command"},
+	{"extra/czstd", "libzstd"}, {"extra/formats", "serializers"}, {"extra/near", "a cache in the process"}, {"extra/observe", "metrics"}, {"extra/resilient", "calls that hold"}, {"cmd", "the command"},
 }
 
 // dependency is a module that one of ours requires.

@@ -8,14 +8,19 @@ require (
 	github.com/balekv/bale/adapter/rueidis v0.0.0
 	github.com/balekv/bale/extra/czstd v0.0.0
 	github.com/balekv/bale/extra/formats v0.0.0
+	github.com/balekv/bale/extra/resilient v0.0.0
+	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-redis/cache/v9 v9.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
+	github.com/sony/gobreaker/v2 v2.4.0
 )
 
 require (
+	github.com/bits-and-blooms/bitset v1.24.4 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/goccy/go-json v0.12.0 // indirect
+	github.com/influxdata/tdigest v0.0.1 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/valyala/gozstd v1.24.0 // indirect

@@ -1,0 +1,81 @@
+package resilient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/balekv/bale/extra/resilient"
+)
+
+func Example() {
+	guard, err := resilient.New(resilient.Options{
+		Name: "prices", Timeout: time.Minute,
+		Retry:   resilient.Retry{Tries: 3, Delay: time.Millisecond},
+		Breaker: resilient.Breaker{Failures: 0.5, Calls: 4},
+		Limit:   resilient.Limit{Healthy: 10 * time.Millisecond},
+		Hedge:   resilient.Hedge{Quantile: 0.95},
+		Changed: func(from, to resilient.State) { fmt.Println("the breaker:", from, "to", to) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+
+	n := 0
+	price, err := resilient.Do(ctx, guard, resilient.Read, func(context.Context) (int, error) {
+		if n++; n == 1 {
+			return 0, errors.New("no answer")
+		}
+		return 42, nil
+	})
+	fmt.Println(price, err)
+
+	_, err = resilient.Do(ctx, guard, resilient.Once, func(context.Context) (int, error) { return 0, errors.New("no answer") })
+	fmt.Println(err)
+	_, err = resilient.Do(ctx, guard, resilient.Idempotent, func(context.Context) (int, error) { return 0, errors.New("no answer") })
+	fmt.Println(err)
+
+	_, err = resilient.Do(ctx, guard, resilient.Read, func(context.Context) (int, error) { return 42, nil })
+	if e, ok := errors.AsType[*resilient.RejectedError](err); ok && errors.Is(err, resilient.ErrRejected) {
+		fmt.Println(e.Endpoint, e.Reason == resilient.Open, e.After > time.Second)
+	}
+	s := guard.Stats()
+	fmt.Println(s.Tries, "tries,", s.Failures, "failures,", s.Open, "refused, open:", s.State == resilient.Opened)
+	// Output:
+	// 42 <nil>
+	// no answer
+	// the breaker: closed to open
+	// no answer
+	// prices true true
+	// 4 tries, 3 failures, 2 refused, open: true
+}
+
+func ExampleNewTransport() {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Idempotency-Key") == "" {
+			http.Error(w, "too busy", http.StatusServiceUnavailable)
+		}
+	}))
+	defer service.Close()
+
+	transport, err := resilient.NewTransport(http.DefaultTransport, resilient.Options{Retry: resilient.Retry{Tries: 2, Delay: time.Millisecond}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: transport}
+	resp, err := client.Get(service.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp.Body.Close()
+	fmt.Println(resp.Status)
+	fmt.Println(transport.Guard(resp.Request.URL.Host).Stats().Tries, "tries")
+	// Output:
+	// 503 Service Unavailable
+	// 2 tries
+}
