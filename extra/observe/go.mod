@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/balekv/bale v0.0.0
 	github.com/balekv/bale/adapter/goredis v0.0.0
+	github.com/balekv/bale/extra/resilient v0.0.0
 	github.com/balekv/bale/testkit v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/prometheus/client_model v0.6.3

@@ -20,7 +20,8 @@
 //	bale_ring_events_total{outcome}                     of the stats.Ring that it was given: delivered or dropped
 //
 // [Collector.Dictionary] adds the state of a dict.Group, to compare the present ratio with the
-// ratio at training. [Collector.Pool] adds a client's connection pool:
+// ratio at training. [Collector.Pool] adds a client's connection pool, and [Collector.Guard] a
+// resilient.Guard:
 //
 //	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
 //	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
@@ -30,6 +31,11 @@
 //	bale_pool_wait_seconds_total{pool}                  and how long, together: its rate is how many wait at a time
 //	bale_pool_timeouts_total{pool}                      callers that gave up waiting
 //	bale_pool_connections{pool,state}                   idle or busy
+//	bale_guard_calls_total{guard,outcome}               tried, failed, retried, retry_denied, rejected_open, rejected_full, rejected_late, hedged or hedge_won
+//	bale_guard_state{guard}                             of the breaker: 0 closed, 1 half open, 2 open
+//	bale_guard_limit{guard}                             calls that may be in flight
+//	bale_guard_in_flight{guard}                         and how many are
+//	bale_guard_waiting{guard}                           calls that wait for their turn
 //
 // The folder ops of the repository has a Grafana dashboard and alert rules for these metrics.
 //
@@ -50,6 +56,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/internal/group"
+	"github.com/balekv/bale/extra/resilient"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
 )
@@ -89,12 +96,13 @@ type Collector struct {
 	ring    *stats.Ring
 	collect sync.Mutex
 
-	poolLock sync.Mutex
-	pools    map[string]func() PoolStats
+	pools  sources[PoolStats]
+	guards sources[resilient.Stats]
 
 	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
 	published, trained, synced, restored                               *prometheus.Desc // of dictionaries
 	waits, waited, timeouts, connections                               *prometheus.Desc // of pools
+	calls, state, limit, inFlight, waiting                             *prometheus.Desc // of guards
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
@@ -123,7 +131,7 @@ func NewCollector(o Options) (*Collector, error) {
 	if o.Buckets == nil {
 		o.Buckets = defaultBuckets
 	}
-	c := &Collector{ring: o.Ring, pools: map[string]func() PoolStats{}}
+	c := &Collector{ring: o.Ring}
 	for _, b := range o.Buckets {
 		if !(b >= 1./(1<<22) && b <= 64) {
 			return nil, fmt.Errorf("prom: %w: Buckets has %v, must be 2^-22 to 64 seconds", bale.ErrInvalid, b)
@@ -157,6 +165,11 @@ func NewCollector(o Options) (*Collector, error) {
 	c.waited = desc("pool_wait_seconds_total", "Time that callers waited for a connection of the pool, together.", "pool")
 	c.timeouts = desc("pool_timeouts_total", "Callers that gave up waiting for a connection of the pool.", "pool")
 	c.connections = desc("pool_connections", "Connections of the pool, idle or busy.", "pool", "state")
+	c.calls = desc("guard_calls_total", "Calls to the endpoint by what became of them: tried, failed, retried and so on; one call can be several.", "guard", "outcome")
+	c.state = desc("guard_state", "State of the breaker: 0 closed, 1 half open, 2 open.", "guard")
+	c.limit = desc("guard_limit", "Calls that may be in flight; 0 without a limit.", "guard")
+	c.inFlight = desc("guard_in_flight", "Calls in flight, counted with a limit only.", "guard")
+	c.waiting = desc("guard_waiting", "Calls that wait for their turn.", "guard")
 	// An invalid name: the library of Prometheus would report it only when the collector is
 	// registered.
 	if err := prometheus.NewPedanticRegistry().Register(c); err != nil {
@@ -173,7 +186,7 @@ func (c *Collector) Group(name string) *stats.Counters { return c.groups.Get(nam
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.operations, c.keys, c.plain, c.stored, c.stages, c.fresh, c.dictionary, c.events,
-		c.published, c.trained, c.synced, c.restored, c.waits, c.waited, c.timeouts, c.connections} {
+		c.published, c.trained, c.synced, c.restored, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
 		to <- d
 	}
 }
@@ -188,7 +201,8 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		c.group(to, g, &s)
 		c.dictionaries(to, g)
 	}
-	c.poolMetrics(to)
+	c.pools.each(func(name string, s PoolStats) { c.poolMetrics(to, name, s) })
+	c.guards.each(func(name string, s resilient.Stats) { c.guardMetrics(to, name, s) })
 	if c.ring != nil {
 		dropped, delivered := c.ring.Dropped()
 		to <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(delivered), "delivered")

@@ -4,12 +4,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/internal/group"
+	"github.com/balekv/bale/extra/resilient"
 )
 
 // PoolStats are the totals and the present state of a client's connection pool.
@@ -45,14 +47,41 @@ func (c *Collector) Dictionary(name string, status func() dict.Status) {
 //
 // rueidis sends the commands of all callers over a few shared connections, and has no such figures.
 func (c *Collector) Pool(name string, pool func() PoolStats) {
+	c.pools.set(name, pool)
+}
+
+// Guard shows a resilient.Guard. Each scrape calls guard, its method Stats. A second call for the
+// same name replaces the function; nil removes it. Names become labels: use one per endpoint, a few
+// in total.
+func (c *Collector) Guard(name string, guard func() resilient.Stats) { c.guards.set(name, guard) }
+
+// sources are functions that a scrape asks, by name.
+type sources[T any] struct {
+	mu sync.Mutex
+	of map[string]func() T
+}
+
+func (s *sources[T]) set(name string, source func() T) {
 	name = strings.ToValidUTF8(name, "\uFFFD")
-	c.poolLock.Lock()
-	defer c.poolLock.Unlock()
-	if pool == nil {
-		delete(c.pools, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if source == nil {
+		delete(s.of, name)
 		return
 	}
-	c.pools[name] = pool
+	if s.of == nil {
+		s.of = map[string]func() T{}
+	}
+	s.of[name] = source
+}
+
+func (s *sources[T]) each(do func(name string, v T)) {
+	s.mu.Lock()
+	of := maps.Clone(s.of)
+	s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		do(name, of[name]())
+	}
 }
 
 // dictionaries sends the figures of the dictionary that the group writes with.
@@ -84,21 +113,31 @@ func (c *Collector) dictionaries(to chan<- prometheus.Metric, g *groupMetrics) {
 	}
 }
 
-// poolMetrics sends the figures of the pools.
-func (c *Collector) poolMetrics(to chan<- prometheus.Metric) {
-	c.poolLock.Lock()
-	pools := maps.Clone(c.pools)
-	c.poolLock.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(pools)) {
-		s := pools[name]()
-		for _, counter := range []struct {
-			desc *prometheus.Desc
-			is   float64
-		}{{c.waits, float64(s.Waits)}, {c.waited, s.Waited.Seconds()}, {c.timeouts, float64(s.Timeouts)}} {
-			to <- prometheus.MustNewConstMetric(counter.desc, prometheus.CounterValue, counter.is, name)
-		}
-		to <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(s.Idle), name, "idle")
-		to <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(max(0, s.Open-s.Idle)), name, "busy")
+// poolMetrics sends the figures of a pool.
+func (c *Collector) poolMetrics(to chan<- prometheus.Metric, name string, s PoolStats) {
+	for _, counter := range []struct {
+		desc *prometheus.Desc
+		is   float64
+	}{{c.waits, float64(s.Waits)}, {c.waited, s.Waited.Seconds()}, {c.timeouts, float64(s.Timeouts)}} {
+		to <- prometheus.MustNewConstMetric(counter.desc, prometheus.CounterValue, counter.is, name)
+	}
+	to <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(s.Idle), name, "idle")
+	to <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(max(0, s.Open-s.Idle)), name, "busy")
+}
+
+// guardMetrics sends the figures of a Guard.
+func (c *Collector) guardMetrics(to chan<- prometheus.Metric, name string, s resilient.Stats) {
+	for _, calls := range []struct {
+		outcome string
+		n       uint64
+	}{
+		{"tried", s.Tries}, {"failed", s.Failures}, {"retried", s.Retries}, {"retry_denied", s.Denied}, {"rejected_open", s.Open}, {"rejected_full", s.Full},
+		{"rejected_late", s.Late}, {"hedged", s.Hedges}, {"hedge_won", s.Won},
+	} {
+		to <- prometheus.MustNewConstMetric(c.calls, prometheus.CounterValue, float64(calls.n), name, calls.outcome)
+	}
+	for desc, is := range map[*prometheus.Desc]int{c.state: int(s.State), c.limit: s.Limit, c.inFlight: s.InFlight, c.waiting: s.Waiting} {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(is), name)
 	}
 }
 

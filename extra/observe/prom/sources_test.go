@@ -15,6 +15,7 @@ import (
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/prom"
+	"github.com/balekv/bale/extra/resilient"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -216,5 +217,38 @@ func await(t *testing.T, is func() bool) {
 			t.Fatal("it never was")
 		case <-time.After(time.Millisecond):
 		}
+	}
+}
+
+func TestGuard(t *testing.T) {
+	c := newCollector(t, prom.Options{})
+	guard, err := resilient.New(resilient.Options{Limit: resilient.Limit{Healthy: time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Guard("redis", guard.Stats)
+	c.Guard("gone", func() resilient.Stats { return resilient.Stats{} })
+	c.Guard("gone", nil)
+	if _, err := resilient.Do(t.Context(), guard, resilient.Read, func(context.Context) (int, error) { return 1, nil }); err != nil {
+		t.Fatal(err)
+	}
+	metric := func(name, help, kind string, samples ...string) string {
+		return fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n%s\n", name, help, name, kind, strings.Join(samples, "\n"))
+	}
+	var calls []string
+	for _, outcome := range []string{"failed", "hedge_won", "hedged", "rejected_full", "rejected_late", "rejected_open", "retried", "retry_denied", "tried"} {
+		n := 0
+		if outcome == "tried" {
+			n = 1
+		}
+		calls = append(calls, fmt.Sprintf("bale_guard_calls_total{guard=\"redis\",outcome=%q} %d", outcome, n))
+	}
+	want := metric("bale_guard_calls_total", "Calls to the endpoint by what became of them: tried, failed, retried and so on; one call can be several.", "counter", calls...) +
+		metric("bale_guard_in_flight", "Calls in flight, counted with a limit only.", "gauge", `bale_guard_in_flight{guard="redis"} 0`) +
+		metric("bale_guard_limit", "Calls that may be in flight; 0 without a limit.", "gauge", `bale_guard_limit{guard="redis"} 20`) +
+		metric("bale_guard_state", "State of the breaker: 0 closed, 1 half open, 2 open.", "gauge", `bale_guard_state{guard="redis"} 0`) +
+		metric("bale_guard_waiting", "Calls that wait for their turn.", "gauge", `bale_guard_waiting{guard="redis"} 0`)
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "bale_guard_calls_total", "bale_guard_in_flight", "bale_guard_limit", "bale_guard_state", "bale_guard_waiting"); err != nil {
+		t.Error(err)
 	}
 }
