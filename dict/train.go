@@ -197,7 +197,7 @@ func (t *Training) PaysFrom() int {
 	if t.Dictionary == nil || saved <= 0 {
 		return 0
 	}
-	return int(float64(redismem.String(len(t.Dictionary.Bytes())))/saved) + 1
+	return int(float64(redismem.Server{}.String(len(t.Dictionary.Bytes())))/saved) + 1
 }
 
 // Train makes the dictionary that saves most. It trains on half of the samples. The
@@ -591,7 +591,7 @@ func measure(ctx context.Context, c compress.Compressor, values [][]byte) (Measu
 		m.RawBytes += int64(len(v))
 		m.PayloadBytes += int64(len(payload))
 		m.StoredBytes += int64(stored)
-		m.AllocatedBytes += int64(redismem.String(stored))
+		m.AllocatedBytes += int64(redismem.Server{}.String(stored))
 	}
 	return m, nil
 }
