@@ -4,6 +4,8 @@ package memstore
 import (
 	"bytes"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +49,13 @@ func end(e bale.Expiry) time.Time {
 	default:
 		return time.Now().Add(time.Duration(ms) * time.Millisecond)
 	}
+}
+
+// Keys are all keys, sorted.
+func (s *Store) Keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.values))
 }
 
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
