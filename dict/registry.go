@@ -220,8 +220,8 @@ func (r *Registry) quarantineKey(id frame.DictionaryID) string {
 	return r.prefix + "quarantine:" + id.String()
 }
 
-// CheckGroup reports a name that no group can have. A name has 1 to 200 bytes of UTF-8, of visible
-// characters: no spaces, no control characters and no marks of direction.
+// CheckGroup returns [ErrInvalid] for a name that no group can have. A name has 1 to 200 bytes of
+// UTF-8, of visible characters: no spaces, no control characters and no marks of direction.
 func CheckGroup(name string) error {
 	if name == "" || len(name) > maxGroupName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) }) {
 		return fmt.Errorf("dict: %w: group %.*q, must be 1 to %d bytes of UTF-8, of visible characters without spaces", ErrInvalid, maxGroupName, name, maxGroupName)
