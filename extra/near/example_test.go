@@ -68,7 +68,8 @@ func ExampleInvalidations() {
 	ctx := context.Background()
 	users := newUsers()
 	defer users.Close()
-	changes := feed{make(chan string)} // a program has rueidis.NewInvalidations(client, rueidis.InvalidationsOptions{Prefixes: []string{"shop:user:"}})
+	keys := make(chan string)
+	var changes near.Invalidations = feed{keys} // or rueidis.NewInvalidations(client, rueidis.InvalidationsOptions{})
 	nearUsers, err := near.New(users, near.Options[User]{Invalidations: changes})
 	if err != nil {
 		panic(err)
@@ -78,8 +79,8 @@ func ExampleInvalidations() {
 		if err := users.Set(ctx, "shop:user:1", User{ID: 1, Name: name}); err != nil { // by another program
 			panic(err)
 		}
-		changes.keys <- "shop:user:1"
-		changes.keys <- "shop:user:2" // received after the first one has been dropped
+		keys <- "shop:user:1"
+		keys <- "shop:user:2" // received after the first one has been dropped
 		user, err := nearUsers.Get(ctx, "shop:user:1")
 		fmt.Println(user.Name, err)
 	}
