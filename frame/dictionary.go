@@ -89,8 +89,8 @@ func (d *Dictionary) Bytes() []byte {
 	return d.bytes
 }
 
-// Tail returns the end of the dictionary's own bytes, at most n of them: do not change them. Formats
-// with a short window use only that.
+// Tail returns the end of the dictionary's own bytes, at most n of them: do not change them.
+// Formats with a short window use only that.
 func (d *Dictionary) Tail(n int) []byte {
 	b := d.Bytes()
 	return b[max(0, len(b)-n):]

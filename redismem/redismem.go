@@ -258,8 +258,8 @@ func (s Server) table(keys int) int {
 	return 8 << bits.Len(uint(max(keys, tableMin)-1))
 }
 
-// Tables is the allocation for both hash tables of a database: one of all keys, one of the keys that
-// expire. A table has 8 bytes per bucket. The number of buckets is a power of two, at least the
+// Tables is the allocation for both hash tables of a database: one of all keys, one of the keys
+// that expire. A table has 8 bytes per bucket. The number of buckets is a power of two, at least the
 // number of keys. While a table grows, its predecessor of half the size exists as well. A table
 // keeps its buckets until nine in ten are empty.
 //

@@ -48,8 +48,8 @@ const (
 	Best
 )
 
-// NearestLevel is the level that comes closest to one of libzstd's numbers, 1 to 22: Default from 3,
-// Better from 6, Best from 10.
+// NearestLevel is the level that comes closest to one of libzstd's numbers, 1 to 22: Default from
+// 3, Better from 6, Best from 10.
 func NearestLevel(n int) Level {
 	return Level(zstd.EncoderLevelFromZstd(n) - zstd.SpeedFastest)
 }

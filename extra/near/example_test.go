@@ -123,7 +123,8 @@ func ExampleCache_GetOrLoad() {
 		})
 		fmt.Println(entry.Value.Name, err)
 	}
-	many, err := nearUsers.GetOrLoadMany(ctx, []string{"shop:user:1", "shop:user:2"}, func(_ context.Context, missing []string) (map[string]User, error) {
+	keys := []string{"shop:user:1", "shop:user:2"}
+	many, err := nearUsers.GetOrLoadMany(ctx, keys, func(_ context.Context, missing []string) (map[string]User, error) {
 		fmt.Println("query for", missing)
 		return map[string]User{"shop:user:2": {ID: 2, Name: "Grace"}}, nil
 	})

@@ -22,7 +22,8 @@ func scrape(registry *prometheus.Registry, texts ...string) {
 	page := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
 	for lines := bufio.NewScanner(page.Body); lines.Scan(); {
-		if !strings.HasPrefix(lines.Text(), "#") && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(lines.Text(), text) }) {
+		matches := func(text string) bool { return strings.Contains(lines.Text(), text) }
+		if !strings.HasPrefix(lines.Text(), "#") && slices.ContainsFunc(texts, matches) {
 			fmt.Println(lines.Text())
 		}
 	}
