@@ -49,6 +49,15 @@ func ExampleOf() {
 	// false 56 40
 }
 
+// What packing saves in a hash that is a table, per field.
+func ExampleServer_Field() {
+	s := redismem.Server{Layout: redismem.Valkey91}
+	name := len("profile")
+	fmt.Println(s.Field(name, 400), s.Field(name, 125))
+	// Output:
+	// 480 192
+}
+
 // A value that gets a little smaller may save nothing: the allocator has classes of sizes.
 func ExampleServer_String() {
 	var s redismem.Server

@@ -24,12 +24,13 @@ func (h *Hash) Add(field, value []byte) {
 	s := h.Server
 	h.fields++
 	h.listpack += s.listpackEntry(field) + s.listpackEntry(value)
-	h.table += s.field(len(field), len(value))
+	h.table += s.Field(len(field), len(value))
 	h.long = h.long || max(len(field), len(value)) > setting(s.HashMaxListpackValue, 64)
 }
 
-// field is the allocation for a field of a hash table; name and value are lengths in bytes.
-func (s Server) field(name, value int) int {
+// Field is the allocation for a field of a hash table, with its value; name and value are lengths
+// in bytes. Fields of a listpack take less: see [Hash].
+func (s Server) Field(name, value int) int {
 	if s.Layout != Valkey91 {
 		return s.structure(entrySize) + s.text(name) + s.text(value)
 	}
