@@ -183,8 +183,8 @@ func ExampleCache_Old() {
 	// the patient caller: <nil>
 }
 
-// tenant is a Store that keeps the keys of a tenant apart. What it does not have is done by the
-// Store below, with the keys as they are.
+// tenant is a Store that keeps the keys of a tenant apart. The real one has all methods: here the
+// others go to the Store below, with the keys as they are.
 type tenant struct {
 	bale.Store
 	prefix string

@@ -139,7 +139,7 @@ func ExampleRegistry() {
 	// none by hand <nil>
 }
 
-// What a garbage collector does: a scan of all values proves that nothing needs a dictionary.
+// A garbage collector removes a dictionary after a scan of all values: none of them needs it.
 func ExampleRegistry_Remove() {
 	ctx := context.Background()
 	store := memstore.New()
@@ -234,8 +234,8 @@ func ExampleRegistry_Join() {
 	// <nil>
 }
 
-// A tool that packs values with a dictionary of its choice says so, that nobody removes it
-// meanwhile.
+// A tool that packs values with a dictionary of its choice announces it. Then nobody removes the
+// dictionary meanwhile.
 func ExampleRegistry_Use() {
 	ctx := context.Background()
 	registry := newRegistry(memstore.New())

@@ -49,7 +49,7 @@ func ExampleOf() {
 	// false 56 40
 }
 
-// What packing saves in a hash that is a table, per field.
+// A field of a large hash before and after packing.
 func ExampleServer_Field() {
 	s := redismem.Server{Layout: redismem.Valkey91}
 	name := len("profile")

@@ -222,9 +222,9 @@ func (s Server) KeyString(name, n int, expires bool) int {
 }
 
 // KeyValue is the allocation for a key and its string value v: name is the length of the name in
-// bytes. It is [Server.KeyString], but for a whole number of at most 64 bits: that takes only an
-// object, or nothing if all keys share it. KeyValue is for values after SET, not after APPEND or
-// SETRANGE. It does not keep v.
+// bytes. A whole number of at most 64 bits takes only an object, or nothing if all keys share it.
+// All other values are as in [Server.KeyString]. KeyValue is for values after SET, not after APPEND
+// or SETRANGE. It does not keep v.
 func (s Server) KeyValue(name int, v []byte, expires bool) int {
 	if _, ok := whole(v); ok || s.Layout == Redis70 {
 		return s.Key(name, expires) + s.value(v)

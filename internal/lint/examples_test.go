@@ -23,10 +23,10 @@ import (
 // standard are packages with interfaces that methods implement.
 var standard = []string{"encoding", "encoding/json", "fmt", "io", "net/http", "github.com/prometheus/client_golang/prometheus"}
 
-// TestExamples: every exported name of the packages that users import is in an example that runs:
-// an Example function with an output, or a program below examples, which their test runs. One name
-// stands for its const or var block, and any value of a type for the type. Methods that implement
-// an interface of the standard library or of bale need none.
+// TestExamples: every exported name of the packages that users import is in an example that runs.
+// That is an Example function with an output, or one of the programs in the folder examples. One
+// name stands for its const or var block, and any value of a type for the type. Methods that
+// implement an interface of the standard library or of bale need no example.
 func TestExamples(t *testing.T) {
 	l := loader{fset: token.NewFileSet(), exports: map[string]string{}}
 	l.importer = importer.ForCompiler(l.fset, "gc", func(path string) (io.ReadCloser, error) {
