@@ -44,8 +44,8 @@ type RegistryOptions struct {
 	// A published dictionary may be activated after one. A writer without an answer of the registry
 	// stops using its dictionary after five. An unused dictionary may be removed after six. The
 	// registry keeps the longest period that a program declared, and all programs use that one: see
-	// [Registry.Grace]. At most 30 days. Defaults to 0: this program declares none, and a registry without one gets
-	// a minute. All clocks must agree to less than one grace period.
+	// [Registry.Grace]. At most 30 days. Defaults to 0: this program declares none, and a registry
+	// without one gets a minute. All clocks must agree to less than one grace period.
 	Grace time.Duration
 
 	// Quarantine is how long the bytes of a removed dictionary can still be fetched, at least six
@@ -80,7 +80,7 @@ type Registry struct {
 	now        func() time.Time // for tests
 }
 
-// NewRegistry makes a Registry.
+// NewRegistry makes a Registry. An option out of range is [ErrInvalid].
 func NewRegistry(store Store, o RegistryOptions) (*Registry, error) {
 	r := &Registry{store: store, mirrors: o.Mirrors, prefix: o.Prefix, declared: o.Grace, quarantine: o.Quarantine, now: time.Now}
 	if r.prefix == "" {
@@ -220,8 +220,8 @@ func (r *Registry) quarantineKey(id frame.DictionaryID) string {
 	return r.prefix + "quarantine:" + id.String()
 }
 
-// CheckGroup reports a name that no group can have. A name has 1 to 200 bytes of UTF-8, of visible
-// characters: no spaces, no control characters and no marks of direction.
+// CheckGroup returns [ErrInvalid] for a name that no group can have. A name has 1 to 200 bytes of
+// UTF-8, of visible characters: no spaces, no control characters and no marks of direction.
 func CheckGroup(name string) error {
 	if name == "" || len(name) > maxGroupName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) }) {
 		return fmt.Errorf("dict: %w: group %.*q, must be 1 to %d bytes of UTF-8, of visible characters without spaces", ErrInvalid, maxGroupName, name, maxGroupName)

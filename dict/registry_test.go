@@ -204,7 +204,7 @@ func TestRegistryRefuses(t *testing.T) {
 			return r.Activate(ctx, "g", a.ID(), true)
 		}, ErrCorrupt},
 		{"an absurd epoch", func(r *Registry, m *memory) error {
-			m.set(r.groupKey("g"), fmt.Appendf(nil, `{"group":"g","epoch":%d}`, math.MaxInt64))
+			m.set(r.groupKey("g"), fmt.Appendf(nil, `{"group":"g","epoch":%d}`, int64(math.MaxInt64)))
 			return r.Activate(ctx, "g", a.ID(), true)
 		}, ErrCorrupt},
 		{"a negative epoch", func(r *Registry, m *memory) error {

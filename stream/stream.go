@@ -121,7 +121,7 @@ type Streams struct {
 	seen [1024]atomic.Uint32 // checksums of generations whose chunks' expiry was checked
 }
 
-// New makes Streams. The store stays the caller's.
+// New makes Streams. The store stays the caller's. An option out of range is bale.ErrInvalid.
 func New(store bale.Store, o Options) (*Streams, error) {
 	if o.Chunk == 0 {
 		o.Chunk = defaultChunk
