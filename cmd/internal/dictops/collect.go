@@ -219,7 +219,7 @@ func keeper(
 ) (group string, err error) {
 	states := registry.States{Registry: r}
 	err = states.All(ctx, func(st *dict.State) error {
-		if st.Group != but && st.Find(id) != nil {
+		if group == "" && st.Group != but && st.Find(id) != nil {
 			group = st.Group
 		}
 		return nil
@@ -321,7 +321,7 @@ func candidates(
 	// A group that is not on the list of groups would lose its
 	if err := walk(ctx, r, strings.TrimSuffix(r.GroupKey(""), "*"), func(group string) error {
 		if !listed[group] {
-			return fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again", group)
+			return fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again. If no program has it, delete key %q", group, r.GroupKey(group))
 		}
 		return nil
 	}); err != nil {

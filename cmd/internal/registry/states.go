@@ -34,8 +34,8 @@ func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 		n += len(v)
 	}
 	s.read += n
-	if waited := s.pacer.Wait(ctx, nil, 0, n); err == nil {
-		err = waited
+	if waited := s.pacer.Wait(ctx, nil, 0, n); waited != nil {
+		return nil, waited
 	}
 	return values, err
 }
