@@ -179,6 +179,24 @@ func TestDamagedKeysStopNoOther(t *testing.T) {
 	l.do("migrate", "--match", "user:*", "--dict", id)
 }
 
+// TestQuarantineWithoutEnd: a key of the quarantine without an expiry is shown as one.
+func TestQuarantineWithoutEnd(t *testing.T) {
+	l := newLifecycle(t, 1)
+	content, err := os.ReadFile(l.files[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.set(dict.DefaultPrefix+"quarantine:"+l.ids[1].String(), content)
+	for want, args := range map[string][]string{
+		"is in quarantine without an end": {"dict", "list"}, `"9999-12-31T23:59:59Z"`: {"dict", "list", "--json"},
+		"in quarantine without an end": {"dict", "show", l.ids[1].String()},
+	} {
+		if out := l.do(args...); !strings.Contains(out, want) {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
+}
+
 // TestReadingTakesLittleMemory: the commands that look at values take less than 200 MiB, and of the
 // server's memory less than 16 MiB.
 func TestReadingTakesLittleMemory(t *testing.T) {

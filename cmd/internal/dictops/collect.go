@@ -295,6 +295,9 @@ type candidate struct {
 	seen  dict.Entry // as it was before the scan
 }
 
+// mostOrphans bounds the dictionaries of no group that a gc removes, and thus its memory.
+const mostOrphans = 10_000
+
 // candidates are the dictionaries that may go, and the number of groups.
 func candidates(
 	ctx context.Context, r *registry.Registry,
@@ -327,11 +330,18 @@ func candidates(
 	}); err != nil {
 		return nil, 0, err
 	}
+	orphans := 0
 	err = walk(ctx, r, strings.TrimSuffix(r.DataKey(0), "*"), func(name string) error {
-		if id, err := frame.ParseDictionaryID(name); err == nil && id != 0 && !known[id] {
-			known[id] = true
-			all = append(all, candidate{"", dict.Entry{ID: id}})
+		id, err := frame.ParseDictionaryID(name)
+		if err != nil || id == 0 || known[id] || orphans > mostOrphans {
+			return nil
 		}
+		if orphans++; orphans > mostOrphans {
+			r.Notef("more than %d dictionaries are in no group: gc goes on with the others when it runs again", mostOrphans)
+			return nil
+		}
+		known[id] = true
+		all = append(all, candidate{"", dict.Entry{ID: id}})
 		return nil
 	})
 	return all, len(listed), err

@@ -56,6 +56,26 @@ func TestLongName(t *testing.T) {
 	}
 }
 
+// TestManyOrphans: gc takes a part of very many dictionaries that no group has.
+func TestManyOrphans(t *testing.T) {
+	ctx := t.Context()
+	client, at := clitest.Server(t)
+	var notes strings.Builder
+	r, err := registry.Open(ctx, registry.Options{Streams: &cli.Streams{Err: &notes}, Data: []string{at}, Prefix: dict.DefaultPrefix})
+	clitest.OK(t, err)
+	defer r.Close()
+	p := client.Pipeline()
+	for i := range mostOrphans + 10 {
+		p.Set(ctx, r.DataKey(frame.DictionaryID(i+1)), "", 0)
+	}
+	_, err = p.Exec(ctx)
+	clitest.OK(t, err)
+	all, _, err := candidates(ctx, r)
+	if err != nil || len(all) != mostOrphans || strings.Count(notes.String(), "when it runs again") != 1 {
+		t.Errorf("%d, %v, %s", len(all), err, &notes)
+	}
+}
+
 // TestManyStates: the states of groups are read up to a limit, and the others are named. Nothing is
 // removed then that one of those may name.
 func TestManyStates(t *testing.T) {
