@@ -84,7 +84,7 @@ func (r *Registry) Group(ctx context.Context, name string) (*dict.State, error) 
 // Read is the state of a group, nil if it was not read.
 func (s *States) Read(ctx context.Context, group string) (*dict.State, error) {
 	if s.bytes > statesBytes {
-		s.Unread = append(s.Unread, Unread{group, fmt.Errorf("key %q is not read: the states before it have more than %d MiB; if they are foreign, delete them and key %q, and programs that follow a group put its own back", s.GroupKey(group), statesBytes>>20, s.Prefix+"groups")})
+		s.Unread = append(s.Unread, Unread{group, fmt.Errorf("key %q is not read: the states before it take more than %d MiB; if they are foreign, delete them and key %q, and programs that follow a group put its own back", s.GroupKey(group), statesBytes>>20, s.Prefix+"groups")})
 		return nil, nil
 	}
 	before := s.Store.read
@@ -120,7 +120,7 @@ func (s *States) Whole() error {
 	if len(s.Unread) == 0 {
 		return nil
 	}
-	return fmt.Errorf("nothing is removed: %w: %s, the first one: %w", ErrUnread,
+	return fmt.Errorf("%w: %s (bale dict list names all), the first one: %w", ErrUnread,
 		printable.Count(len(s.Unread), "group", "groups"), s.Unread[0].Err)
 }
 
