@@ -306,13 +306,22 @@ func (r *Registry) update(ctx context.Context, key, name string, change func(raw
 		if err := fits(value); err != nil {
 			return fmt.Errorf("dict: %w: %s with this change: %w", ErrInvalid, name, err)
 		}
-		if ok, err := r.store.Swap(ctx, key, values[0], value, 0); err != nil {
+		if ok, err := swap(ctx, r.store, key, values[0], value, 0); err != nil {
 			return fmt.Errorf("dict: %s: %w", name, err)
 		} else if ok {
 			return nil
 		}
 	}
 	return fmt.Errorf("dict: %s: %w", name, ErrConflict)
+}
+
+// swap is Swap for a key of a registry: an empty one is a missing one, as for Read.
+func swap(ctx context.Context, store Store, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	ok, err := store.Swap(ctx, key, old, value, ttl)
+	if err == nil && !ok && old == nil {
+		return store.Swap(ctx, key, []byte{}, value, ttl)
+	}
+	return ok, err
 }
 
 // Limits of the registry's own keys, except those with dictionaries. They allow thousands of
@@ -529,7 +538,7 @@ func (r *Registry) at(i int) *Registry {
 func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 	key := r.dataKey(d.ID())
 	for range swapAttempts {
-		done, err := r.store.Swap(ctx, key, nil, d.Bytes(), 0)
+		done, err := swap(ctx, r.store, key, nil, d.Bytes(), 0)
 		if err != nil {
 			return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
 		}
@@ -599,7 +608,7 @@ func (r *Registry) fetch(ctx context.Context, id frame.DictionaryID) (d *Diction
 	defer cancel()
 	values, err := r.store.Read(own, key, quarantined)
 	switch {
-	case err != nil:
+	case err != nil && !slices.ContainsFunc(values, func(b []byte) bool { return b != nil }): // one is enough
 		err = fmt.Errorf("dict: fetch %v: %w", id, err)
 	case values[0] != nil:
 		if d, err = parse(id, key, values[0]); err == nil {
