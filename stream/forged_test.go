@@ -251,3 +251,39 @@ func TestJournalIsFull(t *testing.T) {
 		t.Error("the journal is still there")
 	}
 }
+
+// TestForgedFullJournal: a full journal, one of whose entries is for the value itself and marked, is
+// a bounded number of commands: what a sweeper mends needs an entry of its own, and has no room.
+func TestForgedFullJournal(t *testing.T) {
+	there := Manifest{Info{Size: 100, Stored: 100, Chunks: 1}, generation("X")}
+	var forged journal
+	for range maxEntries {
+		forged = append(forged, entry{id: there.Generation, chunks: 1, marked: true})
+	}
+	for do, run := range map[string]func(s *Streams) error{
+		"put": func(s *Streams) error {
+			return second(s.PutReader(t.Context(), "v", strings.NewReader("x"), bale.Expiry{}))
+		},
+		"delete": func(s *Streams) error { return second(s.Delete(t.Context(), "v")) },
+		"repair": func(s *Streams) error { return second(s.Repair(t.Context(), "v")) },
+	} {
+		m, commands := counted()
+		count := m.before
+		m.before = func(op, key string) error {
+			if commands.Load() > 10*mostCommands {
+				return errors.New("enough")
+			}
+			return count(op, key)
+		}
+		s := newStreams(t, m, Options{})
+		m.values["v"] = there.append(nil)
+		m.values[there.ChunkKey("v", 0)] = []byte("x")
+		m.values["v"+journalSuffix] = forged.stored()
+		err := run(s)
+		if n := commands.Load(); n > 2*mostCommands {
+			t.Errorf("%s: %d commands, and %v", do, n, err)
+		} else if err != nil && !errors.Is(err, ErrBusy) {
+			t.Errorf("%s: %v", do, err)
+		}
+	}
+}
