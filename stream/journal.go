@@ -154,7 +154,7 @@ func parseJournal(stored []byte) (journal, error) {
 		e := entry{id: text(), old: text()}
 		chunks, oldChunks := number(), number()
 		e.chunks, e.oldChunks, e.end = int(chunks), int(oldChunks), number()
-		if len(p) == 0 || p[0] > 1 || chunks > maxChunks || oldChunks > maxChunks || !isGeneration(e.id) || e.old != "" && !isGeneration(e.old) || e.old == "" && oldChunks > 0 {
+		if len(p) == 0 || p[0] > 1 || chunks > maxChunks || oldChunks > maxChunks || !isGeneration(e.id) || e.old != "" && !isGeneration(e.old) || e.old == "" && oldChunks > 0 || j.find(e.id) >= 0 {
 			return nil, damaged
 		}
 		e.marked, p = p[0] == 1, p[1:]
