@@ -152,8 +152,8 @@ const (
 	gone                 // already
 )
 
-// Write writes a line for each dictionary.
-func (l *Removal) Write(w io.Writer) {
+// WriteText writes a line for each dictionary.
+func (l *Removal) WriteText(w io.Writer) {
 	switch {
 	case len(l.all) == 0 && l.groups == 0:
 		printable.Fprintf(w, "The registry is empty.\n")

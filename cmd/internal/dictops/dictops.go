@@ -60,8 +60,8 @@ func Run[R any](
 // Said is the result of a command on one dictionary or group: lines for people.
 type Said string
 
-// Write writes the lines.
-func (s Said) Write(w io.Writer) { io.WriteString(w, string(s)) }
+// WriteText writes the lines.
+func (s Said) WriteText(w io.Writer) { io.WriteString(w, string(s)) }
 
 func said(format string, args ...any) Said {
 	var b strings.Builder
@@ -94,8 +94,8 @@ type Shown struct {
 	until      time.Time // in quarantine
 }
 
-// Write writes what is known of the dictionary.
-func (s *Shown) Write(w io.Writer) { showDictionary(w, s.dictionary, s.states, s.until) }
+// WriteText writes what is known of the dictionary.
+func (s *Shown) WriteText(w io.Writer) { showDictionary(w, s.dictionary, s.states, s.until) }
 
 // Show looks at a dictionary in the registry.
 func Show(ctx context.Context, r *registry.Registry, o Options) (_ *Shown, err error) {
@@ -267,8 +267,8 @@ func (l *ServerList) MarshalJSON() ([]byte, error) {
 	return json.Marshal(append([]dict.Server{}, l.servers...))
 }
 
-// Write writes a table.
-func (l *ServerList) Write(w io.Writer) {
+// WriteText writes a table.
+func (l *ServerList) WriteText(w io.Writer) {
 	if len(l.servers) == 0 {
 		printable.Fprintf(w, "No server has joined this registry.\n")
 		return

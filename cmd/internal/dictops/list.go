@@ -154,8 +154,8 @@ func (d *Dictionaries) Sound() error {
 	return nil
 }
 
-// Write writes the table.
-func (d *Dictionaries) Write(w io.Writer) {
+// WriteText writes the table.
+func (d *Dictionaries) WriteText(w io.Writer) {
 	ungrouped := setOf(d.Ungrouped)
 	lost := slices.DeleteFunc(slices.Sorted(maps.Keys(d.Unknown)), func(id frame.DictionaryID) bool { return ungrouped[id] })
 	switch {
