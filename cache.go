@@ -70,7 +70,7 @@ type Cache[T any] struct {
 	loader[T]
 }
 
-// New makes a Cache over a store.
+// New makes a Cache over a store, which stays the caller's. An option out of range is [ErrInvalid].
 func New[T any](store Store, o Options[T]) (*Cache[T], error) {
 	c := &Cache[T]{store: store, codec: o.Codec, packer: o.Packer, ttl: TTL(o.TTL), jitter: o.Jitter, recorder: o.Recorder, log: o.Log}
 	switch {

@@ -101,7 +101,7 @@ type readerKey struct {
 	dictionary frame.DictionaryID
 }
 
-// NewPacker makes a Packer.
+// NewPacker makes a Packer. An option out of range is [ErrInvalid].
 func NewPacker(o PackerOptions) (*Packer, error) {
 	p := &Packer{
 		compressors: o.Compressors,

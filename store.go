@@ -47,8 +47,8 @@ type Store interface {
 
 	// Swap replaces the value of a key if it equals old, in one step. It reports whether it did, or
 	// found the new value there already. Nil means no value: with a nil old it creates the key,
-	// with a nil value it deletes it. The key expires after ttl; zero means no expiry. With the same old
-	// and new value it gives the key this ttl.
+	// with a nil value it deletes it. The key expires after ttl; zero means no expiry. With the
+	// same old and new value it gives the key this ttl.
 	Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error)
 }
 
@@ -79,7 +79,7 @@ func ExpireAt(t time.Time) Expiry { return Expiry{at: t} }
 // NoExpiry lets a value stay until it is deleted or evicted, also in a cache with a default.
 func NoExpiry() Expiry { return Expiry{never: true} }
 
-// Validate reports an Expiry that is out of range.
+// Validate returns [ErrInvalid] for an Expiry that is out of range.
 func (e Expiry) Validate() error {
 	switch {
 	case e.in != 0 && e.in < time.Millisecond:

@@ -165,7 +165,8 @@ func expired(e bale.Expiry) bool {
 	return absolute && time.Now().UnixMilli() >= ms
 }
 
-// New makes a Store over another. The caller still owns that one, and closes it after this one.
+// New makes a Store over another. The caller still owns that one, and closes it after this one. An
+// option out of range is bale.ErrInvalid.
 func New(store bale.Store, o Options) (*Store, error) {
 	for _, f := range []struct {
 		name             string

@@ -15,8 +15,8 @@ type Binary[T any, P interface {
 	encoding.BinaryUnmarshaler
 }] struct{}
 
-// ErrNotBinary is the error of a [Binary] whose type has neither AppendBinary nor MarshalBinary.
-var ErrNotBinary = errors.New("codec: neither AppendBinary nor MarshalBinary")
+// errNotBinary is the error of a [Binary] whose type has neither AppendBinary nor MarshalBinary.
+var errNotBinary = errors.New("the type has neither AppendBinary nor MarshalBinary")
 
 // Append appends the encoding of v to dst.
 func (Binary[T, P]) Append(dst []byte, v T) ([]byte, error) {
@@ -34,7 +34,7 @@ func (Binary[T, P]) Append(dst []byte, v T) ([]byte, error) {
 		}
 		return append(dst, b...), nil
 	}
-	return dst, fmt.Errorf("%w: %T", ErrNotBinary, v)
+	return dst, fmt.Errorf("%w: %T", errNotBinary, v)
 }
 
 // Decode reads src into *v. UnmarshalBinary must copy the bytes of src that it keeps, as its

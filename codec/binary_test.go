@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -66,8 +67,9 @@ func TestBinary(t *testing.T) {
 	if b, err := points.Append([]byte("before"), point{}); !errors.Is(err, errLost) || string(b) != "before" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if b, err := (Binary[readOnly, *readOnly]{}).Append([]byte("before"), readOnly{}); !errors.Is(err, ErrNotBinary) || string(b) != "before" {
-		t.Errorf("%q, %v", b, err)
+	b, err = Binary[readOnly, *readOnly]{}.Append([]byte("before"), readOnly{})
+	if message := (&Error{Err: err}).Error(); !errors.Is(err, errNotBinary) || string(b) != "before" || !strings.Contains(message, "MarshalBinary") {
+		t.Errorf("%q, %v, %s", b, err, message)
 	}
 }
 

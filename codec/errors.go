@@ -68,7 +68,7 @@ func withoutValue(err error) string {
 		}
 		return fmt.Sprintf("a JSON %s is no %v, at offset %d%s", what, e.Type, e.Offset, place)
 	}
-	for _, known := range []error{io.ErrUnexpectedEOF, io.EOF} {
+	for _, known := range []error{io.ErrUnexpectedEOF, io.EOF, errNotBinary} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -60,7 +60,7 @@ type Setting struct {
 // [Setting.New]: pure Go. Module czstd has another.
 type Engine func(Setting, *frame.Dictionary) (Compressor, error)
 
-// New makes a compressor, which the caller closes.
+// New makes a compressor, which the caller closes. Its errors are those of [Setting.New].
 func (e Engine) New(s Setting, d *frame.Dictionary) (Compressor, error) {
 	if e == nil {
 		return s.New(d)
@@ -138,6 +138,7 @@ func (s Setting) String() string {
 }
 
 // Parse reads a setting: the name of an algorithm, and after a colon, if wanted, that of a level.
+// Any other name is [ErrSetting].
 func Parse(name string) (Setting, error) {
 	algorithm, level, hasLevel := strings.Cut(name, ":")
 	a, err := frame.ParseAlgorithm(algorithm)
@@ -180,7 +181,7 @@ func (s Setting) TakesDictionary() bool {
 }
 
 // New makes the setting's compressor with a dictionary, or with none when d is nil. The caller
-// closes it.
+// closes it. An error is [ErrSetting], [ErrNoDictionary], or that of a damaged dictionary.
 func (s Setting) New(d *frame.Dictionary) (Compressor, error) {
 	l, ok := s.find()
 	if !ok {

@@ -364,7 +364,7 @@ var errLeaseLost = errors.New("dict: the lease was lost")
 // acquire takes the lease of a group, and renews it until release; nil when another program has it.
 func acquire(ctx context.Context, r *Registry, group string, ttl time.Duration) (*lease, error) {
 	l := &lease{registry: r, ttl: ttl, key: r.leaseKey(group), token: []byte(rand.Text()), renewed: make(chan struct{})}
-	ok, err := r.store.Swap(ctx, l.key, nil, l.token, ttl)
+	ok, err := swap(ctx, r.store, l.key, nil, l.token, ttl)
 	if err != nil || !ok {
 		return nil, err
 	}

@@ -724,7 +724,7 @@ func (g *Group) takeOver(ctx context.Context) error {
 	if !s.includes(known) {
 		// Either the registry was emptied, or reset by a fail-over; or a lagging replica answers.
 		// The swap goes to the master.
-		same, err := r.store.Swap(ctx, r.groupKey(g.name), values[0], values[0], 0)
+		same, err := swap(ctx, r.store, r.groupKey(g.name), values[0], values[0], 0)
 		switch another := s.Epoch > 0 && s.Incarnation != known.Incarnation && known.Merged[s.Incarnation] == 0; {
 		case err != nil && another: // no replica is ahead; this program may not write
 			owed, denied = known, err

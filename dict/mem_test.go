@@ -90,7 +90,7 @@ func (m *memory) Read(ctx context.Context, keys ...string) (values [][]byte, err
 	err = m.do(func() {
 		for _, k := range keys {
 			m.gets[k]++
-			values = append(values, bytes.Clone(m.values[k]))
+			values = append(values, append([]byte(nil), m.values[k]...)) // nil for an empty one
 		}
 	})
 	return values, err

@@ -260,7 +260,7 @@ func (r *Registry) isolate(ctx context.Context, id frame.DictionaryID, ttl time.
 		old, value []byte
 		ttl        time.Duration
 	}{{quarantined, values[1], b, ttl}, {key, b, nil, 0}} {
-		if ok, err := r.store.Swap(ctx, step.key, step.old, step.value, step.ttl); err != nil {
+		if ok, err := swap(ctx, r.store, step.key, step.old, step.value, step.ttl); err != nil {
 			return b, fmt.Errorf("dict: remove %v: %w", id, err)
 		} else if !ok {
 			return b, fmt.Errorf("dict: remove %v: key %q: %w", id, step.key, ErrConflict)

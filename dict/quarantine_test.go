@@ -638,3 +638,37 @@ func (h heeding) Swap(ctx context.Context, key string, old, value []byte, ttl ti
 	}
 	return h.Store.Swap(ctx, key, old, value, ttl)
 }
+
+// TestOneKeyOfAnotherType: the other place of a dictionary is read all the same.
+func TestOneKeyOfAnotherType(t *testing.T) {
+	ctx := context.Background()
+	d := dictionaryOf(t, 1)
+	m := &failing{newMemory(), ""}
+	r := newRegistry(t, m, time.Minute)
+	for place, other := range map[string]string{r.dataKey(d.ID()): r.quarantineKey(d.ID()), r.quarantineKey(d.ID()): r.dataKey(d.ID())} {
+		m.flush()
+		m.set(place, d.Bytes())
+		m.key = other
+		if got, err := r.Look(ctx, d.ID()); err != nil || got.ID() != d.ID() {
+			t.Errorf("%s: %v", place, err)
+		}
+		m.key = place
+		if _, err := r.Look(ctx, d.ID()); !errors.Is(err, errDown) {
+			t.Errorf("%s: %v", place, err)
+		}
+	}
+}
+
+// failing is a memory with a key that cannot be read.
+type failing struct {
+	*memory
+	key string
+}
+
+func (f *failing) Read(ctx context.Context, keys ...string) ([][]byte, error) {
+	values, err := f.memory.Read(ctx, keys...)
+	if i := slices.Index(keys, f.key); i >= 0 {
+		values[i], err = nil, errDown
+	}
+	return values, err
+}

@@ -44,8 +44,8 @@ type RegistryOptions struct {
 	// A published dictionary may be activated after one. A writer without an answer of the registry
 	// stops using its dictionary after five. An unused dictionary may be removed after six. The
 	// registry keeps the longest period that a program declared, and all programs use that one: see
-	// [Registry.Grace]. At most 30 days. Defaults to 0: this program declares none, and a registry without one gets
-	// a minute. All clocks must agree to less than one grace period.
+	// [Registry.Grace]. At most 30 days. Defaults to 0: this program declares none, and a registry
+	// without one gets a minute. All clocks must agree to less than one grace period.
 	Grace time.Duration
 
 	// Quarantine is how long the bytes of a removed dictionary can still be fetched, at least six
@@ -80,7 +80,7 @@ type Registry struct {
 	now        func() time.Time // for tests
 }
 
-// NewRegistry makes a Registry.
+// NewRegistry makes a Registry. An option out of range is [ErrInvalid].
 func NewRegistry(store Store, o RegistryOptions) (*Registry, error) {
 	r := &Registry{store: store, mirrors: o.Mirrors, prefix: o.Prefix, declared: o.Grace, quarantine: o.Quarantine, now: time.Now}
 	if r.prefix == "" {
@@ -220,8 +220,8 @@ func (r *Registry) quarantineKey(id frame.DictionaryID) string {
 	return r.prefix + "quarantine:" + id.String()
 }
 
-// CheckGroup reports a name that no group can have. A name has 1 to 200 bytes of UTF-8, of visible
-// characters: no spaces, no control characters and no marks of direction.
+// CheckGroup returns [ErrInvalid] for a name that no group can have. A name has 1 to 200 bytes of
+// UTF-8, of visible characters: no spaces, no control characters and no marks of direction.
 func CheckGroup(name string) error {
 	if name == "" || len(name) > maxGroupName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) }) {
 		return fmt.Errorf("dict: %w: group %.*q, must be 1 to %d bytes of UTF-8, of visible characters without spaces", ErrInvalid, maxGroupName, name, maxGroupName)
@@ -306,13 +306,22 @@ func (r *Registry) update(ctx context.Context, key, name string, change func(raw
 		if err := fits(value); err != nil {
 			return fmt.Errorf("dict: %w: %s with this change: %w", ErrInvalid, name, err)
 		}
-		if ok, err := r.store.Swap(ctx, key, values[0], value, 0); err != nil {
+		if ok, err := swap(ctx, r.store, key, values[0], value, 0); err != nil {
 			return fmt.Errorf("dict: %s: %w", name, err)
 		} else if ok {
 			return nil
 		}
 	}
 	return fmt.Errorf("dict: %s: %w", name, ErrConflict)
+}
+
+// swap is Swap for a key of a registry: an empty one is a missing one, as for Read.
+func swap(ctx context.Context, store Store, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	ok, err := store.Swap(ctx, key, old, value, ttl)
+	if err == nil && !ok && old == nil {
+		return store.Swap(ctx, key, []byte{}, value, ttl)
+	}
+	return ok, err
 }
 
 // Limits of the registry's own keys, except those with dictionaries. They allow thousands of
@@ -529,7 +538,7 @@ func (r *Registry) at(i int) *Registry {
 func (r *Registry) put(ctx context.Context, d *Dictionary) error {
 	key := r.dataKey(d.ID())
 	for range swapAttempts {
-		done, err := r.store.Swap(ctx, key, nil, d.Bytes(), 0)
+		done, err := swap(ctx, r.store, key, nil, d.Bytes(), 0)
 		if err != nil {
 			return fmt.Errorf("dict: publish %v: %w", d.ID(), err)
 		}
@@ -599,7 +608,7 @@ func (r *Registry) fetch(ctx context.Context, id frame.DictionaryID) (d *Diction
 	defer cancel()
 	values, err := r.store.Read(own, key, quarantined)
 	switch {
-	case err != nil:
+	case err != nil && !slices.ContainsFunc(values, func(b []byte) bool { return b != nil }): // one is enough
 		err = fmt.Errorf("dict: fetch %v: %w", id, err)
 	case values[0] != nil:
 		if d, err = parse(id, key, values[0]); err == nil {

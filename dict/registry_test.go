@@ -175,7 +175,7 @@ func TestRegistryRefuses(t *testing.T) {
 			m.set(r.dataKey(a.ID()), []byte{})
 			_, err := r.Fetch(ctx, a.ID())
 			return err
-		}, ErrCorrupt},
+		}, ErrUnknown},
 		{"publish over other bytes", func(r *Registry, m *memory) error {
 			m.set(r.dataKey(b.ID()), truncated)
 			return r.Publish(ctx, "g", b, Info{})
@@ -204,7 +204,7 @@ func TestRegistryRefuses(t *testing.T) {
 			return r.Activate(ctx, "g", a.ID(), true)
 		}, ErrCorrupt},
 		{"an absurd epoch", func(r *Registry, m *memory) error {
-			m.set(r.groupKey("g"), fmt.Appendf(nil, `{"group":"g","epoch":%d}`, math.MaxInt64))
+			m.set(r.groupKey("g"), fmt.Appendf(nil, `{"group":"g","epoch":%d}`, int64(math.MaxInt64)))
 			return r.Activate(ctx, "g", a.ID(), true)
 		}, ErrCorrupt},
 		{"a negative epoch", func(r *Registry, m *memory) error {
@@ -1294,4 +1294,25 @@ func BenchmarkGroup(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestEmptyKeys: an empty key of a registry is a missing one. It stops nobody.
+func TestEmptyKeys(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, time.Minute)
+	d := dictionaryOf(t, 1)
+	for _, key := range []string{r.settingsKey(), r.groupsKey(), r.groupKey("g"), r.dataKey(d.ID()), r.serverKey(), r.leaseKey("g")} {
+		m.set(key, []byte{})
+	}
+	_, err := r.Join(ctx, nil, "name")
+	must(t, errors.Join(err, r.Publish(ctx, "g", d, Info{}), r.Activate(ctx, "g", d.ID(), true)))
+	if got, from, err := r.fetch(ctx, d.ID()); err != nil || from != "" || got.ID() != d.ID() {
+		t.Errorf("%q, %v", from, err)
+	}
+	l, err := acquire(ctx, r, "g", time.Minute)
+	if err != nil || l == nil {
+		t.Fatalf("%v, %v", l, err)
+	}
+	must(t, l.release(ctx, 0))
 }

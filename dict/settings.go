@@ -3,10 +3,12 @@ package dict
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/balekv/bale/internal/adapters"
 )
@@ -246,7 +248,7 @@ func (r *Registry) Servers(ctx context.Context) ([]Server, error) {
 }
 
 // ServerID returns the id of a data server, empty if it has never joined. Nil is the registry's own
-// Redis.
+// Redis. An id that bale does not write counts as its SHA-256.
 func (r *Registry) ServerID(ctx context.Context, data Store) (string, error) {
 	if data == nil {
 		data = r.store
@@ -255,7 +257,11 @@ func (r *Registry) ServerID(ctx context.Context, data Store) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("dict: data server: %w", err)
 	}
-	return string(values[0]), nil
+	id := string(values[0])
+	if short(id) != nil || !utf8.ValidString(id) { // the settings could not have it
+		id = fmt.Sprintf("%x", sha256.Sum256(values[0]))
+	}
+	return id, nil
 }
 
 // Join notes that values in a data server need the dictionaries of the registry: nothing is removed
@@ -275,7 +281,7 @@ func (r *Registry) join(ctx context.Context, data Store, name, id string) (strin
 	if first {
 		id = rand.Text()
 	}
-	ok, err := data.Swap(ctx, r.serverKey(), nil, []byte(id), 0)
+	ok, err := swap(ctx, data, r.serverKey(), nil, []byte(id), 0)
 	if err != nil {
 		return "", fmt.Errorf("dict: data server %q: %w", name, err)
 	}

@@ -401,3 +401,26 @@ func TestDamagedSettings(t *testing.T) {
 		t.Error("the settings changed by themselves")
 	}
 }
+
+// TestForgedServerID: an id that bale does not write stops nobody from joining, and leaves the
+// settings whole: JSON replaces bytes that are no UTF-8, so that the id would be another one there.
+func TestForgedServerID(t *testing.T) {
+	ctx := context.Background()
+	for name, id := range map[string]string{"long": strings.Repeat("x", 3000), "no text": "\xff"} {
+		t.Run(name, func(t *testing.T) {
+			data := newMemory()
+			r := newRegistry(t, newMemory(), time.Minute)
+			data.set(DefaultPrefix+"server", []byte(id))
+			for range 3 {
+				joined, err := r.Join(ctx, data, "name")
+				must(t, err)
+				known, err := r.ServerID(ctx, data)
+				must(t, err)
+				servers, err := r.Servers(ctx)
+				if err != nil || len(servers) != 1 || joined != known || servers[0].ID != known {
+					t.Fatalf("%q, %q, %v, %v", joined, known, servers, err)
+				}
+			}
+		})
+	}
+}

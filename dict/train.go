@@ -137,7 +137,7 @@ type Measure struct {
 	DecompressNs float64 `json:"decompress_ns,omitempty"`
 }
 
-// Ratio is RawBytes over StoredBytes.
+// Ratio is RawBytes over StoredBytes, 0 without values.
 func (m Measure) Ratio() float64 {
 	if m.StoredBytes == 0 {
 		return 0
@@ -153,7 +153,7 @@ func (m Measure) PayloadRatio() float64 {
 	return float64(m.RawBytes) / float64(m.PayloadBytes)
 }
 
-// AllocatedPerValue is AllocatedBytes for one value.
+// AllocatedPerValue is AllocatedBytes for one value, 0 without values.
 func (m Measure) AllocatedPerValue() float64 {
 	if m.Values == 0 {
 		return 0
@@ -191,13 +191,13 @@ type Training struct {
 }
 
 // PaysFrom is the number of values that the dictionary must serve to save the memory that it takes
-// itself.
+// itself; 0 if there is none that saves.
 func (t *Training) PaysFrom() int {
 	saved := t.Without.AllocatedPerValue() - t.With.AllocatedPerValue()
 	if t.Dictionary == nil || saved <= 0 {
 		return 0
 	}
-	return int(float64(redismem.String(len(t.Dictionary.Bytes())))/saved) + 1
+	return int(float64(redismem.Server{}.String(len(t.Dictionary.Bytes())))/saved) + 1
 }
 
 // Train makes the dictionary that saves most. It trains on half of the samples. The
@@ -591,7 +591,7 @@ func measure(ctx context.Context, c compress.Compressor, values [][]byte) (Measu
 		m.RawBytes += int64(len(v))
 		m.PayloadBytes += int64(len(payload))
 		m.StoredBytes += int64(stored)
-		m.AllocatedBytes += int64(redismem.String(stored))
+		m.AllocatedBytes += int64(redismem.Server{}.String(stored))
 	}
 	return m, nil
 }

@@ -112,7 +112,7 @@ func TestTrain(t *testing.T) {
 				}
 				h := frame.Header{Algorithm: setting.Algorithm, DictionaryID: got.Dictionary.ID(), HasChecksum: true, Length: uint64(len(values[i]))}
 				raw, payload = raw+int64(len(values[i])), payload+int64(len(p))
-				allocated += int64(redismem.String(h.PayloadOffset() + len(p)))
+				allocated += int64(redismem.Server{}.String(h.PayloadOffset() + len(p)))
 			}
 			if raw != got.With.RawBytes || payload != got.With.PayloadBytes || allocated != got.With.AllocatedBytes {
 				t.Errorf("counted %d %d %d, reported %+v", raw, payload, allocated, got.With)

@@ -12,6 +12,8 @@ import (
 func TestExamples(t *testing.T) {
 	redis := redisproc.ForTest(t)
 	for program, want := range map[string]string{
+		"./clients": "map[]\nmap[motto:*goredis.Store]\nmap[motto:*rueidis.Store]\nmap[motto:*valkey.Store]\n" +
+			"*redigo.Store\nchanged by others\n",
 		"./cache":      "Ada Lovelace, in fewer than 200 bytes: true\n",
 		"./hook":       "the same page: true\n",
 		"./rollout":    "reads packed: true, writes plain: true\n",

@@ -5,15 +5,19 @@ go 1.26.0
 require (
 	github.com/balekv/bale v0.0.0
 	github.com/balekv/bale/adapter/goredis v0.0.0
+	github.com/balekv/bale/adapter/redigo v0.0.0
 	github.com/balekv/bale/adapter/rueidis v0.0.0
+	github.com/balekv/bale/adapter/valkey v0.0.0
 	github.com/balekv/bale/extra/czstd v0.0.0
 	github.com/balekv/bale/extra/formats v0.0.0
 	github.com/balekv/bale/extra/near v0.0.0
 	github.com/balekv/bale/extra/observe v0.0.0
 	github.com/balekv/bale/extra/resilient v0.0.0
+	github.com/gomodule/redigo v1.9.3
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
+	github.com/valkey-io/valkey-go v1.0.79
 )
 
 require (

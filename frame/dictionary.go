@@ -62,9 +62,9 @@ type Dictionary struct {
 	bytes []byte
 }
 
-// NewDictionary makes a dictionary of a copy of b: MinDictionarySize to MaxDictionarySize bytes. b
-// may be in the format of zstd's trainer (starting with 37 A4 30 EC). Otherwise it is raw content
-// that values have in common, the most common last.
+// NewDictionary makes a dictionary of a copy of b: MinDictionarySize to MaxDictionarySize bytes,
+// otherwise the error is [ErrDictionarySize]. b may be in the format of zstd's trainer (starting
+// with 37 A4 30 EC). Otherwise it is raw content that values have in common, the most common last.
 func NewDictionary(b []byte) (*Dictionary, error) {
 	if len(b) < MinDictionarySize || len(b) > MaxDictionarySize {
 		return nil, fmt.Errorf("%w: %d bytes, must be %d to %d", ErrDictionarySize, len(b), MinDictionarySize, MaxDictionarySize)
@@ -89,8 +89,8 @@ func (d *Dictionary) Bytes() []byte {
 	return d.bytes
 }
 
-// Tail returns the end of the dictionary's bytes, at most n of them. Formats with a short window
-// use only that.
+// Tail returns the end of the dictionary's own bytes, at most n of them: do not change them.
+// Formats with a short window use only that.
 func (d *Dictionary) Tail(n int) []byte {
 	b := d.Bytes()
 	return b[max(0, len(b)-n):]

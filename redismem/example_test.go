@@ -10,10 +10,9 @@ import (
 // 80.
 func Example() {
 	const keys = 1_000_000
-	var s redismem.Server
-	key := s.Key(12, true) + 2*redismem.Table(keys)/keys
+	var s redismem.Server // Redis 7.0
 	for _, n := range []int{200, 80} {
-		fmt.Printf("%d bytes: %d MB\n", n, keys*(key+s.String(n))/1e6)
+		fmt.Printf("%d bytes: %d MB\n", n, (keys*s.KeyString(12, n, true)+s.Tables(keys, keys))/1e6)
 	}
 	// Output:
 	// 200 bytes: 336 MB
@@ -26,6 +25,47 @@ func ExampleHash() {
 	for field, value := range map[string]string{"user": "1027", "seen": "1751328000", "token": "dVqJ8w0aQ2", "theme": "dark"} {
 		h.Add([]byte(field), []byte(value))
 	}
-	fmt.Println(h.Bytes())
-	// Output: 80
+	fmt.Println(h.Bytes(), h.Server.Key(len("session:1027"), true)+h.Bytes()) // without and with its key
+
+	fmt.Println(h.BytesOf(40)) // a hash of 40 fields, of which these are a sample
+	// Output:
+	// 80 160
+	// 656
+}
+
+// The memory of a key depends on the server's version and allocator, which INFO has.
+func ExampleOf() {
+	for _, info := range []map[string]string{
+		{"redis_version": "7.0.15", "mem_allocator": "jemalloc-5.3.0"},
+		{"redis_version": "8.2.3", "mem_allocator": "jemalloc-5.3.0"},
+		{"valkey_version": "9.1.2", "redis_version": "7.2.4", "mem_allocator": "libc"},
+	} {
+		s := redismem.Of(info)
+		fmt.Println(s.Layout == redismem.Redis70, s.KeyValue(12, []byte("some text"), true), s.KeyValue(12, []byte("42"), true))
+	}
+	// Output:
+	// true 112 80
+	// false 56 40
+	// false 56 40
+}
+
+// A field of a large hash before and after packing.
+func ExampleServer_Field() {
+	s := redismem.Server{Layout: redismem.Valkey91}
+	name := len("profile")
+	fmt.Println(s.Field(name, 400), s.Field(name, 125))
+	// Output:
+	// 480 192
+}
+
+// A value that gets a little smaller may save nothing: the allocator has classes of sizes.
+func ExampleServer_String() {
+	var s redismem.Server
+	for _, n := range []int{1000, 900, 800} {
+		fmt.Println(n, s.String(n))
+	}
+	// Output:
+	// 1000 1040
+	// 900 1040
+	// 800 912
 }

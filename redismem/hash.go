@@ -28,16 +28,17 @@ func (h *Hash) Add(field, value []byte) {
 	h.long = h.long || max(len(field), len(value)) > setting(s.HashMaxListpackValue, 64)
 }
 
-// Field is the allocation for a field of a hash table; name and value are lengths in bytes.
+// Field is the allocation for a field of a hash table, with its value; name and value are lengths
+// in bytes. Fields of a listpack take less: see [Hash].
 func (s Server) Field(name, value int) int {
 	if s.Layout != Valkey91 {
 		return s.structure(entrySize) + s.text(name) + s.text(value)
 	}
 	const header, terminator = 3, 1 // sdshdr8
 	if n := nameHeader(name) + name + terminator + header + value + terminator; n <= entryTogether {
-		return s.Class(n)
+		return s.class(n)
 	}
-	return s.Class(pointerSize+max(nameHeader(name), header)+name+terminator) + s.text(value)
+	return s.class(pointerSize+max(nameHeader(name), header)+name+terminator) + s.text(value)
 }
 
 // Bytes is the memory of the added fields in Redis: one listpack, or a hash table if there are too
@@ -57,10 +58,10 @@ func (h *Hash) BytesOf(fields int) int {
 	scaled := func(n int) int { return int(int64(n) * int64(fields) / int64(h.fields)) }
 	object := 0
 	if s.Layout == Redis70 {
-		object = s.Class(objectSize)
+		object = s.class(objectSize)
 	}
 	if !h.long && h.fields <= setting(s.HashMaxListpackEntries, 512) {
-		return object + s.Class(listpackBeside+scaled(h.listpack))
+		return object + s.class(listpackBeside+scaled(h.listpack))
 	}
 	table := dictSize
 	if s.Layout == Valkey91 {
@@ -68,7 +69,7 @@ func (h *Hash) BytesOf(fields int) int {
 	} else {
 		s.Layout = Redis70 // whose entries are part of the fields
 	}
-	return object + s.structure(table) + s.Table(fields) + scaled(h.table)
+	return object + s.structure(table) + s.table(fields) + scaled(h.table)
 }
 
 // setting is a limit as Redis has it: 0 in [Server] is the default, and below that 0.

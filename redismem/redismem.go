@@ -1,8 +1,7 @@
-// Package redismem models how many bytes Redis allocates for its data. That is more than the bytes
-// of names and values: [Class] is the size of an allocation, and [String] of a value of n bytes.
-// The methods of [Server] have values by their content, and keys; [Hash] has hashes. A whole key
-// space is the sum over its keys of [Server.KeyValue], or of [Server.Key] and [Hash.Bytes], plus
-// [Server.Tables].
+// Package redismem models how many bytes Redis allocates for its data, which is more than the bytes
+// of names and values. The methods of [Server] have keys and strings; [Hash] has hashes. A whole
+// key space is the sum over its keys of [Server.KeyValue], or of [Server.Key] and [Hash.Bytes],
+// plus [Server.Tables].
 //
 // The zero [Server] is Redis 7.0 with jemalloc, on a 64-bit machine, with hash tables that are not
 // growing. [Of] reads the [Layout] and allocator of a server from INFO. Tests compare each layout
@@ -24,6 +23,7 @@ import (
 // Layout is the memory layout of keys and values, by server version.
 type Layout uint8
 
+// The layouts that were measured. [Of] chooses the nearest.
 const (
 	// Redis70 is Redis 7.0: a key's name, its entry in the table of keys and its value are separate
 	// allocations.
@@ -122,15 +122,12 @@ func atLeast(version string, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// Class is [Server.Class] of the zero Server.
-func Class(n int) int { return Server{}.Class(n) }
-
-// Class is the size in bytes that the allocator takes for an allocation of n bytes. The size
+// class is the size in bytes that the allocator takes for an allocation of n bytes. The size
 // classes of jemalloc are 8, the multiples of 16 up to 128, and then four per doubling
 // (jemalloc(3), "Size classes"); see FineClasses for further ones. The classes of libc are 24, 40,
 // 56 and so on. libc may take 16 bytes more when it reuses freed memory. From 128 KiB on it rounds
 // up to pages.
-func (s Server) Class(n int) int {
+func (s Server) class(n int) int {
 	switch {
 	case s.Libc:
 		const before = 8 // bytes of each piece, which is a multiple of 16 and at least 32
@@ -146,13 +143,10 @@ func (s Server) Class(n int) int {
 	return (n + step - 1) &^ (step - 1)
 }
 
-// String is [Server.String] of the zero Server.
-func String(n int) int { return Server{}.String(n) }
-
 // String is the memory of a string value of n bytes: the object and its string, without the key and
-// its place in the key table. A whole number takes less: see [Server.Value]. From 32 KiB on Redis
-// may keep a value in the buffer of its command. At the end of a class that is the next larger
-// class.
+// its place in the key table. A whole number takes less: see [Server.KeyValue]. From 32 KiB on
+// Redis may keep a value in the buffer of its command. At the end of a class that is the next
+// larger class.
 //
 // In the layouts after Redis70 a short value shares its key's allocation: String is then the bytes
 // that it adds to a name of 24 bytes. See [Server.KeyString] for other names.
@@ -162,16 +156,15 @@ func (s Server) String(n int) int {
 	}
 	if n <= embeddedMax {
 		const header, terminator = 3, 1 // sdshdr8, even for the shortest: object.c
-		return s.Class(objectSize + header + n + terminator)
+		return s.class(objectSize + header + n + terminator)
 	}
-	return s.Class(objectSize) + s.text(n)
+	return s.class(objectSize) + s.text(n)
 }
 
-// Value is the memory of the string value v, as in [Server.String]. A whole number of at most 64
+// value is the memory of the string value v, as in [Server.String]. A whole number of at most 64
 // bits takes only the object. It takes nothing if all keys share it (object.c, tryObjectEncoding),
-// or if it is in the key's own allocation, as in the layouts after Redis70. Value is for values
-// after SET, not after APPEND or SETRANGE. It does not keep v.
-func (s Server) Value(v []byte) int {
+// or if it is in the key's own allocation, as in the layouts after Redis70.
+func (s Server) value(v []byte) int {
 	n, ok := whole(v)
 	switch {
 	case !ok:
@@ -179,15 +172,15 @@ func (s Server) Value(v []byte) int {
 	case s.Layout != Redis70, n >= 0 && n <= sharedMax && !s.Unshared && !s.MemoryUsage:
 		return 0
 	}
-	return s.Class(objectSize)
+	return s.class(objectSize)
 }
 
 // Key is the memory of a key with a name of n bytes, without its value. It includes the name, its
 // entry in the key table, and another entry if it expires. It does not include the buckets of the
-// tables: see [Server.Table].
+// tables: see [Server.Tables].
 func (s Server) Key(n int, expires bool) int {
 	if s.Layout != Redis70 {
-		return s.Class(s.object(objectSize, n, expires || n >= expiryFrom))
+		return s.class(s.object(objectSize, n, expires || n >= expiryFrom))
 	}
 	entry := entrySize
 	if s.Cluster {
@@ -219,21 +212,22 @@ func (s Server) KeyString(name, n int, expires bool) int {
 	// A value in the same allocation as its key stays there when the key gets an expiry, if there
 	// is room for both.
 	fits := n < 1<<8 && (s.Layout == Valkey91 || n <= embeddedMax) && together <= most
-	if fits && (!expires || s.Class(size) >= size+expirySize || together+expirySize <= most) {
+	if fits && (!expires || s.class(size) >= size+expirySize || together+expirySize <= most) {
 		if expires {
 			size += expirySize
 		}
-		return s.Class(size)
+		return s.class(size)
 	}
 	return s.Key(name, expires) + s.text(n)
 }
 
-// KeyValue is the allocation for a key and its string value v, which may be a whole number: name is
-// the length of the name. If the two are separate it is the sum of [Server.Key] and [Server.Value].
-// It does not keep v.
+// KeyValue is the allocation for a key and its string value v: name is the length of the name in
+// bytes. A whole number of at most 64 bits takes only an object, or nothing if all keys share it.
+// All other values are as in [Server.KeyString]. KeyValue is for values after SET, not after APPEND
+// or SETRANGE. It does not keep v.
 func (s Server) KeyValue(name int, v []byte, expires bool) int {
 	if _, ok := whole(v); ok || s.Layout == Redis70 {
-		return s.Key(name, expires) + s.Value(v)
+		return s.Key(name, expires) + s.value(v)
 	}
 	return s.KeyString(name, len(v), expires)
 }
@@ -248,17 +242,8 @@ func (s Server) object(size, name int, expires bool) int {
 	return size + headerSize + nameHeader(name) + name + terminator
 }
 
-// Table is [Server.Table] of the zero Server.
-func Table(keys int) int { return Server{}.Table(keys) }
-
-// Table is the memory of a hash table for this number of keys: 8 bytes per bucket. The number of
-// buckets is a power of two, at least the number of keys. Each database has a table for its keys
-// and one for those that expire. While a table grows, its predecessor of half the size exists as
-// well. A table keeps its buckets until nine in ten are empty.
-//
-// Redis 8.2 takes 16 bytes more for each key that shares a bucket. Valkey 9.1 has buckets of 64
-// bytes for 7 keys, and adds one where a bucket overflows. Both are averages.
-func (s Server) Table(keys int) int {
+// table is the memory of a hash table for this number of keys, see [Server.Tables].
+func (s Server) table(keys int) int {
 	if keys <= 0 {
 		return 0
 	}
@@ -273,15 +258,22 @@ func (s Server) Table(keys int) int {
 	return 8 << bits.Len(uint(max(keys, tableMin)-1))
 }
 
-// Tables is the allocation for both tables of a database: one of all keys, one of the keys that
-// expire. In a cluster, Redis 8.2 and Valkey 9.1 have two tables for each of the 16,384 slots:
+// Tables is the allocation for both hash tables of a database: one of all keys, one of the keys
+// that expire. A table has 8 bytes per bucket. The number of buckets is a power of two, at least the
+// number of keys. While a table grows, its predecessor of half the size exists as well. A table
+// keeps its buckets until nine in ten are empty.
+//
+// Redis 8.2 takes 16 bytes more for each key that shares a bucket. Valkey 9.1 has buckets of 64
+// bytes for 7 keys, and adds one where a bucket overflows. Both are averages.
+//
+// In a cluster, Redis 8.2 and Valkey 9.1 have two tables for each of the 16,384 slots:
 // count the keys of all masters together. Redis 8.2 takes 2.6 KB for each slot that has a key, and
 // outside a cluster once.
 func (s Server) Tables(keys, expiring int) int {
 	var ofKeys, ofExpiring int // sizes of what a table has beside its buckets
 	switch s.Layout {
 	case Redis70:
-		return s.Table(keys) + s.Table(expiring)
+		return s.table(keys) + s.table(expiring)
 	case Redis82:
 		ofKeys, ofExpiring = slotDictSize, slotExpirySize
 	case Valkey91:
@@ -290,12 +282,12 @@ func (s Server) Tables(keys, expiring int) int {
 	if s.Cluster {
 		return s.slotTables(keys, ofKeys) + s.slotTables(expiring, ofExpiring)
 	}
-	size := s.Table(keys) + s.Table(expiring)
+	size := s.table(keys) + s.table(expiring)
 	if keys > 0 {
-		size += s.Class(ofKeys)
+		size += s.class(ofKeys)
 	}
 	if expiring > 0 {
-		size += s.Class(ofExpiring)
+		size += s.class(ofExpiring)
 	}
 	return size
 }
@@ -309,13 +301,13 @@ func (s Server) slotTables(keys, structure int) int {
 	}
 	mean := float64(keys) / slots
 	if mean > 500 {
-		return slots * (s.Class(structure) + s.Table(int(mean)))
+		return slots * (s.class(structure) + s.table(int(mean)))
 	}
 	// The keys of a slot are Poisson distributed, nearly.
 	p, sum := math.Exp(-mean), 0.0
 	for k := 1; k < int(mean+12*math.Sqrt(mean))+20; k++ {
 		p *= mean / float64(k)
-		sum += p * float64(s.Class(structure)+s.Table(k))
+		sum += p * float64(s.class(structure)+s.table(k))
 	}
 	return int(math.Round(slots * sum))
 }
@@ -347,7 +339,7 @@ func (s Server) structure(n int) int {
 	if s.MemoryUsage {
 		return n
 	}
-	return s.Class(n)
+	return s.class(n)
 }
 
 // text is the allocation of n bytes with the header of sds.h and a terminator, the form of names
@@ -358,7 +350,7 @@ func (s Server) text(n int) int {
 		header = 3 // for sdshdr5 has no place for an empty text to grow
 	}
 	const terminator = 1
-	return s.Class(header + n + terminator)
+	return s.class(header + n + terminator)
 }
 
 // nameHeader is the size of the header of sds.h for a text of n bytes that does not grow.

@@ -13,12 +13,12 @@ import (
 
 func TestClass(t *testing.T) {
 	for n, want := range map[int]int{0: 8, 8: 8, 9: 16, 16: 16, 17: 32, 128: 128, 129: 160, 160: 160, 161: 192, 256: 256, 257: 320, 1024: 1024, 1025: 1280, 4097: 5120, 32769: 40960} {
-		if got := Class(n); got != want {
+		if got := (Server{}).class(n); got != want {
 			t.Errorf("Class(%d) = %d, want %d", n, got, want)
 		}
 	}
 	for n, want := range map[int]int{0: 8, 9: 16, 17: 24, 24: 24, 25: 32, 33: 40, 41: 48, 49: 56, 57: 64, 64: 64, 65: 80, 81: 96, 128: 128, 129: 160, 1025: 1280} {
-		if got := (Server{FineClasses: true}).Class(n); got != want {
+		if got := (Server{FineClasses: true}).class(n); got != want {
 			t.Errorf("Class(%d) = %d with fine classes, want %d", n, got, want)
 		}
 	}
@@ -56,14 +56,14 @@ func TestString(t *testing.T) {
 	c := dial(t, s)
 	checked := 0
 	for n := 1; n < 128<<10; n += 1 + n/37 {
-		for _, n := range []int{n, m.Class(n) - 4, m.Class(n) - 6, m.Class(n) - 10} {
+		for _, n := range []int{n, m.class(n) - 4, m.class(n) - 6, m.class(n) - 10} {
 			if n < 1 {
 				continue
 			}
 			checked++
 			c.do("SET", "k", strings.Repeat("x", n))
 			got, want := m.KeyString(1, n, false), c.usages("k")[0]
-			if n >= 32<<10 && got+m.Class(n+64)-m.Class(n) == want {
+			if n >= 32<<10 && got+m.class(n+64)-m.class(n) == want {
 				continue // kept in a buffer somewhat larger
 			}
 			if !m.same(got, want) {
@@ -132,7 +132,7 @@ func TestValue(t *testing.T) {
 		m.Unshared = policy != "noeviction"
 		for _, v := range numbers {
 			c.do("SET", "k", v)
-			if shared, size := c.do("OBJECT", "REFCOUNT", "k") != "1", m.Value([]byte(v)); m.Layout == Redis70 && shared != (size == 0) {
+			if shared, size := c.do("OBJECT", "REFCOUNT", "k") != "1", m.value([]byte(v)); m.Layout == Redis70 && shared != (size == 0) {
 				t.Errorf("%s: %q: the model says %d bytes, but that it is shared is %v", policy, v, size, shared)
 			}
 			said := m
@@ -207,7 +207,7 @@ func testKey(t *testing.T, s *redisproc.Server) {
 
 func TestTable(t *testing.T) {
 	for keys, want := range map[int]int{-1: 0, 0: 0, 1: 32, 4: 32, 5: 64, 8: 64, 9: 128, 512: 4096, 513: 8192, 100000: 1 << 20} {
-		if got := Table(keys); got != want {
+		if got := (Server{}).table(keys); got != want {
 			t.Errorf("Table(%d) = %d, want %d", keys, got, want)
 		}
 	}
@@ -399,7 +399,7 @@ func TestAllocs(t *testing.T) {
 	var h Hash
 	sum := 0
 	if n := testing.AllocsPerRun(100, func() {
-		sum += m.Value(value) + m.Value(number) + m.Key(20, true) + Table(1000)
+		sum += m.value(value) + m.value(number) + m.Key(20, true) + Server{}.table(1000)
 		h.Add(field, value)
 		h.Add(field, number)
 		sum += h.Bytes()
@@ -416,7 +416,7 @@ func BenchmarkValue(b *testing.B) {
 			b.ReportAllocs()
 			v := []byte(v)
 			for b.Loop() {
-				sink += Server{}.Value(v)
+				sink += Server{}.value(v)
 			}
 		})
 	}

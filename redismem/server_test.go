@@ -146,8 +146,8 @@ func info(tb testing.TB, s *redisproc.Server, section, field string) string {
 func used(tb testing.TB, s *redisproc.Server, m Server, keys, expires int) int {
 	tb.Helper()
 	want := map[string]int{
-		"overhead.hashtable.main":    keys*(entrySize+objectSize) + Table(keys),
-		"overhead.hashtable.expires": expires*entrySize + Table(expires),
+		"overhead.hashtable.main":    keys*(entrySize+objectSize) + Server{}.table(keys),
+		"overhead.hashtable.expires": expires*entrySize + Server{}.table(expires),
 	}
 	settled := func() error {
 		if n := info(tb, s, "clients", "connected_clients"); n != "1" {

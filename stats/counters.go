@@ -226,7 +226,8 @@ func bucket(d time.Duration) int {
 	return min(max(i-HistogramFirst, 0), histogramBuckets-1)
 }
 
-// Bound is the inclusive upper bound of bucket i.
+// Bound is the inclusive upper bound of bucket i, from 0. That of the last bucket, and of any
+// beyond, is the longest duration.
 func (h *Histogram) Bound(i int) time.Duration {
 	if i >= histogramBuckets-1 {
 		return math.MaxInt64

@@ -17,8 +17,8 @@ type RingOptions struct {
 	// which takes 2 MiB; 2 to 2^24.
 	Size int
 
-	// Interval is how often the ring hands events to the sink. Default 500 ms. A half-full ring is
-	// drained sooner.
+	// Interval is how often the ring hands events to the sink. Default 500 ms; at least 1 ms. A
+	// half-full ring is drained sooner.
 	Interval time.Duration
 
 	// TimeEvery is the same as [CountersOptions].TimeEvery.

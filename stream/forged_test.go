@@ -87,6 +87,7 @@ func TestForgedJournal(t *testing.T) {
 		"most chunks":                func(e entry) journal { e.chunks = math.MaxInt32; return journal{e} },
 		"most old chunks":            func(e entry) journal { e.oldChunks = maxChunks + 1; return journal{e} },
 		"old chunks of no old value": func(e entry) journal { e.old = ""; return journal{e} },
+		"one entry twice":            func(e entry) journal { return journal{e, e} },
 		"many entries": func(e entry) (j journal) {
 			for range maxEntries + 1 {
 				j = append(j, e)
@@ -249,5 +250,39 @@ func TestJournalIsFull(t *testing.T) {
 	}
 	if _, is := m.values["k"+journalSuffix]; is {
 		t.Error("the journal is still there")
+	}
+}
+
+// TestForgedFullJournal: a full journal, one of whose entries is for the value itself and marked, is
+// a bounded number of commands: what a sweeper mends needs an entry of its own, and has no room.
+func TestForgedFullJournal(t *testing.T) {
+	there := Manifest{Info{Size: 100, Stored: 100, Chunks: 1}, generation("X")}
+	forged := journal{{id: there.Generation, chunks: 1, marked: true}}
+	for i := range maxEntries - 1 {
+		forged = append(forged, entry{id: generation("Y" + strings.Repeat("B", i%20) + strings.Repeat("C", i/20))})
+	}
+	for do, run := range map[string]func(s *Streams) error{
+		"put": func(s *Streams) error {
+			return second(s.PutReader(t.Context(), "v", strings.NewReader("x"), bale.Expiry{}))
+		},
+		"delete": func(s *Streams) error { return second(s.Delete(t.Context(), "v")) },
+		"repair": func(s *Streams) error { return second(s.Repair(t.Context(), "v")) },
+	} {
+		m, commands := counted()
+		count := m.before
+		m.before = func(op, key string) error {
+			if commands.Load() > 10*mostCommands {
+				return errors.New("enough")
+			}
+			return count(op, key)
+		}
+		s := newStreams(t, m, Options{})
+		m.values["v"] = there.append(nil)
+		m.values[there.ChunkKey("v", 0)] = []byte("x")
+		m.values["v"+journalSuffix] = forged.stored()
+		err := run(s)
+		if n := commands.Load(); n > mostCommands || err != nil {
+			t.Errorf("%s: %d commands, and %v", do, n, err)
+		}
 	}
 }

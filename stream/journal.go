@@ -154,7 +154,7 @@ func parseJournal(stored []byte) (journal, error) {
 		e := entry{id: text(), old: text()}
 		chunks, oldChunks := number(), number()
 		e.chunks, e.oldChunks, e.end = int(chunks), int(oldChunks), number()
-		if len(p) == 0 || p[0] > 1 || chunks > maxChunks || oldChunks > maxChunks || !isGeneration(e.id) || e.old != "" && !isGeneration(e.old) || e.old == "" && oldChunks > 0 {
+		if len(p) == 0 || p[0] > 1 || chunks > maxChunks || oldChunks > maxChunks || !isGeneration(e.id) || e.old != "" && !isGeneration(e.old) || e.old == "" && oldChunks > 0 || j.find(e.id) >= 0 {
 			return nil, damaged
 		}
 		e.marked, p = p[0] == 1, p[1:]
@@ -249,9 +249,9 @@ func (i *intent) lasts(ctx context.Context, chunk string, e bale.Expiry) (ok boo
 
 var errSilent = fmt.Errorf("%w: no sign of life from this writer for longer than Options.Lease, and another one may tidy up after it: write again, or raise Lease", ErrLease)
 
-// announce sets the alive key and adds the entry to the journal. Withdraw the intent even after an
-// error.
-func (s *Streams) announce(ctx context.Context, key string, e entry) (*intent, error) {
+// announce sets the alive key and adds the entry to the journal. Unless swept, it sweeps a full
+// journal first. Withdraw the intent even after an error.
+func (s *Streams) announce(ctx context.Context, key string, e entry, swept bool) (*intent, error) {
 	i := &intent{Streams: s, key: key, entry: e, stop: func() {}}
 	alive := func(ctx context.Context) error {
 		now := time.Now()
@@ -280,7 +280,7 @@ func (s *Streams) announce(ctx context.Context, key string, e entry) (*intent, e
 		}
 	}()
 	i.stop = func() { cancel(); <-ended }
-	for swept := false; ; swept = true {
+	for ; ; swept = true {
 		var full bool
 		var err error
 		i.known, err = s.edit(ctx, key, nil, func(j *journal) bool {
@@ -504,13 +504,17 @@ func (s *Streams) sweep(ctx context.Context, key string, stored []byte) (r Repai
 }
 
 // restore mends the chunks of a swept generation if its writer's swap came after all. Without PTTL
-// the chunks never expire then, and keep is true: the entry must stay until the value has gone.
+// the chunks never expire then, and keep is true: the entry must stay until the value has gone. It
+// also stays if a full journal has no room for the mending.
 func (s *Streams) restore(ctx context.Context, key, generation string) (keep bool, err error) {
 	_, m, err := s.replaced(ctx, key)
 	if err != nil || m.Generation != generation {
 		return false, err
 	}
-	if _, err = s.mend(ctx, key, &m, nil); errors.Is(err, bale.ErrCorrupt) {
+	switch _, err = s.mend(ctx, key, &m, nil); {
+	case errors.Is(err, ErrBusy):
+		return true, nil // the next sweep may have room
+	case errors.Is(err, bale.ErrCorrupt):
 		err = nil // nothing brings the missing chunks back
 	}
 	_, ages := s.store.(aging)
@@ -565,7 +569,8 @@ func (s *Streams) replaced(ctx context.Context, key string) (stored []byte, m Ma
 func (s *Streams) mend(ctx context.Context, key string, m *Manifest, lasting func() bale.Expiry) (mended int, err error) {
 	// If the value is replaced meanwhile, its chunks must expire after all: the entry sees to that,
 	// even after a crash or an error.
-	i, err := s.announce(ctx, key, entry{id: rand.Text(), old: m.Generation, oldChunks: m.Chunks})
+	// A sweep mends, too: it must not begin another one.
+	i, err := s.announce(ctx, key, entry{id: rand.Text(), old: m.Generation, oldChunks: m.Chunks}, true)
 	defer func() {
 		detached := context.WithoutCancel(ctx)
 		_, now, failed := s.replaced(detached, key)

@@ -121,7 +121,7 @@ type Streams struct {
 	seen [1024]atomic.Uint32 // checksums of generations whose chunks' expiry was checked
 }
 
-// New makes Streams. The store stays the caller's.
+// New makes Streams. The store stays the caller's. An option out of range is bale.ErrInvalid.
 func New(store bale.Store, o Options) (*Streams, error) {
 	if o.Chunk == 0 {
 		o.Chunk = defaultChunk
@@ -226,7 +226,7 @@ func (s *Streams) delete(ctx context.Context, key string) (is bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	i, err := s.announce(ctx, key, entry{id: rand.Text(), old: old.Generation, oldChunks: old.Chunks})
+	i, err := s.announce(ctx, key, entry{id: rand.Text(), old: old.Generation, oldChunks: old.Chunks}, false)
 	detached := context.WithoutCancel(ctx)
 	for err == nil && !is {
 		if err = i.confirm(ctx, &old); err == nil {
@@ -612,7 +612,7 @@ func (w *writer) commit(e bale.Expiry) error {
 	if old.Chunks == 0 && !end.IsZero() {
 		mine.end = end.Add(w.options.Grace).UnixMilli()
 	}
-	i, err := w.announce(w.ctx, w.key, mine)
+	i, err := w.announce(w.ctx, w.key, mine, false)
 	if err == nil {
 		err = w.extend(w.ctx, i.lasts, lasting)
 	}

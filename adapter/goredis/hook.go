@@ -74,7 +74,7 @@ type Hook struct {
 // maxScratch is the largest buffer in bytes that is kept for packing.
 const maxScratch = 1 << 20
 
-// NewHook makes a Hook.
+// NewHook makes a Hook. An empty Match and a pattern that is none are bale.ErrInvalid.
 func NewHook(packer *bale.Packer, o HookOptions) (*Hook, error) {
 	if packer == nil {
 		return nil, fmt.Errorf("goredis: %w: no Packer", bale.ErrInvalid)

@@ -55,7 +55,8 @@ func (i *Invalidations) Covers(key string) bool {
 // NewInvalidations makes Invalidations. The caller closes the client, after the last Listen has
 // ended. Listen uses the cluster nodes that the client knows. The client finds a change of nodes
 // through its commands, or every rueidis.ClientOption.ClusterOption.ShardsRefreshInterval. So give
-// it the client of the Store, or one with that interval set.
+// it the client of the Store, or one with that interval set. An option out of range is
+// bale.ErrInvalid.
 func NewInvalidations(client rueidis.Client, o InvalidationsOptions) (*Invalidations, error) {
 	if o.Interval == 0 {
 		o.Interval = defaultInterval

@@ -109,8 +109,8 @@ type advice struct {
 	all bool
 }
 
-// Write writes the answer as text.
-func (a *advice) Write(w io.Writer) { a.Advice.WriteText(w, a.all) }
+// WriteText writes the answer as text.
+func (a *advice) WriteText(w io.Writer) { a.Advice.WriteText(w, a.all) }
 
 func (c *adviseCommand) check() error {
 	if c.RDB == "" && len(c.Data) == 0 {

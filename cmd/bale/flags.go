@@ -16,11 +16,14 @@ type registryFlags struct {
 	Prefix   string `default:"${prefix}" placeholder:"TEXT" help:"Prefix of the registry's keys. Default: ${default}."`
 }
 
+// registryBandwidth bounds the bytes that a command without a pace reads of a registry a second.
+const registryBandwidth = 20 << 20
+
 // options are those of the registry, and of the servers with values.
 func (f *registryFlags) options(s *cli.Streams, data ...string) (registry.Options, error) {
 	password, err := f.Password()
 	return registry.Options{Streams: s, Data: data, URL: f.Registry, Prefix: f.Prefix,
-		Password: password}, err
+		Password: password, Pace: keyspace.Pace{Bandwidth: registryBandwidth}}, err
 }
 
 // graceFlag is the grace period that a command declares.

@@ -134,6 +134,69 @@ func TestDamagedGroups(t *testing.T) {
 	}
 }
 
+// TestDamagedKeysStopNoOther: a state or a list of groups that cannot be read stops no command that
+// can do without it, and each names the key.
+func TestDamagedKeysStopNoOther(t *testing.T) {
+	l := newLifecycle(t, 5)
+	id := l.ids[0].String()
+	l.do("dict", "publish", l.files[1], "--group", lifecycleGroup)
+	for _, otherType := range []bool{false, true} {
+		damage := func(name string) string {
+			key := dict.DefaultPrefix + name
+			l.client.Del(t.Context(), key)
+			if otherType {
+				l.client.LPush(t.Context(), key, "v")
+			} else {
+				l.set(key, []byte("{"))
+			}
+			return fmt.Sprintf("%q", key)
+		}
+		check := func(key, want string, args ...string) {
+			t.Helper()
+			code, out, errs := l.run(t.Context(), l.server.URL(), args...)
+			if done := code == cli.ExitDone; done != (want != "") || !strings.Contains(out, want) || !strings.Contains(out+errs, key) {
+				t.Errorf("other type %v, %v: exit %d, %s\n%s", otherType, args, code, errs, out)
+			}
+		}
+		l.set(dict.DefaultPrefix+"groups", []byte(`["damaged","`+lifecycleGroup+`"]`))
+		key := damage("group:damaged")
+		check(key, "group     "+lifecycleGroup, "dict", "show", id)
+		check(key, "values", "migrate", "--match", "user:*", "--dict", id)
+		check(key, "", "dict", "list")
+		check(key, "", "dict", "gc")
+		check(key, "", "dict", "remove", l.ids[1].String(), "--group", lifecycleGroup, "--force")
+		key = damage("groups")
+		check(key, "id        "+id, "dict", "show", id)
+		check(key, "", "dict", "list")
+		check("--group NAME does without", "", "migrate", "--match", "user:*", "--dict", id)
+		check("", "values", "migrate", "--match", "user:*", "--dict", id, "--group", lifecycleGroup)
+		l.client.Del(t.Context(), dict.DefaultPrefix+"groups")
+	}
+	for _, name := range []string{"settings", "groups", "group:" + lifecycleGroup, "server"} {
+		l.set(dict.DefaultPrefix+name, nil) // an empty key is a missing one
+	}
+	l.do("dict", "publish", l.files[0], "--group", lifecycleGroup)
+	l.do("migrate", "--match", "user:*", "--dict", id)
+}
+
+// TestQuarantineWithoutEnd: a key of the quarantine without an expiry is shown as one.
+func TestQuarantineWithoutEnd(t *testing.T) {
+	l := newLifecycle(t, 1)
+	content, err := os.ReadFile(l.files[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.set(dict.DefaultPrefix+"quarantine:"+l.ids[1].String(), content)
+	for want, args := range map[string][]string{
+		"is in quarantine without an end": {"dict", "list"}, `"9999-12-31T23:59:59Z"`: {"dict", "list", "--json"},
+		"in quarantine without an end": {"dict", "show", l.ids[1].String()},
+	} {
+		if out := l.do(args...); !strings.Contains(out, want) {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
+}
+
 // TestReadingTakesLittleMemory: the commands that look at values take less than 200 MiB, and of the
 // server's memory less than 16 MiB.
 func TestReadingTakesLittleMemory(t *testing.T) {

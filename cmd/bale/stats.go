@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
@@ -41,7 +40,7 @@ func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
 		return usagef("%w", err)
 	}
 	defer done()
-	return cli.Report(s, c.JSON, func() (*summary, error) {
+	return cli.Report(s, c.JSON, func() (*events.Summary, error) {
 		found, err := events.Collect(ctx, sources, events.Options{Group: c.Group, Every: c.Every})
 		switch {
 		case errors.Is(err, events.ErrPattern), errors.Is(err, events.ErrIntervals):
@@ -52,12 +51,6 @@ func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
 		for _, w := range found.Warnings {
 			s.Notef("warning: %s", cli.Told(errors.New(w)))
 		}
-		return &summary{found}, nil
+		return found, nil
 	})
 }
-
-// summary is a summary that writes itself.
-type summary struct{ *events.Summary }
-
-// Write writes the tables.
-func (s *summary) Write(w io.Writer) { s.Summary.WriteText(w) }

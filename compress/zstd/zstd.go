@@ -48,7 +48,8 @@ const (
 	Best
 )
 
-// NearestLevel is the level that comes closest to one of libzstd's numbers, 1 to 22.
+// NearestLevel is the level that comes closest to one of libzstd's numbers, 1 to 22: Default from
+// 3, Better from 6, Best from 10.
 func NearestLevel(n int) Level {
 	return Level(zstd.EncoderLevelFromZstd(n) - zstd.SpeedFastest)
 }
@@ -102,7 +103,8 @@ type contexts struct {
 	decoder      func() (*zstd.Decoder, error)
 }
 
-// New makes a Compressor. Contexts are made when first used.
+// New makes a Compressor, or returns an error for a Level or Concurrency out of range, and for a
+// damaged dictionary of zstd's trainer. Contexts are made when first used.
 func New(o Options) (*Compressor, error) {
 	levels := [...]zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression, zstd.SpeedBestCompression}
 	if int(o.Level) >= len(levels) {

@@ -80,9 +80,9 @@ func pure(t testing.TB, level zstd.Level, d *frame.Dictionary) compress.Compress
 	return c
 }
 
-func native(t testing.TB, level int, d *frame.Dictionary) *Compressor {
+func native(t testing.TB, level int, d *frame.Dictionary) *compressor {
 	t.Helper()
-	c, err := New(Options{Level: level, Dictionary: d})
+	c, err := newCompressor(level, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func crossing(t *testing.T, from compress.Compressor, value []byte, to ...compre
 
 func TestEnginesReadEachOther(t *testing.T) {
 	for name, d := range dictionaries(t) {
-		for level := 1; level <= MaxLevel; level += 3 {
+		for level := 1; level <= 22; level += 3 {
 			t.Run(fmt.Sprint(name, level), func(t *testing.T) {
 				n, p := native(t, level, d), pure(t, zstd.NearestLevel(level), d)
 				if n.DictionaryID() != p.DictionaryID() || n.Algorithm() != p.Algorithm() {
@@ -132,7 +132,7 @@ func FuzzEngines(f *testing.F) {
 	}
 	fixed := dictionaries(f)
 	f.Fuzz(func(t *testing.T, value []byte, level uint8, content []byte) {
-		level = level%MaxLevel + 1
+		level = level%22 + 1
 		d := fixed[[]string{"none", "raw", "trained"}[int(level)%3]]
 		if len(content) >= frame.MinDictionarySize {
 			var err error
@@ -145,7 +145,7 @@ func FuzzEngines(f *testing.F) {
 			return // a damaged dictionary in the trainer's format
 		}
 		defer p.Close()
-		n, err := New(Options{Level: int(level), Dictionary: d})
+		n, err := newCompressor(int(level), d)
 		if err != nil {
 			t.Fatalf("%v is a dictionary for pure Go alone: %v", d.ID(), err)
 		}
@@ -159,7 +159,7 @@ func FuzzEngines(f *testing.F) {
 // more.
 func FuzzPayload(f *testing.F) {
 	d := dictionary(f, "trained.dict")
-	var cs []*Compressor
+	var cs []*compressor
 	for _, d := range []*frame.Dictionary{nil, d} {
 		c := native(f, 3, d)
 		for _, v := range values() {
@@ -187,9 +187,9 @@ func FuzzPayload(f *testing.F) {
 }
 
 func TestErrors(t *testing.T) {
-	for _, level := range []int{-1, 23} {
-		if _, err := New(Options{Level: level}); err == nil {
-			t.Errorf("level %d is accepted", level)
+	for _, level := range []string{"-1", "0", "23"} {
+		if _, err := Engine(compress.Setting{Algorithm: frame.Zstd, Level: level}, nil); !errors.Is(err, compress.ErrSetting) {
+			t.Errorf("level %s: %v", level, err)
 		}
 	}
 	trained := dictionary(t, "trained.dict").Bytes()
@@ -197,7 +197,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Options{Dictionary: damaged}); err == nil || !strings.Contains(err.Error(), damaged.ID().String()) {
+	if _, err := newCompressor(defaultLevel, damaged); err == nil || !strings.Contains(err.Error(), damaged.ID().String()) {
 		t.Errorf("a damaged dictionary: %v", err)
 	}
 	c := native(t, 3, nil)
@@ -236,7 +236,7 @@ func TestEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, ok := c.(*Compressor); !ok || n.level != want {
+		if n, ok := c.(*compressor); !ok || n.level != want {
 			t.Errorf("%s is %T %+v, want level %d", name, c, c, want)
 		}
 	}
@@ -286,14 +286,14 @@ func TestPacker(t *testing.T) {
 	}
 }
 
-// TestDroppedWhileUsed: a Compressor that nobody holds any more while its last call runs.
+// TestDroppedWhileUsed: a compressor that nobody holds any more while its last call runs.
 func TestDroppedWhileUsed(t *testing.T) {
 	d := dictionary(t, "trained.dict")
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range 100 {
-				c, err := New(Options{Dictionary: d})
+				c, err := newCompressor(defaultLevel, d)
 				if err != nil {
 					t.Error(err)
 					return
@@ -334,7 +334,7 @@ func TestCloseInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 30 {
-		c, err := New(Options{Dictionary: d})
+		c, err := newCompressor(defaultLevel, d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -430,7 +430,7 @@ func TestForgedClaimAllocatesLittle(t *testing.T) {
 		if test.Algorithm != frame.Zstd {
 			continue
 		}
-		for _, c := range []*Compressor{plain, trained} {
+		for _, c := range []*compressor{plain, trained} {
 			var err error
 			allocated := allocatedBy(func() { _, err = c.Decompress(nil, test.Payload, size) })
 			limit := 2<<20 + 200*uint64(len(test.Payload))
@@ -443,7 +443,7 @@ func TestForgedClaimAllocatesLittle(t *testing.T) {
 		}
 	}
 	content := make([]byte, size)
-	for _, c := range []*Compressor{plain, trained} {
+	for _, c := range []*compressor{plain, trained} {
 		packed, err := c.Compress(nil, content)
 		if err != nil {
 			t.Fatal(err)
@@ -477,7 +477,7 @@ func TestClosedMemoryIsFreed(t *testing.T) {
 	}
 	before, held := resident(), int64(0)
 	for range 200 {
-		c, err := New(Options{Dictionary: d})
+		c, err := newCompressor(defaultLevel, d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -509,7 +509,7 @@ func TestHostileInput(t *testing.T) {
 	}
 	defer reader.Close()
 	var frames, contents [][]byte
-	for _, c := range []*Compressor{native(t, 1, nil), native(t, 19, nil), trained} {
+	for _, c := range []*compressor{native(t, 1, nil), native(t, 19, nil), trained} {
 		p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 		if err != nil {
 			t.Fatal(err)

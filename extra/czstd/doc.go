@@ -2,7 +2,7 @@
 // compress. With a dictionary it compresses a small value several times faster than pure Go, and
 // smaller.
 //
-// [New] makes a compressor; [Engine] makes those of any setting, for options that take an engine:
+// [Engine] makes the compressor of a setting, for options that take an engine:
 //
 //	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Engine: czstd.Engine}})
 //

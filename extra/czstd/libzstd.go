@@ -109,7 +109,7 @@ import (
 // errMemory says that libzstd could not allocate.
 var errMemory = errors.New("libzstd got no memory")
 
-// state is what a Compressor has of libzstd.
+// state is what a compressor has of libzstd.
 type state struct {
 	digested atomic.Pointer[digested] // nil once closed
 	contexts sync.Pool                // of *workspace, for compressing
@@ -200,7 +200,7 @@ func compressBound(n int) int {
 
 // Compress appends the frame of src, without its magic number and dictionary id, to dst. It
 // allocates nothing when dst has room for len(src)+len(src)/256+64 more bytes.
-func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
+func (c *compressor) Compress(dst, src []byte) ([]byte, error) {
 	d := c.digested.Load()
 	if d == nil {
 		return dst, errClosed
@@ -228,7 +228,7 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 }
 
 // Decompress appends the size bytes that the frame src holds to dst.
-func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
+func (c *compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	d := c.digested.Load()
 	if d == nil {
 		return dst, errClosed
@@ -265,10 +265,10 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	return dst[:n+size], nil
 }
 
-// Close releases the dictionary. You may call it while the Compressor is in use, and more than
+// Close releases the dictionary. You may call it while the compressor is in use, and more than
 // once. Calls in progress finish; later calls return an error that is [os.ErrClosed]. The garbage
 // collector frees the memory after the last of them.
-func (c *Compressor) Close() error {
+func (c *compressor) Close() error {
 	if d := c.digested.Swap(nil); d != nil && d.size > 0 {
 		if sum := closed.Add(d.size); sum >= maxClosed && closed.CompareAndSwap(sum, 0) {
 			runtime.GC()

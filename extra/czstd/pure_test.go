@@ -41,7 +41,7 @@ func TestPure(t *testing.T) {
 			if got, err := reader.Decompress(nil, packed, len(value)); err != nil || !bytes.Equal(got, value) {
 				t.Errorf("level %q: %q, %v", level, got, err)
 			}
-			if err := c.(*Compressor).Close(); err != nil {
+			if err := c.(*compressor).Close(); err != nil {
 				t.Error(err)
 			}
 			if _, err := c.Compress(nil, value); !errors.Is(err, os.ErrClosed) {

@@ -44,7 +44,7 @@ func descend(n int, f func()) byte {
 const valueSize = 450
 
 //go:noinline
-func onTheStack(c *Compressor, value []byte) bool {
+func onTheStack(c *compressor, value []byte) bool {
 	var src, back [valueSize]byte
 	var room [1200]byte
 	copy(src[:], value)

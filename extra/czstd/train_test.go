@@ -79,7 +79,7 @@ func TestTrainBeatsDefaults(t *testing.T) {
 					}
 					header.Length = uint64(len(v))
 					stored += header.PayloadOffset() + len(p)
-					allocated += redismem.String(header.PayloadOffset() + len(p))
+					allocated += redismem.Server{}.String(header.PayloadOffset() + len(p))
 				}
 				t.Logf("libzstd's default at %3d KiB: ratio %.2f, %.0f bytes a value in Redis", size, float64(got.With.RawBytes)/float64(stored), float64(allocated)/float64(len(heldOut)))
 				if got.With.AllocatedBytes > int64(allocated) || got.With.StoredBytes > int64(stored) {

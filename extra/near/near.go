@@ -202,7 +202,7 @@ var (
 )
 
 // New puts a Cache in front of another, which the caller still owns. Close it in the end, because
-// it starts goroutines.
+// it starts goroutines. An option out of range is bale.ErrInvalid.
 func New[T any](cache *bale.Cache[T], o Options[T]) (*Cache[T], error) {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = defaultMaxBytes

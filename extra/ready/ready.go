@@ -60,9 +60,10 @@ type Options struct {
 	Checks map[string]func(context.Context) error
 
 	// Interval is the time between rounds of checks. Default 5 s; during warm-up, a tenth of it.
+	// At least 1 ms.
 	Interval time.Duration
 
-	// Timeout bounds all checks of a round. Default 2 s.
+	// Timeout bounds all checks of a round. Default 2 s; at least 1 ms.
 	Timeout time.Duration
 
 	// Failures is how many rounds in a row must fail before a ready program trips. One success
@@ -119,7 +120,8 @@ type check struct {
 	do   func(context.Context) error
 }
 
-// New makes a Readiness and starts its goroutine; [Readiness.Close] ends it.
+// New makes a Readiness and starts its goroutine; [Readiness.Close] ends it. An option out of range
+// is bale.ErrInvalid.
 func New(o Options) (*Readiness, error) {
 	if o.Interval == 0 {
 		o.Interval = defaultInterval

@@ -48,10 +48,3 @@ func (e *RejectedError) Error() string {
 
 // Unwrap returns ErrRejected.
 func (e *RejectedError) Unwrap() error { return ErrRejected }
-
-// RetryAfter is an error that says when to try again, such as that of an HTTP response with the
-// header Retry-After.
-type RetryAfter interface {
-	error
-	RetryAfter() time.Duration
-}

@@ -24,6 +24,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/balekv/bale"
 )
 
 // Kind says what may be done with a call.
@@ -77,18 +79,15 @@ type Guard struct {
 	stats   Stats
 }
 
-// ErrOptions is the class of errors of [New].
-var ErrOptions = errors.New("invalid options")
-
-// New returns a Guard with these policies. Its error is an ErrOptions.
+// New returns a Guard with these policies. An option out of range is a bale.ErrInvalid.
 func New(o Options) (*Guard, error) {
 	for _, complete := range []func() error{o.Retry.complete, o.Breaker.complete, o.Limit.complete, o.Hedge.complete} {
 		if err := complete(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+			return nil, fmt.Errorf("resilient: %w: %w", bale.ErrInvalid, err)
 		}
 	}
 	if o.Timeout < 0 {
-		return nil, fmt.Errorf("%w: a Timeout of %v", ErrOptions, o.Timeout)
+		return nil, fmt.Errorf("resilient: %w: Timeout is %v, must not be negative", bale.ErrInvalid, o.Timeout)
 	}
 	return &Guard{
 		o: o, epoch: time.Now(), retries: newBudget(o.Retry.Budget, o.Retry.Burst), hedges: newBudget(o.Hedge.Budget, o.Hedge.Burst),

@@ -11,7 +11,8 @@ import (
 // Retry tries failed calls again, unless they are of kind [Once].
 //
 // Before a retry it waits a random time between zero and Delay, doubled with each try, up to
-// MaxDelay ("full jitter"), and no shorter than a [RetryAfter] error says. It does not begin to
+// MaxDelay ("full jitter"), and no shorter than an error with the method RetryAfter() time.Duration says, such as that of an HTTP
+// response with the header Retry-After. It does not begin to
 // wait if the time would be over before the next try.
 //
 // A budget keeps retries from adding to an overload: each success earns Budget tokens, and each
@@ -85,7 +86,10 @@ func (g *Guard) again(ctx context.Context, try, tries int, end time.Duration, er
 		return false
 	}
 	wait := time.Duration(rand.Int64N(int64(backoff(&g.o.Retry, try)) + 1))
-	if e, ok := errors.AsType[RetryAfter](err); ok {
+	if e, ok := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err); ok {
 		wait = max(wait, e.RetryAfter())
 	}
 	if end-g.now() <= wait {

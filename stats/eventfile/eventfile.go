@@ -42,13 +42,11 @@ const (
 // OtherGroups is the group of events beyond the limits of a file: 10,000 groups, or 1 MiB of names.
 const OtherGroups = "(other groups)"
 
-var (
-	// ErrFormat: the input is not a file of a [Writer], or it is damaged.
-	ErrFormat = errors.New("eventfile: not a file of events")
+// ErrFormat: the input is not a file of a [Writer], or it is damaged.
+var ErrFormat = errors.New("eventfile: not a file of events")
 
-	// ErrGroups: the file names more groups than a [Writer] does. It comes with ErrFormat.
-	ErrGroups = errors.New("too many groups")
-)
+// errGroups: the file names more groups than a Writer does. It comes with ErrFormat.
+var errGroups = errors.New("too many groups")
 
 // Writer is a [stats.Sink] that writes a file. Make one with [NewWriter]; a [stats.Ring] calls it
 // from one goroutine at a time.
@@ -177,7 +175,7 @@ func Read(r io.Reader, each func(b *stats.Batch) error) error {
 		d := decoder{p: p.Bytes()}
 		d.batch(&batch, &groups)
 		if len(groups.names) > maxFileGroups || groups.bytes > maxFileGroupBytes {
-			return fmt.Errorf("%w: %w: more than %d, or more than %d bytes of names", ErrFormat, ErrGroups, maxFileGroups, maxFileGroupBytes)
+			return fmt.Errorf("%w: %w: more than %d, or more than %d bytes of names", ErrFormat, errGroups, maxFileGroups, maxFileGroupBytes)
 		}
 		if d.failed || len(d.p) > 0 {
 			return fmt.Errorf("%w: a batch does not end where it should", ErrFormat)

@@ -34,7 +34,7 @@ func TestForgedGroups(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		err := Read(bytes.NewReader(file), func(*stats.Batch) error { return nil })
 		runtime.ReadMemStats(&after)
-		if !errors.Is(err, ErrGroups) || !errors.Is(err, ErrFormat) {
+		if !errors.Is(err, errGroups) || !errors.Is(err, ErrFormat) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := after.TotalAlloc - before.TotalAlloc; n > 16<<20 && !testvalues.Race {

@@ -373,6 +373,19 @@ func TestOddKeySpaces(t *testing.T) {
 				}
 			},
 		},
+		"names that are too long to be kept": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for i := range 100 {
+					p.Set(ctx, strings.Repeat("x", maxName)+fmt.Sprint(i), "value", 0)
+					p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
+				}
+			},
+			check: func(t *testing.T, a *Advice) {
+				if len(a.Groups) != 1 || a.Scan.Seen != 200 || a.Scan.LookedAt != 100 || !strings.Contains(strings.Join(a.Warnings, "\n"), "not looked at: 100") {
+					t.Errorf("%d groups, %+v, %q", len(a.Groups), a.Scan, a.Warnings)
+				}
+			},
+		},
 		"many lists": {
 			fill: func(p redis.Pipeliner, rng *rand.Rand) {
 				for g := range 50 {

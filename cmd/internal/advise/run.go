@@ -153,6 +153,9 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	if s.failed > 0 {
 		a.warn("The server did not tell of %d of the keys that were looked at (%s): those that this user may not read, or that a cluster was moving.", s.failed, s.failure)
 	}
+	if s.long > 0 {
+		a.warn("Keys with names of more than %d bytes were counted, and not looked at: %d.", maxName, s.long)
+	}
 	if s.limits.values < o.Sample {
 		a.warn("There are so many groups, or so large values, that of each group at most %d values were kept (--sample %d).", s.limits.values, o.Sample)
 	}

@@ -60,10 +60,11 @@ type limits struct {
 	keptEntries int
 	keptBytes   int64
 	tallies     map[*tally]struct{}
+	most        float64 // how much may be kept, in parts of the limits: more than 1 if the least is more
 }
 
 func newLimits(values int, entries int, allBytes int64) *limits {
-	return &limits{values: values, entries: sizesPerValue * values, allEntries: entries, allBytes: allBytes, tallies: map[*tally]struct{}{}}
+	return &limits{values: values, entries: sizesPerValue * values, allEntries: entries, allBytes: allBytes, tallies: map[*tally]struct{}{}, most: 1}
 }
 
 const (
@@ -71,7 +72,7 @@ const (
 	// less to find out.
 	sizesPerValue = 4
 
-	minValues = 50 // of a group, however many groups there are
+	minValues = 50 // of a group, however many groups there are; and keys
 )
 
 func (l *limits) newTally() *tally {
@@ -152,19 +153,27 @@ func (t *tally) shrink() {
 }
 
 // keep makes the samples smaller when they are too large together. First it drops the samples'
-// surplus over their limits; if that is not enough, it halves the limits.
+// surplus over their limits; if that is not enough, it halves the limits. Of very many groups the
+// smallest samples are too large together: they may grow by a third before keep runs again.
 func (l *limits) keep() {
 	over := func(part float64) bool {
 		return float64(l.keptBytes) > part*float64(l.allBytes) || float64(l.keptEntries) > part*float64(l.allEntries)
 	}
-	if !over(1) {
+	if !over(l.most) {
 		return
 	}
 	l.shrink()
-	for over(roomAfter) && l.values > minValues {
-		l.values = max(minValues, l.values/2)
-		l.entries = sizesPerValue * l.values
+	for over(roomAfter) && l.entries > minValues {
+		if l.values > minValues {
+			l.values = max(minValues, l.values/2)
+			l.entries = sizesPerValue * l.values
+		} else {
+			l.entries = max(minValues, l.entries/2)
+		}
 		l.shrink()
+	}
+	for l.most = 1; over(roomAfter * l.most); {
+		l.most /= roomAfter
 	}
 }
 

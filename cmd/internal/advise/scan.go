@@ -21,6 +21,7 @@ const (
 	pageKeys = 64
 
 	headBytes  = 64 << 10 // of a value; what is behind is taken to be like it
+	maxName    = 1 << 10  // bytes of a key's name, above which the key is only counted: the samples keep names
 	shortBytes = 32       // of a value whose size alone is wanted: enough to see that it is a number
 	hashFields = 128      // of a hash, at most, at a time
 	fewFields  = 10       // where it is not known how large they are
@@ -52,6 +53,7 @@ type scanner struct {
 	fitted  bool   // the model's allocator is the server's
 	failed  int64  // keys that the server did not tell of
 	failure string // why, of the first one
+	long    int64  // keys whose names are longer than maxName
 	start   time.Time
 	largest []Key
 
@@ -153,7 +155,9 @@ func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) e
 		t.seen++
 		s.scan.Seen++
 		r := keyspace.Rank(s.options.Seed, k)
-		if wanted, value := t.wants(r); wanted {
+		if wanted, value := t.wants(r); wanted && len(k) > maxName {
+			s.long++
+		} else if wanted {
 			looks = append(looks, &look{entry: &entry{rank: r, name: strings.Clone(k)}, value: value && s.scan.BytesRead < s.options.MaxBytes})
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // Result is what a command found. It writes itself as text; its fields are those of the JSON.
 type Result interface {
 	comparable
-	Write(io.Writer)
+	WriteText(io.Writer)
 }
 
 // Report runs a command, and writes its result: as JSON to a path, if there is one, and as text
@@ -29,7 +29,7 @@ func Report[R Result](s *Streams, path string, run func() (R, error)) error {
 	}
 	err = errors.Join(err, out.Write(result))
 	if path != "-" { // in the end: who reads it may stop before all is written
-		result.Write(s.Out)
+		result.WriteText(s.Out)
 	}
 	return err
 }

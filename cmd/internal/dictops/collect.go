@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -93,7 +92,7 @@ func allScanned(ctx context.Context, r *registry.Registry) error {
 	for _, s := range r.Servers {
 		names[withoutDatabase(s.Label())] = true
 		if err := keyspace.EachDatabase(ctx, s.Client, func(c redis.UniversalClient) error {
-			id, err := r.ServerID(ctx, goredis.NewStore(c))
+			id, err := r.ServerID(ctx, r.Paced(c))
 			scanned[id] = true
 			return err
 		}); err != nil {
@@ -153,8 +152,8 @@ const (
 	gone                 // already
 )
 
-// Write writes a line for each dictionary.
-func (l *Removal) Write(w io.Writer) {
+// WriteText writes a line for each dictionary.
+func (l *Removal) WriteText(w io.Writer) {
 	switch {
 	case len(l.all) == 0 && l.groups == 0:
 		printable.Fprintf(w, "The registry is empty.\n")
@@ -178,8 +177,8 @@ func (l *Removal) Write(w io.Writer) {
 		case out:
 			quarantine := ""
 			if !d.until.IsZero() {
-				quarantine = fmt.Sprintf("; quarantined until %s, comes back by itself when a reader asks for it",
-					d.until.Format(time.RFC3339))
+				quarantine = fmt.Sprintf("; quarantined %s, comes back by itself when a reader asks for it",
+					registry.EndText(d.until))
 			}
 			printable.Fprintf(w, "%v of %s is removed: %s%s\n", d.id, group, why, quarantine)
 		case unlisted:
@@ -213,26 +212,30 @@ func (d *removed) settle(ctx context.Context, r *registry.Registry, quarantined 
 	return nil
 }
 
-// keeper is a group that has a dictionary, other than the given one; empty for none.
+// keeper is a group that has a dictionary, other than the given one; empty for none. It is
+// ErrUnread if there is none, and a group that could not be read may have it.
 func keeper(
 	ctx context.Context, r *registry.Registry, id frame.DictionaryID, but string,
-) (string, error) {
-	all, err := r.States(ctx, "")
-	i := slices.IndexFunc(all,
-		func(st *dict.State) bool { return st.Group != but && st.Find(id) != nil })
-	if err != nil || i < 0 {
-		return "", err
+) (group string, err error) {
+	states := registry.States{Registry: r}
+	err = states.All(ctx, func(st *dict.State) error {
+		if group == "" && st.Group != but && st.Find(id) != nil {
+			group = st.Group
+		}
+		return nil
+	})
+	if err == nil && group == "" {
+		err = states.Whole()
 	}
-	return all[i].Group, nil
+	return group, err
 }
 
 // Remove takes a dictionary back that no value refers to.
 func Remove(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
-	states, err := r.States(ctx, o.Group)
+	st, err := r.Group(ctx, o.Group)
 	if err != nil {
 		return nil, err
 	}
-	st := states[0]
 	e := st.Find(o.ID)
 	switch {
 	case e == nil:
@@ -244,19 +247,20 @@ func Remove(ctx context.Context, r *registry.Registry, o Options) (*Removal, err
 		return nil, fmt.Errorf("%v is what a rollback of %s goes back to: it stays until it is neither the current nor the previous one", o.ID, o.Group)
 	}
 	l := &Removal{keys: -1, all: []removed{{id: o.ID, group: o.Group}}}
-	other, quarantined := "", false
 	if !o.Force {
 		if _, err := r.Removable(ctx, st, o.ID); err != nil {
 			return nil, err
 		}
-		if other, err = keeper(ctx, r, o.ID, o.Group); err == nil && other == "" {
-			l.keys, err = o.Proof.unused(ctx, r, e)
-		}
-		if err != nil {
-			return nil, err
-		}
 	}
-	if other == "" {
+	other, err := keeper(ctx, r, o.ID, o.Group)
+	if err == nil && other == "" && !o.Force {
+		l.keys, err = o.Proof.unused(ctx, r, e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	quarantined := false
+	if other == "" || o.Force {
 		quarantined, err = r.Remove(ctx, o.Group, *e, o.Force)
 	} else { // nobody has looked at the values
 		err = r.Unlist(ctx, o.Group, *e)
@@ -291,45 +295,56 @@ type candidate struct {
 	seen  dict.Entry // as it was before the scan
 }
 
+// mostOrphans bounds the dictionaries of no group that a gc removes, and thus its memory.
+const mostOrphans = 10_000
+
 // candidates are the dictionaries that may go, and the number of groups.
 func candidates(
 	ctx context.Context, r *registry.Registry,
 ) (all []candidate, groups int, err error) {
-	states, err := r.States(ctx, "")
-	if err != nil {
-		return nil, 0, err
-	}
 	listed, known := map[string]bool{}, map[frame.DictionaryID]bool{}
-	for _, st := range states {
+	states := registry.States{Registry: r}
+	if err := states.All(ctx, func(st *dict.State) error {
 		listed[st.Group] = true
 		for _, e := range st.Dictionaries {
 			known[e.ID] = true
 		}
 		entries, err := r.Collectable(ctx, st)
-		if err != nil {
-			return nil, 0, err
-		}
 		for _, e := range entries {
+			e.Info = dict.Info{}
 			all = append(all, candidate{st.Group, e})
 		}
+		return err
+	}); err != nil {
+		return nil, 0, err
+	}
+	if err := states.Whole(); err != nil {
+		return nil, 0, err
 	}
 	// A group that is not on the list of groups would lose its
 	if err := walk(ctx, r, strings.TrimSuffix(r.GroupKey(""), "*"), func(group string) error {
 		if !listed[group] {
-			return fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again", group)
+			return fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again. If no program has it, delete key %q", group, r.GroupKey(group))
 		}
 		return nil
 	}); err != nil {
 		return nil, 0, err
 	}
+	orphans := 0
 	err = walk(ctx, r, strings.TrimSuffix(r.DataKey(0), "*"), func(name string) error {
-		if id, err := frame.ParseDictionaryID(name); err == nil && id != 0 && !known[id] {
-			known[id] = true
-			all = append(all, candidate{"", dict.Entry{ID: id}})
+		id, err := frame.ParseDictionaryID(name)
+		if err != nil || id == 0 || known[id] || orphans > mostOrphans {
+			return nil
 		}
+		if orphans++; orphans > mostOrphans {
+			r.Notef("more than %d dictionaries are in no group: gc goes on with the others when it runs again", mostOrphans)
+			return nil
+		}
+		known[id] = true
+		all = append(all, candidate{"", dict.Entry{ID: id}})
 		return nil
 	})
-	return all, len(states), err
+	return all, len(listed), err
 }
 
 // GC removes the dictionaries that no value refers to. Without Apply it only lists them.
@@ -401,46 +416,47 @@ func inventory(
 	in = Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
 		Quarantined: map[frame.DictionaryID]time.Time{}}
 	names, err := r.Groups(ctx)
-	listed := !errors.Is(err, dict.ErrCorrupt)
+	listed := !registry.Foreign(err)
 	if err != nil && listed {
 		return in, err
 	}
 	if !listed { // the keys below name the groups, too
 		in.Unreadable = append(in.Unreadable, UnreadableGroup{Cause: cli.Told(err)})
 	}
-	looked := map[string]bool{}
+	states, looked := registry.States{Registry: r}, map[string]bool{}
 	state := func(name string) error {
-		if looked[name] {
+		if looked[name] || len(looked) > mostGroups {
 			return nil
 		}
-		looked[name] = true
-		switch st, err := r.State(ctx, name); {
-		case errors.Is(err, dict.ErrInvalid), errors.Is(err, dict.ErrCorrupt):
-			in.Unreadable = append(in.Unreadable, UnreadableGroup{Name: printable.Name(name), Cause: cli.Told(err)})
-		case err != nil:
-			return err
-		default:
-			in.Groups = append(in.Groups, st)
+		if looked[name] = true; len(looked) > mostGroups {
+			in.Unreadable = append(in.Unreadable, UnreadableGroup{
+				Cause: fmt.Sprintf("more than %d keys look like groups: the others are not read", mostGroups)})
+			return nil
 		}
+		st, err := states.Read(ctx, name)
+		if st == nil {
+			return err
+		}
+		if group != "" && name != group { // only its ids are of interest
+			for i, e := range st.Dictionaries {
+				st.Dictionaries[i] = dict.Entry{ID: e.ID}
+			}
+		}
+		in.Groups = append(in.Groups, st)
 		return nil
+	}
+	if group != "" { // first: it must be there, on the list or not
+		if _, err := r.Group(ctx, group); err != nil {
+			return in, err
+		}
+		names = slices.Insert(names, 0, group)
 	}
 	for _, name := range names {
 		if err := state(name); err != nil {
 			return in, err
 		}
 	}
-	if group != "" && !slices.ContainsFunc(in.Groups,
-		func(st *dict.State) bool { return st.Group == group }) {
-		looked[group] = true
-		unlisted, err := r.States(ctx, group)
-		if err != nil {
-			return in, err
-		}
-		in.Groups = append(in.Groups, unlisted...)
-	}
-	store := goredis.NewStore(r.Keys)
-	pace := &keyspace.Pacer{Pace: registryPace} // of their bytes
-	return in, walk(ctx, r, r.Prefix, func(name string) error {
+	err = walk(ctx, r, r.Prefix, func(name string) error {
 		kind, name, _ := strings.Cut(name, ":")
 		if kind == "group" && !listed {
 			return state(name)
@@ -458,15 +474,23 @@ func inventory(
 		case kind != "data":
 			return nil
 		}
-		values, err := store.Read(ctx, r.DataKey(id))
+		values, err := r.Store.Read(ctx, r.DataKey(id))
 		if err != nil || values[0] == nil { // gone meanwhile
 			return err
 		}
 		d, err := frame.NewDictionary(values[0])
 		in.Sound[id] = err == nil && d.ID() == id
-		return pace.Wait(ctx, nil, 0, len(values[0]))
+		return nil
 	})
+	for _, u := range states.Unread {
+		in.Unreadable = append(in.Unreadable,
+			UnreadableGroup{Name: printable.Name(u.Group), Cause: cli.Told(u.Err)})
+	}
+	return in, err
 }
+
+// mostGroups is more than a registry lists: without the list, keys name the groups.
+const mostGroups = 5000
 
 // registryPace bounds only what does harm: the keys of the registry are few, and the walk to them
 // goes over all keys.

@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -59,8 +60,8 @@ func Run[R any](
 // Said is the result of a command on one dictionary or group: lines for people.
 type Said string
 
-// Write writes the lines.
-func (s Said) Write(w io.Writer) { io.WriteString(w, string(s)) }
+// WriteText writes the lines.
+func (s Said) WriteText(w io.Writer) { io.WriteString(w, string(s)) }
 
 func said(format string, args ...any) Said {
 	var b strings.Builder
@@ -93,8 +94,8 @@ type Shown struct {
 	until      time.Time // in quarantine
 }
 
-// Write writes what is known of the dictionary.
-func (s *Shown) Write(w io.Writer) { showDictionary(w, s.dictionary, s.states, s.until) }
+// WriteText writes what is known of the dictionary.
+func (s *Shown) WriteText(w io.Writer) { showDictionary(w, s.dictionary, s.states, s.until) }
 
 // Show looks at a dictionary in the registry.
 func Show(ctx context.Context, r *registry.Registry, o Options) (_ *Shown, err error) {
@@ -102,7 +103,19 @@ func Show(ctx context.Context, r *registry.Registry, o Options) (_ *Shown, err e
 	if s.dictionary, s.until, err = r.Peek(ctx, o.ID); err != nil {
 		return nil, err
 	}
-	s.states, err = r.States(ctx, "")
+	states := registry.States{Registry: r}
+	err = states.All(ctx, func(st *dict.State) error {
+		if e := st.Find(o.ID); e != nil {
+			st.Dictionaries = []dict.Entry{*e}
+			s.states = append(s.states, st)
+		}
+		return nil
+	})
+	if registry.Foreign(err) { // the list of groups
+		r.Notef("warning: groups are left out: %s", cli.Told(err))
+		err = nil
+	}
+	states.Warn()
 	return s, err
 }
 
@@ -195,7 +208,7 @@ func Activate(ctx context.Context, r *registry.Registry, o Options) (Said, error
 
 // Rollback makes the previous dictionary the current one.
 func Rollback(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
-	if _, err := r.States(ctx, o.Group); err != nil {
+	if _, err := r.Group(ctx, o.Group); err != nil {
 		return "", err
 	}
 	if err := r.Rollback(ctx, o.Group); err != nil {
@@ -254,8 +267,8 @@ func (l *ServerList) MarshalJSON() ([]byte, error) {
 	return json.Marshal(append([]dict.Server{}, l.servers...))
 }
 
-// Write writes a table.
-func (l *ServerList) Write(w io.Writer) {
+// WriteText writes a table.
+func (l *ServerList) WriteText(w io.Writer) {
 	if len(l.servers) == 0 {
 		printable.Fprintf(w, "No server has joined this registry.\n")
 		return
@@ -280,7 +293,7 @@ func Servers(ctx context.Context, r *registry.Registry, _ Options) (*ServerList,
 // Export writes the dictionaries of a group to the files of a folder. An error about one of them
 // does not stop it.
 func Export(ctx context.Context, r *registry.Registry, o Options) (text Said, err error) {
-	states, err := r.States(ctx, o.Group)
+	st, err := r.Group(ctx, o.Group)
 	if err != nil {
 		return "", err
 	}
@@ -288,7 +301,7 @@ func Export(ctx context.Context, r *registry.Registry, o Options) (text Said, er
 		return "", err
 	}
 	var missing error
-	for _, entry := range states[0].Dictionaries {
+	for _, entry := range st.Dictionaries {
 		d, err := r.Read(ctx, entry.ID)
 		if err != nil { // of this one: the copy has the others
 			missing = errors.Join(missing, err)
@@ -300,7 +313,7 @@ func Export(ctx context.Context, r *registry.Registry, o Options) (text Said, er
 		}
 		text += said("%v", path)
 	}
-	b, err := json.MarshalIndent(states[0], "", "  ")
+	b, err := json.MarshalIndent(st, "", "  ")
 	if err != nil {
 		return text, err
 	}

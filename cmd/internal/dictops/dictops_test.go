@@ -2,14 +2,19 @@ package dictops
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
 	"go.uber.org/goleak"
 )
 
@@ -48,5 +53,91 @@ func TestLongName(t *testing.T) {
 	text, err := json.Marshal(list)
 	if err != nil || len(text) > 4<<10 || !strings.Contains(string(text), "ggg... (1 MB)") {
 		t.Errorf("%d bytes of JSON, %v", len(text), err)
+	}
+}
+
+// TestManyOrphans: gc takes a part of very many dictionaries that no group has.
+func TestManyOrphans(t *testing.T) {
+	ctx := t.Context()
+	client, at := clitest.Server(t)
+	var notes strings.Builder
+	r, err := registry.Open(ctx, registry.Options{Streams: &cli.Streams{Err: &notes}, Data: []string{at}, Prefix: dict.DefaultPrefix})
+	clitest.OK(t, err)
+	defer r.Close()
+	p := client.Pipeline()
+	for i := range mostOrphans + 10 {
+		p.Set(ctx, r.DataKey(frame.DictionaryID(i+1)), "", 0)
+	}
+	_, err = p.Exec(ctx)
+	clitest.OK(t, err)
+	all, _, err := candidates(ctx, r)
+	if err != nil || len(all) != mostOrphans || strings.Count(notes.String(), "when it runs again") != 1 {
+		t.Errorf("%d, %v, %s", len(all), err, &notes)
+	}
+}
+
+// TestManyStates: the states of groups are read up to a limit, and the others are named. Nothing is
+// removed then that one of those may name.
+func TestManyStates(t *testing.T) {
+	const (
+		groups  = 100
+		allowed = 64 << 20 // bytes
+	)
+	ctx := t.Context()
+	client, at := clitest.Server(t)
+	r, err := registry.Open(ctx, registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{at}, Prefix: dict.DefaultPrefix, Grace: time.Millisecond})
+	clitest.OK(t, err)
+	defer r.Close()
+	d, err := frame.NewDictionary([]byte("words of a dictionary"))
+	clitest.OK(t, err, r.Publish(ctx, "a", d, dict.Info{}), r.Publish(ctx, "z", d, dict.Info{}))
+	for name, size := range map[string]int{"of long texts": 1000, "of many entries": 4000} {
+		t.Run(name, func(t *testing.T) {
+			names := []string{"a"}
+			for i := range groups {
+				group := dict.State{Group: fmt.Sprintf("g%03d", i), Epoch: 1}
+				for id := range size {
+					e := dict.Entry{ID: frame.DictionaryID(i*size + id + 1)}
+					if size == 1000 {
+						e.Info.Setting = strings.Repeat("x", 700)
+					}
+					group.Dictionaries = append(group.Dictionaries, e)
+				}
+				document, err := json.Marshal(&group)
+				clitest.OK(t, err, client.Set(ctx, r.GroupKey(group.Group), document, 0).Err())
+				names = append(names, group.Group)
+			}
+			list, err := json.Marshal(append(names, "z"))
+			clitest.OK(t, err, client.Set(ctx, dict.DefaultPrefix+"groups", list, 0).Err())
+			heap := func() int {
+				var m runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&m)
+				return int(m.HeapAlloc)
+			}
+			before := heap()
+			in, err := inventory(ctx, r, "")
+			clitest.OK(t, err)
+			grown := heap() - before
+			if n := len(in.Unreadable); grown > allowed || n == 0 || n+len(in.Groups) != groups+2 || in.Unreadable[n-1].Name != "z" || !strings.Contains(in.Unreadable[n-1].Cause, "bale:dict:group:z") {
+				t.Errorf("%d MiB, %d groups, %d unread", grown>>20, len(in.Groups), n)
+			}
+			runtime.KeepAlive(in)
+			if _, err := Remove(ctx, r, Options{Group: "z", ID: d.ID(), Force: true}); err != nil { // a has it
+				t.Error(err)
+			}
+			clitest.OK(t, r.Publish(ctx, "z", d, dict.Info{}))
+			for _, force := range []bool{false, true} {
+				_, err := Remove(ctx, r, Options{Group: "a", ID: d.ID(), Force: force, Proof: Proof{Empty: true}})
+				if !errors.Is(err, registry.ErrUnread) || !strings.Contains(err.Error(), "delete them and key") {
+					t.Errorf("remove, force %v: %v", force, err)
+				}
+			}
+			if _, err := GC(ctx, r, Options{Apply: true, Proof: Proof{Empty: true}}); !errors.Is(err, registry.ErrUnread) {
+				t.Errorf("gc: %v", err)
+			}
+			if st, err := r.State(ctx, "a"); err != nil || st.Find(d.ID()) == nil {
+				t.Errorf("%v, %v", st, err)
+			}
+		})
 	}
 }

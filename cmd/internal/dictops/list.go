@@ -11,6 +11,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -23,7 +24,7 @@ type Dictionaries struct {
 	// Ungrouped are dictionaries in the registry that no group has.
 	Ungrouped []frame.DictionaryID `json:"ungrouped,omitempty"`
 
-	// Unreadable are groups whose names or states are damaged.
+	// Unreadable are groups whose names or states are damaged, or beyond what a command reads.
 	Unreadable []UnreadableGroup `json:"unreadable_groups,omitempty"`
 
 	// Missing are dictionaries of the groups above whose bytes are gone. Damaged are those whose
@@ -31,7 +32,8 @@ type Dictionaries struct {
 	Missing []frame.DictionaryID `json:"missing,omitempty"`
 	Damaged []frame.DictionaryID `json:"damaged,omitempty"`
 
-	// Quarantined are removed dictionaries that can still be brought back, and until when.
+	// Quarantined are removed dictionaries that can still be brought back, and until when:
+	// registry.NoEnd if the key has no expiry.
 	Quarantined map[frame.DictionaryID]time.Time `json:"quarantined,omitempty"`
 
 	// Values that refer to dictionaries that no group has, by a scan. At most 100 ids that the
@@ -152,8 +154,8 @@ func (d *Dictionaries) Sound() error {
 	return nil
 }
 
-// Write writes the table.
-func (d *Dictionaries) Write(w io.Writer) {
+// WriteText writes the table.
+func (d *Dictionaries) WriteText(w io.Writer) {
 	ungrouped := setOf(d.Ungrouped)
 	lost := slices.DeleteFunc(slices.Sorted(maps.Keys(d.Unknown)), func(id frame.DictionaryID) bool { return ungrouped[id] })
 	switch {
@@ -176,7 +178,7 @@ func (d *Dictionaries) Write(w io.Writer) {
 	})
 	firstLines(w, d.Missing, "missing dictionaries", func(id frame.DictionaryID) {
 		if until, ok := d.Quarantined[id]; ok {
-			printable.Fprintf(w, "MISSING: the bytes of dictionary %v are in quarantine until %s: bale dict restore %[1]v brings them back\n", id, until.Format(time.RFC3339))
+			printable.Fprintf(w, "MISSING: the bytes of dictionary %v are in quarantine %s: bale dict restore %[1]v brings them back\n", id, registry.EndText(until))
 			return
 		}
 		printable.Fprintf(w, "MISSING: key %sdata:%v is gone: bring the dictionary back with bale dict import DIR or bale dict publish FILE\n", d.prefix, id)
@@ -187,7 +189,7 @@ func (d *Dictionaries) Write(w io.Writer) {
 	missing := setOf(d.Missing)
 	quarantined := slices.DeleteFunc(slices.Sorted(maps.Keys(d.Quarantined)), func(id frame.DictionaryID) bool { return missing[id] })
 	firstLines(w, quarantined, "dictionaries in quarantine", func(id frame.DictionaryID) {
-		printable.Fprintf(w, "%v is in quarantine until %s; bale dict restore brings it back\n", id, d.Quarantined[id].Format(time.RFC3339))
+		printable.Fprintf(w, "%v is in quarantine %s; bale dict restore brings it back\n", id, registry.EndText(d.Quarantined[id]))
 	})
 	if d.scanned != nil {
 		printable.Fprintf(w, "%d keys looked at; %d values are not packed", d.scanned.Keys, d.scanned.Foreign)
@@ -313,7 +315,7 @@ func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until
 	}
 	printable.Fprintf(w, "id        %v\nbytes     %d\nformat    %s\n", d.ID(), len(d.Bytes()), format)
 	if !until.IsZero() {
-		printable.Fprintf(w, "removed   in quarantine until %s; bale dict restore brings it back\n", until.Format(time.RFC3339))
+		printable.Fprintf(w, "removed   in quarantine %s; bale dict restore brings it back\n", registry.EndText(until))
 	}
 	for _, s := range states {
 		e := s.Find(d.ID())

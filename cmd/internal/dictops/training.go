@@ -37,8 +37,8 @@ type LeftOut struct {
 	Values int    `json:"values"` // that have it
 }
 
-// Write writes the report.
-func (r *Training) Write(w io.Writer) {
+// WriteText writes the report.
+func (r *Training) WriteText(w io.Writer) {
 	printable.Fprintf(w, "%s\n%d values of %.0f bytes in the mean trained on, %d held out", r.Source, r.Samples, mean(r.SampleBytes, r.Samples), r.HeldOut)
 	if r.Excluded > 0 {
 		printable.Fprintf(w, ", %d left out since they are not JSON", r.Excluded)

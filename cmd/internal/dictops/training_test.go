@@ -42,18 +42,18 @@ func training(t *testing.T) *Training {
 
 func TestTraining(t *testing.T) {
 	for golden, write := range map[string]func(*Training, *bytes.Buffer){
-		"testdata/training.txt":     func(r *Training, w *bytes.Buffer) { r.Write(w) },
-		"testdata/training-all.txt": func(r *Training, w *bytes.Buffer) { r.all = true; r.Write(w) },
+		"testdata/training.txt":     func(r *Training, w *bytes.Buffer) { r.WriteText(w) },
+		"testdata/training-all.txt": func(r *Training, w *bytes.Buffer) { r.all = true; r.WriteText(w) },
 		"testdata/no-dictionary.txt": func(r *Training, w *bytes.Buffer) {
 			r.Dictionary, r.With, r.Lacking = nil, dict.Measure{}, "This bale was built without cgo."
 			r.Reason = "no dictionary pays: the best of 5 takes as much as none"
-			r.Write(w)
+			r.WriteText(w)
 		},
 		"testdata/too-few.txt": func(r *Training, w *bytes.Buffer) {
 			r.LeftOut = nil
 			r.Training = &dict.Training{Samples: 5, SampleBytes: 1000, HeldOut: 5}
 			r.Reason = "no dictionary: too few samples: 10 values"
-			r.Write(w)
+			r.WriteText(w)
 		},
 		"testdata/training.json": func(r *Training, w *bytes.Buffer) {
 			if err := printable.WriteJSON(w, r); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
 	"github.com/balekv/bale/stats/eventfile"
@@ -286,7 +287,7 @@ func (c *collector) add(b *stats.Batch) error {
 	s.Dropped += b.Dropped
 	var now *Interval
 	for i := range b.Events {
-		e, group := &b.Events[i], b.Groups[i]
+		e, group := &b.Events[i], printable.Name(b.Groups[i]) // short: this is done for each event
 		if !like(c.options.Group, group) {
 			if s.Selected == 0 && len(s.Groups) < namesShown && !slices.Contains(s.Groups, group) {
 				s.Groups = append(s.Groups, group)

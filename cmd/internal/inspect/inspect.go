@@ -229,8 +229,8 @@ const (
 	chunked
 )
 
-// Write writes the explanation.
-func (r *Result) Write(w io.Writer) {
+// WriteText writes the explanation.
+func (r *Result) WriteText(w io.Writer) {
 	for _, f := range r.fields {
 		printable.Fprintf(w, "%v\n", f)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
@@ -79,6 +80,19 @@ func TestForbiddenClaim(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := claim.Hold(ctx); !keyspace.IsForbidden(err) {
+		t.Error(err)
+	}
+}
+
+// TestClaimOfAnotherType: a key of another type is no outage, so that nobody waits for it.
+func TestClaimOfAnotherType(t *testing.T) {
+	client := open(t, redisproc.ForTest(t).Addr())
+	store, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
+	must(t, err, client.LPush(t.Context(), dict.DefaultPrefix+"settings", "v").Err())
+	claim := claim{Registry: store, Group: "users", Dictionary: 1, Waiting: func(err error) { t.Errorf("it waits: %v", err) }}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := claim.Hold(ctx); !registry.Foreign(err) {
 		t.Error(err)
 	}
 }

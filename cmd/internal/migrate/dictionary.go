@@ -100,17 +100,28 @@ func (j *job) claim(ctx context.Context) (func(context.Context) (time.Time, erro
 	if j.dictionary == nil {
 		return nil, nil
 	}
-	states, err := j.registry.States(ctx, j.Group)
-	if err != nil && !(j.DryRun && j.Dict == Auto) { // which publishes nothing
-		return nil, err
-	}
 	group, retired := "", false
-	for _, st := range states {
+	look := func(st *dict.State) error {
 		if e := st.Find(id); e != nil && (group == "" || retired) {
 			group, retired = st.Group, !e.Retired.IsZero() && id != st.Current && id != st.Previous
 		}
+		return nil
+	}
+	var err error
+	if j.Group == "" {
+		states := registry.States{Registry: j.registry}
+		err = states.All(ctx, look)
+		if states.Warn(); registry.Foreign(err) {
+			err = fmt.Errorf("%w; --group NAME does without the list", err)
+		}
+	} else if st, failed := j.registry.Group(ctx, j.Group); failed == nil {
+		look(st)
+	} else if !(j.DryRun && j.Dict == Auto) { // which publishes nothing
+		err = failed
 	}
 	switch {
+	case err != nil:
+		return nil, err
 	case j.DryRun && (group != "" || j.Dict == Auto):
 		return nil, nil
 	case group == "" && j.Group != "":

@@ -135,8 +135,8 @@ var leftReasons = []struct {
 	{Unreadable, "UNREADABLE"},
 }
 
-// Write writes the summary.
-func (r *Result) Write(w io.Writer) {
+// WriteText writes the summary.
+func (r *Result) WriteText(w io.Writer) {
 	verb := "packed"
 	if r.Mode == "revert" {
 		verb = "unpacked"

@@ -11,6 +11,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -83,7 +84,7 @@ const (
 	ofDictionary   = 4 // times its bytes
 	besideOfReader = 128 << 10
 
-	missingFor  = 5 * time.Second // in which a dictionary that is missing is not asked for again
+	missingFor  = 5 * time.Second // in which a dictionary that cannot be read is not asked for again
 	missingKept = 1000            // of them: forged frames can name as many as they like
 
 	// collectAfter is how many dropped bytes a garbage collection is for. It does not see libzstd's.
@@ -125,21 +126,17 @@ func (r *reader) fetch(ctx context.Context, id frame.DictionaryID) (*dict.Dictio
 	if m, ok := r.missing[id]; ok && time.Now().Before(m.until) {
 		return nil, m.err
 	}
-	pace := r.registry.Pacer
-	if err := pace.Wait(ctx, nil, 1, 0); err != nil {
+	if err := r.registry.Pacer.Wait(ctx, nil, 1, 0); err != nil {
 		return nil, err
 	}
 	d, err := r.registry.Read(ctx, id)
-	switch {
-	case err == nil:
-		return d, pace.Wait(ctx, nil, 0, 2*len(d.Bytes())) // it was read twice
-	case errors.Is(err, dict.ErrUnknown), errors.Is(err, dict.ErrCorrupt):
+	if errors.Is(err, dict.ErrUnknown) || errors.Is(err, dict.ErrCorrupt) || keyspace.IsReply(err) {
 		if len(r.missing) >= missingKept {
 			clear(r.missing)
 		}
 		r.missing[id] = missing{time.Now().Add(missingFor), err}
 	}
-	return nil, err
+	return d, err
 }
 
 // find is a dictionary that is held, nil for none. It is the one used last from now on.

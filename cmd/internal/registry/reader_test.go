@@ -89,8 +89,8 @@ func TestDictionariesAreBounded(t *testing.T) {
 	if grown := heap() - before; grown > allowed {
 		t.Errorf("%d MiB are kept", grown>>20)
 	}
-	readFirst()                                                     // which was dropped
-	const most = (2*(dictionaries+1) + 1) * frame.MaxDictionarySize // a fetch reads a dictionary twice
+	readFirst()                                               // which was dropped
+	const most = (dictionaries + 2) * frame.MaxDictionarySize // each once, the first one twice
 	if n := sent() - sentBefore; n > most {
 		t.Errorf("the registry sent %d bytes, more than %d", n, most)
 	}
@@ -120,6 +120,56 @@ func TestMissingAreBounded(t *testing.T) {
 	calls, failed := keyspace.CommandCalls(t.Context(), client)
 	if !errors.Is(err, context.DeadlineExceeded) || failed != nil || calls["get"]+calls["getrange"] > 0 {
 		t.Errorf("%v, %v, %v", err, calls, failed)
+	}
+}
+
+// TestQuarantineWithoutEnd: bale gives each key of the quarantine an expiry, and somebody else may
+// not. The dictionary is read all the same.
+func TestQuarantineWithoutEnd(t *testing.T) {
+	ctx := t.Context()
+	client, url := clitest.Server(t)
+	r, err := Open(ctx, Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix, LookOnly: true})
+	clitest.OK(t, err)
+	defer r.Close()
+	d, err := frame.NewDictionary([]byte("words of a dictionary"))
+	clitest.OK(t, err, client.Set(ctx, dict.DefaultPrefix+"quarantine:"+d.ID().String(), d.Bytes(), 0).Err())
+	if _, err := r.reader.compressor(ctx, frame.Zstd, d.ID()); err != nil || !r.left[d.ID()] {
+		t.Errorf("%v, %v", r.left, err)
+	}
+	if until, err := r.QuarantinedUntil(ctx, d.ID()); err != nil || !until.After(time.Now().AddDate(100, 0, 0)) {
+		t.Errorf("until %v, %v", until, err)
+	}
+}
+
+// TestFailuresAreRemembered: a dictionary that cannot be read is not read again with each value,
+// and its bytes are paced, too. An error of the connection or the context is not remembered.
+func TestFailuresAreRemembered(t *testing.T) {
+	const wrong, otherType = frame.DictionaryID(1), frame.DictionaryID(2)
+	client, url := clitest.Server(t)
+	key := func(id frame.DictionaryID) string { return dict.DefaultPrefix + "data:" + id.String() }
+	clitest.OK(t, client.Set(t.Context(), key(wrong), make([]byte, 1000), 0).Err(), client.LPush(t.Context(), key(otherType), "v").Err())
+	for _, lookOnly := range []bool{false, true} {
+		r, err := Open(t.Context(), Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix, LookOnly: lookOnly})
+		clitest.OK(t, err)
+		defer r.Close()
+		for _, id := range []frame.DictionaryID{wrong, otherType} {
+			r.Pacer.Pace = keyspace.Pace{}
+			_, first := r.reader.compressor(t.Context(), frame.Zstd, id)
+			clitest.OK(t, client.ConfigResetStat(t.Context()).Err())
+			_, second := r.reader.compressor(t.Context(), frame.Zstd, id)
+			calls, err := keyspace.CommandCalls(t.Context(), client)
+			if first == nil || second == nil || first.Error() != second.Error() || err != nil || calls["getrange"] > 0 {
+				t.Errorf("look only %v, %v: %v, %v, %v, %v", lookOnly, id, first, second, calls, err)
+			}
+		}
+		clear(r.reader.missing)
+		r.Pacer.Bandwidth = 1
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // less than 1000 bytes take
+		_, err = r.reader.compressor(ctx, frame.Zstd, wrong)
+		cancel()
+		if err == nil || errors.Is(err, dict.ErrCorrupt) || len(r.reader.missing) > 0 {
+			t.Errorf("look only %v: %v, %v", lookOnly, r.reader.missing, err)
+		}
 	}
 }
 

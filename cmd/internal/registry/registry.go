@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -52,6 +51,7 @@ type Registry struct {
 	Keys    redis.UniversalClient // of the registry
 	Servers []Server              // with values
 	Pacer   *keyspace.Pacer       // of single questions, beside walks
+	Store   *Store                // of the registry
 
 	reader   *reader
 	restored int                         // dictionaries that Read brought back
@@ -114,7 +114,8 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 			return nil, fmt.Errorf("--registry: %w", err)
 		}
 	}
-	r.Registry, err = dict.NewRegistry(goredis.NewStore(r.Keys),
+	r.Store = r.Paced(r.Keys)
+	r.Registry, err = dict.NewRegistry(r.Store,
 		dict.RegistryOptions{Prefix: o.Prefix, Grace: o.Grace})
 	r.reader = &reader{registry: r, missing: map[frame.DictionaryID]missing{}}
 	r.closers = append(r.closers, r.reader)
@@ -166,7 +167,7 @@ func RestoredText(n int) string {
 // Join makes the first server with values known to the registry, before a command writes packed
 // values into it.
 func (r *Registry) Join(ctx context.Context) error {
-	store := goredis.NewStore(r.Client())
+	store := r.Paced(r.Client())
 	name := ""
 	id, err := r.ServerID(ctx, store)
 	if err != nil {
@@ -201,29 +202,6 @@ func (r *Registry) WarnOfDenied(ctx context.Context, optional ...keyspace.Option
 	return nil
 }
 
-// States are the states of a group, or of all groups if its name is empty.
-func (r *Registry) States(ctx context.Context, group string) ([]*dict.State, error) {
-	names := []string{group}
-	if group == "" {
-		var err error
-		if names, err = r.Groups(ctx); err != nil {
-			return nil, err
-		}
-	}
-	var states []*dict.State
-	for _, name := range names {
-		st, err := r.State(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if st.Epoch == 0 && group != "" {
-			return nil, fmt.Errorf("there is no group %q", name)
-		}
-		states = append(states, st)
-	}
-	return states, nil
-}
-
 // Read reads a dictionary that a value needs. One in quarantine comes back, or stays there with
 // LookOnly; Close reports either.
 func (r *Registry) Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error) {
@@ -256,19 +234,30 @@ func (r *Registry) Peek(
 
 // holds reports whether the registry answers that it has the bytes of a dictionary in their place.
 func (r *Registry) holds(ctx context.Context, id frame.DictionaryID) bool {
-	values, err := goredis.NewStore(r.Keys).Read(ctx, r.DataKey(id))
-	return err == nil && values[0] != nil
+	first, err := r.Keys.GetRange(ctx, r.DataKey(id), 0, 0).Result()
+	return err == nil && first != ""
 }
 
-// QuarantinedUntil is when a dictionary in quarantine goes for good, zero if it is not there.
-func (r *Registry) QuarantinedUntil(ctx context.Context, id frame.DictionaryID) (time.Time, error) {
-	key := r.Prefix + "quarantine:" + id.String()
-	left, err := keyspace.Lives(ctx, r.Keys, key)
-	if err != nil || left == 0 {
-		return time.Time{}, err
+// NoEnd is the end of a quarantine whose key has no expiry. bale gives each key one.
+var NoEnd = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+// EndText describes the end of a quarantine: "until ...", or "without an end".
+func EndText(until time.Time) string {
+	if until.Equal(NoEnd) {
+		return "without an end"
 	}
-	if left == keyspace.ForEver { // which bale never writes
-		return time.Time{}, fmt.Errorf("key %q has no expiry", key)
+	return "until " + until.Format(time.RFC3339)
+}
+
+// QuarantinedUntil is when a dictionary in quarantine goes for good: zero if it is not there, and
+// [NoEnd] if its key has no expiry.
+func (r *Registry) QuarantinedUntil(ctx context.Context, id frame.DictionaryID) (time.Time, error) {
+	left, err := keyspace.Lives(ctx, r.Keys, r.Prefix+"quarantine:"+id.String())
+	switch {
+	case err != nil, left == 0:
+		return time.Time{}, err
+	case left == keyspace.ForEver:
+		return NoEnd, nil
 	}
 	return time.Now().Add(left), nil
 }

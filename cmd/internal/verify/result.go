@@ -50,8 +50,8 @@ type Packed struct {
 	PlainBytes int64              `json:"plain_bytes"`
 }
 
-// Write writes what was found.
-func (r *Result) Write(w io.Writer) {
+// WriteText writes what was found.
+func (r *Result) WriteText(w io.Writer) {
 	if r.Interrupted {
 		printable.Fprintf(w, "INTERRUPTED: this is what was read so far.\n\n")
 	} else if !r.Complete {

@@ -264,6 +264,9 @@ func (v *verifier) failed(ctx context.Context, value keyspace.Value, err error) 
 func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) error {
 	now, err := keyspace.Fetch(ctx, v.client, value.Key, value.Field, value.InHash,
 		int64(bale.MaxPackedLen(cli.MaxValue)))
+	if waited := v.pace.Wait(v.interrupt, nil, 1, len(now)); waited != nil {
+		return waited
+	}
 	switch {
 	case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"),
 		errors.Is(err, keyspace.ErrTooLarge): // by now
@@ -273,9 +276,6 @@ func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) e
 		return fmt.Errorf("key %q: %w", value.Key, err)
 	case !bytes.Equal(now, value.Stored) && v.rereads < mostRereads:
 		v.rereads++
-		if err := v.pace.Wait(v.interrupt, nil, 1, len(now)); err != nil {
-			return err
-		}
 		v.found.Values--
 		value.Stored = now
 		return v.value(ctx, value)

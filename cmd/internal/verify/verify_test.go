@@ -2,8 +2,10 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
@@ -50,6 +52,22 @@ func TestVerifyOfAChangingValue(t *testing.T) {
 	clitest.OK(t, v.value(ctx, keyspace.Value{Key: "k", Stored: damaged}))
 	if r := v.result(nil); r.Values != 1 || r.Bad != 1 || r.Causes[errChanges.Error()] != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestBadValuesArePaced: a bad value is read twice, and both count.
+func TestBadValuesArePaced(t *testing.T) {
+	client, _ := clitest.Server(t)
+	damaged := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), make([]byte, 1000)...)
+	clitest.OK(t, client.Set(t.Context(), "k", damaged, 0).Err())
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	clitest.OK(t, err)
+	defer packer.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // less than 1000 bytes take
+	defer cancel()
+	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{Pace: keyspace.Pace{Bandwidth: 1}}, client: client, packer: packer, named: map[string][]keyspace.Problem{}, found: Result{Causes: map[string]int64{}}}
+	if err := v.value(t.Context(), keyspace.Value{Key: "k", Stored: damaged}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
 	}
 }
 

@@ -46,7 +46,7 @@ type Options struct {
 // Codec encodes with CBOR. The zero Codec has the default Options. It is safe for concurrent use.
 type Codec[T any] struct{ dec cbor.DecMode }
 
-// New makes a Codec.
+// New makes a Codec. An option out of range is bale.ErrInvalid.
 func New[T any](o Options) (Codec[T], error) {
 	dec, err := decMode(o)
 	return Codec[T]{dec}, err

@@ -1,9 +1,11 @@
 package fastjson_test
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/balekv/bale"
+	codecs "github.com/balekv/bale/extra/formats"
 	"github.com/balekv/bale/extra/formats/fastjson"
 )
 
@@ -25,4 +27,32 @@ func Example() {
 	}
 	fmt.Printf("%s is read as %+v", stored, v)
 	// Output: {"name":"Ada","age":36} is read as {Name:Ada Age:36}
+}
+
+// Comment is a value of any depth.
+type Comment struct {
+	Text    string    `json:"text"`
+	Replies []Comment `json:"replies,omitempty"`
+}
+
+// Of values that others can write, a reader takes no deeper ones than its program makes.
+func ExampleNew() {
+	comments, err := fastjson.New[Comment](fastjson.Options{MaxDepth: 4}) // goes into bale.Options.Codec
+	if err != nil {
+		panic(err)
+	}
+	reply := Comment{"a", []Comment{{Text: "b"}}}
+	for range 2 {
+		stored, err := comments.Append(nil, reply)
+		if err != nil {
+			panic(err)
+		}
+		var read Comment
+		err = comments.Decode(stored, &read)
+		fmt.Println(read.Text, errors.Is(err, codecs.ErrLimit))
+		reply = Comment{"deeper", []Comment{reply}}
+	}
+	// Output:
+	// a false
+	//  true
 }

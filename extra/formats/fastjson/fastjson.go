@@ -37,7 +37,7 @@ type Options struct {
 // Codec encodes with JSON. The zero Codec has the default Options. It is safe for concurrent use.
 type Codec[T any] struct{ maxDepth int }
 
-// New makes a Codec.
+// New makes a Codec. An option out of range is bale.ErrInvalid.
 func New[T any](o Options) (Codec[T], error) {
 	n, err := limits.Depth("fastjson", o.MaxDepth)
 	return Codec[T]{n}, err

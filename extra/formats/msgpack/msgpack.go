@@ -34,7 +34,7 @@ type Options struct {
 // use.
 type Codec[T any] struct{ maxDepth int }
 
-// New makes a Codec.
+// New makes a Codec. An option out of range is bale.ErrInvalid.
 func New[T any](o Options) (Codec[T], error) {
 	n, err := limits.Depth("msgpack", o.MaxDepth)
 	return Codec[T]{n}, err

@@ -1,11 +1,14 @@
 package protobuf_test
 
 import (
+	"errors"
 	"fmt"
 
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/balekv/bale"
+	codecs "github.com/balekv/bale/extra/formats"
 	"github.com/balekv/bale/extra/formats/protobuf"
 )
 
@@ -22,4 +25,27 @@ func Example() {
 	}
 	fmt.Printf("%d bytes are read as %s", len(stored), v.Value)
 	// Output: 5 bytes are read as Ada
+}
+
+// Of values that others can write, a reader takes no deeper ones than its program makes.
+func ExampleNew() {
+	lists, err := protobuf.New[*structpb.ListValue](protobuf.Options{MaxDepth: 4}) // goes into bale.Options.Codec
+	if err != nil {
+		panic(err)
+	}
+	list := &structpb.ListValue{Values: []*structpb.Value{structpb.NewNumberValue(1)}}
+	for range 3 {
+		stored, err := lists.Append(nil, list)
+		if err != nil {
+			panic(err)
+		}
+		var read *structpb.ListValue
+		err = lists.Decode(stored, &read)
+		fmt.Println(errors.Is(err, codecs.ErrLimit))
+		list = &structpb.ListValue{Values: []*structpb.Value{structpb.NewListValue(list)}}
+	}
+	// Output:
+	// false
+	// false
+	// true
 }

@@ -30,7 +30,7 @@ type Options struct {
 // default Options. It is safe for concurrent use.
 type Codec[T proto.Message] struct{ maxDepth int }
 
-// New makes a Codec.
+// New makes a Codec. An option out of range is bale.ErrInvalid.
 func New[T proto.Message](o Options) (Codec[T], error) {
 	n, err := limits.Depth("protobuf", o.MaxDepth)
 	return Codec[T]{n}, err

@@ -30,7 +30,7 @@ type Recorder struct {
 var _ stats.Recorder = (*Recorder)(nil)
 
 // NewRecorder makes the Recorder of a group: one per group. Its metrics exist until
-// [Recorder.Close].
+// [Recorder.Close]. An option out of range is bale.ErrInvalid.
 func NewRecorder(group string, o Options) (*Recorder, error) {
 	server, err := o.check()
 	if err != nil {

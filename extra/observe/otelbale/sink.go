@@ -19,7 +19,7 @@ type Sink struct {
 var _ stats.Sink = (*Sink)(nil)
 
 // NewSink makes a Sink. Its metrics exist until [Sink.Close]. The Ring's TimeEvery chooses the
-// operations to time.
+// operations to time. An option out of range is bale.ErrInvalid.
 func NewSink(o Options) (*Sink, error) {
 	server, err := o.check()
 	if err != nil {

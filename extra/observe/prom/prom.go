@@ -123,7 +123,8 @@ type labelsKey struct {
 	third int // outcome, result or stage
 }
 
-// NewCollector makes a Collector. The caller registers it.
+// NewCollector makes a Collector. The caller registers it. An option out of range is
+// bale.ErrInvalid.
 func NewCollector(o Options) (*Collector, error) {
 	if o.MaxGroups < 0 {
 		return nil, fmt.Errorf("prom: %w: MaxGroups is %d, must be at least 1", bale.ErrInvalid, o.MaxGroups)

@@ -12,8 +12,12 @@ import (
 	"github.com/balekv/bale/extra/resilient"
 )
 
-// Hook is a redis.Hook. Make it with [New], and add it with the client's AddHook, before other
-// hooks that should run once for each try.
+// New returns a hook for a go-redis client's AddHook. Add it before other hooks that should run once
+// for each try.
+//
+// The Guard's Options.Failed should be resilient.StoreFailed. Turn off the client's own retries
+// (redis.Options.MaxRetries: -1), and let deadlines hold for its connections
+// (ContextTimeoutEnabled).
 //
 // Commands that only read, and writes that have the same effect when Redis does them twice, may be
 // retried: they are of kind resilient.Idempotent. All others are of kind resilient.Once: INCR, SET
@@ -23,20 +27,16 @@ import (
 //
 // Commands that wait for others (BLPOP, XREAD with BLOCK, WAIT, SUBSCRIBE) pass by the Guard, and so
 // do those by which a client makes its connections.
-type Hook struct{ guard *resilient.Guard }
+func New(g *resilient.Guard) redis.Hook { return &hook{g} }
 
-// New returns a Hook. The Guard's Options.Failed should be resilient.StoreFailed. Turn off the
-// client's own retries (redis.Options.MaxRetries: -1), and let deadlines hold for its connections
-// (ContextTimeoutEnabled).
-func New(g *resilient.Guard) *Hook { return &Hook{g} }
+type hook struct{ guard *resilient.Guard }
 
-// DialHook implements redis.Hook. Connections have the deadline of the command that needs them.
-func (h *Hook) DialHook(next redis.DialHook) redis.DialHook {
+// DialHook: connections have the deadline of the command that needs them.
+func (h *hook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
-// ProcessHook implements redis.Hook.
-func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		kind, passes := kindOf(cmd)
 		if passes {
@@ -46,8 +46,7 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook implements redis.Hook.
-func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		kind := resilient.Idempotent
 		for _, cmd := range cmds {
@@ -62,7 +61,7 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 // do makes a call behind the Guard. A missing key is no failure.
-func (h *Hook) do(ctx context.Context, kind resilient.Kind, cmds []redis.Cmder, call func(context.Context) error) error {
+func (h *hook) do(ctx context.Context, kind resilient.Kind, cmds []redis.Cmder, call func(context.Context) error) error {
 	made := false
 	missing, err := resilient.Do(ctx, h.guard, kind, func(ctx context.Context) (bool, error) {
 		if made {
