@@ -45,14 +45,23 @@ func Example() {
 		fmt.Println(e.Endpoint, e.Reason == resilient.Open, e.After > time.Second)
 	}
 	s := guard.Stats()
-	fmt.Println(s.Tries, "tries,", s.Failures, "failures,", s.Open, "refused, open:", s.State == resilient.Opened)
+	fmt.Println("the breaker is", s.State)
+	for outcome, n := range s.Calls() {
+		if n > 0 {
+			fmt.Println(outcome, n)
+		}
+	}
 	// Output:
 	// 42 <nil>
 	// no answer
 	// the breaker: closed to open
 	// no answer
 	// prices true true
-	// 4 tries, 3 failures, 2 refused, open: true
+	// the breaker is open
+	// tried 4
+	// failed 3
+	// retried 2
+	// rejected_open 2
 }
 
 func ExampleNewTransport() {

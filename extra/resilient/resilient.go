@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"sync"
 	"time"
@@ -111,6 +112,24 @@ type Stats struct {
 	Limit    int   // calls that may be in flight; 0 without a Limit
 	InFlight int   // counted with a Limit only
 	Waiting  int   // for their turn
+}
+
+// Calls are the counts by what became of calls, with names for labels. One call can count several
+// times: tried, failed and retried.
+func (s Stats) Calls() iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		for _, c := range []struct {
+			name string
+			n    uint64
+		}{
+			{"tried", s.Tries}, {"failed", s.Failures}, {"retried", s.Retries}, {"retry_denied", s.Denied}, {"rejected_open", s.Open},
+			{"rejected_full", s.Full}, {"rejected_late", s.Late}, {"hedged", s.Hedges}, {"hedge_won", s.Won},
+		} {
+			if !yield(c.name, c.n) {
+				return
+			}
+		}
+	}
 }
 
 // Stats returns what the Guard has done so far.

@@ -2,7 +2,9 @@ package otelbale_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -10,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/balekv/bale/extra/observe/otelbale"
+	"github.com/balekv/bale/extra/resilient"
 	"github.com/balekv/bale/stats"
 )
 
@@ -78,4 +81,59 @@ func ExampleSink() {
 	// Output:
 	// bale.plain.io 400
 	// bale.stored.io 100
+}
+
+// The calls to an endpoint behind a resilient.Guard, and the state of its breaker.
+func ExampleObserveGuard() {
+	ctx := context.Background()
+	reader := sdkmetric.NewManualReader() // or a periodic one with the exporter of OTLP
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	defer meter.Shutdown(ctx)
+
+	guard, err := resilient.New(resilient.Options{Breaker: resilient.Breaker{Failures: 0.5, Calls: 2}, Limit: resilient.Limit{Healthy: time.Second}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stop, err := otelbale.ObserveGuard("prices", guard.Stats, meter)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		resilient.Do(ctx, guard, resilient.Read, func(context.Context) (int, error) { return 0, errors.New("no answer") })
+	}
+
+	show := func() {
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(ctx, &all); err != nil {
+			fmt.Println(err)
+		}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				switch data := m.Data.(type) {
+				case metricdata.Gauge[int64]:
+					fmt.Println(m.Name, data.DataPoints[0].Value)
+				case metricdata.Sum[int64]:
+					for _, p := range data.DataPoints {
+						if outcome, _ := p.Attributes.Value("bale.outcome"); p.Value > 0 {
+							fmt.Println(m.Name, outcome.AsString(), p.Value)
+						}
+					}
+				}
+			}
+		}
+	}
+	show()
+	fmt.Println(stop())
+	show()
+	// Unordered output:
+	// bale.guard.calls tried 2
+	// bale.guard.calls failed 2
+	// bale.guard.calls rejected_open 1
+	// bale.guard.state 2
+	// bale.guard.limit 20
+	// bale.guard.in_flight 0
+	// bale.guard.waiting 0
+	// <nil>
 }

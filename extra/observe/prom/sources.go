@@ -127,14 +127,8 @@ func (c *Collector) poolMetrics(to chan<- prometheus.Metric, name string, s Pool
 
 // guardMetrics sends the figures of a Guard.
 func (c *Collector) guardMetrics(to chan<- prometheus.Metric, name string, s resilient.Stats) {
-	for _, calls := range []struct {
-		outcome string
-		n       uint64
-	}{
-		{"tried", s.Tries}, {"failed", s.Failures}, {"retried", s.Retries}, {"retry_denied", s.Denied}, {"rejected_open", s.Open}, {"rejected_full", s.Full},
-		{"rejected_late", s.Late}, {"hedged", s.Hedges}, {"hedge_won", s.Won},
-	} {
-		to <- prometheus.MustNewConstMetric(c.calls, prometheus.CounterValue, float64(calls.n), name, calls.outcome)
+	for outcome, n := range s.Calls() {
+		to <- prometheus.MustNewConstMetric(c.calls, prometheus.CounterValue, float64(n), name, outcome)
 	}
 	for desc, is := range map[*prometheus.Desc]int{c.state: int(s.State), c.limit: s.Limit, c.inFlight: s.InFlight, c.waiting: s.Waiting} {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(is), name)
