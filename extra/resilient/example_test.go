@@ -45,7 +45,7 @@ func Example() {
 		fmt.Println(e.Endpoint, e.Reason == resilient.Open, e.After > time.Second)
 	}
 	s := guard.Stats()
-	fmt.Println("the breaker is", s.State)
+	fmt.Println("the breaker is open:", s.State == resilient.Opened)
 	for outcome, n := range s.Calls() {
 		if n > 0 {
 			fmt.Println(outcome, n)
@@ -57,7 +57,7 @@ func Example() {
 	// the breaker: closed to open
 	// no answer
 	// prices true true
-	// the breaker is open
+	// the breaker is open: true
 	// tried 4
 	// failed 3
 	// retried 2
