@@ -317,7 +317,7 @@ func (s Server) slotTables(keys, structure int) int {
 func (s Server) bucketTable(keys int) int {
 	const bucketSize, perBucket = 64, 7
 	buckets := 1
-	for buckets*perBucket < keys {
+	for buckets <= (keys-1)/perBucket { // a product would overflow
 		buckets *= 2
 	}
 	if buckets == 1 {

@@ -284,6 +284,9 @@ func (s *Streams) announce(ctx context.Context, key string, e entry, swept bool)
 		var full bool
 		var err error
 		i.known, err = s.edit(ctx, key, nil, func(j *journal) bool {
+			if full = false; j.find(e.id) >= 0 {
+				return false // the answer to an earlier try was lost
+			}
 			if full = len(*j) >= maxEntries; !full {
 				*j = append(*j, e)
 			}

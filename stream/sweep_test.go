@@ -408,3 +408,41 @@ func TestFinalExpiryIsSentSoon(t *testing.T) {
 		}
 	})
 }
+
+// retrying is a Store whose client lost the answer to the first write of a journal and sent it
+// again, after another writer had written.
+type retrying struct {
+	bale.Store
+	other func()
+}
+
+func (r *retrying) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	ok, err := r.Store.Swap(ctx, key, old, value, ttl)
+	if other := r.other; other != nil && strings.HasSuffix(key, journalSuffix) {
+		r.other = nil
+		other()
+		return r.Store.Swap(ctx, key, old, value, ttl)
+	}
+	return ok, err
+}
+
+// TestAnnouncedOnce: an entry that is in the journal already is not added again, because a journal
+// with two is damaged.
+func TestAnnouncedOnce(t *testing.T) {
+	m := newMemory()
+	there := newStreams(t, m, Options{})
+	s := newStreams(t, &retrying{m, func() {
+		if i, err := there.announce(t.Context(), "v", entry{id: generation("OTHER")}, false); err != nil {
+			t.Error(err)
+		} else {
+			i.stop()
+		}
+	}}, Options{})
+	if _, err := s.PutReader(t.Context(), "v", strings.NewReader("value"), bale.Expiry{}); err != nil {
+		t.Fatal(err)
+	}
+	j, err := parseJournal(m.values["v"+journalSuffix])
+	if err != nil || len(j) != 1 {
+		t.Errorf("%d entries, %v", len(j), err)
+	}
+}

@@ -383,6 +383,22 @@ func TestHalves(t *testing.T) {
 
 var limits = values.Limits{Values: 1000, ValueSize: 1000, Seed: 1}
 
+// TestItemsAreBounded: a file of 34 MB, of empty objects, took 2 GB to be decoded.
+func TestItemsAreBounded(t *testing.T) {
+	defer func(n int) { maxItems = n }(maxItems)
+	maxItems = 100
+	limits := values.Limits{Values: 10, ValueSize: 1 << 20}
+	few, many := "["+strings.Repeat("{},", 40)+"{}]\n", "["+strings.Repeat("{},", 50)+"{}]\n"
+	if _, err := Load(t.Context(), "-", strings.NewReader(few), limits); err != nil {
+		t.Error(err)
+	}
+	for _, in := range []string{many, few + few} {
+		if _, err := Load(t.Context(), "-", strings.NewReader(in), limits); !errors.Is(err, values.ErrData) || !strings.Contains(err.Error(), "more than 100") {
+			t.Error(err)
+		}
+	}
+}
+
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) string {

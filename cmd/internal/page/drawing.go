@@ -169,7 +169,7 @@ func NiceStep(most float64, n int) (step float64, steps int) {
 			break
 		}
 	}
-	return step, int(most/step + 1e-9)
+	return step, int(min(most/step+1e-9, float64(n)))
 }
 
 // ByteStep is niceStep in the unit of most.

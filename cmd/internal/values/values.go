@@ -162,9 +162,6 @@ func (s *sample) check(v []byte, at place) error {
 }
 
 func (s *sample) add(v []byte, at place) error {
-	if err := s.ctx.Err(); err != nil {
-		return err
-	}
 	if s.seen++; s.seen == 1 {
 		s.firstJSON = v[0] == '{' || v[0] == '['
 		s.firstList = v[0] == '['
@@ -212,6 +209,9 @@ func (s *sample) lines(name string, r io.Reader) error {
 		return fmt.Errorf("%w: %s line %d is longer than %d bytes (a file holds one value on each line, a folder one in each file)", ErrData, name, n, s.limits.ValueSize)
 	}
 	for lines.Scan() {
+		if err := s.ctx.Err(); err != nil { // empty lines may have no end
+			return err
+		}
 		n++
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) > s.limits.ValueSize {
@@ -234,6 +234,9 @@ func (s *sample) lines(name string, r io.Reader) error {
 
 func (s *sample) folder(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if ended := s.ctx.Err(); ended != nil {
+			return ended
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrData, err)
 		}

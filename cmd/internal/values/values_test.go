@@ -48,6 +48,9 @@ func TestLoadEndsWithContext(t *testing.T) {
 	if _, err := Load(ctx, "-", endless, Limits{Values: 10, ValueSize: 10}); !errors.Is(err, context.Canceled) || n > 100 {
 		t.Errorf("%v after %d reads", err, n)
 	}
+	if _, err := Load(ctx, "-", strings.NewReader(strings.Repeat("\n", 1000)), Limits{Values: 10, ValueSize: 10}); !errors.Is(err, context.Canceled) {
+		t.Errorf("empty lines: %v", err)
+	}
 }
 
 type readerFunc func([]byte) (int, error)
