@@ -73,13 +73,20 @@ func (r *recording) end(ctx context.Context, err error) {
 }
 
 // ErrorClass returns the class under which a Recorder sees an error of bale's packages. For a
-// [KeyErrors] it is the class of the first error.
+// [KeyErrors] it is the class of the first error. An error with the method Class() stats.Class says
+// it itself.
 func ErrorClass(err error) stats.Class {
 	if err == nil {
 		return stats.OK
 	}
 	if many, ok := errors.AsType[KeyErrors](err); ok && len(many) > 0 {
 		err = many[0]
+	}
+	if classified, ok := errors.AsType[interface {
+		error
+		Class() stats.Class
+	}](err); ok {
+		return classified.Class()
 	}
 	for _, c := range []struct {
 		err   error

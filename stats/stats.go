@@ -128,11 +128,12 @@ const (
 	Server   // anything else between the program and Redis
 	Loader   // the loader failed
 	Dropped  // a full Batch dropped the value, as it was told to
+	Rejected // a policy refused the call before it was made, such as an open breaker
 
 	Classes = iota // how many there are
 )
 
-var classes = [Classes]string{"ok", "corrupt", "too_large", "unknown_dictionary", "unknown_algorithm", "invalid", "codec", "canceled", "timeout", "server", "loader", "dropped"}
+var classes = [Classes]string{"ok", "corrupt", "too_large", "unknown_dictionary", "unknown_algorithm", "invalid", "codec", "canceled", "timeout", "server", "loader", "dropped", "rejected"}
 
 // String is the class's name, a word for labels.
 func (c Class) String() string { return name(classes[:], int(c), "class") }

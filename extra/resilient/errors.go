@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/balekv/bale/stats"
 )
 
 // ErrRejected is the class of all [RejectedError] values.
@@ -45,6 +47,9 @@ func (e *RejectedError) Error() string {
 	}
 	return fmt.Sprintf("resilient: %q: %v: %v%s", e.Endpoint, ErrRejected, e.Reason, after)
 }
+
+// Class returns stats.Rejected, under which a Recorder sees it.
+func (e *RejectedError) Class() stats.Class { return stats.Rejected }
 
 // Unwrap returns ErrRejected.
 func (e *RejectedError) Unwrap() error { return ErrRejected }

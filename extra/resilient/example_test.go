@@ -42,7 +42,7 @@ func Example() {
 
 	_, err = resilient.Do(ctx, guard, resilient.Read, func(context.Context) (int, error) { return 42, nil })
 	if e, ok := errors.AsType[*resilient.RejectedError](err); ok && errors.Is(err, resilient.ErrRejected) {
-		fmt.Println(e.Endpoint, e.Reason == resilient.Open, e.After > time.Second)
+		fmt.Println(e.Endpoint, e.Reason == resilient.Open, e.After > time.Second, e.Class())
 	}
 	s := guard.Stats()
 	fmt.Println("the breaker is open:", s.State == resilient.Opened)
@@ -56,7 +56,7 @@ func Example() {
 	// no answer
 	// the breaker: closed to open
 	// no answer
-	// prices true true
+	// prices true true rejected
 	// the breaker is open: true
 	// tried 4
 	// failed 3

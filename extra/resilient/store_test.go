@@ -18,6 +18,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/stats"
 	"github.com/balekv/bale/testkit/storetest"
 )
 
@@ -132,6 +133,8 @@ func TestDeadRedis(t *testing.T) {
 	}
 	if _, err := cache.Get(t.Context(), "k"); !errors.Is(err, ErrRejected) && !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
+	} else if got := bale.ErrorClass(err); errors.Is(err, ErrRejected) != (got == stats.Rejected) {
+		t.Errorf("%v is %v", err, got)
 	}
 	resume()
 	until("back", func() bool {
