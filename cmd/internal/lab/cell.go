@@ -312,7 +312,7 @@ func (c *cell) result(cores int) outcome.Cell {
 	of := func(figure func(outcome.Round) float64) outcome.Estimate { return estimate(c.rounds, figure) }
 	out := outcome.Cell{
 		Identity: c.identity(),
-		Values:   len(c.data.Raw), RawBytes: c.data.RawBytes(), PlainBytes: c.plain, StoredBytes: c.stored,
+		Values:   len(c.data.Raw), RawBytes: c.data.RawBytes(), PlainBytes: c.plain, StoredBytes: c.stored, Unstable: c.unstable,
 		RedisBytesPerKey: c.perKey, MemoryUsagePerKey: c.usageKey, Keys: c.keys,
 		Operations:   c.operations,
 		OpsPerSecond: of(func(r outcome.Round) float64 { return r.OpsPerSecond }),

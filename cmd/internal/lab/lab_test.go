@@ -363,6 +363,39 @@ func TestAlternatingValues(t *testing.T) {
 	}
 }
 
+// TestUnstableEncodings: a codec that encodes a map in any order is found, and named once.
+func TestUnstableEncodings(t *testing.T) {
+	server, err := OpenEmbedded(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	c := config(t, "none")
+	c.Concurrency, c.Codecs = []int{1, 2}, []string{"json", "gob"}
+	c.Datasets, err = dataset.Open(t.Context(), dataset.Options{Builtin: []string{"profiles"}, Tracks: []string{dataset.Typed, dataset.Dynamic}, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Measure(t.Context(), []*Server{server}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cell := range r.Cells {
+		if want := cell.Codec == "gob" && cell.Track == dataset.Dynamic; cell.Unstable != want {
+			t.Errorf("%s, %s: %v", cell.Codec, cell.Track, cell.Unstable)
+		}
+	}
+	named := 0
+	for _, w := range r.Warnings() {
+		if strings.HasPrefix(w, "gob of profiles (dynamic): two encodings of the same value differ") {
+			named++
+		}
+	}
+	if named != 1 {
+		t.Errorf("%q", r.Warnings())
+	}
+}
+
 // liar returns another value than was written, now and then.
 type liar struct {
 	bale.Store

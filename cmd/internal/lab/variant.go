@@ -35,6 +35,7 @@ type variant struct {
 	recorder   stats.Recorder // nil for none
 	plainOf    [][]byte       // each value, serialized
 	plain      int64
+	unstable   bool     // two encodings of a value differ
 	packed     [][]byte // each value as it is stored
 	stored     int64
 	keys       int
@@ -165,6 +166,10 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 	return nil
 }
 
+// encodedTwice is how many values are serialized twice, to find out whether that gives the same
+// bytes.
+const encodedTwice = 100
+
 // fill stores every value on the server with the widest link, measures the memory that Redis takes
 // for it, and verifies that each comes back.
 func (r *run) fill(ctx context.Context, v *variant) error {
@@ -177,6 +182,13 @@ func (r *run) fill(ctx context.Context, v *variant) error {
 		plain, err := v.coder.Encode(nil, i)
 		if err != nil {
 			return fmt.Errorf("serialize value %d: %w", i, err)
+		}
+		if i < encodedTwice && !v.unstable {
+			again, err := v.coder.Encode(nil, i)
+			if err != nil {
+				return fmt.Errorf("serialize value %d: %w", i, err)
+			}
+			v.unstable = !bytes.Equal(again, plain)
 		}
 		packed, err := v.packer.Pack(nil, plain)
 		if err != nil {

@@ -8,6 +8,8 @@ package outcome
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,6 +138,9 @@ type Cell struct {
 	StoredBytes int64   `json:"stored_bytes"` // packed; without the dictionary
 	Ratio       float64 `json:"ratio"`        // RawBytes / StoredBytes
 
+	// Unstable says that the codec encodes the same value in different ways, as some do with maps.
+	Unstable bool `json:"unstable,omitempty"`
+
 	// RedisBytesPerKey is the difference of used_memory over Keys keys, divided by them: value,
 	// key, table, and the dictionary, if there is one. Null for the embedded server, which has no
 	// such figure.
@@ -232,6 +237,15 @@ func (r *Run) Warnings() (all []string) {
 	}
 	if e.Interrupted {
 		all = append(all, fmt.Sprintf("INTERRUPTED: these are figures of %d of %d rounds, for %d of %d cells", e.Rounds, e.Planned, len(r.Cells), len(r.Cells)+e.CellsLeftOut))
+	}
+	unstable := map[string][]string{} // codecs, by their set
+	for _, c := range r.Cells {
+		if set := c.Dataset + " (" + c.Track + ")"; c.Unstable && !slices.Contains(unstable[set], c.Codec) {
+			unstable[set] = append(unstable[set], c.Codec)
+		}
+	}
+	for _, set := range slices.Sorted(maps.Keys(unstable)) {
+		all = append(all, fmt.Sprintf("%s of %s: two encodings of the same value differ; a program that compares stored bytes sees changes where there are none", strings.Join(unstable[set], ", "), set))
 	}
 	return all
 }
