@@ -371,7 +371,7 @@ func TestUnstableEncodings(t *testing.T) {
 	}
 	defer server.Close()
 	c := config(t, "none")
-	c.Concurrency, c.Codecs = []int{1, 2}, []string{"json", "gob"}
+	c.Concurrency, c.Codecs = []int{1, 2}, []string{"json", "cbor"}
 	c.Datasets, err = dataset.Open(t.Context(), dataset.Options{Builtin: []string{"profiles"}, Tracks: []string{dataset.Typed, dataset.Dynamic}, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -381,13 +381,13 @@ func TestUnstableEncodings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cell := range r.Cells {
-		if want := cell.Codec == "gob" && cell.Track == dataset.Dynamic; cell.Unstable != want {
-			t.Errorf("%s, %s: %v", cell.Codec, cell.Track, cell.Unstable)
+		if want := cell.Codec == "cbor" && cell.Track == dataset.Dynamic; cell.Unstable != want {
+			t.Errorf("%s, %s: %v, %s", cell.Codec, cell.Track, cell.Unstable, cell.Error)
 		}
 	}
 	named := 0
 	for _, w := range r.Warnings() {
-		if strings.HasPrefix(w, "gob of profiles (dynamic): two encodings of the same value differ") {
+		if strings.HasPrefix(w, "cbor of profiles (dynamic): two encodings of the same value differ") {
 			named++
 		}
 	}
