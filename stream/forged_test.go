@@ -276,13 +276,17 @@ func TestForgedFullJournal(t *testing.T) {
 			}
 			return count(op, key)
 		}
-		s := newStreams(t, m, Options{})
+		s := newStreams(t, struct{ bale.Store }{m}, Options{}) // without PTTL, by which Repair would find the chunk
 		m.values["v"] = there.append(nil)
 		m.values[there.ChunkKey("v", 0)] = []byte("x")
+		m.ends[there.ChunkKey("v", 0)] = time.Now().Add(time.Hour)
 		m.values["v"+journalSuffix] = forged.stored()
 		err := run(s)
 		if n := commands.Load(); n > mostCommands || err != nil {
 			t.Errorf("%s: %d commands, and %v", do, n, err)
+		}
+		if end, expires := m.ends[there.ChunkKey("v", 0)]; do == "repair" && expires {
+			t.Errorf("the value's chunk was not mended: it expires at %v", end)
 		}
 	}
 }

@@ -432,6 +432,15 @@ func (s *Streams) sweep(ctx context.Context, key string, stored []byte) (r Repai
 	if err != nil {
 		return r, fmt.Errorf("journal %s: %w", key+journalSuffix, err)
 	}
+	slices.SortStableFunc(j, func(a, b entry) int { // marked ones last: to mend takes room in the journal
+		switch {
+		case a.marked == b.marked:
+			return 0
+		case a.marked:
+			return 1
+		}
+		return -1
+	})
 	for _, e := range j {
 		_, err := s.store.Get(ctx, e.aliveKey(key))
 		if err == nil {
