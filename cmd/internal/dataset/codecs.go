@@ -27,6 +27,7 @@ func CodecInfos() []CodecInfo {
 		{"go-json", "github.com/goccy/go-json", "JSON", "", true, true},
 		{"sonic", "github.com/bytedance/sonic", "JSON, compiled while it runs", "", true, true},
 		{"easyjson", "github.com/mailru/easyjson", "JSON, generated code", "", true, false},
+		{"binary", "", "codec.Binary with methods written by hand", "", true, false},
 		{"msgpack", "github.com/vmihailenco/msgpack/v5", "MessagePack", "", true, true},
 		{"shamaton", "github.com/shamaton/msgpack/v2", "MessagePack", "", true, true},
 		{"msgp", "github.com/tinylib/msgp", "MessagePack, generated code", "", true, false},

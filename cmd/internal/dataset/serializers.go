@@ -19,6 +19,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/balekv/bale/cmd/internal/dataset/shop/wire"
 	"github.com/balekv/bale/codec"
 )
 
@@ -228,6 +229,17 @@ func (tinylib[T, P]) decode(src []byte, v *T) error {
 	return err
 }
 
+// handwritten is code that somebody wrote for the type, through bale's own codec.
+type handwritten[T any, P code[T]] struct{}
+
+func (handwritten[T, P]) append(dst []byte, v *T) ([]byte, error) {
+	return codec.Binary[wire.Value[T, P], *wire.Value[T, P]]{}.Append(dst, wire.Value[T, P]{V: v})
+}
+
+func (handwritten[T, P]) decode(src []byte, v *T) error {
+	return codec.Binary[wire.Value[T, P], *wire.Value[T, P]]{}.Decode(src, &wire.Value[T, P]{V: v})
+}
+
 // fxamacker is fxamacker/cbor.
 type fxamacker[T any] struct {
 	enc cbor.UserBufferEncMode
@@ -268,9 +280,9 @@ func (google[M, PM]) append(dst []byte, v *M) ([]byte, error) {
 
 func (google[M, PM]) decode(src []byte, v *M) error { return proto.Unmarshal(src, PM(v)) }
 
-// code is what is generated for a type.
+// code is what is generated or written by hand for a type.
 type code[T any] interface {
-	*T
+	wire.Fields[T]
 	easyjson.Marshaler
 	easyjson.Unmarshaler
 	msgp.Marshaler

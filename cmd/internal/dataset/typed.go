@@ -105,6 +105,7 @@ func newGenerated[M, T any, P code[T], PM message[M]](name string, values []T) (
 		return nil, err
 	}
 	d.coders["easyjson"] = func() (Coder, error) { return typed[T]{easy[T, P]{}, values, sameGo[T]}, nil }
+	d.coders["binary"] = func() (Coder, error) { return typed[T]{handwritten[T, P]{}, values, sameGo[T]}, nil }
 	d.coders["msgp"] = func() (Coder, error) { return typed[T]{tinylib[T, P]{}, values, sameGo[T]}, nil }
 	// A program that uses protocol buffers holds messages: they are made once, which takes seconds
 	// for large sets, and not measured.

@@ -64,7 +64,7 @@ func All() []Study {
 	return []Study{
 		{"serializers", "JSON libraries, MessagePack, CBOR, protocol buffers, gob, through Redis: time and size", "Which serializer takes the least time, and which the fewest bytes?", []string{
 			"--builtin", "profiles,fields100", "--track", "typed,dynamic",
-			"--codec", "json,json2,go-json,sonic,easyjson,gob,msgpack,shamaton,msgp,cbor,protobuf",
+			"--codec", "json,json2,go-json,sonic,easyjson,gob,msgpack,shamaton,msgp,binary,cbor,protobuf",
 			"--compress", "none,zstd:3+dict", "--concurrency", "64",
 		}, serializers},
 		{"compressors", "snappy, s2, lz4, gzip and zstd, with and without a dictionary, by kind of data", "Which compressor makes which kind of data smallest, and what does that cost?", []string{

@@ -2,7 +2,11 @@
 
 package shop
 
-import "time"
+import (
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/dataset/shop/wire"
+)
 
 //msgp:tag json
 //msgp:newtime
@@ -20,6 +24,19 @@ type Fields10 struct {
 	AccountStatus    string    `json:"account_status" msgpack:"account_status"`
 	AccountScore     float64   `json:"account_score" msgpack:"account_score"`
 	AccountQuantity  int32     `json:"account_quantity" msgpack:"account_quantity"`
+}
+
+func (v *Fields10) Fields(c *wire.Coder) {
+	c.String(&v.AccountName)
+	wire.Int(c, &v.AccountCount)
+	c.Float(&v.AccountAmount)
+	c.Bool(&v.AccountActive)
+	c.Time(&v.AccountUpdatedAt)
+	v.AccountPlace.Fields(c)
+	c.Strings(&v.AccountLabels)
+	c.String(&v.AccountStatus)
+	c.Float(&v.AccountScore)
+	wire.Int(c, &v.AccountQuantity)
 }
 
 // Fields100 has 100 fields.
@@ -126,6 +143,109 @@ type Fields100 struct {
 	BannerQuantity   int32     `json:"banner_quantity" msgpack:"banner_quantity"`
 }
 
+func (v *Fields100) Fields(c *wire.Coder) {
+	c.String(&v.AccountName)
+	wire.Int(c, &v.AccountCount)
+	c.Float(&v.AccountAmount)
+	c.Bool(&v.AccountActive)
+	c.Time(&v.AccountUpdatedAt)
+	v.AccountPlace.Fields(c)
+	c.Strings(&v.AccountLabels)
+	c.String(&v.AccountStatus)
+	c.Float(&v.AccountScore)
+	wire.Int(c, &v.AccountQuantity)
+	c.String(&v.AddressName)
+	wire.Int(c, &v.AddressCount)
+	c.Float(&v.AddressAmount)
+	c.Bool(&v.AddressActive)
+	c.Time(&v.AddressUpdatedAt)
+	v.AddressPlace.Fields(c)
+	c.Strings(&v.AddressLabels)
+	c.String(&v.AddressStatus)
+	c.Float(&v.AddressScore)
+	wire.Int(c, &v.AddressQuantity)
+	c.String(&v.AgentName)
+	wire.Int(c, &v.AgentCount)
+	c.Float(&v.AgentAmount)
+	c.Bool(&v.AgentActive)
+	c.Time(&v.AgentUpdatedAt)
+	v.AgentPlace.Fields(c)
+	c.Strings(&v.AgentLabels)
+	c.String(&v.AgentStatus)
+	c.Float(&v.AgentScore)
+	wire.Int(c, &v.AgentQuantity)
+	c.String(&v.AlbumName)
+	wire.Int(c, &v.AlbumCount)
+	c.Float(&v.AlbumAmount)
+	c.Bool(&v.AlbumActive)
+	c.Time(&v.AlbumUpdatedAt)
+	v.AlbumPlace.Fields(c)
+	c.Strings(&v.AlbumLabels)
+	c.String(&v.AlbumStatus)
+	c.Float(&v.AlbumScore)
+	wire.Int(c, &v.AlbumQuantity)
+	c.String(&v.ArticleName)
+	wire.Int(c, &v.ArticleCount)
+	c.Float(&v.ArticleAmount)
+	c.Bool(&v.ArticleActive)
+	c.Time(&v.ArticleUpdatedAt)
+	v.ArticlePlace.Fields(c)
+	c.Strings(&v.ArticleLabels)
+	c.String(&v.ArticleStatus)
+	c.Float(&v.ArticleScore)
+	wire.Int(c, &v.ArticleQuantity)
+	c.String(&v.AssetName)
+	wire.Int(c, &v.AssetCount)
+	c.Float(&v.AssetAmount)
+	c.Bool(&v.AssetActive)
+	c.Time(&v.AssetUpdatedAt)
+	v.AssetPlace.Fields(c)
+	c.Strings(&v.AssetLabels)
+	c.String(&v.AssetStatus)
+	c.Float(&v.AssetScore)
+	wire.Int(c, &v.AssetQuantity)
+	c.String(&v.AuctionName)
+	wire.Int(c, &v.AuctionCount)
+	c.Float(&v.AuctionAmount)
+	c.Bool(&v.AuctionActive)
+	c.Time(&v.AuctionUpdatedAt)
+	v.AuctionPlace.Fields(c)
+	c.Strings(&v.AuctionLabels)
+	c.String(&v.AuctionStatus)
+	c.Float(&v.AuctionScore)
+	wire.Int(c, &v.AuctionQuantity)
+	c.String(&v.AuthorName)
+	wire.Int(c, &v.AuthorCount)
+	c.Float(&v.AuthorAmount)
+	c.Bool(&v.AuthorActive)
+	c.Time(&v.AuthorUpdatedAt)
+	v.AuthorPlace.Fields(c)
+	c.Strings(&v.AuthorLabels)
+	c.String(&v.AuthorStatus)
+	c.Float(&v.AuthorScore)
+	wire.Int(c, &v.AuthorQuantity)
+	c.String(&v.BadgeName)
+	wire.Int(c, &v.BadgeCount)
+	c.Float(&v.BadgeAmount)
+	c.Bool(&v.BadgeActive)
+	c.Time(&v.BadgeUpdatedAt)
+	v.BadgePlace.Fields(c)
+	c.Strings(&v.BadgeLabels)
+	c.String(&v.BadgeStatus)
+	c.Float(&v.BadgeScore)
+	wire.Int(c, &v.BadgeQuantity)
+	c.String(&v.BannerName)
+	wire.Int(c, &v.BannerCount)
+	c.Float(&v.BannerAmount)
+	c.Bool(&v.BannerActive)
+	c.Time(&v.BannerUpdatedAt)
+	v.BannerPlace.Fields(c)
+	c.Strings(&v.BannerLabels)
+	c.String(&v.BannerStatus)
+	c.Float(&v.BannerScore)
+	wire.Int(c, &v.BannerQuantity)
+}
+
 // Fields1000 has 1,000 fields in ten groups.
 type Fields1000 struct {
 	Billing   Fields100 `json:"billing" msgpack:"billing"`
@@ -138,4 +258,17 @@ type Fields1000 struct {
 	Returns   Fields100 `json:"returns" msgpack:"returns"`
 	Stock     Fields100 `json:"stock" msgpack:"stock"`
 	Support   Fields100 `json:"support" msgpack:"support"`
+}
+
+func (v *Fields1000) Fields(c *wire.Coder) {
+	v.Billing.Fields(c)
+	v.Catalog.Fields(c)
+	v.Customer.Fields(c)
+	v.Delivery.Fields(c)
+	v.Loyalty.Fields(c)
+	v.Marketing.Fields(c)
+	v.Payment.Fields(c)
+	v.Returns.Fields(c)
+	v.Stock.Fields(c)
+	v.Support.Fields(c)
 }

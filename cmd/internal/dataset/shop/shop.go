@@ -3,7 +3,8 @@
 // chosen size are [Listing]s. [Fields10], [Fields100] and [Fields1000] are structs with 10, 100 and
 // 1,000 fields of mixed types, the last one in groups. Package flat has 1,000 fields in a row.
 //
-// The code of easyjson and tinylib/msgp beside them is generated, and package shoppb has the same
+// The code of easyjson and tinylib/msgp beside them is generated, the methods Fields are for the
+// binary form of package wire, which is written by hand, and package shoppb has the same
 // messages as protocol buffers. No type has a method that another library would use (MarshalJSON
 // and similar ones): otherwise that library would measure the first one twice.
 package shop

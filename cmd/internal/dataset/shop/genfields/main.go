@@ -25,17 +25,17 @@ notice offer office order owner package page parcel partner payment permit perso
 promotion rating refund region report review route session shipment store`
 
 // kinds are the types of fields, in turns.
-var kinds = []struct{ name, json, typ, proto string }{
-	{"Name", "name", "string", "string"},
-	{"Count", "count", "int64", "int64"},
-	{"Amount", "amount", "float64", "double"},
-	{"Active", "active", "bool", "bool"},
-	{"UpdatedAt", "updated_at", "time.Time", "google.protobuf.Timestamp"},
-	{"Place", "place", "Place", "Place"},
-	{"Labels", "labels", "[]string", "repeated string"},
-	{"Status", "status", "string", "string"},
-	{"Score", "score", "float64", "double"},
-	{"Quantity", "quantity", "int32", "int32"},
+var kinds = []struct{ name, json, typ, proto, wire string }{
+	{"Name", "name", "string", "string", "c.String(&v.%s)"},
+	{"Count", "count", "int64", "int64", "wire.Int(c, &v.%s)"},
+	{"Amount", "amount", "float64", "double", "c.Float(&v.%s)"},
+	{"Active", "active", "bool", "bool", "c.Bool(&v.%s)"},
+	{"UpdatedAt", "updated_at", "time.Time", "google.protobuf.Timestamp", "c.Time(&v.%s)"},
+	{"Place", "place", "Place", "Place", "v.%s.Fields(c)"},
+	{"Labels", "labels", "[]string", "repeated string", "c.Strings(&v.%s)"},
+	{"Status", "status", "string", "string", "c.String(&v.%s)"},
+	{"Score", "score", "float64", "double", "c.Float(&v.%s)"},
+	{"Quantity", "quantity", "int32", "int32", "wire.Int(c, &v.%s)"},
 }
 
 // groups are the fields of a struct with 1,000 fields, of 100 each: generated code for 1,000 fields
@@ -59,7 +59,7 @@ func main() {
 
 func write() error {
 	var code, flat, messages bytes.Buffer
-	fmt.Fprintf(&code, "%spackage shop\n\nimport \"time\"\n\n//msgp:tag json\n//msgp:newtime\n//msgp:timezone utc\n", notice)
+	fmt.Fprintf(&code, "%spackage shop\n\nimport (\n\"time\"\n\n\"github.com/balekv/bale/cmd/internal/dataset/shop/wire\"\n)\n\n//msgp:tag json\n//msgp:newtime\n//msgp:timezone utc\n", notice)
 	fmt.Fprintf(&flat, "%s// Package flat has a struct with 1,000 fields in a row, for codecs that reflect.\npackage flat\n\nimport (\n\"time\"\n\n\"github.com/balekv/bale/cmd/internal/dataset/shop\"\n)\n", notice)
 	fmt.Fprintf(&messages, "%ssyntax = \"proto3\";\n\npackage shop;\n\nimport \"google/protobuf/timestamp.proto\";\nimport \"shop.proto\";\n\noption go_package = \"github.com/balekv/bale/cmd/internal/dataset/shop/shoppb\";\n", notice)
 	for _, n := range []int{10, 100} {
@@ -68,11 +68,13 @@ func write() error {
 	fields(&flat, new(bytes.Buffer), 1000, "shop.")
 	fmt.Fprintf(&code, "\n// Fields1000 has 1,000 fields in ten groups.\ntype Fields1000 struct {\n")
 	fmt.Fprintf(&messages, "\nmessage Fields1000 {\n")
+	var parts bytes.Buffer
 	for i, group := range strings.Fields(groups) {
 		fmt.Fprintf(&code, "\t%s Fields100 `json:%q msgpack:%q`\n", title(group), group, group)
 		fmt.Fprintf(&messages, "  Fields100 %s = %d;\n", group, i+1)
+		fmt.Fprintf(&parts, "v.%s.Fields(c)\n", title(group))
 	}
-	code.WriteString("}\n")
+	fmt.Fprintf(&code, "}\n\nfunc (v *Fields1000) Fields(c *wire.Coder) {\n%s}\n", &parts)
 	messages.WriteString("}\n")
 	err := os.WriteFile(filepath.Join("shoppb", "fields.proto"), messages.Bytes(), 0o644)
 	for path, b := range map[string][]byte{"fields.go": code.Bytes(), filepath.Join("flat", "fields.go"): flat.Bytes()} {
@@ -87,6 +89,7 @@ func fields(code, messages *bytes.Buffer, n int, prefix string) {
 	words := strings.Fields(things)
 	fmt.Fprintf(code, "\n// Fields%d has %d fields.\ntype Fields%d struct {\n", n, n, n)
 	fmt.Fprintf(messages, "\nmessage Fields%d {\n", n)
+	var calls bytes.Buffer
 	for i := range n {
 		kind, thing := kinds[i%len(kinds)], words[i/len(kinds)]
 		name, typ := thing+"_"+kind.json, kind.typ
@@ -95,8 +98,12 @@ func fields(code, messages *bytes.Buffer, n int, prefix string) {
 		}
 		fmt.Fprintf(code, "\t%s%s %s `json:%q msgpack:%q`\n", title(thing), kind.name, typ, name, name)
 		fmt.Fprintf(messages, "  %s %s = %d;\n", kind.proto, name, i+1)
+		fmt.Fprintf(&calls, kind.wire+"\n", title(thing)+kind.name)
 	}
 	code.WriteString("}\n")
+	if prefix == "" { // the flat one is for codecs that reflect
+		fmt.Fprintf(code, "\nfunc (v *Fields%d) Fields(c *wire.Coder) {\n%s}\n", n, &calls)
+	}
 	messages.WriteString("}\n")
 }
 
