@@ -192,9 +192,9 @@ func (e *errLoad) Unwrap() error { return e.err }
 // limit the load to one process, load values ahead of their expiry, cache misses, and return old
 // values when no new one comes.
 //
-// The loader's context carries the context values of its first caller. It ends when all callers have
-// left, or with LoadOptions.Timeout. A load whose callers left with an old value continues. If a
-// loader panics, its callers get a [codec.PanicError] with the stack. A loader's error comes back
+// The loader's context carries the context values of its first caller. It ends when all callers
+// have left, or with LoadOptions.Timeout. A load whose callers left with an old value continues. If
+// a loader panics, its callers get a [codec.PanicError] with the stack. A loader's error comes back
 // in a [KeyError].
 //
 // A failing cache never keeps a value from callers. If Redis cannot be read, or the value there

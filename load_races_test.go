@@ -723,8 +723,8 @@ func TestForeignLock(t *testing.T) {
 	}
 }
 
-// TestLockThatLosesItsExpiry: a forged lock that expires at first, and then no more, holds a load up
-// for two times Lock at most. Redis is asked once each time.
+// TestLockThatLosesItsExpiry: a forged lock that expires at first, and then no more, holds a load
+// up for two times Lock at most. Redis is asked once each time.
 func TestLockThatLosesItsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lock = 2 * time.Second

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// GetOrLoadMany is [Cache.GetOrLoad] for many keys: it reads them at once, and calls the loader once
-// for all that miss. It waits for loads of these keys that are in flight. With LoadOptions.Lock
-// it also waits for those of other processes; if such a load fails, it loads that key alone.
-// Loads ahead of expiry also share one call.
+// GetOrLoadMany is [Cache.GetOrLoad] for many keys: it reads them at once, and calls the loader
+// once for all that miss. It waits for loads of these keys that are in flight. With
+// LoadOptions.Lock it also waits for those of other processes; if such a load fails, it loads that
+// key alone. Loads ahead of expiry also share one call.
 //
 // The loader returns the values of the keys it found, in a map that it leaves to the Cache. A key
 // without a value is a miss, like ErrNotFound. With a [KeyErrors] only the keys in it have failed.

@@ -57,8 +57,8 @@ func (JSON[T]) Decode(src []byte, v *T) error { return json.Unmarshal(src, v) }
 
 // Gob encodes with encoding/gob, each value on its own. It is only for values that nobody else can
 // write: encoding/gob is not hardened against forged bytes. 76 bytes allocate 640 MiB for a map
-// (golang/go#79539). A type that contains itself can overflow the stack, which ends the program. Use
-// another codec where somebody else may write.
+// (golang/go#79539). A type that contains itself can overflow the stack, which ends the program.
+// Use another codec where somebody else may write.
 //
 // Each value repeats the description of its type: several times the size of JSON for small values,
 // which only a dictionary takes back.

@@ -338,8 +338,8 @@ func TestPollsOnceEachGrace(t *testing.T) {
 	}
 }
 
-// TestPollsNoOftener: a registry with a forged grace period does not make programs ask without rest.
-// A program that wants to may.
+// TestPollsNoOftener: a registry with a forged grace period does not make programs ask without
+// rest. A program that wants to may.
 func TestPollsNoOftener(t *testing.T) {
 	for _, test := range []struct {
 		declared, poll, least time.Duration

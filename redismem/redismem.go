@@ -259,8 +259,8 @@ func (s Server) table(keys int) int {
 }
 
 // Tables is the allocation for both hash tables of a database: one of all keys, one of the keys
-// that expire. A table has 8 bytes per bucket. The number of buckets is a power of two, at least the
-// number of keys. While a table grows, its predecessor of half the size exists as well. A table
+// that expire. A table has 8 bytes per bucket. The number of buckets is a power of two, at least
+// the number of keys. While a table grows, its predecessor of half the size exists as well. A table
 // keeps its buckets until nine in ten are empty.
 //
 // Redis 8.2 takes 16 bytes more for each key that shares a bucket. Valkey 9.1 has buckets of 64

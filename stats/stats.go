@@ -66,7 +66,8 @@ func (e *Event) Total() time.Duration {
 // Op is a kind of operation.
 type Op uint8
 
-// The operations. The numbers are part of the file format of package eventfile: appended, never changed.
+// The operations. The numbers are part of the file format of package eventfile: appended, never
+// changed.
 const (
 	Get Op = iota
 	Set

@@ -253,8 +253,8 @@ func TestJournalIsFull(t *testing.T) {
 	}
 }
 
-// TestForgedFullJournal: a full journal, one of whose entries is for the value itself and marked, is
-// a bounded number of commands: what a sweeper mends needs an entry of its own, and has no room.
+// TestForgedFullJournal: a full journal, one of whose entries is for the value itself and marked,
+// is a bounded number of commands: what a sweeper mends needs an entry of its own, and has no room.
 func TestForgedFullJournal(t *testing.T) {
 	there := Manifest{Info{Size: 100, Stored: 100, Chunks: 1}, generation("X")}
 	forged := journal{{id: there.Generation, chunks: 1, marked: true}}

@@ -9,8 +9,8 @@ import (
 )
 
 // transaction follows a transaction by hand: MULTI, commands and EXEC, each sent as a command of
-// its own on one Conn or Tx, or all in one pipeline. The reply of EXEC names no keys, and the queued
-// commands do. Commands that it cannot see are missing, and then there are more replies than
+// its own on one Conn or Tx, or all in one pipeline. The reply of EXEC names no keys, and the
+// queued commands do. Commands that it cannot see are missing, and then there are more replies than
 // commands.
 type transaction struct {
 	on     atomic.Bool // since MULTI

@@ -11,9 +11,9 @@ import (
 // Retry tries failed calls again, unless they are of kind [Once].
 //
 // Before a retry it waits a random time between zero and Delay, doubled with each try, up to
-// MaxDelay ("full jitter"), and no shorter than an error with the method RetryAfter() time.Duration says, such as that of an HTTP
-// response with the header Retry-After. It does not begin to
-// wait if the time would be over before the next try.
+// MaxDelay ("full jitter"), and no shorter than an error with the method RetryAfter() time.Duration
+// says, such as that of an HTTP response with the header Retry-After. It does not begin to wait if
+// the time would be over before the next try.
 //
 // A budget keeps retries from adding to an overload: each success earns Budget tokens, and each
 // retry takes one before it waits.

@@ -1,6 +1,6 @@
-// Package eventfile keeps operations in compact files: some 20 bytes an event. [NewWriter] makes the
-// sink of a stats.Ring, and [Read] reads its file. bale stats sums up such files. No event contains a
-// key or a value. Later versions read the files of earlier ones.
+// Package eventfile keeps operations in compact files: some 20 bytes an event. [NewWriter] makes
+// the sink of a stats.Ring, and [Read] reads its file. bale stats sums up such files. No event
+// contains a key or a value. Later versions read the files of earlier ones.
 package eventfile
 
 import (

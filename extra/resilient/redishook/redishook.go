@@ -12,8 +12,8 @@ import (
 	"github.com/balekv/bale/extra/resilient"
 )
 
-// New returns a hook for a go-redis client's AddHook. Add it before other hooks that should run once
-// for each try.
+// New returns a hook for a go-redis client's AddHook. Add it before other hooks that should run
+// once for each try.
 //
 // The Guard's Options.Failed should be resilient.StoreFailed. Turn off the client's own retries
 // (redis.Options.MaxRetries: -1), and let deadlines hold for its connections
@@ -25,8 +25,8 @@ import (
 // After a retry, a write's answer can differ from that of one try: the second DEL counts no keys.
 // Nothing is hedged, because a command holds one reply.
 //
-// Commands that wait for others (BLPOP, XREAD with BLOCK, WAIT, SUBSCRIBE) pass by the Guard, and so
-// do those by which a client makes its connections.
+// Commands that wait for others (BLPOP, XREAD with BLOCK, WAIT, SUBSCRIBE) pass by the Guard, and
+// so do those by which a client makes its connections.
 func New(g *resilient.Guard) redis.Hook { return &hook{g} }
 
 type hook struct{ guard *resilient.Guard }
