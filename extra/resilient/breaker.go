@@ -44,7 +44,8 @@ func (b *Breaker) complete() error {
 	if (b.Slow > 0) != (b.SlowShare > 0) {
 		return fmt.Errorf("%+v: Slow and SlowShare need each other", *b)
 	}
-	b.Window, b.Calls, b.Probes = or(b.Window, 10*time.Second), or(b.Calls, 20), or(b.Probes, 3)
+	b.Window = max(parts, or(b.Window, 10*time.Second)) // a part has at least 1 ns
+	b.Calls, b.Probes = or(b.Calls, 20), or(b.Probes, 3)
 	b.Open = or(b.Open, 2*time.Second)
 	b.MaxOpen = max(b.Open, or(b.MaxOpen, 30*time.Second))
 	return nil
@@ -172,10 +173,10 @@ func (b *breaker) done(now, took time.Duration, failed bool, p permit) {
 
 func (b *breaker) open(now time.Duration) {
 	d := b.MaxOpen
-	if b.opens < 30 {
-		d = min(d, b.Open<<b.opens)
+	if b.Open <= d>>b.opens { // the doubled time cannot overflow
+		d = b.Open << b.opens
 	}
 	b.opens++
-	b.until = now + d - time.Duration(rand.Int64N(int64(d)/5+1))
+	b.until = later(now, d-rand.N(d/5+1))
 	b.change(Opened)
 }

@@ -212,8 +212,8 @@ func (g *Guard) queue(now time.Duration) (*waiter, error) {
 }
 
 // wait waits for a call's turn.
-func (g *Guard) wait(ctx context.Context, w *waiter) error {
-	timer := time.NewTimer(g.o.Limit.Wait)
+func (g *Guard) wait(ctx context.Context, w *waiter, most time.Duration) error {
+	timer := time.NewTimer(min(g.o.Limit.Wait, most))
 	defer timer.Stop()
 	var err error
 	select {

@@ -158,7 +158,7 @@ func do[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, c C) (v T, e
 	}
 	end := own
 	if g.o.Timeout > 0 {
-		end = min(end, now+g.o.Timeout)
+		end = min(end, later(now, g.o.Timeout))
 	}
 	tries := 1
 	if kind != Once {
@@ -179,10 +179,17 @@ func do[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, c C) (v T, e
 
 const never = math.MaxInt64 * time.Nanosecond
 
+// later is the time d after t, never if that is too large a number.
+func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
+
 // attempt makes one try. The caller's context ends at own, the call at end, and more tries may
 // follow.
 func attempt[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, now, own, end time.Duration, more int, c C) (v T, err error) {
-	p, err := g.admit(ctx, now)
+	most := never // for the turn; the caller's context bounds it, too
+	if end < own {
+		most = end - now
+	}
+	p, err := g.admit(ctx, now, most)
 	if err != nil {
 		return v, err
 	}
@@ -225,7 +232,7 @@ type permit struct {
 func (g *Guard) now() time.Duration { return time.Since(g.epoch) }
 
 // admit lets a call through the Breaker and the Limit, for whose turn it may wait.
-func (g *Guard) admit(ctx context.Context, now time.Duration) (p permit, err error) {
+func (g *Guard) admit(ctx context.Context, now, most time.Duration) (p permit, err error) {
 	p.began = now
 	var w *waiter
 	g.mu.Lock()
@@ -249,7 +256,7 @@ func (g *Guard) admit(ctx context.Context, now time.Duration) (p permit, err err
 	if w == nil {
 		return p, err
 	}
-	if err = g.wait(ctx, w); err != nil {
+	if err = g.wait(ctx, w, most); err != nil {
 		g.release(p)
 	}
 	p.began = g.now()

@@ -620,7 +620,7 @@ func TestModel(t *testing.T) {
 						calls.Add(1)
 						start := time.Now()
 						v, err := Do(ctx, g, kind, call)
-						if took := time.Since(start); took > g.o.Timeout+g.o.Limit.Wait*4 {
+						if took := time.Since(start); took > g.o.Timeout {
 							t.Errorf("a call took %v of %v", took, g.o.Timeout)
 						}
 						if err == nil && v != 1 {
@@ -676,7 +676,7 @@ func TestTurnAndEndTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.wait(over, w); err != nil {
+		if err := g.wait(over, w, never); err != nil {
 			left++
 			continue
 		}
@@ -685,4 +685,59 @@ func TestTurnAndEndTogether(t *testing.T) {
 	if s := g.Stats(); s.InFlight != 0 || s.Waiting != 0 || left == 0 || left == 100 || s.Tries != uint64(100-left) {
 		t.Errorf("%+v, %d left", s, left)
 	}
+}
+
+// TestExtremes: no duration is too long or too short.
+func TestExtremes(t *testing.T) {
+	for name, test := range map[string]struct {
+		o    Options
+		want State // after failures
+	}{
+		"a long Timeout":             {Options{Timeout: never}, Closed},
+		"a long Timeout with Retry":  {Options{Timeout: never, Retry: Retry{Tries: 2}}, Closed},
+		"a long Delay":               {Options{Timeout: time.Second, Retry: Retry{Tries: 2, Delay: never, MaxDelay: never}}, Closed},
+		"a short Window":             {Options{Breaker: Breaker{Failures: 0.5, Calls: 1, Window: 1}}, Opened},
+		"open for 20 s":              {Options{Breaker: Breaker{Failures: 0.5, Calls: 1, Open: 20 * time.Second}}, Opened},
+		"open for half an hour":      {Options{Breaker: Breaker{Failures: 0.5, Calls: 1, Open: time.Second << 10, MaxOpen: never >> 20}}, Opened},
+		"open for as long as can be": {Options{Breaker: Breaker{Failures: 0.5, Calls: 1, Open: never, MaxOpen: never}}, Opened},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, test.o)
+				time.Sleep(time.Second)
+				if _, err := Do(t.Context(), g, Read, func(ctx context.Context) (int, error) { return 1, ctx.Err() }); err != nil {
+					t.Error(err)
+				}
+				for range 100 {
+					Do(t.Context(), g, Read, sick(0))
+					if s := g.Stats(); s.State != test.want {
+						t.Fatalf("%+v", s)
+					}
+					if open := g.breaker.until - g.now(); open < time.Hour {
+						time.Sleep(open) // so that the next call is a probe
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTimeoutBoundsTheWait: a call waits for its turn within its Timeout, and is not made after it.
+func TestTimeoutBoundsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Timeout: 100 * time.Millisecond, Limit: Limit{Healthy: time.Second, Min: 1, Max: 1}})
+		release := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			Do(t.Context(), g, Once, func(context.Context) (int, error) { <-release; return 0, nil })
+		})
+		synctest.Wait()
+		start := time.Now()
+		_, err := Do(t.Context(), g, Once, well(0))
+		if rejected, ok := errors.AsType[*RejectedError](err); !ok || rejected.Reason != Late || time.Since(start) != 100*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		close(release)
+		wg.Wait()
+	})
 }

@@ -84,7 +84,7 @@ func (g *Guard) again(ctx context.Context, try, tries int, end time.Duration, er
 	if g.o.Failed != nil && !errors.Is(err, context.DeadlineExceeded) && !g.o.Failed(err) {
 		return false
 	}
-	wait := time.Duration(rand.Int64N(int64(backoff(&g.o.Retry, try)) + 1))
+	wait := rand.N(later(backoff(&g.o.Retry, try), 1))
 	if e, ok := errors.AsType[RetryAfter](err); ok {
 		wait = max(wait, e.RetryAfter())
 	}
