@@ -128,8 +128,9 @@ func (g *Guard) Stats() Stats {
 }
 
 // Do makes a call to the endpoint under the policies of its Guard. The call must honour its
-// context, which may end earlier than the caller's. A Read may run twice at once, so it must return
-// its result instead of writing it to a shared place.
+// context, which may end earlier than the caller's. With [Hedge] a Read may run twice at once, and
+// go on after Do has returned. So it must return its result instead of writing it to a shared
+// place, and nothing that has to be closed: one of two results is dropped.
 //
 // The error is the caller's context's if that is over before the call starts, a [RejectedError] if
 // a policy refused the call, or what the call returned in its last try.
@@ -293,6 +294,9 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 	switch {
 	case !counts:
 		g.breaker.forget(p)
+		if err == errOvertaken && !p.hedge { // by its hedge, so it is longer than the quantile
+			g.slow.add(took)
+		}
 	default:
 		g.breaker.done(now, took, failed, p)
 		if failed {
@@ -300,7 +304,9 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 		} else {
 			g.retries.earn()
 			g.hedges.earn()
-			g.slow.add(took)
+			if !p.hedge { // of those only the short ones end
+				g.slow.add(took)
+			}
 		}
 	}
 	if g.o.Limit.Healthy > 0 {

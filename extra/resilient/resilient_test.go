@@ -741,3 +741,73 @@ func TestTimeoutBoundsTheWait(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// closing is a call whose results must be closed. The first panics when the second has started.
+type closing struct {
+	*testing.T
+	made, open atomic.Int32
+	second     chan struct{}
+}
+
+func (c *closing) make(ctx context.Context) (int, error) {
+	if c.made.Add(1) == 1 {
+		<-c.second
+		panic("oh")
+	}
+	close(c.second)
+	<-ctx.Done()
+	c.open.Add(1)
+	return 1, nil
+}
+
+func (c *closing) discard(int) { c.open.Add(-1) }
+
+// TestHedgePanic: the result of a hedge beside a call that panics is closed.
+func TestHedgePanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, c := guard(t, Options{Hedge: Hedge{Quantile: 0.5}}), &closing{T: t, second: make(chan struct{})}
+		g.slow.saw, g.slow.is = learning, 1
+		func() {
+			defer func() {
+				if got := recover(); got != "oh" {
+					t.Error(got)
+				}
+			}()
+			do[int](t.Context(), g, Read, c)
+		}()
+		synctest.Wait()
+		if n := c.open.Load(); n != 0 {
+			t.Errorf("%d results are open", n)
+		}
+	})
+}
+
+// TestHedgeQuantile: as many calls are hedged as Quantile says, although hedges hide how long the
+// slow ones would have taken.
+func TestHedgeQuantile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Hedge: Hedge{Quantile: 0.8, Budget: 1, Burst: 1000}})
+		const n = 20000
+		for range n {
+			Do(t.Context(), g, Read, func(ctx context.Context) (int, error) {
+				return 1, sleep(ctx, time.Duration(rand.ExpFloat64()*float64(time.Millisecond)))
+			})
+			synctest.Wait()
+		}
+		if share := float64(g.Stats().Hedges) / n; share < 0.18 || share > 0.22 {
+			t.Errorf("%.3f of the calls had a hedge", share)
+		}
+	})
+}
+
+// TestQuantileOfNothing: a call that takes no time, by a coarse clock, does not end the estimate.
+func TestQuantileOfNothing(t *testing.T) {
+	q := quantile{of: 0.95}
+	q.add(0)
+	for range 2000 {
+		q.add(time.Millisecond)
+	}
+	if q.is < float64(time.Millisecond)/2 {
+		t.Error(q.is)
+	}
+}
