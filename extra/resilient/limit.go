@@ -231,7 +231,6 @@ func (g *Guard) wait(ctx context.Context, w *waiter, most time.Duration) error {
 		if ctx.Err() == nil {
 			return nil
 		}
-		g.stats.Tries--
 		g.limiter.inFlight--
 		g.admitWaiting(g.now())
 		return err
@@ -250,7 +249,6 @@ func (g *Guard) admitWaiting(now time.Duration) {
 		if now-g.waiting[0].since > g.o.Limit.Wait/2 {
 			i = len(g.waiting) - 1
 		}
-		g.stats.Tries++
 		close(g.waiting[i].turn)
 		g.waiting = slices.Delete(g.waiting, i, i+1)
 	}

@@ -98,7 +98,7 @@ func New(o Options) (*Guard, error) {
 
 // Stats are what a Guard has done so far, and its state. Counts only grow.
 type Stats struct {
-	Tries    uint64 // calls to the endpoint, without hedges
+	Tries    uint64 // calls to the endpoint that have ended, without hedges
 	Failures uint64 // of those and of hedges
 	Retries  uint64
 	Denied   uint64 // retries that the budget did not allow
@@ -249,8 +249,6 @@ func (g *Guard) admit(ctx context.Context, now, most time.Duration) (p permit, e
 		if w, err = g.queue(p.began); err != nil {
 			g.breaker.forget(p)
 		}
-	default:
-		g.stats.Tries++
 	}
 	g.mu.Unlock()
 	g.changed(from, to)
@@ -290,6 +288,9 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 		failed = err == errPanicked || errors.Is(err, context.DeadlineExceeded) || g.o.Failed == nil || g.o.Failed(err)
 	}
 	g.mu.Lock()
+	if !p.hedge {
+		g.stats.Tries++
+	}
 	from := g.breaker.state
 	switch {
 	case !counts:

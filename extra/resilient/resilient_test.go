@@ -811,3 +811,28 @@ func TestQuantileOfNothing(t *testing.T) {
 		t.Error(q.is)
 	}
 }
+
+// TestCountsGrow: a call whose context ends with its turn was never counted.
+func TestCountsGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Limit: Limit{Healthy: time.Second}})
+		release := make(chan struct{})
+		go Do(t.Context(), g, Once, func(context.Context) (int, error) { <-release; return 0, nil })
+		synctest.Wait()
+		if s := g.Stats(); s.Tries != 0 || s.InFlight != 1 {
+			t.Errorf("%+v", s)
+		}
+		close(release)
+		synctest.Wait()
+		if s := g.Stats(); s.Tries != 1 || s.InFlight != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestDefaults: a default does not contradict what is given.
+func TestDefaults(t *testing.T) {
+	if g := guard(t, Options{Retry: Retry{Tries: 3, Delay: 5 * time.Second}}); backoff(&g.o.Retry, 1) != 5*time.Second {
+		t.Error(g.o.Retry)
+	}
+}

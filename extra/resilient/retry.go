@@ -12,7 +12,8 @@ import (
 //
 // Before a retry it waits a random time between zero and Delay, doubled with each try, up to
 // MaxDelay ("full jitter"), and no shorter than a [RetryAfter] error says. It does not begin to
-// wait if the time would be over before the next try.
+// wait if the time would be over before the next try. Without Options.Timeout and a deadline of the
+// caller's there is no such bound: then a RetryAfter of a day makes the caller wait for a day.
 //
 // A budget keeps retries from adding to an overload: each success earns Budget tokens, and each
 // retry takes one before it waits.
@@ -23,7 +24,7 @@ type Retry struct {
 	// Delay is the longest wait before the first retry. Default 20 ms.
 	Delay time.Duration
 
-	// MaxDelay is the longest wait before any. Default 1 s.
+	// MaxDelay is the longest wait before any. Default 1 s, or Delay if that is longer.
 	MaxDelay time.Duration
 
 	// Budget is how many retries there may be per success. Default 0.1.
@@ -38,7 +39,7 @@ func (r *Retry) complete() error {
 		return fmt.Errorf("%+v has a negative value or a Budget above 1", *r)
 	}
 	if r.Tries > 1 {
-		r.Delay, r.MaxDelay = or(r.Delay, 20*time.Millisecond), or(r.MaxDelay, time.Second)
+		r.Delay, r.MaxDelay = or(r.Delay, 20*time.Millisecond), or(r.MaxDelay, max(time.Second, r.Delay))
 		r.Budget, r.Burst = or(r.Budget, 0.1), or(r.Burst, 10)
 	}
 	return nil

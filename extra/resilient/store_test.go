@@ -182,3 +182,53 @@ var value = []byte("value")
 
 func (fixed) Get(context.Context, string) ([]byte, error)            { return value, nil }
 func (fixed) Set(context.Context, string, []byte, bale.Expiry) error { return nil }
+
+// TestStoreKeys: a read that goes on does not see the caller's changes to its keys.
+func TestStoreKeys(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &lasting{leave: cancel, release: make(chan struct{}), saw: make(chan string, 2)}
+	g := guard(t, Options{Hedge: Hedge{Quantile: 0.5}})
+	g.slow.saw, g.slow.is = learning, 1e12
+	for _, read := range []func(ctx context.Context, keys []string) error{
+		func(ctx context.Context, keys []string) error {
+			_, err := NewStore(s, g).GetMany(ctx, keys)
+			return err
+		},
+		func(ctx context.Context, keys []string) error {
+			_, err := NewStore(s, g).(aging).PTTL(ctx, keys)
+			return err
+		},
+	} {
+		keys := []string{"a"}
+		if err := read(ctx, keys); err != context.Canceled {
+			t.Error(err)
+		}
+		keys[0] = "b"
+		s.release <- struct{}{}
+		if key := <-s.saw; key != "a" {
+			t.Error(key)
+		}
+		ctx, s.leave = context.WithCancel(t.Context())
+	}
+	s.leave()
+}
+
+// lasting is a Store whose reads go on when their caller has left.
+type lasting struct {
+	bale.Store
+	leave   context.CancelFunc
+	release chan struct{}
+	saw     chan string
+}
+
+func (s *lasting) GetMany(_ context.Context, keys []string) ([][]byte, error) {
+	s.leave()
+	<-s.release
+	s.saw <- keys[0]
+	return nil, nil
+}
+
+func (s *lasting) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	_, err := s.GetMany(ctx, keys)
+	return nil, err
+}
