@@ -311,8 +311,7 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 		}
 	}
 	if g.o.Limit.Healthy > 0 {
-		// A failure at once says nothing of how many calls the endpoint can serve.
-		g.limiter.leave(now, took, counts && (!failed || took > tolerance*g.o.Limit.Healthy), failed)
+		g.limiter.leave(now, took, counts, failed)
 		g.admitWaiting(now)
 	}
 	to := g.breaker.state
