@@ -258,7 +258,7 @@ func (g *Guard) wait(ctx context.Context, w *waiter, most time.Duration) error {
 		g.admitWaiting(g.now())
 		return err
 	}
-	g.waiting = slices.Delete(g.waiting, i, i+1)
+	g.unqueue(i)
 	if ctx.Err() == nil {
 		g.stats.Late++
 	}
@@ -273,6 +273,16 @@ func (g *Guard) admitWaiting(now time.Duration) {
 			i = len(g.waiting) - 1
 		}
 		close(g.waiting[i].turn)
-		g.waiting = slices.Delete(g.waiting, i, i+1)
+		g.unqueue(i)
 	}
+}
+
+// unqueue removes a waiter. Nearly all are the first or the last: then the others do not move.
+func (g *Guard) unqueue(i int) {
+	if i == 0 {
+		g.waiting[0] = nil
+		g.waiting = g.waiting[1:]
+		return
+	}
+	g.waiting = slices.Delete(g.waiting, i, i+1)
 }

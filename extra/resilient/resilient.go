@@ -278,8 +278,8 @@ func (g *Guard) changed(from, to State) {
 // leave counts a call that has ended.
 func (g *Guard) leave(caller context.Context, p permit, err error) {
 	now := g.now()
-	took := now - p.began
-	failed, counts := false, true
+	failed, counts := err != nil, true
+	defer func() { g.left(now, now-p.began, p, failed, counts, err == errOvertaken) }() // if Failed panics, too
 	switch {
 	case err == nil:
 	case err == errOvertaken || errors.Is(caller.Err(), context.Canceled): // the caller has left
@@ -287,6 +287,9 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 	default:
 		failed = err == errPanicked || errors.Is(err, context.DeadlineExceeded) || g.o.Failed == nil || g.o.Failed(err)
 	}
+}
+
+func (g *Guard) left(now, took time.Duration, p permit, failed, counts, overtaken bool) {
 	g.mu.Lock()
 	if !p.hedge {
 		g.stats.Tries++
@@ -295,7 +298,7 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 	switch {
 	case !counts:
 		g.breaker.forget(p)
-		if err == errOvertaken && !p.hedge { // by its hedge, so it is longer than the quantile
+		if overtaken && !p.hedge { // by its hedge, so it is longer than the quantile
 			g.slow.add(took)
 		}
 	default:

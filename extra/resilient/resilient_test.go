@@ -836,3 +836,19 @@ func TestDefaults(t *testing.T) {
 		t.Error(g.o.Retry)
 	}
 }
+
+// TestFailedPanics: a Failed that panics costs no place of the Limit.
+func TestFailedPanics(t *testing.T) {
+	g := guard(t, Options{Limit: Limit{Healthy: time.Second}, Failed: func(err error) bool { panic(err) }})
+	func() {
+		defer func() {
+			if got := recover(); got != errSick {
+				t.Error(got)
+			}
+		}()
+		Do(t.Context(), g, Once, func(context.Context) (int, error) { return 0, errSick })
+	}()
+	if s := g.Stats(); s.InFlight != 0 || s.Failures != 1 {
+		t.Errorf("%+v", s)
+	}
+}
