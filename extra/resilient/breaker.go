@@ -41,6 +41,9 @@ func (b *Breaker) complete() error {
 	if !(b.Failures >= 0 && b.Failures <= 1 && b.SlowShare >= 0 && b.SlowShare <= 1) || b.Slow < 0 || b.Window < 0 || b.Calls < 0 || b.Open < 0 || b.MaxOpen < 0 || b.Probes < 0 {
 		return fmt.Errorf("%+v has a negative value or a share above 1", *b)
 	}
+	if !b.on() && *b != (Breaker{}) {
+		return fmt.Errorf("%+v lacks Failures or SlowShare", *b)
+	}
 	if (b.Slow > 0) != (b.SlowShare > 0) {
 		return fmt.Errorf("%+v: Slow and SlowShare need each other", *b)
 	}
@@ -96,7 +99,7 @@ type breaker struct {
 var errOpen = errors.New("open")
 
 // on reports whether there is a Breaker at all.
-func (b *breaker) on() bool { return b.Failures > 0 || b.SlowShare > 0 }
+func (b *Breaker) on() bool { return b.Failures > 0 || b.SlowShare > 0 }
 
 // allow lets a call through, maybe as a probe.
 func (b *breaker) allow(now time.Duration) (probe bool, period uint64, err error) {

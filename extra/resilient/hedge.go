@@ -26,6 +26,9 @@ func (h *Hedge) complete() error {
 	if !(h.Quantile >= 0 && h.Quantile < 1) || !(h.Budget >= 0 && h.Budget <= 1) || h.Burst < 0 {
 		return fmt.Errorf("%+v has a negative value, a Quantile of 1 or more, or a Budget above 1", *h)
 	}
+	if h.Quantile == 0 && *h != (Hedge{}) {
+		return fmt.Errorf("%+v lacks a Quantile", *h)
+	}
 	if h.Quantile > 0 {
 		h.Budget, h.Burst = or(h.Budget, 0.05), or(h.Burst, 10)
 	}

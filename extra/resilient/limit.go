@@ -51,6 +51,9 @@ func (l *Limit) complete() error {
 	if l.Healthy < 0 || l.Min < 0 || l.Max < 0 || l.Initial < 0 || l.Wait < 0 {
 		return fmt.Errorf("%+v has a negative value", *l)
 	}
+	if l.Healthy == 0 && *l != (Limit{}) {
+		return fmt.Errorf("%+v lacks Healthy", *l)
+	}
 	l.Min, l.Max = or(l.Min, 4), or(l.Max, 1000)
 	if l.Min > l.Max {
 		return fmt.Errorf("%+v: Min is above Max", *l)

@@ -35,7 +35,8 @@ const (
 	Read                   // it may be retried, and made twice at once
 )
 
-// Options are the policies of a [Guard]. The zero value of each means none.
+// Options are the policies of a [Guard]. The zero value of each means none. One that has values, but
+// not the one that turns it on, is an error.
 type Options struct {
 	// Name names the endpoint in errors and metrics.
 	Name string
@@ -53,11 +54,11 @@ type Options struct {
 	// Failed says which errors mean that the endpoint failed. Only those are retried, and count for
 	// the Breaker. Default every error. It is not asked about the end of the caller's context: if
 	// the caller gave up, the call says nothing of the endpoint; if its deadline passed, the
-	// endpoint has failed.
+	// endpoint has failed. It is called by many goroutines at once.
 	Failed func(error) bool
 
-	// Changed is called when the Breaker changes its state, from the call that changed it. Default
-	// none.
+	// Changed is called when the Breaker changes its state, from the call that changed it. Two
+	// changes may be reported at once. Default none.
 	Changed func(from, to State)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -850,5 +851,31 @@ func TestFailedPanics(t *testing.T) {
 	}()
 	if s := g.Stats(); s.InFlight != 0 || s.Failures != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestOptions: what cannot be meant is an error.
+func TestOptions(t *testing.T) {
+	nan := math.NaN()
+	for name, o := range map[string]Options{
+		"a Timeout below 0":       {Timeout: -1},
+		"a Retry without Tries":   {Retry: Retry{Delay: time.Second}},
+		"a budget":                {Retry: Retry{Tries: 2, Budget: nan}},
+		"a Breaker that is off":   {Breaker: Breaker{Calls: 5}},
+		"a share":                 {Breaker: Breaker{Failures: 1.1}},
+		"no share":                {Breaker: Breaker{Failures: nan}},
+		"Slow without SlowShare":  {Breaker: Breaker{Failures: 0.5, Slow: time.Second}},
+		"a Limit without Healthy": {Limit: Limit{Max: 100}},
+		"no room":                 {Limit: Limit{Healthy: time.Second, Min: 5, Max: 4}},
+		"a Hedge that is off":     {Hedge: Hedge{Budget: 0.1}},
+		"a Quantile of 1":         {Hedge: Hedge{Quantile: 1}},
+		"no Quantile":             {Hedge: Hedge{Quantile: nan}},
+	} {
+		if _, err := New(o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if transport, err := NewTransport(nil, o); !errors.Is(err, ErrOptions) || transport != nil {
+			t.Errorf("%s: %v, %v", name, transport, err)
+		}
 	}
 }

@@ -38,6 +38,9 @@ func (r *Retry) complete() error {
 	if r.Tries < 0 || r.Delay < 0 || r.MaxDelay < 0 || r.Budget < 0 || !(r.Budget <= 1) || r.Burst < 0 {
 		return fmt.Errorf("%+v has a negative value or a Budget above 1", *r)
 	}
+	if r.Tries == 0 && *r != (Retry{}) {
+		return fmt.Errorf("%+v lacks Tries", *r)
+	}
 	if r.Tries > 1 {
 		r.Delay, r.MaxDelay = or(r.Delay, 20*time.Millisecond), or(r.MaxDelay, max(time.Second, r.Delay))
 		r.Budget, r.Burst = or(r.Budget, 0.1), or(r.Burst, 10)

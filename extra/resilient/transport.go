@@ -50,9 +50,10 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 		}
 		return failed == nil || failed(err)
 	}
-	t := &Transport{base: base, options: o, guards: map[string]*Guard{}}
-	_, err := New(o)
-	return t, err
+	if _, err := New(o); err != nil {
+		return nil, err
+	}
+	return &Transport{base: base, options: o, guards: map[string]*Guard{}}, nil
 }
 
 // Guard returns the Guard of a host ("name:port", as in URL.Host).
