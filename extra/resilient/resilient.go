@@ -244,8 +244,7 @@ func (g *Guard) admit(ctx context.Context, now, most time.Duration) (p permit, e
 	to := g.breaker.state
 	switch {
 	case err != nil:
-		g.stats.Open++
-		err = &RejectedError{g.o.Name, Open, max(0, g.breaker.until-p.began)}
+		err = g.refuse(p.began)
 	case g.o.Limit.Healthy > 0 && (len(g.waiting) > 0 || !g.limiter.take()):
 		if w, err = g.queue(p.began); err != nil {
 			g.breaker.forget(p)
@@ -256,18 +255,25 @@ func (g *Guard) admit(ctx context.Context, now, most time.Duration) (p permit, e
 	if w == nil {
 		return p, err
 	}
-	if err = g.wait(ctx, w, most); err != nil {
-		g.release(p)
-	}
+	err = g.wait(ctx, w, most)
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	p.began = g.now()
+	if err == nil && g.breaker.state == Opened { // meanwhile
+		err = g.refuse(p.began)
+		g.limiter.inFlight--
+		g.admitWaiting(p.began)
+	}
+	if err != nil {
+		g.breaker.forget(p)
+	}
 	return p, err
 }
 
-// release gives up a permit whose call was not made.
-func (g *Guard) release(p permit) {
-	g.mu.Lock()
-	g.breaker.forget(p)
-	g.mu.Unlock()
+// refuse is the error of a call that the Breaker does not let through. g.mu is held.
+func (g *Guard) refuse(now time.Duration) error {
+	g.stats.Open++
+	return &RejectedError{g.o.Name, Open, max(0, g.breaker.until-now)}
 }
 
 func (g *Guard) changed(from, to State) {

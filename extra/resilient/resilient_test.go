@@ -879,3 +879,17 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestOpensForTheQueue: calls that wait for their turn are not made when the Breaker has opened.
+func TestOpensForTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Limit: Limit{Healthy: time.Second, Min: 1, Max: 1, Queue: 5}, Breaker: Breaker{Failures: 0.5, Calls: 1}})
+		for range 5 {
+			go Do(t.Context(), g, Once, sick(time.Second))
+		}
+		time.Sleep(time.Minute)
+		if s := g.Stats(); s.Tries != 1 || s.Open != 4 || s.InFlight != 0 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
