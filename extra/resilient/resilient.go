@@ -167,10 +167,9 @@ func do[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, c C) (v T, e
 		tries = max(1, g.o.Retry.Tries)
 	}
 	for try := 1; ; try++ {
-		var failed error
-		v, failed = attempt[T](ctx, g, kind, now, own, end, tries-try, c)
-		if try == 1 || !errors.Is(failed, ErrRejected) { // a refused retry leaves the error of the try before
-			err = failed
+		got, failed := attempt[T](ctx, g, kind, now, own, end, tries-try, c)
+		if try == 1 || !errors.Is(failed, ErrRejected) { // a refused retry leaves the result of the try before
+			v, err = got, failed
 		}
 		if failed == nil || !g.again(ctx, try, tries, end, failed) {
 			return v, err

@@ -232,3 +232,28 @@ func (s *lasting) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 	_, err := s.GetMany(ctx, keys)
 	return nil, err
 }
+
+// TestStorePartial: a read that failed for some keys has the other values, even if its retry is
+// refused.
+func TestStorePartial(t *testing.T) {
+	g := guard(t, Options{Retry: Retry{Tries: 2, Delay: 1}, Breaker: Breaker{Failures: 0.5, Calls: 1}, Failed: StoreFailed})
+	cache, err := bale.New(NewStore(partial{}, g), bale.Options[string]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	_, err = cache.GetMany(t.Context(), "a", "b")
+	if failed, ok := errors.AsType[bale.KeyErrors](err); !ok || len(failed) != 1 || failed[0].Key != "b" {
+		t.Error(err)
+	}
+	if s := g.Stats(); s.Tries != 1 || s.Open != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// partial is a Store that has no value of a, and fails for b.
+type partial struct{ bale.Store }
+
+func (partial) GetMany(context.Context, []string) ([][]byte, error) {
+	return make([][]byte, 2), bale.KeyErrors{{Op: "get", Key: "b", Err: syscall.ECONNRESET}}
+}
