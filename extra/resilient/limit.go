@@ -262,7 +262,7 @@ func (g *Guard) wait(ctx context.Context, w *waiter, most time.Duration) error {
 		return err
 	}
 	g.unqueue(i)
-	if ctx.Err() == nil {
+	if ctx.Err() != context.Canceled {
 		g.stats.Late++
 	}
 	return err

@@ -738,6 +738,14 @@ func TestTimeoutBoundsTheWait(t *testing.T) {
 		if rejected, ok := errors.AsType[*RejectedError](err); !ok || rejected.Reason != Late || time.Since(start) != 100*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := Do(ctx, g, Once, well(0)); err != context.DeadlineExceeded {
+			t.Error(err)
+		}
+		if s := g.Stats(); s.Late != 2 {
+			t.Errorf("%+v", s)
+		}
 		close(release)
 		wg.Wait()
 	})

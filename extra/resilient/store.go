@@ -15,7 +15,8 @@ import (
 //
 // Reads may be retried and hedged. Writes may be retried: each of them has the same effect if Redis
 // does it twice. Only the answer may differ: if the first try of a Delete did its work and its
-// answer was lost, the second one counts no keys.
+// answer was lost, the second one counts no keys. A retry may undo what another program wrote since
+// the first try.
 //
 // [bale.Cache.GetOrLoad] treats a rejected read like any failed read: it loads the value. So
 // programs with an open Breaker go on without Redis, at once.
