@@ -41,10 +41,14 @@ func (b *Breaker) complete() error {
 	if !(b.Failures >= 0 && b.Failures <= 1 && b.SlowShare >= 0 && b.SlowShare <= 1) || b.Slow < 0 || b.Window < 0 || b.Calls < 0 || b.Open < 0 || b.MaxOpen < 0 || b.Probes < 0 {
 		return fmt.Errorf("%+v has a negative value or a share above 1", *b)
 	}
+	if !b.on() && *b != (Breaker{}) {
+		return fmt.Errorf("%+v lacks Failures or SlowShare", *b)
+	}
 	if (b.Slow > 0) != (b.SlowShare > 0) {
 		return fmt.Errorf("%+v: Slow and SlowShare need each other", *b)
 	}
-	b.Window, b.Calls, b.Probes = or(b.Window, 10*time.Second), or(b.Calls, 20), or(b.Probes, 3)
+	b.Window = max(parts, or(b.Window, 10*time.Second)) // a part has at least 1 ns
+	b.Calls, b.Probes = or(b.Calls, 20), or(b.Probes, 3)
 	b.Open = or(b.Open, 2*time.Second)
 	b.MaxOpen = max(b.Open, or(b.MaxOpen, 30*time.Second))
 	return nil
@@ -95,7 +99,7 @@ type breaker struct {
 var errOpen = errors.New("open")
 
 // on reports whether there is a Breaker at all.
-func (b *breaker) on() bool { return b.Failures > 0 || b.SlowShare > 0 }
+func (b *Breaker) on() bool { return b.Failures > 0 || b.SlowShare > 0 }
 
 // allow lets a call through, maybe as a probe.
 func (b *breaker) allow(now time.Duration) (probe bool, period uint64, err error) {
@@ -172,10 +176,10 @@ func (b *breaker) done(now, took time.Duration, failed bool, p permit) {
 
 func (b *breaker) open(now time.Duration) {
 	d := b.MaxOpen
-	if b.opens < 30 {
-		d = min(d, b.Open<<b.opens)
+	if b.Open <= d>>b.opens { // the doubled time cannot overflow
+		d = b.Open << b.opens
 	}
 	b.opens++
-	b.until = now + d - time.Duration(rand.Int64N(int64(d)/5+1))
+	b.until = later(now, d-rand.N(d/5+1))
 	b.change(Opened)
 }

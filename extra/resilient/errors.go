@@ -18,7 +18,7 @@ type Reason uint8
 const (
 	Open Reason = iota // the Breaker is open
 	Full               // too many calls wait for their turn already
-	Late               // its turn did not come within Limit.Wait
+	Late               // its turn did not come within Limit.Wait, or the Timeout
 )
 
 func (r Reason) String() string {

@@ -26,6 +26,9 @@ func (h *Hedge) complete() error {
 	if !(h.Quantile >= 0 && h.Quantile < 1) || !(h.Budget >= 0 && h.Budget <= 1) || h.Burst < 0 {
 		return fmt.Errorf("%+v has a negative value, a Quantile of 1 or more, or a Budget above 1", *h)
 	}
+	if h.Quantile == 0 && *h != (Hedge{}) {
+		return fmt.Errorf("%+v lacks a Quantile", *h)
+	}
 	if h.Quantile > 0 {
 		h.Budget, h.Burst = or(h.Budget, 0.05), or(h.Burst, 10)
 	}
@@ -54,7 +57,7 @@ func (q *quantile) add(d time.Duration) {
 	if q.saw < learning {
 		move = 10 * step
 	}
-	switch x := float64(d); {
+	switch x := float64(max(1, d)); { // 1 ns: a product with 0 would stay 0
 	case q.saw == 1:
 		q.is = x
 	case x > q.is:
@@ -85,6 +88,11 @@ func hedged[T any, C call[T]](ctx, caller context.Context, g *Guard, p permit, p
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan result, 2)
+	discard := func(v T) {
+		if d, ok := any(c).(interface{ discard(T) }); ok {
+			d.discard(v)
+		}
+	}
 	var decided atomic.Bool // a call has succeeded, or nobody waits for one
 	start := func(p permit) {
 		r := result{err: errPanicked, hedge: p.hedge}
@@ -99,8 +107,8 @@ func hedged[T any, C call[T]](ctx, caller context.Context, g *Guard, p permit, p
 			g.leave(caller, p, err)
 			if r.err != nil || decided.CompareAndSwap(false, true) {
 				results <- r
-			} else if d, ok := any(c).(interface{ discard(T) }); ok {
-				d.discard(r.v)
+			} else {
+				discard(r.v)
 			}
 		}()
 		r.v, r.err = c.make(ctx)
@@ -116,6 +124,9 @@ func hedged[T any, C call[T]](ctx, caller context.Context, g *Guard, p permit, p
 		case r := <-results:
 			running--
 			if r.panicked != nil {
+				if !decided.CompareAndSwap(false, true) { // a success is on its way
+					discard((<-results).v)
+				}
 				panic(r.panicked)
 			}
 			if r.err == nil {

@@ -15,13 +15,17 @@ type phase struct {
 	workers int           // calls that the endpoint works on at once
 	service time.Duration // of one, on average
 	offered float64       // calls a second
+	room    int           // calls that may queue at the endpoint, 0 for no bound; it refuses all if negative
+	fails   float64       // share of calls that fail at once
+	refuse  time.Duration // of a worker for a call that is refused
 }
 
 // event is the end of something in a simulated world.
 type event struct {
-	at    time.Duration
-	began time.Duration // when the call was sent
-	asked time.Duration // when its caller came
+	at      time.Duration
+	began   time.Duration // when the call was sent
+	asked   time.Duration // when its caller came
+	refused bool
 }
 
 type events []event
@@ -47,6 +51,7 @@ func simulate(phases []phase, patience time.Duration, l *limiter, fixed bool, se
 	var working events   // in the endpoint's workers
 	var atServer []event // in its queue
 	var waiting []event  // in ours
+	var refused []event  // on their way
 	p := -1
 	var current phase
 	next := time.Duration(0)
@@ -56,12 +61,29 @@ func simulate(phases []phase, patience time.Duration, l *limiter, fixed bool, se
 			e := atServer[0]
 			atServer = atServer[1:]
 			e.at = now + current.service/3 + spread(float64(current.service)*2/3)
+			if e.refused {
+				e.at = now + current.refuse
+			} else if current.fails > 0 && rng.Float64() < current.fails {
+				e.at, e.refused = now+current.service/10, true
+			}
 			heap.Push(&working, e)
 		}
 	}
 	send := func(e event) {
 		e.began = now
-		atServer = append(atServer, e)
+		switch {
+		case current.room < 0: // it is gone
+			e.at, e.refused = now+current.service/10, true
+			refused = append(refused, e)
+		case current.room == 0 || len(atServer) < current.room:
+			atServer = append(atServer, e)
+		case current.refuse == 0: // somebody else does it
+			e.at, e.refused = now+current.service/10, true
+			refused = append(refused, e)
+		default: // a worker does it, before all others
+			e.refused = true
+			atServer = append([]event{e}, atServer...)
+		}
 		serve()
 	}
 	for {
@@ -75,18 +97,23 @@ func simulate(phases []phase, patience time.Duration, l *limiter, fixed bool, se
 			serve()
 		}
 		at := min(next, phaseEnds)
-		if len(working) > 0 && working[0].at <= at {
-			e := heap.Pop(&working).(event)
+		if len(working) > 0 && working[0].at <= at || len(refused) > 0 && refused[0].at <= at {
+			var e event
+			if len(refused) > 0 && (len(working) == 0 || refused[0].at < working[0].at) {
+				e, refused = refused[0], refused[1:]
+			} else {
+				e = heap.Pop(&working).(event)
+			}
 			now = e.at
 			serve()
 			before := l.limit
-			l.leave(now, now-e.began, true, false)
+			l.leave(now, now-e.began, true, e.refused)
 			if fixed {
 				l.limit = before
 			} else if trace != nil && l.limit != before {
 				trace(now, l)
 			}
-			if now-e.asked <= patience {
+			if now-e.asked <= patience && !e.refused {
 				good[p]++
 			}
 			for len(waiting) > 0 {
@@ -129,7 +156,7 @@ func simulate(phases []phase, patience time.Duration, l *limiter, fixed bool, se
 func TestLimitFindsTheCapacity(t *testing.T) {
 	const s = time.Second
 	const healthy = 10 * time.Millisecond
-	well := phase{20 * s, 50, healthy, 2 * 5000}
+	well := phase{lasts: 20 * s, workers: 50, service: healthy, offered: 2 * 5000}
 	with := func(p phase, change func(*phase)) phase { change(&p); return p }
 	ramp := []phase{}
 	for i := range 20 {
@@ -154,6 +181,35 @@ func TestLimitFindsTheCapacity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			compareWithFixed(t, phases, healthy, 30*healthy, 3)
+		})
+	}
+}
+
+// TestLimitOfOddEndpoints: the same for endpoints that refuse calls, for callers in a hurry, and if
+// Healthy is wrong.
+func TestLimitOfOddEndpoints(t *testing.T) {
+	const s = time.Second
+	const healthy = 10 * time.Millisecond
+	well := phase{lasts: 20 * s, workers: 50, service: healthy, offered: 10000}
+	with := func(change func(*phase)) phase { p := well; change(&p); return p }
+	half := with(func(p *phase) { p.workers /= 2 })
+	slow := with(func(p *phase) { p.service *= 3 })
+	for name, test := range map[string]struct {
+		healthy, patience time.Duration
+		phases            []phase
+	}{
+		"refuses what is too much":      {healthy, 30 * healthy, []phase{with(func(p *phase) { p.room = 50; p.refuse = healthy / 10 })}},
+		"refuses, with half of it gone": {healthy, 30 * healthy, []phase{well, with(func(p *phase) { p.workers /= 2; p.room = 20; p.refuse = healthy / 10 }), well}},
+		"is gone, at once":              {healthy, 30 * healthy, []phase{well, with(func(p *phase) { p.room = -1; p.lasts = 5 * s }), well}},
+		"fails a third, at once":        {healthy, 30 * healthy, []phase{well, with(func(p *phase) { p.fails = 0.3 }), well}},
+		"has callers in a hurry":        {healthy, 6 * healthy, []phase{well, half, slow, well}},
+		"is faster than Healthy":        {healthy * 2, 30 * healthy, []phase{well, half, slow, well}},
+		"is slower than Healthy":        {healthy / 2, 30 * healthy, []phase{well, half, slow, well}},
+		"takes seconds":                 {100 * healthy, 3000 * healthy, []phase{{lasts: 1000 * s, workers: 50, service: s, offered: 100}, {lasts: 1000 * s, workers: 25, service: s, offered: 100}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compareWithFixed(t, test.phases, test.healthy, test.patience, 3)
 		})
 	}
 }

@@ -38,7 +38,8 @@ const (
 	Read                   // it may be retried, and made twice at once
 )
 
-// Options are the policies of a [Guard]. The zero value of each means none.
+// Options are the policies of a [Guard]. The zero value of each means none. One that has values, but
+// not the one that turns it on, is an error.
 type Options struct {
 	// Name names the endpoint in errors and metrics.
 	Name string
@@ -56,11 +57,11 @@ type Options struct {
 	// Failed says which errors mean that the endpoint failed. Only those are retried, and count for
 	// the Breaker. Default every error. It is not asked about the end of the caller's context: if
 	// the caller gave up, the call says nothing of the endpoint; if its deadline passed, the
-	// endpoint has failed.
+	// endpoint has failed. It is called by many goroutines at once.
 	Failed func(error) bool
 
-	// Changed is called when the Breaker changes its state, from the call that changed it. Default
-	// none.
+	// Changed is called when the Breaker changes its state, from the call that changed it. Two
+	// changes may be reported at once. Default none.
 	Changed func(from, to State)
 }
 
@@ -98,7 +99,7 @@ func New(o Options) (*Guard, error) {
 
 // Stats are what a Guard has done so far, and its state. Counts only grow.
 type Stats struct {
-	Tries    uint64 // calls to the endpoint, without hedges
+	Tries    uint64 // calls to the endpoint that have ended, without hedges
 	Failures uint64 // of those and of hedges
 	Retries  uint64
 	Denied   uint64 // retries that the budget did not allow
@@ -146,8 +147,9 @@ func (g *Guard) Stats() Stats {
 }
 
 // Do makes a call to the endpoint under the policies of its Guard. The call must honour its
-// context, which may end earlier than the caller's. A Read may run twice at once, so it must return
-// its result instead of writing it to a shared place.
+// context, which may end earlier than the caller's. With [Hedge] a Read may run twice at once, and
+// go on after Do has returned. So it must return its result instead of writing it to a shared
+// place, and nothing that has to be closed: one of two results is dropped.
 //
 // The error is the caller's context's if that is over before the call starts, a [RejectedError] if
 // a policy refused the call, or what the call returned in its last try.
@@ -176,17 +178,16 @@ func do[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, c C) (v T, e
 	}
 	end := own
 	if g.o.Timeout > 0 {
-		end = min(end, now+g.o.Timeout)
+		end = min(end, later(now, g.o.Timeout))
 	}
 	tries := 1
 	if kind != Once {
 		tries = max(1, g.o.Retry.Tries)
 	}
 	for try := 1; ; try++ {
-		var failed error
-		v, failed = attempt[T](ctx, g, kind, now, own, end, tries-try, c)
-		if try == 1 || !errors.Is(failed, ErrRejected) { // a refused retry leaves the error of the try before
-			err = failed
+		got, failed := attempt[T](ctx, g, kind, now, own, end, tries-try, c)
+		if try == 1 || !errors.Is(failed, ErrRejected) { // a refused retry leaves the result of the try before
+			v, err = got, failed
 		}
 		if failed == nil || !g.again(ctx, try, tries, end, failed) {
 			return v, err
@@ -197,10 +198,17 @@ func do[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, c C) (v T, e
 
 const never = math.MaxInt64 * time.Nanosecond
 
+// later is the time d after t, never if that is too large a number.
+func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
+
 // attempt makes one try. The caller's context ends at own, the call at end, and more tries may
 // follow.
 func attempt[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, now, own, end time.Duration, more int, c C) (v T, err error) {
-	p, err := g.admit(ctx, now)
+	most := never // for the turn; the caller's context bounds it, too
+	if end < own {
+		most = end - now
+	}
+	p, err := g.admit(ctx, now, most)
 	if err != nil {
 		return v, err
 	}
@@ -243,7 +251,7 @@ type permit struct {
 func (g *Guard) now() time.Duration { return time.Since(g.epoch) }
 
 // admit lets a call through the Breaker and the Limit, for whose turn it may wait.
-func (g *Guard) admit(ctx context.Context, now time.Duration) (p permit, err error) {
+func (g *Guard) admit(ctx context.Context, now, most time.Duration) (p permit, err error) {
 	p.began = now
 	var w *waiter
 	g.mu.Lock()
@@ -253,32 +261,36 @@ func (g *Guard) admit(ctx context.Context, now time.Duration) (p permit, err err
 	to := g.breaker.state
 	switch {
 	case err != nil:
-		g.stats.Open++
-		err = &RejectedError{g.o.Name, Open, max(0, g.breaker.until-p.began)}
+		err = g.refuse(p.began)
 	case g.o.Limit.Healthy > 0 && (len(g.waiting) > 0 || !g.limiter.take()):
 		if w, err = g.queue(p.began); err != nil {
 			g.breaker.forget(p)
 		}
-	default:
-		g.stats.Tries++
 	}
 	g.mu.Unlock()
 	g.changed(from, to)
 	if w == nil {
 		return p, err
 	}
-	if err = g.wait(ctx, w); err != nil {
-		g.release(p)
-	}
+	err = g.wait(ctx, w, most)
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	p.began = g.now()
+	if err == nil && g.breaker.state == Opened { // meanwhile
+		err = g.refuse(p.began)
+		g.limiter.inFlight--
+		g.admitWaiting(p.began)
+	}
+	if err != nil {
+		g.breaker.forget(p)
+	}
 	return p, err
 }
 
-// release gives up a permit whose call was not made.
-func (g *Guard) release(p permit) {
-	g.mu.Lock()
-	g.breaker.forget(p)
-	g.mu.Unlock()
+// refuse is the error of a call that the Breaker does not let through. g.mu is held.
+func (g *Guard) refuse(now time.Duration) error {
+	g.stats.Open++
+	return &RejectedError{g.o.Name, Open, max(0, g.breaker.until-now)}
 }
 
 func (g *Guard) changed(from, to State) {
@@ -290,8 +302,8 @@ func (g *Guard) changed(from, to State) {
 // leave counts a call that has ended.
 func (g *Guard) leave(caller context.Context, p permit, err error) {
 	now := g.now()
-	took := now - p.began
-	failed, counts := false, true
+	failed, counts := err != nil, true
+	defer func() { g.left(now, now-p.began, p, failed, counts, err == errOvertaken) }() // if Failed panics, too
 	switch {
 	case err == nil:
 	case err == errOvertaken || errors.Is(caller.Err(), context.Canceled): // the caller has left
@@ -299,11 +311,20 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 	default:
 		failed = err == errPanicked || errors.Is(err, context.DeadlineExceeded) || g.o.Failed == nil || g.o.Failed(err)
 	}
+}
+
+func (g *Guard) left(now, took time.Duration, p permit, failed, counts, overtaken bool) {
 	g.mu.Lock()
+	if !p.hedge {
+		g.stats.Tries++
+	}
 	from := g.breaker.state
 	switch {
 	case !counts:
 		g.breaker.forget(p)
+		if overtaken && !p.hedge { // by its hedge, so it is longer than the quantile
+			g.slow.add(took)
+		}
 	default:
 		g.breaker.done(now, took, failed, p)
 		if failed {
@@ -311,12 +332,13 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 		} else {
 			g.retries.earn()
 			g.hedges.earn()
-			g.slow.add(took)
+			if !p.hedge { // of those only the short ones end
+				g.slow.add(took)
+			}
 		}
 	}
 	if g.o.Limit.Healthy > 0 {
-		// A failure at once says nothing of how many calls the endpoint can serve.
-		g.limiter.leave(now, took, counts && (!failed || took > tolerance*g.o.Limit.Healthy), failed)
+		g.limiter.leave(now, took, counts, failed)
 		g.admitWaiting(now)
 	}
 	to := g.breaker.state

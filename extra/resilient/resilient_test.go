@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -620,7 +621,7 @@ func TestModel(t *testing.T) {
 						calls.Add(1)
 						start := time.Now()
 						v, err := Do(ctx, g, kind, call)
-						if took := time.Since(start); took > g.o.Timeout+g.o.Limit.Wait*4 {
+						if took := time.Since(start); took > g.o.Timeout {
 							t.Errorf("a call took %v of %v", took, g.o.Timeout)
 						}
 						if err == nil && v != 1 {
@@ -676,7 +677,7 @@ func TestTurnAndEndTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.wait(over, w); err != nil {
+		if err := g.wait(over, w, never); err != nil {
 			left++
 			continue
 		}
@@ -685,4 +686,218 @@ func TestTurnAndEndTogether(t *testing.T) {
 	if s := g.Stats(); s.InFlight != 0 || s.Waiting != 0 || left == 0 || left == 100 || s.Tries != uint64(100-left) {
 		t.Errorf("%+v, %d left", s, left)
 	}
+}
+
+// TestExtremes: no duration is too long or too short.
+func TestExtremes(t *testing.T) {
+	for name, test := range map[string]struct {
+		o    Options
+		want State // after failures
+	}{
+		"a long Timeout":             {Options{Timeout: never}, Closed},
+		"a long Timeout with Retry":  {Options{Timeout: never, Retry: Retry{Tries: 2}}, Closed},
+		"a long Delay":               {Options{Timeout: time.Second, Retry: Retry{Tries: 2, Delay: never, MaxDelay: never}}, Closed},
+		"a short Window":             {Options{Breaker: Breaker{Failures: 0.5, Calls: 1, Window: 1}}, Opened},
+		"open for 20 s":              {Options{Breaker: Breaker{Failures: 0.5, Calls: 1, Open: 20 * time.Second}}, Opened},
+		"open for half an hour":      {Options{Breaker: Breaker{Failures: 0.5, Calls: 1, Open: time.Second << 10, MaxOpen: never >> 20}}, Opened},
+		"open for as long as can be": {Options{Breaker: Breaker{Failures: 0.5, Calls: 1, Open: never, MaxOpen: never}}, Opened},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, test.o)
+				time.Sleep(time.Second)
+				if _, err := Do(t.Context(), g, Read, func(ctx context.Context) (int, error) { return 1, ctx.Err() }); err != nil {
+					t.Error(err)
+				}
+				for range 100 {
+					Do(t.Context(), g, Read, sick(0))
+					if s := g.Stats(); s.State != test.want {
+						t.Fatalf("%+v", s)
+					}
+					if open := g.breaker.until - g.now(); open < time.Hour {
+						time.Sleep(open) // so that the next call is a probe
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTimeoutBoundsTheWait: a call waits for its turn within its Timeout, and is not made after it.
+func TestTimeoutBoundsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Timeout: 100 * time.Millisecond, Limit: Limit{Healthy: time.Second, Min: 1, Max: 1}})
+		release := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			Do(t.Context(), g, Once, func(context.Context) (int, error) { <-release; return 0, nil })
+		})
+		synctest.Wait()
+		start := time.Now()
+		_, err := Do(t.Context(), g, Once, well(0))
+		if rejected, ok := errors.AsType[*RejectedError](err); !ok || rejected.Reason != Late || time.Since(start) != 100*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := Do(ctx, g, Once, well(0)); err != context.DeadlineExceeded {
+			t.Error(err)
+		}
+		if s := g.Stats(); s.Late != 2 {
+			t.Errorf("%+v", s)
+		}
+		close(release)
+		wg.Wait()
+	})
+}
+
+// closing is a call whose results must be closed. The first panics when the second has started.
+type closing struct {
+	*testing.T
+	made, open atomic.Int32
+	second     chan struct{}
+}
+
+func (c *closing) make(ctx context.Context) (int, error) {
+	if c.made.Add(1) == 1 {
+		<-c.second
+		panic("oh")
+	}
+	close(c.second)
+	<-ctx.Done()
+	c.open.Add(1)
+	return 1, nil
+}
+
+func (c *closing) discard(int) { c.open.Add(-1) }
+
+// TestHedgePanic: the result of a hedge beside a call that panics is closed.
+func TestHedgePanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, c := guard(t, Options{Hedge: Hedge{Quantile: 0.5}}), &closing{T: t, second: make(chan struct{})}
+		g.slow.saw, g.slow.is = learning, 1
+		func() {
+			defer func() {
+				if got := recover(); got != "oh" {
+					t.Error(got)
+				}
+			}()
+			do[int](t.Context(), g, Read, c)
+		}()
+		synctest.Wait()
+		if n := c.open.Load(); n != 0 {
+			t.Errorf("%d results are open", n)
+		}
+	})
+}
+
+// TestHedgeQuantile: as many calls are hedged as Quantile says, although hedges hide how long the
+// slow ones would have taken.
+func TestHedgeQuantile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Hedge: Hedge{Quantile: 0.8, Budget: 1, Burst: 1000}})
+		const n = 20000
+		for range n {
+			Do(t.Context(), g, Read, func(ctx context.Context) (int, error) {
+				return 1, sleep(ctx, time.Duration(rand.ExpFloat64()*float64(time.Millisecond)))
+			})
+			synctest.Wait()
+		}
+		if share := float64(g.Stats().Hedges) / n; share < 0.18 || share > 0.22 {
+			t.Errorf("%.3f of the calls had a hedge", share)
+		}
+	})
+}
+
+// TestQuantileOfNothing: a call that takes no time, by a coarse clock, does not end the estimate.
+func TestQuantileOfNothing(t *testing.T) {
+	q := quantile{of: 0.95}
+	q.add(0)
+	for range 2000 {
+		q.add(time.Millisecond)
+	}
+	if q.is < float64(time.Millisecond)/2 {
+		t.Error(q.is)
+	}
+}
+
+// TestCountsGrow: a call whose context ends with its turn was never counted.
+func TestCountsGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Limit: Limit{Healthy: time.Second}})
+		release := make(chan struct{})
+		go Do(t.Context(), g, Once, func(context.Context) (int, error) { <-release; return 0, nil })
+		synctest.Wait()
+		if s := g.Stats(); s.Tries != 0 || s.InFlight != 1 {
+			t.Errorf("%+v", s)
+		}
+		close(release)
+		synctest.Wait()
+		if s := g.Stats(); s.Tries != 1 || s.InFlight != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestDefaults: a default does not contradict what is given.
+func TestDefaults(t *testing.T) {
+	if g := guard(t, Options{Retry: Retry{Tries: 3, Delay: 5 * time.Second}}); backoff(&g.o.Retry, 1) != 5*time.Second {
+		t.Error(g.o.Retry)
+	}
+}
+
+// TestFailedPanics: a Failed that panics costs no place of the Limit.
+func TestFailedPanics(t *testing.T) {
+	g := guard(t, Options{Limit: Limit{Healthy: time.Second}, Failed: func(err error) bool { panic(err) }})
+	func() {
+		defer func() {
+			if got := recover(); got != errSick {
+				t.Error(got)
+			}
+		}()
+		Do(t.Context(), g, Once, func(context.Context) (int, error) { return 0, errSick })
+	}()
+	if s := g.Stats(); s.InFlight != 0 || s.Failures != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOptions: what cannot be meant is an error.
+func TestOptions(t *testing.T) {
+	nan := math.NaN()
+	for name, o := range map[string]Options{
+		"a Timeout below 0":       {Timeout: -1},
+		"a Retry without Tries":   {Retry: Retry{Delay: time.Second}},
+		"a budget":                {Retry: Retry{Tries: 2, Budget: nan}},
+		"a Breaker that is off":   {Breaker: Breaker{Calls: 5}},
+		"a share":                 {Breaker: Breaker{Failures: 1.1}},
+		"no share":                {Breaker: Breaker{Failures: nan}},
+		"Slow without SlowShare":  {Breaker: Breaker{Failures: 0.5, Slow: time.Second}},
+		"a Limit without Healthy": {Limit: Limit{Max: 100}},
+		"no room":                 {Limit: Limit{Healthy: time.Second, Min: 5, Max: 4}},
+		"a Hedge that is off":     {Hedge: Hedge{Budget: 0.1}},
+		"a Quantile of 1":         {Hedge: Hedge{Quantile: 1}},
+		"no Quantile":             {Hedge: Hedge{Quantile: nan}},
+	} {
+		if _, err := New(o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if transport, err := NewTransport(nil, o); !errors.Is(err, ErrOptions) || transport != nil {
+			t.Errorf("%s: %v, %v", name, transport, err)
+		}
+	}
+}
+
+// TestOpensForTheQueue: calls that wait for their turn are not made when the Breaker has opened.
+func TestOpensForTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Limit: Limit{Healthy: time.Second, Min: 1, Max: 1, Queue: 5}, Breaker: Breaker{Failures: 0.5, Calls: 1}})
+		for range 5 {
+			go Do(t.Context(), g, Once, sick(time.Second))
+		}
+		time.Sleep(time.Minute)
+		if s := g.Stats(); s.Tries != 1 || s.Open != 4 || s.InFlight != 0 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
 }

@@ -13,7 +13,8 @@ import (
 // Before a retry it waits a random time between zero and Delay, doubled with each try, up to
 // MaxDelay ("full jitter"), and no shorter than an error with the method RetryAfter() time.Duration
 // says, such as that of an HTTP response with the header Retry-After. It does not begin to wait if
-// the time would be over before the next try.
+// the time would be over before the next try. Without Options.Timeout and a deadline of the
+// caller's there is no such bound: then a RetryAfter of a day makes the caller wait for a day.
 //
 // A budget keeps retries from adding to an overload: each success earns Budget tokens, and each
 // retry takes one before it waits.
@@ -24,7 +25,7 @@ type Retry struct {
 	// Delay is the longest wait before the first retry. Default 20 ms.
 	Delay time.Duration
 
-	// MaxDelay is the longest wait before any. Default 1 s.
+	// MaxDelay is the longest wait before any. Default 1 s, or Delay if that is longer.
 	MaxDelay time.Duration
 
 	// Budget is how many retries there may be per success. Default 0.1.
@@ -38,8 +39,11 @@ func (r *Retry) complete() error {
 	if r.Tries < 0 || r.Delay < 0 || r.MaxDelay < 0 || r.Budget < 0 || !(r.Budget <= 1) || r.Burst < 0 {
 		return fmt.Errorf("%+v has a negative value or a Budget above 1", *r)
 	}
+	if r.Tries == 0 && *r != (Retry{}) {
+		return fmt.Errorf("%+v lacks Tries", *r)
+	}
 	if r.Tries > 1 {
-		r.Delay, r.MaxDelay = or(r.Delay, 20*time.Millisecond), or(r.MaxDelay, time.Second)
+		r.Delay, r.MaxDelay = or(r.Delay, 20*time.Millisecond), or(r.MaxDelay, max(time.Second, r.Delay))
 		r.Budget, r.Burst = or(r.Budget, 0.1), or(r.Burst, 10)
 	}
 	return nil
@@ -85,7 +89,7 @@ func (g *Guard) again(ctx context.Context, try, tries int, end time.Duration, er
 	if g.o.Failed != nil && !errors.Is(err, context.DeadlineExceeded) && !g.o.Failed(err) {
 		return false
 	}
-	wait := time.Duration(rand.Int64N(int64(backoff(&g.o.Retry, try)) + 1))
+	wait := rand.N(later(backoff(&g.o.Retry, try), 1))
 	if e, ok := errors.AsType[interface {
 		error
 		RetryAfter() time.Duration

@@ -15,7 +15,8 @@ import (
 //
 // Reads may be retried and hedged. Writes may be retried: each of them has the same effect if Redis
 // does it twice. Only the answer may differ: if the first try of a Delete did its work and its
-// answer was lost, the second one counts no keys.
+// answer was lost, the second one counts no keys. A retry may undo what another program wrote since
+// the first try.
 //
 // [bale.Cache.GetOrLoad] treats a rejected read like any failed read: it loads the value. So
 // programs with an open Breaker go on without Redis, at once.
@@ -79,7 +80,16 @@ func (s *store) Set(ctx context.Context, key string, value []byte, e bale.Expiry
 }
 
 func (s *store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
+	keys = s.own(keys)
 	return Do(ctx, s.guard, Read, func(ctx context.Context) ([][]byte, error) { return s.store.GetMany(ctx, keys) })
+}
+
+// own returns the keys, or a copy if a hedge may go on when the caller has changed them.
+func (s *store) own(keys []string) []string {
+	if s.guard.o.Hedge.Quantile > 0 {
+		return slices.Clone(keys)
+	}
+	return keys
 }
 
 func (s *store) SetMany(ctx context.Context, items []bale.Item) error {
@@ -110,5 +120,6 @@ type agingStore struct {
 }
 
 func (s *agingStore) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	keys = s.own(keys)
 	return Do(ctx, s.guard, Read, func(ctx context.Context) ([]int64, error) { return s.aging.PTTL(ctx, keys) })
 }

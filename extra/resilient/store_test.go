@@ -185,3 +185,78 @@ var value = []byte("value")
 
 func (fixed) Get(context.Context, string) ([]byte, error)            { return value, nil }
 func (fixed) Set(context.Context, string, []byte, bale.Expiry) error { return nil }
+
+// TestStoreKeys: a read that goes on does not see the caller's changes to its keys.
+func TestStoreKeys(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &lasting{leave: cancel, release: make(chan struct{}), saw: make(chan string, 2)}
+	g := guard(t, Options{Hedge: Hedge{Quantile: 0.5}})
+	g.slow.saw, g.slow.is = learning, 1e12
+	for _, read := range []func(ctx context.Context, keys []string) error{
+		func(ctx context.Context, keys []string) error {
+			_, err := NewStore(s, g).GetMany(ctx, keys)
+			return err
+		},
+		func(ctx context.Context, keys []string) error {
+			_, err := NewStore(s, g).(aging).PTTL(ctx, keys)
+			return err
+		},
+	} {
+		keys := []string{"a"}
+		if err := read(ctx, keys); err != context.Canceled {
+			t.Error(err)
+		}
+		keys[0] = "b"
+		s.release <- struct{}{}
+		if key := <-s.saw; key != "a" {
+			t.Error(key)
+		}
+		ctx, s.leave = context.WithCancel(t.Context())
+	}
+	s.leave()
+}
+
+// lasting is a Store whose reads go on when their caller has left.
+type lasting struct {
+	bale.Store
+	leave   context.CancelFunc
+	release chan struct{}
+	saw     chan string
+}
+
+func (s *lasting) GetMany(_ context.Context, keys []string) ([][]byte, error) {
+	s.leave()
+	<-s.release
+	s.saw <- keys[0]
+	return nil, nil
+}
+
+func (s *lasting) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	_, err := s.GetMany(ctx, keys)
+	return nil, err
+}
+
+// TestStorePartial: a read that failed for some keys has the other values, even if its retry is
+// refused.
+func TestStorePartial(t *testing.T) {
+	g := guard(t, Options{Retry: Retry{Tries: 2, Delay: 1}, Breaker: Breaker{Failures: 0.5, Calls: 1}, Failed: StoreFailed})
+	cache, err := bale.New(NewStore(partial{}, g), bale.Options[string]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	_, err = cache.GetMany(t.Context(), "a", "b")
+	if failed, ok := errors.AsType[bale.KeyErrors](err); !ok || len(failed) != 1 || failed[0].Key != "b" {
+		t.Error(err)
+	}
+	if s := g.Stats(); s.Tries != 1 || s.Open != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// partial is a Store that has no value of a, and fails for b.
+type partial struct{ bale.Store }
+
+func (partial) GetMany(context.Context, []string) ([][]byte, error) {
+	return make([][]byte, 2), bale.KeyErrors{{Op: "get", Key: "b", Err: syscall.ECONNRESET}}
+}

@@ -22,7 +22,8 @@ import (
 // The responses 429, 502, 503 and 504 are failures, and tried again after the time in Retry-After.
 // 500 is a failure too, but may come again for the same request, so it is not tried again. The
 // response of the last try is returned, whatever its status. A call ends for the Guard with the
-// response's header; its deadline also bounds the time for reading the body.
+// response's header. The body must be read within Options.Timeout, too; it has all of what is left,
+// not just its try's part.
 type Transport struct {
 	base    http.RoundTripper
 	options Options
@@ -49,9 +50,10 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 		}
 		return failed == nil || failed(err)
 	}
-	t := &Transport{base: base, options: o, guards: map[string]*Guard{}}
-	_, err := New(o)
-	return t, err
+	if _, err := New(o); err != nil {
+		return nil, err
+	}
+	return &Transport{base: base, options: o, guards: map[string]*Guard{}}, nil
 }
 
 // Guard returns the Guard of a host ("name:port", as in URL.Host).
@@ -74,9 +76,19 @@ func (t *Transport) Guard(host string) *Guard {
 	return g
 }
 
+// CloseIdleConnections closes those of the base, for http.Client.CloseIdleConnections.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	e := &exchange{base: t.base, req: req}
+	if t.options.Timeout > 0 {
+		e.end = time.Now().Add(t.options.Timeout)
+	}
 	resp, err := do[*http.Response](req.Context(), t.Guard(req.URL.Host), kindOf(req), e)
 	if r, ok := errors.AsType[*responseError](err); ok {
 		resp, err = r.resp, nil
@@ -116,6 +128,7 @@ func (r *responseError) final() bool               { return !r.again }
 type exchange struct {
 	base http.RoundTripper
 	req  *http.Request
+	end  time.Time // of the call with its body, if there is a Timeout
 
 	mu    sync.Mutex
 	tried bool
@@ -126,10 +139,13 @@ type exchange struct {
 // request returns the request for a try. The first one has the caller's body.
 func (e *exchange) request(ctx context.Context) (*http.Request, error) {
 	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over { // the request is the caller's again
+		return nil, context.Canceled
+	}
 	again := e.tried
 	e.tried = true
-	e.mu.Unlock()
-	req := e.req.WithContext(ctx)
+	req := e.req.Clone(ctx) // a hedge may go on when the caller has changed its request
 	if again && req.GetBody != nil {
 		body, err := req.GetBody()
 		if err != nil {
@@ -161,14 +177,13 @@ func (e *exchange) discard(resp *http.Response) { resp.Body.Close() }
 const peeked = 4 << 10
 
 func (e *exchange) make(ctx context.Context) (*http.Response, error) {
-	// The body of the response is read after the call: of the call's context only the deadline
-	// holds then.
+	// The body of the response is read after the try, whose context holds for the header only.
 	var within context.Context
 	var cancel context.CancelFunc
-	if at, limited := ctx.Deadline(); limited {
-		within, cancel = context.WithDeadline(e.req.Context(), at)
-	} else {
+	if e.end.IsZero() {
 		within, cancel = context.WithCancel(e.req.Context())
+	} else {
+		within, cancel = context.WithDeadline(e.req.Context(), e.end)
 	}
 	req, err := e.request(within)
 	if err != nil {
@@ -180,6 +195,9 @@ func (e *exchange) make(ctx context.Context) (*http.Response, error) {
 	if err != nil {
 		stop()
 		cancel()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
 		return nil, err
 	}
 	failed := &responseError{resp: resp}
@@ -190,8 +208,19 @@ func (e *exchange) make(ctx context.Context) (*http.Response, error) {
 	default:
 		failed = nil
 	}
-	resp.Body = &body{resp.Body, resp.Body, cancel}
-	if failed != nil {
+	if resp.Body == nil { // a test's RoundTripper; http.Client allows it
+		resp.Body = http.NoBody
+	}
+	plain := &body{resp.Body, resp.Body, cancel}
+	if w, ok := resp.Body.(io.Writer); ok { // a connection, after 101
+		resp.Body = struct {
+			*body
+			io.Writer
+		}{plain, w}
+	} else {
+		resp.Body = plain
+	}
+	if failed != nil && failed.again {
 		start, err := io.ReadAll(io.LimitReader(resp.Body, peeked))
 		rest := io.Reader(resp.Body)
 		if err != nil {

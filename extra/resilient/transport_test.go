@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -243,4 +244,155 @@ func TestRetryAfterHeader(t *testing.T) {
 			t.Errorf("%q: %v", h, got)
 		}
 	}
+}
+
+// tripper is an http.RoundTripper.
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// until is a body that ends with its request's context.
+type until struct{ context.Context }
+
+func (u until) Read([]byte) (int, error) { <-u.Done(); return 0, u.Err() }
+func (u until) Close() error             { return nil }
+
+// TestTransportBodyTime: a try has its part of the time for the header; the body has all the rest.
+func TestTransportBodyTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries, start := 0, time.Now()
+		transport, err := NewTransport(tripper(func(req *http.Request) (*http.Response, error) {
+			if tries++; tries == 1 {
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			}
+			return &http.Response{StatusCode: 200, Body: until{req.Context()}}, nil
+		}), Options{Timeout: 3 * time.Second, Retry: Retry{Tries: 3, Delay: 1}, Failed: func(err error) bool { return !errors.Is(err, context.Canceled) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(httptest.NewRequest("GET", "/", nil))
+		if err != nil || tries != 2 || time.Since(start).Round(time.Millisecond) != time.Second {
+			t.Fatalf("%v, %d tries, %v", err, tries, time.Since(start))
+		}
+		if _, err := resp.Body.Read(nil); err != context.DeadlineExceeded || time.Since(start).Round(time.Millisecond) != 3*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// TestTransportUpgrade: the body of a response 101 can be written to.
+func TestTransportUpgrade(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		line, _ := rw.ReadString('\n')
+		io.WriteString(conn, line)
+	}))
+	defer s.Close()
+	req, err := http.NewRequest("GET", s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
+	resp, err := client(t, Options{Timeout: time.Minute, Retry: Retry{Tries: 2}}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	w, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok {
+		t.Fatalf("%T", resp.Body)
+	}
+	io.WriteString(w, "hello\n")
+	if b, err := io.ReadAll(w); string(b) != "hello\n" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// TestTransportHeader: what runs on after the call does not see the caller's changes to the request.
+func TestTransportHeader(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	release, seen := make(chan struct{}), make(chan string, 1)
+	transport, err := NewTransport(tripper(func(req *http.Request) (*http.Response, error) {
+		cancel()
+		<-release
+		seen <- req.Header.Get("K") + req.URL.Path
+		return nil, errSick
+	}), Options{Hedge: Hedge{Quantile: 0.5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport.Guard("host").slow.saw, transport.Guard("host").slow.is = learning, 1e12
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://host/a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("K", "a")
+	if _, err := transport.RoundTrip(req); err != context.Canceled {
+		t.Error(err)
+	}
+	req.Header.Set("K", "b")
+	req.URL.Path = "/b"
+	close(release)
+	if got := <-seen; got != "a/a" {
+		t.Error(got)
+	}
+}
+
+// TestTransportBases: a base may leave out a body, as http.Client allows, and closes its idle
+// connections if the client is to.
+func TestTransportBases(t *testing.T) {
+	transport, err := NewTransport(tripper(func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: 200}, nil }), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &http.Client{Transport: transport}
+	c.CloseIdleConnections() // none
+	resp, err := c.Get("http://host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	base := &idle{}
+	if c.Transport, err = NewTransport(base, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	c.CloseIdleConnections()
+	if base.closed != 1 {
+		t.Error(base.closed)
+	}
+}
+
+type idle struct {
+	http.RoundTripper
+	closed int
+}
+
+func (i *idle) CloseIdleConnections() { i.closed++ }
+
+// TestTransportStream: a response that is not tried again comes with its header.
+func TestTransportStream(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client(t, Options{}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
 }
