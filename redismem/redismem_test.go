@@ -211,7 +211,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("Table(%d) = %d, want %d", keys, got, want)
 		}
 	}
-	Server{Layout: Valkey91}.Table(math.MaxInt) // ends
+	Server{Layout: Valkey91}.table(math.MaxInt) // ends
 }
 
 // TestTablesOfFew compares the model of few keys with a server: a table takes memory of its own
