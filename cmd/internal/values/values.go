@@ -162,9 +162,6 @@ func (s *sample) check(v []byte, at place) error {
 }
 
 func (s *sample) add(v []byte, at place) error {
-	if err := s.ctx.Err(); err != nil {
-		return err
-	}
 	if s.seen++; s.seen == 1 {
 		s.firstJSON = v[0] == '{' || v[0] == '['
 		s.firstList = v[0] == '['
@@ -211,7 +208,7 @@ func (s *sample) lines(name string, r io.Reader) error {
 	tooLong := func() error {
 		return fmt.Errorf("%w: %s line %d is longer than %d bytes (a file holds one value on each line, a folder one in each file)", ErrData, name, n, s.limits.ValueSize)
 	}
-	for lines.Scan() {
+	for s.ctx.Err() == nil && lines.Scan() {
 		n++
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) > s.limits.ValueSize {
@@ -229,7 +226,7 @@ func (s *sample) lines(name string, r io.Reader) error {
 	} else if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrData, name, err)
 	}
-	return nil
+	return s.ctx.Err()
 }
 
 func (s *sample) folder(dir string) error {
@@ -237,8 +234,8 @@ func (s *sample) folder(dir string) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrData, err)
 		}
-		if !entry.Type().IsRegular() {
-			return nil
+		if !entry.Type().IsRegular() || s.ctx.Err() != nil {
+			return s.ctx.Err()
 		}
 		info, err := entry.Info()
 		if err != nil {
