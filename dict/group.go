@@ -24,6 +24,7 @@ const (
 	pollJitter          = 0.2 // of the poll, either way, so that a fleet does not poll in step
 	defaultFetchTimeout = time.Second
 	defaultKeep         = 16 << 20               // bytes
+	maxReaders          = 256                    // whatever Keep says: one takes up to 200 KiB, of a dictionary of 16 bytes, too
 	missingFor          = 5 * time.Second        // a dictionary that the registry does not hold
 	failedFor           = 200 * time.Millisecond // one that could not be fetched
 	maxMissing          = 1000                   // ids that are remembered as missing
@@ -58,8 +59,9 @@ type GroupOptions struct {
 	// for Redis. Defaults to a second.
 	FetchTimeout time.Duration
 
-	// Keep bounds the bytes of dictionaries in memory for reading; those in use stay beyond it. A
-	// dictionary ready for use takes several times its bytes. Defaults to 16 MiB.
+	// Keep bounds the bytes of dictionaries in memory for reading; those in use stay beyond it. At
+	// most 256 are kept. A dictionary ready for use takes several times its bytes. Defaults to 16
+	// MiB.
 	Keep int
 
 	// Data is the Redis with the packed values. The group names it to the registry, which removes
@@ -545,7 +547,7 @@ func (g *Group) keep(key readerKey, d *Dictionary) (compress.Compressor, error) 
 	}
 	more[key] = r
 	g.held[key.id] = d
-	for size > g.options.Keep {
+	for size > g.options.Keep || len(more) > maxReaders {
 		var oldest readerKey
 		for k, r := range more {
 			if k != key && !g.inUse(k.id) && (oldest.id == 0 || r.used.Load() < more[oldest].used.Load()) {

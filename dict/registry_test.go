@@ -471,6 +471,24 @@ func TestPublishAtOnce(t *testing.T) {
 	}
 }
 
+// Readers of very many tiny dictionaries take more memory than their bytes tell.
+func TestManyTinyDictionaries(t *testing.T) {
+	r := newRegistry(t, newMemory(), 0)
+	g := open(t, r, GroupOptions{})
+	for i := range 2 * maxReaders {
+		d, err := frame.NewDictionary(fmt.Appendf(nil, "%0*d", frame.MinDictionarySize, i))
+		if err = errors.Join(err, r.put(t.Context(), d)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Reader(t.Context(), frame.LZ4, d.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, held := len(*g.readers.Load()), len(g.held); n > maxReaders || held > maxReaders {
+		t.Errorf("%d readers and %d dictionaries are kept, at most %d", n, held, maxReaders)
+	}
+}
+
 func open(t *testing.T, r *Registry, o GroupOptions) *Group {
 	t.Helper()
 	if o.Poll == 0 {

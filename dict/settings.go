@@ -141,6 +141,9 @@ func (s *settings) check() error {
 			return fmt.Errorf("grace period %v, must be from 0 to %v", grace, maxGrace)
 		}
 	}
+	if s.Epoch < 0 || s.Epoch > maxEpoch {
+		return fmt.Errorf("epoch %d, which no registry comes to", s.Epoch)
+	}
 	if err := short(s.Incarnation); err != nil {
 		return err
 	}

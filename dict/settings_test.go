@@ -372,7 +372,7 @@ func TestLongGracePeriods(t *testing.T) {
 	if _, err := NewRegistry(m, RegistryOptions{Grace: maxGrace + 1}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("declared: %v", err)
 	}
-	for _, forged := range []string{`"grace_ns":2500000000000000000`, `"grace_ns":1000000000,"grace_before_ns":2500000000000000000`, `"grace_ns":-1`} {
+	for _, forged := range []string{`"grace_ns":2500000000000000000`, `"grace_ns":1000000000,"grace_before_ns":2500000000000000000`, `"grace_ns":-1`, `"epoch":9223372036854775807`} {
 		m.set(r.settingsKey(), []byte(`{"incarnation":"a","epoch":1,`+forged+`}`))
 		if _, err := r.Grace(ctx); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), r.settingsKey()) {
 			t.Errorf("%s: %v", forged, err)

@@ -216,6 +216,20 @@ func TestManyBadFields(t *testing.T) {
 			t.Errorf("%v: %d errors", cmd.Args(), len(all))
 		}
 	}
+	// The patterns of SORT name the same two keys for each element of a list.
+	if _, err := raw.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.MSet(ctx, "a1", bad, "b1", bad)
+		for range fields {
+			p.RPush(ctx, "l", 1)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var sorted bale.KeyErrors
+	if err := hooked.Do(ctx, "sort", "l", "by", "nosort", "get", "a*", "get", "b*").Err(); !errors.As(err, &sorted) || len(sorted) != maxFailed+1 {
+		t.Errorf("SORT: %d errors", len(sorted))
+	}
 	// The program chooses the keys of MGET: each that failed is named.
 	keys := make([]string, 3*maxFailed)
 	for i := range keys {

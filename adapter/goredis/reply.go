@@ -149,7 +149,8 @@ func (o *unnamed) Unwrap() error { return o.first }
 func (u *unpacking) fail(key string, field any, err error) (string, outcome) {
 	u.bad++
 	last := len(u.failed) - 1
-	if last < 0 || u.reply == keyValues || u.failed[last].Key != key {
+	// The patterns of SORT name keys in turn, one for each element of a list.
+	if last < 0 || u.reply == keyValues || u.gets == nil && u.failed[last].Key != key {
 		u.ofKey = 0
 	}
 	u.ofKey++

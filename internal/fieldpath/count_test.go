@@ -1,9 +1,11 @@
 package fieldpath
 
 import (
+	"bytes"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -40,5 +42,30 @@ func TestCountNested(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 40*uint64(len(deep)) {
 		t.Errorf("%d bytes for a value of %d", n, len(deep))
+	}
+}
+
+// TestCountEmpty: very many empty objects take no memory.
+func TestCountEmpty(t *testing.T) {
+	value := append(append([]byte("["), bytes.Repeat([]byte("{},"), 1<<20)...), `{"a":1}]`...)
+	most, done, watched := uint64(0), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		for m := (runtime.MemStats{}); ; {
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			most = max(most, m.HeapAlloc)
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	counts := Count([][]byte{value}, []string{"a"})
+	close(done)
+	<-watched
+	if counts[0] != 1 || most > 10*uint64(len(value)) {
+		t.Errorf("%d, and %d bytes for a value of %d", counts, most, len(value))
 	}
 }

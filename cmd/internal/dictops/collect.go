@@ -459,7 +459,7 @@ func inventory(
 	err = walk(ctx, r, r.Prefix, func(name string) error {
 		kind, name, _ := strings.Cut(name, ":")
 		if kind == "group" && !listed {
-			return state(name)
+			return state(printable.Name(name)) // whole, very many long ones are too much to keep
 		}
 		id, err := frame.ParseDictionaryID(name)
 		switch {
@@ -483,8 +483,7 @@ func inventory(
 		return nil
 	})
 	for _, u := range states.Unread {
-		in.Unreadable = append(in.Unreadable,
-			UnreadableGroup{Name: printable.Name(u.Group), Cause: cli.Told(u.Err)})
+		in.Unreadable = append(in.Unreadable, UnreadableGroup{Name: u.Group, Cause: cli.Told(u.Err)})
 	}
 	return in, err
 }

@@ -182,7 +182,13 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		return info, err
 	}
 	defer f.Close()
-	var t trainingJSON
+	var t struct { // of a trainingJSON: its lists may be very long
+		Compress string
+		Samples  int
+		Ratio    float64
+		Without  dict.Measure
+		Winner   *dict.Candidate
+	}
 	if err := json.NewDecoder(io.LimitReader(f, maxTraining)).Decode(&t); err != nil {
 		return info, fmt.Errorf("%s: %w", path, err)
 	}

@@ -56,6 +56,40 @@ func TestLongName(t *testing.T) {
 	}
 }
 
+// TestManyLongNames: names that no group can have are not kept whole, however many there are.
+func TestManyLongNames(t *testing.T) {
+	const names, size = 200, 1 << 20
+	ctx := t.Context()
+	client, at := clitest.Server(t)
+	clitest.OK(t, client.Set(ctx, dict.DefaultPrefix+"groups", "no list", 0).Err())
+	for i := range names {
+		clitest.OK(t, client.Set(ctx, fmt.Sprintf("%sgroup:%d%s", dict.DefaultPrefix, i, strings.Repeat("g", size)), "{}", 0).Err())
+	}
+	r, err := registry.Open(ctx, registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{at}, Prefix: dict.DefaultPrefix})
+	clitest.OK(t, err)
+	defer r.Close()
+	most, done, watched := uint64(0), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		for m := (runtime.MemStats{}); ; {
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			most = max(most, m.HeapAlloc)
+			select {
+			case <-done:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	in, err := inventory(ctx, r, "")
+	close(done)
+	<-watched
+	if err != nil || len(in.Unreadable) != names+1 || most > names*size/2 {
+		t.Errorf("%d groups, %d MiB, %v", len(in.Unreadable), most>>20, err)
+	}
+}
+
 // TestManyOrphans: gc takes a part of very many dictionaries that no group has.
 func TestManyOrphans(t *testing.T) {
 	ctx := t.Context()

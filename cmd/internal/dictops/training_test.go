@@ -2,6 +2,10 @@ package dictops
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/balekv/bale/cmd/internal/page"
@@ -37,6 +41,22 @@ func training(t *testing.T) *Training {
 		},
 		Values: 2515, LeftOut: []LeftOut{{"email", 2512}, {"user.token", 17}},
 		Source: "movies (a sample of 2512 of its 9000 values)", Compress: "zstd:3", Seconds: 7.13, File: "movies.dict", Engine: "libzstd 1.5.7", Go: "go1.26.8", CPU: "Some CPU", Cores: 2,
+	}
+}
+
+// TestForgedTraining: the file of a training takes no more memory than its bytes tell.
+func TestForgedTraining(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.json")
+	document := `{"winner":{"id":"00000001"},"samples":7,"compress":"s2","ratio":2,"candidates":[` + strings.Repeat("{},", 1<<20) + `{}],"left_out":[]}`
+	if err := os.WriteFile(path, []byte(document), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	info, err := trainingInfo(path, 1)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; err != nil || info != (dict.Info{Setting: "s2", Samples: 7, Ratio: 2}) || n > 64<<20 {
+		t.Errorf("%+v, %d bytes, %v", info, n, err)
 	}
 }
 

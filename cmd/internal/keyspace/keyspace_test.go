@@ -110,6 +110,24 @@ func servers(t *testing.T) map[string]redis.UniversalClient {
 	return all
 }
 
+// TestSampleEndsWithContext: an interrupt ends the work on values that were read.
+func TestSampleEndsWithContext(t *testing.T) {
+	client := servers(t)["standalone"]
+	if err := client.HSet(t.Context(), "h", "a", 1, "b", 2, "c", 3).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	unpacked := 0
+	_, err := Sample(ctx, client, SampleOptions{Values: 10, Bytes: 10, Size: 10, FewStrings: 10, Unpack: func(context.Context, []byte) ([]byte, error) {
+		cancel()
+		unpacked++
+		return []byte("v"), nil
+	}})
+	if !errors.Is(err, context.Canceled) || unpacked != 1 {
+		t.Errorf("%v, %d values", err, unpacked)
+	}
+}
+
 func TestSample(t *testing.T) {
 	t.Parallel()
 	for name, client := range servers(t) {

@@ -109,11 +109,11 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 		var looked Looked
 		err = ReadValues(ctx, client, ValuesOptions{
 			Match: []string{pattern}, Skip: s.Skip, Kind: kind, Size: s.Size, Pace: s.Pace, Places: places,
-			Values: func(ctx context.Context, node redis.UniversalClient, values []Value) (Next, error) {
+			Values: func(_ context.Context, node redis.UniversalClient, values []Value) (Next, error) {
 				seen[node] = true
 				for _, v := range values {
 					if !s.add(ctx, v) {
-						return Stop, nil
+						return Stop, ctx.Err()
 					}
 					if len(s.ranked)-start >= share*len(seen)/len(places) {
 						return NextNode, nil // it has given its share
@@ -139,8 +139,11 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 	return nil
 }
 
-// add adds a value, and reports whether there is room for more.
+// add adds a value, and reports whether there is room and time for more.
 func (s *sampling) add(ctx context.Context, v Value) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	if ofStream(v.Key, v.Stored) {
 		s.found.Streams++
 		return true

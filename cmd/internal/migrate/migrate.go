@@ -108,7 +108,7 @@ func (m *migration) values(
 func (m *migration) change(
 	ctx context.Context, node redis.UniversalClient, values []keyspace.Value, try int,
 ) error {
-	for len(values) > 0 {
+	for len(values) > 0 && m.ctx.Err() == nil {
 		changes, n := m.changes(ctx, values)
 		clear(values[:n])
 		values = values[n:]
@@ -116,15 +116,18 @@ func (m *migration) change(
 			return err
 		}
 	}
-	return nil
+	return m.ctx.Err()
 }
 
-// changes decides the writes for the first values, as many as there is room for.
+// changes decides the writes for the first values, as many as there is room for before the run ends.
 func (m *migration) changes(
 	ctx context.Context, values []keyspace.Value,
 ) (changes []change, n int) {
 	size := 0
 	for i, v := range values {
+		if m.ctx.Err() != nil { // a few MiB of forged values take minutes to unpack
+			return changes, i
+		}
 		next, why, err := m.decide(ctx, v)
 		c := change{value: v, next: next}
 		if m.Revert && (why == "" || why == Absent) {

@@ -335,7 +335,7 @@ func TestRevertComparesBeforeItDeletes(t *testing.T) {
 	must(t, c.Set(ctx, "k", "new", 0).Err(), c.HSet(ctx, "h", "f", "new").Err())
 	o := options(t)
 	o.Revert = true
-	m := &migration{pass: o, client: c, swapper: newSwapper(false), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	m := &migration{pass: o, ctx: t.Context(), client: c, swapper: newSwapper(false), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	_, err := m.values(ctx, c, []keyspace.Value{{Key: "k", Stored: expired}, {Key: "h", Field: "f", InHash: true, Stored: expired}, {Key: "gone", Stored: expired}})
 	must(t, err)
 	if diff := cmp.Diff(map[Reason]int64{Plain: 2, Gone: 1}, left(m.result)); diff != "" || m.result.Expired.Values != 0 || c.Get(ctx, "k").Val() != "new" || c.HGet(ctx, "h", "f").Val() != "new" {
@@ -399,7 +399,7 @@ func TestElsewhere(t *testing.T) {
 	must(t, c.Set(ctx, "string", text(1), 0).Err(), c.HSet(ctx, "hash", "field", text(2)).Err())
 	for _, value := range []keyspace.Value{{Key: "string", Stored: []byte(text(1))}, {Key: "hash", Field: "field", InHash: true, Stored: []byte(text(2))}} {
 		if err := c.(*redis.ClusterClient).ForEachMaster(ctx, func(ctx context.Context, n *redis.Client) error {
-			m := &migration{pass: options(t), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+			m := &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 			next, _, err := m.decide(ctx, value)
 			if err == nil {
 				err = m.settle(ctx, n, []change{{value, next, time.Time{}, nil}}, 1)
@@ -423,7 +423,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	ctx := t.Context()
 	c := open(t, redisproc.ForTest(t).Addr())
 	must(t, c.Set(ctx, "k", text(2), time.Hour).Err(), c.HSet(ctx, "h", "f", text(3)).Err(), c.Set(ctx, "number", "12", 0).Err())
-	m := &migration{pass: options(t), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	m := &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	must(t, m.settle(ctx, c, []change{
 		{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}, {keyspace.Value{Key: "h", Field: "f", InHash: true, Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil},
 		{keyspace.Value{Key: "gone", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}, {keyspace.Value{Key: "number", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil},
@@ -439,7 +439,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	// A program that writes after every reading.
 	n := 0
 	busy := &writingAfterGet{UniversalClient: c, write: func() { n++; must(t, c.Set(ctx, "k", text(1000+n), 0).Err()) }}
-	m = &migration{pass: options(t), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	m = &migration{pass: options(t), ctx: t.Context(), client: c, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
 	must(t, m.settle(ctx, busy, []change{{keyspace.Value{Key: "k", Stored: []byte(text(1))}, []byte("packed"), time.Time{}, nil}}, 1))
 	if m.result.Left[Changed].Values != 1 || m.result.Changed() != 0 || m.result.Failed() != 1 || c.Get(ctx, "k").Val() != text(1000+n) {
 		t.Errorf("%+v", m.result)
@@ -546,6 +546,16 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("%d rounds, %+v", rounds, r)
 			}
 		})
+	}
+}
+
+// TestValuesEndWithContext: an interrupt ends the work on values that were read.
+func TestValuesEndWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := &migration{pass: options(t), ctx: ctx, swapper: newSwapper(true), result: &Counts{Left: map[Reason]keyspace.Tally{}}}
+	if _, err := m.values(t.Context(), nil, []keyspace.Value{{Key: "k", Stored: []byte("1")}}); !errors.Is(err, context.Canceled) || len(m.result.Left) > 0 {
+		t.Errorf("%v, %v", err, m.result.Left)
 	}
 }
 

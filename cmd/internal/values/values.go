@@ -229,7 +229,7 @@ func (s *sample) lines(name string, r io.Reader) error {
 	} else if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrData, name, err)
 	}
-	return nil
+	return s.ctx.Err()
 }
 
 func (s *sample) folder(dir string) error {
@@ -240,8 +240,8 @@ func (s *sample) folder(dir string) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrData, err)
 		}
-		if !entry.Type().IsRegular() {
-			return nil
+		if !entry.Type().IsRegular() || s.ctx.Err() != nil {
+			return s.ctx.Err()
 		}
 		info, err := entry.Info()
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,16 +38,21 @@ func TestKeptBytesAreBounded(t *testing.T) {
 
 // TestLoadEndsWithContext: stdin may have no end.
 func TestLoadEndsWithContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	endless := readerFunc(func(b []byte) (int, error) {
-		if n++; n == 100 {
-			cancel()
+	for _, line := range []string{"{}\n", "\n"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		endless := readerFunc(func(b []byte) (int, error) {
+			switch n++; n {
+			case 100:
+				cancel()
+			case 200:
+				return 0, io.EOF
+			}
+			return copy(b, line), nil
+		})
+		if _, err := Load(ctx, "-", endless, Limits{Values: 10, ValueSize: 10}); !errors.Is(err, context.Canceled) || n > 100 {
+			t.Errorf("%q: %v after %d reads", line, err, n)
 		}
-		return copy(b, "{}\n"), nil
-	})
-	if _, err := Load(ctx, "-", endless, Limits{Values: 10, ValueSize: 10}); !errors.Is(err, context.Canceled) || n > 100 {
-		t.Errorf("%v after %d reads", err, n)
 	}
 	if _, err := Load(ctx, "-", strings.NewReader(strings.Repeat("\n", 1000)), Limits{Values: 10, ValueSize: 10}); !errors.Is(err, context.Canceled) {
 		t.Errorf("empty lines: %v", err)

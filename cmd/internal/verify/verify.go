@@ -131,16 +131,8 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 	defer func() { v.found.Seconds = time.Since(start).Seconds() }()
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
 		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace,
-		Size: bale.MaxPackedLen(cli.MaxValue),
-		Values: func(ctx context.Context, node redis.UniversalClient, values []keyspace.Value) (keyspace.Next, error) {
-			for _, value := range values {
-				v.rereads = 0
-				if err := v.value(ctx, value); err != nil {
-					return keyspace.Stop, err
-				}
-			}
-			return keyspace.More, nil
-		},
+		Size:   bale.MaxPackedLen(cli.MaxValue),
+		Values: v.values,
 		Page: func(_ []keyspace.Place, l keyspace.Looked) error {
 			f := &v.found
 			f.Keys, f.Registry, f.Others, f.TooLarge = l.Keys, l.Skipped, l.Others, l.TooLarge
@@ -151,6 +143,23 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 			return nil
 		},
 	})
+}
+
+// values looks at values of a server. A few MiB of forged ones take minutes to unpack, or as many
+// dictionaries.
+func (v *verifier) values(
+	ctx context.Context, _ redis.UniversalClient, values []keyspace.Value,
+) (keyspace.Next, error) {
+	for _, value := range values {
+		if err := v.interrupt.Err(); err != nil {
+			return keyspace.Stop, err
+		}
+		v.rereads = 0
+		if err := v.value(ctx, value); err != nil {
+			return keyspace.Stop, err
+		}
+	}
+	return keyspace.More, nil
 }
 
 // value looks at a value. The error is Redis'.

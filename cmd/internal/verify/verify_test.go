@@ -55,6 +55,16 @@ func TestVerifyOfAChangingValue(t *testing.T) {
 	}
 }
 
+// TestValuesEndWithContext: an interrupt ends the work on values that were read.
+func TestValuesEndWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	v := &verifier{interrupt: ctx}
+	if _, err := v.values(t.Context(), nil, []keyspace.Value{{Key: "k", Stored: []byte("v")}}); !errors.Is(err, context.Canceled) || v.found.Values != 0 {
+		t.Errorf("%v, %d values", err, v.found.Values)
+	}
+}
+
 // TestBadValuesArePaced: a bad value is read twice, and both count.
 func TestBadValuesArePaced(t *testing.T) {
 	client, _ := clitest.Server(t)
