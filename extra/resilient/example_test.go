@@ -82,6 +82,7 @@ func ExampleNewTransport() {
 		log.Fatal(err)
 	}
 	resp.Body.Close()
+	transport.CloseIdleConnections() // as client.CloseIdleConnections does
 	fmt.Println(resp.Status)
 	fmt.Println(transport.Guard(resp.Request.URL.Host).Stats().Tries, "tries")
 	// Output:

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/balekv/bale"
 )
 
 var errSick = errors.New("sick")
@@ -879,10 +881,10 @@ func TestOptions(t *testing.T) {
 		"a Quantile of 1":         {Hedge: Hedge{Quantile: 1}},
 		"no Quantile":             {Hedge: Hedge{Quantile: nan}},
 	} {
-		if _, err := New(o); !errors.Is(err, ErrOptions) {
+		if _, err := New(o); !errors.Is(err, bale.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if transport, err := NewTransport(nil, o); !errors.Is(err, ErrOptions) || transport != nil {
+		if transport, err := NewTransport(nil, o); !errors.Is(err, bale.ErrInvalid) || transport != nil {
 			t.Errorf("%s: %v, %v", name, transport, err)
 		}
 	}
