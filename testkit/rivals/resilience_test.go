@@ -50,7 +50,9 @@ func BenchmarkResilience(b *testing.B) {
 	}{
 		{"breaker/resilient", guard(resilient.Options{Breaker: guarded.Breaker})},
 		{"breaker/failsafe-go", safe(breaker())},
-		{"breaker/gobreaker", func(ctx context.Context) (int, error) { return gobreak.Execute(func() (int, error) { return answer(ctx) }) }},
+		{"breaker/gobreaker", func(ctx context.Context) (int, error) {
+			return gobreak.Execute(func() (int, error) { return answer(ctx) })
+		}},
 		{"retry+breaker+limit/resilient", guard(guarded)},
 		{"retry+breaker+limit/failsafe-go", safe(retry(), breaker(), limiter())},
 		{"timeout+retry+breaker+limit/resilient", guard(timed)},
