@@ -349,6 +349,9 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	if !(compress.Setting{Algorithm: a}).TakesDictionary() {
 		return nil, fmt.Errorf("dict: %w: %v takes no dictionary", compress.ErrUnknownAlgorithm, a)
 	}
+	if err := ctx.Err(); err != nil { // of a reply with very many dictionaries, each would begin a fetch
+		return nil, err
+	}
 	f, err := g.fly(key)
 	if err != nil {
 		return nil, err

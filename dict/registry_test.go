@@ -489,6 +489,24 @@ func TestManyTinyDictionaries(t *testing.T) {
 	}
 }
 
+// A reply may name very many dictionaries. When the caller's context has ended, none is fetched for
+// it any more.
+func TestNoFetchAfterContext(t *testing.T) {
+	g := open(t, newRegistry(t, newMemory(), 0), GroupOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range 100 {
+		if _, err := g.Reader(ctx, frame.Zstd, frame.DictionaryID(i+1)); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	if n := len(g.flights) + len(g.missing); n > 0 {
+		t.Errorf("%d dictionaries were asked for", n)
+	}
+}
+
 func open(t *testing.T, r *Registry, o GroupOptions) *Group {
 	t.Helper()
 	if o.Poll == 0 {

@@ -2,16 +2,20 @@ package fieldpath
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 )
 
 // Count counts, for each field, the values that contain it. Values that
-// are not JSON, or nest deeper than 1,000 levels, have no fields.
-func Count(values [][]byte, fields []string) []int {
+// are not JSON, or nest deeper than 1,000 levels, have no fields. The error is ctx's.
+func Count(ctx context.Context, values [][]byte, fields []string) ([]int, error) {
 	counts := make([]int, len(fields))
 	found := make([]bool, len(fields))
 	for _, v := range values {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		clear(found)
 		if !mark(v, fields, found) {
 			continue
@@ -22,7 +26,7 @@ func Count(values [][]byte, fields []string) []int {
 			}
 		}
 	}
-	return counts
+	return counts, nil
 }
 
 // mark marks the fields that are within a value. It is false for one whose fields are unknown. It

@@ -2,6 +2,8 @@ package fieldpath
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
@@ -20,9 +22,23 @@ func TestCount(t *testing.T) {
 		nil,
 	}
 	fields := []string{"token", "user.token", "name", "Token", "a.b", "user", "user.name.x", "deep.user.token"}
-	if diff := cmp.Diff([]int{3, 2, 1, 0, 1, 3, 0, 1}, Count(values, fields)); diff != "" {
+	if diff := cmp.Diff([]int{3, 2, 1, 0, 1, 3, 0, 1}, count(t, values, fields)); diff != "" {
 		t.Error(diff)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Count(ctx, values, fields); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func count(t *testing.T, values [][]byte, fields []string) []int {
+	t.Helper()
+	counts, err := Count(t.Context(), values, fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts
 }
 
 // TestCountNested: as TestRedactNested.
@@ -33,12 +49,12 @@ func TestCountNested(t *testing.T) {
 	}
 	fields := []string{name, strings.Repeat(name+".", MaxDepth-1) + name}
 	deep := nested(MaxDepth)
-	if diff := cmp.Diff([]int{1, 1}, Count([][]byte{deep, nested(MaxDepth + 1), []byte(strings.Repeat("[", 300_000))}, fields)); diff != "" {
+	if diff := cmp.Diff([]int{1, 1}, count(t, [][]byte{deep, nested(MaxDepth + 1), []byte(strings.Repeat("[", 300_000))}, fields)); diff != "" {
 		t.Error(diff)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	Count([][]byte{deep}, fields)
+	count(t, [][]byte{deep}, fields)
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 40*uint64(len(deep)) {
 		t.Errorf("%d bytes for a value of %d", n, len(deep))
@@ -62,7 +78,7 @@ func TestCountEmpty(t *testing.T) {
 			}
 		}
 	}()
-	counts := Count([][]byte{value}, []string{"a"})
+	counts := count(t, [][]byte{value}, []string{"a"})
 	close(done)
 	<-watched
 	if counts[0] != 1 || most > 10*uint64(len(value)) {

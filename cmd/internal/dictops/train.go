@@ -56,7 +56,11 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 		return nil, err
 	}
 	left := make([]LeftOut, len(o.Exclude))
-	for i, n := range fieldpath.Count(sample, o.Exclude) {
+	counts, err := fieldpath.Count(ctx, sample, o.Exclude)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range counts {
 		left[i] = LeftOut{Field: o.Exclude[i], Values: n}
 		if n == 0 {
 			stop()
