@@ -15,7 +15,8 @@ type Fields[T any] interface {
 	Fields(c *Coder)
 }
 
-// Coder appends fields to Bytes, or reads them from there.
+// Coder appends fields to Bytes, or reads them from there. To append it only reads the value, which
+// others may do at the same time.
 type Coder struct {
 	Bytes   []byte
 	reading bool
@@ -65,8 +66,9 @@ func (c *Coder) uint(v *uint64) {
 // Int is a number in as many bytes as it takes.
 func Int[I ~int | ~int32 | ~int64](c *Coder, v *I) {
 	x := uint64(*v)<<1 ^ uint64(int64(*v)>>63)
-	c.uint(&x)
-	*v = I(int64(x>>1) ^ -int64(x&1))
+	if c.uint(&x); c.reading {
+		*v = I(int64(x>>1) ^ -int64(x&1))
+	}
 }
 
 // Float is a number in 8 bytes.
@@ -89,8 +91,9 @@ func (c *Coder) Bool(v *bool) {
 	if *v {
 		x = 1
 	}
-	c.uint(&x)
-	*v = x == 1
+	if c.uint(&x); c.reading {
+		*v = x == 1
+	}
 }
 
 // String is its length and its bytes.
