@@ -68,7 +68,7 @@ var swap = redis.NewScript(1, adapters.SwapScript)
 
 // Swap implements [bale.Store] and [dict.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (swapped bool, err error) {
-	conn, err := s.pool.GetContext(ctx)
+	conn, err := connection(ctx, s.pool)
 	if err != nil {
 		return false, err
 	}

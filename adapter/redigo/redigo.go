@@ -29,16 +29,22 @@ var _ bale.Store = (*Store)(nil)
 // NewStore makes a Store. The pool stays the caller's, to be closed after the Store's last use.
 func NewStore(pool *redis.Pool) *Store { return &Store{pool} }
 
+// connection returns a connection of the pool, unless the context has ended: the pool does not look
+// if it has an idle one, and an answer may come before redigo looks.
+func connection(ctx context.Context, pool *redis.Pool) (redis.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return pool.GetContext(ctx)
+}
+
 // do sends one command on a connection of the pool.
 func do(ctx context.Context, pool *redis.Pool, command string, args ...any) (reply any, err error) {
-	conn, err := pool.GetContext(ctx)
+	conn, err := connection(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	if ctx.Done() == nil {
 		return conn.Do(command, args...) // spares the goroutine that watches the context
 	}
@@ -158,7 +164,7 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 // pipeline sends a command for each key. The error is a KeyErrors if the server refused some, and
 // the common cause if none was answered.
 func pipeline(ctx context.Context, pool *redis.Pool, command string, keys []string, args [][]any) (replies []any, err error) {
-	conn, err := pool.GetContext(ctx)
+	conn, err := connection(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -167,9 +173,6 @@ func pipeline(ctx context.Context, pool *redis.Pool, command string, keys []stri
 			err = failure
 		}
 	}()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	for _, a := range args {
 		if err := conn.Send(command, a...); err != nil {
 			return nil, fmt.Errorf("pipeline: %w", err)
