@@ -191,7 +191,7 @@ func TestAutoLeavesDecisions(t *testing.T) {
 				must(t, r.Publish(ctx, "g", b, Info{Auto: true}))
 				must(t, test.decide(r))
 				if old {
-					raw := string(m.values[r.groupKey("g")])
+					raw := string(m.value(r.groupKey("g")))
 					without := regexp.MustCompile(`"changed":"[^"]*",`).ReplaceAllString(raw, "")
 					if without == raw {
 						t.Fatalf("no time in %s", raw)

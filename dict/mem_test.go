@@ -105,6 +105,20 @@ func (m *memory) Refresh(ctx context.Context, keys ...string) (exists []bool, er
 	return exists, err
 }
 
+// value returns what the server has, while programs are at work.
+func (m *memory) value(key string) []byte {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return m.values[key]
+}
+
+// lifetime returns how long the server keeps a key.
+func (m *memory) lifetime(key string) time.Duration {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	return time.Until(m.expires[key])
+}
+
 func (m *memory) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (ok bool, err error) {
 	err = m.do(func() {
 		m.swaps[key]++

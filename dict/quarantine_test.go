@@ -119,7 +119,7 @@ func TestUnlist(t *testing.T) {
 	if err := r.Unlist(ctx, "h", entry("h")); !errors.Is(err, ErrConflict) {
 		t.Errorf("the last group: %v", err)
 	}
-	if s, err := r.State(ctx, "g"); err != nil || s.Find(a.ID()) != nil || m.values[r.dataKey(a.ID())] == nil {
+	if s, err := r.State(ctx, "g"); err != nil || s.Find(a.ID()) != nil || m.value(r.dataKey(a.ID())) == nil {
 		t.Errorf("%v, %v", s, err)
 	}
 	must(t, r.Publish(ctx, "g", a, Info{}))
@@ -182,7 +182,7 @@ func TestUse(t *testing.T) {
 	delete(m.values, r.dataKey(a.ID()))
 	m.lock.Unlock()
 	must(t, use(r, a))
-	if m.values[r.dataKey(a.ID())] == nil {
+	if m.value(r.dataKey(a.ID())) == nil {
 		t.Error("used, and in quarantine alone")
 	}
 	now.pass(6*time.Minute + time.Second)
@@ -255,7 +255,7 @@ func TestQuarantine(t *testing.T) {
 		a := dictionaryOf(t, 1)
 		must(t, r.Publish(ctx, "g", a, Info{}))
 		must(t, remove(r, "g", a.ID(), true))
-		if left := time.Until(m.expires[r.quarantineKey(a.ID())]); left > want || left < want-busy || m.values[r.dataKey(a.ID())] != nil {
+		if left := m.lifetime(r.quarantineKey(a.ID())); left > want || left < want-busy || m.value(r.dataKey(a.ID())) != nil {
 			t.Errorf("quarantine %v: %v left", quarantine, left)
 		}
 		var log lines
@@ -278,7 +278,7 @@ func TestQuarantine(t *testing.T) {
 		if gone, err := r.RemoveOrphan(ctx, a.ID()); err != nil || !gone {
 			t.Errorf("removed: %v, %v", gone, err)
 		}
-		if left := time.Until(m.expires[r.quarantineKey(a.ID())]); left < want-busy {
+		if left := m.lifetime(r.quarantineKey(a.ID())); left < want-busy {
 			t.Errorf("quarantine %v, again: %v left", quarantine, left)
 		}
 	}
@@ -294,7 +294,7 @@ func TestOrphanOfALostGroup(t *testing.T) {
 	m.lock.Lock()
 	delete(m.values, r.groupKey("g"))
 	m.lock.Unlock()
-	if _, err := r.RemoveOrphan(ctx, a.ID()); !errors.Is(err, ErrUnlisted) || m.values[r.dataKey(a.ID())] == nil {
+	if _, err := r.RemoveOrphan(ctx, a.ID()); !errors.Is(err, ErrUnlisted) || m.value(r.dataKey(a.ID())) == nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -314,7 +314,7 @@ func TestMirrors(t *testing.T) {
 	}
 	first.setDown(false)
 	must(t, r.Activate(ctx, "g", a.ID(), true)) // it was published all the same
-	if first.values[r.dataKey(a.ID())] != nil || second.values[r.dataKey(a.ID())] == nil {
+	if first.value(r.dataKey(a.ID())) != nil || second.value(r.dataKey(a.ID())) == nil {
 		t.Error("the wrong mirrors have it")
 	}
 	lose := func(d *Dictionary) {
@@ -350,7 +350,7 @@ func TestMirrors(t *testing.T) {
 	_, err = r.RemoveOrphan(ctx, b.ID())
 	must(t, err)
 	for i, m := range []*memory{main, first, second} {
-		if m.values[r.dataKey(b.ID())] != nil || m.values[r.quarantineKey(b.ID())] == nil {
+		if m.value(r.dataKey(b.ID())) != nil || m.value(r.quarantineKey(b.ID())) == nil {
 			t.Errorf("removed, and store %d has it", i)
 		}
 	}
@@ -367,7 +367,7 @@ func TestBundleIsPutBack(t *testing.T) {
 	_, err := g.Reader(ctx, frame.Zstd, a.ID())
 	must(t, err)
 	eventually(t, "the one that was read is in the registry", func() bool { return g.Status().Restored == 1 })
-	if m.values[r.dataKey(a.ID())] == nil || m.values[r.dataKey(b.ID())] != nil {
+	if m.value(r.dataKey(a.ID())) == nil || m.value(r.dataKey(b.ID())) != nil {
 		t.Error("the wrong one is in the registry")
 	}
 }
@@ -421,7 +421,7 @@ func TestLaggingReplica(t *testing.T) {
 	r := newRegistry(t, m, 0)
 	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
 	must(t, errors.Join(r.Publish(ctx, "g", a, Info{}), r.Activate(ctx, "g", a.ID(), true)))
-	for name, old := range map[string][]byte{"an older state": bytes.Clone(m.values[r.groupKey("g")]), "none yet": nil} {
+	for name, old := range map[string][]byte{"an older state": bytes.Clone(m.value(r.groupKey("g"))), "none yet": nil} {
 		t.Run(name, func(t *testing.T) {
 			must(t, errors.Join(r.Publish(ctx, "g", b, Info{}), r.Activate(ctx, "g", b.ID(), true)))
 			l := &lagging{memory: m}

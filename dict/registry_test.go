@@ -147,7 +147,7 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("a dictionary that another group has is gone: %v", err)
 	}
 	must(t, remove(r, "a", a.ID(), false))
-	if m.values[r.dataKey(a.ID())] != nil || !bytes.Equal(m.values[r.quarantineKey(a.ID())], a.Bytes()) {
+	if m.value(r.dataKey(a.ID())) != nil || !bytes.Equal(m.value(r.quarantineKey(a.ID())), a.Bytes()) {
 		t.Error("removed from both groups, and not in quarantine")
 	}
 }
@@ -319,12 +319,12 @@ func TestRemoveAtOnce(t *testing.T) {
 			}
 			ended = !reached
 			if s, err := quick.State(ctx, "new"); ended && outer == "remove" && err == nil {
-				if h.values[quick.dataKey(d.ID())] != nil {
+				if h.value(quick.dataKey(d.ID())) != nil {
 					t.Errorf("nothing came in between, and it is not removed: %v", err)
 				}
 			} else if err != nil || s.Current != d.ID() {
 				t.Errorf("%s, after %d calls: current is %v, %v", outer, calls, s.Current, err)
-			} else if !bytes.Equal(h.values[quick.dataKey(d.ID())], d.Bytes()) {
+			} else if !bytes.Equal(h.value(quick.dataKey(d.ID())), d.Bytes()) {
 				t.Errorf("%s, after %d calls: the group names a dictionary that is not there", outer, calls)
 			}
 			if ended && calls < 6 {
@@ -357,17 +357,17 @@ func TestRemovalInterrupted(t *testing.T) {
 			if err == nil {
 				continue
 			}
-			if m.values[r.quarantineKey(d.ID())] != nil {
+			if m.value(r.quarantineKey(d.ID())) != nil {
 				left["quarantine"]++
 			}
-			if m.values[r.dataKey(d.ID())] == nil {
+			if m.value(r.dataKey(d.ID())) == nil {
 				left["no data"]++
 			}
 			if err := then(r); err != nil {
 				t.Errorf("%s after %d steps: %v", name, steps, err)
 			}
-			value := m.values[r.dataKey(d.ID())]
-			if name != "remove" && !bytes.Equal(value, d.Bytes()) || name == "remove" && (value != nil || m.values[r.quarantineKey(d.ID())] == nil) {
+			value := m.value(r.dataKey(d.ID()))
+			if name != "remove" && !bytes.Equal(value, d.Bytes()) || name == "remove" && (value != nil || m.value(r.quarantineKey(d.ID())) == nil) {
 				t.Errorf("%s after %d steps: %q is left", name, steps, value)
 			}
 		}
@@ -913,8 +913,8 @@ func TestRestoreMerges(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("dictionaries (-want +got):\n%s", diff)
 			}
-			before := bytes.Clone(m.values[r.groupKey("g")])
-			if err := r.restore(ctx, known, held); !errors.Is(err, test.err) || !bytes.Equal(before, m.values[r.groupKey("g")]) {
+			before := bytes.Clone(m.value(r.groupKey("g")))
+			if err := r.restore(ctx, known, held); !errors.Is(err, test.err) || !bytes.Equal(before, m.value(r.groupKey("g"))) {
 				t.Errorf("a second program changes it again, %v", err)
 			}
 		})
@@ -938,7 +938,7 @@ func TestRefilledWithinAPoll(t *testing.T) {
 	// as a program without incarnations wrote it
 	old := func(m *memory, r *Registry) {
 		var fields map[string]any
-		must(t, json.Unmarshal(m.values[r.groupKey("g")], &fields))
+		must(t, json.Unmarshal(m.value(r.groupKey("g")), &fields))
 		delete(fields, "incarnation")
 		raw, err := json.Marshal(fields)
 		must(t, err)

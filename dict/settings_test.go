@@ -388,7 +388,7 @@ func TestDamagedSettings(t *testing.T) {
 	a := dictionaryOf(t, 1)
 	must(t, errors.Join(r.Publish(ctx, "g", a, Info{}), r.Activate(ctx, "g", a.ID(), true)))
 	retire(t, r, a.ID())
-	good := bytes.Clone(m.values[r.settingsKey()])
+	good := bytes.Clone(m.value(r.settingsKey()))
 	m.set(r.settingsKey(), []byte("{"))
 	if err := remove(r, "g", a.ID(), true); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), r.settingsKey()) {
 		t.Errorf("%v", err)
@@ -397,7 +397,7 @@ func TestDamagedSettings(t *testing.T) {
 	s, err := r.State(ctx, "g")
 	must(t, err)
 	eventually(t, "the current dictionary", writes(g, s.Current))
-	if slices.Equal(good, m.values[r.settingsKey()]) {
+	if slices.Equal(good, m.value(r.settingsKey())) {
 		t.Error("the settings changed by themselves")
 	}
 }
