@@ -14,14 +14,27 @@ import (
 type Batch struct {
 	packer  *Packer
 	decoded int // bytes that the values so far have, or say that they have
+	unknown int // values so far whose dictionary is unknown
 }
+
+// maxUnknown is how many values with unknown dictionaries an operation has before it asks for no
+// more of them: each costs a round trip to the registry, and a forged frame has a few bytes.
+const maxUnknown = 64
+
+// over is for sources of dictionaries that are to give what is at hand.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // Batch begins an operation. A [Cache] does so itself.
 func (p *Packer) Batch() Batch { return Batch{packer: p} }
 
 // Unpack is [Packer.Unpack] for one value of the operation. If the operation would have more
 // decoded bytes than PackerOptions.Budget, the error is ErrBudget, and the value is not decoded. A
-// smaller value may still fit after that.
+// smaller value may still fit after that. After 64 values with unknown dictionaries it asks the
+// source for no more of them: others get ErrUnknownDictionary unless theirs is at hand.
 func (b *Batch) Unpack(ctx context.Context, dst, src []byte) ([]byte, error) {
 	return b.packer.unpack(ctx, dst, src, b)
 }

@@ -1,6 +1,7 @@
 package bale
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -207,5 +208,61 @@ func TestGate(t *testing.T) {
 				t.Errorf("%s: %d of %d bytes are free, at most %d were decoded", name, p.gate.free, p.budget, s.most.Load())
 			}
 		})
+	}
+}
+
+// forgetful is a source that has one dictionary at hand and is asked for others.
+type forgetful struct {
+	Compressors
+	asked int
+}
+
+func (f *forgetful) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error) {
+	if id != 1<<31 {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		f.asked++
+		return nil, ErrUnknownDictionary
+	}
+	return f.Compressors.Reader(ctx, a, 0)
+}
+
+// TestManyUnknownDictionaries: an operation asks for so many and no more, and still reads with those
+// at hand.
+func TestManyUnknownDictionaries(t *testing.T) {
+	set := &compress.Set{}
+	t.Cleanup(func() { set.Close() })
+	source := &forgetful{Compressors: set}
+	p, err := NewPacker(PackerOptions{Compressors: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	plain := bytes.Repeat([]byte("value "), 100)
+	packed, err := p.Pack(nil, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, offset, _ := frame.Parse(packed)
+	with := func(id frame.DictionaryID) []byte {
+		h := h
+		h.DictionaryID = id
+		return append(h.Append(nil), packed[offset:]...)
+	}
+	b := p.Batch()
+	for i := range 1000 {
+		if _, err := b.Unpack(t.Context(), nil, with(frame.DictionaryID(i+1))); !errors.Is(err, ErrUnknownDictionary) || errors.Is(err, context.Canceled) {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	if source.asked != maxUnknown {
+		t.Errorf("asked for %d", source.asked)
+	}
+	if got, err := b.Unpack(t.Context(), nil, with(1<<31)); err != nil || !bytes.Equal(got, plain) {
+		t.Errorf("one at hand: %v", err)
+	}
+	if p.Unpack(t.Context(), nil, with(7)); source.asked != maxUnknown+1 {
+		t.Error("the next operation does not ask")
 	}
 }

@@ -327,7 +327,7 @@ func (p *Packer) check(ctx context.Context, payload []byte, h *frame.Header, b *
 	if err := b.take(h); err != nil {
 		return nil, nil, fresh, decodeError(h, err)
 	}
-	if r, err = p.reader(ctx, h); err != nil {
+	if r, err = p.reader(ctx, h, b); err != nil {
 		return nil, nil, fresh, decodeError(h, err)
 	}
 	return r, payload, fresh, nil
@@ -362,18 +362,27 @@ var (
 	errStream   = errors.New("the value is a stream, in chunks under other keys: read it with package stream")
 )
 
-// reader finds the compressor that reads the frame's payload.
-func (p *Packer) reader(ctx context.Context, h *frame.Header) (Compressor, error) {
+// reader finds the compressor that reads the frame's payload, of a value of a batch or of none.
+func (p *Packer) reader(ctx context.Context, h *frame.Header, b *Batch) (Compressor, error) {
 	if h.Version > frame.V2 {
 		return nil, fmt.Errorf("%w: frame version %d, this reader knows versions up to %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V2)
 	}
 	if h.Algorithm == frame.Chunks {
 		return nil, fmt.Errorf("%w: %w", ErrUnknownAlgorithm, errStream)
 	}
+	enough := b != nil && b.unknown >= maxUnknown
+	if enough {
+		ctx = over
+	}
 	r, err := p.compressors.Reader(ctx, h.Algorithm, h.DictionaryID)
 	err = noMiss(err)
 	if err != nil && h.DictionaryID != 0 && !errors.Is(err, ErrUnknownAlgorithm) && !errors.Is(err, ErrUnknownDictionary) {
 		err = fmt.Errorf("%w: %w: %w", ErrUnknownDictionary, errNoAnswer, err)
+	}
+	if b != nil && errors.Is(err, ErrUnknownDictionary) {
+		if b.unknown++; enough {
+			err = fmt.Errorf("%w: so are those of %d other values of this operation, and it asks for no more", ErrUnknownDictionary, maxUnknown)
+		}
 	}
 	return r, err
 }
