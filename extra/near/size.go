@@ -93,8 +93,8 @@ func (w *walk) beyond(v reflect.Value, depth int) int {
 		return v.Len()
 	case reflect.Slice:
 		n = v.Cap() * int(t.Elem().Size())
-		if !w.flat(t.Elem()) {
-			n += w.elements(v, depth)
+		if !w.flat(t.Elem()) { // beyond the length, too: a field that a value has twice leaves elements there
+			n += w.elements(v.Slice(0, v.Cap()), depth)
 		}
 	case reflect.Array:
 		if !w.flat(t) {
@@ -115,9 +115,20 @@ func (w *walk) beyond(v reflect.Value, depth int) int {
 		if v.IsNil() {
 			return 0
 		}
-		// Go's maps are between 7/16 and 7/8 full, with a byte for each place and tens for the
-		// whole.
-		n = 48 + v.Len()*(int(t.Key().Size()+t.Elem().Size())+1)*3/2
+		// Go's maps have 8 places, or twice as many until 7/8 of them are enough. Each has a byte
+		// more; what is larger than 128 bytes is elsewhere. Tens of bytes are for the whole.
+		places := min(v.Len(), 1) * 8
+		for v.Len() > 8 && places*7 < v.Len()*8 {
+			places *= 2
+		}
+		n = 48 + places
+		for _, t := range []reflect.Type{t.Key(), t.Elem()} {
+			if size := int(t.Size()); size > 128 {
+				n += places*8 + v.Len()*size
+			} else {
+				n += places * size
+			}
+		}
 		keys, elems := !w.flat(t.Key()), !w.flat(t.Elem())
 		for i := v.MapRange(); (keys || elems) && w.parts >= 0 && i.Next(); {
 			if keys {

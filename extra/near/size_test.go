@@ -1,6 +1,7 @@
 package near
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"runtime"
@@ -62,14 +63,14 @@ func TestEstimate(t *testing.T) {
 		{"nil", newEstimator[*inner]().size("", nil), word},
 		{"a pointer", newEstimator[*inner]().size("", &inner{Name: "abc"}), word + in + 3},
 		{"an array", newEstimator[[2]string]().size("", [2]string{"a", "bc"}), 2*str + 3},
-		{"a map", newEstimator[map[int64]int64]().size("", map[int64]int64{1: 1, 2: 2}), word + 48 + 2*17*3/2},
-		{"a map of strings", newEstimator[map[string]string]().size("", map[string]string{"a": "bcd"}), word + 48 + 33*3/2 + 4},
+		{"a map", newEstimator[map[int64]int64]().size("", map[int64]int64{1: 1, 2: 2}), word + 48 + 8*17},
+		{"a map of strings", newEstimator[map[string]string]().size("", map[string]string{"a": "bcd"}), word + 48 + 8*33 + 4},
 		{"no map", newEstimator[map[string]string]().size("", nil), word},
 		{"any", newEstimator[any]().size("", []any{"abc", int64(1), nil}), 2*word + 3*word + 3*2*word + str + 3 + word},
 		{"all of it", newEstimator[outer]().size("", outer{
 			In: inner{Name: "abc"}, More: []inner{{Tags: []string{"d"}}}, Point: &inner{}, Any: "ef", By: map[string]inner{"g": {Name: "h"}},
 			Flat: make([][4]int32, 3), Pair: [2]string{"ij", ""}, note: "klm",
-		}), word + 3*word + in + 3*word + word + 2*word + word + 3*word + 2*str + str + 3 + in + str + 1 + in + str + 2 + 48 + (str+in+1)*3/2 + 1 + 1 + 3*16 + 2 + 3},
+		}), word + 3*word + in + 3*word + word + 2*word + word + 3*word + 2*str + str + 3 + in + str + 1 + in + str + 2 + 48 + 8*(str+in+1) + 1 + 1 + 3*16 + 2 + 3},
 		{"many numbers", newEstimator[[]int64]().size("", make([]int64, 2*maxParts)), 3*word + 2*maxParts*word},
 		{"too many parts", newEstimator[[]string]().size("", make([]string, 2*maxParts)), tooLarge},
 		{"too deep", newEstimator[*list]().size("", long), tooLarge},
@@ -111,4 +112,44 @@ func TestOverhead(t *testing.T) {
 		t.Errorf("%d entries take %.0f bytes, and are counted with %.0f", n, used, counted)
 	}
 	runtime.KeepAlive(near)
+}
+
+// TestEstimateOfDecoded: what is estimated for a decoded value is about what it takes, whoever wrote
+// it.
+func TestEstimateOfDecoded(t *testing.T) {
+	if testvalues.Race {
+		t.Skip("the race detector takes memory too")
+	}
+	type small struct {
+		A []string
+		M map[string]small
+		L map[string][20]int64
+	}
+	many := func(item string, n int) string { return "[" + strings.Repeat(item+",", n-1) + item + "]" }
+	for _, test := range []struct{ name, value string }{
+		{"elements beyond a slice's length", `[{"A":` + many(`"`+strings.Repeat("a", 1<<16)+`"`, 100) + `,"A":["x"]}]`},
+		{"small maps", many(`{"M":{"a":{}}}`, 20_000)},
+		{"maps of 15", many(`{"M":{"1":{},"2":{},"3":{},"4":{},"5":{},"6":{},"7":{},"8":{},"9":{},"a":{},"b":{},"c":{},"d":{},"e":{},"f":{}}}`, 2000)},
+		{"large elements", many(`{"L":{"a":[1]}}`, 10_000)},
+		{"no maps", many(`{"A":["a","b"]}`, 20_000)},
+	} {
+		memory := func() int {
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int(m.HeapAlloc)
+		}
+		before := memory()
+		var v []small
+		if err := json.Unmarshal([]byte(test.value), &v); err != nil {
+			t.Fatal(err)
+		}
+		used, is := memory()-before, newEstimator[[]small]().size("", v)
+		if float64(used) > 1.25*float64(is) || is > 2*used {
+			t.Errorf("%s: %d bytes, and estimated are %d", test.name, used, is)
+		}
+		runtime.KeepAlive(test.value)
+		runtime.KeepAlive(v)
+	}
 }

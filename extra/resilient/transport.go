@@ -32,9 +32,13 @@ type Transport struct {
 	guards map[string]*Guard
 }
 
-// maxHosts bounds the Guards of a Transport. With more hosts, requests to the others have the same
-// one.
-const maxHosts = 1000
+// maxHosts bounds the Guards of a Transport, and maxHost the name of a host with its port: a name in
+// DNS has 253 bytes at most, and a redirect may name anything. Requests to other hosts have the same
+// Guard.
+const (
+	maxHosts = 1000
+	maxHost  = 300
+)
 
 // NewTransport returns a Transport. Each host has a Guard with these options, whose Name is the
 // host, and whose Failed is asked about errors that are not a response. A nil base is
@@ -62,7 +66,7 @@ func (t *Transport) Guard(host string) *Guard {
 	defer t.mu.Unlock()
 	g := t.guards[host]
 	if g == nil {
-		if len(t.guards) >= maxHosts {
+		if len(t.guards) >= maxHosts || len(host) > maxHost {
 			host = ""
 			if g = t.guards[host]; g != nil {
 				return g

@@ -231,6 +231,9 @@ func TestTransportHosts(t *testing.T) {
 	if len(guards) != maxHosts+1 {
 		t.Error(len(guards))
 	}
+	if transport, _ = NewTransport(nil, Options{}); transport.Guard(strings.Repeat("a", 10<<20)) != transport.Guard(strings.Repeat("b", 10<<20)) {
+		t.Error("the names of hosts are kept, whatever their length")
+	}
 }
 
 // TestRetryAfterHeader: seconds, a date, and neither.

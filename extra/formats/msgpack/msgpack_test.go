@@ -1,6 +1,7 @@
 package msgpack
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -180,6 +181,29 @@ func TestHostile(t *testing.T) {
 		}
 		var a any
 		_ = codectest.Bounded(t, bale.Codec[any](Codec[any]{}), src, &a) // some are good values for an interface
+	}
+}
+
+// TestOneKeyManyTimes: a map has no room for keys that it does not have. Keys that differ are read,
+// however many.
+func TestOneKeyManyTimes(t *testing.T) {
+	for _, n := range []int{16, 511, 512, 1000, 100_000} {
+		head := string(binary.BigEndian.AppendUint32([]byte{0xdf}, uint32(n)))
+		var v any
+		if err := (Codec[any]{}).Decode([]byte("\x91"+head+strings.Repeat("\xa1a\xc0", n)), &v); err == nil {
+			t.Errorf("a map with the same key %d times is decoded", n)
+		}
+		m := map[string]any{}
+		for i := range n {
+			m[fmt.Sprint(i)] = nil
+		}
+		b, err := Codec[any]{}.Append(nil, m)
+		if err == nil {
+			err = Codec[any]{}.Decode(b, &v)
+		}
+		if err != nil || !cmp.Equal(v, any(m)) {
+			t.Errorf("%d keys: %v", n, err)
+		}
 	}
 }
 

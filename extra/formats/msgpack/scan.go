@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
+	"math/bits"
 
 	"github.com/balekv/bale/extra/formats"
 )
@@ -73,7 +75,7 @@ func (s *scanner) value(depth int) error {
 	case 0xdc, 0xdd: // array 16, 32
 		return s.sized(2<<(c-0xdc), func(n uint64) error { return s.children(n, depth) })
 	case 0xde, 0xdf: // map 16, 32
-		return s.sized(2<<(c-0xde), func(n uint64) error { return s.children(2*n, depth) })
+		return s.sized(2<<(c-0xde), func(n uint64) error { return s.pairs(n, depth) })
 	}
 	return fmt.Errorf("byte 0x%x starts no value", c)
 }
@@ -131,6 +133,38 @@ func (s *scanner) children(n uint64, depth int) error {
 	}
 	return nil
 }
+
+// pairs is children for a map. The library makes room for n keys, which the map keeps even if all are
+// the same: 40 bytes and more for each byte, that nobody can see. So about a quarter of the keys must
+// differ. It counts the hashes of a sample of up to 512 keys, for a map within maps gets no memory on
+// its word.
+func (s *scanner) pairs(n uint64, depth int) error {
+	if depth == 0 || 2*n > uint64(len(s.src)-s.off) {
+		return s.children(2*n, depth)
+	}
+	var seen [1024 / 64]uint64
+	differ, part := uint64(0), bits.Len64(n/512) // one key of 2^part
+	for range n {
+		start := s.off
+		if err := s.value(depth - 1); err != nil {
+			return err
+		}
+		if h := maphash.Bytes(seed, s.src[start:s.off]); h<<(64-part) == 0 {
+			bit := h >> 54 // the ten highest
+			differ += ^seen[bit/64] >> (bit % 64) & 1
+			seen[bit/64] |= 1 << (bit % 64)
+		}
+		if err := s.value(depth - 1); err != nil {
+			return err
+		}
+	}
+	if differ < n>>part/4 {
+		return fmt.Errorf("a map of %d keys, most of which are the same", n)
+	}
+	return nil
+}
+
+var seed = maphash.MakeSeed()
 
 // reader hands a scanned value to the library. The library usually reads an extension's content by
 // Read. If it takes the extension for the head of a map, it reads the content by ReadByte. Then it
