@@ -1,6 +1,7 @@
 package bale
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -248,7 +249,8 @@ type lot struct {
 	items  []Item
 	done   chan struct{} // closed when what follows is there
 	values [][]byte
-	err    error
+	err    error            // of all
+	errs   map[string]error // or of some keys
 }
 
 // do sends an item with others. The first item of a lot sends it, within its own deadline. The
@@ -274,20 +276,17 @@ func (c *combiner) do(ctx context.Context, item Item) ([]byte, error) {
 		c.mu.Unlock()
 		l.values, l.err = c.send(ctx, l.items)
 		<-c.turn
+		if some, ok := errors.AsType[KeyErrors](l.err); ok {
+			l.err, l.errs = nil, make(map[string]error, len(some))
+			for _, e := range some {
+				l.errs[e.Key] = e.Err
+			}
+		}
 		close(l.done)
 	}
 	<-l.done
-	if some, ok := errors.AsType[KeyErrors](l.err); ok {
-		for _, e := range some {
-			if e.Key == item.Key {
-				return nil, e.Err
-			}
-		}
-	} else if l.err != nil {
-		return nil, l.err
-	}
-	if l.values == nil {
-		return nil, nil
+	if err := cmp.Or(l.errs[item.Key], l.err); err != nil || l.values == nil {
+		return nil, err
 	}
 	return l.values[i], nil
 }

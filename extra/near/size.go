@@ -53,14 +53,14 @@ func (e *estimator[T]) flatType(t reflect.Type) bool {
 	return f
 }
 
-// isFlat reports whether nothing in a t points to anything that counts. The location of a time is
-// shared, and does not count.
+// isFlat reports whether nothing in a t points to anything that counts. The location of a time and
+// the type of a protocol buffer's message are shared, and do not count.
 func isFlat(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:
 		return isFlat(t.Elem())
 	case reflect.Struct:
-		if t == reflect.TypeFor[time.Time]() {
+		if t == reflect.TypeFor[time.Time]() || t.Name() == "MessageState" && t.PkgPath() == "google.golang.org/protobuf/internal/impl" {
 			return true
 		}
 		for f := range t.Fields() {

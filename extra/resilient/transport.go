@@ -33,8 +33,8 @@ type Transport struct {
 }
 
 // maxHosts bounds the Guards of a Transport, and maxHost the name of a host with its port: a name in
-// DNS has 253 bytes at most, and a redirect may name anything. Requests to other hosts have the same
-// Guard.
+// DNS has 253 bytes at most. A redirect may name anything. Each request to a host beyond these has
+// a Guard of its own, whose Breaker no other host can open.
 const (
 	maxHosts = 1000
 	maxHost  = 300
@@ -60,22 +60,20 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 	return &Transport{base: base, options: o, guards: map[string]*Guard{}}, nil
 }
 
-// Guard returns the Guard of a host ("name:port", as in URL.Host).
+// Guard returns the Guard of a host ("name:port", as in URL.Host). A Transport keeps the Guards of
+// its first 1,000 hosts. For another one it returns a new one each time, as each request to that
+// host has.
 func (t *Transport) Guard(host string) *Guard {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.guards[host]
 	if g == nil {
-		if len(t.guards) >= maxHosts || len(host) > maxHost {
-			host = ""
-			if g = t.guards[host]; g != nil {
-				return g
-			}
-		}
 		o := t.options
 		o.Name = host
 		g, _ = New(o) // they are valid
-		t.guards[host] = g
+		if len(t.guards) < maxHosts && len(host) <= maxHost {
+			t.guards[host] = g
+		}
 	}
 	return g
 }

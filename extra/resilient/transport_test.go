@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -218,21 +219,40 @@ func TestTransportOverload(t *testing.T) {
 	}
 }
 
-// TestTransportHosts: a program that asks ever more hosts has a bounded number of Guards.
+// TestTransportHosts: a program that asks ever more hosts, or is redirected to them, has a bounded
+// number of Guards. Hosts that fail do not keep it from others.
 func TestTransportHosts(t *testing.T) {
-	transport, err := NewTransport(nil, Options{})
+	bad, refused := true, errors.New("refused")
+	transport, err := NewTransport(tripper(func(*http.Request) (*http.Response, error) {
+		if bad {
+			return nil, refused
+		}
+		return &http.Response{StatusCode: 200}, nil
+	}), Options{Breaker: Breaker{Failures: 0.5, Calls: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	guards := map[*Guard]bool{}
+	get := func(host string) error {
+		_, err := transport.RoundTrip(&http.Request{URL: &url.URL{Scheme: "http", Host: host}})
+		return err
+	}
 	for i := range 2 * maxHosts {
-		guards[transport.Guard(fmt.Sprint(i))] = true
+		if err := get(fmt.Sprint(i, strings.Repeat("a", i))); !errors.Is(err, refused) {
+			t.Fatal(i, err)
+		}
 	}
-	if len(guards) != maxHosts+1 {
-		t.Error(len(guards))
+	if err := errors.Join(get("0"), get("0")); !errors.Is(err, refused) || !errors.Is(get("0"), ErrRejected) {
+		t.Error(err)
 	}
-	if transport, _ = NewTransport(nil, Options{}); transport.Guard(strings.Repeat("a", 10<<20)) != transport.Guard(strings.Repeat("b", 10<<20)) {
-		t.Error("the names of hosts are kept, whatever their length")
+	if bad = false; get("well") != nil {
+		t.Error("other hosts have opened its Breaker")
+	}
+	names := 0
+	for name := range transport.guards {
+		names = max(names, len(name))
+	}
+	if len(transport.guards) > maxHosts || names > maxHost {
+		t.Errorf("%d Guards, with names of up to %d bytes", len(transport.guards), names)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestShell(t *testing.T) {
 }
 
 func TestOption(t *testing.T) {
-	for value, want := range map[string]string{"user:*": "--match 'user:*'", "-x": "--match=-x", "--a b": "--match='--a b'", "": "--match ''"} {
+	for value, want := range map[string]string{"user:*": "--match 'user:*'", "-x": "--match=-x", "--a b": "--match='--a b'", "": "--match ''", "=ls": "--match '=ls'"} {
 		if got := Option("--match", value); got != want {
 			t.Errorf("%q: %s, want %s", value, got, want)
 		}

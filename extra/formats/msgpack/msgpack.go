@@ -8,9 +8,9 @@
 // The library's struct tag intern is not supported: such values are written but not read.
 //
 // Decode first scans the bytes, without allocating. It limits the nesting, and checks that each
-// claimed length is there. A map of more than 15 pairs, most of whose keys are the same, is an error.
-// Bytes that make the library panic, such as nil for a time.Time, are an
-// error. A panic in a decoding method of the value's own type is an error, too.
+// claimed length is there. A map of more than 15 pairs, most of whose keys are the same, is an
+// error. Bytes that make the library panic, such as nil for a time.Time, are an error. A panic in a
+// decoding method of the value's own type is an error, too.
 package msgpack
 
 import (

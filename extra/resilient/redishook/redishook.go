@@ -139,4 +139,4 @@ var repeatable = set(`get mget strlen getrange substr exists ttl pttl expiretime
 	zrange zrevrange zrangebyscore zrevrangebyscore zrangebylex zrevrangebylex zscore zmscore zcard zcount zlexcount zrank zrevrank
 	zrandmember zscan zinter zunion zdiff zintercard xrange xrevrange xlen xinfo xpending bitcount bitpos getbit geodist geohash geopos
 	geosearch pfcount sort_ro object memory eval_ro evalsha_ro fcall_ro
-	setex psetex mset del unlink persist hset hmset hdel lset ltrim sadd srem zrem setbit setrange pfadd json.get json.mget json.set`)
+	setex psetex mset del unlink persist hset hmset hdel lset sadd srem zrem setbit setrange pfadd json.get json.mget json.set`)

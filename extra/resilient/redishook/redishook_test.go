@@ -32,6 +32,7 @@ func TestKinds(t *testing.T) {
 		{once, []any{"eval", "return 1", 0}},
 		{once, []any{"getdel", "k"}},
 		{once, []any{"getex", "k"}},
+		{once, []any{"ltrim", "k", 1, -1}},
 		{twice, []any{"pexpireat", "k", 1}},
 		{twice, []any{"zadd", "k", 1, "a"}},
 		{once, []any{"zadd", "k", "incr", 1, "a"}},
