@@ -114,8 +114,8 @@ func TestOverhead(t *testing.T) {
 	runtime.KeepAlive(near)
 }
 
-// TestEstimateOfDecoded: what is estimated for a decoded value is about what it takes, whoever wrote
-// it.
+// TestEstimateOfDecoded: what is estimated for a decoded value is about what it takes, whoever
+// wrote it.
 func TestEstimateOfDecoded(t *testing.T) {
 	if testvalues.Race {
 		t.Skip("the race detector takes memory too")

@@ -14,16 +14,16 @@ import (
 // than two seconds. While calls take less than twice Healthy on average, a limit that was reached
 // grows: by half until calls first became slower, by its square root from then on. Slower calls can
 // mean two things: they queue at the endpoint, because there are too many, or the endpoint itself
-// has become slow. The limit tells them apart by experiment. It shrinks by a fifth. If as many calls
-// a second succeed as before, they did queue, and it shrinks on. If fewer do, it returns to where it
-// was, and tries a larger limit next. Between experiments that changed nothing it waits, a second at
-// first and four at most. It also experiments if more than a tenth of the calls fail at once, as
-// those do that a full endpoint refuses.
+// has become slow. The limit tells them apart by experiment. It shrinks by a fifth. If as many
+// calls a second succeed as before, they did queue, and it shrinks on. If fewer do, it returns to
+// where it was, and tries a larger limit next. Between experiments that changed nothing it waits, a
+// second at first and four at most. It also experiments if more than a tenth of the calls fail at
+// once, as those do that a full endpoint refuses.
 //
 // What it cannot do: it keeps queues short, so it does not store a burst of calls that could wait
 // for longer. If calls come in bursts of up to a second, more than the endpoint can serve, and have
-// all the time that it takes, some 65% to 90% as many succeed as with the best fixed limit. The same
-// holds if a refusal costs the endpoint as much as a third of a call.
+// all the time that it takes, some 65% to 90% as many succeed as with the best fixed limit. The
+// same holds if a refusal costs the endpoint as much as a third of a call.
 //
 // Healthy is fixed: a limit that measured it would learn the latency of a sick endpoint. That a
 // slow endpoint cannot hold the limit down is due to the experiments.

@@ -38,8 +38,8 @@ const (
 	Read                   // it may be retried, and made twice at once
 )
 
-// Options are the policies of a [Guard]. The zero value of each means none. One that has values, but
-// not the one that turns it on, is an error.
+// Options are the policies of a [Guard]. The zero value of each means none. One that has values,
+// but not the one that turns it on, is an error.
 type Options struct {
 	// Name names the endpoint in errors and metrics.
 	Name string

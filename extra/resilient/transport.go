@@ -32,9 +32,9 @@ type Transport struct {
 	guards map[string]*Guard
 }
 
-// maxHosts bounds the Guards of a Transport, and maxHost the name of a host with its port: a name in
-// DNS has 253 bytes at most. A redirect may name anything. Each request to a host beyond these has
-// a Guard of its own, whose Breaker no other host can open.
+// maxHosts bounds the Guards of a Transport, and maxHost the name of a host with its port: a name
+// in DNS has 253 bytes at most. A redirect may name anything. Each request to a host beyond these
+// has a Guard of its own, whose Breaker no other host can open.
 const (
 	maxHosts = 1000
 	maxHost  = 300

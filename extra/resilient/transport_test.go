@@ -338,7 +338,8 @@ func TestTransportUpgrade(t *testing.T) {
 	}
 }
 
-// TestTransportHeader: what runs on after the call does not see the caller's changes to the request.
+// TestTransportHeader: what runs on after the call does not see the caller's changes to the
+// request.
 func TestTransportHeader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	release, seen := make(chan struct{}), make(chan string, 1)

@@ -119,7 +119,8 @@ func (m *migration) change(
 	return m.ctx.Err()
 }
 
-// changes decides the writes for the first values, as many as there is room for before the run ends.
+// changes decides the writes for the first values, as many as there is room for before the run
+// ends.
 func (m *migration) changes(
 	ctx context.Context, values []keyspace.Value,
 ) (changes []change, n int) {

@@ -135,8 +135,8 @@ func (o operand) Format(s fmt.State, verb rune) {
 	io.WriteString(s, Line(cut(fmt.Sprintf(fmt.FormatString(s, verb), o.value), maxOperand)))
 }
 
-// Shell returns s as one word for a shell; zsh would look for a command after an equals sign. A word
-// that starts with a dash may still be taken for an option: see [Option].
+// Shell returns s as one word for a shell; zsh would look for a command after an equals sign. A
+// word that starts with a dash may still be taken for an option: see [Option].
 func Shell(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+=,", r)

@@ -134,10 +134,10 @@ func (s *scanner) children(n uint64, depth int) error {
 	return nil
 }
 
-// pairs is children for a map. The library makes room for n keys, which the map keeps even if all are
-// the same: 40 bytes and more for each byte, that nobody can see. So about half of the keys must
-// differ. It counts the hashes of a sample of 256 to 512 keys: a map within maps gets no memory on its
-// word.
+// pairs is children for a map. The library makes room for n keys, which the map keeps even if all
+// are the same: 40 bytes and more for each byte, that nobody can see. So about half of the keys
+// must differ. It counts the hashes of a sample of 256 to 512 keys: a map within maps gets no
+// memory on its word.
 func (s *scanner) pairs(n uint64, depth int) error {
 	if depth == 0 || 2*n > uint64(len(s.src)-s.off) {
 		return s.children(2*n, depth)
