@@ -10,11 +10,11 @@ import (
 
 // Retry tries failed calls again, unless they are of kind [Once].
 //
-// Before a retry it waits a random time between zero and Delay, doubled with each try, up to
-// MaxDelay ("full jitter"), and no shorter than an error with the method RetryAfter() time.Duration
-// says, such as that of an HTTP response with the header Retry-After. It does not begin to wait if
-// the time would be over before the next try. Without Options.Timeout and a deadline of the
-// caller's there is no such bound: then a RetryAfter of a day makes the caller wait for a day.
+// Before a retry it waits a random time between zero and Delay ("full jitter"). Delay doubles with
+// each try, up to MaxDelay. If the error has a method RetryAfter() time.Duration, it waits at least
+// that long; the error of an HTTP response with the header Retry-After has one. It does not begin
+// to wait if the deadline would pass before the next try. Without Options.Timeout and a deadline of
+// the caller's there is no such bound: then a RetryAfter of a day makes the caller wait for a day.
 //
 // A budget keeps retries from adding to an overload: each success earns Budget tokens, and each
 // retry takes one before it waits.

@@ -20,10 +20,10 @@ import (
 // GetBody, as http.NewRequest gives it for bytes and strings.
 //
 // The responses 429, 502, 503 and 504 are failures, and tried again after the time in Retry-After.
-// 500 is a failure too, but may come again for the same request, so it is not tried again. The
-// response of the last try is returned, whatever its status. A call ends for the Guard with the
-// response's header. The body must be read within Options.Timeout, too; it has all of what is left,
-// not just its try's part.
+// 500 is a failure, too. It is not tried again, because the same request may cause it again. The
+// response of the last try is returned, whatever its status. For the Guard a call ends with the
+// response's header. Options.Timeout bounds the body, too, which has all the time that is left, not
+// just its try's part.
 type Transport struct {
 	base    http.RoundTripper
 	options Options
