@@ -29,7 +29,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain: radix may leave a connection behind, as the tests of radixstore say.
+func TestMain(m *testing.M) {
+	const radix = "github.com/mediocregopher/radix/v4."
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(radix+"(*conn).reader"), goleak.IgnoreAnyFunction(radix+"(*connWriter).run"))
+}
 
 // requireEnv names the variable that, when not empty, makes a test without nutcracker fail instead
 // of skip.
