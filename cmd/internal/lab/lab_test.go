@@ -20,6 +20,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, tcptest.RadixLeaves()...)
 }
 
 type silence struct{}

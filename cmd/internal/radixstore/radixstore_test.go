@@ -16,16 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 	"github.com/balekv/bale/testkit/storetest"
 )
 
-// TestMain: radix 4.1.4 leaves a connection that its pool makes in place of a lost one while Close
-// is called. That Close closes the others is in TestOptions.
-func TestMain(m *testing.M) {
-	const radix = "github.com/mediocregopher/radix/v4."
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(radix+"(*conn).reader"), goleak.IgnoreAnyFunction(radix+"(*connWriter).run"))
-}
+// TestMain: that Close closes connections is in TestOptions.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, tcptest.RadixLeaves()...) }
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {

@@ -19,6 +19,7 @@ import (
 	"github.com/balekv/bale/adapter/redigo"
 	"github.com/balekv/bale/adapter/rueidis"
 	"github.com/balekv/bale/cmd/internal/radixstore"
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 	redigolib "github.com/gomodule/redigo/redis"
 	"github.com/google/go-cmp/cmp"
@@ -29,11 +30,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain: radix may leave a connection behind, as the tests of radixstore say.
-func TestMain(m *testing.M) {
-	const radix = "github.com/mediocregopher/radix/v4."
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(radix+"(*conn).reader"), goleak.IgnoreAnyFunction(radix+"(*connWriter).run"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, tcptest.RadixLeaves()...) }
 
 // requireEnv names the variable that, when not empty, makes a test without nutcracker fail instead
 // of skip.
