@@ -121,7 +121,7 @@ func (l *limiter) allowed() int { return int(l.limit) }
 
 // take takes a place, if there is one.
 func (l *limiter) take() bool {
-	if l.inFlight >= int(l.limit) {
+	if l.inFlight >= l.allowed() {
 		l.inFull = true
 		return false
 	}
@@ -164,7 +164,7 @@ func (l *limiter) leave(now, took time.Duration, counts, failed bool) {
 
 // set changes the limit, and begins a window of calls that begin from now on.
 func (l *limiter) set(now time.Duration, limit float64) {
-	l.limit = math.Max(float64(l.Min), math.Min(float64(l.Max), limit))
+	l.limit = max(float64(l.Min), min(float64(l.Max), limit))
 	l.settling, l.old = now, l.inFlight
 }
 
@@ -178,9 +178,9 @@ func (l *limiter) close(now time.Duration) {
 		l.trial, l.hold, l.until = noTrial, firstHold, 0
 		switch {
 		case full && !l.slowed:
-			l.limit = math.Min(float64(l.Max), l.limit*1.5)
+			l.limit = min(float64(l.Max), l.limit*1.5)
 		case full:
-			l.limit = math.Min(float64(l.Max), l.limit+math.Sqrt(l.limit))
+			l.limit = min(float64(l.Max), l.limit+math.Sqrt(l.limit))
 		}
 		return
 	}

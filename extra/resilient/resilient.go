@@ -10,8 +10,8 @@
 //  4. [Limit]: no more calls at once than the endpoint can serve.
 //  5. [Hedge]: a second call beside one that takes long.
 //
-// A policy that refuses a call returns a [RejectedError] at once. What to do instead is up to the
-// program; [NewStore] turns refused reads into misses.
+// A policy that refuses a call returns a [RejectedError]. What to do instead is up to the program:
+// bale.Cache.GetOrLoad over a [NewStore] loads the value.
 //
 // With all policies but Hedge, a call that succeeds costs some 200 ns, and no allocation unless it
 // needs a context with an earlier deadline than the caller's.
@@ -309,8 +309,13 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 	case err == errOvertaken || errors.Is(caller.Err(), context.Canceled): // the caller has left
 		counts = false
 	default:
-		failed = err == errPanicked || errors.Is(err, context.DeadlineExceeded) || g.o.Failed == nil || g.o.Failed(err)
+		failed = err == errPanicked || g.failed(err)
 	}
+}
+
+// failed reports whether an error means that the endpoint failed.
+func (g *Guard) failed(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || g.o.Failed == nil || g.o.Failed(err)
 }
 
 func (g *Guard) left(now, took time.Duration, p permit, failed, counts, overtaken bool) {

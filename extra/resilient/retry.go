@@ -86,7 +86,7 @@ func (g *Guard) again(ctx context.Context, try, tries int, end time.Duration, er
 	}](err); ok && once.final() {
 		return false
 	}
-	if g.o.Failed != nil && !errors.Is(err, context.DeadlineExceeded) && !g.o.Failed(err) {
+	if !g.failed(err) {
 		return false
 	}
 	wait := rand.N(later(backoff(&g.o.Retry, try), 1))
