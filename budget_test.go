@@ -228,8 +228,8 @@ func (f *forgetful) Reader(ctx context.Context, a frame.Algorithm, id frame.Dict
 	return f.Compressors.Reader(ctx, a, 0)
 }
 
-// TestManyUnknownDictionaries: an operation asks for so many and no more, and still reads with
-// those at hand.
+// TestManyUnknownDictionaries: an operation asks for maxUnknown dictionaries, and then reads with
+// those at hand alone.
 func TestManyUnknownDictionaries(t *testing.T) {
 	set := &compress.Set{}
 	t.Cleanup(func() { set.Close() })
