@@ -41,7 +41,7 @@ func alternate(b *testing.B, n int, first, second func()) (firstNs, secondNs flo
 // options.
 func bareZstd(b *testing.B) (*zstd.Encoder, *zstd.Decoder) {
 	b.Helper()
-	e, err := zstd.NewWriter(nil, zstd.WithWindowSize(64<<10), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false),
+	e, err := zstd.NewWriter(nil, zstd.WithWindowSize(64<<10), zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderCRC(false),
 		zstd.WithAllLitEntropyCompression(true), zstd.WithLowerEncoderMem(true), zstd.WithSingleSegment(true))
 	if err != nil {
 		b.Fatal(err)

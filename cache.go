@@ -33,7 +33,7 @@ type Options[T any] struct {
 	// Codec defaults to codec.JSON.
 	Codec Codec[T]
 
-	// Packer defaults to one with default options: zstd at its fastest level, reading every
+	// Packer defaults to one with default options: zstd at its default level, reading every
 	// algorithm. Caches can share it.
 	Packer *Packer
 
@@ -515,6 +515,8 @@ func (c *Cache[T]) decode(ctx context.Context, stored []byte, v *T, rec *recordi
 		}
 		rec.grown(before, buf.B)
 		plain = buf.B
+	} else {
+		c.packer.read(stored)
 	}
 	rec.packed(readerKey{h.Algorithm, h.DictionaryID}, len(plain), len(stored))
 	err = c.decodeValue(plain, v)

@@ -36,6 +36,8 @@ func (d *dynamic) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictio
 	return nil, d.err
 }
 
+func (d *dynamic) Unpacked([]byte) {}
+
 func (d *dynamic) Packed(plain []byte, stored int) {
 	if len(d.plain) < 10 {
 		d.plain, d.stored = append(d.plain, len(plain)), append(d.stored, stored)

@@ -253,8 +253,8 @@ type lot struct {
 	errs   map[string]error // or of some keys
 }
 
-// do sends an item with others. The first item of a lot sends it, within its own deadline. The
-// others wait for that even if their contexts end: their values are in use until then.
+// do sends an item with others. The first item of a lot sends it. The others wait for that even if
+// their contexts end: their values are in use until then.
 func (c *combiner) do(ctx context.Context, item Item) ([]byte, error) {
 	c.mu.Lock()
 	if c.next == nil {
@@ -264,29 +264,38 @@ func (c *combiner) do(ctx context.Context, item Item) ([]byte, error) {
 	l.items = append(l.items, item)
 	c.mu.Unlock()
 	if i == 0 {
-		if deadline, ok := ctx.Deadline(); ok {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
-			defer cancel()
-		}
-		runtime.Gosched() // to the others that are about to come
-		c.turn <- struct{}{}
-		c.mu.Lock()
-		c.next = nil
-		c.mu.Unlock()
-		l.values, l.err = c.send(ctx, l.items)
-		<-c.turn
-		if some, ok := errors.AsType[KeyErrors](l.err); ok {
-			l.err, l.errs = nil, make(map[string]error, len(some))
-			for _, e := range some {
-				l.errs[e.Key] = e.Err
-			}
-		}
-		close(l.done)
+		c.lead(ctx, l)
 	}
 	<-l.done
 	if err := cmp.Or(l.errs[item.Key], l.err); err != nil || l.values == nil {
 		return nil, err
 	}
 	return l.values[i], nil
+}
+
+var errStorePanicked = errors.New("the Store panicked")
+
+// lead sends a lot, within the deadline of its first item.
+func (c *combiner) lead(ctx context.Context, l *lot) {
+	l.err = errStorePanicked // unless it returns
+	defer close(l.done)
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
+		defer cancel()
+	}
+	runtime.Gosched() // to the others that are about to come
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	c.mu.Lock()
+	c.next = nil
+	c.mu.Unlock()
+	values, err := c.send(ctx, l.items)
+	if some, ok := errors.AsType[KeyErrors](err); ok {
+		err, l.errs = nil, make(map[string]error, len(some))
+		for _, e := range some {
+			l.errs[e.Key] = e.Err
+		}
+	}
+	l.values, l.err = values, err
 }

@@ -192,6 +192,32 @@ func TestGetOrLoadManyOfOthers(t *testing.T) {
 	}
 }
 
+// panickyStore is a Store whose second reading panics.
+type panickyStore struct {
+	Store
+	readings int
+}
+
+func (p *panickyStore) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
+	if p.readings++; p.readings == 2 {
+		panic("oh")
+	}
+	return p.Store.GetMany(ctx, keys)
+}
+
+// TestStorePanics: a Store that panics as it reads for several loads ends none but one of them.
+func TestStorePanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newLoading(t, &panickyStore{Store: newClockwork()}, LoadOptions{})
+		src := &manySource{values: map[string]string{"a": "A", "b": "B", "c": "C"}}
+		got, err := c.GetOrLoadMany(t.Context(), []string{"a", "b", "c"}, src.load)
+		some, _ := errors.AsType[KeyErrors](err)
+		if _, ok := errors.AsType[*codec.PanicError](err); !ok || len(some) != 1 || len(got) != 2 {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+}
+
 // TestGetOrLoadManyFails: each key has its own error, or its old value.
 func TestGetOrLoadManyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ const (
 // PackerOptions are the settings of a [Packer]; the zero value is useful.
 type PackerOptions struct {
 	// Compressors writes and reads the values. A *compress.Set has fixed ones. A *dict.Group follows
-	// the dictionaries of a registry. Defaults to the zero Set: it writes zstd at its fastest level,
+	// the dictionaries of a registry. Defaults to the zero Set: it writes zstd at its default level,
 	// and reads every algorithm of this module. The Packer closes that default; the caller closes
 	// others, after the Packer.
 	Compressors Compressors
@@ -78,6 +78,10 @@ type Compressors interface {
 	// Packed receives each value that was tried, and its stored size in bytes. It must not keep the
 	// value, and must not block.
 	Packed(plain []byte, stored int)
+
+	// Unpacked receives each value of MinSize and more that was read, as it was before packing. It must
+	// not keep the value, and must not block.
+	Unpacked(plain []byte)
 }
 
 // Packer turns bytes into fewer bytes and back. It writes with one compressor and reads with many,
@@ -277,6 +281,7 @@ func (p *Packer) unpack(ctx context.Context, dst, src []byte, b *Batch) ([]byte,
 		return dst, err
 	}
 	if !packed {
+		p.read(src)
 		return append(dst, src...), nil
 	}
 	r, payload, _, err := p.check(ctx, src[offset:], &h, b)
@@ -349,7 +354,15 @@ func (p *Packer) decode(r Compressor, dst, payload []byte, h *frame.Header) ([]b
 	if h.HasChecksum && frame.Checksum(content) != h.Checksum {
 		return dst, decodeError(h, fmt.Errorf("%w: the checksum of the content differs", ErrCorrupt))
 	}
+	p.read(content)
 	return out, nil
+}
+
+// read shows a value to the Compressors, if it is one that they would be asked to pack.
+func (p *Packer) read(plain []byte) {
+	if len(plain) >= p.minSize {
+		p.compressors.Unpacked(plain)
+	}
 }
 
 func decodeError(h *frame.Header, err error) error {

@@ -13,11 +13,13 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/internal/bufpool"
 	"github.com/balekv/bale/stats"
 )
@@ -374,7 +376,7 @@ func (l *lane) send() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.options.Timeout)
 	start := time.Now()
-	err := l.store.SetMany(ctx, b.items)
+	err := l.setMany(ctx, b.items)
 	took := time.Since(start)
 	cancel()
 
@@ -412,6 +414,16 @@ func (l *lane) send() {
 	if len(failed) > 0 && l.options.Failed != nil {
 		l.options.Failed(failed)
 	}
+}
+
+// setMany writes values. Here is nobody else who would recover from a panic of the Store.
+func (l *lane) setMany(ctx context.Context, items []bale.Item) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &codec.PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	return l.store.SetMany(ctx, items)
 }
 
 // keep keeps errors that neither a caller nor Failed receives.

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/stats"
 )
 
@@ -326,6 +327,24 @@ func TestErrors(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// panicking is a Store that cannot write.
+type panicking struct{ bale.Store }
+
+func (panicking) SetMany(context.Context, []bale.Item) error { panic("oh") }
+
+// TestStorePanics: a Store that panics on a lane's own goroutine ends no program.
+func TestStorePanics(t *testing.T) {
+	s, err := New(panicking{}, Options{Wait: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.Set(t.Context(), "k", []byte("v"), bale.Expiry{})
+	if p, ok := errors.AsType[*codec.PanicError](err); !ok || p.Value != "oh" {
+		t.Error(err)
 	}
 }
 

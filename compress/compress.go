@@ -104,7 +104,7 @@ func levels(a frame.Algorithm) []level {
 		of := func(n int) func() Compressor { return func() Compressor { return newGzip(n) } }
 		return []level{plain("default", of(6)), plain("fastest", of(gzip.BestSpeed)), plain("best", of(gzip.BestCompression))}
 	case frame.Zstd:
-		return []level{{"fastest", zstdLevel(zstd.Fastest)}, {"default", zstdLevel(zstd.Default)}, {"better", zstdLevel(zstd.Better)}, {"best", zstdLevel(zstd.Best)}}
+		return []level{{"default", zstdLevel(zstd.Default)}, {"fastest", zstdLevel(zstd.Fastest)}, {"better", zstdLevel(zstd.Better)}, {"best", zstdLevel(zstd.Best)}}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -132,12 +133,14 @@ func checkRoundTrip(t *testing.T, c Compressor, name string, src []byte) {
 		t.Errorf("%s: decompress into a new buffer: %v", name, err)
 	}
 	// Sizes that the payload does not have.
-	for _, size := range []int{len(src) - 1, len(src) + 1, 2*len(src) + 100} {
-		if size < 0 {
+	for _, size := range []int{0, len(src) - 1, len(src) + 1, 2*len(src) + 100} {
+		if size < 0 || size == len(src) {
 			continue
 		}
-		if got, err := c.Decompress([]byte("before"), payload, size); err == nil || string(got) != "before" {
-			t.Errorf("%s: %d bytes pass for %d: %v, %d bytes appended", name, len(src), size, err, len(got)-6)
+		for _, dst := range [][]byte{[]byte("before"), nil} {
+			if got, err := c.Decompress(dst, payload, size); err == nil || !bytes.Equal(got, dst) {
+				t.Errorf("%s: %d bytes pass for %d: %v, %d bytes appended", name, len(src), size, err, len(got)-len(dst))
+			}
 		}
 	}
 }
@@ -296,6 +299,66 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
+// TestSoak: four callers pack and unpack values of all sizes without a pause, for BALE_SOAK, half a
+// second by default. Every value comes back, nothing is allocated, and no memory is kept.
+func TestSoak(t *testing.T) {
+	lasting := 500 * time.Millisecond
+	if s := os.Getenv("BALE_SOAK"); s != "" {
+		var err error
+		if lasting, err = time.ParseDuration(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []Compressor
+	for _, v := range variants(t) {
+		if v.Algorithm == frame.Zstd {
+			all = append(all, v.make(t))
+		}
+	}
+	var values [][]byte
+	for i := range 200 {
+		values = append(values, testvalues.Profile(i), testvalues.LogBatch(i, 1+i%3), testvalues.Page(i), testvalues.Of("random", 1<<(i%16)))
+	}
+	var done, bytesIn atomic.Int64
+	run := func(until time.Time) (m runtime.MemStats) {
+		var callers sync.WaitGroup
+		for caller := range 4 {
+			callers.Go(func() {
+				var packed, back []byte
+				for i := caller; ; i++ {
+					if i%64 == caller && time.Now().After(until) {
+						return
+					}
+					v, c := values[i*7%len(values)], all[i%len(all)]
+					var err error
+					if packed, err = c.Compress(packed[:0], v); err == nil {
+						back, err = c.Decompress(back[:0], packed, len(v))
+					}
+					if err != nil || !bytes.Equal(back, v) {
+						t.Errorf("setting %d, a value of %d bytes: another one, or %v", i%len(all), len(v), err)
+						return
+					}
+					done.Add(1)
+					bytesIn.Add(int64(len(v)))
+				}
+			})
+		}
+		callers.Wait()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	first := run(time.Now().Add(lasting / 5))
+	warm := done.Load()
+	last := run(time.Now().Add(lasting))
+	n := done.Load() - warm
+	perValue := float64(last.TotalAlloc-first.TotalAlloc) / float64(n)
+	t.Logf("%d values, %d MB: %.2f bytes allocated for each; heap %.1f MB, was %.1f MB", n, bytesIn.Load()/1e6, perValue, float64(last.HeapAlloc)/1e6, float64(first.HeapAlloc)/1e6)
+	if last.HeapAlloc > first.HeapAlloc+32<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", first.HeapAlloc, last.HeapAlloc)
+	}
+}
+
 func TestAllocations(t *testing.T) {
 	if testvalues.Race {
 		t.Skip("the race detector empties pools")
@@ -316,6 +379,52 @@ func TestAllocations(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMemoryOfDictionaries: a program with twenty groups, each with the largest dictionary that Train
+// makes by itself, stays below 150 MiB.
+func TestMemoryOfDictionaries(t *testing.T) {
+	const groups, size, most = 20, 1 << 20, 150 << 20
+	heap := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	var all []Compressor
+	for g := range groups {
+		content := make([]byte, 0, size)
+		for i := 0; len(content) < size-1000; i++ {
+			content = append(content, testvalues.Profile(g<<16+i)...)
+		}
+		d, err := frame.NewDictionary(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := Setting{Algorithm: frame.Zstd}.New(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var callers sync.WaitGroup
+		for i := range 4 {
+			callers.Go(func() {
+				v := testvalues.Profile(g<<16 + 100 + i)
+				p, err := c.Compress(nil, v)
+				if back, err2 := c.Decompress(nil, p, len(v)); err != nil || err2 != nil || !bytes.Equal(back, v) || len(p) > len(v)/5 {
+					t.Errorf("%d bytes became %d: %v, %v", len(v), len(p), err, err2)
+				}
+			})
+		}
+		callers.Wait()
+		all = append(all, c)
+	}
+	if n := heap() - before; n > most || n < groups*size {
+		t.Errorf("%d groups take %d bytes", groups, n)
+	}
+	t.Logf("%d dictionaries of %d bytes take %.0f MiB", groups, size, float64(heap()-before)/(1<<20))
+	runtime.KeepAlive(all)
 }
 
 // TestDictionaryPays: with a dictionary of similar values each is smaller than without, and only

@@ -46,7 +46,7 @@ func ExampleSettings() {
 		}
 	}
 	// Output:
-	// s2:default s2:better s2:best lz4:default zstd:fastest zstd:default zstd:better zstd:best
+	// s2:default s2:better s2:best lz4:default zstd:default zstd:fastest zstd:better zstd:best
 }
 
 // A dictionary of what values have in common makes one small value much smaller.

@@ -77,11 +77,14 @@ func (c *lz4Blocks) Decompress(dst, src []byte, size int) ([]byte, error) {
 	if cap(dst)-len(dst) < size && claim.First(size, len(src)) < size && !holdsLZ4(src, size, len(c.dict)) {
 		return dst, fmt.Errorf("lz4: block of %d bytes does not hold %d", len(src), size)
 	}
-	dst = slices.Grow(dst, size)
-	n := len(dst)
-	if len(src) == 1 && src[0] == 0 && size == 0 {
+	if size == 0 { // the library writes to no address then
+		if len(src) != 1 || src[0] != 0 {
+			return dst, fmt.Errorf("lz4: block of %d bytes holds more than none", len(src))
+		}
 		return dst, nil
 	}
+	dst = slices.Grow(dst, size)
+	n := len(dst)
 	got, err := lz4.UncompressBlockWithDict(src, dst[n:n+size], c.dict)
 	if err != nil {
 		return dst, err

@@ -18,10 +18,10 @@ var (
 )
 
 // Set is a fixed set of compressors: one writes, all read. It is the simplest source of compressors
-// for a bale.Packer. The zero Set writes zstd at its fastest level and reads every algorithm of
+// for a bale.Packer. The zero Set writes zstd at its default level and reads every algorithm of
 // this module. Set its fields before the first use. It is safe for concurrent use.
 type Set struct {
-	// Write writes. Defaults to zstd at the Engine's fastest level. The caller closes it.
+	// Write writes. Defaults to zstd at the Engine's default level. The caller closes it.
 	Write Compressor
 
 	// Read reads, beside Write: one for each pair of algorithm and dictionary that stored values
@@ -118,6 +118,9 @@ func (s *Set) Reader(_ context.Context, a frame.Algorithm, id frame.DictionaryID
 
 // Packed implements bale.Compressors. It does nothing.
 func (s *Set) Packed([]byte, int) {}
+
+// Unpacked implements bale.Compressors. It does nothing.
+func (s *Set) Unpacked([]byte) {}
 
 // Close releases the compressors that the Set made. You may call it while the Set is in use. Calls
 // in progress finish; later calls may return an error that is [os.ErrClosed].

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math"
 	mathrand "math/rand/v2"
 	"sync"
@@ -39,7 +40,8 @@ type Auto struct {
 	Interval time.Duration
 
 	// MinValues is how many values must have been written since the writer last changed before Auto
-	// judges the ratio. It is also the minimum for taking a sample. Defaults to 1000; at least 20.
+	// judges the ratio. It is also the minimum for taking a sample, in which the same value counts
+	// once if it was only read. Defaults to 1000; at least 20.
 	MinValues int
 
 	// SampleBytes bounds the sample in bytes. Defaults to 8 MiB.
@@ -72,8 +74,10 @@ type autopilot struct {
 	sampling atomic.Bool
 	lock     sync.Mutex
 	sample   [][]byte
-	size     int // of the sample, in bytes
-	seen     int // values that were offered to it
+	hashes   []uint64            // of the sample
+	has      map[uint64]struct{} // those
+	size     int                 // of the sample, in bytes
+	seen     int                 // values that were offered to it
 
 	// The writer at the last look, and its live ratio.
 	writer                    *writer
@@ -83,7 +87,7 @@ type autopilot struct {
 }
 
 func newAutopilot(g *Group, o Auto) (*autopilot, error) {
-	a := &autopilot{group: g, Auto: o}
+	a := &autopilot{group: g, Auto: o, has: map[uint64]struct{}{}}
 	if a.Interval == 0 {
 		a.Interval = defaultInterval
 	}
@@ -125,25 +129,53 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 }
 
 // offer gives a value to the sample, if one is being taken. The caller never waits: while another
-// value is being added, offer skips this one.
-func (a *autopilot) offer(value []byte) {
+// value is being added, offer skips this one. A sample has each value once, and of values that were
+// read the same one does not count twice: a few hot keys are no sample.
+func (a *autopilot) offer(value []byte, written bool) {
 	if !a.sampling.Load() || len(value) > a.SampleBytes/minSamples || !a.lock.TryLock() {
 		return
 	}
 	defer a.lock.Unlock()
-	a.seen++
+	hash := maphash.Bytes(sampleSeed, value)
+	_, known := a.has[hash]
+	if written || !known {
+		a.seen++
+	}
+	if known {
+		return
+	}
 	// As many as fit, and then each value with the same chance (Vitter's algorithm R), by bytes as
 	// well as it goes.
 	if a.size+len(value) <= a.SampleBytes {
-		a.sample = append(a.sample, bytes.Clone(value))
+		a.sample, a.hashes = append(a.sample, bytes.Clone(value)), append(a.hashes, hash)
+		a.has[hash] = struct{}{}
 		a.size += len(value)
 		return
 	}
 	if i := mathrand.IntN(a.seen); i < len(a.sample) {
 		if size := a.size - len(a.sample[i]) + len(value); size <= a.SampleBytes {
-			a.sample[i], a.size = bytes.Clone(value), size
+			delete(a.has, a.hashes[i])
+			a.sample[i], a.hashes[i], a.size = bytes.Clone(value), hash, size
+			a.has[hash] = struct{}{}
 		}
 	}
+}
+
+// reset empties the sample. a.lock is held.
+func (a *autopilot) reset() {
+	a.sample, a.hashes, a.has, a.size, a.seen = nil, nil, map[uint64]struct{}{}, 0, 0
+}
+
+var sampleSeed = maphash.MakeSeed()
+
+// collected is how many values were seen: of the sample, or before one is taken.
+func (a *autopilot) collected(w *writer) int {
+	if !a.sampling.Load() {
+		return int(w.values.Load() + w.read.Load())
+	}
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	return a.seen
 }
 
 // run looks at the group from time to time until Close.
@@ -194,6 +226,9 @@ func (a *autopilot) ratio() (ratio float64, values int64) {
 // reason returns why a new dictionary is needed, or "".
 func (a *autopilot) reason(s *State) string {
 	ratio, values := a.ratio()
+	if s.Current == 0 {
+		values += a.writer.read.Load()
+	}
 	if values < int64(a.MinValues) || a.writer.key.id != s.Current {
 		return ""
 	}
@@ -201,7 +236,7 @@ func (a *autopilot) reason(s *State) string {
 		if s.Previous != 0 || a.hasActivated(s) {
 			return "" // somebody switched it off
 		}
-		return fmt.Sprintf("no dictionary yet, %d values written", values)
+		return fmt.Sprintf("no dictionary yet, %d values written or read", values)
 	}
 	e := s.Find(s.Current)
 	if e == nil || e.Info.Ratio == 0 {
@@ -319,17 +354,17 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 	return nil
 }
 
-var errIdle = errors.New("dict: too little was written to take a sample")
+var errIdle = errors.New("dict: too few different values were written or read to take a sample")
 
-// collect takes a sample of the values being written, until enough were offered. An idle program
+// collect takes a sample of the values being written, or read, until enough were offered. An idle program
 // gives up, so that another one can try.
 func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Lock()
-	a.sample, a.size, a.seen = nil, 0, 0
+	a.reset()
 	a.lock.Unlock()
 	a.sampling.Store(true)
 	defer a.sampling.Store(false)
-	for start := time.Now(); ; {
+	for start, told := time.Now(), time.Now(); ; {
 		if time.Since(start) > patience*a.Interval {
 			return nil, errIdle
 		}
@@ -337,14 +372,18 @@ func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 			return nil, context.Cause(ctx)
 		}
 		a.lock.Lock()
-		enough := a.seen >= a.MinValues
-		if enough {
+		seen := a.seen
+		if seen >= a.MinValues {
 			sample := a.sample
-			a.sample, a.size = nil, 0
+			a.reset()
 			a.lock.Unlock()
 			return sample, nil
 		}
 		a.lock.Unlock()
+		if time.Since(told) >= a.Interval {
+			told = time.Now()
+			a.group.log.Info("taking a sample for a new dictionary", "collected", seen, "wanted", a.MinValues)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package dict
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,10 @@ import (
 	"regexp"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 )
@@ -162,6 +165,46 @@ func TestAutoIdle(t *testing.T) {
 	})
 }
 
+// TestAutoReads: a cache that programs only read, of plain values, gets a dictionary. One value that
+// is read again and again does not.
+func TestAutoReads(t *testing.T) {
+	r := newRegistry(t, newMemory(), 0)
+	for name, distinct := range map[string]int{"many": 500, "few": 30} {
+		o := auto()
+		g, err := r.Open(t.Context(), name, GroupOptions{Auto: o, Poll: 10 * time.Millisecond})
+		must(t, err)
+		t.Cleanup(func() { g.Close() })
+		p, err := bale.NewPacker(bale.PackerOptions{Compressors: g})
+		must(t, err)
+		all := profiles(distinct)
+		read := func(n int) {
+			for i := range n {
+				v := all[i%distinct]
+				if got, err := p.Unpack(t.Context(), nil, v); err != nil || !bytes.Equal(got, v) {
+					t.Fatalf("%v, %d bytes", err, len(got))
+				}
+			}
+		}
+		read(63)
+		if s := g.Status(); s.Collected != 63 || s.Wanted != o.MinValues {
+			t.Errorf("%s: %d of %d values collected, 63 were read", name, s.Collected, s.Wanted)
+		}
+		read(o.MinValues)
+		if distinct < o.MinValues {
+			eventually(t, "a sample is taken", func() bool { return g.Status().Training })
+			for range 20 {
+				read(100)
+				time.Sleep(time.Millisecond)
+			}
+			if s := g.Status(); !s.Training || s.Collected > distinct {
+				t.Errorf("%d values collected, of %d different ones", s.Collected, distinct)
+			}
+			continue
+		}
+		eventually(t, "a dictionary", func() bool { read(distinct); return g.Writer().DictionaryID() != 0 })
+	}
+}
+
 // TestAutoLeavesDecisions: what Auto published before a person rolled back, or activated another
 // dictionary or none, stays where it is.
 func TestAutoLeavesDecisions(t *testing.T) {
@@ -297,39 +340,41 @@ func TestLease(t *testing.T) {
 
 // TestLeaseIsLost: who cannot renew it stops.
 func TestLeaseIsLost(t *testing.T) {
-	ctx := context.Background()
-	m := newMemory()
-	r := newRegistry(t, m, 0)
-	l, err := acquire(ctx, r, "g", 30*time.Millisecond)
-	if err != nil || l == nil {
-		t.Fatal(err)
-	}
-	time.Sleep(100 * time.Millisecond)
-	if l.ctx.Err() != nil {
-		t.Fatal("it was not renewed")
-	}
-	m.flush() // and so it is anybody's
-	<-l.ctx.Done()
-	if !errors.Is(context.Cause(l.ctx), errLeaseLost) {
-		t.Errorf("%v", context.Cause(l.ctx))
-	}
-	second, err := acquire(ctx, r, "g", time.Minute)
-	if err != nil || second == nil {
-		t.Fatal(err)
-	}
-	must(t, l.release(ctx, 0))
-	if v, err := m.Read(ctx, r.leaseKey("g")); err != nil || v[0] == nil {
-		t.Error("the lease of another was given back")
-	}
-	must(t, second.release(ctx, 0))
-	third, err := acquire(ctx, r, "g", 20*time.Millisecond)
-	if err != nil || third == nil {
-		t.Fatal(err)
-	}
-	m.setDown(true)
-	<-third.ctx.Done() // no answer for as long as it was given
-	m.setDown(false)
-	must(t, third.release(ctx, 0))
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		m := newMemory()
+		r := newRegistry(t, m, 0)
+		l, err := acquire(ctx, r, "g", 30*time.Millisecond)
+		if err != nil || l == nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if l.ctx.Err() != nil {
+			t.Fatal("it was not renewed")
+		}
+		m.flush() // and so it is anybody's
+		<-l.ctx.Done()
+		if !errors.Is(context.Cause(l.ctx), errLeaseLost) {
+			t.Errorf("%v", context.Cause(l.ctx))
+		}
+		second, err := acquire(ctx, r, "g", time.Minute)
+		if err != nil || second == nil {
+			t.Fatal(err)
+		}
+		must(t, l.release(ctx, 0))
+		if v, err := m.Read(ctx, r.leaseKey("g")); err != nil || v[0] == nil {
+			t.Error("the lease of another was given back")
+		}
+		must(t, second.release(ctx, 0))
+		third, err := acquire(ctx, r, "g", 20*time.Millisecond)
+		if err != nil || third == nil {
+			t.Fatal(err)
+		}
+		m.setDown(true)
+		<-third.ctx.Done() // no answer for as long as it was given
+		m.setDown(false)
+		must(t, third.release(ctx, 0))
+	})
 }
 
 // TestOfferIsBounded: the sample keeps within its bytes, and holds early and late values.
@@ -340,16 +385,16 @@ func TestOfferIsBounded(t *testing.T) {
 	o.Interval = time.Hour
 	g := open(t, r, GroupOptions{Auto: o, Setting: compress.Setting{}})
 	a := g.auto
-	a.offer(profiles(1)[0])
+	a.offer(profiles(1)[0], true)
 	if a.seen != 0 {
 		t.Error("a sample is taken though none was asked for")
 	}
 	a.sampling.Store(true)
 	for i, v := range profiles(3000) {
 		v[0] = byte(i / 12) // its time
-		a.offer(v)
+		a.offer(v, true)
 	}
-	a.offer(make([]byte, 50<<10))
+	a.offer(make([]byte, 50<<10), true)
 	size, late := 0, 0
 	for _, v := range a.sample {
 		size += len(v)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/frame"
-	kdict "github.com/klauspost/compress/dict"
-	"github.com/klauspost/compress/zstd"
+	"github.com/balekv/bale/internal/holdout"
+	"github.com/balekv/bale/internal/zstd"
 )
 
 // Builder makes dictionaries of samples. Train tries all given builders and keeps the best measured
@@ -23,8 +23,8 @@ type Builder struct {
 	// Build returns a dictionary of at most size bytes, the same for the same samples. It must not
 	// keep or change the samples. An error, or a panic, means that it has none for these samples
 	// and this size. It is called from several goroutines at once. When ctx ends it should return
-	// soon: Train waits for it. Calls into other libraries (klauspost's builder, libzstd) cannot be
-	// interrupted; each takes up to some seconds.
+	// soon: Train waits for it. Calls into libzstd cannot be interrupted; each takes up to some
+	// seconds.
 	Build func(ctx context.Context, samples [][]byte, size int) ([]byte, error)
 
 	// Slow builders are tried at the sizes alone at which the others did best, and on a part of the
@@ -63,57 +63,96 @@ func (b *Builder) build(ctx context.Context, samples [][]byte, size int) (d *Dic
 // tableSamples bounds the bytes of samples that entropy tables are counted on.
 const tableSamples = 2 << 20
 
-// embeddedID is the id inside a dictionary in zstd's format. bale's frames name a dictionary by its
-// content instead.
-const embeddedID = 1
-
 var errNoContent = errors.New("the samples have too little in common")
 
-// Builders are the builders in pure Go, the default of [TrainOptions]. Most make a cover of the
-// samples, bare and with zstd's entropy tables, in segments of several sizes. The other is
-// klauspost's builder. Module czstd has those of libzstd.
+// Builders are the builders in pure Go, the default of [TrainOptions]. Some cover the samples with
+// segments of several sizes. The others choose whole samples, which serve best where values follow
+// a template. All make dictionaries in zstd's format. Module czstd has the builders of libzstd.
 func Builders() []Builder {
 	var all []Builder
-	for _, k := range []int{64, 128, 256, 512, 1024, 2048, 4096, 8192} {
-		params := fmt.Sprintf("k=%d d=8", k)
-		all = append(all, Builder{Name: "go cover", Params: params, Build: func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
-			content, err := cover(ctx, samples, size-tableRoom, k, 8)
-			if err != nil {
-				return nil, err
-			}
-			if len(content) < tableRoom {
-				return nil, errNoContent
-			}
-			return withTables(content, samples)
-		}}, Builder{Name: "go cover without tables", Params: params, Build: func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
-			content, err := cover(ctx, samples, size, k, 8)
-			if err == nil && len(content) == 0 {
-				err = errNoContent
-			}
-			return content, err
-		}})
+	for _, k := range []int{64, 128, 256, 512, 2048, 4096} {
+		all = append(all, Builder{Name: "go cover", Params: fmt.Sprintf("k=%d", k), Build: withTables(func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
+			return cover(ctx, samples, size, k)
+		})})
 	}
-	return append(all, Builder{Name: "klauspost", Slow: true, Build: func(_ context.Context, samples [][]byte, size int) ([]byte, error) {
-		return kdict.BuildZstdDict(samples, kdict.Options{
-			MaxDictSize: size - tableRoom, HashBytes: 6, ZstdDictID: embeddedID, ZstdLevel: zstd.SpeedDefault,
-		})
-	}})
+	for _, by := range []struct {
+		params string
+		length int
+	}{{"by score", 0}, {"by density", 1}} {
+		all = append(all, Builder{Name: "go values", Params: by.params, Build: withTables(func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
+			return wholes(ctx, samples, size, by.length)
+		})})
+	}
+	return all
 }
 
-// tableRoom is what is left free in a dictionary for zstd's entropy tables, in bytes: they take 100
-// to 250.
+// tableRoom is what is left free in a dictionary for entropy tables, in bytes. They take 100 to 250;
+// content that has no room then loses its start, where the first template may begin.
 const tableRoom = 256
 
-// withTables puts the entropy tables of zstd's format, as the samples need them, before the
-// content.
-func withTables(content []byte, samples [][]byte) ([]byte, error) {
-	return zstd.BuildDict(zstd.BuildDictOptions{
-		ID: embeddedID, Contents: thin(samples, tableSamples), History: content, Offsets: [3]int{1, 4, 8}, Level: zstd.SpeedDefault,
-	})
+// tableRounds is how often samples are encoded for tables. The second time they are encoded with the
+// tables of the first; a third time changes nothing.
+const tableRounds = 2
+
+// withTables puts entropy tables of zstd's format before the content. They are counted on samples
+// as the encoder writes them. A sample that the content was taken from finds itself in it, which no
+// later value does. So samples also count with content that was chosen from the other half of them.
+func withTables(choose func(ctx context.Context, samples [][]byte, size int) ([]byte, error)) func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
+	return func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
+		whole, err := choose(ctx, samples, size-tableRoom)
+		if err != nil {
+			return nil, err
+		}
+		if len(whole) == 0 {
+			return nil, errNoContent
+		}
+		samples = thin(samples, tableSamples)
+		var halves [2][][]byte
+		for i, s := range samples {
+			h := 0
+			if holdout.Training(i) {
+				h = 1
+			}
+			halves[h] = append(halves[h], s)
+		}
+		contents, counted := [3][]byte{2: whole}, [3][][]byte{halves[1], halves[0], samples}
+		for i, half := range halves {
+			if contents[i], err = choose(ctx, half, size-tableRoom); err != nil {
+				return nil, err
+			}
+		}
+		dictionaries := contents
+		for range tableRounds {
+			var t zstd.Trainer
+			for i, b := range dictionaries {
+				d, err := zstd.NewDictionary(b)
+				if err != nil {
+					return nil, err
+				}
+				t.With(d)
+				for j, s := range counted[i] {
+					if j%checkEvery == 0 && ctx.Err() != nil {
+						return nil, ctx.Err()
+					}
+					t.Add(s)
+				}
+			}
+			for i, content := range contents {
+				if dictionaries[i] = t.Dictionary(content, size); dictionaries[i] == nil {
+					return whole, nil // the encoder makes tables where they pay
+				}
+			}
+		}
+		return dictionaries[2], nil
+	}
 }
 
-// thin returns every n-th value, so many that they have at most limit bytes. Of the first one it
-// returns a part, if that alone has more.
+// largestPart is the part of thinned samples that a single value takes at most, as a divisor: anybody
+// may have written it.
+const largestPart = 8
+
+// thin returns every n-th value, so many that they have at most limit bytes. Of a large one it
+// returns a part.
 func thin(values [][]byte, limit int) [][]byte {
 	total := 0
 	for _, v := range values {
@@ -126,14 +165,11 @@ func thin(values [][]byte, limit int) [][]byte {
 	var kept [][]byte
 	left := limit
 	for i := 0; i < len(values); i += every {
-		// The values that are kept may be the large ones.
-		if left -= len(values[i]); left < 0 {
+		v := values[i][:min(len(values[i]), limit/largestPart)]
+		if left -= len(v); left < 0 { // the values that are kept may be the large ones
 			break
 		}
-		kept = append(kept, values[i])
-	}
-	if kept == nil {
-		return [][]byte{values[0][:limit]}
+		kept = append(kept, v)
 	}
 	return slices.Clip(kept)
 }

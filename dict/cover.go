@@ -3,48 +3,79 @@ package dict
 import (
 	"context"
 	"encoding/binary"
+	"math"
+	"math/bits"
 	"slices"
 )
 
-// coverBits is the size of the table of frequencies, as a power of two: 4 MiB, the default of
-// libzstd's fastcover.
+// coverBits is the size of the largest table of frequencies, as a power of two: 4 MiB, the default
+// of libzstd's fastcover. Samples with fewer bytes have two to four entries for each of them.
 const coverBits = 20
 
 // coverPasses is how often the search passes over all samples to fill a dictionary, as in libzstd.
 const coverPasses = 4
 
-// checkEvery is how many samples are counted between two looks at the context.
-const checkEvery = 256
+// checkEvery is how many samples are counted, or scored, between two looks at the context.
+const checkEvery = 64
 
-// cover selects the content of a dictionary of size bytes. It picks the segments of k bytes with
-// the most frequent content, and puts the best one last. It is FastCover of libzstd (fastcover.c),
-// on substrings of d bytes, 6 or 8. See "Effective Construction of Relative Lempel-Ziv
-// Dictionaries" by Liao, Petri, Moffat and Wirth (2016).
-func cover(ctx context.Context, samples [][]byte, size, k, d int) ([]byte, error) {
-	data := slices.Concat(samples...)
-	n := len(data) - max(d, 8) + 1 // positions that a substring may start at
-	if n < k || k < d {
-		return nil, nil
-	}
-	hash := func(i int) uint32 {
-		v := binary.LittleEndian.Uint64(data[i:])
-		if d == 6 {
-			v <<= 16
-		}
-		return uint32(v * 0xCF1BBCDCB7A56463 >> (64 - coverBits))
-	}
-	freqs := make([]uint32, 1<<coverBits)
+// substring is how many bytes are counted as one.
+const substring = 8
+
+// frequencies are those of the samples' substrings, by their hash.
+type frequencies struct {
+	data   []byte // the samples
+	starts []int  // of the samples in data
+	of     []uint32
+	shift  int // of a hash
+
+	scored uint32   // how often score was called
+	seen   []uint32 // the call that a substring was seen in last
+}
+
+func count(ctx context.Context, samples [][]byte) (*frequencies, error) {
+	f := &frequencies{data: slices.Concat(samples...)}
+	log := min(bits.Len(uint(len(f.data)))+1, coverBits)
+	f.of, f.shift = make([]uint32, 1<<log), 64-log
 	start := 0
 	for i, s := range samples { // not across the border of two samples
 		if i%checkEvery == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		for i := start; i+max(d, 8) <= start+len(s) && i < n; i++ {
-			freqs[hash(i)]++
+		f.starts = append(f.starts, start)
+		for j := range len(s) - substring + 1 {
+			f.of[f.hash(start+j)]++
 		}
 		start += len(s)
 	}
-	inSegment := make([]uint16, 1<<coverBits)
+	return f, nil
+}
+
+func (f *frequencies) hash(i int) uint32 {
+	return uint32(binary.LittleEndian.Uint64(f.data[i:]) * 0xCF1BBCDCB7A56463 >> f.shift)
+}
+
+// forget takes out the substrings from one position to another: what is in the dictionary counts no
+// more.
+func (f *frequencies) forget(from, to int) {
+	for i := from; i < to; i++ {
+		f.of[f.hash(i)] = 0
+	}
+}
+
+// cover selects the content of a dictionary of size bytes. It picks the segments of k bytes with
+// the most frequent content, and puts the best one last. It is FastCover of libzstd (fastcover.c).
+// See "Effective Construction of Relative Lempel-Ziv Dictionaries" by Liao, Petri, Moffat and Wirth
+// (2016).
+func cover(ctx context.Context, samples [][]byte, size, k int) ([]byte, error) {
+	f, err := count(ctx, samples)
+	if err != nil {
+		return nil, err
+	}
+	n := len(f.data) - substring + 1 // positions that a substring may start at
+	if n < k || k < substring {
+		return nil, nil
+	}
+	inSegment := make([]uint16, len(f.of))
 	epochs := max(1, size/k/coverPasses)
 	epochSize := n / epochs
 	if minimum := 10 * k; epochSize < minimum {
@@ -54,22 +85,22 @@ func cover(ctx context.Context, samples [][]byte, size, k, d int) ([]byte, error
 	best := func(begin, end int) (from, to int, score uint64) {
 		window, windowScore := begin, uint64(0)
 		add := func(i int) {
-			h := hash(i)
+			h := f.hash(i)
 			if inSegment[h] == 0 {
-				windowScore += uint64(freqs[h])
+				windowScore += uint64(f.of[h])
 			}
 			inSegment[h]++
 		}
 		remove := func() {
-			h := hash(window)
+			h := f.hash(window)
 			window++
 			if inSegment[h]--; inSegment[h] == 0 {
-				windowScore -= uint64(freqs[h])
+				windowScore -= uint64(f.of[h])
 			}
 		}
 		for i := begin; i < end; i++ {
 			add(i)
-			if i-window+1 > k-d+1 {
+			if i-window+1 > k-substring+1 {
 				remove()
 			}
 			if windowScore > score {
@@ -95,15 +126,77 @@ func cover(ctx context.Context, samples [][]byte, size, k, d int) ([]byte, error
 			continue
 		}
 		idle = 0
-		for i := from; i < to; i++ {
-			freqs[hash(i)] = 0 // what is in the dictionary counts no more
-		}
-		length := min(to-from+d-1, tail)
-		if length < d {
+		f.forget(from, to)
+		length := min(to-from+substring-1, tail)
+		if length < substring {
 			break
 		}
 		tail -= length
-		copy(content[tail:], data[from:from+length])
+		copy(content[tail:], f.data[from:from+length])
 	}
 	return content[tail:], nil
+}
+
+// wholes selects whole samples. Values that follow a template differ from one of them in few
+// places, and all matches between have the same offset, which costs next to nothing again. It picks
+// the samples with the most frequent substrings, and puts the best one last. With length 1 it
+// divides that by the sample's length, with 0 it does not.
+func wholes(ctx context.Context, samples [][]byte, size, length int) ([]byte, error) {
+	f, err := count(ctx, samples)
+	if err != nil || len(samples) == 0 {
+		return nil, err
+	}
+	return f.wholes(ctx, samples, size, length)
+}
+
+func (f *frequencies) wholes(ctx context.Context, samples [][]byte, size, length int) ([]byte, error) {
+	// It picks in turn from parts of the samples, so that no time of sampling is left out.
+	mean := max(len(f.data)/len(samples), 1)
+	parts := min(max(size/mean/coverPasses, 1), len(samples))
+	f.seen = make([]uint32, len(f.of))
+	scores := make([]float64, len(samples)) // as they were last: a score never rises
+	for i := range scores {
+		scores[i] = math.Inf(1)
+	}
+	content := make([]byte, size)
+	tail := size
+	for part, idle := 0, 0; tail > 0 && idle < parts; {
+		if f.scored%checkEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		best, score := -1, 0.0
+		for i := len(samples) * part / parts; i < len(samples)*(part+1)/parts; i++ {
+			if scores[i] > score {
+				best, score = i, scores[i]
+			}
+		}
+		if best < 0 {
+			part = (part + 1) % parts
+			idle++
+			continue
+		}
+		idle = 0
+		if scores[best] = f.score(best, samples[best], length); scores[best] < score {
+			continue // perhaps another one is better now
+		}
+		part = (part + 1) % parts
+		n := min(len(samples[best]), tail)
+		f.forget(f.starts[best], f.starts[best]+n-substring+1)
+		tail -= n
+		copy(content[tail:], samples[best][:n])
+	}
+	return content[tail:], nil
+}
+
+// score is the sum of the frequencies of a sample's substrings, of each once.
+func (f *frequencies) score(i int, sample []byte, length int) float64 {
+	f.scored++
+	sum, n := uint64(0), len(sample)
+	for j := range n - substring + 1 {
+		if h := f.hash(f.starts[i] + j); f.seen[h] != f.scored {
+			f.seen[h] = f.scored
+			sum += uint64(f.of[h])
+		}
+	}
+	return float64(sum) / float64(max(length*n, 1))
 }

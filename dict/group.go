@@ -147,6 +147,7 @@ type writer struct {
 	compressor  compress.Compressor
 	key         readerKey
 	values      atomic.Int64
+	read        atomic.Int64 // values, as long as there is no dictionary
 	plainBytes  atomic.Int64
 	storedBytes atomic.Int64
 }
@@ -311,7 +312,19 @@ func (g *Group) Packed(plain []byte, stored int) {
 	w.plainBytes.Add(int64(len(plain)))
 	w.storedBytes.Add(int64(stored))
 	if g.auto != nil {
-		g.auto.offer(plain)
+		g.auto.offer(plain, true)
+	}
+}
+
+// Unpacked implements bale.Compressors. A group without a dictionary needs values for its first one,
+// also of a cache that programs only read.
+func (g *Group) Unpacked(plain []byte) {
+	if g.auto == nil {
+		return
+	}
+	if w := g.writer.Load(); w.key.id == 0 {
+		w.read.Add(1)
+		g.auto.offer(plain, false)
 	}
 }
 
@@ -833,6 +846,11 @@ type Status struct {
 
 	// Training says that Auto is taking a sample or training in this program.
 	Training bool `json:"training"`
+
+	// Collected is how many of the Wanted values Auto has seen: to judge whether a dictionary is
+	// needed, and then for its sample. 0 of 0 without Auto.
+	Collected int `json:"collected,omitempty"`
+	Wanted    int `json:"wanted,omitempty"`
 }
 
 // Status returns the present state.
@@ -843,7 +861,10 @@ func (g *Group) Status() Status {
 		s.Ratio = float64(w.plainBytes.Load()) / float64(stored)
 	}
 	s.Restored = g.restored.Load()
-	s.Training = g.auto != nil && g.auto.training.Load()
+	if a := g.auto; a != nil {
+		s.Training, s.Wanted = a.training.Load(), a.MinValues
+		s.Collected = min(a.collected(w), s.Wanted)
+	}
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	s.State, s.Synced, s.Err, s.Danger = g.state, g.synced, g.lastErr, g.danger

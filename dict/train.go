@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
@@ -21,24 +22,31 @@ import (
 )
 
 const (
-	minDictionary  = 2 << 10   // bytes; the smallest size that is tried
-	defaultMaxSize = 128 << 10 // bytes
+	minDictionary  = 2 << 10 // bytes; the smallest size that is tried
+	defaultMaxSize = 1 << 20 // bytes
+	defaultValues  = 1_000_000
+	commonSize     = 128 << 10 // bytes; larger ones are for the best builders
 	libzstdDefault = 112 << 10 // bytes; the size that the zstd tool makes by default
 	defaultMinGain = 0.05
 	minSamples     = 20
 
-	// samplesPerByte bounds the bytes of samples for each byte of the largest dictionary. zdict.h
-	// recommends a hundred; more do not make a better dictionary.
+	// samplesPerByte bounds the bytes of samples for each byte of a dictionary. zdict.h recommends a
+	// hundred; more do not make a better dictionary.
 	samplesPerByte = 100
 
 	searchBytes = 4 << 20 // of held-out values, for the search
 	slowBytes   = 4 << 20 // of samples, for slow builders
 	slowSizes   = 2       // at how many sizes they are tried
+	leading     = 3       // builders that are tried at larger sizes, and at sizes between
 	costTime    = 100 * time.Millisecond
 
 	// A smaller dictionary wins if it comes this near to the best one: it is faster, and takes less
 	// memory in every program.
 	tie = 0.005
+
+	// copies is how often a dictionary is counted: Redis holds it, and a program holds it beside
+	// tables of about twice its size.
+	copies = 4
 
 	packedGain = 0.05 // what a value must get smaller by to be stored packed: the Packer's default
 )
@@ -55,17 +63,22 @@ type TrainOptions struct {
 	// Builders make the candidates. Defaults to [Builders].
 	Builders []Builder
 
-	// MaxSize is the size in bytes of the largest candidate. Defaults to 128 KiB; 2 KiB to
-	// frame.MaxDictionarySize.
+	// MaxSize is the size in bytes of the largest candidate. Defaults to 1 MiB; 2 KiB to
+	// frame.MaxDictionarySize. Candidates larger than the samples are left out.
 	MaxSize int
 
+	// Values is the number of values that the dictionary will serve, at least those of the sample.
+	// Each is charged its share of the dictionary: large dictionaries are for many values. Defaults
+	// to 1,000,000.
+	Values int64
+
 	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over
-	// compression without one. Defaults to 0.05; below 1. Negative means that a single byte is
-	// enough.
+	// compression without one, after its own. Defaults to 0.05; below 1. Negative means that a
+	// single byte is enough.
 	MinGain float64
 
 	// Current is the present dictionary, if any. A new one must then save MinGain of the memory
-	// that values take with Current.
+	// that values take with Current, which is there already and costs nothing.
 	Current *Dictionary
 
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root
@@ -76,10 +89,9 @@ type TrainOptions struct {
 	// of letters, '_' and '-'.
 	Exclude []string
 
-	// Refit finally rebuilds the winner from all samples, with the same builder and size. The
-	// result is better than the figures, which are those of the original winner. Use it if you
-	// measure on values of your own.
-	Refit bool
+	// NoRefit returns the winner as it was measured, made of half of the samples. By default Train
+	// makes it again of all samples. Use NoRefit if you measure on the held-out half yourself.
+	NoRefit bool
 
 	// NoTimes leaves out Measure.CompressNs and DecompressNs, which take half a second to measure.
 	// Use it if you train many dictionaries, or measure times yourself.
@@ -90,7 +102,7 @@ type TrainOptions struct {
 	Workers int
 
 	// Progress is called after each candidate, if it is set, from one goroutine at a time. The
-	// total may grow.
+	// total never grows.
 	Progress func(done, total int, what string)
 }
 
@@ -104,6 +116,9 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 	if o.MaxSize == 0 {
 		o.MaxSize = defaultMaxSize
 	}
+	if o.Values == 0 {
+		o.Values = defaultValues
+	}
 	if o.MinGain == 0 {
 		o.MinGain = defaultMinGain
 	}
@@ -115,6 +130,8 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 		return o, fmt.Errorf("dict: %w: %v takes no dictionary; zstd and s2 do, and lz4 at its default level", ErrInvalid, o.Setting)
 	case o.MaxSize < minDictionary || o.MaxSize > frame.MaxDictionarySize:
 		return o, fmt.Errorf("dict: %w: MaxSize is %d, must be %d to %d", ErrInvalid, o.MaxSize, minDictionary, frame.MaxDictionarySize)
+	case o.Values < 0:
+		return o, fmt.Errorf("dict: %w: Values is %d, must not be negative", ErrInvalid, o.Values)
 	case !(o.MinGain < 1):
 		return o, fmt.Errorf("dict: %w: MinGain is %v, must be below 1", ErrInvalid, o.MinGain)
 	case o.Workers < 0:
@@ -175,9 +192,15 @@ type Candidate struct {
 // Training is the result of Train.
 type Training struct {
 	Dictionary *Dictionary // nil when there is none that pays
-	Winner     Candidate   // what Dictionary is of the candidates, or was made after with Refit
 	Setting    compress.Setting
 
+	// Winner is how Dictionary was made. HeldOut is measured with the candidate, made of half of
+	// the samples. Unless NoRefit is set, Dictionary is made of samples of both halves: Refitted is their
+	// number, and 0 where the candidate itself was taken.
+	Winner   Candidate
+	Refitted int
+
+	Values        int64 // that the dictionary is to serve
 	Samples       int   // values trained on
 	SampleBytes   int64 // and their size
 	HeldOut       int   // values measured on
@@ -191,26 +214,31 @@ type Training struct {
 }
 
 // PaysFrom is the number of values that the dictionary must serve to save the memory that it takes
-// itself; 0 if there is none that saves.
+// itself, in Redis and in a program; 0 if there is none that saves.
 func (t *Training) PaysFrom() int {
 	saved := t.Without.AllocatedPerValue() - t.With.AllocatedPerValue()
 	if t.Dictionary == nil || saved <= 0 {
 		return 0
 	}
-	return int(float64(redismem.Server{}.String(len(t.Dictionary.Bytes())))/saved) + 1
+	return int(float64(footprint(len(t.Dictionary.Bytes())))/saved) + 1
 }
 
-// Train makes the dictionary that saves most. It trains on half of the samples. The
-// split follows the Thue-Morse sequence, with which periodic samples cannot keep in step. On the
-// other half it measures candidates of all builders and several sizes. The candidate with
-// the fewest bytes as Redis allocates them wins. A smaller dictionary wins if it comes within half
-// a percent of that and is no worse than any Baseline. The winner has passed a full round trip over
-// all held-out values, also with the pure-Go reader. Its figures are the best of many, so they are
-// a little better than those of later values.
+// footprint is what a dictionary of a size takes in Redis and in a program, in bytes.
+func footprint(size int) int64 { return copies * int64(redismem.Server{}.String(size)) }
+
+// Train makes the dictionary that saves most. It trains on half of the samples. The split follows
+// the Thue-Morse sequence, with which periodic samples cannot keep in step. On the other half it
+// measures candidates of all builders and several sizes. The candidate with the fewest bytes as
+// Redis allocates them wins, where each value is charged its share of the dictionary. A smaller
+// dictionary wins if it comes within half a percent of that and is no worse than any Baseline. The
+// winner has passed a full round trip over all held-out values, also with the pure-Go reader.
+// Finally its builder makes it again of all samples. The figures remain those of held-out values:
+// the best of many, but of half the samples.
 //
 // If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
 // The same samples and options give the same dictionary. Train needs memory for a few copies of its
-// training samples. It takes at most a hundred times MaxSize of them; of more it takes every n-th.
+// training samples. A candidate takes at most a hundred times its size of them; of more it takes
+// every n-th, and of each at most an eighth of that.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -228,6 +256,7 @@ type trainer struct {
 	train   [][]byte
 	heldOut [][]byte
 	search  [][]byte // the part of heldOut that candidates are compared on
+	largest int      // size of a candidate in bytes
 	lock    sync.Mutex
 	tried   []*trial
 	done    int
@@ -257,6 +286,9 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 		if t.train, t.result.Excluded, err = t.exclude.redact(ctx, t.train); err != nil {
 			return err
 		}
+		if _, _, err = t.exclude.redact(ctx, t.heldOut); err != nil { // its values may stand in the others
+			return err
+		}
 	}
 	t.train = thin(t.train, samplesPerByte*t.options.MaxSize)
 	t.search = thin(t.heldOut, searchBytes)
@@ -265,6 +297,8 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	for _, s := range t.train {
 		r.SampleBytes += int64(len(s))
 	}
+	t.largest = max(min(t.options.MaxSize, int(r.SampleBytes)), minDictionary)
+	r.Values = max(t.options.Values, int64(len(samples)))
 	if len(t.train)+len(t.heldOut) < minSamples || len(t.train) < minSamples/2 {
 		why := ""
 		if r.Excluded > 0 {
@@ -297,68 +331,93 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	return t.choose(ctx, samples)
 }
 
-// searchAll tries all builders at all sizes, then slow ones and the sizes between at the best
-// places.
+// searchAll tries all builders at sizes up to commonSize, and at larger ones those that did best, as
+// long as that pays. Then it tries sizes between, and slow builders.
 func (t *trainer) searchAll(ctx context.Context) error {
-	var sizes []int
-	for s := minDictionary; s <= t.options.MaxSize; s *= 2 {
+	size := min(t.largest, commonSize)
+	sizes := []int{size}
+	for s := minDictionary; s < size; s *= 2 {
 		sizes = append(sizes, s)
 	}
-	for _, s := range []int{libzstdDefault, t.options.MaxSize} {
-		if s <= t.options.MaxSize && !slices.Contains(sizes, s) {
-			sizes = append(sizes, s)
+	if size > libzstdDefault {
+		sizes = append(sizes, libzstdDefault)
+	}
+	var fast, slow []int
+	for i, b := range t.options.Builders {
+		if b.Slow {
+			slow = append(slow, i)
+		} else {
+			fast = append(fast, i)
 		}
 	}
-	slices.Sort(sizes)
-	var first, second []*trial
-	for i := range t.options.Builders {
-		b := &t.options.Builders[i]
-		if !b.Slow {
-			for _, s := range sizes {
-				first = append(first, &trial{builder: b, index: i, Candidate: Candidate{Builder: b.Name, Params: b.Params, Asked: s}})
+	// So many trials follow at most.
+	larger, near, last := leading*bits.Len(uint(t.largest-1)/commonSize), leading*len(between(0)), slowSizes*len(slow)
+	err := t.try(ctx, t.trials(fast, sizes), t.train, larger+near+last)
+	for ranked := t.ranked(); err == nil && size < t.largest && len(ranked) > 0 && ranked[0].Asked > size/2; ranked = t.ranked() {
+		size = min(2*size, t.largest)
+		sizes = append(sizes, size)
+		var builders []int
+		for _, c := range leaders(ranked) {
+			builders = append(builders, c.index)
+		}
+		larger -= leading
+		err = t.try(ctx, t.trials(builders, []int{size}), t.train, larger+near+last)
+	}
+	if err != nil {
+		return err
+	}
+	ranked := t.ranked()
+	var trials []*trial
+	for _, c := range leaders(ranked) {
+		for _, s := range between(c.Asked) {
+			if s >= minDictionary && s <= t.largest && !slices.Contains(sizes, s) {
+				trials = append(trials, t.trials([]int{c.index}, []int{s})...)
 			}
 		}
 	}
-	if err := t.try(ctx, first, t.train); err != nil {
+	if err := t.try(ctx, trials, t.train, last); err != nil {
 		return err
 	}
-	// Between the best size and its neighbours, with the builders that did best; and the slow
-	// builders.
-	var near, best []int
-	for _, c := range t.ranked() {
+	var best []int
+	for _, c := range ranked {
 		if len(best) < slowSizes && !slices.Contains(best, c.Asked) {
 			best = append(best, c.Asked)
 		}
-		if len(near) < 3 && !slices.Contains(near, c.index) {
-			near = append(near, c.index)
-			for _, s := range []int{c.Asked / 4 * 3, c.Asked / 8 * 7, c.Asked / 4 * 5, c.Asked / 2 * 3} {
-				if s >= minDictionary && s <= t.options.MaxSize && !slices.Contains(sizes, s) {
-					second = append(second, &trial{builder: c.builder, index: c.index, Candidate: Candidate{Builder: c.Builder, Params: c.Params, Asked: s}})
-				}
-			}
-		}
-	}
-	if err := t.try(ctx, second, t.train); err != nil {
-		return err
 	}
 	if len(best) == 0 { // no builder had anything: perhaps a slow one has
-		best = []int{min(16<<10, t.options.MaxSize)}
+		best = []int{min(16<<10, t.largest)}
 	}
-	var slow []*trial
-	for i := range t.options.Builders {
-		if b := &t.options.Builders[i]; b.Slow {
-			for _, s := range best {
-				slow = append(slow, &trial{builder: b, index: i, Candidate: Candidate{Builder: b.Name, Params: b.Params, Asked: s}})
-			}
-		}
-	}
-	return t.try(ctx, slow, thin(t.train, slowBytes))
+	return t.try(ctx, t.trials(slow, best), thin(t.train, slowBytes), 0)
 }
 
-// try makes and measures candidates, several at a time.
-func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte) error {
+// between are the sizes between one and its neighbours.
+func between(size int) []int { return []int{size / 4 * 3, size / 8 * 7, size / 4 * 5, size / 2 * 3} }
+
+// leaders are the best candidates of the builders that did best.
+func leaders(ranked []*trial) (best []*trial) {
+	for _, c := range ranked {
+		if len(best) < leading && !slices.ContainsFunc(best, func(b *trial) bool { return b.index == c.index }) {
+			best = append(best, c)
+		}
+	}
+	return best
+}
+
+// trials are candidates of builders, by their indexes, at some sizes.
+func (t *trainer) trials(builders, sizes []int) (all []*trial) {
+	for _, i := range builders {
+		b := &t.options.Builders[i]
+		for _, s := range sizes {
+			all = append(all, &trial{builder: b, index: i, Candidate: Candidate{Builder: b.Name, Params: b.Params, Asked: s}})
+		}
+	}
+	return all
+}
+
+// try makes and measures candidates, several at a time. At most later ones follow.
+func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte, later int) error {
 	t.tried = append(t.tried, trials...)
-	t.total += len(trials)
+	t.total = t.done + len(trials) + later
 	next := make(chan *trial)
 	var workers sync.WaitGroup
 	for range t.options.Workers {
@@ -387,7 +446,7 @@ func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte) er
 
 // measure fills in the candidate; whatever fails is its Error.
 func (c *trial) measure(ctx context.Context, t *trainer, samples [][]byte) {
-	d, err := c.builder.build(ctx, samples, c.Asked)
+	d, err := c.builder.build(ctx, thin(samples, samplesPerByte*c.Asked), c.Asked)
 	if err == nil {
 		c.Size, c.ID = len(d.Bytes()), d.ID()
 		if c.Size > c.Asked {
@@ -419,11 +478,16 @@ func guard[T any](f func() (T, error)) (v T, err error) {
 	return f()
 }
 
+// charged are the bytes of measured values as Redis allocates them, with their share of a dictionary.
+func (t *trainer) charged(m Measure, size int) int64 {
+	return m.AllocatedBytes + footprint(size)*int64(m.Values)/t.result.Values
+}
+
 // ranked are the candidates that there are, the best first.
 func (t *trainer) ranked() []*trial {
 	ranked := slices.DeleteFunc(slices.Clone(t.tried), func(c *trial) bool { return c.dictionary == nil || c.Error != "" })
 	slices.SortStableFunc(ranked, func(a, b *trial) int {
-		return cmp.Or(cmp.Compare(a.HeldOut.AllocatedBytes, b.HeldOut.AllocatedBytes), cmp.Compare(a.Size, b.Size))
+		return cmp.Or(cmp.Compare(t.charged(a.HeldOut, a.Size), t.charged(b.HeldOut, b.Size)), cmp.Compare(a.Size, b.Size))
 	})
 	return ranked
 }
@@ -445,9 +509,9 @@ func (t *trainer) best() *trial {
 	if i := slices.IndexFunc(ranked, noWorse); i >= 0 { // none, where one baseline is best in one count and another in the other
 		best = ranked[i]
 	}
-	enough := int64(float64(best.HeldOut.AllocatedBytes) * (1 + tie))
+	enough := int64(float64(t.charged(best.HeldOut, best.Size)) * (1 + tie))
 	for _, c := range ranked {
-		if c.Size < best.Size && c.HeldOut.AllocatedBytes <= enough && noWorse(c) {
+		if c.Size < best.Size && t.charged(c.HeldOut, c.Size) <= enough && noWorse(c) {
 			best = c
 		}
 	}
@@ -482,10 +546,11 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 		if t.options.Current != nil && r.Current.AllocatedBytes < against.AllocatedBytes {
 			against, name = r.Current, "with the current one"
 		}
-		gain := 1 - float64(with.AllocatedBytes)/float64(against.AllocatedBytes)
+		charged := float64(t.charged(with, c.Size))
+		gain := 1 - charged/float64(against.AllocatedBytes)
 		if gain <= 0 || gain < t.options.MinGain {
-			return fmt.Errorf("dict: %w pays: the best of %d, %v with %d bytes, takes %.0f bytes a value in Redis where there are %.0f %s (%.1f%% less, must be %.1f%%)%s",
-				ErrNoDictionary, len(t.tried), c.builder, c.Size, with.AllocatedPerValue(), against.AllocatedPerValue(), name, 100*gain, 100*max(0, t.options.MinGain), refused)
+			return fmt.Errorf("dict: %w pays: the best of %d, %v with %d bytes, takes %.0f bytes a value in Redis, its own memory for %d values included, and there are %.0f %s (%.1f%% less, must be %.1f%%)%s",
+				ErrNoDictionary, len(t.tried), c.builder, c.Size, charged/float64(with.Values), r.Values, against.AllocatedPerValue(), name, 100*max(0, gain), 100*max(0, t.options.MinGain), refused)
 		}
 		compressor, err := t.options.Engine.New(t.options.Setting, c.dictionary)
 		if err != nil {
@@ -494,10 +559,10 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 		defer compressor.Close()
 		t.time(ctx, compressor, &r.With)
 		r.Dictionary = c.dictionary
-		if t.options.Refit {
-			return t.refit(ctx, c, samples)
+		if t.options.NoRefit {
+			return nil
 		}
-		return nil
+		return t.refit(ctx, c, samples)
 	}
 	reason := ""
 	if len(t.tried) > 0 {
@@ -507,6 +572,7 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 }
 
 // refit replaces the winner by its builder's dictionary of all samples, unless that fails a check.
+// It may be twice as large if the winner holds a large part of its samples.
 func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	if t.exclude != nil {
 		var err error
@@ -514,16 +580,25 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 			return err
 		}
 	}
-	limit := samplesPerByte * t.options.MaxSize
+	asked := c.Asked
+	if int64(c.Size) > t.result.SampleBytes/4 { // there was little to choose from, and is twice as much now
+		asked = min(2*asked, t.options.MaxSize)
+	}
+	limit := samplesPerByte * asked
 	if c.builder.Slow {
-		limit = slowBytes
+		limit = min(limit, slowBytes)
 	}
-	d, err := c.builder.build(ctx, thin(samples, limit), c.Asked)
-	if err == nil {
-		_, err = guard(func() (Measure, error) { return t.validate(ctx, d) })
+	samples = thin(samples, limit)
+	d, err := c.builder.build(ctx, samples, asked)
+	if err == nil && len(d.Bytes()) <= asked {
+		if _, err = guard(func() (Measure, error) { return t.validate(ctx, d) }); err == nil {
+			r := t.result
+			r.Dictionary, r.Refitted = d, len(samples)
+			r.Winner.ID, r.Winner.Size = d.ID(), len(d.Bytes())
+		}
 	}
-	if err == nil {
-		t.result.Dictionary = d
+	if ctx.Err() != nil {
+		t.result.Dictionary = nil
 	}
 	return ctx.Err()
 }

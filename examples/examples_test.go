@@ -20,6 +20,7 @@ func TestExamples(t *testing.T) {
 		"./dictionary": "the same profile: true, in less than half of its bytes: true\n",
 		"./resilience": "with a service that fails at first: Ada Lovelace\nwith a dead Redis: Ada Lovelace\n" +
 			"it was asked fewer than 60 times, and then left alone: true\n",
+		"./httpc": "order 7 is sent\nthere is no order 8\nrequests with 200 GET /v1/orders/{id} - 1\nrequests with 404 GET /v1/orders/{id} - 1\n",
 		"./guide": "loaded Ada Lovelace\n2 of three there, 1 of two deleted\n" +
 			"loaded Ada Lovelace; user 404 is not there: true\nnear: Ada Lovelace\n/ready: 200, true\n/metrics: 200, true\n" +
 			"both ends of the batch are there: true\n18000000 bytes as fewer than 180000: true\n",

@@ -70,6 +70,11 @@
 // A payload of n decoded bytes has at most n + n/6 + 1 KiB, which no encoder of these formats
 // exceeds. A reader refuses a larger one.
 //
+// A payload is whole: nothing follows the block, the member or the one Zstandard frame. A Zstandard
+// frame may state its content's size, which must be the header's length. To bound what a library
+// allocates, write the length there before decoding. Content of no bytes is stored, so a reader may
+// refuse a compressed payload of that length.
+//
 // # Trailers
 //
 // A frame of version 2 has a trailer behind the payload, and is otherwise a frame of version 1. The
@@ -88,6 +93,29 @@
 //   - took is how many milliseconds the load took, at most 65,534. 65,535 is a cached miss: the
 //     source had no value. The content is empty then.
 //   - check is made like the header's, over the 9 bytes before it.
+//
+// # Reading
+//
+// A reader takes these steps, in this order, so that all readers report the same:
+//
+//  1. A value without a valid header is foreign. It has at least 6 bytes otherwise.
+//  2. Version 2: a trailer of another kind than 1 is unknown, one that does not check is corrupt. A
+//     cached miss ends here.
+//  3. A length above the reader's limit is too large. 64 MiB is usual.
+//  4. A payload above its bound is corrupt.
+//  5. A later version, an unknown algorithm and chunks are unknown.
+//  6. A dictionary that the reader cannot get is unknown. Only s2, lz4 and zstd take one.
+//  7. The payload must decode to the length, and match the checksum. Otherwise it is corrupt.
+//
+// Libraries differ in the redundant bits that they look at. With a checksum, the content is right
+// all the same.
+//
+// A dictionary has 16 bytes to 1 MiB. Its id is the first 32 bits of the SHA-256 of its bytes,
+// little endian, or the next 32 if these are zero. A registry (package dict) keeps it in Redis under
+// bale:dict:data:ID, and after its removal under bale:dict:quarantine:ID. There the id has 8
+// lower-case hexadecimal digits.
+//
+// Whether an expired value counts is up to the reader. bale.Cache.Get reports it as missing.
 //
 // # What a frame costs
 //

@@ -33,6 +33,21 @@ func ExampleHash() {
 	// 656
 }
 
+// The model that fits a server best is found by the MEMORY USAGE of one of its keys.
+func ExampleCandidates() {
+	info := map[string]string{"redis_version": "7.2.5", "mem_allocator": "jemalloc-5.3.0"} // not measured
+	const name, value, usage = 12, 20, 80                                                  // bytes
+	for _, s := range redismem.Candidates(info) {
+		s.MemoryUsage = true
+		if s.KeyString(name, value, false) == usage {
+			fmt.Println(s.Layout == redismem.Redis70, s.FineClasses)
+			break
+		}
+	}
+	// Output:
+	// true true
+}
+
 // The memory of a key depends on the server's version and allocator, which INFO has.
 func ExampleOf() {
 	for _, info := range []map[string]string{

@@ -10,7 +10,7 @@
 //
 // Other versions were not measured. Redis 7.2 and Valkey 7.2 are almost the same as Redis 7.0.
 // Redis 7.4 and 8.0 and Valkey 8.0 take up to 16 bytes less per key, Valkey 8.1 and 9.0 up to 16
-// bytes more than Valkey 9.1.
+// bytes more than Valkey 9.1. [Candidates] has the models to choose from by MEMORY USAGE.
 package redismem
 
 import (
@@ -101,17 +101,42 @@ const (
 // Of is the model of a server by the fields of its INFO: the server's version, mem_allocator and
 // cluster_enabled. FineClasses is set for Redis 8.2 and later and Valkey 8.1 and later, whose
 // packages come with the jemalloc of their source; for earlier versions see there. A version that
-// was not measured gets the nearest layout.
-func Of(info map[string]string) Server {
-	s := Server{Cluster: info["cluster_enabled"] == "1", Libc: info["mem_allocator"] == "libc"}
-	switch version := info["valkey_version"]; {
-	case version != "" && atLeast(version, 8, 1):
-		s.Layout = Valkey91
-	case version == "" && atLeast(info["redis_version"], 8, 2):
-		s.Layout = Redis82
+// was not measured gets the nearest layout; see [Candidates].
+func Of(info map[string]string) Server { return Candidates(info)[0] }
+
+// Candidates are the models that a server may have by its INFO, which does not report everything.
+// The first is [Of], and one of them has the least difference to MEMORY USAGE of the server's keys.
+// A measured version has at most two: with FineClasses and without. Another version has those of
+// each layout, and of both allocators if INFO names neither.
+func Candidates(info map[string]string) []Server {
+	first := Server{Cluster: info["cluster_enabled"] == "1", Libc: info["mem_allocator"] == "libc"}
+	version, measured := info["redis_version"], "7.0."
+	if valkey := info["valkey_version"]; valkey != "" {
+		if version, measured = valkey, "9.1."; atLeast(version, 8, 1) {
+			first.Layout = Valkey91
+		}
+	} else if atLeast(version, 8, 2) {
+		first.Layout, measured = Redis82, "8.2."
 	}
-	s.FineClasses = s.Layout != Redis70 && !s.Libc
-	return s
+	first.FineClasses = first.Layout != Redis70 && !first.Libc
+	layouts, allocators := []Layout{Redis70, Redis82, Valkey91}, []bool{first.Libc}
+	if strings.HasPrefix(version, measured) {
+		layouts = []Layout{first.Layout}
+	} else if !first.Libc && !strings.HasPrefix(info["mem_allocator"], "jemalloc") {
+		allocators = []bool{false, true}
+	}
+	all := []Server{first}
+	for _, layout := range layouts {
+		for _, libc := range allocators {
+			for _, fine := range []bool{false, true} {
+				s := Server{Layout: layout, Libc: libc, FineClasses: fine, Cluster: first.Cluster}
+				if s != first && !(libc && fine) {
+					all = append(all, s)
+				}
+			}
+		}
+	}
+	return all
 }
 
 func atLeast(version string, major, minor int) bool {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,6 +45,32 @@ func TestOf(t *testing.T) {
 		if got := Of(test.info); got != test.want {
 			t.Errorf("%v: %+v", test.info, got)
 		}
+	}
+}
+
+// TestCandidates: a measured version has one layout, another version has all.
+func TestCandidates(t *testing.T) {
+	for _, test := range []struct {
+		info map[string]string
+		want []Server
+	}{
+		{map[string]string{"redis_version": "7.0.15", "mem_allocator": "jemalloc-5.3.0"}, []Server{{}, {FineClasses: true}}},
+		{map[string]string{"redis_version": "8.2.3", "mem_allocator": "jemalloc-5.3.0"}, []Server{{Layout: Redis82, FineClasses: true}, {Layout: Redis82}}},
+		{map[string]string{"redis_version": "7.2.4", "valkey_version": "9.1.2", "mem_allocator": "libc"}, []Server{{Layout: Valkey91, Libc: true}}},
+		{map[string]string{"redis_version": "7.4.1", "mem_allocator": "libc"}, []Server{{Libc: true}, {Layout: Redis82, Libc: true}, {Layout: Valkey91, Libc: true}}},
+		{map[string]string{"redis_version": "8.4.0", "mem_allocator": "jemalloc-5.3.0"}, []Server{
+			{Layout: Redis82, FineClasses: true}, {}, {FineClasses: true}, {Layout: Redis82}, {Layout: Valkey91}, {Layout: Valkey91, FineClasses: true},
+		}},
+		{map[string]string{"redis_version": "7.2.4", "valkey_version": "8.0.1", "mem_allocator": "jemalloc-5.3.0"}, []Server{
+			{}, {FineClasses: true}, {Layout: Redis82}, {Layout: Redis82, FineClasses: true}, {Layout: Valkey91}, {Layout: Valkey91, FineClasses: true},
+		}},
+	} {
+		if got := Candidates(test.info); !slices.Equal(got, test.want) {
+			t.Errorf("%v: %+v", test.info, got)
+		}
+	}
+	if got := len(Candidates(nil)); got != 9 {
+		t.Errorf("%d candidates without INFO", got)
 	}
 }
 

@@ -101,12 +101,9 @@ func modelOf(tb testing.TB, s *redisproc.Server) Server {
 			all[name] = value
 		}
 	}
-	m := Of(all)
-	if m.Libc {
-		return m
-	}
+	candidates := Candidates(all)
 	n := 20
-	if m.Layout == Redis82 {
+	if candidates[0].Layout == Redis82 {
 		n = 12 // which with the name takes 40 bytes
 	}
 	c := dial(tb, s)
@@ -114,10 +111,15 @@ func modelOf(tb testing.TB, s *redisproc.Server) Server {
 	usage := c.usages("k")[0]
 	c.do("DEL", "k")
 	c.conn.Close()
-	m.FineClasses, m.MemoryUsage = false, true
-	m.FineClasses = usage < m.KeyString(1, n, false)
-	m.MemoryUsage = false
-	return m
+	for _, m := range candidates {
+		said := m
+		said.MemoryUsage = true
+		if said.KeyString(1, n, false) == usage {
+			return m
+		}
+	}
+	tb.Fatalf("no model has %d bytes for a string of %d", usage, n)
+	return Server{}
 }
 
 // same reports whether the model and the server agree on allocations. libc may take 16 bytes more

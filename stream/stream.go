@@ -38,8 +38,8 @@ type Options struct {
 	// 64 MiB. Larger chunks need fewer commands, but each blocks the server longer.
 	Chunk int
 
-	// Level is that of package compress/zstd. Defaults to Fastest. Higher levels have larger
-	// windows, and find repetitions further apart: 4 MiB, 8, 8 and 8.
+	// Level is that of package compress/zstd. Defaults to Default. Its window, within which
+	// repetitions are found, is 8 MiB, for Fastest 4 MiB.
 	Level balezstd.Level
 
 	// MaxSize is the largest decompressed value in bytes for writing and reading. Defaults to 10
@@ -143,7 +143,7 @@ func New(store bale.Store, o Options) (*Streams, error) {
 		return nil, fmt.Errorf("stream: %w: no Store", bale.ErrInvalid)
 	case o.Chunk < minChunk || o.Chunk > maxChunk:
 		return nil, fmt.Errorf("stream: %w: Chunk is %d, must be %d to %d, or 0 for %d", bale.ErrInvalid, o.Chunk, minChunk, maxChunk, defaultChunk)
-	case o.Level > balezstd.Best:
+	case int(o.Level) >= len(levels):
 		return nil, fmt.Errorf("stream: %w: no Level %d", bale.ErrInvalid, o.Level)
 	case o.MaxSize < 0:
 		return nil, fmt.Errorf("stream: %w: MaxSize is %d, must not be negative", bale.ErrInvalid, o.MaxSize)
@@ -474,7 +474,7 @@ func (w *writer) compress(source io.Reader) (size int64, err error) {
 	encoder, _ := w.encoders.Get().(*zstd.Encoder)
 	if encoder == nil {
 		encoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true),
-			zstd.WithEncoderLevel(zstd.SpeedFastest+zstd.EncoderLevel(w.options.Level)), zstd.WithWindowSize(window(w.options.Level)), zstd.WithLowerEncoderMem(true))
+			zstd.WithEncoderLevel(levels[w.options.Level].encoder), zstd.WithWindowSize(levels[w.options.Level].window), zstd.WithLowerEncoderMem(true))
 		if err != nil {
 			return 0, err
 		}
@@ -490,12 +490,15 @@ func (w *writer) compress(source io.Reader) (size int64, err error) {
 	return size, encoder.Close() // a stream that is not closed has not written all
 }
 
-// window is the window of a level in bytes: the library's own, up to maxWindow.
-func window(l balezstd.Level) int {
-	if l == balezstd.Fastest {
-		return 4 << 20
-	}
-	return maxWindow
+// levels have the library's level, and its window in bytes, up to maxWindow.
+var levels = [...]struct {
+	encoder zstd.EncoderLevel
+	window  int
+}{
+	balezstd.Default: {zstd.SpeedDefault, maxWindow},
+	balezstd.Fastest: {zstd.SpeedFastest, 4 << 20},
+	balezstd.Better:  {zstd.SpeedBetterCompression, maxWindow},
+	balezstd.Best:    {zstd.SpeedBestCompression, maxWindow},
 }
 
 // limited is a source that ends with its context, and fails beyond a number of bytes.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/page"
 )
 
 type adviseCommand struct {
@@ -31,7 +31,7 @@ type adviseCommand struct {
 	Group     []string      `sep:"none" placeholder:"PATTERN" help:"Keys that are a group of their own, beside the groups that are found. Repeatable."`
 	Sample    int           `default:"4000" placeholder:"N" help:"How many values of a group are tried at most. Default: ${default}."`
 	MaxBytes  cli.Bytes     `default:"256MiB" placeholder:"N" help:"After how many bytes of values no more are read. Default: ${default}."`
-	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value may take, and unpacking it, in the mean: recommended is what saves most within that. Default: ${default}."`
+	CPUBudget time.Duration `name:"cpu-budget" default:"50us" placeholder:"D" help:"How long packing a value of up to 4KiB may take, and unpacking it, in the mean; a larger one in proportion longer. Recommended is what saves most within that. Default: ${default}."`
 	Price     float64       `placeholder:"USD" help:"What a GiB of Redis costs a month."`
 	Seed      uint64        `default:"1" placeholder:"N" help:"Seed of the samples: the same keys and seed give the same ones. Default: ${default}."`
 
@@ -77,7 +77,7 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if o.Pace, err = c.pace(s); err != nil {
 		return err
 	}
-	if source.Password, err = c.Password(); err != nil {
+	if source.Login, err = c.Login(); err != nil {
 		return err
 	}
 	return cli.Report(s, c.JSON, func() (*advice, error) {
@@ -110,7 +110,7 @@ type advice struct {
 }
 
 // WriteText writes the answer as text.
-func (a *advice) WriteText(w io.Writer) { a.Advice.WriteText(w, a.all) }
+func (a *advice) WriteText(w page.Sheet) { a.Advice.WriteText(w, a.all) }
 
 func (c *adviseCommand) check() error {
 	if c.RDB == "" && len(c.Data) == 0 {
@@ -139,10 +139,10 @@ func (c *adviseCommand) check() error {
 
 // writePage writes the answer as a page.
 func writePage(path string, a *advise.Advice) error {
-	var page bytes.Buffer
-	err := a.WritePage(&page)
+	var html bytes.Buffer
+	err := a.WritePage(&html)
 	if err == nil {
-		err = outfile.Write(path, page.Bytes())
+		err = outfile.Write(path, html.Bytes())
 	}
 	if err != nil {
 		err = fmt.Errorf("--html: %w", err)

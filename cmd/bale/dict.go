@@ -17,8 +17,7 @@ type dictCommand struct {
 	List     dictList     `cmd:"" help:"Show groups and their dictionaries; with --scan, what values refer to them."`
 	Show     dictShow     `cmd:"" help:"Show what is known of one dictionary, in a registry or a file."`
 	Publish  dictPublish  `cmd:"" help:"Put a dictionary into a group, for readers to fetch."`
-	Activate dictActivate `cmd:"" help:"Make a published dictionary the one that values are written with."`
-	Rollback dictRollback `cmd:"" help:"Write with the dictionary before the current one again."`
+	Activate dictActivate `cmd:"" help:"Choose the dictionary that values are written with: a published one, the previous one, or none."`
 	Remove   dictRemove   `cmd:"" help:"Take back a dictionary that no value refers to."`
 	GC       dictGC       `cmd:"" name:"gc" help:"Remove the dictionaries that no value refers to any more."`
 	Restore  dictRestore  `cmd:"" help:"Bring a removed dictionary back from quarantine."`
@@ -32,7 +31,7 @@ type dictCommand struct {
 type dictFlags struct {
 	registryFlags
 	graceFlag
-	Redis string `default:"${redis}" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, with the registry. Default: ${default}."`
+	Redis string `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, with the registry. Default: the environment's BALE_REDIS_URL."`
 }
 
 // dataFlags are those of the dict commands that look at values.
@@ -40,7 +39,7 @@ type dataFlags struct {
 	registryFlags
 	graceFlag
 	paceFlags `set:"max_rate=10000"`
-	Redis     []string `default:"${redis}" env:"BALE_REDIS_URL" placeholder:"URL" sep:"none" help:"A Redis, or a node of a cluster, with values. Repeatable: give all that use the registry. Default: ${default}."`
+	Redis     []string `env:"BALE_REDIS_URL" placeholder:"URL" sep:"none" help:"A Redis, or a node of a cluster, with values. Repeatable: give all that use the registry. Default: the environment's BALE_REDIS_URL."`
 }
 
 // groupFlag is the group that a command works on.
@@ -150,43 +149,37 @@ func (c *dictPublish) Run(ctx context.Context, s *cli.Streams) error {
 		dictops.Options{Group: c.Group, File: c.File, Training: c.Training}, dictops.Publish)
 }
 
+const dictionaryHelp = `Three ways lead to a dictionary: bale migrate --dict auto trains, publishes and activates one and packs the stored values; Auto in a program (dict.GroupOptions) renews it, too; bale train, bale dict publish and bale dict activate leave each step to you. The way back from all is bale dict activate previous, or none. docs/dictionaries.md says which to take.`
+
 type dictActivate struct {
 	dictFlags
 	groupFlag
-	ID    string `arg:"" name:"id|file" help:"The dictionary: its id, or its file; none to write without one."`
+	ID    string `arg:"" name:"id|file|previous|none" help:"The dictionary: its id, or its file; previous for the one before the current one; none to write without one."`
 	Force bool   `help:"Do not wait for the grace period: readers that do not have it yet will fetch it when they meet it."`
 }
 
 func (dictActivate) Help() string {
-	return `Examples:
+	return `Values that were written with another dictionary stay readable. Where no dictionary came before the current one, previous is none; previous once more returns to the newer one.
+
+` + dictionaryHelp + `
+
+Examples:
   bale dict activate 0a1b2c3d --group user:profile
   bale dict activate users.dict --group user:profile
+  bale dict activate previous --group user:profile
   bale dict activate none --group user:profile`
 }
 
 func (c *dictActivate) Run(ctx context.Context, s *cli.Streams) error {
+	if c.ID == "previous" {
+		return operate(ctx, s, c, false, dictops.Options{Group: c.Group}, dictops.Rollback)
+	}
 	id, err := registry.ID(c.ID)
 	if err != nil {
 		return err
 	}
 	return operate(ctx, s, c, false, dictops.Options{Group: c.Group, ID: id, Force: c.Force},
 		dictops.Activate)
-}
-
-type dictRollback struct {
-	dictFlags
-	groupFlag
-}
-
-func (dictRollback) Help() string {
-	return `What was written with the present dictionary stays readable.
-
-Examples:
-  bale dict rollback --group user:profile`
-}
-
-func (c *dictRollback) Run(ctx context.Context, s *cli.Streams) error {
-	return operate(ctx, s, c, false, dictops.Options{Group: c.Group}, dictops.Rollback)
 }
 
 type dictExport struct {

@@ -14,7 +14,6 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -56,7 +55,7 @@ func redisLoadHash(ts *testscript.TestScript, neg bool, args []string) {
 func packer(ts *testscript.TestScript, file string) func([]byte) []byte {
 	d, err := frame.NewDictionary([]byte(ts.ReadFile(file)))
 	ts.Check(err)
-	c, err := engine.Default.New(compress.Setting{Algorithm: frame.Zstd}, d)
+	c, err := compress.Setting{Algorithm: frame.Zstd}.New(d)
 	ts.Check(err)
 	ts.Defer(func() { c.Close() })
 	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})

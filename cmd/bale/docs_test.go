@@ -33,7 +33,7 @@ func documents(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	texts := map[string]string{}
-	for _, path := range append(paths, filepath.Join(clitest.Repository, "README.md"), filepath.Join(clitest.Repository, "ops", "README.md")) {
+	for _, path := range append(paths, filepath.Join(clitest.Repository, "README.md"), filepath.Join(clitest.Repository, "docs", "ops", "README.md")) {
 		if strings.HasSuffix(path, translated) {
 			continue
 		}
@@ -123,7 +123,8 @@ var (
 	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user)\.(dict|json)|live\.dict|dictionaries)\b`)
 	graceful  = regexp.MustCompile(`(bale dict activate\b)`)
 	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
-	studied   = regexp.MustCompile(`(\bbalebench study \w[\w-]*)`)
+	studied   = regexp.MustCompile(`(\bbalebench (?:study \w[\w-]*|http\b))`)
+	lasting   = regexp.MustCompile(` --(duration|repeat) \S+`)
 	filled    = regexp.MustCompile(`-n (20000|300000)\b`)
 )
 
@@ -156,7 +157,9 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	}
 	line = graceful.ReplaceAllString(line, "$1 --force ")
 	line = rated.ReplaceAllString(line, "$1 --max-rate 0 --max-bandwidth 0")
-	line = studied.ReplaceAllString(line, "$1 --duration 60ms --repeat 2 ")
+	if studied.MatchString(line) {
+		line = studied.ReplaceAllString(lasting.ReplaceAllString(line, ""), "$1 --duration 60ms --repeat 2 ")
+	}
 	return benchRun.ReplaceAllStringFunc(line, func(command string) string {
 		command += " --duration 150ms --repeat 1 "
 		// A few cells of the matrix, where it is the whole one.

@@ -11,7 +11,7 @@ import (
 
 // registryFlags say where the registry of dictionaries is, for a command with a --redis of its own.
 type registryFlags struct {
-	cli.PasswordFlag
+	cli.ConnectionFlags
 	Registry string `placeholder:"URL" help:"The Redis with the registry of dictionaries. Default: that of --redis."`
 	Prefix   string `default:"${prefix}" placeholder:"TEXT" help:"Prefix of the registry's keys. Default: ${default}."`
 }
@@ -21,9 +21,9 @@ const registryBandwidth = 20 << 20
 
 // options are those of the registry, and of the servers with values.
 func (f *registryFlags) options(s *cli.Streams, data ...string) (registry.Options, error) {
-	password, err := f.Password()
+	login, err := f.Login()
 	return registry.Options{Streams: s, Data: data, URL: f.Registry, Prefix: f.Prefix,
-		Password: password, Pace: keyspace.Pace{Bandwidth: registryBandwidth}}, err
+		Login: login, Pace: keyspace.Pace{Bandwidth: registryBandwidth}}, err
 }
 
 // graceFlag is the grace period that a command declares.

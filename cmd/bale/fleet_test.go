@@ -20,7 +20,6 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
@@ -102,7 +101,7 @@ func runFleet(c fleetConfig) error {
 	}
 	options := dict.GroupOptions{Poll: c.Poll, FetchTimeout: fleetPatience}
 	if c.Version == "new" {
-		options.Engine, options.Setting = engine.Default, compress.Setting{Algorithm: frame.Zstd, Level: "3"}
+		options.Setting = compress.Setting{Algorithm: frame.Zstd, Level: "3"}
 	}
 	if c.Auto {
 		options.Auto = &dict.Auto{Interval: 100 * time.Millisecond, MinValues: 100, Lease: time.Second, Train: dict.TrainOptions{MaxSize: 8 << 10}}
@@ -359,7 +358,7 @@ func TestFleetRollsOver(t *testing.T) {
 	operator(t, url, "publish", secondFile, "--group", fleetGroup)
 	operator(t, url, "activate", second.String(), "--group", fleetGroup, "--force")
 	phase(second)
-	operator(t, url, "rollback", "--group", fleetGroup)
+	operator(t, url, "activate", "previous", "--group", fleetGroup)
 	phase(first)
 	operator(t, url, "activate", "none", "--group", fleetGroup)
 	phase(0)

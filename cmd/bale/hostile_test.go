@@ -89,7 +89,7 @@ func TestHostile(t *testing.T) {
 		hostileRun(t, false, "dict", "show", dictionary)
 		hostileRun(t, true, at("dict", "export", "--group", group, "--out", out)...)
 		hostileRun(t, false, at("dict", "import", out, "--group", group+"2")...)
-		hostileRun(t, false, at("dict", "rollback", "--group", group)...)
+		hostileRun(t, false, at("dict", "activate", "previous", "--group", group)...)
 		hostileRun(t, false, at("dict", "remove", id, "--group", group)...)
 		hostileRun(t, true, at("dict", "gc")...)
 		hostileRun(t, true, at("dict", "servers")...)
@@ -103,7 +103,7 @@ func TestHostile(t *testing.T) {
 		hostileRun(t, false, at("dict", "gc", "--empty", "--accept-moves", "--apply")...)
 		hostileRun(t, false, at("migrate", "--match", "*", "--dry-run", "--dict", "current", "--group", group)...)
 		for _, hostile := range []string{clitest.HostileName, clitest.HostileText} { // which no group can be called
-			for _, args := range [][]string{{"dict", "list"}, {"dict", "publish", dictionary}, {"dict", "activate", id}, {"dict", "rollback"}, {"dict", "remove", id},
+			for _, args := range [][]string{{"dict", "list"}, {"dict", "publish", dictionary}, {"dict", "activate", id}, {"dict", "activate", "previous"}, {"dict", "remove", id},
 				{"dict", "export", "--out", out + "2"}, {"dict", "import", out}, {"dict", "restore", id}, {"migrate", "--match", "*", "--dry-run", "--dict", "current"}} {
 				hostileRun(t, true, at(append(args, "--group", hostile)...)...)
 			}
@@ -173,7 +173,7 @@ func TestHostile(t *testing.T) {
 		hostileRun(t, true, "train", "--redis", at, "--out", filepath.Join(dir, "trained"))
 		hostileRun(t, true, "migrate", "--redis", at, "--match", "*")
 		for _, args := range [][]string{{"list"}, {"gc"}, {"servers"}, {"grace"}, {"show", id}, {"publish", dictionary, "--group", "g"}, {"activate", id, "--group", "g"},
-			{"rollback", "--group", "g"}, {"remove", id, "--group", "g"}, {"restore", id}, {"export", "--group", "g", "--out", dir}, {"import", dir, "--group", "g"}} {
+			{"activate", "previous", "--group", "g"}, {"remove", id, "--group", "g"}, {"restore", id}, {"export", "--group", "g", "--out", dir}, {"import", dir, "--group", "g"}} {
 			hostileRun(t, true, append(append([]string{"dict"}, args...), "--redis", at)...)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
 )
 
@@ -16,18 +15,18 @@ func main() { app.Main() }
 var app = cli.App{
 	Name: "bale", About: "Keeps values in Redis small. What that saves and costs on your values is measured by balebench.",
 	Grammar: func() any { return new(grammar) },
-	Options: []kong.Option{kong.Vars{"redis": registry.DefaultURL, "prefix": dict.DefaultPrefix}},
+	Options: []kong.Option{kong.Vars{"prefix": dict.DefaultPrefix}},
 }
 
 // grammar is the command line.
 type grammar struct {
 	Advise  adviseCommand    `cmd:"" help:"Say what compression and dictionaries would save of a live Redis, an RDB file, or values in files."`
 	Train   trainCommand     `cmd:"" help:"Train a compression dictionary on values from files or a live Redis, and say what it saves."`
-	Dict    dictCommand      `cmd:"" help:"List, publish, activate, roll back, remove, collect, export and import dictionaries."`
+	Dict    dictCommand      `cmd:"" help:"List, publish, activate, remove, collect, export and import dictionaries."`
 	Migrate migrateCommand   `cmd:"" help:"Pack what a Redis holds, in place, while programs run, or unpack it again."`
 	Verify  verifyCommand    `cmd:"" help:"Read every value of a Redis, and say which cannot be unpacked."`
 	Pack    packCommand      `cmd:"" help:"Pack stdin to stdout."`
-	Unpack  unpackCommand    `cmd:"" help:"Unpack stdin to stdout; what is not packed comes out as it is."`
+	Unpack  unpackCommand    `cmd:"" aliases:"cat" help:"Unpack stdin to stdout, or print the value of a key (bale cat KEY); what is not packed comes out as it is."`
 	Inspect inspectCommand   `cmd:"" help:"Explain a stored value field by field."`
 	Stats   statsCommand     `cmd:"" help:"Sum up what a program's operations did, from the files of events it wrote."`
 	Bench   labCommand       `cmd:"" passthrough:"" aliases:"study,compare" help:"Say where the lab is: it is a command of its own, balebench."`

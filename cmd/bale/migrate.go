@@ -9,6 +9,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/migrate"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
@@ -19,7 +20,7 @@ type migrateCommand struct {
 	graceFlag
 	Redis    string    `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are packed: those of the URL's database."`
 	Match    []string  `required:"" placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable; each pattern takes a walk of its own."`
-	Compress string    `placeholder:"SETTING" help:"What values are packed with, as the programs that write them have it: zstd, with a level where wanted (zstd:3, zstd/go), s2, lz4 and others. Default: zstd."`
+	Compress string    `placeholder:"SETTING" help:"What values are packed with, as the programs that write them have it: zstd, with a level where wanted (zstd:3), s2, lz4 and others. Default: zstd."`
 	Dict     string    `placeholder:"ID|FILE|current|auto" help:"The dictionary to pack with, which the registry must have: its id or its file; current for the one that --group is written with; auto to train, publish and activate one."`
 	Group    string    `placeholder:"NAME" help:"The group of the dictionary. Default: made of the pattern, user:profile of 'user:*:profile'."`
 	Exclude  []string  `placeholder:"FIELDS" help:"With --dict auto: fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
@@ -41,6 +42,8 @@ FIRST every program that reads the keys must be able to unpack:
   2. Let the programs pack what they write: take ReadOnly away, and with a dictionary activate it (bale dict activate). This may also come after the next step: programs that still write plain values do no harm, and it can be run again.
   3. bale migrate --dry-run, then bale migrate.
   4. bale verify.
+
+` + dictionaryHelp + `
 
 The user needs to read and to write: ACL SETUSER mover on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +info +time +publish.
 
@@ -75,10 +78,10 @@ func (c *migrateCommand) options(s *cli.Streams) (o migrate.Options, err error) 
 			Revert: c.Revert,
 			Repack: c.Repack, MinSize: int(c.MinSize), MinGain: c.MinGain,
 		},
-		DryRun: c.DryRun, Force: c.Force, Resume: c.Resume, Plan: s.Out,
+		DryRun: c.DryRun, Force: c.Force, Resume: c.Resume, Plan: s.Sheet(),
 	}
 	if c.JSON == "-" {
-		o.Plan = s.Err
+		o.Plan = page.NewSheet(s.Err, o.Plan.Width)
 	}
 	if o.Group == "" && (o.Dict == migrate.Auto || o.Dict == migrate.Current) && len(o.Match) == 1 {
 		o.Group = migrate.GroupOf(o.Match[0])

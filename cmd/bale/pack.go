@@ -41,6 +41,13 @@ func (p *packCommand) Run(s *cli.Streams) error {
 }
 
 type unpackCommand struct {
+	registryFlags
+	Key     string    `arg:"" optional:"" placeholder:"KEY" help:"Print the value of this key in the Redis of --redis. Default: unpack stdin."`
+	Redis   string    `placeholder:"URL" help:"The Redis with the key, and with the registry of dictionaries. Default: none is asked; with a key the environment's BALE_REDIS_URL."`
+	Field   string    `placeholder:"F" help:"The field, if the key is a hash."`
+	Raw     bool      `xor:"form" help:"Print the value of the key as it is. Default: a text, escaped for terminals."`
+	Hex     bool      `xor:"form" help:"Print the value of the key in hexadecimal."`
+	JSON    bool      `xor:"form" name:"json" help:"Print the value of the key as indented JSON."`
 	Dict    []string  `placeholder:"FILE" type:"existingfile" sep:"none" help:"A dictionary that the value may have been packed with. Repeatable."`
 	MaxSize cli.Bytes `default:"64MiB" placeholder:"N" help:"The largest value that is unpacked. Default: ${default}."`
 }
@@ -51,12 +58,43 @@ func (unpackCommand) Help() string {
 Examples:
   bale unpack < value.packed
   redis-cli --raw GET user:1 | bale unpack
-  bale unpack --dict users.dict < value.packed`
+  bale unpack --dict users.dict < value.packed
+  redis-cli --raw GET user:1 | bale unpack --redis redis://127.0.0.1:6379
+  bale cat user:1 --redis redis://127.0.0.1:6379
+  bale cat user:1 --json --redis redis://127.0.0.1:6379`
 }
 
 func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
-	return inspect.Unpack(ctx, inspect.Options{Streams: s, Dictionaries: u.Dict,
-		MaxSize: int(u.MaxSize)})
+	if u.Key != "" {
+		u.Redis = cmp.Or(u.Redis, os.Getenv(cli.URLEnv))
+	}
+	switch {
+	case u.Key != "" && u.Redis == "":
+		return usagef("a key goes with --redis")
+	case u.Key == "" && (u.Field != "" || u.Raw || u.Hex || u.JSON):
+		return usagef("--field, --raw, --hex and --json go with a key")
+	}
+	o := inspect.Options{Streams: s, Dictionaries: u.Dict, MaxSize: int(u.MaxSize), Key: u.Key, Field: u.Field}
+	switch {
+	case u.Raw:
+		o.Form = inspect.RawForm
+	case u.Hex:
+		o.Form = inspect.HexForm
+	case u.JSON:
+		o.Form = inspect.JSONForm
+	}
+	at := cmp.Or(u.Registry, u.Redis)
+	if u.Key != "" {
+		at = u.Redis // which the registry's may be beside
+	}
+	if at != "" {
+		where, err := u.options(s, at)
+		if err != nil {
+			return err
+		}
+		o.Registry = &where
+	}
+	return inspect.Unpack(ctx, o)
 }
 
 type inspectCommand struct {

@@ -23,7 +23,6 @@ import (
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
@@ -166,7 +165,7 @@ func (l *lifecycle) set(key string, value []byte) {
 // packed is a value as a program packs it.
 func (l *lifecycle) packed(d *dict.Dictionary, i int) []byte {
 	l.t.Helper()
-	c, err := engine.Default.New(compress.Setting{Algorithm: frame.Zstd}, d)
+	c, err := compress.Setting{Algorithm: frame.Zstd}.New(d)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -568,7 +567,7 @@ func TestToolsRestore(t *testing.T) {
 	for i, args := range [][]string{
 		{"verify", "--max-rate", "0", "--max-bandwidth", "0"},
 		{"inspect", "--key", "user:1"},
-		{"train", "--match", "user:*", "--max-size", "2KiB", "--out", filepath.Join(t.TempDir(), "x.dict")},
+		{"train", "--match", "user:*", "--max-size", "2KiB", "--values", "1000", "--out", filepath.Join(t.TempDir(), "x.dict")},
 		{"migrate", "--match", "user:*", "--max-rate", "0", "--max-bandwidth", "0", "--dict", "current", "--group", lifecycleGroup, "--repack", "--dry-run"},
 		{"migrate", "--match", "user:*", "--max-rate", "0", "--max-bandwidth", "0", "--revert", "--dry-run"},
 		{"migrate", "--match", "user:*", "--max-rate", "0", "--max-bandwidth", "0", "--dict", l.files[0], "--dry-run"},

@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func TestRegistryElsewhere(t *testing.T) {
 		must("the checksum matches", with("inspect --key user:1", at(url)...)...)
 	}
 	mustFail("50 of 50 values cannot be unpacked", "verify", "--match", "user:*", "--max-rate", "0", "--max-bandwidth", "0", "--redis", second.URL())
-	must("trained on", with("train --match user:* --max-size 2KiB --out "+t.TempDir()+"/x.dict", at(urls[0])...)...)
+	must("trained on", with("train --match user:* --max-size 2KiB --values 1000 --out "+t.TempDir()+"/x.dict", at(urls[0])...)...)
 	must("user", with("advise --max-rate 0", at(urls[0])...)...)
 	_, out, _ := bale("dict", "servers", "--redis", registry.URL())
 	for _, url := range urls {
@@ -113,21 +114,38 @@ func TestRegistryElsewhere(t *testing.T) {
 	must(id+" of users is removed", with("dict gc --apply --empty --max-rate 0", at(urls[0])...)...)
 }
 
-// TestDefaultIsNamed: where the registry alone is given and no Redis is at the default address, the
-// error says where the address comes from.
-func TestDefaultIsNamed(t *testing.T) {
-	if c, err := net.Dial("tcp", "127.0.0.1:6379"); err == nil {
-		c.Close()
-		t.Skip("a server is there")
+// TestNoServerIsGuessed: a command that is given no Redis says so, also one that has a registry and
+// needs the values.
+func TestNoServerIsGuessed(t *testing.T) {
+	t.Setenv(cli.URLEnv, "")
+	server := redisproc.ForTest(t)
+	for command, want := range map[string]int{
+		"dict list": cli.ExitUsage, "dict gc --apply": cli.ExitUsage, "dict gc --apply --registry URL": cli.ExitUsage, "dict grace": cli.ExitUsage, "migrate --match *": cli.ExitUsage,
+		"verify": cli.ExitUsage, "advise": cli.ExitUsage, "dict list --registry URL": cli.ExitDone, "dict grace --registry URL": cli.ExitDone,
+	} {
+		var out, errs bytes.Buffer
+		code := app.Run(t.Context(), strings.Fields(strings.ReplaceAll(command, "URL", server.URL())), strings.NewReader(""), &out, &errs)
+		if code != want || code != cli.ExitDone && !strings.Contains(errs.String(), "--redis") {
+			t.Errorf("%s: exit %d, %s", command, code, &errs)
+		}
 	}
-	registry := redisproc.ForTest(t)
-	var out, errs bytes.Buffer
-	code := app.Run(t.Context(), []string{"dict", "gc", "--registry", registry.URL()}, strings.NewReader(""), &out, &errs)
-	if want := "; redis://127.0.0.1:6379 is the default of --redis, which names the servers with values"; code != cli.ExitFailed || !strings.Contains(errs.String(), want) {
-		t.Errorf("exit %d, %s", code, &errs)
+}
+
+// TestPublishSaysNoDefaults: the next step names neither the usual prefix nor the environment's URL.
+func TestPublishSaysNoDefaults(t *testing.T) {
+	server := redisproc.ForTest(t)
+	file := filepath.Join(t.TempDir(), "notes.dict")
+	if err := os.WriteFile(file, []byte(strings.Repeat("what values have in common ", 20)), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if code := app.Run(t.Context(), []string{"dict", "list", "--registry", registry.URL()}, strings.NewReader(""), &out, &errs); code != cli.ExitDone {
-		t.Errorf("list: exit %d, %s", code, &errs)
+	for _, test := range []struct{ env, flags, want string }{
+		{server.URL(), "", " --group notes\n"}, {"", "--redis " + server.URL(), " --group notes --redis "}, {server.URL(), "--prefix other:", " --group notes --prefix other:\n"},
+	} {
+		t.Setenv(cli.URLEnv, test.env)
+		var out, errs bytes.Buffer
+		if code := app.Run(t.Context(), strings.Fields("dict publish "+file+" --group notes "+test.flags), strings.NewReader(""), &out, &errs); code != cli.ExitDone || !strings.Contains(out.String(), test.want) {
+			t.Errorf("%q: exit %d, %s%s; want %q", test.flags, code, &out, &errs, test.want)
+		}
 	}
 }
 

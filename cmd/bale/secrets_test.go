@@ -45,10 +45,12 @@ func TestNoSecretInAnotherPlace(t *testing.T) {
 		"inspect URL", "stats URL", "stats --json=/none/URL x", "pack --compress=URL", "unpack --dict URL", "unpack --max-size=URL", "advise --data URL", "advise --rdb URL", "advise --cpu-budget=URL",
 		"train --out d --data URL", "train --out URL --data x", "dict import URL --group g", "migrate --redis redis://127.0.0.1:1 --match x --compress URL", "dict list --redis-password-file=URL",
 	} {
-		args := strings.Fields(strings.ReplaceAll(command, "URL", "redis://user:5ecret@host"))
-		var out bytes.Buffer
-		if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &out); code == cli.ExitDone || strings.Contains(out.String(), "5ecret") {
-			t.Errorf("%q: exit %d, %s", args, code, &out)
+		for _, url := range []string{"redis://user:5ecret@host", "redis://host?db=1&password=5ecret", "redis://user:5ecret@host?password=a@5ecret"} {
+			args := strings.Fields(strings.ReplaceAll(command, "URL", url))
+			var out bytes.Buffer
+			if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &out); code == cli.ExitDone || strings.Contains(out.String(), "5ecret") {
+				t.Errorf("%q: exit %d, %s", args, code, &out)
+			}
 		}
 	}
 }

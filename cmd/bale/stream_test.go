@@ -13,7 +13,6 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stream"
@@ -45,7 +44,7 @@ func fresh(ts *testscript.TestScript, neg bool, args []string) {
 		f.Took, err = time.ParseDuration(args[3])
 		ts.Check(err)
 	}
-	c, err := engine.Default.New(compress.Setting{Algorithm: algorithm}, nil)
+	c, err := compress.Setting{Algorithm: algorithm}.New(nil)
 	ts.Check(err)
 	defer c.Close()
 	h := frame.Header{Version: frame.V2, Algorithm: algorithm, HasChecksum: true, Checksum: frame.Checksum(content), Length: uint64(len(content))}

@@ -19,8 +19,9 @@ type trainCommand struct {
 	Redis     string    `placeholder:"URL" xor:"from" help:"Take a sample of the values in this Redis, or cluster, reading only: of strings, and where there are none to speak of, of the fields of hashes. Default: the environment's BALE_REDIS_URL."`
 	Match     string    `placeholder:"PATTERN" help:"With --redis: the keys whose values are taken, for example 'user:*'."`
 	Sample    int       `default:"20000" placeholder:"N" help:"How many values are used at most; of more, a random sample. Default: ${default}."`
-	Compress  string    `default:"zstd" placeholder:"SETTING" help:"What values will be compressed with: zstd, with a level where wanted (zstd:3, zstd/go), s2 or lz4. Default: ${default}."`
-	MaxSize   cli.Bytes `default:"128KiB" placeholder:"N" help:"The largest dictionary that is tried. Default: ${default}."`
+	Compress  string    `default:"zstd" placeholder:"SETTING" help:"What values will be compressed with: zstd, with a level where wanted (zstd:3), s2 or lz4. Default: ${default}."`
+	MaxSize   cli.Bytes `default:"1MiB" placeholder:"N" help:"The largest dictionary that is tried. Default: ${default}."`
+	Values    int64     `placeholder:"N" help:"How many values it will serve: more are worth a larger one. Default: those of the Redis, or 1,000,000 with --data."`
 	MinGain   float64   `default:"0.05" placeholder:"PART" help:"The part of the memory that it must save over compression without one. Default: ${default}."`
 	Exclude   []string  `placeholder:"FIELDS" help:"Fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
 	Current   string    `placeholder:"FILE" type:"existingfile" help:"The dictionary in use: the new one must save so much over it."`
@@ -31,9 +32,11 @@ type trainCommand struct {
 }
 
 func (trainCommand) Help() string {
-	return `The values come from files (--data) or from a Redis (--redis). Half of them are trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one that takes the fewest bytes as Redis allocates them wins. Where none saves enough there is none, and the exit status is 1.
+	return `The values come from files (--data) or from a Redis (--redis). Half of them are trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one with the fewest bytes as Redis allocates them wins; each value is charged its share of the dictionary. Where none saves enough there is none, and the exit status is 1.
 
 A dictionary is made of pieces of the values: who can read it can read those. Keep secrets out of it with --exclude.
+
+` + dictionaryHelp + `
 
 Examples:
   bale train --data values.ndjson --out users.dict
@@ -68,6 +71,8 @@ func (c *trainCommand) options(s *cli.Streams) (o dictops.TrainOptions, err erro
 		return o, usagef("--registry is for --redis")
 	case c.Sample < 1:
 		return o, usagef("--sample %d, must be at least 1", c.Sample)
+	case c.Values < 0:
+		return o, usagef("--values %d, must not be negative", c.Values)
 	case c.JSON == c.Out:
 		return o, usagef("--json and --out are the same file")
 	case len(c.Data) == 0 && c.Redis == "":
@@ -75,7 +80,7 @@ func (c *trainCommand) options(s *cli.Streams) (o dictops.TrainOptions, err erro
 	}
 	o = dictops.TrainOptions{
 		Files: c.Data, Sample: c.Sample, Seed: c.Seed, Setting: setting, MaxSize: int(c.MaxSize),
-		MinGain: c.MinGain,
+		Serves: c.Values, MinGain: c.MinGain,
 		Exclude: c.Exclude, Current: c.Current, Out: c.Out, All: c.All,
 	}
 	if c.Match != "" {

@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
+	"github.com/balekv/bale/cmd/internal/page"
 )
 
 // comparisonFlags are those of the commands that compare.
@@ -19,7 +19,7 @@ type comparisonFlags struct {
 // comparison is what a command that compares found.
 type comparison interface {
 	comparable
-	WriteText(io.Writer, compare.TextOptions)
+	WriteText(page.Sheet, compare.TextOptions)
 	Err() error
 }
 
@@ -39,8 +39,8 @@ func show[R comparison](s *cli.Streams, f *comparisonFlags, run func() (R, error
 		}
 		unwritten = out.Write(r)
 		if f.JSON != "-" {
-			unwritten = errors.Join(unwritten, cli.Show(s, func(w io.Writer) {
-				r.WriteText(w, compare.TextOptions{All: f.All, Width: cli.ReportWidth(s.Out)})
+			unwritten = errors.Join(unwritten, cli.Show(s, func(to page.Sheet) {
+				r.WriteText(to, compare.TextOptions{All: f.All})
 			}))
 		}
 	}

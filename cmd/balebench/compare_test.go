@@ -220,7 +220,7 @@ func TestOpenLoop(t *testing.T) {
 func TestLabRunIsComparable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.json")
 	var out, errs bytes.Buffer
-	args := []string{"run", "--embedded", "--data", filepath.Join(clitest.Repository, "examples", "profiles.ndjson"), "--compress", "none,zstd:3/go", "--concurrency", "1,2", "--duration", "60ms", "--json", path}
+	args := []string{"run", "--embedded", "--data", filepath.Join(clitest.Repository, "examples", "profiles.ndjson"), "--compress", "none,zstd:3", "--concurrency", "1,2", "--duration", "60ms", "--json", path}
 	if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &errs); code != cli.ExitDone {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/flame"
 	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -42,15 +43,15 @@ func TestHostile(t *testing.T) {
 	hostileRun(t, true, "ab", clitest.HostileText, clitest.HostileText)
 	hostileRun(t, true, "run", "--redis", clitest.HostileServer(t))
 
-	results, page := filepath.Join(dir, "results.json"), filepath.Join(dir, "bench.html")
+	results, html := filepath.Join(dir, "results.json"), filepath.Join(dir, "bench.html")
 	bench := []string{"run", "--redis", url, "--data", data, "--compress", "none,zstd", "--concurrency", "1", "--duration", "20ms", "--repeat", "2", "--values", "40"}
-	hostileRun(t, true, append(slices.Clone(bench), "--json", results, "--html", page)...)
+	hostileRun(t, true, append(slices.Clone(bench), "--json", results, "--html", html)...)
 	text, err := os.ReadFile(results)
 	if err != nil {
 		t.Fatal(err)
 	}
 	clitest.CheckShown(t, "the JSON of balebench run", string(text))
-	clitest.CheckShown(t, "the page of balebench run", clitest.ReadPage(t, page))
+	clitest.CheckShown(t, "the page of balebench run", clitest.ReadPage(t, html))
 	var run, other outcome.Run
 	if json.Unmarshal(text, &run) != nil || json.Unmarshal(text, &other) != nil {
 		t.Fatal("the JSON of balebench run is none")
@@ -82,8 +83,8 @@ func TestHostile(t *testing.T) {
 	hostileRun(t, true, "compare", old, now)
 	hostileRun(t, true, "compare", "--json", "-", old, now)
 	hostileRun(t, true, "compare", hostileFile("old", []byte("cpu: \u202e\x1b\nBenchmarkX/\u202e\x1b[2J 1 100 ns/op\n")), hostileFile("new", []byte("BenchmarkX/\u202e\x1b[2J 1 100 ns/op 5 \u202e/op\n")))
-	hostileRun(t, true, append(slices.Clone(bench), "--baseline", old, "--html", page)...)
-	clitest.CheckShown(t, "the page of balebench run with a baseline", clitest.ReadPage(t, page))
+	hostileRun(t, true, append(slices.Clone(bench), "--baseline", old, "--html", html)...)
+	clitest.CheckShown(t, "the page of balebench run with a baseline", clitest.ReadPage(t, html))
 	ab := file("ab.txt", []byte("goos: \u202e\x1b\r\nBenchmarkX/\u202e\x1b[2J 1 100 ns/op 5 \u202e/op\n"))
 	hostileRun(t, true, "ab", "--blocks", "1", "--all", "cat "+ab, "cat "+ab)
 	hostileRun(t, true, "ab", "--blocks", "1", "grep -r . "+ab+" /nothing/\u202e", "false")
@@ -93,7 +94,7 @@ func TestHostile(t *testing.T) {
 			run.Findings = nil
 		}
 		var table, pages bytes.Buffer
-		run.WriteText(&table, outcome.TextOptions{Stages: true})
+		run.WriteText(page.NewSheet(&table, 0), outcome.TextOptions{Stages: true})
 		clitest.CheckShown(t, "the tables of a run", table.String())
 		if err := run.WritePage(&pages, outcome.PageOptions{Baseline: &other}); err != nil {
 			t.Fatal(err)

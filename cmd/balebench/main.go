@@ -12,11 +12,16 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/httplab"
 	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/origin"
 	"github.com/balekv/bale/cmd/internal/study"
 )
 
-func main() { app.Main() }
+func main() {
+	origin.Child()
+	app.Main()
+}
 
 var app = cli.App{
 	Name: "balebench", About: "Measures what packing saves and costs: serializers, compressors and clients end to end through a real Redis.",
@@ -25,6 +30,7 @@ var app = cli.App{
 		kong.Vars{
 			"builtin": strings.Join(dataset.Names(), ", "), "codecs": strings.Join(dataset.Codecs(), ", "),
 			"clients": lab.ClientSyntax, "profiles": strings.Join(lab.ProfileKinds, ", "), "min_key": fmt.Sprint(lab.MinKeySize),
+			"http_clients": httplab.ClientSyntax, "http_default": httplab.Defaults,
 			"default_gate": compare.DefaultGate().String(), "default_blocks": fmt.Sprint(ab.DefaultBlocks), "default_timeout": ab.DefaultTimeout.String(), "studies": strings.Join(study.Names(), ", "),
 		},
 		kong.Groups{
@@ -37,6 +43,7 @@ var app = cli.App{
 type grammar struct {
 	Run     runCommand       `cmd:"" help:"Measure serializers and compressors end to end through a real Redis, on your data."`
 	Study   studyCommand     `cmd:"" help:"Run one of the built-in comparisons, and sum up what it shows."`
+	HTTP    httpCommand      `cmd:"" name:"http" help:"Measure HTTP clients and their policies against a server that takes its time."`
 	Compare compareCommand   `cmd:"" help:"Say which cells of two runs got better or worse, and which noise hides."`
 	AB      abCommand        `cmd:"" name:"ab" help:"Compare two commands that print Go benchmarks, or just take time: they run in turn, A B B A."`
 	Version kong.VersionFlag `help:"Print the version and end."`

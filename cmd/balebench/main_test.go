@@ -20,11 +20,13 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/lab"
+	"github.com/balekv/bale/cmd/internal/origin"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
 func TestMain(m *testing.M) {
+	origin.Child()
 	testscript.Main(m, map[string]func(){"balebench": main})
 }
 
@@ -63,11 +65,12 @@ func TestScripts(t *testing.T) { clitest.Scripts(t, clitest.Commands{"cells": ce
 func TestExitCodes(t *testing.T) {
 	clitest.ExitCodes(t, app, cli.ExitDone, "", "", "--version", "--help", "help run", "study")
 	clitest.ExitCodes(t, app, cli.ExitFailed, "", "run --data nowhere --embedded")
-	clitest.ExitCodes(t, app, cli.ExitUsage, "", "nonsense", "run --nonsense", "run --repeat 0", "run --redis redis://127.0.0.1:1 --embedded")
+	clitest.ExitCodes(t, app, cli.ExitUsage, "", "nonsense", "run --nonsense", "run --repeat 0", "run --redis redis://127.0.0.1:1 --embedded",
+		"http --client curl", "http --size 1", "http --loop half", "http --reuse maybe", "http --repeat 0", "http --rate -1", "study resilience --baseline x")
 }
 
 func TestExamplesOfHelpAreKnown(t *testing.T) {
-	clitest.HelpExamples(t, app, "run", "study", "compare", "ab")
+	clitest.HelpExamples(t, app, "run", "study", "http", "compare", "ab")
 }
 
 // TestJSONFields checks the names that others read.

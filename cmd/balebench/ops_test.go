@@ -30,12 +30,12 @@ import (
 	"github.com/balekv/bale/testkit/promtest"
 )
 
-// ops is a file of the folder ops.
+// ops is a file of the folder docs/ops.
 func ops(path ...string) string {
-	return filepath.Join(append([]string{clitest.Repository, "ops"}, path...)...)
+	return filepath.Join(append([]string{clitest.Repository, "docs", "ops"}, path...)...)
 }
 
-// documentedInOps returns the arguments of a program's command in ops/README.md, with pairs of
+// documentedInOps returns the arguments of a program's command in docs/ops/README.md, with pairs of
 // words replaced.
 func documentedInOps(t *testing.T, program string, replace ...string) []string {
 	t.Helper()
@@ -45,7 +45,7 @@ func documentedInOps(t *testing.T, program string, replace ...string) []string {
 	}
 	line := regexp.MustCompile(`(?m)^` + program + ` (-.*)$`).FindSubmatch(readme)
 	if line == nil {
-		t.Fatalf("ops/README.md has no command of %s", program)
+		t.Fatalf("docs/ops/README.md has no command of %s", program)
 	}
 	return strings.Fields(replaced(t, string(line[1]), replace...))
 }
@@ -75,7 +75,7 @@ type benchEnd struct {
 	stdout, stderr string
 }
 
-// startBench runs the bench of ops/README.md.
+// startBench runs the bench of docs/ops/README.md.
 func startBench(t *testing.T) *runningBench {
 	t.Helper()
 	b := &runningBench{tmp: t.TempDir()}
@@ -152,7 +152,7 @@ func runPrometheus(t *testing.T, target string) *prometheusServer {
 	config := replaced(t, string(example), " 15s", " "+scrapeInterval, " 5s", " "+scrapeInterval, "rules.yml", strconv.Quote(rules),
 		"'127.0.0.1:8080'", strconv.Quote(target), "'127.0.0.1:9091'", strconv.Quote("127.0.0.1:1"))
 	return &prometheusServer{promtest.Start(t, config, func(file, data, addr string) []string {
-		return documentedInOps(t, "prometheus", "ops/prometheus/prometheus.yml", file, "/tmp/bale-metrics", data, "127.0.0.1:9090", addr)
+		return documentedInOps(t, "prometheus", "docs/ops/prometheus/prometheus.yml", file, "/tmp/bale-metrics", data, "127.0.0.1:9090", addr)
 	}), t}
 }
 
@@ -228,7 +228,7 @@ type opsDashboard struct {
 	}
 }
 
-// TestOperations runs the bench and the prometheus of ops/README.md. Each panel of the dashboard
+// TestOperations runs the bench and the prometheus of docs/ops/README.md. Each panel of the dashboard
 // and each recording rule has data, and the dashboard's variables select. An interrupted bench
 // leaves nothing behind.
 func TestOperations(t *testing.T) {

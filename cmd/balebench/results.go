@@ -37,15 +37,50 @@ func (f *resultFlags) measure(ctx context.Context, s *cli.Streams, o lab.Options
 	}
 	o.Serve, o.Push = f.Serve, f.Push
 	var result *outcome.Run
-	outputs := []struct {
-		option, path string
-		stdout       io.Writer
-		write        func(io.Writer) error
-	}{
+	return put([]output{
 		{"--json", f.JSON, s.Out, func(w io.Writer) error { return printable.WriteJSON(w, result) }},
 		{"--html", f.HTML, s.Raw, func(w io.Writer) error { return result.WritePage(w, outcome.PageOptions{Baseline: o.Baseline}) }},
 		{"--go-bench", f.GoBench, s.Out, func(w io.Writer) error { return compare.Write(w, compare.Of(result)) }},
+	}, func() (bool, error) {
+		result, err = lab.Run(ctx, o)
+		return result != nil, err
+	}, func() {
+		result.WriteText(s.Sheet(), outcome.TextOptions{Stages: f.Stages})
+	})
+}
+
+// report runs a study that is no command line of balebench run, and writes what it found.
+func (f *resultFlags) report(s *cli.Streams, run func() (*outcome.Report, error)) error {
+	for _, each := range []struct {
+		option string
+		given  bool
+	}{{"--baseline", f.Baseline != ""}, {"--go-bench", f.GoBench != ""}, {"--stages", f.Stages}, {"--serve", f.Serve != ""}, {"--push", f.Push != ""}} {
+		if each.given {
+			return fmt.Errorf("%w: %s is not for this study, which is no command line of balebench run", cli.ErrUsage, each.option)
+		}
 	}
+	var result *outcome.Report
+	return put([]output{
+		{"--json", f.JSON, s.Out, func(w io.Writer) error { return printable.WriteJSON(w, result) }},
+		{"--html", f.HTML, s.Raw, func(w io.Writer) error { return result.WritePage(w) }},
+	}, func() (_ bool, err error) {
+		result, err = run()
+		return result != nil, err
+	}, func() {
+		result.WriteText(s.Sheet(), outcome.TextOptions{})
+	})
+}
+
+// output is where an option writes a result; the path - is stdout.
+type output struct {
+	option, path string
+	stdout       io.Writer
+	write        func(io.Writer) error
+}
+
+// put opens all outputs, finds a result, and writes it. The text is for stdout, unless an output has
+// that.
+func put(outputs []output, find func() (found bool, err error), text func()) (err error) {
 	var toStdout []string
 	files := make([]*cli.Output, len(outputs))
 	for i, each := range outputs { // before the measuring, not after it
@@ -60,14 +95,15 @@ func (f *resultFlags) measure(ctx context.Context, s *cli.Streams, o lab.Options
 	if len(toStdout) > 1 {
 		return fmt.Errorf("%w: %s cannot both have stdout", cli.ErrUsage, strings.Join(toStdout, " and "))
 	}
-	if result, err = lab.Run(ctx, o); result == nil {
+	found, err := find()
+	if !found {
 		return err
 	}
 	for i, each := range outputs {
 		err = errors.Join(err, files[i].Put(each.write))
 	}
 	if len(toStdout) == 0 {
-		result.WriteText(s.Out, outcome.TextOptions{Stages: f.Stages, Width: cli.ReportWidth(s.Out)})
+		text()
 	}
 	return err
 }

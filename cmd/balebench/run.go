@@ -11,7 +11,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/engine"
-	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/lab"
 )
 
@@ -21,7 +20,7 @@ type runCommand struct {
 	ValueSize   []cli.Bytes         `placeholder:"LIST" group:"data" help:"Built-in values of exactly so many bytes instead: 100, 1KiB, 10KiB."`
 	Track       []string            `default:"typed" placeholder:"LIST" group:"data" help:"How a program holds built-in values: in Go types (typed) or decoded into any (dynamic), as values of --data are. Default: ${default}."`
 	Values      int                 `default:"10000" placeholder:"N" group:"data" help:"How many values of each set of --data are used; of more, a random sample. Default: ${default}."`
-	Codec       []string            `default:"json" placeholder:"LIST" group:"what" help:"Serializers: ${codecs}. Default: ${default}."`
+	Codec       []string            `default:"auto" placeholder:"LIST" group:"what" help:"Serializers: ${codecs}; or auto: raw for values of --data that are no JSON, json for all others. Default: ${default}."`
 	Compress    []engine.Setting    `default:"none,snappy,s2,lz4,gzip,zstd:3,s2+dict,lz4+dict,zstd:3+dict" placeholder:"LIST" group:"what" help:"Compressors: none, snappy, s2, lz4, gzip, zstd, with a level where wanted (zstd:7), /go for zstd in pure Go, /naive for a new context for each value, /stream for the streaming API, +dict for a dictionary. Default: ${default}."`
 	Client      []lab.ClientSetting `default:"goredis" placeholder:"LIST" group:"what" help:"Redis clients: ${clients}. Default: ${default}."`
 	Batch       []lab.Batch         `default:"single" placeholder:"LIST" group:"what" help:"How values travel: single, pipeline:N for N values in a pipeline, mset:N for MSET and MGET of N. Default: ${default}."`
@@ -44,7 +43,7 @@ type runCommand struct {
 	Profile     []string            `placeholder:"LIST" group:"measuring" help:"Take a pprof profile of each cell: ${profiles}. They are in --html as flame graphs, and in --profile-dir as files."`
 	ProfileDir  string              `placeholder:"DIR" group:"measuring" help:"Write the profiles into this folder."`
 
-	cli.PasswordFlag `group:"server"`
+	cli.ConnectionFlags `group:"server"`
 
 	resultFlags `group:"results"`
 
@@ -137,7 +136,7 @@ func (c *runCommand) options(s *cli.Streams) (o lab.Options, err error) {
 	if len(c.Data) > 0 && len(c.Builtin)+len(c.ValueSize) == 0 && slices.Contains(c.Track, dataset.Typed) && slices.Contains(c.given, "--track") {
 		return o, fmt.Errorf("%w: --track %s is for --builtin: there is no Go type for values of --data, which are decoded into any", cli.ErrUsage, dataset.Typed)
 	}
-	password, err := c.Password()
+	login, err := c.Login()
 	if err != nil {
 		return o, err
 	}
@@ -148,7 +147,7 @@ func (c *runCommand) options(s *cli.Streams) (o lab.Options, err error) {
 			Codecs: c.Codec, Clients: c.Client, Compress: c.Compress, Batches: c.Batch, Concurrency: c.Concurrency, Rates: c.Rate.List, Sweep: c.Rate.Sweep, Mix: c.Mix,
 			KeySize: c.KeySize, Duration: c.Duration, Rounds: c.Repeat, Seed: c.Seed, Profiles: c.Profile, ProfileDir: c.ProfileDir,
 		},
-		Redis: keyspace.WithPassword(c.Redis, password), Embedded: c.Embedded,
+		Redis: c.Redis, Login: login, Embedded: c.Embedded,
 		AppendOnly: c.AppendOnly, IOThreads: c.IOThreads, MaxPolicies: c.MaxPolicy, Links: c.Link,
 	}
 	for _, size := range c.ValueSize {

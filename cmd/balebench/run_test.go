@@ -17,6 +17,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/lab"
 	"github.com/balekv/bale/cmd/internal/link"
+	"github.com/balekv/bale/cmd/internal/rounds"
 	"github.com/balekv/bale/cmd/internal/study"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -181,13 +182,20 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-// TestStudiesAreKnown: each study is a command line of balebench run whose sets, codecs,
-// compressors, clients and servers there are, with values for all that is asked for.
+// TestStudiesAreKnown: the sets, codecs, compressors, clients and servers of each study exist, with
+// values for all that is asked for. The options of the others are known.
 func TestStudiesAreKnown(t *testing.T) {
 	for _, s := range study.All() {
 		b, err := parseRun(append([]string{"run"}, s.Args...))
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
+			continue
+		}
+		if !s.IsRun() {
+			few := b.Repeat < 6 && s.Name != "resilience" // whose faults take long: its pictures show a round
+			if err := (&rounds.Options{Duration: b.Duration, Rounds: b.Repeat}).Validate(); err != nil || few {
+				t.Errorf("%s: %d rounds, %v", s.Name, b.Repeat, err)
+			}
 			continue
 		}
 		c, err := b.options(&cli.Streams{})

@@ -44,7 +44,7 @@ func TestFilesAreTheUsers(t *testing.T) {
 	if err := os.WriteFile("bench.html"+outfile.Partial, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	const bench = "run --embedded --data - --compress=none,zstd+dict --concurrency=1 --duration=6ms --repeat=1 --profile cpu --profile-dir profiles --json bench.json --html bench.html --go-bench bench.txt"
+	const bench = "run --embedded --data - --compress=none,zstd --concurrency=1 --duration=6ms --repeat=1 --profile cpu --profile-dir profiles --json bench.json --html bench.html --go-bench bench.txt"
 	for i := range 2 {
 		var out bytes.Buffer
 		if code := app.Run(t.Context(), strings.Fields(bench), strings.NewReader(clitest.FewValues()), &out, &out); code != cli.ExitDone {

@@ -9,14 +9,16 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/rounds"
 	"github.com/balekv/bale/cmd/internal/study"
 )
 
 type studyCommand struct {
 	Name        string `arg:"" optional:"" help:"Which one: ${studies}. Without, they are listed."`
-	Duration    string `placeholder:"D" help:"How long each cell is measured. Default: as the study has it, 0.28 to 2 seconds."`
-	Repeat      string `placeholder:"N" help:"Rounds that the duration is split into. Default: those of balebench run."`
+	Duration    string `placeholder:"D" help:"How long each cell is measured. Default: as the study has it, 0.28 to 15 seconds."`
+	Repeat      string `placeholder:"N" help:"Rounds that the duration is split into. Default: 8, of resilience 1."`
 	resultFlags `group:"results"`
 
 	given []string // options on the command line that bear on the figures
@@ -25,7 +27,7 @@ type studyCommand struct {
 // Help is shown below the options.
 func (studyCommand) Help() string {
 	var b strings.Builder
-	b.WriteString("A study is a comparison that is the same for everybody: a command line of balebench run, whose results are summed up in small tables and sentences.\n\nStudies:\n")
+	b.WriteString("A study is a comparison that is the same for everybody, summed up in small tables and sentences. Most are a command line of balebench run. The others, durability, instruments and resilience, have --json and --html alone of the options for results.\n\nStudies:\n")
 	for _, s := range study.All() {
 		fmt.Fprintf(&b, "  %-12s %s\n", s.Name, s.About)
 	}
@@ -50,7 +52,7 @@ func (c *studyCommand) AfterApply(k *kong.Context) error {
 func (c *studyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Name == "" {
 		for _, each := range study.All() {
-			printable.Fprintf(s.Out, "%-12s %s\n", each.Name, each.About)
+			s.Sheet().Hanging(strings.Repeat(" ", 13), fmt.Sprintf("%-12s %s", each.Name, each.About))
 		}
 		return nil
 	}
@@ -62,23 +64,39 @@ func (c *studyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
+	if c.HTML == "" && c.JSON != "-" && c.GoBench != "-" {
+		c.HTML = "study-" + c.Name + ".html"
+	}
+	about := outcome.Environment{Study: chosen.Name, Question: chosen.Question, StudyCommand: append([]string{"balebench", "study", chosen.Name}, c.given...)}
+	if !chosen.IsRun() {
+		o := rounds.Options{Duration: run.Duration, Rounds: run.Repeat, Seed: run.Seed, About: about}
+		if err := o.Validate(); err != nil {
+			return fmt.Errorf("%w: %w", cli.ErrUsage, err)
+		}
+		err = c.report(s, func() (*outcome.Report, error) {
+			progress, stop := cli.ShowProgress(s.Err)
+			defer stop()
+			o.Progress = progress
+			return chosen.Report(ctx, o)
+		})
+	} else {
+		err = c.run(ctx, s, run, chosen, about)
+	}
+	if err == nil && c.HTML != "" && c.HTML != "-" {
+		printable.Fprintf(s.Err, "the report with pictures: %s\n", c.HTML)
+	}
+	return err
+}
+
+// run runs a study that is a command line of balebench run.
+func (c *studyCommand) run(ctx context.Context, s *cli.Streams, run *runCommand, chosen study.Study, about outcome.Environment) error {
 	o, err := run.options(s)
 	if err != nil {
 		return err
 	}
-	o.Findings = chosen.Findings
-	o.About.Study, o.About.Question = chosen.Name, chosen.Question
-	o.About.StudyCommand = append([]string{"balebench", "study", chosen.Name}, c.given...)
-	if c.HTML == "" && c.JSON != "-" && c.GoBench != "-" {
-		c.HTML = "study-" + c.Name + ".html"
-	}
-	if err := c.measure(ctx, s, o); err != nil {
-		return err
-	}
-	if c.HTML != "" && c.HTML != "-" {
-		printable.Fprintf(s.Err, "the report with pictures: %s\n", c.HTML)
-	}
-	return nil
+	about.Command = o.About.Command
+	o.About, o.Findings = about, chosen.Findings
+	return c.measure(ctx, s, o)
 }
 
 // parseRun reads a command line of balebench run.

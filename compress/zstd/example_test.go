@@ -16,7 +16,7 @@ func ExampleNew() {
 	compressor, err := zstd.New(zstd.Options{
 		Level:       zstd.Best,
 		Dictionary:  dictionary,
-		Concurrency: 1, // a context of Best with a dictionary takes 72 MB
+		Concurrency: 1, // a value of more than 16 KiB takes 72 MB
 	})
 	if err != nil {
 		panic(err)

@@ -1,6 +1,7 @@
 package zstd
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"slices"
@@ -10,13 +11,14 @@ import (
 	kdict "github.com/klauspost/compress/dict"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/testvalues"
 )
 
-// BenchmarkOptions measures the options for small values: ratio, time and memory of a context of
-// the library, by level, window and dictionary. Half of each set trains the dictionary (by the
-// library's own builder, 16 KiB), the other half is measured.
-func BenchmarkOptions(b *testing.B) {
+// BenchmarkLevels measures ratio, time and memory of the levels, without a dictionary and with one.
+// Half of each set trains the dictionary (16 KiB, by klauspost's builder), the other half is
+// measured. "larger" are values of 16 KiB and more, each some of the others in a row.
+func BenchmarkLevels(b *testing.B) {
 	corpora, err := testvalues.Corpora()
 	if err != nil {
 		b.Fatal(err)
@@ -40,58 +42,64 @@ func BenchmarkOptions(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, level := range []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression, zstd.SpeedBestCompression} {
-			for _, window := range []int{0, 64 << 10} {
-				for _, dictionary := range [][]byte{nil, trained} {
-					for _, literals := range []bool{false, true} {
-						if literals && level > zstd.SpeedDefault {
-							continue // on by itself
-						}
-						o := []zstd.EOption{zstd.WithEncoderLevel(level), zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true)}
-						if literals {
-							o = append(o, zstd.WithAllLitEntropyCompression(true))
-						}
-						if window > 0 {
-							o = append(o, zstd.WithWindowSize(window))
-						}
-						if dictionary != nil {
-							o = append(o, zstd.WithEncoderDict(dictionary))
-						}
-						b.Run(fmt.Sprintf("%s/%v/window=%d/dict=%d/literals=%v", name, level, window, len(dictionary), literals), func(b *testing.B) { measureOptions(b, o, measure) })
-					}
+		dictionary, err := frame.NewDictionary(trained)
+		if err != nil {
+			b.Fatal(err)
+		}
+		larger := [][]byte{nil}
+		for _, v := range measure {
+			last := &larger[len(larger)-1]
+			if *last = append(*last, v...); len(*last) > 1<<14 {
+				larger = append(larger, nil)
+			}
+		}
+		for size, values := range map[string][][]byte{"": measure, "/larger": larger} {
+			for level, l := range []string{"default", "fastest", "better", "best"} {
+				for with, d := range map[string]*frame.Dictionary{"": nil, "+dict": dictionary} {
+					b.Run(name+size+"/"+l+with, func(b *testing.B) {
+						measureLevel(b, Options{Level: Level(level), Dictionary: d, Concurrency: 1}, values)
+					})
 				}
 			}
 		}
 	}
 }
 
-func measureOptions(b *testing.B, o []zstd.EOption, values [][]byte) {
+func measureLevel(b *testing.B, o Options, values [][]byte) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	e, err := zstd.NewWriter(nil, o...)
+	c, err := New(o)
 	if err != nil {
 		b.Fatal(err)
 	}
-	dst := make([]byte, 0, 1<<20)
+	defer c.Close()
+	dst, back := make([]byte, 0, 1<<20), make([]byte, 0, 1<<20)
 	raw, packed := 0, 0
 	for _, v := range values {
-		raw, packed = raw+len(v), packed+len(e.EncodeAll(v, dst))
+		p, err := c.Compress(dst, v)
+		if err != nil {
+			b.Fatal(err)
+		}
+		raw, packed = raw+len(v), packed+len(p)
+		if got, err := c.Decompress(back, p, len(v)); err != nil || !bytes.Equal(got, v) {
+			b.Fatal(fmt.Errorf("another value, %w", err))
+		}
 	}
-	runtime.GC()
 	runtime.ReadMemStats(&after)
 	var times []float64
 	for b.Loop() {
 		start := time.Now()
 		for _, v := range values {
-			e.EncodeAll(v, dst)
+			if _, err := c.Compress(dst, v); err != nil {
+				b.Fatal(err)
+			}
 		}
 		times = append(times, time.Since(start).Seconds()*1e6/float64(len(values)))
 	}
 	slices.Sort(times)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(raw)/float64(packed), "ratio")
-	b.ReportMetric(times[len(times)/2], "us/value")
-	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc-1<<20)/1e6, "MB-context")
-	runtime.KeepAlive(e)
+	b.ReportMetric(times[len(times)/2], "µs/value")
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc-2<<20)/1e6, "MB")
 }

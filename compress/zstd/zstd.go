@@ -1,8 +1,8 @@
 // Package zstd compresses to Zstandard frames in pure Go. It gives the smallest values, above all
-// with a trained dictionary.
+// with a trained dictionary. See [Level] for the cost of each level.
 //
-// Measurements on values of 0.2 to 64 KiB chose its options for klauspost/compress; see [Options]
-// for the cost of each level.
+// Values of up to 16 KiB with a dictionary have an encoder of bale's own, and all values with a
+// dictionary its decoder. klauspost/compress does the rest.
 package zstd
 
 import (
@@ -21,42 +21,60 @@ import (
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/bufpool"
 	"github.com/balekv/bale/internal/claim"
+	own "github.com/balekv/bale/internal/zstd"
 )
 
 // Level trades time to compress for size. All levels decode alike.
 type Level uint8
 
-// The figures are from BenchmarkOptions on the three corpora of the project's design (values of 0.8
-// to 4.7 KB). They compare size and time with Fastest, without a dictionary and with one of up to
-// 16 KiB. Memory is for one context.
+// The figures are from BenchmarkLevels on the three corpora of the project's design (values of 0.8
+// to 4.7 KB). They compare with Default, without a dictionary and with one of up to 16 KiB. Memory
+// is for one caller.
 const (
-	// Fastest is the default. It takes 0.3 MB, with a dictionary 0.8 MB.
-	Fastest Level = iota
+	// Default is like libzstd's level 3. It takes 1.4 MB, with a dictionary 0.2 to 0.4 MB.
+	Default Level = iota
 
-	// Default is 2 to 3% smaller and takes 1.1 to 1.3 times as long. With a dictionary it is
-	// between 2% smaller and 3% larger, and takes 1.6 to 2.1 times as long. It takes 1.4 MB, with a
-	// dictionary 2.9 MB.
-	Default
+	// Fastest is like libzstd's level 1. Values are 2% larger, with a dictionary 9 to 13% larger.
+	// It takes about as long, with a dictionary up to a fifth less. It takes 0.4 MB.
+	Fastest
 
-	// Better is 3 to 8% smaller and takes 1.3 to 1.5 times as long. With a dictionary it is 4 to
-	// 15% smaller, and takes 2.0 to 3.3 times as long. It takes 4.5 MB, with a dictionary 8.8 MB.
+	// Better is like libzstd's level 9. Values are up to 7% smaller, and take 1.2 to 1.9 times as
+	// long. With a dictionary they are 3 to 7% smaller, and take 6 to 8 times as long. It takes
+	// 4.6 MB, with a dictionary 0.4 to 1.1 MB.
 	Better
 
-	// Best is 4 to 10% smaller and takes 2.8 to 6.8 times as long. With a dictionary it is 5 to 13%
-	// smaller, and takes 50 to 95 times as long. It takes 36 MB, with a dictionary 72 MB. Use it
-	// for values written once and read for a long time.
+	// Best is like libzstd's level 19. Values are 2 to 8% smaller, and take 2.5 to 8 times as long.
+	// With a dictionary they are 6 to 15% smaller, and take 20 to 60 times as long. It takes 36 MB,
+	// with a dictionary 0.7 MB. Use it for values written once and read for a long time.
 	Best
 )
+
+// levels are those of klauspost/compress and of our own encoder.
+var levels = [...]struct {
+	library zstd.EncoderLevel
+	own     own.Level
+}{
+	Default: {zstd.SpeedDefault, own.Default},
+	Fastest: {zstd.SpeedFastest, own.Fast},
+	Better:  {zstd.SpeedBetterCompression, own.Better},
+	Best:    {zstd.SpeedBestCompression, own.Best},
+}
 
 // NearestLevel is the level that comes closest to one of libzstd's numbers, 1 to 22: Default from
 // 3, Better from 6, Best from 10.
 func NearestLevel(n int) Level {
-	return Level(zstd.EncoderLevelFromZstd(n) - zstd.SpeedFastest)
+	of := zstd.EncoderLevelFromZstd(n)
+	for l := range levels {
+		if levels[l].library == of {
+			return Level(l)
+		}
+	}
+	return Default
 }
 
 // Options are the settings of a Compressor; the zero value is useful.
 type Options struct {
-	// Level defaults to Fastest.
+	// Level defaults to Default.
 	Level Level
 
 	// Dictionary holds the common parts of values, or is nil. It is one made by zstd's trainer, or
@@ -65,10 +83,17 @@ type Options struct {
 
 	// Concurrency is how many values are compressed, and how many decompressed, at a time; further
 	// callers wait. Each holds the memory of its level. Default GOMAXPROCS, for Best at most 4.
+	// With a dictionary there is no limit to decompressing, where each call takes 32 KB beside its
+	// value, and to compressing values of up to 16 KiB, where each takes at most 160 KB.
 	Concurrency int
 }
 
 const (
+	// ownValue is the largest value in bytes that our own encoder takes, with a dictionary. Up to
+	// there it is faster than the library, and smaller but for up to 5% on some. Without a
+	// dictionary it is neither.
+	ownValue = 16 << 10
+
 	// smallValue is the largest size in bytes for a single block with a window just large enough
 	// for the value and the dictionary. The ratio is the same, and with a dictionary a context
 	// holds a sixth to nine tenths of the memory. Larger values have their own contexts, made on
@@ -93,12 +118,13 @@ var (
 // for concurrent use. Contexts are shared by all callers; no goroutine is started.
 type Compressor struct {
 	id       frame.DictionaryID
-	trained  bool                     // the dictionary has the trainer's format, and thus an embedded id
+	decoder  *own.Decoder             // with the dictionary, if there is one
 	contexts atomic.Pointer[contexts] // nil once closed
 }
 
 // contexts are made on first use.
 type contexts struct {
+	encoders     *sync.Pool // of *own.Encoder, for most values with a dictionary; nil without one
 	small, large func() (*zstd.Encoder, error)
 	decoder      func() (*zstd.Decoder, error)
 }
@@ -106,7 +132,6 @@ type contexts struct {
 // New makes a Compressor, or returns an error for a Level or Concurrency out of range, and for a
 // damaged dictionary of zstd's trainer. Contexts are made when first used.
 func New(o Options) (*Compressor, error) {
-	levels := [...]zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression, zstd.SpeedBestCompression}
 	if int(o.Level) >= len(levels) {
 		return nil, fmt.Errorf("zstd: no level %d", o.Level)
 	}
@@ -119,11 +144,11 @@ func New(o Options) (*Compressor, error) {
 			o.Concurrency = min(o.Concurrency, 4)
 		}
 	}
-	c := &Compressor{id: o.Dictionary.ID()}
+	c := &Compressor{id: o.Dictionary.ID(), decoder: own.NewDecoder(nil)}
 	encoder := []zstd.EOption{
 		zstd.WithEncoderConcurrency(o.Concurrency),
 		zstd.WithEncoderCRC(false), // bale's frame has a checksum
-		zstd.WithEncoderLevel(levels[o.Level]),
+		zstd.WithEncoderLevel(levels[o.Level].library),
 		// Literal coding without a match makes values up to half a percent smaller at no measurable
 		// cost.
 		zstd.WithAllLitEntropyCompression(true),
@@ -133,26 +158,34 @@ func New(o Options) (*Compressor, error) {
 		zstd.WithDecoderConcurrency(o.Concurrency),
 		zstd.WithDecodeAllCapLimit(true), // the frame's length bounds what is decoded
 	}
+	var encoders *sync.Pool
 	if o.Dictionary != nil {
 		b := o.Dictionary.Bytes()
-		if c.trained = bytes.HasPrefix(b, dictMagic); c.trained {
+		trained := bytes.HasPrefix(b, dictMagic)
+		if trained && len(b) < 8 {
+			return nil, fmt.Errorf("zstd: dictionary %v is cut short", c.id)
+		}
+		d, err := own.NewDictionary(b)
+		if err != nil {
+			return nil, fmt.Errorf("zstd: dictionary %v is not usable: %w", c.id, err)
+		}
+		c.decoder = own.NewDecoder(d)
+		digest := sync.OnceValue(func() *own.Digest { return own.NewDigest(d, levels[o.Level].own) })
+		encoders = &sync.Pool{New: func() any { return own.NewEncoder(digest()) }}
+		if trained {
 			b = slices.Clone(b)
-			if len(b) < 8 {
-				return nil, fmt.Errorf("zstd: dictionary %v is cut short", c.id)
-			}
 			copy(b[4:8], []byte{embeddedID, 0, 0, 0})
 			if err := checkDictionary(b); err != nil {
 				return nil, fmt.Errorf("zstd: dictionary %v is not usable: %w", c.id, err)
 			}
 			encoder = append(encoder, zstd.WithEncoderDict(b))
-			decoder = append(decoder, zstd.WithDecoderDicts(b))
 		} else {
 			encoder = append(encoder, zstd.WithEncoderDictRaw(0, b))
-			decoder = append(decoder, zstd.WithDecoderDictRaw(0, b))
 		}
 	}
 	window := 1 << bits.Len(uint(smallValue+len(o.Dictionary.Bytes())-1))
 	c.contexts.Store(&contexts{
+		encoders: encoders,
 		small: sync.OnceValues(func() (*zstd.Encoder, error) {
 			return zstd.NewWriter(nil, append(slices.Clip(encoder), zstd.WithWindowSize(window), zstd.WithSingleSegment(true))...)
 		}),
@@ -187,6 +220,11 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 	if contexts == nil {
 		return dst, errClosed
 	}
+	if contexts.encoders != nil && len(src) <= ownValue {
+		e := contexts.encoders.Get().(*own.Encoder)
+		defer contexts.encoders.Put(e)
+		return e.Encode(dst, src)
+	}
 	encoder := contexts.small
 	if len(src) > smallValue {
 		encoder = contexts.large
@@ -198,7 +236,7 @@ func (c *Compressor) Compress(dst, src []byte) ([]byte, error) {
 	n := len(dst)
 	dst = e.EncodeAll(src, dst)
 	// The library wrote magic, descriptor, rest. Keep descriptor and rest without the id.
-	head, skip := rewriteID(dst[n+len(magic):], 0)
+	head, skip := withoutID(dst[n+len(magic):])
 	if skip == 0 {
 		return dst, errors.New("zstd: encoder wrote no frame")
 	}
@@ -212,6 +250,11 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	contexts := c.contexts.Load()
 	if contexts == nil {
 		return dst, errClosed
+	}
+	// Without a dictionary the library is faster, but it needs a copy of src that starts with the
+	// magic number.
+	if contexts.encoders != nil || len(src) > bufpool.MaxCap {
+		return c.decoder.Decode(dst, src, size)
 	}
 	d, err := contexts.decoder()
 	if err != nil {
@@ -227,14 +270,10 @@ func (c *Compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	buf := bufpool.Get()
 	defer bufpool.Put(buf)
 	buf.B = append(buf.B, magic...)
-	if room == size && !c.trained && src[0]&idFlag == 0 {
+	if room == size && src[0]&idFlag == 0 {
 		buf.B = append(buf.B, src...) // as it is, but for the magic number
 	} else {
-		id := byte(0)
-		if c.trained {
-			id = embeddedID
-		}
-		head, skip := rewriteID(src, id)
+		head, skip := withoutID(src)
 		if skip > 0 && room < size {
 			head, skip = withoutSize(head, src, skip, size)
 		}
@@ -334,16 +373,16 @@ func check(b []byte, size int) error {
 	return nil
 }
 
-// header is the start of a Zstandard frame: descriptor, window, dictionary id.
+// header is the start of a Zstandard frame without a dictionary id: descriptor, window.
 type header struct {
-	bytes [3]byte
+	bytes [2]byte
 	n     int
 }
 
-// rewriteID takes the start of a frame (after the magic number) and returns it with another
-// dictionary id of at most one byte, 0 for none. It also returns how many bytes of the frame that
-// replaces, 0 for a frame that is cut short. The layout is that of RFC 8878, 3.1.1.1.
-func rewriteID(b []byte, id byte) (h header, skip int) {
+// withoutID takes the start of a frame (after the magic number) and returns it without the
+// dictionary id. It also returns how many bytes of the frame that replaces, 0 for a frame that is
+// cut short. The layout is that of RFC 8878, 3.1.1.1.
+func withoutID(b []byte) (h header, skip int) {
 	if len(b) == 0 {
 		return h, 0
 	}
@@ -362,15 +401,10 @@ func rewriteID(b []byte, id byte) (h header, skip int) {
 	if skip > len(b) {
 		return h, 0
 	}
-	if id != 0 {
-		h.bytes[0] |= 1
-		h.bytes[h.n] = id
-		h.n++
-	}
 	return h, skip
 }
 
-// withoutSize removes the content's size from the result of rewriteID. The library then decodes as
+// withoutSize removes the content's size from the result of withoutID. The library then decodes as
 // far as there is room. A single segment gets a window of at least size bytes.
 func withoutSize(h header, b []byte, skip, size int) (header, int) {
 	descriptor := h.bytes[0]
@@ -381,7 +415,6 @@ func withoutSize(h header, b []byte, skip, size int) (header, int) {
 			skip++
 		}
 		h.bytes[0] &^= singleSegment
-		h.bytes[2] = h.bytes[1] // the dictionary's id, if there is one
 		h.bytes[1] = byte(max(bits.Len(uint(size-1))-10, 0)) << 3
 		h.n++
 	}

@@ -28,7 +28,6 @@ import (
 	"github.com/balekv/bale/adapter/rueidis"
 	"github.com/balekv/bale/batch"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/extra/czstd"
 	"github.com/balekv/bale/extra/formats/fastjson"
 	"github.com/balekv/bale/extra/near"
 	"github.com/balekv/bale/extra/observe/prom"
@@ -122,9 +121,8 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	group, err := registry.Open(ctx, "shop:user", dict.GroupOptions{
-		Engine: czstd.Engine,
-		Auto:   &dict.Auto{Train: dict.TrainOptions{Builders: czstd.Builders(), Exclude: []string{"email"}}},
-		Log:    slog.Default(),
+		Auto: &dict.Auto{Train: dict.TrainOptions{Exclude: []string{"email"}}},
+		Log:  slog.Default(),
 	})
 	if err != nil {
 		return err

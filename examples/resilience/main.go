@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -20,6 +19,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/extra/resilient"
+	"github.com/balekv/bale/extra/resilient/httpc"
 )
 
 // User is what the service behind knows.
@@ -67,31 +67,13 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	}))
 	defer service.Close()
 
-	transport, err := resilient.NewTransport(nil, resilient.Options{
-		Timeout: 10 * time.Second,
-		Retry:   resilient.Retry{Tries: 3},
-		Breaker: resilient.Breaker{Failures: 0.5},
-		Limit:   resilient.Limit{Healthy: 50 * time.Millisecond},
-		Hedge:   resilient.Hedge{Quantile: 0.95},
-	})
+	client, err := httpc.New(httpc.Options{}) // which tries again
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: transport}
-	load := func(ctx context.Context) (u User, err error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, service.URL, nil)
-		if err != nil {
-			return u, err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return u, err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return u, errors.New(resp.Status)
-		}
-		return u, json.NewDecoder(resp.Body).Decode(&u)
+	defer client.CloseIdleConnections()
+	load := func(ctx context.Context) (User, error) {
+		return httpc.JSON[User](ctx, client, "GET", service.URL+"/v1/users/{id}", nil, 1)
 	}
 
 	users, _, err := newCache(addr)

@@ -14,7 +14,6 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/extra/czstd"
 )
 
 func main() {
@@ -35,7 +34,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	group, err := registry.Open(ctx, "shop:user", dict.GroupOptions{Engine: czstd.Engine})
+	group, err := registry.Open(ctx, "shop:user", dict.GroupOptions{})
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/holdout"
+	"github.com/balekv/bale/internal/zstd"
 	"github.com/balekv/bale/redismem"
 )
 
@@ -98,6 +99,56 @@ func TestTrainBeatsDefaults(t *testing.T) {
 			}
 			for name, b := range best {
 				t.Logf("best of %s: %s", name, b)
+			}
+		})
+	}
+}
+
+// TestTrainersInGo: at every size the best builder in pure Go takes no more bytes than the best one
+// of libzstd, with the same encoder on held-out values.
+func TestTrainersInGo(t *testing.T) {
+	for name, values := range corpora(t) {
+		t.Run(name, func(t *testing.T) {
+			var train, heldOut [][]byte
+			for i, v := range values {
+				if holdout.Training(i) {
+					train = append(train, v)
+				} else {
+					heldOut = append(heldOut, v)
+				}
+			}
+			best := func(builders []dict.Builder, size int) (least int, name string) {
+				for _, b := range builders {
+					content, err := b.Build(t.Context(), train, size)
+					if err != nil {
+						continue
+					}
+					d, err := zstd.NewDictionary(content)
+					if err != nil {
+						t.Fatalf("%v: %v", &b, err)
+					}
+					e := zstd.NewEncoder(zstd.NewDigest(d, zstd.Default))
+					n := 0
+					var packed []byte
+					for _, v := range heldOut {
+						if packed, err = e.Encode(packed[:0], v); err != nil {
+							t.Fatal(err)
+						}
+						n += len(packed)
+					}
+					if least == 0 || n < least {
+						least, name = n, b.String()
+					}
+				}
+				return least, name
+			}
+			for _, size := range []int{4, 16, 64, 112} {
+				theirs, them := best(Builders(), size<<10)
+				ours, us := best(dict.Builders(), size<<10)
+				t.Logf("%3d KiB: %d bytes by %s, %d by %s, ratio %.4f", size, ours, us, theirs, them, float64(ours)/float64(theirs))
+				if ours == 0 || ours > theirs {
+					t.Errorf("%d KiB: libzstd's %s is better: %d bytes, %d by %s", size, them, theirs, ours, us)
+				}
 			}
 		})
 	}

@@ -69,8 +69,9 @@ type Options[T any] struct {
 	MaxAge time.Duration
 
 	// Size returns the memory of a decoded value in bytes. It is called once for each kept value.
-	// The default is an estimate by reflection. It follows pointers, and does not keep values of
-	// more than a million parts or 100 levels.
+	// The default is an estimate by reflection. It follows pointers. It does not keep values of more
+	// than a million parts or 100 levels, nor values that point to something with a sync.Mutex or
+	// sync.RWMutex, which others may change.
 	Size func(key string, v T) int
 
 	// Clone makes a caller's copy. Default none: all callers share the kept value, and must not
@@ -135,7 +136,7 @@ type Cache[T any] struct {
 	counts                       *stats.Counter // of hits and misses
 	evictions, tooLarge, changes atomic.Uint64
 
-	resets atomic.Uint64 // of all that is kept; entries of before are not served
+	resets atomic.Uint64 // of all that is kept; entries and flights of before serve no later call
 	sweep  chan struct{} // has one when there are entries of before a reset
 
 	closed  atomic.Bool
@@ -372,7 +373,7 @@ func (c *Cache[T]) join(w want, now time.Duration) (f *flight[T], mine bool, e *
 	if e = c.lookup(w.key, now); e != nil {
 		return nil, false, e
 	}
-	if f = s.flights[w]; f != nil && now-f.began <= c.maxAgeOf(w.key) {
+	if f = s.flights[w]; f != nil && f.resets == c.resets.Load() && now-f.began <= c.maxAgeOf(w.key) {
 		f.waiting++
 		return f, false, nil
 	}
@@ -413,7 +414,7 @@ func (c *Cache[T]) finish(w want, f *flight[T]) {
 	s.mu.Lock()
 	if s.flights[w] == f {
 		delete(s.flights, w)
-		if e, ok := c.entries.GetIfPresent(w.key); f.size > 0 && (!ok || e.read < f.began) {
+		if e, ok := c.entries.GetIfPresent(w.key); f.size > 0 && f.resets == c.resets.Load() && (!ok || e.read < f.began) {
 			c.keep(w.key, &entry[T]{f.entry, f.began, f.until, f.resets, f.size})
 		}
 	}
@@ -839,12 +840,6 @@ func (c *Cache[T]) drop(keys ...string) {
 // not wait.
 func (c *Cache[T]) reset() {
 	c.resets.Add(1)
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		clear(s.flights)
-		s.mu.Unlock()
-	}
 	select {
 	case c.sweep <- struct{}{}:
 	default:

@@ -828,9 +828,8 @@ func TestKeysThatAreNotCovered(t *testing.T) {
 	}
 }
 
-// TestJoinOfKeysThatAreNotCovered: a call joins no reading that began longer ago than the key's
-// age.
-func TestJoinOfKeysThatAreNotCovered(t *testing.T) {
+// TestJoin: a call joins no reading that began longer ago than the key's age, or before a reset.
+func TestJoin(t *testing.T) {
 	near := newCache(t, &gated{}, Options[int]{Invalidations: prefixed("user:")})
 	await(t, "it does not listen", func() bool { return near.resets.Load() > 0 })
 	for key, age := range map[string]time.Duration{"user:1": time.Minute, "other": time.Second} {
@@ -842,6 +841,10 @@ func TestJoinOfKeysThatAreNotCovered(t *testing.T) {
 			}
 			if _, mine, _ := near.join(w, f.began+age+1); !mine {
 				t.Errorf("%v: a reading that began more than %v ago is joined", w, age)
+			}
+			near.resets.Add(1)
+			if _, mine, _ := near.join(w, near.now()); !mine {
+				t.Errorf("%v: a reading that began before a reset is joined", w)
 			}
 		}
 	}

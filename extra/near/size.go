@@ -19,24 +19,27 @@ const (
 
 // estimator estimates the memory of values in bytes. A part counts once per pointer to it.
 type estimator[T any] struct {
-	fixed  int      // of every T
-	isFlat bool     // nothing in a T points to anything
-	flat   sync.Map // reflect.Type to whether nothing in it points to anything
+	fixed int      // of every T
+	flat  bool     // nothing in a T points to anything
+	types sync.Map // reflect.Type to traits
 }
+
+// traits are the properties of a type that an estimate needs.
+type traits struct{ flat, locked bool }
 
 func newEstimator[T any]() *estimator[T] {
 	t := reflect.TypeFor[T]()
 	e := &estimator[T]{fixed: int(t.Size())}
-	e.isFlat = e.flatType(t)
+	e.flat = e.of(t).flat
 	return e
 }
 
 // size is the memory of a value with everything it points to, or tooLarge.
 func (e *estimator[T]) size(_ string, v T) int {
-	if e.isFlat {
+	if e.flat {
 		return e.fixed
 	}
-	w := walk{parts: maxParts, flat: e.flatType}
+	w := walk{parts: maxParts, of: e.of}
 	n := e.fixed + w.beyond(reflect.ValueOf(&v).Elem(), maxDepth)
 	if w.parts < 0 || n < 0 || n > tooLarge {
 		return tooLarge
@@ -44,13 +47,13 @@ func (e *estimator[T]) size(_ string, v T) int {
 	return n
 }
 
-func (e *estimator[T]) flatType(t reflect.Type) bool {
-	if f, ok := e.flat.Load(t); ok {
-		return f.(bool)
+func (e *estimator[T]) of(t reflect.Type) traits {
+	if known, ok := e.types.Load(t); ok {
+		return known.(traits)
 	}
-	f := isFlat(t)
-	e.flat.Store(t, f)
-	return f
+	is := traits{isFlat(t), isLocked(t)}
+	e.types.Store(t, is)
+	return is
 }
 
 // isFlat reports whether nothing in a t points to anything that counts. The location of a time and
@@ -75,10 +78,28 @@ func isFlat(t reflect.Type) bool {
 	return true
 }
 
+// isLocked reports whether a t has a lock in it. Messages of protocol buffers have an array of none.
+func isLocked(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array:
+		return t.Len() > 0 && isLocked(t.Elem())
+	case reflect.Struct:
+		if t == reflect.TypeFor[sync.Mutex]() || t == reflect.TypeFor[sync.RWMutex]() {
+			return true
+		}
+		for f := range t.Fields() {
+			if isLocked(f.Type) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // walk is the state of one estimate.
 type walk struct {
 	parts int // that may still be looked at
-	flat  func(reflect.Type) bool
+	of    func(reflect.Type) traits
 }
 
 // beyond is the memory that v points to, directly or not.
@@ -93,24 +114,32 @@ func (w *walk) beyond(v reflect.Value, depth int) int {
 		return v.Len()
 	case reflect.Slice:
 		n = v.Cap() * int(t.Elem().Size())
-		if !w.flat(t.Elem()) { // beyond the length, too: a field that a value has twice leaves elements there
+		if !w.of(t.Elem()).flat { // beyond the length, too: a field that a value has twice leaves elements there
 			n += w.elements(v.Slice(0, v.Cap()), depth)
 		}
 	case reflect.Array:
-		if !w.flat(t) {
+		if !w.of(t).flat {
 			n = w.elements(v, depth)
 		}
 	case reflect.Struct:
-		if w.flat(t) {
+		if w.of(t).flat {
 			return 0
 		}
 		for i := 0; i < v.NumField() && w.parts >= 0; i++ {
 			n += w.beyond(v.Field(i), depth-1)
 		}
 	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			n = int(v.Elem().Type().Size()) + w.beyond(v.Elem(), depth-1)
+		if v.IsNil() {
+			return 0
 		}
+		// Others may change what has a lock, such as the connections that a loaded value points to.
+		// A map that changes meanwhile would end the program. The value itself may have a lock.
+		t := v.Elem().Type()
+		if depth < maxDepth && w.of(t).locked {
+			w.parts = -1
+			return 0
+		}
+		n = int(t.Size()) + w.beyond(v.Elem(), depth-1)
 	case reflect.Map:
 		if v.IsNil() {
 			return 0
@@ -129,7 +158,7 @@ func (w *walk) beyond(v reflect.Value, depth int) int {
 				n += places * size
 			}
 		}
-		keys, elems := !w.flat(t.Key()), !w.flat(t.Elem())
+		keys, elems := !w.of(t.Key()).flat, !w.of(t.Elem()).flat
 		for i := v.MapRange(); (keys || elems) && w.parts >= 0 && i.Next(); {
 			if keys {
 				n += w.beyond(i.Key(), depth-1)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +36,18 @@ type outer struct {
 type list struct{ Next *list }
 
 type tree struct{ Children []tree }
+
+// locked is changed under its lock, also while values point to it.
+type locked struct {
+	mu sync.Mutex
+	by map[int]string
+}
+
+// row is a value as an ORM makes it: with a pointer to its connections.
+type row struct {
+	Name string
+	from *locked
+}
 
 func TestEstimate(t *testing.T) {
 	const word = 8 // bytes, as on every machine this is meant for
@@ -76,9 +89,41 @@ func TestEstimate(t *testing.T) {
 		{"too deep", newEstimator[*list]().size("", long), tooLarge},
 		{"a ring", newEstimator[*list]().size("", ring), tooLarge},
 		{"in itself", newEstimator[[]tree]().size("", self), tooLarge},
+		{"a lock of its own", newEstimator[*locked]().size("", &locked{by: map[int]string{}}), 3*word + 48},
+		{"a lock elsewhere", newEstimator[row]().size("", row{from: &locked{}}), tooLarge},
+		{"no lock", newEstimator[row]().size("", row{Name: "abc"}), str + word + 3},
+		{"a shared lock", newEstimator[[]*sync.RWMutex]().size("", []*sync.RWMutex{{}}), tooLarge},
+		{"no room for a lock", newEstimator[[]*[0]sync.Mutex]().size("", []*[0]sync.Mutex{{}}), 4 * word}, // as messages of protocol buffers
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, test.got, test.want)
+		}
+	}
+}
+
+// TestEstimateOfShared: what others change under a lock is not looked at. A map that changes
+// meanwhile would end the program.
+func TestEstimateOfShared(t *testing.T) {
+	shared := &locked{by: map[int]string{}}
+	done := make(chan struct{})
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer close(done)
+	writing.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			shared.mu.Lock()
+			shared.by[i%100] = "a"
+			shared.mu.Unlock()
+		}
+	})
+	for range 10_000 {
+		if n := newEstimator[row]().size("", row{from: shared}); n != tooLarge {
+			t.Fatalf("%d bytes", n)
 		}
 	}
 }

@@ -101,17 +101,21 @@ var errOpen = errors.New("open")
 // on reports whether there is a Breaker at all.
 func (b *Breaker) on() bool { return b.Failures > 0 || b.SlowShare > 0 }
 
+// tryHalfOpen makes an open Breaker half open when it is time, and reports whether it did.
+func (b *breaker) tryHalfOpen(now time.Duration) bool {
+	if b.state != Opened || now < b.until {
+		return false
+	}
+	b.change(HalfOpen)
+	return true
+}
+
 // allow lets a call through, maybe as a probe.
-func (b *breaker) allow(now time.Duration) (probe bool, period uint64, err error) {
+func (b *breaker) allow() (probe bool, period uint64, err error) {
 	switch {
 	case b.state == Closed:
 		return false, b.period, nil
-	case b.state == Opened && now < b.until:
-		return false, 0, errOpen
-	case b.state == Opened:
-		b.change(HalfOpen)
-	}
-	if b.probing >= b.Probes {
+	case b.state == Opened || b.probing >= b.Probes:
 		return false, 0, errOpen
 	}
 	b.probing++

@@ -18,7 +18,8 @@ import (
 // calls a second succeed as before, they did queue, and it shrinks on. If fewer do, it returns to
 // where it was, and tries a larger limit next. Between experiments that changed nothing it waits, a
 // second at first and four at most. It also experiments if more than a tenth of the calls fail at
-// once, as those do that a full endpoint refuses.
+// once, as those do that a full endpoint refuses. If fewer than a tenth succeed and the others fail
+// late, there is nothing to compare. Then it shrinks by half, and tries a larger limit next.
 //
 // What it cannot do: it keeps queues short, so it does not store a burst of calls that could wait
 // for longer. If calls come in bursts of up to a second, more than the endpoint can serve, and have
@@ -70,6 +71,7 @@ const (
 
 	tolerance = 2     // times Healthy
 	refusals  = 10    // of as many calls one may be refused
+	starving  = 9     // calls fail late for each success
 	shrink    = 0.8   // in one experiment
 	fewer     = 0.9   // as many calls end as before, or four fifths: this is between
 	grow      = 1.25  // in one experiment
@@ -157,10 +159,16 @@ func (l *limiter) leave(now, took time.Duration, counts, failed bool) {
 	if l.trial != noTrial {
 		calls = trialCalls
 	}
+	if l.starved() { // as many as may be in flight say enough
+		calls = min(calls, l.allowed())
+	}
 	if d := now - l.start; d >= 4*l.Healthy && l.ended >= calls || d >= windowMost {
 		l.close(now)
 	}
 }
+
+// starved reports whether hardly a call of the window succeeds, and the others fail late.
+func (l *limiter) starved() bool { return l.ended-l.good-l.refused > starving*l.good }
 
 // set changes the limit, and begins a window of calls that begin from now on.
 func (l *limiter) set(now time.Duration, limit float64) {
@@ -172,7 +180,7 @@ func (l *limiter) set(now time.Duration, limit float64) {
 func (l *limiter) close(now time.Duration) {
 	well := l.refused <= l.ended/refusals && l.latency/time.Duration(l.ended-l.refused) <= tolerance*l.Healthy
 	rate := float64(l.good) / (now - l.start).Seconds()
-	full := l.inFull
+	full, starved := l.inFull, l.starved()
 	l.start, l.ended, l.good, l.refused, l.latency, l.inFull = now, 0, 0, 0, 0, false
 	if well {
 		l.trial, l.hold, l.until = noTrial, firstHold, 0
@@ -186,6 +194,9 @@ func (l *limiter) close(now time.Duration) {
 	}
 	l.slowed = true
 	switch {
+	case starved: // the endpoint is busy with calls whose callers have left
+		l.slowed, l.trial, l.next, l.until = false, noTrial, larger, 0
+		l.set(now, l.limit/2)
 	case l.trial == smaller && rate >= fewer*l.rate:
 		l.experiment(now, smaller, rate) // they did queue
 	case l.trial == larger && rate > more*l.rate:

@@ -255,10 +255,13 @@ func (g *Guard) admit(ctx context.Context, now, most time.Duration) (p permit, e
 	p.began = now
 	var w *waiter
 	g.mu.Lock()
+	if g.breaker.tryHalfOpen(p.began) {
+		g.mu.Unlock()
+		g.changed(Opened, HalfOpen) // it may panic: the call has no place yet
+		g.mu.Lock()
+	}
 	p.retries = int(g.retries.tokens)
-	from := g.breaker.state
-	p.probe, p.period, err = g.breaker.allow(p.began)
-	to := g.breaker.state
+	p.probe, p.period, err = g.breaker.allow()
 	switch {
 	case err != nil:
 		err = g.refuse(p.began)
@@ -268,7 +271,6 @@ func (g *Guard) admit(ctx context.Context, now, most time.Duration) (p permit, e
 		}
 	}
 	g.mu.Unlock()
-	g.changed(from, to)
 	if w == nil {
 		return p, err
 	}

@@ -864,6 +864,35 @@ func TestFailedPanics(t *testing.T) {
 	}
 }
 
+// TestChangedPanics: a Changed that panics costs neither a place of the Limit nor a probe.
+func TestChangedPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{
+			Limit: Limit{Healthy: time.Second, Min: 1, Max: 1}, Breaker: Breaker{Failures: 0.5, Calls: 1, Probes: 1},
+			Changed: func(State, State) { panic(errSick) },
+		})
+		for range 2 { // it opens, and is half open
+			func() {
+				defer func() {
+					if got := recover(); got != errSick {
+						t.Error(got)
+					}
+				}()
+				Do(t.Context(), g, Once, func(context.Context) (int, error) { return 0, errSick })
+			}()
+			time.Sleep(time.Minute)
+		}
+		made := false
+		func() {
+			defer func() { recover() }() // it closes
+			Do(t.Context(), g, Once, func(context.Context) (int, error) { made = true; return 0, nil })
+		}()
+		if s := g.Stats(); !made || s.InFlight != 0 || s.State != Closed {
+			t.Errorf("%v, %+v", made, s)
+		}
+	})
+}
+
 // TestOptions: what cannot be meant is an error.
 func TestOptions(t *testing.T) {
 	nan := math.NaN()
@@ -899,6 +928,33 @@ func TestOpensForTheQueue(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if s := g.Stats(); s.Tries != 1 || s.Open != 4 || s.InFlight != 0 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestRefusedByLimit: calls that the Limit refuses, or that end in its queue, are no failures for the
+// Breaker.
+func TestRefusedByLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Limit: Limit{Healthy: 50 * time.Millisecond, Min: 1, Max: 1, Queue: 2}, Breaker: Breaker{Failures: 0.1, Calls: 1}})
+		const calls = 100
+		var ended sync.WaitGroup
+		for i := range calls {
+			patience := time.Second // 200 ms in the queue
+			if i%2 == 0 {
+				patience = 100 * time.Millisecond
+			}
+			ended.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				Do(ctx, g, Once, func(context.Context) (int, error) { time.Sleep(300 * time.Millisecond); return 1, nil })
+			})
+			time.Sleep(20 * time.Millisecond)
+		}
+		ended.Wait()
+		s := g.Stats()
+		if s.Full == 0 || s.Late == 0 || s.Failures != 0 || s.Open != 0 || s.State != Closed || s.Tries+s.Full+s.Late != calls {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -141,6 +142,113 @@ func TestDeadRedis(t *testing.T) {
 		v, err := cache.Get(t.Context(), "k")
 		return err == nil && v == "loaded" && g.Stats().State == Closed
 	})
+}
+
+// slowed is a TCP proxy before a server, which holds answers back for as long as wait says.
+func slowed(t *testing.T, server string, wait *atomic.Int64) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	pipe := func(dst, src net.Conn, wait *atomic.Int64) {
+		defer dst.Close()
+		buf := make([]byte, 4<<10)
+		for {
+			n, err := src.Read(buf)
+			if wait != nil {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Duration(wait.Load())):
+				}
+			}
+			if _, failed := dst.Write(buf[:n]); err != nil || failed != nil {
+				return
+			}
+		}
+	}
+	wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			stop := context.AfterFunc(ctx, func() { client.Close(); behind.Close() })
+			wg.Go(func() { pipe(behind, client, nil) })
+			wg.Go(func() { defer stop(); pipe(client, behind, wait) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); cancel(); wg.Wait() })
+	return l.Addr().String()
+}
+
+// TestSlowServers: the breaker opens before a Redis and before an HTTP service that answer too late,
+// callers do not wait for them any more, and it closes when they are quick again.
+func TestSlowServers(t *testing.T) {
+	t.Parallel()
+	o := Options{
+		Timeout: 100 * time.Millisecond, Failed: StoreFailed,
+		Breaker: Breaker{Failures: 0.5, Calls: 5, Open: 100 * time.Millisecond, Probes: 1},
+	}
+	var wait atomic.Int64
+	g := guard(t, o)
+	rdb := connect(t, &redis.UniversalOptions{Addrs: []string{slowed(t, redisproc.ForTest(t).Addr(), &wait)}})
+	store := NewStore(goredis.NewStore(rdb), g)
+	service := newService(t)
+	c := client(t, o)
+	host := slowed(t, service.Listener.Addr().String(), &wait)
+	for name, server := range map[string]struct {
+		*Guard
+		ask func() error
+	}{
+		"Redis": {g, func() error {
+			_, err := store.Get(t.Context(), "k")
+			if errors.Is(err, bale.ErrNotFound) {
+				return nil
+			}
+			return err
+		}},
+		"HTTP": {c.Transport.(*Transport).Guard(host), func() error {
+			resp, err := c.Get("http://" + host)
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		}},
+	} {
+		state := func(want State) {
+			t.Helper()
+			for end := time.Now().Add(30 * time.Second); server.Stats().State != want; time.Sleep(time.Millisecond) {
+				if err := server.ask(); time.Now().After(end) {
+					t.Fatalf("%s: %+v, %v", name, server.Stats(), err)
+				}
+			}
+		}
+		wait.Store(0)
+		for server.ask() != nil { // until it has a connection
+		}
+		wait.Store(int64(time.Hour))
+		state(Opened)
+		before, refused := server.Stats(), 0
+		for range 1000 {
+			if errors.Is(server.ask(), ErrRejected) {
+				refused++
+			}
+		}
+		if s := server.Stats(); refused < 500 || s.Tries > before.Tries+100 {
+			t.Errorf("%s: %d of 1000 calls refused, %+v", name, refused, s)
+		}
+		wait.Store(0)
+		state(Closed)
+	}
 }
 
 // TestNoConnectionsLeft: a server without free connections is no server that fails for good.

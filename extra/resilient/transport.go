@@ -155,6 +155,9 @@ func (e *exchange) request(ctx context.Context) (*http.Request, error) {
 		}
 		req.Body = body
 	}
+	if req.GetBody == nil { // sent once; the caller fills in the trailer while the body is read
+		req.Trailer = e.req.Trailer
+	}
 	return req, nil
 }
 
@@ -187,7 +190,11 @@ func (e *exchange) make(ctx context.Context) (*http.Response, error) {
 	} else {
 		within, cancel = context.WithDeadline(e.req.Context(), e.end)
 	}
-	req, err := e.request(within)
+	tried := within
+	if at, limited := ctx.Deadline(); limited {
+		tried = try{within, at}
+	}
+	req, err := e.request(tried)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -245,6 +252,14 @@ func (e *exchange) make(ctx context.Context) (*http.Response, error) {
 	e.open = append(e.open, resp)
 	return nil, failed
 }
+
+// try is the context of a try's request: its deadline is for the header, its end is after the body.
+type try struct {
+	context.Context
+	at time.Time
+}
+
+func (t try) Deadline() (time.Time, bool) { return t.at, true }
 
 type failing struct{ err error }
 

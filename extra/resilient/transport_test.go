@@ -420,3 +420,38 @@ func TestTransportStream(t *testing.T) {
 	}
 	resp.Body.Close()
 }
+
+// TestTransportTrailers: a caller fills in the trailer of its request when the body ends.
+func TestTransportTrailers(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Sum")
+		io.Copy(w, r.Body)
+		w.Header().Set("Sum", r.Trailer.Get("Sum"))
+	}))
+	defer s.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	transport, err := NewTransport(nil, Options{Timeout: time.Minute, Retry: Retry{Tries: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "PUT", s.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Trailer, req.ContentLength = http.Header{"Sum": nil}, -1
+	req.Body = io.NopCloser(io.MultiReader(strings.NewReader("a"), atEnd(func() { req.Trailer.Set("Sum", "1") })))
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if string(got) != "a" || resp.Trailer.Get("Sum") != "1" || err != nil {
+		t.Errorf("%q with trailer %v, %v", got, resp.Trailer, err)
+	}
+}
+
+// atEnd is an empty reader that calls a function.
+type atEnd func()
+
+func (f atEnd) Read([]byte) (int, error) { f(); return 0, io.EOF }

@@ -23,6 +23,7 @@ const dormantAfter = 2 * 365 * 24 * time.Hour
 // notes are what the age of a version does not say.
 var notes = map[string]string{
 	"github.com/mediocregopher/radix/v4": "measured by the lab alone, as people use it",
+	"github.com/go-sql-driver/mysql":     "linked into `balebench` alone; who changes its files publishes them under the MPL",
 }
 
 // own is the path of bale's modules.
@@ -128,6 +129,7 @@ var licences = []struct{ name, says string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"BSD-3-Clause", "Neither the name"},
 	{"BSD-2-Clause", "Redistributions in binary form must reproduce"},
+	{"MPL-2.0", "Mozilla Public License Version 2.0"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining"},
 }
 

@@ -59,7 +59,7 @@ func TestCoreKeepsTheRules(t *testing.T) {
 // a server.
 var shared = []string{
 	module + "/internal/glob", module + "/internal/claim", module + "/internal/testvalues", module + "/internal/redisproc",
-	module + "/internal/adapters", module + "/internal/holdout", module + "/internal/fieldpath", module + "/internal/memstore",
+	module + "/internal/adapters", module + "/internal/holdout", module + "/internal/fieldpath", module + "/internal/memstore", module + "/internal/zstd",
 }
 
 // TestNestedModulesStayOut: nested modules import no other internal package of the root, though Go

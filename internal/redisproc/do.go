@@ -21,11 +21,16 @@ var ErrNil = errors.New("redisproc: nil")
 // bulk strings come back as text, a list as one line per element. Do is for setup and inspection;
 // programs use a client. The connection is to the server's socket, where nobody else can listen.
 func (s *Server) Do(ctx context.Context, args ...string) (string, error) {
-	conn, err := DialSocket(ctx, s.dir, socketFile)
+	conn, err := s.DialUnix(ctx)
 	if err != nil {
 		return "", err
 	}
 	return exchange(ctx, conn, s.password, args...)
+}
+
+// DialUnix connects to the server's socket, where nobody else can listen.
+func (s *Server) DialUnix(ctx context.Context) (net.Conn, error) {
+	return DialSocket(ctx, s.dir, socketFile)
 }
 
 // exchange sends one command, after a password if there is one, and closes the connection.

@@ -227,32 +227,17 @@ func (s *Server) launch(ctx context.Context, more ...string) error {
 	if s.log, err = newOutput(); err != nil {
 		return fmt.Errorf("redisproc: %w", err)
 	}
-	s.done = make(chan struct{})
 	command := slices.Concat(s.prefix, []string{s.path}, s.args, more)
 	s.cmd = exec.Command(command[0], command[1:]...)
 	s.cmd.Dir, s.cmd.Env, s.cmd.Stdin = s.dir, Environment(), strings.NewReader(s.settings)
 	s.cmd.Stdout, s.cmd.Stderr = s.log.File, s.log.File
-	s.cmd.SysProcAttr = attributes()
+	s.cmd.SysProcAttr = Attributes()
 	if s.modest != "" {
-		if err := s.lower(s.cmd.SysProcAttr); err != nil {
+		if err := Lower(s.cmd.SysProcAttr, s.dir, false, []string{s.path, "--version"}, []string{"test", "-r", s.modest}); err != nil {
 			return fmt.Errorf("redisproc: %w", err)
 		}
 	}
-	cmd, done := s.cmd, s.done
-	started := make(chan error)
-	go func() {
-		// The kernel ends the child when the thread that started it ends, so the thread must
-		// stay (Linux, PR_SET_PDEATHSIG).
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			cmd.Wait() // how it ended does not matter: the log says
-		}
-		close(done)
-	}()
-	if err := <-started; err != nil {
+	if s.done, err = Spawn(s.cmd); err != nil {
 		return fmt.Errorf("redisproc: %w", err)
 	}
 	await := s.awaitReady
@@ -265,7 +250,7 @@ func (s *Server) launch(ctx context.Context, more ...string) error {
 		case <-s.done:
 			state = s.cmd.ProcessState.String()
 		default:
-			s.kill()
+			s.Kill()
 		}
 		if strings.Contains(s.log.String(), "Address already in use") {
 			err = errPortTaken
@@ -284,7 +269,28 @@ func withoutTLS(log string) bool {
 	return strings.Contains(log, "Failed finding TLS support") || strings.Contains(log, "Bad directive") && strings.Contains(log, ">>> 'tls-")
 }
 
-func (s *Server) kill() {
+// Spawn starts a command and returns a channel that closes when it has ended. With [Attributes] the
+// command ends with this process, however that ends (Linux).
+func Spawn(cmd *exec.Cmd) (done chan struct{}, err error) {
+	done = make(chan struct{})
+	started := make(chan error)
+	go func() {
+		// The kernel ends the child when the thread that started it ends, so the thread must
+		// stay (Linux, PR_SET_PDEATHSIG).
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			cmd.Wait() // how it ended does not matter: the log says
+		}
+		close(done)
+	}()
+	return done, <-started
+}
+
+// Kill ends the server with SIGKILL, and returns when it is gone.
+func (s *Server) Kill() {
 	if s.cmd.Process != nil {
 		s.cmd.Process.Kill()
 	}
@@ -295,7 +301,7 @@ func (s *Server) kill() {
 // Persistence is off by default, so the server is then empty. Settings in args, written as for
 // [Start], are added for this run. Do not call it concurrently with other methods.
 func (s *Server) Restart(ctx context.Context, args ...string) error {
-	s.kill()
+	s.Kill()
 	return s.launch(ctx, args...)
 }
 
@@ -357,7 +363,7 @@ func (s *Server) Close() error {
 		select {
 		case <-s.done:
 		case <-time.After(stopTimeout):
-			s.kill()
+			s.Kill()
 		}
 	}
 	return os.RemoveAll(s.dir)

@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// attributes make the kernel end the server with us, and keep Ctrl-C in a terminal from
+// Attributes make the kernel end the server with us, and keep Ctrl-C in a terminal from
 // reaching it before we are done with it.
-func attributes() *syscall.SysProcAttr {
+func Attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
@@ -24,14 +24,19 @@ const (
 	users     = 1 << 26
 )
 
-// lower runs a server as a user without other files or processes, or else as nobody, if it would be
-// root's. It gives that user the server's folder. It skips a user who cannot reach everything that
-// the server needs. A container may have only nobody.
-func (s *Server) lower(attributes *syscall.SysProcAttr) error {
+// Lower makes the attributes of a command those of a user without other files or processes, or else
+// of nobody, if it would be root's. It gives that user the folder. It skips a user who cannot run
+// one of the needs, which are commands. With named it takes nobody alone, because some programs
+// refuse a user without a name. A container may have only nobody. If no user can do it, the command
+// stays root's.
+func Lower(attributes *syscall.SysProcAttr, folder string, named bool, needs ...[]string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	candidates := []uint32{firstUser + rand.Uint32N(users)}
+	var candidates []uint32
+	if !named {
+		candidates = append(candidates, firstUser+rand.Uint32N(users))
+	}
 	if nobody, err := user.Lookup("nobody"); err == nil {
 		if uid, err := strconv.ParseUint(nobody.Uid, 10, 32); err == nil {
 			candidates = append(candidates, uint32(uid))
@@ -39,17 +44,17 @@ func (s *Server) lower(attributes *syscall.SysProcAttr) error {
 	}
 	for _, id := range candidates {
 		credential := &syscall.Credential{Uid: id, Gid: id}
-		if s.own(id) == nil && s.reaches(credential) {
+		if own(folder, id) == nil && can(credential, folder, needs) {
 			attributes.Credential = credential
 			return nil
 		}
 	}
-	return s.own(0)
+	return own(folder, 0)
 }
 
-// own gives a user the server's folder.
-func (s *Server) own(id uint32) error {
-	return filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
+// own gives a user a folder.
+func own(folder string, id uint32) error {
+	return filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -57,11 +62,11 @@ func (s *Server) own(id uint32) error {
 	})
 }
 
-// reaches reports whether a user can run the server and read its file.
-func (s *Server) reaches(credential *syscall.Credential) bool {
-	for _, command := range [][]string{{s.path, "--version"}, {"test", "-r", s.modest}} {
+// can reports whether a user can run all commands in a folder.
+func can(credential *syscall.Credential, folder string, commands [][]string) bool {
+	for _, command := range commands {
 		try := exec.Command(command[0], command[1:]...)
-		try.Dir, try.Env, try.SysProcAttr = s.dir, Environment(), &syscall.SysProcAttr{Credential: credential}
+		try.Dir, try.Env, try.SysProcAttr = folder, Environment(), &syscall.SysProcAttr{Credential: credential}
 		if try.Run() != nil {
 			return false
 		}

@@ -125,7 +125,7 @@ func TestPortTakenMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	s.kill()
+	s.Kill()
 	var th thief
 	th.listen(t, s.Addr())
 	if err := s.launch(t.Context()); !errors.Is(err, errPortTaken) {

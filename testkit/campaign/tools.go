@@ -36,7 +36,7 @@ var commands = [][]command{
 		{"publish", 10, "dict publish %f --group %g --grace %d"},
 		{"activate", 12, "dict activate %i --group %g --force --grace %d"},
 		{"activate-none", 1, "dict activate none --group %g --grace %d"},
-		{"rollback", 3, "dict rollback --group %g --grace %d"},
+		{"rollback", 3, "dict activate previous --group %g --grace %d"},
 		{"export", 1, "dict export --group %g --out %t/export --grace %d"},
 		{"import", 1, "dict import %t/export --group %g --grace %d"},
 	},

@@ -4,13 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/extra/czstd"
 	"github.com/balekv/bale/frame"
 )
 
@@ -99,7 +97,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// packer packs what a codec makes with zstd by libzstd and a dictionary trained on other values.
+// packer packs what a codec makes with zstd and a dictionary trained on other values.
 func packer(tb testing.TB, codec bale.Codec[account]) *bale.Packer {
 	tb.Helper()
 	samples := make([][]byte, 4000)
@@ -110,21 +108,19 @@ func packer(tb testing.TB, codec bale.Codec[account]) *bale.Packer {
 		}
 	}
 	setting := compress.Setting{Algorithm: frame.Zstd, Level: "3"}
-	trained, err := dict.Train(tb.Context(), samples, dict.TrainOptions{Setting: setting, Engine: czstd.Engine, Builders: quick()})
+	trained, err := dict.Train(tb.Context(), samples, dict.TrainOptions{Setting: setting})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c, err := czstd.Engine(setting, trained.Dictionary)
+	c, err := setting.New(trained.Dictionary)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { c.Close() })
-	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c, Engine: czstd.Engine}})
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { p.Close() })
 	return p
 }
-
-var quick = sync.OnceValue(func() []dict.Builder { return czstd.Builders()[:9] }) // the last ones take long and win little here

@@ -2,7 +2,6 @@ package ab
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/page"
@@ -10,16 +9,15 @@ import (
 )
 
 // WriteText writes the comparison as a table, below what was run.
-func (r *Result) WriteText(w io.Writer, o compare.TextOptions) {
-	to := page.NewSheet(w, o.Width)
+func (r *Result) WriteText(w page.Sheet, o compare.TextOptions) {
 	printable.Fprintf(w, "A, old: %s\nB, new: %s\n", r.A, r.B)
 	again := ""
 	if r.Again != nil {
 		again = ", and as many again to confirm what was found"
 	}
-	to.Wrapped(fmt.Sprintf("%d blocks of ABBA or BAAB: %d runs, which are %d pairs of A and B side by side%s", r.Blocks, 4*r.Blocks, 2*r.Blocks, again))
+	w.Wrapped(fmt.Sprintf("%d blocks of ABBA or BAAB: %d runs, which are %d pairs of A and B side by side%s", r.Blocks, 4*r.Blocks, 2*r.Blocks, again))
 	if r.Interrupted {
-		to.Wrapped("INTERRUPTED: this is what there was by then.")
+		w.Wrapped("INTERRUPTED: this is what there was by then.")
 	}
 	r.Report.WriteText(w, o)
 }

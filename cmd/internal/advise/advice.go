@@ -3,7 +3,12 @@
 // server allocates. [Run] is the entry point; it returns an [Advice].
 package advise
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/page"
+)
 
 // Advice is the answer. Its fields are those of the JSON that bale advise writes. Bytes are those
 // that Redis allocates, unless a comment says otherwise.
@@ -13,20 +18,21 @@ type Advice struct {
 	Server   *Server       `json:"server,omitempty"` // nil for files of values
 	Scan     Scan          `json:"scan"`
 	Model    *Model        `json:"model,omitempty"` // nil where the server gives no MEMORY USAGE
-	Budget   time.Duration `json:"cpu_budget_ns"`   // what a value may take to pack, and to unpack
+	Budget   time.Duration `json:"cpu_budget_ns"`   // what a value of up to 4 KiB may take to pack, and to unpack
 	Price    float64       `json:"price,omitempty"` // USD for a GiB and month, 0 for none given
 	Seed     uint64        `json:"seed"`
-	Engine   string        `json:"engine"` // what zstd is
-	Lacking  string        `json:"lacking,omitempty"`
 	Go       string        `json:"go"`
 	CPU      string        `json:"cpu"`
 	Cores    int           `json:"cores"`
+	Slowness float64       `json:"slowness,omitempty"` // this machine's processor time, to that of the reference processor
 	Seconds  float64       `json:"seconds"`
 	Total    Total         `json:"total"`
 	Groups   []Group       `json:"groups"`             // by what they save, most first
 	TopKeys  []Key         `json:"top_keys,omitempty"` // the largest that were looked at, largest first
 	Warnings []string      `json:"warnings,omitempty"`
 	Next     []Step        `json:"next"`
+
+	matched bool // keys that are like --match alone were looked at
 }
 
 // Server is what a server says of itself.
@@ -44,8 +50,11 @@ type Server struct {
 	Keys       int64   `json:"keys"`  // in all databases
 
 	// InPlace are the calls since the server's start of commands that work inside of a value, which
-	// packing would break: "append": 12.
-	InPlace map[string]int64 `json:"in_place,omitempty"`
+	// packing would break: "append": 12. Those that bale's tools use as well are in Watched: calls by
+	// programs while advise ran, in WatchedSeconds.
+	InPlace        map[string]int64 `json:"in_place,omitempty"`
+	Watched        map[string]int64 `json:"watched,omitempty"`
+	WatchedSeconds float64          `json:"watched_seconds,omitempty"`
 
 	databases map[int]int64     // the keys in each
 	info      map[string]string // of one of the masters
@@ -68,6 +77,19 @@ type Model struct {
 	Keys     int   `json:"keys"`
 	Modelled int64 `json:"modelled"`
 	Measured int64 `json:"measured"`
+
+	// Scaled means that the version was not measured: the advice scales the nearest model to MEMORY
+	// USAGE, group by group.
+	Scaled bool `json:"scaled,omitempty"`
+}
+
+// sentence says how far the model is off.
+func (m *Model) sentence() string {
+	off := fmt.Sprintf("%+.1f%% off MEMORY USAGE for %s", 100*(float64(m.Modelled)/float64(m.Measured)-1), page.Plural(m.Keys, "key"))
+	if m.Scaled {
+		return "bale does not know the memory of this version. The nearest model is " + off + ", and scaled to it in each group."
+	}
+	return "The model of the server's memory is " + off + "."
 }
 
 // Interval is an estimate with the bounds that it is within with 95% confidence.
@@ -96,26 +118,29 @@ const (
 
 // Group is a set of keys that look alike and hold one type.
 type Group struct {
-	Name     string   `json:"name"`            // the pattern that its keys have in common: user:*:profile
-	Match    string   `json:"match,omitempty"` // a pattern for SCAN and --match that finds them; "" where none does
-	Type     string   `json:"type"`
-	Keys     int64    `json:"keys"`
-	Sampled  int      `json:"sampled"`          // values or fields that were tried
-	Fields   float64  `json:"fields,omitempty"` // of a hash, in the mean
-	KeyBytes float64  `json:"key_bytes"`        // of a key's name, in the mean
-	Size     Sizes    `json:"size"`             // of values: of one of a hash's, for hashes
-	Sizes    []Bucket `json:"sizes,omitempty"`  // the distribution of values by the class of memory they take, before and after
-	TTL      TTL      `json:"ttl"`
-	Formats  []Format `json:"formats,omitempty"` // what values are, most frequent first
-	Entropy  float64  `json:"entropy,omitempty"` // bits a byte, of single bytes: 8 for random ones
-	Common   float64  `json:"common,omitempty"`  // the part of held-out values that other values have, too: how equal they are
-	Now      int64    `json:"now"`               // bytes, with keys and their entries
-	Options  []Option `json:"options,omitempty"` // what was tried, smallest first
-	Chosen   int      `json:"chosen"`            // the recommended one of Options, -1 for none
-	Saving   Interval `json:"saving"`            // bytes, of the chosen option; zeros if there is none
-	Month    Interval `json:"month"`             // USD, if there is a price
-	Why      string   `json:"why,omitempty"`     // why there is no recommendation, or what to see to first
-	Samples  []string `json:"samples,omitempty"` // values, if they were asked for
+	Name     string        `json:"name"`            // the pattern that its keys have in common: user:*:profile
+	Match    string        `json:"match,omitempty"` // a pattern for SCAN and --match that finds them; "" where none does
+	Type     string        `json:"type"`
+	Keys     int64         `json:"keys"`
+	Sampled  int           `json:"sampled"`          // values or fields that were tried
+	Fields   float64       `json:"fields,omitempty"` // of a hash, in the mean
+	KeyBytes float64       `json:"key_bytes"`        // of a key's name, in the mean
+	Size     Sizes         `json:"size"`             // of values: of one of a hash's, for hashes
+	Sizes    []Bucket      `json:"sizes,omitempty"`  // the distribution of values by the class of memory they take, before and after
+	TTL      TTL           `json:"ttl"`
+	Formats  []Format      `json:"formats,omitempty"`       // what values are, most frequent first
+	Entropy  float64       `json:"entropy,omitempty"`       // bits a byte, of single bytes: 8 for random ones
+	Common   float64       `json:"common,omitempty"`        // the part of held-out values that other values have, too: how equal they are
+	Now      int64         `json:"now"`                     // bytes, with keys and their entries
+	Budget   time.Duration `json:"cpu_budget_ns,omitempty"` // that its values have: Advice.Budget, and more of large ones
+	Options  []Option      `json:"options,omitempty"`       // what was tried, smallest first
+	Chosen   int           `json:"chosen"`                  // the recommended one of Options, -1 for none
+	Saving   Interval      `json:"saving"`                  // bytes, of the chosen option; zeros if there is none
+	Month    Interval      `json:"month"`                   // USD, if there is a price
+	Packed   *Packed       `json:"packed,omitempty"`        // what bale saves already
+	Why      string        `json:"why,omitempty"`           // why there is no recommendation, or what to see to first
+	Together *Together     `json:"together,omitempty"`      // what the group was made of
+	Samples  []string      `json:"samples,omitempty"`       // values, if they were asked for
 
 	file  string   // that its values come from, if they do
 	names []string // of some of its keys
@@ -166,7 +191,8 @@ type Option struct {
 	InBudget   bool     `json:"in_budget"`
 }
 
-// Cost is processor time for one value: also the seconds for a million, when read as microseconds.
+// Cost is processor time for one value, of a reference processor: this machine takes Slowness times
+// as long. Read as microseconds it is also the seconds for a million.
 type Cost struct {
 	Mean float64 `json:"mean_us"` // microseconds
 	P50  float64 `json:"p50_us"`

@@ -16,9 +16,13 @@ const (
 	confidence = 0.95 // of the intervals
 
 	minSaving = 0.05 // of a group's memory, below which it is not worth a change
-	sameWorth = 0.02 // of a group's memory: of options that are so close to the best one, the cheapest is recommended
+	sameWorth = 0.02 // of a group's memory: of options that are so close to the best one, the first of settings is recommended
 
-	cheaper = 0.9 // of the time, above which another one is not: clocks are not that sure
+	// Dictionaries that were trained on other values of a group saved 0.1% to 0.9% more or less of it
+	// (TestAdviceStands): so much is a standard deviation at least.
+	dictionaryApart = 0.005
+
+	budgetBytes = 4 << 10 // of a value, up to which the budget is as it was given; a larger one has in proportion more
 
 	dictionaryKey = len("bale:dict:data:0a1b2c3d") // bytes of the name that a dictionary has in Redis
 )
@@ -39,28 +43,35 @@ type estimator struct {
 
 // draw is the sample drawn once more: how often each entry is in it.
 type draw struct {
-	sizes    float64 // the mean bytes of a key
-	others   []int   // entries that no dictionary was trained on
-	trainees []int
+	sizes      float64 // the mean bytes of a key
+	others     []int   // entries to estimate on
+	dictionary float64 // how far another dictionary is from this one, in standard deviations
 }
 
 func newEstimator(g *groupSample, keys int64, seed uint64) *estimator {
 	e := &estimator{groupSample: g, keys: float64(keys), rng: rand.New(rand.NewPCG(seed, uint64(keys)))}
 	e.ofSizes = math.Sqrt(max(0, 1-float64(len(g.sizes))/e.keys))
-	e.ofValues = math.Sqrt(max(0, 1-g.read))
-	var others, trainees []int
-	for i, t := range g.trained {
-		if t {
-			trainees = append(trainees, i)
-		} else {
-			others = append(others, i)
-		}
-	}
-	e.draws = append(e.draws, draw{e.meanSize(func(i int) int { return i }), others, trainees})
+	// Of the values in the sample all is known. Others are estimated by half of it.
+	e.ofValues = math.Sqrt(max(0, 1-g.read) / (1 - g.read/2))
+	e.draws = append(e.draws, draw{e.meanSize(func(i int) int { return i }), g.used(toEstimate), 0})
+	dictionaries := rand.New(rand.NewPCG(seed, 0)) // the same for all groups: more values to train on are better for all
 	for range resamples {
-		e.draws = append(e.draws, draw{e.meanSize(func(int) int { return e.rng.IntN(len(g.sizes)) }), e.again(others), e.again(trainees)})
+		e.draws = append(e.draws, draw{e.meanSize(func(int) int { return e.rng.IntN(len(g.sizes)) }), e.again(e.draws[0].others), dictionaries.NormFloat64()})
 	}
 	return e
+}
+
+// used are the pieces for a use; all where there are none.
+func (g *groupSample) used(as ...use) (at []int) {
+	for i, u := range g.uses {
+		if slices.Contains(as, u) {
+			at = append(at, i)
+		}
+	}
+	if len(at) == 0 && len(g.uses) > 0 {
+		return g.used(toTrain, toChoose, toEstimate)
+	}
+	return at
 }
 
 func (e *estimator) meanSize(at func(i int) int) float64 {
@@ -96,39 +107,42 @@ func (g *groupSample) wireBefore(i int) float64 { return g.pieces[i].wire }
 func (t *trial) afterOf(i int) float64          { return t.after[i] }
 func (t *trial) wireOf(i int) float64           { return t.wire[i] }
 
-// left returns the remaining part of the group's bytes. A dictionary compresses its training values
-// better than others, so left weighs them by their share in the group.
-func (e *estimator) left(d draw, before, after func(i int) float64, dictionary bool) float64 {
-	others, ok := ratio(d.others, before, after)
-	trainees, trained := ratio(d.trainees, before, after)
-	switch {
-	case !ok && !trained:
-		return 1
-	case !ok:
-		return trainees
-	case !trained:
+// left returns the remaining part of the group's bytes: of the values of the sample by themselves,
+// of all others as of those to estimate on. A dictionary compresses its training values better.
+func (e *estimator) left(d draw, before, after func(i int) float64) float64 {
+	others, _ := ratio(d.others, before, after)
+	known := e.used(toTrain, toChoose)
+	trainees, ok := ratio(known, before, after)
+	if !ok {
 		return others
 	}
-	part := 0.5 // without a dictionary both are alike
-	if dictionary {
-		part = e.read * float64(len(d.trainees)) / float64(len(d.trainees)+len(d.others))
-	}
+	part := e.read * float64(len(known)) / float64(len(e.uses))
 	return part*trainees + (1-part)*others
 }
 
 // saving is what a trial saves of a group: one estimate for each draw, the first being the sample
 // itself.
 func (e *estimator) saving(t *trial) []float64 {
-	own := 0.0
-	if t.dictionary != nil {
-		own = float64(e.memory.KeyString(dictionaryKey, len(t.dictionary.Bytes()), false))
-	}
-	all := e.saved(e.before, t.afterOf, t.dictionary != nil)
+	all := e.saved(e.before, t.afterOf)
 	for i, d := range e.draws {
 		size := e.draws[0].sizes + e.ofSizes*(d.sizes-e.draws[0].sizes)
-		all[i] = e.keys*size*all[i] - own
+		all[i] = e.keys*size*all[i] - e.dictionary(t) + d.dictionary*t.apart
 	}
 	return all
+}
+
+// promise is what a trial saves of a group by the values that are there to choose by.
+func (e *estimator) promise(t *trial) float64 {
+	left, _ := ratio(e.used(toChoose), e.before, t.afterOf)
+	return e.keys*e.draws[0].sizes*(1-left) - e.dictionary(t)
+}
+
+// dictionary is the memory of a trial's dictionary.
+func (e *estimator) dictionary(t *trial) float64 {
+	if t.built.dictionary == nil {
+		return 0
+	}
+	return float64(e.memory.KeyString(dictionaryKey, t.Dictionary, false))
 }
 
 // network is likewise what reading one value saves.
@@ -138,7 +152,7 @@ func (e *estimator) network(t *trial) []float64 {
 		mean += p.wire
 	}
 	mean /= float64(max(1, e.items))
-	all := e.saved(e.wireBefore, t.wireOf, t.dictionary != nil)
+	all := e.saved(e.wireBefore, t.wireOf)
 	for i := range all {
 		all[i] *= mean
 	}
@@ -146,10 +160,10 @@ func (e *estimator) network(t *trial) []float64 {
 }
 
 // saved is the part that is saved, for each draw.
-func (e *estimator) saved(before, after func(i int) float64, dictionary bool) []float64 {
+func (e *estimator) saved(before, after func(i int) float64) []float64 {
 	all := make([]float64, len(e.draws))
 	for i, d := range e.draws {
-		all[i] = 1 - e.left(d, before, after, dictionary)
+		all[i] = 1 - e.left(d, before, after)
 		all[i] = all[0] + e.ofValues*(all[i]-all[0])
 	}
 	return all
@@ -176,61 +190,75 @@ func sum(into, all []float64, times float64) []float64 {
 	return into
 }
 
-// evaluate fills in what the options of a group save, and recommends one of them.
-func evaluate(g *Group, t *tried, e *estimator, budget time.Duration) (chosen []float64, network []float64) {
-	limit := budget.Seconds() * 1e6
-	savings := map[*trial][]float64{}
-	for _, tr := range t.trials {
-		all := e.saving(tr)
-		savings[tr] = all
-		tr.Saving = interval(all)
-		tr.Saving.High = min(tr.Saving.High, float64(max(g.Now, int64(tr.Saving.Estimate)))) // not more than there is
-		tr.Bytes = g.Now - int64(all[0])
-		// Later values resemble the ones outside of the training.
-		later := e.draws[0].others
-		if len(later) == 0 {
-			later = e.draws[0].trainees
-		}
-		tr.Ratio = 1
-		if r, ok := ratio(later, e.wireBefore, tr.wireOf); ok && r > 0 {
-			tr.Ratio = 1 / r
-		}
-		if r, ok := ratio(later, e.before, tr.afterOf); ok {
-			tr.Later = 1 - r
-		}
-		tr.Network = e.network(tr)[0]
-		tr.InBudget = tr.Pack.Mean <= limit && tr.Unpack.Mean <= limit
+// evaluate fills in what a trial saves of a group.
+func (e *estimator) evaluate(g *Group, t *trial) {
+	t.saved = e.saving(t)
+	t.Saving = interval(t.saved)
+	t.Saving.High = min(t.Saving.High, float64(max(g.Now, int64(t.Saving.Estimate)))) // not more than there is
+	t.Bytes = g.Now - int64(t.Saving.Estimate)
+	// Later values resemble the ones outside of the training.
+	later := e.draws[0].others
+	t.Ratio = 1
+	if r, ok := ratio(later, e.wireBefore, t.wireOf); ok && r > 0 {
+		t.Ratio = 1 / r
 	}
-	slices.SortStableFunc(t.trials, func(a, b *trial) int { return cmp.Compare(a.Bytes, b.Bytes) })
-	g.Chosen, g.Options, g.Saving, g.Why = -1, nil, Interval{}, ""
-	for i, tr := range t.trials {
-		g.Options = append(g.Options, tr.Option)
-		if tr.Encoding == "" && tr.InBudget && g.Chosen < 0 {
-			g.Chosen = i
-		}
+	if r, ok := ratio(later, e.before, t.afterOf); ok {
+		t.Later = 1 - r
 	}
-	if g.Chosen < 0 {
-		if len(t.trials) > 0 {
-			g.Why = fmt.Sprintf("nothing packs and unpacks a value within %v", budget)
-		}
-		return nil, nil
+	t.Network = e.network(t)[0]
+}
+
+// choose recommends one of the trials of a group, nil for none.
+func choose(g *Group, trials []*trial, e *estimator, budget time.Duration) *trial {
+	g.Budget = budget
+	if g.Size.Mean > budgetBytes {
+		g.Budget = time.Duration(float64(budget) * g.Size.Mean / budgetBytes)
 	}
-	best := t.trials[g.Chosen]
-	worth := func(tr *trial) bool { return tr.Saving.Estimate >= minSaving*float64(g.Now) && tr.Saving.Low > 0 }
-	for i, tr := range t.trials {
-		near := tr.Saving.Estimate >= best.Saving.Estimate-sameWorth*float64(g.Now)
-		if tr.Encoding == "" && tr.InBudget && near && worth(tr) == worth(best) && tr.Pack.Mean+tr.Unpack.Mean < cheaper*(t.trials[g.Chosen].Pack.Mean+t.trials[g.Chosen].Unpack.Mean) {
-			g.Chosen = i
+	var within []*trial // the budget, the best first
+	for _, t := range trials {
+		e.evaluate(g, t)
+		t.promise = e.promise(t)
+		if t.InBudget = t.within(g.Budget); t.InBudget && t.enc == nil {
+			within = append(within, t)
 		}
 	}
-	tr := t.trials[g.Chosen]
-	if !worth(tr) {
-		g.Chosen = -1
+	if len(within) == 0 {
+		g.Why = fmt.Sprintf("nothing packs and unpacks a value within %v", g.Budget)
+		return nil
+	}
+	slices.SortStableFunc(within, func(a, b *trial) int { return cmp.Compare(b.promise, a.promise) })
+	worth := func(t *trial) bool { return t.promise >= minSaving*float64(g.Now) && t.Saving.Low > 0 }
+	best := within[0]
+	chosen := best
+	for _, t := range within {
+		if near := t.promise >= best.promise-sameWorth*float64(g.Now); near && worth(t) == worth(best) && t.rank < chosen.rank {
+			chosen = t
+		}
+	}
+	if !worth(chosen) {
+		g.list(trials, nil)
 		g.Why = whyNot(g, best)
-		return nil, nil
+		return nil
 	}
-	g.Saving = tr.Saving
-	return savings[tr], e.network(tr)
+	return chosen
+}
+
+// within reports whether packing and unpacking take no longer than a budget.
+func (t *trial) within(budget time.Duration) bool { return t.slowest() <= budget.Seconds()*1e6 }
+
+// slowest is the longer of the two, in microseconds.
+func (o *Option) slowest() float64 { return max(o.Pack.Mean, o.Unpack.Mean) }
+
+// list shows the trials as the options of a group, smallest first.
+func (g *Group) list(trials []*trial, chosen *trial) {
+	slices.SortStableFunc(trials, func(a, b *trial) int { return cmp.Compare(a.Bytes, b.Bytes) })
+	g.Options, g.Chosen = nil, slices.Index(trials, chosen)
+	for _, t := range trials {
+		g.Options = append(g.Options, t.Option)
+	}
+	if chosen != nil {
+		g.Saving = chosen.Saving
+	}
 }
 
 // whyNot says why a group is better left alone.

@@ -1,9 +1,14 @@
 package advise
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/page"
 )
 
 // TestIntervalsHoldTheTruth draws samples of a population that is known, and counts how often the
@@ -81,5 +86,135 @@ func TestQuantile(t *testing.T) {
 		if got := quantile(c.of, c.q); got != c.want {
 			t.Errorf("%v of %v: %d, want %d", c.q, c.of, got, c.want)
 		}
+	}
+}
+
+// tie is a group with settings that save as much: their times are up to a third off, as on a busy
+// machine.
+func tie(rng *rand.Rand) (*Group, []*trial, *estimator) {
+	g := &groupSample{memory: &memory{}}
+	trials := []*trial{{rank: 0}, {rank: 3}, {rank: 4}, {rank: 9}}
+	for i, saves := range []float64{0.1, 0.49, 0.5, 0.505} {
+		us := 30 * (1 + (rng.Float64()-0.5)/1.5)
+		trials[i].Setting, trials[i].Pack, trials[i].Unpack = settings[trials[i].rank], Cost{Mean: us}, Cost{Mean: us}
+		for range 100 {
+			trials[i].after = append(trials[i].after, 1000*(1-saves))
+			trials[i].wire = append(trials[i].wire, 1000*(1-saves))
+		}
+	}
+	for i := range 100 {
+		e := &entry{name: fmt.Sprint(i), now: 1000}
+		g.sizes = append(g.sizes, e)
+		g.add(piece{entry: e, before: 1000, wire: 1000})
+	}
+	return &Group{Now: 100_000, Keys: 100, Formats: []Format{{Name: "JSON", Part: 1}}}, trials, newEstimator(g, 100, 1)
+}
+
+// TestNoiseDoesNotChoose: of settings that save as much, the same is recommended whatever the clock
+// said.
+func TestNoiseDoesNotChoose(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		g, trials, e := tie(rng)
+		chosen := choose(g, trials, e, 50*time.Microsecond)
+		if g.list(trials, chosen); chosen == nil || g.Options[g.Chosen].Setting != "zstd:1" {
+			t.Fatalf("%+v", g)
+		}
+	}
+}
+
+// TestBudgetGrows: a value of 8 KiB may take twice as long as one of 4.
+func TestBudgetGrows(t *testing.T) {
+	for size, want := range map[float64]time.Duration{100: 25 * time.Microsecond, 4096: 25 * time.Microsecond, 8192: 50 * time.Microsecond} {
+		g, trials, e := tie(rand.New(rand.NewPCG(1, 2)))
+		for _, tr := range trials {
+			tr.Pack.Mean = 40
+		}
+		g.Size.Mean = size
+		if chosen := choose(g, trials, e, 25*time.Microsecond); g.Budget != want || (chosen != nil) != (want > 40*time.Microsecond) {
+			t.Errorf("%v bytes: %v, %v", size, g.Budget, chosen)
+		}
+	}
+}
+
+// TestNearBudget: a choice that a little more or less time would change says so.
+func TestNearBudget(t *testing.T) {
+	option := func(setting string, us float64, bytes int64) Option {
+		return Option{Setting: setting, Bytes: bytes, Pack: Cost{Mean: us}, InBudget: us <= 50}
+	}
+	for name, c := range map[string]struct {
+		options []Option
+		chosen  int
+		want    string // of the warnings, "" for none
+	}{
+		"barely not allowed": {[]Option{option("zstd:9", 55, 30<<20), option("zstd:3", 20, 40<<20)}, 1, "zstd:9 would save 10.0\u00a0MiB more, and takes 55.0\u00a0µs"},
+		"barely allowed":     {[]Option{option("zstd:9", 45, 30<<20), option("zstd:3", 20, 40<<20)}, 0, "zstd:9 takes 45.0\u00a0µs for a value, near the budget of 50\u00a0µs. With less, zstd:3 is the next"},
+		"far from it":        {[]Option{option("zstd:19", 90, 20<<20), option("zstd:9", 25, 30<<20), option("zstd:3", 20, 40<<20)}, 1, ""},
+		"of no worth":        {[]Option{option("zstd:9", 55, 39<<20+1<<19), option("zstd:3", 20, 40<<20)}, 1, ""},
+	} {
+		a := &Advice{Budget: 50 * time.Microsecond}
+		g := &Group{Name: "g", Now: 100 << 20, Budget: a.Budget, Options: c.options, Chosen: c.chosen, Saving: Interval{Estimate: 60 << 20}}
+		a.nearBudget(g)
+		got := strings.ReplaceAll(strings.Join(a.Warnings, "\n"), " µs", "\u00a0µs")
+		if got = strings.ReplaceAll(got, " MiB", "\u00a0MiB"); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestBestOfMany: the estimate of the best of many settings is not better than it is, since it is
+// made on other values than the choice.
+func TestBestOfMany(t *testing.T) {
+	const values, alike, tries = 200, 40, 200
+	rng := rand.New(rand.NewPCG(5, 6))
+	within := 0
+	for range tries {
+		g := &groupSample{memory: &memory{}}
+		for i := range values {
+			e := &entry{name: fmt.Sprint(i), now: 1000}
+			g.sizes = append(g.sizes, e)
+			g.add(piece{entry: e, before: 1000, wire: 1000})
+		}
+		g.read = 0.001
+		var trials []*trial
+		for range alike { // each saves half, of other values
+			tr := &trial{}
+			for range values {
+				tr.after = append(tr.after, 1000*rng.Float64())
+				tr.wire = append(tr.wire, 500)
+			}
+			trials = append(trials, tr)
+		}
+		e := newEstimator(g, 200_000, 1)
+		chosen := trials[0]
+		for _, tr := range trials {
+			if e.promise(tr) > e.promise(chosen) {
+				chosen = tr
+			}
+		}
+		if i := interval(e.saving(chosen)); i.Low <= 100e6 && 100e6 <= i.High {
+			within++
+		}
+	}
+	if within < 180 {
+		t.Errorf("%d of %d intervals hold the truth", within, tries)
+	}
+}
+
+// TestYardstickIsFixed: another work would be another unit of time.
+func TestYardstickIsFixed(t *testing.T) {
+	y := newYardstick()
+	if first, again := y.work(), y.work(); first != 23658 || again != first {
+		t.Errorf("%d, then %d bytes", first, again)
+	}
+}
+
+// TestCodeIsCopied: the lines of Go in the text compile as they stand.
+func TestCodeIsCopied(t *testing.T) {
+	var b bytes.Buffer
+	a := &Advice{Next: []Step{{What: "Do it.", Code: "if err != nil {\n\treturn err\n}\n", Go: true}}}
+	a.WriteText(page.NewSheet(&b, 0), false)
+	if !strings.Contains(b.String(), "   if err != nil {\n   \treturn err\n   }\n") {
+		t.Errorf("%q", b.String())
 	}
 }

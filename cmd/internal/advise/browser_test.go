@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +113,47 @@ func TestAdviceHTMLByKeyboard(t *testing.T) {
 	press(`.copying button`, kb.Enter)
 	pagetest.Get(t, tab, chromedp.Poll[bool](`document.querySelector(".copying button").textContent === "Copied"`))
 	s.Quiet(t, address)
+}
+
+// TestAdviceHTMLIsOnePage: whatever was found, it prints as one page of A4, which has the answer,
+// the money, the picture, the risks and the next steps.
+func TestAdviceHTMLIsOnePage(t *testing.T) {
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip(err)
+	}
+	warned := advice()
+	for range 20 {
+		warned.Warnings = append(warned.Warnings, strings.Repeat("A risk that takes many words to tell. ", 12))
+	}
+	for name, a := range map[string]*Advice{"all": advice(), "files": files(), "nothing": nothing(), "crowded": crowded(400), "warned": warned} {
+		dir := t.TempDir()
+		html, pdf := filepath.Join(dir, "advice.html"), filepath.Join(dir, "advice.pdf")
+		if err := os.WriteFile(html, []byte(adviceHTML(t, a)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run := exec.CommandContext(t.Context(), chromium, "--headless", "--no-sandbox", "--user-data-dir="+dir, "--print-to-pdf="+pdf, html)
+		if out, err := run.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		paper, err := os.ReadFile(pdf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(regexp.MustCompile(`/Type\s*/Page[^s]`).FindAll(paper, -1)); n != 1 {
+			t.Errorf("%s: %d pages", name, n)
+		}
+		if folder := os.Getenv("BALE_SCREENSHOTS"); folder != "" {
+			os.WriteFile(filepath.Join(folder, "page-"+name+".pdf"), paper, 0o600)
+		}
+	}
+	tab, _, _ := open(t, pagetest.Browser(t), advice(), pagetest.Views[0])
+	pagetest.Call(t, tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
+	for _, shown := range []string{"h1", ".figures", "svg.wide", ".warnings", ".steps p"} {
+		if !pagetest.Evaluate[bool](t, tab, `document.querySelector("`+shown+`").getClientRects().length > 0`) {
+			t.Errorf("%s is not on paper", shown)
+		}
+	}
 }
 
 // TestAdviceHTMLOnPaper prints from a browser in the dark: the paper is light, and the sections are

@@ -1,14 +1,17 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
-)
+	"time"
 
-// ownCommands are those of inPlace that bale uses to look at values.
-var ownCommands = map[string]bool{"getrange": true, "strlen": true, "hstrlen": true, "eval": true, "evalsha": true}
+	"github.com/balekv/bale/cmd/internal/page"
+	"github.com/balekv/bale/cmd/internal/printable"
+)
 
 // tooMuch is how many times what there is an estimate may be.
 const tooMuch = 1.1
@@ -23,19 +26,11 @@ func (a *Advice) conclude(o *Options) {
 			a.Scan.Reason, a.Scan.Seen, a.Scan.Keys)
 	}
 	if s := a.Server; s != nil && s.UsedMemory > 0 && float64(a.Total.Now) > tooMuch*float64(s.UsedMemory) {
-		a.warn("These keys seem to take more than the server has in all (%d bytes): a few large ones in the samples stand for too many. --group gives those a group of their own.", s.UsedMemory)
+		a.warn("These keys seem to take more than the server has in all (%s): a few large ones in the samples stand for too many. --group gives those a group of their own.", printable.Size(s.UsedMemory))
 	}
-	if s := a.Server; s != nil && len(s.InPlace) > 0 {
-		var calls []string
-		own := ""
-		for _, name := range slices.Sorted(maps.Keys(s.InPlace)) {
-			calls = append(calls, fmt.Sprintf("%s (%d)", strings.ToUpper(name), s.InPlace[name]))
-			if ownCommands[name] {
-				own = " (Some may be bale's own: it calls GETRANGE and STRLEN, and bale migrate scripts.)"
-			}
-		}
-		a.warn("The server has had calls of %s since its start. On packed values they fail or see packed bytes: leave the keys that they work on as they are. "+
-			"Which these are, the server does not tell.%s", strings.Join(calls, ", "), own)
+	if s := a.Server; s != nil && len(s.InPlace)+len(s.Watched) > 0 {
+		a.warn("Programs have called %s. On packed values these fail, or see packed bytes: leave the keys that they work on as they are. "+
+			"The server does not report which keys these are.", strings.Join(s.inside(), ", "))
 	}
 	if s := a.Server; s != nil && s.Reads == 0 && !o.Private {
 		a.warn("The server has counted no reads of values yet: nothing is known of what they would save.")
@@ -45,6 +40,10 @@ func (a *Advice) conclude(o *Options) {
 	}
 	for i := range a.Groups {
 		g := &a.Groups[i]
+		a.nearBudget(g)
+		if g.Together != nil {
+			a.warn("%s", joined(g))
+		}
 		if g.Chosen < 0 || g.Options[g.Chosen].Dictionary == 0 {
 			continue
 		}
@@ -53,6 +52,61 @@ func (a *Advice) conclude(o *Options) {
 		}
 	}
 	a.next(o)
+}
+
+// nearBudget is how near to the budget, in parts of it, another machine or budget would perhaps lead
+// to another choice.
+const nearBudget = 0.2
+
+// nearBudget warns of a choice that the budget barely allows, or barely prevents.
+func (a *Advice) nearBudget(g *Group) {
+	chosen := chosenOf(g)
+	if chosen == nil {
+		return
+	}
+	limit := float64(g.Budget) / float64(time.Microsecond)
+	best := func(from, to float64) *Option { // of the options that take so much
+		i := slices.IndexFunc(g.Options, func(o Option) bool { return o.Encoding == "" && o.slowest() > from && o.slowest() <= to })
+		if i < 0 {
+			return nil
+		}
+		return &g.Options[i]
+	}
+	if o := best(limit, (1+nearBudget)*limit); o != nil && float64(chosen.Bytes-o.Bytes) >= worthSaying*float64(g.Now) {
+		a.warn("%s: %s would save %s more, and takes %s µs for a value where the budget is %s: --cpu-budget %v allows it.", g.Name, settingOf(o), page.Amount(float64(chosen.Bytes-o.Bytes)),
+			page.Microseconds(o.slowest()), budgetOf(g.Budget), time.Duration((1+nearBudget)*float64(a.Budget)).Round(100*time.Nanosecond))
+	}
+	if chosen.slowest() <= (1-nearBudget)*limit {
+		return
+	}
+	less := g.Saving.Estimate
+	without := "nothing else is worth it"
+	if o := best(0, (1-nearBudget)*limit); o != nil {
+		less, without = float64(o.Bytes-chosen.Bytes), settingOf(o)+" is the next"
+	}
+	if less >= worthSaying*float64(g.Now) {
+		a.warn("%s: %s takes %s µs for a value, near the budget of %s. With less, %s and saves %s less.", g.Name, settingOf(chosen), page.Microseconds(chosen.slowest()), budgetOf(g.Budget), without, page.Amount(less))
+	}
+}
+
+// inside are the calls of commands that work inside of values, most frequent first.
+func (s *Server) inside() (all []string) {
+	for _, calls := range []struct {
+		of    map[string]int64
+		since string
+	}{{s.InPlace, "since the server's start"}, {s.Watched, fmt.Sprintf("in the %.0f s that advise ran", math.Ceil(s.WatchedSeconds))}} {
+		names := slices.SortedFunc(maps.Keys(calls.of), func(a, b string) int {
+			return cmp.Or(cmp.Compare(calls.of[b], calls.of[a]), cmp.Compare(a, b))
+		})
+		for i, name := range names {
+			text := fmt.Sprintf("%s (%s)", strings.ToUpper(printable.Line(name)), page.PluralOf(calls.of[name], "call"))
+			if i == len(names)-1 {
+				text += " " + calls.since
+			}
+			all = append(all, text)
+		}
+	}
+	return all
 }
 
 // hide puts numbers in place of all names of keys.
@@ -66,6 +120,11 @@ func (a *Advice) hide() {
 			}
 		}
 		g.Name, g.Match, g.names = hidden, "", nil
+		if g.Together != nil {
+			for i := range g.Together.Groups {
+				g.Together.Groups[i] = fmt.Sprintf("part %d", i+1)
+			}
+		}
 	}
 	for i := range a.TopKeys {
 		a.TopKeys[i].Name = fmt.Sprintf("key %d", i+1)

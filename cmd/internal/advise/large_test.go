@@ -25,12 +25,8 @@ func TestLargeFieldsAreNotRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := redisproc.ForTest(t, "--maxmemory-policy", "allkeys-lru")
 			ctx := t.Context()
-			client, err := keyspace.Open(ctx, s.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
-			load(t, client, func(p redis.Pipeliner) {
+			client := opened(t, s.URL())
+			store(t, client, func(p redis.Pipeliner) {
 				rng := rand.New(rand.NewPCG(1, 2))
 				for h := range hashes {
 					for i := range fields {

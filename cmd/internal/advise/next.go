@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/compress"
@@ -148,10 +147,6 @@ func (n *nexter) revert() Step {
 // program is what a program needs: lines that compile in a function that returns an error.
 func (n *nexter) program(dictionary bool) string {
 	const failed = "if err != nil {\n\treturn err\n}\n"
-	withEngine := ""
-	if engine.Default != nil {
-		withEngine = "Engine: czstd.Engine, "
-	}
 	setting, _ := compress.Parse(n.setting)
 	written := fmt.Sprintf("compress.Setting{Algorithm: frame.%s, Level: %q}", goNames[setting.Algorithm], setting.Level)
 	var code string
@@ -161,15 +156,11 @@ func (n *nexter) program(dictionary bool) string {
 	}
 	if dictionary {
 		code = "registry, err := dict.NewRegistry(goredis.NewStore(" + rdb + "), dict.RegistryOptions{})\n" + failed +
-			fmt.Sprintf("group, err := registry.Open(ctx, %q, dict.GroupOptions{%s%sSetting: %s})\n", n.name, data, withEngine, written) + failed +
+			fmt.Sprintf("group, err := registry.Open(ctx, %q, dict.GroupOptions{%sSetting: %s})\n", n.name, data, written) + failed +
 			"packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})\n" + failed
 	} else {
-		by := written + ".New(nil)"
-		if withEngine != "" {
-			by = fmt.Sprintf("czstd.Engine(%s, nil)", written)
-		}
-		code = fmt.Sprintf("compressor, err := %s\n", by) + failed +
-			fmt.Sprintf("packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{%sWrite: compressor}})\n", withEngine) + failed
+		code = fmt.Sprintf("compressor, err := %s.New(nil)\n", written) + failed +
+			"packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: compressor}})\n" + failed
 	}
 	return code + fmt.Sprintf("hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{%q}, ReadOnly: true})\n", n.match) + failed + "if err := hook.Install(rdb); err != nil {\n\treturn err\n}\n"
 }

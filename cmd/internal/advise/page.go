@@ -36,7 +36,9 @@ const (
 
 var (
 	//go:embed page.html
-	adviceMarkup       string
+	adviceMarkup string
+	//go:embed page.css
+	adviceStyle        string
 	advicePageTemplate = page.Template("advice", adviceMarkup)
 )
 
@@ -67,7 +69,6 @@ type advicePage struct {
 	InPlace      []string
 	Next         []Step
 	Facts        []page.Fact
-	Budget       string
 }
 
 // pageCell is an amount as it is shown, and as it is sorted by.
@@ -82,11 +83,11 @@ type pageRow struct {
 }
 
 type pageGroup struct {
-	ID, Name, Full, Summary, Verdict, Others string
-	Facts                                    []page.Fact
-	Sizes, Costs                             *page.Drawing
-	Options                                  []pageOption
-	Samples                                  []string
+	ID, Name, Full, Summary, Verdict, Others, Budget string
+	Facts                                            []page.Fact
+	Sizes, Costs                                     *page.Drawing
+	Options                                          []pageOption
+	Samples                                          []string
 }
 
 type pageOption struct {
@@ -104,9 +105,9 @@ type pageReason struct{ Why, Groups, Names string }
 
 func newAdvicePage(a *Advice) *advicePage {
 	p := &advicePage{
-		Page:   page.New("bale advise: "+printable.Line(a.Source), "To the answer", "", ""),
+		Page:   page.New("bale advise: "+printable.Line(a.Source), "To the answer", adviceStyle, ""),
 		Source: printable.Line(a.Source), Time: a.Time.UTC().Format("2 January 2006, 15:04 UTC"), Groups: len(a.Groups), Priced: a.Price > 0,
-		Answer: answer(a), Figures: headFigures(a), Reasons: reasonsToLeave(a.Groups), Facts: methodFacts(a), Budget: budgetOf(a.Budget),
+		Answer: answer(a), Figures: headFigures(a), Reasons: reasonsToLeave(a.Groups), Facts: methodFacts(a),
 	}
 	if len(a.Groups) > 0 {
 		p.Wide, p.Narrow = savings(a.Groups, true), savings(a.Groups, false)
@@ -131,7 +132,7 @@ func newAdvicePage(a *Advice) *advicePage {
 		p.Keys = append(p.Keys, pageKey{Name: page.Name(k.Name, nameInTable), Type: printable.Line(k.Type), Group: page.Name(k.Group, nameInTable), Bytes: bytesCell(float64(k.Bytes))})
 	}
 	if a.Server != nil {
-		p.InPlace = breaking(a.Server.InPlace)
+		p.InPlace = a.Server.inside()
 	}
 	for _, s := range a.Next {
 		p.Next = append(p.Next, Step{What: printable.Line(s.What), Code: printable.Lines(strings.TrimRight(s.Code, "\n")), Go: s.Go})
@@ -150,9 +151,9 @@ func answer(a *Advice) string {
 	case len(a.Groups) == 0:
 		return "There is nothing to say: no keys were found."
 	case chosen == 0 && len(a.Groups) == 1:
-		return "Leave it as it is: there is no setting to recommend for the only group of keys."
+		return "Leave it as it is: there is no setting to recommend for the only group of keys." + a.packedAlready()
 	case chosen == 0:
-		return fmt.Sprintf("Leave it as it is: there is no setting to recommend for any of the %s of keys.", page.Plural(len(a.Groups), "group"))
+		return fmt.Sprintf("Leave it as it is: there is no setting to recommend for any of the %s of keys.%s", page.Plural(len(a.Groups), "group"), a.packedAlready())
 	}
 	of := fmt.Sprintf("%d of the %s", chosen, page.Plural(len(a.Groups), "group"))
 	switch {
@@ -165,7 +166,7 @@ func answer(a *Advice) string {
 	if a.Price > 0 {
 		s += fmt.Sprintf(", or %s a month", page.Money(a.Total.Month.Estimate))
 	}
-	return s + "."
+	return s + "." + a.packedAlready()
 }
 
 func headFigures(a *Advice) []page.Figure {
@@ -189,15 +190,6 @@ func headFigures(a *Advice) []page.Figure {
 	}
 	if t.Network.Estimate != 0 {
 		all = append(all, page.Figure{Label: "Network", Value: page.Amount(t.Network.Estimate) + "/s less", Note: fmt.Sprintf("for reads; unpacking them takes %s of one processor", page.Share(t.CPU))})
-	}
-	return all
-}
-
-// breaking are the commands that packing would break, the most frequent first.
-func breaking(calls map[string]int64) (all []string) {
-	names := slices.SortedFunc(maps.Keys(calls), func(a, b string) int { return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a, b)) })
-	for _, name := range names {
-		all = append(all, fmt.Sprintf("%s (%s)", strings.ToUpper(printable.Line(name)), page.PluralOf(calls[name], "call")))
 	}
 	return all
 }
@@ -244,7 +236,7 @@ func row(i int, g *Group) pageRow {
 }
 
 func section(a *Advice, i int, g *Group) pageGroup {
-	s := pageGroup{ID: fmt.Sprintf("group-%d", i+1), Name: page.Name(g.Name, nameInTable), Full: page.Name(g.Name, nameInFull), Summary: "leave as it is, " + page.Amount(float64(g.Now)), Verdict: verdictOf(g), Others: others(a, g)}
+	s := pageGroup{ID: fmt.Sprintf("group-%d", i+1), Name: page.Name(g.Name, nameInTable), Full: page.Name(g.Name, nameInFull), Summary: "leave as it is, " + page.Amount(float64(g.Now)), Verdict: verdictOf(g), Others: others(a, g), Budget: budgetOf(cmp.Or(g.Budget, a.Budget))}
 	if s.Full == s.Name {
 		s.Full = ""
 	}
@@ -257,7 +249,7 @@ func section(a *Advice, i int, g *Group) pageGroup {
 		s.Sizes = sizesPicture(s.ID+"-sizes", g)
 	}
 	if len(g.Options) > 0 {
-		s.Costs = costsPicture(s.ID+"-costs", g, a.Budget)
+		s.Costs = costsPicture(s.ID+"-costs", g, cmp.Or(g.Budget, a.Budget))
 	}
 	for j, o := range g.Options {
 		dictionary := noCell
@@ -301,12 +293,12 @@ func others(a *Advice, g *Group) string {
 	if o == nil {
 		return ""
 	}
-	s := "No other option within the budget saves much more, and of those that save about as much it takes the least time."
+	s := "No other option within the budget saves much more, and of those that save about as much it costs least."
 	smaller := g.Options[:g.Chosen]
 	worth := func(s Option) bool { return float64(o.Bytes-s.Bytes) >= worthSaying*float64(g.Now) }
 	if i := slices.IndexFunc(smaller, func(s Option) bool { return !s.InBudget && s.Encoding == "" && worth(s) }); i >= 0 {
 		s += fmt.Sprintf(" %s would need %s less, but takes %s µs to pack and %s to unpack: more than the budget of %s.", settingOf(&smaller[i]),
-			page.Amount(float64(o.Bytes-smaller[i].Bytes)), page.Microseconds(smaller[i].Pack.Mean), page.Microseconds(smaller[i].Unpack.Mean), budgetOf(a.Budget))
+			page.Amount(float64(o.Bytes-smaller[i].Bytes)), page.Microseconds(smaller[i].Pack.Mean), page.Microseconds(smaller[i].Unpack.Mean), budgetOf(cmp.Or(g.Budget, a.Budget)))
 	}
 	if i := slices.IndexFunc(smaller, func(s Option) bool { return s.InBudget && s.Encoding != "" && worth(s) }); i >= 0 {
 		s += fmt.Sprintf(" A program that writes %s in the first place would need %s less (%s).", printable.Line(smaller[i].Encoding), page.Amount(float64(o.Bytes-smaller[i].Bytes)), settingOf(&smaller[i]))
@@ -346,7 +338,7 @@ func facts(a *Advice, g *Group, chosen *Option) []page.Fact {
 	}
 	if g.Sampled > 0 {
 		z := g.Size
-		add("Values", fmt.Sprintf("%.0f bytes in the mean; half up to %d, 90%% up to %d, 99%% up to %d, the largest %s", z.Mean, z.P50, z.P90, z.P99, page.Amount(float64(z.Max))))
+		add("Values", fmt.Sprintf("%s in the mean; half up to %s, 90%% up to %s, 99%% up to %s, the largest %s", page.Amount(z.Mean), printable.Size(z.P50), printable.Size(z.P90), printable.Size(z.P99), printable.Size(z.Max)))
 	}
 	if len(g.Formats) > 0 {
 		var formats []string
@@ -437,17 +429,16 @@ func methodFacts(a *Advice) (all []page.Fact) {
 	add("Scan", fmt.Sprintf("%s, the names of %s seen; %s asked for type, size and expiry; %s tried, %s read; %s", page.PluralOf(s.Keys, "key"), page.Thousands(s.Seen), page.Thousands(s.LookedAt),
 		page.Plural(s.Values, "value"), page.Amount(float64(s.BytesRead)), page.Span(s.Seconds)))
 	if m := a.Model; m != nil && m.Measured > 0 {
-		add("Memory", fmt.Sprintf("reckoned as the server allocates it; for %s, %s where MEMORY USAGE says %s (%+.1f%%)", page.Plural(m.Keys, "key"), page.Amount(float64(m.Modelled)), page.Amount(float64(m.Measured)),
-			100*(float64(m.Modelled)/float64(m.Measured)-1)))
+		add("Memory", fmt.Sprintf("%s Modelled: %s. Measured: %s.", m.sentence(), page.Amount(float64(m.Modelled)), page.Amount(float64(m.Measured))))
 	} else {
 		add("Memory", "reckoned as Redis allocates it, not compared with a server's own MEMORY USAGE")
 	}
-	add("Budget", budgetOf(a.Budget)+" of processor time to pack a value, and to unpack it")
-	add("Engine", "zstd is "+printable.Line(a.Engine))
-	if a.Lacking != "" {
-		add("Lacking", printable.Line(a.Lacking))
+	add("Budget", budgetOf(a.Budget)+" of processor time to pack a value of up to 4 KiB, and to unpack it; in proportion more for a larger one")
+	machine := fmt.Sprintf("%s, %s, %s", printable.Line(a.CPU), page.Plural(a.Cores, "core"), printable.Line(a.Go))
+	if a.Slowness > 0 {
+		machine += fmt.Sprintf("; it takes %.2f times as long as the reference processor, whose times these are", a.Slowness)
 	}
-	add("Machine", fmt.Sprintf("%s, %s, %s", printable.Line(a.CPU), page.Plural(a.Cores, "core"), printable.Line(a.Go)))
+	add("Machine", machine)
 	add("Seed", strconv.FormatUint(a.Seed, 10))
 	add("Took", page.Span(a.Seconds))
 	return all
@@ -487,5 +478,5 @@ func partBounds(i Interval, of int64) string {
 
 // budgetOf is a budget of processor time.
 func budgetOf(d time.Duration) string {
-	return strconv.FormatFloat(float64(d)/float64(time.Microsecond), 'f', -1, 64) + " µs"
+	return strconv.FormatFloat(float64(d.Round(100*time.Nanosecond))/float64(time.Microsecond), 'f', -1, 64) + " µs"
 }

@@ -54,10 +54,10 @@ func sizes(size, ratio float64) (all []Bucket) {
 // advice has groups of all kinds.
 func advice() *Advice {
 	a := &Advice{
-		Source: "redis://cache.example:6379/0", Time: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC), Budget: 10 * time.Microsecond, Price: 12.5, Seed: 1, Engine: "libzstd 1.5.7", Go: "go1.26.8",
+		Source: "redis://cache.example:6379/0", Time: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC), Budget: 10 * time.Microsecond, Price: 12.5, Seed: 1, Go: "go1.26.8",
 		CPU: "AMD EPYC", Cores: 2, Seconds: 94.2,
 		Server: &Server{Version: "7.0.15", Cluster: true, Masters: 3, Replica: true, UsedMemory: 13_900 * mebibyte, MaxMemory: 16 << 30, Policy: "allkeys-lru", Hits: 812_345_678, Misses: 91_234_567, Reads: 671.6, Keys: 40_000_000,
-			InPlace: map[string]int64{"append": 12, "setrange": 3, "strlen": 120_345}},
+			InPlace: map[string]int64{"append": 12, "setrange": 3}, Watched: map[string]int64{"strlen": 345}, WatchedSeconds: 61.7},
 		Scan:  Scan{Keys: 14_213_007, Seen: 9_120_412, LookedAt: 81_200, Values: 61_344, BytesRead: 58 * mebibyte, Interrupted: true, Reason: "interrupted", Seconds: 61.7},
 		Model: &Model{Keys: 1000, Modelled: 1_093_000, Measured: 1_004_000},
 	}
@@ -96,7 +96,7 @@ func advice() *Advice {
 	finish(a)
 	a.Warnings = []string{
 		"Interrupted after 9120412 keys of about 14213007: the counts of groups are scaled up to all keys, and rare groups may be missing.",
-		"The server has had 120345 STRLEN, 12 APPEND and 3 SETRANGE since its start. On packed values they fail or see packed bytes: leave the keys that they work on as they are.",
+		"Programs have called APPEND (12 calls). On packed values these fail, or see packed bytes: leave the keys that they work on as they are.",
 		"The model of the server's memory is +8.9% off what MEMORY USAGE says of 1000 keys (it is that of Redis 7): take the figures for so much less sure.",
 		pagetest.Hostile + ": a good part of its 90000 keys are those that the dictionary was trained on.\x1b[2J",
 	}
@@ -133,7 +133,7 @@ func finish(a *Advice) {
 // files is the advice for values that are in no server.
 func files() *Advice {
 	a := advice()
-	a.Source, a.Server, a.Model, a.Price, a.Lacking, a.TopKeys = "profiles.ndjson", nil, nil, 0, "This bale was built without cgo: libzstd may do better.", nil
+	a.Source, a.Server, a.Model, a.Price, a.TopKeys = "profiles.ndjson", nil, nil, 0, nil
 	a.Scan = Scan{Keys: 9000, Seen: 9000, LookedAt: 9000, Values: 4000, BytesRead: 4 * mebibyte, Seconds: 0.31}
 	a.Groups = a.Groups[:1]
 	finish(a)
@@ -144,7 +144,7 @@ func files() *Advice {
 // nothing is the advice for a server without keys.
 func nothing() *Advice {
 	a := advice()
-	a.Groups, a.TopKeys, a.Next, a.Warnings, a.Total, a.Scan, a.Server.InPlace, a.Model = nil, nil, nil, nil, Total{}, Scan{}, nil, nil
+	a.Groups, a.TopKeys, a.Next, a.Warnings, a.Total, a.Scan, a.Server.InPlace, a.Server.Watched, a.Model = nil, nil, nil, nil, Total{}, Scan{}, nil, nil, nil
 	return a
 }
 
@@ -262,24 +262,33 @@ func TestAdviceHTMLOfAnything(t *testing.T) {
 	}
 }
 
-func TestMerged(t *testing.T) {
+// TestEven: the axis of a histogram has even steps, and all of the values.
+func TestEven(t *testing.T) {
 	var many []Bucket
 	for class := int64(100); class < 100_000; class += 100 {
 		many = append(many, Bucket{Class: class, Before: 0.001, After: 0.001})
 	}
-	got := merged(many)
+	got := even(many)
 	if len(got) > 36 || len(got) < 10 {
 		t.Errorf("%d buckets", len(got))
 	}
 	before := 0.0
 	for i, b := range got {
 		before += b.Before
-		if i > 0 && b.Class <= got[i-1].Class {
+		if i > 1 && math.Abs(float64(b.Class)/float64(got[i-1].Class)-float64(got[1].Class)/float64(got[0].Class)) > 0.02 {
 			t.Errorf("%d after %d", b.Class, got[i-1].Class)
 		}
 	}
-	if math.Abs(before-0.999) > 1e-9 || got[len(got)-1].Class != 99_900 {
+	if math.Abs(before-0.999) > 1e-9 || got[len(got)-1].Class < 99_900 {
 		t.Errorf("%f of the values, up to %d bytes", before, got[len(got)-1].Class)
+	}
+}
+
+// TestEvenOfFew: sizes with none between them are as far apart as their logarithms.
+func TestEvenOfFew(t *testing.T) {
+	got := even([]Bucket{{Class: 64, Before: 0.5}, {Class: 512, Before: 0.5}})
+	if len(got) != 13 || got[4].Class != 128 || got[12].Class != 512 || got[12].Before != 0.5 || got[5].Before != 0 {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -105,9 +105,9 @@ func savings(groups []Group, wide bool) *page.Drawing {
 
 // sizesPicture draws the classes of memory that a group's values take, before and after.
 func sizesPicture(id string, g *Group) *page.Drawing {
-	d := &page.Drawing{ID: id, Width: 360, Height: 212, Title: "Values by the memory that one takes, before and after"}
-	const left, right, top, bottom = 38.0, 358.0, 34.0, 186.0
-	sizes := merged(g.Sizes)
+	d := &page.Drawing{ID: id, Width: 360, Height: 222, Title: "Values by the memory that one takes, before and after"}
+	const left, right, top, bottom = 38.0, 358.0, 44.0, 186.0
+	sizes := g.Sizes
 	rare := func(b Bucket) bool { return max(b.Before, b.After) < 0.001 }
 	for len(sizes) > 1 && rare(sizes[0]) {
 		sizes = sizes[1:]
@@ -115,6 +115,7 @@ func sizesPicture(id string, g *Group) *page.Drawing {
 	for len(sizes) > 1 && rare(sizes[len(sizes)-1]) {
 		sizes = sizes[:len(sizes)-1]
 	}
+	sizes = even(sizes)
 	changes, most := false, 0.0
 	mode := func(of func(Bucket) float64) Bucket {
 		best := sizes[0]
@@ -149,7 +150,7 @@ func sizesPicture(id string, g *Group) *page.Drawing {
 	labelEnd := 0.0 // where the label before ends
 	for i, b := range sizes {
 		x := left + slot*float64(i)
-		hover := fmt.Sprintf("%s: %s before", page.Amount(float64(b.Class)), page.Share(b.Before))
+		hover := fmt.Sprintf("up to %s: %s before", page.Amount(float64(b.Class)), page.Share(b.Before))
 		width, gap := min(slot*0.8, 40), slot
 		if changes {
 			hover += fmt.Sprintf(", %s after", page.Share(b.After))
@@ -166,44 +167,48 @@ func sizesPicture(id string, g *Group) *page.Drawing {
 			d.Rect("stays", page.Px(from+width), page.Px(bottom-h), page.Px(width), page.Px(h), "")
 		}
 		d.Rect("hit", page.Px(x), top, page.Px(slot), bottom-top, hover)
+		if b.Class&(b.Class-1) != 0 { // a mark for each doubling, at the end of the sizes up to it
+			continue
+		}
 		label := classLabel(b.Class)
 		half := page.ColumnWidth * float64(len(label)) / 2
-		middle := min(max(x+slot/2, half), float64(d.Width)-half)
-		if middle-half > labelEnd {
-			d.Text("tick", "middle", page.Px(middle), bottom+14, label)
-			d.Line("axis", page.Px(x+slot/2), bottom, page.Px(x+slot/2), bottom+3)
-			labelEnd = middle + half + 6
+		end := x + slot
+		if end-half > labelEnd {
+			d.Text("tick", "middle", page.Px(min(end, float64(d.Width)-half)), bottom+14, label)
+			d.Line("axis", page.Px(end), bottom, page.Px(end), bottom+3)
+			labelEnd = end + half + 6
 		}
 	}
+	d.Text("tick", "middle", (left+right)/2, bottom+30, "bytes that a value takes in memory")
+	d.Text("tick", "", 0, top-8, "of the values")
 	d.Line("axis", left, bottom, right, bottom)
 	return d
 }
 
-// merged returns the buckets combined into wider ones, each named by its largest class, until there
-// are few enough for a picture.
-func merged(sizes []Bucket) []Bucket {
+// even returns the buckets in steps of an even part of a doubling, the empty ones between them
+// included.
+func even(sizes []Bucket) (steps []Bucket) {
 	const most = 36
-	for parts := 4.0; len(sizes) > most && parts >= 0.25; parts /= 2 { // of a doubling; jemalloc has four classes in each
-		var wider []Bucket
-		last := math.Inf(-1)
-		for _, b := range sizes {
-			if in := math.Ceil(math.Log2(float64(max(b.Class, 1))) * parts); in > last {
-				wider, last = append(wider, b), in
-				continue
-			}
-			w := &wider[len(wider)-1]
-			w.Class, w.Before, w.After = b.Class, w.Before+b.Before, w.After+b.After
-		}
-		sizes = wider
+	doubling := 4.0 // steps in one: jemalloc has four classes there
+	at := func(b Bucket) float64 { return math.Ceil(math.Log2(float64(max(b.Class, 1)))*doubling - 1e-9) }
+	for ; doubling > 0.25 && at(sizes[len(sizes)-1])-at(sizes[0]) >= most; doubling /= 2 {
 	}
-	return sizes
+	first := at(sizes[0])
+	for _, b := range sizes {
+		for float64(len(steps)) <= at(b)-first {
+			steps = append(steps, Bucket{Class: int64(math.Round(math.Exp2((first + float64(len(steps))) / doubling)))})
+		}
+		last := &steps[len(steps)-1]
+		last.Before, last.After = last.Before+b.Before, last.After+b.After
+	}
+	return steps
 }
 
 // costsPicture draws all options of a group: what a value takes to pack, and how much smaller it
 // gets.
 func costsPicture(id string, g *Group, budget time.Duration) *page.Drawing {
-	d := &page.Drawing{ID: id, Width: 360, Height: 212, Title: "How much smaller values get, against the time to pack one"}
-	const left, right, top, bottom = 34.0, 352.0, 48.0, 186.0
+	d := &page.Drawing{ID: id, Width: 360, Height: 234, Title: "How much smaller values get, against the time to pack one"}
+	const left, right, top, bottom = 34.0, 352.0, 60.0, 198.0
 	limit := float64(budget) / float64(time.Microsecond)
 	least, most, highest := math.Inf(1), 0.0, 1.0
 	for _, o := range g.Options {
@@ -251,11 +256,13 @@ func costsPicture(id string, g *Group, budget time.Duration) *page.Drawing {
 		d.Line("axis", x, bottom, x, bottom+3)
 		label, anchor := strconv.FormatFloat(math.Pow(10, e), 'f', -1, 64), "middle"
 		if e == to {
-			label, anchor, x = label+" µs", "end", d.Width-1
+			anchor, x = "end", d.Width-1
 		}
 		d.Text("tick", anchor, x, bottom+15, label)
 	}
 	d.Line("axis", left, bottom, right, bottom)
+	d.Text("tick", "middle", (left+right)/2, bottom+30, "µs to pack a value (logarithmic)")
+	d.Text("tick", "", 0, top-28, "times smaller")
 	if limit > 0 {
 		x, label := atX(limit), "budget "+budgetOf(budget)
 		d.Line("budget", x, top-8, x, bottom)

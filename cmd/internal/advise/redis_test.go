@@ -10,7 +10,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +67,17 @@ func fill(t *testing.T, client redis.UniversalClient, n int) {
 	}
 }
 
+// opened is a client for the time of the test.
+func opened(t *testing.T, url string) redis.UniversalClient {
+	t.Helper()
+	client, err := keyspace.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
 func options() Options {
 	return Options{Source: "test", URL: "redis://127.0.0.1:6379", Skip: keyspace.RegistryKeys("bale:dict:"), Sample: 200, MaxBytes: 1 << 30, Budget: time.Second, Seed: 1}
 }
@@ -92,14 +105,11 @@ func TestRedis(t *testing.T) {
 	for name, addr := range servers {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			admin, err := keyspace.Open(ctx, "redis://"+addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer admin.Close()
+			admin := opened(t, "redis://"+addr)
 			fill(t, admin, n)
 			rules := []any{"ACL", "SETUSER", "reader", "on", ">secret", "%R~*", "+@read", "+info", "+ping", "+cluster|slots", "+cluster|shards", "+cluster|nodes", "+readonly"}
 			each := func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, rules...).Err() }
+			var err error
 			if cluster, ok := admin.(*redis.ClusterClient); ok {
 				err = cluster.ForEachShard(ctx, each)
 			} else {
@@ -108,11 +118,7 @@ func TestRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reader, err := keyspace.Open(ctx, "redis://reader:secret@"+addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer reader.Close()
+			reader := opened(t, "redis://reader:secret@"+addr)
 			if err := reader.Set(ctx, "user:1:profile", "x", 0).Err(); !redis.HasErrorPrefix(err, "NOPERM") {
 				t.Fatalf("the reader may write: %v", err)
 			}
@@ -144,7 +150,7 @@ func TestRedis(t *testing.T) {
 					t.Errorf("%+v", o)
 				}
 			}
-			if encodings["msgpack"] != 2 || encodings["cbor"] != 2 || encodings[""] != len(plainSettings)+len(dictSettings) {
+			if encodings["msgpack"] != 2 || encodings["cbor"] != 2 || encodings[""] != len(settings) {
 				t.Errorf("tried: %v", encodings)
 			}
 			carts := groupOf(t, a, "cart:*", Hash)
@@ -215,11 +221,7 @@ func written(t *testing.T, a *Advice) string {
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	s := redisproc.ForTest(t)
-	client, err := keyspace.Open(t.Context(), s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := opened(t, s.URL())
 	fill(t, client, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -246,11 +248,7 @@ func TestInterrupted(t *testing.T) {
 
 func TestEmpty(t *testing.T) {
 	s := redisproc.ForTest(t)
-	client, err := keyspace.Open(t.Context(), s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := opened(t, s.URL())
 	a, err := Redis(t.Context(), client, options())
 	if err != nil || len(a.Groups) != 0 || a.Total.Saving.Estimate != 0 || len(a.Next) != 0 {
 		t.Errorf("%+v, %v", a, err)
@@ -262,11 +260,7 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := redisproc.ForTest(t)
 	ctx := t.Context()
-	client, err := keyspace.Open(ctx, s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := opened(t, s.URL())
 	fill(t, client, 600)
 	o := options()
 	o.MaxBytes = 20_000
@@ -298,11 +292,7 @@ func TestLimits(t *testing.T) {
 	if err := client.Do(ctx, "ACL", "SETUSER", "blind", "on", ">secret", "%R~*", "+@read", "+info", "+ping", "-memory").Err(); err != nil {
 		t.Fatal(err)
 	}
-	blind, err := keyspace.Open(ctx, strings.Replace(s.URL(), "redis://", "redis://blind:secret@", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer blind.Close()
+	blind := opened(t, strings.Replace(s.URL(), "redis://", "redis://blind:secret@", 1))
 	if a, err = Redis(ctx, blind, options()); err != nil {
 		t.Fatal(err)
 	}
@@ -338,8 +328,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// load stores keys by one pipeline.
-func load(t *testing.T, client redis.UniversalClient, add func(p redis.Pipeliner)) {
+// store stores keys by one pipeline.
+func store(t *testing.T, client redis.UniversalClient, add func(p redis.Pipeliner)) {
 	t.Helper()
 	if _, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		add(p)
@@ -496,22 +486,14 @@ func TestOddKeySpaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := redisproc.ForTest(t)
-			client, err := keyspace.Open(ctx, s.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
-			load(t, client, func(p redis.Pipeliner) { c.fill(p, rand.New(rand.NewPCG(1, 2))) })
+			client := opened(t, s.URL())
+			store(t, client, func(p redis.Pipeliner) { c.fill(p, rand.New(rand.NewPCG(1, 2))) })
 			o := options()
 			if c.set != nil {
 				c.set(&o)
 			}
 			if o.URL == "part" {
-				part, err := keyspace.Open(ctx, strings.Replace(s.URL(), "redis://", "redis://part:secret@", 1))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer part.Close()
+				part := opened(t, strings.Replace(s.URL(), "redis://", "redis://part:secret@", 1))
 				client = part
 			}
 			a, err := Redis(ctx, client, o)
@@ -523,17 +505,62 @@ func TestOddKeySpaces(t *testing.T) {
 	}
 }
 
+// TestTogether: groups of one family are one where a common dictionary serves as well, and stay apart
+// where they were asked for, and where their pattern catches others.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const n = 300
+	store(t, client, func(p redis.Pipeliner) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i := range n {
+			for _, language := range []string{"de", "en", "fr"} {
+				p.Set(ctx, fmt.Sprintf("frag:product:%d:%s", i, language), fmt.Sprintf(`<p lang="%s">%s</p>`, language, profile(rng, i)), 0)
+				p.Set(ctx, fmt.Sprintf("asked:%d:%s", i, language), profile(rng, i), 0)
+				p.Set(ctx, fmt.Sprintf("caught:%d:%s", i, language), profile(rng, i), 0)
+			}
+			p.Set(ctx, fmt.Sprintf("caught:%d:count", i), i, 0)
+		}
+	})
+	o := options()
+	o.Groups = []string{"asked:*:de", "asked:*:en", "asked:*:fr"}
+	a, err := Redis(ctx, client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := groupOf(t, a, "frag:product:*:*", String)
+	if g.Keys != 3*n || g.Chosen < 0 || g.Together == nil || len(g.Together.Groups) != 3 || g.Saving.Estimate < g.Together.Apart-sameWorth*float64(g.Now) {
+		t.Errorf("%+v, %+v", g, g.Together)
+	}
+	i := slices.IndexFunc(a.Warnings, func(w string) bool { return strings.HasPrefix(w, "frag:product:*:* is one group of ") })
+	for _, language := range []string{"de", "en", "fr"} {
+		if i < 0 || !strings.Contains(a.Warnings[i], "frag:product:*:"+language) {
+			t.Errorf("no word of %s: %q", language, a.Warnings)
+		}
+	}
+	for _, name := range []string{"asked:*:de", "caught:*:en"} {
+		if g := groupOf(t, a, name, String); g.Keys != n || g.Together != nil || g.Chosen < 0 {
+			t.Errorf("%+v", g)
+		}
+	}
+	saved := 0.0
+	for _, g := range a.Groups {
+		saved += g.Saving.Estimate
+	}
+	if math.Abs(saved-a.Total.Saving.Estimate) > 1 {
+		t.Errorf("%v saved by groups, %v in all", saved, a.Total.Saving.Estimate)
+	}
+}
+
 // TestReadsAreThoseOfOthers: what this command reads itself is no reason to expect savings.
 func TestReadsAreThoseOfOthers(t *testing.T) {
 	t.Parallel()
 	s := redisproc.ForTest(t)
 	ctx := t.Context()
-	client, err := keyspace.Open(ctx, s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	load(t, client, func(p redis.Pipeliner) {
+	client := opened(t, s.URL())
+	store(t, client, func(p redis.Pipeliner) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for i := range 500 {
 			p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
@@ -548,6 +575,59 @@ func TestReadsAreThoseOfOthers(t *testing.T) {
 		if a.Server.Reads != 0 {
 			t.Errorf("%v reads a second, and there were none", a.Server.Reads)
 		}
+	}
+}
+
+// TestCommandsAreThoseOfPrograms: advise takes no command of bale's tools for one of a program, and
+// counts those of programs while it runs.
+func TestCommandsAreThoseOfPrograms(t *testing.T) {
+	t.Parallel()
+	for name, addr := range map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			other := opened(t, "redis://"+addr)
+			fill(t, other, 300)
+			program := func(o *Options) (*Advice, error) {
+				client := opened(t, "redis://"+addr)
+				return Redis(ctx, client, *o)
+			}
+			o := options()
+			for range 3 {
+				a, err := program(&o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s := a.Server; len(s.InPlace)+len(s.Watched) > 0 || !(s.WatchedSeconds > 0) {
+					t.Errorf("since the start %v, in %v s %v: all of them are its own", s.InPlace, s.WatchedSeconds, s.Watched)
+				}
+			}
+			var once sync.Once
+			o.Progress = func(int, int, string) {
+				once.Do(func() {
+					for i := range 40 {
+						other.StrLen(ctx, fmt.Sprintf("user:%d:profile", i))
+						other.GetRange(ctx, fmt.Sprintf("user:%d:profile", i), 0, 3)
+					}
+					other.Append(ctx, "log", "x")
+				})
+			}
+			for _, run := range []string{"with a program beside it", "after that"} {
+				a, err := program(&o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, wantStart := map[string]int64{"strlen": 40, "getrange": 40}, map[string]int64(nil)
+				if run == "after that" {
+					want, wantStart = nil, map[string]int64{"append": 1}
+				}
+				if diff := cmp.Diff(want, a.Server.Watched) + cmp.Diff(wantStart, a.Server.InPlace); diff != "" {
+					t.Errorf("%s: %s", run, diff)
+				}
+				if warned := strings.Contains(strings.Join(a.Warnings, "\n"), "Programs have called"); !warned {
+					t.Errorf("%s: the warnings are %q", run, a.Warnings)
+				}
+			}
+		})
 	}
 }
 
@@ -579,11 +659,7 @@ func TestGoneMeanwhile(t *testing.T) {
 
 func TestPatternsAreChecked(t *testing.T) {
 	s := redisproc.ForTest(t)
-	client, err := keyspace.Open(t.Context(), s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := opened(t, s.URL())
 	for _, p := range []string{"a\\", "a[", ""} {
 		o := options()
 		o.Match = []string{"b*", p}

@@ -77,12 +77,6 @@ const (
 	modelOffBy   = 0.03 // from which on the answer warns
 )
 
-// Progress counts these parts; the scan comes first.
-const (
-	progressAll  = 1000
-	progressScan = 500
-)
-
 // gone is PTTL's answer for a missing key.
 const gone = -2 * time.Nanosecond
 
@@ -91,7 +85,7 @@ const gone = -2 * time.Nanosecond
 // error beside the answer.
 func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advice, error) {
 	begin := time.Now()
-	a := &Advice{Source: o.Source, Time: begin, Server: &Server{}, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
+	a := &Advice{matched: len(o.Match) > 0, Source: o.Source, Time: begin, Server: &Server{}, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
 	if err := a.Server.read(ctx, client); err != nil { // before any other command, which it would count
 		return nil, err
 	}
@@ -103,11 +97,21 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 		return nil, err
 	}
 	defer topology.Close()
+	watched := func(context.Context) {}
+	if !o.Private {
+		if watched, err = a.Server.watch(ctx, client, topology); err != nil {
+			return nil, err
+		}
+	}
 	s := &scanner{options: &o, limits: newLimits(o.Sample, allEntries, allBytes), start: time.Now(), pacer: keyspace.Pacer{Pace: o.Pace}}
 	a.Server.Cluster = topology.Cluster
-	s.memory.Server = redismem.Of(a.Server.info)
-	s.memory.Cluster = topology.Cluster
-	s.memory.Unshared = a.Server.MaxMemory > 0 && (strings.Contains(a.Server.Policy, "lru") || strings.Contains(a.Server.Policy, "lfu"))
+	s.models = redismem.Candidates(a.Server.info)
+	for i := range s.models {
+		s.models[i].Cluster = topology.Cluster
+		s.models[i].Unshared = a.Server.MaxMemory > 0 && (strings.Contains(a.Server.Policy, "lru") || strings.Contains(a.Server.Policy, "lfu"))
+	}
+	s.memory.unmeasured = s.models[0].Layout != s.models[len(s.models)-1].Layout
+	s.use(s.models[0])
 	for _, p := range o.Match {
 		if err := keygroup.CheckPattern(p); err != nil {
 			return nil, err
@@ -147,14 +151,19 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	case err != nil:
 		a.Scan.Interrupted, a.Scan.Reason = true, "the server did not answer any more"
 	}
+	watched(ctx)
 	if s.scan.BytesRead >= o.MaxBytes {
-		a.warn("After %d bytes of values no more were read (--max-bytes): what came later is in the counts, and not in the samples.", s.scan.BytesRead)
+		a.warn("After %s of values no more were read (--max-bytes): what came later is in the counts, and not in the samples.", printable.Size(s.scan.BytesRead))
 	}
 	if s.failed > 0 {
-		a.warn("The server did not tell of %d of the keys that were looked at (%s): those that this user may not read, or that a cluster was moving.", s.failed, s.failure)
+		why := "the cluster was moving them"
+		if s.failure == "NOPERM" {
+			why = "this user may not read them"
+		}
+		a.warn("The server did not tell of %d of the keys that were looked at: %s (%s).", s.failed, why, s.failure)
 	}
 	if s.long > 0 {
-		a.warn("Keys with names of more than %d bytes were counted, and not looked at: %d.", maxName, s.long)
+		a.warn("Keys with names of more than %s were counted, and not looked at: %d.", printable.Size(maxName), s.long)
 	}
 	if s.limits.values < o.Sample {
 		a.warn("There are so many groups, or so large values, that of each group at most %d values were kept (--sample %d).", s.limits.values, o.Sample)
@@ -276,46 +285,57 @@ func (s *scanner) groups(a *Advice) ([]*found, map[*tally]string) {
 	return all, names
 }
 
+// attempt is a group with what was tried on it.
+type attempt struct {
+	*found
+	group   Group
+	sample  *groupSample
+	how     effort
+	tried   bool
+	chosen  *trial    // nil for none
+	network []float64 // bytes that it saves for a key, for each draw
+}
+
+func newAttempt(m *memory, f *found, o *Options) *attempt {
+	t := &attempt{found: f, sample: newGroupSample(m, f.entries, f.keys)}
+	t.group = describe(f, t.sample, o)
+	t.group.file, t.group.Chosen = f.file, -1
+	return t
+}
+
 // answer tries all groups, the largest first.
 func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Options) error {
 	total := int64(0)
-	described := make([]Group, len(groups))
-	samples := make([]*groupSample, len(groups))
-	order := make([]int, len(groups))
-	for i, f := range groups {
-		samples[i] = newGroupSample(m, f.entries, f.keys)
-		described[i] = describe(f, samples[i], o)
-		order[i] = i
-		described[i].file = f.file
+	var all []*attempt
+	for _, f := range groups {
+		t := newAttempt(m, f, o)
 		if reachable(f.kind) {
-			total += described[i].Now
+			total += t.group.Now
 		} else {
-			a.Total.OutReach += described[i].Now
+			a.Total.OutReach += t.group.Now
 		}
-		a.Total.Now += described[i].Now
-		a.Scan.Values += samples[i].items
+		a.Total.Now += t.group.Now
+		a.Scan.Values += t.sample.items
+		all = append(all, t)
 	}
 	a.Total.Now += a.Total.Tables
-	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(described[y].Now, described[x].Now) })
-	var saved, network []float64
+	slices.SortStableFunc(all, func(x, y *attempt) int { return cmp.Compare(y.group.Now, x.group.Now) })
 	var err error
 	nth, untried := 0, 0
-	for done, i := range order {
-		g, s := &described[i], samples[i]
-		g.Chosen = -1
+	for done, t := range all {
+		g, s := &t.group, t.sample
 		if o.Progress != nil {
-			o.Progress(progressScan+(progressAll-progressScan)*done/len(order), progressAll, fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
+			o.Progress(done, len(all), fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
 		}
-		how := quick
 		if reachable(g.Type) {
 			switch nth++; {
 			case float64(g.Now) < triedPart*float64(total):
 			case nth <= thoroughGroups:
-				how = thorough
+				t.how = thorough
 			case nth <= someGroups:
-				how = some
+				t.how = some
 			default:
-				how = little
+				t.how = little
 			}
 		}
 		switch {
@@ -324,47 +344,39 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		case err != nil:
 			g.Why = "not tried: interrupted"
 		case s.items == 0:
-			g.Why = "too large to be packed, or to be read"
-			if g.Size.Max <= packedMax {
+			switch {
+			case g.Size.Max <= packedMax:
 				g.Why = "no value of it was read"
+			case g.Type == Hash:
+				g.Why = "its fields are too large to be read"
+			default:
+				g.Why = "too large to be packed"
 			}
 		case len(s.kept) == s.items:
-			g.Why = "already packed by bale, or of a kind that the server works on: " + g.Formats[0].Name
+			if g.Why = "already packed by bale"; g.Formats[0].Name != content.Bale.String() {
+				g.Why = "of a kind that the server works on: " + g.Formats[0].Name
+			}
 		default:
-			var t *tried
-			e := newEstimator(s, g.Keys, o.Seed)
-			if t, err = tryAll(ctx, s, how, g.Formats); err != nil {
+			if err = t.try(ctx, o); err != nil && !t.tried {
 				g.Why = "not tried: interrupted"
 				if ctx.Err() == nil {
 					return fmt.Errorf("a group of %d keys: %w", g.Keys, err)
 				}
 				continue
 			}
-			save, net := evaluate(g, t, e, o.Budget)
-			if g.Chosen >= 0 && how == thorough {
-				if err = t.refine(ctx, t.trials[g.Chosen]); err == nil {
-					save, net = evaluate(g, t, e, o.Budget)
-				}
+			if a.Slowness == 0 || s.slowness < a.Slowness { // the other times it was busy
+				a.Slowness = s.slowness
 			}
-			if how == quick {
+			if t.how == quick {
 				untried++
 			}
-			if how > quick && s.items < minTraining && g.Keys > int64(2*o.Sample) {
+			if t.how > quick && s.items < minTraining && g.Keys > int64(2*o.Sample) {
 				a.warn("%s: of %d values no dictionary can be made: --sample is too small.", shownName(g, o), s.items)
 			}
-			if save != nil {
-				saved = sum(saved, save, 1)
-				reads := a.reads() * float64(g.Keys) / float64(max(1, a.keys()))
-				network = sum(network, net, reads)
-				a.Total.CPU += reads * g.Options[g.Chosen].Unpack.Mean / 1e6
-				g.Month = g.Saving.times(o.Price / gibibyte)
-			}
-			var chosen *trial
-			if g.Chosen >= 0 {
-				chosen = t.trials[g.Chosen]
-			}
-			g.Sizes = distribution(m, s, chosen)
 		}
+	}
+	if err == nil {
+		all, err = a.together(ctx, all, m, o)
 	}
 	if err != nil && !a.Scan.Interrupted {
 		a.Scan.Interrupted, a.Scan.Reason = true, "interrupted while groups were tried"
@@ -372,12 +384,61 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	if untried > 0 {
 		a.warn("%s of less than %.1f%% of the memory each: no dictionaries were tried on those.", page.Plural(untried, "group"), 100*triedPart)
 	}
+	var saved, network []float64
+	for _, t := range all {
+		g := &t.group
+		if t.chosen != nil {
+			saved = sum(saved, t.chosen.saved, 1)
+			reads := a.reads() * float64(g.Keys) / float64(max(1, a.keys()))
+			network = sum(network, t.network, reads)
+			a.Total.CPU += reads * t.chosen.Unpack.Mean / 1e6
+			g.Month = g.Saving.times(o.Price / gibibyte)
+		}
+		if t.tried {
+			g.Sizes = distribution(m, t.sample, t.chosen)
+		}
+		a.Groups = append(a.Groups, *g)
+	}
 	a.Total.Saving, a.Total.Network = interval(saved), interval(network)
 	a.Total.Month = a.Total.Saving.times(o.Price / gibibyte)
-	slices.SortStableFunc(described, func(x, y Group) int {
+	slices.SortStableFunc(a.Groups, func(x, y Group) int {
 		return cmp.Or(cmp.Compare(y.Saving.Estimate, x.Saving.Estimate), cmp.Compare(y.Now, x.Now))
 	})
-	a.Groups = described
+	return err
+}
+
+// try tries the settings on a group, and chooses one. If not even tried is set there is no answer.
+func (t *attempt) try(ctx context.Context, o *Options) error {
+	trials, err := tryAll(ctx, t.sample, t.how, t.group.Formats)
+	if err != nil {
+		return err
+	}
+	e := newEstimator(t.sample, t.keys, o.Seed)
+	t.tried = true
+	for {
+		t.chosen = choose(&t.group, trials, e, o.Budget)
+		if t.chosen == nil || t.chosen.built.dictionary == nil {
+			break
+		}
+		pays := false
+		if pays, err = t.sample.pays(ctx, t.chosen); pays || err != nil {
+			break
+		}
+		trials = slices.DeleteFunc(trials, func(other *trial) bool { return other == t.chosen })
+	}
+	if t.chosen != nil && t.chosen.built.dictionary != nil && err == nil {
+		first := t.chosen.Saving.Estimate
+		err = t.sample.refine(ctx, t.chosen, t.how)
+		// Programs will have yet another dictionary, of more values. As a deviation of what it saves
+		// stands what twice the values to train on have changed.
+		again := e.saving(t.chosen)[0]
+		t.chosen.apart = max(math.Abs(again-first), dictionaryApart*again)
+		e.evaluate(&t.group, t.chosen)
+	}
+	if t.chosen != nil {
+		t.network = e.network(t.chosen)
+	}
+	t.group.list(trials, t.chosen)
 	return err
 }
 
@@ -449,6 +510,7 @@ func describe(f *found, s *groupSample, o *Options) Group {
 	n := float64(len(f.entries))
 	g.KeyBytes, g.TTL.Part = names/n, expiring/n
 	g.Now = int64(now / n * float64(f.keys))
+	g.Packed = s.packed.scaled(f.keys, float64(g.Now), s.pieces)
 	if len(lives) > 0 {
 		slices.Sort(lives)
 		g.TTL.P50, g.TTL.P90 = quantile(lives, 0.5), quantile(lives, 0.9)
@@ -465,7 +527,7 @@ func describe(f *found, s *groupSample, o *Options) Group {
 			}
 			if len(values) < formatItems {
 				values = append(values, it.head)
-				if s.trained[i] {
+				if s.uses[i] != toEstimate {
 					train = append(train, it.head)
 				} else {
 					heldOut = append(heldOut, it.head)
@@ -508,7 +570,7 @@ func excerpt(it item) string {
 	}
 	text := printable.Line(string(v))
 	if it.size > shownSample {
-		text += fmt.Sprintf(" ... %d bytes", it.size)
+		text += fmt.Sprintf(" ... %s", printable.Size(it.size))
 	}
 	return text
 }
@@ -562,8 +624,8 @@ func (a *Advice) model(s *scanner) {
 	if m.Keys == 0 {
 		return
 	}
-	a.Model = m
-	if off := float64(m.Modelled)/float64(m.Measured) - 1; math.Abs(off) > modelOffBy {
+	a.Model, m.Scaled = m, s.memory.unmeasured
+	if off := float64(m.Modelled)/float64(m.Measured) - 1; math.Abs(off) > modelOffBy && !m.Scaled {
 		a.warn("The model of the server's memory is %+.1f%% off what MEMORY USAGE says of %d keys: take the figures for so much less sure.", 100*off, m.Keys)
 	}
 }

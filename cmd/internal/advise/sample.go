@@ -24,6 +24,7 @@ type entry struct {
 	items    []item        // what could be packed; nil where it was not read or is let go
 	sampled  bool          // it is one of those whose values are tried, where there are any
 	rough    bool          // now is MEMORY USAGE
+	scale    float64       // of now, to MEMORY USAGE of a group, 0 for 1
 	node     *redis.Client // that has it
 }
 

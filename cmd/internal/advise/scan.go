@@ -13,6 +13,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/redismem"
 )
 
 const (
@@ -47,13 +48,13 @@ type scanner struct {
 	pattern string // for SCAN
 	scan    Scan
 	memory  memory
-	usage   memory // the same, counted as MEMORY USAGE does
-	scanned int64  // keys that the server went over
-	noUsage bool   // the server gives no MEMORY USAGE
-	fitted  bool   // the model's allocator is the server's
-	failed  int64  // keys that the server did not tell of
-	failure string // why, of the first one
-	long    int64  // keys whose names are longer than maxName
+	usage   memory            // the same, counted as MEMORY USAGE does
+	scanned int64             // keys that the server went over
+	noUsage bool              // the server gives no MEMORY USAGE
+	models  []redismem.Server // those that the server may have, until one was fitted
+	failed  int64             // keys that the server did not tell of
+	failure string            // why, of the first one
+	long    int64             // keys whose names are longer than maxName
 	start   time.Time
 	largest []Key
 
@@ -84,7 +85,7 @@ func (s *scanner) node(ctx context.Context, node *redis.Client) (err error) {
 			return err
 		}
 		if s.options.Progress != nil {
-			s.options.Progress(int(progressScan*min(s.scanned, s.scan.Keys)/max(s.scan.Keys, 1)), progressAll, fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
+			s.options.Progress(int(min(s.scanned, s.scan.Keys)), int(s.scan.Keys), fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
 		}
 		if cursor = next; cursor == 0 {
 			return nil
@@ -171,9 +172,12 @@ func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) e
 		if err != nil {
 			return err
 		}
-		s.fit(looks[:n])
 		for _, l := range looks[:n] {
 			s.take(l)
+		}
+		s.fit(looks[:n])
+		for _, l := range looks[:n] {
+			s.keepLargest(l.entry)
 		}
 		clear(looks[:n]) // the replies are large perhaps
 		if looks = looks[n:]; len(looks) == 0 {
@@ -219,37 +223,42 @@ func (s *scanner) pipelined(ctx context.Context, node *redis.Client, looks []*lo
 	return err
 }
 
-// fit finds out which of the two allocators the server has, by the first strings whose memory it
-// tells.
+// fit chooses the model that the server has, by the MEMORY USAGE of the first keys that tell.
 func (s *scanner) fit(looks []*look) {
-	if s.fitted {
-		return
-	}
-	s.usage = memory{Server: s.memory.Server}
-	s.usage.MemoryUsage = true
-	if s.memory.Libc { // which has no such classes
-		s.fitted = true
-		return
-	}
-	other := s.usage
-	other.FineClasses = !other.FineClasses
-	var off [2]int64
+	var entries []*entry
 	for _, l := range looks {
-		if l.entry.kind != String || l.usage == nil || l.usage.Err() != nil || l.size.Err() != nil || l.start.Err() != nil {
-			continue
-		}
-		start := []byte(l.start.Val())
-		for i, m := range []*memory{&s.usage, &other} {
-			want := m.string(l.entry, start, max(l.size.Val(), int64(len(start))))
-			off[i] += max(want-l.usage.Val(), l.usage.Val()-want)
+		whole := l.entry.kind == String || int64(len(l.entry.items)) == l.entry.size
+		if l.entry.modelled > 0 && l.entry.usage > 0 && l.entry.items != nil && whole {
+			entries = append(entries, l.entry)
 		}
 	}
-	if off[0] != off[1] {
-		s.fitted = true
-		if off[1] < off[0] {
-			s.memory.FineClasses, s.usage.FineClasses = other.FineClasses, other.FineClasses
+	off := make([]int64, len(s.models))
+	best := 0
+	for i, m := range s.models {
+		usage := memory{Server: m}
+		usage.MemoryUsage = true
+		for _, e := range entries {
+			want := usage.entry(e)
+			off[i] += max(want-e.usage, e.usage-want)
+		}
+		if off[i] < off[best] {
+			best = i
 		}
 	}
+	if len(off) == 0 || slices.Max(off) == off[best] {
+		return
+	}
+	s.use(s.models[best])
+	s.models = nil
+	for _, e := range entries {
+		e.now, e.modelled = s.memory.entry(e), s.usage.entry(e)
+	}
+}
+
+// use takes a model of the server.
+func (s *scanner) use(m redismem.Server) {
+	s.memory.Server, s.usage.Server = m, m
+	s.usage.MemoryUsage = true
 }
 
 func (s *scanner) askKind(ctx context.Context, p redis.Pipeliner, l *look) {
@@ -374,7 +383,6 @@ func (s *scanner) take(l *look) {
 		return
 	}
 	s.scan.LookedAt++
-	s.keepLargest(e)
 	if t, ok := s.finder.Find(e.name); ok { // its group may be another one than before
 		t.add(e)
 	}
@@ -445,8 +453,7 @@ func (s *scanner) modelHash(e *entry) bool {
 		return e.usage > 0
 	}
 	e.size = max(e.size, int64(len(e.items)))
-	e.now = s.memory.key(e) + s.memory.hash(e, nil)
-	e.modelled = s.usage.key(e) + s.usage.hash(e, nil)
+	e.now, e.modelled = s.memory.entry(e), s.usage.entry(e)
 	return true
 }
 
@@ -538,7 +545,7 @@ func (s *scanner) readMore(ctx context.Context, e *entry, wanted int) error {
 // keepLargest keeps the keys that take most memory.
 func (s *scanner) keepLargest(e *entry) {
 	i, _ := slices.BinarySearchFunc(s.largest, e.now, func(k Key, n int64) int { return cmp.Compare(n, k.Bytes) })
-	if i == topKeys || slices.ContainsFunc(s.largest, func(k Key) bool { return k.Name == e.name }) {
+	if e.now == 0 || i == topKeys || slices.ContainsFunc(s.largest, func(k Key) bool { return k.Name == e.name }) {
 		return
 	}
 	s.largest = slices.Insert(s.largest, i, Key{Name: e.name, Type: e.kind, Bytes: e.now})

@@ -3,9 +3,11 @@ package advise
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,6 +19,74 @@ import (
 var inPlace = map[string]bool{
 	"append": true, "setrange": true, "getrange": true, "substr": true, "strlen": true, "lcs": true, "setbit": true, "getbit": true, "bitcount": true,
 	"bitpos": true, "bitop": true, "bitfield": true, "bitfield_ro": true, "hstrlen": true, "eval": true, "evalsha": true, "eval_ro": true, "evalsha_ro": true, "fcall": true, "fcall_ro": true,
+}
+
+// ambiguous are those of inPlace that bale's own tools call, too: only calls while advise runs, less
+// its own, show what programs do.
+var ambiguous = []string{"getrange", "strlen", "hstrlen", "eval", "evalsha"}
+
+// ownCalls counts the commands that advise sends.
+type ownCalls struct {
+	mu sync.Mutex
+	of map[string]int64
+}
+
+func (o *ownCalls) add(commands ...redis.Cmder) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range commands {
+		o.of[c.Name()]++
+	}
+}
+
+func (o *ownCalls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (o *ownCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		o.add(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (o *ownCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		o.add(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+// watch returns a function that sets Watched to what programs have called since.
+func (s *Server) watch(ctx context.Context, client redis.UniversalClient, t *keyspace.Topology) (end func(context.Context), err error) {
+	before, err := keyspace.CommandCalls(ctx, client)
+	if err != nil {
+		if keyspace.IsForbidden(err) {
+			err = nil
+		}
+		return func(context.Context) {}, err
+	}
+	own, began := &ownCalls{of: map[string]int64{}}, time.Now()
+	for _, n := range t.Nodes {
+		if !n.Replica { // the calls are those of masters
+			n.Client.AddHook(own)
+		}
+	}
+	return func(ctx context.Context) {
+		after, err := keyspace.CommandCalls(ctx, client)
+		if err != nil { // it answered before: that is worth no failure
+			return
+		}
+		s.WatchedSeconds = time.Since(began).Seconds()
+		own.mu.Lock()
+		defer own.mu.Unlock()
+		for _, name := range ambiguous {
+			if n := after[name] - before[name] - own.of[name]; n > 0 {
+				if s.Watched == nil {
+					s.Watched = map[string]int64{}
+				}
+				s.Watched[name] = n
+			}
+		}
+	}, nil
 }
 
 // read asks all masters.
@@ -104,7 +174,7 @@ func (s *Server) set(name, value string, of *info) {
 	if looking[command] {
 		of.own += calls
 	}
-	if inPlace[command] {
+	if inPlace[command] && !slices.Contains(ambiguous, command) {
 		if s.InPlace == nil {
 			s.InPlace = map[string]int64{}
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/rdb"
 	"github.com/balekv/bale/cmd/internal/values"
@@ -18,7 +17,7 @@ import (
 // Source names the values: one of Redis, RDB and Files.
 type Source struct {
 	Redis    string // URL of a server, or of a node of a cluster
-	Password string // if the URL has none
+	Login    keyspace.Login
 	Registry string // URL of the dictionaries' registry; empty if it is in the same Redis
 
 	RDB      string // file, which a private server loads
@@ -47,18 +46,18 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 		if s.Yield != nil {
 			s.Yield()
 		}
-		a, err = server(ctx, keyspace.WithPassword(s.Redis, s.Password), o)
+		a, err = server(ctx, s.Redis, s.Login, o)
 	}
 	if a != nil {
-		a.Engine, a.Lacking, a.Go, a.CPU, a.Cores = engine.Name, engine.Lacking, runtime.Version(), o.CPU, runtime.NumCPU()
+		a.Go, a.CPU, a.Cores = runtime.Version(), o.CPU, runtime.NumCPU()
 	}
 	return a, err
 }
 
 // server reads a server.
-func server(ctx context.Context, url string, o Options) (*Advice, error) {
+func server(ctx context.Context, url string, login keyspace.Login, o Options) (*Advice, error) {
 	defer keyspace.Frugal()()
-	client, err := keyspace.Open(ctx, url)
+	client, err := login.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +87,7 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 	}
 	o.Source, o.Private, o.Pace = s.RDB, true, keyspace.Pace{}
 	a, err := server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number),
-		o)
+		keyspace.Login{}, o)
 	if a == nil {
 		return nil, err
 	}

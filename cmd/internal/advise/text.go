@@ -10,7 +10,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
@@ -21,12 +20,9 @@ const (
 )
 
 // WriteText writes the answer as tables; all adds everything that was tried on each group.
-func (a *Advice) WriteText(w io.Writer, all bool) {
+func (a *Advice) WriteText(w page.Sheet, all bool) {
 	printable.Fprintf(w, "%s\n", a.Source)
-	page.NewSheet(w, 0).Hanging("  ", adviceSource(a))
-	if a.Lacking != "" {
-		page.NewSheet(w, 0).Wrapped(a.Lacking)
-	}
+	w.Hanging("  ", adviceSource(a))
 	var worth, left []*Group
 	for i := range a.Groups {
 		if g := &a.Groups[i]; g.Chosen >= 0 {
@@ -36,13 +32,15 @@ func (a *Advice) WriteText(w io.Writer, all bool) {
 		}
 	}
 	if len(worth) > 0 {
-		printable.Fprintf(w, "\nwhat compression saves, in the bytes that Redis allocates; processor time is µs for a value, and so\nseconds for a million:\n")
+		printable.Fprintf(w, "\n")
+		w.Hanging("", "what compression saves, in the bytes that Redis allocates; processor time is µs for a value, and so seconds for a million:")
 		adviceTable(w, worth)
 	}
 	if len(left) > 0 {
 		printable.Fprintf(w, "\nwhat to leave as it is:\n")
 		leftTable(w, left)
 	}
+	a.packedTable(w)
 	if all {
 		for _, g := range worth {
 			adviceOptions(w, g)
@@ -53,22 +51,23 @@ func (a *Advice) WriteText(w io.Writer, all bool) {
 	}
 	for i := range a.Groups {
 		if g := &a.Groups[i]; len(g.Samples) > 0 {
-			printable.Fprintf(w, "\n%s, some of its values:\n", page.Name(g.Name, page.Width))
+			printable.Fprintf(w, "\n")
+			w.Wrapped(page.Name(g.Name, page.Width) + ", some of its values:")
 			for _, v := range g.Samples {
-				page.NewSheet(w, 0).Wrapped(v)
+				w.Wrapped(v)
 			}
 		}
 	}
 	printable.Fprintf(w, "\n")
-	page.NewSheet(w, 0).Wrapped(adviceTotal(a))
+	w.Wrapped(adviceTotal(a))
 	for _, warning := range a.Warnings {
-		page.NewSheet(w, 0).Hanging("  ", "NOTE: "+warning)
+		w.Hanging("  ", "NOTE: "+warning)
 	}
 	for i, step := range a.Next {
 		printable.Fprintf(w, "\n")
-		page.NewSheet(w, 0).Hanging("   ", fmt.Sprintf("%d. %s", i+1, step.What))
+		w.Hanging("   ", fmt.Sprintf("%d. %s", i+1, step.What))
 		for line := range strings.Lines(step.Code) {
-			printable.Fprintf(w, "   %s\n", strings.TrimRight(line, "\n"))
+			io.WriteString(w, "   "+printable.Lines(strings.TrimRight(line, "\n"))+"\n")
 		}
 	}
 }
@@ -89,32 +88,34 @@ func adviceSource(a *Advice) string {
 		}
 		b.WriteString("; ")
 	}
-	fmt.Fprintf(&b, "%s seen, %s of them looked at, %s of values tried, %s in all, %s. Zstd by %s, %s, %s, %s.", page.PluralOf(a.Scan.Seen, "key"), page.Thousands(a.Scan.LookedAt),
-		page.Thousands(int64(a.Scan.Values)), page.Amount(float64(a.Scan.BytesRead)), page.Span(a.Seconds), a.Engine, a.Go, page.Plural(a.Cores, "core"), a.CPU)
+	fmt.Fprintf(&b, "%s seen, %s of them looked at, %s of values tried, %s in all, %s. %s, %s, %s.", page.PluralOf(a.Scan.Seen, "key"), page.Thousands(a.Scan.LookedAt),
+		page.Thousands(int64(a.Scan.Values)), page.Amount(float64(a.Scan.BytesRead)), page.Span(a.Seconds), a.Go, page.Plural(a.Cores, "core"), a.CPU)
+	if a.Slowness > 0 {
+		fmt.Fprintf(&b, " Processor time is that of a reference processor; this one takes %.2f times as long.", a.Slowness)
+	}
 	if m := a.Model; m != nil {
-		fmt.Fprintf(&b, " The model of the server's memory is %+.1f%% off MEMORY USAGE for %s.", 100*(float64(m.Modelled)/float64(m.Measured)-1), page.Plural(m.Keys, "key"))
+		b.WriteString(" " + m.sentence())
 	}
 	return b.String()
 }
 
-func adviceTable(w io.Writer, groups []*Group) {
-	t := page.NewTable(w, 2, 3, "group", "values", "with", "keys", "now", "then", "saves", "pack", "unpack")
+func adviceTable(w page.Sheet, groups []*Group) {
+	t := w.Table(3, "group", "values", "with", "keys", "now", "then", "saves", "pack", "unpack")
+	t.Drop = []string{"unpack", "pack", "values", "keys", "now"}
 	for _, g := range groups {
 		o := g.Options[g.Chosen]
-		t.AppendRow(table.Row{
-			page.Name(g.Name, shownAdvice), text.Snip(contents(g), shownContents, "…"), settingOf(&o), page.Thousands(g.Keys), page.Amount(float64(g.Now)), page.Amount(float64(o.Bytes)),
-			percents(g.Saving, g.Now), page.Microseconds(o.Pack.Mean), page.Microseconds(o.Unpack.Mean),
-		})
+		t.Row(page.Name(g.Name, shownAdvice), text.Snip(contents(g), shownContents, "…"), settingOf(&o), page.Thousands(g.Keys), page.Amount(float64(g.Now)), page.Amount(float64(o.Bytes)),
+			percents(g.Saving, g.Now), page.Microseconds(o.Pack.Mean), page.Microseconds(o.Unpack.Mean))
 	}
 	t.Render()
 }
 
-func leftTable(w io.Writer, groups []*Group) {
-	t := page.NewTable(w, 2, 2, "group", "values", "keys", "now")
+func leftTable(w page.Sheet, groups []*Group) {
+	t := w.Table(2, "group", "values", "keys", "now")
 	why := map[string][]string{}
 	var reasons []string
 	for _, g := range groups {
-		t.AppendRow(table.Row{page.Name(g.Name, shownAdvice), contents(g), page.Thousands(g.Keys), page.Amount(float64(g.Now))})
+		t.Row(page.Name(g.Name, shownAdvice), contents(g), page.Thousands(g.Keys), page.Amount(float64(g.Now)))
 		if why[g.Why] == nil {
 			reasons = append(reasons, g.Why)
 		}
@@ -122,17 +123,19 @@ func leftTable(w io.Writer, groups []*Group) {
 	}
 	t.Render()
 	for _, r := range reasons {
-		page.NewSheet(w, 0).Hanging("  ", strings.Join(why[r], ", ")+": "+r)
+		w.Hanging("  ", strings.Join(why[r], ", ")+": "+r)
 	}
 }
 
 // adviceOptions is all that was tried on a group.
-func adviceOptions(w io.Writer, g *Group) {
+func adviceOptions(w page.Sheet, g *Group) {
 	if len(g.Options) == 0 {
 		return
 	}
-	printable.Fprintf(w, "\n%s: %s of %s, of %.0f bytes in the mean, %.1f bits of information a byte, %s in common with one another\n", page.Name(g.Name, page.Width), page.Thousands(int64(g.Sampled)), contents(g), g.Size.Mean, g.Entropy, page.Share(g.Common))
-	t := page.NewTable(w, 2, 2, "with", "", "dictionary", "ratio", "then", "saves", "pack µs", "P99", "unpack µs", "P99")
+	printable.Fprintf(w, "\n")
+	w.Wrapped(fmt.Sprintf("%s: %s of %s, of %.0f bytes in the mean, %.1f bits of information a byte, %s in common with one another", page.Name(g.Name, page.Width), page.Thousands(int64(g.Sampled)), contents(g), g.Size.Mean, g.Entropy, page.Share(g.Common)))
+	t := w.Table(2, "with", "", "dictionary", "ratio", "then", "saves", "pack µs", "P99", "unpack µs", "P99")
+	t.Drop = []string{"P99", "dictionary", "unpack µs", "pack µs"}
 	for i, o := range g.Options {
 		note := ""
 		switch {
@@ -145,8 +148,8 @@ func adviceOptions(w io.Writer, g *Group) {
 		if o.Dictionary > 0 {
 			dictionary = page.Amount(float64(o.Dictionary))
 		}
-		t.AppendRow(table.Row{settingOf(&o), note, dictionary, fmt.Sprintf("%.2f", o.Ratio), page.Amount(float64(o.Bytes)), percents(o.Saving, g.Now),
-			page.Microseconds(o.Pack.Mean), page.Microseconds(o.Pack.P99), page.Microseconds(o.Unpack.Mean), page.Microseconds(o.Unpack.P99)})
+		t.Row(settingOf(&o), note, dictionary, fmt.Sprintf("%.2f", o.Ratio), page.Amount(float64(o.Bytes)), percents(o.Saving, g.Now),
+			page.Microseconds(o.Pack.Mean), page.Microseconds(o.Pack.P99), page.Microseconds(o.Unpack.Mean), page.Microseconds(o.Unpack.P99))
 	}
 	t.Render()
 }
@@ -189,10 +192,13 @@ func adviceTotal(a *Advice) string {
 		if a.Scan.Interrupted {
 			return "No answer: it was interrupted before anything was found that is worth a change."
 		}
-		if len(a.Groups) == 0 {
-			return "There are no keys here, or none that is like --match."
+		switch {
+		case len(a.Groups) == 0 && a.matched:
+			return "There are no keys here that are like --match."
+		case len(a.Groups) == 0:
+			return "There are no keys here."
 		}
-		return fmt.Sprintf("Nothing to do: of the %s of these keys no compression saves what is worth a change.", page.Amount(float64(t.Now)))
+		return fmt.Sprintf("Nothing to do: of the %s of these keys no compression saves what is worth a change.%s", page.Amount(float64(t.Now)), a.packedAlready())
 	}
 	s := fmt.Sprintf("In all these keys take %s", page.Amount(float64(t.Now)))
 	if a.Scan.Interrupted {
@@ -217,5 +223,5 @@ func adviceTotal(a *Advice) string {
 		s += fmt.Sprintf(" Reads move %s a second less, at the %.0f reads a second that the server has had since its start (%s found something), if they are spread evenly over its keys; unpacking them takes %s of a processor.",
 			page.Amount(t.Network.Estimate), a.Server.Reads, page.Part(float64(a.Server.Hits), a.Server.Hits+a.Server.Misses), page.Share(t.CPU))
 	}
-	return s
+	return s + a.packedAlready()
 }

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
-	"time"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/content"
@@ -19,12 +19,16 @@ import (
 	"github.com/balekv/bale/internal/holdout"
 )
 
-// The settings that are tried on every group, and those that are with a dictionary. Levels above
-// them cost several times as much for a few percent; balebench run measures any.
+// settings are those that are tried, those that cost least first: a dictionary is one more thing to
+// look after. The order decides between those that save as much, and not the time that was measured,
+// which differs from run to run. Levels above them cost several times as much for a few percent;
+// balebench run measures any.
 var (
-	plainSettings = []string{"snappy", "s2", "lz4", "gzip", "zstd:1", "zstd:3", "zstd:9"}
-	dictSettings  = []string{"lz4+dict", "s2+dict", "zstd:1+dict", "zstd:3+dict", "zstd:9+dict"}
-	encodings     = []encoding{{"msgpack", content.ToMsgpack}, {"cbor", content.ToCBOR}}
+	settings = []string{
+		"lz4", "snappy", "s2", "zstd:1", "zstd:3", "lz4+dict", "s2+dict", "zstd:1+dict", "zstd:3+dict",
+		"zstd:9", "gzip", "zstd:9+dict",
+	}
+	encodings = []encoding{{"msgpack", content.ToMsgpack}, {"cbor", content.ToCBOR}}
 )
 
 type encoding struct {
@@ -33,26 +37,33 @@ type encoding struct {
 }
 
 const (
-	timedItems  = 200 // of the values that dictionaries were not trained on
-	timedRounds = 5   // of which the quickest counts, for each value
-
 	minTraining = 40      // items, below which no dictionary is tried
 	trainBytes  = 4 << 20 // of them, above which no more are trained on: it takes a second for a megabyte
 	mostJSON    = 0.95    // of the items, from which on they are re-encoded, too
+
+	// A dictionary must save so much on the sample, so that it saves dict.Train's 0.05 on other
+	// values.
+	dictionaryGain = 0.06
 )
 
 // trial is what an option does to the sample of a group.
 type trial struct {
 	Option
-	after      []float64 // bytes of each piece
-	wire       []float64 // bytes of its values, as stored
-	dictionary *dict.Dictionary
+	setting engine.Setting
+	enc     *encoding // nil for values as they are
+	rank    int       // of settings
+	built   built
+	after   []float64 // bytes of each piece
+	wire    []float64 // bytes of its values, as stored
+	promise float64   // bytes that it saves, by the values that the choice is made on
+	saved   []float64 // bytes that it saves, for each draw
+	apart   float64   // bytes that two dictionaries of it differ by
 }
 
-// tried is a group with all that was tried on it.
-type tried struct {
-	*groupSample
-	trials []*trial
+// built is a dictionary, nil for none, and its builder.
+type built struct {
+	dictionary *dict.Dictionary
+	builder    dict.Builder
 }
 
 // piece is the unit of a sample: a key with all that was read of it, or, if there are few keys, one
@@ -67,31 +78,31 @@ type piece struct {
 
 // groupSample is the sample of a group, with the numbers that all its trials share.
 type groupSample struct {
-	memory  *memory
-	sizes   []*entry // all that were looked at
-	pieces  []piece  // whose values were read
-	trained []bool   // of pieces: those that dictionaries are trained on
-	items   int
-	kept    map[*item]bool // that are never packed
+	memory *memory
+	sizes  []*entry // all that were looked at
+	pieces []piece  // whose values were read
+	uses   []use    // of pieces
+	items  int
+	kept   map[*item]bool // that are never packed
+	packed packed
 
-	read          float64 // the part of the bytes of all the group's values that was read
-	maxDictionary int     // bytes
+	slowness float64 // of this machine's processor
+	read     float64 // the part of the bytes of all the group's values that was read
+	there    int64   // values in the group, fields of hashes included
 }
 
 const (
-	// A dictionary takes memory itself: it may have so small a part of that of its group.
-	dictionaryPart    = 32
-	minDictionarySize = 2 << 10
-	maxDictionarySize = 128 << 10
+	minDictionarySize = 2 << 10 // the least that dict.Train takes
 
 	// With fewer hashes than these they are tried field by field: their fields are what is alike.
 	fewHashes = 200
 )
 
 func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
+	m = m.calibrated(all)
 	g := &groupSample{memory: m, sizes: all, kept: map[*item]bool{}}
 	hashes := 0
-	var now, modelled, usage, read, there float64
+	var modelled, usage, read, there, count float64
 	for _, e := range all {
 		if e.kind == Hash && e.items != nil {
 			hashes++
@@ -102,7 +113,6 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 		if e.rough && usage > 0 { // MEMORY USAGE counts a little less than there is
 			e.now = int64(float64(e.usage) * modelled / usage)
 		}
-		now += float64(e.now)
 		if e.sampled && e.items == nil && reachable(e.kind) { // too large to be packed, or to be read: it stays as it is
 			g.add(piece{entry: e, before: float64(e.now)})
 			continue
@@ -122,8 +132,10 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 		g.items += len(e.items)
 		if e.kind == Hash {
 			there += bytes * float64(e.size) / float64(len(e.items))
+			count += float64(e.size)
 		} else {
 			there += bytes
+			count += float64(len(e.items))
 		}
 		if e.kind != Hash || hashes >= fewHashes || e.encoding == "listpack" || len(e.items) < 2 {
 			g.add(piece{entry: e, items: e.items, before: float64(e.now), wire: bytes})
@@ -134,6 +146,9 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 			g.add(piece{entry: e, items: e.items[i : i+1], alone: true, before: float64(m.field(e, it, it.size)), wire: float64(it.size)})
 		}
 	}
+	for _, p := range g.pieces {
+		g.packed.add(m, p)
+	}
 	values := 0
 	for _, e := range all {
 		if e.items != nil {
@@ -142,27 +157,44 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 	}
 	if there > 0 {
 		g.read = min(1, read/there*float64(values)/float64(keys))
-	}
-	if len(all) > 0 {
-		most := now / float64(len(all)) * float64(keys) / dictionaryPart
-		g.maxDictionary = int(min(maxDictionarySize, max(minDictionarySize, most))) &^ (1<<10 - 1)
+		g.there = int64(float64(keys) / float64(values) * count)
 	}
 	return g
 }
 
+// use is what a piece is for. The best of some dozen settings, and of a hundred dictionaries, looks
+// better than it is on the values that it was chosen by: the estimate is made on others.
+type use int
+
+const (
+	toTrain use = iota
+	toChoose
+	toEstimate
+)
+
+// useOf is the use of the piece at index i: half are to estimate. The other half is divided by the
+// Rudin-Shapiro sequence, which does not follow the one of holdout.Training.
+func useOf(i int) use {
+	switch {
+	case !holdout.Training(i):
+		return toEstimate
+	case bits.OnesCount(uint(i&(i>>1)))%2 != 0:
+		return toChoose
+	}
+	return toTrain
+}
+
 func (g *groupSample) add(p piece) {
-	g.trained = append(g.trained, holdout.Training(len(g.pieces)))
+	g.uses = append(g.uses, useOf(len(g.pieces)))
 	g.pieces = append(g.pieces, p)
 }
 
-// values are those of the pieces that dictionaries are trained on and of the others, so mixed that
-// dict.Train divides them so.
+// values are those to train on and to choose by, so mixed that dict.Train divides them so.
 func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]byte, error) {
 	var halves [2][][]byte
 	for i, p := range g.pieces {
-		half := half(!g.trained[i])
 		for j := range p.items {
-			if g.kept[&p.items[j]] || p.items[j].size < smallValue {
+			if g.uses[i] == toEstimate || g.kept[&p.items[j]] || p.items[j].size < smallValue {
 				continue
 			}
 			v := p.items[j].head
@@ -172,47 +204,69 @@ func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]
 					return nil, err
 				}
 			}
-			halves[half] = append(halves[half], v)
+			halves[g.uses[i]] = append(halves[g.uses[i]], v)
 		}
 	}
 	var mixed [][]byte
 	bytes := 0
 	for i := 0; ; i++ {
-		half := half(!holdout.Training(i))
-		if len(halves[half]) == 0 || bytes > trainBytes {
+		half := &halves[toChoose]
+		if holdout.Training(i) {
+			half = &halves[toTrain]
+		}
+		if len(*half) == 0 || bytes > trainBytes {
 			return mixed, nil
 		}
-		mixed = append(mixed, halves[half][0])
-		bytes += len(halves[half][0])
-		halves[half] = halves[half][1:]
+		mixed = append(mixed, (*half)[0])
+		bytes += len((*half)[0])
+		*half = (*half)[1:]
 	}
 }
 
 // errEncoding says that a group's values cannot be re-encoded.
 var errEncoding = errors.New("cannot be re-encoded")
 
+// packer packs and unpacks as the trial does.
+func (t *trial) packer() (_ *bale.Packer, release func(), err error) {
+	c, err := t.setting.New(t.built.dictionary)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c, Engine: t.setting.Engine()}})
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	return p, func() { p.Close(); c.Close() }, nil
+}
+
+// value is an item as the trial packs it.
+func (t *trial) value(dst []byte, it *item) ([]byte, error) {
+	if t.enc == nil {
+		return it.head, nil
+	}
+	v, err := t.enc.to(dst, it.head)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errEncoding, err)
+	}
+	return v, nil
+}
+
 // measure stores the whole sample in one way, and proves that every value comes back.
-func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d *dict.Dictionary, enc *encoding) (*trial, error) {
-	c, err := setting.New(d)
+func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d built, enc *encoding) (*trial, error) {
+	t := &trial{Option: Option{Setting: setting.Setting.String()}, setting: setting, built: d, enc: enc}
+	packer, release, err := t.packer()
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c, Engine: setting.Engine()}})
-	if err != nil {
-		return nil, err
-	}
-	defer packer.Close()
-	t := &trial{Option: Option{Setting: setting.Setting.String()}, dictionary: d}
-	if d != nil {
-		t.Dictionary = len(d.Bytes())
+	defer release()
+	if d.dictionary != nil {
+		t.Dictionary = len(d.dictionary.Bytes())
 	}
 	if enc != nil {
 		t.Encoding = enc.name
 	}
 	var encoded, packed, back []byte
-	var timed [2][]timedValue // those that dictionaries were trained on, and others
-	for i, p := range g.pieces {
+	for _, p := range g.pieces {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -225,12 +279,12 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d *di
 		for j := range p.items {
 			it := &p.items[j]
 			if stored[j] = it.size; !g.kept[it] {
-				v := it.head
+				v, err := t.value(encoded[:0], it)
+				if err != nil {
+					return nil, err
+				}
 				if enc != nil {
-					if encoded, err = enc.to(encoded[:0], v); err != nil {
-						return nil, fmt.Errorf("%w: %w", errEncoding, err)
-					}
-					v = encoded
+					encoded = v
 				}
 				if packed, err = packer.Pack(packed[:0], v); err != nil {
 					return nil, err
@@ -241,29 +295,18 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d *di
 				if !bytes.Equal(back, v) {
 					return nil, fmt.Errorf("a value comes back different with %s", setting)
 				}
-				whole := float64(it.size) / float64(len(it.head))
-				stored[j] = int64(math.Round(whole * float64(len(packed))))
-				if some := &timed[half(!g.trained[i])]; len(*some) < timedItems {
-					*some = append(*some, timedValue{bytes.Clone(v), whole})
-				}
+				stored[j] = int64(math.Round(it.times() * float64(len(packed))))
 			}
 			wire += stored[j]
 		}
 		t.wire = append(t.wire, float64(wire))
 		t.after = append(t.after, float64(g.bytes(p, stored)))
 	}
-	if len(timed[1]) == 0 {
-		timed[1] = timed[0]
-	}
-	return t, t.time(ctx, packer, timed[1])
+	return t, nil
 }
 
-func half(other bool) int {
-	if other {
-		return 1
-	}
-	return 0
-}
+// times is how many times as large as the head the whole value is.
+func (it *item) times() float64 { return float64(it.size) / float64(len(it.head)) }
 
 // bytes is the memory of a piece if its values are stored in these sizes.
 func (g *groupSample) bytes(p piece, stored []int64) int64 {
@@ -278,58 +321,6 @@ func (g *groupSample) bytes(p piece, stored []int64) int64 {
 	return g.memory.string(p.entry, nil, stored[0])
 }
 
-// timedValue is a value, or the first part of a value that is times as large.
-type timedValue struct {
-	bytes []byte
-	times float64
-}
-
-// time measures how long each value takes to pack and to unpack: the quickest of several rounds,
-// because the machine may be busy with other work. The time for part of a value is scaled up to the
-// whole.
-func (t *trial) time(ctx context.Context, packer *bale.Packer, values []timedValue) error {
-	if len(values) == 0 {
-		return nil
-	}
-	pack, unpack := make([]float64, len(values)), make([]float64, len(values))
-	var packed, back []byte
-	for round := range timedRounds {
-		for i, v := range values {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			var err error
-			start := time.Now()
-			if packed, err = packer.Pack(packed[:0], v.bytes); err != nil {
-				return err
-			}
-			between := time.Now()
-			if back, err = packer.Unpack(ctx, back[:0], packed); err != nil {
-				return err
-			}
-			end := time.Now()
-			p, u := v.times*between.Sub(start).Seconds()*1e6, v.times*end.Sub(between).Seconds()*1e6
-			if round == 0 || p < pack[i] {
-				pack[i] = p
-			}
-			if round == 0 || u < unpack[i] {
-				unpack[i] = u
-			}
-		}
-	}
-	t.Pack, t.Unpack = cost(pack), cost(unpack)
-	return nil
-}
-
-func cost(us []float64) Cost {
-	slices.Sort(us)
-	sum := 0.0
-	for _, v := range us {
-		sum += v
-	}
-	return Cost{Mean: sum / float64(len(us)), P50: quantile(us, 0.5), P99: quantile(us, 0.99)}
-}
-
 // quantile returns the smallest of the sorted values that a part q of all do not exceed.
 func quantile[T any](sorted []T, q float64) T {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
@@ -340,140 +331,149 @@ type effort int
 
 const (
 	quick    effort = iota // no dictionaries
-	little                 // a dictionary for zstd, by one builder
+	little                 // a dictionary for zstd, by two builders
 	some                   // by some builders
 	thorough               // by all of them, and for every compressor and encoding
 )
 
 // tryAll tries the settings on a group.
-func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (*tried, error) {
-	r := &tried{groupSample: g}
-	add := func(name string, d *dict.Dictionary, enc *encoding) error {
+func tryAll(ctx context.Context, g *groupSample, how effort, formats []Format) (all []*trial, err error) {
+	trained := map[frame.Algorithm]built{} // that of s2 serves lz4, too: both look back 64 KiB, and know no tables
+	for rank, name := range settings {
 		setting, err := engine.Parse(name)
 		if err != nil {
-			return err
+			return all, err
 		}
-		t, err := g.measure(ctx, setting, d, enc)
-		if errors.Is(err, errEncoding) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		r.trials = append(r.trials, t)
-		return nil
-	}
-	for _, name := range plainSettings {
-		if err := add(name, nil, nil); err != nil {
-			return r, err
-		}
-	}
-	json := len(formats) > 0 && formats[0].Name == content.JSON.String() && formats[0].Part >= mostJSON
-	if json {
-		for i := range encodings {
-			if err := add("none", nil, &encodings[i]); err != nil {
-				return r, err
-			}
-		}
-	}
-	trained := map[frame.Algorithm]*dict.Dictionary{} // that of s2 serves lz4, too: both look back 64 KiB, and know no tables
-	for _, name := range dictSettings {
-		setting, err := engine.Parse(name)
-		if err != nil {
-			return r, err
-		}
-		if how == quick || how < thorough && setting.Algorithm != frame.Zstd {
-			continue
-		}
-		by := setting.Algorithm
-		if by == frame.LZ4 {
-			by = frame.S2
-		}
-		d, ok := trained[by]
-		if !ok {
-			if d, err = g.train(ctx, trainedFor[by], nil, effortFor(how, by)); err != nil {
-				return r, err
-			}
-			trained[by] = d
-		}
-		if d == nil {
-			continue
-		}
-		if err := add(name, d, nil); err != nil {
-			return r, err
-		}
-	}
-	if json && how == thorough {
-		for i := range encodings {
-			d, err := g.train(ctx, trainedFor[frame.Zstd], &encodings[i], some)
-			if errors.Is(err, errEncoding) || err == nil && d == nil {
+		var d built
+		if setting.Dict {
+			if how == quick || how < thorough && setting.Algorithm != frame.Zstd {
 				continue
 			}
-			if err != nil {
-				return r, err
+			by := setting.Algorithm
+			if by == frame.LZ4 {
+				by = frame.S2
 			}
-			if err := add("zstd:3+dict", d, &encodings[i]); err != nil {
-				return r, err
+			var ok bool
+			if d, ok = trained[by]; !ok {
+				if d, err = g.train(ctx, trainedFor[by], nil, effortFor(how, by)); err != nil {
+					return all, err
+				}
+				trained[by] = d
+			}
+			if d.dictionary == nil {
+				continue
 			}
 		}
+		t, err := g.measure(ctx, setting, d, nil)
+		if err != nil {
+			return all, fmt.Errorf("%s: %w", name, err)
+		}
+		t.rank = rank
+		all = append(all, t)
 	}
-	return r, nil
+	if len(formats) > 0 && formats[0].Name == content.JSON.String() && formats[0].Part >= mostJSON {
+		for i := range encodings {
+			again, err := g.reencoded(ctx, &encodings[i], how)
+			if err != nil && !errors.Is(err, errEncoding) {
+				return all, err
+			}
+			all = append(all, again...)
+		}
+	}
+	return all, g.time(ctx, all)
 }
 
-// train makes a dictionary of the half of the sample that is for that; nil when none is worth it.
-func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *encoding, how effort) (*dict.Dictionary, error) {
+// reencoded tries an encoding alone, and with a dictionary for the largest groups.
+func (g *groupSample) reencoded(ctx context.Context, enc *encoding, how effort) (all []*trial, err error) {
+	try := func(setting compress.Setting, d built) error {
+		t, err := g.measure(ctx, engine.Setting{Setting: setting}, d, enc)
+		if err == nil {
+			all = append(all, t)
+		}
+		return err
+	}
+	if err := try(compress.Setting{}, built{}); err != nil || how < thorough {
+		return all, err
+	}
+	d, err := g.train(ctx, trainedFor[frame.Zstd], enc, some)
+	if err == nil && d.dictionary != nil {
+		err = try(trainedFor[frame.Zstd], d)
+	}
+	return all, err
+}
+
+// train makes a dictionary of the half of the sample that is for that; none when it is not worth it.
+func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *encoding, how effort) (built, error) {
 	var encode func(dst, src []byte) ([]byte, error)
 	if enc != nil {
 		encode = enc.to
 	}
 	values, err := g.values(encode)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errEncoding, err)
+		return built{}, fmt.Errorf("%w: %w", errEncoding, err)
 	}
-	if len(values) < minTraining {
-		return nil, nil
+	return g.trainOn(ctx, values, dict.TrainOptions{Setting: setting, Builders: builders(how), NoRefit: true})
+}
+
+func (g *groupSample) trainOn(ctx context.Context, values [][]byte, o dict.TrainOptions) (built, error) {
+	if 2*len(values) < minTraining {
+		return built{}, nil
 	}
-	size := 0
-	for _, v := range values {
-		size += len(v)
-	}
-	t, err := dict.Train(ctx, values, dict.TrainOptions{Setting: setting, Engine: engine.Default, Builders: builders(how, size), MaxSize: g.maxDictionary, NoTimes: true})
+	o.NoTimes, o.Values = true, g.there
+	t, err := dict.Train(ctx, values, o)
 	if errors.Is(err, dict.ErrNoDictionary) {
-		return nil, nil
+		return built{}, nil
 	}
 	if err != nil {
-		return nil, err
+		return built{}, err
 	}
-	return t.Dictionary, nil
+	i := slices.IndexFunc(o.Builders, func(b dict.Builder) bool { return b.Name == t.Winner.Builder && b.Params == t.Winner.Params })
+	return built{t.Dictionary, o.Builders[i]}, nil
 }
 
 // trainedFor are the settings that dictionaries are made for at first: they are good for the
 // algorithm's other levels, too.
 var trainedFor = map[frame.Algorithm]compress.Setting{frame.Zstd: {Algorithm: frame.Zstd, Level: "3"}, frame.S2: {Algorithm: frame.S2}}
 
-// refine makes a dictionary for a trial's own setting, if it has another one's, and takes it if it
-// is better. Only ctx's end is an error: the trial is good without.
-func (r *tried) refine(ctx context.Context, t *trial) error {
-	setting, err := engine.Parse(t.Setting)
-	if err != nil || t.dictionary == nil || setting.Setting == trainedFor[setting.Algorithm] {
-		return nil
+// refine makes the dictionary of the trial that was chosen anew, of all values but those to estimate
+// on, and for its own setting. Only ctx's end is an error: the trial is good without.
+func (g *groupSample) refine(ctx context.Context, t *trial, how effort) error {
+	values, err := g.values(nil)
+	if err != nil {
+		return err
 	}
-	d, err := r.train(ctx, setting.Setting, nil, thorough)
-	if err != nil || d == nil {
+	o := dict.TrainOptions{Setting: t.setting.Setting, Builders: []dict.Builder{t.built.builder}, MaxSize: max(t.Dictionary, minDictionarySize)}
+	if how == thorough && t.setting.Setting != trainedFor[t.setting.Algorithm] {
+		o.Builders, o.MaxSize = builders(how), 0
+	}
+	d, err := g.trainOn(ctx, values, o)
+	if err != nil || d.dictionary == nil {
 		return ctx.Err()
 	}
-	better, err := r.measure(ctx, setting, d, nil)
+	better, err := g.measure(ctx, t.setting, d, nil)
 	if err != nil {
 		return ctx.Err()
 	}
-	var now, then float64
-	for i := range t.after {
-		now, then = now+t.after[i], then+better.after[i]
-	}
-	if then < now {
-		*t = *better
-	}
+	t.built, t.Dictionary, t.after, t.wire = d, better.Dictionary, better.after, better.wire
 	return nil
+}
+
+// pays reports whether bale migrate would train a dictionary for the trial's setting: there too
+// dict.Train decides, on other values of the group.
+func (g *groupSample) pays(ctx context.Context, t *trial) (bool, error) {
+	var values [][]byte
+	bytes := 0
+	for _, p := range g.pieces {
+		for i := range p.items {
+			if v := p.items[i].head; !g.kept[&p.items[i]] && bytes <= 2*trainBytes {
+				values = append(values, v)
+				bytes += len(v)
+			}
+		}
+	}
+	d, err := g.trainOn(ctx, values, dict.TrainOptions{Setting: t.setting.Setting, Builders: []dict.Builder{t.built.builder},
+		MaxSize: max(t.Dictionary, minDictionarySize), MinGain: dictionaryGain, NoRefit: true})
+	return d.dictionary != nil, err
 }
 
 // effortFor is less for what is not zstd: it seldom wins.
@@ -484,30 +484,12 @@ func effortFor(how effort, a frame.Algorithm) effort {
 	return how
 }
 
-// builders returns the dictionary builders to try. For the best encoding of a large group it tries
-// all quick ones, and the slow ones if there is little training data. Otherwise it tries a few of
-// different kinds. bale train tries them all.
-func builders(how effort, bytes int) []dict.Builder {
-	quick := engine.QuickBuilders()
-	if how < thorough {
-		return slices.DeleteFunc(quick, func(b dict.Builder) bool {
-			return !slices.Contains(fewParams, b.Params) || how == little && !slices.Contains(oneParams, b.Params)
-		})
-	}
-	if bytes > slowBytes {
-		return quick
-	}
-	return append(quick, slices.DeleteFunc(engine.Builders(), func(b dict.Builder) bool { return !b.Slow })...)
+// builders returns the dictionary builders to try: all for the best encoding of a large group,
+// otherwise a few of different kinds. bale train tries them all.
+func builders(how effort) []dict.Builder {
+	params := map[effort][]string{little: {"k=512", "by score"}, some: {"k=128", "k=512", "k=4096", "by score"}}[how]
+	return slices.DeleteFunc(dict.Builders(), func(b dict.Builder) bool { return params != nil && !slices.Contains(params, b.Params) })
 }
-
-// slowBytes is how many bytes of values slow builders get through in about a second.
-const slowBytes = 512 << 10
-
-// fewParams are segments of such lengths that one of them is close to the best on every corpus.
-var fewParams = []string{"k=256 d=6", "k=1024 d=6", "k=4096 d=6", "k=8192 d=8", "k=256 d=8", "k=1024 d=8"}
-
-// oneParams is the middle one, for libzstd and for pure Go.
-var oneParams = []string{"k=1024 d=6", "k=1024 d=8"}
 
 // formatsOf counts what the items of a sample are.
 func formatsOf(pieces []piece) []Format {

@@ -21,8 +21,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/shirou/gopsutil/v4/cpu"
 
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 )
 
@@ -133,7 +133,7 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 	switch {
 	case err == nil:
 		return ExitDone
-	case errors.Is(err, ErrUsage), errors.Is(err, keyspace.ErrURL):
+	case errors.Is(err, ErrUsage), errors.Is(err, keyspace.ErrURL), errors.Is(err, keyspace.ErrLogin):
 		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(Told(err), urls(args)), name))
 		return ExitUsage
 	case errors.Is(err, context.Canceled):
@@ -147,7 +147,7 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 // Parser returns a parser of the program's command line, which fills in the grammar.
 func (a App) Parser(grammar any, more ...kong.Option) (*kong.Kong, error) {
 	return kong.New(grammar, slices.Concat([]kong.Option{
-		kong.Name(a.Name), kong.Description(a.About), kong.Vars{"version": Version() + ", " + engine.Name},
+		kong.Name(a.Name), kong.Description(a.About), kong.Vars{"version": Version() + ", zstd in pure Go"},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 	}, a.Options, more)...)
 }
@@ -166,7 +166,16 @@ func (a App) commandOf(c *kong.Context) string {
 // redacted is a message about arguments without what may be the password of a URL in them, also of
 // one that was given to the wrong option.
 func redacted(message string, args []string) string {
+	hide := func(secret, as string) {
+		message = strings.ReplaceAll(message, secret, as)
+		message = strings.ReplaceAll(message, strings.Trim(strconv.Quote(secret), `"`), as)
+	}
 	for _, a := range args {
+		for _, option := range keyspace.Passwords(a) {
+			shown := keyspace.Redact(option)
+			hide(option, shown)
+			a = strings.ReplaceAll(a, option, shown)
+		}
 		i := strings.LastIndex(a, "@")
 		if i <= 0 {
 			continue
@@ -178,8 +187,7 @@ func redacted(message string, args []string) string {
 		}
 		for _, secret := range []string{a[:i], value, user} {
 			if secret != "" {
-				message = strings.ReplaceAll(message, secret, "***")
-				message = strings.ReplaceAll(message, strings.Trim(strconv.Quote(secret), `"`), "***")
+				hide(secret, "***")
 			}
 		}
 	}
@@ -230,9 +238,9 @@ func Version() string {
 
 // Show writes a report to stdout at once, and returns any error. A closed pipe is no error: the
 // reader has read enough.
-func Show(s *Streams, write func(io.Writer)) error {
+func Show(s *Streams, write func(page.Sheet)) error {
 	var b bytes.Buffer
-	write(&b)
+	write(page.NewSheet(&b, s.Sheet().Width))
 	if _, err := s.Out.Write(b.Bytes()); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return fmt.Errorf("stdout: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/balekv/bale/cmd/internal/keyspace"
 )
 
 // MaxValue is the largest value in bytes that commands read: what a Packer unpacks by default.
@@ -17,25 +19,30 @@ const MaxValue = 64 << 20
 // by everybody on the machine, a process' environment by its user.
 const URLEnv = "BALE_REDIS_URL"
 
-// PasswordFlag is where the password of the servers is taken from whose URL has none.
-type PasswordFlag struct {
+// ConnectionFlags are how commands reach each Redis, beside its URL.
+type ConnectionFlags struct {
+	User              string `placeholder:"NAME" help:"The user of each Redis whose URL has none."`
 	RedisPasswordFile string `placeholder:"FILE" help:"A file with the password of each Redis whose URL has none. Default: the environment's REDISCLI_AUTH."`
+	TLSCA             string `name:"tls-ca" placeholder:"FILE" help:"PEM file of the CA that signed the certificates of rediss:// servers. Default: the system's."`
+	TLSCert           string `name:"tls-cert" placeholder:"FILE" help:"PEM file of the client's certificate for rediss://."`
+	TLSKey            string `name:"tls-key" placeholder:"FILE" help:"PEM file of its key."`
 }
 
-// Password returns the password; empty for none.
-func (f *PasswordFlag) Password() (string, error) {
+// Login returns how to reach a Redis, with the password read.
+func (f *ConnectionFlags) Login() (keyspace.Login, error) {
+	l := keyspace.Login{User: f.User, Password: os.Getenv("REDISCLI_AUTH"), CA: f.TLSCA, Certificate: f.TLSCert, Key: f.TLSKey} // as redis-cli has it
 	if f.RedisPasswordFile == "" {
-		return os.Getenv("REDISCLI_AUTH"), nil // as redis-cli has it
+		return l, nil
 	}
 	b, err := os.ReadFile(f.RedisPasswordFile)
-	password := strings.TrimRight(string(b), "\r\n")
-	if err == nil && password == "" {
+	l.Password = strings.TrimRight(string(b), "\r\n")
+	if err == nil && l.Password == "" {
 		err = fmt.Errorf("%s is empty", f.RedisPasswordFile)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: --redis-password-file: %w", ErrUsage, err)
+		return l, fmt.Errorf("%w: --redis-password-file: %w", ErrUsage, err)
 	}
-	return password, nil
+	return l, nil
 }
 
 // Bytes is a size on the command line: 1000, 64KiB, 64MiB, 1GiB.

@@ -6,13 +6,14 @@ import (
 	"io"
 
 	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // Result is what a command found. It writes itself as text; its fields are those of the JSON.
 type Result interface {
 	comparable
-	WriteText(io.Writer)
+	WriteText(page.Sheet)
 }
 
 // Report runs a command, and writes its result: as JSON to a path, if there is one, and as text
@@ -29,7 +30,7 @@ func Report[R Result](s *Streams, path string, run func() (R, error)) error {
 	}
 	err = errors.Join(err, out.Write(result))
 	if path != "-" { // in the end: who reads it may stop before all is written
-		result.WriteText(s.Out)
+		result.WriteText(s.Sheet())
 	}
 	return err
 }

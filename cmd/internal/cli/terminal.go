@@ -3,20 +3,19 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
 
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 )
 
-// The widths in columns that reports are made for; beyond the widest lines are hard to read.
-const (
-	narrowest = 40
-	widest    = 140
-)
+// widest is how many columns a report takes at most: longer lines are hard to read.
+const widest = 140
 
 // TerminalWidth is how many columns the terminal behind w has; 0 where it is none.
 func TerminalWidth(w io.Writer) int {
@@ -42,18 +41,17 @@ func bare(w io.Writer) io.Writer {
 	}
 }
 
-// ReportWidth is how many columns a report on w takes at most; 0 for those it takes anywhere.
-func ReportWidth(w io.Writer) int {
-	columns := TerminalWidth(w)
-	if columns == 0 {
-		return 0
-	}
-	return min(max(columns, narrowest), widest)
+// Sheet is stdout for a report, as wide as the terminal, or as any report where there is none.
+func (s *Streams) Sheet() page.Sheet {
+	columns := TerminalWidth(s.Out)
+	to := page.NewSheet(s.Out, min(columns, widest))
+	to.Terminal = columns > 0
+	return to
 }
 
 const (
 	progressInterval = 100 * time.Millisecond // the shortest time between two looks of the progress line
-	progressTells    = 3                      // steps that tell how long one takes
+	progressTells    = 3                      // parts that tell how long one takes
 	eraseLine        = "\r\x1b[K"
 )
 
@@ -78,24 +76,34 @@ func ShowProgress(w io.Writer) (update func(done, total int, what string), stop 
 	return update, func() { io.WriteString(bare(w), eraseLine) }
 }
 
-// progressLine says how far something is.
+// progressLine says how far a step of a command is. The promised rest of a step never grows. Where
+// less is done than before, another step has begun.
 type progressLine struct {
 	began time.Time
-	first time.Time // when the first step was seen to be done: what came before is no step
-	from  int       // steps that were done by then
+	first time.Time // when the first part of the step was seen to be done: earlier time does not count
+	from  int       // parts that were done by then
+
+	done, total int
+	promised    time.Duration
 }
 
 func (p *progressLine) text(now time.Time, done, total int, what string) string {
 	if done == 0 || total <= 0 {
 		return fmt.Sprintf("%4v  %s", now.Sub(p.began).Round(time.Second), what)
 	}
-	if p.first.IsZero() {
-		p.first, p.from = now, done
+	less := float64(done)/float64(total) < float64(p.done)/float64(p.total)
+	if p.first.IsZero() || less || done < p.done {
+		p.first, p.from, p.promised = now, done, math.MaxInt64
 	}
+	p.done, p.total = done, total
 	left := ""
 	if n := done - p.from; n >= progressTells {
-		rest := time.Duration(float64(now.Sub(p.first)) / float64(n) * float64(total-done))
-		left = fmt.Sprintf(", about %v left", rest.Round(time.Second))
+		passed := now.Sub(p.first)
+		// Early rates vary: a margin that shrinks as time goes by keeps the promise.
+		margin := 1 + 1/math.Sqrt(1+passed.Seconds())
+		rest := time.Duration(margin * float64(passed) / float64(n) * float64(total-done)).Round(time.Second)
+		p.promised = min(p.promised, rest)
+		left = fmt.Sprintf(", about %v left", p.promised)
 	}
 	return fmt.Sprintf("%3d%%%s  %s", 100*done/total, left, what)
 }

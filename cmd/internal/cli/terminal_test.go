@@ -2,10 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/balekv/bale/cmd/internal/page"
 )
 
 // TestProgressLine: there is no percentage before the first step. The estimate of the remaining
@@ -23,11 +27,63 @@ func TestProgressLine(t *testing.T) {
 		{20 * time.Second, 0, 0, " 20s  at work"},
 		{30 * time.Second, 1, 100, "  1%  at work"},
 		{31 * time.Second, 3, 100, "  3%  at work"},
-		{36 * time.Second, 4, 100, "  4%, about 3m12s left  at work"},
+		{36 * time.Second, 4, 100, "  4%, about 4m25s left  at work"},
 		{228 * time.Second, 100, 100, "100%, about 0s left  at work"},
 	} {
 		if got := p.text(began.Add(test.after), test.done, test.total, "at work"); got != test.want {
 			t.Errorf("%d of %d after %v: %q, want %q", test.done, test.total, test.after, got, test.want)
+		}
+	}
+}
+
+// TestProgressImproves: the rest of ten million keys at changing rates never grows, and ends at zero.
+// The next step of the command has a rest of its own.
+func TestProgressImproves(t *testing.T) {
+	const keys, page = 10_000_000, 1000
+	began := time.Now()
+	rng := rand.New(rand.NewPCG(1, 2))
+	p := progressLine{began: began}
+	rest := func(after time.Duration, done, total int) time.Duration {
+		_, text, found := strings.Cut(p.text(began.Add(after), done, total, "x"), "about ")
+		if !found {
+			return -1
+		}
+		text, _, _ = strings.Cut(text, " left")
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	now, last := time.Duration(0), time.Duration(-1)
+	for done := page; done <= keys; done += page {
+		pace := 100 * time.Millisecond // 10,000 keys a second
+		if done/1_000_000%2 == 1 {     // every other million is slow, and ever slower
+			pace *= time.Duration(2 + done/1_000_000)
+		}
+		now += time.Duration(float64(pace) * (0.5 + rng.Float64()))
+		got := rest(now, done, keys)
+		if last >= 0 && (got > last || got < 0) {
+			t.Fatalf("%d keys after %v: %v left, after %v", done, now, got, last)
+		}
+		if last = got; done >= 4*page && got < 0 {
+			t.Fatalf("%d keys after %v: no rest", done, now)
+		}
+	}
+	if last != 0 {
+		t.Errorf("%v left in the end", last)
+	}
+	for _, earlier := range []struct{ done, total int }{{keys, keys}, {keys / 1000, keys}} {
+		rest(now, earlier.done, earlier.total)
+		for done := 1; done <= 3; done++ {
+			now += time.Minute
+			if got := rest(now, done, 50); got >= 0 {
+				t.Errorf("%v left of a step of which %d parts are done", got, done)
+			}
+		}
+		now += time.Minute
+		if got := rest(now, 4, 50); got < 46*time.Minute {
+			t.Errorf("%v left of a step with 46 parts of a minute to go", got)
 		}
 	}
 }
@@ -40,10 +96,10 @@ func TestNoTerminal(t *testing.T) {
 	}
 	defer f.Close()
 	var buffer bytes.Buffer
-	if w := ReportWidth(&checked{Writer: f}); w != 0 {
+	if w := (&Streams{Out: &checked{Writer: f}}).Sheet().Width; w != page.Width {
 		t.Errorf("a file is %d columns wide", w)
 	}
-	if update, _ := ShowProgress(&buffer); update != nil || ReportWidth(&buffer) != 0 {
+	if update, _ := ShowProgress(&buffer); update != nil || TerminalWidth(&buffer) != 0 {
 		t.Error("a buffer is a terminal")
 	}
 }

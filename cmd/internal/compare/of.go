@@ -16,7 +16,7 @@ func Of(r *outcome.Run) *Benchmarks {
 	run := &Benchmarks{
 		Environment: []Setting{
 			{Key: "goos", Value: goos}, {Key: "goarch", Value: goarch}, {Key: "cpu", Value: e.CPU}, {Key: "cores", Value: fmt.Sprint(e.Cores)}, {Key: "go", Value: e.Go},
-			{Key: "redis", Value: e.RedisVersion}, {Key: "zstd", Value: e.Zstd}, {Key: "load", Value: e.Load},
+			{Key: "redis", Value: e.RedisVersion}, {Key: "load", Value: e.Load},
 			{Key: "round", Value: roundLength(e).String()}, // a short one has fewer collections and another P99
 		},
 		Versions: []Setting{{Key: "bale", Value: e.Bale}},

@@ -3,21 +3,18 @@ package compare
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/perf/benchunit"
 )
 
 // TextOptions say how much of a comparison to show.
 type TextOptions struct {
-	All   bool // what did not change and what has no gate, too
-	Width int  // columns that text and tables take at most, from 40; Width if zero
+	All bool // what did not change and what has no gate, too
 }
 
 const (
@@ -36,8 +33,8 @@ type comparison struct {
 
 // WriteText writes what changed between two runs as a table, and ends in a line that counts the
 // verdicts.
-func (r *Report) WriteText(w io.Writer, o TextOptions) {
-	c := &comparison{page.NewSheet(w, o.Width), r, nameCells(r.Comparisons)}
+func (r *Report) WriteText(w page.Sheet, o TextOptions) {
+	c := &comparison{w, r, nameCells(r.Comparisons)}
 	c.preface()
 	rows, hidden := shownRows(r.Comparisons, o)
 	printable.Fprintf(w, "\n")
@@ -54,8 +51,11 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) {
 		if hidden > 0 {
 			c.Wrapped(fmt.Sprintf("and %d more that are UNMEASURABLE; --all and --json have them", hidden))
 		}
-		if !r.Paired && slices.ContainsFunc(rows, func(i int) bool { return r.Comparisons[i].Contrary() }) {
-			c.Wrapped("change is the middle of the quotients of every new round and every old one: where rounds differ much, it need not be that of the medians.")
+		if slices.ContainsFunc(rows, func(i int) bool { return c.outside(r.Comparisons[i]) }) {
+			c.Wrapped("95% interval: of the quotients of every new round and every old one. Where rounds differ much, that of the medians can be outside.")
+		}
+		if slices.ContainsFunc(rows, func(i int) bool { return !c.significant(r.Comparisons[i]) }) {
+			c.Wrapped("~: no significant change.")
 		}
 		printable.Fprintf(w, "\n")
 	}
@@ -298,59 +298,59 @@ func shortPackages(cs []Comparison) map[string]string {
 // table writes the first form of the table that fits: with the corrected P, without, and with the
 // name of each cell on a line of its own.
 func (c *comparison) table(rows []int) {
-	c.Fitting(
-		func(w io.Writer) { c.form(w, rows, 2, true, true) },
-		func(w io.Writer) { c.form(w, rows, 1, true, true) },
-		func(w io.Writer) { c.form(w, rows, 1, true, false) },
-		func(w io.Writer) { c.stacked(w, rows, 2, true) },
-		func(w io.Writer) { c.stacked(w, rows, 1, false) },
-	)
+	for _, p := range []bool{true, false} {
+		if t := c.form(c.Sheet, rows, true, p); t.Fits() {
+			t.Render()
+			return
+		}
+	}
+	c.stacked(rows)
 }
 
-func (c *comparison) form(w io.Writer, rows []int, gap int, names, p bool) {
-	var header []any
+func (c *comparison) form(to page.Sheet, rows []int, names, p bool) *page.Table {
+	var header []string
 	if names {
-		for _, k := range c.names.keys {
-			header = append(header, k)
-		}
+		header = slices.Clone(c.names.keys)
 	}
 	header = append(header, "unit", "old", "new", "change", "95% interval")
 	left := len(header) - 4
 	if p {
 		header = append(header, "p")
 	}
-	t := page.NewTable(w, gap, left, append(header, "verdict")...)
+	t := to.Table(left, append(header, "verdict")...)
+	t.Drop = []string{"p", "95% interval", "old"}
 	for _, i := range rows {
 		r := c.Comparisons[i]
-		var row table.Row
+		var row []any
 		if names {
 			for _, n := range c.names.values[i] {
 				row = append(row, n)
 			}
 		}
 		class := benchunit.ClassOf(r.Unit)
-		row = append(row, r.Unit, medianText(r.Old, r.Old.Median, class), medianText(r.New, c.newMedian(r), class), change(r, r.Change), interval(r))
+		row = append(row, r.Unit, medianText(r.Old, r.Old.Median, class), medianText(r.New, c.newMedian(r), class), c.change(r), interval(r))
 		if p {
 			row = append(row, pValue(r))
 		}
-		t.AppendRow(append(row, verdict(r)))
+		t.Row(append(row, verdict(r))...)
 	}
-	t.Render()
+	return t
 }
 
 // stacked is a table with the name of each cell above its figures.
-func (c *comparison) stacked(w io.Writer, rows []int, gap int, p bool) {
+func (c *comparison) stacked(rows []int) {
+	const indent = "  "
 	var b strings.Builder
-	c.form(&b, rows, gap, false, p)
+	c.form(page.NewSheet(&b, c.Width-len(indent)), rows, false, true).Render()
 	const heading = 2 // lines
 	n := 0
 	for line := range strings.Lines(b.String()) {
 		if row := n - heading; row >= 0 && row < len(rows) {
 			if label := c.names.label(rows[row]); row == 0 || label != c.names.label(rows[row-1]) {
-				page.NewSheet(w, c.Width).Wrapped(label)
+				c.Wrapped(label)
 			}
 		}
-		printable.Fprintf(w, "  %s\n", strings.TrimSuffix(line, "\n"))
+		printable.Fprintf(c, "%s%s\n", indent, strings.TrimSuffix(line, "\n"))
 		n++
 	}
 }
@@ -365,6 +365,38 @@ func (c *comparison) newMedian(r Comparison) float64 {
 		return r.Old.Median + r.Change
 	}
 	return r.Old.Median * (1 + r.Change)
+}
+
+// change is the change from the old figure to the new one that stand beside it, with its sign if it
+// is significant.
+func (c *comparison) change(r Comparison) string {
+	v := c.shown(r)
+	if c.significant(r) {
+		return change(r, v)
+	}
+	return "~" + strings.TrimPrefix(change(r, math.Abs(v)), "+")
+}
+
+// shown is the change of the figures that are shown.
+func (c *comparison) shown(r Comparison) float64 {
+	v := c.newMedian(r) - r.Old.Median
+	if !r.Absolute {
+		v /= r.Old.Median
+	}
+	return v
+}
+
+// outside reports whether the change that is shown is outside its interval.
+func (c *comparison) outside(r Comparison) bool {
+	const rounding = 1e-9
+	v := c.shown(r)
+	return r.Interval != nil && (v < r.Interval.Low-rounding || v > r.Interval.High+rounding)
+}
+
+// significant reports whether noise does not explain a change. The medians of all runs do not count
+// for pairs.
+func (c *comparison) significant(r Comparison) bool {
+	return r.Exact || r.Interval != nil && (c.Paired || !r.Contrary()) && (r.Interval.Low > 0 || r.Interval.High < 0)
 }
 
 // medianText is the median of a figure as it is shown.

@@ -71,12 +71,12 @@ func TestCompareTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := compared(t, test.name)
-			text := pagetest.Written(t, page.Width, func(w io.Writer) { r.WriteText(w, TextOptions{All: test.all}) })
+			text := pagetest.Written(t, page.Width, func(w page.Sheet) { r.WriteText(w, TextOptions{All: test.all}) })
 			pagetest.Has(t, text, test.want...)
 			if test.all != strings.Contains(text, "same\n") {
 				t.Errorf("what is the same is shown: %v\n%s", !test.all, text)
 			}
-			pagetest.Has(t, pagetest.Written(t, 80, func(w io.Writer) { r.WriteText(w, TextOptions{All: test.all, Width: 80}) }), test.narrow...)
+			pagetest.Has(t, pagetest.Written(t, 80, func(w page.Sheet) { r.WriteText(w, TextOptions{All: test.all}) }), test.narrow...)
 		})
 	}
 }
@@ -121,7 +121,7 @@ func TestCompareFewCells(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, width := range []int{80, 100} {
-				text := pagetest.Written(t, width, func(w io.Writer) { r.WriteText(w, TextOptions{Width: width}) })
+				text := pagetest.Written(t, width, func(w page.Sheet) { r.WriteText(w, TextOptions{}) })
 				pagetest.Has(t, text, test.want...)
 				for _, none := range test.none {
 					if strings.Contains(text, none) {
@@ -143,7 +143,7 @@ func TestComparePackages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pagetest.Has(t, pagetest.Written(t, page.Width, func(w io.Writer) { r.WriteText(w, TextOptions{All: true}) }), want)
+		pagetest.Has(t, pagetest.Written(t, page.Width, func(w page.Sheet) { r.WriteText(w, TextOptions{All: true}) }), want)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestCompareCells(t *testing.T) {
 	for i := range mostListed + 2 {
 		r.OnlyOld = append(r.OnlyOld, fmt.Sprint("Old", i))
 	}
-	pagetest.Has(t, pagetest.Written(t, page.Width, func(w io.Writer) { r.WriteText(w, TextOptions{}) }), "\nFAILED now, and not before: A: could not be measured: a time-out\nFAILED now, and not before: the package example.com/p\n",
+	pagetest.Has(t, pagetest.Written(t, page.Width, func(w page.Sheet) { r.WriteText(w, TextOptions{}) }), "\nFAILED now, and not before: A: could not be measured: a time-out\nFAILED now, and not before: the package example.com/p\n",
 		"\nFAILED in both runs: B\n", "\nFAILED, and is only in the new run: C\n", "\nFAILED before, and right now: D: other bytes\n", "\nonly in the old run: Old9\nonly in the old run: 2 more\n", "\nonly in the new run: E\n", ", 2 FAILED; gate")
 }
 
@@ -178,5 +178,27 @@ func TestCompareForgedNames(t *testing.T) {
 	if n := nameCells(r.Comparisons); len(n.keys) != 1 || n.values[1][0] != run.Series[1].Name {
 		t.Errorf("%d columns", len(n.keys))
 	}
-	r.WriteText(io.Discard, TextOptions{All: true})
+	r.WriteText(page.NewSheet(io.Discard, 0), TextOptions{All: true})
+}
+
+// TestTextDivides: the figures side by side divide to the change beside them, which has a sign only
+// if noise does not explain it.
+func TestTextDivides(t *testing.T) {
+	run := func(values ...float64) *Benchmarks {
+		return &Benchmarks{Series: []Series{{Name: "X", Unit: "ns/op", Values: values}}}
+	}
+	old := run(55, 55.6, 55.7, 55.82, 58, 59, 60)
+	for _, test := range []struct {
+		now  *Benchmarks
+		want string
+	}{
+		{run(55.1, 55.5, 55.9, 58.08, 58.1, 58.2, 58.3), "55.82  58.08   ~4.0%"},
+		{run(75.1, 75.5, 75.9, 78.08, 78.1, 78.2, 78.3), "55.82  78.08  +39.9%"},
+	} {
+		r, err := Compare(t.Context(), old, test.now, Rules{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pagetest.Has(t, pagetest.Written(t, page.Width, func(w page.Sheet) { r.WriteText(w, TextOptions{All: true}) }), test.want)
+	}
 }

@@ -19,6 +19,7 @@ package dataset
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/balekv/bale/internal/holdout"
 )
@@ -117,6 +118,25 @@ func (d *Dataset) Coder(name string) (Coder, error) {
 		return nil, fmt.Errorf("%s as %s: %w", d.Name, name, err)
 	}
 	return c, nil
+}
+
+// Auto stands for the codec that suits a set: see [Dataset.Codecs].
+const Auto = "auto"
+
+// Codecs are codecs by their names, with the one that suits the set in place of Auto: json, and raw
+// for values that a program stores as they are.
+func (d *Dataset) Codecs(names []string) []string {
+	own := "json"
+	if d.Track == Dynamic && d.Kind != "json" {
+		own = "raw"
+	}
+	names = slices.Clone(names)
+	for i, name := range names {
+		if name == Auto {
+			names[i] = own
+		}
+	}
+	return slices.Compact(names)
 }
 
 // noCoder returns the error for a codec without a coder.

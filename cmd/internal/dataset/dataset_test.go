@@ -289,6 +289,22 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestAutoCodec: values of a file that are no JSON are measured as they are.
+func TestAutoCodec(t *testing.T) {
+	for content, want := range map[string]string{"{\"a\":1}\n": "json", "<p>a</p>\n": "raw", "\x00\xff\n": "raw"} {
+		d, err := Load(t.Context(), "-", strings.NewReader(content), values.Limits{Values: 10, ValueSize: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Codecs([]string{Auto, "gob"}); !slices.Equal(got, []string{want, "gob"}) {
+			t.Errorf("%q: %q", content, got)
+		}
+	}
+	if d, err := Make("text", 1); err != nil || !slices.Equal(d.Codecs([]string{Auto}), []string{"json"}) {
+		t.Errorf("%v, %v", d, err)
+	}
+}
+
 // TestUniform: a value that is not JSON among JSON values is an error. The error shows its place
 // and the next step, but not the value.
 func TestUniform(t *testing.T) {
@@ -440,7 +456,7 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	write("large/file", strings.Repeat("x", 1001))
-	if _, err := Load(t.Context(), filepath.Join(dir, "large"), nil, limits); !errors.Is(err, values.ErrData) || !strings.Contains(err.Error(), "1001 bytes") {
+	if _, err := Load(t.Context(), filepath.Join(dir, "large"), nil, limits); !errors.Is(err, values.ErrData) || !strings.Contains(err.Error(), "1001 B") {
 		t.Errorf("large file: error %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
@@ -27,7 +27,7 @@ type Proof struct {
 	Empty       bool     // go on if the scan finds no packed value
 }
 
-// prove scans all values for  An error says why it proves nothing.
+// prove scans all values for references to dictionaries. An error says why it proves nothing.
 func (p Proof) prove(
 	ctx context.Context, r *registry.Registry, ids map[frame.DictionaryID]bool,
 ) (*keyspace.References, error) {
@@ -153,12 +153,12 @@ const (
 )
 
 // WriteText writes a line for each dictionary.
-func (l *Removal) WriteText(w io.Writer) {
+func (l *Removal) WriteText(w page.Sheet) {
 	switch {
 	case len(l.all) == 0 && l.groups == 0:
-		printable.Fprintf(w, "The registry is empty.\n")
+		w.Lines("The registry is empty.")
 	case len(l.all) == 0:
-		printable.Fprintf(w, "Nothing to remove: every dictionary is current or previous, was never activated, or was used less than six grace periods ago.\n")
+		w.Lines("Nothing to remove: every dictionary is current or previous, was never activated, or was used less than six grace periods ago.")
 	}
 	why, idles := "without a look at the values", 0
 	if l.keys >= 0 {
@@ -168,31 +168,31 @@ func (l *Removal) WriteText(w io.Writer) {
 		group := cmp.Or(d.group, "no group")
 		switch d.fate {
 		case needed:
-			printable.Fprintf(w, "%v of %s stays: %d values refer to it\n", d.id, group, d.values)
+			w.Lines(fmt.Sprintf("%v of %s stays: %d values refer to it", d.id, group, d.values))
 		case idle:
 			idles++
-			printable.Fprintf(w, "%v of %s would be removed: %s\n", d.id, group, why)
+			w.Lines(fmt.Sprintf("%v of %s would be removed: %s", d.id, group, why))
 		case busy:
-			printable.Fprintf(w, "%v of %s stays: it was used during the scan\n", d.id, group)
+			w.Lines(fmt.Sprintf("%v of %s stays: it was used during the scan", d.id, group))
 		case out:
 			quarantine := ""
 			if !d.until.IsZero() {
 				quarantine = fmt.Sprintf("; quarantined %s, comes back by itself when a reader asks for it",
 					registry.EndText(d.until))
 			}
-			printable.Fprintf(w, "%v of %s is removed: %s%s\n", d.id, group, why, quarantine)
+			w.Lines(fmt.Sprintf("%v of %s is removed: %s%s", d.id, group, why, quarantine))
 		case unlisted:
 			if d.group == "" {
-				printable.Fprintf(w, "%v of %s stays: %s has it\n", d.id, group, d.keeper)
+				w.Lines(fmt.Sprintf("%v of %s stays: %s has it", d.id, group, d.keeper))
 			} else {
-				printable.Fprintf(w, "%v is out of %s; its bytes stay: %s has it\n", d.id, group, d.keeper)
+				w.Lines(fmt.Sprintf("%v is out of %s; its bytes stay: %s has it", d.id, group, d.keeper))
 			}
 		case gone:
-			printable.Fprintf(w, "%v of %s was gone already\n", d.id, group)
+			w.Lines(fmt.Sprintf("%v of %s was gone already", d.id, group))
 		}
 	}
 	if idles > 0 {
-		printable.Fprintf(w, "Nothing was changed: --apply removes.\n")
+		w.Lines("Nothing was changed: --apply removes.")
 	}
 }
 
@@ -244,7 +244,7 @@ func Remove(ctx context.Context, r *registry.Registry, o Options) (*Removal, err
 		return nil, fmt.Errorf("%v is what %s is written with: activate another one, or none, first",
 			o.ID, o.Group)
 	case o.ID == st.Previous:
-		return nil, fmt.Errorf("%v is what a rollback of %s goes back to: it stays until it is neither the current nor the previous one", o.ID, o.Group)
+		return nil, fmt.Errorf("%v is what bale dict activate previous goes back to in %s: it stays until it is neither the current nor the previous one", o.ID, o.Group)
 	}
 	l := &Removal{keys: -1, all: []removed{{id: o.ID, group: o.Group}}}
 	if !o.Force {
@@ -321,7 +321,7 @@ func candidates(
 	if err := states.Whole(); err != nil {
 		return nil, 0, err
 	}
-	// A group that is not on the list of groups would lose its
+	// A group that is not on the list of groups would lose its dictionaries.
 	if err := walk(ctx, r, strings.TrimSuffix(r.GroupKey(""), "*"), func(group string) error {
 		if !listed[group] {
 			return fmt.Errorf("%q is a group of the registry that is not on its list of groups, which was lost in part: nothing is removed. A program that has the group open puts it back within its Poll; so does publishing one of its dictionaries again. If no program has it, delete key %q", group, r.GroupKey(group))

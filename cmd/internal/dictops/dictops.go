@@ -13,12 +13,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
@@ -61,7 +61,7 @@ func Run[R any](
 type Said string
 
 // WriteText writes the lines.
-func (s Said) WriteText(w io.Writer) { io.WriteString(w, string(s)) }
+func (s Said) WriteText(w page.Sheet) { io.WriteString(w, string(s)) }
 
 func said(format string, args ...any) Said {
 	var b strings.Builder
@@ -69,7 +69,7 @@ func said(format string, args ...any) Said {
 	return Said(b.String())
 }
 
-// List lists the groups and their  It is an error if some are missing or damaged.
+// List lists the groups and their dictionaries. It is an error if some are missing or damaged.
 func List(ctx context.Context, r *registry.Registry, o Options) (*Dictionaries, error) {
 	in, err := inventory(ctx, r, o.Group)
 	if err != nil {
@@ -95,7 +95,7 @@ type Shown struct {
 }
 
 // WriteText writes what is known of the dictionary.
-func (s *Shown) WriteText(w io.Writer) { showDictionary(w, s.dictionary, s.states, s.until) }
+func (s *Shown) WriteText(w page.Sheet) { showDictionary(w, s.dictionary, s.states, s.until) }
 
 // Show looks at a dictionary in the registry.
 func Show(ctx context.Context, r *registry.Registry, o Options) (_ *Shown, err error) {
@@ -150,13 +150,12 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (Said, error)
 		return "", err
 	}
 	r.WarnOfEviction(ctx)
-	text := said("Dictionary %v, %d bytes, is published to %s.", d.ID(), len(d.Bytes()), o.Group)
+	text := said("Dictionary %v, %s, is published to %s.", d.ID(), printable.Size(len(d.Bytes())), o.Group)
 	if st.Current == d.ID() {
 		return text + said("The group is written with it already."), nil
 	}
-	return text + said("Activate it in %v:\n  bale dict activate %v %s %s %s", grace, d.ID(),
-		printable.Option("--group", o.Group), printable.Option("--redis", keyspace.Redact(r.At())),
-		printable.Option("--prefix", r.Prefix)), nil
+	return text + said("Activate it in %v:\n  %s", grace, strings.TrimSpace(fmt.Sprintf("bale dict activate %v %s %s", d.ID(),
+		printable.Option("--group", o.Group), r.Flags()))), nil
 }
 
 // warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
@@ -182,7 +181,7 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		return info, err
 	}
 	defer f.Close()
-	var t struct { // of a trainingJSON: its lists may be very long
+	var t struct { // of a TrainingJSON: its lists may be very long
 		Compress string
 		Samples  int
 		Ratio    float64
@@ -274,17 +273,17 @@ func (l *ServerList) MarshalJSON() ([]byte, error) {
 }
 
 // WriteText writes a table.
-func (l *ServerList) WriteText(w io.Writer) {
+func (l *ServerList) WriteText(w page.Sheet) {
 	if len(l.servers) == 0 {
 		printable.Fprintf(w, "No server has joined this registry.\n")
 		return
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	printable.Fprintf(t, "id\tname\tlast seen\n")
+	t := w.Table(3, "id", "name", "last seen")
+	t.Drop = []string{"last seen"}
 	for _, s := range l.servers {
-		printable.Fprintf(t, "%s\t%s\t%s\n", s.ID, s.Name, s.Seen.Format(time.RFC3339))
+		t.Row(s.ID, s.Name, s.Seen.Format(time.RFC3339))
 	}
-	t.Flush()
+	t.Render()
 }
 
 // Servers lists the servers whose programs use the registry.

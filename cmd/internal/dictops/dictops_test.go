@@ -51,7 +51,7 @@ func TestLongName(t *testing.T) {
 		t.Fatalf("%v, %v", list, err)
 	}
 	text, err := json.Marshal(list)
-	if err != nil || len(text) > 4<<10 || !strings.Contains(string(text), "ggg... (1 MB)") {
+	if err != nil || len(text) > 4<<10 || !strings.Contains(string(text), "ggg... (1.0 MiB)") {
 		t.Errorf("%d bytes of JSON, %v", len(text), err)
 	}
 }

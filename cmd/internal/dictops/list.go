@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -14,7 +15,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
-	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // Dictionaries are the groups of a registry, as bale dict list shows them.
@@ -145,51 +145,64 @@ func newDictionaries(in Inventory, group string, refs *keyspace.References, now 
 
 // Sound is an error if a group is damaged, or a dictionary of a group is missing or damaged.
 func (d *Dictionaries) Sound() error {
-	if n := len(d.Unreadable); n > 0 {
-		return fmt.Errorf("%s damaged, or their list: docs/reliability.md has the steps", printable.Count(n, "group", "groups"))
+	var wrong []string
+	add := func(n int, one, more, what string) {
+		if n > 0 {
+			wrong = append(wrong, printable.Count(n, one, more)+" "+what)
+		}
 	}
-	if n := len(d.Missing) + len(d.Damaged); n > 0 {
-		return fmt.Errorf("%s missing or damaged: docs/reliability.md has the steps", printable.Count(n, "dictionary", "dictionaries"))
+	lists := 0
+	for _, g := range d.Unreadable {
+		if g.Name == "" {
+			lists++
+		}
 	}
-	return nil
+	add(lists, "list of groups", "lists of groups", "damaged")
+	add(len(d.Unreadable)-lists, "group", "groups", "damaged")
+	add(len(d.Missing), "dictionary", "dictionaries", "missing")
+	add(len(d.Damaged), "dictionary", "dictionaries", "damaged")
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: docs/reliability.md has the steps", strings.Join(wrong, ", "))
 }
 
 // WriteText writes the table.
-func (d *Dictionaries) WriteText(w io.Writer) {
+func (d *Dictionaries) WriteText(w page.Sheet) {
 	ungrouped := setOf(d.Ungrouped)
 	lost := slices.DeleteFunc(slices.Sorted(maps.Keys(d.Unknown)), func(id frame.DictionaryID) bool { return ungrouped[id] })
 	switch {
 	case len(d.Groups) > 0:
 		d.table(w)
 	case len(lost) > 0:
-		printable.Fprintf(w, "The registry has no group, and values need dictionaries: bring these back with bale dict import DIR or bale dict publish FILE. docs/reliability.md has the steps.\n")
+		w.Lines("The registry has no group, and values need dictionaries: bring these back with bale dict import DIR or bale dict publish FILE. docs/reliability.md has the steps.")
 	case len(d.Unreadable) > 0:
 	case len(d.Ungrouped) > 0:
-		printable.Fprintf(w, "The registry has no group.\n")
+		w.Lines("The registry has no group.")
 	default:
-		printable.Fprintf(w, "The registry is empty: bale train makes a dictionary, bale dict publish puts it here.\n")
+		w.Lines("The registry is empty: bale train makes a dictionary, bale dict publish puts it here.")
 	}
 	firstLines(w, d.Unreadable, "damaged groups", func(g UnreadableGroup) {
 		if g.Name == "" {
-			printable.Fprintf(w, "DAMAGED: the list of groups (those above are by their keys): %s\n", g.Cause)
+			w.Lines(fmt.Sprintf("DAMAGED: the list of groups (those above are by their keys): %s", g.Cause))
 		} else {
-			printable.Fprintf(w, "DAMAGED: group %q cannot be read: %s\n", g.Name, g.Cause)
+			w.Lines(fmt.Sprintf("DAMAGED: group %q cannot be read: %s", g.Name, g.Cause))
 		}
 	})
 	firstLines(w, d.Missing, "missing dictionaries", func(id frame.DictionaryID) {
 		if until, ok := d.Quarantined[id]; ok {
-			printable.Fprintf(w, "MISSING: the bytes of dictionary %v are in quarantine %s: bale dict restore %[1]v brings them back\n", id, registry.EndText(until))
+			w.Lines(fmt.Sprintf("MISSING: the bytes of dictionary %v are in quarantine %s: bale dict restore %[1]v brings them back", id, registry.EndText(until)))
 			return
 		}
-		printable.Fprintf(w, "MISSING: key %sdata:%v is gone: bring the dictionary back with bale dict import DIR or bale dict publish FILE\n", d.prefix, id)
+		w.Lines(fmt.Sprintf("MISSING: key %sdata:%v is gone: bring the dictionary back with bale dict import DIR or bale dict publish FILE", d.prefix, id))
 	})
 	firstLines(w, d.Damaged, "damaged dictionaries", func(id frame.DictionaryID) {
-		printable.Fprintf(w, "DAMAGED: key %sdata:%v does not hold the dictionary's bytes: delete the key, then bale dict import DIR or bale dict publish FILE\n", d.prefix, id)
+		w.Lines(fmt.Sprintf("DAMAGED: key %sdata:%v does not hold the dictionary's bytes: delete the key, then bale dict import DIR or bale dict publish FILE", d.prefix, id))
 	})
 	missing := setOf(d.Missing)
 	quarantined := slices.DeleteFunc(slices.Sorted(maps.Keys(d.Quarantined)), func(id frame.DictionaryID) bool { return missing[id] })
 	firstLines(w, quarantined, "dictionaries in quarantine", func(id frame.DictionaryID) {
-		printable.Fprintf(w, "%v is in quarantine %s; bale dict restore brings it back\n", id, registry.EndText(d.Quarantined[id]))
+		w.Lines(fmt.Sprintf("%v is in quarantine %s; bale dict restore brings it back", id, registry.EndText(d.Quarantined[id])))
 	})
 	if d.scanned != nil {
 		printable.Fprintf(w, "%d keys looked at; %d values are not packed", d.scanned.Keys, d.scanned.Foreign)
@@ -198,7 +211,7 @@ func (d *Dictionaries) WriteText(w io.Writer) {
 		}
 		printable.Fprintf(w, "\n")
 		if d.scanned.Unread > 0 {
-			printable.Fprintf(w, "%d keys could not be read, the first one: %v\n", d.scanned.Unread, d.scanned.Problem)
+			w.Lines(fmt.Sprintf("%d keys could not be read, the first one: %v", d.scanned.Unread, d.scanned.Problem))
 		}
 	}
 	firstLines(w, d.Ungrouped, "dictionaries in no group", func(id frame.DictionaryID) {
@@ -206,13 +219,13 @@ func (d *Dictionaries) WriteText(w io.Writer) {
 		if ref := d.Unknown[id]; ref != nil {
 			values = fmt.Sprintf(", and %d values refer to it", ref.Values)
 		}
-		printable.Fprintf(w, "%v is in the registry, in no group%s: bale dict restore %[1]v --group NAME puts it into one\n", id, values)
+		w.Lines(fmt.Sprintf("%v is in the registry, in no group%s: bale dict restore %[1]v --group NAME puts it into one", id, values))
 	})
 	firstLines(w, lost, "unknown dictionaries", func(id frame.DictionaryID) {
-		printable.Fprintf(w, "UNKNOWN dictionary %v: %d values refer to it, and no group in this registry (prefix %s) has it\n", id, d.Unknown[id].Values, d.prefix)
+		w.Lines(fmt.Sprintf("UNKNOWN dictionary %v: %d values refer to it, and no group in this registry (prefix %s) has it", id, d.Unknown[id].Values, d.prefix))
 	})
 	if o := d.UnknownOthers; o != nil {
-		printable.Fprintf(w, "UNKNOWN dictionaries beyond those that are named: %d values refer to them\n", o.Values)
+		w.Lines(fmt.Sprintf("UNKNOWN dictionaries beyond those that are named: %d values refer to them", o.Values))
 	}
 }
 
@@ -222,12 +235,12 @@ const (
 )
 
 // firstLines writes a line for each of the first items, and how many others there are.
-func firstLines[T any](w io.Writer, items []T, what string, line func(T)) {
+func firstLines[T any](w page.Sheet, items []T, what string, line func(T)) {
 	for _, item := range items[:min(linesShown, len(items))] {
 		line(item)
 	}
 	if more := len(items) - linesShown; more > 0 {
-		printable.Fprintf(w, "... and %d more %s: --json names them\n", more, what)
+		w.Lines(fmt.Sprintf("... and %d more %s: --json names them", more, what))
 	}
 }
 
@@ -239,18 +252,19 @@ func setOf(ids []frame.DictionaryID) map[frame.DictionaryID]bool {
 	return set
 }
 
-func (d *Dictionaries) table(w io.Writer) {
-	header := []any{"group", "id", "state", "bytes", "age", "ratio at training"}
+func (d *Dictionaries) table(w page.Sheet) {
+	header := []string{"group", "id", "state", "size", "age", "ratio at training"}
 	if d.scanned != nil {
 		header = append(header, "ratio now", "values")
 	}
-	t, n := page.NewTable(w, 2, 3, header...), 0
+	t, n := w.Table(3, header...), 0
+	t.Drop = []string{"age", "size", "ratio at training", "state"}
 	for _, g := range d.Groups {
 		for _, e := range g.Dictionaries {
 			if n++; n > rowsShown {
 				continue
 			}
-			row := table.Row{g.Group, e.ID, use(g.State, e), e.Size, age(d.now.Sub(e.Published)), ratio(e.Info.Ratio)}
+			row := []any{g.Group, e.ID, use(g.State, e), printable.Size(e.Size), age(d.now.Sub(e.Published)), ratio(e.Info.Ratio)}
 			if d.scanned != nil {
 				ref := g.References[e.ID]
 				if ref == nil {
@@ -258,12 +272,12 @@ func (d *Dictionaries) table(w io.Writer) {
 				}
 				row = append(row, ratio(float64(ref.PlainBytes)/float64(max(1, ref.StoredBytes))), ref.Values)
 			}
-			t.AppendRow(row)
+			t.Row(row...)
 		}
 	}
 	t.Render()
 	if more := n - rowsShown; more > 0 {
-		printable.Fprintf(w, "... and %d more dictionaries: --group NAME shows those of one group, --json all\n", more)
+		w.Lines(fmt.Sprintf("... and %d more dictionaries: --group NAME shows those of one group, --json all", more))
 	}
 }
 
@@ -313,7 +327,7 @@ func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until
 	if isZstdDictionary(d) {
 		format = "zstd, with entropy tables"
 	}
-	printable.Fprintf(w, "id        %v\nbytes     %d\nformat    %s\n", d.ID(), len(d.Bytes()), format)
+	printable.Fprintf(w, "id        %v\nsize      %s\nformat    %s\n", d.ID(), printable.Size(len(d.Bytes())), format)
 	if !until.IsZero() {
 		printable.Fprintf(w, "removed   in quarantine %s; bale dict restore brings it back\n", registry.EndText(until))
 	}

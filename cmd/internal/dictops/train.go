@@ -1,6 +1,7 @@
 package dictops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type TrainOptions struct {
 	Seed     uint64
 	Setting  engine.Setting // that values will be compressed with
 	MaxSize  int            // of the dictionary, in bytes
+	Serves   int64          // how many values it is for; 0 for those of the Redis, or the default of dict.Train
 	MinGain  float64        // the part of the memory that it must save
 	Exclude  []string       // fields of JSON values that stay out of it
 	Current  string         // file of the present dictionary; empty for none
@@ -51,7 +53,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	}
 	progress, stop := cli.ShowProgress(s.Err)
 	defer stop()
-	sample, source, err := o.values(ctx, progress)
+	sample, there, source, err := o.values(ctx, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +71,8 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	}
 	start := time.Now()
 	training, err := dict.Train(ctx, sample, dict.TrainOptions{
-		Setting: o.Setting.Setting, Engine: o.Setting.Engine(), Builders: engine.Builders(),
-		MaxSize: o.MaxSize, MinGain: o.MinGain,
+		Setting: o.Setting.Setting, Engine: o.Setting.Engine(),
+		MaxSize: o.MaxSize, Values: cmp.Or(o.Serves, there), MinGain: o.MinGain,
 		Exclude: o.Exclude, Current: current, Progress: progress,
 	})
 	stop()
@@ -86,11 +88,14 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 		}
 	}
 	t := &Training{
-		all: o.All, LeftOut: left, Values: len(sample),
+		all: o.All, LeftOut: left, Given: len(sample),
 		Training: training, Source: source, Compress: o.Setting.String(),
 		Seconds: time.Since(start).Seconds(), File: o.Out,
-		Engine: engine.Name, Lacking: engine.Lacking, Go: runtime.Version(), Cores: runtime.NumCPU(),
+		Go: runtime.Version(), Cores: runtime.NumCPU(),
 		CPU: cli.CPU(),
+	}
+	if len(o.Files) == 0 {
+		t.flags = o.Registry.Flags()
 	}
 	if err != nil {
 		t.Reason = cli.Told(err)
@@ -98,10 +103,11 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	return t, err
 }
 
-// values reads the values to train on, and describes their source.
+// values reads the values to train on, and describes their source. It says how many there are in
+// the source, if that is a Redis.
 func (o *TrainOptions) values(
 	ctx context.Context, progress func(done, total int, what string),
-) (_ [][]byte, source string, err error) {
+) (_ [][]byte, there int64, source string, err error) {
 	if len(o.Files) > 0 {
 		var all [][]byte
 		var names []string
@@ -109,7 +115,7 @@ func (o *TrainOptions) values(
 			d, err := values.Load(ctx, path, o.Registry.In,
 				values.Limits{Values: o.Sample, ValueSize: cli.MaxValue, Seed: o.Seed})
 			if err != nil {
-				return nil, "", err
+				return nil, 0, "", err
 			}
 			all = append(all, d.Values...)
 			if d.Note != "" {
@@ -117,23 +123,23 @@ func (o *TrainOptions) values(
 			}
 			names = append(names, d.Name)
 		}
-		return all, strings.Join(names, ", "), nil
+		return all, 0, strings.Join(names, ", "), nil
 	}
 	o.Registry.LookOnly = true
 	r, err := registry.Open(ctx, o.Registry)
 	if err != nil {
-		return nil, "", err
+		return nil, 0, "", err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	if err := r.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
-		return nil, "", err
+		return nil, 0, "", err
 	}
 	sampled, err := r.Sample(ctx, keyspace.SampleOptions{
 		Match: o.Match, Values: o.Sample, Size: registry.MaxSampled(o.MaxSize), Seed: o.Seed,
 		FewStrings: fewStrings, Progress: progress,
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, 0, "", err
 	}
 	source = fmt.Sprintf("%s, %s looked at", keyspace.Redact(o.Registry.Data[0]),
 		printable.Count(sampled.Keys, "key", "keys"))
@@ -151,5 +157,5 @@ func (o *TrainOptions) values(
 	if n := sampled.Unread; n > 0 {
 		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, cli.Told(sampled.Err))
 	}
-	return sampled.Values, source, nil
+	return sampled.Values, sampled.Most, source, nil
 }

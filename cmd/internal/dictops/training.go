@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/dict"
-	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // Training is what [Train] found.
@@ -21,14 +19,13 @@ type Training struct {
 	Source   string // where the values come from
 	Compress string // as it was asked for
 	Seconds  float64
-	Values   int       // there were, before anything was left out
+	Given    int       // values, before anything was left out
 	LeftOut  []LeftOut // the fields that were asked to be
 	File     string    // where the dictionary went
 	Reason   string    // why there is none
-	Engine   string
-	Lacking  string // what another build would have tried, if anything
 	Go, CPU  string
 	Cores    int
+	flags    string // of the registry that it is published to
 }
 
 // LeftOut is a field whose contents stay out of a dictionary.
@@ -38,26 +35,32 @@ type LeftOut struct {
 }
 
 // WriteText writes the report.
-func (r *Training) WriteText(w io.Writer) {
-	printable.Fprintf(w, "%s\n%d values of %.0f bytes in the mean trained on, %d held out", r.Source, r.Samples, mean(r.SampleBytes, r.Samples), r.HeldOut)
+func (r *Training) WriteText(w page.Sheet) {
+	printable.Fprintf(w, "%s\n", r.Source)
+	of := fmt.Sprintf("%d values of %.0f bytes in the mean trained on, %d held out", r.Samples, mean(r.SampleBytes, r.Samples), r.HeldOut)
 	if r.Excluded > 0 {
-		printable.Fprintf(w, ", %d left out since they are not JSON", r.Excluded)
+		of += fmt.Sprintf(", %d left out since they are not JSON", r.Excluded)
 	}
-	for i, l := range r.LeftOut {
-		if i == 0 {
-			printable.Fprintf(w, "\ncontents left out: ")
-		} else {
-			printable.Fprintf(w, ", ")
-		}
-		printable.Fprintf(w, "%s in %d of %d values", l.Field, l.Values, r.Values)
+	var leftOut []string
+	for _, l := range r.LeftOut {
+		leftOut = append(leftOut, fmt.Sprintf("%s in %d of %d values", l.Field, l.Values, r.Given))
 	}
-	printable.Fprintf(w, "\n%d dictionaries tried in %.1f s with %s; %s, %d cores, %s\n", len(r.Candidates), r.Seconds, r.Engine, r.Go, r.Cores, r.CPU)
+	w.Wrapped(of)
+	if len(leftOut) > 0 {
+		w.Wrapped("contents left out: " + strings.Join(leftOut, ", "))
+	}
+	of = ""
+	if len(r.Candidates) > 0 {
+		of = fmt.Sprintf(" for a group of %d values", r.Values)
+	}
+	w.Wrapped(fmt.Sprintf("%d dictionaries tried%s in %.1f s; %s, %d cores, %s", len(r.Candidates), of, r.Seconds, r.Go, r.Cores, r.CPU))
 	if r.Without.Values > 0 {
 		printable.Fprintf(w, "\non held-out values, %s:\n", r.Compress)
-		t := page.NewTable(w, 2, 1, "", "ratio", "without headers", "B/value in Redis", "compress µs", "decompress µs")
+		t := w.Table(1, "", "ratio", "without headers", "B/value in Redis", "compress µs", "decompress µs")
+		t.Drop = []string{"decompress µs", "compress µs", "without headers"}
 		row := func(name string, m dict.Measure) {
 			if m.Values > 0 {
-				t.AppendRow(table.Row{name, fmt.Sprintf("%.2f", m.Ratio()), fmt.Sprintf("%.2f", m.PayloadRatio()), fmt.Sprintf("%.0f", m.AllocatedPerValue()), micros(m.CompressNs), micros(m.DecompressNs)})
+				t.Row(name, fmt.Sprintf("%.2f", m.Ratio()), fmt.Sprintf("%.2f", m.PayloadRatio()), fmt.Sprintf("%.0f", m.AllocatedPerValue()), micros(m.CompressNs), micros(m.DecompressNs))
 			}
 		}
 		row("without a dictionary", r.Without)
@@ -70,10 +73,13 @@ func (r *Training) WriteText(w io.Writer) {
 		r.candidates(w)
 	}
 	printable.Fprintf(w, "\n")
-	page.NewSheet(w, 0).Wrapped(r.verdict(), r.Lacking)
+	w.Wrapped(r.verdict())
+	if r.Dictionary != nil {
+		printable.Fprintf(w, "\nPublish it to the group of keys that it is for:\n    %s\n", strings.TrimSpace("bale dict publish "+printable.Shell(r.File)+" --group NAME "+r.flags))
+	}
 }
 
-func (r *Training) candidates(w io.Writer) {
+func (r *Training) candidates(w page.Sheet) {
 	shown := slices.Clone(r.Candidates)
 	slices.SortStableFunc(shown, func(a, b dict.Candidate) int {
 		return cmp.Or(cmp.Compare(min(len(a.Error), 1), min(len(b.Error), 1)), cmp.Compare(a.HeldOut.AllocatedBytes, b.HeldOut.AllocatedBytes))
@@ -91,44 +97,52 @@ func (r *Training) candidates(w io.Writer) {
 			return false
 		})
 	}
-	t := page.NewTable(w, 2, 2, "builder", "", "bytes", "ratio", "without headers", "B/value in Redis")
+	t := w.Table(2, "builder", "", "size", "ratio", "without headers", "B/value in Redis")
+	t.Drop = []string{"without headers", "ratio"}
 	var failed []string
 	for _, c := range shown {
 		name, note := strings.TrimSpace(c.Builder+" "+c.Params), ""
 		if c.Error != "" {
-			failed = append(failed, fmt.Sprintf("%s, %d bytes: %s", name, c.Asked, strings.TrimPrefix(c.Error, c.Builder+": ")))
+			failed = append(failed, fmt.Sprintf("%s, %s: %s", name, printable.Size(c.Asked), strings.TrimPrefix(c.Error, c.Builder+": ")))
 			continue
 		}
 		if r.isWinner(c) {
 			note = "chosen"
 		}
-		t.AppendRow(table.Row{name, note, c.Size, fmt.Sprintf("%.2f", c.HeldOut.Ratio()), fmt.Sprintf("%.2f", c.HeldOut.PayloadRatio()), fmt.Sprintf("%.0f", c.HeldOut.AllocatedPerValue())})
+		t.Row(name, note, printable.Size(c.Size), fmt.Sprintf("%.2f", c.HeldOut.Ratio()), fmt.Sprintf("%.2f", c.HeldOut.PayloadRatio()), fmt.Sprintf("%.0f", c.HeldOut.AllocatedPerValue()))
 	}
-	if t.Length() > 0 {
+	if t.Len() > 0 {
 		t.Render()
 	}
-	page.NewSheet(w, 0).Wrapped(failed...)
+	w.Wrapped(failed...)
 }
 
 func (r *Training) isWinner(c dict.Candidate) bool {
-	return r.Dictionary != nil && c.ID == r.Winner.ID && c.Builder == r.Winner.Builder && c.Params == r.Winner.Params && c.Asked == r.Winner.Asked
+	return r.Dictionary != nil && c.Error == "" && c.Builder == r.Winner.Builder && c.Params == r.Winner.Params && c.Asked == r.Winner.Asked
 }
 
 func (r *Training) verdict() string {
 	if r.Dictionary == nil {
-		return "No dictionary was written: " + strings.TrimPrefix(r.Reason, dict.ErrNoDictionary.Error()+": ") + "."
+		more := ""
+		if r.With.Values > 0 {
+			more = " If there will be more values, say how many with --values."
+		}
+		return "No dictionary was written: " + strings.TrimPrefix(r.Reason, dict.ErrNoDictionary.Error()+": ") + "." + more
 	}
 	saved := 1 - float64(r.With.AllocatedBytes)/float64(r.Without.AllocatedBytes)
-	return fmt.Sprintf("Dictionary %v, %d bytes by %s, is in %s. It saves %.0f%% of the %.0f bytes that Redis takes for a value without one, and its own memory from %d values on. "+
-		"The figures are those of the best of %d on the values it was chosen on: expect a little less.",
-		r.Dictionary.ID(), len(r.Dictionary.Bytes()), strings.TrimSpace(r.Winner.Builder+" "+r.Winner.Params), r.File, 100*saved, r.Without.AllocatedPerValue(), r.PaysFrom(), len(r.Candidates))
+	refitted := ": expect a little less"
+	if r.Refitted > 0 {
+		refitted = fmt.Sprintf(", made of half of the values. The one in the file is made of %d values of both halves", r.Refitted)
+	}
+	return fmt.Sprintf("Dictionary %v, %s by %s, is in %s. It saves %.0f%% of the %.0f bytes that Redis takes for a value without one, and its own memory from %d values on. "+
+		"The figures are those of the best of %d on the values it was chosen on%s.",
+		r.Dictionary.ID(), printable.Size(len(r.Dictionary.Bytes())), strings.TrimSpace(r.Winner.Builder+" "+r.Winner.Params), r.File, 100*saved, r.Without.AllocatedPerValue(), r.PaysFrom(), len(r.Candidates), refitted)
 }
 
-// trainingJSON is the report for machines.
-type trainingJSON struct {
+// TrainingJSON is the report for machines.
+type TrainingJSON struct {
 	Source      string           `json:"source"`
 	Compress    string           `json:"compress"`
-	Engine      string           `json:"engine"`
 	Go          string           `json:"go"`
 	CPU         string           `json:"cpu"`
 	Cores       int              `json:"cores"`
@@ -136,11 +150,12 @@ type trainingJSON struct {
 	Samples     int              `json:"samples"`
 	SampleBytes int64            `json:"sample_bytes"`
 	HeldOut     int              `json:"held_out"`
-	Excluded    int              `json:"excluded"` // left out since they are not JSON
+	Serves      int64            `json:"serves"`             // values, in the group
+	Excluded    int              `json:"excluded"`           // left out since they are not JSON
+	Refitted    int              `json:"refitted,omitempty"` // values that the dictionary in the file is made of
 	LeftOut     []LeftOut        `json:"left_out,omitempty"`
 	File        string           `json:"file,omitempty"`
 	Reason      string           `json:"reason,omitempty"`
-	Lacking     string           `json:"lacking,omitempty"`
 	PaysFrom    int              `json:"pays_from_values,omitempty"`
 	Winner      *dict.Candidate  `json:"winner,omitempty"`
 	Without     dict.Measure     `json:"without"`
@@ -153,9 +168,9 @@ type trainingJSON struct {
 
 // MarshalJSON writes the report for machines.
 func (r *Training) MarshalJSON() ([]byte, error) {
-	out := &trainingJSON{
-		Source: r.Source, Compress: r.Compress, Engine: r.Engine, Go: r.Go, CPU: r.CPU, Cores: r.Cores, Seconds: r.Seconds, Samples: r.Samples, SampleBytes: r.SampleBytes,
-		HeldOut: r.HeldOut, Excluded: r.Excluded, LeftOut: r.LeftOut, Reason: r.Reason, Lacking: r.Lacking, Without: r.Without, Candidates: r.Candidates,
+	out := &TrainingJSON{
+		Source: r.Source, Compress: r.Compress, Go: r.Go, CPU: r.CPU, Cores: r.Cores, Seconds: r.Seconds, Samples: r.Samples, SampleBytes: r.SampleBytes,
+		HeldOut: r.HeldOut, Serves: r.Values, Excluded: r.Excluded, Refitted: r.Refitted, LeftOut: r.LeftOut, Reason: r.Reason, Without: r.Without, Candidates: r.Candidates,
 	}
 	if r.Current.Values > 0 {
 		out.Current = &r.Current

@@ -36,11 +36,11 @@ func training(t *testing.T) *Training {
 	without.CompressNs, without.DecompressNs, with.CompressNs, with.DecompressNs = 5900, 1800, 3000, 912
 	return &Training{
 		Training: &dict.Training{
-			Dictionary: d, Winner: candidates[2], Setting: compress.Setting{Algorithm: frame.Zstd}, Samples: 1256, SampleBytes: 1_052_000, HeldOut: 1256, Excluded: 3,
+			Dictionary: d, Winner: candidates[2], Setting: compress.Setting{Algorithm: frame.Zstd}, Samples: 1256, SampleBytes: 1_052_000, HeldOut: 1256, Values: 1_000_000, Excluded: 3, Refitted: 2509,
 			Without: without, With: with, Candidates: candidates,
 		},
-		Values: 2515, LeftOut: []LeftOut{{"email", 2512}, {"user.token", 17}},
-		Source: "movies (a sample of 2512 of its 9000 values)", Compress: "zstd:3", Seconds: 7.13, File: "movies.dict", Engine: "libzstd 1.5.7", Go: "go1.26.8", CPU: "Some CPU", Cores: 2,
+		Given: 2515, LeftOut: []LeftOut{{"email", 2512}, {"user.token", 17}},
+		Source: "movies (a sample of 2512 of its 9000 values)", Compress: "zstd:3", Seconds: 7.13, File: "movies.dict", Go: "go1.26.8", CPU: "Some CPU", Cores: 2,
 	}
 }
 
@@ -62,18 +62,18 @@ func TestForgedTraining(t *testing.T) {
 
 func TestTraining(t *testing.T) {
 	for golden, write := range map[string]func(*Training, *bytes.Buffer){
-		"testdata/training.txt":     func(r *Training, w *bytes.Buffer) { r.WriteText(w) },
-		"testdata/training-all.txt": func(r *Training, w *bytes.Buffer) { r.all = true; r.WriteText(w) },
+		"testdata/training.txt":     func(r *Training, w *bytes.Buffer) { r.WriteText(page.NewSheet(w, 0)) },
+		"testdata/training-all.txt": func(r *Training, w *bytes.Buffer) { r.all = true; r.WriteText(page.NewSheet(w, 0)) },
 		"testdata/no-dictionary.txt": func(r *Training, w *bytes.Buffer) {
-			r.Dictionary, r.With, r.Lacking = nil, dict.Measure{}, "This bale was built without cgo."
+			r.Dictionary, r.With = nil, dict.Measure{}
 			r.Reason = "no dictionary pays: the best of 5 takes as much as none"
-			r.WriteText(w)
+			r.WriteText(page.NewSheet(w, 0))
 		},
 		"testdata/too-few.txt": func(r *Training, w *bytes.Buffer) {
 			r.LeftOut = nil
 			r.Training = &dict.Training{Samples: 5, SampleBytes: 1000, HeldOut: 5}
 			r.Reason = "no dictionary: too few samples: 10 values"
-			r.WriteText(w)
+			r.WriteText(page.NewSheet(w, 0))
 		},
 		"testdata/training.json": func(r *Training, w *bytes.Buffer) {
 			if err := printable.WriteJSON(w, r); err != nil {

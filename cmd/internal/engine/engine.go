@@ -1,7 +1,6 @@
-// Package engine is the choice of compressors that the command has: libzstd where it was built with
-// cgo, pure Go otherwise, and how the command line spells them. [Parse] reads what every command
-// takes, [ParseForm] in addition the forms that the lab measures against each other: one-shot with
-// pooled contexts, naive, and streams.
+// Package engine is the choice of compressors that the commands have, and how the command line
+// spells them. [Parse] reads what every command takes, [ParseForm] in addition the forms that the
+// lab measures against each other: one-shot with pooled contexts, naive, and streams.
 package engine
 
 import (
@@ -10,19 +9,18 @@ import (
 	"strings"
 
 	"github.com/balekv/bale/compress"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
 const (
-	goSuffix   = "/go"
+	cgoSuffix  = "/cgo"
 	dictSuffix = "+dict"
 )
 
-// Setting is a compressor on the command line: ALGORITHM[:LEVEL][/go][/naive|/stream][+dict].
+// Setting is a compressor on the command line: ALGORITHM[:LEVEL][/cgo][/naive|/stream][+dict].
 type Setting struct {
 	compress.Setting
-	Go   bool // "/go": pure Go, where zstd would be libzstd
+	Cgo  bool // "/cgo": libzstd, where zstd would be pure Go
 	Form Form // "/naive", "/stream": for the lab alone
 	Dict bool // "+dict": with a dictionary that is trained on a part of the data
 }
@@ -46,17 +44,19 @@ func ParseForm(name string) (Setting, error) {
 			break
 		}
 	}
-	rest, pure := strings.CutSuffix(rest, goSuffix)
+	rest, cgo := strings.CutSuffix(rest, cgoSuffix)
 	setting, err := compress.Parse(rest)
 	switch {
 	case err != nil:
-		return Setting{}, fmt.Errorf("%w (and zstd/go for pure Go, zstd+dict, s2+dict and lz4+dict)", err)
+		return Setting{}, fmt.Errorf("%w (and zstd/cgo for libzstd, zstd+dict, s2+dict and lz4+dict)", err)
 	case dict && !setting.TakesDictionary():
 		return Setting{}, fmt.Errorf("%w: %q; zstd and s2 take one, and lz4 at its default level", compress.ErrNoDictionary, name)
-	case pure && setting.Algorithm != frame.Zstd:
-		return Setting{}, fmt.Errorf("%w: %q; /go is for zstd alone, all else is pure Go anyway", compress.ErrSetting, name)
+	case cgo && setting.Algorithm != frame.Zstd:
+		return Setting{}, fmt.Errorf("%w: %q; /cgo is for zstd alone", compress.ErrSetting, name)
+	case cgo && libzstd == nil:
+		return Setting{}, fmt.Errorf("%w: %q; this program was built without cgo, leave /cgo out", compress.ErrSetting, name)
 	}
-	s := Setting{setting, pure, form, dict}
+	s := Setting{setting, cgo, form, dict}
 	if why := s.lacks(); why != "" {
 		return Setting{}, fmt.Errorf("%w: %q; %s", compress.ErrSetting, name, why)
 	}
@@ -69,11 +69,16 @@ func (s *Setting) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// Built returns those of the names that this build has: without cgo none of "/cgo".
+func Built(names ...string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return libzstd == nil && strings.Contains(name, cgoSuffix) })
+}
+
 // String is the inverse of ParseForm.
 func (s Setting) String() string {
 	name := s.Setting.String()
-	if s.Go {
-		name += goSuffix
+	if s.Cgo {
+		name += cgoSuffix
 	}
 	if s.Form != Pooled {
 		name += "/" + s.Form.String()
@@ -86,10 +91,10 @@ func (s Setting) String() string {
 
 // Engine makes the setting's compressors.
 func (s Setting) Engine() compress.Engine {
-	if s.Go {
-		return nil
+	if s.Cgo {
+		return libzstd
 	}
-	return Default
+	return nil
 }
 
 // New makes the setting's compressor with a dictionary, nil for none. It reads its own payloads.
@@ -103,13 +108,4 @@ func (s Setting) New(d *frame.Dictionary) (compress.Compressor, error) {
 		return s.newStream(d)
 	}
 	return s.Engine().New(s.Setting, d)
-}
-
-// QuickBuilders are the quick ones of Builders, of the first library: libzstd where it is
-// available. They take a third of the time of all, and their dictionaries are within 0.2% of the
-// best on the built-in sets.
-func QuickBuilders() []dict.Builder {
-	all := Builders()
-	library, _, _ := strings.Cut(all[0].Name, " ")
-	return slices.DeleteFunc(all, func(b dict.Builder) bool { return b.Slow || !strings.HasPrefix(b.Name, library) })
 }

@@ -100,7 +100,7 @@ func libzstdLevel(name string) int {
 
 // naiveZstd calls libzstd as ZSTD_compress and ZSTD_decompress do: with a context for each value.
 func (s Setting) naiveZstd(dict []byte) (compressFunc, decompressFunc) {
-	if s.Go {
+	if !s.Cgo {
 		return naiveGoZstd(s.Setting, dict)
 	}
 	level, d, dictSize := C.int(libzstdLevel(s.Level)), unsafe.Pointer(unsafe.SliceData(dict)), C.size_t(len(dict))
@@ -139,7 +139,7 @@ func libzstdError(r C.int64_t) error {
 // streamZstd sets streams of libzstd up: gozstd's, which frees what is pooled with the garbage
 // collector.
 func (s Setting) streamZstd(c *streams, dict []byte) (err error) {
-	if s.Go {
+	if !s.Cgo {
 		c.goZstd(s.Setting, dict)
 		return nil
 	}

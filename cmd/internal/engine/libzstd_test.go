@@ -34,7 +34,7 @@ func TestNaiveFrees(t *testing.T) {
 		return int64(m.RSS)
 	}
 	const calls, limit = 1000, 20 << 20
-	for name, d := range map[string]*dict.Dictionary{"zstd:3/naive": nil, "zstd:3/naive+dict": d} {
+	for name, d := range map[string]*dict.Dictionary{"zstd:3/cgo/naive": nil, "zstd:3/cgo/naive+dict": d} {
 		s, err := ParseForm(name)
 		if err != nil {
 			t.Fatal(err)

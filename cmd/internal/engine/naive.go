@@ -118,7 +118,7 @@ var errNoFrame = errors.New("the encoder wrote no zstd frame")
 // encoderOptions are those of the pure-Go library for a level and a dictionary, if there is one. A
 // trained one has an id, which is in the payload.
 func encoderOptions(s compress.Setting, dict []byte) []zstd.EOption {
-	level := zstd.SpeedFastest // bale's default
+	level := zstd.SpeedDefault // bale's default
 	if n, err := strconv.Atoi(s.Level); err == nil {
 		level = zstd.EncoderLevelFromZstd(n)
 	} else if s.Level != "" {

@@ -2,7 +2,6 @@ package events
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -10,12 +9,11 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // WriteText writes what operations did as tables: the time series if there is one, then operations,
 // errors and times.
-func (s *Summary) WriteText(w io.Writer) {
+func (s *Summary) WriteText(w page.Sheet) {
 	head := fmt.Sprintf("%s, %s to %s UTC (%v): %s", page.Plural(s.Files, "file"), moment(s.From), moment(s.To), s.To.Sub(s.From).Round(time.Millisecond), page.PluralOf(int64(s.Events), "event"))
 	if s.Dropped > 0 {
 		head += fmt.Sprintf(", and %d that were dropped, for the program's ring was full", s.Dropped)
@@ -23,14 +21,14 @@ func (s *Summary) WriteText(w io.Writer) {
 	if s.Group != "" {
 		head += fmt.Sprintf(". Of groups like %s: %d", s.Group, s.Selected)
 	}
-	page.NewSheet(w, 0).Wrapped(head)
+	w.Wrapped(head)
 	if s.Selected == 0 {
 		if len(s.Groups) > 0 {
 			names := make([]string, len(s.Groups))
 			for i, g := range s.Groups {
 				names[i] = shortened(g, page.Width/2)
 			}
-			page.NewSheet(w, 0).Wrapped("There are events of " + strings.Join(names, ", ") + ".")
+			w.Wrapped("There are events of " + strings.Join(names, ", ") + ".")
 		}
 		return
 	}
@@ -39,80 +37,69 @@ func (s *Summary) WriteText(w io.Writer) {
 		series(w, s)
 	}
 	printable.Fprintf(w, "\n")
-	page.NewSheet(w, 0).Hanging("", "operations. Hits: of the keys that were read. Plain and stored: bytes of values, serialized and as they are in Redis. Packed with: the packed value that came last")
+	w.Hanging("", "operations. Hits: of the keys that were read. Plain and stored: bytes of values, serialized and as they are in Redis. Packed with: the packed value that came last")
 	rows(w, s)
 	failures(w, s)
 	if s.Timed == 0 {
 		printable.Fprintf(w, "\nNo operation was timed.\n")
 		return
 	}
-	printable.Fprintf(w, "\nlatency of the %d of %d operations that were timed, µs, to 1%%\n", s.Timed, s.Selected)
+	printable.Fprintf(w, "\n")
+	w.Hanging("", fmt.Sprintf("latency of the %d of %d operations that were timed, µs, to 1%%", s.Timed, s.Selected))
 	latencies(w, s)
 }
 
-// grouped writes the first of some forms of a table that fits, with ever shorter names of groups.
-func grouped(w io.Writer, form func(w io.Writer, name func(string) string)) {
-	var forms []func(io.Writer)
-	for _, limit := range []int{60, 48, 36, 24, 16} {
-		forms = append(forms, func(w io.Writer) {
-			form(w, func(group string) string { return shortened(group, limit) })
-		})
-	}
-	page.NewSheet(w, 0).Fitting(forms...)
-}
+// longestGroup is how much of a group's name is shown at most.
+const longestGroup = 60
 
-func rows(w io.Writer, s *Summary) {
-	grouped(w, func(w io.Writer, name func(string) string) {
-		t := page.NewTable(w, 1, 2, "group", "op", "count", "ops/s", "hits", "errors", "plain", "stored", "ratio", "packed with")
-		for _, r := range s.Rows {
-			row := table.Row{name(r.Group), r.Op, r.Count, rate(r.PerSecond), percent(r.HitRate), r.Failed, "-", "-", known(r.Ratio), "-"}
-			if r.Stored > 0 {
-				row[6], row[7] = page.Size(r.Plain), page.Size(r.Stored)
-			}
-			if r.Algorithm != "" {
-				row[9] = strings.TrimSpace(r.Algorithm + " " + r.Dictionary)
-			}
-			t.AppendRow(row)
+func rows(w page.Sheet, s *Summary) {
+	t := w.Table(2, "group", "op", "count", "ops/s", "hits", "errors", "plain", "stored", "ratio", "packed with")
+	t.Drop = []string{"packed with", "plain", "stored", "count", "errors"}
+	for _, r := range s.Rows {
+		row := []any{shortened(r.Group, longestGroup), r.Op, r.Count, rate(r.PerSecond), percent(r.HitRate), r.Failed, "-", "-", known(r.Ratio), "-"}
+		if r.Stored > 0 {
+			row[6], row[7] = printable.Size(r.Plain), printable.Size(r.Stored)
 		}
-		t.Render()
-	})
+		if r.Algorithm != "" {
+			row[9] = strings.TrimSpace(r.Algorithm + " " + r.Dictionary)
+		}
+		t.Row(row...)
+	}
+	t.Render()
 }
 
-func failures(w io.Writer, s *Summary) {
+func failures(w page.Sheet, s *Summary) {
 	if !slices.ContainsFunc(s.Rows, func(r *Row) bool { return r.Failed > 0 }) {
 		return
 	}
 	printable.Fprintf(w, "\noperations with errors\n")
-	grouped(w, func(w io.Writer, name func(string) string) {
-		t := page.NewTable(w, 2, 3, "group", "op", "class", "count", "of all")
-		for _, r := range s.Rows {
-			for _, class := range slices.Sorted(maps.Keys(r.Errors)) {
-				n := r.Errors[class]
-				part := float64(n) / float64(r.Count)
-				t.AppendRow(table.Row{name(r.Group), r.Op, class, n, percent(&part)})
-			}
+	t := w.Table(3, "group", "op", "class", "count", "of all")
+	for _, r := range s.Rows {
+		for _, class := range slices.Sorted(maps.Keys(r.Errors)) {
+			n := r.Errors[class]
+			part := float64(n) / float64(r.Count)
+			t.Row(shortened(r.Group, longestGroup), r.Op, class, n, percent(&part))
 		}
-		t.Render()
-	})
+	}
+	t.Render()
 }
 
-func latencies(w io.Writer, s *Summary) {
-	grouped(w, func(w io.Writer, name func(string) string) {
-		t := page.NewTable(w, 2, 3, "group", "op", "stage", "timed", "P50", "P95", "P99")
-		for _, r := range s.Rows {
-			for _, stage := range r.Stages {
-				t.AppendRow(table.Row{name(r.Group), r.Op, stage.Stage, stage.Timed, us(stage.P50), us(stage.P95), us(stage.P99)})
-			}
+func latencies(w page.Sheet, s *Summary) {
+	t := w.Table(3, "group", "op", "stage", "timed", "P50", "P95", "P99")
+	for _, r := range s.Rows {
+		for _, stage := range r.Stages {
+			t.Row(shortened(r.Group, longestGroup), r.Op, stage.Stage, stage.Timed, us(stage.P50), us(stage.P95), us(stage.P99))
 		}
-		t.Render()
-	})
+	}
+	t.Render()
 }
 
-func series(w io.Writer, s *Summary) {
+func series(w page.Sheet, s *Summary) {
 	every := time.Duration(s.Every * float64(time.Second)).Round(time.Microsecond)
-	page.NewSheet(w, 0).Hanging("", fmt.Sprintf("every %v, where there are events. Ops/s, hit rate, ratio and P99 (µs) are those of operations that a caller waits for, without load, refresh and flush; "+
+	w.Hanging("", fmt.Sprintf("every %v, where there are events. Ops/s, hit rate, ratio and P99 (µs) are those of operations that a caller waits for, without load, refresh and flush; "+
 		"errors those of all. Events are told of together, by default every 500ms", every))
-	t := page.NewTable(w, 2, 1, "from, UTC", "ops/s", "hit rate", "ratio", "P99", "timed", "errors", "dropped")
+	t := w.Table(1, "from, UTC", "ops/s", "hit rate", "ratio", "P99", "timed", "errors", "dropped")
+	t.Drop = []string{"timed", "dropped", "ratio"}
 	for _, i := range s.Series {
 		from := i.Start.Format(time.DateTime)
 		if every%time.Second != 0 {
@@ -122,7 +109,7 @@ func series(w io.Writer, s *Summary) {
 		if i.P99 != nil {
 			p99 = us(*i.P99)
 		}
-		t.AppendRow(table.Row{from, rate(i.PerSecond), percent(i.HitRate), known(i.Ratio), p99, i.Timed, i.Failed, i.Dropped})
+		t.Row(from, rate(i.PerSecond), percent(i.HitRate), known(i.Ratio), p99, i.Timed, i.Failed, i.Dropped)
 	}
 	t.Render()
 }

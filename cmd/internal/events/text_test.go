@@ -63,7 +63,7 @@ func TestEvents(t *testing.T) {
 		s := ofEvents()
 		change(s)
 		var w bytes.Buffer
-		s.WriteText(&w)
+		s.WriteText(page.NewSheet(&w, 0))
 		pagetest.Golden(t, golden, page.Width, w.String())
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 const (
@@ -123,14 +125,7 @@ func (t *Tree) format(v int64) string {
 		}
 		return d.String()
 	case "bytes":
-		switch f := float64(v); {
-		case v >= 1<<30:
-			return fmt.Sprintf("%.1f GiB", f/(1<<30))
-		case v >= 1<<20:
-			return fmt.Sprintf("%.1f MiB", f/(1<<20))
-		case v >= 1<<10:
-			return fmt.Sprintf("%.1f KiB", f/(1<<10))
-		}
+		return printable.Size(v)
 	}
 	return strconv.FormatInt(v, 10) + " " + t.Unit
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
@@ -34,10 +35,24 @@ type Options struct {
 	MaxSize      int // bytes of the largest value of Pack and Unpack; a larger one stays as it is
 
 	// The value to explain: in a File, empty or "-" for In, or under a Key in the Redis of Registry.
-	File       string
+	File string
+
+	// Registry has the dictionaries that Run and Unpack fetch; nil for none.
 	Registry   *registry.Options
 	Key, Field string // Field is empty for a string
+	Form       Form   // in which Unpack prints the value of a Key
 }
+
+// Form is how a value is printed.
+type Form int
+
+// The forms of a value.
+const (
+	TextForm Form = iota // for people: what a terminal would obey is escaped
+	RawForm              // as it is
+	HexForm              // as hexdump -C shows it
+	JSONForm             // indented
+)
 
 // chunkRate is how many chunks a second are looked for: those of the largest stream in half a
 // minute.
@@ -49,7 +64,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	reading := &compress.Set{Read: readers, Engine: engine.Default}
+	reading := &compress.Set{Read: readers}
 	r := &Result{now: time.Now(), key: "KEY"}
 	var packer *bale.Packer
 	var reg *registry.Registry
@@ -136,11 +151,13 @@ func (r *Result) lookAtChunks(ctx context.Context, o *Options, reg *registry.Reg
 	}
 	if len(chunks.Missing) > 0 || chunks.Bytes != m.Stored {
 		now, err := o.fetch(ctx, reg)
-		if err != nil && !errors.Is(err, bale.ErrNotFound) {
+		switch {
+		case errors.Is(err, bale.ErrNotFound):
+			return errors.New("the stream was deleted while it was looked at")
+		case err != nil:
 			return err
-		}
-		if !bytes.Equal(now, r.stored) {
-			return errors.New("the stream was replaced or deleted while it was looked at: look again")
+		case !bytes.Equal(now, r.stored):
+			return errors.New("the stream was replaced while it was looked at: look again")
 		}
 	}
 	if err := chunks.Whole(); err != nil {
@@ -158,13 +175,29 @@ func (r *Result) lookAtChunks(ctx context.Context, o *Options, reg *registry.Reg
 func (o *Options) fetch(ctx context.Context, reg *registry.Registry) ([]byte, error) {
 	b, err := keyspace.Fetch(ctx, reg.Client(), o.Key, o.Field, o.Field != "",
 		int64(bale.MaxPackedLen(cli.MaxValue)))
-	if errors.Is(err, redis.Nil) {
+	switch {
+	case errors.Is(err, redis.Nil):
 		err = bale.ErrNotFound
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		if kind, failed := reg.Client().Type(ctx, o.Key).Result(); failed == nil {
+			err = errKind(kind)
+		}
 	}
 	if err != nil {
 		return nil, &bale.KeyError{Op: "get", Key: o.Key, Err: err}
 	}
 	return b, nil
+}
+
+// errKind says how to read a value of another type than was asked for.
+func errKind(kind string) error {
+	switch kind {
+	case "hash":
+		return errors.New("it is a hash: --field NAME reads one of its fields")
+	case "string":
+		return errors.New("it is a string: leave out --field")
+	}
+	return fmt.Errorf("it is a %s: bale packs strings and fields of hashes alone", kind)
 }
 
 // read reads the value from a file.
@@ -193,7 +226,7 @@ func readStored(r io.Reader, name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if b.Len() > limit {
-		return nil, fmt.Errorf("%w: %s has more than %d bytes", bale.ErrTooLarge, name, limit)
+		return nil, fmt.Errorf("%w: %s has more than %s", bale.ErrTooLarge, name, printable.Size(limit))
 	}
 	return b.Bytes(), nil
 }
@@ -230,9 +263,13 @@ const (
 )
 
 // WriteText writes the explanation.
-func (r *Result) WriteText(w io.Writer) {
+func (r *Result) WriteText(w page.Sheet) {
 	for _, f := range r.fields {
-		printable.Fprintf(w, "%v\n", f)
+		if line := fmt.Sprint(f); !w.Terminal || w.Fits(line) {
+			printable.Fprintf(w, "%s\n", line)
+		} else {
+			w.Hanging("        ", line)
+		}
 	}
 	if f := r.freshness; f != nil {
 		switch left := f.Expires.Sub(r.now); {
@@ -249,12 +286,12 @@ func (r *Result) WriteText(w io.Writer) {
 	case plain:
 		showValue(w, r.value)
 	case unpacked:
-		printable.Fprintf(w, "content: %d bytes stored in %d (ratio %.2f)", len(r.value), len(r.stored),
+		content := fmt.Sprintf("content: %d bytes stored in %d (ratio %.2f)", len(r.value), len(r.stored),
 			float64(len(r.value))/float64(len(r.stored)))
 		if r.header.HasChecksum {
-			printable.Fprintf(w, ", the checksum matches")
+			content += ", the checksum matches"
 		}
-		printable.Fprintf(w, "\n")
+		w.Lines(content)
 		showValue(w, r.value)
 	case absent:
 		printable.Fprintf(w, "content: none, for the frame says that there is no value: it was looked for and not found\n")

@@ -2,14 +2,17 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
@@ -54,18 +57,69 @@ func Pack(o Options) error {
 	return err
 }
 
-// Unpack unpacks stdin to stdout.
-func Unpack(ctx context.Context, o Options) error {
+// Unpack unpacks stdin to stdout, or prints the value of a Key.
+func Unpack(ctx context.Context, o Options) (err error) {
 	readers, err := readersOf(o.Dictionaries)
 	if err != nil {
 		return err
 	}
-	packer, err := bale.NewPacker(bale.PackerOptions{MaxSize: o.MaxSize,
-		Compressors: &compress.Set{Read: readers, Engine: engine.Default}})
+	reading := &compress.Set{Read: readers}
+	var packer *bale.Packer
+	var reg *registry.Registry
+	if o.Registry == nil {
+		packer, err = bale.NewPacker(bale.PackerOptions{MaxSize: o.MaxSize, Compressors: reading})
+	} else {
+		o.Registry.LookOnly = true
+		if reg, err = registry.Open(ctx, *o.Registry); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, reg.Close()) }()
+		packer, err = reg.Packer(reading, bale.PackerOptions{MaxSize: o.MaxSize})
+	}
 	if err != nil {
 		return err
 	}
 	defer packer.Close()
+	if o.Key == "" {
+		return o.unpackInput(ctx, packer)
+	}
+	stored, err := o.fetch(ctx, reg)
+	if err != nil {
+		return err
+	}
+	value, err := o.unpack(ctx, packer, stored)
+	if err == nil {
+		err = o.show(value)
+	}
+	if err != nil {
+		return &bale.KeyError{Op: "get", Key: o.Key, Err: err}
+	}
+	return nil
+}
+
+// show prints a value in a form.
+func (o *Options) show(value []byte) (err error) {
+	switch o.Form {
+	case RawForm:
+		_, err = o.Raw.Write(value)
+	case HexForm:
+		dump := hex.Dumper(o.Raw)
+		_, err = dump.Write(value)
+		err = errors.Join(err, dump.Close())
+	case JSONForm:
+		if !json.Valid(value) {
+			return errors.New("the value is not JSON: leave out --json, or give --hex")
+		}
+		shown, _ := indented(bytes.TrimSpace(value), math.MaxInt)
+		_, err = io.WriteString(o.Raw, printable.JSON(string(shown))+"\n")
+	default:
+		_, err = io.WriteString(o.Raw, printable.Lines(string(value))+"\n")
+	}
+	return err
+}
+
+// unpackInput is Unpack for stdin.
+func (o *Options) unpackInput(ctx context.Context, packer *bale.Packer) error {
 	// A value that cannot be a frame goes straight through, whatever its size. A frame is never
 	// larger than the largest one that holds MaxSize bytes.
 	start := make([]byte, 2)
@@ -96,23 +150,29 @@ func Unpack(ctx context.Context, o Options) error {
 				limit)
 		}
 	}
-	if h, _, _ := frame.Parse(stored); h.Algorithm == frame.Chunks && h.Version == frame.V1 {
-		return errStream(stored)
-	}
-	value, err := packer.Unpack(ctx, nil, stored)
-	if errors.Is(err, bale.ErrNotFound) {
-		return errors.New("there is no value: the frame says that it was looked for and not found (bale inspect shows for how long that is good)")
-	}
-	if e, ok := errors.AsType[*bale.DecodeError](err); ok &&
-		errors.Is(err, bale.ErrUnknownDictionary) {
-		return &bale.DecodeError{Algorithm: e.Algorithm, DictionaryID: e.DictionaryID,
-			Err: fmt.Errorf("%w: give it with --dict FILE", bale.ErrUnknownDictionary)}
-	}
+	value, err := o.unpack(ctx, packer, stored)
 	if err != nil {
 		return err
 	}
 	_, err = o.Raw.Write(value)
 	return err
+}
+
+// unpack is the content of a stored value, or an error that says what to do.
+func (o *Options) unpack(ctx context.Context, packer *bale.Packer, stored []byte) ([]byte, error) {
+	if h, _, _ := frame.Parse(stored); h.Algorithm == frame.Chunks && h.Version == frame.V1 {
+		return nil, errStream(stored, cmp.Or(o.Key, "KEY"))
+	}
+	value, err := packer.Unpack(ctx, nil, stored)
+	if errors.Is(err, bale.ErrNotFound) {
+		return nil, errors.New("there is no value: the frame says that it was looked for and not found (bale inspect shows for how long that is good)")
+	}
+	if e, ok := errors.AsType[*bale.DecodeError](err); ok &&
+		o.Registry == nil && errors.Is(err, bale.ErrUnknownDictionary) {
+		return nil, &bale.DecodeError{Algorithm: e.Algorithm, DictionaryID: e.DictionaryID,
+			Err: fmt.Errorf("%w: give it with --dict FILE, or the registry that has it with --redis URL", bale.ErrUnknownDictionary)}
+	}
+	return value, err
 }
 
 // chunkKeys says where the chunks are.
@@ -127,13 +187,13 @@ func chunkKeys(m *stream.Manifest, key string) string {
 }
 
 // errStream says that a value is a stream, and how to get it.
-func errStream(stored []byte) error {
+func errStream(stored []byte, key string) error {
 	m, err := stream.ParseManifest(stored)
 	if err != nil {
 		return err
 	}
 	return fmt.Errorf("it is %v: its content is under other keys of the same Redis (%s), and a program reads it with stream.Streams.GetReader; bale inspect --redis URL --key KEY shows whether all is there",
-		&m, chunkKeys(&m, "KEY"))
+		&m, chunkKeys(&m, key))
 }
 
 // withoutNewline drops the newline that redis-cli appends to a value, and reports it, if stored is
@@ -170,7 +230,7 @@ func readersOf(dictionaries []string) (readers []compress.Compressor, err error)
 			return nil, err
 		}
 		for _, a := range []frame.Algorithm{frame.S2, frame.LZ4, frame.Zstd} {
-			c, err := engine.Default.New(compress.Setting{Algorithm: a}, d)
+			c, err := compress.Setting{Algorithm: a}.New(d)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}

@@ -326,7 +326,7 @@ func (f *Finder[T]) meant(n, binary *node[T]) bool {
 // with, else into the others.
 func (f *Finder[T]) gather() {
 	into := func(a, n *node[T], enough bool) bool {
-		if a == n || a.leaf == nil || !strings.HasSuffix(a.edge, "*") {
+		if a == n || a.leaf == nil || !a.endsWild() {
 			return false
 		}
 		g := a.leaf.now()
@@ -343,7 +343,7 @@ func (f *Finder[T]) gather() {
 			if i > 0 && into(a, n, false) {
 				return
 			}
-			if !a.odd || !strings.HasSuffix(n.edge, "*") && n.label() != "" && !f.rare(n.leaf.keys) {
+			if !a.odd || !n.endsWild() && n.label() != "" && !f.rare(n.leaf.keys) {
 				continue
 			}
 			below := append(above[i+1:len(above):len(above)], n)[0]

@@ -425,6 +425,24 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
+// TestStarsOfKeys: a group around others has a pattern that ends in a *, and no * of its keys.
+func TestStarsOfKeys(t *testing.T) {
+	f := newCounter(t, Options{})
+	for i := range 20_000 {
+		f.Add(fmt.Sprint("user:", i))
+	}
+	for range 200 {
+		f.Add("x*")
+	}
+	rare := f.Add("x*:y")
+	*rare = 7
+	for _, g := range f.Groups() {
+		if *g.Value == 7 && g.Match != "" && !Match(g.Match, "x*:y") {
+			t.Errorf("%s does not match it", g.Match)
+		}
+	}
+}
+
 func TestAllocations(t *testing.T) {
 	if testvalues.Race {
 		t.Skip("the race detector allocates")

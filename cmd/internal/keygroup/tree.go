@@ -42,6 +42,12 @@ func (n *node[T]) sepOf() string { return n.edge[:n.sep] }
 
 func (n *node[T]) label() string { return n.edge[n.sep:] }
 
+// endsWild reports whether the label ends in a *, other than one of the keys, which is escaped.
+func (n *node[T]) endsWild() bool {
+	before, ok := strings.CutSuffix(n.edge, "*")
+	return ok && (len(before)-len(strings.TrimRight(before, `\`)))%2 == 0
+}
+
 // form is a label with one * that other labels are joined into.
 type form struct {
 	edge           string // of the child

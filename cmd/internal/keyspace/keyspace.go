@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +21,7 @@ const (
 )
 
 // PasswordHint says where a command takes a password from.
-const PasswordHint = "the environment's REDISCLI_AUTH has the password, or a file that --redis-password-file names; a URL has a user and a password as redis://USER:PASSWORD@HOST:PORT"
+const PasswordHint = "the environment's REDISCLI_AUTH has the password, or a file that --redis-password-file names; --user names the user; a URL has both as redis://USER:PASSWORD@HOST:PORT"
 
 // ErrURL: the URL is not of a Redis.
 var ErrURL = errors.New("no redis URL")
@@ -33,25 +33,15 @@ func ParseURL(s string) (*redis.Options, error) {
 	}
 	o, err := redis.ParseURL(s)
 	if err != nil {
-		// The client's own error quotes parts of the URL, and a password with a / or a # in it is
-		// taken for the path.
-		return nil, fmt.Errorf("%w: %q: %s; for example redis://127.0.0.1:6379/0", ErrURL, mangled(s), whyNot(err))
+		return nil, unreadable(s, err)
 	}
 	return o, nil
 }
 
-// WithPassword returns a URL with a password, if it has none. An unreadable URL stays as it is;
-// [Open] returns the error for it.
-func WithPassword(at, password string) string {
-	u, err := url.Parse(at)
-	if err != nil || at == "" || password == "" {
-		return at
-	}
-	if _, has := u.User.Password(); has {
-		return at
-	}
-	u.User = url.UserPassword(u.User.Username(), password)
-	return u.String()
+// unreadable is the error of a URL. The client's own quotes parts of the URL, and a password with a
+// / or a # in it is taken for the path.
+func unreadable(at string, err error) error {
+	return fmt.Errorf("%w: %q: %s; for example redis://127.0.0.1:6379/0", ErrURL, mangled(at), whyNot(err))
 }
 
 // schemeOf is what a URL begins with, :// included.
@@ -85,9 +75,7 @@ func whyNot(err error) string {
 // mangled is how a URL that cannot be read is shown: as [Redact] has it, and nothing after a colon
 // that may be a password's.
 func mangled(s string) string {
-	if strings.Contains(s, "@") {
-		return Redact(s)
-	}
+	s = Redact(s)
 	scheme, _ := schemeOf(s)
 	for i, r := range s {
 		if r != ':' || i < len(scheme) || strings.HasPrefix(s[i:], "://") {
@@ -101,18 +89,23 @@ func mangled(s string) string {
 	return s
 }
 
+// Open is [Login.Open] of a URL that has all.
+func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
+	return Login{}.Open(ctx, at)
+}
+
 // Open connects to the server at a URL, or to the whole cluster that it is a part of. The caller
 // closes the client.
-func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
-	o, err := ParseURL(at)
+func (l Login) Open(ctx context.Context, at string) (redis.UniversalClient, error) {
+	o, seeds, err := l.Server(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	o.DisableIdentity = true // one round trip less for each connection
-	o.ContextTimeoutEnabled = true
-	o.ReadTimeout, o.WriteTimeout = replyWithin, replyWithin
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	prepare(o)
 	o.OnConnect = func(ctx context.Context, c *redis.Conn) error { return greet(ctx, c, false, true) }
+	if len(seeds) > 0 {
+		return redis.NewClusterClient(clusterOf(o, seeds)), nil
+	}
 	client := redis.NewClient(o)
 	first, cancel := context.WithTimeout(ctx, replyWithin)
 	defer cancel()
@@ -123,12 +116,23 @@ func Open(ctx context.Context, at string) (redis.UniversalClient, error) {
 	if !clustered {
 		return client, nil
 	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+	return redis.NewClusterClient(clusterOf(o, []string{o.Addr})), client.Close()
+}
+
+// prepare sets what all connections have in common.
+func prepare(o *redis.Options) {
+	o.DisableIdentity = true // one round trip less for each connection
+	o.ContextTimeoutEnabled = true
+	o.ReadTimeout, o.WriteTimeout = replyWithin, replyWithin
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+func clusterOf(o *redis.Options, seeds []string) *redis.ClusterOptions {
+	return &redis.ClusterOptions{
+		Addrs: seeds, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
 		DisableIdentity: true, ContextTimeoutEnabled: true, ReadTimeout: replyWithin, WriteTimeout: replyWithin,
 		MaintNotificationsConfig: o.MaintNotificationsConfig, OnConnect: o.OnConnect,
-	})
-	return cluster, client.Close()
+	}
 }
 
 // isCluster asks a server whether it is a part of a cluster: by INFO, or by HELLO where INFO is
@@ -209,8 +213,16 @@ func scan(ctx context.Context, node *redis.Client, cursor uint64, match, kind st
 	return node.ScanType(ctx, cursor, match, count, kind).Result()
 }
 
-// Redact leaves user and password out of a URL that is shown: all before its last @ but the scheme.
+// secretParameter is a password among the options of a URL.
+var secretParameter = regexp.MustCompile(`(?i)([?&][a-z_]*password=)[^&]*`)
+
+// Passwords are the options of a URL that have passwords, as they stand there.
+func Passwords(s string) []string { return secretParameter.FindAllString(s, -1) }
+
+// Redact leaves user and password out of a URL that is shown: all before its last @ but the scheme,
+// and the options of that name.
 func Redact(s string) string {
+	s = secretParameter.ReplaceAllString(s, "$1***")
 	if i := strings.LastIndex(s, "@"); i >= 0 {
 		scheme, _ := schemeOf(s)
 		return scheme + "***" + s[i:]

@@ -33,13 +33,62 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// TestWithPassword: a URL of its own password keeps it, and no URL stays none: the environment has
-// a password for any Redis.
-func TestWithPassword(t *testing.T) {
-	for at, want := range map[string]string{"": "", "redis://h": "redis://:p@h", "redis://u@h": "redis://u:p@h", "redis://u:q@h": "redis://u:q@h"} {
-		if got := WithPassword(at, "p"); got != want {
-			t.Errorf("%q: %q, want %q", at, got, want)
+// TestLogin: a URL's own user and password come first.
+func TestLogin(t *testing.T) {
+	l := Login{User: "u", Password: "p"}
+	for at, want := range map[string]string{
+		"redis://h:1": "u:p@h:1", "rediss://h": "u:p@h:6379", "redis://v@h:1": "v:p@h:1", "redis://v:q@h:1/3": "v:q@h:1", "unix:///run/redis.sock": "u:p@/run/redis.sock",
+		"redis://h:1?addr=i:2": "u:p@h:1", "redis://v:q@h:1?addr=i:2": "v:q@h:1",
+	} {
+		o, seeds, err := l.Server(t.Context(), at)
+		if err != nil {
+			t.Errorf("%s: %v", at, err)
+			continue
 		}
+		if got := o.Username + ":" + o.Password + "@" + o.Addr; got != want || (len(seeds) == 2) != strings.Contains(at, "addr=") {
+			t.Errorf("%s: %s, %q, want %s", at, got, seeds, want)
+		}
+	}
+	for at, want := range map[string]string{
+		"redis://h:1?addr=i:2&password=secret": "it has an option that is not known", "redis://h:1/x?addr=i:2&master_name=m&password=secret": "the database after the host is no number",
+	} {
+		if _, _, err := l.Server(t.Context(), at); !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want %q", at, err, want)
+		}
+	}
+}
+
+// TestSentinel: of several Sentinels one that answers names the master.
+func TestSentinel(t *testing.T) {
+	master := redisproc.ForTest(t)
+	sentinel := redisproc.SentinelForTest(t, "main", master)
+	url := "redis://127.0.0.1:1/3?addr=" + sentinel.Addr() + "&master_name="
+	c, err := Open(t.Context(), url+"main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if o := c.(*redis.Client).Options(); o.Addr != master.Addr() || o.DB != 3 {
+		t.Errorf("%s, database %d; the master is at %s", o.Addr, o.DB, master.Addr())
+	}
+	if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(t.Context(), url+"other"); err == nil || !strings.Contains(err.Error(), `knows no master "other"`) || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSeveralNodes: a cluster is found by any of its nodes.
+func TestSeveralNodes(t *testing.T) {
+	cluster := redisproc.ClusterForTest(t, 3)
+	c, err := Open(t.Context(), "redis://127.0.0.1:1?addr="+cluster.Servers[1].Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -49,6 +98,7 @@ func TestParseURL(t *testing.T) {
 		"http://user:secret@host": `"***@host"; one starts`, "redis://user:sec ret@host:1/0": `"redis://***@host:1/0": `, "redis://host/x": "the database after the host is no number",
 		":secret@host": `"***@host"`, "redis//user:secret@host": `"***@host"`, "redis://user:sec/ret@host": `"redis://***@host": the port`, "redis://user:secret": `"redis://user:***": the port is no number`,
 		"redis://user:%secret@host": "a % begins no escape", "redis://user:p#secret@host": `"redis://***@host"`, "host:secret": `"host:***"`,
+		"redis://user@host:secret": `"redis://***@host:***"`,
 	} {
 		_, err := ParseURL(in)
 		if !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sec") {
@@ -66,15 +116,19 @@ func TestParseURL(t *testing.T) {
 func FuzzURL(f *testing.F) {
 	const secret = "5ecret"
 	for _, around := range [][2]string{{"redis://user:", "@host:1/0"}, {":", "@host"}, {"redis//u:", "@h"}, {"redis://u:a/", "b@h"}, {"redis://u:a#", "@h"}, {"redis://u:%", "@h"},
-		{"unix://u:", "@/path?db=x"}, {"http://", "@h"}, {"redis://a@b:", "@h/9/9"}, {"redis://:", ""}, {"redis://u:a?", "=@h"}, {"://u:", "@"}, {"rediss://u:p@", "@h:x"}} {
+		{"unix://u:", "@/path?db=x"}, {"http://", "@h"}, {"redis://a@b:", "@h/9/9"}, {"redis://:", ""}, {"redis://u:a?", "=@h"}, {"://u:", "@"}, {"rediss://u:p@", "@h:x"},
+		{"redis://h?addr=u:", "@i:1"}, {"redis://h?master_name=m&addr=u:", "@i:1"},
+		{"@:", "0"}} {
 		f.Add(around[0], around[1])
 	}
+	ended, end := context.WithCancel(context.Background())
+	end() // no Sentinel is asked
 	f.Fuzz(func(t *testing.T, before, after string) {
 		in := before + secret + after
 		if !strings.Contains(after, "@") && !strings.HasSuffix(before, ":") || strings.Contains(after, secret) {
 			t.Skip("it is no password")
 		}
-		_, err := ParseURL(in)
+		_, _, err := Login{}.Server(ended, in)
 		if err == nil && !strings.Contains(after, "@") {
 			t.Skip("nor is this")
 		}
@@ -165,7 +219,7 @@ func TestSample(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, err := Sample(ctx, client, options)
-			if err != nil || len(s.Values) != 1000 || s.TooLarge != 2 || s.Unread != 1 || !errors.Is(s.Err, bad) || s.Keys != 1006 || s.Streams != 2 || s.Gone != 1 {
+			if err != nil || len(s.Values) != 1000 || s.TooLarge != 2 || s.Unread != 1 || !errors.Is(s.Err, bad) || s.Keys != 1006 || s.Most != 1000 || s.Streams != 2 || s.Gone != 1 {
 				t.Fatalf("%d values, %+v, %v", len(s.Values), s, err)
 			}
 			seen := map[string]bool{}
@@ -181,8 +235,8 @@ func TestSample(t *testing.T) {
 			}
 			options.Skip = nil
 			options.Values = 300
-			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 300 {
-				t.Errorf("%d of 300, %v", len(s.Values), err)
+			if s, err = Sample(ctx, client, options); err != nil || len(s.Values) != 300 || s.Most != client.DBSize(ctx).Val() {
+				t.Errorf("%d of 300, at most %d, %v", len(s.Values), s.Most, err)
 			}
 			options.Match = []string{"user:1*", "user:2*"} // 111 of each
 			options.Values = 100

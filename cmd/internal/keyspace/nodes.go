@@ -16,6 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 const (
@@ -355,7 +357,7 @@ func (m *member) behind(master *member) error {
 	case m.state["master_link_status"] != "up":
 		return errors.New("it has no link to its master")
 	case lacks > maxBehind:
-		return fmt.Errorf("it is %d MiB behind", lacks>>20)
+		return fmt.Errorf("it is %s behind", printable.Size(lacks))
 	}
 	return nil
 }

@@ -347,26 +347,37 @@ func TestNodesTLS(t *testing.T) {
 		addr = l.Addr().String()
 		l.Close()
 		_, port, _ := net.SplitHostPort(addr)
-		redisproc.ForTest(t, append([]string{"--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile, "--tls-auth-clients", "no",
+		redisproc.ForTest(t, append([]string{"--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile, "--tls-auth-clients", "yes",
 			"--tls-replication", "yes", "--repl-diskless-sync-delay", "0"}, args...)...)
 		return addr
 	}
 	master := start("--requirepass", "secret")
 	_, port, _ := net.SplitHostPort(master)
 	replica := start("--replicaof", "127.0.0.1", port, "--requirepass", "secret", "--masterauth", "secret")
-	roots := x509.NewCertPool()
-	parsed, err := x509.ParseCertificate(certificate)
+	login := Login{Password: "secret", CA: certFile, Certificate: certFile, Key: keyFile}
+	u, err := login.Open(t.Context(), "rediss://"+master)
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots.AddCert(parsed)
-	o, err := ParseURL("rediss://:secret@" + master)
-	if err != nil {
-		t.Fatal(err)
+	defer u.Close()
+	c := u.(*redis.Client)
+	for _, l := range []Login{{Password: "secret"}, {Password: "secret", CA: certFile}} {
+		if u, err := l.Open(t.Context(), "rediss://"+master); err == nil {
+			t.Errorf("%+v is enough", l)
+			u.Close()
+		}
 	}
-	o.TLSConfig.RootCAs = roots
-	c := redis.NewClient(o)
-	defer c.Close()
+	for want, l := range map[string]Login{
+		"are for URLs of rediss://": login, "go together": {Certificate: certFile}, "no certificate in PEM": {CA: keyFile}, "no such file": {CA: "none"},
+	} {
+		at := "rediss://" + master
+		if l == login {
+			at = "redis://" + master
+		}
+		if _, err := l.Open(t.Context(), at); !errors.Is(err, ErrLogin) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
 	await(t, "replication", func() bool {
 		info, err := c.Info(t.Context(), "replication").Result()
 		if err != nil {
@@ -446,7 +457,7 @@ func TestBehind(t *testing.T) {
 	master := &member{state: map[string]string{"master_replid": "id", "master_repl_offset": "100000000"}}
 	good := map[string]string{"role": "slave", "master_replid": "id", "slave_repl_offset": "99000000", "master_link_status": "up", "loading": "0", "async_loading": "0", "master_sync_in_progress": "0"}
 	for change, want := range map[string]string{
-		"": "", "slave_repl_offset=100000001": "", "slave_repl_offset=80000000": "it is 19 MiB behind", "role=master": "no replica", "master_replid=other": "no replica",
+		"": "", "slave_repl_offset=100000001": "", "slave_repl_offset=80000000": "it is 19.1 MiB behind", "role=master": "no replica", "master_replid=other": "no replica",
 		"master_link_status=down": "no link", "loading=1": "still loads", "async_loading=1": "still loads", "master_sync_in_progress=1": "still loads",
 	} {
 		m := &member{state: map[string]string{}}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // Pace bounds what a walk asks of a server. The zero Pace has no bounds, and no pauses. With one,
@@ -173,10 +175,10 @@ func (c *condition) look(ctx context.Context, server *redis.Client) (kind, why s
 func trouble(info map[string]string, before int64, since time.Duration) (kind, why string) {
 	used, _ := strconv.ParseInt(info["used_memory"], 10, 64)
 	if before > 0 && float64(used-before) > grownBy*max(since.Seconds(), 1) {
-		return "memory", fmt.Sprintf("used_memory grew by %d MiB in %.1f s", (used-before)>>20, since.Seconds())
+		return "memory", fmt.Sprintf("used_memory grew by %s in %.1f s", printable.Size(used-before), since.Seconds())
 	}
 	if behind := bytesBehind(info); behind > laggingBy {
-		return "replicas", fmt.Sprintf("a replica is %d MiB behind", behind>>20)
+		return "replicas", fmt.Sprintf("a replica is %s behind", printable.Size(behind))
 	}
 	return "", ""
 }

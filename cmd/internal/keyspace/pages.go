@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // A server holds replies in its memory until the client has read them. That memory counts against
@@ -348,7 +350,7 @@ func Reread(ctx context.Context, c redis.UniversalClient, values []Value, limit 
 
 // tooLarge is an ErrTooLarge about a value of n bytes.
 func tooLarge(n, most int64) error {
-	return fmt.Errorf("%w: it has %d bytes, and no more than %d are read", ErrTooLarge, n, most)
+	return fmt.Errorf("%w: it has %s, and no more than %s are read", ErrTooLarge, printable.Size(n), printable.Size(most))
 }
 
 // Fetch reads a string, or a field of a hash, as [Reread] has it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/frame"
 )
 
@@ -448,7 +449,7 @@ func (s *referenceScan) elements(ctx context.Context, c *redis.Client, kind, key
 		})
 	}
 	if mean := size.Mean(); mean > LargestElement {
-		return fmt.Errorf("%w: its elements have %d MiB in the mean, and no more than %d MiB are read at a time", errUnread, mean>>20, LargestElement>>20)
+		return fmt.Errorf("%w: its elements have %s in the mean, and no more than %d MiB are read at a time", errUnread, printable.Size(mean), LargestElement>>20)
 	}
 	p := size.pager()
 	switch kind {

@@ -37,8 +37,9 @@ type SampleOptions struct {
 // Sampled is what a sample holds, and what it passed over.
 type Sampled struct {
 	Values   [][]byte
-	Fields   int // of Values: those of hashes
-	Keys     int // seen
+	Fields   int   // of Values: those of hashes
+	Keys     int   // seen
+	Most     int64 // how many such values there may be: those of the sample, or the server's keys if there are more than were asked for
 	TooLarge int
 	Streams  int   // manifests and chunks of streams, which no dictionary is for
 	Gone     int   // expired or removed between SCAN and GET, overwritten by another type, or loaded with the result that there is none
@@ -79,6 +80,10 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 	for _, r := range s.ranked {
 		s.found.Values = append(s.found.Values, r.value)
 	}
+	s.found.Most = int64(len(s.ranked))
+	if s.full { // a server that does not say has no more
+		s.found.Most = max(s.found.Most, client.DBSize(ctx).Val())
+	}
 	return &s.found, err
 }
 
@@ -87,7 +92,8 @@ type sampling struct {
 	SampleOptions
 	found  Sampled
 	ranked []ranked
-	size   int // bytes of all
+	size   int  // bytes of all
+	full   bool // not all values were read
 }
 
 type ranked struct {
@@ -113,9 +119,11 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 				seen[node] = true
 				for _, v := range values {
 					if !s.add(ctx, v) {
+						s.full = true
 						return Stop, ctx.Err()
 					}
 					if len(s.ranked)-start >= share*len(seen)/len(places) {
+						s.full = true
 						return NextNode, nil // it has given its share
 					}
 				}

@@ -33,8 +33,8 @@ const resetCommand = "config|resetstat"
 
 // serverState is what must stay the same while a server is scanned.
 type serverState struct {
-	identity string // of the process and of its data: run_id, master_replid; in a cluster its id, slots and epochs
-	slots    []bool // that it owns, in a cluster
+	identity [3]string // run_id, master_replid, and in a cluster its id and epochs
+	slots    []bool    // that it owns, in a cluster
 	calls    map[string]int64
 	reset    string // the counters of resetCommand
 }
@@ -100,7 +100,7 @@ func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error)
 			return s, errors.New("it is loading its data")
 		}
 	}
-	s.identity = info["Server"]["run_id"] + " " + info["Replication"]["master_replid"]
+	s.identity = [3]string{info["Server"]["run_id"], info["Replication"]["master_replid"]}
 	s.calls = map[string]int64{}
 	for name, line := range info["Commandstats"] {
 		var n int64
@@ -132,7 +132,7 @@ func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error)
 	if state := fields["cluster_state"]; state != "ok" {
 		return s, fmt.Errorf("the cluster's state is %q", state)
 	}
-	s.identity += fmt.Sprintf(" %s, epochs %s and %s", id, fields["cluster_my_epoch"], fields["cluster_current_epoch"])
+	s.identity[2] = fmt.Sprintf("%s, epochs %s and %s", id, fields["cluster_my_epoch"], fields["cluster_current_epoch"])
 	return s, nil
 }
 
@@ -187,14 +187,20 @@ func compareStates(before, after map[string]serverState, acceptMoves bool) error
 			return &InconclusiveError{addr, "", errors.New("it was a master before the scan, and is none after it")}
 		case !slices.Equal(a.slots, b.slots):
 			return &InconclusiveError{addr, "", errors.New("slots of the cluster moved during the scan")}
-		case a.identity != b.identity:
-			return &InconclusiveError{addr, "", fmt.Errorf("it was restarted or failed over during the scan, or the cluster changed: before %s, after %s", b.identity, a.identity)}
+		}
+		for i, what := range [...]string{"it was restarted", "it failed over", "its cluster changed"} {
+			if a.identity[i] != b.identity[i] {
+				return &InconclusiveError{addr, "", fmt.Errorf("%s during the scan: before %s, after %s", what, b.identity[i], a.identity[i])}
+			}
 		}
 	}
 	for _, addr := range slices.Sorted(maps.Keys(before)) {
 		a, b := after[addr], before[addr]
-		if wasReset(b, a) {
-			return &InconclusiveError{addr, "", errors.New("CONFIG RESETSTAT ran during the scan, or INFO has no commandstats: they show the commands that move values")}
+		switch {
+		case len(a.calls) == 0:
+			return &InconclusiveError{addr, "", errors.New("INFO has no commandstats, which show the commands that move values")}
+		case wasReset(b, a):
+			return &InconclusiveError{addr, "", errors.New("CONFIG RESETSTAT ran during the scan: its counters show the commands that move values")}
 		}
 		watched := slotCommands
 		if !acceptMoves {

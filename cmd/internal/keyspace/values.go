@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +53,21 @@ type Place struct {
 	Pattern int    `json:"pattern"`
 	Cursor  uint64 `json:"cursor"`
 	Done    bool   `json:"done"`
+}
+
+// Progress is how far a walk is: steps done, of all. A pattern takes a walk of its own. The cursor of
+// SCAN, which counts up from the highest bit on, tells for any pattern. That of a cluster's node has
+// a slot in it: there the keys that were looked at count, of all keys for each pattern.
+func Progress(client redis.UniversalClient, places []Place, patterns int, looked, keys int64) (done, all int) {
+	const steps = 1 << 20
+	walks := max(patterns, 1)
+	if _, single := client.(*redis.Client); !single || len(places) != 1 {
+		return int(looked), int(max(int64(walks)*keys, looked, 1))
+	}
+	if places[0].Done {
+		return steps, steps
+	}
+	return (places[0].Pattern*steps + int(bits.Reverse64(places[0].Cursor)>>44)) / walks, steps
 }
 
 // Looked counts what a reading of values came across.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"strings"
 	"testing"
@@ -206,5 +207,46 @@ func TestVersion(t *testing.T) {
 	var name, version string // "Valkey server v=9.1.2 sha=..."
 	if _, err := fmt.Sscanf(string(out), "%s server v=%s", &name, &version); err != nil || ServerName(Version(Info(info))) != name+" "+version {
 		t.Errorf("%q, but %q, %v", ServerName(Version(Info(info))), out, err)
+	}
+}
+
+// TestProgress: the part of a walk that is done grows evenly, however few keys are like the pattern.
+func TestProgress(t *testing.T) {
+	s := redisproc.ForTest(t)
+	c, err := Open(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const keys = 20_000
+	if _, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i := range keys {
+			p.Set(t.Context(), fmt.Sprint("key:", i), i, 0)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, patterns := range [][]string{{"*"}, {"key:1999*", "key:1*"}} {
+		last, pages := 0, 0
+		if err := ReadValues(t.Context(), c, ValuesOptions{
+			Match: patterns, Size: 1 << 20, Values: func(context.Context, redis.UniversalClient, []Value) (Next, error) { return More, nil },
+			Page: func(places []Place, l Looked) error {
+				done, all := Progress(c, places, len(patterns), l.Keys, keys)
+				if done < last || done > all {
+					t.Errorf("%q: %d of %d, after %d", patterns, done, all, last)
+				}
+				if part := float64(l.Keys) / keys; len(patterns) == 1 && math.Abs(float64(done)/float64(all)-part) > 0.05 {
+					t.Errorf("%d of %d, with %d of %d keys looked at", done, all, l.Keys, keys)
+				}
+				last, pages = done, pages+1
+				return nil
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if last != 1<<20 || pages < 4 {
+			t.Errorf("%q: %d in the end, after %d pages", patterns, last, pages)
+		}
 	}
 }

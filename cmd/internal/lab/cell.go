@@ -17,6 +17,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/latency"
+	"github.com/balekv/bale/cmd/internal/load"
 	"github.com/balekv/bale/cmd/internal/outcome"
 )
 
@@ -201,9 +202,9 @@ const muchIdle = 128 << 20
 // start sets the callers to work.
 func (r *run) start(ctx context.Context, p *phase, callers *sync.WaitGroup, round uint64) {
 	c := p.cell
-	var starts chan start
+	var starts chan load.Start
 	if c.rate > 0 {
-		starts = make(chan start, min(maxBacklog, int(c.rate*drainLeast.Seconds())+1))
+		starts = make(chan load.Start, min(maxBacklog, int(c.rate*drainLeast.Seconds())+1))
 		callers.Go(func() { p.generate(ctx, c.rate, starts) })
 	}
 	own := (len(r.keys) - 1) / c.concurrency
@@ -291,7 +292,7 @@ func (r *run) conclude(c *cell, p *phase, found *outcome.Round, before, after *l
 	found.P99 = us(histograms[total].Quantile(0.99))
 	found.AtLeast = p.unstarted > 0 || histograms[total].Clamped() > 0
 	ops := float64(max(1, after.done-before.done))
-	found.AllocsPerOp, found.BytesPerOp = float64(after.allocs-before.allocs)/ops, float64(after.bytes-before.bytes)/ops
+	found.AllocsPerOp, found.BytesPerOp = float64(after.used.Allocs-before.used.Allocs)/ops, float64(after.used.Bytes-before.used.Bytes)/ops
 	found.Resources = after.since(before)
 
 	r.mu.Lock()
@@ -321,7 +322,7 @@ func (c *cell) result(cores int) outcome.Cell {
 		P50:          of(func(r outcome.Round) float64 { return r.StagesP50[total] }).Around(us(c.latency[total].Quantile(0.5))),
 		P99:          of(func(r outcome.Round) float64 { return r.P99 }).Around(us(c.latency[total].Quantile(0.99))),
 		Hits:         c.hits, Misses: c.misses, Unstarted: c.unstarted, AtLeast: c.unstarted > 0 || c.latency[total].Clamped() > 0,
-		Latency: points(&c.latency[total]), Stages: map[string]outcome.Stage{}, Rounds: slices.Clone(c.rounds), Resources: mean(c.rounds),
+		Latency: outcome.Points(&c.latency[total]), Stages: map[string]outcome.Stage{}, Rounds: slices.Clone(c.rounds), Resources: mean(c.rounds),
 	}
 	values := float64(c.batch.values())
 	out.ValuesPerSecond = of(func(r outcome.Round) float64 { return values * r.OpsPerSecond })
@@ -329,7 +330,7 @@ func (c *cell) result(cores int) outcome.Cell {
 		out.Stages[name] = stage(&c.latency[i])
 	}
 	if c.rate > 0 {
-		out.Service = points(&c.latency[service])
+		out.Service = outcome.Points(&c.latency[service])
 		lateness := stage(&c.latency[late])
 		out.Late = &lateness
 	}
@@ -358,12 +359,4 @@ func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
 func stage(h *latency.Histogram) outcome.Stage {
 	return outcome.Stage{P50: us(h.Quantile(0.5)), P95: us(h.Quantile(0.95)), P99: us(h.Quantile(0.99)), P999: us(h.Quantile(0.999)), Mean: h.Mean() / 1e3}
-}
-
-func points(h *latency.Histogram) []outcome.Point {
-	var out []outcome.Point
-	for _, p := range h.Points() {
-		out = append(out, outcome.Point{Quantile: p.Quantile, US: us(p.Value)})
-	}
-	return out
 }

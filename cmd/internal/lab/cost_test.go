@@ -13,6 +13,7 @@ import (
 	"golang.org/x/perf/benchmath"
 
 	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -23,7 +24,7 @@ import (
 func BenchmarkOwnCost(b *testing.B) {
 	const callers, turn = 64, 250 * time.Millisecond
 	process := redisproc.ForTest(b)
-	server, err := OpenServer(b.Context(), process.URL())
+	server, err := OpenServer(b.Context(), process.URL(), keyspace.Login{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func Estimate(servers []*Server, c Config) (e Expectation) {
 		if len(measured.Raw) == 0 {
 			continue
 		}
-		for _, codec := range c.Codecs {
+		for _, codec := range set.Codecs(c.Codecs) {
 			if _, err := measured.Coder(codec); err != nil {
 				continue
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -55,7 +56,7 @@ func TestServerGone(t *testing.T) {
 			t.Run(how+" "+name, func(t *testing.T) {
 				t.Parallel()
 				process := redisproc.ForTest(t)
-				server, err := OpenServer(t.Context(), process.URL())
+				server, err := OpenServer(t.Context(), process.URL(), keyspace.Login{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -98,7 +99,7 @@ func TestServerGone(t *testing.T) {
 func TestEvicted(t *testing.T) {
 	for policy, want := range map[string]string{"allkeys-random": "the server evicted ", "noeviction": "OOM command not allowed"} {
 		t.Run(policy, func(t *testing.T) {
-			server, err := OpenServer(t.Context(), redisproc.ForTest(t, "--maxmemory", "3mb", "--maxmemory-policy", policy).URL())
+			server, err := OpenServer(t.Context(), redisproc.ForTest(t, "--maxmemory", "3mb", "--maxmemory-policy", policy).URL(), keyspace.Login{})
 			if err != nil {
 				t.Fatal(err)
 			}

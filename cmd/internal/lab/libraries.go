@@ -2,7 +2,6 @@ package lab
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/balekv/bale/cmd/internal/dataset"
 	"github.com/balekv/bale/cmd/internal/engine"
@@ -22,7 +21,11 @@ func libraries(c *Config) (all []outcome.Library) {
 		return outcome.Library{Name: name, Module: path, Version: dataset.ModuleVersion(path), Note: note}
 	}
 	codecs := dataset.CodecInfos()
-	for _, name := range c.Codecs {
+	var names []string
+	for _, d := range c.Datasets {
+		names = append(names, d.Codecs(c.Codecs)...)
+	}
+	for _, name := range names {
 		if i := slices.IndexFunc(codecs, func(i dataset.CodecInfo) bool { return i.Name == name }); i >= 0 {
 			add(outcome.Library{Name: name, Module: codecs[i].Library, Version: codecs[i].Version(), Note: codecs[i].Note})
 		}
@@ -30,13 +33,12 @@ func libraries(c *Config) (all []outcome.Library) {
 	for _, s := range c.Compress {
 		switch {
 		case s.Algorithm == frame.Stored:
-		case s.Algorithm == frame.Zstd && !s.Go && engine.Default != nil:
-			library, version, _ := strings.Cut(engine.Name, " ")
-			add(outcome.Library{Name: s.Algorithm.String(), Module: library, Version: version})
+		case s.Cgo:
+			add(outcome.Library{Name: "zstd/cgo", Module: "libzstd", Version: engine.Libzstd})
+		case s.Algorithm == frame.Zstd:
+			add(module("zstd", compressorModule(s.Algorithm), "values with a dictionary have bale's own engine"))
 		default:
-			name := engine.Setting{Setting: s.Setting, Go: s.Go}
-			name.Level = ""
-			add(module(name.String(), compressorModule(s.Algorithm), ""))
+			add(module(s.Algorithm.String(), compressorModule(s.Algorithm), ""))
 		}
 	}
 	for _, s := range c.Clients {

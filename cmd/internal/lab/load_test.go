@@ -14,6 +14,8 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/dataset"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/load"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/internal/redisproc"
@@ -250,7 +252,7 @@ func TestBatchesFindWrongValues(t *testing.T) {
 func TestCoordinatedOmission(t *testing.T) {
 	const pause, between = 400 * time.Millisecond, 400 * time.Millisecond
 	process := redisproc.ForTest(t)
-	server, err := OpenServer(t.Context(), process.URL())
+	server, err := OpenServer(t.Context(), process.URL(), keyspace.Login{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +321,7 @@ func TestDue(t *testing.T) {
 		for _, until := range []int64{0, 1, 999, 1e6, 333_333_333, 1e9 - 1, 1e9, 1e9 + 1} {
 			p := &phase{cell: &cell{rate: rate}}
 			p.until.Store(until)
-			if n := p.due(); n > 0 && intendedAt(n-1, rate) >= until || intendedAt(n, rate) < until {
+			if n := p.due(); n > 0 && load.IntendedAt(n-1, rate) >= until || load.IntendedAt(n, rate) < until {
 				t.Errorf("%v a second, %d ns: %d", rate, until, n)
 			}
 		}

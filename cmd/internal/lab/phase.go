@@ -3,11 +3,11 @@ package lab
 import (
 	"context"
 	"math"
-	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/latency"
+	"github.com/balekv/bale/cmd/internal/load"
 )
 
 // phase is a round of a cell while callers are at work: what they share.
@@ -123,15 +123,11 @@ func (p *phase) count(c *caller) {
 	p.measured.Add(1)
 }
 
-// start is an operation of the open loop: its scheduled start, and the time when the generator
-// released it, in nanoseconds since the phase began.
-type start struct{ intended, sent int64 }
-
 // open is a caller that takes the operations of the open loop as they come. It records the whole
 // operation from its scheduled start. The wait for a free caller counts, as it would for a request.
-func (p *phase) open(ctx context.Context, c *caller, to *latency.Shard, starts <-chan start) {
+func (p *phase) open(ctx context.Context, c *caller, to *latency.Shard, starts <-chan load.Start) {
 	for {
-		var at start
+		var at load.Start
 		var ok bool
 		select {
 		case <-p.stop:
@@ -142,13 +138,13 @@ func (p *phase) open(ctx context.Context, c *caller, to *latency.Shard, starts <
 			}
 		}
 		p.started.Add(1)
-		waited := p.now() - at.intended
+		waited := p.now() - at.Intended
 		if !p.operate(ctx, c) {
 			return
 		}
-		if p.counts(at.intended) {
+		if p.counts(at.Intended) {
 			to.Record(service, c.times[total])
-			to.Record(late, time.Duration(at.sent-at.intended))
+			to.Record(late, time.Duration(at.Sent-at.Intended))
 			c.times[total] += time.Duration(waited)
 			c.record(to)
 			p.count(c)
@@ -157,49 +153,31 @@ func (p *phase) open(ctx context.Context, c *caller, to *latency.Shard, starts <
 }
 
 // generate sends the starts of the open loop, evenly spaced, until the phase's end, and closes
-// starts then. It sleeps on a thread of its own by the clock of the system: the timers of Go are up
-// to a millisecond late.
-func (p *phase) generate(ctx context.Context, rate float64, starts chan<- start) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+// starts then.
+func (p *phase) generate(ctx context.Context, rate float64, starts chan<- load.Start) {
 	defer close(starts)
-	for i := int64(0); ; i++ {
-		intended := intendedAt(i, rate)
-		if intended >= p.until.Load() {
-			return
-		}
-		for p.now() < intended {
-			if intended >= p.until.Load() || ctx.Err() != nil {
-				return
-			}
-			sleepPrecisely(time.Duration(min(intended-p.now(), int64(maxNap))))
-		}
+	load.Pace(ctx, p.began, rate, p.until.Load, func(s load.Start) bool {
 		select {
-		case starts <- start{intended, p.now()}:
+		case starts <- s:
+			return true
 		case <-p.stop:
-			return
 		case <-ctx.Done():
-			return
 		}
-	}
+		return false
+	})
 }
-
-// intendedAt is when operation i of an open loop is to start, in nanoseconds since its phase began.
-func intendedAt(i int64, rate float64) int64 { return int64(float64(i) / rate * 1e9) }
 
 // due returns how many operations of an open loop were scheduled in the phase.
 func (p *phase) due() int64 {
 	n := int64(float64(p.until.Load()) * p.cell.rate / 1e9)
-	for intendedAt(n, p.cell.rate) < p.until.Load() { // what was rounded
+	for load.IntendedAt(n, p.cell.rate) < p.until.Load() { // what was rounded
 		n++
 	}
-	for n > 0 && intendedAt(n-1, p.cell.rate) >= p.until.Load() {
+	for n > 0 && load.IntendedAt(n-1, p.cell.rate) >= p.until.Load() {
 		n--
 	}
 	return n
 }
-
-const maxNap = 10 * time.Millisecond // so that the end of a phase is seen in time where operations are rare
 
 // warmth is how the callers' rate became steady.
 type warmth struct {

@@ -1,11 +1,6 @@
 package lab
 
-import (
-	"os"
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "os"
 
 // residentSet reads the memory of this process without allocating, because allocations are counted
 // meanwhile.
@@ -47,20 +42,4 @@ func (m *residentSet) close() {
 	if m.file != nil {
 		m.file.Close()
 	}
-}
-
-// processorTime is what this process has used so far.
-func processorTime(*run) time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// sleepPrecisely sleeps on the calling thread, which must belong to the caller alone. The system
-// wakes it up within about 50 us.
-func sleepPrecisely(d time.Duration) {
-	t := unix.NsecToTimespec(int64(d))
-	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &t, nil)
 }

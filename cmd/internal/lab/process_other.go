@@ -2,8 +2,6 @@
 
 package lab
 
-import "time"
-
 // residentSet reads the memory of this process.
 type residentSet struct{ run *run }
 
@@ -19,14 +17,3 @@ func (m *residentSet) read() (rss, vss int64) {
 }
 
 func (m *residentSet) close() {}
-
-// processorTime is what this process has used so far.
-func processorTime(r *run) time.Duration {
-	t, err := r.process.Times()
-	if err != nil {
-		return 0
-	}
-	return time.Duration((t.User + t.System) * float64(time.Second))
-}
-
-func sleepPrecisely(d time.Duration) { time.Sleep(d) }

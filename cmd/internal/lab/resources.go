@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/process"
 
+	"github.com/balekv/bale/cmd/internal/load"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/extra/observe/prom"
 )
@@ -26,12 +26,8 @@ func cores() int { return runtime.NumCPU() }
 // done by then. The two are milliseconds apart while a server is busy.
 type look struct {
 	at, done int64
-	client   time.Duration // processor time of this process
-	gc       float64       // seconds of it in collecting garbage
-	gcCycles uint32
-	pauses   [256]uint64 // a ring of the last stops of the world, in ns
-	allocs   uint64
-	bytes    uint64
+	used     load.Usage
+	gc       float64         // seconds of its processor time in collecting garbage
 	pool     *prom.PoolStats // nil where the client does not say
 	rss      int64           // now
 	peaks    peaks
@@ -77,10 +73,7 @@ func (l *look) atOwn(ctx context.Context, p *phase) {
 		l.around(ctx, p)
 	}
 	l.at, l.done = p.now(), p.done.Load()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	l.allocs, l.bytes, l.gcCycles, l.pauses = m.Mallocs, m.TotalAlloc, m.NumGC, m.PauseNs
-	l.client = processorTime(p.run)
+	l.used = load.Used()
 	l.peaks, l.rss = p.run.timeline.read()
 	if !beforehand {
 		l.around(ctx, p)
@@ -97,18 +90,7 @@ func (l *look) around(ctx context.Context, p *phase) {
 	if sample[0].Value.Kind() == metrics.KindFloat64 {
 		l.gc = sample[0].Value.Float64()
 	}
-	l.machine = machineTime(ctx)
-}
-
-// machineTime is the processor time of all programs, and what other machines on the same hardware
-// took; 0 where it is unknown.
-func machineTime(ctx context.Context) time.Duration {
-	times, err := cpu.TimesWithContext(ctx, false)
-	if err != nil || len(times) != 1 {
-		return 0
-	}
-	t := times[0]
-	return time.Duration((t.User + t.System + t.Nice + t.Irq + t.Softirq + t.Steal) * float64(time.Second))
+	l.machine = load.MachineTime(ctx)
 }
 
 // proxyCPU is the processor time of the proxy before the server; 0 without one.
@@ -148,17 +130,15 @@ func count(s string) int64 {
 // since is what was used from one look to another.
 func (l *look) since(before *look) outcome.Resources {
 	seconds, ops := float64(l.at-before.at)/1e9, float64(max(1, l.done-before.done))
-	client := (l.client - before.client).Seconds()
+	client := (l.used.CPU - before.used.CPU).Seconds()
 	u := outcome.Resources{
-		ClientCPU: client / seconds, GCCycles: float64(l.gcCycles-before.gcCycles) / seconds,
-		RSSBytes: l.peaks.rss, RSSGrowth: max(0, l.peaks.rss-before.rss), VSSBytes: l.peaks.vss, Routines: l.peaks.goroutines,
+		ClientCPU: client / seconds, GCCycles: float64(l.used.Cycles-before.used.Cycles) / seconds,
+		GCPauseUS: us(l.used.LongestPause(&before.used)),
+		RSSBytes:  l.peaks.rss, RSSGrowth: max(0, l.peaks.rss-before.rss), VSSBytes: l.peaks.vss, Routines: l.peaks.goroutines,
 	}
 	if client > 0 {
 		share := min(1, (l.gc-before.gc)/client)
 		u.GCShare = &share
-	}
-	for n := before.gcCycles; n < l.gcCycles; n++ {
-		u.GCPauseUS = max(u.GCPauseUS, float64(l.pauses[n%uint32(len(l.pauses))])/1e3)
 	}
 	if l.pool != nil && before.pool != nil {
 		waits, waited := float64(l.pool.Waits-before.pool.Waits)/ops, us(l.pool.Waited-before.pool.Waited)/ops
@@ -224,7 +204,6 @@ const fewCycles = 3 // of the garbage collector, in all rounds, which tell what 
 
 const (
 	busyServer  = 0.90 // of a core: Redis does commands on one thread
-	busyMachine = 0.80 // of all cores: what the kernel does between two processes is in neither's account
 	fullLink    = 0.85 // of its bits, in the fuller direction: headers and acknowledgements take the rest
 	muchWaiting = 0.30 // of the latency
 )
@@ -262,13 +241,13 @@ func bottleneck(c *outcome.Cell, s *Server, cores int) (name, why string) {
 		}
 	}
 	switch {
-	case (s.Here || who != "" || through != "") && all >= busyMachine*float64(cores):
+	case (s.Here || who != "" || through != "") && all >= load.BusyMachine*float64(cores):
 		return outcome.LimitMachine, fmt.Sprintf("this process uses %.2f of %d cores, the server %.2f%s%s: each would do more on a machine of its own", u.ClientCPU, cores, server, through, who)
 	case main >= busyServer:
 		return outcome.LimitServer, fmt.Sprintf("its main thread is busy %.0f%% of the time", 100*min(1, main))
 	case proxy >= busyServer:
 		return outcome.LimitProxy, fmt.Sprintf("the proxy, which has one thread, is busy %.0f%% of the time", 100*min(1, proxy))
-	case u.ClientCPU >= busyMachine*float64(cores):
+	case u.ClientCPU >= load.BusyMachine*float64(cores):
 		return outcome.LimitClient, fmt.Sprintf("the load generator and what it measures use %.2f of %d cores", u.ClientCPU, cores)
 	case u.PoolWait != nil && *u.PoolWait >= muchWaiting*c.Stages["total"].Mean:
 		return outcome.LimitPool, fmt.Sprintf("%.0f of %.0f us an operation are spent waiting for a connection", *u.PoolWait, c.Stages["total"].Mean)
@@ -314,7 +293,7 @@ type machine struct {
 
 // lookAround reads what the machine uses; ok is false where that is unknown.
 func (r *run) lookAround(ctx context.Context) (m machine, ok bool) {
-	m = machine{machineTime(ctx), processorTime(r), time.Now()}
+	m = machine{load.MachineTime(ctx), load.ProcessorTime(), time.Now()}
 	if m.busy == 0 || slices.ContainsFunc(r.servers, func(s *Server) bool { return s.lost }) {
 		return m, false
 	}

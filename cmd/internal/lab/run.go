@@ -15,7 +15,6 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/dataset"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -32,7 +31,8 @@ type Options struct {
 	// Redis is the URL of a server, with its password. Default: a private redis-server for each
 	// combination of the settings below, or an embedded stand-in where none is installed.
 	Redis       string
-	Embedded    bool // the stand-in in any case
+	Login       keyspace.Login // beside the URL
+	Embedded    bool           // the stand-in in any case
 	AppendOnly  []string
 	IOThreads   []int
 	MaxPolicies []string
@@ -57,8 +57,8 @@ const (
 // Validate returns an error if no run is possible.
 func (o *Options) Validate() error {
 	for _, name := range o.Codecs {
-		if !slices.Contains(dataset.Codecs(), name) {
-			return fmt.Errorf("--codec %q; there are %s", name, strings.Join(dataset.Codecs(), ", "))
+		if name != dataset.Auto && !slices.Contains(dataset.Codecs(), name) {
+			return fmt.Errorf("--codec %q; there are %s, and %s", name, strings.Join(dataset.Codecs(), ", "), dataset.Auto)
 		}
 	}
 	for _, n := range o.Concurrency {
@@ -181,7 +181,7 @@ func (o *Options) open(ctx context.Context) (servers []*Server, err error) {
 	case o.Embedded:
 		err = opened(OpenEmbedded(ctx))
 	case len(settings) == 0:
-		if err = opened(OpenServer(ctx, o.Redis)); err != nil {
+		if err = opened(OpenServer(ctx, o.Redis, o.Login)); err != nil {
 			for _, refusal := range []string{"NOAUTH", "WRONGPASS"} {
 				if strings.Contains(err.Error(), refusal) {
 					err = fmt.Errorf("%w; %s", err, keyspace.PasswordHint)
@@ -222,7 +222,7 @@ func (r *run) environment() outcome.Environment {
 		e.MemoryBytes = m.Total
 	}
 	e.RedisVersion, e.Embedded, e.Private = server.Version, server.Embedded, server.Private
-	e.Zstd, e.Libraries = engine.Name, libraries(&r.Config)
+	e.Libraries = libraries(&r.Config)
 	for _, d := range r.Datasets {
 		if d.Note != "" {
 			e.Notes = append(e.Notes, d.Note)

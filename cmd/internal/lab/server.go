@@ -42,9 +42,9 @@ type Server struct {
 
 // OpenServer connects to the server at url, or runs a private redis-server when url is empty, or
 // the embedded one where none is installed. The caller closes it.
-func OpenServer(ctx context.Context, url string) (*Server, error) {
+func OpenServer(ctx context.Context, url string, login keyspace.Login) (*Server, error) {
 	if url != "" {
-		o, err := keyspace.ParseURL(url)
+		o, _, err := login.Server(ctx, url)
 		if err != nil {
 			return nil, err
 		}

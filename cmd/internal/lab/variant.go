@@ -76,7 +76,7 @@ func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 		if len(measured.Raw) == 0 {
 			return variants, fmt.Errorf("%s has a single value, and none is left to train a dictionary on", d.Name)
 		}
-		for _, codec := range r.Codecs {
+		for _, codec := range d.Codecs(r.Codecs) {
 			coder, err := measured.Coder(codec)
 			if errors.Is(err, dataset.ErrNoCoder) {
 				_, why, _ := strings.Cut(err.Error(), dataset.ErrNoCoder.Error()+": ")
@@ -142,7 +142,7 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 	rand.New(rand.NewPCG(r.Seed, 1)).Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
 	start := time.Now()
 	t, err := dict.Train(ctx, samples, dict.TrainOptions{
-		Setting: v.setting.Setting, Engine: v.setting.Engine(), Builders: engine.QuickBuilders(), Refit: true, NoTimes: true,
+		Setting: v.setting.Setting, Engine: v.setting.Engine(), NoTimes: true,
 		Progress: func(done, total int, what string) {
 			r.tell(fmt.Sprintf("training for %v: %d of %d, %s", v, done, total, what), 0, nil)
 		},

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
@@ -18,8 +17,8 @@ import (
 )
 
 const (
-	autoSample = 20000     // values that a dictionary is trained on, as bale train has it
-	autoSize   = 128 << 10 // bytes of the largest dictionary that is tried, likewise
+	autoSample = 20000   // values that a dictionary is trained on, as bale train has it
+	autoSize   = 1 << 20 // bytes of the largest dictionary that is tried, likewise
 )
 
 // GroupOf makes a group's name of a pattern: user:profile of user:*:profile. It is empty if the
@@ -89,7 +88,6 @@ func (j *job) named(ctx context.Context) (frame.DictionaryID, error) {
 		}
 		return 0, fmt.Errorf("group %q is written with no dictionary: %s", j.Group, hint)
 	}
-	j.planf("%s is written with %s.", j.Group, registry.Named(st.Current))
 	return st.Current, nil
 }
 
@@ -166,8 +164,8 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 		return nil, false, err
 	}
 	training, err := dict.Train(ctx, sample.Values, dict.TrainOptions{
-		Setting: j.setting.Setting, Engine: j.setting.Engine(), Builders: engine.Builders(),
-		MaxSize: autoSize, Exclude: j.Exclude, Current: current, Progress: progress,
+		Setting: j.setting.Setting, Engine: j.setting.Engine(),
+		MaxSize: autoSize, Values: sample.Most, Exclude: j.Exclude, Current: current, Progress: progress,
 	})
 	stop()
 	switch {
@@ -182,8 +180,8 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 		return nil, false, err
 	}
 	d := training.Dictionary
-	j.planf("Trained dictionary %v of %d bytes on %d values: on others it takes values of %s from a ratio of %.2f to one of %.2f.",
-		d.ID(), len(d.Bytes()), training.Samples, j.Group, training.Without.Ratio(), training.With.Ratio())
+	j.planf("Trained dictionary %v of %s on %d values. One of half of them takes the others of %s from a ratio of %.2f to one of %.2f.",
+		d.ID(), printable.Size(len(d.Bytes())), max(training.Refitted, training.Samples), j.Group, training.Without.Ratio(), training.With.Ratio())
 	if j.DryRun {
 		return d, false, nil
 	}

@@ -537,7 +537,7 @@ func TestInterrupted(t *testing.T) {
 				must(t, state.Save(path))
 				now, err := keyspace.Places(t.Context(), c)
 				must(t, err)
-				var anew []string
+				var anew []Anew
 				if state, anew, err = ReadState(path, Settings{Match: []string{"*"}}, now); err != nil || anew != nil {
 					t.Fatal(err, anew)
 				}
@@ -565,7 +565,7 @@ func TestReadState(t *testing.T) {
 	place := keyspace.Place{Addr: "a:1", RunID: "one", Pattern: 1, Cursor: 1 << 63}
 	s := NewState(settings, []keyspace.Place{place, {Addr: "b:1", RunID: "two", Done: true}})
 	must(t, s.Save(path))
-	read := func(settings Settings, places ...keyspace.Place) (*State, []string, error) {
+	read := func(settings Settings, places ...keyspace.Place) (*State, []Anew, error) {
 		return ReadState(path, settings, places)
 	}
 	other, more := settings, settings
@@ -585,12 +585,12 @@ func TestReadState(t *testing.T) {
 	}
 	got, anew, err := read(settings, keyspace.Place{Addr: "moved:1", RunID: "one"}, keyspace.Place{Addr: "b:1", RunID: "restarted"})
 	place.Addr = "moved:1"
-	if diff := cmp.Diff([]keyspace.Place{place, {Addr: "b:1", RunID: "restarted"}}, got.Places); diff != "" || err != nil || !cmp.Equal(anew, []string{"b:1"}) {
+	if diff := cmp.Diff([]keyspace.Place{place, {Addr: "b:1", RunID: "restarted"}}, got.Places); diff != "" || err != nil || !cmp.Equal(anew, []Anew{{"b:1", true}}) {
 		t.Errorf("%v, %v, %s", anew, err, diff)
 	}
 	silent := NewState(settings, []keyspace.Place{{Addr: "a:1", Cursor: 7}}) // INFO is forbidden: it may have been started anew
 	must(t, silent.Save(path))
-	if got, anew, err := read(settings, keyspace.Place{Addr: "a:1"}); err != nil || !cmp.Equal(anew, []string{"a:1"}) || got.Places[0].Cursor != 0 {
+	if got, anew, err := read(settings, keyspace.Place{Addr: "a:1"}); err != nil || !cmp.Equal(anew, []Anew{{"a:1", true}}) || got.Places[0].Cursor != 0 {
 		t.Errorf("%+v, %v, %v", got, anew, err)
 	}
 	if s, _, err := ReadState(path+"no", settings, nil); s != nil || err != nil {

@@ -35,7 +35,7 @@ func TestRereadsInPortions(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	var engine compress.Engine
-	zstd, err := engine.New(compress.Setting{Algorithm: frame.Zstd}, nil)
+	zstd, err := engine.New(compress.Setting{Algorithm: frame.Zstd, Level: "fastest"}, nil)
 	must(t, err)
 	defer zstd.Close()
 	o := options(t)

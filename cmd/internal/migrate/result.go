@@ -1,12 +1,12 @@
 package migrate
 
 import (
-	"io"
+	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/frame"
 )
@@ -124,7 +124,7 @@ var leftReasons = []struct {
 	{Fresh, "packed by GetOrLoad, with how long they are fresh"},
 	{Absent, "frames that say that there is no value; they go when they expire"},
 	{Stream, "of streams (package stream)"},
-	{TooLarge, "larger than 32 MiB (64 MiB to unpack), or fields of hashes larger than 8 MiB"},
+	{TooLarge, "beyond 32 MiB (8 MiB for fields of hashes)"},
 	{Gone, "removed meanwhile"},
 	{Registry, "keys of the dictionaries' registry"},
 	{OtherType, "keys of other types"},
@@ -136,7 +136,7 @@ var leftReasons = []struct {
 }
 
 // WriteText writes the summary.
-func (r *Result) WriteText(w io.Writer) {
+func (r *Result) WriteText(w page.Sheet) {
 	verb := "packed"
 	if r.Mode == "revert" {
 		verb = "unpacked"
@@ -154,8 +154,9 @@ func (r *Result) WriteText(w io.Writer) {
 	} else if !r.Complete {
 		printable.Fprintf(w, "FAILED: this is what was done until then.\n\n")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	printable.Fprintf(t, "%s\tvalues\tbytes before\tafter\tallocated before\tafter\t\n", verb)
+	t := w.Table(1, verb, "values", "bytes before", "bytes after", "allocated before", "allocated after")
+	t.Short = map[string]string{"allocated before": "alloc. before", "allocated after": "alloc. after"}
+	t.Drop = []string{"bytes before", "bytes after"}
 	var all Change
 	for _, row := range []struct {
 		name string
@@ -166,14 +167,17 @@ func (r *Result) WriteText(w io.Writer) {
 		all.After.Bytes += row.After.Bytes
 		all.Before.Allocated += row.Before.Allocated
 		all.After.Allocated += row.After.Allocated
-		printable.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t\n", row.name, row.Before.Values, row.Before.Bytes,
-			row.After.Bytes, row.Before.Allocated, row.After.Allocated)
+		t.Row(row.name, row.Before.Values, printable.Size(row.Before.Bytes), printable.Size(row.After.Bytes),
+			printable.Size(row.Before.Allocated), printable.Size(row.After.Allocated))
 	}
-	t.Flush()
+	t.Render()
 	if len(r.Left) > 0 {
 		printable.Fprintf(w, "\nleft as they are\n")
 		for _, l := range leftReasons {
 			if n := r.Left[l.reason].Values; n > 0 {
+				if l.reason == TooLarge && r.Mode == "revert" {
+					l.text = "beyond 64 MiB (8 MiB for fields of hashes)"
+				}
 				printable.Fprintf(w, "%10d  %s\n", n, l.text)
 			}
 		}
@@ -188,17 +192,17 @@ func (r *Result) WriteText(w io.Writer) {
 			printable.Fprintf(w, "  %v\n", p)
 		}
 	}
-	printable.Fprintf(w, "\n%d keys looked at in %.1f s; %s: %d values", r.Keys, r.Seconds, verb,
-		all.Before.Values)
+	done := fmt.Sprintf("%d keys looked at in %.1f s; %s: %d values", r.Keys, r.Seconds, verb, all.Before.Values)
 	if all.Before.Bytes > 0 {
-		printable.Fprintf(w, ", from %d to %d bytes (%+.1f%%), as allocated from %d to %d (%+.1f%%)",
-			all.Before.Bytes, all.After.Bytes, changed(all.Before.Bytes, all.After.Bytes),
-			all.Before.Allocated, all.After.Allocated, changed(all.Before.Allocated, all.After.Allocated))
+		done += fmt.Sprintf(", from %s to %s (%+.0f%%), as allocated from %s to %s (%+.0f%%)",
+			printable.Size(all.Before.Bytes), printable.Size(all.After.Bytes), changed(all.Before.Bytes, all.After.Bytes),
+			printable.Size(all.Before.Allocated), printable.Size(all.After.Allocated), changed(all.Before.Allocated, all.After.Allocated))
 	}
 	printable.Fprintf(w, "\n")
+	w.Lines(done)
 	if !r.DryRun && r.UsedMemoryAfter > 0 {
-		printable.Fprintf(w, "used_memory: %d before, %d after (%+.1f%%)\n", r.UsedMemoryBefore,
-			r.UsedMemoryAfter, changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
+		printable.Fprintf(w, "used_memory: %s before, %s after (%+.0f%%)\n", printable.Size(r.UsedMemoryBefore),
+			printable.Size(r.UsedMemoryAfter), changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
 	}
 }
 

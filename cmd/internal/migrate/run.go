@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -16,21 +15,21 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/frame"
 )
 
 // Options are the settings of [Run].
 type Options struct {
 	Registry registry.Options // Data has one URL
 	Settings
-	DryRun bool      // change nothing, and count what would be changed
-	Force  bool      // activate a dictionary without waiting for the grace period
-	Resume string    // file of a [State] to go on from, and to keep; empty for none
-	Plan   io.Writer // receives the planned changes
+	DryRun bool       // change nothing, and count what would be changed
+	Force  bool       // activate a dictionary without waiting for the grace period
+	Resume string     // file of a [State] to go on from, and to keep; empty for none
+	Plan   page.Sheet // receives the planned changes
 }
 
 // The words of Settings.Dict.
@@ -83,6 +82,9 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.Dict != Auto {
+		j.announce(ctx)
+	}
 	if !j.resumed {
 		if j.state.UsedMemory, err = keyspace.UsedMemory(ctx, j.client); err != nil {
 			return nil, err
@@ -117,19 +119,21 @@ func (j *job) prepare(ctx context.Context) error {
 		return err
 	}
 	if j.Resume != "" {
-		var restarted []string
-		if j.state, restarted, err = ReadState(j.Resume, j.Settings, places); err != nil {
+		var anew []Anew
+		if j.state, anew, err = ReadState(j.Resume, j.Settings, places); err != nil {
 			return err
 		}
-		for _, addr := range restarted {
-			j.registry.Notef("%s is another process than before, or new: it is walked from the start", addr)
+		for _, a := range anew {
+			j.registry.Notef("%s is %s: it is walked from the start", a.Addr,
+				map[bool]string{true: "another process than before", false: "new"}[a.Restarted])
 		}
 	}
 	if j.resumed = j.state != nil; !j.resumed {
 		j.state = NewState(j.Settings, places)
 	}
-	j.announce()
-	j.warnOfInPlace(ctx)
+	if j.Dict == Auto { // else once the dictionary is known to be there
+		j.announce(ctx)
+	}
 	if j.dictionary, err = j.choose(ctx); err != nil {
 		return err
 	}
@@ -155,16 +159,16 @@ func (j *job) packer() (*bale.Packer, error) {
 }
 
 // announce prints the planned changes.
-func (j *job) announce() {
+func (j *job) announce(ctx context.Context) {
+	defer j.warnOfInPlace(ctx)
 	with := registry.Named(j.state.Dictionary)
 	switch {
-	case j.state.Dictionary != 0: // of the run that is resumed
+	case j.state.Dictionary != 0:
+		if j.Dict == Current {
+			with += ", the current one of " + j.Group
+		}
 	case j.Dict == Auto:
 		with = "a dictionary that is trained first"
-	case j.Dict == Current:
-		with = "the current dictionary of " + j.Group
-	case j.Dict != "" && j.Dict != frame.DictionaryID(0).String():
-		with = "dictionary " + j.Dict
 	}
 	at := fmt.Sprintf("keys like %s in %s, database %d", Quoted(j.Match), j.registry.Servers[0].Name,
 		j.Database)
@@ -185,7 +189,7 @@ func (j *job) announce() {
 }
 
 func (j *job) planf(format string, args ...any) {
-	printable.Fprintf(j.Plan, format+"\n", args...)
+	j.Plan.Lines(strings.Split(fmt.Sprintf(format, args...), "\n")...)
 }
 
 // Quoted are patterns as texts name them.
@@ -244,7 +248,8 @@ func (j *job) walk(
 		Page: func(places []keyspace.Place, r *Counts) error {
 			j.state.Places, j.state.Seconds = places, before+time.Since(start).Seconds()
 			if progress != nil {
-				progress(int(r.Keys), int(max(total, r.Keys, 1)),
+				done, all := keyspace.Progress(j.client, places, len(j.Match), r.Keys, total)
+				progress(done, all,
 					fmt.Sprintf("%d keys looked at, %d values changed", r.Keys, r.Changed()))
 			}
 			if time.Since(saved) < saveEvery {

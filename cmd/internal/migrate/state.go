@@ -77,13 +77,19 @@ func NewState(settings Settings, places []keyspace.Place) *State {
 // ErrState says that a file is not of the run that is to go on.
 var ErrState = errors.New("the file to resume from does not fit")
 
+// Anew is a server that is walked from the start.
+type Anew struct {
+	Addr      string
+	Restarted bool // since the state was saved, or its INFO does not tell; else it is new
+}
+
 // ReadState reads the state of a run in a file, nil if there is no file. The state must have the
 // same settings and the same servers. A server starts over if it is new, was restarted, or does not
 // identify itself. Cursors of one process mean nothing to another, and its data may be older. The
 // second result names these servers.
 func ReadState(
 	path string, settings Settings, places []keyspace.Place,
-) (s *State, anew []string, err error) {
+) (s *State, anew []Anew, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil, nil
@@ -124,9 +130,10 @@ func ReadState(
 			places[i].Pattern, places[i].Cursor, places[i].Done = s.Places[at].Pattern, s.Places[at].Cursor, s.Places[at].Done
 			continue
 		}
-		anew = append(anew, now.Addr)
-		known = known || slices.ContainsFunc(s.Places,
+		restarted := slices.ContainsFunc(s.Places,
 			func(p keyspace.Place) bool { return p.Addr == now.Addr })
+		anew = append(anew, Anew{now.Addr, restarted})
+		known = known || restarted
 	}
 	if !known {
 		return nil, nil, fmt.Errorf("%w: %s is of a run on %s, and this is %s: give another file",

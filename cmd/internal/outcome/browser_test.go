@@ -228,7 +228,7 @@ func benchLive(t *testing.T, ctx context.Context) {
 	mu.Lock()
 	cells, live = len(run.Cells), false
 	mu.Unlock()
-	until(`document.getElementById("answer").textContent.startsWith("What to choose") && document.getElementById("top").dataset.live === "false"`)
+	until(`document.getElementById("answer").textContent.includes("less memory") && document.getElementById("top").dataset.live === "false"`)
 	if got := pagetest.Evaluate[[]string](t, tab, sheets); !cmp.Equal(got, []string{"data-logs"}) {
 		t.Errorf("the chosen sheet was data-logs, now it is %v", got)
 	}

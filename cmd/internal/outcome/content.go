@@ -3,6 +3,7 @@ package outcome
 import (
 	"fmt"
 	"html/template"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -33,6 +34,7 @@ type benchContent struct {
 	Figures        []page.Figure
 	Warnings       []string
 	Sheets         []benchSheet
+	Charts         []benchChart // of a report
 	Timeline       [][]*page.Drawing
 	TimelineTable  template.HTML
 	Tables         []benchTable
@@ -42,9 +44,15 @@ type benchContent struct {
 	Skipped        template.HTML
 	SkippedMore    string
 	Dictionaries   template.HTML
+	Method         string
 	Facts          []page.Fact
 	Libraries      template.HTML
 }
+
+// benchMethod is how the lab measures.
+const benchMethod = "Each cell is a combination of values, serializer, compressor, client and load. The rounds of all cells are interleaved in random order, and each begins with a warm-up that ends when the rate is steady. " +
+	"Every value that is read back is compared with the one that was written. Bytes are exact; times are medians of the rounds, with the interval that order statistics give. " +
+	"The load generator is part of the client, and of the times and resources that are shown for it."
 
 // benchFinding is what a study says of one of the things that it compares.
 type benchFinding struct {
@@ -63,6 +71,7 @@ type benchTable struct {
 // benchSheet is all about a set of values in a track.
 type benchSheet struct {
 	ID, Name, Track, About string
+	Sizes, Speeds          [][]*page.Drawing
 	Stages, Latency        [][]*page.Drawing
 	Costs, Sweeps          [][]*page.Drawing
 	Figures, Limits        template.HTML
@@ -98,24 +107,23 @@ func newBenchContent(run *Run, o PageOptions) *benchContent {
 		live.Environment.Interrupted, run = false, &live
 	}
 	e := &run.Environment
-	c := &benchContent{Live: o.Live, Kicker: kicker(run, o.Live), Facts: environment(e)}
+	c := &benchContent{Live: o.Live, Kicker: kicker(run, o.Live), Method: benchMethod, Facts: environment(e)}
 	c.Findings = findingsOf(run.Findings)
+	var best []choice
 	if len(run.Findings) == 0 && !run.Environment.Interrupted {
-		for _, s := range verdict(run) {
-			c.Choices = append(c.Choices, printable.Line(s))
+		best = choices(run)
+		for _, s := range best {
+			c.Choices = append(c.Choices, printable.Line(s.says))
 		}
 	}
 	cells := benchCells(run, baseline)
 	sets := sheetsOf(cells)
-	c.Answer = benchAnswer(run, len(sets), c.Choices, o.Live)
-	if len(c.Choices) == 1 || len(c.Findings) > 0 {
-		c.Choices = nil
-	}
+	c.Answer = benchAnswer(run, len(sets), best, o.Live)
 	c.Title = "balebench run: " + c.Answer
 	if e.Study != "" {
 		c.Title = "balebench study " + printable.Line(e.Study) + ": " + c.Answer
 	}
-	c.Figures, c.Warnings = benchSummary(run), benchWarnings(run, cells)
+	c.Figures, c.Warnings = benchSummary(run, best), benchWarnings(run, cells)
 	profiles := 0
 	for i := range run.Cells {
 		profiles += len(run.Cells[i].Profiles)
@@ -152,10 +160,7 @@ func newBenchContent(run *Run, o PageOptions) *benchContent {
 }
 
 func kicker(run *Run, live bool) string {
-	parts := []string{"balebench run"}
-	if run.Environment.Study != "" {
-		parts = []string{"balebench study " + printable.Line(run.Environment.Study)}
-	}
+	parts := []string{run.Environment.command()}
 	if live {
 		parts = append(parts, "running")
 		if n := len(run.Timeline); n > 0 && run.Timeline[n-1].Doing != "" {
@@ -168,7 +173,18 @@ func kicker(run *Run, live bool) string {
 	return strings.Join(parts, " · ")
 }
 
-func benchAnswer(run *Run, sets int, choices []string, live bool) string {
+// command is the name of the command that made a result.
+func (e *Environment) command() string {
+	switch {
+	case e.Study != "":
+		return "balebench study " + printable.Line(e.Study)
+	case len(e.StudyCommand) > 1:
+		return printable.Line(strings.Join(e.StudyCommand[:2], " "))
+	}
+	return "balebench run"
+}
+
+func benchAnswer(run *Run, sets int, choices []choice, live bool) string {
 	cells := fmt.Sprintf("%s of %s", page.Plural(len(run.Cells), "cell"), page.Plural(sets, "dataset"))
 	switch {
 	case len(run.Cells) == 0 && live:
@@ -181,15 +197,15 @@ func benchAnswer(run *Run, sets int, choices []string, live bool) string {
 		return cells + " so far"
 	case run.Environment.Interrupted:
 		return cells + ", interrupted"
-	case len(choices) == 1:
-		return choices[0]
+	case len(choices) == 1 && choices[0].headline() != "":
+		return choices[0].headline()
 	case len(choices) > 1:
-		return fmt.Sprintf("What to choose for each of %s", page.Plural(sets, "dataset"))
+		return headlines(choices, sets)
 	}
 	return cells
 }
 
-func benchSummary(run *Run) (all []page.Figure) {
+func benchSummary(run *Run, best []choice) (all []page.Figure) {
 	e := &run.Environment
 	if len(run.Cells) == 0 {
 		return nil
@@ -205,9 +221,11 @@ func benchSummary(run *Run) (all []page.Figure) {
 	if bad > 0 {
 		note = fmt.Sprintf("%d without figures", bad)
 	}
-	all = append(all, page.Figure{Label: "Cells", Value: page.Thousands(int64(len(run.Cells))), Note: note})
-	all = append(all, page.Figure{Label: "Operations", Value: page.ShortCount(float64(operations)), Note: fmt.Sprintf("%s, %s s a cell; %s in all", page.Plural(e.Rounds, "round"),
-		page.Short(e.DurationS), page.Span(e.Seconds))})
+	if len(best) == 1 && best[0].cell != nil {
+		all = best[0].figures()
+	}
+	all = append(all, page.Figure{Label: "Measured for", Value: page.Span(e.Seconds), Note: fmt.Sprintf("%s of %s, %s s each; %s operations, %s", page.Plural(len(run.Cells), "cell"), page.Plural(e.Rounds, "round"),
+		page.Short(e.DurationS), page.ShortCount(float64(operations)), note)})
 	server := "on a private server"
 	switch {
 	case e.Embedded:
@@ -219,6 +237,21 @@ func benchSummary(run *Run) (all []page.Figure) {
 	all = append(all, page.Figure{Label: name, Value: version, Note: server})
 	all = append(all, page.Figure{Label: "Machine", Value: page.Plural(e.Cores, "core"), Note: strings.Join(page.Filled(printable.Line(e.CPU), printable.Line(e.Go)), ", ")})
 	return all
+}
+
+// figures are the two that a choice is about, beside those of plain values.
+func (c *choice) figures() []page.Figure {
+	bytes := func(of *Cell) string { return page.Amount(math.Round(of.BytesPerKey())) }
+	rate := func(of *Cell) string { return page.Thousands(int64(math.Round(of.ValuesPerSecond.Median))) }
+	size := page.Figure{Label: "A key in Redis", Value: bytes(c.cell), Note: "plain values take as much"}
+	if c.plain.RedisBytesPerKey == nil {
+		size.Label = "A value, stored"
+	}
+	speed := page.Figure{Label: "Values a second", Value: rate(c.cell), Note: "with " + callersOf(c.cell.Concurrency)}
+	if c.cell.Identity != c.plain.Identity {
+		size.Note, speed.Note = "instead of "+bytes(c.plain)+" with plain values", speed.Note+"; plain "+rate(c.plain)
+	}
+	return []page.Figure{size, speed}
 }
 
 func benchWarnings(run *Run, cells []*benchCell) (all []string) {
@@ -487,8 +520,12 @@ func sheetOf(id string, run *Run, all, set []*benchCell, swept map[int]bool, nod
 		s.About = strings.Join(page.Filled(s.About, page.Plural(n, "cell")+" without figures"), "; ")
 	}
 	closed := slices.DeleteFunc(slices.Clone(ok), func(c *benchCell) bool { return swept[c.index] })
-	var stages, latency, costs, sweeps []sketch
+	var sizes, speeds, stages, latency, costs, sweeps []sketch
+	if len(ok) > 0 {
+		sizes = append(sizes, sketch{id + "-sizes", func(id string, width page.Px) *page.Drawing { return sizesOfCells(id, width, ok) }})
+	}
 	for i, p := range panelsOf(closed) {
+		speeds = append(speeds, sketch{fmt.Sprintf("%s-speeds-%d", id, i+1), func(id string, width page.Px) *page.Drawing { return speedsPicture(id, width, &p) }})
 		stages = append(stages, sketch{fmt.Sprintf("%s-stages-%d", id, i+1), func(id string, width page.Px) *page.Drawing { return stagesPicture(id, width, &p, baseline) }})
 		latency = append(latency, sketch{fmt.Sprintf("%s-latency-%d", id, i+1), func(id string, width page.Px) *page.Drawing { return latencyPicture(id, width, &p) }})
 	}
@@ -515,6 +552,7 @@ func sheetOf(id string, run *Run, all, set []*benchCell, swept map[int]bool, nod
 			sweeps = append(sweeps, sketch{fmt.Sprintf("%s-knee-%d", id, i+1), func(id string, width page.Px) *page.Drawing { return latencyPicture(id, width, &p) }})
 		}
 	}
+	s.Sizes, s.Speeds = arranged(sizes), arranged(speeds)
 	s.Stages, s.Latency, s.Costs, s.Sweeps = arranged(stages), arranged(latency), arranged(costs), arranged(sweeps)
 	s.OpenLoop = slices.ContainsFunc(ok, func(c *benchCell) bool { return len(c.Service) > 0 })
 	s.Figures = figuresOf(id+"-figures", s.Name, ok)
@@ -578,12 +616,12 @@ func environment(e *Environment) (all []page.Fact) {
 	case e.Private:
 		redis += ", a private server of the run"
 	}
-	add("Server", redis)
+	if len(e.Servers) == 0 {
+		add("Server", redis)
+	}
+	add("Servers", printable.Line(strings.Join(e.Servers, ", ")))
 	add("bale", printable.Line(e.Bale))
 	add("Go", strings.Join(page.Filled(printable.Line(e.Go), printable.Line(e.OS)), ", "))
-	if len(e.Libraries) == 0 {
-		add("zstd", printable.Line(e.Zstd))
-	}
 	machine := page.Filled(printable.Line(e.CPU), page.Plural(e.Cores, "core"))
 	if e.MemoryBytes > 0 {
 		machine = append(machine, page.Amount(float64(e.MemoryBytes))+" of memory")
@@ -612,7 +650,7 @@ func repeat(e *Environment) (all []string) {
 		return nil
 	}
 	if version := e.Bale; strings.HasPrefix(version, "v") && !strings.ContainsAny(version, "+ ") {
-		all = append(all, "go install github.com/balekv/bale/cmd/bale@"+printable.Line(version))
+		all = append(all, "go install github.com/balekv/bale/cmd/balebench@"+printable.Line(version))
 	}
 	command := e.Command
 	if e.Private && !e.Embedded {

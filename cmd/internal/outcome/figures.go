@@ -128,7 +128,7 @@ func rounded(v float64, digits int) string {
 }
 
 // expendable are the figures that a summary leaves out if it is too wide, the least useful first.
-var expendable = []string{"RSS", "usage", "B/op", "GC", "P99.9", "allocs", "late P99", limited, margin}
+var expendable = []string{"RSS", "usage", "B/op", "GC", "P99.9", "allocs", "late P99", limited, margin, "P50"}
 
 // choose finds the figures that are known of any cell, and that every summary has room for.
 func (t *tables) choose(groups [][]Cell) {
@@ -163,17 +163,9 @@ func (t *tables) choose(groups [][]Cell) {
 		t.figures = append(t.figures, figure{name: limited, about: "what was busy"})
 	}
 	for _, cells := range groups {
-		for next := 0; ; next++ {
-			var b strings.Builder
-			(&tables{Sheet: page.NewSheet(&b, t.Width), run: t.run, figures: t.figures}).summaryTable(cells)
-			if t.Fits(b.String()) || next == len(expendable) {
-				break
-			}
-			before := len(t.figures)
-			if t.figures = slices.DeleteFunc(t.figures, func(f figure) bool { return f.name == expendable[next] }); len(t.figures) < before {
-				t.omitted = append(t.omitted, expendable[next])
-			}
-		}
+		omitted := t.summaryTable(cells).Omitted()
+		t.figures = slices.DeleteFunc(t.figures, func(f figure) bool { return slices.Contains(omitted, f.name) })
+		t.omitted = append(t.omitted, omitted...)
 	}
 }
 

@@ -3,6 +3,8 @@ package outcome
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/balekv/bale/cmd/internal/rank"
 )
@@ -52,24 +54,24 @@ func (e Estimate) Around(all float64) Estimate {
 
 // Over is how many times another one e is. Its median is 0 where the other's is.
 //
-// It uses the quotients of the rounds, pair by pair: a round measures all cells one after the
-// other, so that slowness hits both. The estimate is Hodges and Lehmann's, with the interval of
-// Wilcoxon's signed ranks. If there are too few rounds, or they are unknown or zero, it is the
-// quotient of the medians, with the interval that both intervals allow.
+// It is the quotient of the medians, which stand beside it. The interval is of the quotients of the
+// rounds, pair by pair: a round measures all cells one after the other, so that slowness hits both.
+// It is that of Wilcoxon's signed ranks, wider where the quotient is not in there. If there are too
+// few rounds, or they are unknown or zero, it is what both intervals allow.
 func (e Estimate) Over(other Estimate) (q Estimate) {
 	if other.Median == 0 {
 		return q
 	}
+	q.Median = e.Median / other.Median
 	if rounds := min(len(e.Rounds), len(other.Rounds)); rounds >= rank.IntervalRounds(true) {
 		x, okX := logs(other.Rounds[:rounds])
 		y, okY := logs(e.Rounds[:rounds])
 		if okX && okY {
 			between := rank.SignedRanks(x, y)
-			q.Median, q.Interval = math.Exp(between.Shift), &[2]float64{math.Exp(between.Low), math.Exp(between.High)}
-			return q
+			q.Interval = &[2]float64{math.Exp(between.Low), math.Exp(between.High)}
+			return q.Around(q.Median)
 		}
 	}
-	q.Median = e.Median / other.Median
 	if e.Interval != nil && other.Interval != nil && other.Interval[0] > 0 {
 		q.Interval = &[2]float64{e.Interval[0] / other.Interval[1], e.Interval[1] / other.Interval[0]}
 	}
@@ -98,6 +100,20 @@ func (e Estimate) Apart(other Estimate) bool {
 	return e.Interval != nil && other.Interval != nil && (e.Interval[0] > other.Interval[1] || e.Interval[1] < other.Interval[0])
 }
 
+// Since is how much more an estimate is than that of another run: 0.1 is a tenth. It is significant
+// if Mann and Whitney's test finds it, for the rounds of two runs are no pairs.
+func (e Estimate) Since(was Estimate) (change float64, significant bool) {
+	if was.Median == 0 {
+		return 0, false
+	}
+	change = e.Median/was.Median - 1
+	if len(was.Rounds) == 0 || len(e.Rounds) == 0 {
+		return change, false
+	}
+	between := rank.Unpaired(was.Rounds, e.Rounds)
+	return change, between.Bounded && (between.Low > 0 && change > 0 || between.High < 0 && change < 0)
+}
+
 // Times says how many times another one e is: "1.52 times (1.40 to 1.66)", with the interval of
 // [Estimate.Over], and whether noise may be all of it.
 func (e Estimate) Times(other Estimate) string {
@@ -111,4 +127,62 @@ func (e Estimate) Times(other Estimate) string {
 		return fmt.Sprintf("%.2f times (%.2f to %.2f: no significant difference)", q.Median, q.Interval[0], q.Interval[1])
 	}
 	return fmt.Sprintf("%.2f times (%.2f to %.2f)", q.Median, q.Interval[0], q.Interval[1])
+}
+
+// Words is a name in a table.
+func Words(s string) Figure { return Figure{Text: s} }
+
+// Exact is a figure without noise.
+func Exact(v float64, decimals int) Figure {
+	return Figure{Text: Number(v, decimals), Value: &v}
+}
+
+// Measured is a figure with its interval.
+func Measured(e Estimate, decimals int) Figure {
+	f := Exact(e.Median, decimals)
+	if e.Interval != nil {
+		f.Range = Number(e.Interval[0], decimals) + " to " + Number(e.Interval[1], decimals)
+	}
+	return f
+}
+
+// Against is how many times another estimate one is; it is nothing against itself.
+func Against(e, other Estimate) Figure {
+	q := e.Over(other)
+	if q.Median == 0 {
+		return Figure{}
+	}
+	f := Measured(q, 2)
+	f.Same = q.Interval != nil && !e.Apart(other)
+	return f
+}
+
+// Marked is a figure that is the best of its column, or without a significant difference from it.
+func Marked(f Figure, best bool) Figure {
+	f.Best = best
+	return f
+}
+
+// Said is an estimate in a sentence: "1,219 (1,180 to 1,301)".
+func Said(e Estimate, decimals int) string {
+	f := Measured(e, decimals)
+	if f.Range == "" {
+		return f.Text
+	}
+	return f.Text + " (" + f.Range + ")"
+}
+
+// Number has commas between thousands; decimals only where there are few digits before them.
+func Number(v float64, decimals int) string {
+	if v >= 100 && decimals < 2 {
+		decimals = 0
+	}
+	whole, fraction, _ := strings.Cut(strconv.FormatFloat(v, 'f', decimals, 64), ".")
+	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if fraction == "" {
+		return whole
+	}
+	return whole + "." + fraction
 }

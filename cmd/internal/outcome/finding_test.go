@@ -55,6 +55,40 @@ func TestOverCovers(t *testing.T) {
 	}
 }
 
+// TestOverDivides: two figures side by side divide to their quotient, whatever the pairs of rounds
+// say, and its interval holds it.
+func TestOverDivides(t *testing.T) {
+	slow := []float64{1000, 1010, 990, 1980, 1985, 1990, 1995, 2000}
+	quick := []float64{1225, 1230, 1220, 1215, 2400, 2410, 1000, 1210}
+	with, without := NewEstimate(slow), NewEstimate(quick)
+	q := with.Over(without)
+	if want := with.Median / without.Median; q.Median != want {
+		t.Errorf("%.0f over %.0f is %.3f, want %.3f", with.Median, without.Median, q.Median, want)
+	}
+	if q.Interval == nil || q.Interval[0] > q.Median || q.Interval[1] < q.Median {
+		t.Errorf("%v is not in %v", q.Median, q.Interval)
+	}
+}
+
+// TestSince: rounds of two runs are no pairs. A change that noise explains is none.
+func TestSince(t *testing.T) {
+	was := NewEstimate([]float64{100, 300, 110, 290, 105, 310, 98, 305})
+	for _, test := range []struct {
+		now         []float64
+		significant bool
+	}{
+		{[]float64{300, 100, 290, 110, 310, 105, 305, 306}, false},
+		{[]float64{900, 910, 920, 905, 930, 940, 899, 950}, true},
+		{[]float64{900}, false},
+	} {
+		now := NewEstimate(test.now)
+		change, significant := now.Since(was)
+		if want := now.Median/was.Median - 1; change != want || significant != test.significant {
+			t.Errorf("%v: %v %v, want %v %v", test.now, change, significant, want, test.significant)
+		}
+	}
+}
+
 func TestOverOfFew(t *testing.T) {
 	six := []float64{1, 2, 3, 4, 5, 6}
 	for name, c := range map[string]struct {

@@ -2,7 +2,6 @@ package outcome
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,14 +50,16 @@ func findings(to page.Sheet, found []Finding) {
 			continue
 		}
 		note := noteOf(f)
-		table := findingTable(f, true)
-		if slices.ContainsFunc(strings.Split(table, "\n"), func(line string) bool { return text.StringWidth(line) > to.Width }) {
-			table = findingTable(f, false)
-		} else if strings.Contains(table, "(") {
+		table, ranges := findingTable(to, f, true)
+		if !table.Fits() {
+			table, ranges = findingTable(to, f, false)
+		}
+		if ranges {
 			note = strings.TrimSpace(note + " In parentheses: the 95% interval.")
 		}
 		to.Hanging("", f.About+". "+note)
-		io.WriteString(to, table+"\n")
+		table.Render()
+		printable.Fprintf(to, "\n")
 	}
 	for _, f := range found {
 		if f.About != "" && len(f.Says) > 1 {
@@ -77,27 +78,22 @@ func findings(to page.Sheet, found []Finding) {
 	}
 }
 
-// findingTable is the table of a finding.
-func findingTable(f *Finding, intervals bool) string {
-	var b strings.Builder
-	header := make([]any, len(f.Columns))
-	for i, c := range f.Columns {
-		header[i] = c
-	}
-	t := page.NewTable(&b, 2, 1, header...)
+// findingTable is the table of a finding, and whether it has intervals.
+func findingTable(to page.Sheet, f *Finding, intervals bool) (t *page.Table, ranges bool) {
+	t = to.Table(1, f.Columns...)
 	for _, row := range f.Rows {
 		fields := make([]any, len(row))
 		for i, figure := range row {
 			field := figureText(figure)
 			if intervals && figure.Range != "" {
 				field += " (" + figure.Range + ")"
+				ranges = true
 			}
 			fields[i] = field
 		}
-		t.AppendRow(fields)
+		t.Row(fields...)
 	}
-	t.Render()
-	return b.String()
+	return t, ranges
 }
 
 // findingsOf are the findings as a page has them.
@@ -135,20 +131,25 @@ func findingsOf(found []Finding) (all []benchFinding) {
 	return all
 }
 
-// halfWidth is about how many letters of a table half of the page has room for.
-const halfWidth = 72
+// halfWidth is about how many letters of a table half of the page has room for. A column has the
+// space of columnGap more, and its name the mark for sorting.
+const (
+	halfWidth = 72
+	columnGap = 3
+	sortMark  = 2
+)
 
 // broad says that a table takes the width of the page.
 func broad(f Finding) bool {
 	letters := 0
 	for column, name := range f.Columns {
-		most := text.StringWidth(name)
+		most := text.StringWidth(name) + sortMark
 		for _, row := range f.Rows {
 			if column < len(row) {
 				most = max(most, text.StringWidth(figureText(row[column])+row[column].Range))
 			}
 		}
-		letters += most + 2
+		letters += most + columnGap
 	}
 	return letters > halfWidth
 }

@@ -28,7 +28,7 @@ func allCells(id, label string, cells []*benchCell, baseline bool) template.HTML
 	g := &page.Grid{ID: id, Label: label, Filter: "Show cells with", Hidden: "Stages Resources"}
 	g.Caption = "Medians of the rounds, and beside them the interval that the median of all rounds there could be is in with 95% confidence, where there are 6 rounds or more. Times are in microseconds."
 	if baseline {
-		g.Caption += " Percentages are the change since the baseline."
+		g.Caption += " Percentages are the change since the baseline; grey ones, with ~, are no significant difference."
 	}
 	if slices.ContainsFunc(cells, func(c *benchCell) bool { return c.Late != nil }) {
 		g.Caption += " Late is how long after its time an operation began although a caller was free: what the generator itself added."
@@ -87,7 +87,12 @@ func benchColumns(cells []*benchCell) []benchColumn {
 			e := get(c.Cell)
 			cell := page.Cell{Text: show(e.Median), Small: intervalOf(e, show)}
 			if c.base != nil {
-				cell.Small = strings.Join(page.Filled(cell.Small, changePercent(get(c.base).Median, e.Median)), " ")
+				change, significant := changeSince(e, get(c.base))
+				if significant {
+					cell.Since = change
+				} else { // as grey as the interval
+					cell.Small = strings.Join(page.Filled(cell.Small, change), " ")
+				}
 			}
 			return cell
 		}}
@@ -101,7 +106,7 @@ func benchColumns(cells []*benchCell) []benchColumn {
 				return stageCell(c.Cell, total, get(c.Cell).Median)
 			}
 			if c.base != nil && c.base.AtLeast {
-				cell.Small = intervalOf(get(c.Cell), page.Microseconds)
+				cell.Small, cell.Since = intervalOf(get(c.Cell), page.Microseconds), ""
 			}
 			return cell
 		}
@@ -143,8 +148,8 @@ func benchColumns(cells []*benchCell) []benchColumn {
 				return page.Cell{}
 			}
 			cell := page.Cell{Text: fmt.Sprintf("%.1f", *c.RedisBytesPerKey)}
-			if c.base != nil && c.base.RedisBytesPerKey != nil {
-				cell.Small = changePercent(*c.base.RedisBytesPerKey, *c.RedisBytesPerKey)
+			if c.base != nil && c.base.RedisBytesPerKey != nil && *c.base.RedisBytesPerKey > 0 {
+				cell.Since = changePercent(*c.RedisBytesPerKey / *c.base.RedisBytesPerKey - 1)
 			}
 			return cell
 		}},
@@ -234,12 +239,21 @@ func intervalOf(e Estimate, show func(float64) string) string {
 	return show(e.Interval[0]) + ".." + show(e.Interval[1])
 }
 
-// changePercent is a change in percent.
-func changePercent(was, is float64) string {
-	if was == 0 {
-		return ""
+// changeSince is a change in percent, with its sign if it is significant.
+func changeSince(e, was Estimate) (text string, significant bool) {
+	change, significant := e.Since(was)
+	switch {
+	case was.Median == 0:
+		return "", false
+	case !significant:
+		return fmt.Sprintf("~%.1f%%", 100*math.Abs(change)), false
 	}
-	s := fmt.Sprintf("%+.1f%%", 100*(is/was-1))
+	return changePercent(change), true
+}
+
+// changePercent is a change of an exact figure in percent.
+func changePercent(change float64) string {
+	s := fmt.Sprintf("%+.1f%%", 100*change)
 	return strings.Replace(s, "-", "−", 1)
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/flame"
+	"github.com/balekv/bale/cmd/internal/latency"
 	"github.com/balekv/bale/frame"
 )
 
@@ -70,7 +71,7 @@ type Environment struct {
 	Cores        int       `json:"cores"`
 	MemoryBytes  uint64    `json:"memory_bytes"`
 	RedisVersion string    `json:"redis_version"`       // "7.0.15" of Redis; of others with their name: "Valkey 9.1.2"
-	Zstd         string    `json:"zstd"`                // what zstd is where it is not pure Go
+	Servers      []string  `json:"servers,omitempty"`   // of a [Report]: "PostgreSQL 15.18"
 	Libraries    []Library `json:"libraries,omitempty"` // what was asked for: serializers, then compressors, then clients
 	Embedded     bool      `json:"embedded"`
 	Private      bool      `json:"private"`
@@ -229,15 +230,42 @@ const muchElse = 0.10
 // MuchElse reports whether other programs use enough of a machine's cores to be reported.
 func MuchElse(others float64, cores int) bool { return others > muchElse*float64(cores) }
 
+// busy is a warning if other programs used much of the machine.
+func (e *Environment) busy() []string {
+	if e.OthersCPU == nil || !MuchElse(*e.OthersCPU, e.Cores) {
+		return nil
+	}
+	return []string{fmt.Sprintf("BUSY MACHINE: other programs used %.1f of %d cores meanwhile; times are theirs, too, while bytes and ratios are exact", min(*e.OthersCPU, float64(e.Cores)), e.Cores)}
+}
+
+// grown names what makes a set of values larger than it was given, with the reason.
+func (r *Run) grown() (all []string) {
+	for _, c := range r.Cells {
+		if c.Ratio <= 0 || c.Ratio >= 1 {
+			continue
+		}
+		why := "values that start as bale's frames are escaped"
+		if c.PlainBytes > c.RawBytes {
+			why = fmt.Sprintf("%s makes %.2f times the bytes of them", c.Codec, float64(c.PlainBytes)/float64(c.RawBytes))
+		}
+		text := fmt.Sprintf("%s (%s) with %s and %s is larger than the values as they were given, ratio %.2f: %s", c.Dataset, c.Track, c.Codec, c.Compress, c.Ratio, why)
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
 // Warnings are sentences on what distorts the figures, or is missing from them.
 func (r *Run) Warnings() (all []string) {
 	e := &r.Environment
-	if o := e.OthersCPU; o != nil && len(r.Cells) > 0 && MuchElse(*o, e.Cores) {
-		all = append(all, fmt.Sprintf("BUSY MACHINE: other programs used %.1f of %d cores meanwhile; times are theirs, too, while bytes and ratios are exact", min(*o, float64(e.Cores)), e.Cores))
+	if len(r.Cells) > 0 {
+		all = append(all, e.busy()...)
 	}
 	if e.Interrupted {
 		all = append(all, fmt.Sprintf("INTERRUPTED: these are figures of %d of %d rounds, for %d of %d cells", e.Rounds, e.Planned, len(r.Cells), len(r.Cells)+e.CellsLeftOut))
 	}
+	all = append(all, r.grown()...)
 	unstable := map[string][]string{} // codecs, by their set
 	for _, c := range r.Cells {
 		if set := c.Dataset + " (" + c.Track + ")"; c.Unstable && !slices.Contains(unstable[set], c.Codec) {
@@ -311,6 +339,15 @@ type Round struct {
 type Point struct {
 	Quantile float64 `json:"q"`  // 0 to 1
 	US       float64 `json:"us"` // in microseconds: so much or less took that share
+}
+
+// Points are those of a distribution for a picture of it, rising.
+func Points(h *latency.Histogram) []Point {
+	var out []Point
+	for _, p := range h.Points() {
+		out = append(out, Point{Quantile: p.Quantile, US: float64(p.Value) / 1e3})
+	}
+	return out
 }
 
 // Moment is a look at this process and the servers.

@@ -16,9 +16,9 @@ import (
 // there is room, and each is readable on a telephone. A single picture in its row is drawn twice:
 // wide, and narrow for a telephone.
 const (
-	panelWidth = 400
-	wideWidth  = 828 // two of them, and the gap between
-	nameColumn = 6.6 // what a column of a name takes, in the smaller monospaced type
+	panelWidth = 360
+	wideWidth  = 750 // two of them, and the gap between
+	nameColumn = 6.9 // what a column of a name takes, in the smaller monospaced type
 )
 
 // sketch draws a picture of a width; nil where there is nothing to draw.
@@ -60,7 +60,7 @@ func newLogScale(least, most float64, start, end page.Px) logScale {
 	const shortest, longest = 1e-3, 1e15 // a line to infinity would have ticks without end
 	least, most = min(max(least, shortest), longest), min(max(most, shortest), longest)
 	s := logScale{low: math.Log10(roundDown(least)), high: math.Log10(roundUp(most)), start: start, end: end}
-	if s.high-s.low < 0.3 {
+	if s.high-s.low < 0.45 {
 		s.high = s.low + 1
 	}
 	return s
@@ -94,25 +94,28 @@ func (s logScale) at(f float64) page.Px {
 	return s.start + (s.end-s.start)*page.Px(part)
 }
 
-// ticks are round figures on the line, at most about seven.
+// ticks are three to five round figures on the line: the most of them that are not more.
 func (s logScale) ticks() (all []float64) {
-	of := []float64{1}
-	if s.high-s.low <= 2.1 {
-		of = []float64{1, 2, 5}
-	}
-	every := max(1, int(math.Ceil((s.high-s.low)/6)))
-	for e := math.Floor(s.low); e <= s.high; e += float64(every) {
-		for _, m := range of {
-			if v := m * math.Pow(10, e); math.Log10(v) >= s.low-1e-9 && math.Log10(v) <= s.high+1e-9 {
-				all = append(all, v)
+	const most = 5
+	of := [][]float64{{1, 2, 5}, {1, 3}, {1}}
+	for coarser := 0; ; coarser++ {
+		all = nil
+		every := float64(max(1, coarser-len(of)+2)) // decades
+		for e := math.Floor(s.low); e <= s.high; e += every {
+			for _, m := range of[min(coarser, len(of)-1)] {
+				if v := m * math.Pow(10, e); math.Log10(v) >= s.low-1e-9 && math.Log10(v) <= s.high+1e-9 {
+					all = append(all, v)
+				}
 			}
 		}
+		if len(all) <= most {
+			return all
+		}
 	}
-	return all
 }
 
-// tickTime is a time on an axis, in the unit that makes it short.
-func tickTime(us float64) string {
+// TickTime is a time on an axis, in the unit that makes it short.
+func TickTime(us float64) string {
 	switch {
 	case us >= 1e6:
 		return strconv.FormatFloat(us/1e6, 'g', 3, 64) + " s"
@@ -144,29 +147,21 @@ func stagesPicture(id string, width page.Px, p *benchPanel, baseline bool) *page
 	scale := float64(width-2) / most
 	d.Text("heading", "", 0, 13, p.title)
 	for i, s := range stackOf {
-		x, y := page.Px([]float64{0, 92, 194}[i%3]), page.Px(23)
+		x, y := page.Px([]float64{0, 84, 182}[i%3]), page.Px(23)
 		if i >= 3 {
-			x, y = page.Px([]float64{0, 92, 194}[i%3]), 39
+			x, y = page.Px([]float64{0, 84, 182}[i%3]), 39
 		}
 		d.Rect("stage "+s.class, x, y, 14, 10, "")
 		d.Text("label", "", x+19, y+9, s.stage)
 	}
 	if baseline {
-		d.Rect("ghost", 296, 23, 14, 10, "")
-		d.Text("label", "", 315, 32, "baseline")
+		d.Rect("ghost", 268, 23, 14, 10, "")
+		d.Text("label", "", 287, 32, "baseline")
 	}
 	step, ticks := page.NiceStep(most, 5)
 	bottom := page.Px(top + row*float64(len(p.cells)))
 	for i := range ticks + 1 {
-		x := page.Px(float64(i) * step * scale)
-		d.Line("grid", x+0.5, top-2, x+0.5, bottom)
-		anchor := "middle"
-		if i == 0 {
-			anchor = "start"
-		} else if x > width-26 {
-			anchor = "end"
-		}
-		d.Text("tick", anchor, min(x, width-1), bottom+14, tickTime(float64(i)*step))
+		d.Down(page.Px(float64(i)*step*scale)+0.5, top-2, bottom, TickTime(float64(i)*step))
 	}
 	var slowest, fastest *benchCell
 	names := map[*benchCell]string{}
@@ -183,7 +178,8 @@ func stagesPicture(id string, width page.Px, p *benchPanel, baseline bool) *page
 		y := page.Px(top + row*float64(i))
 		value := withBound(c.Cell, page.Microseconds(c.Stages[total].P50)) + " µs"
 		if c.base != nil && !c.AtLeast && !c.base.AtLeast {
-			value += ", " + changePercent(c.base.Stages[total].P50, c.Stages[total].P50)
+			change, _ := changeSince(c.P50, c.base.P50)
+			value += ", " + change
 		}
 		d.Circle("dot "+c.hue, 5, y+8, 4.5, "")
 		d.Text("name", "", 14, y+12, text.Snip(p.names[i], int((float64(width)-14-page.ColumnWidth*float64(text.StringWidth(value))-8)/nameColumn), "…"))
@@ -257,10 +253,10 @@ func simpler(all []page.Place) []page.Place {
 	return slices.Concat(before[:len(before)-1], simpler(all[at:]))
 }
 
-// shownOf returns the points of a distribution from its first percent on. The very fastest
-// operation is much faster than the next, and would take half of the picture.
+// shownOf returns the points of a distribution from its median on. The fastest operations say
+// nothing, and would take half of the picture.
 func shownOf(points []Point) []Point {
-	i := slices.IndexFunc(points, func(p Point) bool { return p.Quantile >= 0.01 })
+	i := slices.IndexFunc(points, func(p Point) bool { return p.Quantile >= 0.5 })
 	return points[max(i, 0):]
 }
 
@@ -270,10 +266,9 @@ const lowerBounds = " (" + page.AtLeast + ": lower bounds)"
 // latencyPicture draws the latency distribution: both axes are logarithmic, so that the slowest can
 // be seen. It is nil without distributions.
 func latencyPicture(id string, width page.Px, p *benchPanel) *page.Drawing {
-	const left, top = 46.0, 44.0
+	const left, top = 52.0, 56.0
 	type line struct {
 		at     int
-		end    page.Px
 		points []Point
 	}
 	var lines []line
@@ -315,20 +310,21 @@ func latencyPicture(id string, width page.Px, p *benchPanel) *page.Drawing {
 	d := &page.Drawing{ID: id, Width: width, Height: bottom + 34, Title: "Latency by percentile with " + p.title}
 	y := newLogScale(least, most, bottom, top)
 	nines := min(max(math.Ceil(-math.Log10(1-highest)-1e-9), 2), 7)
+	median := -math.Log10(0.5)
 	x := func(q float64) page.Px {
 		n := nines
 		if q < 1 {
 			n = min(-math.Log10(1-q), nines)
 		}
-		return page.Px(left + float64(right-left)*n/nines)
+		return page.Px(left + float64(right-left)*max(n-median, 0)/(nines-median))
 	}
 	d.Text("heading", "", 0, 13, p.title)
-	legend := page.Px(left)
+	legend := page.Px(0)
 	for _, l := range []struct {
 		is           bool
 		class, label string
 		room         page.Px
-	}{{service, "curve", "from the intended start", 176}, {service, "curve service", "from the real start", 150}, {base, "curve base", "baseline", 90}} {
+	}{{service, "curve", "intended start", 132}, {service, "curve service", "real start", 108}, {base, "curve base", "baseline", 90}} {
 		if l.is {
 			d.Path(l.class, fmt.Sprintf("M%v 28h20", legend), "")
 			d.Text("label", "", legend+24, 32, l.label)
@@ -336,25 +332,25 @@ func latencyPicture(id string, width page.Px, p *benchPanel) *page.Drawing {
 		}
 	}
 	for _, v := range y.ticks() {
-		d.Across(left, right, y.at(v), tickTime(v))
+		d.Across(left, right, y.at(v), TickTime(v))
 	}
-	for n := 0.0; n <= nines; n++ {
-		at := page.Px(left + float64(right-left)*n/nines)
+	d.Line("axis", left, bottom, left, bottom+3)
+	d.Text("tick", "", left, bottom+15, "P50")
+	for n := 1.0; n <= nines; n++ {
+		at := x(1 - math.Pow(10, -n))
 		d.Line("axis", at, bottom, at, bottom+3)
-		label := "P" + strconv.FormatFloat(100-math.Pow(10, 2-n), 'f', max(0, int(n)-2), 64)
-		if n == 0 {
-			label = "P0"
-		}
-		if nines <= 4 || int(n)%2 == int(nines)%2 {
-			d.Text("tick", "middle", at, bottom+15, label)
+		if beside := at < left+40; !beside && (nines <= 4 || int(n)%2 == int(nines)%2) { // of the label P50
+			d.Text("tick", "middle", at, bottom+15, "P"+strconv.FormatFloat(100-math.Pow(10, 2-n), 'f', max(0, int(n)-2), 64))
 		}
 	}
+	d.Text("tick", "", 0, top-8, "latency")
 	d.Line("axis", left, bottom, right, bottom)
 	axis := "percentile"
 	if slices.ContainsFunc(lines, func(l line) bool { return p.cells[l.at].AtLeast }) {
 		axis += lowerBounds
 	}
 	d.Text("tick", "middle", (left+right)/2, bottom+30, axis)
+	var ends []ending
 	for i := range lines {
 		l := &lines[i]
 		c := p.cells[l.at]
@@ -370,34 +366,40 @@ func latencyPicture(id string, width page.Px, p *benchPanel) *page.Drawing {
 			d.Path("curve service "+c.hue, curve(shownOf(c.Service), x, y), p.names[l.at]+", from the real start")
 		}
 		d.Path("curve "+c.hue+bold(c.Compress), curve(l.points, x, y), hover)
-		l.end = y.at(l.points[len(l.points)-1].US)
+		end := l.points[len(l.points)-1]
+		ends = append(ends, ending{withBound(c.Cell, p.names[l.at]), c.hue, page.Place{X: x(end.Quantile), Y: y.at(end.US)}})
 	}
-	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.end, b.end) })
+	nameEnds(d, right, top, bottom, letters, ends)
+	d.Desc = fmt.Sprintf("Lines for %s. The slowest operations take least with %s and most with %s. The table of the figures has the percentiles.",
+		page.Plural(len(lines), "setting"), ends[len(ends)-1].name, ends[0].name)
+	return d
+}
+
+// ending is where a line ends, and the name to write there.
+type ending struct {
+	name, hue string
+	at        page.Place
+}
+
+// nameEnds sorts the ends of lines from the top, and writes the names beside them: each at its end if
+// there is room.
+func nameEnds(d *page.Drawing, right, top, bottom page.Px, letters int, ends []ending) {
 	const apart = 13
-	places := make([]page.Px, len(lines))
-	for i, l := range lines {
-		places[i] = max(l.end+4, top+4)
+	slices.SortStableFunc(ends, func(a, b ending) int { return cmp.Compare(a.at.Y, b.at.Y) })
+	places := make([]page.Px, len(ends))
+	for i, e := range ends {
+		places[i] = max(e.at.Y+4, top+4)
 		if i > 0 {
 			places[i] = max(places[i], places[i-1]+apart)
 		}
 	}
-	for i := len(places) - 1; i >= 0; i-- {
-		limit := bottom + 4
-		if i < len(places)-1 {
-			limit = places[i+1] - apart
-		}
+	limit := bottom + 4
+	for i, e := range slices.Backward(ends) {
 		places[i] = min(places[i], limit)
+		limit = places[i] - apart
+		d.Path("lead "+e.hue, fmt.Sprintf("M%v %vH%vL%v %v", e.at.X, e.at.Y, right+3, right+13, places[i]-4), "")
+		d.Text("name", "", right+16, places[i], text.Snip(e.name, letters, "…"))
 	}
-	for i, l := range lines {
-		c := p.cells[l.at]
-		from := x(l.points[len(l.points)-1].Quantile)
-		d.Path("lead "+c.hue, fmt.Sprintf("M%v %vH%vL%v %v", from, l.end, right+3, right+13, places[i]-4), "")
-		d.Text("name", "", right+16, places[i], text.Snip(withBound(c.Cell, p.names[l.at]), letters, "…"))
-	}
-	first, last := p.names[lines[0].at], p.names[lines[len(lines)-1].at]
-	d.Desc = fmt.Sprintf("Lines for %s. The slowest operations take least with %s and most with %s. The table of the figures has the percentiles.",
-		page.Plural(len(lines), "setting"), first, last)
-	return d
 }
 
 // bold is the class of what has a dictionary.
@@ -423,7 +425,7 @@ func costsOfCells(id string, width page.Px, cells []*benchCell) *page.Drawing {
 		return nil
 	}
 	d := &page.Drawing{ID: id, Width: width, Height: 290, Title: "How much smaller values get, against what compressing takes"}
-	const left, top, bottom, zero = 34.0, 40.0, 252.0, 62.0
+	const left, top, bottom, zero = 34.0, 54.0, 252.0, 62.0
 	right := width - 6
 	const leastPacking = 0.01 // microseconds; less is none, which a logarithm has no place for
 	least, most, highest := math.Inf(1), 0.0, 1.0
@@ -466,7 +468,7 @@ func costsOfCells(id string, width page.Px, cells []*benchCell) *page.Drawing {
 	}
 	free := page.Px(zero) // from where on there is room for a label
 	for _, v := range scale.ticks() {
-		x, label := scale.at(v), tickTime(v)
+		x, label := scale.at(v), TickTime(v)
 		d.Line("axis", x, bottom, x, bottom+3)
 		half := page.Px(page.ColumnWidth * float64(len(label)) / 2)
 		if x = min(x, width-half); x-half > free {
@@ -474,7 +476,8 @@ func costsOfCells(id string, width page.Px, cells []*benchCell) *page.Drawing {
 			free = x + half + 4
 		}
 	}
-	d.Text("tick", "middle", (left+right)/2, bottom+31, "compressing and decompressing a value")
+	d.Text("tick", "middle", (left+right)/2, bottom+31, "time to compress and decompress a value (log)")
+	d.Text("tick", "", 0, top-8, "ratio")
 
 	front := frontOf(few)
 	var line strings.Builder
@@ -536,7 +539,7 @@ func frontOf(cells []*benchCell) (front []*benchCell) {
 
 // sweepPicture draws latency against the rate that was asked for, with the knee.
 func sweepPicture(id string, width page.Px, sweep *Sweep, steps []*benchCell, name string) *page.Drawing {
-	const left, top, bottom = 46.0, 62.0, 252.0
+	const left, top, bottom = 52.0, 62.0, 252.0
 	right := width - 6
 	title := fmt.Sprintf("%s, %s", name, callersOf(sweep.Concurrency))
 	d := &page.Drawing{ID: id, Width: width, Height: bottom + 36, Title: "Latency by rate with " + title}
@@ -566,7 +569,7 @@ func sweepPicture(id string, width page.Px, sweep *Sweep, steps []*benchCell, na
 		d.Text("label", "", at+24, 32, l.label)
 	}
 	for _, v := range y.ticks() {
-		d.Across(left, right, y.at(v), tickTime(v))
+		d.Across(left, right, y.at(v), TickTime(v))
 	}
 	step, ticks := page.NiceStep(fastest, 4)
 	for i := range ticks + 1 {
@@ -583,6 +586,7 @@ func sweepPicture(id string, width page.Px, sweep *Sweep, steps []*benchCell, na
 		axis = "operations a second asked for" + lowerBounds
 	}
 	d.Text("tick", "middle", (left+right)/2, bottom+31, axis)
+	d.Text("tick", "", 0, top-8, "latency")
 	mark := func(at page.Px, label string) {
 		d.Line("budget", at, top-8, at, bottom)
 		half := page.Px(page.ColumnWidth * float64(len(label)) / 2)
@@ -629,76 +633,23 @@ func sweepPicture(id string, width page.Px, sweep *Sweep, steps []*benchCell, na
 
 // timelineOf draws this process over the time of the run: memory, pauses and throughput.
 func timelineOf(moments []Moment) [][]*page.Drawing {
-	type series struct {
-		name, class string
-		of          func(*Moment) float64
-	}
-	draw := func(id string, width page.Px, title string, tick func(float64) string, nice func(float64, int) (float64, int), all ...series) *page.Drawing {
-		const left, top, bottom = 58.0, 38.0, 150.0
-		right := width - 6
-		d := &page.Drawing{ID: id, Width: width, Height: bottom + 34, Title: title + " by time"}
-		first, last, most := moments[0].AtS, 0.0, 0.0
+	line := func(name string, of func(*Moment) float64) Line {
+		l := Line{Name: name}
 		for i := range moments {
-			last = max(last, moments[i].AtS)
-			for _, s := range all {
-				most = max(most, s.of(&moments[i]))
-			}
+			l.Points = append(l.Points, of(&moments[i]))
 		}
-		last = max(last, first+0.001)
-		most = max(most, 1)
-		step, ticks := nice(most, 4)
-		if float64(ticks)*step < most {
-			ticks++
-		}
-		x := func(s float64) page.Px { return left + (right-left)*page.Px((s-first)/(last-first)) }
-		y := func(v float64) page.Px { return page.Px(bottom - (bottom-top)*v/(float64(ticks)*step)) }
-		d.Text("heading", "", 0, 13, title)
-		for i := range ticks + 1 {
-			at := y(float64(i) * step)
-			d.Across(left, right, at, tick(float64(i)*step))
-		}
-		every, _ := page.NiceStep(last-first, 5)
-		for s := math.Ceil(first/every) * every; s <= last; s += every {
-			at, anchor := x(s), "middle"
-			d.Line("axis", at, bottom, at, bottom+3)
-			if at > right-16 {
-				anchor, at = "end", right+4
-			}
-			d.Text("tick", anchor, at, bottom+15, page.Short(s)+" s")
-		}
-		d.Line("axis", left, bottom, right, bottom)
-		var said []string
-		for i, s := range all {
-			var line []page.Place
-			peak := 0.0
-			for j := range moments {
-				m := &moments[j]
-				peak = max(peak, s.of(m))
-				line = append(line, page.Place{X: x(m.AtS), Y: y(s.of(m))})
-			}
-			d.Path("curve "+s.class, page.Through(line), "")
-			said = append(said, fmt.Sprintf("%s at most %s", s.name, tick(peak)))
-			if len(all) > 1 {
-				at := page.Px(left + 130 + 90*float64(i))
-				d.Path("curve "+s.class, fmt.Sprintf("M%v 9h20", at), "")
-				d.Text("label", "", at+24, 13, s.name)
-			}
-		}
-		d.Desc = fmt.Sprintf("Over %s: %s.", page.Span(last-first), strings.Join(said, ", "))
-		return d
+		return l
 	}
-	return arranged([]sketch{
-		{"time-memory", func(id string, width page.Px) *page.Drawing {
-			return draw(id, width, "Memory", page.TickBytes, page.ByteStep,
-				series{"RSS", "hue-f", func(m *Moment) float64 { return float64(m.RSSBytes) }},
-				series{"heap", "hue-g", func(m *Moment) float64 { return float64(m.HeapBytes) }})
-		}},
-		{"time-rate", func(id string, width page.Px) *page.Drawing {
-			return draw(id, width, "Operations a second", func(f float64) string { return page.Thousands(int64(f)) }, page.NiceStep,
-				series{"throughput", "hue-a", func(m *Moment) float64 { return m.OpsPerSecond }})
-		}},
-		{"time-pauses", func(id string, width page.Px) *page.Drawing {
-			return draw(id, width, "Pauses for garbage collection", tickTime, page.NiceStep, series{"pause", "hue-d", func(m *Moment) float64 { return m.GCPauseUS }})
-		}},
-	})
+	at := line("", func(m *Moment) float64 { return m.AtS }).Points
+	memory := Series{Title: "Memory", At: at, Tick: page.TickBytes, nice: page.ByteStep, hues: []string{"hue-f", "hue-g"}, Lines: []Line{
+		line("RSS", func(m *Moment) float64 { return float64(m.RSSBytes) }),
+		line("heap", func(m *Moment) float64 { return float64(m.HeapBytes) }),
+	}}
+	rate := Series{Title: "Operations a second", At: at, Tick: func(f float64) string { return page.Thousands(int64(f)) }, Lines: []Line{
+		line("throughput", func(m *Moment) float64 { return m.OpsPerSecond }),
+	}}
+	pauses := Series{Title: "Pauses for garbage collection", At: at, Tick: TickTime, hues: []string{"hue-d"}, Lines: []Line{
+		line("pause", func(m *Moment) float64 { return m.GCPauseUS }),
+	}}
+	return arranged([]sketch{{"time-memory", memory.draw}, {"time-rate", rate.draw}, {"time-pauses", pauses.draw}})
 }

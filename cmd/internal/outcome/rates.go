@@ -2,7 +2,6 @@ package outcome
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -51,25 +50,15 @@ func (t *tables) sweeps(cells []Cell) {
 	}
 	printable.Fprintf(t, "\n")
 	t.Hanging("", "all rates, in operations a second; latencies in ms, from when an operation was to start and, as served, from when it did")
-	form := func(gap int, short bool) func(io.Writer) {
-		return func(w io.Writer) { t.ratesOf(w, shown, gap, short) }
-	}
-	t.Fitting(form(2, false), form(1, false), form(1, true))
-}
-
-func (t *tables) ratesOf(w io.Writer, cells []Cell, gap int, short bool) {
-	header, name := identityColumns(cells)
+	header, name := identityColumns(shown)
 	left := len(header)
 	callers := anyDiffer(t.run.Cells, func(c Cell) int { return c.Concurrency })
 	if callers {
 		header = append(header, "callers")
 	}
-	header = append(header, "rate", "done")
-	if !short {
-		header = append(header, margin)
-	}
-	out := page.NewTable(w, gap, left, append(header, "P50", "P99", served, limited)...)
-	for _, c := range cells {
+	out := t.Table(left, append(header, "rate", "done", margin, "P50", "P99", served, limited)...)
+	out.Drop = []string{margin, served, limited}
+	for _, c := range shown {
 		if !c.Verified {
 			continue
 		}
@@ -78,14 +67,11 @@ func (t *tables) ratesOf(w io.Writer, cells []Cell, gap int, short bool) {
 			row = append(row, c.Concurrency)
 		}
 		row = append(row, fmt.Sprintf("%.0f", c.Rate), fmt.Sprintf("%.0f", c.OpsPerSecond.Median))
-		switch {
-		case short:
-		case c.OpsPerSecond.Interval != nil:
-			row = append(row, intervalText(*c.OpsPerSecond.Interval))
-		default:
-			row = append(row, "-")
+		between := "-"
+		if c.OpsPerSecond.Interval != nil {
+			between = intervalText(*c.OpsPerSecond.Interval)
 		}
-		out.AppendRow(append(row, withBound(&c, millis(c.P50.Median)), withBound(&c, millis(c.P99.Median)), millis(pointAt(c.Service, 0.99)), c.Limit))
+		out.Row(append(row, between, withBound(&c, millis(c.P50.Median)), withBound(&c, millis(c.P99.Median)), millis(pointAt(c.Service, 0.99)), c.Limit)...)
 	}
 	out.Render()
 }

@@ -49,7 +49,27 @@ func Read(from io.Reader, name string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is %w: %w", name, ErrFormat, err)
 	}
+	for i := range r.Cells {
+		r.Cells[i].spread()
+	}
 	return &r, nil
+}
+
+// spread gives the estimates of a cell their rounds.
+func (c *Cell) spread() {
+	perOp := c.ValuesPerSecond.Median / c.OpsPerSecond.Median
+	for e, of := range map[*Estimate]func(Round) float64{
+		&c.OpsPerSecond: func(r Round) float64 { return r.OpsPerSecond }, &c.ValuesPerSecond: func(r Round) float64 { return perOp * r.OpsPerSecond },
+		&c.AllocsPerOp: func(r Round) float64 { return r.AllocsPerOp }, &c.BytesPerOp: func(r Round) float64 { return r.BytesPerOp },
+		&c.P50: func(r Round) float64 { return r.StagesP50[len(Stages)-1] }, &c.P99: func(r Round) float64 { return r.P99 },
+	} {
+		e.Rounds = nil
+		for _, r := range c.Rounds {
+			if len(r.StagesP50) == len(Stages) {
+				e.Rounds = append(e.Rounds, of(r))
+			}
+		}
+	}
 }
 
 func checkSize(text []byte) error {

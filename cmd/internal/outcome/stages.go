@@ -2,10 +2,8 @@ package outcome
 
 import (
 	"fmt"
-	"io"
 	"math"
-
-	"github.com/balekv/bale/cmd/internal/page"
+	"slices"
 )
 
 // The columns of the medians that not every load has.
@@ -26,20 +24,10 @@ func (t *tables) aboutMedians() string {
 }
 
 func (t *tables) medians(cells []Cell) {
-	form := func(gap int, stages []string) func(io.Writer) {
-		return func(w io.Writer) { t.mediansOf(w, cells, gap, stages) }
-	}
-	t.Fitting(form(2, Stages), form(1, Stages), form(1, shortStages))
-}
-
-func (t *tables) mediansOf(w io.Writer, cells []Cell, gap int, stages []string) {
 	header, name := identityColumns(cells)
 	left := len(header)
 	loads, load := t.loadColumns()
-	header = append(header, loads...)
-	for _, s := range stages {
-		header = append(header, s)
-	}
+	header = slices.Concat(header, loads, Stages)
 	open, mixed := t.open(), t.run.Environment.Mix != ""
 	if open {
 		header = append(header, servedTotal)
@@ -47,7 +35,8 @@ func (t *tables) mediansOf(w io.Writer, cells []Cell, gap int, stages []string) 
 	if mixed {
 		header = append(header, setsShare)
 	}
-	out := page.NewTable(w, gap, left, header...)
+	out := t.Table(left, header...)
+	out.Short, out.Drop = shortStages, []string{"serialize", "deserialize", "decompress"}
 	for _, c := range cells {
 		if !c.Verified {
 			continue
@@ -62,7 +51,7 @@ func (t *tables) mediansOf(w io.Writer, cells []Cell, gap int, stages []string) 
 		if mixed {
 			row = append(row, fmt.Sprintf("%.0f%%", 100*inSets(c)))
 		}
-		out.AppendRow(row)
+		out.Row(row...)
 	}
 	out.Render()
 }
@@ -104,17 +93,11 @@ func microseconds(us float64) string {
 }
 
 func (t *tables) percentiles(cells []Cell) {
-	form := func(gap int) func(io.Writer) {
-		return func(w io.Writer) { t.percentilesOf(w, cells, gap) }
-	}
-	t.Fitting(form(2), form(1))
-}
-
-func (t *tables) percentilesOf(w io.Writer, cells []Cell, gap int) {
 	header, label := identityColumns(cells)
 	loads, load := t.loadColumns()
 	header = append(append(header, loads...), "stage")
-	out := page.NewTable(w, gap, len(header), append(header, "P50", "P95", "P99", "P99.9", "mean")...)
+	out := t.Table(len(header), append(header, "P50", "P95", "P99", "P99.9", "mean")...)
+	out.Drop = []string{"mean", "P99.9", "P95"}
 	for _, c := range cells {
 		if !c.Verified {
 			continue
@@ -125,14 +108,14 @@ func (t *tables) percentilesOf(w io.Writer, cells []Cell, gap int) {
 			for _, v := range []float64{s.P50, s.P95, s.P99, s.P999, s.Mean} {
 				row = append(row, ofStage(&c, name, fmt.Sprintf("%.2f", v)))
 			}
-			out.AppendRow(row)
+			out.Row(row...)
 		}
 		if len(c.Service) > 0 {
 			row := append(label(c), append(load(c), servedTotal)...)
 			for _, q := range []float64{0.5, 0.95, 0.99, 0.999} {
 				row = append(row, fmt.Sprintf("%.2f", pointAt(c.Service, q)))
 			}
-			out.AppendRow(append(row, "-"))
+			out.Row(append(row, "-")...)
 		}
 	}
 	out.Render()

@@ -3,7 +3,6 @@ package outcome
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"regexp"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
-	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // best marks the best cell of its column among those with the same number of callers, and the cells
@@ -22,7 +20,6 @@ const best = "*"
 // TextOptions say how much to show.
 type TextOptions struct {
 	Stages bool // the percentiles of each stage of each cell, too
-	Width  int  // columns that text and tables take at most, from 40; Width if zero
 }
 
 // tables are a run as tables.
@@ -36,8 +33,8 @@ type tables struct {
 
 // WriteText writes the run as tables, one for each set of values, and ends in a sentence that says
 // what to choose.
-func (r *Run) WriteText(w io.Writer, o TextOptions) {
-	t := &tables{Sheet: page.NewSheet(w, o.Width), run: r}
+func (r *Run) WriteText(w page.Sheet, o TextOptions) {
+	t := &tables{Sheet: w, run: r}
 	e := r.Environment
 	t.Hanging("", fmt.Sprintf("%s, %s, %d cores, %s", keyspace.ServerName(e.RedisVersion), e.Go, e.Cores, e.CPU))
 	if text := versions(e.Libraries); text != "" {
@@ -218,7 +215,7 @@ var dimensions = []dimension{
 }
 
 // identityColumns are the columns that tell cells apart.
-func identityColumns(cells []Cell) (header []any, row func(c Cell) table.Row) {
+func identityColumns(cells []Cell) (header []string, row func(c Cell) []any) {
 	var shown []dimension
 	for _, d := range dimensions {
 		if d.always || slices.ContainsFunc(cells, func(c Cell) bool { return d.of(c) != d.of(cells[0]) }) {
@@ -226,7 +223,7 @@ func identityColumns(cells []Cell) (header []any, row func(c Cell) table.Row) {
 			header = append(header, d.name)
 		}
 	}
-	return header, func(c Cell) (row table.Row) {
+	return header, func(c Cell) (row []any) {
 		for _, d := range shown {
 			row = append(row, d.of(c))
 		}
@@ -235,7 +232,7 @@ func identityColumns(cells []Cell) (header []any, row func(c Cell) table.Row) {
 }
 
 // loadColumns are those of the load, if it differs between cells.
-func (t *tables) loadColumns() (header []any, row func(c Cell) table.Row) {
+func (t *tables) loadColumns() (header []string, row func(c Cell) []any) {
 	all := t.run.Cells
 	callers, rates := anyDiffer(all, func(c Cell) int { return c.Concurrency }), anyDiffer(all, func(c Cell) float64 { return c.Rate })
 	if callers {
@@ -244,7 +241,7 @@ func (t *tables) loadColumns() (header []any, row func(c Cell) table.Row) {
 	if rates {
 		header = append(header, "rate")
 	}
-	return header, func(c Cell) (row table.Row) {
+	return header, func(c Cell) (row []any) {
 		if callers {
 			row = append(row, c.Concurrency)
 		}
@@ -305,7 +302,7 @@ func (t *tables) legend(groups [][]Cell) {
 	t.Hanging("", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, page.Capital(strings.Join(parts, "; "))))
 	var missing []string
 	if len(t.omitted) > 0 {
-		missing = append(missing, "Left out for width, but in --json: "+page.Enumerated(t.omitted))
+		missing = append(missing, page.LeftOut(t.omitted))
 	}
 	if len(t.unknown) > 0 {
 		missing = append(missing, "Not known: "+strings.Join(t.unknown, ", "))
@@ -322,14 +319,14 @@ func (t *tables) open() bool {
 
 // summary writes a table of all figures. Below it, it lists the figures without a significant best.
 func (t *tables) summary(cells []Cell) {
-	t.summaryTable(cells)
+	t.summaryTable(cells).Render()
 	_, untold := t.marks(cells)
 	for _, line := range untold {
 		t.Hanging("  ", line)
 	}
 }
 
-func (t *tables) summaryTable(cells []Cell) {
+func (t *tables) summaryTable(cells []Cell) *page.Table {
 	header, name := identityColumns(cells)
 	left := len(header)
 	loads, load := t.loadColumns()
@@ -338,7 +335,8 @@ func (t *tables) summaryTable(cells []Cell) {
 		header = append(header, f.name)
 	}
 	marks, _ := t.marks(cells)
-	out := page.NewTable(t, 1, left, header...)
+	out := t.Table(left, header...)
+	out.Drop = expendable
 	for i, c := range cells {
 		row := append(name(c), load(c)...)
 		for j, f := range t.figures {
@@ -357,9 +355,9 @@ func (t *tables) summaryTable(cells []Cell) {
 			}
 			row = append(row, text)
 		}
-		out.AppendRow(row)
+		out.Row(row...)
 	}
-	out.Render()
+	return out
 }
 
 // dictionaries describes the extra cost of the settings with a dictionary. It was trained on values
@@ -376,22 +374,19 @@ func (t *tables) dictionaries(dataset, track string) {
 		}
 		return d.Reason != ""
 	})
-	form := func(gap int, ratio string) func(io.Writer) {
-		return func(w io.Writer) {
-			out := page.NewTable(w, gap, 3, "codec", "compress", "builder", "bytes", ratio, "seconds")
-			for _, d := range made {
-				out.AppendRow(table.Row{d.Codec, d.Compress, d.Builder, d.Bytes, fmt.Sprintf("%.2f", d.Payload), fmt.Sprintf("%.1f", d.Seconds)})
-			}
-			out.Render()
-		}
-	}
 	printable.Fprintf(t, "\n")
 	t.Hanging("", "dictionaries, trained on as many other values; their bytes are in B/key")
 	if len(made) > 0 {
-		t.Fitting(form(2, "ratio without headers"), form(1, "bare ratio"))
+		const ratio = "ratio without headers"
+		out := t.Table(3, "codec", "compress", "builder", "size", ratio, "seconds")
+		out.Short, out.Drop = map[string]string{ratio: "bare ratio"}, []string{"seconds", "builder"}
+		for _, d := range made {
+			out.Row(d.Codec, d.Compress, d.Builder, printable.Size(d.Bytes), fmt.Sprintf("%.2f", d.Payload), fmt.Sprintf("%.1f", d.Seconds))
+		}
+		out.Render()
 	}
 	t.Wrapped(none...)
 }
 
-// shortStages are outcome.Stages where there is little room.
-var shortStages = []string{"ser.", "comp.", "set", "get", "decomp.", "deser.", "total"}
+// shortStages are [Stages] where there is little room.
+var shortStages = map[string]string{"serialize": "ser.", "compress": "comp.", "decompress": "decomp.", "deserialize": "deser."}

@@ -37,7 +37,7 @@ func result() *Run {
 	failed := cell("movies", "gzip", 64, 1_300_000, 675, 26_948, 2486)
 	failed.Verified, failed.Mismatch, failed.Error = false, true, "MISMATCH: a value read back differs from the one written"
 	return &Run{
-		Environment: Environment{Go: "go1.26.8", CPU: "Some CPU", Zstd: "libzstd 1.5.7", Cores: 2, RedisVersion: "7.0.15", Rounds: 3, DurationS: 1,
+		Environment: Environment{Go: "go1.26.8", CPU: "Some CPU", Cores: 2, RedisVersion: "7.0.15", Rounds: 3, DurationS: 1,
 			Notes: []string{"movies: a sample of 2512 of its 9000 values"}},
 		Dictionaries: []Dictionary{
 			{Dataset: "movies", Track: "dynamic", Codec: "json", Compress: "zstd:3+dict", ID: 0xca49d507, Bytes: 114_688, Builder: "libzstd fastcover k=128 d=6", Samples: 1256, Tried: 280, Seconds: 3.84, Payload: 3.08},
@@ -102,7 +102,7 @@ func TestTable(t *testing.T) {
 		r := result()
 		test.change(r)
 		var got bytes.Buffer
-		r.WriteText(&got, test.options)
+		r.WriteText(page.NewSheet(&got, 0), test.options)
 		pagetest.Golden(t, test.golden, page.Width, got.String())
 	}
 }
@@ -147,7 +147,7 @@ func TestTableOfLowerBounds(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	three(2).WriteText(&b, TextOptions{Stages: true})
+	three(2).WriteText(page.NewSheet(&b, 0), TextOptions{Stages: true})
 	for _, want := range []string{"≥: at least, for", "≥7000 ≥21000 ≥28000", "6000  ≥7000\n", "≥7000.00  ≥14000.00  ≥21000.00  ≥28000.00  ≥10500.00\n"} {
 		if text := strings.ReplaceAll(b.String(), "\n       ", " "); !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, b.String())
@@ -241,7 +241,7 @@ func TestLoads(t *testing.T) {
 		r := result()
 		test.change(r)
 		var got bytes.Buffer
-		r.WriteText(&got, TextOptions{Width: test.width})
+		r.WriteText(page.NewSheet(&got, test.width), TextOptions{})
 		pagetest.Golden(t, test.golden, test.width, got.String())
 	}
 }
@@ -253,7 +253,7 @@ func TestLegend(t *testing.T) {
 			r := result()
 			change(r)
 			var got bytes.Buffer
-			r.WriteText(&got, TextOptions{Width: width})
+			r.WriteText(page.NewSheet(&got, width), TextOptions{})
 			legend, rest, _ := strings.Cut(got.String(), "\n\n")
 			legend = strings.Join(strings.Fields(legend), " ")
 			explained, _, _ := strings.Cut(legend, "Left out")
@@ -290,6 +290,27 @@ func by(client string, c Cell) Cell {
 	return c
 }
 
+func as(codec string, c Cell) Cell {
+	c.Codec = codec
+	return c
+}
+
+// TestGrownValues: a ratio below 1 is a warning, once for all loads, with its reason.
+func TestGrownValues(t *testing.T) {
+	larger := Cell{Identity: Identity{Dataset: "pages", Track: "dynamic", Codec: "json", Compress: "none"}, RawBytes: 800, PlainBytes: 1000, Ratio: 0.8}
+	escaped := Cell{Identity: Identity{Dataset: "frames", Track: "dynamic", Codec: "raw", Compress: "none"}, RawBytes: 100, PlainBytes: 100, Ratio: 0.96}
+	smaller := larger
+	smaller.Compress, smaller.Ratio = "zstd", 4
+	got := (&Run{Cells: []Cell{larger, larger, escaped, smaller}}).Warnings()
+	want := []string{
+		"pages (dynamic) with json and none is larger than the values as they were given, ratio 0.80: json makes 1.25 times the bytes of them",
+		"frames (dynamic) with raw and none is larger than the values as they were given, ratio 0.96: values that start as bale's frames are escaped",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -310,6 +331,8 @@ func TestVerdict(t *testing.T) {
 			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.00 times (1.96 to 2.04) the throughput of goredis + json + none with 64 callers."},
 		{"another client, beside its own plain values", []Cell{by("goredis", cell("m", "none", 64, 100, 1000, 100, 1)), by("rueidis", cell("m", "none", 64, 100, 1000, 250, 1)), by("rueidis", cell("m", "s2", 64, 50, 500, 210, 1))},
 			"Choose rueidis + json + s2 for m: 500 bytes a key in Redis instead of 1000 (50% less), at 2.10 times (2.06 to 2.14) the throughput of goredis + json + none with 64 callers, and at 0.84 times (0.82 to 0.86) that of rueidis + json + none."},
+		{"values as they are", []Cell{as("raw", cell("m", "none", 64, 100, 1000, 100, 1)), as("raw", cell("m", "zstd", 64, 50, 500, 90, 1))},
+			"Choose zstd for m: 500 bytes a key in Redis instead of 1000 (50% less), at 0.90 times (0.88 to 0.92) the throughput of none with 64 callers."},
 		{"nothing verified", []Cell{{Identity: Identity{Dataset: "m", Concurrency: 1}}}, "Choose nothing for m: no cell was verified."},
 	} {
 		if got := strings.Join(verdict(&Run{Cells: test.cells}), "\n"); got != test.want {
@@ -324,7 +347,7 @@ func TestServerName(t *testing.T) {
 		run := result()
 		run.Environment.RedisVersion = version
 		var table strings.Builder
-		run.WriteText(&table, TextOptions{})
+		run.WriteText(page.NewSheet(&table, 0), TextOptions{})
 		for what, got := range map[string]string{"table": table.String(), "page": benchHTML(t, run, PageOptions{})} {
 			if !strings.Contains(got, want) || strings.Contains(got, "Redis Valkey") {
 				t.Errorf("%s: %q is not in it, or is called Redis", what, want)

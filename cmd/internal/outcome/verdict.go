@@ -3,8 +3,11 @@ package outcome
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/balekv/bale/cmd/internal/page"
 )
 
 const (
@@ -20,6 +23,68 @@ const (
 // it is the cost. The throughput stands beside it, measured with client and server on one machine,
 // where compression costs the most.
 func verdict(r *Run) (lines []string) {
+	for _, c := range choices(r) {
+		lines = append(lines, c.says)
+	}
+	return lines
+}
+
+// choice is what to choose for a set of values.
+type choice struct {
+	says        string
+	cell, plain *Cell // nil for none; plain is what it is compared with
+}
+
+// headline is the choice for people, "" for none.
+func (c *choice) headline() string {
+	if c.cell == nil {
+		return ""
+	}
+	if c.cell.Identity == c.plain.Identity {
+		return "Compression saves too little here: keep plain values"
+	}
+	what := "memory"
+	if c.plain.RedisBytesPerKey == nil {
+		what = "stored bytes"
+	}
+	return fmt.Sprintf("%s less %s, %s", page.Share(less(c.cell, c.plain)), what, c.slowdown())
+}
+
+// less is the part of the bytes a key that a cell saves over another, as a reader finds it from the
+// figures in print.
+func less(c, than *Cell) float64 {
+	return 1 - math.Round(c.BytesPerKey())/math.Round(than.BytesPerKey())
+}
+
+// headlines is what the choices for several sets save.
+func headlines(all []choice, sets int) string {
+	least, most := math.Inf(1), 0.0
+	for _, c := range all {
+		if c.cell == nil || c.cell.RedisBytesPerKey == nil || c.plain.RedisBytesPerKey == nil {
+			return fmt.Sprintf("What to choose for each of %s", page.Plural(sets, "dataset"))
+		}
+		saves := less(c.cell, c.plain)
+		least, most = min(least, saves), max(most, saves)
+	}
+	return fmt.Sprintf("%s to %s less memory, by dataset", page.Share(max(least, 0)), page.Share(most))
+}
+
+// slowdown is what a choice does to the throughput, in words.
+func (c *choice) slowdown() string {
+	q := c.cell.ValuesPerSecond.Over(c.plain.ValuesPerSecond)
+	switch {
+	case q.Interval == nil:
+		return fmt.Sprintf("%.2f times the throughput", q.Median)
+	case !c.cell.ValuesPerSecond.Apart(c.plain.ValuesPerSecond):
+		return "no measurable slowdown"
+	case q.Median < 1:
+		return page.Share(1-q.Median) + " less throughput"
+	}
+	return page.Share(q.Median-1) + " more throughput"
+}
+
+// choices are what to choose for each set, server and batch.
+func choices(r *Run) (all []choice) {
 	for _, cells := range byDataset(r.Cells) {
 		// At a given rate the throughput shows nothing. Servers and batches are not the
 		// compressor's merit.
@@ -31,11 +96,13 @@ func verdict(r *Run) (lines []string) {
 			if slices.ContainsFunc(r.Cells, func(c Cell) bool { return !same(c) }) {
 				name += " " + strings.TrimSpace(cmp.Or(first.Batch, "one by one")+" "+first.Server)
 			}
-			lines = append(lines, "Choose "+choose(name, slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return !same(c) }))+".")
+			c := choose(name, slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return !same(c) }))
+			c.says = "Choose " + c.says + "."
+			all = append(all, c)
 			cells = slices.DeleteFunc(cells, same)
 		}
 	}
-	return lines
+	return all
 }
 
 // setName is a set's name, with its track where there is more than one.
@@ -46,12 +113,12 @@ func setName(c Cell, all []Cell) string {
 	return c.Dataset
 }
 
-func choose(name string, cells []Cell) string {
+func choose(name string, cells []Cell) choice {
 	title := cellTitle(cells)
 	callers := slices.MaxFunc(cells, func(a, b Cell) int { return cmp.Compare(a.Concurrency, b.Concurrency) }).Concurrency
 	cells = slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return !c.Verified || c.Concurrency != callers })
 	if len(cells) == 0 {
-		return "nothing for " + name + ": no cell was verified"
+		return choice{says: "nothing for " + name + ": no cell was verified"}
 	}
 	isRaw := func(c Cell) bool { return c.Codec == "raw" }
 	if slices.ContainsFunc(cells, func(c Cell) bool { return !isRaw(c) }) {
@@ -63,8 +130,8 @@ func choose(name string, cells []Cell) string {
 	cells = slices.DeleteFunc(cells, func(c Cell) bool { return c.ValuesPerSecond.Median < minThroughput*base.ValuesPerSecond.Median })
 	smallest := slices.MinFunc(cells, func(a, b Cell) int { return cmp.Compare(a.BytesPerKey(), b.BytesPerKey()) })
 	cells = slices.DeleteFunc(cells, func(c Cell) bool { return c.BytesPerKey() > asGood*smallest.BytesPerKey() })
-	choice := slices.MaxFunc(cells, func(a, b Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) })
-	saving := 1 - choice.BytesPerKey()/base.BytesPerKey()
+	best := slices.MaxFunc(cells, func(a, b Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) })
+	saving := 1 - best.BytesPerKey()/base.BytesPerKey()
 	what := "stored"
 	if base.RedisBytesPerKey != nil {
 		what = "in Redis"
@@ -73,15 +140,15 @@ func choose(name string, cells []Cell) string {
 		// Plain values, then, but by the client that is fastest with them.
 		plain := slices.DeleteFunc(slices.Clone(verified), func(c Cell) bool { return c.Codec != base.Codec || c.Compress != base.Compress })
 		if c := slices.MaxFunc(plain, func(a, b Cell) int { return cmp.Compare(a.ValuesPerSecond.Median, b.ValuesPerSecond.Median) }); c.Client != base.Client {
-			return fmt.Sprintf("%s for %s: %s the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
-				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), callersOf(callers), 100*minThroughput, 100*minSaving, base.BytesPerKey(), what)
+			return choice{fmt.Sprintf("%s for %s: %s the throughput of %s with %s, and nothing that keeps %.0f%% of that saves %.0f%% of its %.0f bytes a key %s",
+				title(c), name, c.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), callersOf(callers), 100*minThroughput, 100*minSaving, base.BytesPerKey(), what), &base, &base}
 		}
-		return fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
-			title(base), name, 100*minThroughput, callersOf(callers), 100*minSaving, base.BytesPerKey(), what)
+		return choice{fmt.Sprintf("%s for %s: nothing that keeps %.0f%% of its throughput with %s saves %.0f%% of its %.0f bytes a key %s",
+			title(base), name, 100*minThroughput, callersOf(callers), 100*minSaving, base.BytesPerKey(), what), &base, &base}
 	}
-	return fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %s the throughput of %s with %s%s",
-		title(choice), name, choice.BytesPerKey(), what, base.BytesPerKey(), 100*saving, choice.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), callersOf(callers),
-		withoutCompression(choice, base, verified))
+	return choice{fmt.Sprintf("%s for %s: %.0f bytes a key %s instead of %.0f (%.0f%% less), at %s the throughput of %s with %s%s",
+		title(best), name, best.BytesPerKey(), what, base.BytesPerKey(), 100*less(&best, &base), best.ValuesPerSecond.Times(base.ValuesPerSecond), title(base), callersOf(callers),
+		withoutCompression(best, base, verified)), &best, &base}
 }
 
 // withoutCompression compares a choice with plain values by its own client, if the base uses
@@ -100,6 +167,9 @@ func withoutCompression(choice, base Cell, verified []Cell) string {
 func cellTitle(cells []Cell) func(Cell) string {
 	_, row := identityColumns(cells)
 	return func(c Cell) string {
+		if c.Codec == "raw" { // no serializer to choose
+			c.Codec = ""
+		}
 		var words []string
 		for _, word := range row(c) {
 			if word != "" {

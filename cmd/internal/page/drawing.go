@@ -92,6 +92,19 @@ func (d *Drawing) Across(left, right, y Px, label string) {
 	d.Text("tick", "end", left-5, y+4, label)
 }
 
+// Down is a line of the grid with what it stands for below it, within the picture.
+func (d *Drawing) Down(x, top, bottom Px, label string) {
+	d.Line("grid", x, top, x, bottom)
+	anchor, half := "middle", Px(ColumnWidth*float64(text.StringWidth(label))/2)
+	switch {
+	case x < half:
+		anchor = "start"
+	case x > d.Width-half:
+		anchor = "end"
+	}
+	d.Text("tick", anchor, x, bottom+15, label)
+}
+
 // Through is a line through places, as the data of a path.
 func Through(all []Place) string {
 	var b strings.Builder
@@ -105,9 +118,9 @@ func Through(all []Place) string {
 	return b.String()
 }
 
-// ColumnWidth is what a column of text takes at most in the fonts of the page, at the 11.5 units of
-// the style.
-const ColumnWidth = 7.4
+// ColumnWidth is what a column of text takes at most in the fonts of the page, at the 12 units of the
+// style.
+const ColumnWidth = 7.7
 
 // Room finds places for the labels of points.
 type Room struct {

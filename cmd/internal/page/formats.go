@@ -19,7 +19,7 @@ func Amount(n float64) string {
 	if n < 0 {
 		sign, n = "−", -n
 	}
-	return sign + Size(uint64(n))
+	return sign + printable.Size(uint64(n))
 }
 
 // Part is a part of a whole, in percent.
@@ -119,19 +119,6 @@ func Name(name string, columns int) string {
 		return `""`
 	}
 	return text.Snip(printable.Line(name), columns, "…")
-}
-
-// Size is a number of bytes in the largest unit that it fills.
-func Size(n uint64) string {
-	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	if n < 1<<10 {
-		return fmt.Sprintf("%d B", n)
-	}
-	f, unit := float64(n)/(1<<10), 0
-	for f >= 1<<10 {
-		f, unit = f/(1<<10), unit+1
-	}
-	return fmt.Sprintf("%.1f %s", f, units[unit])
 }
 
 // Filled are those texts that are not empty.

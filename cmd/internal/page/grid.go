@@ -37,6 +37,7 @@ type Cell struct {
 	Text  string
 	By    string
 	Small string        // beside it
+	Since string        // how it changed significantly, beside that
 	Mark  template.HTML // before it
 }
 
@@ -113,6 +114,9 @@ func (g *Grid) HTML() template.HTML {
 			b.WriteString(html.EscapeString(c.Text))
 			if c.Small != "" {
 				b.WriteString(" <small>" + html.EscapeString(c.Small) + "</small>")
+			}
+			if c.Since != "" {
+				b.WriteString(" <em>" + html.EscapeString(c.Since) + "</em>")
 			}
 		}
 		b.WriteString("\n")

@@ -8,14 +8,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/page/pagetest"
 )
 
-func TestSize(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 5 << 29: "2.5 GiB", 1<<64 - 1: "16.0 EiB"} {
-		if got := page.Size(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}
-
 func TestFormats(t *testing.T) {
 	for got, want := range map[string]string{
 		page.Share(0): "0%", page.Share(0.0001): "<0.1%", page.Share(0.0312): "3.1%", page.Share(0.0996): "10%", page.Share(-0.38): "−38%",

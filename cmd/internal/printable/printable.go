@@ -47,18 +47,20 @@ func cut(s string, n int) string {
 	for start > n-utf8.UTFMax && !utf8.RuneStart(s[start]) {
 		start--
 	}
-	return s[:start] + "... (" + size(len(s)) + ")"
+	return s[:start] + "... (" + Size(len(s)) + ")"
 }
 
-// size is a number of bytes, rounded down.
-func size(n int) string {
-	switch {
-	case n >= 1e6:
-		return fmt.Sprintf("%d MB", n/1e6)
-	case n >= 1e4:
-		return fmt.Sprintf("%d KB", n/1e3)
+// Size is a number of bytes in the largest unit that it fills, the one form for people. Exact bytes
+// are for single values (inspect, B/value, B/key), for what does not match, and for JSON.
+func Size[N int | int64 | uint64](n N) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
 	}
-	return fmt.Sprintf("%d bytes", n)
+	f, unit := float64(n)/(1<<10), 0
+	for f >= 1<<10 {
+		f, unit = f/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", f, "KMGTPE"[unit])
 }
 
 // Lines is Line for text of many lines: line feeds and tabs stay.

@@ -49,9 +49,9 @@ func TestEscapes(t *testing.T) {
 // TestLong: a name that is too long is cut between characters, with its length.
 func TestLong(t *testing.T) {
 	for _, test := range []struct{ s, want string }{
-		{"user:1", "user:1"}, {strings.Repeat("x", maxName), strings.Repeat("x", maxName)}, {strings.Repeat("x", maxName+1), strings.Repeat("x", maxName) + "... (257 bytes)"},
-		{strings.Repeat("x", 12345), strings.Repeat("x", maxName) + "... (12 KB)"}, {strings.Repeat("x", 30_000_000), strings.Repeat("x", maxName) + "... (30 MB)"},
-		{strings.Repeat("世", 100), strings.Repeat("世", maxName/3) + "... (300 bytes)"}, {strings.Repeat("\x80", 300), strings.Repeat("\x80", maxName-utf8.UTFMax) + "... (300 bytes)"},
+		{"user:1", "user:1"}, {strings.Repeat("x", maxName), strings.Repeat("x", maxName)}, {strings.Repeat("x", maxName+1), strings.Repeat("x", maxName) + "... (257 B)"},
+		{strings.Repeat("x", 12345), strings.Repeat("x", maxName) + "... (12.1 KiB)"}, {strings.Repeat("x", 30_000_000), strings.Repeat("x", maxName) + "... (28.6 MiB)"},
+		{strings.Repeat("世", 100), strings.Repeat("世", maxName/3) + "... (300 B)"}, {strings.Repeat("\x80", 300), strings.Repeat("\x80", maxName-utf8.UTFMax) + "... (300 B)"},
 	} {
 		if got := Name(test.s); got != test.want {
 			t.Errorf("%.20q of %d bytes: %q", test.s, len(test.s), got)
@@ -59,7 +59,7 @@ func TestLong(t *testing.T) {
 	}
 	var b strings.Builder
 	Fprintf(&b, "%s %v\n", strings.Repeat("x", 1<<20), errors.New(strings.Repeat("\x01", 1<<20)))
-	if b.Len() > 5*maxOperand+100 || !strings.HasSuffix(b.String(), "... (1 MB)\n") {
+	if b.Len() > 5*maxOperand+100 || !strings.HasSuffix(b.String(), "... (1.0 MiB)\n") {
 		t.Errorf("%d bytes: %s", b.Len(), b.String()[b.Len()-100:])
 	}
 }
@@ -166,4 +166,12 @@ func FuzzEscapes(f *testing.F) {
 			t.Errorf("%q: %q", document, got)
 		}
 	})
+}
+
+func TestSize(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 5 << 29: "2.5 GiB", 1<<64 - 1: "16.0 EiB"} {
+		if got := Size(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/shirou/gopsutil/v4/mem"
 
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -211,7 +212,7 @@ func memoryWarning(h *Header, available uint64) string {
 	if uint64(need) <= available {
 		return ""
 	}
-	return fmt.Sprintf("its data %s %d MiB of memory, and %d MiB are available here", how, need>>20, available>>20)
+	return fmt.Sprintf("its data %s %s of memory, and %s are available here", how, printable.Size(need), printable.Size(available))
 }
 
 var (

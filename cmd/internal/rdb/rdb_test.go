@@ -615,8 +615,8 @@ func TestMemoryWarning(t *testing.T) {
 		want      string
 	}{
 		{Header{UsedMemory: 100 << 20, Size: 1 << 40}, 100 << 20, ""},
-		{Header{UsedMemory: 101 << 20, Size: 1}, 100 << 20, "its data took 101 MiB of memory, and 100 MiB are available here"},
-		{Header{Size: 26 << 20}, 100 << 20, "its data may take 104 MiB of memory, and 100 MiB are available here"},
+		{Header{UsedMemory: 101 << 20, Size: 1}, 100 << 20, "its data took 101.0 MiB of memory, and 100.0 MiB are available here"},
+		{Header{Size: 26 << 20}, 100 << 20, "its data may take 104.0 MiB of memory, and 100.0 MiB are available here"},
 	} {
 		if got := memoryWarning(&test.h, test.available); got != test.want {
 			t.Errorf("%+v: %q", test.h, got)

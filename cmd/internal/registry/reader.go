@@ -10,7 +10,6 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
@@ -20,7 +19,6 @@ import (
 // Packer packs with the set's compressor, and unpacks with the set and the registry's dictionaries.
 // The registry closes the Packer and the set's Write. One value is read at a time.
 func (r *Registry) Packer(set *compress.Set, o bale.PackerOptions) (*bale.Packer, error) {
-	set.Engine = engine.Default
 	if set.Write == nil {
 		set.Write = compress.None
 	}
@@ -113,7 +111,7 @@ func (r *reader) compressor(
 	if c := h.readers[a]; c != nil {
 		return c, nil
 	}
-	c, err := engine.Default.New(compress.Setting{Algorithm: a}, h.dictionary)
+	c, err := compress.Setting{Algorithm: a}.New(h.dictionary)
 	if err != nil {
 		return nil, err
 	}

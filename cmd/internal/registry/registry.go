@@ -26,16 +26,13 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// DefaultURL is the Redis that commands use if none is given.
-const DefaultURL = "redis://127.0.0.1:6379"
-
 // Options select the servers.
 type Options struct {
 	*cli.Streams          // Err receives notes
 	Data         []string // URLs of the servers with values, or of nodes of clusters
 	URL          string   // of the registry; empty for the only one of Data
 	Prefix       string   // of the registry's keys
-	Password     string   // of each server whose URL has none
+	Login        keyspace.Login
 	Grace        time.Duration
 	LookOnly     bool // dictionaries in quarantine stay there
 	Pace         keyspace.Pace
@@ -43,6 +40,18 @@ type Options struct {
 
 // At is the URL of the registry.
 func (o *Options) At() string { return cmp.Or(o.URL, o.Data[0]) }
+
+// Flags are the options of a command for this registry, ready for a shell, without defaults.
+func (o *Options) Flags() string {
+	var words []string
+	if at := o.At(); at != os.Getenv(cli.URLEnv) {
+		words = append(words, printable.Option("--redis", keyspace.Redact(at)))
+	}
+	if o.Prefix != dict.DefaultPrefix {
+		words = append(words, printable.Option("--prefix", o.Prefix))
+	}
+	return strings.Join(words, " ")
+}
 
 // Registry is a registry of dictionaries and the servers with values. A command makes it.
 type Registry struct {
@@ -74,6 +83,8 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	switch {
 	case o.Grace < 0:
 		return nil, fmt.Errorf("%w: --grace %v, must not be negative", cli.ErrUsage, o.Grace)
+	case len(o.Data) == 0 || slices.Contains(o.Data, ""): // no command guesses a server
+		return nil, fmt.Errorf("%w: give --redis URL, or the environment's %s: the Redis to work on", cli.ErrUsage, cli.URLEnv)
 	case o.URL == "" && len(o.Data) > 1:
 		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry",
 			cli.ErrUsage)
@@ -89,7 +100,7 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 		}
 	}()
 	open := func(url string) (redis.UniversalClient, error) {
-		client, err := keyspace.Open(ctx, keyspace.WithPassword(url, o.Password))
+		client, err := o.Login.Open(ctx, url)
 		if err == nil {
 			r.closers = append(r.closers, client)
 		}
@@ -97,10 +108,6 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	}
 	for _, url := range o.Data {
 		client, err := open(url)
-		if err != nil && o.URL != "" && slices.Equal(o.Data, []string{DefaultURL}) {
-			return nil, fmt.Errorf("%w; %s is the default of --redis, which names the servers with values",
-				err, DefaultURL)
-		}
 		if err != nil {
 			return nil, err
 		}

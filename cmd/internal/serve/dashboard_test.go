@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	dashboardFile = "../../../ops/grafana/bale.json"
-	rulesFile     = "../../../ops/prometheus/rules.yml"
-	rulesTests    = "../../../ops/prometheus/rules_test.yml"
-	configFile    = "../../../ops/prometheus/prometheus.yml"
-	opsReadme     = "../../../ops/README.md"
+	dashboardFile = "../../../docs/ops/grafana/bale.json"
+	rulesFile     = "../../../docs/ops/prometheus/rules.yml"
+	rulesTests    = "../../../docs/ops/prometheus/rules_test.yml"
+	configFile    = "../../../docs/ops/prometheus/prometheus.yml"
+	opsReadme     = "../../../docs/ops/README.md"
 )
 
 // dashboard is what matters here of a dashboard of Grafana.

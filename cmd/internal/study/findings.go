@@ -16,6 +16,9 @@ const (
 	withD = "zstd:3+dict"
 )
 
+// binaryClaim is published, of unknown hardware and load.
+const binaryClaim = "Published claim for 1 KB, not measured here: 3.2 times."
+
 // serializers finds the quickest and the smallest codec of each set, by itself and with a
 // dictionary.
 func serializers(r *outcome.Run) (out []outcome.Finding) {
@@ -30,26 +33,30 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 		quick := alone.best(func(c outcome.Cell) float64 { return -coding(c).Median })
 		small := alone.best(func(c outcome.Cell) float64 { return -stored(c) })
 		f := outcome.Finding{About: g.name}
-		line := fmt.Sprintf("Least time to write and read a value: %s with %s µs", quick.Codec, said(coding(quick), 1))
+		line := fmt.Sprintf("Least time to write and read a value: %s with %s µs", quick.Codec, outcome.Said(coding(quick), 1))
 		if quick.Codec != json.Codec {
-			line += fmt.Sprintf(", encoding/json %s", said(coding(json), 1))
+			line += fmt.Sprintf(", encoding/json %s", outcome.Said(coding(json), 1))
 		}
 		f.Says = append(f.Says, line+alone.alike(quick, coding, codec)+".")
 		if quick.Codec != json.Codec {
 			f.Says = append(f.Says, fmt.Sprintf("Through Redis with %s %s has %s encoding/json's throughput.", page.Plural(quick.Concurrency, "caller"), quick.Codec, rate(quick).Times(rate(json))))
 		}
-		fewest := fmt.Sprintf("Fewest bytes: %s with %s, encoding/json %s", small.Codec, number(stored(small), 0), number(stored(json), 0))
+		fewest := fmt.Sprintf("Fewest bytes: %s with %s, encoding/json %s", small.Codec, outcome.Number(stored(small), 0), outcome.Number(stored(json), 0))
 		packedJSON, ok := with.find(isJSON)
 		if ok {
 			best := with.best(func(c outcome.Cell) float64 { return -stored(c) })
 			if stored(best) == stored(packedJSON) { // others that write the same
 				best.Codec = "encoding/json"
 			}
-			if fewest += fmt.Sprintf("; with a dictionary %s with %s", best.Codec, number(stored(best), 0)); best.Codec != "encoding/json" {
-				fewest += ", encoding/json " + number(stored(packedJSON), 0)
+			if fewest += fmt.Sprintf("; with a dictionary %s with %s", best.Codec, outcome.Number(stored(best), 0)); best.Codec != "encoding/json" {
+				fewest += ", encoding/json " + outcome.Number(stored(packedJSON), 0)
 			}
 		}
 		f.Says = append(f.Says, fewest+".")
+		if c, ok := alone.find(func(c outcome.Cell) bool { return c.Codec == "binary" }); ok && c.Stages["serialize"].P99 > 0 {
+			hand, std := c.Stages["serialize"].P99, json.Stages["serialize"].P99
+			f.Says = append(f.Says, fmt.Sprintf("P99 of writing a value of %s bytes of JSON: codec.Binary %s µs, encoding/json %s, %.1f times. %s", outcome.Number(stored(json), 0), outcome.Number(hand, 1), outcome.Number(std, 1), std/hand, binaryClaim))
+		}
 
 		f.Note = "µs: to write and read a value, in the median. B: of a value. Throughput: values a second, times that of encoding/json."
 		f.Columns = []string{"codec", "µs", "B", "throughput"}
@@ -64,12 +71,12 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 		rows := slices.Clone(alone.cells)
 		slices.SortStableFunc(rows, func(a, b outcome.Cell) int { return cmp.Compare(coding(a).Median, coding(b).Median) })
 		for _, c := range rows {
-			row := []outcome.Figure{text(c.Codec), marked(measured(coding(c), 1), nearest(c)), marked(exact(stored(c), 0), c.StoredBytes == small.StoredBytes)}
+			row := []outcome.Figure{outcome.Words(c.Codec), outcome.Marked(outcome.Measured(coding(c), 1), nearest(c)), outcome.Marked(outcome.Exact(stored(c), 0), c.StoredBytes == small.StoredBytes)}
 			if len(with.cells) > 0 {
 				d, ok := with.find(func(d outcome.Cell) bool { return d.Codec == c.Codec })
 				field := outcome.Figure{}
 				if ok {
-					field = exact(stored(d), 0)
+					field = outcome.Exact(stored(d), 0)
 				}
 				row = append(row, field)
 			}
@@ -83,9 +90,9 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 // than is a throughput against another; of that itself nothing.
 func than(c, base outcome.Cell) outcome.Figure {
 	if c.Identity == base.Identity {
-		return exact(1, 0)
+		return outcome.Exact(1, 0)
 	}
-	return against(rate(c), rate(base))
+	return outcome.Against(rate(c), rate(base))
 }
 
 func stored(c outcome.Cell) float64 { return float64(c.StoredBytes) / float64(max(1, c.Values)) }
@@ -102,7 +109,7 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 		ratio := func(c outcome.Cell) float64 { return c.Ratio }
 		sizes := func(c outcome.Cell) string {
 			return fmt.Sprintf("%s has the highest ratio: %.2f, %s bytes a key instead of %s; %s µs to compress and decompress a value, %s the throughput of plain values",
-				c.Compress, c.Ratio, number(c.BytesPerKey(), 0), number(base.BytesPerKey(), 0), said(packing(c), 1), rate(c).Times(rate(base)))
+				c.Compress, c.Ratio, outcome.Number(c.BytesPerKey(), 0), outcome.Number(base.BytesPerKey(), 0), outcome.Said(packing(c), 1), rate(c).Times(rate(base)))
 		}
 		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, and the dictionary. µs: to compress and decompress a value, in the median. Throughput: values a second, times that of plain values.",
 			Columns: []string{"compressor", "ratio", "B/key", "µs", "throughput"}}
@@ -122,7 +129,7 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 			f.Says = append(f.Says, "The settings with a dictionary could not be measured.")
 		}
 		for _, c := range g.cells {
-			f.Rows = append(f.Rows, []outcome.Figure{text(c.Compress), marked(exact(c.Ratio, 2), c.Ratio == highest.Ratio), exact(c.BytesPerKey(), 0), measured(packing(c), 1), than(c, base)})
+			f.Rows = append(f.Rows, []outcome.Figure{outcome.Words(c.Compress), outcome.Marked(outcome.Exact(c.Ratio, 2), c.Ratio == highest.Ratio), outcome.Exact(c.BytesPerKey(), 0), outcome.Measured(packing(c), 1), than(c, base)})
 		}
 		out = append(out, f)
 	}
@@ -150,7 +157,7 @@ func pooling(r *outcome.Run) (out []outcome.Finding) {
 					}
 				}
 			}
-			row := []outcome.Figure{text(c.Compress), measured(packing(c), 1), measured(c.BytesPerOp, 0), measured(c.AllocsPerOp, 0), {}, {}}
+			row := []outcome.Figure{outcome.Words(c.Compress), outcome.Measured(packing(c), 1), outcome.Measured(c.BytesPerOp, 0), outcome.Measured(c.AllocsPerOp, 0), {}, {}}
 			if e := collecting(c); e != nil {
 				row[4] = percentage(*e)
 			}
@@ -199,7 +206,7 @@ func collecting(c outcome.Cell) *outcome.Estimate {
 }
 
 func percentage(e outcome.Estimate) outcome.Figure {
-	f := measured(e, 0)
+	f := outcome.Measured(e, 0)
 	f.Text += "%"
 	if f.Range != "" {
 		f.Range += "%"
@@ -223,7 +230,7 @@ func matrix(r *outcome.Run, corner string, row, column func(outcome.Cell) string
 		columns = append(columns, g.name)
 	}
 	for _, down := range groups(r, row) {
-		figures := []outcome.Figure{text(down.name)}
+		figures := []outcome.Figure{outcome.Words(down.name)}
 		for _, g := range across {
 			f := outcome.Figure{}
 			if c, ok := g.find(func(c outcome.Cell) bool { return row(c) == down.name }); ok {
@@ -252,14 +259,14 @@ func clients(r *outcome.Run) []outcome.Finding {
 			continue
 		}
 		most, least := fastest(g), soonest(g)
-		line := fmt.Sprintf("%s: %s does the most, %s operations a second", g.name, most.Client, said(ops(most), 0))
+		line := fmt.Sprintf("%s: %s does the most, %s operations a second", g.name, most.Client, outcome.Said(ops(most), 0))
 		if most.Client != base.Client {
 			line += fmt.Sprintf(", %s goredis", ops(most).Times(ops(base)))
 		}
 		rates.Says = append(rates.Says, fmt.Sprintf("%s; limit: %s%s.", line, limit(most), g.alike(most, ops, client)))
-		line = fmt.Sprintf("%s: %s has the lowest P99, %s µs", g.name, least.Client, said(p99(least), 0))
+		line = fmt.Sprintf("%s: %s has the lowest P99, %s µs", g.name, least.Client, outcome.Said(p99(least), 0))
 		if least.Client != base.Client {
-			line += fmt.Sprintf(", goredis %s", said(p99(base), 0))
+			line += fmt.Sprintf(", goredis %s", outcome.Said(p99(base), 0))
 		}
 		times.Says = append(times.Says, line+g.alike(least, p99, client)+".")
 		if hop, ok := g.find(func(c outcome.Cell) bool { return c.Client == "goredis@twemproxy" }); ok {
@@ -274,11 +281,11 @@ func clients(r *outcome.Run) []outcome.Finding {
 	}
 	rates.Columns, rates.Rows = matrix(r, "client", client, load, func(c outcome.Cell, all group) outcome.Figure {
 		nearest, _ := all.nearest(fastest(all), ops)
-		return marked(measured(ops(c), 0), nearest(c))
+		return outcome.Marked(outcome.Measured(ops(c), 0), nearest(c))
 	})
 	times.Columns, times.Rows = matrix(r, "client", client, load, func(c outcome.Cell, all group) outcome.Figure {
 		nearest, _ := all.nearest(soonest(all), p99)
-		return marked(measured(p99(c), 0), nearest(c))
+		return outcome.Marked(outcome.Measured(p99(c), 0), nearest(c))
 	})
 	rates.Note += unmarked(groups(r, load), fastest, ops)
 	times.Note += unmarked(groups(r, load), soonest, p99)
@@ -297,7 +304,7 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 			continue
 		}
 		most := fastest(g)
-		line := fmt.Sprintf("%s: %s does the most, %s values a second", g.name, way(most), said(rate(most), 0))
+		line := fmt.Sprintf("%s: %s does the most, %s values a second", g.name, way(most), outcome.Said(rate(most), 0))
 		if most.Batch != "" {
 			line += fmt.Sprintf(", %s those one by one", rate(most).Times(rate(one)))
 		}
@@ -318,7 +325,7 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 	}
 	rates.Columns, rates.Rows = matrix(r, "way", way, client, func(c outcome.Cell, all group) outcome.Figure {
 		nearest, _ := all.nearest(fastest(all), rate)
-		return marked(measured(rate(c), 0), nearest(c))
+		return outcome.Marked(outcome.Measured(rate(c), 0), nearest(c))
 	})
 	rates.Note += unmarked(groups(r, client), fastest, rate)
 	if len(sets.Says) == 0 {
@@ -328,7 +335,7 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 	sets.Columns, sets.Rows = matrix(msets, "depth", func(c outcome.Cell) string { return strings.TrimPrefix(c.Batch, "mset:") }, client, func(c outcome.Cell, all group) outcome.Figure {
 		for _, p := range r.Cells {
 			if p.Verified && p.Client == c.Client && p.Batch == strings.Replace(c.Batch, "mset", "pipeline", 1) {
-				return against(rate(c), rate(p))
+				return outcome.Against(rate(c), rate(p))
 			}
 		}
 		return outcome.Figure{}
@@ -347,7 +354,7 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 			Columns: []string{"pool", "throughput", "of best", "P99", "wait", "limit"}}
 		at := slices.IndexFunc(g.cells, func(c outcome.Cell) bool { return throughput(c) >= enoughPool*throughput(best) }) // in the order of their sizes
 		enough := g.cells[at]
-		line := fmt.Sprintf("%s is the smallest with %.0f%% of the highest throughput: %s operations a second", enough.Client, 100*enoughPool, said(rate(enough), 0))
+		line := fmt.Sprintf("%s is the smallest with %.0f%% of the highest throughput: %s operations a second", enough.Client, 100*enoughPool, outcome.Said(rate(enough), 0))
 		if enough.Identity != best.Identity {
 			line += fmt.Sprintf(", %s that of %s", rate(enough).Times(rate(best)), best.Client)
 		}
@@ -362,11 +369,11 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 			f.Says = append(f.Says, "Smaller ones without a significant difference may be as good: "+strings.Join(smaller, ", ")+".")
 		}
 		if enough.Identity != best.Identity {
-			f.Says = append(f.Says, fmt.Sprintf("P99 with %s: %s µs, %s that with %s.", enough.Client, said(enough.P99, 0), enough.P99.Times(best.P99), best.Client))
+			f.Says = append(f.Says, fmt.Sprintf("P99 with %s: %s µs, %s that with %s.", enough.Client, outcome.Said(enough.P99, 0), enough.P99.Times(best.P99), best.Client))
 		}
 		if least := g.cells[0]; least.Resources.PoolWait != nil && *least.Resources.PoolWait > 0 {
 			all := least.Stages["total"].Mean
-			f.Says = append(f.Says, fmt.Sprintf("With %s an operation takes %s µs in the mean, and %.0f%% of that is waiting for a connection.", least.Client, number(all, 0), 100*min(1, *least.Resources.PoolWait/all)))
+			f.Says = append(f.Says, fmt.Sprintf("With %s an operation takes %s µs in the mean, and %.0f%% of that is waiting for a connection.", least.Client, outcome.Number(all, 0), 100*min(1, *least.Resources.PoolWait/all)))
 		}
 		nearest, ordered := g.nearest(best, rate)
 		if !ordered {
@@ -375,9 +382,9 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 		for _, c := range g.cells {
 			wait := outcome.Figure{}
 			if w := c.Resources.PoolWait; w != nil {
-				wait = exact(*w, 0)
+				wait = outcome.Exact(*w, 0)
 			}
-			f.Rows = append(f.Rows, []outcome.Figure{text(c.Client), marked(measured(rate(c), 0), nearest(c)), than(c, best), measured(c.P99, 0), wait, text(limit(c))})
+			f.Rows = append(f.Rows, []outcome.Figure{outcome.Words(c.Client), outcome.Marked(outcome.Measured(rate(c), 0), nearest(c)), than(c, best), outcome.Measured(c.P99, 0), wait, outcome.Words(limit(c))})
 		}
 		out = append(out, f)
 	}
@@ -396,12 +403,12 @@ func dictionaries(r *outcome.Run) (out []outcome.Finding) {
 		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, the dictionary included. µs: to compress and decompress a value, in the median. P99: µs that 99 of 100 operations took at most.",
 			Columns: []string{"setting", "ratio", "B/key", "µs", "P99"}}
 		f.Says = append(f.Says,
-			fmt.Sprintf("A dictionary (%s): ratio %.2f instead of %.2f, %s bytes a key in Redis instead of %s.", withD, with.Ratio, alone.Ratio, number(with.BytesPerKey(), 0), number(alone.BytesPerKey(), 0)),
-			fmt.Sprintf("P99 with it: %s µs, without %s: %s.", said(with.P99, 0), said(alone.P99, 0), with.P99.Times(alone.P99)))
+			fmt.Sprintf("A dictionary (%s): ratio %.2f instead of %.2f, %s bytes a key in Redis instead of %s.", withD, with.Ratio, alone.Ratio, outcome.Number(with.BytesPerKey(), 0), outcome.Number(alone.BytesPerKey(), 0)),
+			fmt.Sprintf("P99 with it: %s µs, without %s: %s.", outcome.Said(with.P99, 0), outcome.Said(alone.P99, 0), with.P99.Times(alone.P99)))
 		for _, other := range []struct{ setting, says string }{{"zstd:3/naive+dict", "Digested anew for each value"}, {"zstd:3/stream+dict", "As a stream"}} {
 			if c, ok := g.find(compressed(other.setting)); ok {
 				f.Says = append(f.Says, fmt.Sprintf("%s (%s): %s µs to compress and decompress instead of %s, %s; ratio %.2f; P99 %s.", other.says, other.setting,
-					said(packing(c), 1), said(packing(with), 1), packing(c).Times(packing(with)), c.Ratio, c.P99.Times(with.P99)))
+					outcome.Said(packing(c), 1), outcome.Said(packing(with), 1), packing(c).Times(packing(with)), c.Ratio, c.P99.Times(with.P99)))
 			}
 		}
 		smallest, soonest := g.best(func(c outcome.Cell) float64 { return c.Ratio }), g.best(func(c outcome.Cell) float64 { return -c.P99.Median })
@@ -410,8 +417,8 @@ func dictionaries(r *outcome.Run) (out []outcome.Finding) {
 			f.Note += noMarks("P99")
 		}
 		for _, c := range g.cells {
-			f.Rows = append(f.Rows, []outcome.Figure{text(c.Compress), marked(exact(c.Ratio, 2), c.Ratio == smallest.Ratio), exact(c.BytesPerKey(), 0), measured(packing(c), 1),
-				marked(measured(c.P99, 0), nearest(c))})
+			f.Rows = append(f.Rows, []outcome.Figure{outcome.Words(c.Compress), outcome.Marked(outcome.Exact(c.Ratio, 2), c.Ratio == smallest.Ratio), outcome.Exact(c.BytesPerKey(), 0), outcome.Measured(packing(c), 1),
+				outcome.Marked(outcome.Measured(c.P99, 0), nearest(c))})
 		}
 		out = append(out, f)
 	}
@@ -453,9 +460,9 @@ func networks(r *outcome.Run) (out []outcome.Finding) {
 			case !ok:
 				return outcome.Figure{}
 			case c.Compress == plain:
-				return exact(1, 0)
+				return outcome.Exact(1, 0)
 			}
-			return against(rate(c), rate(base))
+			return outcome.Against(rate(c), rate(base))
 		})
 		out = append(out, f)
 	}

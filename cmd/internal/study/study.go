@@ -1,17 +1,23 @@
-// Package study has the lab's fixed comparisons: what each measures, as a command line of bale
-// bench, and what its figures say, in sentences and small tables. [All] lists them, [Find] finds
-// one by its name, and [Study.Findings] sums a run up.
+// Package study has the lab's fixed comparisons: what each measures, as a command line of balebench
+// run, and what its figures say, in sentences and small tables. [All] lists them, [Find] finds one
+// by its name, and [Study.Findings] sums a run up. A study of something else than values through
+// Redis has a [Study.Report] in place of that.
 package study
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/balekv/bale/cmd/internal/durability"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/instruments"
 	"github.com/balekv/bale/cmd/internal/outcome"
+	"github.com/balekv/bale/cmd/internal/resilience"
+	"github.com/balekv/bale/cmd/internal/rounds"
 )
 
 // Study is a comparison that is the same for everybody.
@@ -21,7 +27,22 @@ type Study struct {
 	Question string   // that it answers
 	Args     []string // of balebench run
 
-	find func(r *outcome.Run) []outcome.Finding
+	find   func(r *outcome.Run) []outcome.Finding // of a study that is a command line of balebench run
+	report func(context.Context, rounds.Options) (*outcome.Report, error)
+}
+
+// IsRun reports whether the study is a command line of balebench run. If not, Args has the defaults
+// of its options, and Report runs it.
+func (s Study) IsRun() bool { return s.report == nil }
+
+// Report runs a study that is no command line of balebench run. An error beside the report is of
+// cells without figures.
+func (s Study) Report(ctx context.Context, o rounds.Options) (*outcome.Report, error) {
+	r, err := s.report(ctx, o)
+	if r != nil && o.Rounds < enoughRounds {
+		r.Findings = slices.Insert(r.Findings, 0, tooFew())
+	}
+	return r, err
 }
 
 // enoughRounds are those that an interval takes.
@@ -32,9 +53,13 @@ const enoughRounds = 6
 func (s Study) Findings(r *outcome.Run) []outcome.Finding {
 	found := s.find(r)
 	if len(found) > 0 && slices.ContainsFunc(r.Cells, func(c outcome.Cell) bool { return c.Verified && c.ValuesPerSecond.Interval == nil }) {
-		found = slices.Insert(found, 0, outcome.Finding{Says: []string{fmt.Sprintf("These are medians of too few rounds for intervals, which take %d: no difference between times or rates is significant.", enoughRounds)}})
+		found = slices.Insert(found, 0, tooFew())
 	}
 	return found
+}
+
+func tooFew() outcome.Finding {
+	return outcome.Finding{Says: []string{fmt.Sprintf("These are medians of too few rounds for intervals, which take %d: no difference between times or rates is significant.", enoughRounds)}}
 }
 
 // ErrStudy: there is no such study.
@@ -61,41 +86,59 @@ func Names() []string {
 
 // All are the studies there are.
 func All() []Study {
-	return []Study{
+	return append(runs(), []Study{
+		{Name: "durability", About: "a write in Redis, PostgreSQL and MariaDB, by when it is on disk: time, throughput, what a kill loses", Question: "What does a durable write cost, and what does a kill lose without it?",
+			Args: []string{"--duration", "2s"}, report: durability.Run},
+		{Name: "instruments", About: "what observing costs: locks, atomics, shards, bale's Counters and Ring, a channel, by goroutines and reads", Question: "What does it cost to count operations from many goroutines?",
+			Args: []string{"--duration", "280ms"}, report: instruments.Run},
+		{Name: "resilience", About: "a service and Redis that are slow, failing, half gone or dead, and what each policy of resilient does about it", Question: "What does each policy save when a service or Redis falls ill?",
+			Args: []string{"--duration", "15s", "--repeat", "1"}, report: resilience.Run},
+	}...)
+}
+
+// runs are the studies that are command lines of balebench run.
+func runs() []Study {
+	all := []Study{
 		{"serializers", "JSON libraries, MessagePack, CBOR, protocol buffers, gob, through Redis: time and size", "Which serializer takes the least time, and which the fewest bytes?", []string{
-			"--builtin", "profiles,fields100", "--track", "typed,dynamic",
+			"--builtin", "profiles,sessions,fields100", "--track", "typed,dynamic",
 			"--codec", "json,json2,go-json,sonic,easyjson,gob,msgpack,shamaton,msgp,binary,cbor,protobuf",
 			"--compress", "none,zstd:3+dict", "--concurrency", "64",
-		}, serializers},
+		}, serializers, nil},
 		{"compressors", "snappy, s2, lz4, gzip and zstd, with and without a dictionary, by kind of data", "Which compressor makes which kind of data smallest, and what does that cost?", []string{
 			"--builtin", "profiles,text,protobuf,random", "--codec", "raw",
-			"--compress", "none,snappy,s2,lz4,gzip,zstd:1,zstd:3,zstd:9,zstd:3/go,s2+dict,lz4+dict,zstd:1+dict,zstd:3+dict,zstd:9+dict", "--concurrency", "64",
-		}, compressors},
+			"--compress", "none,snappy,s2,lz4,gzip,zstd:1,zstd:3,zstd:9,zstd:3/cgo,s2+dict,lz4+dict,zstd:1+dict,zstd:3+dict,zstd:9+dict,zstd:3/cgo+dict", "--concurrency", "64",
+		}, compressors, nil},
 		{"pooling", "a new context for each value, pooled ones and streams: time, allocations, share of the garbage collector", "What do pooled contexts save over a new one for each value, and over streams?", []string{
 			"--value-size", "4KiB", "--codec", "raw", "--duration", "2s", // for the garbage collector to have its turns
-			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3/go,zstd:3/go/naive,zstd:3/go/stream,gzip,gzip/naive,lz4,lz4/naive,lz4/stream", "--concurrency", "8",
-		}, pooling},
+			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3/cgo,zstd:3/cgo/naive,zstd:3/cgo/stream,gzip,gzip/naive,lz4,lz4/naive,lz4/stream", "--concurrency", "8",
+		}, pooling, nil},
 		{"clients", "go-redis, rueidis, redigo and radix, by themselves and through twemproxy: 32-byte keys, 1 KB values, half GET, half SET", "Which Redis client does the most, and how long does it take, by the number of callers?", []string{
 			"--value-size", "1000", "--key-size", "32", "--mix", "50:50", "--codec", "raw", "--compress", "none",
 			"--client", "goredis,goredis+auto,rueidis,rueidis-auto,redigo,radix,goredis@twemproxy,rueidis@twemproxy,redigo@twemproxy,radix@twemproxy", "--concurrency", "1,64,256,1000", "--duration", "640ms",
-		}, clients},
+		}, clients, nil},
 		{"pipeline", "one by one, pipelines and MSET, by depth", "How deep should a pipeline be, and is MSET faster?", []string{
 			"--value-size", "1000", "--codec", "raw", "--compress", "none", "--batch", "single,pipeline:10,pipeline:100,pipeline:1000,mset:10,mset:100,mset:1000",
 			"--client", "goredis,rueidis,redigo", "--concurrency", "8", "--duration", "1s",
-		}, pipelines},
+		}, pipelines, nil},
 		{"pool-size", "how many connections go-redis' pool should have for 256 callers", "How many connections should a pool have for 256 callers?", []string{
 			"--value-size", "1000", "--codec", "raw", "--compress", "none", "--mix", "50:50",
 			"--client", "goredis:1,goredis:2,goredis:4,goredis:8,goredis:16,goredis:16+idle:16,goredis:32,goredis:64,goredis:128,goredis:256", "--concurrency", "256", "--duration", "2s",
-		}, poolSizes},
+		}, poolSizes, nil},
 		{"dictionary", "contexts used again, dictionaries, streams: ratio and P99", "What does a dictionary do for ratio and P99, and what does it cost to use it well?", []string{
 			"--builtin", "profiles,sessions", "--codec", "json",
-			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3+dict,zstd:3/naive+dict,zstd:3/stream+dict,zstd:3/go+dict,s2+dict,lz4+dict", "--concurrency", "8", "--duration", "1s",
-		}, dictionaries},
+			"--compress", "none,zstd:3,zstd:3/naive,zstd:3/stream,zstd:3+dict,zstd:3/naive+dict,zstd:3/stream+dict,zstd:3/cgo+dict,s2+dict,lz4+dict", "--concurrency", "8", "--duration", "1s",
+		}, dictionaries, nil},
 		{"network", "from which bandwidth on compression has the higher throughput", "Up to which bandwidth does compression have the higher throughput?", []string{
 			"--builtin", "sessions", "--codec", "json", "--compress", "none,s2,zstd:3,zstd:3+dict", "--concurrency", "64", "--duration", "1s",
 			"--link", "10mbit", "--link", "50mbit", "--link", "100mbit", "--link", "200mbit", "--link", "500mbit", "--link", "1gbit", "--link", "10gbit",
-		}, networks},
+		}, networks, nil},
 	}
+	for _, s := range all {
+		if i := slices.Index(s.Args, "--compress"); i >= 0 {
+			s.Args[i+1] = strings.Join(engine.Built(strings.Split(s.Args[i+1], ",")...), ",")
+		}
+	}
+	return all
 }
 
 // group holds the cells of a run that differ only in the compared setting.
@@ -239,64 +282,6 @@ func work(c outcome.Cell, stages ...string) outcome.Estimate {
 		rounds = append(rounds, inRound)
 	}
 	return outcome.NewEstimate(rounds).Around(sum)
-}
-
-// text is a name in a table.
-func text(s string) outcome.Figure { return outcome.Figure{Text: s} }
-
-// exact is a figure without noise.
-func exact(v float64, decimals int) outcome.Figure {
-	return outcome.Figure{Text: number(v, decimals), Value: &v}
-}
-
-// measured is a figure with its interval.
-func measured(e outcome.Estimate, decimals int) outcome.Figure {
-	f := exact(e.Median, decimals)
-	if e.Interval != nil {
-		f.Range = number(e.Interval[0], decimals) + " to " + number(e.Interval[1], decimals)
-	}
-	return f
-}
-
-// against is how many times another estimate one is; it is nothing against itself.
-func against(e, other outcome.Estimate) outcome.Figure {
-	q := e.Over(other)
-	if q.Median == 0 {
-		return outcome.Figure{}
-	}
-	f := measured(q, 2)
-	f.Same = q.Interval != nil && !e.Apart(other)
-	return f
-}
-
-// marked is a figure that is the best of its column, or without a significant difference from it.
-func marked(f outcome.Figure, best bool) outcome.Figure {
-	f.Best = best
-	return f
-}
-
-// said is an estimate in a sentence: "1,219 (1,180 to 1,301)".
-func said(e outcome.Estimate, decimals int) string {
-	f := measured(e, decimals)
-	if f.Range == "" {
-		return f.Text
-	}
-	return f.Text + " (" + f.Range + ")"
-}
-
-// number has commas between thousands; decimals only where there are few digits before them.
-func number(v float64, decimals int) string {
-	if v >= 100 && decimals < 2 {
-		decimals = 0
-	}
-	whole, fraction, _ := strings.Cut(strconv.FormatFloat(v, 'f', decimals, 64), ".")
-	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
-		whole = whole[:i] + "," + whole[i:]
-	}
-	if fraction == "" {
-		return whole
-	}
-	return whole + "." + fraction
 }
 
 // place is one of the places where something is compared with something else.

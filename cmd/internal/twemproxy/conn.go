@@ -58,7 +58,7 @@ func authenticate(c net.Conn, password string) error {
 	const ok = "+OK\r\n" // all that there is to be read: the proxy answers alone
 	reply := make([]byte, len(ok))
 	if _, err := io.ReadFull(c, reply); err != nil || string(reply) != ok {
-		return errors.Join(errPassword, err)
+		return errors.Join(errRefused, err)
 	}
 	return nil
 }

@@ -35,7 +35,8 @@ var ErrNotInstalled = errors.New("twemproxy: no nutcracker in PATH (Debian: RUNL
 var (
 	errEnded     = errors.New("ended at start")
 	errPortTaken = errors.New("a port was taken meanwhile")
-	errPassword  = errors.New("the server asks for a password, or for another one")
+	errPassword  = errors.New("the server asks for a password")
+	errRefused   = fmt.Errorf("%w, and refuses the one that was given", errPassword)
 )
 
 const (
@@ -94,7 +95,7 @@ func start(ctx context.Context, port func() (int, error), path, server, password
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{port: listen, password: password, dir: dir, done: make(chan struct{})}
+	p := &Proxy{port: listen, password: password, dir: dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -107,21 +108,8 @@ func start(ctx context.Context, port func() (int, error), path, server, password
 	// Without a place for each of these, Debian's nutcracker writes to the system's.
 	cmd := exec.Command("/bin/sh", "-c", launcher, path, "--conf-file="+file("conf.yml"), "--output="+file("log"), "--pid-file="+file("pid"),
 		"--stats-addr=127.0.0.1", "--stats-port="+strconv.Itoa(stats))
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, redisproc.Environment(), attributes()
-	started := make(chan error)
-	go func() {
-		// The kernel ends the child when the thread that started it ends, so the thread must stay
-		// (Linux, PR_SET_PDEATHSIG).
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			cmd.Wait() // how it ended does not matter: the log says
-		}
-		close(p.done)
-	}()
-	if err := <-started; err != nil {
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, redisproc.Environment(), redisproc.Attributes()
+	if p.done, err = redisproc.Spawn(cmd); err != nil {
 		return nil, err
 	}
 	p.cmd = cmd
@@ -200,6 +188,8 @@ func (p *Proxy) try(ctx context.Context) error {
 	switch {
 	case err != nil || strings.HasPrefix(reply, "$"):
 		return err
+	case strings.HasPrefix(reply, "-NOAUTH ") && p.password != "":
+		return errRefused
 	case strings.HasPrefix(reply, "-NOAUTH "):
 		return errPassword
 	}

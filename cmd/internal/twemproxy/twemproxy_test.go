@@ -403,7 +403,7 @@ func TestStartFails(t *testing.T) {
 		t.Setenv("TMPDIR", t.TempDir())
 		for name, test := range map[string]struct{ server, password, says string }{
 			"a server that asks for a password": {server.Addr(), "", "asks for a password"},
-			"a server that asks for another":    {server.Addr(), password, "asks for a password"},
+			"a server that asks for another":    {server.Addr(), password, "refuses the one that was given"},
 			"no server":                         {"no server", "", "ended at start"},
 		} {
 			_, err := Start(t.Context(), test.server, test.password)

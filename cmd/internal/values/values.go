@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // ErrData says that no values could be had from a file, folder or stream.
@@ -175,7 +177,10 @@ func (s *sample) add(v []byte, at place) error {
 		s.kept[i] = bytes.Clone(v)
 	}
 	if s.bytes > maxKept {
-		return fmt.Errorf("%w: the first %d values up to %s, or a sample of them, have more than %d MiB: give fewer, or ask for a smaller sample", ErrData, s.seen, at.file, maxKept>>20)
+		if s.seen > len(s.kept) {
+			return fmt.Errorf("%w: a sample of %d of the first %d values up to %s has more than %d MiB: ask for a smaller sample", ErrData, len(s.kept), s.seen, at.file, maxKept>>20)
+		}
+		return fmt.Errorf("%w: the first %d values up to %s have more than %d MiB: give fewer, or ask for a smaller sample", ErrData, s.seen, at.file, maxKept>>20)
 	}
 	return s.check(v, at)
 }
@@ -206,7 +211,7 @@ func (s *sample) lines(name string, r io.Reader) error {
 	lines.Buffer(nil, s.limits.ValueSize+2) // and the line's end
 	n := 0
 	tooLong := func() error {
-		return fmt.Errorf("%w: %s line %d is longer than %d bytes (a file holds one value on each line, a folder one in each file)", ErrData, name, n, s.limits.ValueSize)
+		return fmt.Errorf("%w: %s line %d is longer than %s (a file holds one value on each line, a folder one in each file)", ErrData, name, n, printable.Size(s.limits.ValueSize))
 	}
 	for lines.Scan() {
 		if err := s.ctx.Err(); err != nil { // empty lines may have no end
@@ -251,7 +256,7 @@ func (s *sample) folder(dir string) error {
 		case info.Size() == 0:
 			return nil
 		case info.Size() > int64(s.limits.ValueSize):
-			return fmt.Errorf("%w: %s has %d bytes, more than %d", ErrData, path, info.Size(), s.limits.ValueSize)
+			return fmt.Errorf("%w: %s has %s, more than %s", ErrData, path, printable.Size(info.Size()), printable.Size(s.limits.ValueSize))
 		}
 		b, err := os.ReadFile(path)
 		if err != nil {

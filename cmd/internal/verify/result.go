@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"maps"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/frame"
@@ -51,15 +51,14 @@ type Packed struct {
 }
 
 // WriteText writes what was found.
-func (r *Result) WriteText(w io.Writer) {
+func (r *Result) WriteText(w page.Sheet) {
 	if r.Interrupted {
 		printable.Fprintf(w, "INTERRUPTED: this is what was read so far.\n\n")
 	} else if !r.Complete {
 		printable.Fprintf(w, "FAILED: this is what was read until then.\n\n")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	printable.Fprintf(t, "stored\tvalues\tbytes\tratio\t\nplain\t%d\t%d\t\t\n", r.Plain.Values,
-		r.Plain.Bytes)
+	t := w.Table(1, "stored", "values", "size", "ratio")
+	t.Row("plain", r.Plain.Values, printable.Size(r.Plain.Bytes))
 	for _, p := range r.Packed {
 		name := p.Algorithm
 		switch {
@@ -68,10 +67,9 @@ func (r *Result) WriteText(w io.Writer) {
 		case p.Dictionary != 0:
 			name += ", dictionary " + p.Dictionary.String()
 		}
-		printable.Fprintf(t, "%s\t%d\t%d\t%.2f\t\n", name, p.Values, p.Bytes,
-			float64(p.PlainBytes)/float64(max(p.Bytes, 1)))
+		t.Row(name, p.Values, printable.Size(p.Bytes), fmt.Sprintf("%.2f", float64(p.PlainBytes)/float64(max(p.Bytes, 1))))
 	}
-	t.Flush()
+	t.Render()
 	for _, line := range []struct {
 		n    int64
 		text string
@@ -80,31 +78,31 @@ func (r *Result) WriteText(w io.Writer) {
 		{r.Mended, "streams or interrupted writes of streams were mended"},
 		{r.Journals, "journals of streams, which are being written or whose writer died (--repair tidies up after those)"},
 		{r.Absent, "frames that say that there is no value"},
-		{r.TooLarge, "values beyond 64 MiB, or fields of hashes beyond 8 MiB, were not read"},
+		{r.TooLarge, "values beyond 64 MiB (8 MiB for fields of hashes) were not read"},
 		{r.Others, "keys of other types were not read"},
 		{r.Registry, "keys of the dictionaries' registry were not read"},
 	} {
 		if line.n > 0 {
-			printable.Fprintf(w, "%d %s\n", line.n, line.text)
+			w.Lines(fmt.Sprintf("%d %s", line.n, line.text))
 		}
 	}
 	if r.Restored > 0 {
-		printable.Fprintf(w, "%s\n", registry.RestoredText(int(r.Restored)))
+		w.Lines(registry.RestoredText(int(r.Restored)))
 	}
-	printable.Fprintf(w, "\n%d keys looked at in %.1f s, %d values read: ", r.Keys, r.Seconds,
-		r.Values)
+	all := "all can be unpacked"
 	switch {
-	case r.Bad == 0 && !r.Complete:
-		printable.Fprintf(w, "those can be unpacked; the others were not checked\n")
-		return
-	case r.Bad == 0 && r.Keys == 0:
-		printable.Fprintf(w, "there is nothing to check\n")
-		return
-	case r.Bad == 0:
-		printable.Fprintf(w, "all can be unpacked\n")
+	case r.Bad > 0:
+		all = fmt.Sprintf("%d CANNOT BE UNPACKED", r.Bad)
+	case !r.Complete:
+		all = "those can be unpacked; the others were not checked"
+	case r.Keys == 0:
+		all = "there is nothing to check"
+	}
+	printable.Fprintf(w, "\n")
+	w.Lines(fmt.Sprintf("%d keys looked at in %.1f s, %d values read: %s", r.Keys, r.Seconds, r.Values, all))
+	if r.Bad == 0 {
 		return
 	}
-	printable.Fprintf(w, "%d CANNOT BE UNPACKED\n", r.Bad)
 	for _, cause := range slices.Sorted(maps.Keys(r.Causes)) {
 		printable.Fprintf(w, "  %d: %s\n", r.Causes[cause], cause)
 	}

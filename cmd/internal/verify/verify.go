@@ -133,11 +133,12 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace,
 		Size:   bale.MaxPackedLen(cli.MaxValue),
 		Values: v.values,
-		Page: func(_ []keyspace.Place, l keyspace.Looked) error {
+		Page: func(places []keyspace.Place, l keyspace.Looked) error {
 			f := &v.found
 			f.Keys, f.Registry, f.Others, f.TooLarge = l.Keys, l.Skipped, l.Others, l.TooLarge
 			if progress != nil {
-				progress(int(l.Keys), int(max(total, l.Keys, 1)),
+				done, all := keyspace.Progress(v.client, places, len(match), l.Keys, total)
+				progress(done, all,
 					fmt.Sprintf("%d keys looked at, %d values cannot be unpacked", l.Keys, f.Bad))
 			}
 			return nil

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -13,6 +17,7 @@ import (
 
 	"github.com/balekv/bale/extra/observe/otelbale"
 	"github.com/balekv/bale/extra/resilient"
+	"github.com/balekv/bale/extra/resilient/httpc"
 	"github.com/balekv/bale/stats"
 )
 
@@ -136,4 +141,31 @@ func ExampleObserveGuard() {
 	// bale.guard.in_flight 0
 	// bale.guard.waiting 0
 	// <nil>
+}
+
+// A span for each request of an HTTP client, and its trace for the service.
+func ExampleHTTPClient() {
+	client, err := httpc.New(httpc.Options{Wrap: func(next http.RoundTripper) http.RoundTripper {
+		return otelbale.HTTPClient(next)
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.CloseIdleConnections()
+
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Header.Get("Traceparent") != "")
+	}))
+	defer service.Close()
+	tracer := sdktrace.NewTracerProvider()
+	defer tracer.Shutdown(context.Background())
+	ctx, request := tracer.Tracer("shop").Start(context.Background(), "request")
+	defer request.End()
+
+	traced, err := httpc.JSON[bool](ctx, client, "GET", service.URL+"/v1/orders/{id}", nil, 7)
+	fmt.Println(traced, err)
+	// Output:
+	// true <nil>
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -47,7 +48,7 @@ func ObserveGuard(name string, stats func() resilient.Stats, provider metric.Met
 	if failed != nil {
 		return nil, fmt.Errorf("otelbale: %w", failed)
 	}
-	guard := attribute.String("bale.guard", name)
+	guard := attribute.String("bale.guard", strings.ToValidUTF8(name, "\uFFFD"))
 	registration, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
 		s := stats()
 		for outcome, n := range s.Calls() {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/balekv/bale/extra/observe/otelbale"
+	"github.com/balekv/bale/extra/resilient"
 	"github.com/balekv/bale/stats"
 )
 
@@ -231,5 +232,21 @@ func TestOTLPOutage(t *testing.T) {
 	}
 	if bytes.Count(s.bodies, []byte("bale.operations")) != 7 {
 		t.Errorf("%d requests", bytes.Count(s.bodies, []byte("bale.operations")))
+	}
+}
+
+// TestGuardName: a name that is not UTF-8 keeps no metrics from the exporter.
+func TestGuardName(t *testing.T) {
+	s := newOTLPServer(t, func() int { return http.StatusOK })
+	_, provider := otlp(t, s)
+	stop, err := otelbale.ObserveGuard("a\xff", func() resilient.Stats { return resilient.Stats{Tries: 3} }, provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(provider.ForceFlush(t.Context()), stop()); err != nil {
+		t.Error(err)
+	}
+	if got, _ := s.got(); got["bale.guard.calls bale.guard=a\uFFFD,bale.outcome=tried"] != "3" {
+		t.Error(got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/prom"
 	"github.com/balekv/bale/extra/resilient"
+	"github.com/balekv/bale/extra/resilient/httpc"
 	"github.com/balekv/bale/stats"
 )
 
@@ -102,4 +104,30 @@ func ExampleCollector_Guard() {
 	// bale_guard_calls_total{guard="prices",outcome="rejected_open"} 1
 	// bale_guard_calls_total{guard="prices",outcome="tried"} 2
 	// bale_guard_state{guard="prices"} 2
+}
+
+// The requests of an HTTP client, by route.
+func ExampleCollector_HTTPClient() {
+	collector, err := prom.NewCollector(prom.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector)
+	service := httptest.NewServer(http.NotFoundHandler())
+	defer service.Close()
+	client, err := httpc.New(httpc.Options{Wrap: collector.HTTPClient})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.CloseIdleConnections()
+
+	_, err = httpc.JSON[int](context.Background(), client, "GET", service.URL+"/v1/orders/{id}", nil, 7)
+	fmt.Println(strings.HasSuffix(err.Error(), "status 404 Not Found"))
+	scrape(registry, "bale_http_client_request_duration_seconds_count")
+	// Output:
+	// true
+	// bale_http_client_request_duration_seconds_count{code="404",method="GET",route="/v1/orders/{id}"} 1
 }

@@ -37,6 +37,10 @@
 //	bale_guard_in_flight{guard}                         and how many are
 //	bale_guard_waiting{guard}                           calls that wait for their turn
 //
+// [Collector.HTTPClient] is for an HTTP client, above all one of package httpc:
+//
+//	bale_http_client_request_duration_seconds{method,route,code}  a histogram of the requests until the header; code is the status, or error
+//
 // The folder ops of the repository has a Grafana dashboard and alert rules for these metrics.
 //
 // The histogram has classic and native buckets at once; the configuration of Prometheus chooses
@@ -99,6 +103,8 @@ type Collector struct {
 	pools  sources[PoolStats]
 	guards sources[resilient.Stats]
 
+	requests *prometheus.HistogramVec // over HTTP
+
 	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
 	published, trained, synced, restored                               *prometheus.Desc // of dictionaries
 	waits, waited, timeouts, connections                               *prometheus.Desc // of pools
@@ -149,6 +155,7 @@ func NewCollector(o Options) (*Collector, error) {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(cmp.Or(o.Namespace, "bale"), "", name), help, labels, nil)
 	}
+	c.requests = newRequests(cmp.Or(o.Namespace, "bale"))
 	c.operations = desc("operations_total", "Operations by outcome: hit or miss of get, ok of the others, or the class of the error.", "group", "op", "outcome")
 	c.keys = desc("keys_total", "Keys of the operations by result: hit, miss or error of reads, any of the others.", "group", "op", "result")
 	c.plain = desc("plain_bytes_total", "Bytes of the values, serialized.", "group", "op")
@@ -190,6 +197,7 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 		c.published, c.trained, c.synced, c.restored, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
 		to <- d
 	}
+	c.requests.Describe(to)
 }
 
 // Collect implements prometheus.Collector.
@@ -203,6 +211,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		c.dictionaries(to, g)
 	}
 	c.pools.each(func(name string, s PoolStats) { c.poolMetrics(to, name, s) })
+	c.requests.Collect(to)
 	c.guards.each(func(name string, s resilient.Stats) { c.guardMetrics(to, name, s) })
 	if c.ring != nil {
 		dropped, delivered := c.ring.Dropped()

@@ -60,10 +60,11 @@ func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// do makes a call behind the Guard. A missing key is no failure.
+// do makes a call behind the Guard. A missing key is no failure, and neither is a watched key that
+// has changed.
 func (h *hook) do(ctx context.Context, kind resilient.Kind, cmds []redis.Cmder, call func(context.Context) error) error {
 	made := false
-	missing, err := resilient.Do(ctx, h.guard, kind, func(ctx context.Context) (bool, error) {
+	answer, err := resilient.Do(ctx, h.guard, kind, func(ctx context.Context) (error, error) {
 		if made {
 			for _, cmd := range cmds {
 				cmd.SetErr(nil)
@@ -71,14 +72,14 @@ func (h *hook) do(ctx context.Context, kind resilient.Kind, cmds []redis.Cmder, 
 		}
 		made = true
 		err := call(ctx)
-		if err == redis.Nil {
-			return true, nil
+		if err == redis.Nil || err == redis.TxFailedErr {
+			return err, nil
 		}
-		return false, err
+		return nil, err
 	})
 	switch {
-	case missing:
-		return redis.Nil
+	case answer != nil:
+		return answer
 	case !made: // refused, or over before it began
 		for _, cmd := range cmds {
 			cmd.SetErr(err)
@@ -95,7 +96,7 @@ func kindOf(cmd redis.Cmder) (kind resilient.Kind, passes bool) {
 		return resilient.Once, true
 	case repeatable[name], name == "xread":
 		return resilient.Idempotent, false
-	case name == "set" && !has(cmd, "nx", "xx", "get", "ifeq", "ifne", "ifdeq", "ifdne"),
+	case (name == "set" || name == "json.set") && !has(cmd, "nx", "xx", "get", "ifeq", "ifne", "ifdeq", "ifdne"),
 		name == "zadd" && !has(cmd, "nx", "xx", "gt", "lt", "incr", "ch"),
 		strings.HasSuffix(name, "expire") || strings.HasSuffix(name, "expireat"):
 		return resilient.Idempotent, false
@@ -130,7 +131,7 @@ func set(names string) map[string]bool {
 // those by which the client makes its connections: a command in a Guard waits for these.
 var aside = set(`hello auth select client readonly readwrite asking cluster command sentinel
 	blpop brpop blmove blmpop brpoplpush bzpopmin bzpopmax bzmpop wait waitaof subscribe psubscribe ssubscribe
-	unsubscribe punsubscribe sunsubscribe monitor multi exec discard watch unwatch`)
+	unsubscribe punsubscribe sunsubscribe monitor discard watch unwatch`)
 
 // repeatable are the commands that only read, and the writes that may be done twice.
 var repeatable = set(`get mget strlen getrange substr exists ttl pttl expiretime pexpiretime type touch keys scan dbsize ping echo time info
@@ -139,4 +140,4 @@ var repeatable = set(`get mget strlen getrange substr exists ttl pttl expiretime
 	zrange zrevrange zrangebyscore zrevrangebyscore zrangebylex zrevrangebylex zscore zmscore zcard zcount zlexcount zrank zrevrank
 	zrandmember zscan zinter zunion zdiff zintercard xrange xrevrange xlen xinfo xpending bitcount bitpos getbit geodist geohash geopos
 	geosearch pfcount sort_ro object memory eval_ro evalsha_ro fcall_ro
-	setex psetex mset del unlink persist hset hmset hdel lset sadd srem zrem setbit setrange pfadd json.get json.mget json.set`)
+	setex psetex mset del unlink persist hset hmset hdel lset sadd srem zrem setbit setrange pfadd json.get json.mget`)

@@ -31,6 +31,9 @@ func TestKinds(t *testing.T) {
 		{once, []any{"lpush", "k", "v"}},
 		{once, []any{"eval", "return 1", 0}},
 		{once, []any{"getdel", "k"}},
+		{once, []any{"multi"}},
+		{once, []any{"json.set", "k", "$", "1", "NX"}},
+		{twice, []any{"json.set", "k", "$", "1"}},
 		{once, []any{"getex", "k"}},
 		{once, []any{"ltrim", "k", 1, -1}},
 		{twice, []any{"pexpireat", "k", 1}},
@@ -173,6 +176,33 @@ func TestRefused(t *testing.T) {
 	cmds, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error { p.Get(t.Context(), "k"); p.Get(t.Context(), "l"); return nil })
 	if !errors.Is(err, resilient.ErrRejected) || !errors.Is(cmds[1].Err(), resilient.ErrRejected) {
 		t.Error(err, cmds[1].Err())
+	}
+	cmds, err = c.TxPipelined(t.Context(), func(p redis.Pipeliner) error { p.Get(t.Context(), "k"); return nil })
+	if !errors.Is(err, resilient.ErrRejected) || !errors.Is(cmds[0].Err(), resilient.ErrRejected) {
+		t.Error(err, cmds[0].Err())
+	}
+}
+
+// TestConflict: a transaction that finds a watched key changed is no failure of the server.
+func TestConflict(t *testing.T) {
+	server := redisproc.ForTest(t)
+	g, err := resilient.New(resilient.Options{Failed: resilient.StoreFailed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer c.Close()
+	c.AddHook(New(g))
+	ctx := t.Context()
+	err = c.Watch(ctx, func(tx *redis.Tx) error {
+		if err := c.Set(ctx, "k", "v", 0).Err(); err != nil {
+			return err
+		}
+		_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Set(ctx, "k", "w", 0); return nil })
+		return err
+	}, "k")
+	if s := g.Stats(); err != redis.TxFailedErr || s.Tries != 2 || s.Failures != 0 {
+		t.Errorf("%v, %+v", err, s)
 	}
 }
 

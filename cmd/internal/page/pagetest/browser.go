@@ -33,7 +33,7 @@ type View struct {
 var Views = []View{
 	{"light", 1280, 900, false, false},
 	{"dark", 1280, 900, true, false},
-	{"phone", 360, 740, false, false},
+	{"phone", 390, 844, false, false},
 	{"tablet", 768, 1024, false, true},
 }
 
@@ -196,7 +196,7 @@ const Faults = `(() => {
 		const texts = [...svg.querySelectorAll("text")].map((e) => ({ e, box: e.getBoundingClientRect() }));
 		if (texts.length < 3) faults.push(name + " has " + texts.length + " texts");
 		texts.forEach(({ e, box }, i) => {
-			if (parseFloat(getComputedStyle(e).fontSize) * frame.width / svg.viewBox.baseVal.width < 8.5) faults.push(name + ": too small to read: " + short(e));
+			if (parseFloat(getComputedStyle(e).fontSize) * frame.width / svg.viewBox.baseVal.width < (matchMedia("print").matches ? 8.5 : 10.95)) faults.push(name + ": too small to read: " + short(e));
 			if (box.left < frame.left - 0.5 || box.right > frame.right + 0.5 || box.top < frame.top - 0.5 || box.bottom > frame.bottom + 0.5) faults.push(name + ": outside: " + short(e));
 			for (const { e: other, box: b } of texts.slice(i + 1)) {
 				const x = Math.min(box.right, b.right) - Math.max(box.left, b.left);

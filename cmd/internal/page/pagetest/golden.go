@@ -2,7 +2,6 @@ package pagetest
 
 import (
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/balekv/bale/cmd/internal/page"
 )
 
 // Hostile is a name that would run if a page did not escape it.
@@ -60,10 +61,10 @@ func fits(t *testing.T, name string, columns int, text string) {
 }
 
 // Written returns the text of a report, and checks its width.
-func Written(t *testing.T, columns int, write func(io.Writer)) string {
+func Written(t *testing.T, columns int, write func(page.Sheet)) string {
 	t.Helper()
 	var out strings.Builder
-	write(&out)
+	write(page.NewSheet(&out, columns))
 	fits(t, "the report", columns, out.String())
 	t.Log("\n" + out.String())
 	return out.String()

@@ -38,12 +38,12 @@ func (v Value[T, P]) UnmarshalBinary(src []byte) error {
 	c := Coder{Bytes: src, reading: true}
 	v.V.Fields(&c)
 	if c.err == nil && len(c.Bytes) > 0 {
-		c.err = errEnd
+		c.err = errors.New("the value has bytes behind its end")
 	}
 	return c.err
 }
 
-var errEnd = errors.New("the value ends too early or too late")
+var errEnd = errors.New("the value ends too early")
 
 func (c *Coder) fail() {
 	c.err, c.Bytes = errEnd, nil

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/advise"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestAdviceStands asks BALE_ADVICE_RUNS times, half of them beside programs that use all processors, of keys
+// with several settings that save as much, one of which takes nine tenths of the budget. Each time
+// another sample is drawn. The choices are the same, and the intervals hold what migrate then saves.
+func TestAdviceStands(t *testing.T) {
+	runs, _ := strconv.Atoi(os.Getenv("BALE_ADVICE_RUNS"))
+	if runs == 0 {
+		t.Skip("a measurement of many minutes: set BALE_ADVICE_RUNS=20")
+	}
+	binary := clitest.Build(t)
+	s := redisproc.ForTest(t)
+	store(t, s, func(p redis.Pipeliner, i int) bool {
+		nearTies(t, p, i)
+		return i < 6_000
+	})
+	question := []string{"--redis", s.URL(), "--max-rate", "0", "--max-bandwidth", "0", "--sample", "300"}
+	budget := "1s"
+	for _, o := range adviceOf(t, ask(t, append(question, "--cpu-budget", budget)...), "frag:*").Options {
+		if o.Setting == "zstd:9" && o.Dictionary > 0 { // it saves most, and takes nine tenths of the budget
+			budget = fmt.Sprintf("%.2fus", max(o.Pack.Mean, o.Unpack.Mean)/0.9)
+		}
+	}
+	var answers []*advise.Advice
+	for i := range runs {
+		func() {
+			if i%2 == 1 {
+				defer burn(t)()
+			}
+			answers = append(answers, ask(t, append(question, "--cpu-budget", budget, "--seed", fmt.Sprint(i+1))...))
+		}()
+		a := answers[i]
+		line := fmt.Sprintf("| %d | %.1f to %.1f KiB |", i+1, a.Total.Saving.Low/1024, a.Total.Saving.High/1024)
+		for _, g := range answers[0].Groups {
+			now := adviceOf(t, a, g.Name)
+			line += fmt.Sprintf(" %s: %s", g.Name, settingOf(now))
+			if now.Chosen >= 0 {
+				line += fmt.Sprintf(", %.1f us, %.1f to %.1f KiB", now.Options[now.Chosen].Pack.Mean, now.Saving.Low/1024, now.Saving.High/1024)
+			}
+			if got, want := settingOf(now), settingOf(&g); got != want {
+				t.Errorf("run %d: %s with %s, the first time with %s", i+1, g.Name, got, want)
+			}
+			line += " |"
+		}
+		t.Log(line)
+	}
+	truth, total, dictionaries := map[string]float64{}, 0.0, 0.0
+	for _, g := range answers[0].Groups {
+		if g.Chosen < 0 {
+			continue
+		}
+		o := g.Options[g.Chosen]
+		args := []string{"migrate", "--redis", s.URL(), "--match", g.Match, "--compress", o.Setting}
+		if o.Dictionary > 0 {
+			args = append(args, "--dict", "auto", "--group", strings.Trim(g.Name, ":*"), "--force")
+		}
+		before := usageOf(t, s, g.Match)
+		out, err := exec.Command(binary, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		truth[g.Name] = before - usageOf(t, s, g.Match)
+		if o.Dictionary > 0 {
+			truth[g.Name] -= usageOf(t, s, "bale:dict:data:*") - dictionaries
+			dictionaries = usageOf(t, s, "bale:dict:data:*")
+		}
+		total += truth[g.Name]
+		t.Logf("%s saved %.1f KiB\n%s", g.Name, truth[g.Name]/1024, out)
+	}
+	held := map[string]int{}
+	for _, a := range answers {
+		for _, g := range a.Groups {
+			if saved, ok := truth[g.Name]; ok && g.Saving.Low <= saved && saved <= g.Saving.High {
+				held[g.Name]++
+			}
+		}
+		if a.Total.Saving.Low <= total && total <= a.Total.Saving.High {
+			held["all"]++
+		}
+	}
+	t.Logf("in all %.1f KiB saved; of %d intervals hold what was saved: %v", total/1024, runs, held)
+	if held["all"] < runs-1 {
+		t.Errorf("%d of %d intervals hold what was saved", held["all"], runs)
+	}
+}
+
+// nearTies stores the keys with number i.
+func nearTies(t *testing.T, p redis.Pipeliner, i int) {
+	ctx, rng := t.Context(), rand.New(rand.NewPCG(7, uint64(i)))
+	p.Set(ctx, fmt.Sprint("order:", i), order(rng, i), 0)
+	if i%2 == 0 {
+		token := make([]byte, 400+rng.IntN(200)) // only its alphabet can be compressed: with all settings alike
+		for j := range token {
+			token[j] = byte(rng.Uint32())
+		}
+		p.Set(ctx, fmt.Sprint("token:", i), base64.StdEncoding.EncodeToString(token), 0)
+		p.HSet(ctx, fmt.Sprint("cart:", i), "first", order(rng, i), "second", order(rng, i))
+	}
+	if i%6 == 0 {
+		p.Set(ctx, fmt.Sprint("frag:", i), fragment(rng, i), 0)
+	}
+}
+
+// fragment is a piece of a page, of some 9 KB.
+func fragment(rng *rand.Rand, i int) string {
+	words := strings.Fields("sturdy light water proof coat shoes cotton wool with for the and of winter summer hiking city bag pocket zip colour black blue size fits well small large long short new old price return ship day week order stock made in by hand care wash cold dry line iron")
+	text := func(n int) string {
+		var b strings.Builder
+		for range n {
+			b.WriteString(words[int(float64(len(words))*rng.Float64()*rng.Float64())] + " ")
+		}
+		return b.String()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<article class="product" data-id="%d"><h2>%s</h2><p class="price">%d.%02d EUR</p><div class="text">%s</div><ul class="reviews">`, i, text(4), rng.IntN(500), rng.IntN(100), text(100+rng.IntN(200)))
+	for range 8 + rng.IntN(8) {
+		fmt.Fprintf(&b, `<li class="review"><span class="by">user %06x</span><span class="stars" data-n="%d"></span><time>2026-%02d-%02d</time><p>%s</p></li>`, rng.IntN(1<<24), 1+rng.IntN(5), 1+rng.IntN(12), 1+rng.IntN(28), text(20+rng.IntN(40)))
+	}
+	b.WriteString("</ul></article>")
+	return b.String()
+}
+
+// burn keeps all processors busy until its result is called.
+func burn(t *testing.T) (stop func()) {
+	var all []*exec.Cmd
+	for range runtime.NumCPU() {
+		c := exec.Command("sh", "-c", "ulimit -t 600; exec gzip -9 < /dev/urandom > /dev/null")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	return func() {
+		for _, c := range all {
+			c.Process.Kill()
+			c.Wait()
+		}
+	}
+}
+
+func adviceOf(t *testing.T, a *advise.Advice, name string) *advise.Group {
+	t.Helper()
+	for i := range a.Groups {
+		if a.Groups[i].Name == name {
+			return &a.Groups[i]
+		}
+	}
+	t.Fatalf("no group %s", name)
+	return nil
+}
+
+func settingOf(g *advise.Group) string {
+	if g.Chosen < 0 {
+		return "none"
+	}
+	s := g.Options[g.Chosen].Setting
+	if g.Options[g.Chosen].Dictionary > 0 {
+		s += "+dict"
+	}
+	return s
+}
+
+// usageOf is the memory of some keys, as the server says it.
+func usageOf(t *testing.T, s *redisproc.Server, match string) (sum float64) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer client.Close()
+	keys := client.Scan(t.Context(), 0, match, 1000).Iterator()
+	for keys.Next(t.Context()) {
+		n, err := client.MemoryUsage(t.Context(), keys.Val(), 0).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += float64(n)
+	}
+	if err := keys.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestReportsFitTerminals: the report of each command fits terminals of 60 columns and more, with
+// names and numbers as long as those of real servers.
+func TestReportsFitTerminals(t *testing.T) {
+	s := redisproc.ForTest(t)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer c.Close()
+	r := rand.New(rand.NewPCG(1, 2))
+	pipe := c.Pipeline()
+	var lines strings.Builder
+	for i := range 400 {
+		value := fmt.Sprintf(`{"id":%d,"name":"customer %d","email":"customer%d@example.com","plan":"business","country":"DE","token":"%x"}`, i, r.IntN(1e6), r.IntN(1e6), r.Uint64())
+		fmt.Fprintln(&lines, value)
+		pipe.Set(t.Context(), fmt.Sprintf("application:frontend:customer-profile:%d:en", i), value, 0)
+		pipe.HSet(t.Context(), fmt.Sprintf("cart:%d", i%50), fmt.Sprintf("item:%d", i), value)
+		pipe.Set(t.Context(), fmt.Sprintf("counter:page-impressions:%d", i), r.IntN(1e6), 0)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file("values.ndjson"), []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeEvents(file("app.events"), "2"); err != nil {
+		t.Fatal(err)
+	}
+	const group, match = "application:frontend:customer-profile", "application:*"
+	run := func(t *testing.T, stdout io.Writer, args ...string) {
+		t.Helper()
+		var errs bytes.Buffer
+		if code := app.Run(t.Context(), args, strings.NewReader(""), stdout, &errs); code != cli.ExitDone {
+			t.Errorf("%q: exit %d: %s", args, code, &errs)
+		}
+	}
+	run(t, io.Discard, "train", "--data", file("values.ndjson"), "--max-size", "2KiB", "--out", file("a.dict"), "--json", file("a.json"))
+	run(t, io.Discard, "dict", "publish", file("a.dict"), "--redis", s.URL(), "--group", group, "--training", file("a.json"))
+	run(t, io.Discard, "dict", "activate", file("a.dict"), "--redis", s.URL(), "--group", group, "--force")
+	for _, args := range [][]string{
+		{"advise", "--redis", s.URL(), "--price", "12.5", "--sample", "200"},
+		{"advise", "--redis", s.URL(), "--all", "--sample", "200"},
+		{"train", "--redis", s.URL(), "--match", match, "--max-size", "2KiB", "--out", file("b.dict")},
+		{"migrate", "--redis", s.URL(), "--match", match, "--dict", "current", "--group", group, "--dry-run"},
+		{"migrate", "--redis", s.URL(), "--match", match, "--dict", "current", "--group", group},
+		{"advise", "--redis", s.URL(), "--sample", "200"},
+		{"verify", "--redis", s.URL()},
+		{"dict", "list", "--redis", s.URL()},
+		{"dict", "list", "--scan", "--redis", s.URL()},
+		{"dict", "show", file("a.dict"), "--redis", s.URL()},
+		{"dict", "servers", "--redis", s.URL()},
+		{"dict", "gc", "--redis", s.URL()},
+		{"inspect", "--redis", s.URL(), "--key", "application:frontend:customer-profile:7:en"},
+		{"stats", "--every", "1m", file("app.events")},
+		{"migrate", "--revert", "--redis", s.URL(), "--match", match},
+	} {
+		t.Run(strings.Join(args[:2], " "), func(t *testing.T) {
+			clitest.FitsTerminals(t, func(stdout *os.File) { run(t, stdout, args...) })
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package advise
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/page"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestPackedAlready: what bale saves is the difference of MEMORY USAGE with plain values and with
+// packed ones.
+func TestPackedAlready(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const n = 600
+	rng := rand.New(rand.NewPCG(1, 2))
+	value := func(int) string { return strings.Repeat(profile(rng, rng.IntN(1e6)), 4) }
+	write := func(pack func(string) string) {
+		rng = rand.New(rand.NewPCG(1, 2))
+		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range n {
+				p.Set(ctx, fmt.Sprint("user:", i), pack(value(i)), 0)
+				p.Set(ctx, fmt.Sprint("half:", i), value(i), 0)
+				if i%2 == 0 {
+					p.Set(ctx, fmt.Sprint("half:", i), pack(value(i)), 0)
+				}
+				p.Del(ctx, fmt.Sprint("cart:", i))
+				p.HSet(ctx, fmt.Sprint("cart:", i), "a", pack(value(i)), "b", pack(value(i)), "n", 7)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	usage := func(prefix string) (all int64) {
+		for i := range n {
+			used, err := client.MemoryUsage(ctx, fmt.Sprint(prefix, i), 0).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += used
+		}
+		return all
+	}
+	for _, algorithm := range []frame.Algorithm{frame.Zstd, frame.S2} {
+		c, err := compress.Setting{Algorithm: algorithm}.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, packed := map[string]int64{}, map[string]int64{}
+		prefixes := []string{"user:", "half:", "cart:"}
+		write(func(v string) string { return v })
+		for _, p := range prefixes {
+			plain[p] = usage(p)
+		}
+		write(func(v string) string {
+			b, err := packer.Pack(nil, []byte(v))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		})
+		for _, p := range prefixes {
+			packed[p] = usage(p)
+		}
+		if err := client.Set(ctx, "user:forged", frame.Header{Algorithm: frame.Zstd, Length: math.MaxInt64}.Append(nil), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		a, err := Redis(ctx, client, options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p, kind := range map[string]string{"user:": String, "half:": String, "cart:": Hash} {
+			g := groupOf(t, a, p+"*", kind)
+			keys := int64(n)
+			if p == "half:" {
+				keys = n / 2
+			}
+			want := float64(plain[p] - packed[p])
+			if g.Packed == nil || math.Abs(float64(g.Packed.Keys-keys)) > 0.15*float64(keys) || math.Abs(float64(g.Packed.Saved)-want) > 0.15*want {
+				t.Errorf("%v: %s: %+v; %d keys save %.0f bytes", algorithm, p, g.Packed, keys, want)
+			}
+		}
+		var text bytes.Buffer
+		a.WriteText(page.NewSheet(&text, 0), false)
+		for _, want := range []string{"what bale saves already", "What is packed already saves "} {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("the text lacks %q:\n%s", want, &text)
+			}
+		}
+	}
+}
+
+// TestForgedSizes: forged frames that claim large values take no memory, in however many groups, of
+// a server of whatever version.
+func TestForgedSizes(t *testing.T) {
+	m := &memory{unmeasured: true}
+	forged := frame.Header{Algorithm: frame.Zstd, Length: packedMax}.Append(nil)
+	var samples []*groupSample
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 20 {
+		e := &entry{name: "key", kind: Hash, size: 1, now: 100, modelled: 100, usage: 110, items: []item{{name: []byte("field"), head: forged, size: int64(len(forged))}}}
+		samples = append(samples, newGroupSample(m, []*entry{e}, 1))
+	}
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > packedMax {
+		t.Errorf("%d MiB for %d groups", (after.TotalAlloc-before.TotalAlloc)>>20, len(samples))
+	}
+	if p := samples[0].packed; p.pieces != 1 || p.plain < packedMax {
+		t.Errorf("what is packed is not seen: %+v", p)
+	}
+}
+
+// TestCalibratedOnce: keys that are in a group, and then in one that it is joined to, take what
+// MEMORY USAGE says, and no more.
+func TestCalibratedOnce(t *testing.T) {
+	m := &memory{unmeasured: true}
+	e := &entry{name: "key", kind: String, size: 80, now: 100, modelled: 100, usage: 120}
+	for range 2 {
+		if m.calibrated([]*entry{e}); e.now != 120 {
+			t.Errorf("%d bytes where the server says 120", e.now)
+		}
+	}
+}

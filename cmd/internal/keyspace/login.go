@@ -1,0 +1,124 @@
+package keyspace
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrLogin: the files of a [Login] are no certificates, or the URL takes none.
+var ErrLogin = errors.New("no TLS to log in with")
+
+// Login is how a command reaches a Redis, beside its URL. A URL's own user and password come first.
+type Login struct {
+	User, Password string
+
+	// PEM files for rediss://: the CA that signed the server's certificate, default those of the
+	// system, and the client's own certificate and key.
+	CA, Certificate, Key string
+}
+
+// Server reads a URL, and asks the Sentinels for the master where it names one. Seeds are the
+// addresses of a URL of several nodes of a cluster. Errors never show a password.
+func (l Login) Server(ctx context.Context, at string) (o *redis.Options, seeds []string, err error) {
+	u, err := url.Parse(at)
+	if err != nil || !u.Query().Has("master_name") && !u.Query().Has("addr") {
+		if o, err = ParseURL(at); err != nil {
+			return nil, nil, err
+		}
+		o.TLSConfig, err = l.tls(o.TLSConfig)
+		l.fill(o)
+		return o, nil, err
+	}
+	if !u.Query().Has("master_name") {
+		c, err := redis.ParseClusterURL(at)
+		if err != nil {
+			return nil, nil, unreadable(at, err)
+		}
+		o = &redis.Options{Addr: c.Addrs[0], Username: c.Username, Password: c.Password}
+		o.TLSConfig, err = l.tls(c.TLSConfig)
+		l.fill(o)
+		return o, c.Addrs, err
+	}
+	f, err := redis.ParseFailoverURL(at)
+	if err != nil {
+		return nil, nil, unreadable(at, err)
+	}
+	if f.TLSConfig, err = l.tls(f.TLSConfig); err != nil {
+		return nil, nil, err
+	}
+	o = &redis.Options{Username: f.Username, Password: f.Password, DB: f.DB, TLSConfig: f.TLSConfig}
+	l.fill(o)
+	if o.Addr, err = master(ctx, f); err == nil && o.TLSConfig != nil {
+		o.TLSConfig = o.TLSConfig.Clone()
+		o.TLSConfig.ServerName, _, _ = net.SplitHostPort(o.Addr)
+	}
+	return o, nil, err
+}
+
+// fill sets what the URL leaves open.
+func (l Login) fill(o *redis.Options) {
+	o.Username, o.Password = cmp.Or(o.Username, l.User), cmp.Or(o.Password, l.Password)
+}
+
+// master asks the Sentinels one after another.
+func master(ctx context.Context, f *redis.FailoverOptions) (addr string, err error) {
+	for _, sentinel := range f.SentinelAddrs {
+		o := &redis.Options{Addr: sentinel, Username: f.SentinelUsername, Password: f.SentinelPassword, TLSConfig: f.TLSConfig, MaxRetries: -1}
+		prepare(o)
+		c := redis.NewSentinelClient(o)
+		asking, cancel := context.WithTimeout(ctx, replyWithin)
+		found, failed := c.GetMasterAddrByName(asking, f.MasterName).Result()
+		cancel()
+		c.Close()
+		if failed == nil && len(found) == 2 {
+			return net.JoinHostPort(found[0], found[1]), nil
+		}
+		if errors.Is(failed, redis.Nil) {
+			failed = fmt.Errorf("it knows no master %q", f.MasterName)
+		}
+		err = errors.Join(err, fmt.Errorf("Sentinel %s: %w", sentinel, failed))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return "", err
+}
+
+// tls adds the CA and the client's certificate to the configuration of a URL, which is nil for one
+// without TLS.
+func (l Login) tls(c *tls.Config) (*tls.Config, error) {
+	switch {
+	case l.CA == "" && l.Certificate == "" && l.Key == "":
+		return c, nil
+	case c == nil:
+		return nil, fmt.Errorf("%w: --tls-ca, --tls-cert and --tls-key are for URLs of rediss://", ErrLogin)
+	case (l.Certificate == "") != (l.Key == ""):
+		return nil, fmt.Errorf("%w: --tls-cert and --tls-key go together", ErrLogin)
+	}
+	if l.CA != "" {
+		pem, err := os.ReadFile(l.CA)
+		if err != nil {
+			return nil, fmt.Errorf("%w: --tls-ca: %w", ErrLogin, err)
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%w: --tls-ca %s has no certificate in PEM", ErrLogin, l.CA)
+		}
+	}
+	if l.Certificate != "" {
+		own, err := tls.LoadX509KeyPair(l.Certificate, l.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: --tls-cert and --tls-key: %w", ErrLogin, err)
+		}
+		c.Certificates = []tls.Certificate{own}
+	}
+	return c, nil
+}

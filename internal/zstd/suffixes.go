@@ -1,0 +1,174 @@
+package zstd
+
+import (
+	"bytes"
+	"cmp"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+)
+
+// suffixes finds the longest match in a dictionary's content, and for each length the nearest one.
+type suffixes struct {
+	content []byte
+	sorted  []uint32 // positions by the string there
+
+	// nearer has for each position the last one that the longest common strings lead to, and their
+	// length. The next step from there is shorter.
+	nearer []common
+
+	// ranges has the part of sorted with the same first bytes, by their hash. A range with another
+	// prefix takes the next free place.
+	ranges []prefixRange
+	shift  uint8
+	by     uint64 // times a prefix is its hash: random, for forged content would have one place for all
+}
+
+type common struct {
+	position uint32
+	length   uint16
+}
+
+type prefixRange struct {
+	prefix   uint32 // the first minMatch bytes
+	from, to uint32 // empty if they are equal
+}
+
+// depth is how far strings are compared.
+const depth = 512
+
+func newSuffixes(content []byte) *suffixes {
+	s := &suffixes{content: content}
+	n := max(len(content)-7, 0)
+	s.sorted, s.nearer = make([]uint32, n), make([]common, len(content))
+	keys := make([]struct {
+		start    uint64
+		position uint32
+	}, n)
+	for i := range keys {
+		keys[i].start, keys[i].position = bits.ReverseBytes64(load64(content, i)), uint32(i)
+	}
+	rest := func(i uint32) []byte { return content[i+8 : min(int(i)+depth, len(content))] }
+	slices.SortFunc(keys, func(a, b struct {
+		start    uint64
+		position uint32
+	}) int {
+		if a.start != b.start {
+			return cmp.Compare(a.start, b.start)
+		}
+		return bytes.Compare(rest(a.position), rest(b.position))
+	})
+	for i, key := range keys {
+		s.sorted[i] = key.position
+	}
+	s.link()
+	prefixAt := func(i int) uint32 { return load32(content, int(s.sorted[i])) << 8 }
+	prefixes := 0
+	for i := range n {
+		if i == 0 || prefixAt(i) != prefixAt(i-1) {
+			prefixes++
+		}
+	}
+	log := max(bits.Len(uint(prefixes))+1, 4) // half of the places stay free: a search ends at one
+	s.ranges = make([]prefixRange, 1<<log)
+	s.shift, s.by = uint8(64-log), rand.Uint64()|1
+	for from := 0; from < n; {
+		prefix := prefixAt(from)
+		to := from + 1
+		for to < n && prefixAt(to) == prefix {
+			to++
+		}
+		*s.find(prefix) = prefixRange{prefix, uint32(from), uint32(to)}
+		from = to
+	}
+	return s
+}
+
+// find returns the place of a prefix.
+func (s *suffixes) find(prefix uint32) *prefixRange {
+	for h := uint64(prefix) * s.by >> (s.shift & 63); ; h++ {
+		r := &s.ranges[h&uint64(len(s.ranges)-1)]
+		if r.from == r.to || r.prefix == prefix {
+			return r
+		}
+	}
+}
+
+// link fills nearer. It takes positions out of the sorted list, the first one first: what then
+// stands beside a position is later, and has the longest common strings with it.
+func (s *suffixes) link() {
+	n := len(s.sorted)
+	rank := make([]int32, n+1)
+	before, after, length := make([]int32, n+1), make([]int32, n+1), make([]uint16, n+1) // length with the one before
+	for i, position := range s.sorted {
+		rank[position] = int32(i)
+		before[i], after[i] = int32(i-1), int32(i+1)
+		if i > 0 {
+			p := int(s.sorted[i-1])
+			length[i] = uint16(ahead(s.content, p, s.content, int(position), min(len(s.content)-max(p, int(position)), depth)))
+		}
+	}
+	for position := range n {
+		i := rank[position]
+		b, a := before[i], after[i]
+		best := common{}
+		if b >= 0 {
+			best = common{s.sorted[b], length[i]}
+			after[b] = a
+		}
+		if a < int32(n) {
+			if l := length[a]; l > best.length || l == best.length && s.sorted[a] > best.position {
+				best = common{s.sorted[a], l}
+			}
+			before[a] = b
+			length[a] = min(length[a], length[i])
+		}
+		s.nearer[position] = best
+	}
+	// Many positions have one string in common where content is forged. Nobody walks along them all.
+	for position := n - 1; position >= 0; position-- {
+		at := &s.nearer[position]
+		for next := s.nearer[at.position]; at.length > 0 && next.length >= at.length; next = s.nearer[at.position] {
+			at.position = next.position
+		}
+	}
+}
+
+// longest returns the longest match of src[ip:to] and its length, 0 for none.
+func (s *suffixes) longest(src []byte, ip, to int) (match, length int) {
+	r := s.find(load32(src, ip) << 8)
+	from, end := int(r.from), int(r.to)
+	if from == end {
+		return 0, 0
+	}
+	// The neighbours of src in the sorted order have the longest common strings with it.
+	start := bits.ReverseBytes64(load64(src, ip))
+	low, high := from, end
+	for low < high {
+		mid := int(uint(low+high) / 2)
+		p := int(s.sorted[mid])
+		key := bits.ReverseBytes64(load64(s.content, p))
+		less := key < start
+		if key == start {
+			n := min(len(s.content)-p, to-ip, depth)
+			k := ahead(s.content, p, src, ip, n)
+			less = k == n || s.content[p+k] < src[ip+k]
+		}
+		if less {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	for i := max(low-1, from); i < min(low+1, end); i++ {
+		p := int(s.sorted[i])
+		n := ahead(s.content, p, src, ip, min(len(s.content)-p, to-ip))
+		if p+n == len(s.content) {
+			n += ahead(src, 0, src, ip+n, to-ip-n)
+		}
+		if n > length {
+			match, length = p, n
+		}
+	}
+	return match, length
+}

@@ -1,0 +1,2 @@
+export * from './errors.js';
+export { Dictionary, Reader } from './reader.js';

@@ -1,0 +1,171 @@
+// What a Go program writes through a roll-out of dictionaries, read through the real clients.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Cluster, Redis } from 'ioredis';
+import { createClient, createCluster } from 'redis';
+import { UnreadableError } from '../lib/index.js';
+import { Registry, plainIORedis, plainNodeRedis } from '../lib/redis.js';
+import { run, skip } from './writer.js';
+
+const unreadable = Symbol('unreadable');
+
+function content(entry) {
+  if (entry.error === 'not found') return null;
+  return entry.error ? unreadable : Buffer.from(entry.content, 'hex');
+}
+
+/** The strings, and the hashes by field. */
+function split(phase) {
+  const strings = new Map();
+  const hashes = {};
+  for (const e of phase.values) {
+    if (e.field) (hashes[e.key] ??= {})[e.field] = content(e);
+    else strings.set(e.key, content(e));
+  }
+  return [strings, hashes];
+}
+
+const outcome = (e, key) => {
+  assert.ok(e instanceof UnreadableError, e);
+  assert.match(e.message, new RegExp(key));
+  return unreadable;
+};
+
+const text = (value) => (Buffer.isBuffer(value) ? value.toString() : value);
+
+async function checkIORedis(r, phase, transactions) {
+  const [strings, hashes] = split(phase);
+  const keys = [...strings.keys()];
+  for (const [key, want] of strings) {
+    assert.deepEqual(await r.getBuffer(key).catch((e) => outcome(e, key)), want, key);
+    assert.deepEqual(await r.get(key).catch((e) => outcome(e, key)), text(want), key);
+  }
+  const good = keys.filter((key) => strings.get(key) !== unreadable);
+  if (transactions) { // on a cluster the keys are in many slots
+    assert.deepEqual(await r.mgetBuffer(...good), good.map((key) => strings.get(key)));
+    if (good.length < keys.length) {
+      const first = keys.find((key) => !good.includes(key));
+      await assert.rejects(r.mget(keys), { name: 'UnreadableError', message: new RegExp(`^mget "${first}": `) });
+    }
+  }
+  for (const [key, fields] of Object.entries(hashes)) {
+    const names = Object.keys(fields);
+    if (Object.values(fields).includes(unreadable)) {
+      await assert.rejects(r.hgetall(key), UnreadableError);
+      continue;
+    }
+    assert.deepEqual({ ...(await r.hgetallBuffer(key)) }, fields);
+    assert.deepEqual(await r.hmget(key, ...names), names.map((name) => text(fields[name])));
+    assert.deepEqual(await r.hget(key, names[0]), text(fields[names[0]]));
+  }
+  for (const kind of transactions ? ['pipeline', 'multi'] : []) {
+    const queue = r[kind]();
+    for (const key of keys) queue.getBuffer(key);
+    const replies = await queue.exists(keys[0]).exec();
+    assert.deepEqual(replies.map(([e, reply]) => (e ? outcome(e, '') : reply)), [...strings.values(), 1], kind);
+  }
+}
+
+async function checkNodeRedis(r, phase, transactions) {
+  const [strings, hashes] = split(phase);
+  const keys = [...strings.keys()];
+  for (const [key, want] of strings) assert.deepEqual(await r.get(key).catch((e) => outcome(e, key)), text(want), key);
+  const good = keys.filter((key) => strings.get(key) !== unreadable);
+  if (transactions) {
+    assert.deepEqual(await r.mGet(good), good.map((key) => text(strings.get(key))));
+    const multi = r.multi();
+    for (const key of good) multi.get(key);
+    const replies = await multi.exists(keys[0]).type(keys[0]).execAsPipeline();
+    assert.deepEqual(replies, [...good.map((key) => text(strings.get(key))), 1, 'string']);
+    assert.deepEqual(await r.multi().exists(keys[0]).exec(), [1]);
+    await assert.rejects(r.multi().get(keys[0]).exec(), UnreadableError);
+  }
+  for (const [key, fields] of Object.entries(hashes)) {
+    const names = Object.keys(fields);
+    if (Object.values(fields).includes(unreadable)) {
+      await assert.rejects(r.hGetAll(key), UnreadableError);
+      continue;
+    }
+    const plain = Object.fromEntries(names.map((name) => [name, text(fields[name])]));
+    assert.deepEqual({ ...(await r.hGetAll(key)) }, plain);
+    assert.deepEqual(await r.hmGet(key, names), Object.values(plain));
+    assert.deepEqual((await r.hVals(key)).sort(), Object.values(plain).sort());
+  }
+}
+
+const startNode = (url) => [{ host: new URL(url).hostname, port: Number(new URL(url).port) }];
+
+test('ioredis', { skip }, async () => {
+  let phases = 0;
+  let old;
+  for await (const phase of run('fleet')) {
+    phases++;
+    old ??= new Redis(phase.url); // meets dictionaries as they come
+    const client = new Redis(phase.url);
+    try {
+      await checkIORedis(plainIORedis(client), phase, true);
+      await checkIORedis(plainIORedis(old), phase, true);
+      if (phases > 1) assert.notDeepEqual(await client.getBuffer('first:5'), await plainIORedis(client).getBuffer('first:5'), 'it was packed');
+    } finally {
+      client.disconnect();
+    }
+  }
+  old.disconnect();
+  assert.equal(phases, 7);
+});
+
+test('ioredis, cluster', { skip }, async () => {
+  for await (const phase of run('fleet', 'cluster')) {
+    const client = new Cluster(startNode(phase.url));
+    try {
+      await checkIORedis(plainIORedis(client), phase, false);
+    } finally {
+      client.disconnect();
+    }
+  }
+});
+
+for (const RESP of [2, 3]) {
+  test(`node-redis, RESP${RESP}`, { skip }, async () => {
+    for await (const phase of run('fleet')) {
+      const client = await createClient({ url: phase.url, RESP }).connect();
+      try {
+        await checkNodeRedis(plainNodeRedis(client), phase, true);
+        const binary = plainNodeRedis(client, { returnBuffers: true });
+        assert.deepEqual(await binary.get('none:1'), split(phase)[0].get('none:1'));
+      } finally {
+        client.destroy();
+      }
+    }
+  });
+}
+
+test('node-redis, cluster', { skip }, async () => {
+  for await (const phase of run('fleet', 'cluster')) {
+    const client = createCluster({ rootNodes: [{ url: phase.url }] });
+    await client.connect();
+    try {
+      await checkNodeRedis(plainNodeRedis(client), phase, false);
+    } finally {
+      client.destroy();
+    }
+  }
+});
+
+test('mirrors', { skip }, async () => {
+  for await (const phase of run('fleet')) {
+    if (phase.phase !== 'the first dictionary') continue;
+    const client = new Redis(phase.url);
+    const nowhere = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
+    nowhere.on('error', () => {});
+    try {
+      await assert.rejects(plainIORedis(client, { registry: new Registry(client, { prefix: 'another:' }) }).get('first:5'), /dictionary/);
+      const registry = new Registry(nowhere, { mirrors: [client] });
+      assert.deepEqual(await plainIORedis(client, { registry }).getBuffer('first:5'), split(phase)[0].get('first:5'));
+    } finally {
+      client.disconnect();
+    }
+    break;
+  }
+});
