@@ -510,7 +510,7 @@ func TestInstallOldNodes(t *testing.T) {
 		up, down := redisproc.ForTest(t), redisproc.ForTest(t)
 		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"up": up.Addr(), "down": down.Addr()}, HeartbeatFrequency: 10 * time.Millisecond})
 		defer ring.Close()
-		down.Close()
+		down.Kill()
 		eventually(t, "the ring does not see that a shard is down", func() bool { return ring.Len() == 1 })
 		h := newHook(t, HookOptions{})
 		install(t, h, ring)

@@ -13,10 +13,10 @@
 package redisproc
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -70,6 +70,7 @@ const loopback = "127.0.0.1"
 type Server struct {
 	host     string
 	port     int
+	hold     io.Closer // of the port, see reserve
 	dir      string
 	path     string
 	prefix   []string // the command that runs the program; empty for none
@@ -196,22 +197,21 @@ func lookPath(programs []string) (string, error) {
 }
 
 func start(ctx context.Context, path string, prepare func(*Server) error) (*Server, error) {
-	port, err := FreePort()
+	port, hold, err := reserve()
 	if err != nil {
 		return nil, fmt.Errorf("redisproc: no free port: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "bale-redis-")
 	if err != nil {
-		return nil, fmt.Errorf("redisproc: %w", err)
+		return nil, errors.Join(fmt.Errorf("redisproc: %w", err), hold.Close())
 	}
 	socket := filepath.Join(dir, socketFile)
 	if len(socket) > maxSocketPath {
 		socket = socketFile // which must not be moved by "--dir"
 	}
-	s := &Server{host: loopback, port: port, dir: dir, path: path, settings: fmt.Sprintf("port %d\nunixsocket %q\nunixsocketperm 700\n", port, socket)}
+	s := &Server{host: loopback, port: port, hold: hold, dir: dir, path: path, settings: fmt.Sprintf("port %d\nunixsocket %q\nunixsocketperm 700\n", port, socket)}
 	if err := prepare(s); err != nil {
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("redisproc: %w", err)
+		return nil, errors.Join(fmt.Errorf("redisproc: %w", err), s.Close())
 	}
 	if err := s.launch(ctx); err != nil {
 		s.Close()
@@ -289,7 +289,8 @@ func Spawn(cmd *exec.Cmd) (done chan struct{}, err error) {
 	return done, <-started
 }
 
-// Kill ends the server with SIGKILL, and returns when it is gone.
+// Kill ends the server with SIGKILL, and returns when it is gone. Until [Server.Close] no other
+// server of this package has its port.
 func (s *Server) Kill() {
 	if s.cmd.Process != nil {
 		s.cmd.Process.Kill()
@@ -350,8 +351,10 @@ func (s *Server) URL() string {
 // PID is the id of the server's process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Close ends the server and removes its directory.
+// Close ends the server, removes its directory and gives its port back. After the first time it does
+// nothing.
 func (s *Server) Close() error {
+	defer s.hold.Close()
 	defer s.log.Close()
 	if s.cmd == nil || s.cmd.Process == nil { // it never ran
 		return os.RemoveAll(s.dir)
@@ -369,22 +372,40 @@ func (s *Server) Close() error {
 	return os.RemoveAll(s.dir)
 }
 
-// FreePort finds a port of loopback that is free now, and whose cluster bus port is.
-func FreePort() (port int, err error) {
-	free := func(port int) error {
-		l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
-		if err != nil {
-			return err
-		}
-		return l.Close()
+// FreePort finds a port of loopback that is free now.
+func FreePort() (int, error) {
+	port, hold, err := reserve()
+	if err != nil {
+		return 0, err
 	}
+	return port, hold.Close()
+}
+
+// reserve finds a port of loopback that is free, as is its cluster bus port, and that nobody else
+// reserves: not even while no server listens there. What holds it is a UDP socket of that number.
+func reserve() (port int, hold io.Closer, err error) {
 	for range portTries {
 		port = firstPort + rand.IntN(lastPort-firstPort)
-		if err = cmp.Or(free(port), free(port+busOffset)); err == nil {
-			return port, nil
+		if hold, err = reservePort(port); err == nil {
+			return port, hold, nil
 		}
 	}
-	return 0, err
+	return 0, nil, err
+}
+
+func reservePort(port int) (io.Closer, error) {
+	hold, err := net.ListenPacket("udp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range []int{port, port + busOffset} {
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(p)))
+		if err != nil {
+			return nil, errors.Join(err, hold.Close())
+		}
+		l.Close()
+	}
+	return hold, nil
 }
 
 // Environment is what servers and proxies get of this process' environment, which may hold

@@ -171,3 +171,25 @@ func TestStartWithPassword(t *testing.T) {
 		t.Error("it asks nobody")
 	}
 }
+
+// TestPortIsHeld: a server that was killed is one that does not answer, not another server.
+func TestPortIsHeld(t *testing.T) {
+	s := ForTest(t)
+	s.Kill()
+	if hold, err := reservePort(s.port); err == nil {
+		t.Error("another server may have its port", hold.Close())
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	hold, err := reservePort(s.port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hold.Close(); err != nil {
+		t.Error(err)
+	}
+}
