@@ -19,7 +19,7 @@ LONG := ^Test(DocumentedCommands|AdviceIsFollowed|StudiesAreKnown|NextLinesCompi
 LONG_PACKAGES := ./cmd/bale ./cmd/balebench ./cmd/internal/advise ./cmd/internal/content ./cmd/internal/keygroup ./cmd/internal/lab ./cmd/internal/outcome ./compress ./dict ./extra/czstd ./extra/resilient ./testkit/campaign ./testkit/rivals
 
 # What computes: with the race detector it takes ten times as long, and its packages have other tests for what they do at once.
-COMPUTING := ^Test(Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|LimitFindsTheCapacity|LimitAtRandom|LimitOfOddEndpoints|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
+COMPUTING := ^Test(Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|LimitFindsTheCapacity|LimitAtRandom|LimitOfOddEndpoints|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther|TrainersInGo|TrainerIsDeterministic|Encoder|ManyValues|DecoderReadsLibrary)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
 
 .PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 
@@ -49,9 +49,8 @@ servers: $(if $(filter-out path,$(SERVERS)),servers-fetch)
 		PATH="$$path" BALE_REQUIRE_REDIS=1 go test -count=1 $(GOTESTFLAGS) $(SERVER_PACKAGES); \
 	done
 
-# The packages where something runs beside something else, in what they do or in their tests. Not those of package
-# main, which know flags alone, nor advise, which computes: their tests are long sessions.
-RACE_PACKAGES = $(filter-out ./cmd/bale ./cmd/balebench ./cmd/internal/advise,$(shell grep -rlE --include='*.go' --exclude-dir='.?*' '^[[:space:]]+go [a-zA-Z]|[.]Go.func|"sync(/atomic)?"|[.]Parallel\b|RunParallel' . | xargs -n 1 dirname | sort -u))
+# The packages whose code does things at once, but for advise, which computes.
+RACE_PACKAGES = $(filter-out ./cmd/internal/advise,$(shell grep -rlE --include='*.go' --exclude='*_test.go' --exclude-dir='.?*' '^[[:space:]]+go [a-zA-Z]|[.]Go.func|"sync(/atomic)?"' . | xargs -n 1 dirname | sort -u))
 
 # The race detector lets a program wait at its end for what may yet come, a second by default; the tests run hundreds of programs.
 race: export GORACE ?= atexit_sleep_ms=50
