@@ -94,6 +94,10 @@ const tableRoom = 256
 // tables of the first; a third time changes nothing.
 const tableRounds = 2
 
+// minContent is the least that entropy tables are put before, in bytes: the format's repeat offsets,
+// 1, 4 and 8, must be in the content.
+const minContent = 8
+
 // withTables puts entropy tables of zstd's format before the content. They are counted on samples
 // as the encoder writes them. A sample that the content was taken from finds itself in it, which no
 // later value does. So samples also count with content that was chosen from the other half of them.
@@ -138,6 +142,9 @@ func withTables(choose func(ctx context.Context, samples [][]byte, size int) ([]
 				}
 			}
 			for i, content := range contents {
+				if len(content) < minContent {
+					continue // counted without tables: one half may have too little in common
+				}
 				if dictionaries[i] = t.Dictionary(content, size); dictionaries[i] == nil {
 					return whole, nil // the encoder makes tables where they pay
 				}

@@ -128,6 +128,22 @@ func TestTrain(t *testing.T) {
 	}
 }
 
+// TestHalfOfShortValues: fields of hashes alternate, and those of one half may all be too short for
+// a dictionary. The other half is still worth one.
+func TestHalfOfShortValues(t *testing.T) {
+	values := profiles(400)
+	for i := range values {
+		if holdout.Training(i) {
+			values[i] = values[i][:4]
+		}
+	}
+	for _, b := range Builders() {
+		if d, err := b.build(t.Context(), values, 4<<10); err != nil || len(d.Bytes()) < 1<<10 {
+			t.Errorf("%v: %v", &b, err)
+		}
+	}
+}
+
 // TestTrainSizes: many values are worth a larger dictionary than few.
 func TestTrainSizes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -14,6 +14,8 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/cli/pty"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -75,5 +77,27 @@ func TestReportsFitTerminals(t *testing.T) {
 		t.Run(strings.Join(args[:2], " "), func(t *testing.T) {
 			clitest.FitsTerminals(t, func(stdout *os.File) { run(t, stdout, args...) })
 		})
+	}
+}
+
+// TestDryRunProgress: the line of progress of a dry run does not say that it changes values.
+func TestDryRunProgress(t *testing.T) {
+	s := redisproc.ForTest(t)
+	client, err := keyspace.Open(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	staticKeys(t, client, 400)
+	screen, program := pty.Open(t, 80)
+	seen := make(chan string)
+	go func() {
+		b, _ := io.ReadAll(screen)
+		seen <- string(b)
+	}()
+	code := app.Run(t.Context(), []string{"migrate", "--redis", s.URL(), "--match", "*", "--dry-run"}, strings.NewReader(""), io.Discard, program)
+	program.Close()
+	if got := <-seen; code != cli.ExitDone || !strings.Contains(got, "values to be packed") || strings.Contains(got, "changed") {
+		t.Errorf("exit %d, %q", code, got)
 	}
 }

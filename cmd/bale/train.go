@@ -81,7 +81,7 @@ func (c *trainCommand) options(s *cli.Streams) (o dictops.TrainOptions, err erro
 	o = dictops.TrainOptions{
 		Files: c.Data, Sample: c.Sample, Seed: c.Seed, Setting: setting, MaxSize: int(c.MaxSize),
 		Serves: c.Values, MinGain: c.MinGain,
-		Exclude: c.Exclude, Current: c.Current, Out: c.Out, All: c.All,
+		Exclude: c.Exclude, Current: c.Current, Out: c.Out, Report: c.JSON, All: c.All,
 	}
 	if c.Match != "" {
 		o.Match = []string{c.Match}

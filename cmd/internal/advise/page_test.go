@@ -97,7 +97,7 @@ func advice() *Advice {
 	a.Warnings = []string{
 		"Interrupted after 9120412 keys of about 14213007: the counts of groups are scaled up to all keys, and rare groups may be missing.",
 		"Programs have called APPEND (12 calls). On packed values these fail, or see packed bytes: leave the keys that they work on as they are.",
-		"The model of the server's memory is +8.9% off what MEMORY USAGE says of 1000 keys (it is that of Redis 7): take the figures for so much less sure.",
+		"The model of the server's memory is +8.9% off what MEMORY USAGE says of 1,000 keys: the figures may be off by as much.",
 		pagetest.Hostile + ": a good part of its 90000 keys are those that the dictionary was trained on.\x1b[2J",
 	}
 	for i := range 20 {

@@ -534,7 +534,7 @@ func TestTogether(t *testing.T) {
 	if g.Keys != 3*n || g.Chosen < 0 || g.Together == nil || len(g.Together.Groups) != 3 || g.Saving.Estimate < g.Together.Apart-sameWorth*float64(g.Now) {
 		t.Errorf("%+v, %+v", g, g.Together)
 	}
-	i := slices.IndexFunc(a.Warnings, func(w string) bool { return strings.HasPrefix(w, "frag:product:*:* is one group of ") })
+	i := slices.IndexFunc(a.Warnings, func(w string) bool { return strings.HasPrefix(w, "frag:product:*:* joins ") })
 	for _, language := range []string{"de", "en", "fr"} {
 		if i < 0 || !strings.Contains(a.Warnings[i], "frag:product:*:"+language) {
 			t.Errorf("no word of %s: %q", language, a.Warnings)

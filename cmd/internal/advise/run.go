@@ -382,7 +382,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		a.Scan.Interrupted, a.Scan.Reason = true, "interrupted while groups were tried"
 	}
 	if untried > 0 {
-		a.warn("%s of less than %.1f%% of the memory each: no dictionaries were tried on those.", page.Plural(untried, "group"), 100*triedPart)
+		a.warn("No dictionary was tried for %s below %.1f%% of the memory.", page.Plural(untried, "group"), 100*triedPart)
 	}
 	var saved, network []float64
 	for _, t := range all {
@@ -626,6 +626,6 @@ func (a *Advice) model(s *scanner) {
 	}
 	a.Model, m.Scaled = m, s.memory.unmeasured
 	if off := float64(m.Modelled)/float64(m.Measured) - 1; math.Abs(off) > modelOffBy && !m.Scaled {
-		a.warn("The model of the server's memory is %+.1f%% off what MEMORY USAGE says of %d keys: take the figures for so much less sure.", 100*off, m.Keys)
+		a.warn("The model of the server's memory is %+.1f%% off what MEMORY USAGE says of %s keys: the figures may be off by as much.", 100*off, page.Thousands(int64(m.Keys)))
 	}
 }

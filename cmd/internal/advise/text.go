@@ -88,7 +88,7 @@ func adviceSource(a *Advice) string {
 		}
 		b.WriteString("; ")
 	}
-	fmt.Fprintf(&b, "%s seen, %s of them looked at, %s of values tried, %s in all, %s. %s, %s, %s.", page.PluralOf(a.Scan.Seen, "key"), page.Thousands(a.Scan.LookedAt),
+	fmt.Fprintf(&b, "%s seen, %s of them looked at, %s values tried, %s in all, %s. %s, %s, %s.", page.PluralOf(a.Scan.Seen, "key"), page.Thousands(a.Scan.LookedAt),
 		page.Thousands(int64(a.Scan.Values)), page.Amount(float64(a.Scan.BytesRead)), page.Span(a.Seconds), a.Go, page.Plural(a.Cores, "core"), a.CPU)
 	if a.Slowness > 0 {
 		fmt.Fprintf(&b, " Processor time is that of a reference processor; this one takes %.2f times as long.", a.Slowness)
@@ -220,8 +220,8 @@ func adviceTotal(a *Advice) string {
 		s += "."
 	}
 	if t.Network.Estimate >= 1 {
-		s += fmt.Sprintf(" Reads move %s a second less, at the %.0f reads a second that the server has had since its start (%s found something), if they are spread evenly over its keys; unpacking them takes %s of a processor.",
-			page.Amount(t.Network.Estimate), a.Server.Reads, page.Part(float64(a.Server.Hits), a.Server.Hits+a.Server.Misses), page.Share(t.CPU))
+		s += fmt.Sprintf(" Reads move %s a second less, at the %s reads a second that the server has had since its start (%s found something), if they are spread evenly over its keys; unpacking them takes %s of a processor.",
+			page.Amount(t.Network.Estimate), page.Thousands(int64(math.Round(a.Server.Reads))), page.Part(float64(a.Server.Hits), a.Server.Hits+a.Server.Misses), page.Share(t.CPU))
 	}
 	return s + a.packedAlready()
 }

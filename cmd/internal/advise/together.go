@@ -135,6 +135,6 @@ func joined(g *Group) string {
 	if len(g.Together.Groups) <= reasonNames {
 		names = strings.Join(g.Together.Groups, ", ")
 	}
-	return fmt.Sprintf("%s is one group of %s: a common dictionary saves %s, and one for each %s, with the memory of the dictionaries.", g.Name, names,
+	return fmt.Sprintf("%s joins %s: one dictionary for all saves %s, and one for each saves %s. Their own memory counts.", g.Name, names,
 		page.Amount(g.Saving.Estimate), page.Amount(g.Together.Apart))
 }

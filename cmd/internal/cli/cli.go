@@ -52,8 +52,11 @@ type Streams struct {
 	Command       string // "bale dict publish"
 }
 
-// Notef writes a line to Err, after the name of the command.
+// Notef writes a line to Err, after the name of the command, in place of a line of progress.
 func (s *Streams) Notef(format string, args ...any) {
+	if TerminalWidth(s.Err) > 0 {
+		io.WriteString(bare(s.Err), eraseLine)
+	}
 	printable.Fprintf(s.Err, "%s: ", s.Command)
 	printable.Fprintf(s.Err, format+"\n", args...)
 }

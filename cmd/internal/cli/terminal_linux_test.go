@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -40,5 +41,18 @@ func TestProgressFits(t *testing.T) {
 		if n, err = screen.Read(buffer); err != nil || string(buffer[:n]) != eraseLine {
 			t.Errorf("%d columns: %q is left, %v", columns, buffer[:n], err)
 		}
+	}
+}
+
+// TestNoteOverProgress: a note begins where the line of progress was, not behind it.
+func TestNoteOverProgress(t *testing.T) {
+	screen, program := pty.Open(t, 60)
+	update, _ := ShowProgress(program)
+	update(0, 10, "5285 values read")
+	(&Streams{Err: program, Command: "bale train"}).Notef("pauses")
+	program.Close()
+	got, _ := io.ReadAll(screen) // which ends with an error: the other end is closed
+	if want := "5285 values read" + eraseLine + "bale train: pauses\r\n"; !strings.HasSuffix(string(got), want) {
+		t.Errorf("%q, want %q at the end", got, want)
 	}
 }

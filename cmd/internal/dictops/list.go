@@ -205,7 +205,7 @@ func (d *Dictionaries) WriteText(w page.Sheet) {
 		w.Lines(fmt.Sprintf("%v is in quarantine %s; bale dict restore brings it back", id, registry.EndText(d.Quarantined[id])))
 	})
 	if d.scanned != nil {
-		printable.Fprintf(w, "%d keys looked at; %d values are not packed", d.scanned.Keys, d.scanned.Foreign)
+		printable.Fprintf(w, "%d keys looked at; %d values and field names are plain", d.scanned.Keys, d.scanned.Foreign)
 		if n := d.scanned.Streams; n > 0 {
 			printable.Fprintf(w, "; %d are streams, which use no dictionary", n)
 		}

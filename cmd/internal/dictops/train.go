@@ -34,6 +34,7 @@ type TrainOptions struct {
 	Exclude  []string       // fields of JSON values that stay out of it
 	Current  string         // file of the present dictionary; empty for none
 	Out      string         // file of the new one
+	Report   string         // file of the report for machines; empty for none
 	All      bool           // the text shows every dictionary that was tried
 }
 
@@ -90,7 +91,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	t := &Training{
 		all: o.All, LeftOut: left, Given: len(sample),
 		Training: training, Source: source, Compress: o.Setting.String(),
-		Seconds: time.Since(start).Seconds(), File: o.Out,
+		Seconds: time.Since(start).Seconds(), File: o.Out, report: o.Report,
 		Go: runtime.Version(), Cores: runtime.NumCPU(),
 		CPU: cli.CPU(),
 	}

@@ -25,6 +25,7 @@ type Training struct {
 	Reason   string    // why there is none
 	Go, CPU  string
 	Cores    int
+	report   string // file of this for machines
 	flags    string // of the registry that it is published to
 }
 
@@ -75,7 +76,11 @@ func (r *Training) WriteText(w page.Sheet) {
 	printable.Fprintf(w, "\n")
 	w.Wrapped(r.verdict())
 	if r.Dictionary != nil {
-		printable.Fprintf(w, "\nPublish it to the group of keys that it is for:\n    %s\n", strings.TrimSpace("bale dict publish "+printable.Shell(r.File)+" --group NAME "+r.flags))
+		publish := "bale dict publish " + printable.Shell(r.File) + " --group NAME"
+		if r.report != "" {
+			publish += " --training " + printable.Shell(r.report) // or dict list has no ratio
+		}
+		printable.Fprintf(w, "\nPublish it to the group of keys that it is for:\n    %s\n", strings.TrimSpace(publish+" "+r.flags))
 	}
 }
 

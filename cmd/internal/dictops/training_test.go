@@ -40,7 +40,7 @@ func training(t *testing.T) *Training {
 			Without: without, With: with, Candidates: candidates,
 		},
 		Given: 2515, LeftOut: []LeftOut{{"email", 2512}, {"user.token", 17}},
-		Source: "movies (a sample of 2512 of its 9000 values)", Compress: "zstd:3", Seconds: 7.13, File: "movies.dict", Go: "go1.26.8", CPU: "Some CPU", Cores: 2,
+		Source: "movies (a sample of 2512 of its 9000 values)", Compress: "zstd:3", Seconds: 7.13, File: "movies.dict", report: "movies.json", Go: "go1.26.8", CPU: "Some CPU", Cores: 2,
 	}
 }
 

@@ -135,15 +135,21 @@ var leftReasons = []struct {
 	{Unreadable, "UNREADABLE"},
 }
 
-// WriteText writes the summary.
-func (r *Result) WriteText(w page.Sheet) {
+// verb is a run's deed: "to be packed".
+func verb(revert, dryRun bool) string {
 	verb := "packed"
-	if r.Mode == "revert" {
+	if revert {
 		verb = "unpacked"
 	}
-	if r.DryRun {
+	if dryRun {
 		verb = "to be " + verb
 	}
+	return verb
+}
+
+// WriteText writes the summary.
+func (r *Result) WriteText(w page.Sheet) {
+	verb := verb(r.Mode == "revert", r.DryRun)
 	printable.Fprintf(w, "\n")
 	if r.Interrupted {
 		printable.Fprintf(w, "INTERRUPTED: this is what was done so far.")
