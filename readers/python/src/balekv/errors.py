@@ -10,7 +10,7 @@ class CorruptError(BaleError):
 
 
 class TooLargeError(BaleError):
-    """The decoded value is larger than max_size. Nothing was allocated for it."""
+    """The decoded value is larger than max_size, or than what budget leaves. Nothing was allocated for it."""
 
 
 class NotFoundError(BaleError):
