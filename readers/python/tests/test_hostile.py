@@ -1,5 +1,8 @@
 """Values that somebody wrote to do harm."""
 
+import gc
+import weakref
+
 import pytest
 from google_crc32c import value as crc32c
 
@@ -7,12 +10,13 @@ import balekv
 from balekv.redis import Plain, UnreadableError
 
 
-def frame(algorithm, length, payload):
+def frame(algorithm, length, payload, dictionary_id=0):
+    fields = dictionary_id.to_bytes(4, "little") if dictionary_id else b""
     size = b""
     while length > 127:
         size, length = size + bytes([length & 127 | 128]), length >> 7
-    header = b"\xba\x1e" + bytes([algorithm])
-    size += bytes([length])
+    header = b"\xba\x1e" + bytes([algorithm | (0x20 if dictionary_id else 0)])
+    size = fields + size + bytes([length])
     check = crc32c(header + size)
     return header + (check >> 16 ^ check & 0xFFFF).to_bytes(2, "little") + size + payload
 
@@ -81,3 +85,25 @@ def test_no_memory(monkeypatch):
 def test_tiny_dictionaries():
     reader = balekv.Reader(balekv.Dictionary(b"%016d" % i) for i in range(1000))
     assert len(reader._dictionaries) == 256
+
+
+def test_unknown_dictionary_keeps_no_reply():
+    class Reply(dict):
+        pass
+
+    class Empty(Client):
+        def hgetall(self, key):
+            reply = Reply(a=repeated(1), z=frame(5, 5, b"\x00", 7))
+            kept.append(weakref.ref(reply))
+            return reply
+
+        def execute_command(self, *_, **__):
+            return b""
+
+    kept = []
+    r = Plain(Empty())
+    for _ in range(2):  # the second one is not asked for
+        with pytest.raises(UnreadableError, match="unknown dictionary 00000007: the registry"):
+            r.hgetall("h")
+    gc.collect()
+    assert [ref() for ref in kept] == [None, None]

@@ -27,4 +27,3 @@ class UnknownDictionaryError(BaleError):
     def __init__(self, dictionary_id: int, why: str = "add it to the reader, or read with a registry"):
         super().__init__(f"unknown dictionary {dictionary_id:08x}: {why}")
         self.dictionary_id = dictionary_id
-        self.why = why

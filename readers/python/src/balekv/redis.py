@@ -42,13 +42,13 @@ class Registry:
         self._clients = [client, *mirrors]
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._missing: dict[int, tuple[float, UnknownDictionaryError]] = {}
+        self._missing: dict[int, tuple[float, str]] = {}  # why: an error would keep the replies in its traceback
 
     def fetch(self, dictionary_id: int) -> Generator[tuple[Any, str], bytes, Dictionary]:
-        until, error = self._missing.get(dictionary_id, (0.0, None))
-        if error and time.monotonic() < until:
-            raise UnknownDictionaryError(dictionary_id, error.why)
-        why: Any = f"the registry (prefix {self._prefix}) does not hold it"
+        until, why = self._missing.get(dictionary_id, (0.0, ""))
+        if time.monotonic() < until:
+            raise UnknownDictionaryError(dictionary_id, why)
+        why = f"the registry (prefix {self._prefix}) does not hold it"
         cause: Optional[Exception] = None
         for client in self._clients:
             for kind in ("data", "quarantine"):
@@ -61,12 +61,11 @@ class Registry:
                         why = f"key {self._prefix}{kind}:{dictionary_id:08x} holds other bytes"
                 except Exception as e:  # of the client, and of a size that no dictionary has
                     why, cause = f"it could not be fetched: {e}", e
-        error = UnknownDictionaryError(dictionary_id, why)
         with self._lock:
             if len(self._missing) >= _REMEMBERED:
                 self._missing.clear()
-            self._missing[dictionary_id] = time.monotonic() + _RETRY_AFTER, error
-        raise error from cause
+            self._missing[dictionary_id] = time.monotonic() + _RETRY_AFTER, why
+        raise UnknownDictionaryError(dictionary_id, why) from cause
 
 
 class _Plain:
