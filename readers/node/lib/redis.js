@@ -99,11 +99,14 @@ const fieldsOf = (entries) => Object.assign(Object.create(null), Object.fromEntr
 
 const READS = new Set(['get', 'getex', 'getdel', 'mget', 'hget', 'hmget', 'hvals', 'hgetall']);
 
+/** A name that a terminal or a log can show: without control characters and marks of direction. */
+const quoted = (name) => JSON.stringify(String(name)).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt().toString(16)}}`);
+
 /** Names the values of a reply: the command, the key, and the index or field in a hash. */
 function describe(name, args) {
-  const words = args.flat().map((word) => JSON.stringify(String(word)));
+  const words = args.flat().map(quoted);
   if (/^mget/i.test(name)) return (part) => `${name} ${words[part]}`;
-  return (part) => `${name} ${words[0]}${part === undefined ? '' : `, value ${JSON.stringify(part)}`}`;
+  return (part) => `${name} ${words[0]}${part === undefined ? '' : `, value ${quoted(part)}`}`;
 }
 
 /** An object like target, but for the methods that `replaced` returns. */

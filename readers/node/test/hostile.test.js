@@ -69,6 +69,15 @@ test('a hash with many unknown dictionaries', async () => {
   assert.equal(asked, 2);
 });
 
+test('names in errors', async () => {
+  const name = 'a\u001b[31m\u202e\u009b\u2028';
+  const client = { getBuffer() {}, hgetallBuffer: async () => ({ [name]: frame(5, 5, Buffer.alloc(1)) }) };
+  await assert.rejects(plainIORedis(client).hgetall(name), (e) => {
+    assert.match(e.message, /^hgetall "a\\u001b\[31m\\u\{202e\}\\u\{9b\}\\u\{2028\}", value "a\\u001b/);
+    return !/[\p{C}\u2028]/u.test(e.message);
+  });
+});
+
 test('frames of zstd without their end', async () => {
   const dictionaries = [...Array(20).keys()].map((i) => new Dictionary(Buffer.alloc(100, `dictionary ${i}`)));
   const reader = new Reader({ dictionaries });

@@ -78,7 +78,7 @@ public final class JedisReader {
     } catch (NotFound e) {
       return null;
     } catch (BaleException e) {
-      throw new Unreadable("key " + new String(key, UTF_8), e);
+      throw new Unreadable("key " + new String(key, UTF_8).replaceAll("[\\p{C}\\u2028\\u2029]", "?"), e);
     }
   }
 

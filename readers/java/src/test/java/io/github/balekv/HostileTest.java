@@ -93,6 +93,16 @@ class HostileTest {
   }
 
   @Test
+  void namesInErrors() {
+    try (JedisPooled client = client(1)) {
+      JedisReader r = new JedisReader(client);
+      byte[] bad = frame(Frame.ZSTD, 0, 5, new byte[1]);
+      String why = assertThrows(BaleException.Unreadable.class, () -> r.value("a\u001b[31m\u202e\u009b\n".getBytes(StandardCharsets.UTF_8), bad)).getMessage();
+      assertTrue(why.startsWith("key a?[31m???: "), why);
+    }
+  }
+
+  @Test
   void tinyDictionaries() {
     Reader reader = Reader.builder().build();
     int[] ids = new int[1000];
