@@ -30,7 +30,7 @@ import (
 
 // Options are the settings of the functions of this package. Each uses some of them.
 type Options struct {
-	*cli.Streams          // Pack and Unpack read In and write Raw
+	*cli.Streams          // Pack and Unpack read In and write Raw; a Key is printed to Out, too
 	Dictionaries []string // files: the one to pack with, or those that a value may have been packed with
 	Setting      engine.Setting
 	MaxSize      int // bytes of the largest value of Pack and Unpack; a larger one stays as it is
