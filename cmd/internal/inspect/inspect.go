@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
@@ -29,7 +30,7 @@ import (
 
 // Options are the settings of the functions of this package. Each uses some of them.
 type Options struct {
-	*cli.Streams          // Pack and Unpack read In and write Raw
+	*cli.Streams          // Pack and Unpack read In and write Raw; a Key is printed to Out, too
 	Dictionaries []string // files: the one to pack with, or those that a value may have been packed with
 	Setting      engine.Setting
 	MaxSize      int // bytes of the largest value of Pack and Unpack; a larger one stays as it is
@@ -336,43 +337,52 @@ func showValue(w io.Writer, value []byte) {
 		return
 	}
 	value = bytes.TrimSpace(value)
-	shown, used := indented(value, maxShown)
+	shown, used := new(indenter).next(value, maxShown)
 	io.WriteString(w, printable.JSON(string(shown))+"\n")
 	if left := len(value) - used; left > 0 {
 		printable.Fprintf(w, "... and another %d bytes: bale unpack writes the whole value\n", left)
 	}
 }
 
-// indented returns the start of valid JSON as json.Indent makes it, until it has most bytes or
-// more, and the number of bytes that it read. The JSON must have no spaces around it.
-func indented(value []byte, most int) (shown []byte, used int) {
-	depth, opened, quoted := 0, false, false
-	newline := func() { shown = append(append(shown, '\n'), strings.Repeat("  ", depth)...) }
-	for used < len(value) && len(shown) < most {
+// deepest is the level from which on deeper ones are indented alike. Valid JSON has up to 10,000
+// levels, at which each byte of a value would become 20 KB.
+const deepest = 100
+
+// indenter makes of valid JSON what json.Indent does, piece by piece.
+type indenter struct {
+	depth          int
+	opened, quoted bool
+}
+
+// next returns the next piece, of most bytes and a little more, and how many bytes of value that
+// took.
+func (in *indenter) next(value []byte, most int) (shown []byte, used int) {
+	newline := func() { shown = append(append(shown, '\n'), strings.Repeat("  ", min(in.depth, deepest))...) }
+	for used < len(value) && (len(shown) < most || !utf8.RuneStart(value[used])) {
 		c := value[used]
 		used++
-		if quoted {
+		if in.quoted {
 			shown = append(shown, c)
 			if c == '\\' {
 				shown = append(shown, value[used])
 				used++
 			}
-			quoted = c != '"'
+			in.quoted = c != '"'
 			continue
 		}
 		closes := c == '}' || c == ']'
 		switch {
 		case strings.IndexByte(" \t\r\n", c) >= 0:
 			continue
-		case opened && !closes: // an empty object or list stays on its line
-			depth++
+		case in.opened && !closes: // an empty object or list stays on its line
+			in.depth++
 			newline()
-		case closes && !opened:
-			depth--
+		case closes && !in.opened:
+			in.depth--
 			newline()
 		}
 		shown = append(shown, c)
-		opened, quoted = c == '{' || c == '[', c == '"'
+		in.opened, in.quoted = c == '{' || c == '[', c == '"'
 		switch c {
 		case ',':
 			newline()

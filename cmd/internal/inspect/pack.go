@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -9,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
@@ -89,7 +89,7 @@ func Unpack(ctx context.Context, o Options) (err error) {
 	}
 	value, err := o.unpack(ctx, packer, stored)
 	if err == nil {
-		err = o.show(value)
+		err = o.show(ctx, value)
 	}
 	if err != nil {
 		return &bale.KeyError{Op: "get", Key: o.Key, Err: err}
@@ -97,23 +97,34 @@ func Unpack(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// show prints a value in a form.
-func (o *Options) show(value []byte) (err error) {
+// show prints a value in a form, in pieces: escapes and indents make it many times as large.
+func (o *Options) show(ctx context.Context, value []byte) (err error) {
 	switch o.Form {
 	case RawForm:
 		_, err = o.Raw.Write(value)
+		return err
 	case HexForm:
-		dump := hex.Dumper(o.Raw)
+		w := bufio.NewWriter(o.Raw)
+		dump := hex.Dumper(w)
 		_, err = dump.Write(value)
-		err = errors.Join(err, dump.Close())
+		return errors.Join(err, dump.Close(), w.Flush())
 	case JSONForm:
 		if !json.Valid(value) {
 			return errors.New("the value is not JSON: leave out --json, or give --hex")
 		}
-		shown, _ := indented(bytes.TrimSpace(value), math.MaxInt)
-		_, err = io.WriteString(o.Raw, printable.JSON(string(shown))+"\n")
+		for in := (indenter{}); len(value) > 0 && err == nil; err = cmp.Or(err, ctx.Err()) {
+			shown, used := in.next(value, maxShown)
+			value = value[used:]
+			_, err = io.WriteString(o.Raw, printable.JSON(string(shown)))
+		}
 	default:
-		_, err = io.WriteString(o.Raw, printable.Lines(string(value))+"\n")
+		for n := 0; len(value) > 0 && err == nil; err = cmp.Or(err, ctx.Err()) {
+			n, err = o.Out.Write(value[:min(len(value), maxShown)])
+			value = value[n:]
+		}
+	}
+	if err == nil {
+		_, err = io.WriteString(o.Out, "\n")
 	}
 	return err
 }

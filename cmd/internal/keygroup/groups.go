@@ -198,17 +198,16 @@ func (f *Finder[T]) joinForms(n *node[T], sep string) {
 			continue
 		}
 		known := slices.Contains(n.forms, form)
-		words, _ := n.place(sep)
-		words = slices.DeleteFunc(words, func(c *node[T]) bool {
-			if c == into || c.keys >= frequent || c.keys*10 > into.keys || !form.match([]byte(c.edge)) {
+		alike := slices.DeleteFunc(slices.Clone(words), func(c *node[T]) bool {
+			if c == into || n.children[c.edge] != c || c.keys >= frequent || c.keys*10 > into.keys || !form.match([]byte(c.edge)) {
 				return true
 			}
 			return !known && strings.ContainsFunc(c.edge[len(form.prefix):len(c.edge)-len(form.suffix)], func(r rune) bool { return r < 0x80 && inner(byte(r)) })
 		})
-		if len(words) == 0 || !known && len(n.forms) >= maxForms {
+		if len(alike) == 0 || !known && len(n.forms) >= maxForms {
 			continue
 		}
-		f.collapse(n, sep, form.edge[len(sep):], words)
+		f.collapse(n, sep, form.edge[len(sep):], alike)
 		if !known {
 			n.forms = append(n.forms, form)
 		}

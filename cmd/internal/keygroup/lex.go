@@ -10,6 +10,7 @@ const (
 	maxLength = 512 // bytes of a key
 	maxDepth  = 12  // parts
 	maxLabel  = 96  // bytes of a part, beyond which it is an id
+	maxWords  = 48  // words, ids and weak separators of a part, likewise
 	maxSep    = 8   // bytes of separators in a row
 )
 
@@ -204,7 +205,11 @@ func (l *lexer) label(key string, end *int, i int, primary uint16, binaryEnd int
 		star()
 		i = e
 	}
-	for i < len(key) && classes[key[i]]&primary == 0 {
+	for steps := 0; i < len(key) && classes[key[i]]&primary == 0; steps++ {
+		if steps == maxWords { // each may look at all that is left
+			p.wild, p.whole, i = true, true, max(i, segment)
+			break
+		}
 		if e := idAt(key, i, segment, primary, seen); e > 0 {
 			star()
 			i = e

@@ -160,12 +160,12 @@ func (s *sampling) add(ctx context.Context, v Value) bool {
 	switch {
 	case errors.Is(err, bale.ErrNotFound):
 		s.found.Gone++
+	case errors.Is(err, bale.ErrTooLarge) || len(plain) > s.Size: // one that was written to fill the sample, perhaps
+		s.found.TooLarge++
 	case err != nil:
 		if s.found.Unread++; s.found.Err == nil {
 			s.found.Err = err
 		}
-	case len(plain) > s.Size: // one that was written to fill the sample, perhaps
-		s.found.TooLarge++
 	case s.size+len(plain) > s.Bytes:
 		return false
 	case len(plain) > 0:

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -23,7 +24,7 @@ func (r *Registry) Packer(set *compress.Set, o bale.PackerOptions) (*bale.Packer
 		set.Write = compress.None
 	}
 	r.closers = append(r.closers, set.Write, set)
-	o.Compressors, o.MaxSize = source{set, r.reader}, cli.MaxValue
+	o.Compressors, o.MaxSize = source{set, r.reader}, cmp.Or(o.MaxSize, cli.MaxValue)
 	packer, err := bale.NewPacker(o)
 	if err == nil {
 		r.closers = append(r.closers, packer)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -179,5 +180,29 @@ func TestLargeValuesAreNotTrainedOn(t *testing.T) {
 		if got := MaxSampled(size); got != want {
 			t.Errorf("a dictionary of %d bytes: %d, want %d", size, got, want)
 		}
+	}
+}
+
+// TestForgedSample: a few bytes that unpack to much are passed over before they are unpacked.
+func TestForgedSample(t *testing.T) {
+	const values = 20
+	client, url := clitest.Server(t)
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	clitest.OK(t, err)
+	defer packer.Close()
+	packed, err := packer.Pack(nil, make([]byte, 64<<20))
+	clitest.OK(t, err)
+	for i := range values {
+		clitest.OK(t, client.Set(t.Context(), fmt.Sprint(i), packed, 0).Err())
+	}
+	r, err := Open(t.Context(), Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix})
+	clitest.OK(t, err)
+	defer r.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	sample, err := r.Sample(t.Context(), keyspace.SampleOptions{Values: 100, Size: MaxSampled(1 << 20)})
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; err != nil || sample.TooLarge != values || sample.Unread > 0 || took > 64<<20 {
+		t.Errorf("%+v, %v, %d bytes", sample, err, took)
 	}
 }

@@ -281,7 +281,7 @@ func MaxSampled(dictionary int) int { return min(100*dictionary, 4<<20) }
 func (r *Registry) Sample(
 	ctx context.Context, o keyspace.SampleOptions,
 ) (*keyspace.Sampled, error) {
-	packer, err := r.Packer(&compress.Set{}, bale.PackerOptions{})
+	packer, err := r.Packer(&compress.Set{}, bale.PackerOptions{MaxSize: o.Size})
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,14 @@ function zstdFrame(payload, length) {
     const stated = size === 8 ? Number(payload.readBigUInt64LE(at)) : payload.readUIntLE(at, size) + (size === 2 ? 256 : 0);
     if (stated !== length) throw new CorruptError(`the zstd frame holds ${stated} bytes, ${length} expected`);
   }
+  // A frame without its end, or with more behind it, would make zstd-napi keep a buffer for its content.
+  let end = at + size;
+  for (let block = 0; !(block & 1); end += 3 + ((block & 6) === 2 ? 1 : block >> 3)) {
+    if (payload.length < end + 3) throw new CorruptError('the zstd frame is cut short');
+    block = payload.readUIntLE(end, 3);
+    if ((block & 6) === 6) throw new CorruptError('the zstd frame has a block of an unknown kind');
+  }
+  if (payload.length !== end + (descriptor & 4)) throw new CorruptError('the zstd frame does not end where the payload does');
   const start = Buffer.alloc(ZSTD_MAGIC.length + at + 8);
   ZSTD_MAGIC.copy(start);
   payload.copy(start, ZSTD_MAGIC.length, 0, at);

@@ -10,7 +10,7 @@ export class BaleError extends Error {
 /** The value is a frame, but its content does not match its header. */
 export class CorruptError extends BaleError {}
 
-/** The decoded value is larger than maxSize. Nothing was allocated for it. */
+/** The decoded value is larger than maxSize, or than what budget leaves. Nothing was allocated for it. */
 export class TooLargeError extends BaleError {}
 
 /** The frame is a cached miss, or has expired. */

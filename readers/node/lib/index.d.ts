@@ -4,7 +4,7 @@
 export class BaleError extends Error {}
 /** The value is a frame, but its content does not match its header. */
 export class CorruptError extends BaleError {}
-/** The decoded value is larger than maxSize. Nothing was allocated for it. */
+/** The decoded value is larger than maxSize, or than what budget leaves. Nothing was allocated for it. */
 export class TooLargeError extends BaleError {}
 /** The frame is a cached miss, or has expired. */
 export class NotFoundError extends BaleError {}
@@ -32,8 +32,10 @@ export interface ReaderOptions {
   maxSize?: number;
   /** A value that starts with BA 1E but has no valid header is a CorruptError. Use it where every writer packs. Default false: it is plain. */
   strict?: boolean;
-  /** How many bytes of dictionaries to keep. The least recently used ones go first; the last one stays. Default 16 MiB. */
+  /** How many bytes of dictionaries to keep, at most 256 dictionaries. The least recently used ones go first; the last one stays. Default 16 MiB. */
   cacheSize?: number;
+  /** How many bytes the packed values of one reply or pipeline may have together, decoded; at least maxSize. Those beyond are a TooLargeError. Default 256 MiB. */
+  budget?: number;
 }
 
 export class Reader {

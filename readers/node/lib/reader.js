@@ -7,6 +7,7 @@ import { CHUNKS, NAMES, STORED, checksum, hasMagic, parse, parseTrailer } from '
 
 export const MAX_DICTIONARY = 1 << 20;
 const LAST_VERSION = 2;
+const MOST_DICTIONARIES = 256; // a context of zstd takes 100 KB and more, however small its dictionary
 
 export class Dictionary {
   #prepared = {};
@@ -31,8 +32,8 @@ export class Reader {
   #dictionaries = new Map(); // the least recently used first
   #bytes = 0;
 
-  constructor({ dictionaries = [], maxSize = 64 << 20, strict = false, cacheSize = 16 << 20 } = {}) {
-    Object.assign(this, { maxSize, strict, cacheSize });
+  constructor({ dictionaries = [], maxSize = 64 << 20, strict = false, cacheSize = 16 << 20, budget = 256 << 20 } = {}) {
+    Object.assign(this, { maxSize, strict, cacheSize, budget: Math.max(budget, maxSize) });
     for (const dictionary of dictionaries) this.add(dictionary);
   }
 
@@ -41,13 +42,14 @@ export class Reader {
     this.#dictionaries.set(dictionary.id, dictionary);
     this.#bytes += dictionary.content.length;
     for (const [id, oldest] of this.#dictionaries) {
-      if (this.#bytes <= this.cacheSize || this.#dictionaries.size === 1) break;
+      if (this.#dictionaries.size <= (this.#bytes > this.cacheSize ? 1 : MOST_DICTIONARIES)) break;
       this.#dictionaries.delete(id);
       this.#bytes -= oldest.content.length;
     }
   }
 
-  unpack(stored, { now } = {}) {
+  // batch has how many bytes the packed values of a reply or pipeline have so far.
+  unpack(stored, { now, batch = { decoded: 0 } } = {}) {
     stored = Buffer.isBuffer(stored) ? stored : Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength);
     const header = parse(stored);
     if (!header) {
@@ -62,12 +64,12 @@ export class Reader {
       expires = trailer.expires;
       payload = payload.subarray(0, -trailer.size);
     }
-    const content = this.#decode(header, payload);
+    const content = this.#decode(header, payload, batch);
     if (now !== undefined && expires && expires <= now) throw new NotFoundError('the value has expired');
     return content;
   }
 
-  #decode(header, payload) {
+  #decode(header, payload, batch) {
     const { algorithm, length, dictionaryId } = header;
     const decoder = decoders[algorithm];
     if (length > this.maxSize) throw new TooLargeError(`${length} bytes decoded, and maxSize is ${this.maxSize}`);
@@ -81,6 +83,10 @@ export class Reader {
     let content;
     try {
       const prepared = dictionaryId ? this.#dictionary(dictionaryId, decoder, algorithm) : undefined;
+      if (length > this.budget - batch.decoded) {
+        throw new TooLargeError(`${length} bytes more than the ${batch.decoded} decoded so far, and budget is ${this.budget}`);
+      }
+      batch.decoded += length;
       content = decoder.decode(payload, length, prepared);
     } catch (e) { // each library has its own
       throw e instanceof BaleError ? e : new CorruptError(`${NAMES[algorithm]}: ${e.message}`, { cause: e });

@@ -63,10 +63,10 @@ class Values {
   }
 
   /** The content of a value; null for none, for a cached miss and for an expired one. */
-  async value(stored, text) {
+  async value(stored, text, batch) {
     for (let last = false; ; last = true) {
       try {
-        const content = this.reader.unpack(stored, { now: Date.now() });
+        const content = this.reader.unpack(stored, { now: Date.now(), batch });
         return text ? content.toString() : content;
       } catch (e) {
         if (e instanceof NotFoundError) return null;
@@ -76,21 +76,21 @@ class Values {
     }
   }
 
-  /** What a reply of Buffers says; at names a value by its index or field in the reply. */
-  async reply(reply, text, at, part) {
+  /** What a reply of Buffers says; at names a value by its index or field in the reply. Values follow each other: the first one that fails is the last. */
+  async reply(reply, text, at, batch = { decoded: 0 }, part = undefined) {
     if (Buffer.isBuffer(reply)) {
       try {
-        return await this.value(reply, text);
+        return await this.value(reply, text, batch);
       } catch (e) {
         throw e instanceof BaleError ? new UnreadableError(`${at(part)}: ${e.message}`, { cause: e }) : e;
       }
     }
-    if (Array.isArray(reply)) return Promise.all(reply.map((stored, i) => this.reply(stored, text, at, i)));
     if (reply === null || typeof reply !== 'object') return reply;
-    const fields = await Promise.all(
-      Object.entries(reply).map(async ([field, stored]) => [field, await this.reply(stored, text, at, field)]),
-    );
-    return fieldsOf(fields.filter(([, content]) => content !== null));
+    const parts = [];
+    for (const [name, stored] of Array.isArray(reply) ? reply.entries() : Object.entries(reply)) {
+      parts.push([name, await this.reply(stored, text, at, batch, name)]);
+    }
+    return Array.isArray(reply) ? parts.map(([, content]) => content) : fieldsOf(parts.filter(([, content]) => content !== null));
   }
 }
 
@@ -99,11 +99,14 @@ const fieldsOf = (entries) => Object.assign(Object.create(null), Object.fromEntr
 
 const READS = new Set(['get', 'getex', 'getdel', 'mget', 'hget', 'hmget', 'hvals', 'hgetall']);
 
+/** A name that a terminal or a log can show: without control characters and marks of direction. */
+const quoted = (name) => JSON.stringify(String(name)).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt().toString(16)}}`);
+
 /** Names the values of a reply: the command, the key, and the index or field in a hash. */
 function describe(name, args) {
-  const words = args.flat().map((word) => JSON.stringify(String(word)));
+  const words = args.flat().map(quoted);
   if (/^mget/i.test(name)) return (part) => `${name} ${words[part]}`;
-  return (part) => `${name} ${words[0]}${part === undefined ? '' : `, value ${JSON.stringify(part)}`}`;
+  return (part) => `${name} ${words[0]}${part === undefined ? '' : `, value ${quoted(part)}`}`;
 }
 
 /** An object like target, but for the methods that `replaced` returns. */
@@ -132,11 +135,12 @@ export function plainIORedis(client, options = {}) {
       if (name === 'exec') {
         return async () => {
           const taken = queued.splice(0);
+          const batch = { decoded: 0 };
           const replies = await pipeline.exec();
           return replies && Promise.all(replies.map(async ([failed, reply], i) => {
             const read = taken[i];
             if (failed || !read) return [failed, reply];
-            return values.reply(reply, read.text, read.at).then((content) => [null, content], (e) => [e, undefined]);
+            return values.reply(reply, read.text, read.at, batch).then((content) => [null, content], (e) => [e, undefined]);
           }));
         };
       }
@@ -179,8 +183,9 @@ export function plainNodeRedis(client, { returnBuffers = false, ...options } = {
           if (!/pipeline/i.test(name) && !args[0] && taken.some(Boolean)) {
             throw new UnreadableError('node-redis decodes the replies of EXEC as text: read with execAsPipeline, or outside of the transaction');
           }
+          const batch = { decoded: 0 };
           const replies = await multi[name](...args);
-          return Promise.all(replies.map((reply, i) => (taken[i] ? values.reply(reply, text, taken[i]) : text ? textual(reply) : reply)));
+          return Promise.all(replies.map((reply, i) => (taken[i] ? values.reply(reply, text, taken[i], batch) : text ? textual(reply) : reply)));
         };
       }
       if (typeof multi[name] !== 'function') return undefined;

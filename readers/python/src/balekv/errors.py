@@ -10,7 +10,7 @@ class CorruptError(BaleError):
 
 
 class TooLargeError(BaleError):
-    """The decoded value is larger than max_size. Nothing was allocated for it."""
+    """The decoded value is larger than max_size, or than what budget leaves. Nothing was allocated for it."""
 
 
 class NotFoundError(BaleError):
@@ -27,4 +27,3 @@ class UnknownDictionaryError(BaleError):
     def __init__(self, dictionary_id: int, why: str = "add it to the reader, or read with a registry"):
         super().__init__(f"unknown dictionary {dictionary_id:08x}: {why}")
         self.dictionary_id = dictionary_id
-        self.why = why

@@ -13,6 +13,7 @@ from .errors import BaleError, CorruptError, NotFoundError, TooLargeError, Unkno
 
 MAX_DICTIONARY = 1 << 20
 _LAST_VERSION = 2
+_MOST_DICTIONARIES = 256  # a context of zstd takes 100 KB and more, however small its dictionary
 
 
 class Dictionary:
@@ -35,6 +36,17 @@ class Dictionary:
         return self._prepared[algorithm]
 
 
+class Batch:
+    """The packed values of one reply or pipeline."""
+
+    decoded = 0  # bytes
+
+    def take(self, length: int, budget: int) -> None:
+        if length > budget - self.decoded:
+            raise TooLargeError(f"{length} bytes more than the {self.decoded} decoded so far, and budget is {budget}")
+        self.decoded += length
+
+
 class Reader:
     """Unpacks stored values. It may be shared by threads.
 
@@ -42,8 +54,10 @@ class Reader:
     max_size: the largest decoded value in bytes; a larger one is a TooLargeError.
     strict: a value that starts with BA 1E but has no valid header is a CorruptError. Use it where
         every writer packs. Without it the value is a plain one.
-    cache_size: how many bytes of dictionaries to keep. The least recently used ones go first; the
-        last one stays. A dictionary in use takes several times its bytes.
+    cache_size: how many bytes of dictionaries to keep, at most 256 dictionaries. The least recently
+        used ones go first; the last one stays. A dictionary in use takes several times its bytes.
+    budget: how many bytes the packed values of one reply or pipeline may have together, decoded; at
+        least max_size. Those beyond are a TooLargeError.
     """
 
     def __init__(
@@ -53,8 +67,10 @@ class Reader:
         max_size: int = 64 << 20,
         strict: bool = False,
         cache_size: int = 16 << 20,
+        budget: int = 256 << 20,
     ):
         self.max_size = max_size
+        self.budget = max(budget, max_size)
         self.strict = strict
         self._cache_size = cache_size
         self._lock = threading.Lock()
@@ -70,7 +86,7 @@ class Reader:
                 return
             self._dictionaries[dictionary.id] = dictionary
             self._bytes += len(dictionary.content)
-            while self._bytes > self._cache_size and len(self._dictionaries) > 1:
+            while len(self._dictionaries) > (1 if self._bytes > self._cache_size else _MOST_DICTIONARIES):
                 _, dropped = self._dictionaries.popitem(last=False)
                 self._bytes -= len(dropped.content)
 
@@ -80,6 +96,9 @@ class Reader:
         With now, in seconds since 1970, an expired value is a NotFoundError, as for Cache.Get of
         Go. Without it expiries are ignored. A cached miss is a NotFoundError always.
         """
+        return self._unpack(stored, now, None)
+
+    def _unpack(self, stored: bytes, now: Optional[float], batch: Optional[Batch]) -> bytes:
         stored = bytes(stored)
         header = frame.parse(stored)
         if header is None:
@@ -93,12 +112,12 @@ class Reader:
             if trailer.absent:
                 raise NotFoundError("the frame says that there is no value")
             expires, payload = trailer.expires, payload[: -trailer.size]
-        content = self._decode(header, payload)
+        content = self._decode(header, payload, batch)
         if now is not None and expires is not None and expires <= now:
             raise NotFoundError("the value has expired")
         return content
 
-    def _decode(self, header: frame.Header, payload: bytes) -> bytes:
+    def _decode(self, header: frame.Header, payload: bytes, batch: Optional[Batch]) -> bytes:
         if header.length > self.max_size:
             raise TooLargeError(f"{header.length} bytes decoded, and max_size is {self.max_size}")
         if header.version > _LAST_VERSION:
@@ -118,8 +137,10 @@ class Reader:
                 if decoder.prepare is None:
                     raise UnknownDictionaryError(header.dictionary_id, f"{frame.NAMES[header.algorithm]} takes none")
                 prepared = self._dictionary(header.dictionary_id).prepared(header.algorithm)
+            if batch:
+                batch.take(header.length, self.budget)
             content = decoder.decode(payload, header.length, prepared)
-        except BaleError:
+        except (BaleError, MemoryError):
             raise
         except Exception as e:  # each library has its own
             raise CorruptError(f"{frame.NAMES[header.algorithm]}: {e}") from e

@@ -14,7 +14,7 @@ from typing import Any, Callable, Generator, Iterable, Optional
 from redis.client import NEVER_DECODE
 
 from .errors import BaleError, NotFoundError, UnknownDictionaryError
-from .reader import MAX_DICTIONARY, Dictionary, Reader
+from .reader import MAX_DICTIONARY, Batch, Dictionary, Reader
 
 __all__ = ["AsyncPlain", "Plain", "Registry", "UnreadableError"]
 
@@ -42,13 +42,13 @@ class Registry:
         self._clients = [client, *mirrors]
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._missing: dict[int, tuple[float, UnknownDictionaryError]] = {}
+        self._missing: dict[int, tuple[float, str]] = {}  # why: an error would keep the replies in its traceback
 
     def fetch(self, dictionary_id: int) -> Generator[tuple[Any, str], bytes, Dictionary]:
-        until, error = self._missing.get(dictionary_id, (0.0, None))
-        if error and time.monotonic() < until:
-            raise UnknownDictionaryError(dictionary_id, error.why)
-        why: Any = f"the registry (prefix {self._prefix}) does not hold it"
+        until, why = self._missing.get(dictionary_id, (0.0, ""))
+        if time.monotonic() < until:
+            raise UnknownDictionaryError(dictionary_id, why)
+        why = f"the registry (prefix {self._prefix}) does not hold it"
         cause: Optional[Exception] = None
         for client in self._clients:
             for kind in ("data", "quarantine"):
@@ -61,12 +61,11 @@ class Registry:
                         why = f"key {self._prefix}{kind}:{dictionary_id:08x} holds other bytes"
                 except Exception as e:  # of the client, and of a size that no dictionary has
                     why, cause = f"it could not be fetched: {e}", e
-        error = UnknownDictionaryError(dictionary_id, why)
         with self._lock:
             if len(self._missing) >= _REMEMBERED:
                 self._missing.clear()
-            self._missing[dictionary_id] = time.monotonic() + _RETRY_AFTER, error
-        raise error from cause
+            self._missing[dictionary_id] = time.monotonic() + _RETRY_AFTER, why
+        raise UnknownDictionaryError(dictionary_id, why) from cause
 
 
 class _Plain:
@@ -81,7 +80,7 @@ class _Plain:
         attribute = getattr(self.client, name)
         return self._reading(name, attribute) if name in _SHAPES else attribute
 
-    def _value(self, stored: Any, now: float) -> Reads:
+    def _value(self, stored: Any, now: float, batch: Batch) -> Reads:
         """The content of a value; None for none, for a cached miss and for an expired one."""
         if stored is None:
             return None
@@ -90,7 +89,7 @@ class _Plain:
             stored = stored.encode("utf-8", "surrogateescape")
         for last in (False, True):
             try:
-                content = self._reader.unpack(stored, now=now)
+                content = self._reader._unpack(stored, now, batch)
                 break
             except NotFoundError:
                 return None
@@ -100,22 +99,22 @@ class _Plain:
                 self._reader.add((yield from self._registry.fetch(e.dictionary_id)))
         return content.decode("utf-8", "surrogateescape") if text else content
 
-    def _reply(self, name: str, args: tuple, reply: Any) -> Reads:
+    def _reply(self, name: str, args: tuple, reply: Any, batch: Optional[Batch] = None) -> Reads:
         if reply is None:
             return None
-        now = time.time()
+        now, batch = time.time(), batch or Batch()
         shape, where = _SHAPES[name], None
         try:
             if shape is _ONE:
-                return (yield from self._value(reply, now))
+                return (yield from self._value(reply, now, batch))
             if shape is _MANY:
                 values = []
                 for where, stored in enumerate(reply):
-                    values.append((yield from self._value(stored, now)))
+                    values.append((yield from self._value(stored, now, batch)))
                 return values
             plain = {}
             for where, stored in reply.items():
-                value = yield from self._value(stored, now)
+                value = yield from self._value(stored, now, batch)
                 if value is not None:
                     plain[where] = value
             return plain
@@ -123,10 +122,11 @@ class _Plain:
             raise UnreadableError(f"{_named(name, args, where)}: {e}") from e
 
     def _replies(self, queued: list, replies: list, raise_on_error: bool) -> Reads:
+        batch = Batch()
         for i, (name, args) in enumerate(queued):
             if name in _SHAPES and not isinstance(replies[i], Exception):
                 try:
-                    replies[i] = yield from self._reply(name, args, replies[i])
+                    replies[i] = yield from self._reply(name, args, replies[i], batch)
                 except UnreadableError as e:
                     if raise_on_error:
                         raise

@@ -19,7 +19,7 @@ public abstract class BaleException extends RuntimeException {
     }
   }
 
-  /** The decoded value is larger than maxSize. Nothing was allocated for it. */
+  /** The decoded value is larger than maxSize, or than what budget leaves. Nothing was allocated for it. */
   public static final class TooLarge extends BaleException {
     TooLarge(String message) {
       super(message, null);

@@ -57,8 +57,9 @@ public final class JedisReader {
 
   public Map<byte[], byte[]> hgetAll(byte[] key) {
     Map<byte[], byte[]> plain = new JedisByteHashMap();
+    Reader.Batch batch = new Reader.Batch();
     client.hgetAll(key).forEach((field, stored) -> {
-      byte[] content = value(key, stored);
+      byte[] content = value(key, stored, batch);
       if (content != null) {
         plain.put(field, content);
       }
@@ -68,19 +69,24 @@ public final class JedisReader {
 
   /** The plain value of a key that a command returned. */
   public byte[] value(byte[] key, byte[] stored) {
+    return value(key, stored, new Reader.Batch());
+  }
+
+  private byte[] value(byte[] key, byte[] stored, Reader.Batch batch) {
     try {
-      return stored == null ? null : reader.unpack(stored, Instant.now());
+      return stored == null ? null : reader.unpack(stored, Instant.now(), batch);
     } catch (NotFound e) {
       return null;
     } catch (BaleException e) {
-      throw new Unreadable("key " + new String(key, UTF_8), e);
+      throw new Unreadable("key " + new String(key, UTF_8).replaceAll("[\\p{C}\\u2028\\u2029]", "?"), e);
     }
   }
 
   private List<byte[]> values(byte[][] keys, List<byte[]> stored) {
     List<byte[]> plain = new ArrayList<>(keys.length);
+    Reader.Batch batch = new Reader.Batch();
     for (int i = 0; i < keys.length; i++) {
-      plain.add(value(keys[i], stored.get(i)));
+      plain.add(value(keys[i], stored.get(i), batch));
     }
     return plain;
   }

@@ -8,7 +8,8 @@ import java.time.Instant;
 /**
  * A codec of Lettuce that reads plain values, in every command that returns some. A cached miss and an
  * expired value are null. A value that cannot be read fails its command. It packs nothing: values are
- * written as they are.
+ * written as they are. It does not know which values are of one reply: {@link
+ * Reader.Builder#maxSize} alone bounds them, and no budget.
  *
  * <p>Lettuce decodes in its threads for input and output, and a dictionary that is not there yet is
  * fetched from there. So the registry of the reader must not need these threads: {@link

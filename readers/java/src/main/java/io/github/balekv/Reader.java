@@ -13,10 +13,12 @@ import java.util.Map;
 /** Turns stored values into plain ones. It is safe for concurrent use. */
 public final class Reader {
   private static final int LAST_VERSION = 2;
+  private static final int MOST_DICTIONARIES = 256; // zstd prepares 27 KB and more, however small a dictionary
 
   private final int maxSize;
   private final boolean strict;
   private final int cacheSize;
+  private final long budget;
   private final Registry registry;
   private final Map<Integer, Dictionary> dictionaries = new LinkedHashMap<>(16, 0.75f, true);
   private int bytes; // of the dictionaries
@@ -26,6 +28,7 @@ public final class Reader {
     private int maxSize = 64 << 20;
     private boolean strict;
     private int cacheSize = 16 << 20;
+    private long budget = 256 << 20;
     private Registry registry;
 
     private Builder() {}
@@ -46,11 +49,20 @@ public final class Reader {
     }
 
     /**
-     * How many bytes of dictionaries to keep. The least recently used ones go first; the last one
-     * stays. A dictionary in use takes several times its bytes. Default 16 MiB.
+     * How many bytes of dictionaries to keep, at most 256 dictionaries. The least recently used ones
+     * go first; the last one stays. A dictionary in use takes several times its bytes. Default 16 MiB.
      */
     public Builder cacheSize(int bytes) {
       cacheSize = bytes;
+      return this;
+    }
+
+    /**
+     * How many bytes the packed values of one call of a JedisReader may have together, decoded; at
+     * least maxSize. Those beyond are TooLarge. Default 256 MiB.
+     */
+    public Builder budget(long bytes) {
+      budget = bytes;
       return this;
     }
 
@@ -73,7 +85,13 @@ public final class Reader {
     maxSize = Math.min(b.maxSize, Integer.MAX_VALUE - 16); // the longest array
     strict = b.strict;
     cacheSize = b.cacheSize;
+    budget = Math.max(b.budget, maxSize);
     registry = b.registry;
+  }
+
+  /** The packed values of one operation. */
+  static final class Batch {
+    private long decoded; // bytes
   }
 
   /** Keeps a dictionary, and drops others beyond cacheSize. */
@@ -83,7 +101,7 @@ public final class Reader {
         return;
       }
       bytes += d.content().length;
-      for (var oldest = dictionaries.values().iterator(); bytes > cacheSize && dictionaries.size() > 1; ) {
+      for (var oldest = dictionaries.values().iterator(); dictionaries.size() > (bytes > cacheSize ? 1 : MOST_DICTIONARIES); ) {
         bytes -= oldest.next().content().length;
         oldest.remove();
       }
@@ -100,6 +118,10 @@ public final class Reader {
 
   /** The same; a value that has expired by now is NotFound, as for Cache.Get of Go. */
   public byte[] unpack(byte[] stored, Instant now) {
+    return unpack(stored, now, new Batch());
+  }
+
+  byte[] unpack(byte[] stored, Instant now, Batch batch) {
     Frame.Header header = Frame.parse(stored);
     if (header == null) {
       if (strict && Frame.hasMagic(stored)) {
@@ -117,14 +139,14 @@ public final class Reader {
       expires = trailer.expires();
       payload = Arrays.copyOf(payload, payload.length - Frame.Trailer.SIZE);
     }
-    byte[] content = decode(header, payload);
+    byte[] content = decode(header, payload, batch);
     if (now != null && expires != null && !now.isBefore(expires)) {
       throw new NotFound("the value has expired");
     }
     return content;
   }
 
-  private byte[] decode(Frame.Header header, byte[] payload) {
+  private byte[] decode(Frame.Header header, byte[] payload, Batch batch) {
     int algorithm = header.algorithm();
     if (header.length() > maxSize) {
       throw new TooLarge("%d bytes decoded, and maxSize is %d".formatted(header.length(), maxSize));
@@ -143,6 +165,10 @@ public final class Reader {
       throw new Corrupt("no bytes, and compressed all the same"); // no writer does so
     }
     Dictionary dictionary = header.dictionaryId() == 0 ? null : dictionary(header.dictionaryId(), algorithm);
+    if (length > budget - batch.decoded) {
+      throw new TooLarge("%d bytes more than the %d decoded so far, and budget is %d".formatted(length, batch.decoded, budget));
+    }
+    batch.decoded += length;
     byte[] content;
     try {
       content = Decoders.decode(algorithm, payload, length, dictionary);
