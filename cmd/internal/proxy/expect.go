@@ -28,7 +28,7 @@ const (
 	replySkip               // CLIENT REPLY SKIP, likewise
 	subscribe               // SUBSCRIBE and the like, with a confirmation for each channel
 	unsubscribe             // UNSUBSCRIBE and the like, without channels: all
-	monitor                 // MONITOR
+	monitor                 // MONITOR; what is listed from replyOff on cannot be queued
 )
 
 // expected is a reply that is waited for.

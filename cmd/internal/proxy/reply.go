@@ -230,6 +230,9 @@ func (c *client) answer(e expected, kind byte) error {
 		}
 	}
 	if state == "+QUEUED\r\n" && e.role != immediate && e.role != multi {
+		if e.role >= replyOff { // EXEC failed before, in a way that left the transaction
+			return malformed("a transaction holds what the proxy cannot follow")
+		}
 		c.queued.push(e)
 		return c.quietly(silent, r.reply)
 	}

@@ -238,7 +238,7 @@ func (c *client) bars(name string, role role) string {
 func (c *client) expectedOf(name string, role role, args int) expected {
 	e := expected{role: role}
 	switch {
-	case role == subscribe && args == 0:
+	case role == subscribe && args == 0, args > 0 && (role == multi || role == exec || role == discard || role == reset || role == monitor):
 		e.role = plain // an error
 	case role == subscribe, role == unsubscribe:
 		if args > 0 {
