@@ -348,15 +348,12 @@ func (c *client) run() {
 		if err != nil && errors.Is(err, errMalformed) {
 			c.proxy.options.Notef("ends a connection: Redis sent %v", err)
 		}
-		if c.down.held >= 0 { // half a packed value
-			c.down.at = c.down.held
-		}
-		_ = c.down.flush()
-		c.cancel() // ends the requests' side
+		_ = c.down.leave() // but for half a packed value
+		c.cancel()         // ends the requests' side
 	})
 	switch err := c.requests(); {
 	case err == nil: // the proxy drains
-		if err := c.up.flush(); err != nil {
+		if err := c.up.leave(); err != nil {
 			c.cancel()
 		}
 		if c.queue.end() {
@@ -365,7 +362,7 @@ func (c *client) run() {
 	case errors.Is(err, errLast): // the replies' side ends
 	case errors.Is(err, io.EOF):
 		// Redis sees the end, too: a command that blocks must not take an element for nobody.
-		if c.up.flush() != nil || closeWrite(server) != nil {
+		if c.up.leave() != nil || closeWrite(server) != nil {
 			c.cancel()
 		}
 	default:

@@ -90,6 +90,14 @@ func (r *relay) send(upTo int) error {
 // flush sends all that is to be sent.
 func (r *relay) flush() error { return r.send(r.at) }
 
+// leave sends what is complete, at the end of the connection.
+func (r *relay) leave() error {
+	if r.held >= 0 {
+		r.at = r.held
+	}
+	return r.flush()
+}
+
 // more reads. Before, it sends what need not stay, so that nothing waits for the other side.
 func (r *relay) more() error {
 	keep := r.at

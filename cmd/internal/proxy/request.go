@@ -165,10 +165,10 @@ func (c *client) request() error {
 				return err
 			}
 		}
-		if err := c.arguments(left); err != nil || role != monitor {
+		if err := c.arguments(left); err != nil {
 			return err
 		}
-		return c.settled()
+		return c.settled(role)
 	case spec != nil && spec.OneKey() && left > 0:
 		size, err := c.bulk()
 		if err != nil {
@@ -238,7 +238,7 @@ func (c *client) bars(name string, role role) string {
 func (c *client) expectedOf(name string, role role, args int) expected {
 	e := expected{role: role}
 	switch {
-	case role == subscribe && args == 0, args > 0 && (role == multi || role == exec || role == discard || role == reset || role == monitor):
+	case role == subscribe && args == 0, args > 0 && (role == multi || role == discard || role == reset || role == monitor):
 		e.role = plain // an error
 	case role == subscribe, role == unsubscribe:
 		if args > 0 {
@@ -249,8 +249,11 @@ func (c *client) expectedOf(name string, role role, args int) expected {
 	return e
 }
 
-// settled waits until all replies are there: the last decides what the connection takes next.
-func (c *client) settled() error {
+// settled waits until all replies are there if they decide what the connection takes next.
+func (c *client) settled(role role) error {
+	if role != monitor && (role != reset || !c.monitoring.Load()) {
+		return nil
+	}
 	if err := c.up.flush(); err != nil {
 		return err
 	}
@@ -355,11 +358,7 @@ func (c *client) inline() error {
 	if why := c.bars(name, role); why != "" {
 		return c.refuse(start, name, why)
 	}
-	err = c.command(start, name, spec, role, true)
-	if err == nil && role == monitor {
-		err = c.settled()
-	}
-	return err
+	return cmp.Or(c.command(start, name, spec, role, true), c.settled(role))
 }
 
 // command forwards a command whose arguments are there; the buffer has it from start on.
