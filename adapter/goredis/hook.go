@@ -4,9 +4,10 @@ import (
 	"context"
 	"encoding"
 	"fmt"
+	"math"
 	"net"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
 	"unsafe"
@@ -18,6 +19,7 @@ import (
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/glob"
+	"github.com/balekv/bale/internal/rediscmd"
 	"github.com/balekv/bale/stats"
 )
 
@@ -66,6 +68,7 @@ type HookOptions struct {
 type Hook struct {
 	packer  *bale.Packer
 	options HookOptions
+	scope   rediscmd.Scope
 	scratch sync.Pool // of *[]byte, to pack into
 
 	recordings sync.Pool // of *recordings
@@ -89,29 +92,14 @@ func NewHook(packer *bale.Packer, o HookOptions) (*Hook, error) {
 			}
 		}
 	}
-	return &Hook{packer: packer, options: o,
+	scope := rediscmd.Scope{Match: o.Match, Exclude: o.Exclude, Prefix: dict.DefaultPrefix}
+	if o.RefuseScripts {
+		scope.RefuseScripts = "scripts see packed bytes, and HookOptions.RefuseScripts is set"
+	}
+	return &Hook{packer: packer, options: o, scope: scope,
 		scratch:    sync.Pool{New: func() any { return new([]byte) }},
 		recordings: sync.Pool{New: func() any { return new(recordings) }},
 	}, nil
-}
-
-// inScope reports whether the hook deals with a key.
-func (h *Hook) inScope(key string) bool {
-	if strings.HasPrefix(key, dict.DefaultPrefix) {
-		return false // packed with themselves, dictionaries could not be read
-	}
-	for _, p := range h.options.Exclude {
-		if glob.Match(p, key) {
-			return false
-		}
-	}
-	return slices.ContainsFunc(h.options.Match, func(p string) bool { return glob.Match(p, key) })
-}
-
-// holdsAll reports whether all keys are in scope, except for a registry's, which hold nothing
-// packed.
-func (h *Hook) holdsAll() bool {
-	return len(h.options.Exclude) == 0 && slices.Contains(h.options.Match, "*")
 }
 
 // process sends one command, packed, and unpacks its reply. If outer is set, it marks the context
@@ -230,15 +218,11 @@ func isTransaction(cmds []redis.Cmder) bool {
 
 // call is a command in flight. The hook ignores the zero call.
 type call struct {
-	cmd   redis.Cmder
-	name  string
-	keys  span
-	reply reply
+	cmd  redis.Cmder
+	name string
+	rediscmd.Plan
 	saved []argument
-
-	pattern string   // of SORT, the first that may name keys in scope
-	gets    []int    // of SORT, where the patterns of GET are among the arguments
-	queue   []queued // of EXEC, the commands that it executes, if they are known
+	queue []queued // of EXEC, the commands that it executes, if they are known
 }
 
 // argument is a replaced argument, to be restored.
@@ -277,43 +261,31 @@ func (h *Hook) prepare(ctx context.Context, cmd redis.Cmder, rec *recording) (ca
 	if spec == nil {
 		return call{}, nil
 	}
-	keys, values := spec.spans(args)
-	c := call{cmd: cmd, name: name, keys: keys, reply: spec.reply}
-	if spec.replyIf != nil {
-		c.reply = spec.replyIf(args)
+	c := call{cmd: cmd, name: name, Plan: commands.Plan(spec, args, &h.scope)}
+	if c.Refuse != "" {
+		return call{}, &CommandError{name, c.At, c.Refuse}
 	}
-	if spec.sorts {
-		var reason string
-		if reason, c.pattern, c.gets = h.sorted(args); reason != "" {
-			return call{}, &CommandError{name, c.pattern, reason}
-		}
-		if c.pattern != "" {
-			c.reply = anyValues
-		}
-	}
-	if reason := h.refusal(spec, cmd, c.reply); reason != "" {
-		if c.reply == anyValues {
-			return call{}, &CommandError{name, c.pattern, reason}
-		}
-		for i := keys.first; i <= keys.last; i += keys.step {
-			if key := text(args[i]); h.inScope(key) {
-				return call{}, &CommandError{name, key, reason}
+	if reason := unknownReply(cmd); reason != "" && c.Reply != rediscmd.NoValues {
+		key, in := c.Pattern, c.Reply == rediscmd.AnyValues
+		if !in {
+			if key, in = commands.InScope(&c.Plan, args, &h.scope); !in {
+				return call{}, nil
 			}
 		}
-		return call{}, nil // out of scope, all of it
+		return call{}, &CommandError{name, key, reason}
 	}
 	if rec != nil {
-		h.begin(ctx, rec, spec, &c, values)
+		h.begin(ctx, rec, spec, &c)
 	}
 	if h.options.ReadOnly && h.options.NoEscape {
 		if rec != nil && rec.on {
-			h.countPlain(rec, &c, values)
+			h.countPlain(rec, &c)
 		}
 		return c, nil
 	}
-	for i := values.first; i <= values.last; i += values.step {
-		key := text(args[c.keyOf(i)])
-		if !h.inScope(key) {
+	for i := c.Values.First; i <= c.Values.Last; i += c.Values.Step {
+		key := text(args[c.KeyOf(i)])
+		if !h.scope.Has(key) {
 			continue
 		}
 		packed, err := h.pack(args[i], rec)
@@ -331,22 +303,17 @@ func (h *Hook) prepare(ctx context.Context, cmd redis.Cmder, rec *recording) (ca
 			args[i] = packed
 		}
 	}
-	if values.first <= values.last {
+	if c.Values.First <= c.Values.Last {
 		rec.stage(stats.Pack)
 	}
 	return c, nil
 }
 
-// keyOf is the position of the key of the value at i: the only key, or the one before the value.
-func (c *call) keyOf(i int) int {
-	if c.keys.first == c.keys.last {
-		return c.keys.first
-	}
-	return i - 1
-}
+// commands is the table that the hook shares with bale proxy.
+var commands = rediscmd.New(rediscmd.Args[any]{Text: text, Word: word, Number: number})
 
-// lookup finds the table entry of a command. Names are in lower case, unless they come from Do.
-func lookup(args []any) (*command, string) {
+// lookup finds a command of the table. Names are in lower case, unless they come from Do.
+func lookup(args []any) (*rediscmd.Command[any], string) {
 	if len(args) == 0 {
 		return nil, ""
 	}
@@ -354,45 +321,18 @@ func lookup(args []any) (*command, string) {
 	if !ok {
 		name = text(args[0])
 	}
-	spec, ok := commands[name]
-	if !ok {
-		name = strings.ToLower(name)
-		if spec, ok = commands[name]; !ok {
-			return nil, ""
-		}
-	}
-	return spec, name
+	return commands.Lookup(name)
 }
 
-// refusal is why a command must not be sent for keys in scope, or empty.
-func (h *Hook) refusal(spec *command, cmd redis.Cmder, r reply) string {
-	switch {
-	case spec.refuse != "":
-		return spec.refuse
-	case spec.script && h.options.RefuseScripts:
-		return "scripts see packed bytes, and HookOptions.RefuseScripts is set"
-	case spec.moves:
-		if args := cmd.Args(); len(args) > 2 && h.inScope(text(args[1])) && !h.inScope(text(args[2])) {
-			return movesBytes
-		}
-		return ""
+// unknownReply is why the reply of a command cannot be unpacked, or empty.
+func unknownReply(cmd redis.Cmder) string {
+	switch cmd.(type) {
+	case *redis.StringCmd, *redis.StatusCmd, *redis.SliceCmd, *redis.StringSliceCmd, *redis.MapStringStringCmd, *redis.KeyValueSliceCmd, *redis.ScanCmd, *redis.Cmd:
+		return "" // what unpacking.replace deals with
+	case *redis.IntCmd, *redis.BoolCmd, *redis.FloatCmd, *redis.IntSliceCmd, *redis.BoolSliceCmd, *redis.DurationCmd, *redis.TimeCmd:
+		return "" // hold no bytes
 	}
-	if spec.refuseIf != nil {
-		if reason := spec.refuseIf(cmd.Args()); reason != "" {
-			return reason
-		}
-	}
-	if r != noValues {
-		switch cmd.(type) {
-		case *redis.StringCmd, *redis.StatusCmd, *redis.SliceCmd, *redis.StringSliceCmd, *redis.MapStringStringCmd, *redis.KeyValueSliceCmd, *redis.ScanCmd, *redis.Cmd:
-			// what unpacking.replace deals with
-		case *redis.IntCmd, *redis.BoolCmd, *redis.FloatCmd, *redis.IntSliceCmd, *redis.BoolSliceCmd, *redis.DurationCmd, *redis.TimeCmd:
-			// hold no bytes
-		default:
-			return fmt.Sprintf("a %T hands out the reply's bytes as they are", cmd)
-		}
-	}
-	return ""
+	return fmt.Sprintf("a %T hands out the reply's bytes as they are", cmd)
 }
 
 // pack returns the packed form of an argument, with ReadOnly the escaped one, or nil if that is the
@@ -493,11 +433,38 @@ func text(arg any) string {
 	return fmt.Sprint(arg)
 }
 
+// word is an argument as the name of an option. Numbers are none, and not worth to be written out
+// for it.
+func word(arg any) string {
+	switch v := arg.(type) {
+	case string:
+		return v
+	case int, int64, float64, bool:
+		return ""
+	}
+	return text(arg)
+}
+
+// number is an argument that counts what follows it.
+func number(arg any) int {
+	switch v := arg.(type) {
+	case int:
+		return v
+	case int64:
+		return int(min(v, math.MaxInt))
+	}
+	n, err := strconv.Atoi(text(arg))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 // finish unpacks the values of a reply. If a value cannot be unpacked, the command gets the error
 // and holds no value; failed counts such values. A single cached miss is redis.Nil, like a missing
 // key.
 func (h *Hook) finish(ctx context.Context, c call, rec *recording, batch *bale.Batch) (err error, failed int) {
-	if c.reply == noValues || c.cmd == nil || c.cmd.Err() != nil {
+	if c.Reply == rediscmd.NoValues || c.cmd == nil || c.cmd.Err() != nil {
 		return nil, 0
 	}
 	u := unpacking{ctx: ctx, h: h, batch: *batch, call: c, args: c.cmd.Args()}

@@ -838,9 +838,7 @@ func TestAnyArguments(t *testing.T) {
 	process := alone(hook).ProcessHook(func(context.Context, redis.Cmder) error { return nil })
 	odd := []any{nil, "k", "2", -1, 1 << 60, int64(3), []byte("k"), 1.5, true, big("x"), []byte(big("y")), struct{}{}, "fields", "withvalues"}
 	names := []any{"", nil, 5, []byte("GET"), "nonsense"}
-	for name := range commands {
-		names = append(names, name, strings.ToUpper(name))
-	}
+	commands.Names(func(name string) { names = append(names, name, strings.ToUpper(name)) })
 	for _, name := range names {
 		for n := range 5 {
 			for i := range odd {

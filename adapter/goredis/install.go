@@ -271,8 +271,8 @@ func sentAlready(next redis.ProcessHook) bool {
 func (i *installed) refuse(_ context.Context, cmd redis.Cmder) error {
 	if spec, name := lookup(cmd.Args()); spec != nil && level(i.level.Load()) != passing {
 		err := &CommandError{Command: name, Reason: sendsFirst}
-		if keys, _ := spec.spans(cmd.Args()); keys.first <= keys.last {
-			err.Key = text(cmd.Args()[keys.first])
+		if keys, _ := spec.Spans(cmd.Args()); keys.First <= keys.Last {
+			err.Key = text(cmd.Args()[keys.First])
 		}
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/rediscmd"
 	"github.com/balekv/bale/stats"
 )
 
@@ -24,54 +25,36 @@ var clock = time.Now()
 type recording struct {
 	on       bool
 	unpacked bool // a value of the reply was
-	reply    reply
+	reply    rediscmd.Reply
 	event    stats.Event
 	last     time.Duration // since clock, when the stage before ended
 }
 
-// operation returns the operation of a command's Event. It reports false for commands without an
-// Event.
-func (c *command) operation(r reply) (stats.Op, bool) {
-	switch {
-	case c.script || c.refuse != "":
-		return 0, false
-	case c.values == second || c.values == third:
-		return stats.Set, true
-	case c.values.step > 0 || c.find != nil:
-		return stats.SetMany, true
-	case r == oneValue:
-		return stats.Get, true
-	case r == noValues || r == anyValues:
-		return 0, false
-	}
-	return stats.GetMany, true
-}
-
 // begin starts the recording of a command that has keys in scope.
-func (h *Hook) begin(ctx context.Context, rec *recording, spec *command, c *call, values span) {
-	op, ok := spec.operation(c.reply)
+func (h *Hook) begin(ctx context.Context, rec *recording, spec *rediscmd.Command[any], c *call) {
+	op, ok := spec.Operation(c.Reply)
 	if !ok {
 		return
 	}
-	counted := c.keys
+	counted := c.Keys
 	if op == stats.Set || op == stats.SetMany {
-		counted = values
+		counted = c.Values
 	}
 	args := c.cmd.Args()
 	keys := int32(0)
-	for i := counted.first; i <= counted.last; i += counted.step {
+	for i := counted.First; i <= counted.Last; i += counted.Step {
 		at := i
-		if counted == values {
-			at = c.keyOf(i)
+		if counted == c.Values {
+			at = c.KeyOf(i)
 		}
-		if h.inScope(text(args[at])) {
+		if h.scope.Has(text(args[at])) {
 			keys++
 		}
 	}
 	if keys == 0 {
 		return
 	}
-	rec.on, rec.reply = true, c.reply
+	rec.on, rec.reply = true, c.Reply
 	rec.event.Op, rec.event.Keys = op, keys
 	if rec.event.Timed = h.options.Recorder.Timed(ctx); rec.event.Timed {
 		rec.start()
@@ -134,7 +117,7 @@ func (h *Hook) tell(ctx context.Context, r *recording, err error, failed int) {
 	if r.unpacked {
 		r.stage(stats.Unpack)
 	}
-	keyed := r.reply == oneValue || r.reply == keyValues || !r.reads()
+	keyed := r.reply == rediscmd.OneValue || r.reply == rediscmd.KeyValues || !r.reads()
 	switch {
 	case err == redis.Nil && r.reads():
 		e.Hits, e.Misses = 0, e.Keys
@@ -151,7 +134,7 @@ func (h *Hook) tell(ctx context.Context, r *recording, err error, failed int) {
 		} else if !keyed {
 			// The fields that there are: a hash that is not there is one miss, but a page of a scan
 			// may just be empty.
-			if e.Hits+e.Misses+e.Errors == 0 && r.reply != scanValues {
+			if e.Hits+e.Misses+e.Errors == 0 && r.reply != rediscmd.ScanValues {
 				e.Misses = 1
 			}
 			e.Keys = e.Hits + e.Misses + e.Errors
@@ -162,10 +145,10 @@ func (h *Hook) tell(ctx context.Context, r *recording, err error, failed int) {
 
 // countPlain counts values that are written as they are. What looks like a frame may be anybody's
 // bytes: its header is not believed.
-func (h *Hook) countPlain(rec *recording, c *call, values span) {
+func (h *Hook) countPlain(rec *recording, c *call) {
 	args := c.cmd.Args()
-	for i := values.first; i <= values.last; i += values.step {
-		if !h.inScope(text(args[c.keyOf(i)])) {
+	for i := c.Values.First; i <= c.Values.Last; i += c.Values.Step {
+		if !h.scope.Has(text(args[c.KeyOf(i)])) {
 			continue
 		}
 		n := 0

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/rediscmd"
 )
 
 // unpacking replaces the values of one reply. Lists and maps are replaced as a whole when a value
@@ -77,7 +77,7 @@ func replaceIn[T any](u *unpacking, v T, unpack func(T) (T, bool), set func(T)) 
 // first is the value of the first key.
 func (u *unpacking) first(s string) (string, bool) {
 	u.queued(s)
-	plain, o := u.value(s, u.keys.first, nil)
+	plain, o := u.value(s, u.Keys.First, nil)
 	u.none = o == absent
 	return plain, o != kept
 }
@@ -105,10 +105,10 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	if key < len(u.args) {
 		name = text(u.args[key])
 	}
-	if u.reply != anyValues && !u.h.inScope(name) {
+	if u.Reply != rediscmd.AnyValues && !u.h.scope.Has(name) {
 		return s, kept
 	}
-	if u.reply == anyValues && u.gets == nil && magic && !u.h.holdsAll() {
+	if u.Reply == rediscmd.AnyValues && u.Gets == nil && magic && !u.h.scope.All() {
 		return u.fail(name, nil, errWhose)
 	}
 	if !magic {
@@ -116,7 +116,7 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 		return s, kept
 	}
 	stored := unsafeBytes(s)
-	if header, payload, ok := frame.Parse(stored); ok && header.Version == frame.V2 && gone(stored[payload:]) {
+	if rediscmd.Gone(stored) {
 		u.rec.missed()
 		return "", absent
 	}
@@ -150,7 +150,7 @@ func (u *unpacking) fail(key string, field any, err error) (string, outcome) {
 	u.bad++
 	last := len(u.failed) - 1
 	// The patterns of SORT name keys in turn, one for each element of a list.
-	if last < 0 || u.reply == keyValues || u.gets == nil && u.failed[last].Key != key {
+	if last < 0 || u.Reply == rediscmd.KeyValues || u.Gets == nil && u.failed[last].Key != key {
 		u.ofKey = 0
 	}
 	u.ofKey++
@@ -167,29 +167,22 @@ func (u *unpacking) fail(key string, field any, err error) (string, outcome) {
 	return "", replaced
 }
 
-// gone reports whether the trailer of a frame says that there is no value, or that it is kept
-// beyond its expiry, which is for bale.Cache.GetOrLoad alone.
-func gone(payload []byte) bool {
-	fresh, _, _, ok := frame.ParseTrailer(payload)
-	return ok && (fresh.Absent || !fresh.Expires.IsZero() && !time.Now().Before(fresh.Expires))
-}
-
 // place says whether element i of a flat list is a value, of which key, and of which field.
 func (u *unpacking) place(i int, element func(int) any) (key int, field any, ok bool) {
-	switch u.reply {
-	case keyValues:
-		return u.keys.first + i*u.keys.step, nil, true
-	case listValues:
-		return u.keys.first, nil, true
-	case anyValues:
-		if u.gets == nil {
-			return u.keys.first, nil, true
+	switch u.Reply {
+	case rediscmd.KeyValues:
+		return u.Keys.First + i*u.Keys.Step, nil, true
+	case rediscmd.ListValues:
+		return u.Keys.First, nil, true
+	case rediscmd.AnyValues:
+		if u.Gets == nil {
+			return u.Keys.First, nil, true
 		}
-		at := u.gets[i%len(u.gets)]
-		return at, nil, u.h.mayName(text(u.args[at]))
-	case pairValues, scanValues:
+		at := u.Gets[i%len(u.Gets)]
+		return at, nil, u.h.scope.MayName(text(u.args[at]))
+	case rediscmd.PairValues, rediscmd.ScanValues:
 		if i%2 == 1 {
-			return u.keys.first, element(i - 1), true
+			return u.Keys.First, element(i - 1), true
 		}
 	}
 	return 0, nil, false
@@ -202,7 +195,7 @@ func (u *unpacking) strings(list []string) ([]string, bool) {
 		if !ok {
 			continue
 		}
-		if s == "" && u.reply == listValues && u.name != "hvals" { // what go-redis makes of a field that is not there
+		if s == "" && u.Reply == rediscmd.ListValues && u.name != "hvals" { // what go-redis makes of a field that is not there
 			u.rec.missed()
 			continue
 		}
@@ -227,7 +220,7 @@ func (u *unpacking) list(list []any) ([]any, bool) {
 	for i, element := range list {
 		switch v := element.(type) {
 		case nil:
-			if key, _, ok := u.place(i, func(int) any { return nil }); ok && u.rec != nil && key < len(u.args) && u.h.inScope(text(u.args[key])) {
+			if key, _, ok := u.place(i, func(int) any { return nil }); ok && u.rec != nil && key < len(u.args) && u.h.scope.Has(text(u.args[key])) {
 				u.rec.missed()
 			}
 		case string:
@@ -255,7 +248,7 @@ func (u *unpacking) list(list []any) ([]any, bool) {
 func (u *unpacking) hash(m map[string]string) (map[string]string, bool) {
 	changed := false
 	for field, s := range m {
-		plain, o := u.value(s, u.keys.first, field)
+		plain, o := u.value(s, u.Keys.First, field)
 		if o != kept && !changed {
 			m, changed = maps.Clone(m), true
 		}
@@ -276,7 +269,7 @@ func (u *unpacking) document(m map[any]any) (map[any]any, bool) {
 		if !ok {
 			continue
 		}
-		plain, o := u.value(s, u.keys.first, field)
+		plain, o := u.value(s, u.Keys.First, field)
 		if o != kept && !changed {
 			m, changed = maps.Clone(m), true
 		}
@@ -293,7 +286,7 @@ func (u *unpacking) document(m map[any]any) (map[any]any, bool) {
 func (u *unpacking) pairs(list []redis.KeyValue) ([]redis.KeyValue, bool) {
 	changed := false
 	for i, pair := range list {
-		if plain, o := u.value(pair.Value, u.keys.first, pair.Key); o != kept {
+		if plain, o := u.value(pair.Value, u.Keys.First, pair.Key); o != kept {
 			if !changed {
 				list, changed = slices.Clone(list), true
 			}
@@ -311,7 +304,7 @@ func (u *unpacking) executed(list []any) ([]any, bool) {
 	changed := false
 	exec, args := u.call, u.args
 	for i, q := range exec.queue {
-		if q.reply == noValues {
+		if q.Reply == rediscmd.NoValues {
 			continue
 		}
 		u.call, u.args = q.call, q.args
@@ -330,7 +323,7 @@ func (u *unpacking) executed(list []any) ([]any, bool) {
 func (u *unpacking) any(v any) (any, bool) {
 	switch v := v.(type) {
 	case string:
-		if u.reply == oneValue {
+		if u.Reply == rediscmd.OneValue {
 			plain, changed := u.first(v)
 			if u.none {
 				return nil, true

@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +65,9 @@ func TestDocumentedCommands(t *testing.T) {
 		t.Run(strings.TrimPrefix(path, clitest.Repository), func(t *testing.T) {
 			t.Parallel()
 			redis, files := redisproc.ForTest(t), t.TempDir()
+			t.Cleanup(func() { // where a line failed
+				_ = exec.Command("sh", "-c", "kill $(cat "+filepath.Join(files, "proxy.pid")+")").Run()
+			})
 			for _, line := range lines {
 				t.Run(line, func(t *testing.T) { runDocumented(t, line, redis, files, binaries) })
 			}
@@ -120,7 +123,7 @@ var (
 	goBench   = regexp.MustCompile(`\bgo test .*-bench\b`)
 	goTest    = regexp.MustCompile(`\bgo test .*-run\b`)
 	measuring = regexp.MustCompile(`-(benchtime|count)[ =]\S+`)
-	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user)\.(dict|json)|live\.dict|dictionaries)\b`)
+	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user)\.(dict|json)|live\.dict|dictionaries|proxy\.(log|pid))\b`)
 	graceful  = regexp.MustCompile(`(bale dict activate\b)`)
 	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
 	studied   = regexp.MustCompile(`(\bbalebench (?:study \w[\w-]*|http\b))`)
@@ -128,16 +131,16 @@ var (
 	filled    = regexp.MustCompile(`-n (20000|300000)\b`)
 )
 
-// privatePort takes the place of the port of a server that a document starts.
-var privatePort = sync.OnceValue(func() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// privatePort and proxyPort take the place of the ports of servers that a document starts.
+var privatePort, proxyPort = sync.OnceValue(freePort), sync.OnceValue(freePort)
+
+func freePort() string {
+	port, err := redisproc.FreePort()
 	if err != nil {
-		return "6390"
+		panic(err)
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-})
+	return strconv.Itoa(port)
+}
 
 // shorten makes a documented command quick and points it at the test's server.
 // Files that it writes go to a folder of the test's.
@@ -146,7 +149,7 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = strings.ReplaceAll(line, "redis://127.0.0.1:6379", redis.URL())
 	line = strings.ReplaceAll(line, "127.0.0.1:6379", redis.Addr())
 	line = strings.ReplaceAll(line, "redis-cli ", "redis-cli -u "+redis.URL()+" ")
-	line = strings.ReplaceAll(line, "6390", privatePort())
+	line = strings.NewReplacer("6390", privatePort(), "6380", proxyPort()).Replace(line)
 	line = filled.ReplaceAllString(line, "-n 3000")
 	switch {
 	case goBench.MatchString(line):

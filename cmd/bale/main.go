@@ -24,6 +24,7 @@ type grammar struct {
 	Train   trainCommand     `cmd:"" help:"Train a compression dictionary on values from files or a live Redis, and say what it saves."`
 	Dict    dictCommand      `cmd:"" help:"List, publish, activate, remove, collect, export and import dictionaries."`
 	Migrate migrateCommand   `cmd:"" help:"Pack what a Redis holds, in place, while programs run, or unpack it again."`
+	Proxy   proxyCommand     `cmd:"" help:"Stand between clients in any language, which know nothing of bale, and a Redis with packed values."`
 	Verify  verifyCommand    `cmd:"" help:"Read every value of a Redis, and say which cannot be unpacked."`
 	Pack    packCommand      `cmd:"" help:"Pack stdin to stdout."`
 	Unpack  unpackCommand    `cmd:"" aliases:"cat" help:"Unpack stdin to stdout, or print the value of a key (bale cat KEY); what is not packed comes out as it is."`

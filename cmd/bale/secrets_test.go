@@ -43,7 +43,7 @@ func TestNoSecretInAnotherPlace(t *testing.T) {
 	for _, command := range []string{
 		"URL", "verify URL", "verify --max-rate=URL", "verify --max-bandwidth URL", "dict grace URL", "dict grace --grace=URL", "dict activate URL --group g", "dict list --json=URL",
 		"inspect URL", "stats URL", "stats --json=/none/URL x", "pack --compress=URL", "unpack --dict URL", "unpack --max-size=URL", "advise --data URL", "advise --rdb URL", "advise --cpu-budget=URL",
-		"train --out d --data URL", "train --out URL --data x", "dict import URL --group g", "migrate --redis redis://127.0.0.1:1 --match x --compress URL", "dict list --redis-password-file=URL",
+		"train --out d --data URL", "train --out URL --data x", "dict import URL --group g", "migrate --redis redis://127.0.0.1:1 --match x --compress URL", "proxy --redis redis://127.0.0.1:1 --match x --listen URL", "proxy --match x --redis URL&master_name=m", "dict list --redis-password-file=URL",
 	} {
 		for _, url := range []string{"redis://user:5ecret@host", "redis://host?db=1&password=5ecret", "redis://user:5ecret@host?password=a@5ecret"} {
 			args := strings.Fields(strings.ReplaceAll(command, "URL", url))

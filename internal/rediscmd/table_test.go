@@ -1,9 +1,21 @@
-package goredis
+package rediscmd
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 )
+
+func text(arg any) string { return fmt.Sprint(arg) }
+
+var commands = New(Args[any]{Text: text, Word: text, Number: func(arg any) int {
+	n, err := strconv.Atoi(text(arg))
+	if err != nil {
+		return -1
+	}
+	return n
+}})
 
 // TestSpans checks where keys and values are found in the commands whose arguments tell, the
 // server's version notwithstanding.
@@ -33,7 +45,8 @@ func TestSpans(t *testing.T) {
 		{[]any{"hset", "h", "f1", "v1", "f2"}, []int{1}, []int{3}},
 		{[]any{"get"}, nil, nil},
 	} {
-		keys, values := commands[test.args[0].(string)].spans(test.args)
+		command, _ := commands.Lookup(test.args[0].(string))
+		keys, values := command.Spans(test.args)
 		if got := positions(keys); !slices.Equal(got, test.keys) {
 			t.Errorf("%v: keys at %v, want %v", test.args, got, test.keys)
 		}
@@ -43,8 +56,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-func positions(s span) (at []int) {
-	for i := s.first; i <= s.last; i += s.step {
+func positions(s Span) (at []int) {
+	for i := s.First; i <= s.Last; i += s.Step {
 		at = append(at, i)
 	}
 	return at

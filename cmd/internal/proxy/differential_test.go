@@ -1,0 +1,199 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// wire is a command as it is sent.
+func wire(args ...string) string {
+	b := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return string(b)
+}
+
+// pieces writes a stream cut at random bytes.
+func pieces(t testing.TB, r *rand.Rand, c net.Conn, stream string) {
+	for len(stream) > 0 {
+		n := 1 + r.IntN(len(stream))
+		if r.IntN(3) == 0 {
+			n = min(n, 1+r.IntN(7))
+		}
+		if _, err := io.WriteString(c, stream[:n]); err != nil {
+			return // the server has ended the connection, and the replies tell
+		}
+		if stream = stream[n:]; r.IntN(8) == 0 {
+			time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
+		}
+	}
+	_ = t
+}
+
+// differs are parts of replies that differ from one connection to the next.
+var differs = regexp.MustCompile(`(\$2\r\nid\r\n):\d+|(id|addr|laddr|fd|age|idle|qbuf|qbuf-free|rbs|rbp|obl|oll|omem|tot-mem|multi|argv-mem)=\S*`)
+
+// commandsOf makes a random stream. The keys start with a prefix.
+func commandsOf(r *rand.Rand, prefix string, n int) string {
+	var b strings.Builder
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	key := func() string { return prefix + pick("a", "b", "c") }
+	hash := func() string { return prefix + "h" + pick("1", "2") }
+	value := func() string {
+		switch r.IntN(6) {
+		case 0:
+			return ""
+		case 1:
+			return pick("7", "QUEUED", "+OK\r\n", "*3\r\n$7\r\nmessage\r\n", "\xba\x1e", "\xba\x1ex")
+		case 2:
+			return strings.Repeat(pick("ab", "\r\n", "\x00", "xyz"), r.IntN(40_000))
+		}
+		return big(pick("a", "b", "c"))
+	}
+	name := func(s string) string {
+		if r.IntN(4) == 0 {
+			return strings.ToUpper(s)
+		}
+		return s
+	}
+	transaction := false   // in which the proxy refuses some commands
+	calm := r.IntN(2) == 0 // no subscription or CLIENT REPLY, after which few replies are values
+	for range n {
+		var c []string
+		switch r.IntN(34) {
+		case 0, 1, 2:
+			c = []string{name("set"), key(), value()}
+		case 3, 4, 5:
+			c = []string{name("get"), key()}
+		case 6:
+			c = []string{"set", key(), value(), "get"}
+		case 7:
+			c = []string{"mset", key(), value(), key(), value(), "other:" + key(), value()}
+		case 8:
+			c = []string{"mget", key(), "other:" + key(), key(), hash()}
+		case 9, 10:
+			c = []string{"hset", hash(), "f", value(), "g", value()}
+		case 11:
+			c = []string{pick("hgetall", "hvals"), hash()}
+		case 12:
+			c = []string{"hmget", hash(), "f", "none", "g"}
+		case 13:
+			c = []string{"hscan", hash(), "0"}
+		case 14:
+			c = []string{"multi"}
+		case 15, 16:
+			c = []string{name(pick("exec", "exec", "discard"))}
+		case 17:
+			c = []string{"client", "reply", pick("on", "off", "skip", "OFF", "x")}
+		case 18:
+			c = []string{"client", "reply", "on"}
+		case 19:
+			c = []string{"hello", pick("2", "3", "3", "4", "x")}
+		case 20:
+			c = []string{pick("subscribe", "psubscribe", "ssubscribe"), "ch", pick("ch", "ch2")}
+		case 21, 22:
+			c = []string{pick("unsubscribe", "punsubscribe", "sunsubscribe")}
+			if r.IntN(2) == 0 {
+				c = append(c, "ch", "ch3")
+			}
+		case 23:
+			c = []string{pick("publish", "spublish"), "ch", pick("hello", "message")}
+		case 24:
+			c = []string{"reset"}
+		case 25:
+			c = []string{pick("nonsense", "get", "set", "mget", "exec", "subscribe", "hset"), "k\r\n", pick("x", big("x"))}[:1+r.IntN(3)]
+		case 26:
+			c = []string{"eval", pick("return {1,{2,{3,'x'}},'y'}", "return redis.call('get',KEYS[1])", "return {ok='fine'}", "return {err='ERR bad'}"), "1", "elsewhere"}
+		case 27:
+			c = []string{pick("rpush", "lpush"), prefix + "l", value(), "message"}
+		case 28:
+			c = []string{pick("lpop", "rpop"), prefix + "l"}
+			if r.IntN(8) == 0 {
+				c = []string{pick("blpop", "brpop"), prefix + "l", "0.001"} // which takes a server 100 ms
+			}
+		case 29:
+			c = []string{"lrange", prefix + "l", "0", "5"}
+		case 30:
+			c = []string{pick("ping", "ping", "echo"), pick("message", "subscribe", "QUEUED")}[:1+r.IntN(2)]
+		case 31:
+			c = []string{pick("getset", "setnx"), key(), value()}
+		case 32:
+			b.WriteString(pick("PING\r\n", "\r\n", "*0\r\n", "*-1\r\n", "  get  "+prefix+"a \n", `set `+prefix+`a "a \x41\n \"q\" " `+"\r\n", "echo 'it\\'s'\r\n", "mget "+prefix+"a "+prefix+"h1\r\n",
+				"set "+prefix+"b '"+strings.Repeat("inline ", 30)+"'\n"))
+			if !transaction && !calm {
+				b.WriteString(pick("client reply skip\n", "multi\nget "+prefix+"a\nexec\n", "subscribe ch\r\n", "unsubscribe\r\n"))
+			}
+			continue
+		case 33:
+			c = []string{pick("watch", "unwatch", "select", "type", "del", "wait"), pick("0", prefix+"a")}
+		}
+		switch {
+		case len(c) == 1 && c[0] == "multi":
+			transaction = true
+		case len(c) == 1 && slices.Contains([]string{"exec", "discard", "reset"}, strings.ToLower(c[0])):
+			transaction = false
+		case (transaction || calm) && (strings.Contains(c[0], "subscribe") || c[0] == "client"):
+			continue
+		}
+		b.WriteString(wire(c...))
+	}
+	return b.String()
+}
+
+// run sends a stream and a QUIT, and returns all replies.
+func run(t *testing.T, r *rand.Rand, addr, stream string) string {
+	c := dial(t, addr)
+	defer c.Close()
+	go pieces(t, r, c, stream+wire("reset")+wire("flushall")+wire("quit"))
+	got, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatalf("%v after %d bytes", err, len(got))
+	}
+	return differs.ReplaceAllString(string(got), "$1$2")
+}
+
+// TestDifferential sends random streams to Redis directly and through the proxy. All replies are
+// equal, byte for byte, for keys out of scope and in scope: what is refused is not in the streams.
+func TestDifferential(t *testing.T) {
+	rounds := 100
+	if testing.Short() {
+		rounds = 20
+	}
+	for _, match := range []string{"none:*", "user:*", "*"} {
+		t.Run(match, func(t *testing.T) {
+			// Hashes have their order, whatever is packed. Both streams go to one server, for its seed.
+			server := redisproc.ForTest(t, "--hash-max-listpack-entries", "0")
+			p := start(t, options(server.URL(), match))
+			for seed := range rounds {
+				r := rand.New(rand.NewPCG(uint64(seed), 7))
+				stream := commandsOf(r, "user:", 1+r.IntN(60))
+				want := run(t, r, server.Addr(), stream)
+				got := run(t, r, p.addr, stream)
+				if got != want {
+					i := 0
+					for i < min(len(got), len(want)) && got[i] == want[i] {
+						i++
+					}
+					from := max(0, i-80)
+					t.Fatalf("seed %d, at byte %d of %d and %d:\ngot  %.200q\nwant %.200q\nstream %.4000q", seed, i, len(got), len(want), got[from:], want[from:], squeezed(stream))
+				}
+			}
+		})
+	}
+}
+
+// squeezed is a stream without its long runs.
+func squeezed(s string) string {
+	return string(bytes.ReplaceAll([]byte(regexp.MustCompile(`(?s)(the value of \w, ){2,}|(ab|xyz|\x00|\r\n){5,}`).ReplaceAllString(s, "...")), []byte("\r\n"), []byte("|")))
+}

@@ -1,0 +1,352 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/tcptest"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// proxied is the address of a proxy in front of a server of its own.
+func proxied(t *testing.T, change func(*Options)) (string, *redisproc.Server, *running) {
+	t.Helper()
+	server := redisproc.ForTest(t)
+	o := options(server.URL(), "user:*")
+	if change != nil {
+		change(&o)
+	}
+	p := start(t, o)
+	return p.addr, server, p
+}
+
+// TestBrokenProtocol: a client that breaks the protocol has the replies to what it sent before, an
+// error, and the end. Nothing of the broken request is executed.
+func TestBrokenProtocol(t *testing.T) {
+	addr, server, _ := proxied(t, nil)
+	for _, test := range []struct{ send, want string }{
+		{"*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		{"*99999999999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		{"*1000000000000000000000\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		{"*" + strings.Repeat("1", 100) + "\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		{"*1\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		{"*2\r\n$3\r\nGET\r\nx\r\n", "-ERR Protocol error: expected '$', got 'x'\r\n"},
+		{"*2\r\n$4\r\nECHO\r\nx\r\n", "-ERR Protocol error: expected '$', got 'x'\r\n"}, // streamed: the server says so
+		{"*2\r\n$4\r\nECHO\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		{"*3\r\n$3\r\nSET\r\n$6\r\nuser:1\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		{"*3\r\n$3\r\nSET\r\n$6\r\nuser:1\r\n$01\r\nx\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		{"*3\r\n$3\r\nSET\r\n$6\r\nuser:1\r\n$1\r\nxx\r\n", "-ERR Protocol error: a string longer than its length\r\n"},
+		{"*1\r\n$4\r\nPINGGET user:1\r\n", "-ERR Protocol error: a string longer than its length\r\n"},
+		{"GET \"user:1\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"},
+		{"GET \"user:1\"x\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"},
+		{"GET a\x00b\r\n", "-ERR Protocol error: a zero byte in an inline request\r\n"},
+		{strings.Repeat("x", maxInline+100), "-ERR Protocol error: too big inline request\r\n"},
+	} {
+		c := dial(t, addr)
+		talk(t, c, wire("PING")+test.send+wire("SET", "executed", "1"), "+PONG\r\n"+test.want)
+		atEnd(t, c)
+	}
+	for _, cut := range []string{"*3\r\n$3\r\nSET\r\n$8\r\nexecuted\r\n$1\r\n", "*3\r\n$3\r\nSET\r\n$6\r\nuser:1\r\n$999999999999\r\nx", "SET executed 1", "*2147483647\r\n$3\r\nDEL\r\n", "*"} {
+		c := dial(t, addr)
+		if _, err := io.WriteString(c, cut); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		atEnd(t, c)
+	}
+	if n, err := server.Do(t.Context(), "EXISTS", "executed", "user:1"); err != nil || n != "0" {
+		t.Errorf("%s keys were written, %v", n, err)
+	}
+}
+
+// TestRandomBytes: whatever bytes a client sends, the proxy serves the next one.
+func TestRandomBytes(t *testing.T) {
+	addr, server, _ := proxied(t, nil)
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		stream := []byte(wire("PING") + commandsOf(r, "user:", r.IntN(5)))
+		for range 1 + r.IntN(4) {
+			stream[r.IntN(len(stream))] = "*$\r\n-0123456789\x00\xffx"[r.IntN(18)]
+		}
+		c := dial(t, addr)
+		go func() {
+			c.Write(stream)
+			c.(*net.TCPConn).CloseWrite()
+		}()
+		if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Fatalf("%v after %q", err, stream)
+		}
+		c.Close()
+	}
+	if _, err := server.Do(t.Context(), "PING"); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, dial(t, addr), wire("PING"), "+PONG\r\n")
+}
+
+// TestLimits: what is larger than a limit is an error, and the connection goes on.
+func TestLimits(t *testing.T) {
+	addr, server, p := proxied(t, func(o *Options) { o.MaxClients, o.MaxRequest, o.MaxMemory = 3, 64<<10, 1<<20 })
+	c := dial(t, addr)
+	large := strings.Repeat("x", 100<<10)
+	refusal := "-BALE SET " + tooLarge + "\r\n"
+	talk(t, c, wire("SET", "user:1", large)+wire("SET", "user:2", "y"), refusal+"+OK\r\n")
+	talk(t, c, wire("SET", "other", large)+wire("STRLEN", "other"), "+OK\r\n:102400\r\n") // it is not looked into
+	talk(t, c, wire("MULTI")+wire("SET", "user:1", large)+wire("EXEC"), "+OK\r\n"+refusal+"-EXECABORT Transaction discarded because of previous errors.\r\n")
+	many := wire(append([]string{"MGET"}, make([]string, 20_000)...)...) // few bytes and many arguments
+	talk(t, c, many+wire("PING"), "-BALE MGET "+tooLarge+"\r\n+PONG\r\n")
+	others := []net.Conn{dial(t, addr), dial(t, addr)}
+	for _, c := range others {
+		talk(t, c, wire("PING"), "+PONG\r\n")
+	}
+	beyond := dial(t, addr)
+	talk(t, beyond, "", "-ERR max number of clients reached\r\n")
+	atEnd(t, beyond)
+	// Half of a large command each: together they are beyond the memory, and none is held up.
+	for range 3 {
+		for _, c := range others {
+			talk(t, c, wire("SET", "user:1", strings.Repeat("y", 60<<10)), "+OK\r\n")
+		}
+	}
+	// A reply that decodes to more than there is memory for.
+	bomb := frame.Header{Algorithm: frame.Zstd, Length: 60 << 20}.Append(nil)
+	if _, err := server.Do(t.Context(), "SET", "user:bomb", string(append(bomb, "xxxx"...))); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, c, wire("GET", "user:bomb")+wire("PING"), "-BALE the reply "+replyTooLarge+"\r\n+PONG\r\n")
+	for _, c := range append(others, c) {
+		c.Close()
+	}
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBackPressure: a client that reads nothing holds up itself alone, and not in the proxy's
+// memory.
+func TestBackPressure(t *testing.T) {
+	addr, _, _ := proxied(t, nil)
+	c := dial(t, addr)
+	talk(t, c, wire("SET", "k", strings.Repeat("x", 1<<20)), "+OK\r\n")
+	const n = 300
+	go io.WriteString(c, strings.Repeat(wire("GET", "k")+wire("GET", "user:1"), n))
+	talk(t, dial(t, addr), wire("PING"), "+PONG\r\n")
+	time.Sleep(50 * time.Millisecond) // what is not read fills all buffers
+	want := int64(n * (len("$1048576\r\n\r\n") + 1<<20 + len("$-1\r\n")))
+	if got, err := io.CopyN(io.Discard, c, want); err != nil || got != want {
+		t.Errorf("%d bytes of %d, %v", got, want, err)
+	}
+}
+
+// fakeRedis answers each command of the proxy's own clients as a server would, and the third and
+// later connections, those of clients, by a function.
+func fakeRedis(t *testing.T, real string, answer func(net.Conn)) Options {
+	t.Helper()
+	addr := tcptest.Listen(t, func(c net.Conn) {
+		b := make([]byte, 4096)
+		n, err := c.Read(b)
+		if err != nil {
+			return
+		}
+		if bytes.Contains(b[:n], []byte("hostile")) {
+			answer(c)
+			return
+		}
+		up, err := net.Dial("tcp", real)
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go func() { io.Copy(c, up); c.Close() }()
+		up.Write(b[:n])
+		io.Copy(up, c)
+	})
+	return options("redis://"+addr, "*")
+}
+
+// TestHostileServer: replies that no server sends end the connection, without panic and without
+// memory for what they only announce.
+func TestHostileServer(t *testing.T) {
+	real := redisproc.ForTest(t)
+	deep := strings.Repeat("*1\r\n", 1_000_000)
+	for name, test := range map[string]struct{ reply, want string }{
+		"nonsense":            {"hello\r\n", ""},
+		"huge list":           {"*999999999999999999\r\n", ""},
+		"huge lists":          {strings.Repeat("*1099511627776\r\n", 3), ""},
+		"huge string":         {"$999999999999\r\nabc", ""},
+		"negative":            {"*-7\r\n", ""},
+		"half a value":        {"$100\r\n\xba\x1exx", ""},
+		"a string too long":   {"$1\r\nabc\r\n", "$1\r\na"},
+		"two replies":         {"+OK\r\n+OK\r\n", "+OK\r\n"},
+		"streamed":            {"$?\r\n;4\r\nabcd\r\n", ""},
+		"deep":                {deep + "+x\r\n", deep + "+x\r\n"},
+		"attributes":          {"|1\r\n+a\r\n+b\r\n$1\r\nx\r\n", "|1\r\n+a\r\n+b\r\n$1\r\nx\r\n"},
+		"an unknown push":     {">2\r\n+a\r\n:1\r\n+OK\r\n", ">2\r\n+a\r\n:1\r\n+OK\r\n"},
+		"an empty push":       {">0\r\n+OK\r\n", ">0\r\n+OK\r\n"},
+		"a bad confirmation":  {">2\r\n$9\r\nsubscribe\r\n:1\r\n+OK\r\n", ""},
+		"a message of no one": {"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, fakeRedis(t, real.Addr(), func(c net.Conn) { io.WriteString(c, test.reply) }))
+			for _, command := range [][]string{{"GET", "hostile"}, {"HGETALL", "hostile"}, {"TYPE", "hostile"}} {
+				c := dial(t, p.addr)
+				if _, err := io.WriteString(c, wire(command...)); err != nil {
+					t.Fatal(err)
+				}
+				got, _ := io.ReadAll(c)
+				// What was understood before may be there. A packed value never is.
+				if !strings.HasPrefix(test.reply, string(got)) || !strings.HasPrefix(string(got), test.want) || command[0] == "GET" && bytes.Contains(got, []byte("\xba\x1e")) {
+					t.Errorf("%s: %.100q", command, got)
+				}
+			}
+		})
+	}
+}
+
+// TestServerGone: a server that cannot be reached, or goes, is the end of the connection, and no
+// reply is made up.
+func TestServerGone(t *testing.T) {
+	addr, server, _ := proxied(t, nil)
+	c := dial(t, addr)
+	talk(t, c, wire("PING"), "+PONG\r\n")
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(c, wire("PING"))
+	if b, _ := io.ReadAll(c); len(b) > 0 {
+		t.Errorf("%q", b)
+	}
+	if b, _ := io.ReadAll(dial(t, addr)); len(b) > 0 {
+		t.Errorf("%q", b)
+	}
+}
+
+// TestClientGone: Redis sees that a client has gone, so that a command that blocks takes no
+// element for it.
+func TestClientGone(t *testing.T) {
+	addr, server, _ := proxied(t, nil)
+	c := dial(t, addr)
+	io.WriteString(c, wire("BLPOP", "list", "0"))
+	blocked := func() bool {
+		info, err := server.Do(t.Context(), "INFO", "clients")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(info, "blocked_clients:1")
+	}
+	for !blocked() {
+		time.Sleep(time.Millisecond)
+	}
+	c.Close()
+	for blocked() {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := server.Do(t.Context(), "RPUSH", "list", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := server.Do(t.Context(), "LLEN", "list"); n != "1" {
+		t.Errorf("%s elements are left, %v", n, err)
+	}
+}
+
+// TestDrain: when the proxy ends, the replies in flight are delivered, and idle connections end.
+func TestDrain(t *testing.T) {
+	addr, server, p := proxied(t, nil)
+	idle, busy, listening, half := dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)
+	talk(t, idle, wire("PING"), "+PONG\r\n")
+	talk(t, listening, wire("SUBSCRIBE", "c"), "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")
+	talk(t, half, wire("PING")+"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$1\r\n", "+PONG\r\n")
+	talk(t, busy, wire("PING")+wire("BLPOP", "list", "0")+wire("PING"), "+PONG\r\n")
+	ended := make(chan error, 1)
+	go func() { ended <- p.stop() }()
+	atEnd(t, idle)
+	atEnd(t, listening)
+	if c, err := net.Dial("tcp", addr); err == nil {
+		c.Close()
+		t.Error("it still accepts connections")
+	}
+	if _, err := server.Do(t.Context(), "RPUSH", "list", "x"); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, half, "x\r\n", "+OK\r\n")
+	atEnd(t, half)
+	talk(t, busy, "", "*2\r\n$4\r\nlist\r\n$1\r\nx\r\n+PONG\r\n")
+	atEnd(t, busy)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDrainEnds: a command that blocks for ever does not keep the proxy.
+func TestDrainEnds(t *testing.T) {
+	addr, _, p := proxied(t, func(o *Options) { o.Drain = 50 * time.Millisecond })
+	c := dial(t, addr)
+	talk(t, c, wire("PING")+wire("BLPOP", "list", "0"), "+PONG\r\n")
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+	atEnd(t, c)
+}
+
+// TestStates: what a reply means follows the connection's state.
+func TestStates(t *testing.T) {
+	addr, server, _ := proxied(t, nil)
+	value := big("state")
+	stored := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+	set := wire("SET", "user:1", value)
+	get := wire("GET", "user:1")
+	absent := frame.Freshness{Absent: true}.Append(frame.Header{Version: frame.V2}.Append(nil))
+	if _, err := server.Do(t.Context(), "SET", "user:absent", string(absent)); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ send, want string }{
+		"a transaction":            {set + wire("MULTI") + get + wire("PING") + get + wire("EXEC") + get, "+OK\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n" + stored + "+PONG\r\n" + stored + stored},
+		"one that is discarded":    {set + wire("MULTI") + get + wire("DISCARD") + get, "+OK\r\n+OK\r\n+QUEUED\r\n+OK\r\n" + stored},
+		"EXEC with an argument":    {set + wire("MULTI") + get + wire("EXEC", "x") + get, "+OK\r\n+OK\r\n+QUEUED\r\n-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n" + stored},
+		"one that is reset":        {set + wire("MULTI") + get + wire("RESET") + get, "+OK\r\n+OK\r\n+QUEUED\r\n+RESET\r\n" + stored},
+		"a refused command":        {set + wire("MULTI") + wire("APPEND", "user:1", "x") + wire("EXEC") + get, "+OK\r\n+OK\r\n-BALE APPEND on a key in scope: it works on the value's bytes inside the server; ask Redis itself, or leave the key out (--match, --exclude)\r\n-EXECABORT Transaction discarded because of previous errors.\r\n" + stored},
+		"absent in RESP2":          {wire("GET", "user:absent"), "$-1\r\n"},
+		"absent in RESP3":          {wire("CLIENT", "REPLY", "SKIP") + wire("HELLO", "3") + wire("GET", "user:absent"), "_\r\n"},
+		"CLIENT REPLY OFF":         {set + wire("CLIENT", "REPLY", "OFF") + get + wire("APPEND", "user:1", "x") + wire("CLIENT", "REPLY", "ON") + get, "+OK\r\n+OK\r\n" + stored},
+		"CLIENT REPLY SKIP":        {set + wire("CLIENT", "REPLY", "SKIP") + get + get, "+OK\r\n" + stored},
+		"a push among replies":     {wire("CLIENT", "REPLY", "SKIP") + wire("HELLO", "3") + wire("SUBSCRIBE", "a", "b") + set + get + wire("PUBLISH", "b", value) + get, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n+OK\r\n" + stored + ">3\r\n$7\r\nmessage\r\n$1\r\nb\r\n" + stored + ":1\r\n" + stored},
+		"SUBSCRIBE in MULTI":       {wire("MULTI") + wire("SUBSCRIBE", "a") + wire("EXEC"), "+OK\r\n-BALE SUBSCRIBE " + notInMulti + "\r\n-EXECABORT Transaction discarded because of previous errors.\r\n"},
+		"a replica":                {wire("PSYNC", "?", "-1") + wire("REPLCONF", "ACK", "1") + wire("PING"), "-BALE PSYNC " + noReplica + "\r\n-BALE REPLCONF " + noReplica + "\r\n+PONG\r\n"},
+		"MONITOR without a permit": {wire("MONITOR", "x") + set + get, "-ERR wrong number of arguments for 'monitor' command\r\n+OK\r\n" + stored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, addr)
+			talk(t, c, test.send, test.want)
+			talk(t, c, wire("QUIT"), "+OK\r\n")
+			atEnd(t, c)
+		})
+	}
+}
+
+// TestMonitor: the lines of MONITOR are no replies, and a connection that has them takes no command
+// whose reply could be taken for one.
+func TestMonitor(t *testing.T) {
+	addr, _, _ := proxied(t, nil)
+	c := dial(t, addr)
+	if _, err := io.WriteString(c, wire("MONITOR")+wire("GET", "user:1")+wire("RESET")+wire("SET", "user:1", "x")+wire("GET", "user:1")+wire("QUIT")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replies := regexp.MustCompile(`\+\d[^\r]*\r\n`).ReplaceAllString(string(got), "")
+	if want := "+OK\r\n-BALE GET " + inMonitor + "\r\n+RESET\r\n+OK\r\n$1\r\nx\r\n+OK\r\n"; replies != want {
+		t.Errorf("%q", got)
+	}
+}

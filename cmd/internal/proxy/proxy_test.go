@@ -1,0 +1,223 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a proxy that serves until the test ends, or stop.
+type running struct {
+	addr string
+	stop func() error
+}
+
+func options(redis, match string) Options {
+	setting, err := engine.Parse("zstd:3")
+	if err != nil {
+		panic(err)
+	}
+	return Options{
+		Streams: &cli.Streams{Out: io.Discard, Err: io.Discard, Command: "bale proxy"}, Listen: "127.0.0.1:0", Redis: redis, Prefix: dict.DefaultPrefix,
+		Match: []string{match}, Setting: setting, MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Drain: 5 * time.Second,
+	}
+}
+
+func start(t testing.TB, o Options) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	listening, ended := make(chan net.Addr, 1), make(chan error, 1)
+	o.Listening = func(a net.Addr) { listening <- a }
+	go func() { ended <- Run(ctx, o) }()
+	r := &running{}
+	var err error
+	done := false
+	r.stop = func() error {
+		if cancel(); !done {
+			err, done = <-ended, true
+		}
+		return err
+	}
+	select {
+	case err := <-ended:
+		cancel()
+		t.Fatal(err)
+	case addr := <-listening:
+		r.addr = addr.String()
+	}
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// clients are one through a proxy, and one past it.
+func clients(t testing.TB, o func(*Options), protocol int) (through, past *redis.Client) {
+	t.Helper()
+	server := redisproc.ForTest(t)
+	options := options(server.URL(), "user:*")
+	if o != nil {
+		o(&options)
+	}
+	p := start(t, options)
+	through = redis.NewClient(&redis.Options{Addr: p.addr, Protocol: protocol})
+	past = redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: protocol})
+	t.Cleanup(func() { through.Close(); past.Close() })
+	return through, past
+}
+
+func big(s string) string { return strings.Repeat("the value of "+s+", ", 20) }
+
+func isPacked(s string) bool {
+	_, _, ok := frame.Parse([]byte(s))
+	return ok
+}
+
+// dial is a raw connection that ends with the test.
+func dial(t testing.TB, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// talk sends bytes and expects bytes.
+func talk(t testing.TB, c net.Conn, send, want string) {
+	t.Helper()
+	if _, err := io.WriteString(c, send); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(want))
+	n, err := io.ReadFull(c, got)
+	if string(got[:n]) != want {
+		t.Fatalf("%q: %q, %v\nwant %q", send, got[:n], err, want)
+	}
+}
+
+// atEnd expects that the connection ends without another byte.
+func atEnd(t testing.TB, c net.Conn) {
+	t.Helper()
+	if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
+		t.Errorf("%q and %v in place of an end", b, err)
+	}
+}
+
+func TestPacksAndUnpacks(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		through, past := clients(t, nil, protocol)
+		ctx := t.Context()
+		if err := through.MSet(ctx, "user:1", big("a"), "other", big("o"), "user:2", "short").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if v := past.Get(ctx, "user:1").Val(); !isPacked(v) {
+			t.Error("it is not packed")
+		}
+		for key, want := range map[string]string{"other": big("o"), "user:2": "short"} {
+			if v := past.Get(ctx, key).Val(); v != want {
+				t.Errorf("%s is stored as %q", key, v)
+			}
+		}
+		if v, err := through.Get(ctx, "user:1").Result(); v != big("a") || err != nil {
+			t.Errorf("%q, %v", v, err)
+		}
+		v, err := through.MGet(ctx, "none", "user:1", "other", "user:2").Result()
+		if err != nil || v[0] != nil || v[1] != big("a") || v[2] != big("o") || v[3] != "short" {
+			t.Errorf("%q, %v", v, err)
+		}
+		if err := through.HSet(ctx, "user:h", "f", big("f"), "g", big("g"), "n", 5).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if v := past.HGet(ctx, "user:h", "g").Val(); !isPacked(v) {
+			t.Error("a field is not packed")
+		}
+		m, err := through.HGetAll(ctx, "user:h").Result()
+		if err != nil || len(m) != 3 || m["f"] != big("f") || m["g"] != big("g") || m["n"] != "5" {
+			t.Errorf("%q, %v", m, err)
+		}
+		page, _, err := through.HScan(ctx, "user:h", 0, "f", 10).Result()
+		if err != nil || len(page) != 2 || page[1] != big("f") {
+			t.Errorf("%q, %v", page, err)
+		}
+		pairs, err := through.HRandFieldWithValues(ctx, "user:h", 5).Result()
+		if err != nil || len(pairs) != 3 {
+			t.Errorf("%q, %v", pairs, err)
+		}
+		for _, p := range pairs {
+			if m[p.Key] != p.Value {
+				t.Errorf("%q", p)
+			}
+		}
+		if err := through.Append(ctx, "user:1", "x").Err(); err == nil || !strings.HasPrefix(err.Error(), "BALE APPEND on a key in scope: ") {
+			t.Errorf("APPEND: %v", err)
+		}
+		var get *redis.StringCmd
+		if _, err := through.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Set(ctx, "user:t", big("t"), 0)
+			get = p.Get(ctx, "user:t")
+			return nil
+		}); err != nil || get.Val() != big("t") {
+			t.Errorf("%q, %v", get.Val(), err)
+		}
+		if _, err := through.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Set(ctx, "user:u", big("t"), 0)
+			p.Append(ctx, "user:u", "x")
+			return nil
+		}); err == nil || past.Exists(ctx, "user:u").Val() != 0 {
+			t.Errorf("a transaction with a refused command: %v", err)
+		}
+		past.Set(ctx, "user:absent", frame.Freshness{Absent: true}.Append(frame.Header{Version: frame.V2}.Append(nil)), 0)
+		past.Set(ctx, "user:bad", damaged(past.Get(ctx, "user:1").Val()), 0)
+		if err := through.Get(ctx, "user:absent").Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("absent: %v", err)
+		}
+		if v, err := through.MGet(ctx, "user:absent", "user:1").Result(); err != nil || v[0] != nil || v[1] != big("a") {
+			t.Errorf("absent of two: %q, %v", v, err)
+		}
+		for _, err := range []error{through.Get(ctx, "user:bad").Err(), through.MGet(ctx, "user:1", "user:bad").Err()} {
+			if err == nil || !strings.HasPrefix(err.Error(), "BALE a value in scope cannot be unpacked: ") {
+				t.Errorf("damaged: %v", err)
+			}
+		}
+		past.HSet(ctx, "user:h", "gone", past.Get(ctx, "user:absent").Val())
+		if m, err := through.HGetAll(ctx, "user:h").Result(); err != nil || len(m) != 3 {
+			t.Errorf("a hash with an absent field: %q, %v", m, err)
+		}
+		if page, _, err := through.HScan(ctx, "user:h", 0, "*", 10).Result(); err != nil || len(page) != 6 {
+			t.Errorf("a page with an absent field: %q, %v", page, err)
+		}
+		if pairs, err := through.HRandFieldWithValues(ctx, "user:h", 5).Result(); err != nil || len(pairs) != 3 {
+			t.Errorf("pairs with an absent one: %q, %v", pairs, err)
+		}
+	}
+}
+
+// damaged is a frame whose last byte differs.
+func damaged(stored string) []byte {
+	b := bytes.Clone([]byte(stored))
+	b[len(b)-1] ^= 1
+	return b
+}

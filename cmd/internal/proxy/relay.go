@@ -1,0 +1,402 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+)
+
+const (
+	bufferSize = 16 << 10 // bytes of a relay's buffer: two for each connection
+	keptOut    = 64 << 10 // bytes of rewritten commands or replies that wait for more, and the buffer that is kept for them
+	maxNumber  = 32       // bytes of a line with a number
+)
+
+// errMalformed is the class of errors in the protocol, of either side.
+var errMalformed = errors.New("Protocol error")
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errMalformed, fmt.Sprintf(format, args...))
+}
+
+// memory bounds the bytes that all relays hold beyond their buffers.
+type memory struct {
+	max  int64
+	held atomic.Int64
+}
+
+func (m *memory) take(n int) bool {
+	if m.held.Add(int64(n)) > m.max {
+		m.held.Add(int64(-n))
+		return false
+	}
+	return true
+}
+
+// relay forwards one direction of a connection. What is not rewritten goes from the buffer that it
+// was read into straight to the other side.
+type relay struct {
+	src io.Reader
+	dst io.Writer
+
+	buf []byte
+	// buf[from:at] is to be sent as it is, and buf[at:end] is not looked at yet.
+	from, at, end int
+
+	out []byte // rewritten bytes, to be sent before buf[from:]
+
+	// held is where a command or reply starts that has to stay in the buffer, -1 for none. lost
+	// reports that it was too large for that: it is dropped.
+	held int
+	lost bool
+	drop bool // forward nothing that is not in out
+
+	limit  int // bytes of what is held, at most
+	memory *memory
+	taken  int // bytes of it
+
+	// interrupted is asked whether to go on after a deadline passed in the middle of something.
+	interrupted func() bool
+}
+
+func newRelay(src io.Reader, dst io.Writer, limit int, m *memory) *relay {
+	return &relay{src: src, dst: dst, buf: make([]byte, bufferSize), held: -1, limit: limit, memory: m}
+}
+
+// send sends what is to be sent, up to a position.
+func (r *relay) send(upTo int) error {
+	raw := r.buf[r.from:upTo]
+	r.from = upTo
+	if r.drop {
+		raw = nil
+	}
+	if len(r.out) > 0 && len(raw) <= bufferSize {
+		r.out, raw = append(r.out, raw...), nil
+	}
+	for _, b := range [][]byte{r.out, raw} {
+		if len(b) > 0 {
+			if _, err := r.dst.Write(b); err != nil {
+				return err
+			}
+		}
+	}
+	r.out = r.out[:0]
+	return nil
+}
+
+// flush sends all that is to be sent.
+func (r *relay) flush() error { return r.send(r.at) }
+
+// leave sends what is complete, at the end of the connection.
+func (r *relay) leave() error {
+	if r.held >= 0 {
+		r.at = r.held
+	}
+	return r.flush()
+}
+
+// more reads. Before, it sends what need not stay, so that nothing waits for the other side.
+func (r *relay) more() error {
+	keep := r.at
+	if r.held >= 0 {
+		keep = r.held
+	}
+	if err := r.send(keep); err != nil {
+		return err
+	}
+	if r.from > 0 {
+		copy(r.buf, r.buf[r.from:r.end])
+		r.at, r.end = r.at-r.from, r.end-r.from
+		if r.held >= 0 {
+			r.held = 0
+		}
+		r.from = 0
+	}
+	if r.end == len(r.buf) && !r.grow() {
+		if r.held < 0 {
+			return errLong
+		}
+		if err := r.lose(); err != nil {
+			return err
+		}
+		return r.more()
+	}
+	n, err := r.src.Read(r.buf[r.end:])
+	if n > 0 {
+		r.end += n
+		return nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) && r.interrupted != nil && r.interrupted() {
+		return r.more()
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// grow doubles the buffer, within the limits. The length that somebody announced is not believed.
+func (r *relay) grow() bool {
+	n := len(r.buf)
+	size := min(2*n, r.limit)
+	if size <= n || !r.memory.take(size-n) {
+		return false
+	}
+	r.taken += size - n
+	r.buf = append(make([]byte, 0, size), r.buf...)[:size]
+	return true
+}
+
+// room makes room for n bytes more in out. It reports false beyond the limits.
+func (r *relay) room(n int) bool {
+	need := len(r.out) + n
+	if need <= cap(r.out) {
+		return true
+	}
+	need = max(need, 2*cap(r.out))
+	if need > keptOut {
+		if !r.memory.take(need) { // beside the old one, which is copied
+			return false
+		}
+		r.taken += need
+	}
+	r.out = append(make([]byte, 0, need), r.out...)
+	return true
+}
+
+// settle ends a command or reply: it gives memory back, and keeps out from piling up.
+func (r *relay) settle() error {
+	shrink := r.taken > 0 && r.end-r.at <= bufferSize
+	if !shrink && len(r.out) < keptOut {
+		return nil
+	}
+	if err := r.flush(); err != nil {
+		return err
+	}
+	if shrink {
+		r.buf = append(make([]byte, 0, bufferSize), r.buf[r.at:r.end]...)[:bufferSize]
+		r.from, r.at, r.end = 0, 0, r.end-r.at
+		r.out = nil
+		r.close()
+	}
+	return nil
+}
+
+// close gives memory back.
+func (r *relay) close() {
+	r.memory.held.Add(int64(-r.taken))
+	r.taken = 0
+}
+
+// hold keeps what comes from here on in the buffer, until release.
+func (r *relay) hold() { r.held, r.lost = r.at, false }
+
+// lose gives up holding: what was held is dropped, and so is the rest until release.
+func (r *relay) lose() error {
+	if r.held >= 0 {
+		if err := r.upTo(r.held); err != nil {
+			return err
+		}
+	}
+	r.from, r.held, r.lost, r.drop = r.at, -1, true, true
+	return nil
+}
+
+// release ends hold. It returns where in the buffer the held bytes start, which stay until the next
+// read. It reports false if they were too large and are gone.
+func (r *relay) release() (start int, ok bool) {
+	if r.lost {
+		r.from, r.drop, r.lost = r.at, false, false
+		return r.at, false
+	}
+	start, r.held = r.held, -1
+	return start, true
+}
+
+// rewind goes back to where hold was called, for looking ahead.
+func (r *relay) rewind() { r.at, r.held = r.held, -1 }
+
+// put appends to out. It reports false beyond the limits.
+func (r *relay) put(b []byte) bool {
+	if !r.room(len(b)) {
+		return false
+	}
+	r.out = append(r.out, b...)
+	return true
+}
+
+// upTo puts the bytes before a position in front of what is put next.
+func (r *relay) upTo(at int) error {
+	if raw := r.buf[r.from:at]; !r.drop && len(r.out)+len(raw) <= keptOut {
+		r.out = append(r.out, raw...)
+		r.from = at
+		return nil
+	}
+	return r.send(at)
+}
+
+// peek is the next byte.
+func (r *relay) peek() (byte, error) {
+	for r.at == r.end {
+		if err := r.more(); err != nil {
+			return 0, err
+		}
+	}
+	return r.buf[r.at], nil
+}
+
+// line returns the next line without its end, which is there until the next read. bare also takes a
+// line that ends without a carriage return.
+func (r *relay) line(most int, bare bool) ([]byte, error) {
+	for looked := 0; ; {
+		unread := r.buf[r.at:r.end]
+		i := bytes.IndexByte(unread[looked:], '\n')
+		if i += looked; i >= looked {
+			line := unread[:i]
+			switch cr := i > 0 && line[i-1] == '\r'; {
+			case cr:
+				line = line[:i-1]
+			case !bare:
+				return nil, malformed("a line without a carriage return")
+			}
+			if len(line) > most {
+				return nil, errLong
+			}
+			r.at += i + 1
+			return line, nil
+		}
+		if looked = len(unread); looked > most+1 {
+			return nil, errLong
+		}
+		if err := r.more(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+var errLong = malformed("a line is too long")
+
+// number reads a line of a type byte and a number, as strictly as Redis does.
+func (r *relay) number() (int64, error) {
+	line, err := r.line(maxNumber, false)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := parseInt(line[1:])
+	if !ok {
+		return 0, malformed("no number: %q", line)
+	}
+	return n, nil
+}
+
+// parseInt reads a number of up to 18 digits without a plus sign and leading zeros.
+func parseInt(b []byte) (n int64, ok bool) {
+	digits := b
+	if len(b) > 1 && b[0] == '-' {
+		digits = b[1:]
+	}
+	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && len(b) > 1 {
+		return 0, false
+	}
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(d-'0')
+	}
+	if len(digits) < len(b) {
+		n = -n
+	}
+	return n, true
+}
+
+// skip goes past n bytes, which may be more than fit into memory.
+func (r *relay) skip(n int64) error {
+	for {
+		k := min(n, int64(r.end-r.at))
+		r.at += int(k)
+		if n -= k; n == 0 {
+			return nil
+		}
+		if err := r.more(); err != nil {
+			return err
+		}
+	}
+}
+
+// body goes past the n bytes of a string and its end.
+func (r *relay) body(n int64) error {
+	if err := r.skip(n); err != nil {
+		return err
+	}
+	for _, want := range "\r\n" {
+		if b, err := r.peek(); err != nil || b != byte(want) {
+			if err == nil {
+				err = malformed("a string longer than its length")
+			}
+			return err
+		}
+		r.at++
+	}
+	return nil
+}
+
+// reply goes past a whole reply, or an element of one, without keeping its structure: however deep
+// it is, the number of elements that are left is enough.
+func (r *relay) reply() error {
+	for left := int64(1); left > 0; left-- {
+		kind, err := r.peek()
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case '+', '-', ':', '_', '#', ',', '(':
+			if err := r.rest(); err != nil {
+				return err
+			}
+			continue
+		case '$', '=', '!', '*', '~', '>', '%', '|':
+		default:
+			return malformed("a reply starts with %q", kind)
+		}
+		n, err := r.number()
+		switch {
+		case err != nil:
+			return err
+		case n < -1 || n > 1<<40 || left > 1<<60:
+			return malformed("a reply with a length of %d", n)
+		case n == -1:
+			continue
+		}
+		switch kind {
+		case '$', '=', '!':
+			if err := r.body(n); err != nil {
+				return err
+			}
+		case '%':
+			left += 2 * n
+		case '|': // belongs to the element that follows
+			left += 2*n + 1
+		default:
+			left += n
+		}
+	}
+	return nil
+}
+
+// rest goes past a line of any length.
+func (r *relay) rest() error {
+	for {
+		if i := bytes.IndexByte(r.buf[r.at:r.end], '\n'); i >= 0 {
+			r.at += i + 1
+			return nil
+		}
+		r.at = r.end
+		if err := r.more(); err != nil {
+			return err
+		}
+	}
+}

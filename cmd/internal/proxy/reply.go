@@ -1,0 +1,643 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/rediscmd"
+)
+
+// maxFrame bounds a stored value that is unpacked: 64 MiB and what an encoder may add to them.
+const maxFrame = 64<<20 + 64<<20/6 + 4<<10
+
+// maxText is the longest error of the proxy in bytes.
+const maxText = 512
+
+// errUnasked: the server sends what belongs to no command. Which reply belongs to which is then
+// unknown.
+var errUnasked = fmt.Errorf("%w: a reply that no command asked for", errMalformed)
+
+// session is the state of a connection as its replies tell it, which come in the order in which the
+// server executes.
+type session struct {
+	protocol int  // 2 or 3
+	multi    bool // within MULTI
+	queued   runs // the replies that EXEC will have
+	off      bool // CLIENT REPLY OFF
+	skip     bool // the next reply, after CLIENT REPLY SKIP
+
+	// Subscriptions. total is what the server counts: channels and patterns together.
+	channels, patterns, shards, total int
+	missing                           int // confirmations of the first command in the queue; -1 is unknown
+}
+
+// replies forwards replies until the server ends, or the last one is there.
+func (c *client) replies() error {
+	r := c.down
+	c.missing = -1
+	for {
+		if err := r.settle(); err != nil {
+			return err
+		}
+		kind, err := r.peek()
+		if err != nil {
+			return err
+		}
+		own, err := c.unasked(kind)
+		if err != nil || own {
+			if err == nil && c.queue.drained() {
+				return r.flush()
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		e, ok := c.queue.first()
+		switch {
+		case !ok && kind == '-': // the server says why it ends the connection
+			err = r.reply()
+		case !ok:
+			err = errUnasked
+		default:
+			if err = c.answer(e, kind); err == nil && (c.queue.take() || e.role == last) {
+				return r.flush()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// unasked forwards what is no reply to a command: messages and other pushes, and the lines of
+// MONITOR. Confirmations of subscriptions are replies, but come with CLIENT REPLY OFF, too.
+func (c *client) unasked(kind byte) (bool, error) {
+	r := c.down
+	e, _ := c.queue.first()
+	waits := e.role == subscribe || e.role == unsubscribe
+	switch {
+	case kind == '>', kind == '*' && c.protocol == 2 && (waits || c.channels+c.patterns+c.shards > 0):
+		word, err := c.firstWord()
+		if err != nil {
+			return false, err
+		}
+		switch word {
+		case "subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe":
+			return true, c.confirmation(word, e, waits)
+		case "message", "pmessage", "smessage":
+		default:
+			if kind == '*' {
+				return false, nil
+			}
+		}
+		return true, r.reply()
+	case kind == '+' && c.monitoring.Load():
+		r.hold()
+		r.at++
+		b, err := r.peek()
+		r.rewind()
+		if err != nil || b < '0' || b > '9' {
+			return false, err
+		}
+		return true, r.reply()
+	}
+	return false, nil
+}
+
+// firstWord looks ahead at the first element of a list; empty if it is no short string.
+func (c *client) firstWord() (word string, err error) {
+	r := c.down
+	r.hold()
+	defer r.rewind()
+	if n, err := r.number(); err != nil || n <= 0 {
+		return "", err
+	}
+	if kind, err := r.peek(); err != nil || kind != '$' {
+		return "", err
+	}
+	n, err := r.number()
+	if err != nil || n < 0 || n > 16 {
+		return "", err
+	}
+	if err := r.body(n); err != nil {
+		return "", err
+	}
+	return string(r.buf[r.at-int(n)-2 : r.at-2]), nil
+}
+
+// confirmation forwards one of a subscription, and counts it.
+func (c *client) confirmation(word string, e expected, waits bool) error {
+	r := c.down
+	if waits && e.more.channel == word && c.missing < 0 {
+		c.missing = e.more.number
+		if e.role == unsubscribe {
+			c.missing = max(1, map[string]int{"unsubscribe": c.channels, "punsubscribe": c.patterns, "sunsubscribe": c.shards}[word])
+		}
+	}
+	n, err := r.number()
+	if err != nil {
+		return err
+	}
+	if n != 3 {
+		return malformed("a confirmation of %d elements", n)
+	}
+	for range 2 {
+		if err := r.reply(); err != nil {
+			return err
+		}
+	}
+	count, err := r.number()
+	if err != nil {
+		return err
+	}
+	switch total := int(count); word {
+	case "ssubscribe", "sunsubscribe":
+		c.shards = total
+	case "subscribe", "unsubscribe":
+		c.channels += total - c.total
+		c.total = total
+	default:
+		c.patterns += total - c.total
+		c.total = total
+	}
+	if waits && e.more.channel == word {
+		if c.missing--; c.missing == 0 {
+			c.missing, c.skip = -1, false
+			c.queue.take()
+		}
+	}
+	return nil
+}
+
+// answer forwards the reply to a command.
+func (c *client) answer(e expected, kind byte) error {
+	r := c.down
+	silent := c.off || c.skip
+	c.skip = false
+	failed := kind == '-'
+	var state string // the start of the reply, where it matters
+	if c.multi || e.role == exec {
+		word, err := c.ahead(len("+QUEUED\r\n"))
+		if err != nil {
+			return err
+		}
+		state = word
+	}
+	switch e.role {
+	case multi:
+		if !failed {
+			c.multi, c.queued = true, runs{}
+		}
+	case discard:
+		if !failed {
+			c.multi, c.queued = false, runs{}
+		}
+	case reset:
+		if !failed {
+			silent = silent && !c.off
+			c.session = session{protocol: 2, missing: -1}
+			c.monitoring.Store(false)
+		}
+	case monitor:
+		if !failed {
+			c.monitoring.Store(true)
+		}
+	case replyOn, replyOff, replySkip:
+		if state == "+QUEUED\r\n" || failed {
+			break
+		}
+		switch e.role {
+		case replyOn:
+			c.off, silent = false, false
+		case replyOff:
+			c.off, silent = true, true
+		case replySkip:
+			c.skip, silent = !c.off, true
+		}
+	case exec:
+		if !failed || strings.HasPrefix(state, "-EXECABO") {
+			queued := c.queued
+			c.multi, c.queued = false, runs{}
+			if kind == '*' {
+				return c.quietly(silent, func() error { return c.executed(queued, silent) })
+			}
+		}
+	}
+	if state == "+QUEUED\r\n" && e.role != immediate && e.role != multi {
+		if e.role >= replyOff { // EXEC failed before, in a way that left the transaction
+			return malformed("a transaction holds what the proxy cannot follow")
+		}
+		c.queued.push(e)
+		return c.quietly(silent, r.reply)
+	}
+	return c.quietly(silent, func() error { return c.element(e, silent) })
+}
+
+// ahead are the next n bytes, or the rest of the line.
+func (c *client) ahead(n int) (string, error) {
+	r := c.down
+	r.hold()
+	defer r.rewind()
+	for ; n > 0; n-- {
+		b, err := r.peek()
+		if err != nil {
+			return "", err
+		}
+		if r.at++; b == '\n' {
+			break
+		}
+	}
+	return string(r.buf[r.held:r.at]), nil
+}
+
+// quietly calls f, and drops what it forwards if the client wants no reply.
+func (c *client) quietly(silent bool, f func() error) error {
+	if !silent {
+		return f()
+	}
+	r := c.down
+	if err := r.upTo(r.at); err != nil {
+		return err
+	}
+	r.drop = true
+	err := f()
+	r.from, r.drop = r.at, false
+	return err
+}
+
+// executed forwards the reply of EXEC: those of the commands in a list.
+func (c *client) executed(queued runs, silent bool) error {
+	r := c.down
+	n, err := r.number()
+	if err != nil || n < 0 {
+		return err
+	}
+	for ; n > 0; n-- {
+		kind, err := r.peek()
+		if err != nil {
+			return err
+		}
+		if kind == '>' { // of an old server, between the elements
+			n++
+			if err := r.reply(); err != nil {
+				return err
+			}
+			continue
+		}
+		if queued.size() == 0 {
+			return errUnasked
+		}
+		if err := c.element(queued.list[queued.head], silent); err != nil {
+			return err
+		}
+		queued.pop()
+	}
+	if queued.size() > 0 {
+		return errUnasked
+	}
+	return nil
+}
+
+// element forwards one reply, unpacked.
+func (c *client) element(e expected, silent bool) error {
+	r := c.down
+	kind, err := r.peek()
+	if err != nil {
+		return err
+	}
+	switch {
+	case e.role == hello && kind != '-' && e.more.number != 0:
+		c.protocol = e.more.number
+	case e.role == refused || e.role == last:
+		return c.replaced(e.more.text, silent)
+	}
+	if e.reply == rediscmd.NoValues || silent {
+		return r.reply()
+	}
+	for kind == '|' { // attributes come before the reply
+		n, err := r.number()
+		for ; err == nil && n > 0; n-- {
+			if err = r.reply(); err == nil {
+				err = r.reply()
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if kind, err = r.peek(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case kind == '$' && e.reply == rediscmd.OneValue:
+		return c.value()
+	case (kind == '*' || kind == '%' || kind == '~') && e.reply != rediscmd.OneValue:
+		return c.list(&e)
+	}
+	return r.reply()
+}
+
+// replaced forwards an error of the proxy in place of a reply.
+func (c *client) replaced(text string, silent bool) error {
+	if silent {
+		return c.down.reply()
+	}
+	if err := c.quietly(true, c.down.reply); err != nil {
+		return err
+	}
+	c.fail(text)
+	return nil
+}
+
+// fail puts an error for the client.
+func (c *client) fail(text string) {
+	text = strings.Map(func(b rune) rune {
+		if b < ' ' {
+			return ' '
+		}
+		return b
+	}, text)
+	c.down.out = append(append(c.down.out, text[:min(len(text), maxText)]...), "\r\n"...)
+}
+
+// failed puts the error of a value that cannot be unpacked.
+func (c *client) failed(err error) {
+	if errors.Is(err, errMemory) {
+		c.fail("-BALE the reply " + replyTooLarge)
+		return
+	}
+	c.fail(fmt.Sprintf("-BALE a value in scope cannot be unpacked: %v; bale verify finds all of them", err))
+}
+
+const replyTooLarge = "is larger than the proxy holds (256 MiB), or its memory is taken (--max-memory); try again, or read fewer values at once"
+
+// nothing is the reply for no value.
+func (c *client) nothing() string {
+	if c.protocol == 3 {
+		return "_\r\n"
+	}
+	return "$-1\r\n"
+}
+
+// value forwards a string that is a value of a key in scope.
+func (c *client) value() error {
+	r := c.down
+	r.hold()
+	n, err := r.number()
+	if err != nil {
+		return err
+	}
+	magic := n >= 2
+	for magic && r.end-r.at < 2 && err == nil {
+		err = r.more()
+	}
+	if err != nil {
+		return err
+	}
+	if magic = magic && frame.HasMagic(r.buf[r.at:r.end]); !magic {
+		r.release()
+		if n < 0 {
+			return nil
+		}
+		return r.body(n)
+	}
+	if n > maxFrame {
+		if err := r.lose(); err != nil {
+			return err
+		}
+	}
+	if err := r.body(n); err != nil {
+		return err
+	}
+	start, ok := r.release()
+	if !ok {
+		c.failed(errMemory)
+		return nil
+	}
+	if err := r.upTo(start); err != nil {
+		return err
+	}
+	batch := c.proxy.packer.Batch()
+	switch is, err := c.unpack(&batch, r.buf[r.at-2-int(n):r.at-2]); {
+	case err != nil:
+		c.failed(err)
+	case is == kept:
+		return nil
+	case is == absent:
+		r.out = append(r.out, c.nothing()...)
+	}
+	r.from = r.at
+	return nil
+}
+
+// outcome is what became of a value.
+type outcome uint8
+
+const (
+	kept     outcome = iota // it is no frame
+	unpacked                // its content is in out
+	absent                  // the frame says that there is no value, or none any more
+)
+
+// unpack puts the content of a stored value with its length into out.
+func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
+	h, _, ok := frame.Parse(stored)
+	if !ok {
+		return kept, nil
+	}
+	if rediscmd.Gone(stored) {
+		return absent, nil
+	}
+	r := c.down
+	// What a forged frame claims is charged, and not allocated before it is there.
+	if n := int64(h.Length); n > keptOut && n <= maxFrame {
+		if !r.memory.take(int(n)) {
+			return kept, errMemory
+		}
+		r.taken += int(n)
+	}
+	at := len(r.out)
+	out, err := batch.Unpack(c.ctx, appendHeader(r.out, '$', int(h.Length)), stored)
+	if err != nil {
+		r.out = out[:at]
+		return kept, err
+	}
+	r.out = append(out, "\r\n"...)
+	return unpacked, nil
+}
+
+// list forwards a reply of many values. It stays in memory as a whole: if one of them cannot be
+// unpacked, the reply is an error.
+func (c *client) list(e *expected) error {
+	r := c.down
+	r.hold()
+	if err := r.reply(); err != nil {
+		return err
+	}
+	start, ok := r.release()
+	if !ok {
+		c.failed(errMemory)
+		return nil
+	}
+	if err := r.upTo(start); err != nil {
+		return err
+	}
+	mark := len(r.out)
+	u := unpacking{client: c, batch: c.proxy.packer.Batch(), b: r.buf[start:r.at]}
+	if e.more != nil {
+		u.scope = e.more.scope
+	}
+	_, err := u.list(e.reply, false)
+	if err == nil && u.copied == 0 {
+		return nil // nothing changed
+	}
+	if err == nil && !r.put(u.b[u.copied:]) {
+		err = errMemory
+	}
+	if err != nil {
+		r.out = r.out[:mark]
+		c.failed(err)
+	}
+	r.from = r.at
+	return nil
+}
+
+// unpacking rewrites a list.
+type unpacking struct {
+	*client
+	batch  bale.Batch
+	scope  []bool // which elements, in turn, are values of keys in scope; nil for all
+	b      []byte // the whole reply
+	at     int    // b[at:] is not looked at yet
+	copied int    // b[:copied] is in out, rewritten
+}
+
+// header reads a type and a number.
+func (u *unpacking) header() (kind byte, n int) {
+	kind = u.b[u.at]
+	end := u.at + bytes.IndexByte(u.b[u.at:], '\r')
+	number, _ := parseInt(u.b[u.at+1 : end])
+	u.at = end + 2
+	return kind, int(number)
+}
+
+// isValue reports whether element i of a list is a value.
+func (u *unpacking) isValue(reply rediscmd.Reply, i int) bool {
+	switch reply {
+	case rediscmd.PairValues:
+		return i%2 == 1
+	case rediscmd.ScanValues:
+		return false
+	}
+	return len(u.scope) == 0 || u.scope[i%len(u.scope)]
+}
+
+// list rewrites the list at hand. gone reports a pair whose value is absent.
+func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error) {
+	r := u.down
+	header := u.at
+	inOut := len(r.out) + header - u.copied // where the header will be
+	kind, n := u.header()
+	length := u.at - header
+	elements, removed := n, 0
+	if kind == '%' {
+		elements *= 2
+	}
+	field := 0 // where the element before starts
+	for i := range elements {
+		start := u.at
+		switch u.b[start] {
+		case '$':
+			_, size := u.header()
+			if size < 0 {
+				break
+			}
+			value := u.b[u.at : u.at+size]
+			u.at += size + 2
+			if !frame.HasMagic(value) || !u.isValue(reply, i) {
+				break
+			}
+			// What comes before is copied first: in front of the content.
+			mark, copied := len(r.out), u.copied
+			if !r.put(u.b[copied:start]) {
+				return false, errMemory
+			}
+			is, err := u.unpack(&u.batch, value)
+			if err != nil {
+				return false, err
+			}
+			u.copied = u.at
+			switch {
+			case is == kept:
+				r.out, u.copied = r.out[:mark], copied
+			case is == unpacked:
+			case pair:
+				return true, nil
+			case reply == rediscmd.PairValues:
+				r.out = append(r.out[:mark], u.b[copied:field]...)
+				removed++
+			default:
+				r.out = append(r.out, u.nothing()...)
+			}
+		case '*', '~', '%':
+			// A pair, or the page of a scan.
+			if pair || reply != rediscmd.PairValues && (reply != rediscmd.ScanValues || i != 1) {
+				u.skip()
+				break
+			}
+			mark, copied := len(r.out), u.copied
+			gone, err := u.list(rediscmd.PairValues, reply == rediscmd.PairValues)
+			if err != nil {
+				return false, err
+			}
+			if gone {
+				r.out = append(r.out[:mark], u.b[copied:start]...)
+				u.copied = u.at
+				removed++
+			}
+		default:
+			u.skip()
+		}
+		field = start
+	}
+	if removed > 0 {
+		left := n - removed
+		if kind != '%' && !isNested(u.b[header+length:]) {
+			left -= removed // two elements each
+		}
+		r.out = slices.Replace(r.out, inOut, inOut+length, appendHeader(nil, kind, left)...)
+	}
+	return false, nil
+}
+
+// isNested reports whether the elements are lists, of a pair each.
+func isNested(elements []byte) bool { return elements[0] != '$' && elements[0] != '+' }
+
+// skip goes past the element at hand.
+func (u *unpacking) skip() {
+	for left := 1; left > 0; left-- {
+		switch u.b[u.at] {
+		case '$', '=', '!':
+			if _, n := u.header(); n >= 0 {
+				u.at += n + 2
+			}
+		case '*', '~', '>', '%', '|':
+			kind, n := u.header()
+			switch kind {
+			case '%':
+				n *= 2
+			case '|':
+				n = 2*n + 1
+			}
+			left += max(n, 0)
+		default:
+			u.at += bytes.IndexByte(u.b[u.at:], '\n') + 1
+		}
+	}
+}

@@ -1,0 +1,635 @@
+package proxy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/rediscmd"
+)
+
+const (
+	maxName   = 32       // bytes: no command that the proxy knows has a longer name
+	maxInline = 64 << 10 // bytes of a command without lengths, as in Redis
+	maxArgs   = 1 << 20  // of a command that the proxy looks into: 24 MiB
+	minSize   = 64       // bytes: the Packer's default, below which it packs nothing
+	headRoom  = maxNumber
+
+	// substitute is sent in place of a command that is refused. Redis rejects it in its turn, and
+	// the reply becomes the proxy's. Within a transaction EXEC then fails, as it should.
+	substitute = "*1\r\n$3\r\nGET\r\n"
+
+	// loud is sent for CLIENT REPLY OFF and SKIP. The proxy leaves replies out itself: it must see
+	// each, to know which command it belongs to.
+	loud = "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$2\r\nON\r\n"
+)
+
+var (
+	errGone = errors.New("the other side is gone")
+	errLast = errors.New("the connection ends after the last reply")
+)
+
+const (
+	tooLarge   = "it is larger than the proxy holds (--max-request), or its memory is taken (--max-memory); try again, or send it in parts"
+	noReplica  = "the proxy is no source for replicas; connect to Redis itself"
+	inMonitor  = "a connection in MONITOR takes PING, RESET and QUIT alone; use another one"
+	notInMulti = "the proxy takes it outside of transactions alone; send it before MULTI"
+	longMulti  = "the transaction has more than 262144 commands; split it"
+)
+
+// specials are commands that change the connection's state.
+var specials = map[string]role{
+	"multi": multi, "exec": exec, "discard": discard, "watch": immediate, "quit": immediate, "reset": reset, "hello": hello, "monitor": monitor, "client": replyOn,
+	"subscribe": subscribe, "psubscribe": subscribe, "ssubscribe": subscribe, "unsubscribe": unsubscribe, "punsubscribe": unsubscribe, "sunsubscribe": unsubscribe,
+	"sync": refused, "psync": refused, "replconf": refused,
+}
+
+// table is the hook's.
+var table = rediscmd.New(rediscmd.Args[[]byte]{Text: text, Word: text, Number: func(b []byte) int {
+	n, ok := parseInt(b)
+	if !ok {
+		return -1
+	}
+	return int(min(n, math.MaxInt))
+}})
+
+// text is an argument as a string, which is there until the next read.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// requests forwards requests until the client ends, or the proxy drains.
+func (c *client) requests() error {
+	r := c.up
+	for {
+		if err := r.settle(); err != nil {
+			return err
+		}
+		if r.at == r.end {
+			c.idle = true
+			_, err := r.peek()
+			if c.idle = false; err != nil {
+				if c.proxy.draining.Load() {
+					return nil
+				}
+				return err
+			}
+		}
+		if c.proxy.draining.Load() {
+			return nil
+		}
+		if c.queue.full() {
+			if err := r.flush(); err != nil {
+				return err
+			}
+			if !c.queue.wait(maxExpected - 1) {
+				return errGone
+			}
+		}
+		r.hold()
+		err := c.request()
+		if errors.Is(err, errMalformed) {
+			err = c.malformed(err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// malformed ends a connection whose client breaks the protocol.
+func (c *client) malformed(why error) error {
+	r := c.up
+	if r.held < 0 && !r.lost {
+		// A part of the command may be with the server, which finds out by itself.
+		r.at = min(r.at+1, r.end)
+		r.out = append(append(r.out, r.buf[r.from:r.at]...), "\r\n"...)
+		r.from = r.at
+		return cmp.Or(r.flush(), io.EOF)
+	}
+	if err := r.lose(); err != nil {
+		return err
+	}
+	start, _ := r.release()
+	if err := c.instead(start, substitute, expected{role: last, more: &details{text: "-ERR " + why.Error()}}); err != nil {
+		return err
+	}
+	return cmp.Or(r.flush(), errLast)
+}
+
+// request forwards one request, whose start is held.
+func (c *client) request() error {
+	r := c.up
+	if kind, err := r.peek(); err != nil {
+		return err
+	} else if kind != '*' {
+		return c.inline()
+	}
+	n, err := r.number()
+	switch {
+	case errors.Is(err, errMalformed) || err == nil && n > math.MaxInt32:
+		return malformed("invalid multibulk length")
+	case err != nil:
+		return err
+	case n <= 0: // has no reply
+		r.release()
+		return nil
+	}
+	size, err := c.bulk()
+	if err != nil {
+		return err
+	}
+	name := ""
+	if size <= maxName {
+		before := r.at - r.held
+		if err := r.body(size); err != nil {
+			return err
+		}
+		name, size = c.lower(r.buf[r.held+before:][:size]), 0
+	}
+	spec, role := c.lookup(name)
+	why := c.bars(name, role)
+	left := n - 1 // arguments
+	switch {
+	case why != "":
+	case spec == nil && role != hello && role != replyOn:
+		c.expects(c.expectedOf(name, role, int(left)))
+		r.release()
+		if size > 0 {
+			if err := r.body(size); err != nil {
+				return err
+			}
+		}
+		if err := c.arguments(left); err != nil {
+			return err
+		}
+		return c.settled(role)
+	case spec != nil && spec.OneKey() && left > 0:
+		size, err := c.bulk()
+		if err != nil {
+			return err
+		}
+		before := r.at - r.held
+		if err := r.body(size); err != nil {
+			return err
+		}
+		left--
+		if !r.lost && !c.proxy.scope.Has(text(r.buf[r.held+before:][:size])) {
+			c.expects(expected{})
+			r.release()
+			return c.arguments(left)
+		}
+	}
+	if why != "" || n > maxArgs {
+		if err := r.lose(); err != nil {
+			return err
+		}
+	}
+	if size > 0 {
+		if err := r.body(size); err != nil {
+			return err
+		}
+	}
+	if err := c.arguments(left); err != nil {
+		return err
+	}
+	start, ok := r.release()
+	if !ok {
+		return c.refuse(start, name, cmp.Or(why, tooLarge))
+	}
+	c.args = c.args[:0]
+	for at := start + len("*\r\n") + digits(int(n)); at < r.at; {
+		size := 0
+		for at++; r.buf[at] != '\r'; at++ {
+			size = 10*size + int(r.buf[at]-'0')
+		}
+		at += len("\r\n")
+		c.args = append(c.args, r.buf[at:at+size])
+		at += size + len("\r\n")
+	}
+	err = c.command(start, name, spec, role, false)
+	if cap(c.args) > 1024 {
+		c.args = nil
+	}
+	return err
+}
+
+// bars is why a command is refused whatever its arguments are, or empty.
+func (c *client) bars(name string, role role) string {
+	switch {
+	case c.monitoring.Load() && name != "ping" && role != reset && name != "quit":
+		return inMonitor
+	case role == refused:
+		return noReplica
+	case c.inMulti && (role == subscribe || role == unsubscribe):
+		return notInMulti
+	case c.inMulti && c.since >= maxExpected && role != exec && role != discard && role != reset:
+		return longMulti
+	}
+	return ""
+}
+
+// expectedOf is the reply to a command whose arguments do not matter, but for their number.
+func (c *client) expectedOf(name string, role role, args int) expected {
+	e := expected{role: role}
+	switch {
+	case role == subscribe && args == 0, args > 0 && (role == multi || role == discard || role == reset || role == monitor):
+		e.role = plain // an error
+	case role == subscribe, role == unsubscribe:
+		if args > 0 {
+			e.role = subscribe
+		}
+		e.more = &details{number: args, channel: strings.Clone(name)}
+	}
+	return e
+}
+
+// settled waits until all replies are there if they decide what the connection takes next.
+func (c *client) settled(role role) error {
+	if role != monitor && (role != reset || !c.monitoring.Load()) {
+		return nil
+	}
+	if err := c.up.flush(); err != nil {
+		return err
+	}
+	if !c.queue.wait(0) {
+		return errGone
+	}
+	return nil
+}
+
+// digits is how long a number is.
+func digits(n int) int {
+	d := 1
+	for ; n > 9; n /= 10 {
+		d++
+	}
+	return d
+}
+
+// bulk reads the length of an argument.
+func (c *client) bulk() (int64, error) {
+	kind, err := c.up.peek()
+	if err != nil {
+		return 0, err
+	}
+	if kind != '$' {
+		return 0, malformed("expected '$', got '%c'", kind)
+	}
+	n, err := c.up.number()
+	if errors.Is(err, errMalformed) || err == nil && (n < 0 || n > 1<<40) {
+		return 0, malformed("invalid bulk length")
+	}
+	return n, err
+}
+
+// arguments goes past n arguments.
+func (c *client) arguments(n int64) error {
+	for range n {
+		size, err := c.bulk()
+		if err == nil {
+			err = c.up.body(size)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expects notes the reply to a command before anything of it is sent.
+func (c *client) expects(e expected) {
+	switch e.role {
+	case multi:
+		c.inMulti, c.since = true, 0
+	case exec, discard, reset:
+		c.inMulti = false
+	}
+	c.since++
+	c.queue.add(e)
+}
+
+// lower is the name of a command in lower case, which is there until the next one.
+func (c *client) lower(name []byte) string {
+	for i, b := range name {
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		c.name[i] = b
+	}
+	return text(c.name[:len(name)])
+}
+
+func (c *client) lookup(name string) (*rediscmd.Command[[]byte], role) {
+	if role, ok := specials[name]; ok {
+		return nil, role
+	}
+	spec, _ := table.Lookup(name)
+	return spec, plain
+}
+
+// inline forwards a command as a person types it.
+func (c *client) inline() error {
+	r := c.up
+	line, err := r.line(maxInline, true)
+	switch {
+	case errors.Is(err, errLong):
+		return malformed("too big inline request")
+	case err != nil:
+		return err
+	}
+	if c.args, err = words(line); err != nil {
+		return err
+	}
+	start, _ := r.release()
+	if len(c.args) == 0 {
+		return nil // has no reply
+	}
+	name := ""
+	if len(c.args[0]) <= maxName {
+		name = c.lower(c.args[0])
+	}
+	spec, role := c.lookup(name)
+	if why := c.bars(name, role); why != "" {
+		return c.refuse(start, name, why)
+	}
+	return cmp.Or(c.command(start, name, spec, role, true), c.settled(role))
+}
+
+// command forwards a command whose arguments are there; the buffer has it from start on.
+func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte], role role, inline bool) error {
+	switch {
+	case role == hello:
+		e := expected{role: hello, more: new(details)}
+		if len(c.args) > 1 {
+			n, _ := parseInt(c.args[1])
+			e.more.number = int(n)
+		}
+		c.expects(e)
+		return nil
+	case role == replyOn:
+		return c.clientReply(start)
+	case spec == nil:
+		c.expects(c.expectedOf(name, role, len(c.args)-1))
+		return nil
+	}
+	scope := &c.proxy.scope
+	p := table.Plan(spec, c.args, scope)
+	if p.Refuse != "" {
+		return c.refuse(start, name, "on a key in scope: "+p.Refuse+"; ask Redis itself, or leave the key out (--match, --exclude)")
+	}
+	e := expected{reply: p.Reply}
+	switch p.Reply {
+	case rediscmd.NoValues:
+	case rediscmd.KeyValues:
+		e = c.mixed(e, p.Keys, scope.Has)
+	case rediscmd.AnyValues:
+		e.more = new(details)
+		for _, at := range p.Gets {
+			e.more.scope = append(e.more.scope, scope.MayName(text(c.args[at])))
+		}
+	default:
+		if p.Keys.First > p.Keys.Last || !scope.Has(text(c.args[p.Keys.First])) {
+			e.reply = rediscmd.NoValues
+		}
+	}
+	if err := c.pack(start, &p, inline); err != nil {
+		if errors.Is(err, errMemory) {
+			return c.refuse(start, name, tooLarge)
+		}
+		if _, ok := errors.AsType[*packError](err); ok {
+			return c.refuse(start, name, err.Error())
+		}
+		return err
+	}
+	c.expects(e)
+	return nil
+}
+
+// mixed says which elements of a reply are values of keys in scope.
+func (c *client) mixed(e expected, keys rediscmd.Span, has func(string) bool) expected {
+	in := 0
+	scope := make([]bool, 0, (keys.Last-keys.First)/keys.Step+1)
+	for i := keys.First; i <= keys.Last; i += keys.Step {
+		scope = append(scope, has(text(c.args[i])))
+		if scope[len(scope)-1] {
+			in++
+		}
+	}
+	switch in {
+	case 0:
+		e.reply = rediscmd.NoValues
+	case len(scope):
+	default:
+		e.more = &details{scope: scope}
+	}
+	return e
+}
+
+// clientReply forwards CLIENT, of which CLIENT REPLY decides which replies there are.
+func (c *client) clientReply(start int) error {
+	e := expected{}
+	if len(c.args) == 3 && strings.EqualFold(text(c.args[1]), "reply") {
+		switch {
+		case strings.EqualFold(text(c.args[2]), "on"):
+			e.role = replyOn
+		case strings.EqualFold(text(c.args[2]), "off"):
+			e.role = replyOff
+		case strings.EqualFold(text(c.args[2]), "skip"):
+			e.role = replySkip
+		}
+	}
+	switch e.role {
+	case replyOff, replySkip:
+		if c.inMulti {
+			return c.refuse(start, "client", notInMulti)
+		}
+		return c.instead(start, loud, e)
+	}
+	c.expects(e)
+	return nil
+}
+
+// refuse has the server reject something in place of a command, so that replies keep their order.
+// The reply will be an error that says why.
+func (c *client) refuse(start int, name, why string) error {
+	return c.instead(start, substitute, expected{role: refused, more: &details{text: fmt.Sprintf("-BALE %s %s", strings.ToUpper(name), why)}})
+}
+
+// instead sends another command in place of the one from start on.
+func (c *client) instead(start int, command string, e expected) error {
+	if err := c.up.upTo(start); err != nil {
+		return err
+	}
+	c.up.from = c.up.at
+	c.up.out = append(c.up.out, command...)
+	c.expects(e)
+	return nil
+}
+
+// packError is why a value cannot be packed.
+type packError struct{ err error }
+
+func (e *packError) Error() string { return "cannot pack a value: " + e.err.Error() }
+func (e *packError) Unwrap() error { return e.err }
+
+var errMemory = errors.New("no memory")
+
+// pack replaces the values of a command by packed ones. On an error nothing of it is sent.
+func (c *client) pack(start int, p *rediscmd.Plan, inline bool) error {
+	r := c.up
+	begun, mark, from := false, 0, 0
+	next := 0 // argument, of an inline command
+	put := func(at int, arg []byte) bool {
+		if !inline {
+			raw := cap(r.buf) - cap(arg) - len("$\r\n") - digits(len(arg))
+			ok := r.put(r.buf[r.from:raw])
+			r.from = raw
+			return ok
+		}
+		ok := true
+		for ; next < at && ok; next++ {
+			ok = r.putString(c.args[next])
+		}
+		return ok
+	}
+	undo := func(err error) error {
+		if begun {
+			r.out, r.from = r.out[:mark], from
+		}
+		return err
+	}
+	for i := p.Values.First; i <= p.Values.Last; i += p.Values.Step {
+		value := c.args[i]
+		magic := frame.HasMagic(value)
+		if !magic && (len(value) < minSize || c.proxy.readOnly) || !c.proxy.scope.Has(text(c.args[p.KeyOf(i)])) {
+			continue
+		}
+		if !begun {
+			if err := r.upTo(start); err != nil {
+				return err
+			}
+			begun, mark, from = true, len(r.out), r.from
+			if inline {
+				r.out = strconv.AppendInt(append(r.out, '*'), int64(len(c.args)), 10)
+				r.out = append(r.out, "\r\n"...)
+			}
+		}
+		if !put(i, value) || !r.room(headRoom+bale.MaxPackedLen(len(value))) {
+			return undo(errMemory)
+		}
+		at := len(r.out)
+		pack := c.proxy.packer.Pack
+		if c.proxy.readOnly {
+			pack = c.proxy.packer.Escape
+		}
+		out, err := pack(r.out[:at+headRoom], value)
+		if err != nil {
+			return undo(&packError{err})
+		}
+		packed := out[at+headRoom:]
+		if !frame.HasMagic(packed) && !inline { // it did not get smaller, and goes as it is
+			continue
+		}
+		r.out = appendHeader(out[:at], '$', len(packed))
+		r.out = append(append(r.out, packed...), "\r\n"...)
+		if inline {
+			next = i + 1
+		} else {
+			r.from = cap(r.buf) - cap(value) + len(value) + len("\r\n")
+		}
+	}
+	if !begun {
+		return nil
+	}
+	if inline {
+		if !put(len(c.args), nil) {
+			return undo(errMemory)
+		}
+		r.from = r.at
+	}
+	return nil
+}
+
+// putString puts a string with its length.
+func (r *relay) putString(b []byte) bool {
+	if !r.room(len(b) + headRoom + 2) {
+		return false
+	}
+	r.out = appendHeader(r.out, '$', len(b))
+	r.out = append(append(r.out, b...), "\r\n"...)
+	return true
+}
+
+func appendHeader(dst []byte, kind byte, n int) []byte {
+	return append(strconv.AppendInt(append(dst, kind), int64(n), 10), "\r\n"...)
+}
+
+// words splits a line as Redis does: by white space, with quotes and escapes. A zero byte is
+// refused: Redis would take it for the end.
+func words(line []byte) (words [][]byte, err error) {
+	unbalanced := malformed("unbalanced quotes in request")
+	for i := 0; ; {
+		for i < len(line) && isSpace(line[i]) {
+			i++
+		}
+		if i == len(line) {
+			return words, nil
+		}
+		word := []byte{}
+		quote := byte(0)
+		for ; ; i++ {
+			if i == len(line) {
+				if quote != 0 {
+					return nil, unbalanced
+				}
+				break
+			}
+			b := line[i]
+			switch {
+			case b == 0:
+				return nil, malformed("a zero byte in an inline request")
+			case quote == 0 && isSpace(b):
+			case quote == 0 && (b == '"' || b == '\''):
+				quote = b
+				continue
+			case quote == '\'' && b == '\\' && i+1 < len(line) && line[i+1] == '\'':
+				i++
+				word = append(word, '\'')
+				continue
+			case quote == '"' && b == '\\' && i+1 < len(line):
+				if i+3 < len(line) && line[i+1] == 'x' {
+					if n, err := strconv.ParseUint(string(line[i+2:i+4]), 16, 8); err == nil {
+						word = append(word, byte(n))
+						i += 3
+						continue
+					}
+				}
+				i++
+				b = line[i]
+				if at := strings.IndexByte("nrtba", b); at >= 0 {
+					b = "\n\r\t\b\a"[at]
+				}
+				word = append(word, b)
+				continue
+			case quote != 0 && b == quote: // nothing but white space may follow
+				if i+1 < len(line) && !isSpace(line[i+1]) {
+					return nil, unbalanced
+				}
+				i++
+			default:
+				word = append(word, b)
+				continue
+			}
+			break
+		}
+		words = append(words, word)
+	}
+}
+
+func isSpace(b byte) bool { return b == ' ' || b >= '\t' && b <= '\r' }

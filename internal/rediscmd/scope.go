@@ -1,0 +1,68 @@
+package rediscmd
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/glob"
+)
+
+// Scope is the keys whose values are packed: those that match a pattern of Match and none of
+// Exclude.
+type Scope struct {
+	Match, Exclude []string // in the syntax of Redis' KEYS; each has passed glob.Check
+
+	// Prefix is that of a registry's keys, which are never in scope: packed with themselves,
+	// dictionaries could not be read.
+	Prefix string
+
+	// RefuseScripts is why scripts are refused if they declare a key in scope; empty if they are not.
+	RefuseScripts string
+}
+
+// Has reports whether a key is in scope.
+func (s *Scope) Has(key string) bool {
+	if strings.HasPrefix(key, s.Prefix) {
+		return false
+	}
+	for _, p := range s.Exclude {
+		if glob.Match(p, key) {
+			return false
+		}
+	}
+	return slices.ContainsFunc(s.Match, func(p string) bool { return glob.Match(p, key) })
+}
+
+// All reports whether all keys are in scope, except for a registry's, which hold nothing packed.
+func (s *Scope) All() bool { return len(s.Exclude) == 0 && slices.Contains(s.Match, "*") }
+
+// MayName reports whether a pattern of SORT may name a key in scope: some text stands for the first
+// star in it.
+func (s *Scope) MayName(pattern string) bool {
+	prefix, _, star := strings.Cut(pattern, "*")
+	if !star || strings.HasPrefix(prefix, s.Prefix) {
+		return false
+	}
+	for _, p := range s.Exclude {
+		if literal, rest := glob.Prefix(p); rest == "*" && strings.HasPrefix(prefix, literal) {
+			return false
+		}
+	}
+	return len(s.Match) == 0 || slices.ContainsFunc(s.Match, func(p string) bool {
+		literal, _ := glob.Prefix(p)
+		return strings.HasPrefix(literal, prefix) || strings.HasPrefix(prefix, literal)
+	})
+}
+
+// Gone reports whether a stored value is a frame that says that there is no value, or that it is
+// kept beyond its expiry, which is for bale.Cache.GetOrLoad alone.
+func Gone(stored []byte) bool {
+	h, payload, ok := frame.Parse(stored)
+	if !ok || h.Version != frame.V2 {
+		return false
+	}
+	fresh, _, _, ok := frame.ParseTrailer(stored[payload:])
+	return ok && (fresh.Absent || !fresh.Expires.IsZero() && !time.Now().Before(fresh.Expires))
+}
