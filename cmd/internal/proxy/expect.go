@@ -6,9 +6,13 @@ import (
 	"github.com/balekv/bale/internal/rediscmd"
 )
 
-// maxExpected bounds the replies that are waited for, in runs of like ones: 6 MiB a connection.
-// Beyond it the client waits. A transaction has at most as many commands.
-const maxExpected = 1 << 18
+// maxExpected bounds the replies that are waited for, in runs of like ones: 6 MiB a connection, and
+// at most as much again for their details. Beyond it the client waits. A transaction has at most as
+// many commands.
+const (
+	maxExpected = 1 << 18
+	perExpected = 24 // bytes
+)
 
 // role is what a reply means for the connection.
 type role uint8
@@ -28,7 +32,7 @@ const (
 	replySkip               // CLIENT REPLY SKIP, likewise
 	subscribe               // SUBSCRIBE and the like, with a confirmation for each channel
 	unsubscribe             // UNSUBSCRIBE and the like, without channels: all
-	monitor                 // MONITOR; what is listed from replyOff on cannot be queued
+	monitor                 // MONITOR; what is listed from replyOn on cannot be queued
 )
 
 // expected is a reply that is waited for.
@@ -45,6 +49,14 @@ type details struct {
 	scope   []bool // which elements are values of keys in scope; nil for all
 	number  int    // of channels, or the version of the protocol
 	channel string // the kind of confirmation: "subscribe"
+}
+
+// weight is how many bytes the details take.
+func (e *expected) weight() int {
+	if e.more == nil {
+		return 0
+	}
+	return 64 + len(e.more.scope) + len(e.more.text)
 }
 
 func (e *expected) like(o *expected) bool {
@@ -90,8 +102,9 @@ type queue struct {
 	lock    sync.Mutex
 	changed sync.Cond
 	runs
-	ended bool // no more come
-	dead  bool // nobody takes any more
+	weight int  // of all
+	ended  bool // no more come
+	dead   bool // nobody takes any more
 }
 
 func newQueue() *queue {
@@ -105,13 +118,18 @@ func (q *queue) add(e expected) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	q.push(e)
+	q.weight += e.weight()
 }
 
 // full reports that there are too many, so that more have to wait.
 func (q *queue) full() bool {
 	q.lock.Lock()
 	defer q.lock.Unlock()
-	return q.size() >= maxExpected
+	return q.tooMany()
+}
+
+func (q *queue) tooMany() bool {
+	return q.size() >= maxExpected || q.weight >= maxExpected*perExpected
 }
 
 // first is the reply that is waited for first.
@@ -128,6 +146,7 @@ func (q *queue) first() (e expected, ok bool) {
 func (q *queue) take() (done bool) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
+	q.weight -= q.list[q.head].weight()
 	q.pop()
 	q.changed.Broadcast()
 	return q.ended && q.size() == 0
@@ -149,11 +168,11 @@ func (q *queue) die() {
 	q.changed.Broadcast()
 }
 
-// wait waits until at most n runs are left. It reports false if nobody takes them any more.
-func (q *queue) wait(n int) bool {
+// wait waits while busy reports true. It reports false if nobody takes them any more.
+func (q *queue) wait(busy func(*queue) bool) bool {
 	q.lock.Lock()
 	defer q.lock.Unlock()
-	for q.size() > n && !q.dead {
+	for busy(q) && !q.dead {
 		q.changed.Wait()
 	}
 	return !q.dead

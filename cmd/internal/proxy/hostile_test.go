@@ -287,7 +287,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainEnds: a command that blocks for ever does not keep the proxy.
+// TestDrainEnds: a command that blocks without end does not keep the proxy running.
 func TestDrainEnds(t *testing.T) {
 	addr, _, p := proxied(t, func(o *Options) { o.Drain = 50 * time.Millisecond })
 	c := dial(t, addr)
@@ -321,6 +321,7 @@ func TestStates(t *testing.T) {
 		"CLIENT REPLY SKIP":        {set + wire("CLIENT", "REPLY", "SKIP") + get + get, "+OK\r\n" + stored},
 		"a push among replies":     {wire("CLIENT", "REPLY", "SKIP") + wire("HELLO", "3") + wire("SUBSCRIBE", "a", "b") + set + get + wire("PUBLISH", "b", value) + get, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n+OK\r\n" + stored + ">3\r\n$7\r\nmessage\r\n$1\r\nb\r\n" + stored + ":1\r\n" + stored},
 		"SUBSCRIBE in MULTI":       {wire("MULTI") + wire("SUBSCRIBE", "a") + wire("EXEC"), "+OK\r\n-BALE SUBSCRIBE " + notInMulti + "\r\n-EXECABORT Transaction discarded because of previous errors.\r\n"},
+		"CLIENT REPLY in MULTI":    {wire("CLIENT", "REPLY", "OFF") + wire("MULTI") + wire("CLIENT", "REPLY", "ON") + wire("EXEC") + wire("CLIENT", "REPLY", "ON") + wire("PING"), "+OK\r\n+PONG\r\n"},
 		"a replica":                {wire("PSYNC", "?", "-1") + wire("REPLCONF", "ACK", "1") + wire("PING"), "-BALE PSYNC " + noReplica + "\r\n-BALE REPLCONF " + noReplica + "\r\n+PONG\r\n"},
 		"MONITOR without a permit": {wire("MONITOR", "x") + set + get, "-ERR wrong number of arguments for 'monitor' command\r\n+OK\r\n" + stored},
 	} {
@@ -330,6 +331,26 @@ func TestStates(t *testing.T) {
 			talk(t, c, wire("QUIT"), "+OK\r\n")
 			atEnd(t, c)
 		})
+	}
+}
+
+// TestManyExpected: replies that a client does not read hold up its own commands in the end, and all
+// are there when it reads.
+func TestManyExpected(t *testing.T) {
+	addr, _, _ := proxied(t, nil)
+	c := dial(t, addr)
+	const n = 200
+	keys := make([]string, 5000)
+	for i := range keys {
+		keys[i] = "k"
+	}
+	keys[7] = "user:1"
+	mget := wire(append([]string{"MGET"}, keys...)...)
+	const refused = 20_000
+	go io.WriteString(c, strings.Repeat(mget, n)+strings.Repeat(wire("APPEND", "user:1", "x"), refused)+wire("QUIT"))
+	got, err := io.ReadAll(c)
+	if err != nil || bytes.Count(got, []byte("*5000\r\n")) != n || bytes.Count(got, []byte("$-1\r\n")) != n*len(keys) || bytes.Count(got, []byte("-BALE APPEND")) != refused || !bytes.HasSuffix(got, []byte("\r\n+OK\r\n")) {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
 

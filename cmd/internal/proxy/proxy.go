@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -140,8 +141,8 @@ type proxy struct {
 	work     sync.WaitGroup
 }
 
-// open connects to the registry, and makes the Packer. The closers are to be called in any case, in
-// their order.
+// open connects to the registry, and makes the Packer. The caller closes the closers in their order,
+// also after an error.
 func (p *proxy) open(ctx context.Context) (closers []io.Closer, err error) {
 	o := &p.options
 	add := func(c io.Closer) { closers = append([]io.Closer{c}, closers...) }
@@ -165,7 +166,7 @@ func (p *proxy) open(ctx context.Context) (closers []io.Closer, err error) {
 		return closers, err
 	}
 	store := goredis.NewStore(data)
-	follow := dict.GroupOptions{ReadOnly: !o.Setting.Dict || o.ReadOnly, Engine: o.Setting.Engine()}
+	follow := dict.GroupOptions{ReadOnly: !o.Setting.Dict || o.ReadOnly, Engine: o.Setting.Engine(), Log: slog.New(slog.NewTextHandler(o.Err, nil))}
 	keys := store
 	if o.Registry != "" && o.Registry != o.Redis {
 		any, err := o.Login.Open(ctx, o.Registry)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/dict"
@@ -220,4 +222,73 @@ func damaged(stored string) []byte {
 	b := bytes.Clone([]byte(stored))
 	b[len(b)-1] ^= 1
 	return b
+}
+
+// TestDictionary: values are packed with the group's dictionary, and a proxy without a group reads
+// them. A read-only one packs nothing, but escapes a value that is a frame.
+func TestDictionary(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	past := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer past.Close()
+	registry, err := dict.NewRegistry(goredis.NewStore(past), dict.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := frame.NewDictionary([]byte(strings.Repeat("words that stand in many values: name, email, country, plan; ", 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := registry.Publish(ctx, "user", d, dict.Info{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := registry.Activate(ctx, "user", d.ID(), true); err != nil {
+		t.Fatal(err)
+	}
+	through := func(change func(*Options)) *redis.Client {
+		o := options(server.URL(), "user:*")
+		change(&o)
+		network, addr := "tcp", start(t, o).addr
+		if strings.HasPrefix(addr, "/") {
+			network = "unix"
+		}
+		c := redis.NewClient(&redis.Options{Network: network, Addr: addr})
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	writer := through(func(o *Options) {
+		o.Setting, _ = engine.Parse("zstd:3+dict")
+		o.Group = "user"
+	})
+	reader := through(func(o *Options) { o.ReadOnly, o.Listen = true, "unix:"+filepath.Join(t.TempDir(), "s") })
+	value := "name, email, country, plan; words that stand in many values: and others that do not"
+	if err := writer.Set(ctx, "user:1", value, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	stored := past.Get(ctx, "user:1").Val()
+	if h, _, ok := frame.Parse([]byte(stored)); !ok || h.DictionaryID != d.ID() {
+		t.Errorf("stored with dictionary %v", h.DictionaryID)
+	}
+	if got, err := reader.Get(ctx, "user:1").Result(); err != nil || got != value {
+		t.Errorf("%q, %v", got, err)
+	}
+	for key, v := range map[string]string{"user:2": big("plain"), "user:3": stored} {
+		if err := reader.Set(ctx, key, v, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := reader.Get(ctx, key).Result(); err != nil || got != v {
+			t.Errorf("%s: %q, %v", key, got, err)
+		}
+	}
+	if past.Get(ctx, "user:2").Val() != big("plain") || past.Get(ctx, "user:3").Val() == stored {
+		t.Error("packed in spite of --read-only, or not escaped")
+	}
+}
+
+// TestCluster: a server of a cluster would send clients past the proxy.
+func TestCluster(t *testing.T) {
+	c := redisproc.ClusterForTest(t, 3)
+	if err := Run(t.Context(), options("redis://"+c.Addrs()[0], "*")); !errors.Is(err, cli.ErrUsage) || !strings.Contains(err.Error(), "part of a cluster") {
+		t.Errorf("%v", err)
+	}
 }

@@ -43,13 +43,13 @@ type relay struct {
 	dst io.Writer
 
 	buf []byte
-	// buf[from:at] is to be sent as it is, and buf[at:end] is not looked at yet.
+	// buf[from:at] waits to be sent unchanged, and buf[at:end] is not looked at yet.
 	from, at, end int
 
 	out []byte // rewritten bytes, to be sent before buf[from:]
 
-	// held is where a command or reply starts that has to stay in the buffer, -1 for none. lost
-	// reports that it was too large for that: it is dropped.
+	// held is the start of a command or reply that stays in the buffer; -1 for none. lost reports
+	// that it was too large and is dropped.
 	held int
 	lost bool
 	drop bool // forward nothing that is not in out
@@ -66,7 +66,7 @@ func newRelay(src io.Reader, dst io.Writer, limit int, m *memory) *relay {
 	return &relay{src: src, dst: dst, buf: make([]byte, bufferSize), held: -1, limit: limit, memory: m}
 }
 
-// send sends what is to be sent, up to a position.
+// send sends everything before a position.
 func (r *relay) send(upTo int) error {
 	raw := r.buf[r.from:upTo]
 	r.from = upTo
@@ -87,7 +87,7 @@ func (r *relay) send(upTo int) error {
 	return nil
 }
 
-// flush sends all that is to be sent.
+// flush sends everything that was looked at.
 func (r *relay) flush() error { return r.send(r.at) }
 
 // leave sends what is complete, at the end of the connection.

@@ -230,7 +230,7 @@ func (c *client) answer(e expected, kind byte) error {
 		}
 	}
 	if state == "+QUEUED\r\n" && e.role != immediate && e.role != multi {
-		if e.role >= replyOff { // EXEC failed before, in a way that left the transaction
+		if e.role >= replyOn { // EXEC failed before, in a way that left the transaction
 			return malformed("a transaction holds what the proxy cannot follow")
 		}
 		c.queued.push(e)
@@ -455,7 +455,7 @@ func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
 		return absent, nil
 	}
 	r := c.down
-	// What a forged frame claims is charged, and not allocated before it is there.
+	// The length that a frame claims is charged now, and allocated when the bytes are there.
 	if n := int64(h.Length); n > keptOut && n <= maxFrame {
 		if !r.memory.take(int(n)) {
 			return kept, errMemory
@@ -538,7 +538,7 @@ func (u *unpacking) isValue(reply rediscmd.Reply, i int) bool {
 	return len(u.scope) == 0 || u.scope[i%len(u.scope)]
 }
 
-// list rewrites the list at hand. gone reports a pair whose value is absent.
+// list rewrites the list at u.at. gone reports a pair whose value is absent.
 func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error) {
 	r := u.down
 	header := u.at
@@ -563,7 +563,7 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 			if !frame.HasMagic(value) || !u.isValue(reply, i) {
 				break
 			}
-			// What comes before is copied first: in front of the content.
+			// The bytes before the value come first.
 			mark, copied := len(r.out), u.copied
 			if !r.put(u.b[copied:start]) {
 				return false, errMemory
@@ -619,7 +619,7 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 // isNested reports whether the elements are lists, of a pair each.
 func isNested(elements []byte) bool { return elements[0] != '$' && elements[0] != '+' }
 
-// skip goes past the element at hand.
+// skip goes past the element at u.at.
 func (u *unpacking) skip() {
 	for left := 1; left > 0; left-- {
 		switch u.b[u.at] {

@@ -87,7 +87,7 @@ func (c *client) requests() error {
 			if err := r.flush(); err != nil {
 				return err
 			}
-			if !c.queue.wait(maxExpected - 1) {
+			if !c.queue.wait((*queue).tooMany) {
 				return errGone
 			}
 		}
@@ -234,7 +234,7 @@ func (c *client) bars(name string, role role) string {
 	return ""
 }
 
-// expectedOf is the reply to a command whose arguments do not matter, but for their number.
+// expectedOf is the reply to a command of which only the number of arguments matters.
 func (c *client) expectedOf(name string, role role, args int) expected {
 	e := expected{role: role}
 	switch {
@@ -257,7 +257,7 @@ func (c *client) settled(role role) error {
 	if err := c.up.flush(); err != nil {
 		return err
 	}
-	if !c.queue.wait(0) {
+	if !c.queue.wait(func(q *queue) bool { return q.size() > 0 }) {
 		return errGone
 	}
 	return nil
@@ -304,13 +304,13 @@ func (c *client) arguments(n int64) error {
 
 // expects notes the reply to a command before anything of it is sent.
 func (c *client) expects(e expected) {
-	switch e.role {
-	case multi:
+	switch {
+	case e.role == multi && !c.inMulti:
 		c.inMulti, c.since = true, 0
-	case exec, discard, reset:
+	case e.role == exec || e.role == discard || e.role == reset:
 		c.inMulti = false
 	}
-	c.since++
+	c.since += 1 + e.weight()/perExpected
 	c.queue.add(e)
 }
 
@@ -444,11 +444,10 @@ func (c *client) clientReply(start int) error {
 			e.role = replySkip
 		}
 	}
-	switch e.role {
-	case replyOff, replySkip:
-		if c.inMulti {
-			return c.refuse(start, "client", notInMulti)
-		}
+	switch {
+	case e.role != plain && c.inMulti:
+		return c.refuse(start, "client", notInMulti)
+	case e.role == replyOff, e.role == replySkip:
 		return c.instead(start, loud, e)
 	}
 	c.expects(e)
