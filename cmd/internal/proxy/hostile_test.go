@@ -112,7 +112,7 @@ func TestLimits(t *testing.T) {
 	beyond := dial(t, addr)
 	talk(t, beyond, "", "-ERR max number of clients reached\r\n")
 	atEnd(t, beyond)
-	// Half of a large command each: together they are beyond the memory, and none is held up.
+	// Memory is given back after each command: together they are beyond it.
 	for range 3 {
 		for _, c := range others {
 			talk(t, c, wire("SET", "user:1", strings.Repeat("y", 60<<10)), "+OK\r\n")
@@ -148,8 +148,8 @@ func TestBackPressure(t *testing.T) {
 	}
 }
 
-// fakeRedis answers each command of the proxy's own clients as a server would, and the third and
-// later connections, those of clients, by a function.
+// fakeRedis passes the proxy's own connections to a real server. It answers a connection whose first
+// command names the key "hostile" by a function.
 func fakeRedis(t *testing.T, real string, answer func(net.Conn)) Options {
 	t.Helper()
 	addr := tcptest.Listen(t, func(c net.Conn) {
