@@ -181,14 +181,14 @@ func TestHostile(t *testing.T) {
 
 // TestInspectNested: what is shown of a value is bounded by its size, however deep it nests.
 func TestInspectNested(t *testing.T) {
-	for depth, lines := range map[int]bool{20: true, 9000: false, 20_000: false} { // encoding/json reads 10,000
+	for depth, lines := range map[int]int{20: 5000, 9000: 1000, 20_000: 1} { // encoding/json reads 10,000
 		value := strings.Repeat(`{"]\"[":[`, depth/2) + strings.Repeat("1,", 5000) + "1" + strings.Repeat("]}", depth/2)
 		var out, errs bytes.Buffer
 		if code := app.Run(t.Context(), []string{"inspect"}, strings.NewReader(value), &out, &errs); code != cli.ExitDone {
 			t.Fatalf("%s", &errs)
 		}
-		if n := out.Len(); n > 20*len(value)+128<<10 || lines != (strings.Count(out.String(), "\n") > 5000) {
-			t.Errorf("%d deep: %d bytes of %d", depth, n, len(value))
+		if n := out.Len(); n > 20*len(value)+128<<10 || strings.Count(out.String(), "\n") < lines {
+			t.Errorf("%d deep: %d bytes of %d in %d lines", depth, n, len(value), strings.Count(out.String(), "\n"))
 		}
 	}
 }

@@ -37,7 +37,7 @@ func options(redis, match string) Options {
 	}
 	return Options{
 		Streams: &cli.Streams{Out: io.Discard, Err: io.Discard, Command: "bale proxy"}, Listen: "127.0.0.1:0", Redis: redis, Prefix: dict.DefaultPrefix,
-		Match: []string{match}, Setting: setting, MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Drain: 5 * time.Second,
+		Match: []string{match}, Setting: setting, MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Drain: time.Minute,
 	}
 }
 
@@ -101,7 +101,7 @@ func dial(t testing.TB, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return c
