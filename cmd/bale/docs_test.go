@@ -56,6 +56,12 @@ func TestDocumentedCommands(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	before := entries(t)
+	t.Cleanup(func() { // after the parallel documents
+		if left := cmp.Diff(before, entries(t)); left != "" {
+			t.Errorf("a command changed what is in the checkout; add the file's name to written:\n%s", left)
+		}
+	})
 	n := 0
 	for path, text := range documents(t) {
 		lines := commands(text)
@@ -76,6 +82,18 @@ func TestDocumentedCommands(t *testing.T) {
 	if n < 5 {
 		t.Errorf("only %d commands found", n)
 	}
+}
+
+// entries names what is in the folder that documented commands run in.
+func entries(t *testing.T) (names []string) {
+	found, err := os.ReadDir(clitest.Repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range found {
+		names = append(names, entry.Name())
+	}
+	return names
 }
 
 // commands returns the lines to run from a document's sh blocks.
@@ -123,7 +141,7 @@ var (
 	goBench   = regexp.MustCompile(`\bgo test .*-bench\b`)
 	goTest    = regexp.MustCompile(`\bgo test .*-run\b`)
 	measuring = regexp.MustCompile(`-(benchtime|count)[ =]\S+`)
-	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user)\.(dict|json)|live\.dict|dictionaries|proxy\.(log|pid))\b`)
+	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user|better)\.(dict|json)|live\.dict|dictionaries|proxy\.(log|pid))\b`)
 	graceful  = regexp.MustCompile(`(bale dict activate\b)`)
 	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
 	studied   = regexp.MustCompile(`(\bbalebench (?:study \w[\w-]*|http\b))`)
