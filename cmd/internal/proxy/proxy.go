@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
@@ -166,7 +166,7 @@ func (p *proxy) open(ctx context.Context) (closers []io.Closer, err error) {
 		return closers, err
 	}
 	store := registry.NewExplaining(data)
-	follow := dict.GroupOptions{ReadOnly: !o.Setting.Dict || o.ReadOnly, Engine: o.Setting.Engine(), Log: slog.New(slog.NewTextHandler(o.Err, nil))}
+	follow := dict.GroupOptions{ReadOnly: !o.Setting.Dict || o.ReadOnly, Engine: o.Setting.Engine(), Log: printable.Log(o.Err)}
 	keys := store
 	if o.Registry != "" && o.Registry != o.Redis {
 		any, err := o.Login.Open(ctx, o.Registry)
