@@ -149,6 +149,42 @@ func TestForbiddenCommands(t *testing.T) {
 	}
 }
 
+// TestRightsOfTheProxy: the rights that docs/security.md gives the login of --redis are enough.
+func TestRightsOfTheProxy(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	clitest.OK(t, err)
+	_, rules, ok := strings.Cut(string(page), "ACL SETUSER bale-proxy ")
+	rules, _, _ = strings.Cut(rules, "\n")
+	if !ok {
+		t.Fatal("docs/security.md has no rights of the proxy's login")
+	}
+	l := newLifecycle(t, 2)
+	args := []any{"ACL", "SETUSER", "bale-proxy", "reset"}
+	for _, rule := range strings.Fields(rules) {
+		args = append(args, strings.Trim(strings.ReplaceAll(rule, "PASSWORD", "p"), "'"))
+	}
+	clitest.OK(t, l.client.Do(t.Context(), args...).Err(), l.client.Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~user:*", "+get", "+set", "+ping").Err())
+	socket := filepath.Join(t.TempDir(), "s")
+	code, _, errs := clitest.Served(t.Context(), app, func() {
+		client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Username: "u", Password: "p"})
+		defer client.Close()
+		clitest.OK(t, client.Set(t.Context(), "user:0", l.value(0), 0).Err())
+		if got, err := client.Get(t.Context(), "user:0").Bytes(); err != nil || !bytes.Equal(got, l.value(0)) {
+			t.Errorf("%q, %v", got, err)
+		}
+	}, strings.NewReader(""), "proxy", "--redis", strings.Replace(l.server.URL(), "redis://", "redis://bale-proxy:p@", 1), "--match", "user:*",
+		"--compress", "zstd:3+dict", "--group", lifecycleGroup, "--listen", "unix:"+socket)
+	if code != cli.ExitDone || strings.Contains(errs, "level=WARN") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if h, _, ok := frame.Parse([]byte(l.client.Get(t.Context(), "user:0").Val())); !ok || h.DictionaryID != l.ids[0] {
+		t.Errorf("written with %v", h.DictionaryID)
+	}
+	if denied, err := l.client.Do(t.Context(), "ACL", "LOG").Slice(); err != nil || len(denied) > 0 {
+		t.Errorf("refused: %v, %v", denied, err)
+	}
+}
+
 // TestDamagedGroups: a name that no group can have, and a list that is none, hide no other group.
 func TestDamagedGroups(t *testing.T) {
 	l := newLifecycle(t, 5)

@@ -75,6 +75,11 @@ func (s Explaining) Notify(ctx context.Context, channel, message string) error {
 	return keyspace.Explain(s.Store.Notify(ctx, channel, message), s.user)
 }
 
+// Listen implements [dict.Store].
+func (s Explaining) Listen(ctx context.Context, channel string, receive func(message string)) error {
+	return keyspace.Explain(s.Store.Listen(ctx, channel, receive), s.user)
+}
+
 // EvictionPolicy implements [dict.Store].
 func (s Explaining) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
 	policy, maxmemory, err = s.Store.EvictionPolicy(ctx)
