@@ -382,49 +382,53 @@ func TestAllocations(t *testing.T) {
 }
 
 // TestMemoryOfDictionaries: a program with twenty groups, each with the largest dictionary that Train
-// makes by itself, stays below 150 MiB.
+// makes by itself, stays below 150 MiB, at the default level and at one that searches all matches.
+// Four groups stand for the twenty.
 func TestMemoryOfDictionaries(t *testing.T) {
-	const groups, size, most = 20, 1 << 20, 150 << 20
+	const groups, size, most = 4, 1 << 20, 4 * 150 << 20 / 20
 	heap := func() int {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
 	}
-	before := heap()
-	var all []Compressor
-	for g := range groups {
-		content := make([]byte, 0, size)
-		for i := 0; len(content) < size-1000; i++ {
-			content = append(content, testvalues.Profile(g<<16+i)...)
+	for _, level := range []string{"", "9"} {
+		before := heap()
+		var all []Compressor
+		for g := range groups {
+			content := make([]byte, 0, size)
+			for i := 0; len(content) < size-1000; i++ {
+				content = append(content, testvalues.Profile(g<<16+i)...)
+			}
+			d, err := frame.NewDictionary(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := Setting{Algorithm: frame.Zstd, Level: level}.New(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			var callers sync.WaitGroup
+			for i := range 4 {
+				callers.Go(func() {
+					v := testvalues.Profile(g<<16 + 100 + i)
+					p, err := c.Compress(nil, v)
+					if back, err2 := c.Decompress(nil, p, len(v)); err != nil || err2 != nil || !bytes.Equal(back, v) || len(p) > len(v)/5 {
+						t.Errorf("%d bytes became %d: %v, %v", len(v), len(p), err, err2)
+					}
+				})
+			}
+			callers.Wait()
+			all = append(all, c)
 		}
-		d, err := frame.NewDictionary(content)
-		if err != nil {
-			t.Fatal(err)
+		n := heap() - before
+		if n > most || n < groups*size {
+			t.Errorf("level %q: %d groups take %d bytes", level, groups, n)
 		}
-		c, err := Setting{Algorithm: frame.Zstd}.New(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		var callers sync.WaitGroup
-		for i := range 4 {
-			callers.Go(func() {
-				v := testvalues.Profile(g<<16 + 100 + i)
-				p, err := c.Compress(nil, v)
-				if back, err2 := c.Decompress(nil, p, len(v)); err != nil || err2 != nil || !bytes.Equal(back, v) || len(p) > len(v)/5 {
-					t.Errorf("%d bytes became %d: %v, %v", len(v), len(p), err, err2)
-				}
-			})
-		}
-		callers.Wait()
-		all = append(all, c)
+		t.Logf("level %q: %d dictionaries of %d bytes take %.0f MiB", level, groups, size, float64(n)/(1<<20))
+		runtime.KeepAlive(all)
 	}
-	if n := heap() - before; n > most || n < groups*size {
-		t.Errorf("%d groups take %d bytes", groups, n)
-	}
-	t.Logf("%d dictionaries of %d bytes take %.0f MiB", groups, size, float64(heap()-before)/(1<<20))
-	runtime.KeepAlive(all)
 }
 
 // TestDictionaryPays: with a dictionary of similar values each is smaller than without, and only
