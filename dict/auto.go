@@ -364,7 +364,7 @@ func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Unlock()
 	a.sampling.Store(true)
 	defer a.sampling.Store(false)
-	for start, told := time.Now(), time.Now(); ; {
+	for start, logged := time.Now(), time.Now(); ; {
 		if time.Since(start) > patience*a.Interval {
 			return nil, errIdle
 		}
@@ -380,8 +380,8 @@ func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 			return sample, nil
 		}
 		a.lock.Unlock()
-		if time.Since(told) >= a.Interval {
-			told = time.Now()
+		if time.Since(logged) >= a.Interval {
+			logged = time.Now()
 			a.group.log.Info("taking a sample for a new dictionary", "collected", seen, "wanted", a.MinValues)
 		}
 	}

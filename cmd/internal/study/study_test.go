@@ -306,7 +306,7 @@ func TestFind(t *testing.T) {
 // sentences are those of findings, each with what it is about.
 func sentences(found []outcome.Finding) (all []string) {
 	for _, f := range found {
-		for _, s := range f.Says {
+		for _, s := range f.Claims {
 			all = append(all, strings.TrimPrefix(f.About+": "+s, ": "))
 		}
 	}
