@@ -299,7 +299,7 @@ func (m *migration) reread(
 		case keyspace.IsMoved(err):
 			now = append(now, v) // the next swap says so again
 		default:
-			return nil, 0, fmt.Errorf("key %q: %w", v.Key, keyspace.Explain(err, userOf(node)))
+			return nil, 0, fmt.Errorf("key %q: %w", v.Key, keyspace.Explain(err, keyspace.UserOf(node)))
 		}
 	}
 	return now, n, nil
