@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -45,6 +46,18 @@ func (p *packed) add(m *memory, of piece) {
 	}
 	p.pieces++
 	p.before, p.plain = p.before+of.before, p.plain+float64(plain)
+}
+
+// packed reports whether a value of the samples is packed.
+func (s *scanner) packed() bool {
+	for t := range s.limits.tallies {
+		for _, e := range t.entries {
+			if slices.ContainsFunc(e.items, func(it item) bool { _, ok := plainSize(it.head); return ok }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // scaled extends the sample to its group.

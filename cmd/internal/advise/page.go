@@ -425,6 +425,9 @@ func methodFacts(a *Advice) (all []page.Fact) {
 			add("Reads", fmt.Sprintf("%.1f values a second since the start; %s hits and %s misses, %s of them hits", s.Reads, page.Thousands(s.Hits), page.Thousands(s.Misses), page.Share(float64(s.Hits)/float64(reads))))
 		}
 	}
+	if a.Server != nil && len(a.Server.Unattributed) > 0 {
+		add("Commands", a.Server.unattributed())
+	}
 	s := a.Scan
 	add("Scan", fmt.Sprintf("%s, the names of %s seen; %s asked for type, size and expiry; %s tried, %s read; %s", page.PluralOf(s.Keys, "key"), page.Thousands(s.Seen), page.Thousands(s.LookedAt),
 		page.Plural(s.Values, "value"), page.Amount(float64(s.BytesRead)), page.Span(s.Seconds)))

@@ -97,7 +97,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 		return nil, err
 	}
 	defer topology.Close()
-	watched := func(context.Context) {}
+	watched := func(context.Context, bool) {}
 	if !o.Private {
 		if watched, err = a.Server.watch(ctx, client, topology); err != nil {
 			return nil, err
@@ -151,7 +151,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	case err != nil:
 		a.Scan.Interrupted, a.Scan.Reason = true, "the server did not answer any more"
 	}
-	watched(ctx)
+	watched(ctx, s.registry || s.packed())
 	if s.scan.BytesRead >= o.MaxBytes {
 		a.warn("After %s of values no more were read (--max-bytes): what came later is in the counts, and not in the samples.", printable.Size(s.scan.BytesRead))
 	}
