@@ -65,7 +65,7 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 		}
 	}
 	source := advise.Source{
-		Redis: c.Redis, Registry: c.Registry, RDB: c.RDB, TrustRDB: c.TrustRDB, DB: c.DB, Files: c.Data,
+		Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, RDB: c.RDB, TrustRDB: c.TrustRDB, DB: c.DB, Files: c.Data,
 		Stdin: s.In, MaxValue: cli.MaxValue, Yield: yieldToOthers,
 	}
 	o := advise.Options{

@@ -336,6 +336,9 @@ func facts(a *Advice, g *Group, chosen *Option) []page.Fact {
 			add("Network", page.Amount(chosen.Network)+" less for each read of a value")
 		}
 	}
+	if p := g.Packed; p != nil {
+		add("Packed already", fmt.Sprintf("%s, which saves %s; a new dictionary adds: %s", page.PluralOf(p.Keys, "key"), page.Amount(float64(p.Saved)), p.adds(g.Now)))
+	}
 	if g.Sampled > 0 {
 		z := g.Size
 		add("Values", fmt.Sprintf("%s in the mean; half up to %s, 90%% up to %s, 99%% up to %s, the largest %s", page.Amount(z.Mean), printable.Size(z.P50), printable.Size(z.P90), printable.Size(z.P99), printable.Size(z.Max)))

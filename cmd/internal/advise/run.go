@@ -52,6 +52,8 @@ type Options struct {
 
 	CPU string // name of this machine's processor, for the answer
 
+	Reader Reader // of packed values; nil not to try new dictionaries on those
+
 	Progress func(done, total int, what string) // may be nil
 }
 
@@ -373,6 +375,11 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			if t.how > quick && s.items < minTraining && g.Keys > int64(2*o.Sample) {
 				a.warn("%s: of %d values no dictionary can be made: --sample is too small.", shownName(g, o), s.items)
 			}
+		}
+	}
+	for _, t := range all {
+		if err == nil {
+			err = t.better(ctx, a, o)
 		}
 	}
 	if err == nil {
