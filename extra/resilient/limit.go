@@ -24,7 +24,7 @@ import (
 //
 // What it cannot do: it keeps queues short, so it does not store a burst of calls that could wait
 // for longer. If calls come in bursts of up to a second, more than the endpoint can serve, and have
-// all the time that it takes, some 65% to 90% as many succeed as with the best fixed limit. The
+// all the time that it takes, some 50% to 90% as many succeed as with the best fixed limit. The
 // same holds if a refusal costs the endpoint as much as a third of a call.
 //
 // Healthy is fixed: a limit that measured it would learn the latency of a sick endpoint. That a

@@ -306,9 +306,11 @@ func TestLimitIsWorse(t *testing.T) {
 	small := phase{lasts: s, workers: 8, service: healthy, offered: 500}
 	well := phase{lasts: 5 * s, workers: 50, service: healthy, offered: 4000}
 	with := func(p phase, change func(*phase)) phase { change(&p); return p }
-	bursts := []phase{}
-	for range 10 {
-		bursts = append(bursts, with(well, func(p *phase) { p.lasts, p.offered = s, 10000 }), with(well, func(p *phase) { p.lasts, p.offered = 2*s, 1000 }))
+	bursts := func(lasts time.Duration, offered float64) (all []phase) {
+		for range 10 {
+			all = append(all, with(well, func(p *phase) { p.lasts, p.offered = lasts, offered }), with(well, func(p *phase) { p.lasts, p.offered = s, 500 }))
+		}
+		return all
 	}
 	slow := func(lasts time.Duration) []phase {
 		return []phase{with(small, func(p *phase) { p.lasts, p.service = lasts, 10*healthy })}
@@ -321,9 +323,11 @@ func TestLimitIsWorse(t *testing.T) {
 	}{
 		"the first 5 s at 80 answers a second": {healthy, 20 * healthy, true, slow(5 * s), 0.35},
 		"a minute at 80 answers a second":      {healthy, 20 * healthy, true, slow(60 * s), 0.8},
-		"bursts of a second":                   {healthy, 200 * healthy, false, bursts, 0.6},
+		"bursts of 1 s":                        {healthy, 300 * healthy, false, bursts(s, 10000), 0.8},
+		"bursts of 0.2 s":                      {healthy, 300 * healthy, false, bursts(s/5, 20000), 0.6},
+		"bursts of 0.1 s":                      {healthy, 300 * healthy, false, bursts(s/10, 30000), 0.45},
 		"refusals cost a third of a call":      {healthy, 30 * healthy, false, []phase{with(well, func(p *phase) { p.lasts, p.offered, p.room, p.refuse = 20*s, 10000, 50, healthy/3 })}, 0.75},
-		"Healthy is four times the mean":       {4 * healthy, 30 * healthy, false, []phase{with(well, func(p *phase) { p.lasts, p.offered = 20*s, 10000 })}, 0.4},
+		"callers leave within twice Healthy":   {6 * healthy, 10 * healthy, true, []phase{with(well, func(p *phase) { p.lasts, p.offered = 20*s, 10000 })}, 0.3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
