@@ -358,8 +358,8 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 
 var errIdle = errors.New("dict: too few different values were written or read to take a sample")
 
-// collect takes a sample of the values being written, or read, until enough were offered. An idle program
-// gives up, so that another one can try.
+// collect takes a sample of the values being written, or read, until enough were offered. An idle
+// program gives up, so that another one can try.
 func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Lock()
 	a.reset()

@@ -9,9 +9,10 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// Recorder receives each operation of a Cache as an [Event], synchronously. [Counters] is the one for
-// most programs. [Ring] moves events off the hot path. Module otelbale has one for OpenTelemetry. An implementation must be safe for concurrent use,
-// and fast: the caller waits for it.
+// Recorder receives each operation of a Cache as an [Event], synchronously. [Counters] is the one
+// for most programs. [Ring] moves events off the hot path. Module otelbale has one for
+// OpenTelemetry. An implementation must be safe for concurrent use, and fast: the caller waits for
+// it.
 type Recorder interface {
 	// Timed reports whether to time the operation that begins. Clock readings between all stages
 	// (25 ns each) cost more than the rest of a recorder, so a recorder may choose a sample.

@@ -216,8 +216,8 @@ func fail(w io.Writer, name, why string) {
 // from.
 var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame|stats|eventfile|stream): `)
 
-// echoedArguments is what servers add to the error of a command that they do not know. The arguments
-// may be values.
+// echoedArguments is what servers add to the error of a command that they do not know. The
+// arguments may be values.
 var echoedArguments = regexp.MustCompile(`(?s),? with args beginning with: .*`)
 
 // Message returns the text of an error for people: without package names, and without the arguments

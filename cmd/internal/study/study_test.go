@@ -420,8 +420,8 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestReports: a study with a load of its own has defaults for its options. It says if there are too
-// few rounds for intervals.
+// TestReports: a study with a load of its own has defaults for its options. It says if there are
+// too few rounds for intervals.
 func TestReports(t *testing.T) {
 	reports := 0
 	for _, s := range All() {
