@@ -11,15 +11,14 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/compress"
-	"github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/holdout"
+	"github.com/balekv/bale/internal/zstd"
 	"github.com/balekv/bale/redismem"
 )
 
@@ -64,7 +63,8 @@ type TrainOptions struct {
 	// Engine makes the compressor of the setting. Defaults to pure Go.
 	Engine compress.Engine
 
-	// Builders make the candidates. Defaults to [Builders].
+	// Builders make the candidates. Defaults to [Builders] of the
+	// Setting.
 	Builders []Builder
 
 	// MaxSize is the size in bytes of the largest candidate. Defaults to 1 MiB; 2 KiB to
@@ -72,8 +72,9 @@ type TrainOptions struct {
 	MaxSize int
 
 	// Values is the number of values that the dictionary will serve, at least those of the sample.
-	// Each is charged its share of the dictionary: large dictionaries are for many values. Defaults
-	// to 1,000,000.
+	// Each is charged its share of the dictionary, as one server and one program hold it: four times
+	// its size, at zstd's levels from better on nine times. Large dictionaries are for many values.
+	// Defaults to 1,000,000.
 	Values int64
 
 	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over
@@ -115,7 +116,7 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 		o.Setting = compress.Setting{Algorithm: frame.Zstd}
 	}
 	if o.Builders == nil {
-		o.Builders = Builders()
+		o.Builders = Builders(o.Setting)
 	}
 	if o.MaxSize == 0 {
 		o.MaxSize = defaultMaxSize
@@ -231,10 +232,8 @@ func (t *Training) PaysFrom() int {
 // footprint is what a dictionary of a size takes in Redis and in a program, in bytes.
 func (t *Training) footprint(size int) int64 {
 	n := int64(copies)
-	if level, err := strconv.Atoi(t.Setting.Level); t.Setting.Algorithm == frame.Zstd {
-		if t.Setting.Level == "better" || t.Setting.Level == "best" || err == nil && zstd.NearestLevel(level) >= zstd.Better {
-			n = searchingCopies
-		}
+	if levelOf(t.Setting) != zstd.Default {
+		n = searchingCopies
 	}
 	return n * int64(redismem.Server{}.String(size))
 }

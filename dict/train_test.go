@@ -52,7 +52,7 @@ func randomValues(n, size int) [][]byte {
 // quick trains with a few builders, so that a test takes no longer than need be.
 func quick(o TrainOptions) TrainOptions {
 	if o.Builders == nil {
-		for _, b := range Builders() {
+		for _, b := range Builders(compress.Setting{}) {
 			if strings.Contains(b.Params, "k=256") || strings.Contains(b.Params, "k=2048") {
 				o.Builders = append(o.Builders, b)
 			}
@@ -156,7 +156,7 @@ func TestHalfOfShortValues(t *testing.T) {
 			values[i] = values[i][:4]
 		}
 	}
-	for _, b := range Builders() {
+	for _, b := range Builders(compress.Setting{}) {
 		if d, err := b.build(t.Context(), values, 4<<10); err != nil || len(d.Bytes()) < 1<<10 {
 			t.Errorf("%v: %v", &b, err)
 		}
@@ -173,7 +173,7 @@ func TestTrainSizes(t *testing.T) {
 			values[i] = append(values[i], paragraphs[rng.IntN(1+rng.IntN(len(paragraphs)))]...)
 		}
 	}
-	o := TrainOptions{MaxSize: 1 << 20, NoRefit: true, Builders: Builders()[2:3]}
+	o := TrainOptions{MaxSize: 1 << 20, NoRefit: true, Builders: Builders(compress.Setting{})[2:3]}
 	sizes := map[int64]int{}
 	for _, n := range []int64{500, defaultValues} {
 		o.Values = n
@@ -218,7 +218,7 @@ func BenchmarkDictionarySize(b *testing.B) {
 			var payloads [2][][]byte
 			var bytes [2]int
 			for i, size := range []int{libzstdDefault, 1 << 20} {
-				d, err := Builders()[2].build(b.Context(), train, size)
+				d, err := Builders(compress.Setting{})[2].build(b.Context(), train, size)
 				if err != nil {
 					b.Skip(err)
 				}
@@ -275,6 +275,32 @@ func TestTrainOnCorpora(t *testing.T) {
 			continue
 		}
 		t.Logf("%s: %s %s, %d bytes: ratio %.2f (payload alone %.2f), without %.2f", name, got.Winner.Builder, got.Winner.Params, got.Winner.Size, got.With.Ratio(), got.With.PayloadRatio(), got.Without.Ratio())
+	}
+}
+
+// TestTablesOfLevel: entropy tables that were counted at a level make later values smaller at it than
+// those of the default level, over all builders.
+func TestTablesOfLevel(t *testing.T) {
+	train, later := profiles(400), many(200, func(i int) []byte { return testvalues.Profile(1000 + i) })
+	for _, level := range []string{"better", "best"} {
+		setting := compress.Setting{Algorithm: frame.Zstd, Level: level}
+		sum := [2]int64{}
+		for i, builders := range [2][]Builder{Builders(setting), Builders(compress.Setting{})} {
+			for _, b := range builders {
+				d, err := b.build(t.Context(), train, 8<<10)
+				must(t, err)
+				c, err := setting.New(d)
+				must(t, err)
+				m, err := measure(t.Context(), c, later)
+				must(t, err)
+				c.Close()
+				sum[i] += m.PayloadBytes
+			}
+		}
+		if float64(sum[0]) > 0.99*float64(sum[1]) {
+			t.Errorf("%s: %d bytes, with the tables of the default level %d", level, sum[0], sum[1])
+		}
+		t.Logf("%s: %.3f", level, float64(sum[0])/float64(sum[1]))
 	}
 }
 
@@ -926,7 +952,7 @@ func TestWholesForged(t *testing.T) {
 // TestBuildersEnd: a builder returns when its context ends, at whatever step, and so does Train.
 func TestBuildersEnd(t *testing.T) {
 	values := profiles(300)
-	for _, b := range append(Builders()[2:4], Builders()[7]) {
+	for _, b := range append(Builders(compress.Setting{})[2:4], Builders(compress.Setting{})[7]) {
 		steps := 0
 		for ended := true; ended; steps++ {
 			ctx := &lasting{t.Context(), steps}
@@ -961,7 +987,7 @@ func TestBuildersEnd(t *testing.T) {
 func TestBuildersFrozen(t *testing.T) {
 	values := append(profiles(300), logs(100)...)
 	got := map[string]frame.DictionaryID{}
-	for _, b := range Builders() {
+	for _, b := range Builders(compress.Setting{}) {
 		d, err := b.build(t.Context(), values, 16<<10)
 		if err != nil {
 			t.Fatal(err)

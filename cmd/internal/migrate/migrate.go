@@ -253,7 +253,7 @@ func (m *migration) swap(
 	}
 }
 
-var errEndless = errors.New("it ends by itself, and this server gives fields no expiry: plain, it would stay for ever; delete it, or revert again when it has expired")
+var errEndless = errors.New("it ends by itself, and this server gives fields no expiry: plain, it would never expire; delete it, or revert again when it has expired")
 
 // expiryOf is when a value ends by its own account, which is earlier than its key's expiry where
 // GetOrLoad keeps it for StaleIfError. Zero is for never.

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // The scripts replace a value if it is unchanged since it was read, and keep its expiry. The last
@@ -107,6 +108,8 @@ return 1`
 	allowFull = "#!lua flags=allow-oom\n"
 
 	expiryScript = `return redis.pcall('HPEXPIRETIME', KEYS[1], 'FIELDS', 1, '')`
+
+	probeScript = `return 1`
 )
 
 // script is one of the scripts, and its name at a server that has it.
@@ -119,6 +122,15 @@ type scripts struct{ forString, forField script }
 
 func newScripts(head string) *scripts {
 	return &scripts{newScript(head + stringScript), newScript(head + fieldScript)}
+}
+
+// Scripts are the sources of all scripts that bale runs in a server: those of this package, and the
+// one by which Stores swap values.
+func Scripts() []string {
+	return []string{
+		stringScript, fieldScript, allowFull + stringScript, allowFull + fieldScript, pretendScript, expiryScript, probeScript,
+		adapters.SwapScript,
+	}
 }
 
 // change is a value and what is to take its place.
@@ -357,7 +369,7 @@ func CanSwap(ctx context.Context, client redis.UniversalClient) error {
 		return cluster.ForEachMaster(ctx,
 			func(ctx context.Context, node *redis.Client) error { return CanSwap(ctx, node) })
 	}
-	err := client.Eval(ctx, "return 1", nil).Err()
+	err := client.Eval(ctx, probeScript, nil).Err()
 	if keyspace.IsForbidden(err) {
 		return fmt.Errorf("values are replaced by a script within the server: %w",
 			keyspace.Explain(err, keyspace.UserOf(client)))

@@ -63,11 +63,12 @@ func (s *scenario) asked() string {
 // finding is the table of a scenario, and what it says.
 func (s *scenario) finding(cells []Cell) outcome.Finding {
 	f := outcome.Finding{About: s.title, Columns: []string{"policy", "before", "during", "after", "P99", "refused", s.asked()},
-		Note: s.about + " Before, during, after: calls that were good. During the fault: P99 in ms of what callers waited for an answer or an error; refused: by the policy, a call; "}
+		Legend: []string{s.about, "Before, during, after: good calls", "P99: ms that callers waited for an answer or an error, during the fault",
+			"Refused: by the policy, a call, during the fault"}}
 	if s.redis {
-		f.Note += "loads: of the value, a call."
+		f.Legend = append(f.Legend, "Loads: of the value, a call, during the fault")
 	} else {
-		f.Note += "asked: requests that the server got, a call."
+		f.Legend = append(f.Legend, "Asked: requests that the server got, a call, during the fault")
 	}
 	for _, c := range cells {
 		ill := c.Phases[during]
