@@ -22,7 +22,7 @@ type proxyCommand struct {
 	RefuseScripts bool          `help:"Refuse scripts and functions that declare a key in scope: they see packed bytes."`
 	MaxClients    int           `default:"10000" placeholder:"N" help:"Connections of clients; others get an error. Default: ${default}."`
 	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope. Others have no limit. Default: ${default}."`
-	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands and replies in scope; beyond it a command is an error. Each connection has 32 KiB of buffers beside it. Default: ${default}."`
+	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands, replies and decoded values in scope; beyond it a command is an error. One connection may hold a quarter. Default: ${default}."`
 	Drain         time.Duration `default:"10s" placeholder:"D" help:"On SIGTERM, how long replies in flight are waited for. Default: ${default}."`
 }
 

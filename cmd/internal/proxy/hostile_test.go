@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,33 @@ func TestLimits(t *testing.T) {
 	}
 	if err := p.stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDecodedMemory: what a reply decodes to counts against the limits, however small its values and
+// their stored form are.
+func TestDecodedMemory(t *testing.T) {
+	addr, _, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 1<<20, 4<<20 })
+	c := dial(t, addr)
+	talk(t, c, wire("SET", "user:zeros", strings.Repeat("\x00", 64<<10))+wire("HSET", "user:h", "f", strings.Repeat("\x00", 64<<10)), "+OK\r\n:1\r\n")
+	keys := []string{"MGET"}
+	fields := []string{"HMGET", "user:h"}
+	for range 1000 {
+		keys, fields = append(keys, "user:zeros"), append(fields, "f")
+	}
+	few := "*9\r\n" + strings.Repeat("$65536\r\n"+strings.Repeat("\x00", 64<<10)+"\r\n", 9)
+	talk(t, c, wire("STRLEN", "other")+wire(keys[:10]...), ":0\r\n"+few) // which warms the decoder
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, command := range [][]string{keys, fields} {
+		talk(t, c, wire(command...)+wire("PING"), "-BALE the reply "+replyTooLarge+"\r\n+PONG\r\n")
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 32<<20 {
+		t.Errorf("%d bytes were allocated for two replies within 4 MiB", n)
+	}
+	for range 20 { // it is given back
+		talk(t, c, wire(keys[:10]...), few)
 	}
 }
 

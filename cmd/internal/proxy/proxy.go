@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"strings"
@@ -34,10 +35,7 @@ import (
 	"github.com/balekv/bale/internal/rediscmd"
 )
 
-const (
-	dialTimeout = 5 * time.Second
-	maxReply    = 256 << 20 // bytes of a reply of many values, stored, that is unpacked
-)
+const dialTimeout = 5 * time.Second
 
 // Options are the settings of a proxy. Streams, Listen, Redis and Match are required.
 type Options struct {
@@ -57,7 +55,7 @@ type Options struct {
 
 	MaxClients int           // connections; others get an error
 	MaxRequest int           // bytes of a command that is looked into
-	MaxMemory  int64         // bytes that all connections hold beyond their buffers
+	MaxMemory  int64         // bytes that all connections hold beyond their buffers; one may hold a quarter, and four times MaxRequest
 	Drain      time.Duration // for replies in flight when the context ends
 
 	// Listening, if not nil, receives the address when the proxy accepts connections.
@@ -301,6 +299,7 @@ func (p *proxy) drain(cancel func()) {
 // client is a connection of a client, and one to Redis.
 type client struct {
 	proxy  *proxy
+	memory memory
 	ctx    context.Context
 	cancel func()
 	conn   net.Conn // of the client
@@ -335,8 +334,10 @@ func (c *client) run() {
 	// The end of the context ends whatever waits.
 	stop := context.AfterFunc(c.ctx, func() { _, _ = c.conn.Close(), server.Close() })
 	defer stop()
-	c.up = newRelay(c.conn, server, c.proxy.options.MaxRequest, &c.proxy.memory)
-	c.down = newRelay(server, c.conn, maxReply, &c.proxy.memory)
+	o := &c.proxy.options
+	c.memory.all, c.memory.max = &c.proxy.memory, max(o.MaxMemory/4, 4*int64(o.MaxRequest))
+	c.up = newRelay(c.conn, server, o.MaxRequest, &c.memory)
+	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory)
 	defer c.up.close()
 	defer c.down.close()
 	c.up.interrupted = func() bool { // a request in flight may be finished while the proxy drains

@@ -18,6 +18,9 @@ const maxFrame = 64<<20 + 64<<20/6 + 4<<10
 // maxText is the longest error of the proxy in bytes.
 const maxText = 512
 
+// maxClaim is the longest content in bytes that is allocated because a frame claims it.
+const maxClaim = 1 << 20
+
 // errUnasked: the server sends what belongs to no command. Which reply belongs to which is then
 // unknown.
 var errUnasked = fmt.Errorf("%w: a reply that no command asked for", errMalformed)
@@ -363,6 +366,7 @@ func (c *client) fail(text string) {
 		}
 		return b
 	}, text)
+	c.down.room(maxText + len("\r\n")) // out grows by as little without it
 	c.down.out = append(append(c.down.out, text[:min(len(text), maxText)]...), "\r\n"...)
 }
 
@@ -375,7 +379,7 @@ func (c *client) failed(err error) {
 	c.fail(fmt.Sprintf("-BALE a value in scope cannot be unpacked: %v; bale verify finds all of them", err))
 }
 
-const replyTooLarge = "is larger than the proxy holds (256 MiB), or its memory is taken (--max-memory); try again, or read fewer values at once"
+const replyTooLarge = "is larger than a connection may hold (a quarter of --max-memory), or the proxy's memory is taken; try again, or read fewer values at once"
 
 // nothing is the reply for no value.
 func (c *client) nothing() string {
@@ -430,6 +434,7 @@ func (c *client) value() error {
 	case is == kept:
 		return nil
 	case is == absent:
+		r.room(maxNumber)
 		r.out = append(r.out, c.nothing()...)
 	}
 	r.from = r.at
@@ -455,20 +460,19 @@ func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
 		return absent, nil
 	}
 	r := c.down
-	// The length that a frame claims is charged now, and allocated when the bytes are there.
-	if n := int64(h.Length); n > keptOut && n <= maxFrame {
-		if !r.memory.take(int(n)) {
+	// The length that a frame claims is charged now. A large one is allocated when the bytes are there.
+	at := len(r.out)
+	if h.Length <= maxFrame {
+		if n := int(h.Length) + headRoom; n <= maxClaim && !r.room(n) || n > maxClaim && !r.charge(at+n) {
 			return kept, errMemory
 		}
-		r.taken += int(n)
 	}
-	at := len(r.out)
 	out, err := batch.Unpack(c.ctx, appendHeader(r.out, '$', int(h.Length)), stored)
 	if err != nil {
-		r.out = out[:at]
+		r.grew(out[:at])
 		return kept, err
 	}
-	r.out = append(out, "\r\n"...)
+	r.grew(append(out, "\r\n"...))
 	return unpacked, nil
 }
 
@@ -580,10 +584,10 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 			case pair:
 				return true, nil
 			case reply == rediscmd.PairValues:
-				r.out = append(r.out[:mark], u.b[copied:field]...)
+				r.out = append(r.out[:mark], u.b[copied:field]...) // which was there
 				removed++
-			default:
-				r.out = append(r.out, u.nothing()...)
+			case !r.put([]byte(u.nothing())):
+				return false, errMemory
 			}
 		case '*', '~', '%':
 			// A pair, or the page of a scan.

@@ -466,6 +466,7 @@ func (c *client) instead(start int, command string, e expected) error {
 		return err
 	}
 	c.up.from = c.up.at
+	c.up.room(len(command)) // out grows by as little without it
 	c.up.out = append(c.up.out, command...)
 	c.expects(e)
 	return nil
