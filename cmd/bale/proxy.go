@@ -23,6 +23,7 @@ type proxyCommand struct {
 	MaxClients    int           `default:"10000" placeholder:"N" help:"Connections of clients; others get an error. Default: ${default}."`
 	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope. Others have no limit. Default: ${default}."`
 	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands, replies and decoded values in scope; beyond it a command is an error. One connection may hold a quarter. Default: ${default}."`
+	Stall         time.Duration `default:"30s" placeholder:"D" help:"How long a client may take to go on with a command or reply that takes memory of --max-memory, and 1 s for each 128 KiB of it. Default: ${default}."`
 	Drain         time.Duration `default:"10s" placeholder:"D" help:"On SIGTERM, how long replies in flight are waited for. Default: ${default}."`
 }
 
@@ -57,6 +58,6 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	return proxy.Run(ctx, proxy.Options{
 		Streams: s, Listen: c.Listen, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
 		Match: c.Match, Exclude: c.Exclude, Setting: setting, Group: c.Group, ReadOnly: c.ReadOnly, RefuseScripts: c.RefuseScripts,
-		MaxClients: c.MaxClients, MaxRequest: int(c.MaxRequest), MaxMemory: int64(c.MaxMemory), Drain: c.Drain,
+		MaxClients: c.MaxClients, MaxRequest: int(c.MaxRequest), MaxMemory: int64(c.MaxMemory), Stall: c.Stall, Drain: c.Drain,
 	})
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -158,6 +159,113 @@ func TestDecodedMemory(t *testing.T) {
 	for range 20 { // it is given back
 		talk(t, c, wire(keys[:10]...), few)
 	}
+}
+
+// TestBeforeLogin: a client that has not logged in holds no memory. One that need not log in, or has,
+// does from its first command on.
+func TestBeforeLogin(t *testing.T) {
+	server := redisproc.ForTest(t)
+	p := start(t, options(server.URL(), "user:*"))
+	value := strings.Repeat("0123456789", 10_000)
+	set, get := wire("SET", "user:1", value), wire("GET", "user:1")
+	stored := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+	refused := "-BALE SET " + tooLarge + "\r\n"
+	talk(t, dial(t, p.addr), set+get, "+OK\r\n"+stored)
+	talk(t, dial(t, p.addr), wire("CLIENT", "REPLY", "SKIP")+set+get, stored)
+	talk(t, dial(t, p.addr), wire("MULTI")+set+wire("EXEC"), "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
+	talk(t, dial(t, p.addr), wire("SUBSCRIBE", "c")+set, "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n-ERR Can't execute 'set': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n")
+	for _, command := range [][]string{{"ACL", "SETUSER", "default", "-ping"}, {"ACL", "SETUSER", "default", "resetpass", ">secret"}} {
+		if reply, err := server.Do(t.Context(), command...); err != nil || reply != "OK" {
+			t.Fatal(reply, err)
+		}
+		if len(command) == 4 {
+			talk(t, dial(t, p.addr), set+get, "+OK\r\n"+stored)
+		}
+	}
+	const no = "-NOAUTH Authentication required.\r\n"
+	c := dial(t, p.addr)
+	talk(t, c, set+wire("AUTH", "wrong")+set+wire("RESET")+set+get, refused+"-WRONGPASS invalid username-password pair or user is disabled.\r\n"+refused+"+RESET\r\n"+refused+no)
+	talk(t, c, wire("AUTH", "secret")+set+get, "+OK\r\n+OK\r\n"+stored)
+	talk(t, c, wire("RESET"), "+RESET\r\n")
+	talk(t, c, set+wire("MULTI")+set, refused+no+refused)
+}
+
+// TestStall: a client that does not go on with a command that takes memory, or does not read such a
+// reply, is at its end. One that is idle, or sends what the proxy does not hold, is not.
+func TestStall(t *testing.T) {
+	addr, server, _ := proxied(t, func(o *Options) { o.Stall = time.Millisecond })
+	value := strings.Repeat("x", 256<<10) // has 2 s
+	idle, streams, stalls := dial(t, addr), dial(t, addr), dial(t, addr)
+	set := wire("SET", "user:1", value)
+	talk(t, idle, set, "+OK\r\n")
+	talk(t, streams, wire("PING")+wire("SET", "other", value)[:100<<10], "+PONG\r\n")
+	talk(t, stalls, wire("PING"), "+PONG\r\n")
+	connected := func() string {
+		info, err := server.Do(t.Context(), "INFO", "clients")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile("connected_clients:\\d+").FindString(info)
+	}
+	before := connected()
+	deaf := dial(t, addr)
+	if _, err := io.WriteString(deaf, strings.Repeat(wire("GET", "user:1"), 100)); err != nil {
+		t.Fatal(err)
+	}
+	for connected() == before {
+		time.Sleep(time.Millisecond)
+	}
+	for connected() != before {
+		time.Sleep(10 * time.Millisecond)
+	}
+	talk(t, stalls, set[:20<<10], "-ERR Protocol error: the request does not go on (--stall)\r\n")
+	atEnd(t, stalls)
+	if n, err := io.Copy(io.Discard, deaf); n >= 100*256<<10 {
+		t.Errorf("%d bytes for a client that does not read, %v", n, err)
+	}
+	talk(t, idle, wire("PING"), "+PONG\r\n")
+	talk(t, streams, wire("SET", "other", value)[100<<10:], "+OK\r\n")
+}
+
+// TestExpectedMemory: the replies that are waited for count, too. A client waits for its own; a
+// transaction is refused.
+func TestExpectedMemory(t *testing.T) {
+	addr, _, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 64<<10, 1<<20 })
+	const n = 5000 // times two kinds of reply, which take 96 bytes
+	gets := strings.Repeat(wire("GET", "user:1")+wire("GET", "other"), n)
+	none := strings.Repeat("$-1\r\n", 2*n)
+	c := dial(t, addr)
+	for range 3 {
+		talk(t, c, gets, none)
+		go io.WriteString(c, wire("MULTI")+gets+wire("EXEC"))
+		got := bufio.NewReader(c)
+		refused, queued := 0, 0
+		for {
+			line, err := got.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(line, "-EXECABORT") {
+				break
+			}
+			switch line {
+			case "-BALE GET " + longMulti + "\r\n":
+				refused++
+			case "+QUEUED\r\n":
+				queued++
+			case "+OK\r\n":
+			default:
+				t.Fatalf("%q", line)
+			}
+		}
+		if refused+queued != 2*n || queued < 1000 {
+			t.Errorf("%d are queued, and %d refused, of %d", queued, refused, 2*n)
+		}
+		talk(t, c, wire("MULTI")+strings.Repeat(wire("GET", "user:1"), n)+wire("DISCARD"), "+OK\r\n"+strings.Repeat("+QUEUED\r\n", n)+"+OK\r\n") // of one kind
+	}
+	long := strings.Repeat("x ", 30_000) // words of a line
+	talk(t, c, "GET "+long+"\r\n", "-BALE INLINE COMMAND "+tooLarge+"\r\n")
+	talk(t, c, wire("GET", "user:1"), "$-1\r\n")
 }
 
 // TestBackPressure: a client that reads nothing holds up itself alone, and not in the proxy's

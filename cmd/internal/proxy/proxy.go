@@ -56,6 +56,7 @@ type Options struct {
 	MaxClients int           // connections; others get an error
 	MaxRequest int           // bytes of a command that is looked into
 	MaxMemory  int64         // bytes that all connections hold beyond their buffers; one may hold a quarter, and four times MaxRequest
+	Stall      time.Duration // for a client to go on with a command or reply that takes memory, and 1 s for each 128 KiB
 	Drain      time.Duration // for replies in flight when the context ends
 
 	// Listening, if not nil, receives the address when the proxy accepts connections.
@@ -79,8 +80,8 @@ func (o *Options) Check() error {
 		return usage("--match is empty; '*' is for all keys")
 	case strings.Contains(o.Redis, "master_name=") || strings.Contains(o.Redis, "addr="):
 		return usage("--redis: the proxy serves a single Redis; Sentinel and Cluster are not supported yet")
-	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Drain < 0:
-		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, and --drain not negative")
+	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.Drain < 0:
+		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, --stall positive, and --drain not negative")
 	case o.Setting.Dict && o.Group == "":
 		return usage("--compress %s needs a --group, the name of the dictionary's group: none can be made of --match", o.Setting)
 	}
@@ -263,7 +264,9 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 	full := len(p.clients) >= p.options.MaxClients
 	var c *client
 	if !full {
-		c = &client{proxy: p, conn: conn, queue: newQueue(), session: session{protocol: 2}}
+		c = &client{proxy: p, conn: conn, session: session{protocol: 2}}
+		c.memory.all, c.memory.max = &p.memory, max(p.options.MaxMemory/4, 4*int64(p.options.MaxRequest))
+		c.queue, c.multi.memory = newQueue(&c.memory), &c.memory
 		c.ctx, c.cancel = context.WithCancel(ctx)
 		p.clients[c] = true
 	}
@@ -276,6 +279,7 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 	}
 	p.work.Go(func() {
 		c.run()
+		p.memory.give(int(c.memory.held.Load()))
 		p.lock.Lock()
 		delete(p.clients, c)
 		p.lock.Unlock()
@@ -288,7 +292,7 @@ func (p *proxy) drain(cancel func()) {
 	p.draining.Store(true)
 	p.lock.Lock()
 	for c := range p.clients {
-		_ = c.conn.SetReadDeadline(time.Now())
+		c.interrupt()
 	}
 	p.lock.Unlock()
 	timer := time.AfterFunc(p.options.Drain, cancel)
@@ -310,11 +314,14 @@ type client struct {
 	up      *relay
 	args    [][]byte
 	name    [maxName]byte
-	idle    bool // between two requests
-	inMulti bool // MULTI was sent
-	since   int  // commands since then
+	idle    bool     // between two requests
+	hurried bool     // the rest of the request has a deadline
+	inMulti bool     // MULTI was sent
+	multi   share    // of the replies to commands since then
+	before  expected // the last of them
 
 	monitoring atomic.Bool
+	known      atomic.Bool // Redis has served it, so that it is logged in, or need not be
 
 	// Of the replies' side.
 	down *relay
@@ -334,12 +341,9 @@ func (c *client) run() {
 	// The end of the context ends whatever waits.
 	stop := context.AfterFunc(c.ctx, func() { _, _ = c.conn.Close(), server.Close() })
 	defer stop()
-	o := &c.proxy.options
-	c.memory.all, c.memory.max = &c.proxy.memory, max(o.MaxMemory/4, 4*int64(o.MaxRequest))
-	c.up = newRelay(c.conn, server, o.MaxRequest, &c.memory)
+	c.up = newRelay(c.conn, server, c.proxy.options.MaxRequest, &c.memory)
 	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory)
-	defer c.up.close()
-	defer c.down.close()
+	c.up.may, c.down.hurry = c.mayHold, func(n int) { c.deadline(c.conn.SetWriteDeadline, n) }
 	c.up.interrupted = func() bool { // a request in flight may be finished while the proxy drains
 		return !c.idle && c.proxy.draining.Load() && time.Now().Before(c.proxy.until) && c.conn.SetReadDeadline(c.proxy.until) == nil
 	}

@@ -37,7 +37,7 @@ func options(redis, match string) Options {
 	}
 	return Options{
 		Streams: &cli.Streams{Out: io.Discard, Err: io.Discard, Command: "bale proxy"}, Listen: "127.0.0.1:0", Redis: redis, Prefix: dict.DefaultPrefix,
-		Match: []string{match}, Setting: setting, MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Drain: time.Minute,
+		Match: []string{match}, Setting: setting, MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Stall: time.Minute, Drain: time.Minute,
 	}
 }
 

@@ -76,6 +76,12 @@ type relay struct {
 	taken  int // bytes of it, for buf
 	forOut int // and for out
 
+	// may, if it is not nil, is asked before the buffer grows beyond its first size.
+	may func() bool
+
+	// hurry, if it is not nil, is called before bytes are sent that are charged, and after.
+	hurry func(bytes int)
+
 	// interrupted is asked whether to go on after a deadline passed in the middle of something.
 	interrupted func() bool
 }
@@ -93,6 +99,10 @@ func (r *relay) send(upTo int) error {
 	}
 	if n := len(r.out); n > 0 && n+len(raw) <= cap(r.out) {
 		r.out, raw = append(r.out, raw...), nil
+	}
+	if charged := r.taken + r.forOut; charged > 0 && r.hurry != nil {
+		r.hurry(charged)
+		defer r.hurry(0)
 	}
 	for _, b := range [][]byte{r.out, raw} {
 		if len(b) > 0 {
@@ -168,7 +178,7 @@ func (r *relay) more() error {
 func (r *relay) grow() bool {
 	n := len(r.buf)
 	size := min(2*n, r.limit)
-	if size <= n || !r.memory.take(size-n) {
+	if size <= n || r.may != nil && !r.may() || !r.memory.take(size-n) {
 		return false
 	}
 	r.taken += size - n
@@ -244,13 +254,6 @@ func (r *relay) settle() error {
 		r.taken = 0
 	}
 	return nil
-}
-
-// close gives memory back.
-func (r *relay) close() {
-	r.memory.give(r.taken)
-	r.taken = 0
-	r.empty()
 }
 
 // hold keeps what comes from here on in the buffer, until release.

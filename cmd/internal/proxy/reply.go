@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,7 +30,7 @@ var errUnasked = fmt.Errorf("%w: a reply that no command asked for", errMalforme
 // server executes.
 type session struct {
 	protocol int  // 2 or 3
-	multi    bool // within MULTI
+	within   bool // within MULTI
 	queued   runs // the replies that EXEC will have
 	off      bool // CLIENT REPLY OFF
 	skip     bool // the next reply, after CLIENT REPLY SKIP
@@ -68,7 +69,13 @@ func (c *client) replies() error {
 		case !ok:
 			err = errUnasked
 		default:
-			if err = c.answer(e, kind); err == nil && (c.queue.take() || e.role == last) {
+			if err = c.answer(e, kind); err != nil {
+				break
+			}
+			if e.more != nil && (e.role == exec || e.role == discard || e.role == reset) {
+				c.memory.give(e.more.number)
+			}
+			if c.queue.take() || e.role == last {
 				return r.flush()
 			}
 		}
@@ -181,11 +188,19 @@ func (c *client) confirmation(word string, e expected, waits bool) error {
 // answer forwards the reply to a command.
 func (c *client) answer(e expected, kind byte) error {
 	r := c.down
+	failed := kind == '-'
+	if e.role == probe {
+		word, err := c.ahead(len("-NOAUTH"))
+		c.known.Store(err == nil && word != "-NOAUTH")
+		return cmp.Or(err, c.quietly(true, r.reply))
+	}
+	if !failed && e.role != reset && !c.known.Load() { // all else but QUIT needs a login where there is one
+		c.known.Store(true)
+	}
 	silent := c.off || c.skip
 	c.skip = false
-	failed := kind == '-'
 	var state string // the start of the reply, where it matters
-	if c.multi || e.role == exec {
+	if c.within || e.role == exec {
 		word, err := c.ahead(len("+QUEUED\r\n"))
 		if err != nil {
 			return err
@@ -195,17 +210,18 @@ func (c *client) answer(e expected, kind byte) error {
 	switch e.role {
 	case multi:
 		if !failed {
-			c.multi, c.queued = true, runs{}
+			c.within, c.queued = true, runs{}
 		}
 	case discard:
 		if !failed {
-			c.multi, c.queued = false, runs{}
+			c.within, c.queued = false, runs{}
 		}
 	case reset:
 		if !failed {
 			silent = silent && !c.off
 			c.session = session{protocol: 2, missing: -1}
 			c.monitoring.Store(false)
+			c.known.Store(false)
 		}
 	case monitor:
 		if !failed {
@@ -226,7 +242,7 @@ func (c *client) answer(e expected, kind byte) error {
 	case exec:
 		if !failed || strings.HasPrefix(state, "-EXECABO") {
 			queued := c.queued
-			c.multi, c.queued = false, runs{}
+			c.within, c.queued = false, runs{}
 			if kind == '*' {
 				return c.quietly(silent, func() error { return c.executed(queued, silent) })
 			}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/balekv/bale"
@@ -18,7 +20,9 @@ import (
 const (
 	maxName   = 32       // bytes: no command that the proxy knows has a longer name
 	maxInline = 64 << 10 // bytes of a command without lengths, as in Redis
-	maxArgs   = 1 << 20  // of a command that the proxy looks into: 24 MiB
+	maxArgs   = 1 << 20  // of a command that the proxy looks into
+	freeArgs  = 128      // that are not charged
+	perArg    = 24       // bytes
 	minSize   = 64       // bytes: the Packer's default, below which it packs nothing
 	headRoom  = maxNumber
 
@@ -31,17 +35,19 @@ const (
 	loud = "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$2\r\nON\r\n"
 )
 
+const ping = "*1\r\n$4\r\nPING\r\n"
+
 var (
 	errGone = errors.New("the other side is gone")
 	errLast = errors.New("the connection ends after the last reply")
 )
 
 const (
-	tooLarge   = "it is larger than the proxy holds (--max-request), or its memory is taken (--max-memory); try again, or send it in parts"
+	tooLarge   = "it is larger than the proxy holds (--max-request; 16 KiB before the login), or its memory is taken (--max-memory); try again, or send it in parts"
 	noReplica  = "the proxy is no source for replicas; connect to Redis itself"
 	inMonitor  = "a connection in MONITOR takes PING, RESET and QUIT alone; use another one"
 	notInMulti = "the proxy takes it outside of transactions alone; send it before MULTI"
-	longMulti  = "the transaction has more than 262144 commands; split it"
+	longMulti  = "the transaction has more commands than the proxy holds, or its memory is taken (--max-memory); split it"
 )
 
 // specials are commands that change the connection's state.
@@ -70,6 +76,10 @@ func (c *client) requests() error {
 		if err := r.settle(); err != nil {
 			return err
 		}
+		if c.hurried { // the deadline is for one request
+			c.hurried = r.taken > 0
+			c.deadline(c.conn.SetReadDeadline, r.taken)
+		}
 		if r.at == r.end {
 			c.idle = true
 			_, err := r.peek()
@@ -93,6 +103,9 @@ func (c *client) requests() error {
 		}
 		r.hold()
 		err := c.request()
+		if c.hurried && errors.Is(err, os.ErrDeadlineExceeded) && !c.proxy.draining.Load() {
+			err = malformed("the request does not go on (--stall)")
+		}
 		if errors.Is(err, errMalformed) {
 			err = c.malformed(err)
 		}
@@ -202,6 +215,12 @@ func (c *client) request() error {
 	if !ok {
 		return c.refuse(start, name, cmp.Or(why, tooLarge))
 	}
+	if n > freeArgs {
+		if !c.memory.take(int(n) * perArg) {
+			return c.refuse(start, name, tooLarge)
+		}
+		defer c.memory.give(int(n) * perArg)
+	}
 	c.args = c.args[:0]
 	for at := start + len("*\r\n") + digits(int(n)); at < r.at; {
 		size := 0
@@ -213,7 +232,7 @@ func (c *client) request() error {
 		at += size + len("\r\n")
 	}
 	err = c.command(start, name, spec, role, false)
-	if cap(c.args) > 1024 {
+	if cap(c.args) > freeArgs {
 		c.args = nil
 	}
 	return err
@@ -228,7 +247,7 @@ func (c *client) bars(name string, role role) string {
 		return noReplica
 	case c.inMulti && (role == subscribe || role == unsubscribe):
 		return notInMulti
-	case c.inMulti && c.since >= maxExpected && role != exec && role != discard && role != reset:
+	case c.inMulti && role != exec && role != discard && role != reset && (c.multi.used >= maxQueued || !c.multi.fits()):
 		return longMulti
 	}
 	return ""
@@ -257,7 +276,7 @@ func (c *client) settled(role role) error {
 	if err := c.up.flush(); err != nil {
 		return err
 	}
-	if !c.queue.wait(func(q *queue) bool { return q.size() > 0 }) {
+	if !c.queue.wait((*queue).any) {
 		return errGone
 	}
 	return nil
@@ -306,13 +325,47 @@ func (c *client) arguments(n int64) error {
 func (c *client) expects(e expected) {
 	switch {
 	case e.role == multi && !c.inMulti:
-		c.inMulti, c.since = true, 0
+		c.inMulti = true
 	case e.role == exec || e.role == discard || e.role == reset:
 		c.inMulti = false
+		if c.multi.taken > 0 { // until the reply is there
+			e.more = &details{number: c.multi.taken}
+		}
+		c.multi.used, c.multi.taken, c.before = 0, 0, expected{}
+	case c.inMulti && !e.like(&c.before):
+		c.multi.use(e.weight())
+		c.before = e
 	}
-	c.since += 1 + e.weight()/perExpected
 	c.queue.add(e)
 }
+
+// mayHold reports whether the request that is held may take memory. Before the login it must not.
+func (c *client) mayHold() bool {
+	if !c.known.Load() && c.queue.wait((*queue).any) && !c.known.Load() {
+		c.expects(expected{role: probe})
+		if _, err := io.WriteString(c.server, ping); err != nil || !c.queue.wait((*queue).any) || !c.known.Load() {
+			return false
+		}
+	}
+	c.hurried = true
+	c.deadline(c.conn.SetReadDeadline, len(c.up.buf))
+	return true
+}
+
+// deadline gives the client time for n bytes, or without end for none.
+func (c *client) deadline(set func(time.Time) error, n int) {
+	var until time.Time
+	if n > 0 {
+		until = time.Now().Add(c.proxy.options.Stall + time.Duration(n)*time.Second/(128<<10))
+	}
+	_ = set(until)
+	if c.proxy.draining.Load() {
+		c.interrupt()
+	}
+}
+
+// interrupt ends reading, while the proxy drains.
+func (c *client) interrupt() { _ = c.conn.SetReadDeadline(time.Now()) }
 
 // lower is the name of a command in lower case, which is there until the next one.
 func (c *client) lower(name []byte) string {
@@ -342,6 +395,13 @@ func (c *client) inline() error {
 		return malformed("too big inline request")
 	case err != nil:
 		return err
+	}
+	if n := len(line); n > freeArgs { // at most half as many words, with a buffer each, in a list that grows
+		if n *= perArg; !c.memory.take(n) {
+			start, _ := r.release()
+			return c.refuse(start, "inline command", tooLarge)
+		}
+		defer func() { c.args = nil; c.memory.give(n) }()
 	}
 	if c.args, err = words(line); err != nil {
 		return err
