@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
@@ -14,6 +16,7 @@ type proxyCommand struct {
 	registryFlags
 	Redis         string        `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server. Clients log in themselves; the URL's login is for the dictionaries."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`
+	ListenMode    string        `default:"0600" placeholder:"MODE" help:"The permissions of a Unix socket. Default: ${default}, for the same user alone."`
 	Match         []string      `required:"" placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable."`
 	Exclude       []string      `placeholder:"PATTERN" sep:"none" help:"Keys whose values are not packed although they match. Repeatable."`
 	Compress      string        `default:"zstd:3" placeholder:"SETTING" help:"What values are packed with: zstd, with a level where wanted, s2, lz4 and others; zstd:3+dict with the dictionary of --group. Default: ${default}."`
@@ -55,8 +58,14 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return err
 	}
+	mode, err := strconv.ParseUint(c.ListenMode, 8, 9)
+	if err != nil {
+		return usagef("--listen-mode %q: give permissions as for chmod, such as 0660", c.ListenMode)
+	}
+	ctx, hangup, stop := cli.Reloading(ctx)
+	defer stop()
 	return proxy.Run(ctx, proxy.Options{
-		Streams: s, Listen: c.Listen, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
+		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), Reload: hangup, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
 		Match: c.Match, Exclude: c.Exclude, Setting: setting, Group: c.Group, ReadOnly: c.ReadOnly, RefuseScripts: c.RefuseScripts,
 		MaxClients: c.MaxClients, MaxRequest: int(c.MaxRequest), MaxMemory: int64(c.MaxMemory), Stall: c.Stall, Drain: c.Drain,
 	})

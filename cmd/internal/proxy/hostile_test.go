@@ -101,10 +101,29 @@ func TestLimits(t *testing.T) {
 	addr, server, p := proxied(t, func(o *Options) { o.MaxClients, o.MaxRequest, o.MaxMemory = 3, 64<<10, 1<<20 })
 	c := dial(t, addr)
 	large := strings.Repeat("x", 100<<10)
-	refusal := "-BALE SET " + tooLarge + "\r\n"
-	talk(t, c, wire("SET", "user:1", large)+wire("SET", "user:2", "y"), refusal+"+OK\r\n")
+	talk(t, c, wire("MSET", "user:1", large)+wire("SET", "user:2", "y"), "-BALE MSET "+tooLarge+"\r\n+OK\r\n")
+	// A single value passes unpacked, unless it must be escaped.
+	stored := "$102400\r\n" + large + "\r\n"
+	for _, command := range [][]string{
+		{"SET", "user:1", large}, {"set", "user:1", large, "PX", "100000", "GET"}, {"SETEX", "user:1", "1000", large}, {"HSET", "user:h", "f", large},
+		{"SET", "user:1", large, "IFEQ", "x"}, {"SET", "user:1", "\xba\x1e" + large}, {"SETNX", "user:1", large, "extra"},
+	} {
+		want := map[string]string{
+			"SET": "+OK\r\n", "set": stored, "SETEX": "+OK\r\n", "HSET": ":1\r\n", "SETNX": "-ERR wrong number of arguments for 'setnx' command\r\n",
+		}[command[0]]
+		read, after := wire("GET", "user:1"), stored
+		switch {
+		case len(command[2]) > len(large):
+			want = "-BALE SET " + tooLarge + "\r\n"
+		case command[len(command)-1] == "x":
+			want = "-ERR syntax error\r\n"
+		case command[0] == "HSET":
+			read = wire("HGET", "user:h", "f")
+		}
+		talk(t, c, wire(command...)+read, want+after)
+	}
 	talk(t, c, wire("SET", "other", large)+wire("STRLEN", "other"), "+OK\r\n:102400\r\n") // it is not looked into
-	talk(t, c, wire("MULTI")+wire("SET", "user:1", large)+wire("EXEC"), "+OK\r\n"+refusal+"-EXECABORT Transaction discarded because of previous errors.\r\n")
+	talk(t, c, wire("MULTI")+wire("MSET", "user:1", large)+wire("EXEC"), "+OK\r\n-BALE MSET "+tooLarge+"\r\n-EXECABORT Transaction discarded because of previous errors.\r\n")
 	many := wire(append([]string{"MGET"}, make([]string, 20_000)...)...) // few bytes and many arguments
 	talk(t, c, many+wire("PING"), "-BALE MGET "+tooLarge+"\r\n+PONG\r\n")
 	others := []net.Conn{dial(t, addr), dial(t, addr)}

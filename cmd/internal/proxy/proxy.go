@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,11 +42,12 @@ const dialTimeout = 5 * time.Second
 type Options struct {
 	*cli.Streams // Err receives notes
 
-	Listen   string // HOST:PORT, :PORT for 127.0.0.1, or unix:PATH
-	Redis    string // URL of the server. Clients log in themselves: its login is for the registry.
-	Registry string // URL of the Redis with the dictionaries; empty for Redis
-	Prefix   string // of the registry's keys
-	Login    keyspace.Login
+	Listen     string      // HOST:PORT, :PORT for 127.0.0.1, or unix:PATH
+	ListenMode os.FileMode // of a Unix socket
+	Redis      string      // URL of the server. Clients log in themselves: its login is for the registry.
+	Registry   string      // URL of the Redis with the dictionaries; empty for Redis
+	Prefix     string      // of the registry's keys
+	Login      keyspace.Login
 
 	Match, Exclude []string // patterns of the keys whose values are packed, and of those that are not
 	Setting        engine.Setting
@@ -58,6 +60,9 @@ type Options struct {
 	MaxMemory  int64         // bytes that all connections hold beyond their buffers; one may hold a quarter, and four times MaxRequest
 	Stall      time.Duration // for a client to go on with a command or reply that takes memory, and 1 s for each 128 KiB
 	Drain      time.Duration // for replies in flight when the context ends
+
+	// Reload, if not nil, asks to reload.
+	Reload <-chan os.Signal
 
 	// Listening, if not nil, receives the address when the proxy accepts connections.
 	Listening func(net.Addr)
@@ -114,7 +119,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := listen(ctx, o.Listen)
+	l, err := listen(ctx, o.Listen, o.ListenMode)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
@@ -218,14 +223,41 @@ func (w writing) Reader(ctx context.Context, a frame.Algorithm, id frame.Diction
 	return w.Group.Reader(ctx, a, id)
 }
 
-func listen(ctx context.Context, at string) (net.Listener, error) {
-	network, addr := "tcp", at
-	if path, ok := strings.CutPrefix(at, "unix:"); ok {
-		network, addr = "unix", path
-	} else if strings.HasPrefix(at, ":") {
-		addr = "127.0.0.1" + at
+func listen(ctx context.Context, at string, mode os.FileMode) (net.Listener, error) {
+	var config net.ListenConfig
+	path, ok := strings.CutPrefix(at, "unix:")
+	if !ok {
+		if strings.HasPrefix(at, ":") {
+			at = "127.0.0.1" + at
+		}
+		return config.Listen(ctx, "tcp", at)
 	}
-	return new(net.ListenConfig).Listen(ctx, network, addr)
+	l, err := config.Listen(ctx, "unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+		l, err = config.Listen(ctx, "unix", path)
+	}
+	if err == nil {
+		if err = os.Chmod(path, mode); err != nil {
+			_ = l.Close()
+		}
+	}
+	return l, err
+}
+
+// abandoned reports whether a path is a socket that nobody listens on: that of a process that was
+// killed.
+func abandoned(ctx context.Context, path string) bool {
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // serve accepts connections until ctx ends.
@@ -233,6 +265,16 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) error {
 	p.options.Notef("listens on %s, for %s", l.Addr(), p.server.Addr)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
+	p.work.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.options.Reload:
+				p.options.Notef("SIGHUP: there is nothing to reload")
+			}
+		}
+	})
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var failed error

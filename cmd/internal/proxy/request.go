@@ -197,6 +197,23 @@ func (c *client) request() error {
 			r.release()
 			return c.arguments(left)
 		}
+		if at, reply := spec.Single(int(min(n, maxArgs))); at > 0 {
+			between := int64(at - 2)
+			if err := c.arguments(between); err != nil {
+				return err
+			}
+			size, err := c.bulk()
+			if err != nil {
+				return err
+			}
+			left -= between + 1
+			if !r.lost && int64(r.at-r.held)+size > int64(r.limit) {
+				return c.stream(name, spec, reply, size, left)
+			}
+			if err := r.body(size); err != nil {
+				return err
+			}
+		}
 	}
 	if why != "" || n > maxArgs {
 		if err := r.lose(); err != nil {
@@ -236,6 +253,60 @@ func (c *client) request() error {
 		c.args = nil
 	}
 	return err
+}
+
+// stream forwards a command with a value that is too large to be packed, from the value on. left is
+// how many options follow.
+func (c *client) stream(name string, spec *rediscmd.Command[[]byte], reply rediscmd.Reply, size, left int64) error {
+	r := c.up
+	for r.end-r.at < 2 {
+		if err := r.more(); err != nil {
+			return err
+		}
+	}
+	if frame.HasMagic(r.buf[r.at:r.end]) { // it may have to be escaped
+		if err := r.lose(); err != nil {
+			return err
+		}
+		if err := r.body(size); err != nil {
+			return err
+		}
+		if err := c.arguments(left); err != nil {
+			return err
+		}
+		start, _ := r.release()
+		return c.refuse(start, name, tooLarge)
+	}
+	c.expects(expected{reply: reply})
+	r.release()
+	if c.hurried {
+		c.hurried = false
+		c.deadline(c.conn.SetReadDeadline, 0)
+	}
+	if err := r.body(size); err != nil {
+		return err
+	}
+	for range left {
+		size, err := c.bulk()
+		if err != nil {
+			return err
+		}
+		if size > maxName {
+			if err := r.body(size); err != nil {
+				return err
+			}
+			continue
+		}
+		r.hold()
+		if err := r.body(size); err != nil {
+			return err
+		}
+		start, _ := r.release()
+		if option := r.buf[start:][:size]; spec.Refuses(text(option)) {
+			copy(option, "----") // a syntax error for Redis: it is too late to refuse the command
+		}
+	}
+	return nil
 }
 
 // bars is why a command is refused whatever its arguments are, or empty.
