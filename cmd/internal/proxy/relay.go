@@ -8,8 +8,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-
-	"github.com/balekv/bale/internal/bufpool"
 )
 
 const (
@@ -225,7 +223,6 @@ func (r *relay) room(n int) bool {
 // lend gives a buffer for rewritten bytes to whoever needs one next.
 func lend(out []byte) {
 	if cap(out) == keptOut {
-		bufpool.Poison(out)
 		outs.Put((*[keptOut]byte)(out[:keptOut]))
 	}
 }
