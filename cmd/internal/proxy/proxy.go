@@ -16,6 +16,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,18 +28,18 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/internal/glob"
 	"github.com/balekv/bale/internal/rediscmd"
 )
 
-const dialTimeout = 5 * time.Second
+const (
+	dialTimeout = 5 * time.Second
+	retryEvery  = time.Second
+)
 
-// Options are the settings of a proxy. Streams, Listen, Redis and Match are required.
+// Options are the settings of a proxy. Streams, Listen, Redis and a Config are required.
 type Options struct {
 	*cli.Streams // Err receives notes
 
@@ -49,11 +50,8 @@ type Options struct {
 	Prefix     string      // of the registry's keys
 	Login      keyspace.Login
 
-	Match, Exclude []string // patterns of the keys whose values are packed, and of those that are not
-	Setting        engine.Setting
-	Group          string // of the dictionary, with Setting.Dict
-	ReadOnly       bool   // unpack, and pack nothing
-	RefuseScripts  bool   // refuse scripts that declare a key in scope
+	Config            // what is packed
+	ConfigFile string // in place of it, and read again at each Reload
 
 	MaxClients int           // connections; others get an error
 	MaxRequest int           // bytes of a command that is looked into
@@ -61,63 +59,44 @@ type Options struct {
 	Stall      time.Duration // for a client to go on with a command or reply that takes memory, and 1 s for each 128 KiB
 	Drain      time.Duration // for replies in flight when the context ends
 
-	// Reload, if not nil, asks to reload.
+	// Reload, if not nil, asks to read ConfigFile again. One that cannot be used changes nothing.
 	Reload <-chan os.Signal
 
 	// Listening, if not nil, receives the address when the proxy accepts connections.
 	Listening func(net.Addr)
 }
 
-// Check reports options that cannot be. The errors name the command's flags.
-func (o *Options) Check() error {
+// Check completes the options, and reports those that cannot be. The errors name the command's flags.
+func (o *Options) Check() (err error) {
 	usage := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, fmt.Errorf(format, args...))
 	}
-	for flag, patterns := range map[string][]string{"match": o.Match, "exclude": o.Exclude} {
-		for _, p := range patterns {
-			if err := glob.Check(p); err != nil {
-				return usage("--%s: pattern %q %w", flag, p, err)
-			}
-		}
-	}
 	switch {
-	case len(o.Match) == 0:
-		return usage("--match is empty; '*' is for all keys")
 	case strings.Contains(o.Redis, "master_name=") || strings.Contains(o.Redis, "addr="):
 		return usage("--redis: the proxy serves a single Redis; Sentinel and Cluster are not supported yet")
 	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.Drain < 0:
 		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, --stall positive, and --drain not negative")
-	case o.Setting.Dict && o.Group == "":
-		return usage("--compress %s needs a --group, the name of the dictionary's group: none can be made of --match", o.Setting)
+	case o.ConfigFile != "":
+		o.Config, err = ReadConfig(o.ConfigFile)
+		return err
 	}
-	if o.Group != "" {
-		if err := dict.CheckGroup(o.Group); err != nil {
-			return usage("--group: %w", err)
-		}
+	if err := o.Config.check(func(_ int, field string) string { return "--" + field }); err != nil {
+		return usage("%w", err)
 	}
 	return nil
 }
 
-// Run serves until ctx ends, and then until the replies in flight are delivered, at most Drain.
+// Run serves until ctx ends, and then until the replies in flight are delivered, at most Drain. If
+// Redis does not answer at first, connections end at once until it does.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	p := &proxy{
-		scope:    rediscmd.Scope{Match: o.Match, Exclude: o.Exclude, Prefix: o.Prefix},
-		readOnly: o.ReadOnly, options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{},
-	}
-	if o.RefuseScripts {
-		p.scope.RefuseScripts = "scripts see packed bytes, and --refuse-scripts is set"
-	}
-	closers, err := p.open(ctx)
-	defer func() {
-		for _, c := range closers {
-			err = errors.Join(err, c.Close())
-		}
-	}()
-	if err != nil {
-		return err
+	p := &proxy{options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{}}
+	opened := p.open(ctx)
+	defer func() { err = errors.Join(err, p.close()) }()
+	if errors.Is(opened, cli.ErrUsage) || errors.Is(opened, keyspace.ErrLogin) || ctx.Err() != nil {
+		return opened
 	}
 	l, err := listen(ctx, o.Listen, o.ListenMode)
 	if err != nil {
@@ -126,17 +105,17 @@ func Run(ctx context.Context, o Options) (err error) {
 	if o.Listening != nil {
 		o.Listening(l.Addr())
 	}
-	return p.serve(ctx, l)
+	return p.serve(ctx, l, opened)
 }
 
 // proxy serves clients.
 type proxy struct {
-	options  Options
-	scope    rediscmd.Scope
-	packer   *bale.Packer
-	readOnly bool
-	memory   memory
-	server   *redis.Options // where it is
+	options Options
+	memory  memory
+
+	// Both are replaced as a whole, by the goroutine that watches.
+	upstream atomic.Pointer[upstream]
+	packing  atomic.Pointer[packing]
 
 	draining atomic.Bool
 	until    time.Time // ends draining
@@ -145,82 +124,193 @@ type proxy struct {
 	work     sync.WaitGroup
 }
 
-// open connects to the registry, and makes the Packer. The caller closes the closers in their order,
-// also after an error.
-func (p *proxy) open(ctx context.Context) (closers []io.Closer, err error) {
-	o := &p.options
-	add := func(c io.Closer) { closers = append([]io.Closer{c}, closers...) }
-	connect := func(url, flag string) (*redis.Client, error) {
-		any, err := o.Login.Open(ctx, url)
-		if err != nil {
-			return nil, err
-		}
-		add(any)
-		client, ok := any.(*redis.Client)
-		if !ok && flag == "--redis" { // clients would be sent past the proxy
-			return nil, fmt.Errorf("%w: %s: the proxy serves a single Redis, and this one is a part of a cluster, which is not supported yet", cli.ErrUsage, flag)
-		}
-		return client, nil
+// closers are closed in the opposite of their order.
+type closers []io.Closer
+
+func (c *closers) add(one io.Closer) { *c = append(*c, one) }
+
+// Close implements io.Closer.
+func (c *closers) Close() (err error) {
+	for _, one := range slices.Backward(*c) {
+		err = errors.Join(err, one.Close())
 	}
-	if p.server, _, err = o.Login.Server(ctx, o.Redis); err != nil {
-		return closers, err
-	}
-	data, err := connect(o.Redis, "--redis")
+	*c = nil
+	return err
+}
+
+// upstream is a Redis, with its dictionaries.
+type upstream struct {
+	server   *redis.Options // where it is
+	registry *dict.Registry
+	follow   dict.GroupOptions
+	reader   *bale.Packer // unpacks everything
+	closers
+}
+
+// packing is how values are packed.
+type packing struct {
+	scope    rediscmd.Scope
+	readOnly bool
+	packers  []*bale.Packer // by the part of the scope
+	closers
+}
+
+// open connects to Redis and its registry, and packs as the Config says.
+func (p *proxy) open(ctx context.Context) error {
+	u, err := p.connect(ctx)
 	if err != nil {
-		return closers, err
+		return err
+	}
+	k, err := p.pack(ctx, u, &p.options.Config)
+	if err != nil {
+		return errors.Join(err, u.Close())
+	}
+	p.packing.Store(k)
+	p.upstream.Store(u)
+	return nil
+}
+
+func (p *proxy) close() (err error) {
+	if k := p.packing.Load(); k != nil {
+		err = k.Close()
+	}
+	if u := p.upstream.Load(); u != nil {
+		err = errors.Join(err, u.Close())
+	}
+	return err
+}
+
+// connect opens an upstream, which the caller closes.
+func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
+	o := &p.options
+	u := new(upstream)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, u.Close())
+		}
+	}()
+	if u.server, _, err = o.Login.Server(ctx, o.Redis); err != nil {
+		return nil, err
+	}
+	any, err := o.Login.Open(ctx, o.Redis)
+	if err != nil {
+		return nil, err
+	}
+	u.add(any)
+	data, ok := any.(*redis.Client)
+	if !ok { // clients would be sent past the proxy
+		return nil, fmt.Errorf("%w: --redis: the proxy serves a single Redis, and this one is a part of a cluster, which is not supported yet", cli.ErrUsage)
 	}
 	store := goredis.NewStore(data)
-	follow := dict.GroupOptions{ReadOnly: !o.Setting.Dict || o.ReadOnly, Engine: o.Setting.Engine(), Log: slog.New(slog.NewTextHandler(o.Err, nil))}
 	keys := store
+	u.follow.Log = slog.New(slog.NewTextHandler(o.Err, nil))
 	if o.Registry != "" && o.Registry != o.Redis {
 		any, err := o.Login.Open(ctx, o.Registry)
 		if err != nil {
-			return closers, fmt.Errorf("--registry: %w", err)
+			return nil, fmt.Errorf("--registry: %w", err)
 		}
-		add(any)
-		keys, follow.Data, follow.DataName = goredis.NewStore(any), store, data.Options().Addr
+		u.add(any)
+		keys, u.follow.Data, u.follow.DataName = goredis.NewStore(any), store, data.Options().Addr
 	}
-	registry, err := dict.NewRegistry(keys, dict.RegistryOptions{Prefix: o.Prefix})
+	if u.registry, err = dict.NewRegistry(keys, dict.RegistryOptions{Prefix: o.Prefix}); err != nil {
+		return nil, err
+	}
+	follow := u.follow
+	follow.ReadOnly, follow.Engine = true, o.Groups[0].setting.Engine() // it writes nothing under this name
+	g, err := u.registry.Open(ctx, "proxy", follow)
 	if err != nil {
-		return closers, err
+		return nil, err
 	}
-	group := "proxy" // for reading alone: it writes nothing under that name
-	if o.Setting.Dict {
-		group, follow.Setting = o.Group, o.Setting.Setting
-	}
-	g, err := registry.Open(ctx, group, follow)
-	if err != nil {
-		return closers, err
-	}
-	add(g)
-	var compressors bale.Compressors = g
-	if !o.Setting.Dict {
-		w, err := o.Setting.New(nil)
+	u.add(g)
+	u.reader, err = bale.NewPacker(bale.PackerOptions{Compressors: g})
+	return u, err
+}
+
+// pack makes a packing, which the caller closes.
+func (p *proxy) pack(ctx context.Context, u *upstream, c *Config) (_ *packing, err error) {
+	k := &packing{scope: c.scope(p.options.Prefix), readOnly: c.ReadOnly}
+	defer func() {
 		if err != nil {
-			return closers, err
+			err = errors.Join(err, k.Close())
 		}
-		add(w)
-		compressors = writing{g, w}
+	}()
+	for _, group := range c.Groups {
+		var compressors bale.Compressors
+		if group.setting.Dict {
+			follow := u.follow
+			follow.ReadOnly, follow.Setting, follow.Engine = c.ReadOnly, group.setting.Setting, group.setting.Engine()
+			g, err := u.registry.Open(ctx, group.Group, follow)
+			if err != nil {
+				return nil, err
+			}
+			k.add(g)
+			compressors = g
+		} else {
+			w, err := group.setting.New(nil)
+			if err != nil {
+				return nil, err
+			}
+			k.add(w)
+			compressors = &compress.Set{Write: w}
+		}
+		packer, err := bale.NewPacker(bale.PackerOptions{Compressors: compressors})
+		if err != nil {
+			return nil, err
+		}
+		k.packers = append(k.packers, packer)
 	}
-	p.packer, err = bale.NewPacker(bale.PackerOptions{Compressors: compressors})
-	return closers, err
+	return k, nil
 }
 
-// writing writes with a compressor of its own.
-type writing struct {
-	*dict.Group
-	writer compress.Compressor
+// watch opens the upstream if that failed before, and reloads.
+func (p *proxy) watch(ctx context.Context, failed error) {
+	o := &p.options
+	again := time.NewTicker(retryEvery)
+	defer again.Stop()
+	for note := ""; ; {
+		if failed != nil && failed.Error() != note {
+			note = failed.Error()
+			o.Notef("serves no client yet, and tries again: %v", failed)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+			if p.upstream.Load() == nil {
+				if failed = p.open(ctx); failed == nil {
+					o.Notef("serves clients now")
+				}
+			}
+		case <-o.Reload:
+			if err := p.reload(ctx); err != nil {
+				o.Notef("keeps the settings it has: %v", err)
+			}
+		}
+	}
 }
 
-// Writer implements bale.Compressors.
-func (w writing) Writer() compress.Compressor { return w.writer }
-
-// Reader implements bale.Compressors.
-func (w writing) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
-	if a == w.writer.Algorithm() && id == 0 {
-		return w.writer, nil
+// reload reads the settings again.
+func (p *proxy) reload(ctx context.Context) error {
+	if p.options.ConfigFile == "" {
+		return errors.New("there is no --config to read again")
 	}
-	return w.Group.Reader(ctx, a, id)
+	c, err := ReadConfig(p.options.ConfigFile)
+	if err != nil {
+		return err
+	}
+	if u := p.upstream.Load(); u != nil {
+		k, err := p.pack(ctx, u, &c)
+		if err != nil {
+			return err
+		}
+		// A command that is being packed has the new one, too: see client.pack.
+		if err := p.packing.Swap(k).Close(); err != nil {
+			p.options.Notef("cannot close what packed before: %v", err)
+		}
+	}
+	p.options.Config = c
+	p.options.Notef("has read %s: %d groups", p.options.ConfigFile, len(c.Groups))
+	return nil
 }
 
 func listen(ctx context.Context, at string, mode os.FileMode) (net.Listener, error) {
@@ -261,20 +351,15 @@ func abandoned(ctx context.Context, path string) bool {
 }
 
 // serve accepts connections until ctx ends.
-func (p *proxy) serve(ctx context.Context, l net.Listener) error {
-	p.options.Notef("listens on %s, for %s", l.Addr(), p.server.Addr)
+func (p *proxy) serve(ctx context.Context, l net.Listener, opened error) error {
+	p.options.Notef("listens on %s, for %s", l.Addr(), keyspace.Redact(p.options.Redis))
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	p.work.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-p.options.Reload:
-				p.options.Notef("SIGHUP: there is nothing to reload")
-			}
-		}
-	})
+	watching, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { p.watch(watching, opened) })
+	defer watch.Wait()
+	defer cancel()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var failed error
@@ -302,11 +387,16 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) error {
 
 // accept serves a connection, unless there are too many.
 func (p *proxy) accept(ctx context.Context, conn net.Conn) {
+	up := p.upstream.Load()
+	if up == nil {
+		_ = conn.Close()
+		return
+	}
 	p.lock.Lock()
 	full := len(p.clients) >= p.options.MaxClients
 	var c *client
 	if !full {
-		c = &client{proxy: p, conn: conn, session: session{protocol: 2}}
+		c = &client{proxy: p, upstream: up, conn: conn, session: session{protocol: 2}}
 		c.memory.all, c.memory.max = &p.memory, max(p.options.MaxMemory/4, 4*int64(p.options.MaxRequest))
 		c.queue, c.multi.memory = newQueue(&c.memory), &c.memory
 		c.ctx, c.cancel = context.WithCancel(ctx)
@@ -344,19 +434,21 @@ func (p *proxy) drain(cancel func()) {
 
 // client is a connection of a client, and one to Redis.
 type client struct {
-	proxy  *proxy
-	memory memory
-	ctx    context.Context
-	cancel func()
-	conn   net.Conn // of the client
-	server net.Conn
-	queue  *queue
+	proxy    *proxy
+	upstream *upstream
+	memory   memory
+	ctx      context.Context
+	cancel   func()
+	conn     net.Conn // of the client
+	server   net.Conn
+	queue    *queue
 
 	// Of the requests' side.
 	up      *relay
 	args    [][]byte
 	name    [maxName]byte
-	idle    bool     // between two requests
+	idle    bool // between two requests
+	packing *packing
 	hurried bool     // the rest of the request has a deadline
 	inMulti bool     // MULTI was sent
 	multi   share    // of the replies to commands since then
@@ -374,7 +466,7 @@ type client struct {
 func (c *client) run() {
 	defer c.cancel()
 	defer c.conn.Close()
-	server, err := c.proxy.dial(c.ctx)
+	server, err := c.upstream.dial(c.ctx)
 	if err != nil {
 		return
 	}
@@ -427,10 +519,10 @@ func closeWrite(c net.Conn) error {
 	return os.ErrInvalid
 }
 
-func (p *proxy) dial(ctx context.Context) (net.Conn, error) {
+func (u *upstream) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
-	if p.server.TLSConfig == nil {
-		return d.DialContext(ctx, p.server.Network, p.server.Addr)
+	if u.server.TLSConfig == nil {
+		return d.DialContext(ctx, u.server.Network, u.server.Addr)
 	}
-	return (&tls.Dialer{NetDialer: &d, Config: p.server.TLSConfig}).DialContext(ctx, p.server.Network, p.server.Addr)
+	return (&tls.Dialer{NetDialer: &d, Config: u.server.TLSConfig}).DialContext(ctx, u.server.Network, u.server.Addr)
 }

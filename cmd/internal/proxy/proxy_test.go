@@ -18,7 +18,6 @@ import (
 
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
@@ -33,13 +32,10 @@ type running struct {
 }
 
 func options(redis, match string) Options {
-	setting, err := engine.Parse("zstd:3")
-	if err != nil {
-		panic(err)
-	}
 	return Options{
 		Streams: &cli.Streams{Out: io.Discard, Err: io.Discard, Command: "bale proxy"}, Listen: "127.0.0.1:0", ListenMode: 0o600, Redis: redis, Prefix: dict.DefaultPrefix,
-		Match: []string{match}, Setting: setting, MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Stall: time.Minute, Drain: time.Minute,
+		Config:     Config{Groups: []Group{{Match: []string{match}, Compress: "zstd:3"}}},
+		MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Stall: time.Minute, Drain: time.Minute,
 	}
 }
 
@@ -259,8 +255,7 @@ func TestDictionary(t *testing.T) {
 		return c
 	}
 	writer := through(func(o *Options) {
-		o.Setting, _ = engine.Parse("zstd:3+dict")
-		o.Group = "user"
+		o.Groups[0].Compress, o.Groups[0].Group = "zstd:3+dict", "user"
 	})
 	reader := through(func(o *Options) { o.ReadOnly, o.Listen = true, "unix:"+filepath.Join(t.TempDir(), "s") })
 	value := "name, email, country, plan; words that stand in many values: and others that do not"

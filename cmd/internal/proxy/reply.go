@@ -443,7 +443,7 @@ func (c *client) value() error {
 	if err := r.upTo(start); err != nil {
 		return err
 	}
-	batch := c.proxy.packer.Batch()
+	batch := c.upstream.reader.Batch()
 	switch is, err := c.unpack(&batch, r.buf[r.at-2-int(n):r.at-2]); {
 	case err != nil:
 		c.failed(err)
@@ -509,7 +509,7 @@ func (c *client) list(e *expected) error {
 		return err
 	}
 	mark := len(r.out)
-	u := unpacking{client: c, batch: c.proxy.packer.Batch(), b: r.buf[start:r.at]}
+	u := unpacking{client: c, batch: c.upstream.reader.Batch(), b: r.buf[start:r.at]}
 	if e.more != nil {
 		u.scope = e.more.scope
 	}

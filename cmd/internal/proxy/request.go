@@ -102,6 +102,7 @@ func (c *client) requests() error {
 			}
 		}
 		r.hold()
+		c.packing = c.proxy.packing.Load()
 		err := c.request()
 		if c.hurried && errors.Is(err, os.ErrDeadlineExceeded) && !c.proxy.draining.Load() {
 			err = malformed("the request does not go on (--stall)")
@@ -192,7 +193,7 @@ func (c *client) request() error {
 			return err
 		}
 		left--
-		if !r.lost && !c.proxy.scope.Has(text(r.buf[r.held+before:][:size])) {
+		if !r.lost && !c.packing.scope.Has(text(r.buf[r.held+before:][:size])) {
 			c.expects(expected{})
 			r.release()
 			return c.arguments(left)
@@ -509,7 +510,7 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 		c.expects(c.expectedOf(name, role, len(c.args)-1))
 		return nil
 	}
-	scope := &c.proxy.scope
+	scope := &c.packing.scope
 	p := table.Plan(spec, c.args, scope)
 	if p.Refuse != "" {
 		return c.refuse(start, name, "on a key in scope: "+p.Refuse+"; ask Redis itself, or leave the key out (--match, --exclude)")
@@ -530,6 +531,10 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 		}
 	}
 	if err := c.pack(start, &p, inline); err != nil {
+		if k := c.proxy.packing.Load(); k != c.packing && errors.Is(err, os.ErrClosed) { // replaced meanwhile
+			c.packing = k
+			return c.command(start, name, spec, role, inline)
+		}
 		if errors.Is(err, errMemory) {
 			return c.refuse(start, name, tooLarge)
 		}
@@ -616,6 +621,7 @@ func (c *client) pack(start int, p *rediscmd.Plan, inline bool) error {
 	r := c.up
 	begun, mark, from := false, 0, 0
 	next := 0 // argument, of an inline command
+	k := c.packing
 	put := func(at int, arg []byte) bool {
 		if !inline {
 			raw := cap(r.buf) - cap(arg) - len("$\r\n") - digits(len(arg))
@@ -638,7 +644,11 @@ func (c *client) pack(start int, p *rediscmd.Plan, inline bool) error {
 	for i := p.Values.First; i <= p.Values.Last; i += p.Values.Step {
 		value := c.args[i]
 		magic := frame.HasMagic(value)
-		if !magic && (len(value) < minSize || c.proxy.readOnly) || !c.proxy.scope.Has(text(c.args[p.KeyOf(i)])) {
+		if !magic && (len(value) < minSize || k.readOnly) {
+			continue
+		}
+		which := k.scope.Which(text(c.args[p.KeyOf(i)]))
+		if which < 0 {
 			continue
 		}
 		if !begun {
@@ -655,9 +665,9 @@ func (c *client) pack(start int, p *rediscmd.Plan, inline bool) error {
 			return undo(errMemory)
 		}
 		at := len(r.out)
-		pack := c.proxy.packer.Pack
-		if c.proxy.readOnly {
-			pack = c.proxy.packer.Escape
+		pack := k.packers[which].Pack
+		if k.readOnly {
+			pack = k.packers[which].Escape
 		}
 		out, err := pack(r.out[:at+headRoom], value)
 		if err != nil {
