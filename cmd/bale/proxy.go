@@ -26,6 +26,7 @@ type proxyCommand struct {
 	RefuseScripts bool          `help:"Refuse scripts and functions that declare a key in scope: they see packed bytes."`
 	Config        string        `type:"path" placeholder:"FILE" help:"In place of --match, --exclude, --compress, --group, --read-only and --refuse-scripts: a file in JSON with several groups of keys. SIGHUP has it read again."`
 	Check         bool          `help:"Check the settings, print them, and end. Redis is not asked."`
+	Metrics       string        `placeholder:"ADDR" help:"Serve /metrics, for Prometheus, and /ready at HOST:PORT, or :PORT for 127.0.0.1."`
 	MaxClients    int           `default:"10000" placeholder:"N" help:"Connections of clients; others get an error. Default: ${default}."`
 	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope. Others have no limit. Default: ${default}."`
 	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands, replies and decoded values in scope; beyond it a command is an error. One connection may hold a quarter. Default: ${default}."`
@@ -38,7 +39,7 @@ func (proxyCommand) Help() string {
 
 Commands that work on a value's bytes within the server (APPEND, GETRANGE, STRLEN and their like) are refused for keys in scope, with an error that starts with BALE. docs/proxy.md lists them, and how to get from plain values to packed ones and back.
 
-Not there yet: Cluster, Sentinel, TLS for clients, a pool of connections, metrics.
+Not there yet: Cluster, Sentinel, TLS for clients, a pool of connections.
 
 Examples:
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*'
@@ -70,7 +71,7 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	ctx, hangup, stop := cli.Reloading(ctx)
 	defer stop()
 	o := proxy.Options{
-		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), Reload: hangup, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
+		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
 		ConfigFile: c.Config, Config: proxy.Config{
 			Groups:   []proxy.Group{{Match: c.Match, Exclude: c.Exclude, Compress: cmp.Or(c.Compress, "zstd:3"), Group: c.Group}},
 			ReadOnly: c.ReadOnly, RefuseScripts: c.RefuseScripts,

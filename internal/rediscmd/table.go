@@ -246,6 +246,9 @@ func (p *Plan) KeyOf(i int) int {
 	return i - 1
 }
 
+// IsScript reports whether the command runs code inside the server.
+func (c *Command[A]) IsScript() bool { return c.script }
+
 // OneKey reports whether the first argument is the only key, so that a key out of scope is reason
 // enough to let the command pass.
 func (c *Command[A]) OneKey() bool { return c.find == nil && c.keys == firstKey && !c.sorts }

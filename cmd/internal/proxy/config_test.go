@@ -195,18 +195,19 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-func (l *lines) await(t *testing.T, text string) {
+func (l *lines) await(t *testing.T, text string) string {
 	t.Helper()
 	for range 60_000 {
 		l.lock.Lock()
 		got := l.b.String()
 		l.lock.Unlock()
 		if strings.Contains(got, text) {
-			return
+			return got
 		}
 		time.Sleep(time.Millisecond)
 	}
 	t.Fatalf("%q is not among the notes", text)
+	return ""
 }
 
 // TestLateRedis: a proxy starts before its Redis. Until that answers, clients' connections end.

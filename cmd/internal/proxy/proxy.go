@@ -59,6 +59,8 @@ type Options struct {
 	Stall      time.Duration // for a client to go on with a command or reply that takes memory, and 1 s for each 128 KiB
 	Drain      time.Duration // for replies in flight when the context ends
 
+	Metrics string // HOST:PORT of /metrics and /ready, or empty
+
 	// Reload, if not nil, asks to read ConfigFile again. One that cannot be used changes nothing.
 	Reload <-chan os.Signal
 
@@ -102,6 +104,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
+	if o.Metrics != "" {
+		stop, failed := p.serveMetrics(ctx)
+		if failed != nil {
+			return errors.Join(failed, l.Close())
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
 	if o.Listening != nil {
 		o.Listening(l.Addr())
 	}
@@ -116,6 +125,9 @@ type proxy struct {
 	// Both are replaced as a whole, by the goroutine that watches.
 	upstream atomic.Pointer[upstream]
 	packing  atomic.Pointer[packing]
+
+	counters counters
+	ready    readiness
 
 	draining atomic.Bool
 	until    time.Time // ends draining
@@ -144,6 +156,7 @@ type upstream struct {
 	registry *dict.Registry
 	follow   dict.GroupOptions
 	reader   *bale.Packer // unpacks everything
+	data     *redis.Client
 	closers
 }
 
@@ -201,6 +214,7 @@ func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
 	if !ok { // clients would be sent past the proxy
 		return nil, fmt.Errorf("%w: --redis: the proxy serves a single Redis, and this one is a part of a cluster, which is not supported yet", cli.ErrUsage)
 	}
+	u.data = data
 	store := goredis.NewStore(data)
 	keys := store
 	u.follow.Log = slog.New(slog.NewTextHandler(o.Err, nil))
@@ -389,6 +403,7 @@ func (p *proxy) serve(ctx context.Context, l net.Listener, opened error) error {
 func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 	up := p.upstream.Load()
 	if up == nil {
+		p.counters.rejected.Add(1)
 		_ = conn.Close()
 		return
 	}
@@ -404,11 +419,13 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 	}
 	p.lock.Unlock()
 	if full {
+		p.counters.rejected.Add(1)
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = io.WriteString(conn, "-ERR max number of clients reached\r\n") // as Redis says it
 		_ = conn.Close()
 		return
 	}
+	p.counters.accepted.Add(1)
 	p.work.Go(func() {
 		c.run()
 		p.memory.give(int(c.memory.held.Load()))
@@ -466,8 +483,10 @@ type client struct {
 func (c *client) run() {
 	defer c.cancel()
 	defer c.conn.Close()
+	counters := &c.proxy.counters
 	server, err := c.upstream.dial(c.ctx)
 	if err != nil {
+		counters.unreachable.Add(1)
 		return
 	}
 	c.server = server
@@ -475,8 +494,8 @@ func (c *client) run() {
 	// The end of the context ends whatever waits.
 	stop := context.AfterFunc(c.ctx, func() { _, _ = c.conn.Close(), server.Close() })
 	defer stop()
-	c.up = newRelay(c.conn, server, c.proxy.options.MaxRequest, &c.memory)
-	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory)
+	c.up = newRelay(c.conn, server, c.proxy.options.MaxRequest, &c.memory, &counters.fromClients, &counters.toRedis)
+	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory, &counters.fromRedis, &counters.toClients)
 	c.up.may, c.down.hurry = c.mayHold, func(n int) { c.deadline(c.conn.SetWriteDeadline, n) }
 	c.up.interrupted = func() bool { // a request in flight may be finished while the proxy drains
 		return !c.idle && c.proxy.draining.Load() && time.Now().Before(c.proxy.until) && c.conn.SetReadDeadline(c.proxy.until) == nil

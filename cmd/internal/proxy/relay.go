@@ -74,6 +74,8 @@ type relay struct {
 	taken  int // bytes of it, for buf
 	forOut int // and for out
 
+	received, sent *atomic.Int64 // bytes, of all relays
+
 	// may, if it is not nil, is asked before the buffer grows beyond its first size.
 	may func() bool
 
@@ -84,8 +86,8 @@ type relay struct {
 	interrupted func() bool
 }
 
-func newRelay(src io.Reader, dst io.Writer, limit int, m *memory) *relay {
-	return &relay{src: src, dst: dst, buf: make([]byte, bufferSize), held: -1, limit: limit, memory: m}
+func newRelay(src io.Reader, dst io.Writer, limit int, m *memory, received, sent *atomic.Int64) *relay {
+	return &relay{src: src, dst: dst, buf: make([]byte, bufferSize), held: -1, limit: limit, memory: m, received: received, sent: sent}
 }
 
 // send sends everything before a position.
@@ -104,7 +106,9 @@ func (r *relay) send(upTo int) error {
 	}
 	for _, b := range [][]byte{r.out, raw} {
 		if len(b) > 0 {
-			if _, err := r.dst.Write(b); err != nil {
+			n, err := r.dst.Write(b)
+			r.sent.Add(int64(n))
+			if err != nil {
 				return err
 			}
 		}
@@ -160,6 +164,7 @@ func (r *relay) more() error {
 	}
 	n, err := r.src.Read(r.buf[r.end:])
 	if n > 0 {
+		r.received.Add(int64(n))
 		r.end += n
 		return nil
 	}

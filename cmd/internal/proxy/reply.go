@@ -392,6 +392,7 @@ func (c *client) failed(err error) {
 		c.fail("-BALE the reply " + replyTooLarge)
 		return
 	}
+	c.proxy.counters.lost.Add(1)
 	c.fail(fmt.Sprintf("-BALE a value in scope cannot be unpacked: %v; bale verify finds all of them", err))
 }
 
@@ -489,6 +490,7 @@ func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
 		return kept, err
 	}
 	r.grew(append(out, "\r\n"...))
+	c.proxy.counters.unpacked.Add(1)
 	return unpacked, nil
 }
 

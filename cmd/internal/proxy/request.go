@@ -172,6 +172,7 @@ func (c *client) request() error {
 	switch {
 	case why != "":
 	case spec == nil && role != hello && role != replyOn:
+		c.passes(name, role)
 		c.expects(c.expectedOf(name, role, int(left)))
 		r.release()
 		if size > 0 {
@@ -278,6 +279,7 @@ func (c *client) stream(name string, spec *rediscmd.Command[[]byte], reply redis
 		start, _ := r.release()
 		return c.refuse(start, name, tooLarge)
 	}
+	c.proxy.counters.large.Add(1)
 	c.expects(expected{reply: reply})
 	r.release()
 	if c.hurried {
@@ -323,6 +325,13 @@ func (c *client) bars(name string, role role) string {
 		return longMulti
 	}
 	return ""
+}
+
+// passes counts a command that the proxy does not know.
+func (c *client) passes(name string, role role) {
+	if role == plain && rediscmd.Passes(name) == rediscmd.Unknown {
+		c.proxy.counters.unknown.add(name)
+	}
 }
 
 // expectedOf is the reply to a command of which only the number of arguments matters.
@@ -507,8 +516,12 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 	case role == replyOn:
 		return c.clientReply(start)
 	case spec == nil:
+		c.passes(name, role)
 		c.expects(c.expectedOf(name, role, len(c.args)-1))
 		return nil
+	}
+	if spec.IsScript() {
+		c.proxy.counters.scripts.Add(1)
 	}
 	scope := &c.packing.scope
 	p := table.Plan(spec, c.args, scope)
@@ -539,6 +552,7 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 			return c.refuse(start, name, tooLarge)
 		}
 		if _, ok := errors.AsType[*packError](err); ok {
+			c.proxy.counters.bad.Add(1)
 			return c.refuse(start, name, err.Error())
 		}
 		return err
@@ -593,6 +607,7 @@ func (c *client) clientReply(start int) error {
 // refuse has the server reject something in place of a command, so that replies keep their order.
 // The reply will be an error that says why.
 func (c *client) refuse(start int, name, why string) error {
+	c.proxy.counters.refused.add(name)
 	return c.instead(start, substitute, expected{role: refused, more: &details{text: fmt.Sprintf("-BALE %s %s", strings.ToUpper(name), why)}})
 }
 
@@ -674,6 +689,12 @@ func (c *client) pack(start int, p *rediscmd.Plan, inline bool) error {
 			return undo(&packError{err})
 		}
 		packed := out[at+headRoom:]
+		if !k.readOnly {
+			counters := &c.proxy.counters
+			counters.packed.Add(1)
+			counters.plain.Add(int64(len(value)))
+			counters.stored.Add(int64(len(packed)))
+		}
 		if !frame.HasMagic(packed) && !inline { // it did not get smaller, and goes as it is
 			continue
 		}
