@@ -15,7 +15,7 @@ import (
 
 type proxyCommand struct {
 	registryFlags
-	Redis         string        `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server. Clients log in themselves; the URL's login is for the dictionaries."`
+	Redis         string        `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`
 	ListenMode    string        `default:"0600" placeholder:"MODE" help:"The permissions of a Unix socket. Default: ${default}, for the same user alone."`
 	Match         []string      `placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable."`
@@ -39,7 +39,7 @@ func (proxyCommand) Help() string {
 
 Commands that work on a value's bytes within the server (APPEND, GETRANGE, STRLEN and their like) are refused for keys in scope, with an error that starts with BALE. docs/proxy.md lists them, and how to get from plain values to packed ones and back.
 
-Not there yet: Cluster, Sentinel, TLS for clients, a pool of connections.
+Not there yet: Cluster, TLS for clients, a pool of connections.
 
 Examples:
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*'

@@ -203,7 +203,9 @@ func TestBeforeLogin(t *testing.T) {
 	}
 	const no = "-NOAUTH Authentication required.\r\n"
 	c := dial(t, p.addr)
-	talk(t, c, set+wire("AUTH", "wrong")+set+wire("RESET")+set+get, refused+"-WRONGPASS invalid username-password pair or user is disabled.\r\n"+refused+"+RESET\r\n"+refused+no)
+	talk(t, c, set, refused) // alone: Redis 8.2.3 does not answer an AUTH that fails in a pipeline
+	talk(t, c, wire("AUTH", "wrong"), "-WRONGPASS invalid username-password pair or user is disabled.\r\n")
+	talk(t, c, set+wire("RESET")+set+get, refused+"+RESET\r\n"+refused+no)
 	talk(t, c, wire("AUTH", "secret")+set+get, "+OK\r\n+OK\r\n"+stored)
 	talk(t, c, wire("RESET"), "+RESET\r\n")
 	talk(t, c, set+wire("MULTI")+set, refused+no+refused)
@@ -481,6 +483,11 @@ func TestStates(t *testing.T) {
 		"MONITOR without a permit": {wire("MONITOR", "x") + set + get, "-ERR wrong number of arguments for 'monitor' command\r\n+OK\r\n" + stored},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if push := ">3\r\n$7\r\nmessage\r\n$1\r\nb\r\n" + stored; strings.Contains(test.want, push) {
+				if v, err := server.Do(t.Context(), "INFO", "server"); err != nil || !strings.Contains(v, "redis_version:7.0") { // later ones send it after the reply
+					test.want = strings.Replace(test.want, push+":1\r\n", ":1\r\n"+push, 1)
+				}
+			}
 			c := dial(t, addr)
 			talk(t, c, test.send, test.want)
 			talk(t, c, wire("QUIT"), "+OK\r\n")

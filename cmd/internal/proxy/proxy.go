@@ -7,6 +7,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -74,8 +75,8 @@ func (o *Options) Check() (err error) {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, fmt.Errorf(format, args...))
 	}
 	switch {
-	case strings.Contains(o.Redis, "master_name=") || strings.Contains(o.Redis, "addr="):
-		return usage("--redis: the proxy serves a single Redis; Sentinel and Cluster are not supported yet")
+	case strings.Contains(o.Redis, "addr=") && !o.sentinel():
+		return usage("--redis: the proxy serves a single Redis, or the master that Sentinel names; Cluster is not supported yet")
 	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.Drain < 0:
 		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, --stall positive, and --drain not negative")
 	case o.ConfigFile != "":
@@ -87,6 +88,9 @@ func (o *Options) Check() (err error) {
 	}
 	return nil
 }
+
+// sentinel reports whether the URL names a master.
+func (o *Options) sentinel() bool { return strings.Contains(o.Redis, "master_name=") }
 
 // Run serves until ctx ends, and then until the replies in flight are delivered, at most Drain. If
 // Redis does not answer at first, connections end at once until it does.
@@ -215,6 +219,9 @@ func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
 		return nil, fmt.Errorf("%w: --redis: the proxy serves a single Redis, and this one is a part of a cluster, which is not supported yet", cli.ErrUsage)
 	}
 	u.data = data
+	if at := data.Options().Addr; at != u.server.Addr {
+		return nil, fmt.Errorf("the master was at %s, and moved to %s meanwhile", u.server.Addr, at)
+	}
 	store := goredis.NewStore(data)
 	keys := store
 	u.follow.Log = slog.New(slog.NewTextHandler(o.Err, nil))
@@ -290,6 +297,9 @@ func (p *proxy) watch(ctx context.Context, failed error) {
 		case <-ctx.Done():
 			return
 		case <-again.C:
+			if o.sentinel() {
+				p.unlessMoved(ctx)
+			}
 			if p.upstream.Load() == nil {
 				if failed = p.open(ctx); failed == nil {
 					o.Notef("serves clients now")
@@ -300,6 +310,30 @@ func (p *proxy) watch(ctx context.Context, failed error) {
 				o.Notef("keeps the settings it has: %v", err)
 			}
 		}
+	}
+}
+
+// unlessMoved asks Sentinel. If the master is another server, the connections to the one before end:
+// what they write there would be lost.
+func (p *proxy) unlessMoved(ctx context.Context) {
+	u := p.upstream.Load()
+	if u == nil {
+		return
+	}
+	now, _, err := p.options.Login.Server(ctx, p.options.Redis)
+	if err != nil || now.Addr == u.server.Addr { // without an answer the master stays
+		return
+	}
+	p.options.Notef("the master has moved from %s to %s", u.server.Addr, now.Addr)
+	p.counters.switches.Add(1)
+	p.lock.Lock()
+	p.upstream.Store(nil)
+	for c := range p.clients {
+		c.cancel()
+	}
+	p.lock.Unlock()
+	if err := errors.Join(p.packing.Load().Close(), u.Close()); err != nil {
+		p.options.Notef("cannot close the connections to %s: %v", u.server.Addr, err)
 	}
 }
 
@@ -401,13 +435,14 @@ func (p *proxy) serve(ctx context.Context, l net.Listener, opened error) error {
 
 // accept serves a connection, unless there are too many.
 func (p *proxy) accept(ctx context.Context, conn net.Conn) {
+	p.lock.Lock()
 	up := p.upstream.Load()
 	if up == nil {
+		p.lock.Unlock()
 		p.counters.rejected.Add(1)
 		_ = conn.Close()
 		return
 	}
-	p.lock.Lock()
 	full := len(p.clients) >= p.options.MaxClients
 	var c *client
 	if !full {
@@ -540,8 +575,9 @@ func closeWrite(c net.Conn) error {
 
 func (u *upstream) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
+	network := cmp.Or(u.server.Network, "tcp") // that of a master has none
 	if u.server.TLSConfig == nil {
-		return d.DialContext(ctx, u.server.Network, u.server.Addr)
+		return d.DialContext(ctx, network, u.server.Addr)
 	}
-	return (&tls.Dialer{NetDialer: &d, Config: u.server.TLSConfig}).DialContext(ctx, u.server.Network, u.server.Addr)
+	return (&tls.Dialer{NetDialer: &d, Config: u.server.TLSConfig}).DialContext(ctx, network, u.server.Addr)
 }

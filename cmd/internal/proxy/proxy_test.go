@@ -114,7 +114,7 @@ func talk(t testing.TB, c net.Conn, send, want string) {
 	got := make([]byte, len(want))
 	n, err := io.ReadFull(c, got)
 	if string(got[:n]) != want {
-		t.Fatalf("%q: %q, %v\nwant %q", send, got[:n], err, want)
+		t.Fatalf("%.500q: %.500q, %v\nwant %.500q", send, got[:n], err, want)
 	}
 }
 
