@@ -3,13 +3,17 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -246,6 +250,102 @@ func TestStall(t *testing.T) {
 	}
 	talk(t, idle, wire("PING"), "+PONG\r\n")
 	talk(t, streams, wire("SET", "other", value)[100<<10:], "+OK\r\n")
+}
+
+// TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory and
+// their buffers together. Each has its replies in the end, or an error in their place.
+func TestSlowReaders(t *testing.T) {
+	const clients, replies, size, values = 40, 40, 16 << 10, 16
+	addr, _, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 1<<20, 8<<20 })
+	value := strings.Repeat("0123456789abcdef", size/16)
+	first := dial(t, addr)
+	talk(t, first, wire("SET", "user:1", value), "+OK\r\n")
+	mget, want := []string{"MGET"}, fmt.Sprintf("*%d\r\n", values)
+	for range values {
+		mget, want = append(mget, "user:1"), want+fmt.Sprintf("$%d\r\n%s\r\n", size, value)
+	}
+	talk(t, first, wire(mget...), want) // which warms the pools
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	slow := make([]net.Conn, clients)
+	for i := range slow {
+		slow[i] = dial(t, addr)
+		if _, err := io.WriteString(slow[i], strings.Repeat(wire(mget...), replies)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	talk(t, first, wire("PING"), "+PONG\r\n")                       // it is not held up
+	const bound = 8<<20 + clients*(2*bufferSize+2*keptOut) + 16<<20 // and this test
+	for i := range 20 {
+		time.Sleep(10 * time.Millisecond)
+		// At first there are decoders in pools, and buffers that were copied to grow.
+		if n := heap() - before; n > 2*bound || i == 19 && n > bound {
+			t.Errorf("%d bytes for %d clients that do not read", n, clients)
+		}
+	}
+	refusal := "-BALE the reply " + replyTooLarge + "\r\n"
+	var reading sync.WaitGroup
+	for _, c := range slow {
+		reading.Go(func() {
+			r := bufio.NewReader(c)
+			for i := range replies {
+				start, err := r.Peek(1)
+				if err != nil {
+					t.Errorf("reply %d: %v", i, err)
+					return
+				}
+				expect := want
+				if start[0] == '-' {
+					expect = refusal
+				}
+				got := make([]byte, len(expect))
+				if _, err := io.ReadFull(r, got); err != nil || string(got) != expect {
+					t.Errorf("reply %d: %.100q, %v", i, got, err)
+					return
+				}
+			}
+		})
+	}
+	reading.Wait()
+}
+
+// TestStopped: while Redis stands still clients wait, and none has an error. Afterwards all have
+// their replies.
+func TestStopped(t *testing.T) {
+	addr, server, _ := proxied(t, nil)
+	before := dial(t, addr)
+	talk(t, before, wire("SET", "user:1", big("x")), "+OK\r\n")
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(server.PID(), syscall.SIGCONT)
+	reply := fmt.Sprintf("$%d\r\n%s\r\n", len(big("x")), big("x"))
+	during := dial(t, addr)
+	for _, c := range []net.Conn{before, during} {
+		if _, err := io.WriteString(c, strings.Repeat(wire("GET", "user:1"), 100)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); len(b) > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%q, %v", b, err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{before, during} {
+		talk(t, c, "", strings.Repeat(reply, 100))
+	}
 }
 
 // TestExpectedMemory: the replies that are waited for count, too. A client waits for its own; a
