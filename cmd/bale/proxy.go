@@ -18,6 +18,9 @@ type proxyCommand struct {
 	Redis         string        `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`
 	ListenMode    string        `default:"0600" placeholder:"MODE" help:"The permissions of a Unix socket. Default: ${default}, for the same user alone."`
+	ListenCert    string        `placeholder:"FILE" help:"Clients use TLS: the proxy's certificate in PEM. SIGHUP has it read again."`
+	ListenKey     string        `placeholder:"FILE" help:"Its key."`
+	ListenCA      string        `name:"listen-ca" placeholder:"FILE" help:"The authority of clients' certificates, which they need then."`
 	Match         []string      `placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable."`
 	Exclude       []string      `placeholder:"PATTERN" sep:"none" help:"Keys whose values are not packed although they match. Repeatable."`
 	Compress      string        `placeholder:"SETTING" help:"What values are packed with: zstd, with a level where wanted, s2, lz4 and others; zstd:3+dict with the dictionary of --group. Default: zstd:3."`
@@ -39,7 +42,7 @@ func (proxyCommand) Help() string {
 
 Commands that work on a value's bytes within the server (APPEND, GETRANGE, STRLEN and their like) are refused for keys in scope, with an error that starts with BALE. docs/proxy.md lists them, and how to get from plain values to packed ones and back.
 
-Not there yet: Cluster, TLS for clients, a pool of connections.
+Not there yet: Cluster, a pool of connections.
 
 Examples:
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*'
@@ -71,7 +74,7 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	ctx, hangup, stop := cli.Reloading(ctx)
 	defer stop()
 	o := proxy.Options{
-		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
+		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), TLS: proxy.Certificates{Cert: c.ListenCert, Key: c.ListenKey, CA: c.ListenCA}, Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
 		ConfigFile: c.Config, Config: proxy.Config{
 			Groups:   []proxy.Group{{Match: c.Match, Exclude: c.Exclude, Compress: cmp.Or(c.Compress, "zstd:3"), Group: c.Group}},
 			ReadOnly: c.ReadOnly, RefuseScripts: c.RefuseScripts,

@@ -46,9 +46,10 @@ type Options struct {
 
 	Listen     string      // HOST:PORT, :PORT for 127.0.0.1, or unix:PATH
 	ListenMode os.FileMode // of a Unix socket
-	Redis      string      // URL of the server. Clients log in themselves: its login is for the registry.
-	Registry   string      // URL of the Redis with the dictionaries; empty for Redis
-	Prefix     string      // of the registry's keys
+	TLS        Certificates
+	Redis      string // URL of the server. Clients log in themselves: its login is for the registry.
+	Registry   string // URL of the Redis with the dictionaries; empty for Redis
+	Prefix     string // of the registry's keys
 	Login      keyspace.Login
 
 	Config            // what is packed
@@ -79,6 +80,8 @@ func (o *Options) Check() (err error) {
 		return usage("--redis: the proxy serves a single Redis, or the master that Sentinel names; Cluster is not supported yet")
 	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.Drain < 0:
 		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, --stall positive, and --drain not negative")
+	case o.TLS.check() != nil:
+		return usage("%w", o.TLS.check())
 	case o.ConfigFile != "":
 		o.Config, err = ReadConfig(o.ConfigFile)
 		return err
@@ -99,6 +102,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p := &proxy{options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{}}
+	secure, err := o.TLS.load()
+	if err != nil {
+		return err
+	}
+	p.tls.Store(secure)
 	opened := p.open(ctx)
 	defer func() { err = errors.Join(err, p.close()) }()
 	if errors.Is(opened, cli.ErrUsage) || errors.Is(opened, keyspace.ErrLogin) || ctx.Err() != nil {
@@ -129,6 +137,7 @@ type proxy struct {
 	// Both are replaced as a whole, by the goroutine that watches.
 	upstream atomic.Pointer[upstream]
 	packing  atomic.Pointer[packing]
+	tls      atomic.Pointer[tls.Config] // for clients; nil without TLS
 
 	counters counters
 	ready    readiness
@@ -339,8 +348,17 @@ func (p *proxy) unlessMoved(ctx context.Context) {
 
 // reload reads the settings again.
 func (p *proxy) reload(ctx context.Context) error {
+	if p.options.ConfigFile == "" && p.options.TLS.Cert == "" {
+		return errors.New("there is no --config or --listen-cert to read again")
+	}
+	secure, err := p.options.TLS.load()
+	if err != nil {
+		return err
+	}
 	if p.options.ConfigFile == "" {
-		return errors.New("there is no --config to read again")
+		p.tls.Store(secure)
+		p.options.Notef("has read the certificates again")
+		return nil
 	}
 	c, err := ReadConfig(p.options.ConfigFile)
 	if err != nil {
@@ -357,6 +375,7 @@ func (p *proxy) reload(ctx context.Context) error {
 		}
 	}
 	p.options.Config = c
+	p.tls.Store(secure)
 	p.options.Notef("has read %s: %d groups", p.options.ConfigFile, len(c.Groups))
 	return nil
 }
@@ -445,7 +464,11 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 	}
 	full := len(p.clients) >= p.options.MaxClients
 	var c *client
+	secure := p.tls.Load()
 	if !full {
+		if secure != nil {
+			conn = tls.Server(conn, secure)
+		}
 		c = &client{proxy: p, upstream: up, conn: conn, session: session{protocol: 2}}
 		c.memory.all, c.memory.max = &p.memory, max(p.options.MaxMemory/4, 4*int64(p.options.MaxRequest))
 		c.queue, c.multi.memory = newQueue(&c.memory), &c.memory
@@ -455,8 +478,10 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 	p.lock.Unlock()
 	if full {
 		p.counters.rejected.Add(1)
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = io.WriteString(conn, "-ERR max number of clients reached\r\n") // as Redis says it
+		if secure == nil { // else a handshake would hold up the others
+			_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = io.WriteString(conn, "-ERR max number of clients reached\r\n") // as Redis says it
+		}
 		_ = conn.Close()
 		return
 	}
@@ -518,6 +543,9 @@ type client struct {
 func (c *client) run() {
 	defer c.cancel()
 	defer c.conn.Close()
+	if handshake(c.ctx, c.conn) != nil {
+		return
+	}
 	counters := &c.proxy.counters
 	server, err := c.upstream.dial(c.ctx)
 	if err != nil {
