@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -27,9 +26,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/internal/rediscmd"
@@ -231,16 +231,16 @@ func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
 	if at := data.Options().Addr; at != u.server.Addr {
 		return nil, fmt.Errorf("the master was at %s, and moved to %s meanwhile", u.server.Addr, at)
 	}
-	store := goredis.NewStore(data)
+	store := registry.NewExplaining(data)
 	keys := store
-	u.follow.Log = slog.New(slog.NewTextHandler(o.Err, nil))
+	u.follow.Log = printable.Log(o.Err)
 	if o.Registry != "" && o.Registry != o.Redis {
 		any, err := o.Login.Open(ctx, o.Registry)
 		if err != nil {
 			return nil, fmt.Errorf("--registry: %w", err)
 		}
 		u.add(any)
-		keys, u.follow.Data, u.follow.DataName = goredis.NewStore(any), store, data.Options().Addr
+		keys, u.follow.Data, u.follow.DataName = registry.NewExplaining(any), store, data.Options().Addr
 	}
 	if u.registry, err = dict.NewRegistry(keys, dict.RegistryOptions{Prefix: o.Prefix}); err != nil {
 		return nil, err
