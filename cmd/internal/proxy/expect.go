@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/balekv/bale/internal/rediscmd"
 )
@@ -109,8 +110,9 @@ type queue struct {
 	changed sync.Cond
 	runs
 	share
-	ended bool // no more come
-	dead  bool // nobody takes any more
+	known *atomic.Bool // the client is logged in; before, it has what is free
+	ended bool         // no more come
+	dead  bool         // nobody takes any more
 }
 
 // share is what one of a connection's lists takes of its memory, beyond what is free.
@@ -141,8 +143,8 @@ func (s *share) use(n int) {
 	}
 }
 
-func newQueue(m *memory) *queue {
-	q := &queue{share: share{memory: m}}
+func newQueue(m *memory, known *atomic.Bool) *queue {
+	q := &queue{share: share{memory: m}, known: known}
 	q.changed.L = &q.lock
 	return q
 }
@@ -163,7 +165,9 @@ func (q *queue) full() bool {
 	return q.tooMany()
 }
 
-func (q *queue) tooMany() bool { return q.size() > 0 && (q.used >= maxExpected || !q.fits()) }
+func (q *queue) tooMany() bool {
+	return q.size() > 0 && (q.used >= maxExpected || q.used >= freeExpected && !q.known.Load() || !q.fits())
+}
 
 func (q *queue) any() bool { return q.size() > 0 }
 

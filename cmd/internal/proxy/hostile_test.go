@@ -188,7 +188,10 @@ func TestDecodedMemory(t *testing.T) {
 // does from its first command on.
 func TestBeforeLogin(t *testing.T) {
 	server := redisproc.ForTest(t)
-	p := start(t, options(server.URL(), "user:*"))
+	var notes lines
+	o := options(server.URL(), "user:*")
+	o.Metrics, o.Err = ":0", &notes
+	p := start(t, o)
 	value := strings.Repeat("0123456789", 10_000)
 	set, get := wire("SET", "user:1", value), wire("GET", "user:1")
 	stored := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
@@ -213,6 +216,17 @@ func TestBeforeLogin(t *testing.T) {
 	talk(t, c, wire("AUTH", "secret")+set+get, "+OK\r\n+OK\r\n"+stored)
 	talk(t, c, wire("RESET"), "+RESET\r\n")
 	talk(t, c, set+wire("MULTI")+set, refused+no+refused)
+	// Nor does it hold memory by replies that it does not read.
+	c = dial(t, p.addr)
+	const n = 20_000
+	go io.WriteString(c, strings.Repeat(get+wire("GET", "other"), n))
+	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at "))
+	for range 20 {
+		if _, text := ask(t, url+"metrics", ""); !regexp.MustCompile(`(?m)^bale_proxy_held_bytes \d{1,3}$`).MatchString(text) { // one reply beyond what is free
+			t.Errorf("it holds memory: %s", regexp.MustCompile(`(?m)^bale_proxy_held.*`).FindString(text))
+		}
+	}
+	talk(t, c, "", strings.Repeat(no, 2*n))
 }
 
 // TestStall: a client that does not go on with a command that takes memory, or does not read such a

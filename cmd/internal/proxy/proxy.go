@@ -471,7 +471,7 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 		}
 		c = &client{proxy: p, upstream: up, conn: conn, session: session{protocol: 2}}
 		c.memory.all, c.memory.max = &p.memory, max(p.options.MaxMemory/4, 4*int64(p.options.MaxRequest))
-		c.queue, c.multi.memory = newQueue(&c.memory), &c.memory
+		c.queue, c.multi.memory = newQueue(&c.memory, &c.known), &c.memory
 		c.ctx, c.cancel = context.WithCancel(ctx)
 		p.clients[c] = true
 	}
