@@ -77,7 +77,7 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if o.Pace, err = c.pace(s); err != nil {
 		return err
 	}
-	if source.Login, err = c.Login(); err != nil {
+	if source.Login, err = c.Login(c.Redis, c.Registry); err != nil {
 		return err
 	}
 	return cli.Report(s, c.JSON, func() (*advice, error) {

@@ -50,7 +50,7 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if c.Group == "" && setting.Dict && len(c.Match) == 1 {
 		c.Group = migrate.GroupOf(c.Match[0])
 	}
-	login, err := c.Login()
+	login, err := c.Login(c.Redis, c.Registry)
 	if err != nil {
 		return err
 	}
