@@ -12,7 +12,7 @@ import (
 
 type proxyCommand struct {
 	registryFlags
-	Redis         string        `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server. Clients log in themselves; the URL's login is for the dictionaries."`
+	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server. Clients log in themselves; the URL's login is for the dictionaries."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`
 	Match         []string      `required:"" placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable."`
 	Exclude       []string      `placeholder:"PATTERN" sep:"none" help:"Keys whose values are not packed although they match. Repeatable."`
@@ -40,6 +40,9 @@ Examples:
 }
 
 func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
+	if c.Redis == "" {
+		return cli.NoServer()
+	}
 	setting, err := engine.Parse(c.Compress)
 	if err != nil {
 		return usagef("--compress: %w", err)

@@ -19,6 +19,16 @@ const MaxValue = 64 << 20
 // by everybody on the machine, a process' environment by its user.
 const URLEnv = "BALE_REDIS_URL"
 
+// NoServer is the error of a command that was given no Redis: no command guesses one. In its place
+// may be other options.
+func NoServer(others ...string) error {
+	text := fmt.Sprintf("give --redis URL, or the environment's %s", URLEnv)
+	for _, o := range others {
+		text += ", or " + o
+	}
+	return fmt.Errorf("%w: %s", ErrUsage, text)
+}
+
 // ConnectionFlags are how commands reach each Redis, beside its URL.
 type ConnectionFlags struct {
 	User                 string `placeholder:"NAME" help:"The user of each Redis whose URL has none."`
