@@ -61,7 +61,9 @@ type Auto struct {
 	Lease time.Duration
 
 	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
-	// defaults to 1, and training then takes at most half of one processor.
+	// defaults to 1, and training then takes at most half of one processor. Auto does not count the
+	// group's keys in Redis: set Values if they are far from a million, else a dictionary for few keys
+	// may be too large, and one for many too small.
 	Train TrainOptions
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/memstore"
@@ -80,7 +81,7 @@ func ExampleBuilder() {
 		return all[max(0, len(all)-size):], nil
 	}}
 	training, err := dict.Train(context.Background(), samples, dict.TrainOptions{
-		Builders: append(dict.Builders(), last),
+		Builders: append(dict.Builders(compress.Setting{}), last),
 		MaxSize:  4 << 10,
 		NoTimes:  true,
 	})

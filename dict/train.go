@@ -18,6 +18,7 @@ import (
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/holdout"
+	"github.com/balekv/bale/internal/zstd"
 	"github.com/balekv/bale/redismem"
 )
 
@@ -38,6 +39,7 @@ const (
 	slowBytes   = 4 << 20 // of samples, for slow builders
 	slowSizes   = 2       // at how many sizes they are tried
 	leading     = 3       // builders that are tried at larger sizes, and at sizes between
+	finalists   = 6       // candidates that are measured with the halves swapped as well
 	costTime    = 100 * time.Millisecond
 
 	// A smaller dictionary wins if it comes this near to the best one: it is faster, and takes less
@@ -45,8 +47,9 @@ const (
 	tie = 0.005
 
 	// copies is how often a dictionary is counted: Redis holds it, and a program holds it beside
-	// tables of about twice its size.
-	copies = 4
+	// tables of about twice its size. Levels that search all matches have tables of seven times.
+	copies          = 4
+	searchingCopies = 9
 
 	packedGain = 0.05 // what a value must get smaller by to be stored packed: the Packer's default
 )
@@ -60,7 +63,8 @@ type TrainOptions struct {
 	// Engine makes the compressor of the setting. Defaults to pure Go.
 	Engine compress.Engine
 
-	// Builders make the candidates. Defaults to [Builders].
+	// Builders make the candidates. Defaults to [Builders] of the
+	// Setting.
 	Builders []Builder
 
 	// MaxSize is the size in bytes of the largest candidate. Defaults to 1 MiB; 2 KiB to
@@ -68,8 +72,9 @@ type TrainOptions struct {
 	MaxSize int
 
 	// Values is the number of values that the dictionary will serve, at least those of the sample.
-	// Each is charged its share of the dictionary: large dictionaries are for many values. Defaults
-	// to 1,000,000.
+	// Each is charged its share of the dictionary, as one server and one program hold it: four times
+	// its size, at zstd's levels from better on nine times. Large dictionaries are for many values.
+	// Defaults to 1,000,000.
 	Values int64
 
 	// MinGain is the part of the memory, as Redis allocates it, that the dictionary must save over
@@ -111,7 +116,7 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 		o.Setting = compress.Setting{Algorithm: frame.Zstd}
 	}
 	if o.Builders == nil {
-		o.Builders = Builders()
+		o.Builders = Builders(o.Setting)
 	}
 	if o.MaxSize == 0 {
 		o.MaxSize = defaultMaxSize
@@ -186,7 +191,8 @@ type Candidate struct {
 	Size    int                `json:"size"`
 	ID      frame.DictionaryID `json:"id,omitempty"`
 	HeldOut Measure            `json:"held_out"`
-	Error   string             `json:"error,omitempty"` // why there is none, or why it was not taken
+	Swapped Measure            `json:"swapped,omitzero"` // the values trained on, with a dictionary of those held out: of the leading candidates
+	Error   string             `json:"error,omitempty"`  // why there is none, or why it was not taken
 }
 
 // Training is the result of Train.
@@ -220,16 +226,23 @@ func (t *Training) PaysFrom() int {
 	if t.Dictionary == nil || saved <= 0 {
 		return 0
 	}
-	return int(float64(footprint(len(t.Dictionary.Bytes())))/saved) + 1
+	return int(float64(t.footprint(len(t.Dictionary.Bytes())))/saved) + 1
 }
 
 // footprint is what a dictionary of a size takes in Redis and in a program, in bytes.
-func footprint(size int) int64 { return copies * int64(redismem.Server{}.String(size)) }
+func (t *Training) footprint(size int) int64 {
+	n := int64(copies)
+	if levelOf(t.Setting) != zstd.Default {
+		n = searchingCopies
+	}
+	return n * int64(redismem.Server{}.String(size))
+}
 
 // Train makes the dictionary that saves most. It trains on half of the samples. The split follows
 // the Thue-Morse sequence, with which periodic samples cannot keep in step. On the other half it
-// measures candidates of all builders and several sizes. The candidate with the fewest bytes as
-// Redis allocates them wins, where each value is charged its share of the dictionary. A smaller
+// measures candidates of all builders and several sizes. The leading ones are measured with the
+// halves swapped as well. The candidate with the fewest bytes as Redis allocates them, in both
+// halves, wins. Each value is charged its share of the dictionary. A smaller
 // dictionary wins if it comes within half a percent of that and is no worse than any Baseline. The
 // winner has passed a full round trip over all held-out values, also with the pure-Go reader.
 // Finally its builder makes it again of all samples. The figures remain those of held-out values:
@@ -256,6 +269,7 @@ type trainer struct {
 	train   [][]byte
 	heldOut [][]byte
 	search  [][]byte // the part of heldOut that candidates are compared on
+	swapped [][]byte // heldOut as samples to train on
 	largest int      // size of a candidate in bytes
 	lock    sync.Mutex
 	tried   []*trial
@@ -286,10 +300,13 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 		if t.train, t.result.Excluded, err = t.exclude.redact(ctx, t.train); err != nil {
 			return err
 		}
-		if _, _, err = t.exclude.redact(ctx, t.heldOut); err != nil { // its values may stand in the others
+		if t.swapped, _, err = t.exclude.redact(ctx, t.heldOut); err != nil { // its values may stand in the others
 			return err
 		}
+	} else {
+		t.swapped = t.heldOut
 	}
+	t.swapped = thin(t.swapped, samplesPerByte*t.options.MaxSize)
 	t.train = thin(t.train, samplesPerByte*t.options.MaxSize)
 	t.search = thin(t.heldOut, searchBytes)
 	r := t.result
@@ -328,6 +345,9 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	if err := t.searchAll(ctx); err != nil {
 		return err
 	}
+	if err := t.crossValidate(ctx); err != nil {
+		return err
+	}
 	return t.choose(ctx, samples)
 }
 
@@ -351,7 +371,7 @@ func (t *trainer) searchAll(ctx context.Context) error {
 		}
 	}
 	// So many trials follow at most.
-	larger, near, last := leading*bits.Len(uint(t.largest-1)/commonSize), leading*len(between(0)), slowSizes*len(slow)
+	larger, near, last := leading*bits.Len(uint(t.largest-1)/commonSize), leading*len(between(0)), slowSizes*len(slow)+finalists
 	err := t.try(ctx, t.trials(fast, sizes), t.train, larger+near+last)
 	for ranked := t.ranked(); err == nil && size < t.largest && len(ranked) > 0 && ranked[0].Asked > size/2; ranked = t.ranked() {
 		size = min(2*size, t.largest)
@@ -387,7 +407,32 @@ func (t *trainer) searchAll(ctx context.Context) error {
 	if len(best) == 0 { // no builder had anything: perhaps a slow one has
 		best = []int{min(16<<10, t.largest)}
 	}
-	return t.try(ctx, t.trials(slow, best), thin(t.train, slowBytes), 0)
+	return t.try(ctx, t.trials(slow, best), t.train, finalists)
+}
+
+// crossValidate measures the leading candidates with the halves swapped: the best of many on one
+// half is partly so by chance.
+func (t *trainer) crossValidate(ctx context.Context) error {
+	ranked, noWorse := t.ranked(), t.noWorse()
+	slices.SortStableFunc(ranked, func(a, b *trial) int { // those that may win first
+		switch x, y := noWorse(a), noWorse(b); {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		}
+		return 1
+	})
+	leading := ranked[:min(finalists, len(ranked))]
+	if best := t.best(); best != nil && !slices.Contains(leading, best) {
+		leading[len(leading)-1] = best
+	}
+	values := thin(t.train, searchBytes)
+	return t.each(ctx, leading, 0, func(c *trial) {
+		if _, m, err := t.measure(ctx, c, t.swapped, values); err == nil {
+			c.Swapped = m
+		}
+	})
 }
 
 // between are the sizes between one and its neighbours.
@@ -414,16 +459,31 @@ func (t *trainer) trials(builders, sizes []int) (all []*trial) {
 	return all
 }
 
-// try makes and measures candidates, several at a time. At most later ones follow.
+// try makes and measures candidates. At most later ones follow.
 func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte, later int) error {
 	t.tried = append(t.tried, trials...)
+	return t.each(ctx, trials, later, func(c *trial) {
+		d, m, err := t.measure(ctx, c, samples, t.search)
+		if d != nil {
+			c.Size, c.ID = len(d.Bytes()), d.ID()
+		}
+		if c.HeldOut = m; err != nil {
+			c.Error = err.Error()
+			return
+		}
+		c.dictionary = d
+	})
+}
+
+// each calls f for candidates, several at a time.
+func (t *trainer) each(ctx context.Context, trials []*trial, later int, f func(*trial)) error {
 	t.total = t.done + len(trials) + later
 	next := make(chan *trial)
 	var workers sync.WaitGroup
 	for range t.options.Workers {
 		workers.Go(func() {
 			for c := range next {
-				c.measure(ctx, t, samples)
+				f(c)
 				t.lock.Lock()
 				t.done++
 				if t.options.Progress != nil {
@@ -444,28 +504,32 @@ func (t *trainer) try(ctx context.Context, trials []*trial, samples [][]byte, la
 	return ctx.Err()
 }
 
-// measure fills in the candidate; whatever fails is its Error.
-func (c *trial) measure(ctx context.Context, t *trainer, samples [][]byte) {
-	d, err := c.builder.build(ctx, thin(samples, samplesPerByte*c.Asked), c.Asked)
-	if err == nil {
-		c.Size, c.ID = len(d.Bytes()), d.ID()
-		if c.Size > c.Asked {
-			err = fmt.Errorf("%v made %d bytes where %d were asked for", c.builder, c.Size, c.Asked)
-		}
+// measure makes a candidate's dictionary of samples, and measures values with it.
+func (t *trainer) measure(ctx context.Context, c *trial, samples, values [][]byte) (d *Dictionary, m Measure, err error) {
+	if d, err = c.builder.build(ctx, thin(samples, sampleBytes(c.builder, c.Asked)), c.Asked); err != nil {
+		return nil, m, err
 	}
-	var compressor compress.Compressor
-	if err == nil {
-		compressor, err = guard(func() (compress.Compressor, error) { return t.options.Engine.New(t.options.Setting, d) })
+	if n := len(d.Bytes()); n > c.Asked {
+		return d, m, fmt.Errorf("%v made %d bytes where %d were asked for", c.builder, n, c.Asked)
 	}
-	if err == nil {
-		c.HeldOut, err = guard(func() (Measure, error) { return measure(ctx, compressor, t.search) })
-		compressor.Close()
+	if err := ctx.Err(); err != nil { // an engine may digest d at once, which takes up to a second
+		return d, m, err
 	}
+	compressor, err := guard(func() (compress.Compressor, error) { return t.options.Engine.New(t.options.Setting, d) })
 	if err != nil {
-		c.Error = err.Error()
-		return
+		return d, m, err
 	}
-	c.dictionary = d
+	defer compressor.Close()
+	m, err = guard(func() (Measure, error) { return measure(ctx, compressor, values) })
+	return d, m, err
+}
+
+// sampleBytes are how many bytes of samples a builder gets for a dictionary of a size.
+func sampleBytes(b *Builder, size int) int {
+	if b.Slow {
+		return min(samplesPerByte*size, slowBytes)
+	}
+	return samplesPerByte * size
 }
 
 // guard takes a panic of experimental code for an error.
@@ -478,18 +542,39 @@ func guard[T any](f func() (T, error)) (v T, err error) {
 	return f()
 }
 
-// charged are the bytes of measured values as Redis allocates them, with their share of a dictionary.
-func (t *trainer) charged(m Measure, size int) int64 {
-	return m.AllocatedBytes + footprint(size)*int64(m.Values)/t.result.Values
+// charged are the bytes of a candidate's values as Redis allocates them, with their share of it.
+func (t *trainer) charged(c *trial) int64 {
+	return t.share(c.HeldOut, c.Size) + t.share(c.Swapped, c.Size)
 }
 
-// ranked are the candidates that there are, the best first.
+// share are the bytes of measured values as Redis allocates them, with their share of a dictionary.
+func (t *trainer) share(m Measure, size int) int64 {
+	return m.AllocatedBytes + t.result.footprint(size)*int64(m.Values)/t.result.Values
+}
+
+// ranked are the candidates that there are, the best first: once there are some, those that were
+// measured with the halves swapped.
 func (t *trainer) ranked() []*trial {
 	ranked := slices.DeleteFunc(slices.Clone(t.tried), func(c *trial) bool { return c.dictionary == nil || c.Error != "" })
+	once := func(c *trial) bool { return c.Swapped.Values == 0 }
+	if slices.ContainsFunc(ranked, func(c *trial) bool { return !once(c) }) {
+		ranked = slices.DeleteFunc(ranked, once)
+	}
 	slices.SortStableFunc(ranked, func(a, b *trial) int {
-		return cmp.Or(cmp.Compare(t.charged(a.HeldOut, a.Size), t.charged(b.HeldOut, b.Size)), cmp.Compare(a.Size, b.Size))
+		return cmp.Or(cmp.Compare(t.charged(a), t.charged(b)), cmp.Compare(a.Size, b.Size))
 	})
 	return ranked
+}
+
+// noWorse reports whether a candidate is no worse than any baseline.
+func (t *trainer) noWorse() func(c *trial) bool {
+	allocated, stored := int64(math.MaxInt64), int64(math.MaxInt64)
+	for _, c := range t.tried {
+		if c.builder.Baseline && c.dictionary != nil && c.Error == "" {
+			allocated, stored = min(allocated, c.HeldOut.AllocatedBytes), min(stored, c.HeldOut.StoredBytes)
+		}
+	}
+	return func(c *trial) bool { return c.HeldOut.AllocatedBytes <= allocated && c.HeldOut.StoredBytes <= stored }
 }
 
 // best is the candidate to take, nil when there is none.
@@ -498,20 +583,13 @@ func (t *trainer) best() *trial {
 	if len(ranked) == 0 {
 		return nil
 	}
-	best := ranked[0]
-	allocated, stored := int64(math.MaxInt64), int64(math.MaxInt64)
-	for _, c := range ranked {
-		if c.builder.Baseline {
-			allocated, stored = min(allocated, c.HeldOut.AllocatedBytes), min(stored, c.HeldOut.StoredBytes)
-		}
-	}
-	noWorse := func(c *trial) bool { return c.HeldOut.AllocatedBytes <= allocated && c.HeldOut.StoredBytes <= stored }
+	best, noWorse := ranked[0], t.noWorse()
 	if i := slices.IndexFunc(ranked, noWorse); i >= 0 { // none, where one baseline is best in one count and another in the other
 		best = ranked[i]
 	}
-	enough := int64(float64(t.charged(best.HeldOut, best.Size)) * (1 + tie))
+	enough := int64(float64(t.charged(best)) * (1 + tie))
 	for _, c := range ranked {
-		if c.Size < best.Size && t.charged(c.HeldOut, c.Size) <= enough && noWorse(c) {
+		if c.Size < best.Size && t.charged(c) <= enough && noWorse(c) {
 			best = c
 		}
 	}
@@ -546,7 +624,7 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 		if t.options.Current != nil && r.Current.AllocatedBytes < against.AllocatedBytes {
 			against, name = r.Current, "with the current one"
 		}
-		charged := float64(t.charged(with, c.Size))
+		charged := float64(t.share(with, c.Size))
 		gain := 1 - charged/float64(against.AllocatedBytes)
 		if gain <= 0 || gain < t.options.MinGain {
 			return fmt.Errorf("dict: %w pays: the best of %d, %v with %d bytes, takes %.0f bytes a value in Redis, its own memory for %d values included, and there are %.0f %s (%.1f%% less, must be %.1f%%)%s",
@@ -584,11 +662,7 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 	if int64(c.Size) > t.result.SampleBytes/4 { // there was little to choose from, and is twice as much now
 		asked = min(2*asked, t.options.MaxSize)
 	}
-	limit := samplesPerByte * asked
-	if c.builder.Slow {
-		limit = min(limit, slowBytes)
-	}
-	samples = thin(samples, limit)
+	samples = thin(samples, sampleBytes(c.builder, asked))
 	d, err := c.builder.build(ctx, samples, asked)
 	if err == nil && len(d.Bytes()) <= asked {
 		if _, err = guard(func() (Measure, error) { return t.validate(ctx, d) }); err == nil {

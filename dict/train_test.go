@@ -52,7 +52,7 @@ func randomValues(n, size int) [][]byte {
 // quick trains with a few builders, so that a test takes no longer than need be.
 func quick(o TrainOptions) TrainOptions {
 	if o.Builders == nil {
-		for _, b := range Builders() {
+		for _, b := range Builders(compress.Setting{}) {
 			if strings.Contains(b.Params, "k=256") || strings.Contains(b.Params, "k=2048") {
 				o.Builders = append(o.Builders, b)
 			}
@@ -62,6 +62,19 @@ func quick(o TrainOptions) TrainOptions {
 		o.MaxSize = 16 << 10
 	}
 	return o
+}
+
+// TestFootprint: a dictionary is charged as the level's tables need. TestMemoryOfDictionaries in package
+// compress measures them.
+func TestFootprint(t *testing.T) {
+	for name, copies := range map[string]int64{"zstd": 4, "zstd:fastest": 4, "zstd:5": 4, "zstd:6": 9, "zstd:19": 9, "zstd:better": 9, "zstd:best": 9, "s2:better": 4, "lz4": 4} {
+		setting, err := compress.Parse(name)
+		must(t, err)
+		got := (&Training{Setting: setting}).footprint(1 << 20)
+		if once := int64(redismem.Server{}.String(1 << 20)); got != copies*once {
+			t.Errorf("%s: %d bytes, must be %d times %d", name, got, copies, once)
+		}
+	}
 }
 
 func TestTrain(t *testing.T) {
@@ -82,8 +95,14 @@ func TestTrain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Samples != 300 || got.HeldOut != 300 || steps != len(got.Candidates) {
-				t.Errorf("%d samples, %d held out, %d steps for %d candidates", got.Samples, got.HeldOut, steps, len(got.Candidates))
+			swapped := 0
+			for _, c := range got.Candidates {
+				if c.Swapped.Values > 0 {
+					swapped++
+				}
+			}
+			if got.Samples != 300 || got.HeldOut != 300 || swapped == 0 || steps != len(got.Candidates)+swapped {
+				t.Errorf("%d samples, %d held out, %d steps for %d candidates, %d of them with the halves swapped", got.Samples, got.HeldOut, steps, len(got.Candidates), swapped)
 			}
 			if got.With.Ratio() < 1.7*got.Without.Ratio() {
 				t.Errorf("ratio %.2f with, %.2f without", got.With.Ratio(), got.Without.Ratio())
@@ -137,7 +156,7 @@ func TestHalfOfShortValues(t *testing.T) {
 			values[i] = values[i][:4]
 		}
 	}
-	for _, b := range Builders() {
+	for _, b := range Builders(compress.Setting{}) {
 		if d, err := b.build(t.Context(), values, 4<<10); err != nil || len(d.Bytes()) < 1<<10 {
 			t.Errorf("%v: %v", &b, err)
 		}
@@ -154,7 +173,7 @@ func TestTrainSizes(t *testing.T) {
 			values[i] = append(values[i], paragraphs[rng.IntN(1+rng.IntN(len(paragraphs)))]...)
 		}
 	}
-	o := TrainOptions{MaxSize: 1 << 20, NoRefit: true, Builders: Builders()[2:3]}
+	o := TrainOptions{MaxSize: 1 << 20, NoRefit: true, Builders: Builders(compress.Setting{})[2:3]}
 	sizes := map[int64]int{}
 	for _, n := range []int64{500, defaultValues} {
 		o.Values = n
@@ -199,7 +218,7 @@ func BenchmarkDictionarySize(b *testing.B) {
 			var payloads [2][][]byte
 			var bytes [2]int
 			for i, size := range []int{libzstdDefault, 1 << 20} {
-				d, err := Builders()[2].build(b.Context(), train, size)
+				d, err := Builders(compress.Setting{})[2].build(b.Context(), train, size)
 				if err != nil {
 					b.Skip(err)
 				}
@@ -256,6 +275,65 @@ func TestTrainOnCorpora(t *testing.T) {
 			continue
 		}
 		t.Logf("%s: %s %s, %d bytes: ratio %.2f (payload alone %.2f), without %.2f", name, got.Winner.Builder, got.Winner.Params, got.Winner.Size, got.With.Ratio(), got.With.PayloadRatio(), got.Without.Ratio())
+	}
+}
+
+// TestTablesOfLevel: entropy tables that were counted at a level make later values smaller at it than
+// those of the default level, over all builders.
+func TestTablesOfLevel(t *testing.T) {
+	train, later := profiles(400), many(200, func(i int) []byte { return testvalues.Profile(1000 + i) })
+	for _, level := range []string{"better", "best"} {
+		setting := compress.Setting{Algorithm: frame.Zstd, Level: level}
+		sum := [2]int64{}
+		for i, builders := range [2][]Builder{Builders(setting), Builders(compress.Setting{})} {
+			for _, b := range builders {
+				d, err := b.build(t.Context(), train, 8<<10)
+				must(t, err)
+				c, err := setting.New(d)
+				must(t, err)
+				m, err := measure(t.Context(), c, later)
+				must(t, err)
+				c.Close()
+				sum[i] += m.PayloadBytes
+			}
+		}
+		if float64(sum[0]) > 0.99*float64(sum[1]) {
+			t.Errorf("%s: %d bytes, with the tables of the default level %d", level, sum[0], sum[1])
+		}
+		t.Logf("%s: %.3f", level, float64(sum[0])/float64(sum[1]))
+	}
+}
+
+// TestCrossValidation: a dictionary that suits the held-out values by chance does not win.
+func TestCrossValidation(t *testing.T) {
+	rng := rand.NewChaCha8([32]byte{4})
+	values := many(200, func(i int) []byte {
+		secret := make([]byte, 200)
+		rng.Read(secret)
+		return fmt.Appendf(nil, `{"id":%d,"kind":"a kind of which there are many","state":"of every value","secret":"%x"}`, i, secret)
+	})
+	var lucky []byte
+	for i, v := range values {
+		if !holdout.Training(i) && len(lucky) < 32<<10 {
+			lucky = append(lucky, v[len(v)-420:]...)
+		}
+	}
+	o := quick(TrainOptions{MaxSize: 64 << 10, Values: 1_000_000_000, NoRefit: true, NoTimes: true})
+	o.Builders = append(o.Builders, Builder{Name: "lucky", Build: func(context.Context, [][]byte, int) ([]byte, error) { return lucky, nil }})
+	got, err := Train(t.Context(), values, o)
+	must(t, err)
+	var luck, other int64
+	for _, c := range got.Candidates {
+		switch {
+		case c.Error != "":
+		case c.Builder == "lucky":
+			luck = c.HeldOut.AllocatedBytes
+		case other == 0 || c.HeldOut.AllocatedBytes < other:
+			other = c.HeldOut.AllocatedBytes
+		}
+	}
+	if luck >= other || got.Winner.Builder == "lucky" {
+		t.Errorf("%s won; on the held-out values the lucky one takes %d bytes, the best other %d", got.Winner.Builder, luck, other)
 	}
 }
 
@@ -461,6 +539,49 @@ func TestTrainEndsAtOnce(t *testing.T) {
 				t.Errorf("%d calls after it was cancelled", after)
 			}
 		})
+	}
+}
+
+// TestTrainEndsWithLargeDictionaries: once it is cancelled, no dictionary of a megabyte is made or
+// digested any more. At a level that searches all matches a digest takes a third of a second, and
+// cannot be interrupted.
+func TestTrainEndsWithLargeDictionaries(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	built, after := 0, 0
+	o := TrainOptions{Workers: 1, MaxSize: 1 << 20, Values: 1_000_000_000, NoTimes: true, Setting: compress.Setting{Algorithm: frame.Zstd, Level: "9"}}
+	count := func(size int) {
+		if ctx.Err() != nil {
+			after++
+		}
+		if size == 1<<20 {
+			built++
+		}
+	}
+	o.Builders = []Builder{{Name: "first", Build: func(_ context.Context, samples [][]byte, size int) ([]byte, error) {
+		count(0)
+		all := slices.Concat(samples...)
+		return all[:min(size, len(all))], nil
+	}}}
+	o.Engine = func(s compress.Setting, d *Dictionary) (compress.Compressor, error) {
+		if d == nil {
+			return s.New(nil)
+		}
+		count(len(d.Bytes()))
+		c, err := s.New(d)
+		return watched{c, func(bool, bool) {
+			if len(d.Bytes()) == 1<<20 {
+				cancel()
+			}
+		}}, err
+	}
+	got, err := Train(ctx, many(2200, func(i int) []byte { // like one of the other half, and no more of that
+		v := make([]byte, 1<<10)
+		rand.NewChaCha8([32]byte{byte(i / 2), byte(i >> 9)}).Read(v)
+		return v
+	}), o)
+	if !errors.Is(err, context.Canceled) || got.Dictionary != nil || built == 0 || after > 0 {
+		t.Errorf("%d of a megabyte, %d steps after the end, %v", built, after, err)
 	}
 }
 
@@ -831,7 +952,7 @@ func TestWholesForged(t *testing.T) {
 // TestBuildersEnd: a builder returns when its context ends, at whatever step, and so does Train.
 func TestBuildersEnd(t *testing.T) {
 	values := profiles(300)
-	for _, b := range append(Builders()[2:4], Builders()[7]) {
+	for _, b := range append(Builders(compress.Setting{})[2:4], Builders(compress.Setting{})[7]) {
 		steps := 0
 		for ended := true; ended; steps++ {
 			ctx := &lasting{t.Context(), steps}
@@ -866,7 +987,7 @@ func TestBuildersEnd(t *testing.T) {
 func TestBuildersFrozen(t *testing.T) {
 	values := append(profiles(300), logs(100)...)
 	got := map[string]frame.DictionaryID{}
-	for _, b := range Builders() {
+	for _, b := range Builders(compress.Setting{}) {
 		d, err := b.build(t.Context(), values, 16<<10)
 		if err != nil {
 			t.Fatal(err)

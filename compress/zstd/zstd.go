@@ -90,8 +90,9 @@ type Options struct {
 
 const (
 	// ownValue is the largest value in bytes that our own encoder takes, with a dictionary. Up to
-	// there it is faster than the library, and smaller but for up to 5% on some. Without a
-	// dictionary it is neither.
+	// there it is faster than the library, and smaller but for up to 5% on some. It looks for few
+	// matches within the value: at 32 KiB it takes 1 to 14% more bytes at the default level, at 128
+	// KiB 4 to 42%. Without a dictionary it takes up to 4% more. See BenchmarkLargerValues in czstd.
 	ownValue = 16 << 10
 
 	// smallValue is the largest size in bytes for a single block with a window just large enough

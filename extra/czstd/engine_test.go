@@ -5,6 +5,7 @@ package czstd
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"syscall"
@@ -54,7 +55,7 @@ func payload(frame []byte) int {
 
 // BenchmarkEngine compares the sizes and times of the pure-Go engine with libzstd's and
 // klauspost's, with dictionaries of libzstd's default trainer. All take turns over the same values
-// in one run. "x-lib" is the median of the paired ratios of time, "b-lib" the ratio of bytes.
+// in one run.
 func BenchmarkEngine(b *testing.B) {
 	all := realValues(b)
 	for _, l := range []struct {
@@ -73,66 +74,126 @@ func BenchmarkEngine(b *testing.B) {
 				}
 				b.Run(fmt.Sprintf("%s/%s/%d", l.name, corpus, size), func(b *testing.B) {
 					dictionary, values := halves(all[corpus], size)
-					cd, err := gozstd.NewCDictLevel(dictionary, l.lib)
-					if err != nil {
-						b.Fatal(err)
+					compareEngines(b, dictionary, values, l.level, l.lib, l.kp)
+				})
+			}
+		}
+	}
+}
+
+// compareEngines measures the three in turns. "x-lib" and "x-kp" are the medians of the paired ratios
+// of time, "b-lib" and "b-kp" the ratios of bytes.
+func compareEngines(b *testing.B, dictionary []byte, values [][]byte, level engine.Level, lib int, kpLevel zstd.EncoderLevel) {
+	options := []zstd.EOption{zstd.WithEncoderLevel(kpLevel), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true)}
+	var d *engine.Dictionary
+	var cd *gozstd.CDict
+	if len(dictionary) > 0 {
+		var err error
+		if d, err = engine.NewDictionary(dictionary); err != nil {
+			b.Fatal(err)
+		}
+		if cd, err = gozstd.NewCDictLevel(dictionary, lib); err != nil {
+			b.Fatal(err)
+		}
+		defer cd.Release()
+		options = append(options, zstd.WithEncoderDict(dictionary))
+	}
+	library := func(dst, v []byte) []byte {
+		if cd == nil {
+			return gozstd.CompressLevel(dst, v, lib)
+		}
+		return gozstd.CompressDict(dst, v, cd)
+	}
+	ours := engine.NewEncoder(engine.NewDigest(d, level))
+	kp, err := zstd.NewWriter(nil, options...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	read := reader(b, dictionary)
+	plain, sizes := 0, [3]int{}
+	dst := make([]byte, 0, 1<<20)
+	for _, v := range values {
+		plain += len(v)
+		frame, err := ours.Encode(dst[:0], v)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sizes[0] += len(frame)
+		read(b, frame, v)
+		sizes[1] += payload(library(dst[:0], v))
+		sizes[2] += payload(kp.EncodeAll(v, dst[:0]))
+	}
+	times := [3][]float64{}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for turn := 0; b.Loop(); turn++ {
+		for k := range times {
+			k = (k + turn) % len(times)
+			start := threadTime(b)
+			for _, v := range values {
+				switch k {
+				case 0:
+					ours.Encode(dst[:0], v)
+				case 1:
+					library(dst[:0], v)
+				case 2:
+					kp.EncodeAll(v, dst[:0])
+				}
+			}
+			times[k] = append(times[k], float64(threadTime(b)-start)/1e3/float64(len(values)))
+		}
+	}
+	var ratios [2][]float64
+	for i := range times[0] {
+		for k := range ratios {
+			ratios[k] = append(ratios[k], times[0][i]/times[k+1][i])
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(plain)/float64(len(values)), "B-value")
+	for k, name := range []string{"", "-lib", "-kp"} {
+		b.ReportMetric(float64(plain)/float64(sizes[k]), "ratio"+name)
+		b.ReportMetric(median(times[k]), "µs"+name)
+	}
+	b.ReportMetric(float64(sizes[0])/float64(sizes[1]), "b-lib")
+	b.ReportMetric(float64(sizes[0])/float64(sizes[2]), "b-kp")
+	b.ReportMetric(median(ratios[0]), "x-lib")
+	b.ReportMetric(median(ratios[1]), "x-kp")
+}
+
+// BenchmarkLargerValues compares the engines at values between those that are cached in most programs
+// and the largest that ours takes, each some of a corpus in a row, with klauspost's level of the same
+// name; and at small values without a dictionary.
+func BenchmarkLargerValues(b *testing.B) {
+	all := realValues(b)
+	for _, l := range []struct {
+		name  string
+		level engine.Level
+		lib   int
+		kp    zstd.EncoderLevel
+	}{
+		{"fast", engine.Fast, 1, zstd.SpeedFastest}, {"default", engine.Default, 3, zstd.SpeedDefault},
+		{"better", engine.Better, 9, zstd.SpeedBetterCompression}, {"best", engine.Best, 19, zstd.SpeedBestCompression},
+	} {
+		for _, corpus := range slices.Sorted(maps.Keys(all)) {
+			dictionary, values := halves(all[corpus], 64<<10)
+			for _, size := range []int{0, 8 << 10, 16 << 10, 32 << 10, 64 << 10, engine.MaxSize} {
+				b.Run(fmt.Sprintf("%s/%s/%d", l.name, corpus, size), func(b *testing.B) {
+					if size == 0 {
+						compareEngines(b, nil, values, l.level, l.lib, l.kp)
+						return
 					}
-					defer cd.Release()
-					d, err := engine.NewDictionary(dictionary)
-					if err != nil {
-						b.Fatal(err)
+					joined := slices.Concat(values...)
+					if len(joined) < size {
+						b.Skip("too few values")
 					}
-					ours := engine.NewEncoder(engine.NewDigest(d, l.level))
-					kp, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(l.kp), zstd.WithEncoderDict(dictionary), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
-					if err != nil {
-						b.Fatal(err)
-					}
-					read := reader(b, dictionary)
-					plain, sizes := 0, [3]int{}
-					dst := make([]byte, 0, 1<<20)
-					for _, v := range values {
-						plain += len(v)
-						frame, err := ours.Encode(dst[:0], v)
-						if err != nil {
-							b.Fatal(err)
+					var larger [][]byte
+					for v := range slices.Chunk(joined, size) {
+						if len(v) == size && len(larger) < 20 {
+							larger = append(larger, v)
 						}
-						sizes[0] += len(frame)
-						read(b, frame, v)
-						sizes[1] += payload(gozstd.CompressDict(dst[:0], v, cd))
-						sizes[2] += payload(kp.EncodeAll(v, dst[:0]))
 					}
-					times := [3][]float64{}
-					runtime.LockOSThread()
-					defer runtime.UnlockOSThread()
-					for turn := 0; b.Loop(); turn++ {
-						for k := range times {
-							k = (k + turn) % len(times)
-							start := threadTime(b)
-							for _, v := range values {
-								switch k {
-								case 0:
-									ours.Encode(dst[:0], v)
-								case 1:
-									gozstd.CompressDict(dst[:0], v, cd)
-								case 2:
-									kp.EncodeAll(v, dst[:0])
-								}
-							}
-							times[k] = append(times[k], float64(threadTime(b)-start)/1e3/float64(len(values)))
-						}
-					}
-					var ratios []float64
-					for i := range times[0] {
-						ratios = append(ratios, times[0][i]/times[1][i])
-					}
-					b.ReportMetric(0, "ns/op")
-					b.ReportMetric(float64(plain)/float64(len(values)), "B-value")
-					for k, name := range []string{"", "-lib", "-kp"} {
-						b.ReportMetric(float64(plain)/float64(sizes[k]), "ratio"+name)
-						b.ReportMetric(median(times[k]), "µs"+name)
-					}
-					b.ReportMetric(float64(sizes[0])/float64(sizes[1]), "b-lib")
-					b.ReportMetric(median(ratios), "x-lib")
+					compareEngines(b, dictionary, larger, l.level, l.lib, l.kp)
 				})
 			}
 		}

@@ -43,13 +43,13 @@ func ExampleEngine() {
 
 // A program says which engine it was built with, and trains with what that has.
 func ExampleNative() {
-	builders := dict.Builders()
+	builders := dict.Builders(compress.Setting{})
 	engine := "pure Go"
 	if czstd.Native {
 		engine = "libzstd " + czstd.Version() // "1.5.7"
 		builders = append(builders, czstd.Builders()...)
 	}
-	fmt.Println(engine != "", len(builders) >= len(dict.Builders()))
+	fmt.Println(engine != "", len(builders) >= len(dict.Builders(compress.Setting{})))
 	// Output:
 	// true true
 }

@@ -71,19 +71,18 @@ static ZSTD_DCtx* bale_newDCtx(void) {
 	return d;
 }
 
-// Pointers come as integers, which spares the checks that cgo makes of pointers: as much time as
-// the call itself. A size comes back as it is; an error is negative.
+// A size comes back as it is; an error is negative.
 
 // With a dictionary the frame has a magic number, which that call cannot leave out.
-static int64_t bale_compress(uintptr_t c, uintptr_t dst, size_t room, uintptr_t src, size_t n, uintptr_t dict) {
+static int64_t bale_compress(ZSTD_CCtx* c, void* dst, size_t room, const void* src, size_t n, const ZSTD_CDict* dict) {
 	const ZSTD_frameParameters f = { 1, 0, 1 };
-	return dict ? (int64_t)ZSTD_compress_usingCDict_advanced((ZSTD_CCtx*)c, (void*)dst, room, (const void*)src, n, (const ZSTD_CDict*)dict, f)
-	            : (int64_t)ZSTD_compress2((ZSTD_CCtx*)c, (void*)dst, room, (const void*)src, n);
+	return dict ? (int64_t)ZSTD_compress_usingCDict_advanced(c, dst, room, src, n, dict, f)
+	            : (int64_t)ZSTD_compress2(c, dst, room, src, n);
 }
 
-static int64_t bale_decompress(uintptr_t d, uintptr_t dst, size_t room, uintptr_t src, size_t n, uintptr_t dict) {
-	return dict ? (int64_t)ZSTD_decompress_usingDDict((ZSTD_DCtx*)d, (void*)dst, room, (const void*)src, n, (const ZSTD_DDict*)dict)
-	            : (int64_t)ZSTD_decompressDCtx((ZSTD_DCtx*)d, (void*)dst, room, (const void*)src, n);
+static int64_t bale_decompress(ZSTD_DCtx* d, void* dst, size_t room, const void* src, size_t n, const ZSTD_DDict* dict) {
+	return dict ? (int64_t)ZSTD_decompress_usingDDict(d, dst, room, src, n, dict)
+	            : (int64_t)ZSTD_decompressDCtx(d, dst, room, src, n);
 }
 
 static const char* bale_error(int64_t r) { return ZSTD_getErrorName((size_t)r); }
@@ -112,15 +111,15 @@ var errMemory = errors.New("libzstd got no memory")
 // state is what a compressor has of libzstd.
 type state struct {
 	digested atomic.Pointer[digested] // nil once closed
-	contexts sync.Pool                // of *workspace, for compressing
+	contexts sync.Pool                // of *cctx
 }
 
 // digested is a dictionary ready for use, zero for none. The garbage collector frees it, so that it
-// outlives the calls that use it, at no cost for them. Like a workspace it must have 16 bytes or
-// more.
+// outlives the calls that use it, at no cost for them. Like a cctx it must have 16 bytes or more.
 type digested struct {
-	compress, decompress C.uintptr_t
-	size                 int64 // bytes outside of Go's heap
+	compress   *C.ZSTD_CDict
+	decompress *C.ZSTD_DDict
+	size       int64 // bytes outside of Go's heap
 }
 
 // closed counts the bytes of closed dictionaries since the last collection that Close asked for.
@@ -130,60 +129,56 @@ var closed atomic.Int64
 // maxClosed is where Close asks for a collection: dictionaries of usual size have 0.3 to 2 MB.
 const maxClosed = 64 << 20
 
-// workspace is libzstd's memory for one call at a time. The padding matters: objects below 16
-// bytes without pointers share blocks. One live neighbour would keep the block, and the cleanup
-// would not run.
-type workspace struct {
-	p C.uintptr_t
-	_ [16]byte
-}
+// cctx and dctx are libzstd's memory for one call at a time. The garbage collector frees it. The
+// padding matters: to Go their pointers are none, for it does not know what they point at, and objects
+// below 16 bytes without pointers share blocks. One live neighbour would keep the block, and the
+// cleanup would not run.
+type (
+	cctx struct {
+		p *C.ZSTD_CCtx
+		_ [16]byte
+	}
+	dctx struct {
+		p *C.ZSTD_DCtx
+		_ [16]byte
+	}
+)
 
 // decoders are contexts for decompressing, which have no settings of their own.
 var decoders = sync.Pool{New: func() any {
-	d := C.bale_newDCtx()
-	if d == nil {
-		return (*workspace)(nil)
+	d := &dctx{p: C.bale_newDCtx()}
+	if d.p == nil {
+		return (*dctx)(nil)
 	}
-	c := &workspace{p: C.uintptr_t(uintptr(unsafe.Pointer(d)))}
-	runtime.AddCleanup(c, func(d *C.ZSTD_DCtx) { C.ZSTD_freeDCtx(d) }, d)
-	return c
+	runtime.AddCleanup(d, func(p *C.ZSTD_DCtx) { C.ZSTD_freeDCtx(p) }, d.p)
+	return d
 }}
 
 // open digests a dictionary, if there is one.
 func (s *state) open(level int, from *frame.Dictionary) error {
 	s.contexts.New = func() any {
-		p := C.bale_newCCtx(C.int(level))
-		if p == nil {
-			return (*workspace)(nil)
+		c := &cctx{p: C.bale_newCCtx(C.int(level))}
+		if c.p == nil {
+			return (*cctx)(nil)
 		}
-		c := &workspace{p: C.uintptr_t(uintptr(unsafe.Pointer(p)))}
-		runtime.AddCleanup(c, func(p *C.ZSTD_CCtx) { C.ZSTD_freeCCtx(p) }, p)
+		runtime.AddCleanup(c, func(p *C.ZSTD_CCtx) { C.ZSTD_freeCCtx(p) }, c.p)
 		return c
 	}
 	d, dictionary := &digested{}, from.Bytes()
 	if len(dictionary) > 0 {
 		p, n := unsafe.Pointer(unsafe.SliceData(dictionary)), C.size_t(len(dictionary))
-		compress, decompress := C.ZSTD_createCDict(p, n, C.int(level)), C.ZSTD_createDDict(p, n)
-		if compress == nil || decompress == nil {
-			free(compress, decompress)
+		d.compress, d.decompress = C.ZSTD_createCDict(p, n, C.int(level)), C.ZSTD_createDDict(p, n)
+		runtime.AddCleanup(d, func(d digested) {
+			C.ZSTD_freeCDict(d.compress) // nil is fine
+			C.ZSTD_freeDDict(d.decompress)
+		}, *d)
+		if d.compress == nil || d.decompress == nil {
 			return errors.New("libzstd cannot read it")
 		}
-		d.compress, d.decompress = C.uintptr_t(uintptr(unsafe.Pointer(compress))), C.uintptr_t(uintptr(unsafe.Pointer(decompress)))
-		d.size = int64(C.ZSTD_sizeof_CDict(compress) + C.ZSTD_sizeof_DDict(decompress))
-		runtime.AddCleanup(d, func(p pair) { free(p.compress, p.decompress) }, pair{compress, decompress})
+		d.size = int64(C.ZSTD_sizeof_CDict(d.compress) + C.ZSTD_sizeof_DDict(d.decompress))
 	}
 	s.digested.Store(d)
 	return nil
-}
-
-type pair struct {
-	compress   *C.ZSTD_CDict
-	decompress *C.ZSTD_DDict
-}
-
-func free(c *C.ZSTD_CDict, d *C.ZSTD_DDict) {
-	C.ZSTD_freeCDict(c) // nil is fine
-	C.ZSTD_freeDDict(d)
 }
 
 // magicSize is that of the magic number which a call with a dictionary writes.
@@ -205,7 +200,7 @@ func (c *compressor) Compress(dst, src []byte) ([]byte, error) {
 	if d == nil {
 		return dst, errClosed
 	}
-	ctx := c.contexts.Get().(*workspace)
+	ctx := c.contexts.Get().(*cctx)
 	if ctx == nil {
 		return dst, errMemory
 	}
@@ -213,15 +208,13 @@ func (c *compressor) Compress(dst, src []byte) ([]byte, error) {
 	dst = slices.Grow(dst, compressBound(len(src)))
 	room := dst[n:cap(dst)]
 	r := C.bale_compress(ctx.p, address(room), C.size_t(len(room)), address(src), C.size_t(len(src)), d.compress)
-	runtime.KeepAlive(room)
-	runtime.KeepAlive(src)
 	runtime.KeepAlive(d)
 	c.contexts.Put(ctx)
 	if r < 0 {
 		return dst[:n], libError(r)
 	}
 	size := int(r)
-	if d.compress != 0 {
+	if d.compress != nil {
 		size = copy(room, room[magicSize:size])
 	}
 	return dst[:n+size], nil
@@ -233,7 +226,7 @@ func (c *compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 	if d == nil {
 		return dst, errClosed
 	}
-	ctx := decoders.Get().(*workspace)
+	ctx := decoders.Get().(*dctx)
 	if ctx == nil {
 		return dst, errMemory
 	}
@@ -247,13 +240,11 @@ func (c *compressor) Decompress(dst, src []byte, size int) ([]byte, error) {
 		dst = slices.Grow(dst, room)
 		buf := dst[n : n+room]
 		r = C.bale_decompress(ctx.p, address(buf), C.size_t(room), address(src), C.size_t(len(src)), d.decompress)
-		runtime.KeepAlive(buf)
 		if r != C.bale_noRoom || room == size {
 			break
 		}
 		room = claim.Next(size, room)
 	}
-	runtime.KeepAlive(src)
 	runtime.KeepAlive(d)
 	decoders.Put(ctx)
 	if r < 0 {
@@ -288,17 +279,5 @@ const Native = true
 // Version is that of the libzstd in use, "1.5.7"; empty without cgo.
 func Version() string { return C.GoString(C.ZSTD_versionString()) }
 
-// address is where a slice's bytes are, as the functions above take it: an integer, which nobody
-// corrects when the stack that it points into moves. So the bytes must not be on a stack, and they
-// are not where the compiler believes that the sink keeps them.
-func address(b []byte) C.uintptr_t {
-	if never {
-		sink = b
-	}
-	return C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
-}
-
-var (
-	never bool // is not set anywhere
-	sink  []byte
-)
+// address is where a slice's bytes are. They have no pointers, which C may not be given.
+func address(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

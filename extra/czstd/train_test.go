@@ -144,7 +144,7 @@ func TestTrainersInGo(t *testing.T) {
 			}
 			for _, size := range []int{4, 16, 64, 112} {
 				theirs, them := best(Builders(), size<<10)
-				ours, us := best(dict.Builders(), size<<10)
+				ours, us := best(dict.Builders(compress.Setting{}), size<<10)
 				t.Logf("%3d KiB: %d bytes by %s, %d by %s, ratio %.4f", size, ours, us, theirs, them, float64(ours)/float64(theirs))
 				if ours == 0 || ours > theirs {
 					t.Errorf("%d KiB: libzstd's %s is better: %d bytes, %d by %s", size, them, theirs, ours, us)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/formats/cbor"
 	"github.com/balekv/bale/extra/formats/fastjson"
@@ -94,7 +95,7 @@ func TestSizes(t *testing.T) {
 			}
 			samples = append(samples, b)
 		}
-		trained, err := dict.Train(t.Context(), samples, dict.TrainOptions{MaxSize: 16 << 10, Builders: dict.Builders()[:6]})
+		trained, err := dict.Train(t.Context(), samples, dict.TrainOptions{MaxSize: 16 << 10, Builders: dict.Builders(compress.Setting{})[:6]})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -218,13 +218,13 @@ func (d *Digest) weigh(e *Encoder, src []byte, from, end, to, run int) (int, fou
 			return ip, found{0, uint16(longest), longestOffset}
 		}
 		for j, n := match, matched; n > known; { // from the longest to the nearest
-			shorter := b.nearer[j]
-			if floor := max(known, int(shorter.length)); n > floor {
+			at, length := b.shorter(j)
+			if floor := max(known, length); n > floor {
 				o := uint32(ip + size - j)
 				consider(o, offsetSize(o+3), n, floor)
 				n = floor
 			}
-			if j = int(shorter.position); shorter.length < minMatch {
+			if j = at; length < minMatch {
 				break
 			}
 		}

@@ -183,14 +183,14 @@ func TestForgedChains(t *testing.T) {
 		content = binary.BigEndian.AppendUint32(append(content, "STUVW"...), i)
 	}
 	s, most := newSuffixes(content), 0
-	for i := range s.sorted {
+	for i := range content {
 		steps := 0
-		for at := s.nearer[i]; at.length > 0; steps++ {
-			next := s.nearer[at.position]
-			if next.length >= at.length {
-				t.Fatalf("from %d a match of %d bytes leads to one of %d", i, at.length, next.length)
+		for at, length := s.shorter(i); length > 0; steps++ {
+			next, shorter := s.shorter(at)
+			if shorter >= length {
+				t.Fatalf("from %d a match of %d bytes leads to one of %d", i, length, shorter)
 			}
-			at = next
+			at, length = next, shorter
 		}
 		most = max(most, steps)
 	}

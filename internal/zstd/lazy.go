@@ -67,13 +67,13 @@ func (d *Digest) saveMost(e *Encoder, src []byte, ip, to int, literals bool) (mo
 	})
 	j, n := b.longest(src, ip, to)
 	for n > known {
-		shorter := b.nearer[j]
-		if length := int(shorter.length); n > length {
+		at, length := b.shorter(j)
+		if n > length {
 			o := uint32(ip + len(d.content) - j)
 			consider(o, offsetSize(o+3), n)
 			n = length
 		}
-		j = int(shorter.position)
+		j = at
 	}
 	return most
 }

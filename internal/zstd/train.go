@@ -25,10 +25,10 @@ const firstSequences = 4
 // trainedID is the id inside a trained dictionary. bale's frames name a dictionary by its content.
 const trainedID = 1
 
-// With makes later samples be written with d, at the level Default. The counts of earlier ones
-// remain, but the repeat offsets come from later ones alone.
-func (t *Trainer) With(d *Dictionary) {
-	t.encoder = NewEncoder(NewDigest(d, Default))
+// With makes later samples be written with d, at a level. The counts of earlier ones remain, but the
+// repeat offsets come from later ones alone.
+func (t *Trainer) With(d *Dictionary, level Level) {
+	t.encoder = NewEncoder(NewDigest(d, level))
 	t.having = [256]uint32{}
 	t.offsets = map[uint32]uint32{}
 }

@@ -21,7 +21,7 @@ func trained(t testing.TB, content []byte, samples [][]byte, size int) []byte {
 			return b
 		}
 		var trainer Trainer
-		trainer.With(d)
+		trainer.With(d, Default)
 		for _, s := range samples {
 			trainer.Add(s)
 		}

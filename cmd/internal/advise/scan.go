@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// A SCAN of 64 keys keeps the server busy for some 30 us: other clients wait no longer than for
+	// A SCAN of 64 keys keeps the server busy for some 30 µs: other clients wait no longer than for
 	// one of their own commands.
 	pageKeys = 64
 

@@ -225,11 +225,11 @@ func (s *swapper) swap(
 				repeat, s.noSHA = append(repeat, i), true
 			case strings.HasPrefix(err.Error(), "ERR ") && full == nil && !keyspace.IsForbidden(err) &&
 				!ofServer.MatchString(err.Error()):
-				outcomes[i], changes[i].cause = refused, keyspace.Explain(err, userOf(c))
+				outcomes[i], changes[i].cause = refused, keyspace.Explain(err, keyspace.UserOf(c))
 			case full != nil && strings.Contains(err.Error(), "ompil"): // a Redis before 7 does not take the flag
 				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, full)
 			default:
-				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, keyspace.Explain(err, userOf(c)))
+				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, keyspace.Explain(err, keyspace.UserOf(c)))
 			}
 		}
 		if left = repeat; next != s.scripts {
@@ -253,7 +253,7 @@ func onServer(ctx context.Context, c redis.UniversalClient, at time.Time) (int64
 	if !ok {
 		now, err := c.Time(ctx).Result()
 		if err != nil {
-			return 0, fmt.Errorf("TIME: %w", keyspace.Explain(err, userOf(c)))
+			return 0, fmt.Errorf("TIME: %w", keyspace.Explain(err, keyspace.UserOf(c)))
 		}
 		return max(1, now.Add(time.Until(at)).UnixMilli()), nil
 	}
@@ -269,14 +269,6 @@ func onServer(ctx context.Context, c redis.UniversalClient, at time.Time) (int64
 		return err
 	})
 	return earliest, err
-}
-
-// userOf is the user that a client of one server signs in as.
-func userOf(c redis.UniversalClient) string {
-	if single, ok := c.(*redis.Client); ok {
-		return single.Options().Username
-	}
-	return ""
 }
 
 // farthest is the first time in milliseconds that Redis 8.2 cannot have a field end at: it keeps 46
@@ -307,7 +299,7 @@ func (s *swapper) pretend(
 				case keyspace.IsMoved(err):
 					outcomes[i] = elsewhere
 				case keyspace.IsReply(err):
-					outcomes[i], changes[i].cause = refused, keyspace.Explain(err, userOf(c))
+					outcomes[i], changes[i].cause = refused, keyspace.Explain(err, keyspace.UserOf(c))
 				case err != nil:
 					return nil, err
 				}
@@ -360,7 +352,7 @@ func (s *swapper) knowsExpiry(
 	}
 	err := c.Eval(ctx, expiryScript, []string{key}).Err()
 	if keyspace.IsForbidden(err) { // EVAL, by rename-command: it says nothing of expiries
-		return false, keyspace.Explain(err, userOf(c))
+		return false, keyspace.Explain(err, keyspace.UserOf(c))
 	}
 	unknown := err != nil && strings.Contains(err.Error(), "nknown") // "Unknown Redis command called from script"
 	if err != nil && !unknown && !redis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -380,7 +372,7 @@ func CanSwap(ctx context.Context, client redis.UniversalClient) error {
 	err := client.Eval(ctx, probeScript, nil).Err()
 	if keyspace.IsForbidden(err) {
 		return fmt.Errorf("values are replaced by a script within the server: %w",
-			keyspace.Explain(err, userOf(client)))
+			keyspace.Explain(err, keyspace.UserOf(client)))
 	}
 	if err != nil && !keyspace.IsReply(err) {
 		return err
