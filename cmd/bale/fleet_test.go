@@ -304,7 +304,7 @@ func dictionaryFile(t *testing.T, seed int) (path string, id frame.DictionaryID)
 		}
 		samples = append(samples, b)
 	}
-	training, err := dict.Train(t.Context(), samples, dict.TrainOptions{MaxSize: 4 << 10, Builders: dict.Builders()[:4]})
+	training, err := dict.Train(t.Context(), samples, dict.TrainOptions{MaxSize: 4 << 10, Builders: dict.Builders(compress.Setting{})[:4]})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -412,7 +412,7 @@ func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *
 	if err != nil {
 		return built{}, fmt.Errorf("%w: %w", errEncoding, err)
 	}
-	return g.trainOn(ctx, values, dict.TrainOptions{Setting: setting, Builders: builders(how), NoRefit: true})
+	return g.trainOn(ctx, values, dict.TrainOptions{Setting: setting, Builders: builders(setting, how), NoRefit: true})
 }
 
 func (g *groupSample) trainOn(ctx context.Context, values [][]byte, o dict.TrainOptions) (built, error) {
@@ -444,7 +444,7 @@ func (g *groupSample) refine(ctx context.Context, t *trial, how effort) error {
 	}
 	o := dict.TrainOptions{Setting: t.setting.Setting, Builders: []dict.Builder{t.built.builder}, MaxSize: max(t.Dictionary, minDictionarySize)}
 	if how == thorough && t.setting.Setting != trainedFor[t.setting.Algorithm] {
-		o.Builders, o.MaxSize = builders(how), 0
+		o.Builders, o.MaxSize = builders(o.Setting, how), 0
 	}
 	d, err := g.trainOn(ctx, values, o)
 	if err != nil || d.dictionary == nil {
@@ -486,9 +486,9 @@ func effortFor(how effort, a frame.Algorithm) effort {
 
 // builders returns the dictionary builders to try: all for the best encoding of a large group,
 // otherwise a few of different kinds. bale train tries them all.
-func builders(how effort) []dict.Builder {
+func builders(s compress.Setting, how effort) []dict.Builder {
 	params := map[effort][]string{little: {"k=512", "by score"}, some: {"k=128", "k=512", "k=4096", "by score"}}[how]
-	return slices.DeleteFunc(dict.Builders(), func(b dict.Builder) bool { return params != nil && !slices.Contains(params, b.Params) })
+	return slices.DeleteFunc(dict.Builders(s), func(b dict.Builder) bool { return params != nil && !slices.Contains(params, b.Params) })
 }
 
 // formatsOf counts what the items of a sample are.

@@ -180,7 +180,7 @@ func dictionaries(t testing.TB) []*dict.Dictionary {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range dict.Builders() {
+	for _, b := range dict.Builders(compress.Setting{}) {
 		content, err := b.Build(t.Context(), samples, 8<<10)
 		if err == nil && bytes.HasPrefix(content, trainedMagic) {
 			trained, err := frame.NewDictionary(content)
