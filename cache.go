@@ -34,7 +34,8 @@ type Options[T any] struct {
 	Codec Codec[T]
 
 	// Packer defaults to one with default options: zstd at its default level, reading every
-	// algorithm. Caches can share it.
+	// algorithm. Cache.Close closes that default. Caches can share a Packer, and you close it after
+	// them.
 	Packer *Packer
 
 	// TTL is how long values live that are set without an Expiry, at least a millisecond.
@@ -62,6 +63,7 @@ type Cache[T any] struct {
 	store    Store
 	codec    Codec[T]
 	packer   *Packer
+	own      *Packer // the default, for Close
 	ttl      Expiry
 	jitter   float64
 	recorder stats.Recorder
@@ -77,7 +79,7 @@ func New[T any](store Store, o Options[T]) (*Cache[T], error) {
 	case store == nil:
 		return nil, fmt.Errorf("bale: %w: no Store", ErrInvalid)
 	case o.TTL != 0 && o.TTL < time.Millisecond:
-		return nil, fmt.Errorf("bale: %w: TTL is %v, must be at least 1ms, or 0 for ever", ErrInvalid, o.TTL)
+		return nil, fmt.Errorf("bale: %w: TTL is %v, must be at least 1ms, or 0 for no expiry", ErrInvalid, o.TTL)
 	case !(o.Jitter >= 0 && o.Jitter <= 1):
 		return nil, fmt.Errorf("bale: %w: Jitter is %v, must be 0 to 1", ErrInvalid, o.Jitter)
 	}
@@ -89,9 +91,10 @@ func New[T any](store Store, o Options[T]) (*Cache[T], error) {
 	}
 	if c.packer == nil {
 		var err error
-		if c.packer, err = NewPacker(PackerOptions{}); err != nil {
+		if c.own, err = NewPacker(PackerOptions{}); err != nil {
 			return nil, err
 		}
+		c.packer = c.own
 	}
 	return c, nil
 }

@@ -373,15 +373,20 @@ func (l *loader[T]) patient(ctx context.Context) (context.Context, context.Cance
 }
 
 // Close cancels the loads in flight and waits for their loaders to return. Their callers get the
-// old value, or os.ErrClosed. Afterwards nothing is loaded. The Store and the Packer stay the
-// caller's. A Cache whose GetOrLoad is not used need not be closed.
+// old value, or os.ErrClosed. Close then closes the Packer that [New] made, if Options had none;
+// the Store and a given Packer stay the caller's. Afterwards nothing is loaded, and other calls may
+// return an error that is os.ErrClosed. With the default Packer, or without GetOrLoad, an unclosed
+// Cache holds nothing but memory, which the garbage collector frees.
 func (c *Cache[T]) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.loader.close() // ends overtaken flights too
 	c.running.Wait()
-	return nil
+	if c.own == nil {
+		return nil
+	}
+	return c.own.Close()
 }
 
 var (

@@ -674,3 +674,36 @@ func TestLoadOptions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCloseClosesWhatNewMade: a default Packer is closed, a given one stays the caller's.
+func TestCloseClosesWhatNewMade(t *testing.T) {
+	given, err := NewPacker(PackerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer given.Close()
+	long := strings.Repeat("packed ", 100)
+	for _, test := range []struct {
+		packer *Packer
+		after  error
+	}{{nil, os.ErrClosed}, {given, nil}} {
+		c, err := New(newMemory(), Options[string]{Packer: test.packer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Set(t.Context(), "k", long); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := c.Get(t.Context(), "k"); !errors.Is(err, test.after) {
+			t.Errorf("Get after Close: %v, want %v", err, test.after)
+		}
+		if err := c.Set(t.Context(), "k", long); !errors.Is(err, test.after) {
+			t.Errorf("Set after Close: %v, want %v", err, test.after)
+		}
+	}
+}

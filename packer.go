@@ -301,7 +301,7 @@ func (p *Packer) unpack(ctx context.Context, dst, src []byte, b *Batch) ([]byte,
 func (p *Packer) parse(src []byte) (h frame.Header, offset int, packed bool, err error) {
 	h, offset, packed = frame.Parse(src)
 	if !packed && p.strict && frame.HasMagic(src) {
-		err = fmt.Errorf("%w: starts like a frame, but the header does not check", ErrCorrupt)
+		err = fmt.Errorf("%w: starts like a frame, but its header check is wrong", ErrCorrupt)
 	}
 	return h, offset, packed, err
 }
@@ -318,7 +318,7 @@ func (p *Packer) check(ctx context.Context, payload []byte, h *frame.Header, b *
 		case ok:
 			fresh, payload = f, payload[:len(payload)-size]
 		case kind == frame.FreshnessTrailer:
-			return nil, nil, f, decodeError(h, fmt.Errorf("%w: the trailer does not check", ErrCorrupt))
+			return nil, nil, f, decodeError(h, fmt.Errorf("%w: trailer checksum mismatch: the value is damaged, or cut", ErrCorrupt))
 		default:
 			return nil, nil, f, decodeError(h, fmt.Errorf("%w: the frame has a trailer of kind %d: upgrade bale", ErrUnknownAlgorithm, kind))
 		}

@@ -30,7 +30,7 @@ func Describe(b []byte) ([]Field, bool) {
 	if !ok {
 		why := "no frame: stored without bale"
 		if HasMagic(b) {
-			why = "starts like a frame, but the header does not check: foreign bytes, or a damaged frame"
+			why = "starts like a frame, but its header check is wrong: foreign bytes, or a damaged frame"
 		}
 		return []Field{{0, b[:min(len(b), payloadShown)], "plain", fmt.Sprintf("%d bytes, %s", len(b), why)}}, false
 	}
@@ -75,7 +75,7 @@ func Describe(b []byte) ([]Field, bool) {
 
 // String describes the trailer for a person.
 func (f Freshness) String() string {
-	until := "good for ever"
+	until := "never expires"
 	if !f.Expires.IsZero() {
 		until = "good until " + f.Expires.UTC().Format("2006-01-02 15:04:05.000 UTC")
 	}

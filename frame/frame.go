@@ -99,7 +99,7 @@
 // A reader takes these steps, in this order, so that all readers report the same:
 //
 //  1. A value without a valid header is foreign. It has at least 6 bytes otherwise.
-//  2. Version 2: a trailer of another kind than 1 is unknown, one that does not check is corrupt. A
+//  2. Version 2: a trailer of another kind than 1 is unknown, one with a wrong check is corrupt. A
 //     cached miss ends here.
 //  3. A length above the reader's limit is too large. 64 MiB is usual.
 //  4. A payload above its bound is corrupt.

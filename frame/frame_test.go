@@ -170,7 +170,7 @@ func TestDescribe(t *testing.T) {
 	if diff := cmp.Diff([]string{"   0  68656c6c6f               plain       5 bytes, no frame: stored without bale"}, describe([]byte("hello"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"   0  ba1e05                   plain       3 bytes, starts like a frame, but the header does not check: foreign bytes, or a damaged frame"}, describe([]byte("\xba\x1e\x05"))); diff != "" {
+	if diff := cmp.Diff([]string{"   0  ba1e05                   plain       3 bytes, starts like a frame, but its header check is wrong: foreign bytes, or a damaged frame"}, describe([]byte("\xba\x1e\x05"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// The fields of every header lie one after the other.

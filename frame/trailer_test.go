@@ -91,7 +91,7 @@ func TestDescribeTrailer(t *testing.T) {
 	head = append(head, "payload"...)
 	for want, b := range map[string][]byte{
 		"good until 2027-01-15 08:00:00.123 UTC, took 12ms to load": Freshness{Expires: time.UnixMilli(1_800_000_000_123), Took: 12 * time.Millisecond}.Append(head[:len(head):len(head)]),
-		"good for ever, took 1ms to load":                           Freshness{Took: 1}.Append(head[:len(head):len(head)]),
+		"never expires, took 1ms to load":                           Freshness{Took: 1}.Append(head[:len(head):len(head)]),
 		"there is no value, good until 2027-01-15 08:00:00.000 UTC": Freshness{Expires: time.UnixMilli(1_800_000_000_000), Absent: true}.Append(head[:len(head):len(head)]),
 		"damaged": append(Freshness{}.Append(head[:len(head):len(head)])[:len(head)+FreshnessSize-1], 0xAA),
 		"of kind 120, which this version does not know": append(head[:len(head):len(head)], "xxxx"...),

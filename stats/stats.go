@@ -81,10 +81,19 @@ const (
 	Stale   // GetOrLoad returned an old value, because no new one came
 	Replace // GetOrLoad overwrote a value that could not be read: LoadOptions.ReplaceUnreadable
 
+	// Events of a Guard of package resilient.
+	Retry         // a failed call was tried again
+	Hedge         // a second call was made beside a slow one
+	Refuse        // a call was refused; the class is Rejected
+	Fallback      // a fallback took the place of a call
+	BreakerOpen   // the breaker opened
+	BreakerClosed // the breaker closed
+
 	Ops = iota // how many there are
 )
 
-var ops = [Ops]string{"get", "set", "get_many", "set_many", "delete", "touch", "load", "refresh", "flush", "stale", "replace"}
+var ops = [Ops]string{"get", "set", "get_many", "set_many", "delete", "touch", "load", "refresh", "flush", "stale", "replace",
+	"retry", "hedge", "refuse", "fallback", "breaker_open", "breaker_closed"}
 
 // Call reports whether a caller started the operation, rather than another operation.
 func (o Op) Call() bool { return o <= Touch }

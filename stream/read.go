@@ -25,7 +25,7 @@ type Reader struct {
 	decoder *zstd.Decoder // nil once closed
 	chunks  *chunkReader
 	read    int64
-	err     error // for ever after
+	err     error // of every later Read
 
 	start  time.Time
 	told   bool           // the Recorder has been

@@ -104,8 +104,14 @@ func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl tim
 	for _, a := range adapters.SwapArguments(old, value, ttl) {
 		args = append(args, a)
 	}
-	n, err := swap.Run(ctx, s.client, []string{key}, args...).Int()
-	return n == 1, err
+	return s.script.Run(func(whole bool) (bool, error) {
+		send := swap.Run
+		if whole {
+			send = swap.Eval
+		}
+		n, err := send(ctx, s.client, []string{key}, args...).Int()
+		return n == 1, err
+	})
 }
 
 // Notify implements [dict.Store].

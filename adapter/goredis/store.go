@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // Store is a [bale.Store] over a go-redis client: standalone, Sentinel, Cluster or Ring. It is safe
@@ -20,6 +21,7 @@ type Store struct {
 	// single says that all keys are on one server, so that commands of many keys need not be
 	// split.
 	single bool
+	script adapters.Script
 }
 
 var _ bale.Store = (*Store)(nil)
@@ -28,7 +30,7 @@ var _ bale.Store = (*Store)(nil)
 // It should not have a [Hook] as well: a Cache's values are packed already, and would be escaped.
 func NewStore(client redis.UniversalClient) *Store {
 	_, single := client.(*redis.Client)
-	return &Store{client, single}
+	return &Store{client: client, single: single}
 }
 
 // Get implements [bale.Store].

@@ -73,7 +73,13 @@ func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl tim
 		return false, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	swapped, err = redis.Bool(swap.DoContext(ctx, conn, redis.Args{key}.AddFlat(adapters.SwapArguments(old, value, ttl))...))
+	args := redis.Args{key}.AddFlat(adapters.SwapArguments(old, value, ttl))
+	swapped, err = s.script.Run(func(whole bool) (bool, error) {
+		if whole {
+			return redis.Bool(redis.DoContext(conn, ctx, "EVAL", redis.Args{adapters.SwapScript, 1}.AddFlat(args)...))
+		}
+		return redis.Bool(swap.DoContext(ctx, conn, args...))
+	})
 	return swapped, ended(ctx, err)
 }
 

@@ -17,17 +17,19 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // Store is a [bale.Store] over a redigo pool. It is safe for concurrent use.
 type Store struct {
-	pool *redis.Pool
+	pool   *redis.Pool
+	script adapters.Script
 }
 
 var _ bale.Store = (*Store)(nil)
 
 // NewStore makes a Store. The pool stays the caller's, to be closed after the Store's last use.
-func NewStore(pool *redis.Pool) *Store { return &Store{pool} }
+func NewStore(pool *redis.Pool) *Store { return &Store{pool: pool} }
 
 // connection returns a connection of the pool, unless the context has ended: the pool does not look
 // if it has an idle one, and an answer may come before redigo looks.

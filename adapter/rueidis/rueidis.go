@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // StoreOptions are the settings of a [Store]; the zero value is useful.
@@ -38,13 +39,14 @@ type Store struct {
 	client  rueidis.Client
 	options StoreOptions
 	single  bool // all keys are on one server
+	script  adapters.Script
 }
 
 var _ bale.Store = (*Store)(nil)
 
 // NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
 func NewStore(client rueidis.Client, o StoreOptions) *Store {
-	return &Store{client, o, client.Mode() != rueidis.ClientModeCluster}
+	return &Store{client: client, options: o, single: client.Mode() != rueidis.ClientModeCluster}
 }
 
 // Get implements [bale.Store].

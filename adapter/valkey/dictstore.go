@@ -64,11 +64,21 @@ func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory in
 	return adapters.WorstPolicy(infos...)
 }
 
-var swap = valkey.NewLuaScript(adapters.SwapScript)
+var (
+	swap      = valkey.NewLuaScript(adapters.SwapScript)
+	swapWhole = valkey.NewLuaScriptNoSha(adapters.SwapScript)
+)
 
 // Swap implements [bale.Store] and [dict.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	return swap.Exec(ctx, s.client, []string{key}, adapters.SwapArguments(old, value, ttl)).AsBool()
+	args := adapters.SwapArguments(old, value, ttl)
+	return s.script.Run(func(whole bool) (bool, error) {
+		script := swap
+		if whole {
+			script = swapWhole
+		}
+		return script.Exec(ctx, s.client, []string{key}, args).AsBool()
+	})
 }
 
 // Notify implements [dict.Store].

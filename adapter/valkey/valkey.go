@@ -19,6 +19,7 @@ import (
 	"github.com/valkey-io/valkey-go"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // StoreOptions are the settings of a [Store]; the zero value is useful.
@@ -40,13 +41,14 @@ type Store struct {
 	client  valkey.Client
 	options StoreOptions
 	single  bool // all keys are on one server
+	script  adapters.Script
 }
 
 var _ bale.Store = (*Store)(nil)
 
 // NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
 func NewStore(client valkey.Client, o StoreOptions) *Store {
-	return &Store{client, o, client.Mode() != valkey.ClientModeCluster}
+	return &Store{client: client, options: o, single: client.Mode() != valkey.ClientModeCluster}
 }
 
 // Get implements [bale.Store].

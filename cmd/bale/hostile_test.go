@@ -102,9 +102,10 @@ func TestHostile(t *testing.T) {
 		hostileRun(t, false, at("dict", "gc", "--empty", "--accept-moves")...)
 		hostileRun(t, false, at("dict", "gc", "--empty", "--accept-moves", "--apply")...)
 		hostileRun(t, false, at("migrate", "--match", "*", "--dry-run", "--dict", "current", "--group", group)...)
+		hostileRun(t, false, at("proxy", "--match", "*", "--listen", "127.0.0.1:0", "--compress", "zstd:3+dict", "--group", group)...)
 		for _, hostile := range []string{clitest.HostileName, clitest.HostileText} { // which no group can be called
 			for _, args := range [][]string{{"dict", "list"}, {"dict", "publish", dictionary}, {"dict", "activate", id}, {"dict", "activate", "previous"}, {"dict", "remove", id},
-				{"dict", "export", "--out", out + "2"}, {"dict", "import", out}, {"dict", "restore", id}, {"migrate", "--match", "*", "--dry-run", "--dict", "current"}} {
+				{"dict", "export", "--out", out + "2"}, {"dict", "import", out}, {"dict", "restore", id}, {"proxy", "--match", "*", "--compress", "zstd:3+dict"}, {"migrate", "--match", "*", "--dry-run", "--dict", "current"}} {
 				hostileRun(t, true, at(append(args, "--group", hostile)...)...)
 			}
 			names, err := json.Marshal([]string{hostile})
@@ -114,6 +115,7 @@ func TestHostile(t *testing.T) {
 		client.Set(ctx, "bale:dict:groups", `["`+group+`"]`, 0)
 		client.Set(ctx, "bale:dict:group:"+group, clitest.HostileText, 0)
 		hostileRun(t, false, at("dict", "list")...)
+		hostileRun(t, false, at("proxy", "--match", "*", "--listen", "127.0.0.1:0", "--compress", "zstd:3+dict", "--group", group)...) // logs that the state is damaged
 		client.Del(ctx, "bale:dict:groups", "bale:dict:settings", "bale:dict:group:"+group)
 	})
 	t.Run("values", func(t *testing.T) {
@@ -122,6 +124,22 @@ func TestHostile(t *testing.T) {
 		hostileRun(t, true, "inspect", "--redis", url, "--key", clitest.HostileText+"raw")
 		hostileRun(t, true, "inspect", "--redis", url, "--key", clitest.HostileText+"list")
 		hostileRun(t, true, "inspect", "--redis", url, "--key", clitest.HostileText+"none")
+		for _, form := range [][]string{nil, {"--json"}} {
+			cat := func(key string, args ...string) []string {
+				return append(append([]string{"cat", clitest.HostileText + key, "--redis", url}, args...), form...)
+			}
+			hostileRun(t, true, cat(":1")...)
+			hostileRun(t, true, cat("hash", "--field", clitest.HostileText+"1")...)
+			hostileRun(t, true, cat("hash", "--field", clitest.HostileText)...)
+			hostileRun(t, true, cat("raw")...)
+			hostileRun(t, true, cat("list")...)
+			hostileRun(t, true, cat("none")...)
+		}
+		hostileRun(t, false, "unpack", clitest.HostileText+":1", "--redis", url, "--hex")
+		hostileRun(t, true, "proxy", "--redis", url, "--match", clitest.HostileText+"[")
+		hostileRun(t, true, "proxy", "--redis", url, "--match", "*", "--compress", clitest.HostileText)
+		hostileRun(t, true, "proxy", "--redis", url, "--match", "*", "--listen", clitest.HostileText)
+		hostileRun(t, true, "proxy", "--redis", url, "--match", "*", "--listen", "unix:"+filepath.Join(dir, clitest.HostileName))
 		clitest.HostileRun(t, app, true, raw, "inspect")
 		client.Set(ctx, clitest.HostileText+"bad", unknownFrame(), 0)
 		hostileRun(t, true, "inspect", "--redis", url, "--key", clitest.HostileText+"bad", "--prefix", clitest.HostileText)
@@ -168,6 +186,9 @@ func TestHostile(t *testing.T) {
 	t.Run("answers", func(t *testing.T) {
 		at := clitest.HostileServer(t)
 		hostileRun(t, true, "inspect", "--redis", at, "--key", "k")
+		hostileRun(t, true, "cat", "k", "--redis", at)
+		hostileRun(t, true, "proxy", "--match", "*", "--redis", at)
+		hostileRun(t, true, "proxy", "--match", "*", "--redis", url, "--registry", at)
 		hostileRun(t, true, "verify", "--redis", at)
 		hostileRun(t, true, "advise", "--redis", at)
 		hostileRun(t, true, "train", "--redis", at, "--out", filepath.Join(dir, "trained"))
@@ -218,6 +239,9 @@ func TestPrintsPrintable(t *testing.T) {
 				}
 				if f, ok := call.Fun.(*ast.SelectorExpr); ok {
 					from, _ := f.X.(*ast.Ident)
+					if from != nil && (from.Name == "slog" && strings.HasSuffix(f.Sel.Name, "Handler") || from.Name == "log") {
+						t.Errorf("%v: %s.%s logs what others wrote without a limit: use printable.Log", set.Position(call.Pos()), from.Name, f.Sel.Name)
+					}
 					if from == nil || from.Name != "fmt" || !strings.HasPrefix(f.Sel.Name, "Print") && !strings.HasPrefix(f.Sel.Name, "Fprint") {
 						return true
 					}

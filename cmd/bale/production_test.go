@@ -8,13 +8,18 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/dict"
@@ -40,6 +45,8 @@ func TestForbiddenCommands(t *testing.T) {
 	l := newLifecycle(t, 20)
 	l.client.HSet(t.Context(), "hash", "f", l.value(1))
 	fast := []string{"--max-rate", "0", "--max-bandwidth", "0"}
+	imported := t.TempDir()
+	clitest.OK(t, os.WriteFile(filepath.Join(imported, "other.dict"), bytes.Repeat([]byte("another dictionary, "), 20), 0o600))
 	commands := map[string][]string{
 		"verify":  append([]string{"verify"}, fast...),
 		"dry run": append([]string{"migrate", "--match", "*", "--dry-run"}, fast...),
@@ -50,11 +57,28 @@ func TestForbiddenCommands(t *testing.T) {
 		"scan":    append([]string{"dict", "list", "--scan"}, fast...),
 		"gc":      append([]string{"dict", "gc"}, fast...),
 		"inspect": {"inspect", "--key", "user:1"},
-		"advise":  {"advise", "--max-rate", "0", "--max-bandwidth", "0", "--sample", "10"},
+		"cat":     {"cat", "user:1"},
+		"train":   append([]string{"train", "--match", "user:*", "--max-size", "4KiB", "--values", "1000000", "--out", filepath.Join(t.TempDir(), "d")}, fast...),
+		"proxy":   {"proxy", "--match", "user:*"},
+		// A group of its own, through its life.
+		"publish":  {"dict", "publish", l.files[0], "--group", "spare"},
+		"activate": {"dict", "activate", l.ids[0].String(), "--group", "spare", "--force"},
+		"previous": {"dict", "activate", "previous", "--group", "spare"},
+		"export":   {"dict", "export", "--group", "spare", "--out", filepath.Join(t.TempDir(), "spare")},
+		"remove":   {"dict", "remove", l.ids[2].String(), "--group", "spare", "--force"},
+		"restore":  {"dict", "restore", l.ids[2].String(), "--group", "spare"},
+		"import":   {"dict", "import", imported, "--group", "spare"},
+		"grace":    {"dict", "grace", "1m"},
+		"advise":   {"advise", "--max-rate", "0", "--max-bandwidth", "0", "--sample", "10"},
 	}
 	type expected struct {
 		code int
 		says string
+	}
+	allow := expected{1, `the user "u" may not run EVAL; ACL SETUSER u +eval allows it`}
+	noScripts := map[string]expected{
+		"dry run": {0, "a run that is none would fail: values are replaced by a script within the server: not allowed by the server: the user \"u\" may not run EVAL"},
+		"migrate": allow, "dict": allow, "revert": allow, "publish": allow, "activate": allow, "previous": allow, "remove": allow, "restore": allow, "import": allow, "grace": allow,
 	}
 	for name, test := range map[string]struct {
 		forbidden []string
@@ -69,11 +93,9 @@ func TestForbiddenCommands(t *testing.T) {
 		"INFO": {[]string{"info"}, map[string]expected{
 			"verify": {0, "not known whether this is a cluster"}, "scan": {0, "which other databases there are"}, "migrate": {0, "how much memory is used"},
 		}},
-		"EVALSHA": {[]string{"evalsha"}, map[string]expected{"dict": {1, "'evalsha'"}}},
-		"EVAL": {[]string{"eval"}, map[string]expected{
-			"dry run": {0, "a run that is none would fail: values are replaced by a script within the server: not allowed by the server: the user \"u\" may not run EVAL"},
-			"migrate": {1, "ACL SETUSER u +eval allows it"}, "dict": {1, "+eval allows it"}, "revert": {1, "+eval allows it"},
-		}},
+		"EVALSHA": {[]string{"evalsha"}, nil}, // EVAL is enough
+		"EVAL":    {[]string{"eval"}, noScripts},
+		"scripts": {[]string{"eval", "evalsha"}, noScripts},
 		// What these services forbid, as far as it may matter here, by their manuals.
 		"ElastiCache": {strings.Fields("config debug migrate module bgsave bgrewriteaof save replicaof psync sync shutdown acl"), nil},
 		"Memorystore": {strings.Fields("client cluster command config object acl debug migrate monitor bgsave bgrewriteaof save lastsave replicaof shutdown module"), nil},
@@ -83,7 +105,17 @@ func TestForbiddenCommands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := l.forbid(test.forbidden...)
-			for _, c := range []string{"verify", "dry run", "migrate", "revert", "dict", "revert", "list", "scan", "gc", "inspect", "advise"} {
+			l.do("dict", "publish", l.files[1], "--group", "spare")
+			l.do("dict", "publish", l.files[2], "--group", "spare")
+			l.do("dict", "activate", l.ids[1].String(), "--group", "spare", "--force")
+			l.do("dict", "grace", "2m")
+			clitest.OK(t, l.client.ScriptFlush(t.Context()).Err()) // EVALSHA alone runs what others have loaded
+			defer func() {                                         // an orphan would make gc look at all values
+				data, err := l.client.Keys(t.Context(), dict.DefaultPrefix+"data:*").Result()
+				data = slices.DeleteFunc(data, func(key string) bool { return strings.HasSuffix(key, l.ids[0].String()) })
+				clitest.OK(t, err, l.client.Del(t.Context(), append(data, dict.DefaultPrefix+"group:spare")...).Err())
+			}()
+			for _, c := range strings.Split("verify,dry run,migrate,revert,dict,cat,proxy,revert,list,scan,gc,inspect,train,publish,activate,previous,export,remove,restore,import,grace,advise", ",") {
 				if c == "advise" && !strings.Contains("INFO OBJECT MEMORY Memorystore", name) { // it takes long
 					continue
 				}
@@ -91,11 +123,20 @@ func TestForbiddenCommands(t *testing.T) {
 				args := commands[c]
 				var code int
 				var out, errs string
-				if c == "advise" || c == "inspect" {
-					var o, e strings.Builder
-					code = app.Run(ctx, append(args, "--redis", url), strings.NewReader(""), &o, &e)
-					out, errs = o.String(), e.String()
-				} else {
+				switch c {
+				case "advise", "inspect", "cat", "train":
+					code, out, errs = clitest.Ran(ctx, app, append(args, "--redis", url)...)
+				case "proxy":
+					socket := filepath.Join(t.TempDir(), "s")
+					code, out, errs = clitest.Served(ctx, app, func() {
+						client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Username: "u", Password: "p"})
+						defer client.Close()
+						got, err := client.Get(ctx, "user:1").Bytes()
+						if err != nil || !bytes.Equal(got, l.value(1)) || client.Set(ctx, "user:1", got, 0).Err() != nil {
+							t.Errorf("through the proxy: %q, %v", got, err)
+						}
+					}, strings.NewReader(""), append(args, "--redis", url, "--listen", "unix:"+socket)...)
+				default:
 					code, out, errs = l.run(ctx, url, args...)
 				}
 				cancel()
@@ -105,6 +146,42 @@ func TestForbiddenCommands(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRightsOfTheProxy: the rights that docs/security.md gives the login of --redis are enough.
+func TestRightsOfTheProxy(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	clitest.OK(t, err)
+	_, rules, ok := strings.Cut(string(page), "ACL SETUSER bale-proxy ")
+	rules, _, _ = strings.Cut(rules, "\n")
+	if !ok {
+		t.Fatal("docs/security.md has no rights of the proxy's login")
+	}
+	l := newLifecycle(t, 2)
+	args := []any{"ACL", "SETUSER", "bale-proxy", "reset"}
+	for _, rule := range strings.Fields(rules) {
+		args = append(args, strings.Trim(strings.ReplaceAll(rule, "PASSWORD", "p"), "'"))
+	}
+	clitest.OK(t, l.client.Do(t.Context(), args...).Err(), l.client.Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~user:*", "+get", "+set", "+ping").Err())
+	socket := filepath.Join(t.TempDir(), "s")
+	code, _, errs := clitest.Served(t.Context(), app, func() {
+		client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Username: "u", Password: "p"})
+		defer client.Close()
+		clitest.OK(t, client.Set(t.Context(), "user:0", l.value(0), 0).Err())
+		if got, err := client.Get(t.Context(), "user:0").Bytes(); err != nil || !bytes.Equal(got, l.value(0)) {
+			t.Errorf("%q, %v", got, err)
+		}
+	}, strings.NewReader(""), "proxy", "--redis", strings.Replace(l.server.URL(), "redis://", "redis://bale-proxy:p@", 1), "--match", "user:*",
+		"--compress", "zstd:3+dict", "--group", lifecycleGroup, "--listen", "unix:"+socket)
+	if code != cli.ExitDone || strings.Contains(errs, "level=WARN") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if h, _, ok := frame.Parse([]byte(l.client.Get(t.Context(), "user:0").Val())); !ok || h.DictionaryID != l.ids[0] {
+		t.Errorf("written with %v", h.DictionaryID)
+	}
+	if denied, err := l.client.Do(t.Context(), "ACL", "LOG").Slice(); err != nil || len(denied) > 0 {
+		t.Errorf("refused: %v, %v", denied, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,15 +11,25 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 )
 
-// connecting are commands that connect to a Redis, each as short as it can be. URL stands for the
-// server's URL.
-var connecting = []string{
-	"verify --redis URL", "migrate --redis URL --match user:* --dry-run", "advise --redis URL", "train --redis URL --out users.dict", "inspect --redis URL --key user:1",
-	"dict list --redis URL", "dict gc --redis URL", "dict servers --redis URL", "dict grace --redis URL", "verify --redis URL --registry URL",
+// connecting returns commands that connect to a Redis, each as short as it can be. URL stands for
+// the server's URL.
+func connecting(t *testing.T) []string {
+	dictionary, id := plainDictionary(t, 1)
+	folder := filepath.Dir(dictionary)
+	commands := []string{
+		"verify --redis URL", "migrate --redis URL --match user:* --dry-run", "advise --redis URL", "train --redis URL --out users.dict", "inspect --redis URL --key user:1",
+		"dict list --redis URL", "dict gc --redis URL", "dict servers --redis URL", "dict grace --redis URL", "verify --redis URL --registry URL",
+		"unpack --redis URL user:1", "cat user:1 --redis URL", "proxy --redis URL --match user:* --listen 127.0.0.1:0",
+		"dict publish " + dictionary + " --group g --redis URL", "dict export --group g --redis URL --out " + t.TempDir(), "dict import " + folder + " --group g --redis URL",
+	}
+	for _, of := range []string{"show ID", "activate ID --group g --force", "activate previous --group g", "remove ID --group g --force", "restore ID"} {
+		commands = append(commands, "dict "+strings.Replace(of, "ID", id.String(), 1)+" --redis URL")
+	}
+	return commands
 }
 
 func TestPasswordSources(t *testing.T) {
-	clitest.PasswordSources(t, app, connecting, true)
+	clitest.PasswordSources(t, app, connecting(t), true)
 	run := func(command, name, value string) (int, string) {
 		t.Setenv(name, value)
 		var out bytes.Buffer
@@ -34,7 +45,7 @@ func TestPasswordSources(t *testing.T) {
 }
 
 func TestNoSecretIsShown(t *testing.T) {
-	clitest.NoSecretIsShown(t, app, append(connecting, "verify URL"))
+	clitest.NoSecretIsShown(t, app, append(connecting(t), "verify URL", "cat user:1 --registry URL --redis URL", "proxy --match user:* --redis redis://127.0.0.1:1 --registry URL"))
 }
 
 // TestNoSecretInAnotherPlace: a URL that is given to the wrong option, or in place of a file, shows

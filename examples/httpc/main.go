@@ -68,8 +68,7 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	host := strings.TrimPrefix(service.URL, "http://")
-	collector.Guard("orders", client.Transport.(*httpc.Transport).Guard(host).Stats)
+	collector.Guards("orders", client.Transport.(*httpc.Transport).Guards)
 
 	base := service.URL
 	order, err := httpc.JSON[Order](ctx, client, "GET", base+"/v1/orders/{id}", nil, 7)

@@ -85,7 +85,37 @@ func ExampleNewTransport() {
 	transport.CloseIdleConnections() // as client.CloseIdleConnections does
 	fmt.Println(resp.Status)
 	fmt.Println(transport.Guard(resp.Request.URL.Host).Stats().Tries, "tries")
+	for host, guard := range transport.Guards() {
+		fmt.Println(host == resp.Request.URL.Host, guard.Stats().Retries, "retry")
+	}
 	// Output:
 	// 503 Service Unavailable
 	// 2 tries
+	// true 1 retry
+}
+
+func ExampleDoWithFallback() {
+	guard, err := resilient.New(resilient.Options{Breaker: resilient.Breaker{Failures: 0.5, Calls: 2}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		price, err := resilient.DoWithFallback(context.Background(), guard, resilient.Read,
+			func(context.Context) (int, error) { return 0, errors.New("no answer") },
+			func(_ context.Context, err error) (int, error) {
+				fmt.Println("yesterday's price, because:", err)
+				return 41, nil
+			})
+		if price != 41 || err != nil {
+			log.Fatal(price, err)
+		}
+		if guard.Stats().State == resilient.Opened {
+			break
+		}
+	}
+	fmt.Println(guard.Stats().Fallbacks, "fallbacks")
+	// Output:
+	// yesterday's price, because: no answer
+	// yesterday's price, because: no answer
+	// 2 fallbacks
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/balekv/bale/stats"
 )
 
 // Hedge makes a second call beside a [Read] that takes long, and returns the first success. The
@@ -146,6 +148,7 @@ func hedged[T any, C call[T]](ctx, caller context.Context, g *Guard, p permit, p
 		case <-timer.C:
 			if second, ok := g.second(p); ok {
 				running++
+				g.record(caller, stats.Hedge, stats.OK)
 				go start(second)
 			}
 		case <-over:

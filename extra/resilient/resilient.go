@@ -10,11 +10,12 @@
 //  4. [Limit]: no more calls at once than the endpoint can serve.
 //  5. [Hedge]: a second call beside one that takes long.
 //
-// A policy that refuses a call returns a [RejectedError]. What to do instead is up to the program:
-// bale.Cache.GetOrLoad over a [NewStore] loads the value.
+// A policy that refuses a call returns a [RejectedError]. [DoWithFallback] does something else after
+// all policies. bale.Cache.GetOrLoad over a [NewStore] loads the value.
 //
-// With all policies but Hedge, a call that succeeds costs some 200 ns, and no allocation unless it
-// needs a context with an earlier deadline than the caller's.
+// With all policies but Hedge, a call that succeeds costs some 200 ns. It allocates nothing without
+// a Timeout. A Timeout before the caller's deadline takes one allocation, of the context that has it:
+// the call may keep it, so it cannot be used again.
 package resilient
 
 import (
@@ -27,6 +28,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/stats"
 )
 
 // Kind says what may be done with a call.
@@ -63,6 +65,11 @@ type Options struct {
 	// Changed is called when the Breaker changes its state, from the call that changed it. Two
 	// changes may be reported at once. Default none.
 	Changed func(from, to State)
+
+	// Recorder receives retries, hedges, refused calls, fallbacks, and the Breaker's opening and
+	// closing, as stats.Retry and so on. Give it a group of its own: those calls are in the figures of
+	// a Cache already. Default none.
+	Recorder stats.Recorder
 }
 
 // Guard protects the calls to one endpoint. It is safe for concurrent use, and has no goroutines of
@@ -109,6 +116,8 @@ type Stats struct {
 	Hedges   uint64 // second calls
 	Won      uint64 // of those, that were first to succeed
 
+	Fallbacks uint64 // calls of DoWithFallback that failed
+
 	State    State // of the Breaker
 	Limit    int   // calls that may be in flight; 0 without a Limit
 	InFlight int   // counted with a Limit only
@@ -125,6 +134,7 @@ func (s Stats) Calls() iter.Seq2[string, uint64] {
 		}{
 			{"tried", s.Tries}, {"failed", s.Failures}, {"retried", s.Retries}, {"retry_denied", s.Denied}, {"rejected_open", s.Open},
 			{"rejected_full", s.Full}, {"rejected_late", s.Late}, {"hedged", s.Hedges}, {"hedge_won", s.Won},
+			{"fallback", s.Fallbacks},
 		} {
 			if !yield(c.name, c.n) {
 				return
@@ -155,6 +165,22 @@ func (g *Guard) Stats() Stats {
 // a policy refused the call, or what the call returned in its last try.
 func Do[T any](ctx context.Context, g *Guard, kind Kind, call func(context.Context) (T, error)) (T, error) {
 	return do[T](ctx, g, kind, function[T](call))
+}
+
+// DoWithFallback is [Do], with a fallback for calls that fail: that the endpoint failed, or that a
+// policy refused. The fallback gets the caller's context, whose deadline may have passed, and the
+// error. It is outside of all policies. Neither an error that Options.Failed does not count nor a
+// caller who has left needs one.
+func DoWithFallback[T any](ctx context.Context, g *Guard, kind Kind, call func(context.Context) (T, error), fallback func(context.Context, error) (T, error)) (T, error) {
+	v, err := Do(ctx, g, kind, call)
+	if err == nil || ctx.Err() == context.Canceled || !errors.Is(err, ErrRejected) && !g.failed(err) {
+		return v, err
+	}
+	g.mu.Lock()
+	g.stats.Fallbacks++
+	g.mu.Unlock()
+	g.record(ctx, stats.Fallback, stats.OK)
+	return fallback(ctx, err)
 }
 
 // call is a call with its arguments. Unlike a closure over them it need not be on the heap.
@@ -210,6 +236,9 @@ func attempt[T any, C call[T]](ctx context.Context, g *Guard, kind Kind, now, ow
 	}
 	p, err := g.admit(ctx, now, most)
 	if err != nil {
+		if errors.Is(err, ErrRejected) {
+			g.record(ctx, stats.Refuse, stats.Rejected)
+		}
 		return v, err
 	}
 	if more = min(more, p.retries); more > 0 && end != never {
@@ -257,7 +286,7 @@ func (g *Guard) admit(ctx context.Context, now, most time.Duration) (p permit, e
 	g.mu.Lock()
 	if g.breaker.tryHalfOpen(p.began) {
 		g.mu.Unlock()
-		g.changed(Opened, HalfOpen) // it may panic: the call has no place yet
+		g.changed(ctx, Opened, HalfOpen) // it may panic: the call has no place yet
 		g.mu.Lock()
 	}
 	p.retries = int(g.retries.tokens)
@@ -295,9 +324,24 @@ func (g *Guard) refuse(now time.Duration) error {
 	return &RejectedError{g.o.Name, Open, max(0, g.breaker.until-now)}
 }
 
-func (g *Guard) changed(from, to State) {
-	if from != to && g.o.Changed != nil {
+func (g *Guard) changed(ctx context.Context, from, to State) {
+	if from == to {
+		return
+	}
+	switch to {
+	case Opened:
+		g.record(ctx, stats.BreakerOpen, stats.OK)
+	case Closed:
+		g.record(ctx, stats.BreakerClosed, stats.OK)
+	}
+	if g.o.Changed != nil {
 		g.o.Changed(from, to)
+	}
+}
+
+func (g *Guard) record(ctx context.Context, op stats.Op, class stats.Class) {
+	if g.o.Recorder != nil {
+		g.o.Recorder.Record(ctx, stats.Event{Op: op, Class: class})
 	}
 }
 
@@ -305,7 +349,7 @@ func (g *Guard) changed(from, to State) {
 func (g *Guard) leave(caller context.Context, p permit, err error) {
 	now := g.now()
 	failed, counts := err != nil, true
-	defer func() { g.left(now, now-p.began, p, failed, counts, err == errOvertaken) }() // if Failed panics, too
+	defer func() { g.left(caller, now, now-p.began, p, failed, counts, err == errOvertaken) }() // if Failed panics, too
 	switch {
 	case err == nil:
 	case err == errOvertaken || errors.Is(caller.Err(), context.Canceled): // the caller has left
@@ -320,7 +364,7 @@ func (g *Guard) failed(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || g.o.Failed == nil || g.o.Failed(err)
 }
 
-func (g *Guard) left(now, took time.Duration, p permit, failed, counts, overtaken bool) {
+func (g *Guard) left(caller context.Context, now, took time.Duration, p permit, failed, counts, overtaken bool) {
 	g.mu.Lock()
 	if !p.hedge {
 		g.stats.Tries++
@@ -350,5 +394,5 @@ func (g *Guard) left(now, took time.Duration, p permit, failed, counts, overtake
 	}
 	to := g.breaker.state
 	g.mu.Unlock()
-	g.changed(from, to)
+	g.changed(caller, from, to)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/stats"
 )
 
 var errSick = errors.New("sick")
@@ -958,4 +959,87 @@ func TestRefusedByLimit(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// recorder is a Recorder.
+type recorder struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (e *recorder) Timed(context.Context) bool { return false }
+
+func (e *recorder) Record(_ context.Context, event stats.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.got = append(e.got, fmt.Sprint(event.Op, " ", event.Class))
+}
+
+// TestRecorder: a Recorder sees what a Guard does, in the order in which it does it.
+func TestRecorder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var saw recorder
+		g := guard(t, Options{Recorder: &saw, Retry: Retry{Tries: 2, Delay: 1}, Breaker: Breaker{Failures: 0.5, Calls: 2, Probes: 1}, Hedge: Hedge{Quantile: 0.5}})
+		bad := errors.New("bad")
+		fails := func(context.Context) (int, error) { return 0, bad }
+		instead := func(_ context.Context, err error) (int, error) { return 7, nil }
+		if _, err := Do(t.Context(), g, Idempotent, fails); err != bad {
+			t.Error(err)
+		}
+		if v, err := DoWithFallback(t.Context(), g, Read, fails, instead); v != 7 || err != nil {
+			t.Error(v, err)
+		}
+		time.Sleep(3 * time.Second)
+		g.slow.saw, g.slow.is = learning, float64(time.Second)
+		for range 2 { // the first one is a probe, which has no hedge
+			if _, err := Do(t.Context(), g, Read, func(context.Context) (int, error) { time.Sleep(2 * time.Second); return 1, nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		want := []string{"retry ok", "breaker_open ok", "refuse rejected", "fallback ok", "breaker_closed ok", "hedge ok"}
+		if !slices.Equal(saw.got, want) {
+			t.Errorf("%q", saw.got)
+		}
+	})
+}
+
+// TestFallback: it is for calls that the endpoint failed or a policy refused, and only while
+// somebody waits.
+func TestFallback(t *testing.T) {
+	bad, invalid := errors.New("bad"), errors.New("invalid")
+	late, expired := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer expired()
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	for name, test := range map[string]struct {
+		ctx  context.Context
+		o    Breaker
+		err  error // of the call
+		saw  error // by the fallback, nil if it is not called
+		want error
+	}{
+		"well":                 {t.Context(), Breaker{}, nil, nil, nil},
+		"failed":               {t.Context(), Breaker{}, bad, bad, nil},
+		"refused":              {t.Context(), Breaker{Failures: 0.1, Calls: 1}, bad, ErrRejected, nil},
+		"not the endpoint's":   {t.Context(), Breaker{}, invalid, nil, invalid},
+		"the deadline is over": {late, Breaker{}, nil, context.DeadlineExceeded, nil},
+		"the caller has left":  {left, Breaker{}, nil, nil, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := guard(t, Options{Breaker: test.o, Failed: func(err error) bool { return err != invalid }})
+			call := func(context.Context) (int, error) { return 1, test.err }
+			if test.o.Calls > 0 {
+				Do(test.ctx, g, Once, call)
+			}
+			var saw error
+			v, err := DoWithFallback(test.ctx, g, Once, call, func(_ context.Context, err error) (int, error) { saw = err; return 7, nil })
+			if !errors.Is(saw, test.saw) || (saw == nil) != (test.saw == nil) || err != test.want || (v == 7) != (saw != nil) {
+				t.Errorf("%d, %v, the fallback saw %v", v, err, saw)
+			}
+			if n := g.Stats().Fallbacks; (n == 1) != (saw != nil) {
+				t.Errorf("%d fallbacks", n)
+			}
+		})
+	}
 }

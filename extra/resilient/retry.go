@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/balekv/bale/stats"
 )
 
 // Retry tries failed calls again, unless they are of kind [Once].
@@ -107,6 +109,9 @@ func (g *Guard) again(ctx context.Context, try, tries int, end time.Duration, er
 		g.stats.Denied++
 	}
 	g.mu.Unlock()
+	if ok {
+		g.record(ctx, stats.Retry, stats.OK)
+	}
 	if !ok || wait == 0 {
 		return ok
 	}

@@ -30,7 +30,7 @@ func NewStore(s bale.Store, g *Guard) bale.Store {
 
 // StoreFailed is [Options].Failed for Redis. It reports true for all errors but a missing key and
 // replies that would be the same next time, such as those for a key of another type, a missing
-// permission or an unknown command.
+// permission or an unknown command, and those that send a client to another node of a Cluster.
 func StoreFailed(err error) bool {
 	if many, ok := errors.AsType[bale.KeyErrors](err); ok {
 		return slices.ContainsFunc(many, func(e *bale.KeyError) bool { return StoreFailed(e.Err) })
@@ -40,7 +40,7 @@ func StoreFailed(err error) bool {
 	}
 	for ; err != nil; err = errors.Unwrap(err) { // a client's error is the reply, maybe wrapped
 		reply := err.Error()
-		for _, final := range []string{"WRONGTYPE ", "NOPERM ", "NOSCRIPT ", "CROSSSLOT ", "EXECABORT ", "ERR "} {
+		for _, final := range []string{"WRONGTYPE ", "NOPERM ", "NOSCRIPT ", "CROSSSLOT ", "EXECABORT ", "MOVED ", "ASK ", "ERR "} {
 			if strings.HasPrefix(reply, final) {
 				return strings.HasPrefix(reply, "ERR max number of clients")
 			}

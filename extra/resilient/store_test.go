@@ -6,12 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,6 +57,9 @@ func TestStoreFailed(t *testing.T) {
 		{errors.New("WRONGTYPE Operation against a key holding the wrong kind of value"), false},
 		{key(errors.New("NOPERM this user has no permissions")), false},
 		{errors.New("ERR unknown command 'UNLINK'"), false},
+		{errors.New("MOVED 866 127.0.0.1:6381"), false},
+		{errors.New("ASK 866 127.0.0.1:6381"), false},
+		{errors.New("CLUSTERDOWN The cluster is down"), true},
 		{errors.New("ERR max number of clients reached"), true},
 		{errors.New("LOADING Redis is loading the dataset in memory"), true},
 		{errors.New("OOM command not allowed when used memory > 'maxmemory'."), true},
@@ -144,136 +146,49 @@ func TestDeadRedis(t *testing.T) {
 	})
 }
 
-// slowed is a TCP proxy before a server, which holds answers back for as long as wait says.
-func slowed(t *testing.T, server string, wait *atomic.Int64) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	pipe := func(dst, src net.Conn, wait *atomic.Int64) {
-		defer dst.Close()
-		buf := make([]byte, 4<<10)
-		for {
-			n, err := src.Read(buf)
-			if wait != nil {
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(time.Duration(wait.Load())):
-				}
+// TestAtOnce: before a Redis that does not answer, GetOrLoad takes as long as the load once the breaker
+// is open, and not a nanosecond of a simulated clock longer.
+func TestAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, Options{Timeout: 50 * time.Millisecond, Retry: Retry{Tries: 2}, Failed: StoreFailed, Breaker: Breaker{Failures: 0.5, Calls: 5}})
+		cache, err := bale.New(NewStore(mute{}, g), bale.Options[string]{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cache.Close()
+		const loads = 3 * time.Millisecond
+		get := func() time.Duration {
+			began := time.Now()
+			e, err := cache.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { time.Sleep(loads); return "loaded", nil })
+			if e.Value != "loaded" || err != nil {
+				t.Fatal(e, err)
 			}
-			if _, failed := dst.Write(buf[:n]); err != nil || failed != nil {
-				return
+			return time.Since(began)
+		}
+		if d := get(); d < 50*time.Millisecond {
+			t.Errorf("%v without an answer", d)
+		}
+		for g.Stats().State != Opened {
+			get()
+		}
+		for range 100 {
+			if d := get(); d != loads {
+				t.Fatalf("%v", d)
 			}
 		}
-	}
-	wg.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			behind, err := net.Dial("tcp", server)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			stop := context.AfterFunc(ctx, func() { client.Close(); behind.Close() })
-			wg.Go(func() { pipe(behind, client, nil) })
-			wg.Go(func() { defer stop(); pipe(client, behind, wait) })
+		if s := g.Stats(); s.Open < 100 || s.State != Opened {
+			t.Errorf("%+v", s)
 		}
 	})
-	t.Cleanup(func() { l.Close(); cancel(); wg.Wait() })
-	return l.Addr().String()
 }
 
-// TestSlowServers: the breaker opens before a Redis and before an HTTP service that answer too late,
-// callers do not wait for them any more, and it closes when they are quick again.
-func TestSlowServers(t *testing.T) {
-	t.Parallel()
-	o := Options{
-		Timeout: 100 * time.Millisecond, Failed: StoreFailed,
-		Breaker: Breaker{Failures: 0.5, Calls: 5, Open: 100 * time.Millisecond, Probes: 1},
-	}
-	var wait atomic.Int64
-	g := guard(t, o)
-	rdb := connect(t, &redis.UniversalOptions{Addrs: []string{slowed(t, redisproc.ForTest(t).Addr(), &wait)}})
-	store := NewStore(goredis.NewStore(rdb), g)
-	service := newService(t)
-	c := client(t, o)
-	host := slowed(t, service.Listener.Addr().String(), &wait)
-	for name, server := range map[string]struct {
-		*Guard
-		ask func() error
-	}{
-		"Redis": {g, func() error {
-			_, err := store.Get(t.Context(), "k")
-			if errors.Is(err, bale.ErrNotFound) {
-				return nil
-			}
-			return err
-		}},
-		"HTTP": {c.Transport.(*Transport).Guard(host), func() error {
-			resp, err := c.Get("http://" + host)
-			if err == nil {
-				resp.Body.Close()
-			}
-			return err
-		}},
-	} {
-		state := func(want State) {
-			t.Helper()
-			for end := time.Now().Add(30 * time.Second); server.Stats().State != want; time.Sleep(time.Millisecond) {
-				if err := server.ask(); time.Now().After(end) {
-					t.Fatalf("%s: %+v, %v", name, server.Stats(), err)
-				}
-			}
-		}
-		wait.Store(0)
-		for server.ask() != nil { // until it has a connection
-		}
-		wait.Store(int64(time.Hour))
-		state(Opened)
-		before, refused := server.Stats(), 0
-		for range 1000 {
-			if errors.Is(server.ask(), ErrRejected) {
-				refused++
-			}
-		}
-		if s := server.Stats(); refused < 500 || s.Tries > before.Tries+100 {
-			t.Errorf("%s: %d of 1000 calls refused, %+v", name, refused, s)
-		}
-		wait.Store(0)
-		state(Closed)
-	}
-}
+// mute is a Store that does not answer.
+type mute struct{ bale.Store }
 
-// TestNoConnectionsLeft: a server without free connections is no server that fails for good.
-func TestNoConnectionsLeft(t *testing.T) {
-	t.Parallel()
-	server := redisproc.ForTest(t)
-	if _, err := server.Do(t.Context(), "CONFIG", "SET", "maxclients", "4"); err != nil {
-		t.Fatal(err)
-	}
-	g := guard(t, Options{Timeout: 20 * time.Second, Retry: Retry{Tries: 100, Delay: 10 * time.Millisecond, Burst: 1000}, Failed: StoreFailed, Limit: Limit{Healthy: 10 * time.Millisecond, Min: 1, Max: 2, Queue: 100, Wait: 20 * time.Second}})
-	s := NewStore(goredis.NewStore(connect(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, PoolSize: 50})), g)
-	var wg sync.WaitGroup
-	var failed atomic.Int32
-	for i := range 50 {
-		wg.Go(func() {
-			if err := s.Set(t.Context(), strconv.Itoa(i), []byte("v"), bale.Expiry{}); err != nil {
-				failed.Add(1)
-				t.Log(err)
-			}
-		})
-	}
-	wg.Wait()
-	if n := failed.Load(); n > 0 {
-		t.Errorf("%d of 50 failed: %+v", n, g.Stats())
-	}
+func (mute) Get(ctx context.Context, _ string) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }
+func (mute) Set(ctx context.Context, _ string, _ []byte, _ bale.Expiry) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // TestStoreAllocations: a Get behind a Guard allocates no more than without.

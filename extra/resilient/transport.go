@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"strconv"
 	"sync"
@@ -30,6 +31,7 @@ type Transport struct {
 
 	mu     sync.Mutex
 	guards map[string]*Guard
+	order  []*Guard // of the hosts' first requests
 }
 
 // maxHosts bounds the Guards of a Transport, and maxHost the name of a host with its port: a name
@@ -73,9 +75,25 @@ func (t *Transport) Guard(host string) *Guard {
 		g, _ = New(o) // they are valid
 		if len(t.guards) < maxHosts && len(host) <= maxHost {
 			t.guards[host] = g
+			t.order = append(t.order, g)
 		}
 	}
 	return g
+}
+
+// Guards yields the hosts that have a Guard, in the order of their first requests. Hosts beyond the
+// first 1,000 have none that lasts.
+func (t *Transport) Guards() iter.Seq2[string, *Guard] {
+	return func(yield func(string, *Guard) bool) {
+		t.mu.Lock()
+		all := t.order
+		t.mu.Unlock()
+		for _, g := range all {
+			if !yield(g.o.Name, g) {
+				return
+			}
+		}
+	}
 }
 
 // CloseIdleConnections closes those of the base, for http.Client.CloseIdleConnections.

@@ -254,6 +254,15 @@ func TestTransportHosts(t *testing.T) {
 	if len(transport.guards) > maxHosts || names > maxHost {
 		t.Errorf("%d Guards, with names of up to %d bytes", len(transport.guards), names)
 	}
+	n := 0
+	for host, g := range transport.Guards() {
+		if g != transport.guards[host] || host != fmt.Sprint(n, strings.Repeat("a", n)) {
+			t.Fatalf("%q is number %d", host, n)
+		}
+		if n++; n == 3 {
+			break
+		}
+	}
 }
 
 // TestRetryAfterHeader: seconds, a date, and neither.

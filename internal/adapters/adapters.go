@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -73,4 +74,34 @@ func SwapArguments(old, value []byte, ttl time.Duration) []string {
 	}
 	ms := (ttl + time.Millisecond - 1) / time.Millisecond
 	return []string{string(old), string(value), is(old), is(value), strconv.FormatInt(int64(ms), 10)}
+}
+
+// Script runs a script by its SHA-1, which saves sending it, or as a whole where the server or its
+// ACL has EVAL alone. The zero value is ready, and safe for concurrent use.
+type Script struct {
+	whole atomic.Bool // EVALSHA was refused
+}
+
+// Run calls run, which sends EVAL if whole is set, and else EVALSHA with EVAL for NOSCRIPT. It
+// remembers that EVALSHA is refused.
+func (s *Script) Run(run func(whole bool) (bool, error)) (bool, error) {
+	if s.whole.Load() {
+		return run(true)
+	}
+	ok, err := run(false)
+	if !refusedSHA(err) {
+		return ok, err
+	}
+	s.whole.Store(true)
+	return run(true)
+}
+
+// refusedSHA reports that the ACL does not allow EVALSHA, or that the server does not have it. All
+// servers quote the command in either answer; clients leave out ERR at times.
+func refusedSHA(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "'evalsha'") && (strings.Contains(text, "noperm ") || strings.Contains(text, "unknown command"))
 }

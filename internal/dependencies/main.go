@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -82,14 +83,66 @@ func write(w io.Writer, root string) error {
 		}
 	}
 	slices.SortFunc(all, func(a, b *dependency) int { return strings.Compare(a.Path, b.Path) })
-	return list(w, all)
+	return errors.Join(list(w, all), readers(w, root))
+}
+
+// declared matches a dependency of the readers' manifests: name and version.
+var declared = []struct {
+	language, manifest string
+	pattern            *regexp.Regexp
+}{
+	{"Python", "readers/python/pyproject.toml", regexp.MustCompile(`"([a-z0-9-]+)(>=[0-9.]+)"`)},
+	{"Node", "readers/node/package.json", regexp.MustCompile(`"(@?[a-z0-9/-]+)": "((?:\^|>=)[0-9.]+)"`)},
+	{"Java", "readers/java/pom.xml", regexp.MustCompile(`(?s)<dependency>.*?<artifactId>([^<]+)</artifactId>\s*<version>([^<]+)</version>`)},
+}
+
+// readersAsOf is the day of the last look at these licences.
+var readersAsOf = time.Date(2026, time.November, 24, 0, 0, 0, 0, time.UTC)
+
+// licencesOfReaders are from the packages' own licence files and metadata. Empty ones
+// are for tests or for the build alone.
+var licencesOfReaders = map[string]string{
+	"zstandard": "BSD-3-Clause", "google-crc32c": "Apache-2.0", "lz4": "BSD-3-Clause", "cramjam": "MIT", "redis": "MIT", "pytest": "", "setuptools": "",
+	"@node-rs/crc32": "MIT", "ioredis": "MIT", "lz4-napi": "MIT", "snappy": "MIT", "zstd-napi": "Apache-2.0", "node": "", "typescript": "", "@types/node": "",
+	"zstd-jni": "BSD-2-Clause", "commons-compress": "Apache-2.0", "snappy-java": "Apache-2.0", "lettuce-core": "MIT", "jedis": "MIT", "junit-jupiter": "", "gson": "",
+}
+
+// readers writes the packages that the readers for other languages name.
+func readers(w io.Writer, root string) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "\n## The readers\n\nThe packages that programs in other languages need beside a [reader](readers.md), or may need, as its manifest names them. Their licences were looked at on %s.\n\n"+
+		"| Language | Package | Version | Licence |\n| --- | --- | --- | --- |\n", readersAsOf.Format(time.DateOnly))
+	var errs []error
+	for _, d := range declared {
+		text, err := os.ReadFile(filepath.Join(root, d.manifest))
+		if err != nil {
+			return err
+		}
+		seen := map[string]bool{}
+		for _, m := range d.pattern.FindAllStringSubmatch(string(text), -1) {
+			name, version := m[1], m[2]
+			licence, known := licencesOfReaders[name]
+			if !known {
+				errs = append(errs, fmt.Errorf("%s: %s has no licence in licencesOfReaders: look at it", d.manifest, name))
+			}
+			if licence != "" && !seen[name] {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", d.language, name, version, licence)
+			}
+			seen[name] = true
+		}
+		if len(seen) < 3 {
+			errs = append(errs, fmt.Errorf("%s: %d packages found", d.manifest, len(seen)))
+		}
+	}
+	_, err := b.WriteTo(w)
+	return errors.Join(append(errs, err)...)
 }
 
 // list writes the page.
 func list(w io.Writer, all []*dependency) error {
 	var b bytes.Buffer
 	b.WriteString("# What bale is built of\n\nThe modules that bale's own modules name, with the version that is used, the day it was published and its licence. A module whose version is older than two years\n" +
-		"is dormant: it may be finished, or left alone. None is archived by its authors. `go run ./internal/dependencies` writes this page.\n\n" +
+		"is dormant: it may be finished, or left alone. Whether its authors have archived it was looked at by hand on " + asOf.Format(time.DateOnly) + ", and none was. `go run ./internal/dependencies` writes this page.\n\n" +
 		"A program links what its imports need, and no more: the library without compressors needs the standard library alone.\n\n")
 	for _, f := range folders {
 		fmt.Fprintf(&b, "- `%s`: %s\n", f.path, f.about)

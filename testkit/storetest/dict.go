@@ -28,6 +28,9 @@ func RunDict(t *testing.T, open Open[dict.Store], without ...Kind) {
 		t.Run(string(kind), func(t *testing.T) {
 			d := deploy(t, kind)
 			testDictStore(t, open(t, d), d)
+			if kind == Standalone {
+				testWithoutEVALSHA(t, open, d)
+			}
 		})
 	}
 }
@@ -119,6 +122,39 @@ func testDictStore(t *testing.T, s dict.Store, d Deployment) {
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("listening ended with %v", err)
+	}
+}
+
+// testWithoutEVALSHA: a user may have EVAL alone, and a server may have it alone. Without either,
+// the error names EVAL, which is enough.
+func testWithoutEVALSHA(t *testing.T, open Open[dict.Store], d Deployment) {
+	d.Username, d.Password = "scripts", "secret"
+	for _, test := range []struct{ rules, want string }{
+		{"-evalsha", ""}, {"-evalsha -eval", "'eval'"},
+	} {
+		d.do(t, append(strings.Fields("ACL SETUSER scripts reset on >secret ~* &* +@all"), strings.Fields(test.rules)...)...)
+		s := open(t, d)
+		for i := range 3 {
+			key := fmt.Sprint(test.rules, i)
+			ok, err := s.Swap(t.Context(), key, nil, []byte("1"), 0)
+			if test.want == "" && (!ok || err != nil) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("%s: %v, %v", test.rules, ok, err)
+			}
+		}
+		// The refusal is asked for once, and not for each call.
+		stats := d.do(t, "INFO", "commandstats")
+		if _, sha, ok := strings.Cut(stats, "cmdstat_evalsha:"); ok {
+			_, rejected, _ := strings.Cut(sha, "rejected_calls=")
+			if !strings.HasPrefix(rejected, "1,") {
+				t.Errorf("%s: EVALSHA %.30s", test.rules, rejected)
+			}
+		}
+		d.do(t, "CONFIG", "RESETSTAT")
+	}
+	missing := redisproc.ForTest(t, "--rename-command", "EVALSHA", "")
+	s := open(t, Deployment{Kind: Standalone, Addrs: []string{missing.Addr()}, server: missing, nodes: []*redisproc.Server{missing}})
+	if ok, err := s.Swap(t.Context(), "a", nil, []byte("1"), 0); err != nil || !ok {
+		t.Errorf("without EVALSHA: %v, %v", ok, err)
 	}
 }
 

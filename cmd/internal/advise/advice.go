@@ -50,10 +50,12 @@ type Server struct {
 	Keys       int64   `json:"keys"`  // in all databases
 
 	// InPlace are the calls since the server's start of commands that work inside of a value, which
-	// packing would break: "append": 12. Those that bale's tools use as well are in Watched: calls by
-	// programs while advise ran, in WatchedSeconds.
+	// packing would break: "append": 12. Those that bale calls as well are counted while advise ran,
+	// in WatchedSeconds, without its own calls: Watched are calls that other programs made,
+	// Unattributed are calls that programs made by bale or without.
 	InPlace        map[string]int64 `json:"in_place,omitempty"`
 	Watched        map[string]int64 `json:"watched,omitempty"`
+	Unattributed   map[string]int64 `json:"unattributed,omitempty"`
 	WatchedSeconds float64          `json:"watched_seconds,omitempty"`
 
 	databases map[int]int64     // the keys in each

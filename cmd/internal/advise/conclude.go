@@ -91,20 +91,34 @@ func (a *Advice) nearBudget(g *Group) {
 
 // inside are the calls of commands that work inside of values, most frequent first.
 func (s *Server) inside() (all []string) {
-	for _, calls := range []struct {
-		of    map[string]int64
-		since string
-	}{{s.InPlace, "since the server's start"}, {s.Watched, fmt.Sprintf("in the %.0f s that advise ran", math.Ceil(s.WatchedSeconds))}} {
-		names := slices.SortedFunc(maps.Keys(calls.of), func(a, b string) int {
-			return cmp.Or(cmp.Compare(calls.of[b], calls.of[a]), cmp.Compare(a, b))
-		})
-		for i, name := range names {
-			text := fmt.Sprintf("%s (%s)", strings.ToUpper(printable.Line(name)), page.PluralOf(calls.of[name], "call"))
-			if i == len(names)-1 {
-				text += " " + calls.since
-			}
-			all = append(all, text)
+	all = callsOf(s.InPlace, "since the server's start")
+	return append(all, callsOf(s.Watched, s.whileWatched())...)
+}
+
+func (s *Server) whileWatched() string {
+	return fmt.Sprintf("in the %.0f s that advise ran", math.Ceil(s.WatchedSeconds))
+}
+
+// unattributed is a sentence on calls that bale may have made, "" for none.
+func (s *Server) unattributed() string {
+	if len(s.Unattributed) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Clients called %s. bale calls these itself, and it is in use here: other programs that call them on packed values would see packed bytes.",
+		strings.Join(callsOf(s.Unattributed, s.whileWatched()), ", "))
+}
+
+// callsOf are calls in words, most frequent first.
+func callsOf(calls map[string]int64, since string) (all []string) {
+	names := slices.SortedFunc(maps.Keys(calls), func(a, b string) int {
+		return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a, b))
+	})
+	for i, name := range names {
+		text := fmt.Sprintf("%s (%s)", strings.ToUpper(printable.Line(name)), page.PluralOf(calls[name], "call"))
+		if i == len(names)-1 {
+			text += " " + since
 		}
+		all = append(all, text)
 	}
 	return all
 }

@@ -1,12 +1,20 @@
 package advise
 
 import (
+	"cmp"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 )
 
@@ -15,6 +23,120 @@ import (
 type Packed struct {
 	Keys  int64 `json:"keys"`  // with a packed value
 	Saved int64 `json:"saved"` // bytes that Redis would allocate more with the values as they were
+
+	// Better is how many bytes more a dictionary of the present values saves than the one that most
+	// are packed with. Nil where it was not tried: the compressor takes none, the values cannot be
+	// read, or the group is too small.
+	Better *Interval `json:"better,omitempty"`
+}
+
+// better unpacks the sample, and packs it with the present dictionary and with a new one.
+func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
+	if t.group.Packed == nil || o.Reader == nil || t.how == quick {
+		return nil
+	}
+	plain, with, failed := t.unpacked(ctx, o.Reader)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if failed != nil {
+		a.warn("%s: packed values could not be read to try a new dictionary on: %v", shownName(&t.group, o), failed)
+	}
+	setting := engine.Setting{Setting: compress.Setting{Algorithm: with.Algorithm}}
+	if s, ok := trainedFor[with.Algorithm]; ok {
+		setting.Setting = s
+	}
+	if len(plain) < minTraining || !setting.TakesDictionary() {
+		return nil
+	}
+	var current built
+	if with.DictionaryID != 0 {
+		d, err := o.Reader.Read(ctx, with.DictionaryID)
+		if err != nil {
+			return ctx.Err() // a warning has said so
+		}
+		current.dictionary = d
+	}
+	sample := newGroupSample(t.sample.memory, plain, t.group.Packed.Keys)
+	anew, err := sample.train(ctx, setting.Setting, nil, min(t.how, some))
+	if err != nil {
+		return ctx.Err()
+	}
+	before, err := sample.measure(ctx, setting, current, nil)
+	if err != nil {
+		return ctx.Err()
+	}
+	gain := Interval{}
+	if anew.dictionary != nil {
+		after, err := sample.measure(ctx, setting, anew, nil)
+		if err != nil {
+			return ctx.Err()
+		}
+		e := newEstimator(sample, t.group.Packed.Keys, o.Seed)
+		gain = interval(sum(e.saving(after), e.saving(before), -1))
+	}
+	if gain.Estimate <= 0 {
+		gain = Interval{}
+	}
+	t.group.Packed.Better = &gain
+	return nil
+}
+
+// Reader reads packed values, and the dictionaries that they need.
+type Reader interface {
+	Unpack(ctx context.Context, stored []byte) ([]byte, error)
+	Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error)
+}
+
+// unpacked are copies of the sampled entries with packed values, as they would be with plain ones,
+// and how most values are packed. An error tells why the first of those was left out that are.
+func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most frame.Header, failed error) {
+	type with struct {
+		frame.Algorithm
+		frame.DictionaryID
+	}
+	counts, bytes := map[with]int{}, 0
+	for _, e := range t.entries {
+		found, whole := false, bytes < trainBytes
+		c := *e
+		c.items = slices.Clone(e.items)
+		for i := range c.items {
+			it := &c.items[i]
+			h, _, ok := frame.Parse(it.head)
+			if _, packed := plainSize(it.head); !whole || !ok || !packed {
+				continue
+			}
+			if whole = int64(len(it.head)) == it.size; !whole {
+				break
+			}
+			v, err := r.Unpack(ctx, it.head)
+			if err != nil {
+				if whole = false; !errors.Is(err, bale.ErrNotFound) { // a cached miss
+					failed = cmp.Or(failed, err)
+				}
+				break
+			}
+			found = true
+			bytes += len(v)
+			counts[with{h.Algorithm, h.DictionaryID}]++
+			it.head, it.size = v[:min(len(v), headBytes)], int64(len(v))
+		}
+		if !found || !whole {
+			continue
+		}
+		if c.usage, c.modelled, c.rough = 0, 0, false; c.kind == String {
+			c.size = c.items[0].size
+		}
+		c.now = t.sample.memory.entry(&c)
+		all = append(all, &c)
+	}
+	best := 0
+	for w, n := range counts {
+		if n > best || n == best && w.DictionaryID > most.DictionaryID {
+			best, most = n, frame.Header{Algorithm: w.Algorithm, DictionaryID: w.DictionaryID}
+		}
+	}
+	return all, most, failed
 }
 
 // packed are the pieces of a sample with packed values.
@@ -47,6 +169,18 @@ func (p *packed) add(m *memory, of piece) {
 	p.before, p.plain = p.before+of.before, p.plain+float64(plain)
 }
 
+// packed reports whether a value of the samples is packed.
+func (s *scanner) packed() bool {
+	for t := range s.limits.tallies {
+		for _, e := range t.entries {
+			if slices.ContainsFunc(e.items, func(it item) bool { _, ok := plainSize(it.head); return ok }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // scaled extends the sample to its group.
 func (p *packed) scaled(keys int64, now float64, pieces []piece) *Packed {
 	if p.pieces == 0 {
@@ -76,12 +210,14 @@ func plainSize(start []byte) (int64, bool) {
 
 // packedTable shows what is packed already.
 func (a *Advice) packedTable(w page.Sheet) {
-	t := w.Table(1, "group", "keys", "now", "as they were", "saves")
-	t.Drop = []string{"keys"}
+	t := w.Table(1, "group", "keys", "now", "as they were", "saves", "a new dictionary adds")
+	t.Drop, t.Short = []string{"keys"}, map[string]string{"a new dictionary adds": "new dict. adds"}
+	again := false
 	for i := range a.Groups {
 		if g := &a.Groups[i]; g.Packed != nil {
 			plain := g.Now + g.Packed.Saved
-			t.Row(page.Name(g.Name, shownAdvice), page.Thousands(g.Packed.Keys), page.Amount(float64(g.Now)), page.Amount(float64(plain)), page.Part(float64(g.Packed.Saved), plain))
+			t.Row(page.Name(g.Name, shownAdvice), page.Thousands(g.Packed.Keys), page.Amount(float64(g.Now)), page.Amount(float64(plain)), page.Part(float64(g.Packed.Saved), plain), g.Packed.adds(g.Now))
+			again = again || g.Packed.worth(g.Now)
 		}
 	}
 	if t.Len() == 0 {
@@ -89,9 +225,25 @@ func (a *Advice) packedTable(w page.Sheet) {
 	}
 	printable.Fprintf(w, "\nwhat bale saves already:\n")
 	t.Render()
-	if a.Server != nil {
-		w.Hanging("  ", "Values change. bale dict export writes the present dictionary to a file, and bale train --current FILE says what a new one would save beside it.")
+	if again {
+		w.Hanging("  ", "Values have changed: bale migrate --dict auto --repack trains a dictionary of the present ones, and packs them anew. Auto does so by itself.")
 	}
+}
+
+// worth reports whether a new dictionary adds a part of the group's memory that is worth a change.
+func (p *Packed) worth(now int64) bool {
+	return p.Better != nil && p.Better.Low > 0 && p.Better.Estimate >= minSaving*float64(now)
+}
+
+// adds is what a new dictionary adds, in words.
+func (p *Packed) adds(now int64) string {
+	switch {
+	case p.Better == nil:
+		return "not tried"
+	case p.Better.Low <= 0:
+		return "nothing"
+	}
+	return fmt.Sprintf("%s (%s)", page.Amount(p.Better.Estimate), page.Part(p.Better.Estimate, now))
 }
 
 // saved is what all packed values save.

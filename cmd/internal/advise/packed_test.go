@@ -3,6 +3,7 @@ package advise
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -12,8 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
+	dictregistry "github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -105,6 +110,69 @@ func TestPackedAlready(t *testing.T) {
 				t.Errorf("the text lacks %q:\n%s", want, &text)
 			}
 		}
+	}
+}
+
+// TestBetterDictionary: on values like those of the training a new dictionary adds nothing. On values
+// that have changed it adds what packing them anew then saves by MEMORY USAGE.
+func TestBetterDictionary(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const n = 800
+	rng := rand.New(rand.NewPCG(1, 2))
+	write := func(value func(i int) string) {
+		store(t, client, func(p redis.Pipeliner) {
+			for i := range n {
+				p.Set(ctx, fmt.Sprint("user:", i), value(i), 0)
+			}
+		})
+	}
+	pack := func(dictionary string, repack bool) {
+		t.Helper()
+		_, err := migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, Prefix: dict.DefaultPrefix},
+			Settings: migrate.Settings{Match: []string{"user:*"}, Dict: dictionary, Group: "user", Repack: repack}, Force: true, Plan: page.NewSheet(io.Discard, 80)})
+		must(t, err)
+	}
+	ask := func() (*Group, string) {
+		t.Helper()
+		a, err := Run(ctx, Source{Redis: s.URL(), Prefix: dict.DefaultPrefix}, options())
+		must(t, err)
+		var text bytes.Buffer
+		a.WriteText(page.NewSheet(&text, 0), false)
+		g := groupOf(t, a, "user:*", String)
+		if g.Packed == nil || g.Packed.Better == nil {
+			t.Fatalf("%+v\n%s", g.Packed, &text)
+		}
+		return g, text.String()
+	}
+	usage := func() (all int64) {
+		for i := range n {
+			used, err := client.MemoryUsage(ctx, fmt.Sprint("user:", i), 0).Result()
+			must(t, err)
+			all += used
+		}
+		return all
+	}
+	write(func(i int) string { return profile(rng, i) })
+	pack(migrate.Auto, false)
+	if g, text := ask(); g.Packed.worth(g.Now) || !strings.Contains(text, "a new dictionary adds") || strings.Contains(text, "--repack") {
+		t.Errorf("the present dictionary is of these values: %+v\n%s", g.Packed.Better, text)
+	}
+	write(func(i int) string {
+		return fmt.Sprintf(`<session token="%x%x" user="%d" agent="Mozilla/5.0 (X11; Linux x86_64; rv:139.0) Gecko/20100101 Firefox/139.0" scopes="read write purchase" cart="%x"/>`,
+			rng.Uint64(), rng.Uint64(), rng.Uint32(), rng.Uint64())
+	})
+	pack(migrate.Current, false)
+	g, text := ask()
+	if !g.Packed.worth(g.Now) || !strings.Contains(text, "--repack") {
+		t.Errorf("the values have changed: %+v\n%s", g.Packed.Better, text)
+	}
+	before := usage()
+	pack(migrate.Auto, true)
+	if saved := float64(before - usage()); math.Abs(g.Packed.Better.Estimate-saved) > 0.15*saved {
+		t.Errorf("%+v, and %.0f bytes were saved", g.Packed.Better, saved)
 	}
 }
 

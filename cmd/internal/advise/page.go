@@ -336,6 +336,9 @@ func facts(a *Advice, g *Group, chosen *Option) []page.Fact {
 			add("Network", page.Amount(chosen.Network)+" less for each read of a value")
 		}
 	}
+	if p := g.Packed; p != nil {
+		add("Packed already", fmt.Sprintf("%s, which saves %s; a new dictionary adds: %s", page.PluralOf(p.Keys, "key"), page.Amount(float64(p.Saved)), p.adds(g.Now)))
+	}
 	if g.Sampled > 0 {
 		z := g.Size
 		add("Values", fmt.Sprintf("%s in the mean; half up to %s, 90%% up to %s, 99%% up to %s, the largest %s", page.Amount(z.Mean), printable.Size(z.P50), printable.Size(z.P90), printable.Size(z.P99), printable.Size(z.Max)))
@@ -424,6 +427,9 @@ func methodFacts(a *Advice) (all []page.Fact) {
 		if reads := s.Hits + s.Misses; reads > 0 && s.Reads > 0 {
 			add("Reads", fmt.Sprintf("%.1f values a second since the start; %s hits and %s misses, %s of them hits", s.Reads, page.Thousands(s.Hits), page.Thousands(s.Misses), page.Share(float64(s.Hits)/float64(reads))))
 		}
+	}
+	if a.Server != nil && len(a.Server.Unattributed) > 0 {
+		add("Commands", a.Server.unattributed())
 	}
 	s := a.Scan
 	add("Scan", fmt.Sprintf("%s, the names of %s seen; %s asked for type, size and expiry; %s tried, %s read; %s", page.PluralOf(s.Keys, "key"), page.Thousands(s.Seen), page.Thousands(s.LookedAt),

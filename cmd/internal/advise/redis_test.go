@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os/exec"
@@ -21,7 +22,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/migrate"
+	"github.com/balekv/bale/cmd/internal/page"
+	dictregistry "github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -628,6 +635,98 @@ func TestCommandsAreThoseOfPrograms(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBaleIsNoProgram: what bale calls in programs and tools beside advise is no reason for a
+// warning: GetOrLoad's locks, the training and lease of Auto, and a migration. A script of a program
+// is.
+func TestBaleIsNoProgram(t *testing.T) {
+	t.Parallel()
+	for name, addr := range map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]} {
+		t.Run(name, func(t *testing.T) {
+			ctx, url := t.Context(), "redis://"+addr
+			other := opened(t, url)
+			fill(t, other, 300)
+			caches := goredis.NewStore(other)
+			cache, err := bale.New(caches, bale.Options[string]{TTL: time.Hour})
+			must(t, err)
+			defer cache.Close()
+			registry, err := dict.NewRegistry(caches, dict.RegistryOptions{Grace: time.Millisecond})
+			must(t, err)
+			group, err := registry.Open(ctx, "loaded", dict.GroupOptions{Auto: &dict.Auto{Interval: 5 * time.Millisecond, MinValues: 20}})
+			must(t, err)
+			defer group.Close()
+			rng := rand.New(rand.NewPCG(1, 2))
+			bale := func() {
+				for i := range 40 {
+					_, err := cache.GetOrLoad(ctx, fmt.Sprint("loaded:", i), func(context.Context) (string, error) { return profile(rng, i), nil }) // with a lock
+					must(t, err)
+				}
+				for i := 0; !group.Status().Training; i++ { // it has the lease
+					group.Packed([]byte(profile(rng, i)), 200)
+					time.Sleep(time.Millisecond)
+				}
+				_, err := migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix},
+					Settings: migrate.Settings{Match: []string{"user:*"}}, Plan: page.NewSheet(io.Discard, 80)})
+				must(t, err)
+			}
+			advice := func(beside func()) *Advice {
+				t.Helper()
+				var once sync.Once
+				o := options()
+				o.Progress = func(int, int, string) { once.Do(beside) }
+				a, err := Redis(ctx, opened(t, url), o)
+				must(t, err)
+				return a
+			}
+			a := advice(bale)
+			if s := a.Server; len(s.InPlace)+len(s.Watched) > 0 || s.Unattributed["strlen"] == 0 || s.Unattributed["evalsha"] != 0 {
+				t.Errorf("since the start %v, while it ran %v, not attributed %v", s.InPlace, s.Watched, s.Unattributed)
+			}
+			if warnings := strings.Join(a.Warnings, "\n"); strings.Contains(warnings, "Programs have called") {
+				t.Errorf("%q", a.Warnings)
+			}
+			if source := adviceSource(a); !strings.Contains(source, "bale calls these itself") {
+				t.Errorf("no word of the calls that may be a program's: %q", source)
+			}
+			a = advice(func() {
+				must(t, other.Eval(ctx, "return #redis.call('GET', KEYS[1])", []string{"user:1:profile"}).Err())
+			})
+			if s := a.Server; s.Unattributed["eval"] != 1 || len(s.Watched) > 0 {
+				t.Errorf("with a program's script: %v, not attributed %v", s.Watched, s.Unattributed)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestScriptsOfPrograms: where no script of bale is cached, calls of scripts are those of programs.
+func TestScriptsOfPrograms(t *testing.T) {
+	calls := func(name string) int64 { return map[string]int64{"evalsha": 7, "strlen": 3}[name] }
+	for name, c := range map[string]struct {
+		inUse           bool
+		scripts         scripts
+		watched, unsure map[string]int64
+	}{
+		"no bale":             {false, scripts{true, 2, 0}, map[string]int64{"evalsha": 7, "strlen": 3}, nil},
+		"bale's alone":        {true, scripts{true, 2, 2}, nil, map[string]int64{"strlen": 3}},
+		"scripts of both":     {false, scripts{true, 3, 2}, nil, map[string]int64{"evalsha": 7, "strlen": 3}},
+		"a program's":         {true, scripts{true, 1, 0}, map[string]int64{"evalsha": 7}, map[string]int64{"strlen": 3}},
+		"forbidden, with":     {true, scripts{}, nil, map[string]int64{"evalsha": 7, "strlen": 3}},
+		"forbidden, and none": {false, scripts{}, map[string]int64{"evalsha": 7, "strlen": 3}, nil},
+	} {
+		var s Server
+		s.attribute(calls, c.inUse, func() scripts { return c.scripts })
+		if diff := cmp.Diff(c.watched, s.Watched) + cmp.Diff(c.unsure, s.Unattributed); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 

@@ -52,6 +52,8 @@ type Options struct {
 
 	CPU string // name of this machine's processor, for the answer
 
+	Reader Reader // of packed values; nil not to try new dictionaries on those
+
 	Progress func(done, total int, what string) // may be nil
 }
 
@@ -97,7 +99,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 		return nil, err
 	}
 	defer topology.Close()
-	watched := func(context.Context) {}
+	watched := func(context.Context, bool) {}
 	if !o.Private {
 		if watched, err = a.Server.watch(ctx, client, topology); err != nil {
 			return nil, err
@@ -151,7 +153,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	case err != nil:
 		a.Scan.Interrupted, a.Scan.Reason = true, "the server did not answer any more"
 	}
-	watched(ctx)
+	watched(ctx, s.registry || s.packed())
 	if s.scan.BytesRead >= o.MaxBytes {
 		a.warn("After %s of values no more were read (--max-bytes): what came later is in the counts, and not in the samples.", printable.Size(s.scan.BytesRead))
 	}
@@ -373,6 +375,11 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			if t.how > quick && s.items < minTraining && g.Keys > int64(2*o.Sample) {
 				a.warn("%s: of %d values no dictionary can be made: --sample is too small.", shownName(g, o), s.items)
 			}
+		}
+	}
+	for _, t := range all {
+		if err == nil {
+			err = t.better(ctx, a, o)
 		}
 	}
 	if err == nil {

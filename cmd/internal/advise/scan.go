@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// A SCAN of 64 keys keeps the server busy for some 30 us: other clients wait no longer than for
+	// A SCAN of 64 keys keeps the server busy for some 30 µs: other clients wait no longer than for
 	// one of their own commands.
 	pageKeys = 64
 
@@ -41,22 +41,23 @@ const packedMax = 64 << 20
 
 // scanner looks at the keys of a server.
 type scanner struct {
-	options *Options
-	finder  *keygroup.Finder[*tally]
-	limits  *limits
-	match   func(key string) bool
-	pattern string // for SCAN
-	scan    Scan
-	memory  memory
-	usage   memory            // the same, counted as MEMORY USAGE does
-	scanned int64             // keys that the server went over
-	noUsage bool              // the server gives no MEMORY USAGE
-	models  []redismem.Server // those that the server may have, until one was fitted
-	failed  int64             // keys that the server did not tell of
-	failure string            // why, of the first one
-	long    int64             // keys whose names are longer than maxName
-	start   time.Time
-	largest []Key
+	options  *Options
+	finder   *keygroup.Finder[*tally]
+	limits   *limits
+	match    func(key string) bool
+	pattern  string // for SCAN
+	scan     Scan
+	memory   memory
+	usage    memory            // the same, counted as MEMORY USAGE does
+	scanned  int64             // keys that the server went over
+	noUsage  bool              // the server gives no MEMORY USAGE
+	models   []redismem.Server // those that the server may have, until one was fitted
+	failed   int64             // keys that the server did not tell of
+	failure  string            // why, of the first one
+	registry bool              // keys of a registry were passed over
+	long     int64             // keys whose names are longer than maxName
+	start    time.Time
+	largest  []Key
 
 	hashes   keyspace.HashReader
 	elements int64 // fields that were read
@@ -149,7 +150,11 @@ func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) e
 	var looks []*look
 	s.scanned += pageKeys
 	for _, k := range keys {
-		if skip := s.options.Skip; skip != nil && skip(k) || s.match != nil && !s.match(k) {
+		if skip := s.options.Skip; skip != nil && skip(k) {
+			s.registry = true
+			continue
+		}
+		if s.match != nil && !s.match(k) {
 			continue
 		}
 		t := s.finder.Add(k)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/migrate"
 )
 
 // inPlace are the commands that work inside of a value, or on its length, and so would find packed
@@ -21,8 +22,9 @@ var inPlace = map[string]bool{
 	"bitpos": true, "bitop": true, "bitfield": true, "bitfield_ro": true, "hstrlen": true, "eval": true, "evalsha": true, "eval_ro": true, "evalsha_ro": true, "fcall": true, "fcall_ro": true,
 }
 
-// ambiguous are those of inPlace that bale's own tools call, too: only calls while advise runs, less
-// its own, show what programs do.
+// ambiguous are those of inPlace that bale calls itself: its tools read values by them, programs read
+// the registry, and scripts swap values. Only calls while advise runs count, less its own. Where
+// bale is in use, the rest may be of a program's bale, too.
 var ambiguous = []string{"getrange", "strlen", "hstrlen", "eval", "evalsha"}
 
 // ownCalls counts the commands that advise sends.
@@ -55,14 +57,14 @@ func (o *ownCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// watch returns a function that sets Watched to what programs have called since.
-func (s *Server) watch(ctx context.Context, client redis.UniversalClient, t *keyspace.Topology) (end func(context.Context), err error) {
+// watch returns a function that ends the watch: it sets Watched to the calls of others since.
+func (s *Server) watch(ctx context.Context, client redis.UniversalClient, t *keyspace.Topology) (end func(ctx context.Context, inUse bool), err error) {
 	before, err := keyspace.CommandCalls(ctx, client)
 	if err != nil {
 		if keyspace.IsForbidden(err) {
 			err = nil
 		}
-		return func(context.Context) {}, err
+		return func(context.Context, bool) {}, err
 	}
 	own, began := &ownCalls{of: map[string]int64{}}, time.Now()
 	for _, n := range t.Nodes {
@@ -70,23 +72,92 @@ func (s *Server) watch(ctx context.Context, client redis.UniversalClient, t *key
 			n.Client.AddHook(own)
 		}
 	}
-	return func(ctx context.Context) {
+	return func(ctx context.Context, inUse bool) {
 		after, err := keyspace.CommandCalls(ctx, client)
 		if err != nil { // it answered before: that is worth no failure
 			return
 		}
 		s.WatchedSeconds = time.Since(began).Seconds()
-		own.mu.Lock()
-		defer own.mu.Unlock()
-		for _, name := range ambiguous {
-			if n := after[name] - before[name] - own.of[name]; n > 0 {
-				if s.Watched == nil {
-					s.Watched = map[string]int64{}
-				}
-				s.Watched[name] = n
+		s.attribute(func(name string) int64 {
+			own.mu.Lock()
+			defer own.mu.Unlock()
+			return after[name] - before[name] - own.of[name]
+		}, inUse, func() scripts { return scriptsOf(ctx, client) })
+	}, nil
+}
+
+// attribute tells whose the calls of ambiguous commands are. Where bale is not in use they are those
+// of other programs.
+func (s *Server) attribute(calls func(name string) int64, inUse bool, ask func() scripts) {
+	others, perhaps := map[string]int64{}, map[string]int64{}
+	for _, name := range ambiguous {
+		if n := calls(name); n > 0 {
+			others[name] = n
+		}
+	}
+	if len(others) > 0 {
+		cached := ask()
+		inUse = inUse || cached.ours > 0
+		for name, n := range others {
+			switch script := name == "eval" || name == "evalsha"; {
+			case script && cached.known && cached.ours == cached.all: // there is no script that is not bale's
+				delete(others, name)
+			case script && cached.known && cached.ours == 0:
+			case inUse:
+				delete(others, name)
+				perhaps[name] = n
 			}
 		}
-	}, nil
+	}
+	if len(others) > 0 {
+		s.Watched = others
+	}
+	if len(perhaps) > 0 {
+		s.Unattributed = perhaps
+	}
+}
+
+// scripts are the scripts that the masters keep.
+type scripts struct {
+	known     bool // the server told
+	all, ours int64
+}
+
+// scriptsOf asks the masters for their scripts.
+func scriptsOf(ctx context.Context, client redis.UniversalClient) (sum scripts) {
+	var names []string
+	for _, source := range migrate.Scripts() {
+		names = append(names, redis.NewScript(source).Hash())
+	}
+	var lock sync.Mutex
+	add := func(ctx context.Context, node *redis.Client) error {
+		there, err := node.ScriptExists(ctx, names...).Result()
+		if err != nil {
+			return err
+		}
+		memory, err := node.InfoMap(ctx, "memory").Result()
+		if err != nil {
+			return err
+		}
+		all, err := strconv.ParseInt(memory["Memory"]["number_of_cached_scripts"], 10, 64)
+		lock.Lock()
+		defer lock.Unlock()
+		sum.all += all
+		for _, is := range there {
+			if is {
+				sum.ours++
+			}
+		}
+		return err
+	}
+	var err error
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, add)
+	} else {
+		err = add(ctx, client.(*redis.Client))
+	}
+	sum.known = err == nil
+	return sum
 }
 
 // read asks all masters.

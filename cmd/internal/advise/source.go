@@ -9,9 +9,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/rdb"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/cmd/internal/values"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
 )
 
 // Source names the values: one of Redis, RDB and Files.
@@ -19,6 +25,7 @@ type Source struct {
 	Redis    string // URL of a server, or of a node of a cluster
 	Login    keyspace.Login
 	Registry string // URL of the dictionaries' registry; empty if it is in the same Redis
+	Prefix   string // of its keys
 
 	RDB      string // file, which a private server loads
 	TrustRDB bool   // load functions, data of modules and unknown types
@@ -46,7 +53,7 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 		if s.Yield != nil {
 			s.Yield()
 		}
-		a, err = server(ctx, s.Redis, s.Login, o)
+		a, err = server(ctx, registry.Options{Data: []string{s.Redis}, URL: s.Registry, Prefix: s.Prefix, Login: s.Login}, o)
 	}
 	if a != nil {
 		a.Go, a.CPU, a.Cores = runtime.Version(), o.CPU, runtime.NumCPU()
@@ -55,9 +62,9 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 }
 
 // server reads a server.
-func server(ctx context.Context, url string, login keyspace.Login, o Options) (*Advice, error) {
+func server(ctx context.Context, at registry.Options, o Options) (*Advice, error) {
 	defer keyspace.Frugal()()
-	client, err := login.Open(ctx, url)
+	client, err := at.Login.Open(ctx, at.Data[0])
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +72,51 @@ func server(ctx context.Context, url string, login keyspace.Login, o Options) (*
 	if single, ok := client.(*redis.Client); ok {
 		o.Database = single.Options().DB
 	}
+	at.Streams, at.LookOnly, at.Pace = &cli.Streams{Err: io.Discard}, true, o.Pace
+	r := &reader{at: at}
+	defer r.close()
+	o.Reader = r
 	return Redis(ctx, client, o)
+}
+
+// reader is a Reader by a registry, to which it connects when it is first used.
+type reader struct {
+	at       registry.Options
+	opened   bool
+	err      error
+	registry *registry.Registry
+	packer   *bale.Packer
+}
+
+func (r *reader) open(ctx context.Context) error {
+	if r.opened {
+		return r.err
+	}
+	r.opened = true
+	if r.registry, r.err = registry.Open(ctx, r.at); r.err == nil {
+		r.packer, r.err = r.registry.Packer(&compress.Set{}, bale.PackerOptions{MaxSize: packedMax})
+	}
+	return r.err
+}
+
+func (r *reader) Unpack(ctx context.Context, stored []byte) ([]byte, error) {
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	return r.packer.Unpack(ctx, nil, stored)
+}
+
+func (r *reader) Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error) {
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	return r.registry.Read(ctx, id)
+}
+
+func (r *reader) close() {
+	if r.registry != nil {
+		_ = r.registry.Close() // of a connection that was only read from
+	}
 }
 
 // file reads an RDB file through a private server, which nobody else uses.
@@ -86,8 +137,8 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 		}
 	}
 	o.Source, o.Private, o.Pace = s.RDB, true, keyspace.Pace{}
-	a, err := server(ctx, fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number),
-		keyspace.Login{}, o)
+	url := fmt.Sprintf("%s/%d", strings.TrimSuffix(loaded.URL, "/0"), largest.Number)
+	a, err := server(ctx, registry.Options{Data: []string{url}, Prefix: s.Prefix}, o)
 	if a == nil {
 		return nil, err
 	}

@@ -96,6 +96,9 @@ func adviceSource(a *Advice) string {
 	if m := a.Model; m != nil {
 		b.WriteString(" " + m.sentence())
 	}
+	if s := a.Server; s != nil && len(s.Unattributed) > 0 {
+		b.WriteString(" " + s.unattributed())
+	}
 	return b.String()
 }
 

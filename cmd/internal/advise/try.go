@@ -486,9 +486,9 @@ func effortFor(how effort, a frame.Algorithm) effort {
 
 // builders returns the dictionary builders to try: all for the best encoding of a large group,
 // otherwise a few of different kinds. bale train tries them all.
-func builders(s compress.Setting, how effort) []dict.Builder {
+func builders(setting compress.Setting, how effort) []dict.Builder {
 	params := map[effort][]string{little: {"k=512", "by score"}, some: {"k=128", "k=512", "k=4096", "by score"}}[how]
-	return slices.DeleteFunc(dict.Builders(s), func(b dict.Builder) bool { return params != nil && !slices.Contains(params, b.Params) })
+	return slices.DeleteFunc(dict.Builders(setting), func(b dict.Builder) bool { return params != nil && !slices.Contains(params, b.Params) })
 }
 
 // formatsOf counts what the items of a sample are.

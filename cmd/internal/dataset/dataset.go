@@ -30,8 +30,14 @@ const (
 	Dynamic = "dynamic" // values that are decoded into any
 )
 
-// ErrNoCoder says that a codec cannot serialize a set; what wraps it says why.
+// ErrNoCoder is the class of a [NoCoderError].
 var ErrNoCoder = errors.New("not possible")
+
+// NoCoderError means that a codec cannot serialize a set. It is ErrNoCoder.
+type NoCoderError struct{ Reason string }
+
+func (e *NoCoderError) Error() string { return ErrNoCoder.Error() + ": " + e.Reason }
+func (e *NoCoderError) Unwrap() error { return ErrNoCoder }
 
 // Dataset is a named set of values.
 type Dataset struct {
@@ -145,9 +151,11 @@ func (d *Dataset) noCoder(name string) error {
 		switch {
 		case c.Name != name:
 		case d.Track == Dynamic:
-			return fmt.Errorf("%s as %s: %w: it needs code generated for a Go type, which only sets of the typed track have", d.Name, name, ErrNoCoder)
+			return fmt.Errorf("%s as %s: %w", d.Name, name,
+				&NoCoderError{"it needs code generated for a Go type, which only sets of the typed track have"})
 		default:
-			return fmt.Errorf("%s as %s: %w: it needs code generated for a struct, and these values are %s", d.Name, name, ErrNoCoder, d.Kind)
+			return fmt.Errorf("%s as %s: %w", d.Name, name,
+				&NoCoderError{"it needs code generated for a struct, and these values are " + d.Kind})
 		}
 	}
 	return fmt.Errorf("no codec %q; there are %q", name, Codecs())

@@ -24,7 +24,7 @@ func (d *Dataset) Dynamic() (*Dataset, error) {
 		return d, nil
 	}
 	if !values.AllJSON(d.Raw) {
-		return nil, fmt.Errorf("%s in the dynamic track: %w: it needs values that are JSON, and these are %s", d.Name, ErrNoCoder, d.Kind)
+		return nil, fmt.Errorf("%s in the dynamic track: %w", d.Name, &NoCoderError{"it needs values that are JSON, and these are " + d.Kind})
 	}
 	dynamic := newDocuments(d.Name, d.Raw)
 	dynamic.Total, dynamic.Note = d.Total, d.Note
@@ -216,7 +216,7 @@ func withNumbers(v any) (any, error) {
 			return v, nil
 		}
 		if v = number(n); v == any(n) {
-			return nil, fmt.Errorf("%w: it has a number that is neither an int64 nor a uint64 nor a float64", ErrNoCoder)
+			return nil, &NoCoderError{"it has a number that is neither an int64 nor a uint64 nor a float64"}
 		}
 		return v, nil
 	})

@@ -3,7 +3,6 @@
 package dataset
 
 import (
-	"fmt"
 	"runtime"
 )
 
@@ -11,5 +10,5 @@ import (
 type byteDance[T any] struct{ serializer[T] }
 
 func newByteDance[T any](bool) (byteDance[T], error) {
-	return byteDance[T]{}, fmt.Errorf("%w: sonic does not compile for %s", ErrNoCoder, runtime.GOARCH)
+	return byteDance[T]{}, &NoCoderError{"sonic does not compile for " + runtime.GOARCH}
 }

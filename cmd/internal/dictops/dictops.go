@@ -57,18 +57,6 @@ func Run[R any](
 	return do(ctx, r, o)
 }
 
-// Said is the result of a command on one dictionary or group: lines for people.
-type Said string
-
-// WriteText writes the lines.
-func (s Said) WriteText(w page.Sheet) { io.WriteString(w, string(s)) }
-
-func said(format string, args ...any) Said {
-	var b strings.Builder
-	printable.Fprintf(&b, format+"\n", args...)
-	return Said(b.String())
-}
-
 // List lists the groups and their dictionaries. It is an error if some are missing or damaged.
 func List(ctx context.Context, r *registry.Registry, o Options) (*Dictionaries, error) {
 	in, err := inventory(ctx, r, o.Group)
@@ -126,36 +114,31 @@ func ShowFile(path string) (*Shown, error) {
 }
 
 // Publish puts the dictionary of a file into a group.
-func Publish(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, error) {
 	d, err := registry.ReadFile(o.File)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	info, err := trainingInfo(o.Training, d.ID())
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if o.Training == "" {
 		warnOfPlain(r, o.File, d, o.Group)
 	}
 	if err := r.Publish(ctx, o.Group, d, info); err != nil {
-		return "", err
+		return nil, err
 	}
 	st, err := r.State(ctx, o.Group)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	grace, err := r.Registry.Grace(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	r.WarnOfEviction(ctx)
-	text := said("Dictionary %v, %s, is published to %s.", d.ID(), printable.Size(len(d.Bytes())), o.Group)
-	if st.Current == d.ID() {
-		return text + said("The group is written with it already."), nil
-	}
-	return text + said("Activate it in %v:\n  %s", grace, strings.TrimSpace(fmt.Sprintf("bale dict activate %v %s %s", d.ID(),
-		printable.Option("--group", o.Group), r.Flags()))), nil
+	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: grace, flags: r.Flags()}, nil
 }
 
 // warnOfPlain warns that bytes without a zstd dictionary's header are used as plain content, which
@@ -200,68 +183,64 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 }
 
 // Activate makes a published dictionary the one that values are written with.
-func Activate(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+func Activate(ctx context.Context, r *registry.Registry, o Options) (*Activated, error) {
 	err := r.Activate(ctx, o.Group, o.ID, o.Force)
 	if errors.Is(err, dict.ErrGrace) {
 		err = fmt.Errorf("%w; --force does not wait", err)
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return said("%s is written with %s now.", o.Group, registry.Named(o.ID)), nil
+	return &Activated{Group: o.Group, Current: o.ID}, nil
 }
 
 // Rollback makes the previous dictionary the current one.
-func Rollback(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+func Rollback(ctx context.Context, r *registry.Registry, o Options) (*Activated, error) {
 	if _, err := r.Group(ctx, o.Group); err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := r.Rollback(ctx, o.Group); err != nil {
-		return "", err
+		return nil, err
 	}
 	st, err := r.State(ctx, o.Group)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return said("%s is written with %s again, and no more with %s.", o.Group,
-		registry.Named(st.Current), registry.Named(st.Previous)), nil
+	return &Activated{Group: o.Group, Current: st.Current, Previous: st.Previous, Rollback: true}, nil
 }
 
 // Restore brings a dictionary back from quarantine, and publishes it to a group if one is given.
-func Restore(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+func Restore(ctx context.Context, r *registry.Registry, o Options) (*Restored, error) {
 	d, err := r.Fetch(ctx, o.ID)
 	if err == nil && o.Group != "" {
 		err = r.Publish(ctx, o.Group, d, dict.Info{})
 	}
-	switch {
-	case err != nil:
-		return "", err
-	case o.Group != "":
-		return said("%v is in the registry, published to %s.", o.ID, o.Group), nil
+	if err != nil {
+		return nil, err
 	}
-	return said("%v is in the registry. No group has it: --group publishes it to one.", o.ID), nil
+	return &Restored{o.ID, o.Group}, nil
 }
 
 // Grace sets the grace period if a new one is given, and shows it.
-func Grace(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+func Grace(ctx context.Context, r *registry.Registry, o Options) (*GracePeriod, error) {
 	if o.Period != 0 {
 		if err := r.SetGrace(ctx, o.Period); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	grace, err := r.Registry.Grace(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return said("The grace period is %v.", grace), nil
+	return &GracePeriod{grace}, nil
 }
 
 // Forget removes a server from the list of data servers.
-func Forget(ctx context.Context, r *registry.Registry, o Options) (Said, error) {
+func Forget(ctx context.Context, r *registry.Registry, o Options) (*Forgotten, error) {
 	if err := r.Forget(ctx, o.Server); err != nil {
-		return "", err
+		return nil, err
 	}
-	return said("%s is forgotten.", o.Server), nil
+	return &Forgotten{o.Server}, nil
 }
 
 // ServerList are the servers whose programs use a registry.
@@ -297,14 +276,15 @@ func Servers(ctx context.Context, r *registry.Registry, _ Options) (*ServerList,
 
 // Export writes the dictionaries of a group to the files of a folder. An error about one of them
 // does not stop it.
-func Export(ctx context.Context, r *registry.Registry, o Options) (text Said, err error) {
+func Export(ctx context.Context, r *registry.Registry, o Options) (_ *Exported, err error) {
 	st, err := r.Group(ctx, o.Group)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return "", err
+		return nil, err
 	}
+	done := &Exported{}
 	var missing error
 	for _, entry := range st.Dictionaries {
 		d, err := r.Read(ctx, entry.ID)
@@ -314,32 +294,33 @@ func Export(ctx context.Context, r *registry.Registry, o Options) (text Said, er
 		}
 		path := filepath.Join(o.Dir, d.ID().String()+dict.Extension)
 		if err := outfile.Write(path, d.Bytes()); err != nil {
-			return text, err
+			return done, err
 		}
-		text += said("%v", path)
+		done.Files = append(done.Files, path)
 	}
 	b, err := json.MarshalIndent(st, "", "  ")
 	if err != nil {
-		return text, err
+		return done, err
 	}
-	return text, errors.Join(outfile.Write(filepath.Join(o.Dir, dict.StateFile), append(b, '\n')),
+	return done, errors.Join(outfile.Write(filepath.Join(o.Dir, dict.StateFile), append(b, '\n')),
 		missing)
 }
 
 // Import publishes the dictionaries of a folder to a group. If the group has no current dictionary,
 // the exported one becomes that.
-func Import(ctx context.Context, r *registry.Registry, o Options) (text Said, err error) {
+func Import(ctx context.Context, r *registry.Registry, o Options) (_ *Imported, err error) {
 	all, exported, err := readFolder(o.Dir)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", o.Dir, err)
+		return nil, fmt.Errorf("%s: %w", o.Dir, err)
 	}
 	if exported.Group != "" && exported.Group != o.Group && !o.Force {
-		return "", fmt.Errorf("%s has the dictionaries of group %q, not of %q: --force imports them all the same",
+		return nil, fmt.Errorf("%s has the dictionaries of group %q, not of %q: --force imports them all the same",
 			o.Dir, exported.Group, o.Group)
 	}
 	// The newest is published last, as it was.
 	slices.SortStableFunc(all,
 		func(a, b *dict.Dictionary) int { return place(exported, b.ID()) - place(exported, a.ID()) })
+	done := &Imported{Group: o.Group}
 	for _, d := range all {
 		var info dict.Info
 		if e := exported.Find(d.ID()); e != nil {
@@ -348,22 +329,23 @@ func Import(ctx context.Context, r *registry.Registry, o Options) (text Said, er
 			warnOfPlain(r, "dictionary "+d.ID().String(), d, o.Group)
 		}
 		if err := r.Publish(ctx, o.Group, d, info); err != nil {
-			return text, err
+			return done, err
 		}
-		text += said("%v is in %s", d.ID(), o.Group)
+		done.Dictionaries = append(done.Dictionaries, d.ID())
 	}
 	now, err := r.State(ctx, o.Group)
 	if err != nil || exported.Current == 0 || now.Current != 0 {
-		return text, err
+		return done, err
 	}
 	for _, id := range []frame.DictionaryID{exported.Previous, exported.Current} {
 		if id != 0 && now.Find(id) != nil {
 			if err := r.Activate(ctx, o.Group, id, true); err != nil {
-				return text, err
+				return done, err
 			}
 		}
 	}
-	return text + said("%s is written with %s now.", o.Group, registry.Named(exported.Current)), nil
+	done.Activated = &Activated{Group: o.Group, Current: exported.Current}
+	return done, nil
 }
 
 // readFolder reads dictionaries, and their history if the folder has it.

@@ -43,8 +43,10 @@ func loads(cells []*Cell, callers int) *outcome.Finding {
 	if len(cells) == 0 {
 		return nil
 	}
-	f := &outcome.Finding{About: about(callers), Note: "Redis by appendonly and appendfsync, PostgreSQL by synchronous_commit, MariaDB by innodb_flush_log_at_trx_commit. " +
-		"To disk: when a write gets there, by the server's documentation. P50, P99: µs from a write to its acknowledgement.",
+	f := &outcome.Finding{About: about(callers), Legend: []string{
+		"Redis by appendonly and appendfsync, PostgreSQL by synchronous_commit, MariaDB by innodb_flush_log_at_trx_commit",
+		"To disk: when a write gets there, by the server's documentation",
+		"P50, P99: µs from a write to its acknowledgement"},
 		Columns: []string{"setting", "to disk", "writes/s", "P50", "P99"}}
 	var durable []*Cell
 	for _, c := range cells {
@@ -82,8 +84,10 @@ func loads(cells []*Cell, callers int) *outcome.Finding {
 
 // losses says what the kills took.
 func losses(cells []*Cell) *outcome.Finding {
-	f := &outcome.Finding{About: "kill -9", Note: fmt.Sprintf("All processes of the server are killed under %d writers, and started again. Acknowledged: writes of all kills. Lost: of those, the writes that are gone. "+
-		"Oldest: ms before the kill that the oldest lost write was acknowledged.", maxCallers),
+	f := &outcome.Finding{About: "kill -9", Legend: []string{
+		fmt.Sprintf("All processes of the server are killed under %d writers, and started again", maxCallers),
+		"Acknowledged: writes of all kills", "Lost: acknowledged writes that are gone",
+		"Oldest: ms before the kill that the oldest lost write was acknowledged"},
 		Columns: []string{"setting", "to disk", "kills", "acknowledged", "lost", "oldest"}}
 	var none []string
 	kept := map[string]*Cell{}

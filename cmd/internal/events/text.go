@@ -37,7 +37,7 @@ func (s *Summary) WriteText(w page.Sheet) {
 		series(w, s)
 	}
 	printable.Fprintf(w, "\n")
-	w.Hanging("", "operations. Hits: of the keys that were read. Plain and stored: bytes of values, serialized and as they are in Redis. Packed with: the packed value that came last")
+	w.Legend("operations", "hits: of the keys that were read", "plain and stored: bytes of values, serialized and as they are in Redis", "packed with: the packed value that came last")
 	rows(w, s)
 	failures(w, s)
 	if s.Timed == 0 {
@@ -96,8 +96,9 @@ func latencies(w page.Sheet, s *Summary) {
 
 func series(w page.Sheet, s *Summary) {
 	every := time.Duration(s.Every * float64(time.Second)).Round(time.Microsecond)
-	w.Hanging("", fmt.Sprintf("every %v, where there are events. Ops/s, hit rate, ratio and P99 (µs) are those of operations that a caller waits for, without load, refresh and flush; "+
-		"errors those of all. Events are told of together, by default every 500ms", every))
+	w.Legend(fmt.Sprintf("every %v, where there are events", every),
+		"ops/s, hit rate, ratio and P99 (µs): of operations with a waiting caller, so without load, refresh and flush",
+		"errors: of all operations", "The ring writes events in batches, by default every 500ms")
 	t := w.Table(1, "from, UTC", "ops/s", "hit rate", "ratio", "P99", "timed", "errors", "dropped")
 	t.Drop = []string{"timed", "dropped", "ratio"}
 	for _, i := range s.Series {

@@ -164,7 +164,7 @@ func count(v float64) string { return outcome.Number(v, 0) }
 
 // times is the table of throughput and latency, with what it says.
 func (g *group) times() outcome.Finding {
-	f := outcome.Finding{About: g.title(), Note: "Latencies in ms.", Columns: []string{"client", "req/s", "P50", "P99", "P99.9"}}
+	f := outcome.Finding{About: g.title(), Legend: []string{"Latencies in ms"}, Columns: []string{"client", "req/s", "P50", "P99", "P99.9"}}
 	if g.Rate > 0 {
 		f.Columns = append(f.Columns, "served P99")
 	}
@@ -216,7 +216,7 @@ func (g *group) times() outcome.Finding {
 	}
 	switch {
 	case len(apart) > 0:
-		f.Says = append(f.Says, "P99 under policies, against the tuned client's: "+page.Enumerated(apart)+"; no other differs significantly.")
+		f.Says = append(f.Says, "P99 under policies, against the tuned client's: "+page.Enumerated(apart)+"; the others do not differ significantly.")
 	case guarded:
 		f.Says = append(f.Says, "No policy changes the tuned client's P99 significantly.")
 	}
@@ -233,7 +233,8 @@ func (c *Cell) guarded() bool {
 // costs is the table of what the clients take.
 func (g *group) costs() outcome.Finding {
 	f := outcome.Finding{About: g.title() + ", costs", Columns: []string{"client", "errors", "conns", "routines", "allocs", "GC", "cores", "limit"},
-		Note: "conns: opened in a round, with its warm-up. routines: goroutines at their peak. allocs: a request, with the load generator's. GC: the longest stop of the world, ms. cores: used by this process and by the server. limit: what was busy."}
+		Legend: []string{"conns: opened in a round, with its warm-up", "routines: goroutines at their peak", "allocs: a request, with the load generator's",
+			"GC: the longest stop of the world, ms", "cores: used by this process and by the server", "limit: what was busy"}}
 	for _, c := range g.cells {
 		if c.Verified {
 			f.Rows = append(f.Rows, []outcome.Figure{

@@ -275,7 +275,7 @@ func (r *Result) WriteText(w page.Sheet) {
 	if f := r.freshness; f != nil {
 		switch left := f.Expires.Sub(r.now); {
 		case f.Expires.IsZero():
-			printable.Fprintf(w, "fresh: for ever\n")
+			printable.Fprintf(w, "fresh: never expires\n")
 		case left > 0:
 			printable.Fprintf(w, "fresh: for another %s\n", about(left))
 		default:
@@ -312,14 +312,13 @@ func (r *Result) WriteText(w page.Sheet) {
 
 func (r *Result) writeChunks(w io.Writer) {
 	c := r.chunks
-	printable.Fprintf(w, "the key lives %s; all chunks are there, with %d bytes", lifetime(r.lives),
-		c.Bytes)
+	printable.Fprintf(w, "the key expires: %s; all chunks are there, with %d bytes", expires(r.lives), c.Bytes)
 	switch {
 	case c.Number == 0:
 	case c.Shortest == c.Longest:
-		printable.Fprintf(w, ", and live %s", lifetime(c.Shortest))
+		printable.Fprintf(w, "; they expire: %s", expires(c.Shortest))
 	default:
-		printable.Fprintf(w, ", and live %s to %s", lifetime(c.Shortest), lifetime(c.Longest))
+		printable.Fprintf(w, "; they expire: %s to %s", expires(c.Shortest), expires(c.Longest))
 	}
 	printable.Fprintf(w, "\n")
 	if c.Number > 0 && c.Shortest < r.lives {
@@ -393,12 +392,12 @@ func (in *indenter) next(value []byte, most int) (shown []byte, used int) {
 	return shown, used
 }
 
-// lifetime says how long a key lives.
-func lifetime(d time.Duration) string {
+// expires returns when a key with d to live expires, as text.
+func expires(d time.Duration) string {
 	if d == keyspace.ForEver {
-		return "for ever"
+		return "never"
 	}
-	return about(d)
+	return "in " + about(d)
 }
 
 // about is a time to the second, a short one to the millisecond.

@@ -12,7 +12,7 @@ import (
 const method = "An operation records a count and a size, or reads both totals. Goroutines do nothing else. Rounds of all cells take turns in random order. After each round the totals must be those of all operations, or in the ring those that it did not drop."
 
 // claimNote is all that is known of the published figures.
-const claimNote = "The claim is published, for unknown hardware and load, and was not measured here."
+const claimNote = "The claim is published, for unknown hardware and load, and was not measured here"
 
 const million = 1e6
 
@@ -57,7 +57,7 @@ func about(share int) string {
 
 // loads compares the instruments at one share of reads.
 func loads(cells []*Cell, share int) outcome.Finding {
-	f := outcome.Finding{About: about(share), Note: "Million operations a second, by the number of goroutines. B/op, allocs: allocated for an operation, the most of these. Dropped: of what was recorded, the most of these; it takes less time than to keep it.",
+	f := outcome.Finding{About: about(share), Legend: []string{"Million operations a second, by the number of goroutines", "B/op, allocs: allocated for an operation, the most of these", "Dropped: of what was recorded, the most of these; it takes less time than to keep it"},
 		Columns: []string{"instrument"}}
 	for _, n := range goroutines {
 		f.Columns = append(f.Columns, page.Thousands(int64(n)))
@@ -104,7 +104,7 @@ func loads(cells []*Cell, share int) outcome.Finding {
 // claims sets published figures beside those of the most goroutines.
 func claims(cells []*Cell) outcome.Finding {
 	most := goroutines[len(goroutines)-1]
-	f := outcome.Finding{About: "the published claim", Note: "Million operations a second with " + page.Plural(most, "goroutine") + ", by the share of reads. " + claimNote, Columns: []string{"instrument", "claimed"}}
+	f := outcome.Finding{About: "the published claim", Legend: []string{"Million operations a second with " + page.Plural(most, "goroutine") + ", by the share of reads", claimNote}, Columns: []string{"instrument", "claimed"}}
 	for _, share := range reads {
 		f.Columns = append(f.Columns, about(share))
 	}

@@ -443,6 +443,17 @@ func denial(user string, commands []string) error {
 	return fmt.Errorf("%w: the user %q may not run %s; ACL SETUSER %s +%s allows it", ErrDenied, user, names, user, strings.Join(commands, " +"))
 }
 
+// UserOf is the user that a client signs in as, empty for the default one.
+func UserOf(c redis.UniversalClient) string {
+	switch c := c.(type) {
+	case *redis.Client:
+		return c.Options().Username
+	case *redis.ClusterClient:
+		return c.Options().Username
+	}
+	return ""
+}
+
 // Explain wraps [ErrDenied] around the refusal of a command, with the rule that the user lacks. If
 // the server does not know the command, the new error leaves out the arguments, which may be
 // values. The user is that of the URL, empty for the default one. Other errors come back as they

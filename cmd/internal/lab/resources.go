@@ -250,7 +250,7 @@ func bottleneck(c *outcome.Cell, s *Server, cores int) (name, why string) {
 	case u.ClientCPU >= load.BusyMachine*float64(cores):
 		return outcome.LimitClient, fmt.Sprintf("the load generator and what it measures use %.2f of %d cores", u.ClientCPU, cores)
 	case u.PoolWait != nil && *u.PoolWait >= muchWaiting*c.Stages["total"].Mean:
-		return outcome.LimitPool, fmt.Sprintf("%.0f of %.0f us an operation are spent waiting for a connection", *u.PoolWait, c.Stages["total"].Mean)
+		return outcome.LimitPool, fmt.Sprintf("%.0f of %.0f µs an operation are spent waiting for a connection", *u.PoolWait, c.Stages["total"].Mean)
 	}
 	return outcome.LimitWaiting, fmt.Sprintf("callers wait for round trips: this process uses %.2f%s and the server %.2f of %d cores", u.ClientCPU, through, server, cores)
 }

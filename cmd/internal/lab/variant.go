@@ -78,9 +78,8 @@ func (r *run) variants(ctx context.Context) (variants []*variant, err error) {
 		}
 		for _, codec := range d.Codecs(r.Codecs) {
 			coder, err := measured.Coder(codec)
-			if errors.Is(err, dataset.ErrNoCoder) {
-				_, why, _ := strings.Cut(err.Error(), dataset.ErrNoCoder.Error()+": ")
-				r.skip(outcome.Identity{Dataset: d.Name, Track: d.Track, Codec: codec}, why)
+			if none, is := errors.AsType[*dataset.NoCoderError](err); is {
+				r.skip(outcome.Identity{Dataset: d.Name, Track: d.Track, Codec: codec}, none.Reason)
 				continue
 			}
 			if err != nil {

@@ -31,7 +31,7 @@ func usage(who int) time.Duration {
 }
 
 // sleepPrecisely sleeps on the calling thread, which must belong to the caller alone. The system
-// wakes it up within about 50 us.
+// wakes it up within about 50 µs.
 func sleepPrecisely(d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
 	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &t, nil)

@@ -253,7 +253,7 @@ func (m *migration) swap(
 	}
 }
 
-var errEndless = errors.New("it ends by itself, and this server gives fields no expiry: plain, it would stay for ever; delete it, or revert again when it has expired")
+var errEndless = errors.New("it ends by itself, and this server gives fields no expiry: plain, it would never expire; delete it, or revert again when it has expired")
 
 // expiryOf is when a value ends by its own account, which is earlier than its key's expiry where
 // GetOrLoad keeps it for StaleIfError. Zero is for never.
@@ -299,7 +299,7 @@ func (m *migration) reread(
 		case keyspace.IsMoved(err):
 			now = append(now, v) // the next swap says so again
 		default:
-			return nil, 0, fmt.Errorf("key %q: %w", v.Key, keyspace.Explain(err, userOf(node)))
+			return nil, 0, fmt.Errorf("key %q: %w", v.Key, keyspace.Explain(err, keyspace.UserOf(node)))
 		}
 	}
 	return now, n, nil

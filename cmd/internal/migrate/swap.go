@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // The scripts replace a value if it is unchanged since it was read, and keep its expiry. The last
@@ -107,6 +108,8 @@ return 1`
 	allowFull = "#!lua flags=allow-oom\n"
 
 	expiryScript = `return redis.pcall('HPEXPIRETIME', KEYS[1], 'FIELDS', 1, '')`
+
+	probeScript = `return 1`
 )
 
 // script is one of the scripts, and its name at a server that has it.
@@ -119,6 +122,15 @@ type scripts struct{ forString, forField script }
 
 func newScripts(head string) *scripts {
 	return &scripts{newScript(head + stringScript), newScript(head + fieldScript)}
+}
+
+// Scripts are the sources of all scripts that bale runs in a server: those of this package, and the
+// one by which Stores swap values.
+func Scripts() []string {
+	return []string{
+		stringScript, fieldScript, allowFull + stringScript, allowFull + fieldScript, pretendScript, expiryScript, probeScript,
+		adapters.SwapScript,
+	}
 }
 
 // change is a value and what is to take its place.
@@ -213,11 +225,11 @@ func (s *swapper) swap(
 				repeat, s.noSHA = append(repeat, i), true
 			case strings.HasPrefix(err.Error(), "ERR ") && full == nil && !keyspace.IsForbidden(err) &&
 				!ofServer.MatchString(err.Error()):
-				outcomes[i], changes[i].cause = refused, keyspace.Explain(err, userOf(c))
+				outcomes[i], changes[i].cause = refused, keyspace.Explain(err, keyspace.UserOf(c))
 			case full != nil && strings.Contains(err.Error(), "ompil"): // a Redis before 7 does not take the flag
 				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, full)
 			default:
-				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, keyspace.Explain(err, userOf(c)))
+				return nil, fmt.Errorf("key %q: %w", changes[i].value.Key, keyspace.Explain(err, keyspace.UserOf(c)))
 			}
 		}
 		if left = repeat; next != s.scripts {
@@ -241,7 +253,7 @@ func onServer(ctx context.Context, c redis.UniversalClient, at time.Time) (int64
 	if !ok {
 		now, err := c.Time(ctx).Result()
 		if err != nil {
-			return 0, fmt.Errorf("TIME: %w", keyspace.Explain(err, userOf(c)))
+			return 0, fmt.Errorf("TIME: %w", keyspace.Explain(err, keyspace.UserOf(c)))
 		}
 		return max(1, now.Add(time.Until(at)).UnixMilli()), nil
 	}
@@ -257,14 +269,6 @@ func onServer(ctx context.Context, c redis.UniversalClient, at time.Time) (int64
 		return err
 	})
 	return earliest, err
-}
-
-// userOf is the user that a client of one server signs in as.
-func userOf(c redis.UniversalClient) string {
-	if single, ok := c.(*redis.Client); ok {
-		return single.Options().Username
-	}
-	return ""
 }
 
 // farthest is the first time in milliseconds that Redis 8.2 cannot have a field end at: it keeps 46
@@ -295,7 +299,7 @@ func (s *swapper) pretend(
 				case keyspace.IsMoved(err):
 					outcomes[i] = elsewhere
 				case keyspace.IsReply(err):
-					outcomes[i], changes[i].cause = refused, keyspace.Explain(err, userOf(c))
+					outcomes[i], changes[i].cause = refused, keyspace.Explain(err, keyspace.UserOf(c))
 				case err != nil:
 					return nil, err
 				}
@@ -348,7 +352,7 @@ func (s *swapper) knowsExpiry(
 	}
 	err := c.Eval(ctx, expiryScript, []string{key}).Err()
 	if keyspace.IsForbidden(err) { // EVAL, by rename-command: it says nothing of expiries
-		return false, keyspace.Explain(err, userOf(c))
+		return false, keyspace.Explain(err, keyspace.UserOf(c))
 	}
 	unknown := err != nil && strings.Contains(err.Error(), "nknown") // "Unknown Redis command called from script"
 	if err != nil && !unknown && !redis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -365,10 +369,10 @@ func CanSwap(ctx context.Context, client redis.UniversalClient) error {
 		return cluster.ForEachMaster(ctx,
 			func(ctx context.Context, node *redis.Client) error { return CanSwap(ctx, node) })
 	}
-	err := client.Eval(ctx, "return 1", nil).Err()
+	err := client.Eval(ctx, probeScript, nil).Err()
 	if keyspace.IsForbidden(err) {
 		return fmt.Errorf("values are replaced by a script within the server: %w",
-			keyspace.Explain(err, userOf(client)))
+			keyspace.Explain(err, keyspace.UserOf(client)))
 	}
 	if err != nil && !keyspace.IsReply(err) {
 		return err

@@ -245,7 +245,7 @@ func (t *tables) marks(cells []Cell) (marked map[spot]bool, untold []string) {
 		}
 	}
 	if len(few) > 0 {
-		untold = append(untold, "No best in "+page.Enumerated(few)+": that takes intervals, and those take 6 rounds (--repeat)")
+		untold = append(untold, page.Enumerated(few)+": no best marked, because intervals need 6 rounds (--repeat)")
 	}
 	var said []string
 	for _, of := range timed {
@@ -265,7 +265,7 @@ func (t *tables) marks(cells []Cell) (marked map[spot]bool, untold []string) {
 			}
 			with = " with " + page.Enumerated(which)
 		}
-		untold = append(untold, fmt.Sprintf("No best in %s%s: no other differs significantly", names, with))
+		untold = append(untold, fmt.Sprintf("%s%s: no significant difference", names, with))
 	}
 	return marked, untold
 }

@@ -14,7 +14,7 @@ import (
 type Finding struct {
 	About   string     `json:"about"`             // "profiles, typed"; empty where it is about all
 	Says    []string   `json:"says"`              // each is a sentence with its figures
-	Note    string     `json:"note,omitempty"`    // what the columns are, in sentences
+	Legend  []string   `json:"legend,omitempty"`  // explains the columns, an item each, without a full stop
 	Columns []string   `json:"columns,omitempty"` // none where there is no table
 	Rows    [][]Figure `json:"rows,omitempty"`    // a figure for each column; the first of a row is its name
 }

@@ -30,15 +30,15 @@ func figureText(f Figure) string {
 	return text
 }
 
-// noteOf explains the table of a finding: its columns and those findingMarks that it has.
-func noteOf(f *Finding) string {
-	note := f.Note
+// legendOf explains the table of a finding: its columns and those findingMarks that it has.
+func legendOf(f *Finding) []string {
+	legend := slices.Clone(f.Legend)
 	for _, m := range findingMarks {
 		if slices.ContainsFunc(f.Rows, func(row []Figure) bool { return slices.ContainsFunc(row, m.is) }) {
-			note += " " + m.mark + ": " + m.means + "."
+			legend = append(legend, m.mark+": "+m.means)
 		}
 	}
-	return strings.TrimSpace(note)
+	return legend
 }
 
 // findings writes the tables of all findings, with intervals if there is room for them, and then
@@ -49,15 +49,15 @@ func findings(to page.Sheet, found []Finding) {
 		if len(f.Rows) == 0 {
 			continue
 		}
-		note := noteOf(f)
+		legend := legendOf(f)
 		table, ranges := findingTable(to, f, true)
 		if !table.Fits() {
 			table, ranges = findingTable(to, f, false)
 		}
 		if ranges {
-			note = strings.TrimSpace(note + " In parentheses: the 95% interval.")
+			legend = append(legend, "In parentheses: the 95% interval")
 		}
-		to.Hanging("", f.About+". "+note)
+		to.Legend(f.About, legend...)
 		table.Render()
 		printable.Fprintf(to, "\n")
 	}
@@ -105,7 +105,7 @@ func findingsOf(found []Finding) (all []benchFinding) {
 		for _, s := range f.Says {
 			b.Says = append(b.Says, printable.Line(s))
 		}
-		g := &page.Grid{ID: fmt.Sprintf("found-%d", i+1), Label: "Figures: " + b.About, Caption: printable.Line(noteOf(f))}
+		g := &page.Grid{ID: fmt.Sprintf("found-%d", i+1), Label: "Figures: " + b.About, Caption: printable.Line(strings.Join(legendOf(f), ". ") + ".")}
 		if slices.ContainsFunc(f.Rows, func(row []Figure) bool {
 			return slices.ContainsFunc(row, func(f Figure) bool { return f.Range != "" })
 		}) {

@@ -240,7 +240,7 @@ func studied() *Run {
 	row := []Figure{field("zstd:3+dict"), best, same, {}, field("machine")}
 	run.Findings = []Finding{
 		{Says: []string{"These are medians."}},
-		{About: "profile", Says: []string{"zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.", "None of the others."}, Note: "Throughput: values a second.",
+		{About: "profile", Says: []string{"zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.", "None of the others."}, Legend: []string{"Throughput: values a second"},
 			Columns: []string{"compressor", "10mbit", "1gbit", "10gbit", "limit"}, Rows: [][]Figure{{field("none"), figure("1", 1), figure("1,234", 1234), figure("1", 1), field("network")}, row}},
 		{About: "broad", Says: []string{"One."}, Columns: []string{"compressor", "a", "b", "c", "d", "e", "f", "g", "h"}, Rows: [][]Figure{slices.Concat(row, row[1:])}},
 	}
@@ -521,9 +521,11 @@ func TestBenchAlone(t *testing.T) {
 
 func TestFindingsText(t *testing.T) {
 	for width, want := range map[int]string{
-		80: `profile. Throughput: values a second. *: the best of its column, or without a
-significant difference from it. ~: no significant difference from 1. In
-parentheses: the 95% interval.
+		80: `profile
+- Throughput: values a second
+- *: the best of its column, or without a significant difference from it
+- ~: no significant difference from 1
+- In parentheses: the 95% interval
 compressor                 10mbit                 1gbit  10gbit    limit
 ──────────────────────────────────────────────────────────────────────────
 none                            1                 1,234       1  network
@@ -533,9 +535,11 @@ These are medians.
 profile:
 - zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.
 - None of the others.
-`, 60: `profile. Throughput: values a second. *: the best of its
-column, or without a significant difference from it. ~: no
-significant difference from 1.
+`, 60: `profile
+- Throughput: values a second
+- *: the best of its column, or without a significant
+  difference from it
+- ~: no significant difference from 1
 compressor   10mbit  1gbit  10gbit    limit
 ─────────────────────────────────────────────
 none              1  1,234       1  network

@@ -285,31 +285,27 @@ func (t *tables) legend(groups [][]Cell) {
 		}
 		names[f.about] = append(names[f.about], f.name)
 	}
-	var parts []string
+	var items []string
 	for _, about := range order {
 		what := about
 		if about == ofOperation && t.open() {
 			what += ", from when it was to start"
 		}
-		parts = append(parts, page.Enumerated(names[about])+": "+what)
+		items = append(items, page.Enumerated(names[about])+": "+what)
 	}
 	if slices.ContainsFunc(groups, func(cells []Cell) bool { marks, _ := t.marks(cells); return len(marks) > 0 }) {
-		parts = append(parts, best+": the best, or without a significant difference from it")
+		items = append(items, best+": the best, or without a significant difference from it")
 	}
 	if slices.ContainsFunc(t.run.Cells, func(c Cell) bool { return c.Verified && c.AtLeast }) {
-		parts = append(parts, page.AtLeast+": "+meansAtLeast)
+		items = append(items, page.AtLeast+": "+meansAtLeast)
 	}
-	t.Hanging("", fmt.Sprintf("%s, %.3g s a cell. %s", rounds, e.DurationS, page.Capital(strings.Join(parts, "; "))))
-	var missing []string
 	if len(t.omitted) > 0 {
-		missing = append(missing, page.LeftOut(t.omitted))
+		items = append(items, page.LeftOut(t.omitted))
 	}
 	if len(t.unknown) > 0 {
-		missing = append(missing, "Not known: "+strings.Join(t.unknown, ", "))
+		items = append(items, "Not known: "+strings.Join(t.unknown, ", "))
 	}
-	if len(missing) > 0 {
-		t.Hanging("", strings.Join(missing, ". "))
-	}
+	t.Legend(fmt.Sprintf("%s, %.3g s a cell", rounds, e.DurationS), items...)
 }
 
 // open reports whether operations came at a rate.

@@ -127,7 +127,7 @@ func TestTableOfLowerBounds(t *testing.T) {
 		{nil, []spot{{0, "P50"}, {0, "P99"}}, nil},
 		{[]int{0}, []spot{{1, "P50"}, {1, "P99"}}, nil}, // although its numbers are the lowest
 		{[]int{1, 2}, []spot{{0, "P50"}, {0, "P99"}}, nil},
-		{[]int{0, 1, 2}, nil, []string{"No best in P50 and P99: no other differs significantly"}},
+		{[]int{0, 1, 2}, nil, []string{"P50 and P99: no significant difference"}},
 	} {
 		r := three(test.bounds...)
 		got, untold := (&tables{run: r, figures: figures}).marks(r.Cells)

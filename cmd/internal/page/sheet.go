@@ -43,6 +43,14 @@ func (s Sheet) Fits(line string) bool { return text.StringWidth(line) <= s.Width
 // Wrapped writes texts of one line each in lines that fit. It indents the lines after the first.
 func (s Sheet) Wrapped(texts ...string) { s.Hanging("  ", texts...) }
 
+// Legend writes a title, and below it the items that explain a table, one a line.
+func (s Sheet) Legend(title string, items ...string) {
+	s.Hanging("", title)
+	for _, item := range items {
+		s.Hanging("  ", "- "+item)
+	}
+}
+
 // Hanging is wrapped with any indent.
 func (s Sheet) Hanging(indent string, texts ...string) {
 	for _, one := range texts {

@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,6 +49,17 @@ func cut(s string, n int) string {
 		start--
 	}
 	return s[:start] + "... (" + Size(len(s)) + ")"
+}
+
+// Log writes a line of key=value pairs for each record. Its handler quotes untrusted text, and a
+// text has at most 16 KiB: errors have what a server answers.
+func Log(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if kind := a.Value.Kind(); kind == slog.KindString || kind == slog.KindAny {
+			a.Value = slog.StringValue(cut(a.Value.String(), maxOperand))
+		}
+		return a
+	}}))
 }
 
 // Size is a number of bytes in the largest unit that it fills, the one form for people. Exact bytes

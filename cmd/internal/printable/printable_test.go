@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"strings"
 	"testing"
@@ -173,5 +174,22 @@ func TestSize(t *testing.T) {
 		if got := Size(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
+	}
+}
+
+// TestLog: a log has a line for each record, whatever the texts in it are.
+func TestLog(t *testing.T) {
+	var b strings.Builder
+	log := Log(&b).With(hostile, hostile)
+	log.Warn(hostile, "err", errors.New(hostile), "text", hostile, "long", strings.Repeat("x", 1<<20), slog.Group(hostile, hostile, hostile))
+	text := b.String()
+	if strings.Count(text, "\n") != 1 || len(text) > 20<<10 || !strings.Contains(text, "... (1.0 MiB)") {
+		t.Errorf("%d bytes: %.2000q", len(text), text)
+	}
+	if found := obeyed(text, "\n"); len(found) > 0 {
+		t.Errorf("%q in %.2000q", found, text)
+	}
+	if n := strings.Count(text, `\u202e`); n != 8 {
+		t.Errorf("shown %d times in %.2000q", n, text)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -23,10 +22,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
-	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -165,8 +165,8 @@ func (p *proxy) open(ctx context.Context) (closers []io.Closer, err error) {
 	if err != nil {
 		return closers, err
 	}
-	store := goredis.NewStore(data)
-	follow := dict.GroupOptions{ReadOnly: !o.Setting.Dict || o.ReadOnly, Engine: o.Setting.Engine(), Log: slog.New(slog.NewTextHandler(o.Err, nil))}
+	store := registry.NewExplaining(data)
+	follow := dict.GroupOptions{ReadOnly: !o.Setting.Dict || o.ReadOnly, Engine: o.Setting.Engine(), Log: printable.Log(o.Err)}
 	keys := store
 	if o.Registry != "" && o.Registry != o.Redis {
 		any, err := o.Login.Open(ctx, o.Registry)
@@ -174,9 +174,9 @@ func (p *proxy) open(ctx context.Context) (closers []io.Closer, err error) {
 			return closers, fmt.Errorf("--registry: %w", err)
 		}
 		add(any)
-		keys, follow.Data, follow.DataName = goredis.NewStore(any), store, data.Options().Addr
+		keys, follow.Data, follow.DataName = registry.NewExplaining(any), store, data.Options().Addr
 	}
-	registry, err := dict.NewRegistry(keys, dict.RegistryOptions{Prefix: o.Prefix})
+	dictionaries, err := dict.NewRegistry(keys, dict.RegistryOptions{Prefix: o.Prefix})
 	if err != nil {
 		return closers, err
 	}
@@ -184,7 +184,7 @@ func (p *proxy) open(ctx context.Context) (closers []io.Closer, err error) {
 	if o.Setting.Dict {
 		group, follow.Setting = o.Group, o.Setting.Setting
 	}
-	g, err := registry.Open(ctx, group, follow)
+	g, err := dictionaries.Open(ctx, group, follow)
 	if err != nil {
 		return closers, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,19 +17,19 @@ import (
 
 // Store reads keys of a registry at the pace of the command, also those with foreign content.
 type Store struct {
-	*goredis.Store
+	Explaining
 	pacer *keyspace.Pacer
 	read  int // bytes
 }
 
 // Paced is the Store of any Redis.
 func (r *Registry) Paced(client redis.UniversalClient) *Store {
-	return &Store{Store: goredis.NewStore(client), pacer: r.Pacer}
+	return &Store{Explaining: NewExplaining(client), pacer: r.Pacer}
 }
 
 // Read implements [dict.Store].
 func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
-	values, err := s.Store.Read(ctx, keys...)
+	values, err := s.Explaining.Read(ctx, keys...)
 	n := 0
 	for _, v := range values {
 		n += len(v)
@@ -38,6 +39,51 @@ func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 		return nil, waited
 	}
 	return values, err
+}
+
+// Explaining is a Store whose errors say which rule the user lacks for a refused command.
+type Explaining struct {
+	*goredis.Store
+	user string
+}
+
+// NewExplaining is the Store of a Redis.
+func NewExplaining(client redis.UniversalClient) Explaining {
+	return Explaining{goredis.NewStore(client), keyspace.UserOf(client)}
+}
+
+// Read implements [dict.Store].
+func (s Explaining) Read(ctx context.Context, keys ...string) ([][]byte, error) {
+	values, err := s.Store.Read(ctx, keys...)
+	return values, keyspace.Explain(err, s.user)
+}
+
+// Refresh implements [dict.Store].
+func (s Explaining) Refresh(ctx context.Context, keys ...string) ([]bool, error) {
+	there, err := s.Store.Refresh(ctx, keys...)
+	return there, keyspace.Explain(err, s.user)
+}
+
+// Swap implements [dict.Store].
+func (s Explaining) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	ok, err := s.Store.Swap(ctx, key, old, value, ttl)
+	return ok, keyspace.Explain(err, s.user)
+}
+
+// Notify implements [dict.Store].
+func (s Explaining) Notify(ctx context.Context, channel, message string) error {
+	return keyspace.Explain(s.Store.Notify(ctx, channel, message), s.user)
+}
+
+// Listen implements [dict.Store].
+func (s Explaining) Listen(ctx context.Context, channel string, receive func(message string)) error {
+	return keyspace.Explain(s.Store.Listen(ctx, channel, receive), s.user)
+}
+
+// EvictionPolicy implements [dict.Store].
+func (s Explaining) EvictionPolicy(ctx context.Context) (policy string, maxmemory int64, err error) {
+	policy, maxmemory, err = s.Store.EvictionPolicy(ctx)
+	return policy, maxmemory, keyspace.Explain(err, s.user)
 }
 
 const (

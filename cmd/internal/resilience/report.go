@@ -43,6 +43,15 @@ func percent(e outcome.Estimate) outcome.Figure {
 	return f
 }
 
+// said is a share in a sentence.
+func said(e outcome.Estimate) string {
+	f := percent(e)
+	if f.Range == "" {
+		return f.Text
+	}
+	return f.Text + " (" + f.Range + ")"
+}
+
 // asked names what [Phase.Asked] counts.
 func (s *scenario) asked() string {
 	if s.redis {
@@ -54,11 +63,12 @@ func (s *scenario) asked() string {
 // finding is the table of a scenario, and what it says.
 func (s *scenario) finding(cells []Cell) outcome.Finding {
 	f := outcome.Finding{About: s.title, Columns: []string{"policy", "before", "during", "after", "P99", "refused", s.asked()},
-		Note: s.about + " Before, during, after: calls that were good. During the fault: P99 in ms of what callers waited for an answer or an error; refused: by the policy, a call; "}
+		Legend: []string{s.about, "Before, during, after: good calls", "P99: ms that callers waited for an answer or an error, during the fault",
+			"Refused: by the policy, a call, during the fault"}}
 	if s.redis {
-		f.Note += "loads: of the value, a call."
+		f.Legend = append(f.Legend, "Loads: of the value, a call, during the fault")
 	} else {
-		f.Note += "asked: requests that the server got, a call."
+		f.Legend = append(f.Legend, "Asked: requests that the server got, a call, during the fault")
 	}
 	for _, c := range cells {
 		ill := c.Phases[during]
@@ -69,8 +79,12 @@ func (s *scenario) finding(cells []Cell) outcome.Finding {
 	}
 	bare := &cells[0].Phases
 	for _, c := range cells[1:] {
-		f.Says = append(f.Says, fmt.Sprintf("With %s %s of the calls are good during the fault instead of %s, and %s after it instead of %s. P99 is %s that without.",
-			c.Policy, percent(c.Phases[during].Good).Text, percent(bare[during].Good).Text, percent(c.Phases[after].Good).Text, percent(bare[after].Good).Text, c.Phases[during].P99.Times(bare[during].P99)))
+		ill, well := &c.Phases[during], &c.Phases[after]
+		f.Says = append(f.Says, fmt.Sprintf("With %s %s of the calls are good during the fault instead of %s, and %s after it instead of %s.",
+			c.Policy, said(ill.Good), said(bare[during].Good), said(well.Good), said(bare[after].Good)))
+		if ill.P99.Over(bare[during].P99).Interval != nil { // a ratio of single rounds is noise
+			f.Says = append(f.Says, fmt.Sprintf("With %s P99 is %s that without.", c.Policy, ill.P99.Times(bare[during].P99)))
+		}
 	}
 	return f
 }

@@ -89,6 +89,25 @@ func TestStudy(t *testing.T) {
 	}
 }
 
+// TestNoRatioOfOneRound: P99 is compared only if noise has an interval.
+func TestNoRatioOfOneRound(t *testing.T) {
+	for rounds, want := range map[int]bool{1: false, 6: true} {
+		e := func(v float64) outcome.Estimate {
+			var all []float64
+			for i := range rounds {
+				all = append(all, v+float64(i)/1000)
+			}
+			return outcome.NewEstimate(all)
+		}
+		p := Phase{Good: e(0.5), P99: e(10)}
+		f := scenarios[0].finding([]Cell{{Policy: "none", Phases: [phases]Phase{p, p, p}}, {Policy: "limit", Phases: [phases]Phase{p, p, p}}})
+		says := strings.Join(f.Says, " ")
+		if strings.Contains(says, "times") != want || strings.Contains(says, "50% (50 to 50)") != want || !strings.Contains(says, "With limit 50%") {
+			t.Errorf("%d rounds: %s", rounds, says)
+		}
+	}
+}
+
 // TestShort: the shortest study works, as CI runs it.
 func TestShort(t *testing.T) {
 	r, err := Run(context.Background(), rounds.Options{Duration: 60 * time.Millisecond, Rounds: 2})

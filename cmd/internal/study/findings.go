@@ -58,15 +58,15 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 			f.Says = append(f.Says, fmt.Sprintf("P99 of writing a value of %s bytes of JSON: codec.Binary %s µs, encoding/json %s, %.1f times. %s", outcome.Number(stored(json), 0), outcome.Number(hand, 1), outcome.Number(std, 1), std/hand, binaryClaim))
 		}
 
-		f.Note = "µs: to write and read a value, in the median. B: of a value. Throughput: values a second, times that of encoding/json."
+		f.Legend = []string{"µs: to write and read a value, in the median", "B: of a value", "Throughput: values a second, times that of encoding/json"}
 		f.Columns = []string{"codec", "µs", "B", "throughput"}
 		if len(with.cells) > 0 {
-			f.Note += " B+dict: with " + withD + ", less the dictionary."
+			f.Legend = append(f.Legend, "B+dict: with "+withD+", less the dictionary")
 			f.Columns = []string{"codec", "µs", "B", "B+dict", "throughput"}
 		}
 		nearest, ordered := alone.nearest(quick, coding)
 		if !ordered {
-			f.Note += noMarks("µs")
+			f.Legend = append(f.Legend, noMarks("µs")...)
 		}
 		rows := slices.Clone(alone.cells)
 		slices.SortStableFunc(rows, func(a, b outcome.Cell) int { return cmp.Compare(coding(a).Median, coding(b).Median) })
@@ -111,7 +111,7 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 			return fmt.Sprintf("%s has the highest ratio: %.2f, %s bytes a key instead of %s; %s µs to compress and decompress a value, %s the throughput of plain values",
 				c.Compress, c.Ratio, outcome.Number(c.BytesPerKey(), 0), outcome.Number(base.BytesPerKey(), 0), outcome.Said(packing(c), 1), rate(c).Times(rate(base)))
 		}
-		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, and the dictionary. µs: to compress and decompress a value, in the median. Throughput: values a second, times that of plain values.",
+		f := outcome.Finding{About: g.name, Legend: []string{"B/key: what Redis takes for a value and its key, and the dictionary", "µs: to compress and decompress a value, in the median", "Throughput: values a second, times that of plain values"},
 			Columns: []string{"compressor", "ratio", "B/key", "µs", "throughput"}}
 		best := without.best(ratio)
 		if best.Ratio < 1.05*base.Ratio || best.Compress == plain {
@@ -146,7 +146,7 @@ func noDictionary(r *outcome.Run, dataset string) bool {
 func pooling(r *outcome.Run) (out []outcome.Finding) {
 	forms := []struct{ suffix, says string }{{"/naive", "a new context for each value"}, {"/stream", "the streaming API"}}
 	for _, g := range groups(r, func(c outcome.Cell) string { return c.Dataset }) {
-		f := outcome.Finding{About: "values of " + g.name, Note: "µs: to compress and decompress a value, in the median. B/op and allocs: in this process, the client's included. GC: of the processor time of this process, where it ran often enough to tell. Throughput: values a second, times that of the pooled form, which is the one without a suffix.",
+		f := outcome.Finding{About: "values of " + g.name, Legend: []string{"µs: to compress and decompress a value, in the median", "B/op and allocs: in this process, the client's included", "GC: of the processor time of this process, where it ran often enough to tell", "Throughput: values a second, times that of the pooled form, which is the one without a suffix"},
 			Columns: []string{"setting", "µs", "B/op", "allocs", "GC", "throughput"}}
 		for _, c := range g.cells {
 			what, pooled := "", c
@@ -251,7 +251,7 @@ func clients(r *outcome.Run) []outcome.Finding {
 	p99 := func(c outcome.Cell) outcome.Estimate { return c.P99 }
 	fastest := func(g group) outcome.Cell { return g.best(func(c outcome.Cell) float64 { return ops(c).Median }) }
 	soonest := func(g group) outcome.Cell { return g.best(func(c outcome.Cell) float64 { return -p99(c).Median }) }
-	rates, times := outcome.Finding{About: "throughput", Note: "Operations a second."}, outcome.Finding{About: "P99", Note: "µs that 99 of 100 operations took at most."}
+	rates, times := outcome.Finding{About: "throughput", Legend: []string{"Operations a second"}}, outcome.Finding{About: "P99", Legend: []string{"µs that 99 of 100 operations took at most"}}
 	var hops []place
 	for _, g := range groups(r, load) {
 		base, ok := g.find(func(c outcome.Cell) bool { return c.Client == "goredis" })
@@ -287,8 +287,8 @@ func clients(r *outcome.Run) []outcome.Finding {
 		nearest, _ := all.nearest(soonest(all), p99)
 		return outcome.Marked(outcome.Measured(p99(c), 0), nearest(c))
 	})
-	rates.Note += unmarked(groups(r, load), fastest, ops)
-	times.Note += unmarked(groups(r, load), soonest, p99)
+	rates.Legend = append(rates.Legend, unmarked(groups(r, load), fastest, ops)...)
+	times.Legend = append(times.Legend, unmarked(groups(r, load), soonest, p99)...)
 	return []outcome.Finding{rates, times}
 }
 
@@ -296,8 +296,8 @@ func clients(r *outcome.Run) []outcome.Finding {
 func pipelines(r *outcome.Run) []outcome.Finding {
 	way := func(c outcome.Cell) string { return cmp.Or(c.Batch, "one by one") }
 	fastest := func(g group) outcome.Cell { return g.best(throughput) }
-	rates := outcome.Finding{About: "depth", Note: "Values a second, written and read back."}
-	sets := outcome.Finding{About: "MSET", Note: "Values a second by MSET and MGET, times those of a pipeline of as many."}
+	rates := outcome.Finding{About: "depth", Legend: []string{"Values a second, written and read back"}}
+	sets := outcome.Finding{About: "MSET", Legend: []string{"Values a second by MSET and MGET, times those of a pipeline of as many"}}
 	for _, g := range groups(r, client) {
 		one, ok := g.find(func(c outcome.Cell) bool { return c.Batch == "" })
 		if !ok {
@@ -327,7 +327,7 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 		nearest, _ := all.nearest(fastest(all), rate)
 		return outcome.Marked(outcome.Measured(rate(c), 0), nearest(c))
 	})
-	rates.Note += unmarked(groups(r, client), fastest, rate)
+	rates.Legend = append(rates.Legend, unmarked(groups(r, client), fastest, rate)...)
 	if len(sets.Says) == 0 {
 		return []outcome.Finding{rates}
 	}
@@ -350,7 +350,7 @@ const enoughPool = 0.95
 func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 	for _, g := range groups(r, func(c outcome.Cell) string { return page.Plural(c.Concurrency, "caller") }) {
 		best := g.best(throughput)
-		f := outcome.Finding{About: g.name, Note: "Throughput: operations a second. Of best: times the highest. P99: µs that 99 of 100 operations took at most. Wait: for a connection, µs an operation.",
+		f := outcome.Finding{About: g.name, Legend: []string{"Throughput: operations a second", "Of best: times the highest", "P99: µs that 99 of 100 operations took at most", "Wait: for a connection, µs an operation"},
 			Columns: []string{"pool", "throughput", "of best", "P99", "wait", "limit"}}
 		at := slices.IndexFunc(g.cells, func(c outcome.Cell) bool { return throughput(c) >= enoughPool*throughput(best) }) // in the order of their sizes
 		enough := g.cells[at]
@@ -377,7 +377,7 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 		}
 		nearest, ordered := g.nearest(best, rate)
 		if !ordered {
-			f.Note += noMarks("throughput")
+			f.Legend = append(f.Legend, noMarks("throughput")...)
 		}
 		for _, c := range g.cells {
 			wait := outcome.Figure{}
@@ -400,7 +400,7 @@ func dictionaries(r *outcome.Run) (out []outcome.Finding) {
 		if !ok1 || !ok2 {
 			continue
 		}
-		f := outcome.Finding{About: g.name, Note: "B/key: what Redis takes for a value and its key, the dictionary included. µs: to compress and decompress a value, in the median. P99: µs that 99 of 100 operations took at most.",
+		f := outcome.Finding{About: g.name, Legend: []string{"B/key: what Redis takes for a value and its key, the dictionary included", "µs: to compress and decompress a value, in the median", "P99: µs that 99 of 100 operations took at most"},
 			Columns: []string{"setting", "ratio", "B/key", "µs", "P99"}}
 		f.Says = append(f.Says,
 			fmt.Sprintf("A dictionary (%s): ratio %.2f instead of %.2f, %s bytes a key in Redis instead of %s.", withD, with.Ratio, alone.Ratio, outcome.Number(with.BytesPerKey(), 0), outcome.Number(alone.BytesPerKey(), 0)),
@@ -414,7 +414,7 @@ func dictionaries(r *outcome.Run) (out []outcome.Finding) {
 		smallest, soonest := g.best(func(c outcome.Cell) float64 { return c.Ratio }), g.best(func(c outcome.Cell) float64 { return -c.P99.Median })
 		nearest, ordered := g.nearest(soonest, func(c outcome.Cell) outcome.Estimate { return c.P99 })
 		if !ordered {
-			f.Note += noMarks("P99")
+			f.Legend = append(f.Legend, noMarks("P99")...)
 		}
 		for _, c := range g.cells {
 			f.Rows = append(f.Rows, []outcome.Figure{outcome.Words(c.Compress), outcome.Marked(outcome.Exact(c.Ratio, 2), c.Ratio == smallest.Ratio), outcome.Exact(c.BytesPerKey(), 0), outcome.Measured(packing(c), 1),
@@ -438,7 +438,7 @@ func networks(r *outcome.Run) (out []outcome.Finding) {
 				limits = append(limits, over.name+" "+limit(base))
 			}
 		}
-		f := outcome.Finding{About: g.name, Note: "Throughput: values a second, times that of plain values (none) over the same link."}
+		f := outcome.Finding{About: g.name, Legend: []string{"Throughput: values a second, times that of plain values (none) over the same link"}}
 		for _, compressor := range groups(set, compressor) {
 			var places []place
 			for _, c := range compressor.cells {

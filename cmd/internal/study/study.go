@@ -222,7 +222,7 @@ func (g group) nearest(best outcome.Cell, of func(outcome.Cell) outcome.Estimate
 }
 
 // unmarked says for a note which columns, each of a group, have no marks.
-func unmarked(columns []group, best func(group) outcome.Cell, of func(outcome.Cell) outcome.Estimate) string {
+func unmarked(columns []group, best func(group) outcome.Cell, of func(outcome.Cell) outcome.Estimate) []string {
 	var names []string
 	for _, g := range columns {
 		if _, ordered := g.nearest(best(g), of); !ordered {
@@ -232,12 +232,12 @@ func unmarked(columns []group, best func(group) outcome.Cell, of func(outcome.Ce
 	return noMarks(names...)
 }
 
-// noMarks says for a note why columns have no marks; nothing without any.
-func noMarks(columns ...string) string {
+// noMarks is the item of a legend that explains columns without marks; none without columns.
+func noMarks(columns ...string) []string {
 	if len(columns) == 0 {
-		return ""
+		return nil
 	}
-	return " No best is marked in " + strings.Join(columns, ", ") + ": by their wide intervals worse figures would be, and better ones not."
+	return []string{"No best is marked in " + strings.Join(columns, ", ") + ": the intervals are too wide to order the cells"}
 }
 
 // alike names the other cells with no significant difference from the best; "" if there are none.
@@ -252,7 +252,7 @@ func (g group) alike(best outcome.Cell, of func(outcome.Cell) outcome.Estimate, 
 	case len(names) == 0:
 		return ""
 	case len(names) == len(g.cells)-1 && len(names) > 2:
-		return "; no other differs significantly"
+		return "; no significant difference from the others"
 	}
 	return "; no significant difference: " + strings.Join(names, ", ")
 }

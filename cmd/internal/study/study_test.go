@@ -318,7 +318,7 @@ func sentences(found []outcome.Finding) (all []string) {
 func TestFindingsTables(t *testing.T) {
 	for _, s := range runs() {
 		for _, f := range s.Findings(&outcome.Run{Cells: examples[s.Name].cells}) {
-			if f.About == "" || f.Note == "" || len(f.Columns) < 2 || len(f.Rows) == 0 {
+			if f.About == "" || len(f.Legend) == 0 || len(f.Columns) < 2 || len(f.Rows) == 0 {
 				t.Errorf("%s: %+v", s.Name, f)
 			}
 			for _, row := range f.Rows {
@@ -357,16 +357,16 @@ func TestMarksOfWideIntervals(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", test.p99, diff)
 		}
-		if noted := strings.Contains(f.Note, " No best is marked in P99: "); noted != test.noted {
-			t.Errorf("%v: %q", test.p99, f.Note)
+		if noted := strings.Contains(strings.Join(f.Legend, "\n"), "No best is marked in P99: "); noted != test.noted {
+			t.Errorf("%v: %q", test.p99, f.Legend)
 		}
 
 		for i := range cells { // the same as clients
 			cells[i].Client, cells[i].Compress = []string{"goredis", "rueidis", "redigo"}[i], "none"
 		}
 		both := clients(&outcome.Run{Cells: cells})
-		if noted := strings.Contains(both[1].Note, " No best is marked in 8 callers: "); noted != test.noted || both[1].Rows[1][1].Best != test.want[1] {
-			t.Errorf("%v: %q, %+v", test.p99, both[1].Note, both[1].Rows[1])
+		if noted := strings.Contains(strings.Join(both[1].Legend, "\n"), "No best is marked in 8 callers: "); noted != test.noted || both[1].Rows[1][1].Best != test.want[1] {
+			t.Errorf("%v: %q, %+v", test.p99, both[1].Legend, both[1].Rows[1])
 		}
 	}
 }

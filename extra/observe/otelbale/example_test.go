@@ -169,3 +169,36 @@ func ExampleHTTPClient() {
 	// Output:
 	// true <nil>
 }
+
+// All hosts of an HTTP client behind Guards.
+func ExampleObserveGuards() {
+	ctx := context.Background()
+	reader := sdkmetric.NewManualReader()
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	defer meter.Shutdown(ctx)
+	transport, err := resilient.NewTransport(nil, resilient.Options{Limit: resilient.Limit{Healthy: time.Second}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stop, err := otelbale.ObserveGuards("orders", transport.Guards, meter)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stop()
+	transport.Guard("orders.example:443") // as a request makes it
+
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(ctx, &all); err != nil {
+		fmt.Println(err)
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if limit, ok := m.Data.(metricdata.Gauge[int64]); ok && m.Name == "bale.guard.limit" {
+			guard, _ := limit.DataPoints[0].Attributes.Value("bale.guard")
+			fmt.Println(m.Name, guard.AsString(), limit.DataPoints[0].Value)
+		}
+	}
+	// Output:
+	// bale.guard.limit orders/orders.example:443 20
+}

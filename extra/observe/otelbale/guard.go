@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"go.opentelemetry.io/otel"
@@ -26,6 +27,29 @@ import (
 // The names become attributes: use one per endpoint, a few in total. A nil provider is the global
 // one. After stop nothing is observed any more.
 func ObserveGuard(name string, stats func() resilient.Stats, provider metric.MeterProvider) (stop func() error, err error) {
+	return observe(provider, func(show func(string, resilient.Stats)) { show(name, stats()) })
+}
+
+// ObserveGuards shows the Guards of a resilient.Transport, of which guards is the method Guards, as
+// [ObserveGuard] does. Each host is the guard "name/host". Only the first 100 hosts are shown:
+// redirects may name any number.
+func ObserveGuards(name string, guards func() iter.Seq2[string, *resilient.Guard], provider metric.MeterProvider) (stop func() error, err error) {
+	return observe(provider, func(show func(string, resilient.Stats)) {
+		n := 0
+		for host, guard := range guards() {
+			if n++; n > maxHosts {
+				return
+			}
+			show(name+"/"+host, guard.Stats())
+		}
+	})
+}
+
+// maxHosts have 1,000 sets of attributes for bale.guard.calls, and the SDK takes 2,000.
+const maxHosts = 100
+
+// observe shows all Guards that each yields.
+func observe(provider metric.MeterProvider, each func(show func(name string, s resilient.Stats))) (stop func() error, err error) {
 	meter := cmp.Or(provider, otel.GetMeterProvider()).Meter(scope)
 	calls, failed := meter.Int64ObservableCounter("bale.guard.calls", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls to the endpoint by what became of them; one call can be several."))
@@ -48,15 +72,16 @@ func ObserveGuard(name string, stats func() resilient.Stats, provider metric.Met
 	if failed != nil {
 		return nil, fmt.Errorf("otelbale: %w", failed)
 	}
-	guard := attribute.String("bale.guard", strings.ToValidUTF8(name, "\uFFFD"))
 	registration, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		s := stats()
-		for outcome, n := range s.Calls() {
-			to.ObserveInt64(calls, count(n), metric.WithAttributes(guard, attribute.String("bale.outcome", outcome)))
-		}
-		for g, is := range gauges {
-			to.ObserveInt64(g, int64(is(&s)), metric.WithAttributes(guard))
-		}
+		each(func(name string, s resilient.Stats) {
+			guard := attribute.String("bale.guard", strings.ToValidUTF8(name, "\uFFFD"))
+			for outcome, n := range s.Calls() {
+				to.ObserveInt64(calls, count(n), metric.WithAttributes(guard, attribute.String("bale.outcome", outcome)))
+			}
+			for g, is := range gauges {
+				to.ObserveInt64(g, int64(is(&s)), metric.WithAttributes(guard))
+			}
+		})
 		return nil
 	}, observed...)
 	if err != nil {

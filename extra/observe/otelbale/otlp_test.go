@@ -250,3 +250,32 @@ func TestGuardName(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestGuards: the hosts of a Transport, without a name from the program for each.
+func TestGuards(t *testing.T) {
+	s := newOTLPServer(t, func() int { return http.StatusOK })
+	_, provider := otlp(t, s)
+	transport, err := resilient.NewTransport(nil, resilient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := otelbale.ObserveGuards("orders", transport.Guards, provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		g := transport.Guard(fmt.Sprint("host", i))
+		if _, err := resilient.Do(t.Context(), g, resilient.Read, func(context.Context) (int, error) { return 1, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(provider.ForceFlush(t.Context()), stop()); err != nil {
+		t.Error(err)
+	}
+	got, _ := s.got()
+	for i := range 300 {
+		if n, shown := got[fmt.Sprintf("bale.guard.calls bale.guard=orders/host%d,bale.outcome=tried", i)]; shown != (i < 100) || shown && n != "1" {
+			t.Errorf("host %d: %q", i, n)
+		}
+	}
+}

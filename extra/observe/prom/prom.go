@@ -21,7 +21,7 @@
 //
 // [Collector.Dictionary] adds the state of a dict.Group, to compare the present ratio with the
 // ratio at training. [Collector.Pool] adds a client's connection pool, and [Collector.Guard] a
-// resilient.Guard:
+// resilient.Guard, or [Collector.Guards] those of a Transport:
 //
 //	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
 //	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
@@ -31,7 +31,7 @@
 //	bale_pool_wait_seconds_total{pool}                  and how long, together: its rate is how many wait at a time
 //	bale_pool_timeouts_total{pool}                      callers that gave up waiting
 //	bale_pool_connections{pool,state}                   idle or busy
-//	bale_guard_calls_total{guard,outcome}               tried, failed, retried, retry_denied, rejected_open, rejected_full, rejected_late, hedged or hedge_won
+//	bale_guard_calls_total{guard,outcome}               tried, failed, retried, retry_denied, rejected_open, rejected_full, rejected_late, hedged, hedge_won or fallback
 //	bale_guard_state{guard}                             of the breaker: 0 closed, 1 half open, 2 open
 //	bale_guard_limit{guard}                             calls that may be in flight
 //	bale_guard_in_flight{guard}                         and how many are
@@ -50,6 +50,7 @@ package prom
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -103,6 +104,9 @@ type Collector struct {
 	pools  sources[PoolStats]
 	guards sources[resilient.Stats]
 
+	transports sources[iter.Seq2[string, *resilient.Guard]]
+	hosts      int // that each may show
+
 	requests *prometheus.HistogramVec // over HTTP
 
 	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
@@ -138,7 +142,7 @@ func NewCollector(o Options) (*Collector, error) {
 	if o.Buckets == nil {
 		o.Buckets = defaultBuckets
 	}
-	c := &Collector{ring: o.Ring}
+	c := &Collector{ring: o.Ring, hosts: cmp.Or(o.MaxGroups, group.DefaultMax)}
 	for _, b := range o.Buckets {
 		if !(b >= 1./(1<<22) && b <= 64) {
 			return nil, fmt.Errorf("prom: %w: Buckets has %v, must be 2^-22 to 64 seconds", bale.ErrInvalid, b)
@@ -213,6 +217,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	c.pools.each(func(name string, s PoolStats) { c.poolMetrics(to, name, s) })
 	c.requests.Collect(to)
 	c.guards.each(func(name string, s resilient.Stats) { c.guardMetrics(to, name, s) })
+	c.transports.each(func(name string, all iter.Seq2[string, *resilient.Guard]) { c.guardsOf(to, name, all) })
 	if c.ring != nil {
 		dropped, delivered := c.ring.Dropped()
 		to <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(delivered), "delivered")

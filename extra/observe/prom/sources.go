@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -54,6 +55,27 @@ func (c *Collector) Pool(name string, pool func() PoolStats) {
 // same name replaces the function; nil removes it. Names become labels: use one per endpoint, a few
 // in total.
 func (c *Collector) Guard(name string, guard func() resilient.Stats) { c.guards.set(name, guard) }
+
+// Guards shows the Guards of a resilient.Transport, of which guards is the method Guards. Each host
+// is the guard "name/host". Only the first Options.MaxGroups hosts are shown: redirects may name any
+// number. A second call for the same name replaces the function; nil removes it.
+func (c *Collector) Guards(name string, guards func() iter.Seq2[string, *resilient.Guard]) {
+	c.transports.set(name, guards)
+}
+
+// guardsOf sends the figures of the Guards of a Transport.
+func (c *Collector) guardsOf(to chan<- prometheus.Metric, name string, guards iter.Seq2[string, *resilient.Guard]) {
+	seen := map[string]bool{} // two hosts may differ in bytes that are no UTF-8
+	for host, guard := range guards {
+		if len(seen) == c.hosts {
+			return
+		}
+		if host = strings.ToValidUTF8(host, "\uFFFD"); !seen[host] {
+			seen[host] = true
+			c.guardMetrics(to, name+"/"+host, guard.Stats())
+		}
+	}
+}
 
 // sources are functions that a scrape asks, by name.
 type sources[T any] struct {

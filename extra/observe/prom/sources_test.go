@@ -2,7 +2,10 @@ package prom_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -236,7 +239,7 @@ func TestGuard(t *testing.T) {
 		return fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n%s\n", name, help, name, kind, strings.Join(samples, "\n"))
 	}
 	var calls []string
-	for _, outcome := range []string{"failed", "hedge_won", "hedged", "rejected_full", "rejected_late", "rejected_open", "retried", "retry_denied", "tried"} {
+	for _, outcome := range []string{"failed", "fallback", "hedge_won", "hedged", "rejected_full", "rejected_late", "rejected_open", "retried", "retry_denied", "tried"} {
 		n := 0
 		if outcome == "tried" {
 			n = 1
@@ -252,3 +255,32 @@ func TestGuard(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGuards: the hosts of a Transport, as far as they fit, without a name from the program for each.
+func TestGuards(t *testing.T) {
+	c := newCollector(t, prom.Options{MaxGroups: 3})
+	transport, err := resilient.NewTransport(failing{}, resilient.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Guards("orders", transport.Guards)
+	c.Guards("gone", transport.Guards)
+	c.Guards("gone", nil)
+	for _, host := range []string{"b:80", "a\xff", "a\xfe", "a", "c"} {
+		if _, err := transport.RoundTrip(&http.Request{URL: &url.URL{Scheme: "http", Host: host}}); err == nil {
+			t.Error("a response")
+		}
+	}
+	want := "# HELP bale_guard_state State of the breaker: 0 closed, 1 half open, 2 open.\n# TYPE bale_guard_state gauge\n"
+	for _, guard := range []string{"orders/a", "orders/a\uFFFD", "orders/b:80"} {
+		want += fmt.Sprintf("bale_guard_state{guard=%q} 0\n", guard)
+	}
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "bale_guard_state"); err != nil {
+		t.Error(err)
+	}
+}
+
+// failing is an http.RoundTripper.
+type failing struct{}
+
+func (failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("no answer") }

@@ -22,6 +22,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -153,6 +154,9 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 
 // Guard returns the Guard of a host, as resilient.Transport does.
 func (t *Transport) Guard(host string) *resilient.Guard { return t.guarded.Guard(host) }
+
+// Guards yields the hosts that have a Guard, as resilient.Transport.Guards does.
+func (t *Transport) Guards() iter.Seq2[string, *resilient.Guard] { return t.guarded.Guards() }
 
 // CloseIdleConnections closes the connections that no call uses.
 func (t *Transport) CloseIdleConnections() {

@@ -25,6 +25,10 @@ import (
 // After a retry, a write's answer can differ from that of one try: the second DEL counts no keys.
 // Nothing is hedged, because a command holds one reply.
 //
+// Before the client of a Cluster, one Guard sees all nodes together: a node that fails opens its
+// Breaker for all of them if enough calls go there. For a Guard per node add the hook to the client
+// of each, in redis.ClusterClient.OnNewNode.
+//
 // Commands that wait for others (BLPOP, XREAD with BLOCK, WAIT, SUBSCRIBE) pass by the Guard, and
 // so do those by which a client makes its connections.
 func New(g *resilient.Guard) redis.Hook { return &hook{g} }

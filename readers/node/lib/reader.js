@@ -53,7 +53,7 @@ export class Reader {
     stored = Buffer.isBuffer(stored) ? stored : Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength);
     const header = parse(stored);
     if (!header) {
-      if (this.strict && hasMagic(stored)) throw new CorruptError('starts like a frame, but the header does not check');
+      if (this.strict && hasMagic(stored)) throw new CorruptError('starts like a frame, but its header check is wrong');
       return stored;
     }
     let payload = stored.subarray(header.payload);

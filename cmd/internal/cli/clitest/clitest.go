@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -112,6 +114,56 @@ func Ran(ctx context.Context, app cli.App, args ...string) (code int, out, errs 
 	var o, e bytes.Buffer
 	code = app.Run(ctx, args, strings.NewReader(""), &o, &e)
 	return code, o.String(), e.String()
+}
+
+// Served runs a command. One that serves, like bale proxy, ends after do, which is called when it
+// listens and may be nil.
+func Served(ctx context.Context, app cli.App, do func(), stdin io.Reader, args ...string) (code int, out, errs string) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var o bytes.Buffer
+	e := &untilServing{serving: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-ctx.Done():
+		case <-e.serving:
+			if do != nil {
+				do()
+			}
+			cancel()
+		}
+	}()
+	code = app.Run(ctx, args, stdin, &o, e)
+	cancel()
+	<-done
+	return code, o.String(), e.String()
+}
+
+// untilServing is the standard error of a command, until it says that it listens and afterwards.
+type untilServing struct {
+	lock    sync.Mutex
+	text    bytes.Buffer
+	serving chan struct{}
+	known   bool
+}
+
+func (u *untilServing) Write(b []byte) (int, error) {
+	u.lock.Lock()
+	defer u.lock.Unlock()
+	u.text.Write(b)
+	if !u.known && bytes.Contains(u.text.Bytes(), []byte(": listens on ")) {
+		u.known = true
+		close(u.serving)
+	}
+	return len(b), nil
+}
+
+func (u *untilServing) String() string {
+	u.lock.Lock()
+	defer u.lock.Unlock()
+	return u.text.String()
 }
 
 // OK ends the test with the first error.

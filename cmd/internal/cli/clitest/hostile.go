@@ -2,7 +2,6 @@ package clitest
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,18 +53,17 @@ func CheckShown(t *testing.T, what, text string) {
 // the test sees something.
 func HostileRun(t *testing.T, app cli.App, mentions bool, stdin string, args ...string) {
 	t.Helper()
-	var out, errs bytes.Buffer
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	code := app.Run(ctx, args, strings.NewReader(stdin), &out, &errs)
+	code, out, errs := Served(ctx, app, nil, strings.NewReader(stdin), args...)
 	what := fmt.Sprintf("%s %.120q", app.Name, args)
-	CheckShown(t, what+" to stdout", out.String())
-	CheckShown(t, what+" to stderr", errs.String())
-	if all := out.String() + errs.String(); mentions && !strings.Contains(all, `\u202e`) {
+	CheckShown(t, what+" to stdout", out)
+	CheckShown(t, what+" to stderr", errs)
+	if all := out + errs; mentions && !strings.Contains(all, `\u202e`) {
 		t.Errorf("%s (exit status %d) does not show the data:\n%s", what, code, all)
 	}
 	if testing.Verbose() {
-		t.Logf("%s: exit status %d\n%s%s", what, code, &out, &errs)
+		t.Logf("%s: exit status %d\n%s%s", what, code, out, errs)
 	}
 }
 

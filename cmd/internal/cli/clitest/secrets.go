@@ -37,12 +37,11 @@ func PasswordSources(t *testing.T, app cli.App, connecting []string, environment
 			t.Setenv(env[i], env[i+1])
 			defer t.Setenv(env[i], "")
 		}
-		var out bytes.Buffer
-		code := app.Run(t.Context(), strings.Fields(strings.ReplaceAll(command, "URL", url)), strings.NewReader(""), &out, &out)
-		if strings.Contains(out.String(), "s3cret") {
-			t.Errorf("%s shows the password:\n%s", command, &out)
+		code, out, errs := Served(t.Context(), app, nil, strings.NewReader(""), strings.Fields(strings.ReplaceAll(command, "URL", url))...)
+		if out += errs; strings.Contains(out, "s3cret") {
+			t.Errorf("%s shows the password:\n%s", command, out)
 		}
-		return code, out.String()
+		return code, out
 	}
 	for _, command := range connecting {
 		want, out := run(command, server.URL())

@@ -103,7 +103,7 @@ class Reader:
         header = frame.parse(stored)
         if header is None:
             if self.strict and stored.startswith(frame.MAGIC):
-                raise CorruptError("starts like a frame, but the header does not check")
+                raise CorruptError("starts like a frame, but its header check is wrong")
             return stored
         payload = stored[header.payload :]
         expires = None

@@ -125,7 +125,7 @@ public final class Reader {
     Frame.Header header = Frame.parse(stored);
     if (header == null) {
       if (strict && Frame.hasMagic(stored)) {
-        throw new Corrupt("starts like a frame, but the header does not check");
+        throw new Corrupt("starts like a frame, but its header check is wrong");
       }
       return stored;
     }
