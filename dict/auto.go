@@ -372,15 +372,15 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 
 var errIdle = errors.New("dict: too few different values were written or read to take a sample")
 
-// collect takes a sample of the values being written, or read, until enough were offered. An idle program
-// gives up, so that another one can try.
+// collect takes a sample of the values being written, or read, until enough were offered. An idle
+// program gives up, so that another one can try.
 func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Lock()
 	a.reset()
 	a.lock.Unlock()
 	a.sampling.Store(true)
 	defer a.sampling.Store(false)
-	for start, told := time.Now(), time.Now(); ; {
+	for start, logged := time.Now(), time.Now(); ; {
 		if time.Since(start) > patience*a.Interval {
 			return nil, errIdle
 		}
@@ -396,8 +396,8 @@ func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 			return sample, nil
 		}
 		a.lock.Unlock()
-		if time.Since(told) >= a.Interval {
-			told = time.Now()
+		if time.Since(logged) >= a.Interval {
+			logged = time.Now()
 			a.group.log.Info("taking a sample for a new dictionary", "collected", seen, "wanted", a.MinValues)
 		}
 	}

@@ -186,8 +186,8 @@ func TestAutoIdle(t *testing.T) {
 	})
 }
 
-// TestAutoReads: a cache that programs only read, of plain values, gets a dictionary. One value that
-// is read again and again does not.
+// TestAutoReads: a cache that programs only read, of plain values, gets a dictionary. One value
+// that is read again and again does not.
 func TestAutoReads(t *testing.T) {
 	r := newRegistry(t, newMemory(), 0)
 	for name, distinct := range map[string]int{"many": 500, "few": 30} {

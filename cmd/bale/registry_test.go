@@ -131,7 +131,8 @@ func TestNoServerIsGuessed(t *testing.T) {
 	}
 }
 
-// TestPublishSaysNoDefaults: the next step names neither the usual prefix nor the environment's URL.
+// TestPublishSaysNoDefaults: the next step names neither the usual prefix nor the environment's
+// URL.
 func TestPublishSaysNoDefaults(t *testing.T) {
 	server := redisproc.ForTest(t)
 	file := filepath.Join(t.TempDir(), "notes.dict")

@@ -19,8 +19,8 @@ type Together struct {
 	Apart  float64  `json:"apart"` // bytes that they would save with a dictionary each
 }
 
-// mostTogether bounds the patterns that are tried, those of the most groups first: each takes as long
-// as a group.
+// mostTogether bounds the patterns that are tried, those of the most groups first: each takes as
+// long as a group.
 const mostTogether = 16
 
 // together joins groups whose names differ in one part, where a common dictionary saves as much as

@@ -55,9 +55,9 @@ type Place struct {
 	Done    bool   `json:"done"`
 }
 
-// Progress is how far a walk is: steps done, of all. A pattern takes a walk of its own. The cursor of
-// SCAN, which counts up from the highest bit on, tells for any pattern. That of a cluster's node has
-// a slot in it: there the keys that were looked at count, of all keys for each pattern.
+// Progress is how far a walk is: steps done, of all. A pattern takes a walk of its own. The cursor
+// of SCAN, which counts up from the highest bit on, tells for any pattern. That of a cluster's node
+// has a slot in it: there the keys that were looked at count, of all keys for each pattern.
 func Progress(client redis.UniversalClient, places []Place, patterns int, looked, keys int64) (done, all int) {
 	const steps = 1 << 20
 	walks := max(patterns, 1)

@@ -78,7 +78,7 @@ func (r *Counts) leave(v keyspace.Value, why Reason) {
 
 func (r *Counts) problem(v keyspace.Value, cause error) {
 	if len(r.Problems) < problemsKept {
-		r.Problems = append(r.Problems, keyspace.NewProblem(v, cli.Told(cause)))
+		r.Problems = append(r.Problems, keyspace.NewProblem(v, cli.Message(cause)))
 	}
 }
 

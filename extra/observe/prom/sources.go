@@ -57,8 +57,8 @@ func (c *Collector) Pool(name string, pool func() PoolStats) {
 func (c *Collector) Guard(name string, guard func() resilient.Stats) { c.guards.set(name, guard) }
 
 // Guards shows the Guards of a resilient.Transport, of which guards is the method Guards. Each host
-// is the guard "name/host". Only the first Options.MaxGroups hosts are shown: redirects may name any
-// number. A second call for the same name replaces the function; nil removes it.
+// is the guard "name/host". Only the first Options.MaxGroups hosts are shown: redirects may name
+// any number. A second call for the same name replaces the function; nil removes it.
 func (c *Collector) Guards(name string, guards func() iter.Seq2[string, *resilient.Guard]) {
 	c.transports.set(name, guards)
 }

@@ -265,7 +265,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestGuards: the hosts of a Transport, as far as they fit, without a name from the program for each.
+// TestGuards: the hosts of a Transport, as far as they fit, without a name from the program for
+// each.
 func TestGuards(t *testing.T) {
 	c := newCollector(t, prom.Options{MaxGroups: 3})
 	transport, err := resilient.NewTransport(failing{}, resilient.Options{})
