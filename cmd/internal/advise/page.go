@@ -59,7 +59,7 @@ type advicePage struct {
 	Answer       string
 	Figures      []page.Figure
 	Warnings     []string
-	Unprinted    string // the warnings that are not on paper
+	Unprinted    string        // the warnings that are not on paper
 	Wide, Narrow *page.Drawing // the same picture for two widths
 	Drawn        string        // what the picture leaves out
 	Groups       int
