@@ -59,6 +59,19 @@ type Options[T any] struct {
 
 // Cache keeps values of one type in a [Store]. Make one with [New]; it is safe for concurrent
 // use.
+//
+// A write has three steps. A [Codec] turns the value into bytes. The [Packer] turns these into
+// fewer bytes, with a header that says how (package frame). The Store sends them. A read takes the
+// same steps backwards. Values that were stored without bale are read unchanged. A value that does
+// not get smaller is stored without a header. So you can roll bale into a live cache, and out of it
+// again.
+//
+// [Cache.GetOrLoad] loads a missing value once for all waiting callers. A Store can wrap another
+// one. Package batch writes many values in few pipelines. Package stream stores values that are too
+// large for one key. Module near keeps decoded values in the process. Package stats records
+// operations. Package ready reports readiness.
+//
+// The only goroutines are the loads of GetOrLoad, and [Cache.Close] ends them.
 type Cache[T any] struct {
 	store    Store
 	codec    Codec[T]

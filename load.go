@@ -255,7 +255,7 @@ func (l *loading[T]) see(ctx context.Context, v T, fresh freshness, stored []byt
 	l.seen = fresh.Expires
 	switch {
 	case early:
-		l.readable = true
+		l.storable = true
 		l.cache.refresh(ctx, l)
 		return Entry[T]{Value: v, Expires: fresh.Expires}, true, nil
 	case fresh.Absent:
@@ -264,7 +264,7 @@ func (l *loading[T]) see(ctx context.Context, v T, fresh freshness, stored []byt
 		l.value, l.old = v, stored
 	}
 	l.gone = errors.Is(err, ErrNotFound)
-	l.readable = err == nil || l.gone || l.cache.replaceable(err)
+	l.storable = err == nil || l.gone || l.cache.replaceable(err)
 	return Entry[T]{}, false, nil
 }
 
@@ -464,9 +464,8 @@ type loading[T any] struct {
 	old   []byte    // and as it is stored, or nil
 	gone  bool      // Redis answered that there is no value
 
-	// readable says that Redis answered, with a value that may be replaced or with none: it is
-	// worth asking again, and nothing is lost by storing.
-	readable bool
+	// storable: Redis answered, and the key has no value or one that a load may replace.
+	storable bool
 }
 
 // refresh loads a value in the background, unless a load is in flight.

@@ -47,7 +47,7 @@ func (l *loading[T]) look(ctx context.Context, f *flight[T], ahead bool) (r read
 		found = r.fresh.Absent && current
 		l.cache.setOld(f, nil)
 	case !l.cache.replaceable(err):
-		l.readable = false // by this process, but perhaps by another
+		l.storable = false // by this process, but perhaps by another
 	}
 	return r, found
 }
@@ -64,7 +64,7 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, fr
 	o := &l.cache.options
 	var seen reading[T]
 	var held *lock
-	if l.readable {
+	if l.storable {
 		// Somebody may have stored it between the caller's look and now.
 		var found bool
 		if seen, found = l.look(ctx, f, ahead); !found && o.Lock > 0 {
@@ -154,7 +154,7 @@ func (l *loading[T]) keep(ctx context.Context, f *flight[T], mine bool, v T, fre
 	switch {
 	case f.overtaken:
 		return false, true
-	case !l.readable:
+	case !l.storable:
 		return true, false
 	case !mine:
 		return false, false
@@ -237,8 +237,8 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 	c := l.cache
 	k := &lock{store: c.store, key: l.key + lockSuffix, token: []byte(rand.Text()), options: &c.options}
 	var holder, known, waitedFor []byte
-	var asked time.Time // about known
-	rested := true      // since the last attempt
+	var checked time.Time // when known was
+	rested := true        // since the last attempt
 	for attempt, wait := true, minLockWait; ; wait = min(2*wait, maxLockWait) {
 		ok, foreign := false, false
 		patient, cancel := c.patient(ctx)
@@ -248,9 +248,9 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 		if err == nil && !ok && !ahead {
 			if holder, err = c.store.Get(patient, k.key); errors.Is(err, ErrNotFound) {
 				holder, err = nil, nil
-			} else if err == nil && (len(holder) == 0 || !bytes.Equal(holder, known) || time.Since(asked) >= c.options.Lock) {
+			} else if err == nil && (len(holder) == 0 || !bytes.Equal(holder, known) || time.Since(checked) >= c.options.Lock) {
 				foreign = l.foreign(patient, k.key, holder) // again after a while: it may have lost its expiry
-				known, asked = holder, time.Now()
+				known, checked = holder, time.Now()
 			}
 		}
 		cancel()

@@ -79,8 +79,8 @@ type Compressors interface {
 	// value, and must not block.
 	Packed(plain []byte, stored int)
 
-	// Unpacked receives each value of MinSize and more that was read, as it was before packing. It must
-	// not keep the value, and must not block.
+	// Unpacked receives each value of MinSize and more that was read, as it was before packing. It
+	// must not keep the value, and must not block.
 	Unpacked(plain []byte)
 }
 

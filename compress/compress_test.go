@@ -300,7 +300,8 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 // TestSoak: four callers pack and unpack values of all sizes without a pause, for BALE_SOAK, half a
-// second by default. Every value comes back, at most one in a hundred allocates, and no memory is kept.
+// second by default. Every value comes back, at most one in a hundred allocates, and no memory is
+// kept.
 func TestSoak(t *testing.T) {
 	lasting := 500 * time.Millisecond
 	if s := os.Getenv("BALE_SOAK"); s != "" {
@@ -385,9 +386,9 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestMemoryOfDictionaries: a program with twenty groups, each with the largest dictionary that Train
-// makes by itself, stays below 150 MiB, at the default level and at one that searches all matches.
-// Four groups stand for the twenty.
+// TestMemoryOfDictionaries: a program with twenty groups, each with the largest dictionary that
+// Train makes by itself, stays below 150 MiB, at the default level and at one that searches all
+// matches. Four groups stand for the twenty.
 func TestMemoryOfDictionaries(t *testing.T) {
 	const groups, size, most = 4, 1 << 20, 4 * 150 << 20 / 20
 	heap := func() int {

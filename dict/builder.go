@@ -63,9 +63,9 @@ func (b *Builder) build(ctx context.Context, samples [][]byte, size int) (d *Dic
 	return frame.NewDictionary(content)
 }
 
-// tableSamples bounds the bytes of samples that entropy tables are counted on. At levels that search
-// all matches searchedSamples does: they take twenty times as long, and more samples gain less than
-// 0.1%.
+// tableSamples bounds the bytes of samples that entropy tables are counted on. At levels that
+// search all matches searchedSamples does: they take twenty times as long, and more samples gain
+// less than 0.1%.
 const (
 	tableSamples    = 2 << 20
 	searchedSamples = 512 << 10
@@ -73,10 +73,11 @@ const (
 
 var errNoContent = errors.New("the samples have too little in common")
 
-// Builders are the builders in pure Go for a setting, the default of [TrainOptions]. Some cover the samples with
-// segments of several sizes. The others choose whole samples, which serve best where values follow
-// a template. All make dictionaries in zstd's format, with entropy tables for the setting's level of zstd. Module czstd has the builders
-// of libzstd. The zero setting is for the default level.
+// Builders are the builders in pure Go for a setting, the default of [TrainOptions]. Some cover the
+// samples with segments of several sizes. The others choose whole samples, which serve best where
+// values follow a template. All make dictionaries in zstd's format, with entropy tables for the
+// setting's level of zstd. Module czstd has the builders of libzstd. The zero setting is for the
+// default level.
 func Builders(s compress.Setting) []Builder {
 	level := levelOf(s)
 	var all []Builder
@@ -96,8 +97,8 @@ func Builders(s compress.Setting) []Builder {
 	return all
 }
 
-// tableRoom is what is left free in a dictionary for entropy tables, in bytes. They take 100 to 250;
-// content that has no room then loses its start, where the first template may begin.
+// tableRoom is what is left free in a dictionary for entropy tables, in bytes. They take 100 to
+// 250; content that has no room then loses its start, where the first template may begin.
 const tableRoom = 256
 
 // levelOf is the encoder's level for a setting; Default for Fast, and for other algorithms.
@@ -113,13 +114,14 @@ func levelOf(s compress.Setting) zstd.Level {
 	return zstd.Default
 }
 
-// tableRounds is how often samples are encoded for tables. The second time they are encoded with the
-// tables of the first, at the level for which they are made: a first time at Better or Best gains
-// 0.5% on few values, and takes as long again. A third time changes the bytes by 0.1% up or down.
+// tableRounds is how often samples are encoded for tables. The second time they are encoded with
+// the tables of the first, at the level for which they are made: a first time at Better or Best
+// gains 0.5% on few values, and takes as long again. A third time changes the bytes by 0.1% up or
+// down.
 const tableRounds = 2
 
-// minContent is the least that entropy tables are put before, in bytes: the format's repeat offsets,
-// 1, 4 and 8, must be in the content.
+// minContent is the least that entropy tables are put before, in bytes: the format's repeat
+// offsets, 1, 4 and 8, must be in the content.
 const minContent = 8
 
 // withTables puts entropy tables of zstd's format before the content. They are counted on samples
@@ -185,8 +187,8 @@ func withTables(choose func(ctx context.Context, samples [][]byte, size int) ([]
 	}
 }
 
-// largestPart is the part of thinned samples that a single value takes at most, as a divisor: anybody
-// may have written it.
+// largestPart is the part of thinned samples that a single value takes at most, as a divisor:
+// anybody may have written it.
 const largestPart = 8
 
 // thin returns every n-th value, so many that they have at most limit bytes. Of a large one it

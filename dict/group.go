@@ -316,8 +316,8 @@ func (g *Group) Packed(plain []byte, stored int) {
 	}
 }
 
-// Unpacked implements bale.Compressors. A group without a dictionary needs values for its first one,
-// also of a cache that programs only read.
+// Unpacked implements bale.Compressors. A group without a dictionary needs values for its first
+// one, also of a cache that programs only read.
 func (g *Group) Unpacked(plain []byte) {
 	if g.auto == nil {
 		return

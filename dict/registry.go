@@ -71,6 +71,22 @@ type RegistryOptions struct {
 // A dictionary is immutable, so readers may cache it without an expiry. The state of a group
 // changes by compare-and-swap. A Registry is safe for concurrent use. [Registry.Open] follows a
 // group in a running program.
+//
+// A group is a set of keys with similar values. A bale.Packer with a [Group] packs with the current
+// dictionary and reads with all dictionaries that the group ever had:
+//
+//	registry, err := dict.NewRegistry(store, dict.RegistryOptions{})
+//	group, err := registry.Open(ctx, "user:profile", dict.GroupOptions{Auto: &dict.Auto{}})
+//	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})
+//
+// A dictionary must outlive the values that need it. So a program writes with a dictionary only if
+// the registry has answered within the last five grace periods. A tool that writes calls
+// [Registry.Use]. A remover waits for six grace periods, scans all values, and calls
+// [Registry.Remove], which fails if anything has happened since. Removed dictionaries stay in
+// quarantine, where readers still find them.
+//
+// A dictionary consists of pieces of its samples, and anyone who can read the registry can read
+// them. [TrainOptions].Exclude keeps the values of fields out of it.
 type Registry struct {
 	store      Store
 	mirrors    []Store

@@ -200,8 +200,8 @@ type Training struct {
 	Dictionary *Dictionary // nil when there is none that pays
 	Setting    compress.Setting
 
-	// Winner is how Dictionary was made. HeldOut is measured with the candidate, made of half of
-	// the samples. Unless NoRefit is set, Dictionary is made of samples of both halves: Refitted is their
+	// Winner is how Dictionary was made. HeldOut is measured with the candidate, made of half of the
+	// samples. Unless NoRefit is set, Dictionary is made of samples of both halves: Refitted is their
 	// number, and 0 where the candidate itself was taken.
 	Winner   Candidate
 	Refitted int
@@ -351,8 +351,8 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	return t.choose(ctx, samples)
 }
 
-// searchAll tries all builders at sizes up to commonSize, and at larger ones those that did best, as
-// long as that pays. Then it tries sizes between, and slow builders.
+// searchAll tries all builders at sizes up to commonSize, and at larger ones those that did best,
+// as long as that pays. Then it tries sizes between, and slow builders.
 func (t *trainer) searchAll(ctx context.Context) error {
 	size := min(t.largest, commonSize)
 	sizes := []int{size}

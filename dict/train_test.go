@@ -64,8 +64,8 @@ func quick(o TrainOptions) TrainOptions {
 	return o
 }
 
-// TestFootprint: a dictionary is charged as the level's tables need. TestMemoryOfDictionaries in package
-// compress measures them.
+// TestFootprint: a dictionary is charged as the level's tables need. TestMemoryOfDictionaries in
+// package compress measures them.
 func TestFootprint(t *testing.T) {
 	for name, copies := range map[string]int64{"zstd": 4, "zstd:fastest": 4, "zstd:5": 4, "zstd:6": 9, "zstd:19": 9, "zstd:better": 9, "zstd:best": 9, "s2:better": 4, "lz4": 4} {
 		setting, err := compress.Parse(name)
@@ -278,8 +278,8 @@ func TestTrainOnCorpora(t *testing.T) {
 	}
 }
 
-// TestTablesOfLevel: entropy tables that were counted at a level make later values smaller at it than
-// those of the default level, over all builders.
+// TestTablesOfLevel: entropy tables that were counted at a level make later values smaller at it
+// than those of the default level, over all builders.
 func TestTablesOfLevel(t *testing.T) {
 	train, later := profiles(400), many(200, func(i int) []byte { return testvalues.Profile(1000 + i) })
 	for _, level := range []string{"better", "best"} {
@@ -919,8 +919,8 @@ func (l *lasting) Err() error {
 	return nil
 }
 
-// TestWholesForged: samples that are worth nothing once one of them is chosen are not looked at again
-// for each small one that is.
+// TestWholesForged: samples that are worth nothing once one of them is chosen are not looked at
+// again for each small one that is.
 func TestWholesForged(t *testing.T) {
 	const size, small = 8 << 10, 400
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -111,8 +111,8 @@
 // all the same.
 //
 // A dictionary has 16 bytes to 1 MiB. Its id is the first 32 bits of the SHA-256 of its bytes,
-// little endian, or the next 32 if these are zero. A registry (package dict) keeps it in Redis under
-// bale:dict:data:ID, and after its removal under bale:dict:quarantine:ID. There the id has 8
+// little endian, or the next 32 if these are zero. A registry (package dict) keeps it in Redis
+// under bale:dict:data:ID, and after its removal under bale:dict:quarantine:ID. There the id has 8
 // lower-case hexadecimal digits.
 //
 // Whether an expired value counts is up to the reader. bale.Cache.Get reports it as missing.

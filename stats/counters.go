@@ -20,8 +20,9 @@ type CountersOptions struct {
 
 const defaultTimeEvery = 32
 
-// Counters counts what operations do. It is safe for concurrent use and allocates nothing for an
-// operation.
+// Counters counts operations, and keeps histograms of the time per stage, at a cost of some tens of
+// nanoseconds. It is safe for concurrent use and allocates nothing for an operation. Module
+// github.com/balekv/bale/extra/observe/prom shows it to Prometheus.
 type Counters struct {
 	sampler
 	shards [counterShards]counterShard

@@ -56,7 +56,8 @@ type Sink interface {
 	Write(ctx context.Context, b *Batch) error
 }
 
-// Ring passes events from many callers to a [Sink], through its own goroutine. A caller never waits
+// Ring passes events from many callers to a [Sink], such as a compact file (package eventfile),
+// through its own goroutine. A caller never waits
 // for another one or for the sink: if the ring is full, it drops the event and counts it. Make one
 // with [NewRing].
 type Ring struct {

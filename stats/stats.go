@@ -1,11 +1,4 @@
-// Package stats records cache operations: each operation of a Cache becomes an [Event] for a
-// [Recorder].
-//
-// [Counters] is the recorder for most programs. It counts operations, and keeps histograms of the
-// time per stage, at a cost of some tens of nanoseconds. Module
-// github.com/balekv/bale/extra/observe shows them to Prometheus (package prom), and has a recorder
-// for OpenTelemetry (otelbale). [Ring] moves events off the hot path to a [Sink], such as a compact
-// file (package eventfile). No event contains a key or a value.
+// Package stats records cache operations. No event has a key or a value.
 package stats
 
 import (
@@ -16,8 +9,10 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// Recorder receives operations, synchronously. An implementation must be safe for concurrent use,
-// and fast: the caller waits for it.
+// Recorder receives each operation of a Cache as an [Event], synchronously. [Counters] is the one
+// for most programs. [Ring] moves events off the hot path. Module otelbale has one for
+// OpenTelemetry. An implementation must be safe for concurrent use, and fast: the caller waits for
+// it.
 type Recorder interface {
 	// Timed reports whether to time the operation that begins. Clock readings between all stages
 	// (25 ns each) cost more than the rest of a recorder, so a recorder may choose a sample.

@@ -27,9 +27,9 @@ type Reader struct {
 	read    int64
 	err     error // of every later Read
 
-	start  time.Time
-	told   bool           // the Recorder has been
-	mended sync.WaitGroup // of lookAfter
+	start    time.Time
+	recorded bool
+	mended   sync.WaitGroup // of lookAfter
 }
 
 // GetReader opens the value of a key, or returns ErrNotFound. The first bytes are there, the others
@@ -161,8 +161,8 @@ func (r *Reader) verdict(n int, err error) (int, error) {
 
 // tell tells the Recorder, once.
 func (r *Reader) tell(err error) {
-	if !r.told {
-		r.told = true
+	if !r.recorded {
+		r.recorded = true
 		r.streams.record(r.chunks.ctx, stats.Get, r.start, r.read, r.info.Stored, err)
 	}
 }

@@ -7,9 +7,6 @@
 // the chunks of the value, so that one command replaces it. An interrupted write leaves the old
 // value, whole. The new chunks expire, or the next write or deletion of the key retires them, or
 // [Streams.Repair] does.
-//
-// All chunks of a value are one Zstandard stream (RFC 8878). Without their headers (package frame)
-// and concatenated, they are input for the zstd tool.
 package stream
 
 import (
@@ -111,6 +108,9 @@ type Info struct {
 }
 
 // Streams keeps large values in a bale.Store. Make it with [New]; it is safe for concurrent use.
+//
+// All chunks of a value are one Zstandard stream (RFC 8878). Without their headers (package frame)
+// and concatenated, they are input for the zstd tool.
 type Streams struct {
 	store    bale.Store
 	options  Options

@@ -164,9 +164,9 @@ func askCluster(c *redis.ClusterClient, add func(*redis.Client)) string {
 
 // askRing calls add for the shards that a Ring tells.
 func askRing(c *redis.Ring, add func(*redis.Client)) string {
-	var told atomic.Int32
-	_ = c.ForEachShard(context.Background(), func(_ context.Context, node *redis.Client) error { add(node); told.Add(1); return nil })
-	if int(told.Load()) < len(c.Options().Addrs) {
+	var shards atomic.Int32
+	_ = c.ForEachShard(context.Background(), func(_ context.Context, node *redis.Client) error { add(node); shards.Add(1); return nil })
+	if int(shards.Load()) < len(c.Options().Addrs) {
 		return isDown
 	}
 	return ""

@@ -18,10 +18,10 @@ import (
 type Store struct {
 	client redis.UniversalClient
 
-	// single says that all keys are on one server, so that commands of many keys need not be
+	// oneServer: all keys are on one server, so that commands of many keys need not be
 	// split.
-	single bool
-	script adapters.Script
+	oneServer bool
+	script    adapters.Script
 }
 
 var _ bale.Store = (*Store)(nil)
@@ -29,8 +29,8 @@ var _ bale.Store = (*Store)(nil)
 // NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
 // It should not have a [Hook] as well: a Cache's values are packed already, and would be escaped.
 func NewStore(client redis.UniversalClient) *Store {
-	_, single := client.(*redis.Client)
-	return &Store{client: client, single: single}
+	_, oneServer := client.(*redis.Client)
+	return &Store{client: client, oneServer: oneServer}
 }
 
 // Get implements [bale.Store].
@@ -78,7 +78,7 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	if len(keys) == 0 {
 		return values, nil
 	}
-	if !s.single {
+	if !s.oneServer {
 		return values, s.gets(ctx, keys, func(i int, v string) { values[i] = append([]byte{}, v...) }) // not nil, even if it is empty
 	}
 	replies, err := s.client.MGet(ctx, keys...).Result()
@@ -235,7 +235,7 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	if s.single {
+	if s.oneServer {
 		n, err := s.client.Unlink(ctx, keys...).Result()
 		return int(n), err
 	}

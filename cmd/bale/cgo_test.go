@@ -69,8 +69,8 @@ func TestSavingsWithoutCgo(t *testing.T) {
 	}
 }
 
-// optionsOf are what advise says of each option. Of two that take about as many bytes it chooses the
-// faster one, as the clock measured them.
+// optionsOf are what advise says of each option. Of two that take about as many bytes it chooses
+// the faster one, as the clock measured them.
 func optionsOf(report []byte) []string {
 	var advice advise.Advice
 	if err := json.Unmarshal(report, &advice); err != nil {

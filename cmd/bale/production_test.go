@@ -373,7 +373,7 @@ func (l *lifecycle) peak() (n int64) {
 // which may be values.
 func TestToldHasNoArguments(t *testing.T) {
 	err := errors.New("bale: ERR unknown command 'evalsha', with args beginning with: 'abc' '1' 'user:3' 'secret' ")
-	if got := cli.Told(err); got != "ERR unknown command 'evalsha'" {
+	if got := cli.Message(err); got != "ERR unknown command 'evalsha'" {
 		t.Errorf("%q", got)
 	}
 }

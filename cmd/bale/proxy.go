@@ -15,7 +15,7 @@ import (
 
 type proxyCommand struct {
 	registryFlags
-	Redis         string        `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
+	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`
 	ListenMode    string        `default:"0600" placeholder:"MODE" help:"The permissions of a Unix socket. Default: ${default}, for the same user alone."`
 	ListenCert    string        `placeholder:"FILE" help:"Clients use TLS: the proxy's certificate in PEM. SIGHUP has it read again."`
@@ -64,7 +64,10 @@ func (c *proxyCommand) Validate() error {
 }
 
 func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
-	login, err := c.Login()
+	if c.Redis == "" {
+		return cli.NoServer()
+	}
+	login, err := c.Login(c.Redis, c.Registry)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// TestAdviceStands asks BALE_ADVICE_RUNS times: odd runs have the machine for themselves, beside even
-// ones programs use all processors. Each time another sample is drawn, of keys from
+// TestAdviceStands asks BALE_ADVICE_RUNS times: odd runs have the machine for themselves, beside
+// even ones programs use all processors. Each time another sample is drawn, of keys from
 // BALE_ADVICE_SEED. Some settings save as much as others; one takes nine tenths of the budget and
 // saves far more than all that take less. The choices are the same, and the intervals of each group
 // hold what migrate then saves.

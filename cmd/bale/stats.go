@@ -49,7 +49,7 @@ func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
 			return nil, err
 		}
 		for _, w := range found.Warnings {
-			s.Notef("warning: %s", cli.Told(errors.New(w)))
+			s.Notef("warning: %s", cli.Message(errors.New(w)))
 		}
 		return found, nil
 	})

@@ -61,7 +61,7 @@ func TestHostile(t *testing.T) {
 		r.Dictionaries = []outcome.Dictionary{{}, {Payload: 1}}
 		r.Environment.Libraries = []outcome.Library{{}}
 		r.Environment.Notes = []string{"", ""}
-		r.Findings = []outcome.Finding{{Says: []string{"", ""}, Columns: []string{"", ""}, Rows: [][]outcome.Figure{{{}, {}}}}}
+		r.Findings = []outcome.Finding{{Claims: []string{"", ""}, Columns: []string{"", ""}, Rows: [][]outcome.Figure{{{}, {}}}}}
 		r.Cells = append(r.Cells, r.Cells[0])
 		r.Cells[len(r.Cells)-1].Verified = false
 		poison(reflect.ValueOf(r).Elem(), clitest.HostileText+strconv.Itoa(i))

@@ -228,9 +228,9 @@ type opsDashboard struct {
 	}
 }
 
-// TestOperations runs the bench and the prometheus of docs/ops/README.md. Each panel of the dashboard
-// and each recording rule has data, and the dashboard's variables select. An interrupted bench
-// leaves nothing behind.
+// TestOperations runs the bench and the prometheus of docs/ops/README.md. Each panel of the
+// dashboard and each recording rule has data, and the dashboard's variables select. An interrupted
+// bench leaves nothing behind.
 func TestOperations(t *testing.T) {
 	promtest.Require(t)
 	redisproc.ForTest(t) // skips where there is no server

@@ -78,8 +78,8 @@ type output struct {
 	write        func(io.Writer) error
 }
 
-// put opens all outputs, finds a result, and writes it. The text is for stdout, unless an output has
-// that.
+// put opens all outputs, finds a result, and writes it. The text is for stdout, unless an output
+// has that.
 func put(outputs []output, find func() (found bool, err error), text func()) (err error) {
 	var toStdout []string
 	files := make([]*cli.Output, len(outputs))

@@ -81,8 +81,8 @@ func BenchmarkEngine(b *testing.B) {
 	}
 }
 
-// compareEngines measures the three in turns. "x-lib" and "x-kp" are the medians of the paired ratios
-// of time, "b-lib" and "b-kp" the ratios of bytes.
+// compareEngines measures the three in turns. "x-lib" and "x-kp" are the medians of the paired
+// ratios of time, "b-lib" and "b-kp" the ratios of bytes.
 func compareEngines(b *testing.B, dictionary []byte, values [][]byte, level engine.Level, lib int, kpLevel zstd.EncoderLevel) {
 	options := []zstd.EOption{zstd.WithEncoderLevel(kpLevel), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true)}
 	var d *engine.Dictionary
@@ -161,9 +161,9 @@ func compareEngines(b *testing.B, dictionary []byte, values [][]byte, level engi
 	b.ReportMetric(median(ratios[1]), "x-kp")
 }
 
-// BenchmarkLargerValues compares the engines at values between those that are cached in most programs
-// and the largest that ours takes, each some of a corpus in a row, with klauspost's level of the same
-// name; and at small values without a dictionary.
+// BenchmarkLargerValues compares the engines at values between those that are cached in most
+// programs and the largest that ours takes, each some of a corpus in a row, with klauspost's level
+// of the same name; and at small values without a dictionary.
 func BenchmarkLargerValues(b *testing.B) {
 	all := realValues(b)
 	for _, l := range []struct {
@@ -200,9 +200,9 @@ func BenchmarkLargerValues(b *testing.B) {
 	}
 }
 
-// BenchmarkLargeDictionary compares the time to write with 1 MiB of samples and with 112 KiB, of the
-// engine at its default level and of libzstd. "x-ours" and "x-lib" are the medians of the paired
-// ratios.
+// BenchmarkLargeDictionary compares the time to write with 1 MiB of samples and with 112 KiB, of
+// the engine at its default level and of libzstd. "x-ours" and "x-lib" are the medians of the
+// paired ratios.
 func BenchmarkLargeDictionary(b *testing.B) {
 	values := realValues(b)["movies"]
 	if values == nil {

@@ -130,9 +130,9 @@ var closed atomic.Int64
 const maxClosed = 64 << 20
 
 // cctx and dctx are libzstd's memory for one call at a time. The garbage collector frees it. The
-// padding matters: to Go their pointers are none, for it does not know what they point at, and objects
-// below 16 bytes without pointers share blocks. One live neighbour would keep the block, and the
-// cleanup would not run.
+// padding matters: to Go their pointers are none, for it does not know what they point at, and
+// objects below 16 bytes without pointers share blocks. One live neighbour would keep the block,
+// and the cleanup would not run.
 type (
 	cctx struct {
 		p *C.ZSTD_CCtx

@@ -5,24 +5,6 @@
 // With [Invalidations] (package github.com/balekv/bale/adapter/rueidis has them) the server reports
 // changed keys, whoever changed them, and near drops them at once. Without, values are kept for a
 // second. All callers share one value: with Options.Clone each gets its own copy.
-//
-// A value is not served after its expiry, nor a cached miss (LoadOptions.NegativeTTL) after its
-// own. The values of GetOrLoad carry their expiry. For other values near asks the Store, if it has
-// a method PTTL, as the adapters have. Without that method they may be served until MaxAge. A value
-// whose PTTL fails is not kept.
-//
-// The promise: a value that a call returns was in Redis during the call, or at most Options.MaxAge
-// before it, whatever happens to connections and servers. A loaded value of GetOrLoad counts as in
-// Redis when its load ends, even if it was not stored. After a Set or Delete through a Cache has
-// returned, no call of the same Cache returns the value from before. The exception is a value that
-// others have written again: a load can do that if it began earlier in another process or through
-// another bale.Cache.
-//
-// Use it for reads from masters. A replica that lags may return an outdated value, and near then
-// keeps it for MaxAge. Do not put another cache of the process below it (StoreOptions.CacheTTL of
-// package rueidis): its age would be added.
-//
-// Nothing is released yet: until version 1 the API may change.
 package near
 
 import (
@@ -116,6 +98,24 @@ type Stats struct {
 // Cache is a bale.Cache that keeps decoded values in the process. Make one with [New]; it is safe
 // for concurrent use. Invalidations report writes to Redis past the Cache, by the same process or
 // others. Without them, such a write shows after MaxAge.
+//
+// A value is not served after its expiry, nor a cached miss (LoadOptions.NegativeTTL) after its
+// own. The values of GetOrLoad carry their expiry. For other values near asks the Store, if it has
+// a method PTTL, as the adapters have. Without that method they may be served until MaxAge. A value
+// whose PTTL fails is not kept.
+//
+// The promise: a value that a call returns was in Redis during the call, or at most Options.MaxAge
+// before it, whatever happens to connections and servers. A loaded value of GetOrLoad counts as in
+// Redis when its load ends, even if it was not stored. After a Set or Delete through a Cache has
+// returned, no call of the same Cache returns the value from before. The exception is a value that
+// others have written again: a load can do that if it began earlier in another process or through
+// another bale.Cache.
+//
+// Use it for reads from masters. A replica that lags may return an outdated value, and near then
+// keeps it for MaxAge. Do not put another cache of the process below it (StoreOptions.CacheTTL of
+// package rueidis): its age would be added.
+//
+// Nothing is released yet: until version 1 the API may change.
 type Cache[T any] struct {
 	cache   *bale.Cache[T]
 	entries *otter.Cache[string, *entry[T]]

@@ -78,7 +78,8 @@ func isFlat(t reflect.Type) bool {
 	return true
 }
 
-// isLocked reports whether a t has a lock in it. Messages of protocol buffers have an array of none.
+// isLocked reports whether a t has a lock in it. Messages of protocol buffers have an array of
+// none.
 func isLocked(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:

@@ -270,9 +270,9 @@ func TestLimitAtRandom(t *testing.T) {
 	}
 }
 
-// TestLimitBeforeDeadlines: callers end their calls by a deadline, and the endpoint goes on with the
-// work. Under a fault that no call survives at first, most of what the best fixed limit gives comes
-// back. Few calls end then, so a good limit takes several experiments of two seconds.
+// TestLimitBeforeDeadlines: callers end their calls by a deadline, and the endpoint goes on with
+// the work. Under a fault that no call survives at first, most of what the best fixed limit gives
+// comes back. Few calls end then, so a good limit takes several experiments of two seconds.
 func TestLimitBeforeDeadlines(t *testing.T) {
 	const s = time.Second
 	const healthy = 10 * time.Millisecond
@@ -341,9 +341,9 @@ func TestLimitIsWorse(t *testing.T) {
 	}
 }
 
-// compareWithFixed compares the calls that end in time with those under the best fixed limit: at least
-// this share of them. In the last phase, which follows the faults, it is nine tenths: neither a
-// fault nor its end leaves a limit that is stuck.
+// compareWithFixed compares the calls that end in time with those under the best fixed limit: at
+// least this share of them. In the last phase, which follows the faults, it is nine tenths: neither
+// a fault nor its end leaves a limit that is stuck.
 func compareWithFixed(t *testing.T, phases []phase, healthy, patience time.Duration, hurry bool, least float64, seeds uint64) {
 	limit := func(n int) Limit {
 		return Limit{Healthy: healthy, Min: 4, Max: 1000, Initial: n, Wait: 4 * healthy}

@@ -10,12 +10,12 @@
 //  4. [Limit]: no more calls at once than the endpoint can serve.
 //  5. [Hedge]: a second call beside one that takes long.
 //
-// A policy that refuses a call returns a [RejectedError]. [DoWithFallback] does something else after
-// all policies. bale.Cache.GetOrLoad over a [NewStore] loads the value.
+// A policy that refuses a call returns a [RejectedError]. [DoWithFallback] does something else
+// after all policies. bale.Cache.GetOrLoad over a [NewStore] loads the value.
 //
 // With all policies but Hedge, a call that succeeds costs some 200 ns. It allocates nothing without
-// a Timeout. A Timeout before the caller's deadline takes one allocation, of the context that has it:
-// the call may keep it, so it cannot be used again.
+// a Timeout. A Timeout before the caller's deadline takes one allocation, of the context that has
+// it: the call may keep it, so it cannot be used again.
 package resilient
 
 import (

@@ -934,8 +934,8 @@ func TestOpensForTheQueue(t *testing.T) {
 	})
 }
 
-// TestRefusedByLimit: calls that the Limit refuses, or that end in its queue, are no failures for the
-// Breaker.
+// TestRefusedByLimit: calls that the Limit refuses, or that end in its queue, are no failures for
+// the Breaker.
 func TestRefusedByLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard(t, Options{Limit: Limit{Healthy: 50 * time.Millisecond, Min: 1, Max: 1, Queue: 2}, Breaker: Breaker{Failures: 0.1, Calls: 1}})

@@ -218,8 +218,8 @@ func slowed(t *testing.T, server string, wait *atomic.Int64) string {
 	return l.Addr().String()
 }
 
-// TestServersFallIll: the breaker opens before a server that is stopped, gone, mute or slow, callers
-// do not wait for it any more, and the breaker closes when the server is well again.
+// TestServersFallIll: the breaker opens before a server that is stopped, gone, mute or slow,
+// callers do not wait for it any more, and the breaker closes when the server is well again.
 func TestServersFallIll(t *testing.T) {
 	t.Parallel()
 	signal := func(s syscall.Signal) func(*testing.T, process, *atomic.Int64) {

@@ -146,8 +146,8 @@ func TestDeadRedis(t *testing.T) {
 	})
 }
 
-// TestAtOnce: before a Redis that does not answer, GetOrLoad takes as long as the load once the breaker
-// is open, and not a nanosecond of a simulated clock longer.
+// TestAtOnce: before a Redis that does not answer, GetOrLoad takes as long as the load once the
+// breaker is open, and not a nanosecond of a simulated clock longer.
 func TestAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard(t, Options{Timeout: 50 * time.Millisecond, Retry: Retry{Tries: 2}, Failed: StoreFailed, Breaker: Breaker{Failures: 0.5, Calls: 5}})

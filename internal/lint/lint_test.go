@@ -53,10 +53,10 @@ func TestCoreKeepsTheRules(t *testing.T) {
 }
 
 // shared are the internal packages of the root that nested modules may import. The hook and the
-// proxy deal with commands alike. The hook and the advisor read a pattern alike. Both engines bound a forged claim alike. Tests forge values alike.
-// Tests and the command start private servers. Stores of all clients swap alike. What trains a
-// dictionary and what measures it split samples alike, and find fields alike. Examples run without
-// a server.
+// proxy deal with commands alike. The hook and the advisor read a pattern alike. Both engines bound
+// a forged claim alike. Tests forge values alike. Tests and the command start private servers.
+// Stores of all clients swap alike. What trains a dictionary and what measures it split samples
+// alike, and find fields alike. Examples run without a server.
 var shared = []string{
 	module + "/internal/glob", module + "/internal/rediscmd", module + "/internal/claim", module + "/internal/testvalues", module + "/internal/redisproc",
 	module + "/internal/adapters", module + "/internal/holdout", module + "/internal/fieldpath", module + "/internal/memstore", module + "/internal/zstd",

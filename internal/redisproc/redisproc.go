@@ -351,8 +351,8 @@ func (s *Server) URL() string {
 // PID is the id of the server's process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Close ends the server, removes its directory and gives its port back. After the first time it does
-// nothing.
+// Close ends the server, removes its directory and gives its port back. After the first time it
+// does nothing.
 func (s *Server) Close() error {
 	defer s.hold.Close()
 	defer s.log.Close()

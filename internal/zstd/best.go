@@ -106,7 +106,8 @@ func (d *Digest) findBest(e *Encoder, src []byte, from, to int) int {
 }
 
 // repeatCode returns the code of an offset, and updates the repeat offsets. After literals these
-// are 1 to 3. Without literals the first one is left out, and one less than it takes the last place.
+// are 1 to 3. Without literals the first one is left out, and one less than it takes the last
+// place.
 func repeatCode(offsets *[3]uint32, offset uint32, literals bool) uint32 {
 	r := *offsets
 	code := offset + 3
@@ -134,8 +135,8 @@ func repeatCode(offsets *[3]uint32, offset uint32, literals bool) uint32 {
 }
 
 // weigh finds the cheapest ways from a position to those up to end. run is how many literals there
-// are before. It returns how far it came, and the match to take there, if one is long or goes beyond
-// end.
+// are before. It returns how far it came, and the match to take there, if one is long or goes
+// beyond end.
 func (d *Digest) weigh(e *Encoder, src []byte, from, end, to, run int) (int, found) {
 	b := d.best
 	content := d.content

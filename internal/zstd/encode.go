@@ -183,8 +183,8 @@ const (
 	minNewLiterals = 48
 )
 
-// packLiterals writes literals with a Huffman table, and returns where they end, or 0 if that is not
-// before limit.
+// packLiterals writes literals with a Huffman table, and returns where they end, or 0 if that is
+// not before limit.
 func (e *Encoder) packLiterals(out []byte, p, limit int, literals []byte) int {
 	if t := e.tables.literals; t != nil && len(literals) < e.digest.manyLiterals {
 		if end := writePacked(out, p, limit, literals, t, nil); end > 0 || t.complete {

@@ -201,8 +201,8 @@ func TestOverTheEnd(t *testing.T) {
 	}
 }
 
-// forgedTables is a dictionary with some bits of its tables flipped, and less content. Repeat offsets
-// may be anywhere in that.
+// forgedTables is a dictionary with some bits of its tables flipped, and less content. Repeat
+// offsets may be anywhere in that.
 func forgedTables(t testing.TB, rng *rand.Rand, dictionary []byte) []byte {
 	d, err := NewDictionary(dictionary)
 	if err != nil {

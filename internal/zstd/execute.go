@@ -235,8 +235,8 @@ type execution struct {
 	dictionary      []byte
 }
 
-// wide copies src[j:] to dst[i:end] in steps of 16 bytes, at least one, and so up to overshoot bytes
-// more. They do not overlap within 16 bytes.
+// wide copies src[j:] to dst[i:end] in steps of 16 bytes, at least one, and so up to overshoot
+// bytes more. They do not overlap within 16 bytes.
 func wide(dst []byte, i, end int, src []byte, j int) {
 	for {
 		a, b := load64(src, j), load64(src, j+8)

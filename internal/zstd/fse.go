@@ -63,7 +63,8 @@ func (d *distribution) read(b []byte, symbols int, maxLog uint8) (int, error) {
 	return n, nil
 }
 
-// bitsAt returns at least 25 bits of b from bit at on, the lowest first. Past the end they are zero.
+// bitsAt returns at least 25 bits of b from bit at on, the lowest first. Past the end they are
+// zero.
 func bitsAt(b []byte, at int) uint32 {
 	var four [4]byte
 	i := at / 8

@@ -40,8 +40,8 @@ func ahead(a []byte, i int, b []byte, j, n int) int {
 	return k
 }
 
-// findFirst takes the first match at a position, one of eight bytes if there is. It writes the sequences and
-// literals of src[from:to] into e.
+// findFirst takes the first match at a position, one of eight bytes if there is. It writes the
+// sequences and literals of src[from:to] into e.
 func (d *Digest) findFirst(e *Encoder, src []byte, from, to int) int {
 	content := d.content
 	size := len(content)

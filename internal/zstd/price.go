@@ -156,8 +156,8 @@ func (w *weights) build(histogram *[256]uint32) bool {
 	return true
 }
 
-// write describes the table in at most maxDescription bytes, the shorter way, and returns how many, or 0 if
-// there is no way.
+// write describes the table in at most maxDescription bytes, the shorter way, and returns how many,
+// or 0 if there is no way.
 func (w *weights) write(out []byte) int {
 	known := w.of[:w.symbols-1] // the last one follows from the others
 	direct := 1 + (len(known)+1)/2
@@ -342,7 +342,8 @@ func (d *distribution) write(out []byte) int {
 }
 
 // chooseTables decides by which tables the codes of the sequences are written. It writes the
-// descriptions of new ones at p, and returns the kinds and where they end, or 0 if that is at limit.
+// descriptions of new ones at p, and returns the kinds and where they end, or 0 if that is at
+// limit.
 func (e *Encoder) chooseTables(out []byte, p, limit int) (kinds [sequenceCodes]byte, end int) {
 	if e.tables.complete && len(e.sequences) < e.digest.manySequences {
 		return [sequenceCodes]byte{repeatMode, repeatMode, repeatMode}, p

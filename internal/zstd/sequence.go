@@ -14,8 +14,8 @@ const (
 	maxTableLog = 9
 )
 
-// codes are the limits of the three codes' tables, RFC 8878, 3.1.1.3.2.1. Offset code 31, which only
-// libzstd has, would be for offsets of 2 GiB and more.
+// codes are the limits of the three codes' tables, RFC 8878, 3.1.1.3.2.1. Offset code 31, which
+// only libzstd has, would be for offsets of 2 GiB and more.
 var codes = [sequenceCodes]struct {
 	name       string
 	symbols    int

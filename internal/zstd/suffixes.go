@@ -130,9 +130,9 @@ type common struct {
 	length   uint16
 }
 
-// link returns for each position the last one with the longest common strings. It takes positions out
-// of the sorted list, the first one first: what then stands beside a position is later, and has the
-// longest common strings with it.
+// link returns for each position the last one with the longest common strings. It takes positions
+// out of the sorted list, the first one first: what then stands beside a position is later, and has
+// the longest common strings with it.
 func link(content []byte, sorted []uint32) []common {
 	n := len(sorted)
 	nearer := make([]common, len(content))

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Trainer counts what an Encoder writes for samples, and describes the tables that suit it. The zero
-// value is ready for With. A Trainer is not safe for concurrent use.
+// Trainer counts what an Encoder writes for samples, and describes the tables that suit it. The
+// zero value is ready for With. A Trainer is not safe for concurrent use.
 type Trainer struct {
 	encoder  *Encoder
 	literals [256]uint32
@@ -25,8 +25,8 @@ const firstSequences = 4
 // trainedID is the id inside a trained dictionary. bale's frames name a dictionary by its content.
 const trainedID = 1
 
-// With makes later samples be written with d, at a level. The counts of earlier ones remain, but the
-// repeat offsets come from later ones alone.
+// With makes later samples be written with d, at a level. The counts of earlier ones remain, but
+// the repeat offsets come from later ones alone.
 func (t *Trainer) With(d *Dictionary, level Level) {
 	t.encoder = NewEncoder(NewDigest(d, level))
 	t.having = [256]uint32{}

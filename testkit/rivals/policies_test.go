@@ -162,8 +162,8 @@ func TestLimitsOfRivals(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfRivals: what retries add to the load of an endpoint that fails a share of its calls at
-// once. The budget is a tenth: of the successes here, of the calls in flight in failsafe-go.
+// TestBudgetsOfRivals: what retries add to the load of an endpoint that fails a share of its calls
+// at once. The budget is a tenth: of the successes here, of the calls in flight in failsafe-go.
 func TestBudgetsOfRivals(t *testing.T) {
 	const calls, burst = 30_000, 10
 	for _, contender := range []struct {

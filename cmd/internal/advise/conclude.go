@@ -54,8 +54,8 @@ func (a *Advice) conclude(o *Options) {
 	a.next(o)
 }
 
-// nearBudget is how near to the budget, in parts of it, another machine or budget would perhaps lead
-// to another choice.
+// nearBudget is how near to the budget, in parts of it, another machine or budget would perhaps
+// lead to another choice.
 const nearBudget = 0.2
 
 // nearBudget warns of a choice that the budget barely allows, or barely prevents.

@@ -113,8 +113,8 @@ func TestPackedAlready(t *testing.T) {
 	}
 }
 
-// TestBetterDictionary: on values like those of the training a new dictionary adds nothing. On values
-// that have changed it adds what packing them anew then saves by MEMORY USAGE.
+// TestBetterDictionary: on values like those of the training a new dictionary adds nothing. On
+// values that have changed it adds what packing them anew then saves by MEMORY USAGE.
 func TestBetterDictionary(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

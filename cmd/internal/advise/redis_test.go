@@ -512,8 +512,8 @@ func TestOddKeySpaces(t *testing.T) {
 	}
 }
 
-// TestTogether: groups of one family are one where a common dictionary serves as well, and stay apart
-// where they were asked for, and where their pattern catches others.
+// TestTogether: groups of one family are one where a common dictionary serves as well, and stay
+// apart where they were asked for, and where their pattern catches others.
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -639,8 +639,8 @@ func TestCommandsAreThoseOfPrograms(t *testing.T) {
 }
 
 // TestBaleIsNoProgram: what bale calls in programs and tools beside advise is no reason for a
-// warning: GetOrLoad's locks, the training and lease of Auto, and a migration. A script of a program
-// is.
+// warning: GetOrLoad's locks, the training and lease of Auto, and a migration. A script of a
+// program is.
 func TestBaleIsNoProgram(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]} {

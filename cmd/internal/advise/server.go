@@ -22,9 +22,9 @@ var inPlace = map[string]bool{
 	"bitpos": true, "bitop": true, "bitfield": true, "bitfield_ro": true, "hstrlen": true, "eval": true, "evalsha": true, "eval_ro": true, "evalsha_ro": true, "fcall": true, "fcall_ro": true,
 }
 
-// ambiguous are those of inPlace that bale calls itself: its tools read values by them, programs read
-// the registry, and scripts swap values. Only calls while advise runs count, less its own. Where
-// bale is in use, the rest may be of a program's bale, too.
+// ambiguous are those of inPlace that bale calls itself: its tools read values by them, programs
+// read the registry, and scripts swap values. Only calls while advise runs count, less its own.
+// Where bale is in use, the rest may be of a program's bale, too.
 var ambiguous = []string{"getrange", "strlen", "hstrlen", "eval", "evalsha"}
 
 // ownCalls counts the commands that advise sends.
@@ -86,8 +86,8 @@ func (s *Server) watch(ctx context.Context, client redis.UniversalClient, t *key
 	}, nil
 }
 
-// attribute tells whose the calls of ambiguous commands are. Where bale is not in use they are those
-// of other programs.
+// attribute tells whose the calls of ambiguous commands are. Where bale is not in use they are
+// those of other programs.
 func (s *Server) attribute(calls func(name string) int64, inUse bool, ask func() scripts) {
 	others, perhaps := map[string]int64{}, map[string]int64{}
 	for _, name := range ambiguous {

@@ -19,8 +19,8 @@ type Together struct {
 	Apart  float64  `json:"apart"` // bytes that they would save with a dictionary each
 }
 
-// mostTogether bounds the patterns that are tried, those of the most groups first: each takes as long
-// as a group.
+// mostTogether bounds the patterns that are tried, those of the most groups first: each takes as
+// long as a group.
 const mostTogether = 16
 
 // together joins groups whose names differ in one part, where a common dictionary saves as much as
@@ -64,7 +64,7 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		}
 		tried++
 		if o.Progress != nil {
-			o.Progress(tried, mostTogether, "trying one dictionary for "+strconv.QuoteToGraphic(pattern))
+			o.Progress(tried, min(len(patterns), mostTogether), "trying one dictionary for "+strconv.QuoteToGraphic(pattern))
 		}
 		one := newAttempt(m, union(pattern, members), o)
 		one.how = members[0].how

@@ -20,9 +20,9 @@ import (
 )
 
 // settings are those that are tried, those that cost least first: a dictionary is one more thing to
-// look after. The order decides between those that save as much, and not the time that was measured,
-// which differs from run to run. Levels above them cost several times as much for a few percent;
-// balebench run measures any.
+// look after. The order decides between those that save as much, and not the time that was
+// measured, which differs from run to run. Levels above them cost several times as much for a few
+// percent; balebench run measures any.
 var (
 	settings = []string{
 		"lz4", "snappy", "s2", "zstd:1", "zstd:3", "lz4+dict", "s2+dict", "zstd:1+dict", "zstd:3+dict",
@@ -402,7 +402,8 @@ func (g *groupSample) reencoded(ctx context.Context, enc *encoding, how effort) 
 	return all, err
 }
 
-// train makes a dictionary of the half of the sample that is for that; none when it is not worth it.
+// train makes a dictionary of the half of the sample that is for that; none when it is not worth
+// it.
 func (g *groupSample) train(ctx context.Context, setting compress.Setting, enc *encoding, how effort) (built, error) {
 	var encode func(dst, src []byte) ([]byte, error)
 	if enc != nil {
@@ -435,8 +436,8 @@ func (g *groupSample) trainOn(ctx context.Context, values [][]byte, o dict.Train
 // algorithm's other levels, too.
 var trainedFor = map[frame.Algorithm]compress.Setting{frame.Zstd: {Algorithm: frame.Zstd, Level: "3"}, frame.S2: {Algorithm: frame.S2}}
 
-// refine makes the dictionary of the trial that was chosen anew, of all values but those to estimate
-// on, and for its own setting. Only ctx's end is an error: the trial is good without.
+// refine makes the dictionary of the trial that was chosen anew, of all values but those to
+// estimate on, and for its own setting. Only ctx's end is an error: the trial is good without.
 func (g *groupSample) refine(ctx context.Context, t *trial, how effort) error {
 	values, err := g.values(nil)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/balekv/bale/dict"
 )
 
-// TestAdvisedDictionariesAreTrained: bale migrate --dict auto makes every dictionary that the advice
-// recommends. Several of the groups are near the least gain of dict.Train.
+// TestAdvisedDictionariesAreTrained: bale migrate --dict auto makes every dictionary that the
+// advice recommends. Several of the groups are near the least gain of dict.Train.
 func TestAdvisedDictionariesAreTrained(t *testing.T) {
 	advised, refused := 0, 0
 	for _, size := range []int{552, 560, 584, 600, 612} {

@@ -138,7 +138,7 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 		if e, ok := errors.AsType[*kong.ParseError](err); ok {
 			name = a.commandOf(e.Context)
 		}
-		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(Told(err), args), name))
+		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(Message(err), args), name))
 		return ExitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
@@ -153,12 +153,12 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 	case err == nil:
 		return ExitDone
 	case errors.Is(err, ErrUsage), errors.Is(err, keyspace.ErrURL), errors.Is(err, keyspace.ErrLogin):
-		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(Told(err), urls(args)), name))
+		fail(s.Err, name, fmt.Sprintf("%s (see %s --help)", redacted(Message(err), urls(args)), name))
 		return ExitUsage
 	case errors.Is(err, context.Canceled):
 		fail(s.Err, name, "interrupted")
 	default:
-		fail(s.Err, name, redacted(Told(err), urls(args)))
+		fail(s.Err, name, redacted(Message(err), urls(args)))
 	}
 	return ExitFailed
 }
@@ -232,13 +232,14 @@ func fail(w io.Writer, name, why string) {
 // from.
 var packagePrefix = regexp.MustCompile(`(^|: )(?:bale|compress|dict|frame|stats|eventfile|stream): `)
 
-// argumentsTold is what servers add to the error of a command that they do not know. The arguments
-// may be values.
-var argumentsTold = regexp.MustCompile(`(?s),? with args beginning with: .*`)
+// echoedArguments is what servers add to the error of a command that they do not know. The
+// arguments may be values.
+var echoedArguments = regexp.MustCompile(`(?s),? with args beginning with: .*`)
 
-// Told is an error for people, who know what they called.
-func Told(err error) string {
-	return packagePrefix.ReplaceAllString(argumentsTold.ReplaceAllString(err.Error(), ""), "$1")
+// Message returns the text of an error for people: without package names, and without the arguments
+// of commands, which may be values.
+func Message(err error) string {
+	return packagePrefix.ReplaceAllString(echoedArguments.ReplaceAllString(err.Error(), ""), "$1")
 }
 
 // Version is the module's version, with the commit it was built from if that is known.

@@ -36,8 +36,8 @@ func TestProgressLine(t *testing.T) {
 	}
 }
 
-// TestProgressImproves: the rest of ten million keys at changing rates never grows, and ends at zero.
-// The next step of the command has a rest of its own.
+// TestProgressImproves: the rest of ten million keys at changing rates never grows, and ends at
+// zero. The next step of the command has a rest of its own.
 func TestProgressImproves(t *testing.T) {
 	const keys, page = 10_000_000, 1000
 	began := time.Now()

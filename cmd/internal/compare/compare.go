@@ -184,7 +184,7 @@ func (r *Report) Err() error {
 type Rules struct {
 	// Gate says which units may not get worse, and by how much. The zero one is [DefaultGate].
 	Gate Gate
-	// Paired says that value i of a series was taken together with value i of the same series of
+	// Paired: value i of a series was taken together with value i of the same series of
 	// the other run.
 	Paired bool
 }

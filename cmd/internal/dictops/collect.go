@@ -421,7 +421,7 @@ func inventory(
 		return in, err
 	}
 	if !listed { // the keys below name the groups, too
-		in.Unreadable = append(in.Unreadable, UnreadableGroup{Cause: cli.Told(err)})
+		in.Unreadable = append(in.Unreadable, UnreadableGroup{Cause: cli.Message(err)})
 	}
 	states, looked := registry.States{Registry: r}, map[string]bool{}
 	state := func(name string) error {
@@ -483,7 +483,7 @@ func inventory(
 		return nil
 	})
 	for _, u := range states.Unread {
-		in.Unreadable = append(in.Unreadable, UnreadableGroup{Name: u.Group, Cause: cli.Told(u.Err)})
+		in.Unreadable = append(in.Unreadable, UnreadableGroup{Name: u.Group, Cause: cli.Message(u.Err)})
 	}
 	return in, err
 }

@@ -100,7 +100,7 @@ func Show(ctx context.Context, r *registry.Registry, o Options) (_ *Shown, err e
 		return nil
 	})
 	if registry.Foreign(err) { // the list of groups
-		r.Notef("warning: groups are left out: %s", cli.Told(err))
+		r.Notef("warning: groups are left out: %s", cli.Message(err))
 		err = nil
 	}
 	states.Warn()

@@ -99,7 +99,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 		t.flags = o.Registry.Flags()
 	}
 	if err != nil {
-		t.Reason = cli.Told(err)
+		t.Reason = cli.Message(err)
 	}
 	return t, err
 }
@@ -156,7 +156,7 @@ func (o *TrainOptions) values(
 		}
 	}
 	if n := sampled.Unread; n > 0 {
-		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, cli.Told(sampled.Err))
+		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, cli.Message(sampled.Err))
 	}
 	return sampled.Values, sampled.Most, source, nil
 }

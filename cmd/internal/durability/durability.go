@@ -235,8 +235,9 @@ func value(buffer []byte, id int64) []byte {
 // ack is when a write was begun and acknowledged, since the start of the writing.
 type ack struct{ from, to time.Duration }
 
-// write has all callers write from a start until the time has come or a write fails. It returns what
-// each was acknowledged, in the order of its ids from the first, and the error that came first.
+// write has all callers write from a start until the time has come or a write fails. It returns
+// what each was acknowledged, in the order of its ids from the first, and the error that came
+// first.
 func (c *Cell) write(ctx context.Context, start time.Time, until time.Duration) (acks [][]ack, failedAt time.Time, err error) {
 	acks = make([][]ack, c.Callers)
 	var mu sync.Mutex

@@ -195,7 +195,7 @@ func TestFindings(t *testing.T) {
 	for _, all := range [][]*Cell{cells, append([]*Cell{failed}, cells...)} {
 		var got []string
 		for _, f := range findings(all) {
-			for _, s := range f.Says {
+			for _, s := range f.Claims {
 				got = append(got, f.About+": "+s)
 			}
 			for _, row := range f.Rows {

@@ -57,7 +57,7 @@ func loads(cells []*Cell, callers int) *outcome.Finding {
 	}
 	if len(durable) > 0 {
 		most := slices.MaxFunc(durable, func(a, b *Cell) int { return cmp.Compare(a.WritesPerSecond.Median, b.WritesPerSecond.Median) })
-		line := fmt.Sprintf("On disk before it is acknowledged: %s does the most, %s writes a second with a P50 of %s µs", most.Setting, outcome.Said(most.WritesPerSecond, 0), outcome.Said(most.P50, 0))
+		line := fmt.Sprintf("On disk before it is acknowledged: %s does the most, %s writes a second with a P50 of %s µs", most.Setting, outcome.InSentence(most.WritesPerSecond, 0), outcome.InSentence(most.P50, 0))
 		var same []string
 		for _, c := range durable {
 			if c != most && !c.WritesPerSecond.Apart(most.WritesPerSecond) {
@@ -67,7 +67,7 @@ func loads(cells []*Cell, callers int) *outcome.Finding {
 		if len(same) > 0 {
 			line += "; no significant difference: " + strings.Join(same, ", ")
 		}
-		f.Says = append(f.Says, line+".")
+		f.Claims = append(f.Claims, line+".")
 	}
 	for _, strict := range cells {
 		if !slices.Contains(durable, strict) {
@@ -75,7 +75,7 @@ func loads(cells []*Cell, callers int) *outcome.Finding {
 		}
 		for _, c := range cells {
 			if c.Server == strict.Server && c.Flush != flushEach {
-				f.Says = append(f.Says, fmt.Sprintf("%s does %s the writes of %s.", c.Setting, c.WritesPerSecond.Times(strict.WritesPerSecond), strict.Setting))
+				f.Claims = append(f.Claims, fmt.Sprintf("%s does %s the writes of %s.", c.Setting, c.WritesPerSecond.Times(strict.WritesPerSecond), strict.Setting))
 			}
 		}
 	}
@@ -106,20 +106,20 @@ func losses(cells []*Cell) *outcome.Finding {
 		case k.Lost == 0:
 			none = append(none, c.Setting)
 		case k.Lost == k.Acknowledged:
-			f.Says = append(f.Says, fmt.Sprintf("%s lost all %s acknowledged writes.", c.Setting, page.Thousands(k.Acknowledged)))
+			f.Claims = append(f.Claims, fmt.Sprintf("%s lost all %s acknowledged writes.", c.Setting, page.Thousands(k.Acknowledged)))
 		default:
-			f.Says = append(f.Says, fmt.Sprintf("%s lost %s of %s acknowledged writes, of the last %s ms.", c.Setting, page.Thousands(k.Lost), page.Thousands(k.Acknowledged), outcome.Number(max(1, math.Ceil(k.OldestMS)), 0)))
+			f.Claims = append(f.Claims, fmt.Sprintf("%s lost %s of %s acknowledged writes, of the last %s ms.", c.Setting, page.Thousands(k.Lost), page.Thousands(k.Acknowledged), outcome.Number(max(1, math.Ceil(k.OldestMS)), 0)))
 		}
 	}
 	if len(f.Rows) == 0 {
 		return nil
 	}
 	if len(none) > 0 {
-		f.Says = append(f.Says, "No acknowledged write was lost by "+page.Enumerated(none)+".")
+		f.Claims = append(f.Claims, "No acknowledged write was lost by "+page.Enumerated(none)+".")
 	}
-	f.Says = append(f.Says, notCovered)
+	f.Claims = append(f.Claims, notCovered)
 	if no, ok := kept["Redis no"]; ok && no.Kill.Lost > 0 {
-		f.Says = append(f.Says, fmt.Sprintf("Redis is no database unless appendfsync is always: without a log a kill took %s of %s writes, and with everysec a power loss may take the last second.", page.Thousands(no.Kill.Lost), page.Thousands(no.Kill.Acknowledged)))
+		f.Claims = append(f.Claims, fmt.Sprintf("Redis is no database unless appendfsync is always: without a log a kill took %s of %s writes, and with everysec a power loss may take the last second.", page.Thousands(no.Kill.Lost), page.Thousands(no.Kill.Acknowledged)))
 	}
 	return f
 }

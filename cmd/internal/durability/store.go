@@ -218,8 +218,8 @@ func (s *sqlStore) version() string { return fmt.Sprintf("%s %s", s.kind.Name, s
 
 func (s *sqlStore) close() error { return s.server.Close() }
 
-// fileStore appends to a file and waits for fsync: the least that a durable write costs on this disk
-// without any database. Its callers take turns.
+// fileStore appends to a file and waits for fsync: the least that a durable write costs on this
+// disk without any database. Its callers take turns.
 type fileStore struct {
 	file *os.File
 	mu   sync.Mutex

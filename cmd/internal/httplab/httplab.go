@@ -227,8 +227,8 @@ const (
 	probeLeast = 200 * time.Millisecond
 )
 
-// findRate returns a rate that all clients keep: it measures each once in a closed loop, and then at
-// falling rates.
+// findRate returns a rate that all clients keep: it measures each once in a closed loop, and then
+// at falling rates.
 func (r *run) findRate(ctx context.Context, of func(rate float64) []*cell) float64 {
 	probe := min(max(r.Duration/time.Duration(r.Rounds), probeLeast), r.Duration)
 	lowest := math.Inf(1)

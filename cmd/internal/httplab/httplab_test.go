@@ -33,8 +33,8 @@ func options(t *testing.T, clients ...string) Options {
 	return o
 }
 
-// TestEveryClient: every client, with each of its policies and on each server, with connections used
-// again and not, brings back what was asked for.
+// TestEveryClient: every client, with each of its policies and on each server, with connections
+// used again and not, brings back what was asked for.
 func TestEveryClient(t *testing.T) {
 	clients := []string{"default", "tuned", "resilient", "httpc", "http2", "fasthttp", "tuned@fasthttp", "fasthttp@fasthttp"}
 	for _, policy := range Policies {

@@ -190,15 +190,15 @@ func (g *group) times() outcome.Finding {
 		if len(missed) > 0 {
 			kept = "The rate is not kept by " + page.Enumerated(missed) + "."
 		}
-		f.Says = append(f.Says, kept)
+		f.Claims = append(f.Claims, kept)
 	}
 	usual, ok1 := g.find("default")
 	tuned, ok2 := g.find("tuned")
 	if ok1 && ok2 {
-		f.Says = append(f.Says, fmt.Sprintf("The default client's P99 is %s the tuned one's: %s and %s ms.", usual.P99.Times(tuned.P99), outcome.Said(millis(usual.P99), 1), outcome.Said(millis(tuned.P99), 1)))
-		f.Says = append(f.Says, fmt.Sprintf("The default client opens %s connections a round, the tuned one %s. Their peaks of goroutines are %s and %s.", count(usual.Connections.Median), count(tuned.Connections.Median), count(usual.Goroutines.Median), count(tuned.Goroutines.Median)))
+		f.Claims = append(f.Claims, fmt.Sprintf("The default client's P99 is %s the tuned one's: %s and %s ms.", usual.P99.Times(tuned.P99), outcome.InSentence(millis(usual.P99), 1), outcome.InSentence(millis(tuned.P99), 1)))
+		f.Claims = append(f.Claims, fmt.Sprintf("The default client opens %s connections a round, the tuned one %s. Their peaks of goroutines are %s and %s.", count(usual.Connections.Median), count(tuned.Connections.Median), count(usual.Goroutines.Median), count(tuned.Goroutines.Median)))
 		if g.Rate == 0 {
-			f.Says = append(f.Says, fmt.Sprintf("The default client has %s the tuned one's throughput.", usual.PerSecond.Times(tuned.PerSecond)))
+			f.Claims = append(f.Claims, fmt.Sprintf("The default client has %s the tuned one's throughput.", usual.PerSecond.Times(tuned.PerSecond)))
 		}
 	}
 	if !ok2 || tuned.P99.Interval == nil {
@@ -216,9 +216,9 @@ func (g *group) times() outcome.Finding {
 	}
 	switch {
 	case len(apart) > 0:
-		f.Says = append(f.Says, "P99 under policies, against the tuned client's: "+page.Enumerated(apart)+"; the others do not differ significantly.")
+		f.Claims = append(f.Claims, "P99 under policies, against the tuned client's: "+page.Enumerated(apart)+"; the others do not differ significantly.")
 	case guarded:
-		f.Says = append(f.Says, "No policy changes the tuned client's P99 significantly.")
+		f.Claims = append(f.Claims, "No policy changes the tuned client's P99 significantly.")
 	}
 	return f
 }

@@ -89,14 +89,14 @@ func loads(cells []*Cell, share int) outcome.Finding {
 			continue
 		}
 		most := slices.MaxFunc(whole, func(a, b *Cell) int { return cmp.Compare(a.OpsPerSecond.Median, b.OpsPerSecond.Median) })
-		line := fmt.Sprintf("%s: %s does the most without loss, %s million operations a second", page.Plural(n, "goroutine"), most.Instrument, outcome.Said(millions(most.OpsPerSecond), 2))
+		line := fmt.Sprintf("%s: %s does the most without loss, %s million operations a second", page.Plural(n, "goroutine"), most.Instrument, outcome.InSentence(millions(most.OpsPerSecond), 2))
 		if m := of(some, "mutex", n, share); m != nil && m != most {
 			line += fmt.Sprintf(", %s a mutex", most.OpsPerSecond.Times(m.OpsPerSecond))
 		}
-		f.Says = append(f.Says, line+".")
+		f.Claims = append(f.Claims, line+".")
 	}
 	if r := of(cells, "ring", goroutines[len(goroutines)-1], share); r != nil && r.Dropped > 0 {
-		f.Says = append(f.Says, fmt.Sprintf("%s: the ring dropped %s of %s events, and says so.", page.Plural(r.Goroutines, "goroutine"), page.Share(float64(r.Dropped)/float64(r.Recorded)), page.ShortCount(float64(r.Recorded))))
+		f.Claims = append(f.Claims, fmt.Sprintf("%s: the ring dropped %s of %s events, and says so.", page.Plural(r.Goroutines, "goroutine"), page.Share(float64(r.Dropped)/float64(r.Recorded)), page.ShortCount(float64(r.Recorded))))
 	}
 	return f
 }
@@ -125,7 +125,7 @@ func claims(cells []*Cell) outcome.Finding {
 		}
 		if least > 0 {
 			f.Rows = append(f.Rows, row)
-			f.Says = append(f.Says, fmt.Sprintf("%s: claimed %s operations a second; here at least %s, %s times.", i.name, outcome.Number(i.claim, 0), outcome.Number(least, 0), outcome.Number(least/i.claim, 1)))
+			f.Claims = append(f.Claims, fmt.Sprintf("%s: claimed %s operations a second; here at least %s, %s times.", i.name, outcome.Number(i.claim, 0), outcome.Number(least, 0), outcome.Number(least/i.claim, 1)))
 		}
 	}
 	return f

@@ -543,7 +543,8 @@ func BenchmarkHostile(b *testing.B) {
 	}
 }
 
-// TestManyWords: a part of very many words or ids is an id: each of them may look at all that is left.
+// TestManyWords: a part of very many words or ids is an id: each of them may look at all that is
+// left.
 func TestManyWords(t *testing.T) {
 	var l lexer
 	for _, key := range []string{strings.Repeat("a-B ", 15), strings.Repeat("a-", 250) + "B1@", strings.Repeat("1-a.", 30)} {

@@ -210,7 +210,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestProgress: the part of a walk that is done grows evenly, however few keys are like the pattern.
+// TestProgress: the part of a walk that is done grows evenly, however few keys are like the
+// pattern.
 func TestProgress(t *testing.T) {
 	s := redisproc.ForTest(t)
 	c, err := Open(t.Context(), s.URL())

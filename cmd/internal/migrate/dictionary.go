@@ -172,7 +172,7 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 	case errors.Is(err, dict.ErrInvalid):
 		return nil, false, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	case errors.Is(err, dict.ErrNoDictionary) && current != nil:
-		j.planf("The current dictionary of %s, %v, stays: %s.", j.Group, current.ID(), cli.Told(err))
+		j.planf("The current dictionary of %s, %v, stays: %s.", j.Group, current.ID(), cli.Message(err))
 		return current, false, nil
 	case errors.Is(err, dict.ErrNoDictionary):
 		return nil, false, fmt.Errorf("%w (of %d values). Leave out --dict to pack without one, or give a --match of keys whose values look more alike", err, len(sample.Values))

@@ -33,7 +33,8 @@ func start(t *testing.T, library string, b Behaviour) *Server {
 	return s
 }
 
-// get makes a request on a connection of its own, and returns the status. The path is below the server's.
+// get makes a request on a connection of its own, and returns the status. The path is below the
+// server's.
 func get(t *testing.T, s *Server, path string) (status int, body []byte) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
@@ -136,8 +137,8 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// TestStrangers: users of the machine who do not know the root of the paths get nothing, least of all
-// answers of 16 MiB that nobody reads.
+// TestStrangers: users of the machine who do not know the root of the paths get nothing, least of
+// all answers of 16 MiB that nobody reads.
 func TestStrangers(t *testing.T) {
 	for _, library := range Libraries {
 		s := start(t, library, Behaviour{})

@@ -56,10 +56,10 @@ const benchMethod = "Each cell is a combination of values, serializer, compresso
 
 // benchFinding is what a study says of one of the things that it compares.
 type benchFinding struct {
-	About string
-	Says  []string
-	Table template.HTML
-	Broad bool // it takes the width of the page
+	About  string
+	Claims []string
+	Table  template.HTML
+	Broad  bool // it takes the width of the page
 }
 
 // benchTable is the table of all cells of a track.

@@ -13,7 +13,7 @@ import (
 // that they rest on as a table.
 type Finding struct {
 	About   string     `json:"about"`             // "profiles, typed"; empty where it is about all
-	Says    []string   `json:"says"`              // each is a sentence with its figures
+	Claims  []string   `json:"claims"`            // each is a sentence with its figures
 	Legend  []string   `json:"legend,omitempty"`  // explains the columns, an item each, without a full stop
 	Columns []string   `json:"columns,omitempty"` // none where there is no table
 	Rows    [][]Figure `json:"rows,omitempty"`    // a figure for each column; the first of a row is its name
@@ -163,8 +163,8 @@ func Marked(f Figure, best bool) Figure {
 	return f
 }
 
-// Said is an estimate in a sentence: "1,219 (1,180 to 1,301)".
-func Said(e Estimate, decimals int) string {
+// InSentence is an estimate in a sentence: "1,219 (1,180 to 1,301)".
+func InSentence(e Estimate, decimals int) string {
 	f := Measured(e, decimals)
 	if f.Range == "" {
 		return f.Text

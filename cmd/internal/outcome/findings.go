@@ -62,14 +62,14 @@ func findings(to page.Sheet, found []Finding) {
 		printable.Fprintf(to, "\n")
 	}
 	for _, f := range found {
-		if f.About != "" && len(f.Says) > 1 {
+		if f.About != "" && len(f.Claims) > 1 {
 			to.Wrapped(f.About + ":")
 		}
-		for _, s := range f.Says {
+		for _, s := range f.Claims {
 			switch {
 			case f.About == "":
 				to.Wrapped(s)
-			case len(f.Says) == 1:
+			case len(f.Claims) == 1:
 				to.Wrapped(f.About + ": " + s)
 			default:
 				to.Wrapped("- " + s)
@@ -102,8 +102,8 @@ func findingsOf(found []Finding) (all []benchFinding) {
 	for i := range found {
 		f := &found[i]
 		b := benchFinding{About: printable.Line(f.About)}
-		for _, s := range f.Says {
-			b.Says = append(b.Says, printable.Line(s))
+		for _, s := range f.Claims {
+			b.Claims = append(b.Claims, printable.Line(s))
 		}
 		g := &page.Grid{ID: fmt.Sprintf("found-%d", i+1), Label: "Figures: " + b.About, Caption: printable.Line(strings.Join(legendOf(f), ". ") + ".")}
 		if slices.ContainsFunc(f.Rows, func(row []Figure) bool {

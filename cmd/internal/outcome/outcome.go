@@ -178,7 +178,7 @@ type Cell struct {
 	// Unstarted are operations of an open loop that no caller came to before the round was given
 	// up: the rate is far too high.
 	Unstarted int64 `json:"unstarted,omitempty"`
-	// AtLeast says that P50, P99, Latency and the stage "total" are lower bounds: the operations
+	// AtLeast: P50, P99, Latency and the stage "total" are lower bounds. The operations
 	// with the longest waits were given up (Unstarted), or took longer than latency.Max.
 	AtLeast bool `json:"latency_at_least,omitempty"`
 

@@ -239,10 +239,10 @@ func studied() *Run {
 	best.Range, best.Best, same.Range, same.Same = "2.30 to 2.79", true, "0.90 to 1.07", true
 	row := []Figure{field("zstd:3+dict"), best, same, {}, field("machine")}
 	run.Findings = []Finding{
-		{Says: []string{"These are medians."}},
-		{About: "profile", Says: []string{"zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.", "None of the others."}, Legend: []string{"Throughput: values a second"},
+		{Claims: []string{"These are medians."}},
+		{About: "profile", Claims: []string{"zstd:3+dict: 2.57 times (2.30 to 2.79) over 10mbit.", "None of the others."}, Legend: []string{"Throughput: values a second"},
 			Columns: []string{"compressor", "10mbit", "1gbit", "10gbit", "limit"}, Rows: [][]Figure{{field("none"), figure("1", 1), figure("1,234", 1234), figure("1", 1), field("network")}, row}},
-		{About: "broad", Says: []string{"One."}, Columns: []string{"compressor", "a", "b", "c", "d", "e", "f", "g", "h"}, Rows: [][]Figure{slices.Concat(row, row[1:])}},
+		{About: "broad", Claims: []string{"One."}, Columns: []string{"compressor", "a", "b", "c", "d", "e", "f", "g", "h"}, Rows: [][]Figure{slices.Concat(row, row[1:])}},
 	}
 	return run
 }

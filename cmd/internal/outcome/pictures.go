@@ -381,8 +381,8 @@ type ending struct {
 	at        page.Place
 }
 
-// nameEnds sorts the ends of lines from the top, and writes the names beside them: each at its end if
-// there is room.
+// nameEnds sorts the ends of lines from the top, and writes the names beside them: each at its end
+// if there is room.
 func nameEnds(d *page.Drawing, right, top, bottom page.Px, letters int, ends []ending) {
 	const apart = 13
 	slices.SortStableFunc(ends, func(a, b ending) int { return cmp.Compare(a.at.Y, b.at.Y) })

@@ -17,7 +17,7 @@ func reported() *Report {
 		Environment: Environment{Study: "durability", Question: "What does <it> cost?", StudyCommand: []string{"balebench", "study", "durability"}, Go: "go1.26", CPU: "a CPU", Cores: 2, Private: true,
 			Servers: []string{"Redis 7.0.15", "PostgreSQL 15.18"}, Rounds: 8, DurationS: 2, Seconds: 40, OthersCPU: &busy, Notes: []string{"NO DISK: a note"}},
 		Cells:    []int{1},
-		Findings: []Finding{{About: "one", Says: []string{"It costs 3 µs."}, Legend: []string{"A note"}, Columns: []string{"setting", "P50"}, Rows: [][]Figure{{Words("a <b>"), Measured(Estimate{Median: 3, Interval: &[2]float64{2, 4}}, 0)}}}},
+		Findings: []Finding{{About: "one", Claims: []string{"It costs 3 µs."}, Legend: []string{"A note"}, Columns: []string{"setting", "P50"}, Rows: [][]Figure{{Words("a <b>"), Measured(Estimate{Median: 3, Interval: &[2]float64{2, 4}}, 0)}}}},
 		Skipped:  []Skipped{{Identity{Server: "MariaDB"}, "MariaDB is not installed"}},
 		Failures: []string{"FAILED a cell: lost"},
 		Method:   "It was measured.",

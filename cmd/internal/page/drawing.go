@@ -118,8 +118,8 @@ func Through(all []Place) string {
 	return b.String()
 }
 
-// ColumnWidth is what a column of text takes at most in the fonts of the page, at the 12 units of the
-// style.
+// ColumnWidth is what a column of text takes at most in the fonts of the page, at the 12 units of
+// the style.
 const ColumnWidth = 7.7
 
 // Room finds places for the labels of points.

@@ -1,6 +1,6 @@
 // Package page is the kit of all reports. [New] and [Template] make the frame of a page that needs
-// no network, [Grid] and [Drawing] its tables and pictures. [Sheet] and [Table] make text that fits a
-// terminal; [Amount] and its like format figures for both.
+// no network, [Grid] and [Drawing] its tables and pictures. [Sheet] and [Table] make text that fits
+// a terminal; [Amount] and its like format figures for both.
 package page
 
 import (

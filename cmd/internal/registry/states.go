@@ -173,7 +173,7 @@ func (s *States) Whole() error {
 // Warn warns of the states that were not read.
 func (s *States) Warn() {
 	for _, u := range s.Unread[:min(warnedOf, len(s.Unread))] {
-		s.Notef("warning: group %q is left out: %s", u.Group, cli.Told(u.Err))
+		s.Notef("warning: group %q is left out: %s", u.Group, cli.Message(u.Err))
 	}
 	if more := len(s.Unread) - warnedOf; more > 0 {
 		s.Notef("warning: %d more groups are left out", more)

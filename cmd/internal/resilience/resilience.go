@@ -1,9 +1,9 @@
 // Package resilience studies what each policy of package resilient does for the callers of an HTTP
 // server, or of a Redis, that falls ill and recovers.
 //
-// [Run] is the entry point. Calls start at a fixed rate, each with a deadline. In the middle third of
-// the time the server has a fault. The policies of a scenario run at the same time, each with a server
-// of its own, so that what else the machine does hits all alike. Every answer is checked.
+// [Run] is the entry point. Calls start at a fixed rate, each with a deadline. In the middle third
+// of the time the server has a fault. The policies of a scenario run at the same time, each with a
+// server of its own, so that what else the machine does hits all alike. Every answer is checked.
 package resilience
 
 import (

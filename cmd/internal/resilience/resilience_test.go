@@ -101,7 +101,7 @@ func TestNoRatioOfOneRound(t *testing.T) {
 		}
 		p := Phase{Good: e(0.5), P99: e(10)}
 		f := scenarios[0].finding([]Cell{{Policy: "none", Phases: [phases]Phase{p, p, p}}, {Policy: "limit", Phases: [phases]Phase{p, p, p}}})
-		says := strings.Join(f.Says, " ")
+		says := strings.Join(f.Claims, " ")
 		if strings.Contains(says, "times") != want || strings.Contains(says, "50% (50 to 50)") != want || !strings.Contains(says, "With limit 50%") {
 			t.Errorf("%d rounds: %s", rounds, says)
 		}

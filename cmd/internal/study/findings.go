@@ -33,13 +33,13 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 		quick := alone.best(func(c outcome.Cell) float64 { return -coding(c).Median })
 		small := alone.best(func(c outcome.Cell) float64 { return -stored(c) })
 		f := outcome.Finding{About: g.name}
-		line := fmt.Sprintf("Least time to write and read a value: %s with %s µs", quick.Codec, outcome.Said(coding(quick), 1))
+		line := fmt.Sprintf("Least time to write and read a value: %s with %s µs", quick.Codec, outcome.InSentence(coding(quick), 1))
 		if quick.Codec != json.Codec {
-			line += fmt.Sprintf(", encoding/json %s", outcome.Said(coding(json), 1))
+			line += fmt.Sprintf(", encoding/json %s", outcome.InSentence(coding(json), 1))
 		}
-		f.Says = append(f.Says, line+alone.alike(quick, coding, codec)+".")
+		f.Claims = append(f.Claims, line+alone.alike(quick, coding, codec)+".")
 		if quick.Codec != json.Codec {
-			f.Says = append(f.Says, fmt.Sprintf("Through Redis with %s %s has %s encoding/json's throughput.", page.Plural(quick.Concurrency, "caller"), quick.Codec, rate(quick).Times(rate(json))))
+			f.Claims = append(f.Claims, fmt.Sprintf("Through Redis with %s %s has %s encoding/json's throughput.", page.Plural(quick.Concurrency, "caller"), quick.Codec, rate(quick).Times(rate(json))))
 		}
 		fewest := fmt.Sprintf("Fewest bytes: %s with %s, encoding/json %s", small.Codec, outcome.Number(stored(small), 0), outcome.Number(stored(json), 0))
 		packedJSON, ok := with.find(isJSON)
@@ -52,10 +52,10 @@ func serializers(r *outcome.Run) (out []outcome.Finding) {
 				fewest += ", encoding/json " + outcome.Number(stored(packedJSON), 0)
 			}
 		}
-		f.Says = append(f.Says, fewest+".")
+		f.Claims = append(f.Claims, fewest+".")
 		if c, ok := alone.find(func(c outcome.Cell) bool { return c.Codec == "binary" }); ok && c.Stages["serialize"].P99 > 0 {
 			hand, std := c.Stages["serialize"].P99, json.Stages["serialize"].P99
-			f.Says = append(f.Says, fmt.Sprintf("P99 of writing a value of %s bytes of JSON: codec.Binary %s µs, encoding/json %s, %.1f times. %s", outcome.Number(stored(json), 0), outcome.Number(hand, 1), outcome.Number(std, 1), std/hand, binaryClaim))
+			f.Claims = append(f.Claims, fmt.Sprintf("P99 of writing a value of %s bytes of JSON: codec.Binary %s µs, encoding/json %s, %.1f times. %s", outcome.Number(stored(json), 0), outcome.Number(hand, 1), outcome.Number(std, 1), std/hand, binaryClaim))
 		}
 
 		f.Legend = []string{"µs: to write and read a value, in the median", "B: of a value", "Throughput: values a second, times that of encoding/json"}
@@ -109,24 +109,24 @@ func compressors(r *outcome.Run) (out []outcome.Finding) {
 		ratio := func(c outcome.Cell) float64 { return c.Ratio }
 		sizes := func(c outcome.Cell) string {
 			return fmt.Sprintf("%s has the highest ratio: %.2f, %s bytes a key instead of %s; %s µs to compress and decompress a value, %s the throughput of plain values",
-				c.Compress, c.Ratio, outcome.Number(c.BytesPerKey(), 0), outcome.Number(base.BytesPerKey(), 0), outcome.Said(packing(c), 1), rate(c).Times(rate(base)))
+				c.Compress, c.Ratio, outcome.Number(c.BytesPerKey(), 0), outcome.Number(base.BytesPerKey(), 0), outcome.InSentence(packing(c), 1), rate(c).Times(rate(base)))
 		}
 		f := outcome.Finding{About: g.name, Legend: []string{"B/key: what Redis takes for a value and its key, and the dictionary", "µs: to compress and decompress a value, in the median", "Throughput: values a second, times that of plain values"},
 			Columns: []string{"compressor", "ratio", "B/key", "µs", "throughput"}}
 		best := without.best(ratio)
 		if best.Ratio < 1.05*base.Ratio || best.Compress == plain {
-			f.Says = append(f.Says, "Without a dictionary nothing saves 5%.")
+			f.Claims = append(f.Claims, "Without a dictionary nothing saves 5%.")
 		} else {
-			f.Says = append(f.Says, "Without a dictionary "+sizes(best)+".")
+			f.Claims = append(f.Claims, "Without a dictionary "+sizes(best)+".")
 		}
 		highest := g.best(ratio)
 		switch {
 		case len(with.cells) > 0:
-			f.Says = append(f.Says, "With one "+sizes(with.best(ratio))+".")
+			f.Claims = append(f.Claims, "With one "+sizes(with.best(ratio))+".")
 		case noDictionary(r, g.name):
-			f.Says = append(f.Says, "No dictionary pays.")
+			f.Claims = append(f.Claims, "No dictionary pays.")
 		default:
-			f.Says = append(f.Says, "The settings with a dictionary could not be measured.")
+			f.Claims = append(f.Claims, "The settings with a dictionary could not be measured.")
 		}
 		for _, c := range g.cells {
 			f.Rows = append(f.Rows, []outcome.Figure{outcome.Words(c.Compress), outcome.Marked(outcome.Exact(c.Ratio, 2), c.Ratio == highest.Ratio), outcome.Exact(c.BytesPerKey(), 0), outcome.Measured(packing(c), 1), than(c, base)})
@@ -174,11 +174,11 @@ func pooling(r *outcome.Run) (out []outcome.Finding) {
 				case now != nil:
 					line += fmt.Sprintf(", %s of the processor time in garbage collection, too little to tell when pooled", spoken(*now))
 				}
-				f.Says = append(f.Says, line+".")
+				f.Claims = append(f.Claims, line+".")
 			}
 			f.Rows = append(f.Rows, row)
 		}
-		if len(f.Says) > 0 {
+		if len(f.Claims) > 0 {
 			out = append(out, f)
 		}
 	}
@@ -259,25 +259,25 @@ func clients(r *outcome.Run) []outcome.Finding {
 			continue
 		}
 		most, least := fastest(g), soonest(g)
-		line := fmt.Sprintf("%s: %s does the most, %s operations a second", g.name, most.Client, outcome.Said(ops(most), 0))
+		line := fmt.Sprintf("%s: %s does the most, %s operations a second", g.name, most.Client, outcome.InSentence(ops(most), 0))
 		if most.Client != base.Client {
 			line += fmt.Sprintf(", %s goredis", ops(most).Times(ops(base)))
 		}
-		rates.Says = append(rates.Says, fmt.Sprintf("%s; limit: %s%s.", line, limit(most), g.alike(most, ops, client)))
-		line = fmt.Sprintf("%s: %s has the lowest P99, %s µs", g.name, least.Client, outcome.Said(p99(least), 0))
+		rates.Claims = append(rates.Claims, fmt.Sprintf("%s; limit: %s%s.", line, limit(most), g.alike(most, ops, client)))
+		line = fmt.Sprintf("%s: %s has the lowest P99, %s µs", g.name, least.Client, outcome.InSentence(p99(least), 0))
 		if least.Client != base.Client {
-			line += fmt.Sprintf(", goredis %s", outcome.Said(p99(base), 0))
+			line += fmt.Sprintf(", goredis %s", outcome.InSentence(p99(base), 0))
 		}
-		times.Says = append(times.Says, line+g.alike(least, p99, client)+".")
+		times.Claims = append(times.Claims, line+g.alike(least, p99, client)+".")
 		if hop, ok := g.find(func(c outcome.Cell) bool { return c.Client == "goredis@twemproxy" }); ok {
 			hops = append(hops, place{g.name, ops(hop), ops(base)})
 		}
 	}
-	if len(rates.Says) == 0 {
+	if len(rates.Claims) == 0 {
 		return nil
 	}
 	if through := verdicts(hops, "more throughput than without", "less throughput than without", "with"); through != "" {
-		rates.Says = append(rates.Says, "goredis through twemproxy: "+through+".")
+		rates.Claims = append(rates.Claims, "goredis through twemproxy: "+through+".")
 	}
 	rates.Columns, rates.Rows = matrix(r, "client", client, load, func(c outcome.Cell, all group) outcome.Figure {
 		nearest, _ := all.nearest(fastest(all), ops)
@@ -304,11 +304,11 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 			continue
 		}
 		most := fastest(g)
-		line := fmt.Sprintf("%s: %s does the most, %s values a second", g.name, way(most), outcome.Said(rate(most), 0))
+		line := fmt.Sprintf("%s: %s does the most, %s values a second", g.name, way(most), outcome.InSentence(rate(most), 0))
 		if most.Batch != "" {
 			line += fmt.Sprintf(", %s those one by one", rate(most).Times(rate(one)))
 		}
-		rates.Says = append(rates.Says, line+g.alike(most, rate, way)+".")
+		rates.Claims = append(rates.Claims, line+g.alike(most, rate, way)+".")
 		var depths []place
 		for _, m := range g.cells {
 			depth, ok := strings.CutPrefix(m.Batch, "mset:")
@@ -317,10 +317,10 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 			}
 		}
 		if v := verdicts(depths, "MSET does more than a pipeline of as many", "MSET does less than a pipeline of as many", "at"); v != "" {
-			sets.Says = append(sets.Says, g.name+": "+v+".")
+			sets.Claims = append(sets.Claims, g.name+": "+v+".")
 		}
 	}
-	if len(rates.Says) == 0 {
+	if len(rates.Claims) == 0 {
 		return nil
 	}
 	rates.Columns, rates.Rows = matrix(r, "way", way, client, func(c outcome.Cell, all group) outcome.Figure {
@@ -328,7 +328,7 @@ func pipelines(r *outcome.Run) []outcome.Finding {
 		return outcome.Marked(outcome.Measured(rate(c), 0), nearest(c))
 	})
 	rates.Legend = append(rates.Legend, unmarked(groups(r, client), fastest, rate)...)
-	if len(sets.Says) == 0 {
+	if len(sets.Claims) == 0 {
 		return []outcome.Finding{rates}
 	}
 	msets := &outcome.Run{Cells: slices.DeleteFunc(slices.Clone(r.Cells), func(c outcome.Cell) bool { return !strings.HasPrefix(c.Batch, "mset:") })}
@@ -354,11 +354,11 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 			Columns: []string{"pool", "throughput", "of best", "P99", "wait", "limit"}}
 		at := slices.IndexFunc(g.cells, func(c outcome.Cell) bool { return throughput(c) >= enoughPool*throughput(best) }) // in the order of their sizes
 		enough := g.cells[at]
-		line := fmt.Sprintf("%s is the smallest with %.0f%% of the highest throughput: %s operations a second", enough.Client, 100*enoughPool, outcome.Said(rate(enough), 0))
+		line := fmt.Sprintf("%s is the smallest with %.0f%% of the highest throughput: %s operations a second", enough.Client, 100*enoughPool, outcome.InSentence(rate(enough), 0))
 		if enough.Identity != best.Identity {
 			line += fmt.Sprintf(", %s that of %s", rate(enough).Times(rate(best)), best.Client)
 		}
-		f.Says = append(f.Says, line+".")
+		f.Claims = append(f.Claims, line+".")
 		var smaller []string
 		for _, c := range g.cells[:at] {
 			if like(c, best, rate) {
@@ -366,14 +366,14 @@ func poolSizes(r *outcome.Run) (out []outcome.Finding) {
 			}
 		}
 		if len(smaller) > 0 {
-			f.Says = append(f.Says, "Smaller ones without a significant difference may be as good: "+strings.Join(smaller, ", ")+".")
+			f.Claims = append(f.Claims, "Smaller ones without a significant difference may be as good: "+strings.Join(smaller, ", ")+".")
 		}
 		if enough.Identity != best.Identity {
-			f.Says = append(f.Says, fmt.Sprintf("P99 with %s: %s µs, %s that with %s.", enough.Client, outcome.Said(enough.P99, 0), enough.P99.Times(best.P99), best.Client))
+			f.Claims = append(f.Claims, fmt.Sprintf("P99 with %s: %s µs, %s that with %s.", enough.Client, outcome.InSentence(enough.P99, 0), enough.P99.Times(best.P99), best.Client))
 		}
 		if least := g.cells[0]; least.Resources.PoolWait != nil && *least.Resources.PoolWait > 0 {
 			all := least.Stages["total"].Mean
-			f.Says = append(f.Says, fmt.Sprintf("With %s an operation takes %s µs in the mean, and %.0f%% of that is waiting for a connection.", least.Client, outcome.Number(all, 0), 100*min(1, *least.Resources.PoolWait/all)))
+			f.Claims = append(f.Claims, fmt.Sprintf("With %s an operation takes %s µs in the mean, and %.0f%% of that is waiting for a connection.", least.Client, outcome.Number(all, 0), 100*min(1, *least.Resources.PoolWait/all)))
 		}
 		nearest, ordered := g.nearest(best, rate)
 		if !ordered {
@@ -402,13 +402,13 @@ func dictionaries(r *outcome.Run) (out []outcome.Finding) {
 		}
 		f := outcome.Finding{About: g.name, Legend: []string{"B/key: what Redis takes for a value and its key, the dictionary included", "µs: to compress and decompress a value, in the median", "P99: µs that 99 of 100 operations took at most"},
 			Columns: []string{"setting", "ratio", "B/key", "µs", "P99"}}
-		f.Says = append(f.Says,
+		f.Claims = append(f.Claims,
 			fmt.Sprintf("A dictionary (%s): ratio %.2f instead of %.2f, %s bytes a key in Redis instead of %s.", withD, with.Ratio, alone.Ratio, outcome.Number(with.BytesPerKey(), 0), outcome.Number(alone.BytesPerKey(), 0)),
-			fmt.Sprintf("P99 with it: %s µs, without %s: %s.", outcome.Said(with.P99, 0), outcome.Said(alone.P99, 0), with.P99.Times(alone.P99)))
+			fmt.Sprintf("P99 with it: %s µs, without %s: %s.", outcome.InSentence(with.P99, 0), outcome.InSentence(alone.P99, 0), with.P99.Times(alone.P99)))
 		for _, other := range []struct{ setting, says string }{{"zstd:3/naive+dict", "Digested anew for each value"}, {"zstd:3/stream+dict", "As a stream"}} {
 			if c, ok := g.find(compressed(other.setting)); ok {
-				f.Says = append(f.Says, fmt.Sprintf("%s (%s): %s µs to compress and decompress instead of %s, %s; ratio %.2f; P99 %s.", other.says, other.setting,
-					outcome.Said(packing(c), 1), outcome.Said(packing(with), 1), packing(c).Times(packing(with)), c.Ratio, c.P99.Times(with.P99)))
+				f.Claims = append(f.Claims, fmt.Sprintf("%s (%s): %s µs to compress and decompress instead of %s, %s; ratio %.2f; P99 %s.", other.says, other.setting,
+					outcome.InSentence(packing(c), 1), outcome.InSentence(packing(with), 1), packing(c).Times(packing(with)), c.Ratio, c.P99.Times(with.P99)))
 			}
 		}
 		smallest, soonest := g.best(func(c outcome.Cell) float64 { return c.Ratio }), g.best(func(c outcome.Cell) float64 { return -c.P99.Median })
@@ -447,13 +447,13 @@ func networks(r *outcome.Run) (out []outcome.Finding) {
 				}
 			}
 			if v := verdicts(places, "more throughput than plain values", "less than plain values", "over"); v != "" {
-				f.Says = append(f.Says, compressor.name+": "+v+".")
+				f.Claims = append(f.Claims, compressor.name+": "+v+".")
 			}
 		}
-		if len(f.Says) == 0 {
+		if len(f.Claims) == 0 {
 			continue
 		}
-		f.Says = append(f.Says, "What plain values are limited by: "+strings.Join(limits, ", ")+".")
+		f.Claims = append(f.Claims, "What plain values are limited by: "+strings.Join(limits, ", ")+".")
 		f.Columns, f.Rows = matrix(set, "compressor", compressor, link, func(c outcome.Cell, _ group) outcome.Figure {
 			base, ok := bases[link(c)]
 			switch {

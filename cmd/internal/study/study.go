@@ -59,7 +59,7 @@ func (s Study) Findings(r *outcome.Run) []outcome.Finding {
 }
 
 func tooFew() outcome.Finding {
-	return outcome.Finding{Says: []string{fmt.Sprintf("These are medians of too few rounds for intervals, which take %d: no difference between times or rates is significant.", enoughRounds)}}
+	return outcome.Finding{Claims: []string{fmt.Sprintf("These are medians of too few rounds for intervals, which take %d: no difference between times or rates is significant.", enoughRounds)}}
 }
 
 // ErrStudy: there is no such study.

@@ -306,7 +306,7 @@ func TestFind(t *testing.T) {
 // sentences are those of findings, each with what it is about.
 func sentences(found []outcome.Finding) (all []string) {
 	for _, f := range found {
-		for _, s := range f.Says {
+		for _, s := range f.Claims {
 			all = append(all, strings.TrimPrefix(f.About+": "+s, ": "))
 		}
 	}
@@ -420,8 +420,8 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestReports: a study with a load of its own has defaults for its options. It says if there are too
-// few rounds for intervals.
+// TestReports: a study with a load of its own has defaults for its options. It says if there are
+// too few rounds for intervals.
 func TestReports(t *testing.T) {
 	reports := 0
 	for _, s := range All() {

@@ -135,7 +135,7 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 		Values: v.values,
 		Page: func(places []keyspace.Place, l keyspace.Looked) error {
 			f := &v.found
-			f.Keys, f.Registry, f.Others, f.TooLarge = l.Keys, l.Skipped, l.Others, l.TooLarge
+			f.Keys, f.Registry, f.Others, f.TooLarge, f.LargeFields = l.Keys, l.Skipped, l.Others, l.TooLarge, l.LargeFields
 			if progress != nil {
 				done, all := keyspace.Progress(v.client, places, len(match), l.Keys, total)
 				progress(done, all,
@@ -302,7 +302,7 @@ func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) e
 		cause = fmt.Errorf("%w: %s", cause, v.at)
 	}
 	if len(v.named[name]) < ofCause {
-		v.named[name] = append(v.named[name], keyspace.NewProblem(value, cli.Told(cause)))
+		v.named[name] = append(v.named[name], keyspace.NewProblem(value, cli.Message(cause)))
 	}
 	return nil
 }
@@ -330,7 +330,7 @@ func causeOf(err error) string {
 		return fmt.Sprintf("%v %v", bale.ErrUnknownDictionary, e.DictionaryID)
 	}
 	if reply, ok := errors.AsType[redis.Error](err); ok { // without the keys
-		return cli.Told(reply)
+		return cli.Message(reply)
 	}
-	return cli.Told(err)
+	return cli.Message(err)
 }

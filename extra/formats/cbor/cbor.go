@@ -28,17 +28,17 @@ import (
 // Options are the limits of a [Codec]; the zero value is useful.
 type Options struct {
 	// MaxDepth is how many arrays, maps and tags may be inside each other in a value that is read.
-	// Deeper ones are codecs.ErrLimit; Append does not look. Defaults to 1,000; 4 to 10,000.
+	// Deeper ones are formats.ErrLimit; Append does not look. Defaults to 1,000; 4 to 10,000.
 	MaxDepth int
 
 	// IndefiniteLength reads arrays, maps and strings that do not begin with their length, which
 	// some writers in other languages prefer (Jackson is one) and Append never does. They are
-	// codecs.ErrLimit otherwise: to learn the length the library reads ahead at each level, so that
+	// formats.ErrLimit otherwise: to learn the length the library reads ahead at each level, so that
 	// 100 KB inside 900 of them take 0.3 seconds. Lower MaxDepth as you set it.
 	IndefiniteLength bool
 
 	// BigIntegers reads integers beyond 64 bits, which are for fields of the type big.Int. They are
-	// codecs.ErrLimit otherwise: where the field is of another type the library writes all digits
+	// formats.ErrLimit otherwise: where the field is of another type the library writes all digits
 	// into its error, which for a megabyte of them takes 4 seconds.
 	BigIntegers bool
 }
@@ -125,11 +125,11 @@ func (c Codec[T]) Decode(src []byte, v *T) error {
 	var unacceptable *cbor.UnacceptableDataItemError
 	switch {
 	case errors.As(err, &deep):
-		return fmt.Errorf("cbor: %w: arrays, maps and tags nest deeper than MaxDepth: %w", codecs.ErrLimit, err)
+		return fmt.Errorf("cbor: %w: arrays, maps and tags nest deeper than MaxDepth: %w", formats.ErrLimit, err)
 	case errors.As(err, &indefinite):
-		return fmt.Errorf("cbor: %w: set Options.IndefiniteLength to read it: %w", codecs.ErrLimit, err)
+		return fmt.Errorf("cbor: %w: set Options.IndefiniteLength to read it: %w", formats.ErrLimit, err)
 	case errors.As(err, &unacceptable): // no other kind is forbidden
-		return fmt.Errorf("cbor: %w: set Options.BigIntegers to read it: %w", codecs.ErrLimit, err)
+		return fmt.Errorf("cbor: %w: set Options.BigIntegers to read it: %w", formats.ErrLimit, err)
 	}
 	return err
 }

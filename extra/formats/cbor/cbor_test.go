@@ -44,7 +44,7 @@ func TestBigIntegers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var v int
-	if err := (Codec[int]{}).Decode(b, &v); !errors.Is(err, codecs.ErrLimit) || len(err.Error()) > 200 {
+	if err := (Codec[int]{}).Decode(b, &v); !errors.Is(err, formats.ErrLimit) || len(err.Error()) > 200 {
 		t.Errorf("%.200v", err)
 	}
 }
@@ -89,12 +89,12 @@ func TestDepth(t *testing.T) {
 			if err := codectest.Bounded(t, bale.Codec[any](c), []byte(strings.Repeat(open, limit)+"\x01"), &v); err != nil {
 				t.Errorf("%q %d deep: %v", open, limit, err)
 			}
-			if err := c.Decode([]byte(strings.Repeat(open, limit+1)+"\x01"), &v); !errors.Is(err, codecs.ErrLimit) {
+			if err := c.Decode([]byte(strings.Repeat(open, limit+1)+"\x01"), &v); !errors.Is(err, formats.ErrLimit) {
 				t.Errorf("%q %d deep: %v", open, limit+1, err)
 			}
 		}
 		var v any
-		if err := c.Decode([]byte(strings.Repeat("\xd9\x03\xe8", limit+2)+"\x01"), &v); !errors.Is(err, codecs.ErrLimit) {
+		if err := c.Decode([]byte(strings.Repeat("\xd9\x03\xe8", limit+2)+"\x01"), &v); !errors.Is(err, formats.ErrLimit) {
 			t.Errorf("%d tags: %v", limit+2, err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestDepth(t *testing.T) {
 		Codec[struct{ A int }]{}.Decode([]byte("\xa1\x61B"+deep), &fields),
 		Codec[cbor.RawMessage]{}.Decode([]byte(deep), &raw),
 	} {
-		if !errors.Is(err, codecs.ErrLimit) {
+		if !errors.Is(err, formats.ErrLimit) {
 			t.Error(err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestDepth(t *testing.T) {
 func TestIndefiniteLength(t *testing.T) {
 	for _, src := range []string{"\x9f\x01\xff", "\xbf\x61a\x01\xff", "\x7f\x61a\xff", "\x5f\x41a\xff"} {
 		var v any
-		if err := (Codec[any]{}).Decode([]byte(src), &v); !errors.Is(err, codecs.ErrLimit) {
+		if err := (Codec[any]{}).Decode([]byte(src), &v); !errors.Is(err, formats.ErrLimit) {
 			t.Errorf("%q: %v, %v", src, v, err)
 		}
 		c, err := New[any](Options{IndefiniteLength: true})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/balekv/bale"
-	codecs "github.com/balekv/bale/extra/formats"
+	"github.com/balekv/bale/extra/formats"
 	"github.com/balekv/bale/extra/formats/cbor"
 )
 
@@ -49,7 +49,7 @@ func ExampleNew() {
 		}
 		var read Comment
 		err = comments.Decode(stored, &read)
-		fmt.Println(read.Text, errors.Is(err, codecs.ErrLimit))
+		fmt.Println(read.Text, errors.Is(err, formats.ErrLimit))
 		reply = Comment{"deeper", []Comment{reply}}
 	}
 	// Output:

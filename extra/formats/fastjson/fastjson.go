@@ -30,7 +30,7 @@ import (
 // Options are the limits of a [Codec]; the zero value is useful.
 type Options struct {
 	// MaxDepth is how many arrays and objects may be inside each other in a value that is read.
-	// Deeper ones are codecs.ErrLimit; Append does not look. Defaults to 1,000; 4 to 10,000.
+	// Deeper ones are formats.ErrLimit; Append does not look. Defaults to 1,000; 4 to 10,000.
 	MaxDepth int
 }
 
@@ -81,7 +81,7 @@ func (Codec[T]) Append(dst []byte, v T) ([]byte, error) {
 // Decode reads the JSON src, a single value, into *v.
 func (c Codec[T]) Decode(src []byte, v *T) error {
 	if n := cmp.Or(c.maxDepth, limits.DefaultDepth); deeper(src, n) {
-		return fmt.Errorf("fastjson: %w: arrays and objects nest deeper than MaxDepth, %d", codecs.ErrLimit, n)
+		return fmt.Errorf("fastjson: %w: arrays and objects nest deeper than MaxDepth, %d", formats.ErrLimit, n)
 	}
 	return json.Unmarshal(src, v)
 }

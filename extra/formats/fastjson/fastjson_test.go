@@ -123,7 +123,7 @@ func TestDepth(t *testing.T) {
 			if err := codectest.Bounded(t, bale.Codec[any](c), []byte(strings.Repeat(nest[0], levels)+inner+strings.Repeat(nest[1], levels)), &v); err != nil {
 				t.Errorf("%s %d deep: %v", nest[0], limit, err)
 			}
-			if err := c.Decode([]byte(strings.Repeat(nest[0], limit+1)+inner+strings.Repeat(nest[1], limit+1)), &v); !errors.Is(err, codecs.ErrLimit) {
+			if err := c.Decode([]byte(strings.Repeat(nest[0], limit+1)+inner+strings.Repeat(nest[1], limit+1)), &v); !errors.Is(err, formats.ErrLimit) {
 				t.Errorf("%s %d deep: %v", nest[0], limit+1, err)
 			}
 		}
@@ -148,7 +148,7 @@ func TestDepth(t *testing.T) {
 			Codec[kept]{}.Decode(deep, new(kept)),
 		}
 		for i, err := range errs {
-			if !errors.Is(err, codecs.ErrLimit) {
+			if !errors.Is(err, formats.ErrLimit) {
 				t.Errorf("%s, type %d: %v", open, i, err)
 			}
 		}
@@ -211,7 +211,7 @@ func hostile(t *testing.T, src []byte) {
 func against[T any](t *testing.T, src []byte) {
 	var got, want T
 	gotErr, wantErr := Codec[T]{}.Decode(src, &got), json.Unmarshal(src, &want)
-	if errors.Is(gotErr, codecs.ErrLimit) {
+	if errors.Is(gotErr, formats.ErrLimit) {
 		return
 	}
 	if (gotErr == nil) != (wantErr == nil) {

@@ -119,7 +119,7 @@ func TestDepth(t *testing.T) {
 			if err := codectest.Bounded(t, bale.Codec[any](c), []byte(strings.Repeat(open, limit)+"\x01"), &v); err != nil {
 				t.Errorf("%q %d deep: %v", open, limit, err)
 			}
-			if err := c.Decode([]byte(strings.Repeat(open, limit+1)+"\x01"), &v); !errors.Is(err, codecs.ErrLimit) {
+			if err := c.Decode([]byte(strings.Repeat(open, limit+1)+"\x01"), &v); !errors.Is(err, formats.ErrLimit) {
 				t.Errorf("%q %d deep: %v", open, limit+1, err)
 			}
 		}
@@ -131,7 +131,7 @@ func TestDepth(t *testing.T) {
 		Codec[struct{ A int }]{}.Decode([]byte("\x81\xa1B"+deep), &fields),
 		Codec[msgpack.RawMessage]{}.Decode([]byte(deep), &raw),
 	} {
-		if !errors.Is(err, codecs.ErrLimit) {
+		if !errors.Is(err, formats.ErrLimit) {
 			t.Error(err)
 		}
 	}

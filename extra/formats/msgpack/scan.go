@@ -25,7 +25,7 @@ type scanner struct {
 func scan(src []byte, depth int, payloads []int) ([]int, error) {
 	s := scanner{src, 0, payloads}
 	if err := s.value(depth); err != nil {
-		if errors.Is(err, codecs.ErrLimit) {
+		if errors.Is(err, formats.ErrLimit) {
 			err = fmt.Errorf("%w: arrays and maps nest deeper than MaxDepth, %d", err, depth)
 		}
 		return s.payloads, fmt.Errorf("msgpack: %w", err)
@@ -121,7 +121,7 @@ func (s *scanner) extension(n uint64) error {
 // children passes n values one level down.
 func (s *scanner) children(n uint64, depth int) error {
 	if depth == 0 {
-		return codecs.ErrLimit
+		return formats.ErrLimit
 	}
 	if n > uint64(len(s.src)-s.off) { // each has a byte at least
 		return errCut

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/balekv/bale"
-	codecs "github.com/balekv/bale/extra/formats"
+	"github.com/balekv/bale/extra/formats"
 	"github.com/balekv/bale/extra/formats/protobuf"
 )
 
@@ -41,7 +41,7 @@ func ExampleNew() {
 		}
 		var read *structpb.ListValue
 		err = lists.Decode(stored, &read)
-		fmt.Println(errors.Is(err, codecs.ErrLimit))
+		fmt.Println(errors.Is(err, formats.ErrLimit))
 		list = &structpb.ListValue{Values: []*structpb.Value{structpb.NewListValue(list)}}
 	}
 	// Output:

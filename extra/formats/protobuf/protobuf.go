@@ -22,7 +22,7 @@ import (
 // Options are the limits of a [Codec]; the zero value is useful.
 type Options struct {
 	// MaxDepth is how many messages may be inside each other in a value that is read. Deeper ones
-	// are codecs.ErrLimit; Append does not look. Defaults to 1,000; 4 to 10,000.
+	// are formats.ErrLimit; Append does not look. Defaults to 1,000; 4 to 10,000.
 	MaxDepth int
 }
 
@@ -64,7 +64,7 @@ func (c Codec[T]) Decode(src []byte, v *T) error {
 	}
 	if err := (proto.UnmarshalOptions{RecursionLimit: cmp.Or(c.maxDepth, limits.DefaultDepth)}).Unmarshal(src, m); err != nil {
 		if strings.Contains(err.Error(), "exceeded maximum recursion depth") { // which the library has no type for
-			err = fmt.Errorf("protobuf: %w: messages nest deeper than MaxDepth: %w", codecs.ErrLimit, err)
+			err = fmt.Errorf("protobuf: %w: messages nest deeper than MaxDepth: %w", formats.ErrLimit, err)
 		}
 		return err
 	}

@@ -145,7 +145,7 @@ func TestDepth(t *testing.T) {
 		if err := codectest.Bounded(t, bale.Codec[*structpb.Value](c), nested(limit), &v); err != nil {
 			t.Errorf("%d deep: %v", limit, err)
 		}
-		if err := c.Decode(nested(limit+1), &v); !errors.Is(err, codecs.ErrLimit) {
+		if err := c.Decode(nested(limit+1), &v); !errors.Is(err, formats.ErrLimit) {
 			t.Errorf("%d deep: %v", limit+1, err)
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/balekv/bale/extra/resilient/httpc"
 )
 
-// HTTPClient gives each request through next a span and the metrics http.client.request.duration and
-// http.client.request.body.size, and puts the trace into its header. It is OpenTelemetry's otelhttp
-// with the request's httpc.Route as the attribute url.template and in the name of the span. It is
-// for httpc.Options.Wrap, where each try is a request:
+// HTTPClient gives each request through next a span and the metrics http.client.request.duration
+// and http.client.request.body.size, and puts the trace into its header. It is OpenTelemetry's
+// otelhttp with the request's httpc.Route as the attribute url.template and in the name of the
+// span. It is for httpc.Options.Wrap, where each try is a request:
 //
 //	client, err := httpc.New(httpc.Options{Wrap: func(next http.RoundTripper) http.RoundTripper {
 //		return otelbale.HTTPClient(next)

@@ -97,8 +97,8 @@ func TestHTTPClient(t *testing.T) {
 	}
 }
 
-// TestSpansOfHostileServers: a span has none of what a server sent instead of an answer, which may be
-// 4 MiB once quoted. A processor queues thousands of spans.
+// TestSpansOfHostileServers: a span has none of what a server sent instead of an answer, which may
+// be 4 MiB once quoted. A processor queues thousands of spans.
 func TestSpansOfHostileServers(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()

@@ -8,30 +8,6 @@
 // [NewSink] makes a stats.Sink that turns the events of a stats.Ring into the same metrics, without
 // spans. A caller then pays only for the ring. Both use the program's own providers, and so its
 // exporter.
-//
-// Spans and the metric db.client.operation.duration follow the semantic conventions for Redis,
-// version 1.43. An operation of a Cache is one span of kind client, made when the operation has
-// ended. The span includes serializing and packing. If the Redis client is instrumented as well,
-// its span is a sibling. A load is a span of kind internal. Two attributes of the conventions
-// differ, because a stats.Event does not have them:
-//
-//   - db.operation.name is the equivalent command of the operation: GET, SET, MGET, PIPELINE SET,
-//     UNLINK or PEXPIRE. A Store may send others, as on a cluster.
-//   - error.type is the stats.Class of the error; there is no db.response.status_code.
-//
-// The metrics of bale, by bale.group:
-//
-//	bale.operations        by bale.operation and bale.outcome: hit, miss, ok, or the class of the error
-//	bale.keys              by bale.operation and bale.result: hit, miss or error for reads, any for the others
-//	bale.plain.io          bytes of the values, serialized, by bale.operation
-//	bale.stored.io         bytes of the same values in Redis: the ratio is one rate divided by the other
-//	bale.stage.duration    by bale.operation and bale.stage, of those operations that were timed
-//	bale.buffers.fresh     buffers that had to be made or to grow
-//	bale.dictionary        1 for the bale.algorithm and bale.dictionary.id that the group wrote last with
-//	bale.events.dropped    events that the Ring dropped; of a Sink alone
-//
-// Both durations come from a sample: see Options.TimeEvery. No attribute contains a key, a value or
-// a part of one, because a stats.Event has none.
 package otelbale
 
 import (

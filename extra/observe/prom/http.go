@@ -21,8 +21,8 @@ func newRequests(namespace string) *prometheus.HistogramVec {
 }
 
 // HTTPClient counts and times the requests that pass through next, by method, httpc.Route, and
-// status, whose code is "error" if there was no response, and "other" beyond 100 to 599. It is for httpc.Options.Wrap, where each
-// try is a request:
+// status, whose code is "error" if there was no response, and "other" beyond 100 to 599. It is for
+// httpc.Options.Wrap, where each try is a request:
 //
 //	client, err := httpc.New(httpc.Options{Wrap: collector.HTTPClient})
 //

@@ -6,45 +6,6 @@
 //	collector, err := prom.NewCollector(prom.Options{})
 //	prometheus.MustRegister(collector)
 //	users, err := bale.New(store, bale.Options[User]{Recorder: collector.Group("shop:user")})
-//
-// An operation costs as much as with Counters; the rest of the work happens at each scrape. The
-// metrics, with the default namespace:
-//
-//	bale_operations_total{group,op,outcome}             outcome is hit, miss, ok, or the class of the error
-//	bale_keys_total{group,op,result}                    result is hit, miss or error for reads, any for the others
-//	bale_plain_bytes_total{group,op}                    of the values, serialized
-//	bale_stored_bytes_total{group,op}                   of the same values in Redis: the ratio is one rate divided by the other
-//	bale_stage_duration_seconds{group,op,stage}         a histogram of those operations that were timed, a sample
-//	bale_fresh_buffers_total{group}                     buffers that had to be made or to grow
-//	bale_dictionary_info{group,algorithm,dictionary}    1 for what the group wrote last with
-//	bale_ring_events_total{outcome}                     of the stats.Ring that it was given: delivered or dropped
-//
-// [Collector.Dictionary] adds the state of a dict.Group, to compare the present ratio with the
-// ratio at training. [Collector.Pool] adds a client's connection pool, and [Collector.Guard] a
-// resilient.Guard, or [Collector.Guards] those of a Transport:
-//
-//	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
-//	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
-//	bale_dictionary_synced_timestamp_seconds{group}     when the registry last answered
-//	bale_dictionary_restored_total{group}               dictionaries that the registry did not hold, and that this program put back
-//	bale_pool_waits_total{pool}                         callers that had to wait for a connection
-//	bale_pool_wait_seconds_total{pool}                  and how long, together: its rate is how many wait at a time
-//	bale_pool_timeouts_total{pool}                      callers that gave up waiting
-//	bale_pool_connections{pool,state}                   idle or busy
-//	bale_guard_calls_total{guard,outcome}               tried, failed, retried, retry_denied, rejected_open, rejected_full, rejected_late, hedged, hedge_won or fallback
-//	bale_guard_state{guard}                             of the breaker: 0 closed, 1 half open, 2 open
-//	bale_guard_limit{guard}                             calls that may be in flight
-//	bale_guard_in_flight{guard}                         and how many are
-//	bale_guard_waiting{guard}                           calls that wait for their turn
-//
-// [Collector.HTTPClient] is for an HTTP client, above all one of package httpc:
-//
-//	bale_http_client_request_duration_seconds{method,route,code}  a histogram of the requests until the header; code is the status, or error
-//
-// The folder ops of the repository has a Grafana dashboard and alert rules for these metrics.
-//
-// The histogram has classic and native buckets at once; the configuration of Prometheus chooses
-// between them. No label contains a key or a part of one, because a stats.Event has none.
 package prom
 
 import (
@@ -95,6 +56,47 @@ var defaultBuckets = []float64{1. / (1 << 20), 1. / (1 << 18), 1. / (1 << 16), 1
 
 // Collector is a prometheus.Collector of groups. Make one with [NewCollector]; it is safe for
 // concurrent use.
+//
+// An operation costs as much as with Counters; the rest of the work happens at each scrape. The
+// metrics, with the default namespace:
+//
+//	bale_operations_total{group,op,outcome}             outcome is hit, miss, ok, or the class of the error
+//	bale_keys_total{group,op,result}                    result is hit, miss or error for reads, any for the others
+//	bale_plain_bytes_total{group,op}                    of the values, serialized
+//	bale_stored_bytes_total{group,op}                   of the same values in Redis: the ratio is one rate divided by the other
+//	bale_stage_duration_seconds{group,op,stage}         a histogram of those operations that were timed, a sample
+//	bale_fresh_buffers_total{group}                     buffers that had to be made or to grow
+//	bale_dictionary_info{group,algorithm,dictionary}    1 for what the group wrote last with
+//	bale_ring_events_total{outcome}                     of the stats.Ring that it was given: delivered or dropped
+//
+// [Collector.Dictionary] adds the state of a dict.Group, to compare the present ratio with the
+// ratio at training. [Collector.Pool] adds a client's connection pool, and [Collector.Guard] a
+// resilient.Guard, or [Collector.Guards] those of a Transport:
+//
+//	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
+//	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
+//	bale_dictionary_synced_timestamp_seconds{group}     when the registry last answered
+//	bale_dictionary_restored_total{group}               dictionaries that the registry did not hold, and that this program put back
+//	bale_dictionary_collected_values{group}             values that dict.Auto has seen: to judge by, and then for its sample
+//	bale_dictionary_wanted_values{group}                and how many it wants; neither without Auto
+//	bale_pool_waits_total{pool}                         callers that had to wait for a connection
+//	bale_pool_wait_seconds_total{pool}                  and how long, together: its rate is how many wait at a time
+//	bale_pool_timeouts_total{pool}                      callers that gave up waiting
+//	bale_pool_connections{pool,state}                   idle or busy
+//	bale_guard_calls_total{guard,outcome}               tried, failed, retried, retry_denied, rejected_open, rejected_full, rejected_late, hedged, hedge_won or fallback
+//	bale_guard_state{guard}                             of the breaker: 0 closed, 1 half open, 2 open
+//	bale_guard_limit{guard}                             calls that may be in flight
+//	bale_guard_in_flight{guard}                         and how many are
+//	bale_guard_waiting{guard}                           calls that wait for their turn
+//
+// [Collector.HTTPClient] is for an HTTP client, above all one of package httpc:
+//
+//	bale_http_client_request_duration_seconds{method,route,code}  a histogram of the requests until the header; code is the status, or error
+//
+// The folder ops of the repository has a Grafana dashboard and alert rules for these metrics.
+//
+// The histogram has classic and native buckets at once; the configuration of Prometheus chooses
+// between them. No label contains a key or a part of one, because a stats.Event has none.
 type Collector struct {
 	groups  *group.Set[*groupMetrics]
 	bounds  []int // of the classic buckets: indexes of native ones
@@ -110,7 +112,7 @@ type Collector struct {
 	requests *prometheus.HistogramVec // over HTTP
 
 	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
-	published, trained, synced, restored                               *prometheus.Desc // of dictionaries
+	published, trained, synced, restored, collected, wanted            *prometheus.Desc // of dictionaries
 	waits, waited, timeouts, connections                               *prometheus.Desc // of pools
 	calls, state, limit, inFlight, waiting                             *prometheus.Desc // of guards
 }
@@ -173,6 +175,8 @@ func NewCollector(o Options) (*Collector, error) {
 	c.trained = desc("dictionary_training_ratio", "Ratio that the dictionary came to at training, on values it had not seen.", "group")
 	c.synced = desc("dictionary_synced_timestamp_seconds", "When the registry of dictionaries last answered.", "group")
 	c.restored = desc("dictionary_restored_total", "Dictionaries that the registry did not hold, and that this program put back.", "group")
+	c.collected = desc("dictionary_collected_values", "Values that Auto has seen, to judge whether a dictionary is needed and then for its sample.", "group")
+	c.wanted = desc("dictionary_wanted_values", "Values that Auto wants to see.", "group")
 	c.waits = desc("pool_waits_total", "Callers that had to wait for a connection of the pool.", "pool")
 	c.waited = desc("pool_wait_seconds_total", "Time that callers waited for a connection of the pool, together.", "pool")
 	c.timeouts = desc("pool_timeouts_total", "Callers that gave up waiting for a connection of the pool.", "pool")
@@ -198,7 +202,7 @@ func (c *Collector) Group(name string) *stats.Counters { return c.groups.Get(nam
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.operations, c.keys, c.plain, c.stored, c.stages, c.fresh, c.dictionary, c.events,
-		c.published, c.trained, c.synced, c.restored, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
+		c.published, c.trained, c.synced, c.restored, c.collected, c.wanted, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
 		to <- d
 	}
 	c.requests.Describe(to)

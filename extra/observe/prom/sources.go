@@ -57,8 +57,8 @@ func (c *Collector) Pool(name string, pool func() PoolStats) {
 func (c *Collector) Guard(name string, guard func() resilient.Stats) { c.guards.set(name, guard) }
 
 // Guards shows the Guards of a resilient.Transport, of which guards is the method Guards. Each host
-// is the guard "name/host". Only the first Options.MaxGroups hosts are shown: redirects may name any
-// number. A second call for the same name replaces the function; nil removes it.
+// is the guard "name/host". Only the first Options.MaxGroups hosts are shown: redirects may name
+// any number. A second call for the same name replaces the function; nil removes it.
 func (c *Collector) Guards(name string, guards func() iter.Seq2[string, *resilient.Guard]) {
 	c.transports.set(name, guards)
 }
@@ -119,6 +119,10 @@ func (c *Collector) dictionaries(to chan<- prometheus.Metric, g *groupMetrics) {
 	if !s.Synced.IsZero() {
 		gauge(c.synced, seconds(s.Synced))
 		to <- prometheus.MustNewConstMetric(c.restored, prometheus.CounterValue, float64(s.Restored), g.name)
+	}
+	if s.Wanted > 0 {
+		gauge(c.collected, float64(s.Collected))
+		gauge(c.wanted, float64(s.Wanted))
 	}
 	if s.State == nil || s.Writing == 0 {
 		return

@@ -28,8 +28,8 @@ func aging(dial dial, age time.Duration) dial {
 	}
 }
 
-// old reports whether a connection, or the one under its TLS, has reached its age. TLS through a proxy
-// with TLS has two layers.
+// old reports whether a connection, or the one under its TLS, has reached its age. TLS through a
+// proxy with TLS has two layers.
 func old(c net.Conn) bool {
 	for {
 		switch layer := c.(type) {

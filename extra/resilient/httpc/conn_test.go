@@ -45,8 +45,8 @@ func TestConnectionsAge(t *testing.T) {
 	}
 }
 
-// TestConnectionsAgeUnderLoad: no call fails when its connection, or that of other calls at once, is
-// replaced.
+// TestConnectionsAgeUnderLoad: no call fails when its connection, or that of other calls at once,
+// is replaced.
 func TestConnectionsAgeUnderLoad(t *testing.T) {
 	const callers, calls = 8, 50
 	for _, http2 := range []bool{false, true} {

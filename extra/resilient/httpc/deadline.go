@@ -15,10 +15,10 @@ func setDeadline(req *http.Request, header string) {
 	}
 }
 
-// Deadline returns a handler for a service whose clients have Options.DeadlineHeader: the context of
-// a request ends when its caller has stopped waiting. Calls that the service makes with this context
-// end then, too. A request without the header, or with one that is no positive number, is left as it
-// is.
+// Deadline returns a handler for a service whose clients have Options.DeadlineHeader: the context
+// of a request ends when its caller has stopped waiting. Calls that the service makes with this
+// context end then, too. A request without the header, or with one that is no positive number, is
+// left as it is.
 func Deadline(header string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ms, err := strconv.ParseInt(r.Header.Get(header), 10, 64)

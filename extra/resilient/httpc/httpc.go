@@ -95,8 +95,8 @@ func New(o Options) (*http.Client, error) {
 	return &http.Client{Transport: t}, nil
 }
 
-// Transport is the http.RoundTripper of a client. It is safe for concurrent use. It has no goroutines
-// but those of its connections, which CloseIdleConnections ends.
+// Transport is the http.RoundTripper of a client. It is safe for concurrent use. It has no
+// goroutines but those of its connections, which CloseIdleConnections ends.
 type Transport struct {
 	o       Options
 	guarded *resilient.Transport

@@ -31,10 +31,10 @@ func JSON[Out any](ctx context.Context, client *http.Client, method, template st
 	return Send[Out](client, req)
 }
 
-// NewRequest returns a request with in as its JSON body, or no body if in is nil. Each {name} in the
-// template's path or query stands for one of args, in their order, printed as fmt.Sprint does and
-// escaped. An argument in the path must not be empty, nor make a segment "." or "..", which would be
-// another path. The template's path is the [Route].
+// NewRequest returns a request with in as its JSON body, or no body if in is nil. Each {name} in
+// the template's path or query stands for one of args, in their order, printed as fmt.Sprint does
+// and escaped. An argument in the path must not be empty, nor make a segment "." or "..", which
+// would be another path. The template's path is the [Route].
 //
 // The body is in a buffer that [Send] reuses. So send the request once, with Send.
 func NewRequest(ctx context.Context, method, template string, in any, args ...any) (*http.Request, error) {
@@ -62,10 +62,10 @@ func NewRequest(ctx context.Context, method, template string, in any, args ...an
 	return req, err
 }
 
-// Send sends a request and returns its decoded answer. A status other than 2xx is a [StatusError], an
-// answer that is no Out a codec.Error. No answer (204, HEAD) is an Out of struct{} only.
-// The answer is bounded by Options.MaxResponse, by 64 MiB with a client of another package. Errors
-// have no query, and no path but the [Route].
+// Send sends a request and returns its decoded answer. A status other than 2xx is a [StatusError],
+// an answer that is no Out a codec.Error. No answer (204, HEAD) is an Out of struct{} only. The
+// answer is bounded by Options.MaxResponse, by 64 MiB with a client of another package. Errors have
+// no query, and no path but the [Route].
 func Send[Out any](client *http.Client, req *http.Request) (out Out, err error) {
 	if r, ok := req.Body.(*reader); ok {
 		defer r.content.sent()
@@ -278,8 +278,8 @@ func (r *reader) Close() error {
 
 type routeKey struct{}
 
-// WithRoute names the route of the requests with this context, such as "/v1/users/{id}", for metrics
-// and logs. [NewRequest] does it with its template.
+// WithRoute names the route of the requests with this context, such as "/v1/users/{id}", for
+// metrics and logs. [NewRequest] does it with its template.
 func WithRoute(ctx context.Context, route string) context.Context {
 	return context.WithValue(ctx, routeKey{}, route)
 }

@@ -125,8 +125,8 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// TestBuffersAreNotMixed: a service may answer before net/http has sent the whole body. Then the body
-// is read while the next call needs a buffer.
+// TestBuffersAreNotMixed: a service may answer before net/http has sent the whole body. Then the
+// body is read while the next call needs a buffer.
 func TestBuffersAreNotMixed(t *testing.T) {
 	var body io.ReadCloser
 	c := &http.Client{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -171,7 +171,8 @@ func TestRequestsAreSentOnce(t *testing.T) {
 	}
 }
 
-// TestErrorsHideValues: neither an answer nor a request that is no JSON of its type shows in an error.
+// TestErrorsHideValues: neither an answer nor a request that is no JSON of its type shows in an
+// error.
 func TestErrorsHideValues(t *testing.T) {
 	s := newServer(t, false, echo)
 	c := newClient(t, Options{Guard: none})

@@ -66,7 +66,8 @@ func withoutQuotes(err error) string {
 	return quoted.ReplaceAllLiteralString(clip(err.Error()), `"..."`)
 }
 
-// clip bounds text that a server can choose, such as the host of a redirect, and makes it printable.
+// clip bounds text that a server can choose, such as the host of a redirect, and makes it
+// printable.
 func clip(s string) string {
 	const most = 500
 	if len(s) > most {

@@ -12,10 +12,11 @@ import (
 	"github.com/balekv/bale"
 )
 
-// TLS names PEM files, which may change while the program runs: before a call that comes Every after
-// the last look, they are read again. New certificates are used for new connections. The idle ones
-// close at once; those in use close at the first look after their calls, or when 90 s idle. Files that do not fit together, as in the
-// middle of a change, leave the certificates before in use.
+// TLS names PEM files, which may change while the program runs: before a call that comes Every
+// after the last look, they are read again. New certificates are used for new connections. The idle
+// ones close at once; those in use close at the first look after their calls, or when 90 s idle.
+// Files that do not fit together, as in the middle of a change, leave the certificates before in
+// use.
 type TLS struct {
 	// CA has the certificates of the authorities that servers are trusted for. Default those of the
 	// system.

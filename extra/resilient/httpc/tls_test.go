@@ -72,8 +72,8 @@ func (a authority) sign(t *testing.T, name string) (pair tls.Certificate, cert, 
 	return pair, cert, key
 }
 
-// TestCertificatesReload: a server takes a new certificate of a new authority, and demands one of it
-// from its clients, while a client goes on.
+// TestCertificatesReload: a server takes a new certificate of a new authority, and demands one of
+// it from its clients, while a client goes on.
 func TestCertificatesReload(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("HTTP2=", http2), func(t *testing.T) {
@@ -157,7 +157,8 @@ func TestCertificatesReload(t *testing.T) {
 	}
 }
 
-// TestConnectionsEndAfterReload: a connection of HTTP/2 in use closes at the first look after its call.
+// TestConnectionsEndAfterReload: a connection of HTTP/2 in use closes at the first look after its
+// call.
 func TestConnectionsEndAfterReload(t *testing.T) {
 	a := newAuthority(t)
 	pair, _, _ := a.sign(t, "server")

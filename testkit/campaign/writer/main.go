@@ -143,8 +143,8 @@ func dictionary(n int) *frame.Dictionary {
 	return d
 }
 
-// write rolls a dictionary out, nil for none, and then writes values through a Cache, and the fields
-// of a hash through a Hook.
+// write rolls a dictionary out, nil for none, and then writes values through a Cache, and the
+// fields of a hash through a Hook.
 func (w *writer) write(ctx context.Context, name string, s compress.Setting, d *frame.Dictionary) error {
 	if d != nil {
 		if err := w.registry.Publish(ctx, name, d, dict.Info{}); err != nil {

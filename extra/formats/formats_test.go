@@ -1,4 +1,4 @@
-package codecs_test
+package formats_test
 
 import (
 	"bytes"
