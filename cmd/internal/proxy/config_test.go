@@ -29,7 +29,7 @@ func writeConfig(t *testing.T, path, content string) {
 	}
 }
 
-// TestConfig: what is wrong with a file is said with the place.
+// TestConfig: errors in a file name the place.
 func TestConfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "proxy.json")
 	for content, want := range map[string]string{

@@ -3,6 +3,7 @@ package proxy
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/balekv/bale/internal/rediscmd"
 )
@@ -52,6 +53,10 @@ type details struct {
 	scope   []bool // which elements are values of keys in scope; nil for all
 	number  int    // of channels, or the version of the protocol, or the bytes that the transaction holds
 	channel string // the kind of confirmation: "subscribe"
+
+	// With a slow log.
+	sent      time.Time
+	name, key string // of the command; the key where the table knows it
 }
 
 // weight is how many bytes it takes, the details included.
@@ -59,7 +64,7 @@ func (e *expected) weight() int {
 	if e.more == nil {
 		return perExpected
 	}
-	return perExpected + 64 + len(e.more.scope) + len(e.more.text)
+	return perExpected + 128 + len(e.more.scope) + len(e.more.text) + len(e.more.key)
 }
 
 func (e *expected) like(o *expected) bool {

@@ -28,7 +28,7 @@ type counters struct {
 	accepted, rejected, unreachable                   atomic.Int64 // connections
 	fromClients, toClients, fromRedis, toRedis        atomic.Int64 // bytes
 	packed, plain, stored, unpacked, bad, large, lost atomic.Int64
-	scripts, switches                                 atomic.Int64
+	scripts, switches, slow                           atomic.Int64
 
 	refused, unknown named
 }
@@ -104,6 +104,7 @@ func (p *proxy) metrics() []byte {
 	one("pack_errors_total", "counter", "Commands refused because a value could not be packed.", c.bad.Load())
 	one("unpack_errors_total", "counter", "Replies replaced by an error because a value could not be unpacked.", c.lost.Load())
 	one("scripts_total", "counter", "Scripts and functions, which see packed bytes.", c.scripts.Load())
+	one("slow_commands_total", "counter", "Commands that took as long as --slow-log.", c.slow.Load())
 	by("refused_commands_total", "Commands that were refused, by name.", "command", c.refused.all())
 	by("unknown_commands_total", "Commands that the proxy does not know, and passed, by name.", "command", c.unknown.all())
 	return b.Bytes()

@@ -8,7 +8,9 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
@@ -116,5 +118,34 @@ func TestMetrics(t *testing.T) {
 	}
 	if err := p.stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSlowLog: a slow command has a line with its name and key, and without its values. One that waits
+// on purpose has none, and a burst has at most ten lines a second.
+func TestSlowLog(t *testing.T) {
+	var notes lines
+	addr, server, _ := proxied(t, func(o *Options) { o.SlowLog, o.Err = 20*time.Millisecond, &notes })
+	c := dial(t, addr)
+	talk(t, c, wire("SET", "user:1", "secret")+wire("BLPOP", "none", "0.1"), "+OK\r\n*-1\r\n")
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(server.PID(), syscall.SIGCONT)
+	const n = 50
+	go io.WriteString(c, wire("SET", "user:slow", big("secret"))+wire("MGET", "other", "user:1")+"ECHO secret\r\n"+wire("LPUSH", "list", "secret")+strings.Repeat(wire("PING"), n))
+	time.Sleep(50 * time.Millisecond)
+	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, c, "", "+OK\r\n*2\r\n$-1\r\n$6\r\nsecret\r\n$6\r\nsecret\r\n:1\r\n"+strings.Repeat("+PONG\r\n", n))
+	text := notes.await(t, `for "lpush", key ""`)
+	for _, want := range []string{`for "set", key "user:slow", of ` + c.LocalAddr().String(), `for "mget", key "other"`, `for "echo", key ""`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if strings.Contains(text, "secret") || strings.Contains(text, "blpop") || strings.Count(text, "slow: ") > 3*maxSlow {
+		t.Errorf("%s", text)
 	}
 }

@@ -59,6 +59,7 @@ type Options struct {
 	MaxRequest int           // bytes of a command that is looked into
 	MaxMemory  int64         // bytes that all connections hold beyond their buffers; one may hold a quarter, and four times MaxRequest
 	Stall      time.Duration // for a client to go on with a command or reply that takes memory, and 1 s for each 128 KiB
+	SlowLog    time.Duration // a command that takes as long gets a line in Err; 0 for none
 	Drain      time.Duration // for replies in flight when the context ends
 
 	Metrics string // HOST:PORT of /metrics and /ready, or empty
@@ -78,8 +79,8 @@ func (o *Options) Check() (err error) {
 	switch {
 	case strings.Contains(o.Redis, "addr=") && !o.sentinel():
 		return usage("--redis: the proxy serves a single Redis, or the master that Sentinel names; Cluster is not supported yet")
-	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.Drain < 0:
-		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, --stall positive, and --drain not negative")
+	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.SlowLog < 0 || o.Drain < 0:
+		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, --stall positive, and --slow-log and --drain not negative")
 	case o.TLS.check() != nil:
 		return usage("%w", o.TLS.check())
 	case o.ConfigFile != "":
@@ -141,6 +142,7 @@ type proxy struct {
 
 	counters counters
 	ready    readiness
+	slowness slowness
 
 	draining atomic.Bool
 	until    time.Time // ends draining
@@ -521,15 +523,16 @@ type client struct {
 	queue    *queue
 
 	// Of the requests' side.
-	up      *relay
-	args    [][]byte
-	name    [maxName]byte
-	idle    bool // between two requests
-	packing *packing
-	hurried bool     // the rest of the request has a deadline
-	inMulti bool     // MULTI was sent
-	multi   share    // of the replies to commands since then
-	before  expected // the last of them
+	up          *relay
+	args        [][]byte
+	name        [maxName]byte
+	idle        bool // between two requests
+	packing     *packing
+	called, key string   // of the request, with a slow log
+	hurried     bool     // the rest of the request has a deadline
+	inMulti     bool     // MULTI was sent
+	multi       share    // of the replies to commands since then
+	before      expected // the last of them
 
 	monitoring atomic.Bool
 	known      atomic.Bool // Redis has served it, so that it is logged in, or need not be

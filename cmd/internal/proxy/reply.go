@@ -72,6 +72,9 @@ func (c *client) replies() error {
 			if err = c.answer(e, kind); err != nil {
 				break
 			}
+			if e.more != nil && !e.more.sent.IsZero() {
+				c.proxy.slow(e.more, c.conn.RemoteAddr())
+			}
 			if e.more != nil && (e.role == exec || e.role == discard || e.role == reset) {
 				c.memory.give(e.more.number)
 			}

@@ -23,6 +23,7 @@ const (
 	maxArgs   = 1 << 20  // of a command that the proxy looks into
 	freeArgs  = 128      // that are not charged
 	perArg    = 24       // bytes
+	maxKey    = 200      // bytes of a key in the slow log
 	minSize   = 64       // bytes: the Packer's default, below which it packs nothing
 	headRoom  = maxNumber
 
@@ -159,12 +160,14 @@ func (c *client) request() error {
 		return err
 	}
 	name := ""
+	c.called, c.key = "", ""
 	if size <= maxName {
 		before := r.at - r.held
 		if err := r.body(size); err != nil {
 			return err
 		}
 		name, size = c.lower(r.buf[r.held+before:][:size]), 0
+		c.note(&c.called, name)
 	}
 	spec, role := c.lookup(name)
 	why := c.bars(name, role)
@@ -194,6 +197,9 @@ func (c *client) request() error {
 			return err
 		}
 		left--
+		if !r.lost {
+			c.note(&c.key, text(r.buf[r.held+before:][:size]))
+		}
 		if !r.lost && !c.packing.scope.Has(text(r.buf[r.held+before:][:size])) {
 			c.expects(expected{})
 			r.release()
@@ -404,6 +410,7 @@ func (c *client) arguments(n int64) error {
 
 // expects notes the reply to a command before anything of it is sent.
 func (c *client) expects(e expected) {
+	c.timed(&e)
 	switch {
 	case e.role == multi && !c.inMulti:
 		c.inMulti = true
@@ -418,6 +425,32 @@ func (c *client) expects(e expected) {
 		c.before = e
 	}
 	c.queue.add(e)
+}
+
+// timed notes when a command is sent, for the slow log.
+func (c *client) timed(e *expected) {
+	if c.proxy.options.SlowLog == 0 || e.role == probe || waits[c.called] {
+		return
+	}
+	d := details{}
+	if e.more != nil {
+		d = *e.more
+	}
+	d.sent, d.name, d.key = time.Now(), c.called, c.key
+	e.more = &d
+}
+
+// note keeps a part of the request for the slow log, if there is one.
+func (c *client) note(into *string, s string) {
+	if c.proxy.options.SlowLog > 0 {
+		*into = strings.Clone(s[:min(len(s), maxKey)])
+	}
+}
+
+// waits are the commands that take their time on purpose.
+var waits = map[string]bool{
+	"blmove": true, "blmpop": true, "blpop": true, "brpop": true, "brpoplpush": true, "bzmpop": true, "bzpopmax": true, "bzpopmin": true, "monitor": true,
+	"wait": true, "waitaof": true, "xread": true, "xreadgroup": true,
 }
 
 // mayHold reports whether the request that is held may take memory. Before the login it must not.
@@ -495,6 +528,8 @@ func (c *client) inline() error {
 	if len(c.args[0]) <= maxName {
 		name = c.lower(c.args[0])
 	}
+	c.note(&c.called, name)
+	c.note(&c.key, "")
 	spec, role := c.lookup(name)
 	if why := c.bars(name, role); why != "" {
 		return c.refuse(start, name, why)
@@ -527,6 +562,9 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 	p := table.Plan(spec, c.args, scope)
 	if p.Refuse != "" {
 		return c.refuse(start, name, "on a key in scope: "+p.Refuse+"; ask Redis itself, or leave the key out (--match, --exclude)")
+	}
+	if p.Keys.First <= p.Keys.Last {
+		c.note(&c.key, text(c.args[p.Keys.First]))
 	}
 	e := expected{reply: p.Reply}
 	switch p.Reply {
