@@ -86,6 +86,7 @@ type autopilot struct {
 	values, plain, stored     int64
 	weightedPlain, weightedIn float64
 	atStart                   float64 // the live ratio over the first MinValues
+	told                      int64   // tenths of MinValues that the log has
 }
 
 func newAutopilot(g *Group, o Auto) (*autopilot, error) {
@@ -253,6 +254,18 @@ func (a *autopilot) reason(s *State) string {
 	return fmt.Sprintf("the ratio is %.2f, and %.2f is to be expected (%.2f at training)", ratio, expected, e.Info.Ratio)
 }
 
+// tell logs how many of the values for a first dictionary were seen, at each tenth of them.
+func (a *autopilot) tell(s *State) {
+	seen, wanted := a.values+a.writer.read.Load(), int64(a.MinValues)
+	if s.Current != 0 || s.Previous != 0 || a.hasActivated(s) || seen > wanted {
+		return
+	}
+	if tenths := 10 * seen / wanted; tenths > a.told {
+		a.told = tenths
+		a.group.log.Info("values seen, to judge whether a dictionary is needed", "collected", seen, "wanted", wanted)
+	}
+}
+
 func (a *autopilot) hasActivated(s *State) bool {
 	for _, e := range s.Dictionaries {
 		if !e.Activated.IsZero() {
@@ -299,6 +312,7 @@ func (a *autopilot) look(ctx context.Context) error {
 	}
 	why := a.reason(s)
 	if why == "" {
+		a.tell(s)
 		return nil
 	}
 	l, err := acquire(ctx, g.registry, g.name, a.Lease)

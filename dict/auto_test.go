@@ -74,6 +74,27 @@ func TestAuto(t *testing.T) {
 	}
 }
 
+// TestAutoTells: the log says how far the first values are, a tenth of them at a time, before
+// there are enough to take a sample.
+func TestAutoTells(t *testing.T) {
+	var log lines
+	g := open(t, newRegistry(t, newMemory(), 0), GroupOptions{Auto: auto(), Log: log.logger()})
+	seen := func(n int) {
+		for range n {
+			g.Packed([]byte("a value"), 7)
+		}
+	}
+	seen(63)
+	eventually(t, "63 of 200", func() bool { return log.count("collected=63 wanted=200") == 1 })
+	seen(1)
+	time.Sleep(100 * time.Millisecond) // some looks
+	if n := log.count("collected="); n != 1 {
+		t.Errorf("%d lines for one tenth", n)
+	}
+	seen(20)
+	eventually(t, "84 of 200", func() bool { return log.count("collected=84 wanted=200") == 1 })
+}
+
 // session is a value that profiles have nothing in common with.
 func session(i int) []byte {
 	r := rand.New(rand.NewPCG(uint64(i), 5))

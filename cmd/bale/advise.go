@@ -83,7 +83,7 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 	if o.Pace, err = c.pace(s); err != nil {
 		return err
 	}
-	if source.Login, err = c.Login(); err != nil {
+	if source.Login, err = c.Login(c.Redis, c.Registry); err != nil {
 		return err
 	}
 	return cli.Report(s, c.JSON, func() (*advice, error) {
@@ -124,7 +124,7 @@ func (c *adviseCommand) check() error {
 	}
 	switch {
 	case c.Redis == "" && c.RDB == "" && len(c.Data) == 0:
-		return usagef("give one of --redis, --rdb and --data")
+		return cli.NoServer("--rdb", "--data")
 	case len(c.Data) > 0 && len(c.Match)+len(c.Group) > 0:
 		return usagef("--match and --group are for keys, and --data has none")
 	case c.DB >= 0 && c.RDB == "":

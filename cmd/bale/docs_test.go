@@ -141,7 +141,7 @@ var (
 	goBench   = regexp.MustCompile(`\bgo test .*-bench\b`)
 	goTest    = regexp.MustCompile(`\bgo test .*-run\b`)
 	measuring = regexp.MustCompile(`-(benchtime|count)[ =]\S+`)
-	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user|better)\.(dict|json)|live\.dict|dictionaries|proxy\.(log|pid))\b`)
+	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user|better)\.(dict|json)|live\.dict|dictionaries|proxy\.(log|pid|json))\b`)
 	graceful  = regexp.MustCompile(`(bale dict activate\b)`)
 	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
 	studied   = regexp.MustCompile(`(\bbalebench (?:study \w[\w-]*|http\b))`)

@@ -21,7 +21,7 @@ const registryBandwidth = 20 << 20
 
 // options are those of the registry, and of the servers with values.
 func (f *registryFlags) options(s *cli.Streams, data ...string) (registry.Options, error) {
-	login, err := f.Login()
+	login, err := f.Login(append(data, f.Registry)...)
 	return registry.Options{Streams: s, Data: data, URL: f.Registry, Prefix: f.Prefix,
 		Login: login, Pace: keyspace.Pace{Bandwidth: registryBandwidth}}, err
 }

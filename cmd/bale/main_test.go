@@ -105,11 +105,11 @@ func TestScripts(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	damaged := string(append(frame.Header{Algorithm: frame.Zstd, Length: 5}.Append(nil), "xxxxx"...))
-	clitest.ExitCodes(t, app, cli.ExitDone, "value", "", "--version", "--help", "help dict", "pack", "unpack")
-	clitest.ExitCodes(t, app, cli.ExitFailed, damaged, "unpack", "inspect nowhere", "proxy --redis redis://127.0.0.1:1 --match *")
+	clitest.ExitCodes(t, app, cli.ExitDone, "value", "", "--version", "--help", "help dict", "pack", "unpack", "proxy --redis redis://127.0.0.1:1 --match user:* --compress zstd+dict --check")
+	clitest.ExitCodes(t, app, cli.ExitFailed, damaged, "unpack", "inspect nowhere")
 	clitest.ExitCodes(t, app, cli.ExitUsage, "", "nonsense", "verify --nonsense", "pack --compress brotli", "inspect --key k", "unpack --dict nowhere",
 		"proxy --match user:*", "proxy --redis redis://127.0.0.1:1", "proxy --redis redis://127.0.0.1:1 --match *[", "proxy --redis redis://127.0.0.1:1 --match * --compress zstd:3+dict",
-		"proxy --redis redis://127.0.0.1:1 --match * --group g", "proxy --redis redis://127.0.0.1:1?master_name=m --match *", "proxy --redis redis://127.0.0.1:1 --match * --max-clients 0",
+		"proxy --redis redis://127.0.0.1:1 --match * --group g", "proxy --redis redis://127.0.0.1:1?addr=127.0.0.1:2 --match *", "proxy --redis redis://127.0.0.1:1 --match * --max-clients 0", "proxy --redis redis://127.0.0.1:1 --match * --config nowhere", "proxy --redis redis://127.0.0.1:1 --match * --listen-mode 999",
 		"bench --quick") // which says where the lab is
 }
 

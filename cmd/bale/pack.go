@@ -72,7 +72,7 @@ func (u *unpackCommand) Run(ctx context.Context, s *cli.Streams) error {
 	}
 	switch {
 	case u.Key != "" && u.Redis == "":
-		return usagef("a key goes with --redis")
+		return cli.NoServer()
 	case u.Key == "" && (u.Field != "" || u.Raw || u.Hex || u.JSON):
 		return usagef("--field, --raw, --hex and --json go with a key")
 	}
@@ -127,8 +127,10 @@ func (c *inspectCommand) Run(ctx context.Context, s *cli.Streams) error {
 		c.Redis = cmp.Or(c.Redis, os.Getenv(cli.URLEnv))
 	}
 	switch {
-	case (c.Redis == "") != (c.Key == ""):
-		return usagef("--redis and --key go together")
+	case c.Redis == "" && c.Key != "":
+		return cli.NoServer()
+	case c.Redis != "" && c.Key == "":
+		return usagef("--redis goes with --key")
 	case c.Redis != "" && c.File != "":
 		return usagef("either a file or --redis")
 	case c.Registry != "" && c.Redis == "":

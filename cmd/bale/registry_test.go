@@ -121,11 +121,11 @@ func TestNoServerIsGuessed(t *testing.T) {
 	server := redisproc.ForTest(t)
 	for command, want := range map[string]int{
 		"dict list": cli.ExitUsage, "dict gc --apply": cli.ExitUsage, "dict gc --apply --registry URL": cli.ExitUsage, "dict grace": cli.ExitUsage, "migrate --match *": cli.ExitUsage,
-		"verify": cli.ExitUsage, "advise": cli.ExitUsage, "dict list --registry URL": cli.ExitDone, "dict grace --registry URL": cli.ExitDone,
+		"verify": cli.ExitUsage, "advise": cli.ExitUsage, "train --out d": cli.ExitUsage, "unpack key": cli.ExitUsage, "inspect --key k": cli.ExitUsage, "proxy --match *": cli.ExitUsage, "dict list --registry URL": cli.ExitDone, "dict grace --registry URL": cli.ExitDone,
 	} {
 		var out, errs bytes.Buffer
 		code := app.Run(t.Context(), strings.Fields(strings.ReplaceAll(command, "URL", server.URL())), strings.NewReader(""), &out, &errs)
-		if code != want || code != cli.ExitDone && !strings.Contains(errs.String(), "--redis") {
+		if code != want || code != cli.ExitDone && !strings.Contains(errs.String(), "give --redis URL, or the environment's "+cli.URLEnv) {
 			t.Errorf("%s: exit %d, %s", command, code, &errs)
 		}
 	}

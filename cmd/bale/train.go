@@ -79,7 +79,7 @@ func (c *trainCommand) options(s *cli.Streams) (o dictops.TrainOptions, err erro
 	case c.JSON == c.Out:
 		return o, usagef("--json and --out are the same file")
 	case len(c.Data) == 0 && c.Redis == "":
-		return o, usagef("give one of --data and --redis: the values to train on")
+		return o, cli.NoServer("--data")
 	}
 	o = dictops.TrainOptions{
 		Files: c.Data, Sample: c.Sample, Seed: c.Seed, Setting: setting, MaxSize: int(c.MaxSize),

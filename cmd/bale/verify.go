@@ -10,7 +10,7 @@ import (
 type verifyCommand struct {
 	registryFlags
 	paceFlags `set:"max_rate=5000"`
-	Redis     string   `required:"" env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
+	Redis     string   `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
 	Match     []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
 	Repair    bool     `help:"Mend streams (package stream) that a crash left half done: chunks that would expire before their value, and chunks that no value needs."`
 	JSON      string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`

@@ -145,7 +145,7 @@ func (c *runCommand) options(s *cli.Streams) (o lab.Options, err error) {
 	if len(c.Data) > 0 && len(c.Builtin)+len(c.ValueSize) == 0 && slices.Contains(c.Track, dataset.Typed) && slices.Contains(c.given, "--track") {
 		return o, fmt.Errorf("%w: --track %s is for --builtin: there is no Go type for values of --data, which are decoded into any", cli.ErrUsage, dataset.Typed)
 	}
-	login, err := c.Login()
+	login, err := c.Login(c.Redis)
 	if err != nil {
 		return o, err
 	}

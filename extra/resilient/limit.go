@@ -22,10 +22,9 @@ import (
 // late, there is nothing to compare. Then it shrinks by half, and tries a larger limit next: twice
 // as large if fewer than 200 calls a second succeed.
 //
-// What it cannot do: it keeps queues short, so it does not store a burst of calls that could wait
-// for longer. If calls come in bursts of up to a second, more than the endpoint can serve, and have
-// all the time that it takes, some 50% to 90% as many succeed as with the best fixed limit. The
-// same holds if a refusal costs the endpoint as much as a third of a call.
+// The limit keeps queues short, so it does not store a burst of calls that could wait for longer.
+// In bursts of up to a second beyond what the endpoint can serve, 50% to 90% as many succeed as
+// with the best fixed limit. The same holds if a refusal costs the endpoint a third of a call.
 //
 // Healthy is fixed: a limit that measured it would learn the latency of a sick endpoint. That a
 // slow endpoint cannot hold the limit down is due to the experiments.

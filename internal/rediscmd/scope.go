@@ -18,15 +18,34 @@ type Scope struct {
 	// dictionaries could not be read.
 	Prefix string
 
+	// More are further keys, which are packed in another way. Their More and RefuseScripts are not used.
+	More []Scope
+
 	// RefuseScripts is why scripts are refused if they declare a key in scope; empty if they are not.
 	RefuseScripts string
 }
 
 // Has reports whether a key is in scope.
-func (s *Scope) Has(key string) bool {
+func (s *Scope) Has(key string) bool { return s.Which(key) >= 0 }
+
+// Which returns the part of the scope that a key is in first: 0 for Match, i+1 for More[i], and -1 if
+// it is in none.
+func (s *Scope) Which(key string) int {
 	if strings.HasPrefix(key, s.Prefix) {
-		return false
+		return -1
 	}
+	if s.matches(key) {
+		return 0
+	}
+	for i := range s.More {
+		if s.More[i].matches(key) {
+			return i + 1
+		}
+	}
+	return -1
+}
+
+func (s *Scope) matches(key string) bool {
 	for _, p := range s.Exclude {
 		if glob.Match(p, key) {
 			return false
@@ -45,6 +64,10 @@ func (s *Scope) MayName(pattern string) bool {
 	if !star || strings.HasPrefix(prefix, s.Prefix) {
 		return false
 	}
+	return s.mayMatch(prefix) || slices.ContainsFunc(s.More, func(more Scope) bool { return more.mayMatch(prefix) })
+}
+
+func (s *Scope) mayMatch(prefix string) bool {
 	for _, p := range s.Exclude {
 		if literal, rest := glob.Prefix(p); rest == "*" && strings.HasPrefix(prefix, literal) {
 			return false

@@ -246,6 +246,9 @@ func (p *Plan) KeyOf(i int) int {
 	return i - 1
 }
 
+// IsScript reports whether the command runs code inside the server.
+func (c *Command[A]) IsScript() bool { return c.script }
+
 // OneKey reports whether the first argument is the only key, so that a key out of scope is reason
 // enough to let the command pass.
 func (c *Command[A]) OneKey() bool { return c.find == nil && c.keys == firstKey && !c.sorts }
@@ -340,13 +343,35 @@ func (o Args[A]) scanOption(args []A) Reply {
 func (o Args[A]) compares(from int) func([]A) string {
 	return func(args []A) string {
 		for _, a := range args[min(from, len(args)):] {
-			if s := o.Word(a); len(s) > 3 && (strings.EqualFold(s[:3], "ifd") || strings.EqualFold(s, "ifeq") || strings.EqualFold(s, "ifne")) {
+			if comparing(o.Word(a)) {
 				return comparesBytes
 			}
 		}
 		return ""
 	}
 }
+
+func comparing(option string) bool {
+	return len(option) > 3 && (strings.EqualFold(option[:3], "ifd") || strings.EqualFold(option, "ifeq") || strings.EqualFold(option, "ifne"))
+}
+
+// Single returns the position of the only value that a command with n arguments writes, and where
+// its reply may hold a value. It returns 0 if there are several values or none, or their position
+// depends on the arguments.
+func (c *Command[A]) Single(n int) (at int, reply Reply) {
+	values := c.values.within(n)
+	if c.find != nil || values.First != values.Last {
+		return 0, NoValues
+	}
+	if c.replyIf != nil { // SET with GET
+		return values.First, OneValue
+	}
+	return values.First, c.reply
+}
+
+// Refuses reports whether one of the options of a command with a single value makes it work on the
+// stored bytes.
+func (c *Command[A]) Refuses(option string) bool { return c.refuseIf != nil && comparing(option) }
 
 // numbered finds keys whose number is argument at: each is followed by a value when step is 2.
 func (o Args[A]) numbered(at, step int) func([]A) (keys, values Span) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	rueidislib "github.com/redis/rueidis"
 	glide "github.com/valkey-io/valkey-glide/go/v2"
 	"github.com/valkey-io/valkey-glide/go/v2/config"
 
@@ -82,10 +83,9 @@ func BenchmarkGlide(b *testing.B) {
 			zstd := newGlide(b, server.Addr(), config.NewCompressionConfiguration())
 			lz4 := newGlide(b, server.Addr(), config.NewCompressionConfiguration().WithBackend(config.LZ4))
 			plain := newGlide(b, server.Addr(), nil)
-			byGoRedis, byRueidis := cache(goredis.NewStore(rdb)), cache(rueidis.NewStore(newRueidis(b, server.Addr()), rueidis.StoreOptions{}))
-			var all []contestant
-			bytes := map[string]float64{}
-			for _, client := range []struct {
+			ru := newRueidis(b, server.Addr())
+			byGoRedis, byRueidis := cache(goredis.NewStore(rdb)), cache(rueidis.NewStore(ru, rueidis.StoreOptions{}))
+			clients := []struct {
 				name string
 				get  func(ctx context.Context, key string) ([]byte, error)
 				set  func(ctx context.Context, key string, value []byte) error
@@ -95,16 +95,35 @@ func BenchmarkGlide(b *testing.B) {
 				{"bale-goredis", byGoRedis.Get, func(ctx context.Context, key string, value []byte) error { return byGoRedis.Set(ctx, key, value) }},
 				{"goredis-plain", func(ctx context.Context, key string) ([]byte, error) { return rdb.Get(ctx, key).Bytes() },
 					func(ctx context.Context, key string, value []byte) error { return rdb.Set(ctx, key, value, 0).Err() }},
-			} {
-				key := func(i int) string { return fmt.Sprint(client.name, ":", i) }
+				{"rueidis-plain", func(ctx context.Context, key string) ([]byte, error) {
+					return ru.Do(ctx, ru.B().Get().Key(key).Build()).AsBytes()
+				}, func(ctx context.Context, key string, value []byte) error {
+					return ru.Do(ctx, ru.B().Set().Key(key).Value(rueidislib.BinaryString(value)).Build()).Error()
+				}},
+			}
+			const keys = 10 * values
+			var all []contestant
+			bytes := map[string]float64{}
+			// Memory first, each in an empty keyspace, for its table doubles with the keys; then all
+			// keys for the contest.
+			for n := range 2 * len(clients) {
+				client, inContest := clients[n%len(clients)], n >= len(clients)
+				key := func(i int) string { return fmt.Sprintf("%13s:%d", client.name, i) } // as long with each
+				if !inContest || n == len(clients) {
+					if err := rdb.FlushAll(b.Context()).Err(); err != nil {
+						b.Fatal(err)
+					}
+				}
 				before := usedMemory(b, rdb)
-				const keys = 10 * values
 				for i := range keys {
 					if err := client.set(b.Context(), key(i), encoded[i%values]); err != nil {
 						b.Fatal(err)
 					}
 				}
-				bytes[client.name] = (usedMemory(b, rdb) - before) / keys
+				if !inContest {
+					bytes[client.name] = (usedMemory(b, rdb) - before) / keys
+					continue
+				}
 				for i := range keys {
 					if got, err := client.get(b.Context(), key(i)); err != nil || string(got) != string(encoded[i%values]) {
 						b.Fatalf("%s: %d bytes, %v", key(i), len(got), err)

@@ -23,6 +23,7 @@ import (
 	"github.com/balekv/bale/adapter/rueidis"
 	"github.com/balekv/bale/batch"
 	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/extra/formats/fastjson"
 	"github.com/balekv/bale/extra/formats/msgpack"
 	"github.com/balekv/bale/internal/redisproc"
@@ -157,8 +158,53 @@ func newRueidis(tb testing.TB, addr string) rueidislib.Client {
 	return client
 }
 
-// BenchmarkRead compares two ways of reading. The first is a Cache, with zstd and a dictionary by
-// libzstd. The second is hand-written: the same client reads plain JSON, and encoding/json decodes
+// BenchmarkPacked compares a Cache with zstd and a dictionary with one of plain values, at nine reads
+// for each write.
+func BenchmarkPacked(b *testing.B) {
+	server := redisproc.ForTest(b)
+	packers := map[string]*bale.Packer{"zstd": packer(b, codec.JSON[account]{})}
+	none, err := compress.Setting{}.New(nil)
+	if err == nil {
+		packers["plain"], err = bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: none}})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, callers := range []int{64, 1000} {
+		for name, store := range map[string]bale.Store{
+			"rueidis": rueidis.NewStore(newRueidis(b, server.Addr()), rueidis.StoreOptions{}),
+			"goredis": goredis.NewStore(newGoRedis(b, server.Addr(), callers)),
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, callers), func(b *testing.B) {
+				var all []contestant
+				for _, kind := range []string{"plain", "zstd"} {
+					cache := newCache(b, store, codec.JSON[account]{}, packers[kind])
+					accounts, keys := accounts(kind)
+					for i, a := range accounts {
+						if err := cache.Set(b.Context(), keys[i], a); err != nil {
+							b.Fatal(err)
+						}
+					}
+					all = append(all, contestant{kind, func(ctx context.Context, i int) error {
+						k := i % values
+						if i%10 == 0 {
+							return cache.Set(ctx, keys[k], accounts[k])
+						}
+						got, err := cache.Get(ctx, keys[k])
+						if err != nil {
+							return err
+						}
+						return check(got, accounts[k])
+					}, nil})
+				}
+				contest(b, callers, 20_000, all...)
+			})
+		}
+	}
+}
+
+// BenchmarkRead compares two ways of reading. The first is a Cache, with zstd and a dictionary. The
+// second is hand-written: the same client reads plain JSON, and encoding/json decodes
 // it. The Cache's codec is encoding/json, too.
 func BenchmarkRead(b *testing.B) {
 	server := redisproc.ForTest(b)

@@ -31,6 +31,8 @@ const (
 	nameInFull     = 600
 	sampleInFull   = 400
 
+	printedWarnings = 4 // as page.css has it
+
 	worthSaying = 0.01 // of a group's memory, that another option would save
 )
 
@@ -57,6 +59,7 @@ type advicePage struct {
 	Answer       string
 	Figures      []page.Figure
 	Warnings     []string
+	Unprinted    string        // the warnings that are not on paper
 	Wide, Narrow *page.Drawing // the same picture for two widths
 	Drawn        string        // what the picture leaves out
 	Groups       int
@@ -127,6 +130,9 @@ func newAdvicePage(a *Advice) *advicePage {
 	}
 	for _, w := range a.Warnings {
 		p.Warnings = append(p.Warnings, printable.Line(w))
+	}
+	if n := len(p.Warnings) - printedWarnings; n > 0 {
+		p.Unprinted = fmt.Sprintf("and %d more", n)
 	}
 	for _, k := range a.TopKeys {
 		p.Keys = append(p.Keys, pageKey{Name: page.Name(k.Name, nameInTable), Type: printable.Line(k.Type), Group: page.Name(k.Group, nameInTable), Bytes: bytesCell(float64(k.Bytes))})

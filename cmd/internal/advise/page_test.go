@@ -312,3 +312,16 @@ func TestServerNameOfAdvice(t *testing.T) {
 		}
 	}
 }
+
+// TestUnprintedWarnings: paper has the first warnings, and says how many more there are.
+func TestUnprintedWarnings(t *testing.T) {
+	if !strings.Contains(adviceStyle, fmt.Sprintf(".warnings li:nth-child(n + %d)", printedWarnings+1)) {
+		t.Error("page.css hides other warnings than are counted")
+	}
+	for n, want := range map[int]string{4: "", 7: "and 3 more"} {
+		a := &Advice{Warnings: make([]string, n)}
+		if got := newAdvicePage(a).Unprinted; got != want {
+			t.Errorf("of %d warnings %q", n, got)
+		}
+	}
+}

@@ -594,6 +594,7 @@ func TestCommandsAreThoseOfPrograms(t *testing.T) {
 			ctx := t.Context()
 			other := opened(t, "redis://"+addr)
 			fill(t, other, 300)
+			must(t, other.Del(ctx, "bale:dict:groups").Err()) // bale is not in use here
 			program := func(o *Options) (*Advice, error) {
 				client := opened(t, "redis://"+addr)
 				return Redis(ctx, client, *o)

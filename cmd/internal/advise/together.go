@@ -64,7 +64,7 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		}
 		tried++
 		if o.Progress != nil {
-			o.Progress(tried, mostTogether, "trying one dictionary for "+strconv.QuoteToGraphic(pattern))
+			o.Progress(tried, min(len(patterns), mostTogether), "trying one dictionary for "+strconv.QuoteToGraphic(pattern))
 		}
 		one := newAttempt(m, union(pattern, members), o)
 		one.how = members[0].how

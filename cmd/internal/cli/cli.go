@@ -64,10 +64,26 @@ func (s *Streams) Notef(format string, args ...any) {
 // Main runs the program with the arguments of the process, and ends the process.
 func (a App) Main() {
 	redis.SetLogger(silence{}) // what matters comes back as an error
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// The first signal ends the work in hand and cleans up; a second one ends the process.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	ctx, stop = signal.NotifyContext(context.WithValue(ctx, reloading{}, ctx), syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	os.Exit(a.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// reloading is the key of a context that SIGHUP does not end.
+type reloading struct{}
+
+// Reloading is for commands that reload on SIGHUP. It returns a context that the signal does not
+// end, and the signals until stop is called.
+func Reloading(ctx context.Context) (_ context.Context, hangup <-chan os.Signal, stop func()) {
+	if patient, ok := ctx.Value(reloading{}).(context.Context); ok {
+		ctx = patient
+	}
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	return ctx, c, func() { signal.Stop(c) }
 }
 
 // silence is a logger of go-redis that says nothing.

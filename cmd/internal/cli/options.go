@@ -19,28 +19,46 @@ const MaxValue = 64 << 20
 // by everybody on the machine, a process' environment by its user.
 const URLEnv = "BALE_REDIS_URL"
 
-// ConnectionFlags are how commands reach each Redis, beside its URL.
-type ConnectionFlags struct {
-	User              string `placeholder:"NAME" help:"The user of each Redis whose URL has none."`
-	RedisPasswordFile string `placeholder:"FILE" help:"A file with the password of each Redis whose URL has none. Default: the environment's REDISCLI_AUTH."`
-	TLSCA             string `name:"tls-ca" placeholder:"FILE" help:"PEM file of the CA that signed the certificates of rediss:// servers. Default: the system's."`
-	TLSCert           string `name:"tls-cert" placeholder:"FILE" help:"PEM file of the client's certificate for rediss://."`
-	TLSKey            string `name:"tls-key" placeholder:"FILE" help:"PEM file of its key."`
+// NoServer is the error of a command that was given no Redis: no command guesses one. In its place
+// may be other options.
+func NoServer(others ...string) error {
+	text := fmt.Sprintf("give --redis URL, or the environment's %s", URLEnv)
+	for _, o := range others {
+		text += ", or " + o
+	}
+	return fmt.Errorf("%w: %s", ErrUsage, text)
 }
 
-// Login returns how to reach a Redis, with the password read.
-func (f *ConnectionFlags) Login() (keyspace.Login, error) {
-	l := keyspace.Login{User: f.User, Password: os.Getenv("REDISCLI_AUTH"), CA: f.TLSCA, Certificate: f.TLSCert, Key: f.TLSKey} // as redis-cli has it
-	if f.RedisPasswordFile == "" {
-		return l, nil
+// ConnectionFlags are how commands reach each Redis, beside its URL.
+type ConnectionFlags struct {
+	User                 string `placeholder:"NAME" help:"The user of each Redis whose URL has none."`
+	RedisPasswordFile    string `placeholder:"FILE" help:"A file with the password of each Redis whose URL has none. Default: the environment's REDISCLI_AUTH."`
+	SentinelPasswordFile string `placeholder:"FILE" help:"A file with the password of Sentinels whose URL has none."`
+	TLSCA                string `name:"tls-ca" placeholder:"FILE" help:"PEM file of the CA that signed the certificates of rediss:// servers. Default: the system's."`
+	TLSCert              string `name:"tls-cert" placeholder:"FILE" help:"PEM file of the client's certificate for rediss://."`
+	TLSKey               string `name:"tls-key" placeholder:"FILE" help:"PEM file of its key."`
+}
+
+// Login returns how to reach the Redis servers at some URLs, with the passwords read.
+func (f *ConnectionFlags) Login(urls ...string) (l keyspace.Login, err error) {
+	l = keyspace.Login{User: f.User, Password: os.Getenv("REDISCLI_AUTH"), CA: f.TLSCA, Certificate: f.TLSCert, Key: f.TLSKey} // as redis-cli has it
+	if err := l.Check(urls...); err != nil {
+		return l, fmt.Errorf("%w: %w", ErrUsage, err)
 	}
-	b, err := os.ReadFile(f.RedisPasswordFile)
-	l.Password = strings.TrimRight(string(b), "\r\n")
-	if err == nil && l.Password == "" {
-		err = fmt.Errorf("%s is empty", f.RedisPasswordFile)
-	}
-	if err != nil {
-		return l, fmt.Errorf("%w: --redis-password-file: %w", ErrUsage, err)
+	for _, password := range []struct {
+		option, file string
+		to           *string
+	}{{"--redis-password-file", f.RedisPasswordFile, &l.Password}, {"--sentinel-password-file", f.SentinelPasswordFile, &l.SentinelPassword}} {
+		if password.file == "" {
+			continue
+		}
+		b, err := os.ReadFile(password.file)
+		if *password.to = strings.TrimRight(string(b), "\r\n"); err == nil && *password.to == "" {
+			err = fmt.Errorf("%s is empty", password.file)
+		}
+		if err != nil {
+			return l, fmt.Errorf("%w: %s: %w", ErrUsage, password.option, err)
+		}
 	}
 	return l, nil
 }

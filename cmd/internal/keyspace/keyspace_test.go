@@ -50,11 +50,28 @@ func TestLogin(t *testing.T) {
 		}
 	}
 	for at, want := range map[string]string{
+		"redis://h:1?addr=i:2&read_timeout=3": `do not take the option "read_timeout"`, "redis://h:1?master_name=m&pool_size=3": `do not take the option "pool_size"`,
 		"redis://h:1?addr=i:2&password=secret": "it has an option that is not known", "redis://h:1/x?addr=i:2&master_name=m&password=secret": "the database after the host is no number",
 	} {
 		if _, _, err := l.Server(t.Context(), at); !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %q", at, err, want)
 		}
+	}
+}
+
+// TestLoginOfSeveral: the files are for TLS URLs alone, of which there must be one.
+func TestLoginOfSeveral(t *testing.T) {
+	l := Login{CA: "ca.pem"}
+	for _, c := range []struct {
+		urls []string
+		ok   bool
+	}{{[]string{"rediss://h", "redis://registry"}, true}, {[]string{"redis://h", "rediss://registry"}, true}, {[]string{"", ""}, true}, {[]string{"redis://h", ""}, false}} {
+		if err := l.Check(c.urls...); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrLogin) {
+			t.Errorf("%q: %v", c.urls, err)
+		}
+	}
+	if o, _, err := l.Server(t.Context(), "redis://registry:1"); err != nil || o.TLSConfig != nil {
+		t.Errorf("the URL without TLS: %+v, %v", o, err)
 	}
 }
 

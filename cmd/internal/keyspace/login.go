@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,7 +26,23 @@ type Login struct {
 	// PEM files for rediss://: the CA that signed the server's certificate, default those of the
 	// system, and the client's own certificate and key.
 	CA, Certificate, Key string
+
+	SentinelPassword string // of Sentinels whose URL has none
 }
+
+// Check is an error if there are files for TLS, and none of the URLs that a command was given uses
+// it.
+func (l Login) Check(urls ...string) error {
+	urls = slices.DeleteFunc(slices.Clone(urls), func(at string) bool { return at == "" })
+	if l.CA+l.Certificate+l.Key == "" || len(urls) == 0 || slices.ContainsFunc(urls, func(at string) bool { return strings.HasPrefix(strings.ToLower(at), "rediss://") }) {
+		return nil
+	}
+	return fmt.Errorf("%w: --tls-ca, --tls-cert and --tls-key are for URLs of rediss://, and none is one", ErrLogin)
+}
+
+// taken are the options of URLs of several nodes or Sentinels that commands take. All others would
+// be lost.
+var taken = []string{"addr", "master_name", "username", "password", "db", "skip_verify"}
 
 // Server reads a URL, and asks the Sentinels for the master where it names one. Seeds are the
 // addresses of a URL of several nodes of a cluster. Errors never show a password.
@@ -37,6 +55,11 @@ func (l Login) Server(ctx context.Context, at string) (o *redis.Options, seeds [
 		o.TLSConfig, err = l.tls(o.TLSConfig)
 		l.fill(o)
 		return o, nil, err
+	}
+	for name := range u.Query() {
+		if !slices.Contains(taken, name) {
+			return nil, nil, fmt.Errorf("%w: %s: commands do not take the option %q of a URL with addr or master_name", ErrURL, Redact(at), name)
+		}
 	}
 	if !u.Query().Has("master_name") {
 		c, err := redis.ParseClusterURL(at)
@@ -55,6 +78,7 @@ func (l Login) Server(ctx context.Context, at string) (o *redis.Options, seeds [
 	if f.TLSConfig, err = l.tls(f.TLSConfig); err != nil {
 		return nil, nil, err
 	}
+	f.SentinelPassword = cmp.Or(f.SentinelPassword, l.SentinelPassword)
 	o = &redis.Options{Username: f.Username, Password: f.Password, DB: f.DB, TLSConfig: f.TLSConfig}
 	l.fill(o)
 	if o.Addr, err = master(ctx, f); err == nil && o.TLSConfig != nil {
@@ -97,10 +121,8 @@ func master(ctx context.Context, f *redis.FailoverOptions) (addr string, err err
 // without TLS.
 func (l Login) tls(c *tls.Config) (*tls.Config, error) {
 	switch {
-	case l.CA == "" && l.Certificate == "" && l.Key == "":
+	case l.CA == "" && l.Certificate == "" && l.Key == "", c == nil:
 		return c, nil
-	case c == nil:
-		return nil, fmt.Errorf("%w: --tls-ca, --tls-cert and --tls-key are for URLs of rediss://", ErrLogin)
 	case (l.Certificate == "") != (l.Key == ""):
 		return nil, fmt.Errorf("%w: --tls-cert and --tls-key go together", ErrLogin)
 	}

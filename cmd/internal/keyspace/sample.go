@@ -138,7 +138,7 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 			},
 		})
 		s.found.Keys += int(looked.Keys - looked.Skipped)
-		s.found.TooLarge += int(looked.TooLarge)
+		s.found.TooLarge += int(looked.TooLarge + looked.LargeFields)
 		s.found.Gone += int(looked.Gone)
 		if err != nil {
 			return err

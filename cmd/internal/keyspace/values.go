@@ -72,11 +72,12 @@ func Progress(client redis.UniversalClient, places []Place, patterns int, looked
 
 // Looked counts what a reading of values came across.
 type Looked struct {
-	Keys     int64 // those of Skip and of other types included
-	Skipped  int64 // keys that Skip passed over
-	Others   int64 // keys of other types than string and hash
-	TooLarge int64 // values: beyond Size, and fields beyond LargestElement
-	Gone     int64 // keys that were there, and a moment later were not
+	Keys        int64 // those of Skip and of other types included
+	Skipped     int64 // keys that Skip passed over
+	Others      int64 // keys of other types than string and hash
+	TooLarge    int64 // strings, beyond Size
+	LargeFields int64 // fields of hashes, beyond Size or LargestElement
+	Gone        int64 // keys that were there, and a moment later were not
 }
 
 // ValuesOptions select the values to read.
@@ -519,7 +520,7 @@ var errStopped = errors.New("stopped")
 func (r *valueReader) largeHash(c redis.UniversalClient, key string, size Extent) (moved bool, next Next, err error) {
 	next = More
 	err = r.hashes.Read(r.alive, c, key, size, int64(r.Size), func(pairs []string, tooLarge int) error {
-		r.looked.TooLarge += int64(tooLarge)
+		r.looked.LargeFields += int64(tooLarge)
 		var err error
 		if next, err = r.give(c, r.pairs(nil, key, pairs), len(pairs)/2+tooLarge); err == nil && next != More {
 			err = errStopped
@@ -546,7 +547,7 @@ func (r *valueReader) largeHash(c redis.UniversalClient, key string, size Extent
 func (r *valueReader) pairs(values []Value, key string, page []string) []Value {
 	for i := 0; i+1 < len(page); i += 2 {
 		if len(page[i+1]) > r.Size {
-			r.looked.TooLarge++
+			r.looked.LargeFields++
 			continue
 		}
 		values = append(values, Value{Key: key, Field: page[i], InHash: true, Stored: []byte(page[i+1]), memory: r.memory})

@@ -77,6 +77,7 @@ func walk(ctx context.Context, client redis.UniversalClient, o pass, r *Counts) 
 			r.count(Registry, l.Skipped-before.Skipped)
 			r.count(OtherType, l.Others-before.Others)
 			r.count(TooLarge, l.TooLarge-before.TooLarge)
+			r.count(LargeField, l.LargeFields-before.LargeFields)
 			r.count(Gone, l.Gone-before.Gone)
 			before = l
 			if o.Page == nil {
@@ -291,7 +292,7 @@ func (m *migration) reread(
 		}
 		switch err := errs[i]; {
 		case errors.Is(err, keyspace.ErrTooLarge):
-			m.result.leave(v, TooLarge)
+			m.result.leave(v, map[bool]Reason{false: TooLarge, true: LargeField}[v.InHash])
 		case err == nil:
 			now = append(now, v)
 		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"):

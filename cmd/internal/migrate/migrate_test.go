@@ -773,3 +773,14 @@ func TestGroupOf(t *testing.T) {
 		}
 	}
 }
+
+// TestTooLargeByKind: strings and fields of hashes have limits of their own, and so counts.
+func TestTooLargeByKind(t *testing.T) {
+	t.Parallel()
+	c := open(t, redisproc.ForTest(t).Addr())
+	large := strings.Repeat("x", 2*maxSize)
+	must(t, c.Set(t.Context(), "string", large, 0).Err(), c.HSet(t.Context(), "hash", "a", large, "b", large).Err())
+	if diff := cmp.Diff(map[Reason]int64{TooLarge: 1, LargeField: 2}, left(run(t, c, options(t)))); diff != "" {
+		t.Error(diff)
+	}
+}

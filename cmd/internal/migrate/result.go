@@ -27,13 +27,14 @@ const (
 	NotSmaller Reason = "not_smaller" // or not by MinGain, or below MinSize
 	Number     Reason = "number"      // what INCR and INCRBYFLOAT work on
 	HLL        Reason = "hyperloglog"
-	Stream     Reason = "stream"     // manifests and chunks of package stream
-	TooLarge   Reason = "too_large"  // beyond MaxSize
-	Changed    Reason = "changed"    // by a program, at every try
-	Gone       Reason = "gone"       // removed, expired or of another type meanwhile
-	Unreadable Reason = "unreadable" // see Counts.Problems
-	Registry   Reason = "registry"   // keys of the dictionaries' registry
-	OtherType  Reason = "other_type" // keys that are neither strings nor hashes
+	Stream     Reason = "stream"      // manifests and chunks of package stream
+	TooLarge   Reason = "too_large"   // a string beyond MaxSize
+	LargeField Reason = "large_field" // beyond MaxSize, or what is read of hashes
+	Changed    Reason = "changed"     // by a program, at every try
+	Gone       Reason = "gone"        // removed, expired or of another type meanwhile
+	Unreadable Reason = "unreadable"  // see Counts.Problems
+	Registry   Reason = "registry"    // keys of the dictionaries' registry
+	OtherType  Reason = "other_type"  // keys that are neither strings nor hashes
 )
 
 // problemsKept is how many problems are named; all are counted.
@@ -124,7 +125,8 @@ var leftReasons = []struct {
 	{Fresh, "packed by GetOrLoad, with how long they are fresh"},
 	{Absent, "frames that say that there is no value; they go when they expire"},
 	{Stream, "of streams (package stream)"},
-	{TooLarge, "beyond 32 MiB (8 MiB for fields of hashes)"},
+	{TooLarge, "strings beyond 32 MiB"},
+	{LargeField, "fields of hashes beyond 8 MiB"},
 	{Gone, "removed meanwhile"},
 	{Registry, "keys of the dictionaries' registry"},
 	{OtherType, "keys of other types"},
@@ -182,7 +184,7 @@ func (r *Result) WriteText(w page.Sheet) {
 		for _, l := range leftReasons {
 			if n := r.Left[l.reason].Values; n > 0 {
 				if l.reason == TooLarge && r.Mode == "revert" {
-					l.text = "beyond 64 MiB (8 MiB for fields of hashes)"
+					l.text = "strings beyond 64 MiB"
 				}
 				printable.Fprintf(w, "%10d  %s\n", n, l.text)
 			}

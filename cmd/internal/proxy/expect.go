@@ -2,16 +2,19 @@ package proxy
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/balekv/bale/internal/rediscmd"
 )
 
-// maxExpected bounds the replies that are waited for, in runs of like ones: 6 MiB a connection, and
-// at most as much again for their details. Beyond it the client waits. A transaction has at most as
-// many commands.
+// The replies that a connection waits for, in runs of like ones. Beyond maxExpected the client waits.
+// A transaction keeps those of its commands until EXEC.
 const (
-	maxExpected = 1 << 18
-	perExpected = 24 // bytes
+	perExpected  = 48 // bytes of a run, and of the room that a list has for more
+	freeExpected = 4 << 10
+	maxExpected  = 256 << 10 // bytes, and one command beyond them
+	maxQueued    = 12 << 20  // bytes of a transaction
 )
 
 // role is what a reply means for the connection.
@@ -19,6 +22,7 @@ type role uint8
 
 const (
 	plain       role = iota // nothing, but it may hold values
+	probe                   // PING of the proxy, which asks whether the client is logged in
 	refused                 // of the command in place of one that was not sent
 	last                    // likewise, and the end of the connection
 	multi                   // MULTI
@@ -47,16 +51,20 @@ type expected struct {
 type details struct {
 	text    string // of the error, for refused and last
 	scope   []bool // which elements are values of keys in scope; nil for all
-	number  int    // of channels, or the version of the protocol
+	number  int    // of channels, or the version of the protocol, or the bytes that the transaction holds
 	channel string // the kind of confirmation: "subscribe"
+
+	// With a slow log.
+	sent      time.Time
+	name, key string // of the command; the key where the table knows it
 }
 
-// weight is how many bytes the details take.
+// weight is how many bytes it takes, the details included.
 func (e *expected) weight() int {
 	if e.more == nil {
-		return 0
+		return perExpected
 	}
-	return 64 + len(e.more.scope) + len(e.more.text)
+	return perExpected + 128 + len(e.more.scope) + len(e.more.text) + len(e.more.key)
 }
 
 func (e *expected) like(o *expected) bool {
@@ -69,10 +77,11 @@ type runs struct {
 	head int
 }
 
-func (r *runs) push(e expected) {
+// push adds a reply. It reports whether that starts a run.
+func (r *runs) push(e expected) bool {
 	if n := len(r.list); n > r.head && r.list[n-1].like(&e) && r.list[n-1].n < 1<<30 {
 		r.list[n-1].n++
-		return
+		return false
 	}
 	if r.head > len(r.list)/2 && len(r.list) == cap(r.list) { // before it grows
 		r.list = r.list[:copy(r.list, r.list[r.head:])]
@@ -80,19 +89,22 @@ func (r *runs) push(e expected) {
 	}
 	e.n = 1
 	r.list = append(r.list, e)
+	return true
 }
 
-func (r *runs) pop() {
+// pop removes the first. It reports whether that ends a run.
+func (r *runs) pop() bool {
 	if r.list[r.head].n--; r.list[r.head].n > 0 {
-		return
+		return false
 	}
 	r.list[r.head] = expected{}
 	if r.head++; r.head == len(r.list) {
 		r.head = 0
-		if r.list = r.list[:0]; cap(r.list) > 1024 {
+		if r.list = r.list[:0]; cap(r.list) > freeExpected/perExpected {
 			r.list = nil
 		}
 	}
+	return true
 }
 
 func (r *runs) size() int { return len(r.list) - r.head }
@@ -102,13 +114,42 @@ type queue struct {
 	lock    sync.Mutex
 	changed sync.Cond
 	runs
-	weight int  // of all
-	ended  bool // no more come
-	dead   bool // nobody takes any more
+	share
+	known *atomic.Bool // the client is logged in; before, it has what is free
+	ended bool         // no more come
+	dead  bool         // nobody takes any more
 }
 
-func newQueue() *queue {
-	q := new(queue)
+// share is what one of a connection's lists takes of its memory, beyond what is free.
+type share struct {
+	memory *memory
+	used   int // bytes
+	taken  int // bytes, beyond freeExpected
+}
+
+// fits takes memory ahead. It reports false if there is none.
+func (s *share) fits() bool {
+	for s.used >= s.taken+freeExpected {
+		n := s.taken + freeExpected
+		if !s.memory.take(n) {
+			return false
+		}
+		s.taken += n
+	}
+	return true
+}
+
+// use counts what is there, beyond what fits if it has to be.
+func (s *share) use(n int) {
+	s.used += n
+	if n = s.used - s.taken - freeExpected; n > 0 {
+		s.memory.add(n)
+		s.taken += n
+	}
+}
+
+func newQueue(m *memory, known *atomic.Bool) *queue {
+	q := &queue{share: share{memory: m}, known: known}
 	q.changed.L = &q.lock
 	return q
 }
@@ -117,8 +158,9 @@ func newQueue() *queue {
 func (q *queue) add(e expected) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
-	q.push(e)
-	q.weight += e.weight()
+	if q.push(e) {
+		q.use(e.weight())
+	}
 }
 
 // full reports that there are too many, so that more have to wait.
@@ -129,8 +171,10 @@ func (q *queue) full() bool {
 }
 
 func (q *queue) tooMany() bool {
-	return q.size() >= maxExpected || q.weight >= maxExpected*perExpected
+	return q.size() > 0 && (q.used >= maxExpected || q.used >= freeExpected && !q.known.Load() || !q.fits())
 }
+
+func (q *queue) any() bool { return q.size() > 0 }
 
 // first is the reply that is waited for first.
 func (q *queue) first() (e expected, ok bool) {
@@ -146,8 +190,14 @@ func (q *queue) first() (e expected, ok bool) {
 func (q *queue) take() (done bool) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
-	q.weight -= q.list[q.head].weight()
-	q.pop()
+	weight := q.list[q.head].weight()
+	if q.pop() {
+		q.used -= weight
+	}
+	if q.size() == 0 {
+		q.memory.give(q.taken)
+		q.taken = 0
+	}
 	q.changed.Broadcast()
 	return q.ended && q.size() == 0
 }

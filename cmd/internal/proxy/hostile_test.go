@@ -1,13 +1,19 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,10 +105,29 @@ func TestLimits(t *testing.T) {
 	addr, server, p := proxied(t, func(o *Options) { o.MaxClients, o.MaxRequest, o.MaxMemory = 3, 64<<10, 1<<20 })
 	c := dial(t, addr)
 	large := strings.Repeat("x", 100<<10)
-	refusal := "-BALE SET " + tooLarge + "\r\n"
-	talk(t, c, wire("SET", "user:1", large)+wire("SET", "user:2", "y"), refusal+"+OK\r\n")
+	talk(t, c, wire("MSET", "user:1", large)+wire("SET", "user:2", "y"), "-BALE MSET "+tooLarge+"\r\n+OK\r\n")
+	// A single value passes unpacked, unless it must be escaped.
+	stored := "$102400\r\n" + large + "\r\n"
+	for _, command := range [][]string{
+		{"SET", "user:1", large}, {"set", "user:1", large, "PX", "100000", "GET"}, {"SETEX", "user:1", "1000", large}, {"HSET", "user:h", "f", large},
+		{"SET", "user:1", large, "IFEQ", "x"}, {"SET", "user:1", "\xba\x1e" + large}, {"SETNX", "user:1", large, "extra"},
+	} {
+		want := map[string]string{
+			"SET": "+OK\r\n", "set": stored, "SETEX": "+OK\r\n", "HSET": ":1\r\n", "SETNX": "-ERR wrong number of arguments for 'setnx' command\r\n",
+		}[command[0]]
+		read, after := wire("GET", "user:1"), stored
+		switch {
+		case len(command[2]) > len(large):
+			want = "-BALE SET " + tooLarge + "\r\n"
+		case command[len(command)-1] == "x":
+			want = "-ERR syntax error\r\n"
+		case command[0] == "HSET":
+			read = wire("HGET", "user:h", "f")
+		}
+		talk(t, c, wire(command...)+read, want+after)
+	}
 	talk(t, c, wire("SET", "other", large)+wire("STRLEN", "other"), "+OK\r\n:102400\r\n") // it is not looked into
-	talk(t, c, wire("MULTI")+wire("SET", "user:1", large)+wire("EXEC"), "+OK\r\n"+refusal+"-EXECABORT Transaction discarded because of previous errors.\r\n")
+	talk(t, c, wire("MULTI")+wire("MSET", "user:1", large)+wire("EXEC"), "+OK\r\n-BALE MSET "+tooLarge+"\r\n-EXECABORT Transaction discarded because of previous errors.\r\n")
 	many := wire(append([]string{"MGET"}, make([]string, 20_000)...)...) // few bytes and many arguments
 	talk(t, c, many+wire("PING"), "-BALE MGET "+tooLarge+"\r\n+PONG\r\n")
 	others := []net.Conn{dial(t, addr), dial(t, addr)}
@@ -130,6 +155,252 @@ func TestLimits(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestDecodedMemory: what a reply decodes to counts against the limits, however small its values and
+// their stored form are.
+func TestDecodedMemory(t *testing.T) {
+	addr, _, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 1<<20, 4<<20 })
+	c := dial(t, addr)
+	talk(t, c, wire("SET", "user:zeros", strings.Repeat("\x00", 64<<10))+wire("HSET", "user:h", "f", strings.Repeat("\x00", 64<<10)), "+OK\r\n:1\r\n")
+	keys := []string{"MGET"}
+	fields := []string{"HMGET", "user:h"}
+	for range 1000 {
+		keys, fields = append(keys, "user:zeros"), append(fields, "f")
+	}
+	few := "*9\r\n" + strings.Repeat("$65536\r\n"+strings.Repeat("\x00", 64<<10)+"\r\n", 9)
+	talk(t, c, wire("STRLEN", "other")+wire(keys[:10]...), ":0\r\n"+few) // which warms the decoder
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, command := range [][]string{keys, fields} {
+		talk(t, c, wire(command...)+wire("PING"), "-BALE the reply "+replyTooLarge+"\r\n+PONG\r\n")
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 32<<20 {
+		t.Errorf("%d bytes were allocated for two replies within 4 MiB", n)
+	}
+	for range 20 { // it is given back
+		talk(t, c, wire(keys[:10]...), few)
+	}
+}
+
+// TestBeforeLogin: a client that has not logged in holds no memory. One that need not log in, or has,
+// does from its first command on.
+func TestBeforeLogin(t *testing.T) {
+	server := redisproc.ForTest(t)
+	var notes lines
+	o := options(server.URL(), "user:*")
+	o.Metrics, o.Err = ":0", &notes
+	p := start(t, o)
+	value := strings.Repeat("0123456789", 10_000)
+	set, get := wire("SET", "user:1", value), wire("GET", "user:1")
+	stored := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+	refused := "-BALE SET " + tooLarge + "\r\n"
+	talk(t, dial(t, p.addr), set+get, "+OK\r\n"+stored)
+	talk(t, dial(t, p.addr), wire("CLIENT", "REPLY", "SKIP")+set+get, stored)
+	talk(t, dial(t, p.addr), wire("MULTI")+set+wire("EXEC"), "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
+	talk(t, dial(t, p.addr), wire("SUBSCRIBE", "c")+set, "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n-ERR Can't execute 'set': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n")
+	for _, command := range [][]string{{"ACL", "SETUSER", "default", "-ping"}, {"ACL", "SETUSER", "default", "resetpass", ">secret"}} {
+		if reply, err := server.Do(t.Context(), command...); err != nil || reply != "OK" {
+			t.Fatal(reply, err)
+		}
+		if len(command) == 4 {
+			talk(t, dial(t, p.addr), set+get, "+OK\r\n"+stored)
+		}
+	}
+	const no = "-NOAUTH Authentication required.\r\n"
+	c := dial(t, p.addr)
+	talk(t, c, set, refused) // alone: Redis 8.2.3 does not answer an AUTH that fails in a pipeline
+	talk(t, c, wire("AUTH", "wrong"), "-WRONGPASS invalid username-password pair or user is disabled.\r\n")
+	talk(t, c, set+wire("RESET")+set+get, refused+"+RESET\r\n"+refused+no)
+	talk(t, c, wire("AUTH", "secret")+set+get, "+OK\r\n+OK\r\n"+stored)
+	talk(t, c, wire("RESET"), "+RESET\r\n")
+	talk(t, c, set+wire("MULTI")+set, refused+no+refused)
+	// Nor does it hold memory by replies that it does not read.
+	c = dial(t, p.addr)
+	const n = 20_000
+	go io.WriteString(c, strings.Repeat(get+wire("GET", "other"), n))
+	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at "))
+	for range 20 {
+		if _, text := ask(t, url+"metrics", ""); !regexp.MustCompile(`(?m)^bale_proxy_held_bytes \d{1,3}$`).MatchString(text) { // one reply beyond what is free
+			t.Errorf("it holds memory: %s", regexp.MustCompile(`(?m)^bale_proxy_held.*`).FindString(text))
+		}
+	}
+	talk(t, c, "", strings.Repeat(no, 2*n))
+}
+
+// TestStall: a client that does not go on with a command that takes memory, or does not read such a
+// reply, is at its end. One that is idle, or sends what the proxy does not hold, is not.
+func TestStall(t *testing.T) {
+	addr, server, _ := proxied(t, func(o *Options) { o.Stall = time.Millisecond })
+	value := strings.Repeat("x", 256<<10) // has 2 s
+	idle, streams, stalls := dial(t, addr), dial(t, addr), dial(t, addr)
+	set := wire("SET", "user:1", value)
+	talk(t, idle, set, "+OK\r\n")
+	talk(t, streams, wire("PING")+wire("SET", "other", value)[:100<<10], "+PONG\r\n")
+	talk(t, stalls, wire("PING"), "+PONG\r\n")
+	connected := func() string {
+		info, err := server.Do(t.Context(), "INFO", "clients")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile("connected_clients:\\d+").FindString(info)
+	}
+	before := connected()
+	deaf := dial(t, addr)
+	if _, err := io.WriteString(deaf, strings.Repeat(wire("GET", "user:1"), 100)); err != nil {
+		t.Fatal(err)
+	}
+	for connected() == before {
+		time.Sleep(time.Millisecond)
+	}
+	for connected() != before {
+		time.Sleep(10 * time.Millisecond)
+	}
+	talk(t, stalls, set[:20<<10], "-ERR Protocol error: the request does not go on (--stall)\r\n")
+	atEnd(t, stalls)
+	if n, err := io.Copy(io.Discard, deaf); n >= 100*256<<10 {
+		t.Errorf("%d bytes for a client that does not read, %v", n, err)
+	}
+	talk(t, idle, wire("PING"), "+PONG\r\n")
+	talk(t, streams, wire("SET", "other", value)[100<<10:], "+OK\r\n")
+}
+
+// TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory and
+// their buffers together. Each has its replies in the end, or an error in their place.
+func TestSlowReaders(t *testing.T) {
+	const clients, replies, size, values = 40, 40, 16 << 10, 16
+	addr, _, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 1<<20, 8<<20 })
+	value := strings.Repeat("0123456789abcdef", size/16)
+	first := dial(t, addr)
+	talk(t, first, wire("SET", "user:1", value), "+OK\r\n")
+	mget, want := []string{"MGET"}, fmt.Sprintf("*%d\r\n", values)
+	for range values {
+		mget, want = append(mget, "user:1"), want+fmt.Sprintf("$%d\r\n%s\r\n", size, value)
+	}
+	talk(t, first, wire(mget...), want) // which warms the pools
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	slow := make([]net.Conn, clients)
+	for i := range slow {
+		slow[i] = dial(t, addr)
+		if _, err := io.WriteString(slow[i], strings.Repeat(wire(mget...), replies)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	talk(t, first, wire("PING"), "+PONG\r\n")                       // it is not held up
+	const bound = 8<<20 + clients*(2*bufferSize+2*keptOut) + 16<<20 // and this test
+	for i := range 20 {
+		time.Sleep(10 * time.Millisecond)
+		// At first there are decoders in pools, and buffers that were copied to grow.
+		if n := heap() - before; n > 2*bound || i == 19 && n > bound {
+			t.Errorf("%d bytes for %d clients that do not read", n, clients)
+		}
+	}
+	refusal := "-BALE the reply " + replyTooLarge + "\r\n"
+	var reading sync.WaitGroup
+	for _, c := range slow {
+		reading.Go(func() {
+			r := bufio.NewReader(c)
+			for i := range replies {
+				start, err := r.Peek(1)
+				if err != nil {
+					t.Errorf("reply %d: %v", i, err)
+					return
+				}
+				expect := want
+				if start[0] == '-' {
+					expect = refusal
+				}
+				got := make([]byte, len(expect))
+				if _, err := io.ReadFull(r, got); err != nil || string(got) != expect {
+					t.Errorf("reply %d: %.100q, %v", i, got, err)
+					return
+				}
+			}
+		})
+	}
+	reading.Wait()
+}
+
+// TestStopped: while Redis stands still clients wait, and none has an error. Afterwards all have
+// their replies.
+func TestStopped(t *testing.T) {
+	addr, server, _ := proxied(t, nil)
+	before := dial(t, addr)
+	talk(t, before, wire("SET", "user:1", big("x")), "+OK\r\n")
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(server.PID(), syscall.SIGCONT)
+	reply := fmt.Sprintf("$%d\r\n%s\r\n", len(big("x")), big("x"))
+	during := dial(t, addr)
+	for _, c := range []net.Conn{before, during} {
+		if _, err := io.WriteString(c, strings.Repeat(wire("GET", "user:1"), 100)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); len(b) > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%q, %v", b, err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{before, during} {
+		talk(t, c, "", strings.Repeat(reply, 100))
+	}
+}
+
+// TestExpectedMemory: the replies that are waited for count, too. A client waits for its own; a
+// transaction is refused.
+func TestExpectedMemory(t *testing.T) {
+	addr, _, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 64<<10, 1<<20 })
+	const n = 5000 // times two kinds of reply, which take 96 bytes
+	gets := strings.Repeat(wire("GET", "user:1")+wire("GET", "other"), n)
+	none := strings.Repeat("$-1\r\n", 2*n)
+	c := dial(t, addr)
+	for range 3 {
+		talk(t, c, gets, none)
+		go io.WriteString(c, wire("MULTI")+gets+wire("EXEC"))
+		got := bufio.NewReader(c)
+		refused, queued := 0, 0
+		for {
+			line, err := got.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(line, "-EXECABORT") {
+				break
+			}
+			switch line {
+			case "-BALE GET " + longMulti + "\r\n":
+				refused++
+			case "+QUEUED\r\n":
+				queued++
+			case "+OK\r\n":
+			default:
+				t.Fatalf("%q", line)
+			}
+		}
+		if refused+queued != 2*n || queued < 1000 {
+			t.Errorf("%d are queued, and %d refused, of %d", queued, refused, 2*n)
+		}
+		talk(t, c, wire("MULTI")+strings.Repeat(wire("GET", "user:1"), n)+wire("DISCARD"), "+OK\r\n"+strings.Repeat("+QUEUED\r\n", n)+"+OK\r\n") // of one kind
+	}
+	long := strings.Repeat("x ", 30_000) // words of a line
+	talk(t, c, "GET "+long+"\r\n", "-BALE INLINE COMMAND "+tooLarge+"\r\n")
+	talk(t, c, wire("GET", "user:1"), "$-1\r\n")
 }
 
 // TestBackPressure: a client that reads nothing holds up itself alone, and not in the proxy's
@@ -326,6 +597,11 @@ func TestStates(t *testing.T) {
 		"MONITOR without a permit": {wire("MONITOR", "x") + set + get, "-ERR wrong number of arguments for 'monitor' command\r\n+OK\r\n" + stored},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if push := ">3\r\n$7\r\nmessage\r\n$1\r\nb\r\n" + stored; strings.Contains(test.want, push) {
+				if v, err := server.Do(t.Context(), "INFO", "server"); err != nil || !strings.Contains(v, "redis_version:7.0") { // later ones send it after the reply
+					test.want = strings.Replace(test.want, push+":1\r\n", ":1\r\n"+push, 1)
+				}
+			}
 			c := dial(t, addr)
 			talk(t, c, test.send, test.want)
 			talk(t, c, wire("QUIT"), "+OK\r\n")

@@ -7,132 +7,142 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/frame"
-	"github.com/balekv/bale/internal/glob"
 	"github.com/balekv/bale/internal/rediscmd"
 )
 
 const (
 	dialTimeout = 5 * time.Second
-	maxReply    = 256 << 20 // bytes of a reply of many values, stored, that is unpacked
+	retryEvery  = time.Second
 )
 
-// Options are the settings of a proxy. Streams, Listen, Redis and Match are required.
+// Options are the settings of a proxy. Streams, Listen, Redis and a Config are required.
 type Options struct {
 	*cli.Streams // Err receives notes
 
-	Listen   string // HOST:PORT, :PORT for 127.0.0.1, or unix:PATH
-	Redis    string // URL of the server. Clients log in themselves: its login is for the registry.
-	Registry string // URL of the Redis with the dictionaries; empty for Redis
-	Prefix   string // of the registry's keys
-	Login    keyspace.Login
+	Listen     string      // HOST:PORT, :PORT for 127.0.0.1, or unix:PATH
+	ListenMode os.FileMode // of a Unix socket
+	TLS        Certificates
+	Redis      string // URL of the server. Clients log in themselves: its login is for the registry.
+	Registry   string // URL of the Redis with the dictionaries; empty for Redis
+	Prefix     string // of the registry's keys
+	Login      keyspace.Login
 
-	Match, Exclude []string // patterns of the keys whose values are packed, and of those that are not
-	Setting        engine.Setting
-	Group          string // of the dictionary, with Setting.Dict
-	ReadOnly       bool   // unpack, and pack nothing
-	RefuseScripts  bool   // refuse scripts that declare a key in scope
+	Config            // what is packed
+	ConfigFile string // in place of it, and read again at each Reload
 
 	MaxClients int           // connections; others get an error
 	MaxRequest int           // bytes of a command that is looked into
-	MaxMemory  int64         // bytes that all connections hold beyond their buffers
+	MaxMemory  int64         // bytes that all connections hold beyond their buffers; one may hold a quarter, and four times MaxRequest
+	Stall      time.Duration // for a client to go on with a command or reply that takes memory, and 1 s for each 128 KiB
+	SlowLog    time.Duration // a command that takes as long gets a line in Err; 0 for none
 	Drain      time.Duration // for replies in flight when the context ends
+
+	Metrics string // HOST:PORT of /metrics and /ready, or empty
+
+	// Reload, if not nil, asks to read ConfigFile again. One that cannot be used changes nothing.
+	Reload <-chan os.Signal
 
 	// Listening, if not nil, receives the address when the proxy accepts connections.
 	Listening func(net.Addr)
 }
 
-// Check reports options that cannot be. The errors name the command's flags.
-func (o *Options) Check() error {
+// Check completes the options, and reports those that cannot be. The errors name the command's flags.
+func (o *Options) Check() (err error) {
 	usage := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, fmt.Errorf(format, args...))
 	}
-	for flag, patterns := range map[string][]string{"match": o.Match, "exclude": o.Exclude} {
-		for _, p := range patterns {
-			if err := glob.Check(p); err != nil {
-				return usage("--%s: pattern %q %w", flag, p, err)
-			}
-		}
-	}
 	switch {
-	case len(o.Match) == 0:
-		return usage("--match is empty; '*' is for all keys")
-	case strings.Contains(o.Redis, "master_name=") || strings.Contains(o.Redis, "addr="):
-		return usage("--redis: the proxy serves a single Redis; Sentinel and Cluster are not supported yet")
-	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Drain < 0:
-		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, and --drain not negative")
-	case o.Setting.Dict && o.Group == "":
-		return usage("--compress %s needs a --group, the name of the dictionary's group: none can be made of --match", o.Setting)
+	case strings.Contains(o.Redis, "addr=") && !o.sentinel():
+		return usage("--redis: the proxy serves a single Redis, or the master that Sentinel names; Cluster is not supported yet")
+	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.SlowLog < 0 || o.Drain < 0:
+		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, --stall positive, and --slow-log and --drain not negative")
+	case o.TLS.check() != nil:
+		return usage("%w", o.TLS.check())
+	case o.ConfigFile != "":
+		o.Config, err = ReadConfig(o.ConfigFile)
+		return err
 	}
-	if o.Group != "" {
-		if err := dict.CheckGroup(o.Group); err != nil {
-			return usage("--group: %w", err)
-		}
+	if err := o.Config.check(func(_ int, field string) string { return "--" + field }); err != nil {
+		return usage("%w", err)
 	}
 	return nil
 }
 
-// Run serves until ctx ends, and then until the replies in flight are delivered, at most Drain.
+// sentinel reports whether the URL names a master.
+func (o *Options) sentinel() bool { return strings.Contains(o.Redis, "master_name=") }
+
+// Run serves until ctx ends, and then until the replies in flight are delivered, at most Drain. If
+// Redis does not answer at first, connections end at once until it does.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	p := &proxy{
-		scope:    rediscmd.Scope{Match: o.Match, Exclude: o.Exclude, Prefix: o.Prefix},
-		readOnly: o.ReadOnly, options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{},
-	}
-	if o.RefuseScripts {
-		p.scope.RefuseScripts = "scripts see packed bytes, and --refuse-scripts is set"
-	}
-	closers, err := p.open(ctx)
-	defer func() {
-		for _, c := range closers {
-			err = errors.Join(err, c.Close())
-		}
-	}()
+	p := &proxy{options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{}}
+	secure, err := o.TLS.load()
 	if err != nil {
 		return err
 	}
-	l, err := listen(ctx, o.Listen)
+	p.tls.Store(secure)
+	opened := p.open(ctx)
+	defer func() { err = errors.Join(err, p.close()) }()
+	if errors.Is(opened, cli.ErrUsage) || errors.Is(opened, keyspace.ErrLogin) || ctx.Err() != nil {
+		return opened
+	}
+	l, err := listen(ctx, o.Listen, o.ListenMode)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
+	}
+	if o.Metrics != "" {
+		stop, failed := p.serveMetrics(ctx)
+		if failed != nil {
+			return errors.Join(failed, l.Close())
+		}
+		defer func() { err = errors.Join(err, stop()) }()
 	}
 	if o.Listening != nil {
 		o.Listening(l.Addr())
 	}
-	return p.serve(ctx, l)
+	return p.serve(ctx, l, opened)
 }
 
 // proxy serves clients.
 type proxy struct {
-	options  Options
-	scope    rediscmd.Scope
-	packer   *bale.Packer
-	readOnly bool
-	memory   memory
-	server   *redis.Options // where it is
+	options Options
+	memory  memory
+
+	// Both are replaced as a whole, by the goroutine that watches.
+	upstream atomic.Pointer[upstream]
+	packing  atomic.Pointer[packing]
+	tls      atomic.Pointer[tls.Config] // for clients; nil without TLS
+
+	counters counters
+	ready    readiness
+	slowness slowness
 
 	draining atomic.Bool
 	until    time.Time // ends draining
@@ -141,99 +151,284 @@ type proxy struct {
 	work     sync.WaitGroup
 }
 
-// open connects to the registry, and makes the Packer. The caller closes the closers in their order,
-// also after an error.
-func (p *proxy) open(ctx context.Context) (closers []io.Closer, err error) {
-	o := &p.options
-	add := func(c io.Closer) { closers = append([]io.Closer{c}, closers...) }
-	connect := func(url, flag string) (*redis.Client, error) {
-		any, err := o.Login.Open(ctx, url)
-		if err != nil {
-			return nil, err
-		}
-		add(any)
-		client, ok := any.(*redis.Client)
-		if !ok && flag == "--redis" { // clients would be sent past the proxy
-			return nil, fmt.Errorf("%w: %s: the proxy serves a single Redis, and this one is a part of a cluster, which is not supported yet", cli.ErrUsage, flag)
-		}
-		return client, nil
+// closers are closed in the opposite of their order.
+type closers []io.Closer
+
+func (c *closers) add(one io.Closer) { *c = append(*c, one) }
+
+// Close implements io.Closer.
+func (c *closers) Close() (err error) {
+	for _, one := range slices.Backward(*c) {
+		err = errors.Join(err, one.Close())
 	}
-	if p.server, _, err = o.Login.Server(ctx, o.Redis); err != nil {
-		return closers, err
-	}
-	data, err := connect(o.Redis, "--redis")
+	*c = nil
+	return err
+}
+
+// upstream is a Redis, with its dictionaries.
+type upstream struct {
+	server   *redis.Options // where it is
+	registry *dict.Registry
+	follow   dict.GroupOptions
+	reader   *bale.Packer // unpacks everything
+	data     *redis.Client
+	closers
+}
+
+// packing is how values are packed.
+type packing struct {
+	scope    rediscmd.Scope
+	readOnly bool
+	packers  []*bale.Packer // by the part of the scope
+	closers
+}
+
+// open connects to Redis and its registry, and packs as the Config says.
+func (p *proxy) open(ctx context.Context) error {
+	u, err := p.connect(ctx)
 	if err != nil {
-		return closers, err
+		return err
+	}
+	k, err := p.pack(ctx, u, &p.options.Config)
+	if err != nil {
+		return errors.Join(err, u.Close())
+	}
+	p.packing.Store(k)
+	p.upstream.Store(u)
+	return nil
+}
+
+func (p *proxy) close() (err error) {
+	if k := p.packing.Load(); k != nil {
+		err = k.Close()
+	}
+	if u := p.upstream.Load(); u != nil {
+		err = errors.Join(err, u.Close())
+	}
+	return err
+}
+
+// connect opens an upstream, which the caller closes.
+func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
+	o := &p.options
+	u := new(upstream)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, u.Close())
+		}
+	}()
+	if u.server, _, err = o.Login.Server(ctx, o.Redis); err != nil {
+		return nil, err
+	}
+	any, err := o.Login.Open(ctx, o.Redis)
+	if err != nil {
+		return nil, err
+	}
+	u.add(any)
+	data, ok := any.(*redis.Client)
+	if !ok { // clients would be sent past the proxy
+		return nil, fmt.Errorf("%w: --redis: the proxy serves a single Redis, and this one is a part of a cluster, which is not supported yet", cli.ErrUsage)
+	}
+	u.data = data
+	if at := data.Options().Addr; at != u.server.Addr {
+		return nil, fmt.Errorf("the master was at %s, and moved to %s meanwhile", u.server.Addr, at)
 	}
 	store := registry.NewExplaining(data)
-	follow := dict.GroupOptions{ReadOnly: !o.Setting.Dict || o.ReadOnly, Engine: o.Setting.Engine(), Log: printable.Log(o.Err)}
 	keys := store
+	u.follow.Log = printable.Log(o.Err)
 	if o.Registry != "" && o.Registry != o.Redis {
 		any, err := o.Login.Open(ctx, o.Registry)
 		if err != nil {
-			return closers, fmt.Errorf("--registry: %w", err)
+			return nil, fmt.Errorf("--registry: %w", err)
 		}
-		add(any)
-		keys, follow.Data, follow.DataName = registry.NewExplaining(any), store, data.Options().Addr
+		u.add(any)
+		keys, u.follow.Data, u.follow.DataName = registry.NewExplaining(any), store, data.Options().Addr
 	}
-	dictionaries, err := dict.NewRegistry(keys, dict.RegistryOptions{Prefix: o.Prefix})
+	if u.registry, err = dict.NewRegistry(keys, dict.RegistryOptions{Prefix: o.Prefix}); err != nil {
+		return nil, err
+	}
+	follow := u.follow
+	follow.ReadOnly, follow.Engine = true, o.Groups[0].setting.Engine() // it writes nothing under this name
+	g, err := u.registry.Open(ctx, "proxy", follow)
 	if err != nil {
-		return closers, err
+		return nil, err
 	}
-	group := "proxy" // for reading alone: it writes nothing under that name
-	if o.Setting.Dict {
-		group, follow.Setting = o.Group, o.Setting.Setting
-	}
-	g, err := dictionaries.Open(ctx, group, follow)
-	if err != nil {
-		return closers, err
-	}
-	add(g)
-	var compressors bale.Compressors = g
-	if !o.Setting.Dict {
-		w, err := o.Setting.New(nil)
+	u.add(g)
+	u.reader, err = bale.NewPacker(bale.PackerOptions{Compressors: g})
+	return u, err
+}
+
+// pack makes a packing, which the caller closes.
+func (p *proxy) pack(ctx context.Context, u *upstream, c *Config) (_ *packing, err error) {
+	k := &packing{scope: c.scope(p.options.Prefix), readOnly: c.ReadOnly}
+	defer func() {
 		if err != nil {
-			return closers, err
+			err = errors.Join(err, k.Close())
 		}
-		add(w)
-		compressors = writing{g, w}
+	}()
+	for _, group := range c.Groups {
+		var compressors bale.Compressors
+		if group.setting.Dict {
+			follow := u.follow
+			follow.ReadOnly, follow.Setting, follow.Engine = c.ReadOnly, group.setting.Setting, group.setting.Engine()
+			g, err := u.registry.Open(ctx, group.Group, follow)
+			if err != nil {
+				return nil, err
+			}
+			k.add(g)
+			compressors = g
+		} else {
+			w, err := group.setting.New(nil)
+			if err != nil {
+				return nil, err
+			}
+			k.add(w)
+			compressors = &compress.Set{Write: w}
+		}
+		packer, err := bale.NewPacker(bale.PackerOptions{Compressors: compressors})
+		if err != nil {
+			return nil, err
+		}
+		k.packers = append(k.packers, packer)
 	}
-	p.packer, err = bale.NewPacker(bale.PackerOptions{Compressors: compressors})
-	return closers, err
+	return k, nil
 }
 
-// writing writes with a compressor of its own.
-type writing struct {
-	*dict.Group
-	writer compress.Compressor
+// watch opens the upstream if that failed before, and reloads.
+func (p *proxy) watch(ctx context.Context, failed error) {
+	o := &p.options
+	again := time.NewTicker(retryEvery)
+	defer again.Stop()
+	for note := ""; ; {
+		if failed != nil && failed.Error() != note {
+			note = failed.Error()
+			o.Notef("serves no client yet, and tries again: %v", failed)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+			if o.sentinel() {
+				p.unlessMoved(ctx)
+			}
+			if p.upstream.Load() == nil {
+				if failed = p.open(ctx); failed == nil {
+					o.Notef("serves clients now")
+				}
+			}
+		case <-o.Reload:
+			if err := p.reload(ctx); err != nil {
+				o.Notef("keeps the settings it has: %v", err)
+			}
+		}
+	}
 }
 
-// Writer implements bale.Compressors.
-func (w writing) Writer() compress.Compressor { return w.writer }
-
-// Reader implements bale.Compressors.
-func (w writing) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (compress.Compressor, error) {
-	if a == w.writer.Algorithm() && id == 0 {
-		return w.writer, nil
+// unlessMoved asks Sentinel. If the master is another server, the connections to the one before end:
+// what they write there would be lost.
+func (p *proxy) unlessMoved(ctx context.Context) {
+	u := p.upstream.Load()
+	if u == nil {
+		return
 	}
-	return w.Group.Reader(ctx, a, id)
+	now, _, err := p.options.Login.Server(ctx, p.options.Redis)
+	if err != nil || now.Addr == u.server.Addr { // without an answer the master stays
+		return
+	}
+	p.options.Notef("the master has moved from %s to %s", u.server.Addr, now.Addr)
+	p.counters.switches.Add(1)
+	p.lock.Lock()
+	p.upstream.Store(nil)
+	for c := range p.clients {
+		c.cancel()
+	}
+	p.lock.Unlock()
+	if err := errors.Join(p.packing.Load().Close(), u.Close()); err != nil {
+		p.options.Notef("cannot close the connections to %s: %v", u.server.Addr, err)
+	}
 }
 
-func listen(ctx context.Context, at string) (net.Listener, error) {
-	network, addr := "tcp", at
-	if path, ok := strings.CutPrefix(at, "unix:"); ok {
-		network, addr = "unix", path
-	} else if strings.HasPrefix(at, ":") {
-		addr = "127.0.0.1" + at
+// reload reads the settings again.
+func (p *proxy) reload(ctx context.Context) error {
+	if p.options.ConfigFile == "" && p.options.TLS.Cert == "" {
+		return errors.New("there is no --config or --listen-cert to read again")
 	}
-	return new(net.ListenConfig).Listen(ctx, network, addr)
+	secure, err := p.options.TLS.load()
+	if err != nil {
+		return err
+	}
+	if p.options.ConfigFile == "" {
+		p.tls.Store(secure)
+		p.options.Notef("has read the certificates again")
+		return nil
+	}
+	c, err := ReadConfig(p.options.ConfigFile)
+	if err != nil {
+		return err
+	}
+	if u := p.upstream.Load(); u != nil {
+		k, err := p.pack(ctx, u, &c)
+		if err != nil {
+			return err
+		}
+		// A command that is being packed has the new one, too: see client.pack.
+		if err := p.packing.Swap(k).Close(); err != nil {
+			p.options.Notef("cannot close what packed before: %v", err)
+		}
+	}
+	p.options.Config = c
+	p.tls.Store(secure)
+	p.options.Notef("has read %s: %d groups", p.options.ConfigFile, len(c.Groups))
+	return nil
+}
+
+func listen(ctx context.Context, at string, mode os.FileMode) (net.Listener, error) {
+	var config net.ListenConfig
+	path, ok := strings.CutPrefix(at, "unix:")
+	if !ok {
+		if strings.HasPrefix(at, ":") {
+			at = "127.0.0.1" + at
+		}
+		return config.Listen(ctx, "tcp", at)
+	}
+	l, err := config.Listen(ctx, "unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+		l, err = config.Listen(ctx, "unix", path)
+	}
+	if err == nil {
+		if err = os.Chmod(path, mode); err != nil {
+			_ = l.Close()
+		}
+	}
+	return l, err
+}
+
+// abandoned reports whether a path is a socket that nobody listens on: that of a process that was
+// killed.
+func abandoned(ctx context.Context, path string) bool {
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // serve accepts connections until ctx ends.
-func (p *proxy) serve(ctx context.Context, l net.Listener) error {
-	p.options.Notef("listens on %s, for %s", l.Addr(), p.server.Addr)
+func (p *proxy) serve(ctx context.Context, l net.Listener, opened error) error {
+	p.options.Notef("listens on %s, for %s", l.Addr(), keyspace.Redact(p.options.Redis))
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
+	watching, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { p.watch(watching, opened) })
+	defer watch.Wait()
+	defer cancel()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var failed error
@@ -262,22 +457,40 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) error {
 // accept serves a connection, unless there are too many.
 func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 	p.lock.Lock()
+	up := p.upstream.Load()
+	if up == nil {
+		p.lock.Unlock()
+		p.counters.rejected.Add(1)
+		_ = conn.Close()
+		return
+	}
 	full := len(p.clients) >= p.options.MaxClients
 	var c *client
+	secure := p.tls.Load()
 	if !full {
-		c = &client{proxy: p, conn: conn, queue: newQueue(), session: session{protocol: 2}}
+		if secure != nil {
+			conn = tls.Server(conn, secure)
+		}
+		c = &client{proxy: p, upstream: up, conn: conn, session: session{protocol: 2}}
+		c.memory.all, c.memory.max = &p.memory, max(p.options.MaxMemory/4, 4*int64(p.options.MaxRequest))
+		c.queue, c.multi.memory = newQueue(&c.memory, &c.known), &c.memory
 		c.ctx, c.cancel = context.WithCancel(ctx)
 		p.clients[c] = true
 	}
 	p.lock.Unlock()
 	if full {
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = io.WriteString(conn, "-ERR max number of clients reached\r\n") // as Redis says it
+		p.counters.rejected.Add(1)
+		if secure == nil { // else a handshake would hold up the others
+			_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = io.WriteString(conn, "-ERR max number of clients reached\r\n") // as Redis says it
+		}
 		_ = conn.Close()
 		return
 	}
+	p.counters.accepted.Add(1)
 	p.work.Go(func() {
 		c.run()
+		p.memory.give(int(c.memory.held.Load()))
 		p.lock.Lock()
 		delete(p.clients, c)
 		p.lock.Unlock()
@@ -290,7 +503,7 @@ func (p *proxy) drain(cancel func()) {
 	p.draining.Store(true)
 	p.lock.Lock()
 	for c := range p.clients {
-		_ = c.conn.SetReadDeadline(time.Now())
+		c.interrupt()
 	}
 	p.lock.Unlock()
 	timer := time.AfterFunc(p.options.Drain, cancel)
@@ -300,22 +513,29 @@ func (p *proxy) drain(cancel func()) {
 
 // client is a connection of a client, and one to Redis.
 type client struct {
-	proxy  *proxy
-	ctx    context.Context
-	cancel func()
-	conn   net.Conn // of the client
-	server net.Conn
-	queue  *queue
+	proxy    *proxy
+	upstream *upstream
+	memory   memory
+	ctx      context.Context
+	cancel   func()
+	conn     net.Conn // of the client
+	server   net.Conn
+	queue    *queue
 
 	// Of the requests' side.
-	up      *relay
-	args    [][]byte
-	name    [maxName]byte
-	idle    bool // between two requests
-	inMulti bool // MULTI was sent
-	since   int  // commands since then
+	up          *relay
+	args        [][]byte
+	name        [maxName]byte
+	idle        bool // between two requests
+	packing     *packing
+	called, key string   // of the request, with a slow log
+	hurried     bool     // the rest of the request has a deadline
+	inMulti     bool     // MULTI was sent
+	multi       share    // of the replies to commands since then
+	before      expected // the last of them
 
 	monitoring atomic.Bool
+	known      atomic.Bool // Redis has served it, so that it is logged in, or need not be
 
 	// Of the replies' side.
 	down *relay
@@ -326,8 +546,13 @@ type client struct {
 func (c *client) run() {
 	defer c.cancel()
 	defer c.conn.Close()
-	server, err := c.proxy.dial(c.ctx)
+	if handshake(c.ctx, c.conn) != nil {
+		return
+	}
+	counters := &c.proxy.counters
+	server, err := c.upstream.dial(c.ctx)
 	if err != nil {
+		counters.unreachable.Add(1)
 		return
 	}
 	c.server = server
@@ -335,10 +560,9 @@ func (c *client) run() {
 	// The end of the context ends whatever waits.
 	stop := context.AfterFunc(c.ctx, func() { _, _ = c.conn.Close(), server.Close() })
 	defer stop()
-	c.up = newRelay(c.conn, server, c.proxy.options.MaxRequest, &c.proxy.memory)
-	c.down = newRelay(server, c.conn, maxReply, &c.proxy.memory)
-	defer c.up.close()
-	defer c.down.close()
+	c.up = newRelay(c.conn, server, c.proxy.options.MaxRequest, &c.memory, &counters.fromClients, &counters.toRedis)
+	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory, &counters.fromRedis, &counters.toClients)
+	c.up.may, c.down.hurry = c.mayHold, func(n int) { c.deadline(c.conn.SetWriteDeadline, n) }
 	c.up.interrupted = func() bool { // a request in flight may be finished while the proxy drains
 		return !c.idle && c.proxy.draining.Load() && time.Now().Before(c.proxy.until) && c.conn.SetReadDeadline(c.proxy.until) == nil
 	}
@@ -380,10 +604,11 @@ func closeWrite(c net.Conn) error {
 	return os.ErrInvalid
 }
 
-func (p *proxy) dial(ctx context.Context) (net.Conn, error) {
+func (u *upstream) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
-	if p.server.TLSConfig == nil {
-		return d.DialContext(ctx, p.server.Network, p.server.Addr)
+	network := cmp.Or(u.server.Network, "tcp") // that of a master has none
+	if u.server.TLSConfig == nil {
+		return d.DialContext(ctx, network, u.server.Addr)
 	}
-	return (&tls.Dialer{NetDialer: &d, Config: p.server.TLSConfig}).DialContext(ctx, p.server.Network, p.server.Addr)
+	return (&tls.Dialer{NetDialer: &d, Config: u.server.TLSConfig}).DialContext(ctx, network, u.server.Addr)
 }

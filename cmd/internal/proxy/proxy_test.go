@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,7 +18,6 @@ import (
 
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
@@ -31,13 +32,10 @@ type running struct {
 }
 
 func options(redis, match string) Options {
-	setting, err := engine.Parse("zstd:3")
-	if err != nil {
-		panic(err)
-	}
 	return Options{
-		Streams: &cli.Streams{Out: io.Discard, Err: io.Discard, Command: "bale proxy"}, Listen: "127.0.0.1:0", Redis: redis, Prefix: dict.DefaultPrefix,
-		Match: []string{match}, Setting: setting, MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Drain: time.Minute,
+		Streams: &cli.Streams{Out: io.Discard, Err: io.Discard, Command: "bale proxy"}, Listen: "127.0.0.1:0", ListenMode: 0o600, Redis: redis, Prefix: dict.DefaultPrefix,
+		Config:     Config{Groups: []Group{{Match: []string{match}, Compress: "zstd:3"}}},
+		MaxClients: 100, MaxRequest: 64 << 20, MaxMemory: 1 << 30, Stall: time.Minute, Drain: time.Minute,
 	}
 }
 
@@ -116,7 +114,7 @@ func talk(t testing.TB, c net.Conn, send, want string) {
 	got := make([]byte, len(want))
 	n, err := io.ReadFull(c, got)
 	if string(got[:n]) != want {
-		t.Fatalf("%q: %q, %v\nwant %q", send, got[:n], err, want)
+		t.Fatalf("%.500q: %.500q, %v\nwant %.500q", send, got[:n], err, want)
 	}
 }
 
@@ -257,8 +255,7 @@ func TestDictionary(t *testing.T) {
 		return c
 	}
 	writer := through(func(o *Options) {
-		o.Setting, _ = engine.Parse("zstd:3+dict")
-		o.Group = "user"
+		o.Groups[0].Compress, o.Groups[0].Group = "zstd:3+dict", "user"
 	})
 	reader := through(func(o *Options) { o.ReadOnly, o.Listen = true, "unix:"+filepath.Join(t.TempDir(), "s") })
 	value := "name, email, country, plan; words that stand in many values: and others that do not"
@@ -282,6 +279,42 @@ func TestDictionary(t *testing.T) {
 	}
 	if past.Get(ctx, "user:2").Val() != big("plain") || past.Get(ctx, "user:3").Val() == stored {
 		t.Error("packed in spite of --read-only, or not escaped")
+	}
+}
+
+// TestSocket: the socket of a proxy that was killed is replaced; one in use, and a file, are not.
+func TestSocket(t *testing.T) {
+	server := redisproc.ForTest(t)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	o := options(server.URL(), "user:*")
+	o.Listen, o.ListenMode = "unix:"+path, 0o640
+	if err := Run(t.Context(), o); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a socket in use: %v", err)
+	}
+	l.Close()
+	p := start(t, o)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v", info, err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	talk(t, c, wire("PING"), "+PONG\r\n")
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), o); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a file: %v", err)
 	}
 }
 

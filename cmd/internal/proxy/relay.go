@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 )
 
 const (
 	bufferSize = 16 << 10 // bytes of a relay's buffer: two for each connection
-	keptOut    = 64 << 10 // bytes of rewritten commands or replies that wait for more, and the buffer that is kept for them
+	keptOut    = 32 << 10 // bytes of rewritten commands or replies that wait for more; beyond them they are charged
 	maxNumber  = 32       // bytes of a line with a number
 )
 
@@ -22,19 +23,33 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errMalformed, fmt.Sprintf(format, args...))
 }
 
-// memory bounds the bytes that all relays hold beyond their buffers.
+// outs are the buffers for rewritten bytes. Idle connections have none.
+var outs = sync.Pool{New: func() any { return new([keptOut]byte) }}
+
+// memory bounds the bytes that connections hold beyond their buffers: all of them, or one.
 type memory struct {
 	max  int64
 	held atomic.Int64
+	all  *memory // of all connections, if it is that of one
 }
 
+// take reports false beyond the limits, and takes nothing then.
 func (m *memory) take(n int) bool {
-	if m.held.Add(int64(n)) > m.max {
-		m.held.Add(int64(-n))
-		return false
+	if m.held.Add(int64(n)) <= m.max && (m.all == nil || m.all.take(n)) {
+		return true
 	}
-	return true
+	m.held.Add(int64(-n))
+	return false
 }
+
+// add takes what is there already.
+func (m *memory) add(n int) {
+	for ; m != nil; m = m.all {
+		m.held.Add(int64(n))
+	}
+}
+
+func (m *memory) give(n int) { m.add(-n) }
 
 // relay forwards one direction of a connection. What is not rewritten goes from the buffer that it
 // was read into straight to the other side.
@@ -56,14 +71,23 @@ type relay struct {
 
 	limit  int // bytes of what is held, at most
 	memory *memory
-	taken  int // bytes of it
+	taken  int // bytes of it, for buf
+	forOut int // and for out
+
+	received, sent *atomic.Int64 // bytes, of all relays
+
+	// may, if it is not nil, is asked before the buffer grows beyond its first size.
+	may func() bool
+
+	// hurry, if it is not nil, is called before bytes are sent that are charged, and after.
+	hurry func(bytes int)
 
 	// interrupted is asked whether to go on after a deadline passed in the middle of something.
 	interrupted func() bool
 }
 
-func newRelay(src io.Reader, dst io.Writer, limit int, m *memory) *relay {
-	return &relay{src: src, dst: dst, buf: make([]byte, bufferSize), held: -1, limit: limit, memory: m}
+func newRelay(src io.Reader, dst io.Writer, limit int, m *memory, received, sent *atomic.Int64) *relay {
+	return &relay{src: src, dst: dst, buf: make([]byte, bufferSize), held: -1, limit: limit, memory: m, received: received, sent: sent}
 }
 
 // send sends everything before a position.
@@ -73,18 +97,32 @@ func (r *relay) send(upTo int) error {
 	if r.drop {
 		raw = nil
 	}
-	if len(r.out) > 0 && len(raw) <= bufferSize {
+	if n := len(r.out); n > 0 && n+len(raw) <= cap(r.out) {
 		r.out, raw = append(r.out, raw...), nil
+	}
+	if charged := r.taken + r.forOut; charged > 0 && r.hurry != nil {
+		r.hurry(charged)
+		defer r.hurry(0)
 	}
 	for _, b := range [][]byte{r.out, raw} {
 		if len(b) > 0 {
-			if _, err := r.dst.Write(b); err != nil {
+			n, err := r.dst.Write(b)
+			r.sent.Add(int64(n))
+			if err != nil {
 				return err
 			}
 		}
 	}
-	r.out = r.out[:0]
+	r.empty()
 	return nil
+}
+
+// empty gives out back.
+func (r *relay) empty() {
+	lend(r.out)
+	r.out = nil
+	r.memory.give(r.forOut)
+	r.forOut = 0
 }
 
 // flush sends everything that was looked at.
@@ -126,6 +164,7 @@ func (r *relay) more() error {
 	}
 	n, err := r.src.Read(r.buf[r.end:])
 	if n > 0 {
+		r.received.Add(int64(n))
 		r.end += n
 		return nil
 	}
@@ -142,7 +181,7 @@ func (r *relay) more() error {
 func (r *relay) grow() bool {
 	n := len(r.buf)
 	size := min(2*n, r.limit)
-	if size <= n || !r.memory.take(size-n) {
+	if size <= n || r.may != nil && !r.may() || !r.memory.take(size-n) {
 		return false
 	}
 	r.taken += size - n
@@ -150,27 +189,61 @@ func (r *relay) grow() bool {
 	return true
 }
 
+// charge takes memory for a capacity of out. It reports false beyond the limits.
+func (r *relay) charge(capacity int) bool {
+	n := capacity - r.forOut
+	if capacity <= keptOut || n <= 0 {
+		return true
+	}
+	if !r.memory.take(n) {
+		return false
+	}
+	r.forOut += n
+	return true
+}
+
 // room makes room for n bytes more in out. It reports false beyond the limits.
 func (r *relay) room(n int) bool {
 	need := len(r.out) + n
-	if need <= cap(r.out) {
+	switch {
+	case need <= cap(r.out):
+		return true
+	case need <= keptOut:
+		r.out = append(outs.Get().(*[keptOut]byte)[:0], r.out...)
 		return true
 	}
-	need = max(need, 2*cap(r.out))
-	if need > keptOut {
-		if !r.memory.take(need) { // beside the old one, which is copied
+	capacity := max(need, 2*cap(r.out))
+	if !r.charge(capacity) {
+		// Less would copy everything for each value.
+		if capacity = max(need, cap(r.out)+cap(r.out)/4); !r.charge(capacity) {
 			return false
 		}
-		r.taken += need
 	}
-	r.out = append(make([]byte, 0, need), r.out...)
+	old := r.out
+	r.out = append(make([]byte, 0, capacity), old...)
+	lend(old)
 	return true
+}
+
+// lend gives a buffer for rewritten bytes to whoever needs one next.
+func lend(out []byte) {
+	if cap(out) == keptOut {
+		outs.Put((*[keptOut]byte)(out[:keptOut]))
+	}
+}
+
+// grew charges what others appended to out, after charge for most of it.
+func (r *relay) grew(out []byte) {
+	if r.out = out; cap(out) > keptOut && cap(out) > r.forOut {
+		r.memory.add(cap(out) - r.forOut)
+		r.forOut = cap(out)
+	}
 }
 
 // settle ends a command or reply: it gives memory back, and keeps out from piling up.
 func (r *relay) settle() error {
 	shrink := r.taken > 0 && r.end-r.at <= bufferSize
-	if !shrink && len(r.out) < keptOut {
+	if !shrink && len(r.out) < keptOut/2 {
 		return nil
 	}
 	if err := r.flush(); err != nil {
@@ -179,16 +252,10 @@ func (r *relay) settle() error {
 	if shrink {
 		r.buf = append(make([]byte, 0, bufferSize), r.buf[r.at:r.end]...)[:bufferSize]
 		r.from, r.at, r.end = 0, 0, r.end-r.at
-		r.out = nil
-		r.close()
+		r.memory.give(r.taken)
+		r.taken = 0
 	}
 	return nil
-}
-
-// close gives memory back.
-func (r *relay) close() {
-	r.memory.held.Add(int64(-r.taken))
-	r.taken = 0
 }
 
 // hold keeps what comes from here on in the buffer, until release.
@@ -230,8 +297,7 @@ func (r *relay) put(b []byte) bool {
 
 // upTo puts the bytes before a position in front of what is put next.
 func (r *relay) upTo(at int) error {
-	if raw := r.buf[r.from:at]; !r.drop && len(r.out)+len(raw) <= keptOut {
-		r.out = append(r.out, raw...)
+	if raw := r.buf[r.from:at]; !r.drop && len(r.out)+len(raw) <= keptOut/2 && r.put(raw) {
 		r.from = at
 		return nil
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,9 @@ const maxFrame = 64<<20 + 64<<20/6 + 4<<10
 // maxText is the longest error of the proxy in bytes.
 const maxText = 512
 
+// maxClaim is the longest content in bytes that is allocated because a frame claims it.
+const maxClaim = 1 << 20
+
 // errUnasked: the server sends what belongs to no command. Which reply belongs to which is then
 // unknown.
 var errUnasked = fmt.Errorf("%w: a reply that no command asked for", errMalformed)
@@ -26,7 +30,7 @@ var errUnasked = fmt.Errorf("%w: a reply that no command asked for", errMalforme
 // server executes.
 type session struct {
 	protocol int  // 2 or 3
-	multi    bool // within MULTI
+	within   bool // within MULTI
 	queued   runs // the replies that EXEC will have
 	off      bool // CLIENT REPLY OFF
 	skip     bool // the next reply, after CLIENT REPLY SKIP
@@ -65,7 +69,16 @@ func (c *client) replies() error {
 		case !ok:
 			err = errUnasked
 		default:
-			if err = c.answer(e, kind); err == nil && (c.queue.take() || e.role == last) {
+			if err = c.answer(e, kind); err != nil {
+				break
+			}
+			if e.more != nil && !e.more.sent.IsZero() {
+				c.proxy.slow(e.more, c.conn.RemoteAddr())
+			}
+			if e.more != nil && (e.role == exec || e.role == discard || e.role == reset) {
+				c.memory.give(e.more.number)
+			}
+			if c.queue.take() || e.role == last {
 				return r.flush()
 			}
 		}
@@ -178,11 +191,19 @@ func (c *client) confirmation(word string, e expected, waits bool) error {
 // answer forwards the reply to a command.
 func (c *client) answer(e expected, kind byte) error {
 	r := c.down
+	failed := kind == '-'
+	if e.role == probe {
+		word, err := c.ahead(len("-NOAUTH"))
+		c.known.Store(err == nil && word != "-NOAUTH")
+		return cmp.Or(err, c.quietly(true, r.reply))
+	}
+	if !failed && e.role != reset && !c.known.Load() { // all else but QUIT needs a login where there is one
+		c.known.Store(true)
+	}
 	silent := c.off || c.skip
 	c.skip = false
-	failed := kind == '-'
 	var state string // the start of the reply, where it matters
-	if c.multi || e.role == exec {
+	if c.within || e.role == exec {
 		word, err := c.ahead(len("+QUEUED\r\n"))
 		if err != nil {
 			return err
@@ -192,17 +213,18 @@ func (c *client) answer(e expected, kind byte) error {
 	switch e.role {
 	case multi:
 		if !failed {
-			c.multi, c.queued = true, runs{}
+			c.within, c.queued = true, runs{}
 		}
 	case discard:
 		if !failed {
-			c.multi, c.queued = false, runs{}
+			c.within, c.queued = false, runs{}
 		}
 	case reset:
 		if !failed {
 			silent = silent && !c.off
 			c.session = session{protocol: 2, missing: -1}
 			c.monitoring.Store(false)
+			c.known.Store(false)
 		}
 	case monitor:
 		if !failed {
@@ -223,7 +245,7 @@ func (c *client) answer(e expected, kind byte) error {
 	case exec:
 		if !failed || strings.HasPrefix(state, "-EXECABO") {
 			queued := c.queued
-			c.multi, c.queued = false, runs{}
+			c.within, c.queued = false, runs{}
 			if kind == '*' {
 				return c.quietly(silent, func() error { return c.executed(queued, silent) })
 			}
@@ -363,6 +385,7 @@ func (c *client) fail(text string) {
 		}
 		return b
 	}, text)
+	c.down.room(maxText + len("\r\n")) // out grows by as little without it
 	c.down.out = append(append(c.down.out, text[:min(len(text), maxText)]...), "\r\n"...)
 }
 
@@ -372,10 +395,11 @@ func (c *client) failed(err error) {
 		c.fail("-BALE the reply " + replyTooLarge)
 		return
 	}
+	c.proxy.counters.lost.Add(1)
 	c.fail(fmt.Sprintf("-BALE a value in scope cannot be unpacked: %v; bale verify finds all of them", err))
 }
 
-const replyTooLarge = "is larger than the proxy holds (256 MiB), or its memory is taken (--max-memory); try again, or read fewer values at once"
+const replyTooLarge = "is larger than a connection may hold (a quarter of --max-memory), or the proxy's memory is taken; try again, or read fewer values at once"
 
 // nothing is the reply for no value.
 func (c *client) nothing() string {
@@ -423,13 +447,14 @@ func (c *client) value() error {
 	if err := r.upTo(start); err != nil {
 		return err
 	}
-	batch := c.proxy.packer.Batch()
+	batch := c.upstream.reader.Batch()
 	switch is, err := c.unpack(&batch, r.buf[r.at-2-int(n):r.at-2]); {
 	case err != nil:
 		c.failed(err)
 	case is == kept:
 		return nil
 	case is == absent:
+		r.room(maxNumber)
 		r.out = append(r.out, c.nothing()...)
 	}
 	r.from = r.at
@@ -455,20 +480,20 @@ func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
 		return absent, nil
 	}
 	r := c.down
-	// The length that a frame claims is charged now, and allocated when the bytes are there.
-	if n := int64(h.Length); n > keptOut && n <= maxFrame {
-		if !r.memory.take(int(n)) {
+	// The length that a frame claims is charged now. A large one is allocated when the bytes are there.
+	at := len(r.out)
+	if h.Length <= maxFrame {
+		if n := int(h.Length) + headRoom; n <= maxClaim && !r.room(n) || n > maxClaim && !r.charge(at+n) {
 			return kept, errMemory
 		}
-		r.taken += int(n)
 	}
-	at := len(r.out)
 	out, err := batch.Unpack(c.ctx, appendHeader(r.out, '$', int(h.Length)), stored)
 	if err != nil {
-		r.out = out[:at]
+		r.grew(out[:at])
 		return kept, err
 	}
-	r.out = append(out, "\r\n"...)
+	r.grew(append(out, "\r\n"...))
+	c.proxy.counters.unpacked.Add(1)
 	return unpacked, nil
 }
 
@@ -489,7 +514,7 @@ func (c *client) list(e *expected) error {
 		return err
 	}
 	mark := len(r.out)
-	u := unpacking{client: c, batch: c.proxy.packer.Batch(), b: r.buf[start:r.at]}
+	u := unpacking{client: c, batch: c.upstream.reader.Batch(), b: r.buf[start:r.at]}
 	if e.more != nil {
 		u.scope = e.more.scope
 	}
@@ -580,10 +605,10 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 			case pair:
 				return true, nil
 			case reply == rediscmd.PairValues:
-				r.out = append(r.out[:mark], u.b[copied:field]...)
+				r.out = append(r.out[:mark], u.b[copied:field]...) // which was there
 				removed++
-			default:
-				r.out = append(r.out, u.nothing()...)
+			case !r.put([]byte(u.nothing())):
+				return false, errMemory
 			}
 		case '*', '~', '%':
 			// A pair, or the page of a scan.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/balekv/bale"
@@ -18,7 +20,10 @@ import (
 const (
 	maxName   = 32       // bytes: no command that the proxy knows has a longer name
 	maxInline = 64 << 10 // bytes of a command without lengths, as in Redis
-	maxArgs   = 1 << 20  // of a command that the proxy looks into: 24 MiB
+	maxArgs   = 1 << 20  // of a command that the proxy looks into
+	freeArgs  = 128      // that are not charged
+	perArg    = 24       // bytes
+	maxKey    = 200      // bytes of a key in the slow log
 	minSize   = 64       // bytes: the Packer's default, below which it packs nothing
 	headRoom  = maxNumber
 
@@ -31,17 +36,19 @@ const (
 	loud = "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$2\r\nON\r\n"
 )
 
+const ping = "*1\r\n$4\r\nPING\r\n"
+
 var (
 	errGone = errors.New("the other side is gone")
 	errLast = errors.New("the connection ends after the last reply")
 )
 
 const (
-	tooLarge   = "it is larger than the proxy holds (--max-request), or its memory is taken (--max-memory); try again, or send it in parts"
+	tooLarge   = "it is larger than the proxy holds (--max-request; 16 KiB before the login), or its memory is taken (--max-memory); try again, or send it in parts"
 	noReplica  = "the proxy is no source for replicas; connect to Redis itself"
 	inMonitor  = "a connection in MONITOR takes PING, RESET and QUIT alone; use another one"
 	notInMulti = "the proxy takes it outside of transactions alone; send it before MULTI"
-	longMulti  = "the transaction has more than 262144 commands; split it"
+	longMulti  = "the transaction has more commands than the proxy holds, or its memory is taken (--max-memory); split it"
 )
 
 // specials are commands that change the connection's state.
@@ -70,6 +77,10 @@ func (c *client) requests() error {
 		if err := r.settle(); err != nil {
 			return err
 		}
+		if c.hurried { // the deadline is for one request
+			c.hurried = r.taken > 0
+			c.deadline(c.conn.SetReadDeadline, r.taken)
+		}
 		if r.at == r.end {
 			c.idle = true
 			_, err := r.peek()
@@ -92,7 +103,11 @@ func (c *client) requests() error {
 			}
 		}
 		r.hold()
+		c.packing = c.proxy.packing.Load()
 		err := c.request()
+		if c.hurried && errors.Is(err, os.ErrDeadlineExceeded) && !c.proxy.draining.Load() {
+			err = malformed("the request does not go on (--stall)")
+		}
 		if errors.Is(err, errMalformed) {
 			err = c.malformed(err)
 		}
@@ -145,12 +160,14 @@ func (c *client) request() error {
 		return err
 	}
 	name := ""
+	c.called, c.key = "", ""
 	if size <= maxName {
 		before := r.at - r.held
 		if err := r.body(size); err != nil {
 			return err
 		}
 		name, size = c.lower(r.buf[r.held+before:][:size]), 0
+		c.note(&c.called, name)
 	}
 	spec, role := c.lookup(name)
 	why := c.bars(name, role)
@@ -158,6 +175,7 @@ func (c *client) request() error {
 	switch {
 	case why != "":
 	case spec == nil && role != hello && role != replyOn:
+		c.passes(name, role)
 		c.expects(c.expectedOf(name, role, int(left)))
 		r.release()
 		if size > 0 {
@@ -179,10 +197,30 @@ func (c *client) request() error {
 			return err
 		}
 		left--
-		if !r.lost && !c.proxy.scope.Has(text(r.buf[r.held+before:][:size])) {
+		if !r.lost {
+			c.note(&c.key, text(r.buf[r.held+before:][:size]))
+		}
+		if !r.lost && !c.packing.scope.Has(text(r.buf[r.held+before:][:size])) {
 			c.expects(expected{})
 			r.release()
 			return c.arguments(left)
+		}
+		if at, reply := spec.Single(int(min(n, maxArgs))); at > 0 {
+			between := int64(at - 2)
+			if err := c.arguments(between); err != nil {
+				return err
+			}
+			size, err := c.bulk()
+			if err != nil {
+				return err
+			}
+			left -= between + 1
+			if !r.lost && int64(r.at-r.held)+size > int64(r.limit) {
+				return c.stream(name, spec, reply, size, left)
+			}
+			if err := r.body(size); err != nil {
+				return err
+			}
 		}
 	}
 	if why != "" || n > maxArgs {
@@ -202,6 +240,12 @@ func (c *client) request() error {
 	if !ok {
 		return c.refuse(start, name, cmp.Or(why, tooLarge))
 	}
+	if n > freeArgs {
+		if !c.memory.take(int(n) * perArg) {
+			return c.refuse(start, name, tooLarge)
+		}
+		defer c.memory.give(int(n) * perArg)
+	}
 	c.args = c.args[:0]
 	for at := start + len("*\r\n") + digits(int(n)); at < r.at; {
 		size := 0
@@ -213,10 +257,65 @@ func (c *client) request() error {
 		at += size + len("\r\n")
 	}
 	err = c.command(start, name, spec, role, false)
-	if cap(c.args) > 1024 {
+	if cap(c.args) > freeArgs {
 		c.args = nil
 	}
 	return err
+}
+
+// stream forwards a command with a value that is too large to be packed, from the value on. left is
+// how many options follow.
+func (c *client) stream(name string, spec *rediscmd.Command[[]byte], reply rediscmd.Reply, size, left int64) error {
+	r := c.up
+	for r.end-r.at < 2 {
+		if err := r.more(); err != nil {
+			return err
+		}
+	}
+	if frame.HasMagic(r.buf[r.at:r.end]) { // it may have to be escaped
+		if err := r.lose(); err != nil {
+			return err
+		}
+		if err := r.body(size); err != nil {
+			return err
+		}
+		if err := c.arguments(left); err != nil {
+			return err
+		}
+		start, _ := r.release()
+		return c.refuse(start, name, tooLarge)
+	}
+	c.proxy.counters.large.Add(1)
+	c.expects(expected{reply: reply})
+	r.release()
+	if c.hurried {
+		c.hurried = false
+		c.deadline(c.conn.SetReadDeadline, 0)
+	}
+	if err := r.body(size); err != nil {
+		return err
+	}
+	for range left {
+		size, err := c.bulk()
+		if err != nil {
+			return err
+		}
+		if size > maxName {
+			if err := r.body(size); err != nil {
+				return err
+			}
+			continue
+		}
+		r.hold()
+		if err := r.body(size); err != nil {
+			return err
+		}
+		start, _ := r.release()
+		if option := r.buf[start:][:size]; spec.Refuses(text(option)) {
+			copy(option, "----") // a syntax error for Redis: it is too late to refuse the command
+		}
+	}
+	return nil
 }
 
 // bars is why a command is refused whatever its arguments are, or empty.
@@ -228,10 +327,17 @@ func (c *client) bars(name string, role role) string {
 		return noReplica
 	case c.inMulti && (role == subscribe || role == unsubscribe):
 		return notInMulti
-	case c.inMulti && c.since >= maxExpected && role != exec && role != discard && role != reset:
+	case c.inMulti && role != exec && role != discard && role != reset && (c.multi.used >= maxQueued || !c.multi.fits()):
 		return longMulti
 	}
 	return ""
+}
+
+// passes counts a command that the proxy does not know.
+func (c *client) passes(name string, role role) {
+	if role == plain && rediscmd.Passes(name) == rediscmd.Unknown {
+		c.proxy.counters.unknown.add(name)
+	}
 }
 
 // expectedOf is the reply to a command of which only the number of arguments matters.
@@ -257,7 +363,7 @@ func (c *client) settled(role role) error {
 	if err := c.up.flush(); err != nil {
 		return err
 	}
-	if !c.queue.wait(func(q *queue) bool { return q.size() > 0 }) {
+	if !c.queue.wait((*queue).any) {
 		return errGone
 	}
 	return nil
@@ -304,15 +410,76 @@ func (c *client) arguments(n int64) error {
 
 // expects notes the reply to a command before anything of it is sent.
 func (c *client) expects(e expected) {
+	c.timed(&e)
 	switch {
 	case e.role == multi && !c.inMulti:
-		c.inMulti, c.since = true, 0
+		c.inMulti = true
 	case e.role == exec || e.role == discard || e.role == reset:
 		c.inMulti = false
+		if c.multi.taken > 0 { // until the reply is there
+			e.more = &details{number: c.multi.taken}
+		}
+		c.multi.used, c.multi.taken, c.before = 0, 0, expected{}
+	case c.inMulti && !e.like(&c.before):
+		c.multi.use(e.weight())
+		c.before = e
 	}
-	c.since += 1 + e.weight()/perExpected
 	c.queue.add(e)
 }
+
+// timed notes when a command is sent, for the slow log.
+func (c *client) timed(e *expected) {
+	if c.proxy.options.SlowLog == 0 || e.role == probe || waits[c.called] {
+		return
+	}
+	d := details{}
+	if e.more != nil {
+		d = *e.more
+	}
+	d.sent, d.name, d.key = time.Now(), c.called, c.key
+	e.more = &d
+}
+
+// note keeps a part of the request for the slow log, if there is one.
+func (c *client) note(into *string, s string) {
+	if c.proxy.options.SlowLog > 0 {
+		*into = strings.Clone(s[:min(len(s), maxKey)])
+	}
+}
+
+// waits are the commands that take their time on purpose.
+var waits = map[string]bool{
+	"blmove": true, "blmpop": true, "blpop": true, "brpop": true, "brpoplpush": true, "bzmpop": true, "bzpopmax": true, "bzpopmin": true, "monitor": true,
+	"wait": true, "waitaof": true, "xread": true, "xreadgroup": true,
+}
+
+// mayHold reports whether the request that is held may take memory. Before the login it must not.
+func (c *client) mayHold() bool {
+	if !c.known.Load() && c.queue.wait((*queue).any) && !c.known.Load() {
+		c.expects(expected{role: probe})
+		if _, err := io.WriteString(c.server, ping); err != nil || !c.queue.wait((*queue).any) || !c.known.Load() {
+			return false
+		}
+	}
+	c.hurried = true
+	c.deadline(c.conn.SetReadDeadline, len(c.up.buf))
+	return true
+}
+
+// deadline gives the client time for n bytes, or without end for none.
+func (c *client) deadline(set func(time.Time) error, n int) {
+	var until time.Time
+	if n > 0 {
+		until = time.Now().Add(c.proxy.options.Stall + time.Duration(n)*time.Second/(128<<10))
+	}
+	_ = set(until)
+	if c.proxy.draining.Load() {
+		c.interrupt()
+	}
+}
+
+// interrupt ends reading, while the proxy drains.
+func (c *client) interrupt() { _ = c.conn.SetReadDeadline(time.Now()) }
 
 // lower is the name of a command in lower case, which is there until the next one.
 func (c *client) lower(name []byte) string {
@@ -343,6 +510,13 @@ func (c *client) inline() error {
 	case err != nil:
 		return err
 	}
+	if n := len(line); n > freeArgs { // at most half as many words, with a buffer each, in a list that grows
+		if n *= perArg; !c.memory.take(n) {
+			start, _ := r.release()
+			return c.refuse(start, "inline command", tooLarge)
+		}
+		defer func() { c.args = nil; c.memory.give(n) }()
+	}
 	if c.args, err = words(line); err != nil {
 		return err
 	}
@@ -354,6 +528,8 @@ func (c *client) inline() error {
 	if len(c.args[0]) <= maxName {
 		name = c.lower(c.args[0])
 	}
+	c.note(&c.called, name)
+	c.note(&c.key, "")
 	spec, role := c.lookup(name)
 	if why := c.bars(name, role); why != "" {
 		return c.refuse(start, name, why)
@@ -375,13 +551,20 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 	case role == replyOn:
 		return c.clientReply(start)
 	case spec == nil:
+		c.passes(name, role)
 		c.expects(c.expectedOf(name, role, len(c.args)-1))
 		return nil
 	}
-	scope := &c.proxy.scope
+	if spec.IsScript() {
+		c.proxy.counters.scripts.Add(1)
+	}
+	scope := &c.packing.scope
 	p := table.Plan(spec, c.args, scope)
 	if p.Refuse != "" {
 		return c.refuse(start, name, "on a key in scope: "+p.Refuse+"; ask Redis itself, or leave the key out (--match, --exclude)")
+	}
+	if p.Keys.First <= p.Keys.Last {
+		c.note(&c.key, text(c.args[p.Keys.First]))
 	}
 	e := expected{reply: p.Reply}
 	switch p.Reply {
@@ -399,10 +582,15 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 		}
 	}
 	if err := c.pack(start, &p, inline); err != nil {
+		if k := c.proxy.packing.Load(); k != c.packing && errors.Is(err, os.ErrClosed) { // replaced meanwhile
+			c.packing = k
+			return c.command(start, name, spec, role, inline)
+		}
 		if errors.Is(err, errMemory) {
 			return c.refuse(start, name, tooLarge)
 		}
 		if _, ok := errors.AsType[*packError](err); ok {
+			c.proxy.counters.bad.Add(1)
 			return c.refuse(start, name, err.Error())
 		}
 		return err
@@ -457,6 +645,7 @@ func (c *client) clientReply(start int) error {
 // refuse has the server reject something in place of a command, so that replies keep their order.
 // The reply will be an error that says why.
 func (c *client) refuse(start int, name, why string) error {
+	c.proxy.counters.refused.add(name)
 	return c.instead(start, substitute, expected{role: refused, more: &details{text: fmt.Sprintf("-BALE %s %s", strings.ToUpper(name), why)}})
 }
 
@@ -466,6 +655,7 @@ func (c *client) instead(start int, command string, e expected) error {
 		return err
 	}
 	c.up.from = c.up.at
+	c.up.room(len(command)) // out grows by as little without it
 	c.up.out = append(c.up.out, command...)
 	c.expects(e)
 	return nil
@@ -484,6 +674,7 @@ func (c *client) pack(start int, p *rediscmd.Plan, inline bool) error {
 	r := c.up
 	begun, mark, from := false, 0, 0
 	next := 0 // argument, of an inline command
+	k := c.packing
 	put := func(at int, arg []byte) bool {
 		if !inline {
 			raw := cap(r.buf) - cap(arg) - len("$\r\n") - digits(len(arg))
@@ -506,7 +697,11 @@ func (c *client) pack(start int, p *rediscmd.Plan, inline bool) error {
 	for i := p.Values.First; i <= p.Values.Last; i += p.Values.Step {
 		value := c.args[i]
 		magic := frame.HasMagic(value)
-		if !magic && (len(value) < minSize || c.proxy.readOnly) || !c.proxy.scope.Has(text(c.args[p.KeyOf(i)])) {
+		if !magic && (len(value) < minSize || k.readOnly) {
+			continue
+		}
+		which := k.scope.Which(text(c.args[p.KeyOf(i)]))
+		if which < 0 {
 			continue
 		}
 		if !begun {
@@ -523,15 +718,21 @@ func (c *client) pack(start int, p *rediscmd.Plan, inline bool) error {
 			return undo(errMemory)
 		}
 		at := len(r.out)
-		pack := c.proxy.packer.Pack
-		if c.proxy.readOnly {
-			pack = c.proxy.packer.Escape
+		pack := k.packers[which].Pack
+		if k.readOnly {
+			pack = k.packers[which].Escape
 		}
 		out, err := pack(r.out[:at+headRoom], value)
 		if err != nil {
 			return undo(&packError{err})
 		}
 		packed := out[at+headRoom:]
+		if !k.readOnly {
+			counters := &c.proxy.counters
+			counters.packed.Add(1)
+			counters.plain.Add(int64(len(value)))
+			counters.stored.Add(int64(len(packed)))
+		}
 		if !frame.HasMagic(packed) && !inline { // it did not get smaller, and goes as it is
 			continue
 		}

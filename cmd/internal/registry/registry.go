@@ -84,7 +84,7 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	case o.Grace < 0:
 		return nil, fmt.Errorf("%w: --grace %v, must not be negative", cli.ErrUsage, o.Grace)
 	case len(o.Data) == 0 || slices.Contains(o.Data, ""): // no command guesses a server
-		return nil, fmt.Errorf("%w: give --redis URL, or the environment's %s: the Redis to work on", cli.ErrUsage, cli.URLEnv)
+		return nil, cli.NoServer()
 	case o.URL == "" && len(o.Data) > 1:
 		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry",
 			cli.ErrUsage)

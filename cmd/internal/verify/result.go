@@ -17,24 +17,25 @@ import (
 
 // Result is what was found. Its fields are those of the JSON.
 type Result struct {
-	Redis    string             `json:"redis"`
-	Database int                `json:"database"`
-	Match    []string           `json:"match,omitempty"`
-	Keys     int64              `json:"keys"`   // looked at
-	Values   int64              `json:"values"` // read: strings, and fields of hashes
-	Plain    keyspace.Tally     `json:"plain"`
-	Packed   []Packed           `json:"packed"` // that can be unpacked, by what they were packed with
-	Absent   int64              `json:"absent"` // frames that say that there is no value
-	Streams  int64              `json:"streams"`
-	Journals int64              `json:"journals,omitempty"` // of streams that are written, or whose writer died
-	Mended   int64              `json:"mended,omitempty"`   // streams, and interrupted writes that were tidied up
-	Others   int64              `json:"other_type"`         // keys
-	Registry int64              `json:"registry"`           // keys
-	TooLarge int64              `json:"too_large"`          // values beyond 64 MiB and fields beyond 8 MiB, which were not read
-	Restored int64              `json:"restored,omitempty"` // dictionaries that came back from quarantine
-	Bad      int64              `json:"bad"`
-	Causes   map[string]int64   `json:"causes,omitempty"` // of the bad ones
-	Named    []keyspace.Problem `json:"named,omitempty"`  // the first of each cause
+	Redis       string             `json:"redis"`
+	Database    int                `json:"database"`
+	Match       []string           `json:"match,omitempty"`
+	Keys        int64              `json:"keys"`   // looked at
+	Values      int64              `json:"values"` // read: strings, and fields of hashes
+	Plain       keyspace.Tally     `json:"plain"`
+	Packed      []Packed           `json:"packed"` // that can be unpacked, by what they were packed with
+	Absent      int64              `json:"absent"` // frames that say that there is no value
+	Streams     int64              `json:"streams"`
+	Journals    int64              `json:"journals,omitempty"` // of streams that are written, or whose writer died
+	Mended      int64              `json:"mended,omitempty"`   // streams, and interrupted writes that were tidied up
+	Others      int64              `json:"other_type"`         // keys
+	Registry    int64              `json:"registry"`           // keys
+	TooLarge    int64              `json:"too_large"`          // strings beyond 64 MiB, which were not read
+	LargeFields int64              `json:"large_fields"`       // fields of hashes beyond 8 MiB, which were not read
+	Restored    int64              `json:"restored,omitempty"` // dictionaries that came back from quarantine
+	Bad         int64              `json:"bad"`
+	Causes      map[string]int64   `json:"causes,omitempty"` // of the bad ones
+	Named       []keyspace.Problem `json:"named,omitempty"`  // the first of each cause
 
 	Seconds     float64 `json:"seconds"`
 	Complete    bool    `json:"complete"`
@@ -78,7 +79,8 @@ func (r *Result) WriteText(w page.Sheet) {
 		{r.Mended, "streams or interrupted writes of streams were mended"},
 		{r.Journals, "journals of streams, which are being written or whose writer died (--repair tidies up after those)"},
 		{r.Absent, "frames that say that there is no value"},
-		{r.TooLarge, "values beyond 64 MiB (8 MiB for fields of hashes) were not read"},
+		{r.TooLarge, "strings beyond 64 MiB were not read"},
+		{r.LargeFields, "fields of hashes beyond 8 MiB were not read"},
 		{r.Others, "keys of other types were not read"},
 		{r.Registry, "keys of the dictionaries' registry were not read"},
 	} {

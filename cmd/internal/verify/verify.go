@@ -135,7 +135,7 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 		Values: v.values,
 		Page: func(places []keyspace.Place, l keyspace.Looked) error {
 			f := &v.found
-			f.Keys, f.Registry, f.Others, f.TooLarge = l.Keys, l.Skipped, l.Others, l.TooLarge
+			f.Keys, f.Registry, f.Others, f.TooLarge, f.LargeFields = l.Keys, l.Skipped, l.Others, l.TooLarge, l.LargeFields
 			if progress != nil {
 				done, all := keyspace.Progress(v.client, places, len(match), l.Keys, total)
 				progress(done, all,

@@ -15,6 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/otelbale"
 	"github.com/balekv/bale/extra/resilient"
 	"github.com/balekv/bale/extra/resilient/httpc"
@@ -86,6 +87,31 @@ func ExampleSink() {
 	// Output:
 	// bale.plain.io 400
 	// bale.stored.io 100
+}
+
+// How many of the values for a dictionary Auto has seen; a program has group.Status.
+func ExampleObserveDictionary() {
+	ctx := context.Background()
+	reader := sdkmetric.NewManualReader() // or a periodic one with the exporter of OTLP
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	defer meter.Shutdown(ctx)
+	status := func() dict.Status { return dict.Status{Collected: 63, Wanted: 1000} }
+	stop, err := otelbale.ObserveDictionary("shop:user", status, meter)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stop()
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(ctx, &all); err != nil {
+		fmt.Println(err)
+	}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		fmt.Println(m.Name, m.Data.(metricdata.Gauge[int64]).DataPoints[0].Value)
+	}
+	// Output:
+	// bale.dictionary.collected 63
+	// bale.dictionary.wanted 1000
 }
 
 // The calls to an endpoint behind a resilient.Guard, and the state of its breaker.

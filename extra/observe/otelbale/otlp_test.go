@@ -21,6 +21,7 @@ import (
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/extra/observe/otelbale"
 	"github.com/balekv/bale/extra/resilient"
 	"github.com/balekv/bale/stats"
@@ -248,6 +249,29 @@ func TestGuardName(t *testing.T) {
 	}
 	if got, _ := s.got(); got["bale.guard.calls bale.guard=a\uFFFD,bale.outcome=tried"] != "3" {
 		t.Error(got)
+	}
+}
+
+// TestObserveDictionary: how far Auto is reaches an exporter; a group without Auto has no series.
+func TestObserveDictionary(t *testing.T) {
+	s := newOTLPServer(t, func() int { return http.StatusOK })
+	_, provider := otlp(t, s)
+	for name, status := range map[string]dict.Status{"a": {Collected: 63, Wanted: 1000}, "without": {}} {
+		stop, err := otelbale.ObserveDictionary(name, func() dict.Status { return status }, provider)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+	}
+	if err := provider.ForceFlush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	got, _ := s.got()
+	if got["bale.dictionary.collected bale.group=a"] != "63" || got["bale.dictionary.wanted bale.group=a"] != "1000" {
+		t.Error(got)
+	}
+	if n, ok := got["bale.dictionary.wanted bale.group=without"]; ok {
+		t.Errorf("%s wanted without Auto", n)
 	}
 }
 

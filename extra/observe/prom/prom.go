@@ -77,6 +77,8 @@ var defaultBuckets = []float64{1. / (1 << 20), 1. / (1 << 18), 1. / (1 << 16), 1
 //	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
 //	bale_dictionary_synced_timestamp_seconds{group}     when the registry last answered
 //	bale_dictionary_restored_total{group}               dictionaries that the registry did not hold, and that this program put back
+//	bale_dictionary_collected_values{group}             values that dict.Auto has seen: to judge by, and then for its sample
+//	bale_dictionary_wanted_values{group}                and how many it wants; neither without Auto
 //	bale_pool_waits_total{pool}                         callers that had to wait for a connection
 //	bale_pool_wait_seconds_total{pool}                  and how long, together: its rate is how many wait at a time
 //	bale_pool_timeouts_total{pool}                      callers that gave up waiting
@@ -110,7 +112,7 @@ type Collector struct {
 	requests *prometheus.HistogramVec // over HTTP
 
 	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
-	published, trained, synced, restored                               *prometheus.Desc // of dictionaries
+	published, trained, synced, restored, collected, wanted            *prometheus.Desc // of dictionaries
 	waits, waited, timeouts, connections                               *prometheus.Desc // of pools
 	calls, state, limit, inFlight, waiting                             *prometheus.Desc // of guards
 }
@@ -173,6 +175,8 @@ func NewCollector(o Options) (*Collector, error) {
 	c.trained = desc("dictionary_training_ratio", "Ratio that the dictionary came to at training, on values it had not seen.", "group")
 	c.synced = desc("dictionary_synced_timestamp_seconds", "When the registry of dictionaries last answered.", "group")
 	c.restored = desc("dictionary_restored_total", "Dictionaries that the registry did not hold, and that this program put back.", "group")
+	c.collected = desc("dictionary_collected_values", "Values that Auto has seen, to judge whether a dictionary is needed and then for its sample.", "group")
+	c.wanted = desc("dictionary_wanted_values", "Values that Auto wants to see.", "group")
 	c.waits = desc("pool_waits_total", "Callers that had to wait for a connection of the pool.", "pool")
 	c.waited = desc("pool_wait_seconds_total", "Time that callers waited for a connection of the pool, together.", "pool")
 	c.timeouts = desc("pool_timeouts_total", "Callers that gave up waiting for a connection of the pool.", "pool")
@@ -198,7 +202,7 @@ func (c *Collector) Group(name string) *stats.Counters { return c.groups.Get(nam
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.operations, c.keys, c.plain, c.stored, c.stages, c.fresh, c.dictionary, c.events,
-		c.published, c.trained, c.synced, c.restored, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
+		c.published, c.trained, c.synced, c.restored, c.collected, c.wanted, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
 		to <- d
 	}
 	c.requests.Describe(to)

@@ -120,6 +120,10 @@ func (c *Collector) dictionaries(to chan<- prometheus.Metric, g *groupMetrics) {
 		gauge(c.synced, seconds(s.Synced))
 		to <- prometheus.MustNewConstMetric(c.restored, prometheus.CounterValue, float64(s.Restored), g.name)
 	}
+	if s.Wanted > 0 {
+		gauge(c.collected, float64(s.Collected))
+		gauge(c.wanted, float64(s.Wanted))
+	}
 	if s.State == nil || s.Writing == 0 {
 		return
 	}

@@ -25,6 +25,7 @@ import (
 
 // sourceMetrics are the metrics of dictionaries and pools.
 var sourceMetrics = []string{"bale_dictionary_published_timestamp_seconds", "bale_dictionary_training_ratio", "bale_dictionary_synced_timestamp_seconds", "bale_dictionary_restored_total",
+	"bale_dictionary_collected_values", "bale_dictionary_wanted_values",
 	"bale_pool_waits_total", "bale_pool_wait_seconds_total", "bale_pool_timeouts_total", "bale_pool_connections"}
 
 func status(published time.Time, ratio float64) func() dict.Status {
@@ -65,6 +66,14 @@ bale_dictionary_training_ratio{group="g"} 3.5
 		{"no dictionary", func() dict.Status {
 			return dict.Status{Synced: time.Unix(2000, 5e8), Restored: 3, State: &dict.State{}}
 		}, synced},
+		{"Auto at work", func() dict.Status { return dict.Status{Collected: 63, Wanted: 1000} }, `
+# HELP bale_dictionary_collected_values Values that Auto has seen, to judge whether a dictionary is needed and then for its sample.
+# TYPE bale_dictionary_collected_values gauge
+bale_dictionary_collected_values{group="g"} 63
+# HELP bale_dictionary_wanted_values Values that Auto wants to see.
+# TYPE bale_dictionary_wanted_values gauge
+bale_dictionary_wanted_values{group="g"} 1000
+`},
 		{"of another group", func() dict.Status {
 			return dict.Status{Writing: 8, Synced: time.Unix(2000, 5e8), Restored: 3, State: &dict.State{Current: 8}}
 		}, synced},
