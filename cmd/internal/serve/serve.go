@@ -160,6 +160,7 @@ func (s *Server) Close() error {
 // guard lets through what may pass.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.NoBody // a form would be kept in memory and on the disk
 		s.handlers.RLock()
 		defer s.handlers.RUnlock()
 		header := w.Header()

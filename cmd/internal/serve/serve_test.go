@@ -141,6 +141,38 @@ func TestForeignNames(t *testing.T) {
 	}
 }
 
+// TestBodies: no request has a body. That of a form would be kept in memory, and its files on the
+// disk.
+func TestBodies(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	s := start(t, Options{})
+	const most = 100 << 20
+	var sent atomic.Int64
+	body := io.MultiReader(strings.NewReader("--x\r\nContent-Disposition: form-data; name=a; filename=a\r\n\r\n"),
+		readerFunc(func(b []byte) (int, error) {
+			if sent.Add(int64(len(b))) > most {
+				return 0, io.EOF
+			}
+			return len(b), nil
+		}))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+"debug/pprof/symbol", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "multipart/form-data; boundary=x")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if reply, err := client.Do(request); err == nil { // or the connection was closed meanwhile
+		reply.Body.Close()
+	}
+	if sent.Load() > most {
+		t.Errorf("%d MiB were taken", sent.Load()>>20)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
 func TestAddresses(t *testing.T) {
 	for _, test := range []struct{ addr, want, err string }{
 		{addr: ":8080", want: "127.0.0.1:8080"},
