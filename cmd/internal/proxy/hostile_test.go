@@ -9,8 +9,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	process "os/exec"
 	"regexp"
 	"runtime"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"syscall"
@@ -458,6 +460,16 @@ func TestStall(t *testing.T) {
 // TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory and
 // their buffers together. Each has its replies in the end, or an error in their place.
 func TestSlowReaders(t *testing.T) {
+	// A collection that runs beside the proxy counts as live what is allocated meanwhile: up to 40 MB of
+	// buffers that were copied to grow, on a busy machine. So this test runs anew, and stops the proxy for it.
+	if stops := "gcstoptheworld=1"; !strings.Contains(os.Getenv("GODEBUG"), stops) {
+		anew := process.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSlowReaders$", "-test.v")
+		anew.Env = append(os.Environ(), "GODEBUG="+stops)
+		if out, err := anew.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: TestSlowReaders")) {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
 	const clients, replies, size, values = 40, 40, 16 << 10, 16
 	addr, _, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 1<<20, 8<<20 })
 	value := strings.Repeat("0123456789abcdef", size/16)
@@ -470,9 +482,9 @@ func TestSlowReaders(t *testing.T) {
 	talk(t, first, wire(mget...), want) // which warms the pools
 	heap := func() int64 {
 		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(live)
+		return int64(live[0].Value.Uint64())
 	}
 	before := heap()
 	slow := make([]net.Conn, clients)
@@ -482,12 +494,11 @@ func TestSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	talk(t, first, wire("PING"), "+PONG\r\n")                       // it is not held up
-	const bound = 8<<20 + clients*(2*bufferSize+2*keptOut) + 16<<20 // and this test
-	for i := range 20 {
+	talk(t, first, wire("PING"), "+PONG\r\n")                      // it is not held up
+	const bound = 8<<20 + clients*(2*bufferSize+2*keptOut) + 8<<20 // copies that grow, encoders and this test
+	for range 20 {
 		time.Sleep(10 * time.Millisecond)
-		// At first there are decoders in pools, and buffers that were copied to grow.
-		if n := heap() - before; n > 2*bound || i == 19 && n > bound {
+		if n := heap() - before; n > bound {
 			t.Errorf("%d bytes for %d clients that do not read", n, clients)
 		}
 	}
