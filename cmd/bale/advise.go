@@ -43,9 +43,15 @@ type adviseCommand struct {
 }
 
 func (adviseCommand) Help() string {
-	return `Finds the groups of keys that there are, tries compressors and dictionaries on a sample of each group's values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
+	return `Finds the groups of keys that there are, tries compressors and dictionaries on a sample of each group's ` +
+		`values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a ` +
+		`price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
 
-Nothing is written to the server. The scan takes a tenth of its time at most, beside --max-rate and --max-bandwidth. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret %R~* +@read +info +ping +client|no-touch +script|exists (and +select for a database other than 0, +cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is for what was seen until then (exit status 1); a second one ends the command.
+Nothing is written to the server. The scan takes a tenth of its time at most, beside --max-rate and ` +
+		`--max-bandwidth. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret ` +
+		`%R~* +@read +info +ping +client|no-touch +script|exists (and +select for a database other than 0, ` +
+		`+cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is for what was seen until ` +
+		`then (exit status 1); a second one ends the command.
 
 Examples:
   bale advise --redis redis://127.0.0.1:6379

@@ -137,7 +137,9 @@ type dictPublish struct {
 }
 
 func (dictPublish) Help() string {
-	return `Readers fetch it; writers use it once it is activated. Whoever can read the registry can read the pieces of values that a dictionary is made of. A file of any other format than a zstd dictionary's is used as plain content: pieces that values have in common.
+	return `Readers fetch it; writers use it once it is activated. Whoever can read the registry can read the pieces of ` +
+		`values that a dictionary is made of. A file of any other format than a zstd dictionary's is used as plain ` +
+		`content: pieces that values have in common.
 
 Examples:
   bale dict publish users.dict --group user:profile
@@ -159,7 +161,8 @@ type dictActivate struct {
 }
 
 func (dictActivate) Help() string {
-	return `Values that were written with another dictionary stay readable. Where no dictionary came before the current one, previous is none; previous once more returns to the newer one.
+	return `Values that were written with another dictionary stay readable. Where no dictionary came before the current ` +
+		`one, previous is none; previous once more returns to the newer one.
 
 ` + dictionaryHelp + `
 
@@ -189,7 +192,8 @@ type dictExport struct {
 }
 
 func (dictExport) Help() string {
-	return `Each dictionary becomes a file ID.dict, beside group.json with their history. If one cannot be read, the command exports the others and fails. A program can bring them along: see dict.ReadFS.
+	return `Each dictionary becomes a file ID.dict, beside group.json with their history. If one cannot be read, the ` +
+		`command exports the others and fails. A program can bring them along: see dict.ReadFS.
 
 Examples:
   bale dict export --group user:profile --out dictionaries`
@@ -207,7 +211,9 @@ type dictImport struct {
 }
 
 func (dictImport) Help() string {
-	return `Dictionaries that are there already stay as they are. Where the folder has a group.json and the group has no current dictionary, the exported one becomes that. Only regular files count, and no link leads out of the folder.
+	return `Dictionaries that are there already stay as they are. Where the folder has a group.json and the group has no` +
+		` current dictionary, the exported one becomes that. Only regular files count, and no link leads out of the ` +
+		`folder.
 
 Examples:
   bale dict import dictionaries --group user:profile`
@@ -240,7 +246,10 @@ type dictRemove struct {
 const quarantineHelp = `A removed dictionary stays in quarantine for 30 days. It comes back by itself when a reader asks for it, or with bale dict restore.`
 
 func (dictRemove) Help() string {
-	return `For a dictionary that was published by mistake. The current and the previous dictionary stay, and one that was used less than six grace periods ago. The command looks at every value of every type in every database of the servers. A dictionary that a value refers to stays, too. It cannot see values elsewhere, in a backup or a Redis that never joined the registry.
+	return `For a dictionary that was published by mistake. The current and the previous dictionary stay, and one that ` +
+		`was used less than six grace periods ago. The command looks at every value of every type in every database ` +
+		`of the servers. A dictionary that a value refers to stays, too. It cannot see values elsewhere, in a backup ` +
+		`or a Redis that never joined the registry.
 
 ` + quarantineHelp + `
 
@@ -265,9 +274,13 @@ type dictGC struct {
 }
 
 func (dictGC) Help() string {
-	return `The command looks at every value of every type in every database of the servers. Current and previous dictionaries stay, those that were never activated, and those that were used less than six grace periods ago. It cannot see values elsewhere, in a backup or a Redis that never joined the registry: export first what they may need.
+	return `The command looks at every value of every type in every database of the servers. Current and previous ` +
+		`dictionaries stay, those that were never activated, and those that were used less than six grace periods ` +
+		`ago. It cannot see values elsewhere, in a backup or a Redis that never joined the registry: export first ` +
+		`what they may need.
 
-It removes nothing if it may have missed a value: a key that the user may not read, slots that move, a restart or a failover, a data server of the registry that is not given, no packed value at all.
+It removes nothing if it may have missed a value: a key that the user may not read, slots that move, a ` +
+		`restart or a failover, a data server of the registry that is not given, no packed value at all.
 
 ` + quarantineHelp + `
 
@@ -288,7 +301,8 @@ type dictRestore struct {
 }
 
 func (dictRestore) Help() string {
-	return `Brings a removed dictionary back from quarantine. bale dict list shows which are there, and until when. Without --group it belongs to no group, and the next gc removes it again unless a value refers to it.
+	return `Brings a removed dictionary back from quarantine. bale dict list shows which are there, and until when. ` +
+		`Without --group it belongs to no group, and the next gc removes it again unless a value refers to it.
 
 Examples:
   bale dict restore 0a1b2c3d --group user:profile`
@@ -308,7 +322,10 @@ type dictGrace struct {
 }
 
 func (dictGrace) Help() string {
-	return `Shows or sets the grace period of the registry. A published dictionary may be activated after one period, so that every reader has it; it may be removed six periods after its last use, so that no writer uses it any more. After a change to a shorter one, removal goes by the longer one for another six of its periods. A program that declares a longer one sets that again.
+	return `Shows or sets the grace period of the registry. A published dictionary may be activated after one period, so` +
+		` that every reader has it; it may be removed six periods after its last use, so that no writer uses it any ` +
+		`more. After a change to a shorter one, removal goes by the longer one for another six of its periods. A ` +
+		`program that declares a longer one sets that again.
 
 Examples:
   bale dict grace
@@ -329,7 +346,9 @@ type dictServers struct {
 }
 
 func (dictServers) Help() string {
-	return `Shows the servers whose programs use the registry. bale dict gc and remove need all of them. A program joins by itself (GroupOptions.Data), and so does bale migrate; one that still uses a forgotten server joins again.
+	return `Shows the servers whose programs use the registry. bale dict gc and remove need all of them. A program joins` +
+		` by itself (GroupOptions.Data), and so does bale migrate; one that still uses a forgotten server joins ` +
+		`again.
 
 Examples:
   bale dict servers

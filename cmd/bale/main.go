@@ -2,8 +2,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/alecthomas/kong"
 
 	"github.com/balekv/bale/cmd/internal/cli"
@@ -39,6 +37,13 @@ type labCommand struct {
 	Args []string `arg:"" optional:"" hidden:""`
 }
 
-var errLab = errors.New("measuring is done by a command of its own: go install github.com/balekv/bale/cmd/balebench@latest, then balebench run --quick")
+// movedError points to the lab. It is cli.ErrUsage, without that prefix.
+type movedError struct{}
 
-func (labCommand) Run() error { return usagef("%w", errLab) }
+func (movedError) Error() string {
+	return "the lab is a command of its own: go install github.com/balekv/bale/cmd/balebench@latest, then balebench run --quick"
+}
+
+func (movedError) Is(target error) bool { return target == cli.ErrUsage }
+
+func (labCommand) Run() error { return movedError{} }

@@ -35,7 +35,10 @@ type migrateCommand struct {
 }
 
 func (migrateCommand) Help() string {
-	return `The values of strings and the fields of hashes are packed in place, while programs run. Each is compared with what was read and replaced by a script within Redis: what a program writes meanwhile stays, expiries stay to the millisecond, a key that is gone stays gone. What is packed already is left, so that it can be stopped, killed and started again at any time.
+	return `The values of strings and the fields of hashes are packed in place, while programs run. Each is compared ` +
+		`with what was read and replaced by a script within Redis: what a program writes meanwhile stays, expiries ` +
+		`stay to the millisecond, a key that is gone stays gone. What is packed already is left, so that it can be ` +
+		`stopped, killed and started again at any time.
 
 FIRST every program that reads the keys must be able to unpack:
   1. Roll out the programs with bale: a bale.Cache, or a goredis.Hook with ReadOnly, which unpacks but does not pack. With a dictionary they follow its group (dict.Registry.Open).

@@ -53,7 +53,9 @@ type unpackCommand struct {
 }
 
 func (unpackCommand) Help() string {
-	return `A damaged value gives no output but an error, and exit status 1; so does a frame that says that there is no value, and a stream, whose content is under other keys. The newline that redis-cli appends to a value is left out.
+	return `A damaged value gives no output but an error, and exit status 1; so does a frame that says that there is no ` +
+		`value, and a stream, whose content is under other keys. The newline that redis-cli appends to a value is ` +
+		`left out.
 
 Examples:
   bale unpack < value.packed
@@ -107,7 +109,11 @@ type inspectCommand struct {
 }
 
 func (inspectCommand) Help() string {
-	return `Shows the header, the sizes, and the decoded value when it is JSON, of which it shows the first MiB. With --redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit status is 1 when the value is damaged or not whole.
+	return `Shows the header, the sizes, and the decoded value when it is JSON, of which it shows the first MiB. With ` +
+		`--redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was ` +
+		`loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other ` +
+		`keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit ` +
+		`status is 1 when the value is damaged or not whole.
 
 Examples:
   bale inspect value.packed

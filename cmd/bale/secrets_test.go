@@ -57,11 +57,7 @@ func TestNoSecretInAnotherPlace(t *testing.T) {
 		"train --out d --data URL", "train --out URL --data x", "dict import URL --group g", "migrate --redis redis://127.0.0.1:1 --match x --compress URL", "proxy --redis redis://127.0.0.1:1 --match x --listen URL", "proxy --match x --redis URL&master_name=m", "dict list --redis-password-file=URL",
 	} {
 		for _, url := range []string{"redis://user:5ecret@host", "redis://host?db=1&password=5ecret", "redis://user:5ecret@host?password=a@5ecret"} {
-			args := strings.Fields(strings.ReplaceAll(command, "URL", url))
-			var out bytes.Buffer
-			if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &out); code == cli.ExitDone || strings.Contains(out.String(), "5ecret") {
-				t.Errorf("%q: exit %d, %s", args, code, &out)
-			}
+			clitest.Refused(t, app, strings.Fields(strings.ReplaceAll(command, "URL", url)), "5ecret")
 		}
 	}
 }

@@ -17,9 +17,12 @@ type statsCommand struct {
 }
 
 func (statsCommand) Help() string {
-	return `Shows what the operations of a program did, by group and operation: rates, hits, errors, bytes, and how long each stage took. The files are those of a stats.Ring with a eventfile.NewWriter as its sink; several are taken as those of a fleet, at the same time or one after another. Memory does not grow with them.
+	return `Shows what the operations of a program did, by group and operation: rates, hits, errors, bytes, and how long` +
+		` each stage took. The files are those of a stats.Ring with a eventfile.NewWriter as its sink; several are ` +
+		`taken as those of a fleet, at the same time or one after another. Memory does not grow with them.
 
-A file that ends within a batch, or is damaged, is shown as far as it can be read, with a warning. The exit status is 1 if nothing could be read.
+A file that ends within a batch, or is damaged, is shown as far as it can be read, with a warning. The exit ` +
+		`status is 1 if nothing could be read.
 
 Examples:
   bale stats app.events

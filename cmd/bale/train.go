@@ -32,7 +32,10 @@ type trainCommand struct {
 }
 
 func (trainCommand) Help() string {
-	return `The values come from files (--data) or from a Redis (--redis). Half of them are trained on; the others are held out, and dictionaries of several builders and sizes are measured on those. The one with the fewest bytes as Redis allocates them wins; each value is charged its share of the dictionary. Where none saves enough there is none, and the exit status is 1.
+	return `The values come from files (--data) or from a Redis (--redis). Half of them are trained on; the others are ` +
+		`held out, and dictionaries of several builders and sizes are measured on those. The one with the fewest ` +
+		`bytes as Redis allocates them wins; each value is charged its share of the dictionary. Where none saves ` +
+		`enough there is none, and the exit status is 1.
 
 A dictionary is made of pieces of the values: who can read it can read those. Keep secrets out of it with --exclude.
 

@@ -20,7 +20,9 @@ type abCommand struct {
 
 // Help is shown below the options.
 func (abCommand) Help() string {
-	return `Two programs that take turns share the noise of the machine, so that a small change shows. Each command prints Go benchmarks, as go test -bench does; of one that prints none, the time it takes is compared. The exit status is 1 for regressions alone, and 2 where a command fails.
+	return `Two programs that take turns share the noise of the machine, so that a small change shows. Each command ` +
+		`prints Go benchmarks, as go test -bench does; of one that prints none, the time it takes is compared. The ` +
+		`exit status is 1 for regressions alone, and 2 where a command fails.
 
 Examples:
   balebench ab './old.test -test.bench Pack' './new.test -test.bench Pack'

@@ -34,7 +34,9 @@ type httpCommand struct {
 
 // Help is shown below the options.
 func (httpCommand) Help() string {
-	return `Each client asks a server in a process of its own, which answers after --delay. The status and every byte of each response are checked; a cell with a single mismatch is FAILED, and the exit status is 1. Each round has a new client, so that connections opened are counted from the first.
+	return `Each client asks a server in a process of its own, which answers after --delay. The status and every byte of` +
+		` each response are checked; a cell with a single mismatch is FAILED, and the exit status is 1. Each round ` +
+		`has a new client, so that connections opened are counted from the first.
 
 A policy of resilient has the settings of docs/resilience.md, with the delay for the healthy latency.
 

@@ -52,15 +52,24 @@ type runCommand struct {
 
 // Help is shown below the options.
 func (runCommand) Help() string {
-	return `Each cell is a combination of data, codec, compressor, client, load and server. Each operation takes a value through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is compared with what went in. A cell with a single mismatch is FAILED; one that could not be measured, for a time-out or too short a time, is in ERROR. The exit status is 1 in both cases.
+	return `Each cell is a combination of data, codec, compressor, client, load and server. Each operation takes a value` +
+		` through the whole path: serialize, compress, SET, GET, decompress, deserialize; and what comes back is ` +
+		`compared with what went in. A cell with a single mismatch is FAILED; one that could not be measured, for a ` +
+		`time-out or too short a time, is in ERROR. The exit status is 1 in both cases.
 
 With +dict a dictionary is trained on half of the values first, and everything is measured on the others alone.
 
-Ctrl-C ends a run with the figures of the rounds that are whole by then; in the first round, of the cells that had their turn; while dictionaries are trained, or the rates of a sweep are found, there are none yet. A second Ctrl-C ends it at once.
+Ctrl-C ends a run with the figures of the rounds that are whole by then; in the first round, of the cells ` +
+		`that had their turn; while dictionaries are trained, or the rates of a sweep are found, there are none yet. ` +
+		`A second Ctrl-C ends it at once.
 
 Each run says which versions of which libraries were measured. radix is dormant: it is here to be compared with.
 
-Clients: goredis, redigo and radix have as many connections as there are callers, at most; :N makes them N. goredis+auto pipelines the commands of all callers over one connection, goredis:N+auto over N. rueidis pipelines them over 1, 2 or 4 by itself, rueidis:N over N (a power of two); rueidis-auto and rueidis:N-auto have a pool as the others have. +idle:N keeps N connections of goredis open. @twemproxy puts a twemproxy (nutcracker) between.
+Clients: goredis, redigo and radix have as many connections as there are callers, at most; :N makes them N. ` +
+		`goredis+auto pipelines the commands of all callers over one connection, goredis:N+auto over N. rueidis ` +
+		`pipelines them over 1, 2 or 4 by itself, rueidis:N over N (a power of two); rueidis-auto and rueidis:N-auto ` +
+		`have a pool as the others have. +idle:N keeps N connections of goredis open. @twemproxy puts a twemproxy ` +
+		`(nutcracker) between.
 
 Examples:
   balebench run

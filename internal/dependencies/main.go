@@ -141,7 +141,7 @@ func readers(w io.Writer, root string) error {
 // list writes the page.
 func list(w io.Writer, all []*dependency) error {
 	var b bytes.Buffer
-	b.WriteString("# What bale is built of\n\nThe modules that bale's own modules name, with the version that is used, the day it was published and its licence. A module whose version is older than two years\n" +
+	b.WriteString("# What bale is built of\n\nThis page is for reviewers of dependencies. After it you will be able to say which modules a program with bale links, and how old they are.\n\nThe modules that bale's own modules name, with the version that is used, the day it was published and its licence. A module whose version is older than two years\n" +
 		"is dormant: it may be finished, or left alone. Whether its authors have archived it was looked at by hand on " + asOf.Format(time.DateOnly) + ", and none was. `go run ./internal/dependencies` writes this page.\n\n" +
 		"A program links what its imports need, and no more: the library without compressors needs the standard library alone.\n\n")
 	for _, f := range folders {

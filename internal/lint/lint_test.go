@@ -1,16 +1,21 @@
 package lint
 
 import (
+	"cmp"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 const module = "github.com/balekv/bale"
@@ -89,7 +94,9 @@ func TestHouse(t *testing.T) {
 	if err != nil {
 		t.Skipf("no clone: %v", err)
 	}
-	folders, generated, files := map[string]bool{}, 0, 0
+	folders, generated, files, mains := map[string]bool{}, 0, 0, 0
+	long, longest, comments := 0, 0, 0
+	exported := map[string]int{}
 	for name := range strings.Lines(string(out)) {
 		name = strings.TrimSpace(name)
 		if first, _, below := strings.Cut(name, "/"); below && !strings.HasPrefix(first, ".") {
@@ -109,16 +116,77 @@ func TestHouse(t *testing.T) {
 			t.Errorf("%s has a replace directive, with which go install refuses a module", name)
 		case strings.HasSuffix(name, ".go") && strings.Contains(string(b), "\n// Code generated ") || strings.HasPrefix(string(b), "// Code generated "):
 			generated += strings.Count(string(b), "\n")
+		case strings.HasSuffix(name, ".go"):
+			test := strings.HasSuffix(name, "_test.go")
+			if dir := path.Dir(name); !test && (dir == "cmd/bale" || dir == "cmd/balebench") {
+				mains += strings.Count(string(b), "\n")
+			}
+			if dir := path.Dir(name); !test && (dir == "dict" || dir == "stats") {
+				f, err := parser.ParseFile(token.NewFileSet(), name, b, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				exported[dir] += len(exports(f))
+			}
+			for line := range strings.Lines(string(b)) {
+				columns := utf8.RuneCountInString(strings.TrimRight(line, "\n"))
+				if columns > 120 && !test {
+					long, longest = long+1, max(longest, columns)
+				}
+				if columns > 100 && prose.MatchString(line) && !strings.HasSuffix(name, "example_test.go") {
+					comments++
+					t.Logf("%s: a comment of %d columns: %.40s...", name, columns, line)
+				}
+			}
 		}
 	}
-	if files < 300 || len(folders) < 10 || generated == 0 {
-		t.Fatalf("%d files, %d folders, %d generated lines", files, len(folders), generated)
+	if files < 300 || len(folders) < 10 || generated == 0 || mains == 0 || long == 0 {
+		t.Fatalf("%d files, %d folders, %d generated lines, %d of package main, %d long", files, len(folders), generated, mains, long)
+	}
+	for _, limit := range []struct {
+		what      string
+		is, limit int
+	}{
+		{"lines of package main of both commands", mains, 2500},
+		{"lines of comments above 100 columns", comments, 20},
+		{"lines of code above 120 columns", long, 1400},
+		{"columns of the longest line of code", longest, 400},
+		{"exported names of dict", exported["dict"], 37},
+		{"exported names of stats", exported["stats"], 58},
+	} {
+		t.Logf("%s: %d", limit.what, limit.is)
+		if limit.is > limit.limit {
+			t.Errorf("%s: %d, more than %d", limit.what, limit.is, limit.limit)
+		}
 	}
 	if len(folders) > 16 {
 		t.Errorf("%d folders at the root, more than 16: %v", len(folders), slices.Sorted(maps.Keys(folders)))
 	}
 	if generated > 12_000 {
 		t.Errorf("%d lines of generated code, more than 12,000", generated)
+	}
+}
+
+// prose is a line of a comment that can wrap: no table, no code, no list's example.
+var prose = regexp.MustCompile(`^\t*// \S`)
+
+// TestGoDocIsShort: go doc shows a package's names without scrolling. Package frame is exempt: its
+// comment is the format's specification.
+func TestGoDocIsShort(t *testing.T) {
+	limits := map[string]int{".": 30, "dict": 30, "extra/resilient": 50, "extra/resilient/httpc": 40}
+	for _, dir := range []string{".", "batch", "codec", "compress", "dict", "redismem", "stats", "stream", "adapter/goredis", "adapter/redigo", "adapter/rueidis",
+		"adapter/valkey", "extra/czstd", "extra/formats", "extra/near", "extra/observe/otelbale", "extra/observe/prom", "extra/ready", "extra/resilient", "extra/resilient/httpc"} {
+		cmd := exec.Command("go", "doc", ".")
+		cmd.Dir = "../../" + dir
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		lines, limit := strings.Count(string(out), "\n"), cmp.Or(limits[dir], 25)
+		t.Logf("%s: %d", dir, lines)
+		if lines < 5 || lines > limit {
+			t.Errorf("%s: %d lines, must be 5 to %d", dir, lines, limit)
+		}
 	}
 }
 
@@ -138,7 +206,7 @@ func TestRulesCanBeBroken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{
+	if diff := gocmp.Diff([]string{
 		"low/low.go: cgo",
 		"low/low.go: func init",
 		"low/low.go: imports example.com/forbidden, which the module does not depend on",

@@ -18,7 +18,8 @@ type Scope struct {
 	// dictionaries could not be read.
 	Prefix string
 
-	// More are further keys, which are packed in another way. Their More and RefuseScripts are not used.
+	// More are further keys, which are packed in another way. Their More and RefuseScripts are not
+	// used.
 	More []Scope
 
 	// RefuseScripts is why scripts are refused if they declare a key in scope; empty if they are not.
@@ -28,8 +29,8 @@ type Scope struct {
 // Has reports whether a key is in scope.
 func (s *Scope) Has(key string) bool { return s.Which(key) >= 0 }
 
-// Which returns the part of the scope that a key is in first: 0 for Match, i+1 for More[i], and -1 if
-// it is in none.
+// Which returns the part of the scope that a key is in first: 0 for Match, i+1 for More[i], and -1
+// if it is in none.
 func (s *Scope) Which(key string) int {
 	if strings.HasPrefix(key, s.Prefix) {
 		return -1

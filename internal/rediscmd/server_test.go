@@ -9,9 +9,9 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// TestServerCommands holds the table against the server at hand: each of its commands is in the table,
-// or passes for one reason. Those that the server counts as commands of strings or hashes, and that
-// may hand out or take a value, are in the table.
+// TestServerCommands holds the table against the server at hand: each of its commands is in the
+// table, or passes for one reason. Those that the server counts as commands of strings or hashes,
+// and that may hand out or take a value, are in the table.
 func TestServerCommands(t *testing.T) {
 	server := redisproc.ForTest(t)
 	list := func(command ...string) []string {

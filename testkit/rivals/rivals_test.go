@@ -158,8 +158,8 @@ func newRueidis(tb testing.TB, addr string) rueidislib.Client {
 	return client
 }
 
-// BenchmarkPacked compares a Cache with zstd and a dictionary with one of plain values, at nine reads
-// for each write.
+// BenchmarkPacked compares a Cache with zstd and a dictionary with one of plain values, at nine
+// reads for each write.
 func BenchmarkPacked(b *testing.B) {
 	server := redisproc.ForTest(b)
 	packers := map[string]*bale.Packer{"zstd": packer(b, codec.JSON[account]{})}

@@ -512,6 +512,21 @@ func TestOddKeySpaces(t *testing.T) {
 	}
 }
 
+// TestTogetherEnds: the search for groups of one family ends with its context, also while it tries
+// none.
+func TestTogetherEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var all []*attempt
+	for _, name := range []string{"a:x", "a:y"} {
+		all = append(all, &attempt{found: &found{name: name, kind: String}, group: Group{Match: name}, chosen: &trial{Option: Option{Dictionary: 1}}})
+	}
+	all = append(all, &attempt{found: &found{name: "other", kind: String, entries: []*entry{{name: "a:z"}}}})
+	if got, err := (&Advice{}).together(ctx, all, &memory{}, &Options{}); !errors.Is(err, context.Canceled) || len(got) != len(all) {
+		t.Errorf("%v, %d groups", err, len(got))
+	}
+}
+
 // TestTogether: groups of one family are one where a common dictionary serves as well, and stay
 // apart where they were asked for, and where their pattern catches others.
 func TestTogether(t *testing.T) {

@@ -51,6 +51,9 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		if tried == mostTogether {
 			break
 		}
+		if err := ctx.Err(); err != nil { // names can be such that no pattern is tried
+			return all, err
+		}
 		_, pattern, _ := strings.Cut(key, " ")
 		members := like[key]
 		inside := func(t *attempt) bool { return slices.Contains(members, t) }

@@ -354,10 +354,10 @@ type indenter struct {
 }
 
 // next returns the next piece, of most bytes and a little more, and how many bytes of value that
-// took.
+// took. It ends between characters. Bytes that are no part of one can end it anywhere.
 func (in *indenter) next(value []byte, most int) (shown []byte, used int) {
 	newline := func() { shown = append(append(shown, '\n'), strings.Repeat("  ", min(in.depth, deepest))...) }
-	for used < len(value) && (len(shown) < most || !utf8.RuneStart(value[used])) {
+	for used < len(value) && (len(shown) < most || len(shown) < most+utf8.UTFMax && !utf8.RuneStart(value[used])) {
 		c := value[used]
 		used++
 		if in.quoted {

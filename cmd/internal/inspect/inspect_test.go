@@ -54,7 +54,7 @@ func TestInspectLargeValues(t *testing.T) {
 	const size = 32 << 20
 	deep := strings.Repeat("[", 5000) + strings.Repeat("1,", size/2) + "1" + strings.Repeat("]", 5000)
 	for name, value := range map[string]string{
-		"numbers": "[" + strings.Repeat("1,", size/2) + "1]", "a string": `"` + strings.Repeat("\xff", size) + `"`, "levels": deep, "spaces": strings.Repeat(" ", size) + "1\n", "objects": "[" + strings.Repeat(`{"a":{}},`, size/9) + "1]",
+		"numbers": "[" + strings.Repeat("1,", size/2) + "1]", "a string": `"` + strings.Repeat("\xff", size) + `"`, "no characters": `"` + strings.Repeat("\x80", size) + `"`, "levels": deep, "spaces": strings.Repeat(" ", size) + "1\n", "objects": "[" + strings.Repeat(`{"a":{}},`, size/9) + "1]",
 	} {
 		var out bytes.Buffer
 		var before, after runtime.MemStats
@@ -81,10 +81,11 @@ func TestShowLargeValues(t *testing.T) {
 		form  Form
 		value string
 	}{
-		"levels":  {JSONForm, strings.Repeat("[", 9999) + strings.Repeat("1,", size/2) + "1" + strings.Repeat("]", 9999)},
-		"strings": {JSONForm, "[" + strings.Repeat(`"\u007f",`, size/4) + "1]"},
-		"text":    {TextForm, strings.Repeat("\x00", size)},
-		"hex":     {HexForm, strings.Repeat("\x00", size)},
+		"levels":        {JSONForm, strings.Repeat("[", 9999) + strings.Repeat("1,", size/2) + "1" + strings.Repeat("]", 9999)},
+		"strings":       {JSONForm, "[" + strings.Repeat(`"\u007f",`, size/4) + "1]"},
+		"no characters": {JSONForm, `"` + strings.Repeat("\x80", size) + `"`},
+		"text":          {TextForm, strings.Repeat("\x00", size)},
+		"hex":           {HexForm, strings.Repeat("\x00", size)},
 	} {
 		var largest, total int
 		w := writer(func(b []byte) { largest, total = max(largest, len(b)), total+len(b) })

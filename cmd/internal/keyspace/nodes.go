@@ -431,10 +431,18 @@ var ErrDenied = errors.New("not allowed by the server")
 var deniedPattern = regexp.MustCompile(`NOPERM .*permissions? to run the '([^']+)' `)
 
 func deniedCommand(err error) string {
-	if m := deniedPattern.FindStringSubmatch(err.Error()); m != nil {
-		return strings.ToLower(m[1])
+	text := err.Error() // which may name a key, and anybody can choose that
+	var reply redis.Error
+	if errors.As(err, &reply) {
+		text = reply.Error()
+	} else if !strings.HasPrefix(text, "NOPERM ") {
+		return ""
 	}
-	return ""
+	m := deniedPattern.FindStringSubmatch(text)
+	if m == nil || unknownCommand.MatchString(text) { // that answer has the arguments
+		return ""
+	}
+	return strings.ToLower(m[1])
 }
 
 func denial(user string, commands []string) error {

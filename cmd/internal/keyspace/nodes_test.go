@@ -646,17 +646,31 @@ func TestNodesRules(t *testing.T) {
 	}
 }
 
-// TestExplain has the words of servers that are not here.
+// reply is an error that a server answers.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+// TestExplain has the words of servers that are not here. Keys in an error may have them as well.
 func TestExplain(t *testing.T) {
-	for in, want := range map[string]string{
-		"NOPERM this user has no permissions to run the 'scan' command or its subcommand": "SETUSER me +scan allows",
-		"SCAN: NOPERM User me has no permissions to run the 'scan' command":               "SETUSER me +scan allows",
-		"NOPERM this user has no permissions to run the 'cluster|slots' command":          "SETUSER me +cluster|slots allows",
-		"NOPERM this user has no permissions to access one of the keys used as arguments": "", "ERR unknown command": "",
+	const key = "NOPERM permissions to run the '@all ~*' "
+	for _, test := range []struct {
+		in   error
+		want string
+	}{
+		{reply("NOPERM this user has no permissions to run the 'scan' command or its subcommand"), "SETUSER me +scan allows"},
+		{fmt.Errorf("SCAN: %w", reply("NOPERM User me has no permissions to run the 'scan' command")), "SETUSER me +scan allows"},
+		{reply("NOPERM this user has no permissions to run the 'cluster|slots' command"), "SETUSER me +cluster|slots allows"},
+		{reply("NOPERM this user has no permissions to access one of the keys used as arguments"), ""},
+		{errors.New("ERR unknown command"), ""},
+		{reply("ERR unknown command 'MEMORY', with args beginning with: 'USAGE' '" + key + "' "), "it has no command MEMORY"},
+		{fmt.Errorf("key %q: %w", key, reply("WRONGTYPE Operation against a key holding the wrong kind of value")), ""},
+		{fmt.Errorf("key %q: %w", key, context.DeadlineExceeded), ""},
 	} {
-		err := Explain(errors.New(in), "me")
-		if want == "" && err.Error() != in || want != "" && (!errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: %v", in, err)
+		err := Explain(test.in, "me")
+		if test.want == "" && err != test.in || test.want != "" && (!errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%v: %v", test.in, err)
 		}
 	}
 	if Explain(nil, "") != nil {

@@ -67,7 +67,7 @@ func TestClaim(t *testing.T) {
 func TestForbiddenClaim(t *testing.T) {
 	s := redisproc.ForTest(t)
 	admin := open(t, s.Addr())
-	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all", "-evalsha").Err())
+	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all", "-evalsha", "-eval").Err())
 	d, err := frame.NewDictionary([]byte(strings.Repeat("a dictionary ", 100)))
 	must(t, err)
 	registry, err := dict.NewRegistry(goredis.NewStore(admin), dict.RegistryOptions{})

@@ -43,7 +43,8 @@ func pieces(r *rand.Rand, c net.Conn, stream string) {
 	}
 }
 
-// differs are parts of replies that differ from one connection to the next, or quote a packed value.
+// differs are parts of replies that differ from one connection to the next, or quote a packed
+// value.
 var differs = regexp.MustCompile(`(\$2\r\nid\r\n):\d+|(id|addr|laddr|fd|age|idle|qbuf|qbuf-free|rbs|rbp|obl|oll|omem|tot-mem|multi|argv-mem)=\S*|(with args beginning with:)[^\r]*`)
 
 // commandsOf makes a random stream. The keys start with a prefix.

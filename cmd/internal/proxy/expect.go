@@ -8,8 +8,8 @@ import (
 	"github.com/balekv/bale/internal/rediscmd"
 )
 
-// The replies that a connection waits for, in runs of like ones. Beyond maxExpected the client waits.
-// A transaction keeps those of its commands until EXEC.
+// The replies that a connection waits for, in runs of like ones. Beyond maxExpected the client
+// waits. A transaction keeps those of its commands until EXEC.
 const (
 	perExpected  = 48 // bytes of a run, and of the room that a list has for more
 	freeExpected = 4 << 10

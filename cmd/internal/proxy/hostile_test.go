@@ -159,8 +159,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestDecodedMemory: what a reply decodes to counts against the limits, however small its values and
-// their stored form are.
+// TestDecodedMemory: what a reply decodes to counts against the limits, however small its values
+// and their stored form are.
 func TestDecodedMemory(t *testing.T) {
 	addr, _, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 1<<20, 4<<20 })
 	c := dial(t, addr)
@@ -186,8 +186,8 @@ func TestDecodedMemory(t *testing.T) {
 	}
 }
 
-// TestBeforeLogin: a client that has not logged in holds no memory. One that need not log in, or has,
-// does from its first command on.
+// TestBeforeLogin: a client that has not logged in holds no memory. One that need not log in, or
+// has, does from its first command on.
 func TestBeforeLogin(t *testing.T) {
 	server := redisproc.ForTest(t)
 	var notes lines
@@ -457,8 +457,8 @@ func TestStall(t *testing.T) {
 	talk(t, streams, wire("SET", "other", value)[100<<10:], "+OK\r\n")
 }
 
-// TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory and
-// their buffers together. Each has its replies in the end, or an error in their place.
+// TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory
+// and their buffers together. Each has its replies in the end, or an error in their place.
 func TestSlowReaders(t *testing.T) {
 	// A collection that runs beside the proxy counts as live what is allocated meanwhile: up to 40 MB of
 	// buffers that were copied to grow, on a busy machine. So this test runs anew, and stops the proxy for it.
@@ -619,8 +619,8 @@ func TestBackPressure(t *testing.T) {
 	}
 }
 
-// fakeRedis passes the proxy's own connections to a real server. It answers a connection whose first
-// command names the key "hostile" by a function.
+// fakeRedis passes the proxy's own connections to a real server. It answers a connection whose
+// first command names the key "hostile" by a function.
 func fakeRedis(t *testing.T, real string, answer func(net.Conn)) Options {
 	t.Helper()
 	addr := tcptest.Listen(t, func(c net.Conn) {
@@ -810,8 +810,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestManyExpected: replies that a client does not read hold up its own commands in the end, and all
-// are there when it reads.
+// TestManyExpected: replies that a client does not read hold up its own commands in the end, and
+// all are there when it reads.
 func TestManyExpected(t *testing.T) {
 	addr, _, _ := proxied(t, nil)
 	c := dial(t, addr)

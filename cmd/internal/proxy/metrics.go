@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -163,7 +164,7 @@ func (p *proxy) serveMetrics(ctx context.Context) (close func() error, err error
 			http.Error(w, "not ready: "+why, http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintln(w, "ready")
+		_, _ = io.WriteString(w, "ready\n")
 	})
 	server := &http.Server{
 		Handler: local(l.Addr(), mux), ReadTimeout: httpTimeout, WriteTimeout: httpTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,

@@ -121,8 +121,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestSlowLog: a slow command has a line with its name and key, and without its values. One that waits
-// on purpose has none, and a burst has at most ten lines a second.
+// TestSlowLog: a slow command has a line with its name and key, and without its values. One that
+// waits on purpose has none, and a burst has at most ten lines a second.
 func TestSlowLog(t *testing.T) {
 	var notes lines
 	addr, server, _ := proxied(t, func(o *Options) { o.SlowLog, o.Err = 20*time.Millisecond, &notes })

@@ -71,7 +71,8 @@ type Options struct {
 	Listening func(net.Addr)
 }
 
-// Check completes the options, and reports those that cannot be. The errors name the command's flags.
+// Check completes the options, and reports those that cannot be. The errors name the command's
+// flags.
 func (o *Options) Check() (err error) {
 	usage := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, fmt.Errorf(format, args...))
@@ -324,8 +325,8 @@ func (p *proxy) watch(ctx context.Context, failed error) {
 	}
 }
 
-// unlessMoved asks Sentinel. If the master is another server, the connections to the one before end:
-// what they write there would be lost.
+// unlessMoved asks Sentinel. If the master is another server, the connections to the one before
+// end: what they write there would be lost.
 func (p *proxy) unlessMoved(ctx context.Context) {
 	u := p.upstream.Load()
 	if u == nil {

@@ -484,7 +484,8 @@ func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
 		return absent, nil
 	}
 	r := c.down
-	// The length that a frame claims is charged now. A large one is allocated when the bytes are there.
+	// The length that a frame claims is charged now. A large one is allocated when the bytes are
+	// there.
 	at := len(r.out)
 	if h.Length <= maxFrame {
 		if n := int(h.Length) + headRoom; n <= maxClaim && !r.room(n) || n > maxClaim && !r.charge(at+n) {

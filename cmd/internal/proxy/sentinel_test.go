@@ -11,8 +11,8 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// TestFailOver: the proxy follows the master that Sentinel names. Connections to the one before end,
-// and new ones write to the new one.
+// TestFailOver: the proxy follows the master that Sentinel names. Connections to the one before
+// end, and new ones write to the new one.
 func TestFailOver(t *testing.T) {
 	master, replica := redisproc.ForTest(t), redisproc.ForTest(t)
 	do := func(s *redisproc.Server, args ...string) string {

@@ -16,8 +16,8 @@ type slowness struct {
 	lines, leftOver int
 }
 
-// slow notes a command if its time, from the request to the end of its reply, reaches SlowLog. A client
-// that reads slowly adds to the time. Values never stand in the log.
+// slow notes a command if its time, from the request to the end of its reply, reaches SlowLog. A
+// client that reads slowly adds to the time. Values never stand in the log.
 func (p *proxy) slow(d *details, client net.Addr) {
 	took := time.Since(d.sent)
 	if took < p.options.SlowLog {

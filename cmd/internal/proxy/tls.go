@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// Certificates are the files in PEM with which clients' connections are encrypted. They are read again
-// at each Reload.
+// Certificates are the files in PEM with which clients' connections are encrypted. They are read
+// again at each Reload.
 type Certificates struct {
 	Cert, Key string // of the proxy
 	CA        string // of clients, which then need a certificate; empty if they need none

@@ -54,8 +54,8 @@ func certify(t *testing.T, serial int64, cert, key string) *x509.Certificate {
 	return c
 }
 
-// TestTLS: clients use TLS, with a certificate where that is wanted. A client that does not begin its
-// handshake holds up no other, and certificates are read again.
+// TestTLS: clients use TLS, with a certificate where that is wanted. A client that does not begin
+// its handshake holds up no other, and certificates are read again.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

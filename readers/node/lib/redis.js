@@ -99,8 +99,14 @@ const fieldsOf = (entries) => Object.assign(Object.create(null), Object.fromEntr
 
 const READS = new Set(['get', 'getex', 'getdel', 'mget', 'hget', 'hmget', 'hvals', 'hgetall']);
 
-/** A name that a terminal or a log can show: without control characters and marks of direction. */
-const quoted = (name) => JSON.stringify(String(name)).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt().toString(16)}}`);
+const MAX_NAME = 256; // others choose the fields of a hash, whose names may have 512 MB
+
+/** A name that a terminal or a log can show: its start, without control characters and marks of direction. */
+function quoted(name) {
+  const text = String(name);
+  const shown = JSON.stringify(text.slice(0, MAX_NAME)).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt().toString(16)}}`);
+  return text.length > MAX_NAME ? `${shown}...` : shown;
+}
 
 /** Names the values of a reply: the command, the key, and the index or field in a hash. */
 function describe(name, args) {

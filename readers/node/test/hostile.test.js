@@ -78,6 +78,16 @@ test('names in errors', async () => {
   });
 });
 
+test('long names in errors', async () => {
+  const name = '\u0001'.repeat(1 << 20);
+  const bad = frame(5, 5, Buffer.alloc(1));
+  const client = { getBuffer: async () => bad, mgetBuffer: async () => [bad], hgetallBuffer: async () => ({ [name]: bad }) };
+  const r = plainIORedis(client);
+  for (const read of [r.hgetall('h'), r.get(name), r.mget(name)]) {
+    await assert.rejects(read, (e) => e.name === 'UnreadableError' && e.message.includes('\\u0001"...') && e.message.length < 2000);
+  }
+});
+
 test('frames of zstd without their end', async () => {
   const dictionaries = [...Array(20).keys()].map((i) => new Dictionary(Buffer.alloc(100, `dictionary ${i}`)));
   const reader = new Reader({ dictionaries });

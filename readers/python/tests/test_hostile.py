@@ -73,6 +73,18 @@ def test_budget():
     assert len(Plain(Client(mib), reader=balekv.Reader(budget=1)).get("a")) == 1 << 20, "max_size bounds a single value"
 
 
+def test_long_names():
+    class Long(Client):
+        def hgetall(self, key):
+            return {b"\x00" * (1 << 20): self.values[0]}
+
+    r = Plain(Long(frame(5, 5, b"\x00")))
+    for read in (lambda: r.hgetall("h"), lambda: r.get("\x00" * (1 << 20)), lambda: r.mget("\x00" * (1 << 20))):
+        with pytest.raises(UnreadableError, match="x00'\\.\\.\\.") as e:
+            read()
+        assert len(str(e.value)) < 1200
+
+
 def test_no_memory(monkeypatch):
     def fail(*_):
         raise MemoryError

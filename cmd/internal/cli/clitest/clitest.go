@@ -141,6 +141,9 @@ func Served(ctx context.Context, app cli.App, do func(), stdin io.Reader, args .
 	return code, o.String(), e.String()
 }
 
+// listens is what a command that serves says when it does.
+const listens = ": listens on "
+
 // untilServing is the standard error of a command, until it says that it listens and afterwards.
 type untilServing struct {
 	lock    sync.Mutex
@@ -153,7 +156,7 @@ func (u *untilServing) Write(b []byte) (int, error) {
 	u.lock.Lock()
 	defer u.lock.Unlock()
 	u.text.Write(b)
-	if !u.known && bytes.Contains(u.text.Bytes(), []byte(": listens on ")) {
+	if !u.known && bytes.Contains(u.text.Bytes(), []byte(listens)) {
 		u.known = true
 		close(u.serving)
 	}

@@ -1,7 +1,6 @@
 package clitest
 
 import (
-	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -81,6 +80,16 @@ func PasswordSources(t *testing.T, app cli.App, connecting []string, environment
 	}
 }
 
+// Refused runs a command that must fail without the secret in its output. One that serves may go on
+// until it listens: it tries the URL again and again.
+func Refused(t *testing.T, app cli.App, args []string, secret string) {
+	t.Helper()
+	code, out, errs := Served(t.Context(), app, nil, strings.NewReader(""), args...)
+	if code == cli.ExitDone && !strings.Contains(errs, listens) || strings.Contains(out+errs, secret) {
+		t.Errorf("%q: exit %d, %s%s", args, code, out, errs)
+	}
+}
+
 // NoSecretIsShown checks that no command shows a password of a URL that it cannot read.
 // keyspace.FuzzURL is about many more of them.
 func NoSecretIsShown(t *testing.T, app cli.App, commands []string) {
@@ -94,10 +103,7 @@ func NoSecretIsShown(t *testing.T, app cli.App, commands []string) {
 			for i := range args {
 				args[i] = strings.ReplaceAll(args[i], "URL", url)
 			}
-			var out bytes.Buffer
-			if code := app.Run(t.Context(), args, strings.NewReader(""), &out, &out); code == cli.ExitDone || strings.Contains(out.String(), secret) {
-				t.Errorf("%q: exit %d, %s", args, code, &out)
-			}
+			Refused(t, app, args, secret)
 		}
 	}
 }

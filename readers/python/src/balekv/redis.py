@@ -19,6 +19,7 @@ from .reader import MAX_DICTIONARY, Batch, Dictionary, Reader
 __all__ = ["AsyncPlain", "Plain", "Registry", "UnreadableError"]
 
 _RETRY_AFTER = 1.0  # seconds before a dictionary that could not be had is asked for again
+_MAX_NAME = 256  # of a key or a field, in a message
 _REMEMBERED = 1000  # such dictionaries: forged frames can name as many as they like
 
 # What reads values is a generator that yields a client and the key to read there: run and run_async
@@ -138,8 +139,15 @@ def _named(name: str, args: tuple, where: Any) -> str:
     """The command and the key of a value; where is its index or field in the reply, None for one value."""
     words = [word for a in args for word in (a if isinstance(a, (list, tuple, set)) else (a,))]
     if name == "mget":
-        return f"{name} {words[where]!r}"
-    return f"{name} {words[0]!r}" + ("" if where is None else f", value {where!r}")
+        return f"{name} {_shown(words[where])}"
+    return f"{name} {_shown(words[0])}" + ("" if where is None else f", value {_shown(where)}")
+
+
+def _shown(name: Any) -> str:
+    """A name in a message: others choose the fields of a hash, whose names may have 512 MB."""
+    if isinstance(name, (str, bytes)) and len(name) > _MAX_NAME:
+        return f"{name[:_MAX_NAME]!r}..."
+    return repr(name)
 
 
 _ONE, _MANY, _FIELDS = range(3)

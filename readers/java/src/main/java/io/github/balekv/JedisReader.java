@@ -78,8 +78,15 @@ public final class JedisReader {
     } catch (NotFound e) {
       return null;
     } catch (BaleException e) {
-      throw new Unreadable("key " + new String(key, UTF_8).replaceAll("[\\p{C}\\u2028\\u2029]", "?"), e);
+      throw new Unreadable("key " + shown(key), e);
     }
+  }
+
+  private static final int MAX_NAME = 256; // of a key in a message, which has 512 MB at most
+
+  private static String shown(byte[] key) {
+    String start = new String(key, 0, Math.min(key.length, MAX_NAME), UTF_8).replaceAll("[\\p{C}\\u2028\\u2029]", "?");
+    return key.length > MAX_NAME ? start + "..." : start;
   }
 
   private List<byte[]> values(byte[][] keys, List<byte[]> stored) {

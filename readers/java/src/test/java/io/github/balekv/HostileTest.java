@@ -99,6 +99,8 @@ class HostileTest {
       byte[] bad = frame(Frame.ZSTD, 0, 5, new byte[1]);
       String why = assertThrows(BaleException.Unreadable.class, () -> r.value("a\u001b[31m\u202e\u009b\n".getBytes(StandardCharsets.UTF_8), bad)).getMessage();
       assertTrue(why.startsWith("key a?[31m???: "), why);
+      why = assertThrows(BaleException.Unreadable.class, () -> r.value("x".repeat(1 << 20).getBytes(StandardCharsets.UTF_8), bad)).getMessage();
+      assertTrue(why.startsWith("x".repeat(256) + "...: ", 4) && why.length() < 1000, why);
     }
   }
 
