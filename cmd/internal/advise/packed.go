@@ -103,10 +103,12 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 		for i := range c.items {
 			it := &c.items[i]
 			h, _, ok := frame.Parse(it.head)
-			if _, packed := plainSize(it.head); !whole || !ok || !packed {
+			n, packed := plainSize(it.head)
+			if !whole || !ok || !packed {
 				continue
 			}
-			if whole = int64(len(it.head)) == it.size; !whole {
+			// Small fields of a forged hash may all be large values.
+			if whole = int64(len(it.head)) == it.size && int64(bytes)+n <= trainBytes+packedMax; !whole {
 				break
 			}
 			v, err := r.Unpack(ctx, it.head)
@@ -119,7 +121,7 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 			found = true
 			bytes += len(v)
 			counts[with{h.Algorithm, h.DictionaryID}]++
-			it.head, it.size = v[:min(len(v), headBytes)], int64(len(v))
+			it.head, it.size = slices.Clone(v[:min(len(v), headBytes)]), int64(len(v))
 		}
 		if !found || !whole {
 			continue

@@ -2,6 +2,7 @@ package advise
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -194,6 +195,46 @@ func TestForgedSizes(t *testing.T) {
 	if p := samples[0].packed; p.pieces != 1 || p.plain < packedMax {
 		t.Errorf("what is packed is not seen: %+v", p)
 	}
+}
+
+// TestForgedHash: a hash whose many small fields unpack to large values costs no more than one such
+// value, and nothing of a value stays in memory beside its start.
+func TestForgedHash(t *testing.T) {
+	m := &memory{unmeasured: true}
+	forged := frame.Header{Algorithm: frame.Zstd, Length: packedMax}.Append(nil)
+	e := &entry{name: "key", kind: Hash, size: 100, now: 100, modelled: 100, usage: 110, sampled: true}
+	for range e.size {
+		e.items = append(e.items, item{name: []byte("field"), head: forged, size: int64(len(forged))})
+	}
+	one := *e
+	one.name, one.size, one.items = "one", 1, e.items[:1]
+	r := &largeReader{value: make([]byte, packedMax)}
+	a := newAttempt(m, &found{name: "*", kind: Hash, keys: 2, entries: []*entry{&one, e, e}}, &Options{})
+	all, _, err := a.unpacked(t.Context(), r)
+	must(t, err)
+	if r.values > 1 || len(all) != 1 || len(all[0].items) != 1 {
+		t.Errorf("%d values of %d bytes are unpacked, for %d entries", r.values, packedMax, len(all))
+	}
+	if head := all[0].items[0].head; len(head) != headBytes || cap(head) > 2*headBytes {
+		t.Errorf("%d bytes stay in memory for %d", cap(head), len(head))
+	}
+	r.values = 0
+	a.entries = []*entry{e}
+	if all, _, err = a.unpacked(t.Context(), r); err != nil || len(all) > 0 || r.values != 1 {
+		t.Errorf("%d values are unpacked, for %d entries: %v", r.values, len(all), err)
+	}
+}
+
+// largeReader unpacks everything to one value, and counts how often.
+type largeReader struct {
+	Reader
+	value  []byte
+	values int
+}
+
+func (r *largeReader) Unpack(context.Context, []byte) ([]byte, error) {
+	r.values++
+	return r.value, nil
 }
 
 // TestCalibratedOnce: keys that are in a group, and then in one that it is joined to, take what

@@ -52,6 +52,8 @@ func TestLogin(t *testing.T) {
 	for at, want := range map[string]string{
 		"redis://h:1?addr=i:2&read_timeout=3": `do not take the option "read_timeout"`, "redis://h:1?master_name=m&pool_size=3": `do not take the option "pool_size"`,
 		"redis://h:1?addr=i:2&password=secret": "it has an option that is not known", "redis://h:1/x?addr=i:2&master_name=m&password=secret": "the database after the host is no number",
+		"redis://h:1?master_name=m&addr=secret@i:2": `"redis://***@i:2"`, "redis://h:1?addr=secret@i:2": `"redis://***@i:2"`, "redis://h:1?addr=secret%40i:2": `"redis://***@i:2"`,
+		"redis://u:1?addr=a&secret@h:2": `"redis://***@h:2"`, "redis://h:1?addr=[u:secret@i]:2": `"redis://***@i`, "redis://u:1?master_name=secret@h:2": `"redis://***@h:2"`,
 	} {
 		if _, _, err := l.Server(t.Context(), at); !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %q", at, err, want)
@@ -135,6 +137,7 @@ func FuzzURL(f *testing.F) {
 	for _, around := range [][2]string{{"redis://user:", "@host:1/0"}, {":", "@host"}, {"redis//u:", "@h"}, {"redis://u:a/", "b@h"}, {"redis://u:a#", "@h"}, {"redis://u:%", "@h"},
 		{"unix://u:", "@/path?db=x"}, {"http://", "@h"}, {"redis://a@b:", "@h/9/9"}, {"redis://:", ""}, {"redis://u:a?", "=@h"}, {"://u:", "@"}, {"rediss://u:p@", "@h:x"},
 		{"redis://h?addr=u:", "@i:1"}, {"redis://h?master_name=m&addr=u:", "@i:1"},
+		{"redis://h?addr=", "@i:1"}, {"redis://u:1?addr=a&", "@h:1"}, {"redis://u:1?master_name=m&addr=[u:", "@h]:1"},
 		{"@:", "0"}} {
 		f.Add(around[0], around[1])
 	}

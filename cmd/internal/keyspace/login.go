@@ -40,6 +40,10 @@ func (l Login) Check(urls ...string) error {
 	return fmt.Errorf("%w: --tls-ca, --tls-cert and --tls-key are for URLs of rediss://, and none is one", ErrLogin)
 }
 
+// errAt: messages name servers and options, and before an @ there may be a password. No address and
+// no name of a master has one.
+var errAt = errors.New("an option has an @")
+
 // taken are the options of URLs of several nodes or Sentinels that commands take. All others would
 // be lost.
 var taken = []string{"addr", "master_name", "username", "password", "db", "skip_verify"}
@@ -56,7 +60,10 @@ func (l Login) Server(ctx context.Context, at string) (o *redis.Options, seeds [
 		l.fill(o)
 		return o, nil, err
 	}
-	for name := range u.Query() {
+	for name, values := range u.Query() {
+		if name != "username" && name != "password" && strings.Contains(name+strings.Join(values, ""), "@") {
+			return nil, nil, unreadable(strings.ReplaceAll(at, "%40", "@"), errAt)
+		}
 		if !slices.Contains(taken, name) {
 			return nil, nil, fmt.Errorf("%w: %s: commands do not take the option %q of a URL with addr or master_name", ErrURL, Redact(at), name)
 		}

@@ -248,20 +248,25 @@ func (s *sample) folder(dir string) error {
 		if !entry.Type().IsRegular() || s.ctx.Err() != nil {
 			return s.ctx.Err()
 		}
-		info, err := entry.Info()
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrData, err)
-		}
+		b, err := s.file(path)
 		switch {
-		case info.Size() == 0:
-			return nil
-		case info.Size() > int64(s.limits.ValueSize):
-			return fmt.Errorf("%w: %s has %s, more than %s", ErrData, path, printable.Size(info.Size()), printable.Size(s.limits.ValueSize))
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("%w: %w", ErrData, err)
+		case len(b) == 0:
+			return nil
+		case len(b) > s.limits.ValueSize:
+			return fmt.Errorf("%w: %s has more than %s", ErrData, path, printable.Size(s.limits.ValueSize))
 		}
 		return s.add(b, place{file: path})
 	})
+}
+
+// file reads a file, which others may change meanwhile: a byte more than a value may have at most.
+func (s *sample) file(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, int64(s.limits.ValueSize)+1))
 }

@@ -36,6 +36,25 @@ func TestKeptBytesAreBounded(t *testing.T) {
 	}
 }
 
+// TestFolder: an empty file has no value, and one above the limit is refused.
+func TestFolder(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a", "")
+	write("b", "1234")
+	if s, err := Load(t.Context(), dir, nil, Limits{Values: 9, ValueSize: 4}); err != nil || s.Total != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	write("c", "12345")
+	if _, err := Load(t.Context(), dir, nil, Limits{Values: 9, ValueSize: 4}); !errors.Is(err, ErrData) || !strings.Contains(err.Error(), "c has more than 4 B") {
+		t.Error(err)
+	}
+}
+
 // TestLoadEndsWithContext: stdin may have no end.
 func TestLoadEndsWithContext(t *testing.T) {
 	for _, line := range []string{"{}\n", "\n"} {

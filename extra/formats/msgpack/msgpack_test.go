@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +205,44 @@ func TestOneKeyManyTimes(t *testing.T) {
 		if err != nil || !cmp.Equal(v, any(m)) {
 			t.Errorf("%d keys: %v", n, err)
 		}
+	}
+}
+
+// TestLongKeys: the content of a long key is not hashed. A key that is a map with such a key, and so
+// on for 10,000 levels, would take minutes.
+func TestLongKeys(t *testing.T) {
+	hash := func(key string) uint64 { return (&scanner{src: []byte(key), off: len(key)}).keyHash(0) }
+	for _, n := range []int{maxHashed, maxHashed + 1, 1 << 20} {
+		if same := hash(strings.Repeat("a", n)) == hash(strings.Repeat("b", n)); same != (n > maxHashed) {
+			t.Errorf("of %d bytes: %v", n, same)
+		}
+	}
+	const n = 64 << 20
+	c, err := New[any](Options{MaxDepth: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := binary.BigEndian.AppendUint32([]byte{0xdb}, n)
+	src := slices.Concat([]byte(strings.Repeat("\xde\x00\x01", 9999)), long, make([]byte, n), []byte(strings.Repeat("\xc0", 9999)))
+	var v any
+	if err := codectest.Bounded(t, bale.Codec[any](c), src, &v); err == nil {
+		t.Error("a map is the key of a map[string]any")
+	}
+	m := map[string]any{}
+	for i := range 1000 {
+		m[fmt.Sprintf("%0*d", 2*maxHashed, i)] = nil
+	}
+	b, err := Codec[any]{}.Append(nil, m)
+	if err == nil {
+		err = Codec[any]{}.Decode(b, &v)
+	}
+	if err != nil || !cmp.Equal(v, any(m)) {
+		t.Error(err)
+	}
+	v = nil
+	same := "\xde\x03\xe8" + strings.Repeat("\xd9\x41"+strings.Repeat("a", maxHashed+1)+"\xc0", 1000)
+	if err := codectest.Bounded(t, bale.Codec[any](Codec[any]{}), []byte(same), &v); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -136,8 +136,8 @@ func (s *scanner) children(n uint64, depth int) error {
 
 // pairs is children for a map. The library makes room for n keys, which the map keeps even if all
 // are the same: 40 bytes and more for each byte, that nobody can see. So about half of the keys
-// must differ. It counts the hashes of a sample of 256 to 512 keys: a map within maps gets no
-// memory on its word.
+// must differ, unless they are long. It counts the hashes of a sample of 256 to 512 keys: a map
+// within maps gets no memory on its word.
 func (s *scanner) pairs(n uint64, depth int) error {
 	if depth == 0 || 2*n > uint64(len(s.src)-s.off) {
 		return s.children(2*n, depth)
@@ -149,7 +149,7 @@ func (s *scanner) pairs(n uint64, depth int) error {
 		if err := s.value(depth - 1); err != nil {
 			return err
 		}
-		if h := maphash.Bytes(seed, s.src[start:s.off]); h<<(64-part) == 0 {
+		if h := s.keyHash(start); h<<(64-part) == 0 {
 			bit := h >> 54 // the ten highest
 			differ += ^seen[bit/64] >> (bit % 64) & 1
 			seen[bit/64] |= 1 << (bit % 64)
@@ -162,6 +162,19 @@ func (s *scanner) pairs(n uint64, depth int) error {
 		return fmt.Errorf("a map of %d keys, most of which are the same", n)
 	}
 	return nil
+}
+
+// maxHashed is the longest key in bytes that counts by its content. A longer one takes more bytes
+// than its room in the map. A key may be a map with such a key in turn, and so on: each byte would
+// be hashed as often as there are levels.
+const maxHashed = 64
+
+// keyHash is a hash of the key from start to here; of a long one, of its place.
+func (s *scanner) keyHash(start int) uint64 {
+	if s.off-start > maxHashed {
+		return maphash.Comparable(seed, start)
+	}
+	return maphash.Bytes(seed, s.src[start:s.off])
 }
 
 var seed = maphash.MakeSeed()
