@@ -5,12 +5,11 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/compare"
 	"github.com/balekv/bale/cmd/internal/page"
-	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // WriteText writes the comparison as a table, below what was run.
 func (r *Result) WriteText(w page.Sheet, o compare.TextOptions) {
-	printable.Fprintf(w, "A, old: %s\nB, new: %s\n", r.A, r.B)
+	w.Lines("A, old: "+r.A, "B, new: "+r.B)
 	again := ""
 	if r.Again != nil {
 		again = ", and as many again to confirm what was found"

@@ -118,10 +118,7 @@ func TestAdviceHTMLByKeyboard(t *testing.T) {
 // TestAdviceHTMLIsOnePage: whatever was found, it prints as one page of A4, which has the answer,
 // the money, the picture, the risks and the next steps.
 func TestAdviceHTMLIsOnePage(t *testing.T) {
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip(err)
-	}
+	chromium := pagetest.Chromium(t)
 	warned := advice()
 	for range 20 {
 		warned.Warnings = append(warned.Warnings, strings.Repeat("A risk that takes many words to tell. ", 12))

@@ -59,14 +59,22 @@ func less(c, than *Cell) float64 {
 // headlines is what the choices for several sets save.
 func headlines(all []choice, sets int) string {
 	least, most := math.Inf(1), 0.0
+	slowest, quickest, apart := math.Inf(1), 0.0, false
 	for _, c := range all {
 		if c.cell == nil || c.cell.RedisBytesPerKey == nil || c.plain.RedisBytesPerKey == nil {
 			return fmt.Sprintf("What to choose for each of %s", page.Plural(sets, "dataset"))
 		}
 		saves := less(c.cell, c.plain)
 		least, most = min(least, saves), max(most, saves)
+		times := c.cell.ValuesPerSecond.Over(c.plain.ValuesPerSecond).Median
+		slowest, quickest = min(slowest, times), max(quickest, times)
+		apart = apart || c.cell.ValuesPerSecond.Apart(c.plain.ValuesPerSecond)
 	}
-	return fmt.Sprintf("%s to %s less memory, by dataset", page.Share(max(least, 0)), page.Share(most))
+	throughput := "no measurable slowdown"
+	if apart {
+		throughput = fmt.Sprintf("%.2f to %.2f times the throughput", slowest, quickest)
+	}
+	return fmt.Sprintf("%s to %s less memory, %s, by dataset", page.Share(max(least, 0)), page.Share(most), throughput)
 }
 
 // slowdown is what a choice does to the throughput, in words.

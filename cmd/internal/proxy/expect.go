@@ -36,6 +36,7 @@ const (
 	replySkip               // CLIENT REPLY SKIP, likewise
 	subscribe               // SUBSCRIBE and the like, with a confirmation for each channel
 	unsubscribe             // UNSUBSCRIBE and the like, without channels: all
+	login                   // AUTH
 	monitor                 // MONITOR; what is listed from replyOn on cannot be queued
 )
 

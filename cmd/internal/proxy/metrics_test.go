@@ -133,8 +133,10 @@ func TestSlowLog(t *testing.T) {
 	}
 	defer syscall.Kill(server.PID(), syscall.SIGCONT)
 	const n = 50
-	go io.WriteString(c, wire("SET", "user:slow", big("secret"))+wire("MGET", "other", "user:1")+"ECHO secret\r\n"+wire("LPUSH", "list", "secret")+strings.Repeat(wire("PING"), n))
-	time.Sleep(50 * time.Millisecond)
+	if _, err := io.WriteString(c, wire("SET", "user:slow", big("secret"))+wire("MGET", "other", "user:1")+"ECHO secret\r\n"+wire("LPUSH", "list", "secret")+strings.Repeat(wire("PING"), n)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // until the proxy has it, and 20 ms
 	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -526,6 +526,7 @@ type client struct {
 	// Of the requests' side.
 	up          *relay
 	args        [][]byte
+	forArgs     int // bytes of memory for many of them
 	name        [maxName]byte
 	idle        bool // between two requests
 	packing     *packing

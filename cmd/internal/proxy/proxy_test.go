@@ -16,8 +16,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
@@ -276,6 +279,28 @@ func TestDictionary(t *testing.T) {
 		if got, err := reader.Get(ctx, key).Result(); err != nil || got != v {
 			t.Errorf("%s: %q, %v", key, got, err)
 		}
+	}
+	// As docs/security.md says: a forged frame reads a dictionary, without a right to the registry's keys.
+	encoder, err := zstd.New(zstd.Options{Dictionary: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer encoder.Close()
+	forger, err := bale.NewPacker(bale.PackerOptions{NoChecksum: true, Compressors: &compress.Set{Write: encoder}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged, err := forger.Pack(nil, d.Bytes()) // a copy of so many bytes, which needs no knowledge of them
+	if err != nil || bytes.Contains(forged, []byte("words")) {
+		t.Fatalf("%q, %v", forged, err)
+	}
+	for _, command := range [][]any{{"set", "other", forged}, {"rename", "other", "user:4"}} {
+		if err := reader.Do(ctx, command...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := reader.Get(ctx, "user:4").Bytes(); err != nil || !bytes.Equal(got, d.Bytes()) {
+		t.Errorf("%q, %v", got, err)
 	}
 	if past.Get(ctx, "user:2").Val() != big("plain") || past.Get(ctx, "user:3").Val() == stored {
 		t.Error("packed in spite of --read-only, or not escaped")

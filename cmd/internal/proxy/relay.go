@@ -353,7 +353,7 @@ func (r *relay) number() (int64, error) {
 	}
 	n, ok := parseInt(line[1:])
 	if !ok {
-		return 0, malformed("no number: %q", line)
+		return 0, malformed("a line of %d bytes that is no number", len(line))
 	}
 	return n, nil
 }

@@ -65,7 +65,7 @@ func (c *client) replies() error {
 		e, ok := c.queue.first()
 		switch {
 		case !ok && kind == '-': // the server says why it ends the connection
-			err = r.reply()
+			return cmp.Or(r.reply(), r.flush())
 		case !ok:
 			err = errUnasked
 		default:
@@ -258,7 +258,11 @@ func (c *client) answer(e expected, kind byte) error {
 		c.queued.push(e)
 		return c.quietly(silent, r.reply)
 	}
-	return c.quietly(silent, func() error { return c.element(e, silent) })
+	err := c.quietly(silent, func() error { return c.element(e, silent) })
+	if err == nil && c.within && (e.role == exec || e.role == discard || e.role == reset) {
+		err = malformed("an error that ends no transaction: the proxy no longer counts its commands")
+	}
+	return err
 }
 
 // ahead are the next n bytes, or the rest of the line.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ const (
 
 // specials are commands that change the connection's state.
 var specials = map[string]role{
-	"multi": multi, "exec": exec, "discard": discard, "watch": immediate, "quit": immediate, "reset": reset, "hello": hello, "monitor": monitor, "client": replyOn,
+	"multi": multi, "exec": exec, "discard": discard, "watch": immediate, "quit": immediate, "reset": reset, "auth": login, "hello": hello, "monitor": monitor, "client": replyOn,
 	"subscribe": subscribe, "psubscribe": subscribe, "ssubscribe": subscribe, "unsubscribe": unsubscribe, "punsubscribe": unsubscribe, "sunsubscribe": unsubscribe,
 	"sync": refused, "psync": refused, "replconf": refused,
 }
@@ -171,6 +172,11 @@ func (c *client) request() error {
 	}
 	spec, role := c.lookup(name)
 	why := c.bars(name, role)
+	if role == login && why == "" {
+		if why, err = c.alone(r.held); err != nil {
+			return err
+		}
+	}
 	left := n - 1 // arguments
 	switch {
 	case why != "":
@@ -240,12 +246,10 @@ func (c *client) request() error {
 	if !ok {
 		return c.refuse(start, name, cmp.Or(why, tooLarge))
 	}
-	if n > freeArgs {
-		if !c.memory.take(int(n) * perArg) {
-			return c.refuse(start, name, tooLarge)
-		}
-		defer c.memory.give(int(n) * perArg)
+	if n > freeArgs && !c.takeArgs(int(n)*perArg) {
+		return c.refuse(start, name, tooLarge)
 	}
+	defer c.giveArgs()
 	c.args = c.args[:0]
 	for at := start + len("*\r\n") + digits(int(n)); at < r.at; {
 		size := 0
@@ -256,11 +260,23 @@ func (c *client) request() error {
 		c.args = append(c.args, r.buf[at:at+size])
 		at += size + len("\r\n")
 	}
-	err = c.command(start, name, spec, role, false)
-	if cap(c.args) > freeArgs {
-		c.args = nil
+	return c.command(start, name, spec, role, false)
+}
+
+// takeArgs takes n bytes of memory for the arguments of a command, until giveArgs.
+func (c *client) takeArgs(n int) bool {
+	if !c.memory.take(n) {
+		return false
 	}
-	return err
+	c.forArgs = n
+	return true
+}
+
+// giveArgs gives back what many arguments take.
+func (c *client) giveArgs() {
+	if c.memory.give(c.forArgs); c.forArgs > 0 {
+		c.args, c.forArgs = nil, 0
+	}
 }
 
 // stream forwards a command with a value that is too large to be packed, from the value on. left is
@@ -272,7 +288,8 @@ func (c *client) stream(name string, spec *rediscmd.Command[[]byte], reply redis
 			return err
 		}
 	}
-	if frame.HasMagic(r.buf[r.at:r.end]) { // it may have to be escaped
+	// It may have to be escaped, or what is before it is gone.
+	if r.lost || frame.HasMagic(r.buf[r.at:r.end]) {
 		if err := r.lose(); err != nil {
 			return err
 		}
@@ -325,7 +342,7 @@ func (c *client) bars(name string, role role) string {
 		return inMonitor
 	case role == refused:
 		return noReplica
-	case c.inMulti && (role == subscribe || role == unsubscribe):
+	case c.inMulti && (role == subscribe || role == unsubscribe || role == monitor):
 		return notInMulti
 	case c.inMulti && role != exec && role != discard && role != reset && (c.multi.used >= maxQueued || !c.multi.fits()):
 		return longMulti
@@ -355,11 +372,32 @@ func (c *client) expectedOf(name string, role role, args int) expected {
 	return e
 }
 
-// settled waits until all replies are there if they decide what the connection takes next.
+// alone sends what is before a login, and waits for the replies. Redis from 7.2 on leaves the error of
+// a login out while others wait to be sent, and within EXEC: so why is not empty there.
+func (c *client) alone(start int) (why string, err error) {
+	c.giveArgs()
+	if err := c.up.send(start); err != nil {
+		return "", err
+	}
+	if !c.queue.wait((*queue).any) {
+		return "", errGone
+	}
+	if c.within { // of the other side, which has nothing to do now
+		return notInMulti, nil
+	}
+	return "", nil
+}
+
+// settled waits until all replies are there if they decide what the connection takes next. A login
+// without a reply, which pushes can cause, ends the connection.
 func (c *client) settled(role role) error {
-	if role != monitor && (role != reset || !c.monitoring.Load()) {
+	switch {
+	case role == login:
+		defer time.AfterFunc(c.proxy.options.Stall, c.cancel).Stop()
+	case role != monitor && (role != reset || !c.monitoring.Load()):
 		return nil
 	}
+	c.giveArgs()
 	if err := c.up.flush(); err != nil {
 		return err
 	}
@@ -510,13 +548,12 @@ func (c *client) inline() error {
 	case err != nil:
 		return err
 	}
-	if n := len(line); n > freeArgs { // at most half as many words, with a buffer each, in a list that grows
-		if n *= perArg; !c.memory.take(n) {
-			start, _ := r.release()
-			return c.refuse(start, "inline command", tooLarge)
-		}
-		defer func() { c.args = nil; c.memory.give(n) }()
+	// At most half as many words, with a buffer each, in a list that grows.
+	if n := len(line); n > freeArgs && !c.takeArgs(n*perArg) {
+		start, _ := r.release()
+		return c.refuse(start, "inline command", tooLarge)
 	}
+	defer c.giveArgs()
 	if c.args, err = words(line); err != nil {
 		return err
 	}
@@ -546,10 +583,29 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 			n, _ := parseInt(c.args[1])
 			e.more.number = int(n)
 		}
+		if !slices.ContainsFunc(c.args[1:], func(option []byte) bool { return strings.EqualFold(text(option), "auth") }) {
+			c.expects(e)
+			return nil
+		}
+		switch why, err := c.alone(start); {
+		case err != nil:
+			return err
+		case why != "":
+			return c.refuse(start, name, why)
+		}
 		c.expects(e)
-		return nil
+		return c.settled(login)
 	case role == replyOn:
 		return c.clientReply(start)
+	case role == login:
+		switch why, err := c.alone(start); {
+		case err != nil:
+			return err
+		case why != "":
+			return c.refuse(start, name, why)
+		}
+		c.expects(expected{role: login})
+		return nil
 	case spec == nil:
 		c.passes(name, role)
 		c.expects(c.expectedOf(name, role, len(c.args)-1))
@@ -794,7 +850,7 @@ func words(line []byte) (words [][]byte, err error) {
 			switch {
 			case b == 0:
 				return nil, malformed("a zero byte in an inline request")
-			case quote == 0 && isSpace(b):
+			case quote == 0 && isSpace(b) && b != '\v' && b != '\f': // which end no word that has begun
 			case quote == 0 && (b == '"' || b == '\''):
 				quote = b
 				continue

@@ -37,9 +37,9 @@ var Views = []View{
 	{"tablet", 768, 1024, false, true},
 }
 
-// Browser starts a Chromium for the test. Without one the test is skipped, or fails where
+// Chromium is the path of Chromium. Without one the test is skipped, or fails where
 // BALE_REQUIRE_CHROMIUM is set.
-func Browser(t *testing.T) context.Context {
+func Chromium(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -48,7 +48,13 @@ func Browser(t *testing.T) context.Context {
 		}
 		t.Skipf("%v (Debian: apt-get install chromium)", err)
 	}
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox)...)
+	return path
+}
+
+// Browser starts a [Chromium] for the test.
+func Browser(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(Chromium(t)), chromedp.NoSandbox)...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
