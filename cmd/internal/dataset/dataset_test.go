@@ -456,7 +456,7 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	write("large/file", strings.Repeat("x", 1001))
-	if _, err := Load(t.Context(), filepath.Join(dir, "large"), nil, limits); !errors.Is(err, values.ErrData) || !strings.Contains(err.Error(), "1001 B") {
+	if _, err := Load(t.Context(), filepath.Join(dir, "large"), nil, limits); !errors.Is(err, values.ErrData) || !strings.Contains(err.Error(), "more than 1000 B") {
 		t.Errorf("large file: error %v", err)
 	}
 }
