@@ -66,7 +66,7 @@ func TestInvalidations(t *testing.T) {
 	server := redisproc.ForTest(t)
 	client := connect(t, storetest.Deployment{Kind: storetest.Standalone, Addrs: []string{server.Addr()}})
 	var log bytes.Buffer
-	i, err := NewInvalidations(client, InvalidationsOptions{Prefixes: []string{"a:", "b:"}, Interval: 50 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	i, err := NewInvalidations(client, InvalidationsOptions{Prefixes: []string{"a:", "b:"}, Interval: 500 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
