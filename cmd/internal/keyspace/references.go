@@ -123,7 +123,7 @@ func (e *InconclusiveError) Error() string {
 	if e.Key == "" {
 		return fmt.Sprintf("%v: %s: %v", ErrInconclusive, e.Server, e.Err)
 	}
-	return fmt.Sprintf("%v: %s: key %q: %v", ErrInconclusive, e.Server, e.Key, e.Err)
+	return fmt.Sprintf("%v: %s: key %q: %v", ErrInconclusive, e.Server, printable.Name(e.Key), e.Err)
 }
 
 // Unwrap returns ErrInconclusive and the reason.

@@ -54,8 +54,10 @@ func (s Sheet) Legend(title string, items ...string) {
 // Hanging is wrapped with any indent.
 func (s Sheet) Hanging(indent string, texts ...string) {
 	for _, one := range texts {
+		var line strings.Builder
+		printable.Fprintf(&line, "%s", one) // a message may name a key of 512 MB
 		before := ""
-		for part := range strings.Lines(text.WrapSoft(strings.TrimSpace(printable.Line(one)), s.Width-len(indent))) {
+		for part := range strings.Lines(text.WrapSoft(strings.TrimSpace(line.String()), s.Width-len(indent))) {
 			printable.Fprintf(s, "%s%s\n", before, strings.TrimSpace(part))
 			before = indent
 		}

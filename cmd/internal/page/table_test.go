@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -93,6 +94,19 @@ func TestTableForged(t *testing.T) {
 		table.Render()
 		if got.Len() > 16<<10 {
 			t.Errorf("%d bytes for a table of 100 columns", got.Len())
+		}
+	}
+}
+
+// TestLongLines: a line has 16 KiB of a text at most, on a terminal, too.
+func TestLongLines(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		var b bytes.Buffer
+		s := page.NewSheet(&b, 80)
+		s.Terminal = terminal
+		s.Lines("a key could not be read: " + strings.Repeat("\x01", 1<<20))
+		if b.Len() > 100<<10 || !strings.HasSuffix(b.String(), "(1.0 MiB)\n") {
+			t.Errorf("terminal %v: %d bytes, the last %q", terminal, b.Len(), b.String()[max(0, b.Len()-100):])
 		}
 	}
 }
