@@ -684,6 +684,49 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
+// TestHostileOwnReply: what Redis sends to the proxy itself, for the dictionaries, neither ends it nor
+// takes memory.
+func TestHostileOwnReply(t *testing.T) {
+	server := redisproc.ForTest(t)
+	var hostile atomic.Bool
+	sent := make(chan struct{}, 1)
+	addr := tcptest.Listen(t, func(c net.Conn) {
+		up, err := net.Dial("tcp", server.Addr())
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go func() {
+			defer c.Close()
+			for b := make([]byte, 64<<10); ; {
+				n, err := up.Read(b)
+				if err != nil {
+					return
+				}
+				if got := b[:n]; hostile.Load() && !bytes.Contains(got, []byte("message")) {
+					io.WriteString(c, "$9223372036854775807\r\n")
+					select {
+					case sent <- struct{}{}:
+					default:
+					}
+				} else {
+					c.Write(got)
+				}
+			}
+		}()
+		io.Copy(up, c)
+	})
+	p := start(t, options("redis://"+addr, "*"))
+	talk(t, dial(t, p.addr), wire("SET", "k", big("k"))+wire("GET", "k"), "+OK\r\n"+fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
+	hostile.Store(true)
+	if _, err := server.Do(t.Context(), "PUBLISH", dict.DefaultPrefix+"changes", ""); err != nil { // all programs look at the registry
+		t.Fatal(err)
+	}
+	<-sent
+	hostile.Store(false)
+	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
+}
+
 // TestServerGone: a server that cannot be reached, or goes, is the end of the connection, and no
 // reply is made up.
 func TestServerGone(t *testing.T) {
