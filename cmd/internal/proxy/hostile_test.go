@@ -15,11 +15,13 @@ import (
 	"runtime/metrics"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/tcptest"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -364,6 +366,39 @@ func TestKeptTransaction(t *testing.T) {
 	if got, err := io.ReadAll(c); err != nil || !bytes.HasPrefix(got, []byte("-NOPERM ")) || !bytes.HasSuffix(got, []byte("\r\n+OK\r\n")) {
 		t.Errorf("%.200q, %v", got, err)
 	}
+}
+
+// TestTransactionMemory: a client takes no memory by a transaction that it cannot have for want of a
+// login, nor by commands that are refused in its own.
+func TestTransactionMemory(t *testing.T) {
+	server := redisproc.ForTest(t)
+	var notes lines
+	o := options(server.URL(), "user:*")
+	o.Metrics, o.Err = ":0", &notes
+	p := start(t, o)
+	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at "))
+	const n = 20_000
+	many := func(c net.Conn, send, want string) {
+		t.Helper()
+		go io.WriteString(c, strings.Repeat(send, n))
+		talk(t, c, "", strings.Repeat(want, n))
+		if _, text := ask(t, url+"metrics", ""); !regexp.MustCompile(`(?m)^bale_proxy_held_bytes \d{1,3}$`).MatchString(text) { // one reply beyond what is free
+			t.Errorf("%.30q: it holds memory: %s", send, regexp.MustCompile(`(?m)^bale_proxy_held.*`).FindString(text))
+		}
+	}
+	c := dial(t, p.addr)
+	talk(t, c, wire("MULTI"), "+OK\r\n")
+	many(c, wire("SUBSCRIBE", "c"), "-BALE SUBSCRIBE "+notInMulti+"\r\n")
+	talk(t, c, wire("EXEC"), "-EXECABORT Transaction discarded because of previous errors.\r\n")
+	if reply, err := server.Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">secret"); err != nil || reply != "OK" {
+		t.Fatal(reply, err)
+	}
+	const no = "-NOAUTH Authentication required.\r\n"
+	c = dial(t, p.addr)
+	talk(t, c, wire("MULTI"), no)
+	many(c, wire("GET", "user:1")+wire("GET", "other"), no+no)
+	talk(t, c, wire("AUTH", "secret")+wire("MULTI")+strings.Repeat(wire("GET", "user:1")+wire("GET", "other"), 100)+wire("EXEC"),
+		"+OK\r\n+OK\r\n"+strings.Repeat("+QUEUED\r\n", 200)+"*200\r\n"+strings.Repeat("$-1\r\n", 200))
 }
 
 // TestUnaskedError: an error that belongs to no command is the server's last word. Else the client
