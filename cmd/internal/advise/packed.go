@@ -88,8 +88,8 @@ type Reader interface {
 	Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error)
 }
 
-// mostWasted is how many bytes of values may turn out to be damaged at their end, after which no more
-// are unpacked: of a few KiB each, forged ones take minutes.
+// mostWasted bounds the bytes of values that turn out to be damaged once they are unpacked. Forged
+// ones of a few KiB each would take minutes.
 const mostWasted = 4 * packedMax
 
 // unpacked are copies of the sampled entries with packed values, as they would be with plain ones,
