@@ -140,7 +140,7 @@ func TestBetterDictionary(t *testing.T) {
 	}
 	ask := func() (*Group, string) {
 		t.Helper()
-		a, err := Run(ctx, Source{Redis: s.URL(), Prefix: dict.DefaultPrefix}, options())
+		a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
 		must(t, err)
 		var text bytes.Buffer
 		a.WriteText(page.NewSheet(&text, 0), false)
