@@ -3,11 +3,13 @@ package advise
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,7 +140,7 @@ func TestBetterDictionary(t *testing.T) {
 	}
 	ask := func() (*Group, string) {
 		t.Helper()
-		a, err := Run(ctx, Source{Redis: s.URL(), Prefix: dict.DefaultPrefix}, options())
+		a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
 		must(t, err)
 		var text bytes.Buffer
 		a.WriteText(page.NewSheet(&text, 0), false)
@@ -223,18 +225,24 @@ func TestForgedHash(t *testing.T) {
 	if all, _, err = a.unpacked(t.Context(), r); err != nil || len(all) > 0 || r.values != 1 {
 		t.Errorf("%d values are unpacked, for %d entries: %v", r.values, len(all), err)
 	}
+	r.values, r.err = 0, bale.ErrCorrupt
+	a.entries = slices.Repeat([]*entry{&one}, 100)
+	if all, _, err = a.unpacked(t.Context(), r); !errors.Is(err, bale.ErrCorrupt) || len(all) > 0 || r.values != mostWasted/packedMax {
+		t.Errorf("%d values are unpacked that are damaged at their end, for %d entries: %v", r.values, len(all), err)
+	}
 }
 
-// largeReader unpacks everything to one value, and counts how often.
+// largeReader unpacks everything to one value or an error, and counts how often.
 type largeReader struct {
 	Reader
 	value  []byte
+	err    error
 	values int
 }
 
 func (r *largeReader) Unpack(context.Context, []byte) ([]byte, error) {
 	r.values++
-	return r.value, nil
+	return r.value, r.err
 }
 
 // TestCalibratedOnce: keys that are in a group, and then in one that it is joined to, take what
