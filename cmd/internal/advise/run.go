@@ -112,7 +112,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 		s.models[i].Cluster = topology.Cluster
 		s.models[i].Unshared = a.Server.MaxMemory > 0 && (strings.Contains(a.Server.Policy, "lru") || strings.Contains(a.Server.Policy, "lfu"))
 	}
-	s.memory.unmeasured = s.models[0].Layout != s.models[len(s.models)-1].Layout
+	s.memory.inexact = s.models[0].Layout != s.models[len(s.models)-1].Layout || s.models[0].Libc
 	s.use(s.models[0])
 	for _, p := range o.Match {
 		if err := keygroup.CheckPattern(p); err != nil {
@@ -631,7 +631,7 @@ func (a *Advice) model(s *scanner) {
 	if m.Keys == 0 {
 		return
 	}
-	a.Model, m.Scaled = m, s.memory.unmeasured
+	a.Model, m.Scaled = m, s.memory.inexact
 	if off := float64(m.Modelled)/float64(m.Measured) - 1; math.Abs(off) > modelOffBy && !m.Scaled {
 		a.warn("The model of the server's memory is %+.1f%% off what MEMORY USAGE says of %s keys: the figures may be off by as much.", 100*off, page.Thousands(int64(m.Keys)))
 	}
