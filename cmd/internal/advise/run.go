@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/content"
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -55,6 +56,24 @@ type Options struct {
 	Reader Reader // of packed values; nil not to try new dictionaries on those
 
 	Progress func(done, total int, what string) // may be nil
+
+	first step
+}
+
+// step is one of an answer, in the order in which they come. A running server begins with scanning,
+// an RDB file with loading, other files with trying.
+type step int
+
+const (
+	loading step = iota - 1
+	scanning
+	trying
+	joining
+)
+
+// progress is that of a step, nil without any.
+func (o *Options) progress(s step) func(done, total int, what string) {
+	return cli.Step(o.Progress, int(s-o.first)+1, int(joining-o.first)+1)
 }
 
 const (
@@ -198,6 +217,7 @@ type Set struct {
 // Values is what could be saved of values that are not in a Redis yet.
 func Values(ctx context.Context, sets []Set, o Options) (*Advice, error) {
 	begin := time.Now()
+	o.first = trying
 	a := &Advice{Source: o.Source, Time: begin, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
 	m := &memory{}
 	var groups []*found
@@ -323,11 +343,18 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	a.Total.Now += a.Total.Tables
 	slices.SortStableFunc(all, func(x, y *attempt) int { return cmp.Compare(y.group.Now, x.group.Now) })
 	var err error
-	nth, untried := 0, 0
+	nth, untried, packed := 0, 0, 0
+	progress := o.progress(trying)
+	for _, t := range all {
+		if t.group.Packed != nil {
+			packed++
+		}
+	}
+	left := packed
 	for done, t := range all {
 		g, s := &t.group, t.sample
-		if o.Progress != nil {
-			o.Progress(done, len(all), fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
+		if progress != nil {
+			progress(done, len(all)+packed, fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
 		}
 		if reachable(g.Type) {
 			switch nth++; {
@@ -378,9 +405,14 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		}
 	}
 	for _, t := range all {
-		if err == nil {
-			err = t.better(ctx, a, o)
+		if err != nil || t.group.Packed == nil {
+			continue
 		}
+		if progress != nil {
+			progress(len(all)+packed-left, len(all)+packed, "trying a new dictionary for "+strconv.QuoteToGraphic(t.group.Name))
+		}
+		left--
+		err = t.better(ctx, a, o)
 	}
 	if err == nil {
 		all, err = a.together(ctx, all, m, o)
