@@ -246,6 +246,7 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	g.work.Go(g.listen)
 	if g.auto != nil {
 		g.work.Go(g.auto.run)
+		g.work.Go(g.auto.show)
 	}
 	g.await(ctx, looked)
 	return g, nil

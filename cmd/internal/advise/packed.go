@@ -32,7 +32,7 @@ type Packed struct {
 
 // better unpacks the sample, and packs it with the present dictionary and with a new one.
 func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
-	if t.group.Packed == nil || o.Reader == nil || t.how == quick {
+	if o.Reader == nil || t.how == quick {
 		return nil
 	}
 	plain, with, failed := t.unpacked(ctx, o.Reader)

@@ -182,7 +182,7 @@ func TestBetterDictionary(t *testing.T) {
 // TestForgedSizes: forged frames that claim large values take no memory, in however many groups, of
 // a server of whatever version.
 func TestForgedSizes(t *testing.T) {
-	m := &memory{unmeasured: true}
+	m := &memory{inexact: true}
 	forged := frame.Header{Algorithm: frame.Zstd, Length: packedMax}.Append(nil)
 	var samples []*groupSample
 	var before, after runtime.MemStats
@@ -202,7 +202,7 @@ func TestForgedSizes(t *testing.T) {
 // TestForgedHash: a hash whose many small fields unpack to large values costs no more than one such
 // value, and nothing of a value stays in memory beside its start.
 func TestForgedHash(t *testing.T) {
-	m := &memory{unmeasured: true}
+	m := &memory{inexact: true}
 	forged := frame.Header{Algorithm: frame.Zstd, Length: packedMax}.Append(nil)
 	e := &entry{name: "key", kind: Hash, size: 100, now: 100, modelled: 100, usage: 110, sampled: true}
 	for range e.size {
@@ -248,7 +248,7 @@ func (r *largeReader) Unpack(context.Context, []byte) ([]byte, error) {
 // TestCalibratedOnce: keys that are in a group, and then in one that it is joined to, take what
 // MEMORY USAGE says, and no more.
 func TestCalibratedOnce(t *testing.T) {
-	m := &memory{unmeasured: true}
+	m := &memory{inexact: true}
 	e := &entry{name: "key", kind: String, size: 80, now: 100, modelled: 100, usage: 120}
 	for range 2 {
 		if m.calibrated([]*entry{e}); e.now != 120 {
