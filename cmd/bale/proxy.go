@@ -15,7 +15,9 @@ import (
 
 type proxyCommand struct {
 	registryFlags
-	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
+	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, a node of a cluster, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
+	Cluster       bool          `help:"The Redis is a cluster: each node gets a listener, at the ports after --listen. Clients are told the proxy's addresses. --listen itself leads to any node: give it to clients as the seed."`
+	Announce      string        `placeholder:"HOST" help:"With --cluster: the name or IP address that clients are told. Default: that at which they reached the proxy."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`
 	ListenMode    string        `default:"0600" placeholder:"MODE" help:"The permissions of a Unix socket. Default: ${default}, for the same user alone."`
 	ListenCert    string        `placeholder:"FILE" help:"Clients use TLS: the proxy's certificate in PEM. SIGHUP has it read again."`
@@ -43,12 +45,13 @@ func (proxyCommand) Help() string {
 
 Commands that work on a value's bytes within the server (APPEND, GETRANGE, STRLEN and their like) are refused for keys in scope, with an error that starts with BALE. docs/proxy.md lists them, and how to get from plain values to packed ones and back.
 
-Not there yet: Cluster, a pool of connections.
+Not there yet: a pool of connections.
 
 Examples:
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*'
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*' --compress zstd:3+dict --group user
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*' --read-only --listen unix:/run/bale.sock
+  bale proxy --redis redis://127.0.0.1:6379 --match 'user:*' --cluster --listen 127.0.0.1:7000
   bale proxy --redis redis://127.0.0.1:6379 --config proxy.json --check`
 }
 
@@ -78,7 +81,7 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	ctx, hangup, stop := cli.Reloading(ctx)
 	defer stop()
 	o := proxy.Options{
-		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), TLS: proxy.Certificates{Cert: c.ListenCert, Key: c.ListenKey, CA: c.ListenCA}, Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
+		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), TLS: proxy.Certificates{Cert: c.ListenCert, Key: c.ListenKey, CA: c.ListenCA}, Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Cluster: c.Cluster, Announce: c.Announce, Registry: c.Registry, Prefix: c.Prefix, Login: login,
 		ConfigFile: c.Config, Config: proxy.Config{
 			Groups:   []proxy.Group{{Match: c.Match, Exclude: c.Exclude, Compress: cmp.Or(c.Compress, "zstd:3"), Group: c.Group}},
 			ReadOnly: c.ReadOnly, RefuseScripts: c.RefuseScripts,

@@ -283,6 +283,23 @@ func (r *relay) release() (start int, ok bool) {
 	return start, true
 }
 
+// whole reads a reply, which is there until the next read, after all that was before it. It reports
+// false if the reply was too large and is gone.
+func (r *relay) whole() (b []byte, ok bool, err error) {
+	r.hold()
+	if err := r.reply(); err != nil {
+		return nil, false, err
+	}
+	start, ok := r.release()
+	if !ok {
+		return nil, false, nil
+	}
+	if err := r.upTo(start); err != nil {
+		return nil, false, err
+	}
+	return r.buf[start:r.at], true, nil
+}
+
 // rewind goes back to where hold was called, for looking ahead.
 func (r *relay) rewind() { r.at, r.held = r.held, -1 }
 

@@ -54,7 +54,7 @@ const (
 
 // specials are commands that change the connection's state.
 var specials = map[string]role{
-	"multi": multi, "exec": exec, "discard": discard, "watch": immediate, "quit": immediate, "reset": reset, "auth": login, "hello": hello, "monitor": monitor, "client": replyOn,
+	"multi": multi, "exec": exec, "discard": discard, "watch": immediate, "quit": immediate, "reset": reset, "auth": login, "hello": hello, "monitor": monitor, "client": replyOn, "cluster": slots,
 	"subscribe": subscribe, "psubscribe": subscribe, "ssubscribe": subscribe, "unsubscribe": unsubscribe, "punsubscribe": unsubscribe, "sunsubscribe": unsubscribe,
 	"sync": refused, "psync": refused, "replconf": refused,
 }
@@ -180,7 +180,7 @@ func (c *client) request() error {
 	left := n - 1 // arguments
 	switch {
 	case why != "":
-	case spec == nil && role != hello && role != replyOn:
+	case spec == nil && role != hello && role != replyOn && role != slots:
 		c.passes(name, role)
 		c.expects(c.expectedOf(name, role, int(left)))
 		r.release()
@@ -597,6 +597,9 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 		return c.settled(login)
 	case role == replyOn:
 		return c.clientReply(start)
+	case role == slots:
+		c.expects(expected{role: c.describes()})
+		return nil
 	case role == login:
 		switch why, err := c.alone(start); {
 		case err != nil:
@@ -673,6 +676,18 @@ func (c *client) mixed(e expected, keys rediscmd.Span, has func(string) bool) ex
 		e.more = &details{scope: scope}
 	}
 	return e
+}
+
+// describes is the role of a CLUSTER command.
+func (c *client) describes() role {
+	if len(c.args) > 1 && c.proxy.cluster != nil {
+		for name, role := range map[string]role{"slots": slots, "shards": shards, "nodes": nodeLines, "replicas": nodeLines, "slaves": nodeLines} {
+			if strings.EqualFold(text(c.args[1]), name) {
+				return role
+			}
+		}
+	}
+	return plain
 }
 
 // clientReply forwards CLIENT, of which CLIENT REPLY decides which replies there are.
