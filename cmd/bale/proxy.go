@@ -32,6 +32,7 @@ type proxyCommand struct {
 	Config        string        `type:"path" placeholder:"FILE" help:"In place of --match, --exclude, --compress, --group, --read-only and --refuse-scripts: a file in JSON with several groups of keys. SIGHUP has it read again."`
 	Check         bool          `help:"Check the settings, print them, and end. Redis is not asked."`
 	Metrics       string        `placeholder:"ADDR" help:"Serve /metrics, for Prometheus, and /ready at HOST:PORT, or :PORT for 127.0.0.1."`
+	Pool          int           `placeholder:"N" help:"Clients share N connections to Redis, as the user of --redis, until their first command with a state: then they get their own. Default: none."`
 	MaxClients    int           `default:"10000" placeholder:"N" help:"Connections of clients; others get an error. Default: ${default}."`
 	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope. Others have no limit. Default: ${default}."`
 	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands, replies and decoded values in scope; beyond it a command is an error. One connection may hold a quarter. Default: ${default}."`
@@ -44,8 +45,6 @@ func (proxyCommand) Help() string {
 	return `Clients in any language write and read plain values through the proxy, and Redis holds packed ones. RESP2 and RESP3, logins, transactions, subscriptions and blocking commands are those of Redis: each connection has one of its own. Everything that does not touch values in scope passes as it is.
 
 Commands that work on a value's bytes within the server (APPEND, GETRANGE, STRLEN and their like) are refused for keys in scope, with an error that starts with BALE. docs/proxy.md lists them, and how to get from plain values to packed ones and back.
-
-Not there yet: a pool of connections.
 
 Examples:
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*'
@@ -81,7 +80,7 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	ctx, hangup, stop := cli.Reloading(ctx)
 	defer stop()
 	o := proxy.Options{
-		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), TLS: proxy.Certificates{Cert: c.ListenCert, Key: c.ListenKey, CA: c.ListenCA}, Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Cluster: c.Cluster, Announce: c.Announce, Registry: c.Registry, Prefix: c.Prefix, Login: login,
+		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), TLS: proxy.Certificates{Cert: c.ListenCert, Key: c.ListenKey, CA: c.ListenCA}, Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Cluster: c.Cluster, Announce: c.Announce, Pool: c.Pool, Registry: c.Registry, Prefix: c.Prefix, Login: login,
 		ConfigFile: c.Config, Config: proxy.Config{
 			Groups:   []proxy.Group{{Match: c.Match, Exclude: c.Exclude, Compress: cmp.Or(c.Compress, "zstd:3"), Group: c.Group}},
 			ReadOnly: c.ReadOnly, RefuseScripts: c.RefuseScripts,

@@ -7,6 +7,7 @@
 package proxy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -58,6 +59,8 @@ type Options struct {
 	Cluster  bool   // Redis is a cluster: its nodes have listeners at the ports after Listen, which is for any node
 	Announce string // the host that clients of a cluster are told; empty for that at which they reached the proxy
 
+	Pool int // connections that clients share until their first command with a state; 0 for none
+
 	MaxClients int           // connections; others get an error
 	MaxRequest int           // bytes of a command that is looked into
 	MaxMemory  int64         // bytes that all connections hold beyond their buffers; one may hold a quarter, and four times MaxRequest
@@ -85,6 +88,8 @@ func (o *Options) Check() (err error) {
 		return usage("--redis: several nodes are those of a cluster: give --cluster")
 	case o.Cluster && (o.sentinel() || strings.HasPrefix(o.Redis, "unix:") || strings.HasPrefix(o.Listen, "unix:")):
 		return usage("--cluster goes with TCP, without Sentinel: give --redis a node, and --listen a host and port")
+	case o.Pool < 0 || o.Pool > maxPool || o.Pool > 0 && o.Cluster:
+		return usage("--pool: 0 to %d are possible, and none with --cluster", maxPool)
 	case o.Announce != "" && (!o.Cluster || !isHost(o.Announce) || strings.Contains(o.Announce, ":") && net.ParseIP(o.Announce) == nil):
 		return usage("--announce: %q; it is a name or an IP address, and goes with --cluster", o.Announce)
 	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.SlowLog < 0 || o.Drain < 0:
@@ -182,6 +187,7 @@ func (c *closers) Close() (err error) {
 type upstream struct {
 	server   *redis.Options // where it is
 	seeds    []string       // nodes of a cluster
+	pool     *pool          // nil without --pool
 	registry *dict.Registry
 	follow   dict.GroupOptions
 	reader   *bale.Packer // unpacks everything
@@ -274,7 +280,10 @@ func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
 		return nil, err
 	}
 	u.add(g)
-	u.reader, err = bale.NewPacker(bale.PackerOptions{Compressors: g})
+	if u.reader, err = bale.NewPacker(bale.PackerOptions{Compressors: g}); err == nil && o.Pool > 0 {
+		u.pool = p.newPool(ctx, u)
+		u.add(u.pool)
+	}
 	return u, err
 }
 
@@ -567,6 +576,13 @@ type client struct {
 	conn     net.Conn // of the client
 	server   net.Conn
 	queue    *queue
+	replying sync.WaitGroup
+
+	// Before it has a connection of its own.
+	outbox  *outbox
+	shared  *shared
+	sending bytes.Buffer // whole commands
+	batch   []expected   // their replies
 
 	// Of the requests' side.
 	up          *relay
@@ -596,31 +612,86 @@ func (c *client) run() {
 	if handshake(c.ctx, c.conn) != nil {
 		return
 	}
+	// The end of the context ends whatever waits.
+	stop := context.AfterFunc(c.ctx, func() { _ = c.conn.Close() })
+	defer stop()
 	counters := &c.proxy.counters
-	var server net.Conn
-	err := errGone
+	c.up = newRelay(c.conn, nil, c.proxy.options.MaxRequest, &c.memory, &counters.fromClients, &counters.toRedis)
+	c.up.may = c.mayHold
+	c.up.interrupted = func() bool { // a request in flight may be finished while the proxy drains
+		return !c.idle && c.proxy.draining.Load() && time.Now().Before(c.proxy.until) && c.conn.SetReadDeadline(c.proxy.until) == nil
+	}
+	if c.upstream.pool != nil {
+		c.share()
+	} else if c.own() != nil {
+		return
+	}
+	err := c.requests()
+	switch {
+	case c.outbox != nil:
+		if (err == nil || errors.Is(err, io.EOF)) && c.up.leave() == nil {
+			c.outbox.finish()
+		}
+		c.cancel()
+		<-c.outbox.written
+	case err == nil: // the proxy drains
+		if err := c.up.leave(); err != nil {
+			c.cancel()
+		}
+		if c.queue.end() {
+			_ = c.server.SetReadDeadline(time.Now())
+		}
+	case errors.Is(err, errLast): // the replies' side ends
+	case errors.Is(err, io.EOF):
+		// Redis sees the end, too: a command that blocks must not take an element for nobody.
+		if c.up.leave() != nil || closeWrite(c.server) != nil {
+			c.cancel()
+		}
+	default:
+		c.cancel()
+	}
+	c.replying.Wait()
+	if c.server != nil {
+		_ = c.server.Close()
+	}
+}
+
+// own gives the client a connection to Redis of its own, after it has all replies of a shared one.
+func (c *client) own() (err error) {
+	pooled := c.outbox != nil
+	if pooled {
+		if err := c.up.flush(); err != nil {
+			return err
+		}
+		if !c.outbox.finish() {
+			return errGone
+		}
+		c.outbox, c.up.after = nil, nil
+	}
+	counters := &c.proxy.counters
+	err = errGone
 	for _, c.addr = range c.addrs() {
-		if server, err = c.upstream.dial(c.ctx, c.addr); err == nil {
+		if c.server, err = c.upstream.dial(c.ctx, c.addr); err == nil {
 			break
 		}
 	}
 	if err != nil {
+		c.server = nil
 		counters.unreachable.Add(1)
-		return
+		return err
 	}
-	c.server = server
-	defer server.Close()
-	// The end of the context ends whatever waits.
-	stop := context.AfterFunc(c.ctx, func() { _, _ = c.conn.Close(), server.Close() })
-	defer stop()
-	c.up = newRelay(c.conn, server, c.proxy.options.MaxRequest, &c.memory, &counters.fromClients, &counters.toRedis)
+	server := c.server
+	context.AfterFunc(c.ctx, func() { _ = server.Close() })
+	c.up.dst = server
 	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory, &counters.fromRedis, &counters.toClients)
-	c.up.may, c.down.hurry = c.mayHold, func(n int) { c.deadline(c.conn.SetWriteDeadline, n) }
-	c.up.interrupted = func() bool { // a request in flight may be finished while the proxy drains
-		return !c.idle && c.proxy.draining.Load() && time.Now().Before(c.proxy.until) && c.conn.SetReadDeadline(c.proxy.until) == nil
+	if pooled { // as before
+		if err := c.upstream.greet(server, c.down); err != nil {
+			counters.unreachable.Add(1)
+			return err
+		}
 	}
-	var replies sync.WaitGroup
-	replies.Go(func() {
+	c.down.hurry = func(n int) { c.deadline(c.conn.SetWriteDeadline, n) }
+	c.replying.Go(func() {
 		err := c.replies()
 		c.queue.die()
 		if err != nil && errors.Is(err, errMalformed) {
@@ -629,24 +700,7 @@ func (c *client) run() {
 		_ = c.down.leave() // but for half a packed value
 		c.cancel()         // ends the requests' side
 	})
-	switch err := c.requests(); {
-	case err == nil: // the proxy drains
-		if err := c.up.leave(); err != nil {
-			c.cancel()
-		}
-		if c.queue.end() {
-			_ = server.SetReadDeadline(time.Now())
-		}
-	case errors.Is(err, errLast): // the replies' side ends
-	case errors.Is(err, io.EOF):
-		// Redis sees the end, too: a command that blocks must not take an element for nobody.
-		if c.up.leave() != nil || closeWrite(server) != nil {
-			c.cancel()
-		}
-	default:
-		c.cancel()
-	}
-	replies.Wait()
+	return nil
 }
 
 // closeWrite tells the other side that no more comes.

@@ -82,6 +82,9 @@ type relay struct {
 	// hurry, if it is not nil, is called before bytes are sent that are charged, and after.
 	hurry func(bytes int)
 
+	// after, if it is not nil, is called when all that was looked at is sent.
+	after func() error
+
 	// interrupted is asked whether to go on after a deadline passed in the middle of something.
 	interrupted func() bool
 }
@@ -114,6 +117,9 @@ func (r *relay) send(upTo int) error {
 		}
 	}
 	r.empty()
+	if r.after != nil {
+		return r.after()
+	}
 	return nil
 }
 

@@ -95,6 +95,15 @@ func (c *client) requests() error {
 		if c.proxy.draining.Load() {
 			return nil
 		}
+		if c.outbox != nil {
+			pooled, err := c.shares()
+			if err == nil && !pooled {
+				err = c.own()
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if c.queue.full() {
 			if err := r.flush(); err != nil {
 				return err
@@ -449,6 +458,10 @@ func (c *client) arguments(n int64) error {
 // expects notes the reply to a command before anything of it is sent.
 func (c *client) expects(e expected) {
 	c.timed(&e)
+	if c.outbox != nil {
+		c.batch = append(c.batch, e)
+		return
+	}
 	switch {
 	case e.role == multi && !c.inMulti:
 		c.inMulti = true
