@@ -18,6 +18,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
@@ -47,10 +48,10 @@ var (
 	ErrNothing = errors.New("nothing could be read")
 
 	// ErrPattern says that Options.Group is no pattern.
-	ErrPattern = errors.New("no pattern")
+	ErrPattern = fmt.Errorf("%w: no pattern", cli.ErrUsage)
 
 	// ErrIntervals says that Options.Every is too short for the time there is.
-	ErrIntervals = errors.New("too many intervals")
+	ErrIntervals = fmt.Errorf("%w: too many intervals", cli.ErrUsage)
 )
 
 // Source is a file to be read.
@@ -63,6 +64,20 @@ type Source struct {
 type Options struct {
 	Group string        // groups like this pattern alone: * is any text, ? any character, [ab] one of these
 	Every time.Duration // intervals of a time series; 0 for none
+}
+
+// minEvery is the shortest interval of a time series.
+const minEvery = time.Millisecond
+
+// Validate says which option is out of range.
+func (o *Options) Validate() error {
+	if _, err := path.Match(o.Group, ""); err != nil {
+		return fmt.Errorf("%w: %q: %w", ErrPattern, o.Group, err)
+	}
+	if o.Every != 0 && o.Every < minEvery {
+		return fmt.Errorf("%w: --every %v, must be at least %v", cli.ErrUsage, o.Every, minEvery)
+	}
+	return nil
 }
 
 // Summary is what Collect found. Ratios and rates that nothing is known of are nil.
@@ -146,8 +161,8 @@ type Interval struct {
 // Collect reads all sources at once, in the order of time. An unreadable part of a source becomes a
 // warning. If no source has any data, Collect returns an error.
 func Collect(ctx context.Context, sources []Source, o Options) (*Summary, error) {
-	if _, err := path.Match(o.Group, ""); err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrPattern, o.Group, err)
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
 	c := collector{options: o, rows: map[rowKey]*Row{}}
 	c.summary.Group, c.summary.Every = o.Group, o.Every.Seconds()

@@ -97,14 +97,14 @@ func TestNoRatioOfOneRound(t *testing.T) {
 		e := func(v float64) outcome.Estimate {
 			var all []float64
 			for i := range rounds {
-				all = append(all, v+float64(i)/1000)
+				all = append(all, v+float64(i)/100)
 			}
 			return outcome.NewEstimate(all)
 		}
 		p := Phase{Good: e(0.5), P99: e(10)}
 		f := scenarios[0].finding([]Cell{{Policy: "none", Phases: [phases]Phase{p, p, p}}, {Policy: "limit", Phases: [phases]Phase{p, p, p}}})
 		says := strings.Join(f.Claims, " ")
-		if strings.Contains(says, "times") != want || strings.Contains(says, "50% (50 to 50)") != want || !strings.Contains(says, "With limit 50%") {
+		if strings.Contains(says, "times") != want || strings.Contains(says, "% (50 to 55)") != want || !strings.Contains(says, "With limit, 5") {
 			t.Errorf("%d rounds: %s", rounds, says)
 		}
 	}
