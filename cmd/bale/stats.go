@@ -38,7 +38,9 @@ func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
 	}
 	defer done()
 	return cli.Report(s, c.JSON, func() (*events.Summary, error) {
-		found, err := events.Collect(ctx, sources, events.Options{Group: c.Group, Every: c.Every})
+		progress, stop := cli.ShowProgress(s.Err)
+		found, err := events.Collect(ctx, sources, events.Options{Group: c.Group, Every: c.Every, Progress: progress})
+		stop()
 		if err != nil {
 			return nil, err
 		}

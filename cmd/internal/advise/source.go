@@ -147,9 +147,11 @@ func (r *reader) close() {
 
 // file reads an RDB file through a private server, which nobody else uses.
 func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
+	o.first = loading
+	progress := o.progress(loading)
 	loaded, err := rdb.Load(ctx, s.RDB, rdb.Options{Trust: s.TrustRDB, Progress: func(part float64) {
-		if o.Progress != nil {
-			o.Progress(int(1000*part), 1000, "loading "+s.RDB)
+		if progress != nil {
+			progress(int(1000*part), 1000, "loading "+s.RDB)
 		}
 	}})
 	if err != nil {

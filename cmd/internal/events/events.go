@@ -58,12 +58,17 @@ var (
 type Source struct {
 	Name   string
 	Reader io.Reader
+	Size   int64 // in bytes; 0 if it is not known
 }
 
 // Options select the events to sum up. The zero value selects all, without a time series.
 type Options struct {
 	Group string        // groups like this pattern alone: * is any text, ? any character, [ab] one of these
 	Every time.Duration // intervals of a time series; 0 for none
+
+	// Progress is called after each batch, with the bytes that were read. The total is 0 if it is
+	// not known. It may be nil.
+	Progress func(done, total int, what string)
 }
 
 // minEvery is the shortest interval of a time series.
@@ -167,10 +172,22 @@ func Collect(ctx context.Context, sources []Source, o Options) (*Summary, error)
 	c := collector{options: o, rows: map[rowKey]*Row{}}
 	c.summary.Group, c.summary.Every = o.Group, o.Every.Seconds()
 	var all []*reading
+	total := int64(0)
 	for _, s := range sources {
 		r := read(s)
 		defer r.stop()
 		all = append(all, r)
+		total += s.Size
+	}
+	if slices.ContainsFunc(sources, func(s Source) bool { return s.Size == 0 }) {
+		total = 0
+	}
+	progress := func() {
+		done := int64(0)
+		for _, r := range all {
+			done += r.read
+		}
+		o.Progress(int(min(done, total)), int(total), printable.Count(int64(c.summary.Events), "event", "events")+" read")
 	}
 	var failed error
 	advance := func(r *reading) {
@@ -201,6 +218,9 @@ func Collect(ctx context.Context, sources []Source, o Options) (*Summary, error)
 		}
 		if err := c.add(first.batch); err != nil {
 			return nil, err
+		}
+		if o.Progress != nil {
+			progress()
 		}
 		advance(first)
 	}
@@ -554,6 +574,9 @@ func Open(paths []string, stdin io.Reader) (sources []Source, done func(), err e
 		} else if f, err := os.Open(path); err == nil {
 			files = append(files, f)
 			source.Reader = f
+			if about, err := f.Stat(); err == nil && about.Mode().IsRegular() {
+				source.Size = about.Size()
+			}
 		} else {
 			if e, ok := errors.AsType[*fs.PathError](err); ok {
 				err = e.Err // the rest of it is the name

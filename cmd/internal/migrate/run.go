@@ -285,6 +285,7 @@ func (j *job) walk(
 	}
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
+	progress = j.step(progress, walkStep)
 	largest := largestPacked
 	if j.Revert {
 		largest = cli.MaxValue
