@@ -273,14 +273,14 @@ func (c *campaign) build(ctx context.Context, folder, programs, old string, stde
 		c.programs = strings.Split(programs, ",")
 	case err == nil:
 		out := filepath.Join(folder, "worker-nocgo")
-		if err := build(filepath.Join(root, "campaign"), out, ".", "CGO_ENABLED=0"); err != nil {
+		if err := build(filepath.Join(root, "testkit", "campaign"), out, ".", "CGO_ENABLED=0"); err != nil {
 			return err
 		}
 		c.programs = append(c.programs, out)
 	}
 	if old != "" {
 		out := filepath.Join(folder, "worker-old")
-		if err := build(filepath.Join(old, "campaign"), out, "."); err != nil {
+		if err := build(filepath.Join(old, "testkit", "campaign"), out, "."); err != nil {
 			return err
 		}
 		c.programs = append(c.programs, out)
