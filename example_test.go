@@ -329,6 +329,31 @@ func ExamplePackerOptions() {
 	// 800 <nil>
 }
 
+// A probe goes the way of a value, and dict.Auto does not take it for one.
+func ExamplePacker_Unobserved() {
+	seen := &counting{}
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: seen})
+	if err != nil {
+		panic(err)
+	}
+	probe := []byte(strings.Repeat("the same again, ", 50))
+	for _, p := range []*bale.Packer{packer, packer.Unobserved()} {
+		packed, err := p.Pack(nil, probe)
+		fmt.Println(len(packed) < len(probe), seen.values, err)
+	}
+	// Output:
+	// true 1 <nil>
+	// true 1 <nil>
+}
+
+// counting is a set of compressors that counts the values it hears of.
+type counting struct {
+	compress.Set
+	values int
+}
+
+func (c *counting) Packed(plain []byte, stored int) { c.values++ }
+
 // A proxy that only unpacks must keep an upload that is itself a frame apart from packed values.
 func ExamplePacker_Escape() {
 	packer, err := bale.NewPacker(bale.PackerOptions{})

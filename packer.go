@@ -400,6 +400,19 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header, b *Batch) (Compres
 	return r, err
 }
 
+// Unobserved returns a Packer with the same settings whose values its Compressors do not hear of: for
+// probes, which are neither a sample nor a saving. It ends with p, and needs no Close.
+func (p *Packer) Unobserved() *Packer {
+	q := *p
+	q.compressors, q.own = unobserved{p.compressors}, nil
+	return &q
+}
+
+type unobserved struct{ Compressors }
+
+func (unobserved) Packed([]byte, int) {}
+func (unobserved) Unpacked([]byte)    {}
+
 // Close releases what the Packer made for itself. You may call it while the Packer is in use. Calls
 // in progress finish; later calls may return an error that is [os.ErrClosed].
 func (p *Packer) Close() error {

@@ -9,6 +9,7 @@ import (
 	"hash/maphash"
 	"math"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,6 +88,8 @@ type autopilot struct {
 	weightedPlain, weightedIn float64
 	atStart                   float64 // the live ratio over the first MinValues
 	told                      int64   // tenths of MinValues that the log has
+
+	shown []byte // what this program last wrote into the registry, nil for nothing
 }
 
 func newAutopilot(g *Group, o Auto) (*autopilot, error) {
@@ -236,7 +239,7 @@ func (a *autopilot) reason(s *State) string {
 		return ""
 	}
 	if s.Current == 0 {
-		if s.Previous != 0 || a.hasActivated(s) {
+		if !first(s) {
 			return "" // somebody switched it off
 		}
 		return fmt.Sprintf("no dictionary yet, %d values written or read", values)
@@ -257,7 +260,7 @@ func (a *autopilot) reason(s *State) string {
 // tell logs how many of the values for a first dictionary were seen, at each tenth of them.
 func (a *autopilot) tell(s *State) {
 	seen, wanted := a.values+a.writer.read.Load(), int64(a.MinValues)
-	if s.Current != 0 || s.Previous != 0 || a.hasActivated(s) || seen > wanted {
+	if !first(s) || seen > wanted {
 		return
 	}
 	if tenths := 10 * seen / wanted; tenths > a.told {
@@ -266,13 +269,9 @@ func (a *autopilot) tell(s *State) {
 	}
 }
 
-func (a *autopilot) hasActivated(s *State) bool {
-	for _, e := range s.Dictionaries {
-		if !e.Activated.IsZero() {
-			return true
-		}
-	}
-	return false
+// first reports whether the group never had a current dictionary.
+func first(s *State) bool {
+	return s.Current == 0 && s.Previous == 0 && !slices.ContainsFunc(s.Dictionaries, func(e Entry) bool { return !e.Activated.IsZero() })
 }
 
 // awaiting is the next dictionary to activate: the newest that was published since the current one

@@ -95,6 +95,61 @@ func TestAutoTells(t *testing.T) {
 	eventually(t, "84 of 200", func() bool { return log.count("collected=84 wanted=200") == 1 })
 }
 
+// TestAutoShows: the registry has the progress of the program that is furthest, as long as that
+// runs and until there is a dictionary.
+func TestAutoShows(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory()
+	r := newRegistry(t, m, 50*time.Millisecond)
+	shows := func(want Progress) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%+v", want), func() bool { p, err := r.Progress(ctx, "g"); return err == nil && p != nil && *p == want })
+	}
+	packed := func(g *Group, n int) {
+		for range n {
+			g.Packed([]byte("a value"), 7)
+		}
+	}
+	if p, err := r.Progress(ctx, "g"); p != nil || err != nil {
+		t.Errorf("%+v, %v before there is any", p, err)
+	}
+	m.set(r.autoKey("g"), []byte("by somebody else"))
+	one, another := open(t, r, GroupOptions{Auto: auto()}), open(t, r, GroupOptions{Auto: auto()})
+	packed(one, 63)
+	shows(Progress{Collected: 63, Wanted: 200})
+	if left := m.lifetime(r.autoKey("g")); left <= 0 || left > time.Minute {
+		t.Errorf("it stays for %v", left)
+	}
+	packed(another, 120)
+	shows(Progress{Collected: 120, Wanted: 200})
+	must(t, another.Close())
+	shows(Progress{Collected: 63, Wanted: 200})
+	packed(one, 200)
+	eventually(t, "a sample is taken", func() bool { p, err := r.Progress(ctx, "g"); return err == nil && p != nil && p.Training })
+	all := profiles(500)
+	traffic(t, one, func(i int) []byte { return all[i%500] })
+	eventually(t, "a dictionary", func() bool { return one.Writer().DictionaryID() != 0 })
+	eventually(t, "no progress any more", func() bool { return m.value(r.autoKey("g")) == nil })
+}
+
+// TestProgressOfOthers: what Auto did not write is ErrCorrupt.
+func TestProgressOfOthers(t *testing.T) {
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	for _, raw := range []string{
+		"{", "[]", "null", "{}", `{"collected":-1,"wanted":5}`, `{"collected":6,"wanted":5}`, `{"wanted":1e30}`,
+		`{"wanted":1073741825}`, `{"collected":0,"wanted":0}`, "[" + string(bytes.Repeat([]byte("{},"), 1<<20)),
+	} {
+		m.set(r.autoKey("g"), []byte(raw))
+		if p, err := r.Progress(context.Background(), "g"); p != nil || !errors.Is(err, ErrCorrupt) || len(err.Error()) > 1000 {
+			t.Errorf("%.40s: %+v, %v", raw, p, err)
+		}
+	}
+	if _, err := r.Progress(context.Background(), "a group"); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+}
+
 // session is a value that profiles have nothing in common with.
 func session(i int) []byte {
 	r := rand.New(rand.NewPCG(uint64(i), 5))

@@ -36,6 +36,7 @@ const (
 	firstRetry          = 10 * time.Millisecond
 	listenRetry         = time.Second // and twice as long each time, while nothing is heard
 	maxListenRetry      = 30 * time.Second
+	unsureRetry         = time.Second // from a look that failed to the next
 )
 
 // GroupOptions are the settings of a [Group]; the zero value is useful.
@@ -245,6 +246,7 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	g.work.Go(g.listen)
 	if g.auto != nil {
 		g.work.Go(g.auto.run)
+		g.work.Go(g.auto.show)
 	}
 	g.await(ctx, looked)
 	return g, nil
@@ -654,17 +656,20 @@ func (g *Group) look() {
 	}
 }
 
-// untilPoll is the time to the next poll: within a grace period, but no sooner than this program
+// untilPoll is the time to the next poll: soon after one that failed, and else within a grace period, but no sooner than this program
 // itself wants to, or minPoll.
 func (g *Group) untilPoll() time.Duration {
 	g.lock.Lock()
-	grace := max(g.grace, minGrace)
+	grace, unsure := max(g.grace, minGrace), errors.Is(g.lastErr, errUnsure)
 	g.lock.Unlock()
 	least := min(minPoll, g.options.Poll)
 	if declared := g.registry.declared; declared > 0 {
 		least = min(least, max(declared, minGrace))
 	}
 	grace = max(grace, least)
+	if unsure {
+		grace = min(grace, max(least, unsureRetry))
+	}
 	return min(grace, max(least, time.Duration(float64(min(g.options.Poll, grace))*(1+pollJitter*(2*rand.Float64()-1)))))
 }
 
@@ -723,12 +728,15 @@ func (g *Group) sync(ctx context.Context) {
 	g.lock.Unlock()
 }
 
+// errUnsure says that the registry's state is unknown, so that the next look is soon.
+var errUnsure = errors.New("not confirmed")
+
 func (g *Group) takeOver(ctx context.Context) error {
 	start := time.Now()
 	r := g.registry
 	values, err := r.store.Read(ctx, r.groupKey(g.name), r.settingsKey())
 	if err != nil {
-		return fmt.Errorf("dict: group %q: %w", g.name, err) // as before
+		return fmt.Errorf("dict: group %q: the state is %w: %w", g.name, errUnsure, err) // as before
 	}
 	s, err := r.parseState(g.name, values[0])
 	if err != nil {
@@ -746,8 +754,11 @@ func (g *Group) takeOver(ctx context.Context) error {
 		switch another := s.Epoch > 0 && s.Incarnation != known.Incarnation && known.Merged[s.Incarnation] == 0; {
 		case err != nil && another: // no replica is ahead; this program may not write
 			owed, denied = known, err
-		case err != nil || !same:
-			return errors.Join(fmt.Errorf("dict: group %q: epoch %d, and was %d: an answer of a lagging replica is ignored", g.name, s.Epoch, known.Epoch), err)
+		case err != nil: // the registry may be empty, and values that are written with a dictionary unreadable
+			g.write(g.plain)
+			return fmt.Errorf("dict: group %q: epoch %d, and was %d: this is %w: %w", g.name, s.Epoch, known.Epoch, errUnsure, err)
+		case !same:
+			return fmt.Errorf("dict: group %q: epoch %d, and was %d: an answer of a lagging replica is ignored", g.name, s.Epoch, known.Epoch)
 		default:
 			lost = g.giveBack(ctx, known)
 			start = time.Now()

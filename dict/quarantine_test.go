@@ -447,6 +447,43 @@ func TestLaggingReplica(t *testing.T) {
 	}
 }
 
+// unconfirming is a memory that swaps no state of a group for a while, as a client does whose pool
+// still has the error of its last dial.
+type unconfirming struct {
+	*memory
+	failing atomic.Bool
+}
+
+func (u *unconfirming) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	if u.failing.Load() {
+		return false, errDown
+	}
+	return u.memory.Swap(ctx, key, old, value, ttl)
+}
+
+// TestUnconfirmed: while a program cannot confirm that the registry was emptied, it writes without a
+// dictionary. It tries again long before the next poll.
+func TestUnconfirmed(t *testing.T) {
+	ctx := context.Background()
+	u := &unconfirming{memory: newMemory()}
+	r := newRegistry(t, u.memory, 0)
+	d := dictionaryOf(t, 1)
+	must(t, errors.Join(r.Publish(ctx, "g", d, Info{}), r.Activate(ctx, "g", d.ID(), true)))
+	g := open(t, newRegistry(t, u, 0), GroupOptions{Poll: time.Hour})
+	eventually(t, "the current one", writes(g, d.ID()))
+	u.failing.Store(true)
+	u.lock.Lock()
+	clear(u.values)
+	u.lock.Unlock()
+	must(t, u.Notify(ctx, r.channel(), changedMessage+"g"))
+	eventually(t, "no dictionary", writes(g, 0))
+	if err := g.Status().Err; err == nil || !errors.Is(err, errDown) || strings.Contains(err.Error(), "lagging") {
+		t.Errorf("the error is %v", err)
+	}
+	u.failing.Store(false)
+	eventually(t, "it is back", func() bool { return u.value(r.dataKey(d.ID())) != nil && g.Writer().DictionaryID() == d.ID() })
+}
+
 // halting is a memory whose Touch can be made to wait, whatever its context says, and which can be
 // cut off.
 type halting struct {

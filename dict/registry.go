@@ -66,6 +66,7 @@ type RegistryOptions struct {
 //	<prefix>quarantine:<id>   the bytes of a removed dictionary, with a TTL
 //	<prefix>settings          the grace period and the data servers (JSON)
 //	<prefix>lease:<name>      while a program trains for a group
+//	<prefix>auto:<name>       how far [Auto] is (JSON, see [Progress]), with a TTL
 //	<prefix>server            the id of a data server, in that Redis
 //
 // A dictionary is immutable, so readers may cache it without an expiry. The state of a group
@@ -227,6 +228,7 @@ func (r *Registry) DataKey(id frame.DictionaryID) string {
 func (r *Registry) groupsKey() string           { return r.prefix + "groups" }
 func (r *Registry) groupKey(name string) string { return r.prefix + "group:" + name }
 func (r *Registry) leaseKey(name string) string { return r.prefix + "lease:" + name }
+func (r *Registry) autoKey(name string) string  { return r.prefix + "auto:" + name }
 func (r *Registry) settingsKey() string         { return r.prefix + "settings" }
 func (r *Registry) serverKey() string           { return r.prefix + "server" }
 func (r *Registry) channel() string             { return r.prefix + "changes" }

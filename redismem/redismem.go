@@ -150,13 +150,17 @@ func atLeast(version string, major, minor int) bool {
 // class is the size in bytes that the allocator takes for an allocation of n bytes. The size
 // classes of jemalloc are 8, the multiples of 16 up to 128, and then four per doubling
 // (jemalloc(3), "Size classes"); see FineClasses for further ones. The classes of libc are 24, 40,
-// 56 and so on. libc may take 16 bytes more when it reuses freed memory. From 128 KiB on it rounds
-// up to pages.
+// 56 and so on. libc may take 16 bytes more when it reuses freed memory. From 128 KiB on it maps
+// whole pages, as long as the program has freed none of those (mallopt(3), M_MMAP_THRESHOLD).
 func (s Server) class(n int) int {
 	switch {
 	case s.Libc:
-		const before = 8 // bytes of each piece, which is a multiple of 16 and at least 32
-		return max((n+before+15)&^15, 32) - before
+		const before, page = 8, 4096 // bytes of each piece, which is a multiple of 16 and at least 32
+		piece := max((n+before+15)&^15, 32)
+		if piece >= 128<<10 {
+			return (piece+before+page-1)&^(page-1) - 2*before
+		}
+		return piece - before
 	case n <= 8:
 		return 8
 	case n <= 64 && s.FineClasses:

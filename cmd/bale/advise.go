@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"time"
 
@@ -62,8 +61,11 @@ Examples:
 }
 
 func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
-	if err := c.check(); err != nil {
-		return err
+	if c.RDB == "" && len(c.Data) == 0 {
+		c.Redis = cmp.Or(c.Redis, os.Getenv(cli.URLEnv))
+		if c.Redis == "" {
+			return cli.NoServer("--rdb", "--data")
+		}
 	}
 	if c.HTML != "" { // before the work, not after it
 		if err := writable("--html", c.HTML); err != nil {
@@ -117,31 +119,6 @@ type advice struct {
 
 // WriteText writes the answer as text.
 func (a *advice) WriteText(w page.Sheet) { a.Advice.WriteText(w, a.all) }
-
-func (c *adviseCommand) check() error {
-	if c.RDB == "" && len(c.Data) == 0 {
-		c.Redis = cmp.Or(c.Redis, os.Getenv(cli.URLEnv))
-	}
-	switch {
-	case c.Redis == "" && c.RDB == "" && len(c.Data) == 0:
-		return cli.NoServer("--rdb", "--data")
-	case len(c.Data) > 0 && len(c.Match)+len(c.Group) > 0:
-		return usagef("--match and --group are for keys, and --data has none")
-	case c.DB >= 0 && c.RDB == "":
-		return usagef("--db is for --rdb; a URL ends in its database: redis://127.0.0.1:6379/%d", c.DB)
-	case c.TrustRDB && c.RDB == "":
-		return usagef("--trust-rdb is for --rdb")
-	case c.Replicas && c.Redis == "":
-		return usagef("--replicas is for --redis")
-	case c.Sample < 2:
-		return usagef("--sample %d, must be at least 2", c.Sample)
-	case c.CPUBudget <= 0:
-		return usagef("--cpu-budget %v, must be more than nothing", c.CPUBudget)
-	case c.Price < 0 || math.IsNaN(c.Price) || math.IsInf(c.Price, 0):
-		return usagef("--price %v, must be an amount of USD", c.Price)
-	}
-	return nil
-}
 
 // writePage writes the answer as a page.
 func writePage(path string, a *advise.Advice) error {

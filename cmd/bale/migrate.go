@@ -2,16 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
-	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/frame"
 )
 
 type migrateCommand struct {
@@ -66,16 +60,7 @@ Examples:
 }
 
 func (c *migrateCommand) Run(ctx context.Context, s *cli.Streams) error {
-	o, err := c.options(s)
-	if err != nil {
-		return err
-	}
-	return cli.Report(s, c.JSON, func() (*migrate.Result, error) { return migrate.Run(ctx, o) })
-}
-
-// options are those of the flags, which must go together.
-func (c *migrateCommand) options(s *cli.Streams) (o migrate.Options, err error) {
-	o = migrate.Options{
+	o := migrate.Options{
 		Settings: migrate.Settings{
 			Match: c.Match, Compress: c.Compress, Dict: c.Dict, Group: c.Group, Exclude: c.Exclude,
 			Revert: c.Revert,
@@ -83,63 +68,20 @@ func (c *migrateCommand) options(s *cli.Streams) (o migrate.Options, err error) 
 		},
 		DryRun: c.DryRun, Force: c.Force, Resume: c.Resume, Plan: s.Sheet(),
 	}
-	if c.JSON == "-" {
+	switch c.JSON {
+	case "-":
 		o.Plan = page.NewSheet(s.Err, o.Plan.Width)
+	case "":
+	case c.Resume:
+		return usagef("--json and --resume are the same file")
 	}
-	if o.Group == "" && (o.Dict == migrate.Auto || o.Dict == migrate.Current) && len(o.Match) == 1 {
-		o.Group = migrate.GroupOf(o.Match[0])
-	}
-	if err := c.check(&o); err != nil {
-		return o, err
-	}
-	if c.Resume != "" { // before anything is written
-		if _, err := os.Stat(filepath.Dir(c.Resume)); err != nil {
-			return o, fmt.Errorf("--resume: %w", err)
-		}
-	}
+	var err error
 	if o.Registry, err = c.registryFlags.options(s, c.Redis); err != nil {
-		return o, err
+		return err
 	}
 	o.Registry.Grace = c.Grace
-	o.Registry.Pace, err = c.pace(s)
-	return o, err
-}
-
-// check rejects flags that do not go together.
-func (c *migrateCommand) check(o *migrate.Options) error {
-	setting, err := o.Setting()
-	switch {
-	case err != nil:
-		return usagef("--compress: %w", err)
-	case setting.Dict:
-		return usagef("--compress %s: the dictionary is given with --dict", setting)
-	case setting.Algorithm == frame.Stored:
-		return usagef("--compress none packs nothing; --revert unpacks")
-	case c.Revert && (c.Compress != "" || c.Dict != "" || c.Group != "" || c.Repack ||
-		c.MinSize != 0 || c.MinGain != 0):
-		return usagef("--revert makes all values plain: it goes with none of --compress, --dict, --group, --repack, --min-size and --min-gain")
-	case c.Dict != "" && !setting.TakesDictionary():
-		return usagef("--compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level",
-			setting)
-	case c.MinGain >= 1 || c.MinGain != c.MinGain:
-		return usagef("--min-gain %v, must be below 1", c.MinGain)
-	case c.DryRun && c.Resume != "":
-		return usagef("--dry-run changes nothing, so there is nothing to --resume")
-	case len(c.Exclude) > 0 && c.Dict != migrate.Auto:
-		return usagef("--exclude is for --dict auto")
-	case c.Group != "" && c.Dict == "":
-		return usagef("--group is for --dict")
-	case slices.Contains(c.Match, ""):
-		return usagef("--match is empty; '*' is for all keys")
-	case c.JSON != "" && c.JSON == c.Resume:
-		return usagef("--json and --resume are the same file")
-	case o.Group != "":
-		if err := dict.CheckGroup(o.Group); err != nil {
-			return usagef("--group: %w", err)
-		}
-	case c.Dict == migrate.Auto || c.Dict == migrate.Current:
-		return usagef("--dict %s needs a --group, a name for the keys: none can be made of %s", c.Dict,
-			migrate.Quoted(c.Match))
+	if o.Registry.Pace, err = c.pace(s); err != nil {
+		return err
 	}
-	return nil
+	return cli.Report(s, c.JSON, func() (*migrate.Result, error) { return migrate.Run(ctx, o) })
 }

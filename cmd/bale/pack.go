@@ -30,9 +30,6 @@ func (p *packCommand) Run(s *cli.Streams) error {
 	if err != nil {
 		return usagef("--compress: %w", err)
 	}
-	if setting.Dict {
-		return usagef("--compress %s: the dictionary is given with --dict", setting)
-	}
 	o := inspect.Options{Streams: s, Setting: setting, MaxSize: int(p.MaxSize)}
 	if p.Dict != "" {
 		o.Dictionaries = []string{p.Dict}

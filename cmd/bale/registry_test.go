@@ -12,6 +12,7 @@ import (
 
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -112,6 +113,51 @@ func TestRegistryElsewhere(t *testing.T) {
 	must("is forgotten", "dict", "servers", "--forget", joined[1].ID, "--redis", registry.URL())
 	mustFail("knows no data server", "dict", "servers", "--forget", joined[1].ID, "--redis", registry.URL())
 	must(id+" of users is removed", with("dict gc --apply --empty --max-rate 0", at(urls[0])...)...)
+}
+
+// TestAutoInList: dict list says how far Auto is, also of a group without a dictionary, and passes
+// over what it did not write.
+func TestAutoInList(t *testing.T) {
+	ctx := t.Context()
+	client, url := clitest.Server(t)
+	r, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
+	clitest.OK(t, err)
+	g, err := r.Open(ctx, "users", dict.GroupOptions{Auto: &dict.Auto{Interval: 10 * time.Millisecond}})
+	clitest.OK(t, err)
+	defer g.Close()
+	for range 63 {
+		g.Packed([]byte("a value"), 7)
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if p, err := r.Progress(ctx, "users"); err == nil && p != nil && p.Collected == 63 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no progress in the registry")
+		}
+	}
+	const key = dict.DefaultPrefix + "auto:"
+	for i := range 20 {
+		clitest.OK(t, client.Set(ctx, fmt.Sprint(key, "forged", i), `{"collected":5,"wanted":"\u001b[31m"}`, 0).Err())
+	}
+	clitest.OK(t, client.Set(ctx, key+"a group", "{}", 0).Err(), client.LPush(ctx, key+"list", "x").Err())
+	const line = `Auto, group "users": 63 of 1,000 values collected`
+	code, out, errs := ran(t, "dict", "list", "--redis", url)
+	if code != cli.ExitDone || !strings.Contains(out, line) || !strings.Contains(out, "no dictionary yet") || strings.Count(out, "Auto, ") != 1 {
+		t.Errorf("exit %d, %s", code, out)
+	}
+	if strings.Count(errs, "is not the progress of group") != 10 || strings.Contains(errs, "\x1b") {
+		t.Errorf("%s", errs)
+	}
+	if code, out, errs = ran(t, "dict", "list", "--group", "users", "--redis", url); code != cli.ExitDone || !strings.Contains(out, line) || errs != "" {
+		t.Errorf("exit %d, %s%s", code, out, errs)
+	}
+	if code, _, errs = ran(t, "dict", "list", "--group", "others", "--redis", url); code != cli.ExitFailed || !strings.Contains(errs, `there is no group "others"`) {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if code, out, _ = ran(t, "dict", "list", "--json", "--redis", url); code != cli.ExitDone || !strings.Contains(strings.Join(strings.Fields(out), ""), `"auto":{"users":{"collected":63,"wanted":1000}}`) {
+		t.Errorf("exit %d, %s", code, out)
+	}
 }
 
 // TestNoServerIsGuessed: a command that is given no Redis says so, also one that has a registry and

@@ -31,24 +31,17 @@ Examples:
   bale stats --json - - < app.events`
 }
 
-// minEvery is the shortest interval of a time series.
-const minEvery = time.Millisecond
-
 func (c *statsCommand) Run(ctx context.Context, s *cli.Streams) error {
-	if c.Every != 0 && c.Every < minEvery {
-		return usagef("--every %v, must be at least %v", c.Every, minEvery)
-	}
 	sources, done, err := events.Open(c.Files, s.In)
 	if err != nil {
 		return usagef("%w", err)
 	}
 	defer done()
 	return cli.Report(s, c.JSON, func() (*events.Summary, error) {
-		found, err := events.Collect(ctx, sources, events.Options{Group: c.Group, Every: c.Every})
-		switch {
-		case errors.Is(err, events.ErrPattern), errors.Is(err, events.ErrIntervals):
-			return nil, usagef("%w", err)
-		case err != nil:
+		progress, stop := cli.ShowProgress(s.Err)
+		found, err := events.Collect(ctx, sources, events.Options{Group: c.Group, Every: c.Every, Progress: progress})
+		stop()
+		if err != nil {
 			return nil, err
 		}
 		for _, w := range found.Warnings {

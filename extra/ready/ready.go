@@ -146,6 +146,9 @@ func New(o Options) (*Readiness, error) {
 	case o.Connections < 0:
 		return nil, fmt.Errorf("ready: %w: Connections is %d, must not be negative", bale.ErrInvalid, o.Connections)
 	}
+	if o.Packer != nil {
+		o.Packer = o.Packer.Unobserved() // dict.Auto would take probes for values
+	}
 	r := &Readiness{options: o, value: bytes.Repeat([]byte("probe "+rand.Text()), probeBytes/32), done: make(chan struct{}), changed: make(chan struct{})}
 	r.checks = []check{{dictionaries, r.dictionaries}, {"contexts", r.contexts}, {"connections", r.connections}, {"probe", r.probe}}
 	for _, name := range slices.Sorted(maps.Keys(o.Checks)) {

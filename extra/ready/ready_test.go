@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 )
 
@@ -120,6 +122,39 @@ func TestDangerIsAWarning(t *testing.T) {
 			t.Errorf("warning %q", w)
 		}
 	})
+}
+
+// observed counts the values that it hears of.
+type observed struct {
+	compress.Set
+	n atomic.Int64
+}
+
+func (o *observed) Packed([]byte, int) { o.n.Add(1) }
+func (o *observed) Unpacked([]byte)    { o.n.Add(1) }
+
+// TestProbesAreNoValues: dict.Auto hears of no probe, and so takes none for a sample.
+func TestProbesAreNoValues(t *testing.T) {
+	o := &observed{}
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &memory{values: map[string][]byte{}}
+	r, err := New(Options{Store: m, Packer: packer, Interval: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.n.Load(); n != 0 {
+		t.Errorf("the compressors heard of %d values", n)
+	}
+	if _, err := packer.Pack(nil, r.value); err != nil || o.n.Load() != 1 {
+		t.Errorf("and of %d of the program's one, %v", o.n.Load(), err)
+	}
 }
 
 func TestStates(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -90,10 +91,20 @@ func contest(b *testing.B, callers, n int, all ...contestant) {
 		b.ReportMetric(median(speeds[i]), c.name+"/s")
 		b.ReportMetric(median(allocs[i]), c.name+"-allocs")
 		if i > 0 {
+			low, high := interval(ratios[i])
 			b.ReportMetric(median(ratios[i]), "x-"+c.name)
+			b.ReportMetric(low, "low-"+c.name)
+			b.ReportMetric(high, "high-"+c.name)
 		}
 	}
 	b.ReportMetric(0, "ns/op") // of a round, which says nothing
+}
+
+// interval is that of the median with 95% confidence, by the sign test.
+func interval(values []float64) (low, high float64) {
+	sorted, n := slices.Sorted(slices.Values(values)), len(values)
+	k := max(0, int(float64(n)/2-0.98*math.Sqrt(float64(n))))
+	return sorted[k], sorted[n-1-k]
 }
 
 // operations are n, or as many as BALE_BENCH_OPS says, which is for fewer.

@@ -7,6 +7,9 @@ import (
 	"github.com/balekv/bale/cmd/internal/page"
 )
 
+// Schema is the one of the JSON, in docs/schemas.
+func (r *Result) Schema() string { return "ab-v1" }
+
 // WriteText writes the comparison as a table, below what was run.
 func (r *Result) WriteText(w page.Sheet, o compare.TextOptions) {
 	w.Lines("A, old: "+r.A, "B, new: "+r.B)

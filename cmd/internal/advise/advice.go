@@ -80,8 +80,8 @@ type Model struct {
 	Modelled int64 `json:"modelled"`
 	Measured int64 `json:"measured"`
 
-	// Scaled means that the version was not measured: the advice scales the nearest model to MEMORY
-	// USAGE, group by group.
+	// Scaled means that the model is not exact, for a version that was not measured or for libc's
+	// malloc: the advice scales it to MEMORY USAGE, group by group.
 	Scaled bool `json:"scaled,omitempty"`
 }
 
@@ -89,7 +89,7 @@ type Model struct {
 func (m *Model) sentence() string {
 	off := fmt.Sprintf("%+.1f%% off MEMORY USAGE for %s", 100*(float64(m.Modelled)/float64(m.Measured)-1), page.Plural(m.Keys, "key"))
 	if m.Scaled {
-		return "bale does not know the memory of this version. The nearest model is " + off + ", and scaled to it in each group."
+		return "The nearest model of the server's memory is " + off + ", and scaled to it in each group."
 	}
 	return "The model of the server's memory is " + off + "."
 }

@@ -81,9 +81,9 @@ func (y *yardstick) microseconds(d time.Duration) float64 {
 	return d.Seconds() * 1e6 * float64(yardstickTime) / float64(max(1, y.best))
 }
 
-// time measures how long values take to pack and to unpack, in all trials: by the processor's time
-// for this thread, the quickest of several rounds, in each of which all trials and the yardstick
-// have their turn.
+// time measures how long values take to pack and to unpack, in all trials: of each value the
+// quickest of several rounds, in each of which all trials and the yardstick have their turn. That
+// round was not interrupted.
 func (g *groupSample) time(ctx context.Context, trials []*trial) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -110,7 +110,7 @@ func (g *groupSample) time(ctx context.Context, trials []*trial) error {
 	g.slowness = float64(y.best) / float64(yardstickTime)
 	for i, t := range trials {
 		w := watches[i]
-		t.Pack, t.Unpack = w.cost(&w.pack, y), w.cost(&w.unpack, y)
+		t.Pack, t.Unpack = w.cost(w.pack, y), w.cost(w.unpack, y)
 	}
 	return nil
 }
@@ -126,11 +126,8 @@ type stopwatch struct {
 	pack, unpack lap
 }
 
-// lap is the least time that was measured, for each value and for all.
-type lap struct {
-	each []time.Duration
-	all  time.Duration
-}
+// lap is the least time that was measured, for each value.
+type lap []time.Duration
 
 func (g *groupSample) newStopwatch(t *trial) (*stopwatch, error) {
 	w := &stopwatch{}
@@ -162,9 +159,9 @@ func (g *groupSample) newStopwatch(t *trial) (*stopwatch, error) {
 }
 
 func newLap(n int) lap {
-	l := lap{make([]time.Duration, n), math.MaxInt64}
-	for i := range l.each {
-		l.each[i] = math.MaxInt64
+	l := make(lap, n)
+	for i := range l {
+		l[i] = math.MaxInt64
 	}
 	return l
 }
@@ -187,31 +184,29 @@ func (w *stopwatch) round(ctx context.Context) error {
 	})
 }
 
-func (l *lap) run(f func(i int) error) error {
-	start, last := load.ThreadTime(), time.Now()
-	for i := range l.each {
+func (l lap) run(f func(i int) error) error {
+	last := time.Now() // a thread's own clock takes ten times as long to read; the least times are alike
+	for i := range l {
 		if err := f(i); err != nil {
 			return err
 		}
 		now := time.Now()
-		l.each[i], last = min(l.each[i], now.Sub(last)), now
+		l[i], last = min(l[i], now.Sub(last)), now
 	}
-	l.all = min(l.all, load.ThreadTime()-start)
 	return nil
 }
 
 // cost is a lap on the reference processor. The time for the first part of a value is scaled up to
 // the whole.
-func (w *stopwatch) cost(l *lap, y *yardstick) Cost {
-	if len(l.each) == 0 {
+func (w *stopwatch) cost(l lap, y *yardstick) Cost {
+	if len(l) == 0 {
 		return Cost{}
 	}
-	us := make([]float64, len(l.each))
-	timed, whole := 0.0, 0.0
-	for i, d := range l.each {
+	us, sum := make([]float64, len(l)), 0.0
+	for i, d := range l {
 		us[i] = w.times[i] * y.microseconds(d)
-		timed, whole = timed+float64(len(w.values[i])), whole+w.times[i]*float64(len(w.values[i]))
+		sum += us[i]
 	}
 	slices.Sort(us)
-	return Cost{Mean: y.microseconds(l.all) * whole / max(1, timed) / float64(len(us)), P50: quantile(us, 0.5), P99: quantile(us, 0.99)}
+	return Cost{Mean: sum / float64(len(us)), P50: quantile(us, 0.5), P99: quantile(us, 0.99)}
 }

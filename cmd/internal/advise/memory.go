@@ -10,8 +10,11 @@ import (
 // memory is the model of what the server allocates.
 type memory struct {
 	redismem.Server
-	unmeasured bool    // the model is of another version: a group's sizes are scaled by its MEMORY USAGE
-	scale      float64 // 0 for 1
+
+	// The model is of another version, or of libc's malloc, which may take 16 bytes more where it
+	// uses freed memory again: a group's sizes are scaled by its MEMORY USAGE.
+	inexact bool
+	scale   float64 // 0 for 1
 }
 
 // zeros stands for values of which the model looks at the size alone. Nobody reads or writes it, so
@@ -26,7 +29,7 @@ func (m *memory) calibrated(entries []*entry) *memory {
 			modelled, usage = modelled+float64(e.modelled), usage+float64(e.usage)
 		}
 	}
-	if !m.unmeasured || modelled == 0 {
+	if !m.inexact || modelled == 0 {
 		return m
 	}
 	c := *m

@@ -54,14 +54,14 @@ func sized(rng *rand.Rand, low, high int) string {
 }
 
 // hash adds an expiring hash of fields of up to longest bytes. Reads remove the table that it had
-// before it grew.
+// before it grew. Of the same names all hashes of a Valkey would have as many overflowing buckets.
 func hash(p redis.Pipeliner, rng *rand.Rand, key string, fields, longest int) {
 	ctx := context.Background()
 	for i := range fields {
-		p.HSet(ctx, key, fmt.Sprint("field", i), sized(rng, 1, longest))
+		p.HSet(ctx, key, fmt.Sprint("field", i, key), sized(rng, 1, longest))
 	}
 	for i := range fields {
-		p.HExists(ctx, key, fmt.Sprint("field", i))
+		p.HExists(ctx, key, fmt.Sprint("field", i, key))
 	}
 	p.Expire(ctx, key, time.Hour)
 }
@@ -93,7 +93,7 @@ func TestModel(t *testing.T) {
 			a := modelOf(t, s, k.name)
 			off := 100 * (float64(a.Model.Modelled)/float64(a.Model.Measured) - 1)
 			t.Logf("%d keys: model %d, MEMORY USAGE %d (%+.2f%%)", a.Model.Keys, a.Model.Modelled, a.Model.Measured, off)
-			if math.Abs(off) > 1 || a.Model.Scaled {
+			if libc := a.Server.info["mem_allocator"] == "libc"; math.Abs(off) > 1 || a.Model.Scaled != libc {
 				t.Errorf("the model is %+.2f%% off MEMORY USAGE for %d keys (%+v)", off, a.Model.Keys, a.Model)
 			}
 		})

@@ -32,7 +32,7 @@ type Packed struct {
 
 // better unpacks the sample, and packs it with the present dictionary and with a new one.
 func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
-	if t.group.Packed == nil || o.Reader == nil || t.how == quick {
+	if o.Reader == nil || t.how == quick {
 		return nil
 	}
 	plain, with, failed := t.unpacked(ctx, o.Reader)
@@ -88,6 +88,10 @@ type Reader interface {
 	Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error)
 }
 
+// mostWasted bounds the bytes of values that turn out to be damaged once they are unpacked. Forged
+// ones of a few KiB each would take minutes.
+const mostWasted = 4 * packedMax
+
 // unpacked are copies of the sampled entries with packed values, as they would be with plain ones,
 // and how most values are packed. An error tells why the first of those was left out that are.
 func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most frame.Header, failed error) {
@@ -95,9 +99,9 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 		frame.Algorithm
 		frame.DictionaryID
 	}
-	counts, bytes := map[with]int{}, 0
+	counts, bytes, wasted := map[with]int{}, 0, int64(0)
 	for _, e := range t.entries {
-		found, whole := false, bytes < trainBytes
+		found, whole := false, bytes < trainBytes && wasted < mostWasted
 		c := *e
 		c.items = slices.Clone(e.items)
 		for i := range c.items {
@@ -115,6 +119,7 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 			if err != nil {
 				if whole = false; !errors.Is(err, bale.ErrNotFound) { // a cached miss
 					failed = cmp.Or(failed, err)
+					wasted += n
 				}
 				break
 			}

@@ -3,11 +3,13 @@ package advise
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,7 +140,7 @@ func TestBetterDictionary(t *testing.T) {
 	}
 	ask := func() (*Group, string) {
 		t.Helper()
-		a, err := Run(ctx, Source{Redis: s.URL(), Prefix: dict.DefaultPrefix}, options())
+		a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
 		must(t, err)
 		var text bytes.Buffer
 		a.WriteText(page.NewSheet(&text, 0), false)
@@ -180,7 +182,7 @@ func TestBetterDictionary(t *testing.T) {
 // TestForgedSizes: forged frames that claim large values take no memory, in however many groups, of
 // a server of whatever version.
 func TestForgedSizes(t *testing.T) {
-	m := &memory{unmeasured: true}
+	m := &memory{inexact: true}
 	forged := frame.Header{Algorithm: frame.Zstd, Length: packedMax}.Append(nil)
 	var samples []*groupSample
 	var before, after runtime.MemStats
@@ -200,7 +202,7 @@ func TestForgedSizes(t *testing.T) {
 // TestForgedHash: a hash whose many small fields unpack to large values costs no more than one such
 // value, and nothing of a value stays in memory beside its start.
 func TestForgedHash(t *testing.T) {
-	m := &memory{unmeasured: true}
+	m := &memory{inexact: true}
 	forged := frame.Header{Algorithm: frame.Zstd, Length: packedMax}.Append(nil)
 	e := &entry{name: "key", kind: Hash, size: 100, now: 100, modelled: 100, usage: 110, sampled: true}
 	for range e.size {
@@ -223,24 +225,30 @@ func TestForgedHash(t *testing.T) {
 	if all, _, err = a.unpacked(t.Context(), r); err != nil || len(all) > 0 || r.values != 1 {
 		t.Errorf("%d values are unpacked, for %d entries: %v", r.values, len(all), err)
 	}
+	r.values, r.err = 0, bale.ErrCorrupt
+	a.entries = slices.Repeat([]*entry{&one}, 100)
+	if all, _, err = a.unpacked(t.Context(), r); !errors.Is(err, bale.ErrCorrupt) || len(all) > 0 || r.values != mostWasted/packedMax {
+		t.Errorf("%d values are unpacked that are damaged at their end, for %d entries: %v", r.values, len(all), err)
+	}
 }
 
-// largeReader unpacks everything to one value, and counts how often.
+// largeReader unpacks everything to one value or an error, and counts how often.
 type largeReader struct {
 	Reader
 	value  []byte
+	err    error
 	values int
 }
 
 func (r *largeReader) Unpack(context.Context, []byte) ([]byte, error) {
 	r.values++
-	return r.value, nil
+	return r.value, r.err
 }
 
 // TestCalibratedOnce: keys that are in a group, and then in one that it is joined to, take what
 // MEMORY USAGE says, and no more.
 func TestCalibratedOnce(t *testing.T) {
-	m := &memory{unmeasured: true}
+	m := &memory{inexact: true}
 	e := &entry{name: "key", kind: String, size: 80, now: 100, modelled: 100, usage: 120}
 	for range 2 {
 		if m.calibrated([]*entry{e}); e.now != 120 {

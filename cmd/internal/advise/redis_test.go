@@ -225,6 +225,35 @@ func written(t *testing.T, a *Advice) string {
 	return string(b)
 }
 
+// TestSteps: the progress of an answer names its steps, of which a file of values has no scan.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	fill(t, client, 300)
+	var steps []string
+	o := options()
+	o.Progress = func(done, total int, what string) {
+		step, _, _ := strings.Cut(what, ":")
+		if len(steps) == 0 || steps[len(steps)-1] != step {
+			steps = append(steps, step)
+		}
+		if done < 0 || done > total {
+			t.Errorf("%d of %d, %s", done, total, what)
+		}
+	}
+	_, err := Redis(t.Context(), client, o)
+	must(t, err)
+	if want := []string{"step 1 of 3", "step 2 of 3"}; len(steps) < 2 || !slices.Equal(steps[:2], want) {
+		t.Errorf("%q", steps)
+	}
+	steps = nil
+	_, err = Values(t.Context(), []Set{{Name: "file", Values: [][]byte{[]byte("a value"), []byte("another one")}, Total: 2}}, o)
+	if must(t, err); !slices.Equal(steps, []string{"step 1 of 2"}) {
+		t.Errorf("%q", steps)
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	s := redisproc.ForTest(t)

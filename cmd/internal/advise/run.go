@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/content"
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -55,6 +56,24 @@ type Options struct {
 	Reader Reader // of packed values; nil not to try new dictionaries on those
 
 	Progress func(done, total int, what string) // may be nil
+
+	first step
+}
+
+// step is one of an answer, in the order in which they come. A running server begins with scanning,
+// an RDB file with loading, other files with trying.
+type step int
+
+const (
+	loading step = iota - 1
+	scanning
+	trying
+	joining
+)
+
+// progress is that of a step, nil without any.
+func (o *Options) progress(s step) func(done, total int, what string) {
+	return cli.Step(o.Progress, int(s-o.first)+1, int(joining-o.first)+1)
 }
 
 const (
@@ -112,7 +131,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 		s.models[i].Cluster = topology.Cluster
 		s.models[i].Unshared = a.Server.MaxMemory > 0 && (strings.Contains(a.Server.Policy, "lru") || strings.Contains(a.Server.Policy, "lfu"))
 	}
-	s.memory.unmeasured = s.models[0].Layout != s.models[len(s.models)-1].Layout
+	s.memory.inexact = s.models[0].Layout != s.models[len(s.models)-1].Layout || s.models[0].Libc
 	s.use(s.models[0])
 	for _, p := range o.Match {
 		if err := keygroup.CheckPattern(p); err != nil {
@@ -198,6 +217,7 @@ type Set struct {
 // Values is what could be saved of values that are not in a Redis yet.
 func Values(ctx context.Context, sets []Set, o Options) (*Advice, error) {
 	begin := time.Now()
+	o.first = trying
 	a := &Advice{Source: o.Source, Time: begin, Budget: o.Budget, Price: o.Price, Seed: o.Seed}
 	m := &memory{}
 	var groups []*found
@@ -323,11 +343,18 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	a.Total.Now += a.Total.Tables
 	slices.SortStableFunc(all, func(x, y *attempt) int { return cmp.Compare(y.group.Now, x.group.Now) })
 	var err error
-	nth, untried := 0, 0
+	nth, untried, packed := 0, 0, 0
+	progress := o.progress(trying)
+	for _, t := range all {
+		if t.group.Packed != nil {
+			packed++
+		}
+	}
+	left := packed
 	for done, t := range all {
 		g, s := &t.group, t.sample
-		if o.Progress != nil {
-			o.Progress(done, len(all), fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
+		if progress != nil {
+			progress(done, len(all)+packed, fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
 		}
 		if reachable(g.Type) {
 			switch nth++; {
@@ -378,9 +405,14 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		}
 	}
 	for _, t := range all {
-		if err == nil {
-			err = t.better(ctx, a, o)
+		if err != nil || t.group.Packed == nil {
+			continue
 		}
+		if progress != nil {
+			progress(len(all)+packed-left, len(all)+packed, "trying a new dictionary for "+strconv.QuoteToGraphic(t.group.Name))
+		}
+		left--
+		err = t.better(ctx, a, o)
 	}
 	if err == nil {
 		all, err = a.together(ctx, all, m, o)
@@ -631,7 +663,7 @@ func (a *Advice) model(s *scanner) {
 	if m.Keys == 0 {
 		return
 	}
-	a.Model, m.Scaled = m, s.memory.unmeasured
+	a.Model, m.Scaled = m, s.memory.inexact
 	if off := float64(m.Modelled)/float64(m.Measured) - 1; math.Abs(off) > modelOffBy && !m.Scaled {
 		a.warn("The model of the server's memory is %+.1f%% off what MEMORY USAGE says of %s keys: the figures may be off by as much.", 100*off, page.Thousands(int64(m.Keys)))
 	}

@@ -75,6 +75,7 @@ func (s *scanner) node(ctx context.Context, node *redis.Client) (err error) {
 		return err
 	}
 	s.since, s.trips = time.Now(), 0
+	progress := s.options.progress(scanning)
 	var cursor uint64
 	for {
 		keys, next, err := node.Scan(ctx, cursor, s.pattern, pageKeys).Result()
@@ -85,8 +86,8 @@ func (s *scanner) node(ctx context.Context, node *redis.Client) (err error) {
 		if err := s.page(ctx, node, keys); err != nil {
 			return err
 		}
-		if s.options.Progress != nil {
-			s.options.Progress(int(min(s.scanned, s.scan.Keys)), int(s.scan.Keys), fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
+		if progress != nil {
+			progress(int(min(s.scanned, s.scan.Keys)), int(s.scan.Keys), fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
 		}
 		if cursor = next; cursor == 0 {
 			return nil

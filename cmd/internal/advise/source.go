@@ -2,8 +2,10 @@ package advise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"strings"
 
@@ -39,9 +41,33 @@ type Source struct {
 	Yield func()
 }
 
+// Validate names the flags whose options are out of range, or do not go together.
+func (s *Source) Validate(o *Options) error {
+	switch {
+	case len(s.Files) > 0 && len(o.Match)+len(o.Groups) > 0:
+		return errors.New("--match and --group are for keys, and --data has none")
+	case s.DB >= 0 && s.RDB == "":
+		return fmt.Errorf("--db is for --rdb; a URL ends in its database: redis://127.0.0.1:6379/%d", s.DB)
+	case s.TrustRDB && s.RDB == "":
+		return errors.New("--trust-rdb is for --rdb")
+	case o.Replicas && s.Redis == "":
+		return errors.New("--replicas is for --redis")
+	case o.Sample < 2:
+		return fmt.Errorf("--sample %d, must be at least 2", o.Sample)
+	case o.Budget <= 0:
+		return fmt.Errorf("--cpu-budget %v, must be more than nothing", o.Budget)
+	case o.Price < 0 || math.IsNaN(o.Price) || math.IsInf(o.Price, 0):
+		return fmt.Errorf("--price %v, must be an amount of USD", o.Price)
+	}
+	return nil
+}
+
 // Run estimates the possible saving. When ctx ends it answers for the keys seen until then, and
 // returns ctx's error beside the answer.
 func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
+	if err := s.Validate(&o); err != nil {
+		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
+	}
 	switch {
 	case len(s.Files) > 0:
 		a, err = s.files(ctx, o)
@@ -121,9 +147,11 @@ func (r *reader) close() {
 
 // file reads an RDB file through a private server, which nobody else uses.
 func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
+	o.first = loading
+	progress := o.progress(loading)
 	loaded, err := rdb.Load(ctx, s.RDB, rdb.Options{Trust: s.TrustRDB, Progress: func(part float64) {
-		if o.Progress != nil {
-			o.Progress(int(1000*part), 1000, "loading "+s.RDB)
+		if progress != nil {
+			progress(int(1000*part), 1000, "loading "+s.RDB)
 		}
 	}})
 	if err != nil {

@@ -19,6 +19,9 @@ const (
 	shownContents = 14
 )
 
+// Schema is the one of the JSON, in docs/schemas.
+func (a *Advice) Schema() string { return "advise-v1" }
+
 // WriteText writes the answer as tables; all adds everything that was tried on each group.
 func (a *Advice) WriteText(w page.Sheet, all bool) {
 	printable.Fprintf(w, "%s\n", a.Source)

@@ -46,7 +46,7 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		}
 	}
 	slices.SortStableFunc(patterns, func(x, y string) int { return cmp.Compare(len(like[y]), len(like[x])) })
-	tried := 0
+	tried, progress := 0, o.progress(joining)
 	for _, key := range patterns {
 		if tried == mostTogether {
 			break
@@ -66,8 +66,8 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 			continue // the pattern would pack keys of others
 		}
 		tried++
-		if o.Progress != nil {
-			o.Progress(tried, min(len(patterns), mostTogether), "trying one dictionary for "+strconv.QuoteToGraphic(pattern))
+		if progress != nil {
+			progress(tried, min(len(patterns), mostTogether), "trying one dictionary for "+strconv.QuoteToGraphic(pattern))
 		}
 		one := newAttempt(m, union(pattern, members), o)
 		one.how = members[0].how

@@ -76,6 +76,19 @@ func ShowProgress(w io.Writer) (update func(done, total int, what string), stop 
 	return update, func() { io.WriteString(bare(w), eraseLine) }
 }
 
+// Step names one of several steps in the progress of a command: the promised rest is that of the
+// step. Without progress it is nil.
+func Step(
+	progress func(done, total int, what string), step, of int,
+) func(done, total int, what string) {
+	if progress == nil {
+		return nil
+	}
+	return func(done, total int, what string) {
+		progress(done, total, fmt.Sprintf("step %d of %d: %s", step, of, what))
+	}
+}
+
 // progressLine says how far a step of a command is. The promised rest of a step never grows. Where
 // less is done than before, another step has begun.
 type progressLine struct {

@@ -88,6 +88,19 @@ func TestProgressImproves(t *testing.T) {
 	}
 }
 
+// TestStep: the progress of a step has its number.
+func TestStep(t *testing.T) {
+	if Step(nil, 1, 2) != nil {
+		t.Error("a step without progress")
+	}
+	var p progressLine
+	line := ""
+	show := func(done, total int, what string) { line = p.text(time.Now(), done, total, what) }
+	if Step(show, 2, 3)(1, 2, "training"); line != " 50%  step 2 of 3: training" {
+		t.Errorf("%q", line)
+	}
+}
+
 // TestNoTerminal: what is no terminal has no width, and gets no progress.
 func TestNoTerminal(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))

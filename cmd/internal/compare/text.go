@@ -31,6 +31,9 @@ type comparison struct {
 	names cellNames
 }
 
+// Schema is the one of the JSON, in docs/schemas.
+func (r *Report) Schema() string { return "compare-v1" }
+
 // WriteText writes what changed between two runs as a table, and ends in a line that counts the
 // verdicts.
 func (r *Report) WriteText(w page.Sheet, o TextOptions) {

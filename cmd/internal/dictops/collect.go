@@ -414,7 +414,7 @@ func inventory(
 	ctx context.Context, r *registry.Registry, group string,
 ) (in Inventory, err error) {
 	in = Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
-		Quarantined: map[frame.DictionaryID]time.Time{}}
+		Quarantined: map[frame.DictionaryID]time.Time{}, Auto: map[string]*dict.Progress{}}
 	names, err := r.Groups(ctx)
 	listed := !registry.Foreign(err)
 	if err != nil && listed {
@@ -445,11 +445,33 @@ func inventory(
 		in.Groups = append(in.Groups, st)
 		return nil
 	}
+	foreign := 0
+	progress := func(name string) error {
+		if dict.CheckGroup(name) != nil || len(in.Auto)+foreign >= mostGroups {
+			return nil
+		}
+		p, err := r.Progress(ctx, name)
+		if registry.Foreign(err) {
+			if foreign++; foreign <= mostForeign {
+				r.Notef("warning: %s", cli.Message(err))
+			}
+			return nil
+		}
+		if p != nil { // not expired meanwhile
+			in.Auto[name] = p
+		}
+		return err
+	}
 	if group != "" { // first: it must be there, on the list or not
-		if _, err := r.Group(ctx, group); err != nil {
+		if err := progress(group); err != nil {
 			return in, err
 		}
-		names = slices.Insert(names, 0, group)
+		switch _, err := r.Group(ctx, group); {
+		case err == nil:
+			names = slices.Insert(names, 0, group)
+		case in.Auto[group] == nil || registry.Foreign(err):
+			return in, err
+		}
 	}
 	for _, name := range names {
 		if err := state(name); err != nil {
@@ -460,6 +482,9 @@ func inventory(
 		kind, name, _ := strings.Cut(name, ":")
 		if kind == "group" && !listed {
 			return state(printable.Name(name)) // whole, very many long ones are too much to keep
+		}
+		if kind == "auto" && group == "" {
+			return progress(name)
 		}
 		id, err := frame.ParseDictionaryID(name)
 		switch {
@@ -488,8 +513,10 @@ func inventory(
 	return in, err
 }
 
-// mostGroups is more than a registry lists: without the list, keys name the groups.
-const mostGroups = 5000
+const (
+	mostGroups  = 5000 // more than a registry lists: without the list, keys name the groups
+	mostForeign = 10   // keys with no progress of Auto that are named
+)
 
 // registryPace bounds only what does harm: the keys of the registry are few, and the walk to them
 // goes over all keys.

@@ -24,6 +24,10 @@ type Dictionaries struct {
 	// Ungrouped are dictionaries in the registry that no group has.
 	Ungrouped []frame.DictionaryID `json:"ungrouped,omitempty"`
 
+	// Auto is how far Auto is with the next dictionary, by group. Groups without a dictionary are
+	// among them.
+	Auto map[string]*dict.Progress `json:"auto,omitempty"`
+
 	// Unreadable are groups whose names or states are damaged, or beyond what a command reads.
 	Unreadable []UnreadableGroup `json:"unreadable_groups,omitempty"`
 
@@ -62,6 +66,7 @@ type UnreadableGroup struct {
 type Inventory struct {
 	Prefix      string
 	Groups      []*dict.State
+	Auto        map[string]*dict.Progress
 	Unreadable  []UnreadableGroup
 	Sound       map[frame.DictionaryID]bool // every dictionary that has bytes, and whether they are its own
 	Quarantined map[frame.DictionaryID]time.Time
@@ -105,6 +110,14 @@ func newDictionaries(in Inventory, group string, refs *keyspace.References, now 
 		}
 		if group == "" || s.Group == group {
 			d.Groups = append(d.Groups, g)
+		}
+	}
+	for name, p := range in.Auto {
+		if group == "" || name == group {
+			if d.Auto == nil {
+				d.Auto = map[string]*dict.Progress{}
+			}
+			d.Auto[name] = p
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(shown)) {
@@ -179,9 +192,14 @@ func (d *Dictionaries) WriteText(w page.Sheet) {
 	case len(d.Unreadable) > 0:
 	case len(d.Ungrouped) > 0:
 		w.Lines("The registry has no group.")
+	case len(d.Auto) > 0:
+		w.Lines("The registry has no dictionary yet.")
 	default:
 		w.Lines("The registry is empty: bale train makes a dictionary, bale dict publish puts it here.")
 	}
+	firstLines(w, slices.Sorted(maps.Keys(d.Auto)), "groups with Auto at work", func(name string) {
+		w.Lines(fmt.Sprintf("Auto, group %q: %s", name, progressText(d.Auto[name])))
+	})
 	firstLines(w, d.Unreadable, "damaged groups", func(g UnreadableGroup) {
 		if g.Name == "" {
 			w.Lines(fmt.Sprintf("DAMAGED: the list of groups (those above are by their keys): %s", g.Cause))
@@ -279,6 +297,18 @@ func (d *Dictionaries) table(w page.Sheet) {
 	if more := n - rowsShown; more > 0 {
 		w.Lines(fmt.Sprintf("... and %d more dictionaries: --group NAME shows those of one group, --json all", more))
 	}
+}
+
+// progressText describes how far Auto is.
+func progressText(p *dict.Progress) string {
+	of := fmt.Sprintf("%s of %s values", page.Thousands(int64(p.Collected)), page.Thousands(int64(p.Wanted)))
+	switch {
+	case !p.Training:
+		return of + " collected, to judge whether a dictionary is needed"
+	case p.Collected < p.Wanted:
+		return of + " collected, for the sample to train on"
+	}
+	return "a dictionary is in training"
 }
 
 // use describes the role of a dictionary in its group.

@@ -54,6 +54,10 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	}
 	progress, stop := cli.ShowProgress(s.Err)
 	defer stop()
+	second := progress
+	if len(o.Files) == 0 {
+		progress, second = cli.Step(progress, 1, 2), cli.Step(progress, 2, 2)
+	}
 	sample, there, source, err := o.values(ctx, progress)
 	if err != nil {
 		return nil, err
@@ -74,7 +78,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	training, err := dict.Train(ctx, sample, dict.TrainOptions{
 		Setting: o.Setting.Setting, Engine: o.Setting.Engine(),
 		MaxSize: o.MaxSize, Values: cmp.Or(o.Serves, there), MinGain: o.MinGain,
-		Exclude: o.Exclude, Current: current, Progress: progress,
+		Exclude: o.Exclude, Current: current, Progress: second,
 	})
 	stop()
 	if errors.Is(err, dict.ErrInvalid) {

@@ -171,6 +171,9 @@ type TrainingJSON struct {
 	Candidates  []dict.Candidate `json:"candidates"`
 }
 
+// Schema is the one of the JSON, in docs/schemas.
+func (r *Training) Schema() string { return "train-v1" }
+
 // MarshalJSON writes the report for machines.
 func (r *Training) MarshalJSON() ([]byte, error) {
 	out := &TrainingJSON{

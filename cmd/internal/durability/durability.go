@@ -19,6 +19,7 @@ import (
 
 	"github.com/shirou/gopsutil/v4/disk"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/latency"
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/rounds"
@@ -149,7 +150,9 @@ func Run(ctx context.Context, o rounds.Options) (report *outcome.Report, err err
 			names = append(names, fmt.Sprintf("%s, %d at once", s.name, n))
 		}
 	}
-	report.Environment, err = rounds.Measure(ctx, o, names, func(ctx context.Context, i int, d time.Duration) error {
+	measuring := o
+	measuring.Progress = cli.Step(o.Progress, 1, 2)
+	report.Environment, err = rounds.Measure(ctx, measuring, names, func(ctx context.Context, i int, d time.Duration) error {
 		if c := cells[i]; c.Verified {
 			c.fail(c.measure(ctx, d))
 		}
@@ -180,14 +183,18 @@ func Run(ctx context.Context, o rounds.Options) (report *outcome.Report, err err
 // killAll kills each server some times.
 func killAll(ctx context.Context, o rounds.Options, cells []*Cell) error {
 	kills, rng := min(maxKills, o.Rounds), rand.New(rand.NewPCG(o.Seed, 1))
+	var killed []*Cell
 	for _, c := range cells {
-		if c.Callers < maxCallers || c.Server == "" {
-			continue
+		if c.Callers == maxCallers && c.Server != "" {
+			killed = append(killed, c)
 		}
+	}
+	progress := cli.Step(o.Progress, 2, 2)
+	for i, c := range killed {
 		c.Kill = &Kill{}
 		for n := 0; n < kills && c.Verified; n++ {
-			if o.Progress != nil {
-				o.Progress(n, kills, "killing "+c.Setting)
+			if progress != nil {
+				progress(i*kills+n, len(killed)*kills, "killing "+c.Setting)
 			}
 			c.fail(c.kill(ctx, time.Duration((0.5+rng.Float64())*float64(min(killAfter, o.Duration)))))
 			if ctx.Err() != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/rounds"
+	"github.com/balekv/bale/cmd/internal/schematest"
 	"github.com/balekv/bale/cmd/internal/sqlproc"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -22,7 +23,7 @@ import (
 // nothing loses everything.
 func TestRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	r, err := Run(t.Context(), rounds.Options{Duration: 40 * time.Millisecond, Rounds: 2, Seed: 1})
+	r, err := Run(t.Context(), rounds.Options{Duration: 40 * time.Millisecond, Rounds: 2, Seed: 1, About: outcome.Environment{Study: "durability"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +34,7 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
+	schematest.CheckReport[Cell](t, r.Schema(), schematest.Written(t, r))
 	measured := 0
 	for _, c := range r.Cells.([]*Cell) {
 		if !c.Verified || c.Writes == 0 && c.Flush != flushEach || c.WritesPerSecond.Median < 0 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/stats"
@@ -47,22 +48,41 @@ var (
 	ErrNothing = errors.New("nothing could be read")
 
 	// ErrPattern says that Options.Group is no pattern.
-	ErrPattern = errors.New("no pattern")
+	ErrPattern = fmt.Errorf("%w: no pattern", cli.ErrUsage)
 
 	// ErrIntervals says that Options.Every is too short for the time there is.
-	ErrIntervals = errors.New("too many intervals")
+	ErrIntervals = fmt.Errorf("%w: too many intervals", cli.ErrUsage)
 )
 
 // Source is a file to be read.
 type Source struct {
 	Name   string
 	Reader io.Reader
+	Size   int64 // in bytes; 0 if it is not known
 }
 
 // Options select the events to sum up. The zero value selects all, without a time series.
 type Options struct {
 	Group string        // groups like this pattern alone: * is any text, ? any character, [ab] one of these
 	Every time.Duration // intervals of a time series; 0 for none
+
+	// Progress is called after each batch, with the bytes that were read. The total is 0 if it is
+	// not known. It may be nil.
+	Progress func(done, total int, what string)
+}
+
+// minEvery is the shortest interval of a time series.
+const minEvery = time.Millisecond
+
+// Validate says which option is out of range.
+func (o *Options) Validate() error {
+	if _, err := path.Match(o.Group, ""); err != nil {
+		return fmt.Errorf("%w: %q: %w", ErrPattern, o.Group, err)
+	}
+	if o.Every != 0 && o.Every < minEvery {
+		return fmt.Errorf("%w: --every %v, must be at least %v", cli.ErrUsage, o.Every, minEvery)
+	}
+	return nil
 }
 
 // Summary is what Collect found. Ratios and rates that nothing is known of are nil.
@@ -146,16 +166,28 @@ type Interval struct {
 // Collect reads all sources at once, in the order of time. An unreadable part of a source becomes a
 // warning. If no source has any data, Collect returns an error.
 func Collect(ctx context.Context, sources []Source, o Options) (*Summary, error) {
-	if _, err := path.Match(o.Group, ""); err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrPattern, o.Group, err)
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
 	c := collector{options: o, rows: map[rowKey]*Row{}}
 	c.summary.Group, c.summary.Every = o.Group, o.Every.Seconds()
 	var all []*reading
+	total := int64(0)
 	for _, s := range sources {
 		r := read(s)
 		defer r.stop()
 		all = append(all, r)
+		total += s.Size
+	}
+	if slices.ContainsFunc(sources, func(s Source) bool { return s.Size == 0 }) {
+		total = 0
+	}
+	progress := func() {
+		done := int64(0)
+		for _, r := range all {
+			done += r.read
+		}
+		o.Progress(int(min(done, total)), int(total), printable.Count(int64(c.summary.Events), "event", "events")+" read")
 	}
 	var failed error
 	advance := func(r *reading) {
@@ -186,6 +218,9 @@ func Collect(ctx context.Context, sources []Source, o Options) (*Summary, error)
 		}
 		if err := c.add(first.batch); err != nil {
 			return nil, err
+		}
+		if o.Progress != nil {
+			progress()
 		}
 		advance(first)
 	}
@@ -539,6 +574,9 @@ func Open(paths []string, stdin io.Reader) (sources []Source, done func(), err e
 		} else if f, err := os.Open(path); err == nil {
 			files = append(files, f)
 			source.Reader = f
+			if about, err := f.Stat(); err == nil && about.Mode().IsRegular() {
+				source.Size = about.Size()
+			}
 		} else {
 			if e, ok := errors.AsType[*fs.PathError](err); ok {
 				err = e.Err // the rest of it is the name

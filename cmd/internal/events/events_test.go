@@ -53,13 +53,35 @@ func collect(t *testing.T, o Options, files ...[]byte) *Summary {
 	t.Helper()
 	var sources []Source
 	for i, f := range files {
-		sources = append(sources, Source{fmt.Sprint("file ", i), bytes.NewReader(f)})
+		sources = append(sources, Source{Name: fmt.Sprint("file ", i), Reader: bytes.NewReader(f)})
 	}
 	s, err := Collect(t.Context(), sources, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestProgress: it ends with all bytes of the files, and has no total where one is not known.
+func TestProgress(t *testing.T) {
+	a, b := file(t, batch(0, "g", stats.Event{}), batch(2, "g", stats.Event{})), file(t, batch(1, "g", stats.Event{}, stats.Event{}))
+	for _, known := range []bool{true, false} {
+		sources := []Source{{Name: "a", Reader: bytes.NewReader(a), Size: int64(len(a))}, {Name: "b", Reader: bytes.NewReader(b)}}
+		want := 0
+		if known {
+			sources[1].Size, want = int64(len(b)), len(a)+len(b)
+		}
+		last, total, said := 0, 0, ""
+		_, err := Collect(t.Context(), sources, Options{Progress: func(done, of int, what string) {
+			if done < last || done > of {
+				t.Errorf("%d of %d after %d", done, of, last)
+			}
+			last, total, said = done, of, what
+		}})
+		if err != nil || last != want || total != want || said != "4 events read" {
+			t.Errorf("%d of %d: %q, %v", last, total, said, err)
+		}
+	}
 }
 
 func event(r *rand.Rand) stats.Event {
@@ -213,7 +235,7 @@ func TestBounds(t *testing.T) {
 		batches = append(batches, batch(i, "a", stats.Event{Keys: 1}))
 	}
 	f := file(t, batches...)
-	if _, err := Collect(t.Context(), []Source{{"f", bytes.NewReader(f)}}, Options{Every: time.Second}); !errors.Is(err, ErrIntervals) {
+	if _, err := Collect(t.Context(), []Source{{Name: "f", Reader: bytes.NewReader(f)}}, Options{Every: time.Second}); !errors.Is(err, ErrIntervals) {
 		t.Error(err)
 	}
 	if s := collect(t, Options{Every: time.Minute}, f); len(s.Series) != maxIntervals/60+1 {
@@ -240,7 +262,7 @@ func TestWhatIsWhole(t *testing.T) {
 	whole := file(t, batch(0, "a", stats.Event{Keys: 1}), batch(1, "a", stats.Event{Keys: 1}))
 	first := len(file(t, batch(0, "a", stats.Event{Keys: 1})))
 	for n := range whole {
-		s, err := Collect(t.Context(), []Source{{"app", bytes.NewReader(whole[:n])}}, Options{})
+		s, err := Collect(t.Context(), []Source{{Name: "app", Reader: bytes.NewReader(whole[:n])}}, Options{})
 		switch {
 		case n < first:
 			if err == nil || !strings.HasPrefix(err.Error(), "app") {
@@ -253,15 +275,15 @@ func TestWhatIsWhole(t *testing.T) {
 		}
 	}
 	broken := errors.New("the disk is broken")
-	s, err := Collect(t.Context(), []Source{{"app", io.MultiReader(bytes.NewReader(whole), iotest.ErrReader(broken))}}, Options{})
+	s, err := Collect(t.Context(), []Source{{Name: "app", Reader: io.MultiReader(bytes.NewReader(whole), iotest.ErrReader(broken))}}, Options{})
 	if err != nil || s.Events != 2 || len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "app: the disk is broken: what is before is shown, 2 batches") {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := Collect(t.Context(), []Source{{"a", iotest.ErrReader(broken)}}, Options{}); !errors.Is(err, broken) {
+	if _, err := Collect(t.Context(), []Source{{Name: "a", Reader: iotest.ErrReader(broken)}}, Options{}); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	magic := whole[:bytes.IndexByte(whole, '\n')+1]
-	_, err = Collect(t.Context(), []Source{{"a", bytes.NewReader(magic)}, {"b", iotest.ErrReader(broken)}}, Options{})
+	_, err = Collect(t.Context(), []Source{{Name: "a", Reader: bytes.NewReader(magic)}, {Name: "b", Reader: iotest.ErrReader(broken)}}, Options{})
 	if !errors.Is(err, ErrNothing) || err.Error() != "nothing could be read: a is empty: no batch of events was written; b: the disk is broken" {
 		t.Error(err)
 	}
@@ -270,7 +292,7 @@ func TestWhatIsWhole(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Collect(ctx, []Source{{"a", bytes.NewReader(whole)}}, Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := Collect(ctx, []Source{{Name: "a", Reader: bytes.NewReader(whole)}}, Options{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -322,7 +344,7 @@ func TestMemory(t *testing.T) {
 	second := file(t, batch(0, "a", all...), batch(0, "a", all...))[len(first):] // without the name of the group
 	heap := func(batches int) int64 {
 		e := &endless{start: first, batch: second, left: batches}
-		s, err := Collect(t.Context(), []Source{{"f", e}}, Options{Every: time.Second})
+		s, err := Collect(t.Context(), []Source{{Name: "f", Reader: e}}, Options{Every: time.Second})
 		if err != nil || s.Events != uint64(batches+1)*100 {
 			t.Fatalf("%+v, %v", s, err)
 		}

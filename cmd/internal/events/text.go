@@ -11,6 +11,9 @@ import (
 	"github.com/balekv/bale/cmd/internal/printable"
 )
 
+// Schema is the one of the JSON, in docs/schemas.
+func (s *Summary) Schema() string { return "stats-v1" }
+
 // WriteText writes what operations did as tables: the time series if there is one, then operations,
 // errors and times.
 func (s *Summary) WriteText(w page.Sheet) {

@@ -117,14 +117,30 @@ func TestOpenLoopCountsWaits(t *testing.T) {
 // TestRateIsFound: without a rate the run finds one that all clients keep.
 func TestRateIsFound(t *testing.T) {
 	o := options(t, "tuned", "fasthttp")
-	o.Rate, o.Loops = 0, []string{Open}
+	o.Rate, o.Loops, o.Sizes = 0, []string{Open}, []int{1000, 2000}
+	var steps [2]string
+	last := 0.0
+	o.Progress = func(done, total int, what string) {
+		step, doing, _ := strings.Cut(what, ": ")
+		if step != steps[0] {
+			steps, last = [2]string{step, steps[0]}, 0
+		}
+		if part := float64(done) / float64(total); part < last || part >= 1 || (step == "step 1 of 2") != strings.HasPrefix(doing, "finding a rate") {
+			t.Errorf("%d of %d, %s, after %.2f", done, total, what, last)
+		} else {
+			last = part
+		}
+	}
 	r, err := Run(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cells := r.Cells.([]Cell)
-	if len(cells) != 2 || cells[0].Rate < 1 || cells[0].Rate != cells[1].Rate {
+	if len(cells) != 4 || cells[0].Rate < 1 || cells[0].Rate != cells[1].Rate {
 		t.Errorf("%+v", cells)
+	}
+	if steps != [2]string{"step 2 of 2", "step 1 of 2"} {
+		t.Errorf("%q", steps)
 	}
 }
 

@@ -144,6 +144,9 @@ type run struct {
 	servers map[string]*origin.Server
 	latency *latency.Recorder
 	cells   []*cell
+
+	finding func(done, total int, what string) // a rate: the progress of that step; may be nil
+	found   int                                // rates
 }
 
 // Run measures. If ctx ends early, it returns its error alone.
@@ -151,7 +154,7 @@ func Run(ctx context.Context, o Options) (_ *outcome.Report, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
-	r := &run{Options: o, servers: map[string]*origin.Server{}}
+	r := &run{Options: o, servers: map[string]*origin.Server{}, finding: cli.Step(o.Progress, 1, 2)}
 	if r.latency, err = latency.New(latency.Options{Stages: stages}); err != nil {
 		return nil, err
 	}
@@ -176,6 +179,9 @@ func Run(ctx context.Context, o Options) (_ *outcome.Report, err error) {
 	names := make([]string, len(r.cells))
 	for i, c := range r.cells {
 		names[i] = c.Client
+	}
+	if r.found > 0 {
+		o.Progress = cli.Step(o.Progress, 2, 2)
 	}
 	e, err := rounds.Measure(ctx, o.Options, names, func(ctx context.Context, i int, d time.Duration) error {
 		r.measure(ctx, r.cells[i], d)
@@ -231,12 +237,19 @@ const (
 // at falling rates.
 func (r *run) findRate(ctx context.Context, of func(rate float64) []*cell) float64 {
 	probe := min(max(r.Duration/time.Duration(r.Rounds), probeLeast), r.Duration)
+	const most = 1 + mostTries // turns of a client; a rate that is kept early skips the last ones
+	turn, wanted := most*len(r.Clients)*r.found, most*len(r.Clients)*len(r.Sizes)*len(r.Reuse)
+	r.found++
+	measure := func(c *cell) {
+		if r.finding != nil {
+			r.finding(turn, wanted, "finding a rate, "+c.Client)
+		}
+		turn++
+		r.measure(ctx, c, probe)
+	}
 	lowest := math.Inf(1)
 	for _, c := range of(0) {
-		if r.Progress != nil {
-			r.Progress(0, 1, "finding a rate, "+c.Client)
-		}
-		if r.measure(ctx, c, probe); len(c.rounds) > 0 && c.rounds[0].perSecond > 0 {
+		if measure(c); len(c.rounds) > 0 && c.rounds[0].perSecond > 0 {
 			lowest = min(lowest, c.rounds[0].perSecond)
 		}
 	}
@@ -247,7 +260,7 @@ func (r *run) findRate(ctx context.Context, of func(rate float64) []*cell) float
 	for range mostTries {
 		kept := true
 		for _, c := range of(rate) {
-			r.measure(ctx, c, probe)
+			measure(c)
 			if kept = ctx.Err() == nil && (c.failure != nil || len(c.rounds) > 0 && c.rounds[0].kept(rate)); !kept {
 				break
 			}

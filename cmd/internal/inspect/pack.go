@@ -22,6 +22,9 @@ import (
 
 // Pack packs stdin to stdout.
 func Pack(o Options) error {
+	if o.Setting.Dict {
+		return fmt.Errorf("%w: --compress %s: the dictionary is given with --dict", cli.ErrUsage, o.Setting)
+	}
 	var d *frame.Dictionary
 	for _, path := range o.Dictionaries {
 		var err error

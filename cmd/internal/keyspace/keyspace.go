@@ -3,6 +3,7 @@
 package keyspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 const (
 	pageSize    = 100 // keys asked for at a time
 	replyWithin = 10 * time.Second
+	dialTimeout = 5 * time.Second // go-redis' own
 )
 
 // PasswordHint says where a command takes a password from.
@@ -101,7 +103,7 @@ func (l Login) Open(ctx context.Context, at string) (redis.UniversalClient, erro
 	if err != nil {
 		return nil, err
 	}
-	prepare(o)
+	l.prepare(o)
 	o.OnConnect = func(ctx context.Context, c *redis.Conn) error { return greet(ctx, c, false, true) }
 	if len(seeds) > 0 {
 		return redis.NewClusterClient(clusterOf(o, seeds)), nil
@@ -120,7 +122,9 @@ func (l Login) Open(ctx context.Context, at string) (redis.UniversalClient, erro
 }
 
 // prepare sets what all connections have in common.
-func prepare(o *redis.Options) {
+func (l Login) prepare(o *redis.Options) {
+	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+	o.Dialer = guarded(redis.NewDialer(o), cmp.Or(l.LargestString, largestString))
 	o.DisableIdentity = true // one round trip less for each connection
 	o.ContextTimeoutEnabled = true
 	o.ReadTimeout, o.WriteTimeout = replyWithin, replyWithin
@@ -129,7 +133,7 @@ func prepare(o *redis.Options) {
 
 func clusterOf(o *redis.Options, seeds []string) *redis.ClusterOptions {
 	return &redis.ClusterOptions{
-		Addrs: seeds, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		Addrs: seeds, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig, Dialer: o.Dialer,
 		DisableIdentity: true, ContextTimeoutEnabled: true, ReadTimeout: replyWithin, WriteTimeout: replyWithin,
 		MaintNotificationsConfig: o.MaintNotificationsConfig, OnConnect: o.OnConnect,
 	}

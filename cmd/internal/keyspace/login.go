@@ -28,6 +28,10 @@ type Login struct {
 	CA, Certificate, Key string
 
 	SentinelPassword string // of Sentinels whose URL has none
+
+	// LargestString is how many bytes a string in a reply may have. Default 512 MiB, as in Redis. One
+	// that is announced takes its memory at once.
+	LargestString int64
 }
 
 // Check is an error if there are files for TLS, and none of the URLs that a command was given uses
@@ -88,7 +92,7 @@ func (l Login) Server(ctx context.Context, at string) (o *redis.Options, seeds [
 	f.SentinelPassword = cmp.Or(f.SentinelPassword, l.SentinelPassword)
 	o = &redis.Options{Username: f.Username, Password: f.Password, DB: f.DB, TLSConfig: f.TLSConfig}
 	l.fill(o)
-	if o.Addr, err = master(ctx, f); err == nil && o.TLSConfig != nil {
+	if o.Addr, err = l.master(ctx, f); err == nil && o.TLSConfig != nil {
 		o.TLSConfig = o.TLSConfig.Clone()
 		o.TLSConfig.ServerName, _, _ = net.SplitHostPort(o.Addr)
 	}
@@ -101,10 +105,10 @@ func (l Login) fill(o *redis.Options) {
 }
 
 // master asks the Sentinels one after another.
-func master(ctx context.Context, f *redis.FailoverOptions) (addr string, err error) {
+func (l Login) master(ctx context.Context, f *redis.FailoverOptions) (addr string, err error) {
 	for _, sentinel := range f.SentinelAddrs {
 		o := &redis.Options{Addr: sentinel, Username: f.SentinelUsername, Password: f.SentinelPassword, TLSConfig: f.TLSConfig, MaxRetries: -1}
-		prepare(o)
+		l.prepare(o)
 		c := redis.NewSentinelClient(o)
 		asking, cancel := context.WithTimeout(ctx, replyWithin)
 		found, failed := c.GetMasterAddrByName(asking, f.MasterName).Result()

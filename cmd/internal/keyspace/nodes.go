@@ -26,6 +26,8 @@ const (
 	probeWithin = 2 * time.Second // all that is asked of a replica before it is chosen
 	maxBehind   = 16 << 20        // bytes of its master's writes that a replica may lack
 	probeKey    = "bale:advise"   // asked for to see which commands are allowed; whether it is there does not matter
+
+	mostReplicas = 100 // that are asked, all at once: who answers as the master may announce any number
 )
 
 // Topology is where the keys of a Redis are read from: a server for each master, which is a replica
@@ -112,7 +114,7 @@ func (t *Topology) single(ctx context.Context, c *redis.Client, trusted bool) er
 	if m.state["role"] == "master" {
 		var group sync.WaitGroup
 		var lock sync.Mutex
-		for i := 0; ; i++ {
+		for i := range mostReplicas {
 			addr, ok := announced(m.state["slave"+strconv.Itoa(i)])
 			if !ok {
 				break
@@ -228,12 +230,11 @@ func askReplica(ctx context.Context, o redis.Options, addr string, cluster bool)
 	o.DialTimeout, o.DialerRetries = dialWithin, 1
 	// The dialer of the options may be for their server alone, or not heed the context with TLS.
 	d, config := &net.Dialer{Timeout: dialWithin}, o.TLSConfig
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if config != nil {
-			return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, network, addr)
-		}
-		return d.DialContext(ctx, network, addr)
+	dial := d.DialContext
+	if config != nil {
+		dial = (&tls.Dialer{NetDialer: d, Config: config}).DialContext
 	}
+	o.Dialer = guarded(dial, largestString)
 	m, err := open(ctx, o, cluster)
 	if err != nil {
 		return &member{addr: addr, user: o.Username, err: err}

@@ -39,7 +39,7 @@ func isRegistryKey(rest string) bool {
 	switch kind {
 	case "groups", "settings", "server":
 		return rest == kind
-	case "group", "lease":
+	case "group", "lease", "auto":
 		return rest != kind
 	case "data", "quarantine":
 		_, err := frame.ParseDictionaryID(name)

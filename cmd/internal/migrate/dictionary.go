@@ -37,6 +37,28 @@ func GroupOf(pattern string) string {
 	return strings.Join(parts, ":")
 }
 
+// The steps of a run that trains.
+const (
+	sampleStep = 1 + iota
+	trainStep
+	waitStep // for readers, unless forced
+	walkStep
+)
+
+// step names a step in the progress of a run that trains.
+func (j *job) step(
+	progress func(done, total int, what string), step int,
+) func(done, total int, what string) {
+	of := walkStep
+	if j.Dict != Auto || j.resumed {
+		return progress
+	}
+	if j.DryRun || j.Force {
+		of, step = of-1, min(step, of-1)
+	}
+	return cli.Step(progress, step, of)
+}
+
 // choose returns the dictionary to pack with, nil for none.
 func (j *job) choose(ctx context.Context) (*dict.Dictionary, error) {
 	switch {
@@ -158,14 +180,15 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 	defer stop()
 	sample, err := j.registry.Sample(ctx, keyspace.SampleOptions{
 		Match: j.Match, Values: autoSample, Size: registry.MaxSampled(autoSize), FewStrings: autoSample,
-		Progress: progress,
+		Progress: j.step(progress, sampleStep),
 	})
 	if err != nil {
 		return nil, false, err
 	}
 	training, err := dict.Train(ctx, sample.Values, dict.TrainOptions{
 		Setting: j.setting.Setting, Engine: j.setting.Engine(),
-		MaxSize: autoSize, Values: sample.Most, Exclude: j.Exclude, Current: current, Progress: progress,
+		MaxSize: autoSize, Values: sample.Most, Exclude: j.Exclude, Current: current,
+		Progress: j.step(progress, trainStep),
 	})
 	stop()
 	switch {
@@ -212,6 +235,7 @@ func (j *job) activate(ctx context.Context, id frame.DictionaryID) error {
 		j.planf("It is published to %s, and is activated in %v, when readers have it; --force does not wait.", j.Group, left.Round(time.Second))
 		progress, stop := cli.ShowProgress(j.registry.Err)
 		defer stop()
+		progress = j.step(progress, waitStep)
 		for left > 0 {
 			if progress != nil {
 				progress(int((grace - left).Milliseconds()), int(grace.Milliseconds()),

@@ -149,6 +149,9 @@ func verb(revert, dryRun bool) string {
 	return verb
 }
 
+// Schema is the one of the JSON, in docs/schemas.
+func (r *Result) Schema() string { return "migrate-v1" }
+
 // WriteText writes the summary.
 func (r *Result) WriteText(w page.Sheet) {
 	verb := verb(r.Mode == "revert", r.DryRun)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
 )
 
 // Options are the settings of [Run].
@@ -37,6 +40,45 @@ const (
 	Auto    = "auto"    // train, publish and activate a dictionary
 	Current = "current" // that of the group
 )
+
+// byWord says whether the dictionary is one of the group, not one that is named.
+func (o *Options) byWord() bool { return o.Dict == Auto || o.Dict == Current }
+
+// Validate names the flags whose options are out of range, or do not go together.
+func (o *Options) Validate() error {
+	setting, err := o.Setting()
+	switch {
+	case err != nil:
+		return fmt.Errorf("--compress: %w", err)
+	case setting.Dict:
+		return fmt.Errorf("--compress %s: the dictionary is given with --dict", setting)
+	case setting.Algorithm == frame.Stored:
+		return errors.New("--compress none packs nothing; --revert unpacks")
+	case o.Revert && (o.Compress != "" || o.Dict != "" || o.Group != "" || o.Repack ||
+		o.MinSize != 0 || o.MinGain != 0):
+		return errors.New("--revert makes all values plain: it goes with none of --compress, --dict, --group," +
+			" --repack, --min-size and --min-gain")
+	case o.Dict != "" && !setting.TakesDictionary():
+		return fmt.Errorf("--compress %s takes no dictionary: zstd and s2 do, and lz4 at its default level", setting)
+	case o.MinGain >= 1 || o.MinGain != o.MinGain:
+		return fmt.Errorf("--min-gain %v, must be below 1", o.MinGain)
+	case o.DryRun && o.Resume != "":
+		return errors.New("--dry-run changes nothing, so there is nothing to --resume")
+	case len(o.Exclude) > 0 && o.Dict != Auto:
+		return errors.New("--exclude is for --dict auto")
+	case o.Group != "" && o.Dict == "":
+		return errors.New("--group is for --dict")
+	case slices.Contains(o.Match, ""):
+		return errors.New("--match is empty; '*' is for all keys")
+	case o.Group != "":
+		if err := dict.CheckGroup(o.Group); err != nil {
+			return fmt.Errorf("--group: %w", err)
+		}
+	case o.byWord():
+		return fmt.Errorf("--dict %s needs a --group, a name for the keys: none can be made of %s", o.Dict, quoted(o.Match))
+	}
+	return nil
+}
 
 const (
 	saveEvery = 100 * time.Millisecond // of the file to resume from
@@ -60,10 +102,19 @@ type job struct {
 // Run packs or unpacks the values of a Redis in place. It also returns a result with its error: for
 // values that could not be changed, or after an interrupt.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
-	j := &job{Options: &o}
-	if j.setting, err = o.Setting(); err != nil {
-		return nil, fmt.Errorf("%w: --compress: %w", cli.ErrUsage, err)
+	if o.Group == "" && o.byWord() && len(o.Match) == 1 {
+		o.Group = GroupOf(o.Match[0])
 	}
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
+	}
+	if o.Resume != "" { // before anything is written
+		if _, err := os.Stat(filepath.Dir(o.Resume)); err != nil {
+			return nil, fmt.Errorf("--resume: %w", err)
+		}
+	}
+	j := &job{Options: &o}
+	j.setting, _ = o.Setting()
 	o.Registry.LookOnly = o.DryRun
 	if j.registry, err = registry.Open(ctx, o.Registry); err != nil {
 		return nil, err
@@ -170,7 +221,7 @@ func (j *job) announce(ctx context.Context) {
 	case j.Dict == Auto:
 		with = "a dictionary that is trained first"
 	}
-	at := fmt.Sprintf("keys like %s in %s, database %d", Quoted(j.Match), j.registry.Servers[0].Name,
+	at := fmt.Sprintf("keys like %s in %s, database %d", quoted(j.Match), j.registry.Servers[0].Name,
 		j.Database)
 	if j.resumed {
 		at += ", from where " + j.Resume + " says"
@@ -192,8 +243,8 @@ func (j *job) planf(format string, args ...any) {
 	j.Plan.Lines(strings.Split(fmt.Sprintf(format, args...), "\n")...)
 }
 
-// Quoted are patterns as texts name them.
-func Quoted(patterns []string) string {
+// quoted are patterns as texts name them.
+func quoted(patterns []string) string {
 	var all []string
 	for _, p := range patterns {
 		all = append(all, strconv.Quote(p))
@@ -234,6 +285,7 @@ func (j *job) walk(
 	}
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
+	progress = j.step(progress, walkStep)
 	largest := largestPacked
 	if j.Revert {
 		largest = cli.MaxValue

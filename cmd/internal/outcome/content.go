@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"math"
@@ -197,10 +198,12 @@ func benchAnswer(run *Run, sets int, choices []choice, live bool) string {
 		return cells + " so far"
 	case run.Environment.Interrupted:
 		return cells + ", interrupted"
-	case len(choices) == 1 && choices[0].headline() != "":
-		return choices[0].headline()
 	case len(choices) > 1:
 		return headlines(choices, sets)
+	case len(choices) == 1:
+		return cmp.Or(choices[0].headline(), "Nothing was verified")
+	case slices.ContainsFunc(run.Cells, func(c Cell) bool { return c.Rate > 0 }):
+		return rateHeadline(run)
 	}
 	return cells
 }
@@ -243,13 +246,17 @@ func benchSummary(run *Run, best []choice) (all []page.Figure) {
 func (c *choice) figures() []page.Figure {
 	bytes := func(of *Cell) string { return page.Amount(math.Round(of.BytesPerKey())) }
 	rate := func(of *Cell) string { return page.Thousands(int64(math.Round(of.ValuesPerSecond.Median))) }
-	size := page.Figure{Label: "A key in Redis", Value: bytes(c.cell), Note: "plain values take as much"}
+	plain := "plain values"
+	if !c.plain.plain() {
+		plain = printable.Line(c.plain.Compress)
+	}
+	size := page.Figure{Label: "A key in Redis", Value: bytes(c.cell), Note: "nothing here takes much less"}
 	if c.plain.RedisBytesPerKey == nil {
 		size.Label = "A value, stored"
 	}
 	speed := page.Figure{Label: "Values a second", Value: rate(c.cell), Note: "with " + callersOf(c.cell.Concurrency)}
 	if c.cell.Identity != c.plain.Identity {
-		size.Note, speed.Note = "instead of "+bytes(c.plain)+" with plain values", speed.Note+"; plain "+rate(c.plain)
+		size.Note, speed.Note = "instead of "+bytes(c.plain)+" with "+plain, speed.Note+"; "+rate(c.plain)+" with "+plain
 	}
 	return []page.Figure{size, speed}
 }

@@ -137,11 +137,14 @@ func Exact(v float64, decimals int) Figure {
 	return Figure{Text: Number(v, decimals), Value: &v}
 }
 
-// Measured is a figure with its interval.
+// Measured is a figure with its interval, unless that has the same digits.
 func Measured(e Estimate, decimals int) Figure {
 	f := Exact(e.Median, decimals)
 	if e.Interval != nil {
-		f.Range = Number(e.Interval[0], decimals) + " to " + Number(e.Interval[1], decimals)
+		low, high := Number(e.Interval[0], decimals), Number(e.Interval[1], decimals)
+		if low != f.Text || high != f.Text {
+			f.Range = low + " to " + high
+		}
 	}
 	return f
 }

@@ -197,6 +197,9 @@ type Cell struct {
 	Error    string `json:"error,omitempty"`
 }
 
+// Schema is the one of the result's JSON, in docs/schemas.
+func (r *Run) Schema() string { return "bench-v1" }
+
 // Err is an error that counts the cells without figures, or nil.
 func (r *Run) Err() error {
 	wrong, unmeasured := 0, 0

@@ -702,6 +702,39 @@ func TestHeadline(t *testing.T) {
 	}
 }
 
+// TestHeadlineOfRates: cells at given rates, and those without plain values, have a headline for
+// people, too.
+func TestHeadlineOfRates(t *testing.T) {
+	at := func(c Cell, rate, p99 float64) Cell {
+		c.Rate, c.P99, c.Limit = rate, about(p99), LimitOffered
+		return c
+	}
+	none, packed := cell("m", "none", 64, 100, 1000, 100, 1), cell("m", "zstd", 64, 36, 360, 100, 1)
+	other, otherPacked := cell("n", "none", 64, 100, 1000, 100, 1), cell("n", "zstd", 64, 80, 800, 100, 1)
+	missed := at(none, 2000, 90)
+	missed.Limit = LimitClient
+	wrong := none
+	wrong.Verified = false
+	s2 := cell("m", "s2", 64, 72, 720, 100, 1)
+	for want, cells := range map[string][]Cell{
+		"64% less memory at 1,000 operations a second, no measurable change of P99": {at(none, 500, 100), at(packed, 500, 120), at(none, 1000, 100), at(packed, 1000, 100), missed, at(packed, 2000, 100)},
+		"64% less memory at 500 operations a second, 20% higher P99":                {at(none, 500, 100), at(packed, 500, 120)},
+		"64% less memory at 500 operations a second, 20% lower P99":                 {at(none, 500, 100), at(packed, 500, 80)},
+		"20% to 64% less memory at 500 operations a second, by dataset":             {at(none, 500, 100), at(packed, 500, 100), at(other, 500, 100), at(otherPacked, 500, 100)},
+		"At 500 operations a second compression saves too little":                   {at(none, 500, 100)},
+		"None of these rates is kept with plain values":                             {missed, at(packed, 2000, 100)},
+		"No plain values to compare with at these rates":                            {at(packed, 2000, 100)},
+		"50% less memory than with s2, no measurable slowdown":                      {s2, packed},
+		"720\u00a0B a key with s2, and no plain values to compare with":             {s2},
+		"Nothing was verified": {wrong},
+	} {
+		html := benchHTML(t, &Run{Cells: cells, Environment: Environment{Rounds: 8, RedisVersion: "7.0.15"}}, PageOptions{})
+		if !strings.Contains(html, `<h1 id="answer">`+want+"</h1>") {
+			t.Errorf("no %q in %s", want, html[strings.Index(html, "<h1"):][:200])
+		}
+	}
+}
+
 // TestFamilies: ten lines differ in colour or dash, and a family has one colour.
 func TestFamilies(t *testing.T) {
 	names := []string{"mutex", "atomic", "shards", "counters", "ring", "channel", "prometheus", "otel", "expvar", "log", "ring:dropped"}

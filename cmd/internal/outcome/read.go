@@ -80,11 +80,15 @@ func checkSize(text []byte) error {
 		return fmt.Errorf("it has %d commas, at most %d are read", n, maxCommas)
 	}
 	var lists struct {
+		Schema                                            string // empty in a result from before it had one
 		Cells                                             cellCounts
 		Findings, Skipped, Dictionaries, Sweeps, Timeline elements
 	}
 	if err := json.Unmarshal(text, &lists); err != nil {
 		return err
+	}
+	if want := (&Run{}).Schema(); lists.Schema != "" && lists.Schema != want {
+		return fmt.Errorf("its schema is %.40q, and this reads %q", lists.Schema, want)
 	}
 	if n := lists.Cells.n; n > maxCells {
 		return fmt.Errorf("it has %d cells, at most %d are read", n, maxCells)
@@ -120,8 +124,7 @@ func (n *elements) UnmarshalJSON(list []byte) error {
 	return nil
 }
 
-// checkRun returns an error if a file is not a result of balebench run --json, or is of another
-// version.
+// checkRun returns an error if a file is not a result of balebench run --json.
 func checkRun(r *Run) error {
 	if len(r.Cells) == 0 {
 		return errors.New("it has no cell")

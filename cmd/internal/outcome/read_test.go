@@ -17,6 +17,7 @@ func TestForgedResults(t *testing.T) {
 		"it has 32769 rounds and other parts, at most 32768 are":    `{"cells":[{"rounds":` + list("{}", maxParts) + `,"rounds":[null]}]}`,
 		"it has 32770 rounds and other parts, at most 32768 are":    `{"cells":[{"rounds":` + list("0", maxParts-2) + `},{}],"skipped":[{}],"sweeps":[1],"timeline":[{}],"findings":[null]}`,
 		"it is larger than 64 MiB":                                  `{"x":"` + strings.Repeat("x", maxResult) + `"}`,
+		`its schema is "bench-v2", and this reads "bench-v1"`:       `{"schema":"bench-v2","cells":[{}]}`,
 		"unexpected end of JSON input":                              `{"cells":[`,
 		"cannot unmarshal number into Go struct field Run.cells of": `{"cells":[1]}`,
 		"has 1001 points, at most 1000 are read":                    `{"cells":[{"latency":` + list("{}", maxPoints+1) + `}]}`,

@@ -33,6 +33,14 @@ type Report struct {
 	Charts []Chart `json:"-"`
 }
 
+// Schema is the one of the report's JSON, in docs/schemas: each study has cells of its own.
+func (r *Report) Schema() string {
+	if r.Environment.Study == "" {
+		return "http-v1"
+	}
+	return "study-" + r.Environment.Study + "-v1"
+}
+
 // Err is an error that counts the cells without figures, or nil.
 func (r *Report) Err() error {
 	if len(r.Failures) == 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/balekv/bale/cmd/internal/page"
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 const (
@@ -40,14 +41,93 @@ func (c *choice) headline() string {
 	if c.cell == nil {
 		return ""
 	}
-	if c.cell.Identity == c.plain.Identity {
+	what, than := memoryOf(c.plain), ""
+	switch same := c.cell.Identity == c.plain.Identity; {
+	case same && c.plain.plain():
 		return "Compression saves too little here: keep plain values"
+	case same:
+		return fmt.Sprintf("%s a key with %s, and no plain values to compare with", page.Amount(math.Round(c.cell.BytesPerKey())), printable.Line(c.cell.Compress))
+	case !c.plain.plain():
+		than = " than with " + printable.Line(c.plain.Compress)
 	}
-	what := "memory"
-	if c.plain.RedisBytesPerKey == nil {
-		what = "stored bytes"
+	return fmt.Sprintf("%s less %s%s, %s", page.Share(less(c.cell, c.plain)), what, than, c.slowdown())
+}
+
+// plain reports a cell of values that are not compressed.
+func (c *Cell) plain() bool { return c.Compress == "none" }
+
+// memoryOf is what bytes of a cell are.
+func memoryOf(c *Cell) string {
+	if c.RedisBytesPerKey == nil {
+		return "stored bytes"
 	}
-	return fmt.Sprintf("%s less %s, %s", page.Share(less(c.cell, c.plain)), what, c.slowdown())
+	return "memory"
+}
+
+// rateHeadline is what cells at given rates show: the memory that compressing saves at the highest
+// rate that plain values keep as well, and what it does to P99. With several sets it is the range.
+func rateHeadline(r *Run) string {
+	var all []choice
+	rates := map[float64]bool{}
+	for _, cells := range byDataset(r.Cells) {
+		kept := slices.DeleteFunc(slices.Clone(cells), func(c Cell) bool { return !c.Verified || c.Rate == 0 || c.Limit != LimitOffered })
+		base := -1
+		for i := range kept {
+			if kept[i].plain() && (base < 0 || kept[i].Rate > kept[base].Rate) {
+				base = i
+			}
+		}
+		if base < 0 {
+			continue
+		}
+		best := &kept[base]
+		for i := range kept {
+			if c := &kept[i]; c.Rate == best.Rate && c.BytesPerKey() < best.BytesPerKey() {
+				best = c
+			}
+		}
+		all = append(all, choice{cell: best, plain: &kept[base]})
+		rates[best.Rate] = true
+	}
+	at := "the highest rate that plain values keep"
+	if len(rates) == 1 {
+		at = page.Thousands(int64(math.Round(all[0].cell.Rate))) + " operations a second"
+	}
+	switch {
+	case len(all) > 0:
+	case slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.plain() }):
+		return "None of these rates is kept with plain values"
+	default:
+		return "No plain values to compare with at these rates"
+	}
+	least, most := math.Inf(1), 0.0
+	for _, c := range all {
+		least, most = min(least, less(c.cell, c.plain)), max(most, less(c.cell, c.plain))
+	}
+	what := memoryOf(all[0].plain)
+	switch {
+	case most < minSaving:
+		return fmt.Sprintf("At %s compression saves too little", at)
+	case len(all) > 1:
+		return fmt.Sprintf("%s to %s less %s at %s, by dataset", page.Share(least), page.Share(most), what, at)
+	}
+	return fmt.Sprintf("%s less %s at %s, %s", page.Share(most), what, at, all[0].latency())
+}
+
+// latency is what a choice does to P99, in words.
+func (c *choice) latency() string {
+	now, plain := c.cell.P99, c.plain.P99
+	switch {
+	case c.cell.AtLeast || c.plain.AtLeast || plain.Median <= 0:
+		return "P99 unknown"
+	case now.Interval == nil || plain.Interval == nil:
+		return fmt.Sprintf("P99 %s ms instead of %s", millis(now.Median), millis(plain.Median))
+	case !now.Apart(plain):
+		return "no measurable change of P99"
+	case now.Median > plain.Median:
+		return page.Share(now.Median/plain.Median-1) + " higher P99"
+	}
+	return page.Share(1-now.Median/plain.Median) + " lower P99"
 }
 
 // less is the part of the bytes a key that a cell saves over another, as a reader finds it from the
@@ -61,7 +141,7 @@ func headlines(all []choice, sets int) string {
 	least, most := math.Inf(1), 0.0
 	slowest, quickest, apart := math.Inf(1), 0.0, false
 	for _, c := range all {
-		if c.cell == nil || c.cell.RedisBytesPerKey == nil || c.plain.RedisBytesPerKey == nil {
+		if c.cell == nil || c.cell.RedisBytesPerKey == nil || c.plain.RedisBytesPerKey == nil || !c.plain.plain() {
 			return fmt.Sprintf("What to choose for each of %s", page.Plural(sets, "dataset"))
 		}
 		saves := less(c.cell, c.plain)

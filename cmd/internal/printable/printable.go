@@ -12,6 +12,7 @@
 package printable
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -231,14 +232,24 @@ func startedRune(text []byte) int {
 	return 0
 }
 
-// WriteJSON writes the result as indented JSON, with escapes for what a terminal would obey.
+// Versioned is a result whose JSON is an object with a schema in docs/schemas. Schema is its name
+// and version: "advise-v1".
+type Versioned interface{ Schema() string }
+
+// WriteJSON writes the result as indented JSON, with escapes for what a terminal would obey. The
+// first field of one that is [Versioned] is "schema".
 func WriteJSON(w io.Writer, r any) error {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
-	if err := e.Encode(r); err != nil {
+	raw, err := json.Marshal(r)
+	if err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, JSON(b.String()))
+	if v, ok := r.(Versioned); ok {
+		raw = append(fmt.Appendf(nil, `{"schema":%q,`, v.Schema()), bytes.TrimPrefix(raw, []byte("{"))...)
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, raw, "", "  "); err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, JSON(b.String()+"\n"))
 	return err
 }

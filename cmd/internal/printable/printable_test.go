@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os/exec"
 	"strings"
@@ -191,5 +192,28 @@ func TestLog(t *testing.T) {
 	}
 	if n := strings.Count(text, `\u202e`); n != 8 {
 		t.Errorf("shown %d times in %.2000q", n, text)
+	}
+}
+
+type versioned struct {
+	Name string `json:"name"`
+}
+
+func (*versioned) Schema() string { return "some-v3" }
+
+// TestWriteJSON: the JSON of a result with a schema begins with its name, and is escaped.
+func TestWriteJSON(t *testing.T) {
+	for want, r := range map[string]any{
+		"{\n  \"schema\": \"some-v3\",\n  \"name\": \"a\\u202eb\"\n}\n": &versioned{"a\u202eb"},
+		"{\n  \"name\": \"a\\u001bb\"\n}\n":                             versioned{"a\x1bb"},
+		"[\n  1\n]\n":                                                   []int{1},
+	} {
+		var b strings.Builder
+		if err := WriteJSON(&b, r); err != nil || b.String() != want {
+			t.Errorf("%q, %v; want %q", b.String(), err, want)
+		}
+	}
+	if err := WriteJSON(io.Discard, func() {}); err == nil {
+		t.Error("a function has JSON")
 	}
 }

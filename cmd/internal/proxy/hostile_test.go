@@ -15,11 +15,13 @@ import (
 	"runtime/metrics"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/tcptest"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -366,6 +368,39 @@ func TestKeptTransaction(t *testing.T) {
 	}
 }
 
+// TestTransactionMemory: a client takes no memory by a transaction that it cannot have for want of a
+// login, nor by commands that are refused in its own.
+func TestTransactionMemory(t *testing.T) {
+	server := redisproc.ForTest(t)
+	var notes lines
+	o := options(server.URL(), "user:*")
+	o.Metrics, o.Err = ":0", &notes
+	p := start(t, o)
+	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at "))
+	const n = 20_000
+	many := func(c net.Conn, send, want string) {
+		t.Helper()
+		go io.WriteString(c, strings.Repeat(send, n))
+		talk(t, c, "", strings.Repeat(want, n))
+		if _, text := ask(t, url+"metrics", ""); !regexp.MustCompile(`(?m)^bale_proxy_held_bytes \d{1,3}$`).MatchString(text) { // one reply beyond what is free
+			t.Errorf("%.30q: it holds memory: %s", send, regexp.MustCompile(`(?m)^bale_proxy_held.*`).FindString(text))
+		}
+	}
+	c := dial(t, p.addr)
+	talk(t, c, wire("MULTI"), "+OK\r\n")
+	many(c, wire("SUBSCRIBE", "c"), "-BALE SUBSCRIBE "+notInMulti+"\r\n")
+	talk(t, c, wire("EXEC"), "-EXECABORT Transaction discarded because of previous errors.\r\n")
+	if reply, err := server.Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">secret"); err != nil || reply != "OK" {
+		t.Fatal(reply, err)
+	}
+	const no = "-NOAUTH Authentication required.\r\n"
+	c = dial(t, p.addr)
+	talk(t, c, wire("MULTI"), no)
+	many(c, wire("GET", "user:1")+wire("GET", "other"), no+no)
+	talk(t, c, wire("AUTH", "secret")+wire("MULTI")+strings.Repeat(wire("GET", "user:1")+wire("GET", "other"), 100)+wire("EXEC"),
+		"+OK\r\n+OK\r\n"+strings.Repeat("+QUEUED\r\n", 200)+"*200\r\n"+strings.Repeat("$-1\r\n", 200))
+}
+
 // TestUnaskedError: an error that belongs to no command is the server's last word. Else the client
 // would take it for the reply to its next command.
 func TestUnaskedError(t *testing.T) {
@@ -682,6 +717,49 @@ func TestHostileServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHostileOwnReply: what Redis sends to the proxy itself, for the dictionaries, neither ends it nor
+// takes memory.
+func TestHostileOwnReply(t *testing.T) {
+	server := redisproc.ForTest(t)
+	var hostile atomic.Bool
+	sent := make(chan struct{}, 1)
+	addr := tcptest.Listen(t, func(c net.Conn) {
+		up, err := net.Dial("tcp", server.Addr())
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go func() {
+			defer c.Close()
+			for b := make([]byte, 64<<10); ; {
+				n, err := up.Read(b)
+				if err != nil {
+					return
+				}
+				if got := b[:n]; hostile.Load() && !bytes.Contains(got, []byte("message")) {
+					io.WriteString(c, "$9223372036854775807\r\n")
+					select {
+					case sent <- struct{}{}:
+					default:
+					}
+				} else {
+					c.Write(got)
+				}
+			}
+		}()
+		io.Copy(up, c)
+	})
+	p := start(t, options("redis://"+addr, "*"))
+	talk(t, dial(t, p.addr), wire("SET", "k", big("k"))+wire("GET", "k"), "+OK\r\n"+fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
+	hostile.Store(true)
+	if _, err := server.Do(t.Context(), "PUBLISH", dict.DefaultPrefix+"changes", ""); err != nil { // all programs look at the registry
+		t.Fatal(err)
+	}
+	<-sent
+	hostile.Store(false)
+	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
 }
 
 // TestServerGone: a server that cannot be reached, or goes, is the end of the connection, and no

@@ -150,4 +150,17 @@ func TestSlowLog(t *testing.T) {
 	if strings.Contains(text, "secret") || strings.Contains(text, "blpop") || strings.Count(text, "slow: ") > 3*maxSlow {
 		t.Errorf("%s", text)
 	}
+	const many = freeExpected/perExpected + 1 // so that the transaction takes memory
+	talk(t, c, wire("MULTI")+strings.Repeat(wire("GET", "user:1"), many), "+OK\r\n"+strings.Repeat("+QUEUED\r\n", many))
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, wire("EXEC")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(1100 * time.Millisecond) // a line of a second of its own
+	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	notes.await(t, `for "exec", key ""`)
 }

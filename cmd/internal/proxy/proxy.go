@@ -38,6 +38,10 @@ import (
 const (
 	dialTimeout = 5 * time.Second
 	retryEvery  = time.Second
+
+	// largestString is how many bytes a string may have that Redis sends to the proxy itself: a
+	// dictionary, at most.
+	largestString = 4 << 20
 )
 
 // Options are the settings of a proxy. Streams, Listen, Redis and a Config are required.
@@ -103,6 +107,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Check(); err != nil {
 		return err
 	}
+	o.Login.LargestString = largestString
 	p := &proxy{options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{}}
 	secure, err := o.TLS.load()
 	if err != nil {

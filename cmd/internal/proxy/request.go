@@ -103,6 +103,9 @@ func (c *client) requests() error {
 				return errGone
 			}
 		}
+		if err := c.checkMulti(); err != nil {
+			return err
+		}
 		r.hold()
 		c.packing = c.proxy.packing.Load()
 		err := c.request()
@@ -116,6 +119,25 @@ func (c *client) requests() error {
 			return err
 		}
 	}
+}
+
+// checkMulti keeps a client without a login from taking memory for a transaction, which it cannot
+// have.
+func (c *client) checkMulti() error {
+	if c.multi.used < freeExpected || c.known.Load() {
+		return nil
+	}
+	if err := c.up.flush(); err != nil {
+		return err
+	}
+	if !c.queue.wait((*queue).any) {
+		return errGone
+	}
+	if !c.within { // of the other side, which has nothing to do now
+		c.memory.give(c.multi.taken)
+		c.inMulti, c.multi.used, c.multi.taken, c.before = false, 0, 0, expected{}
+	}
+	return nil
 }
 
 // malformed ends a connection whose client breaks the protocol.
@@ -455,10 +477,13 @@ func (c *client) expects(e expected) {
 	case e.role == exec || e.role == discard || e.role == reset:
 		c.inMulti = false
 		if c.multi.taken > 0 { // until the reply is there
-			e.more = &details{number: c.multi.taken}
+			if e.more == nil {
+				e.more = new(details)
+			}
+			e.more.number = c.multi.taken
 		}
 		c.multi.used, c.multi.taken, c.before = 0, 0, expected{}
-	case c.inMulti && !e.like(&c.before):
+	case c.inMulti && e.role != refused && e.role != last && !e.like(&c.before): // EXEC lacks those
 		c.multi.use(e.weight())
 		c.before = e
 	}

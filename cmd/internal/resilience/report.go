@@ -80,10 +80,10 @@ func (s *scenario) finding(cells []Cell) outcome.Finding {
 	bare := &cells[0].Phases
 	for _, c := range cells[1:] {
 		ill, well := &c.Phases[during], &c.Phases[after]
-		f.Claims = append(f.Claims, fmt.Sprintf("With %s %s of the calls are good during the fault instead of %s, and %s after it instead of %s.",
+		f.Claims = append(f.Claims, fmt.Sprintf("With %s, %s of the calls are good during the fault instead of %s, and %s after it instead of %s.",
 			c.Policy, said(ill.Good), said(bare[during].Good), said(well.Good), said(bare[after].Good)))
 		if ill.P99.Over(bare[during].P99).Interval != nil { // a ratio of single rounds is noise
-			f.Claims = append(f.Claims, fmt.Sprintf("With %s P99 is %s that without.", c.Policy, ill.P99.Times(bare[during].P99)))
+			f.Claims = append(f.Claims, fmt.Sprintf("With %s, P99 is %s that without.", c.Policy, ill.P99.Times(bare[during].P99)))
 		}
 	}
 	return f
@@ -92,7 +92,7 @@ func (s *scenario) finding(cells []Cell) outcome.Finding {
 // chart are the pictures of a scenario; a turn takes this many seconds.
 func (s *scenario) chart(cells []Cell, seconds float64) outcome.Chart {
 	tick := func(v float64) string { return outcome.Number(v, 0) }
-	chart := outcome.Chart{Title: s.title, Note: s.about + " The fault lasts for the shaded time."}
+	chart := outcome.Chart{Title: s.title, Note: s.about + ". The fault lasts for the shaded time."}
 	for _, picture := range []struct {
 		title string
 		tick  func(float64) string

@@ -81,17 +81,17 @@ func ill(change func(*origin.Behaviour)) origin.Behaviour {
 }
 
 var scenarios = []scenario{
-	{"tail", "Three of a hundred answers are slow", "3% of the answers take 120 ms instead of 10.",
+	{"tail", "Three of a hundred answers are slow", "3% of the answers take 120 ms instead of 10",
 		ill(func(b *origin.Behaviour) { b.Slow, b.SlowTime = 0.03, 12*delay }), false, []policy{none, withHedge, withEach}},
-	{"failing", "A fifth fails", "20% of the requests are answered 503 at once.",
+	{"failing", "A fifth fails", "20% of the requests are answered 503 at once",
 		ill(func(b *origin.Behaviour) { b.Failing = 0.2 }), false, []policy{none, withRetry, withEach}},
-	{"half", "Half of the capacity is gone", "Four of the eight workers are gone: 400 answers a second for 500 calls.",
+	{"half", "Half of the capacity is gone", "Four of the eight workers are gone: 400 answers a second for 500 calls",
 		ill(func(b *origin.Behaviour) { b.Workers = workers / 2 }), false, []policy{none, withLimit, withEach}},
-	{"slow", "Everything takes ten times as long", "Each answer takes a worker 100 ms: 80 answers a second for 500 calls.",
+	{"slow", "Everything takes ten times as long", "Each answer takes a worker 100 ms: 80 answers a second for 500 calls",
 		ill(func(b *origin.Behaviour) { b.Delay = 10 * delay }), false, []policy{none, withBreaker, withLimit, withEach}},
-	{"dead", "Nothing is answered", "The server accepts requests and does not answer.",
+	{"dead", "Nothing is answered", "The server accepts requests and does not answer",
 		ill(func(b *origin.Behaviour) { b.Dead = true }), false, []policy{none, withBreaker, withEach}},
-	{"redis", "Redis does not answer", "Calls are GetOrLoad over a redis-server that stops answering (CLIENT PAUSE); a load takes 2 ms.",
+	{"redis", "Redis does not answer", "Calls are GetOrLoad over a redis-server that stops answering (CLIENT PAUSE); a load takes 2 ms",
 		origin.Behaviour{}, true, []policy{none, withTimeout, withTwo}},
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/outcome"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/rounds"
+	"github.com/balekv/bale/cmd/internal/schematest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -31,7 +32,7 @@ func TestStudy(t *testing.T) {
 	cells := map[string]Cell{}
 	for duration := 900 * time.Millisecond; ; duration *= 4 { // on a busy machine no call may be good in a short time, or none come to the loader
 		var err error
-		if r, err = Run(context.Background(), rounds.Options{Duration: duration, Rounds: 1, Seed: 1}); err == nil {
+		if r, err = Run(context.Background(), rounds.Options{Duration: duration, Rounds: 1, Seed: 1, About: outcome.Environment{Study: "resilience"}}); err == nil {
 			for _, c := range r.Cells.([]Cell) {
 				cells[c.Scenario+" "+c.Policy] = c
 			}
@@ -74,6 +75,7 @@ func TestStudy(t *testing.T) {
 	if len(cells) != n || len(r.Findings) != len(scenarios) || len(r.Charts) != len(scenarios) || len(r.Environment.Servers) != 2 {
 		t.Errorf("%d cells of %d, %d findings, servers %q", len(cells), n, len(r.Findings), r.Environment.Servers)
 	}
+	schematest.CheckReport[Cell](t, r.Schema(), schematest.Written(t, r))
 	var text, html strings.Builder
 	r.WriteText(page.NewSheet(&text, 80), outcome.TextOptions{})
 	if err := r.WritePage(&html); err != nil {
@@ -97,14 +99,14 @@ func TestNoRatioOfOneRound(t *testing.T) {
 		e := func(v float64) outcome.Estimate {
 			var all []float64
 			for i := range rounds {
-				all = append(all, v+float64(i)/1000)
+				all = append(all, v+float64(i)/100)
 			}
 			return outcome.NewEstimate(all)
 		}
 		p := Phase{Good: e(0.5), P99: e(10)}
 		f := scenarios[0].finding([]Cell{{Policy: "none", Phases: [phases]Phase{p, p, p}}, {Policy: "limit", Phases: [phases]Phase{p, p, p}}})
 		says := strings.Join(f.Claims, " ")
-		if strings.Contains(says, "times") != want || strings.Contains(says, "50% (50 to 50)") != want || !strings.Contains(says, "With limit 50%") {
+		if strings.Contains(says, "times") != want || strings.Contains(says, "% (50 to 55)") != want || !strings.Contains(says, "With limit, 5") {
 			t.Errorf("%d rounds: %s", rounds, says)
 		}
 	}

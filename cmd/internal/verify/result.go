@@ -51,6 +51,9 @@ type Packed struct {
 	PlainBytes int64              `json:"plain_bytes"`
 }
 
+// Schema is the one of the JSON, in docs/schemas.
+func (r *Result) Schema() string { return "verify-v1" }
+
 // WriteText writes what was found.
 func (r *Result) WriteText(w page.Sheet) {
 	if r.Interrupted {

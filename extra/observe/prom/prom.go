@@ -93,7 +93,7 @@ var defaultBuckets = []float64{1. / (1 << 20), 1. / (1 << 18), 1. / (1 << 16), 1
 //
 //	bale_http_client_request_duration_seconds{method,route,code}  a histogram of the requests until the header; code is the status, or error
 //
-// The folder ops of the repository has a Grafana dashboard and alert rules for these metrics.
+// The folder docs/ops of the repository has a Grafana dashboard and alert rules for these metrics.
 //
 // The histogram has classic and native buckets at once; the configuration of Prometheus chooses
 // between them. No label contains a key or a part of one, because a stats.Event has none.

@@ -19,6 +19,9 @@ const Hostile = `<script>pwned=1</script>"'><img src=x onerror=pwned=1>:*`
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+// Updating reports whether the golden files are written anew.
+func Updating() bool { return *update }
+
 // kit is what all pages have from the page kit: the styles, the scripts and their hashes.
 var kit = regexp.MustCompile(`(?s)(<style>|<script>).*?(</style>|</script>)|(sha256-)[^']*`)
 
