@@ -101,7 +101,7 @@ func TestAutoShows(t *testing.T) {
 	ctx := context.Background()
 	m := newMemory()
 	r := newRegistry(t, m, 50*time.Millisecond)
-	shows := func(want Progress) {
+	shows := func(want Status) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("%+v", want), func() bool { p, err := r.Progress(ctx, "g"); return err == nil && p != nil && *p == want })
 	}
@@ -116,14 +116,14 @@ func TestAutoShows(t *testing.T) {
 	m.set(r.autoKey("g"), []byte("by somebody else"))
 	one, another := open(t, r, GroupOptions{Auto: auto()}), open(t, r, GroupOptions{Auto: auto()})
 	packed(one, 63)
-	shows(Progress{Collected: 63, Wanted: 200})
+	shows(Status{Group: "g", Collected: 63, Wanted: 200})
 	if left := m.lifetime(r.autoKey("g")); left <= 0 || left > time.Minute {
 		t.Errorf("it stays for %v", left)
 	}
 	packed(another, 120)
-	shows(Progress{Collected: 120, Wanted: 200})
+	shows(Status{Group: "g", Collected: 120, Wanted: 200})
 	must(t, another.Close())
-	shows(Progress{Collected: 63, Wanted: 200})
+	shows(Status{Group: "g", Collected: 63, Wanted: 200})
 	packed(one, 200)
 	eventually(t, "a sample is taken", func() bool { p, err := r.Progress(ctx, "g"); return err == nil && p != nil && p.Training })
 	all := profiles(500)

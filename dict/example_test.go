@@ -261,6 +261,20 @@ func ExampleRegistry_Use() {
 	// true
 }
 
+// A tool asks how far the programs with Auto are with a group that has no dictionary yet.
+func ExampleRegistry_Progress() {
+	p, err := newRegistry(memstore.New()).Progress(context.Background(), "shop:user")
+	switch {
+	case err != nil:
+		panic(err)
+	case p == nil:
+		fmt.Println("no program with Auto follows the group")
+	default:
+		fmt.Println(p.Collected, "of", p.Wanted, "values, training:", p.Training)
+	}
+	// Output: no program with Auto follows the group
+}
+
 // The keys of a registry, for a backup or the rules of a user.
 func ExampleRegistry_DataKey() {
 	registry := newRegistry(memstore.New())

@@ -10,32 +10,29 @@ import (
 
 const (
 	shownIntervals = 3       // of Auto, after which the progress of a program that ended expires
-	maxValues      = 1 << 30 // of a Progress
+	maxValues      = 1 << 30 // of a progress
 )
 
-// Progress is how far [Auto] is with the next dictionary of a group. Programs keep that of the one
-// furthest ahead in the registry.
-type Progress struct {
-	// Collected is how many of the Wanted values a program has seen: to judge whether the group
-	// needs a dictionary, or with Training for its sample.
-	Collected int `json:"collected"`
-	Wanted    int `json:"wanted"`
-
-	// Training says that a program takes a sample, or trains once all are Collected.
-	Training bool `json:"training,omitempty"`
+// progress is how far [Auto] is with the next dictionary of a group. Programs keep that of the one
+// furthest ahead in the registry. The fields are those of [Status].
+type progress struct {
+	Collected int  `json:"collected"`
+	Wanted    int  `json:"wanted"`
+	Training  bool `json:"training,omitempty"`
 }
 
 // ahead reports whether p is further than another one.
-func (p *Progress) ahead(other *Progress) bool {
+func (p *progress) ahead(other *progress) bool {
 	if p.Training != other.Training {
 		return p.Training
 	}
 	return float64(p.Collected)/float64(p.Wanted) > float64(other.Collected)/float64(other.Wanted)
 }
 
-// Progress returns how far Auto is with a group, nil if no program says so. It is [ErrCorrupt] if
-// the key holds something else. The next program with Auto replaces that.
-func (r *Registry) Progress(ctx context.Context, group string) (*Progress, error) {
+// Progress returns how far the program with Auto is that is furthest with a group's next
+// dictionary: Group, Collected, Wanted and Training of its Status. It is nil if no program says so,
+// and [ErrCorrupt] if the key holds something else. The next program with Auto replaces that.
+func (r *Registry) Progress(ctx context.Context, group string) (*Status, error) {
 	if err := CheckGroup(group); err != nil {
 		return nil, err
 	}
@@ -43,14 +40,18 @@ func (r *Registry) Progress(ctx context.Context, group string) (*Progress, error
 	if err != nil {
 		return nil, fmt.Errorf("dict: progress of group %q: %w", group, err)
 	}
-	return r.parseProgress(group, values[0])
+	p, err := r.parseProgress(group, values[0])
+	if p == nil {
+		return nil, err
+	}
+	return &Status{Group: group, Collected: p.Collected, Wanted: p.Wanted, Training: p.Training}, nil
 }
 
-func (r *Registry) parseProgress(group string, raw []byte) (*Progress, error) {
+func (r *Registry) parseProgress(group string, raw []byte) (*progress, error) {
 	if raw == nil {
 		return nil, nil
 	}
-	p := &Progress{}
+	p := &progress{}
 	err := decode(raw, p)
 	if err == nil && !(0 <= p.Collected && p.Collected <= p.Wanted && 0 < p.Wanted && p.Wanted <= maxValues) {
 		err = fmt.Errorf("%d of %d values", p.Collected, p.Wanted)
@@ -62,12 +63,12 @@ func (r *Registry) parseProgress(group string, raw []byte) (*Progress, error) {
 }
 
 // progress is how far this program is, nil if it collects no values.
-func (a *autopilot) progress() *Progress {
+func (a *autopilot) progress() *progress {
 	s := a.group.Status()
 	if s.State == nil || !s.Training && (!first(s.State) || awaiting(s.State) != nil) {
 		return nil
 	}
-	return &Progress{Collected: s.Collected, Wanted: s.Wanted, Training: s.Training}
+	return &progress{Collected: s.Collected, Wanted: s.Wanted, Training: s.Training}
 }
 
 // show writes the progress into the registry at each interval, until Close.

@@ -66,7 +66,7 @@ type RegistryOptions struct {
 //	<prefix>quarantine:<id>   the bytes of a removed dictionary, with a TTL
 //	<prefix>settings          the grace period and the data servers (JSON)
 //	<prefix>lease:<name>      while a program trains for a group
-//	<prefix>auto:<name>       how far [Auto] is (JSON, see [Progress]), with a TTL
+//	<prefix>auto:<name>       how far [Auto] is (JSON, see [Registry.Progress]), with a TTL
 //	<prefix>server            the id of a data server, in that Redis
 //
 // A dictionary is immutable, so readers may cache it without an expiry. The state of a group

@@ -141,7 +141,7 @@ var (
 	goBench   = regexp.MustCompile(`\bgo test .*-bench\b`)
 	goTest    = regexp.MustCompile(`\bgo test .*-run\b`)
 	measuring = regexp.MustCompile(`-(benchtime|count)[ =]\S+`)
-	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user|better)\.(dict|json)|live\.dict|dictionaries|proxy\.(log|pid|json)|service\.(py|log|pid)|before\.sum)\b`)
+	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user|better)\.(dict|json)|live\.dict|dictionaries|proxy\.(log|pid|json)|service\.(py|log|pid)|before\.sum|nodes\.conf)\b`)
 	graceful  = regexp.MustCompile(`(bale dict activate\b)`)
 	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
 	studied   = regexp.MustCompile(`(\bbalebench (?:study \w[\w-]*|http\b))`)
@@ -150,7 +150,7 @@ var (
 )
 
 // These take the place of the ports of servers that a document starts.
-var privatePort, proxyPort, servicePort = sync.OnceValue(freePort), sync.OnceValue(freePort), sync.OnceValue(freePort)
+var privatePort, clusterPort, proxyPort, servicePort = sync.OnceValue(freePort), sync.OnceValue(freePort), sync.OnceValue(freePort), sync.OnceValue(freePort)
 
 func freePort() string {
 	port, err := redisproc.FreePort()
@@ -167,7 +167,7 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	line = strings.ReplaceAll(line, "redis://127.0.0.1:6379", redis.URL())
 	line = strings.ReplaceAll(line, "127.0.0.1:6379", redis.Addr())
 	line = strings.ReplaceAll(line, "redis-cli ", "redis-cli -u "+redis.URL()+" ")
-	line = strings.NewReplacer("6390", privatePort(), "6380", proxyPort(), "127.0.0.1:8080", "127.0.0.1:"+servicePort()).Replace(line)
+	line = strings.NewReplacer("6391", clusterPort(), "6390", privatePort(), "6380", proxyPort(), "127.0.0.1:8080", "127.0.0.1:"+servicePort()).Replace(line)
 	line = filled.ReplaceAllString(line, "-n 3000")
 	switch {
 	case goBench.MatchString(line):

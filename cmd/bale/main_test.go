@@ -109,7 +109,8 @@ func TestExitCodes(t *testing.T) {
 	clitest.ExitCodes(t, app, cli.ExitFailed, damaged, "unpack", "inspect nowhere")
 	clitest.ExitCodes(t, app, cli.ExitUsage, "", "nonsense", "verify --nonsense", "pack --compress brotli", "inspect --key k", "unpack --dict nowhere",
 		"proxy --match user:*", "proxy --redis redis://127.0.0.1:1", "proxy --redis redis://127.0.0.1:1 --match *[", "proxy --redis redis://127.0.0.1:1 --match * --compress zstd:3+dict",
-		"proxy --redis redis://127.0.0.1:1 --match * --group g", "proxy --redis redis://127.0.0.1:1?addr=127.0.0.1:2 --match *", "proxy --redis redis://127.0.0.1:1 --match * --max-clients 0", "proxy --redis redis://127.0.0.1:1 --match * --config nowhere", "proxy --redis redis://127.0.0.1:1 --match * --listen-mode 999",
+		"proxy --redis redis://127.0.0.1:1 --match * --group g", "proxy --redis redis://127.0.0.1:1?addr=127.0.0.1:2 --match *", "proxy --redis redis://127.0.0.1:1 --match * --cluster --listen unix:/s", "proxy --redis redis://127.0.0.1:1 --match * --announce h",
+		"proxy --redis redis://127.0.0.1:1 --match * --cluster --announce h:1/x", "proxy --redis redis://127.0.0.1:1?master_name=m --match * --cluster", "proxy --redis redis://127.0.0.1:1 --match * --max-clients 0", "proxy --redis redis://127.0.0.1:1 --match * --config nowhere", "proxy --redis redis://127.0.0.1:1 --match * --listen-mode 999",
 		"bench --quick") // which says where the lab is
 }
 

@@ -15,7 +15,9 @@ import (
 
 type proxyCommand struct {
 	registryFlags
-	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
+	Redis         string        `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis behind the proxy: a single server, a node of a cluster, or redis://SENTINEL:26379?master_name=NAME for the master that Sentinel names. Clients log in themselves; the URL's login is for the dictionaries."`
+	Cluster       bool          `help:"The Redis is a cluster: each node gets a listener, at the ports after --listen. Clients are told the proxy's addresses. --listen itself leads to any node: give it to clients as the seed."`
+	Announce      string        `placeholder:"HOST" help:"With --cluster: the name or IP address that clients are told. Default: that at which they reached the proxy."`
 	Listen        string        `default:"127.0.0.1:6380" placeholder:"ADDR" help:"Where clients connect: HOST:PORT, :PORT for 127.0.0.1, or unix:/PATH. Default: ${default}."`
 	ListenMode    string        `default:"0600" placeholder:"MODE" help:"The permissions of a Unix socket. Default: ${default}, for the same user alone."`
 	ListenCert    string        `placeholder:"FILE" help:"Clients use TLS: the proxy's certificate in PEM. SIGHUP has it read again."`
@@ -30,6 +32,7 @@ type proxyCommand struct {
 	Config        string        `type:"path" placeholder:"FILE" help:"In place of --match, --exclude, --compress, --group, --read-only and --refuse-scripts: a file in JSON with several groups of keys. SIGHUP has it read again."`
 	Check         bool          `help:"Check the settings, print them, and end. Redis is not asked."`
 	Metrics       string        `placeholder:"ADDR" help:"Serve /metrics, for Prometheus, and /ready at HOST:PORT, or :PORT for 127.0.0.1."`
+	Pool          int           `placeholder:"N" help:"Clients share N connections to Redis, as the user of --redis, until their first command with a state: then they get their own. Default: none."`
 	MaxClients    int           `default:"10000" placeholder:"N" help:"Connections of clients; others get an error. Default: ${default}."`
 	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope. Others have no limit. Default: ${default}."`
 	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands, replies and decoded values in scope; beyond it a command is an error. One connection may hold a quarter. Default: ${default}."`
@@ -43,12 +46,11 @@ func (proxyCommand) Help() string {
 
 Commands that work on a value's bytes within the server (APPEND, GETRANGE, STRLEN and their like) are refused for keys in scope, with an error that starts with BALE. docs/proxy.md lists them, and how to get from plain values to packed ones and back.
 
-Not there yet: Cluster, a pool of connections.
-
 Examples:
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*'
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*' --compress zstd:3+dict --group user
   bale proxy --redis redis://127.0.0.1:6379 --match 'user:*' --read-only --listen unix:/run/bale.sock
+  bale proxy --redis redis://127.0.0.1:6379 --match 'user:*' --cluster --listen 127.0.0.1:7000
   bale proxy --redis redis://127.0.0.1:6379 --config proxy.json --check`
 }
 
@@ -78,7 +80,7 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 	ctx, hangup, stop := cli.Reloading(ctx)
 	defer stop()
 	o := proxy.Options{
-		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), TLS: proxy.Certificates{Cert: c.ListenCert, Key: c.ListenKey, CA: c.ListenCA}, Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, Login: login,
+		Streams: s, Listen: c.Listen, ListenMode: os.FileMode(mode), TLS: proxy.Certificates{Cert: c.ListenCert, Key: c.ListenKey, CA: c.ListenCA}, Metrics: c.Metrics, Reload: hangup, Redis: c.Redis, Cluster: c.Cluster, Announce: c.Announce, Pool: c.Pool, Registry: c.Registry, Prefix: c.Prefix, Login: login,
 		ConfigFile: c.Config, Config: proxy.Config{
 			Groups:   []proxy.Group{{Match: c.Match, Exclude: c.Exclude, Compress: cmp.Or(c.Compress, "zstd:3"), Group: c.Group}},
 			ReadOnly: c.ReadOnly, RefuseScripts: c.RefuseScripts,

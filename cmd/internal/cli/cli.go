@@ -260,7 +260,9 @@ func Version() string {
 // reader has read enough.
 func Show(s *Streams, write func(page.Sheet)) error {
 	var b bytes.Buffer
-	write(page.NewSheet(&b, s.Sheet().Width))
+	to := s.Sheet()
+	to.Writer = &b
+	write(to)
 	if _, err := s.Out.Write(b.Bytes()); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return fmt.Errorf("stdout: %w", err)
 	}

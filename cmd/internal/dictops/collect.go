@@ -414,7 +414,7 @@ func inventory(
 	ctx context.Context, r *registry.Registry, group string,
 ) (in Inventory, err error) {
 	in = Inventory{Prefix: r.Prefix, Sound: map[frame.DictionaryID]bool{},
-		Quarantined: map[frame.DictionaryID]time.Time{}, Auto: map[string]*dict.Progress{}}
+		Quarantined: map[frame.DictionaryID]time.Time{}, Auto: map[string]*Progress{}}
 	names, err := r.Groups(ctx)
 	listed := !registry.Foreign(err)
 	if err != nil && listed {
@@ -458,7 +458,7 @@ func inventory(
 			return nil
 		}
 		if p != nil { // not expired meanwhile
-			in.Auto[name] = p
+			in.Auto[name] = &Progress{p.Collected, p.Wanted, p.Training}
 		}
 		return err
 	}

@@ -26,7 +26,7 @@ type Dictionaries struct {
 
 	// Auto is how far Auto is with the next dictionary, by group. Groups without a dictionary are
 	// among them.
-	Auto map[string]*dict.Progress `json:"auto,omitempty"`
+	Auto map[string]*Progress `json:"auto,omitempty"`
 
 	// Unreadable are groups whose names or states are damaged, or beyond what a command reads.
 	Unreadable []UnreadableGroup `json:"unreadable_groups,omitempty"`
@@ -56,6 +56,13 @@ type Group struct {
 	References map[frame.DictionaryID]*keyspace.Reference `json:"references,omitempty"` // by a scan
 }
 
+// Progress is how far Auto is with a group.
+type Progress struct {
+	Collected int  `json:"collected"`
+	Wanted    int  `json:"wanted"`
+	Training  bool `json:"training,omitempty"` // a sample is taken, or a dictionary trained on it
+}
+
 // UnreadableGroup is a group that nothing can be said of. Without a name it is the list of groups.
 type UnreadableGroup struct {
 	Name  string `json:"name"`
@@ -66,7 +73,7 @@ type UnreadableGroup struct {
 type Inventory struct {
 	Prefix      string
 	Groups      []*dict.State
-	Auto        map[string]*dict.Progress
+	Auto        map[string]*Progress
 	Unreadable  []UnreadableGroup
 	Sound       map[frame.DictionaryID]bool // every dictionary that has bytes, and whether they are its own
 	Quarantined map[frame.DictionaryID]time.Time
@@ -115,7 +122,7 @@ func newDictionaries(in Inventory, group string, refs *keyspace.References, now 
 	for name, p := range in.Auto {
 		if group == "" || name == group {
 			if d.Auto == nil {
-				d.Auto = map[string]*dict.Progress{}
+				d.Auto = map[string]*Progress{}
 			}
 			d.Auto[name] = p
 		}
@@ -300,7 +307,7 @@ func (d *Dictionaries) table(w page.Sheet) {
 }
 
 // progressText describes how far Auto is.
-func progressText(p *dict.Progress) string {
+func progressText(p *Progress) string {
 	of := fmt.Sprintf("%s of %s values", page.Thousands(int64(p.Collected)), page.Thousands(int64(p.Wanted)))
 	switch {
 	case !p.Training:

@@ -205,11 +205,15 @@ func TestDifferential(t *testing.T) {
 			}
 		}
 	}
-	for _, match := range []string{"none:*", "user:*", "*"} {
+	for _, match := range []string{"none:*", "user:*", "*", "pool"} {
 		t.Run(match, func(t *testing.T) {
 			// Hashes have their order, whatever is packed. Both streams go to one server, for its seed.
 			server := redisproc.ForTest(t, "--hash-max-listpack-entries", "0")
-			p := start(t, options(server.URL(), match))
+			o := options(server.URL(), match)
+			if match == "pool" {
+				o.Groups[0].Match, o.Pool = []string{"user:*"}, 2
+			}
+			p := start(t, o)
 			for seed := first; seed < first+rounds; seed++ {
 				r := rand.New(rand.NewPCG(uint64(seed), 7))
 				stream := commandsOf(r, "user:", 1+r.IntN(60))

@@ -31,6 +31,9 @@ const (
 	immediate               // WATCH, QUIT: is not queued in a transaction
 	reset                   // RESET
 	hello                   // HELLO, with a version
+	slots                   // CLUSTER SLOTS, of a cluster; and the role of all CLUSTER commands as they come
+	shards                  // CLUSTER SHARDS
+	nodeLines               // CLUSTER NODES, CLUSTER REPLICAS
 	replyOn                 // CLIENT REPLY ON
 	replyOff                // CLIENT REPLY OFF, for which ON was sent
 	replySkip               // CLIENT REPLY SKIP, likewise

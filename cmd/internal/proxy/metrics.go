@@ -29,7 +29,7 @@ type counters struct {
 	accepted, rejected, unreachable                   atomic.Int64 // connections
 	fromClients, toClients, fromRedis, toRedis        atomic.Int64 // bytes
 	packed, plain, stored, unpacked, bad, large, lost atomic.Int64
-	scripts, switches, slow                           atomic.Int64
+	scripts, switches, slow, unserved                 atomic.Int64
 
 	refused, unknown named
 }
@@ -94,6 +94,14 @@ func (p *proxy) metrics() []byte {
 	one("connections_rejected_total", "counter", "Connections beyond --max-clients, and those before Redis answered.", c.rejected.Load())
 	one("upstream_failures_total", "counter", "Connections to Redis that could not be made.", c.unreachable.Load())
 	one("upstream_switches_total", "counter", "Changes of the master that Sentinel reported.", c.switches.Load())
+	nodes := 0
+	if cl := p.cluster; cl != nil {
+		cl.lock.Lock()
+		nodes = len(cl.nodes)
+		cl.lock.Unlock()
+	}
+	one("nodes", "gauge", "Nodes of the cluster that have a listener.", int64(nodes))
+	one("unserved_nodes_total", "counter", "Servers that replies named and clients were not told, because they have no listener.", c.unserved.Load())
 	by("received_bytes_total", "Bytes read, by the side they came from.", "from", map[string]int64{"clients": c.fromClients.Load(), "redis": c.fromRedis.Load()})
 	by("sent_bytes_total", "Bytes written, by the side they went to.", "to", map[string]int64{"clients": c.toClients.Load(), "redis": c.toRedis.Load()})
 	one("held_bytes", "gauge", "Memory of --max-memory that is taken.", p.memory.held.Load())
@@ -136,7 +144,14 @@ func (p *proxy) notReady() string {
 	ctx, cancel := context.WithTimeout(context.Background(), retryEvery)
 	defer cancel()
 	r.why = ""
-	err := u.data.Ping(ctx).Err()
+	var err error
+	if cl := p.cluster; cl != nil {
+		cl.lock.Lock()
+		err = cl.why
+		cl.lock.Unlock()
+	} else {
+		err = u.data.Ping(ctx).Err()
+	}
 	if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
 		r.why = "Redis does not answer"
 	}

@@ -7,6 +7,7 @@
 package proxy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -59,6 +60,11 @@ type Options struct {
 	Config            // what is packed
 	ConfigFile string // in place of it, and read again at each Reload
 
+	Cluster  bool   // Redis is a cluster: its nodes have listeners at the ports after Listen, which is for any node
+	Announce string // the host that clients of a cluster are told; empty for that at which they reached the proxy
+
+	Pool int // connections that clients share until their first command with a state; 0 for none
+
 	MaxClients int           // connections; others get an error
 	MaxRequest int           // bytes of a command that is looked into
 	MaxMemory  int64         // bytes that all connections hold beyond their buffers; one may hold a quarter, and four times MaxRequest
@@ -82,8 +88,14 @@ func (o *Options) Check() (err error) {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, fmt.Errorf(format, args...))
 	}
 	switch {
-	case strings.Contains(o.Redis, "addr=") && !o.sentinel():
-		return usage("--redis: the proxy serves a single Redis, or the master that Sentinel names; Cluster is not supported yet")
+	case strings.Contains(o.Redis, "addr=") && !o.sentinel() && !o.Cluster:
+		return usage("--redis: several nodes are those of a cluster: give --cluster")
+	case o.Cluster && (o.sentinel() || strings.HasPrefix(o.Redis, "unix:") || strings.HasPrefix(o.Listen, "unix:")):
+		return usage("--cluster goes with TCP, without Sentinel: give --redis a node, and --listen a host and port")
+	case o.Pool < 0 || o.Pool > maxPool || o.Pool > 0 && o.Cluster:
+		return usage("--pool: 0 to %d are possible, and none with --cluster", maxPool)
+	case o.Announce != "" && (!o.Cluster || !isHost(o.Announce) || strings.Contains(o.Announce, ":") && net.ParseIP(o.Announce) == nil):
+		return usage("--announce: %q; it is a name or an IP address, and goes with --cluster", o.Announce)
 	case o.MaxClients < 1 || o.MaxRequest < bufferSize || o.MaxMemory < int64(o.MaxRequest) || o.Stall <= 0 || o.SlowLog < 0 || o.Drain < 0:
 		return usage("--max-clients must be at least 1, --max-request at least 16KiB, --max-memory at least --max-request, --stall positive, and --slow-log and --drain not negative")
 	case o.TLS.check() != nil:
@@ -109,6 +121,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	o.Login.LargestString = largestString
 	p := &proxy{options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{}}
+	if o.Cluster {
+		p.cluster = &cluster{proxy: p, nodes: map[string]*node{}, named: map[string]*node{}}
+	}
 	secure, err := o.TLS.load()
 	if err != nil {
 		return err
@@ -148,7 +163,9 @@ type proxy struct {
 
 	counters counters
 	ready    readiness
-	slowness slowness
+	slowness limiter
+	notes    limiter // of servers that clients are not told
+	cluster  *cluster
 
 	draining atomic.Bool
 	until    time.Time // ends draining
@@ -174,10 +191,12 @@ func (c *closers) Close() (err error) {
 // upstream is a Redis, with its dictionaries.
 type upstream struct {
 	server   *redis.Options // where it is
+	seeds    []string       // nodes of a cluster
+	pool     *pool          // nil without --pool
 	registry *dict.Registry
 	follow   dict.GroupOptions
 	reader   *bale.Packer // unpacks everything
-	data     *redis.Client
+	data     redis.UniversalClient
 	closers
 }
 
@@ -223,23 +242,29 @@ func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
 			err = errors.Join(err, u.Close())
 		}
 	}()
-	if u.server, _, err = o.Login.Server(ctx, o.Redis); err != nil {
+	if u.server, u.seeds, err = o.Login.Server(ctx, o.Redis); err != nil {
 		return nil, err
 	}
-	any, err := o.Login.Open(ctx, o.Redis)
-	if err != nil {
+	if u.data, err = o.Login.Open(ctx, o.Redis); err != nil {
 		return nil, err
 	}
-	u.add(any)
-	data, ok := any.(*redis.Client)
-	if !ok { // clients would be sent past the proxy
-		return nil, fmt.Errorf("%w: --redis: the proxy serves a single Redis, and this one is a part of a cluster, which is not supported yet", cli.ErrUsage)
+	u.add(u.data)
+	switch data, single := u.data.(*redis.Client); {
+	case single && o.Cluster:
+		return nil, fmt.Errorf("%w: --cluster: this Redis is no part of a cluster", cli.ErrUsage)
+	case !single && !o.Cluster: // clients would be sent past the proxy
+		return nil, fmt.Errorf("%w: --redis: this one is a part of a cluster: give --cluster", cli.ErrUsage)
+	case single && data.Options().Addr != u.server.Addr:
+		return nil, fmt.Errorf("the master was at %s, and moved to %s meanwhile", u.server.Addr, data.Options().Addr)
+	case o.Cluster:
+		if len(u.seeds) == 0 {
+			u.seeds = []string{u.server.Addr}
+		}
+		if err = u.anyDescribes(ctx, &p.counters); err != nil {
+			return nil, err
+		}
 	}
-	u.data = data
-	if at := data.Options().Addr; at != u.server.Addr {
-		return nil, fmt.Errorf("the master was at %s, and moved to %s meanwhile", u.server.Addr, at)
-	}
-	store := registry.NewExplaining(data)
+	store := registry.NewExplaining(u.data)
 	keys := store
 	u.follow.Log = printable.Log(o.Err)
 	if o.Registry != "" && o.Registry != o.Redis {
@@ -248,7 +273,7 @@ func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
 			return nil, fmt.Errorf("--registry: %w", err)
 		}
 		u.add(any)
-		keys, u.follow.Data, u.follow.DataName = registry.NewExplaining(any), store, data.Options().Addr
+		keys, u.follow.Data, u.follow.DataName = registry.NewExplaining(any), store, u.server.Addr
 	}
 	if u.registry, err = dict.NewRegistry(keys, dict.RegistryOptions{Prefix: o.Prefix}); err != nil {
 		return nil, err
@@ -260,7 +285,10 @@ func (p *proxy) connect(ctx context.Context) (_ *upstream, err error) {
 		return nil, err
 	}
 	u.add(g)
-	u.reader, err = bale.NewPacker(bale.PackerOptions{Compressors: g})
+	if u.reader, err = bale.NewPacker(bale.PackerOptions{Compressors: g}); err == nil && o.Pool > 0 {
+		u.pool = p.newPool(ctx, u)
+		u.add(u.pool)
+	}
 	return u, err
 }
 
@@ -310,6 +338,7 @@ func (p *proxy) watch(ctx context.Context, failed error) {
 			note = failed.Error()
 			o.Notef("serves no client yet, and tries again: %v", failed)
 		}
+		p.follow(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -328,6 +357,19 @@ func (p *proxy) watch(ctx context.Context, failed error) {
 			}
 		}
 	}
+}
+
+// follow has the nodes of a cluster described from time to time.
+func (p *proxy) follow(ctx context.Context) {
+	cl, u := p.cluster, p.upstream.Load()
+	if cl == nil || u == nil || time.Since(cl.followed) < followEvery {
+		return
+	}
+	before := cl.why // written by this goroutine alone
+	if err := cl.follow(ctx, u); err != nil && ctx.Err() == nil && (before == nil || before.Error() != err.Error()) {
+		p.options.Notef("cannot follow the cluster, and keeps the nodes it has: %v", err)
+	}
+	cl.followed = time.Now()
 }
 
 // unlessMoved asks Sentinel. If the master is another server, the connections to the one before
@@ -430,21 +472,36 @@ func (p *proxy) serve(ctx context.Context, l net.Listener, opened error) error {
 	p.options.Notef("listens on %s, for %s", l.Addr(), keyspace.Redact(p.options.Redis))
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
+	inner, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	if p.cluster != nil {
+		p.cluster.begin(inner, l.Addr())
+	}
 	watching, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() { p.watch(watching, opened) })
 	defer watch.Wait()
 	defer cancel()
-	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	var failed error
-	for failed == nil {
+	failed := p.door(inner, l, nil)
+	if p.cluster != nil {
+		p.cluster.close()
+	}
+	p.drain(end)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return failed
+}
+
+// door accepts connections to a node, or to any for nil, until the listener is closed.
+func (p *proxy) door(ctx context.Context, l net.Listener, n *node) error {
+	for {
 		conn, err := l.Accept()
 		switch {
 		case err == nil:
-			p.accept(inner, conn)
-		case ctx.Err() != nil, errors.Is(err, net.ErrClosed):
-			failed = err
+			p.accept(ctx, conn, n)
+		case errors.Is(err, net.ErrClosed):
+			return err
 		default: // no file descriptor is free, for example
 			p.options.Notef("cannot accept a connection: %v", err)
 			select {
@@ -453,18 +510,13 @@ func (p *proxy) serve(ctx context.Context, l net.Listener, opened error) error {
 			}
 		}
 	}
-	p.drain(cancel)
-	if ctx.Err() != nil {
-		return nil
-	}
-	return failed
 }
 
 // accept serves a connection, unless there are too many.
-func (p *proxy) accept(ctx context.Context, conn net.Conn) {
+func (p *proxy) accept(ctx context.Context, conn net.Conn, n *node) {
 	p.lock.Lock()
 	up := p.upstream.Load()
-	if up == nil {
+	if up == nil || n != nil && n.gone {
 		p.lock.Unlock()
 		p.counters.rejected.Add(1)
 		_ = conn.Close()
@@ -477,7 +529,7 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn) {
 		if secure != nil {
 			conn = tls.Server(conn, secure)
 		}
-		c = &client{proxy: p, upstream: up, conn: conn, session: session{protocol: 2}}
+		c = &client{proxy: p, upstream: up, node: n, conn: conn, session: session{protocol: 2}}
 		c.memory.all, c.memory.max = &p.memory, max(p.options.MaxMemory/4, 4*int64(p.options.MaxRequest))
 		c.queue, c.multi.memory = newQueue(&c.memory, &c.known), &c.memory
 		c.ctx, c.cancel = context.WithCancel(ctx)
@@ -521,12 +573,21 @@ func (p *proxy) drain(cancel func()) {
 type client struct {
 	proxy    *proxy
 	upstream *upstream
+	node     *node  // that it has come to, or nil
+	addr     string // of its server
 	memory   memory
 	ctx      context.Context
 	cancel   func()
 	conn     net.Conn // of the client
 	server   net.Conn
 	queue    *queue
+	replying sync.WaitGroup
+
+	// Before it has a connection of its own.
+	outbox  *outbox
+	shared  *shared
+	sending bytes.Buffer // whole commands
+	batch   []expected   // their replies
 
 	// Of the requests' side.
 	up          *relay
@@ -556,25 +617,86 @@ func (c *client) run() {
 	if handshake(c.ctx, c.conn) != nil {
 		return
 	}
-	counters := &c.proxy.counters
-	server, err := c.upstream.dial(c.ctx)
-	if err != nil {
-		counters.unreachable.Add(1)
-		return
-	}
-	c.server = server
-	defer server.Close()
 	// The end of the context ends whatever waits.
-	stop := context.AfterFunc(c.ctx, func() { _, _ = c.conn.Close(), server.Close() })
+	stop := context.AfterFunc(c.ctx, func() { _ = c.conn.Close() })
 	defer stop()
-	c.up = newRelay(c.conn, server, c.proxy.options.MaxRequest, &c.memory, &counters.fromClients, &counters.toRedis)
-	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory, &counters.fromRedis, &counters.toClients)
-	c.up.may, c.down.hurry = c.mayHold, func(n int) { c.deadline(c.conn.SetWriteDeadline, n) }
+	counters := &c.proxy.counters
+	c.up = newRelay(c.conn, nil, c.proxy.options.MaxRequest, &c.memory, &counters.fromClients, &counters.toRedis)
+	c.up.may = c.mayHold
 	c.up.interrupted = func() bool { // a request in flight may be finished while the proxy drains
 		return !c.idle && c.proxy.draining.Load() && time.Now().Before(c.proxy.until) && c.conn.SetReadDeadline(c.proxy.until) == nil
 	}
-	var replies sync.WaitGroup
-	replies.Go(func() {
+	if c.upstream.pool != nil {
+		c.share()
+	} else if c.own() != nil {
+		return
+	}
+	err := c.requests()
+	switch {
+	case c.outbox != nil:
+		if (err == nil || errors.Is(err, io.EOF)) && c.up.leave() == nil {
+			c.outbox.finish()
+		}
+		c.cancel()
+		<-c.outbox.written
+	case err == nil: // the proxy drains
+		if err := c.up.leave(); err != nil {
+			c.cancel()
+		}
+		if c.queue.end() {
+			_ = c.server.SetReadDeadline(time.Now())
+		}
+	case errors.Is(err, errLast): // the replies' side ends
+	case errors.Is(err, io.EOF):
+		// Redis sees the end, too: a command that blocks must not take an element for nobody.
+		if c.up.leave() != nil || closeWrite(c.server) != nil {
+			c.cancel()
+		}
+	default:
+		c.cancel()
+	}
+	c.replying.Wait()
+	if c.server != nil {
+		_ = c.server.Close()
+	}
+}
+
+// own gives the client a connection to Redis of its own, after it has all replies of a shared one.
+func (c *client) own() (err error) {
+	pooled := c.outbox != nil
+	if pooled {
+		if err := c.up.flush(); err != nil {
+			return err
+		}
+		if !c.outbox.finish() {
+			return errGone
+		}
+		c.outbox, c.up.after = nil, nil
+	}
+	counters := &c.proxy.counters
+	err = errGone
+	for _, c.addr = range c.addrs() {
+		if c.server, err = c.upstream.dial(c.ctx, c.addr); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		c.server = nil
+		counters.unreachable.Add(1)
+		return err
+	}
+	server := c.server
+	context.AfterFunc(c.ctx, func() { _ = server.Close() })
+	c.up.dst = server
+	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory, &counters.fromRedis, &counters.toClients)
+	if pooled { // as before
+		if err := c.upstream.greet(server, c.down); err != nil {
+			counters.unreachable.Add(1)
+			return err
+		}
+	}
+	c.down.hurry = func(n int) { c.deadline(c.conn.SetWriteDeadline, n) }
+	c.replying.Go(func() {
 		err := c.replies()
 		c.queue.die()
 		if err != nil && errors.Is(err, errMalformed) {
@@ -583,24 +705,7 @@ func (c *client) run() {
 		_ = c.down.leave() // but for half a packed value
 		c.cancel()         // ends the requests' side
 	})
-	switch err := c.requests(); {
-	case err == nil: // the proxy drains
-		if err := c.up.leave(); err != nil {
-			c.cancel()
-		}
-		if c.queue.end() {
-			_ = server.SetReadDeadline(time.Now())
-		}
-	case errors.Is(err, errLast): // the replies' side ends
-	case errors.Is(err, io.EOF):
-		// Redis sees the end, too: a command that blocks must not take an element for nobody.
-		if c.up.leave() != nil || closeWrite(server) != nil {
-			c.cancel()
-		}
-	default:
-		c.cancel()
-	}
-	replies.Wait()
+	return nil
 }
 
 // closeWrite tells the other side that no more comes.
@@ -611,11 +716,11 @@ func closeWrite(c net.Conn) error {
 	return os.ErrInvalid
 }
 
-func (u *upstream) dial(ctx context.Context) (net.Conn, error) {
+func (u *upstream) dial(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
 	network := cmp.Or(u.server.Network, "tcp") // that of a master has none
 	if u.server.TLSConfig == nil {
-		return d.DialContext(ctx, network, u.server.Addr)
+		return d.DialContext(ctx, network, addr)
 	}
-	return (&tls.Dialer{NetDialer: &d, Config: u.server.TLSConfig}).DialContext(ctx, network, u.server.Addr)
+	return (&tls.Dialer{NetDialer: &d, Config: u.server.TLSConfig}).DialContext(ctx, network, addr)
 }

@@ -342,11 +342,3 @@ func TestSocket(t *testing.T) {
 		t.Errorf("a file: %v", err)
 	}
 }
-
-// TestCluster: a server of a cluster would send clients past the proxy.
-func TestCluster(t *testing.T) {
-	c := redisproc.ClusterForTest(t, 3)
-	if err := Run(t.Context(), options("redis://"+c.Addrs()[0], "*")); !errors.Is(err, cli.ErrUsage) || !strings.Contains(err.Error(), "part of a cluster") {
-		t.Errorf("%v", err)
-	}
-}

@@ -82,6 +82,9 @@ type relay struct {
 	// hurry, if it is not nil, is called before bytes are sent that are charged, and after.
 	hurry func(bytes int)
 
+	// after, if it is not nil, is called when all that was looked at is sent.
+	after func() error
+
 	// interrupted is asked whether to go on after a deadline passed in the middle of something.
 	interrupted func() bool
 }
@@ -114,6 +117,9 @@ func (r *relay) send(upTo int) error {
 		}
 	}
 	r.empty()
+	if r.after != nil {
+		return r.after()
+	}
 	return nil
 }
 
@@ -281,6 +287,23 @@ func (r *relay) release() (start int, ok bool) {
 	}
 	start, r.held = r.held, -1
 	return start, true
+}
+
+// whole reads a reply, which is there until the next read, after all that was before it. It reports
+// false if the reply was too large and is gone.
+func (r *relay) whole() (b []byte, ok bool, err error) {
+	r.hold()
+	if err := r.reply(); err != nil {
+		return nil, false, err
+	}
+	start, ok := r.release()
+	if !ok {
+		return nil, false, nil
+	}
+	if err := r.upTo(start); err != nil {
+		return nil, false, err
+	}
+	return r.buf[start:r.at], true, nil
 }
 
 // rewind goes back to where hold was called, for looking ahead.

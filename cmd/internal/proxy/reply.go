@@ -344,7 +344,14 @@ func (c *client) element(e expected, silent bool) error {
 	case e.role == refused || e.role == last:
 		return c.replaced(e.more.text, silent)
 	}
-	if e.reply == rediscmd.NoValues || silent {
+	switch {
+	case silent:
+		return r.reply()
+	case kind == '-':
+		return c.failure()
+	case e.role == slots || e.role == shards || e.role == nodeLines:
+		return c.described(e.role)
+	case e.reply == rediscmd.NoValues:
 		return r.reply()
 	}
 	for kind == '|' { // attributes come before the reply
@@ -507,24 +514,19 @@ func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
 // unpacked, the reply is an error.
 func (c *client) list(e *expected) error {
 	r := c.down
-	r.hold()
-	if err := r.reply(); err != nil {
-		return err
-	}
-	start, ok := r.release()
+	b, ok, err := r.whole()
 	if !ok {
-		c.failed(errMemory)
-		return nil
-	}
-	if err := r.upTo(start); err != nil {
+		if err == nil {
+			c.failed(errMemory)
+		}
 		return err
 	}
 	mark := len(r.out)
-	u := unpacking{client: c, batch: c.upstream.reader.Batch(), b: r.buf[start:r.at]}
+	u := unpacking{client: c, batch: c.upstream.reader.Batch(), cursor: cursor{b: b}}
 	if e.more != nil {
 		u.scope = e.more.scope
 	}
-	_, err := u.list(e.reply, false)
+	_, err = u.list(e.reply, false)
 	if err == nil && u.copied == 0 {
 		return nil // nothing changed
 	}
@@ -542,20 +544,54 @@ func (c *client) list(e *expected) error {
 // unpacking rewrites a list.
 type unpacking struct {
 	*client
+	cursor
 	batch  bale.Batch
 	scope  []bool // which elements, in turn, are values of keys in scope; nil for all
-	b      []byte // the whole reply
-	at     int    // b[at:] is not looked at yet
 	copied int    // b[:copied] is in out, rewritten
 }
 
+// cursor reads a whole reply.
+type cursor struct {
+	b  []byte // which relay.reply has been past
+	at int    // b[at:] is not looked at yet
+}
+
 // header reads a type and a number.
-func (u *unpacking) header() (kind byte, n int) {
+func (u *cursor) header() (kind byte, n int) {
 	kind = u.b[u.at]
 	end := u.at + bytes.IndexByte(u.b[u.at:], '\r')
 	number, _ := parseInt(u.b[u.at+1 : end])
 	u.at = end + 2
 	return kind, int(number)
+}
+
+// elements goes into a list, and returns how many elements follow. It goes past anything else.
+func (u *cursor) elements() int {
+	switch u.b[u.at] {
+	case '*', '~', '%':
+		kind, n := u.header()
+		if kind == '%' {
+			n *= 2
+		}
+		return max(n, 0)
+	}
+	u.skip()
+	return 0
+}
+
+// text goes past an element. It returns false if that is no string, or null.
+func (u *cursor) text() (s []byte, ok bool) {
+	if kind := u.b[u.at]; kind != '$' && kind != '=' {
+		u.skip()
+		return nil, false
+	}
+	_, n := u.header()
+	if n < 0 {
+		return nil, false
+	}
+	s = u.b[u.at : u.at+n]
+	u.at += n + 2
+	return s, true
 }
 
 // isValue reports whether element i of a list is a value.
@@ -651,7 +687,7 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 func isNested(elements []byte) bool { return elements[0] != '$' && elements[0] != '+' }
 
 // skip goes past the element at u.at.
-func (u *unpacking) skip() {
+func (u *cursor) skip() {
 	for left := 1; left > 0; left-- {
 		switch u.b[u.at] {
 		case '$', '=', '!':

@@ -54,7 +54,7 @@ const (
 
 // specials are commands that change the connection's state.
 var specials = map[string]role{
-	"multi": multi, "exec": exec, "discard": discard, "watch": immediate, "quit": immediate, "reset": reset, "auth": login, "hello": hello, "monitor": monitor, "client": replyOn,
+	"multi": multi, "exec": exec, "discard": discard, "watch": immediate, "quit": immediate, "reset": reset, "auth": login, "hello": hello, "monitor": monitor, "client": replyOn, "cluster": slots,
 	"subscribe": subscribe, "psubscribe": subscribe, "ssubscribe": subscribe, "unsubscribe": unsubscribe, "punsubscribe": unsubscribe, "sunsubscribe": unsubscribe,
 	"sync": refused, "psync": refused, "replconf": refused,
 }
@@ -94,6 +94,15 @@ func (c *client) requests() error {
 		}
 		if c.proxy.draining.Load() {
 			return nil
+		}
+		if c.outbox != nil {
+			pooled, err := c.shares()
+			if err == nil && !pooled {
+				err = c.own()
+			}
+			if err != nil {
+				return err
+			}
 		}
 		if c.queue.full() {
 			if err := r.flush(); err != nil {
@@ -202,7 +211,7 @@ func (c *client) request() error {
 	left := n - 1 // arguments
 	switch {
 	case why != "":
-	case spec == nil && role != hello && role != replyOn:
+	case spec == nil && role != hello && role != replyOn && role != slots:
 		c.passes(name, role)
 		c.expects(c.expectedOf(name, role, int(left)))
 		r.release()
@@ -471,6 +480,10 @@ func (c *client) arguments(n int64) error {
 // expects notes the reply to a command before anything of it is sent.
 func (c *client) expects(e expected) {
 	c.timed(&e)
+	if c.outbox != nil {
+		c.batch = append(c.batch, e)
+		return
+	}
 	switch {
 	case e.role == multi && !c.inMulti:
 		c.inMulti = true
@@ -622,6 +635,9 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 		return c.settled(login)
 	case role == replyOn:
 		return c.clientReply(start)
+	case role == slots:
+		c.expects(expected{role: c.describes()})
+		return nil
 	case role == login:
 		switch why, err := c.alone(start); {
 		case err != nil:
@@ -698,6 +714,18 @@ func (c *client) mixed(e expected, keys rediscmd.Span, has func(string) bool) ex
 		e.more = &details{scope: scope}
 	}
 	return e
+}
+
+// describes is the role of a CLUSTER command.
+func (c *client) describes() role {
+	if len(c.args) > 1 && c.proxy.cluster != nil {
+		for name, role := range map[string]role{"slots": slots, "shards": shards, "nodes": nodeLines, "replicas": nodeLines, "slaves": nodeLines} {
+			if strings.EqualFold(text(c.args[1]), name) {
+				return role
+			}
+		}
+	}
+	return plain
 }
 
 // clientReply forwards CLIENT, of which CLIENT REPLY decides which replies there are.

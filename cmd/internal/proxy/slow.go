@@ -9,11 +9,25 @@ import (
 // maxSlow is how many slow commands a second have a line. The others are counted.
 const maxSlow = 10
 
-// slowness keeps a Redis that stalls from filling the log.
-type slowness struct {
+// limiter keeps what happens often from filling the log.
+type limiter struct {
 	lock            sync.Mutex
 	second          time.Time
 	lines, leftOver int
+}
+
+// allow reports whether there may be a line, of so many a second, and how many had none before it.
+func (l *limiter) allow(most int) (show bool, left int) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	if now := time.Now(); now.Sub(l.second) >= time.Second {
+		l.second, l.lines, left, l.leftOver = now, 0, l.leftOver, 0
+	}
+	l.lines++
+	if show = l.lines <= most; !show {
+		l.leftOver++
+	}
+	return show, left
 }
 
 // slow notes a command if its time, from the request to the end of its reply, reaches SlowLog. A
@@ -24,18 +38,7 @@ func (p *proxy) slow(d *details, client net.Addr) {
 		return
 	}
 	p.counters.slow.Add(1)
-	s := &p.slowness
-	s.lock.Lock()
-	left := 0
-	if now := time.Now(); now.Sub(s.second) >= time.Second {
-		s.second, s.lines, left, s.leftOver = now, 0, s.leftOver, 0
-	}
-	s.lines++
-	show := s.lines <= maxSlow
-	if !show {
-		s.leftOver++
-	}
-	s.lock.Unlock()
+	show, left := p.slowness.allow(maxSlow)
 	if left > 0 {
 		p.options.Notef("%d more slow commands have no line", left)
 	}

@@ -23,6 +23,7 @@ import (
 // in themselves.
 func infront(t *testing.T, d storetest.Deployment) string {
 	o := options("redis://"+d.Addrs[0], "*")
+	o.Cluster = d.Kind == storetest.Cluster
 	if d.CA != nil {
 		o.Redis = "rediss://" + d.Addrs[0]
 		o.Login.CA = filepath.Join(t.TempDir(), "ca.pem")
@@ -58,7 +59,7 @@ func TestStores(t *testing.T) {
 		},
 		"rueidis": func(t *testing.T, d storetest.Deployment) bale.Store {
 			client, err := rueidislib.NewClient(rueidislib.ClientOption{
-				InitAddress: []string{infront(t, d)}, Username: d.Username, Password: d.Password, ForceSingleClient: true, ConnWriteTimeout: 10 * time.Second,
+				InitAddress: []string{infront(t, d)}, Username: d.Username, Password: d.Password, ForceSingleClient: d.Kind != storetest.Cluster, ConnWriteTimeout: 10 * time.Second,
 			})
 			if err != nil && (strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "NOAUTH")) {
 				return nil
@@ -70,13 +71,17 @@ func TestStores(t *testing.T) {
 			return rueidis.NewStore(client, rueidis.StoreOptions{})
 		},
 	} {
-		t.Run(name, func(t *testing.T) { storetest.Run(t, open, storetest.Cluster, storetest.Sentinel) })
+		without := []storetest.Kind{storetest.Sentinel}
+		if name == "redigo" { // which has no cluster
+			without = append(without, storetest.Cluster)
+		}
+		t.Run(name, func(t *testing.T) { storetest.Run(t, open, without...) })
 	}
 }
 
 func openGoredis(t *testing.T, d storetest.Deployment, protocol int) bale.Store {
-	client := redis.NewClient(&redis.Options{
-		Addr: infront(t, d), Username: d.Username, Password: d.Password, Protocol: protocol, ContextTimeoutEnabled: true, DialTimeout: time.Second,
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: []string{infront(t, d)}, IsClusterMode: d.Kind == storetest.Cluster, Username: d.Username, Password: d.Password, Protocol: protocol, ContextTimeoutEnabled: true, DialTimeout: time.Second,
 	})
 	t.Cleanup(func() { client.Close() })
 	return goredis.NewStore(client)

@@ -1,0 +1,458 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/balekv/bale/internal/rediscmd"
+)
+
+const (
+	maxPool     = 1000    // connections
+	maxAhead    = 128     // commands of a client whose replies are not there yet
+	maxTogether = 1 << 20 // bytes that wait to be sent together; beyond them clients wait
+)
+
+// pool shares connections to Redis. A client has one of them until its first command with a state.
+type pool struct {
+	shared []*shared
+	next   atomic.Uint64
+}
+
+// newPool makes a pool, which the caller closes. Connections are made when they are needed.
+func (p *proxy) newPool(ctx context.Context, u *upstream) *pool {
+	o := new(pool)
+	for range p.options.Pool {
+		s := &shared{proxy: p, upstream: u, ctx: context.WithoutCancel(ctx)}
+		s.changed.L = &s.lock
+		o.shared = append(o.shared, s)
+	}
+	return o
+}
+
+// Close implements io.Closer.
+func (o *pool) Close() error {
+	for _, s := range o.shared {
+		s.lock.Lock()
+		s.closed = true
+		s.die(s.link)
+		s.lock.Unlock()
+		s.work.Wait()
+	}
+	return nil
+}
+
+// stateless reports whether a command means the same on every connection, and does not wait.
+func stateless(name string) bool {
+	if spec, _ := table.Lookup(name); spec != nil {
+		return spec.OneKey()
+	}
+	switch rediscmd.Passes(name) {
+	case rediscmd.Numbers, rediscmd.NoValue, rediscmd.OtherTypes:
+		return !waits[name] && name != "watch" && name != "unwatch"
+	}
+	return name == "ping"
+}
+
+// shared is one connection to Redis at a time, for many clients.
+type shared struct {
+	proxy    *proxy
+	upstream *upstream
+	ctx      context.Context
+	work     sync.WaitGroup
+
+	lock    sync.Mutex
+	changed sync.Cond
+	link    *link // nil until a command needs it
+	closed  bool
+}
+
+// link is a connection. What is sent and what is waited for change together, so that a reply never
+// goes to another command.
+type link struct {
+	conn net.Conn
+	out  []byte // to be sent
+	wait []asked
+	head int // wait[head:] are the replies to come
+	dead bool
+}
+
+// asked is a reply, and who waits for it.
+type asked struct {
+	client *client
+	expected
+}
+
+// submit sends whole commands of a client, of which each has a reply.
+func (s *shared) submit(c *client, commands []byte, replies []expected) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for s.link != nil && len(s.link.out) >= maxTogether && !s.closed && c.ctx.Err() == nil {
+		s.changed.Wait()
+	}
+	if s.closed || c.ctx.Err() != nil {
+		return errGone
+	}
+	if s.link == nil {
+		if err := s.dial(); err != nil {
+			s.proxy.counters.unreachable.Add(1)
+			return err
+		}
+	}
+	l := s.link
+	c.outbox.expect(len(replies))
+	l.out = append(l.out, commands...)
+	for _, e := range replies {
+		l.wait = append(l.wait, asked{c, e})
+	}
+	s.changed.Broadcast()
+	return nil
+}
+
+// dial makes the connection.
+func (s *shared) dial() error {
+	conn, err := s.upstream.dial(s.ctx, s.upstream.server.Addr)
+	if err != nil {
+		return err
+	}
+	o, counters := &s.proxy.options, &s.proxy.counters
+	c := &client{proxy: s.proxy, upstream: s.upstream, ctx: s.ctx, session: session{protocol: 2, missing: -1}} // of nobody
+	c.memory.all, c.memory.max = &s.proxy.memory, max(o.MaxMemory/4, 4*int64(o.MaxRequest))
+	c.down = newRelay(conn, nil, math.MaxInt, &c.memory, &counters.fromRedis, new(atomic.Int64))
+	if err := s.upstream.greet(conn, c.down); err != nil {
+		_ = conn.Close()
+		return err
+	}
+	l := &link{conn: conn}
+	s.link = l
+	s.work.Go(func() { s.send(l) })
+	s.work.Go(func() {
+		err := s.receive(l, c)
+		if errors.Is(err, errMalformed) {
+			s.proxy.options.Notef("ends a shared connection: Redis sent %v", err)
+		}
+		s.proxy.memory.give(int(c.memory.held.Load()))
+		s.lock.Lock()
+		s.die(l)
+		s.lock.Unlock()
+	})
+	return nil
+}
+
+// die ends a connection, and the clients that wait for replies of it. The lock is held.
+func (s *shared) die(l *link) {
+	if l != nil && !l.dead {
+		l.dead = true
+		_ = l.conn.Close()
+		for _, a := range l.wait[l.head:] {
+			a.client.cancel()
+		}
+		l.wait, l.head = nil, 0
+		if s.link == l {
+			s.link = nil
+		}
+	}
+	s.changed.Broadcast()
+}
+
+// send sends what there is, all that came meanwhile together.
+func (s *shared) send(l *link) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	var spare []byte
+	for {
+		for len(l.out) == 0 && !l.dead {
+			s.changed.Wait()
+		}
+		if l.dead {
+			return
+		}
+		b := l.out
+		l.out = spare[:0]
+		s.lock.Unlock()
+		_, err := l.conn.Write(b)
+		s.lock.Lock()
+		if spare = b; cap(b) > 4*bufferSize {
+			spare = nil
+		}
+		s.changed.Broadcast()
+		if err != nil {
+			s.die(l)
+		}
+	}
+}
+
+// receive hands replies to those who wait for them, until the connection ends.
+func (s *shared) receive(l *link, c *client) error {
+	r := c.down
+	for {
+		if err := r.settle(); err != nil {
+			return err
+		}
+		if _, err := r.peek(); err != nil {
+			return err
+		}
+		s.lock.Lock()
+		if l.head == len(l.wait) {
+			s.lock.Unlock()
+			return errUnasked
+		}
+		a := l.wait[l.head]
+		s.lock.Unlock()
+		r.dst = a.client.outbox
+		if err := c.element(a.expected, false); err != nil {
+			return err
+		}
+		if err := r.flush(); err != nil {
+			return err
+		}
+		if a.more != nil && !a.more.sent.IsZero() {
+			s.proxy.slow(a.more, a.client.conn.RemoteAddr())
+		}
+		s.lock.Lock()
+		if l.head < len(l.wait) { // it lives
+			l.wait[l.head] = asked{}
+			if l.head++; l.head == len(l.wait) {
+				l.wait, l.head = l.wait[:0], 0
+			} else if l.head > len(l.wait)/2 && len(l.wait) == cap(l.wait) {
+				l.wait, l.head = l.wait[:copy(l.wait, l.wait[l.head:])], 0
+			}
+		}
+		s.lock.Unlock()
+		a.client.outbox.expect(-1)
+	}
+}
+
+// outbox is replies for a client that shares a connection. Whoever fills it never waits for the
+// client: one that does not read its replies sends no more commands, and is at its end when what it
+// has asked for is more than a connection may hold.
+type outbox struct {
+	client  *client
+	written chan struct{} // closed after the last byte
+
+	lock     sync.Mutex
+	changed  sync.Cond
+	b        []byte
+	taken    int // bytes of memory for b
+	expected int // replies
+	last     bool
+	dead     bool
+}
+
+// Write implements io.Writer. It keeps a copy, or drops what nobody reads any more.
+func (o *outbox) Write(b []byte) (int, error) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	if need := len(o.b) + len(b); !o.dead && need > cap(o.b) {
+		capacity := max(need, 2*cap(o.b))
+		if capacity > keptOut && !o.client.memory.take(capacity-o.taken) {
+			o.client.proxy.options.Notef("ends a connection: replies that it does not read take more memory than there is (--max-memory)")
+			o.kill()
+		} else {
+			if capacity > keptOut {
+				o.taken = capacity
+			}
+			o.b = append(make([]byte, 0, capacity), o.b...)
+		}
+	}
+	if !o.dead {
+		o.b = append(o.b, b...)
+		o.changed.Broadcast()
+	}
+	return len(b), nil
+}
+
+// kill drops everything, and ends the client. The lock is held.
+func (o *outbox) kill() {
+	o.dead, o.b = true, nil
+	o.client.memory.give(o.taken)
+	o.taken = 0
+	o.client.cancel()
+	o.changed.Broadcast()
+}
+
+// expect changes how many replies are to come.
+func (o *outbox) expect(n int) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	o.expected += n
+	o.changed.Broadcast()
+}
+
+// room waits until the client may send more. It reports false if it is at its end.
+func (o *outbox) room() bool {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	for !o.dead && (o.expected >= maxAhead || len(o.b) > keptOut) {
+		o.changed.Wait()
+	}
+	return !o.dead
+}
+
+// finish waits until the client has all its replies. It reports false if it never will.
+func (o *outbox) finish() bool {
+	o.lock.Lock()
+	o.last = true
+	o.changed.Broadcast()
+	o.lock.Unlock()
+	<-o.written
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return !o.dead
+}
+
+// run writes to the client.
+func (o *outbox) run() {
+	defer close(o.written)
+	c := o.client
+	stop := context.AfterFunc(c.ctx, func() {
+		o.lock.Lock()
+		defer o.lock.Unlock()
+		o.kill()
+	})
+	defer stop()
+	var spare []byte
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	for {
+		for len(o.b) == 0 && !o.dead && (!o.last || o.expected > 0) {
+			o.changed.Wait()
+		}
+		if o.dead || len(o.b) == 0 {
+			return
+		}
+		b, taken := o.b, o.taken
+		o.b, o.taken = spare[:0], 0
+		o.lock.Unlock()
+		if taken > 0 {
+			c.deadline(c.conn.SetWriteDeadline, taken)
+		}
+		n, err := c.conn.Write(b)
+		c.proxy.counters.toClients.Add(int64(n))
+		if taken > 0 {
+			c.deadline(c.conn.SetWriteDeadline, 0)
+		}
+		c.memory.give(taken)
+		o.lock.Lock()
+		if spare = b; cap(b) > keptOut {
+			spare = nil
+		}
+		o.changed.Broadcast()
+		if err != nil && !o.dead {
+			o.kill()
+		}
+	}
+}
+
+// share has the client begin without a connection of its own.
+func (c *client) share() {
+	o := &outbox{client: c, written: make(chan struct{})}
+	o.changed.L = &o.lock
+	c.outbox = o
+	all := c.upstream.pool.shared
+	c.shared = all[c.upstream.pool.next.Add(1)%uint64(len(all))] // one, so that its commands keep their order
+	c.up.dst = &c.sending
+	c.up.after = func() error {
+		if len(c.batch) == 0 {
+			return nil
+		}
+		err := c.shared.submit(c, c.sending.Bytes(), c.batch)
+		c.sending.Reset()
+		c.batch = c.batch[:0]
+		return err
+	}
+	go o.run()
+}
+
+// shares reports whether the next command can go over a shared connection. It is in the buffer as a
+// whole then.
+func (c *client) shares() (bool, error) {
+	r := c.up
+	for {
+		name, version, n, ok := wholeCommand(r.buf[r.at:r.end])
+		switch {
+		case !ok, n == 0 && r.end-r.at == len(r.buf):
+			return false, nil
+		case n > 0:
+			name := c.lower(name)
+			if !stateless(name) && (name != "hello" || version != "" && version != "2") {
+				return false, nil
+			}
+			if len(c.batch) >= maxAhead {
+				if err := r.flush(); err != nil {
+					return false, err
+				}
+			}
+			if !c.outbox.room() {
+				return false, errGone
+			}
+			return true, nil
+		}
+		if err := r.more(); err != nil {
+			return false, err
+		}
+	}
+}
+
+// wholeCommand looks at the command that b starts with. Its length is 0 if it is not whole yet. It
+// reports false for one that is of no use on a shared connection: without lengths, or malformed. The
+// version is the argument of HELLO, if there is one and no more.
+func wholeCommand(b []byte) (name []byte, version string, length int, ok bool) {
+	at := 0
+	number := func(kind byte) (n int64, whole, ok bool) {
+		i := bytes.IndexByte(b[at:], '\n')
+		if i < 0 {
+			return 0, false, len(b)-at <= maxNumber && (at == len(b) || b[at] == kind)
+		}
+		line := b[at : at+i]
+		at += i + 1
+		if len(line) < 3 || line[0] != kind || line[i-1] != '\r' {
+			return 0, true, false
+		}
+		n, ok = parseInt(line[1 : i-1])
+		return n, true, ok && n >= 0
+	}
+	n, whole, ok := number('*')
+	if !whole || !ok || n == 0 {
+		return nil, "", 0, ok && !whole
+	}
+	for i := range n {
+		size, whole, ok := number('$')
+		switch {
+		case !ok, i == 0 && size > maxName:
+			return nil, "", 0, false
+		case !whole, size > int64(len(b)-at-2):
+			return nil, "", 0, true
+		case string(b[at+int(size):at+int(size)+2]) != "\r\n":
+			return nil, "", 0, false
+		}
+		arg := b[at : at+int(size)]
+		switch {
+		case i == 0:
+			name = arg
+		case n == 2 && size == 1:
+			version = string(arg)
+		default:
+			version = "x"
+		}
+		at += int(size) + 2
+	}
+	return name, version, at, true
+}
+
+// greet logs in as --redis says, on a connection that a relay reads from.
+func (u *upstream) greet(conn net.Conn, r *relay) error {
+	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return err
+	}
+	if err := u.login(conn, r); err != nil {
+		return err
+	}
+	return conn.SetDeadline(time.Time{})
+}

@@ -1,0 +1,312 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// lastWas counts the connections of a server whose last command was one of these.
+func lastWas(t *testing.T, s *redisproc.Server, commands string) int {
+	t.Helper()
+	return len(regexp.MustCompile(` cmd=(`+commands+`) `).FindAllString(do(t, s, "CLIENT", "LIST"), -1))
+}
+
+// pooled is the address of a proxy whose clients share connections.
+func pooled(t *testing.T, n int, change func(*Options)) (string, *redisproc.Server, *running) {
+	return proxied(t, func(o *Options) {
+		if o.Pool = n; change != nil {
+			change(o)
+		}
+	})
+}
+
+// TestPool: many clients share a connection, and each has its own replies in its order, values in
+// scope included. The first command with a state takes a client off it, and the others stay.
+func TestPool(t *testing.T) {
+	addr, server, _ := pooled(t, 2, nil)
+	const clients, rounds = 50, 40
+	conns := make([]net.Conn, clients)
+	for i := range conns {
+		conns[i] = dial(t, addr)
+	}
+	var all sync.WaitGroup
+	for i, c := range conns {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for range rounds {
+				var send, want strings.Builder
+				for j := range 1 + r.IntN(20) {
+					key, value := fmt.Sprintf("user:%d:%d", i, j), big(fmt.Sprint(i, j))[:r.IntN(300)]
+					send.WriteString(wire("SET", key, value) + wire("GET", key) + wire("APPEND", key, "x") + wire("LRANGE", "none", "0", "1"))
+					want.WriteString(fmt.Sprintf("+OK\r\n$%d\r\n%s\r\n", len(value), value))
+					want.WriteString("-BALE APPEND on a key in scope: it works on the value's bytes inside the server; ask Redis itself, or leave the key out (--match, --exclude)\r\n*0\r\n")
+				}
+				var sending sync.WaitGroup
+				sending.Go(func() { pieces(r, c, send.String()) })
+				got := make([]byte, want.Len())
+				if _, err := io.ReadFull(c, got); err != nil || string(got) != want.String() {
+					t.Errorf("client %d: %.200q, %v\nwant %.200q", i, got, err, want.String())
+				}
+				sending.Wait()
+			}
+		})
+	}
+	all.Wait()
+	if n := lastWas(t, server, "set|get|lrange"); n != 2 {
+		t.Errorf("%d connections to Redis for %d clients", n, clients)
+	}
+	for i, command := range [][]string{{"MULTI"}, {"WATCH", "k"}, {"SELECT", "1"}, {"CLIENT", "REPLY", "ON"}, {"BLPOP", "none", "0.01"}, {"XREAD", "STREAMS", "none", "0"}, {"HELLO", "3"}, {"AUTH", "x"}, {"PSUBSCRIBE", "c"}, {"READONLY"}, {"MGET", "k"}} {
+		c := conns[i]
+		talk(t, c, wire("SET", "user:k", "1")+wire("GET", "user:k"), "+OK\r\n$1\r\n1\r\n")
+		talk(t, c, wire("GET", "user:k")+wire(command...), "$1\r\n1\r\n")
+		if n, err := c.Read(make([]byte, 4096)); err != nil || n == 0 {
+			t.Errorf("%s: %v", command, err)
+		}
+		if n := lastWas(t, server, strings.ToLower(command[0])+"(\\|reply)?"); n != 1 {
+			t.Errorf("%s: on %d connections", command, n)
+		}
+	}
+	if n := lastWas(t, server, "set|get|lrange"); n != 2 {
+		t.Errorf("%d connections are shared", n)
+	}
+	talk(t, conns[20], wire("SET", "user:k", strings.Repeat("x", 20_000))+wire("GET", "user:k"), "+OK\r\n$20000\r\n"+strings.Repeat("x", 20_000)+"\r\n") // too large for it
+	talk(t, conns[21], "get user:k\r\n", "$20000\r\n"+strings.Repeat("x", 20_000)+"\r\n")
+	talk(t, conns[22], wire("PING")+"*x\r\n", "+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n")
+	atEnd(t, conns[22])
+	talk(t, conns[23], wire("PING")+wire("QUIT"), "+PONG\r\n+OK\r\n")
+	atEnd(t, conns[23])
+	talk(t, conns[24], wire("PING"), "+PONG\r\n")
+	conns[24].(*net.TCPConn).CloseWrite()
+	atEnd(t, conns[24])
+}
+
+// TestPoolLogin: clients without a login are the user of --redis, on a shared connection and after
+// it. One that logs in is its own user.
+func TestPoolLogin(t *testing.T) {
+	server := redisproc.ForTest(t)
+	do(t, server, "ACL", "SETUSER", "proxy", "on", ">p", "~*", "&*", "+@all")
+	do(t, server, "ACL", "SETUSER", "app", "on", ">a", "~app:*", "+@all")
+	do(t, server, "ACL", "SETUSER", "default", "off")
+	o := options(strings.Replace(server.URL(), "redis://", "redis://proxy:p@", 1), "user:*")
+	o.Pool = 1
+	p := start(t, o)
+	c := dial(t, p.addr)
+	talk(t, c, wire("SET", "user:1", big("x"))+wire("ACL", "WHOAMI")+wire("GET", "user:1"), fmt.Sprintf("+OK\r\n$5\r\nproxy\r\n$%d\r\n%s\r\n", len(big("x")), big("x")))
+	c = dial(t, p.addr)
+	talk(t, c, wire("AUTH", "app", "a")+wire("ACL", "WHOAMI")+wire("SET", "app:1", "x"), "+OK\r\n$3\r\napp\r\n+OK\r\n")
+	if _, err := io.WriteString(c, wire("GET", "user:1")); err != nil {
+		t.Fatal(err)
+	}
+	if b := make([]byte, 7); true {
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != "-NOPERM" {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+}
+
+// TestPoolGone: clients that die in the middle, and one that does not read, leave the others their
+// replies. One whose replies are more than it may hold is at its end.
+func TestPoolGone(t *testing.T) {
+	var notes lines
+	addr, server, _ := pooled(t, 1, func(o *Options) { o.MaxRequest, o.MaxMemory, o.Err = 64<<10, 4<<20, &notes })
+	value := strings.Repeat("0123456789abcdef", 256<<10/16) // for which sockets have no room
+	do(t, server, "SET", "big", value)
+	do(t, server, "SET", "small", "1")
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for range 3 {
+		c := dial(t, addr)
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				talk(t, c, wire("GET", "small")+wire("PING", fmt.Sprint(i)), fmt.Sprintf("$1\r\n1\r\n$%d\r\n%d\r\n", len(fmt.Sprint(i)), i))
+			}
+		})
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		c := dial(t, addr)
+		stream := strings.Repeat(wire("GET", "big"), 1+r.IntN(5)) + wire("SET", "k", "x")
+		if _, err := io.WriteString(c, stream[:len(stream)-r.IntN(20)]); err != nil {
+			t.Fatal(err)
+		}
+		if r.IntN(2) == 0 {
+			io.ReadFull(c, make([]byte, r.IntN(100_000)))
+		}
+		c.Close()
+	}
+	deaf := dial(t, addr)
+	if _, err := io.WriteString(deaf, strings.Repeat(wire("GET", "big"), 1000)); err != nil {
+		t.Fatal(err)
+	}
+	notes.await(t, "ends a connection: replies that it does not read")
+	close(stop)
+	all.Wait()
+	if got, _ := io.ReadAll(deaf); len(got) >= 1000*len(value) {
+		t.Errorf("%d bytes for a client that does not read", len(got))
+	}
+	if n := lastWas(t, server, "get|ping"); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// TestPoolPatience: a client that reads late, within its share of memory, has all of its replies.
+func TestPoolPatience(t *testing.T) {
+	addr, server, _ := pooled(t, 1, nil)
+	value := strings.Repeat("0123456789abcdef", 64<<10/16)
+	do(t, server, "SET", "big", value)
+	const n = 500
+	late := dial(t, addr)
+	go io.WriteString(late, strings.Repeat(wire("GET", "big"), n)+wire("CLIENT", "ID"))
+	for range 50 {
+		talk(t, dial(t, addr), wire("PING"), "+PONG\r\n")
+	}
+	want := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+	got := make([]byte, len(want))
+	for i := range n {
+		if _, err := io.ReadFull(late, got); err != nil || string(got) != want {
+			t.Fatalf("reply %d: %v", i, err)
+		}
+	}
+	talk(t, late, "", ":")
+}
+
+// TestPoolServerGone: a server that ends its connection ends the clients that wait for a reply, and
+// no reply is made up. The others get a new connection.
+func TestPoolServerGone(t *testing.T) {
+	addr, server, _ := pooled(t, 1, nil)
+	idle, waits := dial(t, addr), dial(t, addr)
+	talk(t, idle, wire("PING"), "+PONG\r\n")
+	talk(t, waits, wire("PING"), "+PONG\r\n")
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(waits, wire("GET", "user:1")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(waits); len(got) > 0 || err != nil && !os.IsTimeout(err) && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("%q, %v", got, err)
+	}
+	talk(t, idle, wire("PING"), "+PONG\r\n")
+}
+
+// TestPoolHostileServer: a reply that nobody asked for ends the shared connection, and is nobody's.
+func TestPoolHostileServer(t *testing.T) {
+	real := redisproc.ForTest(t)
+	o := fakeRedis(t, real.Addr(), func(c net.Conn) {
+		io.WriteString(c, "$1\r\nx\r\n+two\r\n")
+		io.Copy(io.Discard, c)
+	})
+	o.Pool = 1
+	p := start(t, o)
+	c := dial(t, p.addr)
+	talk(t, c, wire("GET", "hostile"), "$1\r\nx\r\n")
+	for range 100 { // a new connection each time, or the end
+		c := dial(t, p.addr)
+		if _, err := io.WriteString(c, wire("GET", "user:1")); err != nil {
+			t.Fatal(err)
+		}
+		got, err := make([]byte, 100), error(nil)
+		n, err := c.Read(got)
+		if err == nil && string(got[:n]) != "$-1\r\n" {
+			t.Errorf("%q", got[:n])
+		}
+		c.Close()
+	}
+}
+
+// TestPoolDrain: replies in flight are delivered.
+func TestPoolDrain(t *testing.T) {
+	addr, server, p := pooled(t, 1, nil)
+	c, idle := dial(t, addr), dial(t, addr)
+	talk(t, idle, wire("PING"), "+PONG\r\n")
+	talk(t, c, wire("PING"), "+PONG\r\n")
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, wire("GET", "user:1")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	ended := make(chan error, 1)
+	go func() { ended <- p.stop() }()
+	atEnd(t, idle)
+	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(c); string(got) != "$-1\r\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWholeCommand: what can be shared is seen before the first byte is sent.
+func TestWholeCommand(t *testing.T) {
+	for b, want := range map[string]string{
+		"": `"" "" 0 true`, "*": `"" "" 0 true`, "*1\r\n$4\r\nPING\r\n*": `"PING" "" 14 true`, "*1\r\n$4\r\nPING\r": `"PING" "" 0 true`, "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n": `"HELLO" "3" 22 true`,
+		"*3\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$1\r\n2\r\n": `"HELLO" "x" 29 true`, "PING\r\n": `"" "" 0 false`, "*0\r\n": `"" "" 0 false`, "*-1\r\n": `"" "" 0 false`, "*x\r\n": `"" "" 0 false`, "*1\n": `"" "" 0 false`,
+		"*1\r\n$4\r\nPINGxx": `"" "" 0 false`, "*1\r\n:4\r\n": `"" "" 0 false`, "*1\r\n$-1\r\n": `"" "" 0 false`, "*1\r\n$99\r\n": `"" "" 0 false`, "*2\r\n$4\r\nECHO\r\n$999999999999\r\nx": `"ECHO" "" 0 true`,
+		"*" + strings.Repeat("1", 100): `"" "" 0 false`, "*1" + strings.Repeat("\r", 100) + "\n": `"" "" 0 false`,
+	} {
+		name, version, n, ok := wholeCommand([]byte(b))
+		if n == 0 {
+			name, version = name[:0], ""
+		}
+		got := fmt.Sprintf("%q %q %d %v", name, version, n, ok)
+		if w := regexp.MustCompile(`^"\w*" "" 0`).ReplaceAllString(want, `"" "" 0`); got != w {
+			t.Errorf("%.60q: %s, not %s", b, got, w)
+		}
+	}
+}
+
+// TestPoolClients: real clients work, and stay on the shared connections if they send nothing with a
+// state.
+func TestPoolClients(t *testing.T) {
+	addr, server, _ := pooled(t, 2, nil)
+	through := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, PoolSize: 20})
+	defer through.Close()
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			for j := range 100 {
+				key := fmt.Sprintf("user:%d:%d", i, j)
+				if err := through.Set(t.Context(), key, big(key), 0).Err(); err != nil {
+					t.Error(err)
+				}
+				if v, err := through.Get(t.Context(), key).Result(); err != nil || v != big(key) {
+					t.Errorf("%q, %v", v, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if !isPacked(do(t, server, "GET", "user:1:1")) {
+		t.Error("it is not packed")
+	}
+	if n := lastWas(t, server, "get|set|hello"); n > 2 {
+		t.Errorf("%d connections", n)
+	}
+}
