@@ -307,13 +307,13 @@ func TestNoConnectionsLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			errs := make([]error, 50)
 			g, call, refused := face.open(t, server.Addr(), resilient.Options{
 				Timeout: time.Minute, Failed: resilient.StoreFailed,
 				// Most first tries fail, and few calls have succeeded yet: the budget is off.
 				Retry: resilient.Retry{Tries: 1000, Delay: 10 * time.Millisecond, Budget: 1, Burst: 1e6},
-				Limit: resilient.Limit{Healthy: 10 * time.Millisecond, Min: 1, Max: 50, Initial: 50, Wait: time.Minute},
+				Limit: resilient.Limit{Healthy: 10 * time.Millisecond, Min: 1, Max: 50, Initial: 50, Queue: len(errs), Wait: time.Minute}, // of a smaller queue some fall out
 			})
-			errs := make([]error, 50)
 			var calls sync.WaitGroup
 			for i := range errs {
 				calls.Go(func() { errs[i] = call(t.Context()) })
