@@ -27,7 +27,8 @@ type fault struct {
 	do     func(w *walk, ctx context.Context, r *rand.Rand)
 }
 
-// faults are all kinds but those of the tools (tool-kill, tool-stop), which are in their plans.
+// faults are all kinds but those of the tools (tool-kill, tool-stop), which are in their plans, and
+// of the proxy (proxy-kill), which has a loop of its own.
 //
 // Clock jumps are not among them: the machine's clock is everybody's, and there is no library to
 // give one process another clock.

@@ -11,8 +11,9 @@
 // A walk is one set of private servers (package redisproc, with the redis-server in PATH) and a
 // fleet of worker processes. The workers are this program itself, and builds of it with and without
 // cgo. The driver sends them operations as lines of JSON: bale.Cache with three codecs, GetOrLoad,
-// the hook of go-redis, near, batch, stream, dictionaries with and without Auto. Beside them it
-// runs tools (tools.go) and makes faults (faults.go). In half of the walks servers never lose
+// the hook of go-redis, near, batch, stream, dictionaries with and without Auto. Except on a
+// cluster, the last worker has a bale proxy of its own in place of the hook. Beside them it runs
+// tools (tools.go) and makes faults (faults.go). In half of the walks servers never lose
 // acknowledged writes, and the model is strict. In the other half they are flushed, restarted and
 // replaced, and the model allows for these losses. In half of each the registry of dictionaries has
 // a server of its own.
@@ -130,7 +131,7 @@ func (c *campaign) log(format string, args ...any) {
 
 // faultNames are all that --faults can name.
 func faultNames() []string {
-	names := []string{"tool-kill", "tool-stop"}
+	names := []string{"tool-kill", "tool-stop", "proxy-kill"}
 	for _, f := range faults {
 		names = append(names, f.name)
 	}
@@ -273,14 +274,14 @@ func (c *campaign) build(ctx context.Context, folder, programs, old string, stde
 		c.programs = strings.Split(programs, ",")
 	case err == nil:
 		out := filepath.Join(folder, "worker-nocgo")
-		if err := build(filepath.Join(root, "campaign"), out, ".", "CGO_ENABLED=0"); err != nil {
+		if err := build(filepath.Join(root, "testkit", "campaign"), out, ".", "CGO_ENABLED=0"); err != nil {
 			return err
 		}
 		c.programs = append(c.programs, out)
 	}
 	if old != "" {
 		out := filepath.Join(folder, "worker-old")
-		if err := build(filepath.Join(old, "campaign"), out, "."); err != nil {
+		if err := build(filepath.Join(old, "testkit", "campaign"), out, "."); err != nil {
 			return err
 		}
 		c.programs = append(c.programs, out)

@@ -223,6 +223,9 @@ func (w *walk) planWorker(r *rand.Rand, number int) workerConfig {
 	if number == 0 { // one that packs, and outlives the others: it keeps the dictionaries
 		c.ReadOnly, c.Dict = false, true
 	}
+	if number == w.c.workers-1 && number > 0 && w.kind != "cluster" {
+		c.Sidecar = w.c.bale
+	}
 	return c
 }
 
@@ -238,7 +241,7 @@ func (w *walk) startWorker(ctx context.Context, i int, config workerConfig) {
 	s.mu.Lock()
 	s.w = f
 	s.mu.Unlock()
-	w.event("worker %d: %s %s read-only=%v dict=%v auto=%v", i, config.Engine, config.Algorithm, config.ReadOnly, config.Dict, config.Auto)
+	w.event("worker %d: %s %s read-only=%v dict=%v auto=%v proxy=%v", i, config.Engine, config.Algorithm, config.ReadOnly, config.Dict, config.Auto, config.Sidecar != "")
 }
 
 // spawn runs a worker, and waits until it is ready.
@@ -666,7 +669,7 @@ func (w *walk) drain() error {
 // sources are those of the parts of the walk. Each has its own, so that none depends on how far
 // another is.
 func (w *walk) sources() []*rand.Rand {
-	s := make([]*rand.Rand, 6)
+	s := make([]*rand.Rand, 7)
 	for i := range s {
 		s[i] = rand.New(rand.NewPCG(w.seed, uint64(i)))
 	}
@@ -749,6 +752,9 @@ func (w *walk) chaos(ctx context.Context, sources []*rand.Rand, length time.Dura
 	if w.c.faults {
 		seed := sources[3].Uint64()
 		others.Go(func() { w.faultLoop(ctx, rand.New(rand.NewPCG(seed, 3))) })
+	}
+	if seed := sources[6].Uint64(); w.c.faults && w.c.faultsOn["proxy-kill"] {
+		others.Go(func() { w.sidecarLoop(ctx, rand.New(rand.NewPCG(seed, 6))) })
 	}
 	r := sources[4]
 	ticker := time.NewTicker(10 * time.Millisecond)

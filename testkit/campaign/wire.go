@@ -58,6 +58,7 @@ type workerConfig struct {
 	Algorithm string            `json:"algorithm"`
 	ReadOnly  bool              `json:"read_only"` // the hook unpacks alone
 	Dict      bool              `json:"dict"`      // follow groups of dictionaries
+	Sidecar   string            `json:"sidecar"`   // the bale command, where bale proxy packs in place of the hook
 	Auto      bool              `json:"auto"`
 	GraceMS   int64             `json:"grace_ms"`
 	Route     bool              `json:"route"` // read from replicas: not in use while the model has no lag

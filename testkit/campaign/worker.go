@@ -57,7 +57,8 @@ const (
 type worker struct {
 	config workerConfig
 	plain  redis.UniversalClient // without a hook
-	hooked redis.UniversalClient
+	hooked redis.UniversalClient // or through the proxy
+	proxy  *sidecar              // nil for the hook
 	groups []*dict.Group
 	caches map[string]*bale.Cache[Value] // by codec
 	loads  *bale.Cache[Value]
@@ -173,7 +174,7 @@ func (w *worker) open(ctx context.Context) error {
 	case "lz4":
 		setting.Algorithm = frame.LZ4
 	}
-	w.plain, w.hooked = w.newClient(), w.newClient()
+	w.plain = w.newClient()
 	store := goredis.NewStore(w.plain)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
@@ -203,12 +204,24 @@ func (w *worker) open(ctx context.Context) error {
 			return err
 		}
 	}
-	hook, err := goredis.NewHook(packers[groupStrings], goredis.HookOptions{Match: []string{"h:*", "hh:*", "x:*", "y:*"}, ReadOnly: w.config.ReadOnly})
-	if err != nil {
-		return err
-	}
-	if err := addHook(w.hooked, hook); err != nil {
-		return err
+	var err error
+	match := []string{"h:*", "hh:*", "x:*", "y:*"}
+	if w.config.Sidecar != "" {
+		if w.proxy, err = startSidecar(ctx, &w.config, match); err != nil {
+			return err
+		}
+		timeout := time.Duration(w.config.Timeout) * time.Millisecond
+		w.hooked = redis.NewClient(&redis.Options{Addr: w.proxy.addr, MaxRetries: -1, ContextTimeoutEnabled: true,
+			ReadTimeout: timeout, WriteTimeout: timeout, DialTimeout: timeout, PoolTimeout: 2 * timeout, PoolSize: 16})
+	} else {
+		w.hooked = w.newClient()
+		hook, err := goredis.NewHook(packers[groupStrings], goredis.HookOptions{Match: match, ReadOnly: w.config.ReadOnly})
+		if err != nil {
+			return err
+		}
+		if err := addHook(w.hooked, hook); err != nil {
+			return err
+		}
 	}
 	packer := packers[groupCaches]
 	w.caches = map[string]*bale.Cache[Value]{}
@@ -256,8 +269,23 @@ func (w *worker) open(ctx context.Context) error {
 	return nil
 }
 
+// fromProxy reports whether an error is the proxy's own, for a value that cannot be unpacked.
+func fromProxy(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "BALE a value in scope cannot be unpacked: ")
+}
+
 // classOf is what the driver goes by.
 func classOf(err error) string {
+	if fromProxy(err) {
+		for _, c := range []struct {
+			err  error
+			name string
+		}{{bale.ErrCorrupt, "corrupt"}, {bale.ErrUnknownDictionary, "dictionary"}, {bale.ErrUnknownAlgorithm, "algorithm"}} {
+			if strings.Contains(err.Error(), c.err.Error()) {
+				return c.name
+			}
+		}
+	}
 	for _, c := range []struct {
 		err  error
 		name string
@@ -305,7 +333,7 @@ func wrote(err error) done {
 	}
 	// A server's refusal is certain; any other error may be that of the way back.
 	refused := errors.Is(err, goredis.ErrCommand) || errors.Is(err, redis.TxFailedErr)
-	for _, p := range []string{"OOM ", "NOPERM ", "READONLY ", "LOADING ", "CLUSTERDOWN ", "WRONGTYPE ", "MISCONF "} {
+	for _, p := range []string{"BALE ", "OOM ", "NOPERM ", "READONLY ", "LOADING ", "CLUSTERDOWN ", "WRONGTYPE ", "MISCONF "} {
 		var s redis.Error
 		refused = refused || errors.As(err, &s) && strings.HasPrefix(s.Error(), p)
 	}
@@ -505,10 +533,13 @@ func (w *worker) doHooked(ctx context.Context, r *request, value func(int) Value
 			werr = nil
 		}
 		var ke *bale.KeyError
-		if errors.As(err, &ke) { // the old value could not be unpacked; the new one is there
+		if errors.As(err, &ke) || fromProxy(err) { // the old value could not be unpacked; the new one is there
 			werr = nil
 		}
 		return reply{Got: []got{ofText(key, s, err)}, Wrote: []done{wrote(werr)}}
+	case "pkill":
+		w.proxy.running().kill()
+		return reply{}
 	case "hdelete":
 		return reply{Wrote: each(r.Keys, w.hooked.Del(ctx, key).Err())}
 	case "htouch":

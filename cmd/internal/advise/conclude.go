@@ -44,6 +44,9 @@ func (a *Advice) conclude(o *Options) {
 		if g.Together != nil {
 			a.warn("%s", joined(g))
 		}
+		if g.Chosen >= 0 && g.cut() {
+			a.warn("%s: of each value above %d KiB the first part was tried. The rest is taken to be like it, and no interval covers that.", g.Name, headBytes>>10)
+		}
 		if g.Chosen < 0 || g.Options[g.Chosen].Dictionary == 0 {
 			continue
 		}
@@ -53,6 +56,9 @@ func (a *Advice) conclude(o *Options) {
 	}
 	a.next(o)
 }
+
+// cut reports whether values of the group are too large to be tried whole.
+func (g Group) cut() bool { return g.Size.Max > headBytes }
 
 // nearBudget is how near to the budget, in parts of it, another machine or budget would perhaps
 // lead to another choice.

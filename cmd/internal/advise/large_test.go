@@ -3,6 +3,8 @@ package advise
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -76,5 +78,23 @@ func TestLargeFieldsAreNotRead(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCutValuesAreNamed: a value of which the first part alone was tried is no certain answer.
+func TestCutValuesAreNamed(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		value := strings.Repeat("the same again, ", headBytes/16)
+		if cut {
+			value += "!"
+		}
+		path := filepath.Join(t.TempDir(), "values.txt")
+		must(t, os.WriteFile(path, []byte(value+"\n"), 0o600))
+		a, err := Run(t.Context(), Source{Files: []string{path}, DB: -1, MaxValue: 1 << 20}, options())
+		must(t, err)
+		says := strings.Join(a.Warnings, " ") + boundsText(a.Total.Saving, a.Total.Now, a.Groups[0].cut())
+		if strings.Contains(says, "the first part was tried") != cut || strings.Contains(says, "first 64 KiB of all") != cut {
+			t.Errorf("cut %v: %s", cut, says)
+		}
 	}
 }

@@ -219,12 +219,10 @@ func plainSize(start []byte) (int64, bool) {
 func (a *Advice) packedTable(w page.Sheet) {
 	t := w.Table(1, "group", "keys", "now", "as they were", "saves", "a new dictionary adds")
 	t.Drop, t.Short = []string{"keys"}, map[string]string{"a new dictionary adds": "new dict. adds"}
-	again := false
 	for i := range a.Groups {
 		if g := &a.Groups[i]; g.Packed != nil {
 			plain := g.Now + g.Packed.Saved
 			t.Row(page.Name(g.Name, shownAdvice), page.Thousands(g.Packed.Keys), page.Amount(float64(g.Now)), page.Amount(float64(plain)), page.Part(float64(g.Packed.Saved), plain), g.Packed.adds(g.Now))
-			again = again || g.Packed.worth(g.Now)
 		}
 	}
 	if t.Len() == 0 {
@@ -232,9 +230,24 @@ func (a *Advice) packedTable(w page.Sheet) {
 	}
 	printable.Fprintf(w, "\nwhat bale saves already:\n")
 	t.Render()
-	if again {
-		w.Hanging("  ", "Values have changed: bale migrate --dict auto --repack trains a dictionary of the present ones, and packs them anew. Auto does so by itself.")
+	if g, _ := a.renewal(); g != nil {
+		w.Hanging("  ", "Values have changed, or the dictionary was trained without some fields (give the same --exclude, then). This trains one of the present values, and packs them anew; Auto does so by itself:")
+		w.Hanging("  ", fmt.Sprintf("bale migrate --redis %s %s --dict auto --force --repack", printable.Shell(a.Source), printable.Option("--match", g.Match)))
 	}
+}
+
+// renewal is the group for which a new dictionary adds most, nil for none, and the bytes that new ones
+// add to all groups that are worth one.
+func (a *Advice) renewal() (most *Group, bytes float64) {
+	for i := range a.Groups {
+		if g := &a.Groups[i]; g.Packed != nil && g.Packed.worth(g.Now) {
+			bytes += g.Packed.Better.Estimate
+			if most == nil || g.Packed.Better.Estimate > most.Packed.Better.Estimate {
+				most = g
+			}
+		}
+	}
+	return most, bytes
 }
 
 // worth reports whether a new dictionary adds a part of the group's memory that is worth a change.
@@ -266,7 +279,11 @@ func (a *Advice) saved() (bytes int64) {
 // packedAlready is that in words, "" if nothing is packed.
 func (a *Advice) packedAlready() string {
 	if n := a.saved(); n > 0 {
-		return fmt.Sprintf(" What is packed already saves %s.", page.Amount(float64(n)))
+		s := fmt.Sprintf(" What is packed already saves %s", page.Amount(float64(n)))
+		if _, more := a.renewal(); more > 0 {
+			s += fmt.Sprintf("; new dictionaries would save %s more", page.Amount(more))
+		}
+		return s + "."
 	}
 	return ""
 }

@@ -153,9 +153,12 @@ func answer(a *Advice) string {
 			chosen++
 		}
 	}
+	renew, _ := a.renewal()
 	switch {
 	case len(a.Groups) == 0:
 		return "There is nothing to say: no keys were found."
+	case chosen == 0 && renew != nil:
+		return "Keep the settings, and train new dictionaries." + a.packedAlready()
 	case chosen == 0 && len(a.Groups) == 1:
 		return "Leave it as it is: there is no setting to recommend for the only group of keys." + a.packedAlready()
 	case chosen == 0:
@@ -189,7 +192,7 @@ func headFigures(a *Advice) []page.Figure {
 	}
 	all := []page.Figure{
 		{Label: "Memory, now → after", Value: page.Amount(float64(now)) + " → " + page.Amount(float64(now)-t.Saving.Estimate), Note: note},
-		{Label: "Saved", Value: page.Part(t.Saving.Estimate, now), Note: boundsText(t.Saving, now)},
+		{Label: "Saved", Value: page.Part(t.Saving.Estimate, now), Note: boundsText(t.Saving, now, slices.ContainsFunc(a.Groups, Group.cut))},
 	}
 	if a.Price > 0 {
 		all = append(all, page.Figure{Label: "Saved a month", Value: page.Money(t.Month.Estimate), Note: bounds(t.Month, page.Money, "%s to %s, ") + fmt.Sprintf("at %s for a GiB and month", page.Money(a.Price))})
@@ -285,7 +288,7 @@ func verdictOf(g *Group) string {
 		dictionary = fmt.Sprintf(" with a dictionary of %s", page.Amount(float64(o.Dictionary)))
 	}
 	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s). Packing takes %s µs a value, unpacking %s.",
-		settingOf(o), dictionary, o.Ratio, page.Amount(float64(o.Bytes)), page.Amount(float64(g.Now)), page.Part(g.Saving.Estimate, g.Now), boundsText(g.Saving, g.Now),
+		settingOf(o), dictionary, o.Ratio, page.Amount(float64(o.Bytes)), page.Amount(float64(g.Now)), page.Part(g.Saving.Estimate, g.Now), boundsText(g.Saving, g.Now, g.cut()),
 		page.Microseconds(o.Pack.Mean), page.Microseconds(o.Unpack.Mean))
 	if g.Why != "" {
 		s += " See to this first: " + strings.TrimSuffix(printable.Line(g.Why), ".") + "."
@@ -471,8 +474,11 @@ func bounds(i Interval, show func(float64) string, format string) string {
 }
 
 // boundsText is the interval of a saving.
-func boundsText(i Interval, of int64) string {
-	if i.Low == i.High {
+func boundsText(i Interval, of int64, cut bool) string {
+	switch {
+	case i.Low == i.High && cut:
+		return fmt.Sprintf("the first %d KiB of all values were tried", headBytes>>10)
+	case i.Low == i.High:
 		return "all values were tried"
 	}
 	return partBounds(i, of) + " with 95% confidence"

@@ -338,7 +338,8 @@ func (u *upstream) login(conn net.Conn, r *relay) (err error) {
 	return err
 }
 
-// ask sends a command of the proxy's own, and returns the reply, which is there until the next read.
+// ask sends a command of the proxy's own, and returns the reply, which is there until the next
+// read.
 func (r *relay) ask(conn io.Writer, args ...string) ([]byte, error) {
 	b := appendHeader(nil, '*', len(args))
 	for _, a := range args {

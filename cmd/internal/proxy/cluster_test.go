@@ -191,7 +191,8 @@ func TestClusterRedirects(t *testing.T) {
 	do(t, cluster.Servers[1], "CLUSTER", "SETSLOT", slot, "IMPORTING", do(t, cluster.Servers[0], "CLUSTER", "MYID"))
 	do(t, cluster.Servers[0], "CLUSTER", "SETSLOT", slot, "MIGRATING", do(t, cluster.Servers[1], "CLUSTER", "MYID"))
 	talk(t, c, wire("GET", "{b}1")+wire("SET", "{b}2", big("y")), fmt.Sprintf("$%d\r\n%s\r\n-ASK %s %s\r\n", len(big("x")), big("x"), slot, second))
-	// ASKING is for the next command, also for one that takes memory, before which the proxy may ask by itself.
+	// ASKING is for the next command, also for one that takes memory, before which the proxy may
+	// ask by itself.
 	large := strings.Repeat(big("y"), 100)
 	talk(t, dial(t, second), wire("ASKING")+wire("SET", "{b}2", large)+wire("ASKING")+wire("GET", "{b}2")+wire("GET", "{b}2"), fmt.Sprintf("+OK\r\n+OK\r\n+OK\r\n$%d\r\n%s\r\n%s", len(large), large, moved))
 }
@@ -288,8 +289,9 @@ func TestClusterDictionary(t *testing.T) {
 	}
 }
 
-// TestClusterChanges: under load of a cluster client that also reads from replicas, a node comes, slots
-// move there, a master dies, and is removed. No value is another's, and none is lost for good.
+// TestClusterChanges: under load of a cluster client that also reads from replicas, a node comes,
+// slots move there, a master dies, and is removed. No value is another's, and none is lost for
+// good.
 func TestClusterChanges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for a fail-over")
@@ -599,8 +601,8 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// FuzzDescribed: a description becomes a whole reply, or an error. No address of a server is in what
-// has a known form.
+// FuzzDescribed: a description becomes a whole reply, or an error. No address of a server is in
+// what has a known form.
 func FuzzDescribed(f *testing.F) {
 	for role, reply := range map[role]string{
 		slots:  "*2\r\n*4\r\n:0\r\n:1\r\n*4\r\n$8\r\n10.0.0.1\r\n:6379\r\n$1\r\na\r\n*2\r\n$8\r\nhostname\r\n$1\r\nh\r\n*3\r\n_\r\n:6379\r\n$1\r\nx\r\n*3\r\n:2\r\n:3\r\n*3\r\n$-1\r\n:1\r\n$1\r\nb\r\n",

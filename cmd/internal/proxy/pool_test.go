@@ -380,8 +380,8 @@ func TestWholeCommand(t *testing.T) {
 	}
 }
 
-// TestPoolClients: real clients work, and stay on the shared connections if they send nothing with a
-// state.
+// TestPoolClients: real clients work, and stay on the shared connections if they send nothing with
+// a state.
 func TestPoolClients(t *testing.T) {
 	addr, server, _ := pooled(t, 2, nil)
 	through := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, PoolSize: 20})
