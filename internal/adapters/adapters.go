@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// CheckMany reports a reply to MGET that has not one value for each key. No Redis sends it, and what
-// belongs to which key is unknown then.
+// CheckMany reports a reply to MGET that has not one value for each key. No Redis sends it, and
+// what belongs to which key is unknown then.
 func CheckMany(keys, values int) error {
 	if keys != values {
 		return fmt.Errorf("MGET of %d keys has a reply of %d values", keys, values)

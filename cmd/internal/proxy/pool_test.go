@@ -169,8 +169,8 @@ func TestPoolGone(t *testing.T) {
 	}
 }
 
-// TestPoolStall: a client that stops to read before replies take memory, and then asks for more, is at
-// its end, too.
+// TestPoolStall: a client that stops to read before replies take memory, and then asks for more, is
+// at its end, too.
 func TestPoolStall(t *testing.T) {
 	addr, server, _ := pooled(t, 1, func(o *Options) { o.Stall = time.Millisecond })
 	do(t, server, "SET", "k", strings.Repeat("x", 8<<10))
@@ -199,7 +199,8 @@ func TestPoolStall(t *testing.T) {
 	talk(t, dial(t, addr), wire("PING"), "+PONG\r\n")
 }
 
-// TestPoolEnds: a Redis that stands still, and has no room for more, does not keep the proxy running.
+// TestPoolEnds: a Redis that stands still, and has no room for more, does not keep the proxy
+// running.
 func TestPoolEnds(t *testing.T) {
 	addr, server, p := pooled(t, 1, func(o *Options) { o.Drain = 50 * time.Millisecond })
 	c := dial(t, addr)
