@@ -29,9 +29,9 @@
 //
 //   - The first byte, 0xBA, is a UTF-8 continuation byte: no text and no JSON
 //     starts with it.
-//   - ver is the version minus one, see [Version].
-//   - check covers every header byte but itself, the length included. It is the
-//     CRC-32C of those bytes, its upper half exclusive-or its lower half. With
+//   - ver is the version minus one: 00 is version 1, 01 is version 2.
+//   - check covers the magic, the tag, and everything from byte 5 to the end of the
+//     length. It is the CRC-32C of those bytes, its upper half exclusive-or its lower half. With
 //     the 16 bits of the magic, random bytes pass for a frame with a chance
 //     below 2^-32. A reader decides by the header alone whether a value is a
 //     frame; what is not is foreign: stored without bale, handed back untouched.
@@ -39,24 +39,27 @@
 //     that a wrong dictionary, a flipped bit and a cut value are all found out
 //     after decoding, by one comparison.
 //   - dictionary id names the dictionary by its content: the same id always means the
-//     same bytes. It is never zero.
+//     same bytes. It is never zero: a header with a zero here is not valid.
 //   - the length is that of the decoded content. It bounds what a reader
 //     allocates, before it decodes anything. A uvarint is the base-128 number
 //     of protocol buffers, in its shortest form only.
 //
 // # Payloads
 //
-// The payload is the algorithm's standard format, so that a reader in another
-// language needs only that algorithm's stock library:
+// The payload is the algorithm's standard format, so that a reader in another language needs only
+// that algorithm's stock library. The algorithms' numbers are stored 0, snappy 1, s2 2, lz4 3,
+// gzip 4, zstd 5 and chunks 6; 7 to 15 are unknown.
 //
 //	stored   the content itself (used to escape content that starts with BA 1E)
 //	snappy   a Snappy block. A block starts with its decoded length as a uvarint,
 //	         the very field that ends our header: both are one, written once. The
 //	         block therefore starts at the length field.
 //	s2       an S2 block, which starts at the length field likewise. Its dictionary is
-//	         the last 64 KiB of the dictionary's bytes, with repeat offset 0
-//	         (s2.MakeDictManual(bytes, 0)).
-//	lz4      an LZ4 block. Its dictionary is the last 64 KiB of the dictionary's bytes.
+//	         the last 64 KiB of the dictionary's bytes, whatever they are. The first repeat
+//	         offset is their number, so it leads to the first of them
+//	         (s2.MakeDictManual(bytes, 0) of github.com/klauspost/compress).
+//	lz4      an LZ4 block. Its dictionary is the last 64 KiB of the dictionary's bytes, whatever
+//	         they are.
 //	gzip     a gzip member (RFC 1952).
 //	zstd     a Zstandard frame (RFC 8878) without its magic number and without a
 //	         Dictionary_ID, which the header above already carries: put
@@ -67,19 +70,21 @@
 //	         chunks are in other keys. A reader of single values can only report this. The
 //	         length in the header is that of the manifest.
 //
-// A payload of n decoded bytes has at most n + n/6 + 1 KiB, which no encoder of these formats
-// exceeds. A reader refuses a larger one.
+// The payload of n decoded bytes has at most n + n/6 + 1 KiB, which no encoder of these formats
+// exceeds. It counts from the end of the length to the trailer. A reader refuses a larger one.
 //
-// A payload is whole: nothing follows the block, the member or the one Zstandard frame. A Zstandard
-// frame may state its content's size, which must be the header's length. To bound what a library
-// allocates, write the length there before decoding. Content of no bytes is stored, so a reader may
-// refuse a compressed payload of that length.
+// A payload is whole: nothing follows the block, the one gzip member or the one Zstandard frame, not
+// even an empty or a skippable frame. A Zstandard frame may state its content's size, which must be
+// the header's length. A library that allocates what the frame states gets a buffer of the header's
+// length, or a frame whose size field the reader has set to it. Content of no bytes is stored, so a
+// reader may refuse a compressed payload of that length.
 //
 // # Trailers
 //
 // A frame of version 2 has a trailer behind the payload, and is otherwise a frame of version 1. The
-// trailer describes the value, and is no part of its content. It ends in its kind and a check, so
-// that a reader can detect an unknown kind. There is one kind so far:
+// trailer describes the value, and is no part of its content. Its last three bytes are its kind and a
+// check. A reader looks at the kind first: it does not know the size of another one, nor its check.
+// There is one kind so far:
 //
 //	 0                          6                8       9       11
 //	+--------------------------+----------------+-------+-------+
@@ -98,17 +103,21 @@
 //
 // A reader takes these steps, in this order, so that all readers report the same:
 //
-//  1. A value without a valid header is foreign. It has at least 6 bytes otherwise.
-//  2. Version 2: a trailer of another kind than 1 is unknown, one with a wrong check is corrupt. A
-//     cached miss ends here.
+//  1. A value without a valid header, which has at least 6 bytes, is foreign. A strict reader takes
+//     one that starts with BA 1E for corrupt.
+//  2. Version 2: a trailer of another kind than 1 is an unknown algorithm. One with a wrong check, or
+//     without room for its bytes, is corrupt. A cached miss is not found, and ends here: its length,
+//     algorithm and payload are not looked at.
 //  3. A length above the reader's limit is too large. 64 MiB is usual.
 //  4. A payload above its bound is corrupt.
-//  5. A later version, an unknown algorithm and chunks are unknown.
-//  6. A dictionary that the reader cannot get is unknown. Only s2, lz4 and zstd take one.
+//  5. A later version, of which the reader parses the header alone, an unknown algorithm and chunks
+//     are an unknown algorithm.
+//  6. A dictionary that the reader cannot get is an unknown dictionary. Only s2, lz4 and zstd take
+//     one: with another algorithm any id is unknown.
 //  7. The payload must decode to the length, and match the checksum. Otherwise it is corrupt.
 //
-// Libraries differ in the redundant bits that they look at. With a checksum, the content is right
-// all the same.
+// Libraries differ in the redundant bits that they look at. So without a checksum, readers may
+// differ between corrupt and content. With one, the content is right all the same.
 //
 // A dictionary has 16 bytes to 1 MiB. Its id is the first 32 bits of the SHA-256 of its bytes,
 // little endian, or the next 32 if these are zero. A registry (package dict) keeps it in Redis

@@ -168,7 +168,7 @@ func (p *packed) add(m *memory, of piece) {
 	case of.alone:
 		plain = m.field(of.entry, of.items[0], sizes[0])
 	case of.kind == Hash:
-		plain = m.hash(of.entry, sizes)
+		plain = m.key(of.entry) + m.hash(of.entry, sizes)
 	default:
 		plain = m.string(of.entry, nil, sizes[0])
 	}

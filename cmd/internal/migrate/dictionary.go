@@ -103,6 +103,9 @@ func (j *job) named(ctx context.Context) (frame.DictionaryID, error) {
 	}
 	if st.Current == 0 {
 		hint := "give --dict ID, or --dict auto to make one"
+		if st.Epoch == 0 {
+			hint = "there is no such group: bale dict list shows those there are; " + hint
+		}
 		if i := slices.IndexFunc(st.Dictionaries,
 			func(e dict.Entry) bool { return e.Activated.IsZero() }); i >= 0 {
 			hint = fmt.Sprintf("%v is published there, and waits for bale dict activate %[1]v %s",

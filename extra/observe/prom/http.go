@@ -1,6 +1,8 @@
 package prom
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,7 +23,8 @@ func newRequests(namespace string) *prometheus.HistogramVec {
 }
 
 // HTTPClient counts and times the requests that pass through next, by method, httpc.Route, and
-// status, whose code is "error" if there was no response, and "other" beyond 100 to 599. It is for
+// status, whose code is "other" beyond 100 to 599. Without a response it is "canceled" if the caller
+// needs none any more, which a hedge that lost is, and "error" otherwise. It is for
 // httpc.Options.Wrap, where each try is a request:
 //
 //	client, err := httpc.New(httpc.Options{Wrap: collector.HTTPClient})
@@ -32,8 +35,11 @@ func (c *Collector) HTTPClient(next http.RoundTripper) http.RoundTripper {
 		began := time.Now()
 		resp, err := next.RoundTrip(req)
 		code := "error"
-		if err == nil {
+		switch {
+		case err == nil:
 			code = codeOf(resp)
+		case errors.Is(req.Context().Err(), context.Canceled):
+			code = "canceled"
 		}
 		c.requests.WithLabelValues(methodOf(req), strings.ToValidUTF8(httpc.Route(req.Context()), "\uFFFD"), code).Observe(time.Since(began).Seconds())
 		return resp, err

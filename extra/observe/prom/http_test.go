@@ -1,6 +1,7 @@
 package prom_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -23,8 +24,11 @@ func TestHTTPClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := c.HTTPClient(answer(func(req *http.Request) (*http.Response, error) {
-		if req.URL.Path == "/gone" {
+		switch req.URL.Path {
+		case "/gone":
 			return nil, errors.New("no answer")
+		case "/late": // as the hedge that another answer has overtaken
+			return nil, req.Context().Err()
 		}
 		status := 204
 		if n, ok := strings.CutPrefix(req.URL.Path, "/status/"); ok { // HTTP/2 allows any number
@@ -33,7 +37,7 @@ func TestHTTPClient(t *testing.T) {
 		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 	}))
 	for _, r := range []struct{ method, route, path string }{
-		{"", "/v1/{id}", "/v1/1"}, {"GET", "/v1/{id}", "/v1/2"}, {"PUT", "", "/v1/3"}, {"SECRET", "", "/v1/3"}, {"GET", "", "/gone"},
+		{"", "/v1/{id}", "/v1/1"}, {"GET", "/v1/{id}", "/v1/2"}, {"PUT", "", "/v1/3"}, {"SECRET", "", "/v1/3"}, {"GET", "", "/gone"}, {"GET", "", "/late"},
 		{"GET", "", "/status/123456789"}, {"GET", "", "/status/-1"}, {"GET", "", "/status/600"}, {"GET", "\xff", "/v1/3"},
 	} {
 		req, err := http.NewRequestWithContext(httpc.WithRoute(t.Context(), r.route), r.method, "http://h"+r.path, nil)
@@ -41,7 +45,12 @@ func TestHTTPClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Method = r.method
-		if _, err := client.RoundTrip(req); (err != nil) != (r.path == "/gone") {
+		if r.path == "/late" {
+			ctx, cancel := context.WithCancel(req.Context())
+			cancel()
+			req = req.WithContext(ctx)
+		}
+		if _, err := client.RoundTrip(req); (err != nil) != (r.path == "/gone" || r.path == "/late") {
 			t.Error(err)
 		}
 	}
@@ -66,7 +75,8 @@ func TestHTTPClient(t *testing.T) {
 	}
 	want := map[string]uint64{
 		"code=204 method=GET route=/v1/{id}": 2, "code=204 method=PUT route=": 1, "code=204 method=other route=": 1, "code=error method=GET route=": 1,
-		"code=other method=GET route=": 3, "code=204 method=GET route=\uFFFD": 1,
+		"code=canceled method=GET route=": 1,
+		"code=other method=GET route=":    3, "code=204 method=GET route=\uFFFD": 1,
 	}
 	for labels, n := range want {
 		if counts[labels] != n {
