@@ -82,6 +82,9 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 		return values, s.gets(ctx, keys, func(i int, v string) { values[i] = append([]byte{}, v...) }) // not nil, even if it is empty
 	}
 	replies, err := s.client.MGet(ctx, keys...).Result()
+	if err == nil {
+		err = adapters.CheckMany(len(keys), len(replies))
+	}
 	if err != nil {
 		return values, err
 	}

@@ -108,6 +108,9 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 		return values, nil
 	}
 	replies, err := redis.Values(do(ctx, s.pool, "MGET", redis.Args{}.AddFlat(keys)...))
+	if err == nil {
+		err = adapters.CheckMany(len(keys), len(replies))
+	}
 	if err != nil {
 		return values, err
 	}

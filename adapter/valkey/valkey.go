@@ -114,6 +114,9 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 		}), s.into(values))
 	case s.single:
 		replies, err := s.client.Do(ctx, s.client.B().Mget().Key(keys...).Build().Pin()).ToArray()
+		if err == nil {
+			err = adapters.CheckMany(len(keys), len(replies))
+		}
 		if err != nil {
 			return values, err
 		}

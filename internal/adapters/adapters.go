@@ -3,11 +3,21 @@ package adapters
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 )
+
+// CheckMany reports a reply to MGET that has not one value for each key. No Redis sends it, and
+// what belongs to which key is unknown then.
+func CheckMany(keys, values int) error {
+	if keys != values {
+		return fmt.Errorf("MGET of %d keys has a reply of %d values", keys, values)
+	}
+	return nil
+}
 
 // WorstPolicy is the method EvictionPolicy of a dict.Store: the policy of the server that endangers
 // dictionaries most, from what INFO memory says of each.

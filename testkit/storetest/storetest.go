@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,6 +92,7 @@ func Run(t *testing.T, open Open[bale.Store], without ...Kind) {
 	apart("slow", testSlow)
 	apart("restart", testRestart)
 	t.Run("access", func(t *testing.T) { testAccess(t, open) })
+	t.Run("odd server", func(t *testing.T) { testOddServer(t, open) })
 	t.Run("refused", func(t *testing.T) { testRefused(t, open) })
 	t.Run("tls", func(t *testing.T) { testTLS(t, open) })
 	if !slices.Contains(without, Cluster) {
@@ -99,6 +102,71 @@ func Run(t *testing.T, open Open[bale.Store], without ...Kind) {
 	if !slices.Contains(without, Sentinel) {
 		apart("failover", testFailover)
 	}
+}
+
+// testOddServer: a server that answers MGET with too many values, or too few, is an error, and the
+// end of no program.
+func testOddServer(t *testing.T, open Open[bale.Store]) {
+	const a, b = "$1\r\na\r\n", "$1\r\nb\r\n"
+	for name, other := range map[string]string{"more": "*4\r\n$4\r\nMGET\r\n" + a + b + b, "fewer": "*2\r\n$4\r\nMGET\r\n" + a} {
+		t.Run(name, func(t *testing.T) {
+			d := deploy(t, Standalone)
+			real := d.Addrs[0]
+			d.Addrs = []string{between(t, real, func(sent string) string {
+				return strings.NewReplacer("*3\r\n$4\r\nMGET\r\n"+a+b, other, "*3\r\n$4\r\nmget\r\n"+a+b, other).Replace(sent)
+			})}
+			s := open(t, d)
+			must(t, s.Set(t.Context(), "a", []byte("1"), bale.Expiry{}))
+			if _, err := s.GetMany(t.Context(), []string{"a", "b"}); err == nil {
+				t.Error("no error")
+			}
+			if v, err := s.Get(t.Context(), "a"); err != nil || string(v) != "1" {
+				t.Errorf("%q, %v", v, err)
+			}
+		})
+	}
+}
+
+// between is the address of something in front of a server, which changes what clients send.
+func between(t *testing.T, server string, change func(sent string) string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	var work sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		work.Wait()
+	})
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			work.Go(func() {
+				defer up.Close()
+				for b := make([]byte, 64<<10); ; {
+					n, err := c.Read(b)
+					if err != nil {
+						return
+					}
+					if _, err := io.WriteString(up, change(string(b[:n]))); err != nil {
+						return
+					}
+				}
+			})
+			work.Go(func() {
+				defer c.Close()
+				io.Copy(c, up)
+			})
+		}
+	})
+	return l.Addr().String()
 }
 
 // deploy runs servers until the test ends.

@@ -181,7 +181,7 @@ func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size
 				return err
 			}
 			pairs := make([]string, 0, 2*len(values))
-			for i, v := range values {
+			for i, v := range values[:min(len(values), to-from)] { // more are of no Redis
 				if v, ok := v.(string); ok { // else it is gone
 					pairs = append(pairs, fields[from+i], v)
 				}

@@ -26,6 +26,7 @@ const (
 	maxView     = 16 << 20               // bytes of a description: that of slots in the greatest disorder has 6 MB
 	maxHost     = 255                    // bytes
 	maxID       = 64                     // bytes; servers have 40
+	maxPlaces   = 8                      // addresses of a node; servers say up to three
 	maxTries    = 3                      // servers that are asked, or connected to, before an error
 	askWithin   = 2 * time.Second        // for a description
 	askApart    = 100 * time.Millisecond // between descriptions that replies ask for
@@ -368,11 +369,18 @@ func (c *cursor) members(from string) (all []member, err error) {
 	}
 	owned := false // a server that was reset describes itself alone
 	for line := range bytes.Lines(text) {
-		fields := bytes.Fields(line)
-		if len(fields) < 8 {
-			return nil, malformed("a node in %d words", len(fields))
+		var fields [9][]byte // of a line that may have millions
+		n := 0
+		for f := range bytes.FieldsSeq(line) {
+			if fields[n] = f; n == len(fields)-1 {
+				owned = true // a range of slots
+				break
+			}
+			n++
 		}
-		owned = owned || len(fields) > 8
+		if n < 8 {
+			return nil, malformed("a node in %d words", n)
+		}
 		host, port, hostname, ok := splitNode(string(fields[1]))
 		if !ok || len(fields[0]) > maxID || !isHost(string(fields[0])) || bytes.Contains(fields[0], []byte(":")) || transient(fields[2]) {
 			continue
@@ -473,7 +481,7 @@ func (c *cursor) endpoints(all []member, from string) {
 			}
 			_, port, _ := net.SplitHostPort(m.addr)
 			m.addr = net.JoinHostPort(host, port)
-			if name := host + ":" + port; !slices.Contains(m.names, name) {
+			if name := host + ":" + port; len(m.names) < maxPlaces && !slices.Contains(m.names, name) {
 				m.names = append(m.names, name)
 			}
 		}

@@ -460,7 +460,15 @@ func TestHostileDescriptions(t *testing.T) {
 	for i := range maxNodes + 1 {
 		fmt.Fprintf(&thousand, "%040x 10.0.0.1:%d@1%s", i, i+1, rest)
 	}
+	const n = 300_000
+	var endpoints strings.Builder
+	fmt.Fprintf(&endpoints, "*1\r\n*%d\r\n:0\r\n:1\r\n", n+2)
+	for i := range n {
+		fmt.Fprintf(&endpoints, "*3\r\n$6\r\n%06d\r\n:1\r\n$1\r\na\r\n", i)
+	}
 	for name, test := range map[string]struct{ replies, want string }{
+		"many endpoints":   {text("a 10.0.0.1:1@1"+rest) + endpoints.String(), "a=299999:1 [10.0.0.1:1 000000:1 000001:1 000002:1 000003:1 000004:1 000005:1 000006:1] "},
+		"many words":       {text("a 10.0.0.1:1@1 master - 0 0 1 connected"+strings.Repeat(" 1", 7<<20)) + empty, "a=10.0.0.1:1 [10.0.0.1:1] "},
 		"two nodes":        {text("a 10.0.0.1:6379@16379"+rest+"b 10.0.0.2:6380@16380,two.example,shard-id=x slave a 0 0 1 connected\n") + empty, "a=10.0.0.1:6379 [10.0.0.1:6379] b=10.0.0.2:6380 [10.0.0.2:6380 two.example:6380] "},
 		"IPv6":             {text("a fe80::1%eth0:6379@1"+rest) + empty, "a=[fe80::1%eth0]:6379 [fe80::1%eth0:6379] "},
 		"no host":          {text("a :6379@1"+rest) + empty, "a=127.0.0.1:6379 [127.0.0.1:6379] "},

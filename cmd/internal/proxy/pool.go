@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	maxPool     = 1000    // connections
-	maxAhead    = 128     // commands of a client whose replies are not there yet
-	maxTogether = 1 << 20 // bytes that wait to be sent together; beyond them clients wait
+	maxPool     = 1000     // connections
+	maxAhead    = 128      // commands of a client whose replies are not there yet
+	maxTogether = 1 << 20  // bytes that wait to be sent together; beyond them clients wait
+	maxWaiting  = 64 << 10 // replies that a connection waits for, likewise: of clients that are gone, too
 )
 
 // pool shares connections to Redis. A client has one of them until its first command with a state.
@@ -93,8 +94,16 @@ type asked struct {
 func (s *shared) submit(c *client, commands []byte, replies []expected) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	for s.link != nil && len(s.link.out) >= maxTogether && !s.closed && c.ctx.Err() == nil {
-		s.changed.Wait()
+	if s.full() { // the end of the client must be seen, too: Redis may never read again
+		stop := context.AfterFunc(c.ctx, func() {
+			s.lock.Lock()
+			defer s.lock.Unlock()
+			s.changed.Broadcast()
+		})
+		defer stop()
+		for s.full() && c.ctx.Err() == nil {
+			s.changed.Wait()
+		}
 	}
 	if s.closed || c.ctx.Err() != nil {
 		return errGone
@@ -113,6 +122,12 @@ func (s *shared) submit(c *client, commands []byte, replies []expected) error {
 	}
 	s.changed.Broadcast()
 	return nil
+}
+
+// full reports whether more has to wait. The lock is held.
+func (s *shared) full() bool {
+	l := s.link
+	return l != nil && !s.closed && (len(l.out) >= maxTogether || len(l.wait)-l.head >= maxWaiting)
 }
 
 // dial makes the connection.
@@ -223,6 +238,9 @@ func (s *shared) receive(l *link, c *client) error {
 			} else if l.head > len(l.wait)/2 && len(l.wait) == cap(l.wait) {
 				l.wait, l.head = l.wait[:copy(l.wait, l.wait[l.head:])], 0
 			}
+			if len(l.wait)-l.head == maxWaiting-1 {
+				s.changed.Broadcast()
+			}
 		}
 		s.lock.Unlock()
 		a.client.outbox.expect(-1)
@@ -240,6 +258,8 @@ type outbox struct {
 	changed  sync.Cond
 	b        []byte
 	taken    int // bytes of memory for b
+	writing  int // and for what is being written
+	limited  bool
 	expected int // replies
 	last     bool
 	dead     bool
@@ -257,6 +277,7 @@ func (o *outbox) Write(b []byte) (int, error) {
 		} else {
 			if capacity > keptOut {
 				o.taken = capacity
+				o.limit()
 			}
 			o.b = append(make([]byte, 0, capacity), o.b...)
 		}
@@ -266,6 +287,14 @@ func (o *outbox) Write(b []byte) (int, error) {
 		o.changed.Broadcast()
 	}
 	return len(b), nil
+}
+
+// limit gives the client time to read what takes memory, also while what takes none is written. The
+// lock is held.
+func (o *outbox) limit() {
+	n := o.taken + o.writing
+	o.client.deadline(o.client.conn.SetWriteDeadline, n)
+	o.limited = n > 0
 }
 
 // kill drops everything, and ends the client. The lock is held.
@@ -327,19 +356,16 @@ func (o *outbox) run() {
 		if o.dead || len(o.b) == 0 {
 			return
 		}
-		b, taken := o.b, o.taken
-		o.b, o.taken = spare[:0], 0
+		b := o.b
+		o.b, o.taken, o.writing = spare[:0], 0, o.taken
 		o.lock.Unlock()
-		if taken > 0 {
-			c.deadline(c.conn.SetWriteDeadline, taken)
-		}
 		n, err := c.conn.Write(b)
 		c.proxy.counters.toClients.Add(int64(n))
-		if taken > 0 {
-			c.deadline(c.conn.SetWriteDeadline, 0)
-		}
-		c.memory.give(taken)
 		o.lock.Lock()
+		c.memory.give(o.writing)
+		if o.writing = 0; o.limited {
+			o.limit()
+		}
 		if spare = b; cap(b) > keptOut {
 			spare = nil
 		}

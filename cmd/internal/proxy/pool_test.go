@@ -1,12 +1,14 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -165,6 +167,103 @@ func TestPoolGone(t *testing.T) {
 	if n := lastWas(t, server, "get|ping"); n != 1 {
 		t.Errorf("%d connections", n)
 	}
+}
+
+// TestPoolStall: a client that stops to read before replies take memory, and then asks for more, is
+// at its end, too.
+func TestPoolStall(t *testing.T) {
+	addr, server, _ := pooled(t, 1, func(o *Options) { o.Stall = time.Millisecond })
+	do(t, server, "SET", "k", strings.Repeat("x", 8<<10))
+	c := dial(t, addr)
+	if err := errors.Join(c.(*net.TCPConn).SetReadBuffer(4096), c.SetDeadline(time.Now().Add(time.Minute))); err != nil {
+		t.Fatal(err)
+	}
+	// One reply at a time, so that the one for which the socket has no room takes no memory.
+	calls := func() string {
+		return regexp.MustCompile(`cmdstat_get:calls=\d+`).FindString(do(t, server, "INFO", "commandstats"))
+	}
+	for before := ""; ; {
+		if _, err := io.WriteString(c, wire("GET", "k")); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("it holds memory without end")
+		} else if err != nil {
+			break // it is at its end
+		}
+		for range 1000 {
+			if now := calls(); now != before {
+				before = now
+				break
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	talk(t, dial(t, addr), wire("PING"), "+PONG\r\n")
+}
+
+// TestPoolEnds: a Redis that stands still, and has no room for more, does not keep the proxy
+// running.
+func TestPoolEnds(t *testing.T) {
+	addr, server, p := pooled(t, 1, func(o *Options) { o.Drain = 50 * time.Millisecond })
+	c := dial(t, addr)
+	talk(t, c, wire("PING"), "+PONG\r\n")
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(server.PID(), syscall.SIGCONT)
+	command := wire("PING", strings.Repeat("x", 15<<10))
+	for range 20 { // a client waits for 128 replies
+		c := dial(t, addr)
+		go io.WriteString(c, strings.Repeat(command, 128)) // until the end
+	}
+	time.Sleep(500 * time.Millisecond) // in which sockets and the proxy fill up
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPoolMemoryOfTheGone: clients that are gone hold next to no memory while a shared connection
+// waits for their replies.
+func TestPoolMemoryOfTheGone(t *testing.T) {
+	addr, server, _ := pooled(t, 1, nil)
+	last := dial(t, addr)
+	talk(t, last, wire("PING"), "+PONG\r\n")
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(server.PID(), syscall.SIGCONT)
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	const n = 3000
+	for range n {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, wire("PING")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Microsecond) // so that it is sent
+		if err := errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		if heap()-before < n*4<<10 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if each := (heap() - before) / n; each > 4<<10 {
+		t.Errorf("%d bytes for each client that is gone", each)
+	}
+	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, last, wire("PING"), "+PONG\r\n")
 }
 
 // TestPoolPatience: a client that reads late, within its share of memory, has all of its replies.

@@ -659,6 +659,7 @@ func (c *client) run() {
 	if c.server != nil {
 		_ = c.server.Close()
 	}
+	c.up, c.sending, c.batch, c.args = nil, bytes.Buffer{}, nil, nil // a shared connection may still wait for its replies
 }
 
 // own gives the client a connection to Redis of its own, after it has all replies of a shared one.

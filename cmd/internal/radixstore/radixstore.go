@@ -119,7 +119,11 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	if len(keys) == 0 {
 		return values, nil
 	}
-	if err := s.client.Do(ctx, radix.Cmd(&values, "MGET", keys...)); err != nil {
+	err := s.client.Do(ctx, radix.Cmd(&values, "MGET", keys...))
+	if err == nil {
+		err = adapters.CheckMany(len(keys), len(values))
+	}
+	if err != nil {
 		return values, err
 	}
 	var missing []string
