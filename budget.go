@@ -15,11 +15,16 @@ type Batch struct {
 	packer  *Packer
 	decoded int // bytes that the values so far have, or say that they have
 	unknown int // values so far whose dictionary is unknown
+	fetched int // and whose dictionary was not at hand
 }
 
 // maxUnknown is how many values with unknown dictionaries an operation has before it asks for no
 // more of them: each costs a round trip to the registry, and a forged frame has a few bytes.
 const maxUnknown = 64
+
+// maxFetched is how many dictionaries an operation asks for at most: as many as a dict.Group keeps.
+// With more in turn each value of a few bytes would fetch a whole dictionary again.
+const maxFetched = 256
 
 // over is for sources of dictionaries that are to give what is at hand.
 var over = func() context.Context {
@@ -33,8 +38,9 @@ func (p *Packer) Batch() Batch { return Batch{packer: p} }
 
 // Unpack is [Packer.Unpack] for one value of the operation. If the operation would have more
 // decoded bytes than PackerOptions.Budget, the error is ErrBudget, and the value is not decoded. A
-// smaller value may still fit after that. After 64 values with unknown dictionaries it asks the
-// source for no more of them: others get ErrUnknownDictionary unless theirs is at hand.
+// smaller value may still fit after that. After 64 values with unknown dictionaries, or 256
+// that were not at hand, it asks the source for no more of them: others get ErrUnknownDictionary
+// unless theirs is at hand.
 func (b *Batch) Unpack(ctx context.Context, dst, src []byte) ([]byte, error) {
 	return b.packer.unpack(ctx, dst, src, b)
 }

@@ -266,3 +266,46 @@ func TestManyUnknownDictionaries(t *testing.T) {
 		t.Error("the next operation does not ask")
 	}
 }
+
+// TestManyFetchedDictionaries: an operation fetches maxFetched dictionaries, and then reads with
+// those at hand alone. A source that keeps fewer than a reply has would fetch one for each value.
+func TestManyFetchedDictionaries(t *testing.T) {
+	set := &compress.Set{}
+	t.Cleanup(func() { set.Close() })
+	source := &fetching{Compressors: set}
+	p, err := NewPacker(PackerOptions{Compressors: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	packed, err := p.Pack(nil, bytes.Repeat([]byte("value "), 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, offset, _ := frame.Parse(packed)
+	h.DictionaryID = 1
+	src := append(h.Append(nil), packed[offset:]...)
+	b := p.Batch()
+	for i := range 1000 {
+		if _, err := b.Unpack(t.Context(), nil, src); (err == nil) != (i < maxFetched) || err != nil && !errors.Is(err, ErrUnknownDictionary) {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	if source.asked != maxFetched {
+		t.Errorf("asked for %d", source.asked)
+	}
+}
+
+// fetching is a source that fetches each dictionary again.
+type fetching struct {
+	Compressors
+	asked int
+}
+
+func (f *fetching) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	f.asked++
+	return f.Compressors.Reader(ctx, a, 0)
+}

@@ -376,25 +376,32 @@ var (
 )
 
 // reader finds the compressor that reads the frame's payload, of a value of a batch or of none.
-func (p *Packer) reader(ctx context.Context, h *frame.Header, b *Batch) (Compressor, error) {
+func (p *Packer) reader(given context.Context, h *frame.Header, b *Batch) (Compressor, error) {
+	ctx := given
 	if h.Version > frame.V2 {
 		return nil, fmt.Errorf("%w: frame version %d, this reader knows versions up to %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V2)
 	}
 	if h.Algorithm == frame.Chunks {
 		return nil, fmt.Errorf("%w: %w", ErrUnknownAlgorithm, errStream)
 	}
-	enough := b != nil && b.unknown >= maxUnknown
-	if enough {
-		ctx = over
+	enough := false
+	if b != nil {
+		ctx = over // for what is at hand
 	}
 	r, err := p.compressors.Reader(ctx, h.Algorithm, h.DictionaryID)
+	if b != nil && err != nil && !errors.Is(err, ErrUnknownAlgorithm) {
+		if enough = b.unknown >= maxUnknown || b.fetched >= maxFetched; !enough {
+			b.fetched++
+			r, err = p.compressors.Reader(given, h.Algorithm, h.DictionaryID)
+		}
+	}
 	err = noMiss(err)
 	if err != nil && h.DictionaryID != 0 && !errors.Is(err, ErrUnknownAlgorithm) && !errors.Is(err, ErrUnknownDictionary) {
 		err = fmt.Errorf("%w: %w: %w", ErrUnknownDictionary, errNoAnswer, err)
 	}
 	if b != nil && errors.Is(err, ErrUnknownDictionary) {
 		if b.unknown++; enough {
-			err = fmt.Errorf("%w: so are those of %d other values of this operation, and it asks for no more", ErrUnknownDictionary, maxUnknown)
+			err = fmt.Errorf("%w: this operation has asked for those of %d other values, and asks for no more", ErrUnknownDictionary, b.fetched)
 		}
 	}
 	return r, err

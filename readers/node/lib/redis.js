@@ -5,6 +5,7 @@ import { BaleError, NotFoundError, UnknownDictionaryError, UnreadableError, hex 
 import { Dictionary, MAX_DICTIONARY, Reader } from './reader.js';
 
 const RETRY_AFTER = 1000; // milliseconds before a dictionary that could not be had is asked for again
+const MAX_FETCHED = 256; // dictionaries for a reply: as many as are kept. With more in turn each value would fetch one again
 const REMEMBERED = 1000; // such dictionaries: forged frames can name as many as they like
 
 // The type of Redis' strings, as node-redis maps it to what programs get.
@@ -71,6 +72,8 @@ class Values {
       } catch (e) {
         if (e instanceof NotFoundError) return null;
         if (last || !(e instanceof UnknownDictionaryError)) throw e;
+        batch.fetched = (batch.fetched ?? 0) + 1;
+        if (batch.fetched > MAX_FETCHED) throw new UnknownDictionaryError(e.dictionaryId, `the reply has asked for ${MAX_FETCHED} others`);
         this.reader.add(await this.registry.fetch(e.dictionaryId));
       }
     }

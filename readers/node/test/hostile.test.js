@@ -114,3 +114,16 @@ test('tiny dictionaries', () => {
   };
   assert.equal(all.filter(known).length, 256);
 });
+
+test('dictionaries that a reply fetches', async () => {
+  const dictionaries = [0, 1].map((i) => new Dictionary(Buffer.from(String(i).padStart(16, '0'))));
+  const values = Array.from({ length: 1000 }, (_, i) => frame(5, 1, Buffer.from([0, 0, 9, 0, 0, 120]), dictionaries[i % 2].id));
+  let fetched = 0;
+  const client = ioredis(values, async (key) => {
+    fetched++;
+    return dictionaries.find((d) => key.endsWith(d.id.toString(16).padStart(8, '0'))).content;
+  });
+  const r = plainIORedis(client, { reader: new Reader({ cacheSize: 16 }) }); // which keeps one
+  await assert.rejects(r.mget(values.map(String)), /the reply has asked for 256 others/);
+  assert.equal(fetched, 256);
+});

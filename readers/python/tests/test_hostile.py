@@ -119,3 +119,20 @@ def test_unknown_dictionary_keeps_no_reply():
             r.hgetall("h")
     gc.collect()
     assert [ref() for ref in kept] == [None, None]
+
+
+def test_fetched_dictionaries():
+    dictionaries = [balekv.Dictionary(b"%016d" % i) for i in range(2)]
+
+    class Fetching(Client):
+        fetched = 0
+
+        def execute_command(self, _, key, *__, **___):
+            self.fetched += 1
+            return next(d.content for d in dictionaries if key.endswith(f"{d.id:08x}"))
+
+    client = Fetching(*(frame(5, 1, b"\x00\x00\x09\x00\x00x", dictionaries[i % 2].id) for i in range(1000)))
+    r = Plain(client, reader=balekv.Reader(cache_size=16))  # which keeps one
+    with pytest.raises(UnreadableError, match="the reply has asked for 256 others"):
+        r.mget(*map(str, range(1000)))
+    assert client.fetched == 256

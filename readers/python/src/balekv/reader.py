@@ -40,6 +40,7 @@ class Batch:
     """The packed values of one reply or pipeline."""
 
     decoded = 0  # bytes
+    fetched = 0  # dictionaries
 
     def take(self, length: int, budget: int) -> None:
         if length > budget - self.decoded:

@@ -20,6 +20,7 @@ __all__ = ["AsyncPlain", "Plain", "Registry", "UnreadableError"]
 
 _RETRY_AFTER = 1.0  # seconds before a dictionary that could not be had is asked for again
 _MAX_NAME = 256  # of a key or a field, in a message
+_MAX_FETCHED = 256  # dictionaries for a reply: as many as are kept. With more in turn each value would fetch one again
 _REMEMBERED = 1000  # such dictionaries: forged frames can name as many as they like
 
 # What reads values is a generator that yields a client and the key to read there: run and run_async
@@ -97,6 +98,9 @@ class _Plain:
             except UnknownDictionaryError as e:
                 if last:
                     raise
+                batch.fetched += 1
+                if batch.fetched > _MAX_FETCHED:
+                    raise UnknownDictionaryError(e.dictionary_id, f"the reply has asked for {_MAX_FETCHED} others") from None
                 self._reader.add((yield from self._registry.fetch(e.dictionary_id)))
         return content.decode("utf-8", "surrogateescape") if text else content
 
