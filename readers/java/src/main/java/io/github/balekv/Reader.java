@@ -92,6 +92,7 @@ public final class Reader {
   /** The packed values of one operation. */
   static final class Batch {
     private long decoded; // bytes
+    private int fetched; // dictionaries
   }
 
   /** Keeps a dictionary, and drops others beyond cacheSize. */
@@ -164,7 +165,7 @@ public final class Reader {
     if (algorithm < Frame.CHUNKS && algorithm != Frame.STORED && length == 0) {
       throw new Corrupt("no bytes, and compressed all the same"); // no writer does so
     }
-    Dictionary dictionary = header.dictionaryId() == 0 ? null : dictionary(header.dictionaryId(), algorithm);
+    Dictionary dictionary = header.dictionaryId() == 0 ? null : dictionary(header.dictionaryId(), algorithm, batch);
     if (length > budget - batch.decoded) {
       throw new TooLarge("%d bytes more than the %d decoded so far, and budget is %d".formatted(length, batch.decoded, budget));
     }
@@ -186,7 +187,7 @@ public final class Reader {
     return content;
   }
 
-  private Dictionary dictionary(int id, int algorithm) {
+  private Dictionary dictionary(int id, int algorithm, Batch batch) {
     if (algorithm < Frame.CHUNKS && !Decoders.takesDictionary(algorithm)) {
       throw new UnknownDictionary(id, Frame.NAMES[algorithm] + " takes none", null);
     }
@@ -198,6 +199,9 @@ public final class Reader {
     }
     if (registry == null) {
       throw new UnknownDictionary(id, "add it to the reader, or read with a registry", null);
+    }
+    if (++batch.fetched > MOST_DICTIONARIES) { // each value would fetch one again
+      throw new UnknownDictionary(id, "the operation has asked for " + MOST_DICTIONARIES + " others", null);
     }
     Dictionary d = registry.fetch(id);
     add(d);

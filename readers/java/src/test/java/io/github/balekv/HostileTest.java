@@ -105,6 +105,20 @@ class HostileTest {
   }
 
   @Test
+  void fetchedDictionaries() {
+    Dictionary[] two = {new Dictionary(new byte[16]), new Dictionary(new byte[17])};
+    int[] fetched = {0};
+    Registry registry = new Registry("p:", (key, end) -> two[fetched[0]++ % 2].content());
+    Reader reader = Reader.builder().cacheSize(16).registry(registry).build(); // which keeps one
+    Reader.Batch batch = new Reader.Batch();
+    for (int i = 0; i < 256; i++) {
+      assertEquals(1, reader.unpack(frame(Frame.ZSTD, two[i % 2].id(), 1, new byte[] {0, 0, 9, 0, 0, 'x'}), null, batch).length);
+    }
+    String why = assertThrows(BaleException.UnknownDictionary.class, () -> reader.unpack(frame(Frame.ZSTD, two[0].id(), 1, new byte[6]), null, batch)).getMessage();
+    assertTrue(why.endsWith("the operation has asked for 256 others"), why);
+  }
+
+  @Test
   void tinyDictionaries() {
     Reader reader = Reader.builder().build();
     int[] ids = new int[1000];
