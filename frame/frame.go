@@ -73,18 +73,18 @@
 // The payload of n decoded bytes has at most n + n/6 + 1 KiB, which no encoder of these formats
 // exceeds. It counts from the end of the length to the trailer. A reader refuses a larger one.
 //
-// A payload is whole: nothing follows the block, the one gzip member or the one Zstandard frame, not
-// even an empty or a skippable frame. A Zstandard frame may state its content's size, which must be
-// the header's length. A library that allocates what the frame states gets a buffer of the header's
-// length, or a frame whose size field the reader has set to it. Content of no bytes is stored, so a
-// reader may refuse a compressed payload of that length.
+// A payload is whole: nothing follows the block, the one gzip member or the one Zstandard frame,
+// not even an empty or a skippable frame. A Zstandard frame may state its content's size, which
+// must be the header's length. A library that allocates what the frame states gets a buffer of the
+// header's length, or a frame whose size field the reader has set to it. Content of no bytes is
+// stored, so a reader may refuse a compressed payload of that length.
 //
 // # Trailers
 //
 // A frame of version 2 has a trailer behind the payload, and is otherwise a frame of version 1. The
-// trailer describes the value, and is no part of its content. Its last three bytes are its kind and a
-// check. A reader looks at the kind first: it does not know the size of another one, nor its check.
-// There is one kind so far:
+// trailer describes the value, and is no part of its content. Its last three bytes are its kind and
+// a check. A reader looks at the kind first: it does not know the size of another one, nor its
+// check. There is one kind so far:
 //
 //	 0                          6                8       9       11
 //	+--------------------------+----------------+-------+-------+
