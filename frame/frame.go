@@ -109,9 +109,9 @@
 //     without room for its bytes, is corrupt. A cached miss is not found, and ends here: its length,
 //     algorithm and payload are not looked at.
 //  3. A length above the reader's limit is too large. 64 MiB is usual.
-//  4. A payload above its bound is corrupt.
-//  5. A later version, of which the reader parses the header alone, an unknown algorithm and chunks
+//  4. A later version, of which the reader parses the header alone, an unknown algorithm and chunks
 //     are an unknown algorithm.
+//  5. A payload above its bound is corrupt.
 //  6. A dictionary that the reader cannot get is an unknown dictionary. Only s2, lz4 and zstd take
 //     one: with another algorithm any id is unknown.
 //  7. The payload must decode to the length, and match the checksum. Otherwise it is corrupt.
