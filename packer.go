@@ -407,8 +407,8 @@ func (p *Packer) reader(given context.Context, h *frame.Header, b *Batch) (Compr
 	return r, err
 }
 
-// Unobserved returns a Packer with the same settings whose values its Compressors do not hear of: for
-// probes, which are neither a sample nor a saving. It ends with p, and needs no Close.
+// Unobserved returns a Packer with the same settings whose values its Compressors do not hear of:
+// for probes, which are neither a sample nor a saving. It ends with p, and needs no Close.
 func (p *Packer) Unobserved() *Packer {
 	q := *p
 	q.compressors, q.own = unobserved{p.compressors}, nil

@@ -3,13 +3,16 @@ package bale
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -322,4 +325,19 @@ func writeVectors(t *testing.T) {
 	add(vector{Name: "version 2: damaged trailer", Error: "corrupt"}, damaged, nil)
 	add(vector{Name: "version 2: no trailer", Error: "corrupt"}, append(frame.Header{Version: frame.V2, Length: 2}.Append(nil), "12"...), nil)
 	add(vector{Name: "chunks are not a value", Error: "unknown algorithm"}, append(frame.Header{Algorithm: frame.Chunks, Length: 4}.Append(nil), "xxxx"...), nil)
+	// What the text had left open to somebody who wrote a reader.
+	add(vector{Name: "zstd, and an empty frame behind it", Error: "corrupt"}, append(bytes.Clone(packed), 0x28, 0xB5, 0x2F, 0xFD, 0x20, 0, 1, 0, 0), nil)
+	add(vector{Name: "zstd, and a skippable frame behind it", Error: "corrupt"}, append(bytes.Clone(packed), 0x50, 0x2A, 0x4D, 0x18, 0, 0, 0, 0), nil)
+	add(vector{Name: "unknown algorithm, with more than a payload may have", Error: "unknown algorithm"}, append(frame.Header{Algorithm: 9, Length: 4}.Append(nil), make([]byte, 2000)...), nil)
+	add(vector{Name: "stored, with more than a payload may have", Error: "corrupt"}, append(frame.Header{Length: 4}.Append(nil), make([]byte, 2000)...), nil)
+	add(vector{Name: "a length of the limit", MaxSize: len(content)}, packed, content)
+	add(vector{Name: "version 2: a trailer that is too short", Error: "corrupt"}, append(frame.Header{Version: frame.V2}.Append(nil), 1, 2, 3), nil)
+	for name, b := range map[string][]byte{
+		"foreign: a dictionary id of zero":        {0xBA, 0x1E, 1 << 5, 0, 0, 0, 0, 0, 0, 4, 'x', 'x', 'x', 'x'},
+		"foreign: a length that could be shorter": {0xBA, 0x1E, 0, 0, 0, 0x84, 0, 'x', 'x', 'x', 'x'},
+	} {
+		sum := crc32.Checksum(slices.Concat(b[:3], b[5:len(b)-4]), crc32.MakeTable(crc32.Castagnoli))
+		binary.LittleEndian.PutUint16(b[3:], uint16(sum>>16)^uint16(sum))
+		add(vector{Name: name}, b, b)
+	}
 }

@@ -656,8 +656,8 @@ func (g *Group) look() {
 	}
 }
 
-// untilPoll is the time to the next poll: soon after one that failed, and else within a grace period, but no sooner than this program
-// itself wants to, or minPoll.
+// untilPoll is the time to the next poll: soon after one that failed, and else within a grace
+// period, but no sooner than this program itself wants to, or minPoll.
 func (g *Group) untilPoll() time.Duration {
 	g.lock.Lock()
 	grace, unsure := max(g.grace, minGrace), errors.Is(g.lastErr, errUnsure)

@@ -461,8 +461,8 @@ func (u *unconfirming) Swap(ctx context.Context, key string, old, value []byte, 
 	return u.memory.Swap(ctx, key, old, value, ttl)
 }
 
-// TestUnconfirmed: while a program cannot confirm that the registry was emptied, it writes without a
-// dictionary. It tries again long before the next poll.
+// TestUnconfirmed: while a program cannot confirm that the registry was emptied, it writes without
+// a dictionary. It tries again long before the next poll.
 func TestUnconfirmed(t *testing.T) {
 	ctx := context.Background()
 	u := &unconfirming{memory: newMemory()}

@@ -73,18 +73,18 @@
 // The payload of n decoded bytes has at most n + n/6 + 1 KiB, which no encoder of these formats
 // exceeds. It counts from the end of the length to the trailer. A reader refuses a larger one.
 //
-// A payload is whole: nothing follows the block, the one gzip member or the one Zstandard frame, not
-// even an empty or a skippable frame. A Zstandard frame may state its content's size, which must be
-// the header's length. A library that allocates what the frame states gets a buffer of the header's
-// length, or a frame whose size field the reader has set to it. Content of no bytes is stored, so a
-// reader may refuse a compressed payload of that length.
+// A payload is whole: nothing follows the block, the one gzip member or the one Zstandard frame,
+// not even an empty or a skippable frame. A Zstandard frame may state its content's size, which
+// must be the header's length. A library that allocates what the frame states gets a buffer of the
+// header's length, or a frame whose size field the reader has set to it. Content of no bytes is
+// stored, so a reader may refuse a compressed payload of that length.
 //
 // # Trailers
 //
 // A frame of version 2 has a trailer behind the payload, and is otherwise a frame of version 1. The
-// trailer describes the value, and is no part of its content. Its last three bytes are its kind and a
-// check. A reader looks at the kind first: it does not know the size of another one, nor its check.
-// There is one kind so far:
+// trailer describes the value, and is no part of its content. Its last three bytes are its kind and
+// a check. A reader looks at the kind first: it does not know the size of another one, nor its
+// check. There is one kind so far:
 //
 //	 0                          6                8       9       11
 //	+--------------------------+----------------+-------+-------+
@@ -109,9 +109,9 @@
 //     without room for its bytes, is corrupt. A cached miss is not found, and ends here: its length,
 //     algorithm and payload are not looked at.
 //  3. A length above the reader's limit is too large. 64 MiB is usual.
-//  4. A payload above its bound is corrupt.
-//  5. A later version, of which the reader parses the header alone, an unknown algorithm and chunks
+//  4. A later version, of which the reader parses the header alone, an unknown algorithm and chunks
 //     are an unknown algorithm.
+//  5. A payload above its bound is corrupt.
 //  6. A dictionary that the reader cannot get is an unknown dictionary. Only s2, lz4 and zstd take
 //     one: with another algorithm any id is unknown.
 //  7. The payload must decode to the length, and match the checksum. Otherwise it is corrupt.

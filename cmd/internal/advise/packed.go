@@ -236,8 +236,8 @@ func (a *Advice) packedTable(w page.Sheet) {
 	}
 }
 
-// renewal is the group for which a new dictionary adds most, nil for none, and the bytes that new ones
-// add to all groups that are worth one.
+// renewal is the group for which a new dictionary adds most, nil for none, and the bytes that new
+// ones add to all groups that are worth one.
 func (a *Advice) renewal() (most *Group, bytes float64) {
 	for i := range a.Groups {
 		if g := &a.Groups[i]; g.Packed != nil && g.Packed.worth(g.Now) {

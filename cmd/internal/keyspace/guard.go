@@ -11,8 +11,8 @@ import (
 )
 
 // go-redis makes room for as many bytes and elements as a reply announces. It reads lines of any
-// length, and lists however deep. So a reply beyond these limits ends its connection. They are above
-// all that a server sends to a command.
+// length, and lists however deep. So a reply beyond these limits ends its connection. They are
+// above all that a server sends to a command.
 const (
 	largestString = 512 << 20 // bytes, as in Redis unless it is set otherwise
 	largestLine   = 64 << 10  // bytes, an error for example

@@ -232,8 +232,8 @@ func TestBeforeLogin(t *testing.T) {
 	talk(t, c, "", strings.Repeat(no, 2*n))
 }
 
-// TestFailedLogin: each login has its reply, whatever is sent around it. Redis from 7.2 on leaves the
-// error of a login out while other replies wait to be sent, so a login is sent alone.
+// TestFailedLogin: each login has its reply, whatever is sent around it. Redis from 7.2 on leaves
+// the error of a login out while other replies wait to be sent, so a login is sent alone.
 func TestFailedLogin(t *testing.T) {
 	addr, server, _ := proxied(t, nil)
 	if reply, err := server.Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">secret"); err != nil || reply != "OK" {
@@ -261,8 +261,8 @@ func TestFailedLogin(t *testing.T) {
 	}
 }
 
-// TestSilentLogin: a server that gives no reply to a login holds up that connection, and no reply after
-// it is taken for that of the login. After --stall the connection ends.
+// TestSilentLogin: a server that gives no reply to a login holds up that connection, and no reply
+// after it is taken for that of the login. After --stall the connection ends.
 func TestSilentLogin(t *testing.T) {
 	o := fakeRedis(t, redisproc.ForTest(t).Addr(), func(c net.Conn) { // which has read the AUTH, and all that came with it
 		io.WriteString(c, "+PONG\r\n")
@@ -291,8 +291,8 @@ func TestSilentLogin(t *testing.T) {
 	}
 }
 
-// TestLongKey: a large value passes only if what is before it is held. Else its bytes would be commands
-// to Redis.
+// TestLongKey: a large value passes only if what is before it is held. Else its bytes would be
+// commands to Redis.
 func TestLongKey(t *testing.T) {
 	addr, server, _ := proxied(t, func(o *Options) { o.MaxRequest = bufferSize })
 	value := wire("SET", "smuggled", "1") + strings.Repeat(" ", 30_000)
@@ -368,8 +368,8 @@ func TestKeptTransaction(t *testing.T) {
 	}
 }
 
-// TestTransactionMemory: a client takes no memory by a transaction that it cannot have for want of a
-// login, nor by commands that are refused in its own.
+// TestTransactionMemory: a client takes no memory by a transaction that it cannot have for want of
+// a login, nor by commands that are refused in its own.
 func TestTransactionMemory(t *testing.T) {
 	server := redisproc.ForTest(t)
 	var notes lines
@@ -423,7 +423,8 @@ func TestUnaskedError(t *testing.T) {
 	}
 }
 
-// TestLineBeforeLogin: a client without a login takes no memory by a long line while its command waits.
+// TestLineBeforeLogin: a client without a login takes no memory by a long line while its command
+// waits.
 func TestLineBeforeLogin(t *testing.T) {
 	read := make(chan struct{})
 	var notes lines
@@ -495,8 +496,9 @@ func TestStall(t *testing.T) {
 // TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory
 // and their buffers together. Each has its replies in the end, or an error in their place.
 func TestSlowReaders(t *testing.T) {
-	// A collection that runs beside the proxy counts as live what is allocated meanwhile: up to 40 MB of
-	// buffers that were copied to grow, on a busy machine. So this test runs anew, and stops the proxy for it.
+	// A collection that runs beside the proxy counts as live what is allocated meanwhile: up to 40 MB
+	// of buffers that were copied to grow, on a busy machine. So this test runs anew, and stops the
+	// proxy for it.
 	if stops := "gcstoptheworld=1"; !strings.Contains(os.Getenv("GODEBUG"), stops) {
 		anew := process.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSlowReaders$", "-test.v")
 		anew.Env = append(os.Environ(), "GODEBUG="+stops)
@@ -719,8 +721,8 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// TestHostileOwnReply: what Redis sends to the proxy itself, for the dictionaries, neither ends it nor
-// takes memory.
+// TestHostileOwnReply: what Redis sends to the proxy itself, for the dictionaries, neither ends it
+// nor takes memory.
 func TestHostileOwnReply(t *testing.T) {
 	server := redisproc.ForTest(t)
 	var hostile atomic.Bool

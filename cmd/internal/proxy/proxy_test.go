@@ -280,7 +280,8 @@ func TestDictionary(t *testing.T) {
 			t.Errorf("%s: %q, %v", key, got, err)
 		}
 	}
-	// As docs/security.md says: a forged frame reads a dictionary, without a right to the registry's keys.
+	// As docs/security.md says: a forged frame reads a dictionary, without a right to the registry's
+	// keys.
 	encoder, err := zstd.New(zstd.Options{Dictionary: d})
 	if err != nil {
 		t.Fatal(err)

@@ -252,7 +252,8 @@ func (c *client) answer(e expected, kind byte) error {
 		}
 	}
 	if state == "+QUEUED\r\n" && e.role != immediate && e.role != multi {
-		// EXEC failed before, in a way that left the transaction, or the server queues what is no command.
+		// EXEC failed before, in a way that left the transaction, or the server queues what is no
+		// command.
 		if e.role >= replyOn || e.role == refused || e.role == last {
 			return malformed("a transaction holds what the proxy cannot follow")
 		}

@@ -403,8 +403,8 @@ func (c *client) expectedOf(name string, role role, args int) expected {
 	return e
 }
 
-// alone sends what is before a login, and waits for the replies. Redis from 7.2 on leaves the error of
-// a login out while others wait to be sent, and within EXEC: so why is not empty there.
+// alone sends what is before a login, and waits for the replies. Redis from 7.2 on leaves the error
+// of a login out while others wait to be sent, and within EXEC: so why is not empty there.
 func (c *client) alone(start int) (why string, err error) {
 	c.giveArgs()
 	if err := c.up.send(start); err != nil {

@@ -208,8 +208,8 @@ func TestOneKeyManyTimes(t *testing.T) {
 	}
 }
 
-// TestLongKeys: the content of a long key is not hashed. A key that is a map with such a key, and so
-// on for 10,000 levels, would take minutes.
+// TestLongKeys: the content of a long key is not hashed. A key that is a map with such a key, and
+// so on for 10,000 levels, would take minutes.
 func TestLongKeys(t *testing.T) {
 	hash := func(key string) uint64 { return (&scanner{src: []byte(key), off: len(key)}).keyHash(0) }
 	for _, n := range []int{maxHashed, maxHashed + 1, 1 << 20} {

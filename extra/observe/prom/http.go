@@ -23,8 +23,8 @@ func newRequests(namespace string) *prometheus.HistogramVec {
 }
 
 // HTTPClient counts and times the requests that pass through next, by method, httpc.Route, and
-// status, whose code is "other" beyond 100 to 599. Without a response it is "canceled" if the caller
-// needs none any more, which a hedge that lost is, and "error" otherwise. It is for
+// status, whose code is "other" beyond 100 to 599. Without a response it is "canceled" if the
+// caller needs none any more, which a hedge that lost is, and "error" otherwise. It is for
 // httpc.Options.Wrap, where each try is a request:
 //
 //	client, err := httpc.New(httpc.Options{Wrap: collector.HTTPClient})
