@@ -26,7 +26,9 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { // a refresh of rueidis sleeps for 5 s, also after Close
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
+}
 
 // running is a proxy that serves until the test ends, or stop.
 type running struct {
