@@ -70,7 +70,8 @@ type Compressors interface {
 	Writer() Compressor
 
 	// Reader returns the compressor that reads payloads of an algorithm with a dictionary, 0 for
-	// none. It may wait briefly to fetch the dictionary, but not beyond ctx. An error is one of
+	// none. It may wait briefly to fetch the dictionary, but not beyond ctx. With a ctx that has
+	// ended it returns what is at hand, and begins no fetch: a Batch asks so first. An error is one of
 	// ErrUnknownAlgorithm or ErrUnknownDictionary. Any other error means that fetching the
 	// dictionary failed. The Packer then returns ErrUnknownDictionary.
 	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
@@ -376,23 +377,22 @@ var (
 )
 
 // reader finds the compressor that reads the frame's payload, of a value of a batch or of none.
-func (p *Packer) reader(given context.Context, h *frame.Header, b *Batch) (Compressor, error) {
-	ctx := given
+func (p *Packer) reader(ctx context.Context, h *frame.Header, b *Batch) (Compressor, error) {
 	if h.Version > frame.V2 {
 		return nil, fmt.Errorf("%w: frame version %d, this reader knows versions up to %d: upgrade bale", ErrUnknownAlgorithm, h.Version, frame.V2)
 	}
 	if h.Algorithm == frame.Chunks {
 		return nil, fmt.Errorf("%w: %w", ErrUnknownAlgorithm, errStream)
 	}
-	enough := false
+	first, enough := ctx, false
 	if b != nil {
-		ctx = over // for what is at hand
+		first = over // for what is at hand
 	}
-	r, err := p.compressors.Reader(ctx, h.Algorithm, h.DictionaryID)
+	r, err := p.compressors.Reader(first, h.Algorithm, h.DictionaryID)
 	if b != nil && err != nil && !errors.Is(err, ErrUnknownAlgorithm) {
 		if enough = b.unknown >= maxUnknown || b.fetched >= maxFetched; !enough {
 			b.fetched++
-			r, err = p.compressors.Reader(given, h.Algorithm, h.DictionaryID)
+			r, err = p.compressors.Reader(ctx, h.Algorithm, h.DictionaryID)
 		}
 	}
 	err = noMiss(err)

@@ -276,7 +276,15 @@ func (a *Advice) saved() (bytes int64) {
 	return bytes
 }
 
-// packedAlready is that in words, "" if nothing is packed.
+// renewals says that new dictionaries are all there is to do, "" where they are not worth it.
+func (a *Advice) renewals() string {
+	if g, _ := a.renewal(); g == nil {
+		return ""
+	}
+	return "Keep the settings, and train new dictionaries." + a.packedAlready()
+}
+
+// packedAlready is what all packed values save, in words, "" if nothing is packed.
 func (a *Advice) packedAlready() string {
 	if n := a.saved(); n > 0 {
 		s := fmt.Sprintf(" What is packed already saves %s", page.Amount(float64(n)))

@@ -153,12 +153,12 @@ func answer(a *Advice) string {
 			chosen++
 		}
 	}
-	renew, _ := a.renewal()
+	renewals := a.renewals()
 	switch {
 	case len(a.Groups) == 0:
 		return "There is nothing to say: no keys were found."
-	case chosen == 0 && renew != nil:
-		return "Keep the settings, and train new dictionaries." + a.packedAlready()
+	case chosen == 0 && renewals != "":
+		return renewals
 	case chosen == 0 && len(a.Groups) == 1:
 		return "Leave it as it is: there is no setting to recommend for the only group of keys." + a.packedAlready()
 	case chosen == 0:

@@ -204,8 +204,8 @@ func adviceTotal(a *Advice) string {
 		case len(a.Groups) == 0:
 			return "There are no keys here."
 		}
-		if renew, _ := a.renewal(); renew != nil {
-			return "Keep the settings, and train new dictionaries." + a.packedAlready()
+		if s := a.renewals(); s != "" {
+			return s
 		}
 		return fmt.Sprintf("Nothing to do: of the %s of these keys no compression saves what is worth a change.%s", page.Amount(float64(t.Now)), a.packedAlready())
 	}

@@ -17,8 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	rueidislib "github.com/redis/rueidis"
 
-	"github.com/balekv/bale/adapter/goredis"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -118,16 +116,7 @@ func newStage(t testing.TB) *stage {
 	s := &stage{server: redisproc.ForTest(t), value: string(first)}
 	s.past = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
 	t.Cleanup(func() { s.past.Close() })
-	if s.dict, err = frame.NewDictionary(rest[:16<<10]); err != nil {
-		t.Fatal(err)
-	}
-	registry, err := dict.NewRegistry(goredis.NewStore(s.past), dict.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(registry.Publish(t.Context(), "user", s.dict, dict.Info{}), registry.Activate(t.Context(), "user", s.dict.ID(), true)); err != nil {
-		t.Fatal(err)
-	}
+	s.dict = activated(t, s.past, string(rest[:16<<10]))
 	o := options(s.server.URL(), "user:*")
 	o.Groups[0].Compress, o.Groups[0].Group = "zstd:3+dict", "user"
 	s.proxy = start(t, o).addr

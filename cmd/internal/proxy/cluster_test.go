@@ -20,10 +20,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/tcptest"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -238,17 +236,7 @@ func TestClusterDictionary(t *testing.T) {
 	cluster := redisproc.ClusterForTest(t, 3)
 	past := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	defer past.Close()
-	registry, err := dict.NewRegistry(goredis.NewStore(past), dict.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := frame.NewDictionary([]byte(big("a dictionary")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(registry.Publish(ctx, "user", d, dict.Info{}), registry.Activate(ctx, "user", d.ID(), true)); err != nil {
-		t.Fatal(err)
-	}
+	d := activated(t, past, big("a dictionary"))
 	page, err := os.ReadFile("../../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)

@@ -15,9 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
-	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -122,17 +120,7 @@ func TestReload(t *testing.T) {
 	var notes lines
 	through, past := clients(t, func(o *Options) { o.ConfigFile, o.Reload, o.Err = path, reload, &notes }, 3)
 	ctx := t.Context()
-	registry, err := dict.NewRegistry(goredis.NewStore(past), dict.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := frame.NewDictionary([]byte(big("a dictionary")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(registry.Publish(ctx, "user", d, dict.Info{}), registry.Activate(ctx, "user", d.ID(), true)); err != nil {
-		t.Fatal(err)
-	}
+	d := activated(t, past, big("a dictionary"))
 	var load sync.WaitGroup
 	loading, stop := context.WithCancel(ctx)
 	defer stop()

@@ -247,9 +247,9 @@ func (s *shared) receive(l *link, c *client) error {
 	}
 }
 
-// outbox is replies for a client that shares a connection. Whoever fills it never waits for the
-// client: one that does not read its replies sends no more commands, and is at its end when what it
-// has asked for is more than a connection may hold.
+// outbox is replies for a client that shares a connection. The shared connection never waits for
+// the client. A client that does not read its replies sends no more commands. It ends when the
+// replies take more than a connection may hold.
 type outbox struct {
 	client  *client
 	written chan struct{} // closed after the last byte

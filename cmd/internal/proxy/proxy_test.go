@@ -227,6 +227,23 @@ func damaged(stored string) []byte {
 	return b
 }
 
+// activated is a dictionary that the group user writes with.
+func activated(t testing.TB, past redis.UniversalClient, content string) *frame.Dictionary {
+	t.Helper()
+	registry, err := dict.NewRegistry(goredis.NewStore(past), dict.RegistryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := frame.NewDictionary([]byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(registry.Publish(t.Context(), "user", d, dict.Info{}), registry.Activate(t.Context(), "user", d.ID(), true)); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // TestDictionary: values are packed with the group's dictionary, and a proxy without a group reads
 // them. A read-only one packs nothing, but escapes a value that is a frame.
 func TestDictionary(t *testing.T) {
@@ -234,20 +251,7 @@ func TestDictionary(t *testing.T) {
 	server := redisproc.ForTest(t)
 	past := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer past.Close()
-	registry, err := dict.NewRegistry(goredis.NewStore(past), dict.RegistryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := frame.NewDictionary([]byte(strings.Repeat("words that stand in many values: name, email, country, plan; ", 5)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := registry.Publish(ctx, "user", d, dict.Info{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := registry.Activate(ctx, "user", d.ID(), true); err != nil {
-		t.Fatal(err)
-	}
+	d := activated(t, past, strings.Repeat("words that stand in many values: name, email, country, plan; ", 5))
 	through := func(change func(*Options)) *redis.Client {
 		o := options(server.URL(), "user:*")
 		change(&o)

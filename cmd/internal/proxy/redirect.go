@@ -83,11 +83,8 @@ func (c *client) place(n *node) string { return fmt.Sprintf("%s:%d", c.host(), n
 // node without one is left out.
 func (c *client) described(role role) error {
 	r := c.down
-	b, ok, err := r.whole()
-	if !ok {
-		if err == nil {
-			c.failed(errMemory)
-		}
+	b, err := c.whole()
+	if b == nil {
 		return err
 	}
 	mark := len(r.out)

@@ -511,15 +511,22 @@ func (c *client) unpack(batch *bale.Batch, stored []byte) (outcome, error) {
 	return unpacked, nil
 }
 
+// whole is the reply, as relay.whole reads it. It is nil if there was no memory: the client has an
+// error in its place.
+func (c *client) whole() ([]byte, error) {
+	b, ok, err := c.down.whole()
+	if !ok && err == nil {
+		c.failed(errMemory)
+	}
+	return b, err
+}
+
 // list forwards a reply of many values. It stays in memory as a whole: if one of them cannot be
 // unpacked, the reply is an error.
 func (c *client) list(e *expected) error {
 	r := c.down
-	b, ok, err := r.whole()
-	if !ok {
-		if err == nil {
-			c.failed(errMemory)
-		}
+	b, err := c.whole()
+	if b == nil {
 		return err
 	}
 	mark := len(r.out)

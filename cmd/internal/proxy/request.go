@@ -716,10 +716,13 @@ func (c *client) mixed(e expected, keys rediscmd.Span, has func(string) bool) ex
 	return e
 }
 
+// descriptions are the CLUSTER commands whose replies name nodes.
+var descriptions = map[string]role{"slots": slots, "shards": shards, "nodes": nodeLines, "replicas": nodeLines, "slaves": nodeLines}
+
 // describes is the role of a CLUSTER command.
 func (c *client) describes() role {
 	if len(c.args) > 1 && c.proxy.cluster != nil {
-		for name, role := range map[string]role{"slots": slots, "shards": shards, "nodes": nodeLines, "replicas": nodeLines, "slaves": nodeLines} {
+		for name, role := range descriptions {
 			if strings.EqualFold(text(c.args[1]), name) {
 				return role
 			}
