@@ -117,6 +117,45 @@ func (c *Cluster) agreed(ctx context.Context) bool {
 	return true
 }
 
+// Move moves a slot from one of its masters to another, and calls between before each five keys.
+func (c *Cluster) Move(ctx context.Context, slot int, from, to *Server, between func()) error {
+	number := strconv.Itoa(slot)
+	source, err := from.Do(ctx, "CLUSTER", "MYID")
+	if err != nil {
+		return err
+	}
+	target, err := to.Do(ctx, "CLUSTER", "MYID")
+	if err != nil {
+		return err
+	}
+	if _, err := to.Do(ctx, "CLUSTER", "SETSLOT", number, "IMPORTING", source); err != nil {
+		return err
+	}
+	if _, err := from.Do(ctx, "CLUSTER", "SETSLOT", number, "MIGRATING", target); err != nil {
+		return err
+	}
+	for {
+		between()
+		keys, err := from.Do(ctx, "CLUSTER", "GETKEYSINSLOT", number, "5")
+		if err != nil {
+			return err
+		}
+		if keys == "" {
+			break
+		}
+		move := append([]string{"MIGRATE", "127.0.0.1", strconv.Itoa(to.port), "", "0", "5000", "KEYS"}, strings.Split(keys, "\n")...)
+		if _, err := from.Do(ctx, move...); err != nil {
+			return err
+		}
+	}
+	for _, s := range []*Server{to, from} { // gossip tells the others
+		if _, err := s.Do(ctx, "CLUSTER", "SETSLOT", number, "NODE", target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Addrs are the addresses of Servers.
 func (c *Cluster) Addrs() []string {
 	var addrs []string

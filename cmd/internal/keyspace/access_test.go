@@ -105,3 +105,23 @@ func TestForbidden(t *testing.T) {
 		t.Error("no answer of a server")
 	}
 }
+
+// TestEndsByNoTouch: which servers do not get CLIENT NO-TOUCH. TestReadMovingSlots shows the crash
+// of Redis 8.2.3.
+func TestEndsByNoTouch(t *testing.T) {
+	for info, want := range map[string]bool{
+		"redis_version:7.0.15\nredis_mode:cluster":                          false, // it does not know it
+		"redis_version:7.2.4\nredis_mode:cluster":                           true,
+		"redis_version:8.2.3\nredis_mode:cluster":                           true,
+		"redis_version:8.2.3\nredis_mode:standalone":                        false,
+		"redis_version:8.4.0\nredis_mode:cluster":                           false,
+		"redis_version:10.0.0\nredis_mode:cluster":                          false,
+		"redis_version:7.2.4\nvalkey_version:8.1.1\nserver_mode:cluster":    true,
+		"redis_version:7.2.4\nvalkey_version:9.1.2\nserver_mode:cluster":    false,
+		"redis_version:7.2.4\nvalkey_version:8.1.1\nserver_mode:standalone": false,
+	} {
+		if got := endsByNoTouch(Info(info)); got != want {
+			t.Errorf("%q: %v", info, got)
+		}
+	}
+}

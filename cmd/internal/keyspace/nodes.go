@@ -42,10 +42,10 @@ const (
 // %R~* but ~*. Without +object|encoding and +memory|usage the memory of keys is estimated.
 // Without +hstrlen, +hkeys or +hmget large hashes are read by the mean size of their fields: a few
 // much larger ones then arrive whole. With
-// +client|setname, administrators see who reads. With +client|no-touch (from Redis 7.2, and Valkey)
-// reading does not make keys look used. Without it, a master that evicts by LRU or LFU has a note.
-// The group +@connection has all of these, and CLIENT KILL. Users are set on each server: if a
-// replica does not know the user, its master is read.
+// +client|setname, administrators see who reads. With +client|no-touch (from Redis 7.2, and Valkey;
+// in a cluster from Redis 8.4 and Valkey 9.0) reading does not make keys look used. Without it, a
+// master that evicts by LRU or LFU has a note. The group +@connection has all of these, and CLIENT
+// KILL. Users are set on each server: if a replica does not know the user, its master is read.
 type Topology struct {
 	Nodes   []Node // which have all keys, each key once
 	Masters int
@@ -275,19 +275,24 @@ func open(ctx context.Context, o redis.Options, readOnly bool) (*member, error) 
 }
 
 // greet prepares a connection. An unknown command, or one that the user may not run, is not an
-// error. The exception is READONLY: without it a replica in a cluster does not answer.
+// error. The exception is READONLY: without it a replica in a cluster does not answer. NO-TOUCH
+// goes to servers that survive it: see [endsByNoTouch].
 func greet(ctx context.Context, c *redis.Conn, readOnly, named bool) error {
 	var must *redis.StatusCmd
+	var info *redis.StringCmd
 	commands, _ := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		info = p.Info(ctx, "server")
 		if readOnly {
 			must = p.ReadOnly(ctx)
 		}
 		if !named {
 			p.ClientSetName(ctx, clientName)
 		}
-		p.Do(ctx, "CLIENT", "NO-TOUCH", "ON")
 		return nil
 	})
+	if info.Err() == nil && !endsByNoTouch(Info(info.Val())) {
+		commands = append(commands, c.Do(ctx, "CLIENT", "NO-TOUCH", "ON"))
+	}
 	for _, command := range commands {
 		if err := command.Err(); err != nil && (!IsReply(err) || must != nil && command == redis.Cmder(must)) {
 			return err

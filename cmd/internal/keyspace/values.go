@@ -1,6 +1,7 @@
 package keyspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,13 +47,18 @@ func (v *Value) Allocated(n int) int {
 	return m.KeyString(len(v.Key), n, false) - m.Key(len(v.Key), false)
 }
 
-// Place is how far a reading of values has come on one server.
+// Place is how far a reading of values has come on one server, or in some slots of a cluster.
 type Place struct {
-	Addr    string `json:"addr"`
-	RunID   string `json:"run_id"` // of the process: its cursors mean nothing to another
-	Pattern int    `json:"pattern"`
+	Addr    string `json:"addr,omitempty"`
+	RunID   string `json:"run_id,omitempty"` // of the process: its cursors mean nothing to another
+	Pattern int    `json:"pattern,omitempty"`
 	Cursor  uint64 `json:"cursor"`
-	Done    bool   `json:"done"`
+	Done    bool   `json:"done,omitempty"`
+
+	// Slots are read wherever they are, in place of a server. Cursor is the next slot, all patterns
+	// are looked for at once, and Servers are the masters that had the slots until then.
+	Slots   *Slots   `json:"slots,omitempty"`
+	Servers []Served `json:"servers,omitempty"`
 }
 
 // Progress is how far a walk is: steps done, of all. A pattern takes a walk of its own. The cursor
@@ -138,6 +144,12 @@ func ReadValues(ctx context.Context, client redis.UniversalClient, o ValuesOptio
 	r.page = pager{min(firstKeys, int64(most)), int64(most)}
 	for i := range r.places {
 		p := &r.places[i]
+		if p.Slots != nil {
+			if next, err := r.slots(p); err != nil || next == Stop {
+				return errors.Join(err, r.paged())
+			}
+			continue
+		}
 		if !p.Done && (p.Pattern < 0 || p.Pattern >= len(o.Match)) {
 			return fmt.Errorf("%s: pattern %d, and there are %d", p.Addr, p.Pattern, len(o.Match))
 		}
@@ -247,6 +259,11 @@ type valueReader struct {
 	hashes     HashReader
 	server     *redis.Client // that is read
 	memory     *redismem.Server
+
+	// Of slots.
+	listed     int  // keys that are asked for at a time
+	silent     bool // INFO is forbidden
+	noSlotScan bool // there is no CLUSTERSCAN
 }
 
 func (r *valueReader) paged() error {
@@ -293,13 +310,14 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 	keys = r.Skip.drop(keys)
 	r.looked.Skipped += int64(all - len(keys))
 	moved, next, err := r.from(node, keys)
-	if err != nil || next != More || len(moved) == 0 {
-		return next, err
-	}
 	// The cluster's client finds out where they are now.
-	moved, next, err = r.from(r.client, moved)
-	if err == nil && len(moved) > 0 {
-		err = fmt.Errorf("key %q: the cluster says that it is elsewhere, wherever one asks", moved[0])
+	for wait := firstSettling; err == nil && next == More && len(moved) > 0; wait *= 4 {
+		if wait > settleWithin {
+			return Stop, fmt.Errorf("key %q: the cluster says that it is elsewhere, wherever one asks", moved[0])
+		}
+		if moved, next, err = r.from(r.client, moved); len(moved) > 0 {
+			err = cmp.Or(err, sleep(r.ctx, wait))
+		}
 	}
 	return next, err
 }
@@ -346,6 +364,9 @@ func (r *valueReader) from(c redis.UniversalClient, keys []string) (moved []stri
 			continue
 		case err != nil:
 			return nil, Stop, fmt.Errorf("TYPE %q: %w", k, r.explain(err))
+		}
+		if kind != "none" && r.Kind != "" && kind != r.Kind { // SCAN would not list it
+			continue
 		}
 		switch kind {
 		case "none":

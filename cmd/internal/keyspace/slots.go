@@ -1,0 +1,385 @@
+package keyspace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/internal/glob"
+)
+
+// SlotCount is how many slots a Redis Cluster has.
+const SlotCount = 16384
+
+// Slots are those from From up to To, without To.
+type Slots struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+}
+
+// Served is a master that keys were listed on.
+type Served struct {
+	Addr  string `json:"addr"`
+	RunID string `json:"run_id,omitempty"` // empty where INFO is forbidden
+}
+
+const (
+	// mostListed is how many keys of a slot are listed by one command. CLUSTER GETKEYSINSLOT has no
+	// cursor, and takes a server about 0.1 µs a key.
+	mostListed = 10_000
+
+	settleWithin  = 10 * time.Second // for a slot to have one owner, and for replicas to catch up
+	firstSettling = 5 * time.Millisecond
+	lastSettling  = 500 * time.Millisecond
+	movedTries    = 6 // to find out where a key is
+)
+
+// probes has a key of each slot that nobody writes: whether it is redirected tells whose the slot
+// is.
+var probes = sync.OnceValue(func() []string {
+	all := make([]string, SlotCount)
+	for i, left := 0, SlotCount; left > 0; i++ {
+		tag := strconv.FormatInt(int64(i), 36)
+		if slot := slotOf(tag); all[slot] == "" {
+			all[slot] = "{" + tag + "}:" + probeKey
+			left--
+		}
+	}
+	return all
+})
+
+// slotOf is the slot of a hash tag: CRC16 of XMODEM (Redis Cluster specification, appendix A).
+func slotOf(tag string) int {
+	var crc uint16
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % SlotCount
+}
+
+// keySlot is the slot of a key: of what stands between its first { and the next }, if that is
+// something.
+func keySlot(key string) int {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	return slotOf(key)
+}
+
+// slots reads the rest of a place that is a range of slots. No key is missed that is in its slot
+// from before the slot is listed until it is read, however slots are moved meanwhile: a slot counts
+// that one server listed while it owned all of it, or that both servers of a move listed.
+func (r *valueReader) slots(p *Place) (Next, error) {
+	cluster, ok := r.client.(*redis.ClusterClient)
+	if !ok {
+		return Stop, fmt.Errorf("slots %d to %d: a %T has none", p.Slots.From, p.Slots.To-1, r.client)
+	}
+	if p.Cursor == 0 {
+		p.Cursor = uint64(p.Slots.From)
+	}
+	for !p.Done {
+		slot := int(p.Cursor)
+		if next, err := r.slot(cluster, p, slot); err != nil || next != More {
+			return next, err
+		}
+		p.Cursor++
+		p.Done = slot+1 >= p.Slots.To
+		if err := r.paged(); err != nil {
+			return Stop, err
+		}
+	}
+	return More, nil
+}
+
+// slot reads the keys of a slot, again if it was moved while they were listed.
+func (r *valueReader) slot(c *redis.ClusterClient, p *Place, slot int) (Next, error) {
+	var last error
+	for start, wait := time.Now(), firstSettling; time.Since(start) < settleWithin; wait = min(2*wait, lastSettling) {
+		if err := r.ctx.Err(); err != nil {
+			return Stop, err
+		}
+		node, err := c.MasterForKey(r.alive, probes()[slot])
+		if err != nil {
+			return Stop, err
+		}
+		next, err := r.owned(node, p, slot)
+		if redis.HasErrorPrefix(err, "ASK") {
+			next, err = r.halves(c, node, p, slot, err)
+		}
+		if err == nil || !unsettled(err) {
+			return next, err
+		}
+		last = err
+		c.ReloadState(r.alive)
+		if err := sleep(r.ctx, wait); err != nil {
+			return Stop, err
+		}
+	}
+	return Stop, fmt.Errorf("slot %d: %w", slot, last)
+}
+
+// errMeanwhile says that a slot was moved while its keys were listed.
+var errMeanwhile = errors.New("it is moved again and again")
+
+// unsettled reports an error that passes when the cluster has agreed.
+func unsettled(err error) bool {
+	return IsMoved(err) || errors.Is(err, errMeanwhile) || redis.HasErrorPrefix(err, "CLUSTERDOWN") ||
+		redis.HasErrorPrefix(err, "LOADING") || redis.HasErrorPrefix(err, "MASTERDOWN")
+}
+
+// owned reads the keys of a slot that a server owns, and none of which is being moved. The list is
+// made in a transaction with a key that is not there: a server redirects that where the slot is not
+// its own, or is being moved.
+func (r *valueReader) owned(node *redis.Client, p *Place, slot int) (Next, error) {
+	keys, more, err := r.list(node, p, slot, true)
+	if err != nil {
+		return Stop, err
+	}
+	if !more {
+		return r.some(node, keys)
+	}
+	before, err := epoch(r.alive, node)
+	if err != nil {
+		return Stop, err
+	}
+	next, err := r.large(node, slot)
+	if err != nil || next != More {
+		return next, err
+	}
+	if err := node.Exists(r.alive, probes()[slot]).Err(); err != nil {
+		return Stop, err
+	}
+	if after, err := epoch(r.alive, node); err != nil || after != before { // it may have gone, and come back
+		return Stop, cmp.Or(err, errMeanwhile)
+	}
+	return More, nil
+}
+
+// halves reads the keys of a slot that is being moved: first those that its owner still has, then
+// those that have arrived.
+func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Place, slot int, ask error) (Next, error) {
+	masters, err := nodesOf(r.alive, c)
+	if err != nil {
+		return Stop, err
+	}
+	words := strings.Fields(ask.Error()) // ASK 3999 127.0.0.1:6381
+	target := masters[words[len(words)-1]]
+	delete(masters, source.Options().Addr)
+	if target != nil { // else it calls itself otherwise than in CLUSTER SLOTS
+		masters = map[string]*redis.Client{target.Options().Addr: target}
+	}
+	for _, node := range slices.Concat([]*redis.Client{source}, slices.Collect(maps.Values(masters))) {
+		keys, more, err := r.list(node, p, slot, false)
+		next := More
+		switch {
+		case err == nil && more:
+			next, err = r.large(node, slot)
+		case err == nil:
+			next, err = r.some(node, keys)
+		}
+		if err != nil || next != More {
+			return next, err
+		}
+	}
+	if err := source.Exists(r.alive, probes()[slot]).Err(); err == nil || err.Error() != ask.Error() {
+		return Stop, errMeanwhile
+	}
+	return More, nil
+}
+
+// list lists the keys of a slot that a server has, and notes the server. More says that there are
+// too many.
+func (r *valueReader) list(node *redis.Client, p *Place, slot int, whole bool) (keys []string, more bool, err error) {
+	for r.listed = max(r.listed, firstKeys); ; {
+		var probe *redis.IntCmd
+		var listed *redis.StringSliceCmd
+		var info *redis.StringCmd
+		_, err := node.TxPipelined(r.alive, func(t redis.Pipeliner) error {
+			if whole {
+				probe = t.Exists(r.alive, probes()[slot])
+			}
+			listed = t.ClusterGetKeysInSlot(r.alive, slot, r.listed)
+			if !r.silent {
+				info = t.Info(r.alive, "server")
+			}
+			return nil
+		})
+		switch {
+		case info != nil && IsForbidden(info.Err()):
+			r.silent = true
+			continue
+		case whole && probe.Err() != nil:
+			return nil, false, probe.Err()
+		case err != nil && listed.Err() != nil:
+			return nil, false, fmt.Errorf("CLUSTER GETKEYSINSLOT: %w", Explain(listed.Err(), node.Options().Username))
+		case err != nil:
+			return nil, false, err
+		}
+		keys := listed.Val()
+		if len(keys) < r.listed {
+			served := Served{Addr: node.Options().Addr}
+			if info != nil {
+				served.RunID = Info(info.Val())["run_id"]
+			}
+			if !slices.Contains(p.Servers, served) {
+				p.Servers = append(slices.Clone(p.Servers), served)
+			}
+			return keys, false, nil
+		}
+		room := min(int64(mostListed), int64(len(keys))*replyBytes/2/int64(max(lengthOfAll(keys), 1)))
+		if int64(r.listed) >= room {
+			return nil, true, nil
+		}
+		r.listed = int(min(4*int64(r.listed), room))
+	}
+}
+
+// large reads the keys of a slot that has more than can be listed at once.
+func (r *valueReader) large(node *redis.Client, slot int) (Next, error) {
+	for cursor := ""; ; {
+		asked := r.page.count
+		page, next, err := r.scanSlot(node, slot, cursor, asked)
+		if err != nil {
+			return Stop, fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
+		}
+		r.page.saw(len(page), lengthOfAll(page))
+		if next, err := r.some(node, page); err != nil || next != More {
+			return next, err
+		}
+		if cursor = next; cursor == "0" {
+			return More, nil
+		}
+		if err := r.pacer.Wait(r.ctx, node, int(asked), 0); err != nil {
+			return Stop, err
+		}
+	}
+}
+
+// scanSlot reads a page of a slot's names: by CLUSTERSCAN (Valkey 9.1), or of all names that the
+// server has.
+func (r *valueReader) scanSlot(node *redis.Client, slot int, cursor string, count int64) ([]string, string, error) {
+	if !r.noSlotScan {
+		tag, _, _ := strings.Cut(probes()[slot], ":")
+		at := cmp.Or(cursor, "0-"+tag+"-0") // a cursor is routed as a key
+		reply, err := node.Do(r.alive, "CLUSTERSCAN", at, "SLOT", slot, "COUNT", count).Slice()
+		if err == nil && len(reply) == 2 {
+			names, _ := reply[1].([]any)
+			page := make([]string, 0, len(names))
+			for _, name := range names {
+				page = append(page, fmt.Sprint(name))
+			}
+			return page, fmt.Sprint(reply[0]), nil
+		}
+		if !IsForbidden(err) || cursor != "" {
+			return nil, "", err
+		}
+		r.noSlotScan = true
+	}
+	at, err := strconv.ParseUint(cmp.Or(cursor, "0"), 10, 64)
+	if err != nil {
+		return nil, "", err
+	}
+	page, next, err := scan(r.alive, node, at, "", r.Kind, count)
+	page = slices.DeleteFunc(page, func(key string) bool { return keySlot(key) != slot })
+	return page, strconv.FormatUint(next, 10), err
+}
+
+// some reads the values of names of one slot: of those that the patterns match.
+func (r *valueReader) some(node *redis.Client, names []string) (Next, error) {
+	r.server = node
+	names = slices.DeleteFunc(names, func(key string) bool {
+		return !slices.ContainsFunc(r.Match, func(pattern string) bool { return pattern == "" || glob.Match(pattern, key) })
+	})
+	for page := range slices.Chunk(names, int(r.page.most)) {
+		if next, err := r.keys(node, page); err != nil || next != More {
+			return next, err
+		}
+		if err := r.paged(); err != nil {
+			return Stop, err
+		}
+		if err := r.pacer.Wait(r.ctx, node, len(page), 0); err != nil {
+			return Stop, err
+		}
+	}
+	return More, r.pacer.Wait(r.ctx, node, 1, 0) // for the slot itself
+}
+
+// epoch is the configuration epoch of a node, which is another one each time that it gets a slot.
+func epoch(ctx context.Context, node *redis.Client) (string, error) {
+	info, err := node.ClusterInfo(ctx).Result()
+	if err != nil {
+		return "", Explain(err, node.Options().Username)
+	}
+	return Info(info)["cluster_my_epoch"], nil
+}
+
+// Settled reports whether what was written at a place, by now, outlives its masters: they are
+// masters still, and the same processes. If one is not, the slots have to be read again. It waits
+// until the replicas have what was written, ten seconds at most; confirmed is false where one has
+// not.
+func Settled(ctx context.Context, client redis.UniversalClient, p Place) (same, confirmed bool, err error) {
+	nodes, err := nodesOf(ctx, client)
+	if err != nil {
+		return false, false, err
+	}
+	confirmed = true
+	for _, s := range p.Servers {
+		node := nodes[s.Addr]
+		if node == nil {
+			return false, false, nil
+		}
+		written := int64(-1)
+		for start, wait := time.Now(), firstSettling; ; wait = min(2*wait, lastSettling) {
+			info := map[string]string{}
+			for _, section := range []string{"server", "replication"} {
+				text, err := node.Info(ctx, section).Result()
+				if IsForbidden(err) {
+					break
+				}
+				if err != nil {
+					return false, false, fmt.Errorf("INFO of %s: %w", s.Addr, err)
+				}
+				maps.Copy(info, Info(text))
+			}
+			if len(info) == 0 {
+				break
+			}
+			if info["role"] != "master" || info["run_id"] != s.RunID {
+				return false, false, nil
+			}
+			offset, _ := strconv.ParseInt(info["master_repl_offset"], 10, 64)
+			if written < 0 {
+				written = offset
+			}
+			if offset-bytesBehind(info) >= written {
+				break
+			}
+			if time.Since(start) > settleWithin {
+				confirmed = false
+				break
+			}
+			if err := sleep(ctx, wait); err != nil {
+				return false, false, err
+			}
+		}
+	}
+	return true, confirmed, nil
+}

@@ -1,0 +1,259 @@
+package keyspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestSlotOfKey: slots are those that a server computes.
+func TestSlotOfKey(t *testing.T) {
+	s := redisproc.ClusterForTest(t, 1).Servers[0]
+	for _, key := range []string{"", "a", "user:1000", "{user}:1", "x{}y", "x{a}{b}", "{", "}{a}", "a{b", "é", "123456789"} {
+		want, err := s.Do(t.Context(), "CLUSTER", "KEYSLOT", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(keySlot(key)); got != want {
+			t.Errorf("%q: slot %s, want %s", key, got, want)
+		}
+	}
+	for slot, probe := range probes() {
+		if keySlot(probe) != slot {
+			t.Fatalf("probe of slot %d: %s has slot %d", slot, probe, keySlot(probe))
+		}
+	}
+}
+
+// inSlots reads the values of all keys, in ranges of slots.
+func inSlots(ctx context.Context, client redis.UniversalClient, o ValuesOptions, ranges int) (map[string]int, Looked, error) {
+	seen := map[string]int{}
+	var all Looked
+	o.Size = 1 << 20
+	o.Values = func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+		for _, v := range values {
+			seen[v.Key+"/"+v.Field+"="+string(v.Stored)]++
+		}
+		return More, nil
+	}
+	for i := range ranges {
+		o.Places = []Place{{Slots: &Slots{i * SlotCount / ranges, (i + 1) * SlotCount / ranges}}}
+		var looked Looked
+		o.Page = func(places []Place, l Looked) error { looked = l; return nil }
+		if err := ReadValues(ctx, client, o); err != nil {
+			return seen, all, err
+		}
+		all.Keys += looked.Keys
+		all.Others += looked.Others
+	}
+	return seen, all, nil
+}
+
+// TestReadSlots reads all types, slots with more keys than are listed at once, and the keys of two
+// patterns, each key once.
+func TestReadSlots(t *testing.T) {
+	c := redisproc.ClusterForTest(t, 3)
+	ctx := t.Context()
+	client, err := Open(ctx, c.Servers[0].URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	want := map[string]int{}
+	for _, p := range []struct {
+		form string
+		n    int
+	}{{"user:%d", 3000}, {"{big}:%d", mostListed + 500}} {
+		for from := 0; from < p.n; from += 1000 {
+			if _, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+				for i := from; i < min(from+1000, p.n); i++ {
+					key := fmt.Sprintf(p.form, i)
+					pipe.Set(ctx, key, i, 0)
+					want[fmt.Sprintf("%s/=%d", key, i)] = 1
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	client.HSet(ctx, "user:hash", "a", "1", "b", "2")
+	want["user:hash/a=1"], want["user:hash/b=2"] = 1, 1
+	client.RPush(ctx, "user:list", "x")
+	for _, ranges := range []int{1, 7} {
+		got, looked, err := inSlots(ctx, client, ValuesOptions{}, ranges)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, got, want)
+		if looked.Others != 1 || looked.Keys != int64(len(want)) { // a hash with two fields, and the list
+			t.Errorf("%d ranges: %+v", ranges, looked)
+		}
+	}
+	got, _, err := inSlots(ctx, client, ValuesOptions{Match: []string{"user:1*", "user:*1", "{big}:77"}}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v, n := range got {
+		key, _, _ := strings.Cut(v, "/")
+		if n != 1 || !strings.HasPrefix(key, "user:1") && !strings.HasSuffix(key, "1") && key != "{big}:77" {
+			t.Errorf("%s read %d times", v, n)
+		}
+	}
+	if len(got) != 1111+271+1-111 && got["{big}:77/=77"] != 1 {
+		t.Errorf("%d values of the patterns", len(got))
+	}
+	if got, _, err := inSlots(ctx, client, ValuesOptions{Kind: "hash"}, 1); err != nil || len(got) != 2 {
+		t.Errorf("hashes: %v, %v", got, err)
+	}
+}
+
+func same(t *testing.T, got, want map[string]int) {
+	t.Helper()
+	wrong := 0
+	for v, n := range want {
+		if got[v] != n && wrong < 5 {
+			wrong++
+			t.Errorf("%s was read %d times", v, got[v])
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d values, want %d", len(got), len(want))
+	}
+}
+
+// TestReadMovingSlots: while slots are moved to and fro, no key is missed, one of a slot that has
+// more keys than are listed at once included.
+func TestReadMovingSlots(t *testing.T) {
+	c := redisproc.ClusterForTest(t, 2)
+	ctx := t.Context()
+	client, err := Open(ctx, c.Servers[0].URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	tags := []string{"a", "b", "c", "d"}
+	want := map[string]int{}
+	for i := range 400 {
+		key := fmt.Sprintf("{%s}:%d", tags[i%len(tags)], i)
+		if err := client.Set(ctx, key, i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		want[fmt.Sprintf("%s/=%d", key, i)] = 1
+	}
+	moving, stop := context.WithCancel(ctx)
+	moved := make(chan error, 1)
+	moves := 0
+	go func() {
+		for i := 0; moving.Err() == nil; i++ {
+			slot := slotOf(tags[i%len(tags)])
+			from, to := c.Servers[0], c.Servers[1]
+			if (slot >= SlotCount/2) != (i/len(tags)%2 == 1) {
+				from, to = to, from
+			}
+			if err := c.Move(ctx, slot, from, to, func() { time.Sleep(time.Millisecond) }); err != nil {
+				moved <- fmt.Errorf("slot %d: %w", slot, err)
+				return
+			}
+			moves++
+		}
+		moved <- nil
+	}()
+	for walk := range 40 {
+		for _, tag := range tags {
+			slot := slotOf(tag)
+			seen := map[string]bool{}
+			if err := ReadValues(ctx, client, ValuesOptions{
+				Size:   100,
+				Places: []Place{{Slots: &Slots{slot, slot + 1}}},
+				Values: func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+					for _, v := range values {
+						seen[v.Key] = true
+					}
+					return More, nil
+				},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 400 {
+				if key := fmt.Sprintf("{%s}:%d", tag, i); tags[i%len(tags)] == tag && !seen[key] {
+					t.Errorf("walk %d: %s was missed", walk, key)
+				}
+			}
+		}
+	}
+	stop()
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
+	if moves < 10 {
+		t.Errorf("%d slots were moved meanwhile", moves)
+	}
+	t.Logf("%d moves", moves)
+}
+
+// TestSettled: a place's masters are the same, or another process, or a former master.
+func TestSettled(t *testing.T) {
+	c := redisproc.ClusterForTest(t, 1)
+	ctx := t.Context()
+	replica, err := c.AddReplica(ctx, c.Servers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := Open(ctx, c.Servers[0].URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var place Place
+	read := func() {
+		t.Helper()
+		if err := ReadValues(ctx, client, ValuesOptions{
+			Size: 100, Places: []Place{{Slots: &Slots{0, 100}}},
+			Page: func(places []Place, _ Looked) error { place = places[0]; return nil },
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	if len(place.Servers) != 1 || place.Servers[0].RunID == "" || !place.Done || place.Cursor != 100 {
+		t.Fatalf("%+v", place)
+	}
+	settled := func(p Place, want bool) {
+		t.Helper()
+		same, confirmed, err := Settled(ctx, client, p)
+		if err != nil || same != want || same && !confirmed {
+			t.Errorf("%+v: same %v, confirmed %v, %v", p, same, confirmed, err)
+		}
+	}
+	settled(place, true)
+	other := place
+	other.Servers = slices.Clone(place.Servers)
+	other.Servers[0].RunID = strings.Repeat("0", 40)
+	settled(other, false)
+	other.Servers[0].Addr = "127.0.0.1:1"
+	settled(other, false)
+	if _, err := replica.Do(ctx, "CLUSTER", "FAILOVER", "TAKEOVER"); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		client.(*redis.ClusterClient).ReloadState(ctx)
+		time.Sleep(20 * time.Millisecond)
+		if same, _, err := Settled(ctx, client, place); err == nil && !same {
+			read()
+			if place.Servers[0].Addr != replica.Addr() {
+				continue
+			}
+			settled(place, true)
+			return
+		}
+	}
+	t.Error("the former master is still taken for one")
+}
