@@ -84,7 +84,7 @@ func TestRandomBytes(t *testing.T) {
 	addr, server, _ := proxied(t, nil)
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
-		stream := []byte(wire("PING") + commandsOf(r, "user:", r.IntN(5)))
+		stream := []byte(wire("PING") + commandsOf(r, "user:", r.IntN(5), nil))
 		for range 1 + r.IntN(4) {
 			stream[r.IntN(len(stream))] = "*$\r\n-0123456789\x00\xffx"[r.IntN(18)]
 		}
