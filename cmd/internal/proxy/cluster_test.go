@@ -195,8 +195,8 @@ func testDescribed(t *testing.T, servers redisproc.Options, change func(*Options
 }
 
 // TestClusterTLS: with TLS on both sides clients of a cluster read and write packed values with a
-// dictionary, in both protocols and from replicas. MOVED leads to listeners with TLS, and nothing on
-// either side is plain.
+// dictionary, in both protocols and from replicas. MOVED leads to listeners with TLS, and nothing
+// answers without.
 func TestClusterTLS(t *testing.T) {
 	ctx := t.Context()
 	servers, change, secure := encrypted(t)
