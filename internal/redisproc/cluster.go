@@ -17,6 +17,8 @@ const clusterSlots = 16384
 type Cluster struct {
 	Servers  []*Server // those that the cluster was started with, all masters
 	Replicas []*Server // those that AddReplica made
+
+	options Options // of all
 }
 
 // A replica has its data at once, and shows it with the first ping.
@@ -24,15 +26,22 @@ var clusterArgs = []string{"--cluster-enabled", "yes", "--cluster-node-timeout",
 
 // StartCluster runs a cluster of n servers, the slots spread evenly, and returns when all
 // agree on it. The caller closes it.
-func StartCluster(ctx context.Context, n int) (_ *Cluster, err error) {
-	c := &Cluster{}
+func StartCluster(ctx context.Context, n int) (*Cluster, error) {
+	return StartClusterWith(ctx, n, Options{})
+}
+
+// StartClusterWith runs a cluster as [StartCluster] does, of servers as Options say, without a
+// password. The caller closes it.
+func StartClusterWith(ctx context.Context, n int, o Options) (_ *Cluster, err error) {
+	c := &Cluster{options: o}
+	c.options.Args = slices.Concat(clusterArgs, o.Args)
 	defer func() {
 		if err != nil {
 			c.Close()
 		}
 	}()
 	for range n {
-		s, err := Start(ctx, clusterArgs...)
+		s, err := StartWith(ctx, c.options)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +79,9 @@ func until(ctx context.Context, failure string, met func(ctx context.Context) bo
 // AddReplica runs a replica of a server of the cluster, and returns when it has that one's data and
 // all know it. It is closed with the cluster. Further args are settings, as for [Start].
 func (c *Cluster) AddReplica(ctx context.Context, of *Server, args ...string) (*Server, error) {
-	s, err := Start(ctx, append(slices.Clone(clusterArgs), args...)...)
+	o := c.options
+	o.Args = slices.Concat(o.Args, args)
+	s, err := StartWith(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -77,6 +77,7 @@ type Server struct {
 	args     []string
 	settings string   // lines for its standard input: others can read arguments
 	password string   // empty for none
+	secure   bool     // it speaks TLS
 	modest   string   // a file to be read by a server that is not root's where that can be; "" where the server is as we are
 	loading  *loading // nil if there is nothing to be loaded
 	cmd      *exec.Cmd
@@ -111,12 +112,20 @@ type Options struct {
 	// Host is the IP address to listen on; 127.0.0.1 by default.
 	Host string
 
+	// TLS has the server speak TLS on its port, and nothing else; also as a replica, and on the bus
+	// of a cluster. The paths are absolute. Clients need no certificate unless Args say so. None by
+	// default.
+	TLS TLS
+
 	// Prefix is a command that runs the server, for example "ip", "netns", "exec", "name"; none by
 	// default. It has to become the server (exec) and not to start it beside itself, so that
 	// [Server.PID] is the server's and the server ends with us. Host is an address where it runs,
 	// which can be reached from here.
 	Prefix []string
 }
+
+// TLS are a server's files in PEM.
+type TLS struct{ Cert, Key, CA string }
 
 // StartWith runs a server as [Start] does, where and how Options say. The caller closes it.
 func StartWith(ctx context.Context, o Options) (*Server, error) {
@@ -131,7 +140,12 @@ func (o Options) prepare(s *Server) error {
 	if o.Unprivileged {
 		s.modest = s.dir
 	}
-	s.args = append(s.arguments(), o.Args...)
+	s.args = s.arguments()
+	if f := o.TLS; f.Cert != "" {
+		s.secure, s.settings = true, strings.Replace(s.settings, "port ", "port 0\ntls-port ", 1)
+		s.args = append(s.args, "--tls-cert-file", f.Cert, "--tls-key-file", f.Key, "--tls-ca-cert-file", f.CA, "--tls-auth-clients", "no", "--tls-replication", "yes", "--tls-cluster", "yes")
+	}
+	s.args = append(s.args, o.Args...)
 	if o.Password != "" {
 		s.protect(o.Password, fmt.Sprintf("requirepass %q", o.Password))
 	}
@@ -342,6 +356,9 @@ func (s *Server) Addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.
 // URL is the server's address as Redis clients take it, with its password if it has one.
 func (s *Server) URL() string {
 	u := url.URL{Scheme: "redis", Host: s.Addr()}
+	if s.secure {
+		u.Scheme = "rediss"
+	}
 	if s.password != "" {
 		u.User = url.UserPassword("", s.password)
 	}

@@ -30,14 +30,26 @@ type TB interface {
 // [RequireTLSEnv].
 func ForTest(tb TB, args ...string) *Server {
 	tb.Helper()
-	s, err := Start(context.Background(), args...)
+	return ForTestWith(tb, Options{Args: args})
+}
+
+// ForTestWith is [ForTest] for a server as Options say.
+func ForTestWith(tb TB, o Options) *Server {
+	tb.Helper()
+	s, err := StartWith(context.Background(), o)
 	return keep(tb, s, err)
 }
 
 // ClusterForTest runs a cluster until the test ends, like [ForTest].
 func ClusterForTest(tb TB, n int) *Cluster {
 	tb.Helper()
-	c, err := StartCluster(context.Background(), n)
+	return ClusterForTestWith(tb, n, Options{})
+}
+
+// ClusterForTestWith is [ClusterForTest] for servers as Options say.
+func ClusterForTestWith(tb TB, n int, o Options) *Cluster {
+	tb.Helper()
+	c, err := StartClusterWith(context.Background(), n, o)
 	return keep(tb, c, err)
 }
 

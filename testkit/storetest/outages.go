@@ -162,13 +162,9 @@ func testRefused(t *testing.T, open Open[bale.Store]) {
 func testTLS(t *testing.T, open Open[bale.Store]) {
 	dir := t.TempDir()
 	ca := certificate(t, dir)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	must(t, l.Close())
-	redisproc.ForTest(t, "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
-		"--tls-cert-file", filepath.Join(dir, "cert.pem"), "--tls-key-file", filepath.Join(dir, "key.pem"), "--tls-ca-cert-file", filepath.Join(dir, "cert.pem"))
-	s := open(t, Deployment{Kind: Standalone, Addrs: []string{fmt.Sprint("127.0.0.1:", port)}, CA: ca})
+	cert := filepath.Join(dir, "cert.pem")
+	server := redisproc.ForTestWith(t, redisproc.Options{TLS: redisproc.TLS{Cert: cert, Key: filepath.Join(dir, "key.pem"), CA: cert}})
+	s := open(t, Deployment{Kind: Standalone, Addrs: []string{server.Addr()}, CA: ca})
 	must(t, s.Set(t.Context(), "k", []byte("v"), bale.Expiry{}))
 	if got, err := s.Get(t.Context(), "k"); err != nil || string(got) != "v" {
 		t.Errorf("%q, %v", got, err)

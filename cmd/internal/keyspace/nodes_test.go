@@ -340,16 +340,9 @@ func TestNodesTLS(t *testing.T) {
 	}
 	start := func(args ...string) (addr string) {
 		t.Helper()
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr = l.Addr().String()
-		l.Close()
-		_, port, _ := net.SplitHostPort(addr)
-		redisproc.ForTest(t, append([]string{"--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile, "--tls-auth-clients", "yes",
-			"--tls-replication", "yes", "--repl-diskless-sync-delay", "0"}, args...)...)
-		return addr
+		return redisproc.ForTestWith(t, redisproc.Options{
+			TLS: redisproc.TLS{Cert: certFile, Key: keyFile, CA: certFile}, Args: append([]string{"--tls-auth-clients", "yes", "--repl-diskless-sync-delay", "0"}, args...),
+		}).Addr()
 	}
 	master := start("--requirepass", "secret")
 	_, port, _ := net.SplitHostPort(master)

@@ -3,12 +3,15 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -87,7 +90,41 @@ var varies = regexp.MustCompile(`(?m)^[$=]\d{3,}\r\n|\d{1,13} \d{1,13} (\d+ (?:d
 // TestClusterDescribed: every description of the cluster is that of the server, with the ports of
 // the proxy in place of the servers'.
 func TestClusterDescribed(t *testing.T) {
-	cluster := redisproc.ClusterForTest(t, 3)
+	t.Run("plain", func(t *testing.T) { testDescribed(t, redisproc.Options{}, nil, nil) })
+	t.Run("tls", func(t *testing.T) {
+		servers, change, client := encrypted(t)
+		testDescribed(t, servers, change, client)
+	})
+}
+
+// encrypted is TLS for a cluster and a proxy in front of it, and what a client needs for either.
+func encrypted(t *testing.T) (servers redisproc.Options, change func(*Options), client *tls.Config) {
+	t.Helper()
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	roots := x509.NewCertPool()
+	roots.AddCert(certify(t, 1, cert, key))
+	change = func(o *Options) {
+		o.Redis, o.Login.CA = strings.Replace(o.Redis, "redis://", "rediss://", 1), cert
+		o.TLS = Certificates{Cert: cert, Key: key}
+	}
+	return redisproc.Options{TLS: redisproc.TLS{Cert: cert, Key: key, CA: cert}}, change, &tls.Config{RootCAs: roots}
+}
+
+// dialTLS is dial with TLS, or without for nil.
+func dialTLS(t testing.TB, addr string, client *tls.Config) net.Conn {
+	t.Helper()
+	c := dial(t, addr)
+	if client != nil {
+		client = client.Clone()
+		client.ServerName = "127.0.0.1"
+		c = tls.Client(c, client)
+	}
+	return c
+}
+
+func testDescribed(t *testing.T, servers redisproc.Options, change func(*Options), client *tls.Config) {
+	cluster := redisproc.ClusterForTestWith(t, 3, servers)
 	if _, err := cluster.AddReplica(t.Context(), cluster.Servers[1]); err != nil {
 		t.Fatal(err)
 	}
@@ -106,14 +143,14 @@ func TestClusterDescribed(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	_, notes := clustered(t, cluster, nil)
+	_, notes := clustered(t, cluster, change)
 	proxied := map[string]string{} // ports
 	for _, s := range all {
 		_, port, _ := net.SplitHostPort(s.Addr())
 		_, proxied[port], _ = net.SplitHostPort(notes.listener(t, s))
 	}
 	ask := func(addr, stream string) string {
-		c := dial(t, addr)
+		c := dialTLS(t, addr, client)
 		defer c.Close()
 		if _, err := io.WriteString(c, stream+wire("QUIT")); err != nil {
 			t.Fatal(err)
@@ -153,6 +190,59 @@ func TestClusterDescribed(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestClusterTLS: with TLS on both sides clients of a cluster read and write packed values with a
+// dictionary, in both protocols and from replicas. MOVED leads to listeners with TLS, and nothing
+// answers without.
+func TestClusterTLS(t *testing.T) {
+	ctx := t.Context()
+	servers, change, secure := encrypted(t)
+	cluster := redisproc.ClusterForTestWith(t, 3, servers)
+	replica, err := cluster.AddReplica(ctx, cluster.Servers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	past := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), TLSConfig: secure})
+	defer past.Close()
+	d := activated(t, past, big("a dictionary"))
+	p, notes := clustered(t, cluster, func(o *Options) {
+		change(o)
+		o.Groups[0].Match, o.Groups[0].Compress, o.Groups[0].Group = []string{"user:*", "{b}*"}, "zstd:3+dict", "user"
+	})
+	for _, protocol := range []int{2, 3} {
+		through := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{p.addr}, Protocol: protocol, TLSConfig: secure, ReadOnly: true, RouteRandomly: true})
+		defer through.Close()
+		for i := range 50 {
+			key := fmt.Sprintf("user:%d:%d", protocol, i)
+			if err := through.Set(ctx, key, big(key), 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			for v := ""; v == ""; { // a replica may be late
+				v, err = through.Get(ctx, key).Result()
+				if err != nil && !errors.Is(err, redis.Nil) || err == nil && v != big(key) {
+					t.Fatalf("%q, %v", v, err)
+				}
+			}
+			if h, _, ok := frame.Parse([]byte(past.Get(ctx, key).Val())); !ok || h.DictionaryID != d.ID() {
+				t.Errorf("%s is packed with %v", key, h.DictionaryID)
+			}
+		}
+	}
+	first, second := notes.listener(t, cluster.Servers[0]), notes.listener(t, cluster.Servers[1])
+	slot := do(t, cluster.Servers[0], "CLUSTER", "KEYSLOT", "{b}1") // 3300
+	talk(t, dialTLS(t, second, secure), wire("GET", "{b}1"), "-MOVED "+slot+" "+first+"\r\n")
+	talk(t, dialTLS(t, first, secure), wire("SET", "{b}1", big("x"))+wire("GET", "{b}1"), fmt.Sprintf("+OK\r\n$%d\r\n%s\r\n", len(big("x")), big("x")))
+	talk(t, dialTLS(t, notes.listener(t, replica), secure), wire("GET", "{b}1"), "-MOVED "+slot+" "+first+"\r\n")
+	for _, addr := range []string{p.addr, first, cluster.Servers[0].Addr()} {
+		c := dial(t, addr)
+		if _, err := io.WriteString(c, wire("PING")); err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := io.ReadAll(c); bytes.Contains(b, []byte("PONG")) {
+			t.Errorf("%s answers without TLS: %q", addr, b)
 		}
 	}
 }

@@ -47,8 +47,9 @@ func pieces(r *rand.Rand, c net.Conn, stream string) {
 // value.
 var differs = regexp.MustCompile(`(\$2\r\nid\r\n):\d+|(id|addr|laddr|fd|age|idle|qbuf|qbuf-free|rbs|rbp|obl|oll|omem|tot-mem|multi|argv-mem)=\S*|(with args beginning with:)[^\r]*`)
 
-// commandsOf makes a random stream. The keys start with a prefix.
-func commandsOf(r *rand.Rand, prefix string, n int) string {
+// commandsOf makes a random stream. The keys start with a prefix. If keep is not nil, all commands
+// have lengths, and those alone are in the stream for which it reports true.
+func commandsOf(r *rand.Rand, prefix string, n int, keep func(command []string) bool) string {
 	var b strings.Builder
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	key := func() string { return prefix + pick("a", "b", "c") }
@@ -132,6 +133,9 @@ func commandsOf(r *rand.Rand, prefix string, n int) string {
 		case 31:
 			c = []string{pick("getset", "setnx"), key(), value()}
 		case 32:
+			if keep != nil {
+				continue
+			}
 			if calm { // after CLIENT REPLY SKIP, the reply to an empty command is the one that is skipped
 				b.WriteString(pick("\r\n", "*0\r\n", "*-1\r\n"))
 			}
@@ -161,6 +165,10 @@ func commandsOf(r *rand.Rand, prefix string, n int) string {
 			c = []string{pick("watch", "unwatch", "select", "type", "del", "wait"), pick("0", prefix+"a")}
 		}
 		switch {
+		case keep != nil:
+			if !keep(c) {
+				continue
+			}
 		case len(c) == 1 && c[0] == "multi":
 			transaction = true
 		case len(c) == 1 && slices.Contains([]string{"exec", "discard", "reset"}, strings.ToLower(c[0])):
@@ -173,13 +181,13 @@ func commandsOf(r *rand.Rand, prefix string, n int) string {
 	return b.String()
 }
 
-// run sends a stream and a QUIT, and returns all replies.
+// run sends a stream that ends with QUIT, and returns all replies.
 func run(t *testing.T, seed int, addr, stream string) string {
 	c := dial(t, addr)
 	defer c.Close()
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		pieces(rand.New(rand.NewPCG(uint64(seed), 8)), c, stream+wire("reset")+wire("flushall")+wire("quit"))
+		pieces(rand.New(rand.NewPCG(uint64(seed), 8)), c, stream)
 	})
 	defer sending.Wait()
 	got, err := io.ReadAll(c)
@@ -189,11 +197,10 @@ func run(t *testing.T, seed int, addr, stream string) string {
 	return differs.ReplaceAllString(string(got), "$1$2$3")
 }
 
-// TestDifferential sends random streams to Redis directly and through the proxy. All replies are
-// equal, byte for byte, for keys out of scope and in scope: what is refused is not in the streams.
-// BALE_PROXY_ROUNDS is how many streams there are for each scope, and BALE_PROXY_SEED the first.
-func TestDifferential(t *testing.T) {
-	rounds, first := 40, 0
+// seeds are those of random streams. BALE_PROXY_ROUNDS is how many there are for each test, and
+// BALE_PROXY_SEED the first.
+func seeds(t *testing.T) (first, last int) {
+	rounds := 40
 	if testing.Short() {
 		rounds = 10
 	}
@@ -205,6 +212,27 @@ func TestDifferential(t *testing.T) {
 			}
 		}
 	}
+	return first, first + rounds - 1
+}
+
+// same fails if the replies to a stream differ.
+func same(t *testing.T, seed int, got, want, stream string) {
+	t.Helper()
+	if got == want {
+		return
+	}
+	i := 0
+	for i < min(len(got), len(want)) && got[i] == want[i] {
+		i++
+	}
+	from := max(0, i-80)
+	t.Fatalf("seed %d, at byte %d of %d and %d:\ngot  %.200q\nwant %.200q\nstream %.4000q", seed, i, len(got), len(want), got[from:], want[from:], squeezed(stream))
+}
+
+// TestDifferential sends random streams to Redis directly and through the proxy. All replies are
+// equal, byte for byte, for keys out of scope and in scope: what is refused is not in the streams.
+func TestDifferential(t *testing.T) {
+	first, last := seeds(t)
 	for _, match := range []string{"none:*", "user:*", "*", "pool"} {
 		t.Run(match, func(t *testing.T) {
 			// Hashes have their order, whatever is packed. Both streams go to one server, for its seed.
@@ -214,21 +242,66 @@ func TestDifferential(t *testing.T) {
 				o.Groups[0].Match, o.Pool = []string{"user:*"}, 2
 			}
 			p := start(t, o)
-			for seed := first; seed < first+rounds; seed++ {
+			for seed := first; seed <= last; seed++ {
 				r := rand.New(rand.NewPCG(uint64(seed), 7))
-				stream := commandsOf(r, "user:", 1+r.IntN(60))
+				stream := commandsOf(r, "user:", 1+r.IntN(60), nil) + wire("reset") + wire("flushall") + wire("quit")
 				want := run(t, seed, server.Addr(), stream)
-				got := run(t, seed, p.addr, stream)
-				if got != want {
-					i := 0
-					for i < min(len(got), len(want)) && got[i] == want[i] {
-						i++
-					}
-					from := max(0, i-80)
-					t.Fatalf("seed %d, at byte %d of %d and %d:\ngot  %.200q\nwant %.200q\nstream %.4000q", seed, i, len(got), len(want), got[from:], want[from:], squeezed(stream))
-				}
+				same(t, seed, run(t, seed, p.addr, stream), want, stream)
 			}
 		})
+	}
+}
+
+// TestPoolDifferential sends random streams of several clients at a time over shared connections,
+// and each client has the replies of Redis. All commands but the end of a stream are shared.
+func TestPoolDifferential(t *testing.T) {
+	const clients = 5
+	first, last := seeds(t)
+	server := redisproc.ForTest(t, "--hash-max-listpack-entries", "0")
+	var notes lines
+	o := options(server.URL(), "user:*")
+	o.Pool, o.Metrics, o.Err = 2, ":0", &notes
+	p := start(t, o)
+	shared := 0
+	for seed := first; seed <= last; seed++ {
+		var streams, got, want [clients]string
+		for i := range clients {
+			r, prefix := rand.New(rand.NewPCG(uint64(seed), uint64(i))), fmt.Sprintf("user:%d:", i)
+			apart := func(c []string) bool { // of nothing that clients have in common
+				return !slices.Contains([]string{"client", "config", "function", "publish", "spublish"}, c[0]) && !strings.Contains(c[0], "subscribe") && !slices.Contains(c, "k\r\n")
+			}
+			streams[i] = commandsOf(r, prefix, 1+r.IntN(200), func(c []string) bool {
+				ok := apart(c) && stateless(strings.ToLower(c[0])) && len(wire(c...)) < bufferSize
+				if ok {
+					shared++
+				}
+				return ok
+			})
+			streams[i] += commandsOf(r, prefix, r.IntN(5), apart) + wire("quit")
+			want[i] = run(t, seed, server.Addr(), streams[i])
+		}
+		do(t, server, "FLUSHALL")
+		var all sync.WaitGroup
+		for i := range clients {
+			all.Go(func() { got[i] = run(t, seed, p.addr, streams[i]) })
+		}
+		all.Wait()
+		for i := range clients {
+			same(t, seed, got[i], want[i], streams[i])
+		}
+		do(t, server, "FLUSHALL")
+	}
+	_, text := ask(t, regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at "))+"metrics", "")
+	counted := 0
+	for _, m := range regexp.MustCompile(`(?m)^bale_proxy_shared_commands_total{connection="[01]"} (\d+)$`).FindAllStringSubmatch(text, -1) {
+		n, err := strconv.Atoi(m[1])
+		if err != nil || n == 0 {
+			t.Errorf("%s, %v", m[0], err)
+		}
+		counted += n
+	}
+	if counted < shared || shared == 0 {
+		t.Errorf("%d commands were shared, of %d at least", counted, shared)
 	}
 }
 

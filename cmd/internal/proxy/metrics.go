@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,9 +30,9 @@ type counters struct {
 	accepted, rejected, unreachable                   atomic.Int64 // connections
 	fromClients, toClients, fromRedis, toRedis        atomic.Int64 // bytes
 	packed, plain, stored, unpacked, bad, large, lost atomic.Int64
-	scripts, switches, slow, unserved                 atomic.Int64
+	scripts, switches, slow, unserved, shared         atomic.Int64
 
-	refused, unknown named
+	refused, unknown, moved named
 }
 
 // named counts commands by their name. Clients choose the names, so there is a limit.
@@ -100,6 +101,15 @@ func (p *proxy) metrics() []byte {
 		nodes = len(cl.nodes)
 		cl.lock.Unlock()
 	}
+	commands := map[string]int64{}
+	if u := p.upstream.Load(); u != nil && u.pool != nil {
+		for i, s := range u.pool.shared {
+			commands[strconv.Itoa(i)] = s.commands.Load()
+		}
+	}
+	one("shared_connections", "gauge", "Connections to Redis that clients share.", c.shared.Load())
+	by("shared_commands_total", "Commands over shared connections, by the connection's number.", "connection", commands)
+	by("unshared_clients_total", "Clients that got a connection of their own, by the command that needs it.", "command", c.moved.all())
 	one("nodes", "gauge", "Nodes of the cluster that have a listener.", int64(nodes))
 	one("unserved_nodes_total", "counter", "Servers that replies named and clients were not told, because they have no listener.", c.unserved.Load())
 	by("received_bytes_total", "Bytes read, by the side they came from.", "from", map[string]int64{"clients": c.fromClients.Load(), "redis": c.fromRedis.Load()})

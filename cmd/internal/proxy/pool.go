@@ -68,6 +68,8 @@ type shared struct {
 	ctx      context.Context
 	work     sync.WaitGroup
 
+	commands atomic.Int64 // since the start
+
 	lock    sync.Mutex
 	changed sync.Cond
 	link    *link // nil until a command needs it
@@ -116,6 +118,7 @@ func (s *shared) submit(c *client, commands []byte, replies []expected) error {
 	}
 	l := s.link
 	c.outbox.expect(len(replies))
+	s.commands.Add(int64(len(replies)))
 	l.out = append(l.out, commands...)
 	for _, e := range replies {
 		l.wait = append(l.wait, asked{c, e})
@@ -146,6 +149,7 @@ func (s *shared) dial() error {
 	}
 	l := &link{conn: conn}
 	s.link = l
+	counters.shared.Add(1)
 	s.work.Go(func() { s.send(l) })
 	s.work.Go(func() {
 		err := s.receive(l, c)
@@ -164,6 +168,7 @@ func (s *shared) dial() error {
 func (s *shared) die(l *link) {
 	if l != nil && !l.dead {
 		l.dead = true
+		s.proxy.counters.shared.Add(-1)
 		_ = l.conn.Close()
 		for _, a := range l.wait[l.head:] {
 			a.client.cancel()
@@ -397,17 +402,19 @@ func (c *client) share() {
 }
 
 // shares reports whether the next command can go over a shared connection. It is in the buffer as a
-// whole then.
+// whole then. If it cannot, a counter has its name.
 func (c *client) shares() (bool, error) {
 	r := c.up
 	for {
 		name, version, n, ok := wholeCommand(r.buf[r.at:r.end])
 		switch {
-		case !ok, n == 0 && r.end-r.at == len(r.buf):
+		case !ok:
+			c.proxy.counters.moved.add("")
 			return false, nil
-		case n > 0:
-			name := c.lower(name)
-			if !stateless(name) && (name != "hello" || version != "" && version != "2") {
+		case n > 0, r.end-r.at == len(r.buf):
+			name := c.lower(name[:min(len(name), maxName)])
+			if n == 0 || !stateless(name) && (name != "hello" || version != "" && version != "2") {
+				c.proxy.counters.moved.add(name)
 				return false, nil
 			}
 			if len(c.batch) >= maxAhead {
@@ -426,8 +433,9 @@ func (c *client) shares() (bool, error) {
 	}
 }
 
-// wholeCommand looks at the command that b starts with. Its length is 0 if it is not whole yet. It
-// reports false for one that is of no use on a shared connection: without lengths, or malformed.
+// wholeCommand looks at the command that b starts with. Its length is 0 if it is not whole yet; its
+// name may be there then. It reports false for one that is of no use on a shared connection:
+// without lengths, or malformed.
 // The version is the argument of HELLO, if there is one and no more.
 func wholeCommand(b []byte) (name []byte, version string, length int, ok bool) {
 	at := 0
@@ -454,7 +462,7 @@ func wholeCommand(b []byte) (name []byte, version string, length int, ok bool) {
 		case !ok, i == 0 && size > maxName:
 			return nil, "", 0, false
 		case !whole, size > int64(len(b)-at-2):
-			return nil, "", 0, true
+			return name, "", 0, true
 		case string(b[at+int(size):at+int(size)+2]) != "\r\n":
 			return nil, "", 0, false
 		}

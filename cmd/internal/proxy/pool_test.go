@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/internal/redisproc"
@@ -116,6 +117,85 @@ func TestPoolLogin(t *testing.T) {
 		if _, err := io.ReadFull(c, b); err != nil || string(b) != "-NOPERM" {
 			t.Errorf("%q, %v", b, err)
 		}
+	}
+}
+
+// TestPoolMetrics: commands are counted by shared connection, and clients that leave it by the
+// command that takes them off.
+func TestPoolMetrics(t *testing.T) {
+	var notes lines
+	addr, server, _ := pooled(t, 2, func(o *Options) { o.Metrics, o.Err = ":0", &notes })
+	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at ")) + "metrics"
+	metrics := func(want ...string) {
+		t.Helper()
+		_, text := ask(t, url, "")
+		for _, w := range want {
+			if !strings.Contains(text, "\nbale_proxy_"+w+"\n") {
+				t.Errorf("no %s in %s", w, regexp.MustCompile(`(?m)^bale_proxy_.*shared.*$`).FindAllString(text, -1))
+			}
+		}
+		if problems, err := promlint.New(strings.NewReader(text)).Lint(); err != nil || len(problems) > 0 {
+			t.Errorf("%v, %v", problems, err)
+		}
+	}
+	metrics("shared_connections 0", `shared_commands_total{connection="0"} 0`, `shared_commands_total{connection="1"} 0`)
+	a, b := dial(t, addr), dial(t, addr)
+	talk(t, a, wire("PING"), "+PONG\r\n")
+	talk(t, b, wire("SET", "user:1", big("x"))+wire("GET", "user:1"), fmt.Sprintf("+OK\r\n$%d\r\n%s\r\n", len(big("x")), big("x")))
+	_, text := ask(t, url, "")
+	for _, w := range []string{"1", "2"} {
+		if !regexp.MustCompile(`(?m)^bale_proxy_shared_commands_total{connection="[01]"} ` + w + `$`).MatchString(text) {
+			t.Errorf("no connection has %s commands: %s", w, text)
+		}
+	}
+	talk(t, a, wire("PING")+wire("MULTI"), "+PONG\r\n+OK\r\n")
+	talk(t, b, wire("SET", "user:1", strings.Repeat("x", bufferSize)), "+OK\r\n")
+	talk(t, dial(t, addr), "get user:2\r\n", "$-1\r\n")
+	talk(t, dial(t, addr), wire("CLIENT", "SETNAME", "x"), "+OK\r\n")
+	metrics("shared_connections 2", `unshared_clients_total{command="multi"} 1`, `unshared_clients_total{command="set"} 1`, `unshared_clients_total{command="other"} 1`, `unshared_clients_total{command="client"} 1`)
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for { // until both ends are seen
+		if _, text := ask(t, url, ""); strings.Contains(text, "\nbale_proxy_shared_connections 0\n") {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestPoolSlowLog: a slow command of a shared connection has its line, with the key and the client
+// that sent it.
+func TestPoolSlowLog(t *testing.T) {
+	var notes lines
+	addr, server, _ := pooled(t, 1, func(o *Options) { o.SlowLog, o.Err = 20*time.Millisecond, &notes })
+	a, b := dial(t, addr), dial(t, addr)
+	for _, c := range []net.Conn{a, b} {
+		talk(t, c, wire("PING"), "+PONG\r\n")
+	}
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(server.PID(), syscall.SIGCONT)
+	for c, commands := range map[net.Conn]string{a: wire("SET", "user:a", big("secret")) + wire("RPUSH", "list", "secret"), b: wire("GET", "user:b")} {
+		if _, err := io.WriteString(c, commands); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(500 * time.Millisecond) // until the proxy has it, and 20 ms
+	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, a, "", "+OK\r\n:1\r\n")
+	talk(t, b, "", "$-1\r\n")
+	for _, want := range []string{`for "set", key "user:a", of ` + a.LocalAddr().String(), `for "rpush", key "", of ` + a.LocalAddr().String(), `for "get", key "user:b", of ` + b.LocalAddr().String()} {
+		notes.await(t, want)
+	}
+	if text := notes.await(t, "slow: "); strings.Contains(text, "secret") {
+		t.Error(text)
+	}
+	if n := lastWas(t, server, "set|get|rpush"); n != 1 {
+		t.Errorf("%d connections", n)
 	}
 }
 

@@ -70,6 +70,7 @@ type relay struct {
 	drop bool // forward nothing that is not in out
 
 	limit  int // bytes of what is held, at most
+	spill  int // likewise, where more than that is errFull and stays; 0 for no such limit
 	memory *memory
 	taken  int // bytes of it, for buf
 	forOut int // and for out
@@ -160,8 +161,11 @@ func (r *relay) more() error {
 		r.from = 0
 	}
 	if r.end == len(r.buf) && !r.grow() {
-		if r.held < 0 {
+		switch {
+		case r.held < 0:
 			return errLong
+		case r.spill > 0 && 2*len(r.buf) > r.spill: // and it is not that others have the memory
+			return errFull
 		}
 		if err := r.lose(); err != nil {
 			return err
@@ -187,7 +191,7 @@ func (r *relay) more() error {
 func (r *relay) grow() bool {
 	n := len(r.buf)
 	size := min(2*n, r.limit)
-	if size <= n || r.may != nil && !r.may() || !r.memory.take(size-n) {
+	if size <= n || r.spill > 0 && size > r.spill || r.may != nil && !r.may() || !r.memory.take(size-n) {
 		return false
 	}
 	r.taken += size - n
@@ -366,7 +370,10 @@ func (r *relay) line(most int, bare bool) ([]byte, error) {
 	}
 }
 
-var errLong = malformed("a line is too long")
+var (
+	errLong = malformed("a line is too long")
+	errFull = errors.New("more than is held of a reply")
+)
 
 // number reads a line of a type byte and a number, as strictly as Redis does.
 func (r *relay) number() (int64, error) {

@@ -16,6 +16,9 @@ import (
 // maxFrame bounds a stored value that is unpacked: 64 MiB and what an encoder may add to them.
 const maxFrame = 64<<20 + 64<<20/6 + 4<<10
 
+// maxWhole bounds a reply of many values in bytes, stored and decoded, that is held as a whole.
+const maxWhole = 32 << 20
+
 // maxText is the longest error of the proxy in bytes.
 const maxText = 512
 
@@ -424,54 +427,68 @@ func (c *client) nothing() string {
 
 // value forwards a string that is a value of a key in scope.
 func (c *client) value() error {
+	is, err := c.single()
+	if why, ok := errors.AsType[*valueError](err); ok {
+		c.failed(why.error)
+		return nil
+	}
+	if is == absent {
+		c.down.room(maxNumber)
+		c.down.out = append(c.down.out, c.nothing()...)
+	}
+	return err
+}
+
+// valueError is why a value cannot be unpacked.
+type valueError struct{ error }
+
+// single goes past a string that is a value, and puts its content. Of a value that is absent, or a
+// valueError, it puts nothing.
+func (c *client) single() (outcome, error) {
 	r := c.down
 	r.hold()
 	n, err := r.number()
 	if err != nil {
-		return err
+		return kept, err
 	}
 	magic := n >= 2
 	for magic && r.end-r.at < 2 && err == nil {
 		err = r.more()
 	}
 	if err != nil {
-		return err
+		return kept, err
 	}
 	if magic = magic && frame.HasMagic(r.buf[r.at:r.end]); !magic {
 		r.release()
 		if n < 0 {
-			return nil
+			return kept, nil
 		}
-		return r.body(n)
+		return kept, r.body(n)
 	}
 	if n > maxFrame {
 		if err := r.lose(); err != nil {
-			return err
+			return kept, err
 		}
 	}
 	if err := r.body(n); err != nil {
-		return err
+		return kept, err
 	}
 	start, ok := r.release()
 	if !ok {
-		c.failed(errMemory)
-		return nil
+		return kept, &valueError{errMemory}
 	}
 	if err := r.upTo(start); err != nil {
-		return err
+		return kept, err
 	}
 	batch := c.upstream.reader.Batch()
-	switch is, err := c.unpack(&batch, r.buf[r.at-2-int(n):r.at-2]); {
-	case err != nil:
-		c.failed(err)
-	case is == kept:
-		return nil
-	case is == absent:
-		r.room(maxNumber)
-		r.out = append(r.out, c.nothing()...)
+	is, err := c.unpack(&batch, r.buf[r.at-2-int(n):r.at-2])
+	if err != nil {
+		err = &valueError{err}
 	}
-	r.from = r.at
-	return nil
+	if is != kept || err != nil {
+		r.from = r.at
+	}
+	return is, err
 }
 
 // outcome is what became of a value.
@@ -522,18 +539,29 @@ func (c *client) whole() ([]byte, error) {
 }
 
 // list forwards a reply of many values. It stays in memory as a whole: if one of them cannot be
-// unpacked, the reply is an error.
+// unpacked, the reply is an error. A larger one is streamed. One of a shared connection is not: all
+// of it would wait for its client.
 func (c *client) list(e *expected) error {
 	r := c.down
-	b, err := c.whole()
-	if b == nil {
-		return err
+	if c.conn != nil {
+		r.spill = max(bufferSize, int(min(maxWhole, c.memory.max/4)))
 	}
-	mark := len(r.out)
+	most := r.spill
+	b, err := c.whole()
+	r.spill = 0
 	u := unpacking{client: c, batch: c.upstream.reader.Batch(), cursor: cursor{b: b}}
 	if e.more != nil {
 		u.scope = e.more.scope
 	}
+	if errors.Is(err, errFull) {
+		r.rewind()
+		return u.stream(e.reply)
+	}
+	if b == nil {
+		return err
+	}
+	mark := len(r.out)
+	u.most = most
 	_, err = u.list(e.reply, false)
 	if err == nil && u.copied == 0 {
 		return nil // nothing changed
@@ -543,10 +571,91 @@ func (c *client) list(e *expected) error {
 	}
 	if err != nil {
 		r.out = r.out[:mark]
+		if errors.Is(err, errFull) {
+			r.at -= len(b)
+			return u.stream(e.reply)
+		}
 		c.failed(err)
 	}
 	r.from = r.at
 	return nil
+}
+
+// stream forwards a list value by value. What is sent cannot become an error: if a value cannot be
+// unpacked, the connection ends in the middle of the reply.
+func (u *unpacking) stream(reply rediscmd.Reply) error {
+	r := u.down
+	if err := r.flush(); err != nil {
+		return err
+	}
+	if !u.memory.take(maxClaim) { // others have it all
+		err := u.quietly(true, r.reply)
+		if err == nil {
+			u.failed(errMemory)
+		}
+		return err
+	}
+	u.memory.give(maxClaim)
+	err := u.streamList(reply, false)
+	if why, ok := errors.AsType[*valueError](err); ok {
+		if !errors.Is(err, errMemory) {
+			u.proxy.counters.lost.Add(1)
+		}
+		u.proxy.options.Notef("ends a connection: a value in a reply that is too large to be held cannot be unpacked: %v", why.error)
+		return errGone
+	}
+	return err
+}
+
+func (u *unpacking) streamList(reply rediscmd.Reply, pair bool) error {
+	r := u.down
+	kind, err := r.peek()
+	if err != nil {
+		return err
+	}
+	n, err := r.number()
+	if err != nil {
+		return err
+	}
+	if kind == '%' {
+		n *= 2
+	}
+	for i := range int(n) {
+		if len(r.out) >= keptOut/2 {
+			if err := r.flush(); err != nil {
+				return err
+			}
+		}
+		kind, err := r.peek()
+		if err != nil {
+			return err
+		}
+		is := kept
+		switch {
+		case kind == '$' && u.isValue(reply, i):
+			is, err = u.single()
+		case u.inner(kind, reply, i, pair):
+			err = u.streamList(rediscmd.PairValues, reply == rediscmd.PairValues)
+		default:
+			err = r.reply()
+		}
+		switch {
+		case err != nil:
+			return err
+		case is != absent:
+		case reply == rediscmd.PairValues: // whose field is sent
+			return &valueError{errors.New("a field has expired: the number of fields is sent")}
+		default:
+			r.room(maxNumber)
+			r.out = append(r.out, u.nothing()...)
+		}
+	}
+	return nil
+}
+
+// inner reports whether element i of a list is a pair, or the page of a scan.
+func (u *unpacking) inner(kind byte, reply rediscmd.Reply, i int, pair bool) bool {
+	return (kind == '*' || kind == '~' || kind == '%') && !pair && (reply == rediscmd.PairValues || reply == rediscmd.ScanValues && i == 1)
 }
 
 // unpacking rewrites a list.
@@ -556,6 +665,7 @@ type unpacking struct {
 	batch  bale.Batch
 	scope  []bool // which elements, in turn, are values of keys in scope; nil for all
 	copied int    // b[:copied] is in out, rewritten
+	most   int    // bytes of out; 0 for no limit but that of the memory
 }
 
 // cursor reads a whole reply.
@@ -644,6 +754,9 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 				return false, errMemory
 			}
 			is, err := u.unpack(&u.batch, value)
+			if err == nil && u.most > 0 && len(r.out) > u.most {
+				err = errFull
+			}
 			if err != nil {
 				return false, err
 			}
@@ -661,8 +774,7 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 				return false, errMemory
 			}
 		case '*', '~', '%':
-			// A pair, or the page of a scan.
-			if pair || reply != rediscmd.PairValues && (reply != rediscmd.ScanValues || i != 1) {
+			if !u.inner(u.b[start], reply, i, pair) {
 				u.skip()
 				break
 			}
