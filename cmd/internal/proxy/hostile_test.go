@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/tcptest"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
@@ -243,6 +246,17 @@ func TestLargeReplies(t *testing.T) {
 			t.Errorf("HGETALL in RESP%s: %d bytes with %d values, %v", hello, len(got), bytes.Count(got, []byte(n)), err)
 		}
 	}
+	// More than PackerOptions.Budget, which is for values that are held.
+	half := strings.Repeat("\x00", 512<<10)
+	talk(t, c, wire("SET", "user:half", half), "+OK\r\n")
+	const halves = 600
+	if _, err := io.WriteString(c, wire(append([]string{"MGET"}, slices.Repeat([]string{"user:half"}, halves)...)...)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.CopyN(io.Discard, c, int64(len(fmt.Sprintf("*%d\r\n", halves))+halves*len(text(half)))); err != nil {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	talk(t, c, wire("PING"), "+PONG\r\n")
 	stored := do(t, server, "GET", "user:1")
 	do(t, server, "SET", "user:bad", string(damaged(stored)))
 	bad := append(slices.Clone(one), "user:bad", "user:1")
@@ -254,7 +268,78 @@ func TestLargeReplies(t *testing.T) {
 		t.Errorf("%d bytes in place of %d, %v", len(got), len(want), err)
 	}
 	notes.await(t, "ends a connection: a value in a reply that is too large to be held cannot be unpacked")
+	do(t, server, "SET", "user:huge", string(frame.Header{Version: frame.V2, Algorithm: frame.Zstd, Length: 8 << 20}.Append(nil)))
+	c = dial(t, addr)
+	if _, err := io.WriteString(c, wire(append(slices.Clone(one), "user:huge", "user:1")...)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(c); err != nil {
+		t.Fatal(err)
+	}
+	if _, text := ask(t, url, ""); !strings.Contains(text, "\nbale_proxy_unpack_errors_total 1\n") { // user:bad; of the other there was no memory
+		t.Error(regexp.MustCompile("(?m)^bale_proxy_unpack_errors_total .*$").FindString(text))
+	}
 	talk(t, dial(t, addr), wire("MGET", "user:bad"), "-BALE a value in scope cannot be unpacked")
+}
+
+// TestLargeReplyFetches: a reply that passes value by value is one operation, which fetches no more
+// dictionaries than one that is held.
+func TestLargeReplyFetches(t *testing.T) {
+	addr, server, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 1<<20, 4<<20 })
+	const dictionaries = 300 // more than a group keeps
+	fields := []string{"HMGET", "user:h"}
+	for i := range dictionaries {
+		content := fmt.Appendf(nil, "the content of dictionary %d %s", i, strings.Repeat("x", 100))
+		d, err := frame.NewDictionary(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(t, server, "SET", dict.DefaultPrefix+"data:"+d.ID().String(), string(content))
+		c, err := compress.Setting{Algorithm: frame.S2}.New(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: c}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed, err := p.Pack(nil, content)
+		if err != nil || !frame.HasMagic(packed) {
+			t.Fatalf("%d bytes, %v", len(packed), err)
+		}
+		if err := errors.Join(p.Close(), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+		field := fmt.Sprint("f", i)
+		do(t, server, "HSET", "user:h", field, string(packed))
+		fields = append(fields, field)
+	}
+	do(t, server, "HSET", "user:h", "plain", strings.Repeat("x", 200<<10))
+	all := slices.Concat(fields, slices.Repeat([]string{"plain"}, 10), slices.Repeat(fields[2:], 4)) // 2 MB
+	reads := regexp.MustCompile(`cmdstat_(?:get|mget|getrange|strlen):calls=(\d+)`)
+	count := func() (n int) {
+		for _, m := range reads.FindAllStringSubmatch(do(t, server, "INFO", "commandstats"), -1) {
+			calls, err := strconv.Atoi(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += calls
+		}
+		return n
+	}
+	for _, command := range [][]string{fields, all} {
+		before := count()
+		c := dial(t, addr)
+		if _, err := io.WriteString(c, wire(command...)+wire("QUIT")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(c); err != nil {
+			t.Fatal(err)
+		}
+		if n := count() - before; n == 0 || n > 600 { // two for each of 256 dictionaries, and the group's own
+			t.Errorf("%d values: %d reads", len(command)-2, n)
+		}
+	}
 }
 
 // TestBeforeLogin: a client that has not logged in holds no memory. One that need not log in, or

@@ -427,7 +427,8 @@ func (c *client) nothing() string {
 
 // value forwards a string that is a value of a key in scope.
 func (c *client) value() error {
-	is, err := c.single()
+	batch := c.upstream.reader.Batch()
+	is, err := c.single(&batch)
 	if why, ok := errors.AsType[*valueError](err); ok {
 		c.failed(why.error)
 		return nil
@@ -443,8 +444,9 @@ func (c *client) value() error {
 type valueError struct{ error }
 
 // single goes past a string that is a value, and puts its content. Of a value that is absent, or a
-// valueError, it puts nothing.
-func (c *client) single() (outcome, error) {
+// valueError, it puts nothing. The decoded bytes of earlier values of the batch are sent: only what
+// it has fetched counts.
+func (c *client) single(batch *bale.Batch) (outcome, error) {
 	r := c.down
 	r.hold()
 	n, err := r.number()
@@ -480,8 +482,12 @@ func (c *client) single() (outcome, error) {
 	if err := r.upTo(start); err != nil {
 		return kept, err
 	}
-	batch := c.upstream.reader.Batch()
-	is, err := c.unpack(&batch, r.buf[r.at-2-int(n):r.at-2])
+	stored := r.buf[r.at-2-int(n) : r.at-2]
+	is, err := c.unpack(batch, stored)
+	if errors.Is(err, bale.ErrBudget) {
+		*batch = c.upstream.reader.Batch()
+		is, err = c.unpack(batch, stored)
+	}
 	if err != nil {
 		err = &valueError{err}
 	}
@@ -598,7 +604,7 @@ func (u *unpacking) stream(reply rediscmd.Reply) error {
 	u.memory.give(maxClaim)
 	err := u.streamList(reply, false)
 	if why, ok := errors.AsType[*valueError](err); ok {
-		if !errors.Is(err, errMemory) {
+		if !errors.Is(why.error, errMemory) {
 			u.proxy.counters.lost.Add(1)
 		}
 		u.proxy.options.Notef("ends a connection: a value in a reply that is too large to be held cannot be unpacked: %v", why.error)
@@ -633,7 +639,7 @@ func (u *unpacking) streamList(reply rediscmd.Reply, pair bool) error {
 		is := kept
 		switch {
 		case kind == '$' && u.isValue(reply, i):
-			is, err = u.single()
+			is, err = u.single(&u.batch)
 		case u.inner(kind, reply, i, pair):
 			err = u.streamList(rediscmd.PairValues, reply == rediscmd.PairValues)
 		default:
