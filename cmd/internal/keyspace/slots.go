@@ -208,7 +208,9 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 // list lists the keys of a slot that a server has, and notes the server. More says that there are
 // too many.
 func (r *valueReader) list(node *redis.Client, p *Place, slot int, whole bool) (keys []string, more bool, err error) {
-	for r.listed = max(r.listed, firstKeys); ; {
+	// The last slot tells how large names are. This one's may be larger: the first list has no more
+	// of them than a page of SCAN.
+	for r.listed = min(max(r.listed, firstKeys), largestPage); ; {
 		var probe *redis.IntCmd
 		var listed *redis.StringSliceCmd
 		var info *redis.StringCmd
@@ -234,21 +236,23 @@ func (r *valueReader) list(node *redis.Client, p *Place, slot int, whole bool) (
 			return nil, false, err
 		}
 		keys := listed.Val()
+		room := int(min(mostListed, int64(max(len(keys), 1))*replyBytes/2/int64(max(lengthOfAll(keys), 1))))
+		served := Served{Addr: node.Options().Addr}
+		if info != nil {
+			served.RunID = Info(info.Val())["run_id"]
+		}
+		if !slices.Contains(p.Servers, served) {
+			p.Servers = append(slices.Clone(p.Servers), served)
+		}
 		if len(keys) < r.listed {
-			served := Served{Addr: node.Options().Addr}
-			if info != nil {
-				served.RunID = Info(info.Val())["run_id"]
-			}
-			if !slices.Contains(p.Servers, served) {
-				p.Servers = append(slices.Clone(p.Servers), served)
-			}
+			r.listed = min(r.listed, room)
 			return keys, false, nil
 		}
-		room := min(int64(mostListed), int64(len(keys))*replyBytes/2/int64(max(lengthOfAll(keys), 1)))
-		if int64(r.listed) >= room {
+		if r.listed >= room {
+			r.listed = room
 			return nil, true, nil
 		}
-		r.listed = int(min(4*int64(r.listed), room))
+		r.listed = min(4*r.listed, room)
 	}
 }
 

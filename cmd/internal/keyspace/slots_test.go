@@ -129,6 +129,75 @@ func same(t *testing.T, got, want map[string]int) {
 	}
 }
 
+// TestSlotsOfLongNames: a slot of many short names does not let a server list as many long ones of
+// the next slot.
+func TestSlotsOfLongNames(t *testing.T) {
+	c := redisproc.ClusterForTest(t, 1)
+	ctx := t.Context()
+	client, err := Open(ctx, c.Servers[0].URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var lists listings
+	if err := client.(*redis.ClusterClient).ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+		n.AddHook(&lists)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{}
+	for _, p := range []struct {
+		form string
+		n    int
+	}{{"{b}:%d", 5000}, {"{a}:%d" + strings.Repeat("x", 8<<10), 2500}} { // in the order of their slots
+		for from := 0; from < p.n; from += 500 {
+			if _, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+				for i := from; i < from+500; i++ {
+					key := fmt.Sprintf(p.form, i)
+					pipe.Set(ctx, key, i, 0)
+					want[fmt.Sprintf("%s/=%d", key, i)] = 1
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got, _, err := inSlots(ctx, client, ValuesOptions{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got, want)
+	if lists.largest == 0 || lists.largest > 10<<20 {
+		t.Errorf("a list of names has %d bytes", lists.largest)
+	}
+	var place Place // of a slot that cannot be listed at once
+	if err := ReadValues(ctx, client, ValuesOptions{
+		Kind: "hash", Places: []Place{{Slots: &Slots{slotOf("a"), slotOf("a") + 1}}},
+		Page: func(places []Place, _ Looked) error { place = places[0]; return nil },
+	}); err != nil || len(place.Servers) != 1 || place.Servers[0].RunID == "" {
+		t.Errorf("%+v, %v", place, err)
+	}
+}
+
+// listings is the largest list of names in a transaction, in bytes.
+type listings struct{ largest int }
+
+func (l *listings) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (l *listings) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (l *listings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		err := next(ctx, commands)
+		for _, c := range commands {
+			if c, ok := c.(*redis.StringSliceCmd); ok {
+				l.largest = max(l.largest, lengthOfAll(c.Val()))
+			}
+		}
+		return err
+	}
+}
+
 // TestReadMovingSlots: while slots are moved to and fro, no key is missed, one of a slot that has
 // more keys than are listed at once included.
 func TestReadMovingSlots(t *testing.T) {
