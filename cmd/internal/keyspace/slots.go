@@ -92,8 +92,15 @@ func (r *valueReader) slots(p *Place) (Next, error) {
 	if !ok {
 		return Stop, fmt.Errorf("slots %d to %d: a %T has none", p.Slots.From, p.Slots.To-1, r.client)
 	}
+	from, to := p.Slots.From, p.Slots.To
+	if from < 0 || from >= to || to > SlotCount {
+		return Stop, fmt.Errorf("slots from %d up to %d: a cluster has those from 0 up to %d", from, to, SlotCount)
+	}
 	if p.Cursor == 0 {
-		p.Cursor = uint64(p.Slots.From)
+		p.Cursor = uint64(from)
+	}
+	if !p.Done && (p.Cursor < uint64(from) || p.Cursor >= uint64(to)) {
+		return Stop, fmt.Errorf("slots from %d up to %d: slot %d is none of them", from, to, p.Cursor)
 	}
 	for !p.Done {
 		slot := int(p.Cursor)

@@ -129,6 +129,24 @@ func same(t *testing.T, got, want map[string]int) {
 	}
 }
 
+// TestSlotsOutOfRange: a place that was written elsewhere may have any numbers.
+func TestSlotsOutOfRange(t *testing.T) {
+	client, err := Open(t.Context(), redisproc.ClusterForTest(t, 1).Servers[0].URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, p := range []Place{
+		{Slots: &Slots{-1, 5}}, {Slots: &Slots{SlotCount, SlotCount + 1}}, {Slots: &Slots{5, 5}}, {Slots: &Slots{7, 3}},
+		{Slots: &Slots{0, 10}, Cursor: 10}, {Slots: &Slots{0, 10}, Cursor: 1 << 63}, {Slots: &Slots{5, 10}, Cursor: 3},
+	} {
+		err := ReadValues(t.Context(), client, ValuesOptions{Places: []Place{p}})
+		if err == nil || !strings.Contains(err.Error(), "slots") {
+			t.Errorf("%+v at %d: %v", *p.Slots, p.Cursor, err)
+		}
+	}
+}
+
 // TestSlotsOfLongNames: a slot of many short names does not let a server list as many long ones of
 // the next slot.
 func TestSlotsOfLongNames(t *testing.T) {
