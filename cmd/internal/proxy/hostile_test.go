@@ -282,6 +282,31 @@ func TestLargeReplies(t *testing.T) {
 	talk(t, dial(t, addr), wire("MGET", "user:bad"), "-BALE a value in scope cannot be unpacked")
 }
 
+// TestLargeReplyGivesBack: a client that stalls in the middle of a large reply does not hold the
+// memory in which the reply began.
+func TestLargeReplyGivesBack(t *testing.T) {
+	var notes lines
+	addr, server, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory, o.Metrics, o.Err = 1<<20, 64<<20, ":0", &notes })
+	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at ")) + "metrics"
+	do(t, server, "SET", "user:plain", strings.Repeat("x", 10<<10))
+	c := dial(t, addr)
+	if _, err := io.WriteString(c, wire(append([]string{"MGET"}, slices.Repeat([]string{"user:plain"}, 5000)...)...)); err != nil { // 50 MB
+		t.Fatal(err)
+	}
+	if _, err := io.CopyN(io.Discard, c, 8<<20); err != nil { // twice what is held
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, text := ask(t, url, "")
+		if strings.Contains(text, "\nbale_proxy_held_bytes 0\n") {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatal(regexp.MustCompile("(?m)^bale_proxy_held_bytes .*$").FindString(text))
+		}
+	}
+}
+
 // TestLargeReplyFetches: a reply that passes value by value is one operation, which fetches no more
 // dictionaries than one that is held.
 func TestLargeReplyFetches(t *testing.T) {

@@ -627,8 +627,8 @@ func (u *unpacking) streamList(reply rediscmd.Reply, pair bool) error {
 		n *= 2
 	}
 	for i := range int(n) {
-		if len(r.out) >= keptOut/2 {
-			if err := r.flush(); err != nil {
+		if len(r.out) >= keptOut/2 || len(r.buf) > maxClaim { // in which the reply began
+			if err := r.settle(); err != nil {
 				return err
 			}
 		}
