@@ -91,9 +91,9 @@ func endsByNoTouch(info map[string]string) bool {
 		version, mended = info["valkey_version"], 900
 	}
 	var major, minor int
-	fmt.Sscanf(version, "%d.%d", &major, &minor)
+	known, _ := fmt.Sscanf(version, "%d.%d", &major, &minor) // a managed service may hide it
 	cluster := info["redis_mode"] == "cluster" || info["server_mode"] == "cluster"
-	return cluster && 100*major+minor < mended && 100*major+minor >= 702 // which know it
+	return cluster && (known < 2 || 100*major+minor < mended && 100*major+minor >= 702) // which know it
 }
 
 // touching says that reading makes keys look used, where that matters.

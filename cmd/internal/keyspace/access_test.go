@@ -119,6 +119,9 @@ func TestEndsByNoTouch(t *testing.T) {
 		"redis_version:7.2.4\nvalkey_version:8.1.1\nserver_mode:cluster":    true,
 		"redis_version:7.2.4\nvalkey_version:9.1.2\nserver_mode:cluster":    false,
 		"redis_version:7.2.4\nvalkey_version:8.1.1\nserver_mode:standalone": false,
+		"redis_mode:cluster":                                                true, // whatever it is
+		"redis_version:hidden\nredis_mode:cluster":                          true,
+		"redis_mode:standalone":                                             false,
 	} {
 		if got := endsByNoTouch(Info(info)); got != want {
 			t.Errorf("%q: %v", info, got)
