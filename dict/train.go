@@ -222,6 +222,11 @@ type Training struct {
 	// TrainOptions.Current, if there is one.
 	Without, With, Current Measure
 	Candidates             []Candidate
+
+	// Exclude is TrainOptions.Exclude. Whole is the held-out values with the Winner's builder and
+	// size if nothing is excluded: the difference to With is the cost. That dictionary is dropped.
+	Exclude []string
+	Whole   Measure
 }
 
 // PaysFrom is the number of values that the dictionary must serve to save the memory that it takes
@@ -262,7 +267,7 @@ func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, er
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{options: o, result: &Training{Setting: o.Setting}}
+	t := &trainer{options: o, result: &Training{Setting: o.Setting, Exclude: o.Exclude}}
 	return t.result, t.run(ctx, samples)
 }
 
@@ -272,6 +277,7 @@ type trainer struct {
 	result    *Training
 	exclude   *excluder
 	train     [][]byte
+	whole     [][]byte // train before fields were excluded
 	heldOut   [][]byte
 	search    [][]byte // the part of heldOut that candidates are compared on
 	swapped   [][]byte // heldOut as samples to train on
@@ -302,6 +308,7 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	}
 	if len(t.options.Exclude) > 0 {
 		t.exclude = newExcluder(t.options.Exclude)
+		t.whole = thin(t.train, samplesPerByte*t.options.MaxSize)
 		var err error
 		if t.train, t.result.Excluded, err = t.exclude.redact(ctx, t.train); err != nil {
 			return err
@@ -670,6 +677,11 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 			continue
 		}
 		r.With, r.Winner = with, c.Candidate
+		if t.exclude != nil {
+			if _, r.Whole, err = t.measure(ctx, c, t.whole, t.heldOut); err != nil {
+				r.Whole = Measure{} // a builder may have nothing for these
+			}
+		}
 		against, name := r.Without, "without one"
 		if t.options.Current != nil && r.Current.AllocatedBytes < against.AllocatedBytes {
 			against, name = r.Current, "with the current one"

@@ -1103,6 +1103,29 @@ func TestThin(t *testing.T) {
 	}
 }
 
+// TestExclusionCosts: a training says what exclusion costs, and the registry keeps it.
+func TestExclusionCosts(t *testing.T) {
+	var samples [][]byte
+	for i := range 600 {
+		samples = append(samples, fmt.Appendf(nil, `{"id":%d,"note":"this text stands in all values, and is what makes them alike %d"}`, i*7919, i%7))
+	}
+	got, err := Train(t.Context(), samples, quick(TrainOptions{Exclude: []string{"note"}, MinGain: -1, NoTimes: true}))
+	if err != nil && !errors.Is(err, ErrNoDictionary) {
+		t.Fatal(err)
+	}
+	info := got.Info()
+	if info.Exclude != "note" || info.RatioWhole < 1.5*info.Ratio || info.Ratio == 0 {
+		t.Errorf("%+v", info)
+	}
+	if got.Dictionary != nil && bytes.Contains(got.Dictionary.Bytes(), []byte("this text stands")) {
+		t.Error("the dictionary has what is excluded")
+	}
+	long := Excluded(slices.Repeat([]string{strings.Repeat("é", 100), "a,b"}, 20))
+	if err := short(long); err != nil || !strings.HasSuffix(long, " ...") || strings.Contains(long, ",") {
+		t.Errorf("%q, %v", long, err)
+	}
+}
+
 // TestExcludedInOtherHalf: an excluded value that only a held-out sample has as such, and the
 // others in another field, is in no dictionary.
 func TestExcludedInOtherHalf(t *testing.T) {
