@@ -129,8 +129,8 @@ type Info struct {
 	Auto         bool    `json:"auto,omitempty"`          // trained by [Auto], which will activate it
 }
 
-// Excluded is what [Info] keeps of the names of fields: as many as fit into it.
-func Excluded(fields []string) string {
+// excluded is what [Info] keeps of the names of fields: as many as fit into it.
+func excluded(fields []string) string {
 	all := ""
 	for _, f := range fields {
 		if f = strings.ReplaceAll(strings.ToValidUTF8(f, "?"), ",", " "); len(all)+len(f) >= maxText-len(" ...") {
@@ -146,7 +146,7 @@ func (t *Training) Info() Info {
 	return Info{
 		Setting: t.Setting.String(), Builder: strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params),
 		Samples: t.Samples, RatioWithout: t.Without.Ratio(), Ratio: t.With.Ratio(),
-		Exclude: Excluded(t.Exclude), RatioWhole: t.Whole.Ratio(),
+		Exclude: excluded(t.Exclude), RatioWhole: t.Whole.Ratio(),
 	}
 }
 

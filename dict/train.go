@@ -260,8 +260,8 @@ func (t *Training) footprint(size int) int64 {
 //
 // If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
 // The same samples and options give the same dictionary. Train needs memory for a few copies of its
-// training samples, and up to 50 MiB for tables of them. A candidate takes at most a hundred times its size of them; of more it takes
-// every n-th, and of each at most an eighth of that.
+// training samples, and up to 50 MiB for tables. A candidate takes samples of at most a hundred times
+// its size; of more it takes every n-th, and of each at most an eighth of that.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -364,9 +364,9 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	return t.choose(ctx, samples)
 }
 
-// searchAll tries all builders at sizes from the smallest up, until larger ones come nowhere near the
-// best. Those that did best are tried at sizes around, and at larger ones as long as that pays. Slow
-// builders come last.
+// searchAll tries all builders at sizes from the smallest up, until larger ones come nowhere near
+// the best. Those that did best are tried at sizes around, and at larger ones as long as that pays.
+// Slow builders come last.
 func (t *trainer) searchAll(ctx context.Context) error {
 	largest := min(t.largest, commonSize)
 	var fast, slow, baselines []int

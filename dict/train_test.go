@@ -1120,7 +1120,7 @@ func TestExclusionCosts(t *testing.T) {
 	if got.Dictionary != nil && bytes.Contains(got.Dictionary.Bytes(), []byte("this text stands")) {
 		t.Error("the dictionary has what is excluded")
 	}
-	long := Excluded(slices.Repeat([]string{strings.Repeat("é", 100), "a,b"}, 20))
+	long := excluded(slices.Repeat([]string{strings.Repeat("é", 100), "a,b"}, 20))
 	if err := short(long); err != nil || !strings.HasSuffix(long, " ...") || strings.Contains(long, ",") {
 		t.Errorf("%q, %v", long, err)
 	}

@@ -186,7 +186,7 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 	builder := strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params)
 	return dict.Info{Setting: t.Compress, Builder: builder, Samples: t.Samples,
 		RatioWithout: t.Without.Ratio(), Ratio: t.Ratio,
-		Exclude: dict.Excluded(fields), RatioWhole: t.Whole.Ratio()}, nil
+		Exclude: (&dict.Training{Exclude: fields}).Info().Exclude, RatioWhole: t.Whole.Ratio()}, nil
 }
 
 // Activate makes a published dictionary the one that values are written with.

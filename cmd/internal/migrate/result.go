@@ -224,8 +224,8 @@ func (r *Result) WriteText(w page.Sheet) {
 	}
 }
 
-// serverNoise is what used_memory changes by when nothing is written: buffers of clients, and tables
-// that the server resizes.
+// serverNoise is what used_memory changes by when nothing is written: buffers of clients, and
+// tables that the server resizes.
 const serverNoise = 1 << 20
 
 func changed(before, after int64) float64 { return 100 * (float64(after)/float64(max(before, 1)) - 1) }
