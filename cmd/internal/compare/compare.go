@@ -207,6 +207,9 @@ func Compare(ctx context.Context, before, after *Benchmarks, o Rules) (*Report, 
 		if versions, warnings := len(run.Versions), len(run.Warnings); max(versions, warnings) > maxRemarks {
 			return nil, fmt.Errorf("%w: a run with %d versions and %d warnings; there may be %d of each", ErrIncomparable, versions, warnings, maxRemarks)
 		}
+		if n := run.texts(); n > maxTexts {
+			return nil, fmt.Errorf("%w: a run with %d %s; there may be %d", ErrIncomparable, n, texts, maxTexts)
+		}
 	}
 	o.Gate = o.Gate.orDefault()
 	r := &Report{
@@ -250,6 +253,23 @@ func Compare(ctx context.Context, before, after *Benchmarks, o Rules) (*Report, 
 	r.judge()
 	r.measureShift()
 	return r, nil
+}
+
+// texts is how many bytes the names and texts of a run have.
+func (r *Benchmarks) texts() (n int) {
+	for _, s := range r.Series {
+		n += len(s.Package) + len(s.Name) + len(s.Unit)
+	}
+	for _, s := range slices.Concat(r.Environment, r.Versions) {
+		n += len(s.Key) + len(s.Value)
+	}
+	for _, f := range slices.Concat(r.Failed, r.Behind) {
+		n += len(f.Cell) + len(f.Error)
+	}
+	for _, w := range r.Warnings {
+		n += len(w)
+	}
+	return n
 }
 
 // key tells series of a run apart.

@@ -551,9 +551,12 @@ func TestCoverage(t *testing.T) {
 
 // TestForgedRuns: a file with very many cells is refused, and not compared for minutes.
 func TestForgedRuns(t *testing.T) {
+	long := strings.Repeat("x", maxTexts/12+1) // twelve are too many
 	for name, run := range map[string]*Benchmarks{
 		"failed": {Failed: make([]Failure, maxFailed+1)}, "behind": {Behind: make([]Failure, maxFailed+1)}, "series": {Series: make([]Series, maxSeries+1)},
 		"versions": {Versions: make([]Setting, maxRemarks+1)}, "warnings": {Warnings: make([]string, maxRemarks+1)},
+		"texts": {Series: []Series{{Package: long, Name: long, Unit: long}}, Environment: []Setting{{long, long}}, Versions: []Setting{{long, long}},
+			Failed: []Failure{{Cell: long, Error: long}}, Behind: []Failure{{Cell: long, Error: long}}, Warnings: []string{long}},
 	} {
 		for _, pair := range [][2]*Benchmarks{{run, {}}, {{}, run}} {
 			if _, err := Compare(t.Context(), pair[0], pair[1], Rules{}); !errors.Is(err, ErrIncomparable) || !strings.Contains(err.Error(), "there may be") {

@@ -48,6 +48,7 @@ const (
 	maxRemarks  = 1_000   // versions, and as many warnings
 	maxName     = 1 << 10 // bytes of a package, a name and a unit each
 	maxLine     = 4096    // bytes of a line that is no benchmark; the rest is cut off
+	maxTexts    = 2 << 20 // bytes of all names and texts, each series counted with its own: --json takes 80 times that
 )
 
 // Read reads the Go benchmark format: the output of go test -bench, with each line of -count as a
@@ -69,11 +70,14 @@ func Read(ctx context.Context, r io.Reader, name string) (*Benchmarks, error) {
 			if units++; units > maxSettings {
 				return nil, fmt.Errorf("%s: %w", name, &LimitError{"metadata of units", maxSettings})
 			}
+			if err := all.take(len(record.Unit) + len(record.Key) + len(record.Value)); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
 		case *benchfmt.Result:
 			if figures += len(record.Values); figures > maxFigures {
 				return nil, fmt.Errorf("%s: %w", name, &LimitError{"figures", maxFigures})
 			}
-			if err := run.add(record, index); err != nil {
+			if err := all.add(record, index); err != nil {
 				return nil, err
 			}
 		}
@@ -111,7 +115,8 @@ const (
 )
 
 // add adds the figures of a line.
-func (run *Benchmarks) add(r *benchfmt.Result, index map[key]int) error {
+func (l *lines) add(r *benchfmt.Result, index map[key]int) error {
+	run := l.run
 	file, at := r.Pos()
 	malformed := func(format string, a ...any) error {
 		return fmt.Errorf("%w: %w", ErrFormat, &benchfmt.SyntaxError{FileName: file, Line: at, Msg: fmt.Sprintf(format, a...)})
@@ -137,6 +142,9 @@ func (run *Benchmarks) add(r *benchfmt.Result, index map[key]int) error {
 			case len(unit) > maxName:
 				return fmt.Errorf("%s:%d: %w", file, at, &LimitError{"bytes of a unit", maxName})
 			}
+			if err := l.take(len(pkg) + len(r.Name) + len(unit)); err != nil {
+				return fmt.Errorf("%s:%d: %w", file, at, err)
+			}
 			index[k] = i
 			run.Series = append(run.Series, Series{Package: k.pkg, Name: k.name, Unit: unit})
 		}
@@ -161,6 +169,7 @@ type lines struct {
 	values  map[string][]string // of the environment, by key
 	seen    map[line]bool
 	counts  map[string]int // of seen, by kind
+	texts   int            // bytes of what is kept
 	err     error          // the limit that was exceeded
 }
 
@@ -176,6 +185,7 @@ const (
 	behind   = "rates that were not kept"
 	bounds   = "lower bounds"
 	series   = "series of figures"
+	texts    = "bytes of names and texts"
 )
 
 func newLines(ctx context.Context, r io.Reader, run *Benchmarks) *lines {
@@ -319,8 +329,19 @@ func (l *lines) first(kind string, most int, key, value string) bool {
 		l.err = &LimitError{kind, most}
 		return false
 	}
+	if l.err = l.take(len(key) + len(value)); l.err != nil {
+		return false
+	}
 	l.seen[said] = true
 	return true
+}
+
+// take counts bytes of names and texts that are kept.
+func (l *lines) take(n int) error {
+	if l.texts += n; l.texts > maxTexts {
+		return &LimitError{texts, maxTexts}
+	}
+	return nil
 }
 
 // Write writes a run in Go benchmark format, a line for each round of each cell, so that benchstat

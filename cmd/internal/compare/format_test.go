@@ -253,6 +253,21 @@ func TestReadLimits(t *testing.T) {
 		}
 		return b.String()
 	}
+	// wide repeats a format for numbers of most bytes, and less for the last two, so that they have n
+	// bytes together with what each has beside.
+	wide := func(n, most int, format, beside string) string {
+		var b strings.Builder
+		most += len(beside)
+		for i := 0; n > 0; i++ {
+			size := min(n, most)
+			if n > most && n < 2*most {
+				size = n / 2
+			}
+			fmt.Fprintf(&b, format, size-len(beside), i)
+			n -= size
+		}
+		return b.String()
+	}
 	const benchmark = "BenchmarkX 1 5 ns/op\n"
 	long := strings.Repeat("n", maxName)
 	for _, test := range []struct {
@@ -276,6 +291,15 @@ func TestReadLimits(t *testing.T) {
 		{"metadata of units", maxSettings, func(n int) string { return repeat(n, "Unit u%d better=lower\n") + benchmark }, ""},
 		{"bytes of a name", maxName, func(n int) string { return "Benchmark" + long[:maxName-1] + repeat(n-maxName+1, "%d") + " 1 5 ns/op\n" }, ""},
 		{"bytes of a name", maxName, func(n int) string { return "pkg: " + long[:maxName-1] + repeat(n-maxName+1, "%d") + "\n" + benchmark }, "of a package"},
+		{"bytes of names and texts", maxTexts, func(n int) string { // X in ns/op, which is sec/op
+			return wide(n-len("X"+"sec/op"), maxName, "Benchmark%0*d 1 5 u\n", "u") + benchmark
+		}, "of series"},
+		{"bytes of names and texts", maxTexts, func(n int) string {
+			return wide(n-len("X"+"sec/op"), maxLine-len("key: "), "key: %0*d\n"+benchmark, "key") + benchmark
+		}, "of settings"},
+		{"bytes of names and texts", maxTexts, func(n int) string {
+			return wide(n-len("X"+"sec/op"), maxLine, "Unit %0*d better=lower\n", "better"+"lower") + benchmark
+		}, "of units"},
 		{"bytes of a unit", maxName, func(n int) string { return "BenchmarkX 1 5 " + long[:maxName-1] + repeat(n-maxName+1, "%d") + "\n" }, ""},
 	} {
 		t.Run(strings.TrimSpace(test.what+" "+test.problem), func(t *testing.T) {
@@ -354,5 +378,15 @@ func TestManyLibraries(t *testing.T) {
 	}
 	if n := len(Of(&r).Versions); n != 15_001 {
 		t.Errorf("%d versions", n)
+	}
+}
+
+// TestLongErrors: an error is as long as Read takes one, however long the result has it.
+func TestLongErrors(t *testing.T) {
+	r := outcome.Run{Cells: []outcome.Cell{{Mismatch: true, Error: strings.Repeat("a ", 1<<20)}, {Mismatch: true, Error: strings.Repeat("世", 1<<20)}}}
+	for _, f := range Of(&r).Failed {
+		if len(f.Error) > maxLine+len("\uFFFD") || len(f.Error) < maxLine-len("\uFFFD") {
+			t.Errorf("%d bytes", len(f.Error))
+		}
 	}
 }

@@ -90,8 +90,11 @@ func roundLength(e outcome.Environment) time.Duration {
 	return time.Duration(e.DurationS / float64(max(1, e.Rounds)) * float64(time.Second)).Round(100 * time.Microsecond)
 }
 
-// oneLine is a text for a format of lines.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneLine is a text for a format of lines, and as long as Read takes it.
+func oneLine(s string) string {
+	s = strings.ToValidUTF8(s[:min(len(s), maxLine)], "\uFFFD")
+	return strings.Join(strings.Fields(s), " ")
+}
 
 // benchmarkName is a cell's name as a benchmark.
 func benchmarkName(i outcome.Identity, values int, mix string) string {

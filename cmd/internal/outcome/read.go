@@ -17,6 +17,7 @@ const (
 	maxCommas = 1 << 20 // and so elements of lists
 	maxParts  = 1 << 15 // rounds, of 31 commas and 240 bytes of memory each, and elements of the run's other lists
 	maxPoints = 1_000   // of a distribution, which has 18: the time to draw a line grows with their square
+	maxName   = 4 << 10 // bytes of a cell's identity and the mix: each figure of the cell has them for a name
 )
 
 // ErrFormat marks a file that is no result of balebench run --json.
@@ -130,6 +131,13 @@ func checkRun(r *Run) error {
 		return errors.New("it has no cell")
 	}
 	for _, c := range r.Cells {
+		n := len(r.Environment.Mix)
+		for _, part := range []string{c.Dataset, c.Track, c.Codec, c.Compress, c.Client, c.Server, c.Batch} {
+			n += len(part)
+		}
+		if n > maxName {
+			return fmt.Errorf("a cell has %d bytes of names, at most %d are read", n, maxName)
+		}
 		if n := max(len(c.Latency), len(c.Service)); n > maxPoints {
 			return fmt.Errorf("a latency distribution of %s %s %s has %d points, at most %d are read",
 				c.Dataset, c.Codec, c.Compress, n, maxPoints)

@@ -21,6 +21,7 @@ func TestForgedResults(t *testing.T) {
 		"unexpected end of JSON input":                              `{"cells":[`,
 		"cannot unmarshal number into Go struct field Run.cells of": `{"cells":[1]}`,
 		"has 1001 points, at most 1000 are read":                    `{"cells":[{"latency":` + list("{}", maxPoints+1) + `}]}`,
+		"a cell has 4097 bytes of names, at most 4096 are read":     `{"environment":{"mix":"9:1"},"cells":[{"dataset":"` + strings.Repeat("d", maxName-8) + `","server":"123456"}]}`,
 		"codec  has 1001 points, at most 1000 are":                  `{"cells":[{"codec":"codec","service":` + list("{}", maxPoints+1) + `}]}`,
 	} {
 		if _, err := Read(strings.NewReader(text), "run.json"); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), want) {

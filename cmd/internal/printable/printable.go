@@ -239,17 +239,35 @@ type Versioned interface{ Schema() string }
 // WriteJSON writes the result as indented JSON, with escapes for what a terminal would obey. The
 // first field of one that is [Versioned] is "schema".
 func WriteJSON(w io.Writer, r any) error {
-	raw, err := json.Marshal(r)
-	if err != nil {
-		return err
+	e := json.NewEncoder(&document{w, r})
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// document escapes the JSON of a result piece by piece: it may be large, and is in memory as the
+// Encoder has it alone.
+type document struct {
+	to     io.Writer
+	result any // nil when its schema is written
+}
+
+const maxPiece = 64 << 10 // bytes
+
+// Write implements io.Writer, for the whole of a result.
+func (d *document) Write(b []byte) (n int, err error) {
+	n = len(b)
+	if v, ok := d.result.(Versioned); ok {
+		b = bytes.TrimPrefix(b, []byte("{"))
+		_, err = fmt.Fprintf(d.to, "{\n  \"schema\": %q,", v.Schema())
 	}
-	if v, ok := r.(Versioned); ok {
-		raw = append(fmt.Appendf(nil, `{"schema":%q,`, v.Schema()), bytes.TrimPrefix(raw, []byte("{"))...)
+	d.result = nil
+	for len(b) > 0 && err == nil {
+		piece := b[:min(len(b), maxPiece)]
+		if len(piece) < len(b) {
+			piece = piece[:len(piece)-startedRune(piece)]
+		}
+		b = b[len(piece):]
+		_, err = io.WriteString(d.to, JSON(string(piece)))
 	}
-	var b bytes.Buffer
-	if err := json.Indent(&b, raw, "", "  "); err != nil {
-		return err
-	}
-	_, err = io.WriteString(w, JSON(b.String()+"\n"))
-	return err
+	return n, err
 }

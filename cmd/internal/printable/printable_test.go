@@ -217,3 +217,48 @@ func TestWriteJSON(t *testing.T) {
 		t.Error("a function has JSON")
 	}
 }
+
+// TestLargeJSON: a result is written in pieces, so that whoever escapes or keeps them has no copies
+// of the whole.
+func TestLargeJSON(t *testing.T) {
+	result := manyTexts{Texts: []string{"", strings.Repeat(hostile+"世", 20), strings.Repeat("世界", 1<<20)}}
+	want := strings.ToValidUTF8(result.Texts[1], "\uFFFD")
+	for range 5 { // pieces end elsewhere
+		result.Texts[0] += "x"
+		var written pieces
+		if err := WriteJSON(&written, result); err != nil {
+			t.Fatal(err)
+		}
+		if written.largest > 6*maxPiece { // an escape has 6 bytes
+			t.Errorf("a piece of %d bytes", written.largest)
+		}
+		text := written.text.String()
+		var got struct {
+			Schema string
+			manyTexts
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Schema != "texts-v1" || got.Texts[0] != result.Texts[0] || got.Texts[1] != want || got.Texts[2] != result.Texts[2] {
+			t.Fatalf("%v, schema %q", err, got.Schema)
+		}
+		if bad := obeyed(text, "\n"); bad != nil {
+			t.Fatalf("it has %q", bad)
+		}
+	}
+}
+
+// pieces are what was written, and the size of the largest Write.
+type pieces struct {
+	text    bytes.Buffer
+	largest int
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.largest = max(p.largest, len(b))
+	return p.text.Write(b)
+}
+
+type manyTexts struct {
+	Texts []string `json:"texts"`
+}
+
+func (manyTexts) Schema() string { return "texts-v1" }
