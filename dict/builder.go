@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/compress"
@@ -82,16 +83,16 @@ func Builders(s compress.Setting) []Builder {
 	level := levelOf(s)
 	var all []Builder
 	for _, k := range []int{64, 128, 256, 512, 2048, 4096} {
-		all = append(all, Builder{Name: "go cover", Params: fmt.Sprintf("k=%d", k), Build: withTables(func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
-			return cover(ctx, samples, size, k)
+		all = append(all, Builder{Name: "go cover", Params: fmt.Sprintf("k=%d", k), Build: withTables(func(ctx context.Context, f *frequencies, size int) ([]byte, error) {
+			return f.cover(ctx, size, k)
 		}, level)})
 	}
 	for _, by := range []struct {
 		params string
 		length int
 	}{{"by score", 0}, {"by density", 1}} {
-		all = append(all, Builder{Name: "go values", Params: by.params, Build: withTables(func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
-			return wholes(ctx, samples, size, by.length)
+		all = append(all, Builder{Name: "go values", Params: by.params, Build: withTables(func(ctx context.Context, f *frequencies, size int) ([]byte, error) {
+			return f.wholes(ctx, size, by.length)
 		}, level)})
 	}
 	return all
@@ -127,27 +128,26 @@ const minContent = 8
 // withTables puts entropy tables of zstd's format before the content. They are counted on samples
 // as the encoder writes them. A sample that the content was taken from finds itself in it, which no
 // later value does. So samples also count with content that was chosen from the other half of them.
-func withTables(choose func(ctx context.Context, samples [][]byte, size int) ([]byte, error), level zstd.Level) func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
+func withTables(choose func(ctx context.Context, f *frequencies, size int) ([]byte, error), level zstd.Level) func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
 	return func(ctx context.Context, samples [][]byte, size int) ([]byte, error) {
-		whole, err := choose(ctx, samples, size-tableRoom)
+		m := materialOf(ctx, samples)
+		chosen := func(from int) ([]byte, error) {
+			f, err := m.frequencies(ctx, from)
+			if err != nil {
+				return nil, err
+			}
+			return choose(ctx, f, size-tableRoom)
+		}
+		whole, err := chosen(all)
 		if err != nil {
 			return nil, err
 		}
 		if len(whole) == 0 {
 			return nil, errNoContent
 		}
-		samples = thin(samples, tableSamples)
-		var halves [2][][]byte
-		for i, s := range samples {
-			h := 0
-			if holdout.Training(i) {
-				h = 1
-			}
-			halves[h] = append(halves[h], s)
-		}
-		contents, counted := [3][]byte{2: whole}, [3][][]byte{halves[1], halves[0], samples}
-		for i, half := range halves {
-			if contents[i], err = choose(ctx, half, size-tableRoom); err != nil {
+		contents, counted := [parts][]byte{all: whole}, [parts][][]byte{m.of[1], m.of[0], thin(samples, tableSamples)}
+		for i := range all {
+			if contents[i], err = chosen(i); err != nil {
 				return nil, err
 			}
 		}
@@ -185,6 +185,99 @@ func withTables(choose func(ctx context.Context, samples [][]byte, size int) ([]
 		}
 		return dictionaries[2], nil
 	}
+}
+
+// The parts of samples that content is chosen from: two halves, and all of them.
+const (
+	all   = 2
+	parts = 3
+)
+
+// material is samples as the builders take them, counted once for all builders.
+type material struct {
+	of      [parts][][]byte
+	lock    [parts]sync.Mutex
+	counted [parts]*frequencies
+}
+
+func newMaterial(samples [][]byte) *material {
+	m := &material{of: [parts][][]byte{all: samples}}
+	for i, s := range thin(samples, tableSamples) {
+		h := 0
+		if holdout.Training(i) {
+			h = 1
+		}
+		m.of[h] = append(m.of[h], s)
+	}
+	return m
+}
+
+// frequencies are those of a part, to forget of.
+func (m *material) frequencies(ctx context.Context, part int) (*frequencies, error) {
+	m.lock[part].Lock()
+	defer m.lock[part].Unlock()
+	f := m.counted[part]
+	if f == nil {
+		var err error
+		if f, err = count(ctx, m.of[part], denseBytes); err != nil || f.slots == nil { // large ones take too much to be kept
+			return f, err
+		}
+		m.counted[part] = f
+	}
+	return f.clone(), nil
+}
+
+// materialKey is the key of a context with the material that Train keeps.
+type materialKey struct{}
+
+// materialOf is the material of samples, that of the context where it is of the same.
+func materialOf(ctx context.Context, samples [][]byte) *material {
+	if m, ok := ctx.Value(materialKey{}).(*material); ok && len(samples) > 0 && len(m.of[all]) == len(samples) && &m.of[all][0] == &samples[0] {
+		return m
+	}
+	return newMaterial(samples)
+}
+
+// materials are those of a Train, as long as they are small enough to be kept.
+type materials struct {
+	lock  sync.Mutex
+	kept  map[materialID]*material
+	bytes int // of samples
+}
+
+// materialID names samples, and how many bytes of them are taken.
+type materialID struct {
+	first    *[]byte
+	n, limit int
+}
+
+// get is the material of samples with at most limit bytes.
+func (k *materials) get(samples [][]byte, limit int) *material {
+	taken := thin(samples, limit)
+	if len(taken) == 0 {
+		return newMaterial(taken)
+	}
+	id := materialID{&samples[0], len(samples), limit}
+	if &taken[0] == &samples[0] {
+		id.limit = 0
+	}
+	k.lock.Lock()
+	defer k.lock.Unlock()
+	if m := k.kept[id]; m != nil {
+		return m
+	}
+	m, size := newMaterial(taken), 0
+	for _, s := range taken {
+		size += len(s)
+	}
+	if size > denseBytes {
+		return m
+	}
+	if k.bytes += size; k.bytes > denseBytes || k.kept == nil {
+		k.kept, k.bytes = map[materialID]*material{}, size
+	}
+	k.kept[id] = m
+	return m
 }
 
 // largestPart is the part of thinned samples that a single value takes at most, as a divisor:

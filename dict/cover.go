@@ -21,21 +21,47 @@ const checkEvery = 64
 // substring is how many bytes are counted as one.
 const substring = 8
 
-// frequencies are those of the samples' substrings, by their hash.
+// denseBytes bounds the bytes of samples whose substrings get numbers of their own, which take four
+// bytes each. Larger samples go by the hash alone, at a few times the time.
+const denseBytes = 4 << 20
+
+// frequencies are those of the samples' substrings. A substring goes by its slot: its hash, or the
+// number of that in the order of first appearance, with which neighbors are near in memory.
 type frequencies struct {
-	data   []byte // the samples
-	starts []int  // of the samples in data
-	of     []uint32
-	shift  int // of a hash
+	samples [][]byte
+	data    []byte // the samples
+	starts  []int  // of the samples in data
+	of      []uint32
+	shift   int      // of a hash
+	slots   []uint32 // by position, nil where hashes are slots
 
 	scored uint32   // how often score was called
 	seen   []uint32 // the call that a substring was seen in last
 }
 
-func count(ctx context.Context, samples [][]byte) (*frequencies, error) {
-	f := &frequencies{data: slices.Concat(samples...)}
+// count counts substrings; up to dense bytes of samples have numbers.
+func count(ctx context.Context, samples [][]byte, dense int) (*frequencies, error) {
+	f := &frequencies{samples: samples, data: slices.Concat(samples...)}
 	log := min(bits.Len(uint(len(f.data)))+1, coverBits)
-	f.of, f.shift = make([]uint32, 1<<log), 64-log
+	f.shift = 64 - log
+	n := 1 << log
+	if len(f.data) <= dense {
+		numbers := make([]uint32, n) // by hash, from 1
+		f.slots = make([]uint32, max(0, len(f.data)-substring+1))
+		n = 0
+		for i := range f.slots {
+			if i%(1<<16) == 0 && ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			number := &numbers[f.hash(i)]
+			if *number == 0 {
+				n++
+				*number = uint32(n)
+			}
+			f.slots[i] = *number - 1
+		}
+	}
+	f.of = make([]uint32, n)
 	start := 0
 	for i, s := range samples { // not across the border of two samples
 		if i%checkEvery == 0 && ctx.Err() != nil {
@@ -43,22 +69,36 @@ func count(ctx context.Context, samples [][]byte) (*frequencies, error) {
 		}
 		f.starts = append(f.starts, start)
 		for j := range len(s) - substring + 1 {
-			f.of[f.hash(start+j)]++
+			f.of[f.slot(start+j)]++
 		}
 		start += len(s)
 	}
 	return f, nil
 }
 
+// clone returns frequencies to forget of.
+func (f *frequencies) clone() *frequencies {
+	c := *f
+	c.of = slices.Clone(f.of)
+	return &c
+}
+
 func (f *frequencies) hash(i int) uint32 {
 	return uint32(binary.LittleEndian.Uint64(f.data[i:]) * 0xCF1BBCDCB7A56463 >> f.shift)
+}
+
+func (f *frequencies) slot(i int) uint32 {
+	if f.slots != nil {
+		return f.slots[i]
+	}
+	return f.hash(i)
 }
 
 // forget takes out the substrings from one position to another: what is in the dictionary counts no
 // more.
 func (f *frequencies) forget(from, to int) {
 	for i := from; i < to; i++ {
-		f.of[f.hash(i)] = 0
+		f.of[f.slot(i)] = 0
 	}
 }
 
@@ -66,11 +106,7 @@ func (f *frequencies) forget(from, to int) {
 // the most frequent content, and puts the best one last. It is FastCover of libzstd (fastcover.c).
 // See "Effective Construction of Relative Lempel-Ziv Dictionaries" by Liao, Petri, Moffat and Wirth
 // (2016).
-func cover(ctx context.Context, samples [][]byte, size, k int) ([]byte, error) {
-	f, err := count(ctx, samples)
-	if err != nil {
-		return nil, err
-	}
+func (f *frequencies) cover(ctx context.Context, size, k int) ([]byte, error) {
 	n := len(f.data) - substring + 1 // positions that a substring may start at
 	if n < k || k < substring {
 		return nil, nil
@@ -85,14 +121,14 @@ func cover(ctx context.Context, samples [][]byte, size, k int) ([]byte, error) {
 	best := func(begin, end int) (from, to int, score uint64) {
 		window, windowScore := begin, uint64(0)
 		add := func(i int) {
-			h := f.hash(i)
+			h := f.slot(i)
 			if inSegment[h] == 0 {
 				windowScore += uint64(f.of[h])
 			}
 			inSegment[h]++
 		}
 		remove := func() {
-			h := f.hash(window)
+			h := f.slot(window)
 			window++
 			if inSegment[h]--; inSegment[h] == 0 {
 				windowScore -= uint64(f.of[h])
@@ -141,15 +177,11 @@ func cover(ctx context.Context, samples [][]byte, size, k int) ([]byte, error) {
 // places, and all matches between have the same offset, which costs next to nothing again. It picks
 // the samples with the most frequent substrings, and puts the best one last. With length 1 it
 // divides that by the sample's length, with 0 it does not.
-func wholes(ctx context.Context, samples [][]byte, size, length int) ([]byte, error) {
-	f, err := count(ctx, samples)
-	if err != nil || len(samples) == 0 {
-		return nil, err
+func (f *frequencies) wholes(ctx context.Context, size, length int) ([]byte, error) {
+	samples := f.samples
+	if len(samples) == 0 {
+		return nil, nil
 	}
-	return f.wholes(ctx, samples, size, length)
-}
-
-func (f *frequencies) wholes(ctx context.Context, samples [][]byte, size, length int) ([]byte, error) {
 	// It picks in turn from parts of the samples, so that no time of sampling is left out.
 	mean := max(len(f.data)/len(samples), 1)
 	parts := min(max(size/mean/coverPasses, 1), len(samples))
@@ -193,7 +225,7 @@ func (f *frequencies) score(i int, sample []byte, length int) float64 {
 	f.scored++
 	sum, n := uint64(0), len(sample)
 	for j := range n - substring + 1 {
-		if h := f.hash(f.starts[i] + j); f.seen[h] != f.scored {
+		if h := f.slot(f.starts[i] + j); f.seen[h] != f.scored {
 			f.seen[h] = f.scored
 			sum += uint64(f.of[h])
 		}

@@ -124,7 +124,21 @@ type Info struct {
 	Samples      int     `json:"samples,omitempty"`       // values it was trained on
 	RatioWithout float64 `json:"ratio_without,omitempty"` // on held-out values, header included
 	Ratio        float64 `json:"ratio,omitempty"`         // the same, with the dictionary
+	Exclude      string  `json:"exclude,omitempty"`       // the fields whose contents were left out, with spaces between
+	RatioWhole   float64 `json:"ratio_whole,omitempty"`   // Ratio if they had not been
 	Auto         bool    `json:"auto,omitempty"`          // trained by [Auto], which will activate it
+}
+
+// excluded is what [Info] keeps of the names of fields: as many as fit into it.
+func excluded(fields []string) string {
+	all := ""
+	for _, f := range fields {
+		if f = strings.ReplaceAll(strings.ToValidUTF8(f, "?"), ",", " "); len(all)+len(f) >= maxText-len(" ...") {
+			return all + " ..."
+		}
+		all = strings.TrimSpace(all + " " + f)
+	}
+	return all
 }
 
 // Info is what a registry keeps of a training.
@@ -132,6 +146,7 @@ func (t *Training) Info() Info {
 	return Info{
 		Setting: t.Setting.String(), Builder: strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params),
 		Samples: t.Samples, RatioWithout: t.Without.Ratio(), Ratio: t.With.Ratio(),
+		Exclude: excluded(t.Exclude), RatioWhole: t.Whole.Ratio(),
 	}
 }
 
@@ -347,7 +362,7 @@ func swap(ctx context.Context, store Store, key string, old, value []byte, ttl t
 const (
 	maxDocument = 1 << 20  // bytes
 	maxObjects  = 4 << 10  // in JSON; one of two bytes becomes some hundred in memory
-	maxCommas   = 32 << 10 // also in texts; an entry of a state has at most 14, and a null in a list takes what an object does
+	maxCommas   = 32 << 10 // also in texts; an entry of a state has at most 16, and a null in a list takes what an object does
 	maxGroups   = 4 << 10
 	maxText     = 1 << 10 // bytes of a text that is no name of a group
 )
@@ -441,7 +456,7 @@ func (s *State) check() error {
 			return fmt.Errorf("dictionary %v is no dictionary, or there twice", e.ID)
 		}
 		seen[e.ID] = true
-		if err := short(e.Info.Setting, e.Info.Builder); err != nil {
+		if err := short(e.Info.Setting, e.Info.Builder, e.Info.Exclude); err != nil {
 			return fmt.Errorf("dictionary %v: %w", e.ID, err)
 		}
 	}

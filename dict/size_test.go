@@ -116,7 +116,7 @@ func TestRefusesToWrite(t *testing.T) {
 	now := time.Now()
 	for i := range maxObjects/2 - 1 {
 		s.Dictionaries = append(s.Dictionaries, Entry{ID: frame.DictionaryID(i + 1), Size: i, Published: now, Activated: now, Retired: now, Used: now, Uses: 1, Info: Info{
-			Setting: "zstd:3", Builder: "go cover", Samples: 1, RatioWithout: 1, Ratio: 2, Auto: true}})
+			Setting: "zstd:3", Builder: "go cover", Samples: 1, RatioWithout: 1, Ratio: 2, Exclude: "email", RatioWhole: 3, Auto: true}})
 	}
 	document, err := json.Marshal(s)
 	must(t, err)

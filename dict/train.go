@@ -39,8 +39,13 @@ const (
 	slowBytes   = 4 << 20 // of samples, for slow builders
 	slowSizes   = 2       // at how many sizes they are tried
 	leading     = 3       // builders that are tried at larger sizes, and at sizes between
-	finalists   = 6       // candidates that are measured with the halves swapped as well
-	costTime    = 100 * time.Millisecond
+	sizeStep    = 4       // from one size that all builders are tried at to the next
+
+	// Sizes end where the best candidate of one is so much worse than that of a smaller one.
+	nowhereNear = 0.02
+
+	finalists = 6 // candidates that are measured with the halves swapped as well
+	costTime  = 100 * time.Millisecond
 
 	// A smaller dictionary wins if it comes this near to the best one: it is faster, and takes less
 	// memory in every program.
@@ -217,6 +222,11 @@ type Training struct {
 	// TrainOptions.Current, if there is one.
 	Without, With, Current Measure
 	Candidates             []Candidate
+
+	// Exclude is TrainOptions.Exclude. Whole is the held-out values with the Winner's builder and
+	// size if nothing is excluded: the difference to With is the cost. That dictionary is dropped.
+	Exclude []string
+	Whole   Measure
 }
 
 // PaysFrom is the number of values that the dictionary must serve to save the memory that it takes
@@ -250,31 +260,33 @@ func (t *Training) footprint(size int) int64 {
 //
 // If no dictionary pays, the error is ErrNoDictionary, and the Training still holds the figures.
 // The same samples and options give the same dictionary. Train needs memory for a few copies of its
-// training samples. A candidate takes at most a hundred times its size of them; of more it takes
-// every n-th, and of each at most an eighth of that.
+// training samples, and up to 50 MiB for tables. A candidate takes samples of at most a hundred
+// times its size; of more it takes every n-th, and of each at most an eighth of that.
 func Train(ctx context.Context, samples [][]byte, o TrainOptions) (*Training, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{options: o, result: &Training{Setting: o.Setting}}
+	t := &trainer{options: o, result: &Training{Setting: o.Setting, Exclude: o.Exclude}}
 	return t.result, t.run(ctx, samples)
 }
 
 // trainer is the state of a Train.
 type trainer struct {
-	options TrainOptions
-	result  *Training
-	exclude *excluder
-	train   [][]byte
-	heldOut [][]byte
-	search  [][]byte // the part of heldOut that candidates are compared on
-	swapped [][]byte // heldOut as samples to train on
-	largest int      // size of a candidate in bytes
-	lock    sync.Mutex
-	tried   []*trial
-	done    int
-	total   int
+	options   TrainOptions
+	result    *Training
+	exclude   *excluder
+	train     [][]byte
+	whole     [][]byte // train before fields were excluded
+	heldOut   [][]byte
+	search    [][]byte // the part of heldOut that candidates are compared on
+	swapped   [][]byte // heldOut as samples to train on
+	largest   int      // size of a candidate in bytes
+	materials materials
+	lock      sync.Mutex
+	tried     []*trial
+	done      int
+	total     int
 }
 
 // trial is a candidate with its bytes.
@@ -296,6 +308,7 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	}
 	if len(t.options.Exclude) > 0 {
 		t.exclude = newExcluder(t.options.Exclude)
+		t.whole = thin(t.train, samplesPerByte*t.options.MaxSize)
 		var err error
 		if t.train, t.result.Excluded, err = t.exclude.redact(ctx, t.train); err != nil {
 			return err
@@ -351,55 +364,85 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	return t.choose(ctx, samples)
 }
 
-// searchAll tries all builders at sizes up to commonSize, and at larger ones those that did best,
-// as long as that pays. Then it tries sizes between, and slow builders.
+// searchAll tries all builders at sizes from the smallest up, until larger ones come nowhere near
+// the best. Those that did best are tried at sizes around, and at larger ones as long as that pays.
+// Slow builders come last.
 func (t *trainer) searchAll(ctx context.Context) error {
-	size := min(t.largest, commonSize)
-	sizes := []int{size}
-	for s := minDictionary; s < size; s *= 2 {
-		sizes = append(sizes, s)
-	}
-	if size > libzstdDefault {
-		sizes = append(sizes, libzstdDefault)
-	}
-	var fast, slow []int
+	largest := min(t.largest, commonSize)
+	var fast, slow, baselines []int
 	for i, b := range t.options.Builders {
-		if b.Slow {
+		switch {
+		case b.Slow:
 			slow = append(slow, i)
-		} else {
+		case b.Baseline:
+			baselines = append(baselines, i)
+		default:
 			fast = append(fast, i)
 		}
 	}
+	steps := sizesTo(largest, sizeStep)
 	// So many trials follow at most.
-	larger, near, last := leading*bits.Len(uint(t.largest-1)/commonSize), leading*len(between(0)), slowSizes*len(slow)+finalists
-	err := t.try(ctx, t.trials(fast, sizes), t.train, larger+near+last)
-	for ranked := t.ranked(); err == nil && size < t.largest && len(ranked) > 0 && ranked[0].Asked > size/2; ranked = t.ranked() {
-		size = min(2*size, t.largest)
-		sizes = append(sizes, size)
-		var builders []int
-		for _, c := range leaders(ranked) {
-			builders = append(builders, c.index)
-		}
-		larger -= leading
-		err = t.try(ctx, t.trials(builders, []int{size}), t.train, larger+near+last)
+	later := len(fast)*len(steps) + leading*(2+len(between(0))+bits.Len(uint(t.largest-1)/commonSize)) + slowSizes*len(slow) + finalists
+	try := func(trials []*trial, ofLater int) error {
+		later -= ofLater
+		return t.try(ctx, trials, t.train, later)
 	}
-	if err != nil {
+	sizes := sizesTo(largest, 2)
+	if largest > libzstdDefault {
+		sizes = append(sizes, libzstdDefault)
+	}
+	if err := try(t.trials(baselines, sizes), 0); err != nil { // all of them: their best is to be matched
 		return err
 	}
-	ranked := t.ranked()
-	var trials []*trial
-	for _, c := range leaders(ranked) {
-		for _, s := range between(c.Asked) {
-			if s >= minDictionary && s <= t.largest && !slices.Contains(sizes, s) {
-				trials = append(trials, t.trials([]int{c.index}, []int{s})...)
+	least := int64(math.MaxInt64)
+	for i, size := range steps {
+		trials := t.trials(fast, []int{size})
+		ofLater := len(trials)
+		if err := try(trials, ofLater); err != nil {
+			return err
+		}
+		here := int64(math.MaxInt64)
+		for _, c := range trials {
+			if c.dictionary != nil && c.Error == "" {
+				here = min(here, t.charged(c))
 			}
 		}
+		if least = min(least, here); len(baselines) == 0 && float64(here) > (1+nowhereNear)*float64(least) {
+			later -= len(fast) * (len(steps) - i - 1)
+			break
+		}
 	}
-	if err := t.try(ctx, trials, t.train, last); err != nil {
+	// at tries the leaders at sizes that follow from theirs.
+	at := func(sizes func(c *trial) []int, ofLater int) error {
+		var trials []*trial
+		for _, c := range leaders(t.ranked()) {
+			for _, s := range sizes(c) {
+				if s >= minDictionary && s <= t.largest && !t.hasTried(c.index, s) {
+					trials = append(trials, t.trials([]int{c.index}, []int{s})...)
+				}
+			}
+		}
+		return try(trials, ofLater)
+	}
+	if err := at(func(c *trial) []int { return []int{c.Asked / 2, 2 * c.Asked} }, 2*leading); err != nil {
+		return err
+	}
+	for size := largest; size < t.largest; {
+		ranked := t.ranked()
+		if len(ranked) == 0 || ranked[0].Asked <= size/2 {
+			break
+		}
+		size = min(2*size, t.largest)
+		if err := at(func(*trial) []int { return []int{size} }, leading); err != nil {
+			return err
+		}
+	}
+	later = slowSizes*len(slow) + finalists + leading*len(between(0))
+	if err := at(func(c *trial) []int { return between(c.Asked) }, leading*len(between(0))); err != nil {
 		return err
 	}
 	var best []int
-	for _, c := range ranked {
+	for _, c := range t.ranked() {
 		if len(best) < slowSizes && !slices.Contains(best, c.Asked) {
 			best = append(best, c.Asked)
 		}
@@ -407,7 +450,20 @@ func (t *trainer) searchAll(ctx context.Context) error {
 	if len(best) == 0 { // no builder had anything: perhaps a slow one has
 		best = []int{min(16<<10, t.largest)}
 	}
-	return t.try(ctx, t.trials(slow, best), t.train, finalists)
+	return try(t.trials(slow, best), slowSizes*len(slow))
+}
+
+// sizesTo are the sizes from the smallest to a largest one, each so many times the one before.
+func sizesTo(largest, times int) (sizes []int) {
+	for s := minDictionary; s < largest; s *= times {
+		sizes = append(sizes, s)
+	}
+	return append(sizes, largest)
+}
+
+// hasTried reports whether a builder was tried at a size.
+func (t *trainer) hasTried(index, size int) bool {
+	return slices.ContainsFunc(t.tried, func(c *trial) bool { return c.index == index && c.Asked == size })
 }
 
 // crossValidate measures the leading candidates with the halves swapped: the best of many on one
@@ -506,7 +562,8 @@ func (t *trainer) each(ctx context.Context, trials []*trial, later int, f func(*
 
 // measure makes a candidate's dictionary of samples, and measures values with it.
 func (t *trainer) measure(ctx context.Context, c *trial, samples, values [][]byte) (d *Dictionary, m Measure, err error) {
-	if d, err = c.builder.build(ctx, thin(samples, sampleBytes(c.builder, c.Asked)), c.Asked); err != nil {
+	material := t.materials.get(samples, sampleBytes(c.builder, c.Asked))
+	if d, err = c.builder.build(context.WithValue(ctx, materialKey{}, material), material.of[all], c.Asked); err != nil {
 		return nil, m, err
 	}
 	if n := len(d.Bytes()); n > c.Asked {
@@ -620,6 +677,11 @@ func (t *trainer) choose(ctx context.Context, samples [][]byte) error {
 			continue
 		}
 		r.With, r.Winner = with, c.Candidate
+		if t.exclude != nil {
+			if _, r.Whole, err = t.measure(ctx, c, t.whole, t.heldOut); err != nil {
+				r.Whole = Measure{} // a builder may have nothing for these
+			}
+		}
 		against, name := r.Without, "without one"
 		if t.options.Current != nil && r.Current.AllocatedBytes < against.AllocatedBytes {
 			against, name = r.Current, "with the current one"

@@ -824,6 +824,15 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
+// cover is the content that a builder chooses.
+func cover(ctx context.Context, samples [][]byte, size, k int) ([]byte, error) {
+	f, err := count(ctx, samples, denseBytes)
+	if err != nil {
+		return nil, err
+	}
+	return f.cover(ctx, size, k)
+}
+
 func TestCover(t *testing.T) {
 	values := profiles(300)
 	for _, k := range []int{16, 64, 1000, 1 << 20} {
@@ -842,6 +851,66 @@ func TestCover(t *testing.T) {
 	}
 	if got, err := cover(t.Context(), [][]byte{[]byte("short")}, 100, 64); got != nil || err != nil {
 		t.Errorf("of too little: %q, %v", got, err)
+	}
+}
+
+// TestDense: content is the same whether substrings have numbers or go by their hashes, and whether
+// other builders have counted the same samples before.
+func TestDense(t *testing.T) {
+	samples := append(profiles(300), logs(100)...)
+	dense, err := count(t.Context(), samples, denseBytes)
+	must(t, err)
+	hashed, err := count(t.Context(), samples, 0)
+	must(t, err)
+	if dense.slots == nil || hashed.slots != nil {
+		t.Fatal("the wrong ones have numbers")
+	}
+	for _, size := range []int{2 << 10, 16 << 10} {
+		for _, choose := range []func(f *frequencies) ([]byte, error){
+			func(f *frequencies) ([]byte, error) { return f.cover(t.Context(), size, 64) },
+			func(f *frequencies) ([]byte, error) { return f.cover(t.Context(), size, 2048) },
+			func(f *frequencies) ([]byte, error) { return f.wholes(t.Context(), size, 0) },
+			func(f *frequencies) ([]byte, error) { return f.wholes(t.Context(), size, 1) },
+		} {
+			want, err := choose(hashed.clone())
+			must(t, err)
+			if got, err := choose(dense.clone()); err != nil || len(got) == 0 || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes: others with numbers than by hashes, %v", size, err)
+			}
+		}
+	}
+	var kept materials
+	m := kept.get(samples, 1<<20)
+	if m != kept.get(samples, 2<<20) || m == kept.get(samples, 10<<10) {
+		t.Error("material is for the wrong samples")
+	}
+	ctx := context.WithValue(t.Context(), materialKey{}, m)
+	for _, b := range Builders(compress.Setting{}) {
+		want, err := b.build(t.Context(), samples, 8<<10)
+		must(t, err)
+		if got, err := b.build(ctx, samples, 8<<10); err != nil || got.ID() != want.ID() {
+			t.Errorf("%v: another dictionary of material that is kept, %v", &b, err)
+		}
+	}
+	large := slices.Repeat([][]byte{make([]byte, 1<<20)}, 5)
+	if kept.get(large, 8<<20) == kept.get(large, 8<<20) {
+		t.Error("much material is kept")
+	}
+}
+
+// TestSearchEnds: sizes end where larger ones come nowhere near the best, and not before.
+func TestSearchEnds(t *testing.T) {
+	largest := func(values int64) (n int) {
+		o := quick(TrainOptions{Values: values, MaxSize: 128 << 10, NoRefit: true, NoTimes: true})
+		got, err := Train(t.Context(), profiles(4000), o)
+		must(t, err)
+		for _, c := range got.Candidates {
+			n = max(n, c.Asked)
+		}
+		return n
+	}
+	if few, many := largest(4000), largest(10_000_000); few > 32<<10 || many != 128<<10 {
+		t.Errorf("sizes up to %d for few values, %d for many", few, many)
 	}
 }
 
@@ -932,18 +1001,18 @@ func TestWholesForged(t *testing.T) {
 	for range small {
 		samples = append(samples, binary.LittleEndian.AppendUint64(nil, rng.Uint64()))
 	}
-	f, err := count(t.Context(), samples)
+	f, err := count(t.Context(), samples, denseBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for length := range 2 {
-		if content, err := f.wholes(t.Context(), samples, size, length); err != nil || len(content) < len(same)+7*small {
+		if content, err := f.wholes(t.Context(), size, length); err != nil || len(content) < len(same)+7*small {
 			t.Errorf("%d bytes, %v", len(content), err)
 		}
 		if most := uint32(3 * len(samples)); f.scored > most {
 			t.Errorf("%d samples were scored, at most %d are to be", f.scored, most)
 		}
-		if f, err = count(t.Context(), samples); err != nil {
+		if f, err = count(t.Context(), samples, denseBytes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -1031,6 +1100,29 @@ func TestThin(t *testing.T) {
 	small := slices.Repeat([][]byte{large[:8]}, 900)
 	if kept := thin(append([][]byte{large[:800]}, small...), 800); len(kept) < 50 {
 		t.Errorf("%d values are left beside a large one", len(kept))
+	}
+}
+
+// TestExclusionCosts: a training says what exclusion costs, and the registry keeps it.
+func TestExclusionCosts(t *testing.T) {
+	var samples [][]byte
+	for i := range 600 {
+		samples = append(samples, fmt.Appendf(nil, `{"id":%d,"note":"this text stands in all values, and is what makes them alike %d"}`, i*7919, i%7))
+	}
+	got, err := Train(t.Context(), samples, quick(TrainOptions{Exclude: []string{"note"}, MinGain: -1, NoTimes: true}))
+	if err != nil && !errors.Is(err, ErrNoDictionary) {
+		t.Fatal(err)
+	}
+	info := got.Info()
+	if info.Exclude != "note" || info.RatioWhole < 1.5*info.Ratio || info.Ratio == 0 {
+		t.Errorf("%+v", info)
+	}
+	if got.Dictionary != nil && bytes.Contains(got.Dictionary.Bytes(), []byte("this text stands")) {
+		t.Error("the dictionary has what is excluded")
+	}
+	long := excluded(slices.Repeat([]string{strings.Repeat("é", 100), "a,b"}, 20))
+	if err := short(long); err != nil || !strings.HasSuffix(long, " ...") || strings.Contains(long, ",") {
+		t.Errorf("%q, %v", long, err)
 	}
 }
 

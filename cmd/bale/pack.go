@@ -52,7 +52,7 @@ type unpackCommand struct {
 func (unpackCommand) Help() string {
 	return `A damaged value gives no output but an error, and exit status 1; so does a frame that says that there is no ` +
 		`value, and a stream, whose content is under other keys. The newline that redis-cli appends to a value is ` +
-		`left out.
+		`left out. bale inspect shows how a value is packed.
 
 Examples:
   bale unpack < value.packed
@@ -110,7 +110,7 @@ func (inspectCommand) Help() string {
 		`--redis the dictionary comes from the registry in that Redis, or in that of --registry. A value that was ` +
 		`loaded says until when it is good, and what loading it took. Of a stream, which is in chunks under other ` +
 		`keys, its size is shown; with --redis also whether all chunks are there and how long they live. The exit ` +
-		`status is 1 when the value is damaged or not whole.
+		`status is 1 when the value is damaged or not whole. bale cat KEY prints the value alone, as a whole.
 
 Examples:
   bale inspect value.packed

@@ -107,19 +107,6 @@ func (g *groupSample) wireBefore(i int) float64 { return g.pieces[i].wire }
 func (t *trial) afterOf(i int) float64          { return t.after[i] }
 func (t *trial) wireOf(i int) float64           { return t.wire[i] }
 
-// left returns the remaining part of the group's bytes: of the values of the sample by themselves,
-// of all others as of those to estimate on. A dictionary compresses its training values better.
-func (e *estimator) left(d draw, before, after func(i int) float64) float64 {
-	others, _ := ratio(d.others, before, after)
-	known := e.used(toTrain, toChoose)
-	trainees, ok := ratio(known, before, after)
-	if !ok {
-		return others
-	}
-	part := e.read * float64(len(known)) / float64(len(e.uses))
-	return part*trainees + (1-part)*others
-}
-
 // saving is what a trial saves of a group: one estimate for each draw, the first being the sample
 // itself.
 func (e *estimator) saving(t *trial) []float64 {
@@ -159,11 +146,19 @@ func (e *estimator) network(t *trial) []float64 {
 	return all
 }
 
-// saved is the part that is saved, for each draw.
+// saved is the part that is saved, for each draw: of the values of the sample by themselves, of all
+// others as of those to estimate on. A dictionary compresses its training values better.
 func (e *estimator) saved(before, after func(i int) float64) []float64 {
+	known := e.used(toTrain, toChoose)
+	trainees, ok := ratio(known, before, after)
+	part := e.read * float64(len(known)) / float64(len(e.uses))
+	if !ok {
+		part = 0
+	}
 	all := make([]float64, len(e.draws))
 	for i, d := range e.draws {
-		all[i] = 1 - e.left(d, before, after)
+		others, _ := ratio(d.others, before, after)
+		all[i] = 1 - part*trainees - (1-part)*others
 		all[i] = all[0] + e.ofValues*(all[i]-all[0])
 	}
 	return all

@@ -15,12 +15,16 @@ import (
 // next shows the next step for the largest saving; the others work in the same way.
 func (a *Advice) next(o *Options) {
 	a.Next = []Step{}
-	i := slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" && len(a.caught(&g)) == 0 })
-	if i < 0 { // none that has a pattern of its own
-		i = slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && g.Match != "" })
-	}
-	if i < 0 {
-		i = slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 })
+	i := -1
+	for _, fits := range []func(g *Group) bool{
+		func(g *Group) bool { return g.Keys > 1 && g.Match != "" && len(a.caught(g)) == 0 },
+		func(g *Group) bool { return g.Keys > 1 && g.Match != "" }, // its pattern is not its own
+		func(g *Group) bool { return g.Keys > 1 },
+		func(*Group) bool { return true }, // a single key is no family
+	} {
+		if i < 0 {
+			i = slices.IndexFunc(a.Groups, func(g Group) bool { return g.Chosen >= 0 && fits(&g) })
+		}
 	}
 	if i < 0 {
 		return

@@ -66,6 +66,7 @@ type advicePage struct {
 	Priced       bool
 	Rows         []pageRow
 	Unlisted     string
+	Rest         string // what the total has, and no group
 	Sections     []pageGroup
 	Keys         []pageKey
 	Reasons      []pageReason
@@ -120,6 +121,9 @@ func newAdvicePage(a *Advice) *advicePage {
 	}
 	for i, g := range a.Groups[:min(len(a.Groups), listedGroups)] {
 		p.Rows = append(p.Rows, row(i, &g))
+	}
+	if n := a.Total.Tables; n > 0 {
+		p.Rest = fmt.Sprintf("The tables by which Redis finds the keys take another %s of the %s in all. Packing does not change them.", page.Amount(float64(n)), page.Amount(float64(a.Total.Now)))
 	}
 	if rest := a.Groups[len(p.Rows):]; len(rest) > 0 {
 		now, saving := memoryOf(rest)
@@ -444,7 +448,7 @@ func methodFacts(a *Advice) (all []page.Fact) {
 	add("Scan", fmt.Sprintf("%s, the names of %s seen; %s asked for type, size and expiry; %s tried, %s read; %s", page.PluralOf(s.Keys, "key"), page.Thousands(s.Seen), page.Thousands(s.LookedAt),
 		page.Plural(s.Values, "value"), page.Amount(float64(s.BytesRead)), page.Span(s.Seconds)))
 	if m := a.Model; m != nil && m.Measured > 0 {
-		add("Memory", fmt.Sprintf("%s Modelled: %s. Measured: %s.", m.sentence(), page.Amount(float64(m.Modelled)), page.Amount(float64(m.Measured))))
+		add("Memory", fmt.Sprintf("%s Modelled: %s. Measured: %s. The groups take more than MEMORY USAGE says: it leaves out expiries, and counts less for the entry of a key, or nothing.", m.sentence(), page.Amount(float64(m.Modelled)), page.Amount(float64(m.Measured))))
 	} else {
 		add("Memory", "reckoned as Redis allocates it, not compared with a server's own MEMORY USAGE")
 	}

@@ -305,6 +305,32 @@ func TestAdviceFigures(t *testing.T) {
 }
 
 // TestServerName: the tables call a server by its own name.
+// TestTotalAddsUp: what the total has and no group is on the page.
+func TestTotalAddsUp(t *testing.T) {
+	a := &Advice{Groups: []Group{{Name: "a:*", Type: String, Keys: 10, Now: 1 << 20, Chosen: -1, Why: "x"}}}
+	a.Total.Now, a.Total.Tables = 1<<20+192<<10, 192<<10
+	if !strings.Contains(adviceHTML(t, a), "take another 192.0 KiB of the 1.2 MiB in all") {
+		t.Error("the tables are not on the page")
+	}
+}
+
+// TestBeginWithAFamily: the first step is for a group of several keys, where there is one.
+func TestBeginWithAFamily(t *testing.T) {
+	option := []Option{{Setting: "zstd:3"}}
+	a := &Advice{Server: &Server{}, Groups: []Group{
+		{Name: "config", Match: "config", Type: String, Keys: 1, Options: option},
+		{Name: "user:*", Match: "user:*", Type: String, Keys: 100, Options: option},
+	}}
+	a.next(&Options{URL: "redis://h"})
+	if !strings.HasPrefix(a.Next[0].What, "Begin with user:*,") {
+		t.Error(a.Next[0].What)
+	}
+	a.Groups = a.Groups[:1]
+	if a.next(&Options{URL: "redis://h"}); len(a.Next) == 0 {
+		t.Error("no step for a single key")
+	}
+}
+
 func TestServerNameOfAdvice(t *testing.T) {
 	for version, want := range map[string]string{"7.0.15": "Redis 7.0.15", "Valkey 9.1.2": "Valkey 9.1.2"} {
 		if got := adviceSource(&Advice{Server: &Server{Version: version}}); !strings.HasPrefix(got, want) {

@@ -216,6 +216,9 @@ func adviceTotal(a *Advice) string {
 	if float64(t.OutReach) > 0.01*float64(t.Now) {
 		s += fmt.Sprintf(" (%s of strings and hashes, which can be packed)", page.Amount(float64(reach)))
 	}
+	if t.Tables > 0 {
+		s += fmt.Sprintf(", with %s of tables that find them", page.Amount(float64(t.Tables)))
+	}
 	s += fmt.Sprintf(", and would take %s: %s less", page.Amount(float64(t.Now)-t.Saving.Estimate), page.Amount(t.Saving.Estimate))
 	if low, high := page.Amount(t.Saving.Low), page.Amount(t.Saving.High); low != high {
 		s += fmt.Sprintf(" (95%% sure: %s to %s)", low, high)

@@ -118,7 +118,11 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 		*to = w
 	}
 	exited := -1
-	parser, err := a.Parser(a.Grammar(), kong.Writers(s.Out, s.Err), kong.Exit(func(code int) { exited = code }))
+	help := helpOptions
+	if columns := TerminalWidth(s.Out); columns > 0 { // kong sees no terminal
+		help.WrapUpperBound = min(help.WrapUpperBound, columns)
+	}
+	parser, err := a.Parser(a.Grammar(), kong.Writers(s.Out, s.Err), kong.Exit(func(code int) { exited = code }), kong.ConfigureHelp(help))
 	if err != nil {
 		fail(s.Err, a.Name, err.Error())
 		return ExitFailed
@@ -163,11 +167,13 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 	return ExitFailed
 }
 
+var helpOptions = kong.HelpOptions{Compact: true, WrapUpperBound: 100}
+
 // Parser returns a parser of the program's command line, which fills in the grammar.
 func (a App) Parser(grammar any, more ...kong.Option) (*kong.Kong, error) {
 	return kong.New(grammar, slices.Concat([]kong.Option{
 		kong.Name(a.Name), kong.Description(a.About), kong.Vars{"version": Version() + ", zstd in pure Go"},
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ConfigureHelp(helpOptions),
 	}, a.Options, more)...)
 }
 

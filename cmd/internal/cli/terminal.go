@@ -5,6 +5,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -44,6 +46,10 @@ func bare(w io.Writer) io.Writer {
 // Sheet is stdout for a report, as wide as the terminal, or as any report where there is none.
 func (s *Streams) Sheet() page.Sheet {
 	columns := TerminalWidth(s.Out)
+	if wanted, err := strconv.Atoi(os.Getenv("COLUMNS")); columns == 0 && err == nil {
+		to := page.NewSheet(s.Out, min(max(wanted, 0), widest))
+		return to
+	}
 	to := page.NewSheet(s.Out, min(columns, widest))
 	to.Terminal = columns > 0
 	return to
@@ -51,17 +57,27 @@ func (s *Streams) Sheet() page.Sheet {
 
 const (
 	progressInterval = 100 * time.Millisecond // the shortest time between two looks of the progress line
+	quietInterval    = 30 * time.Second       // likewise where there is no terminal, and each look is a line
 	progressTells    = 3                      // parts that tell how long one takes
 	eraseLine        = "\r\x1b[K"
 )
 
-// ShowProgress keeps a line on w if that is a terminal. Call stop before writing anything else.
+// ShowProgress keeps a line on w if that is a terminal; else it writes one now and then. Call stop
+// before writing anything else.
 func ShowProgress(w io.Writer) (update func(done, total int, what string), stop func()) {
-	if TerminalWidth(w) == 0 {
-		return nil, func() {}
-	}
 	p := progressLine{began: time.Now()}
-	var shown time.Time
+	shown := p.began
+	if TerminalWidth(w) == 0 {
+		return func(done, total int, what string) {
+			now := time.Now()
+			line := p.text(now, done, total, what)
+			if now.Sub(shown) >= quietInterval {
+				shown = now
+				printable.Fprintf(w, "%s\n", strings.TrimSpace(printable.Line(line)))
+			}
+		}, func() {}
+	}
+	shown = time.Time{}
 	update = func(done, total int, what string) {
 		now := time.Now()
 		line := p.text(now, done, total, what)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/page"
@@ -112,7 +113,29 @@ func TestNoTerminal(t *testing.T) {
 	if w := (&Streams{Out: &checked{Writer: f}}).Sheet().Width; w != page.Width {
 		t.Errorf("a file is %d columns wide", w)
 	}
-	if update, _ := ShowProgress(&buffer); update != nil || TerminalWidth(&buffer) != 0 {
+	if TerminalWidth(&buffer) != 0 {
 		t.Error("a buffer is a terminal")
 	}
+	t.Setenv("COLUMNS", "72")
+	if w := (&Streams{Out: &checked{Writer: f}}).Sheet().Width; w != 72 {
+		t.Errorf("a file is %d columns wide, and COLUMNS 72", w)
+	}
+}
+
+// TestProgressWithoutTerminal: a long command writes a line of progress now and then, and a short
+// one none.
+func TestProgressWithoutTerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var buffer bytes.Buffer
+		update, stop := ShowProgress(&buffer)
+		for i := range 100 {
+			update(i, 100, "at work")
+			time.Sleep(time.Second)
+		}
+		stop()
+		lines := strings.Split(strings.TrimSuffix(buffer.String(), "\n"), "\n")
+		if len(lines) != 3 || !strings.HasPrefix(lines[0], "30%, about ") || !strings.HasSuffix(lines[2], "left  at work") {
+			t.Errorf("%q", lines)
+		}
+	})
 }

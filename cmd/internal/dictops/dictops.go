@@ -169,6 +169,8 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		Samples  int
 		Ratio    float64
 		Without  dict.Measure
+		Whole    dict.Measure
+		LeftOut  []LeftOut `json:"left_out"`
 		Winner   *dict.Candidate
 	}
 	if err := json.NewDecoder(io.LimitReader(f, maxTraining)).Decode(&t); err != nil {
@@ -177,9 +179,14 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 	if t.Winner == nil || t.Winner.ID != id {
 		return info, fmt.Errorf("%s is not about dictionary %v", path, id)
 	}
+	var fields []string
+	for _, l := range t.LeftOut {
+		fields = append(fields, l.Field)
+	}
 	builder := strings.TrimSpace(t.Winner.Builder + " " + t.Winner.Params)
 	return dict.Info{Setting: t.Compress, Builder: builder, Samples: t.Samples,
-		RatioWithout: t.Without.Ratio(), Ratio: t.Ratio}, nil
+		RatioWithout: t.Without.Ratio(), Ratio: t.Ratio,
+		Exclude: (&dict.Training{Exclude: fields}).Info().Exclude, RatioWhole: t.Whole.Ratio()}, nil
 }
 
 // Activate makes a published dictionary the one that values are written with.

@@ -382,6 +382,9 @@ func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until
 		}
 		if i := e.Info; i.Builder != "" {
 			printable.Fprintf(w, "trained   by %s on %d values, for %s: ratio %.2f, without it %.2f\n", i.Builder, i.Samples, i.Setting, i.Ratio, i.RatioWithout)
+			if i.Exclude != "" {
+				printable.Fprintf(w, "left out  contents of %s: ratio %.2f with them\n", i.Exclude, i.RatioWhole)
+			}
 		}
 	}
 }

@@ -38,6 +38,9 @@ type TrainOptions struct {
 	All      bool           // the text shows every dictionary that was tried
 }
 
+// errNone: the result says why.
+var errNone = errors.New("no dictionary was written")
+
 // fewStrings is how many strings there must be for hashes not to be looked at: they are elsewhere
 // then.
 const fewStrings = 20
@@ -103,7 +106,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 		t.flags = o.Registry.Flags()
 	}
 	if err != nil {
-		t.Reason = cli.Message(err)
+		t.Reason, err = cli.Message(err), errNone
 	}
 	return t, err
 }

@@ -67,6 +67,7 @@ func (r *Training) WriteText(w page.Sheet) {
 		row("without a dictionary", r.Without)
 		row("with the current one", r.Current)
 		row("with the dictionary", r.With)
+		row("if nothing was left out", r.Whole)
 		t.Render()
 	}
 	if len(r.Candidates) > 0 {
@@ -166,13 +167,14 @@ type TrainingJSON struct {
 	Without     dict.Measure     `json:"without"`
 	Current     *dict.Measure    `json:"current,omitempty"`
 	With        *dict.Measure    `json:"with,omitempty"`
+	Whole       *dict.Measure    `json:"whole,omitempty"`         // if nothing was left out
 	Ratio       float64          `json:"ratio,omitempty"`         // with the dictionary
 	Payload     float64          `json:"payload_ratio,omitempty"` // without bale's headers
 	Candidates  []dict.Candidate `json:"candidates"`
 }
 
 // Schema is the one of the JSON, in docs/schemas.
-func (r *Training) Schema() string { return "train-v1" }
+func (r *Training) Schema() string { return "train-v2" }
 
 // MarshalJSON writes the report for machines.
 func (r *Training) MarshalJSON() ([]byte, error) {
@@ -185,6 +187,9 @@ func (r *Training) MarshalJSON() ([]byte, error) {
 	}
 	if r.With.Values > 0 {
 		out.With, out.Ratio, out.Payload = &r.With, r.With.Ratio(), r.With.PayloadRatio()
+	}
+	if r.Whole.Values > 0 {
+		out.Whole = &r.Whole
 	}
 	if r.Dictionary != nil {
 		out.Winner, out.File, out.PaysFrom = &r.Winner, r.File, r.PaysFrom()

@@ -22,8 +22,8 @@ import (
 
 // Pack packs stdin to stdout.
 func Pack(o Options) error {
-	if o.Setting.Dict {
-		return fmt.Errorf("%w: --compress %s: the dictionary is given with --dict", cli.ErrUsage, o.Setting)
+	if o.Setting.Dict && len(o.Dictionaries) == 0 {
+		return fmt.Errorf("%w: --compress %s: --dict FILE says with which dictionary", cli.ErrUsage, o.Setting)
 	}
 	var d *frame.Dictionary
 	for _, path := range o.Dictionaries {

@@ -43,7 +43,13 @@ func ParseURL(s string) (*redis.Options, error) {
 // unreadable is the error of a URL. The client's own quotes parts of the URL, and a password with a
 // / or a # in it is taken for the path.
 func unreadable(at string, err error) error {
-	return fmt.Errorf("%w: %q: %s; for example redis://127.0.0.1:6379/0", ErrURL, mangled(at), whyNot(err))
+	why := whyNot(err)
+	scheme, _ := schemeOf(at)
+	rest := at[len(scheme):]
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.Contains(rest[i:], "@") {
+		why = "there is an @ after a /, ? or #; in a password these are to be escaped: %2F for /, %3F for ?, %23 for #, %25 for %, %40 for @"
+	}
+	return fmt.Errorf("%w: %q: %s; for example redis://127.0.0.1:6379/0", ErrURL, mangled(at), why)
 }
 
 // schemeOf is what a URL begins with, :// included.
@@ -60,7 +66,7 @@ func schemeOf(s string) (scheme string, ok bool) {
 func whyNot(err error) string {
 	for _, c := range []struct{ said, meant string }{
 		{"invalid port", "the port is no number"},
-		{"invalid URL escape", "a % begins no escape"},
+		{"invalid URL escape", "a % begins no escape; %25 is a % in a password"},
 		{"invalid userinfo", "the password has a character that must be escaped, such as %23 for #"},
 		{"invalid database number", "the database after the host is no number"},
 		{"invalid URL path", "there is more than a database after the host"},

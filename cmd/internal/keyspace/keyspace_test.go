@@ -115,8 +115,8 @@ func TestParseURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"": `no redis URL: ""; one starts with redis://`, "localhost:6379": "one starts with redis://, rediss:// or unix://", "://x": "one starts with redis://",
 		"http://user:secret@host": `"***@host"; one starts`, "redis://user:sec ret@host:1/0": `"redis://***@host:1/0": `, "redis://host/x": "the database after the host is no number",
-		":secret@host": `"***@host"`, "redis//user:secret@host": `"***@host"`, "redis://user:sec/ret@host": `"redis://***@host": the port`, "redis://user:secret": `"redis://user:***": the port is no number`,
-		"redis://user:%secret@host": "a % begins no escape", "redis://user:p#secret@host": `"redis://***@host"`, "host:secret": `"host:***"`,
+		":secret@host": `"***@host"`, "redis//user:secret@host": `"***@host"`, "redis://user:sec/ret@host": `"redis://***@host": there is an @ after a /, ? or #; in a password these are to be escaped: %2F`, "redis://:p?sec@host:1": "%3F for ?", "redis://user:secret": `"redis://user:***": the port is no number`,
+		"redis://user:%secret@host": "%25 is a % in a password", "redis://user:p#secret@host": `"redis://***@host"`, "host:secret": `"host:***"`,
 		"redis://user@host:secret": `"redis://***@host:***"`,
 	} {
 		_, err := ParseURL(in)

@@ -215,9 +215,17 @@ func (r *Result) WriteText(w page.Sheet) {
 	printable.Fprintf(w, "\n")
 	w.Lines(done)
 	if !r.DryRun && r.UsedMemoryAfter > 0 {
-		printable.Fprintf(w, "used_memory: %s before, %s after (%+.0f%%)\n", printable.Size(r.UsedMemoryBefore),
-			printable.Size(r.UsedMemoryAfter), changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
+		part := fmt.Sprintf(" (%+.0f%%)", changed(r.UsedMemoryBefore, r.UsedMemoryAfter))
+		if d := r.UsedMemoryAfter - r.UsedMemoryBefore; max(d, -d) < serverNoise {
+			part = "; the server's own buffers change it by as much"
+		}
+		w.Lines(fmt.Sprintf("used_memory: %s before, %s after%s", printable.Size(r.UsedMemoryBefore),
+			printable.Size(r.UsedMemoryAfter), part))
 	}
 }
+
+// serverNoise is what used_memory changes by when nothing is written: buffers of clients, and
+// tables that the server resizes.
+const serverNoise = 1 << 20
 
 func changed(before, after int64) float64 { return 100 * (float64(after)/float64(max(before, 1)) - 1) }

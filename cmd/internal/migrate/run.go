@@ -50,8 +50,8 @@ func (o *Options) Validate() error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("--compress: %w", err)
-	case setting.Dict:
-		return fmt.Errorf("--compress %s: the dictionary is given with --dict", setting)
+	case setting.Dict && o.Dict == "" && !o.Revert:
+		return fmt.Errorf("--compress %s: say with which dictionary: --dict auto trains one, --dict current takes that of --group", setting)
 	case setting.Algorithm == frame.Stored:
 		return errors.New("--compress none packs nothing; --revert unpacks")
 	case o.Revert && (o.Compress != "" || o.Dict != "" || o.Group != "" || o.Repack ||
@@ -115,6 +115,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	}
 	j := &job{Options: &o}
 	j.setting, _ = o.Setting()
+	j.setting.Dict = false // said by --dict
 	o.Registry.LookOnly = o.DryRun
 	if j.registry, err = registry.Open(ctx, o.Registry); err != nil {
 		return nil, err
