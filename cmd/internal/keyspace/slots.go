@@ -119,11 +119,12 @@ func (r *valueReader) slots(p *Place) (Next, error) {
 // slot reads the keys of a slot, again if it was moved while they were listed.
 func (r *valueReader) slot(c *redis.ClusterClient, p *Place, slot int) (Next, error) {
 	var last error
+	var node *redis.Client // that was named as the owner
 	for start, wait := time.Now(), firstSettling; time.Since(start) < settleWithin; wait = min(2*wait, lastSettling) {
-		if err := r.ctx.Err(); err != nil {
-			return Stop, err
+		err := r.ctx.Err()
+		if node == nil && err == nil {
+			node, err = c.MasterForKey(r.alive, probes()[slot])
 		}
-		node, err := c.MasterForKey(r.alive, probes()[slot])
 		if err != nil {
 			return Stop, err
 		}
@@ -135,12 +136,26 @@ func (r *valueReader) slot(c *redis.ClusterClient, p *Place, slot int) (Next, er
 			return next, err
 		}
 		last = err
-		c.ReloadState(r.alive)
+		c.ReloadState(r.alive) // in its own time: a slot may be moved again before
+		if node, err = redirected(r.alive, c, err); err != nil {
+			return Stop, err
+		}
 		if err := sleep(r.ctx, wait); err != nil {
 			return Stop, err
 		}
 	}
 	return Stop, fmt.Errorf("slot %d: %w", slot, last)
+}
+
+// redirected is the master that a redirection names, nil if it is none of those that the client
+// knows.
+func redirected(ctx context.Context, c *redis.ClusterClient, err error) (*redis.Client, error) {
+	if !IsMoved(err) {
+		return nil, nil
+	}
+	masters, failed := nodesOf(ctx, c)
+	words := strings.Fields(err.Error()) // MOVED 3999 127.0.0.1:6381
+	return masters[words[len(words)-1]], failed
 }
 
 // errMeanwhile says that a slot was moved while its keys were listed.
@@ -187,8 +202,10 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 	if err != nil {
 		return Stop, err
 	}
-	words := strings.Fields(ask.Error()) // ASK 3999 127.0.0.1:6381
-	target := masters[words[len(words)-1]]
+	target, err := redirected(r.alive, c, ask)
+	if err != nil {
+		return Stop, err
+	}
 	delete(masters, source.Options().Addr)
 	if target != nil { // else it calls itself otherwise than in CLUSTER SLOTS
 		masters = map[string]*redis.Client{target.Options().Addr: target}
