@@ -253,7 +253,7 @@ func TestReadMovingSlots(t *testing.T) {
 		}
 		moved <- nil
 	}()
-	for walk := range 40 {
+	for walk := range 15 {
 		for _, tag := range tags {
 			slot := slotOf(tag)
 			seen := map[string]bool{}
