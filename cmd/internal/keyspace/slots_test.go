@@ -15,6 +15,7 @@ import (
 
 // TestSlotOfKey: slots are those that a server computes.
 func TestSlotOfKey(t *testing.T) {
+	t.Parallel()
 	s := redisproc.ClusterForTest(t, 1).Servers[0]
 	for _, key := range []string{"", "a", "user:1000", "{user}:1", "x{}y", "x{a}{b}", "{", "}{a}", "a{b", "é", "123456789"} {
 		want, err := s.Do(t.Context(), "CLUSTER", "KEYSLOT", key)
@@ -59,6 +60,7 @@ func inSlots(ctx context.Context, client redis.UniversalClient, o ValuesOptions,
 // TestReadSlots reads all types, slots with more keys than are listed at once, and the keys of two
 // patterns, each key once.
 func TestReadSlots(t *testing.T) {
+	t.Parallel()
 	c := redisproc.ClusterForTest(t, 3)
 	ctx := t.Context()
 	client, err := Open(ctx, c.Servers[0].URL())
@@ -150,6 +152,7 @@ func TestSlotsOutOfRange(t *testing.T) {
 // TestSlotsOfLongNames: a slot of many short names does not let a server list as many long ones of
 // the next slot.
 func TestSlotsOfLongNames(t *testing.T) {
+	t.Parallel()
 	c := redisproc.ClusterForTest(t, 1)
 	ctx := t.Context()
 	client, err := Open(ctx, c.Servers[0].URL())
@@ -219,6 +222,7 @@ func (l *listings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // TestReadMovingSlots: while slots are moved to and fro, no key is missed, one of a slot that has
 // more keys than are listed at once included.
 func TestReadMovingSlots(t *testing.T) {
+	t.Parallel()
 	c := redisproc.ClusterForTest(t, 2)
 	ctx := t.Context()
 	client, err := Open(ctx, c.Servers[0].URL())
@@ -288,6 +292,7 @@ func TestReadMovingSlots(t *testing.T) {
 
 // TestSettled: a place's masters are the same, or another process, or a former master.
 func TestSettled(t *testing.T) {
+	t.Parallel()
 	c := redisproc.ClusterForTest(t, 1)
 	ctx := t.Context()
 	replica, err := c.AddReplica(ctx, c.Servers[0])
