@@ -47,8 +47,7 @@ func bare(w io.Writer) io.Writer {
 func (s *Streams) Sheet() page.Sheet {
 	columns := TerminalWidth(s.Out)
 	if wanted, err := strconv.Atoi(os.Getenv("COLUMNS")); columns == 0 && err == nil {
-		to := page.NewSheet(s.Out, min(max(wanted, 0), widest))
-		return to
+		return page.NewSheet(s.Out, min(max(wanted, 0), widest))
 	}
 	to := page.NewSheet(s.Out, min(columns, widest))
 	to.Terminal = columns > 0
@@ -66,30 +65,26 @@ const (
 // before writing anything else.
 func ShowProgress(w io.Writer) (update func(done, total int, what string), stop func()) {
 	p := progressLine{began: time.Now()}
-	shown := p.began
-	if TerminalWidth(w) == 0 {
-		return func(done, total int, what string) {
-			now := time.Now()
-			line := p.text(now, done, total, what)
-			if now.Sub(shown) >= quietInterval {
-				shown = now
-				printable.Fprintf(w, "%s\n", strings.TrimSpace(printable.Line(line)))
-			}
-		}, func() {}
-	}
-	shown = time.Time{}
-	update = func(done, total int, what string) {
-		now := time.Now()
-		line := p.text(now, done, total, what)
-		if now.Sub(shown) < progressInterval {
-			return
-		}
-		shown = now
+	shown, interval := time.Time{}, progressInterval
+	write := func(line string) {
 		// As wide as the terminal is by now, less a column, for some go on in the next line once
 		// the last one is written to.
-		io.WriteString(bare(w), eraseLine+text.Snip(printable.Line(line), max(1, TerminalWidth(w)-1), "…"))
+		io.WriteString(bare(w), eraseLine+text.Snip(line, max(1, TerminalWidth(w)-1), "…"))
 	}
-	return update, func() { io.WriteString(bare(w), eraseLine) }
+	stop = func() { io.WriteString(bare(w), eraseLine) }
+	if TerminalWidth(w) == 0 {
+		shown, interval = p.began, quietInterval
+		write = func(line string) { printable.Fprintf(w, "%s\n", strings.TrimSpace(line)) }
+		stop = func() {}
+	}
+	return func(done, total int, what string) {
+		now := time.Now()
+		line := p.text(now, done, total, what)
+		if now.Sub(shown) >= interval {
+			shown = now
+			write(printable.Line(line))
+		}
+	}, stop
 }
 
 // Step names one of several steps in the progress of a command: the promised rest is that of the

@@ -80,9 +80,9 @@ func Lost(ctx context.Context, client redis.UniversalClient, commands ...Optiona
 	return all, nil
 }
 
-// endsByNoTouch reports a server, by its INFO, that a client with NO-TOUCH makes crash: while a
-// slot of a cluster is moved, the server looks up keys before it executes a command, by a pointer
-// to the client that executes one. Redis 8.4 and Valkey 9.0 are mended
+// endsByNoTouch reports a server, by its INFO, that a client with NO-TOUCH may crash. While a slot
+// of a cluster is moved, such a server looks up keys before it executes a command. The lookup asks
+// the client that executes one, and there is none yet. Redis 8.4 and Valkey 9.0 are mended
 // (github.com/redis/redis/pull/14415, github.com/valkey-io/valkey/pull/2347). Some releases before
 // are not affected, or mended later: they do without.
 func endsByNoTouch(info map[string]string) bool {

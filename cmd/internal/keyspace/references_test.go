@@ -126,7 +126,7 @@ func TestProofNeedsSlotsAtRest(t *testing.T) {
 		do(2, "CLUSTER", "SETSLOT", "7000", "STABLE")
 	}), "", "CLUSTER SETSLOT ran during the scan")
 	empty := -1
-	for slot := clusterSlots / 3 * 2; slot > 0 && empty < 0; slot-- {
+	for slot := SlotCount / 3 * 2; slot > 0 && empty < 0; slot-- {
 		if do(1, "CLUSTER", "COUNTKEYSINSLOT", fmt.Sprint(slot)) == "0" && slot < 10900 {
 			empty = slot
 		}

@@ -12,8 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const clusterSlots = 16384
-
 // moving are the commands that move or copy values without any program reading them, as INFO
 // commandstats names them.
 var moving = []string{
@@ -65,7 +63,7 @@ func (w *watcher) look(ctx context.Context) error {
 // statesOf asks masters for their states. An error says why a scan would prove nothing.
 func statesOf(ctx context.Context, masters map[string]*redis.Client) (map[string]serverState, error) {
 	all := map[string]serverState{}
-	owned, clustered := make([]bool, clusterSlots), false
+	owned, clustered := make([]bool, SlotCount), false
 	for _, addr := range slices.Sorted(maps.Keys(masters)) {
 		s, err := stateOf(ctx, masters[addr])
 		if err != nil {
@@ -84,6 +82,15 @@ func statesOf(ctx context.Context, masters map[string]*redis.Client) (map[string
 		return nil, inconclusive(ctx, "the cluster", "", fmt.Errorf("slot %d has no master that answers", slot))
 	}
 	return all, nil
+}
+
+// clusterInfo has the fields of a node's CLUSTER INFO.
+func clusterInfo(ctx context.Context, node *redis.Client) (map[string]string, error) {
+	reply, err := node.ClusterInfo(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("CLUSTER INFO: %w", Explain(err, node.Options().Username))
+	}
+	return Info(reply), nil
 }
 
 func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error) {
@@ -120,14 +127,9 @@ func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error)
 	if id, s.slots, err = ownSlots(nodes); err != nil {
 		return s, err
 	}
-	reply, err := node.ClusterInfo(ctx).Result()
+	fields, err := clusterInfo(ctx, node)
 	if err != nil {
-		return s, fmt.Errorf("CLUSTER INFO: %w", explain(err))
-	}
-	fields := map[string]string{}
-	for line := range strings.Lines(reply) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		fields[name] = value
+		return s, err
 	}
 	if state := fields["cluster_state"]; state != "ok" {
 		return s, fmt.Errorf("the cluster's state is %q", state)
@@ -147,7 +149,7 @@ func ownSlots(nodes string) (id string, slots []bool, err error) {
 		if !slices.Contains(strings.Split(fields[2], ","), "master") {
 			return "", nil, errors.New("it is no master of the cluster any more")
 		}
-		slots = make([]bool, clusterSlots)
+		slots = make([]bool, SlotCount)
 		for _, f := range fields[8:] {
 			if strings.HasPrefix(f, "[") { // [slot->-id] or [slot-<-id]
 				slot, _, _ := strings.Cut(f[1:], "-")
@@ -159,7 +161,7 @@ func ownSlots(nodes string) (id string, slots []bool, err error) {
 			}
 			first, err1 := strconv.Atoi(from)
 			last, err2 := strconv.Atoi(to)
-			if err := errors.Join(err1, err2); err != nil || first < 0 || last >= clusterSlots || first > last {
+			if err := errors.Join(err1, err2); err != nil || first < 0 || last >= SlotCount || first > last {
 				return "", nil, fmt.Errorf("CLUSTER NODES has slots %q", f)
 			}
 			for slot := first; slot <= last; slot++ {

@@ -40,7 +40,6 @@ const (
 	settleWithin  = 10 * time.Second // for a slot to have one owner, and for replicas to catch up
 	firstSettling = 5 * time.Millisecond
 	lastSettling  = 500 * time.Millisecond
-	movedTries    = 6 // to find out where a key is
 )
 
 // probes has a key of each slot that nobody writes: whether it is redirected tells whose the slot
@@ -84,9 +83,9 @@ func keySlot(key string) int {
 	return slotOf(key)
 }
 
-// slots reads the rest of a place that is a range of slots. No key is missed that is in its slot
-// from before the slot is listed until it is read, however slots are moved meanwhile: a slot counts
-// that one server listed while it owned all of it, or that both servers of a move listed.
+// slots reads the rest of a place that is a range of slots. Slots may be moved meanwhile: a key
+// that is there from before its slot is listed until it is read is not missed. A list counts if the
+// server owned the whole slot. Of a slot that is being moved, the lists of both servers count.
 func (r *valueReader) slots(p *Place) (Next, error) {
 	cluster, ok := r.client.(*redis.ClusterClient)
 	if !ok {
@@ -154,8 +153,13 @@ func redirected(ctx context.Context, c *redis.ClusterClient, err error) (*redis.
 		return nil, nil
 	}
 	masters, failed := nodesOf(ctx, c)
-	words := strings.Fields(err.Error()) // MOVED 3999 127.0.0.1:6381
-	return masters[words[len(words)-1]], failed
+	return masters[destination(err)], failed
+}
+
+// destination is the address that a redirection names: "MOVED 3999 127.0.0.1:6381".
+func destination(err error) string {
+	text := err.Error()
+	return text[strings.LastIndexByte(text, ' ')+1:]
 }
 
 // errMeanwhile says that a slot was moved while its keys were listed.
@@ -202,15 +206,14 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 	if err != nil {
 		return Stop, err
 	}
-	target, err := redirected(r.alive, c, ask)
-	if err != nil {
-		return Stop, err
+	nodes := []*redis.Client{source}
+	if target := masters[destination(ask)]; target != nil {
+		nodes = append(nodes, target)
+	} else { // it calls itself otherwise than in CLUSTER SLOTS
+		delete(masters, source.Options().Addr)
+		nodes = slices.AppendSeq(nodes, maps.Values(masters))
 	}
-	delete(masters, source.Options().Addr)
-	if target != nil { // else it calls itself otherwise than in CLUSTER SLOTS
-		masters = map[string]*redis.Client{target.Options().Addr: target}
-	}
-	for _, node := range slices.Concat([]*redis.Client{source}, slices.Collect(maps.Values(masters))) {
+	for _, node := range nodes {
 		keys, more, err := r.list(node, p, slot, false)
 		next := More
 		switch {
@@ -295,7 +298,8 @@ func (r *valueReader) large(node *redis.Client, slot int) (Next, error) {
 		if cursor = next; cursor == "0" {
 			return More, nil
 		}
-		if err := r.pacer.Wait(r.ctx, node, int(asked), 0); err != nil {
+		// The server looked at others, too, and some has counted these.
+		if err := r.pacer.Wait(r.ctx, node, max(int(asked)-len(page), 0), 0); err != nil {
 			return Stop, err
 		}
 	}
@@ -352,11 +356,8 @@ func (r *valueReader) some(node *redis.Client, names []string) (Next, error) {
 
 // epoch is the configuration epoch of a node, which is another one each time that it gets a slot.
 func epoch(ctx context.Context, node *redis.Client) (string, error) {
-	info, err := node.ClusterInfo(ctx).Result()
-	if err != nil {
-		return "", Explain(err, node.Options().Username)
-	}
-	return Info(info)["cluster_my_epoch"], nil
+	info, err := clusterInfo(ctx, node)
+	return info["cluster_my_epoch"], err
 }
 
 // Settled reports whether what was written at a place, by now, outlives its masters: they are

@@ -1,7 +1,6 @@
 package keyspace
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -315,8 +314,8 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 		if wait > settleWithin {
 			return Stop, fmt.Errorf("key %q: the cluster says that it is elsewhere, wherever one asks", moved[0])
 		}
-		if moved, next, err = r.from(r.client, moved); len(moved) > 0 {
-			err = cmp.Or(err, sleep(r.ctx, wait))
+		if moved, next, err = r.from(r.client, moved); err == nil && len(moved) > 0 {
+			err = sleep(r.ctx, wait)
 		}
 	}
 	return next, err

@@ -443,7 +443,6 @@ func TestClusterChanges(t *testing.T) {
 	from := cluster.Servers[1]
 	to := do(t, added, "CLUSTER", "MYID")
 	source := do(t, from, "CLUSTER", "MYID")
-	addedHost, addedPort, _ := net.SplitHostPort(added.Addr())
 	known := func() bool {
 		for _, s := range append(cluster.Servers, cluster.Replicas...) {
 			nodes := do(t, s, "CLUSTER", "NODES")
@@ -457,18 +456,9 @@ func TestClusterChanges(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	for slot := 5461; slot < 5561; slot++ {
-		n := strconv.Itoa(slot)
-		do(t, added, "CLUSTER", "SETSLOT", n, "IMPORTING", source)
-		do(t, from, "CLUSTER", "SETSLOT", n, "MIGRATING", to)
-		for {
-			keys := strings.Fields(do(t, from, "CLUSTER", "GETKEYSINSLOT", n, "100"))
-			if len(keys) == 0 {
-				break
-			}
-			do(t, from, append([]string{"MIGRATE", addedHost, addedPort, "", "0", "5000", "KEYS"}, keys...)...)
+		if err := cluster.Move(ctx, slot, from, added, func() {}); err != nil {
+			t.Fatalf("slot %d: %v", slot, err)
 		}
-		do(t, added, "CLUSTER", "SETSLOT", n, "NODE", to)
-		do(t, from, "CLUSTER", "SETSLOT", n, "NODE", to)
 	}
 	goOn("slots have moved")
 

@@ -435,8 +435,7 @@ func (c *client) shares() (bool, error) {
 
 // wholeCommand looks at the command that b starts with. Its length is 0 if it is not whole yet; its
 // name may be there then. It reports false for one that is of no use on a shared connection:
-// without lengths, or malformed.
-// The version is the argument of HELLO, if there is one and no more.
+// without lengths, or malformed. The version is the argument of HELLO, if there is one and no more.
 func wholeCommand(b []byte) (name []byte, version string, length int, ok bool) {
 	at := 0
 	number := func(kind byte) (n int64, whole, ok bool) {
