@@ -523,8 +523,11 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 		_, err = s.addAll(ctx, c, found, values)
 		return err
 	}
+	changes := fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
+	seen := int64(0)
 	for range listTries {
 		pages, bytes, p := s.found.part(), 0, p
+		seen = 0
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
 			for i := int64(0); ; {
 				asked := p.count
@@ -533,6 +536,7 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 					return err
 				}
 				n, err := s.addAll(ctx, c, pages, values)
+				seen += int64(len(values))
 				if bytes += n; err != nil {
 					return err
 				}
@@ -553,11 +557,15 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 			return err
 		}
 		if bytes > replyBytes {
-			return fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
+			return changes
 		}
 	}
-	if values, err = c.LRange(ctx, key, 0, -1).Result(); err != nil {
+	// It may be much longer by now.
+	if values, err = c.LRange(ctx, key, 0, 2*seen).Result(); err != nil {
 		return err
+	}
+	if int64(len(values)) > 2*seen {
+		return changes
 	}
 	_, err = s.addAll(ctx, c, found, values)
 	return err
