@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -574,13 +575,13 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 // databases are the numbers of the databases of a server that hold keys. A node of a cluster has
 // one, 0.
 func databases(ctx context.Context, node *redis.Client) (numbers []int, err error) {
-	info, err := node.InfoMap(ctx, "keyspace").Result()
+	info, err := infoOf(ctx, node, "keyspace")
 	if err != nil {
 		return nil, fmt.Errorf("INFO keyspace: %w", Explain(err, node.Options().Username))
 	}
-	for name := range info["Keyspace"] {
+	for name, counts := range info {
 		var db int
-		if _, err := fmt.Sscanf(name, "db%d", &db); err == nil {
+		if _, err := fmt.Sscanf(name, "db%d", &db); err == nil && strings.HasPrefix(counts, "keys=") {
 			numbers = append(numbers, db)
 		}
 	}
@@ -623,14 +624,14 @@ func Count(ctx context.Context, client redis.UniversalClient) (int64, error) {
 	}
 	var total int64
 	for addr, node := range nodes {
-		info, err := node.InfoMap(ctx, "keyspace").Result()
+		info, err := infoOf(ctx, node, "keyspace")
 		if IsForbidden(err) {
 			return 0, nil
 		}
 		if err != nil {
 			return 0, fmt.Errorf("INFO of %s: %w", addr, err)
 		}
-		for _, counts := range info["Keyspace"] {
+		for _, counts := range info {
 			var n int64
 			if _, err := fmt.Sscanf(counts, "keys=%d,", &n); err == nil {
 				total += n

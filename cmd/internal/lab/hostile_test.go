@@ -1,16 +1,11 @@
 package lab
 
 import (
-	"bufio"
 	"crypto/x509"
 	"encoding/pem"
-	"fmt"
-	"io"
-	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,43 +17,20 @@ import (
 
 // boaster is the URL of a server that answers a command by a reply that announces what never comes.
 func boaster(t *testing.T, command, reply string) (url string) {
-	return "redis://" + tcptest.Listen(t, func(c net.Conn) {
-		for r := bufio.NewReader(c); ; {
-			line, err := r.ReadString('\n')
-			var n, size int
-			if _, bad := fmt.Sscanf(line, "*%d", &n); err != nil || bad != nil {
-				return
-			}
-			words := make([]string, n)
-			for i := range words {
-				line, _ := r.ReadString('\n')
-				fmt.Sscanf(line, "$%d", &size)
-				b := make([]byte, size+2)
-				if _, err := io.ReadFull(r, b); err != nil {
-					return
-				}
-				words[i] = string(b[:size])
-			}
-			answer := map[string]string{"PING": "+PONG\r\n", "INFO": "$0\r\n\r\n", "HELLO": "%1\r\n+proto\r\n:3\r\n", strings.ToUpper(command): reply}[strings.ToUpper(words[0])]
-			if answer == "" {
-				answer = "-ERR unknown command\r\n"
-			}
-			if _, err := io.WriteString(c, answer); err != nil {
-				return
-			}
-		}
-	})
+	answers := map[string]string{"PING": "+PONG\r\n", "INFO": "$0\r\n\r\n", "HELLO": "%1\r\n+proto\r\n:3\r\n"}
+	answers[command] = reply
+	return "redis://" + tcptest.Redis(t, answers)
 }
 
 // TestHostileServer: a server of --redis that announces what it does not send is an error, of the
 // lab's own client and of those that are measured.
 func TestHostileServer(t *testing.T) {
 	for _, reply := range []string{"$9223372036854775807\r\n", "$9223372036854775805\r\n", "*9223372036854775807\r\n", "%4611686018427387904\r\n", "$-9\r\n"} {
-		if s, err := OpenServer(t.Context(), boaster(t, "ping", reply), keyspace.Login{}); err == nil {
+		if s, err := OpenServer(t.Context(), boaster(t, "PING", reply), keyspace.Login{}); err == nil {
 			s.Close()
 			t.Errorf("%q as the answer to PING is no error", reply)
 		}
-		s, err := OpenServer(t.Context(), boaster(t, "get", reply), keyspace.Login{})
+		s, err := OpenServer(t.Context(), boaster(t, "GET", reply), keyspace.Login{})
 		if err != nil {
 			t.Fatal(err)
 		}
