@@ -943,6 +943,48 @@ func TestHostileOwnReply(t *testing.T) {
 	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
 }
 
+// TestHostileMessage: what is no message, where the proxy listens for those of the registry, does not
+// end it.
+func TestHostileMessage(t *testing.T) {
+	server := redisproc.ForTest(t)
+	sent := make(chan struct{}, 1)
+	addr := tcptest.Listen(t, func(c net.Conn) {
+		up, err := net.Dial("tcp", server.Addr())
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go func() {
+			defer c.Close()
+			for b := make([]byte, 64<<10); ; {
+				n, err := up.Read(b)
+				if err != nil {
+					return
+				}
+				if !bytes.Contains(b[:n], []byte("message")) {
+					c.Write(b[:n])
+					continue
+				}
+				io.WriteString(c, "*0\r\n")
+				io.Copy(io.Discard, up) // until the proxy is gone, from this connection at least
+				select {
+				case sent <- struct{}{}:
+				default:
+				}
+				return
+			}
+		}()
+		io.Copy(up, c)
+	})
+	p := start(t, options("redis://"+addr, "*"))
+	talk(t, dial(t, p.addr), wire("SET", "k", big("k")), "+OK\r\n")
+	if _, err := server.Do(t.Context(), "PUBLISH", dict.DefaultPrefix+"changes", ""); err != nil {
+		t.Fatal(err)
+	}
+	<-sent
+	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
+}
+
 // TestServerGone: a server that cannot be reached, or goes, is the end of the connection, and no
 // reply is made up.
 func TestServerGone(t *testing.T) {
