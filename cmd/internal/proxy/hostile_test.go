@@ -672,6 +672,32 @@ func TestStall(t *testing.T) {
 	talk(t, streams, wire("SET", "other", value)[100<<10:], "+OK\r\n")
 }
 
+// TestStalledReply: a client that reads again after --stall gets what was sent before, and the end.
+// Nothing is sent twice: that would be a wrong value.
+func TestStalledReply(t *testing.T) {
+	var dst stalling
+	r := newRelay(strings.NewReader(""), &dst, 1<<20, &memory{max: 1 << 20}, new(atomic.Int64), new(atomic.Int64))
+	r.put([]byte("$4\r\nabcd\r\n"))
+	if err := r.flush(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if err := r.leave(); !errors.Is(err, os.ErrDeadlineExceeded) || string(dst) != "$4\r\nab" {
+		t.Errorf("%q was sent, %v", dst, err)
+	}
+}
+
+// stalling takes the first 6 bytes, and what comes after a time-out.
+type stalling []byte
+
+func (s *stalling) Write(b []byte) (int, error) {
+	if len(*s) == 0 {
+		*s = append(*s, b[:6]...)
+		return 6, os.ErrDeadlineExceeded
+	}
+	*s = append(*s, b...)
+	return len(b), nil
+}
+
 // TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory
 // and their buffers together. Each has its replies in the end, or an error in their place.
 func TestSlowReaders(t *testing.T) {
