@@ -121,8 +121,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestNamesStay: a command that was counted keeps its name, whatever its client sends afterwards, and
-// its count.
+// TestNamesStay: a counted command keeps its name and its count, whatever its client sends
+// afterwards.
 func TestNamesStay(t *testing.T) {
 	var notes lines
 	addr, _, _ := proxied(t, func(o *Options) { o.Metrics, o.Err = ":0", &notes })

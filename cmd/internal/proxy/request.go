@@ -303,8 +303,8 @@ func (c *client) takeArgs(n int) bool {
 	return true
 }
 
-// giveArgs gives back what many arguments take. It lets go of all: they keep the buffer alive that
-// they are in, however large it grew.
+// giveArgs gives back what many arguments take. It clears all of them: an argument keeps its whole
+// buffer alive, however large that grew.
 func (c *client) giveArgs() {
 	if c.memory.give(c.forArgs); c.forArgs > 0 {
 		c.args, c.forArgs = nil, 0
