@@ -723,7 +723,7 @@ func TestIdleMemory(t *testing.T) {
 			for range clients {
 				use(dial(t, addr))
 			}
-			if n := heap() - before; n > 32<<20 {
+			if n := heap() - before; n > 64<<20 {
 				t.Errorf("%d bytes for %d idle clients", n, clients)
 			}
 		})
