@@ -126,8 +126,8 @@ func (e *estimator) promise(t *trial) float64 {
 	return e.keys*e.draws[0].sizes*(1-left) - e.dictionary(t)
 }
 
-// ahead is what a trial saves more than another one, in bytes: the least that the values to choose by
-// are sure of (a ratio's standard error: Cochran, Sampling Techniques, 1977, 6.4).
+// ahead is what a trial saves more than another one, in bytes: the least that the values to choose
+// by are sure of (a ratio's standard error: Cochran, Sampling Techniques, 1977, 6.4).
 func (e *estimator) ahead(best, other *trial) float64 {
 	at := e.used(toChoose)
 	more := func(i int) float64 { return other.after[i] - best.after[i] }
