@@ -92,8 +92,8 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// TestInfoWithoutSections: fields of INFO count that stand in no section. go-redis' InfoMap ends the
-// program then.
+// TestInfoWithoutSections: fields of INFO count that stand in no section. go-redis' InfoMap ends
+// the program then.
 func TestInfoWithoutSections(t *testing.T) {
 	ctx := t.Context()
 	info := "run_id:a\r\nmaster_replid:b\r\nrole:master\r\nused_memory:5\r\ncmdstat_info:calls=7,usec=1\r\ndb0:keys=3,expires=0,avg_ttl=0\r\n"

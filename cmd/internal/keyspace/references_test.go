@@ -266,8 +266,8 @@ func (h afterCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	return next
 }
 
-// TestListThatGrows: a list that changes all the time is not read at once, however much longer it is
-// by then.
+// TestListThatGrows: a list that changes all the time is not read at once, however much longer it
+// is by then.
 func TestListThatGrows(t *testing.T) {
 	ctx := t.Context()
 	server := redisproc.ForTest(t)

@@ -1001,8 +1001,8 @@ func TestHostileOwnReply(t *testing.T) {
 	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
 }
 
-// TestHostileMessage: what is no message, where the proxy listens for those of the registry, does not
-// end it.
+// TestHostileMessage: what is no message, where the proxy listens for those of the registry, does
+// not end it.
 func TestHostileMessage(t *testing.T) {
 	server := redisproc.ForTest(t)
 	sent := make(chan struct{}, 1)
