@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -85,6 +86,57 @@ bale_dictionary_wanted_values{group="g"} 1000
 		if err := testutil.CollectAndCompare(c, strings.NewReader(test.want), sourceMetrics...); err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
+	}
+}
+
+// nearStats has another number in each field.
+var nearStats = prom.NearStats{Hits: 9, Misses: 4, Bytes: 1 << 20, Entries: 3, Evictions: 2, TooLarge: 1, Invalidations: 7, Resets: 5}
+
+func TestNear(t *testing.T) {
+	c := newCollector(t, prom.Options{MaxGroups: 1})
+	const want = `
+# HELP bale_near_bytes Memory that the values in the near cache take.
+# TYPE bale_near_bytes gauge
+bale_near_bytes{group="g"} 1.048576e+06
+# HELP bale_near_entries Values in the near cache.
+# TYPE bale_near_entries gauge
+bale_near_entries{group="g"} 3
+# HELP bale_near_evictions_total Values that the near cache dropped to make room.
+# TYPE bale_near_evictions_total counter
+bale_near_evictions_total{group="g"} 2
+# HELP bale_near_invalidations_total Keys that were said to have changed, in the near cache or not.
+# TYPE bale_near_invalidations_total counter
+bale_near_invalidations_total{group="g"} 7
+# HELP bale_near_reads_total Keys that the near cache was asked for by result: hit or miss. Misses that wait for one read all count.
+# TYPE bale_near_reads_total counter
+bale_near_reads_total{group="g",result="hit"} 9
+bale_near_reads_total{group="g",result="miss"} 4
+# HELP bale_near_resets_total Times that the near cache dropped all, because any key may have changed.
+# TYPE bale_near_resets_total counter
+bale_near_resets_total{group="g"} 5
+# HELP bale_near_too_large_total Values that the near cache did not keep for their size.
+# TYPE bale_near_too_large_total counter
+bale_near_too_large_total{group="g"} 1
+`
+	metrics := regexp.MustCompile(`bale_near_\w+`).FindAllString(want, -1)
+	for _, test := range []struct {
+		name string
+		near func() prom.NearStats
+		want string
+	}{
+		{"at work", func() prom.NearStats { return nearStats }, want},
+		{"closed", nil, ""},
+		{"again", func() prom.NearStats { return nearStats }, want},
+	} {
+		c.Near("g", test.near)
+		c.Near("beyond the most", func() prom.NearStats { return prom.NearStats{Hits: 1} })
+		if err := testutil.CollectAndCompare(c, strings.NewReader(test.want), metrics...); err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+	problems, err := testutil.CollectAndLint(c, metrics...)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
 	}
 }
 
