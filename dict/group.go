@@ -848,8 +848,8 @@ type Status struct {
 	Values int64   `json:"values"`
 	Ratio  float64 `json:"ratio"`
 
-	// Restored counts the dictionaries that were missing in the registry, and that this program
-	// fetched from quarantine or a mirror and wrote back.
+	// Restored counts the dictionaries that the registry had lost, and that this program put back:
+	// from its memory, its bundle, quarantine or a mirror.
 	Restored int64 `json:"restored"`
 
 	// Danger is the last result of [Registry.Danger].
