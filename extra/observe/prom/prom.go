@@ -75,6 +75,8 @@ var defaultBuckets = []float64{1. / (1 << 20), 1. / (1 << 18), 1. / (1 << 16), 1
 //
 //	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
 //	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
+//	bale_dictionary_plain_bytes_total{group}            of the values written with the dictionary
+//	bale_dictionary_stored_bytes_total{group}           and after packing, as at training: without the record of when a loaded value expires
 //	bale_dictionary_synced_timestamp_seconds{group}     when the registry last answered
 //	bale_dictionary_restored_total{group}               dictionaries that the registry did not hold, and that this program put back
 //	bale_dictionary_collected_values{group}             values that dict.Auto has seen: to judge by, and then for its sample
@@ -119,7 +121,8 @@ type Collector struct {
 	requests *prometheus.HistogramVec // over HTTP
 
 	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
-	published, trained, synced, restored, collected, wanted            *prometheus.Desc // of dictionaries
+	published, trained, written, packed                                *prometheus.Desc // of dictionaries, as the next
+	synced, restored, collected, wanted                                *prometheus.Desc
 	nearReads, nearBytes, nearEntries                                  *prometheus.Desc // of near caches, as the next
 	evictions, tooLarge, invalidations, resets                         *prometheus.Desc
 	waits, waited, timeouts, connections                               *prometheus.Desc // of pools
@@ -183,6 +186,8 @@ func NewCollector(o Options) (*Collector, error) {
 	c.events = desc("ring_events_total", "Events that the ring has delivered, or dropped for it was full.", "outcome")
 	c.published = desc("dictionary_published_timestamp_seconds", "When the dictionary that the group writes with was published.", "group")
 	c.trained = desc("dictionary_training_ratio", "Ratio that the dictionary came to at training, on values it had not seen.", "group")
+	c.written = desc("dictionary_plain_bytes_total", "Bytes of the values written with the dictionary, serialized.", "group")
+	c.packed = desc("dictionary_stored_bytes_total", "Bytes of the same values packed, as at training: without the record of when a loaded value expires.", "group")
 	c.synced = desc("dictionary_synced_timestamp_seconds", "When the registry of dictionaries last answered.", "group")
 	c.restored = desc("dictionary_restored_total", "Dictionaries that the registry did not hold, and that this program put back.", "group")
 	c.collected = desc("dictionary_collected_values", "Values that Auto has seen, to judge whether a dictionary is needed and then for its sample.", "group")
@@ -219,7 +224,7 @@ func (c *Collector) Group(name string) *stats.Counters { return c.groups.Get(nam
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.operations, c.keys, c.plain, c.stored, c.stages, c.fresh, c.dictionary, c.events,
-		c.published, c.trained, c.synced, c.restored, c.collected, c.wanted,
+		c.published, c.trained, c.written, c.packed, c.synced, c.restored, c.collected, c.wanted,
 		c.nearReads, c.nearBytes, c.nearEntries, c.evictions, c.tooLarge, c.invalidations, c.resets, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
 		to <- d
 	}

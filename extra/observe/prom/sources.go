@@ -160,6 +160,8 @@ func (c *Collector) dictionaries(to chan<- prometheus.Metric, g *groupMetrics) {
 	if e.Info.Ratio > 0 { // zero for one that was made elsewhere, of which nothing is known
 		gauge(c.trained, e.Info.Ratio)
 	}
+	to <- prometheus.MustNewConstMetric(c.written, prometheus.CounterValue, float64(s.PlainBytes), g.name)
+	to <- prometheus.MustNewConstMetric(c.packed, prometheus.CounterValue, float64(s.StoredBytes), g.name)
 }
 
 // nearMetrics sends the figures of the near cache of the group.

@@ -25,13 +25,14 @@ import (
 )
 
 // sourceMetrics are the metrics of dictionaries and pools.
-var sourceMetrics = []string{"bale_dictionary_published_timestamp_seconds", "bale_dictionary_training_ratio", "bale_dictionary_synced_timestamp_seconds", "bale_dictionary_restored_total",
+var sourceMetrics = []string{"bale_dictionary_published_timestamp_seconds", "bale_dictionary_training_ratio",
+	"bale_dictionary_plain_bytes_total", "bale_dictionary_stored_bytes_total", "bale_dictionary_synced_timestamp_seconds", "bale_dictionary_restored_total",
 	"bale_dictionary_collected_values", "bale_dictionary_wanted_values",
 	"bale_pool_waits_total", "bale_pool_wait_seconds_total", "bale_pool_timeouts_total", "bale_pool_connections"}
 
 func status(published time.Time, ratio float64) func() dict.Status {
 	return func() dict.Status {
-		return dict.Status{Writing: 7, Synced: time.Unix(2000, 5e8), Restored: 3, State: &dict.State{Current: 7, Dictionaries: []dict.Entry{
+		return dict.Status{Writing: 7, PlainBytes: 700, StoredBytes: 200, Synced: time.Unix(2000, 5e8), Restored: 3, State: &dict.State{Current: 7, Dictionaries: []dict.Entry{
 			{ID: 9, Published: time.Unix(1999, 0), Info: dict.Info{Ratio: 99}}, // published, and not yet written with
 			{ID: 7, Published: published, Info: dict.Info{Ratio: ratio}},
 		}}}
@@ -47,7 +48,15 @@ bale_dictionary_restored_total{group="g"} 3
 # TYPE bale_dictionary_synced_timestamp_seconds gauge
 bale_dictionary_synced_timestamp_seconds{group="g"} 2000.5
 `
-	const whole = synced + `
+	const counted = synced + `
+# HELP bale_dictionary_plain_bytes_total Bytes of the values written with the dictionary, serialized.
+# TYPE bale_dictionary_plain_bytes_total counter
+bale_dictionary_plain_bytes_total{group="g"} 700
+# HELP bale_dictionary_stored_bytes_total Bytes of the same values packed, as at training: without the record of when a loaded value expires.
+# TYPE bale_dictionary_stored_bytes_total counter
+bale_dictionary_stored_bytes_total{group="g"} 200
+`
+	const whole = counted + `
 # HELP bale_dictionary_published_timestamp_seconds When the dictionary that the group writes with was published.
 # TYPE bale_dictionary_published_timestamp_seconds gauge
 bale_dictionary_published_timestamp_seconds{group="g"} 1000
@@ -62,7 +71,7 @@ bale_dictionary_training_ratio{group="g"} 3.5
 		want   string
 	}{
 		{"whole", status(time.Unix(1000, 0), 3.5), whole},
-		{"nothing known of the dictionary", status(time.Time{}, 0), synced},
+		{"nothing known of the dictionary", status(time.Time{}, 0), counted},
 		{"no registry yet", func() dict.Status { return dict.Status{} }, ""},
 		{"no dictionary", func() dict.Status {
 			return dict.Status{Synced: time.Unix(2000, 5e8), Restored: 3, State: &dict.State{}}
