@@ -184,8 +184,8 @@ func (w *stopwatch) round(ctx context.Context) error {
 	})
 }
 
-// run does f for all values. The first value is done twice: before, the trials in between have taken
-// the caches, and one slow value would lift the mean of all above their P99.
+// run does f for all values. The first one is done twice: other trials have taken the caches since,
+// and one slow value would lift the mean of all above their P99.
 func (l lap) run(f func(i int) error) error {
 	if len(l) > 0 {
 		if err := f(0); err != nil {

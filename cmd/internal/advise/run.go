@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -354,7 +353,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	for done, t := range all {
 		g, s := &t.group, t.sample
 		if progress != nil {
-			progress(done, steps, fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
+			progress(done, steps, fmt.Sprintf("%s, %d values", page.Name(g.Name, shownProgress), s.items))
 		}
 		if reachable(g.Type) {
 			switch nth++; {
@@ -418,7 +417,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			continue
 		}
 		if progress != nil {
-			progress(steps-left, steps, "trying a new dictionary for "+strconv.QuoteToGraphic(t.group.Name))
+			progress(steps-left, steps, page.Name(t.group.Name, shownProgress)+", a new dictionary")
 		}
 		left--
 		err = t.better(ctx, a, o)

@@ -87,7 +87,7 @@ func (s *scanner) node(ctx context.Context, node *redis.Client) (err error) {
 			return err
 		}
 		if progress != nil {
-			progress(int(min(s.scanned, s.scan.Keys)), int(s.scan.Keys), fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
+			progress(int(min(s.scanned, s.scan.Keys)), int(s.scan.Keys), fmt.Sprintf("%d keys seen, %d looked at", s.scan.Seen, s.scan.LookedAt))
 		}
 		if cursor = next; cursor == 0 {
 			return nil

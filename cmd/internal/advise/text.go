@@ -17,6 +17,7 @@ import (
 const (
 	shownAdvice   = 24
 	shownContents = 14
+	shownProgress = 20 // beside the step and the time that is left, in 60 columns
 )
 
 // Schema is the one of the JSON, in docs/schemas.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/balekv/bale/cmd/internal/keygroup"
@@ -104,7 +103,7 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		}
 		tried++
 		if progress != nil {
-			progress(tried, min(len(found), mostTogether), "trying one dictionary for "+strconv.QuoteToGraphic(f.pattern))
+			progress(tried, min(len(found), mostTogether), page.Name(f.pattern, shownProgress)+", one dictionary")
 		}
 		one := newAttempt(m, union(f.pattern, f.members), o)
 		one.how = f.members[0].how

@@ -139,7 +139,7 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 			if progress != nil {
 				done, all := keyspace.Progress(v.client, places, len(match), l.Keys, total)
 				progress(done, all,
-					fmt.Sprintf("%d keys looked at, %d values cannot be unpacked", l.Keys, f.Bad))
+					fmt.Sprintf("%d keys seen, %d unreadable", l.Keys, f.Bad))
 			}
 			return nil
 		},

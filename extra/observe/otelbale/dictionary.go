@@ -20,8 +20,8 @@ import (
 //	bale.dictionary.wanted      and how many it wants
 //	bale.dictionary.restored    dictionaries that the registry did not hold, and that this program put back
 //
-// The first two are missing without Auto. A nil provider is the global one. After stop nothing is observed any
-// more. status must be safe for concurrent use.
+// The first two are missing without Auto. A nil provider is the global one. After stop nothing is
+// observed any more. status must be safe for concurrent use.
 func ObserveDictionary(name string, status func() dict.Status, provider metric.MeterProvider) (stop func() error, err error) {
 	meter := cmp.Or(provider, otel.GetMeterProvider()).Meter(scope)
 	collected, failed := meter.Int64ObservableGauge("bale.dictionary.collected", metric.WithUnit("{value}"),
