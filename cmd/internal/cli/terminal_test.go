@@ -89,8 +89,8 @@ func TestProgressImproves(t *testing.T) {
 	}
 }
 
-// TestProgressWords: in 60 columns a line of progress has its first count and the time that is left,
-// and ends with a whole word.
+// TestProgressWords: in 60 columns a line of progress has its first count and the time that is
+// left, and ends with a whole word.
 func TestProgressWords(t *testing.T) {
 	const left = " 45%, about 1h12m34s left  "
 	for line, want := range map[string]string{
