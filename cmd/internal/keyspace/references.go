@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -527,8 +528,11 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 		_, err = s.addAll(ctx, c, found, values)
 		return err
 	}
+	changes := fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
+	seen := int64(0)
 	for range listTries {
 		pages, bytes, p := s.found.part(), 0, p
+		seen = 0
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
 			for i := int64(0); ; {
 				asked := p.count
@@ -537,6 +541,7 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 					return err
 				}
 				n, err := s.addAll(ctx, c, pages, values)
+				seen += int64(len(values))
 				if bytes += n; err != nil {
 					return err
 				}
@@ -557,11 +562,15 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 			return err
 		}
 		if bytes > replyBytes {
-			return fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
+			return changes
 		}
 	}
-	if values, err = c.LRange(ctx, key, 0, -1).Result(); err != nil {
+	// It may be much longer by now.
+	if values, err = c.LRange(ctx, key, 0, 2*seen).Result(); err != nil {
 		return err
+	}
+	if int64(len(values)) > 2*seen {
+		return changes
 	}
 	_, err = s.addAll(ctx, c, found, values)
 	return err
@@ -570,13 +579,13 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 // databases are the numbers of the databases of a server that hold keys. A node of a cluster has
 // one, 0.
 func databases(ctx context.Context, node *redis.Client) (numbers []int, err error) {
-	info, err := node.InfoMap(ctx, "keyspace").Result()
+	info, err := infoOf(ctx, node, "keyspace")
 	if err != nil {
 		return nil, fmt.Errorf("INFO keyspace: %w", Explain(err, node.Options().Username))
 	}
-	for name := range info["Keyspace"] {
+	for name, counts := range info {
 		var db int
-		if _, err := fmt.Sscanf(name, "db%d", &db); err == nil {
+		if _, err := fmt.Sscanf(name, "db%d", &db); err == nil && strings.HasPrefix(counts, "keys=") {
 			numbers = append(numbers, db)
 		}
 	}
@@ -619,14 +628,14 @@ func Count(ctx context.Context, client redis.UniversalClient) (int64, error) {
 	}
 	var total int64
 	for addr, node := range nodes {
-		info, err := node.InfoMap(ctx, "keyspace").Result()
+		info, err := infoOf(ctx, node, "keyspace")
 		if IsForbidden(err) {
 			return 0, nil
 		}
 		if err != nil {
 			return 0, fmt.Errorf("INFO of %s: %w", addr, err)
 		}
-		for _, counts := range info["Keyspace"] {
+		for _, counts := range info {
 			var n int64
 			if _, err := fmt.Sscanf(counts, "keys=%d,", &n); err == nil {
 				total += n
