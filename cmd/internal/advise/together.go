@@ -123,7 +123,8 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 }
 
 // packedTogether joins groups whose names differ in one part, and whose values are packed with the
-// same dictionary: advice that joined them was followed, and what is said of them stays together.
+// same dictionary. Earlier advice joined them, so that the next one must not train a dictionary for
+// each.
 func (a *Advice) packedTogether(ctx context.Context, all []*attempt, m *memory, o *Options) ([]*attempt, error) {
 	for _, f := range families(all, o, func(t *attempt) string {
 		if t.chosen != nil || t.group.Packed == nil || len(t.group.Packed.Dictionaries) == 0 {

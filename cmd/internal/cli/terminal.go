@@ -90,8 +90,8 @@ func ShowProgress(w io.Writer) (update func(done, total int, what string), stop 
 
 var furtherCount = regexp.MustCompile(`, \d`)
 
-// fitted is a line of progress in so many columns. Counts after a comma go first, whole, the last
-// one before the others. What is too long then ends with a whole word.
+// fitted shortens a line of progress to a number of columns. Counts after a comma go first, whole,
+// the last one before the others. A line that is still too long ends with a whole word.
 func fitted(line string, columns int) string {
 	begin := len(line) - len(strings.TrimLeft(line, " "))
 	status := line
