@@ -991,7 +991,7 @@ func TestClientGone(t *testing.T) {
 
 // TestDrain: when the proxy ends, the replies in flight are delivered, and idle connections end.
 func TestDrain(t *testing.T) {
-	addr, server, p := proxied(t, nil)
+	addr, server, p := proxied(t, func(o *Options) { o.Drain = time.Hour }) // for which nothing waits
 	idle, busy, listening, half := dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)
 	talk(t, idle, wire("PING"), "+PONG\r\n")
 	talk(t, listening, wire("SUBSCRIBE", "c"), "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")
