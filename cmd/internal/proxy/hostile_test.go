@@ -638,6 +638,7 @@ func TestLineBeforeLogin(t *testing.T) {
 // TestStall: a client that does not go on with a command that takes memory, or does not read such a
 // reply, is at its end. One that is idle, or sends what the proxy does not hold, is not.
 func TestStall(t *testing.T) {
+	t.Parallel()
 	addr, server, _ := proxied(t, func(o *Options) { o.Stall = time.Millisecond })
 	value := strings.Repeat("x", 256<<10) // has 2 s
 	idle, streams, stalls := dial(t, addr), dial(t, addr), dial(t, addr)
