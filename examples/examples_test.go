@@ -9,7 +9,7 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-func TestExamples(t *testing.T) {
+func TestExamplePrograms(t *testing.T) {
 	redis := redisproc.ForTest(t)
 	for program, want := range map[string]string{
 		"./clients": "map[]\nmap[motto:*goredis.Store]\nmap[motto:*rueidis.Store]\nmap[motto:*valkey.Store]\n" +

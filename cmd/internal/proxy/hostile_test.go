@@ -638,6 +638,7 @@ func TestLineBeforeLogin(t *testing.T) {
 // TestStall: a client that does not go on with a command that takes memory, or does not read such a
 // reply, is at its end. One that is idle, or sends what the proxy does not hold, is not.
 func TestStall(t *testing.T) {
+	t.Parallel()
 	addr, server, _ := proxied(t, func(o *Options) { o.Stall = time.Millisecond })
 	value := strings.Repeat("x", 256<<10) // has 2 s
 	idle, streams, stalls := dial(t, addr), dial(t, addr), dial(t, addr)
@@ -1091,7 +1092,7 @@ func TestClientGone(t *testing.T) {
 
 // TestDrain: when the proxy ends, the replies in flight are delivered, and idle connections end.
 func TestDrain(t *testing.T) {
-	addr, server, p := proxied(t, nil)
+	addr, server, p := proxied(t, func(o *Options) { o.Drain = time.Hour }) // for which nothing waits
 	idle, busy, listening, half := dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)
 	talk(t, idle, wire("PING"), "+PONG\r\n")
 	talk(t, listening, wire("SUBSCRIBE", "c"), "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")
