@@ -588,6 +588,13 @@ func (t *Tally) Add(v Value, n int) {
 	t.Allocated += int64(v.Allocated(n))
 }
 
+// Merge adds another tally.
+func (t *Tally) Merge(other Tally) {
+	t.Values += other.Values
+	t.Bytes += other.Bytes
+	t.Allocated += other.Allocated
+}
+
 // NewProblem describes why a value could not be read or written back, in short texts.
 func NewProblem(v Value, cause string) Problem {
 	if len(cause) > maxCause { // for the names of keys in it
