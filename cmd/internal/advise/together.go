@@ -116,7 +116,8 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		for _, t := range f.members {
 			apart += t.group.Saving.Estimate
 		}
-		if one.chosen == nil || one.chosen.Dictionary == 0 || one.group.Saving.Estimate < apart-sameWorth*float64(one.group.Now) {
+		if one.chosen == nil || one.chosen.Dictionary == 0 ||
+			one.group.Saving.Estimate < apart-sameWorth*float64(one.group.Now) {
 			continue
 		}
 		all = a.join(all, f, one)
