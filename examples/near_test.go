@@ -48,7 +48,8 @@ func TestNearMetrics(t *testing.T) {
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
 	s := hot.Stats()
 	for result, n := range map[string]uint64{"hit": s.Hits, "miss": s.Misses} {
-		if line := fmt.Sprintf("\nbale_near_reads_total{group=\"g\",result=%q} %d\n", result, n); n == 0 || !strings.Contains(page.Body.String(), line) {
+		if line := fmt.Sprintf("\nbale_near_reads_total{group=\"g\",result=%q} %d\n", result, n); n == 0 ||
+			!strings.Contains(page.Body.String(), line) {
 			t.Errorf("no %q in %s", line, page.Body)
 		}
 	}

@@ -127,14 +127,17 @@ func TestProgressInWholeWords(t *testing.T) {
 	staticKeys(t, client, 400)
 	pipe := client.Pipeline()
 	for i := range 400 {
-		pipe.Set(t.Context(), fmt.Sprintf("application:frontend:customer-profile:%d:en", i), fmt.Sprintf(`{"id":%d,"name":"customer %d","plan":"business","country":"DE"}`, i, i*i), 0)
+		pipe.Set(t.Context(), fmt.Sprintf("application:frontend:customer-profile:%d:en", i),
+			fmt.Sprintf(`{"id":%d,"name":"customer %d","plan":"business","country":"DE"}`, i, i*i), 0)
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	name := regexp.MustCompile(`application:\S*…`)
 	for _, args := range []string{
-		"advise", "train --max-size 4KiB --out " + filepath.Join(t.TempDir(), "a.dict"), "migrate --match static:* --dict auto --force", "advise", "verify", "dict gc", "dict list --scan", "migrate --match static:* --revert",
+		"advise", "train --max-size 4KiB --out " + filepath.Join(t.TempDir(), "a.dict"),
+		"migrate --match static:* --dict auto --force", "advise", "verify", "dict gc", "dict list --scan",
+		"migrate --match static:* --revert",
 	} {
 		screen, program := pty.Open(t, 60)
 		seen := make(chan string)
@@ -147,7 +150,8 @@ func TestProgressInWholeWords(t *testing.T) {
 		if words[0] == "dict" {
 			at = 2
 		}
-		code := app.Run(t.Context(), append(append(slices.Clone(words[:at]), "--redis", s.URL()), words[at:]...), strings.NewReader(""), io.Discard, program)
+		all := append(append(slices.Clone(words[:at]), "--redis", s.URL()), words[at:]...)
+		code := app.Run(t.Context(), all, strings.NewReader(""), io.Discard, program)
 		program.Close()
 		lines := strings.Split(<-seen, "\r\x1b[K")
 		if code != cli.ExitDone || len(lines) < 2 && words[0] != "dict" { // there may be nothing to collect

@@ -226,7 +226,9 @@ func (p *packed) scaled(keys int64, now float64, pieces []piece) *Packed {
 	for id, n := range p.with {
 		all.Dictionaries = append(all.Dictionaries, PackedWith{id, float64(n) / float64(p.values)})
 	}
-	slices.SortFunc(all.Dictionaries, func(x, y PackedWith) int { return cmp.Or(cmp.Compare(y.Part, x.Part), cmp.Compare(x.ID, y.ID)) })
+	slices.SortFunc(all.Dictionaries, func(x, y PackedWith) int {
+		return cmp.Or(cmp.Compare(y.Part, x.Part), cmp.Compare(x.ID, y.ID))
+	})
 	all.Dictionaries = all.Dictionaries[:min(len(all.Dictionaries), mostPackedWith)]
 	return all
 }

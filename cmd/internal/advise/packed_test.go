@@ -218,17 +218,22 @@ func TestPackedTogether(t *testing.T) {
 		return []PackedWith{{s.Current, 1}}
 	}
 	g := groupOf(t, a, "together:*:*", String)
-	if g.Keys != 3*n || g.Packed == nil || g.Packed.Keys != 3*n || g.Packed.Better == nil || g.Together == nil || len(g.Together.Groups) != 3 || !slices.Equal(g.Packed.Dictionaries, dictionary("together")) {
+	if g.Keys != 3*n || g.Packed == nil || g.Packed.Keys != 3*n || g.Packed.Better == nil ||
+		g.Together == nil || len(g.Together.Groups) != 3 || !slices.Equal(g.Packed.Dictionaries, dictionary("together")) {
 		t.Errorf("%+v, %+v, %+v", g, g.Packed, g.Together)
 	}
 	for _, language := range languages {
-		if g := groupOf(t, a, "apart:*:"+language, String); g.Keys != n || g.Packed == nil || g.Together != nil || !slices.Equal(g.Packed.Dictionaries, dictionary("apart-"+language)) {
+		if g := groupOf(t, a, "apart:*:"+language, String); g.Keys != n || g.Packed == nil || g.Together != nil ||
+			!slices.Equal(g.Packed.Dictionaries, dictionary("apart-"+language)) {
 			t.Errorf("%+v, %+v, %+v", g, g.Packed, g.Together)
 		}
 	}
 	var text bytes.Buffer
 	a.WriteText(page.NewSheet(&text, 0), false)
-	for _, want := range []string{" " + g.Packed.Dictionaries[0].ID.String() + " ", "together:*:* joins ", "their values are packed with the same dictionary"} {
+	for _, want := range []string{
+		" " + g.Packed.Dictionaries[0].ID.String() + " ", "together:*:* joins ",
+		"their values are packed with the same dictionary",
+	} {
 		if !strings.Contains(strings.Join(strings.Fields(text.String()), " "), want) {
 			t.Errorf("no %q in %s", want, &text)
 		}

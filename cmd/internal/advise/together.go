@@ -61,9 +61,11 @@ func families(all []*attempt, o *Options, kind func(*attempt) string) (found []*
 
 // alone reports whether all members are still groups, and the pattern catches no keys of others.
 func (f *family) alone(all []*attempt) bool {
-	return !slices.ContainsFunc(f.members, func(t *attempt) bool { return !slices.Contains(all, t) }) && !slices.ContainsFunc(all, func(t *attempt) bool {
-		return !slices.Contains(f.members, t) && slices.ContainsFunc(t.entries, func(e *entry) bool { return keygroup.Match(f.pattern, e.name) })
-	})
+	return !slices.ContainsFunc(f.members, func(t *attempt) bool { return !slices.Contains(all, t) }) &&
+		!slices.ContainsFunc(all, func(t *attempt) bool {
+			return !slices.Contains(f.members, t) &&
+				slices.ContainsFunc(t.entries, func(e *entry) bool { return keygroup.Match(f.pattern, e.name) })
+		})
 }
 
 // join puts one group in the place of a family.
@@ -114,7 +116,8 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		for _, t := range f.members {
 			apart += t.group.Saving.Estimate
 		}
-		if one.chosen == nil || one.chosen.Dictionary == 0 || one.group.Saving.Estimate < apart-sameWorth*float64(one.group.Now) {
+		if one.chosen == nil || one.chosen.Dictionary == 0 ||
+			one.group.Saving.Estimate < apart-sameWorth*float64(one.group.Now) {
 			continue
 		}
 		all = a.join(all, f, one)

@@ -186,7 +186,8 @@ func TestShowUnmeasured(t *testing.T) {
 	}
 	var out bytes.Buffer
 	info := dict.Info{Builder: "cover", Samples: 400, Setting: "zstd:3", Ratio: 3.5, Exclude: "email"}
-	showDictionary(&out, d, []*dict.State{{Group: "g", Dictionaries: []dict.Entry{{ID: d.ID(), Info: info}}}}, time.Time{})
+	state := &dict.State{Group: "g", Dictionaries: []dict.Entry{{ID: d.ID(), Info: info}}}
+	showDictionary(&out, d, []*dict.State{state}, time.Time{})
 	for _, want := range []string{"for zstd:3: ratio 3.50, without it -\n", "contents of email: ratio - with them\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in %s", want, &out)

@@ -382,7 +382,8 @@ func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until
 			printable.Fprintf(w, "retired   %s\n", e.Retired.Format(time.RFC3339))
 		}
 		if i := e.Info; i.Builder != "" {
-			printable.Fprintf(w, "trained   by %s on %d values, for %s: ratio %s, without it %s\n", i.Builder, i.Samples, i.Setting, ratio(i.Ratio), ratio(i.RatioWithout))
+			printable.Fprintf(w, "trained   by %s on %d values, for %s: ratio %s, without it %s\n",
+				i.Builder, i.Samples, i.Setting, ratio(i.Ratio), ratio(i.RatioWithout))
 			if i.Exclude != "" {
 				printable.Fprintf(w, "left out  contents of %s: ratio %s with them\n", i.Exclude, ratio(i.RatioWhole))
 			}

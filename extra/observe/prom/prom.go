@@ -186,19 +186,24 @@ func NewCollector(o Options) (*Collector, error) {
 	c.events = desc("ring_events_total", "Events that the ring has delivered, or dropped for it was full.", "outcome")
 	c.published = desc("dictionary_published_timestamp_seconds", "When the dictionary that the group writes with was published.", "group")
 	c.trained = desc("dictionary_training_ratio", "Ratio that the dictionary came to at training, on values it had not seen.", "group")
-	c.written = desc("dictionary_plain_bytes_total", "Bytes of the values written with the dictionary, serialized.", "group")
-	c.packed = desc("dictionary_stored_bytes_total", "Bytes of the same values packed, as at training: without the record of when a loaded value expires.", "group")
+	c.written = desc("dictionary_plain_bytes_total",
+		"Bytes of the values written with the dictionary, serialized.", "group")
+	c.packed = desc("dictionary_stored_bytes_total",
+		"Bytes of the same values packed, as at training: without the record of when a loaded value expires.", "group")
 	c.synced = desc("dictionary_synced_timestamp_seconds", "When the registry of dictionaries last answered.", "group")
 	c.restored = desc("dictionary_restored_total", "Dictionaries that the registry did not hold, and that this program put back.", "group")
 	c.collected = desc("dictionary_collected_values", "Values that Auto has seen, to judge whether a dictionary is needed and then for its sample.", "group")
 	c.wanted = desc("dictionary_wanted_values", "Values that Auto wants to see.", "group")
-	c.nearReads = desc("near_reads_total", "Keys that the near cache was asked for by result: hit or miss. Misses that wait for one read all count.", "group", "result")
+	c.nearReads = desc("near_reads_total",
+		"Keys that the near cache was asked for by result: hit or miss. Misses that wait for one read all count.", "group", "result")
 	c.nearBytes = desc("near_bytes", "Memory that the values in the near cache take.", "group")
 	c.nearEntries = desc("near_entries", "Values in the near cache.", "group")
 	c.evictions = desc("near_evictions_total", "Values that the near cache dropped to make room.", "group")
 	c.tooLarge = desc("near_too_large_total", "Values that the near cache did not keep for their size.", "group")
-	c.invalidations = desc("near_invalidations_total", "Keys that were said to have changed, in the near cache or not.", "group")
-	c.resets = desc("near_resets_total", "Times that the near cache dropped all, because any key may have changed.", "group")
+	c.invalidations = desc("near_invalidations_total",
+		"Keys that were said to have changed, in the near cache or not.", "group")
+	c.resets = desc("near_resets_total",
+		"Times that the near cache dropped all, because any key may have changed.", "group")
 	c.waits = desc("pool_waits_total", "Callers that had to wait for a connection of the pool.", "pool")
 	c.waited = desc("pool_wait_seconds_total", "Time that callers waited for a connection of the pool, together.", "pool")
 	c.timeouts = desc("pool_timeouts_total", "Callers that gave up waiting for a connection of the pool.", "pool")

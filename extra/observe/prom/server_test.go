@@ -246,7 +246,8 @@ func TestNearPanels(t *testing.T) {
 	var scrapes atomic.Uint64
 	c.Near("shop:user", func() prom.NearStats {
 		n := scrapes.Add(1)
-		return prom.NearStats{Hits: 9 * n, Misses: 3 * n, Bytes: 1 << 20, Entries: 3, Evictions: 2 * n, TooLarge: n, Invalidations: 4 * n}
+		return prom.NearStats{Hits: 9 * n, Misses: 3 * n, Bytes: 1 << 20, Entries: 3,
+			Evictions: 2 * n, TooLarge: n, Invalidations: 4 * n}
 	})
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
@@ -266,7 +267,8 @@ func TestNearPanels(t *testing.T) {
 				if len(got) != 1 || got[0].Metric["group"] != "shop:user" {
 					return fmt.Errorf("%s: %s has %v", panel.Title, target.Expr, got)
 				}
-				if v := fmt.Sprint(got[0].Value[1]); v == "0" || v == "NaN" || strings.HasPrefix(panel.Title, "Hit rate") && v != "0.75" {
+				if v := fmt.Sprint(got[0].Value[1]); v == "0" || v == "NaN" ||
+					strings.HasPrefix(panel.Title, "Hit rate") && v != "0.75" {
 					return fmt.Errorf("%s: %s is %s", panel.Title, target.Expr, v)
 				}
 				return nil

@@ -172,7 +172,8 @@ func (c *Collector) nearMetrics(to chan<- prometheus.Metric, g *groupMetrics) {
 	}
 	s := (*near)()
 	counter := func(desc *prometheus.Desc, n uint64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), append([]string{g.name}, labels...)...)
+		labels = append([]string{g.name}, labels...)
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
 	}
 	counter(c.nearReads, s.Hits, "hit")
 	counter(c.nearReads, s.Misses, "miss")

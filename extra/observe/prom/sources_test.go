@@ -99,7 +99,9 @@ bale_dictionary_wanted_values{group="g"} 1000
 }
 
 // nearStats has another number in each field.
-var nearStats = prom.NearStats{Hits: 9, Misses: 4, Bytes: 1 << 20, Entries: 3, Evictions: 2, TooLarge: 1, Invalidations: 7, Resets: 5}
+var nearStats = prom.NearStats{
+	Hits: 9, Misses: 4, Bytes: 1 << 20, Entries: 3, Evictions: 2, TooLarge: 1, Invalidations: 7, Resets: 5,
+}
 
 func TestNear(t *testing.T) {
 	c := newCollector(t, prom.Options{MaxGroups: 1})
