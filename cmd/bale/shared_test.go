@@ -25,8 +25,11 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// workersPatience is how long workers may take before the test ends them, and shows what they do.
-const workersPatience = 5 * time.Minute
+// workersPatience is how long workers may take before the test ends them, and shows what they do. A
+// thousand keys take a second at worst.
+func workersPatience(keys int) time.Duration {
+	return 5*time.Minute + time.Duration(keys)*time.Millisecond
+}
 
 // number is a number of the environment, else the default one.
 func number(name string, or int) int {
@@ -163,7 +166,7 @@ func TestFleetMigrates(t *testing.T) {
 				lock.Unlock()
 			}
 		})
-		over := time.AfterFunc(workersPatience, func() {
+		over := time.AfterFunc(workersPatience(keys), func() {
 			hung.Store(true)
 			lock.Lock()
 			defer lock.Unlock()
