@@ -70,7 +70,7 @@ func TestDocumentedCommands(t *testing.T) {
 		}
 		t.Run(strings.TrimPrefix(path, clitest.Repository), func(t *testing.T) {
 			t.Parallel()
-			redis, files := redisproc.ForTest(t), t.TempDir()
+			redis, files := serverOf(t, path), t.TempDir()
 			t.Cleanup(func() { // where a line failed
 				_ = exec.Command("sh", "-c", "kill $(cat "+filepath.Join(files, "proxy.pid")+")").Run()
 			})
@@ -82,6 +82,15 @@ func TestDocumentedCommands(t *testing.T) {
 	if n < 5 {
 		t.Errorf("only %d commands found", n)
 	}
+}
+
+// serverOf is the server for a document's commands. That about clusters gets a cluster, of
+// BALE_FLEET_MASTERS masters.
+func serverOf(t *testing.T, path string) *redisproc.Server {
+	if filepath.Base(path) == "scale.md" {
+		return redisproc.ClusterForTest(t, number("BALE_FLEET_MASTERS", 3)).Servers[0]
+	}
+	return redisproc.ForTest(t)
 }
 
 // entries names what is in the folder that documented commands run in.

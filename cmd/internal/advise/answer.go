@@ -16,7 +16,9 @@ const (
 	confidence = 0.95 // of the intervals
 
 	minSaving = 0.05 // of a group's memory, below which it is not worth a change
-	sameWorth = 0.02 // of a group's memory: of options that are so close to the best one, the first of settings is recommended
+	sameWorth = 0.02 // of a group's memory: of options that may be so close to the best one, the first of settings is recommended
+
+	sure = 1.645 // standard deviations, for 95% on one side
 
 	// Dictionaries that were trained on other values of a group saved 0.1% to 0.9% more or less of it
 	// (TestAdviceStands): so much is a standard deviation at least.
@@ -124,6 +126,25 @@ func (e *estimator) promise(t *trial) float64 {
 	return e.keys*e.draws[0].sizes*(1-left) - e.dictionary(t)
 }
 
+// ahead is what a trial saves more than another one, in bytes: the least that the values to choose
+// by are sure of (a ratio's standard error: Cochran, Sampling Techniques, 1977, 6.4).
+func (e *estimator) ahead(best, other *trial) float64 {
+	at := e.used(toChoose)
+	more := func(i int) float64 { return other.after[i] - best.after[i] }
+	mean, _ := ratio(at, e.before, more)
+	sum, squares := 0.0, 0.0
+	for _, i := range at {
+		sum += e.before(i)
+		squares += math.Pow(more(i)-mean*e.before(i), 2)
+	}
+	bytes := e.keys * e.draws[0].sizes
+	deviations := math.Pow(bytes*e.ofValues/max(sum, 1), 2) * squares
+	if best.built.dictionary != other.built.dictionary {
+		deviations += math.Pow(dictionaryApart*bytes, 2)
+	}
+	return best.promise - other.promise - sure*math.Sqrt(deviations)
+}
+
 // dictionary is the memory of a trial's dictionary.
 func (e *estimator) dictionary(t *trial) float64 {
 	if t.built.dictionary == nil {
@@ -226,7 +247,7 @@ func choose(g *Group, trials []*trial, e *estimator, budget time.Duration) *tria
 	best := within[0]
 	chosen := best
 	for _, t := range within {
-		if near := t.promise >= best.promise-sameWorth*float64(g.Now); near && worth(t) == worth(best) && t.rank < chosen.rank {
+		if near := e.ahead(best, t) <= sameWorth*float64(g.Now); near && worth(t) == worth(best) && t.rank < chosen.rank {
 			chosen = t
 		}
 	}

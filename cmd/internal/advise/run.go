@@ -124,7 +124,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 			return nil, err
 		}
 	}
-	s := &scanner{options: &o, limits: newLimits(o.Sample, allEntries, allBytes), start: time.Now(), pacer: keyspace.Pacer{Pace: o.Pace}}
+	s := &scanner{options: &o, limits: newLimits(o.Sample, allEntries, allBytes), start: time.Now()}
 	a.Server.Cluster = topology.Cluster
 	s.models = redismem.Candidates(a.Server.info)
 	for i := range s.models {
@@ -153,12 +153,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 		a.Server.Replica = a.Server.Replica || n.Replica
 	}
 	a.Warnings = append(a.Warnings, topology.Notes...)
-	for _, n := range topology.Nodes {
-		if err = s.node(ctx, n.Client); err != nil {
-			break
-		}
-	}
-	if err == nil {
+	if err = s.walk(ctx, topology.Nodes); err == nil {
 		err = s.deepen(ctx)
 	}
 	s.scan.Seconds = time.Since(s.start).Seconds()

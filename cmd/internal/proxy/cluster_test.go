@@ -606,9 +606,7 @@ func rewritten(role role, reply string, memoryMax int64) (string, *counters, err
 	var out bytes.Buffer
 	c.down = newRelay(strings.NewReader(reply), &out, math.MaxInt, &c.memory, new(atomic.Int64), new(atomic.Int64))
 	err := c.element(expected{role: role}, false)
-	if err == nil {
-		err = c.down.flush()
-	}
+	err = errors.Join(err, c.down.leave())
 	return out.String(), &p.counters, err
 }
 
@@ -658,7 +656,7 @@ func TestUnserved(t *testing.T) {
 			t.Errorf("%q:\ngot  %q, %d, %v\nwant %q, %d", reply, got, counters.unserved.Load(), err, want, test.unserved)
 		}
 	}
-	if got, _, err := rewritten(slots, "%1\r\n+a\r\n*3\r\n:0\r\n:1\r\n"+x, 1<<20); !errors.Is(err, errMalformed) {
+	if got, _, err := rewritten(slots, "%1\r\n+a\r\n*3\r\n:0\r\n:1\r\n"+x, 1<<20); got != "" || !errors.Is(err, errMalformed) {
 		t.Errorf("%q, %v", got, err)
 	}
 	// So many nodes take the memory of a connection, and no more.

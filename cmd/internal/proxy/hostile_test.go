@@ -673,6 +673,64 @@ func TestStall(t *testing.T) {
 	talk(t, streams, wire("SET", "other", value)[100<<10:], "+OK\r\n")
 }
 
+// TestStalledReply: a client that reads again after --stall gets what was sent before, and the end.
+// Nothing is sent twice: that would be a wrong value.
+func TestStalledReply(t *testing.T) {
+	var dst stalling
+	r := newRelay(strings.NewReader(""), &dst, 1<<20, &memory{max: 1 << 20}, new(atomic.Int64), new(atomic.Int64))
+	r.put([]byte("$4\r\nabcd\r\n"))
+	if err := r.flush(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if err := r.leave(); !errors.Is(err, os.ErrDeadlineExceeded) || string(dst) != "$4\r\nab" {
+		t.Errorf("%q was sent, %v", dst, err)
+	}
+}
+
+// stalling takes the first 6 bytes, and what comes after a time-out.
+type stalling []byte
+
+func (s *stalling) Write(b []byte) (int, error) {
+	if len(*s) == 0 {
+		*s = append(*s, b[:6]...)
+		return 6, os.ErrDeadlineExceeded
+	}
+	*s = append(*s, b...)
+	return len(b), nil
+}
+
+// TestIdleMemory: memory that is given back is free. After a large command a client that sends no
+// more holds its buffers alone, and so does one that stalls where a large reply is nearly sent.
+func TestIdleMemory(t *testing.T) {
+	addr, server, _ := proxied(t, func(o *Options) { o.MaxRequest, o.MaxMemory = 4<<20, 256<<20 })
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	set := wire("SET", "user:1", strings.Repeat("0123456789abcdef", 3<<20/16))
+	plain := strings.Repeat("0123456789abcdef", 6<<20/16)
+	do(t, server, "SET", "user:plain", plain)
+	talk(t, dial(t, addr), set+wire("SET", "user:zeros", strings.Repeat("\x00", 512<<10)), "+OK\r\n+OK\r\n")
+	mget := wire(append([]string{"MGET", "user:plain"}, slices.Repeat([]string{"user:zeros"}, 100)...)...)
+	const clients = 20
+	for name, use := range map[string]func(net.Conn){
+		"command": func(c net.Conn) { talk(t, c, set, "+OK\r\n") },
+		"reply":   func(c net.Conn) { talk(t, c, mget, "*101\r\n$6291456\r\n"+plain+"\r\n$524288\r\n\x00") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heap()
+			for range clients {
+				use(dial(t, addr))
+			}
+			if n := heap() - before; n > 64<<20 {
+				t.Errorf("%d bytes for %d idle clients", n, clients)
+			}
+		})
+	}
+}
+
 // TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory
 // and their buffers together. Each has its replies in the end, or an error in their place.
 func TestSlowReaders(t *testing.T) {
@@ -941,6 +999,48 @@ func TestHostileOwnReply(t *testing.T) {
 	}
 	<-sent
 	hostile.Store(false)
+	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
+}
+
+// TestHostileMessage: what is no message, where the proxy listens for those of the registry, does
+// not end it.
+func TestHostileMessage(t *testing.T) {
+	server := redisproc.ForTest(t)
+	sent := make(chan struct{}, 1)
+	addr := tcptest.Listen(t, func(c net.Conn) {
+		up, err := net.Dial("tcp", server.Addr())
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go func() {
+			defer c.Close()
+			for b := make([]byte, 64<<10); ; {
+				n, err := up.Read(b)
+				if err != nil {
+					return
+				}
+				if !bytes.Contains(b[:n], []byte("message")) {
+					c.Write(b[:n])
+					continue
+				}
+				io.WriteString(c, "*0\r\n")
+				io.Copy(io.Discard, up) // until the proxy is gone, from this connection at least
+				select {
+				case sent <- struct{}{}:
+				default:
+				}
+				return
+			}
+		}()
+		io.Copy(up, c)
+	})
+	p := start(t, options("redis://"+addr, "*"))
+	talk(t, dial(t, p.addr), wire("SET", "k", big("k")), "+OK\r\n")
+	if _, err := server.Do(t.Context(), "PUBLISH", dict.DefaultPrefix+"changes", ""); err != nil {
+		t.Fatal(err)
+	}
+	<-sent
 	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
 }
 

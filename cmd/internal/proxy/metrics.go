@@ -54,9 +54,8 @@ func (n *named) add(name string) {
 		if n.counts == nil {
 			n.counts = map[string]int64{}
 		}
-		name = strings.Clone(name)
 	}
-	n.counts[name]++
+	n.counts[strings.Clone(name)]++ // a map keeps the key of the last assignment, whose bytes change with the next command
 }
 
 func (n *named) all() map[string]int64 {

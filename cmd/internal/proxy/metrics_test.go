@@ -121,6 +121,24 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestNamesStay: a counted command keeps its name and its count, whatever its client sends
+// afterwards.
+func TestNamesStay(t *testing.T) {
+	var notes lines
+	addr, _, _ := proxied(t, func(o *Options) { o.Metrics, o.Err = ":0", &notes })
+	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at "))
+	c := dial(t, addr)
+	const refusal = "-BALE SYNC " + noReplica + "\r\n"
+	talk(t, c, wire("SYNC")+wire("SYNC")+wire("\xff\x00\n\""), refusal+refusal+"-ERR unknown command")
+	if _, text := ask(t, url+"metrics", ""); !strings.Contains(text, `refused_commands_total{command="sync"} 2`) {
+		t.Error(regexp.MustCompile("(?m)^bale_proxy_refused.*$").FindString(text))
+	}
+	talk(t, dial(t, addr), wire("SYNC"), refusal)
+	if _, text := ask(t, url+"metrics", ""); !strings.Contains(text, `refused_commands_total{command="sync"} 3`) {
+		t.Error(regexp.MustCompile("(?m)^bale_proxy_refused.*$").FindAllString(text, -1))
+	}
+}
+
 // TestSlowLog: a slow command has a line with its name and key, and without its values. One that
 // waits on purpose has none, and a burst has at most ten lines a second.
 func TestSlowLog(t *testing.T) {

@@ -97,14 +97,15 @@ func (c *client) described(role role) error {
 	default:
 		w.lines()
 	}
+	r.from = r.at
 	switch {
 	case w.odd || w.at < len(b):
+		r.out = r.out[:mark]
 		return malformed("a description of a cluster in another form")
 	case w.full:
 		r.out = r.out[:mark]
 		c.failed(errMemory)
 	}
-	r.from = r.at
 	return nil
 }
 

@@ -77,6 +77,8 @@ type relay struct {
 
 	received, sent *atomic.Int64 // bytes, of all relays
 
+	broken error // of the first write that failed, in the middle of something: no more can follow it
+
 	// may, if it is not nil, is asked before the buffer grows beyond its first size.
 	may func() bool
 
@@ -96,6 +98,9 @@ func newRelay(src io.Reader, dst io.Writer, limit int, m *memory, received, sent
 
 // send sends everything before a position.
 func (r *relay) send(upTo int) error {
+	if r.broken != nil {
+		return r.broken
+	}
 	raw := r.buf[r.from:upTo]
 	r.from = upTo
 	if r.drop {
@@ -113,6 +118,7 @@ func (r *relay) send(upTo int) error {
 			n, err := r.dst.Write(b)
 			r.sent.Add(int64(n))
 			if err != nil {
+				r.broken = err
 				return err
 			}
 		}

@@ -591,6 +591,7 @@ func (c *client) list(e *expected) error {
 // unpacked, the connection ends in the middle of the reply.
 func (u *unpacking) stream(reply rediscmd.Reply) error {
 	r := u.down
+	u.cursor = cursor{} // or it keeps the buffer alive that the reply was in as a whole
 	if err := r.flush(); err != nil {
 		return err
 	}

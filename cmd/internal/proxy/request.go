@@ -300,11 +300,13 @@ func (c *client) takeArgs(n int) bool {
 	return true
 }
 
-// giveArgs gives back what many arguments take.
+// giveArgs gives back what many arguments take. It clears all of them: an argument keeps its whole
+// buffer alive, however large that grew.
 func (c *client) giveArgs() {
 	if c.memory.give(c.forArgs); c.forArgs > 0 {
 		c.args, c.forArgs = nil, 0
 	}
+	clear(c.args)
 }
 
 // stream forwards a command with a value that is too large to be packed, from the value on. left is
