@@ -237,6 +237,36 @@ func TestDocumentedCode(t *testing.T) {
 	}
 }
 
+// TestGuideIsAProgram: whoever copies the blocks of the guide in their order has the example, which
+// another test compiles and runs.
+func TestGuideIsAProgram(t *testing.T) {
+	guide, err := os.ReadFile(filepath.Join(clitest.Repository, "docs", "guide.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile(filepath.Join(clitest.Repository, "examples", "guide", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := func(text string) (lines []string) {
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	var blocks strings.Builder
+	for _, block := range fence.FindAllStringSubmatch(string(guide), -1) {
+		if block[1] == "go" {
+			blocks.WriteString(block[2])
+		}
+	}
+	if diff := cmp.Diff(code(string(example)), code(blocks.String())); diff != "" {
+		t.Errorf("the guide's code is not its example (-example +guide):\n%s", diff)
+	}
+}
+
 // unindented is text without the white space at the start and end of lines.
 func unindented(text string) string {
 	var b strings.Builder

@@ -130,7 +130,7 @@ func (w *walker) walk(ctx context.Context) error {
 			return err
 		}
 		if progress != nil {
-			progress(int(min(w.scanned, w.scan.Keys)), int(w.scan.Keys), fmt.Sprintf("%d of %d keys seen, %d looked at", w.scan.Seen, w.scan.Keys, w.scan.LookedAt))
+			progress(int(min(w.scanned, w.scan.Keys)), int(w.scan.Keys), fmt.Sprintf("%d keys seen, %d looked at", w.scan.Seen, w.scan.LookedAt))
 		}
 		if cursor = next; cursor == 0 {
 			return nil

@@ -21,7 +21,8 @@ import (
 type Reference struct {
 	Values int64 `json:"values"` // strings, and values within hashes and other types
 
-	// The bytes do not count values that claim to have more than 64 MiB.
+	// The bytes do not count values that claim to have more than 64 MiB, nor, as at training, the
+	// record of when a loaded value expires.
 	PlainBytes  int64 `json:"plain_bytes"`
 	StoredBytes int64 `json:"stored_bytes"`
 }
@@ -459,6 +460,9 @@ func (r *References) add(start string, length int64) {
 	ref.Values++
 	if h.Length <= maxLength {
 		ref.PlainBytes += int64(h.Length)
+		if h.Version == frame.V2 {
+			length = max(0, length-frame.FreshnessSize)
+		}
 		ref.StoredBytes += length
 	}
 	for h.Algorithm == frame.Stored {

@@ -244,6 +244,22 @@ func TestForgedReferences(t *testing.T) {
 	}
 }
 
+// TestReferencesLikeTraining: values with and without the record of when they expire have the same
+// ratio.
+func TestReferencesLikeTraining(t *testing.T) {
+	fresh := frame.Header{Version: frame.V2, Algorithm: frame.Zstd, DictionaryID: 7, Length: 100}.Append(nil)
+	fresh = frame.Freshness{}.Append(append(fresh, make([]byte, 30)...))
+	plain := append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 7, Length: 100}.Append(nil), make([]byte, 30)...)
+	r := References{ByID: map[frame.DictionaryID]*Reference{7: {}}}
+	for _, v := range [][]byte{fresh, plain} {
+		r.add(string(v), int64(len(v)))
+	}
+	r.add(string(fresh[:frame.MaxHeaderSize]), 1) // forged
+	if ref := r.ByID[7]; ref == nil || ref.Values != 3 || ref.PlainBytes != 300 || ref.StoredBytes != 2*int64(len(plain)) {
+		t.Errorf("%+v", ref)
+	}
+}
+
 // afterCommand runs a function after each command of a name.
 type afterCommand struct {
 	name string

@@ -312,7 +312,7 @@ func (j *job) walk(
 		if progress != nil {
 			done, all := keyspace.Progress(j.client, places, len(j.Match), r.Keys, total)
 			progress(done, all,
-				fmt.Sprintf("%d keys looked at, %d values %s", r.Keys, r.Changed(), verb(j.Revert, j.DryRun)))
+				fmt.Sprintf("%d keys seen, %d %s", r.Keys, r.Changed(), verb(j.Revert, j.DryRun)))
 		}
 		if time.Since(saved) < saveEvery {
 			return nil

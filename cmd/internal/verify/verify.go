@@ -178,7 +178,7 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 		if progress != nil {
 			done, all := keyspace.Progress(v.client, places, len(match), v.found.Keys, total)
 			progress(done, all,
-				fmt.Sprintf("%d keys looked at, %d values cannot be unpacked", v.found.Keys, v.found.Bad))
+				fmt.Sprintf("%d keys seen, %d unreadable", v.found.Keys, v.found.Bad))
 		}
 		return nil
 	})
