@@ -26,8 +26,8 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-func TestMain(m *testing.M) { // a refresh of rueidis sleeps for 5 s, also after Close
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
+func TestMain(m *testing.M) { // refreshes of rueidis sleep for seconds, also after Close
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"), goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
 // running is a proxy that serves until the test ends, or stop.
