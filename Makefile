@@ -14,25 +14,30 @@ SERVERS ?= path redis-8.2.3 valkey-9.1.2
 # The packages whose tests talk to a server.
 SERVER_PACKAGES ?= $(shell grep -rlE --include='*_test.go' '"github.com/balekv/bale/(internal/redisproc|testkit/storetest)"' . | xargs -n 1 dirname | sort -u) ./internal/redisproc
 
-# Tests that take long, for they run whole sessions, measure, or look at pages: make test leaves them out, make long runs them.
-LONG := ^Test(DocumentedCommands|AdviceIsFollowed|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals|MigrateBesidePrograms|FleetRollsOver|LongNames|BenchHTMLInBrowser|AdviceHTMLInBrowser|BehindALink|Clients|CoordinatedOmission|Forms|HopelessRate|Observer|Sweep|PortTakenMeanwhile|TrainOnCorpora|TrainBeatsDefaults|NothingIsLeftBehind|Rates|Campaign|FindsPatterns|OddKeySpaces|OneLoad|BadDictionaries|LimitAtRandom|SavingsWithoutCgo)$$|^TestScripts$$/^(advise|bench-embedded|bench-results|dict|migrate|study|train)$$
-LONG_PACKAGES := ./cmd/bale ./cmd/balebench ./cmd/internal/advise ./cmd/internal/content ./cmd/internal/keygroup ./cmd/internal/lab ./cmd/internal/outcome ./compress ./dict ./extra/czstd ./extra/resilient ./testkit/campaign ./testkit/rivals
+# Tests that take long, for they run whole sessions, build programs, measure, or look at pages: make test leaves them out, make long
+# runs them, wherever there is one of that name.
+LONG_NAMES := DocumentedCommands|AdviceIsFollowed|StudiesAreKnown|NextLinesCompile|Hostile|ForbiddenCommands|ReadingTakesLittleMemory|PasswordSources|NoSecretIsShown|FilesAreTheUsers|Signals|MigrateBesidePrograms|FleetRollsOver|LongNames|BenchHTMLInBrowser|AdviceHTMLInBrowser|BehindALink|Clients|CoordinatedOmission|Forms|HopelessRate|Observer|Sweep|PortTakenMeanwhile|TrainOnCorpora|TrainBeatsDefaults|NothingIsLeftBehind|Rates|Campaign|FleetMigrates|ThousandShards|FindsPatterns|OddKeySpaces|OneLoad|BadDictionaries|LimitAtRandom|SavingsWithoutCgo|ReportsFitTerminals|Schemas|CommandsAreThoseOfPrograms|ModelOfUnknownServer|BaleIsNoProgram|AdvisedDictionariesAreTrained|ExamplePrograms|Fill|LimitOfOddEndpoints|LimitFindsTheCapacity|LimitIsWorse|Operations|LimitsOfRivals
+LONG := ^Test($(LONG_NAMES))$$|^TestScripts$$/^(advise|bench-embedded|bench-results|dict|migrate|study|train)$$
+# Those of them that do things at once: the race detector has them, too.
+LONG_AT_ONCE := Profiles|ThroughTwemproxy|Mix|ClusterChanges
+ALL_LONG := ^Test($(LONG_AT_ONCE))$$|$(LONG)
+LONG_PACKAGES = $(shell grep -rlE --include='*_test.go' --exclude-dir='.?*' '^func Test($(LONG_NAMES)|$(LONG_AT_ONCE)|Scripts)\b' . | xargs -n 1 dirname | sort -u)
 
 # What computes: with the race detector it takes ten times as long, and its packages have other tests for what they do at once.
-COMPUTING := ^Test(Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|LimitFindsTheCapacity|LimitAtRandom|LimitOfOddEndpoints|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther|TrainersInGo|TrainerIsDeterministic|Encoder|ManyValues|DecoderReadsLibrary)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
+COMPUTING := ^Test(Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther|TrainersInGo|TrainerIsDeterministic|Encoder|ManyValues|DecoderReadsLibrary)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
 
 .PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 
 # Every module's tests, vet, and the import rules (internal/lint), but for those that take long. Most wait for servers, so that
-# more packages than processors are tested at once.
+# more packages than processors are tested at once. Each package is vetted once, and with all of vet.
 test: vet
 	@command -v redis-server >/dev/null || echo "There is no redis-server in PATH (Debian: apt-get install redis-server): tests that need a real one are left out."
 	@echo "Left out: tests that take long (make long)."
-	go test -timeout=30m -p 4 -parallel 4 -skip='$(LONG)' $(GOTESTFLAGS) $(PACKAGES)
+	go test -vet=off -timeout=10m -p 4 -parallel 4 -skip='$(ALL_LONG)' $(GOTESTFLAGS) $(PACKAGES)
 
 # The tests that make test leaves out.
 long:
-	go test -count=1 -timeout=60m -run='$(LONG)' $(GOTESTFLAGS) $(LONG_PACKAGES)
+	go test -vet=off -count=1 -timeout=60m -run='$(ALL_LONG)' $(GOTESTFLAGS) $(LONG_PACKAGES)
 
 vet:
 	go vet $(PACKAGES)
@@ -54,8 +59,8 @@ RACE_PACKAGES = $(filter-out ./cmd/internal/advise,$(shell grep -rlE --include='
 
 # The race detector lets a program wait at its end for what may yet come, a second by default; the tests run hundreds of programs.
 race: export GORACE ?= atexit_sleep_ms=50
-race: vet
-	go test -race -timeout=60m -skip='$(COMPUTING)|$(LONG)' $(GOTESTFLAGS) $(RACE_PACKAGES)
+race:
+	go test -race -vet=off -timeout=60m -skip='$(COMPUTING)|$(LONG)' $(GOTESTFLAGS) $(RACE_PACKAGES)
 
 # A million hostile inputs, and each fuzz target for a while.
 fuzz:

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
@@ -93,6 +95,28 @@ func TestChangingCompressors(t *testing.T) {
 	}
 	if _, err := p.Unpack(cancelled, nil, all[0]); err != nil {
 		t.Errorf("cancelled, but nothing is to be waited for: %v", err)
+	}
+}
+
+// TestPackedWithoutFreshness: what compressors come to does not depend on the method that writes.
+func TestPackedWithoutFreshness(t *testing.T) {
+	d := &dynamic{writer: newCompressor(t, compress.Setting{Algorithm: frame.Zstd}, readDict(t, trainedDictFile))}
+	p, err := NewPacker(PackerOptions{Compressors: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	c, m := newCache(t, Options[user]{Packer: p, TTL: time.Hour})
+	defer c.Close()
+	if err := c.Set(t.Context(), "set", grace); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.GetOrLoad(t.Context(), "loaded", func(context.Context) (user, error) { return grace, nil }); err != nil {
+		t.Fatal(err)
+	}
+	size := len(m.values["set"])
+	if n := len(m.values["loaded"]); n != size+frame.FreshnessSize || !slices.Equal(d.stored, []int{size, size}) {
+		t.Errorf("%d and %d bytes, told of %v", size, n, d.stored)
 	}
 }
 

@@ -76,8 +76,8 @@ type Compressors interface {
 	// dictionary failed. The Packer then returns ErrUnknownDictionary.
 	Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error)
 
-	// Packed receives each value that was tried, and its stored size in bytes. It must not keep the
-	// value, and must not block.
+	// Packed receives each value that was tried, and its stored size in bytes, without the 11 that
+	// say when a value of GetOrLoad expires. It must not keep the value, and must not block.
 	Packed(plain []byte, stored int)
 
 	// Unpacked receives each value of MinSize and more that was read, as it was before packing. It
@@ -215,7 +215,11 @@ func (p *Packer) pack(dst, src []byte, fresh *frame.Freshness) ([]byte, readerKe
 			return dst, key, fmt.Errorf("pack with %v: %w", w.Algorithm(), err)
 		}
 		if ok {
-			p.compressors.Packed(src, len(packed)-len(dst))
+			size := len(packed) - len(dst)
+			if fresh != nil {
+				size -= frame.FreshnessSize
+			}
+			p.compressors.Packed(src, size)
 			return packed, key, nil
 		}
 		p.compressors.Packed(src, len(src))

@@ -77,7 +77,7 @@ const gzipExpansion = 1032
 
 // Decompress appends the size bytes that the member src holds to dst.
 func (c *gzipMembers) Decompress(dst, src []byte, size int) ([]byte, error) {
-	if size > gzipExpansion*len(src) {
+	if int64(size) > gzipExpansion*int64(len(src)) { // an int of 32 bits holds 2 GiB
 		return dst, fmt.Errorf("gzip: %d bytes cannot hold %d", len(src), size)
 	}
 	r := c.readers.Get().(*gzipReader)

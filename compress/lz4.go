@@ -71,7 +71,7 @@ const lz4Expansion = 255
 
 // Decompress appends the size bytes that the block src holds to dst.
 func (c *lz4Blocks) Decompress(dst, src []byte, size int) ([]byte, error) {
-	if size > lz4Expansion*len(src) {
+	if int64(size) > lz4Expansion*int64(len(src)) { // an int of 32 bits holds 2 GiB
 		return dst, fmt.Errorf("lz4: %d bytes cannot hold %d", len(src), size)
 	}
 	if cap(dst)-len(dst) < size && claim.First(size, len(src)) < size && !holdsLZ4(src, size, len(c.dict)) {

@@ -244,7 +244,7 @@ func TestAutoIdle(t *testing.T) {
 // TestAutoReads: a cache that programs only read, of plain values, gets a dictionary. One value
 // that is read again and again does not.
 func TestAutoReads(t *testing.T) {
-	r := newRegistry(t, newMemory(), 0)
+	r := newRegistry(t, newMemory(), 50*time.Millisecond)
 	for name, distinct := range map[string]int{"many": 500, "few": 30} {
 		o := auto()
 		g, err := r.Open(t.Context(), name, GroupOptions{Auto: o, Poll: 10 * time.Millisecond})

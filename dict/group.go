@@ -843,13 +843,16 @@ type Status struct {
 	Synced  time.Time          `json:"synced"`  // when the state was read
 	Err     error              `json:"-"`       // why the last look failed, nil if it did not
 
-	// Values counts the values written since the writer last changed. Ratio is their bytes over
-	// their stored bytes.
-	Values int64   `json:"values"`
-	Ratio  float64 `json:"ratio"`
+	// Values counts the values written since the writer last changed, PlainBytes and StoredBytes
+	// their bytes before and after packing. Ratio is the quotient. As at training, the stored bytes
+	// are without the record of when a value of GetOrLoad expires.
+	Values      int64   `json:"values"`
+	PlainBytes  int64   `json:"plain_bytes"`
+	StoredBytes int64   `json:"stored_bytes"`
+	Ratio       float64 `json:"ratio"`
 
-	// Restored counts the dictionaries that were missing in the registry, and that this program
-	// fetched from quarantine or a mirror and wrote back.
+	// Restored counts the dictionaries that the registry had lost, and that this program put back:
+	// from its memory, its bundle, quarantine or a mirror.
 	Restored int64 `json:"restored"`
 
 	// Danger is the last result of [Registry.Danger].
@@ -868,8 +871,9 @@ type Status struct {
 func (g *Group) Status() Status {
 	w := g.writer.Load()
 	s := Status{Group: g.name, Writing: g.Writer().DictionaryID(), Values: w.values.Load()}
-	if stored := w.storedBytes.Load(); stored > 0 {
-		s.Ratio = float64(w.plainBytes.Load()) / float64(stored)
+	s.PlainBytes, s.StoredBytes = w.plainBytes.Load(), w.storedBytes.Load()
+	if s.StoredBytes > 0 {
+		s.Ratio = float64(s.PlainBytes) / float64(s.StoredBytes)
 	}
 	s.Restored = g.restored.Load()
 	if a := g.auto; a != nil {

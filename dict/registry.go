@@ -203,6 +203,15 @@ func (s *State) Find(id frame.DictionaryID) *Entry {
 	return nil
 }
 
+// ids are those of all its dictionaries.
+func (s *State) ids() []frame.DictionaryID {
+	ids := make([]frame.DictionaryID, len(s.Dictionaries))
+	for i, e := range s.Dictionaries {
+		ids[i] = e.ID
+	}
+	return ids
+}
+
 // use makes a dictionary the current one, and the current one the previous.
 func (s *State) use(id frame.DictionaryID, now time.Time) {
 	if last := s.changed(); !now.After(last) { // by another clock

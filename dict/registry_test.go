@@ -792,10 +792,19 @@ func TestGroupRestores(t *testing.T) {
 	must(t, r.Activate(ctx, "g", a.ID(), true))
 	backup, err := m.Read(ctx, r.groupKey("g"))
 	must(t, err)
-	g := open(t, r, GroupOptions{Poll: 5 * time.Millisecond})
+	var log lines
+	g := open(t, r, GroupOptions{Poll: 5 * time.Millisecond, Log: log.logger()})
 	must(t, r.Publish(ctx, "g", b, Info{}))
 	must(t, r.Activate(ctx, "g", b.ID(), true))
 	eventually(t, "the second dictionary", writes(g, b.ID()))
+	counted := func(n int64) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " are counted"), func() bool { return g.Status().Restored >= n })
+		if got, logged := g.Status().Restored, log.count("it is put back"); got != n || int64(logged) != n {
+			t.Errorf("%d are counted, and %d logged, not %d:\n%s", got, logged, n, log.text.String())
+		}
+	}
+	counted(0)
 	before, err := r.State(ctx, "g")
 	must(t, err)
 
@@ -812,12 +821,15 @@ func TestGroupRestores(t *testing.T) {
 	m.flush()
 	eventually(t, "all is back after a flush", restored)
 	eventually(t, "and written with", writes(g, b.ID()))
+	counted(2)
 	m.set(r.groupKey("g"), backup[0])
 	eventually(t, "all is back after a fail-over to an older copy", restored)
+	counted(2) // the bytes were there
 	m.lock.Lock()
 	delete(m.values, r.dataKey(b.ID()))
 	m.lock.Unlock()
 	eventually(t, "a lost dictionary is back", restored)
+	counted(3)
 }
 
 // TestRestoreMerges: what others did with the registry since it was emptied or set back stays, and
@@ -1114,6 +1126,7 @@ func TestGroupHeals(t *testing.T) {
 	if err != nil || c.DictionaryID() != a.ID() {
 		t.Fatalf("%v", err)
 	}
+	eventually(t, "it is counted", func() bool { return holder.Status().Restored > 0 })
 }
 
 // TestPublishersAreBounded: whoever may publish on the channel makes a program look at the registry

@@ -66,7 +66,7 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
 		case exists[i]:
 			_, err = g.load(ctx, readerKey{g.options.Setting.Algorithm, id}, nil)
 		case d != nil:
-			if err = g.registry.put(ctx, d); err == nil && id == g.writer.Load().key.id {
+			if err = g.restore(ctx, d, "memory"); err == nil && id == g.writer.Load().key.id {
 				g.allow(start)
 			}
 		default:
@@ -141,12 +141,24 @@ func (g *Group) putBack(ctx context.Context, d *Dictionary, from string) {
 	if d == nil || from == "" {
 		return
 	}
-	if err := g.registry.put(ctx, d); err != nil {
+	if err := g.restore(ctx, d, from); err != nil {
 		g.log.Warn("a dictionary that the registry does not hold could not be put back", "id", d.ID(), "from", from, "err", err)
-		return
 	}
+}
+
+// restore puts a dictionary into the registry that does not hold it.
+func (g *Group) restore(ctx context.Context, d *Dictionary, from string) error {
+	err := g.registry.put(ctx, d)
+	if err == nil {
+		g.isBack(d.ID(), from)
+	}
+	return err
+}
+
+// isBack logs and counts a dictionary that was put back.
+func (g *Group) isBack(id frame.DictionaryID, from string) {
+	g.log.Warn("the registry did not hold a dictionary: it is put back", "id", id, "from", from)
 	g.restored.Add(1)
-	g.log.Warn("the registry did not hold a dictionary: it is put back", "id", d.ID(), "from", from)
 }
 
 // provide restores a dictionary to the registry for a program that misses it, if it is in memory.
@@ -160,10 +172,9 @@ func (g *Group) provide(id frame.DictionaryID) {
 	if there, err := g.registry.store.Refresh(ctx, g.registry.dataKey(id)); err == nil && there[0] {
 		return
 	}
-	err := g.registry.put(ctx, d)
+	err := g.restore(ctx, d, "memory")
 	g.report("a dictionary that others want could not be put back into the registry", err)
 	if err == nil {
-		g.log.Info("dictionary put back into the registry", "id", id)
 		g.look()
 	}
 }
@@ -173,13 +184,21 @@ func (g *Group) giveBack(ctx context.Context, known *State) error {
 	// Until the dictionaries are back, nobody could read what this program writes with them.
 	g.write(g.plain)
 	r := g.registry
-	return r.restore(ctx, known, func(id frame.DictionaryID) *Dictionary {
-		d := g.dictionary(id)
-		if d == nil && len(r.mirrors) > 0 {
-			d, _, _ = r.fetch(ctx, id)
+	from := map[frame.DictionaryID]string{}
+	lost, _ := r.missing(ctx, known.ids()) // without it nothing is counted
+	err := r.restore(ctx, known, func(id frame.DictionaryID) (d *Dictionary) {
+		if d, from[id] = g.dictionary(id), "memory"; d == nil && len(r.mirrors) > 0 {
+			d, from[id], _ = r.fetch(ctx, id)
 		}
 		return d
 	})
+	left, unknown := r.missing(ctx, lost)
+	for _, id := range lost {
+		if unknown == nil && !slices.Contains(left, id) {
+			g.isBack(id, from[id])
+		}
+	}
+	return err
 }
 
 // restore writes the program's known state of a group back to a registry that lost it or a part of
@@ -379,11 +398,7 @@ func (g *Group) join(ctx context.Context) error {
 // there.
 func (g *Group) mirror(ctx context.Context, i int, s *State) error {
 	m := g.registry.at(i)
-	ids := make([]frame.DictionaryID, len(s.Dictionaries))
-	for i, e := range s.Dictionaries {
-		ids[i] = e.ID
-	}
-	lost, failed := m.missing(ctx, ids)
+	lost, failed := m.missing(ctx, s.ids())
 	for _, id := range chosen(lost) {
 		d, err := g.dictionary(id), error(nil)
 		if d == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-func TestExamples(t *testing.T) {
+func TestExamplePrograms(t *testing.T) {
 	redis := redisproc.ForTest(t)
 	for program, want := range map[string]string{
 		"./clients": "map[]\nmap[motto:*goredis.Store]\nmap[motto:*rueidis.Store]\nmap[motto:*valkey.Store]\n" +
@@ -22,8 +22,8 @@ func TestExamples(t *testing.T) {
 			"it was asked fewer than 60 times, and then left alone: true\n",
 		"./httpc": "order 7 is sent\nthere is no order 8\nrequests with 200 GET /v1/orders/{id} - 1\nrequests with 404 GET /v1/orders/{id} - 1\n",
 		"./guide": "loaded Ada Lovelace\n2 of three there, 1 of two deleted\n" +
-			"loaded Ada Lovelace; user 404 is not there: true\nnear: Ada Lovelace\n/ready: 200, true\n/metrics: 200, true\n" +
-			"both ends of the batch are there: true\n18000000 bytes as fewer than 180000: true\n",
+			"loaded Ada Lovelace; user 404 is not there: true\nnear: Ada Lovelace\n" +
+			"both ends of the batch are there: true\n18000000 bytes as fewer than 180000: true\n/ready 200\n/metrics 200\n",
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", "run", program)
 		cmd.Env = append(cmd.Environ(), "REDIS_ADDR="+redis.Addr())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -119,41 +120,51 @@ func (s *Store) Notify(ctx context.Context, channel, message string) error {
 	return s.client.Publish(ctx, channel, message).Err()
 }
 
-// Listen implements [dict.Store]. It returns an error if it cannot subscribe. go-redis replaces
-// connections that break later.
+// silence is how long nothing may be heard before the server is asked whether it is there, and then
+// until it answers.
+const silence = 10 * time.Second
+
+// Listen implements [dict.Store]. It returns an error if it cannot subscribe, or not any more.
 func (s *Store) Listen(ctx context.Context, channel string, receive func(message string)) error {
+	return s.listen(ctx, channel, silence, receive)
+}
+
+func (s *Store) listen(ctx context.Context, channel string, silence time.Duration, receive func(message string)) error {
 	subscription := s.client.Subscribe(ctx, channel)
 	defer subscription.Close()
-	defer context.AfterFunc(ctx, func() { subscription.Close() })() // Receive does not heed ctx
-	// The channel of messages below tells of no errors: a user who may not subscribe, for one.
-	switch first, err := subscription.Receive(ctx); {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return err
-	default:
-		if _, ok := first.(*redis.Subscription); ok {
-			receive("")
-		}
-	}
-	messages := subscription.ChannelWithSubscriptions()
-	for {
-		select {
-		case <-ctx.Done():
+	defer context.AfterFunc(ctx, func() { subscription.Close() })() // it does not heed ctx
+	for asked := false; ; {
+		m, err := next(ctx, subscription, silence)
+		var timeout net.Error
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
-		case m, ok := <-messages:
-			if !ok {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				return errors.New("the subscription was closed")
+		case errors.As(err, &timeout) && timeout.Timeout() && !asked:
+			if err := subscription.Ping(ctx); err != nil {
+				return err
 			}
-			switch m := m.(type) {
-			case *redis.Subscription:
-				receive("")
-			case *redis.Message:
-				receive(m.Payload)
-			}
+			asked = true
+			continue
+		case err != nil:
+			return err
+		}
+		asked = false
+		switch m := m.(type) {
+		case *redis.Subscription:
+			receive("")
+		case *redis.Message:
+			receive(m.Payload)
 		}
 	}
+}
+
+// next is the next message. go-redis panics where a server sends what no Redis does; in its own
+// goroutine, that of a Channel, nobody could recover.
+func next(ctx context.Context, s *redis.PubSub, within time.Duration) (message any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("goredis: a message that no Redis sends: %v", p)
+		}
+	}()
+	return s.ReceiveTimeout(ctx, within)
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -364,4 +366,98 @@ func TestDictStoreAsksMasters(t *testing.T) {
 		t.Cleanup(func() { client.Close() })
 		return NewStore(client), func(key string) { client.Get(t.Context(), key) }
 	})
+}
+
+// subscribed is the reply to SUBSCRIBE news.
+const subscribed = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n"
+
+// publisher is a client of a server that answers SUBSCRIBE, and nothing else.
+func publisher(t *testing.T, reply string) *redis.Client {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for b := make([]byte, 4096); ; {
+					n, err := c.Read(b)
+					if err != nil {
+						return
+					}
+					switch command := bytes.ToLower(b[:n]); {
+					case bytes.Contains(command, []byte("subscribe")):
+						io.WriteString(c, reply)
+					case !bytes.Contains(command, []byte("ping")):
+						io.WriteString(c, "-ERR unknown command\r\n")
+					}
+				}
+			}()
+		}
+	}()
+	client := redis.NewClient(&redis.Options{Addr: l.Addr().String(), Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// TestListenHostile: a message that no Redis sends is an error, whenever it comes. go-redis panics.
+func TestListenHostile(t *testing.T) {
+	for _, message := range []string{
+		"*0\r\n", "*1\r\n:1\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n$1\r\nx\r\n",
+		"*2\r\n$7\r\nmessage\r\n$4\r\nnews\r\n", "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n*1\r\n:1\r\n", "*1\r\n$4\r\npong\r\n", "*2\r\n$5\r\nother\r\n:1\r\n",
+	} {
+		for name, before := range map[string]string{"at once": "", "later": subscribed} {
+			if err := NewStore(publisher(t, before+message)).Listen(t.Context(), "news", func(string) {}); err == nil || t.Context().Err() != nil {
+				t.Errorf("%q %s: %v", message, name, err)
+			}
+		}
+	}
+}
+
+// TestListenSilence: a server from which nothing is heard is asked, and listened to as long as it
+// answers.
+func TestListenSilence(t *testing.T) {
+	t.Parallel()
+	const silence = 500 * time.Millisecond
+	if err := NewStore(publisher(t, subscribed)).listen(t.Context(), "news", silence, func(string) {}); err == nil || t.Context().Err() != nil {
+		t.Errorf("one that does not answer: %v", err)
+	}
+	server := redisproc.ForTest(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- NewStore(client).listen(ctx, "news", silence, func(m string) {
+			if m == "last" {
+				cancel()
+			}
+		})
+	}()
+	for pings := 0; pings < 3; {
+		info, err := server.Do(t.Context(), "INFO", "commandstats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(info, "cmdstat_ping:calls=")
+		fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &pings)
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-time.After(silence / 10):
+		}
+	}
+	if _, err := server.Do(t.Context(), "PUBLISH", "news", "last"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

@@ -70,7 +70,7 @@ func TestDocumentedCommands(t *testing.T) {
 		}
 		t.Run(strings.TrimPrefix(path, clitest.Repository), func(t *testing.T) {
 			t.Parallel()
-			redis, files := redisproc.ForTest(t), t.TempDir()
+			redis, files := serverOf(t, path), t.TempDir()
 			t.Cleanup(func() { // where a line failed
 				_ = exec.Command("sh", "-c", "kill $(cat "+filepath.Join(files, "proxy.pid")+")").Run()
 			})
@@ -82,6 +82,15 @@ func TestDocumentedCommands(t *testing.T) {
 	if n < 5 {
 		t.Errorf("only %d commands found", n)
 	}
+}
+
+// serverOf is the server for a document's commands. That about clusters gets a cluster, of
+// BALE_FLEET_MASTERS masters.
+func serverOf(t *testing.T, path string) *redisproc.Server {
+	if filepath.Base(path) == "scale.md" {
+		return redisproc.ClusterForTest(t, number("BALE_FLEET_MASTERS", 3)).Servers[0]
+	}
+	return redisproc.ForTest(t)
 }
 
 // entries names what is in the folder that documented commands run in.
@@ -225,6 +234,36 @@ func TestDocumentedCode(t *testing.T) {
 	}
 	if n == 0 {
 		t.Error("no code found")
+	}
+}
+
+// TestGuideIsAProgram: whoever copies the blocks of the guide in their order has the example, which
+// another test compiles and runs.
+func TestGuideIsAProgram(t *testing.T) {
+	guide, err := os.ReadFile(filepath.Join(clitest.Repository, "docs", "guide.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile(filepath.Join(clitest.Repository, "examples", "guide", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := func(text string) (lines []string) {
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	var blocks strings.Builder
+	for _, block := range fence.FindAllStringSubmatch(string(guide), -1) {
+		if block[1] == "go" {
+			blocks.WriteString(block[2])
+		}
+	}
+	if diff := cmp.Diff(code(string(example)), code(blocks.String())); diff != "" {
+		t.Errorf("the guide's code is not its example (-example +guide):\n%s", diff)
 	}
 }
 

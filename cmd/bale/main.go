@@ -22,6 +22,7 @@ type grammar struct {
 	Train   trainCommand     `cmd:"" help:"Train a compression dictionary on values from files or a live Redis, and say what it saves."`
 	Dict    dictCommand      `cmd:"" help:"List, publish, activate, remove, collect, export and import dictionaries."`
 	Migrate migrateCommand   `cmd:"" help:"Pack what a Redis holds, in place, while programs run, or unpack it again."`
+	Run     runCommand       `cmd:"" help:"Show, pause, resume and abort runs that many processes share (bale migrate --run)."`
 	Proxy   proxyCommand     `cmd:"" help:"Stand between clients in any language, which know nothing of bale, and a Redis with packed values."`
 	Verify  verifyCommand    `cmd:"" help:"Read every value of a Redis, and say which cannot be unpacked."`
 	Pack    packCommand      `cmd:"" help:"Pack stdin to stdout."`

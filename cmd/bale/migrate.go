@@ -12,6 +12,7 @@ type migrateCommand struct {
 	registryFlags
 	paceFlags `set:"max_rate=5000"`
 	graceFlag
+	sharedFlag
 	Redis    string    `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are packed: those of the URL's database."`
 	Match    []string  `required:"" placeholder:"PATTERN" sep:"none" help:"The keys whose values are packed, for example 'user:*'; '*' for all. Repeatable; each pattern takes a walk of its own."`
 	Compress string    `placeholder:"SETTING" help:"What values are packed with, as the programs that write them have it: zstd, with a level where wanted (zstd:3), s2, lz4 and others. Default: zstd."`
@@ -66,7 +67,7 @@ func (c *migrateCommand) Run(ctx context.Context, s *cli.Streams) error {
 			Revert: c.Revert,
 			Repack: c.Repack, MinSize: int(c.MinSize), MinGain: c.MinGain,
 		},
-		DryRun: c.DryRun, Force: c.Force, Resume: c.Resume, Plan: s.Sheet(),
+		DryRun: c.DryRun, Force: c.Force, Resume: c.Resume, Run: c.Shared, Plan: s.Sheet(),
 	}
 	switch c.JSON {
 	case "-":

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,8 +93,8 @@ func TestDryRunProgress(t *testing.T) {
 	defer client.Close()
 	staticKeys(t, client, 400)
 	for args, wanted := range map[string][]string{
-		"--match *":                    {" values to be packed"},
-		"--match static:* --dict auto": {"step 1 of 3: ", "step 2 of 3: ", "step 3 of 3: ", " values to be packed"},
+		"--match *":                    {" to be packed"},
+		"--match static:* --dict auto": {"step 1 of 3: ", "step 2 of 3: ", "step 3 of 3: ", " to be packed"},
 	} {
 		screen, program := pty.Open(t, 80)
 		seen := make(chan string)
@@ -109,6 +111,55 @@ func TestDryRunProgress(t *testing.T) {
 		for _, want := range wanted {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: no %q in %q", args, want, got)
+			}
+		}
+	}
+}
+
+// TestProgressInWholeWords: no command's line of progress is cut in 60 columns, except names.
+func TestProgressInWholeWords(t *testing.T) {
+	s := redisproc.ForTest(t)
+	client, err := keyspace.Open(t.Context(), s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	staticKeys(t, client, 400)
+	pipe := client.Pipeline()
+	for i := range 400 {
+		pipe.Set(t.Context(), fmt.Sprintf("application:frontend:customer-profile:%d:en", i),
+			fmt.Sprintf(`{"id":%d,"name":"customer %d","plan":"business","country":"DE"}`, i, i*i), 0)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`application:\S*…`)
+	for _, args := range []string{
+		"advise", "train --max-size 4KiB --out " + filepath.Join(t.TempDir(), "a.dict"),
+		"migrate --match static:* --dict auto --force", "advise", "verify", "dict gc", "dict list --scan",
+		"migrate --match static:* --revert",
+	} {
+		screen, program := pty.Open(t, 60)
+		seen := make(chan string)
+		go func() {
+			b, _ := io.ReadAll(screen)
+			seen <- string(b)
+		}()
+		words := strings.Fields(args)
+		at := 1
+		if words[0] == "dict" {
+			at = 2
+		}
+		all := append(append(slices.Clone(words[:at]), "--redis", s.URL()), words[at:]...)
+		code := app.Run(t.Context(), all, strings.NewReader(""), io.Discard, program)
+		program.Close()
+		lines := strings.Split(<-seen, "\r\x1b[K")
+		if code != cli.ExitDone || len(lines) < 2 && words[0] != "dict" { // there may be nothing to collect
+			t.Errorf("%s: exit %d, %q", args, code, lines)
+		}
+		for _, line := range lines {
+			if strings.Contains(name.ReplaceAllString(line, ""), "…") {
+				t.Errorf("%s: %q", args, line)
 			}
 		}
 	}

@@ -10,10 +10,11 @@ import (
 type verifyCommand struct {
 	registryFlags
 	paceFlags `set:"max_rate=5000"`
-	Redis     string   `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
-	Match     []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
-	Repair    bool     `help:"Mend streams (package stream) that a crash left half done: chunks that would expire before their value, and chunks that no value needs."`
-	JSON      string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	sharedFlag
+	Redis  string   `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
+	Match  []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
+	Repair bool     `help:"Mend streams (package stream) that a crash left half done: chunks that would expire before their value, and chunks that no value needs."`
+	JSON   string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
 func (verifyCommand) Help() string {
@@ -40,6 +41,6 @@ func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 		return err
 	}
 	return cli.Report(s, c.JSON, func() (*verify.Result, error) {
-		return verify.Run(ctx, verify.Options{Registry: registry, Match: c.Match, Repair: c.Repair})
+		return verify.Run(ctx, verify.Options{Registry: registry, Match: c.Match, Repair: c.Repair, Run: c.Shared})
 	})
 }

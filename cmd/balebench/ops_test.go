@@ -310,6 +310,9 @@ func (p *prometheusServer) queries(d *opsDashboard, job, instance, group string)
 	queries, bounded := map[string]query{}, map[string]bool{}
 	for _, panel := range d.Panels {
 		for _, target := range panel.Targets {
+			if strings.Contains(target.Expr, "bale_near_") { // a bench has no near cache: TestNearPanels of package prom
+				continue
+			}
 			name := fmt.Sprintf("%s, %s", panel.Title, target.RefID)
 			queries[name] = query{expr: substitute(target.Expr, job, instance, "")}
 			q := query{substitute(target.Expr, job, instance, group), group, nil}

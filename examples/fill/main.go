@@ -3,6 +3,8 @@
 //
 //	fill -redis redis://127.0.0.1:6379 -n 20000
 //
+// The URL may be that of a cluster's node.
+//
 // With files it stores their lines instead, each file's under a name of its own: films.ndjson under
 // films:0, films:1 and so on.
 package main
@@ -45,7 +47,7 @@ func run(ctx context.Context, url string, n int, files []string, out io.Writer) 
 	if err != nil {
 		return err
 	}
-	rdb := redis.NewClient(o)
+	rdb := open(ctx, o)
 	defer rdb.Close()
 	w := &writer{pipe: rdb.Pipeline()}
 	if len(files) == 0 {
@@ -63,6 +65,16 @@ func run(ctx context.Context, url string, n int, files []string, out io.Writer) 
 	}
 	fmt.Fprintf(out, "%d values written\n", w.values)
 	return nil
+}
+
+// open opens a server, or the cluster that it is a node of.
+func open(ctx context.Context, o *redis.Options) redis.UniversalClient {
+	node := redis.NewClient(o)
+	if node.ClusterInfo(ctx).Err() != nil {
+		return node
+	}
+	node.Close()
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig})
 }
 
 // writer sends commands by pipelines.

@@ -64,50 +64,45 @@ func main() {
 	if addr == "" {
 		log.Fatal("set REDIS_ADDR to the address of a Redis, for example 127.0.0.1:6379")
 	}
-	ctx, out := context.Background(), os.Stdout
-	for _, step := range []func(context.Context, string, io.Writer) error{firstLine, production, writes, large} {
-		if err := step(ctx, addr, out); err != nil {
-			log.Fatal(err)
-		}
+	if err := run(context.Background(), addr); err != nil {
+		log.Fatal(err)
 	}
 }
 
-// firstLine is the smallest useful cache.
-func firstLine(ctx context.Context, addr string, out io.Writer) error {
+// run has all that follows.
+func run(ctx context.Context, addr string) error {
+	// The first line.
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	defer rdb.Close()
-	users, err := bale.New(goredis.NewStore(rdb), bale.Options[User]{TTL: time.Hour, Jitter: 0.1})
+	visitors, err := bale.New(goredis.NewStore(rdb), bale.Options[User]{TTL: time.Hour, Jitter: 0.1})
 	if err != nil {
 		return err
 	}
-	defer users.Close()
+	defer visitors.Close()
 
-	entry, err := users.GetOrLoad(ctx, "shop:user:1001", func(ctx context.Context) (User, error) {
+	entry, err := visitors.GetOrLoad(ctx, "shop:visitor:1001", func(ctx context.Context) (User, error) {
 		return database(ctx, 1001)
 	})
 	if err != nil {
 		return err
 	}
 	user := entry.Value // entry.Stale says that it is an old one: see StaleIfError
-	fmt.Fprintf(out, "loaded %s\n", user.Name)
+	fmt.Println("loaded", user.Name)
 
-	if err := users.Set(ctx, "shop:user:1002", user, bale.TTL(time.Minute)); err != nil {
+	if err := visitors.Set(ctx, "shop:visitor:1002", user, bale.TTL(time.Minute)); err != nil {
 		return err
 	}
-	many, err := users.GetMany(ctx, "shop:user:1001", "shop:user:1002", "shop:user:1003")
+	many, err := visitors.GetMany(ctx, "shop:visitor:1001", "shop:visitor:1002", "shop:visitor:1003")
 	if err != nil {
 		return err // a bale.KeyErrors names the keys that could not be read; many has the others
 	}
-	deleted, err := users.Delete(ctx, "shop:user:1002", "shop:user:1003")
+	deleted, err := visitors.Delete(ctx, "shop:visitor:1002", "shop:visitor:1003")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d of three there, %d of two deleted\n", len(many), deleted)
-	return nil
-}
+	fmt.Println(len(many), "of three there,", deleted, "of two deleted")
 
-// production is what a service has.
-func production(ctx context.Context, addr string, out io.Writer) error {
+	// Which client.
 	client, err := rueidislib.NewClient(rueidislib.ClientOption{InitAddress: []string{addr}, ConnWriteTimeout: 2 * time.Second, DisableRetry: true})
 	if err != nil {
 		return err
@@ -115,7 +110,7 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 	defer client.Close()
 	store := rueidis.NewStore(client, rueidis.StoreOptions{})
 
-	// Dictionaries, trained and renewed while the service runs.
+	// Dictionaries.
 	registry, err := dict.NewRegistry(store, dict.RegistryOptions{})
 	if err != nil {
 		return err
@@ -139,9 +134,23 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	collector.Dictionary("shop:user", group.Status)
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collector)
 
+	file, err := os.CreateTemp("", "bale-*.stats") // a service keeps its own
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	ring, err := stats.NewRing(eventfile.NewWriter(file), stats.RingOptions{})
+	if err != nil {
+		return err
+	}
+	defer ring.Close()
+
+	// Loading.
 	users, err := bale.New(store, bale.Options[User]{
 		Packer:   packer,
 		Codec:    fastjson.Codec[User]{},
@@ -170,14 +179,14 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 			return user, err
 		}
 	}
-	entry, err := users.GetOrLoad(ctx, "shop:user:1001", load(1001))
+	loaded, err := users.GetOrLoad(ctx, "shop:user:1001", load(1001))
 	if err != nil {
 		return err
 	}
 	_, err = users.GetOrLoad(ctx, "shop:user:404", load(404))
-	fmt.Fprintf(out, "loaded %s; user 404 is not there: %v\n", entry.Value.Name, errors.Is(err, bale.ErrNotFound))
+	fmt.Printf("loaded %s; user 404 is not there: %v\n", loaded.Value.Name, errors.Is(err, bale.ErrNotFound))
 
-	// The hottest values, decoded, in the process.
+	// Values in the process.
 	invalidations, err := rueidis.NewInvalidations(client, rueidis.InvalidationsOptions{Prefixes: []string{"shop:user:"}})
 	if err != nil {
 		return err
@@ -191,50 +200,14 @@ func production(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	defer hot.Close()
-	user, err := hot.Get(ctx, "shop:user:1001")
+	collector.Near("shop:user", func() prom.NearStats { return prom.NearStats(hot.Stats()) })
+	hottest, err := hot.Get(ctx, "shop:user:1001")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "near: %s\n", user.Name)
+	fmt.Println("near:", hottest.Name)
 
-	// Readiness.
-	readiness, err := ready.New(ready.Options{Store: store, Packer: packer, Groups: []*dict.Group{group}})
-	if err != nil {
-		return err
-	}
-	defer readiness.Close()
-	if err := readiness.Wait(ctx); err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /ready", readiness)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-
-	for _, path := range []string{"/ready", "/metrics"} {
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-		fmt.Fprintf(out, "%s: %d, %v\n", path, w.Code, strings.Contains(w.Body.String(), `"ready"`) || strings.Contains(w.Body.String(), `bale_operations_total{group="shop:user"`))
-	}
-	return nil
-}
-
-// writes sends many values as few pipelines, and keeps a record of what it does.
-func writes(ctx context.Context, addr string, out io.Writer) error {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer rdb.Close()
-
-	file, err := os.CreateTemp("", "bale-*.stats")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name())
-	defer file.Close()
-	ring, err := stats.NewRing(eventfile.NewWriter(file), stats.RingOptions{})
-	if err != nil {
-		return err
-	}
-	defer ring.Close()
-
+	// Writing by the thousand.
 	buffered, err := batch.New(goredis.NewStore(rdb), batch.Options{
 		Entries:  100,
 		Delay:    50 * time.Millisecond,
@@ -259,16 +232,13 @@ func writes(ctx context.Context, addr string, out io.Writer) error {
 		return err
 	}
 	n, err := rdb.Exists(ctx, "shop:event:0", "shop:event:999").Result()
-	fmt.Fprintf(out, "both ends of the batch are there: %v\n", n == 2)
-	return err
-}
+	if err != nil {
+		return err
+	}
+	fmt.Println("both ends of the batch are there:", n == 2)
 
-// large keeps values that no key should hold whole.
-func large(ctx context.Context, addr string, out io.Writer) error {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer rdb.Close()
+	// Large values.
 	source := strings.NewReader(strings.Repeat("a line of the log\n", 1_000_000))
-
 	streams, err := stream.New(goredis.NewStore(rdb), stream.Options{})
 	if err != nil {
 		return err
@@ -286,6 +256,24 @@ func large(ctx context.Context, addr string, out io.Writer) error {
 	if _, err := io.Copy(&destination, reader); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d bytes as fewer than %d: %v\n", destination.Len(), info.Size/100, info.Stored < info.Size/100)
-	return nil
+	fmt.Printf("%d bytes as fewer than %d: %v\n", destination.Len(), info.Size/100, info.Stored < info.Size/100)
+
+	// Readiness.
+	readiness, err := ready.New(ready.Options{Store: store, Packer: packer, Groups: []*dict.Group{group}})
+	if err != nil {
+		return err
+	}
+	defer readiness.Close()
+	if err := readiness.Wait(ctx); err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /ready", readiness)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	for _, path := range []string{"/ready", "/metrics"} {
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
+		fmt.Println(path, answer.Code)
+	}
+	return nil // a service calls http.ListenAndServe(":8080", mux) here
 }

@@ -179,7 +179,7 @@ func TestOwnWritesAgainstReaders(t *testing.T) {
 			}
 		})
 	}
-	for n := range 1000 {
+	for n := range 300 {
 		if err := near.Set(ctx, "k", n); err != nil {
 			t.Fatal(err)
 		}

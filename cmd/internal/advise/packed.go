@@ -28,6 +28,23 @@ type Packed struct {
 	// are packed with. Nil where it was not tried: the compressor takes none, the values cannot be
 	// read, or the group is too small.
 	Better *Interval `json:"better,omitempty"`
+
+	// Dictionaries are those of the packed values, the most frequent first, ten at most.
+	Dictionaries []PackedWith `json:"dictionaries,omitempty"`
+}
+
+// PackedWith is a dictionary, and the part of a group's packed values that it is for.
+type PackedWith struct {
+	ID   frame.DictionaryID `json:"id"`
+	Part float64            `json:"part"`
+}
+
+const mostPackedWith = 10
+
+// packing is how a value is packed.
+type packing struct {
+	frame.Algorithm
+	frame.DictionaryID
 }
 
 // better unpacks the sample, and packs it with the present dictionary and with a new one.
@@ -95,11 +112,7 @@ const mostWasted = 4 * packedMax
 // unpacked are copies of the sampled entries with packed values, as they would be with plain ones,
 // and how most values are packed. An error tells why the first of those was left out that are.
 func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most frame.Header, failed error) {
-	type with struct {
-		frame.Algorithm
-		frame.DictionaryID
-	}
-	counts, bytes, wasted := map[with]int{}, 0, int64(0)
+	counts, bytes, wasted := map[packing]int{}, 0, int64(0)
 	for _, e := range t.entries {
 		found, whole := false, bytes < trainBytes && wasted < mostWasted
 		c := *e
@@ -125,7 +138,7 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 			}
 			found = true
 			bytes += len(v)
-			counts[with{h.Algorithm, h.DictionaryID}]++
+			counts[packing{h.Algorithm, h.DictionaryID}]++
 			it.head, it.size = slices.Clone(v[:min(len(v), headBytes)]), int64(len(v))
 		}
 		if !found || !whole {
@@ -150,6 +163,8 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 type packed struct {
 	pieces        int
 	before, plain float64 // bytes that they take, and would take
+	values        int
+	with          map[frame.DictionaryID]int // of values that need one
 }
 
 func (p *packed) add(m *memory, of piece) {
@@ -158,6 +173,13 @@ func (p *packed) add(m *memory, of piece) {
 		sizes[i] = it.size
 		if n, ok := plainSize(it.head); ok {
 			sizes[i], found = n, true
+			p.values++
+			if h, _, _ := frame.Parse(it.head); h.DictionaryID != 0 {
+				if p.with == nil {
+					p.with = map[frame.DictionaryID]int{}
+				}
+				p.with[h.DictionaryID]++
+			}
 		}
 	}
 	if !found {
@@ -197,10 +219,31 @@ func (p *packed) scaled(keys int64, now float64, pieces []piece) *Packed {
 	for _, one := range pieces {
 		before += one.before
 	}
-	return &Packed{
+	all := &Packed{
 		Keys:  int64(math.Round(float64(p.pieces) / float64(len(pieces)) * float64(keys))),
 		Saved: int64((p.plain - p.before) / before * now),
 	}
+	for id, n := range p.with {
+		all.Dictionaries = append(all.Dictionaries, PackedWith{id, float64(n) / float64(p.values)})
+	}
+	slices.SortFunc(all.Dictionaries, func(x, y PackedWith) int {
+		return cmp.Or(cmp.Compare(y.Part, x.Part), cmp.Compare(x.ID, y.ID))
+	})
+	all.Dictionaries = all.Dictionaries[:min(len(all.Dictionaries), mostPackedWith)]
+	return all
+}
+
+// with is the dictionaries of the packed values, in words.
+func (p *Packed) with() string {
+	switch n := len(p.Dictionaries); {
+	case n == 0:
+		return "-"
+	case n == 1:
+		return p.Dictionaries[0].ID.String()
+	case n < mostPackedWith:
+		return fmt.Sprintf("%v and %d more", p.Dictionaries[0].ID, n-1)
+	}
+	return fmt.Sprintf("%v and others", p.Dictionaries[0].ID)
 }
 
 // plainSize is the size of the value in a frame, of which start is the beginning.
@@ -217,12 +260,12 @@ func plainSize(start []byte) (int64, bool) {
 
 // packedTable shows what is packed already.
 func (a *Advice) packedTable(w page.Sheet) {
-	t := w.Table(1, "group", "keys", "now", "as they were", "saves", "a new dictionary adds")
-	t.Drop, t.Short = []string{"keys"}, map[string]string{"a new dictionary adds": "new dict. adds"}
+	t := w.Table(2, "group", "dictionary", "keys", "now", "as they were", "saves", "a new dictionary adds")
+	t.Drop, t.Short = []string{"dictionary", "keys"}, map[string]string{"a new dictionary adds": "new dict. adds"}
 	for i := range a.Groups {
 		if g := &a.Groups[i]; g.Packed != nil {
 			plain := g.Now + g.Packed.Saved
-			t.Row(page.Name(g.Name, shownAdvice), page.Thousands(g.Packed.Keys), page.Amount(float64(g.Now)), page.Amount(float64(plain)), page.Part(float64(g.Packed.Saved), plain), g.Packed.adds(g.Now))
+			t.Row(page.Name(g.Name, shownAdvice), g.Packed.with(), page.Thousands(g.Packed.Keys), page.Amount(float64(g.Now)), page.Amount(float64(plain)), page.Part(float64(g.Packed.Saved), plain), g.Packed.adds(g.Now))
 		}
 	}
 	if t.Len() == 0 {

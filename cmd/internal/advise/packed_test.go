@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
@@ -176,6 +177,66 @@ func TestBetterDictionary(t *testing.T) {
 	pack(migrate.Auto, true)
 	if saved := float64(before - usage()); math.Abs(g.Packed.Better.Estimate-saved) > 0.15*saved {
 		t.Errorf("%+v, and %.0f bytes were saved", g.Packed.Better, saved)
+	}
+}
+
+// TestPackedTogether: groups of one family stay one when they are packed with one dictionary, and
+// the advice on a new one is for all of them. Those with a dictionary each stay apart.
+func TestPackedTogether(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const n = 400
+	languages := []string{"de", "en", "fr"}
+	store(t, client, func(p redis.Pipeliner) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i := range n {
+			for _, language := range languages {
+				p.Set(ctx, fmt.Sprintf("together:%d:%s", i, language), profile(rng, i), 0)
+				p.Set(ctx, fmt.Sprintf("apart:%d:%s", i, language), profile(rng, i), 0)
+			}
+		}
+	})
+	pack := func(match, group string) {
+		t.Helper()
+		_, err := migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, Prefix: dict.DefaultPrefix},
+			Settings: migrate.Settings{Match: []string{match}, Dict: migrate.Auto, Group: group}, Force: true, Plan: page.NewSheet(io.Discard, 80)})
+		must(t, err)
+	}
+	pack("together:*:*", "together")
+	for _, language := range languages {
+		pack("apart:*:"+language, "apart-"+language)
+	}
+	a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
+	must(t, err)
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
+	must(t, err)
+	dictionary := func(group string) []PackedWith {
+		s, err := registry.State(ctx, group)
+		must(t, err)
+		return []PackedWith{{s.Current, 1}}
+	}
+	g := groupOf(t, a, "together:*:*", String)
+	if g.Keys != 3*n || g.Packed == nil || g.Packed.Keys != 3*n || g.Packed.Better == nil ||
+		g.Together == nil || len(g.Together.Groups) != 3 || !slices.Equal(g.Packed.Dictionaries, dictionary("together")) {
+		t.Errorf("%+v, %+v, %+v", g, g.Packed, g.Together)
+	}
+	for _, language := range languages {
+		if g := groupOf(t, a, "apart:*:"+language, String); g.Keys != n || g.Packed == nil || g.Together != nil ||
+			!slices.Equal(g.Packed.Dictionaries, dictionary("apart-"+language)) {
+			t.Errorf("%+v, %+v, %+v", g, g.Packed, g.Together)
+		}
+	}
+	var text bytes.Buffer
+	a.WriteText(page.NewSheet(&text, 0), false)
+	for _, want := range []string{
+		" " + g.Packed.Dictionaries[0].ID.String() + " ", "together:*:* joins ",
+		"their values are packed with the same dictionary",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(text.String()), " "), want) {
+			t.Errorf("no %q in %s", want, &text)
+		}
 	}
 }
 

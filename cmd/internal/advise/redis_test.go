@@ -24,6 +24,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
@@ -784,7 +785,7 @@ func TestGoneMeanwhile(t *testing.T) {
 		l.start.SetVal(start)
 		return l
 	}
-	s := &scanner{}
+	s := &walker{scanner: &scanner{}}
 	if s.takeString(look(100, "", true)) {
 		t.Error("a key that has gone is there")
 	}
@@ -810,5 +811,40 @@ func TestPatternsAreChecked(t *testing.T) {
 		if _, err := Redis(t.Context(), client, o); !errors.Is(err, bale.ErrInvalid) {
 			t.Errorf("%q: %v", p, err)
 		}
+	}
+}
+
+// TestServersAtOnce: the keys of all servers are seen. An error of one ends the scan of all.
+func TestServersAtOnce(t *testing.T) {
+	ctx := t.Context()
+	var nodes []keyspace.Node
+	for i := range 3 {
+		client := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
+		defer client.Close()
+		_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for j := range 100 {
+				p.Set(ctx, fmt.Sprintf("user:%d:%d", i, j), strings.Repeat("x", 100), 0)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, keyspace.Node{Client: client, Keys: 100})
+	}
+	scan := func() (*scanner, error) {
+		s := &scanner{options: &Options{MaxBytes: 1 << 20}, limits: newLimits(100, allEntries, allBytes)}
+		var err error
+		if s.finder, err = keygroup.New(keygroup.Options{}, s.limits.newTally, func(into, from *tally) { into.merge(from) }); err != nil {
+			t.Fatal(err)
+		}
+		return s, s.walk(ctx, nodes)
+	}
+	if s, err := scan(); err != nil || s.scan.Seen != 300 || s.scan.LookedAt != 300 || s.scan.BytesRead == 0 {
+		t.Errorf("%+v, %v", s.scan, err)
+	}
+	nodes[1].Client.Close()
+	if _, err := scan(); !errors.Is(err, redis.ErrClosed) {
+		t.Error(err)
 	}
 }

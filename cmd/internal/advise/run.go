@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -124,7 +123,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 			return nil, err
 		}
 	}
-	s := &scanner{options: &o, limits: newLimits(o.Sample, allEntries, allBytes), start: time.Now(), pacer: keyspace.Pacer{Pace: o.Pace}}
+	s := &scanner{options: &o, limits: newLimits(o.Sample, allEntries, allBytes), start: time.Now()}
 	a.Server.Cluster = topology.Cluster
 	s.models = redismem.Candidates(a.Server.info)
 	for i := range s.models {
@@ -153,12 +152,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 		a.Server.Replica = a.Server.Replica || n.Replica
 	}
 	a.Warnings = append(a.Warnings, topology.Notes...)
-	for _, n := range topology.Nodes {
-		if err = s.node(ctx, n.Client); err != nil {
-			break
-		}
-	}
-	if err == nil {
+	if err = s.walk(ctx, topology.Nodes); err == nil {
 		err = s.deepen(ctx)
 	}
 	s.scan.Seconds = time.Since(s.start).Seconds()
@@ -350,11 +344,11 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			packed++
 		}
 	}
-	left := packed
+	steps := len(all) + packed
 	for done, t := range all {
 		g, s := &t.group, t.sample
 		if progress != nil {
-			progress(done, len(all)+packed, fmt.Sprintf("trying %d values of %s", s.items, strconv.QuoteToGraphic(g.Name)))
+			progress(done, steps, fmt.Sprintf("%s, %d values", page.Name(g.Name, shownProgress), s.items))
 		}
 		if reachable(g.Type) {
 			switch nth++; {
@@ -404,12 +398,21 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			}
 		}
 	}
+	if err == nil {
+		all, err = a.packedTogether(ctx, all, m, o)
+	}
+	left := 0
+	for _, t := range all {
+		if t.group.Packed != nil {
+			left++
+		}
+	}
 	for _, t := range all {
 		if err != nil || t.group.Packed == nil {
 			continue
 		}
 		if progress != nil {
-			progress(len(all)+packed-left, len(all)+packed, "trying a new dictionary for "+strconv.QuoteToGraphic(t.group.Name))
+			progress(steps-left, steps, page.Name(t.group.Name, shownProgress)+", a new dictionary")
 		}
 		left--
 		err = t.better(ctx, a, o)

@@ -164,7 +164,7 @@ func TestTinyFieldsAreBounded(t *testing.T) {
 	}
 	before := heap()
 	l := newLimits(4000, allEntries, allBytes)
-	s, tally := &scanner{limits: l}, l.newTally()
+	s, tally := &walker{scanner: &scanner{limits: l}}, l.newTally()
 	for i := range 6000 {
 		e := &entry{name: fmt.Sprint("hash:", i), kind: Hash, rank: keyspace.Rank(1, fmt.Sprint(i)), sampled: true}
 		s.addFields(e, pairs)

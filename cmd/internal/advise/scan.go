@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,8 +40,9 @@ const (
 // packedMax is the size in bytes of the largest value that is packed: a Packer's default.
 const packedMax = 64 << 20
 
-// scanner looks at the keys of a server.
+// scanner looks at the keys of all servers.
 type scanner struct {
+	lock     sync.Mutex // held by the walker at work, and by none that waits for its server
 	options  *Options
 	finder   *keygroup.Finder[*tally]
 	limits   *limits
@@ -59,40 +61,81 @@ type scanner struct {
 	start    time.Time
 	largest  []Key
 
-	hashes   keyspace.HashReader
-	elements int64 // fields that were read
-
-	pacer keyspace.Pacer
-	paced [2]int64      // keys with elements, and BytesRead, that pacer has been told of
-	idle  time.Duration // of a round trip to the node
-	since time.Time     // the last rest
-	trips int           // since then
+	walkers map[*redis.Client]*walker
 }
 
-// node scans the keys of a node.
-func (s *scanner) node(ctx context.Context, node *redis.Client) (err error) {
-	if s.idle, err = roundTrip(ctx, node); err != nil {
+// walker scans a server.
+type walker struct {
+	*scanner
+	node   *redis.Client
+	hashes keyspace.HashReader
+	pacer  keyspace.Pacer
+	idle   time.Duration // of a round trip
+
+	// Since the last rest:
+	rested time.Time
+	waited time.Duration // for the server
+	trips  int
+	keys   int   // that the server went over, and fields that were read
+	read   int64 // bytes
+}
+
+// walk scans all servers, some at a time.
+func (s *scanner) walk(ctx context.Context, nodes []keyspace.Node) error {
+	s.walkers = map[*redis.Client]*walker{}
+	return keyspace.AtOnce(ctx, nodes, func(ctx context.Context, n keyspace.Node) error {
+		s.lock.Lock()
+		defer s.lock.Unlock()
+		w := &walker{scanner: s, node: n.Client, pacer: keyspace.Pacer{Pace: s.options.Pace}}
+		s.walkers[n.Client] = w
+		return w.walk(ctx)
+	})
+}
+
+// outside does something that waits for the server, while others work.
+func (w *walker) outside(do func() error) error {
+	w.lock.Unlock()
+	start := time.Now()
+	err := do()
+	w.lock.Lock()
+	if start.Before(w.rested) {
+		start = w.rested
+	}
+	w.waited += time.Since(start)
+	return err
+}
+
+// walk scans the keys of the server.
+func (w *walker) walk(ctx context.Context) error {
+	if err := w.outside(func() (err error) {
+		w.idle, err = roundTrip(ctx, w.node)
+		return err
+	}); err != nil {
 		return err
 	}
-	s.since, s.trips = time.Now(), 0
-	progress := s.options.progress(scanning)
+	w.waited = 0
+	progress := w.options.progress(scanning)
 	var cursor uint64
 	for {
-		keys, next, err := node.Scan(ctx, cursor, s.pattern, pageKeys).Result()
-		if err != nil {
-			return fmt.Errorf("SCAN: %w", keyspace.Explain(err, node.Options().Username))
+		var keys []string
+		var next uint64
+		if err := w.outside(func() (err error) {
+			keys, next, err = w.node.Scan(ctx, cursor, w.pattern, pageKeys).Result()
+			return err
+		}); err != nil {
+			return fmt.Errorf("SCAN: %w", keyspace.Explain(err, w.node.Options().Username))
 		}
-		s.trips++
-		if err := s.page(ctx, node, keys); err != nil {
+		w.trips++
+		if err := w.page(ctx, keys); err != nil {
 			return err
 		}
 		if progress != nil {
-			progress(int(min(s.scanned, s.scan.Keys)), int(s.scan.Keys), fmt.Sprintf("%d of %d keys seen, %d looked at", s.scan.Seen, s.scan.Keys, s.scan.LookedAt))
+			progress(int(min(w.scanned, w.scan.Keys)), int(w.scan.Keys), fmt.Sprintf("%d keys seen, %d looked at", w.scan.Seen, w.scan.LookedAt))
 		}
 		if cursor = next; cursor == 0 {
 			return nil
 		}
-		if err := s.rest(ctx, node); err != nil {
+		if err := w.rest(ctx); err != nil {
 			return err
 		}
 	}
@@ -112,14 +155,17 @@ func roundTrip(ctx context.Context, node *redis.Client) (time.Duration, error) {
 }
 
 // rest waits until the server may be asked for more.
-func (s *scanner) rest(ctx context.Context, node *redis.Client) error {
-	busy := time.Since(s.since) - time.Duration(s.trips)*s.idle
-	defer func() { s.since, s.trips = time.Now(), 0 }()
-	n, bytes := s.scanned+s.elements-s.paced[0], s.scan.BytesRead-s.paced[1]
-	s.paced = [2]int64{s.scanned + s.elements, s.scan.BytesRead}
-	if s.options.Pace.Rate <= 0 && s.options.Pace.Bandwidth <= 0 {
+func (w *walker) rest(ctx context.Context) error {
+	busy := w.waited - time.Duration(w.trips)*w.idle
+	n, bytes := w.keys, int(w.read)
+	defer func() { w.rested, w.waited, w.trips, w.keys, w.read = time.Now(), 0, 0, 0, 0 }()
+	if w.options.Pace.Rate <= 0 && w.options.Pace.Bandwidth <= 0 {
 		return ctx.Err()
 	}
+	return w.outside(func() error { return w.sleep(ctx, busy, n, bytes) })
+}
+
+func (w *walker) sleep(ctx context.Context, busy time.Duration, n, bytes int) error {
 	if wait := restFactor * busy; wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
@@ -129,7 +175,7 @@ func (s *scanner) rest(ctx context.Context, node *redis.Client) error {
 		case <-timer.C:
 		}
 	}
-	return s.pacer.Wait(ctx, node, int(n), int(bytes))
+	return w.pacer.Wait(ctx, w.node, n, bytes)
 }
 
 // look is a key of a page that is looked at, and the replies about it.
@@ -147,9 +193,11 @@ type look struct {
 }
 
 // page counts the keys of a page and looks at some.
-func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) error {
+func (w *walker) page(ctx context.Context, keys []string) error {
+	s := w.scanner
 	var looks []*look
 	s.scanned += pageKeys
+	w.keys += pageKeys
 	for _, k := range keys {
 		if skip := s.options.Skip; skip != nil && skip(k) {
 			s.registry = true
@@ -169,17 +217,17 @@ func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) e
 		}
 	}
 	for _, ask := range []func(context.Context, redis.Pipeliner, *look){s.askKind, s.askSize} {
-		if err := s.pipelined(ctx, node, looks, ask); err != nil {
+		if err := w.pipelined(ctx, looks, ask); err != nil {
 			return err
 		}
 	}
 	for len(looks) > 0 {
-		n, err := s.values(ctx, node, looks)
+		n, err := w.values(ctx, looks)
 		if err != nil {
 			return err
 		}
 		for _, l := range looks[:n] {
-			s.take(l)
+			w.take(l)
 		}
 		s.fit(looks[:n])
 		for _, l := range looks[:n] {
@@ -189,7 +237,7 @@ func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) e
 		if looks = looks[n:]; len(looks) == 0 {
 			return nil
 		}
-		if err := s.rest(ctx, node); err != nil {
+		if err := w.rest(ctx); err != nil {
 			return err
 		}
 	}
@@ -198,30 +246,32 @@ func (s *scanner) page(ctx context.Context, node *redis.Client, keys []string) e
 
 // values reads the values of the first n keys: as many as have room in a reply, or a single large
 // hash.
-func (s *scanner) values(ctx context.Context, node *redis.Client, looks []*look) (n int, err error) {
+func (w *walker) values(ctx context.Context, looks []*look) (n int, err error) {
 	bytes := int64(0)
 	for _, l := range looks {
-		l.entry.node = node
+		l.entry.node = w.node
 		if bytes += l.planned(); n > 0 && (bytes > replyBytes || l.large()) {
 			break
 		}
 		if n++; l.large() {
-			return n, s.readHash(ctx, l.entry, l.extent(), int(l.count()), replyBytes)
+			return n, w.readHash(ctx, l.entry, l.extent(), int(l.count()), replyBytes)
 		}
 	}
-	return n, s.pipelined(ctx, node, looks[:n], s.askValue)
+	return n, w.pipelined(ctx, looks[:n], w.askValue)
 }
 
-func (s *scanner) pipelined(ctx context.Context, node *redis.Client, looks []*look, ask func(context.Context, redis.Pipeliner, *look)) error {
+func (w *walker) pipelined(ctx context.Context, looks []*look, ask func(context.Context, redis.Pipeliner, *look)) error {
 	if len(looks) == 0 {
 		return nil
 	}
-	s.trips++
-	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, l := range looks {
-			ask(ctx, p, l)
-		}
-		return nil
+	w.trips++
+	p := w.node.Pipeline()
+	for _, l := range looks {
+		ask(ctx, p, l)
+	}
+	err := w.outside(func() error {
+		_, err := p.Exec(ctx)
+		return err
 	})
 	if keyspace.IsReply(err) { // which is about one key
 		return nil
@@ -351,7 +401,8 @@ func (s *scanner) askValue(ctx context.Context, p redis.Pipeliner, l *look) {
 }
 
 // take adds a key with the server's answers. It ignores a key that has gone since.
-func (s *scanner) take(l *look) {
+func (w *walker) take(l *look) {
+	s := w.scanner
 	e := l.entry
 	for _, err := range []error{l.kind.Err(), l.ttl.Err()} {
 		if err != nil {
@@ -379,9 +430,9 @@ func (s *scanner) take(l *look) {
 	there := true
 	switch e.kind {
 	case String:
-		there = s.takeString(l)
+		there = w.takeString(l)
 	case Hash:
-		there = s.takeHash(l)
+		there = w.takeHash(l)
 	default:
 		e.now = e.usage
 	}
@@ -407,7 +458,8 @@ func (s *scanner) fail(err error) {
 	}
 }
 
-func (s *scanner) takeString(l *look) bool {
+func (w *walker) takeString(l *look) bool {
+	s := w.scanner
 	for _, err := range []error{l.size.Err(), l.start.Err()} {
 		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			s.fail(err)
@@ -417,7 +469,7 @@ func (s *scanner) takeString(l *look) bool {
 		}
 	}
 	e, start := l.entry, []byte(l.start.Val())
-	s.scan.BytesRead += int64(len(start))
+	w.count(int64(len(start)))
 	e.size = l.size.Val()
 	if int64(len(start)) < min(e.size, l.part()) { // it was written, or has gone, since its size was told
 		if len(start) == 0 {
@@ -434,7 +486,8 @@ func (s *scanner) takeString(l *look) bool {
 	return true
 }
 
-func (s *scanner) takeHash(l *look) bool {
+func (w *walker) takeHash(l *look) bool {
+	s := w.scanner
 	e := l.entry
 	if err := l.size.Err(); err != nil {
 		s.fail(err)
@@ -445,7 +498,7 @@ func (s *scanner) takeHash(l *look) bool {
 		e.encoding = l.encoding.Val()
 	}
 	if l.fields != nil && l.fields.Err() == nil {
-		if pairs, _ := l.fields.Val(); !s.addFields(e, pairs) {
+		if pairs, _ := l.fields.Val(); !w.addFields(e, pairs) {
 			e.items, e.read = nil, 0
 		}
 	}
@@ -469,20 +522,27 @@ var errEnough = errors.New("enough")
 // readHash reads a hash by the sizes of its fields from its start, until it has the wanted number
 // of fields or most bytes. A field that is too large to be read ends that: the hash has no items,
 // and is not tried.
-func (s *scanner) readHash(ctx context.Context, e *entry, size keyspace.Extent, wanted int, most int64) error {
-	before := s.scan.BytesRead
+func (w *walker) readHash(ctx context.Context, e *entry, size keyspace.Extent, wanted int, most int64) error {
+	s := w.scanner
+	bytes := int64(0)
 	e.items, e.read = nil, 0
-	err := s.hashes.Read(ctx, e.node, e.name, size, keyspace.LargestElement, func(pairs []string, tooLarge int) error {
-		if !s.addFields(e, pairs) || tooLarge > 0 {
+	each := func(pairs []string, tooLarge int) error {
+		s.lock.Lock()
+		defer s.lock.Unlock()
+		before := s.scan.BytesRead
+		whole := w.addFields(e, pairs)
+		bytes += s.scan.BytesRead - before
+		if !whole || tooLarge > 0 {
 			e.items, e.read = nil, 0
 			e.usage = max(e.usage, int64(tooLarge)*keyspace.LargestElement) // by 1,000 fields it may be less
 			return errEnough
 		}
-		if len(e.items) >= wanted || s.scan.BytesRead-before >= most || s.limits.keptBytes+e.read >= s.limits.allBytes {
+		if len(e.items) >= wanted || bytes >= most || s.limits.keptBytes+e.read >= s.limits.allBytes {
 			return errEnough
 		}
-		return s.rest(ctx, e.node)
-	})
+		return w.rest(ctx)
+	}
+	err := w.outside(func() error { return w.hashes.Read(ctx, w.node, e.name, size, keyspace.LargestElement, each) })
 	if errors.Is(err, errEnough) || keyspace.IsReply(err) { // which is about this key
 		return nil
 	}
@@ -491,11 +551,11 @@ func (s *scanner) readHash(ctx context.Context, e *entry, size keyspace.Extent, 
 
 // addFields adds fields of a hash, name and value in turn. It is false if one is too large to be
 // read.
-func (s *scanner) addFields(e *entry, pairs []string) (read bool) {
+func (w *walker) addFields(e *entry, pairs []string) (read bool) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		name, v := pairs[i], pairs[i+1]
-		s.scan.BytesRead += int64(len(name) + len(v))
-		s.elements++
+		w.count(int64(len(name) + len(v)))
+		w.keys++
 		if len(v) > keyspace.LargestElement {
 			return false
 		}
@@ -503,6 +563,12 @@ func (s *scanner) addFields(e *entry, pairs []string) (read bool) {
 		e.read += itemBytes + int64(len(name)+min(len(v), headBytes))
 	}
 	return true
+}
+
+// count counts bytes of values that were read.
+func (w *walker) count(n int64) {
+	w.scan.BytesRead += n
+	w.read += n
 }
 
 // deepen reads more fields of large hashes where a group has few keys, so that there is something
@@ -534,14 +600,17 @@ func (s *scanner) deepen(ctx context.Context) error {
 
 // readMore reads a hash from its start, until it has the wanted number of fields.
 func (s *scanner) readMore(ctx context.Context, e *entry, wanted int) error {
-	s.since, s.trips = time.Now(), 0
+	w := s.walkers[e.node]
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	w.rested, w.waited, w.trips = time.Now(), 0, 0
 	s.limits.keptBytes -= e.read
 	defer func() { s.limits.keptBytes += e.read }()
 	size := keyspace.Extent{Length: e.size, Usage: e.usage}
 	if e.usage == 0 { // it was not asked for
 		size.Usage = -1
 	}
-	err := s.readHash(ctx, e, size, wanted, s.options.MaxBytes-s.scan.BytesRead)
+	err := w.readHash(ctx, e, size, wanted, s.options.MaxBytes-s.scan.BytesRead)
 	if err == nil && !s.modelHash(e) { // it has gone
 		e.drop()
 	}

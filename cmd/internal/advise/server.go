@@ -135,11 +135,11 @@ func scriptsOf(ctx context.Context, client redis.UniversalClient) (sum scripts) 
 		if err != nil {
 			return err
 		}
-		memory, err := node.InfoMap(ctx, "memory").Result()
+		memory, err := node.Info(ctx, "memory").Result()
 		if err != nil {
 			return err
 		}
-		all, err := strconv.ParseInt(memory["Memory"]["number_of_cached_scripts"], 10, 64)
+		all, err := strconv.ParseInt(keyspace.Info(memory)["number_of_cached_scripts"], 10, 64)
 		lock.Lock()
 		defer lock.Unlock()
 		sum.all += all

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -151,7 +152,7 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 	progress := o.progress(loading)
 	loaded, err := rdb.Load(ctx, s.RDB, rdb.Options{Trust: s.TrustRDB, Progress: func(part float64) {
 		if progress != nil {
-			progress(int(1000*part), 1000, "loading "+s.RDB)
+			progress(int(1000*part), 1000, "loading "+filepath.Base(s.RDB))
 		}
 	}})
 	if err != nil {

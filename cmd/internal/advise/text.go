@@ -17,10 +17,11 @@ import (
 const (
 	shownAdvice   = 24
 	shownContents = 14
+	shownProgress = 20 // beside the step and the time that is left, in 60 columns
 )
 
 // Schema is the one of the JSON, in docs/schemas.
-func (a *Advice) Schema() string { return "advise-v1" }
+func (a *Advice) Schema() string { return "advise-v2" }
 
 // WriteText writes the answer as tables; all adds everything that was tried on each group.
 func (a *Advice) WriteText(w page.Sheet, all bool) {

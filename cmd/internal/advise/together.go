@@ -6,30 +6,36 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/balekv/bale/cmd/internal/keygroup"
 	"github.com/balekv/bale/cmd/internal/page"
 )
 
-// Together is what a group was made of, whose dictionary serves as well as one for each of them.
+// Together is what a group was made of: a dictionary serves it as well as one for each of them, or
+// they are packed with the same one.
 type Together struct {
 	Groups []string `json:"groups,omitempty"`
-	Apart  float64  `json:"apart"` // bytes that they would save with a dictionary each
+	Apart  float64  `json:"apart"` // bytes that they would save with a dictionary each, 0 for packed ones
 }
 
 // mostTogether bounds the patterns that are tried, those of the most groups first: each takes as
 // long as a group.
 const mostTogether = 16
 
-// together joins groups whose names differ in one part, where a common dictionary saves as much as
-// one each, its own memory included.
-func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Options) ([]*attempt, error) {
-	like := map[string][]*attempt{} // by a pattern of all of them
-	var patterns []string
+// family is groups whose names differ in one part.
+type family struct {
+	pattern string // of all of them
+	members []*attempt
+}
+
+// families are those of the groups that are of the same kind, largest family first. Groups of the
+// kind "" are in none.
+func families(all []*attempt, o *Options, kind func(*attempt) string) (found []*family) {
+	by := map[string]*family{}
 	for _, t := range all {
-		if t.chosen == nil || t.chosen.Dictionary == 0 || t.group.Match != t.name || slices.Contains(o.Groups, t.name) {
+		k := kind(t)
+		if k == "" || t.group.Match != t.name || slices.Contains(o.Groups, t.name) {
 			continue
 		}
 		parts := strings.Split(t.name, ":")
@@ -38,57 +44,109 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 				continue
 			}
 			parts[i] = "*"
-			key := t.kind + " " + strings.Join(parts, ":")
-			if parts[i] = p; like[key] == nil {
-				patterns = append(patterns, key)
+			f := &family{pattern: strings.Join(parts, ":")}
+			parts[i] = p
+			key := t.kind + " " + k + " " + f.pattern
+			if by[key] == nil {
+				by[key] = f
+				found = append(found, f)
 			}
-			like[key] = append(like[key], t)
+			by[key].members = append(by[key].members, t)
 		}
 	}
-	slices.SortStableFunc(patterns, func(x, y string) int { return cmp.Compare(len(like[y]), len(like[x])) })
+	found = slices.DeleteFunc(found, func(f *family) bool { return len(f.members) < 2 })
+	slices.SortStableFunc(found, func(x, y *family) int { return cmp.Compare(len(y.members), len(x.members)) })
+	return found
+}
+
+// alone reports whether all members are still groups, and the pattern catches no keys of others.
+func (f *family) alone(all []*attempt) bool {
+	return !slices.ContainsFunc(f.members, func(t *attempt) bool { return !slices.Contains(all, t) }) &&
+		!slices.ContainsFunc(all, func(t *attempt) bool {
+			return !slices.Contains(f.members, t) &&
+				slices.ContainsFunc(t.entries, func(e *entry) bool { return keygroup.Match(f.pattern, e.name) })
+		})
+}
+
+// join puts one group in the place of a family.
+func (a *Advice) join(all []*attempt, f *family, one *attempt) []*attempt {
+	one.group.Together = &Together{}
+	for _, t := range f.members {
+		one.group.Together.Groups = append(one.group.Together.Groups, t.name)
+		one.group.Together.Apart += t.group.Saving.Estimate
+	}
+	for i, k := range a.TopKeys {
+		if slices.Contains(one.group.Together.Groups, k.Group) {
+			a.TopKeys[i].Group = f.pattern
+		}
+	}
+	return append(slices.DeleteFunc(all, func(t *attempt) bool { return slices.Contains(f.members, t) }), one)
+}
+
+// together joins groups whose names differ in one part, where a common dictionary saves as much as
+// one each, its own memory included.
+func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Options) ([]*attempt, error) {
+	found := families(all, o, func(t *attempt) string {
+		if t.chosen == nil || t.chosen.Dictionary == 0 {
+			return ""
+		}
+		return "tried"
+	})
 	tried, progress := 0, o.progress(joining)
-	for _, key := range patterns {
+	for _, f := range found {
 		if tried == mostTogether {
 			break
 		}
 		if err := ctx.Err(); err != nil { // names can be such that no pattern is tried
 			return all, err
 		}
-		_, pattern, _ := strings.Cut(key, " ")
-		members := like[key]
-		inside := func(t *attempt) bool { return slices.Contains(members, t) }
-		if len(members) < 2 || slices.ContainsFunc(members, func(t *attempt) bool { return !slices.Contains(all, t) }) { // joined by another pattern
+		if !f.alone(all) {
 			continue
-		}
-		if slices.ContainsFunc(all, func(t *attempt) bool {
-			return !inside(t) && slices.ContainsFunc(t.entries, func(e *entry) bool { return keygroup.Match(pattern, e.name) })
-		}) {
-			continue // the pattern would pack keys of others
 		}
 		tried++
 		if progress != nil {
-			progress(tried, min(len(patterns), mostTogether), "trying one dictionary for "+strconv.QuoteToGraphic(pattern))
+			progress(tried, min(len(found), mostTogether), page.Name(f.pattern, shownProgress)+", one dictionary")
 		}
-		one := newAttempt(m, union(pattern, members), o)
-		one.how = members[0].how
-		apart := &Together{}
-		for _, t := range members {
-			apart.Groups = append(apart.Groups, t.name)
-			apart.Apart += t.group.Saving.Estimate
-		}
+		one := newAttempt(m, union(f.pattern, f.members), o)
+		one.how = f.members[0].how
 		if err := one.try(ctx, o); err != nil {
 			return all, err
 		}
-		if one.chosen == nil || one.chosen.Dictionary == 0 || one.group.Saving.Estimate < apart.Apart-sameWorth*float64(one.group.Now) {
+		apart := 0.0
+		for _, t := range f.members {
+			apart += t.group.Saving.Estimate
+		}
+		if one.chosen == nil || one.chosen.Dictionary == 0 ||
+			one.group.Saving.Estimate < apart-sameWorth*float64(one.group.Now) {
 			continue
 		}
-		one.group.Together = apart
-		all = append(slices.DeleteFunc(all, inside), one)
-		for i, k := range a.TopKeys {
-			if slices.Contains(apart.Groups, k.Group) {
-				a.TopKeys[i].Group = pattern
-			}
+		all = a.join(all, f, one)
+	}
+	return all, nil
+}
+
+// packedTogether joins groups whose names differ in one part, and whose values are packed with the
+// same dictionary. Earlier advice joined them, so that the next one must not train a dictionary for
+// each.
+func (a *Advice) packedTogether(ctx context.Context, all []*attempt, m *memory, o *Options) ([]*attempt, error) {
+	for _, f := range families(all, o, func(t *attempt) string {
+		if t.chosen != nil || t.group.Packed == nil || len(t.group.Packed.Dictionaries) == 0 {
+			return ""
 		}
+		return t.group.Why + t.group.Packed.Dictionaries[0].ID.String()
+	}) {
+		if err := ctx.Err(); err != nil {
+			return all, err
+		}
+		if !f.alone(all) {
+			continue
+		}
+		one := newAttempt(m, union(f.pattern, f.members), o)
+		one.group.Why = f.members[0].group.Why
+		for _, t := range f.members {
+			one.how = max(one.how, t.how)
+		}
+		all = a.join(all, f, one)
 	}
 	return all, nil
 }
@@ -137,6 +195,9 @@ func joined(g *Group) string {
 	names := page.Plural(len(g.Together.Groups), "group")
 	if len(g.Together.Groups) <= reasonNames {
 		names = strings.Join(g.Together.Groups, ", ")
+	}
+	if g.Chosen < 0 {
+		return fmt.Sprintf("%s joins %s: their values are packed with the same dictionary.", g.Name, names)
 	}
 	return fmt.Sprintf("%s joins %s: one dictionary for all saves %s, and one for each saves %s. Their own memory counts.", g.Name, names,
 		page.Amount(g.Saving.Estimate), page.Amount(g.Together.Apart))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -69,7 +70,7 @@ func ShowProgress(w io.Writer) (update func(done, total int, what string), stop 
 	write := func(line string) {
 		// As wide as the terminal is by now, less a column, for some go on in the next line once
 		// the last one is written to.
-		io.WriteString(bare(w), eraseLine+text.Snip(line, max(1, TerminalWidth(w)-1), "…"))
+		io.WriteString(bare(w), eraseLine+fitted(line, max(1, TerminalWidth(w)-1)))
 	}
 	stop = func() { io.WriteString(bare(w), eraseLine) }
 	if TerminalWidth(w) == 0 {
@@ -85,6 +86,31 @@ func ShowProgress(w io.Writer) (update func(done, total int, what string), stop 
 			write(printable.Line(line))
 		}
 	}, stop
+}
+
+var furtherCount = regexp.MustCompile(`, \d`)
+
+// fitted shortens a line of progress to a number of columns. Counts after a comma go first, whole,
+// the last one before the others. A line that is still too long ends with a whole word.
+func fitted(line string, columns int) string {
+	begin := len(line) - len(strings.TrimLeft(line, " "))
+	status := line
+	if i := strings.Index(line[begin:], "  "); i >= 0 {
+		status = line[:begin+i]
+	}
+	what := line[len(status):]
+	counts := furtherCount.FindAllStringIndex(what, -1)
+	for ; text.StringWidth(status+what) > columns && len(counts) > 0; counts = counts[:len(counts)-1] {
+		what = what[:counts[len(counts)-1][0]]
+	}
+	if line = status + what; text.StringWidth(line) <= columns {
+		return line
+	}
+	cut := text.Trim(line, columns-1)
+	if i := strings.LastIndexByte(cut, ' '); i > len(status)+1 && !strings.HasPrefix(line[len(cut):], " ") {
+		cut = strings.TrimRight(cut[:i], " :")
+	}
+	return cut + "…"
 }
 
 // Step names one of several steps in the progress of a command: the promised rest is that of the

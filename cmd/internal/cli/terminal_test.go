@@ -89,6 +89,29 @@ func TestProgressImproves(t *testing.T) {
 	}
 }
 
+// TestProgressWords: in 60 columns a line of progress has its first count and the time that is
+// left, and ends with a whole word.
+func TestProgressWords(t *testing.T) {
+	const left = " 45%, about 1h12m34s left  "
+	for line, want := range map[string]string{
+		left + "10000000 keys seen, 9000000 packed":                   left + "10000000 keys seen",
+		left + "10000000 keys seen, 3 unreadable":                     left + "10000000 keys seen, 3 unreadable",
+		left + "step 4 of 4: 1000000 keys seen, 900000 to be packed":  left + "step 4 of 4: 1000000 keys seen",
+		left + "step 3 of 4: waiting for readers":                     left + "step 3 of 4: waiting for readers",
+		left + "step 2 of 3: user:*:profile, 2000 values":             left + "step 2 of 3: user:*:profile",
+		left + "step 1 of 3: 1000000 keys seen, 20000 looked at":      left + "step 1 of 3: 1000000 keys seen",
+		left + "step 2 of 2: cover of pieces and tables, 112 KiB":     left + "step 2 of 2: cover of pieces…",
+		left + "round 3 of 10, profiles easyjson zstd:3+dict goredis": left + "round 3 of 10, profiles…",
+		left + "round 3 of 10, tweets cbor zstd:3+dict goredis":       left + "round 3 of 10, tweets cbor…",
+		"  0s  " + strings.Repeat("x", 100):                           "  0s  " + strings.Repeat("x", 52) + "…",
+		" 45%  " + strings.Repeat("x", 60) + " y, 3 z, 4":             " 45%  " + strings.Repeat("x", 52) + "…",
+	} {
+		if got := fitted(line, 59); got != want {
+			t.Errorf("%q\n got %q\nwant %q", line, got, want)
+		}
+	}
+}
+
 // TestStep: the progress of a step has its number.
 func TestStep(t *testing.T) {
 	if Step(nil, 1, 2) != nil {

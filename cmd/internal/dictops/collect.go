@@ -73,7 +73,7 @@ func references(
 	o.Pace = r.Pace
 	if progress != nil {
 		o.Progress = func(keys int64) {
-			progress(int(keys), int(max(total, keys, 1)), fmt.Sprintf("%d keys looked at", keys))
+			progress(int(keys), int(max(total, keys, 1)), fmt.Sprintf("%d keys seen", keys))
 		}
 	}
 	return keyspace.FindReferences(ctx, clients, o)

@@ -1,6 +1,7 @@
 package dictops
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -173,5 +174,23 @@ func TestManyStates(t *testing.T) {
 				t.Errorf("%v, %v", st, err)
 			}
 		})
+	}
+}
+
+// TestShowUnmeasured: a ratio that nobody measured is no figure. A builder may have nothing for
+// whole values.
+func TestShowUnmeasured(t *testing.T) {
+	d, err := frame.NewDictionary(bytes.Repeat([]byte("what values have in common"), 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	info := dict.Info{Builder: "cover", Samples: 400, Setting: "zstd:3", Ratio: 3.5, Exclude: "email"}
+	state := &dict.State{Group: "g", Dictionaries: []dict.Entry{{ID: d.ID(), Info: info}}}
+	showDictionary(&out, d, []*dict.State{state}, time.Time{})
+	for _, want := range []string{"for zstd:3: ratio 3.50, without it -\n", "contents of email: ratio - with them\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in %s", want, &out)
+		}
 	}
 }

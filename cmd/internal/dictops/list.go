@@ -331,6 +331,7 @@ func use(s *dict.State, e dict.Entry) string {
 	return "retired"
 }
 
+// ratio is "-" for one that was not measured.
 func ratio(r float64) string {
 	if r == 0 {
 		return "-"
@@ -381,9 +382,10 @@ func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until
 			printable.Fprintf(w, "retired   %s\n", e.Retired.Format(time.RFC3339))
 		}
 		if i := e.Info; i.Builder != "" {
-			printable.Fprintf(w, "trained   by %s on %d values, for %s: ratio %.2f, without it %.2f\n", i.Builder, i.Samples, i.Setting, i.Ratio, i.RatioWithout)
+			printable.Fprintf(w, "trained   by %s on %d values, for %s: ratio %s, without it %s\n",
+				i.Builder, i.Samples, i.Setting, ratio(i.Ratio), ratio(i.RatioWithout))
 			if i.Exclude != "" {
-				printable.Fprintf(w, "left out  contents of %s: ratio %.2f with them\n", i.Exclude, i.RatioWhole)
+				printable.Fprintf(w, "left out  contents of %s: ratio %s with them\n", i.Exclude, ratio(i.RatioWhole))
 			}
 		}
 	}

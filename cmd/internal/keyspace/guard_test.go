@@ -3,12 +3,15 @@ package keyspace
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/tcptest"
 )
@@ -87,4 +90,29 @@ func TestHostileServer(t *testing.T) {
 			t.Errorf("%.30q: %v, and %d bytes were allocated", reply, err, n)
 		}
 	}
+}
+
+// TestInfoWithoutSections: fields of INFO count that stand in no section. go-redis' InfoMap ends
+// the program then.
+func TestInfoWithoutSections(t *testing.T) {
+	ctx := t.Context()
+	info := "run_id:a\r\nmaster_replid:b\r\nrole:master\r\nused_memory:5\r\ncmdstat_info:calls=7,usec=1\r\ndb0:keys=3,expires=0,avg_ttl=0\r\n"
+	client := opened(t, "redis://"+tcptest.Redis(t, map[string]string{
+		"PING": "+PONG\r\n", "INFO": fmt.Sprintf("$%d\r\n%s\r\n", len(info), info), "SCAN": "*2\r\n$1\r\n0\r\n*0\r\n",
+	}))
+	places, err := Places(ctx, client)
+	if err != nil || len(places) != 1 || places[0].RunID != "a" {
+		t.Errorf("%+v, %v", places, err)
+	}
+	if n, err := UsedMemory(ctx, client); n != 5 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if calls, err := CommandCalls(ctx, client); calls["info"] != 7 || err != nil {
+		t.Errorf("%v, %v", calls, err)
+	}
+	if n, err := Count(ctx, client); n != 3 || err != nil {
+		t.Errorf("%d keys, %v", n, err)
+	}
+	_, err = FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Proof: true})
+	wantInconclusive(t, err, "", "RESETSTAT") // for it counts no INFO
 }

@@ -129,12 +129,18 @@ func (l Login) Open(ctx context.Context, at string) (redis.UniversalClient, erro
 
 // prepare sets what all connections have in common.
 func (l Login) prepare(o *redis.Options) {
-	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
-	o.Dialer = guarded(redis.NewDialer(o), cmp.Or(l.LargestString, largestString))
+	l.Guard(o)
 	o.DisableIdentity = true // one round trip less for each connection
 	o.ContextTimeoutEnabled = true
 	o.ReadTimeout, o.WriteTimeout = replyWithin, replyWithin
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// Guard makes connections by the options end where a reply announces what no Redis sends: clients
+// make room for it, or panic. The Dialer does TLS, too.
+func (l Login) Guard(o *redis.Options) {
+	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
+	o.Dialer = guarded(redis.NewDialer(o), cmp.Or(l.LargestString, largestString))
 }
 
 func clusterOf(o *redis.Options, seeds []string) *redis.ClusterOptions {

@@ -337,9 +337,10 @@ func TestFindReferences(t *testing.T) {
 			if _, err := streams.PutReader(ctx, "chunked", strings.NewReader("content"), bale.Expiry{}); err != nil {
 				t.Fatal(err)
 			}
-			// A frame of version 2 refers to its dictionary as one of version 1 does.
+			// A frame of version 2 refers to its dictionary as one of version 1 does. Its trailer does
+			// not count.
 			fresh := frame.Header{Version: frame.V2, Algorithm: frame.Zstd, DictionaryID: 10, Length: 100}.Append(nil)
-			if err := client.Set(ctx, "fresh", frame.Freshness{Expires: time.Now()}.Append(append(fresh, make([]byte, int(size)-len(fresh)-frame.FreshnessSize)...)), 0).Err(); err != nil {
+			if err := client.Set(ctx, "fresh", frame.Freshness{Expires: time.Now()}.Append(append(fresh, make([]byte, int(size)-len(fresh))...)), 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			ids := map[frame.DictionaryID]int64{10: 1, 1: 300, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1}

@@ -682,3 +682,45 @@ func TestNodesOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestAtOnce: sixteen servers are read at a time, and all of them. An error ends the rest.
+func TestAtOnce(t *testing.T) {
+	servers := make([]int, 40)
+	for i := range servers {
+		servers[i] = i
+	}
+	var lock sync.Mutex
+	seen, atWork, most := 0, 0, 0
+	met := make(chan struct{})
+	if err := AtOnce(t.Context(), servers, func(context.Context, int) error {
+		lock.Lock()
+		seen++
+		if atWork++; atWork > most {
+			if most = atWork; most == mostAtOnce {
+				close(met)
+			}
+		}
+		lock.Unlock()
+		select {
+		case <-met:
+		case <-time.After(time.Minute):
+			t.Error("one server is read after another")
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		atWork--
+		return nil
+	}); err != nil || seen != len(servers) || most != mostAtOnce {
+		t.Errorf("%v, %d of %d, %d at once", err, seen, len(servers), most)
+	}
+	failed := errors.New("it fails")
+	if err := AtOnce(t.Context(), servers, func(ctx context.Context, i int) error {
+		if i == 3 {
+			return failed
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}); err != failed {
+		t.Error(err)
+	}
+}

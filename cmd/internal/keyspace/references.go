@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +21,8 @@ import (
 type Reference struct {
 	Values int64 `json:"values"` // strings, and values within hashes and other types
 
-	// The bytes do not count values that claim to have more than 64 MiB.
+	// The bytes do not count values that claim to have more than 64 MiB, nor, as at training, the
+	// record of when a loaded value expires.
 	PlainBytes  int64 `json:"plain_bytes"`
 	StoredBytes int64 `json:"stored_bytes"`
 }
@@ -59,6 +62,14 @@ func (r *References) Packed() int64 {
 		n += ref.Values
 	}
 	return n
+}
+
+// merge adds what was found on another server.
+func (r *References) merge(other *References) {
+	r.Keys += other.Keys
+	r.Unread += other.Unread
+	r.Problem = cmp.Or(r.Problem, other.Problem)
+	r.addValues(other)
 }
 
 func (r *References) addValues(other *References) {
@@ -105,7 +116,7 @@ type ReferenceOptions struct {
 	// Proof and without AcceptMoves, such a command during the scan fails it.
 	AcceptMoves bool
 
-	Progress func(keys int64)
+	Progress func(keys int64) // looked at; called by one at a time
 }
 
 // ErrInconclusive matches every [InconclusiveError].
@@ -136,7 +147,7 @@ const (
 	maxUnknown = 100      // ids that are not in ReferenceOptions.Known, but in References.ByID
 	maxLength  = 64 << 20 // decoded bytes, the default of PackerOptions.MaxSize; a header may claim any number
 
-	lookEvery = time.Second // at the servers, with Proof
+	lookEvery = time.Second // at the servers, with Proof, or ten times what a look takes
 
 	lookTries = 5 // of a key that changes its type between two commands
 	listTries = 3 // of a long list that changes while it is read in pages
@@ -146,8 +157,8 @@ const (
 var textTypes = []string{"ReJSON-RL", "TSDB-TYPE", "MBbloom--", "MBbloomCF", "bloomfltr", "CMSk-TYPE", "TDIS-TYPE"}
 
 // FindReferences looks at every value of every type in every database of several servers or
-// clusters, and reads no more than the first bytes of strings. On a cluster it reads the masters,
-// one after another.
+// clusters, and reads no more than the first bytes of strings. On a cluster it reads the masters.
+// It reads some servers at a time.
 //
 // With Proof it returns an [InconclusiveError] if it may have missed a value. Any error but a
 // missing key ends the scan. The slots and epochs of a cluster must be the same before and after,
@@ -156,31 +167,47 @@ var textTypes = []string{"ReJSON-RL", "TSDB-TYPE", "MBbloom--", "MBbloomCF", "bl
 // case remains: a program or script reads a value and writes it to another key, unchanged, during
 // the scan.
 func FindReferences(ctx context.Context, clients []redis.UniversalClient, o ReferenceOptions) (*References, error) {
-	s := &referenceScan{ReferenceOptions: o, pacer: Pacer{Pace: o.Pace}, found: newReferences(o.Known)}
-	all := make([]map[string]*redis.Client, len(clients))
-	for i, client := range clients {
+	found := newReferences(o.Known)
+	var all []*redis.Client
+	watch := &watch{}
+	for _, client := range clients {
 		masters, err := nodesOf(ctx, client)
 		if err != nil {
-			return s.found, inconclusive(ctx, "the servers", "", err)
+			return found, inconclusive(ctx, "the servers", "", err)
 		}
-		all[i] = masters
+		for _, addr := range slices.Sorted(maps.Keys(masters)) {
+			all = append(all, masters[addr])
+		}
 		if o.Proof {
 			w := &watcher{client: client, acceptMoves: o.AcceptMoves}
 			if w.last, err = statesOf(ctx, masters); err != nil {
-				return s.found, err
+				return found, err
 			}
-			s.watchers = append(s.watchers, w)
+			watch.watchers = append(watch.watchers, w)
 		}
 	}
-	s.looked = time.Now()
-	for _, masters := range all {
-		for _, addr := range slices.Sorted(maps.Keys(masters)) {
-			if err := s.server(ctx, masters[addr]); err != nil {
-				return s.found, err
-			}
+	watch.looked = time.Now()
+	var lock sync.Mutex // of found, and of what follows
+	keys, progress := int64(0), o.Progress
+	if progress != nil {
+		o.Progress = func(more int64) {
+			lock.Lock()
+			defer lock.Unlock()
+			keys += more
+			progress(keys)
 		}
 	}
-	return s.found, s.watch(ctx)
+	if err := AtOnce(ctx, all, func(ctx context.Context, node *redis.Client) error {
+		s := &referenceScan{ReferenceOptions: o, pacer: Pacer{Pace: o.Pace}, found: newReferences(o.Known), watch: watch}
+		err := s.server(ctx, node)
+		lock.Lock()
+		defer lock.Unlock()
+		found.merge(s.found)
+		return err
+	}); err != nil {
+		return found, err
+	}
+	return found, watch.look(ctx)
 }
 
 func newReferences(known map[frame.DictionaryID]bool) *References {
@@ -202,34 +229,52 @@ func inconclusive(ctx context.Context, server, key string, err error) error {
 	return &InconclusiveError{server, key, err}
 }
 
-// referenceScan is a scan under way.
+// referenceScan is the scan of a server under way.
 type referenceScan struct {
 	ReferenceOptions
 	pacer  Pacer
 	hashes HashReader
 	found  *References
-
-	watchers []*watcher // with Proof
-	looked   time.Time
+	watch  *watch // over all servers
 }
 
-// watch looks at all servers, and is an error if values may have moved since the last look.
-func (s *referenceScan) watch(ctx context.Context) error {
-	for _, w := range s.watchers {
+// watch looks at all servers from time to time, with Proof.
+type watch struct {
+	lock     sync.Mutex
+	watchers []*watcher
+	looked   time.Time
+	took     time.Duration
+}
+
+// look is an error if values may have moved since the last look.
+func (w *watch) look(ctx context.Context) error {
+	start := time.Now()
+	for _, w := range w.watchers {
 		if err := w.look(ctx); err != nil {
 			return err
 		}
 	}
-	s.looked = time.Now()
+	w.looked = time.Now()
+	w.took = w.looked.Sub(start)
 	return nil
+}
+
+// nowAndThen looks if it is time to, and nobody else does.
+func (w *watch) nowAndThen(ctx context.Context) error {
+	if w == nil || !w.lock.TryLock() {
+		return nil
+	}
+	defer w.lock.Unlock()
+	if time.Since(w.looked) < max(lookEvery, 10*w.took) {
+		return nil
+	}
+	return w.look(ctx)
 }
 
 // wait waits as the rate says, and looks at the servers from time to time.
 func (s *referenceScan) wait(ctx context.Context, server *redis.Client, n, bytes int) error {
-	if time.Since(s.looked) >= lookEvery {
-		if err := s.watch(ctx); err != nil {
-			return err
-		}
+	if err := s.watch.nowAndThen(ctx); err != nil {
+		return err
 	}
 	return s.pacer.Wait(ctx, server, n, bytes)
 }
@@ -278,7 +323,7 @@ func (s *referenceScan) database(ctx context.Context, node *redis.Client, number
 			return err
 		}
 		if s.Progress != nil {
-			s.Progress(s.found.Keys)
+			s.Progress(int64(len(keys)))
 		}
 		if cursor = next; cursor == 0 {
 			return nil
@@ -415,6 +460,9 @@ func (r *References) add(start string, length int64) {
 	ref.Values++
 	if h.Length <= maxLength {
 		ref.PlainBytes += int64(h.Length)
+		if h.Version == frame.V2 {
+			length = max(0, length-frame.FreshnessSize)
+		}
 		ref.StoredBytes += length
 	}
 	for h.Algorithm == frame.Stored {
@@ -523,8 +571,11 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 		_, err = s.addAll(ctx, c, found, values)
 		return err
 	}
+	changes := fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
+	seen := int64(0)
 	for range listTries {
 		pages, bytes, p := s.found.part(), 0, p
+		seen = 0
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
 			for i := int64(0); ; {
 				asked := p.count
@@ -533,6 +584,7 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 					return err
 				}
 				n, err := s.addAll(ctx, c, pages, values)
+				seen += int64(len(values))
 				if bytes += n; err != nil {
 					return err
 				}
@@ -553,11 +605,15 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 			return err
 		}
 		if bytes > replyBytes {
-			return fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
+			return changes
 		}
 	}
-	if values, err = c.LRange(ctx, key, 0, -1).Result(); err != nil {
+	// It may be much longer by now.
+	if values, err = c.LRange(ctx, key, 0, 2*seen).Result(); err != nil {
 		return err
+	}
+	if int64(len(values)) > 2*seen {
+		return changes
 	}
 	_, err = s.addAll(ctx, c, found, values)
 	return err
@@ -566,13 +622,13 @@ func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p
 // databases are the numbers of the databases of a server that hold keys. A node of a cluster has
 // one, 0.
 func databases(ctx context.Context, node *redis.Client) (numbers []int, err error) {
-	info, err := node.InfoMap(ctx, "keyspace").Result()
+	info, err := infoOf(ctx, node, "keyspace")
 	if err != nil {
 		return nil, fmt.Errorf("INFO keyspace: %w", Explain(err, node.Options().Username))
 	}
-	for name := range info["Keyspace"] {
+	for name, counts := range info {
 		var db int
-		if _, err := fmt.Sscanf(name, "db%d", &db); err == nil {
+		if _, err := fmt.Sscanf(name, "db%d", &db); err == nil && strings.HasPrefix(counts, "keys=") {
 			numbers = append(numbers, db)
 		}
 	}
@@ -615,14 +671,14 @@ func Count(ctx context.Context, client redis.UniversalClient) (int64, error) {
 	}
 	var total int64
 	for addr, node := range nodes {
-		info, err := node.InfoMap(ctx, "keyspace").Result()
+		info, err := infoOf(ctx, node, "keyspace")
 		if IsForbidden(err) {
 			return 0, nil
 		}
 		if err != nil {
 			return 0, fmt.Errorf("INFO of %s: %w", addr, err)
 		}
-		for _, counts := range info["Keyspace"] {
+		for _, counts := range info {
 			var n int64
 			if _, err := fmt.Sscanf(counts, "keys=%d,", &n); err == nil {
 				total += n

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -245,6 +244,22 @@ func TestForgedReferences(t *testing.T) {
 	}
 }
 
+// TestReferencesLikeTraining: values with and without the record of when they expire have the same
+// ratio.
+func TestReferencesLikeTraining(t *testing.T) {
+	fresh := frame.Header{Version: frame.V2, Algorithm: frame.Zstd, DictionaryID: 7, Length: 100}.Append(nil)
+	fresh = frame.Freshness{}.Append(append(fresh, make([]byte, 30)...))
+	plain := append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 7, Length: 100}.Append(nil), make([]byte, 30)...)
+	r := References{ByID: map[frame.DictionaryID]*Reference{7: {}}}
+	for _, v := range [][]byte{fresh, plain} {
+		r.add(string(v), int64(len(v)))
+	}
+	r.add(string(fresh[:frame.MaxHeaderSize]), 1) // forged
+	if ref := r.ByID[7]; ref == nil || ref.Values != 3 || ref.PlainBytes != 300 || ref.StoredBytes != 2*int64(len(plain)) {
+		t.Errorf("%+v", ref)
+	}
+}
+
 // afterCommand runs a function after each command of a name.
 type afterCommand struct {
 	name string
@@ -267,30 +282,57 @@ func (h afterCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	return next
 }
 
+// TestListThatGrows: a list that changes all the time is not read at once, however much longer it
+// is by then.
+func TestListThatGrows(t *testing.T) {
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	client, writer := opened(t, server.URL()).(*redis.Client), opened(t, server.URL())
+	push := func(n int) {
+		must(t, writer.RPush(ctx, "list", slices.Repeat([]any{strings.Repeat("x", 100)}, n)...).Err())
+	}
+	const length = UsageOf + 1
+	push(length)
+	pass, looks := length/elements+1, 0
+	client.AddHook(afterCommand{"lrange", func() {
+		switch looks++; looks {
+		case 2, 2 + pass, 2 + 2*pass:
+			must(t, writer.LSet(ctx, "list", 0, "another").Err())
+		case 1 + listTries*pass:
+			push(100_000)
+		}
+	}})
+	r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{})
+	if err != nil || r.Unread != 1 || looks != 2+listTries*pass {
+		t.Errorf("%+v, %v, read in %d pieces", r, err, looks)
+	}
+}
+
 // TestReferencesWithin: what changes while it is read in pages is not missed, and neither is a
 // frame where one does not expect it.
 func TestReferencesWithin(t *testing.T) {
 	ctx := t.Context()
 	server := redisproc.ForTest(t)
 	client, writer := opened(t, server.URL()).(*redis.Client), opened(t, server.URL())
-	list := make([]any, 3*elements)
+	list := make([]any, UsageOf+1) // which are read in pages
 	for i := range list {
 		list[i] = "plain"
 	}
 	list[elements] = packedWith(4) // the first pop puts it into the page that was read
-	for name, pops := range map[string]int{"once": 1, "all the time": 50} {
+	for name, always := range map[string]bool{"once": false, "all the time": true} {
 		must(t, writer.Del(ctx, "list").Err(), writer.RPush(ctx, "list", list...).Err())
-		var left atomic.Int64
-		left.Store(int64(pops))
+		looks := 0
 		scanned := selected(client, 0)
 		scanned.AddHook(afterCommand{"lrange", func() {
-			if left.Add(-1) >= 0 {
+			if looks++; looks == 2 { // in the first pass
 				must(t, writer.LPop(ctx, "list").Err())
+			} else if always {
+				must(t, writer.LSet(ctx, "list", -1, "plain").Err())
 			}
 		}})
 		r, err := FindReferences(ctx, []redis.UniversalClient{scanned}, ReferenceOptions{Proof: true})
 		if err != nil || r.ByID[4] == nil || r.ByID[4].Values != 1 {
-			t.Errorf("a list that is popped %s: %+v, %v", name, r, err)
+			t.Errorf("a list that changes %s: %+v, %v", name, r, err)
 		}
 		scanned.Close()
 	}

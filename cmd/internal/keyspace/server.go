@@ -2,6 +2,7 @@ package keyspace
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +19,33 @@ func Info(text string) map[string]string {
 		}
 	}
 	return fields
+}
+
+// infoOf has the fields of a section of INFO, or of all. InfoMap of go-redis ends the program where
+// a field stands in no section.
+func infoOf(ctx context.Context, node *redis.Client, section string) (map[string]string, error) {
+	text, err := node.Info(ctx, section).Result()
+	if err != nil {
+		return nil, err
+	}
+	return Info(text), nil
+}
+
+// callsPrefix begins the names of the fields of section commandstats.
+const callsPrefix = "cmdstat_"
+
+// callsIn are how often each command was called, by the fields of INFO.
+func callsIn(info map[string]string) map[string]int64 {
+	calls := map[string]int64{}
+	for field, stats := range info {
+		var n int64
+		if name, ok := strings.CutPrefix(field, callsPrefix); ok {
+			if _, err := fmt.Sscanf(stats, "calls=%d,", &n); err == nil {
+				calls[name] = n
+			}
+		}
+	}
+	return calls
 }
 
 // Version is a server's version by the fields of its INFO: "7.0.15" of Redis, and with its name of

@@ -95,28 +95,22 @@ func clusterInfo(ctx context.Context, node *redis.Client) (map[string]string, er
 
 func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error) {
 	explain := func(err error) error { return Explain(err, node.Options().Username) }
-	info, err := node.InfoMap(ctx, "all").Result()
+	info, err := infoOf(ctx, node, "all")
 	if err != nil {
 		return s, fmt.Errorf("INFO: %w", explain(err))
 	}
-	if role := info["Replication"]["role"]; role != "" && role != "master" {
+	if role := info["role"]; role != "" && role != "master" {
 		return s, errors.New("it is a replica, which may lag behind: give its master")
 	}
 	for _, name := range []string{"loading", "async_loading"} {
-		if info["Persistence"][name] == "1" {
+		if info[name] == "1" {
 			return s, errors.New("it is loading its data")
 		}
 	}
-	s.identity = [3]string{info["Server"]["run_id"], info["Replication"]["master_replid"]}
-	s.calls = map[string]int64{}
-	for name, line := range info["Commandstats"] {
-		var n int64
-		if _, err := fmt.Sscanf(line, "calls=%d,", &n); err == nil {
-			s.calls[strings.TrimPrefix(name, "cmdstat_")] = n
-		}
-	}
-	s.reset = info["Commandstats"]["cmdstat_"+resetCommand]
-	if info["Cluster"]["cluster_enabled"] != "1" {
+	s.identity = [3]string{info["run_id"], info["master_replid"]}
+	s.calls = callsIn(info)
+	s.reset = info[callsPrefix+resetCommand]
+	if info["cluster_enabled"] != "1" {
 		return s, nil
 	}
 	nodes, err := node.ClusterNodes(ctx).Result()

@@ -37,9 +37,9 @@ func RegistryKeys(prefixes ...string) Skip {
 func isRegistryKey(rest string) bool {
 	kind, name, _ := strings.Cut(rest, ":")
 	switch kind {
-	case "groups", "settings", "server":
+	case "groups", "settings", "server", "runs":
 		return rest == kind
-	case "group", "lease", "auto":
+	case "group", "lease", "auto", "run":
 		return rest != kind
 	case "data", "quarantine":
 		_, err := frame.ParseDictionaryID(name)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,6 +171,12 @@ var errMeanwhile = errors.New("it is moved again and again")
 func unsettled(err error) bool {
 	return IsMoved(err) || errors.Is(err, errMeanwhile) || redis.HasErrorPrefix(err, "CLUSTERDOWN") ||
 		redis.HasErrorPrefix(err, "LOADING") || redis.HasErrorPrefix(err, "MASTERDOWN")
+}
+
+// IsUnserved reports an error of a server that cannot be reached, or serves nobody at present.
+func IsUnserved(err error) bool {
+	_, ofNet := errors.AsType[net.Error](err)
+	return ofNet || errors.Is(err, io.EOF) || errors.Is(err, redis.ErrPoolTimeout) || err != nil && unsettled(err)
 }
 
 // owned reads the keys of a slot that a server owns, and none of which is being moved. The list is
@@ -360,17 +368,36 @@ func epoch(ctx context.Context, node *redis.Client) (string, error) {
 	return info["cluster_my_epoch"], err
 }
 
-// Settled reports whether what was written at a place, by now, outlives its masters: they are
-// masters still, and the same processes. If one is not, the slots have to be read again. It waits
-// until the replicas have what was written, ten seconds at most; confirmed is false where one has
-// not.
-func Settled(ctx context.Context, client redis.UniversalClient, p Place) (same, confirmed bool, err error) {
+// Owners returns which masters have some slots at present, by their ids.
+func Owners(ctx context.Context, client redis.UniversalClient) (func(Slots) []string, error) {
+	all, err := client.ClusterSlots(ctx).Result()
+	if err != nil {
+		return nil, Explain(err, UserOf(client))
+	}
+	return func(s Slots) (owners []string) {
+		for _, part := range all {
+			if part.Start < s.To && part.End >= s.From && len(part.Nodes) > 0 && !slices.Contains(owners, part.Nodes[0].ID) {
+				owners = append(owners, part.Nodes[0].ID)
+			}
+		}
+		return owners
+	}, nil
+}
+
+// Settled reports whether the masters of a place are masters still, and the same processes. If one
+// is not, the slots have to be read again. If the reader writes, it waits until the replicas have
+// what was written by now, ten seconds at most; confirmed is false where one has not.
+func Settled(ctx context.Context, client redis.UniversalClient, p Place, writes bool) (same, confirmed bool, err error) {
 	nodes, err := nodesOf(ctx, client)
 	if err != nil {
 		return false, false, err
 	}
 	confirmed = true
-	for _, s := range p.Servers {
+	servers := p.Servers
+	if p.Slots == nil {
+		servers = []Served{{p.Addr, p.RunID}}
+	}
+	for _, s := range servers {
 		node := nodes[s.Addr]
 		if node == nil {
 			return false, false, nil
@@ -394,6 +421,9 @@ func Settled(ctx context.Context, client redis.UniversalClient, p Place) (same, 
 			if info["role"] != "master" || info["run_id"] != s.RunID {
 				return false, false, nil
 			}
+			if !writes {
+				break
+			}
 			offset, _ := strconv.ParseInt(info["master_repl_offset"], 10, 64)
 			if written < 0 {
 				written = offset
@@ -405,10 +435,29 @@ func Settled(ctx context.Context, client redis.UniversalClient, p Place) (same, 
 				confirmed = false
 				break
 			}
-			if err := sleep(ctx, wait); err != nil {
+			// Replicas tell what they have once a second, and at once where WAIT wants one more of
+			// them than there are.
+			err := node.Do(ctx, "WAIT", online(info)+1, wait.Milliseconds()).Err()
+			if IsForbidden(err) {
+				err = sleep(ctx, wait)
+			}
+			if err != nil && !IsReply(err) {
 				return false, false, err
 			}
 		}
 	}
 	return true, confirmed, nil
+}
+
+// online is how many replicas of a master are in step.
+func online(info map[string]string) (n int) {
+	for i := 0; ; i++ {
+		line, ok := info["slave"+strconv.Itoa(i)]
+		if !ok {
+			return n
+		}
+		if strings.Contains(line, "state=online") {
+			n++
+		}
+	}
 }

@@ -301,7 +301,7 @@ func TestSettled(t *testing.T) {
 	}
 	settled := func(p Place, want bool) {
 		t.Helper()
-		same, confirmed, err := Settled(ctx, client, p)
+		same, confirmed, err := Settled(ctx, client, p, true)
 		if err != nil || same != want || same && !confirmed {
 			t.Errorf("%+v: same %v, confirmed %v, %v", p, same, confirmed, err)
 		}
@@ -319,7 +319,7 @@ func TestSettled(t *testing.T) {
 	for range 200 {
 		client.(*redis.ClusterClient).ReloadState(ctx)
 		time.Sleep(20 * time.Millisecond)
-		if same, _, err := Settled(ctx, client, place); err == nil && !same {
+		if same, _, err := Settled(ctx, client, place, true); err == nil && !same {
 			read()
 			if place.Servers[0].Addr != replica.Addr() {
 				continue

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -175,11 +174,11 @@ func Places(ctx context.Context, client redis.UniversalClient) ([]Place, error) 
 	}
 	var places []Place
 	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
-		info, err := nodes[addr].InfoMap(ctx, "server").Result()
+		info, err := infoOf(ctx, nodes[addr], "server")
 		if err != nil && !IsForbidden(err) {
 			return nil, fmt.Errorf("INFO of %s: %w", addr, err)
 		}
-		places = append(places, Place{Addr: addr, RunID: info["Server"]["run_id"]})
+		places = append(places, Place{Addr: addr, RunID: info["run_id"]})
 	}
 	return places, nil
 }
@@ -208,7 +207,7 @@ func UsedMemory(ctx context.Context, client redis.UniversalClient) (int64, error
 	}
 	var total int64
 	for addr, n := range nodes {
-		info, err := n.InfoMap(ctx, "memory").Result()
+		info, err := infoOf(ctx, n, "memory")
 		if IsForbidden(err) {
 			return 0, nil
 		}
@@ -216,7 +215,7 @@ func UsedMemory(ctx context.Context, client redis.UniversalClient) (int64, error
 			return 0, fmt.Errorf("INFO of %s: %w", addr, err)
 		}
 		var used int64
-		if _, err := fmt.Sscan(info["Memory"]["used_memory"], &used); err != nil {
+		if _, err := fmt.Sscan(info["used_memory"], &used); err != nil {
 			return 0, fmt.Errorf("used_memory of %s: %w", addr, err)
 		}
 		total += used
@@ -232,15 +231,12 @@ func CommandCalls(ctx context.Context, client redis.UniversalClient) (map[string
 	}
 	calls := map[string]int64{}
 	for addr, n := range nodes {
-		info, err := n.InfoMap(ctx, "commandstats").Result()
+		info, err := infoOf(ctx, n, "commandstats")
 		if err != nil {
 			return nil, fmt.Errorf("INFO of %s: %w", addr, err)
 		}
-		for name, stats := range info["Commandstats"] {
-			var c int64
-			if _, err := fmt.Sscanf(stats, "calls=%d,", &c); err == nil {
-				calls[strings.TrimPrefix(name, "cmdstat_")] += c
-			}
+		for name, n := range callsIn(info) {
+			calls[name] += n
 		}
 	}
 	return calls, nil
@@ -590,6 +586,13 @@ func (t *Tally) Add(v Value, n int) {
 	t.Values++
 	t.Bytes += int64(n)
 	t.Allocated += int64(v.Allocated(n))
+}
+
+// Merge adds another tally.
+func (t *Tally) Merge(other Tally) {
+	t.Values += other.Values
+	t.Bytes += other.Bytes
+	t.Allocated += other.Allocated
 }
 
 // NewProblem describes why a value could not be read or written back, in short texts.

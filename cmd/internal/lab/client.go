@@ -251,9 +251,6 @@ func (c *client) redigo(o redis.Options, connections int) {
 		redigolib.DialReadTimeout(c.timeout), redigolib.DialWriteTimeout(c.timeout), redigolib.DialConnectTimeout(c.timeout), redigolib.DialDatabase(o.DB),
 		redigolib.DialUsername(o.Username), redigolib.DialPassword(o.Password),
 	}
-	if o.TLSConfig != nil {
-		options = append(options, redigolib.DialUseTLS(true), redigolib.DialTLSConfig(o.TLSConfig))
-	}
 	if o.Dialer != nil {
 		options = append(options, redigolib.DialContextFunc(o.Dialer))
 	}
@@ -268,7 +265,7 @@ func (c *client) redigo(o redis.Options, connections int) {
 }
 
 func (c *client) radix(ctx context.Context, o redis.Options, connections int) error {
-	store, err := radixstore.Open(ctx, o.Addr, radixstore.Options{Connections: connections, Username: o.Username, Password: o.Password, DB: o.DB, TLS: o.TLSConfig, Dial: o.Dialer, Timeout: c.timeout})
+	store, err := radixstore.Open(ctx, o.Addr, radixstore.Options{Connections: connections, Username: o.Username, Password: o.Password, DB: o.DB, Dial: o.Dialer, Timeout: c.timeout})
 	if err != nil {
 		return err
 	}

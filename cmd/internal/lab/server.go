@@ -48,6 +48,7 @@ func OpenServer(ctx context.Context, url string, login keyspace.Login) (*Server,
 		if err != nil {
 			return nil, err
 		}
+		login.Guard(o)
 		return connect(ctx, &Server{Options: o, close: func() error { return nil }})
 	}
 	s, err := OpenPrivate(ctx, ServerSetting{})

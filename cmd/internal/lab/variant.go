@@ -143,7 +143,7 @@ func (r *run) train(ctx context.Context, v *variant, data *dataset.Dataset) erro
 	t, err := dict.Train(ctx, samples, dict.TrainOptions{
 		Setting: v.setting.Setting, Engine: v.setting.Engine(), NoTimes: true,
 		Progress: func(done, total int, what string) {
-			r.tell(fmt.Sprintf("training for %v: %d of %d, %s", v, done, total, what), 0, nil)
+			r.tell(fmt.Sprintf("training %d of %d for %v, %s", done, total, v, what), 0, nil)
 		},
 	})
 	report := outcome.Dictionary{Dataset: data.Name, Track: data.Track, Codec: v.codec, Compress: v.setting.String(), Samples: len(samples), Seconds: time.Since(start).Seconds()}

@@ -90,8 +90,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return Max
 }
 
-// Mean is the mean latency in nanoseconds, each taken as the middle of its bucket; zero if there
-// are none.
+// Mean is the mean latency in nanoseconds, each taken as the middle of its bucket, at most [Max];
+// zero if there are none.
 func (h *Histogram) Mean() float64 {
 	if h.Count() == 0 {
 		return 0
@@ -99,7 +99,7 @@ func (h *Histogram) Mean() float64 {
 	sum := 0.0
 	for _, f := range h.filled {
 		low, high := bounds(f.bucket)
-		sum += float64(f.count) * float64(low+(high-low+1)/2)
+		sum += float64(f.count) * float64(min(Max, low+(high-low+1)/2))
 	}
 	return sum / float64(h.count)
 }

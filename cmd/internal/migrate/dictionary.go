@@ -242,7 +242,7 @@ func (j *job) activate(ctx context.Context, id frame.DictionaryID) error {
 		for left > 0 {
 			if progress != nil {
 				progress(int((grace - left).Milliseconds()), int(grace.Milliseconds()),
-					"readers fetch the dictionary")
+					"waiting for readers")
 			}
 			select {
 			case <-ctx.Done():

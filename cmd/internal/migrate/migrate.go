@@ -22,6 +22,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/frame"
 )
 
@@ -110,7 +111,10 @@ func (m *migration) change(
 	ctx context.Context, node redis.UniversalClient, values []keyspace.Value, try int,
 ) error {
 	for len(values) > 0 && m.ctx.Err() == nil {
-		changes, n := m.changes(ctx, values)
+		changes, n, err := m.changes(ctx, values)
+		if err != nil {
+			return err
+		}
 		clear(values[:n])
 		values = values[n:]
 		if err := m.settle(ctx, node, changes, try); err != nil {
@@ -124,13 +128,16 @@ func (m *migration) change(
 // ends.
 func (m *migration) changes(
 	ctx context.Context, values []keyspace.Value,
-) (changes []change, n int) {
+) (changes []change, n int, err error) {
 	size := 0
 	for i, v := range values {
 		if m.ctx.Err() != nil { // a few MiB of forged values take minutes to unpack
-			return changes, i
+			return changes, i, nil
 		}
 		next, why, err := m.decide(ctx, v)
+		if errors.Is(err, registry.ErrUnreachable) {
+			return nil, 0, fmt.Errorf("key %q: %w", v.Key, err)
+		}
 		c := change{value: v, next: next}
 		if m.Revert && (why == "" || why == Absent) {
 			c.ends = expiryOf(v.Stored)
@@ -148,10 +155,10 @@ func (m *migration) changes(
 			changes = append(changes, c)
 		}
 		if size += len(next); size > swapBytes {
-			return changes, i + 1
+			return changes, i + 1, nil
 		}
 	}
-	return changes, len(values)
+	return changes, len(values), nil
 }
 
 // settle makes changes. Values that have changed meanwhile are read again, as many as a reply has

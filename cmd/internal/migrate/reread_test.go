@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
@@ -71,4 +73,25 @@ func pipelined(c redis.UniversalClient, add func(redis.Pipeliner)) error {
 		return nil
 	})
 	return err
+}
+
+// gone are the compressors of a registry that does not answer.
+type gone struct{ *compress.Set }
+
+func (gone) Reader(context.Context, frame.Algorithm, frame.DictionaryID) (compress.Compressor, error) {
+	return nil, registry.ErrUnreachable
+}
+
+// TestRegistryIsGone: a value is not unreadable because the registry does not answer.
+func TestRegistryIsGone(t *testing.T) {
+	p, err := bale.NewPacker(bale.PackerOptions{Compressors: gone{&compress.Set{Write: compress.None}}})
+	must(t, err)
+	defer p.Close()
+	c := open(t, redisproc.ForTest(t).Addr())
+	must(t, c.Set(t.Context(), "k", frame.Header{Algorithm: frame.Zstd, DictionaryID: 7, Length: 100}.Append(nil), 0).Err())
+	counts := newCounts()
+	err = walk(t.Context(), c, pass{Match: []string{"*"}, Packer: p, Revert: true, MaxSize: 1 << 20}, counts)
+	if !errors.Is(err, registry.ErrUnreachable) || counts.Failed() > 0 {
+		t.Errorf("%v, %+v", err, counts)
+	}
 }

@@ -51,6 +51,8 @@ type Counts struct {
 	Problems []keyspace.Problem `json:"problems,omitempty"` // the first ones
 }
 
+func newCounts() *Counts { return &Counts{Left: map[Reason]keyspace.Tally{}} }
+
 // Change is what values took before and after.
 type Change struct {
 	Before keyspace.Tally `json:"before"`
@@ -60,6 +62,25 @@ type Change struct {
 func (c *Change) add(v keyspace.Value, after int) {
 	c.Before.Add(v, len(v.Stored))
 	c.After.Add(v, after)
+}
+
+// merge adds what another part of the run did.
+func (r *Counts) merge(other *Counts) {
+	r.Keys += other.Keys
+	r.Strings.merge(other.Strings)
+	r.Fields.merge(other.Fields)
+	r.Expired.Merge(other.Expired)
+	for why, tally := range other.Left {
+		t := r.Left[why]
+		t.Merge(tally)
+		r.Left[why] = t
+	}
+	r.Problems = append(r.Problems, other.Problems[:min(len(other.Problems), problemsKept-len(r.Problems))]...)
+}
+
+func (c *Change) merge(other Change) {
+	c.Before.Merge(other.Before)
+	c.After.Merge(other.After)
 }
 
 // Changed is the number of values that were written.

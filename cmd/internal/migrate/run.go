@@ -16,6 +16,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -32,6 +33,7 @@ type Options struct {
 	DryRun bool       // change nothing, and count what would be changed
 	Force  bool       // activate a dictionary without waiting for the grace period
 	Resume string     // file of a [State] to go on from, and to keep; empty for none
+	Run    string     // name of a run that workers share; empty for none
 	Plan   page.Sheet // receives the planned changes
 }
 
@@ -64,6 +66,12 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--min-gain %v, must be below 1", o.MinGain)
 	case o.DryRun && o.Resume != "":
 		return errors.New("--dry-run changes nothing, so there is nothing to --resume")
+	case o.Run != "" && o.Resume != "":
+		return errors.New("--run keeps in Redis how far it is: it goes without --resume")
+	case o.Run != "" && o.DryRun && o.Dict == Auto:
+		return errors.New("--run and --dry-run go with a dictionary that there is, not with --dict auto")
+	case o.Run != "" && fleet.CheckName(o.Run) != nil:
+		return fmt.Errorf("--run: %w", fleet.CheckName(o.Run))
 	case len(o.Exclude) > 0 && o.Dict != Auto:
 		return errors.New("--exclude is for --dict auto")
 	case o.Group != "" && o.Dict == "":
@@ -97,6 +105,7 @@ type job struct {
 	state      *State
 	resumed    bool
 	dictionary *dict.Dictionary // nil for none
+	shared     *fleet.Run       // nil for a run of this process alone
 }
 
 // Run packs or unpacks the values of a Redis in place. It also returns a result with its error: for
@@ -137,13 +146,16 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if j.Dict != Auto {
 		j.announce(ctx)
 	}
-	if !j.resumed {
+	if !j.resumed && j.shared == nil {
 		if j.state.UsedMemory, err = keyspace.UsedMemory(ctx, j.client); err != nil {
 			return nil, err
 		}
 	}
 	if err := j.state.Save(o.Resume); err != nil {
 		return nil, err
+	}
+	if j.shared != nil {
+		return j.result(j.share(ctx, packer, hold))
 	}
 	err = j.walk(ctx, packer, hold)
 	if err == nil && o.Resume != "" {
@@ -169,6 +181,9 @@ func (j *job) prepare(ctx context.Context) error {
 	places, err := keyspace.Places(ctx, j.client)
 	if err != nil {
 		return err
+	}
+	if j.Run != "" {
+		return j.join(ctx, places)
 	}
 	if j.Resume != "" {
 		var anew []Anew
@@ -287,31 +302,38 @@ func (j *job) walk(
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
 	progress = j.step(progress, walkStep)
+	start, before := time.Now(), j.state.Seconds
+	var saved time.Time
+	defer func() { j.state.Seconds = before + time.Since(start).Seconds() }()
+	o := j.pass(packer, hold)
+	o.Places = j.state.Places
+	o.Page = func(places []keyspace.Place, r *Counts) error {
+		j.state.Places, j.state.Seconds = places, before+time.Since(start).Seconds()
+		if progress != nil {
+			done, all := keyspace.Progress(j.client, places, len(j.Match), r.Keys, total)
+			progress(done, all,
+				fmt.Sprintf("%d keys seen, %d %s", r.Keys, r.Changed(), verb(j.Revert, j.DryRun)))
+		}
+		if time.Since(saved) < saveEvery {
+			return nil
+		}
+		saved = time.Now()
+		return j.state.Save(j.Resume)
+	}
+	return walk(ctx, j.client, o, j.state.Counts)
+}
+
+// pass is a walk with the run's settings.
+func (j *job) pass(packer *bale.Packer, hold func(context.Context) (time.Time, error)) pass {
 	largest := largestPacked
 	if j.Revert {
 		largest = cli.MaxValue
 	}
-	start, before := time.Now(), j.state.Seconds
-	var saved time.Time
-	defer func() { j.state.Seconds = before + time.Since(start).Seconds() }()
-	return walk(ctx, j.client, pass{
+	return pass{
 		Match: j.Match, Skip: keyspace.RegistryKeys(j.Prefix, dict.DefaultPrefix), Pace: j.registry.Pace,
 		Packer: packer, Algorithm: j.setting.Algorithm, DictionaryID: j.dictionary.ID(), MaxSize: largest,
-		Revert: j.Revert, Repack: j.Repack, DryRun: j.DryRun, Hold: hold, Places: j.state.Places,
-		Page: func(places []keyspace.Place, r *Counts) error {
-			j.state.Places, j.state.Seconds = places, before+time.Since(start).Seconds()
-			if progress != nil {
-				done, all := keyspace.Progress(j.client, places, len(j.Match), r.Keys, total)
-				progress(done, all,
-					fmt.Sprintf("%d keys looked at, %d values %s", r.Keys, r.Changed(), verb(j.Revert, j.DryRun)))
-			}
-			if time.Since(saved) < saveEvery {
-				return nil
-			}
-			saved = time.Now()
-			return j.state.Save(j.Resume)
-		},
-	}, j.state.Counts)
+		Revert: j.Revert, Repack: j.Repack, DryRun: j.DryRun, Hold: hold,
+	}
 }
 
 // result is what the run did until it ended, with an error or without.

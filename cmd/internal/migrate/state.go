@@ -71,7 +71,7 @@ func (s Settings) byFlag() map[string]string {
 // NewState is the state of a run that starts.
 func NewState(settings Settings, places []keyspace.Place) *State {
 	return &State{Version: stateVersion, Settings: settings, Started: time.Now().UTC(), Places: places,
-		Counts: &Counts{Left: map[Reason]keyspace.Tally{}}}
+		Counts: newCounts()}
 }
 
 // ErrState says that a file is not of the run that is to go on.

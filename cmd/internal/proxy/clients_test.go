@@ -32,6 +32,7 @@ var common = []string{"strings", "hashes", "pipeline", "transaction", "watch", "
 // dictionary. Each program asserts plain values through the proxy and packed ones past it. What it
 // leaves behind is looked at from here, too.
 func TestClientPrograms(t *testing.T) {
+	t.Parallel()
 	python := []string{"clients/python/.venv/bin/python", "clients/python/client.py"}
 	java := func(class string) []string {
 		return []string{"java", "-cp", "clients/java/target/classes:clients/java/target/lib/*", class}

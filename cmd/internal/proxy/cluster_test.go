@@ -73,6 +73,7 @@ func do(t testing.TB, s *redisproc.Server, args ...string) string {
 // TestClusterFlag: a server of a cluster would send clients past a proxy without --cluster, and a
 // single one has no nodes.
 func TestClusterFlag(t *testing.T) {
+	t.Parallel()
 	c := redisproc.ClusterForTest(t, 1)
 	if err := Run(t.Context(), options("redis://"+c.Addrs()[0], "*")); !errors.Is(err, cli.ErrUsage) || !strings.Contains(err.Error(), "part of a cluster: give --cluster") {
 		t.Errorf("%v", err)
@@ -90,6 +91,7 @@ var varies = regexp.MustCompile(`(?m)^[$=]\d{3,}\r\n|\d{1,13} \d{1,13} (\d+ (?:d
 // TestClusterDescribed: every description of the cluster is that of the server, with the ports of
 // the proxy in place of the servers'.
 func TestClusterDescribed(t *testing.T) {
+	t.Parallel()
 	t.Run("plain", func(t *testing.T) { testDescribed(t, redisproc.Options{}, nil, nil) })
 	t.Run("tls", func(t *testing.T) {
 		servers, change, client := encrypted(t)
@@ -198,6 +200,7 @@ func testDescribed(t *testing.T, servers redisproc.Options, change func(*Options
 // dictionary, in both protocols and from replicas. MOVED leads to listeners with TLS, and nothing
 // answers without.
 func TestClusterTLS(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	servers, change, secure := encrypted(t)
 	cluster := redisproc.ClusterForTestWith(t, 3, servers)
@@ -250,6 +253,7 @@ func TestClusterTLS(t *testing.T) {
 // TestClusterRedirects: errors that send a client to another node have the proxy's address, as an
 // option says it; the one of the host at which the client came by default.
 func TestClusterRedirects(t *testing.T) {
+	t.Parallel()
 	cluster := redisproc.ClusterForTest(t, 2)
 	_, notes := clustered(t, cluster, nil)
 	announced, others := clustered(t, cluster, func(o *Options) { o.Announce = "proxy.example" })
@@ -322,6 +326,7 @@ func TestClusterPorts(t *testing.T) {
 // TestClusterDictionary: the dictionaries are read from the cluster, and the rights that
 // docs/security.md gives the login of --redis are enough.
 func TestClusterDictionary(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	cluster := redisproc.ClusterForTest(t, 3)
 	past := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
@@ -371,6 +376,7 @@ func TestClusterDictionary(t *testing.T) {
 // slots move there, a master dies, and is removed. No value is another's, and none is lost for
 // good.
 func TestClusterChanges(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it waits for a fail-over")
 	}

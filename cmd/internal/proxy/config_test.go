@@ -200,6 +200,7 @@ func (l *lines) await(t *testing.T, text string) string {
 
 // TestLateRedis: a proxy starts before its Redis. Until that answers, clients' connections end.
 func TestLateRedis(t *testing.T) {
+	t.Parallel()
 	server := redisproc.ForTest(t)
 	server.Kill()
 	var notes lines

@@ -232,6 +232,7 @@ func same(t *testing.T, seed int, got, want, stream string) {
 // TestDifferential sends random streams to Redis directly and through the proxy. All replies are
 // equal, byte for byte, for keys out of scope and in scope: what is refused is not in the streams.
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	first, last := seeds(t)
 	for _, match := range []string{"none:*", "user:*", "*", "pool"} {
 		t.Run(match, func(t *testing.T) {
@@ -255,6 +256,7 @@ func TestDifferential(t *testing.T) {
 // TestPoolDifferential sends random streams of several clients at a time over shared connections,
 // and each client has the replies of Redis. All commands but the end of a stream are shared.
 func TestPoolDifferential(t *testing.T) {
+	t.Parallel()
 	const clients = 5
 	first, last := seeds(t)
 	server := redisproc.ForTest(t, "--hash-max-listpack-entries", "0")

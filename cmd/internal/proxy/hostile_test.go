@@ -638,6 +638,7 @@ func TestLineBeforeLogin(t *testing.T) {
 // TestStall: a client that does not go on with a command that takes memory, or does not read such a
 // reply, is at its end. One that is idle, or sends what the proxy does not hold, is not.
 func TestStall(t *testing.T) {
+	t.Parallel()
 	addr, server, _ := proxied(t, func(o *Options) { o.Stall = time.Millisecond })
 	value := strings.Repeat("x", 256<<10) // has 2 s
 	idle, streams, stalls := dial(t, addr), dial(t, addr), dial(t, addr)
@@ -1040,6 +1041,48 @@ func TestHostileOwnReply(t *testing.T) {
 	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
 }
 
+// TestHostileMessage: what is no message, where the proxy listens for those of the registry, does
+// not end it.
+func TestHostileMessage(t *testing.T) {
+	server := redisproc.ForTest(t)
+	sent := make(chan struct{}, 1)
+	addr := tcptest.Listen(t, func(c net.Conn) {
+		up, err := net.Dial("tcp", server.Addr())
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go func() {
+			defer c.Close()
+			for b := make([]byte, 64<<10); ; {
+				n, err := up.Read(b)
+				if err != nil {
+					return
+				}
+				if !bytes.Contains(b[:n], []byte("message")) {
+					c.Write(b[:n])
+					continue
+				}
+				io.WriteString(c, "*0\r\n")
+				io.Copy(io.Discard, up) // until the proxy is gone, from this connection at least
+				select {
+				case sent <- struct{}{}:
+				default:
+				}
+				return
+			}
+		}()
+		io.Copy(up, c)
+	})
+	p := start(t, options("redis://"+addr, "*"))
+	talk(t, dial(t, p.addr), wire("SET", "k", big("k")), "+OK\r\n")
+	if _, err := server.Do(t.Context(), "PUBLISH", dict.DefaultPrefix+"changes", ""); err != nil {
+		t.Fatal(err)
+	}
+	<-sent
+	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
+}
+
 // TestServerGone: a server that cannot be reached, or goes, is the end of the connection, and no
 // reply is made up.
 func TestServerGone(t *testing.T) {
@@ -1088,7 +1131,7 @@ func TestClientGone(t *testing.T) {
 
 // TestDrain: when the proxy ends, the replies in flight are delivered, and idle connections end.
 func TestDrain(t *testing.T) {
-	addr, server, p := proxied(t, nil)
+	addr, server, p := proxied(t, func(o *Options) { o.Drain = time.Hour }) // for which nothing waits
 	idle, busy, listening, half := dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)
 	talk(t, idle, wire("PING"), "+PONG\r\n")
 	talk(t, listening, wire("SUBSCRIBE", "c"), "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")

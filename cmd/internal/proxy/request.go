@@ -82,13 +82,10 @@ func (c *client) requests() error {
 			c.hurried = r.taken > 0
 			c.deadline(c.conn.SetReadDeadline, r.taken)
 		}
-		if r.at == r.end {
+		if r.at == r.end && !c.proxy.draining.Load() { // a request finished meanwhile was the last
 			c.idle = true
 			_, err := r.peek()
-			if c.idle = false; err != nil {
-				if c.proxy.draining.Load() {
-					return nil
-				}
+			if c.idle = false; err != nil && !c.proxy.draining.Load() {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 // TestFailOver: the proxy follows the master that Sentinel names. Connections to the one before
 // end, and new ones write to the new one.
 func TestFailOver(t *testing.T) {
+	t.Parallel()
 	master, replica := redisproc.ForTest(t), redisproc.ForTest(t)
 	do := func(s *redisproc.Server, args ...string) string {
 		t.Helper()

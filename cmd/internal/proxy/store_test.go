@@ -46,6 +46,7 @@ func infront(t *testing.T, d storetest.Deployment, pool int) string {
 // TestStores: all that a Store must do works through the proxy, also over shared connections. These
 // clients send nothing that takes them off before they have to.
 func TestStores(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		store func(t *testing.T, d storetest.Deployment, addr string, pooled bool) bale.Store
@@ -61,6 +62,7 @@ func TestStores(t *testing.T) {
 		{"rueidis, pool", rueidisStore, 2, []storetest.Kind{storetest.Cluster}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
 				addr := infront(t, d, test.pool)
 				if addr == "" {

@@ -9,7 +9,6 @@ package radixstore
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -32,10 +31,7 @@ type Options struct {
 	Username, Password string // empty for none
 	DB                 int
 
-	// TLS is nil for plain connections.
-	TLS *tls.Config
-
-	// Dial makes connections; a net.Dialer's by default. It is not used with TLS.
+	// Dial makes connections, with TLS or without; a net.Dialer's by default.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// Timeout bounds three steps: to connect, to wait for an answer, and to write. Default 10 s.
@@ -58,9 +54,6 @@ func Open(ctx context.Context, addr string, o Options) (*Store, error) {
 	connect := &dialer{dial: o.Dial, timeout: cmp.Or(o.Timeout, defaultTimeout), until: ctx}
 	if o.Dial == nil {
 		connect.dial = new(net.Dialer).DialContext
-	}
-	if o.TLS != nil {
-		connect.dial = (&tls.Dialer{Config: o.TLS}).DialContext
 	}
 	settings := radix.Dialer{AuthUser: o.Username, AuthPass: o.Password, NetDialer: connect}
 	if o.DB != 0 {

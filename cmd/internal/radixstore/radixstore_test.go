@@ -33,7 +33,7 @@ func TestStore(t *testing.T) {
 		if d.CA != nil {
 			roots := x509.NewCertPool()
 			roots.AppendCertsFromPEM(d.CA)
-			o.TLS = &tls.Config{RootCAs: roots}
+			o.Dial = (&tls.Dialer{Config: &tls.Config{RootCAs: roots}}).DialContext
 		}
 		s, err := Open(t.Context(), d.Addrs[0], o)
 		if err != nil {

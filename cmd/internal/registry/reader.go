@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -120,6 +121,10 @@ func (r *reader) compressor(
 	return c, r.take(h, ofDictionary*len(h.dictionary.Bytes())+besideOfReader)
 }
 
+// ErrUnreachable: the registry did not answer, or its cluster does not serve the key at present. It
+// says nothing about the values.
+var ErrUnreachable = errors.New("the registry cannot be reached")
+
 // fetch reads a dictionary from the registry, at the pace of the command.
 func (r *reader) fetch(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error) {
 	if m, ok := r.missing[id]; ok && time.Now().Before(m.until) {
@@ -129,6 +134,9 @@ func (r *reader) fetch(ctx context.Context, id frame.DictionaryID) (*dict.Dictio
 		return nil, err
 	}
 	d, err := r.registry.Read(ctx, id)
+	if keyspace.IsUnserved(err) && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
 	if errors.Is(err, dict.ErrUnknown) || errors.Is(err, dict.ErrCorrupt) || keyspace.IsReply(err) {
 		if len(r.missing) >= missingKept {
 			clear(r.missing)

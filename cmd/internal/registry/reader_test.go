@@ -18,6 +18,7 @@ import (
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
 )
 
 // TestDictionariesAreBounded: a command that meets many dictionaries keeps those used last, and
@@ -204,5 +205,22 @@ func TestForgedSample(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; err != nil || sample.TooLarge != values || sample.Unread > 0 || took > 64<<20 {
 		t.Errorf("%+v, %v, %d bytes", sample, err, took)
+	}
+}
+
+// TestRegistryIsGone: a registry that does not answer says nothing about a value. It is asked again
+// with the next one.
+func TestRegistryIsGone(t *testing.T) {
+	server := redisproc.ForTest(t)
+	r, err := Open(t.Context(), Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix})
+	clitest.OK(t, err)
+	defer r.Close()
+	server.Kill()
+	if _, err := r.reader.compressor(t.Context(), frame.Zstd, 1); !errors.Is(err, ErrUnreachable) || len(r.reader.missing) > 0 {
+		t.Errorf("%v, %v", err, r.reader.missing)
+	}
+	clitest.OK(t, server.Restart(t.Context()))
+	if _, err := r.reader.compressor(t.Context(), frame.Zstd, 1); !errors.Is(err, dict.ErrUnknown) {
+		t.Error(err)
 	}
 }

@@ -79,8 +79,15 @@ func (m *Metrics) Recorder(group string) stats.Recorder { return m.collector.Gro
 // Trained shows the dictionary of a group, which has just been trained.
 func (m *Metrics) Trained(group string, d *dict.Dictionary, info dict.Info) {
 	state := &dict.State{Current: d.ID(), Dictionaries: []dict.Entry{{ID: d.ID(), Published: time.Now(), Info: info}}}
+	counters := m.collector.Group(group)
 	m.collector.Dictionary(group, func() dict.Status {
-		return dict.Status{Writing: d.ID(), State: state, Synced: time.Now()} // there is no registry that could be silent
+		s := dict.Status{Writing: d.ID(), State: state, Synced: time.Now()} // there is no registry that could be silent
+		written := counters.Snapshot()
+		for _, op := range []stats.Op{stats.Set, stats.SetMany} {
+			s.PlainBytes += int64(written.Ops[op].Plain)
+			s.StoredBytes += int64(written.Ops[op].Stored)
+		}
+		return s
 	})
 }
 

@@ -69,6 +69,7 @@ func TestSelectors(t *testing.T) {
 	m.Recorder("group").Record(t.Context(), e)
 	m.Trained("group", d, dict.Info{Ratio: 4.5})
 	m.Pool("goredis", func() prom.PoolStats { return prom.PoolStats{Waits: 5} })
+	m.collector.Near("group", func() prom.NearStats { return prom.NearStats{} }) // which a run has none of
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

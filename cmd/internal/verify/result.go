@@ -116,19 +116,87 @@ func (r *Result) WriteText(w page.Sheet) {
 		printable.Fprintf(w, "  %v\n", p)
 	}
 }
-func (v *verifier) result(err error) *Result {
-	r := &v.found
-	r.Complete, r.Interrupted = err == nil, errors.Is(err, context.Canceled)
-	causes := slices.Sorted(maps.Keys(v.named))
-	for i := range ofCause {
-		for _, cause := range causes {
-			if i < len(v.named[cause]) && len(r.Named) < badNamed {
-				r.Named = append(r.Named, v.named[cause][i])
-			}
+
+// packed counts values that can be unpacked.
+func (p *part) packed(more Packed) {
+	i := slices.IndexFunc(p.Packed, func(q Packed) bool {
+		return q.Algorithm == more.Algorithm && q.Dictionary == more.Dictionary
+	})
+	if i < 0 {
+		i = len(p.Packed)
+		p.Packed = append(p.Packed, Packed{Algorithm: more.Algorithm, Dictionary: more.Dictionary})
+	}
+	p.Packed[i].Values += more.Values
+	p.Packed[i].Bytes += more.Bytes
+	p.Packed[i].PlainBytes += more.PlainBytes
+}
+
+// cause counts values by why they are bad, and returns the name that they are counted by.
+func (p *part) cause(name string, n int64) string {
+	if _, known := p.Causes[name]; !known && len(p.Causes) >= causesKept {
+		name = otherCauses
+	}
+	p.Causes[name] += n
+	return name
+}
+
+// name keeps the first problems of each cause. A cause that has none yet takes the place of the
+// last one of the cause that has most.
+func (p *part) name(cause string, problem keyspace.Problem) {
+	all, longest := 0, ""
+	for c, problems := range p.ByCause {
+		all += len(problems)
+		if len(problems) > len(p.ByCause[longest]) {
+			longest = c
 		}
 	}
-	for _, p := range v.packed {
-		r.Packed = append(r.Packed, *p)
+	mine, most := p.ByCause[cause], p.ByCause[longest]
+	switch {
+	case len(mine) >= ofCause, all >= p.most && (len(mine) > 0 || len(most) < 2):
+		return
+	case all >= p.most:
+		p.ByCause[longest] = most[:len(most)-1]
+	}
+	p.ByCause[cause] = append(mine, problem)
+}
+
+// merge adds what another part has found.
+func (p *part) merge(other *part) {
+	p.Keys += other.Keys
+	p.Values += other.Values
+	p.Plain.Merge(other.Plain)
+	for _, packed := range other.Packed {
+		p.packed(packed)
+	}
+	p.Absent += other.Absent
+	p.Streams += other.Streams
+	p.Journals += other.Journals
+	p.Mended += other.Mended
+	p.Others += other.Others
+	p.Registry += other.Registry
+	p.TooLarge += other.TooLarge
+	p.LargeFields += other.LargeFields
+	p.Restored += other.Restored
+	p.Bad += other.Bad
+	for _, cause := range slices.Sorted(maps.Keys(other.Causes)) {
+		name := p.cause(cause, other.Causes[cause])
+		for _, problem := range other.ByCause[cause] {
+			p.name(name, problem)
+		}
+	}
+}
+
+// result is what was found until the walk ended, with an error or without.
+func (p *part) result(err error) *Result {
+	r := &p.Result
+	r.Complete, r.Interrupted = err == nil, errors.Is(err, context.Canceled)
+	causes := slices.Sorted(maps.Keys(p.ByCause))
+	for i := range ofCause {
+		for _, cause := range causes {
+			if i < len(p.ByCause[cause]) && len(r.Named) < badNamed {
+				r.Named = append(r.Named, p.ByCause[cause][i])
+			}
+		}
 	}
 	slices.SortFunc(r.Packed, func(a, b Packed) int {
 		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Algorithm, b.Algorithm),

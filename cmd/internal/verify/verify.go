@@ -13,6 +13,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
@@ -26,14 +27,9 @@ import (
 // Bad values are all counted, and some are named.
 const (
 	badNamed = 100 // in all
+	ofUnit   = 10  // in all, by a unit of a shared run: its state is kept in Redis
 	ofCause  = 10  // of each cause, so that one cause does not hide the others
 )
-
-// kind is how a value was packed.
-type kind struct {
-	algorithm  frame.Algorithm
-	dictionary frame.DictionaryID
-}
 
 // largestRecord is more than a manifest or a journal has, in bytes.
 const largestRecord = 1 << 20
@@ -68,11 +64,20 @@ type verifier struct {
 
 	interrupt context.Context // of the command: that of a value does not end
 	pace      *keyspace.Pacer // of chunks, and of dictionaries
-	packed    map[kind]*Packed
-	found     Result
-	plain     []byte                        // to unpack into
-	named     map[string][]keyspace.Problem // by cause
-	rereads   int                           // of the value at hand, which changed
+	found     *part
+	plain     []byte // to unpack into
+	rereads   int    // of the value at hand, which changed
+}
+
+// part is what was found in a part of the keys.
+type part struct {
+	Result
+	ByCause map[string][]keyspace.Problem `json:"by_cause,omitempty"` // in place of Named
+	most    int                           // of them
+}
+
+func newPart(most int) *part {
+	return &part{Result{Packed: []Packed{}, Causes: map[string]int64{}}, map[string][]keyspace.Problem{}, most}
 }
 
 // Options are the settings of [Run].
@@ -80,11 +85,25 @@ type Options struct {
 	Registry registry.Options // Data has one URL
 	Match    []string         // patterns of keys, each with a walk of its own; all keys if empty
 	Repair   bool             // mend streams
+	Run      string           // name of a run that workers share; empty for none
+}
+
+// settings are what all workers of a shared run agree on.
+type settings struct {
+	Match    []string `json:"match,omitempty"`
+	Repair   bool     `json:"repair,omitempty"`
+	Prefix   string   `json:"prefix"`
+	Database int      `json:"redis database"`
 }
 
 // Run verifies. It also returns a result with its error: for values that cannot be unpacked, or
 // after an interrupt.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
+	if o.Run != "" {
+		if err := fleet.CheckName(o.Run); err != nil {
+			return nil, fmt.Errorf("%w: --run: %w", cli.ErrUsage, err)
+		}
+	}
 	reg, err := registry.Open(ctx, o.Registry)
 	if err != nil {
 		return nil, err
@@ -107,19 +126,45 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	v := &verifier{
 		interrupt: ctx, pace: reg.Pacer, client: client, at: keyspace.Redact(reg.At()), streams: streams,
 		repair: o.Repair, packer: packer,
-		packed: map[kind]*Packed{}, named: map[string][]keyspace.Problem{},
-		found: Result{Redis: reg.Servers[0].Name, Database: registry.Database(client), Match: o.Match,
-			Packed: []Packed{}, Causes: map[string]int64{}},
+		found: newPart(badNamed),
 	}
-	err = v.walk(ctx, reg, o.Match)
-	v.found.Restored = int64(reg.Restored())
-	r := v.result(err)
+	if o.Run != "" {
+		err = v.share(ctx, reg, o)
+	} else {
+		err = v.walk(ctx, reg, o.Match)
+	}
+	r := v.found.result(err)
+	r.Redis, r.Database, r.Match = reg.Servers[0].Name, registry.Database(client), o.Match
 	if err == nil && r.Bad > 0 {
 		err = fmt.Errorf("%d of %d values cannot be unpacked", r.Bad, r.Values)
 	}
 	return r, err
 }
 
+// share reads units of the run until all are done, and adds up what all workers found.
+func (v *verifier) share(ctx context.Context, reg *registry.Registry, o Options) error {
+	run, err := fleet.JoinWalk(ctx, reg, o.Run, "verify", settings{o.Match, o.Repair, reg.Prefix, registry.Database(v.client)})
+	if err != nil {
+		return err
+	}
+	w := fleet.Walk[part]{
+		Registry: reg, New: func() *part { return newPart(ofUnit) },
+		Pass: func(ctx context.Context, place keyspace.Place, counts *part, page func([]keyspace.Place) error) error {
+			unit := *v
+			unit.interrupt, unit.found = ctx, counts
+			unit.found.most = ofUnit
+			return unit.read(ctx, reg, o.Match, []keyspace.Place{place}, page)
+		},
+	}
+	all, err := w.Share(ctx, run)
+	for _, counts := range all {
+		v.found.merge(counts)
+	}
+	v.found.Seconds = time.Since(run.Started).Seconds()
+	return err
+}
+
+// walk reads all values, with progress.
 func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []string) error {
 	total, err := v.client.DBSize(ctx).Result()
 	if err != nil && !keyspace.IsForbidden(err) {
@@ -129,19 +174,41 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 	defer stop()
 	start := time.Now()
 	defer func() { v.found.Seconds = time.Since(start).Seconds() }()
+	return v.read(ctx, reg, match, nil, func(places []keyspace.Place) error {
+		if progress != nil {
+			done, all := keyspace.Progress(v.client, places, len(match), v.found.Keys, total)
+			progress(done, all,
+				fmt.Sprintf("%d keys seen, %d unreadable", v.found.Keys, v.found.Bad))
+		}
+		return nil
+	})
+}
+
+// read reads values from some places on, and adds to what was found. It calls page after each page
+// of keys.
+func (v *verifier) read(
+	ctx context.Context, reg *registry.Registry, match []string, places []keyspace.Place,
+	page func([]keyspace.Place) error,
+) error {
+	var before keyspace.Looked
+	restored := reg.Restored()
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
 		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace,
 		Size:   bale.MaxPackedLen(cli.MaxValue),
 		Values: v.values,
+		Places: places,
 		Page: func(places []keyspace.Place, l keyspace.Looked) error {
-			f := &v.found
-			f.Keys, f.Registry, f.Others, f.TooLarge, f.LargeFields = l.Keys, l.Skipped, l.Others, l.TooLarge, l.LargeFields
-			if progress != nil {
-				done, all := keyspace.Progress(v.client, places, len(match), l.Keys, total)
-				progress(done, all,
-					fmt.Sprintf("%d keys looked at, %d values cannot be unpacked", l.Keys, f.Bad))
-			}
-			return nil
+			f := v.found
+			f.Keys += l.Keys - before.Keys
+			f.Registry += l.Skipped - before.Skipped
+			f.Others += l.Others - before.Others
+			f.TooLarge += l.TooLarge - before.TooLarge
+			f.LargeFields += l.LargeFields - before.LargeFields
+			before = l
+			now := reg.Restored()
+			f.Restored += int64(now - restored)
+			restored = now
+			return page(places)
 		},
 	})
 }
@@ -185,18 +252,12 @@ func (v *verifier) value(ctx context.Context, value keyspace.Value) error {
 	case errors.Is(err, bale.ErrNotFound):
 		v.found.Absent++
 		return nil
+	case errors.Is(err, registry.ErrUnreachable):
+		return fmt.Errorf("key %q: %w", value.Key, err)
 	case err != nil:
 		return v.bad(ctx, value, err)
 	}
-	key := kind{h.Algorithm, h.DictionaryID}
-	p := v.packed[key]
-	if p == nil {
-		p = &Packed{Algorithm: h.Algorithm.String(), Dictionary: h.DictionaryID}
-		v.packed[key] = p
-	}
-	p.Values++
-	p.Bytes += int64(len(value.Stored))
-	p.PlainBytes += int64(len(plain))
+	v.found.packed(Packed{h.Algorithm.String(), h.DictionaryID, 1, int64(len(value.Stored)), int64(len(plain))})
 	return nil
 }
 
@@ -294,16 +355,11 @@ func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) e
 	}
 	v.found.Bad++
 	name := printable.Name(causeOf(cause))
-	if _, known := v.found.Causes[name]; !known && len(v.found.Causes) >= causesKept {
-		name = otherCauses
-	}
-	v.found.Causes[name]++
+	name = v.found.cause(name, 1)
 	if errors.Is(cause, dict.ErrUnknown) {
 		cause = fmt.Errorf("%w: %s", cause, v.at)
 	}
-	if len(v.named[name]) < ofCause {
-		v.named[name] = append(v.named[name], keyspace.NewProblem(value, cli.Message(cause)))
-	}
+	v.found.name(name, keyspace.NewProblem(value, cli.Message(cause)))
 	return nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/redis/go-redis/v9"
 )
@@ -48,9 +50,9 @@ func TestVerifyOfAChangingValue(t *testing.T) {
 	packer, err := bale.NewPacker(bale.PackerOptions{})
 	clitest.OK(t, err)
 	defer packer.Close()
-	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{}, client: watched, packer: packer, named: map[string][]keyspace.Problem{}, found: Result{Causes: map[string]int64{}}}
+	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{}, client: watched, packer: packer, found: newPart(badNamed)}
 	clitest.OK(t, v.value(ctx, keyspace.Value{Key: "k", Stored: damaged}))
-	if r := v.result(nil); r.Values != 1 || r.Bad != 1 || r.Causes[errChanges.Error()] != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
+	if r := v.found.result(nil); r.Values != 1 || r.Bad != 1 || r.Causes[errChanges.Error()] != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -59,7 +61,7 @@ func TestVerifyOfAChangingValue(t *testing.T) {
 func TestValuesEndWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	v := &verifier{interrupt: ctx}
+	v := &verifier{interrupt: ctx, found: newPart(badNamed)}
 	if _, err := v.values(t.Context(), nil, []keyspace.Value{{Key: "k", Stored: []byte("v")}}); !errors.Is(err, context.Canceled) || v.found.Values != 0 {
 		t.Errorf("%v, %d values", err, v.found.Values)
 	}
@@ -75,7 +77,7 @@ func TestBadValuesArePaced(t *testing.T) {
 	defer packer.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // less than 1000 bytes take
 	defer cancel()
-	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{Pace: keyspace.Pace{Bandwidth: 1}}, client: client, packer: packer, named: map[string][]keyspace.Problem{}, found: Result{Causes: map[string]int64{}}}
+	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{Pace: keyspace.Pace{Bandwidth: 1}}, client: client, packer: packer, found: newPart(badNamed)}
 	if err := v.value(t.Context(), keyspace.Value{Key: "k", Stored: damaged}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
@@ -83,18 +85,37 @@ func TestBadValuesArePaced(t *testing.T) {
 
 // TestEachCauseIsNamed: as many as are counted by themselves, each before the second of another.
 func TestEachCauseIsNamed(t *testing.T) {
-	v := &verifier{named: map[string][]keyspace.Problem{}}
+	found := newPart(badNamed)
 	for i := range causesKept + 1 {
 		cause := fmt.Sprint("cause ", i)
 		for range ofCause {
-			v.named[cause] = append(v.named[cause], keyspace.Problem{Cause: cause})
+			found.name(cause, keyspace.Problem{Cause: cause})
 		}
 	}
 	seen := map[string]bool{}
-	for _, p := range v.result(nil).Named {
+	for _, p := range found.result(nil).Named {
 		seen[p.Cause] = true
 	}
-	if len(seen) != causesKept+1 || len(v.found.Named) != badNamed {
-		t.Errorf("%d causes in %d", len(seen), len(v.found.Named))
+	if len(seen) != causesKept+1 || len(found.Named) != badNamed {
+		t.Errorf("%d causes in %d", len(seen), len(found.Named))
+	}
+}
+
+// gone are the compressors of a registry that does not answer.
+type gone struct{ *compress.Set }
+
+func (gone) Reader(context.Context, frame.Algorithm, frame.DictionaryID) (compress.Compressor, error) {
+	return nil, registry.ErrUnreachable
+}
+
+// TestRegistryIsGone: a value is not bad because the registry does not answer.
+func TestRegistryIsGone(t *testing.T) {
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: gone{&compress.Set{Write: compress.None}}})
+	clitest.OK(t, err)
+	defer packer.Close()
+	v := &verifier{interrupt: t.Context(), packer: packer, found: newPart(badNamed)}
+	packed := frame.Header{Algorithm: frame.Zstd, DictionaryID: 7, Length: 100}.Append(nil)
+	if err := v.value(t.Context(), keyspace.Value{Key: "k", Stored: packed}); !errors.Is(err, registry.ErrUnreachable) || v.found.Bad > 0 {
+		t.Errorf("%v, %d bad", err, v.found.Bad)
 	}
 }

@@ -252,11 +252,12 @@ func TestGuardName(t *testing.T) {
 	}
 }
 
-// TestObserveDictionary: how far Auto is reaches an exporter; a group without Auto has no series.
+// TestObserveDictionary: how far Auto is, and what was put back, reach an exporter; a group without
+// Auto has no series of the former.
 func TestObserveDictionary(t *testing.T) {
 	s := newOTLPServer(t, func() int { return http.StatusOK })
 	_, provider := otlp(t, s)
-	for name, status := range map[string]dict.Status{"a": {Collected: 63, Wanted: 1000}, "without": {}} {
+	for name, status := range map[string]dict.Status{"a": {Collected: 63, Wanted: 1000}, "without": {Synced: time.Now(), Restored: 2}} {
 		stop, err := otelbale.ObserveDictionary(name, func() dict.Status { return status }, provider)
 		if err != nil {
 			t.Fatal(err)
@@ -272,6 +273,9 @@ func TestObserveDictionary(t *testing.T) {
 	}
 	if n, ok := got["bale.dictionary.wanted bale.group=without"]; ok {
 		t.Errorf("%s wanted without Auto", n)
+	}
+	if got["bale.dictionary.restored bale.group=without"] != "2" {
+		t.Error(got)
 	}
 }
 

@@ -39,7 +39,7 @@ import (
 //	bale.stage.duration    by bale.operation and bale.stage, of those operations that were timed
 //	bale.buffers.fresh     buffers that had to be made or to grow
 //	bale.dictionary        1 for the bale.algorithm and bale.dictionary.id that the group wrote last with
-//	bale.dictionary.*      how far dict.Auto is: see [ObserveDictionary]
+//	bale.dictionary.*      how far dict.Auto is, and what a registry lost: see [ObserveDictionary]
 //	bale.events.dropped    events that the Ring dropped; of a Sink alone
 //
 // Both durations come from a sample: see Options.TimeEvery. No attribute contains a key, a value or

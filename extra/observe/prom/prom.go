@@ -70,15 +70,24 @@ var defaultBuckets = []float64{1. / (1 << 20), 1. / (1 << 18), 1. / (1 << 16), 1
 //	bale_ring_events_total{outcome}                     of the stats.Ring that it was given: delivered or dropped
 //
 // [Collector.Dictionary] adds the state of a dict.Group, to compare the present ratio with the
-// ratio at training. [Collector.Pool] adds a client's connection pool, and [Collector.Guard] a
-// resilient.Guard, or [Collector.Guards] those of a Transport:
+// ratio at training, and [Collector.Near] a near.Cache. [Collector.Pool] adds a client's connection
+// pool, and [Collector.Guard] a resilient.Guard, or [Collector.Guards] those of a Transport:
 //
 //	bale_dictionary_published_timestamp_seconds{group}  when the dictionary that the group writes with was published: its age is time() - that
 //	bale_dictionary_training_ratio{group}               the ratio that it came to at training, on values that it had not seen
+//	bale_dictionary_plain_bytes_total{group}            of the values written with the dictionary
+//	bale_dictionary_stored_bytes_total{group}           and after packing, as at training: without the record of when a loaded value expires
 //	bale_dictionary_synced_timestamp_seconds{group}     when the registry last answered
 //	bale_dictionary_restored_total{group}               dictionaries that the registry did not hold, and that this program put back
 //	bale_dictionary_collected_values{group}             values that dict.Auto has seen: to judge by, and then for its sample
 //	bale_dictionary_wanted_values{group}                and how many it wants; neither without Auto
+//	bale_near_reads_total{group,result}                 keys asked for by result: hit or miss; misses that wait for one read all count
+//	bale_near_bytes{group}                              of memory that the kept values take
+//	bale_near_entries{group}                            kept values
+//	bale_near_evictions_total{group}                    values that were dropped to make room
+//	bale_near_too_large_total{group}                    values that were not kept for their size
+//	bale_near_invalidations_total{group}                keys that were said to have changed
+//	bale_near_resets_total{group}                       times that all was dropped: the invalidations began anew
 //	bale_pool_waits_total{pool}                         callers that had to wait for a connection
 //	bale_pool_wait_seconds_total{pool}                  and how long, together: its rate is how many wait at a time
 //	bale_pool_timeouts_total{pool}                      callers that gave up waiting
@@ -112,7 +121,10 @@ type Collector struct {
 	requests *prometheus.HistogramVec // over HTTP
 
 	operations, keys, plain, stored, stages, fresh, dictionary, events *prometheus.Desc
-	published, trained, synced, restored, collected, wanted            *prometheus.Desc // of dictionaries
+	published, trained, written, packed                                *prometheus.Desc // of dictionaries, as the next
+	synced, restored, collected, wanted                                *prometheus.Desc
+	nearReads, nearBytes, nearEntries                                  *prometheus.Desc // of near caches, as the next
+	evictions, tooLarge, invalidations, resets                         *prometheus.Desc
 	waits, waited, timeouts, connections                               *prometheus.Desc // of pools
 	calls, state, limit, inFlight, waiting                             *prometheus.Desc // of guards
 }
@@ -124,6 +136,7 @@ type groupMetrics struct {
 	name     string
 	counters *stats.Counters
 	status   atomic.Pointer[func() dict.Status] // of its dictionaries
+	near     atomic.Pointer[func() NearStats]
 
 	totals group.Totals                   // under Collector.collect, as all below
 	labels map[labelsKey][]*dto.LabelPair // as they were made for a scrape before
@@ -173,10 +186,24 @@ func NewCollector(o Options) (*Collector, error) {
 	c.events = desc("ring_events_total", "Events that the ring has delivered, or dropped for it was full.", "outcome")
 	c.published = desc("dictionary_published_timestamp_seconds", "When the dictionary that the group writes with was published.", "group")
 	c.trained = desc("dictionary_training_ratio", "Ratio that the dictionary came to at training, on values it had not seen.", "group")
+	c.written = desc("dictionary_plain_bytes_total",
+		"Bytes of the values written with the dictionary, serialized.", "group")
+	c.packed = desc("dictionary_stored_bytes_total",
+		"Bytes of the same values packed, as at training: without the record of when a loaded value expires.", "group")
 	c.synced = desc("dictionary_synced_timestamp_seconds", "When the registry of dictionaries last answered.", "group")
 	c.restored = desc("dictionary_restored_total", "Dictionaries that the registry did not hold, and that this program put back.", "group")
 	c.collected = desc("dictionary_collected_values", "Values that Auto has seen, to judge whether a dictionary is needed and then for its sample.", "group")
 	c.wanted = desc("dictionary_wanted_values", "Values that Auto wants to see.", "group")
+	c.nearReads = desc("near_reads_total",
+		"Keys that the near cache was asked for by result: hit or miss. Misses that wait for one read all count.", "group", "result")
+	c.nearBytes = desc("near_bytes", "Memory that the values in the near cache take.", "group")
+	c.nearEntries = desc("near_entries", "Values in the near cache.", "group")
+	c.evictions = desc("near_evictions_total", "Values that the near cache dropped to make room.", "group")
+	c.tooLarge = desc("near_too_large_total", "Values that the near cache did not keep for their size.", "group")
+	c.invalidations = desc("near_invalidations_total",
+		"Keys that were said to have changed, in the near cache or not.", "group")
+	c.resets = desc("near_resets_total",
+		"Times that the near cache dropped all, because any key may have changed.", "group")
 	c.waits = desc("pool_waits_total", "Callers that had to wait for a connection of the pool.", "pool")
 	c.waited = desc("pool_wait_seconds_total", "Time that callers waited for a connection of the pool, together.", "pool")
 	c.timeouts = desc("pool_timeouts_total", "Callers that gave up waiting for a connection of the pool.", "pool")
@@ -202,7 +229,8 @@ func (c *Collector) Group(name string) *stats.Counters { return c.groups.Get(nam
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.operations, c.keys, c.plain, c.stored, c.stages, c.fresh, c.dictionary, c.events,
-		c.published, c.trained, c.synced, c.restored, c.collected, c.wanted, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
+		c.published, c.trained, c.written, c.packed, c.synced, c.restored, c.collected, c.wanted,
+		c.nearReads, c.nearBytes, c.nearEntries, c.evictions, c.tooLarge, c.invalidations, c.resets, c.waits, c.waited, c.timeouts, c.connections, c.calls, c.state, c.limit, c.inFlight, c.waiting} {
 		to <- d
 	}
 	c.requests.Describe(to)
@@ -217,6 +245,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		s = g.counters.Snapshot()
 		c.group(to, g, &s)
 		c.dictionaries(to, g)
+		c.nearMetrics(to, g)
 	}
 	c.pools.each(func(name string, s PoolStats) { c.poolMetrics(to, name, s) })
 	c.requests.Collect(to)

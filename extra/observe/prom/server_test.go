@@ -8,9 +8,11 @@ import (
 	"io"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,6 +172,7 @@ func TestPrometheus(t *testing.T) {
 					record(c.Group(name))
 				}
 			}
+			c.Near("shop:user", func() prom.NearStats { return nearStats })
 			registry := prometheus.NewPedanticRegistry()
 			registry.MustRegister(c)
 			target := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -221,5 +224,58 @@ func TestPrometheus(t *testing.T) {
 				t.Errorf("of the rate, the 99th percentile is %v, not %v to %v", v, low, high)
 			}
 		})
+	}
+}
+
+// TestNearPanels: a real Prometheus has data for each panel of the dashboard that shows near.
+func TestNearPanels(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/ops/grafana/bale.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	c := newCollector(t, prom.Options{})
+	var scrapes atomic.Uint64
+	c.Near("shop:user", func() prom.NearStats {
+		n := scrapes.Add(1)
+		return prom.NearStats{Hits: 9 * n, Misses: 3 * n, Bytes: 1 << 20, Entries: 3,
+			Evictions: 2 * n, TooLarge: n, Invalidations: 4 * n}
+	})
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	target := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer target.Close()
+	s := runPrometheus(t, target.Listener.Addr().String())
+	variables := strings.NewReplacer("$job", "bale", "$instance", ".*", "$group", "shop:user", "$__rate_interval", "4s")
+	panels := 0
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			if !strings.Contains(target.Expr, "bale_near_") {
+				continue
+			}
+			panels++
+			promtest.Await(t, func() error {
+				got := s.query(t, variables.Replace(target.Expr))
+				if len(got) != 1 || got[0].Metric["group"] != "shop:user" {
+					return fmt.Errorf("%s: %s has %v", panel.Title, target.Expr, got)
+				}
+				if v := fmt.Sprint(got[0].Value[1]); v == "0" || v == "NaN" ||
+					strings.HasPrefix(panel.Title, "Hit rate") && v != "0.75" {
+					return fmt.Errorf("%s: %s is %s", panel.Title, target.Expr, v)
+				}
+				return nil
+			})
+		}
+	}
+	if panels < 3 {
+		t.Errorf("only %d panels show near", panels)
 	}
 }

@@ -25,6 +25,19 @@ type PoolStats struct {
 	Idle int // those of them that nobody uses
 }
 
+// NearStats are the totals and the present state of a near.Cache: near.Stats, of which it has the
+// fields, so that this package does not need package near.
+type NearStats struct {
+	Hits          uint64
+	Misses        uint64
+	Bytes         int64
+	Entries       int
+	Evictions     uint64
+	TooLarge      uint64
+	Invalidations uint64
+	Resets        uint64
+}
+
 // Dictionary shows the dictionaries of a group. Each scrape calls status, the method Status of a
 // dict.Group. A second call for the same name replaces the function; nil removes it, for a closed
 // group. Use the name of [Collector.Group], so that both sets of metrics match. Groups beyond
@@ -32,6 +45,16 @@ type PoolStats struct {
 func (c *Collector) Dictionary(name string, status func() dict.Status) {
 	c.groups.Get(name).status.Store(&status)
 }
+
+// Near shows the near.Cache in front of a group's Cache, whose own metrics count what near does not
+// have. Each scrape calls near. A second call for the same name replaces the function; nil removes
+// it, for a closed near.Cache. Use the name of [Collector.Group]; groups beyond Options.MaxGroups
+// are not shown.
+//
+// Of a near.Cache hot:
+//
+//	collector.Near("shop:user", func() prom.NearStats { return prom.NearStats(hot.Stats()) })
+func (c *Collector) Near(name string, near func() NearStats) { c.groups.Get(name).near.Store(&near) }
 
 // Pool shows a client's connection pool. Each scrape calls pool. A second call for the same name
 // replaces the function; nil removes the pool. Names become labels: use one per client, a few in
@@ -137,6 +160,29 @@ func (c *Collector) dictionaries(to chan<- prometheus.Metric, g *groupMetrics) {
 	if e.Info.Ratio > 0 { // zero for one that was made elsewhere, of which nothing is known
 		gauge(c.trained, e.Info.Ratio)
 	}
+	to <- prometheus.MustNewConstMetric(c.written, prometheus.CounterValue, float64(s.PlainBytes), g.name)
+	to <- prometheus.MustNewConstMetric(c.packed, prometheus.CounterValue, float64(s.StoredBytes), g.name)
+}
+
+// nearMetrics sends the figures of the near cache of the group.
+func (c *Collector) nearMetrics(to chan<- prometheus.Metric, g *groupMetrics) {
+	near := g.near.Load()
+	if near == nil || *near == nil || g.name == group.Other {
+		return
+	}
+	s := (*near)()
+	counter := func(desc *prometheus.Desc, n uint64, labels ...string) {
+		labels = append([]string{g.name}, labels...)
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
+	}
+	counter(c.nearReads, s.Hits, "hit")
+	counter(c.nearReads, s.Misses, "miss")
+	counter(c.evictions, s.Evictions)
+	counter(c.tooLarge, s.TooLarge)
+	counter(c.invalidations, s.Invalidations)
+	counter(c.resets, s.Resets)
+	to <- prometheus.MustNewConstMetric(c.nearBytes, prometheus.GaugeValue, float64(s.Bytes), g.name)
+	to <- prometheus.MustNewConstMetric(c.nearEntries, prometheus.GaugeValue, float64(s.Entries), g.name)
 }
 
 // poolMetrics sends the figures of a pool.

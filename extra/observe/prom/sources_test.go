@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -24,13 +25,14 @@ import (
 )
 
 // sourceMetrics are the metrics of dictionaries and pools.
-var sourceMetrics = []string{"bale_dictionary_published_timestamp_seconds", "bale_dictionary_training_ratio", "bale_dictionary_synced_timestamp_seconds", "bale_dictionary_restored_total",
+var sourceMetrics = []string{"bale_dictionary_published_timestamp_seconds", "bale_dictionary_training_ratio",
+	"bale_dictionary_plain_bytes_total", "bale_dictionary_stored_bytes_total", "bale_dictionary_synced_timestamp_seconds", "bale_dictionary_restored_total",
 	"bale_dictionary_collected_values", "bale_dictionary_wanted_values",
 	"bale_pool_waits_total", "bale_pool_wait_seconds_total", "bale_pool_timeouts_total", "bale_pool_connections"}
 
 func status(published time.Time, ratio float64) func() dict.Status {
 	return func() dict.Status {
-		return dict.Status{Writing: 7, Synced: time.Unix(2000, 5e8), Restored: 3, State: &dict.State{Current: 7, Dictionaries: []dict.Entry{
+		return dict.Status{Writing: 7, PlainBytes: 700, StoredBytes: 200, Synced: time.Unix(2000, 5e8), Restored: 3, State: &dict.State{Current: 7, Dictionaries: []dict.Entry{
 			{ID: 9, Published: time.Unix(1999, 0), Info: dict.Info{Ratio: 99}}, // published, and not yet written with
 			{ID: 7, Published: published, Info: dict.Info{Ratio: ratio}},
 		}}}
@@ -46,7 +48,15 @@ bale_dictionary_restored_total{group="g"} 3
 # TYPE bale_dictionary_synced_timestamp_seconds gauge
 bale_dictionary_synced_timestamp_seconds{group="g"} 2000.5
 `
-	const whole = synced + `
+	const counted = synced + `
+# HELP bale_dictionary_plain_bytes_total Bytes of the values written with the dictionary, serialized.
+# TYPE bale_dictionary_plain_bytes_total counter
+bale_dictionary_plain_bytes_total{group="g"} 700
+# HELP bale_dictionary_stored_bytes_total Bytes of the same values packed, as at training: without the record of when a loaded value expires.
+# TYPE bale_dictionary_stored_bytes_total counter
+bale_dictionary_stored_bytes_total{group="g"} 200
+`
+	const whole = counted + `
 # HELP bale_dictionary_published_timestamp_seconds When the dictionary that the group writes with was published.
 # TYPE bale_dictionary_published_timestamp_seconds gauge
 bale_dictionary_published_timestamp_seconds{group="g"} 1000
@@ -61,7 +71,7 @@ bale_dictionary_training_ratio{group="g"} 3.5
 		want   string
 	}{
 		{"whole", status(time.Unix(1000, 0), 3.5), whole},
-		{"nothing known of the dictionary", status(time.Time{}, 0), synced},
+		{"nothing known of the dictionary", status(time.Time{}, 0), counted},
 		{"no registry yet", func() dict.Status { return dict.Status{} }, ""},
 		{"no dictionary", func() dict.Status {
 			return dict.Status{Synced: time.Unix(2000, 5e8), Restored: 3, State: &dict.State{}}
@@ -85,6 +95,59 @@ bale_dictionary_wanted_values{group="g"} 1000
 		if err := testutil.CollectAndCompare(c, strings.NewReader(test.want), sourceMetrics...); err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
+	}
+}
+
+// nearStats has another number in each field.
+var nearStats = prom.NearStats{
+	Hits: 9, Misses: 4, Bytes: 1 << 20, Entries: 3, Evictions: 2, TooLarge: 1, Invalidations: 7, Resets: 5,
+}
+
+func TestNear(t *testing.T) {
+	c := newCollector(t, prom.Options{MaxGroups: 1})
+	const want = `
+# HELP bale_near_bytes Memory that the values in the near cache take.
+# TYPE bale_near_bytes gauge
+bale_near_bytes{group="g"} 1.048576e+06
+# HELP bale_near_entries Values in the near cache.
+# TYPE bale_near_entries gauge
+bale_near_entries{group="g"} 3
+# HELP bale_near_evictions_total Values that the near cache dropped to make room.
+# TYPE bale_near_evictions_total counter
+bale_near_evictions_total{group="g"} 2
+# HELP bale_near_invalidations_total Keys that were said to have changed, in the near cache or not.
+# TYPE bale_near_invalidations_total counter
+bale_near_invalidations_total{group="g"} 7
+# HELP bale_near_reads_total Keys that the near cache was asked for by result: hit or miss. Misses that wait for one read all count.
+# TYPE bale_near_reads_total counter
+bale_near_reads_total{group="g",result="hit"} 9
+bale_near_reads_total{group="g",result="miss"} 4
+# HELP bale_near_resets_total Times that the near cache dropped all, because any key may have changed.
+# TYPE bale_near_resets_total counter
+bale_near_resets_total{group="g"} 5
+# HELP bale_near_too_large_total Values that the near cache did not keep for their size.
+# TYPE bale_near_too_large_total counter
+bale_near_too_large_total{group="g"} 1
+`
+	metrics := regexp.MustCompile(`bale_near_\w+`).FindAllString(want, -1)
+	for _, test := range []struct {
+		name string
+		near func() prom.NearStats
+		want string
+	}{
+		{"at work", func() prom.NearStats { return nearStats }, want},
+		{"closed", nil, ""},
+		{"again", func() prom.NearStats { return nearStats }, want},
+	} {
+		c.Near("g", test.near)
+		c.Near("beyond the most", func() prom.NearStats { return prom.NearStats{Hits: 1} })
+		if err := testutil.CollectAndCompare(c, strings.NewReader(test.want), metrics...); err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+	problems, err := testutil.CollectAndLint(c, metrics...)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
 	}
 }
 

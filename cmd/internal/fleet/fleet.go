@@ -1,0 +1,315 @@
+// Package fleet shares a job among workers on any number of machines: its units, how far each is,
+// and who works on it are one hash of a Redis. [Join] makes or joins a run, [Run.Work] takes units
+// until all are done.
+//
+// A worker holds a unit by a lease, which it renews. One that dies loses it, and another goes on
+// from the state that was saved. Each lease has a token of its own, and a state is saved only with
+// the latest token: a worker that comes back late is told so, and changes nothing. What it did to
+// the data meanwhile must be harmless when it is done twice. Times are those of the server.
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// MaxUnits is the largest number of units of a run.
+const MaxUnits = 4096
+
+// UnitsOf is into how many units a cluster of some shards is divided. Each has 16 slots. With more
+// than 256 shards it has 4: so each shard has some units, and one that is slow shows early.
+func UnitsOf(shards int) int {
+	if shards > MaxUnits/16 {
+		return MaxUnits
+	}
+	return MaxUnits / 4
+}
+
+const (
+	lease     = 15 * time.Second // that a dead worker keeps a unit
+	renewals  = 3                // in a lease
+	keepEnded = 7 * 24 * time.Hour
+	maxName   = 100
+	layout    = 1
+)
+
+// States of a run.
+const (
+	Running = "running"
+	Paused  = "paused"
+	Aborted = "aborted"
+)
+
+var (
+	// ErrAborted: the run was aborted.
+	ErrAborted = errors.New("the run was aborted")
+	// ErrUnknown: there is no such run, or no longer.
+	ErrUnknown = errors.New("there is no such run")
+	// ErrOther: the run has other settings than the worker.
+	ErrOther = errors.New("the run has other settings")
+
+	errFenced = errors.New("another worker has the unit by now")
+	errPaused = errors.New("the run is paused")
+)
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// CheckName reports a name that a run cannot have.
+func CheckName(name string) error {
+	if len(name) > maxName || !nameForm.MatchString(name) {
+		return fmt.Errorf("%.*q: a run's name has 1 to %d letters, digits, dots, dashes and underscores", maxName, name, maxName)
+	}
+	return nil
+}
+
+// Job is what all workers of a run agree on.
+type Job struct {
+	Layout   int             `json:"layout"`
+	Command  string          `json:"command"`
+	Settings json.RawMessage `json:"settings"`
+	Units    int             `json:"units"`
+	Started  time.Time       `json:"started"`
+}
+
+// Run is a job that is shared. It is for one worker, and its methods for one goroutine at a time.
+type Run struct {
+	Job
+	Name   string
+	Worker string // its name, for people
+
+	client redis.UniversalClient
+	key    string
+}
+
+// key is the hash of a run. The prefix is that of the registry of dictionaries.
+func key(prefix, name string) string { return prefix + "run:" + name }
+
+// index has the names of all runs.
+func index(prefix string) string { return prefix + "runs" }
+
+// Join makes the run of a name, or joins it if there is one, with the units that it has. It is
+// ErrOther if that has another command or other settings, which must be the same bytes.
+func Join(ctx context.Context, client redis.UniversalClient, prefix, name string, job Job) (*Run, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	if job.Units < 1 || job.Units > MaxUnits {
+		return nil, fmt.Errorf("%d units, must be 1 to %d", job.Units, MaxUnits)
+	}
+	job.Layout, job.Started = layout, time.Now().UTC()
+	text, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	if err := client.HSet(ctx, index(prefix), name, job.Command).Err(); err != nil {
+		return nil, err
+	}
+	if err := makeScript.Run(ctx, client, []string{key(prefix, name)}, text).Err(); err != nil {
+		return nil, err
+	}
+	r, err := Open(ctx, client, prefix, name)
+	if err != nil {
+		return nil, err
+	}
+	if r.Command != job.Command || string(r.Settings) != string(job.Settings) {
+		return nil, fmt.Errorf("%w: %s is bale %s with %s: give these, or another name", ErrOther, name, r.Command, r.Settings)
+	}
+	return r, nil
+}
+
+// Open opens a run that there is.
+func Open(ctx context.Context, client redis.UniversalClient, prefix, name string) (*Run, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	text, err := client.HGet(ctx, key(prefix, name), "job").Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("%w: %s", ErrUnknown, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname()
+	if host == "" || strings.ContainsFunc(host, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		host = "worker"
+	}
+	r := &Run{Name: name, client: client, key: key(prefix, name), Worker: fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6])}
+	if err := json.Unmarshal(text, &r.Job); err != nil || r.Layout != layout || r.Units < 1 || r.Units > MaxUnits {
+		return nil, fmt.Errorf("%w: %s was made by another version of bale", ErrOther, name)
+	}
+	return r, nil
+}
+
+// List is the names of all runs, in order, and forgets those that have gone.
+func List(ctx context.Context, client redis.UniversalClient, prefix string) ([]string, error) {
+	all, err := client.HKeys(ctx, index(prefix)).Result()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range all {
+		if CheckName(name) != nil {
+			continue
+		}
+		there, err := client.Exists(ctx, key(prefix, name)).Result()
+		if err != nil {
+			return nil, err
+		}
+		if there > 0 {
+			names = append(names, name)
+		} else if err := client.HDel(ctx, index(prefix), name).Err(); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Set makes the run [Running], [Paused] or [Aborted]. Workers heed it within ten seconds. One that
+// is aborted stays so.
+func (r *Run) Set(ctx context.Context, state string) error {
+	before, err := setScript.Run(ctx, r.client, []string{r.key}, state, keepEnded.Milliseconds()).Text()
+	switch {
+	case err != nil:
+		return err
+	case before == "":
+		return fmt.Errorf("%w: %s", ErrUnknown, r.Name)
+	case before == Aborted && state != Aborted:
+		return fmt.Errorf("%s: %w", r.Name, ErrAborted)
+	}
+	return nil
+}
+
+// View is how far a run is.
+type View struct {
+	State   string
+	Done    int            // units
+	Workers map[string]int // that hold a unit, by name
+
+	leases []string
+	now    int64 // of the server, in milliseconds
+}
+
+// View asks how far the run is.
+func (r *Run) View(ctx context.Context) (*View, error) {
+	reply, err := viewScript.Run(ctx, r.client, []string{r.key}).Slice()
+	if err != nil {
+		return nil, err
+	}
+	v := &View{Workers: map[string]int{}}
+	if len(reply) == 2 {
+		v.now, _ = reply[0].(int64)
+		v.State, _ = reply[1].(string)
+	}
+	leases, err := r.units(ctx, "lease:", MaxUnits)
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.Units {
+		text, _ := leases[i].(string)
+		v.leases = append(v.leases, text)
+		if v.done(i) {
+			v.Done++
+		} else if words := strings.Fields(text); v.held(i) && len(words) == 3 {
+			v.Workers[words[2]] = i
+		}
+	}
+	if v.State == "" {
+		return nil, fmt.Errorf("%w: %s", ErrUnknown, r.Name)
+	}
+	return v, nil
+}
+
+// done reports a unit that is.
+func (v *View) done(unit int) bool { return strings.HasPrefix(v.leases[unit], "done") }
+
+// took is how long a unit took that is done.
+func (v *View) took(unit int) time.Duration {
+	ms, _ := strconv.ParseInt(strings.TrimPrefix(v.leases[unit], "done "), 10, 64)
+	return time.Duration(ms) * time.Millisecond
+}
+
+// held reports a unit that a worker has.
+func (v *View) held(unit int) bool {
+	until, _, _ := strings.Cut(v.leases[unit], " ")
+	at, err := strconv.ParseInt(until, 10, 64)
+	return err == nil && at > v.now
+}
+
+// States are the saved states of all units, nil for one that has none.
+func (r *Run) States(ctx context.Context) ([]json.RawMessage, error) {
+	texts, err := r.units(ctx, "unit:", 64)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]json.RawMessage, r.Units)
+	for i, text := range texts {
+		if text, ok := text.(string); ok {
+			all[i] = json.RawMessage(text)
+		}
+	}
+	return all, nil
+}
+
+// units reads a field of each unit, a page at a time. Nil stands for none.
+func (r *Run) units(ctx context.Context, field string, page int) ([]any, error) {
+	var all []any
+	for from := 0; from < r.Units; from += page {
+		var names []string
+		for i := from; i < min(from+page, r.Units); i++ {
+			names = append(names, field+strconv.Itoa(i))
+		}
+		values, err := r.client.HMGet(ctx, r.key, names...).Result()
+		if err != nil {
+			return nil, err
+		}
+		if len(values) != len(names) {
+			return nil, fmt.Errorf("HMGET of %d fields: %d values", len(names), len(values))
+		}
+		all = append(all, values...)
+	}
+	return all, nil
+}
+
+// Once does something for all workers: one of them, while the others wait for what it returns. If
+// it fails, the next worker does it.
+func (r *Run) Once(ctx context.Context, what string, do func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		u, answer, err := r.take(ctx, what, nil)
+		switch {
+		case err != nil:
+			return nil, err
+		case answer == "done":
+			return r.client.HGet(ctx, r.key, "unit:"+what).Bytes()
+		case u != nil:
+			err := r.hold(ctx, u, func(ctx context.Context) (err error) {
+				u.State, err = do(ctx)
+				return err
+			})
+			if err == nil {
+				return u.State, nil
+			}
+			if !errors.Is(err, errPaused) && !errors.Is(err, errFenced) {
+				return nil, err
+			}
+		case answer == Aborted:
+			return nil, ErrAborted
+		case answer == "unknown":
+			return nil, fmt.Errorf("%w: %s", ErrUnknown, r.Name)
+		}
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}

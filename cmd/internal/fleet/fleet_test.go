@@ -1,0 +1,261 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func client(t *testing.T) redis.UniversalClient {
+	c := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func join(t *testing.T, c redis.UniversalClient, units int) *Run {
+	t.Helper()
+	r, err := Join(t.Context(), c, "p:", "users", Job{Command: "migrate", Settings: json.RawMessage(`{"match":["*"]}`), Units: units})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestWork: many workers do each unit once, one of a shard at a time, and what is done once for all
+// is.
+func TestWork(t *testing.T) {
+	c := client(t)
+	const units, shards, workers = 60, 7, 5
+	var lock sync.Mutex
+	done, atWork := map[int]int{}, map[int]bool{}
+	prepared := 0
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() {
+			r := join(t, c, units)
+			text, err := r.Once(t.Context(), "prepare", func(context.Context) (json.RawMessage, error) {
+				prepared++ // by one alone
+				return json.RawMessage(`"ready"`), nil
+			})
+			if err != nil || string(text) != `"ready"` {
+				t.Errorf("%s, %v", text, err)
+			}
+			err = r.Work(t.Context(), Worker{
+				Shards: func(context.Context) (func(int) []string, error) {
+					return func(unit int) []string { return []string{fmt.Sprint("s", unit%shards)} }, nil
+				},
+				Do: func(_ context.Context, u *Unit) error {
+					lock.Lock()
+					if done[u.Number]++; atWork[u.Number%shards] {
+						t.Errorf("two units of shard %d at once", u.Number%shards)
+					}
+					atWork[u.Number%shards] = true
+					lock.Unlock()
+					time.Sleep(time.Millisecond)
+					lock.Lock()
+					defer lock.Unlock()
+					atWork[u.Number%shards] = false
+					u.State = json.RawMessage(fmt.Sprint(u.Number))
+					return nil
+				},
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if len(done) != units || prepared != 1 {
+		t.Errorf("%d units done, prepared %d times", len(done), prepared)
+	}
+	for u, n := range done {
+		if n != 1 {
+			t.Errorf("unit %d done %d times", u, n)
+		}
+	}
+	r := join(t, c, units)
+	states, err := r.States(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range states {
+		if string(s) != fmt.Sprint(i) {
+			t.Errorf("unit %d: %s", i, s)
+		}
+	}
+	if ttl := c.PTTL(t.Context(), "p:run:users").Val(); ttl <= 0 {
+		t.Errorf("a run that is done lives for %v", ttl)
+	}
+	if names, err := List(t.Context(), c, "p:"); err != nil || len(names) != 1 || names[0] != "users" {
+		t.Errorf("%q, %v", names, err)
+	}
+}
+
+// TestFenced: a worker whose lease has ended saves nothing, and the next one goes on from what was
+// saved before.
+func TestFenced(t *testing.T) {
+	c := client(t)
+	first, second := join(t, c, 1), join(t, c, 1)
+	u, _, err := first.take(t.Context(), "0", []string{"s"})
+	if err != nil || u == nil {
+		t.Fatal(err)
+	}
+	u.State = json.RawMessage(`"half"`)
+	if err := u.Save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if v, answer, err := second.take(t.Context(), "0", []string{"s"}); v != nil || answer != "taken" || err != nil {
+		t.Fatalf("%v, %q, %v", v, answer, err)
+	}
+	for _, field := range []string{"lease:0", "shard:s"} { // as if its time had passed
+		text := c.HGet(t.Context(), first.key, field).Val()
+		if err := c.HSet(t.Context(), first.key, field, "1"+text[13:]).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, _, err := second.take(t.Context(), "0", []string{"s"})
+	if err != nil || v == nil || string(v.State) != `"half"` {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	u.State = json.RawMessage(`"late"`)
+	for name, act := range map[string]func() error{
+		"save":   func() error { return u.Save(t.Context()) },
+		"finish": func() error { return u.finish(t.Context(), time.Second) },
+		"back":   func() error { return u.tell(t.Context(), 0, nil) },
+	} {
+		if err := act(); !errors.Is(err, errFenced) {
+			t.Errorf("%s of the late one: %v", name, err)
+		}
+	}
+	v.State = json.RawMessage(`"whole"`)
+	if err := v.finish(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.finish(t.Context(), time.Second); err != nil { // its answer was lost
+		t.Errorf("told again: %v", err)
+	}
+	if got := c.HGet(t.Context(), first.key, "unit:0").Val(); got != `"whole"` {
+		t.Errorf("the state is %s", got)
+	}
+	if c.HExists(t.Context(), first.key, "shard:s").Val() {
+		t.Error("the shard is still taken")
+	}
+}
+
+// TestPauseAndAbort: a unit that is worked on is lost to a pause, and a run that is aborted stays
+// so.
+func TestPauseAndAbort(t *testing.T) {
+	c := client(t)
+	r := join(t, c, 2)
+	u, _, err := r.take(t.Context(), "0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(state string) {
+		t.Helper()
+		if err := r.Set(t.Context(), state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(Paused)
+	if err := u.Save(t.Context()); !errors.Is(err, errPaused) {
+		t.Errorf("saved while the run is paused: %v", err)
+	}
+	if v, answer, err := r.take(t.Context(), "1", nil); v != nil || answer != Paused || err != nil {
+		t.Errorf("%v, %q, %v", v, answer, err)
+	}
+	set(Running)
+	if err := u.Save(t.Context()); err != nil {
+		t.Error(err)
+	}
+	set(Aborted)
+	if err := u.finish(t.Context(), time.Second); err != nil {
+		t.Errorf("what was done: %v", err)
+	}
+	if err := r.Work(t.Context(), Worker{Do: func(context.Context, *Unit) error { return nil }}); !errors.Is(err, ErrAborted) {
+		t.Error(err)
+	}
+	if err := r.Set(t.Context(), Running); !errors.Is(err, ErrAborted) {
+		t.Errorf("it runs again: %v", err)
+	}
+}
+
+// TestFailingUnits: a unit that fails is tried again, and a worker gives up in the end.
+func TestFailingUnits(t *testing.T) {
+	c := client(t)
+	r := join(t, c, 3)
+	var tried atomic.Int32
+	broken := errors.New("broken")
+	err := r.Work(t.Context(), Worker{Do: func(_ context.Context, u *Unit) error {
+		if u.Number == 1 && tried.Add(1) < 3 {
+			return broken
+		}
+		return nil
+	}})
+	if err != nil || tried.Load() != 3 {
+		t.Errorf("%v after %d tries", err, tried.Load())
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r2, err := Join(ctx, c, "p:", "other", Job{Command: "migrate", Settings: json.RawMessage(`1`), Units: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	err = r2.Work(ctx, Worker{
+		Do: func(context.Context, *Unit) error {
+			if n++; n == 3 {
+				cancel(nil)
+			}
+			return broken
+		},
+	})
+	if !errors.Is(err, context.Canceled) || n != 3 {
+		t.Errorf("%v after %d", err, n)
+	}
+	if v, err := r2.View(t.Context()); err != nil || len(v.Workers) != 0 {
+		t.Errorf("an interrupted worker keeps its unit: %+v, %v", v, err)
+	}
+}
+
+// TestJoin: a name is for one command and its settings. The units are those of who came first.
+func TestJoin(t *testing.T) {
+	c := client(t)
+	join(t, c, 3)
+	for name, job := range map[string]Job{
+		"command":  {Command: "verify", Settings: json.RawMessage(`{"match":["*"]}`), Units: 3},
+		"settings": {Command: "migrate", Settings: json.RawMessage(`{"match":["a*"]}`), Units: 3},
+	} {
+		if _, err := Join(t.Context(), c, "p:", "users", job); !errors.Is(err, ErrOther) {
+			t.Errorf("other %s: %v", name, err)
+		}
+	}
+	if r := join(t, c, 4); r.Units != 3 {
+		t.Errorf("%d units", r.Units)
+	}
+	for _, name := range []string{"", "a b", "-x", "\x1b[31m", string(make([]byte, 200))} {
+		if _, err := Join(t.Context(), c, "p:", name, Job{Command: "x", Units: 1}); err == nil {
+			t.Errorf("name %q was taken", name)
+		}
+	}
+	if _, err := Open(t.Context(), c, "p:", "none"); !errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	if err := c.HSet(t.Context(), "p:run:forged", "job", `{"layout":1,"units":2000000000}`).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), c, "p:", "forged"); !errors.Is(err, ErrOther) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,81 @@
+package fleet
+
+import "github.com/redis/go-redis/v9"
+
+// The fields of a run's hash:
+//
+//	job      what all workers agree on, as JSON
+//	state    running, paused or aborted
+//	token    counts the leases
+//	lease:N  of unit N: "UNTIL TOKEN WORKER", or "done MILLISECONDS"; none for one that is open
+//	unit:N   the state of unit N
+//	shard:S  "UNTIL N": shard S is worked on for unit N
+//
+// Times are milliseconds of the server's clock.
+const now = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+`
+
+var (
+	makeScript = redis.NewScript(`
+if redis.call('HSETNX', KEYS[1], 'job', ARGV[1]) == 1 then redis.call('HSET', KEYS[1], 'state', 'running') end
+return 1`)
+
+	setScript = redis.NewScript(`
+local before = redis.call('HGET', KEYS[1], 'state')
+if not before then return '' end
+if before ~= 'aborted' then
+  redis.call('HSET', KEYS[1], 'state', ARGV[1])
+  if ARGV[1] == 'aborted' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+end
+return before`)
+
+	viewScript = redis.NewScript(now + `
+return {now, redis.call('HGET', KEYS[1], 'state') or ''}`)
+
+	// takeScript leases a unit (ARGV: unit, worker, milliseconds, shards).
+	takeScript = redis.NewScript(now + `
+local state = redis.call('HGET', KEYS[1], 'state') or 'unknown'
+local held = redis.call('HGET', KEYS[1], 'lease:' .. ARGV[1])
+if held and string.sub(held, 1, 4) == 'done' then return {'done'} end
+if state ~= 'running' then return {state} end
+if held and tonumber(string.match(held, '^%d+')) > now then return {'taken'} end
+for i = 4, #ARGV do
+  local busy = redis.call('HGET', KEYS[1], 'shard:' .. ARGV[i])
+  if busy and tonumber(string.match(busy, '^%d+')) > now then return {'busy'} end
+end
+local token = redis.call('HINCRBY', KEYS[1], 'token', 1)
+local till = string.format('%.0f', now + ARGV[3])
+redis.call('HSET', KEYS[1], 'lease:' .. ARGV[1], till .. ' ' .. token .. ' ' .. ARGV[2])
+for i = 4, #ARGV do redis.call('HSET', KEYS[1], 'shard:' .. ARGV[i], till .. ' ' .. ARGV[1]) end
+return {'', tostring(token), redis.call('HGET', KEYS[1], 'unit:' .. ARGV[1]) or ''}`)
+
+	// tellScript renews, gives back (0 ms) or finishes ("done ...") a unit, and keeps its state
+	// (ARGV: unit, token, milliseconds or done, state, shards).
+	tellScript = redis.NewScript(now + `
+local held = redis.call('HGET', KEYS[1], 'lease:' .. ARGV[1])
+if not held or string.match(held, '^%d+ (%d+) ') ~= ARGV[2] then
+  -- An answer that was lost: it is done by this worker.
+  if held == ARGV[3] and redis.call('HGET', KEYS[1], 'unit:' .. ARGV[1]) == ARGV[4] then return 'running' end
+  return 'fenced'
+end
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'unit:' .. ARGV[1], ARGV[4]) end
+local wanted = tonumber(ARGV[3])
+if not wanted then
+  redis.call('HSET', KEYS[1], 'lease:' .. ARGV[1], ARGV[3])
+elseif wanted == 0 then
+  redis.call('HDEL', KEYS[1], 'lease:' .. ARGV[1])
+else
+  local till = string.format('%.0f', now + wanted)
+  redis.call('HSET', KEYS[1], 'lease:' .. ARGV[1], (string.gsub(held, '^%d+', till)))
+  for i = 5, #ARGV do redis.call('HSET', KEYS[1], 'shard:' .. ARGV[i], till .. ' ' .. ARGV[1]) end
+end
+if not wanted or wanted == 0 then
+  for i = 5, #ARGV do
+    local busy = redis.call('HGET', KEYS[1], 'shard:' .. ARGV[i])
+    if busy and string.match(busy, '^%d+ (.*)$') == ARGV[1] then redis.call('HDEL', KEYS[1], 'shard:' .. ARGV[i]) end
+  end
+end
+return redis.call('HGET', KEYS[1], 'state')`)
+)

@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/balekv/bale/cmd/internal/page"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+)
+
+// Shown are runs, for people. Its fields are those of the JSON.
+type Shown struct {
+	Runs []ShownRun `json:"runs"`
+
+	whole bool
+}
+
+// ShownRun is a run.
+type ShownRun struct {
+	Name     string          `json:"name"`
+	Command  string          `json:"command"`
+	State    string          `json:"state"` // or done
+	Units    int             `json:"units"`
+	Done     int             `json:"done"` // units
+	Started  time.Time       `json:"started"`
+	Settings json.RawMessage `json:"settings"`
+	Workers  map[string]int  `json:"workers"` // the unit of each
+}
+
+// Show looks at one run, or at all of them where the name is empty. State, if it is one, is set
+// before.
+func Show(ctx context.Context, at registry.Options, name, state string) (_ *Shown, err error) {
+	r, err := registry.Open(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	names, shown := []string{name}, &Shown{Runs: []ShownRun{}, whole: name != ""}
+	if name == "" {
+		if names, err = List(ctx, r.Keys, r.Prefix); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range names {
+		run, err := Open(ctx, r.Keys, r.Prefix, name)
+		if err != nil {
+			return nil, err
+		}
+		if state != "" {
+			if err := run.Set(ctx, state); err != nil {
+				return nil, err
+			}
+		}
+		v, err := run.View(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if v.Done == run.Units {
+			v.State = "done"
+		}
+		shown.Runs = append(shown.Runs, ShownRun{name, run.Command, v.State, run.Units, v.Done, run.Started, run.Settings, v.Workers})
+	}
+	return shown, nil
+}
+
+// WriteText writes a table, and of a single run its settings and workers.
+func (s *Shown) WriteText(w page.Sheet) {
+	if len(s.Runs) == 0 {
+		w.Lines("There are no runs: bale migrate --run NAME makes one.")
+		return
+	}
+	t := w.Table(2, "run", "command", "state", "units", "done", "workers", "started")
+	t.Drop = []string{"started", "command"}
+	for _, r := range s.Runs {
+		t.Row(r.Name, r.Command, r.State, r.Units, r.Done, len(r.Workers), r.Started.Format(time.DateTime))
+	}
+	t.Render()
+	if !s.whole {
+		return
+	}
+	w.Lines("settings: " + string(s.Runs[0].Settings))
+	for _, worker := range slices.Sorted(maps.Keys(s.Runs[0].Workers)) {
+		printable.Fprintf(w, "unit %4d  %s\n", s.Runs[0].Workers[worker], worker)
+	}
+}

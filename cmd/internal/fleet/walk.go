@@ -1,0 +1,219 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/cmd/internal/registry"
+)
+
+const (
+	unitSaved      = 5 * time.Second // between two saves of a unit
+	unitWalks      = 20              // of a unit whose masters change each time
+	failuresShown  = 5
+	failuresUnseen = "further failures of units are not shown"
+)
+
+// Walk is a walk over all keys of a Redis that workers share. A unit is a range of a cluster's
+// slots, or a single server. C is what they count, as JSON.
+type Walk[C any] struct {
+	Registry *registry.Registry // has the run, and the keys
+	New      func() *C          // a count of nothing
+
+	// Changes says that the walk writes. What was written counts once the replicas have it, and
+	// what a unit counted stays where it is walked again after a fail-over.
+	Changes bool
+
+	// Pass walks from a place on, and adds to what is counted. It calls page after each page of keys.
+	Pass func(ctx context.Context, place keyspace.Place, counts *C, page func(places []keyspace.Place) error) error
+}
+
+// part is how far a unit is.
+type part[C any] struct {
+	Place       keyspace.Place `json:"place"`
+	Counts      *C             `json:"counts"`
+	Again       int            `json:"again,omitempty"`       // walks from the start, after a fail-over
+	Unconfirmed bool           `json:"unconfirmed,omitempty"` // a replica did not have the last writes in time
+}
+
+var errFailedOver = errors.New("another server became the master")
+
+// JoinWalk makes or joins a run that walks over the keys of the registry's first Redis.
+func JoinWalk(ctx context.Context, reg *registry.Registry, name, command string, settings any) (*Run, error) {
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	units := 1
+	if _, ok := reg.Client().(*redis.ClusterClient); ok {
+		masters, err := keyspace.Places(ctx, reg.Client())
+		if err != nil {
+			return nil, err
+		}
+		units = UnitsOf(len(masters))
+	}
+	r, err := Join(ctx, reg.Keys, reg.Prefix, name, Job{Command: command, Settings: text, Units: units})
+	if err != nil {
+		return nil, fmt.Errorf("--run: %w", err)
+	}
+	return r, nil
+}
+
+// Share walks with the other workers of a run until all units are done, and returns what each unit
+// counted, also with an error.
+func (w *Walk[C]) Share(ctx context.Context, r *Run) ([]*C, error) {
+	client := w.Registry.Client()
+	show, stop := cli.ShowProgress(w.Registry.Err)
+	failed := 0
+	worker := Worker{
+		Do: func(ctx context.Context, u *Unit) error { return w.unit(ctx, u) },
+		Progress: func(v *View) {
+			if show != nil {
+				show(v.Done, r.Units, fmt.Sprintf("%d of %d units, %s at work", v.Done, r.Units,
+					printable.Count(int64(len(v.Workers)), "worker", "workers")))
+			}
+		},
+		Failed: func(n int, err error) {
+			if failed++; failed <= failuresShown {
+				what := "the run's state is not known"
+				if n >= 0 {
+					what = fmt.Sprintf("unit %d failed", n)
+				}
+				w.Registry.Notef("%s, which is tried again: %v", what, err)
+			} else if failed == failuresShown+1 {
+				w.Registry.Notef(failuresUnseen)
+			}
+		},
+	}
+	if _, ok := client.(*redis.ClusterClient); ok {
+		worker.Shards = func(ctx context.Context) (func(int) []string, error) {
+			owners, err := keyspace.Owners(ctx, client)
+			return func(n int) []string { return owners(r.slots(n)) }, err
+		}
+	}
+	err := r.Work(ctx, worker)
+	stop()
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	counts, sumErr := w.sum(after, r)
+	return counts, errors.Join(err, sumErr)
+}
+
+// slots are those of a unit.
+func (r *Run) slots(n int) keyspace.Slots {
+	return keyspace.Slots{From: n * keyspace.SlotCount / r.Units, To: (n + 1) * keyspace.SlotCount / r.Units}
+}
+
+// unit walks a part of the keys. What it has done counts as long as the masters are the same: a
+// fail-over loses writes.
+func (w *Walk[C]) unit(ctx context.Context, u *Unit) error {
+	client := w.Registry.Client()
+	var start keyspace.Place
+	if _, ok := client.(*redis.ClusterClient); ok {
+		slots := u.run.slots(u.Number)
+		start.Slots = &slots
+	} else {
+		places, err := keyspace.Places(ctx, client)
+		if err != nil {
+			return err
+		}
+		start = places[0]
+	}
+	p := part[C]{Place: start}
+	if u.State != nil {
+		if err := json.Unmarshal(u.State, &p); err != nil {
+			return fmt.Errorf("its state: %w", err)
+		}
+	}
+	settled := func() (same bool, err error) {
+		same, confirmed, err := keyspace.Settled(ctx, client, p.Place, w.Changes)
+		p.Unconfirmed = !confirmed
+		return same, err
+	}
+	save := func() (err error) {
+		u.State, err = json.Marshal(p)
+		return err
+	}
+	for range unitWalks {
+		same, err := settled()
+		if err != nil {
+			return err
+		}
+		if !same {
+			p.Place = start
+			p.Again++
+		}
+		if p.Counts == nil || !same && !w.Changes {
+			p.Counts = w.New()
+		}
+		saved := time.Now()
+		if err := w.Pass(ctx, p.Place, p.Counts, func(places []keyspace.Place) error {
+			p.Place = places[0]
+			if time.Since(saved) < unitSaved {
+				return nil
+			}
+			if same, err := settled(); err != nil || !same {
+				return errors.Join(err, errFailedOver)
+			}
+			saved = time.Now()
+			if err := save(); err != nil {
+				return err
+			}
+			return u.Save(ctx)
+		}); err != nil && !errors.Is(err, errFailedOver) {
+			return err
+		}
+		if same, err = settled(); err != nil {
+			return err
+		}
+		if same && p.Place.Done {
+			return save()
+		}
+	}
+	return errFailedOver
+}
+
+// sum collects what all workers counted.
+func (w *Walk[C]) sum(ctx context.Context, r *Run) ([]*C, error) {
+	states, err := r.States(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*C
+	again, unconfirmed := 0, 0
+	for _, text := range states {
+		if text == nil {
+			continue
+		}
+		var p part[C]
+		if err := json.Unmarshal(text, &p); err != nil {
+			return nil, fmt.Errorf("--run: the state of a unit: %w", err)
+		}
+		if p.Counts != nil {
+			all = append(all, p.Counts)
+		}
+		again += p.Again
+		if p.Unconfirmed {
+			unconfirmed++
+		}
+	}
+	if again > 0 {
+		what := "what was counted before does not count"
+		if w.Changes {
+			what = "what was packed before counts as packed already"
+		}
+		w.Registry.Notef("units were walked %d times more than once, for another server became the master: %s", again, what)
+	}
+	if unconfirmed > 0 {
+		w.Registry.Notef("of %d units, replicas did not have the last writes within ten seconds: after a fail-over, run it again under another name", unconfirmed)
+	}
+	return all, nil
+}

@@ -1,0 +1,77 @@
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/fleet"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/frame"
+)
+
+// shared is what all workers of a run agree on.
+type shared struct {
+	Settings
+	DryRun bool `json:"dry-run,omitempty"`
+}
+
+// prepared is what one worker has done for all.
+type prepared struct {
+	Dictionary frame.DictionaryID `json:"dictionary"`
+	UsedMemory int64              `json:"used_memory"`
+}
+
+// join makes or joins the shared run, and finds the dictionary, which one worker chooses for all.
+func (j *job) join(ctx context.Context, places []keyspace.Place) (err error) {
+	if j.shared, err = fleet.JoinWalk(ctx, j.registry, j.Run, "migrate", shared{j.Settings, j.DryRun}); err != nil {
+		return err
+	}
+	j.state = NewState(j.Settings, places)
+	text, err := j.shared.Once(ctx, "prepare", func(ctx context.Context) (json.RawMessage, error) {
+		d, err := j.choose(ctx)
+		if err != nil {
+			return nil, err
+		}
+		used, err := keyspace.UsedMemory(ctx, j.client)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(prepared{d.ID(), used})
+	})
+	if err != nil {
+		return err
+	}
+	var p prepared
+	if err := json.Unmarshal(text, &p); err != nil {
+		return fmt.Errorf("--run: %w", err)
+	}
+	j.state.Dictionary, j.state.UsedMemory = p.Dictionary, p.UsedMemory
+	if p.Dictionary != 0 {
+		j.dictionary, err = j.registry.Read(ctx, p.Dictionary)
+	}
+	return err
+}
+
+// share does units of the run until all are done, and sums up what all workers did.
+func (j *job) share(
+	ctx context.Context, packer *bale.Packer, hold func(context.Context) (time.Time, error),
+) error {
+	w := fleet.Walk[Counts]{
+		Registry: j.registry, New: newCounts, Changes: !j.DryRun,
+		Pass: func(ctx context.Context, place keyspace.Place, counts *Counts, page func([]keyspace.Place) error) error {
+			o := j.pass(packer, hold)
+			o.Places = []keyspace.Place{place}
+			o.Page = func(places []keyspace.Place, _ *Counts) error { return page(places) }
+			return walk(ctx, j.client, o, counts)
+		},
+	}
+	all, err := w.Share(ctx, j.shared)
+	for _, counts := range all {
+		j.state.Counts.merge(counts)
+	}
+	j.state.Seconds = time.Since(j.shared.Started).Seconds()
+	return err
+}
