@@ -673,6 +673,45 @@ func TestStall(t *testing.T) {
 	talk(t, streams, wire("SET", "other", value)[100<<10:], "+OK\r\n")
 }
 
+// TestStalledBehind: a client keeps the memory of a large command no longer than --stall where it
+// waits for replies with further commands behind, or stops in a large value behind a large key.
+func TestStalledBehind(t *testing.T) {
+	var notes lines
+	addr, _, _ := proxied(t, func(o *Options) {
+		o.Stall, o.Drain, o.MaxRequest, o.Metrics, o.Err = time.Millisecond, time.Millisecond, 64<<10, ":0", &notes
+	})
+	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at ")) + "metrics"
+	large := strings.Repeat("x", 40<<10)
+	received := func(text string) (n int) {
+		fmt.Sscanf(text[strings.LastIndex(text, `received_bytes_total{from="clients"}`):], `received_bytes_total{from="clients"} %d`, &n)
+		return n
+	}
+	for name, send := range map[string]string{
+		"waits": wire("BLPOP", "none", "0") + wire("SET", "user:1", large) + wire("AUTH", "x") + strings.Repeat(wire("PING"), 1500),
+		"stops": wire("SET", "user:"+large, strings.Repeat("y", 100<<10))[:60<<10],
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, addr)
+			talk(t, c, wire("PING"), "+PONG\r\n")
+			_, before := ask(t, url, "")
+			if _, err := io.WriteString(c, send); err != nil {
+				t.Fatal(err)
+			}
+			for tries := 0; ; tries++ { // it has half a second
+				_, now := ask(t, url, "")
+				if received(now)-received(before) > len(large) && strings.Contains(now, "\nbale_proxy_held_bytes 0\n") {
+					break
+				}
+				if tries == 500 {
+					t.Fatal(regexp.MustCompile("(?m)^bale_proxy_held_bytes .*$").FindString(now))
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			c.Close()
+		})
+	}
+}
+
 // TestStalledReply: a client that reads again after --stall gets what was sent before, and the end.
 // Nothing is sent twice: that would be a wrong value.
 func TestStalledReply(t *testing.T) {

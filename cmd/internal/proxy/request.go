@@ -105,7 +105,7 @@ func (c *client) requests() error {
 			if err := r.flush(); err != nil {
 				return err
 			}
-			if !c.queue.wait((*queue).tooMany) {
+			if !c.await((*queue).tooMany) {
 				return errGone
 			}
 		}
@@ -136,7 +136,7 @@ func (c *client) checkMulti() error {
 	if err := c.up.flush(); err != nil {
 		return err
 	}
-	if !c.queue.wait((*queue).any) {
+	if !c.await((*queue).any) {
 		return errGone
 	}
 	if !c.within { // of the other side, which has nothing to do now
@@ -335,11 +335,17 @@ func (c *client) stream(name string, spec *rediscmd.Command[[]byte], reply redis
 	c.proxy.counters.large.Add(1)
 	c.expects(expected{reply: reply})
 	r.release()
-	if c.hurried {
+	// What is before the value is not held any more, however large it was.
+	there := min(size, int64(r.end-r.at))
+	r.at += int(there)
+	if err := r.settle(); err != nil {
+		return err
+	}
+	if c.hurried && r.taken == 0 {
 		c.hurried = false
 		c.deadline(c.conn.SetReadDeadline, 0)
 	}
-	if err := r.body(size); err != nil {
+	if err := r.body(size - there); err != nil {
 		return err
 	}
 	for range left {
@@ -409,7 +415,7 @@ func (c *client) alone(start int) (why string, err error) {
 	if err := c.up.send(start); err != nil {
 		return "", err
 	}
-	if !c.queue.wait((*queue).any) {
+	if !c.await((*queue).any) {
 		return "", errGone
 	}
 	if c.within { // of the other side, which has nothing to do now
@@ -431,7 +437,7 @@ func (c *client) settled(role role) error {
 	if err := c.up.flush(); err != nil {
 		return err
 	}
-	if !c.queue.wait((*queue).any) {
+	if !c.await((*queue).any) {
 		return errGone
 	}
 	return nil
@@ -530,9 +536,9 @@ var waits = map[string]bool{
 
 // mayHold reports whether the request that is held may take memory. Before the login it must not.
 func (c *client) mayHold() bool {
-	if !c.known.Load() && c.queue.wait((*queue).any) && !c.known.Load() {
+	if !c.known.Load() && c.await((*queue).any) && !c.known.Load() {
 		c.expects(expected{role: probe})
-		if _, err := io.WriteString(c.server, ping); err != nil || !c.queue.wait((*queue).any) || !c.known.Load() {
+		if _, err := io.WriteString(c.server, ping); err != nil || !c.await((*queue).any) || !c.known.Load() {
 			return false
 		}
 	}
@@ -541,11 +547,25 @@ func (c *client) mayHold() bool {
 	return true
 }
 
+// await waits for replies while busy reports true. It reports false at the end of the connection,
+// which comes when requests behind a large one keep its memory for too long.
+func (c *client) await(busy func(*queue) bool) bool {
+	if n := c.up.taken; n > 0 {
+		defer time.AfterFunc(c.patience(n), c.cancel).Stop()
+	}
+	return c.queue.wait(busy)
+}
+
+// patience is the time that a client has for n bytes.
+func (c *client) patience(n int) time.Duration {
+	return c.proxy.options.Stall + time.Duration(n)*time.Second/(128<<10)
+}
+
 // deadline gives the client time for n bytes, or without end for none.
 func (c *client) deadline(set func(time.Time) error, n int) {
 	var until time.Time
 	if n > 0 {
-		until = time.Now().Add(c.proxy.options.Stall + time.Duration(n)*time.Second/(128<<10))
+		until = time.Now().Add(c.patience(n))
 	}
 	_ = set(until)
 	if c.proxy.draining.Load() {
