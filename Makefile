@@ -54,13 +54,14 @@ servers: $(if $(filter-out path,$(SERVERS)),servers-fetch)
 		PATH="$$path" BALE_REQUIRE_REDIS=1 go test -count=1 $(GOTESTFLAGS) $(SERVER_PACKAGES); \
 	done
 
-# The packages whose code does things at once, but for advise, which computes.
+# The packages whose code does things at once, but for advise, which computes: one of its tests is for what it does at once.
 RACE_PACKAGES = $(filter-out ./cmd/internal/advise,$(shell grep -rlE --include='*.go' --exclude='*_test.go' --exclude-dir='.?*' '^[[:space:]]+go [a-zA-Z]|[.]Go.func|"sync(/atomic)?"' . | xargs -n 1 dirname | sort -u))
 
 # The race detector lets a program wait at its end for what may yet come, a second by default; the tests run hundreds of programs.
 race: export GORACE ?= atexit_sleep_ms=50
 race:
 	go test -race -vet=off -timeout=60m -skip='$(COMPUTING)|$(LONG)' $(GOTESTFLAGS) $(RACE_PACKAGES)
+	go test -race -vet=off -run='^TestServersAtOnce$$' $(GOTESTFLAGS) ./cmd/internal/advise
 
 # A million hostile inputs, and each fuzz target for a while.
 fuzz:
