@@ -67,7 +67,7 @@ func TestServerGone(t *testing.T) {
 					t.Fatal(err)
 				}
 				c := small(t, "none", "s2")
-				c.Clients, c.Concurrency, c.Rounds, c.timeout = []ClientSetting{client}, []int{8}, 1000, 500*time.Millisecond
+				c.Clients, c.Concurrency, c.Rounds, c.timeout = []ClientSetting{client}, []int{8}, 1000, 2*time.Second
 				c.Duration = time.Duration(c.Rounds) * 5 * time.Millisecond
 				trapped(&c, func(string) {
 					if err := syscall.Kill(process.PID(), sig); err != nil {
