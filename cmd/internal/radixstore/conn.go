@@ -88,6 +88,13 @@ func (c *conn) Close() error {
 type client struct {
 	radix.Client
 	dialer *dialer
+	end    func() // of all connections
+}
+
+// Close implements [radix.Client]. radix leaves a connection open that it is making just then.
+func (c client) Close() error {
+	defer c.end()
+	return c.Client.Close()
 }
 
 // Do implements [radix.Client].

@@ -51,6 +51,7 @@ var _ bale.Store = (*Store)(nil)
 // Open connects to the server at host:port. The caller closes the Store. When ctx ends so do its
 // connections, and all calls that wait for them.
 func Open(ctx context.Context, addr string, o Options) (*Store, error) {
+	ctx, end := context.WithCancel(ctx)
 	connect := &dialer{dial: o.Dial, timeout: cmp.Or(o.Timeout, defaultTimeout), until: ctx}
 	if o.Dial == nil {
 		connect.dial = new(net.Dialer).DialContext
@@ -61,9 +62,10 @@ func Open(ctx context.Context, addr string, o Options) (*Store, error) {
 	}
 	pool, err := radix.PoolConfig{Size: o.Connections, Dialer: settings}.New(ctx, "tcp", addr)
 	if err != nil {
+		end()
 		return nil, fmt.Errorf("radix: %w", err)
 	}
-	return NewStore(client{pool, connect}), nil
+	return NewStore(client{pool, connect, end}), nil
 }
 
 // NewStore makes a Store over a client, which Close closes.

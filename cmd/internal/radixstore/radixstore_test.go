@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -83,6 +84,29 @@ func TestOptions(t *testing.T) {
 	clients(0)
 	if _, err := Open(t.Context(), server.Addr(), Options{Password: "wrong"}); err == nil {
 		t.Error("a password that the server does not ask for is taken")
+	}
+}
+
+// TestCloseWhileConnecting: a connection that is made while the Store is closed ends, too.
+func TestCloseWhileConnecting(t *testing.T) {
+	server := redisproc.ForTest(t)
+	s, err := Open(t.Context(), server.Addr(), Options{Connections: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := s.client.(client).dialer
+	late, err := connect.DialContext(t.Context(), "tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := late.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := connect.DialContext(t.Context(), "tcp", server.Addr()); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

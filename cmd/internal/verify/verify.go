@@ -191,7 +191,6 @@ func (v *verifier) read(
 	page func([]keyspace.Place) error,
 ) error {
 	var before keyspace.Looked
-	restored := reg.Restored()
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
 		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace,
 		Size:   bale.MaxPackedLen(cli.MaxValue),
@@ -205,9 +204,7 @@ func (v *verifier) read(
 			f.TooLarge += l.TooLarge - before.TooLarge
 			f.LargeFields += l.LargeFields - before.LargeFields
 			before = l
-			now := reg.Restored()
-			f.Restored += int64(now - restored)
-			restored = now
+			f.Restored += int64(reg.Restored())
 			return page(places)
 		},
 	})
