@@ -138,7 +138,7 @@ func Join(ctx context.Context, client redis.UniversalClient, prefix, name string
 		return nil, err
 	}
 	if r.Command != job.Command || string(r.Settings) != string(job.Settings) {
-		return nil, fmt.Errorf("%w: %s is bale %s with %s: give these, or another name", ErrOther, name, r.Command, r.Settings)
+		return nil, fmt.Errorf("%w: %s is bale %.100s with %.1000s: give these, or another name", ErrOther, name, r.Command, r.Settings)
 	}
 	return r, nil
 }
