@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/keyspace"
 )
 
 // MaxUnits is the largest number of units of a run.
@@ -41,7 +43,11 @@ const (
 	renewals  = 3                // in a lease
 	keepEnded = 7 * 24 * time.Hour
 	maxName   = 100
-	layout    = 1
+
+	// largestField is of a job and of a state, in bytes. They have a few KiB.
+	largestField = 1 << 20
+
+	layout = 1
 )
 
 // States of a run.
@@ -90,6 +96,15 @@ type Run struct {
 
 	client redis.UniversalClient
 	key    string
+	took   time.Duration // once it is done
+}
+
+// Seconds is how long the run took, or takes so far.
+func (r *Run) Seconds() float64 {
+	if r.took > 0 {
+		return r.took.Seconds()
+	}
+	return max(0, time.Since(r.Started).Seconds())
 }
 
 // key is the hash of a run. The prefix is that of the registry of dictionaries.
@@ -123,7 +138,7 @@ func Join(ctx context.Context, client redis.UniversalClient, prefix, name string
 		return nil, err
 	}
 	if r.Command != job.Command || string(r.Settings) != string(job.Settings) {
-		return nil, fmt.Errorf("%w: %s is bale %s with %s: give these, or another name", ErrOther, name, r.Command, r.Settings)
+		return nil, fmt.Errorf("%w: %s is bale %.100s with %.1000s: give these, or another name", ErrOther, name, r.Command, r.Settings)
 	}
 	return r, nil
 }
@@ -132,6 +147,15 @@ func Join(ctx context.Context, client redis.UniversalClient, prefix, name string
 func Open(ctx context.Context, client redis.UniversalClient, prefix, name string) (*Run, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
+	}
+	size, err := client.HStrLen(ctx, key(prefix, name), "job").Result()
+	switch {
+	case err != nil:
+		return nil, err
+	case size == 0:
+		return nil, fmt.Errorf("%w: %s", ErrUnknown, name)
+	case size > largestField:
+		return nil, otherVersion(name)
 	}
 	text, err := client.HGet(ctx, key(prefix, name), "job").Bytes()
 	if errors.Is(err, redis.Nil) {
@@ -146,9 +170,13 @@ func Open(ctx context.Context, client redis.UniversalClient, prefix, name string
 	}
 	r := &Run{Name: name, client: client, key: key(prefix, name), Worker: fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6])}
 	if err := json.Unmarshal(text, &r.Job); err != nil || r.Layout != layout || r.Units < 1 || r.Units > MaxUnits {
-		return nil, fmt.Errorf("%w: %s was made by another version of bale", ErrOther, name)
+		return nil, otherVersion(name)
 	}
 	return r, nil
+}
+
+func otherVersion(name string) error {
+	return fmt.Errorf("%w: %s was made by another version of bale", ErrOther, name)
 }
 
 // List is the names of all runs, in order, and forgets those that have gone.
@@ -249,6 +277,20 @@ func (v *View) held(unit int) bool {
 
 // States are the saved states of all units, nil for one that has none.
 func (r *Run) States(ctx context.Context) ([]json.RawMessage, error) {
+	sizes := make([]*redis.IntCmd, r.Units)
+	if _, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range sizes {
+			sizes[i] = p.HStrLen(ctx, r.key, "unit:"+strconv.Itoa(i))
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for i, size := range sizes {
+		if size.Val() > largestField {
+			return nil, fmt.Errorf("%s: the state of unit %d has %d bytes, and none has more than %d: start again under another --run NAME", r.key, i, size.Val(), largestField)
+		}
+	}
 	texts, err := r.units(ctx, "unit:", 64)
 	if err != nil {
 		return nil, err
@@ -285,9 +327,12 @@ func (r *Run) units(ctx context.Context, field string, page int) ([]any, error) 
 // Once does something for all workers: one of them, while the others wait for what it returns. If
 // it fails, the next worker does it.
 func (r *Run) Once(ctx context.Context, what string, do func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+	failed := 0
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		u, answer, err := r.take(ctx, what, nil)
 		switch {
+		case keyspace.IsUnserved(err) && ctx.Err() == nil && failed < failures: // it fails over
+			failed++
 		case err != nil:
 			return nil, err
 		case answer == "done":

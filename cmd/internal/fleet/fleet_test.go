@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -257,5 +260,128 @@ func TestJoin(t *testing.T) {
 	}
 	if _, err := Open(t.Context(), c, "p:", "forged"); !errors.Is(err, ErrOther) {
 		t.Error(err)
+	}
+}
+
+// TestTokenOfALostLease: after a fail-over that lost a lease, the next one may have its number. The
+// first worker saves nothing all the same.
+func TestTokenOfALostLease(t *testing.T) {
+	c := client(t)
+	first, second := join(t, c, 1), join(t, c, 1)
+	u, _, err := first.take(t.Context(), "0", nil)
+	if err != nil || u == nil {
+		t.Fatal(err)
+	}
+	if err := c.HDel(t.Context(), first.key, "lease:0", "token").Err(); err != nil {
+		t.Fatal(err)
+	}
+	v, _, err := second.take(t.Context(), "0", nil)
+	if err != nil || v == nil {
+		t.Fatal(err)
+	}
+	u.State = json.RawMessage(`"late"`)
+	if err := u.Save(t.Context()); !errors.Is(err, errFenced) {
+		t.Errorf("the first one saves: %v", err)
+	}
+	if err := v.Save(t.Context()); err != nil {
+		t.Errorf("the second one does not: %v", err)
+	}
+}
+
+// lossy loses the first answer that a unit is done.
+type lossy struct{ lost bool }
+
+func (*lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		for _, arg := range cmd.Args() {
+			if text, _ := arg.(string); strings.HasPrefix(text, "done ") && err == nil && !l.lost {
+				l.lost = true
+				return errors.New("the answer is lost")
+			}
+		}
+		return err
+	}
+}
+
+func (*lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// away is a Redis that does not answer the first time that it is asked for a unit.
+type away struct{ asked bool }
+
+func (*away) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if slices.Contains(cmd.Args(), any("prepare")) && !a.asked {
+			a.asked = true
+			return io.EOF
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestOnceWhileAway: what is done once outlasts a fail-over of the Redis with the run.
+func TestOnceWhileAway(t *testing.T) {
+	c, a := client(t), &away{}
+	c.AddHook(a)
+	text, err := join(t, c, 1).Once(t.Context(), "prepare", func(context.Context) (json.RawMessage, error) { return json.RawMessage(`1`), nil })
+	if string(text) != "1" || err != nil || !a.asked {
+		t.Errorf("%s, %v, asked %v", text, err, a.asked)
+	}
+}
+
+// TestLostAnswer: a unit whose end was told, without an answer, is done by this worker.
+func TestLostAnswer(t *testing.T) {
+	c, l := client(t), &lossy{}
+	c.AddHook(l)
+	r := join(t, c, 1)
+	u, _, err := r.take(t.Context(), "0", nil)
+	if err != nil || u == nil {
+		t.Fatal(err)
+	}
+	if err := r.hold(t.Context(), u, func(context.Context) error { u.State = json.RawMessage(`1`); return nil }); err != nil || !l.lost {
+		t.Errorf("lost %v: %v", l.lost, err)
+	}
+}
+
+// TestInterruptIsNoFailure: a worker that is interrupted does not say that something is tried again.
+func TestInterruptIsNoFailure(t *testing.T) {
+	r := join(t, client(t), 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Work(ctx, Worker{Failed: func(_ int, err error) { t.Error(err) }}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestLateWorker: one that joins when all is done takes the run's time, not that until now.
+func TestLateWorker(t *testing.T) {
+	c := client(t)
+	work := func() float64 {
+		t.Helper()
+		r := join(t, c, 1)
+		if err := r.Work(t.Context(), Worker{Do: func(context.Context, *Unit) error { return nil }}); err != nil {
+			t.Fatal(err)
+		}
+		return r.Seconds()
+	}
+	work()
+	if c.HGet(t.Context(), "p:run:users", "started").Val() > c.HGet(t.Context(), "p:run:users", "ended").Val() {
+		t.Error("it ended before it started")
+	}
+	if err := c.HSet(t.Context(), "p:run:users", "started", 1000, "ended", 3500).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := work(); got != 2.5 {
+		t.Errorf("%v s", got)
 	}
 }

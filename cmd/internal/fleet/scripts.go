@@ -1,11 +1,17 @@
 package fleet
 
-import "github.com/redis/go-redis/v9"
+import (
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // The fields of a run's hash:
 //
 //	job      what all workers agree on, as JSON
 //	state    running, paused or aborted
+//	started  when it was made
+//	ended    when a worker first saw that all units were done
 //	token    counts the leases
 //	lease:N  of unit N: "UNTIL TOKEN WORKER", or "done MILLISECONDS"; none for one that is open
 //	unit:N   the state of unit N
@@ -18,9 +24,18 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `
 
 var (
-	makeScript = redis.NewScript(`
-if redis.call('HSETNX', KEYS[1], 'job', ARGV[1]) == 1 then redis.call('HSET', KEYS[1], 'state', 'running') end
+	makeScript = redis.NewScript(now + `
+if redis.call('HSETNX', KEYS[1], 'job', ARGV[1]) == 1 then
+  redis.call('HSET', KEYS[1], 'state', 'running', 'started', string.format('%.0f', now))
+end
 return 1`)
+
+	// endScript ends a run that is done, and returns how long it took (ARGV: milliseconds to keep it).
+	endScript = redis.NewScript(now + `
+redis.call('HSETNX', KEYS[1], 'ended', string.format('%.0f', now))
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+local ended = tonumber(redis.call('HGET', KEYS[1], 'ended')) or now
+return ended - (tonumber(redis.call('HGET', KEYS[1], 'started')) or ended)`)
 
 	setScript = redis.NewScript(`
 local before = redis.call('HGET', KEYS[1], 'state')
@@ -34,7 +49,8 @@ return before`)
 	viewScript = redis.NewScript(now + `
 return {now, redis.call('HGET', KEYS[1], 'state') or ''}`)
 
-	// takeScript leases a unit (ARGV: unit, worker, milliseconds, shards).
+	// takeScript leases a unit (ARGV: unit, worker, milliseconds, shards). Its token has the worker's
+	// name: a fail-over may lose a lease, and count on from the one before.
 	takeScript = redis.NewScript(now + `
 local state = redis.call('HGET', KEYS[1], 'state') or 'unknown'
 local held = redis.call('HGET', KEYS[1], 'lease:' .. ARGV[1])
@@ -45,17 +61,19 @@ for i = 4, #ARGV do
   local busy = redis.call('HGET', KEYS[1], 'shard:' .. ARGV[i])
   if busy and tonumber(string.match(busy, '^%d+')) > now then return {'busy'} end
 end
+local saved = redis.call('HGET', KEYS[1], 'unit:' .. ARGV[1]) or ''
+if #saved > ` + strconv.Itoa(largestField) + ` then return redis.error_reply('ERR what is saved of unit ' .. ARGV[1] .. ' is too large: start again under another --run NAME') end
 local token = redis.call('HINCRBY', KEYS[1], 'token', 1)
 local till = string.format('%.0f', now + ARGV[3])
 redis.call('HSET', KEYS[1], 'lease:' .. ARGV[1], till .. ' ' .. token .. ' ' .. ARGV[2])
 for i = 4, #ARGV do redis.call('HSET', KEYS[1], 'shard:' .. ARGV[i], till .. ' ' .. ARGV[1]) end
-return {'', tostring(token), redis.call('HGET', KEYS[1], 'unit:' .. ARGV[1]) or ''}`)
+return {'', token .. ' ' .. ARGV[2], saved}`)
 
 	// tellScript renews, gives back (0 ms) or finishes ("done ...") a unit, and keeps its state
-	// (ARGV: unit, token, milliseconds or done, state, shards).
+	// (ARGV: unit, token and worker, milliseconds or done, state, shards).
 	tellScript = redis.NewScript(now + `
 local held = redis.call('HGET', KEYS[1], 'lease:' .. ARGV[1])
-if not held or string.match(held, '^%d+ (%d+) ') ~= ARGV[2] then
+if not held or string.match(held, '^%d+ (.*)$') ~= ARGV[2] then
   -- An answer that was lost: it is done by this worker.
   if held == ARGV[3] and redis.call('HGET', KEYS[1], 'unit:' .. ARGV[1]) == ARGV[4] then return 'running' end
   return 'fenced'

@@ -46,9 +46,16 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 			return nil, err
 		}
 	}
+	var others error // which do not hide the rest
 	for _, name := range names {
 		run, err := Open(ctx, r.Keys, r.Prefix, name)
-		if err != nil {
+		switch {
+		case !shown.whole && errors.Is(err, ErrUnknown): // by now
+			continue
+		case !shown.whole && errors.Is(err, ErrOther):
+			others = errors.Join(others, err)
+			continue
+		case err != nil:
 			return nil, err
 		}
 		if state != "" {
@@ -65,7 +72,7 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 		}
 		shown.Runs = append(shown.Runs, ShownRun{name, run.Command, v.State, run.Units, v.Done, run.Started, run.Settings, v.Workers})
 	}
-	return shown, nil
+	return shown, others
 }
 
 // WriteText writes a table, and of a single run its settings and workers.

@@ -15,9 +15,10 @@ import (
 	"github.com/balekv/bale/cmd/internal/registry"
 )
 
+var unitSaved = 5 * time.Second // between two saves of a unit
+
 const (
-	unitSaved      = 5 * time.Second // between two saves of a unit
-	unitWalks      = 20              // of a unit whose masters change each time
+	unitWalks      = 20 // of a unit whose masters change each time
 	failuresShown  = 5
 	failuresUnseen = "further failures of units are not shown"
 )
@@ -27,10 +28,13 @@ const (
 type Walk[C any] struct {
 	Registry *registry.Registry // has the run, and the keys
 	New      func() *C          // a count of nothing
+	Merge    func(all, part *C) // adds what a part counted
 
-	// Changes says that the walk writes. What was written counts once the replicas have it, and
-	// what a unit counted stays where it is walked again after a fail-over.
-	Changes bool
+	// Writes says that the walk writes: what it wrote counts once the replicas have it.
+	Writes bool
+
+	// Keep, if set, keeps of a unit's count what stays where it is walked again after a fail-over.
+	Keep func(count, before *C)
 
 	// Pass walks from a place on, and adds to what is counted. It calls page after each page of keys.
 	Pass func(ctx context.Context, place keyspace.Place, counts *C, page func(places []keyspace.Place) error) error
@@ -67,9 +71,9 @@ func JoinWalk(ctx context.Context, reg *registry.Registry, name, command string,
 	return r, nil
 }
 
-// Share walks with the other workers of a run until all units are done, and returns what each unit
-// counted, also with an error.
-func (w *Walk[C]) Share(ctx context.Context, r *Run) ([]*C, error) {
+// Share walks with the other workers of a run until all units are done, and adds what all have
+// counted to all, also with an error.
+func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 	client := w.Registry.Client()
 	show, stop := cli.ShowProgress(w.Registry.Err)
 	failed := 0
@@ -103,8 +107,7 @@ func (w *Walk[C]) Share(ctx context.Context, r *Run) ([]*C, error) {
 	stop()
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	counts, sumErr := w.sum(after, r)
-	return counts, errors.Join(err, sumErr)
+	return errors.Join(err, w.sum(after, r, all))
 }
 
 // slots are those of a unit.
@@ -119,7 +122,7 @@ func (w *Walk[C]) unit(ctx context.Context, u *Unit) error {
 	var start keyspace.Place
 	if _, ok := client.(*redis.ClusterClient); ok {
 		slots := u.run.slots(u.Number)
-		start.Slots = &slots
+		start.Slots, start.Cursor = &slots, uint64(slots.From)
 	} else {
 		places, err := keyspace.Places(ctx, client)
 		if err != nil {
@@ -127,14 +130,20 @@ func (w *Walk[C]) unit(ctx context.Context, u *Unit) error {
 		}
 		start = places[0]
 	}
-	p := part[C]{Place: start}
+	p := part[C]{Place: start, Counts: w.New()}
 	if u.State != nil {
-		if err := json.Unmarshal(u.State, &p); err != nil {
-			return fmt.Errorf("its state: %w", err)
+		var before part[C]
+		if err := json.Unmarshal(u.State, &before); err != nil || !sameSlots(before.Place, start) {
+			return errors.Join(fmt.Errorf("what %s has of it is no state of these slots: start again under another --run NAME", u.run.key), err)
 		}
+		if before.Counts != nil {
+			w.Merge(p.Counts, before.Counts) // whose maps may be nil
+		}
+		before.Counts = p.Counts
+		p = before
 	}
 	settled := func() (same bool, err error) {
-		same, confirmed, err := keyspace.Settled(ctx, client, p.Place, w.Changes)
+		same, confirmed, err := keyspace.Settled(ctx, client, p.Place, w.Writes)
 		p.Unconfirmed = !confirmed
 		return same, err
 	}
@@ -150,14 +159,17 @@ func (w *Walk[C]) unit(ctx context.Context, u *Unit) error {
 		if !same {
 			p.Place = start
 			p.Again++
-		}
-		if p.Counts == nil || !same && !w.Changes {
-			p.Counts = w.New()
+			before := p.Counts
+			if p.Counts = w.New(); w.Keep != nil {
+				w.Keep(p.Counts, before)
+			}
 		}
 		saved := time.Now()
 		if err := w.Pass(ctx, p.Place, p.Counts, func(places []keyspace.Place) error {
+			// Within a slot, the count has keys that are read again from here on.
+			within := places[0].Slots != nil && !places[0].Done && places[0].Cursor == p.Place.Cursor
 			p.Place = places[0]
-			if time.Since(saved) < unitSaved {
+			if within || time.Since(saved) < unitSaved {
 				return nil
 			}
 			if same, err := settled(); err != nil || !same {
@@ -181,13 +193,17 @@ func (w *Walk[C]) unit(ctx context.Context, u *Unit) error {
 	return errFailedOver
 }
 
-// sum collects what all workers counted.
-func (w *Walk[C]) sum(ctx context.Context, r *Run) ([]*C, error) {
+// sameSlots reports places of the same slots, or of a single server each.
+func sameSlots(a, b keyspace.Place) bool {
+	return a.Slots == nil && b.Slots == nil || a.Slots != nil && b.Slots != nil && *a.Slots == *b.Slots
+}
+
+// sum adds what all workers counted.
+func (w *Walk[C]) sum(ctx context.Context, r *Run, all *C) error {
 	states, err := r.States(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var all []*C
 	again, unconfirmed := 0, 0
 	for _, text := range states {
 		if text == nil {
@@ -195,10 +211,10 @@ func (w *Walk[C]) sum(ctx context.Context, r *Run) ([]*C, error) {
 		}
 		var p part[C]
 		if err := json.Unmarshal(text, &p); err != nil {
-			return nil, fmt.Errorf("--run: the state of a unit: %w", err)
+			return fmt.Errorf("--run: the state of a unit: %w", err)
 		}
 		if p.Counts != nil {
-			all = append(all, p.Counts)
+			w.Merge(all, p.Counts)
 		}
 		again += p.Again
 		if p.Unconfirmed {
@@ -207,13 +223,13 @@ func (w *Walk[C]) sum(ctx context.Context, r *Run) ([]*C, error) {
 	}
 	if again > 0 {
 		what := "what was counted before does not count"
-		if w.Changes {
-			what = "what was packed before counts as packed already"
+		if w.Writes {
+			what = "what was written before, and is there still, was passed over"
 		}
 		w.Registry.Notef("units were walked %d times more than once, for another server became the master: %s", again, what)
 	}
 	if unconfirmed > 0 {
 		w.Registry.Notef("of %d units, replicas did not have the last writes within ten seconds: after a fail-over, run it again under another name", unconfirmed)
 	}
-	return all, nil
+	return nil
 }

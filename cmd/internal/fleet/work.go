@@ -25,7 +25,7 @@ type Unit struct {
 	State  json.RawMessage // how far it is, nil at the start. [Job.Do] sets it
 
 	name   string
-	token  string
+	token  string // of the lease, and the worker
 	shards []string
 	run    *Run
 }
@@ -51,16 +51,20 @@ type Worker struct {
 // Work takes units until all are done, also by other workers. It waits while the run is paused, and
 // fails if it is aborted, or if units fail again and again.
 func (r *Run) Work(ctx context.Context, w Worker) error {
-	wait, failed := firstWait, 0
+	wait := firstWait
+	units, asked := 0, 0 // that failed in a row
 	// fails counts what failed, and waits: a master of the Redis with the run may fail over, too.
-	fails := func(unit int, err error) error {
+	fails := func(failed *int, unit int, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if w.Failed != nil {
 			w.Failed(unit, err)
 		}
-		if failed++; failed == failures {
-			return fmt.Errorf("%w; that were %d failures in a row", err, failed)
+		if *failed++; *failed == failures {
+			return fmt.Errorf("%w; that were %d failures in a row", err, *failed)
 		}
-		return pause(ctx, min(firstWait<<min(failed, 6), longestWait))
+		return pause(ctx, min(firstWait<<min(*failed, 6), longestWait))
 	}
 	for {
 		v, err := r.View(ctx)
@@ -68,7 +72,7 @@ func (r *Run) Work(ctx context.Context, w Worker) error {
 			return err
 		}
 		if err != nil {
-			if err := fails(-1, err); err != nil {
+			if err := fails(&asked, -1, err); err != nil {
 				return err
 			}
 			continue
@@ -78,19 +82,28 @@ func (r *Run) Work(ctx context.Context, w Worker) error {
 		}
 		switch {
 		case v.Done == r.Units:
-			return r.client.PExpire(ctx, r.key, keepEnded).Err()
+			ms, err := endScript.Run(ctx, r.client, []string{r.key}, keepEnded.Milliseconds()).Int64()
+			if err == nil {
+				r.took = time.Duration(ms) * time.Millisecond
+				return nil
+			}
+			if err := fails(&asked, -1, err); err != nil {
+				return err
+			}
+			continue
 		case v.State == Aborted:
 			return ErrAborted
 		}
 		var u *Unit
 		if v.State == Running {
 			if u, err = r.choose(ctx, v, w.Shards); err != nil {
-				if err := fails(-1, err); err != nil {
+				if err := fails(&asked, -1, err); err != nil {
 					return err
 				}
 				continue
 			}
 		}
+		asked = 0
 		if u == nil {
 			// Each waits another time, so that a thousand do not ask at once.
 			if err := pause(ctx, wait/2+rand.N(wait)); err != nil {
@@ -103,14 +116,12 @@ func (r *Run) Work(ctx context.Context, w Worker) error {
 		err = r.hold(ctx, u, func(ctx context.Context) error { return w.Do(ctx, u) })
 		switch {
 		case err == nil:
-			failed = 0
-		case ctx.Err() != nil:
-			return ctx.Err()
+			units = 0
 		case errors.Is(err, ErrAborted), errors.Is(err, ErrUnknown):
 			return err
 		case errors.Is(err, errPaused), errors.Is(err, errFenced):
 		default:
-			if err := fails(u.Number, err); err != nil {
+			if err := fails(&units, u.Number, err); err != nil {
 				return err
 			}
 		}
@@ -239,8 +250,9 @@ func (r *Run) hold(ctx context.Context, u *Unit, do func(ctx context.Context) er
 		}
 		return err
 	}
+	took := time.Since(started)          // the same at each try
 	for wait := firstWait; ; wait *= 2 { // what was done is not done again for an answer that is lost
-		err = u.finish(after, time.Since(started))
+		err = u.finish(after, took)
 		if err == nil || errors.Is(err, errFenced) || pause(after, wait) != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func (j *job) share(
 	ctx context.Context, packer *bale.Packer, hold func(context.Context) (time.Time, error),
 ) error {
 	w := fleet.Walk[Counts]{
-		Registry: j.registry, New: newCounts, Changes: !j.DryRun,
+		Registry: j.registry, New: newCounts, Merge: (*Counts).merge, Writes: !j.DryRun,
 		Pass: func(ctx context.Context, place keyspace.Place, counts *Counts, page func([]keyspace.Place) error) error {
 			o := j.pass(packer, hold)
 			o.Places = []keyspace.Place{place}
@@ -68,10 +68,10 @@ func (j *job) share(
 			return walk(ctx, j.client, o, counts)
 		},
 	}
-	all, err := w.Share(ctx, j.shared)
-	for _, counts := range all {
-		j.state.Counts.merge(counts)
+	if w.Writes {
+		w.Keep = w.Merge
 	}
-	j.state.Seconds = time.Since(j.shared.Started).Seconds()
+	err := w.Share(ctx, j.shared, j.state.Counts)
+	j.state.Seconds = j.shared.Seconds()
 	return err
 }

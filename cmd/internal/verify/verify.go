@@ -148,19 +148,16 @@ func (v *verifier) share(ctx context.Context, reg *registry.Registry, o Options)
 		return err
 	}
 	w := fleet.Walk[part]{
-		Registry: reg, New: func() *part { return newPart(ofUnit) },
+		Registry: reg, New: func() *part { return newPart(ofUnit) }, Merge: (*part).merge,
+		Writes: o.Repair, Keep: func(p, before *part) { p.Mended, p.Restored = before.Mended, before.Restored },
 		Pass: func(ctx context.Context, place keyspace.Place, counts *part, page func([]keyspace.Place) error) error {
 			unit := *v
 			unit.interrupt, unit.found = ctx, counts
-			unit.found.most = ofUnit
 			return unit.read(ctx, reg, o.Match, []keyspace.Place{place}, page)
 		},
 	}
-	all, err := w.Share(ctx, run)
-	for _, counts := range all {
-		v.found.merge(counts)
-	}
-	v.found.Seconds = time.Since(run.Started).Seconds()
+	err = w.Share(ctx, run, v.found)
+	v.found.Seconds = run.Seconds()
 	return err
 }
 

@@ -2,16 +2,21 @@ package verify
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/compress"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/redis/go-redis/v9"
 )
@@ -117,5 +122,27 @@ func TestRegistryIsGone(t *testing.T) {
 	packed := frame.Header{Algorithm: frame.Zstd, DictionaryID: 7, Length: 100}.Append(nil)
 	if err := v.value(t.Context(), keyspace.Value{Key: "k", Stored: packed}); !errors.Is(err, registry.ErrUnreachable) || v.found.Bad > 0 {
 		t.Errorf("%v, %d bad", err, v.found.Bad)
+	}
+}
+
+// TestShareGoesOn: a worker finds a bad value after another one died that had found none.
+func TestShareGoesOn(t *testing.T) {
+	ctx := t.Context()
+	client, url := clitest.Server(t)
+	damaged := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), "garbage"...)
+	clitest.OK(t, client.Set(ctx, "k", damaged, 0).Err())
+	o := Options{Run: "check", Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix}}
+	reg, err := registry.Open(ctx, o.Registry)
+	clitest.OK(t, err)
+	defer reg.Close()
+	_, err = fleet.JoinWalk(ctx, reg, o.Run, "verify", settings{Prefix: reg.Prefix})
+	clitest.OK(t, err)
+	places, err := keyspace.Places(ctx, reg.Client())
+	clitest.OK(t, err)
+	none, err := json.Marshal(map[string]any{"place": places[0], "counts": newPart(ofUnit)})
+	clitest.OK(t, err)
+	clitest.OK(t, client.HSet(ctx, reg.Prefix+"run:"+o.Run, "unit:0", none).Err())
+	if r, err := Run(ctx, o); err == nil || r == nil || r.Bad != 1 || len(r.Causes) != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

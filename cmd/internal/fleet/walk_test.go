@@ -1,0 +1,151 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// at are the options of a registry.
+func at(url string) registry.Options {
+	return registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix}
+}
+
+// seen is what a walk counts.
+type seen struct {
+	Keys int            `json:"keys"`
+	By   map[string]int `json:"by,omitempty"`
+}
+
+func (s *seen) merge(more *seen) {
+	s.Keys += more.Keys
+	for by, n := range more.By {
+		s.By[by] += n
+	}
+}
+
+// TestUnitGoesOn: a worker goes on from the last whole slot, with what was counted until there. A
+// state that is none of the unit's is an error.
+func TestUnitGoesOn(t *testing.T) {
+	ctx := t.Context()
+	before := unitSaved
+	unitSaved = 0
+	defer func() { unitSaved = before }()
+	reg, err := registry.Open(ctx, at(redisproc.ClusterForTest(t, 3).Servers[0].URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reg.Close()
+	run, err := JoinWalk(ctx, reg, "users", "verify", struct{}{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 3 // not the first one: its first slot is not 0
+	slots := run.slots(n)
+	unit := func(pass func(keyspace.Place, *seen, func([]keyspace.Place) error) error) error {
+		t.Helper()
+		u, answer, err := run.take(ctx, strconv.Itoa(n), nil)
+		if err != nil || u == nil {
+			t.Fatalf("%q, %v", answer, err)
+		}
+		u.Number = n
+		defer u.tell(ctx, 0, nil)
+		w := Walk[seen]{
+			Registry: reg, New: func() *seen { return &seen{By: map[string]int{}} }, Merge: (*seen).merge,
+			Pass: func(_ context.Context, p keyspace.Place, s *seen, page func([]keyspace.Place) error) error {
+				return pass(p, s, page)
+			},
+		}
+		return w.unit(ctx, u)
+	}
+	dies := errors.New("the worker dies")
+	if err := unit(func(p keyspace.Place, s *seen, page func([]keyspace.Place) error) error {
+		for _, step := range []struct{ keys, slots int }{{3, 0}, {4, 1}, {2, 0}} { // 2 of a slot that is not whole
+			s.Keys += step.keys
+			p.Cursor += uint64(step.slots)
+			if err := page([]keyspace.Place{p}); err != nil {
+				return err
+			}
+		}
+		return dies
+	}); !errors.Is(err, dies) {
+		t.Fatal(err)
+	}
+	goesOn := func(p keyspace.Place, s *seen, page func([]keyspace.Place) error) error {
+		if p.Cursor != uint64(slots.From)+1 || s.Keys != 7 {
+			t.Errorf("it goes on from slot %d with %d keys", p.Cursor, s.Keys)
+		}
+		s.By["plain"]++
+		return dies
+	}
+	if err := unit(goesOn); !errors.Is(err, dies) {
+		t.Fatal(err)
+	}
+
+	field := "unit:" + strconv.Itoa(n)
+	good := reg.Keys.HGet(ctx, run.key, field).Val()
+	set := func(state string) {
+		t.Helper()
+		if err := reg.Keys.HSet(ctx, run.key, field, state).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(strings.Replace(good, `"keys":7`, `"keys":7,"by":null`, 1))
+	if err := unit(goesOn); !errors.Is(err, dies) {
+		t.Fatal(err)
+	}
+	for _, state := range []string{`[]`, `{`, `{"place":{}}`, `{"place":{"slots":{"from":-5,"to":99999}}}`} {
+		set(state)
+		if err := unit(func(keyspace.Place, *seen, func([]keyspace.Place) error) error {
+			t.Errorf("%s: it is walked", state)
+			return dies
+		}); err == nil || errors.Is(err, dies) || !strings.Contains(err.Error(), "another --run NAME") {
+			t.Errorf("%s: %v", state, err)
+		}
+	}
+	set(strings.Repeat("x", largestField+1))
+	if u, _, err := run.take(ctx, strconv.Itoa(n), nil); u != nil || err == nil {
+		t.Errorf("a state of more than a MiB: %v", err)
+	}
+	if _, err := run.States(ctx); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
+		t.Errorf("a state of more than a MiB: %v", err)
+	}
+}
+
+// TestShowsOthers: a run of another version does not hide the rest.
+func TestShowsOthers(t *testing.T) {
+	ctx := t.Context()
+	url := redisproc.ForTest(t).URL()
+	reg, err := registry.Open(ctx, at(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reg.Close()
+	if _, err := JoinWalk(ctx, reg, "users", "verify", struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, job := range map[string]string{"later": `{"layout":2,"units":1}`, "large": `"` + strings.Repeat("x", largestField) + `"`} {
+		if err := errors.Join(reg.Keys.HSet(ctx, index(reg.Prefix), name, "verify").Err(), reg.Keys.HSet(ctx, key(reg.Prefix, name), "job", job).Err()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown, err := Show(ctx, at(url), "", "")
+	if shown == nil || len(shown.Runs) != 1 || shown.Runs[0].Name != "users" || !errors.Is(err, ErrOther) ||
+		!strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), "large") {
+		t.Errorf("%+v, %v", shown, err)
+	}
+	for _, name := range []string{"later", "large"} {
+		if _, err := Show(ctx, at(url), name, ""); !errors.Is(err, ErrOther) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
