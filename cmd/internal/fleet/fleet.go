@@ -288,7 +288,8 @@ func (r *Run) States(ctx context.Context) ([]json.RawMessage, error) {
 	}
 	for i, size := range sizes {
 		if size.Val() > largestField {
-			return nil, fmt.Errorf("%s: the state of unit %d has %d bytes, and none has more than %d: start again under another --run NAME", r.key, i, size.Val(), largestField)
+			return nil, fmt.Errorf("%s: the state of unit %d has %d bytes, and none has more than %d: start again under another --run NAME",
+				r.key, i, size.Val(), largestField)
 		}
 	}
 	texts, err := r.units(ctx, "unit:", 64)

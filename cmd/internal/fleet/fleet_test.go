@@ -353,7 +353,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestInterruptIsNoFailure: a worker that is interrupted does not say that something is tried again.
+// TestInterruptIsNoFailure: a worker that is interrupted does not say that something is tried
+// again.
 func TestInterruptIsNoFailure(t *testing.T) {
 	r := join(t, client(t), 1)
 	ctx, cancel := context.WithCancel(t.Context())

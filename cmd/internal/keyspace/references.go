@@ -497,7 +497,8 @@ func (s *referenceScan) elements(ctx context.Context, c *redis.Client, kind, key
 		})
 	}
 	if mean := size.Mean(); mean > LargestElement {
-		return fmt.Errorf("%w: its elements have %s in the mean, and no more than %d MiB are read at a time", errUnread, printable.Size(mean), LargestElement>>20)
+		return fmt.Errorf("%w: its elements have %s in the mean, and no more than %d MiB are read at a time",
+			errUnread, printable.Size(mean), LargestElement>>20)
 	}
 	p := size.pager()
 	switch kind {
