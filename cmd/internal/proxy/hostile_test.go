@@ -1004,7 +1004,30 @@ func TestHostileOwnReply(t *testing.T) {
 	server := redisproc.ForTest(t)
 	var hostile atomic.Bool
 	sent := make(chan struct{}, 1)
-	addr := tcptest.Listen(t, func(c net.Conn) {
+	addr := between(t, server, func(c, up net.Conn, got []byte) bool {
+		if !hostile.Load() || bytes.Contains(got, []byte("message")) {
+			c.Write(got)
+			return true
+		}
+		io.WriteString(c, "$9223372036854775807\r\n")
+		select {
+		case sent <- struct{}{}:
+		default:
+		}
+		return true
+	})
+	p := start(t, options("redis://"+addr, "*"))
+	talk(t, dial(t, p.addr), wire("SET", "k", big("k"))+wire("GET", "k"), "+OK\r\n"+fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
+	hostile.Store(true)
+	announce(t, server, sent)
+	hostile.Store(false)
+	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
+}
+
+// between listens before a server, and lets pass answer for it with what it has sent. It ends the
+// connection if pass is false.
+func between(t *testing.T, server *redisproc.Server, pass func(c, up net.Conn, got []byte) bool) string {
+	return tcptest.Listen(t, func(c net.Conn) {
 		up, err := net.Dial("tcp", server.Addr())
 		if err != nil {
 			return
@@ -1014,28 +1037,13 @@ func TestHostileOwnReply(t *testing.T) {
 			defer c.Close()
 			for b := make([]byte, 64<<10); ; {
 				n, err := up.Read(b)
-				if err != nil {
+				if err != nil || !pass(c, up, b[:n]) {
 					return
-				}
-				if got := b[:n]; hostile.Load() && !bytes.Contains(got, []byte("message")) {
-					io.WriteString(c, "$9223372036854775807\r\n")
-					select {
-					case sent <- struct{}{}:
-					default:
-					}
-				} else {
-					c.Write(got)
 				}
 			}
 		}()
 		io.Copy(up, c)
 	})
-	p := start(t, options("redis://"+addr, "*"))
-	talk(t, dial(t, p.addr), wire("SET", "k", big("k"))+wire("GET", "k"), "+OK\r\n"+fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
-	hostile.Store(true)
-	announce(t, server, sent)
-	hostile.Store(false)
-	talk(t, dial(t, p.addr), wire("GET", "k"), fmt.Sprintf("$%d\r\n%s\r\n", len(big("k")), big("k")))
 }
 
 // announce lets all programs look at the registry, again until one does: it may not listen yet.
@@ -1059,33 +1067,18 @@ func announce(t *testing.T, server *redisproc.Server, seen <-chan struct{}) {
 func TestHostileMessage(t *testing.T) {
 	server := redisproc.ForTest(t)
 	sent := make(chan struct{}, 1)
-	addr := tcptest.Listen(t, func(c net.Conn) {
-		up, err := net.Dial("tcp", server.Addr())
-		if err != nil {
-			return
+	addr := between(t, server, func(c, up net.Conn, got []byte) bool {
+		if !bytes.Contains(got, []byte("message")) {
+			c.Write(got)
+			return true
 		}
-		defer up.Close()
-		go func() {
-			defer c.Close()
-			for b := make([]byte, 64<<10); ; {
-				n, err := up.Read(b)
-				if err != nil {
-					return
-				}
-				if !bytes.Contains(b[:n], []byte("message")) {
-					c.Write(b[:n])
-					continue
-				}
-				io.WriteString(c, "*0\r\n")
-				io.Copy(io.Discard, up) // until the proxy is gone, from this connection at least
-				select {
-				case sent <- struct{}{}:
-				default:
-				}
-				return
-			}
-		}()
-		io.Copy(up, c)
+		io.WriteString(c, "*0\r\n")
+		io.Copy(io.Discard, up) // until the proxy is gone, from this connection at least
+		select {
+		case sent <- struct{}{}:
+		default:
+		}
+		return false
 	})
 	p := start(t, options("redis://"+addr, "*"))
 	talk(t, dial(t, p.addr), wire("SET", "k", big("k")), "+OK\r\n")
