@@ -4,8 +4,8 @@
 //
 // A worker holds a unit by a lease, which it renews. One that dies loses it, and another goes on
 // from the state that was saved. Each lease has a token of its own, and a state is saved only with
-// the latest token: a worker that comes back late is told so, and changes nothing. What it did to
-// the data meanwhile must be harmless when it is done twice. Times are those of the server.
+// the latest token. So a worker that comes back late gets an error, and saves nothing. Its work on
+// the data must be harmless when it is done twice. Times are those of the server.
 package fleet
 
 import (
