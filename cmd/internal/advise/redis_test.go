@@ -19,7 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
@@ -29,11 +28,12 @@ import (
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
 	dictregistry "github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { tcptest.VerifyTestMain(m) }
 
 // profile is a JSON value of some 250 bytes.
 func profile(rng *rand.Rand, i int) string {

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { tcptest.VerifyTestMain(m) }
 
 func client(t *testing.T) redis.UniversalClient {
 	c := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/dataset"
@@ -35,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m, tcptest.RadixLeaves()...)
+	tcptest.VerifyTestMain(m)
 }
 
 type silence struct{}

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/dict"
@@ -26,9 +26,7 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-func TestMain(m *testing.M) { // refreshes of rueidis sleep for seconds, also after Close
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"), goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
-}
+func TestMain(m *testing.M) { tcptest.VerifyTestMain(m) }
 
 // running is a proxy that serves until the test ends, or stop.
 type running struct {

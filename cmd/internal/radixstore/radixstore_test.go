@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
@@ -23,7 +21,7 @@ import (
 )
 
 // TestMain: that Close closes connections is in TestOptions.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, tcptest.RadixLeaves()...) }
+func TestMain(m *testing.M) { tcptest.VerifyTestMain(m) }
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {

@@ -19,12 +19,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { tcptest.VerifyTestMain(m) }
 
 // saved is the file that a server writes of what fill puts into it.
 func saved(t *testing.T, fill func(ctx context.Context, c *redis.Client), args ...string) string {

@@ -27,10 +27,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	rueidislib "github.com/redis/rueidis"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, tcptest.RadixLeaves()...) }
+func TestMain(m *testing.M) { tcptest.VerifyTestMain(m) }
 
 // requireEnv names the variable that, when not empty, makes a test without nutcracker fail instead
 // of skip.
