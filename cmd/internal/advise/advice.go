@@ -32,6 +32,7 @@ type Advice struct {
 	Warnings []string      `json:"warnings,omitempty"`
 	Next     []Step        `json:"next"`
 
+	lfu     *lfu // nil where the server does not count reads
 	matched bool // keys that are like --match alone were looked at
 }
 
@@ -142,6 +143,7 @@ type Group struct {
 	Packed   *Packed       `json:"packed,omitempty"`        // what bale saves already
 	Why      string        `json:"why,omitempty"`           // why there is no recommendation, or what to see to first
 	Together *Together     `json:"together,omitempty"`      // what the group was made of
+	Heat     *Heat         `json:"heat,omitempty"`          // how often its values are read; nil where that is not known
 	Samples  []string      `json:"samples,omitempty"`       // values, if they were asked for
 
 	file  string   // that its values come from, if they do

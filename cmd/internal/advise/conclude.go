@@ -38,6 +38,7 @@ func (a *Advice) conclude(o *Options) {
 	if o.HideKeys {
 		a.hide()
 	}
+	a.hotGroups()
 	for i := range a.Groups {
 		g := &a.Groups[i]
 		a.nearBudget(g)
@@ -140,6 +141,11 @@ func (a *Advice) hide() {
 			}
 		}
 		g.Name, g.Match, g.names = hidden, "", nil
+		if g.Heat != nil {
+			for j := range g.Heat.Hottest {
+				g.Heat.Hottest[j].Name = fmt.Sprintf("hot key %d", j+1)
+			}
+		}
 		if g.Together != nil {
 			for i := range g.Together.Groups {
 				g.Together.Groups[i] = fmt.Sprintf("part %d", i+1)

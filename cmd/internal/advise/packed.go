@@ -83,6 +83,12 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 	if err != nil {
 		return ctx.Err()
 	}
+	if t.heat != nil {
+		if err := sample.time(ctx, []*trial{before}); err != nil {
+			return ctx.Err()
+		}
+		t.unpack = before.Unpack.Mean
+	}
 	gain := Interval{}
 	if anew.dictionary != nil {
 		after, err := sample.measure(ctx, setting, anew, nil)

@@ -132,6 +132,10 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	}
 	s.memory.inexact = s.models[0].Layout != s.models[len(s.models)-1].Layout || s.models[0].Libc
 	s.use(s.models[0])
+	if a.Server.countsReads() && !o.Private {
+		s.lfu = lfuOf(ctx, topology.Nodes[0].Client)
+		a.lfu = s.lfu
+	}
 	for _, p := range o.Match {
 		if err := keygroup.CheckPattern(p); err != nil {
 			return nil, err
@@ -247,6 +251,7 @@ type found struct {
 	keys        int64
 	entries     []*entry
 	file        string
+	heat        *heat // nil where nothing of it is hot
 }
 
 // elsewhere tells of the databases that were not looked at.
@@ -284,7 +289,7 @@ func (s *scanner) groups(a *Advice) ([]*found, map[*tally]string) {
 			}
 			f := kinds[e.kind]
 			if f == nil {
-				f = &found{name: g.Name, match: g.Match, kind: e.kind}
+				f = &found{name: g.Name, match: g.Match, kind: e.kind, heat: g.Value.heats[e.kind]}
 				kinds[e.kind] = f
 				all = append(all, f)
 			}
@@ -309,6 +314,7 @@ type attempt struct {
 	how     effort
 	tried   bool
 	chosen  *trial    // nil for none
+	unpack  float64   // µs for a packed value, 0 where it was not measured
 	network []float64 // bytes that it saves for a key, for each draw
 }
 
@@ -426,6 +432,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	if untried > 0 {
 		a.warn("No dictionary was tried for %s below %.1f%% of the memory.", page.Plural(untried, "group"), 100*triedPart)
 	}
+	a.warm(all)
 	var saved, network []float64
 	for _, t := range all {
 		g := &t.group

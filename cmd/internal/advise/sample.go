@@ -47,6 +47,7 @@ type tally struct {
 	entries []*entry
 	limits  *limits
 	held    int // entries that are sampled
+	heats   heats
 
 	// A key with a rank at or above these is in no sample any more.
 	entriesBelow, valuesBelow uint64
@@ -77,7 +78,7 @@ const (
 )
 
 func (l *limits) newTally() *tally {
-	t := &tally{limits: l, entriesBelow: ^uint64(0), valuesBelow: ^uint64(0)}
+	t := &tally{limits: l, entriesBelow: ^uint64(0), valuesBelow: ^uint64(0), heats: heats{}}
 	l.tallies[t] = struct{}{}
 	return t
 }
@@ -118,6 +119,9 @@ func (t *tally) merge(o *tally) {
 	t.entriesBelow, t.valuesBelow = min(t.entriesBelow, o.entriesBelow), min(t.valuesBelow, o.valuesBelow)
 	t.entries = append(t.entries, o.entries...)
 	o.entries = nil
+	for kind, h := range o.heats {
+		t.heats.of(kind).merge(h)
+	}
 	delete(t.limits.tallies, o)
 	t.shrink()
 }

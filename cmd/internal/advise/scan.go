@@ -60,6 +60,7 @@ type scanner struct {
 	long     int64             // keys whose names are longer than maxName
 	start    time.Time
 	largest  []Key
+	lfu      *lfu // nil where the server does not count reads
 
 	walkers map[*redis.Client]*walker
 }
@@ -196,6 +197,7 @@ type look struct {
 func (w *walker) page(ctx context.Context, keys []string) error {
 	s := w.scanner
 	var looks []*look
+	var matched []string
 	s.scanned += pageKeys
 	w.keys += pageKeys
 	for _, k := range keys {
@@ -208,6 +210,7 @@ func (w *walker) page(ctx context.Context, keys []string) error {
 		}
 		t := s.finder.Add(k)
 		t.seen++
+		matched = append(matched, k)
 		s.scan.Seen++
 		r := keyspace.Rank(s.options.Seed, k)
 		if wanted, value := t.wants(r); wanted && len(k) > maxName {
@@ -215,6 +218,9 @@ func (w *walker) page(ctx context.Context, keys []string) error {
 		} else if wanted {
 			looks = append(looks, &look{entry: &entry{rank: r, name: strings.Clone(k)}, value: value && s.scan.BytesRead < s.options.MaxBytes})
 		}
+	}
+	if err := w.feel(ctx, matched); err != nil {
+		return err
 	}
 	for _, ask := range []func(context.Context, redis.Pipeliner, *look){s.askKind, s.askSize} {
 		if err := w.pipelined(ctx, looks, ask); err != nil {
@@ -264,16 +270,23 @@ func (w *walker) pipelined(ctx context.Context, looks []*look, ask func(context.
 	if len(looks) == 0 {
 		return nil
 	}
+	return w.ask(ctx, func(p redis.Pipeliner) {
+		for _, l := range looks {
+			ask(ctx, p, l)
+		}
+	})
+}
+
+// ask sends commands at once. An error about one key is in its reply alone.
+func (w *walker) ask(ctx context.Context, add func(redis.Pipeliner)) error {
 	w.trips++
 	p := w.node.Pipeline()
-	for _, l := range looks {
-		ask(ctx, p, l)
-	}
+	add(p)
 	err := w.outside(func() error {
 		_, err := p.Exec(ctx)
 		return err
 	})
-	if keyspace.IsReply(err) { // which is about one key
+	if keyspace.IsReply(err) {
 		return nil
 	}
 	return err

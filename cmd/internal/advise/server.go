@@ -255,4 +255,5 @@ func (s *Server) set(name, value string, of *info) {
 
 // looking are the commands that this one looks at keys with, and that count as hits though nobody
 // gets a value by them.
-var looking = map[string]bool{"type": true, "pttl": true, "ttl": true, "strlen": true, "getrange": true, "hlen": true, "hscan": true, "object|encoding": true}
+var looking = map[string]bool{"type": true, "pttl": true, "ttl": true, "strlen": true, "getrange": true, "hlen": true, "hscan": true,
+	"object|encoding": true, "object|freq": true}

@@ -21,7 +21,7 @@ const (
 )
 
 // Schema is the one of the JSON, in docs/schemas.
-func (a *Advice) Schema() string { return "advise-v2" }
+func (a *Advice) Schema() string { return "advise-v3" }
 
 // WriteText writes the answer as tables; all adds everything that was tried on each group.
 func (a *Advice) WriteText(w page.Sheet, all bool) {

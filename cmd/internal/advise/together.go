@@ -158,6 +158,12 @@ func union(pattern string, of []*attempt) *found {
 	looked, read := uint64(math.MaxUint64), uint64(math.MaxUint64)
 	for _, t := range of {
 		u.keys += t.keys
+		if t.heat != nil {
+			if u.heat == nil {
+				u.heat = &heat{}
+			}
+			u.heat.merge(t.heat)
+		}
 		last, lastRead, dropped := uint64(0), uint64(0), false
 		for _, e := range t.entries {
 			if last = max(last, e.rank); e.sampled {
