@@ -54,7 +54,7 @@ type lfu struct {
 
 // lfuOf asks a server, whose policy is an LFU one. Nil is for counters that say nothing of the
 // present, since they never fall.
-func lfuOf(ctx context.Context, node *redis.Client) *lfu {
+func lfuOf(ctx context.Context, node redis.UniversalClient) *lfu {
 	l := &lfu{factor: 10, decay: 1, assumed: true} // the defaults of Redis and Valkey
 	settings, err := node.ConfigGet(ctx, "lfu-*").Result()
 	if err != nil {
@@ -136,9 +136,11 @@ func (w *walker) feel(ctx context.Context, keys []string) error {
 		return nil
 	}
 	counters := make([]*redis.IntCmd, len(keys))
-	if err := w.ask(ctx, func(p redis.Pipeliner) {
+	if err := w.askAt(ctx, w.masters, func(p redis.Pipeliner) {
 		for i, k := range keys {
-			counters[i] = p.ObjectFreq(ctx, k)
+			counters[i] = redis.NewIntCmd(ctx, "object", "freq", k)
+			counters[i].SetFirstKeyPos(2)
+			p.Process(ctx, counters[i])
 		}
 	}); err != nil {
 		return err
@@ -227,7 +229,8 @@ func (a *Advice) hotGroups() {
 		k := g.Heat.Hottest[0]
 		text := fmt.Sprintf("HOT: %s: %s are read %s times a second, by the server's LFU counters.", g.Name,
 			page.PluralOf(g.Heat.Keys, "key"), span(g.Heat.Reads, g.Heat.Most, reads))
-		text += fmt.Sprintf(" Unpacking takes %s of a processor in the programs.", span(g.Heat.CPU, g.Heat.MostCPU, page.Share))
+		text += fmt.Sprintf(" Unpacking takes %s of a processor in the programs.",
+			span(g.Heat.CPU, g.Heat.MostCPU, page.Share))
 		if k.MostCPU >= hotShare/2 {
 			text += fmt.Sprintf(" Most is of %s: %s a second.", page.Name(k.Name, page.Width), span(k.Reads, k.Most, reads))
 		}
@@ -250,7 +253,8 @@ func (a *Advice) hotGroups() {
 		return
 	}
 	if cpu := a.reads() * chosenOf(worst).Unpack.Mean / 1e6; cpu >= hotShare && cpu > 2*a.Total.CPU {
-		a.warn("The server does not tell which keys are hot: maxmemory-policy is %s, and only LFU policies count reads of a key. "+
+		a.warn("The server does not tell which keys are hot: "+
+			"maxmemory-policy is %s, and only LFU policies count reads of a key. "+
 			"If all its %s reads a second were of %s, unpacking would take %s of a processor.",
 			cmp.Or(s.Policy, "not known"), reads(a.reads()), worst.Name, page.Share(cpu))
 	}

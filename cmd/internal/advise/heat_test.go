@@ -167,3 +167,38 @@ func TestHotKeysUnknown(t *testing.T) {
 		}
 	}
 }
+
+// TestHotKeysOfMasters: the values are read from replicas, and the counters are those of masters.
+func TestHotKeysOfMasters(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	cluster := redisproc.ClusterForTestWith(t, 2, redisproc.Options{Args: []string{"--maxmemory-policy", "allkeys-lfu"}})
+	c := opened(t, "redis://"+cluster.Addrs()[0])
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 300 {
+		if err := c.Set(ctx, fmt.Sprintf("user:%d:profile", i), profile(rng, i), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, master := range cluster.Servers {
+		if _, err := cluster.AddReplica(ctx, master); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for range 5000 {
+			p.Get(ctx, "user:1:profile")
+			p.Get(ctx, "user:2:profile")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Redis(ctx, opened(t, "redis://"+cluster.Addrs()[0]), options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := groupOf(t, a, "user:*:profile", String); !a.Server.Replica || g.Heat == nil || g.Heat.Keys != 2 {
+		t.Errorf("%+v, %+v", a.Server, g.Heat)
+	}
+}

@@ -105,12 +105,18 @@ func groupOf(t *testing.T, a *Advice, name, kind string) *Group {
 	return nil
 }
 
+// singleAndCluster are addresses of a server and of a cluster's node.
+func singleAndCluster(t *testing.T) map[string]string {
+	t.Helper()
+	single, cluster := redisproc.ForTest(t), redisproc.ClusterForTest(t, 3)
+	return map[string]string{"standalone": single.Addr(), "cluster": cluster.Addrs()[0]}
+}
+
 // TestRedis asks as a user who may only read, of a single server and of a cluster.
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	const n = 600
-	servers := map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]}
-	for name, addr := range servers {
+	for name, addr := range singleAndCluster(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			admin := opened(t, "redis://"+addr)
@@ -634,7 +640,7 @@ func TestReadsAreThoseOfOthers(t *testing.T) {
 // counts those of programs while it runs.
 func TestCommandsAreThoseOfPrograms(t *testing.T) {
 	t.Parallel()
-	for name, addr := range map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]} {
+	for name, addr := range singleAndCluster(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			other := opened(t, "redis://"+addr)
@@ -689,7 +695,7 @@ func TestCommandsAreThoseOfPrograms(t *testing.T) {
 // program is.
 func TestBaleIsNoProgram(t *testing.T) {
 	t.Parallel()
-	for name, addr := range map[string]string{"standalone": redisproc.ForTest(t).Addr(), "cluster": redisproc.ClusterForTest(t, 3).Addrs()[0]} {
+	for name, addr := range singleAndCluster(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx, url := t.Context(), "redis://"+addr
 			other := opened(t, url)
@@ -835,7 +841,7 @@ func TestServersAtOnce(t *testing.T) {
 	scan := func() (*scanner, error) {
 		s := &scanner{options: &Options{MaxBytes: 1 << 20}, limits: newLimits(100, allEntries, allBytes)}
 		var err error
-		if s.finder, err = keygroup.New(keygroup.Options{}, s.limits.newTally, func(into, from *tally) { into.merge(from) }); err != nil {
+		if s.finder, err = keygroup.New(keygroup.Options{}, s.limits.newTally, (*tally).merge); err != nil {
 			t.Fatal(err)
 		}
 		return s, s.walk(ctx, nodes)

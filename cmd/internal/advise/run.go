@@ -128,12 +128,13 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	s.models = redismem.Candidates(a.Server.info)
 	for i := range s.models {
 		s.models[i].Cluster = topology.Cluster
-		s.models[i].Unshared = a.Server.MaxMemory > 0 && (strings.Contains(a.Server.Policy, "lru") || strings.Contains(a.Server.Policy, "lfu"))
+		evicts := strings.Contains(a.Server.Policy, "lru") || a.Server.countsReads()
+		s.models[i].Unshared = a.Server.MaxMemory > 0 && evicts
 	}
 	s.memory.inexact = s.models[0].Layout != s.models[len(s.models)-1].Layout || s.models[0].Libc
 	s.use(s.models[0])
 	if a.Server.countsReads() && !o.Private {
-		s.lfu = lfuOf(ctx, topology.Nodes[0].Client)
+		s.lfu, s.masters = lfuOf(ctx, client), client
 		a.lfu = s.lfu
 	}
 	for _, p := range o.Match {
@@ -148,7 +149,7 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 			return slices.ContainsFunc(o.Match, func(p string) bool { return keygroup.Match(p, key) })
 		}
 	}
-	if s.finder, err = keygroup.New(keygroup.Options{Patterns: o.Groups}, s.limits.newTally, func(into, from *tally) { into.merge(from) }); err != nil {
+	if s.finder, err = keygroup.New(keygroup.Options{Patterns: o.Groups}, s.limits.newTally, (*tally).merge); err != nil {
 		return nil, err
 	}
 	for _, n := range topology.Nodes {

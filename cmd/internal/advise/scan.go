@@ -60,7 +60,8 @@ type scanner struct {
 	long     int64             // keys whose names are longer than maxName
 	start    time.Time
 	largest  []Key
-	lfu      *lfu // nil where the server does not count reads
+	lfu      *lfu                  // nil where the server does not count reads
+	masters  redis.UniversalClient // which are asked for the counters: a replica does not count their reads
 
 	walkers map[*redis.Client]*walker
 }
@@ -279,8 +280,12 @@ func (w *walker) pipelined(ctx context.Context, looks []*look, ask func(context.
 
 // ask sends commands at once. An error about one key is in its reply alone.
 func (w *walker) ask(ctx context.Context, add func(redis.Pipeliner)) error {
+	return w.askAt(ctx, w.node, add)
+}
+
+func (w *walker) askAt(ctx context.Context, c redis.UniversalClient, add func(redis.Pipeliner)) error {
 	w.trips++
-	p := w.node.Pipeline()
+	p := c.Pipeline()
 	add(p)
 	err := w.outside(func() error {
 		_, err := p.Exec(ctx)
