@@ -20,6 +20,8 @@ const (
 	defaultMinValues   = 1000
 	defaultSampleBytes = 8 << 20
 	defaultDecay       = 0.85
+	defaultMinAge      = 24 * time.Hour
+	defaultMaxBytes    = defaultKeep
 	defaultRetry       = time.Hour
 	halfLife           = 5000 // values after which one counts half
 	defaultLease       = 30 * time.Second
@@ -53,6 +55,16 @@ type Auto struct {
 	// 5000 more. A program whose engine did not train the dictionary uses its own first ratio
 	// instead, but at least 0.8 of the ratio at training.
 	Decay float64
+
+	// MinAge is how old the newest dictionary of the group must be before a decayed ratio leads to
+	// another one, whoever published it. Values that change by the hour would else have a family of
+	// dictionaries that all programs load. Defaults to a day.
+	MinAge time.Duration
+
+	// MaxBytes bounds the group's dictionaries in the registry. A group that holds as many bytes
+	// gets no further one, and Log says so, until bale dict gc has removed those that no value
+	// needs. Defaults to 16 MiB, as GroupOptions.Keep for readers.
+	MaxBytes int64
 
 	// Retry is the pause of the fleet after a training without a result. Defaults to an hour.
 	Retry time.Duration
@@ -106,6 +118,12 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 	if a.Decay == 0 {
 		a.Decay = defaultDecay
 	}
+	if a.MinAge == 0 {
+		a.MinAge = defaultMinAge
+	}
+	if a.MaxBytes == 0 {
+		a.MaxBytes = defaultMaxBytes
+	}
 	if a.Retry == 0 {
 		a.Retry = defaultRetry
 	}
@@ -120,8 +138,11 @@ func newAutopilot(g *Group, o Auto) (*autopilot, error) {
 		return nil, err
 	}
 	switch {
-	case a.Interval < 0 || a.Retry < 0:
-		return nil, fmt.Errorf("dict: %w: Auto: Interval %v and Retry %v must not be negative", ErrInvalid, o.Interval, o.Retry)
+	case a.Interval < 0 || a.Retry < 0 || a.MinAge < 0:
+		return nil, fmt.Errorf("dict: %w: Auto: Interval %v, Retry %v and MinAge %v must not be negative",
+			ErrInvalid, o.Interval, o.Retry, o.MinAge)
+	case a.MaxBytes < 0:
+		return nil, fmt.Errorf("dict: %w: Auto: MaxBytes is %d, must not be negative", ErrInvalid, o.MaxBytes)
 	case a.Lease < minLease:
 		return nil, fmt.Errorf("dict: %w: Auto: Lease is %v, must be %v at least", ErrInvalid, o.Lease, minLease)
 	case a.MinValues < minSamples:
@@ -257,6 +278,27 @@ func (a *autopilot) reason(s *State) string {
 	return fmt.Sprintf("the ratio is %.2f, and %.2f is to be expected (%.2f at training)", ratio, expected, e.Info.Ratio)
 }
 
+// young reports whether the newest dictionary is not as old as it must be. The first one of a group
+// waits for nothing.
+func (a *autopilot) young(s *State) bool {
+	return s.Current != 0 && slices.ContainsFunc(s.Dictionaries, func(e Entry) bool {
+		return a.group.registry.now().Sub(e.Published) < a.MinAge
+	})
+}
+
+// full is why the group gets no further dictionary, nil if it may.
+func (a *autopilot) full(s *State) error {
+	bytes := int64(0)
+	for _, e := range s.Dictionaries {
+		bytes += int64(e.Size)
+	}
+	if bytes < a.MaxBytes {
+		return nil
+	}
+	return fmt.Errorf("its %d dictionaries take %d bytes; bale dict gc removes those that no value needs",
+		len(s.Dictionaries), bytes)
+}
+
 // tell logs how many of the values for a first dictionary were seen, at each tenth of them.
 func (a *autopilot) tell(s *State) {
 	seen, wanted := a.values+a.writer.read.Load(), int64(a.MinValues)
@@ -312,6 +354,11 @@ func (a *autopilot) look(ctx context.Context) error {
 	why := a.reason(s)
 	if why == "" {
 		a.tell(s)
+		return nil
+	}
+	full := a.full(s)
+	g.report("no dictionary is trained for what Auto.MaxBytes says", full)
+	if full != nil || a.young(s) {
 		return nil
 	}
 	l, err := acquire(ctx, g.registry, g.name, a.Lease)

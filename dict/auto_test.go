@@ -41,7 +41,10 @@ func traffic(t *testing.T, g *Group, value func(i int) []byte) (stop func()) {
 }
 
 func auto() *Auto {
-	return &Auto{Interval: 20 * time.Millisecond, MinValues: 200, Train: quick(TrainOptions{MaxSize: 4 << 10})}
+	return &Auto{
+		Interval: 20 * time.Millisecond, MinValues: 200, MinAge: time.Nanosecond,
+		Train: quick(TrainOptions{MaxSize: 4 << 10}),
+	}
 }
 
 // TestAuto: a group without a dictionary gets one by itself, and another when its values change.
@@ -215,6 +218,52 @@ func TestAutoReason(t *testing.T) {
 			}
 			if (why != "") != test.want {
 				t.Errorf("%q", why)
+			}
+		})
+	}
+}
+
+// TestAutoHoldsBack: a decayed ratio leads to no dictionary while the newest one is young, or the
+// group's take what they may.
+func TestAutoHoldsBack(t *testing.T) {
+	ctx := context.Background()
+	d := dictionaryOf(t, 1)
+	size := int64(len(d.Bytes()))
+	for name, test := range map[string]struct {
+		auto   Auto
+		age    time.Duration
+		trains bool
+		log    string
+	}{
+		"a day by default":     {age: 25 * time.Hour, trains: true},
+		"young":                {age: 23 * time.Hour},
+		"as old as it must be": {auto: Auto{MinAge: time.Minute}, age: 2 * time.Minute, trains: true},
+		"as many bytes as may": {auto: Auto{MaxBytes: size}, age: 25 * time.Hour, log: "bale dict gc"},
+		"fewer bytes than may": {auto: Auto{MaxBytes: size + 1}, age: 25 * time.Hour, trains: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log lines
+			r := newRegistry(t, newMemory(), time.Nanosecond)
+			now := time.Now()
+			r.now = func() time.Time { return now }
+			must(t, r.Publish(ctx, "g", d, Info{Ratio: 4}))
+			must(t, r.Activate(ctx, "g", d.ID(), true))
+			a := test.auto
+			a.Interval, a.MinValues = time.Hour, 200
+			g := open(t, r, GroupOptions{Auto: &a, Log: log.logger()})
+			now = now.Add(test.age)
+			w := &writer{compressor: g.plain, key: readerKey{frame.Zstd, d.ID()}}
+			w.values.Add(1000)
+			w.plainBytes.Add(100)
+			w.storedBytes.Add(100)
+			g.writer.Store(w)
+			sampling, cancel := context.WithTimeout(ctx, time.Second) // Interval goes by until a sample is there
+			defer cancel()
+			if err := g.auto.look(sampling); (err != nil) != test.trains || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			if test.log != "" && log.count(test.log) != 1 {
+				t.Errorf("%q", log.text.String())
 			}
 		})
 	}

@@ -131,6 +131,7 @@ type Group struct {
 	checked  time.Time // when tend looked for danger
 
 	wake   chan struct{}
+	later  bool // follow's: a dictionary was left to the poll
 	wanted chan frame.DictionaryID
 	auto   *autopilot
 	cancel context.CancelFunc
@@ -238,7 +239,7 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	looked := make(chan struct{})
 	g.work.Go(func() {
 		ctx, cancel := context.WithTimeout(g.ctx, o.FetchTimeout)
-		g.sync(ctx)
+		g.sync(ctx, false)
 		cancel()
 		close(looked)
 		g.follow()
@@ -618,12 +619,14 @@ func pending(s *State) (ids []frame.DictionaryID) {
 // follow reads the registry when a poll is due or a message came. Anybody who may publish on the
 // channel makes all programs read. So messages within heardApart lead to one read at its end.
 func (g *Group) follow() {
-	poll := time.NewTimer(g.untilPoll())
+	first := g.untilPoll()
+	poll, due := time.NewTimer(first), time.Now().Add(first)
 	defer poll.Stop()
 	wake := g.wake
 	var rest <-chan time.Time
 	provided := map[frame.DictionaryID]time.Time{}
 	for {
+		heard := false
 		select {
 		case <-g.ctx.Done():
 			return
@@ -632,6 +635,7 @@ func (g *Group) follow() {
 			continue
 		case <-poll.C:
 		case <-wake:
+			heard = true
 		case id := <-g.wanted: // which puts off no poll
 			if time.Since(provided[id]) > providedFor {
 				maps.DeleteFunc(provided, func(_ frame.DictionaryID, at time.Time) bool { return time.Since(at) > providedFor })
@@ -641,9 +645,14 @@ func (g *Group) follow() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(g.ctx, max(g.options.FetchTimeout, g.options.Poll))
-		g.sync(ctx)
+		g.sync(ctx, heard)
 		cancel()
-		poll.Reset(g.untilPoll())
+		next := g.untilPoll()
+		if g.later { // as in all programs: each polls at a moment of its own, and no later than it would have
+			next = min(time.Duration(rand.Float64()*float64(next)), time.Until(due))
+		}
+		due = time.Now().Add(next)
+		poll.Reset(next)
 		wake, rest = nil, time.After(heardApart)
 	}
 }
@@ -719,9 +728,10 @@ func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
 	return g.bundled[id]
 }
 
-// sync applies the registry's state of the group, and restores the registry's losses.
-func (g *Group) sync(ctx context.Context) {
-	err := g.takeOver(ctx)
+// sync applies the registry's state of the group, and restores the registry's losses. What it heard
+// of, all programs did at once: a dictionary that nothing is written with yet is left to the poll.
+func (g *Group) sync(ctx context.Context, heard bool) {
+	err := g.takeOver(ctx, heard)
 	g.report("dictionaries are not up to date", err)
 	g.lock.Lock()
 	g.lastErr = err
@@ -731,7 +741,7 @@ func (g *Group) sync(ctx context.Context) {
 // errUnsure says that the registry's state is unknown, so that the next look is soon.
 var errUnsure = errors.New("not confirmed")
 
-func (g *Group) takeOver(ctx context.Context) error {
+func (g *Group) takeOver(ctx context.Context, heard bool) error {
 	start := time.Now()
 	r := g.registry
 	values, err := r.store.Read(ctx, r.groupKey(g.name), r.settingsKey())
@@ -784,7 +794,7 @@ func (g *Group) takeOver(ctx context.Context) error {
 		// A remover takes a dictionary without a listed group for an orphan.
 		unlisted = r.addGroup(ctx, g.name)
 	}
-	err = errors.Join(lost, unlisted, g.fetchAll(ctx, s, start), g.follows(ctx, s, start))
+	err = errors.Join(lost, unlisted, g.fetchAll(ctx, s, start, heard), g.follows(ctx, s, start))
 	if g.tending.CompareAndSwap(false, true) {
 		g.work.Go(func() {
 			defer g.tending.Store(false)

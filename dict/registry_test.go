@@ -1129,6 +1129,52 @@ func TestGroupHeals(t *testing.T) {
 	eventually(t, "it is counted", func() bool { return holder.Status().Restored > 0 })
 }
 
+// TestHeardOfByAll: all programs hear of a publication at once. Each loads the dictionary at a
+// moment of its own, before it may be activated. What is activated by force is loaded at once.
+func TestHeardOfByAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		m := newMemory()
+		r := newRegistry(t, m, time.Minute)
+		a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+		const programs = 100
+		var groups []*Group
+		for range programs {
+			groups = append(groups, open(t, newRegistry(t, m, time.Minute), GroupOptions{Poll: 10 * time.Second}))
+		}
+		time.Sleep(time.Second)
+		loads := func(d *Dictionary) int { return m.count(m.gets, r.dataKey(d.ID())) }
+		must(t, r.Publish(ctx, "g", a, Info{}))
+		for _, g := range groups {
+			eventually(t, "it is heard of", func() bool { s := g.Status().State; return s != nil && s.Find(a.ID()) != nil })
+		}
+		atOnce, last := loads(a), 0
+		if atOnce > programs/10 {
+			t.Errorf("%d of %d programs load it at once", atOnce, programs)
+		}
+		for range 20 { // half a second each
+			time.Sleep(500 * time.Millisecond)
+			n := loads(a)
+			if n-last > programs/4 {
+				t.Errorf("%d of %d programs load it within half a second", n-last, programs)
+			}
+			last = n
+		}
+		time.Sleep(2 * time.Second)
+		if n := loads(a); n != programs {
+			t.Errorf("%d loads by %d programs", n, programs)
+		}
+		must(t, errors.Join(r.Publish(ctx, "g", b, Info{}), r.Activate(ctx, "g", b.ID(), true)))
+		time.Sleep(2 * heardApart)
+		for _, g := range groups {
+			if w := g.Writer(); w.DictionaryID() != b.ID() {
+				t.Errorf("%v is written with, not what was activated by force", w.DictionaryID())
+				break
+			}
+		}
+	})
+}
+
 // TestPublishersAreBounded: whoever may publish on the channel makes a program look at the registry
 // ten times a second at most, and logs nothing. A change is heard of within a tenth of a second.
 func TestPublishersAreBounded(t *testing.T) {

@@ -23,8 +23,9 @@ const (
 )
 
 // fetchAll loads the dictionaries that writers may need soon, and sees that the registry holds all
-// of the group. Start is when the state was asked for.
-func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
+// of the group. Start is when the state was asked for. What is heard of is loaded later, if it may
+// only be activated later.
+func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time, heard bool) error {
 	var ids []frame.DictionaryID
 	add := func(id frame.DictionaryID) {
 		if id != 0 && !slices.Contains(ids, id) {
@@ -41,6 +42,7 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	g.later = false
 	exists, err := g.touch(ctx, ids, needed)
 	if err != nil {
 		return fmt.Errorf("dict: group %q: %w", g.name, err)
@@ -62,6 +64,9 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time) error {
 	for i, id := range ids {
 		switch d := g.dictionary(id); {
 		case i >= needed && (exists[i] || d == nil && !slices.Contains(lost, id)):
+			continue
+		case exists[i] && d == nil && heard && id != s.Current && id != s.Previous:
+			g.later = true
 			continue
 		case exists[i]:
 			_, err = g.load(ctx, readerKey{g.options.Setting.Algorithm, id}, nil)

@@ -192,8 +192,10 @@ func (w *worker) open(ctx context.Context) error {
 		}
 		o := dict.GroupOptions{Setting: setting, Engine: engine, ReadOnly: !w.config.Dict, Poll: min(grace, 10*time.Second) / 2, FetchTimeout: time.Second, Log: log, Data: data}
 		if w.config.Auto {
-			o.Auto = &dict.Auto{Interval: 300 * time.Millisecond, MinValues: 60, Lease: time.Second, Retry: 3 * time.Second, Decay: 0.95,
-				SampleBytes: 64 << 10, Train: dict.TrainOptions{MaxSize: 4 << 10}}
+			o.Auto = &dict.Auto{
+				Interval: 300 * time.Millisecond, MinValues: 60, MinAge: time.Second, SampleBytes: 64 << 10,
+				Lease: time.Second, Retry: 3 * time.Second, Decay: 0.95, Train: dict.TrainOptions{MaxSize: 4 << 10},
+			}
 		}
 		group, err := registry.Open(ctx, name, o)
 		if err != nil {
