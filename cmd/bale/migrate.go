@@ -67,7 +67,7 @@ func (c *migrateCommand) Run(ctx context.Context, s *cli.Streams) error {
 			Revert: c.Revert,
 			Repack: c.Repack, MinSize: int(c.MinSize), MinGain: c.MinGain,
 		},
-		DryRun: c.DryRun, Force: c.Force, Resume: c.Resume, Run: c.Shared, Plan: s.Sheet(),
+		DryRun: c.DryRun, Force: c.Force, Resume: c.Resume, Run: c.part(), Plan: s.Sheet(),
 	}
 	switch c.JSON {
 	case "-":

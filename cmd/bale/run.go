@@ -29,7 +29,10 @@ Examples:
 // sharedFlag is of the commands whose work can be shared.
 type sharedFlag struct {
 	Shared string `name:"run" placeholder:"NAME" help:"Share the work: any number of processes with the same command and name do a part of the keys each. See bale run."`
+	Rate   int    `name:"run-rate" default:"0" placeholder:"N" help:"With --run: how many keys and elements a second all processes look at together, at most; 0 for no limit beside --max-rate. Default: ${default}."`
 }
+
+func (f *sharedFlag) part() fleet.Part { return fleet.Part{Name: f.Shared, Rate: f.Rate} }
 
 // runsFlags say where the runs are.
 type runsFlags struct {

@@ -41,6 +41,6 @@ func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 		return err
 	}
 	return cli.Report(s, c.JSON, func() (*verify.Result, error) {
-		return verify.Run(ctx, verify.Options{Registry: registry, Match: c.Match, Repair: c.Repair, Run: c.Shared})
+		return verify.Run(ctx, verify.Options{Registry: registry, Match: c.Match, Repair: c.Repair, Run: c.part()})
 	})
 }

@@ -79,6 +79,28 @@ func CheckName(name string) error {
 	return nil
 }
 
+// Part is how a worker takes part in a run.
+type Part struct {
+	Name string // of the run; empty for none
+	Rate int    // keys and elements a second of all workers; 0 for what each may look at
+}
+
+// Validate names the flags that are wrong.
+func (p Part) Validate() error {
+	switch {
+	case p.Rate < 0:
+		return fmt.Errorf("--run-rate %d, must not be negative", p.Rate)
+	case p.Name == "" && p.Rate > 0:
+		return errors.New("--run-rate is for --run; --max-rate bounds a process")
+	case p.Name == "":
+		return nil
+	}
+	if err := CheckName(p.Name); err != nil {
+		return fmt.Errorf("--run: %w", err)
+	}
+	return nil
+}
+
 // Job is what all workers of a run agree on.
 type Job struct {
 	Layout   int             `json:"layout"`

@@ -33,6 +33,54 @@ func (s *seen) merge(more *seen) {
 	}
 }
 
+// TestRunRate: a worker takes an equal share of the run's rate, and no more than it may have alone.
+func TestRunRate(t *testing.T) {
+	ctx := t.Context()
+	url := redisproc.ClusterForTest(t, 3).Servers[0].URL()
+	reg, err := registry.Open(ctx, at(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reg.Close()
+	for i, test := range []struct{ rate, alone, others, want int }{
+		{0, 5000, 1, 5000}, {4000, 5000, 0, 4000}, {4000, 5000, 1, 2000},
+		{60000, 5000, 1, 5000}, {4000, 0, 1, 2000}, {1, 5000, 1, 1},
+	} {
+		run, err := JoinWalk(ctx, reg, "rate-"+strconv.Itoa(i), "verify", struct{}{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range test.others {
+			if u, answer, err := run.take(ctx, strconv.Itoa(n), nil); err != nil || u == nil {
+				t.Fatalf("%q, %v", answer, err)
+			}
+		}
+		run.Worker += "-other"
+		reg.Pace.Rate = test.alone
+		ctx, enough := context.WithCancel(ctx)
+		got := -1
+		w := Walk[seen]{
+			Registry: reg, Rate: test.rate,
+			New: func() *seen { return &seen{By: map[string]int{}} }, Merge: (*seen).merge,
+			Pass: func(context.Context, keyspace.Place, *seen, func([]keyspace.Place) error) error {
+				got = reg.Pace.Rate
+				enough()
+				return context.Canceled
+			},
+		}
+		if err := w.Share(ctx, run, w.New()); !errors.Is(err, context.Canceled) || got != test.want {
+			t.Errorf("%+v: %d, %v", test, got, err)
+		}
+		enough()
+	}
+	wrong := map[Part]string{{Rate: 1}: "--run-rate", {Name: "a", Rate: -1}: "--run-rate", {Name: " "}: "--run:"}
+	for p, want := range wrong {
+		if err := p.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+}
+
 // TestUnitGoesOn: a worker goes on from the last whole slot, with what was counted until there. A
 // state that is none of the unit's is an error.
 func TestUnitGoesOn(t *testing.T) {

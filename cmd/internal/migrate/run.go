@@ -33,7 +33,7 @@ type Options struct {
 	DryRun bool       // change nothing, and count what would be changed
 	Force  bool       // activate a dictionary without waiting for the grace period
 	Resume string     // file of a [State] to go on from, and to keep; empty for none
-	Run    string     // name of a run that workers share; empty for none
+	Run    fleet.Part // in a run that workers share
 	Plan   page.Sheet // receives the planned changes
 }
 
@@ -66,12 +66,12 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--min-gain %v, must be below 1", o.MinGain)
 	case o.DryRun && o.Resume != "":
 		return errors.New("--dry-run changes nothing, so there is nothing to --resume")
-	case o.Run != "" && o.Resume != "":
+	case o.Run.Name != "" && o.Resume != "":
 		return errors.New("--run keeps in Redis how far it is: it goes without --resume")
-	case o.Run != "" && o.DryRun && o.Dict == Auto:
+	case o.Run.Name != "" && o.DryRun && o.Dict == Auto:
 		return errors.New("--run and --dry-run go with a dictionary that there is, not with --dict auto")
-	case o.Run != "" && fleet.CheckName(o.Run) != nil:
-		return fmt.Errorf("--run: %w", fleet.CheckName(o.Run))
+	case o.Run.Validate() != nil:
+		return o.Run.Validate()
 	case len(o.Exclude) > 0 && o.Dict != Auto:
 		return errors.New("--exclude is for --dict auto")
 	case o.Group != "" && o.Dict == "":
@@ -182,7 +182,7 @@ func (j *job) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if j.Run != "" {
+	if j.Run.Name != "" {
 		return j.join(ctx, places)
 	}
 	if j.Resume != "" {

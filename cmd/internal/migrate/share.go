@@ -26,7 +26,7 @@ type prepared struct {
 
 // join makes or joins the shared run, and finds the dictionary, which one worker chooses for all.
 func (j *job) join(ctx context.Context, places []keyspace.Place) (err error) {
-	if j.shared, err = fleet.JoinWalk(ctx, j.registry, j.Run, "migrate", shared{j.Settings, j.DryRun}); err != nil {
+	if j.shared, err = fleet.JoinWalk(ctx, j.registry, j.Run.Name, "migrate", shared{j.Settings, j.DryRun}); err != nil {
 		return err
 	}
 	j.state = NewState(j.Settings, places)
@@ -60,7 +60,7 @@ func (j *job) share(
 	ctx context.Context, packer *bale.Packer, hold func(context.Context) (time.Time, error),
 ) error {
 	w := fleet.Walk[Counts]{
-		Registry: j.registry, New: newCounts, Merge: (*Counts).merge, Writes: !j.DryRun,
+		Registry: j.registry, New: newCounts, Merge: (*Counts).merge, Writes: !j.DryRun, Rate: j.Run.Rate,
 		Pass: func(ctx context.Context, place keyspace.Place, counts *Counts, page func([]keyspace.Place) error) error {
 			o := j.pass(packer, hold)
 			o.Places = []keyspace.Place{place}

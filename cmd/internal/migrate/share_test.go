@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
@@ -49,8 +50,10 @@ func TestShare(t *testing.T) {
 		work := func(name string, change func(*Options)) (*Result, string, error) {
 			var notes bytes.Buffer
 			streams := &cli.Streams{Out: &notes, Err: &notes}
-			o := Options{Settings: Settings{Match: []string{"user:*"}}, Run: name, Plan: page.NewSheet(&notes, 100),
-				Registry: registry.Options{Streams: streams, Data: []string{url}, Prefix: dict.DefaultPrefix}}
+			o := Options{
+				Settings: Settings{Match: []string{"user:*"}}, Run: fleet.Part{Name: name}, Plan: page.NewSheet(&notes, 100),
+				Registry: registry.Options{Streams: streams, Data: []string{url}, Prefix: dict.DefaultPrefix},
+			}
 			if change != nil {
 				change(&o)
 			}

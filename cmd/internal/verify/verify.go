@@ -85,7 +85,7 @@ type Options struct {
 	Registry registry.Options // Data has one URL
 	Match    []string         // patterns of keys, each with a walk of its own; all keys if empty
 	Repair   bool             // mend streams
-	Run      string           // name of a run that workers share; empty for none
+	Run      fleet.Part       // in a run that workers share
 }
 
 // settings are what all workers of a shared run agree on.
@@ -99,10 +99,8 @@ type settings struct {
 // Run verifies. It also returns a result with its error: for values that cannot be unpacked, or
 // after an interrupt.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
-	if o.Run != "" {
-		if err := fleet.CheckName(o.Run); err != nil {
-			return nil, fmt.Errorf("%w: --run: %w", cli.ErrUsage, err)
-		}
+	if err := o.Run.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	reg, err := registry.Open(ctx, o.Registry)
 	if err != nil {
@@ -128,7 +126,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		repair: o.Repair, packer: packer,
 		found: newPart(badNamed),
 	}
-	if o.Run != "" {
+	if o.Run.Name != "" {
 		err = v.share(ctx, reg, o)
 	} else {
 		err = v.walk(ctx, reg, o.Match)
@@ -143,13 +141,14 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 
 // share reads units of the run until all are done, and adds up what all workers found.
 func (v *verifier) share(ctx context.Context, reg *registry.Registry, o Options) error {
-	run, err := fleet.JoinWalk(ctx, reg, o.Run, "verify", settings{o.Match, o.Repair, reg.Prefix, registry.Database(v.client)})
+	run, err := fleet.JoinWalk(ctx, reg, o.Run.Name, "verify", settings{o.Match, o.Repair, reg.Prefix, registry.Database(v.client)})
 	if err != nil {
 		return err
 	}
 	w := fleet.Walk[part]{
 		Registry: reg, New: func() *part { return newPart(ofUnit) }, Merge: (*part).merge,
-		Writes: o.Repair, Keep: func(p, before *part) { p.Mended, p.Restored = before.Mended, before.Restored },
+		Rate: o.Run.Rate, Writes: o.Repair,
+		Keep: func(p, before *part) { p.Mended, p.Restored = before.Mended, before.Restored },
 		Pass: func(ctx context.Context, place keyspace.Place, counts *part, page func([]keyspace.Place) error) error {
 			unit := *v
 			unit.interrupt, unit.found = ctx, counts

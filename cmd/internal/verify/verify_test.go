@@ -131,17 +131,17 @@ func TestShareGoesOn(t *testing.T) {
 	client, url := clitest.Server(t)
 	damaged := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), "garbage"...)
 	clitest.OK(t, client.Set(ctx, "k", damaged, 0).Err())
-	o := Options{Run: "check", Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix}}
+	o := Options{Run: fleet.Part{Name: "check"}, Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix}}
 	reg, err := registry.Open(ctx, o.Registry)
 	clitest.OK(t, err)
 	defer reg.Close()
-	_, err = fleet.JoinWalk(ctx, reg, o.Run, "verify", settings{Prefix: reg.Prefix})
+	_, err = fleet.JoinWalk(ctx, reg, o.Run.Name, "verify", settings{Prefix: reg.Prefix})
 	clitest.OK(t, err)
 	places, err := keyspace.Places(ctx, reg.Client())
 	clitest.OK(t, err)
 	none, err := json.Marshal(map[string]any{"place": places[0], "counts": newPart(ofUnit)})
 	clitest.OK(t, err)
-	clitest.OK(t, client.HSet(ctx, reg.Prefix+"run:"+o.Run, "unit:0", none).Err())
+	clitest.OK(t, client.HSet(ctx, reg.Prefix+"run:"+o.Run.Name, "unit:0", none).Err())
 	if r, err := Run(ctx, o); err == nil || r == nil || r.Bad != 1 || len(r.Causes) != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
 		t.Errorf("%+v, %v", r, err)
 	}
