@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ type toolPlan struct {
 	args    []string // without those of where the servers are
 	pause   time.Duration
 	chaos   string        // none, kill, stop: what is done to it
+	shared  bool          // with another process
 	after   time.Duration // when
 	stopped time.Duration // for how long
 }
@@ -30,7 +32,8 @@ type toolPlan struct {
 // commands are all command lines of the tools that the campaign runs, in this one place, by lane.
 // The lanes run beside each other, so that long walks meet changes.
 //
-//	%g the group, %i a dictionary's id, %f its file, %m a pattern, %r a rate, %d the grace, %t a folder of the walk's own
+//	%g the group, %i a dictionary's id, %f its file, %m a pattern, %r a rate, %d the grace,
+//	%t a folder of the walk's own, %n the name of a run, which two processes share
 var commands = [][]command{
 	{ // operators
 		{"publish", 10, "dict publish %f --group %g --grace %d"},
@@ -53,12 +56,15 @@ var commands = [][]command{
 		{"migrate-id", 2, "migrate --match %m --group %g --dict %i --max-rate %r"},
 		{"migrate-repack", 4, "migrate --match %m --group %g --dict current --repack --max-rate %r"},
 		{"migrate-auto", 1, "migrate --match %m --group %g --dict auto --grace %d --max-rate %r --force"},
+		{"migrate-run", 5, "migrate --match %m --group %g --dict current --max-rate %r --run %n"},
 		{"migrate-resume", 6, "migrate --match %m --group %g --dict current --max-rate %r --resume %t/resume-%g"},
 	},
 	{ // walkers that do not
 		{"migrate-plain", 1, "migrate --match %m --max-rate %r"},
 		{"revert", 6, "migrate --match %m --revert --max-rate %r"},
+		{"revert-run", 3, "migrate --match %m --revert --max-rate %r --run %n"},
 		{"verify", 2, "verify --max-rate %r"},
+		{"verify-run", 2, "verify --max-rate %r --run %n"},
 	},
 }
 
@@ -147,7 +153,11 @@ func (w *walk) planTool(r *rand.Rand, lane int) toolPlan {
 		seconds /= 3
 	}
 	rate := max(20, int(float64(w.c.coldKeys)/seconds))
-	p := toolPlan{name: chosen.name, args: w.fill(chosen.args, group, pattern, dictionary, rate), pause: time.Duration(pauses[lane] * r.Float64() * float64(w.c.grace)), chaos: "none"}
+	line := strings.ReplaceAll(chosen.args, "%n", fmt.Sprintf("run-%08x", r.Uint32()))
+	p := toolPlan{
+		name: chosen.name, args: w.fill(line, group, pattern, dictionary, rate), chaos: "none", shared: line != chosen.args,
+		pause: time.Duration(pauses[lane] * r.Float64() * float64(w.c.grace)),
+	}
 	after, length, chance := r.Float64(), r.Float64(), r.Float64()
 	p.after = time.Duration(after * after * 2 * float64(time.Second))
 	p.stopped = time.Duration(length * 18 * float64(w.c.grace))
@@ -240,7 +250,16 @@ func (w *walk) toolLoop(ctx context.Context, r *rand.Rand, lane int) {
 		if !sleep(ctx, p.pause) {
 			return
 		}
+		var other sync.WaitGroup
+		if p.shared {
+			other.Go(func() {
+				undisturbed := p
+				undisturbed.chaos = "none"
+				w.runTool(ctx, undisturbed)
+			})
+		}
 		w.runTool(ctx, p)
+		other.Wait()
 	}
 }
 
