@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,6 +40,28 @@ func number(name string, or int) int {
 	return or
 }
 
+// sharedUser is the value of user:I.
+func sharedUser(i int) string {
+	plan := []string{"free", "team", "enterprise"}[i%3]
+	return fmt.Sprintf(`{"id":%d,"name":"user %d","email":"user%d@example.org","roles":["reader","writer"],"visits":%d,"plan":"%s"}`,
+		i, i*7919, i, i%977, plan)
+}
+
+// fillUsers stores the users that runs work on.
+func fillUsers(ctx context.Context, t *testing.T, client redis.UniversalClient, keys int) {
+	t.Helper()
+	for from := 0; from < keys; from += 5000 {
+		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := from; i < min(from+5000, keys); i++ {
+				p.Set(ctx, "user:"+strconv.Itoa(i), sharedUser(i), 0)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestFleetMigrates: many workers share a migration of a cluster, while they are killed, slots are
 // moved and masters fail over. In the end each value is packed, and after the way back each is what
 // it was. BALE_FLEET_MASTERS, _KEYS and _WORKERS make it larger.
@@ -60,19 +83,7 @@ func TestFleetMigrates(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	value := func(i int) string {
-		return fmt.Sprintf(`{"id":%d,"name":"user %d","email":"user%d@example.org","roles":["reader","writer"],"visits":%d,"plan":"%s"}`, i, i*7919, i, i%977, []string{"free", "team", "enterprise"}[i%3])
-	}
-	for from := 0; from < keys; from += 5000 {
-		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i := from; i < min(from+5000, keys); i++ {
-				p.Set(ctx, "user:"+strconv.Itoa(i), value(i), 0)
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fillUsers(ctx, t, client, keys)
 
 	// begun waits until a unit is done: what is done before has its own tests.
 	begun := func(ctx context.Context, run string) bool {
@@ -216,7 +227,7 @@ func TestFleetMigrates(t *testing.T) {
 		t.Errorf("%d killed, %d slots moved, %d fail-overs: that tries nothing", killed, moved, failed)
 	}
 	each(func(i int, stored string) string {
-		if h, _, ok := frame.Parse([]byte(stored)); !ok || h.DictionaryID == 0 || int(h.Length) != len(value(i)) {
+		if h, _, ok := frame.Parse([]byte(stored)); !ok || h.DictionaryID == 0 || int(h.Length) != len(sharedUser(i)) {
 			return "not packed with a dictionary"
 		}
 		return ""
@@ -237,11 +248,118 @@ func TestFleetMigrates(t *testing.T) {
 	mortal = 2
 	share("unpack", "--revert")
 	each(func(i int, stored string) string {
-		if stored != value(i) {
+		if stored != sharedUser(i) {
 			return "another value than before"
 		}
 		return ""
 	})
+}
+
+// TestFleetFigures measures runs on a cluster: keys a second and processor time by the number of
+// workers, their memory, and how long a load beside them waits. It is for figures, with
+// BALE_FLEET_FIGURES=1; BALE_FLEET_MASTERS and _KEYS are as in TestFleetMigrates.
+func TestFleetFigures(t *testing.T) {
+	if os.Getenv("BALE_FLEET_FIGURES") == "" {
+		t.Skip("BALE_FLEET_FIGURES is not set")
+	}
+	masters, keys := number("BALE_FLEET_MASTERS", 30), number("BALE_FLEET_KEYS", 300_000)
+	ctx := t.Context()
+	binary := clitest.Build(t)
+	cluster := redisproc.ClusterForTest(t, masters)
+	client, err := keyspace.Open(ctx, cluster.Servers[0].URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	fillUsers(ctx, t, client, keys)
+	servers := func() (cpu float64) { // seconds of all
+		for _, s := range cluster.Servers {
+			info, err := s.Do(ctx, "INFO", "cpu")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
+				seconds, _ := strconv.ParseFloat(keyspace.Info(info)[name], 64)
+				cpu += seconds
+			}
+		}
+		return cpu
+	}
+	runs := 0
+	start := func(workers int, what string) (all []*exec.Cmd) {
+		t.Helper()
+		runs++
+		args := append(strings.Fields(what), "--match", "user:*", "--run", fmt.Sprint("run-", runs))
+		args = append(args, "--redis", cluster.Servers[0].URL())
+		for range workers {
+			c := exec.Command(binary, args...)
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, c)
+		}
+		return all
+	}
+	// wait returns the processor time of all workers, in seconds, and the most memory of one.
+	wait := func(all []*exec.Cmd) (cpu float64, memory int64) {
+		t.Helper()
+		for _, c := range all {
+			if err := c.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			cpu += (c.ProcessState.UserTime() + c.ProcessState.SystemTime()).Seconds()
+			memory = max(memory, c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss<<10)
+		}
+		return cpu, memory
+	}
+	const unlimited = " --max-rate 0 --max-bandwidth 0"
+	wait(start(1, "migrate --dict auto --force"+unlimited))
+	for _, workers := range []int{1, 2, 4, 8} {
+		for _, what := range []string{"migrate --revert", "migrate --dict current", "verify"} {
+			began, before := time.Now(), servers()
+			cpu, memory := wait(start(workers, what+unlimited))
+			speed, each := float64(keys)/time.Since(began).Seconds(), 1e6/float64(keys)
+			t.Logf("| %d | %s | %.0f | %.1f | %.1f | %d |",
+				workers, what, speed, cpu*each, (servers()-before)*each, memory>>20)
+		}
+	}
+
+	// The load asks a thousand times a second, on its own schedule. Every five seconds the workers
+	// are stopped, or go on.
+	all := start(4, "verify --max-rate 500") // a shard; that is 2,000 a second
+	var waits [2][]time.Duration             // without, and beside
+	const each, windows, rate = 5 * time.Second, 12, 1000
+	for window := range windows {
+		for _, c := range all {
+			c.Process.Signal(map[bool]os.Signal{true: syscall.SIGCONT, false: syscall.SIGSTOP}[window%2 == 1])
+		}
+		var lock sync.Mutex
+		var asking sync.WaitGroup
+		for began, n := time.Now(), 0; n < rate*int(each/time.Second); n++ {
+			due := began.Add(time.Duration(n) * time.Second / rate)
+			time.Sleep(time.Until(due))
+			asking.Go(func() {
+				err := client.Get(ctx, "user:"+strconv.Itoa(n*7919%keys)).Err()
+				lock.Lock()
+				defer lock.Unlock()
+				if waits[window%2] = append(waits[window%2], time.Since(due)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		asking.Wait()
+	}
+	for _, c := range all {
+		c.Process.Kill()
+		c.Wait()
+	}
+	for i, name := range []string{"without", "beside"} {
+		slices.Sort(waits[i])
+		at := func(q float64) time.Duration {
+			return waits[i][int(q*float64(len(waits[i])-1))].Round(time.Microsecond)
+		}
+		t.Logf("%s: %d reads, P50 %v, P99 %v, P99.9 %v", name, len(waits[i]), at(0.5), at(0.99), at(0.999))
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) {
