@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// TestPage: docs/dependencies.md is what the command writes.
+// published is the day of a version in the page. A module proxy may tell of another day later.
+var published = regexp.MustCompile(`(?m)^(\| [^|]+ \| v[^|]+ \| )\d{4}-\d{2}-\d{2} `)
+
+// TestPage: docs/dependencies.md is what the command writes, but for days of publication.
 func TestPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fetches modules")
@@ -24,7 +28,11 @@ func TestPage(t *testing.T) {
 		}
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got.Bytes(), want) {
+	undated := func(page []byte) []byte { return published.ReplaceAll(page, []byte("$1")) }
+	if bytes.Equal(undated(want), want) {
+		t.Error("the page has no days")
+	}
+	if !bytes.Equal(undated(got.Bytes()), undated(want)) {
 		t.Errorf("docs/dependencies.md is another: go run ./internal/dependencies > docs/dependencies.md\n%s", &got)
 	}
 }
