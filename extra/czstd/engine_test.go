@@ -159,6 +159,42 @@ func compareEngines(b *testing.B, dictionary []byte, values [][]byte, level engi
 	b.ReportMetric(float64(sizes[0])/float64(sizes[2]), "b-kp")
 	b.ReportMetric(median(ratios[0]), "x-lib")
 	b.ReportMetric(median(ratios[1]), "x-kp")
+	digest := engine.NewDigest(d, level)
+	b.ReportMetric(contextKB(b, values, func() func(v []byte) {
+		e := engine.NewEncoder(digest)
+		return func(v []byte) { e.Encode(dst[:0], v) }
+	}), "KB-context")
+	b.ReportMetric(contextKB(b, values, func() func(v []byte) {
+		e, err := zstd.NewWriter(nil, options...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return func(v []byte) { e.EncodeAll(v, dst[:0]) }
+	}), "KB-context-kp")
+}
+
+// contextKB is the heap that a context keeps after the values, beside what all share.
+func contextKB(b *testing.B, values [][]byte, open func() func(v []byte)) float64 {
+	const contexts = 8
+	heap := func() float64 {
+		runtime.GC()
+		runtime.GC() // pools keep what they have for one collection
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	var all []func(v []byte)
+	before := heap()
+	for range contexts {
+		encode := open()
+		for _, v := range values {
+			encode(v)
+		}
+		all = append(all, encode)
+	}
+	after := heap()
+	runtime.KeepAlive(all)
+	return (after - before) / contexts / 1000
 }
 
 // BenchmarkLargerValues compares the engines at values between those that are cached in most
