@@ -24,6 +24,14 @@ type Args[A any] struct {
 	Number func(A) int
 }
 
+// Word is a word as Redis compares it, by strcasecmp: up to a zero byte.
+func Word(s string) string {
+	if i := strings.IndexByte(s, 0); i >= 0 {
+		return s[:i]
+	}
+	return s
+}
+
 // Table is the commands that bale handles; all others pass. A server too old for a command returns
 // its own error.
 type Table[A any] struct {
@@ -95,6 +103,8 @@ const (
 
 // New makes the table.
 func New[A any](o Args[A]) *Table[A] {
+	read := o.Word
+	o.Word = func(a A) string { return Word(read(a)) }
 	return &Table[A]{o, map[string]*Command[A]{
 		"get":    {keys: firstKey, reply: OneValue},
 		"getdel": {keys: firstKey, reply: OneValue},
@@ -371,7 +381,9 @@ func (c *Command[A]) Single(n int) (at int, reply Reply) {
 
 // Refuses reports whether one of the options of a command with a single value makes it work on the
 // stored bytes.
-func (c *Command[A]) Refuses(option string) bool { return c.refuseIf != nil && comparing(option) }
+func (c *Command[A]) Refuses(option string) bool {
+	return c.refuseIf != nil && comparing(Word(option))
+}
 
 // numbered finds keys whose number is argument at: each is followed by a value when step is 2.
 func (o Args[A]) numbered(at, step int) func([]A) (keys, values Span) {

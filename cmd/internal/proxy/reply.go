@@ -41,6 +41,10 @@ type session struct {
 	// Subscriptions. total is what the server counts: channels and patterns together.
 	channels, patterns, shards, total int
 	missing                           int // confirmations of the first command in the queue; -1 is unknown
+
+	// A push was taken for the confirmation of SUNSUBSCRIBE. When a slot leaves, the server sends the
+	// same unasked, and refuses the command then.
+	doubted bool
 }
 
 // replies forwards replies until the server ends, or the last one is there.
@@ -184,7 +188,7 @@ func (c *client) confirmation(word string, e expected, waits bool) error {
 	}
 	if waits && e.more.channel == word {
 		if c.missing--; c.missing == 0 {
-			c.missing, c.skip = -1, false
+			c.missing, c.skip, c.doubted = -1, false, word == "sunsubscribe"
 			c.queue.take()
 		}
 	}
@@ -195,6 +199,19 @@ func (c *client) confirmation(word string, e expected, waits bool) error {
 func (c *client) answer(e expected, kind byte) error {
 	r := c.down
 	failed := kind == '-'
+	if c.doubted && failed {
+		word, err := c.ahead(len("-CLUSTERDOWN "))
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(word, "-MOVED ") || word == "-CLUSTERDOWN " {
+			return errUnasked // or the next command's own: nobody can tell
+		}
+	}
+	c.doubted = false
+	if failed && (e.role == subscribe || e.role == unsubscribe) {
+		c.missing = -1 // some may have been confirmed before
+	}
 	if e.role == probe {
 		word, err := c.ahead(len("-NOAUTH"))
 		c.known.Store(err == nil && word != "-NOAUTH")
@@ -774,7 +791,7 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 			case is == unpacked:
 			case pair:
 				return true, nil
-			case reply == rediscmd.PairValues:
+			case reply == rediscmd.PairValues && field >= copied: // else what is before it is no field
 				r.out = append(r.out[:mark], u.b[copied:field]...) // which was there
 				removed++
 			case !r.put([]byte(u.nothing())):

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 const (
 	maxName   = 32       // bytes: no command that the proxy knows has a longer name
+	maxLong   = 1 << 10  // bytes of a command's name that is passed on
 	maxInline = 64 << 10 // bytes of a command without lengths, as in Redis
 	maxArgs   = 1 << 20  // of a command that the proxy looks into
 	freeArgs  = 128      // that are not charged
@@ -49,6 +51,7 @@ const (
 	noReplica  = "the proxy is no source for replicas; connect to Redis itself"
 	inMonitor  = "a connection in MONITOR takes PING, RESET and QUIT alone; use another one"
 	notInMulti = "the proxy takes it outside of transactions alone; send it before MULTI"
+	noName     = "a command's name has no zero byte, and at most 1,024 bytes"
 	longMulti  = "the transaction has more commands than the proxy holds, or its memory is taken (--max-memory); split it"
 )
 
@@ -67,6 +70,9 @@ var table = rediscmd.New(rediscmd.Args[[]byte]{Text: text, Word: text, Number: f
 	}
 	return int(min(n, math.MaxInt))
 }})
+
+// is compares a word as Redis does.
+func is(word []byte, name string) bool { return strings.EqualFold(rediscmd.Word(text(word)), name) }
 
 // text is an argument as a string, which is there until the next read.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
@@ -188,18 +194,19 @@ func (c *client) request() error {
 	if err != nil {
 		return err
 	}
-	name := ""
 	c.called, c.key = "", ""
-	if size <= maxName {
+	var word []byte
+	if size <= maxLong {
 		before := r.at - r.held
 		if err := r.body(size); err != nil {
 			return err
 		}
-		name, size = c.lower(r.buf[r.held+before:][:size]), 0
-		c.note(&c.called, name)
+		if !r.lost {
+			word = r.buf[r.held+before:][:size]
+		}
+		size = 0
 	}
-	spec, role := c.lookup(name)
-	why := c.bars(name, role)
+	name, spec, role, why := c.lookup(word)
 	if role == login && why == "" {
 		if why, err = c.alone(r.held); err != nil {
 			return err
@@ -353,19 +360,17 @@ func (c *client) stream(name string, spec *rediscmd.Command[[]byte], reply redis
 		if err != nil {
 			return err
 		}
-		if size > maxName {
-			if err := r.body(size); err != nil {
+		seen := int(min(size, maxName)) // of the option: a longer one may end with a zero byte before
+		for r.end-r.at < seen {
+			if err := r.more(); err != nil {
 				return err
 			}
-			continue
 		}
-		r.hold()
+		if option := r.buf[r.at:][:seen]; spec.Refuses(text(option)) {
+			copy(option, "----") // a syntax error for Redis: it is too late to refuse the command
+		}
 		if err := r.body(size); err != nil {
 			return err
-		}
-		start, _ := r.release()
-		if option := r.buf[start:][:size]; spec.Refuses(text(option)) {
-			copy(option, "----") // a syntax error for Redis: it is too late to refuse the command
 		}
 	}
 	return nil
@@ -587,12 +592,22 @@ func (c *client) lower(name []byte) string {
 	return text(c.name[:len(name)])
 }
 
-func (c *client) lookup(name string) (*rediscmd.Command[[]byte], role) {
-	if role, ok := specials[name]; ok {
-		return nil, role
+// lookup finds a command by the word that names it, nil for one that is too long. Redis looks names
+// up with all their bytes, and compares them up to a zero byte: which command it takes one with a
+// zero byte for depends on chance. So why it must not be sent is not empty then.
+func (c *client) lookup(word []byte) (name string, spec *rediscmd.Command[[]byte], role role, why string) {
+	if word == nil || bytes.IndexByte(word, 0) >= 0 {
+		return "", nil, plain, noName
 	}
-	spec, _ := table.Lookup(name)
-	return spec, plain
+	if len(word) <= maxName {
+		name = c.lower(word)
+	}
+	c.note(&c.called, name)
+	role, ok := specials[name]
+	if !ok {
+		spec, _ = table.Lookup(name)
+	}
+	return name, spec, role, c.bars(name, role)
 }
 
 // inline forwards a command as a person types it.
@@ -618,14 +633,13 @@ func (c *client) inline() error {
 	if len(c.args) == 0 {
 		return nil // has no reply
 	}
-	name := ""
-	if len(c.args[0]) <= maxName {
-		name = c.lower(c.args[0])
-	}
-	c.note(&c.called, name)
 	c.note(&c.key, "")
-	spec, role := c.lookup(name)
-	if why := c.bars(name, role); why != "" {
+	word := c.args[0]
+	if len(word) > maxLong {
+		word = nil
+	}
+	name, spec, role, why := c.lookup(word)
+	if why != "" {
 		return c.refuse(start, name, why)
 	}
 	return cmp.Or(c.command(start, name, spec, role, true), c.settled(role))
@@ -640,7 +654,7 @@ func (c *client) command(start int, name string, spec *rediscmd.Command[[]byte],
 			n, _ := parseInt(c.args[1])
 			e.more.number = int(n)
 		}
-		if !slices.ContainsFunc(c.args[1:], func(option []byte) bool { return strings.EqualFold(text(option), "auth") }) {
+		if !slices.ContainsFunc(c.args[1:], func(option []byte) bool { return is(option, "auth") }) {
 			c.expects(e)
 			return nil
 		}
@@ -742,7 +756,7 @@ var descriptions = map[string]role{"slots": slots, "shards": shards, "nodes": no
 func (c *client) describes() role {
 	if len(c.args) > 1 && c.proxy.cluster != nil {
 		for name, role := range descriptions {
-			if strings.EqualFold(text(c.args[1]), name) {
+			if is(c.args[1], name) {
 				return role
 			}
 		}
@@ -753,13 +767,13 @@ func (c *client) describes() role {
 // clientReply forwards CLIENT, of which CLIENT REPLY decides which replies there are.
 func (c *client) clientReply(start int) error {
 	e := expected{}
-	if len(c.args) == 3 && strings.EqualFold(text(c.args[1]), "reply") {
+	if len(c.args) == 3 && is(c.args[1], "reply") {
 		switch {
-		case strings.EqualFold(text(c.args[2]), "on"):
+		case is(c.args[2], "on"):
 			e.role = replyOn
-		case strings.EqualFold(text(c.args[2]), "off"):
+		case is(c.args[2], "off"):
 			e.role = replyOff
-		case strings.EqualFold(text(c.args[2]), "skip"):
+		case is(c.args[2], "skip"):
 			e.role = replySkip
 		}
 	}
