@@ -731,6 +731,7 @@ func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
 // sync applies the registry's state of the group, and restores the registry's losses. What it heard
 // of, all programs did at once: a dictionary that nothing is written with yet is left to the poll.
 func (g *Group) sync(ctx context.Context, heard bool) {
+	g.later = false // also if the look fails, or there is nothing to load any more: the poll would be due at once
 	err := g.takeOver(ctx, heard)
 	g.report("dictionaries are not up to date", err)
 	g.lock.Lock()

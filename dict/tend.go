@@ -42,7 +42,6 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time, heard b
 	if len(ids) == 0 {
 		return nil
 	}
-	g.later = false
 	exists, err := g.touch(ctx, ids, needed)
 	if err != nil {
 		return fmt.Errorf("dict: group %q: %w", g.name, err)
