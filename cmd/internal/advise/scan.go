@@ -211,7 +211,9 @@ func (w *walker) page(ctx context.Context, keys []string) error {
 		}
 		t := s.finder.Add(k)
 		t.seen++
-		matched = append(matched, k)
+		if len(k) <= maxName { // the hottest are kept by name
+			matched = append(matched, k)
+		}
 		s.scan.Seen++
 		r := keyspace.Rank(s.options.Seed, k)
 		if wanted, value := t.wants(r); wanted && len(k) > maxName {
