@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -244,14 +245,14 @@ func TestAutoHoldsBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log lines
 			r := newRegistry(t, newMemory(), time.Nanosecond)
-			now := time.Now()
-			r.now = func() time.Time { return now }
+			var aged atomic.Int64 // by this time, in nanoseconds
+			r.now = func() time.Time { return time.Now().Add(time.Duration(aged.Load())) }
 			must(t, r.Publish(ctx, "g", d, Info{Ratio: 4}))
 			must(t, r.Activate(ctx, "g", d.ID(), true))
 			a := test.auto
 			a.Interval, a.MinValues = time.Hour, 200
 			g := open(t, r, GroupOptions{Auto: &a, Log: log.logger()})
-			now = now.Add(test.age)
+			aged.Store(int64(test.age))
 			w := &writer{compressor: g.plain, key: readerKey{frame.Zstd, d.ID()}}
 			w.values.Add(1000)
 			w.plainBytes.Add(100)

@@ -186,6 +186,13 @@ func (h *hooked) after(calls int, do func()) {
 	h.lock.Unlock()
 }
 
+// asked is how many calls there were, without after.
+func (h *hooked) asked() int {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return -h.left
+}
+
 func (h *hooked) called() {
 	h.lock.Lock()
 	h.left--

@@ -1175,6 +1175,34 @@ func TestHeardOfByAll(t *testing.T) {
 	})
 }
 
+// TestHeardOfInVain: a dictionary that was heard of, and is taken back before the poll, or a registry
+// that is down by then, leaves a program polling as before.
+func TestHeardOfInVain(t *testing.T) {
+	for name, trouble := range map[string]func(m *memory, r *Registry, id frame.DictionaryID) error{
+		"taken back": func(_ *memory, r *Registry, id frame.DictionaryID) error { return remove(r, "g", id, true) },
+		"down":       func(m *memory, _ *Registry, _ frame.DictionaryID) error { m.setDown(true); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hooked{memory: newMemory()}
+				r := newRegistry(t, h.memory, time.Minute)
+				open(t, newRegistry(t, h, time.Minute), GroupOptions{Poll: 10 * time.Second})
+				time.Sleep(time.Second)
+				d := dictionaryOf(t, 1)
+				must(t, r.Publish(t.Context(), "g", d, Info{}))
+				time.Sleep(2 * heardApart)
+				must(t, trouble(h.memory, r, d.ID()))
+				time.Sleep(20 * time.Second)
+				before := h.asked()
+				time.Sleep(time.Minute)
+				if n := h.asked() - before; n > 120 { // a look is some requests
+					t.Errorf("%d requests in a minute", n)
+				}
+			})
+		})
+	}
+}
+
 // TestPublishersAreBounded: whoever may publish on the channel makes a program look at the registry
 // ten times a second at most, and logs nothing. A change is heard of within a tenth of a second.
 func TestPublishersAreBounded(t *testing.T) {

@@ -129,7 +129,7 @@ func TestNamesStay(t *testing.T) {
 	url := regexp.MustCompile(`http://\S+/`).FindString(notes.await(t, "metrics are at "))
 	c := dial(t, addr)
 	const refusal = "-BALE SYNC " + noReplica + "\r\n"
-	talk(t, c, wire("SYNC")+wire("SYNC")+wire("\xff\x00\n\""), refusal+refusal+"-ERR unknown command")
+	talk(t, c, wire("SYNC")+wire("SYNC")+wire("\xff\x01\n\""), refusal+refusal+"-ERR unknown command")
 	if _, text := ask(t, url+"metrics", ""); !strings.Contains(text, `refused_commands_total{command="sync"} 2`) {
 		t.Error(regexp.MustCompile("(?m)^bale_proxy_refused.*$").FindString(text))
 	}
