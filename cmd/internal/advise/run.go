@@ -157,8 +157,19 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 		a.Server.Replica = a.Server.Replica || n.Replica
 	}
 	a.Warnings = append(a.Warnings, topology.Notes...)
+	walked := client
+	if !topology.Cluster {
+		walked = topology.Nodes[0].Client
+	}
+	stay, changed := keyspace.NewWatch(ctx, walked)
 	if err = s.walk(ctx, topology.Nodes); err == nil {
+		if changed == nil {
+			changed = stay.Look(ctx)
+		}
 		err = s.deepen(ctx)
+	}
+	if e, ok := errors.AsType[*keyspace.InconclusiveError](changed); ok {
+		a.warn("Keys may have been missed, or counted twice: %s: %v.", e.Server, e.Err)
 	}
 	s.scan.Seconds = time.Since(s.start).Seconds()
 	a.Scan = s.scan

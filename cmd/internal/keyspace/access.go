@@ -20,13 +20,17 @@ const (
 	ServerInfo  Optional = "info"
 	DBSize      Optional = "dbsize"
 	MemoryUsage Optional = "memory|usage"
+
+	// ClusterNodes is asked for on a cluster, together with CLUSTER INFO.
+	ClusterNodes Optional = "cluster|nodes"
 )
 
 // lost is what is lost without each.
 var lost = map[Optional]string{
-	ServerInfo:  "it is not known whether this is a cluster, whether keys are evicted, how much memory is used, and which other databases there are; the walk does not pause for a server in trouble",
-	DBSize:      "progress shows no total",
-	MemoryUsage: "sizes are not known before values are read: large values are read one element at a time at first, which takes longer",
+	ServerInfo:   "it is not known whether this is a cluster, whether keys are evicted, how much memory is used, and which other databases there are; the walk does not pause for a server in trouble, and does not notice that one is restarted or fails over",
+	DBSize:       "progress shows no total",
+	MemoryUsage:  "sizes are not known before values are read: large values are read one element at a time at first, which takes longer",
+	ClusterNodes: "the walk does not notice slots that are moved meanwhile, whose keys it may miss; one with --run does",
 }
 
 // unknownCommand is what servers answer to a command that they do not have, or that rename-command
@@ -62,6 +66,10 @@ func Lost(ctx context.Context, client redis.UniversalClient, commands ...Optiona
 				err = node.DBSize(ctx).Err()
 			case MemoryUsage:
 				err = node.MemoryUsage(ctx, probeKey).Err()
+			case ClusterNodes:
+				if _, ok := client.(*redis.ClusterClient); ok {
+					err = cmp.Or(node.ClusterNodes(ctx).Err(), node.ClusterInfo(ctx).Err())
+				}
 			}
 			if IsForbidden(err) {
 				add(fmt.Sprintf("%v: %s", Explain(err, node.Options().Username), lost[command]))

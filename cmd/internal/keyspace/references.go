@@ -179,8 +179,8 @@ func FindReferences(ctx context.Context, clients []redis.UniversalClient, o Refe
 			all = append(all, masters[addr])
 		}
 		if o.Proof {
-			w := &watcher{client: client, acceptMoves: o.AcceptMoves}
-			if w.last, err = statesOf(ctx, masters); err != nil {
+			w := &watcher{client: client, proof: true, acceptMoves: o.AcceptMoves}
+			if w.last, err = statesOf(ctx, masters, true); err != nil {
 				return found, err
 			}
 			watch.watchers = append(watch.watchers, w)
@@ -207,7 +207,7 @@ func FindReferences(ctx context.Context, clients []redis.UniversalClient, o Refe
 	}); err != nil {
 		return found, err
 	}
-	return found, watch.look(ctx)
+	return found, watch.look(ctx, true)
 }
 
 func newReferences(known map[frame.DictionaryID]bool) *References {
@@ -238,7 +238,7 @@ type referenceScan struct {
 	watch  *watch // over all servers
 }
 
-// watch looks at all servers from time to time, with Proof.
+// watch looks at all servers from time to time.
 type watch struct {
 	lock     sync.Mutex
 	watchers []*watcher
@@ -247,10 +247,10 @@ type watch struct {
 }
 
 // look is an error if values may have moved since the last look.
-func (w *watch) look(ctx context.Context) error {
+func (w *watch) look(ctx context.Context, final bool) error {
 	start := time.Now()
 	for _, w := range w.watchers {
-		if err := w.look(ctx); err != nil {
+		if err := w.look(ctx, final); err != nil {
 			return err
 		}
 	}
@@ -268,7 +268,7 @@ func (w *watch) nowAndThen(ctx context.Context) error {
 	if time.Since(w.looked) < max(lookEvery, 10*w.took) {
 		return nil
 	}
-	return w.look(ctx)
+	return w.look(ctx, false)
 }
 
 // wait waits as the rate says, and looks at the servers from time to time.

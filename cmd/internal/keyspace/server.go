@@ -21,10 +21,10 @@ func Info(text string) map[string]string {
 	return fields
 }
 
-// infoOf has the fields of a section of INFO, or of all. InfoMap of go-redis ends the program where
-// a field stands in no section.
-func infoOf(ctx context.Context, node *redis.Client, section string) (map[string]string, error) {
-	text, err := node.Info(ctx, section).Result()
+// infoOf has the fields of a section of INFO, of all, or of those that it has by default. InfoMap
+// of go-redis ends the program where a field stands in no section.
+func infoOf(ctx context.Context, node *redis.Client, section ...string) (map[string]string, error) {
+	text, err := node.Info(ctx, section...).Result()
 	if err != nil {
 		return nil, err
 	}

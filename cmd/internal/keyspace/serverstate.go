@@ -31,7 +31,9 @@ const resetCommand = "config|resetstat"
 
 // serverState is what must stay the same while a server is scanned.
 type serverState struct {
+	role     string
 	identity [3]string // run_id, master_replid, and in a cluster its id and epochs
+	former   string    // master_replid2
 	slots    []bool    // that it owns, in a cluster
 	calls    map[string]int64
 	reset    string // the counters of resetCommand
@@ -40,33 +42,42 @@ type serverState struct {
 // watcher looks at a server or cluster again and again while it is scanned.
 type watcher struct {
 	client      redis.UniversalClient
+	proof       bool // that no value was missed: else what a server forbids to ask does not count
 	acceptMoves bool
 	last        map[string]serverState
 }
 
 // look is an error if something has happened since the last look that may hide a value from the
-// scan.
-func (w *watcher) look(ctx context.Context) error {
+// scan. Without proof, only the final look is an error where a server does not tell.
+func (w *watcher) look(ctx context.Context, final bool) error {
 	masters, err := nodesOf(ctx, w.client)
 	if err != nil {
 		return inconclusive(ctx, "the servers", "", err)
 	}
-	now, err := statesOf(ctx, masters)
-	if err != nil {
+	now, err := statesOf(ctx, masters, w.proof)
+	switch {
+	case err != nil && (w.proof || final):
 		return err
+	case err != nil:
+		return ctx.Err()
+	case w.proof:
+		err = compareStates(w.last, now, w.acceptMoves)
+	default:
+		err = sameServers(w.last, now)
 	}
-	err = compareStates(w.last, now, w.acceptMoves)
 	w.last = now
 	return err
 }
 
-// statesOf asks masters for their states. An error says why a scan would prove nothing.
-func statesOf(ctx context.Context, masters map[string]*redis.Client) (map[string]serverState, error) {
+// statesOf asks masters for their states. An error says why a scan would prove nothing. Without
+// proof, a state has only what a server lets the user ask for, and a single server may be a
+// replica.
+func statesOf(ctx context.Context, masters map[string]*redis.Client, proof bool) (map[string]serverState, error) {
 	all := map[string]serverState{}
 	owned, clustered := make([]bool, SlotCount), false
 	for _, addr := range slices.Sorted(maps.Keys(masters)) {
-		s, err := stateOf(ctx, masters[addr])
-		if err != nil {
+		s, err := stateOf(ctx, masters[addr], proof)
+		if err != nil && (proof || !IsForbidden(err)) {
 			return nil, inconclusive(ctx, addr, "", err)
 		}
 		for slot, mine := range s.slots {
@@ -93,13 +104,17 @@ func clusterInfo(ctx context.Context, node *redis.Client) (map[string]string, er
 	return Info(reply), nil
 }
 
-func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error) {
+func stateOf(ctx context.Context, node *redis.Client, proof bool) (s serverState, err error) {
 	explain := func(err error) error { return Explain(err, node.Options().Username) }
-	info, err := infoOf(ctx, node, "all")
+	var sections []string
+	if proof {
+		sections = []string{"all"} // with the calls of commands
+	}
+	info, err := infoOf(ctx, node, sections...)
 	if err != nil {
 		return s, fmt.Errorf("INFO: %w", explain(err))
 	}
-	if role := info["role"]; role != "" && role != "master" {
+	if s.role = info["role"]; proof && s.role != "" && s.role != "master" {
 		return s, errors.New("it is a replica, which may lag behind: give its master")
 	}
 	for _, name := range []string{"loading", "async_loading"} {
@@ -107,7 +122,7 @@ func stateOf(ctx context.Context, node *redis.Client) (s serverState, err error)
 			return s, errors.New("it is loading its data")
 		}
 	}
-	s.identity = [3]string{info["run_id"], info["master_replid"]}
+	s.identity, s.former = [3]string{info["run_id"], info["master_replid"]}, info["master_replid2"]
 	s.calls = callsIn(info)
 	s.reset = info[callsPrefix+resetCommand]
 	if info["cluster_enabled"] != "1" {
@@ -167,9 +182,16 @@ func ownSlots(nodes string) (id string, slots []bool, err error) {
 	return "", nil, errors.New("CLUSTER NODES does not name the node itself")
 }
 
-// compareStates returns an error that names the changes between two looks at the masters; nil if
-// there are none.
-func compareStates(before, after map[string]serverState, acceptMoves bool) error {
+// failedOver reports a replication id that is another one than before by a promotion. A master
+// without replicas takes a new one, too, with its next replica or after an hour, but then forgets
+// its former one (master_replid2).
+func failedOver(before, id, former string) bool {
+	return before != "" && id != before && strings.Trim(former, "0") != ""
+}
+
+// sameServers returns an error that names the change between two looks at the masters; nil if they
+// are the same processes, and have the same slots.
+func sameServers(before, after map[string]serverState) error {
 	for _, addr := range slices.Sorted(maps.Keys(after)) {
 		if _, ok := before[addr]; !ok {
 			return &InconclusiveError{addr, "", errors.New("it became a master during the scan")}
@@ -181,14 +203,26 @@ func compareStates(before, after map[string]serverState, acceptMoves bool) error
 		switch {
 		case !ok:
 			return &InconclusiveError{addr, "", errors.New("it was a master before the scan, and is none after it")}
+		case a.role != b.role:
+			err := fmt.Errorf("its role was %q before the scan, and is %q after it", b.role, a.role)
+			return &InconclusiveError{addr, "", err}
 		case !slices.Equal(a.slots, b.slots):
 			return &InconclusiveError{addr, "", errors.New("slots of the cluster moved during the scan")}
 		}
 		for i, what := range [...]string{"it was restarted", "it failed over", "its cluster changed"} {
-			if a.identity[i] != b.identity[i] {
+			if a.identity[i] != b.identity[i] && (i != 1 || failedOver(b.identity[i], a.identity[i], a.former)) {
 				return &InconclusiveError{addr, "", fmt.Errorf("%s during the scan: before %s, after %s", what, b.identity[i], a.identity[i])}
 			}
 		}
+	}
+	return nil
+}
+
+// compareStates returns an error that names the changes between two looks at the masters, and the
+// commands meanwhile that may hide a value; nil if there are none.
+func compareStates(before, after map[string]serverState, acceptMoves bool) error {
+	if err := sameServers(before, after); err != nil {
+		return err
 	}
 	for _, addr := range slices.Sorted(maps.Keys(before)) {
 		a, b := after[addr], before[addr]

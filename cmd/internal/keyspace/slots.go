@@ -31,7 +31,10 @@ type Slots struct {
 // Served is a master that keys were listed on.
 type Served struct {
 	Addr  string `json:"addr"`
-	RunID string `json:"run_id,omitempty"` // empty where INFO is forbidden
+	RunID string `json:"run_id,omitempty"` // empty where INFO is forbidden, like ReplID
+
+	// ReplID is another one after a fail-over, also to another server and back.
+	ReplID string `json:"replid,omitempty"`
 }
 
 const (
@@ -248,14 +251,14 @@ func (r *valueReader) list(node *redis.Client, p *Place, slot int, whole bool) (
 	for r.listed = min(max(r.listed, firstKeys), largestPage); ; {
 		var probe *redis.IntCmd
 		var listed *redis.StringSliceCmd
-		var info *redis.StringCmd
+		var info, replication *redis.StringCmd
 		_, err := node.TxPipelined(r.alive, func(t redis.Pipeliner) error {
 			if whole {
 				probe = t.Exists(r.alive, probes()[slot])
 			}
 			listed = t.ClusterGetKeysInSlot(r.alive, slot, r.listed)
 			if !r.silent {
-				info = t.Info(r.alive, "server")
+				info, replication = t.Info(r.alive, "server"), t.Info(r.alive, "replication")
 			}
 			return nil
 		})
@@ -275,6 +278,7 @@ func (r *valueReader) list(node *redis.Client, p *Place, slot int, whole bool) (
 		served := Served{Addr: node.Options().Addr}
 		if info != nil {
 			served.RunID = Info(info.Val())["run_id"]
+			served.ReplID = Info(replication.Val())["master_replid"]
 		}
 		if !slices.Contains(p.Servers, served) {
 			p.Servers = append(slices.Clone(p.Servers), served)
@@ -384,9 +388,10 @@ func Owners(ctx context.Context, client redis.UniversalClient) (func(Slots) []st
 	}, nil
 }
 
-// Settled reports whether the masters of a place are masters still, and the same processes. If one
-// is not, the slots have to be read again. If the reader writes, it waits until the replicas have
-// what was written by now, ten seconds at most; confirmed is false where one has not.
+// Settled reports whether the masters of a place are masters still, the same processes, and did not
+// fail over to others and back. If not, the slots have to be read again. If the reader writes, it
+// waits until the replicas have what was written by now, ten seconds at most; confirmed is false
+// where one has not.
 func Settled(ctx context.Context, client redis.UniversalClient, p Place, writes bool) (same, confirmed bool, err error) {
 	nodes, err := nodesOf(ctx, client)
 	if err != nil {
@@ -395,7 +400,7 @@ func Settled(ctx context.Context, client redis.UniversalClient, p Place, writes 
 	confirmed = true
 	servers := p.Servers
 	if p.Slots == nil {
-		servers = []Served{{p.Addr, p.RunID}}
+		servers = []Served{{p.Addr, p.RunID, p.ReplID}}
 	}
 	for _, s := range servers {
 		node := nodes[s.Addr]
@@ -404,21 +409,15 @@ func Settled(ctx context.Context, client redis.UniversalClient, p Place, writes 
 		}
 		written := int64(-1)
 		for start, wait := time.Now(), firstSettling; ; wait = min(2*wait, lastSettling) {
-			info := map[string]string{}
-			for _, section := range []string{"server", "replication"} {
-				text, err := node.Info(ctx, section).Result()
-				if IsForbidden(err) {
-					break
-				}
-				if err != nil {
-					return false, false, fmt.Errorf("INFO of %s: %w", s.Addr, err)
-				}
-				maps.Copy(info, Info(text))
-			}
-			if len(info) == 0 {
+			info, err := infoOf(ctx, node)
+			if IsForbidden(err) {
 				break
 			}
-			if info["role"] != "master" || info["run_id"] != s.RunID {
+			if err != nil {
+				return false, false, fmt.Errorf("INFO of %s: %w", s.Addr, err)
+			}
+			if info["role"] != "master" || info["run_id"] != s.RunID ||
+				failedOver(s.ReplID, info["master_replid"], info["master_replid2"]) {
 				return false, false, nil
 			}
 			if !writes {
@@ -437,7 +436,7 @@ func Settled(ctx context.Context, client redis.UniversalClient, p Place, writes 
 			}
 			// Replicas tell what they have once a second, and at once where WAIT wants one more of
 			// them than there are.
-			err := node.Do(ctx, "WAIT", online(info)+1, wait.Milliseconds()).Err()
+			err = node.Do(ctx, "WAIT", online(info)+1, wait.Milliseconds()).Err()
 			if IsForbidden(err) {
 				err = sleep(ctx, wait)
 			}

@@ -296,7 +296,7 @@ func TestSettled(t *testing.T) {
 		}
 	}
 	read()
-	if len(place.Servers) != 1 || place.Servers[0].RunID == "" || !place.Done || place.Cursor != 100 {
+	if len(place.Servers) != 1 || place.Servers[0].RunID == "" || place.Servers[0].ReplID == "" || !place.Done || place.Cursor != 100 {
 		t.Fatalf("%+v", place)
 	}
 	settled := func(p Place, want bool) {

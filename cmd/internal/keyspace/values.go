@@ -48,7 +48,9 @@ func (v *Value) Allocated(n int) int {
 // Place is how far a reading of values has come on one server, or in some slots of a cluster.
 type Place struct {
 	Addr    string `json:"addr,omitempty"`
-	RunID   string `json:"run_id,omitempty"` // of the process: its cursors mean nothing to another
+	RunID   string `json:"run_id,omitempty"`  // of the process: its cursors mean nothing to another
+	ReplID  string `json:"replid,omitempty"`  // another one after a fail-over, which loses writes
+	Cluster string `json:"cluster,omitempty"` // the server's part in a cluster, with its slots; see [Watch]
 	Pattern int    `json:"pattern,omitempty"`
 	Cursor  uint64 `json:"cursor"`
 	Done    bool   `json:"done,omitempty"`
@@ -174,11 +176,11 @@ func Places(ctx context.Context, client redis.UniversalClient) ([]Place, error) 
 	}
 	var places []Place
 	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
-		info, err := infoOf(ctx, nodes[addr], "server")
+		info, err := infoOf(ctx, nodes[addr])
 		if err != nil && !IsForbidden(err) {
 			return nil, fmt.Errorf("INFO of %s: %w", addr, err)
 		}
-		places = append(places, Place{Addr: addr, RunID: info["run_id"]})
+		places = append(places, Place{Addr: addr, RunID: info["run_id"], ReplID: info["master_replid"]})
 	}
 	return places, nil
 }

@@ -588,6 +588,15 @@ func TestReadState(t *testing.T) {
 	if diff := cmp.Diff([]keyspace.Place{place, {Addr: "b:1", RunID: "restarted"}}, got.Places); diff != "" || err != nil || !cmp.Equal(anew, []Anew{{"b:1", true}}) {
 		t.Errorf("%v, %v, %s", anew, err, diff)
 	}
+	for _, now := range []keyspace.Place{ // the same process, after a fail-over to another and back, and with other slots
+		{Addr: "a:1", RunID: "one", ReplID: "new", Cluster: "id, slots 1"}, {Addr: "a:1", RunID: "one", ReplID: "old", Cluster: "id, slots 2"},
+	} {
+		before := keyspace.Place{Addr: "a:1", RunID: "one", ReplID: "old", Cluster: "id, slots 1", Cursor: 7}
+		must(t, NewState(settings, []keyspace.Place{before}).Save(path))
+		if got, anew, err := read(settings, now); err != nil || !cmp.Equal(anew, []Anew{{"a:1", true}}) || !cmp.Equal(got.Places[0], now) {
+			t.Errorf("%+v, %v, %v", got, anew, err)
+		}
+	}
 	silent := NewState(settings, []keyspace.Place{{Addr: "a:1", Cursor: 7}}) // INFO is forbidden: it may have been started anew
 	must(t, silent.Save(path))
 	if got, anew, err := read(settings, keyspace.Place{Addr: "a:1"}); err != nil || !cmp.Equal(anew, []Anew{{"a:1", true}}) || got.Places[0].Cursor != 0 {

@@ -103,6 +103,7 @@ type job struct {
 	client     redis.UniversalClient
 	setting    engine.Setting
 	state      *State
+	watch      *keyspace.Watch // nil for a shared run
 	resumed    bool
 	dictionary *dict.Dictionary // nil for none
 	shared     *fleet.Run       // nil for a run of this process alone
@@ -168,8 +169,11 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 
 // prepare finds the place to start from and the dictionary.
 func (j *job) prepare(ctx context.Context) error {
-	if err := j.registry.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.DBSize,
-		keyspace.MemoryUsage); err != nil {
+	asked := []keyspace.Optional{keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage}
+	if j.Run.Name == "" {
+		asked = append(asked, keyspace.ClusterNodes)
+	}
+	if err := j.registry.WarnOfDenied(ctx, asked...); err != nil {
 		return err
 	}
 	if err := CanSwap(ctx, j.client); err != nil { // before anything is trained or published
@@ -178,13 +182,18 @@ func (j *job) prepare(ctx context.Context) error {
 		}
 		j.registry.Notef("WARNING: this dry run goes on, and a run that is none would fail: %v", err)
 	}
-	places, err := keyspace.Places(ctx, j.client)
-	if err != nil {
-		return err
-	}
 	if j.Run.Name != "" {
+		places, err := keyspace.Places(ctx, j.client)
+		if err != nil {
+			return err
+		}
 		return j.join(ctx, places)
 	}
+	var err error
+	if j.watch, err = keyspace.NewWatch(ctx, j.client); err != nil {
+		return err
+	}
+	places := j.watch.Places()
 	if j.Resume != "" {
 		var anew []Anew
 		if j.state, anew, err = ReadState(j.Resume, j.Settings, places); err != nil {
@@ -192,7 +201,7 @@ func (j *job) prepare(ctx context.Context) error {
 		}
 		for _, a := range anew {
 			j.registry.Notef("%s is %s: it is walked from the start", a.Addr,
-				map[bool]string{true: "another process than before", false: "new"}[a.Restarted])
+				map[bool]string{true: "not as it was (restarted, failed over, or slots were moved)", false: "new"}[a.Restarted])
 		}
 	}
 	if j.resumed = j.state != nil; !j.resumed {
@@ -314,13 +323,18 @@ func (j *job) walk(
 			progress(done, all,
 				fmt.Sprintf("%d keys seen, %d %s", r.Keys, r.Changed(), verb(j.Revert, j.DryRun)))
 		}
-		if time.Since(saved) < saveEvery {
-			return nil
+		if time.Since(saved) >= saveEvery {
+			saved = time.Now()
+			if err := j.state.Save(j.Resume); err != nil {
+				return err
+			}
 		}
-		saved = time.Now()
-		return j.state.Save(j.Resume)
+		return j.watch.NowAndThen(ctx)
 	}
-	return walk(ctx, j.client, o, j.state.Counts)
+	if err := walk(ctx, j.client, o, j.state.Counts); err != nil {
+		return err
+	}
+	return j.watch.Look(ctx)
 }
 
 // pass is a walk with the run's settings.

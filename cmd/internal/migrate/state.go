@@ -80,13 +80,13 @@ var ErrState = errors.New("the file to resume from does not fit")
 // Anew is a server that is walked from the start.
 type Anew struct {
 	Addr      string
-	Restarted bool // since the state was saved, or its INFO does not tell; else it is new
+	Restarted bool // or otherwise not as it was when the state was saved, by its INFO; else it is new
 }
 
 // ReadState reads the state of a run in a file, nil if there is no file. The state must have the
-// same settings and the same servers. A server starts over if it is new, was restarted, or does not
-// identify itself. Cursors of one process mean nothing to another, and its data may be older. The
-// second result names these servers.
+// same settings and the same servers. A server starts over if it is new, was restarted, failed
+// over, or does not identify itself, and if the cluster has changed. Cursors of one process mean
+// nothing to another, and its data may be older. The second result names these servers.
 func ReadState(
 	path string, settings Settings, places []keyspace.Place,
 ) (s *State, anew []Anew, err error) {
@@ -124,7 +124,10 @@ func ReadState(
 	known := false
 	for i, now := range places {
 		at := slices.IndexFunc(s.Places,
-			func(p keyspace.Place) bool { return p.RunID == now.RunID && p.RunID != "" }) // without INFO there is none
+			func(p keyspace.Place) bool {
+				return p.RunID == now.RunID && p.RunID != "" && // without INFO there is none
+					p.ReplID == now.ReplID && p.Cluster == now.Cluster
+			})
 		if at >= 0 {
 			known = true
 			places[i].Pattern, places[i].Cursor, places[i].Done = s.Places[at].Pattern, s.Places[at].Cursor, s.Places[at].Done

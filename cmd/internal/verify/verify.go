@@ -109,8 +109,11 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	defer func() { err = errors.Join(err, reg.Close()) }()
 	client := reg.Client()
 	reg.WarnOfEviction(ctx)
-	if err := reg.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.DBSize,
-		keyspace.MemoryUsage); err != nil {
+	asked := []keyspace.Optional{keyspace.ServerInfo, keyspace.DBSize, keyspace.MemoryUsage}
+	if o.Run.Name == "" {
+		asked = append(asked, keyspace.ClusterNodes)
+	}
+	if err := reg.WarnOfDenied(ctx, asked...); err != nil {
 		return nil, err
 	}
 	packer, err := reg.Packer(&compress.Set{}, bale.PackerOptions{})
@@ -166,18 +169,25 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 	if err != nil && !keyspace.IsForbidden(err) {
 		return fmt.Errorf("DBSIZE: %w", err)
 	}
+	watch, err := keyspace.NewWatch(ctx, v.client)
+	if err != nil {
+		return err
+	}
 	progress, stop := cli.ShowProgress(reg.Err)
 	defer stop()
 	start := time.Now()
 	defer func() { v.found.Seconds = time.Since(start).Seconds() }()
-	return v.read(ctx, reg, match, nil, func(places []keyspace.Place) error {
+	if err := v.read(ctx, reg, match, watch.Places(), func(places []keyspace.Place) error {
 		if progress != nil {
 			done, all := keyspace.Progress(v.client, places, len(match), v.found.Keys, total)
 			progress(done, all,
 				fmt.Sprintf("%d keys seen, %d unreadable", v.found.Keys, v.found.Bad))
 		}
-		return nil
-	})
+		return watch.NowAndThen(ctx)
+	}); err != nil {
+		return err
+	}
+	return watch.Look(ctx)
 }
 
 // read reads values from some places on, and adds to what was found. It calls page after each page

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -144,5 +146,43 @@ func TestShareGoesOn(t *testing.T) {
 	clitest.OK(t, client.HSet(ctx, reg.Prefix+"run:"+o.Run.Name, "unit:0", none).Err())
 	if r, err := Run(ctx, o); err == nil || r == nil || r.Bad != 1 || len(r.Causes) != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestRestartMeanwhile: a walk that goes on in another process is not complete, for cursors of one
+// mean nothing to another.
+func TestRestartMeanwhile(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	o := Options{Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix}}
+	reg, err := registry.Open(ctx, o.Registry)
+	clitest.OK(t, err)
+	defer reg.Close()
+	client := reg.Client().(*redis.Client)
+	for i := range 3000 {
+		clitest.OK(t, client.Set(ctx, fmt.Sprint(i), "plain", 0).Err())
+	}
+	clitest.OK(t, client.Save(ctx).Err())
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	clitest.OK(t, err)
+	defer packer.Close()
+	for _, restart := range []bool{false, true} {
+		v := &verifier{interrupt: ctx, pace: reg.Pacer, client: client, packer: packer, found: newPart(badNamed)}
+		client.AddHook(changing{func() {
+			if restart && v.found.Keys > 0 {
+				restart = false
+				clitest.OK(t, server.Restart(ctx))
+			}
+		}})
+		want := !restart
+		err := v.walk(ctx, reg, nil)
+		if r := v.found.result(err); r.Complete != want || r.Interrupted || want && r.Keys != 3000 {
+			t.Errorf("complete %v after %d keys, %v", r.Complete, r.Keys, err)
+		}
+		if !want && (!errors.Is(err, keyspace.ErrInconclusive) ||
+			!strings.Contains(err.Error(), "it was restarted") || !strings.Contains(err.Error(), "--run NAME")) {
+			t.Error(err)
+		}
 	}
 }

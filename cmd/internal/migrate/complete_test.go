@@ -1,0 +1,95 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// beforeScan does something before each SCAN.
+type beforeScan func()
+
+func (beforeScan) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b beforeScan) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "scan" {
+			b()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (beforeScan) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestRestartMeanwhile: a run that goes on in another process is not complete. The next one walks
+// from the start, and changes what is left.
+func TestRestartMeanwhile(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	c := open(t, server.Addr())
+	const n = 3000
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range n {
+			p.Set(ctx, fmt.Sprint("user:", i), text(i), 0)
+		}
+		return nil
+	})
+	must(t, err)
+	var notes bytes.Buffer
+	o := Options{
+		Settings: Settings{Match: []string{"user:*"}}, Resume: filepath.Join(t.TempDir(), "state"),
+		Plan: page.NewSheet(&notes, 100),
+		Registry: registry.Options{
+			Streams: &cli.Streams{Out: &notes, Err: &notes}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix,
+		},
+	}
+	j := &job{Options: &o}
+	j.setting, _ = o.Setting()
+	j.registry, err = registry.Open(ctx, o.Registry)
+	must(t, err)
+	defer j.registry.Close()
+	j.client = j.registry.Client()
+	o.Prefix = j.registry.Prefix
+	must(t, j.prepare(ctx))
+	packer, err := j.packer()
+	must(t, err)
+	restarted := false
+	j.client.AddHook(beforeScan(func() {
+		if j.state.Counts.Keys > 0 && !restarted {
+			restarted = true
+			must(t, c.Save(ctx).Err(), server.Restart(ctx))
+		}
+	}))
+	r, err := j.result(j.walk(ctx, packer, nil))
+	if r.Complete || r.Interrupted || !errors.Is(err, keyspace.ErrInconclusive) ||
+		!strings.Contains(err.Error(), "it was restarted") ||
+		!strings.Contains(err.Error(), "Run it again (migrate passes over what it has done), or give --run NAME") {
+		t.Errorf("complete %v after %d keys, %v", r.Complete, r.Keys, err)
+	}
+	must(t, j.state.Save(o.Resume))
+	r, err = Run(ctx, o)
+	if err != nil || !r.Complete || r.Strings.After.Values != n ||
+		!strings.Contains(notes.String(), "is not as it was (restarted") {
+		t.Errorf("%d values, %v\n%s", r.Strings.After.Values, err, &notes)
+	}
+	if r := run(t, c, options(t)); r.Changed() > 0 || r.Left[Packed].Values != n {
+		t.Errorf("%d values were left plain", r.Changed())
+	}
+}
