@@ -76,6 +76,11 @@ func TestHotKeys(t *testing.T) {
 			}
 		}
 	}
+	long := "page:" + strings.Repeat("9", maxName) // is no hot key: the answer would keep its name
+	dump := admin.Dump(ctx, "page:7").Val()
+	if err := admin.Do(ctx, "RESTORE", long, 0, dump, "FREQ", 255).Err(); err != nil {
+		t.Fatal(err)
+	}
 	user := func(rules ...any) redis.UniversalClient {
 		t.Helper()
 		reader := []any{"ACL", "SETUSER", "reader", "reset", "on", ">secret", "%R~*", "+@read", "+info", "+ping"}
