@@ -392,7 +392,9 @@ type oddReplies int
 
 func (oddReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (oddReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (oddReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 func (n oddReplies) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
