@@ -209,8 +209,8 @@ func (l *link) Read(b []byte) (int, error) {
 	return l.conn.Read(b)
 }
 
-// silent reports whether replies are to come, and nothing has since the last tick. The time that the
-// proxy itself takes for a reply does not count. The lock is held.
+// silent reports whether replies are to come, and nothing has since the last tick. The time that
+// the proxy itself takes for a reply does not count. The lock is held.
 func (l *link) silent() bool {
 	n := l.reads.Load()
 	return n == l.before && n%2 == 1 && l.owes() > 0
@@ -242,8 +242,8 @@ func (s *shared) tick() {
 	}
 }
 
-// dial makes a connection without the lock, which is held. One in place of a silent one must answer,
-// or it would be no better.
+// dial makes a connection without the lock, which is held. One in place of a silent one must
+// answer, or it would be no better.
 func (s *shared) dial(answer bool) *attempt {
 	if s.dialing != nil {
 		return s.dialing
