@@ -65,7 +65,7 @@ func TestRunRate(t *testing.T) {
 	}
 	all.Wait()
 	// Each keeps up to a tenth of a second of the rate to itself.
-	least := time.Duration((workers*page*pages - workers*(rate/10+page)) * int(time.Second) / rate)
+	least := (workers*page*pages - workers*(rate/10+page)) * time.Second / rate
 	if took := time.Since(start); took < least {
 		t.Errorf("%d keys in %v, at most %d a second", workers*page*pages, took, rate)
 	}
