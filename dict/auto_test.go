@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,29 +242,30 @@ func TestAutoHoldsBack(t *testing.T) {
 		"fewer bytes than may": {auto: Auto{MaxBytes: size + 1}, age: 25 * time.Hour, trains: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log lines
-			r := newRegistry(t, newMemory(), time.Nanosecond)
-			var aged atomic.Int64 // by this time, in nanoseconds
-			r.now = func() time.Time { return time.Now().Add(time.Duration(aged.Load())) }
-			must(t, r.Publish(ctx, "g", d, Info{Ratio: 4}))
-			must(t, r.Activate(ctx, "g", d.ID(), true))
-			a := test.auto
-			a.Interval, a.MinValues = time.Hour, 200
-			g := open(t, r, GroupOptions{Auto: &a, Log: log.logger()})
-			aged.Store(int64(test.age))
-			w := &writer{compressor: g.plain, key: readerKey{frame.Zstd, d.ID()}}
-			w.values.Add(1000)
-			w.plainBytes.Add(100)
-			w.storedBytes.Add(100)
-			g.writer.Store(w)
-			sampling, cancel := context.WithTimeout(ctx, time.Second) // Interval goes by until a sample is there
-			defer cancel()
-			if err := g.auto.look(sampling); (err != nil) != test.trains || err != nil && !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(err)
-			}
-			if test.log != "" && log.count(test.log) != 1 {
-				t.Errorf("%q", log.text.String())
-			}
+			synctest.Test(t, func(t *testing.T) {
+				var log lines
+				r := newRegistry(t, newMemory(), time.Minute)
+				must(t, r.Publish(ctx, "g", d, Info{Ratio: 4}))
+				must(t, r.Activate(ctx, "g", d.ID(), true))
+				a := test.auto
+				a.Interval, a.MinValues = 1000*time.Hour, 200
+				g := open(t, r, GroupOptions{Auto: &a, Log: log.logger(), Poll: time.Minute})
+				time.Sleep(test.age)
+				w := &writer{compressor: g.plain, key: readerKey{frame.Zstd, d.ID()}}
+				w.values.Add(1000)
+				w.plainBytes.Add(100)
+				w.storedBytes.Add(100)
+				g.writer.Store(w)
+				sampling, cancel := context.WithTimeout(ctx, time.Second) // as long as a sample is taken
+				defer cancel()
+				err := g.auto.look(sampling)
+				if (err != nil) != test.trains || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				if test.log != "" && log.count(test.log) != 1 {
+					t.Errorf("%q", log.text.String())
+				}
+			})
 		})
 	}
 }

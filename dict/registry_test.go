@@ -1175,8 +1175,8 @@ func TestHeardOfByAll(t *testing.T) {
 	})
 }
 
-// TestHeardOfInVain: a dictionary that was heard of, and is taken back before the poll, or a registry
-// that is down by then, leaves a program polling as before.
+// TestHeardOfInVain: a dictionary that was heard of, and is taken back before the poll, leaves a
+// program polling as before. So does a registry that is down by then.
 func TestHeardOfInVain(t *testing.T) {
 	for name, trouble := range map[string]func(m *memory, r *Registry, id frame.DictionaryID) error{
 		"taken back": func(_ *memory, r *Registry, id frame.DictionaryID) error { return remove(r, "g", id, true) },

@@ -308,7 +308,7 @@ func TestFleetFigures(t *testing.T) {
 				t.Fatal(err)
 			}
 			cpu += (c.ProcessState.UserTime() + c.ProcessState.SystemTime()).Seconds()
-			memory = max(memory, c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss<<10)
+			memory = max(memory, int64(c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)<<10)
 		}
 		return cpu, memory
 	}

@@ -175,7 +175,7 @@ func compareEngines(b *testing.B, dictionary []byte, values [][]byte, level engi
 
 // contextKB is the heap that a context keeps after the values, beside what all share.
 func contextKB(b *testing.B, values [][]byte, open func() func(v []byte)) float64 {
-	const contexts = 8
+	const contexts = 2
 	heap := func() float64 {
 		runtime.GC()
 		runtime.GC() // pools keep what they have for one collection
@@ -187,7 +187,7 @@ func contextKB(b *testing.B, values [][]byte, open func() func(v []byte)) float6
 	before := heap()
 	for range contexts {
 		encode := open()
-		for _, v := range values {
+		for _, v := range values[:min(len(values), 50)] {
 			encode(v)
 		}
 		all = append(all, encode)

@@ -4,6 +4,7 @@
 package advise
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -32,8 +33,9 @@ type Advice struct {
 	Warnings []string      `json:"warnings,omitempty"`
 	Next     []Step        `json:"next"`
 
-	lfu     *lfu // nil where the server does not count reads
-	matched bool // keys that are like --match alone were looked at
+	lfu         *lfu    // nil where the server does not count reads
+	unexplained float64 // reads a second that no counter explains
+	matched     bool    // keys that are like --match alone were looked at
 }
 
 // Server is what a server says of itself.
@@ -47,8 +49,9 @@ type Server struct {
 	Policy     string  `json:"maxmemory_policy,omitempty"`
 	Hits       int64   `json:"keyspace_hits"`
 	Misses     int64   `json:"keyspace_misses"`
-	Reads      float64 `json:"reads"` // a second, since the start: hits without those by commands that this one looks at keys with
-	Keys       int64   `json:"keys"`  // in all databases
+	Reads      float64 `json:"reads"`     // a second, since the start: hits without those by commands that this one looks at keys with
+	ReadsNow   float64 `json:"reads_now"` // a second, while advise ran, without its own
+	Keys       int64   `json:"keys"`      // in all databases
 
 	// InPlace are the calls since the server's start of commands that work inside of a value, which
 	// packing would break: "append": 12. Those that bale calls as well are counted while advise ran,
@@ -59,8 +62,9 @@ type Server struct {
 	Unattributed   map[string]int64 `json:"unattributed,omitempty"`
 	WatchedSeconds float64          `json:"watched_seconds,omitempty"`
 
-	databases map[int]int64     // the keys in each
-	info      map[string]string // of one of the masters
+	now       func(ctx context.Context, counters int64) // sets ReadsNow; so many counters were asked for
+	databases map[int]int64                             // the keys in each
+	info      map[string]string                         // of one of the masters
 }
 
 // Scan is what was looked at.
@@ -146,8 +150,10 @@ type Group struct {
 	Heat     *Heat         `json:"heat,omitempty"`          // how often its values are read; nil where that is not known
 	Samples  []string      `json:"samples,omitempty"`       // values, if they were asked for
 
-	file  string   // that its values come from, if they do
-	names []string // of some of its keys
+	heat   *heat    // nil where nothing of it is hot
+	unpack float64  // µs for a packed value, 0 where it was not measured
+	file   string   // that its values come from, if they do
+	names  []string // of some of its keys
 }
 
 // Sizes are bytes as they are stored.

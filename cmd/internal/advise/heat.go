@@ -136,6 +136,7 @@ func (w *walker) feel(ctx context.Context, keys []string) error {
 		return nil
 	}
 	counters := make([]*redis.IntCmd, len(keys))
+	w.counters += int64(len(keys))
 	if err := w.askAt(ctx, w.masters, func(p redis.Pipeliner) {
 		for i, k := range keys {
 			counters[i] = redis.NewIntCmd(ctx, "object", "freq", k)
@@ -177,87 +178,96 @@ func (w *walker) feel(ctx context.Context, keys []string) error {
 }
 
 // warm tells how often groups are read, and what unpacking them takes.
-func (a *Advice) warm(all []*attempt) {
+func (a *Advice) warm() {
 	explained := 0.0
-	for _, t := range all {
-		if t.heat != nil {
-			explained += t.heat.reads
+	for i := range a.Groups {
+		if h := a.Groups[i].heat; h != nil {
+			explained += h.reads
 		}
 	}
-	spare := max(0, a.reads()-explained)
-	for _, t := range all {
-		unpack := t.unpack
-		if t.chosen != nil {
-			unpack = t.chosen.Unpack.Mean
-		}
-		if t.heat == nil || t.heat.keys == 0 || unpack == 0 {
+	a.unexplained = max(0, a.reads()-explained)
+	for i := range a.Groups {
+		g := &a.Groups[i]
+		found, unpack := g.heat, g.unpacking()
+		if found == nil || unpack == 0 {
 			continue
 		}
 		cost := func(reads, bytes float64) float64 { // of values that are larger than the mean
-			return max(reads, bytes/max(1, t.group.Size.Mean)) * unpack / 1e6
+			return max(reads, bytes/max(1, g.Size.Mean)) * unpack / 1e6
 		}
-		h := &Heat{Keys: t.heat.keys, Reads: t.heat.reads, CPU: cost(t.heat.reads, t.heat.bytes)}
+		h := &Heat{Keys: found.keys, Reads: found.reads, CPU: cost(found.reads, found.bytes)}
 		h.Most, h.MostCPU = h.Reads, h.CPU
-		if t.heat.ends > 0 {
-			h.Most += spare
+		if found.ends > 0 {
+			h.Most += a.unexplained
 			h.MostCPU *= h.Most / h.Reads
 		}
-		for _, k := range t.heat.hottest {
+		for _, k := range found.hottest {
 			one := Hot{Name: printable.Name(k.name), Bytes: k.bytes, Reads: k.reads, Most: k.reads}
 			one.CPU = cost(k.reads, k.reads*float64(k.bytes))
 			if k.end {
-				one.Most += spare
+				one.Most += a.unexplained
 			}
 			one.MostCPU = one.CPU * one.Most / one.Reads
 			h.Hottest = append(h.Hottest, one)
 		}
-		t.group.Heat = h
+		g.Heat = h
 	}
 }
 
-// hotGroups warns of groups whose unpacking takes a good part of a processor.
+// unpacking is what unpacking a value takes in µs, as it is packed or would be; 0 where that is not
+// known.
+func (g *Group) unpacking() float64 {
+	if o := chosenOf(g); o != nil {
+		return o.Unpack.Mean
+	}
+	return g.unpack
+}
+
+// hotGroups warns of groups whose unpacking takes a good part of a processor, and says what is not
+// known of that.
 func (a *Advice) hotGroups() {
-	s := a.Server
-	if s == nil {
+	if a.Server == nil {
 		return
 	}
+	worst, ends := -1, false
 	for i := range a.Groups {
 		g := &a.Groups[i]
+		if g.unpacking() > 0 && (worst < 0 || g.unpacking() > a.Groups[worst].unpacking()) {
+			worst = i
+		}
+		ends = ends || g.heat != nil && g.heat.ends > 0
 		if g.Heat == nil || g.Heat.MostCPU < hotShare {
 			continue
 		}
-		k := g.Heat.Hottest[0]
 		text := fmt.Sprintf("HOT: %s: %s are read %s times a second, by the server's LFU counters.", g.Name,
 			page.PluralOf(g.Heat.Keys, "key"), span(g.Heat.Reads, g.Heat.Most, reads))
 		text += fmt.Sprintf(" Unpacking takes %s of a processor in the programs.",
 			span(g.Heat.CPU, g.Heat.MostCPU, page.Share))
-		if k.MostCPU >= hotShare/2 {
-			text += fmt.Sprintf(" Most is of %s: %s a second.", page.Name(k.Name, page.Width), span(k.Reads, k.Most, reads))
+		var names []string
+		for _, k := range g.Heat.Hottest[:min(3, len(g.Heat.Hottest))] {
+			names = append(names, fmt.Sprintf("%s (%s a second)", page.Name(k.Name, page.Width), span(k.Reads, k.Most, reads)))
 		}
-		text += " Package extra/near keeps such values unpacked in the programs: near.New(cache, near.Options[T]{})."
+		text += " The hottest: " + strings.Join(names, ", ") + "."
+		text += " A bale.Cache with package extra/near before it keeps such values unpacked in the programs" +
+			" (near.New); a hook has no such thing: leave these keys out of it (HookOptions.Exclude)."
 		if a.lfu.assumed {
 			text += " (This user may not run CONFIG GET: lfu-log-factor 10 and lfu-decay-time 1 are assumed.)"
 		}
 		a.warn("%s", text)
 	}
+	if worst < 0 || ends { // those have taken the rest
+		return
+	}
+	cpu := a.unexplained * a.Groups[worst].unpacking() / 1e6
+	if cpu < hotShare || cpu < 2*a.Total.CPU {
+		return
+	}
+	why := fmt.Sprintf("only LFU policies count reads of a key, and maxmemory-policy is %s", cmp.Or(a.Server.Policy, "not known"))
 	if a.lfu != nil {
-		return
+		why = "the server's LFU counters need up to an hour to follow a change"
 	}
-	var worst *Group // of those that would be packed
-	for i := range a.Groups {
-		if o := chosenOf(&a.Groups[i]); o != nil && (worst == nil || o.Unpack.Mean > chosenOf(worst).Unpack.Mean) {
-			worst = &a.Groups[i]
-		}
-	}
-	if worst == nil {
-		return
-	}
-	if cpu := a.reads() * chosenOf(worst).Unpack.Mean / 1e6; cpu >= hotShare && cpu > 2*a.Total.CPU {
-		a.warn("The server does not tell which keys are hot: "+
-			"maxmemory-policy is %s, and only LFU policies count reads of a key. "+
-			"If all its %s reads a second were of %s, unpacking would take %s of a processor.",
-			cmp.Or(s.Policy, "not known"), reads(a.reads()), worst.Name, page.Share(cpu))
-	}
+	a.warn("It is not known which keys %s reads a second are of: %s. If all were of %s, unpacking would take %s of a processor.",
+		reads(a.unexplained), why, a.Groups[worst].Name, page.Share(cpu))
 }
 
 func reads(n float64) string { return page.Thousands(int64(n + 0.5)) }

@@ -58,6 +58,9 @@ func (a *Advice) next(o *Options) {
 	} else {
 		a.Next = n.plain()
 	}
+	if s, _ := compress.Parse(chosen.Setting); s.Algorithm == frame.S2 {
+		a.Next[0].What += " The readers in Python, Node and Java read no s2: for those take a setting of zstd (--all shows what it saves)."
+	}
 	if strings.Contains(n.url, "$REDIS_URL") {
 		a.Next[0].What += " In these commands REDIS_URL is the URL of the server, with a user who may write: export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
 	}

@@ -87,7 +87,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 		if err := sample.time(ctx, []*trial{before}); err != nil {
 			return ctx.Err()
 		}
-		t.unpack = before.Unpack.Mean
+		t.group.unpack = before.Unpack.Mean
 	}
 	gain := Interval{}
 	if anew.dictionary != nil {

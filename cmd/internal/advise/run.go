@@ -210,6 +210,10 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	a.model(s)
 	a.Total.Tables = tables(groups, &s.memory)
 	err = errors.Join(err, a.answer(ctx, groups, &s.memory, &o))
+	if a.Server.now != nil {
+		a.Server.now(ctx, s.counters)
+	}
+	a.warm()
 	a.elsewhere(&o)
 	a.conclude(&o)
 	a.Seconds = time.Since(begin).Seconds()
@@ -326,14 +330,13 @@ type attempt struct {
 	how     effort
 	tried   bool
 	chosen  *trial    // nil for none
-	unpack  float64   // µs for a packed value, 0 where it was not measured
 	network []float64 // bytes that it saves for a key, for each draw
 }
 
 func newAttempt(m *memory, f *found, o *Options) *attempt {
 	t := &attempt{found: f, sample: newGroupSample(m, f.entries, f.keys)}
 	t.group = describe(f, t.sample, o)
-	t.group.file, t.group.Chosen = f.file, -1
+	t.group.file, t.group.heat, t.group.Chosen = f.file, f.heat, -1
 	return t
 }
 
@@ -444,7 +447,6 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	if untried > 0 {
 		a.warn("No dictionary was tried for %s below %.1f%% of the memory.", page.Plural(untried, "group"), 100*triedPart)
 	}
-	a.warm(all)
 	var saved, network []float64
 	for _, t := range all {
 		g := &t.group
@@ -528,7 +530,7 @@ func (a *Advice) reads() float64 {
 	if a.Server == nil {
 		return 0
 	}
-	return a.Server.Reads
+	return max(a.Server.Reads, a.Server.ReadsNow)
 }
 
 // keys is how many there are that reads are spread over: those of all the server.

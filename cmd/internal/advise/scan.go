@@ -61,6 +61,7 @@ type scanner struct {
 	start    time.Time
 	largest  []Key
 	lfu      *lfu                  // nil where the server does not count reads
+	counters int64                 // that were asked for
 	masters  redis.UniversalClient // which are asked for the counters: a replica does not count their reads
 
 	walkers map[*redis.Client]*walker

@@ -66,7 +66,25 @@ func (s *Server) watch(ctx context.Context, client redis.UniversalClient, t *key
 		}
 		return func(context.Context, bool) {}, err
 	}
+	hits, err := keyspace.Hits(ctx, client)
+	if err != nil {
+		return nil, err
+	}
 	own, began := &ownCalls{of: map[string]int64{}}, time.Now()
+	s.now = func(ctx context.Context, counters int64) {
+		after, err := keyspace.Hits(ctx, client)
+		if err != nil {
+			return
+		}
+		own.mu.Lock()
+		defer own.mu.Unlock()
+		for name, n := range own.of {
+			if looking[name] || name == "object" {
+				counters += n
+			}
+		}
+		s.ReadsNow = float64(max(0, after-hits-counters)) / max(1, time.Since(began).Seconds())
+	}
 	for _, n := range t.Nodes {
 		if !n.Replica { // the calls are those of masters
 			n.Client.AddHook(own)

@@ -386,3 +386,36 @@ func TestLateWorker(t *testing.T) {
 		t.Errorf("%v s", got)
 	}
 }
+
+// oddReplies answers each command with so many elements.
+type oddReplies int
+
+func (oddReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (oddReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (n oddReplies) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		if c, ok := cmd.(*redis.Cmd); ok {
+			c.SetVal(slices.Repeat([]any{"x"}, int(n)))
+		}
+		return nil
+	}
+}
+
+// TestOddReply: a server that answers a script with another number of elements ends no worker.
+func TestOddReply(t *testing.T) {
+	for _, n := range []int{0, 2, 4} {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		client.AddHook(oddReplies(n))
+		r := &Run{client: client, key: "k", Worker: "w"}
+		if u, _, err := r.take(t.Context(), "0", nil); u != nil || err == nil {
+			t.Errorf("%d elements: %v, %v", n, u, err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 //	lease:N  of unit N: "UNTIL TOKEN WORKER", or "done MILLISECONDS"; none for one that is open
 //	unit:N   the state of unit N
 //	shard:S  "UNTIL N": shard S is worked on for unit N
+//	due      when the keys that all workers have looked at are due, by the rate of the run
 //
 // Times are milliseconds of the server's clock.
 const now = `
@@ -48,6 +49,16 @@ return before`)
 
 	viewScript = redis.NewScript(now + `
 return {now, redis.call('HGET', KEYS[1], 'state') or ''}`)
+
+	// paceScript counts keys against the rate of the run (ARGV: keys a second, keys), and returns for
+	// how many milliseconds the worker waits: the generic cell rate algorithm (ITU-T I.371). No due
+	// time is a minute ahead.
+	paceScript = redis.NewScript(now + `
+if redis.call('HEXISTS', KEYS[1], 'job') == 0 then return 0 end
+local due = tonumber(redis.call('HGET', KEYS[1], 'due')) or now
+due = math.min(math.max(due, now) + ARGV[2] * 1000 / ARGV[1], now + 60000)
+redis.call('HSET', KEYS[1], 'due', string.format('%.3f', due))
+return math.ceil(due - now)`)
 
 	// takeScript leases a unit (ARGV: unit, worker, milliseconds, shards). Its token has the worker's
 	// name: a fail-over may lose a lease, and count on from the one before.

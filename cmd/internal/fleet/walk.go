@@ -31,7 +31,6 @@ type Walk[C any] struct {
 	Merge    func(all, part *C) // adds what a part counted
 
 	// Rate is how many keys and elements a second all workers look at, at most; 0 for no such limit.
-	// Each worker has an equal share, by those at work when it takes a unit.
 	Rate int
 
 	// Writes says that the walk writes: what it wrote counts once the replicas have it.
@@ -80,13 +79,13 @@ func JoinWalk(ctx context.Context, reg *registry.Registry, name, command string,
 func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 	client := w.Registry.Client()
 	show, stop := cli.ShowProgress(w.Registry.Err)
-	failed, most := 0, w.Registry.Pace.Rate
+	if w.Rate > 0 {
+		w.Registry.Pace.Shared = r.pace(w.Rate)
+	}
+	failed := 0
 	worker := Worker{
 		Do: func(ctx context.Context, u *Unit) error { return w.unit(ctx, u) },
 		Progress: func(v *View) {
-			if w.Rate > 0 {
-				w.Registry.Pace.Rate = shareOf(w.Rate, most, len(v.Workers)+1) // with this one, which has none now
-			}
 			if show != nil {
 				show(v.Done, r.Units, fmt.Sprintf("%d of %d units, %s at work", v.Done, r.Units,
 					printable.Count(int64(len(v.Workers)), "worker", "workers")))
@@ -115,15 +114,6 @@ func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, w.sum(after, r, all))
-}
-
-// shareOf is a worker's share of a rate, no more than it may have alone; 0 is for no limit.
-func shareOf(rate, most, workers int) int {
-	share := max(1, rate/workers)
-	if most > 0 {
-		return min(share, most)
-	}
-	return share
 }
 
 // slots are those of a unit.

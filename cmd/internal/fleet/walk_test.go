@@ -6,7 +6,9 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -33,48 +35,43 @@ func (s *seen) merge(more *seen) {
 	}
 }
 
-// TestRunRate: a worker takes an equal share of the run's rate, and no more than it may have alone.
+// TestRunRate: workers that begin together look at no more keys a second than the run may.
 func TestRunRate(t *testing.T) {
 	ctx := t.Context()
-	url := redisproc.ClusterForTest(t, 3).Servers[0].URL()
-	reg, err := registry.Open(ctx, at(url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reg.Close()
-	for i, test := range []struct{ rate, alone, others, want int }{
-		{0, 5000, 1, 5000}, {4000, 5000, 0, 4000}, {4000, 5000, 1, 2000},
-		{60000, 5000, 1, 5000}, {4000, 0, 1, 2000}, {1, 5000, 1, 1},
-	} {
-		run, err := JoinWalk(ctx, reg, "rate-"+strconv.Itoa(i), "verify", struct{}{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := range test.others {
-			if u, answer, err := run.take(ctx, strconv.Itoa(n), nil); err != nil || u == nil {
-				t.Fatalf("%q, %v", answer, err)
+	url := redisproc.ForTest(t).URL()
+	const rate, workers, page, pages = 2000, 4, 64, 20
+	var all sync.WaitGroup
+	start := time.Now()
+	for range workers {
+		all.Go(func() {
+			reg, err := registry.Open(ctx, at(url))
+			if err != nil {
+				t.Error(err)
+				return
 			}
-		}
-		run.Worker += "-other"
-		reg.Pace.Rate = test.alone
-		ctx, enough := context.WithCancel(ctx)
-		got := -1
-		w := Walk[seen]{
-			Registry: reg, Rate: test.rate,
-			New: func() *seen { return &seen{By: map[string]int{}} }, Merge: (*seen).merge,
-			Pass: func(context.Context, keyspace.Place, *seen, func([]keyspace.Place) error) error {
-				got = reg.Pace.Rate
-				enough()
-				return context.Canceled
-			},
-		}
-		if err := w.Share(ctx, run, w.New()); !errors.Is(err, context.Canceled) || got != test.want {
-			t.Errorf("%+v: %d, %v", test, got, err)
-		}
-		enough()
+			defer reg.Close()
+			run, err := JoinWalk(ctx, reg, "rate", "verify", struct{}{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			pacer := keyspace.Pacer{Pace: keyspace.Pace{Shared: run.pace(rate)}}
+			for range pages {
+				if err := pacer.Wait(ctx, nil, page, 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
-	wrong := map[Part]string{{Rate: 1}: "--run-rate", {Name: "a", Rate: -1}: "--run-rate", {Name: " "}: "--run:"}
-	for p, want := range wrong {
+	all.Wait()
+	// Each keeps up to a tenth of a second of the rate to itself.
+	least := (workers*page*pages - workers*(rate/10+page)) * time.Second / rate
+	if took := time.Since(start); took < least {
+		t.Errorf("%d keys in %v, at most %d a second", workers*page*pages, took, rate)
+	}
+	for p, want := range map[Part]string{
+		{Rate: 1}: "--run-rate", {Name: "a", Rate: -1}: "--run-rate", {Name: " "}: "--run:",
+	} {
 		if err := p.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%+v: %v", p, err)
 		}

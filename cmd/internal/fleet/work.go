@@ -272,8 +272,12 @@ func (r *Run) take(ctx context.Context, name string, shards []string) (u *Unit, 
 	if err != nil {
 		return nil, "", err
 	}
-	if len(reply) != 3 {
+	switch len(reply) {
+	case 3:
+	case 1:
 		return nil, reply[0], nil
+	default:
+		return nil, "", fmt.Errorf("%d elements in the answer about unit %s", len(reply), name)
 	}
 	u = &Unit{name: name, token: reply[1], shards: shards, run: r}
 	if reply[2] != "" {
@@ -312,6 +316,23 @@ func (u *Unit) told(ctx context.Context, what string, state json.RawMessage) err
 		return ErrAborted
 	}
 	return nil
+}
+
+// pace returns what keeps all workers at a rate together. It counts n keys, and waits until they
+// are due. A worker asks for a tenth of a second of the rate at a time.
+func (r *Run) pace(rate int) func(ctx context.Context, n int) error {
+	owed := 0
+	return func(ctx context.Context, n int) error {
+		if owed += n; owed < rate/10 {
+			return nil
+		}
+		ms, err := paceScript.Run(ctx, r.client, []string{r.key}, rate, owed).Int64()
+		if err != nil {
+			return err
+		}
+		owed = 0
+		return pause(ctx, time.Duration(ms)*time.Millisecond)
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -21,6 +21,10 @@ type Pace struct {
 	Rate      int // keys and elements a second; 0 for no limit
 	Bandwidth int // bytes of values a second; 0 for no limit
 
+	// Shared, if it is set, counts keys and elements for several walks together, and waits until more
+	// may be asked for.
+	Shared func(ctx context.Context, n int) error
+
 	// Paused, if it is set, gets the reason of a pause, once for each cause.
 	Paused func(why string)
 }
@@ -50,6 +54,11 @@ type Pacer struct {
 // Wait counts n keys or elements and bytes of values that a server gave, and waits until more may
 // be asked for. The server is nil where it is not known.
 func (p *Pacer) Wait(ctx context.Context, server *redis.Client, n, bytes int) error {
+	if p.Shared != nil {
+		if err := p.Shared(ctx, n); err != nil {
+			return err
+		}
+	}
 	if p.Rate <= 0 && p.Bandwidth <= 0 {
 		return ctx.Err()
 	}

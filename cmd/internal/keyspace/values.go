@@ -201,26 +201,36 @@ func nodesOf(ctx context.Context, client redis.UniversalClient) (map[string]*red
 	return nodes, err
 }
 
-// UsedMemory is the sum of used_memory of a client's servers, 0 if one forbids INFO.
+// UsedMemory is the used_memory of all servers of a client; 0 where a user may not ask.
 func UsedMemory(ctx context.Context, client redis.UniversalClient) (int64, error) {
+	return infoSum(ctx, client, "memory", "used_memory")
+}
+
+// Hits are the keyspace_hits of all servers of a client; 0 where a user may not ask.
+func Hits(ctx context.Context, client redis.UniversalClient) (int64, error) {
+	return infoSum(ctx, client, "stats", "keyspace_hits")
+}
+
+// infoSum adds up a number of INFO; 0 where a user may not ask.
+func infoSum(ctx context.Context, client redis.UniversalClient, section, field string) (int64, error) {
 	nodes, err := nodesOf(ctx, client)
 	if err != nil {
 		return 0, err
 	}
 	var total int64
 	for addr, n := range nodes {
-		info, err := infoOf(ctx, n, "memory")
+		info, err := infoOf(ctx, n, section)
 		if IsForbidden(err) {
 			return 0, nil
 		}
 		if err != nil {
 			return 0, fmt.Errorf("INFO of %s: %w", addr, err)
 		}
-		var used int64
-		if _, err := fmt.Sscan(info["used_memory"], &used); err != nil {
-			return 0, fmt.Errorf("used_memory of %s: %w", addr, err)
+		var n int64
+		if _, err := fmt.Sscan(info[field], &n); err != nil {
+			return 0, fmt.Errorf("%s of %s: %w", field, addr, err)
 		}
-		total += used
+		total += n
 	}
 	return total, nil
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -18,31 +19,59 @@ const (
 	maxAhead    = 128      // commands of a client whose replies are not there yet
 	maxTogether = 1 << 20  // bytes that wait to be sent together; beyond them clients wait
 	maxWaiting  = 64 << 10 // replies that a connection waits for, likewise: of clients that are gone, too
+
+	// Seconds that a connection may owe replies while nothing comes: until other clients get another
+	// one, if Redis answers there, and until it ends. The end is late, so that a Redis that is busy,
+	// or pauses writes, loses no client.
+	silentAfter = 2
+	silentMost  = 30
 )
 
 // pool shares connections to Redis. A client has one of them until its first command with a state.
 type pool struct {
 	shared []*shared
 	next   atomic.Uint64
+	cancel func()
+	work   sync.WaitGroup
 }
 
 // newPool makes a pool, which the caller closes. Connections are made when they are needed.
 func (p *proxy) newPool(ctx context.Context, u *upstream) *pool {
 	o := new(pool)
+	ctx, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for range p.options.Pool {
-		s := &shared{proxy: p, upstream: u, ctx: context.WithoutCancel(ctx)}
+		s := &shared{proxy: p, upstream: u, ctx: ctx}
 		s.changed.L = &s.lock
 		o.shared = append(o.shared, s)
 	}
+	o.work.Go(func() { o.watch(ctx, cmp.Or(p.options.second, time.Second)) })
 	return o
+}
+
+// watch has silent connections looked for.
+func (o *pool) watch(ctx context.Context, second time.Duration) {
+	t := time.NewTicker(second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			for _, s := range o.shared {
+				s.tick()
+			}
+		}
+	}
 }
 
 // Close implements io.Closer.
 func (o *pool) Close() error {
+	o.cancel()
+	o.work.Wait()
 	for _, s := range o.shared {
 		s.lock.Lock()
-		s.closed = true
 		s.die(s.link)
+		s.die(s.old)
 		s.lock.Unlock()
 		s.work.Wait()
 	}
@@ -61,7 +90,8 @@ func stateless(name string) bool {
 	return name == "ping"
 }
 
-// shared is one connection to Redis at a time, for many clients.
+// shared is one connection to Redis at a time, for many clients. Once it is silent there is another
+// one, for clients that wait for no reply.
 type shared struct {
 	proxy    *proxy
 	upstream *upstream
@@ -72,8 +102,9 @@ type shared struct {
 
 	lock    sync.Mutex
 	changed sync.Cond
-	link    *link // nil until a command needs it
-	closed  bool
+	link    *link    // nil until a command needs it
+	old     *link    // that before, which was silent and owes replies
+	dialing *attempt // in progress
 }
 
 // link is a connection. What is sent and what is waited for change together, so that a reply never
@@ -84,6 +115,16 @@ type link struct {
 	wait []asked
 	head int // wait[head:] are the replies to come
 	dead bool
+
+	reads   atomic.Int64 // that began and ended: odd while one waits
+	before  int64        // reads at the last tick
+	silence int          // ticks in which nothing came
+}
+
+// attempt is to make a connection.
+type attempt struct {
+	done bool
+	err  error
 }
 
 // asked is a reply, and who waits for it.
@@ -96,27 +137,18 @@ type asked struct {
 func (s *shared) submit(c *client, commands []byte, replies []expected) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	if s.full() { // the end of the client must be seen, too: Redis may never read again
-		stop := context.AfterFunc(c.ctx, func() {
-			s.lock.Lock()
-			defer s.lock.Unlock()
-			s.changed.Broadcast()
-		})
-		defer stop()
-		for s.full() && c.ctx.Err() == nil {
-			s.changed.Wait()
-		}
-	}
-	if s.closed || c.ctx.Err() != nil {
-		return errGone
-	}
-	if s.link == nil {
-		if err := s.dial(); err != nil {
-			s.proxy.counters.unreachable.Add(1)
+	l := s.linkOf(c)
+	if l == nil || l.full() {
+		var err error
+		if l, err = s.await(c); err != nil {
 			return err
 		}
 	}
-	l := s.link
+	if c.ctx.Err() != nil {
+		return errGone
+	}
+	c.link = l
+	c.owed += len(replies)
 	c.outbox.expect(len(replies))
 	s.commands.Add(int64(len(replies)))
 	l.out = append(l.out, commands...)
@@ -127,41 +159,152 @@ func (s *shared) submit(c *client, commands []byte, replies []expected) error {
 	return nil
 }
 
-// full reports whether more has to wait. The lock is held.
-func (s *shared) full() bool {
-	l := s.link
-	return l != nil && !s.closed && (len(l.out) >= maxTogether || len(l.wait)-l.head >= maxWaiting)
+// linkOf is the connection for a client's next commands. While one owes it replies it stays there,
+// so that they keep their order. The lock is held.
+func (s *shared) linkOf(c *client) *link {
+	if c.owed > 0 {
+		return c.link
+	}
+	return s.link
 }
 
-// dial makes the connection.
-func (s *shared) dial() error {
+// await waits for a connection with room. At most one is made for it. The lock is held.
+func (s *shared) await(c *client) (*link, error) {
+	// The end of the client must be seen, too: Redis may never read again.
+	stop := context.AfterFunc(c.ctx, func() {
+		s.lock.Lock()
+		defer s.lock.Unlock()
+		s.changed.Broadcast()
+	})
+	defer stop()
+	var a *attempt
+	for s.ctx.Err() == nil && c.ctx.Err() == nil {
+		l := s.linkOf(c)
+		switch {
+		case l != nil && !l.full():
+			return l, nil
+		case l == nil && a == nil:
+			a = s.dial(false)
+		case l == nil && a.done:
+			s.proxy.counters.unreachable.Add(1)
+			return nil, cmp.Or(a.err, errGone)
+		}
+		s.changed.Wait()
+	}
+	return nil, errGone
+}
+
+// full reports whether more has to wait. The lock is held.
+func (l *link) full() bool {
+	return len(l.out) >= maxTogether || l.owes() >= maxWaiting
+}
+
+// owes is how many replies are to come. The lock is held.
+func (l *link) owes() int { return len(l.wait) - l.head }
+
+// Read implements io.Reader.
+func (l *link) Read(b []byte) (int, error) {
+	l.reads.Add(1)
+	defer l.reads.Add(1)
+	return l.conn.Read(b)
+}
+
+// silent reports whether replies are to come, and nothing has since the last tick. The time that
+// the proxy itself takes for a reply does not count. The lock is held.
+func (l *link) silent() bool {
+	n := l.reads.Load()
+	return n == l.before && n%2 == 1 && l.owes() > 0
+}
+
+// tick looks for silent connections. It counts ticks, so that a time in which the proxy was stopped
+// is one.
+func (s *shared) tick() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for _, l := range []*link{s.link, s.old} {
+		if l == nil {
+			continue
+		}
+		if l.silent() {
+			l.silence++
+		} else {
+			l.before, l.silence = l.reads.Load(), 0
+		}
+		switch {
+		case l == s.old && l.owes() == 0:
+			s.die(l)
+		case l.silence >= silentMost:
+			s.proxy.options.Notef("ends a shared connection: Redis owes %d replies on it, and sent nothing for %d s", l.owes(), silentMost)
+			s.die(l)
+		case l == s.link && l.silence >= silentAfter && s.old == nil:
+			s.dial(true)
+		}
+	}
+}
+
+// dial makes a connection without the lock, which is held. One in place of a silent one must
+// answer, or it would be no better.
+func (s *shared) dial(answer bool) *attempt {
+	if s.dialing != nil {
+		return s.dialing
+	}
+	a := new(attempt)
+	s.dialing = a
+	s.work.Go(func() {
+		l, c, err := s.connect(answer)
+		s.lock.Lock()
+		defer s.lock.Unlock()
+		defer s.changed.Broadcast()
+		s.dialing, a.done, a.err = nil, true, err
+		switch {
+		case err != nil:
+			return
+		case s.ctx.Err() != nil || s.link != nil && !s.link.silent(): // it was not dead
+			s.drop(l, c)
+			return
+		case s.link != nil:
+			s.old = s.link
+		}
+		s.link = l
+		s.proxy.counters.shared.Add(1)
+		s.work.Go(func() { s.send(l) })
+		s.work.Go(func() {
+			err := s.receive(l, c)
+			if errors.Is(err, errMalformed) {
+				s.proxy.options.Notef("ends a shared connection: Redis sent %v", err)
+			}
+			s.lock.Lock()
+			defer s.lock.Unlock()
+			s.die(l)
+			s.drop(l, c)
+		})
+	})
+	return a
+}
+
+// connect makes a connection, and the client of nobody that reads from it.
+func (s *shared) connect(answer bool) (*link, *client, error) {
 	conn, err := s.upstream.dial(s.ctx, s.upstream.server.Addr)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	o, counters := &s.proxy.options, &s.proxy.counters
-	c := &client{proxy: s.proxy, upstream: s.upstream, ctx: s.ctx, session: session{protocol: 2, missing: -1}} // of nobody
+	stop := context.AfterFunc(s.ctx, func() { _ = conn.Close() })
+	defer stop()
+	o, counters, l := &s.proxy.options, &s.proxy.counters, &link{conn: conn}
+	c := &client{proxy: s.proxy, upstream: s.upstream, ctx: s.ctx, session: session{protocol: 2, missing: -1}}
 	c.memory.all, c.memory.max = &s.proxy.memory, max(o.MaxMemory/4, 4*int64(o.MaxRequest))
-	c.down = newRelay(conn, nil, math.MaxInt, &c.memory, &counters.fromRedis, new(atomic.Int64))
-	if err := s.upstream.greet(conn, c.down); err != nil {
-		_ = conn.Close()
-		return err
+	c.down = newRelay(l, nil, math.MaxInt, &c.memory, &counters.fromRedis, new(atomic.Int64))
+	if err := s.upstream.greet(conn, c.down, answer); err != nil {
+		s.drop(l, c)
+		return nil, nil, err
 	}
-	l := &link{conn: conn}
-	s.link = l
-	counters.shared.Add(1)
-	s.work.Go(func() { s.send(l) })
-	s.work.Go(func() {
-		err := s.receive(l, c)
-		if errors.Is(err, errMalformed) {
-			s.proxy.options.Notef("ends a shared connection: Redis sent %v", err)
-		}
-		s.proxy.memory.give(int(c.memory.held.Load()))
-		s.lock.Lock()
-		s.die(l)
-		s.lock.Unlock()
-	})
-	return nil
+	return l, c, nil
+}
+
+// drop closes a connection that nobody reads from any more.
+func (s *shared) drop(l *link, c *client) {
+	_ = l.conn.Close()
+	s.proxy.memory.give(int(c.memory.held.Load()))
 }
 
 // die ends a connection, and the clients that wait for replies of it. The lock is held.
@@ -176,6 +319,9 @@ func (s *shared) die(l *link) {
 		l.wait, l.head = nil, 0
 		if s.link == l {
 			s.link = nil
+		}
+		if s.old == l {
+			s.old = nil
 		}
 	}
 	s.changed.Broadcast()
@@ -237,6 +383,7 @@ func (s *shared) receive(l *link, c *client) error {
 		}
 		s.lock.Lock()
 		if l.head < len(l.wait) { // it lives
+			a.client.owed--
 			l.wait[l.head] = asked{}
 			if l.head++; l.head == len(l.wait) {
 				l.wait, l.head = l.wait[:0], 0
@@ -479,13 +626,19 @@ func wholeCommand(b []byte) (name []byte, version string, length int, ok bool) {
 	return name, version, at, true
 }
 
-// greet logs in as --redis says, on a connection that a relay reads from.
-func (u *upstream) greet(conn net.Conn, r *relay) error {
+// greet logs in as --redis says, on a connection that a relay reads from. If asked to, it waits for
+// an answer where no login does.
+func (u *upstream) greet(conn net.Conn, r *relay, answer bool) error {
 	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
 		return err
 	}
 	if err := u.login(conn, r); err != nil {
 		return err
+	}
+	if answer {
+		if _, err := r.ask(conn, "PING"); err != nil {
+			return err
+		}
 	}
 	return conn.SetDeadline(time.Time{})
 }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -487,5 +489,232 @@ func TestPoolClients(t *testing.T) {
 	}
 	if n := lastWas(t, server, "get|set|hello"); n > 2 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// forwarder is between the proxy and Redis. After cut the connections so far stay open, and carry
+// nothing any more, as behind a firewall that has forgotten them. New ones work.
+func forwarder(t *testing.T, to string) (addr string, cut func()) {
+	var cuts atomic.Int64
+	return tcptest.Listen(t, func(c net.Conn) {
+		of := cuts.Load()
+		up, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		var pipes sync.WaitGroup
+		pipe := func(dst, src net.Conn) {
+			defer dst.Close()
+			for b := make([]byte, 64<<10); ; {
+				n, err := src.Read(b)
+				if err != nil {
+					return
+				}
+				if cuts.Load() == of {
+					dst.Write(b[:n])
+				}
+			}
+		}
+		pipes.Go(func() { pipe(up, c) })
+		pipe(c, up)
+		pipes.Wait()
+	}), func() { cuts.Add(1) }
+}
+
+// answered reports whether a client's PING is answered before the client gives up.
+func answered(t *testing.T, addr string) bool {
+	t.Helper()
+	c := dial(t, addr)
+	defer c.Close()
+	if _, err := io.WriteString(c, wire("PING")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 7)
+	_, err := io.ReadFull(c, b)
+	return err == nil && string(b) == "+PONG\r\n"
+}
+
+// TestPoolBlackHole: a connection that carries nothing any more ends, and the client that waits for
+// a reply of it. Others have a new one, and those that gave up take no place from them.
+func TestPoolBlackHole(t *testing.T) {
+	server := redisproc.ForTest(t)
+	addr, cut := forwarder(t, server.Addr())
+	var notes lines
+	o := options(strings.Replace(server.URL(), server.Addr(), addr, 1), "user:*")
+	o.Pool, o.MaxClients, o.second, o.Err = 2, 10, 50*time.Millisecond, &notes
+	p := start(t, o)
+	waits := dial(t, p.addr)
+	talk(t, waits, wire("PING"), "+PONG\r\n")
+	talk(t, dial(t, p.addr), wire("PING"), "+PONG\r\n") // on the other one
+	cut()
+	if _, err := io.WriteString(waits, wire("GET", "user:1")); err != nil {
+		t.Fatal(err)
+	}
+	for left := 50; ; left-- { // each gives up meanwhile
+		if answered(t, p.addr) && answered(t, p.addr) && answered(t, p.addr) && answered(t, p.addr) {
+			break
+		}
+		if left == 0 {
+			t.Fatal("new clients hang on a dead connection")
+		}
+	}
+	atEnd(t, waits)
+	notes.await(t, "ends a shared connection: Redis owes ")
+}
+
+// TestPoolPausedWrites: while a reply is late, clients that wait for none have another connection.
+// The late one comes, and those of the commands behind it, in their order.
+func TestPoolPausedWrites(t *testing.T) {
+	addr, server, _ := pooled(t, 1, func(o *Options) { o.second = 500 * time.Millisecond })
+	idle, waits := dial(t, addr), dial(t, addr)
+	talk(t, idle, wire("PING"), "+PONG\r\n")
+	talk(t, waits, wire("PING"), "+PONG\r\n")
+	do(t, server, "CLIENT", "PAUSE", "60000", "WRITE")
+	if _, err := io.WriteString(waits, wire("SET", "k", "1")); err != nil {
+		t.Fatal(err)
+	}
+	for lastWas(t, server, "set") == 0 { // until Redis has it
+		time.Sleep(time.Millisecond)
+	}
+	for left := 100; !answered(t, addr); left-- {
+		if left == 0 {
+			t.Fatal("a client hangs behind the reply of another")
+		}
+	}
+	talk(t, idle, wire("GET", "k"), "$-1\r\n")
+	if _, err := io.WriteString(waits, wire("GET", "k")); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, idle, wire("GET", "k"), "$-1\r\n")
+	do(t, server, "CLIENT", "UNPAUSE")
+	talk(t, waits, "", "+OK\r\n$1\r\n1\r\n")
+	talk(t, waits, wire("GET", "k"), "$1\r\n1\r\n")
+	for left := 1000; lastWas(t, server, "get|set|ping") != 1; left-- { // the other one is not needed any more
+		if left == 0 {
+			t.Fatal("a connection stays that nobody has")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestPoolBusy: a Redis that answers late, on each connection, loses no client.
+func TestPoolBusy(t *testing.T) {
+	addr, server, _ := pooled(t, 1, func(o *Options) { o.second = 250 * time.Millisecond })
+	waits := dial(t, addr)
+	talk(t, waits, wire("PING"), "+PONG\r\n")
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(server.PID(), syscall.SIGCONT)
+	if _, err := io.WriteString(waits, wire("SET", "k", "1")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // until another connection is tried
+	late := dial(t, addr)
+	if _, err := io.WriteString(late, wire("GET", "k")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, waits, wire("GET", "k"), "+OK\r\n$1\r\n1\r\n")
+	talk(t, late, "", "$1\r\n1\r\n")
+}
+
+// TestPoolDial: clients that need a connection at a time wait for the same attempt to make one.
+func TestPoolDial(t *testing.T) {
+	server := redisproc.ForTest(t)
+	do(t, server, "ACL", "SETUSER", "proxy", "on", ">p", "~*", "&*", "+@all")
+	var attempts atomic.Int64
+	end := make(chan struct{})
+	hangs := tcptest.Listen(t, func(c net.Conn) {
+		b := make([]byte, 4096)
+		n, err := c.Read(b)
+		if err != nil {
+			return
+		}
+		if string(b[:n]) == wire("AUTH", "proxy", "p") { // of a shared connection
+			attempts.Add(1)
+			<-end
+			return
+		}
+		up, err := net.Dial("tcp", server.Addr())
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go func() { io.Copy(c, up); c.Close() }()
+		up.Write(b[:n])
+		io.Copy(up, c)
+	})
+	o := options("redis://proxy:p@"+hangs, "user:*")
+	o.Pool = 1
+	p := start(t, o)
+	var clients []net.Conn
+	for range 5 {
+		c := dial(t, p.addr)
+		if _, err := io.WriteString(c, wire("PING")); err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, c)
+	}
+	time.Sleep(500 * time.Millisecond) // until they wait
+	close(end)
+	for _, c := range clients {
+		atEnd(t, c)
+	}
+	if n := attempts.Load(); n >= int64(len(clients)) {
+		t.Errorf("%d attempts for %d clients", n, len(clients))
+	}
+}
+
+// TestGone: clients that are gone while Redis does not answer have no place that another one needs.
+// Those that only send no more have their replies.
+func TestGone(t *testing.T) {
+	for _, pool := range []int{0, 1} {
+		t.Run(fmt.Sprint("pool ", pool), func(t *testing.T) {
+			addr, server, _ := pooled(t, pool, func(o *Options) { o.MaxClients = 3 })
+			if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Kill(server.PID(), syscall.SIGCONT)
+			for range 3 {
+				if answered(t, addr) {
+					t.Fatal("Redis answers")
+				}
+			}
+			var next net.Conn
+			for left := 50; ; left-- {
+				next = dial(t, addr)
+				if err := next.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := next.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+					break
+				}
+				if left == 0 {
+					t.Fatal("there is no place")
+				}
+			}
+			if err := next.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(next, wire("PING")); err != nil {
+				t.Fatal(err)
+			}
+			if err := next.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(next); string(got) != "+PONG\r\n" || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
 	}
 }

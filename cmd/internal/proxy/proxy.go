@@ -79,6 +79,8 @@ type Options struct {
 
 	// Listening, if not nil, receives the address when the proxy accepts connections.
 	Listening func(net.Addr)
+
+	second time.Duration // of silent shared connections; 0 for a second, and less in tests
 }
 
 // Check completes the options, and reports those that cannot be. The errors name the command's
@@ -120,7 +122,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	o.Login.LargestString = largestString
-	p := &proxy{options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{}}
+	p := &proxy{options: o, memory: memory{max: o.MaxMemory}, clients: map[*client]bool{}, leaving: map[*client]bool{}}
 	if o.Cluster {
 		p.cluster = &cluster{proxy: p, nodes: map[string]*node{}, named: map[string]*node{}}
 	}
@@ -171,6 +173,7 @@ type proxy struct {
 	until    time.Time // ends draining
 	lock     sync.Mutex
 	clients  map[*client]bool
+	leaving  map[*client]bool // those of them that send no more, and may be gone: others take their places
 	work     sync.WaitGroup
 }
 
@@ -522,6 +525,13 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn, n *node) {
 		_ = conn.Close()
 		return
 	}
+	for l := range p.leaving {
+		if len(p.clients) < p.options.MaxClients {
+			break
+		}
+		l.cancel()
+		p.forget(l)
+	}
 	full := len(p.clients) >= p.options.MaxClients
 	var c *client
 	secure := p.tls.Load()
@@ -550,9 +560,15 @@ func (p *proxy) accept(ctx context.Context, conn net.Conn, n *node) {
 		c.run()
 		p.memory.give(int(c.memory.held.Load()))
 		p.lock.Lock()
-		delete(p.clients, c)
+		p.forget(c)
 		p.lock.Unlock()
 	})
+}
+
+// forget gives the place of a client to others. The lock is held.
+func (p *proxy) forget(c *client) {
+	delete(p.clients, c)
+	delete(p.leaving, c)
 }
 
 // drain lets clients have the replies in flight, and ends all connections.
@@ -586,6 +602,8 @@ type client struct {
 	// Before it has a connection of its own.
 	outbox  *outbox
 	shared  *shared
+	link    *link        // that has its last commands; with the lock of shared
+	owed    int          // replies of link, likewise
 	sending bytes.Buffer // whole commands
 	batch   []expected   // their replies
 
@@ -632,6 +650,11 @@ func (c *client) run() {
 		return
 	}
 	err := c.requests()
+	if errors.Is(err, io.EOF) {
+		c.proxy.lock.Lock()
+		c.proxy.leaving[c] = true
+		c.proxy.lock.Unlock()
+	}
 	switch {
 	case c.outbox != nil:
 		if (err == nil || errors.Is(err, io.EOF)) && c.up.leave() == nil {
@@ -691,7 +714,7 @@ func (c *client) own() (err error) {
 	c.up.dst = server
 	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory, &counters.fromRedis, &counters.toClients)
 	if pooled { // as before
-		if err := c.upstream.greet(server, c.down); err != nil {
+		if err := c.upstream.greet(server, c.down, false); err != nil {
 			counters.unreachable.Add(1)
 			return err
 		}

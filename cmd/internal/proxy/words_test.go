@@ -16,7 +16,7 @@ import (
 )
 
 // TestZeroBytes: Redis compares names and words up to a zero byte. A command whose name has one is
-// refused, and a word with one is read as Redis reads it, so that each reply is that of its command.
+// refused. A word with one is read as Redis reads it: each reply is that of its command.
 func TestZeroBytes(t *testing.T) {
 	server := redisproc.ForTest(t)
 	p := start(t, options(server.URL(), "user:*"))
@@ -81,9 +81,9 @@ func TestPairsAreLists(t *testing.T) {
 	talk(t, dial(t, p.addr), wire("PING"), "+PONG\r\n")
 }
 
-// TestSlotLeavesSubscriber: a slot leaves a node while its client unsubscribes from a channel in it.
-// Redis sends the confirmation unasked, and refuses the command then: no reply may be taken for that
-// of another command.
+// TestSlotLeavesSubscriber: a slot leaves a node while a client unsubscribes from a channel in it.
+// Redis sends the confirmation unasked, and refuses the command then: no reply may be taken for
+// that of another command.
 func TestSlotLeavesSubscriber(t *testing.T) {
 	cluster := redisproc.ClusterForTest(t, 2)
 	_, notes := clustered(t, cluster, nil)
