@@ -13,8 +13,8 @@ import (
 )
 
 // Watch tells whether the servers of a walk by one process stay the same. If one is restarted or
-// fails over, the walk goes on with a cursor that means nothing. If a slot is moved to a server that
-// is done, its keys are missed. A shared walk does not need it: see [Settled].
+// fails over, the walk goes on with a cursor that means nothing. If a slot is moved to a server
+// that is done, its keys are missed. A shared walk does not need it: see [Settled].
 type Watch struct{ watch }
 
 // NewWatch begins to watch the servers that hold a client's keys. What they forbid to ask is not
@@ -47,8 +47,8 @@ func (w *Watch) Places() (places []Place) {
 	return places
 }
 
-// NowAndThen looks if it is time to. It is an [InconclusiveError] if something has changed. A server
-// that does not answer at present is none.
+// NowAndThen looks if it is time to. It is an [InconclusiveError] if something has changed. A
+// server that does not answer at present is none.
 func (w *Watch) NowAndThen(ctx context.Context) error { return withRunHint(w.nowAndThen(ctx)) }
 
 // Look is an [InconclusiveError] if something has changed, or a server does not tell. It has the

@@ -147,3 +147,27 @@ func TestWatch(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchOfTheForbidden: what a server does not tell is no change, and a warning says so.
+func TestWatchOfTheForbidden(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ClusterForTest(t, 1).Servers[0]
+	for rule, want := range map[string]string{
+		"-cluster|nodes": "CLUSTER NODES", "-cluster|info": "CLUSTER INFO", "-info": "does not notice that one is restarted",
+	} {
+		_, err := s.Do(ctx, "ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "+@all", rule)
+		must(t, err)
+		client := opened(t, strings.Replace(s.URL(), "redis://", "redis://u:p@", 1))
+		lost, err := Lost(ctx, client, ServerInfo, ClusterNodes)
+		if err != nil || !strings.Contains(strings.Join(lost, "\n"), want) {
+			t.Errorf("%s: %q, %v", rule, lost, err)
+		}
+		w, err := NewWatch(ctx, client)
+		must(t, err)
+		must(t, w.Look(ctx))
+		if p := w.Places(); len(p) != 1 || (p[0].RunID == "") != (rule == "-info") {
+			t.Errorf("%s: %+v", rule, p)
+		}
+	}
+}
