@@ -36,6 +36,7 @@ type Advice struct {
 	lfu         *lfu    // nil where the server does not count reads
 	unexplained float64 // reads a second that no counter explains
 	matched     bool    // keys that are like --match alone were looked at
+	at          string  // for --redis in commands
 }
 
 // Server is what a server says of itself.

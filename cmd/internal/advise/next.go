@@ -14,7 +14,7 @@ import (
 
 // next shows the next step for the largest saving; the others work in the same way.
 func (a *Advice) next(o *Options) {
-	a.Next = []Step{}
+	a.Next, a.at = []Step{}, o.at()
 	i := -1
 	for _, fits := range []func(g *Group) bool{
 		func(g *Group) bool { return g.Keys > 1 && g.Match != "" && len(a.caught(g)) == 0 },
@@ -31,7 +31,10 @@ func (a *Advice) next(o *Options) {
 	}
 	g := &a.Groups[i]
 	chosen := g.Options[g.Chosen]
-	n := &nexter{setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match, url: printable.Shell(o.URL), file: g.file}
+	n := &nexter{
+		setting: chosen.Setting, maxSize: chosen.Dictionary, match: g.Match,
+		url: a.at, registry: o.Registry != "", file: g.file,
+	}
 	if n.name = dictionaryGroup(g.Name); a.Server == nil || o.HideKeys {
 		n.name = "values"
 	}
@@ -44,15 +47,6 @@ func (a *Advice) next(o *Options) {
 			others++
 		}
 	}
-	if o.URL == "" || strings.Contains(o.URL, secret) {
-		n.url = `"$REDIS_URL"`
-	}
-	switch {
-	case strings.Contains(o.Registry, secret):
-		n.registry, n.url = true, n.url+` --registry "$REGISTRY_URL"`
-	case o.Registry != "":
-		n.registry, n.url = true, n.url+" --registry "+printable.Shell(o.Registry)
-	}
 	if chosen.Dictionary > 0 {
 		a.Next = n.withDictionary()
 	} else {
@@ -61,8 +55,8 @@ func (a *Advice) next(o *Options) {
 	if s, _ := compress.Parse(chosen.Setting); s.Algorithm == frame.S2 {
 		a.Next[0].What += " The readers in Python, Node and Java read no s2: for those take a setting of zstd (--all shows what it saves)."
 	}
-	if strings.Contains(n.url, "$REDIS_URL") {
-		a.Next[0].What += " In these commands REDIS_URL is the URL of the server, with a user who may write: export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
+	if strings.Contains(n.url, redisURL) {
+		a.Next[0].What += meansURL
 	}
 	if g.Match == "" {
 		a.Next[0].What += " PATTERN is for the pattern of their keys."
@@ -92,8 +86,27 @@ func (a *Advice) caught(g *Group) (names []string) {
 	return names
 }
 
-// secret is what stands in a URL in place of a user and password.
-const secret = "***@"
+const (
+	secret   = "***@" // stands in a URL in place of a user and password
+	redisURL = `"$REDIS_URL"`
+	meansURL = " In these commands REDIS_URL is the URL of the server, with a user who may write: " +
+		"export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
+)
+
+// at is the URL for --redis, and with --registry where that is another one, for a shell.
+func (o *Options) at() string {
+	url := printable.Shell(o.URL)
+	if o.URL == "" || strings.Contains(o.URL, secret) {
+		url = redisURL
+	}
+	switch {
+	case strings.Contains(o.Registry, secret):
+		return url + ` --registry "$REGISTRY_URL"`
+	case o.Registry != "":
+		return url + " --registry " + printable.Shell(o.Registry)
+	}
+	return url
+}
 
 // nexter writes the next steps of a group.
 type nexter struct {

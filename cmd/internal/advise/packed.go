@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/engine"
@@ -24,13 +25,16 @@ type Packed struct {
 	Keys  int64 `json:"keys"`  // with a packed value
 	Saved int64 `json:"saved"` // bytes that Redis would allocate more with the values as they were
 
-	// Better is how many bytes more a dictionary of the present values saves than the one that most
-	// are packed with. Nil where it was not tried: the compressor takes none, the values cannot be
-	// read, or the group is too small.
+	// Better is how many bytes more it saves to pack the values anew: with a dictionary of the present
+	// values, or with the group's current one where most have another. Nil where it was not tried: the
+	// compressor takes none, the values cannot be read, or the group is too small.
 	Better *Interval `json:"better,omitempty"`
 
 	// Dictionaries are those of the packed values, the most frequent first, ten at most.
 	Dictionaries []PackedWith `json:"dictionaries,omitempty"`
+
+	renewal string // what bale migrate needs to pack anew: --dict auto
+	large   string // says that the present dictionary is too large for the group, "" if not
 }
 
 // PackedWith is a dictionary, and the part of a group's packed values that it is for.
@@ -60,26 +64,33 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 		a.warn("%s: packed values could not be read to try a new dictionary on: %v", shownName(&t.group, o), failed)
 	}
 	setting := engine.Setting{Setting: compress.Setting{Algorithm: with.Algorithm}}
-	if s, ok := trainedFor[with.Algorithm]; ok {
-		setting.Setting = s
-	}
 	if len(plain) < minTraining || !setting.TakesDictionary() {
 		return nil
 	}
-	var current built
+	var packed, current built // what most values are packed with, and what the group is written with
+	group := ""
 	if with.DictionaryID != 0 {
-		d, err := o.Reader.Read(ctx, with.DictionaryID)
+		st, err := o.Reader.Group(ctx, with.DictionaryID)
 		if err != nil {
 			return ctx.Err() // a warning has said so
 		}
-		current.dictionary = d
+		if packed.dictionary, err = o.Reader.Read(ctx, with.DictionaryID); err != nil {
+			return ctx.Err()
+		}
+		current = packed
+		if st != nil && !o.HideKeys {
+			group = " " + printable.Option("--group", st.Group)
+		}
+		if st != nil && st.Current != with.DictionaryID {
+			if current = (built{}); st.Current != 0 {
+				if current.dictionary, err = o.Reader.Read(ctx, st.Current); err != nil {
+					return ctx.Err()
+				}
+			}
+		}
 	}
 	sample := newGroupSample(t.sample.memory, plain, t.group.Packed.Keys)
-	anew, err := sample.train(ctx, setting.Setting, nil, min(t.how, some))
-	if err != nil {
-		return ctx.Err()
-	}
-	before, err := sample.measure(ctx, setting, current, nil)
+	before, err := sample.measure(ctx, setting, packed, nil)
 	if err != nil {
 		return ctx.Err()
 	}
@@ -89,19 +100,63 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 		}
 		t.group.unpack = before.Unpack.Mean
 	}
-	gain := Interval{}
-	if anew.dictionary != nil {
-		after, err := sample.measure(ctx, setting, anew, nil)
+	there := before.Dictionary
+	before.Dictionary = 0 // it is there, and costs nothing
+	// By the rule of bale migrate --dict auto, which would else refuse what is advised here.
+	anew, err := sample.renewed(ctx, setting.Setting, current.dictionary, t.how)
+	if err != nil {
+		return ctx.Err()
+	}
+	g, e := t.group.Packed, newEstimator(sample, t.group.Packed.Keys, o.Seed)
+	gain := func(d built, free bool) (Interval, int, error) {
+		after, err := sample.measure(ctx, setting, d, nil)
 		if err != nil {
-			return ctx.Err()
+			return Interval{}, 0, err
 		}
-		e := newEstimator(sample, t.group.Packed.Keys, o.Seed)
-		gain = interval(sum(e.saving(after), e.saving(before), -1))
+		size := after.Dictionary
+		if free {
+			after.Dictionary = 0
+		}
+		return interval(sum(e.saving(after), e.saving(before), -1)), size, nil
 	}
-	if gain.Estimate <= 0 {
-		gain = Interval{}
+	better := Interval{}
+	switch {
+	case anew.dictionary != nil:
+		g.renewal = "--dict auto"
+		better, _, err = gain(anew, false)
+	case current.dictionary != nil && current.dictionary.ID() != packed.dictionary.ID():
+		g.renewal = "--dict current"
+		better, _, err = gain(current, true)
 	}
-	t.group.Packed.Better = &gain
+	if err != nil {
+		return ctx.Err()
+	}
+	if g.renewal += group; setting.Algorithm != frame.Zstd {
+		g.renewal += " --compress " + setting.String()
+	}
+	if better.Estimate <= 0 {
+		better = Interval{}
+	}
+	g.Better = &better
+	if float64(there) < minSaving*float64(t.group.Now) || g.worth(t.group.Now) {
+		return nil
+	}
+	// Perhaps a smaller one would do.
+	smaller, err := sample.renewed(ctx, setting.Setting, nil, t.how)
+	if err != nil || smaller.dictionary == nil {
+		return ctx.Err()
+	}
+	before.Dictionary = there
+	freed, size, err := gain(smaller, false)
+	if err != nil {
+		return ctx.Err()
+	}
+	if freed.Low > 0 && freed.Estimate >= minSaving*float64(t.group.Now) && size < there {
+		g.large = fmt.Sprintf("Its dictionary takes %s, and one of %s would do. "+
+			"It is there already, so bale migrate --dict auto keeps it. "+
+			"Auto does not count the keys in Redis: give their number as Auto.Train.Values.",
+			printable.Size(there), printable.Size(size))
+	}
 	return nil
 }
 
@@ -109,6 +164,10 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 type Reader interface {
 	Unpack(ctx context.Context, stored []byte) ([]byte, error)
 	Read(ctx context.Context, id frame.DictionaryID) (*dict.Dictionary, error)
+
+	// Group is a group that has a dictionary, the one that is written with it if there is one; nil
+	// for none.
+	Group(ctx context.Context, id frame.DictionaryID) (*dict.State, error)
 }
 
 // mostWasted bounds the bytes of values that turn out to be damaged once they are unpacked. Forged
@@ -280,8 +339,28 @@ func (a *Advice) packedTable(w page.Sheet) {
 	printable.Fprintf(w, "\nwhat bale saves already:\n")
 	t.Render()
 	if g, _ := a.renewal(); g != nil {
-		w.Hanging("  ", "Values have changed, or the dictionary was trained without some fields (give the same --exclude, then). This trains one of the present values, and packs them anew; Auto does so by itself:")
-		w.Hanging("  ", fmt.Sprintf("bale migrate --redis %s %s --dict auto --force --repack", printable.Shell(a.Source), printable.Option("--match", g.Match)))
+		what := "These values have changed since the dictionary was trained, " +
+			"or it was trained without some fields (give the same --exclude, then). " +
+			"This trains one of the present values, and packs them anew. " +
+			"Auto does so by itself once their ratio has fallen by 15%, at most once a day."
+		if strings.HasPrefix(g.Packed.renewal, "--dict current") {
+			what = "The group has a newer dictionary than most of these values. This packs them with it."
+		}
+		pattern := cmp.Or(g.Match, "PATTERN")
+		if g.Match == "" {
+			what += " PATTERN is for the pattern of their keys."
+		}
+		if strings.Contains(a.at, redisURL) {
+			what += meansURL
+		}
+		w.Hanging("  ", what)
+		printable.Fprintf(w, "  bale migrate --redis %s %s %s --repack\n",
+			a.at, printable.Option("--match", pattern), g.Packed.renewal)
+	}
+	for i := range a.Groups {
+		if g := &a.Groups[i]; g.Packed != nil && g.Packed.large != "" {
+			w.Hanging("  ", page.Name(g.Name, shownAdvice)+": "+g.Packed.large)
+		}
 	}
 }
 
@@ -330,7 +409,7 @@ func (a *Advice) renewals() string {
 	if g, _ := a.renewal(); g == nil {
 		return ""
 	}
-	return "Keep the settings, and train new dictionaries." + a.packedAlready()
+	return "Keep the settings, and pack values anew with new dictionaries." + a.packedAlready()
 }
 
 // packedAlready is what all packed values save, in words, "" if nothing is packed.

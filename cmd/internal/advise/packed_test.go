@@ -170,13 +170,151 @@ func TestBetterDictionary(t *testing.T) {
 	})
 	pack(migrate.Current, false)
 	g, text := ask()
-	if !g.Packed.worth(g.Now) || !strings.Contains(text, "--dict auto --force --repack") || strings.Contains(text, "Nothing to do") || !strings.Contains(strings.Join(strings.Fields(text), " "), "new dictionaries would save") {
+	if !g.Packed.worth(g.Now) || !strings.Contains(text, "bale migrate --redis "+s.URL()+" --match 'user:*' --dict auto --group user --repack\n") || strings.Contains(text, "Nothing to do") || !strings.Contains(strings.Join(strings.Fields(text), " "), "new dictionaries would save") {
 		t.Errorf("the values have changed: %+v\n%s", g.Packed.Better, text)
 	}
 	before := usage()
 	pack(migrate.Auto, true)
 	if saved := float64(before - usage()); math.Abs(g.Packed.Better.Estimate-saved) > 0.15*saved {
 		t.Errorf("%+v, and %.0f bytes were saved", g.Packed.Better, saved)
+	}
+}
+
+// TestRefusedDictionary: what bale migrate --dict auto would refuse is not advised. A dictionary
+// that was made for a million values is too large for some hundreds, and it is there already.
+func TestRefusedDictionary(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const n = 200
+	rng := rand.New(rand.NewPCG(1, 2))
+	var words []string
+	for range 3000 {
+		words = append(words, fmt.Sprintf("%x%x", rng.Uint64(), rng.Uint32()))
+	}
+	value := func() []byte {
+		v := profile(rng, rng.IntN(1e6))
+		for range 6 {
+			v += words[rng.IntN(len(words))]
+		}
+		return []byte(v)
+	}
+	var values, later [][]byte
+	for range 20 * n {
+		values = append(values, value())
+	}
+	for range n {
+		later = append(later, value())
+	}
+	training, err := dict.Train(ctx, values, dict.TrainOptions{Builders: builders(compress.Setting{Algorithm: frame.Zstd}, little)})
+	must(t, err)
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
+	must(t, err)
+	must(t, registry.Publish(ctx, "people", training.Dictionary, training.Info()))
+	must(t, registry.Activate(ctx, "people", training.Dictionary.ID(), true))
+	compressor, err := training.Setting.New(training.Dictionary)
+	must(t, err)
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: compressor}})
+	must(t, err)
+	store(t, client, func(p redis.Pipeliner) {
+		for i, v := range later {
+			packed, err := packer.Pack(nil, v)
+			must(t, err)
+			p.Set(ctx, fmt.Sprint("user:", i), packed, 0)
+		}
+	})
+	a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
+	must(t, err)
+	var text bytes.Buffer
+	a.WriteText(page.NewSheet(&text, 0), false)
+	g := groupOf(t, a, "user:*", String)
+	if g.Packed == nil || g.Packed.Better == nil || g.Packed.worth(g.Now) || strings.Contains(text.String(), "--repack") ||
+		!strings.Contains(text.String(), "Its dictionary takes ") {
+		t.Errorf("%+v of %d\n%s", g.Packed, g.Now, &text)
+	}
+	_, err = migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, Prefix: dict.DefaultPrefix},
+		Settings: migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Auto, Group: "people", Repack: true}, Force: true, Plan: page.NewSheet(io.Discard, 80)})
+	must(t, err)
+	if st, err := registry.State(ctx, "people"); err != nil || st.Current != training.Dictionary.ID() {
+		t.Errorf("bale migrate took another dictionary: %+v, %v", st, err)
+	}
+}
+
+// TestNewerDictionary: values that have an older dictionary than the group are packed with the
+// group's.
+func TestNewerDictionary(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const n = 800
+	rng := rand.New(rand.NewPCG(1, 2))
+	write := func(value func(i int) string) {
+		store(t, client, func(p redis.Pipeliner) {
+			for i := range n {
+				p.Set(ctx, fmt.Sprint("user:", i), value(i), 0)
+			}
+		})
+	}
+	pack := func(dictionary string, repack bool) {
+		t.Helper()
+		_, err := migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, Prefix: dict.DefaultPrefix},
+			Settings: migrate.Settings{Match: []string{"user:*"}, Dict: dictionary, Group: "people", Repack: repack}, Force: true, Plan: page.NewSheet(io.Discard, 80)})
+		must(t, err)
+	}
+	write(func(i int) string {
+		return strings.Repeat(fmt.Sprintf("%x", rng.Uint64()), 3) + " an older program's values, all alike"
+	})
+	pack(migrate.Auto, false)
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
+	must(t, err)
+	older, err := registry.State(ctx, "people")
+	must(t, err)
+	write(func(i int) string { return profile(rng, i) })
+	pack(migrate.Current, false)
+	var profiles [][]byte
+	for i := range n {
+		profiles = append(profiles, []byte(profile(rng, i)))
+	}
+	training, err := dict.Train(ctx, profiles, dict.TrainOptions{Values: n})
+	must(t, err)
+	must(t, registry.Publish(ctx, "people", training.Dictionary, training.Info()))
+	must(t, registry.Activate(ctx, "people", training.Dictionary.ID(), true))
+	a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
+	must(t, err)
+	var text bytes.Buffer
+	a.WriteText(page.NewSheet(&text, 0), false)
+	g := groupOf(t, a, "user:*", String)
+	if len(g.Packed.Dictionaries) != 1 || g.Packed.Dictionaries[0].ID != older.Current || !g.Packed.worth(g.Now) ||
+		!strings.Contains(text.String(), "--match 'user:*' --dict current --group people --repack\n") {
+		t.Errorf("%+v\n%s", g.Packed, &text)
+	}
+}
+
+// TestRenewalRuns: the command to pack values anew has the URL as the other steps have it, and no
+// password, file or hidden pattern.
+func TestRenewalRuns(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		options Options
+		match   string
+		want    string
+	}{
+		{Options{URL: "redis://h:1"}, "user:*", "--redis redis://h:1 --match 'user:*' --dict auto --repack\n"},
+		{Options{URL: "redis://***@h:1"}, "user:*", `--redis "$REDIS_URL" --match 'user:*'`},
+		{Options{Source: "r.rdb"}, "user:*", `--redis "$REDIS_URL" --match 'user:*'`},
+		{Options{URL: "redis://h:1", Registry: "redis://***@r:1"}, "user:*", `--redis redis://h:1 --registry "$REGISTRY_URL" --match`},
+		{Options{URL: "redis://h:1", HideKeys: true}, "", "--match PATTERN"},
+	} {
+		a := &Advice{Source: "r.rdb", Server: &Server{}, Groups: []Group{{Name: "user:*", Match: test.match, Type: String, Chosen: -1, Now: 100,
+			Packed: &Packed{Better: &Interval{10, 20, 30}, renewal: "--dict auto"}}}}
+		a.next(&test.options)
+		var text bytes.Buffer
+		a.packedTable(page.NewSheet(&text, 0))
+		if !strings.Contains(text.String(), test.want) || strings.Contains(test.want, redisURL) != strings.Contains(strings.Join(strings.Fields(text.String()), " "), "with a user who may write") {
+			t.Errorf("no %q in\n%s", test.want, &text)
+		}
 	}
 }
 

@@ -140,6 +140,20 @@ func (r *reader) Read(ctx context.Context, id frame.DictionaryID) (*dict.Diction
 	return r.registry.Read(ctx, id)
 }
 
+func (r *reader) Group(ctx context.Context, id frame.DictionaryID) (found *dict.State, err error) {
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	states := registry.States{Registry: r.registry}
+	err = states.All(ctx, func(st *dict.State) error {
+		if st.Find(id) != nil && (found == nil || st.Current == id) {
+			found = st
+		}
+		return nil
+	})
+	return found, err
+}
+
 func (r *reader) close() {
 	if r.registry != nil {
 		_ = r.registry.Close() // of a connection that was only read from

@@ -146,8 +146,7 @@ func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, st
 		return ExitUsage
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	// Without the arguments: "dict publish <file>".
-	s.Command, _, _ = strings.Cut(a.Name+" "+command.Command(), " <")
+	s.Command = a.commandOf(command)
 	name := s.Command
 	err = command.Run(&s)
 	if err == nil && raw.err != nil { // a full disk, behind a redirection; whoever closed a pipe has read enough
@@ -177,13 +176,21 @@ func (a App) Parser(grammar any, more ...kong.Option) (*kong.Kong, error) {
 	}, a.Options, more)...)
 }
 
-// commandOf is the command as far as it was understood: "bale dict publish".
+// commandOf is the command as far as it was understood, by the names that were given: "bale dict
+// publish", "bale cat".
 func (a App) commandOf(c *kong.Context) string {
-	name := a.Name
+	name, args := a.Name, c.Args
 	for _, p := range c.Path {
-		if p.Command != nil {
-			name += " " + p.Command.Name
+		if p.Command == nil {
+			continue
 		}
+		word := p.Command.Name
+		if i := slices.IndexFunc(args, func(arg string) bool {
+			return arg == word || slices.Contains(p.Command.Aliases, arg)
+		}); i >= 0 {
+			word, args = args[i], args[i+1:]
+		}
+		name += " " + word
 	}
 	return name
 }

@@ -127,7 +127,41 @@ type Removal struct {
 	groups int   // of the registry
 	keys   int64 // that were looked at; negative for none
 	all    []removed
+	kept   []string // why the first dictionaries may not go
+	more   int      // that may not go either
 }
+
+// mostKept is how many dictionaries that may not go are named.
+const mostKept = 10
+
+// keep adds the dictionaries of a group that may not go.
+func (l *Removal) keep(st *dict.State, may []dict.Entry, grace time.Duration) {
+	for _, e := range st.Dictionaries {
+		if slices.ContainsFunc(may, func(m dict.Entry) bool { return m.ID == e.ID }) {
+			continue
+		}
+		if len(l.kept) == mostKept {
+			l.more++
+			continue
+		}
+		last := slices.MaxFunc([]time.Time{e.Published, e.Retired, e.Used}, time.Time.Compare)
+		why := fmt.Sprintf("it was used less than six grace periods ago: try again after %s",
+			last.Add(removeGraces*grace).Format(time.RFC3339))
+		switch {
+		case e.ID == st.Current:
+			why = "the group is written with it"
+		case e.ID == st.Previous:
+			why = "bale dict activate previous goes back to it, until another one is the previous one"
+		case e.Activated.IsZero():
+			why = "it was never activated; bale dict remove takes it back"
+		}
+		l.kept = append(l.kept, fmt.Sprintf("%v of %s stays: %s", e.ID, st.Group, why))
+	}
+}
+
+// removeGraces are the grace periods after its last use within which dict.Registry.Removable
+// refuses a dictionary.
+const removeGraces = 6
 
 // removed is a dictionary that may go.
 type removed struct {
@@ -158,7 +192,11 @@ func (l *Removal) WriteText(w page.Sheet) {
 	case len(l.all) == 0 && l.groups == 0:
 		w.Lines("The registry is empty.")
 	case len(l.all) == 0:
-		w.Lines("Nothing to remove: every dictionary is current or previous, was never activated, or was used less than six grace periods ago.")
+		w.Lines("Nothing to remove:")
+		w.Lines(l.kept...)
+		if l.more > 0 {
+			w.Lines(fmt.Sprintf("and %d more stay", l.more))
+		}
 	}
 	why, idles := "without a look at the values", 0
 	if l.keys >= 0 {
@@ -298,10 +336,12 @@ type candidate struct {
 // mostOrphans bounds the dictionaries of no group that a gc removes, and thus its memory.
 const mostOrphans = 10_000
 
-// candidates are the dictionaries that may go, and the number of groups.
-func candidates(
-	ctx context.Context, r *registry.Registry,
-) (all []candidate, groups int, err error) {
+// candidates are the dictionaries that may go. The others are kept by l, with the number of groups.
+func candidates(ctx context.Context, r *registry.Registry, l *Removal) (all []candidate, err error) {
+	grace, err := r.Registry.Grace(ctx)
+	if err != nil {
+		return nil, err
+	}
 	listed, known := map[string]bool{}, map[frame.DictionaryID]bool{}
 	states := registry.States{Registry: r}
 	if err := states.All(ctx, func(st *dict.State) error {
@@ -310,16 +350,17 @@ func candidates(
 			known[e.ID] = true
 		}
 		entries, err := r.Collectable(ctx, st)
+		l.keep(st, entries, grace)
 		for _, e := range entries {
 			e.Info = dict.Info{}
 			all = append(all, candidate{st.Group, e})
 		}
 		return err
 	}); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if err := states.Whole(); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	// A group that is not on the list of groups would lose its dictionaries.
 	if err := walk(ctx, r, strings.TrimSuffix(r.GroupKey(""), "*"), func(group string) error {
@@ -328,8 +369,9 @@ func candidates(
 		}
 		return nil
 	}); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
+	l.groups = len(listed)
 	orphans := 0
 	err = walk(ctx, r, strings.TrimSuffix(r.DataKey(0), "*"), func(name string) error {
 		id, err := frame.ParseDictionaryID(name)
@@ -344,14 +386,14 @@ func candidates(
 		all = append(all, candidate{"", dict.Entry{ID: id}})
 		return nil
 	})
-	return all, len(listed), err
+	return all, err
 }
 
 // GC removes the dictionaries that no value refers to. Without Apply it only lists them.
 func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
 	r.WarnOfEviction(ctx)
-	all, groups, err := candidates(ctx, r)
-	l := &Removal{groups: groups}
+	l := &Removal{}
+	all, err := candidates(ctx, r, l)
 	if err != nil {
 		return nil, err
 	}

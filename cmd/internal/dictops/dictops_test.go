@@ -105,7 +105,7 @@ func TestManyOrphans(t *testing.T) {
 	}
 	_, err = p.Exec(ctx)
 	clitest.OK(t, err)
-	all, _, err := candidates(ctx, r)
+	all, err := candidates(ctx, r, &Removal{})
 	if err != nil || len(all) != mostOrphans || strings.Count(notes.String(), "when it runs again") != 1 {
 		t.Errorf("%d, %v, %s", len(all), err, &notes)
 	}

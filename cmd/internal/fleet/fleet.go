@@ -55,11 +55,14 @@ const (
 	Running = "running"
 	Paused  = "paused"
 	Aborted = "aborted"
+	Done    = "done" // as it is shown: all units are
 )
 
 var (
 	// ErrAborted: the run was aborted.
-	ErrAborted = errors.New("the run was aborted")
+	ErrAborted = errors.New("the run was aborted: start again under another --run NAME")
+	// ErrDone: the run is done, and nothing changes that.
+	ErrDone = errors.New("the run is done")
 	// ErrUnknown: there is no such run, or no longer.
 	ErrUnknown = errors.New("there is no such run")
 	// ErrOther: the run has other settings than the worker.
@@ -227,14 +230,21 @@ func List(ctx context.Context, client redis.UniversalClient, prefix string) ([]s
 }
 
 // Set makes the run [Running], [Paused] or [Aborted]. Workers heed it within ten seconds. One that
-// is aborted stays so.
+// is aborted or done stays so.
 func (r *Run) Set(ctx context.Context, state string) error {
+	if v, err := r.View(ctx); err != nil {
+		return err
+	} else if v.Done == r.Units { // also where no worker lived to end it
+		return fmt.Errorf("%s: %w", r.Name, ErrDone)
+	}
 	before, err := setScript.Run(ctx, r.client, []string{r.key}, state, keepEnded.Milliseconds()).Text()
 	switch {
 	case err != nil:
 		return err
 	case before == "":
 		return fmt.Errorf("%w: %s", ErrUnknown, r.Name)
+	case before == Done: // meanwhile
+		return fmt.Errorf("%s: %w", r.Name, ErrDone)
 	case before == Aborted && state != Aborted:
 		return fmt.Errorf("%s: %w", r.Name, ErrAborted)
 	}

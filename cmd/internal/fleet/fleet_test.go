@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -192,6 +193,38 @@ func TestPauseAndAbort(t *testing.T) {
 	}
 	if err := r.Set(t.Context(), Running); !errors.Is(err, ErrAborted) {
 		t.Errorf("it runs again: %v", err)
+	}
+}
+
+// TestDoneStays: a run that is done is neither paused nor resumed nor aborted, also where no worker
+// lived to end it.
+func TestDoneStays(t *testing.T) {
+	c := client(t)
+	r := join(t, c, 1)
+	u, _, err := r.take(t.Context(), "0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.finish(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		before := c.HGetAll(t.Context(), r.key).Val()
+		for _, state := range []string{Aborted, Paused, Running} {
+			if err := r.Set(t.Context(), state); !errors.Is(err, ErrDone) {
+				t.Errorf("%s: %v", state, err)
+			}
+		}
+		if after := c.HGetAll(t.Context(), r.key).Val(); !maps.Equal(before, after) {
+			t.Errorf("%v, and before %v", after, before)
+		}
+		if err := r.Work(t.Context(), Worker{}); err != nil {
+			t.Error(err)
+		}
+	}
+	state, err := setScript.Run(t.Context(), c, []string{r.key}, Aborted, 1).Text() // of another worker
+	if err != nil || state != Done || c.HGet(t.Context(), r.key, "state").Val() != Running {
+		t.Errorf("%q, %v", state, err)
 	}
 }
 

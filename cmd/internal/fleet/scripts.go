@@ -41,6 +41,7 @@ return ended - (tonumber(redis.call('HGET', KEYS[1], 'started')) or ended)`)
 	setScript = redis.NewScript(`
 local before = redis.call('HGET', KEYS[1], 'state')
 if not before then return '' end
+if redis.call('HEXISTS', KEYS[1], 'ended') == 1 then return 'done' end
 if before ~= 'aborted' then
   redis.call('HSET', KEYS[1], 'state', ARGV[1])
   if ARGV[1] == 'aborted' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end

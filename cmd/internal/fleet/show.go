@@ -24,7 +24,7 @@ type Shown struct {
 type ShownRun struct {
 	Name     string          `json:"name"`
 	Command  string          `json:"command"`
-	State    string          `json:"state"` // or done
+	State    string          `json:"state"`
 	Units    int             `json:"units"`
 	Done     int             `json:"done"` // units
 	Started  time.Time       `json:"started"`
@@ -68,7 +68,7 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 			return nil, err
 		}
 		if v.Done == run.Units {
-			v.State = "done"
+			v.State = Done
 		}
 		shown.Runs = append(shown.Runs, ShownRun{name, run.Command, v.State, run.Units, v.Done, run.Started, run.Settings, v.Workers})
 	}
@@ -91,6 +91,9 @@ func (s *Shown) WriteText(w page.Sheet) {
 		return
 	}
 	w.Lines("settings: " + string(s.Runs[0].Settings))
+	if s.Runs[0].State == Paused {
+		w.Lines("It is paused: its workers wait, and hold no unit until bale run resume.")
+	}
 	for _, worker := range slices.Sorted(maps.Keys(s.Runs[0].Workers)) {
 		printable.Fprintf(w, "unit %4d  %s\n", s.Runs[0].Workers[worker], worker)
 	}

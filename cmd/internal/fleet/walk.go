@@ -87,8 +87,11 @@ func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 		Do: func(ctx context.Context, u *Unit) error { return w.unit(ctx, u) },
 		Progress: func(v *View) {
 			if show != nil {
-				show(v.Done, r.Units, fmt.Sprintf("%d of %d units, %s at work", v.Done, r.Units,
-					printable.Count(int64(len(v.Workers)), "worker", "workers")))
+				doing := printable.Count(int64(len(v.Workers)), "worker", "workers") + " at work"
+				if v.State == Paused {
+					doing = Paused
+				}
+				show(v.Done, r.Units, fmt.Sprintf("%d of %d units, %s", v.Done, r.Units, doing))
 			}
 		},
 		Failed: func(n int, err error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 
@@ -39,7 +40,7 @@ type Sampled struct {
 	Values   [][]byte
 	Fields   int   // of Values: those of hashes
 	Keys     int   // seen
-	Most     int64 // how many such values there may be: those of the sample, or the server's keys if there are more than were asked for
+	Most     int64 // how many such values there are; by their part of the keys gone over if some were not read
 	TooLarge int
 	Streams  int   // manifests and chunks of streams, which no dictionary is for
 	Gone     int   // expired or removed between SCAN and GET, overwritten by another type, or loaded with the result that there is none
@@ -80,10 +81,7 @@ func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) 
 	for _, r := range s.ranked {
 		s.found.Values = append(s.found.Values, r.value)
 	}
-	s.found.Most = int64(len(s.ranked))
-	if s.full { // a server that does not say has no more
-		s.found.Most = max(s.found.Most, client.DBSize(ctx).Val())
-	}
+	s.found.Most = max(int64(len(s.ranked)), int64(math.Round(s.most)))
 	return &s.found, err
 }
 
@@ -92,8 +90,8 @@ type sampling struct {
 	SampleOptions
 	found  Sampled
 	ranked []ranked
-	size   int  // bytes of all
-	full   bool // not all values were read
+	size   int     // bytes of all
+	most   float64 // values that there are, by those read
 }
 
 type ranked struct {
@@ -113,17 +111,21 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 		share := before + (s.Values-before)*(i+1)/len(s.Match) - start
 		seen := map[redis.UniversalClient]bool{}
 		var looked Looked
+		full, keys, last := false, 0, "" // not all values were read, of so many keys
 		err = ReadValues(ctx, client, ValuesOptions{
 			Match: []string{pattern}, Skip: s.Skip, Kind: kind, Size: s.Size, Pace: s.Pace, Places: places,
 			Values: func(_ context.Context, node redis.UniversalClient, values []Value) (Next, error) {
 				seen[node] = true
 				for _, v := range values {
+					if keys == 0 || v.Key != last {
+						keys, last = keys+1, v.Key
+					}
 					if !s.add(ctx, v) {
-						s.full = true
+						full = true
 						return Stop, ctx.Err()
 					}
 					if len(s.ranked)-start >= share*len(seen)/len(places) {
-						s.full = true
+						full = true
 						return NextNode, nil // it has given its share
 					}
 				}
@@ -143,6 +145,15 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 		if err != nil {
 			return err
 		}
+		added, all := float64(len(s.ranked)-start), int64(0)
+		if full {
+			all = client.DBSize(ctx).Val()
+		}
+		if all > 0 { // a server that does not say has no more
+			listed, scanned := float64(looked.Keys-looked.Skipped), float64(min(looked.Scanned, all))
+			added = max(added, float64(all)*listed/scanned*max(added, 1)/float64(keys))
+		}
+		s.most += added
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func Progress(client redis.UniversalClient, places []Place, patterns int, looked
 
 // Looked counts what a reading of values came across.
 type Looked struct {
-	Keys        int64 // those of Skip and of other types included
+	Scanned     int64 // keys that SCAN went over, about; not of slots
+	Keys        int64 // that it listed, those of Skip and of other types included
 	Skipped     int64 // keys that Skip passed over
 	Others      int64 // keys of other types than string and hash
 	TooLarge    int64 // strings, beyond Size
@@ -293,6 +294,7 @@ func (r *valueReader) node(node *redis.Client, p *Place) (Next, error) {
 			return Stop, fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
 		}
 		r.page.saw(len(keys), lengthOfAll(keys))
+		r.looked.Scanned += max(asked, int64(len(keys)))
 		if next, err := r.keys(node, keys); err != nil || next != More {
 			return next, err
 		}

@@ -73,6 +73,10 @@ func TestReadValues(t *testing.T) {
 			if len(got) != 2500+40*3+700+3+2 || got["s:17  value 17 8"] != 1 || got["h:large f699 xxxxxxxxx 100"] != 1 || got["h:39 f2 small 5"] != 1 || got[fmt.Sprintf("s:long 2  zzzzzzzzz %d", 5<<20)] != 1 {
 				t.Errorf("%d values", len(got))
 			}
+			if looked.Scanned < looked.Keys {
+				t.Errorf("%d keys of %d", looked.Keys, looked.Scanned)
+			}
+			looked.Scanned = 0
 			if diff := cmp.Diff(Looked{Keys: 2500 + 42 + 2 + 1 + 2, Skipped: 1, Others: 1, TooLarge: 1}, looked); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

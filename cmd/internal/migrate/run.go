@@ -366,7 +366,11 @@ func (j *job) result(err error) (*Result, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // also after an interrupt
 		defer cancel()
 		var memoryErr error
-		r.UsedMemoryAfter, memoryErr = keyspace.UsedMemory(ctx, j.client)
+		if err == nil && j.shared != nil {
+			r.UsedMemoryAfter, memoryErr = j.usedAfter(ctx)
+		} else {
+			r.UsedMemoryAfter, memoryErr = keyspace.UsedMemory(ctx, j.client)
+		}
 		err = errors.Join(err, memoryErr)
 	}
 	if err == nil && r.Failed() > 0 {

@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,6 +31,9 @@ func (j *job) join(ctx context.Context, places []keyspace.Place) (err error) {
 		return err
 	}
 	j.state = NewState(j.Settings, places)
+	if j.Dict == Auto { // else once the dictionary is known to be there
+		j.announce(ctx)
+	}
 	text, err := j.shared.Once(ctx, "prepare", func(ctx context.Context) (json.RawMessage, error) {
 		d, err := j.choose(ctx)
 		if err != nil {
@@ -53,6 +57,27 @@ func (j *job) join(ctx context.Context, places []keyspace.Place) (err error) {
 		j.dictionary, err = j.registry.Read(ctx, p.Dictionary)
 	}
 	return err
+}
+
+// usedAfter is the used_memory at the end of the run. One worker measures it for all, and for those
+// that come later.
+func (j *job) usedAfter(ctx context.Context) (int64, error) {
+	text, err := j.shared.Once(ctx, "after", func(ctx context.Context) (json.RawMessage, error) {
+		used, err := keyspace.UsedMemory(ctx, j.client)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(used)
+	})
+	if errors.Is(err, fleet.ErrAborted) { // as its last unit ended
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var used int64
+	err = json.Unmarshal(text, &used)
+	return used, err
 }
 
 // share does units of the run until all are done, and sums up what all workers did.

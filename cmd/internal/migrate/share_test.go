@@ -72,7 +72,10 @@ func TestShare(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if r, notes, err := work("all", nil); err != nil || r.Changed() != n { // late
+		ended, _, err := work("all", nil)
+		must(t, err)
+		must(t, c.Set(t.Context(), "other", strings.Repeat("x", 4<<20), 0).Err())
+		if r, notes, err := work("all", nil); err != nil || r.Changed() != n || r.UsedMemoryAfter != ended.UsedMemoryAfter { // late
 			t.Errorf("%s: %v, %+v\n%s", name, err, r, notes)
 		}
 		for i := range n {
@@ -82,6 +85,12 @@ func TestShare(t *testing.T) {
 		}
 		if _, _, err := work("all", func(o *Options) { o.Revert = true }); err == nil || !strings.Contains(err.Error(), "other settings") {
 			t.Errorf("%s: %v", name, err)
+		}
+		for range 2 {
+			_, notes, err := work("trained", func(o *Options) { o.Dict, o.Group, o.Repack, o.Force = Auto, "user", true, true })
+			if err != nil || strings.Count(notes, "PACKS the values of") != 1 || !strings.Contains(notes, "Every program that reads them must unpack by now") {
+				t.Errorf("%s: %v\n%s", name, err, notes)
+			}
 		}
 		if r, notes, err := work("back", func(o *Options) { o.Revert = true }); err != nil || r.Changed() != n {
 			t.Errorf("%s: %v, %+v\n%s", name, err, r, notes)
