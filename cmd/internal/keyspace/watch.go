@@ -39,7 +39,7 @@ func (w *Watch) Places() (places []Place) {
 		p := Place{Addr: addr, RunID: s.identity[0], ReplID: s.identity[1]}
 		if s.slots != nil {
 			sum := fnv.New64a()
-			fmt.Fprint(sum, s.slots)
+			sum.Write(fmt.Append(nil, s.slots))
 			p.Cluster = fmt.Sprintf("%s, slots %x", s.identity[2], sum.Sum64())
 		}
 		places = append(places, p)
