@@ -282,7 +282,7 @@ func (a *autopilot) reason(s *State) string {
 // waits for nothing.
 func (a *autopilot) young(s *State) bool {
 	return s.Current != 0 && slices.ContainsFunc(s.Dictionaries, func(e Entry) bool {
-		return a.group.registry.now().Sub(e.Published) < a.MinAge
+		return a.group.registry.now().Sub(e.Published).Abs() < a.MinAge // a wrong clock stops nothing for long
 	})
 }
 
@@ -405,7 +405,7 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 	info := t.Info()
 	info.Auto = true
 	if err := g.registry.publish(ctx, g.name, t.Dictionary, info, func(now *State) error {
-		if now.Current != s.Current || !now.changed().Equal(s.changed()) {
+		if now.Current != s.Current || !now.changed().Equal(s.changed()) || a.young(now) {
 			return errDecided
 		}
 		return nil

@@ -237,6 +237,7 @@ func TestAutoHoldsBack(t *testing.T) {
 	}{
 		"a day by default":     {age: 25 * time.Hour, trains: true},
 		"young":                {age: 23 * time.Hour},
+		"of a wrong clock":     {age: -48 * time.Hour, trains: true},
 		"as old as it must be": {auto: Auto{MinAge: time.Minute}, age: 2 * time.Minute, trains: true},
 		"as many bytes as may": {auto: Auto{MaxBytes: size}, age: 25 * time.Hour, log: "bale dict gc"},
 		"fewer bytes than may": {auto: Auto{MaxBytes: size + 1}, age: 25 * time.Hour, trains: true},
@@ -245,8 +246,11 @@ func TestAutoHoldsBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log lines
 				r := newRegistry(t, newMemory(), time.Minute)
+				wrong := max(0, -test.age)
+				r.now = func() time.Time { return time.Now().Add(wrong) }
 				must(t, r.Publish(ctx, "g", d, Info{Ratio: 4}))
 				must(t, r.Activate(ctx, "g", d.ID(), true))
+				r.now = time.Now
 				a := test.auto
 				a.Interval, a.MinValues = 1000*time.Hour, 200
 				g := open(t, r, GroupOptions{Auto: &a, Log: log.logger(), Poll: time.Minute})
