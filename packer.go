@@ -207,7 +207,9 @@ func (p *Packer) pack(dst, src []byte, fresh *frame.Freshness) ([]byte, readerKe
 	if len(src) > p.maxSize {
 		fresh = nil // no reader would take it
 	}
-	if len(src) >= p.minSize && len(src) <= p.maxSize {
+	// A frame is never packed again: a dictionary that it needs stays to be seen in the stored bytes,
+	// and bale dict gc removes none that it sees.
+	if _, _, isFrame := frame.Parse(src); len(src) >= p.minSize && len(src) <= p.maxSize && !isFrame {
 		w := p.compressors.Writer()
 		key := readerKey{w.Algorithm(), w.DictionaryID()}
 		packed, ok, err := p.compress(w, key, dst, src, fresh)

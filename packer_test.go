@@ -506,3 +506,39 @@ func TestEscape(t *testing.T) {
 		t.Errorf("a large value that is no frame: %d bytes, %v", len(got), err)
 	}
 }
+
+// TestFrameIsEscaped: a value that is a frame is not packed again, however much smaller that would
+// make it, so that the dictionary that it needs can be seen.
+func TestFrameIsEscaped(t *testing.T) {
+	packer := func(a frame.Algorithm) *Packer {
+		t.Helper()
+		c, err := compress.Setting{Algorithm: a}.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := NewPacker(PackerOptions{Compressors: &compress.Set{Write: c}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	var value []byte
+	for i := range 100 {
+		value = fmt.Appendf(value, `{"id":%d,"name":"user %d","email":"user%d@example.org"}`, i, i*7919, i*31)
+	}
+	inner, err := packer(frame.LZ4).Pack(nil, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer := packer(frame.Zstd)
+	stored, err := outer.Pack(nil, inner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, at, ok := frame.Parse(stored); !ok || h.Algorithm != frame.Stored || !bytes.Equal(stored[at:], inner) {
+		t.Errorf("a frame of %d bytes became %d bytes with %v", len(inner), len(stored), h.Algorithm)
+	}
+	if back, err := outer.Unpack(t.Context(), nil, stored); err != nil || !bytes.Equal(back, inner) {
+		t.Errorf("%d bytes, %v", len(back), err)
+	}
+}

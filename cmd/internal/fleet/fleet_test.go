@@ -208,7 +208,8 @@ func TestDoneStays(t *testing.T) {
 	if err := u.finish(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for _, state := range []string{Running, Paused} { // paused as its last unit ended
+		c.HSet(t.Context(), r.key, "state", state)
 		before := c.HGetAll(t.Context(), r.key).Val()
 		for _, state := range []string{Aborted, Paused, Running} {
 			if err := r.Set(t.Context(), state); !errors.Is(err, ErrDone) {
@@ -220,6 +221,10 @@ func TestDoneStays(t *testing.T) {
 		}
 		if err := r.Work(t.Context(), Worker{}); err != nil {
 			t.Error(err)
+		}
+		_, err := r.Once(t.Context(), "after "+state, func(context.Context) (json.RawMessage, error) { return nil, nil })
+		if err != nil {
+			t.Errorf("%s: %v", state, err)
 		}
 	}
 	state, err := setScript.Run(t.Context(), c, []string{r.key}, Aborted, 1).Text() // of another worker

@@ -34,6 +34,8 @@ return 1`)
 	// endScript ends a run that is done, and returns how long it took (ARGV: milliseconds to keep it).
 	endScript = redis.NewScript(now + `
 redis.call('HSETNX', KEYS[1], 'ended', string.format('%.0f', now))
+-- It may have been paused as its last unit ended, and nobody can resume what is done.
+if redis.call('HGET', KEYS[1], 'state') == 'paused' then redis.call('HSET', KEYS[1], 'state', 'running') end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 local ended = tonumber(redis.call('HGET', KEYS[1], 'ended')) or now
 return ended - (tonumber(redis.call('HGET', KEYS[1], 'started')) or ended)`)

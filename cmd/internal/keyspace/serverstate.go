@@ -48,7 +48,7 @@ type watcher struct {
 }
 
 // look is an error if something has happened since the last look that may hide a value from the
-// scan. Without proof, only the final look is an error where a server does not tell.
+// scan. Without proof, only the final look is an error where a server does not answer.
 func (w *watcher) look(ctx context.Context, final bool) error {
 	masters, err := nodesOf(ctx, w.client)
 	if err != nil {
@@ -56,10 +56,10 @@ func (w *watcher) look(ctx context.Context, final bool) error {
 	}
 	now, err := statesOf(ctx, masters, w.proof)
 	switch {
-	case err != nil && (w.proof || final):
-		return err
-	case err != nil:
+	case err != nil && !w.proof && !final && IsUnserved(err): // at present
 		return ctx.Err()
+	case err != nil:
+		return err
 	case w.proof:
 		err = compareStates(w.last, now, w.acceptMoves)
 	default:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -146,6 +147,28 @@ func TestWatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWatchSlotComesBack: a slot that moves is seen while it does. It may come back before the end,
+// after keys were on neither server when those were read.
+func TestWatchSlotComesBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := redisproc.ClusterForTest(t, 2)
+	client := opened(t, c.Servers[0].URL())
+	w, err := NewWatch(ctx, client)
+	must(t, err)
+	id, err := c.Servers[1].Do(ctx, "CLUSTER", "MYID")
+	must(t, err)
+	_, err = c.Servers[0].Do(ctx, "CLUSTER", "SETSLOT", "0", "MIGRATING", id)
+	must(t, err)
+	w.looked = time.Time{}
+	if err := w.NowAndThen(ctx); !errors.Is(err, ErrInconclusive) || !strings.Contains(err.Error(), "is moving") {
+		t.Errorf("%v", err)
+	}
+	_, err = c.Servers[0].Do(ctx, "CLUSTER", "SETSLOT", "0", "STABLE")
+	must(t, err)
+	must(t, w.Look(ctx))
 }
 
 // TestWatchOfTheForbidden: what a server does not tell is no change, and a warning says so.
