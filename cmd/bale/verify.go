@@ -11,10 +11,11 @@ type verifyCommand struct {
 	registryFlags
 	paceFlags `set:"max_rate=5000"`
 	sharedFlag
-	Redis  string   `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
-	Match  []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
-	Repair bool     `help:"Mend streams (package stream) that a crash left half done: chunks that would expire before their value, and chunks that no value needs."`
-	JSON   string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
+	Redis    string   `env:"BALE_REDIS_URL" placeholder:"URL" help:"The Redis, or a node of the cluster, whose values are read: those of the URL's database."`
+	Match    []string `placeholder:"PATTERN" sep:"none" help:"The keys whose values are read, for example 'user:*'. Repeatable; each pattern takes a walk of its own. Default: all."`
+	Repair   bool     `help:"Mend streams (package stream) that a crash left half done: chunks that would expire before their value, and chunks that no value needs."`
+	Replicas bool     `help:"Read values from replicas where there are good ones. Names, what a replica lacks, and values that cannot be unpacked are read from the masters. Replicas get the user and password, at the addresses that they announce."`
+	JSON     string   `name:"json" placeholder:"FILE" help:"Write all figures as JSON, too: to a file, or to stdout (-) in place of the tables."`
 }
 
 func (verifyCommand) Help() string {
@@ -29,7 +30,8 @@ The exit status is 1 if a value cannot be unpacked; ten of each cause are named,
 Examples:
   bale verify --redis redis://127.0.0.1:6379
   bale verify --redis redis://127.0.0.1:6379 --match 'user:*' --max-rate 0 --max-bandwidth 0
-  bale verify --redis redis://127.0.0.1:6379 --repair`
+  bale verify --redis redis://127.0.0.1:6379 --repair
+  bale verify --redis redis://127.0.0.1:6379 --replicas`
 }
 
 func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
@@ -41,6 +43,6 @@ func (c *verifyCommand) Run(ctx context.Context, s *cli.Streams) error {
 		return err
 	}
 	return cli.Report(s, c.JSON, func() (*verify.Result, error) {
-		return verify.Run(ctx, verify.Options{Registry: registry, Match: c.Match, Repair: c.Repair, Run: c.part()})
+		return verify.Run(ctx, verify.Options{Registry: registry, Match: c.Match, Repair: c.Repair, Replicas: c.Replicas, Run: c.part()})
 	})
 }

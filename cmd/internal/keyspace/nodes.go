@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	clientName  = "bale-advise" // in CLIENT LIST
+	clientName  = "bale" // in CLIENT LIST
 	dialWithin  = time.Second
 	probeWithin = 2 * time.Second // all that is asked of a replica before it is chosen
 	maxBehind   = 16 << 20        // bytes of its master's writes that a replica may lack
@@ -62,6 +62,7 @@ type Node struct {
 	// commands and pipelines work on it, on a cluster as far as the keys are this server's.
 	Client  *redis.Client
 	Addr    string
+	Master  string // its address, which is Addr where the server is read itself
 	Replica bool
 	Keys    int64 // in the database, as the server counts them, those that have expired and are not yet removed included
 }
@@ -332,7 +333,7 @@ func (t *Topology) choose(ctx context.Context, master *member, replicas []*membe
 	} else if err = master.check(ctx); err != nil {
 		err = fmt.Errorf("%s: %w", master.addr, err)
 	}
-	t.Nodes = append(t.Nodes, Node{Client: chosen.client, Addr: chosen.addr, Replica: chosen.state["role"] == "slave", Keys: chosen.keys()})
+	t.Nodes = append(t.Nodes, Node{Client: chosen.client, Addr: chosen.addr, Master: master.addr, Replica: chosen.state["role"] == "slave", Keys: chosen.keys()})
 	if chosen == master && err == nil {
 		text, failed := touching(ctx, master.client)
 		err = failed

@@ -301,7 +301,7 @@ func TestNodesGreeting(t *testing.T) {
 		lock.Lock()
 		sent := strings.ToUpper(strings.Join(strings.Fields(text.String()), " "))
 		lock.Unlock()
-		own := strings.Contains(sent, "SETNAME $11 BALE-ADVISE")
+		own := strings.Contains(sent, "SETNAME $4 BALE ")
 		if !strings.Contains(sent, "CLIENT $8 NO-TOUCH $2 ON") || own != (name == "") || greeted == 0 {
 			t.Errorf("name %q, greeted %d: %s", name, greeted, sent)
 		}

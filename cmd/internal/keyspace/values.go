@@ -99,6 +99,9 @@ type ValuesOptions struct {
 	// the start. See [Places].
 	Places []Place
 
+	// Replicas, if set, are read in place of their masters.
+	Replicas *Replicas
+
 	// Values gets some values of one server at a time, 4 MiB together if not a single one has more.
 	// Their keys are reached through the server's client. The values are the callee's.
 	Values func(ctx context.Context, node redis.UniversalClient, values []Value) (Next, error)
@@ -266,6 +269,7 @@ type valueReader struct {
 	looked     Looked
 	hashes     HashReader
 	server     *redis.Client // that is read
+	replica    bool          // a replica is read in its place
 	memory     *redismem.Server
 
 	// Of slots.
@@ -318,6 +322,18 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 	all := len(keys)
 	keys = r.Skip.drop(keys)
 	r.looked.Skipped += int64(all - len(keys))
+	if replica := r.Replicas.instead(r.alive, node); replica != nil {
+		r.replica = true
+		left, next, err := r.from(replica, keys)
+		r.replica = false
+		if err != nil {
+			r.Replicas.doubt(node)
+		}
+		if err != nil || next != More {
+			return next, err
+		}
+		keys = left
+	}
 	moved, next, err := r.from(node, keys)
 	// The cluster's client finds out where they are now.
 	for wait := firstSettling; err == nil && next == More && len(moved) > 0; wait *= 4 {
@@ -334,6 +350,11 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 // IsMoved reports a key that another node of the cluster has.
 func IsMoved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
+}
+
+// elsewhere reports a key to ask for once more: of another server, or of the master of a replica.
+func (r *valueReader) elsewhere(err error) bool {
+	return IsMoved(err) || r.replica && (IsReply(err) || errors.Is(err, redis.Nil))
 }
 
 // Pipeline sends n commands, or n groups of them, at once. It returns errors of the pipeline, not
@@ -368,7 +389,7 @@ func (r *valueReader) from(c redis.UniversalClient, keys []string) (moved []stri
 	for i, k := range keys {
 		kind, err := kinds[i].Result()
 		switch {
-		case IsMoved(err):
+		case r.elsewhere(err), r.replica && kind == "none":
 			moved = append(moved, k)
 			continue
 		case err != nil:
@@ -385,7 +406,7 @@ func (r *valueReader) from(c redis.UniversalClient, keys []string) (moved []stri
 		case "string":
 			n, err := lengths[i].Result()
 			switch {
-			case IsMoved(err):
+			case r.elsewhere(err):
 				moved = append(moved, k)
 			case isWrongType(err): // by now
 				r.looked.Gone++
@@ -430,10 +451,10 @@ func (r *valueReader) strings(c redis.UniversalClient, keys []string, sizes []in
 	values := make([]Value, 0, len(keys))
 	for i, k := range keys {
 		switch stored, err := replies[i].stored, replies[i].err; {
+		case r.elsewhere(err):
+			moved = append(moved, k)
 		case errors.Is(err, redis.Nil), isWrongType(err):
 			r.looked.Gone++
-		case IsMoved(err):
-			moved = append(moved, k)
 		case errors.Is(err, ErrTooLarge): // by now
 			r.looked.TooLarge++
 		case err != nil:
@@ -472,10 +493,10 @@ func (r *valueReader) readHashes(c redis.UniversalClient, keys []string) (moved 
 	for i, k := range keys {
 		size, err := asked[i].extent()
 		switch {
+		case r.elsewhere(err):
+			moved = append(moved, k)
 		case isWrongType(err):
 			r.looked.Gone++
-		case IsMoved(err):
-			moved = append(moved, k)
 		case err != nil && !IsForbidden(err):
 			return nil, Stop, fmt.Errorf("HLEN %q: %w", k, r.explain(err))
 		case size.Small():
@@ -515,10 +536,10 @@ func (r *valueReader) smallHashes(c redis.UniversalClient, keys []string) (moved
 	for i, k := range keys {
 		pairs, cursor, err := replies[i].Result()
 		switch {
+		case r.elsewhere(err):
+			moved = append(moved, k)
 		case isWrongType(err):
 			r.looked.Gone++
-		case IsMoved(err):
-			moved = append(moved, k)
 		case err != nil:
 			return nil, Stop, fmt.Errorf("HSCAN %q: %w", k, r.explain(err))
 		case cursor != 0:
@@ -560,11 +581,11 @@ func (r *valueReader) largeHash(c redis.UniversalClient, key string, size Extent
 	switch {
 	case errors.Is(err, errStopped):
 		return false, next, nil
+	case r.elsewhere(err):
+		return true, More, nil
 	case isWrongType(err):
 		r.looked.Gone++
 		return false, More, nil
-	case IsMoved(err):
-		return true, More, nil
 	case err != nil && IsReply(err):
 		return false, Stop, fmt.Errorf("hash %q: %w", key, r.explain(err))
 	case err != nil:

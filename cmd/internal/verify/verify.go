@@ -64,6 +64,7 @@ type verifier struct {
 
 	interrupt context.Context // of the command: that of a value does not end
 	pace      *keyspace.Pacer // of chunks, and of dictionaries
+	replicas  *keyspace.Replicas
 	found     *part
 	plain     []byte // to unpack into
 	rereads   int    // of the value at hand, which changed
@@ -85,6 +86,7 @@ type Options struct {
 	Registry registry.Options // Data has one URL
 	Match    []string         // patterns of keys, each with a walk of its own; all keys if empty
 	Repair   bool             // mend streams
+	Replicas bool             // read values from replicas, where there are good ones
 	Run      fleet.Part       // in a run that workers share
 }
 
@@ -128,6 +130,12 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		interrupt: ctx, pace: reg.Pacer, client: client, at: keyspace.Redact(reg.At()), streams: streams,
 		repair: o.Repair, packer: packer,
 		found: newPart(badNamed),
+	}
+	if o.Replicas {
+		if v.replicas, err = keyspace.NewReplicas(ctx, client, reg.Notef); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, v.replicas.Close()) }()
 	}
 	if o.Run.Name != "" {
 		err = v.share(ctx, reg, o)
@@ -200,7 +208,7 @@ func (v *verifier) read(
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
 		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace,
 		Size:   bale.MaxPackedLen(cli.MaxValue),
-		Values: v.values,
+		Values: v.values, Replicas: v.replicas,
 		Places: places,
 		Page: func(places []keyspace.Place, l keyspace.Looked) error {
 			f := v.found

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -184,5 +185,42 @@ func TestRestartMeanwhile(t *testing.T) {
 			!strings.Contains(err.Error(), "it was restarted") || !strings.Contains(err.Error(), "--run NAME")) {
 			t.Error(err)
 		}
+	}
+}
+
+// TestReplicas: a bad value of a replica is one if its master has it, too.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	master := redisproc.ForTest(t, "--repl-diskless-sync-delay", "0")
+	damaged := string(append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), "garbage"...))
+	set := func(s *redisproc.Server, key, value string) {
+		t.Helper()
+		_, err := s.Do(ctx, "SET", key, value)
+		clitest.OK(t, err)
+	}
+	set(master, "bad", damaged)
+	set(master, "good", "plain")
+	host, port, err := net.SplitHostPort(master.Addr())
+	clitest.OK(t, err)
+	replica := redisproc.ForTest(t, "--replicaof", host, port, "--replica-read-only", "no")
+	for n := ""; n != "1"; {
+		n, err = master.Do(ctx, "WAIT", "1", "100")
+		clitest.OK(t, err)
+	}
+	set(replica, "good", damaged)
+	var notes strings.Builder
+	for _, run := range []string{"", "check"} {
+		o := Options{Replicas: true, Run: fleet.Part{Name: run}, Registry: registry.Options{
+			Streams: &cli.Streams{Err: &notes}, Data: []string{master.URL()}, Prefix: dict.DefaultPrefix}}
+		r, err := Run(ctx, o)
+		if r == nil || r.Bad != 1 || r.Values != 2 || len(r.Named) != 1 || r.Named[0].Key != "bad" || !r.Complete {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	stats, err := replica.Do(ctx, "INFO", "commandstats") // of two values, and of a look at the replica, both times
+	clitest.OK(t, err)
+	if !strings.Contains(stats, "cmdstat_getrange:calls=6,") || strings.Contains(notes.String(), "replica") {
+		t.Errorf("%s\n%s", stats, notes.String())
 	}
 }
