@@ -323,9 +323,9 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 	keys = r.Skip.drop(keys)
 	r.looked.Skipped += int64(all - len(keys))
 	if replica := r.Replicas.instead(r.alive, node); replica != nil {
-		r.replica = true
+		r.server, r.replica = replica, true
 		left, next, err := r.from(replica, keys)
-		r.replica = false
+		r.server, r.replica = node, false
 		if err != nil {
 			r.Replicas.doubt(node)
 		}
