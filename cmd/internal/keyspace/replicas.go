@@ -44,8 +44,12 @@ func NewReplicas(
 			r.of[n.Master] = &replica{n.Client, time.Now()}
 		}
 	}
-	if without := len(topology.Nodes) - len(r.of); without > 0 {
-		note("%d of %d masters are read themselves: they have no replica that can be read", without, len(topology.Nodes))
+	switch masters := len(topology.Nodes); masters - len(r.of) {
+	case 0:
+	case masters:
+		note("there is no replica that can be read")
+	default:
+		note("%d of %d masters have no replica that can be read", masters-len(r.of), masters)
 	}
 	return r, nil
 }

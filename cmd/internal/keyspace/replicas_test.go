@@ -126,7 +126,7 @@ func TestReplicasOfCluster(t *testing.T) {
 		}
 	}
 	r, notes := replicas(t, c)
-	if !strings.Contains(notes.String(), "1 of 2 masters are read themselves") {
+	if !strings.Contains(notes.String(), "1 of 2 masters have no replica") {
 		t.Errorf("%s", notes)
 	}
 	seen, _, err := inSlots(t.Context(), c, ValuesOptions{Replicas: r}, 4)
