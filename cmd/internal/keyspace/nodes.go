@@ -65,6 +65,8 @@ type Node struct {
 	Master  string // its address, which is Addr where the server is read itself
 	Replica bool
 	Keys    int64 // in the database, as the server counts them, those that have expired and are not yet removed included
+
+	written int64 // the offset of the master's writes when it was asked
 }
 
 // Nodes chooses where to read without a burden to masters. It chooses a replica that answers within
@@ -333,7 +335,7 @@ func (t *Topology) choose(ctx context.Context, master *member, replicas []*membe
 	} else if err = master.check(ctx); err != nil {
 		err = fmt.Errorf("%s: %w", master.addr, err)
 	}
-	t.Nodes = append(t.Nodes, Node{Client: chosen.client, Addr: chosen.addr, Master: master.addr, Replica: chosen.state["role"] == "slave", Keys: chosen.keys()})
+	t.Nodes = append(t.Nodes, Node{Client: chosen.client, Addr: chosen.addr, Master: master.addr, Replica: chosen.state["role"] == "slave", Keys: chosen.keys(), written: master.offset("master_repl_offset")})
 	if chosen == master && err == nil {
 		text, failed := touching(ctx, master.client)
 		err = failed

@@ -3,12 +3,16 @@ package keyspace
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -106,6 +110,57 @@ func TestReplicas(t *testing.T) {
 	if !strings.Contains(notes.String(), second.Addr()+" is not read any more") {
 		t.Errorf("%s", notes)
 	}
+}
+
+// TestReplicasBehind: what was written before the reading began is read, though a replica in step
+// still has the value before it.
+func TestReplicasBehind(t *testing.T) {
+	t.Parallel()
+	master := mainServer(t)
+	run(t, master, "SET k before")
+	var held sync.Mutex // by the test: the replica gets nothing
+	relay := tcptest.Listen(t, func(replica net.Conn) {
+		link, err := net.Dial("tcp", master.Addr())
+		if err != nil {
+			return
+		}
+		defer link.Close()
+		go io.Copy(link, replica)
+		for b := make([]byte, 4096); ; {
+			n, err := link.Read(b)
+			held.Lock()
+			replica.Write(b[:n])
+			held.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
+	host, port, _ := net.SplitHostPort(relay)
+	server := redisproc.ForTest(t, "--replicaof", host, port)
+	await(t, "replication", func() bool {
+		reply, err := master.Do(t.Context(), "WAIT", "1", "100")
+		return err == nil && reply == "1"
+	})
+	held.Lock()
+	run(t, master, "SET k now")
+	c := opened(t, "redis://"+master.Addr())
+	r, notes := replicas(t, c)
+	read := func() (got string) {
+		if err := ReadValues(t.Context(), c, ValuesOptions{Size: 1 << 20, Replicas: r, Values: func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+			got += string(values[0].Stored)
+			return More, nil
+		}}); err != nil {
+			t.Error(err)
+		}
+		return got
+	}
+	if got := read(); got != "now" || notes.Len() > 0 {
+		t.Errorf("%q; %s", got, notes)
+	}
+	held.Unlock()
+	before := calls(t, server, "getrange")
+	await(t, "the replica is read once it has all", func() bool { return read() == "now" && calls(t, server, "getrange") > before })
 }
 
 // TestReplicasOfCluster: whole servers and slots are read from replicas where there is one.

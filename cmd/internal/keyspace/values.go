@@ -327,7 +327,7 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 		left, next, err := r.from(replica, keys)
 		r.server, r.replica = node, false
 		if err != nil {
-			r.Replicas.doubt(node)
+			r.Replicas.doubt(node, err)
 		}
 		if err != nil || next != More {
 			return next, err

@@ -199,13 +199,13 @@ func TestReplicas(t *testing.T) {
 		_, err := s.Do(ctx, "SET", key, value)
 		clitest.OK(t, err)
 	}
-	set(master, "bad", damaged)
-	set(master, "good", "plain")
 	host, port, err := net.SplitHostPort(master.Addr())
 	clitest.OK(t, err)
 	replica := redisproc.ForTest(t, "--replicaof", host, port, "--replica-read-only", "no")
-	for n := ""; n != "1"; {
-		n, err = master.Do(ctx, "WAIT", "1", "100")
+	for stats := ""; !strings.Contains(stats, "cmdstat_set:"); { // the stream of writes begins some time after the replica is online
+		set(master, "bad", damaged)
+		set(master, "good", "plain")
+		stats, err = replica.Do(ctx, "INFO", "commandstats")
 		clitest.OK(t, err)
 	}
 	set(replica, "good", damaged)
