@@ -47,6 +47,8 @@ const (
 	// largestField is of a job and of a state, in bytes. They have a few KiB.
 	largestField = 1 << 20
 
+	statesAtOnce = 4 << 20 // bytes of states that are read at a time
+
 	layout = 1
 )
 
@@ -221,7 +223,7 @@ func List(ctx context.Context, client redis.UniversalClient, prefix string) ([]s
 		}
 		if there > 0 {
 			names = append(names, name)
-		} else if err := client.HDel(ctx, index(prefix), name).Err(); err != nil {
+		} else if err := client.HDel(ctx, index(prefix), name).Err(); err != nil && !keyspace.IsForbidden(err) {
 			return nil, err
 		}
 	}
@@ -272,7 +274,7 @@ func (r *Run) View(ctx context.Context) (*View, error) {
 		v.now, _ = reply[0].(int64)
 		v.State, _ = reply[1].(string)
 	}
-	leases, err := r.units(ctx, "lease:", MaxUnits)
+	leases, err := r.units(ctx, "lease:", 0, r.Units)
 	if err != nil {
 		return nil, err
 	}
@@ -307,8 +309,9 @@ func (v *View) held(unit int) bool {
 	return err == nil && at > v.now
 }
 
-// States are the saved states of all units, nil for one that has none.
-func (r *Run) States(ctx context.Context) ([]json.RawMessage, error) {
+// States calls each with the saved state of each unit that has one, in order. It reads some MiB of
+// them at a time.
+func (r *Run) States(ctx context.Context, each func(unit int, state json.RawMessage) error) error {
 	sizes := make([]*redis.IntCmd, r.Units)
 	if _, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range sizes {
@@ -316,45 +319,46 @@ func (r *Run) States(ctx context.Context) ([]json.RawMessage, error) {
 		}
 		return nil
 	}); err != nil {
-		return nil, err
+		return err
 	}
-	for i, size := range sizes {
-		if size.Val() > largestField {
-			return nil, fmt.Errorf("%s: the state of unit %d has %d bytes, and none has more than %d: start again under another --run NAME",
-				r.key, i, size.Val(), largestField)
+	for from := 0; from < r.Units; {
+		to := from
+		for bytes := int64(0); to < r.Units && (to == from || bytes+sizes[to].Val() <= statesAtOnce); to++ {
+			if bytes += sizes[to].Val(); sizes[to].Val() > largestField {
+				return tooLarge(r.key, strconv.Itoa(to), sizes[to].Val())
+			}
 		}
-	}
-	texts, err := r.units(ctx, "unit:", 64)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]json.RawMessage, r.Units)
-	for i, text := range texts {
-		if text, ok := text.(string); ok {
-			all[i] = json.RawMessage(text)
+		texts, err := r.units(ctx, "unit:", from, to)
+		if err != nil {
+			return err
 		}
+		for i, text := range texts {
+			if text, ok := text.(string); ok {
+				if err := each(from+i, json.RawMessage(text)); err != nil {
+					return err
+				}
+			}
+		}
+		from = to
 	}
-	return all, nil
+	return nil
 }
 
-// units reads a field of each unit, a page at a time. Nil stands for none.
-func (r *Run) units(ctx context.Context, field string, page int) ([]any, error) {
-	var all []any
-	for from := 0; from < r.Units; from += page {
-		var names []string
-		for i := from; i < min(from+page, r.Units); i++ {
-			names = append(names, field+strconv.Itoa(i))
-		}
-		values, err := r.client.HMGet(ctx, r.key, names...).Result()
-		if err != nil {
-			return nil, err
-		}
-		if len(values) != len(names) {
-			return nil, fmt.Errorf("HMGET of %d fields: %d values", len(names), len(values))
-		}
-		all = append(all, values...)
+func tooLarge(key, unit string, size int64) error {
+	return fmt.Errorf("%s: the state of unit %s has %d bytes, and none has more than %d: start again under another --run NAME", key, unit, size, largestField)
+}
+
+// units reads a field of some units. Nil stands for none.
+func (r *Run) units(ctx context.Context, field string, from, to int) ([]any, error) {
+	var names []string
+	for i := from; i < to; i++ {
+		names = append(names, field+strconv.Itoa(i))
 	}
-	return all, nil
+	values, err := r.client.HMGet(ctx, r.key, names...).Result()
+	if err == nil && len(values) != len(names) {
+		err = fmt.Errorf("HMGET of %d fields: %d values", len(names), len(values))
+	}
+	return values, err
 }
 
 // Once does something for all workers: one of them, while the others wait for what it returns. If
@@ -369,6 +373,11 @@ func (r *Run) Once(ctx context.Context, what string, do func(ctx context.Context
 		case err != nil:
 			return nil, err
 		case answer == "done":
+			if n, err := r.client.HStrLen(ctx, r.key, "unit:"+what).Result(); err != nil {
+				return nil, err
+			} else if n > largestField {
+				return nil, tooLarge(r.key, what, n)
+			}
 			return r.client.HGet(ctx, r.key, "unit:"+what).Bytes()
 		case u != nil:
 			err := r.hold(ctx, u, func(ctx context.Context) (err error) {

@@ -90,14 +90,14 @@ func TestWork(t *testing.T) {
 		}
 	}
 	r := join(t, c, units)
-	states, err := r.States(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, s := range states {
-		if string(s) != fmt.Sprint(i) {
+	saved := 0
+	if err := r.States(t.Context(), func(i int, s json.RawMessage) error {
+		if saved++; string(s) != fmt.Sprint(i) {
 			t.Errorf("unit %d: %s", i, s)
 		}
+		return nil
+	}); err != nil || saved != units {
+		t.Errorf("%d states, %v", saved, err)
 	}
 	if ttl := c.PTTL(t.Context(), "p:run:users").Val(); ttl <= 0 {
 		t.Errorf("a run that is done lives for %v", ttl)

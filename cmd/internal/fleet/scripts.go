@@ -55,11 +55,11 @@ return {now, redis.call('HGET', KEYS[1], 'state') or ''}`)
 
 	// paceScript counts keys against the rate of the run (ARGV: keys a second, keys), and returns for
 	// how many milliseconds the worker waits: the generic cell rate algorithm (ITU-T I.371). No due
-	// time is a minute ahead.
+	// time is more than a day ahead.
 	paceScript = redis.NewScript(now + `
 if redis.call('HEXISTS', KEYS[1], 'job') == 0 then return 0 end
 local due = tonumber(redis.call('HGET', KEYS[1], 'due')) or now
-due = math.min(math.max(due, now) + ARGV[2] * 1000 / ARGV[1], now + 60000)
+due = math.min(math.max(due, now) + ARGV[2] * 1000 / ARGV[1], now + 86400000)
 redis.call('HSET', KEYS[1], 'due', string.format('%.3f', due))
 return math.ceil(due - now)`)
 

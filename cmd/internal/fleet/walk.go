@@ -209,15 +209,8 @@ func sameSlots(a, b keyspace.Place) bool {
 
 // sum adds what all workers counted.
 func (w *Walk[C]) sum(ctx context.Context, r *Run, all *C) error {
-	states, err := r.States(ctx)
-	if err != nil {
-		return err
-	}
 	again, unconfirmed := 0, 0
-	for _, text := range states {
-		if text == nil {
-			continue
-		}
+	err := r.States(ctx, func(_ int, text json.RawMessage) error {
 		var p part[C]
 		if err := json.Unmarshal(text, &p); err != nil {
 			return fmt.Errorf("--run: the state of a unit: %w", err)
@@ -229,6 +222,10 @@ func (w *Walk[C]) sum(ctx context.Context, r *Run, all *C) error {
 		if p.Unconfirmed {
 			unconfirmed++
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if again > 0 {
 		what := "what was counted before does not count"

@@ -2,13 +2,17 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
@@ -68,6 +72,22 @@ func TestRunRate(t *testing.T) {
 	least := (workers*page*pages - workers*(rate/10+page)) * time.Second / rate
 	if took := time.Since(start); took < least {
 		t.Errorf("%d keys in %v, at most %d a second", workers*page*pages, took, rate)
+	}
+	// What many workers owe together is not forgotten.
+	reg, err := registry.Open(ctx, at(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reg.Close()
+	run, err := JoinWalk(ctx, reg, "rate", "verify", struct{}{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for debt := 0; debt < 300; debt += 100 {
+		ms, err := paceScript.Run(ctx, reg.Keys, []string{run.key}, 1, 100).Int64()
+		if least := int64(debt+99) * 1000; err != nil || ms < least {
+			t.Errorf("%d ms to wait, want %d, %v", ms, least, err)
+		}
 	}
 	for p, want := range map[Part]string{
 		{Rate: 1}: "--run-rate", {Name: "a", Rate: -1}: "--run-rate", {Name: " "}: "--run:",
@@ -161,8 +181,54 @@ func TestUnitGoesOn(t *testing.T) {
 	if u, _, err := run.take(ctx, strconv.Itoa(n), nil); u != nil || err == nil {
 		t.Errorf("a state of more than a MiB: %v", err)
 	}
-	if _, err := run.States(ctx); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
+	none := func(int, json.RawMessage) error { return nil }
+	if err := run.States(ctx, none); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
 		t.Errorf("a state of more than a MiB: %v", err)
+	}
+	if err := reg.Keys.HSet(ctx, run.key, "lease:prepare", "done 1", "unit:prepare", strings.Repeat("x", largestField+1)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Once(ctx, "prepare", nil); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
+		t.Errorf("what was prepared has more than a MiB: %v", err)
+	}
+}
+
+// TestStates: the states of a forged run are read a few at a time.
+func TestStates(t *testing.T) {
+	ctx := t.Context()
+	reg, err := registry.Open(ctx, at(redisproc.ForTest(t).URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reg.Close()
+	const units, large = 40, "1048576"
+	run, err := Join(ctx, reg.Keys, "p:", "large", Job{Command: "verify", Units: units, Settings: json.RawMessage("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "for i = 0, " + strconv.Itoa(units-1) + " do redis.call('HSET', KEYS[1], 'unit:' .. i, string.rep('x', " + large + ")) end"
+	if err := reg.Keys.Eval(ctx, script, []string{run.key}).Err(); !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	var before, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	read, most := 0, uint64(0)
+	if err := run.States(ctx, func(unit int, state json.RawMessage) error {
+		if unit != read || len(state) != largestField {
+			t.Errorf("unit %d: %d bytes", unit, len(state))
+		}
+		if read++; read%10 == 0 {
+			runtime.GC()
+			runtime.ReadMemStats(&now)
+			most = max(most, now.HeapAlloc)
+		}
+		return nil
+	}); err != nil || read != units {
+		t.Errorf("%d states, %v", read, err)
+	}
+	if grown := int64(most - before.HeapAlloc); grown > 5*statesAtOnce {
+		t.Errorf("%d bytes of states at once", grown)
 	}
 }
 

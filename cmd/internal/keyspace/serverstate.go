@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // moving are the commands that move or copy values without any program reading them, as INFO
@@ -18,6 +20,37 @@ var moving = []string{
 	"rename", "renamenx", "copy", "move", "swapdb", "restore", "restore-asking", "migrate", "sort",
 	"lmove", "blmove", "rpoplpush", "brpoplpush", "smove", "sunionstore", "sinterstore", "sdiffstore",
 	"zunionstore", "zinterstore", "zdiffstore", "zrangestore", "geosearchstore", "georadius", "georadiusbymember", "bitop",
+}
+
+// renaming are those of them that give a string or a hash another key while it stays on its server.
+var renaming = []string{"rename", "renamenx", "copy", "move", "swapdb"}
+
+// Renames watches for commands that give values other keys: a walk may miss what they move from
+// names that are still to be listed to others. The function that it returns tells what ran since:
+// "RENAME ran 5 times", or nothing. It is an [ErrInconclusive] if a SWAPDB did, for a walk has seen
+// parts of two databases then. A server that gives no counters is not watched.
+func Renames(ctx context.Context, client redis.UniversalClient) func(ctx context.Context) (string, error) {
+	before, err := CommandCalls(ctx, client)
+	return func(ctx context.Context) (string, error) {
+		if err != nil {
+			return "", nil
+		}
+		after, err := CommandCalls(ctx, client)
+		if err != nil {
+			return "", nil
+		}
+		var ran []string
+		for _, name := range renaming {
+			n := after[name] - before[name]
+			if n > 0 && name == "swapdb" {
+				return "", fmt.Errorf("%w: SWAPDB ran meanwhile, so that parts of two databases were seen: run it again", ErrInconclusive)
+			}
+			if n > 0 {
+				ran = append(ran, fmt.Sprintf("%s ran %s", strings.ToUpper(name), printable.Count(n, "time", "times")))
+			}
+		}
+		return strings.Join(ran, ", "), nil
+	}
 }
 
 // slotCommands move keys between the nodes of a cluster, whatever AcceptMoves says.

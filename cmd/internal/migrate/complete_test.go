@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -91,5 +92,34 @@ func TestRestartMeanwhile(t *testing.T) {
 	}
 	if r := run(t, c, options(t)); r.Changed() > 0 || r.Left[Packed].Values != n {
 		t.Errorf("%d values were left plain", r.Changed())
+	}
+}
+
+// TestRenamesMeanwhile: values that get other keys may be missed by a walk, which says so.
+func TestRenamesMeanwhile(t *testing.T) {
+	t.Parallel()
+	server := redisproc.ForTest(t)
+	c := open(t, server.Addr())
+	must(t, c.MSet(t.Context(), "user:1", text(1), "other", "x").Err())
+	for command, want := range map[string]string{"RENAME other other": "RENAME ran", "SWAPDB 3 4": "SWAPDB ran meanwhile"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := server.Do(t.Context(), strings.Fields(command)...); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		var notes bytes.Buffer
+		r, err := Run(t.Context(), Options{Settings: Settings{Match: []string{"user:*"}}, Plan: page.NewSheet(&notes, 100), Registry: registry.Options{
+			Streams: &cli.Streams{Out: &notes, Err: &notes}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix,
+		}})
+		cancel()
+		group.Wait()
+		swapped := errors.Is(err, keyspace.ErrInconclusive)
+		if r == nil || r.Complete == swapped || swapped != strings.HasPrefix(command, "SWAPDB") || !strings.Contains(fmt.Sprint(notes.String(), err), want) {
+			t.Errorf("%s: %+v, %v\n%s", command, r, err, &notes)
+		}
 	}
 }

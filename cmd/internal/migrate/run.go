@@ -155,10 +155,20 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err := j.state.Save(o.Resume); err != nil {
 		return nil, err
 	}
+	renames := j.registry.WatchRenames(ctx)
 	if j.shared != nil {
-		return j.result(j.share(ctx, packer, hold))
+		err = j.share(ctx, packer, hold)
+	} else {
+		err = j.walk(ctx, packer, hold)
 	}
-	err = j.walk(ctx, packer, hold)
+	if err == nil {
+		if err = renames(ctx); err != nil && j.watch != nil {
+			j.state.Places = j.watch.Places() // all of it, also with --resume
+		}
+	}
+	if j.shared != nil {
+		return j.result(err)
+	}
 	if err == nil && o.Resume != "" {
 		err = os.Remove(o.Resume)
 	} else {

@@ -137,10 +137,14 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		}
 		defer func() { err = errors.Join(err, v.replicas.Close()) }()
 	}
+	renames := reg.WatchRenames(ctx)
 	if o.Run.Name != "" {
 		err = v.share(ctx, reg, o)
 	} else {
 		err = v.walk(ctx, reg, o.Match)
+	}
+	if err == nil {
+		err = renames(ctx)
 	}
 	r := v.found.result(err)
 	r.Redis, r.Database, r.Match = reg.Servers[0].Name, registry.Database(client), o.Match
