@@ -212,7 +212,7 @@ func (a *autopilot) run() {
 			return
 		}
 		if err := a.look(a.group.ctx); err != nil && a.group.ctx.Err() == nil {
-			a.group.log.Warn("dictionary not renewed", "err", err)
+			a.group.log.Warn("no new dictionary", "err", err)
 		}
 	}
 }

@@ -41,11 +41,12 @@ func TestFill(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-n", "700"}, "700 values written\n"},
-		{[]string{"profiles.ndjson"}, "200 values written\n"},
+		{[]string{"-n", "700"}, "700 values written; the database has "},
+		{[]string{"profiles.ndjson"}, "200 values written; the database has "},
 	} {
 		out, err := exec.CommandContext(t.Context(), "go", append([]string{"run", "./fill", "-redis", redis.URL()}, c.args...)...).CombinedOutput()
-		if err != nil || string(out) != c.want {
+		keys, failed := redis.Do(t.Context(), "DBSIZE")
+		if want := c.want + keys + " keys\n"; err != nil || failed != nil || string(out) != want {
 			t.Errorf("%q: %v, %s", c.args, err, out)
 		}
 	}

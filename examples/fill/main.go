@@ -63,7 +63,11 @@ func run(ctx context.Context, url string, n int, files []string, out io.Writer) 
 	if err := w.flush(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d values written\n", w.values)
+	keys, err := rdb.DBSize(ctx).Result()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d values written; the database has %d keys\n", w.values, keys)
 	return nil
 }
 

@@ -177,6 +177,7 @@ func (n *nexter) program(dictionary bool) string {
 	if dictionary {
 		code = "registry, err := dict.NewRegistry(goredis.NewStore(" + rdb + "), dict.RegistryOptions{})\n" + failed +
 			fmt.Sprintf("group, err := registry.Open(ctx, %q, dict.GroupOptions{%sSetting: %s})\n", n.name, data, written) + failed +
+			"defer group.Close()\n" +
 			"packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})\n" + failed
 	} else {
 		code = fmt.Sprintf("compressor, err := %s.New(nil)\n", written) + failed +

@@ -140,7 +140,7 @@ func (r *Training) verdict() string {
 	if r.Refitted > 0 {
 		refitted = fmt.Sprintf(", made of half of the values. The one in the file is made of %d values of both halves", r.Refitted)
 	}
-	return fmt.Sprintf("Dictionary %v, %s by %s, is in %s. It saves %.0f%% of the %.0f bytes that Redis takes for a value without one, and its own memory from %d values on. "+
+	return fmt.Sprintf("Dictionary %v, %s by %s, is in %s. It saves %.0f%% of the %.0f bytes that Redis takes for a value packed without one, and its own memory from %d values on. "+
 		"The figures are those of the best of %d on the values it was chosen on%s.",
 		r.Dictionary.ID(), printable.Size(len(r.Dictionary.Bytes())), strings.TrimSpace(r.Winner.Builder+" "+r.Winner.Params), r.File, 100*saved, r.Without.AllocatedPerValue(), r.PaysFrom(), len(r.Candidates), refitted)
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 // Replicas are servers to read values from in place of their masters. One is read once it has what
@@ -53,13 +55,8 @@ func NewReplicas(
 			r.of[n.Master] = &replica{client: n.Client, needs: n.written}
 		}
 	}
-	switch masters := len(topology.Nodes); masters - len(r.of) {
-	case 0:
-	case masters:
-		note("there is no replica that can be read")
-	default:
-		note("%d of %d masters have no replica that can be read", masters-len(r.of), masters)
-	}
+	note("values are read from %s, and those of %s without a good one from themselves",
+		printable.Count(len(r.of), "replica", "replicas"), printable.Count(len(topology.Nodes)-len(r.of), "master", "masters"))
 	return r, nil
 }
 

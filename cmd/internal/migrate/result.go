@@ -226,7 +226,7 @@ func (r *Result) WriteText(w page.Sheet) {
 	}
 	done := fmt.Sprintf("%d keys looked at in %.1f s; %s: %d values", r.Keys, r.Seconds, verb, all.Before.Values)
 	if all.Before.Bytes > 0 {
-		done += fmt.Sprintf(", from %s to %s (%+.0f%%), as allocated from %s to %s (%+.0f%%)",
+		done += fmt.Sprintf(", from %s to %s (%+.0f%%), as allocated without keys from %s to %s (%+.0f%%)",
 			printable.Size(all.Before.Bytes), printable.Size(all.After.Bytes), changed(all.Before.Bytes, all.After.Bytes),
 			printable.Size(all.Before.Allocated), printable.Size(all.After.Allocated), changed(all.Before.Allocated, all.After.Allocated))
 	}
