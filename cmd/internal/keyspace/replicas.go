@@ -11,8 +11,8 @@ import (
 
 // Replicas are servers to read values from in place of their masters. One is read once it has what
 // its master had written when the Replicas were made. The names come from the masters, so that no
-// key is missed: what a replica does not have, or refuses, is read from the master. Replicas are for
-// one reading at a time.
+// key is missed: what a replica does not have, or refuses, is read from the master. Replicas are
+// for one reading at a time.
 type Replicas struct {
 	note     func(format string, args ...any)
 	topology *Topology
