@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/printable"
+	"github.com/balekv/bale/internal/glob"
 	"github.com/balekv/bale/redismem"
 )
 
@@ -109,6 +110,19 @@ type ValuesOptions struct {
 	// Page, if set, is called with the current position after all values of a page of keys are
 	// done, and at the end.
 	Page func(places []Place, looked Looked) error
+}
+
+// CheckMatch reports a pattern that servers and bale cannot read alike, by its flag.
+func CheckMatch(patterns []string) error {
+	for _, p := range patterns {
+		if p == "" {
+			return errors.New("--match is empty; '*' is for all keys")
+		}
+		if err := glob.Check(p); err != nil {
+			return fmt.Errorf("--match: pattern %q %w", p, err)
+		}
+	}
+	return nil
 }
 
 // ReadValues reads the values of strings and hashes, a page of keys at a time, by their sizes. The

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,8 +75,8 @@ func (o *Options) Validate() error {
 		return errors.New("--exclude is for --dict auto")
 	case o.Group != "" && o.Dict == "":
 		return errors.New("--group is for --dict")
-	case slices.Contains(o.Match, ""):
-		return errors.New("--match is empty; '*' is for all keys")
+	case keyspace.CheckMatch(o.Match) != nil:
+		return keyspace.CheckMatch(o.Match)
 	case o.Group != "":
 		if err := dict.CheckGroup(o.Group); err != nil {
 			return fmt.Errorf("--group: %w", err)

@@ -101,7 +101,7 @@ type settings struct {
 // Run verifies. It also returns a result with its error: for values that cannot be unpacked, or
 // after an interrupt.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
-	if err := o.Run.Validate(); err != nil {
+	if err := errors.Join(o.Run.Validate(), keyspace.CheckMatch(o.Match)); err != nil {
 		return nil, fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	reg, err := registry.Open(ctx, o.Registry)

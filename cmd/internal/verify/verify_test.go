@@ -188,6 +188,17 @@ func TestRestartMeanwhile(t *testing.T) {
 	}
 }
 
+// TestMatchIsChecked: a pattern that ends in the middle matched nothing on a server, and panicked in
+// a run that workers share.
+func TestMatchIsChecked(t *testing.T) {
+	for pattern, want := range map[string]string{`user:\`: "ends within", "user:[123": "ends within", "": "is empty"} {
+		r, err := Run(t.Context(), Options{Match: []string{pattern}})
+		if r != nil || !errors.Is(err, cli.ErrUsage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", pattern, err)
+		}
+	}
+}
+
 // TestReplicas: a bad value of a replica is one if its master has it, too.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
