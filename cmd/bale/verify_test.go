@@ -106,7 +106,7 @@ func TestForgedManifest(t *testing.T) {
 	if err := errors.Join(l.client.Set(ctx, "other:prices:0", "12.50", 0).Err(), l.client.ConfigResetStat(ctx).Err()); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, _ := l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--repair"); code != cli.ExitFailed || !strings.Contains(out, "3 CANNOT BE UNPACKED") || !strings.Contains(out, "some are missing: [0 1 2 3 4]") {
+	if code, out, _ := l.run(ctx, l.server.URL(), "verify", "--max-rate", "0", "--repair"); code != cli.ExitFailed || !strings.Contains(out, "3 CANNOT BE UNPACKED") || !strings.Contains(out, "some are missing or damaged: [0 1 2 3 4]") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	for _, key := range []string{"impossible", "plausible"} {

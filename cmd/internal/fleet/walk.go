@@ -112,11 +112,35 @@ func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 			return func(n int) []string { return owners(r.slots(n)) }, err
 		}
 	}
-	err := r.Work(ctx, worker)
+	before, err := w.calls(ctx, r, "calls")
+	if err == nil {
+		err = r.Work(ctx, worker)
+	}
 	stop()
+	if err == nil {
+		var now map[string]int64
+		if now, err = w.calls(ctx, r, "calls-after"); err == nil {
+			err = w.Registry.Renamed(before, now)
+		}
+	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return errors.Join(err, w.sum(after, r, all))
+}
+
+// calls are those of keyspace.RenameCalls at the start of the run or at its end, the same for all
+// workers, and for those that come later.
+func (w *Walk[C]) calls(ctx context.Context, r *Run, when string) (calls map[string]int64, err error) {
+	text, err := r.Once(ctx, when, func(ctx context.Context) (json.RawMessage, error) {
+		return json.Marshal(keyspace.RenameCalls(ctx, w.Registry.Client()))
+	})
+	if errors.Is(err, ErrAborted) && when != "calls" { // as its last unit ended
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &calls)
+	}
+	return calls, err
 }
 
 // slots are those of a unit.

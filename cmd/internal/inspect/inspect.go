@@ -161,12 +161,8 @@ func (r *Result) lookAtChunks(ctx context.Context, o *Options, reg *registry.Reg
 			return errors.New("the stream was replaced while it was looked at: look again")
 		}
 	}
-	if err := chunks.Whole(); err != nil {
+	if err := chunks.WholeOf(m.Stored); err != nil {
 		return err
-	}
-	if chunks.Bytes != m.Stored {
-		return fmt.Errorf("%w: the chunks have %d bytes, and the manifest says %d", bale.ErrCorrupt,
-			chunks.Bytes, m.Stored)
 	}
 	r.chunks = chunks
 	return nil

@@ -2,6 +2,7 @@ package keyspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/frame"
 )
 
 // ForEver is how long a key without an expiry lives.
@@ -21,21 +23,25 @@ const missingShown = 5
 type Chunks struct {
 	Number  int   // that there should be
 	Bytes   int64 // of those that are there
-	Missing []int // the first that are not
+	Missing []int // the first that are not, or are no chunks
 
 	// Shortest and Longest are how long those that are there live.
 	Shortest, Longest time.Duration
 }
 
-// Whole returns an error if chunks are missing.
-func (c *Chunks) Whole() error {
-	if len(c.Missing) == 0 {
+// WholeOf returns an error if chunks are missing, or have not the bytes that the manifest says.
+func (c *Chunks) WholeOf(stored int64) error {
+	switch {
+	case len(c.Missing) == 0 && c.Bytes == stored:
 		return nil
+	case len(c.Missing) == 0:
+		return fmt.Errorf("%w: the chunks have %d bytes, and the manifest says %d", bale.ErrCorrupt, c.Bytes, stored)
 	}
-	return fmt.Errorf("%w: of %d chunks some are missing: %d", bale.ErrCorrupt, c.Number, c.Missing)
+	return fmt.Errorf("%w: of %d chunks some are missing or damaged: %d", bale.ErrCorrupt, c.Number, c.Missing)
 }
 
-// LookAt looks for the n chunks of a stream, a page at a time, and reads none of them, at a pace.
+// LookAt looks for the n chunks of a stream, a page at a time, and reads only their headers, at a
+// pace.
 // It ends after the first page that misses chunks: the number of chunks may be forged.
 func LookAt(
 	ctx context.Context, client redis.UniversalClient, n int, key func(i int) string, pace *Pacer,
@@ -46,10 +52,11 @@ func LookAt(
 		if err := pace.Wait(ctx, nil, page, 0); err != nil {
 			return nil, err
 		}
-		lengths, lives := make([]*redis.IntCmd, page), make([]*redis.DurationCmd, page)
+		lengths, starts, lives := make([]*redis.IntCmd, page), make([]*redis.StringCmd, page), make([]*redis.DurationCmd, page)
 		if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i := range page {
-				lengths[i], lives[i] = p.StrLen(ctx, key(start+i)), p.PTTL(ctx, key(start+i))
+				k := key(start + i)
+				lengths[i], starts[i], lives[i] = p.StrLen(ctx, k), p.GetRange(ctx, k, 0, frame.MaxHeaderSize-1), p.PTTL(ctx, k)
 			}
 			return nil
 		}); err != nil && !IsReply(err) {
@@ -60,7 +67,11 @@ func LookAt(
 			if err != nil && !isWrongType(err) {
 				return nil, fmt.Errorf("STRLEN %q: %w", key(start+i), err)
 			}
-			if length == 0 { // a chunk has a header at least
+			if err := starts[i].Err(); err != nil && !isWrongType(err) && !errors.Is(err, redis.Nil) {
+				return nil, fmt.Errorf("GETRANGE %q: %w", key(start+i), err)
+			}
+			h, offset, ok := frame.Parse([]byte(starts[i].Val())) // nothing of another type, or where none is
+			if !ok || h.Algorithm != frame.Stored || uint64(length-int64(offset)) != h.Length {
 				if len(c.Missing) < missingShown {
 					c.Missing = append(c.Missing, start+i)
 				}

@@ -25,32 +25,44 @@ var moving = []string{
 // renaming are those of them that give a string or a hash another key while it stays on its server.
 var renaming = []string{"rename", "renamenx", "copy", "move", "swapdb"}
 
-// Renames watches for commands that give values other keys: a walk may miss what they move from
-// names that are still to be listed to others. The function that it returns tells what ran since:
-// "RENAME ran 5 times", or nothing. It is an [ErrInconclusive] if a SWAPDB did, for a walk has seen
-// parts of two databases then. A server that gives no counters is not watched.
-func Renames(ctx context.Context, client redis.UniversalClient) func(ctx context.Context) (string, error) {
-	before, err := CommandCalls(ctx, client)
-	return func(ctx context.Context) (string, error) {
-		if err != nil {
-			return "", nil
-		}
-		after, err := CommandCalls(ctx, client)
-		if err != nil {
-			return "", nil
-		}
-		var ran []string
-		for _, name := range renaming {
-			n := after[name] - before[name]
-			if n > 0 && name == "swapdb" {
-				return "", fmt.Errorf("%w: SWAPDB ran meanwhile, so that parts of two databases were seen: run it again", ErrInconclusive)
-			}
-			if n > 0 {
-				ran = append(ran, fmt.Sprintf("%s ran %s", strings.ToUpper(name), printable.Count(n, "time", "times")))
-			}
-		}
-		return strings.Join(ran, ", "), nil
+// RenameCalls are how often the commands ran that give values other keys, and INFO, which shows
+// whether the counters began anew. It is nil where a server gives no counters.
+func RenameCalls(ctx context.Context, client redis.UniversalClient) map[string]int64 {
+	all, err := CommandCalls(ctx, client)
+	if err != nil {
+		return nil
 	}
+	calls := map[string]int64{"info": all["info"]}
+	for _, name := range renaming {
+		calls[name] = all[name]
+	}
+	return calls
+}
+
+// Renamed compares the calls before and after a walk, which may miss what such commands move from
+// names that are still to be listed to others. It returns a sentence about them, empty if none ran.
+// It is an [ErrInconclusive] if a SWAPDB did, for the walk has seen parts of two databases then.
+func Renamed(before, after map[string]int64) (string, error) {
+	if before == nil || after == nil {
+		return "", nil
+	}
+	if after["swapdb"] > before["swapdb"] {
+		return "", fmt.Errorf("%w: SWAPDB ran meanwhile, so that parts of two databases were seen: "+
+			"run it again, with --run under another name", ErrInconclusive)
+	}
+	var ran []string
+	for _, name := range append(renaming, "info") {
+		switch n := after[name] - before[name]; {
+		case n < 0 || n == 0 && name == "info":
+			return "the server's counters began anew, so that RENAME, COPY, MOVE and SWAPDB would not be seen", nil
+		case n > 0 && name != "info":
+			ran = append(ran, fmt.Sprintf("%s ran %s", strings.ToUpper(name), printable.Count(n, "time", "times")))
+		}
+	}
+	if ran == nil {
+		return "", nil
+	}
+	return strings.Join(ran, ", ") + " meanwhile", nil
 }
 
 // slotCommands move keys between the nodes of a cluster, whatever AcceptMoves says.

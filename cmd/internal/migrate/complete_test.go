@@ -123,3 +123,37 @@ func TestRenamesMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// TestSwapIsRemembered: what saw a SWAPDB does not become complete by giving the command again; a
+// state to resume from begins anew.
+func TestSwapIsRemembered(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []bool{false, true} {
+		server := redisproc.ForTest(t)
+		c := open(t, server.Addr())
+		must(t, c.Set(t.Context(), "user:1", text(1), 0).Err())
+		var notes bytes.Buffer
+		o := Options{Settings: Settings{Match: []string{"user:*"}}, Plan: page.NewSheet(&notes, 100), Registry: registry.Options{
+			Streams: &cli.Streams{Out: &notes, Err: &notes}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix,
+		}}
+		if shared {
+			o.Run.Name = "users"
+		} else {
+			o.Resume = filepath.Join(t.TempDir(), "state")
+		}
+		swapped := false // in the middle of the first walk
+		o.Registry.Pace.Shared = func(ctx context.Context, _ int) (err error) {
+			if !swapped {
+				swapped = true
+				err = c.Do(ctx, "SWAPDB", 3, 4).Err()
+			}
+			return err
+		}
+		for try := range 2 {
+			r, err := Run(t.Context(), o)
+			if again := try == 1 && !shared; r == nil || r.Complete != again || errors.Is(err, keyspace.ErrInconclusive) == again {
+				t.Errorf("shared %v, try %d: %+v, %v", shared, try, r, err)
+			}
+		}
+	}
+}

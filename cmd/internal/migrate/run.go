@@ -154,20 +154,10 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err := j.state.Save(o.Resume); err != nil {
 		return nil, err
 	}
-	renames := j.registry.WatchRenames(ctx)
 	if j.shared != nil {
-		err = j.share(ctx, packer, hold)
-	} else {
-		err = j.walk(ctx, packer, hold)
+		return j.result(j.share(ctx, packer, hold))
 	}
-	if err == nil {
-		if err = renames(ctx); err != nil && j.watch != nil {
-			j.state.Places = j.watch.Places() // all of it, also with --resume
-		}
-	}
-	if j.shared != nil {
-		return j.result(err)
-	}
+	err = j.walk(ctx, packer, hold)
 	if err == nil && o.Resume != "" {
 		err = os.Remove(o.Resume)
 	} else {
@@ -321,6 +311,9 @@ func (j *job) walk(
 	defer stop()
 	progress = j.step(progress, walkStep)
 	start, before := time.Now(), j.state.Seconds
+	if j.state.Calls == nil {
+		j.state.Calls = keyspace.RenameCalls(ctx, j.client)
+	}
 	var saved time.Time
 	defer func() { j.state.Seconds = before + time.Since(start).Seconds() }()
 	o := j.pass(packer, hold)
@@ -343,7 +336,14 @@ func (j *job) walk(
 	if err := walk(ctx, j.client, o, j.state.Counts); err != nil {
 		return err
 	}
-	return j.watch.Look(ctx)
+	if err := j.watch.Look(ctx); err != nil {
+		return err
+	}
+	if err := j.registry.Renamed(j.state.Calls, keyspace.RenameCalls(ctx, j.client)); err != nil {
+		j.state.Places, j.state.Calls = j.watch.Places(), nil // all of it again, also with --resume
+		return err
+	}
+	return nil
 }
 
 // pass is a walk with the run's settings.

@@ -35,6 +35,8 @@ type State struct {
 	Seconds    float64            `json:"seconds"`     // that it ran for
 	Places     []keyspace.Place   `json:"places"`
 	Counts     *Counts            `json:"result"`
+
+	Calls map[string]int64 `json:"calls,omitempty"` // before it, of commands that give values other keys
 }
 
 // Settings are the options that make it the same run when it is resumed. Their names in JSON are

@@ -209,17 +209,14 @@ func (r *Registry) WarnOfDenied(ctx context.Context, optional ...keyspace.Option
 	return nil
 }
 
-// WatchRenames watches over a walk: what it returns notes the commands that gave values other keys
-// meanwhile, and is an error after a SWAPDB.
-func (r *Registry) WatchRenames(ctx context.Context) (end func(ctx context.Context) error) {
-	ran := keyspace.Renames(ctx, r.Client())
-	return func(ctx context.Context) error {
-		text, err := ran(ctx)
-		if text != "" {
-			r.Notef("WARNING: %s meanwhile. If keys like these got other names, some may have been missed: run it again when no program renames them.", text)
-		}
-		return err
+// Renamed warns of commands that gave values other keys during a walk, by their calls before and
+// after it. It is an error after a SWAPDB. See [keyspace.Renamed].
+func (r *Registry) Renamed(before, after map[string]int64) error {
+	text, err := keyspace.Renamed(before, after)
+	if text != "" {
+		r.Notef("WARNING: %s. If keys like these got other names, some may have been missed: run it again (with --run under another name) when no program renames them.", text)
 	}
+	return err
 }
 
 // Read reads a dictionary that a value needs. One in quarantine comes back, or stays there with

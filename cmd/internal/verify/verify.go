@@ -137,14 +137,10 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		}
 		defer func() { err = errors.Join(err, v.replicas.Close()) }()
 	}
-	renames := reg.WatchRenames(ctx)
 	if o.Run.Name != "" {
 		err = v.share(ctx, reg, o)
 	} else {
 		err = v.walk(ctx, reg, o.Match)
-	}
-	if err == nil {
-		err = renames(ctx)
 	}
 	r := v.found.result(err)
 	r.Redis, r.Database, r.Match = reg.Servers[0].Name, registry.Database(client), o.Match
@@ -185,6 +181,7 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 	if err != nil {
 		return err
 	}
+	calls := keyspace.RenameCalls(ctx, v.client)
 	progress, stop := cli.ShowProgress(reg.Err)
 	defer stop()
 	start := time.Now()
@@ -199,7 +196,10 @@ func (v *verifier) walk(ctx context.Context, reg *registry.Registry, match []str
 	}); err != nil {
 		return err
 	}
-	return watch.Look(ctx)
+	if err := watch.Look(ctx); err != nil {
+		return err
+	}
+	return reg.Renamed(calls, keyspace.RenameCalls(ctx, v.client))
 }
 
 // read reads values from some places on, and adds to what was found. It calls page after each page
@@ -297,7 +297,7 @@ func (v *verifier) stream(ctx context.Context, value keyspace.Value) error {
 	if err != nil {
 		return v.failed(ctx, value, err)
 	}
-	if err := chunks.Whole(); err != nil {
+	if err := chunks.WholeOf(m.Stored); err != nil {
 		return v.bad(ctx, value, err)
 	}
 	lives, err := keyspace.Lives(ctx, v.client, value.Key)

@@ -1,17 +1,20 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/fleet"
@@ -21,6 +24,7 @@ import (
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/stream"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -184,6 +188,34 @@ func TestRestartMeanwhile(t *testing.T) {
 		if !want && (!errors.Is(err, keyspace.ErrInconclusive) ||
 			!strings.Contains(err.Error(), "it was restarted") || !strings.Contains(err.Error(), "--run NAME")) {
 			t.Error(err)
+		}
+	}
+}
+
+// TestDamagedChunks: what no reader can read is bad, though all chunks are there.
+func TestDamagedChunks(t *testing.T) {
+	ctx := t.Context()
+	client, url := clitest.Server(t)
+	s, err := stream.New(goredis.NewStore(client), stream.Options{Chunk: 64 << 10})
+	clitest.OK(t, err)
+	content := make([]byte, 1<<19)
+	rand.NewChaCha8([32]byte{}).Read(content)
+	_, err = s.PutReader(ctx, "user:1", bytes.NewReader(content), bale.NoExpiry())
+	clitest.OK(t, err)
+	stored, err := client.Get(ctx, "user:1").Bytes()
+	clitest.OK(t, err)
+	m, err := stream.ParseManifest(stored)
+	clitest.OK(t, err)
+	chunk := m.ChunkKey("user:1", 3)
+	old, err := client.Get(ctx, chunk).Result()
+	clitest.OK(t, err)
+	for what, damaged := range map[string]string{
+		"": old, "other bytes": strings.Repeat("x", len(old)), "its header": "\xba\x1f" + old[2:], "shorter": old[:len(old)-1],
+	} {
+		clitest.OK(t, client.Set(ctx, chunk, damaged, 0).Err())
+		r, err := Run(ctx, Options{Match: []string{"user:1"}, Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix}})
+		if bad := int64(min(len(what), 1)); r == nil || r.Bad != bad || r.Streams != 1-bad || (err != nil) != (bad > 0) {
+			t.Errorf("%q: %+v, %v", what, r, err)
 		}
 	}
 }
