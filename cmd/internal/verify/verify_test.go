@@ -220,8 +220,8 @@ func TestDamagedChunks(t *testing.T) {
 	}
 }
 
-// TestMatchIsChecked: a pattern that ends in the middle matched nothing on a server, and panicked in
-// a run that workers share.
+// TestMatchIsChecked: a pattern that ends in the middle matched nothing on a server, and panicked
+// in a run that workers share.
 func TestMatchIsChecked(t *testing.T) {
 	for pattern, want := range map[string]string{`user:\`: "ends within", "user:[123": "ends within", "": "is empty"} {
 		r, err := Run(t.Context(), Options{Match: []string{pattern}})
