@@ -12,7 +12,8 @@ import (
 	"github.com/balekv/bale/frame"
 )
 
-// next shows the next step for the largest saving; the others work in the same way.
+// next shows the next step for the largest saving, of groups whose pattern catches no keys of
+// others where there is one. The others work in the same way.
 func (a *Advice) next(o *Options) {
 	a.Next, a.at = []Step{}, o.at()
 	i := -1
@@ -61,14 +62,31 @@ func (a *Advice) next(o *Options) {
 	if g.Match == "" {
 		a.Next[0].What += " PATTERN is for the pattern of their keys."
 	}
-	if caught := a.caught(g); len(caught) > 0 {
-		a.Next[0].What += fmt.Sprintf(" BEWARE: the pattern %s catches keys of %s as well; HookOptions.Exclude leaves them out of the hook, and bale migrate packs them, too.", g.Match, strings.Join(caught, ", "))
+	most, warned := true, 0 // g saves most; of groups that catch others' keys
+	for j := range a.Groups {
+		o := &a.Groups[j]
+		if o.Chosen < 0 {
+			continue
+		}
+		most = most && o.Saving.Estimate <= g.Saving.Estimate
+		if o.Match == "" || warned == caughtShown {
+			continue
+		}
+		if caught := a.caught(o); len(caught) > 0 {
+			warned++
+			a.Next[0].What += fmt.Sprintf(" BEWARE: the pattern %s catches keys of %s as well; "+
+				"HookOptions.Exclude leaves them out of the hook, and bale migrate packs them, too.", o.Match, strings.Join(caught, ", "))
+		}
+	}
+	why := "which saves most"
+	if !most {
+		why = "which saves most of those whose pattern is only theirs"
 	}
 	switch {
 	case others == 1:
-		a.Next[0].What = fmt.Sprintf("Begin with %s, which saves most; the other group goes the same way. %s", g.Name, a.Next[0].What)
+		a.Next[0].What = fmt.Sprintf("Begin with %s, %s; the other group goes the same way. %s", g.Name, why, a.Next[0].What)
 	case others > 1:
-		a.Next[0].What = fmt.Sprintf("Begin with %s, which saves most; the %d others go the same way. %s", g.Name, others, a.Next[0].What)
+		a.Next[0].What = fmt.Sprintf("Begin with %s, %s; the %d others go the same way. %s", g.Name, why, others, a.Next[0].What)
 	}
 }
 
@@ -85,6 +103,9 @@ func (a *Advice) caught(g *Group) (names []string) {
 	}
 	return names
 }
+
+// caughtShown is how many groups are named whose patterns catch others' keys.
+const caughtShown = 3
 
 const (
 	secret   = "***@" // stands in a URL in place of a user and password

@@ -487,6 +487,23 @@ func TestOddKeySpaces(t *testing.T) {
 				}
 			},
 		},
+		"a pattern that catches all keys saves most": {
+			fill: func(p redis.Pipeliner, rng *rand.Rand) {
+				for i := range 1000 {
+					p.Set(ctx, fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", rng.Uint32(), rng.IntN(1<<16), rng.IntN(1<<16), rng.IntN(1<<16), rng.Int64N(1<<48)), profile(rng, i), 0)
+					if i < 300 {
+						p.Set(ctx, fmt.Sprint("page:", i), profile(rng, i), 0)
+					}
+				}
+			},
+			check: func(t *testing.T, a *Advice) {
+				for _, want := range []string{"Begin with page:*, which saves most of those whose pattern is only theirs", "BEWARE: the pattern * catches keys of page:* as well"} {
+					if !strings.Contains(a.Next[0].What, want) {
+						t.Errorf("%q: %+v", want, a.Next[0])
+					}
+				}
+			},
+		},
 		"names that are no text": {
 			fill: func(p redis.Pipeliner, rng *rand.Rand) {
 				for i := range 100 {

@@ -396,29 +396,32 @@ func TestLookAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			const n = 2*pageSize + 50
+			chunk := frame.Header{Algorithm: frame.Stored, HasChecksum: true, Checksum: frame.Checksum([]byte("12345")), Length: 5}.Append(nil)
+			chunk = append(chunk, "12345"...)
+			size := int64(len(chunk))
 			key := func(i int) string { return fmt.Sprint("chunk:", i) }
 			for i := range n {
-				if err := client.Set(ctx, key(i), "12345", time.Hour).Err(); err != nil {
+				if err := client.Set(ctx, key(i), chunk, time.Hour).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
 			c, err := LookAt(ctx, client, n, key, free)
-			if err != nil || c.Bytes != 5*n || c.Missing != nil || c.Shortest < 30*time.Minute || c.Longest > time.Hour {
+			if err != nil || c.Bytes != size*n || c.Missing != nil || c.Shortest < 30*time.Minute || c.Longest > time.Hour {
 				t.Fatalf("%+v, %v", c, err)
 			}
 			if err := errors.Join(client.Persist(ctx, key(0)).Err(), client.Del(ctx, key(3)).Err(), client.Del(ctx, key(220)).Err(), client.LPush(ctx, key(220), "x").Err(), client.PExpire(ctx, key(1), 30*time.Second).Err()); err != nil {
 				t.Fatal(err)
 			}
 			c, err = LookAt(ctx, client, n+10, key, free)
-			if err != nil || c.Bytes != 5*(missingShown-1) || !slices.Equal(c.Missing, []int{3}) || c.Longest != ForEver || c.Shortest > 30*time.Second {
+			if err != nil || c.Bytes != size*(missingShown-1) || !slices.Equal(c.Missing, []int{3}) || c.Longest != ForEver || c.Shortest > 30*time.Second {
 				t.Errorf("%+v, %v", c, err)
 			}
-			if err := client.Set(ctx, key(3), "12345", time.Hour).Err(); err != nil {
+			if err := client.Set(ctx, key(3), chunk, time.Hour).Err(); err != nil {
 				t.Fatal(err)
 			}
 			last := 0
 			c, err = LookAt(ctx, client, math.MaxInt32, func(i int) string { last = max(last, i); return key(i) }, free)
-			if err != nil || c.Bytes != 5*(n-1) || !slices.Equal(c.Missing, []int{220, 250, 251, 252, 253}) || last != missingShown+3*pageSize-1 {
+			if err != nil || c.Bytes != size*(n-1) || !slices.Equal(c.Missing, []int{220, 250, 251, 252, 253}) || last != missingShown+3*pageSize-1 {
 				t.Errorf("%+v, as far as %d, %v", c, last, err)
 			}
 			if c, err := LookAt(ctx, client, 0, key, free); err != nil || c.Bytes != 0 || c.Shortest != ForEver {
