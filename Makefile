@@ -61,7 +61,7 @@ RACE_PACKAGES = $(filter-out ./cmd/internal/advise,$(shell grep -rlE --include='
 race: export GORACE ?= atexit_sleep_ms=50
 race:
 	go test -race -vet=off -timeout=60m -skip='$(COMPUTING)|$(LONG)' $(GOTESTFLAGS) $(RACE_PACKAGES)
-	go test -race -vet=off -run='^TestServersAtOnce$$' $(GOTESTFLAGS) ./cmd/internal/advise
+	go test -race -vet=off $(GOTESTFLAGS) -run='^TestServersAtOnce$$' ./cmd/internal/advise
 
 # A million hostile inputs, and each fuzz target for a while.
 fuzz:

@@ -69,7 +69,7 @@ func (a *Advice) next(o *Options) {
 			continue
 		}
 		most = most && o.Saving.Estimate <= g.Saving.Estimate
-		if o.Match == "" || warned == caughtShown {
+		if o.Match == "" || warned >= caughtShown && j != i {
 			continue
 		}
 		if caught := a.caught(o); len(caught) > 0 {
@@ -78,15 +78,19 @@ func (a *Advice) next(o *Options) {
 				"HookOptions.Exclude leaves them out of the hook, and bale migrate packs them, too.", o.Match, strings.Join(caught, ", "))
 		}
 	}
-	why := "which saves most"
-	if !most {
-		why = "which saves most of those whose pattern is only theirs"
+	why := ", which saves most"
+	switch {
+	case most:
+	case len(a.caught(g)) == 0:
+		why += " of those whose pattern is only theirs"
+	default: // but for a single key, or keys without a pattern
+		why = ""
 	}
 	switch {
 	case others == 1:
-		a.Next[0].What = fmt.Sprintf("Begin with %s, %s; the other group goes the same way. %s", g.Name, why, a.Next[0].What)
+		a.Next[0].What = fmt.Sprintf("Begin with %s%s; the other group goes the same way. %s", g.Name, why, a.Next[0].What)
 	case others > 1:
-		a.Next[0].What = fmt.Sprintf("Begin with %s, %s; the %d others go the same way. %s", g.Name, why, others, a.Next[0].What)
+		a.Next[0].What = fmt.Sprintf("Begin with %s%s; the %d others go the same way. %s", g.Name, why, others, a.Next[0].What)
 	}
 }
 

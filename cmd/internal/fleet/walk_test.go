@@ -26,6 +26,17 @@ func at(url string) registry.Options {
 	return registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix}
 }
 
+// opened is a registry that is closed with the test.
+func opened(t *testing.T, url string) *registry.Registry {
+	t.Helper()
+	reg, err := registry.Open(t.Context(), at(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reg.Close() })
+	return reg
+}
+
 // seen is what a walk counts.
 type seen struct {
 	Keys int            `json:"keys"`
@@ -74,11 +85,7 @@ func TestRunRate(t *testing.T) {
 		t.Errorf("%d keys in %v, at most %d a second", workers*page*pages, took, rate)
 	}
 	// What many workers owe together is not forgotten.
-	reg, err := registry.Open(ctx, at(url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reg.Close()
+	reg := opened(t, url)
 	run, err := JoinWalk(ctx, reg, "rate", "verify", struct{}{})
 	if err != nil {
 		t.Fatal(err)
@@ -105,11 +112,7 @@ func TestUnitGoesOn(t *testing.T) {
 	before := unitSaved
 	unitSaved = 0
 	defer func() { unitSaved = before }()
-	reg, err := registry.Open(ctx, at(redisproc.ClusterForTest(t, 3).Servers[0].URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reg.Close()
+	reg := opened(t, redisproc.ClusterForTest(t, 3).Servers[0].URL())
 	run, err := JoinWalk(ctx, reg, "users", "verify", struct{}{})
 	if err != nil {
 		t.Fatal(err)
@@ -196,11 +199,7 @@ func TestUnitGoesOn(t *testing.T) {
 // TestStates: the states of a forged run are read a few at a time.
 func TestStates(t *testing.T) {
 	ctx := t.Context()
-	reg, err := registry.Open(ctx, at(redisproc.ForTest(t).URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reg.Close()
+	reg := opened(t, redisproc.ForTest(t).URL())
 	const units, large = 40, "1048576"
 	run, err := Join(ctx, reg.Keys, "p:", "large", Job{Command: "verify", Units: units, Settings: json.RawMessage("{}")})
 	if err != nil {
@@ -236,11 +235,7 @@ func TestStates(t *testing.T) {
 func TestShowsOthers(t *testing.T) {
 	ctx := t.Context()
 	url := redisproc.ForTest(t).URL()
-	reg, err := registry.Open(ctx, at(url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reg.Close()
+	reg := opened(t, url)
 	if _, err := JoinWalk(ctx, reg, "users", "verify", struct{}{}); err != nil {
 		t.Fatal(err)
 	}

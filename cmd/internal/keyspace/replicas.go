@@ -61,12 +61,7 @@ func NewReplicas(
 }
 
 // Close closes the clients of the replicas.
-func (r *Replicas) Close() error {
-	if r == nil {
-		return nil
-	}
-	return r.topology.Close()
-}
+func (r *Replicas) Close() error { return r.topology.Close() }
 
 // instead is who to read the values of a master's keys from, nil for the master itself. A replica
 // that has fallen behind is not read any more.
