@@ -257,8 +257,9 @@ func TestServersFallIll(t *testing.T) {
 				if fault.proxy {
 					addr = slowed(t, addr, &wait)
 				}
-				fault.breaker.Calls, fault.breaker.Open, fault.breaker.Probes = 5, 100*time.Millisecond, 1
-				g, call, _ := face.open(t, addr, resilient.Options{Timeout: fault.timeout, Failed: resilient.StoreFailed, Breaker: fault.breaker})
+				breaker := fault.breaker
+				breaker.Calls, breaker.Open, breaker.Probes = 5, 100*time.Millisecond, 1
+				g, call, _ := face.open(t, addr, resilient.Options{Timeout: fault.timeout, Failed: resilient.StoreFailed, Breaker: breaker})
 				state := func(want resilient.State) {
 					t.Helper()
 					for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
