@@ -76,6 +76,12 @@ type GroupOptions struct {
 	// [ReadFS].
 	Bundled []*Dictionary
 
+	// Folder is a directory in which the programs of a host keep dictionaries: each is fetched from
+	// the registry once, however many programs start. It is made if it is missing. Dictionaries are
+	// pieces of values, so it must be accessible to this user alone (mode 0700), and whoever can
+	// write it can forge them. It keeps 64 MiB. Defaults to none.
+	Folder string
+
 	// Auto, if not nil, trains and replaces the group's dictionary automatically.
 	Auto *Auto
 
@@ -97,6 +103,7 @@ type Group struct {
 	plain    compress.Compressor // without a dictionary
 	fixed    *compress.Set       // reads what has no dictionary
 	bundled  map[frame.DictionaryID]*Dictionary
+	folder   folder
 
 	writer  atomic.Pointer[writer]
 	writing sync.Mutex                            // of those who change the writer, or when it lapses
@@ -109,8 +116,8 @@ type Group struct {
 	settings *settings // of the registry, as last known
 	server   string    // the id of the data server, once it has joined
 	danger   string
-	unproven map[frame.DictionaryID]bool // read from the bundle; the registry may not hold them
-	reported map[string]string           // errors that were logged, by what failed
+	unproven map[*Dictionary]string // by where they were read; the registry may not hold them
+	reported map[string]string      // errors that were logged, by what failed
 
 	lastErr error
 	synced  time.Time
@@ -208,16 +215,24 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	case o.Poll < 0 || o.FetchTimeout < 0 || o.Keep < 0:
 		return nil, fmt.Errorf("dict: %w: Poll %v, FetchTimeout %v and Keep %d must not be negative", ErrInvalid, o.Poll, o.FetchTimeout, o.Keep)
 	}
+	var shared folder
+	if o.Folder != "" {
+		var err error
+		if shared, err = openFolder(o.Folder); err != nil {
+			return nil, err
+		}
+	}
 	plain, err := o.Engine.New(o.Setting, nil)
 	if err != nil {
 		return nil, fmt.Errorf("dict: %w: %w", ErrInvalid, err)
 	}
 	g := &Group{
+		folder:   shared,
 		registry: r, name: group, options: o, log: o.Log.With("group", group), plain: plain,
 		fixed:   &compress.Set{Write: plain, Engine: o.Engine},
 		bundled: map[frame.DictionaryID]*Dictionary{}, held: map[frame.DictionaryID]*Dictionary{},
 		flights: map[readerKey]*flight{}, missing: map[readerKey]missing{},
-		unproven: map[frame.DictionaryID]bool{}, reported: map[string]string{},
+		unproven: map[*Dictionary]string{}, reported: map[string]string{},
 		opened: time.Now(), wake: make(chan struct{}, 1), wanted: make(chan frame.DictionaryID, 16),
 	}
 	for _, d := range o.Bundled {
@@ -453,16 +468,19 @@ func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Co
 	d := g.held[key.id]
 	g.lock.Unlock()
 	if d == nil {
-		if d = g.bundled[key.id]; d != nil {
-			g.lock.Lock()
-			g.unproven[key.id] = true
-			g.lock.Unlock()
+		from := "bundle"
+		if d = g.bundled[key.id]; d == nil {
+			var err error
+			if d, from, err = g.folder.fetch(ctx, key.id, g.options.FetchTimeout/2, func() (*Dictionary, error) {
+				return g.fetch(ctx, key.id, f)
+			}); err != nil {
+				return nil, err
+			}
 		}
-	}
-	if d == nil {
-		var err error
-		if d, err = g.fetch(ctx, key.id, f); err != nil {
-			return nil, err
+		if from != "" {
+			g.lock.Lock()
+			g.unproven[d] = from
+			g.lock.Unlock()
 		}
 	}
 	return g.keep(key, d)

@@ -347,17 +347,21 @@ func (g *Group) tend(s *State) {
 	g.report("the data server could not join the registry", g.join(ctx))
 
 	g.lock.Lock()
-	unproven := slices.Collect(maps.Keys(g.unproven))
+	unproven := maps.Clone(g.unproven)
 	g.lock.Unlock()
-	if lost, err := r.missing(ctx, unproven); err == nil {
-		for _, id := range lost {
-			g.putBack(ctx, g.bundled[id], "bundle")
+	var ids []frame.DictionaryID
+	for d := range unproven {
+		ids = append(ids, d.ID())
+	}
+	if lost, err := r.missing(ctx, ids); err == nil {
+		for d, from := range unproven {
+			if slices.Contains(lost, d.ID()) {
+				g.putBack(ctx, d, from)
+			}
+			g.lock.Lock()
+			delete(g.unproven, d)
+			g.lock.Unlock()
 		}
-		g.lock.Lock()
-		for _, id := range unproven {
-			delete(g.unproven, id)
-		}
-		g.lock.Unlock()
 	}
 	if time.Since(g.checked) > seenFor {
 		danger, err := r.Danger(ctx)

@@ -19,12 +19,13 @@ import (
 type adviseCommand struct {
 	registryFlags
 	paceFlags `set:"max_rate=30000"`
-	Redis     string   `placeholder:"URL" xor:"from" help:"A Redis, or a node of a cluster, which is only read: its replicas where it has some. Default: the environment's BALE_REDIS_URL."`
-	Replicas  bool     `help:"With --redis: send user and password to the replicas of a single server, too, at the addresses that they announce. By default they get a password only over TLS, and else their master is read."`
-	RDB       string   `name:"rdb" placeholder:"FILE" xor:"from" help:"An RDB file (BGSAVE, redis-cli --rdb FILE), which is loaded into a private redis-server and not changed."`
-	Data      []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values that are in no Redis yet: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Each is a group. Repeatable."`
-	TrustRDB  bool     `name:"trust-rdb" help:"With --rdb: load a file with libraries of functions, whose Lua runs as they are loaded, with data of modules, or with types that bale does not know. Only for files of your own servers."`
-	DB        int      `name:"db" default:"-1" placeholder:"N" help:"With --rdb: the database. Default: the one with most keys."`
+	mastersFlag
+	Redis    string   `placeholder:"URL" xor:"from" help:"A Redis, or a node of a cluster, which is only read: its replicas where it has some. Default: the environment's BALE_REDIS_URL."`
+	Replicas bool     `help:"With --redis: send user and password to the replicas of a single server, too, at the addresses that they announce. By default they get a password only over TLS, and else their master is read."`
+	RDB      string   `name:"rdb" placeholder:"FILE" xor:"from" help:"An RDB file (BGSAVE, redis-cli --rdb FILE), which is loaded into a private redis-server and not changed."`
+	Data     []string `placeholder:"FILE|DIR|-" sep:"none" xor:"from" help:"Values that are in no Redis yet: a file or stdin (-) with one on each line, or a folder, with one in each file in it and below. Each is a group. Repeatable."`
+	TrustRDB bool     `name:"trust-rdb" help:"With --rdb: load a file with libraries of functions, whose Lua runs as they are loaded, with data of modules, or with types that bale does not know. Only for files of your own servers."`
+	DB       int      `name:"db" default:"-1" placeholder:"N" help:"With --rdb: the database. Default: the one with most keys."`
 
 	Match     []string      `sep:"none" placeholder:"PATTERN" help:"The keys that are looked at, for example 'user:*'. Repeatable. Default: all."`
 	Group     []string      `sep:"none" placeholder:"PATTERN" help:"Keys that are a group of their own, beside the groups that are found. Repeatable."`
@@ -83,6 +84,9 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 	}
 	var err error
 	if o.Pace, err = c.pace(s); err != nil {
+		return err
+	}
+	if err := c.set(&o.Pace); err != nil {
 		return err
 	}
 	if source.Login, err = c.Login(c.Redis, c.Registry); err != nil {

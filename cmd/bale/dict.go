@@ -39,7 +39,8 @@ type dataFlags struct {
 	registryFlags
 	graceFlag
 	paceFlags `set:"max_rate=10000"`
-	Redis     []string `env:"BALE_REDIS_URL" placeholder:"URL" sep:"none" help:"A Redis, or a node of a cluster, with values. Repeatable: give all that use the registry. Default: the environment's BALE_REDIS_URL."`
+	mastersFlag
+	Redis []string `env:"BALE_REDIS_URL" placeholder:"URL" sep:"none" help:"A Redis, or a node of a cluster, with values. Repeatable: give all that use the registry. Default: the environment's BALE_REDIS_URL."`
 }
 
 // groupFlag is the group that a command works on.
@@ -61,6 +62,7 @@ func (f *dictFlags) options(s *cli.Streams) (registry.Options, error) {
 func (f *dataFlags) options(s *cli.Streams) (o registry.Options, err error) {
 	if o, err = f.registryFlags.options(s, f.Redis...); err == nil {
 		o.Pace, err = f.pace(s)
+		err = cmp.Or(err, f.set(&o.Pace))
 	}
 	o.Grace = f.Grace
 	return o, err

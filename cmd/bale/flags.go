@@ -38,6 +38,19 @@ type paceFlags struct {
 	MaxBandwidth byteRate `default:"20MiB" placeholder:"N" help:"How many bytes of values a second are read, at most; 0 for no limit. With either limit the walk pauses, too, while the server gets slower, its memory grows or its replicas fall behind. Default: ${default}."`
 }
 
+// mastersFlag is for the walks of one process that read several masters at a time.
+type mastersFlag struct {
+	Masters int `default:"16" placeholder:"N" help:"How many masters of a cluster are read at a time, each at the pace of --max-rate. Each takes some MiB of memory. Default: ${default}."`
+}
+
+// set sets the number in a pace.
+func (f *mastersFlag) set(p *keyspace.Pace) error {
+	if p.Masters = f.Masters; p.Masters < 1 {
+		return usagef("--masters %d, must be at least 1", p.Masters)
+	}
+	return nil
+}
+
 // pace is that of a walk, which reports why it pauses.
 func (f *paceFlags) pace(s *cli.Streams) (keyspace.Pace, error) {
 	var err error

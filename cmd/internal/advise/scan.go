@@ -86,7 +86,7 @@ type walker struct {
 // walk scans all servers, some at a time.
 func (s *scanner) walk(ctx context.Context, nodes []keyspace.Node) error {
 	s.walkers = map[*redis.Client]*walker{}
-	return keyspace.AtOnce(ctx, nodes, func(ctx context.Context, n keyspace.Node) error {
+	return keyspace.AtOnce(ctx, s.options.Pace, nodes, func(ctx context.Context, n keyspace.Node) error {
 		s.lock.Lock()
 		defer s.lock.Unlock()
 		w := &walker{scanner: s, node: n.Client, pacer: keyspace.Pacer{Pace: s.options.Pace}}

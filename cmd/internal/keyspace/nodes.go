@@ -488,16 +488,16 @@ func Explain(err error, user string) error {
 	return err
 }
 
-// mostAtOnce is how many servers are read at a time. Each is read at the pace of one.
-const mostAtOnce = 16
+// mastersAtOnce is the default of [Pace.Masters].
+const mastersAtOnce = 16
 
-// AtOnce does something with each server, with up to 16 at a time. An error ends the contexts of
-// all, and is returned; of several it is the first.
-func AtOnce[T any](ctx context.Context, servers []T, do func(ctx context.Context, server T) error) error {
+// AtOnce does something with each server, with as many at a time as the pace says. An error ends
+// the contexts of all, and is returned; of several it is the first.
+func AtOnce[T any](ctx context.Context, p Pace, servers []T, do func(ctx context.Context, server T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
-	room := make(chan struct{}, mostAtOnce)
+	room := make(chan struct{}, cmp.Or(max(p.Masters, 0), mastersAtOnce))
 	for _, server := range servers {
 		room <- struct{}{}
 		group.Go(func() {

@@ -682,38 +682,41 @@ func TestNodesOfOthers(t *testing.T) {
 	}
 }
 
-// TestAtOnce: sixteen servers are read at a time, and all of them. An error ends the rest.
+// TestAtOnce: as many servers are read at a time as the pace says, by default 16, and all of them.
+// An error ends the rest.
 func TestAtOnce(t *testing.T) {
 	servers := make([]int, 40)
 	for i := range servers {
 		servers[i] = i
 	}
-	var lock sync.Mutex
-	seen, atWork, most := 0, 0, 0
-	met := make(chan struct{})
-	if err := AtOnce(t.Context(), servers, func(context.Context, int) error {
-		lock.Lock()
-		seen++
-		if atWork++; atWork > most {
-			if most = atWork; most == mostAtOnce {
-				close(met)
+	for masters, want := range map[int]int{0: 16, 3: 3, 100: len(servers)} {
+		var lock sync.Mutex
+		seen, atWork, most := 0, 0, 0
+		met := make(chan struct{})
+		if err := AtOnce(t.Context(), Pace{Masters: masters}, servers, func(context.Context, int) error {
+			lock.Lock()
+			seen++
+			if atWork++; atWork > most {
+				if most = atWork; most == want {
+					close(met)
+				}
 			}
+			lock.Unlock()
+			select {
+			case <-met:
+			case <-time.After(time.Minute):
+				t.Error("one server is read after another")
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			atWork--
+			return nil
+		}); err != nil || seen != len(servers) || most != want {
+			t.Errorf("%d: %v, %d of %d, %d at once", masters, err, seen, len(servers), most)
 		}
-		lock.Unlock()
-		select {
-		case <-met:
-		case <-time.After(time.Minute):
-			t.Error("one server is read after another")
-		}
-		lock.Lock()
-		defer lock.Unlock()
-		atWork--
-		return nil
-	}); err != nil || seen != len(servers) || most != mostAtOnce {
-		t.Errorf("%v, %d of %d, %d at once", err, seen, len(servers), most)
 	}
 	failed := errors.New("it fails")
-	if err := AtOnce(t.Context(), servers, func(ctx context.Context, i int) error {
+	if err := AtOnce(t.Context(), Pace{}, servers, func(ctx context.Context, i int) error {
 		if i == 3 {
 			return failed
 		}

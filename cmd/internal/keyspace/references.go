@@ -158,7 +158,7 @@ var textTypes = []string{"ReJSON-RL", "TSDB-TYPE", "MBbloom--", "MBbloomCF", "bl
 
 // FindReferences looks at every value of every type in every database of several servers or
 // clusters, and reads no more than the first bytes of strings. On a cluster it reads the masters.
-// It reads some servers at a time.
+// It reads some servers at a time: see [Pace.Masters].
 //
 // With Proof it returns an [InconclusiveError] if it may have missed a value. Any error but a
 // missing key ends the scan. The slots and epochs of a cluster must be the same before and after,
@@ -197,7 +197,7 @@ func FindReferences(ctx context.Context, clients []redis.UniversalClient, o Refe
 			progress(keys)
 		}
 	}
-	if err := AtOnce(ctx, all, func(ctx context.Context, node *redis.Client) error {
+	if err := AtOnce(ctx, o.Pace, all, func(ctx context.Context, node *redis.Client) error {
 		s := &referenceScan{ReferenceOptions: o, pacer: Pacer{Pace: o.Pace}, found: newReferences(o.Known), watch: watch}
 		err := s.server(ctx, node)
 		lock.Lock()

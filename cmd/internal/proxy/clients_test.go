@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	rueidislib "github.com/redis/rueidis"
 
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -113,11 +114,18 @@ func newStage(t testing.TB) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, rest, _ := bytes.Cut(profiles, []byte("\n"))
-	s := &stage{server: redisproc.ForTest(t), value: string(first)}
+	lines := bytes.Split(profiles, []byte("\n"))
+	s := &stage{server: redisproc.ForTest(t), value: string(lines[0])}
 	s.past = redis.NewClient(&redis.Options{Addr: s.server.Addr()})
 	t.Cleanup(func() { s.past.Close() })
-	s.dict = activated(t, s.past, string(rest[:16<<10]))
+	// The traffic of benchmarks is of the other half.
+	trained, err := dict.Train(t.Context(), lines[1:100],
+		dict.TrainOptions{MaxSize: 16 << 10, MinGain: -1, NoRefit: true, NoTimes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a dictionary of %d bytes by %s", len(trained.Dictionary.Bytes()), trained.Winner.Builder)
+	s.dict = activated(t, s.past, string(trained.Dictionary.Bytes()))
 	o := options(s.server.URL(), "user:*")
 	o.Groups[0].Compress, o.Groups[0].Group = "zstd:3+dict", "user"
 	s.proxy = start(t, o).addr
