@@ -20,6 +20,7 @@ const (
 	usedApart   = time.Hour
 	folderRetry = 5 * time.Millisecond
 	lockSuffix  = ".fetching"
+	newSuffix   = ".new"
 )
 
 // folder keeps dictionaries for the programs of a host: a file for each, named by its id. It is an
@@ -48,6 +49,9 @@ func (f folder) path(id frame.DictionaryID) string {
 
 // read returns a dictionary, or nil.
 func (f folder) read(id frame.DictionaryID) *Dictionary {
+	if f == "" {
+		return nil
+	}
 	name := filepath.Base(f.path(id))
 	b, err := readFile(os.DirFS(string(f)), name, frame.MaxDictionarySize+1)
 	if err != nil {
@@ -107,7 +111,7 @@ func (f folder) fetch(
 
 // write keeps a dictionary, whole or not at all.
 func (f folder) write(d *Dictionary) {
-	file, err := os.CreateTemp(string(f), "*.new") // 0600
+	file, err := os.CreateTemp(string(f), "*"+newSuffix) // 0600
 	if err != nil {
 		return
 	}
@@ -122,8 +126,14 @@ func (f folder) write(d *Dictionary) {
 	f.prune()
 }
 
-// prune removes the dictionaries used longest ago, beyond maxFolder.
+// prune removes the dictionaries used longest ago, beyond maxFolder, and what killed programs left.
 func (f folder) prune() {
+	left, _ := filepath.Glob(filepath.Join(string(f), "*"+newSuffix))
+	for _, name := range left {
+		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > usedApart {
+			_ = os.Remove(name)
+		}
+	}
 	names, _ := filepath.Glob(filepath.Join(string(f), "*"+Extension))
 	var all []fs.FileInfo
 	size := int64(0)

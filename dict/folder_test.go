@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -119,8 +120,13 @@ func TestFolderIsBounded(t *testing.T) {
 			t.Fatal("it has gone")
 		}
 	}
-	small := dictionaryOf(t, 1)
+	small, left := dictionaryOf(t, 1), filepath.Join(string(f), "1"+newSuffix)
+	long := time.Now().Add(-2 * usedApart)
+	must(t, errors.Join(os.WriteFile(left, nil, 0o600), os.Chtimes(left, long, long)))
 	f.write(small)
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a killed program left stays: %v", err)
+	}
 	for i, d := range append(all, small) {
 		if there := f.read(d.ID()) != nil; there != (i != 1) {
 			t.Errorf("%d of %d: %v", i, len(all), there)

@@ -116,8 +116,8 @@ type Group struct {
 	settings *settings // of the registry, as last known
 	server   string    // the id of the data server, once it has joined
 	danger   string
-	unproven map[*Dictionary]string // by where they were read; the registry may not hold them
-	reported map[string]string      // errors that were logged, by what failed
+	unproven map[frame.DictionaryID]string // where they were read; the registry may not hold them
+	reported map[string]string             // errors that were logged, by what failed
 
 	lastErr error
 	synced  time.Time
@@ -232,7 +232,7 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 		fixed:   &compress.Set{Write: plain, Engine: o.Engine},
 		bundled: map[frame.DictionaryID]*Dictionary{}, held: map[frame.DictionaryID]*Dictionary{},
 		flights: map[readerKey]*flight{}, missing: map[readerKey]missing{},
-		unproven: map[*Dictionary]string{}, reported: map[string]string{},
+		unproven: map[frame.DictionaryID]string{}, reported: map[string]string{},
 		opened: time.Now(), wake: make(chan struct{}, 1), wanted: make(chan frame.DictionaryID, 16),
 	}
 	for _, d := range o.Bundled {
@@ -479,7 +479,7 @@ func (g *Group) load(ctx context.Context, key readerKey, f *flight) (compress.Co
 		}
 		if from != "" {
 			g.lock.Lock()
-			g.unproven[d] = from
+			g.unproven[key.id] = from
 			g.lock.Unlock()
 		}
 	}

@@ -349,19 +349,19 @@ func (g *Group) tend(s *State) {
 	g.lock.Lock()
 	unproven := maps.Clone(g.unproven)
 	g.lock.Unlock()
-	var ids []frame.DictionaryID
-	for d := range unproven {
-		ids = append(ids, d.ID())
-	}
-	if lost, err := r.missing(ctx, ids); err == nil {
-		for d, from := range unproven {
-			if slices.Contains(lost, d.ID()) {
-				g.putBack(ctx, d, from)
+	if lost, err := r.missing(ctx, slices.Collect(maps.Keys(unproven))); err == nil {
+		for _, id := range lost {
+			d := g.bundled[id]
+			if d == nil {
+				d = g.folder.read(id)
 			}
-			g.lock.Lock()
-			delete(g.unproven, d)
-			g.lock.Unlock()
+			g.putBack(ctx, d, unproven[id])
 		}
+		g.lock.Lock()
+		for id := range unproven {
+			delete(g.unproven, id)
+		}
+		g.lock.Unlock()
 	}
 	if time.Since(g.checked) > seenFor {
 		danger, err := r.Danger(ctx)

@@ -21,7 +21,7 @@ type migrateCommand struct {
 	Exclude  []string  `placeholder:"FIELDS" help:"With --dict auto: fields of JSON values whose contents never enter the dictionary: names, or paths from the root (user.token)."`
 	Revert   bool      `help:"Unpack what is packed, in place of packing."`
 	Repack   bool      `help:"Pack anew what is packed with another algorithm or dictionary, too."`
-	DryRun   bool      `help:"Change nothing, and say what would be changed."`
+	DryRun   bool      `help:"Change no value, and say what would be changed."`
 	Resume   string    `placeholder:"FILE" help:"Keep in this file how far it is, and go on from there if the file is there already. It is removed in the end."`
 	Force    bool      `help:"With --dict auto: activate the dictionary at once, without waiting for the grace period."`
 	MinSize  cli.Bytes `placeholder:"N" help:"Smaller values are left. Default: 64."`

@@ -603,11 +603,11 @@ func (s *scanner) deepen(ctx context.Context) error {
 			}
 		}
 		most := s.limits.values
-		if fields == 0 || int64(read) == fields || read >= most {
+		if fields == 0 || int64(read) == fields || read >= most || s.scan.BytesRead >= s.options.MaxBytes {
 			continue
 		}
 		for _, e := range t.entries {
-			if e.kind != Hash || e.items == nil || int64(len(e.items)) == e.size {
+			if e.kind != Hash || e.items == nil || int64(len(e.items)) == e.size || s.scan.BytesRead >= s.options.MaxBytes {
 				continue
 			}
 			wanted := max(len(e.items), int(int64(most)*e.size/fields))

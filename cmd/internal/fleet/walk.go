@@ -80,7 +80,7 @@ func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 	client := w.Registry.Client()
 	show, stop := cli.ShowProgress(w.Registry.Err)
 	if w.Rate > 0 {
-		w.Registry.Pace.Shared = r.pace(w.Rate)
+		w.Registry.Pacer.Shared = r.pace(w.Rate)
 	}
 	failed := 0
 	worker := Worker{

@@ -98,10 +98,18 @@ func endsByNoTouch(info map[string]string) bool {
 	if info["valkey_version"] != "" {
 		version, mended = info["valkey_version"], 900
 	}
-	var major, minor int
-	known, _ := fmt.Sscanf(version, "%d.%d", &major, &minor) // a managed service may hide it
+	v := number(version) // a managed service may hide it
 	cluster := info["redis_mode"] == "cluster" || info["server_mode"] == "cluster"
-	return cluster && (known < 2 || 100*major+minor < mended && 100*major+minor >= 702) // which know it
+	return cluster && (v == 0 || v < mended && v >= 702) // which know it
+}
+
+// number is a version of two numbers as one: 7.4 is 704. It is 0 for what is none.
+func number(version string) int {
+	var major, minor int
+	if known, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); known < 2 {
+		return 0
+	}
+	return 100*major + minor
 }
 
 // touching says that reading makes keys look used, where that matters.

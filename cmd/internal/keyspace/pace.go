@@ -56,9 +56,12 @@ type Pacer struct {
 }
 
 // Wait counts n keys or elements and bytes of values that a server gave, and waits until more may
-// be asked for. The server is nil where it is not known.
+// be asked for. The server is nil where it is not known. A nil Pacer has no bounds.
 func (p *Pacer) Wait(ctx context.Context, server *redis.Client, n, bytes int) error {
-	if p.Shared != nil {
+	if p == nil {
+		return ctx.Err()
+	}
+	if p.Shared != nil && n > 0 {
 		if err := p.Shared(ctx, n); err != nil {
 			return err
 		}

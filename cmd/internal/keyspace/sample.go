@@ -23,8 +23,8 @@ type SampleOptions struct {
 	Values int      // how many are read at most
 	Bytes  int      // and how many bytes of them
 	Size   int      // a value that is larger, as it is stored or unpacked, is passed over
-	Pace   Pace
-	Seed   uint64 // of the order that the values are returned in, which is that of Rank
+	Pacer  *Pacer   // nil for no limits
+	Seed   uint64   // of the order that the values are returned in, which is that of Rank
 
 	// FewStrings is from how many strings on no fields of hashes are read; 0 for never.
 	FewStrings int
@@ -113,7 +113,7 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 		var looked Looked
 		full, keys, last := false, 0, "" // not all values were read, of so many keys
 		err = ReadValues(ctx, client, ValuesOptions{
-			Match: []string{pattern}, Skip: s.Skip, Kind: kind, Size: s.Size, Pace: s.Pace, Places: places,
+			Match: []string{pattern}, Skip: s.Skip, Kind: kind, Size: s.Size, Pacer: s.Pacer, Places: places,
 			Values: func(_ context.Context, node redis.UniversalClient, values []Value) (Next, error) {
 				seen[node] = true
 				for _, v := range values {

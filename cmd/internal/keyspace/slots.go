@@ -39,9 +39,14 @@ type Served struct {
 
 const (
 	// mostListed is how many keys of a slot are listed by one command. CLUSTER GETKEYSINSLOT has no
-	// cursor, and takes a server 0.1 to 0.2 µs a key. Without CLUSTERSCAN the keys of a slot that has
-	// more take a SCAN of the whole server.
-	mostListed = 100_000
+	// cursor, and takes a server 0.1 to 0.2 µs a key. A list is some times longer than the one before,
+	// whose names tell how large it will be. Before Redis 7.4 and Valkey 8, whoever writes the names
+	// chooses their order, and can hide long ones behind short ones: there a list has a page more, and
+	// fewer keys in all. The keys of a slot that has more take CLUSTERSCAN, or a SCAN of the whole
+	// server, which then reads the slots that follow, too.
+	mostListed      = 100_000
+	mostListedOfOld = 10_000
+	longerBy        = 4
 
 	settleWithin  = 10 * time.Second // for a slot to have one owner, and for replicas to catch up
 	firstSettling = 5 * time.Millisecond
@@ -108,12 +113,12 @@ func (r *valueReader) slots(p *Place) (Next, error) {
 		return Stop, fmt.Errorf("slots from %d up to %d: slot %d is none of them", from, to, p.Cursor)
 	}
 	for !p.Done {
-		slot := int(p.Cursor)
-		if next, err := r.slot(cluster, p, slot); err != nil || next != More {
+		end, next, err := r.slot(cluster, p, int(p.Cursor))
+		if err != nil || next != More {
 			return next, err
 		}
-		p.Cursor++
-		p.Done = slot+1 >= p.Slots.To
+		p.Cursor = uint64(end)
+		p.Done = end >= p.Slots.To
 		if err := r.paged(); err != nil {
 			return Stop, err
 		}
@@ -121,8 +126,9 @@ func (r *valueReader) slots(p *Place) (Next, error) {
 	return More, nil
 }
 
-// slot reads the keys of a slot, again if it was moved while they were listed.
-func (r *valueReader) slot(c *redis.ClusterClient, p *Place, slot int) (Next, error) {
+// slot reads the keys of a slot, again if it was moved while they were listed, and perhaps of those
+// that follow, up to end.
+func (r *valueReader) slot(c *redis.ClusterClient, p *Place, slot int) (end int, next Next, err error) {
 	var last error
 	var node *redis.Client // that was named as the owner
 	for start, wait := time.Now(), firstSettling; time.Since(start) < settleWithin; wait = min(2*wait, lastSettling) {
@@ -131,25 +137,26 @@ func (r *valueReader) slot(c *redis.ClusterClient, p *Place, slot int) (Next, er
 			node, err = c.MasterForKey(r.alive, probes()[slot])
 		}
 		if err != nil {
-			return Stop, err
+			return slot, Stop, err
 		}
-		next, err := r.owned(node, p, slot)
+		end, next, err = r.owned(node, p, slot)
 		if redis.HasErrorPrefix(err, "ASK") {
+			end = slot + 1
 			next, err = r.halves(c, node, p, slot, err)
 		}
 		if err == nil || !unsettled(err) {
-			return next, err
+			return end, next, err
 		}
 		last = err
 		c.ReloadState(r.alive) // in its own time: a slot may be moved again before
 		if node, err = redirected(r.alive, c, err); err != nil {
-			return Stop, err
+			return slot, Stop, err
 		}
 		if err := sleep(r.ctx, wait); err != nil {
-			return Stop, err
+			return slot, Stop, err
 		}
 	}
-	return Stop, fmt.Errorf("slot %d: %w", slot, last)
+	return slot, Stop, fmt.Errorf("slot %d: %w", slot, last)
 }
 
 // redirected is the master that a redirection names, nil if it is none of those that the client
@@ -185,30 +192,55 @@ func IsUnserved(err error) bool {
 
 // owned reads the keys of a slot that a server owns, and none of which is being moved. The list is
 // made in a transaction with a key that is not there: a server redirects that where the slot is not
-// its own, or is being moved.
-func (r *valueReader) owned(node *redis.Client, p *Place, slot int) (Next, error) {
+// its own, or is being moved. If the keys are too many for a list, it reads those of the slots that
+// follow, too, up to end.
+func (r *valueReader) owned(node *redis.Client, p *Place, slot int) (end int, next Next, err error) {
+	end = slot + 1
 	keys, more, err := r.list(node, p, slot, true)
 	if err != nil {
-		return Stop, err
+		return end, Stop, err
 	}
 	if !more {
-		return r.some(node, keys)
+		next, err = r.some(node, keys)
+		return end, next, err
 	}
 	before, err := epoch(r.alive, node)
 	if err != nil {
-		return Stop, err
+		return end, Stop, err
 	}
-	next, err := r.large(node, slot)
-	if err != nil || next != More {
-		return next, err
+	if end, next, err = r.large(node, slot, p.Slots.To); err != nil || next != More {
+		return end, next, err
 	}
-	if err := node.Exists(r.alive, probes()[slot]).Err(); err != nil {
-		return Stop, err
+	if still, err := r.owns(node, slot, end); err != nil || still < end {
+		return end, Stop, cmp.Or(err, errMeanwhile)
 	}
 	if after, err := epoch(r.alive, node); err != nil || after != before { // it may have gone, and come back
-		return Stop, cmp.Or(err, errMeanwhile)
+		return end, Stop, cmp.Or(err, errMeanwhile)
 	}
-	return More, nil
+	return end, More, nil
+}
+
+// owns returns up to which slot a server owns all from one on, and none is being moved. It is the
+// server's error if that is not the first.
+func (r *valueReader) owns(node *redis.Client, from, to int) (end int, err error) {
+	asked := make([]*redis.IntCmd, 0, to-from)
+	_, err = node.Pipelined(r.alive, func(p redis.Pipeliner) error {
+		for _, probe := range probes()[from:to] {
+			asked = append(asked, p.Exists(r.alive, probe))
+		}
+		return nil
+	})
+	if err != nil && !IsReply(err) {
+		return from, err
+	}
+	for i, a := range asked {
+		if err := a.Err(); err != nil && i == 0 {
+			return from, err
+		} else if err != nil {
+			return from + i, nil
+		}
+	}
+	return to, nil
 }
 
 // halves reads the keys of a slot that is being moved: first those that its owner still has, then
@@ -230,7 +262,7 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 		next := More
 		switch {
 		case err == nil && more:
-			next, err = r.large(node, slot)
+			_, next, err = r.large(node, slot, slot+1)
 		case err == nil:
 			next, err = r.some(node, keys)
 		}
@@ -275,15 +307,20 @@ func (r *valueReader) list(node *redis.Client, p *Place, slot int, whole bool) (
 			return nil, false, err
 		}
 		keys := listed.Val()
-		room := int(min(mostListed, int64(max(len(keys), 1))*replyBytes/2/int64(max(lengthOfAll(keys), 1))))
 		served := Served{Addr: node.Options().Addr}
 		if info != nil {
-			served.RunID = Info(info.Val())["run_id"]
+			server := Info(info.Val())
+			served.RunID, r.shuffles = server["run_id"], shuffles(server)
 			served.ReplID = Info(replication.Val())["master_replid"]
 		}
 		if !slices.Contains(p.Servers, served) {
 			p.Servers = append(slices.Clone(p.Servers), served)
 		}
+		most, longer := mostListedOfOld, r.listed+largestPage
+		if r.shuffles {
+			most, longer = mostListed, longerBy*r.listed
+		}
+		room := int(min(int64(most), int64(max(len(keys), 1))*replyBytes/2/int64(max(lengthOfAll(keys), 1))))
 		if len(keys) < r.listed {
 			r.listed = min(r.listed, room)
 			return keys, false, nil
@@ -292,59 +329,88 @@ func (r *valueReader) list(node *redis.Client, p *Place, slot int, whole bool) (
 			r.listed = room
 			return nil, true, nil
 		}
-		r.listed = min(4*r.listed, room)
+		r.listed = min(longer, room)
 	}
 }
 
-// large reads the keys of a slot that has more than can be listed at once.
-func (r *valueReader) large(node *redis.Client, slot int) (Next, error) {
-	for cursor := ""; ; {
-		asked := r.page.count
-		page, next, err := r.scanSlot(node, slot, cursor, asked)
-		if err != nil {
-			return Stop, fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
-		}
+// shuffles reports a server, by its INFO, that has a hash table for each slot: nobody chooses the
+// order of its keys. One that hides its version has none.
+func shuffles(info map[string]string) bool {
+	if info["valkey_version"] != "" {
+		return number(info["valkey_version"]) >= 800
+	}
+	return number(info["redis_version"]) >= 704
+}
+
+// large reads the keys of a slot that has more than can be listed at once: by CLUSTERSCAN (Valkey
+// 9.1), or of all names that the server has, and then also those of the slots that follow, up to
+// end, which is last if the server owns them.
+func (r *valueReader) large(node *redis.Client, slot, last int) (end int, next Next, err error) {
+	end = slot + 1
+	read := func(asked int64, page []string) (Next, error) {
 		r.page.saw(len(page), lengthOfAll(page))
 		if next, err := r.some(node, page); err != nil || next != More {
 			return next, err
 		}
-		if cursor = next; cursor == "0" {
-			return More, nil
-		}
 		// The server looked at others, too, and some has counted these.
-		if err := r.pacer.Wait(r.ctx, node, max(int(asked)-len(page), 0), 0); err != nil {
-			return Stop, err
+		return More, r.Pacer.Wait(r.ctx, node, max(int(asked)-len(page), 0), 0)
+	}
+	for cursor := ""; cursor != "0" && !r.noSlotScan; {
+		asked := r.page.count
+		page, after, err := r.clusterScan(node, slot, cursor, asked)
+		if r.noSlotScan = IsForbidden(err) && cursor == ""; r.noSlotScan {
+			break
 		}
+		if err != nil {
+			return end, Stop, fmt.Errorf("CLUSTERSCAN: %w", Explain(err, node.Options().Username))
+		}
+		if next, err = read(asked, page); err != nil || next != More {
+			return end, next, err
+		}
+		cursor = after
+	}
+	if !r.noSlotScan {
+		return end, More, nil
+	}
+	if last > end {
+		if end, err = r.owns(node, slot, last); err != nil {
+			return end, Stop, err
+		}
+	}
+	for cursor := uint64(0); ; {
+		asked := r.page.count
+		page, after, err := scan(r.alive, node, cursor, "", r.Kind, asked)
+		if err != nil {
+			return end, Stop, fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
+		}
+		page = slices.DeleteFunc(page, func(key string) bool {
+			s := keySlot(key)
+			return s < slot || s >= end
+		})
+		if next, err = read(asked, page); err != nil || next != More || after == 0 {
+			return end, next, err
+		}
+		cursor = after
 	}
 }
 
-// scanSlot reads a page of a slot's names: by CLUSTERSCAN (Valkey 9.1), or of all names that the
-// server has.
-func (r *valueReader) scanSlot(node *redis.Client, slot int, cursor string, count int64) ([]string, string, error) {
-	if !r.noSlotScan {
-		tag, _, _ := strings.Cut(probes()[slot], ":")
-		at := cmp.Or(cursor, "0-"+tag+"-0") // a cursor is routed as a key
-		reply, err := node.Do(r.alive, "CLUSTERSCAN", at, "SLOT", slot, "COUNT", count).Slice()
-		if err == nil && len(reply) == 2 {
-			names, _ := reply[1].([]any)
-			page := make([]string, 0, len(names))
-			for _, name := range names {
-				page = append(page, fmt.Sprint(name))
-			}
-			return page, fmt.Sprint(reply[0]), nil
-		}
-		if !IsForbidden(err) || cursor != "" {
-			return nil, "", err
-		}
-		r.noSlotScan = true
+// clusterScan reads a page of a slot's names.
+func (r *valueReader) clusterScan(node *redis.Client, slot int, cursor string, count int64) ([]string, string, error) {
+	tag, _, _ := strings.Cut(probes()[slot], ":")
+	at := cmp.Or(cursor, "0-"+tag+"-0") // a cursor is routed as a key
+	reply, err := node.Do(r.alive, "CLUSTERSCAN", at, "SLOT", slot, "COUNT", count).Slice()
+	if err == nil && len(reply) != 2 {
+		err = fmt.Errorf("%w: %d elements", errReply, len(reply))
 	}
-	at, err := strconv.ParseUint(cmp.Or(cursor, "0"), 10, 64)
 	if err != nil {
 		return nil, "", err
 	}
-	page, next, err := scan(r.alive, node, at, "", r.Kind, count)
-	page = slices.DeleteFunc(page, func(key string) bool { return keySlot(key) != slot })
-	return page, strconv.FormatUint(next, 10), err
+	names, _ := reply[1].([]any)
+	page := make([]string, 0, len(names))
+	for _, name := range names {
+		page = append(page, fmt.Sprint(name))
+	}
+	return page, fmt.Sprint(reply[0]), nil
 }
 
 // some reads the values of names of one slot: of those that the patterns match.
@@ -360,11 +426,11 @@ func (r *valueReader) some(node *redis.Client, names []string) (Next, error) {
 		if err := r.paged(); err != nil {
 			return Stop, err
 		}
-		if err := r.pacer.Wait(r.ctx, node, len(page), 0); err != nil {
+		if err := r.Pacer.Wait(r.ctx, node, len(page), 0); err != nil {
 			return Stop, err
 		}
 	}
-	return More, r.pacer.Wait(r.ctx, node, 1, 0) // for the slot itself
+	return More, r.Pacer.Wait(r.ctx, node, 1, 0) // for the slot itself
 }
 
 // epoch is the configuration epoch of a node, which is another one each time that it gets a slot.

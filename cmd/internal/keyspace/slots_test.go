@@ -145,8 +145,8 @@ func TestSlotsOutOfRange(t *testing.T) {
 	}
 }
 
-// TestSlotsOfLongNames: a slot of many short names does not let a server list as many long ones of
-// the next slot.
+// TestSlotsOfLongNames: many short names do not let a server list as many long ones of the next
+// slot, or of the same one: Redis 7.0 lists the newest first.
 func TestSlotsOfLongNames(t *testing.T) {
 	t.Parallel()
 	c := redisproc.ClusterForTest(t, 1)
@@ -163,7 +163,7 @@ func TestSlotsOfLongNames(t *testing.T) {
 	for _, p := range []struct {
 		form string
 		n    int
-	}{{"{b}:%d", 5000}, {"{a}:%d" + strings.Repeat("x", 8<<10), 2500}} { // in the order of their slots
+	}{{"{b}:%d", 5000}, {"{a}:%d" + strings.Repeat("x", 8<<10), 2500}, {"{a}:%d", 5000}} { // in the order of their slots
 		for from := 0; from < p.n; from += 500 {
 			if _, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 				for i := from; i < from+500; i++ {
@@ -194,11 +194,66 @@ func TestSlotsOfLongNames(t *testing.T) {
 	}
 }
 
-// listings is the largest list of names in a transaction, in bytes.
-type listings struct{ largest int }
+// TestLargeSlots: slots with more keys than a list has take one SCAN of their server, or
+// CLUSTERSCAN. A slot of another server ends what it reads.
+func TestLargeSlots(t *testing.T) {
+	t.Parallel()
+	c := redisproc.ClusterForTest(t, 2)
+	ctx := t.Context()
+	client := opened(t, c.Servers[0].URL())
+	want := map[string]int{}
+	for _, slot := range []int{8185, 8186, 8189, 8191, 8192, 8195} { // the second server begins at 8192
+		tag, _, _ := strings.Cut(probes()[slot], ":")
+		for from := 0; from < mostListedOfOld+1000; from += 1000 {
+			if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for i := from; i < from+1000; i++ {
+					key := fmt.Sprintf("%s%d", tag, i)
+					p.Set(ctx, key, i, 0)
+					want[fmt.Sprintf("%s/=%d", key, i)] = 1
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var lists listings
+	if err := client.(*redis.ClusterClient).ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+		n.AddHook(&lists)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	if err := ReadValues(ctx, client, ValuesOptions{
+		Size: 100, Places: []Place{{Slots: &Slots{8180, 8200}}},
+		Values: func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+			for _, v := range values {
+				seen[fmt.Sprintf("%s/%s=%s", v.Key, v.Field, v.Stored)]++
+			}
+			return More, nil
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, seen, want)
+	if lists.scans > 2 {
+		t.Errorf("%d times SCAN from the start", lists.scans)
+	}
+}
 
-func (l *listings) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (l *listings) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+// listings is the largest list of names in a transaction, in bytes, and how often a SCAN began.
+type listings struct{ largest, scans int }
+
+func (l *listings) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *listings) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); args[0] == "scan" && fmt.Sprint(args[1]) == "0" {
+			l.scans++
+		}
+		return next(ctx, cmd)
+	}
+}
 func (l *listings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
 		err := next(ctx, commands)

@@ -94,7 +94,7 @@ type ValuesOptions struct {
 	Skip  Skip     // passes keys over; nil for none
 	Kind  string   // "string" or "hash" for these alone
 	Size  int      // a larger value is passed over, and a field that is larger than LargestElement
-	Pace  Pace     // of keys, and of fields of hashes
+	Pacer *Pacer   // of keys, fields of hashes and bytes, beside what else the caller reads; nil for no limits
 
 	// Places is where to continue: the places that Page received in an earlier reading, or nil for
 	// the start. See [Places].
@@ -153,11 +153,11 @@ func ReadValues(ctx context.Context, client redis.UniversalClient, o ValuesOptio
 	}
 	r := &valueReader{
 		ValuesOptions: o, client: client, ctx: ctx, alive: context.WithoutCancel(ctx), memory: memory,
-		pacer: Pacer{Pace: o.Pace}, places: slices.Clone(o.Places),
+		places: slices.Clone(o.Places),
 	}
 	most := largestPage
-	if rate := o.Pace.Rate; rate > 0 {
-		most = min(max(rate/pagesPerSecond, smallestPage), largestPage)
+	if r.Pacer != nil && r.Pacer.Rate > 0 {
+		most = min(max(r.Pacer.Rate/pagesPerSecond, smallestPage), largestPage)
 	}
 	r.page = pager{min(firstKeys, int64(most)), int64(most)}
 	for i := range r.places {
@@ -277,8 +277,7 @@ type valueReader struct {
 	ValuesOptions
 	client     redis.UniversalClient
 	ctx, alive context.Context // alive does not end
-	pacer      Pacer
-	page       pager // of keys
+	page       pager           // of keys
 	places     []Place
 	looked     Looked
 	hashes     HashReader
@@ -288,6 +287,7 @@ type valueReader struct {
 
 	// Of slots.
 	listed     int  // keys that are asked for at a time
+	shuffles   bool // the server lists them in an order of its own
 	silent     bool // INFO is forbidden
 	noSlotScan bool // there is no CLUSTERSCAN
 }
@@ -323,7 +323,7 @@ func (r *valueReader) node(node *redis.Client, p *Place) (Next, error) {
 		if err := r.paged(); err != nil {
 			return Stop, err
 		}
-		if err := r.pacer.Wait(r.ctx, node, int(asked), 0); err != nil {
+		if err := r.Pacer.Wait(r.ctx, node, int(asked), 0); err != nil {
 			return Stop, err
 		}
 	}
@@ -492,7 +492,7 @@ func (r *valueReader) give(c redis.UniversalClient, values []Value, n int) (Next
 			return next, err
 		}
 	}
-	return More, r.pacer.Wait(r.ctx, r.server, n, bytes)
+	return More, r.Pacer.Wait(r.ctx, r.server, n, bytes)
 }
 
 // readHashes reads hashes: as many small ones at once as a reply has room for, and each of the

@@ -89,7 +89,7 @@ func TestReadValues(t *testing.T) {
 			// The pattern has a wildcard. In a cluster, Redis 8 and Valkey look for a name without
 			// one in its own slot alone, and few keys count.
 			start := time.Now()
-			if got, _ := read(ValuesOptions{Match: []string{"h:large*"}, Pace: Pace{Rate: 10000}}); len(got) != 700 || time.Since(start) < 250*time.Millisecond {
+			if got, _ := read(ValuesOptions{Match: []string{"h:large*"}, Pacer: &Pacer{Pace: Pace{Rate: 10000}}}); len(got) != 700 || time.Since(start) < 250*time.Millisecond {
 				t.Errorf("%d fields in %v, at 10000 a second", len(got), time.Since(start))
 			}
 			// The reading of a server, and all of it, may end early; and it ends with its context,

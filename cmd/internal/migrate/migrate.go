@@ -38,7 +38,7 @@ const (
 type pass struct {
 	Match []string      // patterns of keys
 	Skip  keyspace.Skip // passes keys over: those of registries
-	Pace  keyspace.Pace // of keys, and of fields of hashes
+	Pacer *keyspace.Pacer
 
 	// Packer writes new values with Algorithm and DictionaryID, and reads all existing ones.
 	Packer       *bale.Packer
@@ -71,7 +71,7 @@ func walk(ctx context.Context, client redis.UniversalClient, o pass, r *Counts) 
 	m := &migration{pass: o, ctx: ctx, client: client, swapper: newSwapper(!o.Revert), result: r}
 	var before keyspace.Looked
 	return keyspace.ReadValues(ctx, client, keyspace.ValuesOptions{
-		Match: o.Match, Skip: o.Skip, Size: bale.MaxPackedLen(o.MaxSize), Pace: o.Pace, Places: o.Places,
+		Match: o.Match, Skip: o.Skip, Size: bale.MaxPackedLen(o.MaxSize), Pacer: o.Pacer, Places: o.Places,
 		Values: m.values,
 		Page: func(places []keyspace.Place, l keyspace.Looked) error {
 			r.Keys += l.Keys - before.Keys
@@ -291,6 +291,13 @@ func (m *migration) reread(
 	before := slices.Clone(values)
 	n, errs, err := keyspace.Reread(ctx, node, values, int64(bale.MaxPackedLen(m.MaxSize)))
 	if err != nil {
+		return nil, 0, err
+	}
+	size := 0
+	for _, v := range values[:n] {
+		size += len(v.Stored)
+	}
+	if err := m.Pacer.Wait(ctx, nil, n, size); err != nil {
 		return nil, 0, err
 	}
 	for i, v := range values[:n] {

@@ -353,7 +353,7 @@ func (j *job) pass(packer *bale.Packer, hold func(context.Context) (time.Time, e
 		largest = cli.MaxValue
 	}
 	return pass{
-		Match: j.Match, Skip: keyspace.RegistryKeys(j.Prefix, dict.DefaultPrefix), Pace: j.registry.Pace,
+		Match: j.Match, Skip: keyspace.RegistryKeys(j.Prefix, dict.DefaultPrefix), Pacer: j.registry.Pacer,
 		Packer: packer, Algorithm: j.setting.Algorithm, DictionaryID: j.dictionary.ID(), MaxSize: largest,
 		Revert: j.Revert, Repack: j.Repack, DryRun: j.DryRun, Hold: hold,
 	}

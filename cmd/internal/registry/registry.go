@@ -59,7 +59,7 @@ type Registry struct {
 	Options
 	Keys    redis.UniversalClient // of the registry
 	Servers []Server              // with values
-	Pacer   *keyspace.Pacer       // of single questions, beside walks
+	Pacer   *keyspace.Pacer       // of all that one goroutine asks
 	Store   *Store                // of the registry
 
 	reader   *reader
@@ -90,8 +90,7 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 			cli.ErrUsage)
 	}
 	r := &Registry{
-		Options: o, Pacer: &keyspace.Pacer{Pace: keyspace.Pace{Rate: o.Pace.Rate,
-			Bandwidth: o.Pace.Bandwidth}}, left: map[frame.DictionaryID]bool{},
+		Options: o, Pacer: &keyspace.Pacer{Pace: o.Pace}, left: map[frame.DictionaryID]bool{},
 		lavish: keyspace.Frugal(),
 	}
 	defer func() {
@@ -295,7 +294,7 @@ func (r *Registry) Sample(
 	if err != nil {
 		return nil, err
 	}
-	o.Skip, o.Pace, o.Bytes = keyspace.RegistryKeys(r.Prefix), r.Pace, maxSample
+	o.Skip, o.Pacer, o.Bytes = keyspace.RegistryKeys(r.Prefix), r.Pacer, maxSample
 	o.Unpack = func(ctx context.Context, stored []byte) ([]byte, error) {
 		return packer.Unpack(ctx, nil, stored)
 	}

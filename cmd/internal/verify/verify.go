@@ -63,7 +63,7 @@ type verifier struct {
 	repair  bool // them
 
 	interrupt context.Context // of the command: that of a value does not end
-	pace      *keyspace.Pacer // of chunks, and of dictionaries
+	pace      *keyspace.Pacer // of values, chunks and dictionaries
 	replicas  *keyspace.Replicas
 	found     *part
 	plain     []byte // to unpack into
@@ -210,7 +210,7 @@ func (v *verifier) read(
 ) error {
 	var before keyspace.Looked
 	return keyspace.ReadValues(ctx, v.client, keyspace.ValuesOptions{
-		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pace: reg.Pace,
+		Match: match, Skip: keyspace.RegistryKeys(reg.Prefix, dict.DefaultPrefix), Pacer: reg.Pacer,
 		Size:   bale.MaxPackedLen(cli.MaxValue),
 		Values: v.values, Replicas: v.replicas,
 		Places: places,

@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,6 +93,49 @@ func TestBadValuesArePaced(t *testing.T) {
 	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{Pace: keyspace.Pace{Bandwidth: 1}}, client: client, packer: packer, found: newPart(badNamed)}
 	if err := v.value(t.Context(), keyspace.Value{Key: "k", Stored: damaged}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
+	}
+}
+
+// TestAllIsPaced: a rate counts the second reading of bad values, and each chunk that is looked
+// for, also that of all workers.
+func TestAllIsPaced(t *testing.T) {
+	payload := append([]byte{1, 26}, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"...)
+	for _, n := range []uint64{10 * 64 << 10, 10 * 64 << 10, 10} {
+		payload = binary.AppendUvarint(payload, n)
+	}
+	manifest := append(frame.Header{Version: frame.V1, Algorithm: frame.Chunks, Length: uint64(len(payload)),
+		HasChecksum: true, Checksum: frame.Checksum(payload)}.Append(nil), payload...)
+	damaged := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), "damaged"...)
+	const rate = 500
+	for _, run := range []fleet.Part{{}, {Name: "all", Rate: rate}} {
+		client, url := clitest.Server(t)
+		for i := range 20 {
+			clitest.OK(t, client.MSet(t.Context(), fmt.Sprint("damaged", i), damaged, fmt.Sprint("stream", i), manifest).Err())
+		}
+		clitest.OK(t, client.ConfigResetStat(t.Context()).Err())
+		began, err := client.Time(t.Context()).Result()
+		clitest.OK(t, err)
+		counted := 0
+		r, err := Run(t.Context(), Options{Run: run, Registry: registry.Options{
+			Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix,
+			Pace: keyspace.Pace{Shared: func(_ context.Context, n int) error {
+				counted += n
+				return nil
+			}},
+		}})
+		if r == nil || r.Bad != 40 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		calls, err := keyspace.CommandCalls(t.Context(), client)
+		clitest.OK(t, err)
+		if run.Name != "" { // it counts in place of that, a tenth of the rate at a time
+			due, err := client.HGet(t.Context(), dict.DefaultPrefix+"run:all", "due").Float64()
+			clitest.OK(t, err)
+			counted = int((due-float64(began.UnixMilli()))*rate/1000) + rate/10
+		}
+		if looks := int(calls["strlen"]); looks < 100 || counted < looks {
+			t.Errorf("%d of %d looks count", counted, looks)
+		}
 	}
 }
 
