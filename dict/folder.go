@@ -68,9 +68,8 @@ func (f folder) read(id frame.DictionaryID) *Dictionary {
 	return d
 }
 
-// fetch returns a dictionary of the folder, and says so in from. Without one it returns what get
-// does, and keeps that. While another program of the host gets it, it waits for that for some time
-// at most.
+// fetch returns a dictionary of the folder, or else the one that get returns, which it keeps. From
+// is empty for the latter. While another program of the host gets it, fetch waits, at most for most.
 func (f folder) fetch(
 	ctx context.Context, id frame.DictionaryID, most time.Duration, get func() (*Dictionary, error),
 ) (d *Dictionary, from string, err error) {

@@ -21,8 +21,8 @@ type Pace struct {
 	Rate      int // keys and elements a second; 0 for no limit
 	Bandwidth int // bytes of values a second; 0 for no limit
 
-	// Masters is how many masters of a cluster a walk reads at a time if it reads several: each at
-	// this pace, with some MiB of memory. 0 is for 16.
+	// Masters is how many masters of a cluster are read at a time, by walks that read several. Each
+	// is read at this pace, and takes some MiB of memory. 0 is for 16.
 	Masters int
 
 	// Shared, if it is set, counts keys and elements for several walks together, and waits until more

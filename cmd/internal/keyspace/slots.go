@@ -40,10 +40,9 @@ type Served struct {
 const (
 	// mostListed is how many keys of a slot are listed by one command. CLUSTER GETKEYSINSLOT has no
 	// cursor, and takes a server 0.1 to 0.2 µs a key. A list is some times longer than the one before,
-	// whose names tell how large it will be. Before Redis 7.4 and Valkey 8, whoever writes the names
-	// chooses their order, and can hide long ones behind short ones: there a list has a page more, and
-	// fewer keys in all. The keys of a slot that has more take CLUSTERSCAN, or a SCAN of the whole
-	// server, which then reads the slots that follow, too.
+	// whose names tell how large it will be. Before Redis 7.4 and Valkey 8, a writer chooses the order
+	// of names, and can hide long ones behind short ones. There a list has a page more, and fewer keys
+	// in all. The keys of a slot that has more take CLUSTERSCAN, or a SCAN of the whole server.
 	mostListed      = 100_000
 	mostListedOfOld = 10_000
 	longerBy        = 4
@@ -126,8 +125,8 @@ func (r *valueReader) slots(p *Place) (Next, error) {
 	return More, nil
 }
 
-// slot reads the keys of a slot, again if it was moved while they were listed, and perhaps of those
-// that follow, up to end.
+// slot reads the keys of a slot, again if it was moved while they were listed. It may also read the
+// slots that follow, up to end.
 func (r *valueReader) slot(c *redis.ClusterClient, p *Place, slot int) (end int, next Next, err error) {
 	var last error
 	var node *redis.Client // that was named as the owner
@@ -343,8 +342,8 @@ func shuffles(info map[string]string) bool {
 }
 
 // large reads the keys of a slot that has more than can be listed at once: by CLUSTERSCAN (Valkey
-// 9.1), or of all names that the server has, and then also those of the slots that follow, up to
-// end, which is last if the server owns them.
+// 9.1), or by a SCAN of the server. That also reads the slots that follow, up to end, as far as the
+// server owns them; last is the limit.
 func (r *valueReader) large(node *redis.Client, slot, last int) (end int, next Next, err error) {
 	end = slot + 1
 	read := func(asked int64, page []string) (Next, error) {
