@@ -69,7 +69,8 @@ func (f folder) read(id frame.DictionaryID) *Dictionary {
 }
 
 // fetch returns a dictionary of the folder, or else the one that get returns, which it keeps. From
-// is empty for the latter. While another program of the host gets it, fetch waits, at most for most.
+// is empty for the latter. While another program of the host gets it, fetch waits, but no longer
+// than most.
 func (f folder) fetch(
 	ctx context.Context, id frame.DictionaryID, most time.Duration, get func() (*Dictionary, error),
 ) (d *Dictionary, from string, err error) {
@@ -128,7 +129,8 @@ func (f folder) write(d *Dictionary) {
 // prune removes the dictionaries used longest ago, beyond maxFolder, and what killed programs left.
 func (f folder) prune() {
 	left, _ := filepath.Glob(filepath.Join(string(f), "*"+newSuffix))
-	for _, name := range left {
+	locks, _ := filepath.Glob(filepath.Join(string(f), "*"+lockSuffix))
+	for _, name := range append(left, locks...) {
 		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > usedApart {
 			_ = os.Remove(name)
 		}

@@ -353,6 +353,9 @@ func (g *Group) tend(s *State) {
 		for _, id := range lost {
 			d := g.bundled[id]
 			if d == nil {
+				d = g.dictionary(id)
+			}
+			if d == nil {
 				d = g.folder.read(id)
 			}
 			g.putBack(ctx, d, unproven[id])

@@ -531,7 +531,7 @@ func TestOddKeySpaces(t *testing.T) {
 					p.Set(ctx, fmt.Sprint("user:", i), profile(rng, i), 0)
 					p.Set(ctx, fmt.Sprint("hidden:", i), profile(rng, i), 0)
 				}
-				p.Do(ctx, "ACL", "SETUSER", "part", "on", ">secret", "%R~user:*", "%R~bale:advise", "+@read", "+info", "+ping")
+				p.Do(ctx, "ACL", "SETUSER", "part", "on", ">secret", "%R~user:*", "%R~bale:advise:*", "+@read", "+info", "+ping")
 			},
 			set: func(o *Options) { o.URL = "part" },
 			check: func(t *testing.T, a *Advice) {

@@ -3,6 +3,7 @@ package keyspace
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -25,10 +26,13 @@ const (
 	dialWithin  = time.Second
 	probeWithin = 2 * time.Second // all that is asked of a replica before it is chosen
 	maxBehind   = 16 << 20        // bytes of its master's writes that a replica may lack
-	probeKey    = "bale:advise"   // asked for to see which commands are allowed; whether it is there does not matter
 
 	mostReplicas = 100 // that are asked, all at once: who answers as the master may announce any number
 )
+
+// probeKey is asked for to see which commands are allowed, and whose a slot is. Nobody can know its
+// name, so it is not there.
+var probeKey = "bale:advise:" + rand.Text()
 
 // Topology is where the keys of a Redis are read from: a server for each master, which is a replica
 // of it where there is a good one.

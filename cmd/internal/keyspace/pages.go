@@ -1,6 +1,7 @@
 package keyspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ const (
 	elements    = 8     // of a large value that are read at a time: no command tells how large each is
 	namesAtOnce = 1000  // of a hash, without the values
 	allNames    = 10000 // the most names of a hash that are read at once, where they cannot be read in pages
+	someNames   = 64    // that tell how long all are
 )
 
 // pager says how many elements the next reply may have.
@@ -172,7 +174,7 @@ func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size
 			case n > most:
 				tooLarge++
 			default:
-				fields, sizes = append(fields, name), append(sizes, n)
+				fields, sizes = append(fields, name), append(sizes, n+int64(len(name)))
 			}
 		}
 		for from, to := range batches(sizes) {
@@ -230,8 +232,8 @@ func (r *HashReader) names(ctx context.Context, c redis.Cmdable, key string, siz
 			return nil
 		}
 	}
-	if size.Length > allNames {
-		return errNoNames
+	if long, err := r.longNames(ctx, c, key, size); err != nil || long {
+		return cmp.Or(err, errNoNames)
 	}
 	names, err := c.HKeys(ctx, key).Result()
 	for n := elements; len(names) > 0 && err == nil; n = min(2*n, namesAtOnce) {
@@ -240,6 +242,22 @@ func (r *HashReader) names(ctx context.Context, c redis.Cmdable, key string, siz
 		names = names[n:]
 	}
 	return err
+}
+
+// longNames reports a hash with more names than a reply has room for, by some of them.
+func (r *HashReader) longNames(ctx context.Context, c redis.Cmdable, key string, size Extent) (bool, error) {
+	if size.Length > allNames || size.Usage >= 0 && size.Usage <= 2*replyBytes {
+		return size.Length > allNames, nil
+	}
+	n := int64(elements)
+	if mean := size.Mean(); mean > 0 {
+		n = min(max(replyBytes/mean, 1), someNames)
+	}
+	names, err := c.HRandField(ctx, key, int(n)).Result()
+	if IsForbidden(err) { // Redis 6.0 does not have it
+		return false, nil
+	}
+	return int64(lengthOfAll(names))*size.Length > replyBytes*int64(len(names)), err
 }
 
 // scan reads fields with their values.

@@ -50,6 +50,9 @@ func TestPagesBySize(t *testing.T) {
 			return c.HSet(ctx, fmt.Sprint("h:", i%16), fmt.Sprint("f", i), v).Err()
 		}),
 		"a hash of large fields": many(4<<20, 12, func(c redis.UniversalClient, i int, v string) error { return c.HSet(ctx, "h", i, v).Err() }),
+		"a hash of long field names": many(512<<10, 120, func(c redis.UniversalClient, i int, v string) error {
+			return c.HSet(ctx, "h", v, i).Err()
+		}),
 		"a hash of many small fields and some large ones": func(t *testing.T, c redis.UniversalClient) int {
 			many(10, 9000, func(c redis.UniversalClient, i int, v string) error { return c.HSet(ctx, "h", i, v).Err() })(t, c)
 			return 9000 + many(6<<20, 10, func(c redis.UniversalClient, i int, v string) error {

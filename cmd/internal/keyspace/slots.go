@@ -347,7 +347,6 @@ func shuffles(info map[string]string) bool {
 func (r *valueReader) large(node *redis.Client, slot, last int) (end int, next Next, err error) {
 	end = slot + 1
 	read := func(asked int64, page []string) (Next, error) {
-		r.page.saw(len(page), lengthOfAll(page))
 		if next, err := r.some(node, page); err != nil || next != More {
 			return next, err
 		}
@@ -363,6 +362,7 @@ func (r *valueReader) large(node *redis.Client, slot, last int) (end int, next N
 		if err != nil {
 			return end, Stop, fmt.Errorf("CLUSTERSCAN: %w", Explain(err, node.Options().Username))
 		}
+		r.page.saw(len(page), lengthOfAll(page))
 		if next, err = read(asked, page); err != nil || next != More {
 			return end, next, err
 		}
@@ -382,6 +382,7 @@ func (r *valueReader) large(node *redis.Client, slot, last int) (end int, next N
 		if err != nil {
 			return end, Stop, fmt.Errorf("SCAN: %w", Explain(err, node.Options().Username))
 		}
+		r.page.saw(len(page), lengthOfAll(page))
 		page = slices.DeleteFunc(page, func(key string) bool {
 			s := keySlot(key)
 			return s < slot || s >= end

@@ -194,6 +194,53 @@ func TestSlotsOfLongNames(t *testing.T) {
 	}
 }
 
+// TestGuessedProbe: a key of a known name does not hide that its slot is being moved.
+func TestGuessedProbe(t *testing.T) {
+	t.Parallel()
+	c := redisproc.ClusterForTest(t, 2)
+	ctx := t.Context()
+	client := opened(t, c.Servers[0].URL())
+	slot := slotOf("a")
+	tag, _, _ := strings.Cut(probes()[slot], ":")
+	put := func(key string) {
+		if err := client.Set(ctx, key, "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(tag + ":bale:advise")
+	want := map[string]int{tag + ":bale:advise": 1}
+	for i := range 40 {
+		key := fmt.Sprintf("{a}:%d", i)
+		put(key)
+		want[key] = 1
+	}
+	from, to := c.Servers[0], c.Servers[1]
+	if slot >= SlotCount/2 {
+		from, to = to, from
+	}
+	steps := 0
+	if err := c.Move(ctx, slot, from, to, func() {
+		if steps++; steps != 5 {
+			return
+		}
+		seen := map[string]int{}
+		if err := ReadValues(ctx, client, ValuesOptions{
+			Size: 100, Places: []Place{{Slots: &Slots{slot, slot + 1}}},
+			Values: func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+				for _, v := range values {
+					seen[v.Key] = 1
+				}
+				return More, nil
+			},
+		}); err != nil {
+			t.Error(err)
+		}
+		same(t, seen, want)
+	}); err != nil || steps < 5 {
+		t.Fatal(steps, err)
+	}
+}
+
 // TestLargeSlots: slots with more keys than a list has take one SCAN of their server, or
 // CLUSTERSCAN. A slot of another server ends what it reads.
 func TestLargeSlots(t *testing.T) {

@@ -130,10 +130,11 @@ func (r *reader) fetch(ctx context.Context, id frame.DictionaryID) (*dict.Dictio
 	if m, ok := r.missing[id]; ok && time.Now().Before(m.until) {
 		return nil, m.err
 	}
-	if err := r.registry.Pacer.Wait(ctx, nil, 1, 0); err != nil {
-		return nil, err
+	var d *dict.Dictionary
+	err := r.registry.Pacer.Wait(ctx, nil, 1, 0) // which may ask the Redis of a shared run
+	if err == nil {
+		d, err = r.registry.Read(ctx, id)
 	}
-	d, err := r.registry.Read(ctx, id)
 	if keyspace.IsUnserved(err) && ctx.Err() == nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
