@@ -58,6 +58,25 @@ func TestFolder(t *testing.T) {
 	})
 }
 
+// TestFolderOfWriter: a program that starts puts the current dictionary back that its registry has
+// lost, and writes with it, without a reader's asking.
+func TestFolderOfWriter(t *testing.T) {
+	m := newMemory()
+	r := newRegistry(t, m, 0)
+	d := dictionaryOf(t, 1)
+	must(t, r.Publish(t.Context(), "g", d, Info{}))
+	must(t, r.Activate(t.Context(), "g", d.ID(), true))
+	f, err := openFolder(t.TempDir() + "/f")
+	must(t, err)
+	f.write(d)
+	m.set(r.dataKey(d.ID()), nil)
+	g := open(t, r, GroupOptions{Folder: string(f)})
+	eventually(t, "it is written with", writes(g, d.ID()))
+	if _, err := r.Look(t.Context(), d.ID()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFolderInTrouble: what is damaged is fetched and written again, and a program that was killed
 // while it fetched holds up others for a moment only. A folder that others can read is refused.
 func TestFolderInTrouble(t *testing.T) {

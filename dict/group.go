@@ -746,6 +746,14 @@ func (g *Group) dictionary(id frame.DictionaryID) *Dictionary {
 	return g.bundled[id]
 }
 
+// spare is a dictionary that the program or its folder has, or nil.
+func (g *Group) spare(id frame.DictionaryID) *Dictionary {
+	if d := g.dictionary(id); d != nil {
+		return d
+	}
+	return g.folder.read(id)
+}
+
 // sync applies the registry's state of the group, and restores the registry's losses. What it heard
 // of, all programs did at once: a dictionary that nothing is written with yet is left to the poll.
 func (g *Group) sync(ctx context.Context, heard bool) {

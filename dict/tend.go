@@ -53,7 +53,7 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time, heard b
 	for i, id := range ids {
 		if i >= needed && !exists[i] {
 			left++
-			if g.dictionary(id) == nil {
+			if g.spare(id) == nil {
 				lost = append(lost, id)
 			}
 		}
@@ -61,7 +61,11 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time, heard b
 	lost = chosen(lost)
 	var failed, leftErr error
 	for i, id := range ids {
-		switch d := g.dictionary(id); {
+		d := g.dictionary(id)
+		if d == nil && !exists[i] {
+			d = g.spare(id)
+		}
+		switch {
 		case i >= needed && (exists[i] || d == nil && !slices.Contains(lost, id)):
 			continue
 		case exists[i] && d == nil && heard && id != s.Current && id != s.Previous:
@@ -351,14 +355,7 @@ func (g *Group) tend(s *State) {
 	g.lock.Unlock()
 	if lost, err := r.missing(ctx, slices.Collect(maps.Keys(unproven))); err == nil {
 		for _, id := range lost {
-			d := g.bundled[id]
-			if d == nil {
-				d = g.dictionary(id)
-			}
-			if d == nil {
-				d = g.folder.read(id)
-			}
-			g.putBack(ctx, d, unproven[id])
+			g.putBack(ctx, g.spare(id), unproven[id])
 		}
 		g.lock.Lock()
 		for id := range unproven {

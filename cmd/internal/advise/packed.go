@@ -34,6 +34,7 @@ type Packed struct {
 	Dictionaries []PackedWith `json:"dictionaries,omitempty"`
 
 	renewal string // what bale migrate needs to pack anew: --dict auto
+	bare    bool   // most are packed without a dictionary
 	large   string // says that the present dictionary is too large for the group, "" if not
 }
 
@@ -43,7 +44,10 @@ type PackedWith struct {
 	Part float64            `json:"part"`
 }
 
-const mostPackedWith = 10
+const (
+	mostPackedWith = 10
+	mostHave       = 0.95 // part of the values from which on a dictionary counts as that of all
+)
 
 // packing is how a value is packed.
 type packing struct {
@@ -69,13 +73,19 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 	}
 	var packed, current built // what most values are packed with, and what the group is written with
 	group := ""
-	if with.DictionaryID != 0 {
-		st, err := o.Reader.Group(ctx, with.DictionaryID)
+	some := with.DictionaryID
+	if t.group.Packed.bare = some == 0; some == 0 && len(t.group.Packed.Dictionaries) > 0 { // which few have
+		some = t.group.Packed.Dictionaries[0].ID
+	}
+	if some != 0 {
+		st, err := o.Reader.Group(ctx, some)
 		if err != nil {
 			return ctx.Err() // a warning has said so
 		}
-		if packed.dictionary, err = o.Reader.Read(ctx, with.DictionaryID); err != nil {
-			return ctx.Err()
+		if with.DictionaryID != 0 {
+			if packed.dictionary, err = o.Reader.Read(ctx, with.DictionaryID); err != nil {
+				return ctx.Err()
+			}
 		}
 		current = packed
 		if st != nil && !o.HideKeys {
@@ -124,7 +134,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 	case anew.dictionary != nil:
 		g.renewal = "--dict auto"
 		better, _, err = gain(anew, false)
-	case current.dictionary != nil && current.dictionary.ID() != packed.dictionary.ID():
+	case current.dictionary != nil && (packed.dictionary == nil || current.dictionary.ID() != packed.dictionary.ID()):
 		g.renewal = "--dict current"
 		better, _, err = gain(current, true)
 	}
@@ -303,6 +313,8 @@ func (p *Packed) with() string {
 	switch n := len(p.Dictionaries); {
 	case n == 0:
 		return "-"
+	case n == 1 && p.Dictionaries[0].Part < mostHave:
+		return fmt.Sprintf("%v, of %s", p.Dictionaries[0].ID, page.Share(p.Dictionaries[0].Part))
 	case n == 1:
 		return p.Dictionaries[0].ID.String()
 	case n < mostPackedWith:
@@ -343,6 +355,9 @@ func (a *Advice) packedTable(w page.Sheet) {
 			"or it was trained without some fields (give the same --exclude, then). " +
 			"This trains one of the present values, and packs them anew. " +
 			"Auto does so by itself once their ratio has fallen by 15%, at most once a day."
+		if g.Packed.bare {
+			what = "Most of these values are packed without a dictionary. This trains one, and packs them anew."
+		}
 		if strings.HasPrefix(g.Packed.renewal, "--dict current") {
 			what = "The group has a newer dictionary than most of these values. This packs them with it."
 		}

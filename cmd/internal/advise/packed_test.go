@@ -164,6 +164,22 @@ func TestBetterDictionary(t *testing.T) {
 	if g, text := ask(); g.Packed.worth(g.Now) || !strings.Contains(text, "a new dictionary adds") || strings.Contains(text, "--repack") {
 		t.Errorf("the present dictionary is of these values: %+v\n%s", g.Packed.Better, text)
 	}
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	must(t, err)
+	defer packer.Close()
+	write(func(i int) string {
+		if i%20 == 0 {
+			return profile(rng, i)
+		}
+		packed, err := packer.Pack(nil, []byte(profile(rng, i)))
+		must(t, err)
+		return string(packed)
+	})
+	pack(migrate.Current, false)
+	if g, text := ask(); !g.Packed.worth(g.Now) || !strings.Contains(text, "--dict current --group user --repack\n") ||
+		strings.Contains(text, "have changed") || !strings.HasSuffix(g.Packed.with(), "%") {
+		t.Errorf("most have no dictionary: %+v\n%s", g.Packed, text)
+	}
 	write(func(i int) string {
 		return fmt.Sprintf(`<session token="%x%x" user="%d" agent="Mozilla/5.0 (X11; Linux x86_64; rv:139.0) Gecko/20100101 Firefox/139.0" scopes="read write purchase" cart="%x"/>`,
 			rng.Uint64(), rng.Uint64(), rng.Uint32(), rng.Uint64())

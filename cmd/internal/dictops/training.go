@@ -138,7 +138,7 @@ func (r *Training) verdict() string {
 	saved := 1 - float64(r.With.AllocatedBytes)/float64(r.Without.AllocatedBytes)
 	refitted := ": expect a little less"
 	if r.Refitted > 0 {
-		refitted = fmt.Sprintf(", made of half of the values. The one in the file is made of %d values of both halves", r.Refitted)
+		refitted = fmt.Sprintf(", made of values of the other half. The one in the file is made of %d values of both halves: 100 times its size, where there are as many", r.Refitted)
 	}
 	return fmt.Sprintf("Dictionary %v, %s by %s, is in %s. It saves %.0f%% of the %.0f bytes that Redis takes for a value packed without one, and its own memory from %d values on. "+
 		"The figures are those of the best of %d on the values it was chosen on%s.",
