@@ -128,19 +128,17 @@ func (f folder) write(d *Dictionary) {
 
 // prune removes the dictionaries used longest ago, beyond maxFolder, and what killed programs left.
 func (f folder) prune() {
-	left, _ := filepath.Glob(filepath.Join(string(f), "*"+newSuffix))
-	locks, _ := filepath.Glob(filepath.Join(string(f), "*"+lockSuffix))
-	for _, name := range append(left, locks...) {
-		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > usedApart {
-			_ = os.Remove(name)
-		}
-	}
-	names, _ := filepath.Glob(filepath.Join(string(f), "*"+Extension))
+	entries, _ := os.ReadDir(string(f))
 	var all []fs.FileInfo
 	size := int64(0)
-	for _, name := range names {
-		if info, err := os.Lstat(name); err == nil {
+	for _, e := range entries {
+		info, err := e.Info()
+		switch suffix := filepath.Ext(e.Name()); {
+		case err != nil:
+		case suffix == Extension:
 			all, size = append(all, info), size+info.Size()
+		case (suffix == newSuffix || suffix == lockSuffix) && time.Since(info.ModTime()) > usedApart:
+			_ = os.Remove(filepath.Join(string(f), e.Name()))
 		}
 	}
 	slices.SortFunc(all, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })

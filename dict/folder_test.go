@@ -123,7 +123,7 @@ func TestFolderInTrouble(t *testing.T) {
 
 // TestFolderIsBounded: the dictionaries used longest ago go.
 func TestFolderIsBounded(t *testing.T) {
-	f, err := openFolder(t.TempDir() + "/f")
+	f, err := openFolder(t.TempDir() + "/f[1]") // no pattern
 	must(t, err)
 	var all []*Dictionary
 	noise := rand.NewChaCha8([32]byte{})

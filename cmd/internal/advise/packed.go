@@ -12,6 +12,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/cmd/internal/engine"
+	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/compress"
@@ -88,6 +89,9 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 			}
 		}
 		current = packed
+		if with.DictionaryID == 0 && (st == nil || st.Group != migrate.GroupOf(t.match)) {
+			st = nil // any value may name any dictionary
+		}
 		if st != nil && !o.HideKeys {
 			group = " " + printable.Option("--group", st.Group)
 		}

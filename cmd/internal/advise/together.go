@@ -130,7 +130,8 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 // each.
 func (a *Advice) packedTogether(ctx context.Context, all []*attempt, m *memory, o *Options) ([]*attempt, error) {
 	for _, f := range families(all, o, func(t *attempt) string {
-		if t.chosen != nil || t.group.Packed == nil || len(t.group.Packed.Dictionaries) == 0 {
+		if t.chosen != nil || t.group.Packed == nil || len(t.group.Packed.Dictionaries) == 0 ||
+			t.group.Packed.Dictionaries[0].Part < 0.5 { // any value may name any dictionary
 			return ""
 		}
 		return t.group.Why + t.group.Packed.Dictionaries[0].ID.String()

@@ -416,6 +416,7 @@ func (r *valueReader) clusterScan(node *redis.Client, slot int, cursor string, c
 // some reads the values of names of one slot: of those that the patterns match.
 func (r *valueReader) some(node *redis.Client, names []string) (Next, error) {
 	r.server = node
+	all := len(names)
 	names = slices.DeleteFunc(names, func(key string) bool {
 		return !slices.ContainsFunc(r.Match, func(pattern string) bool { return pattern == "" || glob.Match(pattern, key) })
 	})
@@ -430,7 +431,7 @@ func (r *valueReader) some(node *redis.Client, names []string) (Next, error) {
 			return Stop, err
 		}
 	}
-	return More, r.Pacer.Wait(r.ctx, node, 1, 0) // for the slot itself
+	return More, r.Pacer.Wait(r.ctx, node, 1+all-len(names), 0) // for the slot itself, and names that do not match
 }
 
 // epoch is the configuration epoch of a node, which is another one each time that it gets a slot.

@@ -108,6 +108,11 @@ func TestReadSlots(t *testing.T) {
 	if len(got) != 1111+271+1-111 && got["{big}:77/=77"] != 1 {
 		t.Errorf("%d values of the patterns", len(got))
 	}
+	counted := 0
+	count := &Pacer{Pace: Pace{Shared: func(_ context.Context, n int) error { counted += n; return nil }}}
+	if _, _, err := inSlots(ctx, client, ValuesOptions{Match: []string{"nobody's"}, Pacer: count}, 3); err != nil || counted < len(want) {
+		t.Errorf("%d of %d names that do not match count: %v", counted, len(want), err)
+	}
 	if got, _, err := inSlots(ctx, client, ValuesOptions{Kind: "hash"}, 1); err != nil || len(got) != 2 {
 		t.Errorf("hashes: %v, %v", got, err)
 	}

@@ -297,7 +297,7 @@ func (m *migration) reread(
 	for _, v := range values[:n] {
 		size += len(v.Stored)
 	}
-	if err := m.Pacer.Wait(ctx, nil, n, size); err != nil {
+	if err := m.Pacer.Wait(m.ctx, nil, n, size); err != nil {
 		return nil, 0, err
 	}
 	for i, v := range values[:n] {
