@@ -34,6 +34,7 @@ const (
 	namesAtOnce = 1000  // of a hash, without the values
 	allNames    = 10000 // the most names of a hash that are read at once, where they cannot be read in pages
 	someNames   = 64    // that tell how long all are
+	longKey     = 1 << 10
 )
 
 // pager says how many elements the next reply may have.
@@ -149,8 +150,14 @@ type HashReader struct {
 // LargestElement or than most are only counted, in tooLarge. The error of the server is not
 // wrapped.
 func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size Extent, most int64, each func(pairs []string, tooLarge int) error) error {
-	if size.Small() || r.noLengths {
-		return r.scan(ctx, c, key, size, each)
+	p := size.pager()
+	// Each question about a length sends the key's name. A long one would take GiB of requests.
+	long := len(key) > longKey && int64(len(key))*size.Length > 2*replyBytes
+	if mean := size.Mean(); long && mean > 0 {
+		p.most = min(max(replyBytes/2/mean, 1), UsageOf)
+	}
+	if size.Small() || r.noLengths || long {
+		return r.scan(ctx, c, key, p, each)
 	}
 	most = min(most, LargestElement)
 	err := r.names(ctx, c, key, size, func(names []string) error {
@@ -200,7 +207,7 @@ func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size
 	})
 	r.noLengths = IsForbidden(err)
 	if r.noLengths || errors.Is(err, errNoNames) {
-		return r.scan(ctx, c, key, size, each)
+		return r.scan(ctx, c, key, p, each)
 	}
 	return err
 }
@@ -261,8 +268,7 @@ func (r *HashReader) longNames(ctx context.Context, c redis.Cmdable, key string,
 }
 
 // scan reads fields with their values.
-func (r *HashReader) scan(ctx context.Context, c redis.Cmdable, key string, size Extent, each func(pairs []string, tooLarge int) error) error {
-	p := size.pager()
+func (r *HashReader) scan(ctx context.Context, c redis.Cmdable, key string, p pager, each func(pairs []string, tooLarge int) error) error {
 	for cursor := uint64(0); ; {
 		pairs, next, err := c.HScan(ctx, key, cursor, "", p.count).Result()
 		if err != nil {

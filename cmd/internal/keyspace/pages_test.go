@@ -123,6 +123,34 @@ func TestPagesBySize(t *testing.T) {
 	}
 }
 
+// TestHashOfLongKey: the name of a hash is not sent for each of its fields.
+func TestHashOfLongKey(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	c := opened(t, server.URL())
+	key, want := strings.Repeat("k", 1<<20), 3000
+	fields := map[string]any{}
+	for i := range want {
+		fields[fmt.Sprint("f", i)] = i
+	}
+	if err := c.HSet(ctx, key, fields).Err(); err != nil {
+		t.Fatal(err)
+	}
+	read := map[string]bool{}
+	if err := ReadValues(ctx, c, ValuesOptions{Size: 1000, Values: func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+		for _, v := range values {
+			read[v.Field] = true
+		}
+		return More, nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := calls(t, server, "hstrlen") + calls(t, server, "hscan"); len(read) != want || n > 100 {
+		t.Errorf("%d of %d fields, %d commands", len(read), want, n)
+	}
+}
+
 // odd is a server that has one value too many for HMGET.
 type odd struct{}
 
