@@ -62,7 +62,7 @@ func (g *Group) fetchAll(ctx context.Context, s *State, start time.Time, heard b
 	var failed, leftErr error
 	for i, id := range ids {
 		d := g.dictionary(id)
-		if d == nil && !exists[i] {
+		if !exists[i] {
 			d = g.spare(id)
 		}
 		switch {

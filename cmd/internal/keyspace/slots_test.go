@@ -57,6 +57,23 @@ func inSlots(ctx context.Context, client redis.UniversalClient, o ValuesOptions,
 	return seen, all, nil
 }
 
+// fill writes n keys of a form, and notes them as the values that are to be read.
+func fill(t *testing.T, client redis.UniversalClient, form string, n int, want map[string]int) {
+	t.Helper()
+	for from := 0; from < n; from += 500 {
+		if _, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for i := from; i < min(from+500, n); i++ {
+				key := fmt.Sprintf(form, i)
+				p.Set(t.Context(), key, i, 0)
+				want[fmt.Sprintf("%s/=%d", key, i)] = 1
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestReadSlots reads all types, slots with more keys than are listed at once, and the keys of two
 // patterns, each key once.
 func TestReadSlots(t *testing.T) {
@@ -69,18 +86,7 @@ func TestReadSlots(t *testing.T) {
 		form string
 		n    int
 	}{{"user:%d", 3000}, {"{big}:%d", mostListed + 500}} {
-		for from := 0; from < p.n; from += 1000 {
-			if _, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-				for i := from; i < min(from+1000, p.n); i++ {
-					key := fmt.Sprintf(p.form, i)
-					pipe.Set(ctx, key, i, 0)
-					want[fmt.Sprintf("%s/=%d", key, i)] = 1
-				}
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		fill(t, client, p.form, p.n, want)
 	}
 	client.HSet(ctx, "user:hash", "a", "1", "b", "2")
 	want["user:hash/a=1"], want["user:hash/b=2"] = 1, 1
@@ -169,18 +175,7 @@ func TestSlotsOfLongNames(t *testing.T) {
 		form string
 		n    int
 	}{{"{b}:%d", 5000}, {"{a}:%d" + strings.Repeat("x", 8<<10), 2500}, {"{a}:%d", 5000}} { // in the order of their slots
-		for from := 0; from < p.n; from += 500 {
-			if _, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-				for i := from; i < from+500; i++ {
-					key := fmt.Sprintf(p.form, i)
-					pipe.Set(ctx, key, i, 0)
-					want[fmt.Sprintf("%s/=%d", key, i)] = 1
-				}
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		fill(t, client, p.form, p.n, want)
 	}
 	got, _, err := inSlots(ctx, client, ValuesOptions{}, 1)
 	if err != nil {
@@ -256,18 +251,7 @@ func TestLargeSlots(t *testing.T) {
 	want := map[string]int{}
 	for _, slot := range []int{8185, 8186, 8189, 8191, 8192, 8195} { // the second server begins at 8192
 		tag, _, _ := strings.Cut(probes()[slot], ":")
-		for from := 0; from < mostListedOfOld+1000; from += 1000 {
-			if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for i := from; i < from+1000; i++ {
-					key := fmt.Sprintf("%s%d", tag, i)
-					p.Set(ctx, key, i, 0)
-					want[fmt.Sprintf("%s/=%d", key, i)] = 1
-				}
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		fill(t, client, tag+"%d", mostListedOfOld+1000, want)
 	}
 	var lists listings
 	if err := client.(*redis.ClusterClient).ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {

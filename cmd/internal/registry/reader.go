@@ -131,12 +131,12 @@ func (r *reader) fetch(ctx context.Context, id frame.DictionaryID) (*dict.Dictio
 		return nil, m.err
 	}
 	var d *dict.Dictionary
-	paced := r.registry.Pacer.Wait(ctx, nil, 1, 0) // which may ask the Redis of a shared run
-	err := paced
+	unserved := r.registry.Pacer.Wait(ctx, nil, 1, 0) // which may ask the Redis of a shared run
+	err := unserved
 	if err == nil {
 		d, err = r.registry.Read(ctx, id)
 	}
-	if paced != nil && ctx.Err() == nil || keyspace.IsUnserved(err) && ctx.Err() == nil {
+	if (unserved != nil || keyspace.IsUnserved(err)) && ctx.Err() == nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	if errors.Is(err, dict.ErrUnknown) || errors.Is(err, dict.ErrCorrupt) || keyspace.IsReply(err) {
