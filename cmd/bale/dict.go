@@ -78,6 +78,9 @@ func operate[R cli.Result](
 			return usagef("--group: %w", err)
 		}
 	}
+	if err := o.Run.Validate(); err != nil {
+		return usagef("%w", err)
+	}
 	where, err := at.options(s)
 	if err != nil {
 		return err
@@ -88,6 +91,7 @@ func operate[R cli.Result](
 
 type dictList struct {
 	dataFlags
+	sharedFlag
 	Group string `placeholder:"NAME" help:"This group alone."`
 	Scan  bool   `help:"Look at every value, for what refers to each dictionary and the ratio it has now."`
 	JSON  bool   `name:"json" help:"Write JSON."`
@@ -98,14 +102,19 @@ func (dictList) Help() string {
 
 Examples:
   bale dict list
-  bale dict list --redis redis://127.0.0.1:6379 --group user:profile --scan`
+  bale dict list --redis redis://127.0.0.1:6379 --group user:profile --scan
+  bale dict list --redis redis://127.0.0.1:6379 --scan --run list-november`
 }
 
 func (c *dictList) Run(ctx context.Context, s *cli.Streams) error {
 	if !c.Scan && c.Registry != "" { // no value is read
 		c.Redis = []string{c.Registry}
 	}
-	return operate(ctx, s, c, c.JSON, dictops.Options{Group: c.Group, Scan: c.Scan}, dictops.List)
+	if !c.Scan && c.Shared != "" {
+		return usagef("--run is for --scan")
+	}
+	o := dictops.Options{Group: c.Group, Scan: c.Scan, Run: c.part()}
+	return operate(ctx, s, c, c.JSON, o, dictops.List)
 }
 
 type dictShow struct {
@@ -272,6 +281,7 @@ func (c *dictRemove) Run(ctx context.Context, s *cli.Streams) error {
 type dictGC struct {
 	dataFlags
 	proofFlags
+	sharedFlag
 	Apply bool `help:"Remove them. Without it nothing is changed."`
 }
 
@@ -284,16 +294,21 @@ func (dictGC) Help() string {
 It removes nothing if it may have missed a value: a key that the user may not read, slots that move, a ` +
 		`restart or a failover, a data server of the registry that is not given, no packed value at all.
 
+With --run, any number of processes share the scan of one cluster, and slots may move: those that did are read ` +
+		`again. A master may fail over to a replica that has all that was read of it. Start gc under another name ` +
+		`each time: what a run has read is not read again.
+
 ` + quarantineHelp + `
 
 Examples:
   bale dict gc
   bale dict gc --apply
+  bale dict gc --apply --run gc-november
   bale dict gc --registry redis://127.0.0.1:6379 --redis redis://127.0.0.1:6379 --redis redis://127.0.0.1:6379/1`
 }
 
 func (c *dictGC) Run(ctx context.Context, s *cli.Streams) error {
-	return operate(ctx, s, c, false, dictops.Options{Proof: c.proof(), Apply: c.Apply}, dictops.GC)
+	return operate(ctx, s, c, false, dictops.Options{Proof: c.proof(), Apply: c.Apply, Run: c.part()}, dictops.GC)
 }
 
 type dictRestore struct {

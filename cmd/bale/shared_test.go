@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,8 +65,9 @@ func fillUsers(ctx context.Context, t *testing.T, client redis.UniversalClient, 
 }
 
 // TestFleetMigrates: many workers share a migration of a cluster, while they are killed, slots are
-// moved and masters fail over. In the end each value is packed, and after the way back each is what
-// it was. BALE_FLEET_MASTERS, _KEYS and _WORKERS make it larger.
+// moved and masters fail over. In the end each value is packed. Then they share a garbage
+// collection: it removes the dictionary that no value needs, and no other. After the way back each
+// value is what it was. BALE_FLEET_MASTERS, _KEYS and _WORKERS make it larger.
 func TestFleetMigrates(t *testing.T) {
 	masters, keys, workers := number("BALE_FLEET_MASTERS", 3), number("BALE_FLEET_KEYS", 30_000), number("BALE_FLEET_WORKERS", 4)
 	ctx := t.Context()
@@ -100,8 +103,17 @@ func TestFleetMigrates(t *testing.T) {
 	}
 	url := cluster.Servers[1].URL() // a URL is of one node, which is not killed
 	mortal := 0                     // the master that is
+	bale := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(binary, append(args, "--redis", url)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("bale %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	bale("dict", "grace", "1ms") // before anything is removed: a shorter one takes effect later
 	share := func(run string, more ...string) (killed, moved, failed int) {
-		args := append([]string{"migrate", "--redis", url, "--match", "user:*", "--run", run, "--max-rate", "4000"}, more...)
+		args := append(more, "--redis", url, "--run", run, "--max-rate", "4000")
 		trouble, calm := context.WithCancel(ctx)
 		defer calm()
 		var chaos, work sync.WaitGroup
@@ -129,6 +141,11 @@ func TestFleetMigrates(t *testing.T) {
 			defer topology.Unlock()
 			dead := cluster.Servers[mortal]
 			heir := replicas[dead]
+			if run == "collect" { // which must be said not to hold if writes are lost
+				if n, err := dead.Do(ctx, "WAIT", "1", "10000"); err != nil || n != "1" {
+					t.Errorf("WAIT: %s, %v", n, err)
+				}
+			}
 			dead.Kill()
 			for ok := false; !ok; time.Sleep(50 * time.Millisecond) {
 				role, err := heir.Do(ctx, "ROLE")
@@ -222,7 +239,7 @@ func TestFleetMigrates(t *testing.T) {
 			t.Fatalf("%d of %d values are wrong", wrong, keys)
 		}
 	}
-	killed, moved, failed := share("pack", "--dict", "auto", "--force")
+	killed, moved, failed := share("pack", "migrate", "--match", "user:*", "--dict", "auto", "--force")
 	if killed == 0 || moved == 0 || failed == 0 {
 		t.Errorf("%d killed, %d slots moved, %d fail-overs: that tries nothing", killed, moved, failed)
 	}
@@ -245,8 +262,41 @@ func TestFleetMigrates(t *testing.T) {
 	if out, err := exec.Command(binary, "run", "list", "--redis", url).CombinedOutput(); err != nil || !strings.Contains(string(out), "done") {
 		t.Errorf("run list: %v\n%s", err, out)
 	}
+	// Of two dictionaries that nobody writes with any more, a value needs one.
+	var ids []frame.DictionaryID
+	for i := range 4 {
+		d, err := frame.NewDictionary([]byte(strings.Repeat("dictionary "+strconv.Itoa(i), 10)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "plain.dict")
+		if err := os.WriteFile(file, d.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		bale("dict", "publish", file, "--group", "user")
+		bale("dict", "activate", d.ID().String(), "--group", "user", "--force")
+		ids = append(ids, d.ID())
+	}
+	stored := frame.Header{Algorithm: frame.Zstd, DictionaryID: ids[1], Length: 100}.Append(nil)
+	if err := client.RPush(ctx, "needs", string(stored)+"payload").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if replicas[cluster.Servers[0]], err = cluster.AddReplica(ctx, cluster.Servers[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, failed := share("collect", "dict", "gc", "--apply"); failed == 0 {
+		t.Error("no fail-over during gc")
+	}
+	list := bale("dict", "list", "--scan", "--run", "list", "--max-rate", "0")
+	for _, want := range []string{
+		ids[0].String() + " is in quarantine", ids[1].String() + " +retired .* 1\n", fmt.Sprint(keys+1, " keys looked at"),
+	} {
+		if !regexp.MustCompile(want).MatchString(list) {
+			t.Errorf("%s is not in:\n%s", want, list)
+		}
+	}
 	mortal = 2
-	share("unpack", "--revert")
+	share("unpack", "migrate", "--match", "user:*", "--revert")
 	each(func(i int, stored string) string {
 		if stored != sharedUser(i) {
 			return "another value than before"

@@ -34,13 +34,15 @@ func (p Proof) prove(
 	if err := allScanned(ctx, r); err != nil {
 		return nil, err
 	}
-	refs, err := references(ctx, r,
-		keyspace.ReferenceOptions{Known: ids, Proof: true, SkipTypes: p.SkipTypes,
-			AcceptMoves: p.AcceptMoves})
+	refs, err := references(ctx, r, p.options(ids))
 	if err != nil {
 		return nil, err
 	}
 	return refs, allScanned(ctx, r) // a program may have joined
+}
+
+func (p Proof) options(ids map[frame.DictionaryID]bool) keyspace.ReferenceOptions {
+	return keyspace.ReferenceOptions{Known: ids, Proof: true, SkipTypes: p.SkipTypes, AcceptMoves: p.AcceptMoves}
 }
 
 // notEmpty is an error if there was no packed value, which is what the wrong server shows.
@@ -165,12 +167,12 @@ const removeGraces = 6
 
 // removed is a dictionary that may go.
 type removed struct {
-	id     frame.DictionaryID
-	group  string // empty for none
-	fate   fate
-	values int64     // that refer to it
-	keeper string    // a group that has it still
-	until  time.Time // in quarantine; zero if it is not there any more
+	ID     frame.DictionaryID `json:"id"`
+	Group  string             `json:"group,omitempty"` // empty for none
+	Fate   fate               `json:"fate"`
+	Values int64              `json:"values,omitempty"` // that refer to it
+	Keeper string             `json:"keeper,omitempty"` // a group that has it still
+	Until  time.Time          `json:"until,omitzero"`   // in quarantine; zero if it is not there any more
 }
 
 // fate is what became of a dictionary.
@@ -203,30 +205,30 @@ func (l *Removal) WriteText(w page.Sheet) {
 		why = fmt.Sprintf("no value of %d keys refers to it", l.keys)
 	}
 	for _, d := range l.all {
-		group := cmp.Or(d.group, "no group")
-		switch d.fate {
+		group := cmp.Or(d.Group, "no group")
+		switch d.Fate {
 		case needed:
-			w.Lines(fmt.Sprintf("%v of %s stays: %d values refer to it", d.id, group, d.values))
+			w.Lines(fmt.Sprintf("%v of %s stays: %d values refer to it", d.ID, group, d.Values))
 		case idle:
 			idles++
-			w.Lines(fmt.Sprintf("%v of %s would be removed: %s", d.id, group, why))
+			w.Lines(fmt.Sprintf("%v of %s would be removed: %s", d.ID, group, why))
 		case busy:
-			w.Lines(fmt.Sprintf("%v of %s stays: it was used during the scan", d.id, group))
+			w.Lines(fmt.Sprintf("%v of %s stays: it was used during the scan", d.ID, group))
 		case out:
 			quarantine := ""
-			if !d.until.IsZero() {
+			if !d.Until.IsZero() {
 				quarantine = fmt.Sprintf("; quarantined %s, comes back by itself when a reader asks for it",
-					registry.EndText(d.until))
+					registry.EndText(d.Until))
 			}
-			w.Lines(fmt.Sprintf("%v of %s is removed: %s%s", d.id, group, why, quarantine))
+			w.Lines(fmt.Sprintf("%v of %s is removed: %s%s", d.ID, group, why, quarantine))
 		case unlisted:
-			if d.group == "" {
-				w.Lines(fmt.Sprintf("%v of %s stays: %s has it", d.id, group, d.keeper))
+			if d.Group == "" {
+				w.Lines(fmt.Sprintf("%v of %s stays: %s has it", d.ID, group, d.Keeper))
 			} else {
-				w.Lines(fmt.Sprintf("%v is out of %s; its bytes stay: %s has it", d.id, group, d.keeper))
+				w.Lines(fmt.Sprintf("%v is out of %s; its bytes stay: %s has it", d.ID, group, d.Keeper))
 			}
 		case gone:
-			w.Lines(fmt.Sprintf("%v of %s was gone already", d.id, group))
+			w.Lines(fmt.Sprintf("%v of %s was gone already", d.ID, group))
 		}
 	}
 	if idles > 0 {
@@ -237,15 +239,15 @@ func (l *Removal) WriteText(w page.Sheet) {
 // settle finds out what became of a dictionary that was taken out of its group.
 func (d *removed) settle(ctx context.Context, r *registry.Registry, quarantined bool) (err error) {
 	if quarantined {
-		d.fate = out
-		d.until, err = r.QuarantinedUntil(ctx, d.id)
+		d.Fate = out
+		d.Until, err = r.QuarantinedUntil(ctx, d.ID)
 		return err
 	}
-	if d.keeper, err = keeper(ctx, r, d.id, ""); err != nil {
+	if d.Keeper, err = keeper(ctx, r, d.ID, ""); err != nil {
 		return err
 	}
-	if d.fate = unlisted; d.keeper == "" {
-		d.fate = gone
+	if d.Fate = unlisted; d.Keeper == "" {
+		d.Fate = gone
 	}
 	return nil
 }
@@ -284,7 +286,7 @@ func Remove(ctx context.Context, r *registry.Registry, o Options) (*Removal, err
 	case o.ID == st.Previous:
 		return nil, fmt.Errorf("%v is what bale dict activate previous goes back to in %s: it stays until it is neither the current nor the previous one", o.ID, o.Group)
 	}
-	l := &Removal{keys: -1, all: []removed{{id: o.ID, group: o.Group}}}
+	l := &Removal{keys: -1, all: []removed{{ID: o.ID, Group: o.Group}}}
 	if !o.Force {
 		if _, err := r.Removable(ctx, st, o.ID); err != nil {
 			return nil, err
@@ -329,8 +331,8 @@ func (p Proof) unused(
 
 // candidate is a dictionary that goes unless a value refers to it.
 type candidate struct {
-	group string     // empty for one that no group has
-	seen  dict.Entry // as it was before the scan
+	Group string     `json:"group,omitempty"` // empty for one that no group has
+	Seen  dict.Entry `json:"seen"`            // as it was before the scan
 }
 
 // mostOrphans bounds the dictionaries of no group that a gc removes, and thus its memory.
@@ -400,51 +402,68 @@ func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) 
 	if len(all) == 0 {
 		return l, nil
 	}
+	if o.Run.Name != "" {
+		err = gcShared(ctx, r, o, all, l)
+	} else if refs, failed := o.Proof.prove(ctx, r, idsOf(all)); failed != nil {
+		err = failed
+	} else {
+		err = o.collect(ctx, r, all, refs, l)
+	}
+	if err != nil && len(l.all) == 0 { // nothing is known of any
+		return nil, err
+	}
+	return l, err
+}
+
+func idsOf(all []candidate) map[frame.DictionaryID]bool {
 	ids := map[frame.DictionaryID]bool{}
-	for _, d := range all {
-		ids[d.seen.ID] = true
+	for _, c := range all {
+		ids[c.Seen.ID] = true
 	}
-	refs, err := o.Proof.prove(ctx, r, ids)
-	if err != nil {
-		return nil, err
-	}
+	return ids
+}
+
+// collect removes the candidates that no value refers to, with Apply, and says what became of all.
+func (o *Options) collect(
+	ctx context.Context, r *registry.Registry, all []candidate, refs *keyspace.References, l *Removal,
+) error {
 	if err := o.Proof.notEmpty(refs); err != nil && o.Apply {
-		return nil, err
+		return err
 	} else if err != nil {
 		r.Notef("WARNING: %v", err)
 	}
 	l.keys = refs.Keys
 	for _, c := range all {
-		d := removed{id: c.seen.ID, group: c.group}
-		switch ref := refs.ByID[d.id]; {
+		var err error
+		d := removed{ID: c.Seen.ID, Group: c.Group}
+		switch ref := refs.ByID[d.ID]; {
 		case ref != nil:
-			d.fate, d.values = needed, ref.Values
+			d.Fate, d.Values = needed, ref.Values
 		case o.Apply:
 			err = c.remove(ctx, r, &d)
 		default:
-			d.fate = idle
+			d.Fate = idle
 		}
 		if l.all = append(l.all, d); err != nil {
-			return l, err
+			return err
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // remove removes a dictionary unless it was used since.
 func (c *candidate) remove(ctx context.Context, r *registry.Registry, d *removed) error {
 	quarantined, err := false, error(nil)
-	if c.group == "" {
-		quarantined, err = r.RemoveOrphan(ctx, d.id)
+	if c.Group == "" {
+		quarantined, err = r.RemoveOrphan(ctx, d.ID)
 	} else {
-		quarantined, err = r.Remove(ctx, c.group, c.seen, false)
+		quarantined, err = r.Remove(ctx, c.Group, c.Seen, false)
 	}
 	switch {
-	case errors.Is(err, dict.ErrConflict), errors.Is(err, dict.ErrInUse),
-		errors.Is(err, dict.ErrNotInGroup):
-		d.fate = busy
+	case errors.Is(err, dict.ErrConflict), errors.Is(err, dict.ErrInUse):
+		d.Fate = busy
 		return nil
-	case err != nil:
+	case err != nil && !errors.Is(err, dict.ErrNotInGroup): // another gc has removed it
 		return err
 	}
 	return d.settle(ctx, r, quarantined)

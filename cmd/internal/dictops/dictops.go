@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/outfile"
 	"github.com/balekv/bale/cmd/internal/page"
@@ -35,6 +36,8 @@ type Options struct {
 	Scan  bool // List looks at every value
 	Proof      // of Remove and GC
 	Apply bool // GC removes
+
+	Run fleet.Part // of List with Scan, and of GC: in a scan that workers share
 
 	Training string        // file of bale train --json, for Publish
 	Dir      string        // of Export and Import
@@ -65,8 +68,16 @@ func List(ctx context.Context, r *registry.Registry, o Options) (*Dictionaries, 
 	}
 	var refs *keyspace.References
 	if o.Scan { // passes the registry's keys over, which hold no frames
-		refs, err = references(ctx, r,
-			keyspace.ReferenceOptions{Known: in.IDs(), Skip: keyspace.RegistryKeys(r.Prefix)})
+		options := keyspace.ReferenceOptions{Known: in.IDs(), Skip: keyspace.RegistryKeys(r.Prefix)}
+		var run *fleet.Run
+		if o.Run.Name != "" {
+			if run, err = join(ctx, r, o, "dict list --scan"); err != nil {
+				return nil, err
+			}
+			refs, _, err = share(ctx, r, run, o.Run.Rate, options)
+		} else {
+			refs, err = references(ctx, r, options)
+		}
 		if err != nil {
 			return nil, err
 		}

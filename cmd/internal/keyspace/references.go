@@ -49,7 +49,7 @@ type References struct {
 	// Unread counts the keys that could not be looked at, and Problem is the error of the first
 	// one. Both stay zero with ReferenceOptions.Proof: FindReferences fails instead.
 	Unread  int64
-	Problem error
+	Problem string
 
 	named map[frame.DictionaryID]bool // shared by all of a scan
 	most  int                         // of them
@@ -64,8 +64,8 @@ func (r *References) Packed() int64 {
 	return n
 }
 
-// merge adds what was found on another server.
-func (r *References) merge(other *References) {
+// Merge adds what was found elsewhere.
+func (r *References) Merge(other *References) {
 	r.Keys += other.Keys
 	r.Unread += other.Unread
 	r.Problem = cmp.Or(r.Problem, other.Problem)
@@ -167,7 +167,7 @@ var textTypes = []string{"ReJSON-RL", "TSDB-TYPE", "MBbloom--", "MBbloomCF", "bl
 // case remains: a program or script reads a value and writes it to another key, unchanged, during
 // the scan.
 func FindReferences(ctx context.Context, clients []redis.UniversalClient, o ReferenceOptions) (*References, error) {
-	found := newReferences(o.Known)
+	found := NewReferences(o.Known)
 	var all []*redis.Client
 	watch := &watch{}
 	for _, client := range clients {
@@ -198,11 +198,13 @@ func FindReferences(ctx context.Context, clients []redis.UniversalClient, o Refe
 		}
 	}
 	if err := AtOnce(ctx, o.Pace, all, func(ctx context.Context, node *redis.Client) error {
-		s := &referenceScan{ReferenceOptions: o, pacer: Pacer{Pace: o.Pace}, found: newReferences(o.Known), watch: watch}
+		s := &referenceScan{
+			ReferenceOptions: o, pacer: &Pacer{Pace: o.Pace}, found: NewReferences(o.Known), watch: watch,
+		}
 		err := s.server(ctx, node)
 		lock.Lock()
 		defer lock.Unlock()
-		found.merge(s.found)
+		found.Merge(s.found)
 		return err
 	}); err != nil {
 		return found, err
@@ -210,7 +212,8 @@ func FindReferences(ctx context.Context, clients []redis.UniversalClient, o Refe
 	return found, watch.look(ctx, true)
 }
 
-func newReferences(known map[frame.DictionaryID]bool) *References {
+// NewReferences are none yet.
+func NewReferences(known map[frame.DictionaryID]bool) *References {
 	named := map[frame.DictionaryID]bool{}
 	maps.Copy(named, known)
 	return (&References{named: named, most: len(named) + maxUnknown}).part()
@@ -232,7 +235,7 @@ func inconclusive(ctx context.Context, server, key string, err error) error {
 // referenceScan is the scan of a server under way.
 type referenceScan struct {
 	ReferenceOptions
-	pacer  Pacer
+	pacer  *Pacer
 	hashes HashReader
 	found  *References
 	watch  *watch // over all servers
@@ -272,10 +275,11 @@ func (w *watch) nowAndThen(ctx context.Context) error {
 }
 
 // wait waits as the rate says, and looks at the servers from time to time.
-func (s *referenceScan) wait(ctx context.Context, server *redis.Client, n, bytes int) error {
+func (s *referenceScan) wait(ctx context.Context, c redis.UniversalClient, n, bytes int) error {
 	if err := s.watch.nowAndThen(ctx); err != nil {
 		return err
 	}
+	server, _ := c.(*redis.Client)
 	return s.pacer.Wait(ctx, server, n, bytes)
 }
 
@@ -319,7 +323,7 @@ func (s *referenceScan) database(ctx context.Context, node *redis.Client, number
 			return inconclusive(ctx, addr, "", fmt.Errorf("SCAN: %w", Explain(err, c.Options().Username)))
 		}
 		size.saw(len(keys), lengthOfAll(keys))
-		if err := s.page(ctx, c, addr, keys); err != nil {
+		if _, err := s.page(ctx, c, addr, s.Skip.drop(keys), false); err != nil {
 			return err
 		}
 		if s.Progress != nil {
@@ -334,33 +338,39 @@ func (s *referenceScan) database(ctx context.Context, node *redis.Client, number
 	}
 }
 
-// page looks at a page of keys.
-func (s *referenceScan) page(ctx context.Context, c *redis.Client, addr string, keys []string) error {
-	keys = s.Skip.drop(keys)
+// page looks at a page of keys. It returns those that are elsewhere by now, if they are to be
+// chased.
+func (s *referenceScan) page(
+	ctx context.Context, c redis.UniversalClient, addr string, keys []string, chase bool,
+) (moved []string, err error) {
 	replies := make([]keyReplies, len(keys))
 	if err := Pipeline(ctx, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = askKey(ctx, p, keys[i]) }); err != nil {
-		return inconclusive(ctx, addr, "", err)
+		return nil, inconclusive(ctx, addr, "", err)
 	}
 	if err := Pipeline(ctx, c, len(keys), func(p redis.Pipeliner, i int) { replies[i].askExtent(ctx, p, keys[i]) }); err != nil {
-		return inconclusive(ctx, addr, "", err)
+		return nil, inconclusive(ctx, addr, "", err)
 	}
 	for i, k := range keys {
-		s.found.Keys++
 		err := s.key(ctx, c, k, replies[i])
+		if chase && IsMoved(err) {
+			moved = append(moved, k)
+			continue
+		}
+		s.found.Keys++
 		if err == nil {
 			continue
 		}
 		if _, ok := errors.AsType[*InconclusiveError](err); ok { // of a look at the servers
-			return err
+			return nil, err
 		}
-		err = inconclusive(ctx, addr, k, withHint(err, c.Options().Username))
+		err = inconclusive(ctx, addr, k, withHint(err, UserOf(c)))
 		if s.Proof || ctx.Err() != nil || !IsReply(err) && !errors.Is(err, errUnread) {
-			return err
+			return nil, err
 		}
 		s.found.Unread++
-		s.found.Problem = cmp.Or(s.found.Problem, err)
+		s.found.Problem = cmp.Or(s.found.Problem, err.Error())
 	}
-	return nil
+	return moved, nil
 }
 
 // withHint says what a user lacks who may not read a key.
@@ -397,10 +407,13 @@ var errUnread = errors.New("cannot be read")
 
 // key looks at the value of a key, again if its type changes meanwhile. The error is the reason why
 // it may have missed a reference.
-func (s *referenceScan) key(ctx context.Context, c *redis.Client, key string, r keyReplies) error {
+func (s *referenceScan) key(ctx context.Context, c redis.UniversalClient, key string, r keyReplies) error {
 	for try := 1; ; try++ {
 		found := s.found.part()
 		err := s.value(ctx, c, key, r, found)
+		if IsMoved(err) {
+			return err
+		}
 		if !isWrongType(err) {
 			s.found.addValues(found)
 			return err
@@ -414,7 +427,9 @@ func (s *referenceScan) key(ctx context.Context, c *redis.Client, key string, r 
 }
 
 // value adds the references of a value. The error is WRONGTYPE if the key has changed its type.
-func (s *referenceScan) value(ctx context.Context, c *redis.Client, key string, r keyReplies, found *References) error {
+func (s *referenceScan) value(
+	ctx context.Context, c redis.UniversalClient, key string, r keyReplies, found *References,
+) error {
 	switch kind, err := r.kind.Result(); {
 	case err != nil:
 		return err
@@ -477,7 +492,9 @@ func (r *References) add(start string, length int64) {
 }
 
 // addAll counts elements of a value, and waits as the pace says.
-func (s *referenceScan) addAll(ctx context.Context, c *redis.Client, found *References, values []string) (bytes int, err error) {
+func (s *referenceScan) addAll(
+	ctx context.Context, c redis.UniversalClient, found *References, values []string) (bytes int, err error,
+) {
 	for _, v := range values {
 		found.add(v, int64(len(v)))
 		bytes += len(v)
@@ -486,7 +503,9 @@ func (s *referenceScan) addAll(ctx context.Context, c *redis.Client, found *Refe
 }
 
 // elements adds the elements of a value that is no string.
-func (s *referenceScan) elements(ctx context.Context, c *redis.Client, kind, key string, size Extent, found *References) error {
+func (s *referenceScan) elements(
+	ctx context.Context, c redis.UniversalClient, kind, key string, size Extent, found *References,
+) error {
 	if kind == "hash" {
 		return s.hashes.Read(ctx, c, key, size, LargestElement, func(pairs []string, tooLarge int) error {
 			if tooLarge > 0 {
@@ -515,7 +534,9 @@ func (s *referenceScan) elements(ctx context.Context, c *redis.Client, kind, key
 
 // scanned adds the elements of a set or sorted set. The server returns every element that is there
 // from start to end. Scores count as values that are not packed.
-func (s *referenceScan) scanned(ctx context.Context, c *redis.Client, scan func(context.Context, string, uint64, string, int64) *redis.ScanCmd, key string, p pager, found *References) error {
+func (s *referenceScan) scanned(
+	ctx context.Context, c redis.UniversalClient, scan func(context.Context, string, uint64, string, int64) *redis.ScanCmd, key string, p pager, found *References,
+) error {
 	for cursor := uint64(0); ; {
 		values, next, err := scan(ctx, key, cursor, "", p.count).Result()
 		if err != nil {
@@ -534,7 +555,9 @@ func (s *referenceScan) scanned(ctx context.Context, c *redis.Client, scan func(
 
 // stream adds the fields of all entries. Entries have rising ids, so that none is passed over when
 // others go.
-func (s *referenceScan) stream(ctx context.Context, c *redis.Client, key string, p pager, found *References) error {
+func (s *referenceScan) stream(
+	ctx context.Context, c redis.UniversalClient, key string, p pager, found *References,
+) error {
 	for from := "-"; ; {
 		reply, err := c.Do(ctx, "XRANGE", key, from, "+", "COUNT", p.count).Slice() // XRange drops a field that is there twice
 		if err != nil || len(reply) == 0 {
@@ -563,7 +586,9 @@ func (s *referenceScan) stream(ctx context.Context, c *redis.Client, key string,
 // list adds the elements of a list. One that is longer than a page is read in pages under WATCH: an
 // element is missed if others before it go meanwhile. If it changes all the time it is read at
 // once, or not at all if it is too large.
-func (s *referenceScan) list(ctx context.Context, c *redis.Client, key string, p pager, found *References) error {
+func (s *referenceScan) list(
+	ctx context.Context, c redis.UniversalClient, key string, p pager, found *References,
+) error {
 	values, err := c.LRange(ctx, key, 0, p.count-1).Result()
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func TestProofNeedsEveryKey(t *testing.T) {
 				t.Errorf("no hint: %v", err)
 			}
 			r, err := FindReferences(ctx, []redis.UniversalClient{some}, ReferenceOptions{})
-			if err != nil || r.Unread != 1 || r.ByID[1] == nil || !errors.Is(r.Problem, ErrInconclusive) {
+			if err != nil || r.Unread != 1 || r.ByID[1] == nil || !strings.HasPrefix(r.Problem, ErrInconclusive.Error()) {
 				t.Errorf("without Proof: %+v, %v", r, err)
 			}
 			for _, node := range all {
@@ -138,12 +138,12 @@ func TestProofNeedsSlotsAtRest(t *testing.T) {
 	must(t, scan(nil))
 
 	// A key of a slot that is moving is answered with ASK, MOVED or TRYAGAIN.
-	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true}, found: newReferences(nil)}
+	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true}, found: NewReferences(nil)}
 	nodes, err := nodesOf(ctx, client)
 	must(t, err)
 	moved := 0
 	for addr, node := range nodes {
-		if err := s.page(ctx, node, addr, []string{"k1"}); err != nil {
+		if _, err := s.page(ctx, node, addr, []string{"k1"}, false); err != nil {
 			wantInconclusive(t, err, "k1", "MOVED")
 			moved++
 		}
@@ -210,7 +210,7 @@ func TestProofNeedsTheSameServer(t *testing.T) {
 // TestProofReadsTypes: types that nobody knows prove nothing; those without packed values do no
 // harm.
 func TestProofReadsTypes(t *testing.T) {
-	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true, SkipTypes: []string{"queue-abc"}}, found: newReferences(nil)}
+	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true, SkipTypes: []string{"queue-abc"}}, found: NewReferences(nil)}
 	for kind, want := range map[string]bool{"ReJSON-RL": true, "queue-abc": true, "none": true, "vectorset": false, "TopK-TYPE": false} {
 		err := s.key(t.Context(), nil, "k", keyReplies{kind: redis.NewStatusResult(kind, nil)})
 		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "--skip-type "+kind) {

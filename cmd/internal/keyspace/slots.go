@@ -174,8 +174,9 @@ func destination(err error) string {
 	return text[strings.LastIndexByte(text, ' ')+1:]
 }
 
-// errMeanwhile says that a slot was moved while its keys were listed.
-var errMeanwhile = errors.New("it is moved again and again")
+// errMeanwhile says that a slot was moved while its keys were listed, or that a command may have
+// hidden some.
+var errMeanwhile = errors.New("it changes again and again while it is read")
 
 // unsettled reports an error that passes when the cluster has agreed.
 func unsettled(err error) bool {
@@ -195,12 +196,18 @@ func IsUnserved(err error) bool {
 // follow, too, up to end.
 func (r *valueReader) owned(node *redis.Client, p *Place, slot int) (end int, next Next, err error) {
 	end = slot + 1
+	steady, err := r.watched(node)
+	if err != nil {
+		return end, Stop, err
+	}
 	keys, more, err := r.list(node, p, slot, true)
 	if err != nil {
 		return end, Stop, err
 	}
 	if !more {
-		next, err = r.some(node, keys)
+		if next, err = r.some(node, keys); err == nil && len(keys) > 0 {
+			err = steady()
+		}
 		return end, next, err
 	}
 	before, err := epoch(r.alive, node)
@@ -216,7 +223,15 @@ func (r *valueReader) owned(node *redis.Client, p *Place, slot int) (end int, ne
 	if after, err := epoch(r.alive, node); err != nil || after != before { // it may have gone, and come back
 		return end, Stop, cmp.Or(err, errMeanwhile)
 	}
-	return end, More, nil
+	return end, More, steady()
+}
+
+// watched begins to watch servers, if that is asked for.
+func (r *valueReader) watched(nodes ...*redis.Client) (steady func() error, err error) {
+	if r.steady == nil {
+		return func() error { return nil }, nil
+	}
+	return r.steady(r.alive, nodes...)
 }
 
 // owns returns up to which slot a server owns all from one on, and none is being moved. It is the
@@ -256,6 +271,10 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 		delete(masters, source.Options().Addr)
 		nodes = slices.AppendSeq(nodes, maps.Values(masters))
 	}
+	steady, err := r.watched(nodes...)
+	if err != nil {
+		return Stop, err
+	}
 	for _, node := range nodes {
 		keys, more, err := r.list(node, p, slot, false)
 		next := More
@@ -272,7 +291,7 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 	if err := source.Exists(r.alive, probes()[slot]).Err(); err == nil || err.Error() != ask.Error() {
 		return Stop, errMeanwhile
 	}
-	return More, nil
+	return More, steady()
 }
 
 // list lists the keys of a slot that a server has, and notes the server. More says that there are

@@ -107,6 +107,14 @@ type ValuesOptions struct {
 	// Their keys are reached through the server's client. The values are the callee's.
 	Values func(ctx context.Context, node redis.UniversalClient, values []Value) (Next, error)
 
+	// Names, if set, gets the names of keys of any type in place of Values, and returns those that are
+	// elsewhere by now. The client is that of the cluster for names that it returned before.
+	Names func(ctx context.Context, c redis.UniversalClient, names []string) (moved []string, err error)
+
+	// steady, if set, is called before keys of a slot are listed on some masters, and what it returns
+	// when they are read. If that is errMeanwhile, the slot is read again.
+	steady func(ctx context.Context, nodes ...*redis.Client) (func() error, error)
+
 	// Page, if set, is called with the current position after all values of a page of keys are
 	// done, and at the end.
 	Page func(places []Place, looked Looked) error
@@ -391,6 +399,10 @@ func Pipeline(ctx context.Context, c redis.UniversalClient, n int, command func(
 
 // from reads the values of some keys through a client, and returns the keys that are elsewhere.
 func (r *valueReader) from(c redis.UniversalClient, keys []string) (moved []string, next Next, err error) {
+	if r.Names != nil {
+		moved, err = r.Names(r.ctx, c, keys)
+		return moved, More, err
+	}
 	kinds, lengths := make([]*redis.StatusCmd, len(keys)), make([]*redis.IntCmd, len(keys))
 	// STRLEN of another type than a string is an error, which does no harm.
 	if err := Pipeline(r.alive, c, len(keys), func(p redis.Pipeliner, i int) {

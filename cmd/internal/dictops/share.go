@@ -1,0 +1,146 @@
+package dictops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/fleet"
+	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/registry"
+)
+
+// settings are what all workers of a shared scan agree on.
+type settings struct {
+	Apply       bool     `json:"apply,omitempty"`
+	SkipTypes   []string `json:"skip-type,omitempty"`
+	AcceptMoves bool     `json:"accept-moves,omitempty"`
+	Prefix      string   `json:"prefix"`
+}
+
+// counted is what a part of a shared scan found.
+type counted struct {
+	Found *keyspace.References `json:"found"`
+	Read  []keyspace.Standing  `json:"read,omitempty"` // the masters, for a proof
+}
+
+// join makes or joins the run of a shared scan.
+func join(ctx context.Context, r *registry.Registry, o Options, command string) (*fleet.Run, error) {
+	_, cluster := r.Client().(*redis.ClusterClient)
+	switch {
+	case len(r.Servers) > 1:
+		return nil, fmt.Errorf("%w: --run shares the scan of one cluster, and --redis names %d servers: leave it out",
+			cli.ErrUsage, len(r.Servers))
+	case !cluster:
+		return nil, fmt.Errorf("%w: --run shares the scan of a cluster, and %s is none: leave it out",
+			cli.ErrUsage, r.Servers[0].Name)
+	}
+	if err := r.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
+		return nil, err
+	}
+	return fleet.JoinWalk(ctx, r, o.Run.Name, command, settings{o.Apply, o.SkipTypes, o.AcceptMoves, r.Prefix})
+}
+
+// share scans a cluster with the other workers of a run. With a proof, check has the last word on it.
+func share(
+	ctx context.Context, r *registry.Registry, run *fleet.Run, rate int, o keyspace.ReferenceOptions,
+) (found *keyspace.References, check func(context.Context) error, err error) {
+	cluster := r.Client().(*redis.ClusterClient)
+	proof := keyspace.SlotProof{ReferenceOptions: o, Client: cluster, Pacer: r.Pacer}
+	var start []keyspace.Standing
+	if o.Proof {
+		if start, err = once(ctx, run, "standing", proof.Start); err != nil {
+			return nil, nil, err
+		}
+	}
+	empty := func() *counted { return &counted{Found: keyspace.NewReferences(o.Known)} }
+	w := fleet.Walk[counted]{
+		Registry: r, New: empty, Rate: rate,
+		Merge: func(all, part *counted) {
+			if part.Found != nil {
+				all.Found.Merge(part.Found)
+			}
+			all.Read = append(all.Read, part.Read...)
+		},
+		Pass: func(
+			ctx context.Context, place keyspace.Place, c *counted, page func([]keyspace.Place) error,
+		) error {
+			switch {
+			case place.Done:
+				return nil
+			case !o.Proof:
+				return keyspace.ReadReferences(ctx, cluster, []keyspace.Place{place}, o, r.Pacer, c.Found, page)
+			}
+			place, read, err := proof.Read(ctx, *place.Slots, c.Found)
+			if err != nil {
+				return err
+			}
+			c.Read = append(c.Read, read...)
+			return page([]keyspace.Place{place})
+		},
+	}
+	all := empty()
+	err = w.Share(ctx, run, all)
+	return all.Found, func(ctx context.Context) error { return proof.Check(ctx, start, all.Read) }, err
+}
+
+// once does something for all workers of a run, as [fleet.Run.Once] does.
+func once[T any](
+	ctx context.Context, run *fleet.Run, what string, do func(context.Context) (T, error),
+) (result T, err error) {
+	text, err := run.Once(ctx, what, func(ctx context.Context) (json.RawMessage, error) {
+		result, err := do(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(result)
+	})
+	if err == nil {
+		err = json.Unmarshal(text, &result)
+	}
+	return result, err
+}
+
+// oldestProof is how long what a run has read counts: values come from elsewhere, too, by commands
+// that no counter tells from others.
+const oldestProof = 3 * 24 * time.Hour
+
+// gcShared is [GC] of what the first worker of a run found. One of them removes, and only once: what
+// has been read is not looked at again.
+func gcShared(
+	ctx context.Context, r *registry.Registry, o Options, mine []candidate, l *Removal,
+) error {
+	run, err := join(ctx, r, o, "dict gc")
+	if err != nil {
+		return err
+	}
+	all, err := once(ctx, run, "candidates", func(context.Context) ([]candidate, error) { return mine, nil })
+	if err != nil {
+		return err
+	}
+	if err := allScanned(ctx, r); err != nil {
+		return err
+	}
+	refs, check, err := share(ctx, r, run, o.Run.Rate, o.Proof.options(idsOf(all)))
+	if err != nil {
+		return err
+	}
+	l.all, err = once(ctx, run, "removed", func(ctx context.Context) ([]removed, error) {
+		if age := time.Since(run.Started); age > oldestProof {
+			return nil, fmt.Errorf("this run began %v ago, too long for a proof: start gc again under another --run NAME",
+				age.Round(time.Hour))
+		}
+		if err := errors.Join(check(ctx), allScanned(ctx, r)); err != nil { // a program may have joined
+			return nil, err
+		}
+		err := o.collect(ctx, r, all, refs, l)
+		return l.all, err
+	})
+	l.keys = refs.Keys
+	return err
+}

@@ -1,0 +1,187 @@
+package keyspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestSlotProof reads slots while something happens, once or each time, in the middle of one.
+func TestSlotProof(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	cluster := redisproc.ClusterForTest(t, 3)
+	client := opened(t, cluster.Servers[0].URL()).(*redis.ClusterClient)
+	const keys, elements = 3000, 77
+	tag := ""
+	for i := 0; tag == "" || keySlot(tag) > 1000; i++ {
+		tag = fmt.Sprintf("{r%d}", i)
+	}
+	fill(t, client, "k%d", keys, map[string]int{})
+	must(t, client.RPush(ctx, tag+"list", slices.Repeat([]any{packedWith(1)}, elements)...).Err(),
+		client.SAdd(ctx, "set", packedWith(2)).Err(), client.HSet(ctx, "hash", "f", packedWith(3)).Err(),
+		client.ZAdd(ctx, "zset", redis.Z{Member: packedWith(4)}).Err())
+	move := func(slot, from, to int) {
+		must(t, cluster.Move(ctx, slot, cluster.Servers[from], cluster.Servers[to], func() {}))
+	}
+	rename := func() {
+		must(t, client.Set(ctx, tag+"a", "x", 0).Err(), client.Rename(ctx, tag+"a", tag+"b").Err(),
+			client.Del(ctx, tag+"b").Err())
+	}
+	restore := func() {
+		dump, err := client.Dump(ctx, tag+"list").Result()
+		must(t, err, client.Restore(ctx, "copy", 0, dump).Err(), client.Del(ctx, "copy").Err())
+	}
+	resetAll := func() { must(t, client.ForEachMaster(ctx, reset)) }
+	accept := ReferenceOptions{AcceptMoves: true}
+	for _, test := range []struct {
+		name   string
+		o      ReferenceOptions
+		during func()
+		always bool   // it happens each time that the slot is read
+		again  bool   // the slot is read again
+		want   string // in the error; empty for none
+	}{
+		{name: "nothing", during: func() {}},
+		{name: "rename", during: rename, again: true},
+		{name: "renames all the time", during: rename, always: true, again: true, want: "RENAME ran"},
+		{name: "renames all the time, accepted", o: accept, during: rename, always: true},
+		{name: "restore", during: restore, want: "RESTORE ran during the scan"},
+		{name: "restore, accepted", o: accept, during: restore},
+		// As if it were this one:
+		{name: "another slot arrives and leaves", during: func() { move(9000, 1, 0); move(9000, 0, 1) }, again: true},
+		{name: "another slot leaves", during: func() { move(4000, 0, 1) }},
+		{name: "there and back", during: func() { move(keySlot(tag), 0, 1); move(keySlot(tag), 1, 0) }, again: true},
+		{name: "counters begin anew", during: resetAll, again: true, want: "counters of commands began anew"},
+		{name: "counters, where moves may run", o: accept, during: resetAll},
+		{name: "it leaves", during: func() { move(keySlot(tag), 0, 1) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			looks := 0
+			shared := func(_ context.Context, n int) error {
+				if n == elements {
+					if looks++; looks == 1 || test.always {
+						test.during()
+					}
+				}
+				return nil
+			}
+			p := SlotProof{test.o, client, &Pacer{Pace: Pace{Shared: shared}}}
+			start, err := p.Start(ctx)
+			must(t, err)
+			found := NewReferences(nil)
+			var all []Standing
+			for _, slots := range []Slots{{0, 1800}, {1800, SlotCount}} {
+				place, read, failed := p.Read(ctx, slots, found)
+				if err = failed; err != nil {
+					break
+				}
+				if !place.Done || place.Slots == nil || *place.Slots != slots || len(read) != len(place.Servers) || len(read) == 0 {
+					t.Errorf("%+v, %+v", place, read)
+				}
+				all = append(all, read...)
+			}
+			if err == nil {
+				err = p.Check(ctx, start, all)
+			}
+			if looks > 1 != test.again {
+				t.Errorf("the slot was read %d times", looks)
+			}
+			if test.want != "" {
+				wantInconclusive(t, err, "", test.want)
+				return
+			}
+			must(t, err)
+			if found.Keys != keys+4 || found.Foreign != keys+2 {
+				t.Errorf("%d keys, %d plain values", found.Keys, found.Foreign)
+			}
+			for id, want := range map[frame.DictionaryID]int64{1: elements, 2: 1, 3: 1, 4: 1} {
+				if ref := found.ByID[id]; ref == nil || ref.Values != want {
+					t.Errorf("%d: %+v, want %d values", id, ref, want)
+				}
+			}
+		})
+	}
+	p := SlotProof{Client: client}
+	if _, _, err := p.Read(cancelled(ctx), Slots{0, 1800}, NewReferences(nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("after an interrupt: %v", err)
+	}
+}
+
+func reset(ctx context.Context, node *redis.Client) error { return node.ConfigResetStat(ctx).Err() }
+
+func cancelled(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+// TestSlotProofAfterFailOver: a proof holds if the new master has all that was read, and only then.
+func TestSlotProofAfterFailOver(t *testing.T) {
+	t.Parallel()
+	for name, behind := range map[string]bool{"in step": false, "behind": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			cluster := redisproc.ClusterForTest(t, 3)
+			heir, err := cluster.AddReplica(ctx, cluster.Servers[0])
+			must(t, err)
+			client := opened(t, cluster.Servers[1].URL()).(*redis.ClusterClient)
+			key := ""
+			for i := 0; key == "" || keySlot(key) > 5000; i++ {
+				key = "k" + strconv.Itoa(i)
+			}
+			must(t, client.Set(ctx, key, packedWith(7), 0).Err())
+			_, err = cluster.Servers[0].Do(ctx, "WAIT", "1", "10000")
+			must(t, err)
+			if behind {
+				must(t, syscall.Kill(heir.PID(), syscall.SIGSTOP))
+				_, err = cluster.Servers[0].Do(ctx, "CLIENT", "KILL", "TYPE", "REPLICA")
+				must(t, err)
+			}
+			must(t, client.Set(ctx, key, "plain", 0).Err())
+			p := SlotProof{Client: client}
+			start, err := p.Start(ctx)
+			must(t, err)
+			found := NewReferences(nil)
+			_, read, err := p.Read(ctx, Slots{0, SlotCount}, found)
+			must(t, err)
+			if found.ByID[7] != nil {
+				t.Errorf("the old value was found: %+v", found.ByID[7])
+			}
+			if !behind {
+				_, err = cluster.Servers[0].Do(ctx, "WAIT", "1", "10000")
+				must(t, err)
+			}
+			cluster.Servers[0].Kill()
+			if behind {
+				must(t, syscall.Kill(heir.PID(), syscall.SIGCONT))
+			}
+			_, err = heir.Do(ctx, "CLUSTER", "FAILOVER", "TAKEOVER")
+			must(t, err)
+			await(t, "the new master", func() bool {
+				client.ReloadState(ctx)
+				err = p.Check(ctx, start, read)
+				return err == nil || strings.Contains(err.Error(), "failed over to a server that may lack")
+			})
+			if behind {
+				wantInconclusive(t, err, "", "may lack what it had")
+				if stored, err := client.Get(ctx, key).Result(); err != nil || stored != packedWith(7) {
+					t.Errorf("the old value is not back, so this tries nothing: %v", err)
+				}
+			} else {
+				must(t, err)
+			}
+		})
+	}
+}
