@@ -46,9 +46,13 @@ class Client:
 
 class Pipe:
     def __init__(self, values):
-        self.values = values
+        self.values, self.command_stack = values, []
 
     def get(self, key):
+        return self.execute_command("GET", key)
+
+    def execute_command(self, *args):
+        self.command_stack.append((args, {}))
         return self
 
     def execute(self, raise_on_error):
@@ -71,6 +75,24 @@ def test_budget():
     *good, last = pipe.execute(raise_on_error=False)
     assert [len(v) for v in good] == [1 << 20, 1 << 20, 5, 1 << 20] and isinstance(last, UnreadableError)
     assert len(Plain(Client(mib), reader=balekv.Reader(budget=1)).get("a")) == 1 << 20, "max_size bounds a single value"
+
+
+@pytest.mark.parametrize("commands", [1, 4])
+def test_replies_that_do_not_fit(commands):
+    pipe = Plain(Client(*[b"plain"] * 3)).pipeline()
+    for key in range(commands):
+        pipe.get(key)
+    with pytest.raises(UnreadableError, match=f"3 replies to {commands} commands"):
+        pipe.execute(raise_on_error=False)
+
+
+def test_pipeline_of_another_version():
+    class Elsewhere(Client):
+        def pipeline(self):
+            return object()
+
+    with pytest.raises(UnreadableError, match="no queue of a pipeline that balekv knows"):
+        Plain(Elsewhere()).pipeline()
 
 
 def test_long_names():

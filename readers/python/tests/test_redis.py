@@ -103,6 +103,133 @@ def test_watch(fleet):
         assert pipe.execute() == [split(phase)[0]["none:6"], split(phase)[0]["none:7"]]
 
 
+def packed(fleet):
+    """Packed values and their contents by key, beside a damaged one, also in a hash."""
+    phase = next(p for p in fleet if p["phase"] == "the first dictionary")
+    with redis.Redis.from_url(phase["url"]) as client:
+        bad = client.get("first:5")[:-1]
+        client.set("bad", bad)
+        client.hset("hash", "bad", bad)
+    return phase["url"], {key: value for key, value in split(phase)[0].items() if key in ("first:5", "first:6")}
+
+
+def others(pipe):
+    """Commands that enter the queue, but not by a method of the pipeline that returns it."""
+    yield lambda: pipe.json().set("doc", "$", {"a": 1})
+    yield lambda: pipe.ts().add("series", 1700000000000, 1.0)
+    yield lambda: pipe.register_script("return 1")()
+    yield lambda: pipe.execute_command("SET x", 1)
+    if hasattr(pipe, "vset"):  # from redis-py 6 on
+        yield lambda: pipe.vset().vadd("vectors", [1.0, 2.0], "a")
+
+
+def queue(pipe, others, key):
+    """Queues reads in many ways among other commands: the indexes of the reads."""
+    reads = []
+    for other in others:
+        other()
+        reads.append(len(pipe))
+        pipe.get(name=key)
+    for words in (("get", key), (b"GET", key), (f"GET {key}",)):
+        reads.append(len(pipe))
+        pipe.execute_command(*words)
+    pipe.json().set("doc", "$", 1).get(key)
+    return [*reads, len(pipe) - 1]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_queues(fleet, protocol):
+    url, values = packed(fleet)
+    with Plain(redis.Redis.from_url(url, protocol=protocol)) as r:
+        pipe = r.pipeline(transaction=False)
+        for _ in range(2):  # it can be used again
+            reads = queue(pipe, others(pipe), "first:5")
+            replies = pipe.execute(raise_on_error=False)
+            assert [replies[i] for i in reads] == [values["first:5"]] * len(reads)
+        pipe = r.pipeline()
+        pipe.register_script("return redis.call('set', 'x', 1)")()
+        pipe.get("first:5")
+        pipe.execute_command("HGETALL", "hash")
+        pipe.execute_command(b"HGETALL", "hash")
+        _, good, *bad = pipe.execute(raise_on_error=False)
+        assert good == values["first:5"] and kinds(bad) == [UnreadableError] * 2
+        pipe.get("first:5").execute_command("DISCARD")
+        pipe.reset()
+        assert pipe.get("first:6").execute() == [values["first:6"]]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_queues_asyncio(fleet, protocol):
+    url, values = packed(fleet)
+
+    async def run():
+        async with AsyncPlain(redis.asyncio.Redis.from_url(url, protocol=protocol)) as r:
+            async with r.pipeline(transaction=False) as pipe:
+                queues = [w for i, w in enumerate(others(pipe)) if i != 2]  # a script there is a coroutine
+                reads = queue(pipe, queues, "first:5")
+                replies = await pipe.execute(raise_on_error=False)
+                assert [replies[i] for i in reads] == [values["first:5"]] * len(reads)
+            async with r.pipeline() as pipe:
+                await pipe.watch("bad")
+                assert await pipe.get(name="first:5") == values["first:5"]
+                with pytest.raises(UnreadableError, match="^get 'bad': "):
+                    await pipe.get("bad")
+                pipe.multi()
+                await pipe.register_script("return 1")()
+                assert await pipe.get("first:5").execute() == [1, values["first:5"]]
+            with pytest.raises(UnreadableError, match="^mget 'bad': "):
+                await r.mget(key for key in [*values, "bad"])
+
+    asyncio.run(run())
+
+
+def test_queues_cluster(cluster):
+    phase = next(p for p in cluster if p["phase"] == "the first dictionary")
+    value = split(phase)[0]["first:5"]
+
+    async def run():
+        async with AsyncPlain(redis.asyncio.cluster.RedisCluster.from_url(phase["url"])) as r, r.pipeline() as pipe:
+            pipe.mset_nonatomic({"a": 1, "b": 2, "c": 3}).get("first:5")  # as many commands as there are slots
+            assert await pipe.execute() == [True] * 3 + [value]
+
+    with Plain(redis.RedisCluster.from_url(phase["url"])) as r, r.pipeline() as pipe:
+        pipe.delete("gone")  # in some versions it does not return the pipeline
+        pipe.get("first:5")
+        assert pipe.execute() == [0, value]
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_damaged(fleet, protocol):
+    url, values = packed(fleet)
+    good = list(values)
+    with Plain(redis.Redis.from_url(url, protocol=protocol)) as r:
+        for why, read in (
+            ("get 'bad': ", lambda: r.get(name="bad")),
+            ("hget 'hash': ", lambda: r.hget(key="bad", name="hash")),
+            ("hmget 'hash', value 0: ", lambda: r.hmget(keys=["bad"], name="hash")),
+            ("mget 'bad': ", lambda: r.mget(keys=[*good, "bad"])),
+            ("mget 'bad': ", lambda: r.mget({**values, "bad": 1}.keys())),
+            ("mget 'bad': ", lambda: r.mget(key for key in [*good, "bad"])),
+            ("mget 'bad': ", lambda: r.mget(iter(good), "bad")),
+        ):
+            with pytest.raises(UnreadableError, match=f"^{why}"):
+                read()
+        pipe = r.pipeline(transaction=False)
+        pipe.get(good[0]).get(name="bad").mget({good[0]: 1, "bad": 2}.keys()).get(good[1])
+        first, *bad, last = pipe.execute(raise_on_error=False)
+        assert [first, last] == list(values.values()) and kinds(bad) == [UnreadableError] * 2
+        assert [str(e).split(":")[0] for e in bad] == ["get 'bad'", "mget 'bad'"]
+        with pytest.raises(UnreadableError, match="^get 'bad': "):
+            pipe.get("bad").execute()
+        pipe = r.pipeline()
+        pipe.watch("bad")
+        for read in (lambda: pipe.get("bad"), lambda: pipe.get(name="bad")):
+            with pytest.raises(UnreadableError, match="^get 'bad': "):
+                read()
+        pipe.reset()
+
+
 def test_mirrors(fleet):
     for phase in fleet:
         if phase["phase"] != "the first dictionary":

@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from typing import Any, Callable, Generator, Iterable, Optional
+from typing import Any, Generator, Iterable, Iterator, Optional
 
+import redis
 from redis.client import NEVER_DECODE
 
 from .errors import BaleError, NotFoundError, UnknownDictionaryError
@@ -80,7 +82,20 @@ class _Plain:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.client, name)
-        return self._reading(name, attribute) if name in _SHAPES else attribute
+        if name not in _SHAPES:
+            return attribute
+
+        def read(*args: Any, **options: Any) -> Any:
+            args, options = tuple(map(_kept, args)), {option: _kept(a) for option, a in options.items()}
+            return self._read(_called(name, args, options), attribute(*args, **options))
+
+        return read
+
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        pipe = self.client.pipeline(*args, **options)
+        _queue(pipe)  # finds the queue now, or raises
+        pipe._plain, pipe.__class__ = self, _reading(self._pipeline, type(pipe))
+        return pipe
 
     def _value(self, stored: Any, now: float, batch: Batch) -> Reads:
         """The content of a value; None for none, for a cached miss and for an expired one."""
@@ -104,15 +119,15 @@ class _Plain:
                 self._reader.add((yield from self._registry.fetch(e.dictionary_id)))
         return content.decode("utf-8", "surrogateescape") if text else content
 
-    def _reply(self, name: str, args: tuple, reply: Any, batch: Optional[Batch] = None) -> Reads:
-        if reply is None:
-            return None
+    def _reply(self, words: list, reply: Any, batch: Optional[Batch] = None) -> Reads:
+        shape, where = _SHAPES.get(words[0]), None
+        if reply is None or shape is None:
+            return reply
         now, batch = time.time(), batch or Batch()
-        shape, where = _SHAPES[name], None
         try:
             if shape is _ONE:
                 return (yield from self._value(reply, now, batch))
-            if shape is _MANY:
+            if shape is _MANY or isinstance(reply, list):  # without the client's callback a hash is a list
                 values = []
                 for where, stored in enumerate(reply):
                     values.append((yield from self._value(stored, now, batch)))
@@ -124,14 +139,16 @@ class _Plain:
                     plain[where] = value
             return plain
         except BaleError as e:
-            raise UnreadableError(f"{_named(name, args, where)}: {e}") from e
+            raise UnreadableError(f"{_named(words, where)}: {e}") from e
 
-    def _replies(self, queued: list, replies: list, raise_on_error: bool) -> Reads:
+    def _replies(self, queue: list, replies: list, raise_on_error: bool) -> Reads:
+        if len(replies) != len(queue):
+            raise UnreadableError(f"{len(replies)} replies to {len(queue)} commands: no value belongs to a key")
         batch = Batch()
-        for i, (name, args) in enumerate(queued):
-            if name in _SHAPES and not isinstance(replies[i], Exception):
+        for i, args in enumerate(queue):
+            if not isinstance(replies[i], Exception):
                 try:
-                    replies[i] = yield from self._reply(name, args, replies[i], batch)
+                    replies[i] = yield from self._reply(_sent(args), replies[i], batch)
                 except UnreadableError as e:
                     if raise_on_error:
                         raise
@@ -139,12 +156,32 @@ class _Plain:
         return replies
 
 
-def _named(name: str, args: tuple, where: Any) -> str:
+def _kept(argument: Any) -> Any:
+    """An argument that can be read again: the client uses iterators up."""
+    return list(argument) if isinstance(argument, Iterator) else argument
+
+
+def _called(name: str, args: tuple, options: dict) -> list:
+    """The words of a command, by its method's arguments."""
+    words: list = [name]
+    for a in [options["name"]] if "name" in options else [*args, *options.values()]:
+        words += a if isinstance(a, Iterable) and not isinstance(a, (str, bytes, bytearray, memoryview)) else [a]
+    return words
+
+
+def _sent(args: tuple) -> list:
+    """The words of a command in a queue. redis-py splits the first argument, too."""
+    first = args[0] if isinstance(args[0], str) else bytes(args[0]).decode("utf-8", "replace")
+    name, *words = first.split()
+    return [name.lower(), *words, *args[1:]]
+
+
+def _named(words: list, where: Any) -> str:
     """The command and the key of a value; where is its index or field in the reply, None for one value."""
-    words = [word for a in args for word in (a if isinstance(a, (list, tuple, set)) else (a,))]
+    name, *keys = words
     if name == "mget":
-        return f"{name} {_shown(words[where])}"
-    return f"{name} {_shown(words[0])}" + ("" if where is None else f", value {_shown(where)}")
+        keys, where = keys[where:], None
+    return " ".join([name, *map(_shown, keys[:1])]) + ("" if where is None else f", value {_shown(where)}")
 
 
 def _shown(name: Any) -> str:
@@ -162,20 +199,57 @@ _SHAPES = {
 }  # fmt: skip
 
 
+def _queue(pipe: Any) -> list:
+    """The arguments of each command in a pipeline's own queue, which differs by class and version of redis-py."""
+    owner = getattr(pipe, "_execution_strategy", pipe)  # of clusters, from version 6 on
+    for name in ("_command_queue", "_command_stack", "command_stack"):
+        queue = getattr(owner, name, None)
+        if isinstance(queue, list) and all(isinstance(command, tuple) or hasattr(command, "args") for command in queue):
+            return [command[0] if isinstance(command, tuple) else command.args for command in queue]
+    raise UnreadableError(f"redis-py {redis.__version__} has no queue of a pipeline that balekv knows: upgrade balekv")
+
+
+class _Pipeline:
+    """Comes before a pipeline's own class. Commands enter the queue in many ways, and end here in two."""
+
+    _plain: Any
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        result = super().execute_command(*args, **options)
+        return result if result is self else self._plain._read(_sent(args), result)  # after watch
+
+    def execute(self, raise_on_error: bool = True, **options: Any) -> Any:
+        queue = _queue(self)
+        replies = super().execute(raise_on_error, **options)
+        return _run(self._plain._replies(queue, replies, raise_on_error))
+
+
+class _AsyncPipeline(_Pipeline):
+    async def execute(self, raise_on_error: bool = True, **options: Any) -> Any:
+        queue = _queue(self)
+        replies = await super(_Pipeline, self).execute(raise_on_error, **options)
+        return await _run_async(self._plain._replies(queue, replies, raise_on_error))
+
+
+@functools.lru_cache(maxsize=None)
+def _reading(pipeline: type, kind: type) -> type:
+    return type(kind.__name__, (pipeline, kind), {})
+
+
 class Plain(_Plain):
     """A redis.Redis or RedisCluster whose reads return plain values.
 
-    These are get, getex, getdel, mget, hget, hmget, hvals and hgetall, also in pipelines. A cached
-    miss and an expired value are None, and left out of hgetall. A value that cannot be read is an
-    UnreadableError. All else is the client's own. A client with decode_responses=True needs
-    encoding_errors="surrogateescape" as well. It may be shared by threads, a pipeline may not.
+    These are get, getex, getdel, mget, hget, hmget, hvals and hgetall, and in pipelines these
+    commands, however they are queued. A cached miss and an expired value are None, and left out of
+    hgetall. A value that cannot be read is an UnreadableError. All else is the client's own. A
+    client with decode_responses=True needs encoding_errors="surrogateescape" as well. It may be
+    shared by threads, a pipeline may not.
     """
 
-    def _reading(self, name: str, method: Callable) -> Callable:
-        return lambda *args, **options: _run(self._reply(name, args, method(*args, **options)))
+    _pipeline = _Pipeline
 
-    def pipeline(self, *args: Any, **options: Any) -> "_Pipeline":
-        return _Pipeline(self, self.client.pipeline(*args, **options))
+    def _read(self, words: list, reply: Any) -> Any:
+        return _run(self._reply(words, reply))
 
     def __enter__(self) -> "Plain":
         return self
@@ -187,85 +261,16 @@ class Plain(_Plain):
 class AsyncPlain(_Plain):
     """Plain for redis.asyncio.Redis and RedisCluster."""
 
-    def _reading(self, name: str, method: Callable) -> Callable:
-        async def read(*args: Any, **options: Any) -> Any:
-            return await _run_async(self._reply(name, args, await method(*args, **options)))
+    _pipeline = _AsyncPipeline
 
-        return read
-
-    def pipeline(self, *args: Any, **options: Any) -> "_AsyncPipeline":
-        return _AsyncPipeline(self, self.client.pipeline(*args, **options))
+    async def _read(self, words: list, reply: Any) -> Any:
+        return await _run_async(self._reply(words, await reply))
 
     async def __aenter__(self) -> "AsyncPlain":
         return self
 
-    async def __aexit__(self, *_: Any) -> None:
-        await self.client.aclose()
-
-
-class _Queue:
-    """A pipeline that knows what was queued."""
-
-    def __init__(self, plain: Any, pipe: Any):
-        self._plain, self._pipe, self._queued = plain, pipe, []
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._pipe, name)
-        if not callable(attribute):
-            return attribute
-
-        def call(*args: Any, **options: Any) -> Any:
-            result = attribute(*args, **options)
-            if result is self._pipe:
-                self._queued.append((name, args))
-                return self
-            if name in _SHAPES:  # after watch, commands run at once
-                return self._plain._reading(name, lambda: result)()
-            return result
-
-        return call
-
-    def __len__(self) -> int:
-        return len(self._queued)
-
-    def _taken(self) -> list:
-        queued, self._queued = self._queued, []
-        return queued
-
-
-class _Pipeline(_Queue):
-    def execute(self, raise_on_error: bool = True) -> list:
-        queued = self._taken()
-        return _run(self._plain._replies(queued, self._pipe.execute(raise_on_error), raise_on_error))
-
-    def reset(self) -> None:
-        self._taken()
-        self._pipe.reset()
-
-    def __enter__(self) -> "_Pipeline":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.reset()
-
-
-class _AsyncPipeline(_Queue):
-    async def execute(self, raise_on_error: bool = True) -> list:
-        queued = self._taken()
-        replies = await self._pipe.execute(raise_on_error)
-        return await _run_async(self._plain._replies(queued, replies, raise_on_error))
-
-    async def reset(self) -> None:
-        self._taken()
-        await self._pipe.reset()
-
-    async def __aenter__(self) -> "_AsyncPipeline":
-        await self._pipe.__aenter__()
-        return self
-
     async def __aexit__(self, *exc: Any) -> None:
-        self._taken()
-        await self._pipe.__aexit__(*exc)
+        await self.client.__aexit__(*exc)  # whose aclose came with version 5.0.1
 
 
 # A dictionary, and one byte more, by which a longer value is found out.
