@@ -27,9 +27,9 @@ export interface PlainOptions {
 
 /**
  * A client whose reads return plain values: get, getex, getdel, mget, hget, hmget, hvals and
- * hgetall, their Buffer variants, also in pipeline() and multi(). A cached miss and an expired value
- * are null, and left out of hgetall. A value that cannot be read is an UnreadableError. All else is
- * the client's own.
+ * hgetall, their Buffer variants, and in pipeline() and multi() these commands, however they are
+ * queued. A cached miss and an expired value are null, and left out of hgetall. A value that cannot
+ * be read is an UnreadableError. Callbacks get the same. All else is the client's own.
  */
 export function plainIORedis<Client extends object>(client: Client, options?: PlainOptions): Client;
 
@@ -37,6 +37,7 @@ export function plainIORedis<Client extends object>(client: Client, options?: Pl
  * The same for node-redis from version 5 on: get, getEx, getDel, mGet, hGet, hmGet, hVals and
  * hGetAll, also in multi() with execAsPipeline. There, a value that cannot be read fails all of it.
  * node-redis decodes the replies of EXEC as text, so that exec with a read is an UnreadableError, and
- * nothing is sent. Values are strings, or Buffers with returnBuffers.
+ * nothing is sent. So is execAsPipeline of a cluster without a typeMapping of its own, once the
+ * replies are there. Values are strings, or Buffers with returnBuffers.
  */
 export function plainNodeRedis<Client extends object>(client: Client, options?: PlainOptions & { returnBuffers?: boolean }): Client;

@@ -1,6 +1,7 @@
 // Reads packed values through ioredis and node-redis: plain ones come back, dictionaries from the
 // registry.
 
+import { callbackify } from 'node:util';
 import { BaleError, NotFoundError, UnknownDictionaryError, UnreadableError, hex } from './errors.js';
 import { Dictionary, MAX_DICTIONARY, Reader } from './reader.js';
 
@@ -88,6 +89,7 @@ class Values {
         throw e instanceof BaleError ? new UnreadableError(`${at(part)}: ${e.message}`, { cause: e }) : e;
       }
     }
+    if (typeof reply === 'string') throw new UnreadableError(`${at(part)}: the client has decoded its bytes as text`);
     if (reply === null || typeof reply !== 'object') return reply;
     const parts = [];
     for (const [name, stored] of Array.isArray(reply) ? reply.entries() : Object.entries(reply)) {
@@ -136,38 +138,112 @@ function readOf(name) {
   return READS.has(command.toLowerCase()) ? { command, text: command === name } : undefined;
 }
 
+/** The replies, if they fit the commands in a client's own queue: it alone knows all of them. */
+function match(replies, commands) {
+  if (replies.length === commands.length) return replies;
+  throw new UnreadableError(`${replies.length} replies to ${commands.length} commands: no value belongs to a key`);
+}
+
+const unknownQueue = (client) => new UnreadableError(`this version of ${client} has no queue of a pipeline that balekv knows: upgrade balekv`);
+
+/** Gives the outcome of a promise to a callback as well: the last argument, which the client must not get. */
+function answer(promise, callback) {
+  if (callback) callbackify(() => promise)(callback);
+  return promise;
+}
+
+const callbackOf = (args) => (typeof args.at(-1) === 'function' ? args.pop() : undefined);
+
 export function plainIORedis(client, options = {}) {
   const values = new Values(client, options);
-  const queue = (pipeline) => {
-    const queued = [];
+  const queue = (pipeline, transaction) => {
+    const texts = new WeakSet(); // the commands in the queue that return text
+    const callbacks = new Map(); // by command, as
+    const outcomes = new Map(); // what they get
+    const queued = () => {
+      if (!pipeline._queue?.every(({ name, args }) => name && args)) throw unknownQueue('ioredis');
+      return pipeline._queue;
+    };
+    /** Has ioredis return bytes for reads, and for the EXEC around them. */
+    const prepare = () => {
+      for (const command of queued()) {
+        const name = command.name.toLowerCase();
+        if (!('replyEncoding' in command)) throw unknownQueue('ioredis');
+        if (READS.has(name) && command.replyEncoding) texts.add(command);
+        if (READS.has(name)) command.replyEncoding = null;
+        if (name === 'exec') Object.assign(command, { name, replyEncoding: null });
+      }
+    };
+    const read = async (batch, command, reply) => {
+      if (reply instanceof Error || !READS.has(command?.name.toLowerCase())) return reply;
+      return values.reply(reply, texts.has(command), describe(command.name.toLowerCase(), command.args), batch);
+    };
+    const plain = async (replies) => {
+      if (!replies) return replies; // a watched key has changed
+      const sent = queued().filter((command) => !command.ignore); // which a cluster adds
+      const commands = transaction ? sent.slice(1, -1) : sent;
+      const batch = { decoded: 0 };
+      const outcomeOf = async (command, i, [failed, reply]) => {
+        if (failed) return [failed, reply];
+        if (command.name === 'exec' && Array.isArray(reply)) {
+          const first = i - reply.length;
+          return [null, await Promise.all(reply.map((part, j) => read(batch, commands[first + j], part).catch((e) => e)))];
+        }
+        return read(batch, command, reply).then((content) => [null, content], (e) => [e, undefined]);
+      };
+      return Promise.all(match(replies, commands).map(async (reply, i) => {
+        const outcome = await outcomeOf(commands[i], i, reply);
+        outcomes.set(commands[i], outcome);
+        return outcome;
+      }));
+    };
+    /** Gives a command's part of the replies to its callback. */
+    const tell = (replies, command, callback) => answer(replies.then(() => {
+      const [failed, content = null] = outcomes.get(command) ?? [];
+      if (failed) throw failed;
+      return content;
+    }), callback);
+    queued();
     const self = like(pipeline, (name) => {
-      if (name === 'exec') {
-        return async () => {
-          const taken = queued.splice(0);
-          const batch = { decoded: 0 };
-          const replies = await pipeline.exec();
-          return replies && Promise.all(replies.map(async ([failed, reply], i) => {
-            const read = taken[i];
-            if (failed || !read) return [failed, reply];
-            return values.reply(reply, read.text, read.at, batch).then((content) => [null, content], (e) => [e, undefined]);
-          }));
+      if (name === 'addBatch') {
+        return (commands) => {
+          for (const [command, ...args] of commands) self[command](...args);
+          return self;
         };
       }
       if (typeof pipeline[name] !== 'function') return undefined;
-      const read = readOf(name);
       return (...args) => {
-        const result = pipeline[read ? `${read.command}Buffer` : name](...args);
-        if (result !== pipeline) return result;
-        queued.push(read && { text: read.text, at: describe(name, args) });
-        return self;
+        const executes = /^exec(Buffer)?$/.test(name);
+        const callback = executes || readOf(/^call|^send_command$/.test(name) ? String(args[0]) : name) ? callbackOf(args) : undefined;
+        if (executes) prepare();
+        const result = pipeline[name](...args);
+        if (result === pipeline) { // as for an EXEC in the queue
+          if (callback) callbacks.set(pipeline._queue.at(-1), callback);
+          return self;
+        }
+        if (!executes) return result;
+        const replies = result.then(plain);
+        for (const [command, each] of callbacks) tell(replies, command, each);
+        callbacks.clear();
+        return answer(replies, callback);
       };
     });
     return self;
   };
   return like(client, (name) => {
-    if (name === 'pipeline' || name === 'multi') return (...args) => queue(client[name](...args));
+    if (name === 'pipeline' || name === 'multi') {
+      return (...args) => {
+        if (args.some((options) => options?.pipeline === false)) return client[name](...args); // MULTI alone
+        const self = queue(client[name](), name === 'multi');
+        return Array.isArray(args[0]) ? self.addBatch(args[0]) : self;
+      };
+    }
     const read = readOf(name);
-    return read && (async (...args) => values.reply(await client[`${read.command}Buffer`](...args), read.text, describe(name, args)));
+    return read && ((...args) => {
+      const callback = callbackOf(args);
+      const reply = async () => values.reply(await client[`${read.command}Buffer`](...args), read.text, describe(name, args));
+      return answer(reply(), callback);
+    });
   });
 }
 
@@ -179,36 +255,59 @@ function textual(reply) {
   return fieldsOf(Object.entries(reply).map(([field, value]) => [field, textual(value)]));
 }
 
+/** The class of node-redis' queues, which reads what is in them. */
+function readingMulti(Multi, values, text) {
+  const isRead = ({ args }) => READS.has(String(args[0]).toLowerCase());
+  return class extends Multi {
+    #queue = [];
+
+    constructor(executeMulti, executePipeline, ...rest) {
+      if (typeof executeMulti !== 'function' || typeof executePipeline !== 'function') throw unknownQueue('node-redis');
+      const taking = (send, transaction) => async (...args) => {
+        const queue = args.find(Array.isArray);
+        if (!queue?.every((command) => Array.isArray(command.args))) throw unknownQueue('node-redis');
+        if (transaction && queue.some(isRead)) {
+          throw new UnreadableError('node-redis decodes the replies of EXEC as text: read with execAsPipeline, or outside of the transaction');
+        }
+        this.#queue = [...queue];
+        return send(...args);
+      };
+      super(taking(executeMulti, true), taking(executePipeline, false), ...rest);
+    }
+
+    async exec(asPipeline = false) {
+      return asPipeline ? this.execAsPipeline() : this.#plain(await super.exec());
+    }
+
+    async execAsPipeline() {
+      return this.#plain(await super.execAsPipeline());
+    }
+
+    #plain(replies) {
+      const batch = { decoded: 0 };
+      return Promise.all(match(replies, this.#queue).map((reply, i) => {
+        const [name, ...args] = this.#queue[i].args;
+        if (isRead(this.#queue[i])) return values.reply(reply, text, describe(String(name).toLowerCase(), args), batch);
+        return text ? textual(reply) : reply;
+      }));
+    }
+  };
+}
+
 export function plainNodeRedis(client, { returnBuffers = false, ...options } = {}) {
   const values = new Values(client, options);
   const mapped = client.withTypeMapping(buffers);
   const text = !returnBuffers;
-  const queue = (multi) => {
-    const queued = [];
-    const self = like(multi, (name) => {
-      if (/^exec/i.test(name)) {
-        return async (...args) => {
-          const taken = queued.splice(0);
-          if (!/pipeline/i.test(name) && !args[0] && taken.some(Boolean)) {
-            throw new UnreadableError('node-redis decodes the replies of EXEC as text: read with execAsPipeline, or outside of the transaction');
-          }
-          const batch = { decoded: 0 };
-          const replies = await multi[name](...args);
-          return Promise.all(replies.map((reply, i) => (taken[i] ? values.reply(reply, text, taken[i], batch) : text ? textual(reply) : reply)));
-        };
-      }
-      if (typeof multi[name] !== 'function') return undefined;
-      return (...args) => {
-        const result = multi[name](...args);
-        if (result !== multi) return result;
-        queued.push(readOf(name) && describe(name, args));
-        return self;
-      };
-    });
-    return self;
-  };
+  const Multi = readingMulti(mapped.Multi ?? Object, values, text);
+  const reading = Object.create(mapped, { Multi: { value: Multi } });
   return like(client, (name) => {
-    if (/^multi$/i.test(name)) return (...args) => queue(mapped.multi(...args));
+    if (/^multi$/i.test(name)) {
+      return (...args) => {
+        const multi = reading[name](...args);
+        if (!(multi instanceof Multi)) throw unknownQueue('node-redis');
+        return multi;
+      };
+    }
     return readOf(name) && (async (...args) => values.reply(await mapped[name](...args), text, describe(name, args)));
   });
 }

@@ -37,9 +37,36 @@ const ioredis = (values, getrangeBuffer) => ({
   hgetallBuffer: async () => ({ ...values }),
   getrangeBuffer,
   pipeline() {
-    return { getBuffer() { return this; }, exec: async () => values.map((v) => [null, v]) };
+    const getBuffer = function (key) {
+      this._queue.push({ name: 'get', args: [key], replyEncoding: null });
+      return this;
+    };
+    return { _queue: [], getBuffer, exec: async () => values.map((v) => [null, v]) };
   },
 });
+
+/** A client of node-redis with these replies to pipelines. */
+function nodeRedis(values, options) {
+  class Multi {
+    #execute;
+    #queue = [];
+
+    constructor(_, execute) {
+      this.#execute = execute;
+    }
+
+    get(key) {
+      this.#queue.push({ args: ['GET', key] });
+      return this;
+    }
+
+    execAsPipeline() {
+      return this.#execute(this.#queue);
+    }
+  }
+  const client = { Multi, withTypeMapping: () => client, multi() { return new this.Multi(() => {}, async () => values); } };
+  return plainNodeRedis(client, options);
+}
 
 test('budget', async () => {
   const reader = new Reader({ maxSize: 1 << 20, budget: 3 << 20 });
@@ -54,10 +81,26 @@ test('budget', async () => {
   for (const key of 'abcde') queue.getBuffer(key);
   assert.equal((await queue.exec()).filter(([e]) => e).length, 1);
 
-  const multi = { get() { return this; }, execAsPipeline: async () => values };
-  const nodeRedis = { withTypeMapping: () => nodeRedis, multi: () => multi };
-  await assert.rejects(plainNodeRedis(nodeRedis, { reader }).multi().get('a').get('b').get('c').get('d').get('e').execAsPipeline(), beyond);
+  const queued = nodeRedis(values, { reader }).multi();
+  for (const key of 'abcde') queued.get(key);
+  await assert.rejects(queued.execAsPipeline(), beyond);
   assert.equal(new Reader({ budget: 1 }).unpack(mib()).length, 1 << 20, 'maxSize bounds a single value');
+});
+
+test('replies that do not fit', async () => {
+  const values = [Buffer.from('a'), Buffer.from('b')];
+  const unfit = { name: 'UnreadableError', message: /2 replies to 1 commands/ };
+  await assert.rejects(plainIORedis(ioredis(values)).pipeline().getBuffer('a').exec(), unfit);
+  await assert.rejects(nodeRedis(values).multi().get('a').execAsPipeline(), unfit);
+});
+
+test('pipelines of another version', async () => {
+  const unknown = { name: 'UnreadableError', message: /no queue of a pipeline that balekv knows/ };
+  const client = { getBuffer() {}, pipeline: () => ({}), withTypeMapping: () => client, multi: () => ({}) };
+  assert.throws(() => plainIORedis(client).pipeline(), unknown);
+  assert.throws(() => plainNodeRedis(client).multi(), unknown);
+  const queue = plainIORedis({ ...client, pipeline: () => ({ _queue: [{ name: 'get', args: [] }], exec() {} }) }).pipeline();
+  assert.throws(() => queue.exec(), unknown);
 });
 
 test('a hash with many unknown dictionaries', async () => {

@@ -94,6 +94,88 @@ async function checkNodeRedis(r, phase, transactions) {
   }
 }
 
+/** A packed value and its content; "bad" is a damaged one. */
+async function packed(check) {
+  for await (const phase of run('fleet')) {
+    if (phase.phase !== 'the first dictionary') continue;
+    const client = new Redis(phase.url);
+    await client.set('bad', (await client.getBuffer('first:5')).subarray(0, -1));
+    client.disconnect();
+    await check(phase.url, text(split(phase)[0].get('first:5')));
+    break;
+  }
+}
+
+const called = (start) => new Promise((resolve) => start((e, reply) => resolve(e ?? reply)));
+
+for (const protocol of [2, 3]) {
+  test(`queues of ioredis, RESP${protocol}`, { skip }, () => packed(async (url, value) => {
+    const client = new Redis(url, { protocol });
+    const r = plainIORedis(client);
+    const set = ['set', 'x', 1];
+    const [key, ok, good] = ['first:5', [null, 'OK'], [null, value]];
+    client.defineCommand('one', { numberOfKeys: 0, lua: 'return 1' });
+    try {
+      for (const kind of ['pipeline', 'multi']) {
+        assert.deepEqual(await r[kind]([set, ['get', key]]).exec(), [ok, good]);
+        assert.deepEqual(await r[kind]([set]).get(key).getBuffer(key).exec(), [ok, good, [null, Buffer.from(value)]]);
+        assert.deepEqual(await r[kind]().addBatch([set, set]).get(key).exec(), [ok, ok, good]);
+        assert.deepEqual(await r[kind]().one().call('get', key).callBuffer('GET', key).exec(), [[null, 1], good, [null, Buffer.from(value)]]);
+        const bad = await r[kind]().set(...set.slice(1)).get('bad').mget(key, 'bad').get(key).exec();
+        assert.deepEqual(bad.map(([e, reply]) => (e ? e.message.split(':')[0] : reply)), ['OK', 'get "bad"', 'mget "bad"', value]);
+
+        assert.deepEqual(await called((callback) => r[kind]().get(key).exec(callback)), [good]);
+        let queue = r[kind]();
+        const single = called((callback) => queue.get(key, callback));
+        const batched = called((callback) => queue.addBatch([['mget', key, 'none', callback]]));
+        const failed = called((callback) => queue.call('get', 'bad', callback));
+        await queue.exec();
+        assert.deepEqual(await Promise.all([single, batched]), [value, [value, null]]);
+        assert.match((await failed).message, /^get "bad": /);
+        queue = r[kind]();
+        const refused = called((callback) => queue.get(key, callback));
+        queue.call(kind === 'multi' ? 'unknown' : 'get');
+        assert.equal(await queue.exec().catch((e) => e.name) === 'ReplyError', kind === 'multi');
+        assert.equal((await refused).name ?? await refused, kind === 'multi' ? 'ReplyError' : value);
+      }
+      for (const start of [(queue) => queue.multi().get(key).exec(), (queue) => queue.call('MULTI').get(key).call('EXEC')]) {
+        assert.deepEqual(await start(r.pipeline().one()).get(key).exec(), [[null, 1], ok, [null, 'QUEUED'], [null, [value]], good]);
+      }
+      await r.watch('x');
+      const changed = called((callback) => r.multi().get(key, callback).exec(() => {}));
+      assert.equal(await changed, value);
+      await r.watch('x');
+      await r.set('x', 2);
+      assert.equal(await r.multi().get(key).exec(), null);
+
+      assert.equal(await called((callback) => r.get(key, callback)), value);
+      assert.deepEqual(await called((callback) => r.getBuffer(key, callback)), Buffer.from(value));
+      assert.match((await called((callback) => r.get('bad', callback))).message, /^get "bad": /);
+    } finally {
+      client.disconnect();
+    }
+  }));
+
+  test(`queues of node-redis, RESP${protocol}`, { skip }, () => packed(async (url, value) => {
+    const put = { parseCommand: (parser, ...words) => parser.push('SET', ...words), transformReply: undefined };
+    const client = await createClient({ url, RESP: protocol, modules: { kv: { put } } }).connect();
+    const r = plainNodeRedis(client);
+    try {
+      const replies = ['OK', value, 'OK', value, value, 'OK', value];
+      const queue = r.multi().kv.put('x', '1').get('first:5').addCommand(['SET', 'x', '1']).get('first:5').addCommand(['get', 'first:5']);
+      queue.select(0).get('first:5');
+      await assert.rejects(queue.exec(), /read with execAsPipeline/);
+      assert.deepEqual(await queue.execAsPipeline(), replies);
+      assert.deepEqual(await queue.exec(true), replies);
+      assert.deepEqual(await r.multi().kv.put('x', '1').exists('x').EXEC(), ['OK', 1]);
+      assert.deepEqual(await r.MULTI().execAsPipeline(), []);
+      await assert.rejects(r.multi().kv.put('x', '1').get('bad').execAsPipeline(), { name: 'UnreadableError', message: /^get "bad": / });
+    } finally {
+      client.destroy();
+    }
+  }));
+}
+
 const startNode = (url) => [{ host: new URL(url).hostname, port: Number(new URL(url).port) }];
 
 test('ioredis', { skip }, async () => {
@@ -119,7 +201,11 @@ test('ioredis, cluster', { skip }, async () => {
   for await (const phase of run('fleet', 'cluster')) {
     const client = new Cluster(startNode(phase.url));
     try {
-      await checkIORedis(plainIORedis(client), phase, false);
+      const r = plainIORedis(client);
+      const [[key, value]] = split(phase)[0];
+      const found = [[null, text(value)], [null, value]]; // also before the client knows the slots
+      for (const kind of ['pipeline', 'multi']) assert.deepEqual(await r[kind]([['get', key]]).getBuffer(key).exec(), found);
+      await checkIORedis(r, phase, false);
     } finally {
       client.disconnect();
     }
@@ -143,12 +229,18 @@ for (const RESP of [2, 3]) {
 
 test('node-redis, cluster', { skip }, async () => {
   for await (const phase of run('fleet', 'cluster')) {
-    const client = createCluster({ rootNodes: [{ url: phase.url }] });
-    await client.connect();
+    const options = { rootNodes: [{ url: phase.url }] };
+    const client = await createCluster(options).connect();
+    const mapped = await createCluster({ ...options, defaults: { commandOptions: { typeMapping: { 36: Buffer } } } }).connect();
     try {
-      await checkNodeRedis(plainNodeRedis(client), phase, false);
+      const r = plainNodeRedis(client);
+      await checkNodeRedis(r, phase, false);
+      const [[key, value]] = split(phase)[0];
+      await assert.rejects(r.multi().get(key).execAsPipeline(), { name: 'UnreadableError', message: /decoded its bytes as text/ });
+      assert.deepEqual(await plainNodeRedis(mapped).multi().set(`{${key}}`, 'x').get(key).execAsPipeline(), ['OK', text(value)]);
     } finally {
       client.destroy();
+      mapped.destroy();
     }
   }
 });
