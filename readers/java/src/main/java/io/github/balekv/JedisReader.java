@@ -15,7 +15,7 @@ import redis.clients.jedis.util.JedisByteHashMap;
 /**
  * Reads plain values through Jedis: JedisPooled, JedisCluster and other UnifiedJedis, which stay the
  * caller's. A cached miss and an expired value are null, and left out of a hash. A value that cannot be
- * read is Unreadable. Replies of pipelines go through {@link #value}. It is safe for concurrent use if
+ * read is Unreadable. Replies of pipelines go through {@link #values}. It is safe for concurrent use if
  * the client is.
  */
 public final class JedisReader {
@@ -67,7 +67,7 @@ public final class JedisReader {
     return plain;
   }
 
-  /** The plain value of a key that a command returned. */
+  /** The plain value of a key that a command returned, with a budget of its own. */
   public byte[] value(byte[] key, byte[] stored) {
     return value(key, stored, new Reader.Batch());
   }
@@ -89,7 +89,11 @@ public final class JedisReader {
     return key.length > MAX_NAME ? start + "..." : start;
   }
 
-  private List<byte[]> values(byte[][] keys, List<byte[]> stored) {
+  /** The plain values of keys, in their order, that a command or pipeline returned, with one budget. */
+  public List<byte[]> values(byte[][] keys, List<byte[]> stored) {
+    if (keys.length != stored.size()) {
+      throw new IllegalArgumentException("%d values of %d keys".formatted(stored.size(), keys.length));
+    }
     List<byte[]> plain = new ArrayList<>(keys.length);
     Reader.Batch batch = new Reader.Batch();
     for (int i = 0; i < keys.length; i++) {

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.zip.CRC32C;
@@ -84,7 +85,10 @@ class HostileTest {
         assertEquals(3, good.mget(new byte[3][1]).size());
         assertEquals(3, good.hgetAll(keys[0]).size());
       }
-      for (var read : List.<org.junit.jupiter.api.function.Executable>of(() -> r.mget(keys), () -> r.hgetAll(keys[0]))) {
+      List<byte[]> pipeline = Collections.nCopies(4, mebibyte());
+      assertThrows(IllegalArgumentException.class, () -> r.values(keys, pipeline.subList(1, 4)));
+      var reads = List.<org.junit.jupiter.api.function.Executable>of(() -> r.mget(keys), () -> r.hgetAll(keys[0]), () -> r.values(keys, pipeline));
+      for (var read : reads) {
         String why = assertThrows(BaleException.Unreadable.class, read).getMessage();
         assertTrue(why.endsWith("decoded so far, and budget is 3145728"), why);
       }
