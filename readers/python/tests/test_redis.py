@@ -188,14 +188,21 @@ def test_queues_cluster(cluster):
     value = split(phase)[0]["first:5"]
 
     async def run():
-        async with AsyncPlain(redis.asyncio.cluster.RedisCluster.from_url(phase["url"])) as r, r.pipeline() as pipe:
-            pipe.mset_nonatomic({"a": 1, "b": 2, "c": 3}).get("first:5")  # as many commands as there are slots
-            assert await pipe.execute() == [True] * 3 + [value]
+        async with AsyncPlain(redis.asyncio.cluster.RedisCluster.from_url(phase["url"])) as r:
+            assert await r.pipeline(transaction=True).get("first:5").execute() == [value]
+            pipe = r.pipeline().mset_nonatomic({"a": 1, "b": 2, "c": 3})  # as many commands as there are slots
+            assert await pipe.get("first:5").execute() == [True] * 3 + [value]
 
     with Plain(redis.RedisCluster.from_url(phase["url"])) as r, r.pipeline() as pipe:
         pipe.delete("gone")  # in some versions it does not return the pipeline
         pipe.get("first:5")
         assert pipe.execute() == [0, value]
+        with r.pipeline(transaction=True) as pipe:
+            pipe.watch("first:5")
+            assert pipe.get("first:5") == value
+            pipe.multi()
+            pipe.get("first:5")
+            assert pipe.execute() == [value]
     asyncio.run(run())
 
 

@@ -267,6 +267,7 @@ class AsyncPlain(_Plain):
         return await _run_async(self._reply(words, await reply))
 
     async def __aenter__(self) -> "AsyncPlain":
+        await self.client.__aenter__()
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
