@@ -308,6 +308,43 @@ func TestNewerDictionary(t *testing.T) {
 	}
 }
 
+// TestForgedFrame: where most values are packed without a dictionary, one that names the dictionary
+// of another group does not choose the group that is packed anew.
+func TestForgedFrame(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const n = 800
+	rng := rand.New(rand.NewPCG(1, 2))
+	var profiles [][]byte
+	store(t, client, func(p redis.Pipeliner) {
+		for i := range n {
+			profiles = append(profiles, []byte(profile(rng, i)))
+			p.Set(ctx, fmt.Sprint("user:", i), profiles[i], 0)
+		}
+	})
+	_, err := migrate.Run(ctx, migrate.Options{
+		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}},
+		Settings: migrate.Settings{Match: []string{"user:*"}}, Force: true, Plan: page.NewSheet(io.Discard, 80),
+	})
+	must(t, err)
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
+	must(t, err)
+	training, err := dict.Train(ctx, profiles, dict.TrainOptions{Values: n})
+	must(t, err)
+	must(t, registry.Publish(ctx, "others", training.Dictionary, training.Info()))
+	must(t, registry.Activate(ctx, "others", training.Dictionary.ID(), true))
+	forged := frame.Header{Algorithm: frame.Zstd, DictionaryID: training.Dictionary.ID(), Length: 100}.Append(nil)
+	must(t, client.Set(ctx, "user:0", forged, 0).Err())
+	a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
+	must(t, err)
+	g := groupOf(t, a, "user:*", String)
+	if len(g.Packed.Dictionaries) != 1 || !g.Packed.bare || g.Packed.renewal != "--dict auto" || !g.Packed.worth(g.Now) {
+		t.Errorf("%+v", g.Packed)
+	}
+}
+
 // TestRenewalRuns: the command to pack values anew has the URL as the other steps have it, and no
 // password, file or hidden pattern.
 func TestRenewalRuns(t *testing.T) {
