@@ -35,6 +35,10 @@ const (
 	allNames    = 10000 // the most names of a hash that are read at once, where they cannot be read in pages
 	someNames   = 64    // that tell how long all are
 	longKey     = 1 << 10
+
+	// longestName is the longest name of a key or field that is sent back. The server takes twice its
+	// bytes for a request with it. No command reads a part of a name, so a longer one arrives once.
+	longestName = replyBytes
 )
 
 // pager says how many elements the next reply may have.
@@ -147,8 +151,8 @@ type HashReader struct {
 }
 
 // Read calls each with the fields of a hash, name and value in turn. Fields larger than
-// LargestElement or than most are only counted, in tooLarge. The error of the server is not
-// wrapped.
+// LargestElement or than most, or with a name of more than 4 MiB, are only counted, in tooLarge.
+// The error of the server is not wrapped.
 func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size Extent, most int64, each func(pairs []string, tooLarge int) error) error {
 	p := size.pager()
 	// Each question about a length sends the key's name. A long one would take GiB of requests.
@@ -164,7 +168,9 @@ func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size
 		lengths := make([]*redis.IntCmd, len(names))
 		if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for i, name := range names {
-				lengths[i] = p.HStrLen(ctx, key, name)
+				if len(name) <= longestName {
+					lengths[i] = p.HStrLen(ctx, key, name)
+				}
 			}
 			return nil
 		}); err != nil {
@@ -174,6 +180,10 @@ func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size
 		var sizes []int64
 		tooLarge := 0
 		for i, name := range names {
+			if lengths[i] == nil {
+				tooLarge++
+				continue
+			}
 			n, err := lengths[i].Result()
 			switch {
 			case err != nil:

@@ -123,6 +123,53 @@ func TestPagesBySize(t *testing.T) {
 	}
 }
 
+// TestLongName: the name of a field or key that a server gives is not sent back if it is long. The
+// server would hold it twice in a request, and evict keys for it.
+func TestLongName(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	long := strings.Repeat("n", 30<<20)
+	for name, test := range map[string]struct {
+		fill func(c redis.UniversalClient) error
+		want Looked
+	}{
+		"field": {func(c redis.UniversalClient) error { return c.HSet(ctx, "h", long, "v", "short", "v").Err() },
+			Looked{Keys: 1, LargeFields: 1}},
+		"key": {func(c redis.UniversalClient) error { return c.MSet(ctx, long, "v", "short", "v").Err() },
+			Looked{Keys: 2, TooLarge: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := opened(t, redisproc.ForTest(t, "--maxmemory-policy", "allkeys-lru").URL())
+			if err := test.fill(c); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.ConfigSet(ctx, "maxmemory", fmt.Sprint(figure(t, c, "used_memory_peak")+20<<20)).Err(); err != nil {
+				t.Fatal(err)
+			}
+			read, looked := 0, Looked{}
+			if err := ReadValues(ctx, c, ValuesOptions{
+				Size: 1000,
+				Values: func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+					read += len(values)
+					return More, nil
+				},
+				Page: func(_ []Place, l Looked) error {
+					looked = l
+					return nil
+				},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if looked.Scanned = 0; looked != test.want || read != 1 {
+				t.Errorf("%d values read, %+v", read, looked)
+			}
+			if n := figure(t, c, "evicted_keys"); n > 0 {
+				t.Errorf("%d keys were evicted", n)
+			}
+		})
+	}
+}
+
 // TestHashOfLongKey: the name of a hash is not sent for each of its fields.
 func TestHashOfLongKey(t *testing.T) {
 	t.Parallel()

@@ -83,8 +83,8 @@ type Looked struct {
 	Keys        int64 // that it listed, those of Skip and of other types included
 	Skipped     int64 // keys that Skip passed over
 	Others      int64 // keys of other types than string and hash
-	TooLarge    int64 // strings, beyond Size
-	LargeFields int64 // fields of hashes, beyond Size or LargestElement
+	TooLarge    int64 // strings, beyond Size, and keys with a name of more than 4 MiB
+	LargeFields int64 // fields of hashes, beyond Size or LargestElement, or with such a name
 	Gone        int64 // keys that were there, and a moment later were not
 }
 
@@ -344,6 +344,9 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 	all := len(keys)
 	keys = r.Skip.drop(keys)
 	r.looked.Skipped += int64(all - len(keys))
+	all = len(keys)
+	keys = slices.DeleteFunc(keys, func(key string) bool { return len(key) > longestName })
+	r.looked.TooLarge += int64(all - len(keys))
 	if replica := r.Replicas.instead(r.alive, node); replica != nil {
 		r.server, r.replica = replica, true
 		left, next, err := r.from(replica, keys)
@@ -623,7 +626,7 @@ func (r *valueReader) largeHash(c redis.UniversalClient, key string, size Extent
 // pairs appends fields, name and value in turn.
 func (r *valueReader) pairs(values []Value, key string, page []string) []Value {
 	for i := 0; i+1 < len(page); i += 2 {
-		if len(page[i+1]) > r.Size {
+		if len(page[i+1]) > r.Size || len(page[i]) > longestName {
 			r.looked.LargeFields++
 			continue
 		}
