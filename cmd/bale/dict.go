@@ -100,6 +100,8 @@ type dictList struct {
 func (dictList) Help() string {
 	return `The bytes of each dictionary are read and compared with its id. The exit status is 1 if some are missing or damaged.
 
+The registry's keys are found by their names among all keys of its Redis, at five times --max-rate.
+
 Examples:
   bale dict list
   bale dict list --redis redis://127.0.0.1:6379 --group user:profile --scan

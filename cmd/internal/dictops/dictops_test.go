@@ -2,6 +2,7 @@ package dictops
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -108,6 +110,29 @@ func TestManyOrphans(t *testing.T) {
 	all, err := candidates(ctx, r, &Removal{})
 	if err != nil || len(all) != mostOrphans || strings.Count(notes.String(), "when it runs again") != 1 {
 		t.Errorf("%d, %v, %s", len(all), err, &notes)
+	}
+}
+
+// TestPace: a look for the registry's keys goes over other keys at a rate, too.
+func TestPace(t *testing.T) {
+	client, at := clitest.Server(t)
+	for i := range 200 {
+		clitest.OK(t, client.Set(t.Context(), fmt.Sprint("value:", i), "x", 0).Err())
+	}
+	r, err := registry.Open(t.Context(), registry.Options{
+		Streams: &cli.Streams{Err: io.Discard}, Data: []string{at}, Prefix: dict.DefaultPrefix, Pace: keyspace.Pace{Rate: 1},
+	})
+	clitest.OK(t, err)
+	defer r.Close()
+	for name, look := range map[string]func(context.Context) error{
+		"list": func(ctx context.Context) error { _, err := inventory(ctx, r, ""); return err },
+		"gc":   func(ctx context.Context) error { _, err := candidates(ctx, r, &Removal{}); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if err := look(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s, 200 keys at 5 a second: %v", name, err)
+		}
+		cancel()
 	}
 }
 

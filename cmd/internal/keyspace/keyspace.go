@@ -7,9 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -187,8 +190,9 @@ const (
 )
 
 // EachString calls each with the rest of the name of every string whose key starts with a prefix,
-// on all masters. The pace counts keys. A key that is written or removed meanwhile may be missed,
-// or seen twice, as SCAN has it.
+// on all masters: some at a time, and each at the pace, which counts all keys. The calls come one
+// after another. A key that is written or removed meanwhile may be missed, or seen twice, as SCAN
+// has it.
 func EachString(
 	ctx context.Context, client redis.UniversalClient, prefix string, pace Pace, each func(rest string) error,
 ) error {
@@ -196,11 +200,11 @@ func EachString(
 	if err != nil {
 		return err
 	}
-	p := &Pacer{Pace: pace}
+	var lock sync.Mutex
 	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(prefix) + "*"
-	for _, node := range nodes {
-		size, cursor := pager{firstKeys, mostKeys}, uint64(0)
-		for more := true; more; more = cursor != 0 {
+	return AtOnce(ctx, pace, slices.Collect(maps.Values(nodes)), func(ctx context.Context, node *redis.Client) error {
+		p, size := &Pacer{Pace: pace}, pager{firstKeys, mostKeys}
+		for cursor, more := uint64(0), true; more; more = cursor != 0 {
 			asked := size.count
 			keys, next, err := scan(ctx, node, cursor, pattern, "string", asked)
 			if err != nil {
@@ -208,18 +212,23 @@ func EachString(
 			}
 			cursor = next
 			size.saw(len(keys), lengthOfAll(keys))
+			lock.Lock()
 			for _, k := range keys {
-				if err := each(strings.TrimPrefix(k, prefix)); err != nil {
-					return err
+				if err = each(strings.TrimPrefix(k, prefix)); err != nil {
+					break
 				}
+			}
+			lock.Unlock()
+			if err != nil {
+				return err
 			}
 			// The server looks at as many keys as were asked for, whether they match or not.
 			if err := p.Wait(ctx, node, int(asked), 0); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func scan(ctx context.Context, node *redis.Client, cursor uint64, match, kind string, count int64) ([]string, uint64, error) {
