@@ -151,6 +151,10 @@ func (m *migration) changes(
 			m.result.leave(v, why)
 		case why != "":
 			m.result.leave(v, why)
+		case !m.Revert && len(v.Key)+len(v.Field)+len(next) > largestNext:
+			m.result.leave(v, tooLarge(v))
+		case len(changes) > 0 && c.large() && size+len(next) > swapBytes:
+			return changes, i, nil // it is next, alone
 		default:
 			changes = append(changes, c)
 		}
@@ -261,6 +265,10 @@ func (m *migration) swap(
 	}
 }
 
+func tooLarge(v keyspace.Value) Reason {
+	return map[bool]Reason{false: TooLarge, true: LargeField}[v.InHash]
+}
+
 var errEndless = errors.New("it ends by itself, and this server gives fields no expiry: plain, it would never expire; delete it, or revert again when it has expired")
 
 // expiryOf is when a value ends by its own account, which is earlier than its key's expiry where
@@ -306,7 +314,7 @@ func (m *migration) reread(
 		}
 		switch err := errs[i]; {
 		case errors.Is(err, keyspace.ErrTooLarge):
-			m.result.leave(v, map[bool]Reason{false: TooLarge, true: LargeField}[v.InHash])
+			m.result.leave(v, tooLarge(v))
 		case err == nil:
 			now = append(now, v)
 		case errors.Is(err, redis.Nil), redis.HasErrorPrefix(err, "WRONGTYPE"):

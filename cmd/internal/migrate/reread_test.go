@@ -36,15 +36,7 @@ func TestRereadsInPortions(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	var engine compress.Engine
-	zstd, err := engine.New(compress.Setting{Algorithm: frame.Zstd, Level: "fastest"}, nil)
-	must(t, err)
-	defer zstd.Close()
-	o := options(t)
-	o.MaxSize = 2 * size
-	o.Packer, err = bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: zstd}, MaxSize: o.MaxSize})
-	must(t, err)
-	defer o.Packer.Close()
+	o := larger(t)
 	before, most, calls := heap(), int64(0), 0
 	o.Hold = func(ctx context.Context) (time.Time, error) { // before each writing
 		if calls++; calls == 4 {

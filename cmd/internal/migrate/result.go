@@ -28,8 +28,8 @@ const (
 	Number     Reason = "number"      // what INCR and INCRBYFLOAT work on
 	HLL        Reason = "hyperloglog"
 	Stream     Reason = "stream"      // manifests and chunks of package stream
-	TooLarge   Reason = "too_large"   // a string beyond MaxSize
-	LargeField Reason = "large_field" // beyond MaxSize, or what is read of hashes
+	TooLarge   Reason = "too_large"   // a string beyond MaxSize, or 8 MiB when packed
+	LargeField Reason = "large_field" // beyond MaxSize, what is read of hashes, or 8 MiB when packed
 	Changed    Reason = "changed"     // by a program, at every try
 	Gone       Reason = "gone"        // removed, expired or of another type meanwhile
 	Unreadable Reason = "unreadable"  // see Counts.Problems
@@ -146,7 +146,7 @@ var leftReasons = []struct {
 	{Fresh, "packed by GetOrLoad, with how long they are fresh"},
 	{Absent, "frames that say that there is no value; they go when they expire"},
 	{Stream, "of streams (package stream)"},
-	{TooLarge, "strings beyond 32 MiB"},
+	{TooLarge, "strings beyond 32 MiB, or 8 MiB when packed"},
 	{LargeField, "fields of hashes beyond 8 MiB"},
 	{Gone, "removed meanwhile"},
 	{Registry, "keys of the dictionaries' registry"},

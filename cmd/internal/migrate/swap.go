@@ -2,6 +2,8 @@ package migrate
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -12,12 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/internal/adapters"
 )
 
-// The scripts replace a value if it is unchanged since it was read, and keep its expiry. The last
-// two arguments are times in milliseconds, 0 for none. The first is the latest end of the value, -1
-// to delete it. The second is when the run must stop writing. They answer
+// The scripts replace a value if it is unchanged since it was read, and keep its expiry. The first
+// argument is that value, or its SHA-1 if the last one is its length, else 0. Before the last are
+// two times in milliseconds, 0 for none. The first is the latest end of the value, -1 to delete it.
+// The second is when the run must stop writing. They answer
 //
 //	 1  done, also by an earlier attempt
 //	 2  deleted
@@ -28,19 +32,23 @@ import (
 //
 // or with an error, and then nothing was written.
 const (
-	lateScript = `
+	helpScript = `
+local function same(stored, length)
+  if length == '0' then return stored == ARGV[1] end
+  return #stored == tonumber(length) and redis.sha1hex(stored) == ARGV[1]
+end
 local function late(by)
   if by == 0 then return false end
   local now = redis.call('TIME')
   return by <= now[1] * 1000 + math.floor(now[2] / 1000)
 end`
 
-	stringScript = lateScript + `
+	stringScript = helpScript + `
 local stored = redis.pcall('GET', KEYS[1])
 if type(stored) == 'table' and string.sub(stored.err, 1, 9) ~= 'WRONGTYPE' then return stored end
 if type(stored) ~= 'string' then return -1 end
 if stored == ARGV[2] then return 1 end
-if stored ~= ARGV[1] then return 0 end
+if not same(stored, ARGV[5]) then return 0 end
 if late(tonumber(ARGV[4])) then return 4 end
 local at = tonumber(ARGV[3])
 if at < 0 then
@@ -53,7 +61,7 @@ if at > 0 and type(redis.pcall('PEXPIREAT', KEYS[1], ARGV[3], 'LT')) == 'table' 
   -- Before Redis 7.0, without LT. Its clock may go on between the two commands, by a millisecond.
   local ended = redis.pcall('PEXPIREAT', KEYS[1], ARGV[3])
   if type(ended) == 'table' then
-    redis.call('SET', KEYS[1], ARGV[1], 'KEEPTTL')
+    redis.call('SET', KEYS[1], stored, 'KEEPTTL')
     return ended
   end
   if ttl >= 0 and ttl < redis.call('PTTL', KEYS[1]) then redis.call('PEXPIRE', KEYS[1], ttl) end
@@ -84,12 +92,12 @@ return 1`
 
 	// A field's own expiry (Redis 7.4, Valkey 9) ends with HSET. ARGV[4] is 1 if the server has
 	// expiries of fields.
-	fieldScript = lateScript + endsScript + `
+	fieldScript = helpScript + endsScript + `
 local stored = redis.pcall('HGET', KEYS[1], ARGV[3])
 if type(stored) == 'table' and string.sub(stored.err, 1, 9) ~= 'WRONGTYPE' then return stored end
 if type(stored) ~= 'string' then return -1 end
 if stored == ARGV[2] then return 1 end
-if stored ~= ARGV[1] then return 0 end
+if not same(stored, ARGV[7]) then return 0 end
 if late(tonumber(ARGV[6])) then return 4 end
 local at = tonumber(ARGV[5])
 if at < 0 then
@@ -151,7 +159,7 @@ const (
 	elsewhere // on another node of the cluster
 	deleted   // it had expired
 	endless   // a field that should get an expiry, on a server that knows none
-	refused   // the server cannot, for this value alone
+	refused   // the server cannot, or does not take it, for this value alone
 	late      // the server came to it when the run must not write any more
 )
 
@@ -200,6 +208,11 @@ func (s *swapper) swap(
 	var full error
 	for whole := s.noSHA; len(left) > 0; whole = true { // the second time with the scripts' source
 		replies, err := s.send(ctx, c, changes, left, whole, expiry, by)
+		if err != nil && len(changes) == 1 && changes[0].large() && c.Ping(ctx).Err() == nil {
+			changes[0].cause = fmt.Errorf("the connection broke while %s were sent, which may be beyond maxmemory-clients: %w",
+				printable.Size(len(changes[0].next)), err)
+			return []outcome{refused}, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -309,6 +322,19 @@ func (s *swapper) pretend(
 	return outcomes, nil
 }
 
+// The server holds twice what it is sent, and that counts against maxmemory.
+const (
+	// largestOld is the largest value in bytes that is sent to be compared. Of a larger one the server
+	// makes the SHA-1, 3 ms for each MiB.
+	largestOld = 1 << 20
+	// largestNext is the largest value in bytes that is sent for another to take its place, and its
+	// names. A revert sends any.
+	largestNext = 8 << 20
+)
+
+// large reports a change that may make the server end the connection (maxmemory-clients).
+func (c *change) large() bool { return len(c.next) > largestOld }
+
 // send sends the script for each of some changes. It returns errors of the pipeline, not those of
 // single changes.
 func (s *swapper) send(
@@ -323,9 +349,14 @@ func (s *swapper) send(
 		} else if !ends.IsZero() {
 			at = ends.UnixMilli()
 		}
-		script, args := s.scripts.forString, []any{v.Stored, next, at, by}
+		old, length := any(v.Stored), 0
+		if len(v.Stored) > largestOld {
+			sum := sha1.Sum(v.Stored)
+			old, length = hex.EncodeToString(sum[:]), len(v.Stored)
+		}
+		script, args := s.scripts.forString, []any{old, next, at, by, length}
 		if v.InHash {
-			script, args = s.scripts.forField, []any{v.Stored, next, v.Field, expiry, at, by}
+			script, args = s.scripts.forField, []any{old, next, v.Field, expiry, at, by, length}
 		}
 		if keys := []string{v.Key}; whole {
 			replies[n] = p.Eval(ctx, script.source, keys, args...)
