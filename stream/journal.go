@@ -471,21 +471,16 @@ func (s *Streams) sweep(ctx context.Context, key string, stored []byte) (r Repai
 			return r, err
 		}
 		var failed error
-		for _, left := range []struct {
-			Manifest
-			after time.Duration
-		}{
-			{Manifest{Generation: e.id, Info: Info{Chunks: e.chunks}}, max(s.options.Lease, s.options.Grace)},
-			{Manifest{Generation: e.old, Info: Info{Chunks: e.oldChunks}}, s.options.Grace},
-		} {
-			if left.Generation != m.Generation && failed == nil {
-				failed = s.retire(ctx, key, &left.Manifest, left.after)
-			}
+		keep := false
+		if left := (Manifest{Generation: e.id, Info: Info{Chunks: e.chunks}}); e.id != m.Generation {
+			failed = s.retire(ctx, key, &left, max(s.options.Lease, s.options.Grace))
+		}
+		if left := (Manifest{Generation: e.old, Info: Info{Chunks: e.oldChunks}}); e.old != m.Generation && failed == nil {
+			keep, failed = s.retireOld(ctx, key, &left)
 		}
 		ctx := context.WithoutCancel(ctx)
-		keep := false
 		// This sweeper may have retired its chunks, or an earlier one.
-		if e.chunks > 0 && (e.marked || m.Generation != e.id) {
+		if !keep && e.chunks > 0 && (e.marked || m.Generation != e.id) {
 			if keep, err = s.restore(ctx, key, e.id); err != nil {
 				return r, err
 			}
@@ -588,7 +583,7 @@ func (s *Streams) mend(ctx context.Context, key string, m *Manifest, lasting fun
 		_, now, failed := s.replaced(detached, key)
 		if failed == nil && now.Generation != m.Generation {
 			mended, err = 0, nil
-			failed = s.retire(ctx, key, m, s.options.Grace)
+			_, failed = s.retireOld(ctx, key, m)
 		}
 		if failed == nil {
 			_, failed = i.remove(detached)

@@ -205,7 +205,9 @@ func (s *Streams) record(ctx context.Context, op stats.Op, start time.Time, size
 
 // Delete removes a value and reports whether there was one. Its chunks remain for the grace period.
 // The work after the key is gone continues for at most 30 s after the context's end. If it fails,
-// Delete returns true and the error: Delete it again, or Repair it, to retire the chunks.
+// Delete returns true and the error: Delete it again, or Repair it, to retire the chunks. If the
+// client lost an answer and sent its command again, Delete may return false for a value that it
+// removed.
 func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
 	is, err := s.delete(ctx, key)
 	if err != nil {
@@ -228,7 +230,7 @@ func (s *Streams) delete(ctx context.Context, key string) (is bool, err error) {
 	}
 	i, err := s.announce(ctx, key, entry{id: rand.Text(), old: old.Generation, oldChunks: old.Chunks}, false)
 	detached := context.WithoutCancel(ctx)
-	for err == nil && !is {
+	for err == nil {
 		if err = i.confirm(ctx, &old); err == nil {
 			err = ctx.Err()
 		}
@@ -240,18 +242,17 @@ func (s *Streams) delete(ctx context.Context, key string) (is bool, err error) {
 			i.stop()
 			return false, err
 		}
-		if err == nil && !is {
-			if stored, old, err = s.head(ctx, key); errors.Is(err, bale.ErrNotFound) {
-				err = nil
-				break
-			}
-		}
-	}
-	if is {
-		if err = s.retire(ctx, key, &old, s.options.Grace); err != nil {
+		if _, err = s.retireOld(ctx, key, &old); err != nil {
 			i.stop()
 			_, _ = s.store.Delete(detached, []string{i.entry.aliveKey(key)}) // the next sweeper need not wait
-			return true, fmt.Errorf("it is deleted, but not its chunks: %w", err)
+			return is, fmt.Errorf("the value is gone, but not its chunks: %w", err)
+		}
+		if is {
+			break
+		}
+		if stored, old, err = s.head(ctx, key); errors.Is(err, bale.ErrNotFound) {
+			err = nil
+			break
 		}
 	}
 	_ = i.withdraw(detached) // a sweeper removes the rest
@@ -260,6 +261,9 @@ func (s *Streams) delete(ctx context.Context, key string) (is bool, err error) {
 
 // replace swaps the value of a key. If the swap fails, and the key does not show that it was done,
 // perhaps is true: the server may have done it, or may do it yet.
+//
+// Clients send a command again if its answer was lost. So done may be false although the first try
+// was done: the key was changed again before the second one. The old value is replaced either way.
 func (s *Streams) replace(detached context.Context, key string, old, value []byte, generation string, ttl time.Duration) (done, perhaps bool, err error) {
 	// After a lease without a sign of life a sweeper may act: the swap must not be sent so late.
 	ctx, cancel := context.WithTimeout(detached, min(cleanTime, s.options.Lease/2))
@@ -381,6 +385,16 @@ func (s *Streams) retire(ctx context.Context, key string, m *Manifest, after tim
 		}
 	}
 	return nil
+}
+
+// retireOld retires a value that the key no longer points to. Its writer may put it back: its swap
+// was done, the answer was lost, and it swaps again. So retireOld reads the key after that, and
+// mends the value if it is there. See restore for keep.
+func (s *Streams) retireOld(ctx context.Context, key string, m *Manifest) (keep bool, err error) {
+	if err = s.retire(ctx, key, m, s.options.Grace); err != nil || m.Chunks == 0 {
+		return false, err
+	}
+	return s.restore(context.WithoutCancel(ctx), key, m.Generation)
 }
 
 // beyond returns the expiry of chunks whose key lives that long. Like the key's it is relative: the
@@ -621,7 +635,8 @@ func (w *writer) commit(e bale.Expiry) error {
 	}
 	detached := context.WithoutCancel(w.ctx)
 	head := w.manifest.append(nil)
-	for swapped := false; err == nil && !swapped; { // while other writers are there first; the last one wins
+	again := false
+	for err == nil { // while other writers are there first; the last one wins
 		if err = i.confirm(w.ctx, &old); err == nil {
 			err = context.Cause(w.ctx)
 		}
@@ -632,12 +647,22 @@ func (w *writer) commit(e bale.Expiry) error {
 		if !end.IsZero() {
 			ttl = max(time.Until(end), time.Millisecond)
 		}
-		var perhaps bool
+		var swapped, perhaps bool
 		if swapped, perhaps, err = w.replace(detached, w.key, stored, head, w.manifest.Generation, ttl); perhaps {
 			i.stop() // chunks and entry stay: a sweeper decides by the key
 			return err
 		}
-		if !swapped && err == nil {
+		if swapped {
+			break
+		}
+		// The first try may have been done. Then another program has retired these chunks, and no
+		// other entry names the old value.
+		again = true
+		if _, err = w.retireOld(w.ctx, w.key, &old); err != nil {
+			i.stop()
+			return err
+		}
+		if err = w.extend(w.ctx, i.lasts, lasting); err == nil {
 			stored, old, err = w.replaced(w.ctx, w.key)
 		}
 	}
@@ -649,16 +674,16 @@ func (w *writer) commit(e bale.Expiry) error {
 		}
 		return err
 	}
-	return w.settle(detached, i, &old, lasting)
+	return w.settle(detached, i, &old, lasting, again)
 }
 
 // settle tidies up after the swap. If it fails the entry stays, for a sweeper: the value is stored,
-// so that is no error.
-func (w *writer) settle(ctx context.Context, i *intent, old *Manifest, lasting func() bale.Expiry) error {
+// so that is no error. With again, another program may have retired the chunks.
+func (w *writer) settle(ctx context.Context, i *intent, old *Manifest, lasting func() bale.Expiry, again bool) error {
 	marked := i.confirm(ctx, old)
 	var err error
 	switch {
-	case errors.Is(marked, ErrLease):
+	case errors.Is(marked, ErrLease) || again || old.Generation == "" && w.retired(ctx):
 		_, err = w.mend(ctx, w.key, &w.manifest, lasting) // unless it has been replaced since
 	case marked != nil: // perhaps
 		err = w.extend(ctx, i.lasts, lasting)
@@ -667,12 +692,28 @@ func (w *writer) settle(ctx context.Context, i *intent, old *Manifest, lasting f
 		i.stop()
 		return fmt.Errorf("the value is there, but its chunks may expire: %w", err)
 	}
-	if w.retire(w.ctx, w.key, old, w.options.Grace) == nil && marked == nil {
+	if keep, err := w.retireOld(w.ctx, w.key, old); err == nil && !keep && marked == nil {
 		_ = i.withdraw(ctx)
 	} else {
 		i.stop() // a sweeper may still be at work: if it dies, the next one needs the entry
 	}
 	return nil
+}
+
+// retired reports whether the first chunk expires before the key. A swap that creates the key may
+// be done twice: the answer was lost, and a deletion retired the chunks before the second try. One
+// chunk is enough: a deletion that is still at work finds the value in the end, and mends it.
+func (w *writer) retired(ctx context.Context) bool {
+	l, ok := w.store.(aging)
+	if !ok || w.manifest.Chunks == 0 {
+		return false
+	}
+	chunk, err := lifetime(ctx, l, w.manifest.ChunkKey(w.key, 0))
+	if err != nil || chunk < 0 {
+		return false
+	}
+	lives, err := lifetime(ctx, l, w.key)
+	return err == nil && shorter(chunk, lives)
 }
 
 // clean removes the chunks of a value that did not come to be.

@@ -139,7 +139,7 @@ func (m *memory) Swap(ctx context.Context, key string, old, value []byte, ttl ti
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	if (v == nil) == (value == nil) && bytes.Equal(v, value) {
+	if v != nil && value != nil && bytes.Equal(v, value) {
 		return true, nil
 	}
 	if (v == nil) != (old == nil) || !bytes.Equal(v, old) {

@@ -2,14 +2,18 @@ package goredis
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,6 +185,97 @@ func TestStreamIsMended(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// losing is a connection that breaks once, after the server has answered a swap of the key "k" and
+// before the client reads the answer.
+type losing struct {
+	net.Conn
+	armed *atomic.Bool
+	lost  func()
+}
+
+func (l *losing) Write(p []byte) (int, error) {
+	n, err := l.Conn.Write(p)
+	swap := bytes.Contains(p, []byte("evalsha")) && bytes.Contains(p, []byte("\r\n$1\r\nk\r\n"))
+	if err == nil && swap && l.armed.CompareAndSwap(true, false) {
+		answer := make([]byte, 4)
+		if _, err := io.ReadFull(l.Conn, answer); err != nil || string(answer) != ":1\r\n" {
+			return n, fmt.Errorf("the server answers %q, %w", answer, err)
+		}
+		l.Conn.Close()
+		l.lost()
+	}
+	return n, err
+}
+
+// TestStreamSwapIsSentAgain: go-redis loses the answer to a swap and sends it again. Meanwhile
+// another program replaces the value, or none does. A value that is there stays, and all other
+// chunks expire.
+func TestStreamSwapIsSentAgain(t *testing.T) {
+	ctx := t.Context()
+	rdb := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
+	defer rdb.Close()
+	open := func(client *redis.Client) *stream.Streams {
+		s, err := stream.New(NewStore(client), stream.Options{Chunk: 64 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	put := func(s *stream.Streams, seed byte) error {
+		_, err := s.PutReader(ctx, "k", io.LimitReader(rand.NewChaCha8([32]byte{seed}), 200_000), bale.Expiry{})
+		return err
+	}
+	remove := func(s *stream.Streams, _ byte) error { _, err := s.Delete(ctx, "k"); return err }
+	other := open(rdb)
+	for name, change := range map[string]func(s *stream.Streams, seed byte) error{"put": put, "delete": remove} {
+		for _, replaced := range []bool{false, true} {
+			if err := put(other, 0); err != nil {
+				t.Fatal(err)
+			}
+			var armed atomic.Bool
+			armed.Store(true)
+			lost := func() {
+				if replaced {
+					if err := put(other, 2); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			o := redis.Options{Addr: rdb.Options().Addr}
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, addr)
+				return &losing{c, &armed, lost}, err
+			}
+			breaking := redis.NewClient(&o)
+			if err := change(open(breaking), 1); err != nil || armed.Load() {
+				t.Errorf("%s: %v, an answer is lost: %v", name, err, !armed.Load())
+			}
+			breaking.Close()
+			var m stream.Manifest
+			if stored, err := rdb.Get(ctx, "k").Bytes(); err == nil {
+				if m, err = stream.ParseManifest(stored); err != nil {
+					t.Error(err)
+				}
+			} else if name == "put" || !errors.Is(err, redis.Nil) {
+				t.Error(err)
+			}
+			there := map[string]bool{}
+			for i := range m.Chunks {
+				there[m.ChunkKey("k", i)] = true
+			}
+			for _, key := range rdb.Keys(ctx, "k:*").Val() {
+				if d := rdb.PTTL(ctx, key).Val(); there[key] != (d == -1) {
+					t.Errorf("%s, replaced %v: %s lives for %v, and is of the value: %v", name, replaced, key, d, there[key])
+				}
+				delete(there, key)
+			}
+			if len(there) > 0 {
+				t.Errorf("%s, replaced %v: missing chunks %v", name, replaced, there)
+			}
+		}
 	}
 }
 
