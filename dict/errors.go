@@ -1,6 +1,11 @@
 package dict
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/balekv/bale/compress"
+)
 
 // The reasons why there is no dictionary, and the errors of a Registry, for errors.Is.
 var (
@@ -11,8 +16,12 @@ var (
 	// ErrTooFew: there are too few samples. It comes with ErrNoDictionary.
 	ErrTooFew = errors.New("too few samples")
 
-	// ErrUnknown: the registry does not hold the dictionary.
-	ErrUnknown = errors.New("the registry does not hold the dictionary")
+	// ErrUnknown: the registry does not hold the dictionary, and neither does any mirror. It is a
+	// compress.ErrUnknownDictionary.
+	ErrUnknown = fmt.Errorf("%w: the registry does not hold the dictionary", compress.ErrUnknownDictionary)
+
+	// errMirror: the registry does not hold the dictionary, and a mirror may.
+	errMirror = errors.New("the registry does not hold the dictionary, and a mirror failed")
 
 	// ErrCorrupt: the bytes in the registry are not those of the dictionary, or not a state of a
 	// group.

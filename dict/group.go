@@ -492,7 +492,7 @@ func (g *Group) fetch(ctx context.Context, id frame.DictionaryID, f *flight) (*D
 	ctx, cancel := context.WithTimeout(ctx, g.options.FetchTimeout)
 	defer cancel()
 	d, from, err := g.registry.fetch(ctx, id)
-	if !errors.Is(err, ErrUnknown) {
+	if !isLost(err) {
 		g.putBack(ctx, d, from)
 		return d, err
 	}
@@ -519,6 +519,9 @@ func (g *Group) fetch(ctx context.Context, id frame.DictionaryID, f *flight) (*D
 	}
 }
 
+// isLost reports whether the registry answered that it lacks the dictionary.
+func isLost(err error) bool { return errors.Is(err, ErrUnknown) || errors.Is(err, errMirror) }
+
 // forged reports whether more than maxUnknown dictionaries are unknown. Then somebody makes up
 // their ids. The Group no longer asks the fleet for them, and no reader waits. Otherwise a command
 // that reads a thousand such values would wait for each.
@@ -536,7 +539,7 @@ func (g *Group) forged() bool {
 		if len(unknown) > maxUnknown {
 			break
 		}
-		if now.Before(m.until) && errors.Is(m.err, ErrUnknown) {
+		if now.Before(m.until) && isLost(m.err) {
 			unknown[key.id] = true
 		}
 	}

@@ -13,7 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/memstore"
 )
 
 // clock is a registry's time, under control.
@@ -353,6 +356,47 @@ func TestMirrors(t *testing.T) {
 		if m.value(r.dataKey(b.ID())) != nil || m.value(r.quarantineKey(b.ID())) == nil {
 			t.Errorf("removed, and store %d has it", i)
 		}
+	}
+}
+
+// TestUnknownIsReplaced: LoadOptions.ReplaceUnreadable replaces a value if the registry and all
+// mirrors answer that they lack its dictionary. If one of them does not answer, the value stays,
+// and the fleet is asked all the same.
+func TestUnknownIsReplaced(t *testing.T) {
+	for name, down := range map[string]int{
+		"all answer": -1, "the registry is down": 0, "the first mirror is down": 1, "the last mirror is down": 2,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			stores := []*memory{newMemory(), newMemory(), newMemory()}
+			r, err := NewRegistry(stores[0], RegistryOptions{Mirrors: []Store{stores[1], stores[2]}})
+			must(t, err)
+			g := open(t, r, GroupOptions{FetchTimeout: time.Second})
+			synctest.Wait()
+			p, err := bale.NewPacker(bale.PackerOptions{Compressors: g})
+			must(t, err)
+			values := memstore.New()
+			load := bale.LoadOptions{ReplaceUnreadable: true}
+			c, err := bale.New(values, bale.Options[[]byte]{Codec: codec.Bytes{}, Packer: p, Load: load})
+			must(t, err)
+			defer c.Close()
+			if down >= 0 {
+				stores[down].setDown(true)
+			}
+			id := dictionaryOf(t, 1).ID()
+			stored := append(frame.Header{Algorithm: frame.Zstd, DictionaryID: id, Length: 3}.Append(nil), "xyz"...)
+			must(t, values.Set(t.Context(), "k", stored, bale.Expiry{}))
+			e, err := c.GetOrLoad(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("loaded"), nil })
+			if err != nil || string(e.Value) != "loaded" {
+				t.Errorf("%s: %q, %v", name, e.Value, err)
+			}
+			now, err := values.Get(t.Context(), "k")
+			if replaced := !bytes.Equal(now, stored); replaced != (down < 0) || err != nil {
+				t.Errorf("%s: replaced %v, %v", name, replaced, err)
+			}
+			if n := stores[0].count(stores[0].gets, r.dataKey(id)); (n > 1) != (down != 0) {
+				t.Errorf("%s: the registry is asked %d times, and so is the fleet", name, n)
+			}
+		})
 	}
 }
 

@@ -627,7 +627,7 @@ func (r *Registry) missing(ctx context.Context, ids []frame.DictionaryID) (lost 
 
 // Fetch returns a dictionary by its id. It takes a removed dictionary from quarantine, and a lost
 // one from the first mirror that has it. It writes both back to the registry. The error is
-// ErrUnknown if none has the dictionary, and ErrCorrupt if the bytes in the registry do not match
+// ErrUnknown if all answer that they lack the dictionary, and ErrCorrupt if the bytes in the registry do not match
 // the id.
 func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
 	d, from, err := r.fetch(ctx, id)
@@ -666,8 +666,12 @@ func (r *Registry) fetch(ctx context.Context, id frame.DictionaryID) (d *Diction
 	for i := range r.mirrors {
 		own, cancel := partOf(ctx, len(r.mirrors)-1-i)
 		defer cancel()
-		if d, _, other := r.at(i).fetch(own, id); other == nil {
+		d, _, other := r.at(i).fetch(own, id)
+		switch {
+		case other == nil:
 			return d, fmt.Sprintf("mirror %d", i+1), nil
+		case errors.Is(err, ErrUnknown) && !errors.Is(other, ErrUnknown): // the mirror may hold it
+			err = fmt.Errorf("dict: fetch %v: %w: mirror %d: %w", id, errMirror, i+1, other)
 		}
 	}
 	return nil, "", err
