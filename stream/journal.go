@@ -230,16 +230,21 @@ type intent struct {
 	known []byte // the last known value of the journal
 	stop  func() // stops renewing the alive key
 
-	renewed atomic.Pointer[time.Time] // when the alive key was last renewed
+	renewed atomic.Pointer[time.Time] // when the alive key was last renewed, without a gap before
+}
+
+// silence is the time since the alive key was renewed. Both clocks count: one of them stands still
+// while the machine sleeps.
+func (i *intent) silence() time.Duration {
+	renewed := *i.renewed.Load()
+	return max(time.Since(renewed), time.Now().Round(0).Sub(renewed.Round(0)))
 }
 
 // lasts gives a chunk its final expiry, unless a sweeper may soon act: ErrLease. If that happened
 // after a sweeper had removed the entry, and the writer died, the chunk would stay for good. So the
 // command is not sent when two thirds of the lease have passed, and has a third of it to be sent.
-// Both clocks count: one of them stands still while the machine sleeps.
 func (i *intent) lasts(ctx context.Context, chunk string, e bale.Expiry) (ok bool, err error) {
-	renewed := *i.renewed.Load()
-	if max(time.Since(renewed), time.Now().Round(0).Sub(renewed.Round(0))) > i.options.Lease*2/3 {
+	if i.silence() > i.options.Lease*2/3 {
 		return false, errSilent
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.options.Lease/3)
@@ -256,7 +261,8 @@ func (s *Streams) announce(ctx context.Context, key string, e entry, swept bool)
 	alive := func(ctx context.Context) error {
 		now := time.Now()
 		err := s.store.Set(ctx, e.aliveKey(key), journal(nil).append(nil), bale.TTL(s.options.Lease))
-		if err == nil {
+		// After a gap it is too late: a sweeper may have removed the entry.
+		if err == nil && (i.renewed.Load() == nil || i.silence() < s.options.Lease) {
 			i.renewed.Store(&now)
 		}
 		return err

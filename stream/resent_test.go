@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +139,51 @@ func TestSentAgainTooLate(t *testing.T) {
 		}}, options)
 		if err := put(s, noise(1, 3*minChunk), bale.Expiry{}); !errors.Is(err, ErrLease) {
 			t.Errorf("error %v", err)
+		}
+		time.Sleep(time.Hour)
+		expect(t, healthy, m, "later", value)
+		nothingLeft(t, healthy, m, "later")
+	})
+}
+
+// TestSilentBetweenSwaps: a writer whose swap came too late gives no sign of life, and a sweeper
+// retires its chunks. When it goes on it makes none of them permanent.
+func TestSilentBetweenSwaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		options := Options{Chunk: minChunk, Parallel: 1, Lease: time.Minute}
+		healthy := newStreams(t, m, options)
+		if err := put(healthy, noise(0, 3*minChunk), bale.Expiry{}); err != nil {
+			t.Fatal(err)
+		}
+		var silent, swapped, stood atomic.Bool
+		value := noise(2, 3*minChunk)
+		p := &process{memory: m, at: func(_ context.Context, _ int, op, key string) (bool, error) {
+			switch {
+			case op == "set" && strings.HasSuffix(key, aliveSuffix):
+				for silent.Load() {
+					time.Sleep(time.Second)
+				}
+			case op == "swap" && key == "k":
+				if err := put(healthy, value, bale.Expiry{}); err != nil {
+					t.Error(err)
+				}
+				swapped.Store(true)
+			case op == "get" && key == "k" && swapped.Load() && stood.CompareAndSwap(false, true):
+				silent.Store(true)
+				time.Sleep(2 * options.Lease)
+				if r, err := healthy.Repair(t.Context(), "k"); r.Swept != 1 || err != nil {
+					t.Error(r, err)
+				}
+				silent.Store(false)
+				time.Sleep(options.Lease * 2 / 3) // it is alive again, and its chunks have not expired
+			case op == "delete" && stood.Load():
+				return true, errors.New("connection reset")
+			}
+			return false, nil
+		}}
+		if err := put(newStreams(t, p, options), noise(1, 3*minChunk), bale.Expiry{}); !errors.Is(err, ErrLease) || !stood.Load() {
+			t.Error(stood.Load(), err)
 		}
 		time.Sleep(time.Hour)
 		expect(t, healthy, m, "later", value)
