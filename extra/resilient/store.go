@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/stats"
 )
 
 // NewStore returns a Store behind a Guard, whose Options.Failed should be [StoreFailed]. It has the
@@ -28,9 +29,10 @@ func NewStore(s bale.Store, g *Guard) bale.Store {
 	return guarded
 }
 
-// StoreFailed is [Options].Failed for Redis. It reports true for all errors but a missing key and
-// replies that would be the same next time, such as those for a key of another type, a missing
-// permission or an unknown command, and those that send a client to another node of a Cluster.
+// StoreFailed is [Options].Failed for Redis. It reports true for all errors but these: a missing
+// key; replies that would be the same next time, such as those for a key of another type, a missing
+// permission or an unknown command; replies that send a client to another node of a Cluster; values
+// that bale cannot read, and commands that its hook does not send.
 func StoreFailed(err error) bool {
 	if many, ok := errors.AsType[bale.KeyErrors](err); ok {
 		return slices.ContainsFunc(many, func(e *bale.KeyError) bool { return StoreFailed(e.Err) })
@@ -38,9 +40,21 @@ func StoreFailed(err error) bool {
 	if errors.Is(err, bale.ErrNotFound) {
 		return false
 	}
+	// The value has arrived. If the registry of its dictionary does not answer, that is another
+	// endpoint, or its own commands fail here.
+	if _, ok := errors.AsType[*bale.DecodeError](err); ok {
+		return false
+	}
+	switch bale.ErrorClass(err) {
+	case stats.Corrupt, stats.TooLarge, stats.UnknownDictionary, stats.UnknownAlgorithm, stats.Codec, stats.Invalid:
+		return false
+	}
 	for ; err != nil; err = errors.Unwrap(err) { // a client's error is the reply, maybe wrapped
 		reply := err.Error()
-		for _, final := range []string{"WRONGTYPE ", "NOPERM ", "NOSCRIPT ", "CROSSSLOT ", "EXECABORT ", "MOVED ", "ASK ", "ERR "} {
+		for _, final := range []string{
+			"WRONGTYPE ", "NOPERM ", "NOSCRIPT ", "CROSSSLOT ", "EXECABORT ", "MOVED ", "ASK ", "ERR ",
+			"command does not work on packed values", // goredis.ErrCommand
+		} {
 			if strings.HasPrefix(reply, final) {
 				return strings.HasPrefix(reply, "ERR max number of clients")
 			}

@@ -65,7 +65,15 @@ func TestStoreFailed(t *testing.T) {
 		{errors.New("OOM command not allowed when used memory > 'maxmemory'."), true},
 		{fmt.Errorf("pipeline: %w", context.DeadlineExceeded), true},
 		{syscall.ECONNREFUSED, true},
-		{bale.KeyErrors{key(errors.New("WRONGTYPE x")), key(bale.ErrNotFound)}, false},
+		{bale.ErrCorrupt, false},
+		{key(&bale.DecodeError{Err: bale.ErrTooLarge}), false},
+		{key(&bale.DecodeError{Err: bale.ErrBudget}), false},
+		{key(&bale.DecodeError{Err: bale.ErrUnknownAlgorithm}), false},
+		{key(&bale.DecodeError{Err: fmt.Errorf("%w: it could not be fetched: %w", bale.ErrUnknownDictionary, syscall.ECONNREFUSED)}), false},
+		{fmt.Errorf("set: %w", bale.ErrInvalid), false},
+		{&goredis.CommandError{Command: "append", Key: "k", Reason: "it appends to packed bytes"}, false},
+		{bale.KeyErrors{key(errors.New("WRONGTYPE x")), key(bale.ErrNotFound), key(bale.ErrCorrupt)}, false},
+		{bale.KeyErrors{key(bale.ErrCorrupt), key(syscall.ECONNRESET)}, true},
 		{bale.KeyErrors{key(errors.New("WRONGTYPE x")), key(syscall.ECONNRESET)}, true},
 	} {
 		if got := StoreFailed(test.err); got != test.want {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale"
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/extra/resilient"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -180,6 +182,54 @@ func TestRefused(t *testing.T) {
 	cmds, err = c.TxPipelined(t.Context(), func(p redis.Pipeliner) error { p.Get(t.Context(), "k"); return nil })
 	if !errors.Is(err, resilient.ErrRejected) || !errors.Is(cmds[0].Err(), resilient.ErrRejected) {
 		t.Error(err, cmds[0].Err())
+	}
+}
+
+// TestUnreadable: a value that the hook behind the Guard cannot unpack, and a command that it does
+// not send, are no failures of the server. They are not retried, and the breaker stays closed.
+func TestUnreadable(t *testing.T) {
+	server := redisproc.ForTest(t)
+	ctx := t.Context()
+	g, err := resilient.New(resilient.Options{
+		Failed: resilient.StoreFailed, Retry: resilient.Retry{Tries: 2}, Breaker: resilient.Breaker{Failures: 0.5, Calls: 5},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer c.Close()
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packer.Close()
+	packed, err := packer.Pack(nil, make([]byte, 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed[len(packed)-1] ^= 1
+	if err := c.Set(ctx, "k", packed, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.AddHook(New(g))
+	hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{"*"}})
+	if err == nil {
+		err = hook.Install(c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		_, many := c.Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "k"); return nil })
+		if err := c.Get(ctx, "k").Err(); !errors.Is(err, bale.ErrCorrupt) || !errors.Is(many, bale.ErrCorrupt) {
+			t.Error(err, many)
+		}
+		if err := c.Append(ctx, "k", "v").Err(); !errors.Is(err, goredis.ErrCommand) {
+			t.Error(err)
+		}
+	}
+	if s := g.Stats(); s.Failures != 0 || s.Retries != 0 || s.State != resilient.Closed {
+		t.Errorf("%+v", s)
 	}
 }
 
