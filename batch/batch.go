@@ -576,6 +576,39 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	return values, err
 }
 
+// PTTL is the optional method of a bale.Store. Redis has no expiry of a buffered value yet, so its
+// key counts as missing (-2): then near does not keep it. If the Store below has no PTTL, all other
+// keys seem to last (-1).
+func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	ms := make([]int64, len(keys))
+	var ask []string
+	var places []int
+	for i, key := range keys {
+		if _, is := s.lane(key).buffered(key); is {
+			ms[i] = -2
+		} else {
+			ms[i], ask, places = -1, append(ask, key), append(places, i)
+		}
+	}
+	below, ok := s.store.(interface {
+		PTTL(ctx context.Context, keys []string) ([]int64, error)
+	})
+	if !ok || len(ask) == 0 {
+		return ms, nil
+	}
+	stored, err := below.PTTL(ctx, ask)
+	if err == nil && len(stored) != len(ask) {
+		err = fmt.Errorf("batch: PTTL of %d keys has returned %d", len(ask), len(stored))
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range stored {
+		ms[places[i]] = v
+	}
+	return ms, nil
+}
+
 // Delete implements bale.Store. Buffered values of the keys are written first.
 func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 	if err := s.settleKeys(ctx, keys...); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/internal/memstore"
 	"github.com/balekv/bale/stats"
 )
 
@@ -607,6 +608,55 @@ func TestSwapComesAfterAll(t *testing.T) {
 }
 
 // BenchmarkSet is what a Set costs its caller, the store below costing nothing.
+// TestPTTL: a Cache over a batch knows when the values in Redis expire, and keeps none that are not
+// there yet.
+func TestPTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := memstore.New()
+		for key, e := range map[string]bale.Expiry{"ends": bale.TTL(time.Minute), "stays": {}} {
+			if err := below.Set(t.Context(), key, []byte("v"), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask := func(store bale.Store) []int64 {
+			t.Helper()
+			s, err := New(store, Options{Delay: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Set(t.Context(), "buffered", []byte("v"), bale.TTL(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			ms, err := s.PTTL(t.Context(), []string{"buffered", "stays", "missing", "ends"})
+			if err != nil {
+				t.Error(err)
+			}
+			c, err := bale.New(s, bale.Options[string]{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			for i, end := range c.Expires(t.Context(), "buffered", "stays", "missing", "ends") {
+				var want time.Time
+				if ms[i] != -1 {
+					want = time.Now().Add(time.Duration(max(ms[i], 0)) * time.Millisecond)
+				}
+				if !end.Equal(want) {
+					t.Errorf("key %d expires at %v, want %v", i, end, want)
+				}
+			}
+			return ms
+		}
+		if got := ask(below); !slices.Equal(got, []int64{-2, -1, -2, 60_000}) {
+			t.Errorf("%d", got)
+		}
+		if got := ask(struct{ bale.Store }{below}); !slices.Equal(got, []int64{-2, -1, -1, -1}) {
+			t.Errorf("a Store without PTTL: %d", got)
+		}
+	})
+}
+
 func BenchmarkSet(b *testing.B) {
 	s, err := New(nowhere{}, Options{})
 	if err != nil {
