@@ -162,7 +162,7 @@ func commandsOf(r *rand.Rand, prefix string, n int, keep func(command []string) 
 		case 41:
 			c = [][]string{{"client", "tracking", "on"}, {"client", "setname", "x"}, {"client", "getname"}, {"client", "no-evict", "on"}, {"function", "list"}, {"config", "get", "maxmemory"}}[1+r.IntN(5)]
 		case 33:
-			c = []string{pick("watch", "unwatch", "select", "type", "del", "wait"), pick("0", prefix+"a")}
+			c = []string{pick("watch", "unwatch", "select", "type", "del", "touch"), pick("0", prefix+"a")}
 		}
 		switch {
 		case keep != nil:

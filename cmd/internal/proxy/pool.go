@@ -572,6 +572,7 @@ func (c *client) shares() (bool, error) {
 			if !c.outbox.room() {
 				return false, errGone
 			}
+			c.submitted = c.submitted || name != "ping" && name != "hello"
 			return true, nil
 		}
 		if err := r.more(); err != nil {

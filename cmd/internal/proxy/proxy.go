@@ -616,6 +616,7 @@ type client struct {
 	packing     *packing
 	called, key string   // of the request, with a slow log
 	hurried     bool     // the rest of the request has a deadline
+	submitted   bool     // it sent what may be a write over a shared connection
 	inMulti     bool     // MULTI was sent
 	multi       share    // of the replies to commands since then
 	before      expected // the last of them

@@ -52,6 +52,7 @@ const (
 	inMonitor  = "a connection in MONITOR takes PING, RESET and QUIT alone; use another one"
 	notInMulti = "the proxy takes it outside of transactions alone; send it before MULTI"
 	noName     = "a command's name has no zero byte, and at most 1,024 bytes"
+	notShared  = "is about the writes of its own connection, and earlier commands went over a shared one (--pool); use a connection whose first command is CLIENT ID"
 	longMulti  = "the transaction has more commands than the proxy holds, or its memory is taken (--max-memory); split it"
 )
 
@@ -383,6 +384,8 @@ func (c *client) bars(name string, role role) string {
 		return inMonitor
 	case role == refused:
 		return noReplica
+	case c.submitted && (name == "wait" || name == "waitaof"):
+		return notShared
 	case c.inMulti && (role == subscribe || role == unsubscribe || role == monitor):
 		return notInMulti
 	case c.inMulti && role != exec && role != discard && role != reset && (c.multi.used >= maxQueued || !c.multi.fits()):
