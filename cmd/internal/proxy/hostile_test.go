@@ -3,6 +3,8 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"net"
 	"os"
 	process "os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"runtime/metrics"
@@ -1157,6 +1160,85 @@ func TestDrain(t *testing.T) {
 	atEnd(t, busy)
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLastReplies: a client that reads slowly has all replies to commands that Redis has executed,
+// although it sends more than the proxy reads: while the proxy drains, or after a broken request.
+func TestLastReplies(t *testing.T) {
+	const n = 400
+	value := strings.Repeat("x", 10_000)
+	for name, test := range map[string]struct {
+		pool      int
+		tls, ends bool
+	}{"own connection": {}, "shared": {pool: 1}, "TLS": {tls: true}, "broken": {ends: true}} {
+		t.Run(name, func(t *testing.T) {
+			var secure *tls.Config
+			addr, server, p := pooled(t, test.pool, func(o *Options) {
+				if test.tls {
+					o.TLS = Certificates{Cert: filepath.Join(t.TempDir(), "cert"), Key: filepath.Join(t.TempDir(), "key")}
+					roots := x509.NewCertPool()
+					roots.AddCert(certify(t, 1, o.TLS.Cert, o.TLS.Key))
+					secure = &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
+				}
+			})
+			fill := []string{"RPUSH", "list"}
+			for range n {
+				fill = append(fill, value)
+			}
+			do(t, server, fill...)
+			conn, idle := dial(t, addr), dial(t, addr)
+			if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+				t.Fatal(err)
+			}
+			c := conn
+			if secure != nil {
+				c, idle = tls.Client(c, secure), tls.Client(idle, secure)
+			}
+			talk(t, idle, wire("PING"), "+PONG\r\n")
+			talk(t, c, wire("PING"), "+PONG\r\n")
+			send := strings.Repeat(wire("LPOP", "list"), n)
+			if test.ends {
+				send += "*2\r\nx" + strings.Repeat(wire("PING"), 2*bufferSize/len(ping))
+			}
+			if _, err := io.WriteString(c, send); err != nil {
+				t.Fatal(err)
+			}
+			for test.pool == 0 && do(t, server, "LLEN", "list") != "0" { // with a pool, it waits for what is read
+				time.Sleep(time.Millisecond)
+			}
+			ended := make(chan error, 1)
+			if !test.ends {
+				go func() { ended <- p.stop() }()
+				atEnd(t, idle)
+				if _, err := io.WriteString(c, wire("PING")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, got := bufio.NewReaderSize(c, bufferSize), 0
+			want := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+			for b := make([]byte, len(want)); ; got++ {
+				if got%4 == 0 {
+					time.Sleep(5 * time.Millisecond)
+				}
+				if _, err := io.ReadFull(r, b); err != nil || string(b) != want {
+					if err != io.EOF && !(test.ends && bytes.HasPrefix(b, []byte("-ERR Protocol error"))) {
+						t.Errorf("after %d replies: %v", got, err)
+					}
+					break
+				}
+			}
+			if left := do(t, server, "LLEN", "list"); fmt.Sprint(n-got) != left {
+				t.Errorf("%d replies, and %s elements are left", got, left)
+			}
+			c.Close()
+			if test.ends {
+				return
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

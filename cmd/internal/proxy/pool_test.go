@@ -453,9 +453,8 @@ func TestPoolDrain(t *testing.T) {
 	if err := syscall.Kill(server.PID(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := io.ReadAll(c); string(got) != "$-1\r\n" || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
+	talk(t, c, "", "$-1\r\n")
+	atEnd(t, c)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

@@ -39,6 +39,7 @@ import (
 const (
 	dialTimeout = 5 * time.Second
 	retryEvery  = time.Second
+	partWithin  = 3 * time.Second // for a client to read its last replies, and to close its connection
 
 	// largestString is how many bytes a string may have that Redis sends to the proxy itself: a
 	// dictionary, at most.
@@ -658,10 +659,9 @@ func (c *client) run() {
 	}
 	switch {
 	case c.outbox != nil:
-		if (err == nil || errors.Is(err, io.EOF)) && c.up.leave() == nil {
-			c.outbox.finish()
+		if err != nil && !errors.Is(err, io.EOF) || c.up.leave() != nil || !c.outbox.finish() {
+			c.cancel()
 		}
-		c.cancel()
 		<-c.outbox.written
 	case err == nil: // the proxy drains
 		if err := c.up.leave(); err != nil {
@@ -684,6 +684,20 @@ func (c *client) run() {
 		_ = c.server.Close()
 	}
 	c.up, c.sending, c.batch, c.args = nil, bytes.Buffer{}, nil, nil // a shared connection may still wait for its replies
+	c.part()
+}
+
+// part lets the client have its last replies. If a connection is closed with something unread, the
+// system drops what is still to be sent.
+func (c *client) part() {
+	if c.ctx.Err() != nil || closeWrite(c.conn) != nil {
+		return
+	}
+	until := time.Now().Add(partWithin)
+	for err := os.ErrDeadlineExceeded; errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(until); { // see interrupt
+		_ = c.conn.SetReadDeadline(until)
+		_, err = io.Copy(io.Discard, c.conn)
+	}
 }
 
 // own gives the client a connection to Redis of its own, after it has all replies of a shared one.
@@ -728,7 +742,9 @@ func (c *client) own() (err error) {
 			c.proxy.options.Notef("ends a connection: Redis sent %v", err)
 		}
 		_ = c.down.leave() // but for half a packed value
-		c.cancel()         // ends the requests' side
+		if err != nil && !c.queue.drained() {
+			c.cancel() // ends the requests' side, which is not at its end
+		}
 	})
 	return nil
 }

@@ -121,12 +121,13 @@ func talk(t testing.TB, c net.Conn, send, want string) {
 	}
 }
 
-// atEnd expects that the connection ends without another byte.
+// atEnd expects that the connection ends without another byte, and closes it.
 func atEnd(t testing.TB, c net.Conn) {
 	t.Helper()
 	if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
 		t.Errorf("%q and %v in place of an end", b, err)
 	}
+	c.Close()
 }
 
 func TestPacksAndUnpacks(t *testing.T) {
@@ -337,6 +338,7 @@ func TestSocket(t *testing.T) {
 	}
 	defer c.Close()
 	talk(t, c, wire("PING"), "+PONG\r\n")
+	c.Close()
 	if err := p.stop(); err != nil {
 		t.Error(err)
 	}

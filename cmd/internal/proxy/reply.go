@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -72,7 +73,7 @@ func (c *client) replies() error {
 		e, ok := c.queue.first()
 		switch {
 		case !ok && kind == '-': // the server says why it ends the connection
-			return cmp.Or(r.reply(), r.flush())
+			return cmp.Or(r.reply(), r.flush(), io.EOF)
 		case !ok:
 			err = errUnasked
 		default:
