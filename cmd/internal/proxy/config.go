@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/engine"
@@ -39,8 +40,8 @@ type Group struct {
 	setting engine.Setting
 }
 
-// ReadConfig reads a Config in JSON, and checks it.
-func ReadConfig(path string) (c Config, err error) {
+// ReadConfig reads a Config in JSON, and checks it. The prefix is that of the registry's keys.
+func ReadConfig(path, prefix string) (c Config, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return c, fmt.Errorf("--config: %w", err)
@@ -58,7 +59,7 @@ func ReadConfig(path string) (c Config, err error) {
 	case err == nil && d.More():
 		err = errors.New("something follows the object")
 	case err == nil:
-		err = c.check(func(i int, field string) string { return fmt.Sprintf("groups[%d].%s", i, field) })
+		err = c.check(prefix, func(i int, field string) string { return fmt.Sprintf("groups[%d].%s", i, field) })
 	}
 	if err != nil {
 		return c, fmt.Errorf("%w: --config %s: %w", cli.ErrUsage, path, err)
@@ -67,7 +68,7 @@ func ReadConfig(path string) (c Config, err error) {
 }
 
 // check completes a Config, and reports what cannot be. name is what a field of a group is called.
-func (c *Config) check(name func(i int, field string) string) error {
+func (c *Config) check(prefix string, name func(i int, field string) string) error {
 	if len(c.Groups) == 0 || len(c.Groups) > maxGroups {
 		return fmt.Errorf("there are %d groups; 1 to %d are possible", len(c.Groups), maxGroups)
 	}
@@ -85,6 +86,9 @@ func (c *Config) check(name func(i int, field string) string) error {
 			return fail("match", errors.New("it is empty; '*' is for all keys"))
 		}
 		for _, p := range g.Match {
+			if literal, _ := glob.Prefix(p); strings.HasPrefix(literal, prefix) {
+				return fail("match", fmt.Errorf("all keys of the pattern %q are the registry's (--prefix %q), which are never packed", p, prefix))
+			}
 			for _, before := range c.Groups[:i] {
 				if slices.Contains(before.Match, p) && len(before.Exclude) == 0 {
 					return fail("match", fmt.Errorf("an earlier group has the pattern %q, so that no key is left for this one", p))

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -45,21 +46,40 @@ func TestConfig(t *testing.T) {
 		`{"groups":[{"match":["*"],"compress":"zstd+dict"}]}`:                                    "groups[0].group: compress zstd+dict needs the name",
 		`{"groups":[{"match":["a","b"],"compress":"s2"},{"match":["c","b"],"compress":"zstd"}]}`: `groups[1].match: an earlier group has the pattern "b"`,
 		`{"groups":[` + strings.Repeat(`{"match":["a"],"compress":"s2"},`, 100) + `{}]}`:         "there are 101 groups",
+		`{"groups":[{"match":["*","bale:dict:*"],"compress":"s2"}]}`:                             `groups[0].match: all keys of the pattern "bale:dict:*" are the registry's`,
 		strings.Repeat(" ", maxConfig) + `{}`:                                                    "larger than 1 MiB",
 	} {
 		writeConfig(t, path, content)
-		if _, err := ReadConfig(path); !errors.Is(err, cli.ErrUsage) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := ReadConfig(path, dict.DefaultPrefix); !errors.Is(err, cli.ErrUsage) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%.100s: %v\nwant %s", content, err, want)
 		}
 	}
-	if _, err := ReadConfig(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := ReadConfig(filepath.Join(t.TempDir(), "none"), dict.DefaultPrefix); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	writeConfig(t, path, `{"groups":[{"match":["user:*:profile"],"exclude":["user:0*"],"compress":"zstd:3+dict"},{"match":["a","b"],"compress":"s2"}],"read_only":true}`)
-	c, err := ReadConfig(path)
+	c, err := ReadConfig(path, dict.DefaultPrefix)
 	const want = "match [\"user:*:profile\"], exclude [\"user:0*\"]: zstd:3+dict, dictionary of group user:profile\nmatch [\"a\" \"b\"]: s2\n"
 	if err != nil || c.String() != want || !c.ReadOnly {
 		t.Errorf("%s, %v", c, err)
+	}
+}
+
+// TestPrefix: an empty prefix is the default one. No prefix takes a whole pattern out of scope.
+func TestPrefix(t *testing.T) {
+	through, past := clients(t, func(o *Options) { o.Prefix = "" }, 2)
+	if err := through.MSet(t.Context(), "user:1", big("x"), dict.DefaultPrefix+"data:1", big("y")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if !isPacked(past.Get(t.Context(), "user:1").Val()) || isPacked(past.Get(t.Context(), dict.DefaultPrefix+"data:1").Val()) {
+		t.Error("not packed, or a key of the registry is")
+	}
+	for prefix, ok := range map[string]bool{"u": false, "user:": false, "user:1": true, "v": true} {
+		o := options("redis://127.0.0.1:1", "user:*")
+		o.Prefix = prefix
+		if err := o.Check(); ok != (err == nil) || !ok && (!errors.Is(err, cli.ErrUsage) || !strings.Contains(err.Error(), "--match: all keys of the pattern")) {
+			t.Errorf("%s: %v", prefix, err)
+		}
 	}
 }
 

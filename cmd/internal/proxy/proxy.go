@@ -55,7 +55,7 @@ type Options struct {
 	TLS        Certificates
 	Redis      string // URL of the server. Clients log in themselves: its login is for the registry.
 	Registry   string // URL of the Redis with the dictionaries; empty for Redis
-	Prefix     string // of the registry's keys
+	Prefix     string // of the registry's keys; empty for the default
 	Login      keyspace.Login
 
 	Config            // what is packed
@@ -90,6 +90,7 @@ func (o *Options) Check() (err error) {
 	usage := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %w", cli.ErrUsage, fmt.Errorf(format, args...))
 	}
+	o.Prefix = cmp.Or(o.Prefix, dict.DefaultPrefix)
 	switch {
 	case strings.Contains(o.Redis, "addr=") && !o.sentinel() && !o.Cluster:
 		return usage("--redis: several nodes are those of a cluster: give --cluster")
@@ -104,10 +105,10 @@ func (o *Options) Check() (err error) {
 	case o.TLS.check() != nil:
 		return usage("%w", o.TLS.check())
 	case o.ConfigFile != "":
-		o.Config, err = ReadConfig(o.ConfigFile)
+		o.Config, err = ReadConfig(o.ConfigFile, o.Prefix)
 		return err
 	}
-	if err := o.Config.check(func(_ int, field string) string { return "--" + field }); err != nil {
+	if err := o.Config.check(o.Prefix, func(_ int, field string) string { return "--" + field }); err != nil {
 		return usage("%w", err)
 	}
 	return nil
@@ -414,7 +415,7 @@ func (p *proxy) reload(ctx context.Context) error {
 		p.options.Notef("has read the certificates again")
 		return nil
 	}
-	c, err := ReadConfig(p.options.ConfigFile)
+	c, err := ReadConfig(p.options.ConfigFile, p.options.Prefix)
 	if err != nil {
 		return err
 	}

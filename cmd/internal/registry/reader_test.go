@@ -126,11 +126,11 @@ func TestMissingAreBounded(t *testing.T) {
 }
 
 // TestQuarantineWithoutEnd: bale gives each key of the quarantine an expiry, and somebody else may
-// not. The dictionary is read all the same.
+// not. The dictionary is read all the same. An empty prefix is the default one.
 func TestQuarantineWithoutEnd(t *testing.T) {
 	ctx := t.Context()
 	client, url := clitest.Server(t)
-	r, err := Open(ctx, Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix, LookOnly: true})
+	r, err := Open(ctx, Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, LookOnly: true}) // the default prefix
 	clitest.OK(t, err)
 	defer r.Close()
 	d, err := frame.NewDictionary([]byte("words of a dictionary"))

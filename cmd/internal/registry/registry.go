@@ -31,7 +31,7 @@ type Options struct {
 	*cli.Streams          // Err receives notes
 	Data         []string // URLs of the servers with values, or of nodes of clusters
 	URL          string   // of the registry; empty for the only one of Data
-	Prefix       string   // of the registry's keys
+	Prefix       string   // of the registry's keys; empty for the default
 	Login        keyspace.Login
 	Grace        time.Duration
 	LookOnly     bool // dictionaries in quarantine stay there
@@ -89,6 +89,7 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 		return nil, fmt.Errorf("%w: with more than one --redis, --registry says which Redis has the registry",
 			cli.ErrUsage)
 	}
+	o.Prefix = cmp.Or(o.Prefix, dict.DefaultPrefix)
 	r := &Registry{
 		Options: o, Pacer: &keyspace.Pacer{Pace: o.Pace}, left: map[frame.DictionaryID]bool{},
 		lavish: keyspace.Frugal(),
