@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -143,7 +144,8 @@ func (l Login) prepare(o *redis.Options) {
 // make room for it, or panic. The Dialer does TLS, too.
 func (l Login) Guard(o *redis.Options) {
 	o.DialTimeout = cmp.Or(o.DialTimeout, dialTimeout)
-	o.Dialer = guarded(redis.NewDialer(o), cmp.Or(l.LargestString, largestString))
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) { return Dial(ctx, o, network, addr) }
+	o.Dialer = guarded(dial, cmp.Or(l.LargestString, largestString))
 }
 
 func clusterOf(o *redis.Options, seeds []string) *redis.ClusterOptions {

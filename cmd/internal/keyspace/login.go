@@ -128,6 +128,40 @@ func (l Login) master(ctx context.Context, f *redis.FailoverOptions) (addr strin
 	return "", err
 }
 
+// Dial connects to an address by the options of a server, with TLS if they have it. The address may
+// be that of another node of a cluster.
+func Dial(ctx context.Context, o *redis.Options, network, addr string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: cmp.Or(o.DialTimeout, dialTimeout)}
+	if o.TLSConfig == nil {
+		return d.DialContext(ctx, network, addr)
+	}
+	return (&tls.Dialer{NetDialer: d, Config: either(o.TLSConfig, addr)}).DialContext(ctx, network, addr)
+}
+
+// either accepts a certificate for the host of an address, too, and not for the name in a URL alone:
+// some clusters have a certificate for each node, and some have one for all.
+func either(c *tls.Config, addr string) *tls.Config {
+	host, _, _ := net.SplitHostPort(addr)
+	if host == "" || c.ServerName == "" || host == c.ServerName || c.InsecureSkipVerify {
+		return c // in which TLS itself verifies the only name
+	}
+	both := c.Clone()
+	both.InsecureSkipVerify = true // VerifyConnection does it
+	both.VerifyConnection = func(s tls.ConnectionState) error {
+		o := x509.VerifyOptions{Roots: c.RootCAs, Intermediates: x509.NewCertPool(), DNSName: c.ServerName}
+		for _, one := range s.PeerCertificates[1:] {
+			o.Intermediates.AddCert(one)
+		}
+		if _, err := s.PeerCertificates[0].Verify(o); err == nil {
+			return nil
+		}
+		o.DNSName = host
+		_, err := s.PeerCertificates[0].Verify(o)
+		return err
+	}
+	return both
+}
+
 // tls adds the CA and the client's certificate to the configuration of a URL, which is nil for one
 // without TLS.
 func (l Login) tls(c *tls.Config) (*tls.Config, error) {

@@ -235,8 +235,12 @@ func askReplica(ctx context.Context, o redis.Options, addr string, cluster bool)
 	defer cancel()
 	o.Network, o.Addr, o.NodeAddress = "tcp", addr, ""
 	o.DialTimeout, o.DialerRetries = dialWithin, 1
+	config := o.TLSConfig
+	if config != nil && cluster { // a single server's replica is proven by the server's name
+		config = either(config, addr)
+	}
 	// The dialer of the options may be for their server alone, or not heed the context with TLS.
-	d, config := &net.Dialer{Timeout: dialWithin}, o.TLSConfig
+	d := &net.Dialer{Timeout: dialWithin}
 	dial := d.DialContext
 	if config != nil {
 		dial = (&tls.Dialer{NetDialer: d, Config: config}).DialContext

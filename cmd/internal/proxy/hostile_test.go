@@ -1092,7 +1092,8 @@ func TestHostileMessage(t *testing.T) {
 // TestServerGone: a server that cannot be reached, or goes, is the end of the connection, and no
 // reply is made up.
 func TestServerGone(t *testing.T) {
-	addr, server, _ := proxied(t, nil)
+	var notes lines
+	addr, server, _ := proxied(t, func(o *Options) { o.Err = &notes })
 	c := dial(t, addr)
 	talk(t, c, wire("PING"), "+PONG\r\n")
 	if err := server.Close(); err != nil {
@@ -1105,6 +1106,7 @@ func TestServerGone(t *testing.T) {
 	if b, _ := io.ReadAll(dial(t, addr)); len(b) > 0 {
 		t.Errorf("%q", b)
 	}
+	notes.await(t, "cannot connect to "+server.Addr()+", and ends a client's connection: ")
 }
 
 // TestClientGone: Redis sees that a client has gone, so that a command that blocks takes no

@@ -186,8 +186,9 @@ func (s *shared) await(c *client) (*link, error) {
 		case l == nil && a == nil:
 			a = s.dial(false)
 		case l == nil && a.done:
-			s.proxy.counters.unreachable.Add(1)
-			return nil, cmp.Or(a.err, errGone)
+			err := cmp.Or(a.err, errGone)
+			s.proxy.unreachable(c.ctx, s.upstream.server.Addr, err)
+			return nil, err
 		}
 		s.changed.Wait()
 	}

@@ -169,6 +169,7 @@ type proxy struct {
 	ready    readiness
 	slowness limiter
 	notes    limiter // of servers that clients are not told
+	failures limiter // of connections to Redis
 	cluster  *cluster
 
 	draining atomic.Bool
@@ -713,7 +714,6 @@ func (c *client) own() (err error) {
 		}
 		c.outbox, c.up.after = nil, nil
 	}
-	counters := &c.proxy.counters
 	err = errGone
 	for _, c.addr = range c.addrs() {
 		if c.server, err = c.upstream.dial(c.ctx, c.addr); err == nil {
@@ -722,16 +722,17 @@ func (c *client) own() (err error) {
 	}
 	if err != nil {
 		c.server = nil
-		counters.unreachable.Add(1)
+		c.proxy.unreachable(c.ctx, c.addr, err)
 		return err
 	}
 	server := c.server
 	context.AfterFunc(c.ctx, func() { _ = server.Close() })
 	c.up.dst = server
+	counters := &c.proxy.counters
 	c.down = newRelay(server, c.conn, math.MaxInt, &c.memory, &counters.fromRedis, &counters.toClients)
 	if pooled { // as before
 		if err := c.upstream.greet(server, c.down, false); err != nil {
-			counters.unreachable.Add(1)
+			c.proxy.unreachable(c.ctx, c.addr, err)
 			return err
 		}
 	}
@@ -750,6 +751,17 @@ func (c *client) own() (err error) {
 	return nil
 }
 
+// unreachable counts a connection that cannot be made. At most one a second has a line.
+func (p *proxy) unreachable(ctx context.Context, addr string, err error) {
+	p.counters.unreachable.Add(1)
+	if ctx.Err() != nil { // the client is gone
+		return
+	}
+	if show, _ := p.failures.allow(1); show {
+		p.options.Notef("cannot connect to %s, and ends a client's connection: %v", addr, err)
+	}
+}
+
 // closeWrite tells the other side that no more comes.
 func closeWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
@@ -759,10 +771,5 @@ func closeWrite(c net.Conn) error {
 }
 
 func (u *upstream) dial(ctx context.Context, addr string) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout}
-	network := cmp.Or(u.server.Network, "tcp") // that of a master has none
-	if u.server.TLSConfig == nil {
-		return d.DialContext(ctx, network, addr)
-	}
-	return (&tls.Dialer{NetDialer: &d, Config: u.server.TLSConfig}).DialContext(ctx, network, addr)
+	return keyspace.Dial(ctx, u.server, cmp.Or(u.server.Network, "tcp"), addr) // that of a master has none
 }
