@@ -34,7 +34,7 @@ type proxyCommand struct {
 	Metrics       string        `placeholder:"ADDR" help:"Serve /metrics, for Prometheus, and /ready at HOST:PORT, or :PORT for 127.0.0.1."`
 	Pool          int           `placeholder:"N" help:"Clients share N connections to Redis, as the user of --redis, until their first command with a state: then they get their own. Default: none."`
 	MaxClients    int           `default:"10000" placeholder:"N" help:"Connections of clients; others get an error. Default: ${default}."`
-	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope. Others have no limit. Default: ${default}."`
+	MaxRequest    cli.Bytes     `default:"64MiB" placeholder:"N" help:"The largest command on keys in scope, on several keys, or with a script. Others have no limit. Default: ${default}."`
 	MaxMemory     cli.Bytes     `default:"1GiB" placeholder:"N" help:"Memory of all connections for commands, replies and decoded values in scope; beyond it a command is an error. One connection may hold a quarter. Default: ${default}."`
 	Stall         time.Duration `default:"30s" placeholder:"D" help:"How long a client may take to go on with a command or reply that takes memory of --max-memory, and 1 s for each 128 KiB of it. Default: ${default}."`
 	SlowLog       time.Duration `placeholder:"D" help:"Write a line for each command that takes as long, at most ten a second: its name, first key and client, never values. Default: none."`

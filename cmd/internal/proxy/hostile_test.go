@@ -141,6 +141,10 @@ func TestLimits(t *testing.T) {
 	talk(t, c, wire("MULTI")+wire("MSET", "user:1", large)+wire("EXEC"), "+OK\r\n-BALE MSET "+tooLarge+"\r\n-EXECABORT Transaction discarded because of previous errors.\r\n")
 	many := wire(append([]string{"MGET"}, make([]string, 20_000)...)...) // few bytes and many arguments
 	talk(t, c, many+wire("PING"), "-BALE MGET "+tooLarge+"\r\n+PONG\r\n")
+	many = wire(append([]string{"MGET"}, make([]string, maxArgs)...)...)
+	talk(t, c, many+wire("PING"), "-BALE MGET "+tooMany+"\r\n+PONG\r\n")
+	// Out of scope: the proxy knows the keys of MSET and EVAL at their end.
+	talk(t, c, wire("MSET", "other", large)+wire("EVAL", "return 1", "0", large)+wire("RPUSH", "other:l", large), "-BALE MSET "+tooLarge+"\r\n-BALE EVAL "+tooLarge+"\r\n:1\r\n")
 	others := []net.Conn{dial(t, addr), dial(t, addr)}
 	for _, c := range others {
 		talk(t, c, wire("PING"), "+PONG\r\n")

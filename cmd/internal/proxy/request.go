@@ -48,6 +48,7 @@ var (
 
 const (
 	tooLarge   = "it is larger than the proxy holds (--max-request; 16 KiB before the login), or its memory is taken (--max-memory); try again, or send it in parts"
+	tooMany    = "it has more arguments than the proxy looks into, 1,048,576 with its name; send it in parts"
 	noReplica  = "the proxy is no source for replicas; connect to Redis itself"
 	inMonitor  = "a connection in MONITOR takes PING, RESET and QUIT alone; use another one"
 	notInMulti = "the proxy takes it outside of transactions alone; send it before MULTI"
@@ -265,7 +266,10 @@ func (c *client) request() error {
 			}
 		}
 	}
-	if why != "" || n > maxArgs {
+	if n > maxArgs {
+		why = cmp.Or(why, tooMany)
+	}
+	if why != "" {
 		if err := r.lose(); err != nil {
 			return err
 		}
