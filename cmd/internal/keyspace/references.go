@@ -344,14 +344,29 @@ func (s *referenceScan) page(
 	ctx context.Context, c redis.UniversalClient, addr string, keys []string, chase bool,
 ) (moved []string, err error) {
 	replies := make([]keyReplies, len(keys))
-	if err := Pipeline(ctx, c, len(keys), func(p redis.Pipeliner, i int) { replies[i] = askKey(ctx, p, keys[i]) }); err != nil {
-		return nil, inconclusive(ctx, addr, "", err)
+	ask := func(of func(p redis.Pipeliner, i int)) error {
+		err := Pipeline(ctx, c, len(keys), func(p redis.Pipeliner, i int) {
+			if len(keys[i]) <= longestName {
+				of(p, i)
+			}
+		})
+		if err != nil {
+			err = inconclusive(ctx, addr, "", err)
+		}
+		return err
 	}
-	if err := Pipeline(ctx, c, len(keys), func(p redis.Pipeliner, i int) { replies[i].askExtent(ctx, p, keys[i]) }); err != nil {
-		return nil, inconclusive(ctx, addr, "", err)
+	err = ask(func(p redis.Pipeliner, i int) { replies[i] = askKey(ctx, p, keys[i]) })
+	if err == nil {
+		err = ask(func(p redis.Pipeliner, i int) { replies[i].askExtent(ctx, p, keys[i]) })
+	}
+	if err != nil {
+		return nil, err
 	}
 	for i, k := range keys {
-		err := s.key(ctx, c, k, replies[i])
+		err := fmt.Errorf("%w: its name has %s", errUnread, printable.Size(len(k)))
+		if len(k) <= longestName {
+			err = s.key(ctx, c, k, replies[i])
+		}
 		if chase && IsMoved(err) {
 			moved = append(moved, k)
 			continue

@@ -207,6 +207,24 @@ func TestProofNeedsTheSameServer(t *testing.T) {
 	wantInconclusive(t, err, "", "it is a replica")
 }
 
+// TestProofNeedsNames: a key whose name is too long to send it back may hold anything.
+func TestProofNeedsNames(t *testing.T) {
+	ctx := t.Context()
+	client := opened(t, redisproc.ForTest(t).URL())
+	must(t, client.Set(ctx, "k", packedWith(1), 0).Err(), client.Set(ctx, strings.Repeat("n", longestName+1), packedWith(2), 0).Err())
+	_, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Proof: true})
+	if !errors.Is(err, ErrInconclusive) || !strings.Contains(err.Error(), "its name has 4.0 MiB") || len(err.Error()) > 1000 {
+		t.Errorf("%.1000v", err)
+	}
+	r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{})
+	if err != nil || r.Unread != 1 || r.ByID[1] == nil || r.ByID[2] != nil {
+		t.Errorf("without Proof: %+v, %v", r, err)
+	}
+	if all, err := CommandCalls(ctx, client); err != nil || all["type"] != 2 { // of the other key
+		t.Errorf("TYPE ran %d times, %v", all["type"], err)
+	}
+}
+
 // TestProofReadsTypes: types that nobody knows prove nothing; those without packed values do no
 // harm.
 func TestProofReadsTypes(t *testing.T) {

@@ -345,7 +345,7 @@ func (r *valueReader) keys(node *redis.Client, keys []string) (Next, error) {
 	keys = r.Skip.drop(keys)
 	r.looked.Skipped += int64(all - len(keys))
 	all = len(keys)
-	keys = slices.DeleteFunc(keys, func(key string) bool { return len(key) > longestName })
+	keys = slices.DeleteFunc(keys, func(key string) bool { return len(key) > longestName && r.Names == nil })
 	r.looked.TooLarge += int64(all - len(keys))
 	if replica := r.Replicas.instead(r.alive, node); replica != nil {
 		r.server, r.replica = replica, true
