@@ -627,8 +627,8 @@ func (r *Registry) missing(ctx context.Context, ids []frame.DictionaryID) (lost 
 
 // Fetch returns a dictionary by its id. It takes a removed dictionary from quarantine, and a lost
 // one from the first mirror that has it. It writes both back to the registry. The error is
-// ErrUnknown if all answer that they lack the dictionary, and ErrCorrupt if the bytes in the registry do not match
-// the id.
+// ErrUnknown if all answer that they lack the dictionary, and ErrCorrupt if the bytes in the
+// registry do not match the id.
 func (r *Registry) Fetch(ctx context.Context, id frame.DictionaryID) (*Dictionary, error) {
 	d, from, err := r.fetch(ctx, id)
 	if err == nil && from != "" {

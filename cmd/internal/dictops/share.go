@@ -46,7 +46,8 @@ func join(ctx context.Context, r *registry.Registry, o Options, command string) 
 	return fleet.JoinWalk(ctx, r, o.Run.Name, command, settings{o.Apply, o.SkipTypes, o.AcceptMoves, r.Prefix})
 }
 
-// share scans a cluster with the other workers of a run. With a proof, check has the last word on it.
+// share scans a cluster with the other workers of a run. With a proof, check has the last word on
+// it.
 func share(
 	ctx context.Context, r *registry.Registry, run *fleet.Run, rate int, o keyspace.ReferenceOptions,
 ) (found *keyspace.References, check func(context.Context) error, err error) {
@@ -110,8 +111,8 @@ func once[T any](
 // that no counter tells from others.
 const oldestProof = 3 * 24 * time.Hour
 
-// gcShared is [GC] of what the first worker of a run found. One of them removes, and only once: what
-// has been read is not looked at again.
+// gcShared is [GC] of what the first worker of a run found. One of them removes, and only once:
+// what has been read is not looked at again.
 func gcShared(
 	ctx context.Context, r *registry.Registry, o Options, mine []candidate, l *Removal,
 ) error {

@@ -17,8 +17,8 @@ import (
 //
 // A command of a cluster gives a value another key of its slot only. So it may hide the value only
 // while this slot is read: from the list of its keys to the last of them. If one runs in this time,
-// as the counters of the server tell, the slot is read again. RESTORE alone brings a value to another
-// slot: see [SlotProof.Check].
+// as the counters of the server tell, the slot is read again. RESTORE alone brings a value to
+// another slot: see [SlotProof.Check].
 type SlotProof struct {
 	ReferenceOptions
 	Client *redis.ClusterClient
@@ -132,9 +132,9 @@ var (
 		"moved past the scan. If it never restores packed values, give --accept-moves")
 )
 
-// Check has the last word when all slots are read. It is an [InconclusiveError] if a master that was
-// read failed over to a server that lacked some of what it had, so that older values may be back; or
-// if RESTORE ran anywhere, unless AcceptMoves.
+// Check has the last word when all slots are read. It is an [InconclusiveError] if a master that
+// was read failed over to a server that lacked some of what it had, so that older values may be
+// back; or if RESTORE ran anywhere, unless AcceptMoves.
 func (p *SlotProof) Check(ctx context.Context, start, read []Standing) error {
 	now, err := p.standings(ctx)
 	if err != nil {
@@ -161,9 +161,9 @@ func (p *SlotProof) Check(ctx context.Context, start, read []Standing) error {
 	return nil
 }
 
-// steady returns what watches masters while keys of a slot are listed and read. What that returns is
-// an error if a value may have been missed: errMeanwhile if the slot was moved, perhaps there and
-// back. What is seen after a slot is what is seen before the next one.
+// steady returns what watches masters while keys of a slot are listed and read. What that returns
+// is an error if a value may have been missed: errMeanwhile if the slot was moved, perhaps there
+// and back. What is seen after a slot is what is seen before the next one.
 func (p *SlotProof) steady() func(context.Context, ...*redis.Client) (func() error, error) {
 	last := map[*redis.Client]serverState{}
 	return func(ctx context.Context, nodes ...*redis.Client) (_ func() error, err error) {
@@ -229,8 +229,8 @@ func counters(ctx context.Context, node *redis.Client) (s serverState, err error
 	return s, nil
 }
 
-// ReadReferences looks at the values of some places, and adds to what was found. It is for a part of
-// a scan that proves nothing; [SlotProof.Read] is for one that does.
+// ReadReferences looks at the values of some places, and adds to what was found. It is for a part
+// of a scan that proves nothing; [SlotProof.Read] is for one that does.
 func ReadReferences(
 	ctx context.Context, client redis.UniversalClient, places []Place, o ReferenceOptions, pacer *Pacer,
 	found *References, page func([]Place) error,

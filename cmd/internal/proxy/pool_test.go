@@ -122,7 +122,8 @@ func TestPoolLogin(t *testing.T) {
 	}
 }
 
-// TestPoolWait: WAIT and WAITAOF would answer for a connection that has not sent the client's writes.
+// TestPoolWait: WAIT and WAITAOF would answer for a connection that has not sent the client's
+// writes.
 func TestPoolWait(t *testing.T) {
 	addr, server, _ := pooled(t, 1, nil)
 	refused := "-BALE WAIT " + notShared + "\r\n"
