@@ -476,7 +476,7 @@ func inventory(
 		return in, err
 	}
 	if !listed { // the keys below name the groups, too
-		in.Unreadable = append(in.Unreadable, UnreadableGroup{Cause: cli.Message(err)})
+		in.Unreadable = append(in.Unreadable, UnreadableGroup{Cause: causeOf(ctx, r, r.Prefix+"groups", err)})
 	}
 	states, looked := registry.States{Registry: r}, map[string]bool{}
 	state := func(name string) error {
@@ -559,12 +559,37 @@ func inventory(
 		}
 		d, err := frame.NewDictionary(values[0])
 		in.Sound[id] = err == nil && d.ID() == id
+		if !in.Sound[id] && isPacked(r, values[0]) {
+			in.Packed = append(in.Packed, id)
+		}
 		return nil
 	})
 	for _, u := range states.Unread {
-		in.Unreadable = append(in.Unreadable, UnreadableGroup{Name: u.Group, Cause: cli.Message(u.Err)})
+		in.Unreadable = append(in.Unreadable,
+			UnreadableGroup{Name: u.Group, Cause: causeOf(ctx, r, r.GroupKey(u.Group), u.Err)})
 	}
 	return in, err
+}
+
+// isPacked reports a key of the registry that a migrate with another --prefix took for a value. It
+// knows the default prefix always.
+func isPacked(r *registry.Registry, stored []byte) bool {
+	_, _, ok := frame.Parse(stored)
+	return ok && r.Prefix != dict.DefaultPrefix
+}
+
+// causeOf is why a key of the registry cannot be read.
+func causeOf(ctx context.Context, r *registry.Registry, key string, err error) string {
+	if errors.Is(err, dict.ErrCorrupt) && isPacked(r, []byte(r.Keys.GetRange(ctx, key, 0, 63).Val())) {
+		return unpackText(key)
+	}
+	return cli.Message(err)
+}
+
+// unpackText says how to unpack a key of the registry.
+func unpackText(key string) string {
+	return fmt.Sprintf("key %s is packed like a value: unpack it with bale migrate --revert %s, without --prefix",
+		key, printable.Option("--match", key))
 }
 
 const (

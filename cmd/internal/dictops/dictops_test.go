@@ -15,6 +15,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/cli/clitest"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -133,6 +134,34 @@ func TestPace(t *testing.T) {
 			t.Errorf("%s, 200 keys at 5 a second: %v", name, err)
 		}
 		cancel()
+	}
+}
+
+// TestPackedRegistry: keys of the registry that were packed like values are to be unpacked, not
+// deleted.
+func TestPackedRegistry(t *testing.T) {
+	ctx := t.Context()
+	client, at := clitest.Server(t)
+	r, err := registry.Open(ctx, registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{at}, Prefix: "other:"})
+	clitest.OK(t, err)
+	defer r.Close()
+	d, err := frame.NewDictionary([]byte("words of a dictionary"))
+	clitest.OK(t, err, r.Publish(ctx, "a", d, dict.Info{}), r.Publish(ctx, "b", d, dict.Info{}))
+	packed := frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil)
+	keys := []string{r.DataKey(d.ID()), r.GroupKey("a"), "other:groups"}
+	for _, key := range keys {
+		clitest.OK(t, client.Set(ctx, key, packed, 0).Err())
+	}
+	list, err := List(ctx, r, Options{})
+	var text strings.Builder
+	list.WriteText(page.NewSheet(&text, 200))
+	for _, key := range keys {
+		if want := "key " + key + " is packed like a value: unpack it with bale migrate --revert --match " + key; err == nil || !strings.Contains(text.String(), want) {
+			t.Errorf("%v, and not %q in\n%s", err, want, &text)
+		}
+	}
+	if strings.Contains(text.String(), "delete") {
+		t.Errorf("%s", &text)
 	}
 }
 

@@ -46,6 +46,7 @@ type Dictionaries struct {
 	UnknownOthers *keyspace.Reference                        `json:"unknown_others,omitempty"`
 
 	prefix  string
+	packed  map[frame.DictionaryID]bool // of Damaged: like a value
 	now     time.Time
 	scanned *keyspace.References
 }
@@ -76,6 +77,7 @@ type Inventory struct {
 	Auto        map[string]*Progress
 	Unreadable  []UnreadableGroup
 	Sound       map[frame.DictionaryID]bool // every dictionary that has bytes, and whether they are its own
+	Packed      []frame.DictionaryID        // those that are packed like a value
 	Quarantined map[frame.DictionaryID]time.Time
 }
 
@@ -99,7 +101,10 @@ func (in *Inventory) IDs() map[frame.DictionaryID]bool {
 // newDictionaries makes the report of a group of the registry, or of all if its name is empty; refs
 // is nil without a scan.
 func newDictionaries(in Inventory, group string, refs *keyspace.References, now time.Time) *Dictionaries {
-	d := &Dictionaries{prefix: in.Prefix, now: now, scanned: refs, Unreadable: in.Unreadable, Groups: []Group{}, Quarantined: maps.Clone(in.Quarantined)}
+	d := &Dictionaries{
+		prefix: in.Prefix, packed: setOf(in.Packed), now: now, scanned: refs, Unreadable: in.Unreadable,
+		Groups: []Group{}, Quarantined: maps.Clone(in.Quarantined),
+	}
 	known, shown := map[frame.DictionaryID]bool{0: true}, map[frame.DictionaryID]bool{}
 	for _, s := range in.Groups {
 		g := Group{State: s}
@@ -222,6 +227,10 @@ func (d *Dictionaries) WriteText(w page.Sheet) {
 		w.Lines(fmt.Sprintf("MISSING: key %sdata:%v is gone: bring the dictionary back with bale dict import DIR or bale dict publish FILE", d.prefix, id))
 	})
 	firstLines(w, d.Damaged, "damaged dictionaries", func(id frame.DictionaryID) {
+		if d.packed[id] {
+			w.Lines("DAMAGED: " + unpackText(d.prefix+"data:"+id.String()))
+			return
+		}
 		w.Lines(fmt.Sprintf("DAMAGED: key %sdata:%v does not hold the dictionary's bytes: delete the key, then bale dict import DIR or bale dict publish FILE", d.prefix, id))
 	})
 	missing := setOf(d.Missing)

@@ -1,6 +1,7 @@
 package keyspace
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -46,4 +47,27 @@ func isRegistryKey(rest string) bool {
 		return err == nil
 	}
 	return false
+}
+
+// mostState is the largest state of a group in bytes.
+const mostState = 1 << 20
+
+// RegistryOf returns the prefix of the registry that a string belongs to. It knows a dictionary by
+// its id, and a group's state by its name, both at the end of the key.
+func RegistryOf(key string, stored []byte) (prefix string, ok bool) {
+	at := max(strings.LastIndex(key, "data:"), strings.LastIndex(key, "quarantine:"))
+	if at >= 0 && isRegistryKey(key[at:]) {
+		_, name, _ := strings.Cut(key[at:], ":")
+		d, err := frame.NewDictionary(stored)
+		return key[:at], err == nil && d.ID().String() == name
+	}
+	var state struct {
+		Group        string          `json:"group"`
+		Dictionaries json.RawMessage `json:"dictionaries"`
+	}
+	if !strings.Contains(key, "group:") || len(stored) > mostState || json.Unmarshal(stored, &state) != nil ||
+		state.Group == "" || state.Dictionaries == nil {
+		return "", false
+	}
+	return strings.CutSuffix(key, "group:"+state.Group)
 }

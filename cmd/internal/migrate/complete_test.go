@@ -12,11 +12,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -155,5 +157,45 @@ func TestSwapIsRemembered(t *testing.T) {
 				t.Errorf("shared %v, try %d: %+v, %v", shared, try, r, err)
 			}
 		}
+	}
+}
+
+// TestOtherRegistry: the keys of a registry with another prefix are not packed.
+func TestOtherRegistry(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	c := open(t, server.Addr())
+	other, err := dict.NewRegistry(goredis.NewStore(c), dict.RegistryOptions{Prefix: "other:"})
+	must(t, err)
+	var ids []frame.DictionaryID
+	for i := range 3 {
+		d, err := frame.NewDictionary([]byte(strings.Repeat(text(i), 9)))
+		must(t, err, other.Publish(ctx, "user", d, dict.Info{}))
+		ids = append(ids, d.ID())
+	}
+	must(t, c.Set(ctx, "user:1", text(1)+text(2), 0).Err())
+	var notes bytes.Buffer
+	r, err := Run(ctx, Options{Settings: Settings{Match: []string{"*"}}, Plan: page.NewSheet(&notes, 100), Registry: registry.Options{
+		Streams: &cli.Streams{Out: &notes, Err: &notes}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix,
+	}})
+	if err != nil || r.Changed() != 1 || r.Left[Registry].Values < 4 || strings.Count(notes.String(), "give --prefix other:") != 1 {
+		t.Errorf("%+v, %v\n%s", r, err, &notes)
+	}
+	if st, err := other.State(ctx, "user"); err != nil || len(st.Dictionaries) != len(ids) {
+		t.Errorf("%+v, %v", st, err)
+	}
+	key := other.DataKey(ids[0])
+	words, err := c.Get(ctx, key).Bytes()
+	must(t, err)
+	packed, err := packer(t, nil).Pack(nil, words)
+	must(t, err, c.Set(ctx, key, packed, 0).Err())
+	_, err = Run(ctx, Options{Settings: Settings{Match: []string{key}, Revert: true}, Plan: page.NewSheet(&notes, 100), Registry: registry.Options{
+		Streams: &cli.Streams{Out: &notes, Err: &notes}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix,
+	}})
+	must(t, err)
+	for _, id := range ids {
+		_, err := other.Look(ctx, id)
+		must(t, err)
 	}
 }

@@ -38,6 +38,10 @@ const (
 type pass struct {
 	Match []string      // patterns of keys
 	Skip  keyspace.Skip // passes keys over: those of registries
+
+	// Found gets the prefix of another registry, whose key is not packed.
+	Found func(prefix string)
+
 	Pacer *keyspace.Pacer
 
 	// Packer writes new values with Algorithm and DictionaryID, and reads all existing ones.
@@ -340,6 +344,10 @@ func (m *migration) decide(
 	case !packed && m.Revert:
 		return nil, Plain, nil
 	case !packed:
+		if prefix, ok := keyspace.RegistryOf(v.Key, v.Stored); ok && !v.InHash {
+			m.Found(prefix)
+			return nil, Registry, nil
+		}
 		return m.pack(ctx, v.Stored)
 	}
 	plain, err := m.Packer.Unpack(ctx, nil, v.Stored)

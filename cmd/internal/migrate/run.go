@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,6 +107,7 @@ type job struct {
 	resumed    bool
 	dictionary *dict.Dictionary // nil for none
 	shared     *fleet.Run       // nil for a run of this process alone
+	prefixes   []string         // of other registries
 }
 
 // Run packs or unpacks the values of a Redis in place. It also returns a result with its error: for
@@ -353,9 +355,23 @@ func (j *job) pass(packer *bale.Packer, hold func(context.Context) (time.Time, e
 		largest = cli.MaxValue
 	}
 	return pass{
-		Match: j.Match, Skip: keyspace.RegistryKeys(j.Prefix, dict.DefaultPrefix), Pacer: j.registry.Pacer,
+		Match: j.Match, Skip: j.skip, Found: j.found, Pacer: j.registry.Pacer,
 		Packer: packer, Algorithm: j.setting.Algorithm, DictionaryID: j.dictionary.ID(), MaxSize: largest,
 		Revert: j.Revert, Repack: j.Repack, DryRun: j.DryRun, Hold: hold,
+	}
+}
+
+// skip passes the keys of known registries over.
+func (j *job) skip(key string) bool {
+	return keyspace.RegistryKeys(append(j.prefixes, j.Prefix, dict.DefaultPrefix)...)(key)
+}
+
+// found adds a registry to the known ones.
+func (j *job) found(prefix string) {
+	if !slices.Contains(j.prefixes, prefix) {
+		j.prefixes = append(j.prefixes, prefix)
+		j.registry.Notef("WARNING: there is a registry with the prefix %q. Its keys are left as they are."+
+			" If it has the dictionaries of these values, give %s", prefix, printable.Option("--prefix", prefix))
 	}
 }
 

@@ -209,7 +209,7 @@ func (s *swapper) swap(
 	for whole := s.noSHA; len(left) > 0; whole = true { // the second time with the scripts' source
 		replies, err := s.send(ctx, c, changes, left, whole, expiry, by)
 		if err != nil && len(changes) == 1 && changes[0].large() && c.Ping(ctx).Err() == nil {
-			changes[0].cause = fmt.Errorf("the connection broke while %s were sent, which may be beyond maxmemory-clients: %w",
+			changes[0].cause = fmt.Errorf("the connection broke while %s were sent (maxmemory-clients?): %w",
 				printable.Size(len(changes[0].next)), err)
 			return []outcome{refused}, nil
 		}
