@@ -75,12 +75,17 @@ func newGate(bytes int) *gate {
 	return &gate{turn: make(chan struct{}, 1), freed: make(chan struct{}, 1), free: bytes}
 }
 
-// enter waits for n bytes, at most the whole budget. The caller must give them back.
+// enter waits for n bytes, at most the whole budget. The caller must give them back. After the end
+// of ctx it takes what is free.
 func (g *gate) enter(ctx context.Context, n int) error {
 	select {
 	case g.turn <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("while other large values were decoded (PackerOptions.Budget): %w", ctx.Err())
+	default:
+		select {
+		case g.turn <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("while other large values were decoded (PackerOptions.Budget): %w", ctx.Err())
+		}
 	}
 	defer func() { <-g.turn }()
 	for {

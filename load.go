@@ -275,7 +275,7 @@ func (c *Cache[T]) Old(key string) (Entry[T], bool) {
 	c.mu.Lock()
 	f := c.flight(key)
 	c.mu.Unlock()
-	return c.oldOf(&loading[T]{cache: c, key: key}, f)
+	return c.oldOf(over, &loading[T]{cache: c, key: key}, f)
 }
 
 // lend returns a copy of a flight's loaded value that is not yet stored.
@@ -298,8 +298,8 @@ func (c *Cache[T]) lend(f *flight[T]) (v T, ok bool) {
 }
 
 // oldOf returns a flight's loaded value that is not yet stored, or else the old value that a call
-// or its flight has.
-func (c *Cache[T]) oldOf(call *loading[T], f *flight[T]) (Entry[T], bool) {
+// or its flight has. It waits for other large values until ctx ends.
+func (c *Cache[T]) oldOf(ctx context.Context, call *loading[T], f *flight[T]) (Entry[T], bool) {
 	if f != nil {
 		select {
 		case <-f.loaded:
@@ -330,7 +330,7 @@ func (c *Cache[T]) oldOf(call *loading[T], f *flight[T]) (Entry[T], bool) {
 		if old == nil {
 			return Entry[T]{}, false
 		}
-		fresh, err := c.decode(context.Background(), old, &v, &recording{}, nil)
+		fresh, err := c.decode(ctx, old, &v, &recording{}, nil)
 		if err != nil {
 			return Entry[T]{}, false
 		}
@@ -567,7 +567,7 @@ func (c *Cache[T]) await(ctx context.Context, f *flight[T], call *loading[T]) (o
 		default:
 		}
 		if leaves == nil || !cancelled(ctx) {
-			old, ok = c.oldOf(call, f)
+			old, ok = c.oldOf(ctx, call, f)
 		}
 		if ok || leaves != nil {
 			c.leave(f, ok)
@@ -589,7 +589,7 @@ func cancelled(ctx context.Context) bool {
 // instead returns the old value of a call in place of an error, if there is one.
 func (c *Cache[T]) instead(ctx context.Context, f *flight[T], call *loading[T], err error) (Entry[T], error) {
 	if !cancelled(ctx) {
-		if old, ok := c.oldOf(call, f); ok {
+		if old, ok := c.oldOf(ctx, call, f); ok {
 			return old, nil
 		}
 	}

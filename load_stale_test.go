@@ -70,6 +70,43 @@ func TestOldValueWhileAnotherHasTheLock(t *testing.T) {
 	})
 }
 
+// TestOldValueWaitsForNoGate: a caller whose own read fails takes the old value from its flight. It
+// does not wait beyond its deadline while other large values are decoded.
+func TestOldValueWaitsForNoGate(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newClockwork()
+			c, _ := newLoading(t, store, LoadOptions{StaleIfError: time.Hour, Timeout: time.Minute})
+			large := strings.Repeat("large ", largeValue/4)
+			if _, err := c.GetOrLoad(t.Context(), "k", func(context.Context) (string, error) { return large, nil }); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			hung := func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+			go c.GetOrLoad(t.Context(), "k", hung)
+			synctest.Wait()
+			store.mu.Lock()
+			store.fail = errors.New("connection reset")
+			store.mu.Unlock()
+			if busy {
+				if err := c.packer.gate.enter(t.Context(), c.packer.budget); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start := time.Now()
+			v, err := valueOf(c.GetOrLoad(ctx, "k", hung))
+			if busy != (err != nil) || !busy && v != large || time.Since(start) != time.Second {
+				t.Errorf("busy %v: %d bytes, %v, after %v", busy, len(v), err, time.Since(start))
+			}
+			if _, ok := c.Old("k"); ok == busy {
+				t.Errorf("busy %v: Old returns %v", busy, ok)
+			}
+		})
+	}
+}
+
 // TestOldValueAtADeadline: a caller with less time than the load needs gets the old value at its
 // deadline, and the load goes on for the next. A caller that cancels gets its own error: nobody
 // waits for an answer there.
