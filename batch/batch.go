@@ -33,8 +33,8 @@ type Options struct {
 	// Delay is how long a value waits at most for others. Default 50 ms.
 	Delay time.Duration
 
-	// MaxBytes bounds the keys and values in the buffer and in flight. Default 16 MiB. A value
-	// larger than that is sent at once and alone.
+	// MaxBytes bounds the keys and values in the buffer and in flight. Default 16 MiB. Each of the
+	// Lanes has an equal part. A larger value waits until its lane is empty, and is sent alone.
 	MaxBytes int
 
 	// Drop makes a Set fail with [ErrFull] when the buffer is full. By default it waits for room,
@@ -103,6 +103,7 @@ type lane struct {
 	filling *buffer
 	sent    *buffer       // in flight; empty if none is
 	room    chan struct{} // if a caller waits for room: closed when there is some
+	large   int           // values that wait for an empty buffer
 	closed  bool
 	failed  bale.KeyErrors // for the next Flush
 	more    int            // failed values beyond keptErrors
@@ -272,20 +273,28 @@ func (l *lane) put(ctx context.Context, key string, value []byte, e bale.Expiry)
 		return nil, context.Cause(ctx)
 	}
 	need := len(key) + len(value) + entryBytes
+	large, waits := need > l.maxBytes, false
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	for {
 		if l.closed {
-			l.mu.Unlock()
 			return nil, ErrClosed
 		}
-		// A value larger than the whole buffer is sent alone.
-		if used := l.filling.size + l.sent.size; used+need <= l.maxBytes || used == 0 {
+		// A value larger than the whole buffer is sent alone. Others wait until it had its turn.
+		used := l.filling.size + l.sent.size
+		if large && used == 0 || !large && l.large == 0 && used+need <= l.maxBytes {
 			break
 		}
 		if l.options.Drop {
 			l.mu.Unlock()
 			l.record(ctx, stats.Event{Keys: 1, Errors: 1, Class: stats.Dropped})
+			l.mu.Lock()
 			return nil, ErrFull
+		}
+		if large && !waits {
+			waits = true
+			l.large++
+			defer func() { l.large--; l.wake() }()
 		}
 		if l.room == nil {
 			l.room = make(chan struct{})
@@ -293,14 +302,16 @@ func (l *lane) put(ctx context.Context, key string, value []byte, e bale.Expiry)
 		room := l.room
 		signal(l.full)
 		l.mu.Unlock()
+		var err error
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			err = context.Cause(ctx)
 		}
-		l.mu.Lock()
+		if l.mu.Lock(); err != nil {
+			return nil, err
+		}
 	}
-	defer l.mu.Unlock()
 	b := l.filling
 	if len(b.items) == 0 {
 		b.outcome = &outcome{done: make(chan struct{})}
@@ -320,6 +331,14 @@ func (l *lane) put(ctx context.Context, key string, value []byte, e bale.Expiry)
 		signal(l.full)
 	}
 	return b.outcome, nil
+}
+
+// wake lets callers that wait for room look again.
+func (l *lane) wake() {
+	if l.room != nil {
+		close(l.room)
+		l.room = nil
+	}
 }
 
 // signal wakes the lane's goroutine, unless a signal is pending.
@@ -405,10 +424,7 @@ func (l *lane) send() {
 	if l.options.Failed == nil {
 		l.keep(failed, out)
 	}
-	if l.room != nil {
-		close(l.room)
-		l.room = nil
-	}
+	l.wake()
 	l.mu.Unlock()
 	close(out.done)
 	if len(failed) > 0 && l.options.Failed != nil {
@@ -521,10 +537,7 @@ func (s *Store) Close() error {
 	for _, l := range s.lanes {
 		l.mu.Lock()
 		l.closed = true
-		if l.room != nil {
-			close(l.room)
-			l.room = nil
-		}
+		l.wake()
 		l.mu.Unlock()
 	}
 	s.once.Do(func() { close(s.stop) })

@@ -436,6 +436,50 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// TestLargeBesideSmall: a value larger than a lane's buffer gets its turn although small ones keep
+// coming. If it gives up, the small ones go on.
+func TestLargeBesideSmall(t *testing.T) {
+	for _, givesUp := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory()
+			m.takes = time.Second
+			s := newStore(t, m, Options{Lanes: 1, MaxBytes: 20_000, Entries: 2})
+			over := make(chan struct{})
+			var small sync.WaitGroup
+			for i := range 30 {
+				small.Go(func() {
+					for n := 0; ; n++ {
+						select {
+						case <-over:
+							return
+						default:
+						}
+						if err := s.Set(t.Context(), fmt.Sprintf("k%d:%d", i, n), make([]byte, 1000), bale.Expiry{}); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if givesUp {
+				ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+			}
+			defer cancel()
+			if err := s.Set(ctx, "large", make([]byte, 100_000), bale.Expiry{}); (err != nil) != givesUp {
+				t.Errorf("%v, gives up: %v", err, givesUp)
+			}
+			sent := len(m.sent())
+			time.Sleep(time.Minute)
+			if len(m.sent()) < sent+10 {
+				t.Errorf("%d pipelines in the next minute", len(m.sent())-sent)
+			}
+			close(over)
+			small.Wait()
+		})
+	}
+}
+
 // TestOthersComeAfter: what is done to a key comes after the values that were set before.
 func TestOthersComeAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
