@@ -49,7 +49,8 @@ type Options struct {
 	Lease time.Duration
 
 	// Grace is how long the chunks of a replaced or deleted value remain for its current readers.
-	// Defaults to 1 min; at least 1 ms.
+	// It also is the time to mend the old value after a fail-over of its shard that lost the new
+	// one. Defaults to 1 min; at least 1 ms.
 	Grace time.Duration
 
 	// Parallel is the number of chunks in flight, and of chunks read ahead. Defaults to 2; 1 to 16.
