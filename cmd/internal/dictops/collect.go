@@ -388,6 +388,9 @@ func candidates(ctx context.Context, r *registry.Registry, l *Removal) (all []ca
 // GC removes the dictionaries that no value refers to. Without Apply it only lists them.
 func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
 	r.WarnOfEviction(ctx)
+	if o.Run.Name != "" {
+		return gcShared(ctx, r, o)
+	}
 	l := &Removal{}
 	all, err := candidates(ctx, r, l)
 	if err != nil {
@@ -396,9 +399,7 @@ func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) 
 	if len(all) == 0 {
 		return l, nil
 	}
-	if o.Run.Name != "" {
-		err = gcShared(ctx, r, o, all, l)
-	} else if refs, failed := o.Proof.prove(ctx, r, idsOf(all)); failed != nil {
+	if refs, failed := o.Proof.prove(ctx, r, idsOf(all)); failed != nil {
 		err = failed
 	} else {
 		err = o.collect(ctx, r, all, refs, l)

@@ -111,25 +111,40 @@ func once[T any](
 // that no counter tells from others.
 const oldestProof = 3 * 24 * time.Hour
 
+// agreed is what the first worker of a gc found in the registry.
+type agreed struct {
+	May    []candidate `json:"may,omitempty"` // go
+	Groups int         `json:"groups"`
+	Kept   []string    `json:"kept,omitempty"`
+	More   int         `json:"more,omitempty"`
+}
+
 // gcShared is [GC] of what the first worker of a run found. One of them removes, and only once:
 // what has been read is not looked at again.
-func gcShared(
-	ctx context.Context, r *registry.Registry, o Options, mine []candidate, l *Removal,
-) error {
+func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) {
 	run, err := join(ctx, r, o, "dict gc")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	all, err := once(ctx, run, "candidates", func(context.Context) ([]candidate, error) { return mine, nil })
+	found, err := once(ctx, run, "candidates", func(ctx context.Context) (a agreed, err error) {
+		l := &Removal{}
+		a.May, err = candidates(ctx, r, l)
+		a.Groups, a.Kept, a.More = l.groups, l.kept, l.more
+		return a, err
+	})
 	if err != nil {
-		return err
+		return nil, err
+	}
+	l := &Removal{groups: found.Groups, kept: found.Kept, more: found.More}
+	if len(found.May) == 0 {
+		return l, run.Set(ctx, fleet.Aborted) // nothing is scanned
 	}
 	if err := allScanned(ctx, r); err != nil {
-		return err
+		return nil, err
 	}
-	refs, check, err := share(ctx, r, run, o.Run.Rate, o.Proof.options(idsOf(all)))
+	refs, check, err := share(ctx, r, run, o.Run.Rate, o.Proof.options(idsOf(found.May)))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.all, err = once(ctx, run, "removed", func(ctx context.Context) ([]removed, error) {
 		if age := time.Since(run.Started); age > oldestProof {
@@ -139,9 +154,11 @@ func gcShared(
 		if err := errors.Join(check(ctx), allScanned(ctx, r)); err != nil { // a program may have joined
 			return nil, err
 		}
-		err := o.collect(ctx, r, all, refs, l)
+		err := o.collect(ctx, r, found.May, refs, l)
 		return l.all, err
 	})
-	l.keys = refs.Keys
-	return err
+	if l.keys = refs.Keys; err != nil && len(l.all) == 0 { // nothing is known of any
+		return nil, err
+	}
+	return l, err
 }
