@@ -138,8 +138,8 @@ func Dial(ctx context.Context, o *redis.Options, network, addr string) (net.Conn
 	return (&tls.Dialer{NetDialer: d, Config: either(o.TLSConfig, addr)}).DialContext(ctx, network, addr)
 }
 
-// either accepts a certificate for the host of an address, too, and not for the name in a URL
-// alone: some clusters have a certificate for each node, and some have one for all.
+// either accepts a certificate for the host of an address, beside one for the name in a URL. Some
+// clusters have a certificate for each node, and some have one for all.
 func either(c *tls.Config, addr string) *tls.Config {
 	host, _, _ := net.SplitHostPort(addr)
 	if host == "" || c.ServerName == "" || host == c.ServerName || c.InsecureSkipVerify {

@@ -27,10 +27,13 @@ func TestDialTLS(t *testing.T) {
 		ok                  bool
 	}{
 		{name: "seed.example", ok: true}, {name: "127.0.0.1", ok: true}, {name: "other.example"},
-		{name: "127.0.0.1", stranger: true}, {name: "seed.example", stranger: true}, {name: "other.example", stranger: true, skip: true, ok: true},
+		{name: "127.0.0.1", stranger: true}, {name: "seed.example", stranger: true},
+		{name: "other.example", stranger: true, skip: true, ok: true},
 		{name: "127.0.0.1", url: true, ok: true}, {name: "seed.example", url: true},
 	} {
-		c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+		c := &x509.Certificate{
+			SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		}
 		if ip := net.ParseIP(test.name); ip != nil {
 			c.IPAddresses = []net.IP{ip}
 		} else {
@@ -40,7 +43,8 @@ func TestDialTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}})
+		pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
 		if err != nil {
 			t.Fatal(err)
 		}

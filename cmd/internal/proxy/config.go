@@ -87,7 +87,7 @@ func (c *Config) check(prefix string, name func(i int, field string) string) err
 		}
 		for _, p := range g.Match {
 			if literal, _ := glob.Prefix(p); strings.HasPrefix(literal, prefix) {
-				return fail("match", fmt.Errorf("all keys of the pattern %q are the registry's (--prefix %q), which are never packed", p, prefix))
+				return fail("match", fmt.Errorf("all keys of the pattern %q are the registry's (--prefix %q)", p, prefix))
 			}
 			for _, before := range c.Groups[:i] {
 				if slices.Contains(before.Match, p) && len(before.Exclude) == 0 {

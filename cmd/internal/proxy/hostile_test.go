@@ -144,7 +144,8 @@ func TestLimits(t *testing.T) {
 	many = wire(append([]string{"MGET"}, make([]string, maxArgs)...)...)
 	talk(t, c, many+wire("PING"), "-BALE MGET "+tooMany+"\r\n+PONG\r\n")
 	// Out of scope: the proxy knows the keys of MSET and EVAL at their end.
-	talk(t, c, wire("MSET", "other", large)+wire("EVAL", "return 1", "0", large)+wire("RPUSH", "other:l", large), "-BALE MSET "+tooLarge+"\r\n-BALE EVAL "+tooLarge+"\r\n:1\r\n")
+	talk(t, c, wire("MSET", "other", large), "-BALE MSET "+tooLarge+"\r\n")
+	talk(t, c, wire("EVAL", "return 1", "0", large)+wire("RPUSH", "other:l", large), "-BALE EVAL "+tooLarge+"\r\n:1\r\n")
 	others := []net.Conn{dial(t, addr), dial(t, addr)}
 	for _, c := range others {
 		talk(t, c, wire("PING"), "+PONG\r\n")
@@ -1169,8 +1170,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestLastReplies: a client that reads slowly has all replies to commands that Redis has executed,
-// although it sends more than the proxy reads: while the proxy drains, or after a broken request.
+// TestLastReplies: a slow reader has the replies to all commands that Redis has executed, although it
+// sends more than the proxy reads. The proxy drains, or the request before was broken.
 func TestLastReplies(t *testing.T) {
 	const n = 400
 	value := strings.Repeat("x", 10_000)
@@ -1182,7 +1183,8 @@ func TestLastReplies(t *testing.T) {
 			var secure *tls.Config
 			addr, server, p := pooled(t, test.pool, func(o *Options) {
 				if test.tls {
-					o.TLS = Certificates{Cert: filepath.Join(t.TempDir(), "cert"), Key: filepath.Join(t.TempDir(), "key")}
+					dir := t.TempDir()
+					o.TLS = Certificates{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
 					roots := x509.NewCertPool()
 					roots.AddCert(certify(t, 1, o.TLS.Cert, o.TLS.Key))
 					secure = &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}

@@ -696,7 +696,8 @@ func (c *client) part() {
 		return
 	}
 	until := time.Now().Add(partWithin)
-	for err := os.ErrDeadlineExceeded; errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(until); { // see interrupt
+	err := os.ErrDeadlineExceeded
+	for errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(until) { // see interrupt
 		_ = c.conn.SetReadDeadline(until)
 		_, err = io.Copy(io.Discard, c.conn)
 	}

@@ -53,7 +53,7 @@ const (
 	inMonitor  = "a connection in MONITOR takes PING, RESET and QUIT alone; use another one"
 	notInMulti = "the proxy takes it outside of transactions alone; send it before MULTI"
 	noName     = "a command's name has no zero byte, and at most 1,024 bytes"
-	notShared  = "is about the writes of its own connection, and earlier commands went over a shared one (--pool); use a connection whose first command is CLIENT ID"
+	notShared  = "counts writes of its own connection, and earlier ones were shared (--pool); begin one with CLIENT ID"
 	longMulti  = "the transaction has more commands than the proxy holds, or its memory is taken (--max-memory); split it"
 )
 

@@ -130,7 +130,7 @@ func TestMissingAreBounded(t *testing.T) {
 func TestQuarantineWithoutEnd(t *testing.T) {
 	ctx := t.Context()
 	client, url := clitest.Server(t)
-	r, err := Open(ctx, Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, LookOnly: true}) // the default prefix
+	r, err := Open(ctx, Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, LookOnly: true})
 	clitest.OK(t, err)
 	defer r.Close()
 	d, err := frame.NewDictionary([]byte("words of a dictionary"))
