@@ -445,6 +445,7 @@ func listen(ctx context.Context, at string, mode os.FileMode) (net.Listener, err
 		}
 		return config.Listen(ctx, "tcp", at)
 	}
+	config.Control = private
 	l, err := config.Listen(ctx, "unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {
 		if err := os.Remove(path); err != nil {
