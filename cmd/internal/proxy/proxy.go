@@ -411,8 +411,8 @@ func (p *proxy) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.tls.Store(secure) // whatever the file says
 	if p.options.ConfigFile == "" {
-		p.tls.Store(secure)
 		p.options.Notef("has read the certificates again")
 		return nil
 	}
@@ -431,7 +431,6 @@ func (p *proxy) reload(ctx context.Context) error {
 		}
 	}
 	p.options.Config = c
-	p.tls.Store(secure)
 	p.options.Notef("has read %s: %d groups", p.options.ConfigFile, len(c.Groups))
 	return nil
 }

@@ -114,3 +114,24 @@ func TestTLS(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 }
+
+// TestReloadTLS: certificates are read again although the file of --config cannot be used.
+func TestReloadTLS(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	certify(t, 1, file("cert"), file("key"))
+	writeConfig(t, file("config"), `{"groups":[{"match":["user:*"],"compress":"s2"}]}`)
+	reload := make(chan os.Signal)
+	var notes lines
+	o := options(redisproc.ForTest(t).URL(), "user:*")
+	o.ConfigFile, o.Reload, o.Err = file("config"), reload, &notes
+	o.TLS = Certificates{Cert: file("cert"), Key: file("key")}
+	p := start(t, o)
+	next := certify(t, 2, file("cert"), file("key"))
+	writeConfig(t, file("config"), `{`)
+	reload <- syscall.SIGHUP
+	notes.await(t, "keeps the settings it has: ")
+	roots := x509.NewCertPool()
+	roots.AddCert(next)
+	talk(t, dialTLS(t, p.addr, &tls.Config{RootCAs: roots}), wire("PING"), "+PONG\r\n")
+}
