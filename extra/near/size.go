@@ -57,7 +57,7 @@ func (e *estimator[T]) of(t reflect.Type) traits {
 }
 
 // isFlat reports whether nothing in a t points to anything that counts. The location of a time and
-// the type of a protocol buffer's message are shared, and do not count.
+// the type of a protocol buffer's message are nearly always shared, and do not count.
 func isFlat(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:
