@@ -1170,8 +1170,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestLastReplies: a slow reader has the replies to all commands that Redis has executed, although it
-// sends more than the proxy reads. The proxy drains, or the request before was broken.
+// TestLastReplies: a slow reader has the replies to all commands that Redis has executed, although
+// it sends more than the proxy reads. The proxy drains, or the request before was broken.
 func TestLastReplies(t *testing.T) {
 	const n = 400
 	value := strings.Repeat("x", 10_000)
