@@ -65,11 +65,21 @@ func (s *Streams) Notef(format string, args ...any) {
 func (a App) Main() {
 	redis.SetLogger(silence{}) // what matters comes back as an error
 	// The first signal ends the work in hand and cleans up; a second one ends the process.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	ctx, stop = signal.NotifyContext(context.WithValue(ctx, reloading{}, ctx), syscall.SIGHUP)
-	context.AfterFunc(ctx, stop)
+	ctx := untilSignal(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx = untilSignal(context.WithValue(ctx, reloading{}, ctx), syscall.SIGHUP)
 	os.Exit(a.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// untilSignal is a context that the first of some signals ends. Ignored signals stay so, but
+// SIGTERM: nohup ignores SIGHUP, and a shell SIGINT for jobs in the background.
+func untilSignal(ctx context.Context, signals ...os.Signal) context.Context {
+	signals = slices.DeleteFunc(signals, func(s os.Signal) bool { return s != syscall.SIGTERM && signal.Ignored(s) })
+	if len(signals) == 0 { // NotifyContext takes that for all
+		return ctx
+	}
+	ctx, stop := signal.NotifyContext(ctx, signals...)
+	context.AfterFunc(ctx, stop)
+	return ctx
 }
 
 // reloading is the key of a context that SIGHUP does not end.
