@@ -121,7 +121,7 @@ func (c *checked) Unwrap() io.Writer { return c.Writer }
 // Run runs the program with the given arguments, and returns its exit code.
 func (a App) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	raw := &checked{Writer: stdout}
-	s := Streams{In: stdin, Raw: raw}
+	s := Streams{In: newInput(ctx, stdin), Raw: raw}
 	for to, from := range map[*io.Writer]io.Writer{&s.Out: raw, &s.Err: stderr} {
 		w := printable.NewWriter(from)
 		defer w.Flush()
