@@ -55,6 +55,7 @@ func (s source) Reader(
 // missing dictionary again with each value.
 type reader struct {
 	registry *Registry
+	command  context.Context
 	lock     sync.Mutex
 	held     []*heldDictionary // the least recently used first
 	bytes    int               // of all
@@ -131,7 +132,10 @@ func (r *reader) fetch(ctx context.Context, id frame.DictionaryID) (*dict.Dictio
 		return nil, m.err
 	}
 	var d *dict.Dictionary
-	unserved := r.registry.Pacer.Wait(ctx, nil, 1, 0) // which may ask the Redis of a shared run
+	waiting, cancel := context.WithCancel(ctx) // ctx outlasts the command, to finish what is begun
+	defer cancel()
+	defer context.AfterFunc(r.command, cancel)()
+	unserved := r.registry.Pacer.Wait(waiting, nil, 1, 0) // which may ask the Redis of a shared run
 	err := unserved
 	if err == nil {
 		d, err = r.registry.Read(ctx, id)

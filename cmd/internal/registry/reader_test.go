@@ -125,6 +125,22 @@ func TestMissingAreBounded(t *testing.T) {
 	}
 }
 
+// TestInterruptedFetch: the wait for a dictionary ends with the command, and blames no value.
+func TestInterruptedFetch(t *testing.T) {
+	_, url := clitest.Server(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	r, err := Open(ctx, Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix})
+	clitest.OK(t, err)
+	defer r.Close()
+	r.Pacer.Rate = 1
+	interrupt()
+	alive, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := r.reader.compressor(alive, frame.Zstd, 1); !errors.Is(err, ErrUnreachable) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 // TestQuarantineWithoutEnd: bale gives each key of the quarantine an expiry, and somebody else may
 // not. The dictionary is read all the same. An empty prefix is the default one.
 func TestQuarantineWithoutEnd(t *testing.T) {

@@ -124,7 +124,7 @@ func Open(ctx context.Context, o Options) (_ *Registry, err error) {
 	r.Store = r.Paced(r.Keys)
 	r.Registry, err = dict.NewRegistry(r.Store,
 		dict.RegistryOptions{Prefix: o.Prefix, Grace: o.Grace})
-	r.reader = &reader{registry: r, missing: map[frame.DictionaryID]missing{}}
+	r.reader = &reader{registry: r, command: ctx, missing: map[frame.DictionaryID]missing{}}
 	r.closers = append(r.closers, r.reader)
 	return r, err
 }
