@@ -524,7 +524,8 @@ func (s *referenceScan) elements(
 	if kind == "hash" {
 		return s.hashes.Read(ctx, c, key, size, LargestElement, func(pairs []string, tooLarge int) error {
 			if tooLarge > 0 {
-				return fmt.Errorf("%w: %d of its fields have more than %d MiB", errUnread, tooLarge, LargestElement>>20)
+				return fmt.Errorf("%w: %d of its fields have more than %d MiB, or a name of more than %d MiB",
+					errUnread, tooLarge, LargestElement>>20, longestName>>20)
 			}
 			_, err := s.addAll(ctx, c, found, pairs)
 			return err
