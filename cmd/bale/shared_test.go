@@ -113,7 +113,11 @@ func TestFleetMigrates(t *testing.T) {
 	}
 	bale("dict", "grace", "1ms") // before anything is removed: a shorter one takes effect later
 	share := func(run string, more ...string) (killed, moved, failed int) {
-		args := append(more, "--redis", url, "--run", run, "--max-rate", "4000")
+		rate := "4000"
+		if run == "collect" { // which reads a slot again if a slot arrives at its master meanwhile
+			rate = "0"
+		}
+		args := append(more, "--redis", url, "--run", run, "--max-rate", rate)
 		trouble, calm := context.WithCancel(ctx)
 		defer calm()
 		var chaos, work sync.WaitGroup

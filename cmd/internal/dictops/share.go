@@ -53,9 +53,8 @@ func share(
 ) (found *keyspace.References, check func(context.Context) error, err error) {
 	cluster := r.Client().(*redis.ClusterClient)
 	proof := keyspace.SlotProof{ReferenceOptions: o, Client: cluster, Pacer: r.Pacer}
-	var start []keyspace.Standing
 	if o.Proof {
-		if start, err = once(ctx, run, "standing", proof.Start); err != nil {
+		if proof.Begun, err = once(ctx, run, "standing", proof.Start); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -87,7 +86,7 @@ func share(
 	}
 	all := empty()
 	err = w.Share(ctx, run, all)
-	return all.Found, func(ctx context.Context) error { return proof.Check(ctx, start, all.Read) }, err
+	return all.Found, func(ctx context.Context) error { return proof.Check(ctx, all.Read) }, err
 }
 
 // once does something for all workers of a run, as [fleet.Run.Once] does.
@@ -146,7 +145,8 @@ func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, e
 	if err != nil {
 		return nil, err
 	}
-	l.all, err = once(ctx, run, "removed", func(ctx context.Context) ([]removed, error) {
+	all, err := once(ctx, run, "removed", func(ctx context.Context) ([]removed, error) {
+		l.all = nil
 		if age := time.Since(run.Started); age > oldestProof {
 			return nil, fmt.Errorf("this run began %v ago, too long for a proof: start gc again under another --run NAME",
 				age.Round(time.Hour))
@@ -157,7 +157,9 @@ func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, e
 		err := o.collect(ctx, r, found.May, refs, l)
 		return l.all, err
 	})
-	if l.keys = refs.Keys; err != nil && len(l.all) == 0 { // nothing is known of any
+	if err == nil {
+		l.all, l.keys = all, refs.Keys
+	} else if len(l.all) == 0 { // nothing is known of any
 		return nil, err
 	}
 	return l, err

@@ -23,6 +23,9 @@ type SlotProof struct {
 	ReferenceOptions
 	Client *redis.ClusterClient
 	Pacer  *Pacer // in place of Pace
+
+	// Begun is what the masters had before anything was read: see [SlotProof.Start].
+	Begun []Standing
 }
 
 // Standing is what a master had: how much of its replication.
@@ -30,10 +33,11 @@ type Standing struct {
 	Served
 	Offset int64 `json:"offset"`
 
-	// Restores and Infos are how often RESTORE and INFO ran. The latter shows whether the counters
-	// began anew.
-	Restores int64 `json:"restores"`
-	Infos    int64 `json:"infos"`
+	// Restores is how often RESTORE ran. Processed and Reset are the commands that ran at all, and
+	// what is counted of CONFIG RESETSTAT (since Redis 7): they show whether the counters began anew.
+	Restores  int64  `json:"restores"`
+	Processed int64  `json:"processed"`
+	Reset     string `json:"reset,omitempty"`
 }
 
 // Read looks at the values of some slots, and adds to what was found. It returns the place that it
@@ -51,6 +55,9 @@ func (p *SlotProof) Read(
 		return place, nil, err
 	}
 	now, err := p.standings(ctx)
+	if err == nil {
+		err = p.restored(now)
+	}
 	if err != nil {
 		return place, nil, err
 	}
@@ -107,7 +114,11 @@ func (p *SlotProof) standings(ctx context.Context) (all []standing, err error) {
 		calls := callsIn(info)
 		m := standing{former: info["master_replid2"]}
 		m.Served = Served{addr, info["run_id"], info["master_replid"]}
-		m.Restores, m.Infos = calls["restore"], calls["info"]
+		m.Restores, m.Reset = calls["restore"], info[callsPrefix+resetCommand]
+		m.Processed, _ = strconv.ParseInt(info["total_commands_processed"], 10, 64)
+		if calls["info"] == 0 {
+			m.Processed = -1 // the calls are not shown
+		}
 		m.Offset, _ = strconv.ParseInt(info["master_repl_offset"], 10, 64)
 		m.upTo, _ = strconv.ParseInt(info["second_repl_offset"], 10, 64)
 		all = append(all, m)
@@ -135,27 +146,37 @@ var (
 // Check has the last word when all slots are read. It is an [InconclusiveError] if a master that
 // was read failed over to a server that lacked some of what it had, so that older values may be
 // back; or if RESTORE ran anywhere, unless AcceptMoves.
-func (p *SlotProof) Check(ctx context.Context, start, read []Standing) error {
+func (p *SlotProof) Check(ctx context.Context, read []Standing) error {
 	now, err := p.standings(ctx)
 	if err != nil {
 		return err
 	}
-	for _, s := range slices.Concat(start, read) {
+	for _, s := range slices.Concat(p.Begun, read) {
 		if !slices.ContainsFunc(now, func(m standing) bool { return m.has(s) }) {
 			return &InconclusiveError{s.Addr, "", errLacks}
 		}
 	}
+	return p.restored(now)
+}
+
+// restored is an error if RESTORE may have run since the start. Of a new master nothing is known:
+// what it did as a replica counts.
+func (p *SlotProof) restored(now []standing) error {
+	if p.AcceptMoves {
+		return nil
+	}
 	for _, m := range now {
-		var before Standing // of a new master nothing: what it did as a replica counts
-		if i := slices.IndexFunc(start, func(s Standing) bool { return s.RunID == m.RunID }); i >= 0 {
-			before = start[i]
+		var begun Standing
+		if i := slices.IndexFunc(p.Begun, func(s Standing) bool { return s.RunID == m.RunID }); i >= 0 {
+			begun = p.Begun[i]
+		} else {
+			begun.Reset = m.Reset
 		}
 		switch {
-		case p.AcceptMoves:
-		case m.Restores < before.Restores || m.Infos <= before.Infos:
-			return &InconclusiveError{m.Addr, "", errReset}
-		case m.Restores > before.Restores:
+		case m.Restores > begun.Restores:
 			return &InconclusiveError{m.Addr, "", errRestored}
+		case m.Restores < begun.Restores || m.Processed < begun.Processed || m.Processed < 0 || m.Reset != begun.Reset:
+			return &InconclusiveError{m.Addr, "", errReset}
 		}
 	}
 	return nil
@@ -243,9 +264,11 @@ func readReferences(
 	found *References, steady func(context.Context, ...*redis.Client) (func() error, error), page func([]Place) error,
 ) error {
 	s := &referenceScan{ReferenceOptions: o, pacer: pacer, found: found}
+	chase := !o.Proof
 	bySlot := func(ctx context.Context, nodes ...*redis.Client) (func() error, error) {
 		check, err := steady(ctx, nodes...)
 		s.found = found.part() // what is read again counts once
+		chase = len(nodes) > 1 // of a slot that moves, both sides are watched
 		return func() error {
 			err := check()
 			if err == nil {
@@ -262,7 +285,7 @@ func readReferences(
 		Page: func(places []Place, _ Looked) error { return page(places) },
 		Names: func(ctx context.Context, c redis.UniversalClient, names []string) ([]string, error) {
 			moved, err := s.page(ctx, c, "the cluster", names, true)
-			if err == nil && o.Proof && len(moved) > 0 {
+			if err == nil && !chase && len(moved) > 0 {
 				err = errMeanwhile
 			}
 			return moved, err

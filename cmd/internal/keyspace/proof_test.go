@@ -63,6 +63,7 @@ func TestSlotProof(t *testing.T) {
 		{name: "another slot leaves", during: func() { move(4000, 0, 1) }},
 		{name: "there and back", during: func() { move(keySlot(tag), 0, 1); move(keySlot(tag), 1, 0) }, again: true},
 		{name: "counters begin anew", during: resetAll, again: true, want: "counters of commands began anew"},
+		{name: "restore, and counters begin anew", during: func() { restore(); resetAll() }, again: true, want: "began anew"},
 		{name: "counters, where moves may run", o: accept, during: resetAll},
 		{name: "it leaves", during: func() { move(keySlot(tag), 0, 1) }},
 	} {
@@ -76,8 +77,9 @@ func TestSlotProof(t *testing.T) {
 				}
 				return nil
 			}
-			p := SlotProof{test.o, client, &Pacer{Pace: Pace{Shared: shared}}}
-			start, err := p.Start(ctx)
+			p := SlotProof{ReferenceOptions: test.o, Client: client, Pacer: &Pacer{Pace: Pace{Shared: shared}}}
+			var err error
+			p.Begun, err = p.Start(ctx)
 			must(t, err)
 			found := NewReferences(nil)
 			var all []Standing
@@ -92,7 +94,7 @@ func TestSlotProof(t *testing.T) {
 				all = append(all, read...)
 			}
 			if err == nil {
-				err = p.Check(ctx, start, all)
+				err = p.Check(ctx, all)
 			}
 			if looks > 1 != test.again {
 				t.Errorf("the slot was read %d times", looks)
@@ -112,7 +114,24 @@ func TestSlotProof(t *testing.T) {
 			}
 		})
 	}
-	p := SlotProof{Client: client}
+	// Half of a slot has arrived elsewhere, and its move goes on later.
+	const halves = 20
+	fill(t, client, tag+"%d", halves, map[string]int{})
+	steps, p := 0, SlotProof{Client: client}
+	must(t, cluster.Move(ctx, keySlot(tag), cluster.Servers[1], cluster.Servers[0], func() {
+		if steps++; steps != 3 { // ten keys are there
+			return
+		}
+		found, slot := NewReferences(nil), keySlot(tag)
+		_, read, err := p.Read(ctx, Slots{slot, slot + 1}, found)
+		must(t, err)
+		if len(read) != 2 || found.ByID[1] == nil || found.ByID[1].Values < elements || found.Keys < halves+1 {
+			t.Errorf("%d servers, %d keys, %+v", len(read), found.Keys, found.ByID[1])
+		}
+	}))
+	if steps < 3 {
+		t.Errorf("the slot moved in %d steps", steps)
+	}
 	if _, _, err := p.Read(cancelled(ctx), Slots{0, 1800}, NewReferences(nil)); !errors.Is(err, context.Canceled) {
 		t.Errorf("after an interrupt: %v", err)
 	}
@@ -151,7 +170,7 @@ func TestSlotProofAfterFailOver(t *testing.T) {
 			}
 			must(t, client.Set(ctx, key, "plain", 0).Err())
 			p := SlotProof{Client: client}
-			start, err := p.Start(ctx)
+			p.Begun, err = p.Start(ctx)
 			must(t, err)
 			found := NewReferences(nil)
 			_, read, err := p.Read(ctx, Slots{0, SlotCount}, found)
@@ -171,7 +190,7 @@ func TestSlotProofAfterFailOver(t *testing.T) {
 			must(t, err)
 			await(t, "the new master", func() bool {
 				client.ReloadState(ctx)
-				err = p.Check(ctx, start, read)
+				err = p.Check(ctx, read)
 				return err == nil || strings.Contains(err.Error(), "failed over to a server that may lack")
 			})
 			if behind {

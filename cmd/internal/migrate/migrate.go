@@ -157,10 +157,12 @@ func (m *migration) changes(
 			m.result.leave(v, why)
 		case !m.Revert && len(v.Key)+len(v.Field)+len(next) > largestNext:
 			m.result.leave(v, tooLarge(v))
-		case len(changes) > 0 && c.large() && size+len(next) > swapBytes:
+		case len(changes) > 0 && c.large():
 			return changes, i, nil // it is next, alone
 		default:
-			changes = append(changes, c)
+			if changes = append(changes, c); c.large() {
+				return changes, i + 1, nil
+			}
 		}
 		if size += len(next); size > swapBytes {
 			return changes, i + 1, nil

@@ -107,7 +107,7 @@ type job struct {
 	resumed    bool
 	dictionary *dict.Dictionary // nil for none
 	shared     *fleet.Run       // nil for a run of this process alone
-	prefixes   []string         // of other registries
+	prefixes   []string         // of other registries, that were named
 }
 
 // Run packs or unpacks the values of a Redis in place. It also returns a result with its error: for
@@ -355,20 +355,18 @@ func (j *job) pass(packer *bale.Packer, hold func(context.Context) (time.Time, e
 		largest = cli.MaxValue
 	}
 	return pass{
-		Match: j.Match, Skip: j.skip, Found: j.found, Pacer: j.registry.Pacer,
+		Match: j.Match, Skip: keyspace.RegistryKeys(j.Prefix, dict.DefaultPrefix), Found: j.found, Pacer: j.registry.Pacer,
 		Packer: packer, Algorithm: j.setting.Algorithm, DictionaryID: j.dictionary.ID(), MaxSize: largest,
 		Revert: j.Revert, Repack: j.Repack, DryRun: j.DryRun, Hold: hold,
 	}
 }
 
-// skip passes the keys of known registries over.
-func (j *job) skip(key string) bool {
-	return keyspace.RegistryKeys(append(j.prefixes, j.Prefix, dict.DefaultPrefix)...)(key)
-}
+// mostPrefixes bounds those that are named: anybody may write what looks like a registry.
+const mostPrefixes = 10
 
-// found adds a registry to the known ones.
+// found tells of another registry, once.
 func (j *job) found(prefix string) {
-	if !slices.Contains(j.prefixes, prefix) {
+	if len(j.prefixes) < mostPrefixes && !slices.Contains(j.prefixes, prefix) {
 		j.prefixes = append(j.prefixes, prefix)
 		j.registry.Notef("WARNING: there is a registry with the prefix %q. Its keys are left as they are."+
 			" If it has the dictionaries of these values, give %s", prefix, printable.Option("--prefix", prefix))
