@@ -174,12 +174,14 @@ func TestOtherRegistry(t *testing.T) {
 		must(t, err, other.Publish(ctx, "user", d, dict.Info{}))
 		ids = append(ids, d.ID())
 	}
-	must(t, c.Set(ctx, "user:1", text(1)+text(2), 0).Err())
+	const forged = `{"group":"42","dictionaries":[]}` // hides no key but its own
+	must(t, c.Set(ctx, "user:1", text(1)+text(2), 0).Err(), c.Set(ctx, "user:group:42", forged, 0).Err(),
+		c.Set(ctx, "user:group:43", text(1)+text(2), 0).Err())
 	var notes bytes.Buffer
 	r, err := Run(ctx, Options{Settings: Settings{Match: []string{"*"}}, Plan: page.NewSheet(&notes, 100), Registry: registry.Options{
 		Streams: &cli.Streams{Out: &notes, Err: &notes}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix,
 	}})
-	if err != nil || r.Changed() != 1 || r.Left[Registry].Values < 4 || strings.Count(notes.String(), "give --prefix other:") != 1 {
+	if err != nil || r.Changed() != 2 || r.Left[Registry].Values < 4 || strings.Count(notes.String(), "give --prefix other:") != 1 {
 		t.Errorf("%+v, %v\n%s", r, err, &notes)
 	}
 	if st, err := other.State(ctx, "user"); err != nil || len(st.Dictionaries) != len(ids) {

@@ -39,8 +39,8 @@ type pass struct {
 	Match []string      // patterns of keys
 	Skip  keyspace.Skip // passes keys over: those of registries
 
-	// Found gets the prefix of another registry, whose key is not packed.
-	Found func(prefix string)
+	// Found gets the prefix of another registry, and its key, which is not packed.
+	Found func(prefix, key string)
 
 	Pacer *keyspace.Pacer
 
@@ -347,7 +347,7 @@ func (m *migration) decide(
 		return nil, Plain, nil
 	case !packed:
 		if prefix, ok := keyspace.RegistryOf(v.Key, v.Stored); ok && !v.InHash {
-			m.Found(prefix)
+			m.Found(prefix, v.Key)
 			return nil, Registry, nil
 		}
 		return m.pack(ctx, v.Stored)
