@@ -2,7 +2,6 @@ package advise
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -119,10 +118,11 @@ func TestHotKeys(t *testing.T) {
 	}
 	schematest.Check[Advice](t, schematest.Written(t, a))
 	k := g.Heat.Hottest[0]
-	if want := 2501.0 / 60; k.Name != "page:7" || k.Bytes < 300_000 || math.Abs(k.Reads-want) > 0.1 || k.Most < k.Reads {
+	want := 2501.0 / 60 // and less with each minute that begins meanwhile, by which the counter falls
+	if k.Name != "page:7" || k.Bytes < 300_000 || k.Reads > want+0.1 || k.Reads < want-1 || k.Most < k.Reads {
 		t.Errorf("%+v", k)
 	}
-	want := k.Reads * g.Options[g.Chosen].Unpack.Mean / 1e6
+	want = k.Reads * g.Options[g.Chosen].Unpack.Mean / 1e6
 	if k.CPU < 0.9*want || k.CPU > 1.1*want || k.CPU > g.Heat.CPU {
 		t.Errorf("unpacking takes %v of a processor, the group %v, want about %v", k.CPU, g.Heat.CPU, want)
 	}
