@@ -571,14 +571,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 // GetMany implements bale.Store, as Get does.
 func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	values := make([][]byte, len(keys))
-	var ask []string
-	var places []int
-	for i, key := range keys {
-		var is bool
-		if values[i], is = s.lane(key).buffered(key); !is {
-			ask, places = append(ask, key), append(places, i)
-		}
-	}
+	ask, places := s.below(keys, func(i int, value []byte) { values[i] = value })
 	if len(ask) == 0 {
 		return values, nil
 	}
@@ -589,27 +582,31 @@ func (s *Store) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
 	return values, err
 }
 
+// below returns the keys without a buffered value, and their places. It calls buffered for others.
+func (s *Store) below(keys []string, buffered func(i int, value []byte)) (ask []string, places []int) {
+	for i, key := range keys {
+		if value, is := s.lane(key).buffered(key); is {
+			buffered(i, value)
+		} else {
+			ask, places = append(ask, key), append(places, i)
+		}
+	}
+	return ask, places
+}
+
 // PTTL is the optional method of a bale.Store. Redis has no expiry of a buffered value yet, so its
 // key counts as missing (-2): then near does not keep it. If the Store below has no PTTL, all other
 // keys seem to last (-1).
 func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
-	ms := make([]int64, len(keys))
-	var ask []string
-	var places []int
-	for i, key := range keys {
-		if _, is := s.lane(key).buffered(key); is {
-			ms[i] = -2
-		} else {
-			ms[i], ask, places = -1, append(ask, key), append(places, i)
-		}
-	}
-	below, ok := s.store.(interface {
+	ms := slices.Repeat([]int64{-1}, len(keys))
+	ask, places := s.below(keys, func(i int, _ []byte) { ms[i] = -2 })
+	aging, ok := s.store.(interface {
 		PTTL(ctx context.Context, keys []string) ([]int64, error)
 	})
 	if !ok || len(ask) == 0 {
 		return ms, nil
 	}
-	stored, err := below.PTTL(ctx, ask)
+	stored, err := aging.PTTL(ctx, ask)
 	if err == nil && len(stored) != len(ask) {
 		err = fmt.Errorf("batch: PTTL of %d keys has returned %d", len(ask), len(stored))
 	}

@@ -29,10 +29,10 @@ func NewStore(s bale.Store, g *Guard) bale.Store {
 	return guarded
 }
 
-// StoreFailed is [Options].Failed for Redis. It reports true for all errors but a missing key and
+// StoreFailed is [Options].Failed for Redis. It reports true for all errors but a missing key, a
+// value that bale cannot read, a command that its hook does not send, and some replies. These are
 // replies that would be the same next time, such as those for a key of another type, a missing
-// permission or an unknown command, and those that send a client to another node of a Cluster. A
-// value that bale cannot read is no failure either, nor is a command that its hook does not send.
+// permission or an unknown command. Others send a client to another node of a Cluster.
 func StoreFailed(err error) bool {
 	if many, ok := errors.AsType[bale.KeyErrors](err); ok {
 		return slices.ContainsFunc(many, func(e *bale.KeyError) bool { return StoreFailed(e.Err) })

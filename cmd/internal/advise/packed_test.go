@@ -27,6 +27,16 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
+// packNow packs values in place, as bale migrate --force does.
+func packNow(t *testing.T, url string, s migrate.Settings) {
+	t.Helper()
+	_, err := migrate.Run(t.Context(), migrate.Options{
+		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix},
+		Settings: s, Force: true, Plan: page.NewSheet(io.Discard, 80),
+	})
+	must(t, err)
+}
+
 // TestPackedAlready: what bale saves is the difference of MEMORY USAGE with plain values and with
 // packed ones.
 func TestPackedAlready(t *testing.T) {
@@ -135,9 +145,7 @@ func TestBetterDictionary(t *testing.T) {
 	}
 	pack := func(dictionary string, repack bool) {
 		t.Helper()
-		_, err := migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, Prefix: dict.DefaultPrefix},
-			Settings: migrate.Settings{Match: []string{"user:*"}, Dict: dictionary, Group: "user", Repack: repack}, Force: true, Plan: page.NewSheet(io.Discard, 80)})
-		must(t, err)
+		packNow(t, s.URL(), migrate.Settings{Match: []string{"user:*"}, Dict: dictionary, Group: "user", Repack: repack})
 	}
 	ask := func() (*Group, string) {
 		t.Helper()
@@ -249,9 +257,7 @@ func TestRefusedDictionary(t *testing.T) {
 		!strings.Contains(text.String(), "Its dictionary takes ") {
 		t.Errorf("%+v of %d\n%s", g.Packed, g.Now, &text)
 	}
-	_, err = migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, Prefix: dict.DefaultPrefix},
-		Settings: migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Auto, Group: "people", Repack: true}, Force: true, Plan: page.NewSheet(io.Discard, 80)})
-	must(t, err)
+	packNow(t, s.URL(), migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Auto, Group: "people", Repack: true})
 	if st, err := registry.State(ctx, "people"); err != nil || st.Current != training.Dictionary.ID() {
 		t.Errorf("bale migrate took another dictionary: %+v, %v", st, err)
 	}
@@ -275,9 +281,7 @@ func TestNewerDictionary(t *testing.T) {
 	}
 	pack := func(dictionary string, repack bool) {
 		t.Helper()
-		_, err := migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, Prefix: dict.DefaultPrefix},
-			Settings: migrate.Settings{Match: []string{"user:*"}, Dict: dictionary, Group: "people", Repack: repack}, Force: true, Plan: page.NewSheet(io.Discard, 80)})
-		must(t, err)
+		packNow(t, s.URL(), migrate.Settings{Match: []string{"user:*"}, Dict: dictionary, Group: "people", Repack: repack})
 	}
 	write(func(i int) string {
 		return strings.Repeat(fmt.Sprintf("%x", rng.Uint64()), 3) + " an older program's values, all alike"
@@ -324,11 +328,7 @@ func TestForgedFrame(t *testing.T) {
 			p.Set(ctx, fmt.Sprint("user:", i), profiles[i], 0)
 		}
 	})
-	_, err := migrate.Run(ctx, migrate.Options{
-		Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}},
-		Settings: migrate.Settings{Match: []string{"user:*"}}, Force: true, Plan: page.NewSheet(io.Discard, 80),
-	})
-	must(t, err)
+	packNow(t, s.URL(), migrate.Settings{Match: []string{"user:*"}})
 	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
 	must(t, err)
 	training, err := dict.Train(ctx, profiles, dict.TrainOptions{Values: n})
@@ -391,9 +391,7 @@ func TestPackedTogether(t *testing.T) {
 	})
 	pack := func(match, group string) {
 		t.Helper()
-		_, err := migrate.Run(ctx, migrate.Options{Registry: dictregistry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{s.URL()}, Prefix: dict.DefaultPrefix},
-			Settings: migrate.Settings{Match: []string{match}, Dict: migrate.Auto, Group: group}, Force: true, Plan: page.NewSheet(io.Discard, 80)})
-		must(t, err)
+		packNow(t, s.URL(), migrate.Settings{Match: []string{match}, Dict: migrate.Auto, Group: group})
 	}
 	pack("together:*:*", "together")
 	for _, language := range languages {

@@ -399,12 +399,16 @@ func GC(ctx context.Context, r *registry.Registry, o Options) (*Removal, error) 
 	if len(all) == 0 {
 		return l, nil
 	}
-	if refs, failed := o.Proof.prove(ctx, r, idsOf(all)); failed != nil {
-		err = failed
-	} else {
-		err = o.collect(ctx, r, all, refs, l)
+	refs, err := o.Proof.prove(ctx, r, idsOf(all))
+	if err != nil {
+		return nil, err
 	}
-	if err != nil && len(l.all) == 0 { // nothing is known of any
+	return l.known(o.collect(ctx, r, all, refs, l))
+}
+
+// known is what came of a gc, nothing if an error came before the first dictionary.
+func (l *Removal) known(err error) (*Removal, error) {
+	if err != nil && len(l.all) == 0 {
 		return nil, err
 	}
 	return l, err
@@ -581,7 +585,7 @@ func isPacked(r *registry.Registry, stored []byte) bool {
 
 // causeOf is why a key of the registry cannot be read.
 func causeOf(ctx context.Context, r *registry.Registry, key string, err error) string {
-	if errors.Is(err, dict.ErrCorrupt) && isPacked(r, []byte(r.Keys.GetRange(ctx, key, 0, 63).Val())) {
+	if errors.Is(err, dict.ErrCorrupt) && isPacked(r, []byte(r.Keys.GetRange(ctx, key, 0, frame.MaxHeaderSize-1).Val())) {
 		return unpackText(key)
 	}
 	return cli.Message(err)

@@ -69,12 +69,8 @@ func List(ctx context.Context, r *registry.Registry, o Options) (*Dictionaries, 
 	var refs *keyspace.References
 	if o.Scan { // passes the registry's keys over, which hold no frames
 		options := keyspace.ReferenceOptions{Known: in.IDs(), Skip: keyspace.RegistryKeys(r.Prefix)}
-		var run *fleet.Run
 		if o.Run.Name != "" {
-			if run, err = join(ctx, r, o, "dict list --scan"); err != nil {
-				return nil, err
-			}
-			refs, _, err = share(ctx, r, run, o.Run.Rate, options)
+			refs, err = listShared(ctx, r, o, options)
 		} else {
 			refs, err = references(ctx, r, options)
 		}

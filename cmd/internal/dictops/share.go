@@ -2,7 +2,6 @@ package dictops
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -54,7 +53,7 @@ func share(
 	cluster := r.Client().(*redis.ClusterClient)
 	proof := keyspace.SlotProof{ReferenceOptions: o, Client: cluster, Pacer: r.Pacer}
 	if o.Proof {
-		if proof.Begun, err = once(ctx, run, "standing", proof.Start); err != nil {
+		if proof.Begun, err = fleet.Once(ctx, run, "standing", proof.Start); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -89,21 +88,16 @@ func share(
 	return all.Found, func(ctx context.Context) error { return proof.Check(ctx, all.Read) }, err
 }
 
-// once does something for all workers of a run, as [fleet.Run.Once] does.
-func once[T any](
-	ctx context.Context, run *fleet.Run, what string, do func(context.Context) (T, error),
-) (result T, err error) {
-	text, err := run.Once(ctx, what, func(ctx context.Context) (json.RawMessage, error) {
-		result, err := do(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(result)
-	})
-	if err == nil {
-		err = json.Unmarshal(text, &result)
+// listShared counts references with the other workers of a run.
+func listShared(
+	ctx context.Context, r *registry.Registry, o Options, options keyspace.ReferenceOptions,
+) (*keyspace.References, error) {
+	run, err := join(ctx, r, o, "dict list --scan")
+	if err != nil {
+		return nil, err
 	}
-	return result, err
+	refs, _, err := share(ctx, r, run, o.Run.Rate, options)
+	return refs, err
 }
 
 // oldestProof is how long what a run has read counts: values come from elsewhere, too, by commands
@@ -125,7 +119,7 @@ func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, e
 	if err != nil {
 		return nil, err
 	}
-	found, err := once(ctx, run, "candidates", func(ctx context.Context) (a agreed, err error) {
+	found, err := fleet.Once(ctx, run, "candidates", func(ctx context.Context) (a agreed, err error) {
 		l := &Removal{}
 		a.May, err = candidates(ctx, r, l)
 		a.Groups, a.Kept, a.More = l.groups, l.kept, l.more
@@ -145,7 +139,7 @@ func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, e
 	if err != nil {
 		return nil, err
 	}
-	all, err := once(ctx, run, "removed", func(ctx context.Context) ([]removed, error) {
+	all, err := fleet.Once(ctx, run, "removed", func(ctx context.Context) ([]removed, error) {
 		l.all = nil
 		if age := time.Since(run.Started); age > oldestProof {
 			return nil, fmt.Errorf("this run began %v ago, too long for a proof: start gc again under another --run NAME",
@@ -159,8 +153,6 @@ func gcShared(ctx context.Context, r *registry.Registry, o Options) (*Removal, e
 	})
 	if err == nil {
 		l.all, l.keys = all, refs.Keys
-	} else if len(l.all) == 0 { // nothing is known of any
-		return nil, err
 	}
-	return l, err
+	return l.known(err)
 }

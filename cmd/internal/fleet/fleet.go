@@ -361,6 +361,27 @@ func (r *Run) units(ctx context.Context, field string, from, to int) ([]any, err
 	return values, err
 }
 
+// Once does something for all workers of a run, as [Run.Once] does. What it returns is kept as
+// JSON.
+func Once[T any](
+	ctx context.Context, r *Run, what string, do func(ctx context.Context) (T, error),
+) (result T, err error) {
+	text, err := r.Once(ctx, what, func(ctx context.Context) (json.RawMessage, error) {
+		result, err := do(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(result)
+	})
+	if err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal(text, &result); err != nil {
+		return result, fmt.Errorf("--run: what is kept of %s: %w", what, err)
+	}
+	return result, nil
+}
+
 // Once does something for all workers: one of them, while the others wait for what it returns. If
 // it fails, the next worker does it.
 func (r *Run) Once(ctx context.Context, what string, do func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {

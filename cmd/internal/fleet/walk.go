@@ -131,14 +131,11 @@ func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 // calls are those of keyspace.RenameCalls at the start of the run or at its end, the same for all
 // workers, and for those that come later.
 func (w *Walk[C]) calls(ctx context.Context, r *Run, when string) (calls map[string]int64, err error) {
-	text, err := r.Once(ctx, when, func(ctx context.Context) (json.RawMessage, error) {
-		return json.Marshal(keyspace.RenameCalls(ctx, w.Registry.Client()))
+	calls, err = Once(ctx, r, when, func(ctx context.Context) (map[string]int64, error) {
+		return keyspace.RenameCalls(ctx, w.Registry.Client()), nil
 	})
 	if errors.Is(err, ErrAborted) && when != "calls" { // as its last unit ended
 		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &calls)
 	}
 	return calls, err
 }

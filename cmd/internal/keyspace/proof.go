@@ -45,13 +45,15 @@ type Standing struct {
 func (p *SlotProof) Read(
 	ctx context.Context, slots Slots, found *References,
 ) (place Place, read []Standing, err error) {
-	o, part := p.ReferenceOptions, found.part()
-	o.Proof = true
-	place = Place{Slots: &slots}
-	if err := readReferences(ctx, p.Client, []Place{place}, o, p.Pacer, part, p.steady(), func(places []Place) error {
+	part := found.part()
+	scan := &referenceScan{ReferenceOptions: p.ReferenceOptions, pacer: p.Pacer, found: part}
+	scan.Proof = true
+	options := scan.places([]Place{{Slots: &slots}}, func(places []Place) error {
 		place = places[0]
 		return nil
-	}); err != nil {
+	})
+	options.steady = p.steady(scan, part)
+	if err := ReadValues(ctx, p.Client, options); err != nil {
 		return place, nil, err
 	}
 	now, err := p.standings(ctx)
@@ -102,21 +104,21 @@ func (p *SlotProof) standings(ctx context.Context) (all []standing, err error) {
 		if err != nil {
 			return nil, inconclusive(ctx, addr, "", fmt.Errorf("INFO: %w", Explain(err, UserOf(masters[addr]))))
 		}
-		if info["role"] != "master" {
+		state := stateIn(info)
+		if state.role != "master" {
 			return nil, inconclusive(ctx, addr, "", errors.New("it is no master any more"))
 		}
-		for name := range info {
-			if number, ok := strings.CutPrefix(name, "db"); ok && number != "0" && strings.Trim(number, "0123456789") == "" {
-				err := fmt.Errorf("%s has keys, too, and a shared run looks at db0: leave out --run", name)
+		for _, number := range databasesIn(info) {
+			if number > 0 {
+				err := fmt.Errorf("db%d has keys, too, and a shared run looks at db0: leave out --run", number)
 				return nil, inconclusive(ctx, addr, "", err)
 			}
 		}
-		calls := callsIn(info)
-		m := standing{former: info["master_replid2"]}
-		m.Served = Served{addr, info["run_id"], info["master_replid"]}
-		m.Restores, m.Reset = calls["restore"], info[callsPrefix+resetCommand]
+		m := standing{former: state.former}
+		m.Served = Served{addr, state.identity[0], state.identity[1]}
+		m.Restores, m.Reset = state.calls["restore"], state.reset
 		m.Processed, _ = strconv.ParseInt(info["total_commands_processed"], 10, 64)
-		if calls["info"] == 0 {
+		if state.calls["info"] == 0 {
 			m.Processed = -1 // the calls are not shown
 		}
 		m.Offset, _ = strconv.ParseInt(info["master_repl_offset"], 10, 64)
@@ -143,9 +145,9 @@ var (
 		"moved past the scan. If it never restores packed values, give --accept-moves")
 )
 
-// Check has the last word when all slots are read. It is an [InconclusiveError] if a master that
-// was read failed over to a server that lacked some of what it had, so that older values may be
-// back; or if RESTORE ran anywhere, unless AcceptMoves.
+// Check has the last word when all slots are read. It is an [InconclusiveError] in two cases. A
+// master that was read failed over to a server that lacked some of what it had: older values may be
+// back. Or RESTORE ran anywhere, unless AcceptMoves.
 func (p *SlotProof) Check(ctx context.Context, read []Standing) error {
 	now, err := p.standings(ctx)
 	if err != nil {
@@ -182,10 +184,13 @@ func (p *SlotProof) restored(now []standing) error {
 	return nil
 }
 
-// steady returns what watches masters while keys of a slot are listed and read. What that returns
-// is an error if a value may have been missed: errMeanwhile if the slot was moved, perhaps there
-// and back. What is seen after a slot is what is seen before the next one.
-func (p *SlotProof) steady() func(context.Context, ...*redis.Client) (func() error, error) {
+// steady returns what watches masters while keys of a slot are listed and read, and adds what the
+// scan found to all of it, once. What that returns is an error if a value may have been missed:
+// errMeanwhile if the slot was moved, perhaps there and back. What is seen after a slot is what is
+// seen before the next one.
+func (p *SlotProof) steady(
+	scan *referenceScan, all *References,
+) func(context.Context, ...*redis.Client) (func() error, error) {
 	last := map[*redis.Client]serverState{}
 	return func(ctx context.Context, nodes ...*redis.Client) (_ func() error, err error) {
 		for _, node := range nodes {
@@ -195,6 +200,8 @@ func (p *SlotProof) steady() func(context.Context, ...*redis.Client) (func() err
 				}
 			}
 		}
+		scan.found = all.part()
+		scan.chase = len(nodes) > 1 // of a slot that moves, both sides are watched
 		return func() error {
 			var missed error
 			for _, node := range nodes {
@@ -206,6 +213,9 @@ func (p *SlotProof) steady() func(context.Context, ...*redis.Client) (func() err
 				if err := p.missed(before, after); err != nil {
 					missed = inconclusive(ctx, node.Options().Addr, "", err)
 				}
+			}
+			if missed == nil {
+				all.Merge(scan.found)
 			}
 			return missed
 		}, nil
@@ -244,8 +254,7 @@ func counters(ctx context.Context, node *redis.Client) (s serverState, err error
 	if err != nil {
 		return s, inconclusive(ctx, node.Options().Addr, "", fmt.Errorf("INFO, CLUSTER INFO: %w", Explain(err, UserOf(node))))
 	}
-	info := Info(stats.Val())
-	s.calls, s.reset = callsIn(info), info[callsPrefix+resetCommand]
+	s = stateIn(Info(stats.Val()))
 	s.identity[2] = Info(cluster.Val())["cluster_my_epoch"]
 	return s, nil
 }
@@ -256,39 +265,21 @@ func ReadReferences(
 	ctx context.Context, client redis.UniversalClient, places []Place, o ReferenceOptions, pacer *Pacer,
 	found *References, page func([]Place) error,
 ) error {
-	return readReferences(ctx, client, places, o, pacer, found, nil, page)
+	s := &referenceScan{ReferenceOptions: o, pacer: pacer, found: found, chase: true}
+	return ReadValues(ctx, client, s.places(places, page))
 }
 
-func readReferences(
-	ctx context.Context, client redis.UniversalClient, places []Place, o ReferenceOptions, pacer *Pacer,
-	found *References, steady func(context.Context, ...*redis.Client) (func() error, error), page func([]Place) error,
-) error {
-	s := &referenceScan{ReferenceOptions: o, pacer: pacer, found: found}
-	chase := !o.Proof
-	bySlot := func(ctx context.Context, nodes ...*redis.Client) (func() error, error) {
-		check, err := steady(ctx, nodes...)
-		s.found = found.part() // what is read again counts once
-		chase = len(nodes) > 1 // of a slot that moves, both sides are watched
-		return func() error {
-			err := check()
-			if err == nil {
-				found.Merge(s.found)
-			}
-			return err
-		}, err
-	}
-	if steady == nil {
-		bySlot = nil
-	}
-	return ReadValues(ctx, client, ValuesOptions{
-		Match: []string{o.Match}, Skip: o.Skip, Pacer: pacer, Places: places, steady: bySlot,
+// places reads the keys of some places.
+func (s *referenceScan) places(places []Place, page func([]Place) error) ValuesOptions {
+	return ValuesOptions{
+		Match: []string{s.Match}, Skip: s.Skip, Pacer: s.pacer, Places: places,
 		Page: func(places []Place, _ Looked) error { return page(places) },
 		Names: func(ctx context.Context, c redis.UniversalClient, names []string) ([]string, error) {
 			moved, err := s.page(ctx, c, "the cluster", names, true)
-			if err == nil && !chase && len(moved) > 0 {
+			if err == nil && !s.chase && len(moved) > 0 {
 				err = errMeanwhile
 			}
 			return moved, err
 		},
-	})
+	}
 }

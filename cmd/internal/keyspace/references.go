@@ -239,6 +239,7 @@ type referenceScan struct {
 	hashes HashReader
 	found  *References
 	watch  *watch // over all servers
+	chase  bool   // keys that are elsewhere by now, where a place is read
 }
 
 // watch looks at all servers from time to time.
@@ -668,6 +669,11 @@ func databases(ctx context.Context, node *redis.Client) (numbers []int, err erro
 	if err != nil {
 		return nil, fmt.Errorf("INFO keyspace: %w", Explain(err, node.Options().Username))
 	}
+	return databasesIn(info), nil
+}
+
+// databasesIn are the numbers of the databases that hold keys, by the fields of INFO.
+func databasesIn(info map[string]string) (numbers []int) {
 	for name, counts := range info {
 		var db int
 		if _, err := fmt.Sscanf(name, "db%d", &db); err == nil && strings.HasPrefix(counts, "keys=") {
@@ -675,7 +681,7 @@ func databases(ctx context.Context, node *redis.Client) (numbers []int, err erro
 		}
 	}
 	slices.Sort(numbers)
-	return numbers, nil
+	return numbers
 }
 
 // EachDatabase calls do with a client for every database of a server that holds keys, or with the

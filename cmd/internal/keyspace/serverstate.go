@@ -149,6 +149,17 @@ func clusterInfo(ctx context.Context, node *redis.Client) (map[string]string, er
 	return Info(reply), nil
 }
 
+// stateIn is what INFO shows of a server's state.
+func stateIn(info map[string]string) serverState {
+	return serverState{
+		role:     info["role"],
+		identity: [3]string{info["run_id"], info["master_replid"]},
+		former:   info["master_replid2"],
+		calls:    callsIn(info),
+		reset:    info[callsPrefix+resetCommand],
+	}
+}
+
 func stateOf(ctx context.Context, node *redis.Client, proof bool) (s serverState, err error) {
 	explain := func(err error) error { return Explain(err, node.Options().Username) }
 	var sections []string
@@ -159,7 +170,7 @@ func stateOf(ctx context.Context, node *redis.Client, proof bool) (s serverState
 	if err != nil {
 		return s, fmt.Errorf("INFO: %w", explain(err))
 	}
-	if s.role = info["role"]; proof && s.role != "" && s.role != "master" {
+	if s = stateIn(info); proof && s.role != "" && s.role != "master" {
 		return s, errors.New("it is a replica, which may lag behind: give its master")
 	}
 	for _, name := range []string{"loading", "async_loading"} {
@@ -167,9 +178,6 @@ func stateOf(ctx context.Context, node *redis.Client, proof bool) (s serverState
 			return s, errors.New("it is loading its data")
 		}
 	}
-	s.identity, s.former = [3]string{info["run_id"], info["master_replid"]}, info["master_replid2"]
-	s.calls = callsIn(info)
-	s.reset = info[callsPrefix+resetCommand]
 	if info["cluster_enabled"] != "1" {
 		return s, nil
 	}

@@ -64,6 +64,7 @@ func TestRestartMeanwhile(t *testing.T) {
 		},
 	}
 	j := &job{Options: &o}
+	j.passOver(dict.DefaultPrefix)
 	j.setting, _ = o.Setting()
 	j.registry, err = registry.Open(ctx, o.Registry)
 	must(t, err)

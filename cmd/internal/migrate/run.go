@@ -109,6 +109,7 @@ type job struct {
 	shared     *fleet.Run       // nil for a run of this process alone
 	prefixes   []string         // of other registries, that were named
 	registries []string         // prefixes whose keys are passed over
+	skip       keyspace.Skip    // passes them over
 }
 
 // Run packs or unpacks the values of a Redis in place. It also returns a result with its error: for
@@ -125,7 +126,8 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 			return nil, fmt.Errorf("--resume: %w", err)
 		}
 	}
-	j := &job{Options: &o, registries: []string{o.Registry.Prefix, dict.DefaultPrefix}}
+	j := &job{Options: &o}
+	j.passOver(o.Registry.Prefix, dict.DefaultPrefix)
 	j.setting, _ = o.Setting()
 	j.setting.Dict = false // said by --dict
 	o.Registry.LookOnly = o.DryRun
@@ -356,7 +358,7 @@ func (j *job) pass(packer *bale.Packer, hold func(context.Context) (time.Time, e
 		largest = cli.MaxValue
 	}
 	return pass{
-		Match: j.Match, Skip: j.skip, Found: j.found, Pacer: j.registry.Pacer,
+		Match: j.Match, Skip: func(key string) bool { return j.skip(key) }, Found: j.found, Pacer: j.registry.Pacer,
 		Packer: packer, Algorithm: j.setting.Algorithm, DictionaryID: j.dictionary.ID(), MaxSize: largest,
 		Revert: j.Revert, Repack: j.Repack, DryRun: j.DryRun, Hold: hold,
 	}
@@ -365,15 +367,18 @@ func (j *job) pass(packer *bale.Packer, hold func(context.Context) (time.Time, e
 // mostPrefixes bounds the registries that are known: anybody may write what looks like one.
 const mostPrefixes = 10
 
-// skip passes the keys of known registries over.
-func (j *job) skip(key string) bool { return keyspace.RegistryKeys(j.registries...)(key) }
+// passOver adds to the registries whose keys are passed over.
+func (j *job) passOver(prefixes ...string) {
+	j.registries = append(j.registries, prefixes...)
+	j.skip = keyspace.RegistryKeys(j.registries...)
+}
 
 // found tells of another registry, once. A dictionary makes its other keys known, too. A group's
 // state does not, for a user may choose what is stored under "user:group:42".
 func (j *job) found(prefix, key string) {
-	of := strings.HasPrefix(key[len(prefix):], "group:")
-	if !of && len(j.registries) < 2+mostPrefixes && !slices.Contains(j.registries, prefix) {
-		j.registries = append(j.registries, prefix)
+	isState := strings.HasPrefix(key[len(prefix):], "group:")
+	if !isState && len(j.registries) < 2+mostPrefixes && !slices.Contains(j.registries, prefix) {
+		j.passOver(prefix)
 	}
 	if len(j.prefixes) < mostPrefixes && !slices.Contains(j.prefixes, prefix) {
 		j.prefixes = append(j.prefixes, prefix)

@@ -2,9 +2,7 @@ package migrate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/balekv/bale"
@@ -34,23 +32,17 @@ func (j *job) join(ctx context.Context, places []keyspace.Place) (err error) {
 	if j.Dict == Auto { // else once the dictionary is known to be there
 		j.announce(ctx)
 	}
-	text, err := j.shared.Once(ctx, "prepare", func(ctx context.Context) (json.RawMessage, error) {
+	p, err := fleet.Once(ctx, j.shared, "prepare", func(ctx context.Context) (p prepared, err error) {
 		d, err := j.choose(ctx)
 		if err != nil {
-			return nil, err
+			return p, err
 		}
-		used, err := keyspace.UsedMemory(ctx, j.client)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(prepared{d.ID(), used})
+		p.Dictionary = d.ID()
+		p.UsedMemory, err = keyspace.UsedMemory(ctx, j.client)
+		return p, err
 	})
 	if err != nil {
 		return err
-	}
-	var p prepared
-	if err := json.Unmarshal(text, &p); err != nil {
-		return fmt.Errorf("--run: %w", err)
 	}
 	j.state.Dictionary, j.state.UsedMemory = p.Dictionary, p.UsedMemory
 	if p.Dictionary != 0 {
@@ -62,21 +54,12 @@ func (j *job) join(ctx context.Context, places []keyspace.Place) (err error) {
 // usedAfter is the used_memory at the end of the run. One worker measures it for all, and for those
 // that come later.
 func (j *job) usedAfter(ctx context.Context) (int64, error) {
-	text, err := j.shared.Once(ctx, "after", func(ctx context.Context) (json.RawMessage, error) {
-		used, err := keyspace.UsedMemory(ctx, j.client)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(used)
+	used, err := fleet.Once(ctx, j.shared, "after", func(ctx context.Context) (int64, error) {
+		return keyspace.UsedMemory(ctx, j.client)
 	})
 	if errors.Is(err, fleet.ErrAborted) { // as its last unit ended
 		return 0, nil
 	}
-	if err != nil {
-		return 0, err
-	}
-	var used int64
-	err = json.Unmarshal(text, &used)
 	return used, err
 }
 
