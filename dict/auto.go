@@ -2,6 +2,7 @@ package dict
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -76,7 +77,8 @@ type Auto struct {
 	// Train are the options of the training; Setting, Engine and Current are the group's. Workers
 	// defaults to 1, and training then takes at most half of one processor. Auto does not count the
 	// group's keys in Redis: set Values if they are far from a million, else a dictionary for few keys
-	// may be too large, and one for many too small.
+	// may be too large, and one for many too small. Fields whose contents the current dictionary
+	// leaves out stay out of the next one, whatever Exclude says.
 	Train TrainOptions
 }
 
@@ -386,6 +388,7 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 		return err
 	}
 	o := a.Train
+	o.Exclude = slices.Concat(o.Exclude, s.Find(cmp.Or(s.Current, s.Previous)).Excluded())
 	if s.Current != 0 {
 		if o.Current = g.dictionary(s.Current); o.Current == nil {
 			return fmt.Errorf("dict: %v: %w", s.Current, ErrUnknown)

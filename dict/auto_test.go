@@ -436,6 +436,37 @@ func TestAutoLeavesLateDecisions(t *testing.T) {
 	}
 }
 
+// TestAutoExcludes: what the current dictionary leaves out stays out of the next one, also after
+// a rollback to none.
+func TestAutoExcludes(t *testing.T) {
+	ctx := t.Context()
+	for _, rolledBack := range []bool{false, true} {
+		r := newRegistry(t, newMemory(), time.Nanosecond)
+		d := dictionaryOf(t, 1)
+		must(t, r.Publish(ctx, "g", d, Info{Exclude: excluded([]string{"email"})}))
+		must(t, r.Activate(ctx, "g", d.ID(), true))
+		if rolledBack {
+			must(t, r.Activate(ctx, "g", 0, false))
+		}
+		a := auto()
+		a.Train.Exclude = []string{"name"}
+		g := open(t, r, GroupOptions{Auto: a})
+		all := profiles(500)
+		traffic(t, g, func(i int) []byte { return all[i%500] })
+		s, err := r.State(ctx, "g")
+		must(t, err)
+		for err = errIdle; errors.Is(err, errIdle); { // the traffic has no processor yet
+			err = g.auto.renew(ctx, s)
+		}
+		must(t, err)
+		s, err = r.State(ctx, "g")
+		must(t, err)
+		if e := s.Dictionaries[0]; e.ID == d.ID() || e.Info.Exclude != "email name" {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
 // TestLease: one at a time; it passes on when it is given back or runs out, and the work of who
 // lost it ends.
 func TestLease(t *testing.T) {

@@ -57,14 +57,15 @@ func ExampleTrain() {
 		panic(err)
 	}
 	with, without := training.With, training.Without
-	fmt.Println(bytes.Contains(training.Dictionary.Bytes(), []byte("@example.com")))
+	entry := dict.Entry{Info: training.Info()} // as the registry has it
+	fmt.Println(entry.Excluded(), bytes.Contains(training.Dictionary.Bytes(), []byte("@example.com")))
 	fmt.Println(with.Ratio() > 1.5*without.Ratio(), with.PayloadRatio() > with.Ratio()) // the header counts
 	fmt.Println(with.AllocatedPerValue() < without.AllocatedPerValue(), training.PaysFrom() < 300)
 
 	_, err = dict.Train(context.Background(), samples[:5], dict.TrainOptions{})
 	fmt.Println(errors.Is(err, dict.ErrNoDictionary), errors.Is(err, dict.ErrTooFew))
 	// Output:
-	// false
+	// [email] false
 	// true true
 	// true true
 	// true true

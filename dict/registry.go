@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -124,21 +125,18 @@ type Info struct {
 	Samples      int     `json:"samples,omitempty"`       // values it was trained on
 	RatioWithout float64 `json:"ratio_without,omitempty"` // on held-out values, header included
 	Ratio        float64 `json:"ratio,omitempty"`         // the same, with the dictionary
-	Exclude      string  `json:"exclude,omitempty"`       // the fields whose contents were left out, with spaces between
+	Exclude      string  `json:"exclude,omitempty"`       // the fields whose contents were left out, escaped as in URLs, with spaces between
 	RatioWhole   float64 `json:"ratio_whole,omitempty"`   // Ratio if they had not been
 	Auto         bool    `json:"auto,omitempty"`          // trained by [Auto], which will activate it
 }
 
-// excluded is what [Info] keeps of the names of fields: as many as fit into it.
+// excluded is what [Info] keeps of the names of fields. A comma in it would count as one of JSON's.
 func excluded(fields []string) string {
-	all := ""
-	for _, f := range fields {
-		if f = strings.ReplaceAll(strings.ToValidUTF8(f, "?"), ",", " "); len(all)+len(f) >= maxText-len(" ...") {
-			return all + " ..."
-		}
-		all = strings.TrimSpace(all + " " + f)
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = url.PathEscape(f)
 	}
-	return all
+	return strings.Join(names, " ")
 }
 
 // Info is what a registry keeps of a training.
@@ -201,6 +199,22 @@ func (s *State) Find(id frame.DictionaryID) *Entry {
 		}
 	}
 	return nil
+}
+
+// Excluded are the fields whose contents were left out of the dictionary, nil for none, or if the
+// registry does not know how it was trained. A nil Entry has none. What is trained in its place
+// should leave them out, too: bale migrate and [Auto] do.
+func (e *Entry) Excluded() []string {
+	if e == nil || e.Info.Exclude == "" {
+		return nil
+	}
+	fields := strings.Fields(e.Info.Exclude)
+	for i, f := range fields {
+		if name, err := url.PathUnescape(f); err == nil {
+			fields[i] = name
+		}
+	}
+	return fields
 }
 
 // ids are those of all its dictionaries.
@@ -374,6 +388,7 @@ const (
 	maxCommas   = 32 << 10 // also in texts; an entry of a state has at most 16, and a null in a list takes what an object does
 	maxGroups   = 4 << 10
 	maxText     = 1 << 10 // bytes of a text that is no name of a group
+	maxExclude  = 8 << 10 // bytes of Info.Exclude
 )
 
 // fits returns an error for a document beyond the registry's limits.
@@ -465,8 +480,11 @@ func (s *State) check() error {
 			return fmt.Errorf("dictionary %v is no dictionary, or there twice", e.ID)
 		}
 		seen[e.ID] = true
-		if err := short(e.Info.Setting, e.Info.Builder, e.Info.Exclude); err != nil {
+		if err := short(e.Info.Setting, e.Info.Builder); err != nil {
 			return fmt.Errorf("dictionary %v: %w", e.ID, err)
+		}
+		if len(e.Info.Exclude) > maxExclude {
+			return fmt.Errorf("dictionary %v: names of fields in %d bytes, at most %d", e.ID, len(e.Info.Exclude), maxExclude)
 		}
 	}
 	return nil

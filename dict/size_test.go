@@ -39,6 +39,7 @@ func TestForgedDocuments(t *testing.T) {
 		{"an entry twice", r.groupKey("g"), state(list(`{"id":"00000001"}`, 1))},
 		{"a long setting", r.groupKey("g"), entry(`{"setting":"` + long + `"}`)},
 		{"a long builder", r.groupKey("g"), entry(`{"builder":"` + long + `"}`)},
+		{"long names of excluded fields", r.groupKey("g"), entry(`{"exclude":"` + strings.Repeat("x", maxExclude+1) + `"}`)},
 		{"a long incarnation", r.groupKey("g"), `{"group":"g","incarnation":"` + long + `"}`},
 		{"many incarnations", r.groupKey("g"), `{"group":"g","merged":{` + numbered(`"%d":1`, maxMerged+1) + `}}`},
 		{"a long merged incarnation", r.groupKey("g"), `{"group":"g","merged":{"` + long + `":1}}`},

@@ -96,7 +96,7 @@ type TrainOptions struct {
 	// ignores samples that are not JSON, or nest deeper than 1,000 levels. An excluded value may
 	// also occur in another field. Train rejects a dictionary that contains an excluded value of 6
 	// or more bytes. It also rejects one that contains an excluded name, unless the name is a word
-	// of letters, '_' and '-'.
+	// of letters, '_' and '-'. The names may take 8 KiB in all.
 	Exclude []string
 
 	// NoRefit returns the winner as it was measured, made of half of the samples. By default Train
@@ -135,6 +135,7 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
+	o.Exclude = slices.Compact(slices.Sorted(slices.Values(o.Exclude)))
 	switch {
 	case !o.Setting.TakesDictionary():
 		return o, fmt.Errorf("dict: %w: %v takes no dictionary; zstd and s2 do, and lz4 at its default level", ErrInvalid, o.Setting)
@@ -144,6 +145,8 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 		return o, fmt.Errorf("dict: %w: Values is %d, must not be negative", ErrInvalid, o.Values)
 	case !(o.MinGain < 1):
 		return o, fmt.Errorf("dict: %w: MinGain is %v, must be below 1", ErrInvalid, o.MinGain)
+	case len(excluded(o.Exclude)) > maxExclude: // which the registry would refuse
+		return o, fmt.Errorf("dict: %w: the names in Exclude take more than %d bytes: exclude the objects that hold these fields", ErrInvalid, maxExclude)
 	case o.Workers < 0:
 		return o, fmt.Errorf("dict: %w: Workers is %d, must not be negative", ErrInvalid, o.Workers)
 	}
@@ -223,8 +226,8 @@ type Training struct {
 	Without, With, Current Measure
 	Candidates             []Candidate
 
-	// Exclude is TrainOptions.Exclude. Whole is the held-out values with the Winner's builder and
-	// size if nothing is excluded: the difference to With is the cost. That dictionary is dropped.
+	// Exclude is TrainOptions.Exclude, sorted. Whole is the held-out values with the Winner's builder
+	// and size if nothing is excluded: the difference to With is the cost. That dictionary is dropped.
 	Exclude []string
 	Whole   Measure
 }

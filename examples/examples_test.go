@@ -3,7 +3,10 @@ package examples
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/balekv/bale/internal/redisproc"
@@ -31,6 +34,35 @@ func TestExamplePrograms(t *testing.T) {
 		cmd.Stderr = &logged
 		if out, err := cmd.Output(); err != nil || string(out) != want {
 			t.Errorf("%s: %v\n got %q\nwant %q\n%s", program, err, out, want, &logged)
+		}
+	}
+}
+
+// TestGuideACL: the guide needs no more rights than it says, and they are enough.
+func TestGuideACL(t *testing.T) {
+	guide, err := os.ReadFile("../docs/guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rules, _ := strings.Cut(string(guide), "ACL SETUSER shop on >secret ")
+	rules, _, _ = strings.Cut(rules, "\n")
+	redis := redisproc.ForTest(t)
+	if ok, err := redis.Do(t.Context(), strings.Fields("ACL SETUSER default reset on nopass "+rules)...); err != nil || ok != "OK" {
+		t.Fatalf("%q: %q, %v", rules, ok, err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./guide")
+	cmd.Env = append(cmd.Environ(), "REDIS_ADDR="+redis.Addr())
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "/metrics 200\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	stats, err := redis.Do(t.Context(), "INFO", "commandstats", "errorstats")
+	if err != nil || strings.Contains(stats, "errorstat_NOPERM") {
+		t.Errorf("%v\n%s", err, stats)
+	}
+	for _, rule := range strings.Fields(rules) {
+		name, isCommand := strings.CutPrefix(rule, "+")
+		if isCommand && !slices.Contains([]string{"publish", "persist", "pexpireat", "touch"}, name) && !strings.Contains(stats, "cmdstat_"+name+":") {
+			t.Errorf("%s was not used", name)
 		}
 	}
 }

@@ -49,9 +49,9 @@ func (adviseCommand) Help() string {
 
 Nothing is written to the server. The scan takes a tenth of its time at most, beside --max-rate and ` +
 		`--max-bandwidth. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret ` +
-		`%R~* +@read +info +ping +client|no-touch +script|exists (and +select for a database other than 0, ` +
-		`+cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is for what was seen until ` +
-		`then (exit status 1); a second one ends the command.
+		`%R~* +@read +info +ping +script|exists (and +client|no-touch from Redis 7.2 on, +select for a database ` +
+		`other than 0, +cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is estimated ` +
+		`from what was seen (exit status 1); a second one ends the command.
 
 Examples:
   bale advise --redis redis://127.0.0.1:6379

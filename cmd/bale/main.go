@@ -42,7 +42,8 @@ type labCommand struct {
 type movedError struct{}
 
 func (movedError) Error() string {
-	return "the lab is a command of its own: go install github.com/balekv/bale/cmd/balebench@latest, then balebench run --quick"
+	return "the lab is a command of its own, balebench: go install github.com/balekv/bale/cmd/balebench@latest, " +
+		"or go run ./cmd/balebench in the repository; begin with balebench run --quick"
 }
 
 func (movedError) Is(target error) bool { return target == cli.ErrUsage }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/balekv/bale/cmd/internal/keygroup"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
@@ -86,11 +87,8 @@ func (a *Advice) next(o *Options) {
 	default: // but for a single key, or keys without a pattern
 		why = ""
 	}
-	switch {
-	case others == 1:
-		a.Next[0].What = fmt.Sprintf("Begin with %s%s; the other group goes the same way. %s", g.Name, why, a.Next[0].What)
-	case others > 1:
-		a.Next[0].What = fmt.Sprintf("Begin with %s%s; the %d others go the same way. %s", g.Name, why, others, a.Next[0].What)
+	if others > 0 {
+		a.Next[0].What = fmt.Sprintf("Begin with %s%s. For another group, bale advise prints the commands if you give it as --match. %s", g.Name, why, a.Next[0].What)
 	}
 }
 
@@ -112,7 +110,6 @@ func (a *Advice) caught(g *Group) (names []string) {
 const caughtShown = 3
 
 const (
-	secret   = "***@" // stands in a URL in place of a user and password
 	redisURL = `"$REDIS_URL"`
 	meansURL = " In these commands REDIS_URL is the URL of the server, with a user who may write: " +
 		"export REDIS_URL=redis://USER:PASSWORD@HOST:PORT."
@@ -120,15 +117,12 @@ const (
 
 // at is the URL for --redis, and with --registry where that is another one, for a shell.
 func (o *Options) at() string {
-	url := printable.Shell(o.URL)
-	if o.URL == "" || strings.Contains(o.URL, secret) {
+	url := keyspace.Shell(o.URL, "REDIS_URL")
+	if o.URL == "" {
 		url = redisURL
 	}
-	switch {
-	case strings.Contains(o.Registry, secret):
-		return url + ` --registry "$REGISTRY_URL"`
-	case o.Registry != "":
-		return url + " --registry " + printable.Shell(o.Registry)
+	if o.Registry != "" {
+		url += " --registry " + keyspace.Shell(o.Registry, "REGISTRY_URL")
 	}
 	return url
 }

@@ -69,6 +69,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 		a.warn("%s: packed values could not be read to try a new dictionary on: %v", shownName(&t.group, o), failed)
 	}
 	setting := engine.Setting{Setting: compress.Setting{Algorithm: with.Algorithm}}
+	var excluded []string // fields that bale migrate would leave out of a new dictionary
 	if len(plain) < minTraining || !setting.TakesDictionary() {
 		return nil
 	}
@@ -91,6 +92,15 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 		current = packed
 		if with.DictionaryID == 0 && (st == nil || st.Group != migrate.GroupOf(t.match)) {
 			st = nil // any value may name any dictionary
+		}
+		if st != nil {
+			e := st.Find(cmp.Or(st.Current, st.Previous))
+			excluded = e.Excluded()
+			if e != nil {
+				if s, err := compress.Parse(e.Info.Setting); err == nil && s.Algorithm == with.Algorithm {
+					setting.Setting = s
+				}
+			}
 		}
 		if st != nil && !o.HideKeys {
 			group = " " + printable.Option("--group", st.Group)
@@ -117,7 +127,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 	there := before.Dictionary
 	before.Dictionary = 0 // it is there, and costs nothing
 	// By the rule of bale migrate --dict auto, which would else refuse what is advised here.
-	anew, err := sample.renewed(ctx, setting.Setting, current.dictionary, t.how)
+	anew, err := sample.renewed(ctx, setting.Setting, excluded, current.dictionary, t.how)
 	if err != nil {
 		return ctx.Err()
 	}
@@ -145,7 +155,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 	if err != nil {
 		return ctx.Err()
 	}
-	if g.renewal += group; setting.Algorithm != frame.Zstd {
+	if g.renewal += group; setting.Setting != (compress.Setting{Algorithm: frame.Zstd}) {
 		g.renewal += " --compress " + setting.String()
 	}
 	if better.Estimate <= 0 {
@@ -156,7 +166,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 		return nil
 	}
 	// Perhaps a smaller one would do.
-	smaller, err := sample.renewed(ctx, setting.Setting, nil, t.how)
+	smaller, err := sample.renewed(ctx, setting.Setting, excluded, nil, t.how)
 	if err != nil || smaller.dictionary == nil {
 		return ctx.Err()
 	}
@@ -355,8 +365,7 @@ func (a *Advice) packedTable(w page.Sheet) {
 	printable.Fprintf(w, "\nwhat bale saves already:\n")
 	t.Render()
 	if g, _ := a.renewal(); g != nil {
-		what := "These values have changed since the dictionary was trained, " +
-			"or it was trained without some fields (give the same --exclude, then). " +
+		what := "These values have changed since the dictionary was trained. " +
 			"This trains one of the present values, and packs them anew. " +
 			"Auto does so by itself once their ratio has fallen by 15%, at most once a day."
 		if g.Packed.bare {

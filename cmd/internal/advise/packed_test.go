@@ -204,6 +204,51 @@ func TestBetterDictionary(t *testing.T) {
 	}
 }
 
+// TestBetterExcludes: what the current dictionary leaves out is no gain of a new one, and stays out
+// of it. The setting stays, too.
+func TestBetterExcludes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const note = "this note stands in every value, and must not get into a dictionary"
+	rng := rand.New(rand.NewPCG(1, 2))
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
+	must(t, err)
+	round := func(more string, o migrate.Settings) (*Group, string) {
+		t.Helper()
+		store(t, client, func(p redis.Pipeliner) {
+			for i := range 800 {
+				p.Set(ctx, fmt.Sprint("user:", i), fmt.Sprintf(`{"note":%q,%s%s`, note, more, profile(rng, i)[1:]), 0)
+			}
+		})
+		o.Match, o.Group = []string{"user:*"}, "user"
+		packNow(t, s.URL(), o)
+		a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
+		must(t, err)
+		var text bytes.Buffer
+		a.WriteText(page.NewSheet(&text, 0), false)
+		return groupOf(t, a, "user:*", String), text.String()
+	}
+	g, text := round("", migrate.Settings{Dict: migrate.Auto, Compress: "zstd:1", Exclude: []string{"note"}})
+	if g.Packed == nil || g.Packed.worth(g.Now) || strings.Contains(text, "--repack") {
+		t.Errorf("%+v\n%s", g.Packed, text)
+	}
+	more := `"preferences":{"newsletter":"weekly","language":"english","currency":"EUR","consent":["statistics","marketing"]},`
+	g, text = round(more, migrate.Settings{Dict: migrate.Current, Compress: "zstd:1"})
+	if !g.Packed.worth(g.Now) || !strings.Contains(text, "--dict auto --group user --compress zstd:1 --repack\n") {
+		t.Errorf("%+v\n%s", g.Packed, text)
+	}
+	packNow(t, s.URL(), migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Auto, Group: "user", Compress: "zstd:1", Repack: true})
+	st, err := registry.State(ctx, "user")
+	must(t, err)
+	d, err := registry.Fetch(ctx, st.Current)
+	must(t, err)
+	if st.Previous == 0 || bytes.Contains(d.Bytes(), []byte(note[:20])) || !slices.Equal(st.Find(st.Current).Excluded(), []string{"note"}) {
+		t.Errorf("%+v", st)
+	}
+}
+
 // TestRefusedDictionary: what bale migrate --dict auto would refuse is not advised. A dictionary
 // that was made for a million values is too large for some hundreds, and it is there already.
 func TestRefusedDictionary(t *testing.T) {

@@ -101,8 +101,8 @@ const (
 const gone = -2 * time.Nanosecond
 
 // Redis reads the keys of a server, or of all shards of a cluster, and estimates the possible
-// saving. It never writes. When ctx ends it answers for the keys seen until then, and returns ctx's
-// error beside the answer.
+// saving. It never writes. When ctx ends it estimates from the keys seen until then, and returns
+// ctx's error beside the answer.
 func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advice, error) {
 	begin := time.Now()
 	a := &Advice{matched: len(o.Match) > 0, Source: o.Source, Time: begin, Server: &Server{}, Budget: o.Budget, Price: o.Price, Seed: o.Seed}

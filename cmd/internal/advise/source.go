@@ -63,7 +63,7 @@ func (s *Source) Validate(o *Options) error {
 	return nil
 }
 
-// Run estimates the possible saving. When ctx ends it answers for the keys seen until then, and
+// Run estimates the possible saving. When ctx ends it estimates from the keys seen until then, and
 // returns ctx's error beside the answer.
 func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 	if err := s.Validate(&o); err != nil {

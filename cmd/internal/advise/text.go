@@ -212,7 +212,7 @@ func adviceTotal(a *Advice) string {
 	}
 	s := fmt.Sprintf("In all these keys take %s", page.Amount(float64(t.Now)))
 	if a.Scan.Interrupted {
-		s = fmt.Sprintf("NOT ALL WAS SEEN. As far as it was, these keys take %s", page.Amount(float64(t.Now)))
+		s = fmt.Sprintf("NOT ALL WAS SEEN. By what was, all these keys take %s", page.Amount(float64(t.Now)))
 	}
 	if float64(t.OutReach) > 0.01*float64(t.Now) {
 		s += fmt.Sprintf(" (%s of strings and hashes, which can be packed)", page.Amount(float64(reach)))

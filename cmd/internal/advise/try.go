@@ -480,14 +480,14 @@ func (g *groupSample) pays(ctx context.Context, t *trial) (bool, error) {
 // renewed makes a dictionary that bale migrate --dict auto would put in place of the current one;
 // none if it would keep that.
 func (g *groupSample) renewed(
-	ctx context.Context, setting compress.Setting, current *dict.Dictionary, how effort,
+	ctx context.Context, setting compress.Setting, exclude []string, current *dict.Dictionary, how effort,
 ) (built, error) {
 	values, err := g.values(nil)
 	if err != nil {
 		return built{}, err
 	}
 	return g.trainOn(ctx, values, dict.TrainOptions{Setting: setting, Builders: builders(setting, min(how, some)),
-		Current: current, MinGain: dictionaryGain, NoRefit: true})
+		Exclude: exclude, Current: current, MinGain: dictionaryGain, NoRefit: true})
 }
 
 // effortFor is less for what is not zstd: it seldom wins.

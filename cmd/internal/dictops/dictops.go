@@ -3,6 +3,7 @@
 package dictops
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -145,6 +146,12 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 		return nil, err
 	}
 	r.WarnOfEviction(ctx)
+	before := st.Find(cmp.Or(st.Current, st.Previous))
+	fields := slices.DeleteFunc(before.Excluded(), func(f string) bool { return slices.Contains(st.Find(d.ID()).Excluded(), f) })
+	if len(fields) > 0 {
+		r.Notef("warning: dictionary %v of %s was made without the contents of %s. Nothing says so of this one: --training FILE does, else take it back: bale dict remove %v %s",
+			before.ID, o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group))
+	}
 	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: grace, flags: r.Flags()}, nil
 }
 

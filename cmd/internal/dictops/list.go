@@ -393,8 +393,8 @@ func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until
 		if i := e.Info; i.Builder != "" {
 			printable.Fprintf(w, "trained   by %s on %d values, for %s: ratio %s, without it %s\n",
 				i.Builder, i.Samples, i.Setting, ratio(i.Ratio), ratio(i.RatioWithout))
-			if i.Exclude != "" {
-				printable.Fprintf(w, "left out  contents of %s: ratio %s with them\n", i.Exclude, ratio(i.RatioWhole))
+			if left := e.Excluded(); left != nil {
+				printable.Fprintf(w, "left out  contents of %s: ratio %s with them\n", strings.Join(left, ", "), ratio(i.RatioWhole))
 			}
 		}
 	}

@@ -42,6 +42,9 @@ func (r *Training) WriteText(w page.Sheet) {
 	if r.Excluded > 0 {
 		of += fmt.Sprintf(", %d left out since they are not JSON", r.Excluded)
 	}
+	if n := r.Given - r.Samples - r.HeldOut - r.Excluded; n > 0 && len(r.Candidates) > 0 {
+		of += fmt.Sprintf(", %d not used: 100 times the dictionary's size is enough", n)
+	}
 	var leftOut []string
 	for _, l := range r.LeftOut {
 		leftOut = append(leftOut, fmt.Sprintf("%s in %d of %d values", l.Field, l.Values, r.Given))

@@ -18,6 +18,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/balekv/bale/cmd/internal/printable"
 )
 
 const (
@@ -255,4 +257,12 @@ func Redact(s string) string {
 		return scheme + "***" + s[i:]
 	}
 	return s
+}
+
+// Shell is a URL as a shell takes it. In place of one with a user or a secret it is a variable.
+func Shell(url, variable string) string {
+	if url = Redact(url); strings.Contains(url, "***") {
+		return `"$` + variable + `"`
+	}
+	return printable.Shell(url)
 }

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,6 +180,14 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 			return nil, false, err
 		}
 	}
+	before := st.Find(cmp.Or(st.Current, st.Previous))
+	left := before.Excluded()
+	switch {
+	case len(left) > 0:
+		j.planf("As in dictionary %v of %s, the contents of %s are left out.", before.ID, j.Group, strings.Join(left, ", "))
+	case before != nil && before.Info.Builder == "" && len(j.Exclude) == 0:
+		j.registry.Notef("warning: the registry does not know how dictionary %v of group %s was trained. If contents of fields were left out of it, give the same --exclude", before.ID, j.Group)
+	}
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
 	sample, err := j.registry.Sample(ctx, keyspace.SampleOptions{
@@ -190,7 +199,7 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 	}
 	training, err := dict.Train(ctx, sample.Values, dict.TrainOptions{
 		Setting: j.setting.Setting, Engine: j.setting.Engine(),
-		MaxSize: autoSize, Values: sample.Most, Exclude: j.Exclude, Current: current,
+		MaxSize: autoSize, Values: sample.Most, Exclude: slices.Concat(j.Exclude, left), Current: current,
 		Progress: j.step(progress, trainStep),
 	})
 	stop()

@@ -140,7 +140,7 @@ var leftReasons = []struct {
 	{Packed, "packed already"},
 	{Otherwise, "packed with another algorithm or dictionary (--repack packs them anew)"},
 	{Plain, "plain already"},
-	{NotSmaller, "not small enough when packed"},
+	{NotSmaller, "not small enough when packed, or below --min-size"},
 	{Number, "numbers"},
 	{HLL, "HyperLogLogs"},
 	{Fresh, "packed by GetOrLoad, with how long they are fresh"},

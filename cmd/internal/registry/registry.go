@@ -45,7 +45,7 @@ func (o *Options) At() string { return cmp.Or(o.URL, o.Data[0]) }
 func (o *Options) Flags() string {
 	var words []string
 	if at := o.At(); at != os.Getenv(cli.URLEnv) {
-		words = append(words, printable.Option("--redis", keyspace.Redact(at)))
+		words = append(words, "--redis "+keyspace.Shell(at, "REDIS_URL"))
 	}
 	if o.Prefix != dict.DefaultPrefix {
 		words = append(words, printable.Option("--prefix", o.Prefix))
