@@ -296,7 +296,7 @@ func (j *job) warnOfInPlace(ctx context.Context) {
 	var used []string
 	for _, name := range inPlaceCommands {
 		if n := calls[name]; n > 0 {
-			used = append(used, fmt.Sprintf("%s (%d times)", strings.ToUpper(name), n))
+			used = append(used, fmt.Sprintf("%s (%s)", strings.ToUpper(name), page.PluralOf(n, "time")))
 		}
 	}
 	if len(used) > 0 {
