@@ -395,39 +395,45 @@ func TestMend(t *testing.T) {
 		},
 	} {
 		for name, e := range map[string]bale.Expiry{"lasting": {}, "expiring": bale.TTL(1000 * time.Hour)} {
-			t.Run(how+"/"+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					m := newMemory()
-					value := noise(1, 4*minChunk-1000)
-					info, err := newStreams(t, m, Options{Chunk: minChunk}).PutReader(t.Context(), "k", bytes.NewReader(value), e)
-					if err != nil || info.Chunks != 4 {
-						t.Fatal(info, err)
-					}
-					head, err := ParseManifest(m.values["k"])
-					if err != nil {
-						t.Fatal(err)
-					}
-					for i := 1; i < 4; i++ {
-						if _, err := m.Touch(t.Context(), head.ChunkKey("k", i), bale.TTL(defaultLease)); err != nil {
+			for _, short := range [][]int{{1, 2, 3}, {0, 1}} { // retire begins with the first
+				t.Run(fmt.Sprint(how, "/", name, "/", short), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						m := newMemory()
+						value := noise(1, 4*minChunk-1000)
+						info, err := newStreams(t, m, Options{Chunk: minChunk}).PutReader(t.Context(), "k", bytes.NewReader(value), e)
+						if err != nil || info.Chunks != 4 {
+							t.Fatal(info, err)
+						}
+						head, err := ParseManifest(m.values["k"])
+						if err != nil {
 							t.Fatal(err)
 						}
-					}
-					s := newStreams(t, m, Options{Chunk: minChunk})
-					mend(t, s)
-					time.Sleep(999 * time.Hour)
-					if got, err := read(t, s, "k"); err != nil || !bytes.Equal(got, value) {
-						t.Errorf("%d bytes, %v", len(got), err)
-					}
-					if _, ends := m.ends["k"]; ends == (name == "lasting") {
-						t.Error("the key's own expiry has changed")
-					}
-					nothingLeft(t, s, m, "mended")
-					time.Sleep(time.Hour + defaultGrace)
-					if left := m.left(); name == "expiring" && len(left) > 0 || name == "lasting" && len(left) != 5 {
-						t.Errorf("in the end %q", left)
-					}
+						s := newStreams(t, m, Options{Chunk: minChunk})
+						if got, err := read(t, s, "k"); err != nil || !bytes.Equal(got, value) { // before the fail-over
+							t.Errorf("%d bytes, %v", len(got), err)
+						}
+						for _, i := range short {
+							if _, err := m.Touch(t.Context(), head.ChunkKey("k", i), bale.TTL(defaultGrace)); err != nil {
+								t.Fatal(err)
+							}
+						}
+						time.Sleep(defaultGrace / lookAgain)
+						mend(t, s)
+						time.Sleep(999 * time.Hour)
+						if got, err := read(t, s, "k"); err != nil || !bytes.Equal(got, value) {
+							t.Errorf("%d bytes, %v", len(got), err)
+						}
+						if _, ends := m.ends["k"]; ends == (name == "lasting") {
+							t.Error("the key's own expiry has changed")
+						}
+						nothingLeft(t, s, m, "mended")
+						time.Sleep(time.Hour + defaultGrace)
+						if left := m.left(); name == "expiring" && len(left) > 0 || name == "lasting" && len(left) != 5 {
+							t.Errorf("in the end %q", left)
+						}
+					})
 				})
-			})
+			}
 		}
 	}
 }

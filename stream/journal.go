@@ -540,17 +540,23 @@ type aging interface {
 	PTTL(ctx context.Context, keys []string) ([]int64, error)
 }
 
-// lifetime returns the remaining time to live of a key: negative if it never expires,
-// bale.ErrNotFound if it does not exist.
-func lifetime(ctx context.Context, store aging, key string) (time.Duration, error) {
-	ms, err := store.PTTL(ctx, []string{key})
-	switch {
-	case err != nil:
+// lifetime returns the shortest remaining time to live of keys: negative if none expires,
+// bale.ErrNotFound if one does not exist.
+func lifetime(ctx context.Context, store aging, keys ...string) (time.Duration, error) {
+	ms, err := store.PTTL(ctx, keys)
+	if err != nil {
 		return 0, err
-	case ms[0] == -2:
-		return 0, bale.ErrNotFound
 	}
-	return time.Duration(min(ms[0], longest)) * time.Millisecond, nil
+	shortest := time.Duration(-1)
+	for _, n := range ms {
+		if n == -2 {
+			return 0, bale.ErrNotFound
+		}
+		if d := time.Duration(min(n, longest)) * time.Millisecond; shorter(d, shortest) {
+			shortest = d
+		}
+	}
+	return shortest, nil
 }
 
 // longest is a lifetime of 146 years in milliseconds. Redis keeps keys for longer than a

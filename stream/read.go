@@ -72,20 +72,26 @@ func (s *Streams) open(ctx context.Context, key string) (*Reader, error) {
 	}
 }
 
-// lookAfter checks in the background whether the last chunk would expire before its value, and
-// mends all chunks then. It checks a value once per Streams, unless 1024 others crowd it out.
+// lookAgain is how often in a Grace a value is checked that is read all the time.
+const lookAgain = 4
+
+// lookAfter checks in the background whether the first or the last chunk would expire before its
+// value, and mends all chunks then: retiring begins with the first one, mending ends with the last,
+// and both may have been interrupted. A fail-over may bring back a value that was checked before.
+// So each Streams checks it anew after a part of Grace, or once 1023 others have crowded it out.
 func (r *Reader) lookAfter(ctx context.Context) {
 	s, m := r.streams, r.chunks.Manifest
 	l, ok := s.store.(aging)
 	sum := frame.Checksum([]byte(m.Generation))
 	seen := &s.seen[sum%uint32(len(s.seen))]
-	if !ok || m.Chunks == 0 || seen.Load() == sum {
+	now := uint64(sum)<<32 | uint64(uint32(time.Since(s.start)/max(s.options.Grace/lookAgain, time.Millisecond)))
+	if !ok || m.Chunks == 0 || seen.Load() == now {
 		return
 	}
 	r.mended.Go(func() {
 		look, cancel := context.WithTimeout(ctx, lookTime) // Close waits for it
 		defer cancel()
-		chunk, err := lifetime(look, l, m.ChunkKey(r.key, m.Chunks-1))
+		chunk, err := lifetime(look, l, m.ChunkKey(r.key, 0), m.ChunkKey(r.key, m.Chunks-1))
 		if err != nil {
 			return
 		}
@@ -100,7 +106,7 @@ func (r *Reader) lookAfter(ctx context.Context) {
 				}
 			}
 		}
-		seen.Store(sum)
+		seen.Store(now)
 	})
 }
 

@@ -119,7 +119,8 @@ type Streams struct {
 	decoders sync.Pool // *zstd.Decoder
 	buffers  sync.Pool // *[]byte, of a chunk and its header
 
-	seen [1024]atomic.Uint32 // checksums of generations whose chunks' expiry was checked
+	start time.Time
+	seen  [1024]atomic.Uint64 // checksums of generations whose chunks' expiry was checked, and when
 }
 
 // New makes Streams. The store stays the caller's. An option out of range is bale.ErrInvalid.
@@ -155,7 +156,7 @@ func New(store bale.Store, o Options) (*Streams, error) {
 	case o.Parallel < 1 || o.Parallel > maxParallel:
 		return nil, fmt.Errorf("stream: %w: Parallel is %d, must be 1 to %d, or 0 for %d", bale.ErrInvalid, o.Parallel, maxParallel, defaultParallel)
 	}
-	return &Streams{store: store, options: o}, nil
+	return &Streams{store: store, options: o, start: time.Now()}, nil
 }
 
 // PutReader stores the source up to its end, and returns the Info of the new value. The calling

@@ -76,13 +76,13 @@ static ZSTD_DCtx* bale_newDCtx(void) {
 // With a dictionary the frame has a magic number, which that call cannot leave out.
 static int64_t bale_compress(ZSTD_CCtx* c, void* dst, size_t room, const void* src, size_t n, const ZSTD_CDict* dict) {
 	const ZSTD_frameParameters f = { 1, 0, 1 };
-	return dict ? (int64_t)ZSTD_compress_usingCDict_advanced(c, dst, room, src, n, dict, f)
-	            : (int64_t)ZSTD_compress2(c, dst, room, src, n);
+	return dict ? (ptrdiff_t)ZSTD_compress_usingCDict_advanced(c, dst, room, src, n, dict, f)
+	            : (ptrdiff_t)ZSTD_compress2(c, dst, room, src, n); // negative for an error, on 32 bits, too
 }
 
 static int64_t bale_decompress(ZSTD_DCtx* d, void* dst, size_t room, const void* src, size_t n, const ZSTD_DDict* dict) {
-	return dict ? (int64_t)ZSTD_decompress_usingDDict(d, dst, room, src, n, dict)
-	            : (int64_t)ZSTD_decompressDCtx(d, dst, room, src, n);
+	return dict ? (ptrdiff_t)ZSTD_decompress_usingDDict(d, dst, room, src, n, dict)
+	            : (ptrdiff_t)ZSTD_decompressDCtx(d, dst, room, src, n);
 }
 
 static const char* bale_error(int64_t r) { return ZSTD_getErrorName((size_t)r); }

@@ -101,8 +101,9 @@ type Stats struct {
 // others. Without them, such a write shows after MaxAge.
 //
 // A value is not served after its expiry, nor a cached miss (LoadOptions.NegativeTTL) after its
-// own. The values of GetOrLoad carry their expiry. For other values near asks the Store, if it has
-// a method PTTL, as the adapters have. Without that method they may be served until MaxAge. A value
+// own. The values of GetOrLoad carry their expiry. If Touch or EXPIRE has given such a value an
+// earlier one, it may be served until MaxAge. For other values near asks the Store, if it has a
+// method PTTL, as the adapters have. Without that method they may be served until MaxAge. A value
 // whose PTTL fails is not kept.
 //
 // The promise: a value that a call returns was in Redis during the call, or at most Options.MaxAge
@@ -819,7 +820,7 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 }
 
 // Touch gives a key another expiry like bale.Cache.Touch. The next read of the value asks Redis,
-// because it may have expired.
+// because it may have expired. An earlier expiry of a value of GetOrLoad may show after MaxAge only.
 func (c *Cache[T]) Touch(ctx context.Context, key string, e ...bale.Expiry) error {
 	defer c.drop(key)
 	return c.cache.Touch(ctx, key, e...)

@@ -5,6 +5,7 @@ package redishook
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -112,12 +113,12 @@ func kindOf(cmd redis.Cmder) (kind resilient.Kind, passes bool) {
 // the command is not repeated, which does no harm.
 func has(cmd redis.Cmder, options ...string) bool {
 	for _, arg := range cmd.Args()[1:] {
-		if s, ok := arg.(string); ok {
-			for _, o := range options {
-				if strings.EqualFold(s, o) {
-					return true
-				}
-			}
+		s, _ := arg.(string)
+		if b, ok := arg.([]byte); ok && len(b) < 10 { // no option is longer
+			s = string(b)
+		}
+		if slices.ContainsFunc(options, func(o string) bool { return strings.EqualFold(s, o) }) {
+			return true
 		}
 	}
 	return false

@@ -27,6 +27,7 @@ func TestKinds(t *testing.T) {
 		{twice, []any{"set", "k", "v", "ex", 10}},
 		{twice, []any{"set", "k", "v", "keepttl"}},
 		{once, []any{"set", "k", "v", "NX"}},
+		{once, []any{"set", "k", "v", []byte("NX")}},
 		{once, []any{"set", "k", "v", "get"}},
 		{once, []any{"incr", "k"}},
 		{once, []any{"append", "k", "v"}},
