@@ -820,7 +820,8 @@ func (c *Cache[T]) Delete(ctx context.Context, keys ...string) (int, error) {
 }
 
 // Touch gives a key another expiry like bale.Cache.Touch. The next read of the value asks Redis,
-// because it may have expired. An earlier expiry of a value of GetOrLoad may show after MaxAge only.
+// because it may have expired. An earlier expiry of a value of GetOrLoad may show after MaxAge
+// only.
 func (c *Cache[T]) Touch(ctx context.Context, key string, e ...bale.Expiry) error {
 	defer c.drop(key)
 	return c.cache.Touch(ctx, key, e...)
