@@ -1,9 +1,12 @@
 package keyspace
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -52,22 +55,56 @@ func isRegistryKey(rest string) bool {
 // mostState is the largest state of a group in bytes.
 const mostState = 1 << 20
 
-// RegistryOf returns the prefix of the registry that a string belongs to. It knows a dictionary by
-// its id, and a group's state by its name, both at the end of the key.
-func RegistryOf(key string, stored []byte) (prefix string, ok bool) {
-	at := max(strings.LastIndex(key, "data:"), strings.LastIndex(key, "quarantine:"))
-	if at >= 0 && isRegistryKey(key[at:]) {
-		_, name, _ := strings.Cut(key[at:], ":")
-		d, err := frame.NewDictionary(stored)
-		return key[:at], err == nil && d.ID().String() == name
+// RegistryOf returns the prefix of the registry that a value belongs to. It knows a dictionary by
+// its id, a group's state by its name, and settings by their fields. A list of groups and a run
+// look like values of programs: they are a registry's if the state of the first group, or the list
+// with the run, stands beside them. What else a registry has is too small to be packed.
+func RegistryOf(ctx context.Context, c redis.Cmdable, v Value) (prefix string, ok bool, err error) {
+	switch at := max(strings.LastIndex(v.Key, "data:"), strings.LastIndex(v.Key, "quarantine:")); {
+	case v.InHash:
+		if at = strings.LastIndex(v.Key, "run:"); at >= 0 {
+			prefix = v.Key[:at]
+			ok, err = c.HExists(ctx, prefix+"runs", v.Key[at+len("run:"):]).Result()
+		}
+	case at >= 0 && isRegistryKey(v.Key[at:]):
+		_, name, _ := strings.Cut(v.Key[at:], ":")
+		d, err := frame.NewDictionary(v.Stored)
+		return v.Key[:at], err == nil && d.ID().String() == name, nil
+	case strings.HasSuffix(v.Key, "settings"):
+		return strings.TrimSuffix(v.Key, "settings"), hasFields(v.Stored, "epoch", "grace_ns"), nil
+	case strings.HasSuffix(v.Key, "groups"):
+		prefix = strings.TrimSuffix(v.Key, "groups")
+		var names []string
+		if len(v.Stored) <= mostState && json.Unmarshal(v.Stored, &names) == nil && len(names) > 0 && dict.CheckGroup(names[0]) == nil {
+			var state string
+			state, err = c.GetRange(ctx, prefix+"group:"+names[0], 0, mostState).Result()
+			ok = groupOf([]byte(state)) == names[0]
+		}
+	case strings.Contains(v.Key, "group:"):
+		name := groupOf(v.Stored)
+		prefix, ok = strings.CutSuffix(v.Key, "group:"+name)
+		return prefix, ok && name != "", nil
 	}
-	var state struct {
-		Group        string          `json:"group"`
-		Dictionaries json.RawMessage `json:"dictionaries"`
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		ok, err = false, nil
 	}
-	if !strings.Contains(key, "group:") || len(stored) > mostState || json.Unmarshal(stored, &state) != nil ||
-		state.Group == "" || state.Dictionaries == nil {
-		return "", false
+	return prefix, ok, err
+}
+
+// groupOf is the name of the group whose state a string is, "" if it is none.
+func groupOf(stored []byte) string {
+	var state struct{ Group string }
+	if !hasFields(stored, "group", "dictionaries") || json.Unmarshal(stored, &state) != nil {
+		return ""
 	}
-	return strings.CutSuffix(key, "group:"+state.Group)
+	return state.Group
+}
+
+// hasFields reports whether a string of at most mostState bytes is a JSON object with these fields.
+func hasFields(stored []byte, fields ...string) bool {
+	var all map[string]json.RawMessage
+	if len(stored) > mostState || json.Unmarshal(stored, &all) != nil {
+		return false
+	}
+	return !slices.ContainsFunc(fields, func(f string) bool { return all[f] == nil })
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/registry"
@@ -64,7 +65,6 @@ func TestRestartMeanwhile(t *testing.T) {
 		},
 	}
 	j := &job{Options: &o}
-	j.passOver(dict.DefaultPrefix)
 	j.setting, _ = o.Setting()
 	j.registry, err = registry.Open(ctx, o.Registry)
 	must(t, err)
@@ -173,8 +173,20 @@ func TestOtherRegistry(t *testing.T) {
 	for i := range 3 {
 		d, err := frame.NewDictionary([]byte(strings.Repeat(text(i), 9)))
 		must(t, err, other.Publish(ctx, "user", d, dict.Info{}))
+		for g := range 10 {
+			must(t, other.Publish(ctx, fmt.Sprintf("team%d:user", g), d, dict.Info{}))
+		}
 		ids = append(ids, d.ID())
 	}
+	for db := 1; db < 5; db++ {
+		one := redis.NewClient(&redis.Options{Addr: server.Addr(), DB: db})
+		defer one.Close()
+		_, err := other.Join(ctx, goredis.NewStore(one), fmt.Sprintf("redis://cache-%d.example.org:6379/%d", db, db))
+		must(t, err)
+	}
+	settings := []byte(`{"match":["shop:user:*"],"compress":"zstd","dict":"auto","group":"shop:user","exclude":["email","name"],"prefix":"other:"}`)
+	_, err = fleet.Join(ctx, c, "other:", "nightly", fleet.Job{Command: "migrate", Units: 1, Settings: settings})
+	must(t, err)
 	const forged = `{"group":"42","dictionaries":[]}` // hides no key but its own
 	must(t, c.Set(ctx, "user:1", text(1)+text(2), 0).Err(), c.Set(ctx, "user:group:42", forged, 0).Err(),
 		c.Set(ctx, "user:group:43", text(1)+text(2), 0).Err())
@@ -188,6 +200,14 @@ func TestOtherRegistry(t *testing.T) {
 	if st, err := other.State(ctx, "user"); err != nil || len(st.Dictionaries) != len(ids) {
 		t.Errorf("%+v, %v", st, err)
 	}
+	if all, err := other.Groups(ctx); err != nil || len(all) != 11 {
+		t.Errorf("%q, %v", all, err)
+	}
+	if all, err := other.Servers(ctx); err != nil || len(all) != 4 {
+		t.Errorf("%q, %v", all, err)
+	}
+	_, err = fleet.Open(ctx, c, "other:", "nightly")
+	must(t, err)
 	key := other.DataKey(ids[0])
 	words, err := c.Get(ctx, key).Bytes()
 	must(t, err)

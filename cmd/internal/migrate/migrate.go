@@ -39,8 +39,8 @@ type pass struct {
 	Match []string      // patterns of keys
 	Skip  keyspace.Skip // passes keys over: those of registries
 
-	// Found gets the prefix of another registry, and its key, which is not packed.
-	Found func(prefix, key string)
+	// Found gets the prefix of another registry, a key of which is not packed.
+	Found func(prefix string)
 
 	Pacer *keyspace.Pacer
 
@@ -100,6 +100,10 @@ type migration struct {
 	client  redis.UniversalClient
 	swapper *swapper
 	result  *Counts
+	hash    struct { // the last one
+		key, prefix string
+		ok          bool
+	}
 }
 
 // values deals with some values of a server.
@@ -346,8 +350,12 @@ func (m *migration) decide(
 	case !packed && m.Revert:
 		return nil, Plain, nil
 	case !packed:
-		if prefix, ok := keyspace.RegistryOf(v.Key, v.Stored); ok && !v.InHash {
-			m.Found(prefix, v.Key)
+		prefix, ok, err := m.registryOf(ctx, v)
+		switch {
+		case err != nil:
+			return nil, Unreadable, err
+		case ok:
+			m.Found(prefix)
 			return nil, Registry, nil
 		}
 		return m.pack(ctx, v.Stored)
@@ -380,6 +388,17 @@ func (m *migration) decide(
 		return nil, Packed, nil
 	}
 	return next, "", nil
+}
+
+// registryOf is keyspace.RegistryOf, asked once for a hash.
+func (m *migration) registryOf(ctx context.Context, v keyspace.Value) (prefix string, ok bool, err error) {
+	if v.InHash && v.Key == m.hash.key {
+		return m.hash.prefix, m.hash.ok, nil
+	}
+	if prefix, ok, err = keyspace.RegistryOf(ctx, m.client, v); v.InHash && err == nil {
+		m.hash.key, m.hash.prefix, m.hash.ok = v.Key, prefix, ok
+	}
+	return prefix, ok, err
 }
 
 var errNested = errors.New("its content is itself a frame, which readers of bale would unpack once more; it stays packed (bale unpack gives the content)")

@@ -108,8 +108,6 @@ type job struct {
 	dictionary *dict.Dictionary // nil for none
 	shared     *fleet.Run       // nil for a run of this process alone
 	prefixes   []string         // of other registries, that were named
-	registries []string         // prefixes whose keys are passed over
-	skip       keyspace.Skip    // passes them over
 }
 
 // Run packs or unpacks the values of a Redis in place. It also returns a result with its error: for
@@ -127,7 +125,6 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		}
 	}
 	j := &job{Options: &o}
-	j.passOver(o.Registry.Prefix, dict.DefaultPrefix)
 	j.setting, _ = o.Setting()
 	j.setting.Dict = false // said by --dict
 	o.Registry.LookOnly = o.DryRun
@@ -358,28 +355,17 @@ func (j *job) pass(packer *bale.Packer, hold func(context.Context) (time.Time, e
 		largest = cli.MaxValue
 	}
 	return pass{
-		Match: j.Match, Skip: func(key string) bool { return j.skip(key) }, Found: j.found, Pacer: j.registry.Pacer,
+		Match: j.Match, Skip: keyspace.RegistryKeys(j.registry.Prefix, dict.DefaultPrefix), Found: j.found, Pacer: j.registry.Pacer,
 		Packer: packer, Algorithm: j.setting.Algorithm, DictionaryID: j.dictionary.ID(), MaxSize: largest,
 		Revert: j.Revert, Repack: j.Repack, DryRun: j.DryRun, Hold: hold,
 	}
 }
 
-// mostPrefixes bounds the registries that are known: anybody may write what looks like one.
+// mostPrefixes bounds the registries that are named: anybody may write what looks like one.
 const mostPrefixes = 10
 
-// passOver adds to the registries whose keys are passed over.
-func (j *job) passOver(prefixes ...string) {
-	j.registries = append(j.registries, prefixes...)
-	j.skip = keyspace.RegistryKeys(j.registries...)
-}
-
-// found tells of another registry, once. A dictionary makes its other keys known, too. A group's
-// state does not, for a user may choose what is stored under "user:group:42".
-func (j *job) found(prefix, key string) {
-	isState := strings.HasPrefix(key[len(prefix):], "group:")
-	if !isState && len(j.registries) < 2+mostPrefixes && !slices.Contains(j.registries, prefix) {
-		j.passOver(prefix)
-	}
+// found names another registry, once.
+func (j *job) found(prefix string) {
 	if len(j.prefixes) < mostPrefixes && !slices.Contains(j.prefixes, prefix) {
 		j.prefixes = append(j.prefixes, prefix)
 		j.registry.Notef("WARNING: there is a registry with the prefix %q. Its keys are left as they are."+
