@@ -484,7 +484,8 @@ func (s *State) check() error {
 			return fmt.Errorf("dictionary %v: %w", e.ID, err)
 		}
 		if len(e.Info.Exclude) > maxExclude {
-			return fmt.Errorf("dictionary %v: names of fields in %d bytes, at most %d", e.ID, len(e.Info.Exclude), maxExclude)
+			return fmt.Errorf("dictionary %v: names of fields in %d bytes, at most %d", e.ID,
+				len(e.Info.Exclude), maxExclude)
 		}
 	}
 	return nil

@@ -146,7 +146,8 @@ func (o TrainOptions) withDefaults() (TrainOptions, error) {
 	case !(o.MinGain < 1):
 		return o, fmt.Errorf("dict: %w: MinGain is %v, must be below 1", ErrInvalid, o.MinGain)
 	case len(excluded(o.Exclude)) > maxExclude: // which the registry would refuse
-		return o, fmt.Errorf("dict: %w: the names in Exclude take more than %d bytes: exclude the objects that hold these fields", ErrInvalid, maxExclude)
+		return o, fmt.Errorf("dict: %w: the names in Exclude take more than %d bytes: exclude the objects that hold these fields",
+			ErrInvalid, maxExclude)
 	case o.Workers < 0:
 		return o, fmt.Errorf("dict: %w: Workers is %d, must not be negative", ErrInvalid, o.Workers)
 	}

@@ -147,9 +147,11 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 	}
 	r.WarnOfEviction(ctx)
 	before := st.Find(cmp.Or(st.Current, st.Previous))
-	fields := slices.DeleteFunc(before.Excluded(), func(f string) bool { return slices.Contains(st.Find(d.ID()).Excluded(), f) })
+	also := st.Find(d.ID()).Excluded()
+	fields := slices.DeleteFunc(before.Excluded(), func(f string) bool { return slices.Contains(also, f) })
 	if len(fields) > 0 {
-		r.Notef("warning: dictionary %v of %s was made without the contents of %s. Nothing says so of this one: --training FILE does, else take it back: bale dict remove %v %s",
+		r.Notef("warning: dictionary %v of %s was made without the contents of %s. Nothing says so of this one: "+
+			"--training FILE does, else take it back: bale dict remove %v %s",
 			before.ID, o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group))
 	}
 	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: grace, flags: r.Flags()}, nil

@@ -75,7 +75,8 @@ func RegistryOf(ctx context.Context, c redis.Cmdable, v Value) (prefix string, o
 	case strings.HasSuffix(v.Key, "groups"):
 		prefix = strings.TrimSuffix(v.Key, "groups")
 		var names []string
-		if len(v.Stored) <= mostState && json.Unmarshal(v.Stored, &names) == nil && len(names) > 0 && dict.CheckGroup(names[0]) == nil {
+		if len(v.Stored) <= mostState && json.Unmarshal(v.Stored, &names) == nil &&
+			len(names) > 0 && dict.CheckGroup(names[0]) == nil {
 			var state string
 			state, err = c.GetRange(ctx, prefix+"group:"+names[0], 0, mostState).Result()
 			ok = groupOf([]byte(state)) == names[0]

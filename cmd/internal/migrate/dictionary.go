@@ -184,9 +184,11 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 	left := before.Excluded()
 	switch {
 	case len(left) > 0:
-		j.planf("As in dictionary %v of %s, the contents of %s are left out.", before.ID, j.Group, strings.Join(left, ", "))
+		j.planf("As in dictionary %v of %s, the contents of %s are left out.", before.ID, j.Group,
+			strings.Join(left, ", "))
 	case before != nil && before.Info.Builder == "" && len(j.Exclude) == 0:
-		j.registry.Notef("warning: the registry does not know how dictionary %v of group %s was trained. If contents of fields were left out of it, give the same --exclude", before.ID, j.Group)
+		j.registry.Notef("warning: the registry does not know how dictionary %v of group %s was trained. "+
+			"If contents of fields were left out of it, give the same --exclude", before.ID, j.Group)
 	}
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
