@@ -530,36 +530,38 @@ func writes(g *Group, id frame.DictionaryID) func() bool {
 
 // TestGroupFollows: what is activated is written with, at once and without a restart.
 func TestGroupFollows(t *testing.T) {
-	ctx := context.Background()
-	m := newMemory()
-	r := newRegistry(t, m, 0)
-	g := open(t, r, GroupOptions{})
-	reading := open(t, r, GroupOptions{ReadOnly: true})
-	if g.Writer().DictionaryID() != 0 || g.Writer().Algorithm() != frame.Zstd {
-		t.Fatalf("writes with %v, %v", g.Writer().Algorithm(), g.Writer().DictionaryID())
-	}
-	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
-	must(t, r.Publish(ctx, "g", a, Info{}))
-	eventually(t, "published is at hand", func() bool { return g.dictionary(a.ID()) != nil })
-	if g.Writer().DictionaryID() != 0 {
-		t.Error("published is not activated")
-	}
-	must(t, r.Activate(ctx, "g", a.ID(), true))
-	eventually(t, "the first dictionary", writes(g, a.ID()))
-	must(t, r.Publish(ctx, "g", b, Info{}))
-	must(t, r.Activate(ctx, "g", b.ID(), true))
-	eventually(t, "the second dictionary", writes(g, b.ID()))
-	must(t, r.Rollback(ctx, "g"))
-	eventually(t, "the first one again", writes(g, a.ID()))
-	must(t, r.Activate(ctx, "g", 0, false))
-	eventually(t, "no dictionary", writes(g, 0))
-	if reading.Writer().DictionaryID() != 0 {
-		t.Error("a read-only group writes with a dictionary")
-	}
-	status := g.Status()
-	if status.Writing != 0 || status.State.Epoch != 6 || status.Err != nil || status.Synced.IsZero() {
-		t.Errorf("%+v", status)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		m := newMemory()
+		r := newRegistry(t, m, 0)
+		g := open(t, r, GroupOptions{})
+		reading := open(t, r, GroupOptions{ReadOnly: true})
+		if g.Writer().DictionaryID() != 0 || g.Writer().Algorithm() != frame.Zstd {
+			t.Fatalf("writes with %v, %v", g.Writer().Algorithm(), g.Writer().DictionaryID())
+		}
+		a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
+		must(t, r.Publish(ctx, "g", a, Info{}))
+		eventually(t, "published is at hand", func() bool { return g.dictionary(a.ID()) != nil })
+		if g.Writer().DictionaryID() != 0 {
+			t.Error("published is not activated")
+		}
+		must(t, r.Activate(ctx, "g", a.ID(), true))
+		eventually(t, "the first dictionary", writes(g, a.ID()))
+		must(t, r.Publish(ctx, "g", b, Info{}))
+		must(t, r.Activate(ctx, "g", b.ID(), true))
+		eventually(t, "the second dictionary", writes(g, b.ID()))
+		must(t, r.Rollback(ctx, "g"))
+		eventually(t, "the first one again", writes(g, a.ID()))
+		must(t, r.Activate(ctx, "g", 0, false))
+		eventually(t, "no dictionary", writes(g, 0))
+		if reading.Writer().DictionaryID() != 0 {
+			t.Error("a read-only group writes with a dictionary")
+		}
+		status := g.Status()
+		if status.Writing != 0 || status.State.Epoch != 6 || status.Err != nil || status.Synced.IsZero() {
+			t.Errorf("%+v", status)
+		}
+	})
 }
 
 // TestGroupReads: unknown ids are fetched once for all, kept within bounds, and remembered when

@@ -21,7 +21,7 @@ import (
 
 // TestRun measures real servers and kills them. What is durable loses nothing, and what keeps
 // nothing loses everything.
-func TestRun(t *testing.T) {
+func TestDurability(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r, err := Run(t.Context(), rounds.Options{Duration: 40 * time.Millisecond, Rounds: 2, Seed: 1, About: outcome.Environment{Study: "durability"}})
 	if err != nil {

@@ -505,7 +505,7 @@ func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, c := range deployments(t) {
 		t.Run(name, func(t *testing.T) {
-			const keys = 6000
+			const keys = 2000
 			for page := range keys / 1000 {
 				_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 					for i := range 1000 {
