@@ -19,7 +19,7 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// TestRun measures real servers and kills them. What is durable loses nothing, and what keeps
+// TestDurability measures real servers and kills them. What is durable loses nothing, and what keeps
 // nothing loses everything.
 func TestDurability(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
