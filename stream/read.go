@@ -76,7 +76,7 @@ func (s *Streams) open(ctx context.Context, key string) (*Reader, error) {
 const lookAgain = 4
 
 // lookAfter checks in the background whether the first or the last chunk would expire before its
-// value, and mends all chunks then: retiring begins with the first one, mending ends with the last,
+// value. Then it mends all chunks. Retiring begins with the first one, mending ends with the last,
 // and both may have been interrupted. A fail-over may bring back a value that was checked before.
 // So each Streams checks it anew after a part of Grace, or once 1023 others have crowded it out.
 func (r *Reader) lookAfter(ctx context.Context) {

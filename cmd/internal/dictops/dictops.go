@@ -150,8 +150,8 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 	also := st.Find(d.ID()).Excluded()
 	fields := slices.DeleteFunc(before.Excluded(), func(f string) bool { return slices.Contains(also, f) })
 	if len(fields) > 0 {
-		r.Notef("warning: dictionary %v of %s was made without the contents of %s. Nothing says so of this one: "+
-			"--training FILE does, else take it back: bale dict remove %v %s",
+		r.Notef("warning: dictionary %v of %s was made without the contents of %s. This one may have them. "+
+			"If it has not, --training FILE shows it. Else take it back: bale dict remove %v %s",
 			before.ID, o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group))
 	}
 	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: grace, flags: r.Flags()}, nil

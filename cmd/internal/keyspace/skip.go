@@ -57,8 +57,8 @@ const mostState = 1 << 20
 
 // RegistryOf returns the prefix of the registry that a value belongs to. It knows a dictionary by
 // its id, a group's state by its name, and settings by their fields. A list of groups and a run
-// look like values of programs: they are a registry's if the state of the first group, or the list
-// with the run, stands beside them. What else a registry has is too small to be packed.
+// look like values of programs. They are a registry's if the state of the first group, or the list
+// with the run, stands beside them. The other keys of a registry are too small to be packed.
 func RegistryOf(ctx context.Context, c redis.Cmdable, v Value) (prefix string, ok bool, err error) {
 	switch at := max(strings.LastIndex(v.Key, "data:"), strings.LastIndex(v.Key, "quarantine:")); {
 	case v.InHash:
