@@ -35,8 +35,8 @@ type span struct {
 }
 
 // collect finds the values of the fields in a sample, with all names inside them, and remembers
-// them. It returns false for a sample that is not JSON, or nests deeper than fieldpath.MaxDepth:
-// its fields are unknown.
+// them. It returns false for a sample that is no JSON object or list, or nests deeper than
+// fieldpath.MaxDepth: its fields are unknown. A text or number may be a field of a hash.
 func (e *excluder) collect(sample []byte) ([]span, bool) {
 	type level struct {
 		object bool
@@ -94,6 +94,9 @@ func (e *excluder) collect(sample []byte) ([]span, bool) {
 			}
 			stack = stack[:len(stack)-1]
 		default:
+			if len(stack) == 0 {
+				return nil, false
+			}
 			if hidden {
 				spans = append(spans, e.hide(sample, int(before), int(d.InputOffset()), token, true)...)
 			}
@@ -142,7 +145,7 @@ func (e *excluder) remember(value string) {
 }
 
 // redact returns the samples without the values of the fields, and how many were left out because
-// they are not JSON.
+// they are no JSON objects or lists.
 func (e *excluder) redact(ctx context.Context, samples [][]byte) (redacted [][]byte, skipped int, err error) {
 	for _, s := range samples {
 		if err := ctx.Err(); err != nil {

@@ -93,7 +93,8 @@ type TrainOptions struct {
 
 	// Exclude are fields of JSON values: names, at any depth, or paths from the root
 	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Train
-	// ignores samples that are not JSON, or nest deeper than 1,000 levels. An excluded value may
+	// ignores samples that are no JSON objects or lists, or nest deeper than 1,000 levels. It does
+	// not know the names of a hash's own fields: leave those samples out. An excluded value may
 	// also occur in another field. Train rejects a dictionary that contains an excluded value of 6
 	// or more bytes. It also rejects one that contains an excluded name, unless the name is a word
 	// of letters, '_' and '-'. The names may take 8 KiB in all.
@@ -219,7 +220,7 @@ type Training struct {
 	Samples       int   // values trained on
 	SampleBytes   int64 // and their size
 	HeldOut       int   // values measured on
-	Excluded      int   // samples left out since they are not JSON and fields are excluded
+	Excluded      int   // samples left out since they are no JSON objects or lists and fields are excluded
 	NotVerifiable int   // candidates that did not pass the round trip
 
 	// The held-out values, compressed without a dictionary, with the Dictionary, and with
@@ -336,7 +337,7 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	if len(t.train)+len(t.heldOut) < minSamples || len(t.train) < minSamples/2 {
 		why := ""
 		if r.Excluded > 0 {
-			why = fmt.Sprintf(" (%d were left out: with excluded fields every sample must be JSON)", r.Excluded)
+			why = fmt.Sprintf(" (%d were left out: with excluded fields every sample must be a JSON object or list)", r.Excluded)
 		}
 		return fmt.Errorf("dict: %w: %w: %d values%s, must be %d at least; some thousands are better", ErrNoDictionary, ErrTooFew, len(t.train)+len(t.heldOut), why, minSamples)
 	}

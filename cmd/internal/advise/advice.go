@@ -100,7 +100,8 @@ func (m *Model) sentence() string {
 	return "The model of the server's memory is " + off + "."
 }
 
-// Interval is an estimate with the bounds that it is within with 95% confidence.
+// Interval is an estimate with the bounds that it is within with 95% confidence. After a scan that
+// was interrupted there are no bounds, and both are the estimate.
 type Interval struct {
 	Low      float64 `json:"low"`
 	Estimate float64 `json:"estimate"`

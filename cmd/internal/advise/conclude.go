@@ -19,11 +19,30 @@ const tooMuch = 1.1
 // laterDiffers is the part of the memory from which on what comes later is worth a word.
 const laterDiffers = 0.01
 
+// unbound takes the bounds from all intervals: no sample bounds what keys that were not seen take.
+func (a *Advice) unbound() {
+	all := []*Interval{&a.Total.Saving, &a.Total.Month, &a.Total.Network}
+	for i := range a.Groups {
+		g := &a.Groups[i]
+		all = append(all, &g.Saving, &g.Month)
+		for j := range g.Options {
+			all = append(all, &g.Options[j].Saving)
+		}
+		if g.Packed != nil && g.Packed.Better != nil {
+			all = append(all, g.Packed.Better)
+		}
+	}
+	for _, i := range all {
+		i.Low, i.High = i.Estimate, i.Estimate
+	}
+}
+
 // conclude adds what to see to, and what to do next.
 func (a *Advice) conclude(o *Options) {
 	if a.Scan.Interrupted {
 		a.warn("NOT ALL WAS SEEN: %s, after %d keys of about %d. The counts of groups are scaled up to all keys, rare groups may be missing, and groups that were not tried save nothing here.",
 			a.Scan.Reason, a.Scan.Seen, a.Scan.Keys)
+		a.unbound()
 	}
 	if s := a.Server; s != nil && s.UsedMemory > 0 && float64(a.Total.Now) > tooMuch*float64(s.UsedMemory) {
 		a.warn("These keys seem to take more than the server has in all (%s): a few large ones in the samples stand for too many. --group gives those a group of their own.", printable.Size(s.UsedMemory))

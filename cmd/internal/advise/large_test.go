@@ -92,7 +92,7 @@ func TestCutValuesAreNamed(t *testing.T) {
 		must(t, os.WriteFile(path, []byte(value+"\n"), 0o600))
 		a, err := Run(t.Context(), Source{Files: []string{path}, DB: -1, MaxValue: 1 << 20}, options())
 		must(t, err)
-		says := strings.Join(a.Warnings, " ") + boundsText(a.Total.Saving, a.Total.Now, a.Groups[0].cut())
+		says := strings.Join(a.Warnings, " ") + a.boundsText(a.Total.Saving, a.Total.Now, a.Groups[0].cut())
 		if strings.Contains(says, "the first part was tried") != cut || strings.Contains(says, "first 64 KiB of all") != cut {
 			t.Errorf("cut %v: %s", cut, says)
 		}

@@ -175,7 +175,8 @@ func answer(a *Advice) string {
 	case chosen == len(a.Groups):
 		of = fmt.Sprintf("all %s", page.Plural(chosen, "group"))
 	}
-	s := fmt.Sprintf("Packing %s of keys would save %s of %s, which is %s", of, page.Amount(a.Total.Saving.Estimate), page.Amount(float64(a.Total.Now)), page.Part(a.Total.Saving.Estimate, a.Total.Now))
+	about := map[bool]string{true: "about "}[a.Scan.Interrupted]
+	s := fmt.Sprintf("Packing %s of keys would save %s%s of %s, which is %s", of, about, page.Amount(a.Total.Saving.Estimate), page.Amount(float64(a.Total.Now)), page.Part(a.Total.Saving.Estimate, a.Total.Now))
 	if a.Price > 0 {
 		s += fmt.Sprintf(", or %s a month", page.Money(a.Total.Month.Estimate))
 	}
@@ -196,7 +197,7 @@ func headFigures(a *Advice) []page.Figure {
 	}
 	all := []page.Figure{
 		{Label: "Memory, now → after", Value: page.Amount(float64(now)) + " → " + page.Amount(float64(now)-t.Saving.Estimate), Note: note},
-		{Label: "Saved", Value: page.Part(t.Saving.Estimate, now), Note: boundsText(t.Saving, now, slices.ContainsFunc(a.Groups, Group.cut))},
+		{Label: "Saved", Value: page.Part(t.Saving.Estimate, now), Note: a.boundsText(t.Saving, now, slices.ContainsFunc(a.Groups, Group.cut))},
 	}
 	if a.Price > 0 {
 		all = append(all, page.Figure{Label: "Saved a month", Value: page.Money(t.Month.Estimate), Note: bounds(t.Month, page.Money, "%s to %s, ") + fmt.Sprintf("at %s for a GiB and month", page.Money(a.Price))})
@@ -249,7 +250,7 @@ func row(i int, g *Group) pageRow {
 }
 
 func section(a *Advice, i int, g *Group) pageGroup {
-	s := pageGroup{ID: fmt.Sprintf("group-%d", i+1), Name: page.Name(g.Name, nameInTable), Full: page.Name(g.Name, nameInFull), Summary: "leave as it is, " + page.Amount(float64(g.Now)), Verdict: verdictOf(g), Others: others(a, g), Budget: budgetOf(cmp.Or(g.Budget, a.Budget))}
+	s := pageGroup{ID: fmt.Sprintf("group-%d", i+1), Name: page.Name(g.Name, nameInTable), Full: page.Name(g.Name, nameInFull), Summary: "leave as it is, " + page.Amount(float64(g.Now)), Verdict: a.verdictOf(g), Others: others(a, g), Budget: budgetOf(cmp.Or(g.Budget, a.Budget))}
 	if s.Full == s.Name {
 		s.Full = ""
 	}
@@ -282,7 +283,7 @@ func section(a *Advice, i int, g *Group) pageGroup {
 }
 
 // verdictOf says what to do with a group.
-func verdictOf(g *Group) string {
+func (a *Advice) verdictOf(g *Group) string {
 	o := chosenOf(g)
 	if o == nil {
 		return "Leave it as it is: " + reasonOf(g) + "."
@@ -292,7 +293,7 @@ func verdictOf(g *Group) string {
 		dictionary = fmt.Sprintf(" with a dictionary of %s", page.Amount(float64(o.Dictionary)))
 	}
 	s := fmt.Sprintf("Use %s%s. It makes values %.2f times smaller, and Redis needs %s instead of %s for the group: %s less (%s). Packing takes %s µs a value, unpacking %s.",
-		settingOf(o), dictionary, o.Ratio, page.Amount(float64(o.Bytes)), page.Amount(float64(g.Now)), page.Part(g.Saving.Estimate, g.Now), boundsText(g.Saving, g.Now, g.cut()),
+		settingOf(o), dictionary, o.Ratio, page.Amount(float64(o.Bytes)), page.Amount(float64(g.Now)), page.Part(g.Saving.Estimate, g.Now), a.boundsText(g.Saving, g.Now, g.cut()),
 		page.Microseconds(o.Pack.Mean), page.Microseconds(o.Unpack.Mean))
 	if g.Why != "" {
 		s += " See to this first: " + strings.TrimSuffix(printable.Line(g.Why), ".") + "."
@@ -478,8 +479,10 @@ func bounds(i Interval, show func(float64) string, format string) string {
 }
 
 // boundsText is the interval of a saving.
-func boundsText(i Interval, of int64, cut bool) string {
+func (a *Advice) boundsText(i Interval, of int64, cut bool) string {
 	switch {
+	case a.Scan.Interrupted:
+		return "an estimate: not all was seen"
 	case i.Low == i.High && cut:
 		return fmt.Sprintf("the first %d KiB of all values were tried", headBytes>>10)
 	case i.Low == i.High:

@@ -201,7 +201,7 @@ func TestAdviceHTMLAnswers(t *testing.T) {
 		advice *Advice
 		want   string
 	}{
-		{advice(), "<h1 id=\"answer\">Packing 8 of the 13 groups of keys would save 3.7\u00a0GiB of 9.1\u00a0GiB, which is 41%, or $46.41 a month.</h1>"},
+		{advice(), "<h1 id=\"answer\">Packing 8 of the 13 groups of keys would save about 3.7\u00a0GiB of 9.1\u00a0GiB, which is 41%, or $46.41 a month.</h1>"},
 		{all, "Packing all 8 groups of keys would save "},
 		{files(), "Packing the only group of keys would save "},
 		{unmoved(), "Leave it as it is: there is no setting to recommend for any of the 5 groups of keys."},

@@ -281,7 +281,8 @@ func TestInterrupted(t *testing.T) {
 	if !a.Scan.Interrupted || a.Scan.Seen >= 6001 || a.Scan.Keys < 5000 || a.Scan.Keys > 7000 {
 		t.Errorf("%+v", a.Scan)
 	}
-	if g := groupOf(t, a, "user:*:profile", String); g.Chosen < 0 || g.Keys < 400 || g.Keys > 1800 {
+	if g := groupOf(t, a, "user:*:profile", String); g.Chosen < 0 || g.Keys < 400 || g.Keys > 1800 || g.Saving.Low != g.Saving.High ||
+		a.Total.Saving.Low != a.Total.Saving.High {
 		t.Errorf("%+v", g)
 	}
 	if !strings.Contains(strings.Join(a.Warnings, "\n"), "NOT ALL WAS SEEN") {

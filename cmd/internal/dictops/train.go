@@ -17,7 +17,6 @@ import (
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/cmd/internal/values"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/internal/fieldpath"
 )
 
 // TrainOptions are the settings of [Train].
@@ -61,26 +60,26 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	if len(o.Files) == 0 {
 		progress, second = cli.Step(progress, 1, 2), cli.Step(progress, 2, 2)
 	}
-	sample, there, source, err := o.values(ctx, progress)
+	sampled, source, err := o.values(ctx, progress)
+	if err != nil {
+		return nil, err
+	}
+	counts, err := registry.LeftOut(ctx, sampled, o.Exclude, func(text string) { stop(); s.Notef("%s", text) })
 	if err != nil {
 		return nil, err
 	}
 	left := make([]LeftOut, len(o.Exclude))
-	counts, err := fieldpath.Count(ctx, sample, o.Exclude)
-	if err != nil {
-		return nil, err
-	}
 	for i, n := range counts {
 		left[i] = LeftOut{Field: o.Exclude[i], Values: n}
-		if n == 0 {
-			stop()
-			s.Notef("WARNING: no value has the field %q, so nothing is left out for it. Is it spelled so? A name counts at any depth, a path from the root (user.token).", o.Exclude[i])
-		}
+	}
+	fields := 0
+	for _, n := range sampled.Excluded {
+		fields += n
 	}
 	start := time.Now()
-	training, err := dict.Train(ctx, sample, dict.TrainOptions{
+	training, err := dict.Train(ctx, sampled.Values, dict.TrainOptions{
 		Setting: o.Setting.Setting, Engine: o.Setting.Engine(),
-		MaxSize: o.MaxSize, Values: cmp.Or(o.Serves, there), MinGain: o.MinGain,
+		MaxSize: o.MaxSize, Values: cmp.Or(o.Serves, sampled.Most), MinGain: o.MinGain,
 		Exclude: o.Exclude, Current: current, Progress: second,
 	})
 	stop()
@@ -96,7 +95,7 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 		}
 	}
 	t := &Training{
-		all: o.All, LeftOut: left, Given: len(sample),
+		all: o.All, LeftOut: left, Given: len(sampled.Values), fields: fields,
 		Training: training, Source: source, Compress: o.Setting.String(),
 		Seconds: time.Since(start).Seconds(), File: o.Out, report: o.Report,
 		Go: runtime.Version(), Cores: runtime.NumCPU(),
@@ -111,11 +110,10 @@ func Train(ctx context.Context, o TrainOptions) (_ *Training, err error) {
 	return t, err
 }
 
-// values reads the values to train on, and describes their source. It says how many there are in
-// the source, if that is a Redis.
+// values reads the values to train on, and describes their source.
 func (o *TrainOptions) values(
 	ctx context.Context, progress func(done, total int, what string),
-) (_ [][]byte, there int64, source string, err error) {
+) (_ *keyspace.Sampled, source string, err error) {
 	if len(o.Files) > 0 {
 		var all [][]byte
 		var names []string
@@ -123,7 +121,7 @@ func (o *TrainOptions) values(
 			d, err := values.Load(ctx, path, o.Registry.In,
 				values.Limits{Values: o.Sample, ValueSize: cli.MaxValue, Seed: o.Seed})
 			if err != nil {
-				return nil, 0, "", err
+				return nil, "", err
 			}
 			all = append(all, d.Values...)
 			if d.Note != "" {
@@ -131,23 +129,23 @@ func (o *TrainOptions) values(
 			}
 			names = append(names, d.Name)
 		}
-		return all, 0, strings.Join(names, ", "), nil
+		return &keyspace.Sampled{Values: all}, strings.Join(names, ", "), nil
 	}
 	o.Registry.LookOnly = true
 	r, err := registry.Open(ctx, o.Registry)
 	if err != nil {
-		return nil, 0, "", err
+		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	if err := r.WarnOfDenied(ctx, keyspace.ServerInfo, keyspace.MemoryUsage); err != nil {
-		return nil, 0, "", err
+		return nil, "", err
 	}
 	sampled, err := r.Sample(ctx, keyspace.SampleOptions{
 		Match: o.Match, Values: o.Sample, Size: registry.MaxSampled(o.MaxSize), Seed: o.Seed,
-		FewStrings: fewStrings, Progress: progress,
+		Exclude: o.Exclude, FewStrings: fewStrings, Progress: progress,
 	})
 	if err != nil {
-		return nil, 0, "", err
+		return nil, "", err
 	}
 	source = fmt.Sprintf("%s, %s looked at", keyspace.Redact(o.Registry.Data[0]),
 		printable.Count(sampled.Keys, "key", "keys"))
@@ -165,5 +163,5 @@ func (o *TrainOptions) values(
 	if n := sampled.Unread; n > 0 {
 		source += fmt.Sprintf(", %d that could not be unpacked (%s)", n, cli.Message(sampled.Err))
 	}
-	return sampled.Values, sampled.Most, source, nil
+	return sampled, source, nil
 }

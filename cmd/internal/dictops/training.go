@@ -20,6 +20,7 @@ type Training struct {
 	Compress string // as it was asked for
 	Seconds  float64
 	Given    int       // values, before anything was left out
+	fields   int       // of hashes that were left out before
 	LeftOut  []LeftOut // the fields that were asked to be
 	File     string    // where the dictionary went
 	Reason   string    // why there is none
@@ -40,14 +41,14 @@ func (r *Training) WriteText(w page.Sheet) {
 	printable.Fprintf(w, "%s\n", r.Source)
 	of := fmt.Sprintf("%d values of %.0f bytes in the mean trained on, %d held out", r.Samples, mean(r.SampleBytes, r.Samples), r.HeldOut)
 	if r.Excluded > 0 {
-		of += fmt.Sprintf(", %d left out since they are not JSON", r.Excluded)
+		of += fmt.Sprintf(", %d left out since they are no JSON objects or lists", r.Excluded)
 	}
 	if n := r.Given - r.Samples - r.HeldOut - r.Excluded; n > 0 && len(r.Candidates) > 0 {
 		of += fmt.Sprintf(", %d not used: 100 times the dictionary's size is enough", n)
 	}
 	var leftOut []string
 	for _, l := range r.LeftOut {
-		leftOut = append(leftOut, fmt.Sprintf("%s in %d of %d values", l.Field, l.Values, r.Given))
+		leftOut = append(leftOut, fmt.Sprintf("%s in %d of %d values", l.Field, l.Values, r.Given+r.fields))
 	}
 	w.Wrapped(of)
 	if len(leftOut) > 0 {
@@ -160,7 +161,7 @@ type TrainingJSON struct {
 	SampleBytes int64            `json:"sample_bytes"`
 	HeldOut     int              `json:"held_out"`
 	Serves      int64            `json:"serves"`             // values, in the group
-	Excluded    int              `json:"excluded"`           // left out since they are not JSON
+	Excluded    int              `json:"excluded"`           // left out since they are no JSON objects or lists
 	Refitted    int              `json:"refitted,omitempty"` // values that the dictionary in the file is made of
 	LeftOut     []LeftOut        `json:"left_out,omitempty"`
 	File        string           `json:"file,omitempty"`

@@ -259,7 +259,7 @@ func TestSample(t *testing.T) {
 				t.Errorf("%d of 300, of about %d, %v", len(s.Values), s.Most, err)
 			}
 			for i := range 1000 {
-				if err := client.HSet(ctx, fmt.Sprintf("hash:%d", i), "a", "1", "b", "2", "c", "3").Err(); err != nil {
+				if err := client.HSet(ctx, fmt.Sprintf("hash:%d", i), "a", "x", "b", "y", "c", "z", "n", "12").Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -267,6 +267,11 @@ func TestSample(t *testing.T) {
 			hashes.Match, hashes.Values, hashes.FewStrings = []string{"hash:*"}, 900, 900
 			if s, err = Sample(ctx, client, hashes); err != nil || s.Fields != 900 || s.Most < 2400 || s.Most > 3600 {
 				t.Errorf("%d fields, of about %d, %v", s.Fields, s.Most, err)
+			}
+			hashes.Values, hashes.FewStrings, hashes.Exclude = 5000, 5000, []string{"a", "b.x", "b.c"}
+			if s, err = Sample(ctx, client, hashes); err != nil || s.Fields != 1000 || string(s.Values[0]) != "z" ||
+				!slices.Equal(s.Excluded, []int{1000, 1000, 1000}) {
+				t.Errorf("%d fields, %v left out, %v", s.Fields, s.Excluded, err)
 			}
 			options.Match = []string{"user:1*", "user:2*"} // 111 of each
 			options.Values = 100

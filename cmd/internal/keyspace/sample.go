@@ -9,6 +9,8 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -26,6 +28,10 @@ type SampleOptions struct {
 	Pacer  *Pacer   // nil for no limits
 	Seed   uint64   // of the order that the values are returned in, which is that of Rank
 
+	// Exclude are fields of JSON values that stay out of a dictionary. A field of a hash that has such
+	// a name, or is the start of such a path, is passed over.
+	Exclude []string
+
 	// FewStrings is from how many strings on no fields of hashes are read; 0 for never.
 	FewStrings int
 
@@ -41,6 +47,7 @@ type Sampled struct {
 	Fields   int   // of Values: those of hashes
 	Keys     int   // seen
 	Most     int64 // how many such values there are; by their part of the keys gone over if some were not read
+	Excluded []int // for each of SampleOptions.Exclude: fields of hashes that it left out
 	TooLarge int
 	Streams  int   // manifests and chunks of streams, which no dictionary is for
 	Gone     int   // expired or removed between SCAN and GET, overwritten by another type, or loaded with the result that there is none
@@ -67,7 +74,7 @@ func Rank(seed uint64, name string) uint64 {
 // master gives its share. If ctx ends, Sample returns the values read so far along with ctx's
 // error.
 func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) (*Sampled, error) {
-	s := &sampling{SampleOptions: o}
+	s := &sampling{SampleOptions: o, found: Sampled{Excluded: make([]int, len(o.Exclude))}}
 	if len(o.Match) == 0 {
 		s.Match = []string{""}
 	}
@@ -167,8 +174,12 @@ func (s *sampling) add(ctx context.Context, v Value) bool {
 		s.found.Streams++
 		return true
 	}
+	if v.InHash && s.excludes(v.Field) {
+		return true
+	}
 	plain, err := s.Unpack(ctx, v.Stored)
 	switch {
+	case err == nil && IsNumber(plain): // which is not packed
 	case errors.Is(err, bale.ErrNotFound):
 		s.found.Gone++
 	case errors.Is(err, bale.ErrTooLarge) || len(plain) > s.Size: // one that was written to fill the sample, perhaps
@@ -188,6 +199,29 @@ func (s *sampling) add(ctx context.Context, v Value) bool {
 		s.ranked = append(s.ranked, ranked{Rank(s.Seed, name), bytes.Clone(plain)})
 	}
 	return true
+}
+
+// excludes reports whether a field of a hash stays out, and counts it.
+func (s *sampling) excludes(field string) (out bool) {
+	for i, e := range s.Exclude {
+		if root, _, _ := strings.Cut(e, "."); field == e || field == root {
+			s.found.Excluded[i]++
+			out = true
+		}
+	}
+	return out
+}
+
+// maxNumber is MAX_LONG_DOUBLE_CHARS: the longest number in bytes that INCRBYFLOAT takes.
+const maxNumber = 5 << 10
+
+// IsNumber reports whether a value is what INCR and INCRBYFLOAT work on, or spelled like it.
+func IsNumber(b []byte) bool {
+	if len(b) == 0 || len(b) > maxNumber || !bytes.ContainsRune([]byte("+-.0123456789"), rune(b[0])) {
+		return false
+	}
+	_, err := strconv.ParseFloat(string(b), 64)
+	return err == nil || errors.Is(err, strconv.ErrRange)
 }
 
 // chunkKey is what the key of a stream's chunk ends in: a generation (crypto/rand.Text) and a

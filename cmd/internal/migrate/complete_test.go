@@ -161,6 +161,41 @@ func TestSwapIsRemembered(t *testing.T) {
 	}
 }
 
+// TestExcludedFields: fields of hashes with an excluded name stay out of the dictionary, and a name
+// that nothing has is warned of.
+func TestExcludedFields(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	c := open(t, server.Addr())
+	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range 600 {
+			p.HSet(ctx, fmt.Sprint("acct:", i), "card", 4583289286293124+i%3, "token", fmt.Sprintf("%q", fmt.Sprint("tok_secret", i%3)),
+				"address", fmt.Sprintf(`{"street":"Hidden Street %d"}`, i%3), "profile", text(i))
+		}
+		return nil
+	})
+	must(t, err)
+	var notes bytes.Buffer
+	o := Options{Settings: Settings{Match: []string{"acct:*"}, Dict: Auto, Group: "acct", Exclude: []string{"token", "address.street", "emial"}},
+		Force: true, Plan: page.NewSheet(&notes, 100), Registry: registry.Options{
+			Streams: &cli.Streams{Out: &notes, Err: &notes}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix}}
+	if _, err := Run(ctx, o); err != nil || strings.Count(notes.String(), "no value has the field") != 1 || !strings.Contains(notes.String(), `"emial"`) {
+		t.Errorf("%v\n%s", err, &notes)
+	}
+	reg, err := dict.NewRegistry(goredis.NewStore(c), dict.RegistryOptions{})
+	must(t, err)
+	st, err := reg.State(ctx, "acct")
+	must(t, err)
+	d, err := reg.Fetch(ctx, st.Current)
+	must(t, err)
+	for _, secret := range []string{"secret", "4583", "Hidden"} {
+		if bytes.Contains(d.Bytes(), []byte(secret)) {
+			t.Errorf("the dictionary has %q", secret)
+		}
+	}
+}
+
 // TestOtherRegistry: the keys of a registry with another prefix are not packed.
 func TestOtherRegistry(t *testing.T) {
 	t.Parallel()

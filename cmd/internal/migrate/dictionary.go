@@ -190,18 +190,24 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 		j.registry.Notef("warning: the registry does not know how dictionary %v of group %s was trained. "+
 			"If contents of fields were left out of it, give the same --exclude", before.ID, j.Group)
 	}
+	exclude := slices.Concat(j.Exclude, left)
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
 	sample, err := j.registry.Sample(ctx, keyspace.SampleOptions{
 		Match: j.Match, Values: autoSample, Size: registry.MaxSampled(autoSize), FewStrings: autoSample,
+		Exclude:  exclude,
 		Progress: j.step(progress, sampleStep),
 	})
 	if err != nil {
 		return nil, false, err
 	}
+	warn := func(text string) { stop(); j.registry.Notef("%s", text) }
+	if _, err := registry.LeftOut(ctx, sample, j.Exclude, warn); err != nil {
+		return nil, false, err
+	}
 	training, err := dict.Train(ctx, sample.Values, dict.TrainOptions{
 		Setting: j.setting.Setting, Engine: j.setting.Engine(),
-		MaxSize: autoSize, Values: sample.Most, Exclude: slices.Concat(j.Exclude, left), Current: current,
+		MaxSize: autoSize, Values: sample.Most, Exclude: exclude, Current: current,
 		Progress: j.step(progress, trainStep),
 	})
 	stop()

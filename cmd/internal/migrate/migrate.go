@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,7 +28,6 @@ import (
 const (
 	tries      = 5       // of a value that programs write all the time
 	swapBytes  = 4 << 20 // of new values that are held at a time, if not a single one has more
-	maxNumber  = 5 << 10 // bytes; MAX_LONG_DOUBLE_CHARS, the longest that INCRBYFLOAT takes
 	hllMagic   = "HYLL"  // what a HyperLogLog starts with (hyperloglog.c)
 	hllMinSize = 16
 )
@@ -410,7 +408,7 @@ func (m *migration) pack(ctx context.Context, plain []byte) (next []byte, why Re
 		return nil, TooLarge, nil
 	case len(plain) >= hllMinSize && bytes.HasPrefix(plain, []byte(hllMagic)):
 		return nil, HLL, nil
-	case isNumber(plain):
+	case keyspace.IsNumber(plain):
 		return nil, Number, nil
 	}
 	if next, err = m.verified(ctx, plain); err != nil {
@@ -437,13 +435,4 @@ func (m *migration) verified(ctx context.Context, plain []byte) ([]byte, error) 
 		return nil, errors.New("packed, it is read as another value")
 	}
 	return next, nil
-}
-
-// isNumber reports what INCR and INCRBYFLOAT work on, and some more that is spelled like it.
-func isNumber(b []byte) bool {
-	if len(b) == 0 || len(b) > maxNumber || !bytes.ContainsRune([]byte("+-.0123456789"), rune(b[0])) {
-		return false
-	}
-	_, err := strconv.ParseFloat(string(b), 64)
-	return err == nil || errors.Is(err, strconv.ErrRange)
 }

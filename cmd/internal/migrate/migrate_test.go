@@ -615,7 +615,7 @@ func TestIsNumber(t *testing.T) {
 	for s, want := range map[string]bool{
 		"0": true, "-12": true, "3.14159": true, "1e300": true, strings.Repeat("9", 500): true, "": false, "12 ": false, "1,2": false, "x": false, "NaN": false, `{"a":1}`: false, strings.Repeat("9", 6000): false,
 	} {
-		if got := isNumber([]byte(s)); got != want {
+		if got := keyspace.IsNumber([]byte(s)); got != want {
 			t.Errorf("%.20q: %v", s, got)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/fieldpath"
 )
 
 // Options select the servers.
@@ -300,6 +301,24 @@ func (r *Registry) Sample(
 		return packer.Unpack(ctx, nil, stored)
 	}
 	return keyspace.Sample(ctx, r.Client(), o)
+}
+
+// LeftOut counts the values that have a field that stays out of a dictionary, for each of them. To
+// the values it adds fields of hashes by that name. It warns of a field that nothing has.
+func LeftOut(
+	ctx context.Context, s *keyspace.Sampled, fields []string, warn func(text string),
+) ([]int, error) {
+	counts, err := fieldpath.Count(ctx, s.Values, fields)
+	for i := range counts {
+		if s.Excluded != nil {
+			counts[i] += s.Excluded[i]
+		}
+		if err == nil && counts[i] == 0 {
+			warn(fmt.Sprintf("WARNING: no value has the field %q, so nothing is left out for it. "+
+				"Is it spelled so? A name counts at any depth, a path from the root (user.token).", fields[i]))
+		}
+	}
+	return counts, err
 }
 
 // Named is a dictionary as texts name it.
