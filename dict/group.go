@@ -48,7 +48,8 @@ type GroupOptions struct {
 	// Engine makes the compressors. Defaults to pure Go.
 	Engine compress.Engine
 
-	// ReadOnly writes without a dictionary, and reads with all: the first phase of a roll-out.
+	// ReadOnly packs without a dictionary, and reads with all: the first phase of a dictionary's
+	// roll-out. In the second phase Auto may take its place; they exclude each other.
 	ReadOnly bool
 
 	// Poll is the interval of reading the group's state, give or take a fifth. A notification
@@ -211,7 +212,7 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	case !o.Setting.TakesDictionary():
 		return nil, fmt.Errorf("dict: %w: %v takes no dictionary; zstd and s2 do, and lz4 at its default level", ErrInvalid, o.Setting)
 	case o.ReadOnly && o.Auto != nil:
-		return nil, fmt.Errorf("dict: %w: ReadOnly and Auto exclude each other", ErrInvalid)
+		return nil, fmt.Errorf("dict: %w: ReadOnly and Auto exclude each other: set Auto when all programs read the group", ErrInvalid)
 	case o.Poll < 0 || o.FetchTimeout < 0 || o.Keep < 0:
 		return nil, fmt.Errorf("dict: %w: Poll %v, FetchTimeout %v and Keep %d must not be negative", ErrInvalid, o.Poll, o.FetchTimeout, o.Keep)
 	}

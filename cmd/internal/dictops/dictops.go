@@ -151,8 +151,8 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 	fields := slices.DeleteFunc(before.Excluded(), func(f string) bool { return slices.Contains(also, f) })
 	if len(fields) > 0 {
 		r.Notef("warning: dictionary %v of %s was made without the contents of %s. This one may have them. "+
-			"If it has not, --training FILE shows it. Else take it back: bale dict remove %v %s",
-			before.ID, o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group))
+			"If it has not, --training FILE shows it. Else take it back: bale dict remove %v %s %s",
+			before.ID, o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group), r.Flags())
 	}
 	return &Published{Group: o.Group, Dictionary: d.ID(), Bytes: len(d.Bytes()), Current: st.Current == d.ID(), Grace: grace, flags: r.Flags()}, nil
 }
@@ -161,8 +161,8 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 // may be a mistake.
 func warnOfPlain(r *registry.Registry, what string, d *dict.Dictionary, group string) {
 	if !isZstdDictionary(d) {
-		r.Notef("warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v %s",
-			what, d.ID(), printable.Option("--group", group))
+		r.Notef("warning: %s has not the format of a zstd dictionary, so all of it is used as plain content. If it is none, take it back: bale dict remove %v %s %s",
+			what, d.ID(), printable.Option("--group", group), r.Flags())
 	}
 }
 

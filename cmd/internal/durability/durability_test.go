@@ -19,8 +19,8 @@ import (
 	"github.com/balekv/bale/internal/redisproc"
 )
 
-// TestDurability measures real servers and kills them. What is durable loses nothing, and what keeps
-// nothing loses everything.
+// TestDurability measures real servers and kills them. What is durable loses nothing, and what
+// keeps nothing loses everything.
 func TestDurability(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r, err := Run(t.Context(), rounds.Options{Duration: 40 * time.Millisecond, Rounds: 2, Seed: 1, About: outcome.Environment{Study: "durability"}})

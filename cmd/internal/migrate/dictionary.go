@@ -110,7 +110,7 @@ func (j *job) named(ctx context.Context) (frame.DictionaryID, error) {
 		if i := slices.IndexFunc(st.Dictionaries,
 			func(e dict.Entry) bool { return e.Activated.IsZero() }); i >= 0 {
 			hint = fmt.Sprintf("%v is published there, and waits for bale dict activate %[1]v %s",
-				st.Dictionaries[i].ID, printable.Option("--group", j.Group))
+				st.Dictionaries[i].ID, printable.Option("--group", j.Group)+" "+j.registry.Flags())
 		}
 		return 0, fmt.Errorf("group %q is written with no dictionary: %s", j.Group, hint)
 	}
