@@ -24,7 +24,7 @@ ALL_LONG := ^Test($(LONG_AT_ONCE))$$|$(LONG)
 LONG_PACKAGES = $(shell grep -rlE --include='*_test.go' --exclude-dir='.?*' '^func Test($(LONG_NAMES)|$(LONG_AT_ONCE)|Scripts)\b' . | xargs -n 1 dirname | sort -u)
 
 # What computes: with the race detector it takes ten times as long, and its packages have other tests for what they do at once.
-COMPUTING := ^Test(Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther|TrainersInGo|TrainerIsDeterministic|Encoder|ManyValues|DecoderReadsLibrary)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
+COMPUTING := ^Test(Dictionaries|Estimate|UnstableEncodings|OneWrongValueFailsTheCell|MixFindsWrongValues|Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther|TrainersInGo|TrainerIsDeterministic|Encoder|ManyValues|DecoderReadsLibrary)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
 
 .PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 
