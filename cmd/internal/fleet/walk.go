@@ -19,6 +19,7 @@ var unitSaved = 5 * time.Second // between two saves of a unit
 
 const (
 	unitWalks      = 20 // of a unit whose masters change each time
+	sumTries       = 3  // where the Redis with the run fails over after the last unit, and loses some
 	failuresShown  = 5
 	failuresUnseen = "further failures of units are not shown"
 )
@@ -51,7 +52,10 @@ type part[C any] struct {
 	Unconfirmed bool           `json:"unconfirmed,omitempty"` // a replica did not have the last writes in time
 }
 
-var errFailedOver = errors.New("another server became the master")
+var (
+	errFailedOver = errors.New("another server became the master")
+	errLost       = errors.New("the Redis with the run has lost the end")
+)
 
 // JoinWalk makes or joins a run that walks over the keys of the registry's first Redis.
 func JoinWalk(ctx context.Context, reg *registry.Registry, name, command string, settings any) (*Run, error) {
@@ -113,19 +117,26 @@ func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 		}
 	}
 	before, err := w.calls(ctx, r, "calls")
-	if err == nil {
-		err = r.Work(ctx, worker)
-	}
-	stop()
-	if err == nil {
-		var now map[string]int64
-		if now, err = w.calls(ctx, r, "calls-after"); err == nil {
-			err = w.Registry.Renamed(before, now)
+	var sum *C
+	var summed error
+	for range sumTries {
+		if err == nil {
+			err = r.Work(ctx, worker)
+		}
+		if sum, summed = w.sum(ctx, r, err == nil); !errors.Is(summed, errLost) {
+			break
 		}
 	}
-	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	return errors.Join(err, w.sum(after, r, all))
+	stop()
+	w.Merge(all, sum)
+	if err = errors.Join(err, summed); err != nil {
+		return err
+	}
+	now, err := w.calls(ctx, r, "calls-after")
+	if err == nil {
+		err = w.Registry.Renamed(before, now)
+	}
+	return err
 }
 
 // calls are those of keyspace.RenameCalls at the start of the run or at its end, the same for all
@@ -228,16 +239,22 @@ func sameSlots(a, b keyspace.Place) bool {
 	return a.Slots == nil && b.Slots == nil || a.Slots != nil && b.Slots != nil && *a.Slots == *b.Slots
 }
 
-// sum adds what all workers counted.
-func (w *Walk[C]) sum(ctx context.Context, r *Run, all *C) error {
-	again, unconfirmed := 0, 0
-	err := r.States(ctx, func(_ int, text json.RawMessage) error {
+// sum returns what all workers counted, also with an error. It is errLost if the run was done a
+// moment ago, and lacks the end of a unit.
+func (w *Walk[C]) sum(ctx context.Context, r *Run, done bool) (*C, error) {
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	sum, ended, again, unconfirmed := w.New(), 0, 0, 0
+	err := r.States(after, func(_ int, text json.RawMessage) error {
 		var p part[C]
 		if err := json.Unmarshal(text, &p); err != nil {
 			return fmt.Errorf("--run: the state of a unit: %w", err)
 		}
 		if p.Counts != nil {
-			w.Merge(all, p.Counts)
+			w.Merge(sum, p.Counts)
+		}
+		if p.Place.Done {
+			ended++
 		}
 		again += p.Again
 		if p.Unconfirmed {
@@ -245,8 +262,12 @@ func (w *Walk[C]) sum(ctx context.Context, r *Run, all *C) error {
 		}
 		return nil
 	})
+	if err == nil && done && ended < r.Units {
+		err = fmt.Errorf("--run: %w of %d units of %d: start again under another --run NAME",
+			errLost, r.Units-ended, r.Units)
+	}
 	if err != nil {
-		return err
+		return sum, err
 	}
 	if again > 0 {
 		what := "what was counted before does not count"
@@ -258,5 +279,5 @@ func (w *Walk[C]) sum(ctx context.Context, r *Run, all *C) error {
 	if unconfirmed > 0 {
 		w.Registry.Notef("of %d units, replicas did not have the last writes within ten seconds: after a fail-over, run it again under another name", unconfirmed)
 	}
-	return nil
+	return sum, nil
 }

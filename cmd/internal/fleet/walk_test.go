@@ -196,6 +196,62 @@ func TestUnitGoesOn(t *testing.T) {
 	}
 }
 
+// failsOver loses the end of a unit just before the sum, a number of times.
+type failsOver struct {
+	run  string
+	left int
+}
+
+func (*failsOver) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*failsOver) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (f *failsOver) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		if commands[0].Name() == "hstrlen" && f.left > 0 {
+			f.left--
+			lost := redis.NewIntCmd(ctx, "hdel", f.run, "lease:0", "unit:0")
+			if err := next(ctx, []redis.Cmder{lost}); err != nil {
+				return err
+			}
+		}
+		return next(ctx, commands)
+	}
+}
+
+// TestLostEnd: a unit whose end was lost after all were done is done again. If that does not help,
+// the sum is no answer.
+func TestLostEnd(t *testing.T) {
+	ctx := t.Context()
+	reg := opened(t, redisproc.ForTest(t).URL())
+	loses := &failsOver{}
+	reg.Keys.AddHook(loses)
+	for losses, want := range map[int]string{0: "", 1: "", 2: "", 3: "lost the end of 1 units of 1"} {
+		run, err := JoinWalk(ctx, reg, strconv.Itoa(losses), "verify", struct{}{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loses.run, loses.left = run.key, losses
+		walks, all := 0, &seen{}
+		w := Walk[seen]{
+			Registry: reg, New: func() *seen { return &seen{By: map[string]int{}} }, Merge: (*seen).merge,
+			Pass: func(_ context.Context, p keyspace.Place, s *seen, page func([]keyspace.Place) error) error {
+				walks++
+				s.Keys += 7
+				p.Done = true
+				return page([]keyspace.Place{p})
+			},
+		}
+		err = w.Share(ctx, run, all)
+		good := err == nil && all.Keys == 7 && walks == losses+1
+		if want != "" {
+			good = err != nil && strings.Contains(err.Error(), want)
+		}
+		if !good {
+			t.Errorf("%d losses: %d keys after %d walks, %v", losses, all.Keys, walks, err)
+		}
+	}
+}
+
 // TestStates: the states of a forged run are read a few at a time.
 func TestStates(t *testing.T) {
 	ctx := t.Context()
