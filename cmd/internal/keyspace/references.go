@@ -76,7 +76,9 @@ func (r *References) addValues(other *References) {
 	r.Foreign += other.Foreign
 	r.Streams += other.Streams
 	for id, o := range other.ByID {
-		r.of(id).add(o)
+		if o != nil { // as in a forged state of a run
+			r.of(id).add(o)
+		}
 	}
 	r.Others.add(&other.Others)
 }

@@ -2,6 +2,7 @@ package keyspace
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -259,6 +260,12 @@ func TestForgedReferences(t *testing.T) {
 		if ref, size := r.ByID[known], int64(len(packedWith(known))); ref == nil || ref.Values != 6 || ref.PlainBytes != 3*100 || ref.StoredBytes != 3*size {
 			t.Errorf("%+v", ref)
 		}
+	}
+	var state References // of a run
+	must(t, json.Unmarshal([]byte(`{"ByID":{"00000007":null,"00000008":{"values":1}}}`), &state))
+	all := NewReferences(nil)
+	if all.Merge(&state); len(all.ByID) != 1 || all.Packed() != 1 {
+		t.Errorf("%+v", all)
 	}
 }
 
