@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -28,16 +29,20 @@ type SlotProof struct {
 	Begun []Standing
 }
 
-// Standing is what a master had: how much of its replication.
+// Standing is what a master had: how much of its replication. A replica's has only the counters.
 type Standing struct {
 	Served
 	Offset int64 `json:"offset"`
 
-	// Restores is how often RESTORE ran. Processed and Reset are the commands that ran at all, and
-	// what is counted of CONFIG RESETSTAT (since Redis 7): they show whether the counters began anew.
-	Restores  int64  `json:"restores"`
+	// Moves is how often commands ran that move a value to another slot, or to another database and
+	// back: RESTORE, MOVE, and COPY where the server has several databases. Processed and Reset are
+	// the commands that ran at all, and what is counted of CONFIG RESETSTAT (since Redis 7): they
+	// show whether the counters began anew.
+	Moves     int64  `json:"moves"`
 	Processed int64  `json:"processed"`
 	Reset     string `json:"reset,omitempty"`
+
+	Replica bool `json:"replica,omitempty"`
 }
 
 // Read looks at the values of some slots, and adds to what was found. It returns the place that it
@@ -80,6 +85,7 @@ type standing struct {
 	Standing
 	former string // master_replid2
 	upTo   int64  // second_repl_offset: what the former master had before it is here
+	shown  bool   // the calls of commands
 }
 
 // sameAs reports the same process, which did not fail over to another and back.
@@ -100,12 +106,11 @@ func (p *SlotProof) standings(ctx context.Context) (all []standing, err error) {
 		return nil, err
 	}
 	for _, addr := range slices.Sorted(maps.Keys(masters)) {
-		info, err := infoOf(ctx, masters[addr], "all") // with the calls of commands
+		m, info, err := standingOf(ctx, masters[addr])
 		if err != nil {
-			return nil, inconclusive(ctx, addr, "", fmt.Errorf("INFO: %w", Explain(err, UserOf(masters[addr]))))
+			return nil, inconclusive(ctx, addr, "", err)
 		}
-		state := stateIn(info)
-		if state.role != "master" {
+		if info["role"] != "master" {
 			return nil, inconclusive(ctx, addr, "", errors.New("it is no master any more"))
 		}
 		for _, number := range databasesIn(info) {
@@ -114,35 +119,85 @@ func (p *SlotProof) standings(ctx context.Context) (all []standing, err error) {
 				return nil, inconclusive(ctx, addr, "", err)
 			}
 		}
-		m := standing{former: state.former}
-		m.Served = Served{addr, state.identity[0], state.identity[1]}
-		m.Restores, m.Reset = state.calls["restore"], state.reset
-		m.Processed, _ = strconv.ParseInt(info["total_commands_processed"], 10, 64)
-		if state.calls["info"] == 0 {
-			m.Processed = -1 // the calls are not shown
-		}
-		m.Offset, _ = strconv.ParseInt(info["master_repl_offset"], 10, 64)
-		m.upTo, _ = strconv.ParseInt(info["second_repl_offset"], 10, 64)
 		all = append(all, m)
 	}
 	return all, nil
 }
 
-// Start is what the masters have before anything is read, for [SlotProof.Check].
+// standingOf asks a server.
+func standingOf(ctx context.Context, node *redis.Client) (m standing, info map[string]string, err error) {
+	info, err = infoOf(ctx, node, "all") // with the calls of commands
+	if err != nil {
+		return m, nil, fmt.Errorf("INFO: %w", Explain(err, UserOf(node)))
+	}
+	state := stateIn(info)
+	m.former, m.shown = state.former, state.calls["info"] > 0
+	m.Served = Served{node.Options().Addr, state.identity[0], state.identity[1]}
+	m.Moves, m.Reset = state.calls["restore"]+state.calls["move"], state.reset
+	if copies := state.calls["copy"]; copies > 0 {
+		several, err := hasDatabases(ctx, node)
+		if err != nil {
+			return m, nil, err
+		}
+		if several {
+			m.Moves += copies
+		}
+	}
+	m.Processed, _ = strconv.ParseInt(info["total_commands_processed"], 10, 64)
+	m.Offset, _ = strconv.ParseInt(info["master_repl_offset"], 10, 64)
+	m.upTo, _ = strconv.ParseInt(info["second_repl_offset"], 10, 64)
+	return m, info, nil
+}
+
+// hasDatabases reports whether a node of a cluster may have more databases than one: Valkey 9 does
+// by the setting cluster-databases. A refusal by access control tells nothing.
+func hasDatabases(ctx context.Context, node *redis.Client) (bool, error) {
+	var second *redis.StatusCmd
+	_, err := node.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		second = p.Select(ctx, 1)
+		p.Select(ctx, 0)
+		return nil
+	})
+	if err != nil && !IsReply(err) {
+		return false, fmt.Errorf("SELECT: %w", err)
+	}
+	return second.Err() == nil || !strings.HasPrefix(second.Err().Error(), "ERR "), nil
+}
+
+// Start is what the servers have before anything is read, for [SlotProof.Check]. A replica that is
+// not in step, or does not answer, is left out.
 func (p *SlotProof) Start(ctx context.Context) (all []Standing, err error) {
 	now, err := p.standings(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range now {
 		all = append(all, m.Standing)
 	}
+	var lock sync.Mutex
+	err = p.Client.ForEachSlave(ctx, func(ctx context.Context, node *redis.Client) error {
+		probing, cancel := context.WithTimeout(ctx, probeWithin)
+		defer cancel()
+		r, info, err := standingOf(probing, node)
+		if err == nil && info["master_link_status"] == "up" {
+			lock.Lock()
+			defer lock.Unlock()
+			r.Served, r.Replica = Served{RunID: r.RunID}, true // a run keeps all of them
+			all = append(all, r.Standing)
+		}
+		return ctx.Err()
+	})
 	return all, err
 }
 
 var (
 	errLacks = errors.New("it was restarted, left the cluster, or failed over to a server that may lack " +
 		"what it had: start again under another --run NAME")
-	errReset    = errors.New("its counters of commands began anew, or are not shown, and tell whether RESTORE ran")
-	errRestored = errors.New("RESTORE ran during the scan, or before it became a master, so a value may have " +
-		"moved past the scan. If it never restores packed values, give --accept-moves")
+	errReset = errors.New("its counters of commands began anew, are not shown, or were not known at the start, " +
+		"and they tell whether RESTORE ran: start again under another --run NAME, or give --accept-moves if it " +
+		"never restores packed values")
+	errRestored = errors.New("RESTORE ran during the scan, or MOVE or COPY between databases, so a value may have " +
+		"moved past the scan. If they never move packed values, give --accept-moves")
 )
 
 // Check has the last word when all slots are read. It is an [InconclusiveError] in two cases. A
@@ -154,30 +209,33 @@ func (p *SlotProof) Check(ctx context.Context, read []Standing) error {
 		return err
 	}
 	for _, s := range slices.Concat(p.Begun, read) {
-		if !slices.ContainsFunc(now, func(m standing) bool { return m.has(s) }) {
+		if !s.Replica && !slices.ContainsFunc(now, func(m standing) bool { return m.has(s) }) {
 			return &InconclusiveError{s.Addr, "", errLacks}
 		}
 	}
 	return p.restored(now)
 }
 
-// restored is an error if RESTORE may have run since the start. Of a new master nothing is known:
-// what it did as a replica counts.
+// restored is an error if RESTORE may have run since the start. A replica counts what it gets from
+// its master, except in a full synchronization. So a master by a fail-over must have been a replica
+// in step at the start. Any other new one joined empty: it has no former master, or one that stays.
 func (p *SlotProof) restored(now []standing) error {
 	if p.AcceptMoves {
 		return nil
 	}
 	for _, m := range now {
 		var begun Standing
-		if i := slices.IndexFunc(p.Begun, func(s Standing) bool { return s.RunID == m.RunID }); i >= 0 {
+		i := slices.IndexFunc(p.Begun, func(s Standing) bool { return s.RunID == m.RunID })
+		isFormer := func(o standing) bool { return o.ReplID == m.former }
+		if i >= 0 {
 			begun = p.Begun[i]
-		} else {
-			begun.Reset = m.Reset
+		} else if strings.Trim(m.former, "0") != "" && !slices.ContainsFunc(now, isFormer) {
+			return &InconclusiveError{m.Addr, "", errReset}
 		}
 		switch {
-		case m.Restores > begun.Restores:
+		case m.Moves > begun.Moves:
 			return &InconclusiveError{m.Addr, "", errRestored}
-		case m.Restores < begun.Restores || m.Processed < begun.Processed || m.Processed < 0 || m.Reset != begun.Reset:
+		case m.Moves < begun.Moves || m.Processed < begun.Processed || m.Reset != begun.Reset || !m.shown:
 			return &InconclusiveError{m.Addr, "", errReset}
 		}
 	}
