@@ -321,6 +321,61 @@ func TestStopEndsARenewal(t *testing.T) {
 	}
 }
 
+// TestReleaseIsTriedAgain: a Store that refuses some calls does not leave a lock behind.
+func TestReleaseIsTriedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		refuses func(old, value []byte) bool
+		err     error // the loader's
+		left    string
+	}{
+		"the release":               {func(_, value []byte) bool { return value == nil }, nil, ""},
+		"the last look at the lock": {func(old, value []byte) bool { return bytes.Equal(old, value) }, nil, ""},
+		"the mark of a failure": {
+			func(_, value []byte) bool { return string(value) == "failed" }, errors.New("down"), "failed",
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			refuse := 3
+			store := &crowded{clockwork: newClockwork(), most: 1, refuse: func(key string, old, value []byte) bool {
+				if key != "k:lock" || refuse == 0 || !test.refuses(old, value) {
+					return false
+				}
+				refuse--
+				return true
+			}}
+			c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute, Backoff: 10 * time.Second})
+			load := func(context.Context) (string, error) { return "v", test.err }
+			v, err := valueOf(c.GetOrLoad(t.Context(), "k", load))
+			if !errors.Is(err, test.err) || err == nil && v != "v" {
+				t.Errorf("%s: %q, %v", name, v, err)
+			}
+			time.Sleep(time.Second)
+			if refuse == 3 {
+				t.Errorf("%s: nothing was refused", name)
+			}
+			if v, err := store.Get(t.Context(), "k:lock"); string(v) != test.left || (err == nil) != (test.left != "") {
+				t.Errorf("%s: the lock holds %q, %v", name, v, err)
+			}
+		})
+	}
+}
+
+// TestCloseEndsReleases: Close waits for no lock that cannot be released.
+func TestCloseEndsReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &crowded{clockwork: newClockwork(), most: 1}
+		store.refuse = func(_ string, _, value []byte) bool { return value == nil }
+		c, _ := newLoading(t, store, LoadOptions{Lock: time.Minute})
+		if _, err := c.GetOrLoad(t.Context(), "k", (&source{}).load); err != nil {
+			t.Error(err)
+		}
+		start := time.Now()
+		if c.Close(); time.Since(start) > 0 {
+			t.Errorf("%v", time.Since(start))
+		}
+	})
+}
+
 // TestLostLock: a load whose lock another process has taken meanwhile stores nothing, for the
 // other's load began later.
 func TestLostLock(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	mathrand "math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/balekv/bale/frame"
@@ -106,11 +107,9 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, fr
 	after := context.WithoutCancel(ctx)
 	mine, lockErr := held.stop(after)
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		switch {
-		case lockErr != nil: // the lock expires
-		case ctx.Err() == context.Canceled: // which says nothing about the source
+		if ctx.Err() == context.Canceled { // which says nothing about the source
 			held.release(after, nil)
-		default:
+		} else {
 			held.release(after, failedMark)
 		}
 		return v, frame.Freshness{}, err
@@ -125,8 +124,9 @@ func (l *loading[T]) run(ctx context.Context, f *flight[T], ahead bool) (v T, fr
 	if !fresh.Expires.IsZero() { // as a reader of the frame will have it
 		fresh.Expires = time.UnixMilli(fresh.Expires.UnixMilli())
 	}
-	if lockErr != nil {
-		return v, fresh, err // do without Redis, which fails; the lock expires
+	if lockErr != nil { // do without Redis, which fails
+		held.release(after, nil)
+		return v, fresh, err
 	}
 	kept, overtaken := l.keep(after, f, mine, v, fresh, err, &seen)
 	if kept && err != nil && o.NegativeTTL == 0 {
@@ -222,7 +222,7 @@ func (l *loading[T]) foreign(ctx context.Context, key string, holder []byte) boo
 	if !isToken(holder) && !bytes.Equal(holder, failedMark) {
 		return true
 	}
-	store, ok := l.cache.store.(aging)
+	store, ok := l.store.(aging)
 	if !ok {
 		return false
 	}
@@ -235,7 +235,8 @@ func (l *loading[T]) foreign(ctx context.Context, key string, holder []byte) boo
 // give a lock, or its key holds something foreign, everybody may, and there is none.
 func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen reading[T]) (_ *lock, _ reading[T], found bool, err error) {
 	c := l.cache
-	k := &lock{store: c.store, key: l.key + lockSuffix, token: []byte(rand.Text()), options: &c.options}
+	k := &lock{store: l.store, key: l.key + lockSuffix, token: []byte(rand.Text()), options: &c.options}
+	k.open, k.running = c.open, &c.running
 	var holder, known, waitedFor []byte
 	var checked time.Time // when known was
 	rested := true        // since the last attempt
@@ -243,10 +244,10 @@ func (l *loading[T]) lock(ctx context.Context, f *flight[T], ahead bool, seen re
 		ok, foreign := false, false
 		patient, cancel := c.patient(ctx)
 		if attempt {
-			ok, err = c.store.Swap(patient, k.key, holder, k.token, c.options.Lock)
+			ok, err = k.store.Swap(patient, k.key, holder, k.token, c.options.Lock)
 		}
 		if err == nil && !ok && !ahead {
-			if holder, err = c.store.Get(patient, k.key); errors.Is(err, ErrNotFound) {
+			if holder, err = k.store.Get(patient, k.key); errors.Is(err, ErrNotFound) {
 				holder, err = nil, nil
 			} else if err == nil && (len(holder) == 0 || !bytes.Equal(holder, known) || time.Since(checked) >= c.options.Lock) {
 				foreign = l.foreign(patient, k.key, holder) // again after a while: it may have lost its expiry
@@ -302,9 +303,12 @@ type lock struct {
 	key     string
 	token   []byte
 	options *LoadOptions
+	open    context.Context // the Cache's
+	running *sync.WaitGroup // likewise
 
-	end  context.CancelFunc // ends the renewals
-	done chan struct{}      // closed when they have ended
+	end   context.CancelFunc // ends the renewals
+	done  chan struct{}      // closed when they have ended
+	fails bool               // Redis did not answer stop
 }
 
 // mine is the token.
@@ -358,16 +362,41 @@ func (k *lock) stop(ctx context.Context) (bool, error) {
 	}
 	k.end()
 	<-k.done
-	return k.holds(ctx)
+	holds, err := k.holds(ctx)
+	k.fails = err != nil
+	return holds, err
 }
 
-// release gives the lock back, or leaves a mark in its place for Backoff. If it fails, the lock
-// expires.
+// release gives the lock back, or leaves a mark in its place for Backoff. If Redis fails or a Guard
+// refuses the call, release tries again in the background, with growing pauses, until the lock
+// expires or the Cache is closed.
 func (k *lock) release(ctx context.Context, mark []byte) {
 	if k == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
-	defer cancel()
-	_, _ = k.store.Swap(ctx, k.key, k.token, mark, k.options.Backoff)
+	ctx = context.WithoutCancel(ctx)
+	swap := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, unlockTime)
+		defer cancel()
+		_, err := k.store.Swap(ctx, k.key, k.token, mark, k.options.Backoff)
+		return err
+	}
+	if !k.fails && swap(ctx) == nil {
+		return
+	}
+	k.running.Go(func() { // of a flight: so Close waits
+		ctx, cancel := context.WithTimeout(ctx, k.options.Lock)
+		defer cancel()
+		defer context.AfterFunc(k.open, cancel)()
+		for wait := minLockWait; ; wait *= 2 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if swap(ctx) == nil {
+				return
+			}
+		}
+	})
 }

@@ -200,14 +200,21 @@ func (m *many[T]) wait(ctx context.Context, key string) (v T, err error) {
 	return v, nil
 }
 
-// combined is a Store that sends all Gets, or all Sets, that wait at a time as one command.
+// atOnce is how many calls for one key each a GetOrLoadMany makes at once: those of its locks. They
+// must fit into the 20 places that a resilient.Limit has at first. Fewer of them take longer where
+// Redis is far.
+const atOnce = 16
+
+// combined is a Store that sends all Gets, or all Sets, that wait at a time as one command. Of the
+// other calls it makes some at once, and the rest wait for their turn.
 type combined struct {
 	Store
 	gets, sets combiner
+	others     chan struct{} // has an element for each in flight
 }
 
 func combine(store Store) *combined {
-	s := &combined{Store: store}
+	s := &combined{Store: store, others: make(chan struct{}, atOnce)}
 	s.gets.turn, s.sets.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.gets.send = func(ctx context.Context, items []Item) ([][]byte, error) {
 		keys := make([]string, len(items))
@@ -233,6 +240,37 @@ func (s *combined) Get(ctx context.Context, key string) ([]byte, error) {
 func (s *combined) Set(ctx context.Context, key string, value []byte, e Expiry) error {
 	_, err := s.sets.do(ctx, Item{key, value, e})
 	return err
+}
+
+func (s *combined) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (ok bool, err error) {
+	err = s.turn(ctx, func() (err error) {
+		ok, err = s.Store.Swap(ctx, key, old, value, ttl)
+		return err
+	})
+	return ok, err
+}
+
+// PTTL returns nothing if the Store has no PTTL.
+func (s *combined) PTTL(ctx context.Context, keys []string) (ttls []int64, err error) {
+	store, ok := s.Store.(aging)
+	if !ok {
+		return nil, nil
+	}
+	err = s.turn(ctx, func() (err error) {
+		ttls, err = store.PTTL(ctx, keys)
+		return err
+	})
+	return ttls, err
+}
+
+func (s *combined) turn(ctx context.Context, call func() error) error {
+	select {
+	case s.others <- struct{}{}:
+		defer func() { <-s.others }()
+		return call()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // combiner sends what waits while it sends.

@@ -424,3 +424,43 @@ func TestGetOrLoadManyContended(t *testing.T) {
 		}
 	})
 }
+
+// crowded is a Store that refuses Swaps beyond some that are in flight, and others.
+type crowded struct {
+	*clockwork
+	most              int64
+	refuse            func(key string, old, value []byte) bool // nil for none
+	inFlight, refused atomic.Int64
+}
+
+func (s *crowded) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	defer s.inFlight.Add(-1)
+	if s.inFlight.Add(1) > s.most || s.refuse != nil && s.refuse(key, old, value) {
+		s.refused.Add(1)
+		return false, errors.New("refused")
+	}
+	time.Sleep(time.Millisecond)
+	return s.clockwork.Swap(ctx, key, old, value, ttl)
+}
+
+// TestGetOrLoadManyTakesTurns: the locks of many keys do not fill a Store that serves few calls at
+// a time, as one does behind a resilient.Limit. So each value is stored and no lock stays.
+func TestGetOrLoadManyTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &crowded{clockwork: newClockwork(), most: 20}
+		c, _ := newLoading(t, store, LoadOptions{Beta: -1, Lock: time.Second})
+		src := &manySource{values: map[string]string{}, takes: 10 * time.Second} // the locks are renewed
+		var keys []string
+		for i := range 100 {
+			keys = append(keys, fmt.Sprint("k", i))
+			src.values[keys[i]] = "value"
+		}
+		got, err := c.GetOrLoadMany(t.Context(), keys, src.load)
+		if len(got) != len(keys) || err != nil || store.refused.Load() > 0 {
+			t.Errorf("%d values, %v, %d refused", len(got), err, store.refused.Load())
+		}
+		if len(store.values) != len(keys) {
+			t.Errorf("%d values and locks are stored", len(store.values))
+		}
+	})
+}

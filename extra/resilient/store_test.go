@@ -190,6 +190,56 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
+// TestManyLocks: behind a fresh Limit, each value of a GetOrLoadMany with Lock is stored and no
+// lock stays, also if two calls come at once.
+func TestManyLocks(t *testing.T) {
+	t.Parallel()
+	server := redisproc.ForTest(t)
+	for _, calls := range []int{1, 2} {
+		g := guard(t, Options{
+			Timeout: 10 * time.Second, Failed: StoreFailed, Retry: Retry{Tries: 2}, Breaker: Breaker{Failures: 0.5},
+			Limit: Limit{Healthy: 5 * time.Millisecond, Wait: 10 * time.Second}, // the machine may be busy
+		})
+		client := connect(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}})
+		load := bale.LoadOptions{NegativeTTL: time.Minute, Lock: time.Minute}
+		cache, err := bale.New(NewStore(goredis.NewStore(client), g), bale.Options[string]{TTL: time.Hour, Load: load})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var callers sync.WaitGroup
+		for call := range calls {
+			var keys []string
+			for i := range 100 {
+				keys = append(keys, fmt.Sprintf("%d:%d:%d", calls, call, i))
+			}
+			callers.Go(func() {
+				for _, want := range []int{100, 0} {
+					loads := 0
+					load := func(_ context.Context, keys []string) (map[string]string, error) {
+						loads += len(keys)
+						return map[string]string{keys[0]: "value"}, nil // the others are misses
+					}
+					_, err := cache.GetOrLoadMany(t.Context(), keys, load)
+					if loads != want || err != nil {
+						t.Errorf("%d calls: %d loads, want %d, %v", calls, loads, want, err)
+					}
+				}
+				locks, err := client.Keys(t.Context(), fmt.Sprintf("%d:%d:*:lock", calls, call)).Result()
+				if len(locks) > 0 || err != nil {
+					t.Errorf("%d calls: %d locks, %v", calls, len(locks), err)
+				}
+			})
+		}
+		callers.Wait()
+		if s := g.Stats(); s.Full > 0 {
+			t.Errorf("%d calls: %+v", calls, s)
+		}
+		if err := cache.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // mute is a Store that does not answer.
 type mute struct{ bale.Store }
 
