@@ -368,8 +368,8 @@ func (k *lock) stop(ctx context.Context) (bool, error) {
 }
 
 // release gives the lock back, or leaves a mark in its place for Backoff. If Redis fails or a Guard
-// refuses the call, release tries again in the background, with growing pauses, until the lock
-// expires or the Cache is closed.
+// refuses the call, release tries again in the background, until the lock expires or the Cache is
+// closed. It tries twice, so that it hardly adds to the load of a Redis in trouble.
 func (k *lock) release(ctx context.Context, mark []byte) {
 	if k == nil {
 		return
@@ -388,7 +388,7 @@ func (k *lock) release(ctx context.Context, mark []byte) {
 		ctx, cancel := context.WithTimeout(ctx, k.options.Lock)
 		defer cancel()
 		defer context.AfterFunc(k.open, cancel)()
-		for wait := minLockWait; ; wait *= 2 {
+		for wait := k.options.Lock / 16; ; wait *= 8 {
 			select {
 			case <-ctx.Done():
 				return
