@@ -350,6 +350,7 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 				t.Errorf("%s: %q, %v", name, v, err)
 			}
 			time.Sleep(40 * time.Second) // not until it expires
+			synctest.Wait()
 			if refuse == 2 {
 				t.Errorf("%s: nothing was refused", name)
 			}
