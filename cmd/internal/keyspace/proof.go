@@ -324,7 +324,12 @@ func ReadReferences(
 	found *References, page func([]Place) error,
 ) error {
 	s := &referenceScan{ReferenceOptions: o, pacer: pacer, found: found, chase: true}
-	return ReadValues(ctx, client, s.places(places, page))
+	options := s.places(places, page)
+	options.steady = func(context.Context, ...*redis.Client) (func() error, error) {
+		s.found = found.part() // a slot counts once, however often it is read
+		return func() error { found.Merge(s.found); return nil }, nil
+	}
+	return ReadValues(ctx, client, options)
 }
 
 // places reads the keys of some places.

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -276,6 +280,111 @@ func TestSlotProofAfterFailOver(t *testing.T) {
 			if stored, err := client.Get(ctx, key).Result(); want == lacks && (err != nil || stored != packedWith(7)) {
 				t.Errorf("the old value is not back, so this tries nothing: %v", err)
 			}
+		})
+	}
+}
+
+// addEmpty adds a master without slots to a cluster.
+func addEmpty(t *testing.T, c *redisproc.Cluster) *redisproc.Server {
+	t.Helper()
+	ctx := t.Context()
+	empty, err := c.AddReplica(ctx, c.Servers[0])
+	must(t, err)
+	_, port, _ := net.SplitHostPort(c.Servers[0].Addr())
+	_, err = empty.Do(ctx, "CLUSTER", "RESET", "SOFT")
+	must(t, err)
+	_, err = empty.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", port)
+	must(t, err)
+	id, err := empty.Do(ctx, "CLUSTER", "MYID")
+	must(t, err)
+	for _, s := range append([]*redisproc.Server{empty}, c.Servers...) {
+		await(t, "another master", func() bool {
+			info, err := s.Do(ctx, "CLUSTER", "INFO")
+			nodes, failed := s.Do(ctx, "CLUSTER", "NODES")
+			return err == nil && failed == nil && strings.Contains(info, "cluster_state:ok") && regexp.MustCompile(id+` \S+ (myself,)?master .* connected`).MatchString(nodes)
+		})
+	}
+	return empty
+}
+
+// half moves a slot from the first server of a cluster, and calls do when some keys have arrived.
+func half(t *testing.T, c *redisproc.Cluster, slot int, to *redisproc.Server, do func()) {
+	t.Helper()
+	steps := 0
+	must(t, c.Move(t.Context(), slot, c.Servers[0], to, func() {
+		if steps++; steps == 3 {
+			do()
+		}
+	}))
+	if steps < 3 {
+		t.Errorf("the slot moved in %d steps", steps)
+	}
+}
+
+// TestSlotProofOfHalves: the keys that have left for the target of a slot's move are read, or
+// nothing is proven.
+func TestSlotProofOfHalves(t *testing.T) {
+	t.Parallel()
+	const keys, elements = 20, 1500
+	slot := slotOf("a")
+	for name, long := range map[string]bool{"long lists": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			cluster := redisproc.ClusterForTest(t, 2)
+			if slot >= SlotCount/2 {
+				slices.Reverse(cluster.Servers)
+			}
+			client := opened(t, cluster.Servers[0].URL()).(*redis.ClusterClient)
+			target, want := cluster.Servers[1], int64(keys)
+			if !long {
+				target = addEmpty(t, cluster)
+			}
+			for i := range keys {
+				key := "{a}" + strconv.Itoa(i)
+				if long {
+					want = keys * elements
+					must(t, client.RPush(ctx, key, slices.Repeat([]any{packedWith(7)}, elements)...).Err())
+				} else {
+					must(t, client.Set(ctx, key, packedWith(7), 0).Err())
+				}
+			}
+			slots := Slots{slot, slot + 1}
+			reads := map[string]func(*redis.ClusterClient, *References) error{
+				"proof": func(c *redis.ClusterClient, found *References) error {
+					p := SlotProof{Client: c}
+					_, _, err := p.Read(ctx, slots, found)
+					return err
+				},
+				"list": func(c *redis.ClusterClient, found *References) error {
+					o := ReferenceOptions{}
+					return ReadReferences(ctx, c, []Place{{Slots: &slots}}, o, nil, found, func([]Place) error { return nil })
+				},
+			}
+			var group sync.WaitGroup
+			half(t, cluster, slot, target, func() {
+				for name, read := range reads {
+					c := opened(t, cluster.Servers[0].URL()).(*redis.ClusterClient)
+					lists := listings{again: make(chan struct{})}
+					must(t, c.ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+						n.AddHook(&lists)
+						return nil
+					}))
+					ended := make(chan struct{})
+					group.Go(func() {
+						defer close(ended)
+						found := NewReferences(nil)
+						if err := read(c, found); err != nil || found.of(7).Values != want {
+							t.Errorf("%s: %d values, want %d: %v", name, found.of(7).Values, want, err)
+						}
+					})
+					select { // the move goes on then
+					case <-lists.again:
+					case <-ended:
+					}
+				}
+			})
+			group.Wait()
 		})
 	}
 }

@@ -604,7 +604,8 @@ func (s *referenceScan) stream(
 
 // list adds the elements of a list. One that is longer than a page is read in pages under WATCH: an
 // element is missed if others before it go meanwhile. If it changes all the time it is read at
-// once, or not at all if it is too large.
+// once, or not at all if it is too large. At the target of its slot's move, Watch of the cluster's
+// client finds no key, for it sends no ASKING: it calls nothing and returns nil.
 func (s *referenceScan) list(
 	ctx context.Context, c redis.UniversalClient, key string, p pager, found *References,
 ) error {
@@ -617,11 +618,12 @@ func (s *referenceScan) list(
 		return err
 	}
 	changes := fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
-	seen := int64(0)
+	seen, called := int64(0), false
 	for range listTries {
 		pages, bytes, p := s.found.part(), 0, p
 		seen = 0
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
+			called = true
 			for i := int64(0); ; {
 				asked := p.count
 				values, err := tx.LRange(ctx, key, i, i+asked-1).Result()
@@ -642,6 +644,9 @@ func (s *referenceScan) list(
 			_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Type(ctx, key); return nil })
 			return err
 		}, key)
+		if err == nil && !called {
+			return fmt.Errorf("%w: a list of this length is read when its slot has moved", errMeanwhile)
+		}
 		if err == nil {
 			found.addValues(pages)
 			return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -279,7 +280,12 @@ func TestLargeSlots(t *testing.T) {
 }
 
 // listings is the largest list of names in a transaction, in bytes, and how often a SCAN began.
-type listings struct{ largest, scans int }
+type listings struct {
+	largest, scans int
+
+	refused atomic.Int64
+	again   chan struct{} // if set, closed when a list of names is refused for the second time
+}
 
 func (l *listings) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (l *listings) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -295,6 +301,9 @@ func (l *listings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		err := next(ctx, commands)
 		for _, c := range commands {
 			if c, ok := c.(*redis.StringSliceCmd); ok {
+				if l.again != nil && redis.HasErrorPrefix(c.Err(), "EXECABORT") && l.refused.Add(1) == 2 {
+					close(l.again)
+				}
 				l.largest = max(l.largest, lengthOfAll(c.Val()))
 			}
 		}
