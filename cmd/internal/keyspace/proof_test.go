@@ -327,7 +327,7 @@ func TestSlotProofOfHalves(t *testing.T) {
 	t.Parallel()
 	const keys, elements = 20, 1500
 	slot := slotOf("a")
-	for name, long := range map[string]bool{"long lists": true} {
+	for name, long := range map[string]bool{"to a new master": false, "long lists": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
@@ -363,6 +363,15 @@ func TestSlotProofOfHalves(t *testing.T) {
 			}
 			var group sync.WaitGroup
 			half(t, cluster, slot, target, func() {
+				masters, err := nodesOf(ctx, client)
+				must(t, err)
+				named, err := otherwise(ctx, masters, masters[cluster.Servers[0].Addr()], slot, errors.New("ASK 1 host:1"))
+				if long && (err != nil || named.Options().Addr != target.Addr()) || !long && !errors.Is(err, errMeanwhile) {
+					t.Errorf("the target under another address: %v, %v", named, err)
+				}
+				if _, err := NewWatch(ctx, client); err == nil || !strings.Contains(err.Error(), "is moving") {
+					t.Errorf("without --run: %v", err)
+				}
 				for name, read := range reads {
 					c := opened(t, cluster.Servers[0].URL()).(*redis.ClusterClient)
 					lists := listings{again: make(chan struct{})}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,6 +138,18 @@ func statesOf(ctx context.Context, masters map[string]*redis.Client, proof bool)
 	if slot := slices.Index(owned, false); clustered && slot >= 0 {
 		return nil, inconclusive(ctx, "the cluster", "", fmt.Errorf("slot %d has no master that answers", slot))
 	}
+	if !clustered {
+		return all, nil
+	}
+	empty, err := withoutSlots(ctx, masters)
+	if err != nil && proof {
+		return nil, err
+	}
+	for addr, nodes := range empty {
+		if _, _, err := ownSlots(nodes); err != nil {
+			return nil, inconclusive(ctx, addr, "", err)
+		}
+	}
 	return all, nil
 }
 
@@ -181,9 +194,9 @@ func stateOf(ctx context.Context, node *redis.Client, proof bool) (s serverState
 	if info["cluster_enabled"] != "1" {
 		return s, nil
 	}
-	nodes, err := node.ClusterNodes(ctx).Result()
+	nodes, err := clusterNodes(ctx, node)
 	if err != nil {
-		return s, fmt.Errorf("CLUSTER NODES: %w", explain(err))
+		return s, err
 	}
 	id := ""
 	if id, s.slots, err = ownSlots(nodes); err != nil {
@@ -203,36 +216,115 @@ func stateOf(ctx context.Context, node *redis.Client, proof bool) (s serverState
 // ownSlots reads the line of CLUSTER NODES for the node that answered: its id and its slots. A node
 // that is not a master, or with a moving slot, is an error.
 func ownSlots(nodes string) (id string, slots []bool, err error) {
+	fields, err := ownLine(nodes)
+	if err != nil {
+		return "", nil, err
+	}
+	if !isNode(fields, "master") {
+		return "", nil, errors.New("it is no master of the cluster any more")
+	}
+	if moves := movesIn(fields); len(moves) > 0 {
+		return "", nil, errMoving(moves[0].slot)
+	}
+	slots = make([]bool, SlotCount)
+	for _, f := range fields[8:] {
+		from, to, isRange := strings.Cut(f, "-")
+		if !isRange {
+			to = from
+		}
+		first, err1 := strconv.Atoi(from)
+		last, err2 := strconv.Atoi(to)
+		if err := errors.Join(err1, err2); err != nil || first < 0 || last >= SlotCount || first > last {
+			return "", nil, fmt.Errorf("CLUSTER NODES has slots %q", f)
+		}
+		for slot := first; slot <= last; slot++ {
+			slots[slot] = true
+		}
+	}
+	return fields[0], slots, nil
+}
+
+func errMoving(slot string) error {
+	return fmt.Errorf("slot %s is moving: start again when the cluster is at rest", slot)
+}
+
+// ownLine has the fields of CLUSTER NODES of the node that answered: id, address, flags, ..., slots.
+func ownLine(nodes string) ([]string, error) {
 	for line := range strings.Lines(nodes) {
-		fields := strings.Fields(line)
-		if len(fields) < 8 || !slices.Contains(strings.Split(fields[2], ","), "myself") {
+		if fields := strings.Fields(line); len(fields) >= 8 && isNode(fields, "myself") {
+			return fields, nil
+		}
+	}
+	return nil, errors.New("CLUSTER NODES does not name the node itself")
+}
+
+// isNode reports a node with one of some flags.
+func isNode(fields []string, flags ...string) bool {
+	return slices.ContainsFunc(strings.Split(fields[2], ","), func(f string) bool { return slices.Contains(flags, f) })
+}
+
+// move is a slot that is being moved, as its source or its target says.
+type move struct {
+	slot    string
+	to      string // the target's id
+	arrives bool   // the target says so
+}
+
+// movesIn reads the moves of a node: "[77->-ID]" to another one, and "[93-<-ID]" from another one.
+func movesIn(fields []string) (moves []move) {
+	for _, f := range fields[8:] {
+		if !strings.HasPrefix(f, "[") {
 			continue
 		}
-		if !slices.Contains(strings.Split(fields[2], ","), "master") {
-			return "", nil, errors.New("it is no master of the cluster any more")
+		slot, way, _ := strings.Cut(strings.Trim(f, "[]"), "-")
+		if to, leaves := strings.CutPrefix(way, ">-"); leaves {
+			moves = append(moves, move{slot, to, false})
+		} else {
+			moves = append(moves, move{slot, fields[0], true})
 		}
-		slots = make([]bool, SlotCount)
-		for _, f := range fields[8:] {
-			if strings.HasPrefix(f, "[") { // [slot->-id] or [slot-<-id]
-				slot, _, _ := strings.Cut(f[1:], "-")
-				return "", nil, fmt.Errorf("slot %s is moving: start again when the cluster is at rest", slot)
-			}
-			from, to, isRange := strings.Cut(f, "-")
-			if !isRange {
-				to = from
-			}
-			first, err1 := strconv.Atoi(from)
-			last, err2 := strconv.Atoi(to)
-			if err := errors.Join(err1, err2); err != nil || first < 0 || last >= SlotCount || first > last {
-				return "", nil, fmt.Errorf("CLUSTER NODES has slots %q", f)
-			}
-			for slot := first; slot <= last; slot++ {
-				slots[slot] = true
-			}
-		}
-		return fields[0], slots, nil
 	}
-	return "", nil, errors.New("CLUSTER NODES does not name the node itself")
+	return moves
+}
+
+// clusterNodes is a node's CLUSTER NODES.
+func clusterNodes(ctx context.Context, node *redis.Client) (string, error) {
+	nodes, err := node.ClusterNodes(ctx).Result()
+	if err != nil {
+		err = fmt.Errorf("CLUSTER NODES: %w", Explain(err, node.Options().Username))
+	}
+	return nodes, err
+}
+
+// withoutSlots has CLUSTER NODES of the masters without slots, by address. They may have keys of
+// slots that are moved to them, and a client of the cluster does not know them. One that failed for
+// good is left out: it may be a former master that is down.
+func withoutSlots(ctx context.Context, masters map[string]*redis.Client) (map[string]string, error) {
+	all := map[string]string{}
+	for addr, node := range masters {
+		nodes, err := clusterNodes(ctx, node)
+		if err != nil {
+			return nil, inconclusive(ctx, addr, "", err)
+		}
+		for line := range strings.Lines(nodes) {
+			fields := strings.Fields(line)
+			if len(fields) != 8 || !isNode(fields, "master") || isNode(fields, "myself", "fail", "handshake", "noaddr") {
+				continue
+			}
+			at, _, _ := strings.Cut(fields[1], "@") // IP:PORT@PORT,NAME
+			colon := strings.LastIndexByte(at, ':')
+			at = net.JoinHostPort(at[:max(colon, 0)], at[colon+1:])
+			m := askReplica(ctx, *node.Options(), at, true)
+			if err = m.err; err == nil {
+				all[at], err = clusterNodes(ctx, m.client)
+			}
+			m.close()
+			if err != nil {
+				return nil, inconclusive(ctx, at, "", fmt.Errorf("a master without slots: %w", err))
+			}
+		}
+		break // all of them know the same
+	}
+	return all, nil
 }
 
 // failedOver reports a replication id that is another one than before by a promotion. A master

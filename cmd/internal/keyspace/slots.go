@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -264,13 +263,13 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 	if err != nil {
 		return Stop, err
 	}
-	nodes := []*redis.Client{source}
-	if target := masters[destination(ask)]; target != nil {
-		nodes = append(nodes, target)
-	} else { // it calls itself otherwise than in CLUSTER SLOTS
-		delete(masters, source.Options().Addr)
-		nodes = slices.AppendSeq(nodes, maps.Values(masters))
+	target := masters[destination(ask)]
+	if target == nil {
+		if target, err = otherwise(r.alive, masters, source, slot, ask); err != nil {
+			return Stop, err
+		}
 	}
+	nodes := []*redis.Client{source, target}
 	steady, err := r.watched(nodes...)
 	if err != nil {
 		return Stop, err
@@ -292,6 +291,35 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 		return Stop, errMeanwhile
 	}
 	return More, steady()
+}
+
+// otherwise is the master that a slot moves to, if CLUSTER SLOTS does not have the address of the
+// redirection: the master has another address there, or no slot yet.
+func otherwise(
+	ctx context.Context, masters map[string]*redis.Client, source *redis.Client, slot int, ask error,
+) (*redis.Client, error) {
+	own := func(node *redis.Client) ([]string, error) {
+		nodes, err := clusterNodes(ctx, node)
+		if err != nil {
+			return nil, err
+		}
+		return ownLine(nodes)
+	}
+	fields, err := own(source)
+	if err != nil {
+		return nil, err
+	}
+	moves := movesIn(fields)
+	for _, node := range masters {
+		fields, err := own(node)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(moves, move{strconv.Itoa(slot), fields[0], false}) {
+			return node, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: it moves to %s, which has no slots yet", errMeanwhile, destination(ask))
 }
 
 // list lists the keys of a slot that a server has, and notes the server. More says that there are
