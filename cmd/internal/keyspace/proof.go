@@ -65,6 +65,9 @@ func (p *SlotProof) Read(
 	if err == nil {
 		err = p.restored(now)
 	}
+	if err == nil && slices.ContainsFunc(now, p.promoted) {
+		err = p.moves(ctx, func(m move) bool { return slots.From <= m.slot && m.slot < slots.To })
+	}
 	if err != nil {
 		return place, nil, err
 	}
@@ -187,6 +190,9 @@ func (p *SlotProof) Start(ctx context.Context) (all []Standing, err error) {
 		}
 		return ctx.Err()
 	})
+	if err == nil {
+		err = p.moves(ctx, func(move) bool { return false })
+	}
 	return all, err
 }
 
@@ -200,9 +206,9 @@ var (
 		"moved past the scan. If they never move packed values, give --accept-moves")
 )
 
-// Check has the last word when all slots are read. It is an [InconclusiveError] in two cases. A
+// Check has the last word when all slots are read. It is an [InconclusiveError] in three cases. A
 // master that was read failed over to a server that lacked some of what it had: older values may be
-// back. Or RESTORE ran anywhere, unless AcceptMoves.
+// back. RESTORE ran anywhere, unless AcceptMoves. Or a slot is moving: see [SlotProof.moves].
 func (p *SlotProof) Check(ctx context.Context, read []Standing) error {
 	now, err := p.standings(ctx)
 	if err != nil {
@@ -213,7 +219,58 @@ func (p *SlotProof) Check(ctx context.Context, read []Standing) error {
 			return &InconclusiveError{s.Addr, "", errLacks}
 		}
 	}
+	if err := p.moves(ctx, func(move) bool { return true }); err != nil {
+		return err
+	}
 	return p.restored(now)
+}
+
+// promoted reports a master that was none at the start, or was not all the time.
+func (p *SlotProof) promoted(m standing) bool {
+	stayed := slices.ContainsFunc(p.Begun, func(s Standing) bool { return m.sameAs(s.Served) })
+	return !stayed && strings.Trim(m.former, "0") != ""
+}
+
+// moves is an error if a slot is moving that matters, or one whose source does not know that it is.
+// Before Valkey 8, a fail-over of the source forgets the move: the new master answers as if it had
+// the whole slot. The keys that have left are back when redis-cli --cluster fix ends the move.
+func (p *SlotProof) moves(ctx context.Context, matters func(move) bool) error {
+	masters, err := nodesOf(ctx, p.Client)
+	if err != nil {
+		return err
+	}
+	all, err := withoutSlots(ctx, masters)
+	if err != nil {
+		return err
+	}
+	for addr, node := range masters {
+		if all[addr], err = clusterNodes(ctx, node); err != nil {
+			return inconclusive(ctx, addr, "", err)
+		}
+	}
+	leaving, arriving := map[move]bool{}, map[move]string{}
+	for addr, nodes := range all {
+		fields, err := ownLine(nodes)
+		if err != nil {
+			return inconclusive(ctx, addr, "", err)
+		}
+		for _, m := range movesIn(fields) {
+			if matters(m) {
+				return inconclusive(ctx, addr, "", errMoving(m.slot))
+			}
+			if m.arrives {
+				arriving[m] = addr
+			} else if masters[addr] != nil { // no former master
+				leaving[m] = true
+			}
+		}
+	}
+	for m, addr := range arriving {
+		if !leaving[move{m.slot, m.to, false}] {
+			return inconclusive(ctx, addr, "", errMoving(m.slot))
+		}
+	}
+	return nil
 }
 
 // restored is an error if RESTORE may have run since the start. A replica counts what it gets from

@@ -295,16 +295,23 @@ func addEmpty(t *testing.T, c *redisproc.Cluster) *redisproc.Server {
 	must(t, err)
 	_, err = empty.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", port)
 	must(t, err)
-	id, err := empty.Do(ctx, "CLUSTER", "MYID")
+	awaitMaster(t, empty, "", append([]*redisproc.Server{empty}, c.Servers...))
+	return empty
+}
+
+// awaitMaster waits until servers know of a master, with slots that a pattern matches.
+func awaitMaster(t *testing.T, master *redisproc.Server, slots string, servers []*redisproc.Server) {
+	t.Helper()
+	id, err := master.Do(t.Context(), "CLUSTER", "MYID")
 	must(t, err)
-	for _, s := range append([]*redisproc.Server{empty}, c.Servers...) {
-		await(t, "another master", func() bool {
-			info, err := s.Do(ctx, "CLUSTER", "INFO")
-			nodes, failed := s.Do(ctx, "CLUSTER", "NODES")
-			return err == nil && failed == nil && strings.Contains(info, "cluster_state:ok") && regexp.MustCompile(id+` \S+ (myself,)?master .* connected`).MatchString(nodes)
+	known := regexp.MustCompile(id + ` \S+ (myself,)?master .* connected` + slots)
+	for _, s := range servers {
+		await(t, "a new master", func() bool {
+			info, err := s.Do(t.Context(), "CLUSTER", "INFO")
+			nodes, failed := s.Do(t.Context(), "CLUSTER", "NODES")
+			return err == nil && failed == nil && strings.Contains(info, "cluster_state:ok") && known.MatchString(nodes)
 		})
 	}
-	return empty
 }
 
 // half moves a slot from the first server of a cluster, and calls do when some keys have arrived.
@@ -394,6 +401,84 @@ func TestSlotProofOfHalves(t *testing.T) {
 				}
 			})
 			group.Wait()
+		})
+	}
+}
+
+// TestSlotProofOfStranded: before Valkey 8, a slot's move is forgotten when its source fails over,
+// and the keys that have left are back later.
+func TestSlotProofOfStranded(t *testing.T) {
+	t.Parallel()
+	for name, known := range map[string]bool{"at a master with slots": true, "at a new master": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			cluster := redisproc.ClusterForTest(t, 3)
+			slot := slotOf("a")
+			from := slot * 3 / SlotCount
+			cluster.Servers[0], cluster.Servers[from] = cluster.Servers[from], cluster.Servers[0]
+			target := cluster.Servers[1]
+			if !known {
+				target = addEmpty(t, cluster)
+			}
+			heir, err := cluster.AddReplica(ctx, cluster.Servers[0])
+			must(t, err)
+			client := opened(t, cluster.Servers[1].URL()).(*redis.ClusterClient)
+			const keys = 20
+			for i := range keys {
+				must(t, client.Set(ctx, "{a}"+strconv.Itoa(i), packedWith(7), 0).Err())
+			}
+			p := SlotProof{Client: client}
+			p.Begun, err = p.Start(ctx)
+			must(t, err)
+			moving, interrupt := context.WithCancel(ctx)
+			steps := 0
+			err = cluster.Move(moving, slot, cluster.Servers[0], target, func() {
+				if steps++; steps == 3 {
+					interrupt()
+				}
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			if known {
+				_, err = p.Start(ctx) // both sides know of the move
+				must(t, err)
+				found, slots := NewReferences(nil), Slots{slot, slot + 1}
+				_, read, err := p.Read(ctx, slots, found)
+				must(t, err)
+				wantInconclusive(t, p.Check(ctx, read), "", "is moving")
+			}
+			_, err = cluster.Servers[0].Do(ctx, "WAIT", "1", "10000")
+			must(t, err)
+			_, err = heir.Do(ctx, "CLUSTER", "FAILOVER")
+			must(t, err)
+			moves := func(of string, do func() error) {
+				await(t, of, func() bool { // the client may take the former master for one still
+					client.ReloadState(ctx)
+					err := do()
+					if err == nil {
+						t.Errorf("%s: no error", of)
+					}
+					return err == nil || strings.Contains(err.Error(), "is moving") || !known && errors.Is(err, errMeanwhile)
+				})
+			}
+			moves("Read", func() error {
+				found := NewReferences(nil)
+				_, _, err := p.Read(ctx, Slots{slot, slot + 1}, found)
+				if err == nil && found.of(7).Values == keys {
+					err = errors.New("the former master was read, and it knows of the move")
+				}
+				return err
+			})
+			moves("Check", func() error { return p.Check(ctx, nil) })
+			moves("a walk without --run", func() error { _, err := NewWatch(ctx, client); return err })
+			awaitMaster(t, heir, ` \d+-\d+`, cluster.Servers)
+			nodes, err := heir.Do(ctx, "CLUSTER", "NODES")
+			must(t, err)
+			if _, err := p.Start(ctx); (err == nil) != strings.Contains(nodes, "[") {
+				t.Errorf("another run: %v; the new master says:\n%s", err, nodes)
+			}
 		})
 	}
 }

@@ -244,11 +244,13 @@ func ownSlots(nodes string) (id string, slots []bool, err error) {
 	return fields[0], slots, nil
 }
 
-func errMoving(slot string) error {
-	return fmt.Errorf("slot %s is moving: start again when the cluster is at rest", slot)
+func errMoving(slot int) error {
+	return fmt.Errorf("slot %d is moving, or its move was interrupted (redis-cli --cluster fix): "+
+		"start again when the cluster is at rest", slot)
 }
 
-// ownLine has the fields of CLUSTER NODES of the node that answered: id, address, flags, ..., slots.
+// ownLine has the fields of CLUSTER NODES for the node that answered: id, address, flags, slots and
+// others.
 func ownLine(nodes string) ([]string, error) {
 	for line := range strings.Lines(nodes) {
 		if fields := strings.Fields(line); len(fields) >= 8 && isNode(fields, "myself") {
@@ -265,7 +267,7 @@ func isNode(fields []string, flags ...string) bool {
 
 // move is a slot that is being moved, as its source or its target says.
 type move struct {
-	slot    string
+	slot    int
 	to      string // the target's id
 	arrives bool   // the target says so
 }
@@ -276,7 +278,11 @@ func movesIn(fields []string) (moves []move) {
 		if !strings.HasPrefix(f, "[") {
 			continue
 		}
-		slot, way, _ := strings.Cut(strings.Trim(f, "[]"), "-")
+		number, way, _ := strings.Cut(strings.Trim(f, "[]"), "-")
+		slot, err := strconv.Atoi(number)
+		if err != nil {
+			slot = -1
+		}
 		if to, leaves := strings.CutPrefix(way, ">-"); leaves {
 			moves = append(moves, move{slot, to, false})
 		} else {
@@ -314,7 +320,7 @@ func withoutSlots(ctx context.Context, masters map[string]*redis.Client) (map[st
 			colon := strings.LastIndexByte(at, ':')
 			at = net.JoinHostPort(at[:max(colon, 0)], at[colon+1:])
 			m := askReplica(ctx, *node.Options(), at, true)
-			if err = m.err; err == nil {
+			if err = m.err; err == nil && m.state["role"] == "master" { // still, or after all
 				all[at], err = clusterNodes(ctx, m.client)
 			}
 			m.close()

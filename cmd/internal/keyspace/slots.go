@@ -257,7 +257,8 @@ func (r *valueReader) owns(node *redis.Client, from, to int) (end int, err error
 }
 
 // halves reads the keys of a slot that is being moved: first those that its owner still has, then
-// those that have arrived.
+// those that have arrived. The client asks for these by way of the owner: a replica that takes over
+// may know nothing of the move, and answers that there are none.
 func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Place, slot int, ask error) (Next, error) {
 	masters, err := nodesOf(r.alive, c)
 	if err != nil {
@@ -268,6 +269,15 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 		if target, err = otherwise(r.alive, masters, source, slot, ask); err != nil {
 			return Stop, err
 		}
+	}
+	bySource := func() error {
+		if owner, err := c.MasterForKey(r.alive, probes()[slot]); err != nil || owner != source {
+			return cmp.Or(err, errMeanwhile)
+		}
+		return nil
+	}
+	if err := bySource(); err != nil {
+		return Stop, err
 	}
 	nodes := []*redis.Client{source, target}
 	steady, err := r.watched(nodes...)
@@ -289,6 +299,9 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 	}
 	if err := source.Exists(r.alive, probes()[slot]).Err(); err == nil || err.Error() != ask.Error() {
 		return Stop, errMeanwhile
+	}
+	if err := bySource(); err != nil {
+		return Stop, err
 	}
 	return More, steady()
 }
@@ -315,7 +328,7 @@ func otherwise(
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(moves, move{strconv.Itoa(slot), fields[0], false}) {
+		if slices.Contains(moves, move{slot, fields[0], false}) {
 			return node, nil
 		}
 	}

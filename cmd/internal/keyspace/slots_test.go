@@ -301,7 +301,7 @@ func (l *listings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		err := next(ctx, commands)
 		for _, c := range commands {
 			if c, ok := c.(*redis.StringSliceCmd); ok {
-				if l.again != nil && redis.HasErrorPrefix(c.Err(), "EXECABORT") && l.refused.Add(1) == 2 {
+				if l.again != nil && c.Name() == "cluster" && c.Err() != nil && l.refused.Add(1) == 2 {
 					close(l.again)
 				}
 				l.largest = max(l.largest, lengthOfAll(c.Val()))

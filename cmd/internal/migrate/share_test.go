@@ -22,7 +22,7 @@ import (
 )
 
 // moverRules are those that docs/scale.md gives.
-const moverRules = "on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +@transaction +info +time +publish +wait +cluster|slots +cluster|info +cluster|getkeysinslot"
+const moverRules = "on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +@transaction +info +time +publish +wait +cluster|slots +cluster|info +cluster|nodes +cluster|getkeysinslot"
 
 // TestShare: workers share a run on a single server and a cluster, as a user with the rights that
 // are documented. Each reports what all have done, one that comes later, too.
