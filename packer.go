@@ -80,8 +80,8 @@ type Compressors interface {
 	// say when a value of GetOrLoad expires. It must not keep the value, and must not block.
 	Packed(plain []byte, stored int)
 
-	// Unpacked receives each value of MinSize and more that was read, as it was before packing. It
-	// must not keep the value, and must not block.
+	// Unpacked receives each value from MinSize to MaxSize that was read, as it was before packing.
+	// It must not keep the value, and must not block.
 	Unpacked(plain []byte)
 }
 
@@ -367,7 +367,7 @@ func (p *Packer) decode(r Compressor, dst, payload []byte, h *frame.Header) ([]b
 
 // read shows a value to the Compressors, if it is one that they would be asked to pack.
 func (p *Packer) read(plain []byte) {
-	if len(plain) >= p.minSize {
+	if len(plain) >= p.minSize && len(plain) <= p.maxSize {
 		p.compressors.Unpacked(plain)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/balekv/bale/internal/sampling"
 )
 
 const (
@@ -102,6 +104,8 @@ type autopilot struct {
 	weightedPlain, weightedIn float64
 	atStart                   float64 // the live ratio over the first MinValues
 	told                      int64   // tenths of MinValues that the log has
+
+	needs bool // values that are read: the group is among sampling.Groups
 
 	shown []byte // what this program last wrote into the registry, nil for nothing
 }
@@ -207,9 +211,22 @@ func (a *autopilot) collected(w *writer) int {
 	return a.seen
 }
 
+// need says whether the group needs values that are read: for a first dictionary.
+func (a *autopilot) need(values bool) {
+	switch {
+	case values && !a.needs:
+		sampling.Groups.Add(1)
+	case !values && a.needs:
+		sampling.Groups.Add(-1)
+	}
+	a.needs = values
+}
+
 // run looks at the group from time to time until Close.
 func (a *autopilot) run() {
+	defer a.need(false)
 	for {
+		a.need(a.group.writer.Load().key.id == 0)
 		if !a.sleep(a.group.ctx, time.Duration(float64(a.Interval)*(1+pollJitter*(2*mathrand.Float64()-1)))) {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/sampling"
 )
 
 // traffic packs some thousand values a second through a group until the test ends.
@@ -53,9 +54,13 @@ func TestAuto(t *testing.T) {
 	m := newMemory()
 	r := newRegistry(t, m, 50*time.Millisecond)
 	g := open(t, r, GroupOptions{Auto: auto()})
+	if n := sampling.Groups.Load(); n != 1 {
+		t.Errorf("%d groups need values that are read", n)
+	}
 	all := profiles(500)
 	stop := traffic(t, g, func(i int) []byte { return all[i%500] })
 	eventually(t, "a first dictionary", func() bool { return g.Writer().DictionaryID() != 0 })
+	eventually(t, "no values that are read are needed", func() bool { return sampling.Groups.Load() == 0 })
 	first := g.Writer().DictionaryID()
 	s, err := r.State(ctx, "g")
 	must(t, err)

@@ -262,6 +262,7 @@ func (r *Registry) Open(ctx context.Context, group string, o GroupOptions) (*Gro
 	})
 	g.work.Go(g.listen)
 	if g.auto != nil {
+		g.auto.need(true)
 		g.work.Go(g.auto.run)
 		g.work.Go(g.auto.show)
 	}

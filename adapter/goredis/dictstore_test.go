@@ -461,3 +461,63 @@ func TestListenSilence(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAutoSeesPlainReads: a hook counts plain values that are read for a first dictionary, also in
+// the first phase of a roll-out. It counts none that it would not pack.
+func TestAutoSeesPlainReads(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer raw.Close()
+	_, g, packer := openGroup(t, raw, "users", dict.GroupOptions{Auto: &dict.Auto{Interval: time.Hour}})
+	for _, protocol := range []int{2, 3} {
+		hooked := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: protocol})
+		defer hooked.Close()
+		o := HookOptions{Match: []string{"user:*"}, Exclude: []string{"user:x:*"}, ReadOnly: true}
+		hook, err := NewHook(packer, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		install(t, hook, hooked)
+		value, hash := big("plain"), []any{"a", big("a"), "b", big("b"), "n", 5}
+		for _, err := range []error{
+			raw.MSet(ctx, "user:1", value, "user:2", value, "user:x:1", value, "other:1", value, "user:n", 5, "user:e", "").Err(),
+			raw.HSet(ctx, "user:h", hash...).Err(), raw.HSet(ctx, "other:h", hash...).Err(),
+			raw.Del(ctx, "user:l").Err(), raw.RPush(ctx, "user:l", value).Err(),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, test := range []struct {
+			args []any
+			want int
+		}{
+			{[]any{"get", "user:1"}, 1},
+			{[]any{"get", "user:x:1"}, 0},
+			{[]any{"get", "other:1"}, 0},
+			{[]any{"get", "user:n"}, 0},
+			{[]any{"get", "user:e"}, 0},
+			{[]any{"get", "user:none"}, 0},
+			{[]any{"mget", "user:1", "other:1", "user:none", "user:2", "user:n", "user:x:1"}, 2},
+			{[]any{"hget", "user:h", "a"}, 1},
+			{[]any{"hmget", "user:h", "a", "none", "b", "n"}, 2},
+			{[]any{"hgetall", "user:h"}, 2},
+			{[]any{"hgetall", "other:h"}, 0},
+			{[]any{"hscan", "user:h", 0}, 2},
+			{[]any{"lrange", "user:l", 0, -1}, 0},
+			{[]any{"sort", "user:l", "by", "nosort"}, 0},
+		} {
+			for _, s := range senders {
+				before := g.Status().Collected
+				if err := s.send(ctx, hooked, redis.NewCmd(ctx, test.args...)); err != nil && err != redis.Nil {
+					t.Errorf("%v, %s: %v", test.args, s.name, err)
+				}
+				if got := g.Status().Collected - before; got != test.want {
+					t.Errorf("%v, %s, RESP%d: %d values counted, want %d", test.args, s.name, protocol, got, test.want)
+				}
+			}
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/rediscmd"
+	"github.com/balekv/bale/internal/sampling"
 )
 
 // unpacking replaces the values of one reply. Lists and maps are replaced as a whole when a value
@@ -98,7 +99,7 @@ var errWhose = fmt.Errorf("%w: the hook did not see all commands of the transact
 // be wrong for a key out of scope. As it is, it would be wrong for one in scope.
 func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	magic := frame.HasMagic(s)
-	if !magic && u.rec == nil {
+	if !magic && u.rec == nil && sampling.Groups.Load() == 0 {
 		return s, kept
 	}
 	name := ""
@@ -113,6 +114,9 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	}
 	if !magic {
 		u.rec.read(s)
+		if u.Reply != rediscmd.AnyValues && sampling.Groups.Load() > 0 {
+			u.observe(s)
+		}
 		return s, kept
 	}
 	stored := unsafeBytes(s)
@@ -130,6 +134,15 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	}
 	// Nobody else has these bytes.
 	return unsafe.String(unsafe.SliceData(plain), len(plain)), replaced
+}
+
+// observe shows a plain value to the Compressors, as a Cache does: dict.Auto samples what is read.
+func (u *unpacking) observe(plain string) {
+	scratch := u.h.scratch.Get().(*[]byte)
+	*scratch, _ = u.h.packer.Unpack(u.ctx, (*scratch)[:0], unsafeBytes(plain))
+	if cap(*scratch) <= maxScratch {
+		u.h.scratch.Put(scratch)
+	}
 }
 
 // maxFailed is how many values of one key an error names: the writer of a key chooses how many

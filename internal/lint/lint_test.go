@@ -61,10 +61,12 @@ func TestCoreKeepsTheRules(t *testing.T) {
 // proxy deal with commands alike. The hook and the advisor read a pattern alike. Both engines bound
 // a forged claim alike. Tests forge values alike. Tests and the command start private servers.
 // Stores of all clients swap alike. What trains a dictionary and what measures it split samples
-// alike, and find fields alike. Examples run without a server.
+// alike, and find fields alike. Examples run without a server. The hook asks whether Auto needs
+// values that are read.
 var shared = []string{
 	module + "/internal/glob", module + "/internal/rediscmd", module + "/internal/claim", module + "/internal/testvalues", module + "/internal/redisproc",
 	module + "/internal/adapters", module + "/internal/holdout", module + "/internal/fieldpath", module + "/internal/memstore", module + "/internal/zstd",
+	module + "/internal/sampling",
 }
 
 // TestNestedModulesStayOut: nested modules import no other internal package of the root, though Go
