@@ -227,7 +227,7 @@ func (p *SlotProof) Check(ctx context.Context, read []Standing) error {
 
 // promoted reports a master that was none at the start, or was not all the time.
 func (p *SlotProof) promoted(m standing) bool {
-	stayed := slices.ContainsFunc(p.Begun, func(s Standing) bool { return m.sameAs(s.Served) })
+	stayed := slices.ContainsFunc(p.Begun, func(s Standing) bool { return !s.Replica && m.sameAs(s.Served) })
 	return !stayed && strings.Trim(m.former, "0") != ""
 }
 
