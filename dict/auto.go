@@ -30,7 +30,8 @@ const (
 	defaultLease       = 30 * time.Second
 	minLease           = time.Second
 	leaseRenewals      = 3   // in its time
-	patience           = 20  // intervals to take a sample in
+	patience           = 20  // intervals to take a sample in,
+	idlePatience       = 2   // and without a new value
 	engineGap          = 0.8 // what another engine than the one at training may come to of its ratio
 )
 
@@ -104,6 +105,7 @@ type autopilot struct {
 	weightedPlain, weightedIn float64
 	atStart                   float64 // the live ratio over the first MinValues
 	told                      int64   // tenths of MinValues that the log has
+	gaveUp                    int64   // values written and read when there were last too few for a sample
 
 	needs bool // values that are read: the group is among sampling.Groups
 
@@ -272,10 +274,8 @@ func (a *autopilot) ratio() (ratio float64, values int64) {
 // reason returns why a new dictionary is needed, or "".
 func (a *autopilot) reason(s *State) string {
 	ratio, values := a.ratio()
-	if s.Current == 0 {
-		values += a.writer.read.Load()
-	}
-	if values < int64(a.MinValues) || a.writer.key.id != s.Current {
+	values += a.writer.read.Load() // none with a dictionary
+	if values < int64(a.MinValues) || values == a.gaveUp || a.writer.key.id != s.Current {
 		return ""
 	}
 	if s.Current == 0 {
@@ -389,6 +389,9 @@ func (a *autopilot) look(ctx context.Context) error {
 	defer a.training.Store(false)
 	err = a.renew(l.ctx, s)
 	keep := time.Duration(0)
+	if errors.Is(err, errIdle) {
+		a.gaveUp = a.writer.values.Load() + a.writer.read.Load()
+	}
 	if errors.Is(err, ErrNoDictionary) {
 		keep = a.Retry // the others would find no more
 	}
@@ -438,16 +441,17 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 
 var errIdle = errors.New("dict: too few different values were written or read to take a sample")
 
-// collect takes a sample of the values being written, or read, until enough were offered. An idle
-// program gives up, so that another one can try.
+// collect takes a sample of the values being written, or read, until enough were offered. A slow or
+// idle program gives up, so that another one can try.
 func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 	a.lock.Lock()
 	a.reset()
 	a.lock.Unlock()
 	a.sampling.Store(true)
 	defer a.sampling.Store(false)
-	for start, logged := time.Now(), time.Now(); ; {
-		if time.Since(start) > patience*a.Interval {
+	start, before := time.Now(), 0
+	for logged, grown := start, start; ; {
+		if time.Since(start) > patience*a.Interval || time.Since(grown) > idlePatience*a.Interval {
 			return nil, errIdle
 		}
 		if !a.sleep(ctx, a.Interval/10+time.Millisecond) {
@@ -462,6 +466,9 @@ func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
 			return sample, nil
 		}
 		a.lock.Unlock()
+		if seen > before {
+			grown, before = time.Now(), seen
+		}
 		if time.Since(logged) >= a.Interval {
 			logged = time.Now()
 			a.group.log.Info("taking a sample for a new dictionary", "collected", seen, "wanted", a.MinValues)

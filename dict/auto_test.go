@@ -279,25 +279,79 @@ func TestAutoHoldsBack(t *testing.T) {
 	}
 }
 
-// TestAutoIdle: a program that falls idle gives the lease back.
+// TestAutoIdle: a program that falls idle gives the lease back, and takes it again only after
+// further values.
 func TestAutoIdle(t *testing.T) {
-	m := newMemory()
-	r := newRegistry(t, m, 0)
-	o := auto()
-	o.Interval = 2 * time.Millisecond
-	g := open(t, r, GroupOptions{Auto: o})
-	for _, v := range profiles(200) { // enough to begin with
-		g.Packed(v, len(v))
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		r := newRegistry(t, m, 0)
+		o := auto()
+		o.Interval = time.Minute
+		g := open(t, r, GroupOptions{Auto: o})
+		leases := func() int {
+			m.lock.Lock()
+			defer m.lock.Unlock()
+			n := m.swaps[r.leaseKey("g")]
+			m.swaps[r.leaseKey("g")] = 0
+			return n
+		}
+		for _, v := range profiles(o.MinValues) { // enough to begin with
+			g.Packed(v, len(v))
+		}
+		for range 2 {
+			time.Sleep(2 * time.Minute) // after a look
+			if !g.Status().Training {
+				t.Error("no sample is taken")
+			}
+			time.Sleep(3 * time.Minute)
+			if g.Status().Training || leases() == 0 || m.value(r.leaseKey("g")) != nil {
+				t.Error("the lease is kept")
+			}
+			time.Sleep(time.Hour)
+			if n := leases(); n > 0 {
+				t.Errorf("an idle program asks %d times for the lease", n)
+			}
+			g.Packed([]byte("a value"), 7)
+		}
+	})
+}
+
+// TestAutoPatience: how long a sample may take depends on the values that come.
+func TestAutoPatience(t *testing.T) {
+	all := profiles(100)
+	for name, test := range map[string]struct {
+		every time.Duration // there is a value
+		of    int           // different ones
+		takes time.Duration // at most
+		err   error
+	}{
+		"none":                        {time.Hour, 100, 3 * time.Minute, errIdle},
+		"one is read again and again": {time.Second, 1, 3 * time.Minute, errIdle},
+		"slow":                        {50 * time.Second, 100, 20 * time.Minute, nil},
+		"too slow":                    {100 * time.Second, 100, 21 * time.Minute, errIdle},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := open(t, newRegistry(t, newMemory(), 0), GroupOptions{Auto: &Auto{Interval: time.Minute, MinValues: 20}})
+			ctx, cancel := context.WithCancel(t.Context())
+			var values sync.WaitGroup
+			values.Go(func() {
+				for i := 0; g.auto.sleep(ctx, test.every); i++ {
+					g.auto.offer(all[i%test.of], false)
+				}
+			})
+			start := time.Now()
+			sample, err := g.auto.collect(ctx)
+			cancel()
+			values.Wait()
+			took := time.Since(start)
+			if !errors.Is(err, test.err) || took > test.takes || err == nil && len(sample) != 20 {
+				t.Errorf("%s: %d values, %v, after %v", name, len(sample), err, took)
+			}
+			if name == "too slow" && took < 20*time.Minute {
+				t.Errorf("%s: %v", name, took)
+			}
+		})
 	}
-	eventually(t, "the lease is taken", func() bool {
-		m.lock.Lock()
-		defer m.lock.Unlock()
-		return m.gets[r.groupKey("g")] > 0 && g.Status().Training
-	})
-	eventually(t, "it is given back", func() bool {
-		v, err := m.Read(context.Background(), r.leaseKey("g"))
-		return err == nil && v[0] == nil && !g.Status().Training
-	})
 }
 
 // TestAutoReads: a cache that programs only read, of plain values, gets a dictionary. One value
