@@ -838,7 +838,7 @@ func TestAnyArguments(t *testing.T) {
 	ctx := t.Context()
 	hook := newHook(t, HookOptions{RefuseScripts: true, Match: []string{"k"}})
 	process := alone(hook).ProcessHook(func(context.Context, redis.Cmder) error { return nil })
-	odd := []any{nil, "k", "2", -1, 1 << 60, int64(3), []byte("k"), 1.5, true, big("x"), []byte(big("y")), struct{}{}, "fields", "withvalues"}
+	odd := []any{nil, "k", "2", -1, int64(1 << 60), int64(3), []byte("k"), 1.5, true, big("x"), []byte(big("y")), struct{}{}, "fields", "withvalues"}
 	names := []any{"", nil, 5, []byte("GET"), "nonsense"}
 	commands.Names(func(name string) { names = append(names, name, strings.ToUpper(name)) })
 	for _, name := range names {
