@@ -11,6 +11,7 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -285,6 +286,9 @@ func (a *autopilot) reason(s *State) string {
 		return fmt.Sprintf("no dictionary yet, %d values written or read", values)
 	}
 	e := s.Find(s.Current)
+	if fields := a.leaks(s); fields != nil {
+		return fmt.Sprintf("dictionary %v may have the contents of %s", s.Current, strings.Join(fields, ", "))
+	}
 	if e == nil || e.Info.Ratio == 0 {
 		return ""
 	}
@@ -295,6 +299,17 @@ func (a *autopilot) reason(s *State) string {
 		return ""
 	}
 	return fmt.Sprintf("the ratio is %.2f, and %.2f is to be expected (%.2f at training)", ratio, expected, e.Info.Ratio)
+}
+
+// leaks are fields that are excluded now, but were not when the current dictionary was trained.
+func (a *autopilot) leaks(s *State) (fields []string) {
+	excluded := s.Find(s.Current).Excluded()
+	for _, f := range a.Train.Exclude {
+		if s.Current != 0 && !slices.Contains(excluded, f) {
+			fields = append(fields, f)
+		}
+	}
+	return fields
 }
 
 // young reports whether the newest dictionary is not as old as it must be. The first one of a group
@@ -409,7 +424,7 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 	}
 	o := a.Train
 	o.Exclude = slices.Concat(o.Exclude, s.Find(cmp.Or(s.Current, s.Previous)).Excluded())
-	if s.Current != 0 {
+	if s.Current != 0 && a.leaks(s) == nil {
 		if o.Current = g.dictionary(s.Current); o.Current == nil {
 			return fmt.Errorf("dict: %v: %w", s.Current, ErrUnknown)
 		}

@@ -502,7 +502,7 @@ func TestAutoExcludes(t *testing.T) {
 	for _, rolledBack := range []bool{false, true} {
 		r := newRegistry(t, newMemory(), time.Nanosecond)
 		d := dictionaryOf(t, 1)
-		must(t, r.Publish(ctx, "g", d, Info{Exclude: excluded([]string{"email"})}))
+		must(t, r.Publish(ctx, "g", d, Info{Exclude: excluded([]string{"email"}), Ratio: 100}))
 		must(t, r.Activate(ctx, "g", d.ID(), true))
 		if rolledBack {
 			must(t, r.Activate(ctx, "g", 0, false))
@@ -514,6 +514,9 @@ func TestAutoExcludes(t *testing.T) {
 		traffic(t, g, func(i int) []byte { return all[i%500] })
 		s, err := r.State(ctx, "g")
 		must(t, err)
+		if leaks := g.auto.leaks(s); (leaks == nil) != rolledBack || leaks != nil && leaks[0] != "name" {
+			t.Errorf("leaks %q", leaks)
+		}
 		for err = errIdle; errors.Is(err, errIdle); { // the traffic has no processor yet
 			err = g.auto.renew(ctx, s)
 		}

@@ -191,6 +191,11 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 			"If contents of fields were left out of it, give the same --exclude", before.ID, j.Group)
 	}
 	exclude := slices.Concat(j.Exclude, left)
+	if leaks := slices.DeleteFunc(slices.Clone(j.Exclude), func(f string) bool { return slices.Contains(left, f) }); current != nil && len(leaks) > 0 {
+		j.planf("Dictionary %v of %s may have the contents of %s, so the new one need not be better.", current.ID(), j.Group,
+			strings.Join(leaks, ", "))
+		current = nil
+	}
 	progress, stop := cli.ShowProgress(j.registry.Err)
 	defer stop()
 	sample, err := j.registry.Sample(ctx, keyspace.SampleOptions{

@@ -148,11 +148,6 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if j.Dict != Auto {
 		j.announce(ctx)
 	}
-	if !j.resumed && j.shared == nil {
-		if j.state.UsedMemory, err = keyspace.UsedMemory(ctx, j.client); err != nil {
-			return nil, err
-		}
-	}
 	if err := j.state.Save(o.Resume); err != nil {
 		return nil, err
 	}
@@ -207,6 +202,9 @@ func (j *job) prepare(ctx context.Context) error {
 	}
 	if j.resumed = j.state != nil; !j.resumed {
 		j.state = NewState(j.Settings, places)
+		if j.state.UsedMemory, err = keyspace.UsedMemory(ctx, j.client); err != nil {
+			return err
+		}
 	}
 	if j.Dict == Auto { // else once the dictionary is known to be there
 		j.announce(ctx)
