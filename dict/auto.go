@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/balekv/bale/internal/fieldpath"
 	"github.com/balekv/bale/internal/sampling"
 )
 
@@ -434,6 +435,16 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 		o.Progress = func(int, int, string) { // rest as long as each candidate took
 			a.sleep(ctx, time.Since(last))
 			last = time.Now()
+		}
+	}
+	counts, err := fieldpath.Count(ctx, samples, a.Train.Exclude)
+	if err != nil {
+		return err
+	}
+	for i, n := range counts {
+		if n == 0 {
+			g.log.Warn("no sampled value has this field of Exclude, so nothing is left out for it: is it spelled so?",
+				"field", a.Train.Exclude[i])
 		}
 	}
 	t, err := Train(ctx, samples, o)

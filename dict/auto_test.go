@@ -508,8 +508,9 @@ func TestAutoExcludes(t *testing.T) {
 			must(t, r.Activate(ctx, "g", 0, false))
 		}
 		a := auto()
-		a.Train.Exclude = []string{"name"}
-		g := open(t, r, GroupOptions{Auto: a})
+		a.Train.Exclude = []string{"name", "nmae"}
+		var log lines
+		g := open(t, r, GroupOptions{Auto: a, Log: log.logger()})
 		all := profiles(500)
 		traffic(t, g, func(i int) []byte { return all[i%500] })
 		s, err := r.State(ctx, "g")
@@ -523,7 +524,7 @@ func TestAutoExcludes(t *testing.T) {
 		must(t, err)
 		s, err = r.State(ctx, "g")
 		must(t, err)
-		if e := s.Dictionaries[0]; e.ID == d.ID() || e.Info.Exclude != "email name" {
+		if e := s.Dictionaries[0]; e.ID == d.ID() || e.Info.Exclude != "email name nmae" || log.count("field=nmae") != 1 {
 			t.Errorf("%+v", e)
 		}
 	}
