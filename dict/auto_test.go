@@ -510,6 +510,8 @@ func TestAutoExcludes(t *testing.T) {
 		a := auto()
 		a.Train.Exclude = []string{"name", "nmae"}
 		var log lines
+		l, err := acquire(ctx, r, "g", time.Minute) // so that it trains only here
+		must(t, err)
 		g := open(t, r, GroupOptions{Auto: a, Log: log.logger()})
 		all := profiles(500)
 		traffic(t, g, func(i int) []byte { return all[i%500] })
@@ -525,8 +527,9 @@ func TestAutoExcludes(t *testing.T) {
 		s, err = r.State(ctx, "g")
 		must(t, err)
 		if e := s.Dictionaries[0]; e.ID == d.ID() || e.Info.Exclude != "email name nmae" || log.count("field=nmae") != 1 {
-			t.Errorf("%+v", e)
+			t.Errorf("%+v\n%s", e, log.text.String())
 		}
+		must(t, l.release(ctx, 0))
 	}
 }
 
