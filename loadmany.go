@@ -200,21 +200,25 @@ func (m *many[T]) wait(ctx context.Context, key string) (v T, err error) {
 	return v, nil
 }
 
-// atOnce is how many calls for one key each a GetOrLoadMany makes at once: those of its locks. They
-// must fit into the 20 places that a resilient.Limit has at first. Fewer of them take longer where
-// Redis is far.
-const atOnce = 16
+// limited is a Store that refuses calls beyond so many at once: one behind a resilient.Limit. It
+// returns 0 if it takes any number.
+type limited interface{ AtOnce() int }
 
 // combined is a Store that sends all Gets, or all Sets, that wait at a time as one command. Of the
-// other calls it makes some at once, and the rest wait for their turn.
+// other calls it makes as many at once as a limited Store takes, and the rest wait for their turn.
 type combined struct {
 	Store
 	gets, sets combiner
-	others     chan struct{} // has an element for each in flight
+	others     chan struct{} // has an element for each in flight; nil for no limit
 }
 
 func combine(store Store) *combined {
-	s := &combined{Store: store, others: make(chan struct{}, atOnce)}
+	s := &combined{Store: store}
+	if l, ok := store.(limited); ok {
+		if n := l.AtOnce(); n > 0 {
+			s.others = make(chan struct{}, n)
+		}
+	}
 	s.gets.turn, s.sets.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.gets.send = func(ctx context.Context, items []Item) ([][]byte, error) {
 		keys := make([]string, len(items))
@@ -264,6 +268,9 @@ func (s *combined) PTTL(ctx context.Context, keys []string) (ttls []int64, err e
 }
 
 func (s *combined) turn(ctx context.Context, call func() error) error {
+	if s.others == nil {
+		return call()
+	}
 	select {
 	case s.others <- struct{}{}:
 		defer func() { <-s.others }()

@@ -443,11 +443,51 @@ func (s *crowded) Swap(ctx context.Context, key string, old, value []byte, ttl t
 	return s.clockwork.Swap(ctx, key, old, value, ttl)
 }
 
+// narrow is a Store behind a limit.
+type narrow struct{ crowded }
+
+func (*narrow) AtOnce() int { return 16 }
+
+// TestGetOrLoadManyFarAway: no lock waits for another's turn where nothing limits the calls.
+func TestGetOrLoadManyFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowSwaps{newClockwork()}
+		c, _ := newLoading(t, store, LoadOptions{Beta: -1, Lock: 5 * time.Second})
+		src := &manySource{values: map[string]string{}, takes: 100 * time.Millisecond}
+		var keys []string
+		for i := range 1000 {
+			keys = append(keys, fmt.Sprint("k", i))
+			src.values[keys[i]] = "value"
+		}
+		start := time.Now()
+		got, err := c.GetOrLoadMany(t.Context(), keys, src.load)
+		if took := time.Since(start); len(got) != len(keys) || err != nil || took > 500*time.Millisecond {
+			t.Errorf("%d values, %v, after %v", len(got), err, took)
+		}
+		synctest.Wait()
+		if len(store.values) != len(keys) {
+			t.Errorf("%d values and locks are stored", len(store.values))
+		}
+	})
+}
+
+// slowSwaps is a Store that is 20 ms away.
+type slowSwaps struct{ *clockwork }
+
+func (s *slowSwaps) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-time.After(20 * time.Millisecond):
+		return s.clockwork.Swap(ctx, key, old, value, ttl)
+	}
+}
+
 // TestGetOrLoadManyTakesTurns: the locks of many keys do not fill a Store that serves few calls at
 // a time, as one does behind a resilient.Limit. So each value is stored and no lock stays.
 func TestGetOrLoadManyTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &crowded{clockwork: newClockwork(), most: 20}
+		store := &narrow{crowded{clockwork: newClockwork(), most: 20}}
 		c, _ := newLoading(t, store, LoadOptions{Beta: -1, Lock: time.Second})
 		src := &manySource{values: map[string]string{}, takes: 10 * time.Second} // the locks are renewed
 		var keys []string

@@ -256,6 +256,9 @@ func (a *autopilot) sleep(ctx context.Context, d time.Duration) bool {
 func (a *autopilot) ratio() (ratio float64, values int64) {
 	w := a.group.writer.Load()
 	if w != a.writer {
+		if a.writer != nil {
+			a.sampling.Store(false) // another dictionary has come
+		}
 		a.writer, a.values, a.plain, a.stored, a.weightedPlain, a.weightedIn, a.atStart = w, 0, 0, 0, 0, 0, 0
 	}
 	values, plain, stored := w.values.Load(), w.plainBytes.Load(), w.storedBytes.Load()
@@ -408,7 +411,7 @@ func (a *autopilot) look(ctx context.Context) error {
 	if errors.Is(err, errIdle) {
 		a.gaveUp = a.writer.values.Load() + a.writer.read.Load()
 	}
-	if errors.Is(err, ErrNoDictionary) {
+	if errors.Is(err, ErrNoDictionary) || errors.Is(err, ErrInvalid) {
 		keep = a.Retry // the others would find no more
 	}
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.FetchTimeout)
@@ -468,14 +471,17 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 var errIdle = errors.New("dict: too few different values were written or read to take a sample")
 
 // collect takes a sample of the values being written, or read, until enough were offered. A slow or
-// idle program gives up, so that another one can try.
-func (a *autopilot) collect(ctx context.Context) ([][]byte, error) {
+// idle program gives up, so that another one can try. It goes on with its sample: values may come
+// in bursts, and the next one may be over before a look.
+func (a *autopilot) collect(ctx context.Context) (_ [][]byte, err error) {
 	a.lock.Lock()
-	a.reset()
+	if !a.sampling.Load() {
+		a.reset()
+	}
+	start, before := time.Now(), a.seen
 	a.lock.Unlock()
 	a.sampling.Store(true)
-	defer a.sampling.Store(false)
-	start, before := time.Now(), 0
+	defer func() { a.sampling.Store(err == errIdle) }()
 	for logged, grown := start, start; ; {
 		if time.Since(start) > patience*a.Interval || time.Since(grown) > idlePatience*a.Interval {
 			return nil, errIdle

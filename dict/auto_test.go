@@ -354,6 +354,28 @@ func TestAutoPatience(t *testing.T) {
 	}
 }
 
+// TestAutoBursts: values that come all at once, while no sample is waited for, are in the next one.
+func TestAutoBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, newRegistry(t, newMemory(), 0), GroupOptions{Auto: &Auto{Interval: time.Minute, MinValues: 20}})
+		all := profiles(30)
+		for _, values := range [][][]byte{nil, all[:15], all[15:]} {
+			sample, err := g.auto.collect(t.Context())
+			if !errors.Is(err, errIdle) || sample != nil {
+				t.Errorf("%d values, %v", len(sample), err)
+			}
+			for _, v := range values {
+				g.auto.offer(v, true)
+			}
+		}
+		start := time.Now()
+		sample, err := g.auto.collect(t.Context())
+		if len(sample) != 30 || err != nil || time.Since(start) > time.Minute || g.auto.sampling.Load() {
+			t.Errorf("%d values after %v, %v", len(sample), time.Since(start), err)
+		}
+	})
+}
+
 // TestAutoReads: a cache that programs only read, of plain values, gets a dictionary. One value
 // that is read again and again does not.
 func TestAutoReads(t *testing.T) {

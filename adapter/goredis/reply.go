@@ -114,7 +114,7 @@ func (u *unpacking) value(s string, key int, field any) (string, outcome) {
 	}
 	if !magic {
 		u.rec.read(s)
-		if u.Reply != rediscmd.AnyValues && sampling.Groups.Load() > 0 {
+		if u.Reply != rediscmd.AnyValues && len(s) <= maxScratch && sampling.Groups.Load() > 0 {
 			u.observe(s)
 		}
 		return s, kept

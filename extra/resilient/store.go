@@ -68,6 +68,18 @@ type store struct {
 	guard *Guard
 }
 
+// AtOnce is how many calls a bale.Cache should make at once, 0 for any number. It leaves room in
+// the Limit for those of others.
+func (s *store) AtOnce() int {
+	g := s.guard
+	if g.o.Limit.Healthy == 0 {
+		return 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(1, g.limiter.allowed()*4/5)
+}
+
 type getCall struct {
 	store bale.Store
 	key   string
