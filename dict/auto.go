@@ -2,7 +2,6 @@ package dict
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -290,7 +289,7 @@ func (a *autopilot) reason(s *State) string {
 		return fmt.Sprintf("no dictionary yet, %d values written or read", values)
 	}
 	e := s.Find(s.Current)
-	if fields := a.leaks(s); fields != nil {
+	if fields := a.leaks(s); len(fields) > 0 {
 		return fmt.Sprintf("dictionary %v may have the contents of %s", s.Current, strings.Join(fields, ", "))
 	}
 	if e == nil || e.Info.Ratio == 0 {
@@ -306,14 +305,11 @@ func (a *autopilot) reason(s *State) string {
 }
 
 // leaks are fields that are excluded now, but were not when the current dictionary was trained.
-func (a *autopilot) leaks(s *State) (fields []string) {
-	excluded := s.Find(s.Current).Excluded()
-	for _, f := range a.Train.Exclude {
-		if s.Current != 0 && !slices.Contains(excluded, f) {
-			fields = append(fields, f)
-		}
+func (a *autopilot) leaks(s *State) []string {
+	if s.Current == 0 {
+		return nil
 	}
-	return fields
+	return s.Find(s.Current).MayContain(a.Train.Exclude)
 }
 
 // young reports whether the newest dictionary is not as old as it must be. The first one of a group
@@ -427,8 +423,8 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 		return err
 	}
 	o := a.Train
-	o.Exclude = slices.Concat(o.Exclude, s.Find(cmp.Or(s.Current, s.Previous)).Excluded())
-	if s.Current != 0 && a.leaks(s) == nil {
+	o.Exclude = slices.Concat(o.Exclude, s.Latest().Excluded())
+	if s.Current != 0 && len(a.leaks(s)) == 0 {
 		if o.Current = g.dictionary(s.Current); o.Current == nil {
 			return fmt.Errorf("dict: %v: %w", s.Current, ErrUnknown)
 		}

@@ -2,6 +2,7 @@ package dict
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -216,6 +217,17 @@ func (e *Entry) Excluded() []string {
 	}
 	return fields
 }
+
+// MayContain are those of some fields whose contents the dictionary was not made without: all of
+// them if the registry does not know how it was trained, or for a nil Entry.
+func (e *Entry) MayContain(fields []string) []string {
+	excluded := e.Excluded()
+	return slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return slices.Contains(excluded, f) })
+}
+
+// Latest is the entry of the current dictionary, or of the previous one if there is none now. It is
+// nil without both, and part of the State.
+func (s *State) Latest() *Entry { return s.Find(cmp.Or(s.Current, s.Previous)) }
 
 // ids are those of all its dictionaries.
 func (s *State) ids() []frame.DictionaryID {

@@ -94,7 +94,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 			st = nil // any value may name any dictionary
 		}
 		if st != nil {
-			e := st.Find(cmp.Or(st.Current, st.Previous))
+			e := st.Latest()
 			excluded = e.Excluded()
 			if e != nil {
 				if s, err := compress.Parse(e.Info.Setting); err == nil && s.Algorithm == with.Algorithm {

@@ -3,7 +3,6 @@
 package dictops
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,10 +145,8 @@ func Publish(ctx context.Context, r *registry.Registry, o Options) (*Published, 
 		return nil, err
 	}
 	r.WarnOfEviction(ctx)
-	before := st.Find(cmp.Or(st.Current, st.Previous))
-	also := st.Find(d.ID()).Excluded()
-	fields := slices.DeleteFunc(before.Excluded(), func(f string) bool { return slices.Contains(also, f) })
-	if len(fields) > 0 {
+	before := st.Latest()
+	if fields := st.Find(d.ID()).MayContain(before.Excluded()); len(fields) > 0 {
 		r.Notef("warning: dictionary %v of %s was made without the contents of %s. This one may have them. "+
 			"If it has not, --training FILE shows it. Else take it back: bale dict remove %v %s %s",
 			before.ID, o.Group, strings.Join(fields, ", "), d.ID(), printable.Option("--group", o.Group), r.Flags())

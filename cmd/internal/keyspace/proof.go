@@ -228,7 +228,7 @@ func (p *SlotProof) Check(ctx context.Context, read []Standing) error {
 // promoted reports a master that was none at the start, or was not all the time.
 func (p *SlotProof) promoted(m standing) bool {
 	stayed := slices.ContainsFunc(p.Begun, func(s Standing) bool { return !s.Replica && m.sameAs(s.Served) })
-	return !stayed && strings.Trim(m.former, "0") != ""
+	return !stayed && hasFormer(m.former)
 }
 
 // moves is an error if a slot is moving that matters, or one whose source does not know that it is.
@@ -286,7 +286,7 @@ func (p *SlotProof) restored(now []standing) error {
 		isFormer := func(o standing) bool { return o.ReplID == m.former }
 		if i >= 0 {
 			begun = p.Begun[i]
-		} else if strings.Trim(m.former, "0") != "" && !slices.ContainsFunc(now, isFormer) {
+		} else if hasFormer(m.former) && !slices.ContainsFunc(now, isFormer) {
 			return &InconclusiveError{m.Addr, "", errReset}
 		}
 		switch {

@@ -337,8 +337,11 @@ func withoutSlots(ctx context.Context, masters map[string]*redis.Client) (map[st
 // without replicas takes a new one, too, with its next replica or after an hour, but then forgets
 // its former one (master_replid2).
 func failedOver(before, id, former string) bool {
-	return before != "" && id != before && strings.Trim(former, "0") != ""
+	return before != "" && id != before && hasFormer(former)
 }
+
+// hasFormer reports whether a master_replid2 is that of a former master: without one it is zeros.
+func hasFormer(replid string) bool { return strings.Trim(replid, "0") != "" }
 
 // sameServers returns an error that names the change between two looks at the masters; nil if they
 // are the same processes, and have the same slots.

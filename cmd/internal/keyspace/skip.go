@@ -71,7 +71,12 @@ func RegistryOf(ctx context.Context, c redis.Cmdable, v Value) (prefix string, o
 		d, err := frame.NewDictionary(v.Stored)
 		return v.Key[:at], err == nil && d.ID().String() == name, nil
 	case strings.HasSuffix(v.Key, "settings"):
-		return strings.TrimSuffix(v.Key, "settings"), hasFields(v.Stored, "epoch", "grace_ns"), nil
+		var s struct {
+			Epoch json.RawMessage `json:"epoch"`
+			Grace json.RawMessage `json:"grace_ns"`
+		}
+		ok = len(v.Stored) <= mostState && json.Unmarshal(v.Stored, &s) == nil && s.Epoch != nil && s.Grace != nil
+		return strings.TrimSuffix(v.Key, "settings"), ok, nil
 	case strings.HasSuffix(v.Key, "groups"):
 		prefix = strings.TrimSuffix(v.Key, "groups")
 		var names []string
@@ -94,18 +99,12 @@ func RegistryOf(ctx context.Context, c redis.Cmdable, v Value) (prefix string, o
 
 // groupOf is the name of the group whose state a string is, "" if it is none.
 func groupOf(stored []byte) string {
-	var state struct{ Group string }
-	if !hasFields(stored, "group", "dictionaries") || json.Unmarshal(stored, &state) != nil {
+	var state struct {
+		Group        string          `json:"group"`
+		Dictionaries json.RawMessage `json:"dictionaries"`
+	}
+	if len(stored) > mostState || json.Unmarshal(stored, &state) != nil || state.Dictionaries == nil {
 		return ""
 	}
 	return state.Group
-}
-
-// hasFields reports whether a string of at most mostState bytes is a JSON object with these fields.
-func hasFields(stored []byte, fields ...string) bool {
-	var all map[string]json.RawMessage
-	if len(stored) > mostState || json.Unmarshal(stored, &all) != nil {
-		return false
-	}
-	return !slices.ContainsFunc(fields, func(f string) bool { return all[f] == nil })
 }

@@ -306,8 +306,8 @@ func (r *valueReader) halves(c *redis.ClusterClient, source *redis.Client, p *Pl
 	return More, steady()
 }
 
-// otherwise is the master that a slot moves to, if CLUSTER SLOTS does not have the address of the
-// redirection: the master has another address there, or no slot yet.
+// otherwise is the master that a slot moves to, where CLUSTER SLOTS lacks the address of the
+// redirection. The master has another address there, or no slot yet.
 func otherwise(
 	ctx context.Context, masters map[string]*redis.Client, source *redis.Client, slot int, ask error,
 ) (*redis.Client, error) {

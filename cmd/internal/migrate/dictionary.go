@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -180,7 +179,7 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 			return nil, false, err
 		}
 	}
-	before := st.Find(cmp.Or(st.Current, st.Previous))
+	before := st.Latest()
 	left := before.Excluded()
 	switch {
 	case len(left) > 0:
@@ -191,9 +190,9 @@ func (j *job) train(ctx context.Context) (_ *dict.Dictionary, published bool, er
 			"If contents of fields were left out of it, give the same --exclude", before.ID, j.Group)
 	}
 	exclude := slices.Concat(j.Exclude, left)
-	if leaks := slices.DeleteFunc(slices.Clone(j.Exclude), func(f string) bool { return slices.Contains(left, f) }); current != nil && len(leaks) > 0 {
-		j.planf("Dictionary %v of %s may have the contents of %s, so the new one need not be better.", current.ID(), j.Group,
-			strings.Join(leaks, ", "))
+	if leaks := before.MayContain(j.Exclude); current != nil && len(leaks) > 0 {
+		j.planf("Dictionary %v of %s may have the contents of %s, so the new one need not be better.",
+			current.ID(), j.Group, strings.Join(leaks, ", "))
 		current = nil
 	}
 	progress, stop := cli.ShowProgress(j.registry.Err)
