@@ -402,13 +402,16 @@ func TestAutoReads(t *testing.T) {
 		}
 		read(o.MinValues)
 		if distinct < o.MinValues {
-			eventually(t, "a sample is taken", func() bool { return g.Status().Training })
-			for range 20 {
+			sampled := func() bool { // it is given up now and then, and goes on later
 				read(100)
-				time.Sleep(time.Millisecond)
+				s := g.Status()
+				if s.Training && s.Collected > distinct {
+					t.Fatalf("%d values collected, of %d different ones", s.Collected, distinct)
+				}
+				return s.Training && s.Collected == distinct
 			}
-			if s := g.Status(); !s.Training || s.Collected > distinct {
-				t.Errorf("%d values collected, of %d different ones", s.Collected, distinct)
+			for range 20 {
+				eventually(t, "a sample of all different values", sampled)
 			}
 			continue
 		}

@@ -39,7 +39,7 @@ func TestRereadsInPortions(t *testing.T) {
 	o := larger(t)
 	before, most, calls := heap(), int64(0), 0
 	o.Hold = func(ctx context.Context) (time.Time, error) { // before each writing
-		if calls++; calls == 4 {
+		if calls++; calls == 1 { // all are read by then, and none is written
 			must(t, pipelined(program, func(p redis.Pipeliner) {
 				for i := range keys {
 					p.SetRange(ctx, fmt.Sprint("u:", i), size-1, "x")
@@ -53,7 +53,7 @@ func TestRereadsInPortions(t *testing.T) {
 	if most > allowed {
 		t.Errorf("%d MiB of values are held", most>>20)
 	}
-	if r.Strings.After.Values != keys || r.Strings.Before.Bytes < 20*size {
+	if r.Strings.After.Values != keys || r.Strings.Before.Bytes != keys*size {
 		t.Errorf("%+v", r)
 	}
 }
