@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -360,6 +361,7 @@ func TestMillis(t *testing.T) {
 	}{
 		{Expiry{}, 0, false}, {NoExpiry(), 0, false}, {TTL(1), 1, false}, {TTL(time.Millisecond), 1, false}, {TTL(time.Millisecond + 1), 2, false},
 		{TTL(time.Hour), 3_600_000, false}, {ExpireAt(at), 1_700_000_000_123, true}, {ExpireAt(at.Add(1)), 1_700_000_000_124, true},
+		{TTL(math.MaxInt64), math.MaxInt64 / int64(time.Millisecond), false}, // a time.Duration has room for it
 	} {
 		if ms, absolute := test.e.Millis(); ms != test.ms || absolute != test.absolute {
 			t.Errorf("%+v: %d, %v", test.e, ms, absolute)

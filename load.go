@@ -39,8 +39,8 @@ type LoadOptions struct {
 	// StaleIfError keeps a value in Redis for this long beyond its expiry. GetOrLoad returns the
 	// old value if it gets no new one. The loader may have failed, or the lock may have been taken.
 	// Or Timeout, SoftTimeout or the caller's deadline may have run out. A caller that cancels its
-	// context gets an error. Get and GetMany do not return old values. A Packer and a hook do,
-	// because they ignore expiries. Defaults to 0: no old values.
+	// context gets an error. Get and GetMany do not return old values. A Packer does,
+	// because it ignores expiries. Defaults to 0: no old values.
 	StaleIfError time.Duration
 
 	// SoftTimeout is how long a caller waits for a load when there is an old value, counted from

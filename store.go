@@ -110,9 +110,10 @@ func (e Expiry) later(d time.Duration) Expiry {
 	return e
 }
 
+// ceilMillis rounds up, but not to more than a time.Duration has room for.
 func ceilMillis(d time.Duration) int64 {
 	ms := d.Milliseconds()
-	if d%time.Millisecond > 0 {
+	if d%time.Millisecond > 0 && ms < math.MaxInt64/int64(time.Millisecond) {
 		ms++
 	}
 	return ms

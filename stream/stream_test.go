@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -815,6 +816,21 @@ func TestEndIsOneMoment(t *testing.T) {
 				t.Errorf("%s: after it: %v", name, err)
 			}
 		})
+	}
+}
+
+// TestDistantExpiries: a value that ends in 292 years or later takes an earlier one's place.
+func TestDistantExpiries(t *testing.T) {
+	for _, e := range []bale.Expiry{bale.TTL(math.MaxInt64), bale.ExpireAt(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))} {
+		s := newStreams(t, newMemory(), Options{})
+		for _, before := range []bale.Expiry{e, bale.NoExpiry(), e} {
+			if _, err := s.PutReader(t.Context(), "k", strings.NewReader("x"), before); err != nil {
+				t.Fatal(err)
+			}
+			if v, err := read(t, s, "k"); string(v) != "x" || err != nil {
+				t.Errorf("%+v: %q, %v", e, v, err)
+			}
+		}
 	}
 }
 

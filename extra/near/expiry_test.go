@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -348,10 +349,11 @@ func TestExpiryOfSet(t *testing.T) {
 // kept.
 func TestDistantExpiry(t *testing.T) {
 	ctx := t.Context()
-	near, _ := over(t, newStore(t, redisproc.ForTest(t).Addr()), Options[int]{MaxAge: time.Hour}, bale.LoadOptions{Beta: -1})
+	near, _ := over(t, newStore(t, redisproc.ForTest(t).Addr()), Options[int]{MaxAge: math.MaxInt64}, bale.LoadOptions{Beta: -1})
 	distant := bale.ExpireAt(time.Date(5000, 1, 1, 0, 0, 0, 0, time.UTC))
 	for key, set := range map[string]func(key string) error{
-		"set": func(key string) error { return near.Set(ctx, key, 1, distant) },
+		"set":   func(key string) error { return near.Set(ctx, key, 1, distant) },
+		"never": func(key string) error { return near.Set(ctx, key, 1, bale.NoExpiry()) },
 		"loaded": func(key string) error {
 			_, err := getOrLoad(ctx, near, key, func(context.Context) (int, error) { return 1, nil }, distant)
 			return err

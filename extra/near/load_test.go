@@ -1,6 +1,7 @@
 package near
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ func over(t *testing.T, store bale.Store, o Options[int], l bale.LoadOptions) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.MaxAge = time.Hour
+	o.MaxAge = cmp.Or(o.MaxAge, time.Hour)
 	near, err := New(cache, o)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -464,7 +465,7 @@ func (c *Cache[T]) weigh(key string, v T) int64 {
 // found sets the result of a flight, to be kept until it expires or is too old.
 func (c *Cache[T]) found(key string, f *flight[T], e bale.Entry[T]) {
 	f.entry = e
-	f.until = f.began + c.maxAgeOf(key)
+	f.until = f.began + min(c.maxAgeOf(key), math.MaxInt64-f.began)
 	if !e.Expires.IsZero() {
 		// The clock of ages is monotonic, that of expiries is not: from here on the first one
 		// counts.

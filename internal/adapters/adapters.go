@@ -82,8 +82,11 @@ func SwapArguments(old, value []byte, ttl time.Duration) []string {
 		}
 		return "1"
 	}
-	ms := (ttl + time.Millisecond - 1) / time.Millisecond
-	return []string{string(old), string(value), is(old), is(value), strconv.FormatInt(int64(ms), 10)}
+	ms := ttl.Milliseconds()
+	if ttl%time.Millisecond > 0 {
+		ms++
+	}
+	return []string{string(old), string(value), is(old), is(value), strconv.FormatInt(ms, 10)}
 }
 
 // Script runs a script by its SHA-1, which saves sending it, or as a whole where the server or its

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -217,6 +218,10 @@ func testSwap(t *testing.T, s interface {
 	}
 	if ttl, err := strconv.Atoi(d.do(t, "PTTL", "ttl:new")); err != nil || ttl <= 1000 {
 		t.Errorf("prolonged, it expires in %d ms, %v", ttl, err)
+	}
+	// So far that the time until then is the longest there is.
+	if ok, err := s.Swap(ctx, "far", nil, []byte("1"), math.MaxInt64); err != nil || !ok {
+		t.Errorf("for 292 years: %v, %v", ok, err)
 	}
 	// One of many wins.
 	var wg sync.WaitGroup
