@@ -572,13 +572,14 @@ func (s *referenceScan) scanned(
 	}
 }
 
-// stream adds the fields of all entries. Entries have rising ids, so that none is passed over when
-// others go.
+// stream adds the fields of all entries, the last one first: new entries, whose ids are larger, do
+// not hold up the end. Ids stay, so that none is passed over when others go.
 func (s *referenceScan) stream(
 	ctx context.Context, c redis.UniversalClient, key string, p pager, found *References,
 ) error {
-	for from := "-"; ; {
-		reply, err := c.Do(ctx, "XRANGE", key, from, "+", "COUNT", p.count).Slice() // XRange drops a field that is there twice
+	for to := "+"; ; {
+		// XRevRangeN would drop a field that is there twice.
+		reply, err := c.Do(ctx, "XREVRANGE", key, to, "-", "COUNT", p.count).Slice()
 		if err != nil || len(reply) == 0 {
 			return err
 		}
@@ -586,9 +587,9 @@ func (s *referenceScan) stream(
 		for _, entry := range reply {
 			parts, _ := entry.([]any)
 			if len(parts) != 2 {
-				return fmt.Errorf("%w: XRANGE gave an entry of %d parts", errUnread, len(parts))
+				return fmt.Errorf("%w: XREVRANGE gave an entry of %d parts", errUnread, len(parts))
 			}
-			from = fmt.Sprint("(", parts[0])
+			to = fmt.Sprint("(", parts[0])
 			fields, _ := parts[1].([]any)
 			for _, f := range fields {
 				values = append(values, fmt.Sprint(f))

@@ -333,6 +333,48 @@ func TestListThatGrows(t *testing.T) {
 	}
 }
 
+// TestStreamsEnd: a stream ends for a scan though a program adds more entries than are read. An
+// older entry that stays is not missed.
+func TestStreamsEnd(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	writer := opened(t, server.URL())
+	add := func(n int, id, value string, trim ...any) {
+		_, err := writer.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for range n {
+				p.Do(ctx, slices.Concat([]any{"XADD", "stream"}, trim, []any{id, "f", value})...)
+			}
+			return nil
+		})
+		must(t, err)
+	}
+	const most = 1000 // pages, until the writer gives up
+	for name, trim := range map[string][]any{"that grows": nil, "that is trimmed": {"MAXLEN", UsageOf + 1}} {
+		must(t, writer.Del(ctx, "stream").Err())
+		add(1, "*", packedWith(4))
+		add(UsageOf-1, "*", "plain")
+		add(1, "*", packedWith(5))
+		pages := 0
+		scanned := selected(writer.(*redis.Client), 0)
+		scanned.AddHook(afterCommand{"xrevrange", func() {
+			if pages++; pages < most {
+				add(2*elements, "*", packedWith(6), trim...)
+			}
+		}})
+		r, err := FindReferences(ctx, []redis.UniversalClient{scanned}, ReferenceOptions{Proof: true})
+		if err != nil || pages >= most || r.ByID[5] == nil || r.ByID[6] != nil || trim == nil && r.ByID[4] == nil {
+			t.Errorf("a stream %s: %+v, %v, read in %d pages", name, r, err, pages)
+		}
+		scanned.Close()
+	}
+	add(1, "18446744073709551615-18446744073709551615", packedWith(7))
+	r, err := FindReferences(ctx, []redis.UniversalClient{writer}, ReferenceOptions{Proof: true})
+	if err != nil || r.ByID[7] == nil {
+		t.Errorf("the largest id: %+v, %v", r, err)
+	}
+}
+
 // TestReferencesWithin: what changes while it is read in pages is not missed, and neither is a
 // frame where one does not expect it.
 func TestReferencesWithin(t *testing.T) {
