@@ -619,12 +619,13 @@ func (s *referenceScan) list(
 		return err
 	}
 	changes := fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
-	seen, called := int64(0), false
+	seen := int64(0)
 	for range listTries {
-		pages, bytes, p := s.found.part(), 0, p
+		var pages *References
+		bytes, p := 0, p
 		seen = 0
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
-			called = true
+			pages = s.found.part()
 			for i := int64(0); ; {
 				asked := p.count
 				values, err := tx.LRange(ctx, key, i, i+asked-1).Result()
@@ -645,7 +646,7 @@ func (s *referenceScan) list(
 			_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Type(ctx, key); return nil })
 			return err
 		}, key)
-		if err == nil && !called {
+		if err == nil && pages == nil {
 			return fmt.Errorf("%w: a list of this length is read when its slot has moved", errMeanwhile)
 		}
 		if err == nil {

@@ -375,6 +375,32 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
+// awayAtLast is a client whose Watch fails once, and then finds no key.
+type awayAtLast struct {
+	redis.UniversalClient
+	tries int
+}
+
+func (c *awayAtLast) Watch(ctx context.Context, do func(*redis.Tx) error, keys ...string) error {
+	if c.tries++; c.tries > 1 {
+		return nil
+	}
+	return errors.Join(c.UniversalClient.Watch(ctx, do, keys...), redis.TxFailedErr)
+}
+
+// TestListThatLeaves: a list that leaves with its slot between two tries is not missed.
+func TestListThatLeaves(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client := opened(t, redisproc.ForTest(t).URL())
+	must(t, client.RPush(ctx, "list", slices.Repeat([]any{packedWith(1)}, elements)...).Err())
+	s := &referenceScan{found: NewReferences(nil)}
+	err := s.list(ctx, &awayAtLast{client, 0}, "list", pager{elements, elements}, s.found)
+	if !errors.Is(err, errMeanwhile) {
+		t.Errorf("%+v, %v", s.found, err)
+	}
+}
+
 // TestReferencesWithin: what changes while it is read in pages is not missed, and neither is a
 // frame where one does not expect it.
 func TestReferencesWithin(t *testing.T) {
