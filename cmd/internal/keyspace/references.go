@@ -151,8 +151,9 @@ const (
 
 	lookEvery = time.Second // at the servers, with Proof, or ten times what a look takes
 
-	lookTries = 5 // of a key that changes its type between two commands
-	listTries = 3 // of a long list that changes while it is read in pages
+	lookTries    = 5  // of a key that changes its type between two commands
+	listTries    = 3  // of a long list that changes while it is read in pages
+	elementBytes = 16 // that an element of a list takes beside its content, in a reply and here
 )
 
 // textTypes are module types that hold only text, numbers or hashes, and so no frame.
@@ -604,9 +605,9 @@ func (s *referenceScan) stream(
 }
 
 // list adds the elements of a list. One that is longer than a page is read in pages under WATCH: an
-// element is missed if others before it go meanwhile. If it changes all the time it is read at
-// once, or not at all if it is too large. At the target of its slot's move, Watch of the cluster's
-// client finds no key, for it sends no ASKING: it calls nothing and returns nil.
+// element is missed if others before it go meanwhile. If it changes each time it is read at once,
+// or not at all if it is too large. At the target of its slot's move, Watch of the cluster's client
+// finds no key, for it sends no ASKING: it calls nothing and returns nil.
 func (s *referenceScan) list(
 	ctx context.Context, c redis.UniversalClient, key string, p pager, found *References,
 ) error {
@@ -618,29 +619,26 @@ func (s *referenceScan) list(
 		_, err = s.addAll(ctx, c, found, values)
 		return err
 	}
-	changes := fmt.Errorf("%w: the list changes all the time, and is too large to read it at once", errUnread)
-	seen := int64(0)
+	seen, bytes := int64(0), 0
 	for range listTries {
 		var pages *References
-		bytes, p := 0, p
-		seen = 0
+		p := p
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
-			pages = s.found.part()
-			for i := int64(0); ; {
+			pages, seen, bytes = s.found.part(), 0, 0
+			for {
 				asked := p.count
-				values, err := tx.LRange(ctx, key, i, i+asked-1).Result()
+				values, err := tx.LRange(ctx, key, seen, seen+asked-1).Result()
 				if err != nil {
 					return err
 				}
 				n, err := s.addAll(ctx, c, pages, values)
 				seen += int64(len(values))
-				if bytes += n; err != nil {
+				if bytes += n + elementBytes*len(values); err != nil {
 					return err
 				}
 				if int64(len(values)) < asked {
 					break
 				}
-				i += asked
 				p.saw(len(values), n)
 			}
 			_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Type(ctx, key); return nil })
@@ -656,19 +654,18 @@ func (s *referenceScan) list(
 		if !errors.Is(err, redis.TxFailedErr) {
 			return err
 		}
-		if bytes > replyBytes {
-			return changes
+	}
+	if bytes <= replyBytes {
+		if values, err = c.LRange(ctx, key, 0, 2*seen).Result(); err != nil {
+			return err
+		}
+		if int64(len(values)) <= 2*seen { // else it is much longer by now
+			_, err = s.addAll(ctx, c, found, values)
+			return err
 		}
 	}
-	// It may be much longer by now.
-	if values, err = c.LRange(ctx, key, 0, 2*seen).Result(); err != nil {
-		return err
-	}
-	if int64(len(values)) > 2*seen {
-		return changes
-	}
-	_, err = s.addAll(ctx, c, found, values)
-	return err
+	return fmt.Errorf("%w: the list changed while it was read, %d times, and is too large to read it at once",
+		errUnread, listTries)
 }
 
 // databases are the numbers of the databases of a server that hold keys. A node of a cluster has

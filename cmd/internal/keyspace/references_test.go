@@ -401,6 +401,38 @@ func TestListThatLeaves(t *testing.T) {
 	}
 }
 
+// TestListOfShortElements: a reply takes memory for each element, however short they are. A list
+// that changed once is read again.
+func TestListOfShortElements(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client := opened(t, redisproc.ForTest(t).URL()).(*redis.Client)
+	writer := selected(client, 0)
+	defer writer.Close()
+	const length = replyBytes / 16 * 5 / 4
+	for range 5 {
+		must(t, writer.RPush(ctx, "list", slices.Repeat([]any{""}, length/5)...).Err())
+	}
+	for changes, want := range map[int]bool{1: true, listTries: false} {
+		looks, pages := 0, length/100_000+1
+		scanned := selected(client, 0)
+		scanned.AddHook(afterCommand{"lrange", func() {
+			if looks++; looks%pages == 0 && looks/pages <= changes { // before the last page of a pass
+				must(t, writer.LSet(ctx, "list", 0, "").Err())
+			}
+		}})
+		s := &referenceScan{found: NewReferences(nil)}
+		err := s.list(ctx, scanned, "list", pager{100_000, 100_000}, s.found)
+		if (err == nil) != want || err != nil && !errors.Is(err, errUnread) {
+			t.Errorf("after %d changes: %v", changes, err)
+		}
+		if tries := min(changes+1, listTries); looks != 1+tries*pages {
+			t.Errorf("after %d changes: read in %d pages", changes, looks)
+		}
+		scanned.Close()
+	}
+}
+
 // TestReferencesWithin: what changes while it is read in pages is not missed, and neither is a
 // frame where one does not expect it.
 func TestReferencesWithin(t *testing.T) {
