@@ -78,6 +78,11 @@ func operate[R cli.Result](
 			return usagef("--group: %w", err)
 		}
 	}
+	for _, kind := range o.Proof.SkipTypes {
+		if kind == "string" || kind == "hash" {
+			return usagef("--skip-type %s: bale packs values of this type, so that all of them are read", kind)
+		}
+	}
 	if err := o.Run.Validate(); err != nil {
 		return usagef("%w", err)
 	}
@@ -239,7 +244,7 @@ func (c *dictImport) Run(ctx context.Context, s *cli.Streams) error {
 
 // proofFlags are the settings of a scan that proves that no value needs a dictionary.
 type proofFlags struct {
-	SkipType    []string `placeholder:"TYPE" help:"A module's type (as TYPE names it) whose keys hold no packed values. Repeatable. Without it, a key of an unknown type stops the command."`
+	SkipType    []string `placeholder:"TYPE" help:"A type (as TYPE names it) whose keys hold no packed values: list, set, zset, stream or that of a module. Repeatable. Without it, a key of an unknown type stops the command."`
 	AcceptMoves bool     `help:"Go on if commands that move values (RENAME, COPY, LMOVE, SORT and others) ran during the scan. Only if they never touch packed values."`
 	Empty       bool     `help:"Go on if the scan finds no packed value at all. Only if that is right."`
 }

@@ -22,7 +22,7 @@ import (
 
 // Proof are the settings of a scan that proves that no value needs a dictionary.
 type Proof struct {
-	SkipTypes   []string // types of modules whose keys hold no packed values
+	SkipTypes   []string // types whose keys hold no packed values
 	AcceptMoves bool     // go on if commands that move values ran during the scan
 	Empty       bool     // go on if the scan finds no packed value
 }

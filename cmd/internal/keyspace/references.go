@@ -110,8 +110,8 @@ type ReferenceOptions struct {
 	// it, the scan counts what it could not read and goes on.
 	Proof bool
 
-	// SkipTypes are the names of module types (TYPE) whose keys hold no packed values. With Proof,
-	// a key of another unknown type fails the scan.
+	// SkipTypes are types (by TYPE) whose keys hold no packed values. They have no effect on strings
+	// and hashes. With Proof, a key of another unknown type fails the scan.
 	SkipTypes []string
 
 	// AcceptMoves lets commands run that move values from key to key (RENAME, COPY, LMOVE). With
@@ -464,17 +464,28 @@ func (s *referenceScan) value(
 			found.add(start, length)
 		}
 		return err
+	case kind != "hash" && slices.Contains(s.SkipTypes, kind):
+		return nil
 	case lengthOf[kind] != "":
 		size, err := r.size.extent()
 		if err != nil && !IsForbidden(err) {
 			return err
 		}
-		return s.elements(ctx, c, kind, key, size, found)
-	case !s.Proof || slices.Contains(textTypes, kind) || slices.Contains(s.SkipTypes, kind):
+		err = s.elements(ctx, c, kind, key, size, found)
+		if s.Proof && kind != "hash" && errors.Is(err, errUnread) {
+			err = withSkip(err, kind)
+		}
+		return err
+	case !s.Proof || slices.Contains(textTypes, kind):
 		return nil
 	default:
-		return fmt.Errorf("%w: no command of bale reads the type %s; if its keys hold no packed values, give --skip-type %[2]s", errUnread, kind)
+		return withSkip(fmt.Errorf("%w: no command of bale reads the type %s", errUnread, kind), kind)
 	}
+}
+
+// withSkip says how to pass over a type.
+func withSkip(err error, kind string) error {
+	return fmt.Errorf("%w; if keys of this type hold no packed values, give --skip-type %s", err, kind)
 }
 
 // add counts a value by its first bytes. A frame in an escaped one counts, too: programs that pack
@@ -625,7 +636,11 @@ func (s *referenceScan) list(
 		p := p
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
 			pages, seen, bytes = s.found.part(), 0, 0
-			for {
+			length, err := tx.LLen(ctx, key).Result()
+			if err != nil {
+				return err
+			}
+			for seen < length { // further elements are new, and may have no end
 				asked := p.count
 				values, err := tx.LRange(ctx, key, seen, seen+asked-1).Result()
 				if err != nil {
@@ -641,7 +656,7 @@ func (s *referenceScan) list(
 				}
 				p.saw(len(values), n)
 			}
-			_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Type(ctx, key); return nil })
+			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Type(ctx, key); return nil })
 			return err
 		}, key)
 		if err == nil && pages == nil {

@@ -229,8 +229,12 @@ func TestProofNeedsNames(t *testing.T) {
 // TestProofReadsTypes: types that nobody knows prove nothing; those without packed values do no
 // harm.
 func TestProofReadsTypes(t *testing.T) {
-	s := &referenceScan{ReferenceOptions: ReferenceOptions{Proof: true, SkipTypes: []string{"queue-abc"}}, found: NewReferences(nil)}
-	for kind, want := range map[string]bool{"ReJSON-RL": true, "queue-abc": true, "none": true, "vectorset": false, "TopK-TYPE": false} {
+	s := &referenceScan{
+		ReferenceOptions: ReferenceOptions{Proof: true, SkipTypes: []string{"queue-abc", "stream"}}, found: NewReferences(nil),
+	}
+	for kind, want := range map[string]bool{
+		"ReJSON-RL": true, "queue-abc": true, "stream": true, "none": true, "vectorset": false, "TopK-TYPE": false,
+	} {
 		err := s.key(t.Context(), nil, "k", keyReplies{kind: redis.NewStatusResult(kind, nil)})
 		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "--skip-type "+kind) {
 			t.Errorf("%s: %v", kind, err)
@@ -372,6 +376,37 @@ func TestStreamsEnd(t *testing.T) {
 	r, err := FindReferences(ctx, []redis.UniversalClient{writer}, ReferenceOptions{Proof: true})
 	if err != nil || r.ByID[7] == nil {
 		t.Errorf("the largest id: %+v, %v", r, err)
+	}
+}
+
+// TestListsEnd: a list ends for a scan though a program adds more elements than are read. The error
+// has a next step.
+func TestListsEnd(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	client, writer := opened(t, server.URL()).(*redis.Client), opened(t, server.URL())
+	push := func(n int) { must(t, writer.RPush(ctx, "list", slices.Repeat([]any{"plain"}, n)...).Err()) }
+	const most = 5000 // pages, until the writer gives up
+	pages := 0
+	client.AddHook(afterCommand{"lrange", func() {
+		if pages++; pages < most {
+			push(2 * elements)
+		}
+	}})
+	for _, o := range []ReferenceOptions{{}, {Proof: true}, {Proof: true, SkipTypes: []string{"list"}}} {
+		must(t, writer.Del(ctx, "list").Err())
+		push(UsageOf + 1)
+		pages = 0
+		r, err := FindReferences(ctx, []redis.UniversalClient{client}, o)
+		switch {
+		case o.SkipTypes != nil && (err != nil || pages > 0), pages >= most:
+			t.Errorf("%+v: read in %d pages, %v", o, pages, err)
+		case o.Proof && o.SkipTypes == nil:
+			wantInconclusive(t, err, "list", "give --skip-type list")
+		case !o.Proof && (err != nil || r.Unread != 1 || strings.Contains(r.Problem, "--skip-type")):
+			t.Errorf("without Proof: %+v, %v", r, err)
+		}
 	}
 }
 
