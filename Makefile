@@ -23,8 +23,9 @@ LONG_AT_ONCE := Profiles|ThroughTwemproxy|Mix|ClusterChanges
 ALL_LONG := ^Test($(LONG_AT_ONCE))$$|$(LONG)
 LONG_PACKAGES = $(shell grep -rlE --include='*_test.go' --exclude-dir='.?*' '^func Test($(LONG_NAMES)|$(LONG_AT_ONCE)|Scripts)\b' . | xargs -n 1 dirname | sort -u)
 
-# What computes: with the race detector it takes ten times as long, and its packages have other tests for what they do at once.
-COMPUTING := ^Test(Dictionaries|Estimate|UnstableEncodings|OneWrongValueFailsTheCell|MixFindsWrongValues|Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther|TrainersInGo|TrainerIsDeterministic|Encoder|ManyValues|DecoderReadsLibrary)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
+# What computes, or reads much in one goroutine: with the race detector it takes ten times as long, and its packages have other tests
+# for what they do at once.
+COMPUTING := ^Test(SlotProof|ReadSlots|PagesBySize|SlotsOfLongNames|LargeSlots|ThereAndBack|LargeValues|LargeRevert|ExcludedFields|RereadsInPortions|StoreInBatches|StreamInBoundedMemory|ManyBadFields|LargeReplies|IdleMemory|MemoryOfDictionaries|Holds|HoldsLZ4|RoundTripLarge|Make|Frozen|FolderIsBounded|ForgedSample|DictionariesAreBounded|EveryPackerReadsWhatEveryPackerWrote|MaxPackedLen|EveryPayloadFits)$$|^Test(Dictionaries|Estimate|UnstableEncodings|OneWrongValueFailsTheCell|MixFindsWrongValues|Encode|ForgedTables|DamagedDictionary|LibraryFrames|DamagedFrames|OverTheEnd|EncoderRepeats|Train|TrainAgainstCurrent|TrainRefit|TrainSizes|TrainDespiteOne|WholesForged|ExcludedInOtherHalf|BuildersFrozen|Exclude|ExcludeNames|EnginesReadEachOther|TrainersInGo|TrainerIsDeterministic|Encoder|ManyValues|DecoderReadsLibrary)$$|^Test(DictionaryPays|BytesAfterTheEnd|ForgedLength|LongRepeats|ZstdPayloadLeavesOutMagicAndID)$$|^TestRoundTrip$$/(best|better)|^Test(Hash|KeySpace|KeySpaceOfCluster|Sizes|Redis|Limits|IntervalsHoldTheTruth)$$
 
 .PHONY: test long vet race fuzz bench figures lint servers servers-fetch campaign mutants release tidy
 
@@ -51,11 +52,12 @@ servers: $(if $(filter-out path,$(SERVERS)),servers-fetch)
 	@set -e; for s in $(SERVERS); do \
 		path="$$PATH"; [ "$$s" = path ] || path="$(abspath $(SERVERS_DIR))/$$s:$$PATH"; \
 		echo "== $$(PATH="$$path" redis-server --version)"; \
-		PATH="$$path" BALE_REQUIRE_REDIS=1 go test -count=1 $(GOTESTFLAGS) $(SERVER_PACKAGES); \
+		PATH="$$path" BALE_REQUIRE_REDIS=1 go test -vet=off -count=1 $(GOTESTFLAGS) $(SERVER_PACKAGES); \
 	done
 
-# The packages whose code does things at once, but for advise, which computes: one of its tests is for what it does at once.
-RACE_PACKAGES = $(filter-out ./cmd/internal/advise,$(shell grep -rlE --include='*.go' --exclude='*_test.go' --exclude-dir='.?*' '^[[:space:]]+go [a-zA-Z]|[.]Go.func|"sync(/atomic)?"' . | xargs -n 1 dirname | sort -u))
+# The packages whose code does things at once, but for those that compute and share no more than pools: one test of advise is for what
+# it does at once.
+RACE_PACKAGES = $(filter-out ./extra/formats/% $(patsubst %,./cmd/internal/%,advise content dataset/% engine printable rank) ./extra/czstd,$(shell grep -rlE --include='*.go' --exclude='*_test.go' --exclude-dir='.?*' '^[[:space:]]+go [a-zA-Z]|[.]Go.func|"sync(/atomic)?"' . | xargs -n 1 dirname | sort -u))
 
 # The race detector lets a program wait at its end for what may yet come, a second by default; the tests run hundreds of programs.
 race: export GORACE ?= atexit_sleep_ms=50

@@ -123,7 +123,7 @@ func commands(text string) (lines []string) {
 func runDocumented(t *testing.T, line string, redis *redisproc.Server, files, binaries string) {
 	cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, files))
 	cmd.Dir = clitest.Repository
-	cmd.Env = append(os.Environ(), "PATH="+binaries+":"+os.Getenv("PATH"), "BALE_BENCH_KEYS=500", "BALE_BENCH_TURN=100ms", "BALE_BENCH_OPS=2000")
+	cmd.Env = append(os.Environ(), "PATH="+binaries+":"+os.Getenv("PATH"), "BALE_BENCH_KEYS=500", "BALE_BENCH_TURN=100ms", "BALE_BENCH_OPS=2000", "BALE_CORPORA=")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
@@ -152,7 +152,7 @@ var (
 	measuring = regexp.MustCompile(`-(benchtime|count)[ =]\S+`)
 	written   = regexp.MustCompile(`\b((results|old|new)\.json|(report|dictionary)\.html|dump\.rdb|migrate\.progress|backup\.rdb|restored(/(dump\.rdb|dictionaries))?|(users|shop-user|better)\.(dict|json)|live\.dict|dictionaries|proxy\.(log|pid|json)|service\.(py|log|pid)|before\.sum|nodes\.conf)\b`)
 	graceful  = regexp.MustCompile(`(bale dict activate\b)`)
-	rated     = regexp.MustCompile(`(bale (migrate|verify)\b)`)
+	rated     = regexp.MustCompile(`(bale (migrate|verify|advise --redis \S+|train --redis \S+))`)
 	studied   = regexp.MustCompile(`(\bbalebench (?:study \w[\w-]*|http\b))`)
 	lasting   = regexp.MustCompile(` --(duration|repeat) \S+`)
 	filled    = regexp.MustCompile(`-n (20000|300000)\b`)
@@ -181,7 +181,7 @@ func shorten(line string, redis *redisproc.Server, dir string) string {
 	switch {
 	case goBench.MatchString(line):
 		line = measuring.ReplaceAllString(line, "")
-		line = strings.Replace(line, "-bench ", "-benchtime 1x -count 1 -bench ", 1)
+		line = strings.Replace(line, "-bench ", "-short -vet=off -benchtime 1x -count 1 -bench ", 1)
 	case goTest.MatchString(line): // a test, which runs by itself: that there is one by that name
 		line = strings.NewReplacer("-run ", "-list ", "-v ", "").Replace(line)
 	}

@@ -69,7 +69,7 @@ func BenchmarkEngine(b *testing.B) {
 	} {
 		for _, corpus := range []string{"profiles", "movies", "events", "tweets"} {
 			for _, size := range []int{16 << 10, 64 << 10, 112 << 10} {
-				if all[corpus] == nil {
+				if all[corpus] == nil || testing.Short() && size > 16<<10 {
 					continue
 				}
 				b.Run(fmt.Sprintf("%s/%s/%d", l.name, corpus, size), func(b *testing.B) {

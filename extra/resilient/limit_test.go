@@ -241,7 +241,11 @@ func TestLimitOfOddEndpoints(t *testing.T) {
 // TestLimitAtRandom: the same for endpoints and faults that nobody thought of, and for callers that
 // wait and callers that end their calls by a deadline.
 func TestLimitAtRandom(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		between := func(least, most float64) float64 { return least * math.Pow(most/least, rng.Float64()) }
 		healthy := time.Duration(between(float64(5*time.Millisecond), float64(50*time.Millisecond)))

@@ -101,7 +101,7 @@ func BenchmarkGlide(b *testing.B) {
 					return ru.Do(ctx, ru.B().Set().Key(key).Value(rueidislib.BinaryString(value)).Build()).Error()
 				}},
 			}
-			const keys = 10 * values
+			keys := operations(b, 10*values)
 			var all []contestant
 			bytes := map[string]float64{}
 			// Memory first, each in an empty keyspace, for its table doubles with the keys; then all
@@ -121,7 +121,7 @@ func BenchmarkGlide(b *testing.B) {
 					}
 				}
 				if !inContest {
-					bytes[client.name] = (usedMemory(b, rdb) - before) / keys
+					bytes[client.name] = (usedMemory(b, rdb) - before) / float64(keys)
 					continue
 				}
 				for i := range keys {

@@ -377,9 +377,6 @@ func TestClusterDictionary(t *testing.T) {
 // good.
 func TestClusterChanges(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it waits for a fail-over")
-	}
 	ctx := t.Context()
 	cluster := redisproc.ClusterForTest(t, 3)
 	for _, s := range cluster.Servers {
