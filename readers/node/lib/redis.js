@@ -144,6 +144,13 @@ function match(replies, commands) {
   throw new UnreadableError(`${replies.length} replies to ${commands.length} commands: no value belongs to a key`);
 }
 
+/** What read makes of the replies, one after the other: the first value with a dictionary fetches it for all. */
+async function inTurn(replies, read) {
+  const contents = [];
+  for (const [i, reply] of replies.entries()) contents.push(await read(reply, i));
+  return contents;
+}
+
 const unknownQueue = (client) => new UnreadableError(`this version of ${client} has no queue of a pipeline that balekv knows: upgrade balekv`);
 
 /** Gives the outcome of a promise to a callback as well: the last argument, which the client must not get. */
@@ -187,15 +194,15 @@ export function plainIORedis(client, options = {}) {
         if (failed) return [failed, reply];
         if (command.name === 'exec' && Array.isArray(reply)) {
           const first = i - reply.length;
-          return [null, await Promise.all(reply.map((part, j) => read(batch, commands[first + j], part).catch((e) => e)))];
+          return [null, await inTurn(reply, (part, j) => read(batch, commands[first + j], part).catch((e) => e))];
         }
         return read(batch, command, reply).then((content) => [null, content], (e) => [e, undefined]);
       };
-      return Promise.all(match(replies, commands).map(async (reply, i) => {
+      return inTurn(match(replies, commands), async (reply, i) => {
         const outcome = await outcomeOf(commands[i], i, reply);
         outcomes.set(commands[i], outcome);
         return outcome;
-      }));
+      });
     };
     /** Gives a command's part of the replies to its callback. */
     const tell = (replies, command, callback) => answer(replies.then(() => {
@@ -285,11 +292,11 @@ function readingMulti(Multi, values, text) {
 
     #plain(replies) {
       const batch = { decoded: 0 };
-      return Promise.all(match(replies, this.#queue).map((reply, i) => {
+      return inTurn(match(replies, this.#queue), (reply, i) => {
         const [name, ...args] = this.#queue[i].args;
         if (isRead(this.#queue[i])) return values.reply(reply, text, describe(String(name).toLowerCase(), args), batch);
         return text ? textual(reply) : reply;
-      }));
+      });
     }
   };
 }

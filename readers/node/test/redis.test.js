@@ -176,6 +176,26 @@ for (const protocol of [2, 3]) {
   }));
 }
 
+test('a first pipeline of many values', { skip }, () => packed(async (url, value) => {
+  const io = new Redis(url);
+  const node = await createClient({ url }).connect();
+  const fill = (queue) => {
+    for (let i = 0; i < 300; i++) queue.get('first:5');
+    return queue;
+  };
+  const all = Array(300).fill(value);
+  const found = all.map((content) => [null, content]);
+  try {
+    for (const kind of ['pipeline', 'multi']) assert.deepEqual(await fill(plainIORedis(io)[kind]()).exec(), found, kind);
+    const within = await fill(plainIORedis(io).pipeline().multi()).exec().exec();
+    assert.deepEqual(within.at(-1), [null, all]);
+    assert.deepEqual(await fill(plainNodeRedis(node).multi()).execAsPipeline(), all);
+  } finally {
+    io.disconnect();
+    node.destroy();
+  }
+}));
+
 const startNode = (url) => [{ host: new URL(url).hostname, port: Number(new URL(url).port) }];
 
 test('ioredis', { skip }, async () => {
