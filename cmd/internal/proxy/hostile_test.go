@@ -1302,6 +1302,30 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// TestMaintenanceNotifications: a server that can announce another address is not asked to. The
+// client has the error of a server that cannot.
+func TestMaintenanceNotifications(t *testing.T) {
+	real := redisproc.ForTest(t)
+	p := start(t, fakeRedis(t, real.Addr(), func(c net.Conn) {
+		io.WriteString(c, "+OK\r\n>4\r\n$6\r\nMOVING\r\n:1\r\n:2\r\n$13\r\n10.0.0.9:6379\r\n")
+	}))
+	on := wire("CLIENT", "Maint_Notifications", "on", "hostile")
+	for name, stream := range map[string]string{
+		"alone":         on,
+		"inline":        "client Maint_Notifications 'hostile'\n",
+		"a pipeline":    wire("PING") + on + on + wire("PING"),
+		"a transaction": wire("MULTI") + on + wire("PING") + wire("EXEC") + wire("PING"),
+		"no reply":      wire("CLIENT", "REPLY", "SKIP") + on + wire("PING"),
+		"subscribed":    wire("SUBSCRIBE", "a") + on,
+	} {
+		t.Run(name, func(t *testing.T) {
+			stream += wire("QUIT")
+			other := strings.ReplaceAll(stream, "Maint_", "Other_") // which every server lacks
+			talk(t, dial(t, p.addr), stream, strings.ReplaceAll(run(t, 0, real.Addr(), other), "Other_", "Maint_"))
+		})
+	}
+}
+
 // TestManyExpected: replies that a client does not read hold up its own commands in the end, and
 // all are there when it reads.
 func TestManyExpected(t *testing.T) {

@@ -771,9 +771,15 @@ func (c *client) describes() role {
 	return plain
 }
 
-// clientReply forwards CLIENT, of which CLIENT REPLY decides which replies there are.
+// clientReply forwards CLIENT, of which CLIENT REPLY decides which replies there are. CLIENT
+// MAINT_NOTIFICATIONS would have the server announce other addresses, and the client would connect
+// there, past the proxy. It gets the error of a server without this subcommand.
 func (c *client) clientReply(start int) error {
 	e := expected{}
+	if len(c.args) > 1 && is(c.args[1], "maint_notifications") {
+		why := fmt.Sprintf("-ERR unknown subcommand '%s'. Try CLIENT HELP.", rediscmd.Word(text(c.args[1])))
+		return c.instead(start, substitute, expected{role: refused, more: &details{text: why}})
+	}
 	if len(c.args) == 3 && is(c.args[1], "reply") {
 		switch {
 		case is(c.args[2], "on"):
