@@ -93,6 +93,15 @@ def test_decode_responses(fleet):
             assert r.get(key) == value.decode("utf-8", "surrogateescape")
 
 
+@pytest.mark.parametrize("plain, client", [(Plain, redis.Redis), (AsyncPlain, redis.asyncio.Redis)])
+def test_lossy_decoding(plain, client):
+    for options in ({}, {"encoding_errors": "replace"}, {"encoding": "latin-1", "encoding_errors": "surrogateescape"}):
+        with pytest.raises(ValueError, match="decode_responses=True needs encoding='utf-8'"):
+            plain(client(decode_responses=True, **options))
+        plain(client(**options))
+    plain(client(decode_responses=True, encoding="UTF8", encoding_errors="surrogateescape"))
+
+
 def test_watch(fleet):
     phase = next(iter(fleet))
     with Plain(redis.Redis.from_url(phase["url"])) as r, r.pipeline() as pipe:
@@ -204,6 +213,10 @@ def test_queues_cluster(cluster):
             pipe.get("first:5")
             assert pipe.execute() == [value]
     asyncio.run(run())
+    with redis.RedisCluster.from_url(phase["url"], decode_responses=True) as client, pytest.raises(ValueError):
+        Plain(client)
+    with pytest.raises(ValueError):
+        AsyncPlain(redis.asyncio.cluster.RedisCluster.from_url(phase["url"], decode_responses=True))
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import threading
 import time
@@ -76,6 +77,8 @@ class _Plain:
     """What Plain and AsyncPlain have in common."""
 
     def __init__(self, client: Any, *, registry: Optional[Registry] = None, reader: Optional[Reader] = None):
+        if hasattr(client, "get_encoder") and _lossy(client.get_encoder()):
+            raise ValueError("decode_responses=True needs encoding='utf-8', encoding_errors='surrogateescape': packed values are not text")
         self.client = client
         self._registry = registry or Registry(client)
         self._reader = reader or Reader()
@@ -154,6 +157,12 @@ class _Plain:
                         raise
                     replies[i] = e
         return replies
+
+
+def _lossy(encoder: Any) -> bool:
+    """Whether the bytes of a reply cannot be had back from its text."""
+    lossless = codecs.lookup(encoder.encoding).name == "utf-8" and encoder.encoding_errors == "surrogateescape"
+    return encoder.decode_responses and not lossless
 
 
 def _kept(argument: Any) -> Any:
@@ -242,8 +251,8 @@ class Plain(_Plain):
     These are get, getex, getdel, mget, hget, hmget, hvals and hgetall, and in pipelines these
     commands, however they are queued. A cached miss and an expired value are None, and left out of
     hgetall. A value that cannot be read is an UnreadableError. All else is the client's own. A
-    client with decode_responses=True needs encoding_errors="surrogateescape" as well. It may be
-    shared by threads, a pipeline may not.
+    client with decode_responses=True needs encoding_errors="surrogateescape" as well: with other
+    settings it is a ValueError. It may be shared by threads, a pipeline may not.
     """
 
     _pipeline = _Pipeline
