@@ -313,10 +313,11 @@ func (a *autopilot) leaks(s *State) []string {
 }
 
 // young reports whether the newest dictionary is not as old as it must be. The first one of a group
-// waits for nothing.
+// waits for nothing, and an old one that came back counts for nothing.
 func (a *autopilot) young(s *State) bool {
 	return s.Current != 0 && slices.ContainsFunc(s.Dictionaries, func(e Entry) bool {
-		return a.group.registry.now().Sub(e.Published).Abs() < a.MinAge // a wrong clock stops nothing for long
+		age := a.group.registry.now().Sub(e.Published).Abs() // a wrong clock stops nothing for long
+		return age < a.MinAge && !e.restored()
 	})
 }
 
@@ -346,9 +347,7 @@ func (a *autopilot) tell(s *State) {
 }
 
 // first reports whether the group never had a current dictionary.
-func first(s *State) bool {
-	return s.Current == 0 && s.Previous == 0 && !slices.ContainsFunc(s.Dictionaries, func(e Entry) bool { return !e.Activated.IsZero() })
-}
+func first(s *State) bool { return s.Current == 0 && s.Previous == 0 && s.changed().IsZero() }
 
 // awaiting is the next dictionary to activate: the newest that was published since the current one
 // was activated. A manual rollback or activation has already decided about older ones.
@@ -452,7 +451,7 @@ func (a *autopilot) renew(ctx context.Context, s *State) error {
 	}
 	info := t.Info()
 	info.Auto = true
-	if err := g.registry.publish(ctx, g.name, t.Dictionary, info, func(now *State) error {
+	if err := g.registry.publish(ctx, g.name, t.Dictionary, info, func(now *State, _ *Entry) error {
 		if now.Current != s.Current || !now.changed().Equal(s.changed()) || a.young(now) {
 			return errDecided
 		}

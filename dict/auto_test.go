@@ -212,7 +212,7 @@ func TestAutoReason(t *testing.T) {
 			g.writer.Store(w)
 			s := &State{Group: "g", Current: test.current, Previous: test.previous, Dictionaries: []Entry{{ID: id, Activated: time.Now(), Info: Info{Ratio: test.trained}}}}
 			if test.current == 0 && test.previous == 0 {
-				s.Dictionaries = nil
+				s.Dictionaries[0].Retired = s.Dictionaries[0].Activated // it came back
 			}
 			why := ""
 			for _, more := range test.written {
@@ -237,10 +237,12 @@ func TestAutoHoldsBack(t *testing.T) {
 	for name, test := range map[string]struct {
 		auto   Auto
 		age    time.Duration
+		old    bool // another one comes back
 		trains bool
 		log    string
 	}{
 		"a day by default":     {age: 25 * time.Hour, trains: true},
+		"an old one is back":   {age: 25 * time.Hour, old: true, trains: true},
 		"young":                {age: 23 * time.Hour},
 		"of a wrong clock":     {age: -48 * time.Hour, trains: true},
 		"as old as it must be": {auto: Auto{MinAge: time.Minute}, age: 2 * time.Minute, trains: true},
@@ -260,6 +262,9 @@ func TestAutoHoldsBack(t *testing.T) {
 				a.Interval, a.MinValues = 1000*time.Hour, 200
 				g := open(t, r, GroupOptions{Auto: &a, Log: log.logger(), Poll: time.Minute})
 				time.Sleep(test.age)
+				if test.old {
+					must(t, r.Restore(ctx, "g", dictionaryOf(t, 2), Info{Auto: true}))
+				}
 				w := &writer{compressor: g.plain, key: readerKey{frame.Zstd, d.ID()}}
 				w.values.Add(1000)
 				w.plainBytes.Add(100)

@@ -180,6 +180,9 @@ func ExampleRegistry_Remove() {
 		fmt.Printf("%s %v\n", d.Bytes(), err)
 		quarantined, err = registry.RemoveOrphan(ctx, seen.ID)
 		fmt.Println(quarantined, err)
+
+		err = registry.Restore(ctx, "shop:user", d, seen.Info) // for the values of a backup
+		fmt.Println(err)
 	}
 	// Output:
 	// true
@@ -187,6 +190,7 @@ func ExampleRegistry_Remove() {
 	// true <nil>
 	// the oldest dictionary <nil>
 	// true <nil>
+	// <nil>
 }
 
 // Two groups become one: the bytes of their dictionary stay.

@@ -45,6 +45,10 @@ func (e *Entry) used(now time.Time) {
 	e.Uses++
 }
 
+// restored reports whether Restore put the dictionary into the group, and nobody has activated it
+// since. An activation that counts ends later than it begins.
+func (e *Entry) restored() bool { return !e.Retired.IsZero() && e.Retired.Equal(e.Activated) }
+
 // lastUse is when a writer may last have been allowed to use a dictionary that is neither current
 // nor previous.
 func (e *Entry) lastUse() time.Time { return later(e.Published, later(e.Retired, e.Used)) }
@@ -129,7 +133,7 @@ func (r *Registry) removable(s *State, id frame.DictionaryID, keep time.Duration
 }
 
 // Collectable returns the entries of a group that a garbage collector may remove: they are
-// [Registry.Removable], and were once activated.
+// [Registry.Removable], and do not wait to be activated.
 func (r *Registry) Collectable(ctx context.Context, s *State) (entries []Entry, err error) {
 	keep, err := r.retention(ctx)
 	if err != nil {

@@ -149,7 +149,8 @@ func (t *Training) Info() Info {
 	}
 }
 
-// Entry is a dictionary of a group.
+// Entry is a dictionary of a group. One that [Registry.Restore] put there was published, activated
+// and retired at the same time.
 type Entry struct {
 	ID        frame.DictionaryID `json:"id"`
 	Size      int                `json:"size"`
@@ -185,7 +186,9 @@ func (s *State) changed() time.Time {
 	at := s.Changed
 	if at.IsZero() {
 		for _, e := range s.Dictionaries {
-			at = slices.MaxFunc([]time.Time{at, e.Activated, e.Retired}, time.Time.Compare)
+			if !e.restored() {
+				at = slices.MaxFunc([]time.Time{at, e.Activated, e.Retired}, time.Time.Compare)
+			}
 		}
 	}
 	return at
@@ -541,11 +544,24 @@ func (r *Registry) change(ctx context.Context, group string, change func(*State)
 // a retired dictionary it counts as a use. If a mirror fails, Publish returns an error, but the
 // dictionary is published.
 func (r *Registry) Publish(ctx context.Context, group string, d *Dictionary, info Info) error {
-	return r.publish(ctx, group, d, info, func(*State) error { return nil })
+	return r.publish(ctx, group, d, info, func(*State, *Entry) error { return nil })
 }
 
-// publish is Publish unless the group's state is against it.
-func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, info Info, allowed func(*State) error) error {
+// Restore puts a dictionary into a group for the sake of values that need it. The dictionary counts
+// as retired there: [Auto] neither activates it nor waits for a person to do so, and a garbage
+// collector may remove it six grace periods later. Activate needs no grace period. If the group has
+// the dictionary, Restore is Publish.
+func (r *Registry) Restore(ctx context.Context, group string, d *Dictionary, info Info) error {
+	return r.publish(ctx, group, d, info, func(_ *State, e *Entry) error {
+		e.Activated, e.Retired = e.Published, e.Published
+		return nil
+	})
+}
+
+// publish is Publish unless the group's state is against it. Admit may change the new entry.
+func (r *Registry) publish(
+	ctx context.Context, group string, d *Dictionary, info Info, admit func(*State, *Entry) error,
+) error {
 	if err := CheckGroup(group); err != nil {
 		return err
 	}
@@ -574,10 +590,11 @@ func (r *Registry) publish(ctx context.Context, group string, d *Dictionary, inf
 			}
 			return again, nil
 		}
-		if err := allowed(s); err != nil {
+		e := Entry{ID: d.ID(), Size: len(d.Bytes()), Published: r.time(), Info: info}
+		if err := admit(s, &e); err != nil {
 			return false, err
 		}
-		s.Dictionaries = slices.Insert(s.Dictionaries, 0, Entry{ID: d.ID(), Size: len(d.Bytes()), Published: r.time(), Info: info})
+		s.Dictionaries = slices.Insert(s.Dictionaries, 0, e)
 		return true, nil
 	}); err != nil {
 		return err

@@ -152,6 +152,36 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
+// TestRestore: a dictionary that comes back is retired. It is no decision about the group.
+func TestRestore(t *testing.T) {
+	ctx := context.Background()
+	r := newRegistry(t, newMemory(), time.Hour)
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	r.now = func() time.Time { return now }
+	d := dictionaryOf(t, 1)
+	must(t, r.Restore(ctx, "g", d, Info{Ratio: 3, Auto: true}))
+	state := func() *State { s, err := r.State(ctx, "g"); must(t, err); return s }
+	s := state()
+	want := []Entry{{ID: d.ID(), Size: len(d.Bytes()), Published: now, Activated: now, Retired: now, Info: Info{Ratio: 3, Auto: true}}}
+	if diff := cmp.Diff(want, s.Dictionaries); diff != "" || s.Current != 0 || len(pending(s)) != 0 || !s.changed().IsZero() {
+		t.Errorf("%+v (-want +got):\n%s", s, diff)
+	}
+	for _, again := range []func(context.Context, string, *Dictionary, Info) error{r.Publish, r.Restore} { // a use
+		now = now.Add(6*time.Hour + time.Second)
+		if ids := collectable(t, r, state()); !cmp.Equal(ids, []frame.DictionaryID{d.ID()}) {
+			t.Errorf("after six grace periods collectable is %v", ids)
+		}
+		must(t, again(ctx, "g", d, Info{}))
+		if ids := collectable(t, r, state()); len(ids) > 0 {
+			t.Errorf("collectable %v, and it just came back", ids)
+		}
+	}
+	must(t, r.Activate(ctx, "g", d.ID(), false))
+	if s := state(); s.Current != d.ID() || !s.Dictionaries[0].Retired.IsZero() {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestRegistryRefuses(t *testing.T) {
 	ctx := context.Background()
 	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
@@ -254,6 +284,7 @@ func TestInterrupted(t *testing.T) {
 	a, b := dictionaryOf(t, 1), dictionaryOf(t, 2)
 	for name, change := range map[string]func(*Registry) error{
 		"publish":  func(r *Registry) error { return r.Publish(ctx, "g", b, Info{}) },
+		"restore":  func(r *Registry) error { return r.Restore(ctx, "g", b, Info{}) },
 		"activate": func(r *Registry) error { return r.Activate(ctx, "g", a.ID(), true) },
 		"remove":   func(r *Registry) error { return remove(r, "g", a.ID(), true) },
 	} {
@@ -857,6 +888,10 @@ func TestRestoreMerges(t *testing.T) {
 			since: func(r *Registry, _ *memory) error { return r.Publish(ctx, "g", c, Info{Ratio: 3}) },
 			held:  []*Dictionary{a, b}, current: b, previous: a, ids: []*Dictionary{c, b, a},
 		},
+		"put back by hand": {
+			since: func(r *Registry, _ *memory) error { return r.Restore(ctx, "g", a, Info{}) },
+			held:  []*Dictionary{a, b}, current: b, previous: a, ids: []*Dictionary{b, a},
+		},
 		"activated": {
 			since: func(r *Registry, _ *memory) error { return activated(r, c) },
 			held:  []*Dictionary{a, b}, current: c, ids: []*Dictionary{c, b, a},
@@ -906,7 +941,7 @@ func TestRestoreMerges(t *testing.T) {
 				}
 				return nil
 			}
-			if err := r.restore(ctx, known, held); !errors.Is(err, test.err) {
+			if err := r.giveBack(ctx, known, held); !errors.Is(err, test.err) {
 				t.Fatalf("%v, want %v", err, test.err)
 			}
 			s, err := r.State(ctx, "g")
@@ -928,7 +963,7 @@ func TestRestoreMerges(t *testing.T) {
 				t.Errorf("dictionaries (-want +got):\n%s", diff)
 			}
 			before := bytes.Clone(m.value(r.groupKey("g")))
-			if err := r.restore(ctx, known, held); !errors.Is(err, test.err) || !bytes.Equal(before, m.value(r.groupKey("g"))) {
+			if err := r.giveBack(ctx, known, held); !errors.Is(err, test.err) || !bytes.Equal(before, m.value(r.groupKey("g"))) {
 				t.Errorf("a second program changes it again, %v", err)
 			}
 		})

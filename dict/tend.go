@@ -194,7 +194,7 @@ func (g *Group) giveBack(ctx context.Context, known *State) error {
 	r := g.registry
 	from := map[frame.DictionaryID]string{}
 	lost, _ := r.missing(ctx, known.ids()) // without it nothing is counted
-	err := r.restore(ctx, known, func(id frame.DictionaryID) (d *Dictionary) {
+	err := r.giveBack(ctx, known, func(id frame.DictionaryID) (d *Dictionary) {
 		if d, from[id] = g.dictionary(id), "memory"; d == nil && len(r.mirrors) > 0 {
 			d, from[id], _ = r.fetch(ctx, id)
 		}
@@ -209,10 +209,10 @@ func (g *Group) giveBack(ctx context.Context, known *State) error {
 	return err
 }
 
-// restore writes the program's known state of a group back to a registry that lost it or a part of
+// giveBack writes the program's known state of a group back to a registry that lost it or a part of
 // it. It keeps later publications and activations there. A dictionary that cannot be restored does
 // not block the others; the error names it.
-func (r *Registry) restore(ctx context.Context, known *State, held func(frame.DictionaryID) *Dictionary) error {
+func (r *Registry) giveBack(ctx context.Context, known *State, held func(frame.DictionaryID) *Dictionary) error {
 	var failed error
 	there := map[frame.DictionaryID]bool{0: true}
 	for _, e := range known.Dictionaries {

@@ -230,8 +230,9 @@ type dictImport struct {
 
 func (dictImport) Help() string {
 	return `Dictionaries that are there already stay as they are. Where the folder has a group.json and the group has no` +
-		` current dictionary, the exported one becomes that. Only regular files count, and no link leads out of the ` +
-		`folder.
+		` current dictionary, the exported one becomes that. The others count as retired: no program writes with them, ` +
+		`and gc removes them when no value needs them. bale dict activate makes one the current one. Only ` +
+		`regular files count, and no link leads out of the folder.
 
 Examples:
   bale dict import dictionaries --group user:profile`
@@ -294,7 +295,7 @@ type dictGC struct {
 
 func (dictGC) Help() string {
 	return `The command looks at every value of every type in every database of the servers. Current and previous ` +
-		`dictionaries stay, those that were never activated, and those that were used less than six grace periods ` +
+		`dictionaries stay, those that wait to be activated, and those that were used less than six grace periods ` +
 		`ago. It cannot see values elsewhere, in a backup or a Redis that never joined the registry: export first ` +
 		`what they may need.
 
@@ -321,12 +322,13 @@ func (c *dictGC) Run(ctx context.Context, s *cli.Streams) error {
 type dictRestore struct {
 	dictFlags
 	ID    string `arg:"" name:"id" help:"The dictionary."`
-	Group string `placeholder:"NAME" help:"Publish it to this group, too, so that the next gc leaves it."`
+	Group string `placeholder:"NAME" help:"Put it into this group, too, whose programs then keep it from being evicted."`
 }
 
 func (dictRestore) Help() string {
 	return `Brings a removed dictionary back from quarantine. bale dict list shows which are there, and until when. ` +
-		`Without --group it belongs to no group, and the next gc removes it again unless a value refers to it.
+		`Without --group it belongs to no group, and the next gc removes it again unless a value refers to it. New in a ` +
+		`group it counts as retired: no program writes with it, and gc leaves it for six grace periods at least.
 
 Examples:
   bale dict restore 0a1b2c3d --group user:profile`

@@ -229,11 +229,11 @@ func Rollback(ctx context.Context, r *registry.Registry, o Options) (*Activated,
 	return &Activated{Group: o.Group, Current: st.Current, Previous: st.Previous, Rollback: true}, nil
 }
 
-// Restore brings a dictionary back from quarantine, and publishes it to a group if one is given.
+// Restore brings a dictionary back from quarantine, and puts it into a group if one is given.
 func Restore(ctx context.Context, r *registry.Registry, o Options) (*Restored, error) {
 	d, err := r.Fetch(ctx, o.ID)
 	if err == nil && o.Group != "" {
-		err = r.Publish(ctx, o.Group, d, dict.Info{})
+		err = r.Restore(ctx, o.Group, d, dict.Info{})
 	}
 	if err != nil {
 		return nil, err
@@ -326,8 +326,8 @@ func Export(ctx context.Context, r *registry.Registry, o Options) (_ *Exported, 
 		missing)
 }
 
-// Import publishes the dictionaries of a folder to a group. If the group has no current dictionary,
-// the exported one becomes that.
+// Import brings the dictionaries of a folder back into a group. If the group has no current
+// dictionary, the exported one becomes that.
 func Import(ctx context.Context, r *registry.Registry, o Options) (_ *Imported, err error) {
 	all, exported, err := readFolder(o.Dir)
 	if err != nil {
@@ -337,7 +337,7 @@ func Import(ctx context.Context, r *registry.Registry, o Options) (_ *Imported, 
 		return nil, fmt.Errorf("%s has the dictionaries of group %q, not of %q: --force imports them all the same",
 			o.Dir, exported.Group, o.Group)
 	}
-	// The newest is published last, as it was.
+	// The newest comes last, as when they were published.
 	slices.SortStableFunc(all,
 		func(a, b *dict.Dictionary) int { return place(exported, b.ID()) - place(exported, a.ID()) })
 	done := &Imported{Group: o.Group}
@@ -348,7 +348,7 @@ func Import(ctx context.Context, r *registry.Registry, o Options) (_ *Imported, 
 		} else { // what was exported was published once, and warned of then
 			warnOfPlain(r, "dictionary "+d.ID().String(), d, o.Group)
 		}
-		if err := r.Publish(ctx, o.Group, d, info); err != nil {
+		if err := r.Restore(ctx, o.Group, d, info); err != nil {
 			return done, err
 		}
 		done.Dictionaries = append(done.Dictionaries, d.ID())

@@ -384,7 +384,7 @@ func showDictionary(w io.Writer, d *dict.Dictionary, states []*dict.State, until
 			continue
 		}
 		printable.Fprintf(w, "\ngroup     %s, %s\npublished %s\n", s.Group, use(s, *e), e.Published.Format(time.RFC3339))
-		if !e.Activated.IsZero() {
+		if !e.Activated.IsZero() && !e.Activated.Equal(e.Retired) { // one that came back has one time for both
 			printable.Fprintf(w, "activated %s\n", e.Activated.Format(time.RFC3339))
 		}
 		if !e.Retired.IsZero() {

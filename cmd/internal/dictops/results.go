@@ -58,10 +58,10 @@ type Restored struct {
 // WriteText writes where the dictionary is.
 func (r *Restored) WriteText(w page.Sheet) {
 	if r.Group == "" {
-		printable.Fprintf(w, "%v is in the registry. No group has it: --group publishes it to one.\n", r.Dictionary)
+		printable.Fprintf(w, "%v is in the registry. No group has it: --group puts it into one.\n", r.Dictionary)
 		return
 	}
-	printable.Fprintf(w, "%v is in the registry, published to %s.\n", r.Dictionary, r.Group)
+	printable.Fprintf(w, "%v is in the registry, and in %s.\n", r.Dictionary, r.Group)
 }
 
 // GracePeriod is the result of [Grace].

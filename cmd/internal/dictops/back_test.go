@@ -1,0 +1,80 @@
+package dictops
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/cli/clitest"
+	"github.com/balekv/bale/cmd/internal/page"
+	"github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+)
+
+// withCopy is a group of three dictionaries, the last of them current, and a folder with a copy.
+func withCopy(t *testing.T) (r *registry.Registry, client *redis.Client, dir string, ids []frame.DictionaryID) {
+	ctx := t.Context()
+	client, at := clitest.Server(t)
+	r, err := registry.Open(ctx, registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{at}, Prefix: dict.DefaultPrefix})
+	clitest.OK(t, err)
+	t.Cleanup(func() { clitest.OK(t, r.Close()) })
+	for i := range 3 {
+		d, err := frame.NewDictionary(fmt.Appendf(nil, "words of dictionary %d", i))
+		clitest.OK(t, err, r.Publish(ctx, "g", d, dict.Info{Auto: true}), r.Activate(ctx, "g", d.ID(), true))
+		ids = append(ids, d.ID())
+	}
+	dir = t.TempDir()
+	_, err = Export(ctx, r, Options{Group: "g", Dir: dir})
+	clitest.OK(t, err)
+	return r, client, dir, ids
+}
+
+// TestComesBack: a removed dictionary comes back as a retired one. Auto would activate or wait for
+// a published one, and gc would never remove it.
+func TestComesBack(t *testing.T) {
+	for name, back := range map[string]func(*testing.T, *registry.Registry, Options) error{
+		"by import": func(t *testing.T, r *registry.Registry, o Options) error {
+			imported, err := Import(t.Context(), r, o)
+			if imported.Activated != nil {
+				t.Errorf("%+v", imported.Activated)
+			}
+			return err
+		},
+		"by import, of its file alone": func(t *testing.T, r *registry.Registry, o Options) error {
+			clitest.OK(t, os.Remove(filepath.Join(o.Dir, dict.StateFile)))
+			_, err := Import(t.Context(), r, o)
+			return err
+		},
+		"by restore": func(t *testing.T, r *registry.Registry, o Options) error {
+			_, err := Restore(t.Context(), r, o)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			r, _, dir, ids := withCopy(t)
+			o := Options{Group: "g", ID: ids[0], Dir: dir, Force: true}
+			_, err := Remove(ctx, r, o)
+			clitest.OK(t, err, back(t, r, o))
+			st, err := r.State(ctx, "g")
+			clitest.OK(t, err)
+			if e := st.Find(ids[0]); use(st, *e) != "retired" || st.Current != ids[2] || st.Previous != ids[1] {
+				t.Errorf("%+v in %+v", e, st)
+			}
+			shown, err := Show(ctx, r, o)
+			clitest.OK(t, err)
+			var text strings.Builder
+			shown.WriteText(page.NewSheet(&text, 200))
+			if !strings.Contains(text.String(), "\nretired ") || strings.Contains(text.String(), "activated") {
+				t.Errorf("%s", &text)
+			}
+		})
+	}
+}
