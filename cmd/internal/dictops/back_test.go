@@ -1,6 +1,7 @@
 package dictops
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -74,6 +75,35 @@ func TestComesBack(t *testing.T) {
 			shown.WriteText(page.NewSheet(&text, 200))
 			if !strings.Contains(text.String(), "\nretired ") || strings.Contains(text.String(), "activated") {
 				t.Errorf("%s", &text)
+			}
+		})
+	}
+}
+
+// TestImportWithoutCurrent: a folder that lacks the exported current dictionary is an error. The
+// result has what is activated.
+func TestImportWithoutCurrent(t *testing.T) {
+	for left := 1; left < 3; left++ {
+		t.Run(fmt.Sprintf("%d of 3 files", left), func(t *testing.T) {
+			ctx := t.Context()
+			r, client, dir, ids := withCopy(t)
+			for _, id := range ids[left:] {
+				clitest.OK(t, os.Remove(filepath.Join(dir, id.String()+dict.Extension)))
+			}
+			clitest.OK(t, client.FlushAll(ctx).Err())
+			imported, err := Import(ctx, r, Options{Group: "g", Dir: dir})
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has no file of %v, the exported current dictionary", ids[2])) {
+				t.Error(err)
+			}
+			st, err := r.State(ctx, "g")
+			clitest.OK(t, err)
+			var current frame.DictionaryID
+			if left == 2 { // the previous one is there
+				current = ids[1]
+			}
+			activated := cmp.Or(imported.Activated, &Activated{}).Current
+			if st.Current != current || activated != current || len(st.Dictionaries) != left || len(imported.Dictionaries) != left {
+				t.Errorf("%+v, activated %v", st, activated)
 			}
 		})
 	}

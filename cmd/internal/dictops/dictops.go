@@ -362,10 +362,14 @@ func Import(ctx context.Context, r *registry.Registry, o Options) (_ *Imported, 
 			if err := r.Activate(ctx, o.Group, id, true); err != nil {
 				return done, err
 			}
+			done.Activated = &Activated{Group: o.Group, Current: id}
 		}
 	}
-	done.Activated = &Activated{Group: o.Group, Current: exported.Current}
-	return done, nil
+	if now.Find(exported.Current) == nil {
+		err = fmt.Errorf("%s has no file of %v, the exported current dictionary; the others are imported. Find it, then: bale dict publish FILE %s, and activate it",
+			o.Dir, exported.Current, strings.TrimSpace(printable.Option("--group", o.Group)+" "+r.Flags()))
+	}
+	return done, err
 }
 
 // readFolder reads dictionaries, and their history if the folder has it.

@@ -92,7 +92,7 @@ func (e *Exported) WriteText(w page.Sheet) {
 type Imported struct {
 	Group        string
 	Dictionaries []frame.DictionaryID // in the order of publishing
-	Activated    *Activated           // nil if the group keeps its current dictionary
+	Activated    *Activated           // nil if the group keeps what it is written with
 }
 
 // WriteText writes a dictionary a line.
