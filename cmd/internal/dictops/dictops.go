@@ -202,8 +202,13 @@ func trainingInfo(path string, id frame.DictionaryID) (info dict.Info, err error
 		Exclude: (&dict.Training{Exclude: fields}).Info().Exclude, RatioWhole: t.Whole.Ratio()}, nil
 }
 
-// Activate makes a published dictionary the one that values are written with.
+// Activate makes a published dictionary the one that values are written with, or none.
 func Activate(ctx context.Context, r *registry.Registry, o Options) (*Activated, error) {
+	if o.ID == 0 { // else the registry has to have it in the group
+		if _, err := r.Group(ctx, o.Group); err != nil {
+			return nil, err
+		}
+	}
 	err := r.Activate(ctx, o.Group, o.ID, o.Force)
 	if errors.Is(err, dict.ErrGrace) {
 		err = fmt.Errorf("%w; --force does not wait", err)
