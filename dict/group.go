@@ -352,15 +352,22 @@ func (g *Group) Unpacked(plain []byte) {
 // has not lapsed.
 func (g *Group) write(c compress.Compressor) {
 	g.writing.Lock()
-	defer g.writing.Unlock()
 	if c.DictionaryID() != 0 && g.lapsed() {
 		c = g.plain
 	}
 	key := readerKey{c.Algorithm(), c.DictionaryID()}
-	if old := g.writer.Load(); old != nil && old.key == key {
-		return
+	old := g.writer.Load()
+	if old == nil || old.key != key {
+		g.writer.Store(&writer{compressor: c, key: key})
 	}
-	g.writer.Store(&writer{compressor: c, key: key})
+	g.writing.Unlock()
+	switch {
+	case old == nil || old.key.id == key.id:
+	case key.id == 0:
+		g.log.Info("writing without a dictionary", "before", old.key.id)
+	default:
+		g.log.Info("writing with a dictionary", "id", key.id)
+	}
 }
 
 // Reader implements bale.Compressors. It fetches a missing dictionary from the registry, once for
@@ -873,7 +880,6 @@ func (g *Group) follows(ctx context.Context, s *State, start time.Time) error {
 	}
 	g.allow(start)
 	g.write(c)
-	g.log.Info("writing with a dictionary", "id", s.Current, "epoch", s.Epoch)
 	return nil
 }
 

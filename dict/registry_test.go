@@ -538,6 +538,24 @@ func TestNoFetchAfterContext(t *testing.T) {
 	}
 }
 
+// TestWriterIsLogged: a log names what values are written with, once for each change.
+func TestWriterIsLogged(t *testing.T) {
+	r := newRegistry(t, newMemory(), time.Minute)
+	var log lines
+	g := open(t, r, GroupOptions{Log: log.logger()})
+	a := dictionaryOf(t, 1)
+	must(t, r.Publish(t.Context(), "g", a, Info{}))
+	for _, id := range []frame.DictionaryID{a.ID(), 0} {
+		must(t, r.Activate(t.Context(), "g", id, true))
+		eventually(t, "a log line", func() bool {
+			return log.count("writing with a dictionary") == 1 && (id != 0 || log.count("writing without a dictionary") == 1)
+		})
+	}
+	if id := g.Writer().DictionaryID(); id != 0 {
+		t.Errorf("written with %v", id)
+	}
+}
+
 func open(t *testing.T, r *Registry, o GroupOptions) *Group {
 	t.Helper()
 	if o.Poll == 0 {
