@@ -671,15 +671,19 @@ func (s *referenceScan) list(
 		}
 	}
 	if bytes <= replyBytes {
-		if values, err = c.LRange(ctx, key, 0, 2*seen).Result(); err != nil {
+		most := 2 * seen // of a queue that was empty, nothing is known
+		if size, err := askExtent(ctx, c, "list", key).extent(); err == nil && size.Small() {
+			most = max(most, UsageOf)
+		}
+		if values, err = c.LRange(ctx, key, 0, most).Result(); err != nil {
 			return err
 		}
-		if int64(len(values)) <= 2*seen { // else it is much longer by now
+		if int64(len(values)) <= most { // else it is much longer by now
 			_, err = s.addAll(ctx, c, found, values)
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the list changed while it was read, %d times, and is too large to read it at once",
+	return fmt.Errorf("%w: the list changed while it was read, %d times, and is too large or grows too fast to read it at once",
 		errUnread, listTries)
 }
 

@@ -410,6 +410,24 @@ func TestListsEnd(t *testing.T) {
 	}
 }
 
+// TestBusyShortList: a queue whose length changes all the time is short enough to be read at once.
+func TestBusyShortList(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	client, writer := opened(t, server.URL()).(*redis.Client), opened(t, server.URL())
+	set := func(n int) {
+		must(t, writer.Del(ctx, "list").Err(), writer.RPush(ctx, "list", slices.Repeat([]any{packedWith(1)}, n)...).Err())
+	}
+	client.AddHook(afterCommand{"llen", func() { set(1) }})
+	client.AddHook(afterCommand{"memory", func() { set(5) }}) // MEMORY USAGE, before it is read at once
+	set(1)
+	s := &referenceScan{found: NewReferences(nil)}
+	if err := s.list(ctx, client, "list", pager{1, 1}, s.found); err != nil || s.found.of(1).Values != 5 {
+		t.Errorf("%+v, %v", s.found, err)
+	}
+}
+
 // awayAtLast is a client whose Watch fails once, and then finds no key.
 type awayAtLast struct {
 	redis.UniversalClient
