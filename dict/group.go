@@ -891,6 +891,8 @@ type Status struct {
 	Synced  time.Time          `json:"synced"`  // when the state was read
 	Err     error              `json:"-"`       // why the last look failed, nil if it did not
 
+	ReadOnly bool `json:"read_only,omitempty"` // [GroupOptions].ReadOnly: Writing is 0 whatever is current
+
 	// Values counts the values written since the writer last changed, PlainBytes and StoredBytes
 	// their bytes before and after packing. Ratio is the quotient. As at training, the stored bytes
 	// are without the record of when a value of GetOrLoad expires.
@@ -918,7 +920,7 @@ type Status struct {
 // Status returns the present state.
 func (g *Group) Status() Status {
 	w := g.writer.Load()
-	s := Status{Group: g.name, Writing: g.Writer().DictionaryID(), Values: w.values.Load()}
+	s := Status{Group: g.name, Writing: g.Writer().DictionaryID(), ReadOnly: g.options.ReadOnly, Values: w.values.Load()}
 	s.PlainBytes, s.StoredBytes = w.plainBytes.Load(), w.storedBytes.Load()
 	if s.StoredBytes > 0 {
 		s.Ratio = float64(s.PlainBytes) / float64(s.StoredBytes)

@@ -272,7 +272,7 @@ func (r *Readiness) round(ctx context.Context) State {
 }
 
 // dictionaries checks that each group has an answer of its registry, and writes with the current
-// dictionary.
+// dictionary if it may.
 func (r *Readiness) dictionaries(context.Context) error {
 	for _, g := range r.options.Groups {
 		s := g.Status()
@@ -281,7 +281,7 @@ func (r *Readiness) dictionaries(context.Context) error {
 			return fmt.Errorf("group %q: %w", s.Group, s.Err)
 		case s.State == nil:
 			return fmt.Errorf("group %q has not heard from its registry", s.Group)
-		case s.State.Current != 0 && s.Writing != s.State.Current:
+		case !s.ReadOnly && s.State.Current != 0 && s.Writing != s.State.Current:
 			return fmt.Errorf("group %q writes with dictionary %v, and %v is current", s.Group, s.Writing, s.State.Current)
 		}
 	}

@@ -1,6 +1,7 @@
 package ready
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,8 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -120,6 +123,41 @@ func TestDangerIsAWarning(t *testing.T) {
 		}
 		if w := s.Checks[0].Warning; !strings.Contains(w, `group "users"`) || !strings.Contains(w, "allkeys-lru") {
 			t.Errorf("warning %q", w)
+		}
+	})
+}
+
+// TestReadOnlyGroup: a program that only reads packed values stays ready when others write with a
+// dictionary, as in a roll-out.
+func TestReadOnlyGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry, err := dict.NewRegistry(memstore.New(), dict.RegistryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		group, err := registry.Open(t.Context(), "users", dict.GroupOptions{ReadOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer group.Close()
+		d, err := frame.NewDictionary(bytes.Repeat([]byte("common text "), 100))
+		if err == nil {
+			err = registry.Publish(t.Context(), "users", d, dict.Info{})
+		}
+		if err == nil {
+			err = registry.Activate(t.Context(), "users", d.ID(), true)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(Options{Store: &memory{values: map[string][]byte{}}, Groups: []*dict.Group{group}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		time.Sleep(time.Minute)
+		if s := r.Status(); s.State != Ready || group.Status().State.Current != d.ID() {
+			t.Errorf("%s: %s", s.State, s.Reason)
 		}
 	})
 }

@@ -683,8 +683,8 @@ func (s *referenceScan) list(
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the list changed while it was read, %d times, and is too large or grows too fast to read it at once",
-		errUnread, listTries)
+	return fmt.Errorf("%w: the list changed while it was read, %d times, and is too large or grows too fast "+
+		"to read it at once", errUnread, listTries)
 }
 
 // databases are the numbers of the databases of a server that hold keys. A node of a cluster has

@@ -92,10 +92,13 @@ class Values {
     if (typeof reply === 'string') throw new UnreadableError(`${at(part)}: the client has decoded its bytes as text`);
     if (reply === null || typeof reply !== 'object') return reply;
     const parts = [];
-    for (const [name, stored] of Array.isArray(reply) ? reply.entries() : Object.entries(reply)) {
+    const isMap = reply instanceof Map; // by a reply transformer
+    for (const [name, stored] of Array.isArray(reply) || isMap ? reply.entries() : Object.entries(reply)) {
       parts.push([name, await this.reply(stored, text, at, batch, name)]);
     }
-    return Array.isArray(reply) ? parts.map(([, content]) => content) : fieldsOf(parts.filter(([, content]) => content !== null));
+    if (Array.isArray(reply)) return parts.map(([, content]) => content);
+    const there = parts.filter(([, content]) => content !== null);
+    return isMap ? new Map(there) : fieldsOf(there);
   }
 }
 
@@ -120,16 +123,22 @@ function describe(name, args) {
   return (part) => `${name} ${words[0]}${part === undefined ? '' : `, value ${quoted(part)}`}`;
 }
 
-/** An object like target, but for the methods that `replaced` returns. */
+/** An object like target, but for the methods that `replaced` returns. Methods that return target, or a promise of it, return this object: client.on(...).connect() goes on reading. */
 function like(target, replaced) {
-  return new Proxy(target, {
+  const own = (result) => (result === target ? self : result);
+  const self = new Proxy(target, {
     get(_, name) {
       const replacement = typeof name === 'string' ? replaced(name) : undefined;
       if (replacement) return replacement;
       const value = Reflect.get(target, name, target);
-      return typeof value === 'function' ? value.bind(target) : value;
+      if (typeof value !== 'function' || /^([A-Z]|constructor$)/.test(String(name))) return value; // or a class
+      return (...args) => {
+        const result = value.apply(target, args);
+        return result instanceof Promise ? result.then(own) : own(result);
+      };
     },
   });
+  return self;
 }
 
 /** The command of a method, and whether it returns text; undefined for one that reads no values. */
@@ -245,6 +254,7 @@ export function plainIORedis(client, options = {}) {
         return Array.isArray(args[0]) ? self.addBatch(args[0]) : self;
       };
     }
+    if (name === 'duplicate') return (...args) => plainIORedis(client.duplicate(...args), { ...options, reader: values.reader });
     const read = readOf(name);
     return read && ((...args) => {
       const callback = callbackOf(args);
@@ -301,6 +311,8 @@ function readingMulti(Multi, values, text) {
   };
 }
 
+const DERIVES = /^(with[A-Z]\w*|asap)$/; // a client on the same connection
+
 export function plainNodeRedis(client, { returnBuffers = false, ...options } = {}) {
   const values = new Values(client, options);
   const mapped = client.withTypeMapping(buffers);
@@ -313,6 +325,13 @@ export function plainNodeRedis(client, { returnBuffers = false, ...options } = {
         const multi = reading[name](...args);
         if (!(multi instanceof Multi)) throw unknownQueue('node-redis');
         return multi;
+      };
+    }
+    if (name === 'duplicate') return (...args) => plainNodeRedis(client.duplicate(...args), { returnBuffers, ...options, reader: values.reader });
+    if (DERIVES.test(name) && typeof client[name] === 'function') {
+      return (...args) => {
+        const buffered = name === 'withTypeMapping' ? args[0]?.[36] === Buffer : returnBuffers;
+        return plainNodeRedis(client[name](...args), { ...options, returnBuffers: buffered, registry: values.registry, reader: values.reader });
       };
     }
     return readOf(name) && (async (...args) => values.reply(await mapped[name](...args), text, describe(name, args)));

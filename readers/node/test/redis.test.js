@@ -196,6 +196,22 @@ test('a first pipeline of many values', { skip }, () => packed(async (url, value
   }
 }));
 
+test('methods that return a client return one that reads', { skip }, () => packed(async (url, value) => {
+  const io = plainIORedis(new Redis(url)).on('error', () => {});
+  const node = await plainNodeRedis(createClient({ url })).on('error', () => {}).connect();
+  const twins = [io.duplicate(), await node.duplicate().connect()];
+  try {
+    for (const client of [io, io.setMaxListeners(20), node, node.setMaxListeners(20), node.withAbortSignal(new AbortController().signal), node.asap(), ...twins]) {
+      assert.equal(await client.get('first:5'), value);
+    }
+    const typed = node.withTypeMapping({ 36: Buffer });
+    assert.deepEqual(await typed.get('first:5'), Buffer.from(value));
+  } finally {
+    for (const client of [io, twins[0]]) client.disconnect();
+    for (const client of [node, twins[1]]) client.destroy();
+  }
+}));
+
 const startNode = (url) => [{ host: new URL(url).hostname, port: Number(new URL(url).port) }];
 
 test('ioredis', { skip }, async () => {

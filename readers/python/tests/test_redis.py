@@ -291,6 +291,7 @@ def test_asyncio(fleet):
     async def run():
         for phase in fleet:
             async with AsyncPlain(redis.asyncio.Redis.from_url(phase["url"])) as r:
+                assert await r.initialize() is r
                 await check_async(r, phase, False)
 
     asyncio.run(run())

@@ -272,6 +272,10 @@ class AsyncPlain(_Plain):
 
     _pipeline = _AsyncPipeline
 
+    async def initialize(self) -> "AsyncPlain":
+        await self.client.initialize()  # which returns itself
+        return self
+
     async def _read(self, words: list, reply: Any) -> Any:
         return await _run_async(self._reply(words, await reply))
 
