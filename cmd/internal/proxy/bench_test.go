@@ -118,10 +118,11 @@ func TestAllocations(t *testing.T) {
 	for _, hot := range hotPaths {
 		t.Run(hot.name, func(t *testing.T) {
 			traffic, c, buf := newTraffic(t, hot.prefix, hot.write, hot.depth), dial(t, s.proxy), make([]byte, 1<<20)
-			// What runs beside it, such as the group's polls, hits few of some measurements.
+			// What runs beside it, such as the group's polls, hits few of some measurements. One
+			// allocation for a pipeline would be 0.06 for a command.
+			const commands, besides = 4800, 0.03
 			least := math.Inf(1)
 			for range 5 {
-				const commands = 4800
 				var before, after runtime.MemStats
 				for i := range 2 * commands / hot.depth {
 					if i == commands/hot.depth {
@@ -132,11 +133,11 @@ func TestAllocations(t *testing.T) {
 					}
 				}
 				runtime.ReadMemStats(&after)
-				if least = min(least, float64(after.Mallocs-before.Mallocs)/commands); math.Round(100*least)/100 == hot.allocations {
+				if least = min(least, float64(after.Mallocs-before.Mallocs)/commands); least < hot.allocations+besides {
 					break
 				}
 			}
-			if t.Logf("%.4f", least); math.Round(100*least)/100 != hot.allocations {
+			if t.Logf("%.4f", least); math.Abs(least-hot.allocations) > besides {
 				t.Errorf("%.4f allocations a command, want %v", least, hot.allocations)
 			}
 		})
