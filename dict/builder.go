@@ -284,8 +284,13 @@ func (k *materials) get(samples [][]byte, limit int) *material {
 // anybody may have written it.
 const largestPart = 8
 
-// thin returns every n-th value, so many that they have at most limit bytes. Of a large one it
-// returns a part.
+// golden is 2^64 divided by the golden ratio: its multiples modulo 2^64 are spread evenly (Knuth,
+// The Art of Computer Programming, volume 3, section 6.4).
+const golden = 0x9E3779B97F4A7C15
+
+// thin returns one of each n values, so many that they have at most limit bytes. Of a large one it
+// returns a part. Which of the n it is has no period: with every n-th, samples that come in turns,
+// such as a hash's fields, would be those of one kind.
 func thin(values [][]byte, limit int) [][]byte {
 	total := 0
 	for _, v := range values {
@@ -297,7 +302,9 @@ func thin(values [][]byte, limit int) [][]byte {
 	every := (total + limit - 1) / limit
 	var kept [][]byte
 	left := limit
-	for i := 0; i < len(values); i += every {
+	for block := 0; block < len(values); block += every {
+		n := uint64(min(every, len(values)-block))
+		i := block + int(uint64(block+1)*golden>>32%n)
 		v := values[i][:min(len(values[i]), limit/largestPart)]
 		if left -= len(v); left < 0 { // the values that are kept may be the large ones
 			break

@@ -1096,6 +1096,23 @@ func TestThin(t *testing.T) {
 			t.Errorf("%d values of %d bytes, the first of %d", len(kept), sum, len(kept[0]))
 		}
 	}
+	for kinds := 2; kinds <= 12; kinds++ { // in turns
+		var values [][]byte
+		for i := range 6000 {
+			values = append(values, fmt.Appendf(nil, "%02d", i%kinds))
+		}
+		for every := 2; every <= 12; every++ {
+			counts := map[string]int{}
+			for _, v := range thin(values, 12000/every) {
+				counts[string(v)]++
+			}
+			for _, n := range counts {
+				if len(counts) < kinds || n < 6000/every/kinds*2/3 {
+					t.Errorf("of %d kinds, one of %d: %v", kinds, every, counts)
+				}
+			}
+		}
+	}
 	small := slices.Repeat([][]byte{large[:8]}, 900)
 	if kept := thin(append([][]byte{large[:800]}, small...), 800); len(kept) < 50 {
 		t.Errorf("%d values are left beside a large one", len(kept))
