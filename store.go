@@ -22,6 +22,11 @@ type aging interface {
 // find chunks that would expire before their value. GetOrLoad needs it to ignore a lock that does
 // not expire in time.
 //
+// A client may read from replicas, or cache values in the process. Package stream must ask masters
+// when it writes. It marks the context of Get and PTTL then, and the adapters' Stores heed that. A
+// Store around one of them must pass the context on. Any other Store must read from masters only.
+// Otherwise streams may lose values.
+//
 // An operation on many keys is one command or one pipeline, and the client splits it by slot on a
 // cluster. If it fails for some keys only, the error is a [KeyErrors] for them.
 type Store interface {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // The journal of a key lists the writes and deletions in progress. A writer gives its chunks their
@@ -35,6 +36,8 @@ import (
 // it is set. It checks again after the swap, and repeats the final expiry if the mark was set in
 // between. The sweeper may still retire chunks then. So it reads the key again after that, and
 // repairs its value.
+//
+// All of this needs the newest state of each key. So those who write read from masters.
 const (
 	journalSuffix = ":bale:journal"
 	aliveSuffix   = ":alive"
@@ -395,6 +398,7 @@ func (s *Streams) Repair(ctx context.Context, key string) (Repaired, error) {
 }
 
 func (s *Streams) repair(ctx context.Context, key string) (Repaired, error) {
+	ctx = adapters.FromMasters(ctx)
 	stored, err := s.journalBytes(ctx, key)
 	if err != nil {
 		return Repaired{}, err

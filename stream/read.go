@@ -14,6 +14,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/stats"
 )
 
@@ -69,6 +70,7 @@ func (s *Streams) open(ctx context.Context, key string) (*Reader, error) {
 		} else if c.close(); !errors.Is(err, ErrReplaced) || try == tries {
 			return nil, &bale.KeyError{Op: "get", Key: key, Err: err}
 		}
+		ctx = adapters.FromMasters(ctx) // the manifest may be that of a replica
 	}
 }
 
@@ -81,6 +83,7 @@ const lookAgain = 4
 // So each Streams checks it anew after a part of Grace, or once 1023 others have crowded it out.
 func (r *Reader) lookAfter(ctx context.Context) {
 	s, m := r.streams, r.chunks.Manifest
+	ctx = adapters.FromMasters(ctx)
 	l, ok := s.store.(aging)
 	sum := frame.Checksum([]byte(m.Generation))
 	seen := &s.seen[sum%uint32(len(s.seen))]
@@ -302,6 +305,9 @@ func (c *chunkReader) next() error {
 // fetch reads chunk i and verifies it.
 func (c *chunkReader) fetch(i int) ([]byte, error) {
 	stored, err := c.store.Get(c.ctx, c.ChunkKey(c.key, i))
+	if errors.Is(err, bale.ErrNotFound) { // a replica may not have it yet
+		stored, err = c.store.Get(adapters.FromMasters(c.ctx), c.ChunkKey(c.key, i))
+	}
 	if errors.Is(err, bale.ErrNotFound) {
 		return nil, c.missing(i)
 	}
@@ -318,7 +324,7 @@ func (c *chunkReader) fetch(i int) ([]byte, error) {
 
 // missing returns the reason why a chunk is missing.
 func (c *chunkReader) missing(i int) error {
-	_, m, err := c.head(c.ctx, c.key)
+	_, m, err := c.head(adapters.FromMasters(c.ctx), c.key)
 	switch {
 	case errors.Is(err, bale.ErrNotFound) || errors.Is(err, ErrNotStream) || err == nil && m.Generation != c.Generation:
 		return ErrReplaced

@@ -25,6 +25,7 @@ import (
 	"github.com/balekv/bale"
 	balezstd "github.com/balekv/bale/compress/zstd"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/internal/bufpool"
 	"github.com/balekv/bale/stats"
 )
@@ -124,6 +125,9 @@ type Streams struct {
 }
 
 // New makes Streams. The store stays the caller's. An option out of range is bale.ErrInvalid.
+//
+// Writers, deletions and Repair read from masters. Readers may read from replicas, and ask the
+// master for a missing chunk. The adapters see to that; for your own Store see [bale.Store].
 func New(store bale.Store, o Options) (*Streams, error) {
 	if o.Chunk == 0 {
 		o.Chunk = defaultChunk
@@ -184,7 +188,7 @@ func (s *Streams) put(ctx context.Context, key string, source io.Reader, e bale.
 	if err := e.Validate(); err != nil {
 		return Info{}, err
 	}
-	return s.newWriter(ctx, key).put(source, e)
+	return s.newWriter(adapters.FromMasters(ctx), key).put(source, e)
 }
 
 // record tells the Recorder of a value that was written or read.
@@ -219,6 +223,7 @@ func (s *Streams) Delete(ctx context.Context, key string) (bool, error) {
 }
 
 func (s *Streams) delete(ctx context.Context, key string) (is bool, err error) {
+	ctx = adapters.FromMasters(ctx)
 	stored, old, err := s.head(ctx, key)
 	if errors.Is(err, bale.ErrNotFound) {
 		unfinished, err := s.journalBytes(ctx, key)

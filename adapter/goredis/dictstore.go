@@ -32,12 +32,18 @@ func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	return values, err
 }
 
+// readsReplicas reports whether the client reads from replicas.
+func (s *Store) readsReplicas() bool {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	return ok && cluster.Options().ReadOnly
+}
+
 // masters sends a command for each key, also with a client that reads from replicas.
 func (s *Store) masters(ctx context.Context, op string, keys []string, command func(key string) redis.Cmder) ([]redis.Cmder, error) {
-	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok || !cluster.Options().ReadOnly {
+	if !s.readsReplicas() {
 		return s.pipeline(ctx, op, keys, command)
 	}
+	cluster := s.client.(*redis.ClusterClient)
 	cmds := make([]redis.Cmder, len(keys))
 	for i, key := range keys {
 		client, err := cluster.MasterForKey(ctx, key)

@@ -28,6 +28,10 @@ var _ bale.Store = (*Store)(nil)
 
 // NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
 // It should not have a [Hook] as well: a Cache's values are packed already, and would be escaped.
+//
+// If the client reads from replicas, writers of package stream and a dict.Registry still ask
+// masters. With a redis.AutoPipeliner the Store cannot do that: its client must not read from
+// replicas.
 func NewStore(client redis.UniversalClient) *Store {
 	_, oneServer := client.(*redis.Client)
 	return &Store{client: client, oneServer: oneServer}
@@ -35,7 +39,19 @@ func NewStore(client redis.UniversalClient) *Store {
 
 // Get implements [bale.Store].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
-	b, err := s.client.Get(ctx, key).Bytes()
+	var cmd *redis.StringCmd
+	if s.readsReplicas() && adapters.AsksMasters(ctx) {
+		cmds, err := s.masters(ctx, "get", []string{key}, func(key string) redis.Cmder {
+			return redis.NewStringCmd(ctx, "get", key)
+		})
+		if err != nil {
+			return nil, err
+		}
+		cmd = cmds[0].(*redis.StringCmd)
+	} else {
+		cmd = s.client.Get(ctx, key)
+	}
+	b, err := cmd.Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, bale.ErrNotFound
 	}
@@ -279,7 +295,11 @@ func (s *Store) touch(ctx context.Context, command, key string, ms int64) (bool,
 // for a missing key. Packages near and stream use it.
 func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 	ttls := make([]int64, len(keys))
-	cmds, err := s.pipeline(ctx, "pttl", keys, func(key string) redis.Cmder { return redis.NewIntCmd(ctx, "pttl", key) })
+	send := s.pipeline
+	if adapters.AsksMasters(ctx) {
+		send = s.masters
+	}
+	cmds, err := send(ctx, "pttl", keys, func(key string) redis.Cmder { return redis.NewIntCmd(ctx, "pttl", key) })
 	for i, cmd := range cmds {
 		ttls[i] = cmd.(*redis.IntCmd).Val()
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/internal/redisproc"
 	"github.com/balekv/bale/testkit/storetest"
 )
@@ -101,6 +102,9 @@ func TestStoreWithCache(t *testing.T) {
 	}
 	if err := direct.Set(ctx, "k", []byte(`"changed"`), bale.Expiry{}); err != nil {
 		t.Fatal(err)
+	}
+	if stored, err := cached.Get(adapters.FromMasters(ctx), "k"); string(stored) != `"changed"` {
+		t.Errorf("the master's value is %q, %v", stored, err)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		got, err := cache.Get(ctx, "k")

@@ -29,17 +29,21 @@ func (s *Store) Read(ctx context.Context, keys ...string) ([][]byte, error) {
 	})
 }
 
-// masters sends a command for each key. The client must not take the command for one that replicas
-// may answer.
+// masters sends a command for each key to its master.
 func (s *Store) masters(ctx context.Context, command string, keys []string, args ...string) []valkey.ValkeyResult {
 	if len(keys) == 0 {
 		return nil
 	}
 	commands := make(valkey.Commands, len(keys))
 	for i, k := range keys {
-		commands[i] = s.client.B().Arbitrary(command).Keys(k).Args(args...).Build().ToRetryable().Pin()
+		commands[i] = s.masterCommand(command, k, args...)
 	}
 	return doMulti(ctx, s.client, commands)
+}
+
+// masterCommand makes a command that the client does not take for one that replicas may answer.
+func (s *Store) masterCommand(command, key string, args ...string) valkey.Completed {
+	return s.client.B().Arbitrary(command).Keys(key).Args(args...).Build().ToRetryable().Pin()
 }
 
 // Refresh implements [dict.Store].

@@ -29,6 +29,7 @@ type StoreOptions struct {
 	// cache keeps packed bytes and unpacks them at each read, so
 	// valkey.ClientOption.CacheSizeEachConn holds more values. The report may arrive a moment
 	// after the change. Until then even the program that made the change may see the old value.
+	// Writers of package stream do not use the cache.
 	// Defaults to 0: no cache.
 	CacheTTL time.Duration
 }
@@ -47,12 +48,18 @@ type Store struct {
 var _ bale.Store = (*Store)(nil)
 
 // NewStore makes a Store. The client stays the caller's, to be closed after the Store's last use.
+//
+// If the client reads from replicas (SendToReplicas), writers of package stream and a dict.Registry
+// still ask masters. For that SendToReplicas must go by IsReadOnly of a command, not by its name.
 func NewStore(client valkey.Client, o StoreOptions) *Store {
 	return &Store{client: client, options: o, single: client.Mode() != valkey.ClientModeCluster}
 }
 
 // Get implements [bale.Store].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+	if adapters.AsksMasters(ctx) {
+		return s.value(s.client.Do(ctx, s.masterCommand("GET", key)))
+	}
 	if s.options.CacheTTL > 0 {
 		r := s.client.DoCache(ctx, s.client.B().Get().Key(key).Cache().Pin(), s.options.CacheTTL)
 		return s.value(r)
@@ -261,8 +268,10 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	b := s.client.B()
 	switch {
 	case ms == 0:
-		// PERSIST says 0 for a key that has no expiry as for one that does not exist.
-		replies := s.client.DoMulti(ctx, b.Persist().Key(key).Build().Pin(), b.Exists().Key(key).Build().Pin())
+		// PERSIST says 0 for a key that has no expiry as for one that does not exist. A replica may
+		// not have the key yet.
+		exists := s.masterCommand("EXISTS", key)
+		replies := s.client.DoMulti(ctx, b.Persist().Key(key).Build().Pin(), exists)
 		if err := replies[0].Error(); err != nil {
 			return false, err
 		}
@@ -278,8 +287,13 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 func (s *Store) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 	ttls := make([]int64, len(keys))
 	commands := make(valkey.Commands, len(keys))
+	masters := adapters.AsksMasters(ctx)
 	for i, k := range keys {
-		commands[i] = s.client.B().Pttl().Key(k).Build().Pin()
+		if masters {
+			commands[i] = s.masterCommand("PTTL", k)
+		} else {
+			commands[i] = s.client.B().Pttl().Key(k).Build().Pin()
+		}
 	}
 	return ttls, s.each(ctx, "pttl", keys, doMulti(ctx, s.client, commands), func(i int, r valkey.ValkeyResult) (err error) {
 		ttls[i], err = r.AsInt64()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/internal/redisproc"
 	"github.com/balekv/bale/stats"
 	"github.com/balekv/bale/testkit/storetest"
@@ -315,6 +316,32 @@ func (s *lasting) GetMany(_ context.Context, keys []string) ([][]byte, error) {
 func (s *lasting) PTTL(ctx context.Context, keys []string) ([]int64, error) {
 	_, err := s.GetMany(ctx, keys)
 	return nil, err
+}
+
+// TestStoreMasters: a Store behind a Guard still asks masters, if package stream wants that.
+func TestStoreMasters(t *testing.T) {
+	s := NewStore(masters{}, guard(t, Options{Timeout: time.Minute, Hedge: Hedge{Quantile: 0.5}}))
+	if _, err := s.Get(adapters.FromMasters(t.Context()), "k"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.(aging).PTTL(adapters.FromMasters(t.Context()), []string{"k"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// masters is a Store that refuses reads from replicas.
+type masters struct{ bale.Store }
+
+func (m masters) Get(ctx context.Context, key string) ([]byte, error) {
+	_, err := m.PTTL(ctx, []string{key})
+	return nil, err
+}
+
+func (masters) PTTL(ctx context.Context, keys []string) ([]int64, error) {
+	if !adapters.AsksMasters(ctx) {
+		return nil, errors.New("a replica was asked")
+	}
+	return make([]int64, len(keys)), nil
 }
 
 // TestStorePartial: a read that failed for some keys has the other values, even if its retry is

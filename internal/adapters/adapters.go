@@ -2,6 +2,7 @@
 package adapters
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,6 +10,17 @@ import (
 	"sync/atomic"
 	"time"
 )
+
+type mastersKey struct{}
+
+// FromMasters returns a context with which Get and PTTL of a Store ask masters, even if the client
+// reads from replicas or caches values in the process. A Store around another one passes it on.
+func FromMasters(ctx context.Context) context.Context {
+	return context.WithValue(ctx, mastersKey{}, true)
+}
+
+// AsksMasters reports whether the context is one of FromMasters.
+func AsksMasters(ctx context.Context) bool { return ctx.Value(mastersKey{}) != nil }
 
 // CheckMany reports a reply to MGET that has not one value for each key. No Redis sends it, and
 // what belongs to which key is unknown then.

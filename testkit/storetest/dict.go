@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/balekv/bale"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/stream"
 )
 
 // RunDict tests a dict.Store on all kinds of deployments, but those named.
@@ -37,7 +39,8 @@ func RunDict(t *testing.T, open Open[dict.Store], without ...Kind) {
 }
 
 // RunDictMasters tests that a dict.Store asks masters alone, also with a client that reads from
-// replicas, which may lag behind. The client that open makes reads from them; get is its GET.
+// replicas, which may lag behind. If it is a bale.Store too, so must writers of package stream. The
+// client that open makes reads from replicas; get is its GET.
 func RunDictMasters(t *testing.T, open func(t *testing.T, d Deployment) (s dict.Store, get func(key string))) {
 	ctx := t.Context()
 	cluster := redisproc.ClusterForTest(t, 3)
@@ -51,7 +54,9 @@ func RunDictMasters(t *testing.T, open func(t *testing.T, d Deployment) (s dict.
 		for _, r := range replicas {
 			stats, err := r.Do(ctx, "INFO", "commandstats")
 			must(t, err)
-			n += strings.Count(stats, "cmdstat_get:") + strings.Count(stats, "cmdstat_getrange:") + strings.Count(stats, "cmdstat_touch:")
+			for _, command := range []string{"get", "getrange", "touch", "pttl", "exists"} {
+				n += strings.Count(stats, "cmdstat_"+command+":")
+			}
 		}
 		return n
 	}
@@ -66,6 +71,9 @@ func RunDictMasters(t *testing.T, open func(t *testing.T, d Deployment) (s dict.
 	if there, err := s.Refresh(ctx, "a", "b", "c"); err != nil || !there[0] || there[1] {
 		t.Errorf("%v, %v", there, err)
 	}
+	if values, ok := s.(bale.Store); ok {
+		testStreamMasters(t, values)
+	}
 	if asked() != 0 {
 		t.Error("replicas were asked")
 	}
@@ -77,6 +85,24 @@ func RunDictMasters(t *testing.T, open func(t *testing.T, d Deployment) (s dict.
 	}
 	if policy, limit, err := s.EvictionPolicy(ctx); err != nil || policy != "noeviction" || limit != 0 {
 		t.Errorf("%q, %d, %v", policy, limit, err)
+	}
+}
+
+// testStreamMasters makes all reads of writers of a stream.
+func testStreamMasters(t *testing.T, s bale.Store) {
+	ctx := t.Context()
+	streams, err := stream.New(s, stream.Options{})
+	must(t, err)
+	for _, e := range []bale.Expiry{bale.NoExpiry(), bale.TTL(time.Hour)} {
+		if _, err := streams.PutReader(ctx, "stream", strings.NewReader("value"), e); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := streams.Repair(ctx, "stream"); err != nil {
+			t.Error(err)
+		}
+	}
+	if is, err := streams.Delete(ctx, "stream"); err != nil || !is {
+		t.Errorf("%v, %v", is, err)
 	}
 }
 
