@@ -95,7 +95,7 @@ func (s *Store) EvictionPolicy(ctx context.Context) (policy string, maxmemory in
 	case *redis.Ring:
 		err = client.ForEachShard(ctx, add)
 	default:
-		err = fmt.Errorf("goredis: %T is no client of go-redis", client)
+		err = fmt.Errorf("goredis: no eviction policy through a %T: give NewStore the client itself", client)
 	}
 	if err != nil {
 		return "", 0, err
@@ -107,23 +107,32 @@ var swap = redis.NewScript(adapters.SwapScript)
 
 // Swap implements [bale.Store] and [dict.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
-	args := make([]any, 0, 5)
-	for _, a := range adapters.SwapArguments(old, value, ttl) {
-		args = append(args, a)
+	run := func(command, script string) (bool, error) {
+		args := []any{command, script, 1, key}
+		for _, a := range adapters.SwapArguments(old, value, ttl) {
+			args = append(args, a)
+		}
+		cmd := redis.NewCmd(ctx, args...)
+		if err := s.process(ctx, cmd); err != nil {
+			return false, err
+		}
+		n, err := cmd.Int()
+		return n == 1, err
 	}
 	return s.script.Run(func(whole bool) (bool, error) {
-		send := swap.Run
-		if whole {
-			send = swap.Eval
+		if !whole {
+			swapped, err := run("evalsha", swap.Hash())
+			if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+				return swapped, err
+			}
 		}
-		n, err := send(ctx, s.client, []string{key}, args...).Int()
-		return n == 1, err
+		return run("eval", adapters.SwapScript)
 	})
 }
 
 // Notify implements [dict.Store].
 func (s *Store) Notify(ctx context.Context, channel, message string) error {
-	return s.client.Publish(ctx, channel, message).Err()
+	return s.process(ctx, redis.NewIntCmd(ctx, "publish", channel, message))
 }
 
 // silence is how long nothing may be heard before the server is asked whether it is there, and then

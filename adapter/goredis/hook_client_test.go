@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/internal/redisproc"
+	"github.com/balekv/bale/testkit/storetest"
 )
 
 // The hook with the other ways that go-redis has to send commands: clusters, auto-pipelining,
@@ -163,14 +165,55 @@ func TestClientSideCache(t *testing.T) {
 func TestStoreOverAutoPipeline(t *testing.T) {
 	for name, open := range autoPipelines {
 		t.Run(name, func(t *testing.T) {
-			rdb := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
+			server := redisproc.ForTest(t)
+			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 			defer rdb.Close()
 			ap, err := open(rdb)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer ap.Close()
-			testCancelledWrites(t, NewStore(ap))
+			s := NewStore(ap)
+			testCancelledWrites(t, s)
+
+			// Behind a write that waits for its reply, others are queued when their callers leave.
+			if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Kill(server.PID(), syscall.SIGCONT)
+			value := []byte("v")
+			for i := range 10 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				if err := s.Set(ctx, fmt.Sprint("queued", i), value, bale.Expiry{}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a paused server: %v", err)
+				}
+				cancel()
+			}
+			value[0] = 'X'
+			syscall.Kill(server.PID(), syscall.SIGCONT)
+			for i := range 10 {
+				if got, err := s.Get(t.Context(), fmt.Sprint("queued", i)); string(got) != "v" || err != nil {
+					t.Errorf("queued%d: %q, %v", i, got, err)
+				}
+			}
+		})
+	}
+}
+
+// TestStoreInAutoPipeline: calls end with their contexts there too. go-redis alone ends them with
+// its time-outs.
+func TestStoreInAutoPipeline(t *testing.T) {
+	t.Parallel()
+	for name, open := range autoPipelines {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
+				ap, err := open(connect(t, d).(*redis.Client))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { ap.Close() })
+				return NewStore(ap)
+			}, storetest.Cluster, storetest.Sentinel)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package goredis
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,10 @@ type Store struct {
 	// oneServer: all keys are on one server, so that commands of many keys need not be
 	// split.
 	oneServer bool
-	script    adapters.Script
+
+	// auto is the client if it is one, else nil. It does not heed the context of a queued command.
+	auto   *redis.AutoPipeliner
+	script adapters.Script
 }
 
 var _ bale.Store = (*Store)(nil)
@@ -30,32 +34,75 @@ var _ bale.Store = (*Store)(nil)
 // It should not have a [Hook] as well: a Cache's values are packed already, and would be escaped.
 //
 // If the client reads from replicas, writers of package stream and a dict.Registry still ask
-// masters. With a redis.AutoPipeliner the Store cannot do that: its client must not read from
-// replicas.
+// masters.
+//
+// With a [redis.AutoPipeliner], a call ends with its context, and its command stays until the
+// client's own timeouts. AutoPipelineOptions.MaxQueuedCommands bounds these commands. For a context
+// that can end, the blocking face takes a goroutine for each call, the asynchronous one none. Its
+// client must not read from replicas, and a [dict.Registry] needs the client itself: go-redis does
+// not show the one of an AutoPipeliner.
 func NewStore(client redis.UniversalClient) *Store {
 	_, oneServer := client.(*redis.Client)
-	return &Store{client: client, oneServer: oneServer}
+	auto, _ := client.(*redis.AutoPipeliner)
+	return &Store{client: client, oneServer: oneServer, auto: auto}
+}
+
+// process sends a command and waits for its reply. If it returns ctx's error, cmd may still be in
+// use: it has its own copies of values, and is not to be read.
+func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
+	if s.auto == nil || ctx.Done() == nil {
+		return s.send(ctx, cmd)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	args := cmd.Args()
+	for i, a := range args {
+		if value, ok := a.([]byte); ok {
+			args[i] = bytes.Clone(value)
+		}
+	}
+	if !s.auto.IsBlocking() {
+		return s.auto.Submit(ctx, cmd).WaitContext(ctx)
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- s.send(ctx, cmd) }()
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Store) send(ctx context.Context, cmd redis.Cmder) error {
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return err
+	}
+	return cmd.Err() // an asynchronous client (AsyncAutoPipeline) has only queued it: this waits
 }
 
 // Get implements [bale.Store].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
-	var cmd *redis.StringCmd
+	cmd := redis.NewStringCmd(ctx, "get", key)
+	var err error
 	if s.readsReplicas() && adapters.AsksMasters(ctx) {
-		cmds, err := s.masters(ctx, "get", []string{key}, func(key string) redis.Cmder {
-			return redis.NewStringCmd(ctx, "get", key)
-		})
-		if err != nil {
-			return nil, err
+		var cmds []redis.Cmder
+		get := func(key string) redis.Cmder { return redis.NewStringCmd(ctx, "get", key) }
+		if cmds, err = s.masters(ctx, "get", []string{key}, get); err == nil {
+			cmd = cmds[0].(*redis.StringCmd)
+			err = cmd.Err()
 		}
-		cmd = cmds[0].(*redis.StringCmd)
 	} else {
-		cmd = s.client.Get(ctx, key)
+		err = s.process(ctx, cmd)
 	}
-	b, err := cmd.Bytes()
-	if errors.Is(err, redis.Nil) {
+	switch {
+	case errors.Is(err, redis.Nil):
 		return nil, bale.ErrNotFound
+	case err != nil:
+		return nil, err
 	}
-	return b, err
+	return cmd.Bytes()
 }
 
 // setArgs is the most that appendSet appends.
@@ -77,13 +124,7 @@ func appendSet(args []any, key string, value []byte, e bale.Expiry) []any {
 
 // Set implements [bale.Store].
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
-	cmd := redis.NewStatusCmd(ctx, appendSet(make([]any, 0, setArgs), key, value, e)...)
-	if err := s.client.Process(ctx, cmd); err != nil {
-		return err
-	}
-	// An asynchronous client (AsyncAutoPipeline) has only queued it: this waits until the value is
-	// sent, and the caller's buffer free.
-	return cmd.Err()
+	return s.process(ctx, redis.NewStatusCmd(ctx, appendSet(make([]any, 0, setArgs), key, value, e)...))
 }
 
 // GetMany implements [bale.Store]: one MGET where all keys are on one server, else one pipeline,
@@ -285,7 +326,7 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 
 func (s *Store) touch(ctx context.Context, command, key string, ms int64) (bool, error) {
 	cmd := redis.NewBoolCmd(ctx, command, key, ms)
-	if err := s.client.Process(ctx, cmd); err != nil {
+	if err := s.process(ctx, cmd); err != nil {
 		return false, err
 	}
 	return cmd.Result()

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,20 +106,23 @@ func Run(t *testing.T, open Open[bale.Store], without ...Kind) {
 }
 
 // testOddServer: a server that answers MGET with too many values, or too few, is an error, and the
-// end of no program.
+// end of no program. A store may send no MGET.
 func testOddServer(t *testing.T, open Open[bale.Store]) {
 	const a, b = "$1\r\na\r\n", "$1\r\nb\r\n"
 	for name, other := range map[string]string{"more": "*4\r\n$4\r\nMGET\r\n" + a + b + b, "fewer": "*2\r\n$4\r\nMGET\r\n" + a} {
 		t.Run(name, func(t *testing.T) {
 			d := deploy(t, Standalone)
 			real := d.Addrs[0]
+			var odd atomic.Bool
 			d.Addrs = []string{between(t, real, func(sent string) string {
-				return strings.NewReplacer("*3\r\n$4\r\nMGET\r\n"+a+b, other, "*3\r\n$4\r\nmget\r\n"+a+b, other).Replace(sent)
+				changed := strings.NewReplacer("*3\r\n$4\r\nMGET\r\n"+a+b, other, "*3\r\n$4\r\nmget\r\n"+a+b, other).Replace(sent)
+				odd.Store(odd.Load() || changed != sent)
+				return changed
 			})}
 			s := open(t, d)
 			must(t, s.Set(t.Context(), "a", []byte("1"), bale.Expiry{}))
-			if _, err := s.GetMany(t.Context(), []string{"a", "b"}); err == nil {
-				t.Error("no error")
+			if got, err := s.GetMany(t.Context(), []string{"a", "b"}); err == nil && (odd.Load() || string(got[0]) != "1" || got[1] != nil) {
+				t.Errorf("no error, but %q", got)
 			}
 			if v, err := s.Get(t.Context(), "a"); err != nil || string(v) != "1" {
 				t.Errorf("%q, %v", v, err)
