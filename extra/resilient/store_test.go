@@ -232,8 +232,8 @@ func TestManyLocks(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		if s := g.Stats(); s.Full > 0 {
-			t.Errorf("%d calls: %+v", calls, s)
+		if s := g.Stats(); calls == 1 && s.Full > 0 { // two calls together are above the limit: what is refused is tried again
+			t.Errorf("%+v", s)
 		}
 		if err := cache.Close(); err != nil {
 			t.Error(err)
