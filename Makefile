@@ -72,6 +72,8 @@ fuzz:
 	go test -run '^$$' -fuzz '^FuzzParse$$' -fuzztime 60s ./frame
 	go test -run '^$$' -fuzz '^FuzzMatch$$' -fuzztime 60s ./internal/glob
 	go test -run '^$$' -fuzz '^FuzzRedact$$' -fuzztime 60s ./dict
+	go test -run '^$$' -fuzz '^FuzzDictionary$$' -fuzztime 60s -fuzzminimizetime 1x ./compress
+	cd extra/resilient && go test -run '^$$' -fuzz '^FuzzArguments$$' -fuzztime 60s ./httpc
 	go test -run '^$$' -fuzz '^FuzzRead$$' -fuzztime 60s ./stats/eventfile
 	go test -run '^$$' -fuzz '^FuzzManifest$$' -fuzztime 60s ./stream
 	go test -run '^$$' -fuzz '^FuzzJournal$$' -fuzztime 60s ./stream
@@ -82,6 +84,8 @@ fuzz:
 	cd cmd && go test -run '^$$' -fuzz '^FuzzAdd$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/keygroup
 	cd cmd && go test -run '^$$' -fuzz '^FuzzURL$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/keyspace
 	cd cmd && go test -run '^$$' -fuzz '^FuzzHeader$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/rdb
+	cd cmd && go test -run '^$$' -fuzz '^FuzzRead$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/compare
+	cd cmd && go test -run '^$$' -fuzz '^FuzzParseForm$$' -fuzztime 60s -fuzzminimizetime 1x ./internal/engine
 
 # A fleet of programs, tools and faults beside a model, for as long as you like: make campaign FOR=10m ARGS='--seed 42 --servers cluster'.
 FOR ?= 2m
