@@ -85,24 +85,21 @@ func (s *Store) send(ctx context.Context, cmd redis.Cmder) error {
 // Get implements [bale.Store].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	cmd := redis.NewStringCmd(ctx, "get", key)
-	var err error
 	if s.readsReplicas() && adapters.AsksMasters(ctx) {
-		var cmds []redis.Cmder
 		get := func(key string) redis.Cmder { return redis.NewStringCmd(ctx, "get", key) }
-		if cmds, err = s.masters(ctx, "get", []string{key}, get); err == nil {
-			cmd = cmds[0].(*redis.StringCmd)
-			err = cmd.Err()
+		cmds, err := s.masters(ctx, "get", []string{key}, get)
+		if err != nil {
+			return nil, err
 		}
-	} else {
-		err = s.process(ctx, cmd)
+		cmd = cmds[0].(*redis.StringCmd)
+	} else if err := s.process(ctx, cmd); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err // cmd may still be in use
 	}
-	switch {
-	case errors.Is(err, redis.Nil):
+	b, err := cmd.Bytes()
+	if errors.Is(err, redis.Nil) {
 		return nil, bale.ErrNotFound
-	case err != nil:
-		return nil, err
 	}
-	return cmd.Bytes()
+	return b, err
 }
 
 // setArgs is the most that appendSet appends.
