@@ -68,12 +68,16 @@ const (
 
 func duplex(o *redis.AutoPipelineOptions) bool { return o != nil && o.FullDuplex }
 
-// addAll puts the hook on a client of many nodes and on the nodes' own clients. each calls add for
-// the existing nodes. It returns why there may be more, or "".
-func (h *Hook) addAll(client interface {
+// clientOfNodes is a ClusterClient or a Ring. The type has a name because the compiler writes out
+// an unnamed one, of 600 methods, in the name of each of them: the package took 165 MB.
+type clientOfNodes interface {
 	redis.UniversalClient
 	OnNewNode(func(*redis.Client))
-}, each func(add func(*redis.Client)) string) error {
+}
+
+// addAll puts the hook on a client of many nodes and on the nodes' own clients. each calls add for
+// the existing nodes. It returns why there may be more, or "".
+func (h *Hook) addAll(client clientOfNodes, each func(add func(*redis.Client)) string) error {
 	top, had := h.add(client, outer)
 	if top == nil {
 		return &InstallError{Client: fmt.Sprintf("%T", client), Reason: isBlocked}
