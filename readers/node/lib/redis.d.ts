@@ -38,6 +38,7 @@ export function plainIORedis<Client extends object>(client: Client, options?: Pl
  * hGetAll, also in multi() with execAsPipeline. There, a value that cannot be read fails all of it.
  * node-redis decodes the replies of EXEC as text, so that exec with a read is an UnreadableError, and
  * nothing is sent. So is execAsPipeline of a cluster without a typeMapping of its own, once the
- * replies are there. Values are strings, or Buffers with returnBuffers.
+ * replies are there. Values are strings, or Buffers with returnBuffers. Its default is what the client's
+ * type mapping asks for.
  */
 export function plainNodeRedis<Client extends object>(client: Client, options?: PlainOptions & { returnBuffers?: boolean }): Client;

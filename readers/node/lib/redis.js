@@ -134,6 +134,7 @@ function like(target, replaced) {
       if (typeof value !== 'function' || /^([A-Z]|constructor$)/.test(String(name))) return value; // or a class
       return (...args) => {
         const result = value.apply(target, args);
+        if (typeof args.at(-1) === 'function') return own(result); // with a callback, no one may wait for a promise: one of ours would be an unhandled rejection
         return result instanceof Promise ? result.then(own) : own(result);
       };
     },
@@ -313,25 +314,28 @@ function readingMulti(Multi, values, text) {
 
 const DERIVES = /^(with[A-Z]\w*|asap)$/; // a client on the same connection
 
-export function plainNodeRedis(client, { returnBuffers = false, ...options } = {}) {
+/** Whether a type mapping of node-redis asks for Buffers, which it need not say. */
+const asksBuffers = (mapping, otherwise) => (mapping && 36 in mapping ? mapping[36] === Buffer : otherwise);
+
+export function plainNodeRedis(client, { returnBuffers = asksBuffers(client._commandOptions?.typeMapping, false), ...options } = {}) {
   const values = new Values(client, options);
   const mapped = client.withTypeMapping(buffers);
   const text = !returnBuffers;
   const Multi = readingMulti(mapped.Multi ?? Object, values, text);
   const reading = Object.create(mapped, { Multi: { value: Multi } });
   return like(client, (name) => {
-    if (/^multi$/i.test(name)) {
+    if (name === 'multi' || name === 'MULTI') {
       return (...args) => {
         const multi = reading[name](...args);
         if (!(multi instanceof Multi)) throw unknownQueue('node-redis');
         return multi;
       };
     }
-    if (name === 'duplicate') return (...args) => plainNodeRedis(client.duplicate(...args), { returnBuffers, ...options, reader: values.reader });
+    if (name === 'duplicate' || name === 'createPool') return (...args) => plainNodeRedis(client[name](...args), { returnBuffers, ...options, reader: values.reader });
     if (DERIVES.test(name) && typeof client[name] === 'function') {
       return (...args) => {
-        const buffered = name === 'withTypeMapping' ? args[0]?.[36] === Buffer : returnBuffers;
-        return plainNodeRedis(client[name](...args), { ...options, returnBuffers: buffered, registry: values.registry, reader: values.reader });
+        const buffers = asksBuffers(name === 'withTypeMapping' ? args[0] : args[0]?.typeMapping, returnBuffers);
+        return plainNodeRedis(client[name](...args), { ...options, returnBuffers: buffers, registry: values.registry, reader: values.reader });
       };
     }
     return readOf(name) && (async (...args) => values.reply(await mapped[name](...args), text, describe(name, args)));

@@ -214,6 +214,53 @@ test('methods that return a client return one that reads', { skip }, () => packe
 
 const startNode = (url) => [{ host: new URL(url).hostname, port: Number(new URL(url).port) }];
 
+// A second promise that fails, and that nobody has, would end the program.
+test('a write that fails, with a callback', { skip }, () => packed(async (url) => {
+  const client = new Redis(url);
+  const unhandled = [];
+  const note = (e) => unhandled.push(e);
+  process.on('unhandledRejection', note);
+  try {
+    assert.match((await called((done) => plainIORedis(client).lpush('bad', 'x', done))).message, /WRONGTYPE/);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.deepEqual(unhandled, []);
+  } finally {
+    process.off('unhandledRejection', note);
+    client.disconnect();
+  }
+}));
+
+test('node-redis, values as Buffers', { skip }, () => packed(async (url, value) => {
+  const typeMapping = { 36: Buffer };
+  const [client, mapped] = [createClient({ url }), createClient({ url, commandOptions: { typeMapping } })];
+  try {
+    await Promise.all([client.connect(), mapped.connect()]);
+    const r = plainNodeRedis(client);
+    const text = { 36: String };
+    for (const [derived, want] of [
+      [r, value],
+      [r.asap(), value],
+      [r.withTypeMapping(typeMapping), Buffer.from(value)],
+      [r.withCommandOptions({ typeMapping }), Buffer.from(value)],
+      [r.withCommandOptions({ asap: true }), value],
+      [plainNodeRedis(mapped), Buffer.from(value)],
+      [plainNodeRedis(mapped).asap(), Buffer.from(value)],
+      [plainNodeRedis(client, { returnBuffers: true }).withTypeMapping({ 37: Map }), Buffer.from(value)],
+      [plainNodeRedis(mapped).withTypeMapping(text), value],
+      [plainNodeRedis(mapped, { returnBuffers: false }), value],
+    ]) assert.deepEqual(await derived.get('first:5'), want);
+    const pool = await r.createPool().connect();
+    try {
+      assert.equal(await pool.get('first:5'), value);
+    } finally {
+      pool.destroy();
+    }
+  } finally {
+    client.destroy();
+    mapped.destroy();
+  }
+}));
+
 test('ioredis', { skip }, async () => {
   let phases = 0;
   let old;
