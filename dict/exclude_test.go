@@ -1,0 +1,309 @@
+package dict
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/balekv/bale/internal/fieldpath"
+	"github.com/balekv/bale/internal/holdout"
+)
+
+func secretProfile(i int) []byte {
+	r := rand.New(rand.NewPCG(uint64(i), 7))
+	email := fmt.Sprintf("someone%d@private.example", r.IntN(5)) // often the same, so that a trainer would want it
+	return fmt.Appendf(nil, `{"id":%d,"email":%q,"name":"user","token":"tok_%d_secret","note":"write to %s","card":{"number":"4111 1111 1111 %04d","ccv":[1234567,"abcdefgh%d"]},"plan":"pro","city":"Springfield","settings":{"theme":"dark","token":"inner%d"}}`,
+		i, email, r.IntN(3), email, r.IntN(3), r.IntN(2), r.IntN(2))
+}
+
+func TestExclude(t *testing.T) {
+	var values [][]byte
+	for i := range 400 {
+		values = append(values, secretProfile(i))
+	}
+	secrets := []string{"private.example", "someone", "tok_", "_secret", "4111", "1234567", "abcdefgh", "inner0", "inner1"}
+	without, err := Train(context.Background(), values, quick(TrainOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaked := 0
+	for _, s := range secrets {
+		if bytes.Contains(without.Dictionary.Bytes(), []byte(s)) {
+			leaked++
+		}
+	}
+	if leaked < len(secrets)/2 {
+		t.Fatalf("only %d of the values enter a dictionary even where they may: the test shows nothing", leaked)
+	}
+	got, err := Train(context.Background(), append(values, []byte("not JSON"), []byte("nor this"), []byte(`{"cut":`), []byte(`{"cut":`)), quick(TrainOptions{Exclude: []string{"email", "token", "card"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Excluded != 2 {
+		t.Errorf("%d samples were left out, want 2", got.Excluded)
+	}
+	for _, s := range secrets {
+		if bytes.Contains(got.Dictionary.Bytes(), []byte(s)) {
+			t.Errorf("%q is in the dictionary", s)
+		}
+	}
+	// A path excludes one of the two tokens alone.
+	got, err = Train(context.Background(), values, quick(TrainOptions{Exclude: []string{"settings.token"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := got.Dictionary.Bytes(); bytes.Contains(d, []byte("inner")) || !bytes.Contains(d, []byte("_secret")) {
+		t.Error("settings.token is not what was left out")
+	}
+	// In another field of other values the same content is found out.
+	for i := range values {
+		values[i] = append(bytes.TrimSuffix(values[i], []byte("}")), fmt.Sprintf(`,"friend":"someone%d@private.example"}`, i%5)...)
+	}
+	if _, err := Train(context.Background(), values, quick(TrainOptions{Exclude: []string{"email"}})); !errors.Is(err, ErrNoDictionary) || !strings.Contains(err.Error(), "excluded fields email") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestExcludeNames: the names inside an excluded object are left out with it.
+func TestExcludeNames(t *testing.T) {
+	var values [][]byte
+	for i := range 400 {
+		values = append(values, fmt.Appendf(nil, `{"id":%d,"kind":"share","by_email":{"ada@private.example":{"role":"owner"},"bob%d@private.example":{"role":"reader"}},"n":%d}`, i*7919, i%7, i*31))
+	}
+	o := quick(TrainOptions{MaxSize: 4 << 10, MinGain: -1})
+	without, err := Train(context.Background(), values, o)
+	if err != nil || !bytes.Contains(without.Dictionary.Bytes(), []byte("private.example")) {
+		t.Fatalf("the addresses do not enter the dictionary even where they may: %v", err)
+	}
+	o.Exclude = []string{"by_email"}
+	got, err := Train(context.Background(), values, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(got.Dictionary.Bytes(), []byte("private.example")) {
+		t.Error("an address is in the dictionary")
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for _, test := range []struct{ fields, in, want string }{
+		{"a", `{"a":"secret1","b":2}`, `{"a":"","b":2}`},
+		{"a", `{ "a" : 12345678 , "b" : "x" }`, `{ "a" :  , "b" : "x" }`},
+		{"a", `{"a":{"x":"secret1","y":[true,"secret2",{"z":null}]},"b":"keep"}`, `{"a":{"":"","":[,"",{"":}]},"b":"keep"}`},
+		{"a", `{"a":{"ada@example.com":{"role":"owner"}},"by":"ada@example.com","role":"owner"}`, `{"a":{"":{"":""}},"by":"","role":"owner"}`},
+		{"a", `{"a":[{ "currency" : 1 }],"b":{"currency":"currency"}}`, `{"a":[{ "" :  }],"b":{"currency":"currency"}}`},
+		{"a", `[{"a":"secret1"},{"b":{"a":""}},"a"]`, `[{"a":""},{"b":{"a":""}},"a"]`},
+		{"b.a", `{"a":"kept","b":{"a":"secret1"},"c":{"b":{"a":"kept"}}}`, `{"a":"kept","b":{"a":""},"c":{"b":{"a":"kept"}}}`},
+		{"a", `{"a":"sec\u0072et","t":"it is sec\u0072et"}`, `{"a":"","t":"it is "}`},
+		{"a,b", `{"a":"x","b":"y","c":"z"}`, `{"a":"","b":"","c":"z"}`},
+	} {
+		got, skipped, err := newExcluder(strings.Split(test.fields, ",")).redact(context.Background(), [][]byte{[]byte(test.in)})
+		if skipped != 0 || err != nil {
+			t.Errorf("%s is taken for something else than JSON", test.in)
+			continue
+		}
+		if diff := cmp.Diff(test.want, string(got[0])); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.in, diff)
+		}
+	}
+	for _, in := range []string{"", "{", `{"a"}`, `[1,`, "text", `{"a":1}}`, `{"a":1]`, `"a"`, "4583289286293124", ` null `, `{"a":1} 2`} {
+		if got, skipped, err := newExcluder([]string{"a"}).redact(context.Background(), [][]byte{[]byte(in)}); skipped != 1 || err != nil {
+			t.Errorf("%q is taken for JSON: %q", in, got)
+		}
+	}
+}
+
+// TestRedactNested: a value as deep as may be is redacted in memory that its size bounds, however
+// long its paths are; a deeper one is left out.
+func TestRedactNested(t *testing.T) {
+	name := strings.Repeat("n", 1000)
+	nested := func(depth int) []byte {
+		return []byte(strings.Repeat(`{"`+name+`":`, depth) + `"secret1"` + strings.Repeat("}", depth))
+	}
+	fields := []string{"user.token", strings.Repeat(name+".", fieldpath.MaxDepth-1) + name}
+	deep := nested(fieldpath.MaxDepth)
+	got, skipped, err := newExcluder(fields).redact(context.Background(), [][]byte{deep, nested(fieldpath.MaxDepth + 1), []byte(strings.Repeat("[", 300_000))})
+	if skipped != 2 || err != nil || len(got) != 1 || bytes.Contains(got[0], []byte("secret1")) || len(got[0]) != len(deep)-len("secret1") {
+		t.Errorf("%d left out, %d redacted, %v", skipped, len(got), err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	newExcluder(fields).redact(context.Background(), [][]byte{deep})
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 40*uint64(len(deep)) { // it was 500 times: each path was put together anew
+		t.Errorf("%d bytes for a value of %d", n, len(deep))
+	}
+}
+
+func TestRedactEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if got, _, err := newExcluder([]string{"a"}).redact(ctx, [][]byte{[]byte(`{"a":1}`)}); !errors.Is(err, context.Canceled) || got != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestCutterLong: a long value is cut out as a whole, and compared piece by piece.
+func TestCutterLong(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, n := range []int{maxWord - 1, maxWord, maxWord + 1, 3*maxWord + 1, 100_000} {
+		long := make([]byte, n)
+		for i := range long {
+			long[i] = 'a' + byte(r.IntN(26))
+		}
+		c := newCutter([]string{string(long), strings.Repeat("x", n)})
+		for _, w := range c.words {
+			if len(w) > maxWord || len(w) < minSecret {
+				t.Errorf("a piece of %d bytes", len(w))
+			}
+		}
+		got := string(c.cut([]byte("<" + string(long) + "|" + strings.Repeat("x", n) + "|" + string(long) + ">")))
+		if middle, ok := strings.CutPrefix(got, "<|"); !ok || !strings.HasSuffix(middle, "|>") || len(middle) > len("|>")+minSecret-1 { // what is as short is no secret
+			t.Errorf("%d bytes: %.80q is left", n, got)
+		}
+	}
+}
+
+// TestCutter: as the slow and simple way does it, for words that begin, end and contain each other.
+func TestCutter(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	random := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "aab"[r.IntN(3)]
+		}
+		return string(b)
+	}
+	cut := 0
+	for range 2000 {
+		var words []string
+		for range r.IntN(12) {
+			words = append(words, random(minSecret+r.IntN(8)))
+		}
+		text := random(r.IntN(200))
+		var want []byte
+		for i := 0; i < len(text); {
+			longest := 0
+			for _, w := range words {
+				if strings.HasPrefix(text[i:], w) {
+					longest = max(longest, len(w))
+				}
+			}
+			if longest == 0 {
+				want = append(want, text[i])
+				longest = 1
+			}
+			i += longest
+		}
+		cut += len(text) - len(want)
+		if got := newCutter(slices.Clone(words)).cut([]byte(text)); !bytes.Equal(got, want) {
+			t.Fatalf("%q without %q: %q, want %q", text, words, got, want)
+		}
+	}
+	if cut < 1000 {
+		t.Errorf("only %d bytes were cut: the test shows nothing", cut)
+	}
+}
+
+// FuzzRedact: whatever the sample, no value of the field is left where it was, and nothing panics.
+func FuzzRedact(f *testing.F) {
+	f.Add([]byte(`{"a":"secret12","b":[{"a":12345678}]}`))
+	f.Add([]byte(`{"a":{"b":["secret12"]}}`))
+	f.Add(secretProfile(1))
+	f.Fuzz(func(t *testing.T, sample []byte) {
+		e := newExcluder([]string{"a"})
+		got, skipped, err := e.redact(context.Background(), [][]byte{sample})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if skipped == 1 {
+			return
+		}
+		again := newExcluder([]string{"a"})
+		if left, ok := again.collect(got[0]); ok && len(left) > 0 {
+			for _, s := range left {
+				if s.to > s.from {
+					t.Fatalf("%q of %q is left", got[0][s.from:s.to], got[0])
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkRedact: the time for a byte must not rise with the number of values.
+func BenchmarkRedact(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var members []string
+			for i := range n {
+				members = append(members, fmt.Sprintf("user-%08d-abcdefgh", i*7919))
+			}
+			sample, err := json.Marshal(map[string]any{"members": members, "text": strings.Repeat("user-00000000-something else ", n)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(sample)))
+			for b.Loop() {
+				if _, _, err := newExcluder([]string{"members"}).redact(context.Background(), [][]byte{sample}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestExclusionCosts: a training says what exclusion costs, and the registry keeps it.
+func TestExclusionCosts(t *testing.T) {
+	var samples [][]byte
+	for i := range 600 {
+		samples = append(samples, fmt.Appendf(nil, `{"id":%d,"note":"this text stands in all values, and is what makes them alike %d"}`, i*7919, i%7))
+	}
+	got, err := Train(t.Context(), samples, quick(TrainOptions{Exclude: []string{"note"}, MinGain: -1, NoTimes: true}))
+	if err != nil && !errors.Is(err, ErrNoDictionary) {
+		t.Fatal(err)
+	}
+	info := got.Info()
+	if info.Exclude != "note" || info.RatioWhole < 1.5*info.Ratio || info.Ratio == 0 {
+		t.Errorf("%+v", info)
+	}
+	if got.Dictionary != nil && bytes.Contains(got.Dictionary.Bytes(), []byte("this text stands")) {
+		t.Error("the dictionary has what is excluded")
+	}
+	fields := []string{"", "a,b", "first name", "50%", "user.token", "é"}
+	info.Exclude = excluded(fields)
+	if (&Entry{}).Excluded() != nil || (*Entry)(nil).Excluded() != nil {
+		t.Error("excluded without a name")
+	}
+	if e := (&Entry{Info: info}); !slices.Equal(e.Excluded(), fields[1:]) || strings.Contains(info.Exclude, ",") {
+		t.Errorf("%q of %q", e.Excluded(), info.Exclude)
+	}
+}
+
+// TestExcludedInOtherHalf: an excluded value that only a held-out sample has as such, and the
+// others in another field, is in no dictionary.
+func TestExcludedInOtherHalf(t *testing.T) {
+	const secret = "ada.lovelace@example.com"
+	var samples [][]byte
+	for i := range 600 {
+		email := fmt.Sprintf("%08x@example.com", i*7919)
+		if !holdout.Training(i) && i < 3 {
+			email = secret
+		}
+		samples = append(samples, fmt.Appendf(nil, `{"id":%d,"email":%q,"note":"in case of questions write to %s, who knows","plan":"free"}`, i, email, secret))
+	}
+	for _, measured := range []bool{false, true} {
+		training, err := Train(t.Context(), samples, quick(TrainOptions{Exclude: []string{"email"}, NoRefit: measured}))
+		if !errors.Is(err, ErrNoDictionary) || !strings.Contains(err.Error(), "stand in other fields") || training != nil && training.Dictionary != nil {
+			t.Errorf("NoRefit %v: %v", measured, err)
+		}
+	}
+}
