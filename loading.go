@@ -28,13 +28,25 @@ func (l *loading[T]) look(ctx context.Context, f *flight[T], ahead bool) (r read
 	ctx, cancel := l.cache.patient(ctx)
 	defer cancel()
 	stored, err := l.store.Get(ctx, l.key)
+	var batch *Batch
+	if l.many != nil { // the values of a GetOrLoadMany count together, as long as it keeps them
+		l.many.decoding.Lock()
+		defer l.many.decoding.Unlock()
+		batch = &l.many.batch
+		before := batch.decoded
+		defer func() {
+			if !found {
+				batch.decoded = before
+			}
+		}()
+	}
 	if err == nil {
 		r.stored = stored
 		if stored == nil {
 			r.stored = []byte{}
 		}
 		var fresh freshness
-		fresh, err = l.cache.decode(ctx, stored, &r.value, &recording{}, nil)
+		fresh, err = l.cache.decode(ctx, stored, &r.value, &recording{}, batch)
 		r.fresh = fresh.Freshness
 	}
 	r.err = err

@@ -97,6 +97,9 @@ type many[T any] struct {
 	cache *Cache[T]
 	load  func(ctx context.Context, keys []string) (map[string]T, error)
 
+	decoding sync.Mutex
+	batch    Batch // of the values that its flights find
+
 	mu        sync.Mutex
 	unsettled map[string]bool // and "" until all keys are added
 	next      *round[T]
@@ -116,7 +119,7 @@ type round[T any] struct {
 }
 
 func newMany[T any](c *Cache[T], load func(ctx context.Context, keys []string) (map[string]T, error)) *many[T] {
-	return &many[T]{cache: c, load: load, unsettled: map[string]bool{"": true}}
+	return &many[T]{cache: c, load: load, batch: c.packer.Batch(), unsettled: map[string]bool{"": true}}
 }
 
 // add makes this the load of a call.

@@ -384,6 +384,57 @@ func TestGetOrLoadManyBudget(t *testing.T) {
 	}
 }
 
+// appearing has its values from the second look on.
+type appearing struct {
+	*clockwork
+	looked bool
+}
+
+func (s *appearing) GetMany(ctx context.Context, keys []string) ([][]byte, error) {
+	if !s.looked {
+		s.looked = true
+		return make([][]byte, len(keys)), nil
+	}
+	return s.clockwork.GetMany(ctx, keys)
+}
+
+// TestGetOrLoadManyBudgetOfLoads: values that others have stored since the first look count together.
+func TestGetOrLoadManyBudgetOfLoads(t *testing.T) {
+	const size = 1000
+	stored := strings.Repeat("x", size-2) // and quotation marks
+	store := &appearing{clockwork: newClockwork()}
+	c, err := New(store, Options[string]{Packer: newPacker(t, PackerOptions{MaxSize: size, Budget: 2 * size}), TTL: time.Minute, Load: LoadOptions{Beta: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	var keys []string
+	for i := range 10 {
+		keys = append(keys, fmt.Sprint("k", i))
+		if err := c.Set(t.Context(), keys[i], stored); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := c.GetOrLoadMany(t.Context(), keys, func(_ context.Context, keys []string) (map[string]string, error) {
+		loaded := map[string]string{}
+		for _, key := range keys {
+			loaded[key] = "loaded"
+		}
+		return loaded, nil
+	})
+	read, loaded := 0, 0
+	for _, e := range got {
+		if e.Value == stored {
+			read++
+		} else if e.Value == "loaded" {
+			loaded++
+		}
+	}
+	if err != nil || read != 2 || loaded != 8 {
+		t.Errorf("%d values read and %d loaded, %v", read, loaded, err)
+	}
+}
+
 // contended has a lock that another process takes and gives back between any two commands.
 type contended struct {
 	*clockwork
