@@ -398,7 +398,8 @@ func (s *appearing) GetMany(ctx context.Context, keys []string) ([][]byte, error
 	return s.clockwork.GetMany(ctx, keys)
 }
 
-// TestGetOrLoadManyBudgetOfLoads: values that others have stored since the first look count together.
+// TestGetOrLoadManyBudgetOfLoads: values that others have stored since the first look count
+// together.
 func TestGetOrLoadManyBudgetOfLoads(t *testing.T) {
 	const size = 1000
 	stored := strings.Repeat("x", size-2) // and quotation marks

@@ -113,7 +113,7 @@ func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl tim
 			args = append(args, a)
 		}
 		cmd := redis.NewCmd(ctx, args...)
-		if err := s.process(ctx, cmd); err != nil {
+		if err := s.process(ctx, cmd, key); err != nil {
 			return false, err
 		}
 		n, err := cmd.Int()

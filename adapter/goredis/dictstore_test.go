@@ -441,13 +441,7 @@ func TestListenSilence(t *testing.T) {
 			}
 		})
 	}()
-	for pings := 0; pings < 3; {
-		info, err := server.Do(t.Context(), "INFO", "commandstats")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, _ := strings.Cut(info, "cmdstat_ping:calls=")
-		fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &pings)
+	for called(t, server, "ping") < 3 {
 		select {
 		case err := <-ended:
 			t.Fatal(err)
@@ -460,6 +454,18 @@ func TestListenSilence(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// called is how often the server was sent a command.
+func called(t *testing.T, server *redisproc.Server, command string) (n int) {
+	t.Helper()
+	info, err := server.Do(t.Context(), "INFO", "commandstats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
+	fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &n)
+	return n
 }
 
 // TestAutoSeesPlainReads: a hook counts plain values that are read for a first dictionary, also in

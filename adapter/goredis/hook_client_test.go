@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/internal/redisproc"
 	"github.com/balekv/bale/testkit/storetest"
 )
@@ -157,6 +158,41 @@ func TestClientSideCache(t *testing.T) {
 		if diff := gocmp(map[string]string{"f": v}, cached.HGetAll(ctx, "h").Val()); diff != "" {
 			t.Errorf("hgetall %d: %s", i, diff)
 		}
+	}
+}
+
+// TestFromMastersPastTheCache: writers of package stream see what Redis has, and not what the
+// client keeps of the past.
+func TestFromMastersPastTheCache(t *testing.T) {
+	server := redisproc.ForTest(t)
+	cached := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 3, ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
+	defer cached.Close()
+	for name, client := range map[string]func() (redis.UniversalClient, error){
+		"client":   func() (redis.UniversalClient, error) { return cached, nil },
+		"blocking": func() (redis.UniversalClient, error) { return cached.AutoPipeline() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := client()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := NewStore(c)
+			asked := func(ctx context.Context) int {
+				before := called(t, server, "get")
+				for range 3 {
+					if _, err := s.Get(ctx, "k"); !errors.Is(err, bale.ErrNotFound) {
+						t.Error(err)
+					}
+				}
+				return called(t, server, "get") - before
+			}
+			if n := asked(t.Context()); n > 1 {
+				t.Errorf("%d of 3 reads go to the server: nothing is cached", n)
+			}
+			if n := asked(adapters.FromMasters(t.Context())); n != 3 {
+				t.Errorf("%d of 3 reads go to the server", n)
+			}
+		})
 	}
 }
 

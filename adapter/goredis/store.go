@@ -25,6 +25,7 @@ type Store struct {
 
 	// auto is the client if it is one, else nil. It does not heed the context of a queued command.
 	auto   *redis.AutoPipeliner
+	writes adapters.Writes // of auto
 	script adapters.Script
 }
 
@@ -37,10 +38,13 @@ var _ bale.Store = (*Store)(nil)
 // masters.
 //
 // With a [redis.AutoPipeliner], a call ends with its context, and its command stays until the
-// client's own timeouts. AutoPipelineOptions.MaxQueuedCommands bounds these commands. For a context
-// that can end, the blocking face takes a goroutine for each call, the asynchronous one none. Its
-// client must not read from replicas, and a [dict.Registry] needs the client itself: go-redis does
-// not show the one of an AutoPipeliner.
+// client's own timeouts: later writes of its key wait for it. AutoPipelineOptions.MaxQueuedCommands
+// bounds these commands. For a context that can end, a write takes a goroutine, and so does a read
+// with the blocking face. Its client must not read from replicas, and a [dict.Registry] needs the
+// client itself: go-redis does not show the one of an AutoPipeliner.
+//
+// With ClientSideCacheConfig the client keeps stored values past their expiry, until the server
+// reports it: Get of a Cache returns them so long.
 func NewStore(client redis.UniversalClient) *Store {
 	_, oneServer := client.(*redis.Client)
 	auto, _ := client.(*redis.AutoPipeliner)
@@ -48,31 +52,25 @@ func NewStore(client redis.UniversalClient) *Store {
 }
 
 // process sends a command and waits for its reply. If it returns ctx's error, cmd may still be in
-// use: it has its own copies of values, and is not to be read.
-func (s *Store) process(ctx context.Context, cmd redis.Cmder) error {
-	if s.auto == nil || ctx.Done() == nil {
+// use: it has its own copies of values, and is not to be read. Later writes of the keys that it
+// writes wait for it.
+func (s *Store) process(ctx context.Context, cmd redis.Cmder, written ...string) error {
+	if s.auto == nil {
 		return s.send(ctx, cmd)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	args := cmd.Args()
-	for i, a := range args {
-		if value, ok := a.([]byte); ok {
-			args[i] = bytes.Clone(value)
+	if ctx.Done() != nil {
+		args := cmd.Args()
+		for i, a := range args {
+			if value, ok := a.([]byte); ok {
+				args[i] = bytes.Clone(value)
+			}
+		}
+		if len(written) == 0 && !s.auto.IsBlocking() {
+			return s.auto.Submit(ctx, cmd).WaitContext(ctx)
 		}
 	}
-	if !s.auto.IsBlocking() {
-		return s.auto.Submit(ctx, cmd).WaitContext(ctx)
-	}
-	sent := make(chan error, 1)
-	go func() { sent <- s.send(ctx, cmd) }()
-	select {
-	case err := <-sent:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_, err := adapters.Write(ctx, &s.writes, written, func() (struct{}, error) { return struct{}{}, s.send(ctx, cmd) })
+	return err
 }
 
 func (s *Store) send(ctx context.Context, cmd redis.Cmder) error {
@@ -85,7 +83,7 @@ func (s *Store) send(ctx context.Context, cmd redis.Cmder) error {
 // Get implements [bale.Store].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	cmd := redis.NewStringCmd(ctx, "get", key)
-	if s.readsReplicas() && adapters.AsksMasters(ctx) {
+	if adapters.AsksMasters(ctx) { // in a pipeline, which the client-side cache of go-redis does not answer
 		get := func(key string) redis.Cmder { return redis.NewStringCmd(ctx, "get", key) }
 		cmds, err := s.masters(ctx, "get", []string{key}, get)
 		if err != nil {
@@ -121,7 +119,7 @@ func appendSet(args []any, key string, value []byte, e bale.Expiry) []any {
 
 // Set implements [bale.Store].
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
-	return s.process(ctx, redis.NewStatusCmd(ctx, appendSet(make([]any, 0, setArgs), key, value, e)...))
+	return s.process(ctx, redis.NewStatusCmd(ctx, appendSet(make([]any, 0, setArgs), key, value, e)...), key)
 }
 
 // GetMany implements [bale.Store]: one MGET where all keys are on one server, else one pipeline,
@@ -196,6 +194,9 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 	keys := make([]string, len(items))
 	for i, item := range items {
 		keys[i] = item.Key
+	}
+	if err := s.writes.Wait(ctx, keys...); err != nil {
+		return err
 	}
 	next := 0
 	args := make([]any, 0, setArgs*len(items)) // of all commands
@@ -292,6 +293,9 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
+	if err := s.writes.Wait(ctx, keys...); err != nil {
+		return 0, err
+	}
 	if s.oneServer {
 		n, err := s.client.Unlink(ctx, keys...).Result()
 		return int(n), err
@@ -309,6 +313,9 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 	ms, absolute := e.Millis()
 	switch {
 	case ms == 0:
+		if err := s.writes.Wait(ctx, key); err != nil {
+			return false, err
+		}
 		// PERSIST says 0 for a key that has no expiry as for one that does not exist.
 		p := s.client.Pipeline()
 		p.Persist(ctx, key)
@@ -323,7 +330,7 @@ func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, err
 
 func (s *Store) touch(ctx context.Context, command, key string, ms int64) (bool, error) {
 	cmd := redis.NewBoolCmd(ctx, command, key, ms)
-	if err := s.process(ctx, cmd); err != nil {
+	if err := s.process(ctx, cmd, key); err != nil {
 		return false, err
 	}
 	return cmd.Result()

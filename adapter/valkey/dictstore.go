@@ -76,12 +76,14 @@ var (
 // Swap implements [bale.Store] and [dict.Store].
 func (s *Store) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
 	args := adapters.SwapArguments(old, value, ttl)
-	return s.script.Run(func(whole bool) (bool, error) {
-		script := swap
-		if whole {
-			script = swapWhole
-		}
-		return script.Exec(ctx, s.client, []string{key}, args).AsBool()
+	return write(ctx, s, []string{key}, func(ctx context.Context) (bool, error) {
+		return s.script.Run(func(whole bool) (bool, error) {
+			script := swap
+			if whole {
+				script = swapWhole
+			}
+			return script.Exec(ctx, s.client, []string{key}, args).AsBool()
+		})
 	})
 }
 

@@ -36,12 +36,17 @@ type StoreOptions struct {
 
 // Store is a [bale.Store] over a valkey client. It is safe for concurrent use.
 //
+// A call ends with its context. The client may have several connections to a server, and takes any
+// of them for a command. So a write takes a goroutine if its context can end, and later writes of
+// its keys wait for it.
+//
 // Its commands are pinned. Otherwise the client would reuse a command's memory as soon as its call
 // ends. On a connection that breaks, the connection's writer may still read that memory.
 type Store struct {
 	client  valkey.Client
 	options StoreOptions
 	single  bool // all keys are on one server
+	writes  adapters.Writes
 	script  adapters.Script
 }
 
@@ -83,8 +88,29 @@ func (s *Store) value(r valkey.ValkeyResult) ([]byte, error) {
 	return v, nil
 }
 
-// set is SET with its expiry. The value is copied: a call that ends with its context leaves the
-// command behind, for the client to write when it can.
+// write sends commands that write the keys. send must not use what belongs to the caller: it goes
+// on when ctx ends.
+func write[T any](ctx context.Context, s *Store, keys []string, send func(ctx context.Context) (T, error)) (T, error) {
+	later := context.WithoutCancel(ctx)
+	return adapters.Write(ctx, &s.writes, keys, func() (T, error) { return send(later) })
+}
+
+// do is write for one command.
+func (s *Store) do(ctx context.Context, command valkey.Completed, keys ...string) (valkey.ValkeyResult, error) {
+	return write(ctx, s, keys, func(ctx context.Context) (valkey.ValkeyResult, error) {
+		r := s.client.Do(ctx, command)
+		return r, r.Error()
+	})
+}
+
+// doMany is write for commands that have a key each.
+func (s *Store) doMany(ctx context.Context, commands valkey.Commands, keys []string) ([]valkey.ValkeyResult, error) {
+	return write(ctx, s, keys, func(ctx context.Context) ([]valkey.ValkeyResult, error) {
+		return doMulti(ctx, s.client, commands), nil
+	})
+}
+
+// set is SET with its expiry and a copy of the value.
 func (s *Store) set(key string, value []byte, e bale.Expiry) valkey.Completed {
 	command := s.client.B().Set().Key(key).Value(string(value))
 	ms, absolute := e.Millis()
@@ -99,7 +125,8 @@ func (s *Store) set(key string, value []byte, e bale.Expiry) valkey.Completed {
 
 // Set implements [bale.Store].
 func (s *Store) Set(ctx context.Context, key string, value []byte, e bale.Expiry) error {
-	return s.client.Do(ctx, s.set(key, value, e)).Error()
+	_, err := s.do(ctx, s.set(key, value, e), key)
+	return err
 }
 
 // GetMany implements [bale.Store]: one MGET where all keys are on one server, else one pipeline for
@@ -236,7 +263,11 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 	for i, item := range items {
 		keys[i], commands[i] = item.Key, s.set(item.Key, item.Value, item.Expiry)
 	}
-	return s.each(ctx, "set", keys, doMulti(ctx, s.client, commands), func(_ int, r valkey.ValkeyResult) error { return r.Error() })
+	replies, err := s.doMany(ctx, commands, keys)
+	if err != nil {
+		return err
+	}
+	return s.each(ctx, "set", keys, replies, func(_ int, r valkey.ValkeyResult) error { return r.Error() })
 }
 
 // Delete implements [bale.Store]. It unlinks: the memory of large values is freed in the
@@ -246,15 +277,23 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 		return 0, nil
 	}
 	if s.single {
-		n, err := s.client.Do(ctx, s.client.B().Unlink().Key(keys...).Build().Pin()).AsInt64()
+		r, err := s.do(ctx, s.client.B().Unlink().Key(keys...).Build().Pin(), keys...)
+		if err != nil {
+			return 0, err
+		}
+		n, err := r.AsInt64()
 		return int(n), err
 	}
 	commands := make(valkey.Commands, len(keys))
 	for i, k := range keys {
 		commands[i] = s.client.B().Unlink().Key(k).Build().Pin()
 	}
+	replies, err := s.doMany(ctx, commands, keys)
+	if err != nil {
+		return 0, err
+	}
 	deleted := 0
-	err := s.each(ctx, "delete", keys, doMulti(ctx, s.client, commands), func(_ int, r valkey.ValkeyResult) error {
+	err = s.each(ctx, "delete", keys, replies, func(_ int, r valkey.ValkeyResult) error {
 		n, err := r.AsInt64()
 		deleted += int(n)
 		return err
@@ -266,20 +305,29 @@ func (s *Store) Delete(ctx context.Context, keys []string) (int, error) {
 func (s *Store) Touch(ctx context.Context, key string, e bale.Expiry) (bool, error) {
 	ms, absolute := e.Millis()
 	b := s.client.B()
-	switch {
-	case ms == 0:
+	if ms == 0 {
 		// PERSIST says 0 for a key that has no expiry as for one that does not exist. A replica may
 		// not have the key yet.
-		exists := s.masterCommand("EXISTS", key)
-		replies := s.client.DoMulti(ctx, b.Persist().Key(key).Build().Pin(), exists)
-		if err := replies[0].Error(); err != nil {
-			return false, err
-		}
-		return replies[1].AsBool()
-	case absolute:
-		return s.client.Do(ctx, b.Pexpireat().Key(key).MillisecondsTimestamp(ms).Build().Pin()).AsBool()
+		commands := valkey.Commands{b.Persist().Key(key).Build().Pin(), s.masterCommand("EXISTS", key)}
+		return write(ctx, s, []string{key}, func(ctx context.Context) (bool, error) {
+			replies := s.client.DoMulti(ctx, commands...)
+			if err := replies[0].Error(); err != nil {
+				return false, err
+			}
+			return replies[1].AsBool()
+		})
 	}
-	return s.client.Do(ctx, b.Pexpire().Key(key).Milliseconds(ms).Build().Pin()).AsBool()
+	var command valkey.Completed
+	if absolute {
+		command = b.Pexpireat().Key(key).MillisecondsTimestamp(ms).Build().Pin()
+	} else {
+		command = b.Pexpire().Key(key).Milliseconds(ms).Build().Pin()
+	}
+	r, err := s.do(ctx, command, key)
+	if err != nil {
+		return false, err
+	}
+	return r.AsBool()
 }
 
 // PTTL returns the reply of PTTL for each key: the remaining milliseconds, -1 for no expiry, or -2

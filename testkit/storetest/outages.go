@@ -33,15 +33,7 @@ func testSlow(t *testing.T, open Open[bale.Store]) {
 	d := deploy(t, Standalone)
 	s := open(t, d)
 	must(t, s.Set(t.Context(), "k", []byte("v"), bale.Expiry{}))
-	must(t, syscall.Kill(d.server.PID(), syscall.SIGSTOP))
-	paused := true
-	resume := func() {
-		if paused {
-			syscall.Kill(d.server.PID(), syscall.SIGCONT)
-			paused = false
-		}
-	}
-	defer resume()
+	resume := d.pause(t)
 	for name, call := range calls(s) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		start := time.Now()
@@ -66,6 +58,56 @@ func testSlow(t *testing.T, open Open[bale.Store]) {
 		}
 		return err
 	})
+}
+
+// pause stops the server until resume is called, or the test ends.
+func (d Deployment) pause(t *testing.T) (resume func()) {
+	must(t, syscall.Kill(d.server.PID(), syscall.SIGSTOP))
+	resume = sync.OnceFunc(func() { syscall.Kill(d.server.PID(), syscall.SIGCONT) })
+	t.Cleanup(resume)
+	return resume
+}
+
+// testOvertaken: a write whose call ended with its context comes before a later one of its key.
+func testOvertaken(t *testing.T, open Open[bale.Store]) {
+	d := deploy(t, Standalone)
+	s := open(t, d)
+	for range 4 { // connections of a pool
+		must(t, s.Set(t.Context(), "k", []byte("v"), bale.Expiry{}))
+	}
+	later := map[string]func(ctx context.Context, key string) error{
+		"Set": func(ctx context.Context, key string) error { return s.Set(ctx, key, []byte("2"), bale.Expiry{}) },
+		"SetMany": func(ctx context.Context, key string) error {
+			return s.SetMany(ctx, []bale.Item{{Key: key, Value: []byte("2")}})
+		},
+		"Delete": func(ctx context.Context, key string) error { return errorOf(s.Delete(ctx, []string{key})) },
+	}
+	resume := d.pause(t)
+	var wg sync.WaitGroup
+	for i := range 10 {
+		for name, write := range later {
+			key := name + strconv.Itoa(i)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			if err := s.Set(ctx, key, []byte("1"), bale.Expiry{}); err == nil {
+				t.Errorf("%s: a stopped server answers", key)
+			}
+			cancel()
+			wg.Go(func() {
+				if err := write(t.Context(), key); err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			})
+		}
+	}
+	resume()
+	wg.Wait()
+	for name := range later {
+		for i := range 10 {
+			if got, err := s.Get(t.Context(), name+strconv.Itoa(i)); string(got) == "1" {
+				t.Errorf("%s after a Set: %q stays, %v", name, got, err)
+			}
+		}
+	}
 }
 
 // testRestart: a server that is killed and comes back empty in the middle costs errors and missing
