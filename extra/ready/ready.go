@@ -24,6 +24,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/adapters"
 )
 
 // State is the state of a [Readiness].
@@ -368,7 +369,8 @@ func (r *Readiness) probe(ctx context.Context) error {
 	if err := r.options.Store.Set(ctx, r.options.Key, stored, bale.TTL(time.Minute)); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	got, err := r.options.Store.Get(ctx, r.options.Key)
+	// A replica, or a client's cache, may not have it yet.
+	got, err := r.options.Store.Get(adapters.FromMasters(ctx), r.options.Key)
 	if err == nil {
 		err = r.same(got)
 	}

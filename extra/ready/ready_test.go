@@ -19,6 +19,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/memstore"
 )
@@ -51,6 +52,8 @@ func (m *memory) Get(ctx context.Context, key string) ([]byte, error) {
 		return nil, m.fail
 	case m.lie:
 		return []byte("something else"), nil
+	case !adapters.AsksMasters(ctx): // a replica that lags
+		return nil, bale.ErrNotFound
 	case !ok:
 		return nil, bale.ErrNotFound
 	}
