@@ -81,6 +81,48 @@ func TestLargeFieldsAreNotRead(t *testing.T) {
 	}
 }
 
+// TestLargeFieldsAreTried: fields that bale migrate packs are tried. Hashes with larger ones are
+// named, and no verdict on others holds for them.
+func TestLargeFieldsAreTried(t *testing.T) {
+	t.Parallel()
+	s := redisproc.ForTest(t)
+	ctx := t.Context()
+	client := opened(t, s.URL())
+	rng := rand.New(rand.NewPCG(1, 2))
+	body := func(size int) string {
+		var b strings.Builder
+		for i := 0; b.Len() < size; i++ {
+			b.WriteString(profile(rng, i))
+		}
+		return b.String()[:size]
+	}
+	store(t, client, func(p redis.Pipeliner) {
+		for i := range 60 {
+			p.HSet(ctx, fmt.Sprint("httpcache:", i), "status", "301", "type", "text/html")
+			if i%2 == 0 {
+				p.HSet(ctx, fmt.Sprint("httpcache:", i), "body", body(800_000))
+			}
+			p.HSet(ctx, fmt.Sprint("page:", i), "html", body(300_000))
+		}
+		for i := range 2 {
+			p.HSet(ctx, fmt.Sprint("film:", i), "html", body(keyspace.LargestElement+1))
+		}
+	})
+	a, err := Redis(ctx, client, options())
+	must(t, err)
+	for _, name := range []string{"httpcache:*", "page:*"} {
+		if g := groupOf(t, a, name, Hash); g.Saving.Estimate < float64(g.Now)/2 || g.Why != "" {
+			t.Errorf("%s: %+v of %d, %s", name, g.Saving, g.Now, g.Why)
+		}
+	}
+	if g := groupOf(t, a, "film:*", Hash); g.Why != "its fields are too large to be read" {
+		t.Errorf("%q", g.Why)
+	}
+	if warnings := strings.Join(a.Warnings, " "); !strings.Contains(warnings, "film:*: 2 of the 2 hashes tried have a field above 8 MiB") || strings.Contains(warnings, "page:*: 6") {
+		t.Errorf("%s", warnings)
+	}
+}
+
 // TestCutValuesAreNamed: a value of which the first part alone was tried is no certain answer.
 func TestCutValuesAreNamed(t *testing.T) {
 	for _, cut := range []bool{false, true} {

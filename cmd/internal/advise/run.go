@@ -89,10 +89,9 @@ const (
 
 	formatItems  = 2000 // of which formats, entropy and likeness are told
 	shownSamples = 3
-	shownSample  = 200       // bytes
-	assumedKey   = 24        // bytes of the key of a value that came from a file
-	largeField   = 256 << 10 // bytes in the mean, from which on the fields of a hash are not read
-	knownNames   = 100       // of a group, to see whose keys a pattern catches
+	shownSample  = 200 // bytes
+	assumedKey   = 24  // bytes of the key of a value that came from a file
+	knownNames   = 100 // of a group, to see whose keys a pattern catches
 	gibibyte     = 1 << 30
 	modelOffBy   = 0.03 // from which on the answer warns
 )
@@ -371,7 +370,11 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 		if progress != nil {
 			progress(done, steps, fmt.Sprintf("%s, %d values", page.Name(g.Name, shownProgress), s.items))
 		}
-		if reachable(g.Type) {
+		if s.unread > 0 {
+			a.warn("%s: %d of the %d hashes tried have a field above %d MiB, and are taken to stay as they are. bale migrate --dry-run shows what their other fields save.",
+				shownName(g, o), s.unread, s.looked, keyspace.LargestElement>>20)
+		}
+		if reachable(g.Type) && s.items > len(s.kept) {
 			switch nth++; {
 			case float64(g.Now) < triedPart*float64(total):
 			case nth <= thoroughGroups:
@@ -389,10 +392,10 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			g.Why = "not tried: interrupted"
 		case s.items == 0:
 			switch {
+			case s.unread > 0:
+				g.Why = "its fields are too large to be read"
 			case g.Size.Max <= packedMax:
 				g.Why = "no value of it was read"
-			case g.Type == Hash:
-				g.Why = "its fields are too large to be read"
 			default:
 				g.Why = "too large to be packed"
 			}

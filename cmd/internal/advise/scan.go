@@ -401,7 +401,7 @@ func (l *look) extent() keyspace.Extent {
 // count is how many fields of a hash are asked for.
 func (l *look) count() int64 {
 	switch field := l.extent().Mean(); {
-	case !l.value, l.size.Val() == 0, field > largeField:
+	case !l.value, l.size.Val() == 0, field > keyspace.LargestElement:
 		return 0
 	case field < 0:
 		return fewFields

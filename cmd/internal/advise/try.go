@@ -83,6 +83,8 @@ type groupSample struct {
 	pieces []piece  // whose values were read
 	uses   []use    // of pieces
 	items  int
+	unread int            // hashes with fields that are too large to be read
+	looked int            // hashes whose fields were asked for
 	kept   map[*item]bool // that are never packed
 	packed packed
 
@@ -112,6 +114,11 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 	for _, e := range all {
 		if e.rough && usage > 0 { // MEMORY USAGE counts a little less than there is
 			e.now = int64(float64(e.usage) * modelled / usage)
+		}
+		if e.sampled && e.kind == Hash && e.size > 0 {
+			if g.looked++; e.items == nil {
+				g.unread++
+			}
 		}
 		if e.sampled && e.items == nil && reachable(e.kind) { // too large to be packed, or to be read: it stays as it is
 			g.add(piece{entry: e, before: float64(e.now)})
