@@ -124,6 +124,12 @@ func runDocumented(t *testing.T, line string, redis *redisproc.Server, files, bi
 	cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", shorten(line, redis, files))
 	cmd.Dir = clitest.Repository
 	cmd.Env = append(os.Environ(), "PATH="+binaries+":"+os.Getenv("PATH"), "BALE_BENCH_KEYS=500", "BALE_BENCH_TURN=100ms", "BALE_BENCH_OPS=2000", "BALE_CORPORA=")
+	if strings.Contains(line, "extra/czstd") || strings.Contains(line, "testkit/rivals") {
+		if _, err := exec.LookPath("gcc"); err != nil {
+			t.Skip("cgo needs gcc")
+		}
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {

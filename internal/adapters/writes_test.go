@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestWrites: a write waits for earlier ones of its keys whose callers have left, and for no others.
+// TestWrites: a write waits for earlier ones of its keys whose callers have left, and for no
+// others.
 func TestWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Writes
