@@ -157,8 +157,8 @@ func (r *HashReader) Read(ctx context.Context, c redis.Cmdable, key string, size
 	p := size.pager()
 	// Each question about a length sends the key's name. A long one would take GiB of requests.
 	long := len(key) > longKey && int64(len(key))*size.Length > 2*replyBytes
-	if mean := size.Mean(); long && mean > 0 {
-		p.most = min(max(replyBytes/2/mean, 1), UsageOf)
+	if long { // without a mean, each page tells how many fields the next may have
+		p.most = min(max(replyBytes/2/max(size.Mean(), 1), 1), UsageOf)
 	}
 	if size.Small() || r.noLengths || long {
 		return r.scan(ctx, c, key, p, each)
