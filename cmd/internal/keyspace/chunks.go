@@ -47,9 +47,11 @@ func LookAt(
 	ctx context.Context, client redis.UniversalClient, n int, key func(i int) string, pace *Pacer,
 ) (*Chunks, error) {
 	c := &Chunks{Number: n, Shortest: ForEver}
-	page := min(missingShown, n) // of a forged one none are there
-	for start := 0; start < n && c.Missing == nil; start, page = start+page, min(pageSize, n-start-page) {
-		if err := pace.Wait(ctx, nil, page, 0); err != nil {
+	name := len(key(0)) // which is sent three times
+	most := min(max(replyBytes/3/name, 1), pageSize)
+	page := min(missingShown, most, n) // of a forged one none are there
+	for start := 0; start < n && c.Missing == nil; start, page = start+page, min(most, n-start-page) {
+		if err := pace.Wait(ctx, nil, page, 3*page*name); err != nil {
 			return nil, err
 		}
 		lengths, starts, lives := make([]*redis.IntCmd, page), make([]*redis.StringCmd, page), make([]*redis.DurationCmd, page)

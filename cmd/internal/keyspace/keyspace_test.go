@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -443,5 +444,25 @@ func TestLookAt(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestLookAtLongNames: a page of chunks with long names has few, and a bandwidth counts the names.
+func TestLookAtLongNames(t *testing.T) {
+	t.Parallel()
+	const there, size = 5, 1 << 20
+	c, last := opened(t, redisproc.ForTest(t).URL()), 0
+	key := func(i int) string { last = i; return strings.Repeat("k", size) + strconv.Itoa(i) }
+	chunk := frame.Header{Algorithm: frame.Stored}.Append(nil)
+	for i := range there {
+		must(t, c.Set(t.Context(), key(i), chunk, 0).Err())
+	}
+	start, pace := time.Now(), &Pacer{Pace: Pace{Bandwidth: 1 << 30}}
+	chunks, err := LookAt(t.Context(), c, math.MaxInt32, key, pace)
+	if err != nil || !slices.Equal(chunks.Missing, []int{there}) || last != there {
+		t.Errorf("%+v, as far as %d, %v", chunks, last, err)
+	}
+	if cost := pace.due.Sub(start); cost < 3*(there+1)*time.Second/1024 {
+		t.Errorf("the names count for %v", cost)
 	}
 }
