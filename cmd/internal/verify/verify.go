@@ -350,7 +350,8 @@ func (v *verifier) failed(ctx context.Context, value keyspace.Value, err error) 
 func (v *verifier) bad(ctx context.Context, value keyspace.Value, cause error) error {
 	now, err := keyspace.Fetch(ctx, v.client, value.Key, value.Field, value.InHash,
 		int64(bale.MaxPackedLen(cli.MaxValue)))
-	if waited := v.pace.Wait(v.interrupt, nil, 1, len(now)); waited != nil {
+	names := 2 * (len(value.Key) + len(value.Field)) // with the question about the length
+	if waited := v.pace.Wait(v.interrupt, nil, 1, names+len(now)); waited != nil {
 		return waited
 	}
 	switch {

@@ -80,19 +80,33 @@ func TestValuesEndWithContext(t *testing.T) {
 	}
 }
 
-// TestBadValuesArePaced: a bad value is read twice, and both count.
+// TestBadValuesArePaced: a bad value is read twice, and both count. So does its name, which is sent
+// for the second reading.
 func TestBadValuesArePaced(t *testing.T) {
 	client, _ := clitest.Server(t)
-	damaged := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), make([]byte, 1000)...)
-	clitest.OK(t, client.Set(t.Context(), "k", damaged, 0).Err())
 	packer, err := bale.NewPacker(bale.PackerOptions{})
 	clitest.OK(t, err)
 	defer packer.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // less than 1000 bytes take
-	defer cancel()
-	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{Pace: keyspace.Pace{Bandwidth: 1}}, client: client, packer: packer, found: newPart(badNamed)}
-	if err := v.value(t.Context(), keyspace.Value{Key: "k", Stored: damaged}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
+	for _, v := range []keyspace.Value{
+		{Key: "k", Stored: make([]byte, 1<<20)},
+		{Key: strings.Repeat("k", 1<<20), Field: "f", InHash: true},
+		{Key: "h", Field: strings.Repeat("f", 1<<20), InHash: true},
+	} {
+		v.Stored = append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), v.Stored...)
+		if v.InHash {
+			clitest.OK(t, client.HSet(t.Context(), v.Key, v.Field, v.Stored).Err())
+		} else {
+			clitest.OK(t, client.Set(t.Context(), v.Key, v.Stored, 0).Err())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // less than 1 MiB takes
+		r := &verifier{
+			interrupt: ctx, pace: &keyspace.Pacer{Pace: keyspace.Pace{Bandwidth: 1 << 20}},
+			client: client, packer: packer, found: newPart(badNamed),
+		}
+		if err := r.value(t.Context(), v); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%.1q: %v", v.Key, err)
+		}
+		cancel()
 	}
 }
 
