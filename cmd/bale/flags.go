@@ -35,7 +35,7 @@ type graceFlag struct {
 // embedded.
 type paceFlags struct {
 	MaxRate      int      `default:"${max_rate}" placeholder:"N" help:"How many keys and elements (fields of hashes and the like) a second are looked at, at most; 0 for no limit. Default: ${default}."`
-	MaxBandwidth byteRate `default:"20MiB" placeholder:"N" help:"How many bytes of values a second are read, at most; 0 for no limit. With either limit the walk pauses, too, while the server gets slower, its memory grows or its replicas fall behind. Default: ${default}."`
+	MaxBandwidth byteRate `default:"20MiB" placeholder:"N" help:"How many bytes of values a second are read (migrate: and written), at most; 0 for no limit. With either limit the walk pauses, too, while the server gets slower, its memory grows or its replicas fall behind. Default: ${default}."`
 }
 
 // mastersFlag is for the walks of one process that read several masters at a time.

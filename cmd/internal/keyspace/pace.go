@@ -55,8 +55,8 @@ type Pacer struct {
 	reported map[string]bool
 }
 
-// Wait counts n keys or elements and bytes of values that a server gave, and waits until more may
-// be asked for. The server is nil where it is not known. A nil Pacer has no bounds.
+// Wait counts n keys or elements, and bytes of values that a server gave or was sent. It waits
+// until more may be asked for. The server is nil where it is not known. A nil Pacer has no bounds.
 func (p *Pacer) Wait(ctx context.Context, server *redis.Client, n, bytes int) error {
 	if p == nil {
 		return ctx.Err()

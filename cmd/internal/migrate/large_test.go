@@ -1,6 +1,8 @@
 package migrate
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -105,4 +107,54 @@ func TestLargeRevert(t *testing.T) {
 	if r := run(t, c, o); r.Strings.After.Values != 1 {
 		t.Errorf("%+v", r)
 	}
+}
+
+// requests keeps the bytes of the largest pipeline.
+type requests struct{ most int }
+
+func (*requests) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*requests) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (r *requests) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		size := 0
+		for _, cmd := range cmds {
+			size += len(fmt.Sprint(cmd.Args()...))
+		}
+		r.most = max(r.most, size)
+		return next(ctx, cmds)
+	}
+}
+
+// TestHashOfLongKey: the name of a hash goes with the script for each field. So it counts as new
+// values do, for what is sent at once and for the bandwidth, also when a field is read again.
+func TestHashOfLongKey(t *testing.T) {
+	t.Parallel()
+	const fields, size = 20, 1 << 20
+	c, sent := open(t, redisproc.ForTest(t).Addr()), &requests{}
+	c.AddHook(sent)
+	key := strings.Repeat("k", size)
+	for i := range fields {
+		must(t, c.HSet(t.Context(), key, fmt.Sprint("f", i), strings.Repeat(text(i), 4)).Err())
+	}
+	if r := run(t, c, options(t)); r.Fields.After.Values != fields || sent.most > swapBytes+2*size {
+		t.Errorf("%d MiB at once, %+v", sent.most>>20, r)
+	}
+	paced := func(do func(ctx context.Context, o pass) error) {
+		t.Helper()
+		o := options(t)
+		o.Revert, o.Pacer = true, &keyspace.Pacer{Pace: keyspace.Pace{Bandwidth: size}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2) // less than the names take
+		defer cancel()
+		if err := do(ctx, o); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	}
+	paced(func(ctx context.Context, o pass) error { return walk(ctx, c, o, newCounts()) })
+	paced(func(ctx context.Context, o pass) error {
+		m := &migration{pass: o, ctx: ctx}
+		_, _, err := m.reread(t.Context(), c, []keyspace.Value{{Key: key, Field: "f0", InHash: true}})
+		return err
+	})
 }

@@ -27,7 +27,7 @@ import (
 
 const (
 	tries      = 5       // of a value that programs write all the time
-	swapBytes  = 4 << 20 // of new values that are held at a time, if not a single one has more
+	swapBytes  = 4 << 20 // of new values and names that are sent at a time, if not a single one has more
 	hllMagic   = "HYLL"  // what a HyperLogLog starts with (hyperloglog.c)
 	hllMinSize = 16
 )
@@ -157,17 +157,15 @@ func (m *migration) changes(
 			m.result.leave(v, why)
 		case why != "":
 			m.result.leave(v, why)
-		case !m.Revert && len(v.Key)+len(v.Field)+len(next) > largestNext:
+		case !m.Revert && c.size() > largestNext:
 			m.result.leave(v, tooLarge(v))
 		case len(changes) > 0 && c.large():
 			return changes, i, nil // it is next, alone
 		default:
-			if changes = append(changes, c); c.large() {
+			changes = append(changes, c)
+			if size += c.size(); c.large() || size > swapBytes {
 				return changes, i + 1, nil
 			}
-		}
-		if size += len(next); size > swapBytes {
-			return changes, i + 1, nil
 		}
 	}
 	return changes, len(values), nil
@@ -186,8 +184,9 @@ func (m *migration) settle(
 		return err
 	}
 	var again []keyspace.Value
-	through := node
+	through, size := node, 0
 	for i, c := range changes {
+		size += c.size()
 		switch outcomes[i] {
 		case done:
 			m.done(c)
@@ -208,6 +207,9 @@ func (m *migration) settle(
 		}
 	}
 	clear(changes)
+	if err := m.Pacer.Wait(m.ctx, nil, 0, size); err != nil {
+		return err
+	}
 	if try == tries {
 		for _, v := range again {
 			m.result.problem(v, errChanged)
@@ -311,7 +313,7 @@ func (m *migration) reread(
 	}
 	size := 0
 	for _, v := range values[:n] {
-		size += len(v.Stored)
+		size += len(v.Stored) + 2*(len(v.Key)+len(v.Field)) // with the question about the length
 	}
 	if err := m.Pacer.Wait(m.ctx, nil, n, size); err != nil {
 		return nil, 0, err

@@ -19,6 +19,7 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/tcptest"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
@@ -791,5 +792,19 @@ func TestTooLargeByKind(t *testing.T) {
 	must(t, c.Set(t.Context(), "string", large, 0).Err(), c.HSet(t.Context(), "hash", "a", large, "b", large).Err())
 	if diff := cmp.Diff(map[Reason]int64{TooLarge: 1, LargeField: 2}, left(run(t, c, options(t)))); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestFailedReport: a run that failed in its first page of keys may have changed values, and does
+// not know that there are no keys.
+func TestFailedReport(t *testing.T) {
+	r := &Result{Counts: newCounts()}
+	r.Strings.add(keyspace.Value{Key: "k", Stored: []byte("value")}, 3)
+	for _, r.Complete = range []bool{false, true} {
+		var text strings.Builder
+		r.WriteText(page.NewSheet(&text, 100))
+		if nothing := strings.Contains(text.String(), "nothing was done"); nothing != r.Complete {
+			t.Errorf("complete %v:\n%s", r.Complete, &text)
+		}
 	}
 }

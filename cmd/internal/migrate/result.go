@@ -230,7 +230,7 @@ func (r *Result) WriteText(w page.Sheet) {
 			printable.Size(all.Before.Bytes), printable.Size(all.After.Bytes), changed(all.Before.Bytes, all.After.Bytes),
 			printable.Size(all.Before.Allocated), printable.Size(all.After.Allocated), changed(all.Before.Allocated, all.After.Allocated))
 	}
-	if r.Keys == 0 && !r.Interrupted {
+	if r.Keys == 0 && r.Complete {
 		done = "No key is like --match in this database, whose number the URL may end in: nothing was done"
 	}
 	printable.Fprintf(w, "\n")

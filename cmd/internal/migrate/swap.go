@@ -332,6 +332,9 @@ const (
 	largestNext = 8 << 20
 )
 
+// size is how many bytes of names and of the new value are sent.
+func (c *change) size() int { return len(c.value.Key) + len(c.value.Field) + len(c.next) }
+
 // large reports a change that may make the server end the connection (maxmemory-clients).
 func (c *change) large() bool { return len(c.next) > largestOld }
 
