@@ -374,7 +374,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			a.warn("%s: %d of the %d hashes tried have a field above %d MiB, and are taken to stay as they are. bale migrate --dry-run shows what their other fields save.",
 				shownName(g, o), s.unread, s.looked, keyspace.LargestElement>>20)
 		}
-		if reachable(g.Type) && s.items > len(s.kept) {
+		if reachable(g.Type) && s.items > 0 {
 			switch nth++; {
 			case float64(g.Now) < triedPart*float64(total):
 			case nth <= thoroughGroups:
