@@ -12,7 +12,7 @@ import (
 
 // go-redis makes room for as many bytes and elements as a reply announces. It reads lines of any
 // length, and lists however deep. So a reply beyond these limits ends its connection. They are
-// above all that a server sends to a command.
+// above all that Redis sends to a command, except for a stream's entry of many fields.
 const (
 	largestString = 512 << 20 // bytes, as in Redis unless it is set otherwise
 	largestLine   = 64 << 10  // bytes, an error for example
@@ -21,7 +21,7 @@ const (
 	deepestReply  = 64        // lists within each other
 )
 
-var errReply = errors.New("the server sends what no Redis does")
+var errReply = errors.New("the reply is malformed or too large")
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 

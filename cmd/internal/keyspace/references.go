@@ -472,6 +472,9 @@ func (s *referenceScan) value(
 			return err
 		}
 		err = s.elements(ctx, c, kind, key, size, found)
+		if errors.Is(err, errReply) {
+			err = fmt.Errorf("%w: %w", errUnread, err)
+		}
 		if s.Proof && kind != "hash" && errors.Is(err, errUnread) {
 			err = withSkip(err, kind)
 		}

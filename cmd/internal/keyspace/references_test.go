@@ -379,6 +379,30 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
+// TestStreamOfManyFields: an entry of more fields than a reply may have costs its key alone.
+func TestStreamOfManyFields(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client := opened(t, redisproc.ForTest(t).URL())
+	if err := client.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: slices.Repeat([]string{""}, mostElements+2)}).Err(); err != nil {
+		t.Skip(err) // before Redis 7
+	}
+	const others = 2 * mostKeys
+	for i := range others {
+		must(t, client.Set(ctx, fmt.Sprint(i), packedWith(1), 0).Err())
+	}
+	r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{})
+	if err != nil || r.Unread != 1 || r.Keys != others+1 || r.of(1).Values != others || !strings.Contains(r.Problem, "a list of 1048578 elements") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	_, err = FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Proof: true})
+	wantInconclusive(t, err, "stream", "give --skip-type stream")
+	r, err = FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Proof: true, SkipTypes: []string{"stream"}})
+	if err != nil || r.of(1).Values != others {
+		t.Errorf("without streams: %+v, %v", r, err)
+	}
+}
+
 // TestListsEnd: a list ends for a scan though a program adds more elements than are read. The error
 // has a next step.
 func TestListsEnd(t *testing.T) {
