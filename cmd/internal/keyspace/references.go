@@ -153,7 +153,7 @@ const (
 
 	lookTries    = 5  // of a key that changes its type between two commands
 	listTries    = 3  // of a long list that changes while it is read in pages
-	elementBytes = 16 // that an element of a list takes beside its content, in a reply and here
+	elementBytes = 16 // that an element takes beside its content, in a reply and here
 )
 
 // textTypes are module types that hold only text, numbers or hashes, and so no frame.
@@ -524,13 +524,13 @@ func (r *References) add(start string, length int64) {
 	}
 }
 
-// addAll counts elements of a value, and waits as the pace says.
+// addAll counts elements of a value, and waits as the pace says. The bytes are those of a reply.
 func (s *referenceScan) addAll(
 	ctx context.Context, c redis.UniversalClient, found *References, values []string) (bytes int, err error,
 ) {
 	for _, v := range values {
 		found.add(v, int64(len(v)))
-		bytes += len(v)
+		bytes += len(v) + elementBytes
 	}
 	return bytes, s.wait(ctx, c, len(values), bytes)
 }
@@ -552,6 +552,9 @@ func (s *referenceScan) elements(
 	if mean := size.Mean(); mean > LargestElement {
 		return fmt.Errorf("%w: its elements have %s in the mean, and no more than %d MiB are read at a time",
 			errUnread, printable.Size(mean), LargestElement>>20)
+	}
+	if kind == "stream" { // an empty field takes 2 bytes of memory, and elementBytes in a reply
+		size.Usage *= elementBytes / 2
 	}
 	p := size.pager()
 	switch kind {
@@ -651,7 +654,7 @@ func (s *referenceScan) list(
 				}
 				n, err := s.addAll(ctx, c, pages, values)
 				seen += int64(len(values))
-				if bytes += n + elementBytes*len(values); err != nil {
+				if bytes += n; err != nil {
 					return err
 				}
 				if int64(len(values)) < asked {

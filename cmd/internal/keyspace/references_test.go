@@ -403,6 +403,32 @@ func TestStreamOfManyFields(t *testing.T) {
 	}
 }
 
+// TestStreamOfEmptyFields: an empty field takes 2 bytes in the server's memory, and more in a
+// reply.
+func TestStreamOfEmptyFields(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := redisproc.ForTest(t)
+	client := opened(t, server.URL())
+	const fields = 100_000
+	for entries, small := range map[int64]bool{10: true, 24: false} {
+		must(t, client.FlushAll(ctx).Err(), client.ConfigResetStat(ctx).Err())
+		for range entries {
+			must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: slices.Repeat([]string{""}, fields)}).Err())
+		}
+		if size, err := askExtent(ctx, client, "stream", "stream").extent(); err != nil || size.Small() != small {
+			t.Fatalf("%+v, %v", size, err)
+		}
+		r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{})
+		if err != nil || r.Foreign != entries*fields {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if n := calls(t, server, "xrevrange"); n < entries*fields*elementBytes/replyBytes {
+			t.Errorf("%d entries: %d replies", entries, n)
+		}
+	}
+}
+
 // TestListsEnd: a list ends for a scan though a program adds more elements than are read. The error
 // has a next step.
 func TestListsEnd(t *testing.T) {
