@@ -79,6 +79,8 @@ func (e Extent) pager() pager {
 		return pager{e.Length + 1, UsageOf}
 	case mean < 0:
 		return pager{1, elements}
+	case e.Usage <= LargestElement: // all of it is no more than an element may be
+		return pager{min(max(replyBytes/2/max(mean, 1), 1), elements), UsageOf}
 	default:
 		return pager{min(max(replyBytes/2/max(mean, 1), 1), elements), elements}
 	}

@@ -207,6 +207,40 @@ func TestHashOfLongKey(t *testing.T) {
 	}
 }
 
+// TestElementsOfLongKey: the name of a set, sorted set, list or stream is not sent for each few of
+// its elements.
+func TestElementsOfLongKey(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := opened(t, redisproc.ForTest(t).URL())
+	key := strings.Repeat("k", 1<<20)
+	for kind, add := range map[string]func(p redis.Pipeliner, v string){
+		"set":    func(p redis.Pipeliner, v string) { p.SAdd(ctx, "short", v) },
+		"zset":   func(p redis.Pipeliner, v string) { p.ZAdd(ctx, "short", redis.Z{Member: v}) },
+		"list":   func(p redis.Pipeliner, v string) { p.RPush(ctx, "short", v) },
+		"stream": func(p redis.Pipeliner, v string) { p.Do(ctx, "XADD", "short", "*", "f", v) },
+	} {
+		for name, n := range map[string]int{"small": UsageOf + 1, "large": 40 * UsageOf} {
+			must(t, c.FlushAll(ctx).Err())
+			_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for i := range n {
+					add(p, fmt.Sprintf("%0200d", i))
+				}
+				return nil
+			})
+			must(t, err, c.Rename(ctx, "short", key).Err())
+			before := figure(t, c, "total_net_input_bytes")
+			r, err := FindReferences(ctx, []redis.UniversalClient{c}, ReferenceOptions{})
+			if err != nil || r.Foreign < int64(n) {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if sent := figure(t, c, "total_net_input_bytes") - before; sent > int64(30*len(key)+16*200*n) {
+				t.Errorf("%s %s: %d names", name, kind, sent/int64(len(key)))
+			}
+		}
+	}
+}
+
 // odd is a server that has one value too many for HMGET.
 type odd struct{}
 

@@ -326,7 +326,8 @@ func (s *referenceScan) database(ctx context.Context, node *redis.Client, number
 		if err != nil {
 			return inconclusive(ctx, addr, "", fmt.Errorf("SCAN: %w", Explain(err, c.Options().Username)))
 		}
-		size.saw(len(keys), lengthOfAll(keys))
+		names := lengthOfAll(keys)
+		size.saw(len(keys), names)
 		if _, err := s.page(ctx, c, addr, s.Skip.drop(keys), false); err != nil {
 			return err
 		}
@@ -336,7 +337,7 @@ func (s *referenceScan) database(ctx context.Context, node *redis.Client, number
 		if cursor = next; cursor == 0 {
 			return nil
 		}
-		if err := s.wait(ctx, c, int(asked), 0); err != nil {
+		if err := s.wait(ctx, c, int(asked), 4*names); err != nil { // askKey sends each three times
 			return err
 		}
 	}
@@ -524,15 +525,16 @@ func (r *References) add(start string, length int64) {
 	}
 }
 
-// addAll counts elements of a value, and waits as the pace says. The bytes are those of a reply.
+// addAll counts elements of a value, and waits as the pace says. The bytes are those of a reply. The
+// request's are mostly the key's name.
 func (s *referenceScan) addAll(
-	ctx context.Context, c redis.UniversalClient, found *References, values []string) (bytes int, err error,
+	ctx context.Context, c redis.UniversalClient, key string, found *References, values []string) (bytes int, err error,
 ) {
 	for _, v := range values {
 		found.add(v, int64(len(v)))
 		bytes += len(v) + elementBytes
 	}
-	return bytes, s.wait(ctx, c, len(values), bytes)
+	return bytes, s.wait(ctx, c, len(values), len(key)+bytes)
 }
 
 // elements adds the elements of a value that is no string.
@@ -545,7 +547,7 @@ func (s *referenceScan) elements(
 				return fmt.Errorf("%w: %d of its fields have more than %d MiB, or a name of more than %d MiB",
 					errUnread, tooLarge, LargestElement>>20, longestName>>20)
 			}
-			_, err := s.addAll(ctx, c, found, pairs)
+			_, err := s.addAll(ctx, c, key, found, pairs)
 			return err
 		})
 	}
@@ -557,6 +559,9 @@ func (s *referenceScan) elements(
 		size.Usage *= elementBytes / 2
 	}
 	p := size.pager()
+	if mean := size.Mean(); mean > 0 { // so that the key's name is half of what a page takes, if there is room
+		p.most = max(p.most, min(min(int64(len(key)), replyBytes/2)/mean, allNames))
+	}
 	switch kind {
 	case "list":
 		return s.list(ctx, c, key, p, found)
@@ -579,7 +584,7 @@ func (s *referenceScan) scanned(
 		if err != nil {
 			return err
 		}
-		bytes, err := s.addAll(ctx, c, found, values)
+		bytes, err := s.addAll(ctx, c, key, found, values)
 		if err != nil {
 			return err
 		}
@@ -613,7 +618,7 @@ func (s *referenceScan) stream(
 				values = append(values, fmt.Sprint(f))
 			}
 		}
-		bytes, err := s.addAll(ctx, c, found, values)
+		bytes, err := s.addAll(ctx, c, key, found, values)
 		if err != nil {
 			return err
 		}
@@ -633,7 +638,7 @@ func (s *referenceScan) list(
 		return err
 	}
 	if int64(len(values)) < p.count {
-		_, err = s.addAll(ctx, c, found, values)
+		_, err = s.addAll(ctx, c, key, found, values)
 		return err
 	}
 	seen, bytes := int64(0), 0
@@ -652,7 +657,7 @@ func (s *referenceScan) list(
 				if err != nil {
 					return err
 				}
-				n, err := s.addAll(ctx, c, pages, values)
+				n, err := s.addAll(ctx, c, key, pages, values)
 				seen += int64(len(values))
 				if bytes += n; err != nil {
 					return err
@@ -685,7 +690,7 @@ func (s *referenceScan) list(
 			return err
 		}
 		if int64(len(values)) <= most { // else it is much longer by now
-			_, err = s.addAll(ctx, c, found, values)
+			_, err = s.addAll(ctx, c, key, found, values)
 			return err
 		}
 	}
