@@ -41,6 +41,9 @@ const (
 	pauseStep = 200 * time.Millisecond
 	mostSteps = 50
 
+	// After a slow command a walk rests for nine times as long: at most a tenth of one processor.
+	restFactor = 9
+
 	slowerBy    = 4                     // times the PING of the start
 	slowerByMin = 10 * time.Millisecond // and this, at least
 	grownBy     = 32 << 20              // bytes of used_memory a second
@@ -86,6 +89,14 @@ func (p *Pacer) Wait(ctx context.Context, server *redis.Client, n, bytes int) er
 		return err
 	}
 	return p.pause(ctx, server)
+}
+
+// rest waits for a multiple of the time that a command kept the server busy.
+func (p *Pacer) rest(ctx context.Context, busy time.Duration) error {
+	if p == nil || p.Rate <= 0 && p.Bandwidth <= 0 {
+		return ctx.Err()
+	}
+	return sleep(ctx, restFactor*busy)
 }
 
 // pause waits as long as the server is in trouble.

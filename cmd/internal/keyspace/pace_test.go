@@ -43,6 +43,27 @@ func TestPaceCountsElementsAndBytes(t *testing.T) {
 	}
 }
 
+// TestRest: a walk with bounds rests for nine times as long as a command took. There is no upper
+// bound: the machine may be busy.
+func TestRest(t *testing.T) {
+	const busy = time.Millisecond
+	p, start := Pacer{Pace: Pace{Rate: 1e9}}, time.Now()
+	if err := p.rest(t.Context(), busy); err != nil || time.Since(start) < restFactor*busy {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	var none *Pacer
+	for _, p := range []*Pacer{none, {}} {
+		if err := p.rest(t.Context(), time.Hour); err != nil {
+			t.Error(err)
+		}
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.rest(cancelled, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 func TestTrouble(t *testing.T) {
 	lines := func(text string) map[string]string { return Info(strings.ReplaceAll(text, " ", "\n")) }
 	for _, test := range []struct {

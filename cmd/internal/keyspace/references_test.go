@@ -388,7 +388,8 @@ func TestStreamOfManyFields(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	client := opened(t, redisproc.ForTest(t).URL())
-	if err := client.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: slices.Repeat([]string{""}, mostElements+2)}).Err(); err != nil {
+	entry := &redis.XAddArgs{Stream: "stream", Values: slices.Repeat([]string{""}, mostElements+2)}
+	if err := client.XAdd(ctx, entry).Err(); err != nil {
 		t.Skip(err) // before Redis 7
 	}
 	const others = 2 * mostKeys
@@ -396,12 +397,14 @@ func TestStreamOfManyFields(t *testing.T) {
 		must(t, client.Set(ctx, fmt.Sprint(i), packedWith(1), 0).Err())
 	}
 	r, err := FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{})
-	if err != nil || r.Unread != 1 || r.Keys != others+1 || r.of(1).Values != others || !strings.Contains(r.Problem, "a list of 1048578 elements") {
+	if err != nil || r.Unread != 1 || r.Keys != others+1 || r.of(1).Values != others ||
+		!strings.Contains(r.Problem, "a list of 1048578 elements") {
 		t.Errorf("%+v, %v", r, err)
 	}
 	_, err = FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Proof: true})
 	wantInconclusive(t, err, "stream", "give --skip-type stream")
-	r, err = FindReferences(ctx, []redis.UniversalClient{client}, ReferenceOptions{Proof: true, SkipTypes: []string{"stream"}})
+	passed := ReferenceOptions{Proof: true, SkipTypes: []string{"stream"}}
+	r, err = FindReferences(ctx, []redis.UniversalClient{client}, passed)
 	if err != nil || r.of(1).Values != others {
 		t.Errorf("without streams: %+v, %v", r, err)
 	}
@@ -415,8 +418,9 @@ func TestStreamOfEmptyFields(t *testing.T) {
 	server := redisproc.ForTest(t)
 	client := opened(t, server.URL())
 	const entries, fields = 10, 100_000
+	entry := &redis.XAddArgs{Stream: "stream", Values: slices.Repeat([]string{""}, fields)}
 	for range entries {
-		must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: "stream", Values: slices.Repeat([]string{""}, fields)}).Err())
+		must(t, client.XAdd(ctx, entry).Err())
 	}
 	if size, err := askExtent(ctx, client, "stream", "stream").extent(); err != nil || !size.Small() {
 		t.Errorf("%+v, %v", size, err)
