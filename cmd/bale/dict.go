@@ -297,7 +297,7 @@ func (dictGC) Help() string {
 	return `The command looks at every value of every type in every database of the servers. Current and previous ` +
 		`dictionaries stay, those that wait to be activated, and those that were used less than six grace periods ` +
 		`ago. It cannot see values elsewhere, in a backup or a Redis that never joined the registry: export first ` +
-		`what they may need.
+		`what they may need. It sees a frame only at the start of a value, not within JSON or behind a prefix.
 
 It removes nothing if it may have missed a value: a key that the user may not read, slots that move, a ` +
 		`restart or a failover, a data server of the registry that is not given, no packed value at all.
