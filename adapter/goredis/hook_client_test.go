@@ -242,14 +242,16 @@ func TestStoreInAutoPipeline(t *testing.T) {
 	t.Parallel()
 	for name, open := range autoPipelines {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
+			store := func(t *testing.T, d storetest.Deployment) bale.Store {
 				ap, err := open(connect(t, d).(*redis.Client))
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { ap.Close() })
 				return NewStore(ap)
-			}, storetest.Cluster, storetest.Sentinel)
+			}
+			storetest.Run(t, store, storetest.Cluster, storetest.Sentinel)
+			storetest.Overtaken(t, store)
 		})
 	}
 }

@@ -53,7 +53,9 @@ func connect(t *testing.T, d storetest.Deployment) redis.UniversalClient {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store { return NewStore(connect(t, d)) })
+	open := func(t *testing.T, d storetest.Deployment) bale.Store { return NewStore(connect(t, d)) }
+	storetest.Run(t, open)
+	storetest.Overtaken(t, open)
 }
 
 // TestStoreInBatches: a buffer between does everything that a Store must, too.

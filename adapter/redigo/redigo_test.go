@@ -41,7 +41,9 @@ func connect(t *testing.T, d storetest.Deployment) *redis.Pool {
 }
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store { return NewStore(connect(t, d)) }, storetest.Cluster, storetest.Sentinel)
+	open := func(t *testing.T, d storetest.Deployment) bale.Store { return NewStore(connect(t, d)) }
+	storetest.Run(t, open, storetest.Cluster, storetest.Sentinel)
+	storetest.Overtaken(t, open)
 }
 
 func TestDictStore(t *testing.T) {

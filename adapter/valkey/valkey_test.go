@@ -54,12 +54,14 @@ func connect(t *testing.T, d storetest.Deployment) valkey.Client {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T, d storetest.Deployment) bale.Store {
+	open := func(t *testing.T, d storetest.Deployment) bale.Store {
 		if client := connect(t, d); client != nil {
 			return NewStore(client, StoreOptions{})
 		}
 		return nil
-	})
+	}
+	storetest.Run(t, open)
+	storetest.Overtaken(t, open)
 }
 
 // TestStoreWithCache: the process keeps a value as it is stored, until the server reports a change.

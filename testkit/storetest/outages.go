@@ -68,8 +68,9 @@ func (d Deployment) pause(t *testing.T) (resume func()) {
 	return resume
 }
 
-// testOvertaken: a write whose call ended with its context comes before a later one of its key.
-func testOvertaken(t *testing.T, open Open[bale.Store]) {
+// Overtaken tests that a write whose call ended with its context comes before a later one of its
+// key.
+func Overtaken(t *testing.T, open Open[bale.Store]) {
 	d := deploy(t, Standalone)
 	s := open(t, d)
 	for range 4 { // connections of a pool

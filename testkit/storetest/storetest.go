@@ -91,7 +91,6 @@ func Run(t *testing.T, open Open[bale.Store], without ...Kind) {
 		})
 	}
 	apart("slow", testSlow)
-	apart("overtaken", testOvertaken)
 	apart("restart", testRestart)
 	t.Run("access", func(t *testing.T) { testAccess(t, open) })
 	t.Run("odd server", func(t *testing.T) { testOddServer(t, open) })
