@@ -44,7 +44,7 @@ var _ bale.Store = (*Store)(nil)
 // client itself: go-redis does not show the one of an AutoPipeliner.
 //
 // With ClientSideCacheConfig the client keeps stored values past their expiry, until the server
-// reports it: Get of a Cache returns them so long.
+// reports it. Until then, Get of a Cache returns them.
 func NewStore(client redis.UniversalClient) *Store {
 	_, oneServer := client.(*redis.Client)
 	auto, _ := client.(*redis.AutoPipeliner)

@@ -31,10 +31,6 @@ const (
 	// Values are read in replies of about this size, because the server keeps a reply in memory
 	// until it is read. Sizes are estimates before the read.
 	replyBytes = 4 << 20
-
-	// After each page the scan rests for nine times the time that the server took for it: at most a
-	// tenth of one processor.
-	restFactor = 9
 )
 
 // packedMax is the size in bytes of the largest value that is packed: a Packer's default.
@@ -169,14 +165,8 @@ func (w *walker) rest(ctx context.Context) error {
 }
 
 func (w *walker) sleep(ctx context.Context, busy time.Duration, n, bytes int) error {
-	if wait := restFactor * busy; wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-		}
+	if err := w.pacer.Rest(ctx, busy); err != nil {
+		return err
 	}
 	return w.pacer.Wait(ctx, w.node, n, bytes)
 }

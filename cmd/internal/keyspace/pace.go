@@ -41,7 +41,7 @@ const (
 	pauseStep = 200 * time.Millisecond
 	mostSteps = 50
 
-	// After a slow command a walk rests for nine times as long: at most a tenth of one processor.
+	// At most a tenth of one of the server's processors.
 	restFactor = 9
 
 	slowerBy    = 4                     // times the PING of the start
@@ -91,8 +91,9 @@ func (p *Pacer) Wait(ctx context.Context, server *redis.Client, n, bytes int) er
 	return p.pause(ctx, server)
 }
 
-// rest waits for a multiple of the time that a command kept the server busy.
-func (p *Pacer) rest(ctx context.Context, busy time.Duration) error {
+// Rest waits for nine times as long as commands kept the server busy. A Pacer without bounds does
+// not.
+func (p *Pacer) Rest(ctx context.Context, busy time.Duration) error {
 	if p == nil || p.Rate <= 0 && p.Bandwidth <= 0 {
 		return ctx.Err()
 	}

@@ -48,18 +48,18 @@ func TestPaceCountsElementsAndBytes(t *testing.T) {
 func TestRest(t *testing.T) {
 	const busy = time.Millisecond
 	p, start := Pacer{Pace: Pace{Rate: 1e9}}, time.Now()
-	if err := p.rest(t.Context(), busy); err != nil || time.Since(start) < restFactor*busy {
+	if err := p.Rest(t.Context(), busy); err != nil || time.Since(start) < restFactor*busy {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 	var none *Pacer
 	for _, p := range []*Pacer{none, {}} {
-		if err := p.rest(t.Context(), time.Hour); err != nil {
+		if err := p.Rest(t.Context(), time.Hour); err != nil {
 			t.Error(err)
 		}
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.rest(cancelled, time.Hour); !errors.Is(err, context.Canceled) {
+	if err := p.Rest(cancelled, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -665,7 +665,7 @@ func (s *referenceScan) list(
 				}
 				took := time.Since(start)
 				idle = min(idle, took)
-				if err := s.pacer.rest(ctx, min(took-idle, time.Duration(way)*perNode)); err != nil {
+				if err := s.pacer.Rest(ctx, min(took-idle, time.Duration(way)*perNode)); err != nil {
 					return err
 				}
 				n, err := s.addAll(ctx, c, key, pages, values)
