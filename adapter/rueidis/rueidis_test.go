@@ -2,9 +2,11 @@ package rueidis
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -137,4 +139,29 @@ func TestDictStoreAsksMasters(t *testing.T) {
 		t.Cleanup(client.Close)
 		return NewStore(client, StoreOptions{}), func(key string) { _ = client.Do(t.Context(), client.B().Get().Key(key).Build()).Error() }
 	})
+}
+
+// BenchmarkSet writes with 64 callers. For a context that can end, a write takes a goroutine.
+func BenchmarkSet(b *testing.B) {
+	server := redisproc.ForTest(b)
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, DisableCache: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	s, value := NewStore(client, StoreOptions{}), make([]byte, 400)
+	for name, ctx := range map[string]context.Context{"without an end": context.Background(), "that can end": b.Context()} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if err := s.Set(ctx, "k", value, bale.Expiry{}); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
 }
