@@ -19,8 +19,8 @@ import (
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
-	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/internal/memstore"
 )
 
