@@ -8,8 +8,8 @@ import (
 )
 
 // Writes keeps the writes of a key in order, for clients that send commands over several
-// connections or queues: a write may still be on its way when its caller's context has ended, and a
-// later write of the key waits for it. The zero value is ready, and safe for concurrent use.
+// connections or queues. A write may still be on its way when its caller's context has ended. Then
+// a later write of the key waits for it. The zero value is ready, and safe for concurrent use.
 type Writes struct {
 	late atomic.Int64 // keys below, so that most calls need no lock
 	mu   sync.Mutex
