@@ -381,9 +381,12 @@ func TestFleetFigures(t *testing.T) {
 	// The load asks a thousand times a second, on its own schedule. Every five seconds the workers
 	// are stopped, or go on. At the lowest priority they take no core from the servers and the load,
 	// as on a machine of their own.
-	for _, before := range [][]string{nil, {"nice", "-n", "19"}} {
-		all := start(4, "verify --max-rate 500", before...) // a shard; that is 2,000 a second
-		var waits [2][]time.Duration                        // without, and beside
+	for _, beside := range []struct {
+		limit  string // keys a second of a shard; four workers read four times as many
+		before []string
+	}{{"500", nil}, {"500", []string{"nice", "-n", "19"}}, {"100", nil}, {"100", []string{"nice", "-n", "19"}}} {
+		all := start(4, "verify --max-rate "+beside.limit, beside.before...)
+		var waits [2][]time.Duration // without, and beside
 		const each, windows, rate = 5 * time.Second, 12, 1000
 		for window := range windows {
 			for _, c := range all {
@@ -414,7 +417,7 @@ func TestFleetFigures(t *testing.T) {
 			at := func(q float64) time.Duration {
 				return waits[i][int(q*float64(len(waits[i])-1))].Round(time.Microsecond)
 			}
-			t.Logf("%v %s: %d reads, P50 %v, P99 %v, P99.9 %v", before, name, len(waits[i]), at(0.5), at(0.99), at(0.999))
+			t.Logf("%s %v %s: %d reads, P50 %v, P99 %v, P99.9 %v", beside.limit, beside.before, name, len(waits[i]), at(0.5), at(0.99), at(0.999))
 		}
 	}
 }
