@@ -289,6 +289,25 @@ func TestClusterRedirects(t *testing.T) {
 	talk(t, dial(t, second), wire("ASKING")+wire("SET", "{b}2", large)+wire("ASKING")+wire("GET", "{b}2")+wire("GET", "{b}2"), fmt.Sprintf("+OK\r\n+OK\r\n+OK\r\n$%d\r\n%s\r\n%s", len(large), large, moved))
 }
 
+// TestClusterMovesTransaction: a slot that moves between MULTI and EXEC ends the transaction, and not
+// the connection.
+func TestClusterMovesTransaction(t *testing.T) {
+	t.Parallel()
+	cluster := redisproc.ClusterForTest(t, 2)
+	_, notes := clustered(t, cluster, nil)
+	first, second := notes.listener(t, cluster.Servers[0]), notes.listener(t, cluster.Servers[1])
+	c := dial(t, first)
+	talk(t, c, wire("SET", "{b}1", big("x"))+wire("MULTI")+wire("GET", "{b}1"), "+OK\r\n+OK\r\n+QUEUED\r\n")
+	slot, heir := do(t, cluster.Servers[0], "CLUSTER", "KEYSLOT", "{b}1"), do(t, cluster.Servers[1], "CLUSTER", "MYID")
+	do(t, cluster.Servers[0], "DEL", "{b}1") // no owner lets go of a slot with keys
+	for _, s := range []*redisproc.Server{cluster.Servers[1], cluster.Servers[0]} {
+		do(t, s, "CLUSTER", "SETSLOT", slot, "NODE", heir)
+	}
+	moved := "-MOVED " + slot + " " + second + "\r\n"
+	talk(t, c, wire("EXEC")+wire("PING")+wire("GET", "{b}1")+wire("MULTI")+wire("PING")+wire("EXEC"),
+		moved+"+PONG\r\n"+moved+"+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n")
+}
+
 // TestClusterPorts: nodes have the ports after that for any node, but for those that are in use.
 func TestClusterPorts(t *testing.T) {
 	cluster := redisproc.ClusterForTest(t, 3)

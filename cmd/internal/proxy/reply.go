@@ -264,7 +264,7 @@ func (c *client) answer(e expected, kind byte) error {
 			c.skip, silent = !c.off, true
 		}
 	case exec:
-		if !failed || strings.HasPrefix(state, "-EXECABO") {
+		if word, _, _ := strings.Cut(state, " "); !failed || endsTransaction[word] {
 			queued := c.queued
 			c.within, c.queued = false, runs{}
 			if kind == '*' {
@@ -286,6 +286,13 @@ func (c *client) answer(e expected, kind byte) error {
 		err = malformed("an error that ends no transaction: the proxy no longer counts its commands")
 	}
 	return err
+}
+
+// endsTransaction has the errors to EXEC by which a server ends a transaction, as far as answer has
+// read them: those of a cluster for its slots are sent in place of EXECABORT (processCommand in
+// src/server.c of Redis).
+var endsTransaction = map[string]bool{
+	"-EXECABOR": true, "-MOVED": true, "-ASK": true, "-TRYAGAIN": true, "-CLUSTERD": true, "-CROSSSLO": true,
 }
 
 // ahead are the next n bytes, or the rest of the line.

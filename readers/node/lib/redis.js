@@ -94,7 +94,7 @@ class Values {
     const parts = [];
     const isMap = reply instanceof Map; // by a reply transformer
     for (const [name, stored] of Array.isArray(reply) || isMap ? reply.entries() : Object.entries(reply)) {
-      parts.push([name, await this.reply(stored, text, at, batch, name)]);
+      parts.push([isMap && text ? String(name) : name, await this.reply(stored, text, at, batch, name)]);
     }
     if (Array.isArray(reply)) return parts.map(([, content]) => content);
     const there = parts.filter(([, content]) => content !== null);
@@ -270,6 +270,8 @@ function textual(reply) {
   if (Buffer.isBuffer(reply)) return reply.toString();
   if (Array.isArray(reply)) return reply.map(textual);
   if (reply === null || typeof reply !== 'object' || reply instanceof Error) return reply;
+  if (reply instanceof Map) return new Map([...reply].map((pair) => pair.map(textual)));
+  if (reply instanceof Set) return new Set([...reply].map(textual));
   return fieldsOf(Object.entries(reply).map(([field, value]) => [field, textual(value)]));
 }
 
@@ -317,9 +319,12 @@ const DERIVES = /^(with[A-Z]\w*|asap)$/; // a client on the same connection
 /** Whether a type mapping of node-redis asks for Buffers, which it need not say. */
 const asksBuffers = (mapping, otherwise) => (mapping && 36 in mapping ? mapping[36] === Buffer : otherwise);
 
-export function plainNodeRedis(client, { returnBuffers = asksBuffers(client._commandOptions?.typeMapping, false), ...options } = {}) {
+/** The type mapping of a client; that of a sentinel has another name. */
+const mappingOf = (client) => client._commandOptions?.typeMapping ?? client.commandOptions?.typeMapping;
+
+export function plainNodeRedis(client, { returnBuffers = asksBuffers(mappingOf(client), false), ...options } = {}) {
   const values = new Values(client, options);
-  const mapped = client.withTypeMapping(buffers);
+  const mapped = client.withTypeMapping({ ...mappingOf(client), ...buffers });
   const text = !returnBuffers;
   const Multi = readingMulti(mapped.Multi ?? Object, values, text);
   const reading = Object.create(mapped, { Multi: { value: Multi } });

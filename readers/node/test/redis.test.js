@@ -230,6 +230,37 @@ test('a write that fails, with a callback', { skip }, () => packed(async (url) =
   }
 }));
 
+test('node-redis, the client\'s own type mapping', { skip }, () => packed(async (url, value) => {
+  for (const RESP of [2, 3]) {
+    const client = await createClient({ url, RESP, commandOptions: { typeMapping: { 58: String, 44: String, 37: Map, 126: Set } } }).connect();
+    try {
+      const r = plainNodeRedis(client);
+      const reads = (c) => [c.incr('big'), c.zScore('zz', 'a'), c.hGetAll('hx'), c.sMembers('ss')];
+      const start = async () => {
+        await client.set('big', '9007199254740992');
+        await client.hSet('hx', { a: '1' });
+        await client.zAdd('zz', { score: 0.1, value: 'a' });
+        await client.sAdd('ss', 'm');
+      };
+      await start();
+      const want = await Promise.all(reads(client));
+      assert.equal(want[0], '9007199254740993');
+      await start();
+      assert.deepEqual(await Promise.all(reads(r)), want);
+      await start();
+      const multi = r.multi();
+      for (const command of ['incr big', 'zScore zz a', 'hGetAll hx', 'sMembers ss']) {
+        const [name, ...args] = command.split(' ');
+        multi[name](...args);
+      }
+      assert.deepEqual(await multi.execAsPipeline(), want);
+      assert.equal(await r.get('first:5'), value);
+    } finally {
+      client.destroy();
+    }
+  }
+}));
+
 test('node-redis, values as Buffers', { skip }, () => packed(async (url, value) => {
   const typeMapping = { 36: Buffer };
   const [client, mapped] = [createClient({ url }), createClient({ url, commandOptions: { typeMapping } })];

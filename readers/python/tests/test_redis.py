@@ -93,6 +93,15 @@ def test_decode_responses(fleet):
             assert r.get(key) == value.decode("utf-8", "surrogateescape")
 
 
+def test_response_callback(fleet):
+    phase = next(iter(fleet))
+    client = redis.Redis.from_url(phase["url"])
+    client.set("number", 7)
+    client.set_response_callback("GET", int)
+    with Plain(client) as r:
+        assert r.get("number") == 7
+
+
 @pytest.mark.parametrize("plain, client", [(Plain, redis.Redis), (AsyncPlain, redis.asyncio.Redis)])
 def test_lossy_decoding(plain, client):
     for options in ({}, {"encoding_errors": "replace"}, {"encoding": "latin-1", "encoding_errors": "surrogateescape"}):

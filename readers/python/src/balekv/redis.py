@@ -102,8 +102,8 @@ class _Plain:
 
     def _value(self, stored: Any, now: float, batch: Batch) -> Reads:
         """The content of a value; None for none, for a cached miss and for an expired one."""
-        if stored is None:
-            return None
+        if not isinstance(stored, (bytes, bytearray, memoryview, str)):
+            return stored  # None, or what a response callback of the program's own makes
         text = isinstance(stored, str)  # by decode_responses
         if text:
             stored = stored.encode("utf-8", "surrogateescape")
