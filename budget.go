@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/bufpool"
@@ -13,9 +14,10 @@ import (
 // [Packer.Batch] for each operation. It is for one goroutine at a time.
 type Batch struct {
 	packer  *Packer
-	decoded int // bytes that the values so far have, or say that they have
-	unknown int // values so far whose dictionary is unknown
-	fetched int // and whose dictionary was not at hand
+	decoded int           // bytes that the values so far have, or say that they have
+	unknown int           // values so far whose dictionary is unknown
+	fetched int           // and whose dictionary was not at hand
+	waited  time.Duration // for dictionaries, in vain
 }
 
 // maxUnknown is how many values with unknown dictionaries an operation has before it asks for no
@@ -25,6 +27,14 @@ const maxUnknown = 64
 // maxFetched is how many dictionaries an operation asks for at most: as many as a dict.Group keeps.
 // With more in turn each value of a few bytes would fetch a whole dictionary again.
 const maxFetched = 256
+
+// patience is how long an operation waits in vain for dictionaries, beside the last wait. Then it
+// asks for the others, and waits for none of them: soon is for that. Whoever waits behind the
+// operation would wait as long, as with a client that sends one pipeline at a time.
+const (
+	patience = 500 * time.Millisecond
+	soon     = time.Millisecond
+)
 
 // over is for sources of dictionaries that are to give what is at hand.
 var over = func() context.Context {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
@@ -398,7 +399,15 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header, b *Batch) (Compres
 	if b != nil && err != nil && !errors.Is(err, ErrUnknownAlgorithm) {
 		if enough = b.unknown >= maxUnknown || b.fetched >= maxFetched; !enough {
 			b.fetched++
-			r, err = p.compressors.Reader(ctx, h.Algorithm, h.DictionaryID)
+			began := time.Now()
+			if b.waited >= patience {
+				brief, cancel := context.WithTimeout(ctx, soon)
+				defer cancel()
+				ctx = brief
+			}
+			if r, err = p.compressors.Reader(ctx, h.Algorithm, h.DictionaryID); err != nil {
+				b.waited += time.Since(began)
+			}
 		}
 	}
 	err = noMiss(err)

@@ -27,6 +27,8 @@ const (
 	maxReaders          = 256                    // whatever Keep says: one takes up to 200 KiB, of a dictionary of 16 bytes, too
 	missingFor          = 5 * time.Second        // a dictionary that the registry does not hold
 	failedFor           = 200 * time.Millisecond // one that could not be fetched
+	silentFor           = 5 * time.Second        // after a fetch without an answer readers wait no longer than brief
+	brief               = 10 * time.Millisecond  // and a registry that answers again does so by then
 	maxMissing          = 1000                   // ids that are remembered as missing
 	providedFor         = time.Second            // a dictionary that was put back is not put back again
 	prefetched          = 4                      // published dictionaries that are fetched before they are activated
@@ -125,6 +127,7 @@ type Group struct {
 	held    map[frame.DictionaryID]*Dictionary // those of the readers, and of the group's state
 	flights map[readerKey]*flight
 	missing map[readerKey]missing
+	silent  time.Time // when the registry last failed to answer a fetch; zero once it has answered
 
 	grace time.Duration // the registry's
 	lapse *time.Timer   // runs out then, and says so
@@ -392,16 +395,22 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	if err := ctx.Err(); err != nil { // of a reply with very many dictionaries, each would begin a fetch
 		return nil, err
 	}
-	f, err := g.fly(key)
+	f, silent, err := g.fly(key)
 	if err != nil {
 		return nil, err
+	}
+	patience := f.ctx
+	if silent {
+		short, cancel := context.WithTimeout(f.ctx, brief)
+		defer cancel()
+		patience = short
 	}
 	select {
 	case <-f.done:
 		return f.reader, f.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-f.ctx.Done():
+	case <-patience.Done():
 	}
 	select {
 	case <-f.done:
@@ -414,38 +423,57 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	if err := f.soFar.Load(); err != nil {
 		return nil, *err
 	}
-	return nil, fmt.Errorf("dict: fetch %v: no answer within %v: %w", id, g.options.FetchTimeout, context.DeadlineExceeded)
+	return nil, g.noAnswer(id)
 }
 
-// fly starts a fetch or joins the one in flight.
-func (g *Group) fly(key readerKey) (*flight, error) {
+func (g *Group) noAnswer(id frame.DictionaryID) error {
+	return fmt.Errorf("dict: fetch %v: no answer within %v: %w", id, g.options.FetchTimeout, context.DeadlineExceeded)
+}
+
+// fly starts a fetch or joins the one in flight. It also reports that the registry has not answered
+// lately: then few fetches are in flight at a time.
+func (g *Group) fly(key readerKey) (f *flight, silent bool, err error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	if r := (*g.readers.Load())[key]; r != nil { // it has just arrived
 		f := &flight{done: make(chan struct{}), reader: r.Compressor, ctx: g.ctx}
 		close(f.done)
-		return f, nil
+		return f, false, nil
 	}
-	if m, ok := g.missing[key]; ok {
-		if time.Now().Before(m.until) {
-			return nil, m.err
+	now := time.Now()
+	for _, a := range allAlgorithms {
+		// What the registry lacks, it lacks for all algorithms.
+		other := readerKey{a, key.id}
+		if m, ok := g.missing[other]; ok && now.Before(m.until) && (a == key.algorithm || isLost(m.err)) {
+			return nil, false, m.err
+		} else if ok && a == key.algorithm {
+			delete(g.missing, key)
 		}
-		delete(g.missing, key)
 	}
+	silent = !g.silent.IsZero() && now.Sub(g.silent) < silentFor
 	if f := g.flights[key]; f != nil {
-		return f, nil
+		return f, silent, nil
 	}
-	if g.ctx.Err() != nil {
-		return nil, errClosed
+	switch {
+	case g.ctx.Err() != nil:
+		return nil, false, errClosed
+	case silent && len(g.flights) > maxUnknown && g.held[key.id] == nil && g.bundled[key.id] == nil:
+		return nil, false, g.noAnswer(key.id)
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
-	f := &flight{done: make(chan struct{}), ctx: ctx}
+	f = &flight{done: make(chan struct{}), ctx: ctx}
 	g.flights[key] = f
 	g.work.Go(func() {
 		defer cancel()
 		f.reader, f.err = g.load(ctx, key, f)
 		g.lock.Lock()
 		delete(g.flights, key)
+		switch {
+		case f.err == nil || isLost(f.err):
+			g.silent = time.Time{}
+		case g.ctx.Err() == nil && ctx.Err() != nil:
+			g.silent = time.Now()
+		}
 		switch {
 		case f.err == nil:
 		case g.ctx.Err() != nil:
@@ -466,7 +494,7 @@ func (g *Group) fly(key readerKey) (*flight, error) {
 		g.lock.Unlock()
 		close(f.done)
 	})
-	return f, nil
+	return f, silent, nil
 }
 
 var errClosed = fmt.Errorf("dict: group: %w", os.ErrClosed)
@@ -773,7 +801,9 @@ func (g *Group) sync(ctx context.Context, heard bool) {
 	err := g.takeOver(ctx, heard)
 	g.report("dictionaries are not up to date", err)
 	g.lock.Lock()
-	g.lastErr = err
+	if g.lastErr = err; err == nil {
+		g.silent = time.Time{}
+	}
 	g.lock.Unlock()
 }
 

@@ -289,8 +289,8 @@ func TestClusterRedirects(t *testing.T) {
 	talk(t, dial(t, second), wire("ASKING")+wire("SET", "{b}2", large)+wire("ASKING")+wire("GET", "{b}2")+wire("GET", "{b}2"), fmt.Sprintf("+OK\r\n+OK\r\n+OK\r\n$%d\r\n%s\r\n%s", len(large), large, moved))
 }
 
-// TestClusterMovesTransaction: a slot that moves between MULTI and EXEC ends the transaction, and not
-// the connection.
+// TestClusterMovesTransaction: a slot that moves between MULTI and EXEC ends the transaction, and
+// not the connection.
 func TestClusterMovesTransaction(t *testing.T) {
 	t.Parallel()
 	cluster := redisproc.ClusterForTest(t, 2)

@@ -197,6 +197,8 @@ func TestHostileServer(t *testing.T) {
 		"an unknown push":     {">2\r\n+a\r\n:1\r\n+OK\r\n", ">2\r\n+a\r\n:1\r\n+OK\r\n"},
 		"an empty push":       {">0\r\n+OK\r\n", ">0\r\n+OK\r\n"},
 		"a bad confirmation":  {">2\r\n$9\r\nsubscribe\r\n:1\r\n+OK\r\n", ""},
+		"no count":            {">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n\r\n", ""},
+		"another count":       {">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n$5\r\n", ""},
 		"a message of no one": {"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n", "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

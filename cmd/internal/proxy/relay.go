@@ -387,7 +387,7 @@ func (r *relay) number() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, ok := parseInt(line[1:])
+	n, ok := parseInt(line[min(1, len(line)):])
 	if !ok {
 		return 0, malformed("a line of %d bytes that is no number", len(line))
 	}

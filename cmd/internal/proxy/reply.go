@@ -173,6 +173,9 @@ func (c *client) confirmation(word string, e expected, waits bool) error {
 			return err
 		}
 	}
+	if kind, err := r.peek(); err != nil || kind != ':' {
+		return cmp.Or(err, malformed("a confirmation without a count"))
+	}
 	count, err := r.number()
 	if err != nil {
 		return err
