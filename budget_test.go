@@ -267,6 +267,50 @@ func TestManyUnknownDictionaries(t *testing.T) {
 	}
 }
 
+// TestPatience: an operation with many unknown dictionaries waits for few of them, and asks for the
+// others.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := &compress.Set{}
+		defer set.Close()
+		source := &tardy{Compressors: set, asked: map[frame.DictionaryID]bool{}}
+		p, err := NewPacker(PackerOptions{Compressors: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		start, b := time.Now(), p.Batch()
+		for id := range frame.DictionaryID(50) {
+			src := frame.Header{Algorithm: frame.Zstd, DictionaryID: id + 1, Length: 1}.Append(nil)
+			if _, err := b.Unpack(t.Context(), nil, append(src, "payload"...)); !errors.Is(err, ErrUnknownDictionary) {
+				t.Errorf("%v: %v", id, err)
+			}
+		}
+		if took := time.Since(start); took > 1100*time.Millisecond {
+			t.Errorf("it waited %v", took)
+		}
+		if len(source.asked) != 50 {
+			t.Errorf("asked for %d", len(source.asked))
+		}
+	})
+}
+
+// tardy is a source that gives up after a second.
+type tardy struct {
+	Compressors
+	asked map[frame.DictionaryID]bool
+}
+
+func (h *tardy) Reader(ctx context.Context, a frame.Algorithm, id frame.DictionaryID) (Compressor, error) {
+	if ctx.Err() == nil {
+		h.asked[id] = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 // TestManyFetchedDictionaries: an operation fetches maxFetched dictionaries, and then reads with
 // those at hand alone. A source that keeps fewer than a reply has would fetch one for each value.
 func TestManyFetchedDictionaries(t *testing.T) {

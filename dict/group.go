@@ -423,6 +423,11 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	if err := f.soFar.Load(); err != nil {
 		return nil, *err
 	}
+	if !silent { // a Store may never return
+		g.lock.Lock()
+		g.silent = time.Now()
+		g.lock.Unlock()
+	}
 	return nil, g.noAnswer(id)
 }
 

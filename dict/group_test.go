@@ -288,6 +288,61 @@ func TestGroupCannotHaveTheNext(t *testing.T) {
 	}
 }
 
+// TestUnknownForAllAlgorithms: made-up dictionaries keep readers waiting once each, however many
+// algorithms name them, and however often they are read.
+func TestUnknownForAllAlgorithms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, newRegistry(t, newMemory(), 0), GroupOptions{})
+		for _, most := range []time.Duration{maxUnknown * time.Second, 0} {
+			start := time.Now()
+			for _, a := range allAlgorithms {
+				for id := frame.DictionaryID(1); id <= maxUnknown; id++ {
+					if _, err := g.Reader(t.Context(), a, id); !errors.Is(err, ErrUnknown) {
+						t.Errorf("%v, %v: %v", a, id, err)
+					}
+					synctest.Wait() // until that is remembered
+				}
+			}
+			if took := time.Since(start); took > most {
+				t.Errorf("%v instead of %v", took, most)
+			}
+		}
+	})
+}
+
+// TestSilentRegistry: of many readers with unknown dictionaries only the first waits for a registry
+// that does not answer. Once it does, they have their dictionaries.
+func TestSilentRegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		m := newMemory()
+		r := newRegistry(t, m, 0)
+		old := dictionaryOf(t, 1)
+		must(t, r.put(ctx, old))
+		g := open(t, r, GroupOptions{})
+		m.lock.Lock()
+		m.stuck = make(chan struct{})
+		m.lock.Unlock()
+		start := time.Now()
+		for id := range frame.DictionaryID(100) {
+			if _, err := g.Reader(ctx, frame.Zstd, id+1); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v: %v", id, err)
+			}
+		}
+		if took := time.Since(start); took > 1100*time.Millisecond {
+			t.Errorf("100 readers waited %v", took)
+		}
+		m.lock.Lock()
+		close(m.stuck)
+		m.stuck = nil
+		m.lock.Unlock()
+		synctest.Wait()
+		if _, err := g.Reader(ctx, frame.Zstd, old.ID()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestStoreThatHangs: a Store that heeds no context keeps nobody waiting. Here it hangs until all
 // is over that must not wait for it.
 func TestStoreThatHangs(t *testing.T) {
