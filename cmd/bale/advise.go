@@ -20,6 +20,7 @@ type adviseCommand struct {
 	registryFlags
 	paceFlags `set:"max_rate=30000"`
 	mastersFlag
+	sharedFlag
 	Redis    string   `placeholder:"URL" xor:"from" help:"A Redis, or a node of a cluster, which is only read: its replicas where it has some. Default: the environment's BALE_REDIS_URL."`
 	Replicas bool     `help:"With --redis: send user and password to the replicas of a single server, too, at the addresses that they announce. By default they get a password only over TLS, and else their master is read."`
 	RDB      string   `name:"rdb" placeholder:"FILE" xor:"from" help:"An RDB file (BGSAVE, redis-cli --rdb FILE), which is loaded into a private redis-server and not changed."`
@@ -47,7 +48,7 @@ func (adviseCommand) Help() string {
 		`values, and says what each would save: in the bytes that Redis allocates, in traffic, and in money where a ` +
 		`price is given. Half of a group's sample is for training dictionaries, the other half for measuring.
 
-Nothing is written to the server. The scan takes a tenth of its time at most, beside --max-rate and ` +
+Nothing is written to the server, but how far a run is with --run: see bale run. The scan takes a tenth of its time at most, beside --max-rate and ` +
 		`--max-bandwidth. The user needs to be allowed to read and to ask for INFO: ACL SETUSER advisor on >secret ` +
 		`%R~* +@read +info +ping +script|exists (and +client|no-touch from Redis 7.2 on, +select for a database ` +
 		`other than 0, +cluster|slots +readonly for a cluster). Ctrl-C ends the scan, and the answer is estimated ` +
@@ -56,6 +57,7 @@ Nothing is written to the server. The scan takes a tenth of its time at most, be
 Examples:
   bale advise --redis redis://127.0.0.1:6379
   bale advise --redis redis://127.0.0.1:6379 --price 12.5 --html report.html
+  bale advise --redis redis://127.0.0.1:6379 --run advice
   bale advise --redis redis://127.0.0.1:6379 --match 'user:*' --match 'session:*' --cpu-budget 10us
   bale advise --rdb dump.rdb --json advice.json
   bale advise --data values.ndjson`
@@ -75,12 +77,12 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 	}
 	source := advise.Source{
 		Redis: c.Redis, Registry: c.Registry, Prefix: c.Prefix, RDB: c.RDB, TrustRDB: c.TrustRDB, DB: c.DB, Files: c.Data,
-		Stdin: s.In, MaxValue: cli.MaxValue, Yield: yieldToOthers,
+		Streams: s, MaxValue: cli.MaxValue, Yield: yieldToOthers,
 	}
 	o := advise.Options{
 		Match: c.Match, Groups: c.Group, Skip: keyspace.RegistryKeys(c.Prefix), Sample: c.Sample,
 		MaxBytes: int64(c.MaxBytes), Budget: c.CPUBudget, Price: c.Price, Seed: c.Seed,
-		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Replicas: c.Replicas, CPU: cli.CPU(),
+		ShowSamples: c.ShowSamples, HideKeys: c.HideKeys, Replicas: c.Replicas, CPU: cli.CPU(), Run: c.part(),
 	}
 	var err error
 	if o.Pace, err = c.pace(s); err != nil {
@@ -98,7 +100,9 @@ func (c *adviseCommand) Run(ctx context.Context, s *cli.Streams) error {
 		defer stop()
 		defer context.AfterFunc(ctx, func() {
 			stop()
-			s.Notef("interrupted; what was seen until now is worked on (once more to end at once)")
+			if c.Shared == "" {
+				s.Notef("interrupted; what was seen until now is worked on (once more to end at once)")
+			}
 		})()
 		a, err := advise.Run(ctx, source, o)
 		if a == nil {

@@ -17,7 +17,7 @@ type runCommand struct {
 }
 
 func (runCommand) Help() string {
-	return `A run is the work of one command that many processes share, on any number of machines: each starts the same bale migrate or bale verify with the same --run NAME. Its parts, the units, are ranges of a cluster's slots; a single server is one unit. The registry's Redis keeps how far each is.
+	return `A run is the work of one command that many processes share, on any number of machines: each starts the same bale advise, migrate, verify, dict gc or dict list --scan with the same --run NAME. Its parts, the units, are ranges of a cluster's slots; a single server is one unit. The registry's Redis keeps how far each is.
 
 A process takes a unit, one of each shard at a time, for as long as it renews its lease of 15 seconds. One that dies or hangs loses it, and another goes on. Slots may be moved and masters may fail over meanwhile. Each process ends when all units are done, and reports what all have done.
 

@@ -369,7 +369,7 @@ func TestFleetFigures(t *testing.T) {
 	const unlimited = " --max-rate 0 --max-bandwidth 0"
 	wait(start(1, "migrate --dict auto --force"+unlimited))
 	for _, workers := range []int{1, 2, 4, 8} {
-		for _, what := range []string{"migrate --revert", "migrate --dict current", "verify"} {
+		for _, what := range []string{"migrate --revert", "migrate --dict current", "verify", "advise --sample 500"} {
 			began, before := time.Now(), servers()
 			cpu, memory := wait(start(workers, what+unlimited))
 			speed, each := float64(keys)/time.Since(began).Seconds(), 1e6/float64(keys)

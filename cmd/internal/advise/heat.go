@@ -129,9 +129,9 @@ func (h heats) of(kind string) *heat {
 	return h[kind]
 }
 
-// feel asks for the counters of a page's keys, which is no use of them, and for the types and sizes
-// of those that are hot.
-func (w *walker) feel(ctx context.Context, keys []string) error {
+// feel asks the masters for the counters of keys, which is no use of them. It asks the server that
+// is read for the types and sizes of those that are hot.
+func (w *walker) feel(ctx context.Context, at redis.UniversalClient, keys []string) error {
 	if w.scanner.lfu == nil || len(keys) == 0 {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (w *walker) feel(ctx context.Context, keys []string) error {
 	if len(all) == 0 {
 		return nil
 	}
-	if err := w.ask(ctx, func(p redis.Pipeliner) {
+	if err := w.askAt(ctx, at, func(p redis.Pipeliner) {
 		for _, k := range all {
 			k.kind, k.size = p.Type(ctx, k.name), p.StrLen(ctx, k.name)
 		}

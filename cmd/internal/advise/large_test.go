@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/internal/redisproc"
 )
@@ -132,7 +133,7 @@ func TestCutValuesAreNamed(t *testing.T) {
 		}
 		path := filepath.Join(t.TempDir(), "values.txt")
 		must(t, os.WriteFile(path, []byte(value+"\n"), 0o600))
-		a, err := Run(t.Context(), Source{Files: []string{path}, DB: -1, MaxValue: 1 << 20}, options())
+		a, err := Run(t.Context(), Source{Streams: &cli.Streams{}, Files: []string{path}, DB: -1, MaxValue: 1 << 20}, options())
 		must(t, err)
 		says := strings.Join(a.Warnings, " ") + a.boundsText(a.Total.Saving, a.Total.Now, a.Groups[0].cut())
 		if strings.Contains(says, "the first part was tried") != cut || strings.Contains(says, "first 64 KiB of all") != cut {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/content"
-	"github.com/balekv/bale/cmd/internal/keygroup"
+	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
@@ -56,7 +56,10 @@ type Options struct {
 
 	Progress func(done, total int, what string) // may be nil
 
-	first step
+	Run fleet.Part // in a run that workers share, on a cluster
+
+	first  step
+	shared *scanner // what all workers of a run have counted
 }
 
 // step is one of an answer, in the order in which they come. A running server begins with scanning,
@@ -122,7 +125,13 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 			return nil, err
 		}
 	}
-	s := &scanner{options: &o, limits: newLimits(o.Sample, allEntries, allBytes), start: time.Now()}
+	s := o.shared
+	if s == nil {
+		if s, err = newScanner(&o); err != nil {
+			return nil, err
+		}
+	}
+	s.options, s.start = &o, time.Now()
 	a.Server.Cluster = topology.Cluster
 	s.models = redismem.Candidates(a.Server.info)
 	for i := range s.models {
@@ -133,23 +142,10 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	s.memory.inexact = s.models[0].Layout != s.models[len(s.models)-1].Layout || s.models[0].Libc
 	s.use(s.models[0])
 	if a.Server.countsReads() && !o.Private {
-		s.lfu, s.masters = lfuOf(ctx, client), client
+		if s.lfu == nil {
+			s.lfu, s.masters = lfuOf(ctx, client), client
+		}
 		a.lfu = s.lfu
-	}
-	for _, p := range o.Match {
-		if err := keygroup.CheckPattern(p); err != nil {
-			return nil, err
-		}
-	}
-	if len(o.Match) == 1 {
-		s.pattern = o.Match[0]
-	} else if len(o.Match) > 1 {
-		s.match = func(key string) bool {
-			return slices.ContainsFunc(o.Match, func(p string) bool { return keygroup.Match(p, key) })
-		}
-	}
-	if s.finder, err = keygroup.New(keygroup.Options{Patterns: o.Groups}, s.limits.newTally, (*tally).merge); err != nil {
-		return nil, err
 	}
 	for _, n := range topology.Nodes {
 		s.scan.Keys += n.Keys
@@ -160,11 +156,17 @@ func Redis(ctx context.Context, client redis.UniversalClient, o Options) (*Advic
 	if !topology.Cluster {
 		walked = topology.Nodes[0].Client
 	}
-	stay, changed := keyspace.NewWatch(ctx, walked)
-	if err = s.walk(ctx, topology.Nodes); err == nil {
-		if changed == nil {
+	var changed error
+	if o.shared != nil {
+		err = s.recall(ctx, client, topology.Nodes)
+	} else {
+		var stay *keyspace.Watch
+		stay, changed = keyspace.NewWatch(ctx, walked)
+		if err = s.walk(ctx, topology.Nodes); err == nil && changed == nil {
 			changed = stay.Look(ctx)
 		}
+	}
+	if err == nil {
 		err = s.deepen(ctx)
 	}
 	if e, ok := errors.AsType[*keyspace.InconclusiveError](changed); ok {

@@ -63,6 +63,25 @@ type scanner struct {
 	walkers map[*redis.Client]*walker
 }
 
+func newScanner(o *Options) (*scanner, error) {
+	s := &scanner{options: o, limits: newLimits(o.Sample, allEntries, allBytes)}
+	for _, p := range o.Match {
+		if err := keygroup.CheckPattern(p); err != nil {
+			return nil, err
+		}
+	}
+	if len(o.Match) == 1 {
+		s.pattern = o.Match[0]
+	} else if len(o.Match) > 1 {
+		s.match = func(key string) bool {
+			return slices.ContainsFunc(o.Match, func(p string) bool { return keygroup.Match(p, key) })
+		}
+	}
+	var err error
+	s.finder, err = keygroup.New(keygroup.Options{Patterns: o.Groups}, s.limits.newTally, (*tally).merge)
+	return s, err
+}
+
 // walker scans a server.
 type walker struct {
 	*scanner
@@ -104,15 +123,21 @@ func (w *walker) outside(do func() error) error {
 	return err
 }
 
-// walk scans the keys of the server.
-func (w *walker) walk(ctx context.Context) error {
-	if err := w.outside(func() (err error) {
+// begin learns how long a round trip takes.
+func (w *walker) begin(ctx context.Context) error {
+	err := w.outside(func() (err error) {
 		w.idle, err = roundTrip(ctx, w.node)
 		return err
-	}); err != nil {
+	})
+	w.waited = 0
+	return err
+}
+
+// walk scans the keys of the server.
+func (w *walker) walk(ctx context.Context) error {
+	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	w.waited = 0
 	progress := w.options.progress(scanning)
 	var cursor uint64
 	for {
@@ -187,11 +212,17 @@ type look struct {
 
 // page counts the keys of a page and looks at some.
 func (w *walker) page(ctx context.Context, keys []string) error {
-	s := w.scanner
-	var looks []*look
-	var matched []string
-	s.scanned += pageKeys
+	w.scanned += pageKeys
 	w.keys += pageKeys
+	matched, wanted := w.count(keys)
+	if err := w.feel(ctx, w.node, matched); err != nil {
+		return err
+	}
+	return w.look(ctx, wanted)
+}
+
+// count counts keys. It returns those of which heat is asked for, and those to look at.
+func (s *scanner) count(keys []string) (matched []string, wanted []*entry) {
 	for _, k := range keys {
 		if skip := s.options.Skip; skip != nil && skip(k) {
 			s.registry = true
@@ -207,14 +238,25 @@ func (w *walker) page(ctx context.Context, keys []string) error {
 		}
 		s.scan.Seen++
 		r := keyspace.Rank(s.options.Seed, k)
-		if wanted, value := t.wants(r); wanted && len(k) > maxName {
+		if look, _ := t.wants(r); look && len(k) > maxName {
 			s.long++
-		} else if wanted {
-			looks = append(looks, &look{entry: &entry{rank: r, name: strings.Clone(k)}, value: value && s.scan.BytesRead < s.options.MaxBytes})
+		} else if look {
+			wanted = append(wanted, &entry{rank: r, name: strings.Clone(k)})
 		}
 	}
-	if err := w.feel(ctx, matched); err != nil {
-		return err
+	return matched, wanted
+}
+
+// look looks at keys, and reads the values of some.
+func (w *walker) look(ctx context.Context, keys []*entry) error {
+	s := w.scanner
+	var looks []*look
+	for _, e := range keys {
+		if t, ok := s.finder.Find(e.name); ok { // its group may be another one than before
+			if wanted, value := t.wants(e.rank); wanted {
+				looks = append(looks, &look{entry: e, value: value && s.scan.BytesRead < s.options.MaxBytes})
+			}
+		}
 	}
 	for _, ask := range []func(context.Context, redis.Pipeliner, *look){s.askKind, s.askSize} {
 		if err := w.pipelined(ctx, looks, ask); err != nil {
@@ -480,7 +522,7 @@ func (w *walker) takeString(l *look) bool {
 		}
 	}
 	e, start := l.entry, []byte(l.start.Val())
-	w.count(int64(len(start)))
+	w.took(int64(len(start)))
 	e.size = l.size.Val()
 	if int64(len(start)) < min(e.size, l.part()) { // it was written, or has gone, since its size was told
 		if len(start) == 0 {
@@ -565,7 +607,7 @@ func (w *walker) readHash(ctx context.Context, e *entry, size keyspace.Extent, w
 func (w *walker) addFields(e *entry, pairs []string) (read bool) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		name, v := pairs[i], pairs[i+1]
-		w.count(int64(len(name) + len(v)))
+		w.took(int64(len(name) + len(v)))
 		w.keys++
 		if len(v) > keyspace.LargestElement {
 			return false
@@ -576,8 +618,8 @@ func (w *walker) addFields(e *entry, pairs []string) (read bool) {
 	return true
 }
 
-// count counts bytes of values that were read.
-func (w *walker) count(n int64) {
+// took counts bytes of values that were read.
+func (w *walker) took(n int64) {
 	w.scan.BytesRead += n
 	w.read += n
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/migrate"
 )
@@ -146,6 +147,9 @@ func scriptsOf(ctx context.Context, client redis.UniversalClient) (sum scripts) 
 	var names []string
 	for _, source := range migrate.Scripts() {
 		names = append(names, redis.NewScript(source).Hash())
+	}
+	for _, script := range fleet.Scripts() {
+		names = append(names, script.Hash())
 	}
 	var lock sync.Mutex
 	add := func(ctx context.Context, node *redis.Client) error {

@@ -25,6 +25,7 @@ import (
 
 // Source names the values: one of Redis, RDB and Files.
 type Source struct {
+	*cli.Streams
 	Redis    string // URL of a server, or of a node of a cluster
 	Login    keyspace.Login
 	Registry string // URL of the dictionaries' registry; empty if it is in the same Redis
@@ -34,9 +35,8 @@ type Source struct {
 	TrustRDB bool   // load functions, data of modules and unknown types
 	DB       int    // database of the file; negative for the one with most keys
 
-	Files    []string // with values; "-" for Stdin
-	Stdin    io.Reader
-	MaxValue int // bytes of the largest value of a file
+	Files    []string // with values; "-" for stdin
+	MaxValue int      // bytes of the largest value of a file
 
 	// Yield, if set, is called before a live server is read. See [Yield].
 	Yield func()
@@ -53,6 +53,8 @@ func (s *Source) Validate(o *Options) error {
 		return errors.New("--trust-rdb is for --rdb")
 	case o.Replicas && s.Redis == "":
 		return errors.New("--replicas is for --redis")
+	case o.Run.Name != "" && s.Redis == "":
+		return errors.New("--run is for --redis")
 	case o.Sample < 2:
 		return fmt.Errorf("--sample %d, must be at least 2", o.Sample)
 	case o.Budget <= 0:
@@ -60,7 +62,7 @@ func (s *Source) Validate(o *Options) error {
 	case o.Price < 0 || math.IsNaN(o.Price) || math.IsInf(o.Price, 0):
 		return fmt.Errorf("--price %v, must be an amount of USD", o.Price)
 	}
-	return nil
+	return o.Run.Validate()
 }
 
 // Run estimates the possible saving. When ctx ends it estimates from the keys seen until then, and
@@ -80,7 +82,12 @@ func Run(ctx context.Context, s Source, o Options) (a *Advice, err error) {
 		if s.Yield != nil {
 			s.Yield()
 		}
-		a, err = server(ctx, registry.Options{Data: []string{s.Redis}, URL: s.Registry, Prefix: s.Prefix, Login: s.Login}, o)
+		at := registry.Options{Streams: s.Streams, Data: []string{s.Redis}, URL: s.Registry, Prefix: s.Prefix, Login: s.Login}
+		if o.Run.Name != "" {
+			a, err = shared(ctx, at, o)
+		} else {
+			a, err = server(ctx, at, o)
+		}
 	}
 	if a != nil {
 		a.Go, a.CPU, a.Cores = runtime.Version(), o.CPU, runtime.NumCPU()
@@ -99,6 +106,11 @@ func server(ctx context.Context, at registry.Options, o Options) (*Advice, error
 	if single, ok := client.(*redis.Client); ok {
 		o.Database = single.Options().DB
 	}
+	return ask(ctx, client, at, o)
+}
+
+// ask reads what a client reaches.
+func ask(ctx context.Context, client redis.UniversalClient, at registry.Options, o Options) (*Advice, error) {
 	at.Streams, at.LookOnly, at.Pace = &cli.Streams{Err: io.Discard}, true, o.Pace
 	r := &reader{at: at}
 	defer r.close()
@@ -202,7 +214,7 @@ func (s *Source) file(ctx context.Context, o Options) (*Advice, error) {
 func (s *Source) files(ctx context.Context, o Options) (*Advice, error) {
 	var sets []Set
 	for _, path := range s.Files {
-		d, err := values.Load(ctx, path, s.Stdin,
+		d, err := values.Load(ctx, path, s.In,
 			values.Limits{Values: o.Sample, ValueSize: s.MaxValue, Seed: o.Seed})
 		if err != nil {
 			return nil, err

@@ -111,3 +111,8 @@ if not wanted or wanted == 0 then
 end
 return redis.call('HGET', KEYS[1], 'state')`)
 )
+
+// Scripts are the scripts of runs, which a server keeps.
+func Scripts() []*redis.Script {
+	return []*redis.Script{makeScript, endScript, setScript, viewScript, paceScript, takeScript, tellScript}
+}

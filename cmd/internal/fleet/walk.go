@@ -78,11 +78,11 @@ func JoinWalk(ctx context.Context, reg *registry.Registry, name, command string,
 	return r, nil
 }
 
-// Share walks with the other workers of a run until all units are done, and adds what all have
-// counted to all, also with an error.
-func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
+// Work walks with the other workers of a run until all units are done.
+func (w *Walk[C]) Work(ctx context.Context, r *Run) error {
 	client := w.Registry.Client()
 	show, stop := cli.ShowProgress(w.Registry.Err)
+	defer stop()
 	if w.Rate > 0 {
 		w.Registry.Pacer.Shared = r.pace(w.Rate)
 	}
@@ -116,18 +116,22 @@ func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 			return func(n int) []string { return owners(r.slots(n)) }, err
 		}
 	}
+	return r.Work(ctx, worker)
+}
+
+// Share is [Walk.Work], and adds what all workers have counted to all, also with an error.
+func (w *Walk[C]) Share(ctx context.Context, r *Run, all *C) error {
 	before, err := w.calls(ctx, r, "calls")
 	var sum *C
 	var summed error
 	for range sumTries {
 		if err == nil {
-			err = r.Work(ctx, worker)
+			err = w.Work(ctx, r)
 		}
 		if sum, summed = w.sum(ctx, r, err == nil); !errors.Is(summed, errLost) {
 			break
 		}
 	}
-	stop()
 	w.Merge(all, sum)
 	if err = errors.Join(err, summed); err != nil {
 		return err

@@ -132,8 +132,8 @@ func newScripts(head string) *scripts {
 	return &scripts{newScript(head + stringScript), newScript(head + fieldScript)}
 }
 
-// Scripts are the sources of all scripts that bale runs in a server: those of this package, and the
-// one by which Stores swap values.
+// Scripts are the sources of the scripts of this package, and of the one by which Stores swap
+// values. Package fleet has those of runs. There are no others.
 func Scripts() []string {
 	return []string{
 		stringScript, fieldScript, allowFull + stringScript, allowFull + fieldScript, pretendScript, expiryScript, probeScript,

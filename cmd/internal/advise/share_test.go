@@ -1,0 +1,166 @@
+package advise
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/balekv/bale/cmd/internal/cli"
+	"github.com/balekv/bale/cmd/internal/fleet"
+	"github.com/balekv/bale/internal/redisproc"
+)
+
+// TestShared: workers that share a run count as one process does, and one of them gives the same
+// answer.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const n, tagged = 600, 3000
+	cluster := redisproc.ClusterForTestWith(t, 3, redisproc.Options{Args: []string{"--maxmemory-policy", "allkeys-lfu"}})
+	url := cluster.Servers[1].URL()
+	client := opened(t, url)
+	fill(t, client, n)
+	if _, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range tagged { // all in one slot
+			p.Set(ctx, fmt.Sprintf("{app}:item:%d", i), fmt.Sprintf(`{"id":%d,"name":"item %d","state":"ready to be sent"}`, i, i*i), 0)
+		}
+		for range 3000 {
+			p.Get(ctx, "user:7:profile")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	o := options()
+	source := Source{Redis: url, Prefix: "bale:dict:", DB: -1}
+	one, err := Run(ctx, source, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Run = fleet.Part{Name: "advice"}
+	var workers sync.WaitGroup
+	var lock sync.Mutex
+	var all *Advice
+	told := 0
+	for range 3 {
+		workers.Go(func() {
+			output := &bytes.Buffer{}
+			source := source
+			source.Streams = &cli.Streams{Out: io.Discard, Err: output}
+			a, err := Run(ctx, source, o)
+			lock.Lock()
+			defer lock.Unlock()
+			switch {
+			case err != nil:
+				t.Errorf("%v\n%s", err, output)
+			case a == nil && strings.Contains(output.String(), "the answer is in the output of"):
+				told++
+			case a == nil || all != nil:
+				t.Errorf("not one answer\n%s", output)
+			default:
+				all = a
+			}
+		})
+	}
+	workers.Wait()
+	if all == nil || told != 2 {
+		t.Fatalf("an answer: %v, and %d workers say where it is", all != nil, told)
+	}
+	if all.Scan.Seen != one.Scan.Seen || all.Scan.Keys != 6*n+1+tagged {
+		t.Errorf("%+v, and one process: %+v", all.Scan, one.Scan)
+	}
+	for _, want := range one.Groups {
+		got := groupOf(t, all, want.Name, want.Type)
+		if got.Keys != want.Keys || got.Sampled != want.Sampled || math.Abs(float64(got.Now-want.Now)) > 0.001*float64(want.Now) {
+			t.Errorf("%s: %d keys, %d tried, %d bytes, and by one process %d, %d, %d",
+				want.Name, got.Keys, got.Sampled, got.Now, want.Keys, want.Sampled, want.Now)
+		}
+		if math.Abs(got.Saving.Estimate-want.Saving.Estimate) > 0.02*float64(want.Now) {
+			t.Errorf("%s saves %+v, and by one process %+v", want.Name, got.Saving, want.Saving)
+		}
+	}
+	if w := all.Server; len(w.Watched) > 0 || len(w.Unattributed) > 0 {
+		t.Errorf("its own commands count as a program's: %v, %v", w.Watched, w.Unattributed)
+	}
+	if h := groupOf(t, all, "user:*:profile", String).Heat; h == nil || len(h.Hottest) != 1 || h.Hottest[0].Name != "user:7:profile" {
+		t.Errorf("the key that is read often: %+v", h)
+	}
+	source.Streams = &cli.Streams{Out: io.Discard, Err: io.Discard}
+	if again, err := Run(ctx, source, o); again != nil || err != nil {
+		t.Errorf("a run that is done: %v, %v", again, err)
+	}
+	o.Sample++
+	if _, err := Run(ctx, source, o); err == nil || !strings.Contains(err.Error(), "other settings") {
+		t.Errorf("other settings: %v", err)
+	}
+	single := redisproc.ForTest(t)
+	source.Redis = single.URL()
+	if _, err := Run(ctx, source, o); err == nil || !strings.Contains(err.Error(), "is none: leave it out") {
+		t.Errorf("a single server: %v", err)
+	}
+}
+
+// TestSketches: what units keep of names has a bound, and adds up to what one scan knows.
+func TestSketches(t *testing.T) {
+	o := options()
+	o.Sample = 500
+	const units, keys = 1024, 200_000
+	empty := func() *sketch {
+		s, err := newScanner(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &sketch{scanner: s, mean: keys / units}
+	}
+	parts := make([]*sketch, units)
+	for i := range parts {
+		parts[i] = empty()
+	}
+	count := func(unit int, name string) {
+		if err := parts[unit].names(t.Context(), nil, []string{name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := strings.Repeat("\xff", maxName/2)
+	for i := range keys {
+		count(i*7919%units, fmt.Sprintf("user:%d:profile", i))
+		if i%4 == 0 {
+			count(17, fmt.Sprintf("{app}:item:%d", i))
+			count(18, fmt.Sprintf("%s%d:x%d", long, i%500, i))
+		}
+		if i%100 == 0 {
+			count(i%units, fmt.Sprintf("rare:%d", i))
+		}
+	}
+	all, size := empty(), 0
+	for i, p := range parts {
+		text, err := json.Marshal(p)
+		if err != nil || len(text) > 512<<10 || (i > 18 && len(text) > 4<<10) {
+			t.Fatalf("unit %d: %d bytes, %v", i, len(text), err)
+		}
+		size += len(text)
+		var read sketch
+		if err := json.Unmarshal(text, &read); err != nil {
+			t.Fatal(err)
+		}
+		all.merge(&read)
+	}
+	t.Logf("%d KiB for %d units", size>>10, units)
+	want := map[string]int64{"user:*:profile": keys, "{app}:item:*": keys / 4, "rare:*": keys / 100}
+	for _, g := range all.scanner.finder.Groups() {
+		if n := want[g.Name]; n > 0 && (g.Value.seen != n || len(g.Value.entries) < o.Sample) {
+			t.Errorf("%s: %d keys of %d, %d in the sample", g.Name, g.Value.seen, n, len(g.Value.entries))
+		}
+		delete(want, g.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not found: %v", want)
+	}
+}
