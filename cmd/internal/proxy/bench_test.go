@@ -71,7 +71,7 @@ func (s *stage) prove(tb testing.TB) {
 	tb.Helper()
 	c := dial(tb, s.proxy)
 	buf := make([]byte, 1<<20)
-	for _, prefix := range []string{"user:", "other:"} {
+	for _, prefix := range []string{"user:", "quick:", "other:"} {
 		for _, write := range []bool{true, false} {
 			for _, depth := range []int{1, 16} {
 				t := newTraffic(tb, prefix, write, depth)
@@ -84,7 +84,7 @@ func (s *stage) prove(tb testing.TB) {
 		}
 		for i := range 100 {
 			stored := s.past.Get(tb.Context(), prefix+strconv.Itoa(i)).Val()
-			if isPacked(stored) != (prefix == "user:") || (len(stored) < valueSize) != (prefix == "user:") {
+			if isPacked(stored) != (prefix != "other:") || (len(stored) < valueSize) != (prefix != "other:") {
 				tb.Fatalf("%s%d is stored in %d bytes: %.20q", prefix, i, len(stored), stored)
 			}
 		}

@@ -126,10 +126,18 @@ func newStage(t testing.TB) *stage {
 	}
 	t.Logf("a dictionary of %d bytes by %s", len(trained.Dictionary.Bytes()), trained.Winner.Builder)
 	s.dict = activated(t, s.past, string(trained.Dictionary.Bytes()))
-	o := options(s.server.URL(), "user:*")
-	o.Groups[0].Compress, o.Groups[0].Group = "zstd:3+dict", "user"
-	s.proxy = start(t, o).addr
+	s.proxy = start(t, staged(s.server.URL())).addr
 	return s
+}
+
+// staged are the options of a stage's proxy. The keys of quick:* are packed with a quicker level.
+func staged(redis string) Options {
+	o := options(redis, "user:*")
+	o.Groups = []Group{
+		{Match: []string{"user:*"}, Compress: "zstd:3+dict", Group: "user"},
+		{Match: []string{"quick:*"}, Compress: "zstd:1+dict", Group: "user"},
+	}
+	return o
 }
 
 // program runs a program, which must pass its checks in their order, and leave packed values.

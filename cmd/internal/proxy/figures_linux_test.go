@@ -99,10 +99,11 @@ func TestFigures(t *testing.T) {
 	}
 
 	bare.name, bare.prefix = "io.Copy", "other:"
-	out, packed := bale, bale
+	out, packed, quick := bale, bale, bale
 	out.name, out.prefix = "bale, out of scope", "other:"
-	packed.name, packed.prefix = "bale, packed", "user:"
-	proxies := []hop{bare, out, packed, {"twemproxy", twem.Addr(), "other:", twem.PID()}}
+	packed.name, packed.prefix = "bale, zstd:3+dict", "user:"
+	quick.name, quick.prefix = "bale, zstd:1+dict", "quick:"
+	proxies := []hop{bare, out, packed, quick, {"twemproxy", twem.Addr(), "other:", twem.PID()}}
 	var figures []*figure
 	for _, l := range []figure{{load: "GET", depth: 1, clients: 64}, {load: "SET", depth: 1, clients: 64, write: true}, {load: "GET, pipelines of 16", depth: 16, clients: 16}, {load: "SET, pipelines of 16", depth: 16, clients: 16, write: true}} {
 		for _, h := range proxies {
@@ -277,8 +278,8 @@ func TestFiguresServe(t *testing.T) {
 		t.Skip("a part of TestFigures")
 	}
 	if kind == "bale" {
-		o := options(to, "user:*")
-		o.Groups[0].Compress, o.Groups[0].Group, o.MaxClients = "zstd:3+dict", "user", manyClients
+		o := staged(to)
+		o.MaxClients = manyClients
 		fmt.Println(start(t, o).addr)
 	} else {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
