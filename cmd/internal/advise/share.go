@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -16,11 +17,15 @@ import (
 )
 
 const (
-	// A unit keeps this many names of a group, and more of a group that has more keys in the unit than
-	// a unit has on average. With 1,024 units that are several thousand of a group, and with 4,096 too.
+	// A unit keeps this many names of a group, and more of one that has more than its share of an
+	// average unit, for its keys may be in few slots. With 1,024 units that are several thousand of a
+	// group, and with 4,096 too.
 	unitNames = 16
 
-	unitBytes = 128 << 10 // of names that a unit keeps, and as many of hot keys
+	// Names that all units keep have about this many bytes at most, and those of hot keys as many. A
+	// unit with more keys than the average keeps more, up to unitBytes.
+	runBytes  = 64 << 20
+	unitBytes = 256 << 10
 )
 
 // agreed are what all workers of a shared run agree on.
@@ -46,6 +51,9 @@ func shared(ctx context.Context, at registry.Options, o Options) (a *Advice, err
 		return nil, fmt.Errorf("%w: --run shares the scan of a cluster, and %s is none: leave it out",
 			cli.ErrUsage, reg.Servers[0].Name)
 	}
+	if _, err := newScanner(&o); err != nil {
+		return nil, err
+	}
 	run, err := fleet.JoinWalk(ctx, reg, o.Run.Name, "advise", agreed{o.Match, o.Groups, o.Sample, o.Seed, reg.Prefix})
 	if err != nil {
 		return nil, err
@@ -68,13 +76,14 @@ func shared(ctx context.Context, at registry.Options, o Options) (a *Advice, err
 	if err != nil {
 		return nil, err
 	}
-	if _, err := newScanner(&o); err != nil {
-		return nil, err
+	mean := max(1, int(keys)/run.Units)
+	if keys == 0 { // they are not known
+		mean = math.MaxInt
 	}
 	empty := func() *sketch {
-		s, _ := newScanner(&o) // which has just been tried
+		s, _ := newScanner(&o) // which has been tried
 		s.lfu = heat
-		return &sketch{scanner: s, mean: max(1, int(keys)/run.Units)}
+		return &sketch{scanner: s, mean: mean, room: runBytes / run.Units}
 	}
 	all := empty()
 	w := fleet.Walk[sketch]{
@@ -93,6 +102,7 @@ func shared(ctx context.Context, at registry.Options, o Options) (a *Advice, err
 		return nil, err
 	}
 	answers, err := fleet.Once(ctx, run, "answer", func(ctx context.Context) (string, error) {
+		a = nil // of a try before
 		if err := w.Share(ctx, run, all); err != nil {
 			return "", err
 		}
@@ -100,9 +110,13 @@ func shared(ctx context.Context, at registry.Options, o Options) (a *Advice, err
 		a, err = ask(ctx, cluster, at, o)
 		return run.Worker, err
 	})
-	if a != nil {
+	switch {
+	case err != nil:
+	case answers == run.Worker:
 		a.Scan.Seconds = run.Seconds()
-	} else if err == nil {
+		err = run.Forget(ctx)
+	default: // perhaps this one was too late
+		a = nil
 		reg.Notef("all keys are counted; the answer is in the output of %s (for a new one, start another --run NAME)", answers)
 	}
 	return a, err
@@ -113,6 +127,7 @@ func shared(ctx context.Context, at registry.Options, o Options) (a *Advice, err
 type sketch struct {
 	scanner *scanner // nil for one that was read
 	mean    int      // keys of a unit
+	room    int      // bytes of names that such a unit may keep
 
 	Seen     int64      `json:"seen"`
 	Long     int64      `json:"long,omitempty"`
@@ -168,12 +183,14 @@ func (k *sketch) MarshalJSON() ([]byte, error) {
 	s := k.scanner
 	c := plain{Seen: s.scan.Seen, Long: s.long, Registry: s.registry}
 	groups := s.finder.Groups()
+	share := max(1, float64(c.Seen)/float64(k.mean))
+	room := min(int(share*float64(k.room)), unitBytes)
 	keep := func(t *tally, part int) []*entry {
-		n := unitNames * max(1, int(t.seen)/k.mean) / part
-		return t.entries[:min(max(1, n), len(t.entries))]
+		n := unitNames * max(1, float64(t.seen)*float64(len(groups))/float64(k.mean)) / float64(part)
+		return t.entries[:min(max(1, int(n)), len(t.entries))]
 	}
 	part := 1
-	for bytes := unitBytes + 1; bytes > unitBytes && part <= 2*unitBytes; part *= 2 {
+	for bytes := room + 1; bytes > room && part <= 2*unitBytes; part *= 2 {
 		bytes = 0
 		for _, g := range groups {
 			g.Value.shrink()
@@ -182,7 +199,6 @@ func (k *sketch) MarshalJSON() ([]byte, error) {
 			}
 		}
 	}
-	room := unitBytes
 	for _, g := range groups {
 		t := g.Value
 		found := sketched{Seen: t.seen, Hot: map[string]warm{}}
@@ -267,6 +283,11 @@ func (s *scanner) recall(ctx context.Context, client redis.UniversalClient, node
 		s.limits.keptEntries -= len(t.entries)
 		t.entries = nil
 	}
+	defer func() {
+		for _, left := range its { // of masters that have others in their place by now
+			s.failed, s.failure = s.failed+int64(len(left)), cmp.Or(s.failure, "MOVED")
+		}
+	}()
 	total, done := 0, 0
 	for _, all := range its {
 		total += len(all)

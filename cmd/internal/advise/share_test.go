@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,6 +104,9 @@ func TestShared(t *testing.T) {
 	if h := groupOf(t, all, "user:*:profile", String).Heat; h == nil || len(h.Hottest) != 1 || h.Hottest[0].Name != "user:7:profile" {
 		t.Errorf("the key that is read often: %+v", h)
 	}
+	if names, err := client.HKeys(ctx, "bale:dict:run:advice").Result(); err != nil || slices.ContainsFunc(names, func(f string) bool { return regexp.MustCompile(`^unit:\d`).MatchString(f) }) {
+		t.Errorf("after the answer the run has names of keys: %q, %v", names, err)
+	}
 	source.Streams = &cli.Streams{Out: io.Discard, Err: io.Discard}
 	if again, err := Run(ctx, source, o); again != nil || err != nil {
 		t.Errorf("a run that is done: %v, %v", again, err)
@@ -117,6 +122,35 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// TestLateAnswer: a worker that has lost its lease before it has the answer leaves that to another.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	cluster, registry := redisproc.ClusterForTest(t, 3), redisproc.ForTest(t)
+	fill(t, opened(t, cluster.Servers[0].URL()), 2500)
+	o := options()
+	o.Sample, o.Run = 4000, fleet.Part{Name: "lost"}
+	const key, lease = "bale:dict:run:lost", "lease:answer"
+	r := opened(t, registry.URL())
+	var thief sync.WaitGroup
+	defer thief.Wait()
+	thief.Go(func() {
+		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			if held, _ := r.HGet(ctx, key, lease).Result(); held != "" {
+				r.HSet(ctx, key, lease, fmt.Sprintf("%d 9999 other", time.Now().Add(time.Hour).UnixMilli()))
+				time.Sleep(6 * time.Second) // in which the worker renews its own
+				r.HSet(ctx, key, "unit:answer", `"other"`, lease, "done 5")
+				return
+			}
+		}
+	})
+	var out bytes.Buffer
+	a, err := Run(ctx, Source{Redis: cluster.Servers[0].URL(), Registry: registry.URL(), Prefix: "bale:dict:", DB: -1, Streams: &cli.Streams{Out: io.Discard, Err: &out}}, o)
+	if a != nil || err != nil || !strings.Contains(out.String(), "in the output of other ") {
+		t.Errorf("an answer: %v, %v\n%s", a != nil, err, &out)
+	}
+}
+
 // TestSketches: what units keep of names has a bound, and adds up to what one scan knows.
 func TestSketches(t *testing.T) {
 	o := options()
@@ -127,7 +161,7 @@ func TestSketches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &sketch{scanner: s, mean: keys / units}
+		return &sketch{scanner: s, mean: keys / units, room: runBytes / units}
 	}
 	parts := make([]*sketch, units)
 	for i := range parts {
@@ -136,6 +170,11 @@ func TestSketches(t *testing.T) {
 	count := func(unit int, name string) {
 		if err := parts[unit].names(t.Context(), nil, []string{name}); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for q := range 10 { // queues, each in one slot
+		for i := range 300 {
+			count(100+q, fmt.Sprintf("bull:{queue-%c}:%d", 'a'+q, i))
 		}
 	}
 	long := strings.Repeat("\xff", maxName/2)
@@ -152,7 +191,7 @@ func TestSketches(t *testing.T) {
 	all, size := empty(), 0
 	for i, p := range parts {
 		text, err := json.Marshal(p)
-		if err != nil || len(text) > 512<<10 || (i > 18 && len(text) > 4<<10) {
+		if err != nil || len(text) > 768<<10 || (i > 200 && len(text) > 4<<10) {
 			t.Fatalf("unit %d: %d bytes, %v", i, len(text), err)
 		}
 		size += len(text)
@@ -164,13 +203,20 @@ func TestSketches(t *testing.T) {
 	}
 	t.Logf("%d KiB for %d units", size>>10, units)
 	want := map[string]int64{"user:*:profile": keys, "{app}:item:*": keys / 4, "rare:*": keys / 100}
+	queues := int64(0)
 	for _, g := range all.scanner.finder.Groups() {
 		if n := want[g.Name]; n > 0 && (g.Value.seen != n || len(g.Value.entries) < o.Sample) {
 			t.Errorf("%s: %d keys of %d, %d in the sample", g.Name, g.Value.seen, n, len(g.Value.entries))
 		}
 		delete(want, g.Name)
+		if strings.HasPrefix(g.Name, "bull:") {
+			queues += g.Value.seen
+			if n := int64(len(g.Value.entries)); n < 40 {
+				t.Errorf("%s: %d keys, %d in the sample", g.Name, g.Value.seen, n)
+			}
+		}
 	}
-	if len(want) > 0 {
-		t.Errorf("not found: %v", want)
+	if len(want) > 0 || queues != 3000 {
+		t.Errorf("not found: %v; %d keys of queues", want, queues)
 	}
 }

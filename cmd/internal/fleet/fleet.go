@@ -344,6 +344,20 @@ func (r *Run) States(ctx context.Context, each func(unit int, state json.RawMess
 	return nil
 }
 
+// Forget removes the states of all units, which are done.
+func (r *Run) Forget(ctx context.Context) error {
+	var names []string
+	for i := range r.Units {
+		names = append(names, "unit:"+strconv.Itoa(i))
+	}
+	for some := range slices.Chunk(names, 64) {
+		if err := r.client.HDel(ctx, r.key, some...).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func tooLarge(key, unit string, size int64) error {
 	return fmt.Errorf("%s: the state of unit %s has %d bytes, and none has more than %d: start again under another --run NAME", key, unit, size, largestField)
 }
