@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	// A unit keeps this many names of a group, and more of one that has more than its share of an
-	// average unit, for its keys may be in few slots. With 1,024 units that are several thousand of a
-	// group, and with 4,096 too.
+	// A unit keeps this many names of a group. It keeps more of a group with more than its share of an
+	// average unit, for that may be in few slots. In all these are several thousand of a group.
 	unitNames = 16
 
 	// Names that all units keep have about this many bytes at most, and those of hot keys as many. A
