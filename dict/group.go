@@ -395,12 +395,12 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	if err := ctx.Err(); err != nil { // of a reply with very many dictionaries, each would begin a fetch
 		return nil, err
 	}
-	f, silent, err := g.fly(key)
+	f, known, err := g.fly(key)
 	if err != nil {
 		return nil, err
 	}
 	patience := f.ctx
-	if silent {
+	if known != nil {
 		short, cancel := context.WithTimeout(f.ctx, brief)
 		defer cancel()
 		patience = short
@@ -423,47 +423,51 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	if err := f.soFar.Load(); err != nil {
 		return nil, *err
 	}
-	if !silent { // a Store may never return
+	if known == nil { // a Store may never return
 		g.lock.Lock()
 		g.silent = time.Now()
 		g.lock.Unlock()
 	}
-	return nil, g.noAnswer(id)
+	return nil, cmp.Or(known, g.noAnswer(id))
 }
 
 func (g *Group) noAnswer(id frame.DictionaryID) error {
 	return fmt.Errorf("dict: fetch %v: no answer within %v: %w", id, g.options.FetchTimeout, context.DeadlineExceeded)
 }
 
-// fly starts a fetch or joins the one in flight. It also reports that the registry has not answered
-// lately: then few fetches are in flight at a time.
-func (g *Group) fly(key readerKey) (f *flight, silent bool, err error) {
+// fly starts a fetch or joins the one in flight. If waiting for it is most likely in vain, known says
+// why: the registry has not answered lately, or lacked the dictionary before. Then few fetches are in
+// flight at a time.
+func (g *Group) fly(key readerKey) (f *flight, known, err error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	if r := (*g.readers.Load())[key]; r != nil { // it has just arrived
 		f := &flight{done: make(chan struct{}), reader: r.Compressor, ctx: g.ctx}
 		close(f.done)
-		return f, false, nil
+		return f, nil, nil
 	}
 	now := time.Now()
+	if !g.silent.IsZero() && now.Sub(g.silent) < silentFor {
+		known = g.noAnswer(key.id)
+	}
 	for _, a := range allAlgorithms {
-		// What the registry lacks, it lacks for all algorithms.
-		other := readerKey{a, key.id}
-		if m, ok := g.missing[other]; ok && now.Before(m.until) && (a == key.algorithm || isLost(m.err)) {
-			return nil, false, m.err
-		} else if ok && a == key.algorithm {
-			delete(g.missing, key)
+		// What the registry lacks, it lacks for all algorithms. Nobody waits for it a second time.
+		m, ok := g.missing[readerKey{a, key.id}]
+		switch lost := ok && isLost(m.err); {
+		case ok && now.Before(m.until) && (lost || a == key.algorithm):
+			return nil, nil, m.err
+		case lost:
+			known = m.err
 		}
 	}
-	silent = !g.silent.IsZero() && now.Sub(g.silent) < silentFor
 	if f := g.flights[key]; f != nil {
-		return f, silent, nil
+		return f, known, nil
 	}
 	switch {
 	case g.ctx.Err() != nil:
-		return nil, false, errClosed
-	case silent && len(g.flights) > maxUnknown && g.held[key.id] == nil && g.bundled[key.id] == nil:
-		return nil, false, g.noAnswer(key.id)
+		return nil, nil, errClosed
+	case known != nil && len(g.flights) > maxUnknown && g.held[key.id] == nil && g.bundled[key.id] == nil:
+		return nil, nil, known
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
 	f = &flight{done: make(chan struct{}), ctx: ctx}
@@ -481,6 +485,9 @@ func (g *Group) fly(key readerKey) (f *flight, silent bool, err error) {
 		}
 		switch {
 		case f.err == nil:
+			for _, a := range allAlgorithms {
+				delete(g.missing, readerKey{a, key.id})
+			}
 		case g.ctx.Err() != nil:
 			f.err = errClosed
 		default:
@@ -499,7 +506,7 @@ func (g *Group) fly(key readerKey) (f *flight, silent bool, err error) {
 		g.lock.Unlock()
 		close(f.done)
 	})
-	return f, silent, nil
+	return f, known, nil
 }
 
 var errClosed = fmt.Errorf("dict: group: %w", os.ErrClosed)

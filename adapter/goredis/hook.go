@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -456,17 +457,33 @@ func content(arg any) ([]byte, error) {
 // unsafeBytes are the bytes of a string, to be read only.
 func unsafeBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// text is an argument as a key.
+// text is an argument as a key, as go-redis sends it.
 func text(arg any) string {
 	switch v := arg.(type) {
 	case string:
 		return v
 	case nil:
 		return ""
+	case bool:
+		if v {
+			return "1"
+		}
+		return "0"
+	case float32:
+		return text(float64(v))
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case time.Time:
+		return v.Format(time.RFC3339Nano)
+	case time.Duration:
+		return strconv.FormatInt(int64(v), 10)
 	}
 	b, err := content(arg)
 	if err == nil && b != nil {
 		return string(b)
+	}
+	if p := reflect.ValueOf(arg); p.Kind() == reflect.Pointer && !p.IsNil() {
+		return text(p.Elem().Interface())
 	}
 	return fmt.Sprint(arg)
 }
