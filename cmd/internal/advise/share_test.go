@@ -98,6 +98,9 @@ func TestShared(t *testing.T) {
 			t.Errorf("%s saves %+v, and by one process %+v", want.Name, got.Saving, want.Saving)
 		}
 	}
+	if text := adviceSource(all); !strings.Contains(text, "a cluster of 3 masters") || !strings.Contains(text, "for each shard some") {
+		t.Error(text)
+	}
 	if w := all.Server; len(w.Watched) > 0 || len(w.Unattributed) > 0 {
 		t.Errorf("its own commands count as a program's: %v, %v", w.Watched, w.Unattributed)
 	}

@@ -92,8 +92,13 @@ func adviceSource(a *Advice) string {
 		}
 		b.WriteString("; ")
 	}
-	fmt.Fprintf(&b, "%s seen, %s of them looked at, %s values tried, %s in all, %s. %s, %s, %s.", page.PluralOf(a.Scan.Seen, "key"), page.Thousands(a.Scan.LookedAt),
-		page.Thousands(int64(a.Scan.Values)), page.Amount(float64(a.Scan.BytesRead)), page.Span(a.Seconds), a.Go, page.Plural(a.Cores, "core"), a.CPU)
+	fmt.Fprintf(&b, "%s seen, %s of them looked at, %s values tried, %s in all, ", page.PluralOf(a.Scan.Seen, "key"), page.Thousands(a.Scan.LookedAt),
+		page.Thousands(int64(a.Scan.Values)), page.Amount(float64(a.Scan.BytesRead)))
+	if s := a.Server; s != nil && s.Masters > 1 {
+		n := int64(s.Masters)
+		fmt.Fprintf(&b, "for each shard some %s and %s, ", page.PluralOf(a.Scan.LookedAt/n, "key"), page.Amount(float64(a.Scan.BytesRead/n)))
+	}
+	fmt.Fprintf(&b, "%s. %s, %s, %s.", page.Span(a.Seconds), a.Go, page.Plural(a.Cores, "core"), a.CPU)
 	if a.Slowness > 0 {
 		fmt.Fprintf(&b, " Processor time is that of a reference processor; this one takes %.2f times as long.", a.Slowness)
 	}

@@ -48,6 +48,7 @@ const (
 	slowerByMin = 10 * time.Millisecond // and this, at least
 	grownBy     = 32 << 20              // bytes of used_memory a second
 	laggingBy   = maxBehind             // bytes that a replica has not acknowledged
+	fullFrom    = 0.99                  // of maxmemory, where nothing is evicted
 )
 
 // Pacer keeps a [Pace], all walks of a command together. It is for one goroutine.
@@ -204,6 +205,10 @@ func trouble(info map[string]string, before int64, since time.Duration) (kind, w
 	used, _ := strconv.ParseInt(info["used_memory"], 10, 64)
 	if before > 0 && float64(used-before) > grownBy*max(since.Seconds(), 1) {
 		return "memory", fmt.Sprintf("used_memory grew by %s in %.1f s", printable.Size(used-before), since.Seconds())
+	}
+	if most, _ := strconv.ParseInt(info["maxmemory"], 10, 64); most > 0 && used > before && before > 0 &&
+		info["maxmemory_policy"] == "noeviction" && float64(used) > fullFrom*float64(most) {
+		return "full", fmt.Sprintf("used_memory grows, and has %s of maxmemory %s, from where on writes fail", printable.Size(used), printable.Size(most))
 	}
 	if behind := bytesBehind(info); behind > laggingBy {
 		return "replicas", fmt.Sprintf("a replica is %s behind", printable.Size(behind))

@@ -79,6 +79,10 @@ func TestTrouble(t *testing.T) {
 		{"used_memory:1 master_repl_offset:40000000 slave0:ip=a,port=1,state=online,offset=39000000,lag=0", 1, time.Second, ""},
 		{"used_memory:1 master_repl_offset:40000000 slave0:ip=a,port=1,state=online,offset=40000000,lag=0 slave1:ip=a,port=2,state=online,offset=1000,lag=9", 1, time.Second, "replicas"},
 		{"used_memory:1 master_repl_offset:40000000 slave0:ip=a,port=1,state=wait_bgsave,offset=0,lag=0", 1, time.Second, ""},
+		{"used_memory:995 maxmemory:1000 maxmemory_policy:noeviction", 990, time.Second, "full"},
+		{"used_memory:995 maxmemory:1000 maxmemory_policy:noeviction", 995, time.Second, ""},
+		{"used_memory:995 maxmemory:1000 maxmemory_policy:allkeys-lru", 990, time.Second, ""},
+		{"used_memory:980 maxmemory:1000 maxmemory_policy:noeviction", 970, time.Second, ""},
 		{"", 1, time.Second, ""},
 	} {
 		if kind, why := trouble(lines(test.info), test.before, test.since); kind != test.kind || (kind == "") != (why == "") {
