@@ -155,11 +155,12 @@ func (e *estimator) dictionary(t *trial) float64 {
 
 // network is likewise what reading one value saves.
 func (e *estimator) network(t *trial) []float64 {
-	mean := 0.0
+	mean, values := 0.0, 0.0
 	for _, p := range e.pieces {
 		mean += p.wire
+		values += p.times * float64(len(p.items))
 	}
-	mean /= float64(max(1, e.items))
+	mean /= max(1, values)
 	all := e.saved(e.wireBefore, t.wireOf)
 	for i := range all {
 		all[i] *= mean

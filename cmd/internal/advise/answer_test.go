@@ -60,6 +60,46 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 	}
 }
 
+// TestIntervalsOfUnlikeHashes: a small part of three large hashes was read, and all of the others.
+func TestIntervalsOfUnlikeHashes(t *testing.T) {
+	t.Parallel()
+	const hashes, tries = 43, 100
+	rng := rand.New(rand.NewPCG(3, 7))
+	within := 0
+	for try := range tries {
+		g, tr := &groupSample{memory: &memory{}}, &trial{}
+		truth, read, there := 0.0, 0.0, 0.0
+		for h := range hashes {
+			fields, sampled, left := 20, 20, 0.4
+			if h%15 == 0 {
+				fields, sampled, left = 3000, 150, 0.9
+			}
+			e, times := &entry{name: fmt.Sprint(h)}, float64(fields)/float64(sampled)
+			size := 0.0
+			for i := range fields {
+				before := 100 + rng.ExpFloat64()*400
+				after := before * (left + 0.2*(rng.Float64()-0.5))
+				truth += before - after
+				if size += before; i < sampled {
+					g.add(piece{entry: e, alone: true, times: times, before: times * before})
+					tr.after = append(tr.after, times*after)
+					read += before
+				}
+			}
+			there += size
+			e.now = int64(size)
+			g.sizes = append(g.sizes, e)
+		}
+		g.read = read / there
+		if i := interval(newEstimator(g, hashes, uint64(try)).saving(tr)); i.Low <= truth && truth <= i.High {
+			within++
+		}
+	}
+	if within < 88 { // 95 have a standard deviation of 2
+		t.Errorf("%d of %d intervals hold the truth", within, tries)
+	}
+}
+
 // TestNoIntervalWhereAllIsKnown: there is nothing to estimate when every key was looked at.
 func TestNoIntervalWhereAllIsKnown(t *testing.T) {
 	g := &groupSample{memory: &memory{}}

@@ -250,10 +250,11 @@ func (t *attempt) unpacked(ctx context.Context, r Reader) (all []*entry, most fr
 
 // packed are the pieces of a sample with packed values.
 type packed struct {
-	pieces        int
-	before, plain float64 // bytes that they take, and would take
-	values        int
-	with          map[frame.DictionaryID]int // of values that need one
+	keys          int // that they are of
+	last          *entry
+	before, plain float64                        // bytes that they take, and would take
+	values        float64                        // of the pieces, with those that they stand for
+	with          map[frame.DictionaryID]float64 // of values that need one
 }
 
 func (p *packed) add(m *memory, of piece) {
@@ -262,29 +263,23 @@ func (p *packed) add(m *memory, of piece) {
 		sizes[i] = it.size
 		if n, ok := plainSize(it.head); ok {
 			sizes[i], found = n, true
-			p.values++
+			p.values += of.times
 			if h, _, _ := frame.Parse(it.head); h.DictionaryID != 0 {
 				if p.with == nil {
-					p.with = map[frame.DictionaryID]int{}
+					p.with = map[frame.DictionaryID]float64{}
 				}
-				p.with[h.DictionaryID]++
+				p.with[h.DictionaryID] += of.times
 			}
 		}
 	}
 	if !found {
 		return
 	}
-	var plain int64
-	switch {
-	case of.alone:
-		plain = m.field(of.entry, of.items[0], sizes[0])
-	case of.kind == Hash:
-		plain = m.key(of.entry) + m.hash(of.entry, sizes)
-	default:
-		plain = m.string(of.entry, nil, sizes[0])
+	if p.last != of.entry { // the fields of a hash follow one another
+		p.last = of.entry
+		p.keys++
 	}
-	p.pieces++
-	p.before, p.plain = p.before+of.before, p.plain+float64(plain)
+	p.before, p.plain = p.before+of.before, p.plain+m.bytes(of, sizes)
 }
 
 // packed reports whether a value of the samples is packed.
@@ -301,19 +296,22 @@ func (s *scanner) packed() bool {
 
 // scaled extends the sample to its group.
 func (p *packed) scaled(keys int64, now float64, pieces []piece) *Packed {
-	if p.pieces == 0 {
+	if p.keys == 0 {
 		return nil
 	}
-	before := 0.0
+	before, sampled, last := 0.0, 0, (*entry)(nil)
 	for _, one := range pieces {
-		before += one.before
+		if before += one.before; one.entry != last {
+			last = one.entry
+			sampled++
+		}
 	}
 	all := &Packed{
-		Keys:  int64(math.Round(float64(p.pieces) / float64(len(pieces)) * float64(keys))),
+		Keys:  int64(math.Round(float64(p.keys) / float64(sampled) * float64(keys))),
 		Saved: int64((p.plain - p.before) / before * now),
 	}
 	for id, n := range p.with {
-		all.Dictionaries = append(all.Dictionaries, PackedWith{id, float64(n) / float64(p.values)})
+		all.Dictionaries = append(all.Dictionaries, PackedWith{id, n / p.values})
 	}
 	slices.SortFunc(all.Dictionaries, func(x, y PackedWith) int {
 		return cmp.Or(cmp.Compare(y.Part, x.Part), cmp.Compare(x.ID, y.ID))
@@ -337,6 +335,14 @@ func (p *Packed) with() string {
 	return fmt.Sprintf("%v and others", p.Dictionaries[0].ID)
 }
 
+// keysOf is the keys with a packed value: "5,033 of 22,000", or shown, if all keys have one.
+func (p *Packed) keysOf(all int64, shown string) string {
+	if p.Keys == all {
+		return shown
+	}
+	return page.Thousands(p.Keys) + " of " + shown
+}
+
 // plainSize is the size of the value in a frame, of which start is the beginning.
 func plainSize(start []byte) (int64, bool) {
 	h, offset, ok := frame.Parse(start)
@@ -356,7 +362,7 @@ func (a *Advice) packedTable(w page.Sheet) {
 	for i := range a.Groups {
 		if g := &a.Groups[i]; g.Packed != nil {
 			plain := g.Now + g.Packed.Saved
-			t.Row(page.Name(g.Name, shownAdvice), g.Packed.with(), page.Thousands(g.Packed.Keys), page.Amount(float64(g.Now)), page.Amount(float64(plain)), page.Part(float64(g.Packed.Saved), plain), g.Packed.adds(g.Now))
+			t.Row(page.Name(g.Name, shownAdvice), g.Packed.with(), g.Packed.keysOf(g.Keys, page.Thousands(g.Keys)), page.Amount(float64(g.Now)), page.Amount(float64(plain)), page.Part(float64(g.Packed.Saved), plain), g.Packed.adds(g.Now))
 		}
 	}
 	if t.Len() == 0 {

@@ -489,7 +489,7 @@ func TestForgedSizes(t *testing.T) {
 	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > packedMax {
 		t.Errorf("%d MiB for %d groups", (after.TotalAlloc-before.TotalAlloc)>>20, len(samples))
 	}
-	if p := samples[0].packed; p.pieces != 1 || p.plain < packedMax {
+	if p := samples[0].packed; p.keys != 1 || p.plain < packedMax {
 		t.Errorf("what is packed is not seen: %+v", p)
 	}
 }
@@ -549,5 +549,118 @@ func TestCalibratedOnce(t *testing.T) {
 		if m.calibrated([]*entry{e}); e.now != 120 {
 			t.Errorf("%d bytes where the server says 120", e.now)
 		}
+	}
+}
+
+// TestUnlikeHashes: a few hashes have many times the fields of the others, and other contents. The
+// advice, and later what is packed already, are what migrate saves by MEMORY USAGE.
+func TestUnlikeHashes(t *testing.T) {
+	t.Parallel()
+	const large = 10_000 // fields
+	code := func(rng *rand.Rand, i int) string {
+		return fmt.Sprintf("%016x%016x%08x", rng.Uint64(), rng.Uint64(), rng.Uint32())
+	}
+	for name, c := range map[string]struct {
+		small, fields  int
+		value, inLarge func(rng *rand.Rand, i int) string
+	}{
+		"large ones of codes": {150, 60, profile, code},
+		"large ones of JSON":  {40, 500, code, profile},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			s := redisproc.ForTest(t)
+			client := opened(t, s.URL())
+			rng := rand.New(rand.NewPCG(1, 2))
+			var keys []string
+			add := func(fields int, value func(rng *rand.Rand, i int) string) {
+				var pairs []any
+				for i := range fields {
+					pairs = append(pairs, fmt.Sprint("field", i), value(rng, i))
+				}
+				keys = append(keys, fmt.Sprint("shop:", len(keys)))
+				must(t, client.HSet(ctx, keys[len(keys)-1], pairs...).Err())
+			}
+			for range c.small {
+				add(c.fields, c.value)
+			}
+			for range 3 {
+				add(large, c.inLarge)
+			}
+			usage := func() (all int64) {
+				for _, key := range append(client.Keys(ctx, "bale:dict:data:*").Val(), keys...) {
+					used, err := client.MemoryUsage(ctx, key, 0).Result()
+					must(t, err)
+					all += used
+				}
+				return all
+			}
+			o := options()
+			o.Sample = 4000 // as bale advise has it
+			ask := func() *Group {
+				a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, o)
+				must(t, err)
+				return groupOf(t, a, "shop:*", Hash)
+			}
+			g := ask()
+			if g.Chosen < 0 {
+				t.Fatalf("%+v", g)
+			}
+			chosen, promised := g.Options[g.Chosen], g.Saving
+			settings := migrate.Settings{Match: []string{"shop:*"}, Compress: chosen.Setting}
+			if chosen.Dictionary > 0 {
+				settings.Dict, settings.Group = migrate.Auto, "shop"
+			}
+			plain := usage()
+			packNow(t, s.URL(), settings)
+			saved := float64(plain - usage())
+			// The server's seed decides which fields are read, and migrate trains a dictionary of others.
+			if room := 0.05 * saved; saved < promised.Low-room || saved > promised.High+room || promised.High-promised.Low > 0.2*saved {
+				t.Errorf("%s promises %.0f of %d, saved are %.0f", chosen.Setting, promised, g.Now, saved)
+			}
+			if g = ask(); g.Packed == nil || math.Abs(float64(g.Packed.Saved)-saved) > 0.15*saved {
+				t.Errorf("packed already: %+v, saved are %.0f", g.Packed, saved)
+			}
+		})
+	}
+}
+
+// TestPackedPartly: keys with a packed value are counted, also hashes with few packed fields, and
+// shown beside all keys of the group.
+func TestPackedPartly(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	must(t, err)
+	defer packer.Close()
+	const hashes, withPacked = 40, 10
+	rng := rand.New(rand.NewPCG(1, 2))
+	store(t, client, func(p redis.Pipeliner) {
+		for i := range hashes {
+			for j := range 60 {
+				v := strings.Repeat(profile(rng, j), 2)
+				if i < withPacked && j == 0 {
+					packed, err := packer.Pack(nil, []byte(v))
+					must(t, err)
+					v = string(packed)
+				}
+				p.HSet(ctx, fmt.Sprint("cart:", i), fmt.Sprint("field", j), v)
+			}
+		}
+	})
+	o := options()
+	o.Sample = 4000 // all fields
+	a, err := Redis(ctx, client, o)
+	must(t, err)
+	if g := groupOf(t, a, "cart:*", Hash); g.Packed == nil || g.Packed.Keys != withPacked {
+		t.Errorf("%+v", g.Packed)
+	}
+	var text, html bytes.Buffer
+	a.WriteText(page.NewSheet(&text, 0), false)
+	must(t, a.WritePage(&html))
+	if !strings.Contains(text.String(), " 10 of 40 ") || !strings.Contains(html.String(), "10 of 40 keys") {
+		t.Errorf("the keys with packed values are not in the text or not in the page\n%s", &text)
 	}
 }

@@ -351,7 +351,7 @@ func facts(a *Advice, g *Group, chosen *Option) []page.Fact {
 		}
 	}
 	if p := g.Packed; p != nil {
-		add("Packed already", fmt.Sprintf("%s, which saves %s, with dictionary %s; a new one adds: %s", page.PluralOf(p.Keys, "key"), page.Amount(float64(p.Saved)), p.with(), p.adds(g.Now)))
+		add("Packed already", fmt.Sprintf("%s, which saves %s, with dictionary %s; a new one adds: %s", p.keysOf(g.Keys, page.PluralOf(g.Keys, "key")), page.Amount(float64(p.Saved)), p.with(), p.adds(g.Now)))
 	}
 	if g.Sampled > 0 {
 		z := g.Size

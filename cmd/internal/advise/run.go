@@ -654,17 +654,23 @@ func distribution(m *memory, s *groupSample, t *trial) []Bucket {
 		}
 		return b
 	}
-	n := float64(len(s.pieces))
+	n := 0.0
+	for _, p := range s.pieces {
+		n += p.times
+	}
 	for i, p := range s.pieces {
-		before, after := int64(p.before), int64(p.before)
+		one := func(bytes float64) int64 {
+			if p.alone {
+				return int64(math.Round((bytes - p.beside) / p.times))
+			}
+			return int64(bytes) - m.key(p.entry)
+		}
+		after := p.before
 		if t != nil {
-			after = int64(t.after[i])
+			after = t.after[i]
 		}
-		if !p.alone {
-			before, after = before-m.key(p.entry), after-m.key(p.entry)
-		}
-		at(before).Before += 1 / n
-		at(after).After += 1 / n
+		at(one(p.before)).Before += p.times / n
+		at(one(after)).After += p.times / n
 	}
 	var all []Bucket
 	for _, b := range counts {

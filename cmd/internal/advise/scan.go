@@ -624,26 +624,25 @@ func (w *walker) took(n int64) {
 	w.read += n
 }
 
-// deepen reads more fields of large hashes where a group has few keys, so that there is something
-// to try things on.
+// deepen reads more fields of hashes that have a large part of their group's fields. They may be
+// all that there is to try things on.
 func (s *scanner) deepen(ctx context.Context) error {
 	for t := range s.limits.tallies {
-		fields, read := int64(0), 0
+		fields := int64(0)
 		for _, e := range t.entries {
 			if e.kind == Hash && e.items != nil {
-				fields, read = fields+e.size, read+len(e.items)
+				fields += e.size
 			}
-		}
-		most := s.limits.values
-		if fields == 0 || int64(read) == fields || read >= most || s.scan.BytesRead >= s.options.MaxBytes {
-			continue
 		}
 		for _, e := range t.entries {
-			if e.kind != Hash || e.items == nil || int64(len(e.items)) == e.size || s.scan.BytesRead >= s.options.MaxBytes {
+			if e.kind != Hash || e.items == nil || s.scan.BytesRead >= s.options.MaxBytes {
 				continue
 			}
-			wanted := max(len(e.items), int(int64(most)*e.size/fields))
-			if err := s.readMore(ctx, e, wanted); err != nil {
+			wanted := min(e.size, int64(s.limits.values)*e.size/fields)
+			if int64(len(e.items)) >= wanted {
+				continue
+			}
+			if err := s.readMore(ctx, e, int(wanted)); err != nil {
 				return err
 			}
 		}

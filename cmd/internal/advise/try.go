@@ -72,9 +72,14 @@ type piece struct {
 	*entry
 	items  []item
 	alone  bool    // a field by itself
+	times  float64 // fields of its hash that a field alone stands for; else 1
+	beside float64 // bytes: its share of what its hash takes beside the fields
 	before float64 // bytes
 	wire   float64 // bytes of its values
 }
+
+// all is the bytes of the fields that one alone stands for.
+func (p *piece) all(field int64) float64 { return p.times*float64(field) + p.beside }
 
 // groupSample is the sample of a group, with the numbers that all its trials share.
 type groupSample struct {
@@ -148,9 +153,15 @@ func newGroupSample(m *memory, all []*entry, keys int64) *groupSample {
 			g.add(piece{entry: e, items: e.items, before: float64(e.now), wire: bytes})
 			continue
 		}
-		for i := range e.items {
-			it := e.items[i]
-			g.add(piece{entry: e, items: e.items[i : i+1], alone: true, before: float64(m.field(e, it, it.size)), wire: float64(it.size)})
+		times, beside, fields := float64(e.size)/float64(len(e.items)), float64(e.now), make([]int64, len(e.items))
+		for i, it := range e.items {
+			fields[i] = m.field(e, it, it.size)
+			beside -= times * float64(fields[i])
+		}
+		for i, it := range e.items {
+			p := piece{entry: e, items: e.items[i : i+1], alone: true, times: times, beside: beside / float64(len(fields)), wire: times * float64(it.size)}
+			p.before = p.all(fields[i])
+			g.add(p)
 		}
 	}
 	for _, p := range g.pieces {
@@ -192,16 +203,36 @@ func useOf(i int) use {
 }
 
 func (g *groupSample) add(p piece) {
+	p.times = cmp.Or(p.times, 1)
 	g.uses = append(g.uses, useOf(len(g.pieces)))
 	g.pieces = append(g.pieces, p)
+}
+
+// even takes one value after another, of the piece at i, and reports whether to train on it. It
+// passes values over so that each hash has its share by fields, as in bale migrate.
+func (g *groupSample) even() func(i int) bool {
+	var due [toEstimate + 1]float64
+	most := 0.0
+	for _, p := range g.pieces {
+		most = max(most, p.times)
+	}
+	return func(i int) bool {
+		d := &due[g.uses[i]]
+		if *d += g.pieces[i].times / most; *d < 1 {
+			return false
+		}
+		*d--
+		return true
+	}
 }
 
 // values are those to train on and to choose by, so mixed that dict.Train divides them so.
 func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]byte, error) {
 	var halves [2][][]byte
+	even := g.even()
 	for i, p := range g.pieces {
 		for j := range p.items {
-			if g.uses[i] == toEstimate || g.kept[&p.items[j]] || p.items[j].size < smallValue {
+			if g.uses[i] == toEstimate || g.kept[&p.items[j]] || p.items[j].size < smallValue || !even(i) {
 				continue
 			}
 			v := p.items[j].head
@@ -306,8 +337,8 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d bui
 			}
 			wire += stored[j]
 		}
-		t.wire = append(t.wire, float64(wire))
-		t.after = append(t.after, float64(g.bytes(p, stored)))
+		t.wire = append(t.wire, p.times*float64(wire))
+		t.after = append(t.after, g.memory.bytes(p, stored))
 	}
 	return t, nil
 }
@@ -316,16 +347,16 @@ func (g *groupSample) measure(ctx context.Context, setting engine.Setting, d bui
 func (it *item) times() float64 { return float64(it.size) / float64(len(it.head)) }
 
 // bytes is the memory of a piece if its values are stored in these sizes.
-func (g *groupSample) bytes(p piece, stored []int64) int64 {
+func (m *memory) bytes(p piece, stored []int64) float64 {
 	switch {
 	case p.alone:
-		return g.memory.field(p.entry, p.items[0], stored[0])
+		return p.all(m.field(p.entry, p.items[0], stored[0]))
 	case p.kind == Hash:
-		return g.memory.key(p.entry) + g.memory.hash(p.entry, stored)
+		return float64(m.key(p.entry) + m.hash(p.entry, stored))
 	case stored[0] == p.items[0].size:
-		return p.now
+		return float64(p.now)
 	}
-	return g.memory.string(p.entry, nil, stored[0])
+	return float64(m.string(p.entry, nil, stored[0]))
 }
 
 // quantile returns the smallest of the sorted values that a part q of all do not exceed.
@@ -470,10 +501,10 @@ func (g *groupSample) refine(ctx context.Context, t *trial, how effort) error {
 // dict.Train decides, on other values of the group.
 func (g *groupSample) pays(ctx context.Context, t *trial) (bool, error) {
 	var values [][]byte
-	bytes := 0
-	for _, p := range g.pieces {
+	bytes, even := 0, g.even()
+	for at, p := range g.pieces {
 		for i := range p.items {
-			if v := p.items[i].head; !g.kept[&p.items[i]] && bytes <= 2*trainBytes {
+			if v := p.items[i].head; !g.kept[&p.items[i]] && bytes <= 2*trainBytes && even(at) {
 				values = append(values, v)
 				bytes += len(v)
 			}
@@ -514,17 +545,17 @@ func builders(setting compress.Setting, how effort) []dict.Builder {
 
 // formatsOf counts what the items of a sample are.
 func formatsOf(pieces []piece) []Format {
-	counts := map[string]int{}
-	total := 0
+	counts := map[string]float64{}
+	total := 0.0
 	for _, p := range pieces {
 		for _, it := range p.items {
-			counts[content.Detect(it.head, int64(len(it.head)) == it.size).String()]++
-			total++
+			counts[content.Detect(it.head, int64(len(it.head)) == it.size).String()] += p.times
+			total += p.times
 		}
 	}
 	var all []Format
 	for name, n := range counts {
-		all = append(all, Format{Name: name, Part: float64(n) / float64(total)})
+		all = append(all, Format{Name: name, Part: n / total})
 	}
 	slices.SortFunc(all, func(a, b Format) int { return cmp.Or(cmp.Compare(b.Part, a.Part), cmp.Compare(a.Name, b.Name)) })
 	return all
