@@ -154,10 +154,11 @@ func Join(ctx context.Context, client redis.UniversalClient, prefix, name string
 	if err != nil {
 		return nil, err
 	}
-	if err := client.HSet(ctx, index(prefix), name, job.Command).Err(); err != nil {
+	if err := makeScript.Run(ctx, client, []string{key(prefix, name)}, text).Err(); err != nil {
 		return nil, err
 	}
-	if err := makeScript.Run(ctx, client, []string{key(prefix, name)}, text).Err(); err != nil {
+	// After the hash: List removes names without one.
+	if err := client.HSet(ctx, index(prefix), name, job.Command).Err(); err != nil {
 		return nil, err
 	}
 	r, err := Open(ctx, client, prefix, name)

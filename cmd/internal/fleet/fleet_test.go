@@ -107,6 +107,44 @@ func TestWork(t *testing.T) {
 	}
 }
 
+// listFirst lists all runs before each script.
+type listFirst struct{ list func() }
+
+func (h listFirst) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h listFirst) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h listFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			h.list()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestListKeepsNewRuns: a list at the moment when a run is made does not remove its name.
+func TestListKeepsNewRuns(t *testing.T) {
+	s := redisproc.ForTest(t)
+	joining, c := redis.NewClient(&redis.Options{Addr: s.Addr()}), redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer joining.Close()
+	defer c.Close()
+	list := func() []string {
+		names, err := List(t.Context(), c, "p:")
+		if err != nil {
+			t.Error(err)
+		}
+		return names
+	}
+	joining.AddHook(listFirst{list: func() { list() }})
+	join(t, joining, 1)
+	if names := list(); !slices.Equal(names, []string{"users"}) {
+		t.Errorf("%q", names)
+	}
+}
+
 // TestFenced: a worker whose lease has ended saves nothing, and the next one goes on from what was
 // saved before.
 func TestFenced(t *testing.T) {
