@@ -211,7 +211,8 @@ type dictExport struct {
 
 func (dictExport) Help() string {
 	return `Each dictionary becomes a file ID.dict, beside group.json with their history. If one cannot be read, the ` +
-		`command exports the others and fails. A program can bring them along: see dict.ReadFS.
+		`command exports the others and fails. A folder is for one group: the command does not replace the group.json of ` +
+		`another. A program can bring them along: see dict.ReadFS.
 
 Examples:
   bale dict export --group user:profile --out dictionaries`

@@ -1,6 +1,7 @@
 package dictops
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -77,6 +78,38 @@ func TestComesBack(t *testing.T) {
 				t.Errorf("%s", &text)
 			}
 		})
+	}
+}
+
+// TestExportKeepsOtherGroups: a folder is of one group. Its group.json is replaced by that of the
+// same group alone, and a file that is none is left.
+func TestExportKeepsOtherGroups(t *testing.T) {
+	ctx := t.Context()
+	r, _, dir, ids := withCopy(t)
+	d, err := frame.NewDictionary([]byte("words of another group"))
+	clitest.OK(t, err, r.Publish(ctx, "other", d, dict.Info{}))
+	path := filepath.Join(dir, dict.StateFile)
+	for _, kept := range []string{"", "no state"} {
+		if kept != "" {
+			clitest.OK(t, os.WriteFile(path, []byte(kept), 0o600))
+		}
+		before, err := os.ReadFile(path)
+		clitest.OK(t, err)
+		if _, err := Export(ctx, r, Options{Group: "other", Dir: dir}); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%q: %v", kept, err)
+		}
+		after, err := os.ReadFile(path)
+		clitest.OK(t, err)
+		files, err := filepath.Glob(filepath.Join(dir, "*"+dict.Extension))
+		clitest.OK(t, err)
+		if !bytes.Equal(before, after) || len(files) != len(ids) {
+			t.Errorf("%q: %s, %q", kept, after, files)
+		}
+	}
+	clitest.OK(t, os.Remove(path))
+	for range 2 {
+		_, err := Export(ctx, r, Options{Group: "other", Dir: dir})
+		clitest.OK(t, err)
 	}
 }
 

@@ -216,6 +216,7 @@ func Activate(ctx context.Context, r *registry.Registry, o Options) (*Activated,
 	if err != nil {
 		return nil, err
 	}
+	r.WarnOfEviction(ctx)
 	return &Activated{Group: o.Group, Current: o.ID}, nil
 }
 
@@ -227,6 +228,7 @@ func Rollback(ctx context.Context, r *registry.Registry, o Options) (*Activated,
 	if err := r.Rollback(ctx, o.Group); err != nil {
 		return nil, err
 	}
+	r.WarnOfEviction(ctx)
 	st, err := r.State(ctx, o.Group)
 	if err != nil {
 		return nil, err
@@ -243,6 +245,7 @@ func Restore(ctx context.Context, r *registry.Registry, o Options) (*Restored, e
 	if err != nil {
 		return nil, err
 	}
+	r.WarnOfEviction(ctx)
 	return &Restored{o.ID, o.Group}, nil
 }
 
@@ -309,6 +312,14 @@ func Export(ctx context.Context, r *registry.Registry, o Options) (_ *Exported, 
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	before, err := dict.ReadState(os.DirFS(o.Dir))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w. Nothing was exported: give another --out", o.Dir, err)
+	case before.Group != o.Group:
+		return nil, fmt.Errorf("%s has the dictionaries of group %q, not of %q. Nothing was exported: give another --out", o.Dir, before.Group, o.Group)
+	}
 	done := &Exported{}
 	var missing error
 	for _, entry := range st.Dictionaries {
@@ -342,6 +353,7 @@ func Import(ctx context.Context, r *registry.Registry, o Options) (_ *Imported, 
 		return nil, fmt.Errorf("%s has the dictionaries of group %q, not of %q: --force imports them all the same",
 			o.Dir, exported.Group, o.Group)
 	}
+	r.WarnOfEviction(ctx)
 	// The newest comes last, as when they were published.
 	slices.SortStableFunc(all,
 		func(a, b *dict.Dictionary) int { return place(exported, b.ID()) - place(exported, a.ID()) })
