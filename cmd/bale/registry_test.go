@@ -289,10 +289,30 @@ func TestEvictionIsWarnedOf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"dict", "publish", l.files[1], "--group", "x"}, {"dict", "gc"}, {"verify"}} {
-		code, _, errs := l.run(t.Context(), l.server.URL(), args...)
-		if code != cli.ExitDone || !strings.Contains(errs, "WARNING: the registry's Redis evicts any key once it is full (maxmemory-policy allkeys-lru)") {
-			t.Errorf("%v: exit %d, %q", args, code, errs)
+	id := l.ids[1].String()
+	folder := filepath.Join(t.TempDir(), "exported")
+	for _, c := range []struct {
+		args  []string
+		warns int
+	}{
+		{[]string{"dict", "publish", l.files[1], "--group", "x"}, 1},
+		{[]string{"dict", "publish", l.files[2], "--group", "x"}, 1},
+		{[]string{"dict", "gc"}, 1},
+		{[]string{"verify"}, 1},
+		{[]string{"dict", "activate", id, "--group", "x", "--force"}, 1},
+		{[]string{"dict", "activate", l.ids[2].String(), "--group", "x", "--force"}, 1},
+		{[]string{"dict", "activate", "previous", "--group", "x"}, 1},
+		{[]string{"dict", "restore", id, "--group", "x"}, 1},
+		{[]string{"dict", "export", "--group", "x", "--out", folder}, 0},
+		{[]string{"dict", "import", folder, "--group", "y", "--force"}, 1},
+		{[]string{"migrate", "--match", "none:*", "--dict", "current", "--group", "x"}, 1},
+		{[]string{"migrate", "--match", "none:*", "--dict", id}, 1},
+		{[]string{"migrate", "--match", "none:*"}, 0},
+	} {
+		code, _, errs := l.run(t.Context(), l.server.URL(), c.args...)
+		n := strings.Count(errs, "WARNING: the registry's Redis evicts any key once it is full (maxmemory-policy allkeys-lru)")
+		if code != cli.ExitDone || n != c.warns {
+			t.Errorf("%v: exit %d, %d warnings, want %d: %q", c.args, code, n, c.warns, errs)
 		}
 	}
 }

@@ -133,6 +133,9 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	}
 	defer func() { err = errors.Join(err, j.registry.Close()) }()
 	j.client = j.registry.Client()
+	if o.Dict != "" {
+		j.registry.WarnOfEviction(ctx)
+	}
 	o.Prefix, o.Database = j.registry.Prefix, registry.Database(j.client)
 	if err := j.prepare(ctx); err != nil {
 		return nil, err
