@@ -301,6 +301,67 @@ func TestSample(t *testing.T) {
 	}
 }
 
+// TestSampleOfHashes: all hashes of a server are looked at, large ones beside many small ones, each
+// by its part of the fields. Of an object's fields not the first alone are taken.
+func TestSampleOfHashes(t *testing.T) {
+	t.Parallel()
+	for name, client := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			set := func(key, value string, fields int) {
+				t.Helper()
+				var pairs []any
+				for i := range fields {
+					pairs = append(pairs, fmt.Sprint("f", i), fmt.Sprintf("%s %d", value, i))
+				}
+				if err := client.HSet(ctx, key, pairs...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 40 {
+				set(fmt.Sprint("few:", i), "code", 600)
+				set(fmt.Sprint("object:", i), "object", 20)
+			}
+			for i := range 3 {
+				set(fmt.Sprint("many:", i), "document", 4000)
+			}
+			o := SampleOptions{Match: []string{"[fm]*"}, Values: 3600, Bytes: 1 << 20, Size: 100, FewStrings: 1 << 20,
+				Unpack: func(_ context.Context, v []byte) ([]byte, error) { return v, nil }}
+			count := func(s *Sampled, value string) (n int) {
+				for _, v := range s.Values {
+					if strings.HasPrefix(string(v), value) {
+						n++
+					}
+				}
+				return n
+			}
+			s, err := Sample(ctx, client, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A tenth of 24,000 and of 12,000. On a cluster each master gives as many.
+			least := 1100
+			if name == "cluster" {
+				least = 600
+			}
+			if n := count(s, "document"); n < least || len(s.Values) != 3600 || s.Keys != 43 || s.Most != 36000 {
+				t.Errorf("%d documents of %d values, %d keys, %d fields", n, len(s.Values), s.Keys, s.Most)
+			}
+			o.Match, o.Values = []string{"object:*"}, 200
+			if s, err = Sample(ctx, client, o); err != nil {
+				t.Fatal(err)
+			}
+			if n := count(s, "object 0"); n > 40 || len(s.Values) != 200 || s.Keys != 40 || s.Most != 800 {
+				t.Errorf("%d first fields of %d, %d keys, %d fields", n, len(s.Values), s.Keys, s.Most)
+			}
+			o.Match, o.Values = []string{"[fo]*"}, 1<<20
+			if s, err = Sample(ctx, client, o); err != nil || len(s.Values) != 24800 || s.Most != 24800 {
+				t.Errorf("%d values of all, %d fields, %v", len(s.Values), s.Most, err)
+			}
+		})
+	}
+}
+
 func TestWalkKeepsItsRate(t *testing.T) {
 	client := servers(t)["standalone"]
 	for i := range 1000 {

@@ -70,9 +70,9 @@ func Rank(seed uint64, name string) uint64 {
 
 // Sample reads strings, and fields of hashes if there are few, in the order of SCAN. That is the
 // order of the server's hash table, which is as good as random and different for each start of a
-// server. It returns them in the order of the ranks of their keys and fields. On a cluster each
-// master gives its share. If ctx ends, Sample returns the values read so far along with ctx's
-// error.
+// server. Of each hash it takes the same part of the fields. It returns the values in the order of
+// the ranks of their keys and fields. On a cluster each master gives its share. If ctx ends, Sample
+// returns the values read so far along with ctx's error.
 func Sample(ctx context.Context, client redis.UniversalClient, o SampleOptions) (*Sampled, error) {
 	s := &sampling{SampleOptions: o, found: Sampled{Excluded: make([]int, len(o.Exclude))}}
 	if len(o.Match) == 0 {
@@ -110,59 +110,173 @@ type ranked struct {
 func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind string) error {
 	before := len(s.ranked)
 	for i, pattern := range s.Match {
+		nodes, err := nodesOf(ctx, client)
+		if err != nil {
+			return err
+		}
 		places, err := Places(ctx, client)
 		if err != nil {
 			return err
 		}
 		start := len(s.ranked)
 		share := before + (s.Values-before)*(i+1)/len(s.Match) - start
-		seen := map[redis.UniversalClient]bool{}
-		var looked Looked
-		full, keys, last := false, 0, "" // not all values were read, of so many keys
-		err = ReadValues(ctx, client, ValuesOptions{
-			Match: []string{pattern}, Skip: s.Skip, Kind: kind, Size: s.Size, Pacer: s.Pacer, Places: places,
-			Values: func(_ context.Context, node redis.UniversalClient, values []Value) (Next, error) {
-				seen[node] = true
-				for _, v := range values {
-					if keys == 0 || v.Key != last {
-						keys, last = keys+1, v.Key
-					}
-					if !s.add(ctx, v) {
-						full = true
-						return Stop, ctx.Err()
-					}
-					if len(s.ranked)-start >= share*len(seen)/len(places) {
-						full = true
-						return NextNode, nil // it has given its share
-					}
+		parts, all := make([]part, len(places)), 0.0
+		for j, place := range places {
+			p := &parts[j]
+			*p = part{ValuesOptions: ValuesOptions{
+				Match: []string{pattern}, Skip: s.Skip, Kind: kind, Size: s.Size, Pacer: s.Pacer, Places: []Place{place},
+			}, node: nodes[place.Addr], values: 1}
+			if kind == "hash" {
+				if err := p.count(ctx, client, share/len(places), fewHashes/len(places)); err != nil {
+					return err
 				}
-				if s.Progress != nil {
-					s.Progress(len(s.ranked), s.Values, fmt.Sprintf("%d values read", len(s.ranked)))
-				}
-				return More, nil
-			},
-			Page: func(_ []Place, l Looked) error {
-				looked = l
-				return nil
-			},
-		})
-		s.found.Keys += int(looked.Keys - looked.Skipped)
-		s.found.TooLarge += int(looked.TooLarge + looked.LargeFields)
-		s.found.Gone += int(looked.Gone)
-		if err != nil {
-			return err
+			}
+			all += p.values
 		}
-		added, all := float64(len(s.ranked)-start), int64(0)
-		if full {
-			all = client.DBSize(ctx).Val()
+		sum := 0.0
+		for _, p := range parts {
+			sum += p.values
+			if err := s.part(ctx, client, p, start+int(math.Round(float64(share)*sum/all))); err != nil {
+				return err
+			}
 		}
-		if all > 0 { // a server that does not say has no more
-			listed, scanned := float64(looked.Keys-looked.Skipped), float64(min(looked.Scanned, all))
-			added = max(added, float64(all)*listed/scanned*max(added, 1)/float64(keys))
-		}
-		s.most += added
 	}
 	return nil
+}
+
+// fewHashes is how many hashes of a pattern are looked at if there are more, and their fields are
+// enough. In the order of SCAN they are as good as random.
+const fewHashes = 200
+
+// part is the values of one server for a sample.
+type part struct {
+	ValuesOptions
+	node    *redis.Client
+	values  float64          // its weight: of hashes the fields that there are, about, or 1
+	lengths map[uint64]int64 // of the hashes that were counted, by Rank
+	fields  int64            // of those
+}
+
+// count counts the fields of hashes. It stops early with enough hashes, and as many fields as
+// wanted.
+func (p *part) count(ctx context.Context, client redis.UniversalClient, wanted, hashes int) error {
+	o, scanned := p.ValuesOptions, int64(0)
+	p.lengths = map[uint64]int64{}
+	o.Names = func(ctx context.Context, c redis.UniversalClient, names []string) ([]string, error) {
+		replies := make([]*redis.IntCmd, len(names))
+		err := Pipeline(ctx, c, len(names), func(q redis.Pipeliner, i int) { replies[i] = q.HLen(ctx, names[i]) })
+		for i, name := range names {
+			if IsForbidden(replies[i].Err()) {
+				return nil, replies[i].Err()
+			}
+			if rank := Rank(0, name); p.lengths[rank] == 0 { // else SCAN gave it twice
+				p.lengths[rank] = replies[i].Val() // 0 for one that is gone
+				p.fields += p.lengths[rank]
+			}
+		}
+		return nil, err
+	}
+	o.Page = func(places []Place, l Looked) error {
+		if len(p.lengths) >= hashes && p.fields >= int64(wanted) && !places[0].Done {
+			scanned = l.Scanned
+			return errStopped
+		}
+		return nil
+	}
+	err := ReadValues(ctx, client, o)
+	if IsForbidden(err) { // as many are taken as there are, hash by hash
+		p.fields = 0
+		return nil
+	}
+	p.values = max(1, float64(p.fields))
+	if errors.Is(err, errStopped) {
+		all := p.node.DBSize(ctx).Val()
+		p.values *= max(1, float64(all)/float64(scanned))
+		return nil
+	}
+	return err
+}
+
+// part reads values of a server until the sample has upTo: of each hash that was counted its part,
+// so that all are looked at.
+func (s *sampling) part(ctx context.Context, client redis.UniversalClient, p part, upTo int) error {
+	start, limit := len(s.ranked), upTo
+	var looked Looked
+	full, keys, last := false, 0, "" // not all values were read, of so many keys
+	tried, passed := 0, int64(0)     // values, and fields of the hashes until now
+	o := p.ValuesOptions
+	o.Values = func(_ context.Context, _ redis.UniversalClient, values []Value) (Next, error) {
+		for len(values) > 0 {
+			n := slices.IndexFunc(values, func(v Value) bool { return v.Key != values[0].Key })
+			if n < 0 {
+				n = len(values)
+			}
+			of := values[:n]
+			values = values[n:]
+			if key := of[0].Key; keys == 0 || key != last {
+				keys, last = keys+1, key
+				if p.fields > 0 {
+					passed = min(passed+p.lengths[Rank(0, key)], p.fields)
+					limit = start + int(math.Round(float64(upTo-start)*float64(passed)/float64(p.fields)))
+				}
+			}
+			if len(s.ranked)+len(of) > limit { // an object's fields come in their order
+				slices.SortFunc(of, func(a, b Value) int { return cmp.Compare(s.rank(a), s.rank(b)) })
+			}
+			for _, v := range of {
+				if len(s.ranked) >= limit {
+					break
+				}
+				tried++
+				if !s.add(ctx, v) {
+					full = true
+					return Stop, ctx.Err()
+				}
+			}
+			if len(s.ranked) >= upTo {
+				full = true
+				return Stop, nil // it has given its share
+			}
+		}
+		if s.Progress != nil {
+			s.Progress(len(s.ranked), s.Values, fmt.Sprintf("%d values read", len(s.ranked)))
+		}
+		return More, nil
+	}
+	o.Enough = func(hash string) bool { return hash == last && len(s.ranked) >= limit }
+	o.Page = func(_ []Place, l Looked) error {
+		looked = l
+		return nil
+	}
+	err := ReadValues(ctx, client, o)
+	s.found.Keys += int(looked.Keys - looked.Skipped)
+	s.found.TooLarge += int(looked.TooLarge + looked.LargeFields)
+	s.found.Gone += int(looked.Gone)
+	if err != nil {
+		return err
+	}
+	added, all := float64(len(s.ranked)-start), int64(0)
+	switch {
+	case p.fields > 0:
+		added = max(added, p.values*added/float64(max(tried, 1)))
+	case full:
+		all = p.node.DBSize(ctx).Val()
+	}
+	if all > 0 { // a server that does not say has no more
+		listed, scanned := float64(looked.Keys-looked.Skipped), float64(min(looked.Scanned, all))
+		added = max(added, float64(all)*listed/scanned*max(added, 1)/float64(keys))
+	}
+	s.most += added
+	return nil
+}
+
+// rank is that of a value in the sample. A string has the rank that advise gives it.
+func (s *sampling) rank(v Value) uint64 {
+	name := v.Key
+	if v.Field != "" {
+		name += "\x00" + v.Field
+	}
+	return Rank(s.Seed, name)
 }
 
 // add adds a value, and reports whether there is room and time for more.
@@ -192,11 +306,7 @@ func (s *sampling) add(ctx context.Context, v Value) bool {
 		return false
 	case len(plain) > 0:
 		s.size += len(plain)
-		name := v.Key // a string has the rank that advise gives it
-		if v.Field != "" {
-			name += "\x00" + v.Field
-		}
-		s.ranked = append(s.ranked, ranked{Rank(s.Seed, name), bytes.Clone(plain)})
+		s.ranked = append(s.ranked, ranked{s.rank(v), bytes.Clone(plain)})
 	}
 	return true
 }

@@ -107,6 +107,9 @@ type ValuesOptions struct {
 	// Their keys are reached through the server's client. The values are the callee's.
 	Values func(ctx context.Context, node redis.UniversalClient, values []Value) (Next, error)
 
+	// Enough, if set, ends the reading of a large hash before its end, after some of its values.
+	Enough func(hash string) bool
+
 	// Names, if set, gets the names of keys of any type in place of Values, and returns those that are
 	// elsewhere by now. The client is that of the cluster for names that it returned before.
 	Names func(ctx context.Context, c redis.UniversalClient, names []string) (moved []string, err error)
@@ -602,7 +605,7 @@ func (r *valueReader) largeHash(c redis.UniversalClient, key string, size Extent
 	err = r.hashes.Read(r.alive, c, key, size, int64(r.Size), func(pairs []string, tooLarge int) error {
 		r.looked.LargeFields += int64(tooLarge)
 		var err error
-		if next, err = r.give(c, r.pairs(nil, key, pairs), len(pairs)/2+tooLarge); err == nil && next != More {
+		if next, err = r.give(c, r.pairs(nil, key, pairs), len(pairs)/2+tooLarge); err == nil && (next != More || r.Enough != nil && r.Enough(key)) {
 			err = errStopped
 		}
 		return err
