@@ -124,6 +124,38 @@ func TestLargeFieldsAreTried(t *testing.T) {
 	}
 }
 
+// TestLargeStringsAreNamed: the answer names strings that bale migrate leaves as they are, while
+// programs pack them.
+func TestLargeStringsAreNamed(t *testing.T) {
+	t.Parallel()
+	s := redisproc.ForTest(t)
+	ctx := t.Context()
+	client := opened(t, s.URL())
+	hex := make([]byte, 20<<20)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range hex {
+		hex[i] = "0123456789abcdef"[rng.IntN(16)]
+	}
+	for name, value := range map[string]string{
+		"packed": string(hex), "plain": strings.Repeat("the same again, ", 33<<16), "fine": strings.Repeat("the same again, ", 20<<16),
+	} {
+		for i := range 4 {
+			must(t, client.Set(ctx, fmt.Sprint(name, ":", i), value, 0).Err())
+		}
+	}
+	a, err := Redis(ctx, client, options())
+	must(t, err)
+	warnings := strings.Join(a.Warnings, "\n")
+	for name, want := range map[string]bool{"packed": true, "plain": true, "fine": false} {
+		if g := groupOf(t, a, name+":*", String); g.Saving.Estimate <= 0 {
+			t.Errorf("%s: %+v", name, g)
+		}
+		if strings.Contains(warnings, name+":*: 4 of the 4 strings tried") != want {
+			t.Errorf("%s: %s", name, warnings)
+		}
+	}
+}
+
 // TestCutValuesAreNamed: a value of which the first part alone was tried is no certain answer.
 func TestCutValuesAreNamed(t *testing.T) {
 	for _, cut := range []bool{false, true} {

@@ -18,6 +18,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/content"
 	"github.com/balekv/bale/cmd/internal/fleet"
 	"github.com/balekv/bale/cmd/internal/keyspace"
+	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/redismem"
@@ -341,6 +342,21 @@ func newAttempt(m *memory, f *found, o *Options) *attempt {
 	return t
 }
 
+// left counts strings that bale migrate leaves as they are, though the chosen setting makes them
+// smaller. Values of a file are not migrated.
+func (t *attempt) left() (n int) {
+	if t.chosen == nil || t.kind != String || t.file != "" {
+		return 0
+	}
+	for i, p := range t.sample.pieces {
+		packed := t.chosen.wireOf(i)
+		if packed < p.wire && (p.wire > migrate.LargestPlain || packed > migrate.LargestPacked) {
+			n++
+		}
+	}
+	return n
+}
+
 // answer tries all groups, the largest first.
 func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Options) error {
 	total := int64(0)
@@ -455,6 +471,10 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	var saved, network []float64
 	for _, t := range all {
 		g := &t.group
+		if n := t.left(); n > 0 {
+			a.warn("%s: %d of the %d strings tried are above %d MiB, or above %d MiB when packed. bale migrate leaves them as they are: programs pack them when they write them.",
+				shownName(g, o), n, len(t.sample.pieces), migrate.LargestPlain>>20, migrate.LargestPacked>>20)
+		}
 		if t.chosen != nil {
 			saved = sum(saved, t.chosen.saved, 1)
 			reads := a.reads() * float64(g.Keys) / float64(max(1, a.keys()))

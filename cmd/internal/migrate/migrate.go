@@ -157,7 +157,7 @@ func (m *migration) changes(
 			m.result.leave(v, why)
 		case why != "":
 			m.result.leave(v, why)
-		case !m.Revert && c.size() > largestNext:
+		case !m.Revert && c.size() > LargestPacked:
 			m.result.leave(v, tooLarge(v))
 		case len(changes) > 0 && c.large():
 			return changes, i, nil // it is next, alone

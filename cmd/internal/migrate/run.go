@@ -91,9 +91,9 @@ func (o *Options) Validate() error {
 const (
 	saveEvery = 100 * time.Millisecond // of the file to resume from
 
-	// largestPacked is the largest value that is packed in place: it, the packed one and what that
-	// is read as are in memory at the same time.
-	largestPacked = 32 << 20
+	// LargestPlain is the largest value in bytes that is packed in place. It, the packed one and the
+	// unpacked copy are in memory at the same time.
+	LargestPlain = 32 << 20
 )
 
 // job is a run in the making.
@@ -351,7 +351,7 @@ func (j *job) walk(
 
 // pass is a walk with the run's settings.
 func (j *job) pass(packer *bale.Packer, hold func(context.Context) (time.Time, error)) pass {
-	largest := largestPacked
+	largest := LargestPlain
 	if j.Revert {
 		largest = cli.MaxValue
 	}

@@ -327,9 +327,9 @@ const (
 	// largestOld is the largest value in bytes that is sent to be compared. Of a larger one the server
 	// makes the SHA-1, 3 ms for each MiB.
 	largestOld = 1 << 20
-	// largestNext is the largest value in bytes that is sent for another to take its place, and its
+	// LargestPacked is the largest value in bytes that is sent for another to take its place, with its
 	// names. A revert sends any.
-	largestNext = 8 << 20
+	LargestPacked = 8 << 20
 )
 
 // size is how many bytes of names and of the new value are sent.
