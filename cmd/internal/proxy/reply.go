@@ -292,7 +292,7 @@ func (c *client) answer(e expected, kind byte) error {
 }
 
 // endsTransaction has the errors to EXEC by which a server ends a transaction, as far as answer has
-// read them: those of a cluster for its slots are sent in place of EXECABORT (processCommand in
+// read them. A cluster sends those of its slots in place of EXECABORT (processCommand in
 // src/server.c of Redis).
 var endsTransaction = map[string]bool{
 	"-EXECABOR": true, "-MOVED": true, "-ASK": true, "-TRYAGAIN": true, "-CLUSTERD": true, "-CROSSSLO": true,
