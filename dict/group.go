@@ -435,9 +435,9 @@ func (g *Group) noAnswer(id frame.DictionaryID) error {
 	return fmt.Errorf("dict: fetch %v: no answer within %v: %w", id, g.options.FetchTimeout, context.DeadlineExceeded)
 }
 
-// fly starts a fetch or joins the one in flight. If waiting for it is most likely in vain, known says
-// why: the registry has not answered lately, or lacked the dictionary before. Then few fetches are in
-// flight at a time.
+// fly starts a fetch or joins the one in flight. If waiting for it is most likely in vain, known
+// says why: the registry has not answered lately, or lacked the dictionary before. Then few fetches
+// are in flight at a time.
 func (g *Group) fly(key readerKey) (f *flight, known, err error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
