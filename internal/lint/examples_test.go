@@ -85,6 +85,8 @@ func TestExamples(t *testing.T) {
 type listed struct {
 	Dir, ImportPath, Name, Export                          string
 	GoFiles, CgoFiles, Imports, XTestImports, XTestGoFiles []string
+	ImportMap                                              map[string]string
+	Module                                                 struct{ GoVersion string }
 }
 
 func paths(packages []listed) (paths []string) {
@@ -103,7 +105,7 @@ type loader struct {
 
 func (l loader) list(t *testing.T, args ...string) (packages []listed) {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=Dir,ImportPath,Name,Export,GoFiles,CgoFiles,Imports,XTestImports,XTestGoFiles"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=Dir,ImportPath,Name,Export,GoFiles,CgoFiles,Imports,XTestImports,XTestGoFiles,ImportMap,Module"}, args...)...)
 	cmd.Dir, cmd.Stderr = "../..", os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 const (
 	// figuresEnv asks for the figures. Its value is how long each cell is measured in each round.
 	figuresEnv = "BALE_PROXY_FIGURES"
-	// serveEnv makes TestFiguresServe a proxy: copy or bale, and the server's address or URL.
+	// serveEnv makes TestFiguresServe a proxy: copy, bale or pool, and the server's address or URL.
 	serveEnv = "BALE_PROXY_SERVE"
 	// profileEnv is a folder for processor profiles of the proxies.
 	profileEnv = "BALE_PROXY_PROFILE"
@@ -85,6 +85,7 @@ func TestFigures(t *testing.T) {
 	}
 	bare := serve(t, "copy "+s.server.Addr())
 	bale := serve(t, "bale "+s.server.URL())
+	pool := serve(t, "pool "+s.server.URL())
 	twem, err := twemproxy.Start(t.Context(), s.server.Addr(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -99,11 +100,13 @@ func TestFigures(t *testing.T) {
 	}
 
 	bare.name, bare.prefix = "io.Copy", "other:"
-	out, packed, quick := bale, bale, bale
+	out, packed, quick, shared, sharedPacked := bale, bale, bale, pool, pool
 	out.name, out.prefix = "bale, out of scope", "other:"
 	packed.name, packed.prefix = "bale, zstd:3+dict", "user:"
 	quick.name, quick.prefix = "bale, zstd:1+dict", "quick:"
-	proxies := []hop{bare, out, packed, quick, {"twemproxy", twem.Addr(), "other:", twem.PID()}}
+	shared.name, shared.prefix = "bale --pool 1, out of scope", "other:"
+	sharedPacked.name, sharedPacked.prefix = "bale --pool 1, zstd:1+dict", "quick:"
+	proxies := []hop{bare, out, packed, quick, shared, sharedPacked, {"twemproxy", twem.Addr(), "other:", twem.PID()}}
 	var figures []*figure
 	for _, l := range []figure{{load: "GET", depth: 1, clients: 64}, {load: "SET", depth: 1, clients: 64, write: true}, {load: "GET, pipelines of 16", depth: 16, clients: 16}, {load: "SET, pipelines of 16", depth: 16, clients: 16, write: true}} {
 		for _, h := range proxies {
@@ -277,9 +280,12 @@ func TestFiguresServe(t *testing.T) {
 	if !ok {
 		t.Skip("a part of TestFigures")
 	}
-	if kind == "bale" {
+	if kind != "copy" {
 		o := staged(to)
 		o.MaxClients = manyClients
+		if kind == "pool" {
+			o.Pool = 1
+		}
 		fmt.Println(start(t, o).addr)
 	} else {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

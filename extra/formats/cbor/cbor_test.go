@@ -27,7 +27,7 @@ func TestRoundTrip(t *testing.T) {
 	codectest.RoundTrip(t, Codec[cbor.RawTag]{}, cbor.RawTag{Number: 1000, Content: []byte("\x63abc")})
 	codectest.RoundTrip(t, Codec[any]{}, any(nil))
 	codectest.RoundTrip(t, Codec[any]{}, any([]any{uint64(5), int64(-5), "x", []byte("bytes"), map[string]any{"at": time.Unix(1, 2)}}))
-	codectest.RoundTrip(t, Codec[map[int]string]{}, map[int]string{1 << 33: "x", -1: ""})
+	codectest.RoundTrip(t, Codec[map[int64]string]{}, map[int64]string{1 << 33: "x", -1: ""})
 	codectest.RoundTrip(t, Codec[[]int]{}, make([]int, 200_000)) // more than the library takes by itself
 }
 

@@ -28,7 +28,7 @@ func TestRoundTrip(t *testing.T) {
 	codectest.RoundTrip(t, Codec[json.Number]{}, json.Number("1234567890123456789012"))
 	codectest.RoundTrip(t, Codec[any]{}, any(nil))
 	codectest.RoundTrip(t, Codec[any]{}, any([]any{1.5, "x", map[string]any{"key": "value"}}))
-	codectest.RoundTrip(t, Codec[map[int]string]{}, map[int]string{1 << 33: "x", -1: ""})
+	codectest.RoundTrip(t, Codec[map[int64]string]{}, map[int64]string{1 << 33: "x", -1: ""})
 }
 
 // kept keeps what its method is given, which encoding/json forbids and programs do.
