@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -337,6 +338,11 @@ func (s *shared) send(l *link) {
 		for len(l.out) == 0 && !l.dead {
 			s.changed.Wait()
 		}
+		// Clients that can run do so first. Or else each would wake this goroutine next, and hardly any
+		// command would be sent together with others.
+		s.lock.Unlock()
+		runtime.Gosched()
+		s.lock.Lock()
 		if l.dead {
 			return
 		}
