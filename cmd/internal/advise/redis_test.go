@@ -213,6 +213,11 @@ func TestRedis(t *testing.T) {
 			}
 			o := options()
 			o.ShowSamples, o.HideKeys = true, true
+			o.Progress = func(_, _ int, what string) {
+				if strings.Contains(what, "profile") || strings.Contains(what, "cart") {
+					t.Errorf("the progress has a group's name: %s", what)
+				}
+			}
 			if a, err = Redis(ctx, reader, o); err != nil {
 				t.Fatal(err)
 			}

@@ -386,7 +386,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 	for done, t := range all {
 		g, s := &t.group, t.sample
 		if progress != nil {
-			progress(done, steps, fmt.Sprintf("%s, %d values", page.Name(g.Name, shownProgress), s.items))
+			progress(done, steps, fmt.Sprintf("%s, %d values", page.Name(shownName(g, o), shownProgress), s.items))
 		}
 		if s.unread > 0 {
 			a.warn("%s: %d of the %d hashes tried have a field above %d MiB, and are taken to stay as they are. bale migrate --dry-run shows what their other fields save.",
@@ -454,7 +454,7 @@ func (a *Advice) answer(ctx context.Context, groups []*found, m *memory, o *Opti
 			continue
 		}
 		if progress != nil {
-			progress(steps-left, steps, page.Name(t.group.Name, shownProgress)+", a new dictionary")
+			progress(steps-left, steps, page.Name(shownName(&t.group, o), shownProgress)+", a new dictionary")
 		}
 		left--
 		err = t.better(ctx, a, o)
@@ -566,7 +566,7 @@ func (a *Advice) keys() int64 {
 	return max(a.Server.Keys, a.Scan.Keys)
 }
 
-// shownName is a group's name for a warning.
+// shownName is a group's name for a warning and for progress.
 func shownName(g *Group, o *Options) string {
 	if o.HideKeys {
 		return "a group"

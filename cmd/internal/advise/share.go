@@ -253,6 +253,9 @@ func (k *sketch) merge(o *sketch) {
 				continue
 			}
 			for kind, w := range g.Hot {
+				if !reachable(kind) { // of a forged state
+					continue
+				}
 				h := &heat{keys: w.Keys, ends: w.Ends, reads: w.Reads, bytes: w.Bytes}
 				for _, k := range w.Hottest {
 					h.hottest = append(h.hottest, hot{string(k.Name), k.Bytes, k.Reads, k.End})

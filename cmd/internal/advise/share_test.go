@@ -205,6 +205,7 @@ func TestSketches(t *testing.T) {
 		all.merge(&read)
 	}
 	t.Logf("%d KiB for %d units", size>>10, units)
+	all.merge(&sketch{Groups: []sketched{{Seen: 0, Names: [][]byte{[]byte("user:1:profile")}, Below: ^uint64(0), Hot: map[string]warm{"forged": {}, String: {}}}}})
 	want := map[string]int64{"user:*:profile": keys, "{app}:item:*": keys / 4, "rare:*": keys / 100}
 	queues := int64(0)
 	for _, g := range all.scanner.finder.Groups() {
@@ -212,6 +213,9 @@ func TestSketches(t *testing.T) {
 			t.Errorf("%s: %d keys of %d, %d in the sample", g.Name, g.Value.seen, n, len(g.Value.entries))
 		}
 		delete(want, g.Name)
+		if len(g.Value.heats) > 1 {
+			t.Errorf("%s: hot keys of types that are not asked for", g.Name)
+		}
 		if strings.HasPrefix(g.Name, "bull:") {
 			queues += g.Value.seen
 			if n := int64(len(g.Value.entries)); n < 40 {

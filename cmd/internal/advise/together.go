@@ -105,7 +105,7 @@ func (a *Advice) together(ctx context.Context, all []*attempt, m *memory, o *Opt
 		}
 		tried++
 		if progress != nil {
-			progress(tried, min(len(found), mostTogether), page.Name(f.pattern, shownProgress)+", one dictionary")
+			progress(tried, min(len(found), mostTogether), page.Name(shownName(&Group{Name: f.pattern}, o), shownProgress)+", one dictionary")
 		}
 		one := newAttempt(m, union(f.pattern, f.members), o)
 		one.how = f.members[0].how

@@ -214,7 +214,11 @@ func (g *groupSample) even() func(i int) bool {
 	var due [toEstimate + 1]float64
 	most := 0.0
 	for _, p := range g.pieces {
-		most = max(most, p.times)
+		for j := range p.items {
+			if g.packable(&p.items[j]) {
+				most = max(most, p.times)
+			}
+		}
 	}
 	return func(i int) bool {
 		d := &due[g.uses[i]]
@@ -226,13 +230,16 @@ func (g *groupSample) even() func(i int) bool {
 	}
 }
 
+// packable reports a value to train on.
+func (g *groupSample) packable(v *item) bool { return !g.kept[v] && v.size >= smallValue }
+
 // values are those to train on and to choose by, so mixed that dict.Train divides them so.
 func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]byte, error) {
 	var halves [2][][]byte
 	even := g.even()
 	for i, p := range g.pieces {
 		for j := range p.items {
-			if g.uses[i] == toEstimate || g.kept[&p.items[j]] || p.items[j].size < smallValue || !even(i) {
+			if g.uses[i] == toEstimate || !g.packable(&p.items[j]) || !even(i) {
 				continue
 			}
 			v := p.items[j].head

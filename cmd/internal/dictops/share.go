@@ -2,6 +2,7 @@ package dictops
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -22,10 +23,26 @@ type settings struct {
 	Prefix      string   `json:"prefix"`
 }
 
+// mostRead is how many masters a unit is read from at most: each of its slots from a few, as it
+// moves.
+const mostRead = 64
+
 // counted is what a part of a shared scan found.
 type counted struct {
 	Found *keyspace.References `json:"found"`
 	Read  []keyspace.Standing  `json:"read,omitempty"` // the masters, for a proof
+}
+
+// UnmarshalJSON reads the state of a unit.
+func (c *counted) UnmarshalJSON(text []byte) error {
+	type plain counted
+	if err := json.Unmarshal(text, (*plain)(c)); err != nil {
+		return err
+	}
+	if len(c.Read) > mostRead {
+		return fmt.Errorf("%d masters, must be at most %d", len(c.Read), mostRead)
+	}
+	return nil
 }
 
 // join makes or joins the run of a shared scan.

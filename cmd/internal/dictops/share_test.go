@@ -1,6 +1,7 @@
 package dictops
 
 import (
+	"encoding/json"
 	"io"
 	"strings"
 	"sync"
@@ -66,6 +67,17 @@ func TestSharedGC(t *testing.T) {
 	clitest.OK(t, client.Del(ctx, key).Err())
 	for range 2 {
 		want(gc("nothing"), "Nothing to remove")
+	}
+}
+
+// TestForgedStandings: a forged state of a unit cannot name masters without end.
+func TestForgedStandings(t *testing.T) {
+	for n, good := range map[int]bool{3: true, mostRead: true, mostRead + 1: false} {
+		var c counted
+		err := json.Unmarshal([]byte(`{"read":[{}`+strings.Repeat(",{}", n-1)+`]}`), &c)
+		if len(c.Read) != n || (err == nil) != good {
+			t.Errorf("%d of %d masters, %v", len(c.Read), n, err)
+		}
 	}
 }
 

@@ -44,8 +44,12 @@ const (
 	keepEnded = 7 * 24 * time.Hour
 	maxName   = 100
 
-	// largestField is of a job and of a state, in bytes. They have a few KiB.
+	// largestField is of a job and of a state, in bytes. They have a few KiB. A lease has some fifty
+	// bytes, and a worker's name.
 	largestField = 1 << 20
+	largestLease = 1 << 10
+
+	mostRuns = 10_000 // that are listed
 
 	statesAtOnce = 4 << 20 // bytes of states that are read at a time
 
@@ -209,7 +213,7 @@ func otherVersion(name string) error {
 
 // List is the names of all runs, in order, and forgets those that have gone.
 func List(ctx context.Context, client redis.UniversalClient, prefix string) ([]string, error) {
-	all, err := client.HKeys(ctx, index(prefix)).Result()
+	all, err := listScript.Run(ctx, client, []string{index(prefix)}).StringSlice()
 	if err != nil {
 		return nil, err
 	}
@@ -224,8 +228,18 @@ func List(ctx context.Context, client redis.UniversalClient, prefix string) ([]s
 		}
 		if there > 0 {
 			names = append(names, name)
-		} else if err := client.HDel(ctx, index(prefix), name).Err(); err != nil && !keyspace.IsForbidden(err) {
+			continue
+		}
+		command := client.HGet(ctx, index(prefix), name).Val()
+		if err := client.HDel(ctx, index(prefix), name).Err(); err != nil && !keyspace.IsForbidden(err) {
 			return nil, err
+		}
+		// A worker may have made it again meanwhile, and named it before it was removed here.
+		if client.Exists(ctx, key(prefix, name)).Val() > 0 {
+			names = append(names, name)
+			if err := client.HSet(ctx, index(prefix), name, command).Err(); err != nil && !keyspace.IsForbidden(err) {
+				return nil, err
+			}
 		}
 	}
 	slices.Sort(names)
@@ -244,7 +258,7 @@ func (r *Run) Set(ctx context.Context, state string) error {
 	switch {
 	case err != nil:
 		return err
-	case before == "":
+	case before == "unknown":
 		return fmt.Errorf("%w: %s", ErrUnknown, r.Name)
 	case before == Done: // meanwhile
 		return fmt.Errorf("%s: %w", r.Name, ErrDone)
@@ -266,18 +280,18 @@ type View struct {
 
 // View asks how far the run is.
 func (r *Run) View(ctx context.Context) (*View, error) {
-	reply, err := viewScript.Run(ctx, r.client, []string{r.key}).Slice()
+	reply, err := viewScript.Run(ctx, r.client, []string{r.key}, r.Units).Slice()
 	if err != nil {
 		return nil, err
 	}
-	v := &View{Workers: map[string]int{}}
-	if len(reply) == 2 {
+	v, leases := &View{Workers: map[string]int{}}, []any(nil)
+	if len(reply) == 3 {
 		v.now, _ = reply[0].(int64)
 		v.State, _ = reply[1].(string)
+		leases, _ = reply[2].([]any)
 	}
-	leases, err := r.units(ctx, "lease:", 0, r.Units)
-	if err != nil {
-		return nil, err
+	if len(leases) != r.Units {
+		return nil, fmt.Errorf("%s: the leases of %d units, want %d", r.key, len(leases), r.Units)
 	}
 	for i := range r.Units {
 		text, _ := leases[i].(string)
@@ -288,7 +302,7 @@ func (r *Run) View(ctx context.Context) (*View, error) {
 			v.Workers[words[2]] = i
 		}
 	}
-	if v.State == "" {
+	if v.State == "unknown" {
 		return nil, fmt.Errorf("%w: %s", ErrUnknown, r.Name)
 	}
 	return v, nil
@@ -329,11 +343,14 @@ func (r *Run) States(ctx context.Context, each func(unit int, state json.RawMess
 				return tooLarge(r.key, strconv.Itoa(to), sizes[to].Val())
 			}
 		}
-		texts, err := r.units(ctx, "unit:", from, to)
+		texts, err := r.units(ctx, from, to)
 		if err != nil {
 			return err
 		}
 		for i, text := range texts {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			if text, ok := text.(string); ok {
 				if err := each(from+i, json.RawMessage(text)); err != nil {
 					return err
@@ -363,11 +380,11 @@ func tooLarge(key, unit string, size int64) error {
 	return fmt.Errorf("%s: the state of unit %s has %d bytes, and none has more than %d: start again under another --run NAME", key, unit, size, largestField)
 }
 
-// units reads a field of some units. Nil stands for none.
-func (r *Run) units(ctx context.Context, field string, from, to int) ([]any, error) {
+// units reads the states of some units. Nil stands for none.
+func (r *Run) units(ctx context.Context, from, to int) ([]any, error) {
 	var names []string
 	for i := from; i < to; i++ {
-		names = append(names, field+strconv.Itoa(i))
+		names = append(names, "unit:"+strconv.Itoa(i))
 	}
 	values, err := r.client.HMGet(ctx, r.key, names...).Result()
 	if err == nil && len(values) != len(names) {

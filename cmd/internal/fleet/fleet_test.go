@@ -107,25 +107,29 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// listFirst lists all runs before each script.
-type listFirst struct{ list func() }
+// first does something before each command of a name.
+type first struct {
+	command string // what the name begins with
+	do      func()
+}
 
-func (h listFirst) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h first) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h listFirst) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h first) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (h listFirst) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h first) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			h.list()
+		if strings.HasPrefix(cmd.Name(), h.command) {
+			h.do()
 		}
 		return next(ctx, cmd)
 	}
 }
 
-// TestListKeepsNewRuns: a list at the moment when a run is made does not remove its name.
+// TestListKeepsNewRuns: a list at the moment when a run is made does not remove its name, nor one
+// when a run is made again that has expired.
 func TestListKeepsNewRuns(t *testing.T) {
 	s := redisproc.ForTest(t)
 	joining, c := redis.NewClient(&redis.Options{Addr: s.Addr()}), redis.NewClient(&redis.Options{Addr: s.Addr()})
@@ -138,10 +142,58 @@ func TestListKeepsNewRuns(t *testing.T) {
 		}
 		return names
 	}
-	joining.AddHook(listFirst{list: func() { list() }})
+	joining.AddHook(first{"eval", func() { list() }})
 	join(t, joining, 1)
 	if names := list(); !slices.Equal(names, []string{"users"}) {
 		t.Errorf("%q", names)
+	}
+
+	if err := joining.Del(t.Context(), "p:run:users").Err(); err != nil {
+		t.Fatal(err)
+	}
+	again := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer again.Close()
+	c.AddHook(first{"hdel", func() { join(t, again, 1) }})
+	for range 2 {
+		if names := list(); !slices.Equal(names, []string{"users"}) {
+			t.Errorf("%q", names)
+		}
+	}
+}
+
+// TestForgedRun: a run that somebody forged takes no more memory than one of bale's.
+func TestForgedRun(t *testing.T) {
+	ctx := t.Context()
+	c := redis.NewClient(&redis.Options{Addr: redisproc.ForTest(t).Addr()})
+	defer c.Close()
+	r := join(t, c, 3)
+	forge := func(script string) {
+		t.Helper()
+		if err := c.Eval(ctx, script, []string{r.key, index("p:")}).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+	}
+	forge("redis.call('HSET', KEYS[1], 'state', string.rep('x', 8e6))")
+	if _, err := r.View(ctx); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a state of 8 MB: %v", err)
+	}
+	if err := r.Set(ctx, Paused); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a state of 8 MB: %v", err)
+	}
+	if _, answer, err := r.take(ctx, "0", nil); answer != "unknown" || err != nil {
+		t.Errorf("a state of 8 MB: %q, %v", answer, err)
+	}
+	forge("redis.call('HSET', KEYS[1], 'state', 'running', 'lease:2', string.rep('9', 8e6))")
+	if _, err := r.View(ctx); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
+		t.Errorf("a lease of 8 MB: %v", err)
+	}
+	forge("redis.call('HSET', KEYS[2], string.rep('x', 8e6), 'verify')")
+	if names, err := List(ctx, c, "p:"); err != nil || !slices.Equal(names, []string{"users"}) {
+		t.Errorf("%d names, %v", len(names), err)
+	}
+	forge("for i = 1, 10000 do redis.call('HSET', KEYS[2], i, 'verify') end")
+	if names, err := List(ctx, c, "p:"); err == nil || !strings.Contains(err.Error(), "p:runs names more runs") {
+		t.Errorf("%d names, %v", len(names), err)
 	}
 }
 

@@ -22,6 +22,15 @@ import (
 const now = `
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+` + state
+
+// state is the field of that name, or unknown. One that is too long for a state is forged.
+const state = `
+local function state()
+  local state = redis.call('HGET', KEYS[1], 'state')
+  if not state or #state > 16 then return 'unknown' end
+  return state
+end
 `
 
 var (
@@ -40,9 +49,9 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 local ended = tonumber(redis.call('HGET', KEYS[1], 'ended')) or now
 return ended - (tonumber(redis.call('HGET', KEYS[1], 'started')) or ended)`)
 
-	setScript = redis.NewScript(`
-local before = redis.call('HGET', KEYS[1], 'state')
-if not before then return '' end
+	setScript = redis.NewScript(state + `
+local before = state()
+if before == 'unknown' then return before end
 if redis.call('HEXISTS', KEYS[1], 'ended') == 1 then return 'done' end
 if before ~= 'aborted' then
   redis.call('HSET', KEYS[1], 'state', ARGV[1])
@@ -50,8 +59,30 @@ if before ~= 'aborted' then
 end
 return before`)
 
+	// listScript is the names of runs, without those that no run can have.
+	listScript = redis.NewScript(`
+if redis.call('HLEN', KEYS[1]) > ` + strconv.Itoa(mostRuns) + ` then return redis.error_reply('ERR ' .. KEYS[1] .. ' names more runs than ` + strconv.Itoa(mostRuns) + `: remove it, and workers that join name theirs again') end
+local names = {}
+for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if #name <= ` + strconv.Itoa(maxName) + ` then table.insert(names, name) end
+end
+return names`)
+
+	// viewScript is the time, the state, and the leases of all units (ARGV: units), or empty strings. It
+	// does not ask for their lengths, which would count as a program's HSTRLEN.
 	viewScript = redis.NewScript(now + `
-return {now, redis.call('HGET', KEYS[1], 'state') or ''}`)
+local leases, some = {}, {}
+for i = 0, ARGV[1] - 1 do
+  table.insert(some, 'lease:' .. i)
+  if #some == 128 or i == ARGV[1] - 1 then
+    for _, lease in ipairs(redis.call('HMGET', KEYS[1], unpack(some))) do
+      table.insert(leases, lease or '')
+      if #leases[#leases] > ` + strconv.Itoa(largestLease) + ` then return redis.error_reply('ERR the lease of a unit is too large: start again under another --run NAME') end
+    end
+    some = {}
+  end
+end
+return {now, state(), leases}`)
 
 	// paceScript counts keys against the rate of the run (ARGV: keys a second, keys), and returns for
 	// how many milliseconds the worker waits: the generic cell rate algorithm (ITU-T I.371). No due
@@ -66,7 +97,7 @@ return math.ceil(due - now)`)
 	// takeScript leases a unit (ARGV: unit, worker, milliseconds, shards). Its token has the worker's
 	// name: a fail-over may lose a lease, and count on from the one before.
 	takeScript = redis.NewScript(now + `
-local state = redis.call('HGET', KEYS[1], 'state') or 'unknown'
+local state = state()
 local held = redis.call('HGET', KEYS[1], 'lease:' .. ARGV[1])
 if held and string.sub(held, 1, 4) == 'done' then return {'done'} end
 if state ~= 'running' then return {state} end
@@ -109,10 +140,10 @@ if not wanted or wanted == 0 then
     if busy and string.match(busy, '^%d+ (.*)$') == ARGV[1] then redis.call('HDEL', KEYS[1], 'shard:' .. ARGV[i]) end
   end
 end
-return redis.call('HGET', KEYS[1], 'state')`)
+return state()`)
 )
 
 // Scripts are the scripts of runs, which a server keeps.
 func Scripts() []*redis.Script {
-	return []*redis.Script{makeScript, endScript, setScript, viewScript, paceScript, takeScript, tellScript}
+	return []*redis.Script{makeScript, endScript, setScript, listScript, viewScript, paceScript, takeScript, tellScript}
 }

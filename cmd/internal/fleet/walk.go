@@ -246,10 +246,13 @@ func sameSlots(a, b keyspace.Place) bool {
 // sum returns what all workers counted, also with an error. It is errLost if the run was done a
 // moment ago, and lacks the end of a unit.
 func (w *Walk[C]) sum(ctx context.Context, r *Run, done bool) (*C, error) {
-	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
+	if ctx.Err() != nil { // what was counted is worth a moment
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+	}
 	sum, ended, again, unconfirmed := w.New(), 0, 0, 0
-	err := r.States(after, func(_ int, text json.RawMessage) error {
+	err := r.States(ctx, func(_ int, text json.RawMessage) error {
 		var p part[C]
 		if err := json.Unmarshal(text, &p); err != nil {
 			return fmt.Errorf("--run: the state of a unit: %w", err)

@@ -114,7 +114,7 @@ func (s *sampling) read(ctx context.Context, client redis.UniversalClient, kind 
 		if err != nil {
 			return err
 		}
-		places, err := Places(ctx, client)
+		places, err := placesOf(ctx, nodes)
 		if err != nil {
 			return err
 		}
@@ -163,6 +163,7 @@ func (p *part) count(ctx context.Context, client redis.UniversalClient, wanted, 
 	o, scanned := p.ValuesOptions, int64(0)
 	p.lengths = map[uint64]int64{}
 	o.Names = func(ctx context.Context, c redis.UniversalClient, names []string) ([]string, error) {
+		names = slices.DeleteFunc(names, func(name string) bool { return len(name) > longestName })
 		replies := make([]*redis.IntCmd, len(names))
 		err := Pipeline(ctx, c, len(names), func(q redis.Pipeliner, i int) { replies[i] = q.HLen(ctx, names[i]) })
 		for i, name := range names {

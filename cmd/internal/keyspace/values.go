@@ -203,7 +203,10 @@ func Places(ctx context.Context, client redis.UniversalClient) ([]Place, error) 
 	if err != nil {
 		return nil, err
 	}
-	var places []Place
+	return placesOf(ctx, nodes)
+}
+
+func placesOf(ctx context.Context, nodes map[string]*redis.Client) (places []Place, err error) {
 	for _, addr := range slices.Sorted(maps.Keys(nodes)) {
 		info, err := infoOf(ctx, nodes[addr])
 		if err != nil && !IsForbidden(err) {

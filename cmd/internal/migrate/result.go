@@ -70,10 +70,12 @@ func (r *Counts) merge(other *Counts) {
 	r.Strings.merge(other.Strings)
 	r.Fields.merge(other.Fields)
 	r.Expired.Merge(other.Expired)
-	for why, tally := range other.Left {
-		t := r.Left[why]
-		t.Merge(tally)
-		r.Left[why] = t
+	for _, l := range leftReasons { // no others, as a forged state of a run may have
+		if tally := other.Left[l.reason]; tally.Values > 0 {
+			t := r.Left[l.reason]
+			t.Merge(tally)
+			r.Left[l.reason] = t
+		}
 	}
 	r.Problems = append(r.Problems, other.Problems[:min(len(other.Problems), problemsKept-len(r.Problems))]...)
 }

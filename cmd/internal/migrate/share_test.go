@@ -14,6 +14,7 @@ import (
 
 	"github.com/balekv/bale/cmd/internal/cli"
 	"github.com/balekv/bale/cmd/internal/fleet"
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/registry"
 	"github.com/balekv/bale/dict"
@@ -23,6 +24,21 @@ import (
 
 // moverRules are those that docs/scale.md gives.
 const moverRules = "on >secret ~* &bale:dict:* +@read +@write +@connection +@scripting +@transaction +info +time +publish +wait +cluster|slots +cluster|info +cluster|nodes +cluster|getkeysinslot"
+
+// TestForgedReasons: reasons that there are not, as in a forged state of a unit, are not kept.
+func TestForgedReasons(t *testing.T) {
+	all := newCounts()
+	all.merge(&Counts{Left: map[Reason]keyspace.Tally{"x1": {Values: 1}, "": {Values: 1}, Number: {Values: 2}}})
+	if len(all.Left) != 1 || all.Left[Number].Values != 2 {
+		t.Errorf("%v", all.Left)
+	}
+	for _, r := range leftReasons { // that are merged
+		all.merge(&Counts{Left: map[Reason]keyspace.Tally{r.reason: {Values: 1}}})
+	}
+	if len(all.Left) != len(leftReasons) {
+		t.Errorf("%d of %d reasons", len(all.Left), len(leftReasons))
+	}
+}
 
 // TestShare: workers share a run on a single server and a cluster, as a user with the rights that
 // are documented. Each reports what all have done, one that comes later, too.

@@ -119,12 +119,15 @@ func (r *Result) WriteText(w page.Sheet) {
 
 // packed counts values that can be unpacked.
 func (p *part) packed(more Packed) {
-	i := slices.IndexFunc(p.Packed, func(q Packed) bool {
-		return q.Algorithm == more.Algorithm && q.Dictionary == more.Dictionary
-	})
-	if i < 0 {
+	with := packing{more.Algorithm, more.Dictionary}
+	if _, known := p.kinds[with]; !known && len(p.kinds) >= packingsKept {
+		with = packing{algorithm: otherPackings}
+	}
+	i, known := p.kinds[with]
+	if !known {
 		i = len(p.Packed)
-		p.Packed = append(p.Packed, Packed{Algorithm: more.Algorithm, Dictionary: more.Dictionary})
+		p.kinds[with] = i
+		p.Packed = append(p.Packed, Packed{Algorithm: with.algorithm, Dictionary: with.dictionary})
 	}
 	p.Packed[i].Values += more.Values
 	p.Packed[i].Bytes += more.Bytes

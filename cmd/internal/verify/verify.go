@@ -75,10 +75,17 @@ type part struct {
 	Result
 	ByCause map[string][]keyspace.Problem `json:"by_cause,omitempty"` // in place of Named
 	most    int                           // of them
+	kinds   map[packing]int               // where each is in Packed
+}
+
+// packing is what a value is packed with.
+type packing struct {
+	algorithm  string
+	dictionary frame.DictionaryID
 }
 
 func newPart(most int) *part {
-	return &part{Result{Packed: []Packed{}, Causes: map[string]int64{}}, map[string][]keyspace.Problem{}, most}
+	return &part{Result{Packed: []Packed{}, Causes: map[string]int64{}}, map[string][]keyspace.Problem{}, most, map[packing]int{}}
 }
 
 // Options are the settings of [Run].
@@ -388,6 +395,10 @@ var errChanges = errors.New("changes while it is read, and could not be unpacked
 const (
 	causesKept  = badNamed - 1
 	otherCauses = "other causes"
+
+	// packingsKept is of how many algorithms and dictionaries values are counted apart.
+	packingsKept  = 10_000
+	otherPackings = "others"
 )
 
 // causeOf is what the causes are counted by.

@@ -171,6 +171,27 @@ func TestEachCauseIsNamed(t *testing.T) {
 	}
 }
 
+// TestForgedPackings: a forged state of a unit has no more algorithms than are counted apart.
+func TestForgedPackings(t *testing.T) {
+	all := newPart(badNamed)
+	for unit := range 3 {
+		forged := newPart(ofUnit)
+		for i := range packingsKept {
+			forged.Packed = append(forged.Packed, Packed{Algorithm: fmt.Sprint(unit, i), Values: 1})
+		}
+		all.merge(forged)
+	}
+	all.packed(Packed{Algorithm: "0 0", Values: 1})
+	values := int64(0)
+	for _, p := range all.Packed {
+		values += p.Values
+	}
+	if first, others := all.Packed[0], all.Packed[packingsKept]; len(all.Packed) != packingsKept+1 ||
+		values != 3*packingsKept+1 || first.Values != 2 || others.Algorithm != otherPackings {
+		t.Errorf("%d kinds of %d values, %+v, %+v", len(all.Packed), values, first, others)
+	}
+}
+
 // gone are the compressors of a registry that does not answer.
 type gone struct{ *compress.Set }
 
