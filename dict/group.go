@@ -395,12 +395,13 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	if err := ctx.Err(); err != nil { // of a reply with very many dictionaries, each would begin a fetch
 		return nil, err
 	}
-	f, known, err := g.fly(key)
+	f, hurry, err := g.fly(key)
 	if err != nil {
 		return nil, err
 	}
-	patience := f.ctx
-	if known != nil {
+	patience, within := f.ctx, g.options.FetchTimeout
+	if hurry {
+		within = brief
 		short, cancel := context.WithTimeout(f.ctx, brief)
 		defer cancel()
 		patience = short
@@ -423,51 +424,46 @@ func (g *Group) Reader(ctx context.Context, a frame.Algorithm, id frame.Dictiona
 	if err := f.soFar.Load(); err != nil {
 		return nil, *err
 	}
-	if known == nil { // a Store may never return
+	if !hurry { // a Store may never return
 		g.lock.Lock()
 		g.silent = time.Now()
 		g.lock.Unlock()
 	}
-	return nil, cmp.Or(known, g.noAnswer(id))
+	return nil, fmt.Errorf("dict: fetch %v: no answer within %v: %w", id, within, context.DeadlineExceeded)
 }
 
-func (g *Group) noAnswer(id frame.DictionaryID) error {
-	return fmt.Errorf("dict: fetch %v: no answer within %v: %w", id, g.options.FetchTimeout, context.DeadlineExceeded)
-}
-
-// fly starts a fetch or joins the one in flight. If waiting for it is most likely in vain, known
-// says why: the registry has not answered lately, or lacked the dictionary before. Then few fetches
-// are in flight at a time.
-func (g *Group) fly(key readerKey) (f *flight, known, err error) {
+// fly starts a fetch or joins the one in flight. hurry reports that a wait is most likely in vain:
+// the registry has not answered lately, or lacked the dictionary before. Then few fetches are in
+// flight at a time. An old answer is never the error: LoadOptions.ReplaceUnreadable acts on it, and
+// the dictionary may be back.
+func (g *Group) fly(key readerKey) (f *flight, hurry bool, err error) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	if r := (*g.readers.Load())[key]; r != nil { // it has just arrived
 		f := &flight{done: make(chan struct{}), reader: r.Compressor, ctx: g.ctx}
 		close(f.done)
-		return f, nil, nil
+		return f, false, nil
 	}
 	now := time.Now()
-	if !g.silent.IsZero() && now.Sub(g.silent) < silentFor {
-		known = g.noAnswer(key.id)
-	}
+	hurry = !g.silent.IsZero() && now.Sub(g.silent) < silentFor
 	for _, a := range allAlgorithms {
 		// What the registry lacks, it lacks for all algorithms. Nobody waits for it a second time.
 		m, ok := g.missing[readerKey{a, key.id}]
 		switch lost := ok && isLost(m.err); {
 		case ok && now.Before(m.until) && (lost || a == key.algorithm):
-			return nil, nil, m.err
+			return nil, false, m.err
 		case lost:
-			known = m.err
+			hurry = true
 		}
 	}
 	if f := g.flights[key]; f != nil {
-		return f, known, nil
+		return f, hurry, nil
 	}
 	switch {
 	case g.ctx.Err() != nil:
-		return nil, nil, errClosed
-	case known != nil && len(g.flights) > maxUnknown && g.held[key.id] == nil && g.bundled[key.id] == nil:
-		return nil, nil, known
+		return nil, false, errClosed
+	case hurry && len(g.flights) > maxUnknown && g.held[key.id] == nil && g.bundled[key.id] == nil:
+		return nil, false, fmt.Errorf("dict: fetch %v: not asked for while %d others are fetched: %w", key.id, len(g.flights), context.DeadlineExceeded)
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, g.options.FetchTimeout)
 	f = &flight{done: make(chan struct{}), ctx: ctx}
@@ -506,7 +502,7 @@ func (g *Group) fly(key readerKey) (f *flight, known, err error) {
 		g.lock.Unlock()
 		close(f.done)
 	})
-	return f, known, nil
+	return f, hurry, nil
 }
 
 var errClosed = fmt.Errorf("dict: group: %w", os.ErrClosed)

@@ -297,7 +297,9 @@ func TestUnknownForAllAlgorithms(t *testing.T) {
 			start := time.Now()
 			for _, a := range allAlgorithms {
 				for id := frame.DictionaryID(1); id <= maxUnknown; id++ {
-					if _, err := g.Reader(t.Context(), a, id); !errors.Is(err, ErrUnknown) {
+					_, err := g.Reader(t.Context(), a, id)
+					again := most == 3*maxUnknown*brief && errors.Is(err, context.DeadlineExceeded) // others are fetched
+					if !errors.Is(err, ErrUnknown) && !again {
 						t.Errorf("%v, %v: %v", a, id, err)
 					}
 					synctest.Wait() // until that is remembered

@@ -15,6 +15,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/codec"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/memstore"
 )
@@ -395,6 +396,63 @@ func TestUnknownIsReplaced(t *testing.T) {
 			}
 			if n := stores[0].count(stores[0].gets, r.dataKey(id)); (n > 1) != (down != 0) {
 				t.Errorf("%s: the registry is asked %d times, and so is the fleet", name, n)
+			}
+		})
+	}
+}
+
+// TestOldAnswerReplacesNothing: that the registry once lacked a dictionary does not let
+// LoadOptions.ReplaceUnreadable replace a value. Nobody waits long for a new answer.
+func TestOldAnswerReplacesNothing(t *testing.T) {
+	for name, others := range map[string]int{"no answer": 0, "no answers to many": 100} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			m := newMemory()
+			r := newRegistry(t, m, 0)
+			g := open(t, r, GroupOptions{})
+			synctest.Wait()
+			p, err := bale.NewPacker(bale.PackerOptions{Compressors: g})
+			must(t, err)
+			values := memstore.New()
+			c, err := bale.New(values, bale.Options[[]byte]{Codec: codec.Bytes{}, Packer: p, Load: bale.LoadOptions{ReplaceUnreadable: true}})
+			must(t, err)
+			defer c.Close()
+			d := dictionaryOf(t, 1)
+			with, err := compress.Setting{Algorithm: frame.Zstd}.New(d)
+			must(t, err)
+			writer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: with}})
+			must(t, err)
+			plain := bytes.Repeat([]byte(`"country":"DE","plan":"pro",`), 8)
+			stored, err := writer.Pack(nil, plain)
+			must(t, errors.Join(err, values.Set(ctx, "k", stored, bale.Expiry{})))
+			if _, err := c.Get(ctx, "k"); !errors.Is(err, ErrUnknown) {
+				t.Errorf("%s: at first: %v", name, err)
+			}
+			must(t, r.put(ctx, d))
+			time.Sleep(time.Hour)
+			m.lock.Lock()
+			m.stuck = make(chan struct{})
+			m.lock.Unlock()
+			for id := range frame.DictionaryID(others) {
+				go g.Reader(ctx, frame.Zstd, id+1)
+			}
+			synctest.Wait()
+			asked := time.Now()
+			if _, err := g.Reader(ctx, frame.Zstd, d.ID()); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnknown) || time.Since(asked) > brief {
+				t.Errorf("%s: %v after %v", name, err, time.Since(asked))
+			}
+			e, err := c.GetOrLoad(ctx, "k", func(context.Context) ([]byte, error) { return []byte("loaded"), nil })
+			now, _ := values.Get(ctx, "k")
+			if err != nil || string(e.Value) != "loaded" || !bytes.Equal(now, stored) {
+				t.Errorf("%s: %q, %v; the value is now %q", name, e.Value, err, now)
+			}
+			m.lock.Lock()
+			close(m.stuck)
+			m.stuck = nil
+			m.lock.Unlock()
+			synctest.Wait()
+			if v, err := c.Get(ctx, "k"); err != nil || !bytes.Equal(v, plain) {
+				t.Errorf("%s: once it answers: %q, %v", name, v, err)
 			}
 		})
 	}
