@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"strings"
 	"sync"
@@ -264,6 +265,41 @@ func TestManyUnknownDictionaries(t *testing.T) {
 	}
 	if p.Unpack(t.Context(), nil, with(7)); source.asked != maxUnknown+1 {
 		t.Error("the next operation does not ask")
+	}
+}
+
+// TestNotAskedIsNotReplaced: values whose dictionary GetOrLoadMany did not ask for, because others
+// have unknown ones, stay.
+func TestNotAskedIsNotReplaced(t *testing.T) {
+	set := &compress.Set{}
+	t.Cleanup(func() { set.Close() })
+	store := newClockwork()
+	p := newPacker(t, PackerOptions{Compressors: &forgetful{Compressors: set}})
+	c, err := New(store, Options[string]{Packer: p, Load: LoadOptions{ReplaceUnreadable: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	var keys []string
+	for i := range maxUnknown + 10 {
+		key := fmt.Sprint("k", i)
+		keys = append(keys, key)
+		store.values[key] = append(frame.Header{Algorithm: frame.Zstd, DictionaryID: frame.DictionaryID(i + 1), Length: 3}.Append(nil), "xyz"...)
+	}
+	before := maps.Clone(store.values)
+	if _, err := c.GetOrLoadMany(t.Context(), keys, func(_ context.Context, keys []string) (map[string]string, error) {
+		loaded := map[string]string{}
+		for _, key := range keys {
+			loaded[key] = "loaded"
+		}
+		return loaded, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		if replaced := !bytes.Equal(store.values[key], before[key]); replaced != (i < maxUnknown) {
+			t.Errorf("%s: replaced %v", key, replaced)
+		}
 	}
 }
 

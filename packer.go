@@ -415,8 +415,8 @@ func (p *Packer) reader(ctx context.Context, h *frame.Header, b *Batch) (Compres
 		err = fmt.Errorf("%w: %w: %w", ErrUnknownDictionary, errNoAnswer, err)
 	}
 	if b != nil && errors.Is(err, ErrUnknownDictionary) {
-		if b.unknown++; enough {
-			err = fmt.Errorf("%w: this operation has asked for those of %d other values, and asks for no more", ErrUnknownDictionary, b.fetched)
+		if b.unknown++; enough && errors.Is(err, errNoAnswer) {
+			err = fmt.Errorf("%w: %w: this operation has asked for those of %d other values, and asks for no more", ErrUnknownDictionary, errNoAnswer, b.fetched)
 		}
 	}
 	return r, err
