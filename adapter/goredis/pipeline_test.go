@@ -13,6 +13,7 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/frame"
+	"github.com/balekv/bale/internal/adapters"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -83,6 +84,32 @@ func TestMissInPipeline(t *testing.T) {
 				if _, err := NewStore(ap).Get(ctx, "{k}none"); !errors.Is(err, bale.ErrNotFound) || errors.Is(err, redis.Nil) {
 					t.Errorf("Get through AsyncAutoPipeline: %v", err)
 				}
+			}
+		})
+	}
+}
+
+// TestPlaceholderIsAValue: a stored value may be the text that commands without a reply hold.
+func TestPlaceholderIsAValue(t *testing.T) {
+	t.Parallel()
+	for name, open := range topologies {
+		t.Run(name, func(t *testing.T) {
+			client, raw := open(t)
+			client.Close()
+			defer raw.Close()
+			ctx, s := t.Context(), NewStore(raw)
+			if err := s.Set(ctx, "k", []byte(noText), bale.Expiry{}); err != nil {
+				t.Fatal(err)
+			}
+			values, err := s.GetMany(ctx, []string{"a", "k", "b"})
+			if err != nil || string(values[1]) != noText {
+				t.Errorf("%q, %v", values, err)
+			}
+			if v, err := s.Get(adapters.FromMasters(ctx), "k"); err != nil || string(v) != noText {
+				t.Errorf("%q, %v", v, err)
+			}
+			if values, err := s.Read(ctx, "k"); err != nil || string(values[0]) != noText {
+				t.Errorf("%q, %v", values, err)
 			}
 		})
 	}

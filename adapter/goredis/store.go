@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
+	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 
@@ -214,11 +216,11 @@ func (s *Store) SetMany(ctx context.Context, items []bale.Item) error {
 var errNoAnswer = errors.New("no answer: the command may or may not have been done")
 
 // Placeholders in commands until a reply replaces them. The client does not mark every command that
-// it did not send.
-const (
-	noText   = "\x00no answer"
-	noNumber = math.MinInt64
-)
+// it did not send. A stored value may have the text of noText, so its address counts. No command
+// here has a number like noNumber for its reply.
+var noText = strings.Clone("no answer")
+
+const noNumber = math.MinInt64
 
 // hold sets what a command of a pipeline holds.
 func hold(cmd redis.Cmder, text string, number int64) {
@@ -236,9 +238,9 @@ func hold(cmd redis.Cmder, text string, number int64) {
 func answered(cmd redis.Cmder) bool {
 	switch c := cmd.(type) {
 	case *redis.StringCmd:
-		return c.Err() != nil || c.Val() != noText
+		return c.Err() != nil || unsafe.StringData(c.Val()) != unsafe.StringData(noText)
 	case *redis.StatusCmd:
-		return c.Err() != nil || c.Val() != noText
+		return c.Err() != nil || unsafe.StringData(c.Val()) != unsafe.StringData(noText)
 	case *redis.IntCmd:
 		return c.Err() != nil || c.Val() != noNumber
 	}
