@@ -59,7 +59,8 @@ type Options struct {
 	// Failed says which errors mean that the endpoint failed. Only those are retried, and count for
 	// the Breaker. Default every error. It is not asked about the end of the caller's context: if
 	// the caller gave up, the call says nothing of the endpoint; if its deadline passed, the
-	// endpoint has failed. It is called by many goroutines at once.
+	// endpoint has failed. A bale.DecodeError is an exception, because its value has arrived. It is
+	// called by many goroutines at once.
 	Failed func(error) bool
 
 	// Changed is called when the Breaker changes its state, from the call that changed it. Two
@@ -359,9 +360,13 @@ func (g *Guard) leave(caller context.Context, p permit, err error) {
 	}
 }
 
-// failed reports whether an error means that the endpoint failed.
+// failed reports whether an error means that the endpoint failed. A deadline that passed does. But
+// a value that bale cannot read has arrived: the deadline ended the wait for its dictionary.
 func (g *Guard) failed(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || g.o.Failed == nil || g.o.Failed(err)
+	if _, arrived := errors.AsType[*bale.DecodeError](err); !arrived && errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	return g.o.Failed == nil || g.o.Failed(err)
 }
 
 func (g *Guard) left(caller context.Context, now, took time.Duration, p permit, failed, counts, overtaken bool) {

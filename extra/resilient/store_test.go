@@ -71,14 +71,19 @@ func TestStoreFailed(t *testing.T) {
 		{key(&bale.DecodeError{Err: bale.ErrBudget}), false},
 		{key(&bale.DecodeError{Err: bale.ErrUnknownAlgorithm}), false},
 		{key(&bale.DecodeError{Err: fmt.Errorf("%w: it could not be fetched: %w", bale.ErrUnknownDictionary, syscall.ECONNREFUSED)}), false},
+		{key(&bale.DecodeError{Err: fmt.Errorf("%w: %w", bale.ErrUnknownDictionary, context.DeadlineExceeded)}), false},
 		{fmt.Errorf("set: %w", bale.ErrInvalid), false},
 		{&goredis.CommandError{Command: "append", Key: "k", Reason: "it appends to packed bytes"}, false},
 		{bale.KeyErrors{key(errors.New("WRONGTYPE x")), key(bale.ErrNotFound), key(bale.ErrCorrupt)}, false},
 		{bale.KeyErrors{key(bale.ErrCorrupt), key(syscall.ECONNRESET)}, true},
 		{bale.KeyErrors{key(errors.New("WRONGTYPE x")), key(syscall.ECONNRESET)}, true},
+		{bale.KeyErrors{key(&bale.DecodeError{Err: context.DeadlineExceeded}), key(context.DeadlineExceeded)}, true},
 	} {
 		if got := StoreFailed(test.err); got != test.want {
 			t.Errorf("%v: %v", test.err, got)
+		}
+		if got := guard(t, Options{Failed: StoreFailed}).failed(test.err); got != test.want {
+			t.Errorf("%v: %v for a Guard", test.err, got)
 		}
 	}
 }

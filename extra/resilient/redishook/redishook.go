@@ -14,7 +14,8 @@ import (
 )
 
 // New returns a hook for a go-redis client's AddHook. Add it before other hooks that should run
-// once for each try.
+// once for each try. But Install a goredis.Hook first: a wait for a dictionary is no part of a call
+// then.
 //
 // The Guard's Options.Failed should be resilient.StoreFailed. Turn off the client's own retries
 // (redis.Options.MaxRetries: -1), and let deadlines hold for its connections

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 
 	"github.com/balekv/bale"
 	"github.com/balekv/bale/adapter/goredis"
+	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/extra/resilient"
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/redisproc"
 )
 
@@ -232,6 +235,68 @@ func TestUnreadable(t *testing.T) {
 	if s := g.Stats(); s.Failures != 0 || s.Retries != 0 || s.State != resilient.Closed {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestUnknownDictionary: a wait for a dictionary may take all of a call's time. The value has
+// arrived, so the server has not failed.
+func TestUnknownDictionary(t *testing.T) {
+	server := redisproc.ForTest(t)
+	ctx := t.Context()
+	g, err := resilient.New(resilient.Options{
+		Timeout: 100 * time.Millisecond, Failed: resilient.StoreFailed, Retry: resilient.Retry{Tries: 2}, Breaker: resilient.Breaker{Failures: 0.5, Calls: 3},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	defer c.Close()
+	set := &compress.Set{}
+	defer set.Close()
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: waiting{set}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := append(frame.Header{Algorithm: frame.Zstd, DictionaryID: 77, Length: 3}.Append(nil), "xyz"...)
+	if err := c.Set(ctx, "k", packed, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.AddHook(New(g))
+	hook, err := goredis.NewHook(packer, goredis.HookOptions{Match: []string{"*"}})
+	if err == nil {
+		err = hook.Install(c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		_, many := c.Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "k"); return nil })
+		for _, err := range []error{c.Get(ctx, "k").Err(), many} {
+			if !errors.Is(err, bale.ErrUnknownDictionary) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		}
+	}
+	if s := g.Stats(); s.Failures != 0 || s.Retries != 0 || s.State != resilient.Closed {
+		t.Errorf("%+v", s)
+	}
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(server.PID(), syscall.SIGCONT)
+	if err := c.Get(ctx, "k").Err(); errors.Is(err, bale.ErrUnknownDictionary) {
+		t.Error(err)
+	}
+	if s := g.Stats(); s.Failures == 0 {
+		t.Errorf("a server that hangs has not failed: %+v", s)
+	}
+}
+
+// waiting is a source of dictionaries that does not answer.
+type waiting struct{ *compress.Set }
+
+func (waiting) Reader(ctx context.Context, _ frame.Algorithm, _ frame.DictionaryID) (bale.Compressor, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 // TestConflict: a transaction that finds a watched key changed is no failure of the server.
