@@ -30,6 +30,28 @@ func counted() (*memory, *atomic.Int64) {
 // mostCommands is far more than a short value needs, and far less than a forged number asks for.
 const mostCommands = 2000
 
+// TestKeyOfAJournal: a stream in the key of another one's journal would end the other's writes.
+func TestKeyOfAJournal(t *testing.T) {
+	m := newMemory()
+	s := newStreams(t, m, Options{})
+	put := func(key string) error {
+		_, err := s.PutReader(t.Context(), key, strings.NewReader("x"), bale.Expiry{})
+		return err
+	}
+	if err := put("file:ada"); err != nil {
+		t.Fatal(err)
+	}
+	if err := put("file:ada:bale:journal"); !errors.Is(err, bale.ErrInvalid) {
+		t.Errorf("the journal's key: %v", err)
+	}
+	if err := put("file:ada"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if is, err := s.Delete(t.Context(), "file:ada"); !is || err != nil {
+		t.Errorf("Delete: %v, %v", is, err)
+	}
+}
+
 // TestForgedManifest: what bale cannot have written is corrupt, and nothing is done on its word.
 func TestForgedManifest(t *testing.T) {
 	good := Info{Size: 100_000_000, Stored: 3*minChunk - 1000, Chunks: 3}

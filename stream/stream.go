@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -173,7 +174,8 @@ func New(store bale.Store, o Options) (*Streams, error) {
 // PutReader retires chunks of the old value for at most 30 s; the journal has the rest.
 //
 // If bale cannot have written the manifest in the key, the error is ErrCorrupt, and the key stays
-// as it is.
+// as it is. A key that ends in ":bale:journal" is bale.ErrInvalid: it may be another stream's
+// journal.
 func (s *Streams) PutReader(ctx context.Context, key string, source io.Reader, e bale.Expiry) (Info, error) {
 	start := time.Now()
 	info, err := s.put(ctx, key, source, e)
@@ -187,6 +189,9 @@ func (s *Streams) PutReader(ctx context.Context, key string, source io.Reader, e
 func (s *Streams) put(ctx context.Context, key string, source io.Reader, e bale.Expiry) (Info, error) {
 	if err := e.Validate(); err != nil {
 		return Info{}, err
+	}
+	if strings.HasSuffix(key, journalSuffix) {
+		return Info{}, fmt.Errorf("%w: a key must not end in %q: it may be another stream's journal", bale.ErrInvalid, journalSuffix)
 	}
 	return s.newWriter(adapters.FromMasters(ctx), key).put(source, e)
 }
