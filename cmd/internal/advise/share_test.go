@@ -205,7 +205,9 @@ func TestSketches(t *testing.T) {
 		all.merge(&read)
 	}
 	t.Logf("%d KiB for %d units", size>>10, units)
-	all.merge(&sketch{Groups: []sketched{{Seen: 0, Names: [][]byte{[]byte("user:1:profile")}, Below: ^uint64(0), Hot: map[string]warm{"forged": {}, String: {}}}}})
+	forged := sketched{Names: [][]byte{[]byte("user:1:profile")}, Below: ^uint64(0)}
+	forged.Hot = map[string]warm{"forged": {}, String: {}}
+	all.merge(&sketch{Groups: []sketched{forged}})
 	want := map[string]int64{"user:*:profile": keys, "{app}:item:*": keys / 4, "rare:*": keys / 100}
 	queues := int64(0)
 	for _, g := range all.scanner.finder.Groups() {

@@ -83,7 +83,8 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // CheckName reports a name that a run cannot have.
 func CheckName(name string) error {
 	if len(name) > maxName || !nameForm.MatchString(name) {
-		return fmt.Errorf("%.*q: a run's name has 1 to %d letters, digits, dots, dashes and underscores", maxName, name, maxName)
+		return fmt.Errorf("%.*q: a run's name has 1 to %d letters, digits, dots, dashes and underscores",
+			maxName, name, maxName)
 	}
 	return nil
 }
@@ -170,7 +171,8 @@ func Join(ctx context.Context, client redis.UniversalClient, prefix, name string
 		return nil, err
 	}
 	if r.Command != job.Command || string(r.Settings) != string(job.Settings) {
-		return nil, fmt.Errorf("%w: %s is bale %.100s with %.1000s: give these, or another name", ErrOther, name, r.Command, r.Settings)
+		return nil, fmt.Errorf("%w: %s is bale %.100s with %.1000s: give these, or another name",
+			ErrOther, name, r.Command, r.Settings)
 	}
 	return r, nil
 }
@@ -200,7 +202,8 @@ func Open(ctx context.Context, client redis.UniversalClient, prefix, name string
 	if host == "" || strings.ContainsFunc(host, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		host = "worker"
 	}
-	r := &Run{Name: name, client: client, key: key(prefix, name), Worker: fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6])}
+	r := &Run{Name: name, client: client, key: key(prefix, name),
+		Worker: fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text()[:6])}
 	if err := json.Unmarshal(text, &r.Job); err != nil || r.Layout != layout || r.Units < 1 || r.Units > MaxUnits {
 		return nil, otherVersion(name)
 	}
@@ -416,7 +419,9 @@ func Once[T any](
 
 // Once does something for all workers: one of them, while the others wait for what it returns. If
 // it fails, the next worker does it.
-func (r *Run) Once(ctx context.Context, what string, do func(ctx context.Context) (json.RawMessage, error)) (json.RawMessage, error) {
+func (r *Run) Once(
+	ctx context.Context, what string, do func(ctx context.Context) (json.RawMessage, error),
+) (json.RawMessage, error) {
 	failed := 0
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		u, answer, err := r.take(ctx, what, nil)

@@ -278,7 +278,8 @@ func TestPauseAndAbort(t *testing.T) {
 	if err := u.finish(t.Context(), time.Second); err != nil {
 		t.Errorf("what was done: %v", err)
 	}
-	if err := r.Work(t.Context(), Worker{Do: func(context.Context, *Unit) error { return nil }}); !errors.Is(err, ErrAborted) {
+	if err := r.Work(t.Context(), Worker{Do: func(context.Context, *Unit) error { return nil }}); !errors.Is(err,
+		ErrAborted) {
 		t.Error(err)
 	}
 	if err := r.Set(t.Context(), Running); !errors.Is(err, ErrAborted) {

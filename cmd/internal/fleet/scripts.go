@@ -61,15 +61,19 @@ return before`)
 
 	// listScript is the names of runs, without those that no run can have.
 	listScript = redis.NewScript(`
-if redis.call('HLEN', KEYS[1]) > ` + strconv.Itoa(mostRuns) + ` then return redis.error_reply('ERR ' .. KEYS[1] .. ' names more runs than ` + strconv.Itoa(mostRuns) + `: remove it, and workers that join name theirs again') end
+local most = ` + strconv.Itoa(mostRuns) + `
+if redis.call('HLEN', KEYS[1]) > most then
+  return redis.error_reply('ERR ' .. KEYS[1] .. ' names more runs than ' .. most ..
+    ': remove it, and workers that join name theirs again')
+end
 local names = {}
 for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
   if #name <= ` + strconv.Itoa(maxName) + ` then table.insert(names, name) end
 end
 return names`)
 
-	// viewScript is the time, the state, and the leases of all units (ARGV: units), or empty strings. It
-	// does not ask for their lengths, which would count as a program's HSTRLEN.
+	// viewScript is the time, the state, and the leases of all units (ARGV: units), or empty strings.
+	// It does not ask for their lengths, which would count as a program's HSTRLEN.
 	viewScript = redis.NewScript(now + `
 local leases, some = {}, {}
 for i = 0, ARGV[1] - 1 do
@@ -77,7 +81,9 @@ for i = 0, ARGV[1] - 1 do
   if #some == 128 or i == ARGV[1] - 1 then
     for _, lease in ipairs(redis.call('HMGET', KEYS[1], unpack(some))) do
       table.insert(leases, lease or '')
-      if #leases[#leases] > ` + strconv.Itoa(largestLease) + ` then return redis.error_reply('ERR the lease of a unit is too large: start again under another --run NAME') end
+      if #leases[#leases] > ` + strconv.Itoa(largestLease) + ` then
+        return redis.error_reply('ERR the lease of a unit is too large: start again under another --run NAME')
+      end
     end
     some = {}
   end
@@ -107,7 +113,10 @@ for i = 4, #ARGV do
   if busy and tonumber(string.match(busy, '^%d+')) > now then return {'busy'} end
 end
 local saved = redis.call('HGET', KEYS[1], 'unit:' .. ARGV[1]) or ''
-if #saved > ` + strconv.Itoa(largestField) + ` then return redis.error_reply('ERR what is saved of unit ' .. ARGV[1] .. ' is too large: start again under another --run NAME') end
+if #saved > ` + strconv.Itoa(largestField) + ` then
+  return redis.error_reply('ERR what is saved of unit ' .. ARGV[1] ..
+    ' is too large: start again under another --run NAME')
+end
 local token = redis.call('HINCRBY', KEYS[1], 'token', 1)
 local till = string.format('%.0f', now + ARGV[3])
 redis.call('HSET', KEYS[1], 'lease:' .. ARGV[1], till .. ' ' .. token .. ' ' .. ARGV[2])

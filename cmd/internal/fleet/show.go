@@ -70,7 +70,8 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 		if v.Done == run.Units {
 			v.State = Done
 		}
-		shown.Runs = append(shown.Runs, ShownRun{name, run.Command, v.State, run.Units, v.Done, run.Started, run.Settings, v.Workers})
+		shown.Runs = append(shown.Runs, ShownRun{name, run.Command, v.State, run.Units, v.Done, run.Started, run.Settings,
+			v.Workers})
 	}
 	return shown, others
 }

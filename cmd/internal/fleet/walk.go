@@ -179,7 +179,8 @@ func (w *Walk[C]) unit(ctx context.Context, u *Unit) error {
 	if u.State != nil {
 		var before part[C]
 		if err := json.Unmarshal(u.State, &before); err != nil || !sameSlots(before.Place, start) {
-			return errors.Join(fmt.Errorf("what %s has of it is no state of these slots: start again under another --run NAME", u.run.key), err)
+			return errors.Join(fmt.Errorf("what %s has of it is no state of these slots: start again under another --run NAME",
+				u.run.key), err)
 		}
 		if before.Counts != nil {
 			w.Merge(p.Counts, before.Counts) // whose maps may be nil

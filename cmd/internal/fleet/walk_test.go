@@ -188,7 +188,8 @@ func TestUnitGoesOn(t *testing.T) {
 	if err := run.States(ctx, none); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
 		t.Errorf("a state of more than a MiB: %v", err)
 	}
-	if err := reg.Keys.HSet(ctx, run.key, "lease:prepare", "done 1", "unit:prepare", strings.Repeat("x", largestField+1)).Err(); err != nil {
+	if err := reg.Keys.HSet(ctx, run.key, "lease:prepare", "done 1", "unit:prepare",
+		strings.Repeat("x", largestField+1)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := run.Once(ctx, "prepare", nil); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
@@ -296,7 +297,8 @@ func TestShowsOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, job := range map[string]string{"later": `{"layout":2,"units":1}`, "large": `"` + strings.Repeat("x", largestField) + `"`} {
-		if err := errors.Join(reg.Keys.HSet(ctx, index(reg.Prefix), name, "verify").Err(), reg.Keys.HSet(ctx, key(reg.Prefix, name), "job", job).Err()); err != nil {
+		if err := errors.Join(reg.Keys.HSet(ctx, index(reg.Prefix), name, "verify").Err(),
+			reg.Keys.HSet(ctx, key(reg.Prefix, name), "job", job).Err()); err != nil {
 			t.Fatal(err)
 		}
 	}

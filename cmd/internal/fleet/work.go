@@ -130,7 +130,8 @@ func (r *Run) Work(ctx context.Context, w Worker) error {
 
 // choose takes a unit of the shard that has most left to do, by what its units took so far. Each
 // shard begins with one, so that a slow one shows early.
-func (r *Run) choose(ctx context.Context, v *View, shards func(context.Context) (func(int) []string, error)) (*Unit, error) {
+func (r *Run) choose(ctx context.Context, v *View, shards func(context.Context) (func(int) []string, error)) (*Unit,
+	error) {
 	of := func(unit int) []string { return nil }
 	if shards != nil {
 		var err error
@@ -229,7 +230,8 @@ func (r *Run) hold(ctx context.Context, u *Unit, do func(ctx context.Context) er
 		for pause(held, lease/renewals) == nil {
 			// A Redis that does not answer for a while is no reason: the lease is checked when something is
 			// saved.
-			if err := u.tell(held, lease, nil); err != nil && (errors.Is(err, errFenced) || errors.Is(err, errPaused) || errors.Is(err, ErrAborted)) {
+			if err := u.tell(held, lease, nil); err != nil && (errors.Is(err, errFenced) || errors.Is(err, errPaused) ||
+				errors.Is(err, ErrAborted)) {
 				lose(err)
 				return
 			}

@@ -85,7 +85,8 @@ type packing struct {
 }
 
 func newPart(most int) *part {
-	return &part{Result{Packed: []Packed{}, Causes: map[string]int64{}}, map[string][]keyspace.Problem{}, most, map[packing]int{}}
+	return &part{Result{Packed: []Packed{}, Causes: map[string]int64{}},
+		map[string][]keyspace.Problem{}, most, map[packing]int{}}
 }
 
 // Options are the settings of [Run].
@@ -159,7 +160,8 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 
 // share reads units of the run until all are done, and adds up what all workers found.
 func (v *verifier) share(ctx context.Context, reg *registry.Registry, o Options) error {
-	run, err := fleet.JoinWalk(ctx, reg, o.Run.Name, "verify", settings{o.Match, o.Repair, reg.Prefix, registry.Database(v.client)})
+	run, err := fleet.JoinWalk(ctx, reg, o.Run.Name, "verify",
+		settings{o.Match, o.Repair, reg.Prefix, registry.Database(v.client)})
 	if err != nil {
 		return err
 	}

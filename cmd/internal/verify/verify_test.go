@@ -65,7 +65,8 @@ func TestVerifyOfAChangingValue(t *testing.T) {
 	defer packer.Close()
 	v := &verifier{interrupt: ctx, pace: &keyspace.Pacer{}, client: watched, packer: packer, found: newPart(badNamed)}
 	clitest.OK(t, v.value(ctx, keyspace.Value{Key: "k", Stored: damaged}))
-	if r := v.found.result(nil); r.Values != 1 || r.Bad != 1 || r.Causes[errChanges.Error()] != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
+	if r := v.found.result(nil); r.Values != 1 || r.Bad != 1 || r.Causes[errChanges.Error()] != 1 || len(r.Named) != 1 ||
+		r.Named[0].Key != "k" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -75,7 +76,8 @@ func TestValuesEndWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	v := &verifier{interrupt: ctx, found: newPart(badNamed)}
-	if _, err := v.values(t.Context(), nil, []keyspace.Value{{Key: "k", Stored: []byte("v")}}); !errors.Is(err, context.Canceled) || v.found.Values != 0 {
+	if _, err := v.values(t.Context(), nil, []keyspace.Value{{Key: "k", Stored: []byte("v")}}); !errors.Is(err,
+		context.Canceled) || v.found.Values != 0 {
 		t.Errorf("%v, %d values", err, v.found.Values)
 	}
 }
@@ -206,7 +208,8 @@ func TestRegistryIsGone(t *testing.T) {
 	defer packer.Close()
 	v := &verifier{interrupt: t.Context(), packer: packer, found: newPart(badNamed)}
 	packed := frame.Header{Algorithm: frame.Zstd, DictionaryID: 7, Length: 100}.Append(nil)
-	if err := v.value(t.Context(), keyspace.Value{Key: "k", Stored: packed}); !errors.Is(err, registry.ErrUnreachable) || v.found.Bad > 0 {
+	if err := v.value(t.Context(), keyspace.Value{Key: "k", Stored: packed}); !errors.Is(err, registry.ErrUnreachable) ||
+		v.found.Bad > 0 {
 		t.Errorf("%v, %d bad", err, v.found.Bad)
 	}
 }
@@ -217,7 +220,8 @@ func TestShareGoesOn(t *testing.T) {
 	client, url := clitest.Server(t)
 	damaged := append(frame.Header{Algorithm: frame.Zstd, Length: 100}.Append(nil), "garbage"...)
 	clitest.OK(t, client.Set(ctx, "k", damaged, 0).Err())
-	o := Options{Run: fleet.Part{Name: "check"}, Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{url}, Prefix: dict.DefaultPrefix}}
+	o := Options{Run: fleet.Part{Name: "check"}, Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard},
+		Data: []string{url}, Prefix: dict.DefaultPrefix}}
 	reg, err := registry.Open(ctx, o.Registry)
 	clitest.OK(t, err)
 	defer reg.Close()
@@ -228,7 +232,8 @@ func TestShareGoesOn(t *testing.T) {
 	none, err := json.Marshal(map[string]any{"place": places[0], "counts": newPart(ofUnit)})
 	clitest.OK(t, err)
 	clitest.OK(t, client.HSet(ctx, reg.Prefix+"run:"+o.Run.Name, "unit:0", none).Err())
-	if r, err := Run(ctx, o); err == nil || r == nil || r.Bad != 1 || len(r.Causes) != 1 || len(r.Named) != 1 || r.Named[0].Key != "k" {
+	if r, err := Run(ctx, o); err == nil || r == nil || r.Bad != 1 || len(r.Causes) != 1 || len(r.Named) != 1 ||
+		r.Named[0].Key != "k" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -239,7 +244,8 @@ func TestRestartMeanwhile(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	server := redisproc.ForTest(t)
-	o := Options{Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{server.URL()}, Prefix: dict.DefaultPrefix}}
+	o := Options{Registry: registry.Options{Streams: &cli.Streams{Err: io.Discard}, Data: []string{server.URL()},
+		Prefix: dict.DefaultPrefix}}
 	reg, err := registry.Open(ctx, o.Registry)
 	clitest.OK(t, err)
 	defer reg.Close()
