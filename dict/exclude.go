@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"index/suffixarray"
 	"io"
+	"iter"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode"
@@ -22,6 +24,7 @@ const minSecret = 6
 type excluder struct {
 	fields  fieldpath.Paths
 	secrets map[string]bool
+	pieces  pieces // of the secrets
 }
 
 func newExcluder(fields []string) *excluder {
@@ -126,21 +129,29 @@ func (e *excluder) hide(sample []byte, from, to int, token json.Token, elsewhere
 	if s, ok := token.(string); ok {
 		from, to = from+1, to-1
 		if elsewhere {
-			e.remember(s)
+			// Inside strings of samples quotes have escapes. Without them they are syntax: pieces
+			// across them, of a value that is itself JSON, may be in all samples.
+			e.remember(s, strings.Split(s, `"`)...)
 		}
 	}
 	if from >= to {
 		return nil
 	}
 	if elsewhere {
-		e.remember(string(sample[from:to]))
+		raw := string(sample[from:to])
+		e.remember(raw, raw)
 	}
 	return []span{{from, to, elsewhere && to-from >= minSecret}}
 }
 
-func (e *excluder) remember(value string) {
-	if len(value) >= minSecret {
-		e.secrets[value] = true
+// remember keeps a value, and the pieces of its parts.
+func (e *excluder) remember(value string, parts ...string) {
+	if len(value) < minSecret || e.secrets[value] {
+		return
+	}
+	e.secrets[value] = true
+	for _, p := range parts {
+		e.pieces.add(p)
 	}
 }
 
@@ -244,13 +255,127 @@ func (c *cutter) longest(text string) int {
 	return len(c.words[i])
 }
 
-// verify looks for the values in a dictionary.
+// Builders cut samples anywhere, so a long value in another field would enter dictionaries in
+// pieces. To refuse these would refuse good dictionaries, too: values share names and the start of
+// a URL with other fields. So values of piece bytes or more are cut out of all samples. This finds
+// any part of 32 bytes (piece+pieceStep-1), since it has one of the pieces. A UUID or 128 bits in
+// hex are longer than a piece; most names and hosts are shorter.
+const (
+	piece     = 25
+	pieceStep = 8 // from one piece of a value to the next, in bytes; each one would take eight times the memory
+)
+
+// pieces are fingerprints of pieces of values. They take less than two bytes per byte of a value; a
+// map takes up to five.
+type pieces struct {
+	prints []uint64
+	starts []uint32 // by first bits: where their prints start, once these are sorted
+	shift  int
+}
+
+// add adds the pieces of a value. The last one ends with it, so that nothing of a whole value is
+// left.
+func (p *pieces) add(value string) {
+	for end, print := range fingerprints(value) {
+		if (end-piece)%pieceStep == 0 || end == len(value) {
+			p.prints, p.starts = append(p.prints, print), nil
+		}
+	}
+}
+
+// sort makes the pieces ready for find.
+func (p *pieces) sort() {
+	if p.starts != nil {
+		return
+	}
+	slices.Sort(p.prints)
+	p.prints = slices.Compact(p.prints)
+	log := bits.Len(uint(len(p.prints) / 4))
+	p.shift = 64 - log
+	p.starts = make([]uint32, 1<<log+1)
+	at := 0
+	for i := range p.starts {
+		for at < len(p.prints) && p.prints[at]>>p.shift < uint64(i) {
+			at++
+		}
+		p.starts[i] = uint32(at)
+	}
+}
+
+func (p *pieces) contain(print uint64) bool {
+	first := print >> p.shift
+	_, found := slices.BinarySearch(p.prints[p.starts[first]:p.starts[first+1]], print)
+	return found
+}
+
+// find returns the places of pieces in a text. Pieces that touch share one.
+func (p *pieces) find(text []byte) (found []span) {
+	p.sort()
+	if len(p.prints) == 0 {
+		return nil
+	}
+	for end, print := range fingerprints(text) {
+		if !p.contain(print) {
+			continue
+		}
+		if last := len(found) - 1; last >= 0 && end-piece <= found[last].to {
+			found[last].to = end
+		} else {
+			found = append(found, span{from: end - piece, to: end})
+		}
+	}
+	return found
+}
+
+// fingerprints yields the end of each piece in a text, and a polynomial of its bytes.
+func fingerprints[T string | []byte](text T) iter.Seq2[int, uint64] {
+	leaves := uint64(1) // the factor of the byte that leaves
+	for range piece {
+		leaves *= golden
+	}
+	return func(yield func(int, uint64) bool) {
+		print := uint64(0)
+		for i := range len(text) {
+			print = print*golden + uint64(text[i])
+			if i >= piece {
+				print -= leaves * uint64(text[i-piece])
+			}
+			if i >= piece-1 && !yield(i+1, print) {
+				return
+			}
+		}
+	}
+}
+
+// cutPieces cuts the pieces of all collected values out of redacted samples, which it overwrites.
+// It returns the number of samples with pieces.
+func (e *excluder) cutPieces(ctx context.Context, redacted [][]byte) (with int, err error) {
+	for i, s := range redacted {
+		if err := ctx.Err(); err != nil {
+			return with, err
+		}
+		found := e.pieces.find(s)
+		if len(found) == 0 {
+			continue
+		}
+		kept, at := s[:0], 0
+		for _, cut := range found {
+			kept = append(kept, s[at:cut.from]...)
+			at = cut.to
+		}
+		redacted[i] = append(kept, s[at:]...)
+		with++
+	}
+	return with, nil
+}
+
+// verify looks for the values, and for pieces of them, in a dictionary.
 func (e *excluder) verify(ctx context.Context, d *Dictionary) error {
 	if len(e.secrets) == 0 {
 		return nil
 	}
 	index := suffixarray.New(d.Bytes())
-	found := 0
+	found := len(e.pieces.find(d.Bytes()))
 	for secret := range e.secrets {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -260,7 +385,7 @@ func (e *excluder) verify(ctx context.Context, d *Dictionary) error {
 		}
 	}
 	if found > 0 {
-		return fmt.Errorf("it holds %d values of the excluded fields %s, which stand in other fields too: exclude those as well", found, strings.Join(slices.Sorted(slices.Values(e.fields)), ", "))
+		return fmt.Errorf("it holds %d values, or pieces of values, of the excluded fields %s, which stand in other fields too: exclude those as well", found, strings.Join(slices.Sorted(slices.Values(e.fields)), ", "))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/balekv/bale/frame"
 	"github.com/balekv/bale/internal/fieldpath"
 	"github.com/balekv/bale/internal/holdout"
 )
@@ -211,6 +212,149 @@ func TestCutter(t *testing.T) {
 	}
 	if cut < 1000 {
 		t.Errorf("only %d bytes were cut: the test shows nothing", cut)
+	}
+}
+
+// TestExcludePieces: a long excluded value that stands in other fields of other values is in no
+// dictionary, not even in pieces.
+func TestExcludePieces(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, length := range []int{piece, 36, 300} {
+		tokens := make([]string, 20)
+		for i := range tokens {
+			tokens[i] = randomText(r, length)
+		}
+		var samples [][]byte
+		for i := range 2000 {
+			token := tokens[r.IntN(len(tokens))]
+			if i%2 == 0 {
+				samples = append(samples, fmt.Appendf(nil, `{"user":%d,"session":"%s","plan":"pro"}`, i, token))
+			} else {
+				samples = append(samples, fmt.Appendf(nil, `{"request":%d,"method":"GET","url":"https://api.example.com/v1/orders?session=%s","took":%d}`, i, token, r.IntN(1e9)))
+			}
+		}
+		before := bytes.Join(samples, nil)
+		for _, noRefit := range []bool{false, true} {
+			got, err := Train(t.Context(), samples, quick(TrainOptions{Exclude: []string{"session"}, MinGain: -1, NoTimes: true, NoRefit: noRefit, MaxSize: 64 << 10}))
+			if err != nil {
+				t.Errorf("%d bytes: %v", length, err)
+				continue
+			}
+			if got.Elsewhere != 1000 {
+				t.Errorf("%d bytes: %d samples had them elsewhere, want 1000", length, got.Elsewhere)
+			}
+			longest := 0
+			for _, token := range tokens {
+				for i := range token {
+					for i+longest < len(token) && bytes.Contains(got.Dictionary.Bytes(), []byte(token[i:i+longest+1])) {
+						longest++
+					}
+				}
+			}
+			if longest >= minSecret {
+				t.Errorf("%d bytes, NoRefit %v: the dictionary has %d of a token", length, noRefit, longest)
+			}
+		}
+		if !bytes.Equal(bytes.Join(samples, nil), before) {
+			t.Error("the samples were changed")
+		}
+	}
+}
+
+func randomText(r *rand.Rand, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = 'a' + byte(r.IntN(26))
+	}
+	return string(b)
+}
+
+// TestPieces: parts of 32 bytes of an excluded value are found wherever they begin, and cut out.
+func TestPieces(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 3))
+	long := randomText(r, 200)
+	e := newExcluder([]string{"a"})
+	if _, _, err := e.redact(t.Context(), [][]byte{fmt.Appendf(nil, `{"a":["%s",%s]}`, long, strings.Repeat("1234567890", 4))}); err != nil {
+		t.Fatal(err)
+	}
+	cut := func(text string) string {
+		samples := [][]byte{[]byte(text)}
+		n, err := e.cutPieces(t.Context(), samples)
+		if err != nil || n != min(1, len(text)-len(samples[0])) {
+			t.Fatalf("%d, %v", n, err)
+		}
+		return string(samples[0])
+	}
+	for from := range long {
+		for to := from + 1; to <= len(long); to++ {
+			part := "<" + long[from:to] + ">"
+			got, n := cut(part), to-from
+			switch {
+			case n < piece && got != part:
+				t.Fatalf("%d bytes from %d were cut", n, from)
+			case n >= piece+pieceStep-1 && len(got) > len("<>")+2*(pieceStep-1), n == len(long) && got != "<>":
+				t.Fatalf("of %d bytes from %d %q is left", n, from, got)
+			}
+			if d, err := frame.NewDictionary([]byte(part)); err == nil && (e.verify(t.Context(), d) != nil) != (got != part) {
+				t.Fatalf("the verification does not see %d bytes from %d as the cut does", n, from)
+			}
+		}
+	}
+	if got := cut("[" + strings.Repeat("1234567890", 9) + "]"); got != "[]" {
+		t.Errorf("%q", got)
+	}
+	for _, test := range []struct{ excluded, in, want string }{
+		{`"` + long + `\/` + long + `"`, long + "/" + long, ""},                                                          // without escapes
+		{`"say \"` + long + `\" to"`, `say \"` + long + `\" to`, ""},                                                     // with them
+		{`"{\"country\":\"DE\",\"plan\":\"free\"}"`, `{"country":"DE","plan":"free"}`, `{"country":"DE","plan":"free"}`}, // syntax
+		{`"` + long[:piece-1] + `"`, long[:piece-1], long[:piece-1]},
+		{`{"` + long + `1":1}`, long + "1", ""}, // a name
+	} {
+		e = newExcluder([]string{"a"})
+		if _, skipped, err := e.redact(t.Context(), [][]byte{[]byte(`{"a":` + test.excluded + `}`)}); skipped != 0 || err != nil {
+			t.Fatal(err)
+		}
+		if got := cut(test.in); got != test.want {
+			t.Errorf("of %q without %s %q is left", test.in, test.excluded, got)
+		}
+	}
+}
+
+// TestPiecesBounded: pieces take an eighth of the values' bytes in fingerprints, whatever is in
+// them, and values that repeat take nothing again.
+func TestPiecesBounded(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 4))
+	const n = 1 << 18
+	for name, value := range map[string]string{"random": randomText(r, n), "one byte": strings.Repeat("a", n), "a period": strings.Repeat(randomText(r, 1000), n/1000)} {
+		e := newExcluder([]string{"a"})
+		sample := fmt.Appendf(nil, `{"a":%q}`, value)
+		if _, _, err := e.redact(t.Context(), [][]byte{sample, sample, sample}); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(e.pieces.prints); got > n/pieceStep+1 {
+			t.Errorf("%s: %d fingerprints", name, got)
+		}
+		samples := [][]byte{[]byte(value + value)}
+		if _, err := e.cutPieces(t.Context(), samples); err != nil || len(samples[0]) != 0 {
+			t.Errorf("%s: %d bytes are left, %v", name, len(samples[0]), err)
+		}
+	}
+}
+
+// TestExcludeWholeSample: a sample of which nothing is left harms no builder.
+func TestExcludeWholeSample(t *testing.T) {
+	digits := strings.Repeat("1234567890", 5)
+	var samples [][]byte
+	for i := range 400 {
+		if i%2 == 0 {
+			samples = append(samples, fmt.Appendf(nil, `["%s"]`, digits), fmt.Appendf(nil, `{"id":%d,"a":"[%s]","plan":"pro","country":"DE"}`, i, digits))
+		} else {
+			samples = append(samples, fmt.Appendf(nil, "[%s]", digits))
+		}
+	}
+	got, err := Train(t.Context(), samples, TrainOptions{Exclude: []string{"a"}, MinGain: -1, NoTimes: true, MaxSize: 4 << 10})
+	if err != nil || bytes.Contains(got.Dictionary.Bytes(), []byte("123456")) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -95,9 +95,11 @@ type TrainOptions struct {
 	// ("user.token"). Their values, with the names inside them, never enter the dictionary. Train
 	// ignores samples that are no JSON objects or lists, or nest deeper than 1,000 levels. It does
 	// not know the names of a hash's own fields: leave those samples out. An excluded value may
-	// also occur in another field. Train rejects a dictionary that contains an excluded value of 6
-	// or more bytes. It also rejects one that contains an excluded name, unless the name is a word
-	// of letters, '_' and '-'. The names may take 8 KiB in all.
+	// also occur in another field. Train cuts values of 25 bytes or more, and pieces of 32 bytes or
+	// more of them, out of all samples. It rejects a dictionary that contains a shorter value of 6
+	// or more bytes. Names inside excluded values are treated the same, unless a name is a word of
+	// letters, '_' and '-'. Train does not find values in another encoding, such as
+	// percent-encoding. The names may take 8 KiB in all.
 	Exclude []string
 
 	// NoRefit returns the winner as it was measured, made of half of the samples. By default Train
@@ -221,6 +223,7 @@ type Training struct {
 	SampleBytes   int64 // and their size
 	HeldOut       int   // values measured on
 	Excluded      int   // samples left out since they are no JSON objects or lists and fields are excluded
+	Elsewhere     int   // samples with long excluded values, or pieces of them, in other fields, which were cut out
 	NotVerifiable int   // candidates that did not pass the round trip
 
 	// The held-out values, compressed without a dictionary, with the Dictionary, and with
@@ -326,8 +329,17 @@ func (t *trainer) run(ctx context.Context, samples [][]byte) error {
 	}
 	t.swapped = thin(t.swapped, samplesPerByte*t.options.MaxSize)
 	t.train = thin(t.train, samplesPerByte*t.options.MaxSize)
-	t.search = thin(t.heldOut, searchBytes)
 	r := t.result
+	if t.exclude != nil { // by now both halves are collected
+		for _, half := range [][][]byte{t.train, t.swapped} {
+			n, err := t.exclude.cutPieces(ctx, half)
+			if err != nil {
+				return err
+			}
+			r.Elsewhere += n
+		}
+	}
+	t.search = thin(t.heldOut, searchBytes)
 	r.Samples, r.HeldOut = len(t.train), len(t.heldOut)
 	for _, s := range t.train {
 		r.SampleBytes += int64(len(s))
@@ -730,6 +742,11 @@ func (t *trainer) refit(ctx context.Context, c *trial, samples [][]byte) error {
 		asked = min(2*asked, t.options.MaxSize)
 	}
 	samples = thin(samples, sampleBytes(c.builder, asked))
+	if t.exclude != nil {
+		if _, err := t.exclude.cutPieces(ctx, samples); err != nil {
+			return err
+		}
+	}
 	d, err := c.builder.build(ctx, samples, asked)
 	if err == nil && len(d.Bytes()) <= asked {
 		if _, err = guard(func() (Measure, error) { return t.validate(ctx, d) }); err == nil {

@@ -54,6 +54,9 @@ func (r *Training) WriteText(w page.Sheet) {
 	if len(leftOut) > 0 {
 		w.Wrapped("contents left out: " + strings.Join(leftOut, ", "))
 	}
+	if r.Elsewhere > 0 {
+		w.Wrapped(fmt.Sprintf("long contents were also cut out of other fields of %d values: exclude those fields too", r.Elsewhere))
+	}
 	of = ""
 	if len(r.Candidates) > 0 {
 		of = fmt.Sprintf(" for a group of %d values", r.Values)

@@ -36,7 +36,7 @@ func training(t *testing.T) *Training {
 	without.CompressNs, without.DecompressNs, with.CompressNs, with.DecompressNs = 5900, 1800, 3000, 912
 	return &Training{
 		Training: &dict.Training{
-			Dictionary: d, Winner: candidates[2], Setting: compress.Setting{Algorithm: frame.Zstd}, Samples: 1256, SampleBytes: 1_052_000, HeldOut: 1256, Values: 1_000_000, Excluded: 3, Refitted: 2509,
+			Dictionary: d, Winner: candidates[2], Setting: compress.Setting{Algorithm: frame.Zstd}, Samples: 1256, SampleBytes: 1_052_000, HeldOut: 1256, Values: 1_000_000, Excluded: 3, Elsewhere: 12, Refitted: 2509,
 			Without: without, With: with, Candidates: candidates,
 		},
 		Given: 2515, LeftOut: []LeftOut{{"email", 2512}, {"user.token", 17}},
