@@ -472,6 +472,41 @@ func TestKeptTransaction(t *testing.T) {
 	}
 }
 
+// TestRefusedMulti: a MULTI that the server refuses begins no transaction, and its commands are
+// replied to at once. A second MULTI is an error that ends none.
+func TestRefusedMulti(t *testing.T) {
+	addr, server, _ := proxied(t, nil)
+	const n = maxQueued/perExpected/2 + 1
+	pairs := strings.Repeat(wire("GET", "user:1")+wire("PING"), n)
+	subscribed := "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"
+	do(t, server, "ACL", "SETUSER", "default", "-multi")
+	c := dial(t, addr)
+	refusal := func() string {
+		t.Helper()
+		io.WriteString(c, wire("MULTI")+wire("CLIENT", "REPLY", "ON")+wire("MULTI")+wire("ECHO", "1"))
+		return untilEcho(t, c, "1")
+	}
+	if got := refusal(); strings.Count(got, "-NOPERM ") != 2 || !strings.Contains(got, "+OK\r\n") || strings.Contains(got, "-BALE") {
+		t.Errorf("%q", got)
+	}
+	go io.WriteString(c, pairs)
+	talk(t, c, "", strings.Repeat("$-1\r\n+PONG\r\n", n))
+	refusal()
+	talk(t, c, "subscribe a\r\n", subscribed)
+	do(t, server, "ACL", "SETUSER", "default", "+multi")
+	io.WriteString(c, wire("MULTI")+wire("SUBSCRIBE", "a")+wire("QUIT"))
+	if got, err := io.ReadAll(c); !strings.HasPrefix(string(got), "-ERR ") || !strings.HasSuffix(string(got), subscribed+"+OK\r\n") {
+		t.Errorf("MULTI of a subscriber: %q, %v", got, err)
+	}
+	c = dial(t, addr)
+	barred := "-BALE SUBSCRIBE " + notInMulti + "\r\n"
+	talk(t, c, wire("MULTI")+wire("SUBSCRIBE", "a"), "+OK\r\n"+barred)
+	io.WriteString(c, wire("MULTI")+wire("SUBSCRIBE", "a")+wire("EXEC")+wire("SUBSCRIBE", "a")+wire("QUIT"))
+	if got, err := io.ReadAll(c); !strings.HasPrefix(string(got), "-ERR ") || !strings.Contains(string(got), barred+"-EXECABORT ") || !strings.HasSuffix(string(got), subscribed+"+OK\r\n") {
+		t.Errorf("MULTI in MULTI: %q, %v", got, err)
+	}
+}
+
 // TestTransactionMemory: a client takes no memory by a transaction that it cannot have for want of
 // a login, nor by commands that are refused in its own.
 func TestTransactionMemory(t *testing.T) {

@@ -621,6 +621,7 @@ type client struct {
 	hurried     bool     // the rest of the request has a deadline
 	submitted   bool     // it sent what may be a write over a shared connection
 	inMulti     bool     // MULTI was sent
+	begun       bool     // and Redis did not refuse it
 	multi       share    // of the replies to commands since then
 	before      expected // the last of them
 

@@ -141,17 +141,27 @@ func (c *client) checkMulti() error {
 	if c.multi.used < freeExpected || c.known.Load() {
 		return nil
 	}
-	if err := c.up.flush(); err != nil {
-		return err
+	_, err := c.transacts(c.up.at)
+	return err
+}
+
+// transacts reports whether a transaction has begun. The server may have refused MULTI: until the
+// reply is known, it sends what is before start and waits for all replies.
+func (c *client) transacts(start int) (bool, error) {
+	if !c.inMulti || c.begun {
+		return c.inMulti, nil
+	}
+	if err := c.up.send(start); err != nil {
+		return false, err
 	}
 	if !c.await((*queue).any) {
-		return errGone
+		return false, errGone
 	}
-	if !c.within { // of the other side, which has nothing to do now
+	if c.begun = c.within; !c.begun { // of the other side, which has nothing to do now
 		c.memory.give(c.multi.taken)
 		c.inMulti, c.multi.used, c.multi.taken, c.before = false, 0, 0, expected{}
 	}
-	return nil
+	return c.inMulti, nil
 }
 
 // malformed ends a connection whose client breaks the protocol.
@@ -208,7 +218,10 @@ func (c *client) request() error {
 		}
 		size = 0
 	}
-	name, spec, role, why := c.lookup(word)
+	name, spec, role, why, err := c.lookup(word, r.held)
+	if err != nil {
+		return err
+	}
 	if role == login && why == "" {
 		if why, err = c.alone(r.held); err != nil {
 			return err
@@ -503,7 +516,7 @@ func (c *client) expects(e expected) {
 	}
 	switch {
 	case e.role == multi && !c.inMulti:
-		c.inMulti = true
+		c.inMulti, c.begun = true, false
 	case e.role == exec || e.role == discard || e.role == reset:
 		c.inMulti = false
 		if c.multi.taken > 0 { // until the reply is there
@@ -601,10 +614,11 @@ func (c *client) lower(name []byte) string {
 
 // lookup finds a command by the word that names it, nil for one that is too long. Redis looks names
 // up with all their bytes, and compares them up to a zero byte: which command it takes one with a
-// zero byte for depends on chance. So why it must not be sent is not empty then.
-func (c *client) lookup(word []byte) (name string, spec *rediscmd.Command[[]byte], role role, why string) {
+// zero byte for depends on chance. So why it must not be sent is not empty then. start is where the
+// command starts.
+func (c *client) lookup(word []byte, start int) (name string, spec *rediscmd.Command[[]byte], role role, why string, err error) {
 	if word == nil || bytes.IndexByte(word, 0) >= 0 {
-		return "", nil, plain, noName
+		return "", nil, plain, noName, nil
 	}
 	if len(word) <= maxName {
 		name = c.lower(word)
@@ -614,7 +628,13 @@ func (c *client) lookup(word []byte) (name string, spec *rediscmd.Command[[]byte
 	if !ok {
 		spec, _ = table.Lookup(name)
 	}
-	return name, spec, role, c.bars(name, role)
+	if why = c.bars(name, role); why == notInMulti || why == longMulti {
+		var begun bool
+		if begun, err = c.transacts(start); !begun {
+			why = ""
+		}
+	}
+	return name, spec, role, why, err
 }
 
 // inline forwards a command as a person types it.
@@ -645,7 +665,10 @@ func (c *client) inline() error {
 	if len(word) > maxLong {
 		word = nil
 	}
-	name, spec, role, why := c.lookup(word)
+	name, spec, role, why, err := c.lookup(word, start)
+	if err != nil {
+		return err
+	}
 	if why != "" {
 		return c.refuse(start, name, why)
 	}
@@ -790,9 +813,14 @@ func (c *client) clientReply(start int) error {
 			e.role = replySkip
 		}
 	}
+	if e.role != plain {
+		if begun, err := c.transacts(start); err != nil {
+			return err
+		} else if begun {
+			return c.refuse(start, "client", notInMulti)
+		}
+	}
 	switch {
-	case e.role != plain && c.inMulti:
-		return c.refuse(start, "client", notInMulti)
 	case e.role == replyOff, e.role == replySkip:
 		return c.instead(start, loud, e)
 	}
