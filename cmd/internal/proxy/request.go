@@ -959,6 +959,9 @@ func appendHeader(dst []byte, kind byte, n int) []byte {
 // words splits a line as Redis does: by white space, with quotes and escapes. A zero byte is
 // refused: Redis would take it for the end.
 func words(line []byte) (words [][]byte, err error) {
+	if bytes.IndexByte(line, 0) >= 0 {
+		return nil, malformed("a zero byte in an inline request")
+	}
 	unbalanced := malformed("unbalanced quotes in request")
 	for i := 0; ; {
 		for i < len(line) && isSpace(line[i]) {
@@ -978,8 +981,6 @@ func words(line []byte) (words [][]byte, err error) {
 			}
 			b := line[i]
 			switch {
-			case b == 0:
-				return nil, malformed("a zero byte in an inline request")
 			case quote == 0 && isSpace(b) && b != '\v' && b != '\f': // which end no word that has begun
 			case quote == 0 && (b == '"' || b == '\''):
 				quote = b

@@ -32,6 +32,12 @@ func TestZeroBytes(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
+	for _, line := range []string{"PING \x00", "GET \"a\\\x00b\"", "SET user:1 \"\\\x00" + big("x") + "\"", `GET "\x` + "\x00\""} {
+		c := dial(t, p.addr)
+		talk(t, c, line+"\r\n"+wire("PING"), "-ERR Protocol error: a zero byte in an inline request\r\n")
+		atEnd(t, c)
+	}
+
 	// The same word for Redis alone and through the proxy.
 	for _, at := range []string{server.Addr(), p.addr} {
 		c := dial(t, at)
