@@ -308,6 +308,24 @@ func TestClusterMovesTransaction(t *testing.T) {
 		moved+"+PONG\r\n"+moved+"+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n")
 }
 
+// TestReplicaRedirectsTransaction: a server that becomes a replica between MULTI and EXEC ends the
+// transaction, and not the connection.
+func TestReplicaRedirectsTransaction(t *testing.T) {
+	master, replica := redisproc.ForTest(t), redisproc.ForTest(t)
+	if v, err := master.Do(t.Context(), "CLIENT", "CAPA", "redirect"); err != nil || v != "OK" {
+		t.Skip("only Valkey redirects: ", v, err)
+	}
+	p := start(t, options(master.URL(), "user:*"))
+	c := dial(t, p.addr)
+	talk(t, c, wire("CLIENT", "CAPA", "redirect")+wire("MULTI")+wire("SET", "user:1", "x"), "+OK\r\n+OK\r\n+QUEUED\r\n")
+	host, port, _ := net.SplitHostPort(replica.Addr())
+	do(t, master, "REPLICAOF", host, port)
+	io.WriteString(c, wire("EXEC")+wire("MULTI")+wire("PING")+wire("EXEC")+wire("ECHO", "1"))
+	if got := untilEcho(t, c, "1"); !strings.HasPrefix(got, "-BALE ") && !strings.HasPrefix(got, "-TRYAGAIN ") || !strings.HasSuffix(got, "\r\n+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestClusterPorts: nodes have the ports after that for any node, but for those that are in use.
 func TestClusterPorts(t *testing.T) {
 	cluster := redisproc.ClusterForTest(t, 3)

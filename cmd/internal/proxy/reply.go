@@ -292,10 +292,10 @@ func (c *client) answer(e expected, kind byte) error {
 }
 
 // endsTransaction has the errors to EXEC by which a server ends a transaction, as far as answer has
-// read them. A cluster sends those of its slots in place of EXECABORT (processCommand in
-// src/server.c of Redis).
+// read them. A cluster sends those of its slots in place of EXECABORT, and a new replica of Valkey
+// REDIRECT (processCommand in src/server.c).
 var endsTransaction = map[string]bool{
-	"-EXECABOR": true, "-MOVED": true, "-ASK": true, "-TRYAGAIN": true, "-CLUSTERD": true, "-CROSSSLO": true,
+	"-EXECABOR": true, "-MOVED": true, "-ASK": true, "-TRYAGAIN": true, "-CLUSTERD": true, "-CROSSSLO": true, "-REDIRECT": true,
 }
 
 // ahead are the next n bytes, or the rest of the line.
