@@ -60,7 +60,8 @@ type details struct {
 
 	// With a slow log.
 	sent      time.Time
-	name, key string // of the command; the key where the table knows it
+	name, key string   // of the command; the key where the table knows it
+	untimed   *details // what the reply has without the log, for EXEC
 }
 
 // weight is how many bytes it takes, the details included.
@@ -68,7 +69,11 @@ func (e *expected) weight() int {
 	if e.more == nil {
 		return perExpected
 	}
-	return perExpected + 128 + len(e.more.scope) + len(e.more.text) + len(e.more.key)
+	n := perExpected + 128 + len(e.more.scope) + len(e.more.text) + len(e.more.key)
+	if e.more.untimed != nil {
+		n += 128
+	}
+	return n
 }
 
 func (e *expected) like(o *expected) bool {

@@ -281,6 +281,9 @@ func (c *client) answer(e expected, kind byte) error {
 		if e.role >= replyOn || e.role == refused || e.role == last {
 			return malformed("a transaction holds what the proxy cannot follow")
 		}
+		if e.more != nil && !e.more.sent.IsZero() {
+			e.more = e.more.untimed
+		}
 		c.queued.push(e)
 		return c.quietly(silent, r.reply)
 	}

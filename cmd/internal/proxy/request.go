@@ -509,6 +509,7 @@ func (c *client) arguments(n int64) error {
 
 // expects notes the reply to a command before anything of it is sent.
 func (c *client) expects(e expected) {
+	untimed := e
 	c.timed(&e)
 	if c.outbox != nil {
 		c.batch = append(c.batch, e)
@@ -526,9 +527,9 @@ func (c *client) expects(e expected) {
 			e.more.number = c.multi.taken
 		}
 		c.multi.used, c.multi.taken, c.before = 0, 0, expected{}
-	case c.inMulti && e.role != refused && e.role != last && !e.like(&c.before): // EXEC lacks those
-		c.multi.use(e.weight())
-		c.before = e
+	case c.inMulti && e.role != refused && e.role != last && !untimed.like(&c.before): // EXEC lacks those
+		c.multi.use(untimed.weight())
+		c.before = untimed
 	}
 	c.queue.add(e)
 }
@@ -542,7 +543,7 @@ func (c *client) timed(e *expected) {
 	if e.more != nil {
 		d = *e.more
 	}
-	d.sent, d.name, d.key = time.Now(), c.called, c.key
+	d.sent, d.name, d.key, d.untimed = time.Now(), c.called, c.key, e.more
 	e.more = &d
 }
 
