@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/balekv/bale/cmd/internal/tcptest"
@@ -216,6 +217,44 @@ func TestHostileServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEndings: a server or clients that break one connection after the other do not fill the log.
+func TestEndings(t *testing.T) {
+	real := redisproc.ForTest(t)
+	for pool := range 2 {
+		var notes lines
+		o := fakeRedis(t, real.Addr(), func(c net.Conn) { io.WriteString(c, "hello\r\n") })
+		o.Pool, o.Err = pool, &notes
+		p := start(t, o)
+		begin := time.Now()
+		for range 100 {
+			c := dial(t, p.addr)
+			io.WriteString(c, wire("GET", "hostile"))
+			io.Copy(io.Discard, c)
+			c.Close()
+		}
+		text := notes.await(t, "connection: Redis sent Protocol error")
+		if n, most := strings.Count(text, "\n")-1, maxSlow*(2+int(time.Since(begin)/time.Second)); n > most {
+			t.Errorf("--pool %d: %d lines, more than %d", pool, n, most)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var notes lines
+		o := options("", "*")
+		o.Err = &notes
+		p := &proxy{options: o}
+		for range 100 {
+			c := &client{proxy: p, cancel: func() {}}
+			c.memory.all = &p.memory
+			box := outbox{client: c}
+			box.changed.L = &box.lock
+			box.Write(make([]byte, keptOut+1))
+		}
+		if n := strings.Count(notes.b.String(), "ends a connection: replies that it does not read"); n != maxSlow {
+			t.Errorf("%d lines of clients that do not read", n)
+		}
+	})
 }
 
 // TestHostileOwnReply: what Redis sends to the proxy itself, for the dictionaries, neither ends it

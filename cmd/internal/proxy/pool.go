@@ -236,7 +236,7 @@ func (s *shared) tick() {
 		case l == s.old && l.owes() == 0:
 			s.die(l)
 		case l.silence >= silentMost:
-			s.proxy.options.Notef("ends a shared connection: Redis owes %d replies on it, and sent nothing for %d s", l.owes(), silentMost)
+			s.proxy.ends("shared connection: Redis owes %d replies on it, and sent nothing for %d s", l.owes(), silentMost)
 			s.die(l)
 		case l == s.link && l.silence >= silentAfter && s.old == nil:
 			s.dial(true)
@@ -273,7 +273,7 @@ func (s *shared) dial(answer bool) *attempt {
 		s.work.Go(func() {
 			err := s.receive(l, c)
 			if errors.Is(err, errMalformed) {
-				s.proxy.options.Notef("ends a shared connection: Redis sent %v", err)
+				s.proxy.ends("shared connection: Redis sent %v", err)
 			}
 			s.lock.Lock()
 			defer s.lock.Unlock()
@@ -431,7 +431,7 @@ func (o *outbox) Write(b []byte) (int, error) {
 	if need := len(o.b) + len(b); !o.dead && need > cap(o.b) {
 		capacity := max(need, 2*cap(o.b))
 		if capacity > keptOut && !o.client.memory.take(capacity-o.taken) {
-			o.client.proxy.options.Notef("ends a connection: replies that it does not read take more memory than there is (--max-memory)")
+			o.client.proxy.ends("connection: replies that it does not read take more memory than there is (--max-memory)")
 			o.kill()
 		} else {
 			if capacity > keptOut {

@@ -168,6 +168,7 @@ type proxy struct {
 	counters counters
 	ready    readiness
 	slowness limiter
+	endings  limiter // of connections
 	notes    limiter // of servers that clients are not told
 	failures limiter // of connections to Redis
 	cluster  *cluster
@@ -743,7 +744,7 @@ func (c *client) own() (err error) {
 		err := c.replies()
 		c.queue.die()
 		if err != nil && errors.Is(err, errMalformed) {
-			c.proxy.options.Notef("ends a connection: Redis sent %v", err)
+			c.proxy.ends("connection: Redis sent %v", err)
 		}
 		_ = c.down.leave() // but for half a packed value
 		if err != nil && !c.queue.drained() {

@@ -639,7 +639,7 @@ func (u *unpacking) stream(reply rediscmd.Reply) error {
 		if !errors.Is(why.error, errMemory) {
 			u.proxy.counters.lost.Add(1)
 		}
-		u.proxy.options.Notef("ends a connection: a value in a reply that is too large to be held cannot be unpacked: %v", why.error)
+		u.proxy.ends("connection: a value in a reply that is too large to be held cannot be unpacked: %v", why.error)
 		return errGone
 	}
 	return err

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// maxSlow is how many slow commands a second have a line. The others are counted.
+// maxSlow is how many slow commands a second have a line, and how many connections that end. The
+// other commands are counted.
 const maxSlow = 10
 
 // limiter keeps what happens often from filling the log.
@@ -28,6 +29,13 @@ func (l *limiter) allow(most int) (show bool, left int) {
 		l.leftOver++
 	}
 	return show, left
+}
+
+// ends notes which connection it ends, and why.
+func (p *proxy) ends(format string, args ...any) {
+	if show, _ := p.endings.allow(maxSlow); show {
+		p.options.Notef("ends a "+format, args...)
+	}
 }
 
 // slow notes a command if its time, from the request to the end of its reply, reaches SlowLog. A
