@@ -305,7 +305,7 @@ func (u *upstream) describe(ctx context.Context, addr string, counters *counters
 	if err != nil {
 		return nil, err
 	}
-	r := newRelay(conn, io.Discard, maxView, &memory{max: maxView}, &counters.fromRedis, new(atomic.Int64))
+	r := newRelay(conn, io.Discard, maxView, &memory{max: 2 * maxView}, &counters.fromRedis, new(atomic.Int64))
 	if err := u.login(conn, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", addr, err)
 	}

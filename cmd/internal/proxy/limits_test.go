@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/balekv/bale"
+	"github.com/balekv/bale/cmd/internal/engine"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -131,6 +133,16 @@ func TestLargeReplies(t *testing.T) {
 	talk(t, c, wire("MSET", "user:1", string(noise), "user:2", zeros)+wire("HSET", "user:h", "f", string(noise), "g", zeros), "+OK\r\n:2\r\n")
 	do(t, server, "SET", "user:plain", string(noise))
 	do(t, server, "SET", "user:gone", string(frame.Freshness{Absent: true}.Append(frame.Header{Version: frame.V2}.Append(nil))))
+	packer, err := bale.NewPacker(bale.PackerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := strings.Repeat("\x00", 2300<<10) // which fits alone, and not beside 15 zeros
+	packed, err := packer.Pack(nil, []byte(most))
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, server, "SET", "user:most", string(packed))
 	text := func(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 	n, z, nothing := text(string(noise)), text(zeros), "$-1\r\n"
 	const many = 100 // 20 MB
@@ -140,6 +152,7 @@ func TestLargeReplies(t *testing.T) {
 	for name, test := range map[string][2]string{
 		"stored":      {wire(one...), oneIs},
 		"decoded":     {wire(append([]string{"MGET"}, keys("user:2")...)...), fmt.Sprintf("*%d\r\n", many) + strings.Repeat(z, many)},
+		"a large one": {wire(append(append([]string{"MGET"}, slices.Repeat([]string{"user:2"}, 15)...), "user:most")...), "*16\r\n" + strings.Repeat(z, 15) + text(most)},
 		"plain":       {wire(append([]string{"MGET"}, keys("user:plain")...)...), fmt.Sprintf("*%d\r\n", many) + strings.Repeat(n, many)},
 		"fields":      {wire(append([]string{"HMGET", "user:h"}, keys("f", "none", "g")...)...), fmt.Sprintf("*%d\r\n", 3*many) + strings.Repeat(n+nothing+z, many)},
 		"transaction": {wire("MULTI") + wire(one...) + wire("EXEC"), "+OK\r\n+QUEUED\r\n*1\r\n" + oneIs},
@@ -670,6 +683,76 @@ func TestIdleMemory(t *testing.T) {
 			}
 			if n := heap() - before; n > 64<<20 {
 				t.Errorf("%d bytes for %d idle clients", n, clients)
+			}
+		})
+	}
+}
+
+// TestGrowth: an array that grows is there with the one that replaces it. Both are within the
+// memory.
+func TestGrowth(t *testing.T) {
+	const most = 8 << 20
+	setting, err := engine.Parse("lz4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lz4, err := setting.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: &compress.Set{Write: lz4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := packer.Pack(nil, make([]byte, 2*maxClaim))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		grow func(*client, *outbox) bool
+		size func(*client, *outbox) int
+		free int
+	}{
+		"what is held": {
+			func(c *client, _ *outbox) bool { c.down.at = c.down.end; return c.down.more() == nil && !c.down.lost },
+			func(c *client, _ *outbox) int { return len(c.down.buf) }, bufferSize,
+		},
+		"small parts": {
+			func(c *client, _ *outbox) bool { return c.down.put(make([]byte, 10<<10)) },
+			func(c *client, _ *outbox) int { return cap(c.down.out) }, 0,
+		},
+		"large values": {
+			func(c *client, _ *outbox) bool {
+				batch := packer.Batch()
+				_, err := c.unpack(&batch, packed)
+				return err == nil
+			},
+			func(c *client, _ *outbox) int { return cap(c.down.out) }, 0,
+		},
+		"replies that wait": {
+			func(_ *client, o *outbox) bool { o.Write(make([]byte, 8<<10)); return !o.dead },
+			func(_ *client, o *outbox) int { return cap(o.b) }, 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &proxy{options: options("", "*"), memory: memory{max: most}}
+			conn, _ := net.Pipe()
+			c := &client{proxy: p, upstream: &upstream{reader: packer}, conn: conn, ctx: t.Context(), cancel: func() {}, session: session{protocol: 2}}
+			c.memory.all, c.memory.max = &p.memory, most
+			box := &outbox{client: c}
+			box.changed.L = &box.lock
+			c.down = newRelay(rand.NewChaCha8([32]byte{}), io.Discard, math.MaxInt, &c.memory, new(atomic.Int64), new(atomic.Int64))
+			c.down.hold()
+			for before := test.size(c, box); test.grow(c, box); before = test.size(c, box) {
+				if n := test.size(c, box); before+n > most+test.free && n > before {
+					t.Errorf("%d and %d bytes at a time, more than %d", before, n, most)
+				}
+				if n, held := test.size(c, box)-test.free, int(c.memory.held.Load()); held != n && n > keptOut {
+					t.Errorf("%d bytes are charged for %d", held, n)
+				}
+			}
+			if before := test.size(c, box); before < most/4 && name != "replies that wait" {
+				t.Errorf("it ends at %d bytes", before)
 			}
 		})
 	}

@@ -430,15 +430,16 @@ func (o *outbox) Write(b []byte) (int, error) {
 	defer o.lock.Unlock()
 	if need := len(o.b) + len(b); !o.dead && need > cap(o.b) {
 		capacity := max(need, 2*cap(o.b))
-		if capacity > keptOut && !o.client.memory.take(capacity-o.taken) {
+		if capacity > keptOut && !o.client.memory.take(capacity) {
 			o.client.proxy.ends("connection: replies that it does not read take more memory than there is (--max-memory)")
 			o.kill()
 		} else {
+			o.b = append(make([]byte, 0, capacity), o.b...)
 			if capacity > keptOut {
+				o.client.memory.give(o.taken) // of the one before
 				o.taken = capacity
 				o.limit()
 			}
-			o.b = append(make([]byte, 0, capacity), o.b...)
 		}
 	}
 	if !o.dead {

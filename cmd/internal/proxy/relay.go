@@ -197,24 +197,25 @@ func (r *relay) more() error {
 func (r *relay) grow() bool {
 	n := len(r.buf)
 	size := min(2*n, r.limit)
-	if size <= n || r.spill > 0 && size > r.spill || r.may != nil && !r.may() || !r.memory.take(size-n) {
+	if size <= n || r.spill > 0 && size > r.spill || r.may != nil && !r.may() || !r.memory.take(size) {
 		return false
 	}
-	r.taken += size - n
 	r.buf = append(make([]byte, 0, size), r.buf...)[:size]
+	r.memory.give(n)
+	r.taken += size - n
 	return true
 }
 
-// charge takes memory for a capacity of out. It reports false beyond the limits.
+// charge takes memory for a larger out, beside the one that is there until grew has the new one. It
+// reports false beyond the limits.
 func (r *relay) charge(capacity int) bool {
-	n := capacity - r.forOut
-	if capacity <= keptOut || n <= 0 {
+	if capacity <= max(keptOut, cap(r.out)) {
 		return true
 	}
-	if !r.memory.take(n) {
+	if !r.memory.take(capacity) {
 		return false
 	}
-	r.forOut += n
+	r.forOut += capacity
 	return true
 }
 
@@ -236,7 +237,7 @@ func (r *relay) room(n int) bool {
 		}
 	}
 	old := r.out
-	r.out = append(make([]byte, 0, capacity), old...)
+	r.grew(append(make([]byte, 0, capacity), old...))
 	lend(old)
 	return true
 }
@@ -248,12 +249,14 @@ func lend(out []byte) {
 	}
 }
 
-// grew charges what others appended to out, after charge for most of it.
+// grew replaces out, and charges what it takes now.
 func (r *relay) grew(out []byte) {
-	if r.out = out; cap(out) > keptOut && cap(out) > r.forOut {
-		r.memory.add(cap(out) - r.forOut)
-		r.forOut = cap(out)
+	n := cap(out)
+	if n <= keptOut {
+		n = 0
 	}
+	r.memory.add(n - r.forOut)
+	r.out, r.forOut = out, n
 }
 
 // settle ends a command or reply: it gives memory back, and keeps out from piling up.

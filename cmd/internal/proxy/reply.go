@@ -792,7 +792,7 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 				return false, errMemory
 			}
 			is, err := u.unpack(&u.batch, value)
-			if err == nil && u.most > 0 && len(r.out) > u.most {
+			if err == nil && u.most > 0 && len(r.out) > u.most || errors.Is(err, errMemory) && u.beyond(value) {
 				err = errFull
 			}
 			if err != nil {
@@ -839,6 +839,12 @@ func (u *unpacking) list(reply rediscmd.Reply, pair bool) (gone bool, err error)
 		r.out = slices.Replace(r.out, inOut, inOut+length, appendHeader(nil, kind, left)...)
 	}
 	return false, nil
+}
+
+// beyond reports whether out may not be as large as it would be with a value.
+func (u *unpacking) beyond(value []byte) bool {
+	h, _, _ := frame.Parse(value)
+	return u.most > 0 && uint64(len(u.down.out))+h.Length > uint64(u.most)
 }
 
 // isNested reports whether the elements are lists, of a pair each.
