@@ -1,6 +1,7 @@
 """What a Go program writes through a roll-out of dictionaries, read through the real clients."""
 
 import asyncio
+import datetime
 from collections import defaultdict
 
 import pytest
@@ -95,11 +96,40 @@ def test_decode_responses(fleet):
 
 def test_response_callback(fleet):
     phase = next(iter(fleet))
-    client = redis.Redis.from_url(phase["url"])
+    client = redis.Redis.from_url(phase["url"], protocol=2)
     client.set("number", 7)
     client.set_response_callback("GET", int)
     with Plain(client) as r:
         assert r.get("number") == 7
+    strings, _ = split(phase)
+    key = next(k for k, v in strings.items() if isinstance(v, bytes) and client.getrange(k, 0, 1) == b"\xba\x1e")
+    stored = client.getrange(key, 0, -1)
+    client.hset("packed", mapping={"f": stored})
+    for shape in (
+        lambda r, **_: list(zip(r[::2], r[1::2])),
+        lambda r, **_: [dict(zip(r[::2], r[1::2]))],
+        lambda r, **_: {"f": {"nested": r[1]}},
+        lambda r, **_: {"f": r[1].decode("latin-1")},
+        lambda r, **_: iter(r),
+    ):
+        client.set_response_callback("HGETALL", shape)
+        with pytest.raises(UnreadableError, match="a response callback"):
+            Plain(client).hgetall("packed")
+        with pytest.raises(UnreadableError, match="a response callback"):
+            Plain(client).pipeline().hgetall("packed").execute()
+    for shape in (lambda r: [r], lambda r: r.decode("latin-1"), lambda r: {"value": r}):
+        client.set_response_callback("GET", shape)
+        with pytest.raises(UnreadableError, match="a response callback"):
+            Plain(client).get(key)
+    client.set_response_callback("MGET", lambda r, **_: dict(enumerate(r)))
+    with pytest.raises(UnreadableError, match="a response callback"):
+        Plain(client).mget(key, key)
+    client.set_response_callback("HGETALL", lambda r, **_: r)  # a list: fields are no values, and a cached miss is left out
+    client.hset("packed", mapping={stored: b"x", "gone": bytes.fromhex("ba1e40851f00000000000000ffff01e39f")})
+    assert Plain(client).hgetall("packed") == [b"f", strings[key], stored, b"x"]
+    for value in (None, True, 1.5, datetime.timedelta(1)):
+        client.set_response_callback("GET", lambda r, value=value: value)
+        assert Plain(client).get(key) == value
 
 
 @pytest.mark.parametrize("plain, client", [(Plain, redis.Redis), (AsyncPlain, redis.asyncio.Redis)])

@@ -77,7 +77,9 @@ class _Plain:
     """What Plain and AsyncPlain have in common."""
 
     def __init__(self, client: Any, *, registry: Optional[Registry] = None, reader: Optional[Reader] = None):
-        if hasattr(client, "get_encoder") and _lossy(client.get_encoder()):
+        encoder = client.get_encoder() if hasattr(client, "get_encoder") else None
+        self._decodes = encoder is None or encoder.decode_responses
+        if encoder and _lossy(encoder):
             raise ValueError("decode_responses=True needs encoding='utf-8', encoding_errors='surrogateescape': packed values are not text")
         self.client = client
         self._registry = registry or Registry(client)
@@ -102,9 +104,11 @@ class _Plain:
 
     def _value(self, stored: Any, now: float, batch: Batch) -> Reads:
         """The content of a value; None for none, for a cached miss and for an expired one."""
-        if not isinstance(stored, (bytes, bytearray, memoryview, str)):
-            return stored  # None, or what a response callback of the program's own makes
-        text = isinstance(stored, str)  # by decode_responses
+        text = isinstance(stored, str)
+        if not isinstance(stored, (bytes, bytearray, memoryview)) and not (text and self._decodes):
+            if isinstance(stored, Iterable):  # which may hold packed bytes
+                raise BaleError(f"a response callback has made it a {type(stored).__name__}; values must stay bytes")
+            return stored  # None, or a number
         if text:
             stored = stored.encode("utf-8", "surrogateescape")
         for last in (False, True):
@@ -128,19 +132,20 @@ class _Plain:
             return reply
         now, batch = time.time(), batch or Batch()
         try:
-            if shape is _ONE:
-                return (yield from self._value(reply, now, batch))
-            if shape is _MANY or isinstance(reply, list):  # without the client's callback a hash is a list
+            is_list = isinstance(reply, list)
+            if shape is _MANY and is_list:
                 values = []
                 for where, stored in enumerate(reply):
                     values.append((yield from self._value(stored, now, batch)))
                 return values
-            plain = {}
-            for where, stored in reply.items():
-                value = yield from self._value(stored, now, batch)
-                if value is not None:
-                    plain[where] = value
-            return plain
+            if shape is _FIELDS and (isinstance(reply, dict) or is_list and len(reply) % 2 == 0):
+                plain = []
+                for where, stored in zip(reply[::2], reply[1::2]) if is_list else reply.items():
+                    value = yield from self._value(stored, now, batch)
+                    if value is not None:
+                        plain.append((where, value))
+                return [part for pair in plain for part in pair] if is_list else dict(plain)
+            return (yield from self._value(reply, now, batch))
         except BaleError as e:
             raise UnreadableError(f"{_named(words, where)}: {e}") from e
 
