@@ -93,14 +93,19 @@ class Values {
     if (reply === null || typeof reply !== 'object') return reply;
     const parts = [];
     const isMap = reply instanceof Map; // by a reply transformer
-    for (const [name, stored] of Array.isArray(reply) || isMap ? reply.entries() : Object.entries(reply)) {
-      parts.push([isMap && text ? String(name) : name, await this.reply(stored, text, at, batch, name)]);
+    const isPairs = at.isHash && part === undefined && Array.isArray(reply);
+    for (const [name, stored] of isPairs ? pairsOf(reply) : Array.isArray(reply) || isMap ? reply.entries() : Object.entries(reply)) {
+      parts.push([(isMap || isPairs) && text ? String(name) : name, await this.reply(stored, text, at, batch, name)]);
     }
-    if (Array.isArray(reply)) return parts.map(([, content]) => content);
+    if (Array.isArray(reply) && !isPairs) return parts.map(([, content]) => content);
     const there = parts.filter(([, content]) => content !== null);
+    if (isPairs) return there.flat();
     return isMap ? new Map(there) : fieldsOf(there);
   }
 }
+
+/** The fields of a hash in a flat list, each with its value. */
+const pairsOf = (list) => list.flatMap((name, i) => (i % 2 ? [] : [[name, list[i + 1]]]));
 
 /** An object whose fields may have any name. */
 const fieldsOf = (entries) => Object.assign(Object.create(null), Object.fromEntries(entries));
@@ -120,7 +125,8 @@ function quoted(name) {
 function describe(name, args) {
   const words = args.flat().map(quoted);
   if (/^mget/i.test(name)) return (part) => `${name} ${words[part]}`;
-  return (part) => `${name} ${words[0]}${part === undefined ? '' : `, value ${quoted(part)}`}`;
+  const at = (part) => `${name} ${words[0]}${part === undefined ? '' : `, value ${quoted(part)}`}`;
+  return Object.assign(at, { isHash: /^hgetall/i.test(name) });
 }
 
 /** An object like target, but for the methods that `replaced` returns. Methods that return target, or a promise of it, return this object: client.on(...).connect() goes on reading. */

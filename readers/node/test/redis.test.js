@@ -261,6 +261,29 @@ test('node-redis, the client\'s own type mapping', { skip }, () => packed(async 
   }
 }));
 
+test('node-redis, hashes in every type', { skip }, () => packed(async (url, value) => {
+  for (const RESP of [2, 3]) {
+    for (const type of [undefined, Array, Map, Object]) {
+      const client = await createClient({ url, RESP, commandOptions: type && { typeMapping: { 37: type } } }).connect();
+      try {
+        const bytes = client.withTypeMapping({ 36: Buffer });
+        const stored = await bytes.get('first:5');
+        await client.hSet('types', new Map([['a', stored], ['gone', Buffer.from('ba1e40851f00000000000000ffff01e39f', 'hex')], [stored, 'x']]));
+        const r = plainNodeRedis(client);
+        const fields = [['a', value], [stored.toString(), 'x']];
+        let want = Object.assign(Object.create(null), Object.fromEntries(fields));
+        if (type === Map) want = new Map(fields);
+        if (type === Array) want = fields.toSorted();
+        const ordered = (hash) => (type === Array ? hash.flatMap((field, i) => (i % 2 ? [] : [[field, hash[i + 1]]])).sort() : hash);
+        assert.deepEqual(ordered(await r.hGetAll('types')), want);
+        assert.deepEqual((await r.multi().hGetAll('types').execAsPipeline()).map(ordered), [want]);
+      } finally {
+        client.destroy();
+      }
+    }
+  }
+}));
+
 test('node-redis, values as Buffers', { skip }, () => packed(async (url, value) => {
   const typeMapping = { 36: Buffer };
   const [client, mapped] = [createClient({ url }), createClient({ url, commandOptions: { typeMapping } })];
