@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -88,6 +89,9 @@ func (c *proxyCommand) Run(ctx context.Context, s *cli.Streams) error {
 		MaxClients: c.MaxClients, MaxRequest: int(c.MaxRequest), MaxMemory: int64(c.MaxMemory), Stall: c.Stall, SlowLog: c.SlowLog, Drain: c.Drain,
 	}
 	if !c.Check {
+		if os.Getenv("GOMEMLIMIT") == "" {
+			debug.SetMemoryLimit(o.MemoryGoal())
+		}
 		return proxy.Run(ctx, o)
 	}
 	if err := o.Check(); err != nil {

@@ -758,6 +758,23 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+// TestMemoryGoal: the goal is above what may be in use, whatever the flags say.
+func TestMemoryGoal(t *testing.T) {
+	for _, test := range []struct {
+		memory  int64
+		clients int
+		want    int64
+	}{
+		{1 << 30, 10_000, 3<<29 + 64<<20 + 10_000*64<<10},
+		{64 << 20, 1, 96<<20 + 64<<20 + 64<<10},
+		{math.MaxInt64, math.MaxInt, math.MaxInt64},
+	} {
+		if got := (&Options{MaxMemory: test.memory, MaxClients: test.clients}).MemoryGoal(); got != test.want {
+			t.Errorf("%d bytes and %d clients: %d, want %d", test.memory, test.clients, got, test.want)
+		}
+	}
+}
+
 // TestSlowReaders: clients that read slowly, or not at all for a while, hold at most --max-memory
 // and their buffers together. Each has its replies in the end, or an error in their place.
 func TestSlowReaders(t *testing.T) {

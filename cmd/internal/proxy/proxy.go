@@ -114,6 +114,21 @@ func (o *Options) Check() (err error) {
 	return nil
 }
 
+// MemoryGoal is how many bytes the process should take, garbage included. Without a goal Go lets
+// garbage grow to as much as is in use, and beyond on a busy machine. The goal is above what can be
+// in use, or Go would collect all the time.
+func (o *Options) MemoryGoal() int64 {
+	const (
+		base      = 64 << 20 // dictionaries, encoders and decoders
+		perClient = 64 << 10 // two buffers of 16 KiB, and two goroutines with theirs
+	)
+	goal := float64(o.MaxMemory)*1.5 + perClient*float64(o.MaxClients) + base
+	if goal >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(goal)
+}
+
 // sentinel reports whether the URL names a master.
 func (o *Options) sentinel() bool { return strings.Contains(o.Redis, "master_name=") }
 
