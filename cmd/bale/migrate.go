@@ -47,7 +47,7 @@ The user needs to read and to write: ACL SETUSER mover on >secret ~* &bale:dict:
 
 The way back: let programs write plain values (ReadOnly again), bale migrate --revert, bale verify, which then counts plain values alone; in the end take bale out of the programs.
 
-Programs must not use APPEND, GETRANGE, SETRANGE, STRLEN, SETBIT and their like on these keys, nor scripts that look into values: they would work on packed bytes. Numbers, HyperLogLogs, streams of package stream and keys of other types are left. So are values that GetOrLoad has packed, which say until when they are fresh.
+Programs must not use APPEND, GETRANGE, SETRANGE, STRLEN, SETBIT and their like on these keys, nor scripts that look into values: they would work on packed bytes. Numbers, HyperLogLogs, streams of package stream and keys of other types are left. Values of GetOrLoad that are packed anew (--repack) stay fresh as long as before.
 
 A revert makes these plain, too. One that has expired by its own account is deleted, and the others expire at that time, never later than before. It leaves frames that say that there is no value (they expire soon), values whose content is itself a frame, and on a server that gives fields no expiry (before Redis 7.4 and Valkey 9) fields that are still fresh: revert again when they have expired.
 

@@ -151,6 +151,7 @@ func (t *attempt) better(ctx context.Context, a *Advice, o *Options) error {
 	case current.dictionary != nil && (packed.dictionary == nil || current.dictionary.ID() != packed.dictionary.ID()):
 		g.renewal = "--dict current"
 		better, _, err = gain(current, true)
+		better = better.times(1 - g.part(current.dictionary.ID())) // these have it
 	}
 	if err != nil {
 		return ctx.Err()
@@ -333,6 +334,16 @@ func (p *Packed) with() string {
 		return fmt.Sprintf("%v and %d more", p.Dictionaries[0].ID, n-1)
 	}
 	return fmt.Sprintf("%v and others", p.Dictionaries[0].ID)
+}
+
+// part is the part of the values that have a dictionary.
+func (p *Packed) part(id frame.DictionaryID) float64 {
+	for _, w := range p.Dictionaries {
+		if w.ID == id {
+			return w.Part
+		}
+	}
+	return 0
 }
 
 // keysOf is the keys with a packed value: "5,033 of 22,000", or shown, if all keys have one.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/balekv/bale/cmd/internal/migrate"
 	"github.com/balekv/bale/cmd/internal/page"
 	dictregistry "github.com/balekv/bale/cmd/internal/registry"
+	"github.com/balekv/bale/codec"
 	"github.com/balekv/bale/compress"
 	"github.com/balekv/bale/dict"
 	"github.com/balekv/bale/frame"
@@ -202,6 +204,82 @@ func TestBetterDictionary(t *testing.T) {
 	if saved := float64(before - usage()); math.Abs(g.Packed.Better.Estimate-saved) > 0.15*saved {
 		t.Errorf("%+v, and %.0f bytes were saved", g.Packed.Better, saved)
 	}
+}
+
+// TestLoadedValues: the command for values of GetOrLoad saves what it promises, and then there is
+// nothing more to do. The values stay, and are fresh as long as before.
+func TestLoadedValues(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := redisproc.ForTest(t)
+	client := opened(t, s.URL())
+	const n, bare = 1000, 800
+	rng := rand.New(rand.NewPCG(1, 2))
+	var values [][]byte
+	for i := range n {
+		values = append(values, []byte(profile(rng, i)))
+	}
+	registry, err := dict.NewRegistry(goredis.NewStore(client), dict.RegistryOptions{})
+	must(t, err)
+	training, err := dict.Train(ctx, values, dict.TrainOptions{Values: n})
+	must(t, err)
+	must(t, registry.Publish(ctx, "user", training.Dictionary, training.Info()))
+	must(t, registry.Activate(ctx, "user", training.Dictionary.ID(), true))
+	group, err := registry.Open(ctx, "user", dict.GroupOptions{})
+	must(t, err)
+	defer group.Close()
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group})
+	must(t, err)
+	expires := map[int]time.Time{}
+	load := func(from, to int, packer *bale.Packer) {
+		t.Helper()
+		cache, err := bale.New(goredis.NewStore(client), bale.Options[[]byte]{Packer: packer, TTL: time.Hour, Codec: codec.Bytes{}})
+		must(t, err)
+		defer cache.Close()
+		for i := from; i < to; i++ {
+			e, err := cache.GetOrLoad(ctx, fmt.Sprint("user:", i), func(context.Context) ([]byte, error) {
+				if !expires[i].IsZero() {
+					t.Errorf("%d is loaded again", i)
+				}
+				return values[i], nil
+			})
+			if must(t, err); !bytes.Equal(e.Value, values[i]) || !expires[i].IsZero() && !expires[i].Equal(e.Expires) {
+				t.Errorf("%d: %+v, was fresh until %v", i, e, expires[i])
+			}
+			expires[i] = e.Expires
+		}
+	}
+	load(0, bare, nil)
+	load(bare, n, packer)
+	ask := func() (*Group, string) {
+		t.Helper()
+		a, err := Run(ctx, Source{Redis: s.URL(), DB: -1, Prefix: dict.DefaultPrefix}, options())
+		must(t, err)
+		var text bytes.Buffer
+		a.WriteText(page.NewSheet(&text, 0), false)
+		return groupOf(t, a, "user:*", String), text.String()
+	}
+	usage := func() (all int64) {
+		for i := range n {
+			used, err := client.MemoryUsage(ctx, fmt.Sprint("user:", i), 0).Result()
+			must(t, err)
+			all += used
+		}
+		return all
+	}
+	before := usage()
+	g, text := ask()
+	if !g.Packed.worth(g.Now) || !strings.Contains(text, "--match 'user:*' --dict current --group user --repack\n") {
+		t.Fatalf("%+v\n%s", g.Packed, text)
+	}
+	packNow(t, s.URL(), migrate.Settings{Match: []string{"user:*"}, Dict: migrate.Current, Group: "user", Repack: true})
+	if saved := float64(before - usage()); math.Abs(g.Packed.Better.Estimate-saved) > 0.15*saved {
+		t.Errorf("%+v, and %.0f bytes were saved", g.Packed.Better, saved)
+	}
+	if g, text := ask(); g.Packed.worth(g.Now) || strings.Contains(text, "--repack") {
+		t.Errorf("the command is advised again: %+v\n%s", g.Packed.Better, text)
+	}
+	load(0, n, packer)
 }
 
 // TestBetterExcludes: what the current dictionary leaves out is no gain of a new one, and stays out

@@ -371,8 +371,6 @@ func (m *migration) decide(
 			return nil, Nested, errNested
 		}
 		return plain, "", nil
-	case h.Version > frame.V1:
-		return nil, Fresh, nil
 	case len(plain) > m.MaxSize:
 		return nil, TooLarge, nil
 	case h.Algorithm == m.Algorithm && h.DictionaryID == m.DictionaryID, h.Algorithm == frame.Stored &&
@@ -381,10 +379,10 @@ func (m *migration) decide(
 	case !m.Repack:
 		return nil, Otherwise, nil
 	}
-	if next, err = m.verified(ctx, plain); err != nil {
+	if next, err = m.verified(ctx, plain, v.Stored); err != nil {
 		return nil, Unreadable, err
 	}
-	if bytes.Equal(next, v.Stored) { // an escaped one
+	if bytes.Equal(next, v.Stored) { // one that stays plain within its frame
 		return nil, Packed, nil
 	}
 	return next, "", nil
@@ -413,7 +411,7 @@ func (m *migration) pack(ctx context.Context, plain []byte) (next []byte, why Re
 	case keyspace.IsNumber(plain):
 		return nil, Number, nil
 	}
-	if next, err = m.verified(ctx, plain); err != nil {
+	if next, err = m.verified(ctx, plain, plain); err != nil {
 		return nil, Unreadable, err
 	}
 	if len(next) >= len(plain) { // as it is, or escaped
@@ -422,12 +420,15 @@ func (m *migration) pack(ctx context.Context, plain []byte) (next []byte, why Re
 	return next, "", nil
 }
 
-// verified packs a value and sees that what comes out is read as it: before the value itself is
-// overwritten, the last chance to.
-func (m *migration) verified(ctx context.Context, plain []byte) ([]byte, error) {
+// verified packs a stored value, with its freshness, and sees that what comes out is read as it:
+// before the value itself is overwritten, the last chance to.
+func (m *migration) verified(ctx context.Context, plain, stored []byte) ([]byte, error) {
 	next, err := m.Packer.Pack(nil, plain)
 	if err != nil {
 		return nil, err
+	}
+	if h, _, ok := frame.Parse(stored); ok && h.Version == frame.V2 {
+		next = withFreshness(next, stored, h)
 	}
 	back, err := m.Packer.Unpack(ctx, nil, next)
 	if err != nil {
@@ -437,4 +438,17 @@ func (m *migration) verified(ctx context.Context, plain []byte) ([]byte, error) 
 		return nil, errors.New("packed, it is read as another value")
 	}
 	return next, nil
+}
+
+// withFreshness makes a V2 frame of a packed or plain value, with the trailer of the stored one,
+// whose header is h.
+func withFreshness(next, stored []byte, h frame.Header) []byte {
+	offset := 0
+	if packed, at, ok := frame.Parse(next); ok {
+		h, offset = packed, at
+	} else { // the old header has the checksum and the length
+		h.Algorithm, h.DictionaryID = frame.Stored, 0
+	}
+	h.Version = frame.V2
+	return slices.Concat(h.Append(nil), next[offset:], stored[len(stored)-frame.FreshnessSize:])
 }

@@ -18,7 +18,6 @@ type Reason string
 const (
 	Packed     Reason = "packed"      // already, as it would be packed now
 	Otherwise  Reason = "otherwise"   // packed with another algorithm or dictionary, and Repack is not set
-	Fresh      Reason = "fresh"       // packed by GetOrLoad, which keeps with it how long it is good
 	Absent     Reason = "absent"      // a frame that says that there is no value
 	Plain      Reason = "plain"       // already, when reverting
 	FreshField Reason = "fresh_field" // a field that ends by its own account, on a server that gives fields no expiry
@@ -145,7 +144,6 @@ var leftReasons = []struct {
 	{NotSmaller, "not small enough when packed, or below --min-size"},
 	{Number, "numbers"},
 	{HLL, "HyperLogLogs"},
-	{Fresh, "packed by GetOrLoad, with how long they are fresh"},
 	{Absent, "frames that say that there is no value; they go when they expire"},
 	{Stream, "of streams (package stream)"},
 	{TooLarge, "strings beyond 32 MiB, or 8 MiB when packed"},
