@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing/fstest"
 	"time"
@@ -140,6 +141,41 @@ func ExampleRegistry() {
 	// <nil>
 	// [shop:user] <nil>
 	// none by hand <nil>
+}
+
+// The way back: with the group and a MinSize above every value, a Packer writes plain values and
+// still reads the packed ones.
+func ExampleGroup_plain() {
+	ctx := context.Background()
+	registry := newRegistry(memstore.New())
+	d := newDictionary(`"country":"DE","plan":"free","avatar":"https://cdn.example.com/avatars/`)
+	err := registry.Publish(ctx, "shop:user", d, dict.Info{Builder: "by hand"})
+	fmt.Println(err, registry.Activate(ctx, "shop:user", d.ID(), true))
+	group, err := registry.Open(ctx, "shop:user", dict.GroupOptions{})
+	if err != nil {
+		panic(err)
+	}
+	defer group.Close()
+	before, err := bale.NewPacker(bale.PackerOptions{Compressors: group})
+	if err != nil {
+		panic(err)
+	}
+	packed, err := before.Pack(nil, profile(4))
+	fmt.Println(len(packed) < len(profile(4)), err)
+
+	packer, err := bale.NewPacker(bale.PackerOptions{Compressors: group, MinSize: math.MaxInt})
+	if err != nil {
+		panic(err)
+	}
+	plain, err := packer.Pack(nil, profile(4))
+	fmt.Println(bytes.Equal(plain, profile(4)), err)
+	read, err := packer.Unpack(ctx, nil, packed)
+	fmt.Println(bytes.Equal(read, profile(4)), err)
+	// Output:
+	// <nil> <nil>
+	// true <nil>
+	// true <nil>
+	// true <nil>
 }
 
 // A garbage collector removes a dictionary after a scan of all values: none of them needs it.
