@@ -57,8 +57,12 @@ func (f *paceFlags) pace(s *cli.Streams) (keyspace.Pace, error) {
 	if f.MaxRate < 0 {
 		err = usagef("--max-rate %d, must not be negative", f.MaxRate)
 	}
-	return keyspace.Pace{Rate: f.MaxRate, Bandwidth: int(f.MaxBandwidth), Paused: func(why string) {
-		s.Notef("pauses from time to time: %s", why)
+	return keyspace.Pace{Rate: f.MaxRate, Bandwidth: int(f.MaxBandwidth), Paused: func(why string, sofar time.Duration) {
+		if sofar > 0 {
+			s.Notef("has paused for %v in all: %s", sofar, why)
+			return
+		}
+		s.Notef("pauses from time to time: %s. --max-rate 0 --max-bandwidth 0 switch the pauses off, and both limits", why)
 	}}, err
 }
 

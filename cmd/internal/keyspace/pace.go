@@ -29,17 +29,19 @@ type Pace struct {
 	// may be asked for.
 	Shared func(ctx context.Context, n int) error
 
-	// Paused, if it is set, gets the reason of a pause, once for each cause.
-	Paused func(why string)
+	// Paused, if it is set, gets the reason of a pause, and how long all took before. It is called
+	// once for each cause, and again when pauses have taken 10 s, 20 s, 40 s and so on.
+	Paused func(why string, sofar time.Duration)
 }
 
 const (
-	burst     = 50 * time.Millisecond // that a walk may be behind its pace, and catch up
-	pingEvery = 20 * time.Millisecond
-	pingsKept = 100 // so that the 99th percentile is the second largest
-	lookApart = time.Second
-	pauseStep = 200 * time.Millisecond
-	mostSteps = 50
+	burst      = 50 * time.Millisecond // that a walk may be behind its pace, and catch up
+	pingEvery  = 20 * time.Millisecond
+	pingsKept  = 100 // so that the 99th percentile is the second largest
+	lookApart  = time.Second
+	pauseStep  = 200 * time.Millisecond
+	mostSteps  = 50
+	reportEach = mostSteps * pauseStep
 
 	// At most a tenth of one of the server's processors.
 	restFactor = 9
@@ -57,6 +59,8 @@ type Pacer struct {
 	due      time.Time
 	servers  map[*redis.Client]*condition
 	reported map[string]bool
+	paused   time.Duration
+	again    time.Duration // of pauses, when a cause is reported again
 }
 
 // Wait counts n keys or elements, and bytes of values that a server gave or was sent. It waits
@@ -116,15 +120,21 @@ func (p *Pacer) pause(ctx context.Context, server *redis.Client) error {
 		if err != nil || kind == "" {
 			return err
 		}
-		if p.Paused != nil && !p.reported[kind] {
-			p.reported[kind] = true
-			p.Paused(why)
-		}
+		p.report(kind, why)
 		if err := sleep(ctx, pauseStep); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// report is for each step of a pause.
+func (p *Pacer) report(kind, why string) {
+	if p.Paused != nil && (!p.reported[kind] || p.paused >= p.again) {
+		p.Paused(why, p.paused)
+		p.reported[kind], p.again = true, max(2*p.paused, reportEach)
+	}
+	p.paused += pauseStep
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -3,6 +3,8 @@ package keyspace
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,7 +102,7 @@ func TestPauses(t *testing.T) {
 	c, other := opened(t, s.URL()).(*redis.Client), opened(t, s.URL())
 	paused := map[string]string{}
 	var busy atomic.Bool
-	p := Pacer{Pace: Pace{Rate: 1e9, Paused: func(why string) {
+	p := Pacer{Pace: Pace{Rate: 1e9, Paused: func(why string, _ time.Duration) {
 		paused[strings.Fields(why)[0]] = why
 		busy.Store(false)
 	}}}
@@ -138,5 +140,22 @@ func TestPauses(t *testing.T) {
 	<-ended
 	if paused["PING"] == "" {
 		t.Errorf("no pause for slow answers: %v, %v", paused, p.servers[c].pings)
+	}
+}
+
+// TestPausesAreReported: each cause once, and again when the pauses have taken twice as long.
+func TestPausesAreReported(t *testing.T) {
+	var got []string
+	p := Pacer{Pace: Pace{Paused: func(why string, sofar time.Duration) {
+		got = append(got, fmt.Sprint(why, " ", sofar))
+	}}, reported: map[string]bool{}}
+	for range 15 {
+		p.report("ping", "PING")
+	}
+	for range 300 {
+		p.report("memory", "MEMORY")
+	}
+	if want := []string{"PING 0s", "MEMORY 3s", "MEMORY 10s", "MEMORY 20s", "MEMORY 40s"}; !slices.Equal(got, want) {
+		t.Errorf("reported %q, want %q", got, want)
 	}
 }
