@@ -63,6 +63,7 @@ type Server struct {
 	Unattributed   map[string]int64 `json:"unattributed,omitempty"`
 	WatchedSeconds float64          `json:"watched_seconds,omitempty"`
 
+	up        float64                                   // seconds since the start of the oldest master, 0 where it is not known
 	now       func(ctx context.Context, counters int64) // sets ReadsNow; so many counters were asked for
 	databases map[int]int64                             // the keys in each
 	info      map[string]string                         // of one of the masters

@@ -258,3 +258,32 @@ func TestCodeIsCopied(t *testing.T) {
 		t.Errorf("%q", b.String())
 	}
 }
+
+// TestBewareConcernsTheSteps: the steps of a group warn of no pattern that has nothing to do with
+// its keys.
+func TestBewareConcernsTheSteps(t *testing.T) {
+	group := func(match string, saving float64, keys ...string) Group {
+		return Group{Name: match, Match: match, Type: String, Keys: 9, names: keys, Saving: Interval{Estimate: saving}, Options: []Option{{Setting: "zstd:3"}}}
+	}
+	a := &Advice{Server: &Server{}, Groups: []Group{group("page:*", 3, "page:1"), group("user:*", 2, "user:1"), group("user:*:note", 1, "user:1:note")}}
+	a.next(&Options{URL: "redis://h:1"})
+	if what := a.Next[0].What; !strings.HasPrefix(what, "Begin with page:*, which saves most.") || strings.Contains(what, "BEWARE") {
+		t.Errorf("%q", what)
+	}
+	a.Groups = a.Groups[1:]
+	a.next(&Options{URL: "redis://h:1"})
+	if what := a.Next[0].What; !strings.HasPrefix(what, "Begin with user:*:note") || !strings.Contains(what, "BEWARE: the pattern user:* catches keys of user:*:note as well") {
+		t.Errorf("%q", what)
+	}
+}
+
+// TestReadsThatThereAre: no reads move nothing less. Reads are counted since the server's start,
+// and the text says when that was.
+func TestReadsThatThereAre(t *testing.T) {
+	for reads, want := range map[float64]string{0.3: "", 2627: " Reads move 5.0 KiB a second less, at the 2,627 reads a second that the server has had since its start, 40 s ago ("} {
+		a := &Advice{Server: &Server{Reads: reads, Hits: 1, up: 40}, Groups: []Group{{Options: []Option{{}}}}, Total: Total{Now: 100, Network: Interval{Estimate: 5120}}}
+		if got := adviceTotal(a); !strings.Contains(got, want) || want == "" && strings.Contains(got, "Reads") {
+			t.Errorf("%v reads: %q", reads, got)
+		}
+	}
+}

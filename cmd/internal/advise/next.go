@@ -73,7 +73,8 @@ func (a *Advice) next(o *Options) {
 		if o.Match == "" || warned >= caughtShown && j != i {
 			continue
 		}
-		if caught := a.caught(o); len(caught) > 0 {
+		// Of the others' patterns, those that matter to these steps.
+		if caught := a.caught(o); len(caught) > 0 && (j == i || slices.Contains(caught, g.Name)) {
 			warned++
 			a.Next[0].What += fmt.Sprintf(" BEWARE: the pattern %s catches keys of %s as well; "+
 				"HookOptions.Exclude leaves them out of the hook, and bale migrate packs them, too.", o.Match, strings.Join(caught, ", "))

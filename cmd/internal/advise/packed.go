@@ -327,7 +327,7 @@ func (p *Packed) with() string {
 	case n == 0:
 		return "-"
 	case n == 1 && p.Dictionaries[0].Part < mostHave:
-		return fmt.Sprintf("%v, of %s", p.Dictionaries[0].ID, page.Share(p.Dictionaries[0].Part))
+		return fmt.Sprintf("%v (%s)", p.Dictionaries[0].ID, page.Share(p.Dictionaries[0].Part))
 	case n == 1:
 		return p.Dictionaries[0].ID.String()
 	case n < mostPackedWith:

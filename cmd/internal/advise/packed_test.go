@@ -187,7 +187,7 @@ func TestBetterDictionary(t *testing.T) {
 	})
 	pack(migrate.Current, false)
 	if g, text := ask(); !g.Packed.worth(g.Now) || !strings.Contains(text, "--dict current --group user --repack\n") ||
-		strings.Contains(text, "have changed") || !strings.HasSuffix(g.Packed.with(), "%") {
+		strings.Contains(text, "have changed") || !strings.HasSuffix(g.Packed.with(), "%)") {
 		t.Errorf("most have no dictionary: %+v\n%s", g.Packed, text)
 	}
 	write(func(i int) string {

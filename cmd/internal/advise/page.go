@@ -202,7 +202,7 @@ func headFigures(a *Advice) []page.Figure {
 	if a.Price > 0 {
 		all = append(all, page.Figure{Label: "Saved a month", Value: page.Money(t.Month.Estimate), Note: bounds(t.Month, page.Money, "%s to %s, ") + fmt.Sprintf("at %s for a GiB and month", page.Money(a.Price))})
 	}
-	if t.Network.Estimate != 0 {
+	if a.moves() {
 		all = append(all, page.Figure{Label: "Network", Value: page.Amount(t.Network.Estimate) + "/s less", Note: fmt.Sprintf("for reads; unpacking them takes %s of one processor", page.Share(t.CPU))})
 	}
 	return all

@@ -225,6 +225,7 @@ func (s *Server) describe(ctx context.Context, node *redis.Client) error {
 	s.Masters++
 	if seconds := float64(n.numbers["uptime_in_seconds"]); seconds > 0 {
 		s.Reads += float64(max(0, n.numbers["keyspace_hits"]-n.own)) / seconds
+		s.up = max(s.up, seconds)
 	}
 	return nil
 }

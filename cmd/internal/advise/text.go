@@ -196,6 +196,11 @@ func percents(i Interval, of int64) string {
 	return page.Part(i.Estimate, of)
 }
 
+// moves reports whether there are reads that move less, in the figures as they are shown.
+func (a *Advice) moves() bool {
+	return a.Server != nil && math.Round(a.Server.Reads) > 0 && a.Total.Network.Estimate >= 1
+}
+
 // adviceTotal is the answer in words.
 func adviceTotal(a *Advice) string {
 	t := a.Total
@@ -237,9 +242,13 @@ func adviceTotal(a *Advice) string {
 		}
 		s += "."
 	}
-	if t.Network.Estimate >= 1 {
-		s += fmt.Sprintf(" Reads move %s a second less, at the %s reads a second that the server has had since its start (%s found something), if they are spread evenly over its keys; unpacking them takes %s of a processor.",
-			page.Amount(t.Network.Estimate), page.Thousands(int64(math.Round(a.Server.Reads))), page.Part(float64(a.Server.Hits), a.Server.Hits+a.Server.Misses), page.Share(t.CPU))
+	if a.moves() {
+		start := "its start"
+		if a.Server.up > 0 {
+			start += ", " + page.Span(a.Server.up) + " ago"
+		}
+		s += fmt.Sprintf(" Reads move %s a second less, at the %s reads a second that the server has had since %s (%s found something), if they are spread evenly over its keys; unpacking them takes %s of a processor.",
+			page.Amount(t.Network.Estimate), page.Thousands(int64(math.Round(a.Server.Reads))), start, page.Part(float64(a.Server.Hits), a.Server.Hits+a.Server.Misses), page.Share(t.CPU))
 	}
 	return s + a.packedAlready()
 }
