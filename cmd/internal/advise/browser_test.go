@@ -123,7 +123,10 @@ func TestAdviceHTMLIsOnePage(t *testing.T) {
 	for range 20 {
 		warned.Warnings = append(warned.Warnings, strings.Repeat("A risk that takes many words to tell. ", 12))
 	}
-	for name, a := range map[string]*Advice{"all": advice(), "files": files(), "nothing": nothing(), "crowded": crowded(400), "warned": warned} {
+	full := crowded(19)
+	full.Warnings = warned.Warnings[4:]
+	full.next(&Options{URL: "redis://***@cache.example:6379/0"})
+	for name, a := range map[string]*Advice{"all": advice(), "files": files(), "nothing": nothing(), "crowded": crowded(400), "warned": warned, "full": full} {
 		dir := t.TempDir()
 		html, pdf := filepath.Join(dir, "advice.html"), filepath.Join(dir, "advice.pdf")
 		if err := os.WriteFile(html, []byte(adviceHTML(t, a)), 0o600); err != nil {

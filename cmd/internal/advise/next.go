@@ -181,7 +181,7 @@ func (n *nexter) verify() Step {
 }
 
 func (n *nexter) revert() Step {
-	return Step{What: "The way back, at any time: ReadOnly again in all programs, and then", Code: fmt.Sprintf("bale migrate --revert --redis %s %s", n.url, n.pattern())}
+	return Step{What: "The way back, at any time: set ReadOnly again in all programs, and unpack the values.", Code: fmt.Sprintf("bale migrate --revert --redis %s %s", n.url, n.pattern())}
 }
 
 // program is what a program needs: lines that compile in a function that returns an error.
