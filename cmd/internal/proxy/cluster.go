@@ -289,7 +289,7 @@ type member struct {
 	failed   bool
 }
 
-// describe asks a server for the nodes of its cluster. It takes no more memory than maxView,
+// describe asks a server for the nodes of its cluster. It holds no more memory than twice maxView,
 // whatever the server answers.
 func (u *upstream) describe(ctx context.Context, addr string, counters *counters) ([]member, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
