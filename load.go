@@ -67,8 +67,8 @@ type LoadOptions struct {
 	// that belong to this cache alone. Leave it off while two versions of a program run with
 	// different codecs: each would replace the other's values. It never replaces a stream (package
 	// stream), a value beyond PackerOptions.Budget, or one whose dictionary could not be looked up:
-	// the registry or a mirror did not answer, or was not asked. For each replaced value the
-	// Recorder receives a stats.Replace, and Options.Log a warning.
+	// the registry or a mirror did not answer, or was not asked (that it lacks one holds for 5 s).
+	// For each replaced value the Recorder receives a stats.Replace, and Options.Log a warning.
 	ReplaceUnreadable bool
 
 	// Timeout bounds a load: its context ends then. Defaults to 30 s.

@@ -181,7 +181,7 @@ func TestEvenWithoutNumbers(t *testing.T) {
 	var g groupSample
 	g.add(piece{items: []item{{size: 500}}, times: 10})
 	g.add(piece{items: []item{{size: 5}}, times: 600_000})
-	if even := g.even(); !even(0) {
+	if even := g.even(g.packable); !even(0) {
 		t.Error("numbers of a large hash leave nothing of the others")
 	}
 }

@@ -258,6 +258,9 @@ func (k *sketch) merge(o *sketch) {
 				}
 				h := &heat{keys: w.Keys, ends: w.Ends, reads: w.Reads, bytes: w.Bytes}
 				for _, k := range w.Hottest {
+					if len(k.Name) > maxName { // of a forged state
+						continue
+					}
 					h.hottest = append(h.hottest, hot{string(k.Name), k.Bytes, k.Reads, k.End})
 				}
 				t.heats.of(kind).merge(h)

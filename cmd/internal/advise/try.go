@@ -208,14 +208,14 @@ func (g *groupSample) add(p piece) {
 	g.pieces = append(g.pieces, p)
 }
 
-// even takes one value after another, of the piece at i, and reports whether to train on it. It
-// passes values over so that each hash has its share by fields, as in bale migrate.
-func (g *groupSample) even() func(i int) bool {
+// even takes one value after another of those to train on, of the piece at i, and reports whether to
+// take it. It passes values over so that each hash has its share by fields, as in bale migrate.
+func (g *groupSample) even(trains func(*item) bool) func(i int) bool {
 	var due [toEstimate + 1]float64
 	most := 0.0
 	for _, p := range g.pieces {
 		for j := range p.items {
-			if g.packable(&p.items[j]) {
+			if trains(&p.items[j]) {
 				most = max(most, p.times)
 			}
 		}
@@ -230,13 +230,13 @@ func (g *groupSample) even() func(i int) bool {
 	}
 }
 
-// packable reports a value to train on.
+// packable reports a value that may be packed.
 func (g *groupSample) packable(v *item) bool { return !g.kept[v] && v.size >= smallValue }
 
 // values are those to train on and to choose by, so mixed that dict.Train divides them so.
 func (g *groupSample) values(encode func(dst, src []byte) ([]byte, error)) ([][]byte, error) {
 	var halves [2][][]byte
-	even := g.even()
+	even := g.even(g.packable)
 	for i, p := range g.pieces {
 		for j := range p.items {
 			if g.uses[i] == toEstimate || !g.packable(&p.items[j]) || !even(i) {
@@ -508,10 +508,11 @@ func (g *groupSample) refine(ctx context.Context, t *trial, how effort) error {
 // dict.Train decides, on other values of the group.
 func (g *groupSample) pays(ctx context.Context, t *trial) (bool, error) {
 	var values [][]byte
-	bytes, even := 0, g.even()
+	trains := func(v *item) bool { return !g.kept[v] }
+	bytes, even := 0, g.even(trains)
 	for at, p := range g.pieces {
 		for i := range p.items {
-			if v := p.items[i].head; !g.kept[&p.items[i]] && bytes <= 2*trainBytes && even(at) {
+			if v := p.items[i].head; trains(&p.items[i]) && bytes <= 2*trainBytes && even(at) {
 				values = append(values, v)
 				bytes += len(v)
 			}

@@ -23,9 +23,12 @@ type settings struct {
 	Prefix      string   `json:"prefix"`
 }
 
-// mostRead is how many masters a unit is read from at most: each of its slots from a few, as it
-// moves.
-const mostRead = 64
+const (
+	// mostRead is how many masters a unit of up to 16 slots is read from at most, also as they move.
+	mostRead = 32
+
+	longestStanding = 512 // bytes of a master's texts
+)
 
 // counted is what a part of a shared scan found.
 type counted struct {
@@ -41,6 +44,11 @@ func (c *counted) UnmarshalJSON(text []byte) error {
 	}
 	if len(c.Read) > mostRead {
 		return fmt.Errorf("%d masters, must be at most %d", len(c.Read), mostRead)
+	}
+	for _, s := range c.Read {
+		if n := len(s.Addr) + len(s.RunID) + len(s.ReplID) + len(s.Reset); n > longestStanding {
+			return fmt.Errorf("a master with texts of %d bytes, must have at most %d", n, longestStanding)
+		}
 	}
 	return nil
 }

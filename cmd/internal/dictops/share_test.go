@@ -79,6 +79,10 @@ func TestForgedStandings(t *testing.T) {
 			t.Errorf("%d of %d masters, %v", len(c.Read), n, err)
 		}
 	}
+	long := `{"read":[{"run_id":"` + strings.Repeat("x", longestStanding+1) + `"}]}`
+	if err := json.Unmarshal([]byte(long), new(counted)); err == nil {
+		t.Error("a master with a long text is read")
+	}
 }
 
 // TestSharedNeedsACluster: a run shares the scan of one cluster.

@@ -187,7 +187,10 @@ func TestForgedRun(t *testing.T) {
 	if _, err := r.View(ctx); err == nil || !strings.Contains(err.Error(), "another --run NAME") {
 		t.Errorf("a lease of 8 MB: %v", err)
 	}
-	forge("redis.call('HSET', KEYS[2], string.rep('x', 8e6), 'verify')")
+	if err := r.Set(ctx, Aborted); err != nil {
+		t.Errorf("a run with a lease of 8 MB cannot be aborted: %v", err)
+	}
+	forge("redis.call('HSET', KEYS[2], string.rep('x', 8e6), 'verify', 'gone', string.rep('x', 8e6))")
 	if names, err := List(ctx, c, "p:"); err != nil || !slices.Equal(names, []string{"users"}) {
 		t.Errorf("%d names, %v", len(names), err)
 	}

@@ -72,23 +72,25 @@ for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
 end
 return names`)
 
-	// viewScript is the time, the state, and the leases of all units (ARGV: units), or empty strings.
-	// It does not ask for their lengths, which would count as a program's HSTRLEN.
+	// viewScript is the time, the state, and the leases of all units (ARGV: units), a line each. It does
+	// not ask for their lengths, which would count as a program's HSTRLEN.
 	viewScript = redis.NewScript(now + `
-local leases, some = {}, {}
-for i = 0, ARGV[1] - 1 do
-  table.insert(some, 'lease:' .. i)
-  if #some == 128 or i == ARGV[1] - 1 then
-    for _, lease in ipairs(redis.call('HMGET', KEYS[1], unpack(some))) do
-      table.insert(leases, lease or '')
-      if #leases[#leases] > ` + strconv.Itoa(largestLease) + ` then
-        return redis.error_reply('ERR the lease of a unit is too large: start again under another --run NAME')
-      end
+local leases, n, some = {}, 0, {}
+for from = 0, ARGV[1] - 1, 128 do
+  local last = math.min(from + 127, ARGV[1] - 1)
+  for i = from, last do some[i - from + 1] = 'lease:' .. i end
+  local found = redis.call('HMGET', KEYS[1], unpack(some, 1, last - from + 1))
+  for i = 1, last - from + 1 do
+    local lease = found[i] or ''
+    if #lease > ` + strconv.Itoa(largestLease) + ` then
+      return redis.error_reply('ERR ' .. KEYS[1] .. ': the lease of unit ' .. n ..
+        ' is too large: start again under another --run NAME')
     end
-    some = {}
+    n = n + 1
+    leases[n] = lease
   end
 end
-return {now, state(), leases}`)
+return {now, state(), table.concat(leases, '\n')}`)
 
 	// paceScript counts keys against the rate of the run (ARGV: keys a second, keys), and returns for
 	// how many milliseconds the worker waits: the generic cell rate algorithm (ITU-T I.371). No due
@@ -114,7 +116,7 @@ for i = 4, #ARGV do
 end
 local saved = redis.call('HGET', KEYS[1], 'unit:' .. ARGV[1]) or ''
 if #saved > ` + strconv.Itoa(largestField) + ` then
-  return redis.error_reply('ERR what is saved of unit ' .. ARGV[1] ..
+  return redis.error_reply('ERR ' .. KEYS[1] .. ': what is saved of unit ' .. ARGV[1] ..
     ' is too large: start again under another --run NAME')
 end
 local token = redis.call('HINCRBY', KEYS[1], 'token', 1)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/balekv/bale/cmd/internal/keyspace"
 	"github.com/balekv/bale/cmd/internal/page"
 	"github.com/balekv/bale/cmd/internal/printable"
 	"github.com/balekv/bale/cmd/internal/registry"
@@ -64,7 +65,11 @@ func Show(ctx context.Context, at registry.Options, name, state string) (_ *Show
 			}
 		}
 		v, err := run.View(ctx)
-		if err != nil {
+		switch {
+		case !shown.whole && (errors.Is(err, ErrUnknown) || keyspace.IsReply(err)): // forged
+			others = errors.Join(others, err)
+			continue
+		case err != nil:
 			return nil, err
 		}
 		if v.Done == run.Units {

@@ -178,7 +178,7 @@ func (w *Walk[C]) unit(ctx context.Context, u *Unit) error {
 	p := part[C]{Place: start, Counts: w.New()}
 	if u.State != nil {
 		var before part[C]
-		if err := json.Unmarshal(u.State, &before); err != nil || !sameSlots(before.Place, start) {
+		if err := decode(u.State, &before); err != nil || !sameSlots(before.Place, start) {
 			return errors.Join(fmt.Errorf("what %s has of it is no state of these slots: start again under another --run NAME",
 				u.run.key), err)
 		}
@@ -239,6 +239,26 @@ func (w *Walk[C]) unit(ctx context.Context, u *Unit) error {
 	return errFailedOver
 }
 
+// longestText is of a text in a state, in bytes of its JSON. Names and causes have a few KiB.
+const longestText = 16 << 10
+
+// decode reads a state that somebody may have forged. What is counted keeps some of its texts.
+func decode(state json.RawMessage, v any) error {
+	for i, since := 0, -1; i < len(state); i++ {
+		switch {
+		case state[i] == '"' && since < 0:
+			since = i
+		case state[i] == '"':
+			since = -1
+		case since >= 0 && i-since > longestText:
+			return fmt.Errorf("it has a text of more than %d bytes", longestText)
+		case since >= 0 && state[i] == '\\':
+			i++
+		}
+	}
+	return json.Unmarshal(state, v)
+}
+
 // sameSlots reports places of the same slots, or of a single server each.
 func sameSlots(a, b keyspace.Place) bool {
 	return a.Slots == nil && b.Slots == nil || a.Slots != nil && b.Slots != nil && *a.Slots == *b.Slots
@@ -255,7 +275,7 @@ func (w *Walk[C]) sum(ctx context.Context, r *Run, done bool) (*C, error) {
 	sum, ended, again, unconfirmed := w.New(), 0, 0, 0
 	err := r.States(ctx, func(_ int, text json.RawMessage) error {
 		var p part[C]
-		if err := json.Unmarshal(text, &p); err != nil {
+		if err := decode(text, &p); err != nil {
 			return fmt.Errorf("--run: the state of a unit: %w", err)
 		}
 		if p.Counts != nil {

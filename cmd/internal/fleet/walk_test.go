@@ -171,7 +171,11 @@ func TestUnitGoesOn(t *testing.T) {
 	if err := unit(goesOn); !errors.Is(err, dies) {
 		t.Fatal(err)
 	}
-	for _, state := range []string{`[]`, `{`, `{"place":{}}`, `{"place":{"slots":{"from":-5,"to":99999}}}`} {
+	for _, state := range []string{
+		`[]`, `{`, `{"place":{}}`,
+		strings.Replace(good, `"keys":7`, `"keys":7,"by":{"`+strings.Repeat("x", longestText+1)+`":1}`, 1),
+		`{"place":{"slots":{"from":-5,"to":99999}}}`,
+	} {
 		set(state)
 		if err := unit(func(keyspace.Place, *seen, func([]keyspace.Place) error) error {
 			t.Errorf("%s: it is walked", state)
@@ -296,6 +300,13 @@ func TestShowsOthers(t *testing.T) {
 	if _, err := JoinWalk(ctx, reg, "users", "verify", struct{}{}); err != nil {
 		t.Fatal(err)
 	}
+	forged, err := JoinWalk(ctx, reg, "forged", "verify", struct{}{})
+	if err == nil {
+		err = reg.Keys.HSet(ctx, forged.key, "lease:0", strings.Repeat("9", largestLease+1)).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, job := range map[string]string{"later": `{"layout":2,"units":1}`, "large": `"` + strings.Repeat("x", largestField) + `"`} {
 		if err := errors.Join(reg.Keys.HSet(ctx, index(reg.Prefix), name, "verify").Err(),
 			reg.Keys.HSet(ctx, key(reg.Prefix, name), "job", job).Err()); err != nil {
@@ -304,7 +315,7 @@ func TestShowsOthers(t *testing.T) {
 	}
 	shown, err := Show(ctx, at(url), "", "")
 	if shown == nil || len(shown.Runs) != 1 || shown.Runs[0].Name != "users" || !errors.Is(err, ErrOther) ||
-		!strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), "large") {
+		!strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), forged.key) || !strings.Contains(err.Error(), "large") {
 		t.Errorf("%+v, %v", shown, err)
 	}
 	for _, name := range []string{"later", "large"} {

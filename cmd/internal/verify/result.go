@@ -120,7 +120,7 @@ func (r *Result) WriteText(w page.Sheet) {
 // packed counts values that can be unpacked.
 func (p *part) packed(more Packed) {
 	with := packing{more.Algorithm, more.Dictionary}
-	if _, known := p.kinds[with]; !known && len(p.kinds) >= packingsKept {
+	if _, known := p.kinds[with]; !known && (len(p.kinds) >= packingsKept || len(with.algorithm) > longestAlgorithm) {
 		with = packing{algorithm: otherPackings}
 	}
 	i, known := p.kinds[with]

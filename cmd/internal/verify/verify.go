@@ -399,8 +399,9 @@ const (
 	otherCauses = "other causes"
 
 	// packingsKept is of how many algorithms and dictionaries values are counted apart.
-	packingsKept  = 10_000
-	otherPackings = "others"
+	packingsKept     = 10_000
+	otherPackings    = "others"
+	longestAlgorithm = 32 // bytes of a name; a forged one may be longer
 )
 
 // causeOf is what the causes are counted by.

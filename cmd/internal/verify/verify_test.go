@@ -184,6 +184,10 @@ func TestForgedPackings(t *testing.T) {
 		all.merge(forged)
 	}
 	all.packed(Packed{Algorithm: "0 0", Values: 1})
+	long := newPart(badNamed)
+	if long.packed(Packed{Algorithm: strings.Repeat("x", 100)}); long.Packed[0].Algorithm != otherPackings {
+		t.Errorf("an algorithm of %d bytes", len(long.Packed[0].Algorithm))
+	}
 	values := int64(0)
 	for _, p := range all.Packed {
 		values += p.Values
