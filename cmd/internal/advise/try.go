@@ -208,8 +208,8 @@ func (g *groupSample) add(p piece) {
 	g.pieces = append(g.pieces, p)
 }
 
-// even takes one value after another of those to train on, of the piece at i, and reports whether to
-// take it. It passes values over so that each hash has its share by fields, as in bale migrate.
+// even takes one value after another that trains, of the piece at i, and reports whether to take
+// it. It passes values over so that each hash has its share by fields, as in bale migrate.
 func (g *groupSample) even(trains func(*item) bool) func(i int) bool {
 	var due [toEstimate + 1]float64
 	most := 0.0

@@ -72,8 +72,8 @@ for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
 end
 return names`)
 
-	// viewScript is the time, the state, and the leases of all units (ARGV: units), a line each. It does
-	// not ask for their lengths, which would count as a program's HSTRLEN.
+	// viewScript is the time, the state, and the leases of all units (ARGV: units), a line each. It
+	// does not ask for their lengths, which would count as a program's HSTRLEN.
 	viewScript = redis.NewScript(now + `
 local leases, n, some = {}, 0, {}
 for from = 0, ARGV[1] - 1, 128 do
