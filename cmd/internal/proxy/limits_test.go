@@ -769,7 +769,12 @@ func TestMemoryGoal(t *testing.T) {
 		{64 << 20, 1, 96<<20 + 64<<20 + 64<<10},
 		{math.MaxInt64, math.MaxInt, math.MaxInt64},
 	} {
-		if got := (&Options{MaxMemory: test.memory, MaxClients: test.clients}).MemoryGoal(); got != test.want {
+		groups := make([]Group, 2)
+		if test.want < math.MaxInt64 {
+			test.want += int64(len(groups)*runtime.GOMAXPROCS(0)) * 40 << 20
+		}
+		o := Options{MaxMemory: test.memory, MaxClients: test.clients, Config: Config{Groups: groups}}
+		if got := o.MemoryGoal(); got != test.want {
 			t.Errorf("%d bytes and %d clients: %d, want %d", test.memory, test.clients, got, test.want)
 		}
 	}

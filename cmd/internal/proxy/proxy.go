@@ -17,6 +17,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -119,10 +120,12 @@ func (o *Options) Check() (err error) {
 // in use, or Go would collect all the time.
 func (o *Options) MemoryGoal() int64 {
 	const (
-		base      = 64 << 20 // dictionaries, encoders and decoders
+		base      = 64 << 20 // dictionaries, and what is small
 		perClient = 64 << 10 // two buffers of 16 KiB, and two goroutines with theirs
+		perGroup  = 40 << 20 // of each core: an encoder of zstd:11
 	)
-	goal := float64(o.MaxMemory)*1.5 + perClient*float64(o.MaxClients) + base
+	goal := float64(o.MaxMemory)*1.5 + perClient*float64(o.MaxClients) + base +
+		perGroup*float64(len(o.Groups)*runtime.GOMAXPROCS(0))
 	if goal >= math.MaxInt64 {
 		return math.MaxInt64
 	}

@@ -93,7 +93,7 @@ class Values {
     if (reply === null || typeof reply !== 'object') return reply;
     const parts = [];
     const isMap = reply instanceof Map; // by a reply transformer
-    const isPairs = at.isHash && part === undefined && Array.isArray(reply);
+    const isPairs = at.isFlat && part === undefined && Array.isArray(reply);
     for (const [name, stored] of isPairs ? pairsOf(reply) : Array.isArray(reply) || isMap ? reply.entries() : Object.entries(reply)) {
       parts.push([(isMap || isPairs) && text ? String(name) : name, await this.reply(stored, text, at, batch, name)]);
     }
@@ -121,12 +121,12 @@ function quoted(name) {
   return text.length > MAX_NAME ? `${shown}...` : shown;
 }
 
-/** Names the values of a reply: the command, the key, and the index or field in a hash. */
-function describe(name, args) {
+/** Names the values of a reply: the command, the key, and the index or field in a hash. A client with flat lists for hashes says so. */
+function describe(name, args, flat = false) {
   const words = args.flat().map(quoted);
   if (/^mget/i.test(name)) return (part) => `${name} ${words[part]}`;
   const at = (part) => `${name} ${words[0]}${part === undefined ? '' : `, value ${quoted(part)}`}`;
-  return Object.assign(at, { isHash: /^hgetall/i.test(name) });
+  return Object.assign(at, { isFlat: flat && /^hgetall$/i.test(name) });
 }
 
 /** An object like target, but for the methods that `replaced` returns. Methods that return target, or a promise of it, return this object: client.on(...).connect() goes on reading. */
@@ -313,7 +313,7 @@ function readingMulti(Multi, values, text) {
       const batch = { decoded: 0 };
       return inTurn(match(replies, this.#queue), (reply, i) => {
         const [name, ...args] = this.#queue[i].args;
-        if (isRead(this.#queue[i])) return values.reply(reply, text, describe(String(name).toLowerCase(), args), batch);
+        if (isRead(this.#queue[i])) return values.reply(reply, text, describe(String(name).toLowerCase(), args, true), batch);
         return text ? textual(reply) : reply;
       });
     }
@@ -349,6 +349,6 @@ export function plainNodeRedis(client, { returnBuffers = asksBuffers(mappingOf(c
         return plainNodeRedis(client[name](...args), { ...options, returnBuffers: buffers, registry: values.registry, reader: values.reader });
       };
     }
-    return readOf(name) && (async (...args) => values.reply(await mapped[name](...args), text, describe(name, args)));
+    return readOf(name) && (async (...args) => values.reply(await mapped[name](...args), text, describe(name, args, true)));
   });
 }

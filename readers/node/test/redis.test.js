@@ -106,6 +106,23 @@ async function packed(check) {
   }
 }
 
+test('ioredis, hashes by a reply transformer', { skip }, () => packed(async (url, value) => {
+  const pairs = (reply) => reply.flatMap((name, i) => (i % 2 ? [] : [[name, reply[i + 1]]]));
+  const values = (reply) => reply.filter((_, i) => i % 2);
+  const before = Redis.Command._transformer.reply.hgetall;
+  const client = new Redis(url);
+  try {
+    await client.hset('made', 'a', await client.getBuffer('first:5'), 'b', 'plain');
+    Redis.Command.setReplyTransformer('hgetall', pairs); // as ioredis' README has it
+    assert.deepEqual(await plainIORedis(client).hgetall('made'), [['a', value], ['b', 'plain']]);
+    Redis.Command.setReplyTransformer('hgetall', values);
+    assert.deepEqual(await plainIORedis(client).hgetall('made'), [value, 'plain']);
+  } finally {
+    Redis.Command._transformer.reply.hgetall = before;
+    client.disconnect();
+  }
+}));
+
 const called = (start) => new Promise((resolve) => start((e, reply) => resolve(e ?? reply)));
 
 for (const protocol of [2, 3]) {

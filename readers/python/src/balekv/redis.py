@@ -200,7 +200,9 @@ def _named(words: list, where: Any) -> str:
 
 def _shown(name: Any) -> str:
     """A name in a message: others choose the fields of a hash, whose names may have 512 MB."""
-    if isinstance(name, (str, bytes)) and len(name) > _MAX_NAME:
+    if not isinstance(name, (str, bytes, int)):  # of a response callback, with values perhaps
+        return type(name).__name__
+    if not isinstance(name, int) and len(name) > _MAX_NAME:
         return f"{name[:_MAX_NAME]!r}..."
     return repr(name)
 
